@@ -1,0 +1,88 @@
+"""%torchrun and %python: the command of a terminal in a cell."""
+
+import os
+import shlex
+from collections.abc import Callable
+
+from IPython.core.error import UsageError
+from IPython.display import display
+
+from ddp_lab.kit import ROOT, launch, show
+
+
+def load(shell) -> None:
+    """Register the magics in `shell` and make the root folder the current one."""
+    os.chdir(ROOT)
+    shell.register_magic_function(torchrun, "line", "torchrun")
+    shell.register_magic_function(python, "line", "python")
+
+
+def torchrun(line: str) -> launch.Run:
+    """%torchrun [--timeout SECONDS] [--expect-failure] TORCHRUN-ARGUMENTS
+
+    Run torchrun with these arguments, show every rank's lines, and return the `Run`.
+    A failing run raises; with --expect-failure a successful one does.
+    """
+    return _run(launch.torchrun, line)
+
+
+def python(line: str) -> launch.Run:
+    """%python [--timeout SECONDS] [--expect-failure] PYTHON-ARGUMENTS
+
+    The same for a program that starts its ranks itself.
+    """
+    return _run(launch.python, line)
+
+
+def _run(launcher: Callable[..., launch.Run], line: str) -> launch.Run:
+    options, command = _split(line)
+    screen = _Screen()
+    try:
+        run = launcher(command, watch=screen.update, **options)
+    except launch.RunFailed as failed:
+        screen.finish(failed.run)
+        raise
+    screen.finish(run)
+    return run
+
+
+def _split(line: str) -> tuple[dict, list[str]]:
+    """Return the kit's own options, which come first, and the rest of the line."""
+    words, options = shlex.split(line), {}
+    while words and words[0] in ("--timeout", "--expect-failure"):
+        if words.pop(0) == "--expect-failure":
+            options["expect_failure"] = True
+            continue
+        try:
+            options["timeout"] = float(words.pop(0))
+        except (IndexError, ValueError):
+            raise UsageError("--timeout takes a number of seconds") from None
+    if not words:
+        raise UsageError("which program? For example: --nproc-per-node 2 program.py")
+    return options, words
+
+
+class _Screen:
+    """A cell's output: live while the run goes on, in rank order once it has ended.
+
+    The live part is one display that is updated in place and ends as the command line,
+    because a stored output should not depend on when which rank printed.
+    """
+
+    def __init__(self):
+        self.handle = None
+
+    def update(self, run: launch.Run) -> None:
+        if self.handle is None:
+            self.handle = display(show.command(run), raw=True, display_id=True)
+            return
+        command, lines = show.command(run), show.bundle(run, live=True)
+        both = {mime: command[mime] + "\n" + lines[mime] for mime in command}
+        self.handle.update(both, raw=True)
+
+    def finish(self, run: launch.Run) -> None:
+        if self.handle:
+            self.handle.update(show.command(run), raw=True)
+        lines = show.bundle(run)
+        if lines["text/plain"]:
+            display(lines, raw=True)

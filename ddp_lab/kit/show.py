@@ -1,0 +1,59 @@
+"""Turn a run into what a notebook displays: text, and HTML in the ranks' colours."""
+
+from html import escape
+
+from ddp_lab.kit.figures.svg import RANK_COLOURS
+from ddp_lab.kit.launch import Run
+
+PRE = "margin: 0; padding: 0 0 0 0.6em; line-height: 1.35; border-left: 4px solid"
+FAILED = "#c0392b"
+TAIL = 12  # lines of each rank to show while it runs
+
+
+def bundle(run: Run, live: bool = False) -> dict[str, str]:
+    """Return the MIME bundle of a run: each rank's lines, then its failure, if any."""
+    blocks = [
+        (RANK_COLOURS[rank % len(RANK_COLOURS)], _rank_lines(run, rank, live))
+        for rank in range(len(run.lines))
+    ]
+    if live:
+        blocks.append(("transparent", [f"running, {run.seconds:.0f} s"]))
+    elif run.failure:
+        blocks.append((FAILED, run.failure.report(traceback=False).splitlines()))
+    blocks = [(colour, lines) for colour, lines in blocks if lines]
+    return {
+        "text/plain": "\n".join(line for _, lines in blocks for line in lines),
+        "text/html": "".join(
+            f'<pre style="{PRE} {colour};">{escape(chr(10).join(lines))}</pre>'
+            for colour, lines in blocks
+        ),
+    }
+
+
+def command(run: Run) -> dict[str, str]:
+    """Return the MIME bundle of the command line that the run stands for."""
+    text = f"$ {run.command}"
+    return {
+        "text/plain": text,
+        "text/html": f'<pre style="margin: 0; opacity: 0.65;">{escape(text)}</pre>',
+    }
+
+
+def summary(run: Run) -> str:
+    """Return an HTML table with a row for each rank."""
+    rows = "".join(
+        f"<tr><td>{rank}</td><td>{'' if code is None else code}</td>"
+        f"<td>{len(lines)}</td><td>{escape(', '.join(facts))}</td></tr>"
+        for rank, (code, lines, facts) in enumerate(
+            zip(run.exit_codes, run.lines, run.facts, strict=True)
+        )
+    )
+    head = "<tr><th>rank</th><th>exit code</th><th>lines</th><th>facts</th></tr>"
+    return f"<table>{head}{rows}</table>"
+
+
+def _rank_lines(run: Run, rank: int, live: bool) -> list[str]:
+    prefix = f"[rank {rank}] "
+    lines = [*run.lines[rank], *(f"(stderr) {line}" for line in run.warnings[rank])]
+    lines = [line if line.startswith("[rank ") else prefix + line for line in lines]
+    return lines[-TAIL:] if live else lines
