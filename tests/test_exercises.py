@@ -1,0 +1,62 @@
+"""Every exercise: unsolved it is no error, solved it says so, solved wrongly it fails."""
+
+import ast
+
+import pytest
+
+from ddp_lab.kit import ROOT, torchrun
+
+SOLUTIONS = sorted((ROOT / "tests" / "solutions").glob("*.py"))
+# One plausible wrong answer for each: a text in the solution, and what to put there.
+WRONG = {}
+
+exercises = pytest.mark.parametrize("solution", SOLUTIONS, ids=lambda path: path.stem)
+
+
+def solve(solution, text: str) -> str:
+    """Put the functions in `text` in the place of the program's; return its path."""
+    program = (ROOT / "ddp_lab" / solution.name).read_text()
+    for function in ast.parse(text).body:
+        if isinstance(function, ast.FunctionDef):
+            stub = next(
+                node
+                for node in ast.parse(program).body
+                if getattr(node, "name", None) == function.name
+            )
+            stub_text = ast.get_source_segment(program, stub)
+            answer = ast.get_source_segment(text, function)
+            program = program.replace(stub_text, answer)
+    path = ROOT / "build" / "solved" / solution.name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(program)
+    return str(path)
+
+
+def test_every_exercise_has_a_solution():
+    programs = {path.name for path in (ROOT / "ddp_lab").glob("*_exercise.py")}
+    assert programs == {path.name for path in SOLUTIONS} == set(WRONG)
+
+
+@exercises
+def test_unsolved_is_not_yet(solution):
+    run = torchrun(f"--nproc-per-node 2 ddp_lab/{solution.name}")
+    assert run["solved"] == [False, False]
+    assert all("not yet" in "\n".join(lines) for lines in run.lines)
+
+
+@exercises
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+def test_the_solution_is_right(solution, ranks):
+    path = solve(solution, solution.read_text())
+    run = torchrun(f"--nproc-per-node {ranks} {path}")
+    assert run["solved"] == [True] * ranks
+
+
+@exercises
+def test_a_wrong_answer_fails(solution):
+    old, new = WRONG[solution.name]
+    text = solution.read_text()
+    assert text.count(old) == 1
+    path = solve(solution, text.replace(old, new))
+    run = torchrun(f"--nproc-per-node 3 {path}", timeout=20, expect_failure=True)
+    assert run.failure.kind in ("exception", "timeout")

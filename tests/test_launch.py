@@ -1,0 +1,232 @@
+"""The launcher: what comes back by rank, what a failure says, what is left (nothing)."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+
+import pytest
+from conftest import wait_until
+
+from ddp_lab.kit import ROOT, RunFailed, python, torchrun
+
+HEAD = """
+import json, os, signal, sys, time, warnings
+rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+"""
+
+
+@pytest.fixture
+def program(tmp_path):
+    """Return a function that writes a program (without torch, so it starts fast)."""
+
+    def write(body: str, head: str = HEAD) -> str:
+        path = tmp_path / "program.py"
+        path.write_text(head + textwrap.dedent(body))
+        return str(path)
+
+    return write
+
+
+def test_lines_facts_and_exit_codes_come_back_by_rank(program):
+    path = program("""
+        time.sleep(0.2 * (world_size - rank))  # the last rank is the first to print
+        print(f"[rank {rank}] hello", flush=True)
+        print("and again", sys.argv[1], flush=True)
+        print(json.dumps({"square": rank ** 2}), flush=True)
+        print(json.dumps({"name": str(rank)}), flush=True)
+    """)
+    run = torchrun(["--nproc-per-node", "3", path, "two words"])
+    assert run.lines == [[f"[rank {r}] hello", "and again two words"] for r in range(3)]
+    assert run["square"] == [0, 1, 4]
+    assert run["name"] == ["0", "1", "2"]
+    assert run.exit_codes == [0, 0, 0]
+    assert run.failure is None
+    assert run.warnings == [[], [], []]
+    assert run.command.startswith("torchrun --standalone --nproc-per-node 3")
+    with pytest.raises(KeyError, match="ranks \\[0, 1, 2\\] reported no 'cube'"):
+        run["cube"]
+
+
+def test_real_warnings_reach_the_reader_and_noise_does_not(program):
+    path = program("""
+        print("[Gloo] Rank 0 is connected to 1 peer ranks. Expected ...: 1", flush=True)
+        warnings.warn("mind the gap")
+    """)
+    run = torchrun(f"--nproc-per-node 2 {path}")
+    assert run.lines == [[], []]
+    assert all("mind the gap" in "\n".join(warned) for warned in run.warnings)
+    assert "OMP_NUM_THREADS" not in str(run.warnings)
+
+
+def test_a_raising_rank_is_named_with_its_line(program):
+    path = program("""
+        def work():
+            raise ValueError("wrong neighbour")
+        if rank == 1:
+            work()
+        time.sleep(60)
+    """)
+    with pytest.raises(
+        RunFailed, match="rank 1: ValueError: wrong neighbour"
+    ) as caught:
+        torchrun(f"--nproc-per-node 2 {path}")
+    failure = caught.value.run.failure
+    assert (failure.kind, failure.rank) == ("exception", 1)
+    assert failure.where.endswith('in work: raise ValueError("wrong neighbour")')
+    assert "Traceback" in str(caught.value)
+    assert caught.value._render_traceback_()[0].startswith("RunFailed: rank 1")
+
+
+def test_the_victim_is_not_taken_for_the_cause(program):
+    path = program("""
+        if rank == 0:
+            raise RuntimeError("[pair.cc:534] Connection closed by peer [127.0.0.1]:1")
+        time.sleep(0.5)
+        raise ValueError("the real cause")
+    """)
+    for _ in range(2):
+        run = torchrun(f"--nproc-per-node 2 {path}", expect_failure=True)
+        if "the real cause" in str(run.failure.others) + run.failure.cause:
+            assert run.failure.cause == "ValueError: the real cause"
+            assert run.failure.others == {}
+
+
+@pytest.mark.parametrize("name", ["SIGKILL", "SIGSEGV"])
+def test_a_killed_rank_is_named_with_its_signal(program, name):
+    path = program(f"""
+        if rank == 1:
+            os.kill(os.getpid(), signal.{name})
+        time.sleep(60)
+    """)
+    run = torchrun(f"--nproc-per-node 2 {path}", expect_failure=True)
+    assert (run.failure.kind, run.failure.rank) == ("signal", 1)
+    assert name in run.failure.cause
+    assert run.exit_codes[1] == -signal.Signals[name]
+
+
+def test_an_exit_code_is_told(program):
+    path = program("sys.exit('needs an even number of ranks')")
+    run = torchrun(f"--nproc-per-node 1 {path}", expect_failure=True)
+    assert run.failure.kind == "exit"
+    assert "exit code 1: needs an even number of ranks" in run.failure.cause
+
+
+def test_a_missing_program_and_a_wrong_option_are_failures(tmp_path):
+    run = torchrun(f"--nproc-per-node 2 {tmp_path}/no.py", expect_failure=True)
+    assert "No such file" in run.failure.cause
+    run = torchrun("--nproc-per-mode 2 x.py", expect_failure=True)
+    assert run.failure.kind == "launch"
+    assert "unrecognized arguments: --nproc-per-mode" in run.failure.cause
+
+
+def test_success_where_failure_was_expected_raises(program):
+    with pytest.raises(RunFailed, match="succeeded, but was to fail"):
+        torchrun(f"--nproc-per-node 1 {program('')}", expect_failure=True)
+
+
+def test_a_timeout_tells_where_each_rank_stood_and_leaves_nothing(program, survivors):
+    path = program("""
+        def wait_for_ever():
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            print("waiting", flush=True)
+            time.sleep(600)
+        wait_for_ever()
+    """)
+    run = torchrun(f"--nproc-per-node 2 {path}", timeout=1, expect_failure=True)
+    assert (run.failure.kind, run.failure.rank) == ("timeout", None)
+    for rank in range(2):
+        assert run.failure.others[rank].endswith("wait_for_ever: time.sleep(600)")
+    assert wait_until(lambda: survivors() == 0)
+
+
+def test_output_keeps_a_run_alive(program):
+    path = program("""
+        for step in range(14):
+            print(step, flush=True)
+            time.sleep(0.5)
+    """)
+    run = torchrun(f"--nproc-per-node 1 {path}", timeout=6)
+    assert run.seconds > 6
+
+
+CALLER = """
+import sys
+from ddp_lab.kit import torchrun
+torchrun(f"--nproc-per-node 2 {sys.argv[1]}")
+"""
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGKILL"])
+def test_nothing_outlives_the_caller(program, survivors, tmp_path, name):
+    started = tmp_path / "started"
+    path = program(f"""
+        open(f"{started}{{rank}}", "w").close()
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        time.sleep(600)
+    """)
+    caller = subprocess.Popen(
+        [sys.executable, "-c", CALLER, path], cwd=ROOT, stderr=subprocess.DEVNULL
+    )
+    assert wait_until(lambda: os.path.exists(f"{started}1"), 60)
+    assert survivors() >= 5  # the caller, the guard, torchrun, two ranks
+    caller.send_signal(signal.Signals[name])
+    caller.wait()
+    assert wait_until(lambda: survivors() == 0)
+
+
+def test_what_a_finished_run_left_behind_is_ended(program, survivors):
+    path = program("""
+        import subprocess
+        subprocess.Popen(["sleep", "600"], start_new_session=True)
+    """)
+    torchrun(f"--nproc-per-node 2 {path}")
+    assert wait_until(lambda: survivors() == 0)
+
+
+def test_the_kernels_environment_does_not_reach_the_ranks(program, monkeypatch):
+    monkeypatch.setenv("MPLBACKEND", "inline")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    names = ["MPLBACKEND", "FORCE_COLOR", "OMP_NUM_THREADS"]
+    path = program(f"print(json.dumps({{n: os.environ.get(n) for n in {names}}}))")
+    run = torchrun(f"--nproc-per-node 2 {path}")
+    expected = {"MPLBACKEND": None, "FORCE_COLOR": None, "OMP_NUM_THREADS": "1"}
+    assert run.facts == [expected, expected]
+
+
+def test_a_run_may_choose_its_own_rendezvous(program):
+    path = program("print(os.environ['MASTER_PORT'])")
+    run = torchrun(f"--nnodes 1 --nproc-per-node 1 --master-port 29511 {path}")
+    assert run.lines == [["29511"]]
+    assert "--standalone" not in run.command
+
+
+def test_long_output_is_kept_short(program):
+    path = program("for i in range(300_000): print('0123456789')")
+    run = torchrun(f"--nproc-per-node 1 {path}")
+    assert any("bytes left out" in line for line in run.lines[0])
+    assert sum(map(len, run.lines[0])) < 3_000_000
+
+
+def test_python_sorts_lines_by_the_rank_that_they_name(program):
+    path = program(
+        """
+        print("[rank 1] one", flush=True)
+        print("start", flush=True)
+        print("[rank 0] zero[rank 1] two", flush=True)
+        print(json.dumps({"rank": 1, "loss": 2.5}), flush=True)
+        """,
+        head="import json\n",
+    )
+    run = python(path)
+    assert run.lines == [["start", "[rank 0] zero"], ["[rank 1] one", "[rank 1] two"]]
+    assert run.facts[1]["loss"] == 2.5
+    assert run.command.startswith("python ")
+
+
+def test_python_tells_a_failure_but_blames_no_rank(program):
+    run = python(program("raise ValueError('no')", head=""), expect_failure=True)
+    assert (run.failure.kind, run.failure.rank) == ("exception", None)
+    assert run.failure.cause == "ValueError: no"

@@ -1,0 +1,104 @@
+"""What nbval cannot see: notebooks and programs agree, and all lessons have one form."""
+
+import re
+
+import pytest
+
+pytest.importorskip("nbformat", reason="the notebooks' tests need Jupyter")
+
+from ddp_lab.kit import ROOT  # noqa: E402
+from ddp_lab.kit import notebooks as kit  # noqa: E402
+
+HEADINGS = [
+    "Goal",
+    "Picture",
+    "Predict",
+    "Code",
+    "Run",
+    "Read the output",
+    "Break it",
+    "Build it",
+    "Summary",
+]
+LARGEST = 200_000  # bytes
+
+lessons = pytest.mark.parametrize("path", kit.lessons(), ids=lambda path: path.stem)
+
+
+def cells(path, kind):
+    return [cell for cell in kit.read(path).cells if cell.cell_type == kind]
+
+
+@lessons
+def test_the_committed_programs_are_what_the_cells_write(path):
+    for program, text in kit.programs(path):
+        assert program.read_bytes() == text.encode(), program.name
+
+
+def test_every_program_is_written_by_one_notebook():
+    written = [program for path in kit.lessons() for program, _ in kit.programs(path)]
+    assert len(written) == len(set(written))
+    assert set(written) == set((ROOT / "ddp_lab").glob("[!_]*.py"))
+
+
+@lessons
+def test_the_notebook_is_normalised(path):
+    assert path.read_text() == kit.dumps(kit.normalise(kit.read(path)))
+
+
+@lessons
+def test_the_notebook_was_executed_and_is_small(path):
+    assert path.stat().st_size <= LARGEST
+    errors = [
+        output.evalue
+        for cell in cells(path, "code")
+        for output in cell.outputs
+        if output.output_type == "error"
+    ]
+    assert errors == []
+    assert any(cell.outputs for cell in cells(path, "code"))
+
+
+@lessons
+def test_the_lesson_opens_as_all_do(path):
+    first, second = cells(path, "code")[:2]
+    assert first.source == "%load_ext ddp_lab"
+    assert second.metadata.get("tags") == ["parameters"]
+    assert re.match(r"nproc = \d+  # ", second.source)
+
+
+@lessons
+def test_the_headings_come_in_their_order(path):
+    text = "\n".join(cell.source for cell in cells(path, "markdown"))
+    found = [h.split(":")[0].strip() for h in re.findall(r"^## (.*)$", text, re.M)]
+    assert set(found) == set(HEADINGS)
+    first = [found.index(heading) for heading in HEADINGS]
+    assert first == sorted(first)
+    assert re.match(r"# \d+ · \w", cells(path, "markdown")[0].source)
+    assert "| Minutes | Ranks | Needs | Before this |" in text
+
+
+@lessons
+def test_two_long_code_cells_have_prose_between_them(path):
+    previous = ""
+    for cell in kit.read(path).cells:
+        source = cell.source if cell.cell_type == "code" else ""
+        assert min(len(source.splitlines()), len(previous.splitlines())) < 15
+        previous = source
+
+
+@lessons
+def test_the_lesson_predicts_breaks_and_builds(path):
+    text = "\n".join(cell.source for cell in cells(path, "code"))
+    assert "predict(" in text and ".compare(" in text
+    assert "--expect-failure" in text
+    assert "_exercise.py" in text
+
+
+@lessons
+def test_every_run_is_kept_by_name(path):
+    for cell in cells(path, "code"):
+        for line in cell.source.splitlines():
+            if "%torchrun" in line or re.search(r"%python\b", line):
+                assert re.match(r"\s*\w+ = %(torchrun|python) ", line), line
+            assert not line.startswith("!torchrun")

@@ -1,0 +1,100 @@
+"""The rules that every program keeps, so that a reader may rely on them."""
+
+import ast
+import re
+import sys
+
+import pytest
+from conftest import PROGRAMS
+
+from ddp_lab.kit import ROOT
+
+STANDARD_LIBRARY = set(sys.stdlib_module_names)
+LENGTH = {"cifar10_resnet.py": 220}
+MOST_LINES, LONGEST_FUNCTION, LONGEST_MAIN = 130, 25, 40
+# mp.spawn has to join a group of its own making: that is its lesson.
+OWN_SETUP = {"ddp_spawn.py"}
+
+programs = pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: path.name)
+
+
+def functions(path) -> dict[str, ast.FunctionDef]:
+    tree = ast.parse(path.read_text())
+    return {n.name: n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)}
+
+
+def length(function: ast.FunctionDef) -> int:
+    return function.end_lineno - function.lineno + 1
+
+
+def test_setup_is_the_same_everywhere():
+    texts = {
+        path.name: ast.get_source_segment(path.read_text(), functions(path)["setup"])
+        for path in PROGRAMS
+        if path.name not in OWN_SETUP
+    }
+    assert len(texts) > 5
+    reference = texts["p2p_ring.py"]
+    assert len(reference.splitlines()) <= 10
+    assert [name for name, text in texts.items() if text != reference] == []
+
+
+@programs
+def test_a_program_is_complete_alone(path):
+    allowed = {"torch", "torchvision"}
+    for node in ast.walk(ast.parse(path.read_text())):
+        names = [alias.name for alias in getattr(node, "names", [])]
+        if isinstance(node, ast.ImportFrom):
+            names = [node.module]
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            for name in names:
+                top = name.split(".")[0]
+                assert top in allowed or top in STANDARD_LIBRARY, f"imports {name}"
+
+
+@programs
+def test_the_group_is_destroyed_whatever_happens(path):
+    finals = [
+        "\n".join(map(ast.unparse, node.finalbody))
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Try)
+    ]
+    assert any("destroy_process_group()" in final for final in finals)
+    assert any("gc.collect()" in final for final in finals)
+
+
+@programs
+def test_main_is_recorded_and_guarded(path):
+    text = path.read_text()
+    assert "@record\ndef main(" in text
+    assert text.rstrip().splitlines()[-2:-1] == ['if __name__ == "__main__":']
+
+
+@programs
+def test_the_budget_is_kept(path):
+    text = path.read_text()
+    assert len(text.splitlines()) <= LENGTH.get(path.name, MOST_LINES)
+    for name, function in functions(path).items():
+        limit = LONGEST_MAIN if name == "main" else LONGEST_FUNCTION
+        assert length(function) <= limit, name
+
+
+@programs
+def test_the_docstring_is_the_usage_page(path):
+    doc = ast.get_docstring(ast.parse(path.read_text()))
+    assert re.search(rf"^    .*ddp_lab/{path.name}", doc, re.MULTILINE), "the command"
+    notebook = re.search(r"Written by (notebooks/\w+\.ipynb)\.", doc)
+    assert notebook and (ROOT / notebook[1]).exists()
+
+
+@programs
+def test_the_name_shadows_no_module(path):
+    # A rank's sys.path begins with its script's folder.
+    assert path.stem not in STANDARD_LIBRARY | {"torch", "torchvision", "numpy"}
+
+
+@programs
+def test_every_print_is_flushed(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "print":
+            assert any(word.arg == "flush" for word in node.keywords), node.lineno
