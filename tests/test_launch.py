@@ -230,3 +230,25 @@ def test_python_tells_a_failure_but_blames_no_rank(program):
     run = python(program("raise ValueError('no')", head=""), expect_failure=True)
     assert (run.failure.kind, run.failure.rank) == ("exception", None)
     assert run.failure.cause == "ValueError: no"
+
+
+SAME = """
+import json, os, random, sys
+print(json.dumps({
+    "argv": sys.argv[1:], "cwd": os.getcwd(), "path": sys.path[0], "name": __name__,
+    "file": __file__, "env": os.environ["DDP_LAB_TEST"], "in": sys.stdin.read(),
+    "threads": __import__("torch").get_num_threads(), "rank": os.environ["RANK"],
+}), flush=True)
+print(random.random(), flush=True)
+sys.exit(int(sys.argv[1]))
+"""
+
+
+@pytest.mark.parametrize("code", [0, 3])
+def test_a_warm_start_is_like_a_cold_one(program, survivors, code):
+    command = f"--nproc-per-node 2 {program(SAME, head='')} {code} b"
+    failing = {"expect_failure": True} if code else {}
+    warm, cold = (torchrun(command, cold=cold, **failing) for cold in (False, True))
+    assert warm.facts == cold.facts
+    assert warm.exit_codes == cold.exit_codes == [code, code]
+    assert warm.lines[0] != warm.lines[1], "two ranks draw the same random numbers"

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from ddp_lab.kit.failure import Failure, find_failure
 from ddp_lab.kit.logs import read, read_ranks, split_by_prefix
+from ddp_lab.kit.warm import WARM
 
 GUARD = Path(__file__).with_name("guard.py")
 OWN_RENDEZVOUS = re.compile(r"--(standalone|nnodes|node|rdzv|master)")
@@ -80,6 +81,7 @@ def torchrun(
     *,
     timeout: float = 120,
     expect_failure: bool = False,
+    cold: bool = False,
     watch: Callable[[Run], None] | None = None,
 ) -> Run:
     """Run `torchrun COMMAND` and return the result.
@@ -90,6 +92,7 @@ def torchrun(
         timeout: seconds without a sign of life (output of any rank) after which every
             process of the run is ended. Until the first, it is at least `START_UP`.
         expect_failure: return a run that fails, and raise if it succeeds.
+        cold: import torch anew in every process, as a terminal does (see warm.py).
         watch: called with the result so far, five times a second.
 
     Raises:
@@ -101,7 +104,8 @@ def torchrun(
     folder = Path(tempfile.mkdtemp(prefix="ddp_lab-"))
     module = ["-m", "torch.distributed.run", "--redirects", "3"]
     words = [*module, "--log-dir", str(folder), *argv]
-    run = _watched(shlex.join(["torchrun", *argv]), words, folder, timeout, watch)
+    command = shlex.join(["torchrun", *argv])
+    run = _watched(command, words, folder, timeout, cold, watch)
     return _judged(run, expect_failure)
 
 
@@ -110,6 +114,7 @@ def python(
     *,
     timeout: float = 120,
     expect_failure: bool = False,
+    cold: bool = False,
     watch: Callable[[Run], None] | None = None,
 ) -> Run:
     """Run `python COMMAND`, a program that starts its ranks itself; see `torchrun`.
@@ -119,7 +124,8 @@ def python(
     """
     argv = shlex.split(command) if isinstance(command, str) else list(command)
     folder = Path(tempfile.mkdtemp(prefix="ddp_lab-"))
-    run = _watched(shlex.join(["python", *argv]), argv, folder, timeout, watch)
+    command = shlex.join(["python", *argv])
+    run = _watched(command, argv, folder, timeout, cold, watch)
     return _judged(run, expect_failure)
 
 
@@ -132,10 +138,10 @@ def _judged(run: Run, expect_failure: bool) -> Run:
     return run
 
 
-def _watched(command, argv, folder, timeout, watch) -> Run:
+def _watched(command, argv, folder, timeout, cold, watch) -> Run:
     """Run `python ARGV` under the guard with its files in `folder`; return the end."""
     start = time.monotonic()
-    guard = _start(argv, folder)
+    guard = _start(argv, folder, cold or bool(os.environ.get("DDP_LAB_COLD")))
     try:
         timed_out = _wait(guard, folder, timeout, watch, command, start)
         guard.stdin.close()  # ends a run that has timed out
@@ -168,11 +174,20 @@ def _wait(guard, folder, timeout, watch, command, start) -> bool:
     return False
 
 
-def _start(argv: list[str], folder: Path) -> subprocess.Popen:
+def environment() -> dict[str, str]:
+    """Return the environment in which every run begins."""
     env = {name: value for name, value in os.environ.items() if name not in DROPPED}
     env |= {"TERM": "dumb", "PYTHONFAULTHANDLER": "1"}
     env.setdefault("OMP_NUM_THREADS", "1")  # torchrun does so too, and prints a banner
-    command = [sys.executable, str(GUARD), uuid.uuid4().hex, sys.executable, *argv]
+    return env
+
+
+def _start(argv: list[str], folder: Path, cold: bool) -> subprocess.Popen:
+    env = environment()
+    if warm := None if cold else WARM.python(env):
+        env["PYTHON_EXEC"] = warm  # what torchrun starts its workers with
+    python = warm or sys.executable
+    command = [sys.executable, str(GUARD), uuid.uuid4().hex, python, *argv]
     with open(folder / "out", "wb") as out, open(folder / "err", "wb") as err:
         return subprocess.Popen(
             command,

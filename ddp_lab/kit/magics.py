@@ -8,6 +8,7 @@ from IPython.core.error import UsageError
 from IPython.display import display
 
 from ddp_lab.kit import ROOT, launch, show
+from ddp_lab.kit.warm import WARM
 
 
 def load(shell) -> None:
@@ -15,10 +16,11 @@ def load(shell) -> None:
     os.chdir(ROOT)
     shell.register_magic_function(torchrun, "line", "torchrun")
     shell.register_magic_function(python, "line", "python")
+    WARM.start(launch.environment())  # its imports go on while the reader reads
 
 
 def torchrun(line: str) -> launch.Run:
-    """%torchrun [--timeout SECONDS] [--expect-failure] TORCHRUN-ARGUMENTS
+    """%torchrun [--timeout SECONDS] [--expect-failure] [--cold] TORCHRUN-ARGUMENTS
 
     Run torchrun with these arguments, show every rank's lines, and return the `Run`.
     A failing run raises; with --expect-failure a successful one does.
@@ -27,7 +29,7 @@ def torchrun(line: str) -> launch.Run:
 
 
 def python(line: str) -> launch.Run:
-    """%python [--timeout SECONDS] [--expect-failure] PYTHON-ARGUMENTS
+    """%python [--timeout SECONDS] [--expect-failure] [--cold] PYTHON-ARGUMENTS
 
     The same for a program that starts its ranks itself.
     """
@@ -49,12 +51,10 @@ def _run(launcher: Callable[..., launch.Run], line: str) -> launch.Run:
 def _split(line: str) -> tuple[dict, list[str]]:
     """Return the kit's own options, which come first, and the rest of the line."""
     words, options = shlex.split(line), {}
-    while words and words[0] in ("--timeout", "--expect-failure"):
-        if words.pop(0) == "--expect-failure":
-            options["expect_failure"] = True
-            continue
+    while words and words[0] in ("--timeout", "--expect-failure", "--cold"):
+        option = words.pop(0).removeprefix("--").replace("-", "_")
         try:
-            options["timeout"] = float(words.pop(0))
+            options[option] = float(words.pop(0)) if option == "timeout" else True
         except (IndexError, ValueError):
             raise UsageError("--timeout takes a number of seconds") from None
     if not words:

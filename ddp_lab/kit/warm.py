@@ -1,0 +1,283 @@
+"""A warm start: one process has torch imported and forks the ranks of every run.
+
+Importing torch takes seconds, for torchrun and again for each rank; the lesson's own
+work takes milliseconds. So a helper imports it once, and torchrun and the ranks are
+forked from it. The command stays the same: torchrun starts its workers with
+$PYTHON_EXEC, a documented hook, which here names a small client of the helper
+(warm_client.py). The helper never touches CUDA and has one thread, so that a fork is a
+clean copy. It dies with the process that started it.
+
+    python warm.py SOCKET        what `start` runs; its stdin is the caller's pipe
+"""
+
+import atexit
+import faulthandler
+import io
+import json
+import os
+import random
+import resource
+import runpy
+import select
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import types
+from pathlib import Path
+
+CLIENT = Path(__file__).with_name("warm_client.py")
+PATIENCE = 60.0  # seconds to wait for the helper's imports
+# Read when torch or a library below it is loaded: a helper serves one setting of these.
+READ_AT_IMPORT = (
+    "TORCH",
+    "PYTORCH",
+    "PYTHON",
+    "OMP_",
+    "MKL_",
+    "OPENBLAS_",
+    "KMP_",
+    "GOMP_",
+    "LD_",
+    "CUDA_",
+    "ATEN_",
+)
+
+
+# --- the caller's side ---
+
+
+class Warm:
+    """The helper of this process: started when first needed, anew when it must be."""
+
+    def __init__(self):
+        self.process, self.folder, self.settings = None, None, None
+
+    def start(self, env: dict[str, str]) -> None:
+        """Start the helper for programs that run in `env`, if it is not there yet."""
+        settings = {k: v for k, v in env.items() if k.startswith(READ_AT_IMPORT)}
+        alive = self.process is not None and self.process.poll() is None
+        if not usable() or (alive and settings == self.settings):
+            return
+        self.stop()
+        self.settings = settings
+        self.folder = Path(tempfile.mkdtemp(prefix="ddp_lab-warm-"))
+        self.process = subprocess.Popen(
+            [sys.executable, __file__, str(self.folder / "socket")],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=open(self.folder / "log", "wb"),
+            env=env,
+            start_new_session=True,
+        )
+        words = [sys.executable, "-IS", str(CLIENT), str(self.folder / "socket")]
+        script = self.folder / "python"
+        script.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
+        script.chmod(0o755)
+
+    def python(self, env: dict[str, str]) -> str | None:
+        """Return what to run instead of `sys.executable`; None for the plain way."""
+        self.start(env)
+        if self.process is None:
+            return None
+        deadline = time.monotonic() + PATIENCE
+        while not (self.folder / "ready").exists():
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                return None
+            time.sleep(0.01)
+        return str(self.folder / "python")
+
+    def stop(self) -> None:
+        """End the helper and every program that it has forked."""
+        if self.process is not None:
+            self.process.stdin.close()
+            self.process.wait()
+            shutil.rmtree(self.folder, ignore_errors=True)
+            self.process = None
+
+
+def usable() -> bool:
+    """Return whether a fork is known to be safe here: Linux, and no GPU driver."""
+    return sys.platform == "linux" and not Path("/dev/nvidiactl").exists()
+
+
+WARM = Warm()
+atexit.register(WARM.stop)
+
+
+# --- the helper's side ---
+
+
+def serve(path: str) -> None:
+    """Fork a program for each client at the socket `path` until stdin closes."""
+    _load()
+    if len(os.listdir("/proc/self/task")) > 1:
+        sys.exit("an import has started a thread: a fork would not be a clean copy")
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    wake, woken = socket.socketpair()
+    for end in (wake, woken):
+        end.setblocking(False)
+    signal.set_wakeup_fd(woken.fileno(), warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda number, frame: None)
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(path)
+    listener.listen(128)
+    Path(path).with_name("ready").touch()
+    clients: dict[socket.socket, int] = {}  # connection to the program's pid
+    while True:
+        ready, _, _ = select.select([0, wake, listener, *clients], [], [])
+        if 0 in ready:  # end of file: our caller is gone
+            break
+        if wake in ready:
+            wake.recv(4096)
+            _report(clients)
+        if listener in ready:
+            connection, _ = listener.accept()
+            clients[connection] = _fork(connection, [listener, wake, woken, *clients])
+        for connection in [c for c in ready if c in clients]:
+            _kill(clients.pop(connection))  # its client is gone
+            connection.close()
+    for pid in clients.values():
+        _kill(pid)
+
+
+def _load() -> None:
+    """Import what the programs import, torch._dynamo included (DDP needs it)."""
+    import torch._dynamo  # noqa: F401
+    import torch.distributed.elastic.rendezvous.registry  # noqa: F401
+    import torch.distributed.launcher.api  # noqa: F401  (what torchrun itself imports)
+    import torch.nn.parallel  # noqa: F401
+    import torch.optim  # noqa: F401
+    import torch.utils.data  # noqa: F401
+    import torchvision  # noqa: F401
+
+
+def _report(clients: dict[socket.socket, int]) -> None:
+    """Tell every client whose program has ended how it ended."""
+    ended = {}
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            break
+        if pid == 0:
+            break
+        ended[pid] = status
+    for connection, pid in list(clients.items()):
+        if pid in ended:
+            _kill(pid)  # what it has left in its session
+            try:
+                connection.sendall(f"{ended[pid]}\n".encode())
+            except OSError:
+                pass
+            del clients[connection]
+            connection.close()
+
+
+def _kill(pid: int) -> None:
+    """Kill the program `pid` with its session."""
+    try:
+        os.killpg(pid, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        pass
+
+
+def _fork(connection: socket.socket, ours: list[socket.socket]) -> int:
+    """Fork the program that the client asks for; return its pid."""
+    size, streams, _, _ = socket.recv_fds(connection, 8, 3)
+    request = json.loads(connection.makefile("rb").read(int.from_bytes(size, "big")))
+    pid = os.fork()
+    if pid == 0:
+        for end in ours:
+            end.close()
+        _become(request, streams)
+    for stream in streams:
+        os.close(stream)
+    connection.sendall(f"{pid}\n".encode())
+    return pid
+
+
+def _become(request: dict, streams: list[int]) -> None:
+    """Turn this fork into the program of `request`; never return."""
+    os.setsid()
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    for number, stream in enumerate(streams):
+        os.dup2(stream, number)
+        os.close(stream)
+    os.environ.clear()
+    os.environ.update(request["env"])
+    os.chdir(request["cwd"])
+    sys.stdout = _stream(1)
+    sys.stderr = _stream(2)
+    random.seed()  # or every rank would draw the same numbers
+    if numpy := sys.modules.get("numpy"):
+        numpy.random.seed()
+    if os.environ.get("PYTHONFAULTHANDLER"):
+        faulthandler.enable(file=2)
+    os._exit(_run(request["argv"]))
+
+
+def _stream(number: int) -> io.TextIOWrapper:
+    """Return the file descriptor `number` as `python -u` would open it."""
+    raw = io.FileIO(number, "w", closefd=False)
+    return io.TextIOWrapper(raw, encoding="utf-8", errors="replace", write_through=True)
+
+
+def _run(argv: list[str]) -> int:
+    """Do what `python ARGV` does; return the exit code."""
+    try:
+        code = _exit_code(argv[1:] if argv[0] == "-u" else argv)
+        threading._shutdown()  # waits for the program's threads, as the interpreter does
+        atexit._run_exitfuncs()
+        return code & 0xFF
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+
+
+def _exit_code(argv: list[str]) -> int:
+    try:
+        _run_main(argv)
+        return 0
+    except SystemExit as end:
+        if end.code is None or isinstance(end.code, int):
+            return end.code or 0
+        print(end.code, file=sys.stderr)
+        return 1
+    except BaseException as error:
+        traceback = error.__traceback__
+        while traceback and traceback.tb_frame.f_code.co_filename == __file__:
+            traceback = traceback.tb_next  # our own frames are none of the program's
+        sys.excepthook(type(error), error, traceback)
+        return 1
+
+
+def _run_main(argv: list[str]) -> None:
+    """Run `-m MODULE ...` or `SCRIPT ...` as the main program."""
+    if argv[0] == "-m":
+        sys.argv, sys.path[0] = argv[1:], os.getcwd()
+        runpy.run_module(argv[1], run_name="__main__", alter_sys=True)
+        return
+    script = argv[0]
+    try:
+        text = Path(script).read_bytes()
+    except OSError as error:
+        name = os.path.join(os.getcwd(), script)
+        reason = f"[Errno {error.errno}] {error.strerror}"
+        print(f"{sys.executable}: can't open file {name!r}: {reason}", file=sys.stderr)
+        sys.exit(2)
+    sys.argv, sys.path[0] = argv, os.path.dirname(os.path.realpath(script))
+    main = types.ModuleType("__main__")
+    main.__file__, main.__builtins__ = script, __builtins__
+    sys.modules["__main__"] = main
+    exec(compile(text, script, "exec"), main.__dict__)
+
+
+if __name__ == "__main__":
+    serve(sys.argv[1])
