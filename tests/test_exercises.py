@@ -1,4 +1,4 @@
-"""Every exercise: unsolved it is no error, solved it says so, solved wrongly it fails."""
+"""Every exercise: unsolved is no error, solved is said so, solved wrongly fails."""
 
 import ast
 

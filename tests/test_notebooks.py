@@ -1,4 +1,4 @@
-"""What nbval cannot see: notebooks and programs agree, and all lessons have one form."""
+"""What nbval cannot see: notebooks and programs agree, all lessons have one form."""
 
 import re
 

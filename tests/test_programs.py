@@ -1,9 +1,9 @@
-"""Every program runs alone, from any folder, with plain torchrun, on 2, 3 and 4 ranks."""
+"""Every program runs alone, from any folder, by plain torchrun, on 2, 3 and 4 ranks."""
 
 import pytest
 from conftest import PROGRAMS
 
-from ddp_lab.kit import RunFailed, python, torchrun
+from ddp_lab.kit import python, torchrun
 
 # Small numbers where the default is a lesson's worth of work.
 ARGUMENTS = {}

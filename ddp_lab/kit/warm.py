@@ -233,7 +233,7 @@ def _run(argv: list[str]) -> int:
     """Do what `python ARGV` does; return the exit code."""
     try:
         code = _exit_code(argv[1:] if argv[0] == "-u" else argv)
-        threading._shutdown()  # waits for the program's threads, as the interpreter does
+        threading._shutdown()  # waits for the program's threads, as Python does
         atexit._run_exitfuncs()
         return code & 0xFF
     finally:

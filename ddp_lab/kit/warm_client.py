@@ -3,9 +3,9 @@
     python -IS warm_client.py SOCKET ARGUMENTS...
 
 The program that the warm process forks gets our arguments, environment, folder and
-standard streams. We pass signals on to it and end as it ends. If we are killed, the closed
-connection tells the warm process to kill it. This file imports little, because it is
-started once for each rank.
+standard streams. We pass signals on to it and end as it ends. If we are killed, the
+closed connection tells the warm process to kill it. This file imports little, because
+it is started once for each rank.
 """
 
 import json

@@ -1,0 +1,53 @@
+"""The colours of the lab: one for each rank, the same in every figure and plot."""
+
+RANK_COLOURS = (
+    "#0072B2",  # 0 blue
+    "#E69F00",  # 1 orange
+    "#009E73",  # 2 green
+    "#CC79A7",  # 3 pink
+    "#56B4E9",  # 4 sky
+    "#D55E00",  # 5 red
+    "#F0E442",  # 6 yellow
+    "#882255",  # 7 wine
+)
+"""By rank: Okabe and Ito's palette, wine in place of their black. Rank 8 is blue again.
+
+They stay apart for the colour-blind, but no figure says anything by colour alone.
+"""
+
+INK, GREY, RULE, PALE, WHITE = "#101418", "#57606A", "#AEB6BF", "#F2F4F6", "#FFFFFF"
+"""Text; quiet text; lines and hatching; an empty box; the page."""
+
+
+def rank_colour(rank: int) -> str:
+    """Return the colour of `rank`, a whole number from 0."""
+    return RANK_COLOURS[rank % len(RANK_COLOURS)]
+
+
+def tint(colour: str, strength: float = 0.3) -> str:
+    """Mix `colour` ("#RRGGBB") with white; `strength` 1 is the colour, 0 is white."""
+    mixed = (round(255 - (255 - c) * strength) for c in _channels(colour))
+    return "#" + "".join(f"{c:02X}" for c in mixed)
+
+
+def contrast(a: str, b: str) -> float:
+    """Return how well two colours ("#RRGGBB") stand apart: 1 to 21, as WCAG counts."""
+    dark, light = sorted((_luminance(a), _luminance(b)))
+    return (light + 0.05) / (dark + 0.05)
+
+
+def text_on(colour: str) -> str:
+    """Return the colour of text, white or ink, that reads better on `colour`."""
+    return max(WHITE, INK, key=lambda text: contrast(text, colour))
+
+
+def _channels(colour: str) -> list[int]:
+    return [int(colour[i : i + 2], 16) for i in (1, 3, 5)]
+
+
+def _luminance(colour: str) -> float:
+    shares = [channel / 255 for channel in _channels(colour)]
+    linear = [
+        s / 12.92 if s <= 0.04045 else ((s + 0.055) / 1.055) ** 2.4 for s in shares
+    ]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
