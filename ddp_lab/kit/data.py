@@ -32,6 +32,7 @@ TRAIN, TEST, BATCHES = (
     5,
 )  # images of the stand-in, and its files to train
 SIDE = 32  # pixels
+CONTRAST = 65  # of 255, at least, between a shape and its ground
 PATIENCE = 5.0  # seconds that the server may take to answer
 
 
@@ -200,9 +201,9 @@ def draw(classes: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """
     n = len(classes)
     # The pixels as seen from the shape, whose radius is 1: moved, turned and scaled.
-    radius = rng.uniform(6, 12, (n, 1, 1))
-    centre = SIDE / 2 + rng.uniform(-1, 1, (2, n, 1, 1)) * (SIDE / 2 - radius + 2)
-    angle = rng.uniform(0, 2 * np.pi, (n, 1, 1))
+    radius = rng.uniform(8.5, 13, (n, 1, 1))
+    centre = SIDE / 2 + rng.uniform(-4, 4, (2, n, 1, 1))
+    angle = rng.uniform(-1, 1, (n, 1, 1)) / 3
     rows, columns = np.mgrid[:SIDE, :SIDE] + 0.5
     y, x = (rows - centre[0]) / radius, (columns - centre[1]) / radius
     u, v = x * np.cos(angle) + y * np.sin(angle), y * np.cos(angle) - x * np.sin(angle)
@@ -211,15 +212,18 @@ def draw(classes: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         mine = classes == number
         edge = distance(u[mine], v[mine]) * radius[mine]  # pixels outside the shape
         inside[mine] = np.clip(0.5 - edge, 0, 1)
-    # Two colours for the ground, which shade into each other, and a third for the shape.
+    # Two colours for the ground, which shade into each other; a third for the shape.
     ground, other, colour = rng.uniform(0, 255, (3, n, 3, 1, 1))
+    middle = (ground + other) / 2
+    apart = middle + np.where(middle < 128, CONTRAST, -CONTRAST)
+    colour = np.where(np.abs(colour - middle) < CONTRAST, apart, colour)
     slope = rng.uniform(-1, 1, (2, n, 1, 1, 1))
     shade = np.clip(
         0.5 + (slope[0] * (rows - 16) + slope[1] * (columns - 16)) / 32, 0, 1
     )
     image = ground + (other - ground) * shade
     image += (colour - image) * inside[:, None]
-    image += rng.normal(0, 1, image.shape) * rng.uniform(5, 35, (n, 1, 1, 1))
+    image += rng.normal(0, 1, image.shape) * rng.uniform(3, 22, (n, 1, 1, 1))
     return np.clip(image, 0, 255).astype(np.uint8)
 
 

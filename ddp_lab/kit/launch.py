@@ -20,7 +20,7 @@ from pathlib import Path
 
 from ddp_lab.kit.failure import Failure, find_failure
 from ddp_lab.kit.logs import read, read_ranks, split_by_prefix
-from ddp_lab.kit.warm import WARM
+from ddp_lab.kit.warm import WARM, write_python
 
 GUARD = Path(__file__).with_name("guard.py")
 OWN_RENDEZVOUS = re.compile(r"--(standalone|nnodes|node|rdzv|master)")
@@ -184,8 +184,9 @@ def environment() -> dict[str, str]:
 
 def _start(argv: list[str], folder: Path, cold: bool) -> subprocess.Popen:
     env = environment()
-    if warm := None if cold else WARM.python(env):
-        env["PYTHON_EXEC"] = warm  # what torchrun starts its workers with
+    warm = None if cold else WARM.python(env)
+    # What torchrun starts its workers with: a documented hook.
+    env["PYTHON_EXEC"] = warm or write_python(folder, "-")
     python = warm or sys.executable
     command = [sys.executable, str(GUARD), uuid.uuid4().hex, python, *argv]
     with open(folder / "out", "wb") as out, open(folder / "err", "wb") as err:

@@ -65,10 +65,7 @@ def timeline(rows: Sequence[Sequence[Bar]], title: str) -> Plot:
     Raises:
         ValueError: if there is no bar at all, or one ends before it starts.
     """
-    bars = [(rank, *bar) for rank, row in enumerate(rows) for bar in row]
-    for rank, label, start, end in bars:
-        if end < start:
-            raise ValueError(f"rank {rank}: {label!r} ends at {end}, before {start}")
+    bars = listed(rows)
     if not bars:
         raise ValueError(f"there is nothing to draw: {title}")
     first = min(start for _, _, start, _ in bars)
@@ -77,6 +74,15 @@ def timeline(rows: Sequence[Sequence[Bar]], title: str) -> Plot:
     for rank, label, start, end in bars:
         draw_bar(axes, rank, label, start - first, end - start)
     return Plot(title, figure)
+
+
+def listed(rows: Sequence[Sequence[Bar]]) -> list[tuple[int, str, float, float]]:
+    """List all bars as (rank, label, start, end); raise ValueError for a wrong one."""
+    bars = [(rank, *bar) for rank, row in enumerate(rows) for bar in row]
+    for rank, label, start, end in bars:
+        if end < start:
+            raise ValueError(f"rank {rank}: {label!r} ends at {end}, before {start}")
+    return bars
 
 
 def empty_axes(ranks: int, seconds: float, title: str) -> tuple["Figure", "Axes"]:

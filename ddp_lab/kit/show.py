@@ -2,7 +2,7 @@
 
 from html import escape
 
-from ddp_lab.kit.figures.svg import RANK_COLOURS
+from ddp_lab.kit.figures import RANK_COLOURS
 from ddp_lab.kit.launch import Run
 
 PRE = "margin: 0; padding: 0 0 0 0.6em; line-height: 1.35; border-left: 4px solid"

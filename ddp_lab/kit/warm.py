@@ -4,7 +4,7 @@ Importing torch takes seconds, for torchrun and again for each rank; the lesson'
 work takes milliseconds. So a helper imports it once, and torchrun and the ranks are
 forked from it. The command stays the same: torchrun starts its workers with
 $PYTHON_EXEC, a documented hook, which here names a small client of the helper
-(warm_client.py). The helper never touches CUDA and has one thread, so that a fork is a
+(shadow.py). The helper never touches CUDA and has one thread, so that a fork is a
 clean copy. It dies with the process that started it.
 
     python warm.py SOCKET        what `start` runs; its stdin is the caller's pipe
@@ -31,7 +31,7 @@ import time
 import types
 from pathlib import Path
 
-CLIENT = Path(__file__).with_name("warm_client.py")
+SHADOW = Path(__file__).with_name("shadow.py")
 PATIENCE = 60.0  # seconds to wait for the helper's imports
 # Read when torch or a library below it is loaded: a helper serves one setting of these.
 READ_AT_IMPORT = (
@@ -75,10 +75,7 @@ class Warm:
             env=env,
             start_new_session=True,
         )
-        words = [sys.executable, "-IS", str(CLIENT), str(self.folder / "socket")]
-        script = self.folder / "python"
-        script.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
-        script.chmod(0o755)
+        write_python(self.folder, str(self.folder / "socket"))
 
     def python(self, env: dict[str, str]) -> str | None:
         """Return what to run instead of `sys.executable`; None for the plain way."""
@@ -99,6 +96,15 @@ class Warm:
             self.process.wait()
             shutil.rmtree(self.folder, ignore_errors=True)
             self.process = None
+
+
+def write_python(folder: Path, socket: str) -> str:
+    """Write a command for $PYTHON_EXEC to `folder`; return its path (see shadow.py)."""
+    words = [sys.executable, "-IS", str(SHADOW), socket]
+    script = folder / "python"
+    script.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
+    script.chmod(0o755)
+    return str(script)
 
 
 def usable() -> bool:

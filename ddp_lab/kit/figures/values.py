@@ -102,7 +102,9 @@ class Column:
 
     def draw(self, svg: Svg, x: float, y: float) -> None:
         """Draw the boxes of the ranks below each other, the heading above them."""
-        svg.text(x + CHIP + PAD, y - 14, self.heading, 13, fill=GREY, anchor="start")
+        over = text_width(self.heading, 13) > self.width - CHIP - 2 * PAD
+        x1, anchor = (x + self.width, "end") if over else (x + CHIP + PAD, "start")
+        svg.text(x1, y - 14, self.heading, 13, fill=GREY, anchor=anchor)
         for i in range(len(self.rows)):
             self.draw_rank(svg, x, y + i * self.size[1], i)
 
@@ -215,8 +217,11 @@ def columns(left: Rows, right: Rows) -> tuple[Column, Column, bool]:
         second = Column("after", right, cell_width(right, size, margin))
         if 2 * MARGIN + first.width + MIDDLE + second.width <= PAGE:
             return first, second, True
-    wide = max(cell_width(left), cell_width(right))
-    return Column("before", left, wide), Column("after", right, wide), False
+    if longest(left) == longest(right):
+        wide = cell_width([*left, *right])
+        return Column("before", left, wide), Column("after", right, wide), False
+    first = Column("before", left, cell_width(left))
+    return first, Column("after", right, cell_width(right)), False
 
 
 def write_title(svg: Svg) -> int:

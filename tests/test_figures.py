@@ -1,0 +1,376 @@
+"""The figures: drawn by the code, told in words, shown by a lesson, true to values."""
+
+import json
+import re
+import shutil
+import xml.etree.ElementTree as ElementTree
+from itertools import combinations
+from pathlib import Path
+
+import pytest
+
+from ddp_lab.kit import ROOT
+from ddp_lab.kit.figures import FIGURES, RANK_COLOURS, before_after
+from ddp_lab.kit.figures.colours import WHITE, contrast, text_on
+from ddp_lab.kit.figures.svg import Svg, text_width
+
+FIGS, NOTEBOOKS = ROOT / "figs", ROOT / "notebooks"
+SVG = "{http://www.w3.org/2000/svg}"
+MARKDOWN_IMAGE = re.compile(r"!\[([^\]]*)\]\(([^)\s]+)[^)]*\)")
+HTML_IMAGE = re.compile(r"<img\b[^>]*>", re.IGNORECASE)
+
+
+def images(notebook: Path) -> list[tuple[str, str]]:
+    """Return (alt text, address) of every image in a notebook's prose."""
+    cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
+    prose = "\n".join("".join(c["source"]) for c in cells if c["cell_type"] != "code")
+    found = MARKDOWN_IMAGE.findall(prose)
+    for tag in HTML_IMAGE.findall(prose):
+        names = dict(re.findall(r"""(\w+)\s*=\s*["']([^"']*)["']""", tag))
+        found.append((names.get("alt", ""), names.get("src", "")))
+    return found
+
+
+def stale(figs: Path) -> set[str]:
+    """Name the files in a folder that are not what the code draws, or not there."""
+    drawn = {f"{name}.svg": str(draw()) for name, draw in FIGURES.items()}
+    there = {path.name: path.read_text(encoding="utf-8") for path in figs.iterdir()}
+    return {name for name, _ in drawn.items() ^ there.items()}
+
+
+def mute(figs: Path) -> set[str]:
+    """Name the figures in a folder that do not tell what they show."""
+    return {
+        path.name
+        for path in figs.glob("*.svg")
+        for root in [ElementTree.parse(path).getroot()]
+        if not (root.findtext(f"{SVG}title") and root.findtext(f"{SVG}desc"))
+    }
+
+
+def bad_images(notebooks: Path) -> list[str]:
+    """Name the images in notebooks that are not there or are not told in words."""
+    bad = []
+    for notebook in sorted(notebooks.glob("*.ipynb")):
+        for alt, address in images(notebook):
+            if not (notebook.parent / address).is_file():
+                bad.append(f"{notebook.name}: there is no {address}")
+            if len(alt.split()) < 4:
+                bad.append(f"{notebook.name}: {address} needs an alt text, not {alt!r}")
+    return bad
+
+
+def unused(figs: Path, notebooks: Path) -> set[str]:
+    """Name the figures in a folder that no notebook shows."""
+    shown = {
+        (notebook.parent / address).resolve()
+        for notebook in notebooks.glob("*.ipynb")
+        for _, address in images(notebook)
+    }
+    return {path.name for path in figs.glob("*.svg") if path.resolve() not in shown}
+
+
+@pytest.fixture
+def copy(tmp_path):
+    """Return the folders of figures and notebooks, copied, to plant mistakes in."""
+    shutil.copytree(FIGS, tmp_path / "figs")
+    notebook = {"cells": [{"cell_type": "markdown", "source": []}]}
+    for path in sorted(FIGS.glob("*.svg")):
+        line = f"![what this picture shows](../figs/{path.name})\n"
+        notebook["cells"][0]["source"].append(line)
+    (tmp_path / "notebooks").mkdir()
+    lesson = tmp_path / "notebooks" / "lesson.ipynb"
+    lesson.write_text(json.dumps(notebook), encoding="utf-8")
+    return tmp_path / "figs", tmp_path / "notebooks", lesson
+
+
+def change(path: Path, old: str, new: str) -> None:
+    """Replace `old`, which must be there, in a file."""
+    text = path.read_text(encoding="utf-8")
+    assert old in text
+    path.write_text(text.replace(old, new, 1), encoding="utf-8")
+
+
+# The figures of the lessons
+
+
+def test_committed_figures_are_what_the_code_draws():
+    assert stale(FIGS) == set(), "run `make figs`"
+
+
+def test_figures_are_told_in_words():
+    assert mute(FIGS) == set()
+
+
+def test_notebooks_show_figures_that_exist_and_tell_them_in_words():
+    assert bad_images(NOTEBOOKS) == []
+
+
+def test_every_figure_is_shown_by_a_notebook():
+    assert unused(FIGS, NOTEBOOKS) == set()
+
+
+def test_the_checks_pass_without_a_planted_mistake(copy):
+    figs, notebooks, _ = copy
+    assert (stale(figs), mute(figs), bad_images(notebooks)) == (set(), set(), [])
+    assert unused(figs, notebooks) == set()
+
+
+def test_a_changed_a_missing_and_a_strange_figure_are_found(copy):
+    figs, *_ = copy
+    change(figs / "scatter.svg", "A1", "A2")
+    (figs / "gather.svg").unlink()
+    (figs / "sketch.svg").write_text(str(Svg("sketch", "nothing")), encoding="utf-8")
+    assert stale(figs) == {"scatter.svg", "gather.svg", "sketch.svg"}
+
+
+@pytest.mark.parametrize("tag", ["title", "desc"])
+def test_a_figure_without_words_is_found(copy, tag):
+    figs, *_ = copy
+    text = (figs / "world.svg").read_text(encoding="utf-8")
+    silent = re.sub(f"<{tag}>.*</{tag}>", f"<{tag}></{tag}>", text)
+    (figs / "world.svg").write_text(silent, encoding="utf-8")
+    assert mute(figs) == {"world.svg"}
+
+
+@pytest.mark.parametrize("address", ["../figs/no.svg", "figs/world.svg"])
+def test_an_image_that_is_not_there_is_found(copy, address):
+    _, notebooks, lesson = copy
+    change(lesson, "../figs/world.svg", address)
+    assert bad_images(notebooks) == [f"lesson.ipynb: there is no {address}"]
+
+
+@pytest.mark.parametrize(
+    "image", ["![](../figs/world.svg)", "<img src='../figs/world.svg' width=300>"]
+)
+def test_an_image_without_alt_text_is_found(copy, image):
+    _, notebooks, lesson = copy
+    change(lesson, "![what this picture shows](../figs/world.svg)", image)
+    (bad,) = bad_images(notebooks)
+    assert "needs an alt text" in bad
+
+
+def test_a_figure_that_nothing_shows_is_found(copy):
+    figs, notebooks, lesson = copy
+    change(lesson, "../figs/world.svg", "../figs/scatter.svg")
+    assert unused(figs, notebooks) == {"world.svg"}
+
+
+# What every drawing must be
+
+
+def text_boxes(svg: Svg) -> list[tuple[str, float, float, float, float]]:
+    """Return each text of a drawing and about where: left, top, right, bottom."""
+    boxes = []
+    for node in ElementTree.fromstring(str(svg)).iter(f"{SVG}text"):
+        size, x = float(node.get("font-size")), float(node.get("x"))
+        font = {
+            "bold": "font-weight" in node.keys(),
+            "mono": "font-family" in node.keys(),
+        }
+        width = text_width(node.text, size, **font)
+        x -= {"middle": width / 2, "end": width}.get(node.get("text-anchor"), 0)
+        y = float(node.get("y"))
+        boxes.append((node.text, x, y - 0.75 * size, x + width, y + 0.05 * size))
+    return boxes
+
+
+SAMPLES = {
+    "two scalars": ([5, 0], [5, 5]),
+    "three vectors": ([[1, 2], [3, 4], [5, 6]], [[9, 12]] * 3),
+    "one rank holds all": ([[10, 11, 12, 13], None, None, None], [10, 11, 12, 13]),
+    "eight by eight": (
+        [[10 * rank + i for i in range(8)] for rank in range(8)],
+        [[10 * i + rank for i in range(8)] for rank in range(8)],
+    ),
+    "eight fractions": ([[-1 / 3] * 8] * 4, [[2 / 300] * 8] * 4),
+    "far too much": (["words " * 40, "words"], [list(range(1000)), [1e300] * 8]),
+    "a title that is much longer than the page is wide, so that it is broken " * 2: (
+        [1, 2],
+        [2, 1],
+    ),
+}
+DRAWINGS = {name: draw() for name, draw in FIGURES.items()} | {
+    title: before_after(title, *values) for title, values in SAMPLES.items()
+}
+
+
+@pytest.mark.parametrize("name", DRAWINGS)
+def test_texts_stay_on_the_page_and_off_each_other(name):
+    svg = DRAWINGS[name]
+    boxes = text_boxes(svg)
+    for text, left, top, right, bottom in boxes:
+        assert left >= 4 and top >= 4, text
+        assert right <= svg.width - 4 and bottom <= svg.height - 4, text
+    for (a, left, top, right, bottom), (b, *other) in combinations(boxes, 2):
+        apart = right <= other[0] or other[2] <= left or bottom <= other[1]
+        assert apart or other[3] <= top, f"{a!r} lies on {b!r}"
+
+
+@pytest.mark.parametrize("name", DRAWINGS)
+def test_a_drawing_is_plain_white_and_small(name):
+    svg = DRAWINGS[name]
+    root = ElementTree.fromstring(str(svg))
+    assert [child.tag for child in root][:2] == [f"{SVG}title", f"{SVG}desc"]
+    page = root[2].attrib
+    assert page == {
+        "width": f"{svg.width:g}",
+        "height": f"{svg.height:g}",
+        "fill": WHITE,
+    }
+    assert root.get("viewBox") == f"0 0 {svg.width:g} {svg.height:g}"
+    assert svg.width <= 720 and len(str(svg)) < 40_000
+    # With ids, styles or scripts two drawings on one page could disturb each other.
+    tags = {node.tag.removeprefix(SVG) for node in root.iter()}
+    assert tags <= {"svg", "title", "desc", "rect", "text", "path", "polygon", "circle"}
+    assert not any("id" in node.keys() for node in root.iter())
+
+
+def test_rank_colours_differ_and_carry_readable_text():
+    assert len(set(RANK_COLOURS)) == 8
+    for colour in RANK_COLOURS:
+        assert contrast(colour, text_on(colour)) >= 4.5
+
+
+# before_after
+
+
+def cells_after(svg: Svg) -> list[tuple[str, str]]:
+    """Return (text, fill) of the cells right of the arrow, from top to bottom."""
+    root = ElementTree.fromstring(str(svg))
+    boxes = [node for node in root.iter(f"{SVG}rect") if node.get("rx") == "3"]
+    middle = float(svg.width) / 2
+    cells = []
+    for box in boxes:
+        left, top = float(box.get("x")), float(box.get("y"))
+        right, bottom = left + float(box.get("width")), top + float(box.get("height"))
+        inside = [
+            node.text
+            for node in root.iter(f"{SVG}text")
+            if left < float(node.get("x")) < right
+            and top < float(node.get("y")) < bottom
+        ]
+        if left > middle and inside:
+            cells.append((inside[0], box.get("fill")))
+    return cells
+
+
+def fills(count: int) -> list[str]:
+    """Return the fill of a cell of each of the first ranks."""
+    own = before_after("", list(range(count)), list(range(count)))
+    return [fill for _, fill in cells_after(own)]
+
+
+def test_before_after_says_everything_in_words():
+    svg = before_after("gather", [1, 2.5], [[1, 2.5], None])
+    assert svg.title == "gather"
+    assert svg.desc == (
+        "Before: rank 0 1; rank 1 2.5. After: rank 0 1, 2.5; rank 1 nothing."
+    )
+    assert repr(svg) == f"{svg.title}: {svg.desc}"
+    assert svg._repr_svg_() == str(before_after("gather", [1, 2.5], [[1, 2.5], None]))
+
+
+def test_a_value_that_moved_has_the_colour_of_where_it_was():
+    blue, orange, green = fills(3)
+    ring = before_after("ring", [10, 11, 12], [12, 10, 11])
+    assert cells_after(ring) == [("12", green), ("10", blue), ("11", orange)]
+    kept = before_after("kept", [7, 7, 8], [7, 7, 7])
+    assert cells_after(kept) == [("7", blue), ("7", orange), ("7", blue)]
+
+
+def test_a_value_that_was_computed_is_white():
+    _, orange = fills(2)
+    # The 2 on rank 0 is a sum, although rank 0 held a 2 before, in its other cell.
+    summed = before_after("reduce to rank 0", [[1, 2], [1, 3]], [[2, 5], [1, 3]])
+    assert cells_after(summed) == [
+        ("2", WHITE),
+        ("5", WHITE),
+        ("1", orange),
+        ("3", orange),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0, "0"),
+        (-0.0, "0"),
+        (3, "3"),
+        (3.0, "3"),
+        (1 / 3, "0.3333"),
+        (-0.05, "-0.05"),
+        (1234.56, "1235"),
+        (123456, "123456"),
+        (12345678, "1.2e7"),
+        (1e-9, "1e-9"),
+        (float("nan"), "nan"),
+        (float("-inf"), "-inf"),
+        (True, "True"),
+        ("A+B", "A+B"),
+    ],
+)
+def test_values_are_written_short(value, text):
+    assert before_after("", [value], [value]).desc.startswith(f"Before: rank 0 {text}.")
+
+
+def test_tensors_and_lists_of_lists_are_laid_out_flat():
+    class Tensor:
+        def tolist(self):
+            return [[1.0, 2.0], [3.0, 4.0]]
+
+    flat = before_after("", [[1, 2, 3, 4]], [None])
+    for nested in (Tensor(), [[1, 2], [3, 4]], ([1, 2], [3, 4])):
+        assert str(before_after("", [nested], [None])) == str(flat)
+    assert "1, –, 2" in before_after("", [[1, None, 2]], [None]).desc
+
+
+def test_the_end_of_a_long_row_is_cut_off():
+    assert "5, 6, …;" in before_after("", [list(range(9)), 0], [0, 0]).desc
+    assert "6, 7;" in before_after("", [list(range(8)), 0], [0, 0]).desc
+
+
+def test_markup_in_values_and_titles_is_text():
+    svg = before_after("a < b & c", ["<script>"], ["&amp;"])
+    root = ElementTree.fromstring(str(svg))
+    texts = [node.text for node in root.iter(f"{SVG}text")]
+    assert {"a < b & c", "<script>", "&amp;"} <= set(texts)
+
+
+@pytest.mark.parametrize(("before", "after"), [([], []), ([1], [1, 2])])
+def test_ranks_that_do_not_match_are_refused(before, after):
+    with pytest.raises(ValueError, match="ranks before"):
+        before_after("broken", before, after)
+
+
+# plots
+
+
+def test_a_timeline_shows_bars_labels_and_waits():
+    pytest.importorskip("matplotlib")
+    from ddp_lab.kit import plots
+
+    rows = [
+        [["work", 5.0, 6.0], ["wait for rank 1", 6.0, 9.0], ["a long label", 9.0, 9.1]],
+        [["work", 5.0, 9.0]],
+    ]
+    plot = plots.timeline(rows, "a straggler")
+    (axes,) = plot.figure.axes
+    bars = [(bar.get_x(), bar.get_width(), bar.get_hatch()) for bar in axes.patches]
+    assert [hatch for *_, hatch in bars] == [None, "///", None, None]
+    assert [x for x, *_ in bars] == pytest.approx([0, 1, 4, 0])
+    labels = [text.get_text() for text in axes.texts]
+    assert labels == ["rank 0", "rank 1", "work", "wait for rank 1", "work"]
+    top, bottom = (axes.transData.transform((0, rank))[1] for rank in (0, 1))
+    assert top > bottom
+    png, size = plot._repr_png_()
+    assert png.startswith(b"\x89PNG") and size == {"width": 720}
+    assert repr(plot) == "Plot: a straggler"
+
+
+@pytest.mark.parametrize("rows", [[], [[], []], [[["work", 2.0, 1.0]]]])
+def test_a_timeline_of_nothing_or_backwards_is_refused(rows):
+    from ddp_lab.kit import plots
+
+    with pytest.raises(ValueError):
+        plots.timeline(rows, "broken")
