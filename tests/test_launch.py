@@ -80,10 +80,14 @@ def test_a_raising_rank_is_named_with_its_line(program):
 
 
 @pytest.mark.parametrize("cold", [False, True])
-def test_the_victim_is_not_taken_for_the_cause(program, cold):
-    path = program("""
-        if rank == 0:  # its neighbour has gone, and it is the first to say so
+def test_the_victim_is_not_taken_for_the_cause(program, cold, tmp_path):
+    path = program(f"""
+        left_the_group = "{tmp_path}/left"
+        if rank == 0:
+            while not os.path.exists(left_the_group):
+                time.sleep(0.01)
             raise RuntimeError("[pair.cc:534] Connection closed by peer [127.0.0.1]:1")
+        open(left_the_group, "w").close()
         time.sleep(0.5)
         raise ValueError("the real cause")
     """)
