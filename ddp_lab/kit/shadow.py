@@ -70,7 +70,8 @@ def ask(path, argv):
 def spawn(argv):
     """Start the program with a Python of its own; yield its pid, then its end."""
     command = [sys.executable, *argv]
-    pid = os.posix_spawn(command[0], command, os.environ)
+    # A process group of its own, because torchrun signals a rank's whole group.
+    pid = os.posix_spawn(command[0], command, os.environ, setpgroup=0)
     yield pid
     yield os.waitpid(pid, 0)[1]
 
