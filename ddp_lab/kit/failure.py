@@ -165,6 +165,7 @@ def _where(traceback: str) -> str | None:
     # A Python traceback has the most recent call last, a faulthandler dump first.
     frame = own[0] if "most recent call first" in traceback else own[-1]
     path, number = Path(frame["file"]), int(frame["line"])
+    linecache.checkcache(str(path))  # a variant may have been written anew
     code = linecache.getline(str(path), number).strip()
     if path.is_relative_to(Path.cwd()):
         path = path.relative_to(Path.cwd())
