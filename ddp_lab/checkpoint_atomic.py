@@ -1,0 +1,135 @@
+"""A save that dies half-way: in place it takes the old checkpoint with it.
+
+    torchrun --standalone --nproc-per-node 2 ddp_lab/checkpoint_atomic.py
+
+Rank 0 saves step 1 and dies in the middle of step 2; then all ranks look at the file:
+
+    [rank 1] in place: in_place.pt is cut short, go on from an older checkpoint
+    [rank 1] atomically: step 1
+
+Written by notebooks/04_checkpointing.ipynb.
+"""
+
+import argparse
+import gc
+import json
+import os
+import tempfile
+import zipfile
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch.distributed.elastic.multiprocessing.errors import record
+
+
+def setup():
+    """Join the group: a GPU per rank over NCCL, else one shared, or the CPU, over gloo."""
+    device, backend = torch.device("cpu"), "gloo"
+    if count := torch.cuda.device_count():
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % count)
+        torch.cuda.set_device(device)
+        if count >= int(os.environ["LOCAL_WORLD_SIZE"]):
+            backend = "cpu:gloo,cuda:nccl"
+    dist.init_process_group(backend, device_id=device if "nccl" in backend else None)
+    return dist.get_rank(), dist.get_world_size(), device
+
+
+class PowerCut(Exception):
+    """Stands for the moment when the machine goes dark."""
+
+
+def write(file, step, dies):
+    """Write the checkpoint of `step`, or half of it."""
+    torch.save({"step": step, "weights": torch.full((1000,), float(step))}, file)
+    file.flush()
+    if dies:
+        file.truncate(file.tell() // 2)
+        raise PowerCut
+    # The system keeps new bytes in memory for a while. They have to reach the disk before
+    # the name does, or a real power cut leaves the good name with nothing behind it.
+    os.fsync(file.fileno())
+
+
+def save_in_place(path, step, dies=False):
+    with open(path, "wb") as file:  # the old checkpoint is gone from here on
+        write(file, step, dies)
+
+
+def save_atomically(path, step, dies=False):
+    # In the same folder, because no file is renamed from one file system to another.
+    with open(path.with_suffix(".tmp"), "wb") as file:
+        write(file, step, dies)
+    os.replace(file.name, path)  # readers find the old file or the new, nothing between
+
+
+def load(path):
+    """Return a checkpoint, or say in one sentence what is wrong with it."""
+    # torch.save writes a zip archive, and the directory of a zip comes at its very end.
+    if not zipfile.is_zipfile(path):
+        raise RuntimeError(f"{path.name} is cut short, go on from an older checkpoint")
+    return torch.load(path, map_location="cpu", weights_only=True)
+
+
+def look_after_power_cut(save, path, rank):
+    """Let rank 0 save step 1 and half of step 2; return what this rank then reads."""
+    if rank == 0:
+        save(path, step=1)
+        try:
+            save(path, step=2, dies=True)
+        except PowerCut:
+            print(f"[rank {rank}] died half-way through step 2", flush=True)
+    dist.barrier()  # nobody looks before rank 0 is dead
+    try:
+        return f"step {load(path)['step']}"
+    except RuntimeError as error:
+        return str(error)
+
+
+def save_from_every_node(path):
+    """Save as if each rank were local rank 0 of its own node; True if it worked."""
+    temp = path.with_suffix(".tmp")
+    with open(temp, "wb") as file:  # all of them write the same file on the shared disk
+        write(file, step=1, dies=False)
+    dist.barrier()  # the worst moment: all have written, nobody has renamed yet
+    try:
+        os.replace(temp, path)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+@record
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--dir", help="a folder that all ranks see")
+    rank, world_size, _ = setup()
+    own = tempfile.TemporaryDirectory()
+    try:
+        folder = [parser.parse_args().dir or own.name]
+        dist.broadcast_object_list(folder, src=0)  # all ranks now hold rank 0's name
+        folder = Path(folder[0])
+        folder.mkdir(parents=True, exist_ok=True)
+        way = {"in place": save_in_place, "atomically": save_atomically}
+        seen = {}
+        for name, save in way.items():
+            path = folder / f"{name.replace(' ', '_')}.pt"
+            seen[name] = look_after_power_cut(save, path, rank)
+            print(f"[rank {rank}] {name}: {seen[name]}", flush=True)
+        saved = [None] * world_size
+        worked = save_from_every_node(folder / "nodes.pt")
+        dist.all_gather_object(saved, worked)  # all ranks now know how each one fared
+        if rank == 0:
+            print(f"[rank 0] {sum(saved)} of {world_size} writers got through", flush=True)
+        cut = "in_place.pt is cut short, go on from an older checkpoint"
+        expected = {"in place": cut, "atomically": "step 1"}
+        print(json.dumps({"seen": seen, "saved": worked}), flush=True)
+        if seen != expected or sum(saved) != 1:
+            raise AssertionError(f"{seen}, {sum(saved)} saved; expected {expected}, 1")
+    finally:
+        dist.destroy_process_group()
+        gc.collect()  # frees what still holds a gloo thread, which could abort the exit
+
+
+if __name__ == "__main__":
+    main()

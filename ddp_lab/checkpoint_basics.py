@@ -1,0 +1,130 @@
+"""Rank 0 saves, everybody waits, everybody loads; and what the weights alone forget.
+
+    torchrun --standalone --nproc-per-node 2 ddp_lab/checkpoint_basics.py
+
+All ranks hold the weights of step 4, but a new optimizer has lost its momentum:
+
+    [rank 0] saved step 2
+    [rank 0] saved step 4
+    [rank 0] loaded step 4
+    [rank 0] step 5 moves each weight by 1.9375; with a new optimizer by 1.0
+
+Written by notebooks/04_checkpointing.ipynb.
+"""
+
+import argparse
+import contextlib
+import gc
+import json
+import os
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.elastic.multiprocessing.errors import record
+from torch.nn.parallel import DistributedDataParallel
+
+STEPS, SAVE_EVERY = 4, 2
+LEARNING_RATE, MOMENTUM = 1.0, 0.5
+SLOW_DISK = 1.0  # seconds; a large model takes that long, our eight weights would not
+
+
+def setup():
+    """Join the group: a GPU per rank over NCCL, else one shared, or the CPU, over gloo."""
+    device, backend = torch.device("cpu"), "gloo"
+    if count := torch.cuda.device_count():
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % count)
+        torch.cuda.set_device(device)
+        if count >= int(os.environ["LOCAL_WORLD_SIZE"]):
+            backend = "cpu:gloo,cuda:nccl"
+    dist.init_process_group(backend, device_id=device if "nccl" in backend else None)
+    return dist.get_rank(), dist.get_world_size(), device
+
+
+@contextlib.contextmanager
+def shared_folder(wanted):
+    """Give all ranks one folder: `wanted`, or a temporary one of rank 0's."""
+    with tempfile.TemporaryDirectory() as own:
+        name = [wanted or own]
+        dist.broadcast_object_list(name, src=0)  # all ranks now hold rank 0's name
+        Path(name[0]).mkdir(parents=True, exist_ok=True)
+        yield Path(name[0])
+        dist.barrier()  # else rank 0 removes its folder while another still reads
+
+
+def build(device):
+    """Return a model of one row and its optimizer, as if the run had just begun."""
+    model = nn.Linear(8, 1, bias=False, device=device)  # weight: (1, 8)
+    ddp = DistributedDataParallel(model)  # all ranks now hold rank 0's weights
+    optimizer = torch.optim.SGD(ddp.parameters(), lr=LEARNING_RATE, momentum=MOMENTUM)
+    return ddp, optimizer
+
+
+def train_step(ddp, optimizer, device):
+    """Take one step whose gradient is 1 for every weight; return how far they moved."""
+    before = ddp.module.weight.detach().clone()
+    optimizer.zero_grad()
+    ddp(torch.ones(1, 8, device=device)).sum().backward()
+    optimizer.step()
+    return (before - ddp.module.weight).mean().item()
+
+
+def save(ddp, step, path, rank):
+    """Write the model, without DDP's wrapper, once for all ranks."""
+    # Not local_rank: it is 0 once on every node, and they would all write this path.
+    if rank == 0:
+        time.sleep(SLOW_DISK)
+        # `ddp.state_dict()` would call the weight `module.weight`.
+        torch.save({"step": step, "model": ddp.module.state_dict()}, path)
+        print(f"[rank {rank}] saved step {step}", flush=True)
+    dist.barrier()  # nobody goes on before the file is whole
+
+
+def compare(name, got, expected):
+    """Raise where a number is not the one that this rank worked out itself."""
+    if abs(got - expected) > 1e-5:
+        raise AssertionError(f"{name} is {got}, expected {expected}")
+
+
+@record
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--dir", help="a folder that all ranks see")
+    wanted = parser.parse_args().dir
+    rank, _, device = setup()
+    try:
+        torch.manual_seed(rank)  # every rank begins elsewhere; DDP makes them equal
+        ddp, optimizer = build(device)
+        with shared_folder(wanted) as folder:
+            path = folder / "model.pt"
+            for step in range(1, STEPS + 1):
+                train_step(ddp, optimizer, device)
+                if step % SAVE_EVERY == 0:
+                    save(ddp, step, path, rank)
+            saved = torch.load(path, map_location=device, weights_only=True)
+        print(f"[rank {rank}] loaded step {saved['step']}", flush=True)
+        compare("the step in the file", saved["step"], STEPS)
+        resumed, new_optimizer = build(device)
+        resumed.module.load_state_dict(saved["model"])
+        apart = (resumed.module.weight - ddp.module.weight).abs().max().item()
+        compare("the distance from the saved model", apart, 0.0)
+        moved = train_step(ddp, optimizer, device)
+        alone = train_step(resumed, new_optimizer, device)
+        what = f"moves each weight by {moved:.4f}; with a new optimizer by {alone:.1f}"
+        print(f"[rank {rank}] step {STEPS + 1} {what}", flush=True)
+        # Velocity is 1, then 1 + m, 1 + m + m², ...; in a new optimizer it begins anew.
+        compare("step 5", moved, sum(MOMENTUM**s for s in range(STEPS + 1)))
+        compare("step 5 of a new optimizer", alone, 1.0)
+        facts = {"step": saved["step"], "moved": [round(moved, 4), round(alone, 4)]}
+        facts |= {"keys": list(saved["model"]), "ddp_keys": list(ddp.state_dict())}
+        print(json.dumps(facts), flush=True)
+    finally:
+        dist.destroy_process_group()
+        gc.collect()  # frees what still holds a gloo thread, which could abort the exit
+
+
+if __name__ == "__main__":
+    main()
