@@ -2,10 +2,10 @@
 
     torchrun --standalone --nproc-per-node 2 ddp_lab/checkpoint_atomic.py
 
-Rank 0 saves step 1 and dies in the middle of step 2; then all ranks look at the file:
+Rank 0 saves step 1 and dies in the middle of step 2. Then all ranks read the file:
 
-    [rank 1] in place: in_place.pt is cut short, go on from an older checkpoint
-    [rank 1] atomically: step 1
+    [rank 1] save_in_place: save_in_place.pt is cut short: resume from an older one
+    [rank 1] save_atomically: step 1
 
 Written by notebooks/04_checkpointing.ipynb.
 """
@@ -24,7 +24,7 @@ from torch.distributed.elastic.multiprocessing.errors import record
 
 
 def setup():
-    """Join the group: a GPU per rank over NCCL, else one shared, or the CPU, over gloo."""
+    """Join the group: a GPU per rank over NCCL, else gloo: a shared GPU or the CPU."""
     device, backend = torch.device("cpu"), "gloo"
     if count := torch.cuda.device_count():
         device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % count)
@@ -46,8 +46,7 @@ def write(file, step, dies):
     if dies:
         file.truncate(file.tell() // 2)
         raise PowerCut
-    # The system keeps new bytes in memory for a while. They have to reach the disk before
-    # the name does, or a real power cut leaves the good name with nothing behind it.
+    # The system keeps new bytes in memory for a while; the name must not be faster.
     os.fsync(file.fileno())
 
 
@@ -57,7 +56,6 @@ def save_in_place(path, step, dies=False):
 
 
 def save_atomically(path, step, dies=False):
-    # In the same folder, because no file is renamed from one file system to another.
     with open(path.with_suffix(".tmp"), "wb") as file:
         write(file, step, dies)
     os.replace(file.name, path)  # readers find the old file or the new, nothing between
@@ -67,7 +65,7 @@ def load(path):
     """Return a checkpoint, or say in one sentence what is wrong with it."""
     # torch.save writes a zip archive, and the directory of a zip comes at its very end.
     if not zipfile.is_zipfile(path):
-        raise RuntimeError(f"{path.name} is cut short, go on from an older checkpoint")
+        raise RuntimeError(f"{path.name} is cut short: resume from an older one")
     return torch.load(path, map_location="cpu", weights_only=True)
 
 
@@ -103,26 +101,23 @@ def save_from_every_node(path):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--dir", help="a folder that all ranks see")
+    wanted = parser.parse_args().dir
     rank, world_size, _ = setup()
-    own = tempfile.TemporaryDirectory()
+    own = None if wanted else tempfile.TemporaryDirectory()
     try:
-        folder = [parser.parse_args().dir or own.name]
+        folder = [wanted or own.name]
         dist.broadcast_object_list(folder, src=0)  # all ranks now hold rank 0's name
-        folder = Path(folder[0])
-        folder.mkdir(parents=True, exist_ok=True)
-        way = {"in place": save_in_place, "atomically": save_atomically}
+        os.makedirs(folder[0], exist_ok=True)
+        cut = "save_in_place.pt is cut short: resume from an older one"
+        expected = {"save_in_place": cut, "save_atomically": "step 1"}
         seen = {}
-        for name, save in way.items():
-            path = folder / f"{name.replace(' ', '_')}.pt"
-            seen[name] = look_after_power_cut(save, path, rank)
+        for save in save_in_place, save_atomically:
+            name = save.__name__
+            seen[name] = look_after_power_cut(save, Path(folder[0], f"{name}.pt"), rank)
             print(f"[rank {rank}] {name}: {seen[name]}", flush=True)
         saved = [None] * world_size
-        worked = save_from_every_node(folder / "nodes.pt")
-        dist.all_gather_object(saved, worked)  # all ranks now know how each one fared
-        if rank == 0:
-            print(f"[rank 0] {sum(saved)} of {world_size} writers got through", flush=True)
-        cut = "in_place.pt is cut short, go on from an older checkpoint"
-        expected = {"in place": cut, "atomically": "step 1"}
+        worked = save_from_every_node(Path(folder[0], "nodes.pt"))
+        dist.all_gather_object(saved, worked)  # all ranks now know who got through
         print(json.dumps({"seen": seen, "saved": worked}), flush=True)
         if seen != expected or sum(saved) != 1:
             raise AssertionError(f"{seen}, {sum(saved)} saved; expected {expected}, 1")

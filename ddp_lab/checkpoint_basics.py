@@ -13,7 +13,6 @@ Written by notebooks/04_checkpointing.ipynb.
 """
 
 import argparse
-import contextlib
 import gc
 import json
 import os
@@ -25,7 +24,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.elastic.multiprocessing.errors import record
-from torch.nn.parallel import DistributedDataParallel
+from torch.nn.parallel import DistributedDataParallel as DDP
 
 STEPS, SAVE_EVERY = 4, 2
 LEARNING_RATE, MOMENTUM = 1.0, 0.5
@@ -33,7 +32,7 @@ SLOW_DISK = 1.0  # seconds; a large model takes that long, our eight weights wou
 
 
 def setup():
-    """Join the group: a GPU per rank over NCCL, else one shared, or the CPU, over gloo."""
+    """Join the group: a GPU per rank over NCCL, else gloo: a shared GPU or the CPU."""
     device, backend = torch.device("cpu"), "gloo"
     if count := torch.cuda.device_count():
         device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % count)
@@ -44,21 +43,10 @@ def setup():
     return dist.get_rank(), dist.get_world_size(), device
 
 
-@contextlib.contextmanager
-def shared_folder(wanted):
-    """Give all ranks one folder: `wanted`, or a temporary one of rank 0's."""
-    with tempfile.TemporaryDirectory() as own:
-        name = [wanted or own]
-        dist.broadcast_object_list(name, src=0)  # all ranks now hold rank 0's name
-        Path(name[0]).mkdir(parents=True, exist_ok=True)
-        yield Path(name[0])
-        dist.barrier()  # else rank 0 removes its folder while another still reads
-
-
 def build(device):
     """Return a model of one row and its optimizer, as if the run had just begun."""
     model = nn.Linear(8, 1, bias=False, device=device)  # weight: (1, 8)
-    ddp = DistributedDataParallel(model)  # all ranks now hold rank 0's weights
+    ddp = DDP(model)  # all ranks now hold rank 0's weights
     optimizer = torch.optim.SGD(ddp.parameters(), lr=LEARNING_RATE, momentum=MOMENTUM)
     return ddp, optimizer
 
@@ -95,16 +83,19 @@ def main():
     parser.add_argument("--dir", help="a folder that all ranks see")
     wanted = parser.parse_args().dir
     rank, _, device = setup()
+    own = None if wanted else tempfile.TemporaryDirectory()
     try:
+        folder = [wanted or own.name]
+        dist.broadcast_object_list(folder, src=0)  # all ranks now hold rank 0's name
+        os.makedirs(folder[0], exist_ok=True)
+        path = Path(folder[0], "model.pt")
         torch.manual_seed(rank)  # every rank begins elsewhere; DDP makes them equal
         ddp, optimizer = build(device)
-        with shared_folder(wanted) as folder:
-            path = folder / "model.pt"
-            for step in range(1, STEPS + 1):
-                train_step(ddp, optimizer, device)
-                if step % SAVE_EVERY == 0:
-                    save(ddp, step, path, rank)
-            saved = torch.load(path, map_location=device, weights_only=True)
+        for step in range(1, STEPS + 1):
+            train_step(ddp, optimizer, device)
+            if step % SAVE_EVERY == 0:
+                save(ddp, step, path, rank)
+        saved = torch.load(path, map_location=device, weights_only=True)
         print(f"[rank {rank}] loaded step {saved['step']}", flush=True)
         compare("the step in the file", saved["step"], STEPS)
         resumed, new_optimizer = build(device)

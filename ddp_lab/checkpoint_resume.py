@@ -28,7 +28,7 @@ KEPT = "model", "optimizer", "scheduler"  # and the epoch, the batch, the random
 
 
 def setup():
-    """Join the group: a GPU per rank over NCCL, else one shared, or the CPU, over gloo."""
+    """Join the group: a GPU per rank over NCCL, else gloo: a shared GPU or the CPU."""
     device, backend = torch.device("cpu"), "gloo"
     if count := torch.cuda.device_count():
         device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % count)
@@ -104,13 +104,14 @@ def train(rank, world_size, device, path=None, until=STEPS):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--dir", help="all ranks see it; run.pt in it is gone on from")
+    wanted = parser.parse_args().dir
     rank, world_size, device = setup()
-    own = tempfile.TemporaryDirectory()
+    own = None if wanted else tempfile.TemporaryDirectory()
     try:
-        folder = [parser.parse_args().dir or own.name]
+        folder = [wanted or own.name]
         dist.broadcast_object_list(folder, src=0)  # all ranks now hold rank 0's name
-        path = Path(folder[0]) / "run.pt"
-        path.parent.mkdir(parents=True, exist_ok=True)
+        os.makedirs(folder[0], exist_ok=True)
+        path = Path(folder[0], "run.pt")
         _, expected = train(rank, world_size, device)  # never stops
         if not path.exists():  # all look before one can save: that takes three steps
             train(rank, world_size, device, path, until=STOP)  # 7 and 8 get lost

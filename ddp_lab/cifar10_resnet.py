@@ -35,7 +35,7 @@ AUGMENT = [transforms.RandomCrop(32, padding=4), transforms.RandomHorizontalFlip
 
 
 def setup():
-    """Join the group: a GPU per rank over NCCL, else one shared, or the CPU, over gloo."""
+    """Join the group: a GPU per rank over NCCL, else gloo: a shared GPU or the CPU."""
     device, backend = torch.device("cpu"), "gloo"
     if count := torch.cuda.device_count():
         device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % count)
@@ -120,15 +120,11 @@ def check_epoch(model, order, last_order):
     mine = order, total, torch.rand(()).item()
     dist.all_gather_object(ends, mine)  # every rank now holds what all ranks report
     orders, totals, noises = zip(*ends, strict=True)
-    taken = [image for order in orders for image in order]
-    if len(set(taken)) < len(taken):
-        raise AssertionError("an image was trained on twice in one epoch")
-    if order == last_order:
-        raise AssertionError("this epoch had the order of the last one; set_epoch?")
-    if len(set(totals)) > 1:
-        raise AssertionError(f"the ranks' weights differ: they sum up to {totals}")
-    if len(set(noises)) < len(noises):
-        raise AssertionError(f"ranks crop and flip alike: they draw {noises}")
+    taken = [image for share in orders for image in share]
+    assert len(set(taken)) == len(taken), "an image was trained on twice in one epoch"
+    assert order != last_order, "this epoch had the last one's order: set_epoch?"
+    assert len(set(totals)) == 1, f"the ranks' weights differ; their sums are {totals}"
+    assert len(set(noises)) == len(noises), f"two ranks crop and flip alike: {noises}"
 
 
 @torch.no_grad()
@@ -184,6 +180,8 @@ def main():
         torch.manual_seed(rank)  # for the noise; DDP makes the first weights agree
         model = resnet(NETWORKS[device.type]).to(device)
         ddp = DistributedDataParallel(model)  # every rank now holds rank 0's weights
+        # DDP regroups gradients after its first backward: now, or resume rounds anew.
+        ddp(torch.zeros(2, 3, 32, 32, device=device)).sum().backward()
         sampler = DistributedSampler(train_set, drop_last=True)
         loader = DataLoader(train_set, args.batch, sampler=sampler)
         # Twice the ranks: twice the images in a step, half the steps, twice the rate.

@@ -21,7 +21,7 @@ LENGTHS = (12, 7, 1)  # 12 is a multiple of 2, 3 and 4; the others need padding
 
 
 def setup():
-    """Join the group: a GPU per rank over NCCL, else one shared, or the CPU, over gloo."""
+    """Join the group: a GPU per rank over NCCL, else gloo: a shared GPU or the CPU."""
     device, backend = torch.device("cpu"), "gloo"
     if count := torch.cuda.device_count():
         device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % count)

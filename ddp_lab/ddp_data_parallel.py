@@ -4,9 +4,9 @@
 
 Rank 0 runs the first two alone; under DDP each rank takes its share of the batch:
 
-    [rank 0] one device: this process takes 480 samples a step
-    [rank 0] DataParallel: this process takes 480 samples a step
-    [rank 0] DDP: this process takes 240 samples a step
+    [rank 0] one device: this process takes 1920 samples a step
+    [rank 0] DataParallel: this process takes 1920 samples a step
+    [rank 0] DDP: this process takes 960 samples a step
 
 Written by notebooks/03_ddp_basics.ipynb.
 """
@@ -23,11 +23,11 @@ from torch.distributed.elastic.multiprocessing.errors import record
 from torch.nn.parallel import DataParallel
 from torch.nn.parallel import DistributedDataParallel as DDP
 
-BATCH, STEPS = 480, 10
+BATCH, STEPS = 1920, 10
 
 
 def setup():
-    """Join the group: a GPU per rank over NCCL, else one shared, or the CPU, over gloo."""
+    """Join the group: a GPU per rank over NCCL, else gloo: a shared GPU or the CPU."""
     device, backend = torch.device("cpu"), "gloo"
     if count := torch.cuda.device_count():
         device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % count)
@@ -47,8 +47,8 @@ def make_model(device):
 
 def make_batch(device):
     generator = torch.Generator().manual_seed(1)
-    x = torch.randn(BATCH, 256, generator=generator)  # (480, 256)
-    y = torch.randint(10, (BATCH,), generator=generator)  # (480,)
+    x = torch.randn(BATCH, 256, generator=generator)  # (1920, 256)
+    y = torch.randint(10, (BATCH,), generator=generator)  # (1920,)
     return x.to(device), y.to(device)
 
 
@@ -100,7 +100,7 @@ def main():
         # Every rank now holds what one device made; until then the others wait here.
         dist.broadcast(expected, src=0)
         ddp_model = DDP(make_model(device))
-        x, y = x[rank::world_size], y[rank::world_size]  # (480 / world_size, ...)
+        x, y = x[rank::world_size], y[rank::world_size]  # (1920 / world_size, ...)
         facts["DDP"] = train("DDP", rank, ddp_model, x, y)
         check("DDP", ddp_model, expected)
         print(json.dumps(facts), flush=True)

@@ -25,7 +25,7 @@ COLLECTIVES = "all_reduce reduce all_gather gather broadcast all_gather_object"
 
 
 def setup():
-    """Join the group: a GPU per rank over NCCL, else one shared, or the CPU, over gloo."""
+    """Join the group: a GPU per rank over NCCL, else gloo: a shared GPU or the CPU."""
     device, backend = torch.device("cpu"), "gloo"
     if count := torch.cuda.device_count():
         device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % count)

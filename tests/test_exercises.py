@@ -8,7 +8,9 @@ from ddp_lab.kit import ROOT, torchrun
 
 SOLUTIONS = sorted((ROOT / "tests" / "solutions").glob("*.py"))
 # One plausible wrong answer for each: a text in the solution, and what to put there.
-WRONG = {}
+WRONG = {
+    "collectives_exercise.py": ("padded[: len(tensor)]", "padded"),
+}
 
 exercises = pytest.mark.parametrize("solution", SOLUTIONS, ids=lambda path: path.stem)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from ddp_lab.kit import torchrun, variant
+from ddp_lab.kit import ROOT, torchrun, variant
 
 
 @dataclass(frozen=True)
@@ -19,24 +19,180 @@ class Mistake:
     program: str
     old: str
     new: str
-    arguments: str = ""
     ranks: int = 2
+    arguments: str = ""
 
 
 MISTAKES = [
     Mistake(
+        "shares that overlap",
+        "start_here",
+        "numbers[rank::world_size]",
+        "numbers[rank:]",
+    ),
+    Mistake(
+        "all_reduce on one rank only",
+        "start_here",
+        "    dist.all_reduce(total)",
+        "    if rank == 0:\n        dist.all_reduce(total)",
+    ),
+    Mistake(
+        "send another's number",
+        "p2p_send_recv",
+        "base + other for",
+        "base + other - 1 for",
+    ),
+    Mistake(
+        "forget to wait",
+        "p2p_isend_irecv",
+        "    work.wait()  # only now this rank",
+        "    # only now this rank",
+    ),
+    Mistake(
+        "everybody sends first",
+        "p2p_exchange",
+        "if dist.get_rank() % 2 == 0:",
+        "if True:",
+        ranks=3,
+    ),
+    Mistake(
+        "exchange with the wrong neighbour",
+        "p2p_exchange",
+        "(rank + 1) % world_size",
+        "(rank + 2) % world_size",
+        ranks=3,
+    ),
+    Mistake(
+        "do not add to the token",
+        "p2p_ring",
+        "dist.send(token + rank, dst=right)",
+        "dist.send(token, dst=right)",
+    ),
+    Mistake(
         "send to the wrong neighbour",
-        "ddp_lab/p2p_ring.py",
+        "p2p_ring",
         "(rank - 1) % world_size, (rank + 1) % world_size",
         "(rank + 1) % world_size, (rank - 1) % world_size",
         ranks=3,
     ),
+    Mistake(
+        "another operator",
+        "collectives_rooted",
+        "dist.reduce(buf, dst=ROOT, op=dist.ReduceOp.SUM)",
+        "dist.reduce(buf, dst=ROOT, op=dist.ReduceOp.MAX)",
+    ),
+    Mistake(
+        "broadcast on one rank only",
+        "collectives_rooted",
+        "    dist.broadcast(buf, src=ROOT)",
+        "    if rank == ROOT:\n        dist.broadcast(buf, src=ROOT)",
+    ),
+    Mistake(
+        "reduce on one rank only",
+        "collectives_all",
+        "    dist.all_reduce(buf, op=dist.ReduceOp.SUM)",
+        "    if rank == 0:\n        dist.all_reduce(buf, op=dist.ReduceOp.SUM)",
+    ),
+    Mistake("no barrier", "collectives_all", "    dist.barrier()\n", "", ranks=4),
+    Mistake(
+        "the operator is not passed on",
+        "collectives_reduce_ops",
+        "dist.all_reduce(buf, op=op)",
+        "dist.all_reduce(buf)",
+    ),
+    Mistake(
+        "the group is not passed on",
+        "collectives_groups",
+        "op=dist.ReduceOp.SUM, group=group)",
+        "op=dist.ReduceOp.SUM)",
+    ),
+    Mistake(
+        "a place in the group taken for a rank",
+        "collectives_groups",
+        "src=ranks[0], group=group",
+        "group_src=ranks[0], group=group",
+        ranks=4,
+    ),
+    Mistake(
+        "cut up in the wrong order",
+        "collectives_list",
+        "[glued.chunk(len(tensors)) for glued in recv_buf.chunk(world_size)]",
+        "[glued.chunk(world_size) for glued in recv_buf.chunk(len(tensors))]",
+    ),
+    Mistake(
+        "speak in the wrong order",
+        "collectives_list",
+        "if turn == rank:",
+        "if turn == world_size - 1 - rank:",
+    ),
+    Mistake(
+        "forget the division by the world size",
+        "collectives_averaging",
+        "            weight /= world_size\n",
+        "",
+    ),
+    Mistake(
+        "a forgotten .to()",
+        "model_split",
+        "self.second(hidden.to(self.dev1))",
+        "self.second(hidden)",
+    ),
+    Mistake(
+        "train past DDP",
+        "model_split",
+        "train_step(ddp, x[rows], target[rows])",
+        "train_step(ddp.module, x[rows], target[rows])",
+    ),
+    Mistake(
+        "ignore the gradient from the right",
+        "model_stages",
+        "out.backward(grad.to(self.device))",
+        "out.sum().backward()",
+    ),
+    Mistake(
+        "no requires_grad_ on what arrives",
+        "model_stages",
+        "x = recv_buf.to(self.device).requires_grad_()",
+        "x = recv_buf.to(self.device)",
+    ),
+    Mistake(
+        "forget that micro-batches are averaged",
+        "model_pipeline",
+        "nn.functional.mse_loss(out, target) / m,",
+        "nn.functional.mse_loss(out, target),",
+    ),
+    Mistake(
+        "forget the sum on the way back",
+        "model_tensor",
+        'x = SumOverRanks.apply(x, "backward")',
+        "x = x.clone()",
+    ),
+    Mistake(
+        "forget the sum on the way forward",
+        "model_tensor",
+        'y = SumOverRanks.apply(F.linear(x, weight), "forward")',
+        "y = F.linear(x, weight)",
+    ),
+    Mistake(
+        "two column cuts in a row",
+        "model_builtin",
+        '"2": RowwiseParallel()',
+        '"2": ColwiseParallel()',
+    ),
 ]
 
 
-@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.name)
+@pytest.mark.parametrize(
+    "mistake", MISTAKES, ids=lambda mistake: f"{mistake.program}: {mistake.name}"
+)
 def test_the_mistake_is_caught(mistake):
-    path = variant(mistake.program, mistake.old, mistake.new)
+    path = variant(f"ddp_lab/{mistake.program}.py", mistake.old, mistake.new)
     command = f"--nproc-per-node {mistake.ranks} {path} {mistake.arguments}"
     run = torchrun(command, timeout=20, expect_failure=True)
     assert run.failure.kind in ("exception", "timeout"), run.failure.report()
+
+
+def test_every_program_has_a_planted_mistake():
+    programs = {path.stem for path in (ROOT / "ddp_lab").glob("[!_]*.py")}
+    exercises = {name for name in programs if name.endswith("_exercise")}
+    assert programs - exercises == {mistake.program for mistake in MISTAKES}

@@ -80,7 +80,7 @@ class _Evidence:
     def order(self) -> tuple[int, float]:
         """Sort key: whoever died without a word, then who raised, then the victims."""
         if self.follows():
-            return 3, self.time
+            return (3 if self.traceback else 4), self.time
         if "SIGABRT" in self.cause:
             return 2, self.time
         return (1 if self.kind == "exception" else 0), self.time

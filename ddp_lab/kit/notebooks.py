@@ -75,8 +75,6 @@ def normalise(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
 
 
 def _normal_output(output, count: int):
-    if "metadata" in output:
-        output.metadata = {}
     if output.output_type == "execute_result":
         output.execution_count = count
     return output

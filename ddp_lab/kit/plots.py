@@ -39,9 +39,13 @@ class Plot:
     figure: "Figure"
 
     def _repr_png_(self) -> tuple[bytes, dict]:
-        page = io.BytesIO()
-        self.figure.savefig(page, format="png", dpi=200, facecolor=WHITE)
-        return page.getvalue(), {"width": WIDTH}
+        from PIL import Image
+
+        page, small = io.BytesIO(), io.BytesIO()
+        self.figure.savefig(page, format="png", dpi=150, facecolor=WHITE)
+        # Few colours suffice, and a committed notebook should stay small.
+        Image.open(page).convert("RGB").quantize(64).save(small, "png", optimize=True)
+        return small.getvalue(), {"width": WIDTH}
 
     def __repr__(self) -> str:
         """Name the plot where it cannot be shown."""
