@@ -3,7 +3,7 @@
     torchrun --standalone --nproc-per-node 4 ddp_lab/checkpoint_dcp.py --dir D
     torchrun --standalone --nproc-per-node 2 ddp_lab/checkpoint_dcp.py --dir D
 
-The first launch finds D empty and saves; the second one loads (without D, one does both):
+The first finds D empty and saves, then both load; without `--dir` D is temporary:
 
     [rank 0] saved rows [0, 1, 2]
     [rank 0] loaded rows [0, 1, 2, 3, 4, 5] out of __0_0.distcp, __1_0.distcp
@@ -16,7 +16,6 @@ import gc
 import json
 import os
 import tempfile
-from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -43,7 +42,7 @@ def setup():
 
 
 def build(device, mesh=None):
-    """Return a layer of zeros and its optimizer; with a mesh, sharded over its ranks."""
+    """Return a layer of zeros and its optimizer, with a mesh sharded over its ranks."""
     model = nn.Linear(COLUMNS, ROWS, bias=False, device=device)  # weight: (12, 4)
     nn.init.zeros_(model.weight)
     if mesh:
@@ -53,7 +52,7 @@ def build(device, mesh=None):
 
 
 def train(model, optimizer, steps, device):
-    """Row i gets the gradient i: numbers so round that no order of adding changes them."""
+    """Give row i the gradient i, so round that no order of adding changes the sums."""
     for _ in range(steps):
         optimizer.zero_grad()
         output = model(torch.ones(1, COLUMNS, device=device))  # (1, 12)
@@ -62,34 +61,30 @@ def train(model, optimizer, steps, device):
 
 
 def save(model, optimizer, folder):
-    """Every rank writes the rows that it holds, into a file of its own."""
-    weights, momentum = get_state_dict(model, optimizer)
-    dcp.save({"model": weights, "optimizer": momentum}, checkpoint_id=folder)
+    """Save from all ranks: each writes the rows that it holds, in a file of its own."""
+    model_state, optimizer_state = get_state_dict(model, optimizer)
+    dcp.save({"model": model_state, "optimizer": optimizer_state}, checkpoint_id=folder)
 
 
 def load(model, optimizer, folder):
-    """Every rank reads the rows that it shall hold, whoever wrote them."""
-    weights, momentum = get_state_dict(model, optimizer)
-    state = {"model": weights, "optimizer": momentum}
-    dcp.load(state, checkpoint_id=folder)  # in place: `state` says which rows are ours
-    set_state_dict(
-        model,
-        optimizer,
-        model_state_dict=state["model"],
-        optim_state_dict=state["optimizer"],
-    )
+    """Load on all ranks: each reads the rows that it shall hold, whoever wrote them."""
+    model_state, optimizer_state = get_state_dict(model, optimizer)
+    state = {"model": model_state, "optimizer": optimizer_state}
+    dcp.load(state, checkpoint_id=folder)  # fills in the rows that this rank asks for
+    states = {"model_state_dict": model_state, "optim_state_dict": optimizer_state}
+    set_state_dict(model, optimizer, **states)
 
 
 def files_of(rows, folder):
     """Name the files that hold any of these rows of the weight."""
     metadata = dcp.FileSystemReader(folder).read_metadata()
     pieces = metadata.state_dict_metadata["model.weight"].chunks
-    files = set()
-    for place, stored in metadata.storage_data.items():
-        if place.fqn == "model.weight":
-            ours = range(place.offset[0], place.offset[0] + pieces[place.index].sizes[0])
-            if set(ours) & set(rows):
-                files.add(stored.relative_path)
+    files = []
+    for key, stored in metadata.storage_data.items():
+        if key.fqn == "model.weight":
+            first, count = key.offset[0], pieces[key.index].sizes[0]
+            if set(rows) & set(range(first, first + count)):
+                files.append(stored.relative_path)
     return sorted(files)
 
 
@@ -105,25 +100,27 @@ def main():
         device = torch.device("cpu") if dist.get_backend() == "gloo" else device
         folder = [wanted or own.name]
         dist.broadcast_object_list(folder, src=0)  # all ranks now hold rank 0's name
-        folder = Path(folder[0])
+        folder = folder[0]
         mesh = init_device_mesh(device.type, (world_size,))
-        share = -(-ROWS // world_size)
-        rows = list(range(ROWS))[rank * share :][:share]  # of this rank
-        if not (folder / ".metadata").exists():  # written last: before, it is no checkpoint
+        share = -(-ROWS // world_size)  # rounded up
+        rows = list(range(ROWS))[rank * share :][:share]
+        if not os.path.exists(f"{folder}/.metadata"):  # the last file to be written
             model, optimizer = build(device, mesh)
             train(model, optimizer, STEPS, device)
             save(model, optimizer, folder)
             print(f"[rank {rank}] saved rows {rows}", flush=True)
-        model, optimizer = build(device, mesh)
+        model, optimizer = build(device, mesh)  # zeros again
         load(model, optimizer, folder)
-        train(model, optimizer, 1, device)  # goes on, with the momentum of the old run
-        expected = build(device)
-        train(*expected, STEPS + 1, device)   
         files = files_of(rows, folder)
+        train(model, optimizer, 1, device)
+        expected, plain_optimizer = build(device)  # whole, on every rank
+        train(expected, plain_optimizer, STEPS + 1, device)
         print(f"[rank {rank}] loaded rows {rows} out of {', '.join(files)}", flush=True)
-        print(json.dumps({"rows": rows, "files": files}), flush=True)
-        same = torch.equal(model.weight.to_local(), expected[0].weight[rows])
-        if not same: raise AssertionError("rows .. differ from the unsharded")
+        got = model.weight.to_local()[:, 0].tolist()
+        truth = expected.weight[rows, 0].tolist()
+        print(json.dumps({"rows": rows, "files": files, "weights": got}), flush=True)
+        if got != truth:
+            raise AssertionError(f"the rows hold {got}, expected {truth}")
     finally:
         dist.destroy_process_group()
         gc.collect()  # frees what still holds a gloo thread, which could abort the exit

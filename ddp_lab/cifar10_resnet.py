@@ -32,6 +32,8 @@ ROOT = Path(__file__).resolve().parents[1]
 NETWORKS = {"cpu": (8, 16, 32, 64, 128), "cuda": (64, 64, 128, 128, 256, 256, 512, 512)}
 PLAIN = [transforms.ToTensor(), transforms.Normalize([0.5] * 3, [0.25] * 3)]
 AUGMENT = [transforms.RandomCrop(32, padding=4), transforms.RandomHorizontalFlip()]
+torch.set_num_threads(1)  # or a rank alone would take all cores, and scaling look bad
+torch.backends.cudnn.deterministic = True  # or a resumed run would end elsewhere
 
 
 def setup():
@@ -115,7 +117,7 @@ def train_epoch(ddp, loader, optimizer, scheduler, rank, device, epoch):
 
 def check_epoch(model, order, last_order):
     """Raise unless the ranks shared the images out, and anew, and agree on the rest."""
-    total = sum(weight.double().sum().item() for weight in model.parameters())
+    total = sum(value.double().sum().item() for value in model.state_dict().values())
     ends = [None] * dist.get_world_size()
     mine = order, total, torch.rand(()).item()
     dist.all_gather_object(ends, mine)  # every rank now holds what all ranks report
@@ -123,7 +125,7 @@ def check_epoch(model, order, last_order):
     taken = [image for share in orders for image in share]
     assert len(set(taken)) == len(taken), "an image was trained on twice in one epoch"
     assert order != last_order, "this epoch had the last one's order: set_epoch?"
-    assert len(set(totals)) == 1, f"the ranks' weights differ; their sums are {totals}"
+    assert len(set(totals)) == 1, f"the ranks' models differ; their sums are {totals}"
     assert len(set(noises)) == len(noises), f"two ranks crop and flip alike: {noises}"
 
 
@@ -162,8 +164,8 @@ def save(path, parts, epoch, run):
 def resume(path, parts, run):
     """Put back what `save` wrote; return how many epochs are done."""
     saved = torch.load(path, map_location="cpu", weights_only=True)
-    if saved["run"] != run:
-        raise SystemExit(f"{path} is of another run: {saved['run']}, not {run}")
+    if saved["run"] != run or saved["epoch"] == run[-1]:
+        raise SystemExit(f"{path} is done or of another run: {saved['run']}, not {run}")
     for name, part in parts.items():
         part.load_state_dict(saved[name])
     torch.set_rng_state(saved["rng"][dist.get_rank()])
@@ -176,7 +178,6 @@ def main():
     train_set, test_set, name = load_images(args)  # before anyone waits for anyone
     rank, world_size, device = setup()
     try:
-        torch.set_num_threads(1)  # or a lonely rank would take all cores
         torch.manual_seed(rank)  # for the noise; DDP makes the first weights agree
         model = resnet(NETWORKS[device.type]).to(device)
         ddp = DistributedDataParallel(model)  # every rank now holds rank 0's weights
@@ -196,17 +197,16 @@ def main():
             sampler.set_epoch(epoch)  # or every epoch would have the order of the first
             order, last_order = list(sampler), order
             took = train_epoch(ddp, loader, optimizer, scheduler, rank, device, epoch)
-            check_epoch(model, order, last_order)
             counts = evaluate(model, test_set, rank, world_size, args.batch, device)
+            check_epoch(model, order, last_order)
             save(args.checkpoint, parts, epoch + 1, run)
             accuracy = (counts[0].sum() / counts[1].sum()).item()
             history.append([accuracy, took, len(sampler) * world_size / took])
             end = f"accuracy {accuracy:.3f} on {name}, {history[-1][2]:.0f} images/s"
             print(f"[rank {rank}] epoch {epoch}: {end}", flush=True)
-        counts = evaluate(model, test_set, rank, world_size, args.batch, device)
         alone = evaluate(model, test_set, 0, 1, args.batch, device)
         if not torch.equal(counts, alone):
-            raise AssertionError(f"one rank counts {alone}, all together {counts}")
+            raise AssertionError(f"one counts {alone.tolist()}, all {counts.tolist()}")
         facts = {"data": name, "lr": lr, "steps": steps, "history": history}
         print(json.dumps(facts | {"counts": counts.tolist()}), flush=True)
     finally:

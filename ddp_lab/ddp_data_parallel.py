@@ -64,9 +64,8 @@ def train(name, rank, model, x, y):
         optimizer.step()
         loss.item()  # a GPU works behind the host's back: wait before reading the clock
     seconds = (time.perf_counter() - start) / (STEPS - 1)
-    print(
-        f"[rank {rank}] {name}: this process takes {len(x)} samples a step", flush=True
-    )
+    share = f"this process takes {len(x)} samples a step"
+    print(f"[rank {rank}] {name}: {share}", flush=True)
     return seconds
 
 

@@ -83,11 +83,8 @@ def accumulate(way, samples, rank, device):
     model.register_comm_hook(sent, counted)
     way(model, samples[rank].to(device))
     gradient = model.module.weight.grad.item()
-    print(
-        f"[rank {rank}] {way.__name__}: gradient {gradient:.2f}, "
-        f"all_reduces: {len(sent)}",
-        flush=True,
-    )
+    what = f"gradient {gradient:.2f}, all_reduces: {len(sent)}"
+    print(f"[rank {rank}] {way.__name__}: {what}", flush=True)
     return {"gradient": gradient, "all_reduces": len(sent)}
 
 

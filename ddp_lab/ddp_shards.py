@@ -44,9 +44,8 @@ def gradients(shards, loss_of, rank, device):
     own = line.weight.grad.item()
     line.zero_grad()
     ddp_line = DDP(line)  # the name keeps it alive: its hooks are needed in backward()
-    loss_of(
-        ddp_line(shard)
-    ).backward()  # every rank now holds the mean of all gradients
+    loss = loss_of(ddp_line(shard))
+    loss.backward()  # every rank now holds the mean of all ranks' gradients
     ddp, expected = line.weight.grad.item(), sum(map(loss_of, shards)) / len(shards)
     if abs(ddp - expected) > 1e-4:
         raise AssertionError(f"DDP made {ddp}, expected {expected}")

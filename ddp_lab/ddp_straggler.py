@@ -90,12 +90,9 @@ def main():
         rows = train(rank == slow, device, group)
         ends = {label: end for label, _, end in rows}
         for before in NAPS:
-            woke = torch.tensor(
-                ends.get(f"nap before {before}", 0.0), dtype=torch.float64
-            )
-            dist.broadcast(
-                woke, src=slow
-            )  # every rank now knows when the slow one woke
+            nap_end = ends.get(f"nap before {before}", 0.0)
+            woke = torch.tensor(nap_end, dtype=torch.float64)
+            dist.broadcast(woke, src=slow)  # every rank now holds the sleeper's nap_end
             meeting = before.replace("forward", "backward")
             if ends[meeting] < woke.item():
                 raise AssertionError(f"{meeting} ended before rank {slow} woke")

@@ -12,6 +12,7 @@ import json
 import os
 import pickle
 import shutil
+import socket
 import tempfile
 import urllib.request
 from collections.abc import Callable
@@ -72,38 +73,39 @@ def prepare(root: Path = FOLDER) -> Data:
         if bad := _bad_file(real, _real_checksums()):
             raise DataError(
                 f"{_shown(real / bad)} is missing or damaged: run `make data` to fetch "
-                f"CIFAR-10 again, or delete {_shown(real)} to use the stand-in."
+                f"CIFAR-10 again, or delete {_shown(real)} to work with the stand-in."
             )
         return Data("CIFAR-10", root, 50_000, 10_000)
     if not stand_in.exists():
         _draw_stand_in(stand_in)
     if bad := _bad_file(stand_in, _stand_in_checksums(stand_in)):
         raise DataError(
-            f"{_shown(stand_in / bad)} is missing or damaged: delete {_shown(stand_in)}, "
-            f"and it is drawn anew."
+            f"{_shown(stand_in / bad)} is missing or damaged: run `make data`, or "
+            f"delete {_shown(stand_in)}, and the stand-in is drawn anew."
         )
     return Data("stand-in shapes", root, TRAIN, TEST)
 
 
 def fetch(root: Path = FOLDER) -> Data:
-    """Download CIFAR-10 into `root` unless it is there; else see to the stand-in.
+    """Download CIFAR-10 into `root` unless it is there; without a network, `prepare`.
 
     Raises:
-        DataError: if the download began and what came is not CIFAR-10.
+        DataError: if what arrives is not CIFAR-10, or if CIFAR-10 is there but damaged
+            and cannot be reached.
     """
     real, stand_in = root / CIFAR10.base_folder, root / STAND_IN
     if not real.exists() or _bad_file(real, _real_checksums()):
         try:
             urllib.request.urlopen(CIFAR10.url, timeout=PATIENCE).close()
         except OSError as error:
+            reason = getattr(error, "reason", error)
             print(
-                f"{CIFAR10.url} cannot be reached ({error}), so the stand-in has to do."
+                f"{CIFAR10.url} cannot be reached ({reason}); the lab has a stand-in."
             )
-            shutil.rmtree(real, ignore_errors=True)  # whatever is there, is damaged
-            if stand_in.exists() and _bad_file(stand_in, _stand_in_checksums(stand_in)):
-                shutil.rmtree(stand_in)
         else:
             _download(root, real)
+    if stand_in.exists() and _bad_file(stand_in, _stand_in_checksums(stand_in)):
+        shutil.rmtree(stand_in)  # nothing is lost: `prepare` draws the same again
     return prepare(root)
 
 
@@ -259,6 +261,7 @@ SHAPES: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
 
 def main() -> None:
     """Fetch CIFAR-10, or draw the stand-in, and say which it was."""
+    socket.setdefaulttimeout(6 * PATIENCE)  # a download may stall, but not for good
     try:
         print(fetch())
     except DataError as error:

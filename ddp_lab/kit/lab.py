@@ -52,6 +52,7 @@ def execute(path: Path, nproc: int | None) -> Result:
             cwd=path.parent,
             progress_bar=sys.stderr.isatty(),
             execution_timeout=CELL_TIMEOUT,
+            extra_arguments=notebooks.KERNEL_ARGUMENTS,
         )
     except papermill.PapermillExecutionError as failed:
         reason = f"{failed.ename}: {failed.evalue}".splitlines()[0]
@@ -77,10 +78,7 @@ def write_html(executed: Path) -> None:
 def table(rows: list[list[str]]) -> str:
     """Return `rows` as text with aligned columns."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        for row in rows
-    )
+    return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
 
 
 def main() -> None:

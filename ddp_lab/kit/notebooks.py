@@ -21,6 +21,8 @@ KERNELSPEC = {
     "language": "python",
     "name": "python3",
 }
+# The kernel's warning about its transport tells the reader nothing.
+KERNEL_ARGUMENTS = ["--IPKernelApp.log_level=40"]
 WRITEFILE = "%%writefile "
 
 
@@ -113,7 +115,10 @@ def execute(path: Path) -> None:
     """
     notebook = read(path)
     NotebookClient(
-        notebook, timeout=600, resources={"metadata": {"path": str(path.parent)}}
+        notebook,
+        timeout=600,
+        resources={"metadata": {"path": str(path.parent)}},
+        extra_arguments=KERNEL_ARGUMENTS,
     ).execute()
     path.write_text(dumps(normalise(notebook)))
 
