@@ -38,9 +38,8 @@ def lessons(numbers: list[str] | None = None) -> list[Path]:
     by_number = {path.name[:2]: path for path in paths}
     wanted = [number.zfill(2)[:2] for number in numbers]
     if unknown := [number for number in wanted if number not in by_number]:
-        sys.exit(
-            f"there is no lesson {', '.join(unknown)}; lessons: {', '.join(by_number)}"
-        )
+        known = ", ".join(by_number)
+        sys.exit(f"there is no lesson {', '.join(unknown)}; there are {known}")
     return [by_number[number] for number in wanted]
 
 
