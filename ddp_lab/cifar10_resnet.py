@@ -4,7 +4,7 @@
 
 The images are those that `make data` puts into data/. Rank 0 reports as it goes:
 
-    [rank 0] epoch 0, step 10: loss 2.297
+    [rank 0] epoch 0, step 16: loss 2.297
     [rank 0] epoch 0: accuracy 0.173 on stand-in shapes, 1400 images/s
 
 Written by notebooks/06_cifar10_resnet.ipynb.
@@ -54,7 +54,7 @@ def parse_arguments():
     parser.add_argument("--checkpoint", type=Path, default=ROOT / "build/cifar10.pt")
     parser.add_argument("--resume", action="store_true", help="from the checkpoint")
     parser.add_argument("--epochs", type=int, default=6)
-    parser.add_argument("--train-images", type=int, default=2560)
+    parser.add_argument("--train-images", type=int, default=2048)
     parser.add_argument("--test-images", type=int, default=997)  # a prime: always pads
     parser.add_argument("--batch", type=int, default=32, help="images per rank, step")
     parser.add_argument("--lr", type=float, default=0.05, help="highest, for one rank")
@@ -109,7 +109,7 @@ def train_epoch(ddp, loader, optimizer, scheduler, rank, device, epoch):
         loss.backward()  # every rank now holds the mean of all ranks' gradients
         optimizer.step()
         scheduler.step()
-        if rank == 0 and step % 10 == 0:
+        if rank == 0 and step % 16 == 0:
             print(f"[rank 0] epoch {epoch}, step {step}: loss {loss:.3f}", flush=True)
     loss.item()  # waits for a GPU to finish, or the clock would be read too early
     return time.perf_counter() - began

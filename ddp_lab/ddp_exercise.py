@@ -68,7 +68,8 @@ def main():
         facts = {"solved": True, "expected": samples.mean().item(), "gradients": []}
         for moved in MOVED:
             sizes = [EACH] * world_size
-            sizes[0], sizes[-1] = EACH + moved, EACH - moved  # one vote each, still
+            sizes[0] += moved  # one vote each, still
+            sizes[-1] -= moved
             got = gradient(samples.split(sizes)[rank], device)
             if got is None:  # on all ranks alike, so nobody is left waiting
                 print(f"[rank {rank}] not yet", flush=True)

@@ -93,7 +93,8 @@ def main():
         samples = torch.arange(1.0, EACH * world_size + 1)  # (5 * world_size,)
         sizes = [EACH] * world_size
         equal = samples.split(sizes)
-        sizes[0], sizes[-1] = sizes[0] + 3, sizes[-1] - 3
+        sizes[0] += 3  # and the last rank loses what rank 0 gains
+        sizes[-1] -= 3
         unequal = samples.split(sizes)
         facts = {
             "equal": gradients(equal, torch.mean, rank, device),

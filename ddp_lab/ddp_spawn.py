@@ -81,5 +81,6 @@ def main():
     mp.spawn(worker, args=(world_size, free_port()), nprocs=world_size)
 
 
-if __name__ == "__main__":  # each rank imports this file, and must not spawn again
+# Each rank imports this file anew, and must not spawn again.
+if __name__ == "__main__":
     main()

@@ -102,3 +102,13 @@ def test_every_run_is_kept_by_name(path):
             if "%torchrun" in line or re.search(r"%python\b", line):
                 assert re.match(r"\s*\w+ = %(torchrun|python) ", line), line
             assert not line.startswith("!torchrun")
+
+
+@lessons
+def test_the_readme_tells_the_same_minutes_and_ranks(path):
+    text = "\n".join(cell.source for cell in cells(path, "markdown"))
+    minutes, ranks = re.search(r"\|---\|\n\| (\d+) \| (\d+) \|", text).groups()
+    assert f"nproc = {ranks} " in cells(path, "code")[1].source
+    readme = (ROOT / "README.md").read_text()
+    (row,) = [row for row in readme.splitlines() if f"(notebooks/{path.name})" in row]
+    assert f"| {minutes} | {ranks} |" in row

@@ -33,7 +33,7 @@ TRAIN, TEST, BATCHES = (
     5,
 )  # images of the stand-in, and its files to train
 SIDE = 32  # pixels
-CONTRAST = 65  # of 255, at least, between a shape and its ground
+CONTRAST = 70  # of 255, at least, between a shape and its ground
 PATIENCE = 5.0  # seconds that the server may take to answer
 
 
@@ -99,9 +99,7 @@ def fetch(root: Path = FOLDER) -> Data:
             urllib.request.urlopen(CIFAR10.url, timeout=PATIENCE).close()
         except OSError as error:
             reason = getattr(error, "reason", error)
-            print(
-                f"{CIFAR10.url} cannot be reached ({reason}); the lab has a stand-in."
-            )
+            print(f"{CIFAR10.url} cannot be reached ({reason}): see the stand-in.")
         else:
             _download(root, real)
     if stand_in.exists() and _bad_file(stand_in, _stand_in_checksums(stand_in)):
@@ -203,9 +201,9 @@ def draw(classes: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """
     n = len(classes)
     # The pixels as seen from the shape, whose radius is 1: moved, turned and scaled.
-    radius = rng.uniform(8.5, 13, (n, 1, 1))
+    radius = rng.uniform(9, 13, (n, 1, 1))
     centre = SIDE / 2 + rng.uniform(-4, 4, (2, n, 1, 1))
-    angle = rng.uniform(-1, 1, (n, 1, 1)) / 3
+    angle = rng.uniform(-0.3, 0.3, (n, 1, 1))
     rows, columns = np.mgrid[:SIDE, :SIDE] + 0.5
     y, x = (rows - centre[0]) / radius, (columns - centre[1]) / radius
     u, v = x * np.cos(angle) + y * np.sin(angle), y * np.cos(angle) - x * np.sin(angle)
@@ -225,7 +223,7 @@ def draw(classes: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     )
     image = ground + (other - ground) * shade
     image += (colour - image) * inside[:, None]
-    image += rng.normal(0, 1, image.shape) * rng.uniform(3, 22, (n, 1, 1, 1))
+    image += rng.normal(0, 1, image.shape) * rng.uniform(2, 15, (n, 1, 1, 1))
     return np.clip(image, 0, 255).astype(np.uint8)
 
 
