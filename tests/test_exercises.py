@@ -9,7 +9,13 @@ from ddp_lab.kit import ROOT, torchrun
 SOLUTIONS = sorted((ROOT / "tests" / "solutions").glob("*.py"))
 # One plausible wrong answer for each: a text in the solution, and what to put there.
 WRONG = {
+    "checkpoint_exercise.py": ('"noise": run.noise.get_state(),', ""),
+    "cifar10_exercise.py": ("squares / count - mean**2", "squares / count"),
     "collectives_exercise.py": ("padded[: len(tensor)]", "padded"),
+    "ddp_exercise.py": (" * dist.get_world_size()", ""),
+    "model_exercise.py": ("key=peak)", "key=sum)"),
+    "p2p_exercise.py": ("send_buf = recv_buf", "send_buf = send_buf"),
+    "start_here_exercise.py": ("(rank < extra)", "0"),
 }
 
 exercises = pytest.mark.parametrize("solution", SOLUTIONS, ids=lambda path: path.stem)
