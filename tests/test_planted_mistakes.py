@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import pytest
 
 from ddp_lab.kit import ROOT, torchrun, variant
+from ddp_lab.kit.data import prepare
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,11 @@ class Mistake:
     ranks: int = 2
     arguments: str = ""
 
+
+# A short training, on CIFAR-10 or its stand-in.
+CIFAR10 = (
+    "--data {data} --checkpoint {tmp} --epochs 2 --train-images 256 --test-images 101"
+)
 
 MISTAKES = [
     Mistake(
@@ -132,6 +138,85 @@ MISTAKES = [
         "",
     ),
     Mistake(
+        "forget the division by the world size",
+        "ddp_by_hand",
+        "parameter.grad /= dist.get_world_size()",
+        "parameter.grad /= 1",
+    ),
+    Mistake(
+        "reduce on one rank only",
+        "ddp_by_hand",
+        "dist.all_reduce(parameter.grad)",
+        "dist.reduce(parameter.grad, dst=0)",
+    ),
+    Mistake(
+        "average after the step",
+        "ddp_by_hand",
+        "    average_gradients(model)\n    optimizer.step()\n",
+        "    optimizer.step()\n    average_gradients(model)\n",
+    ),
+    Mistake(
+        "do not share the weights",
+        "ddp_by_hand",
+        "        share_weights(model)\n",
+        "",
+    ),
+    Mistake(
+        "no DDP",
+        "ddp_basics",
+        "        model = DDP(model)  # every rank now holds rank 0's weights\n",
+        "",
+    ),
+    Mistake(
+        "the same shard everywhere",
+        "ddp_basics",
+        "x[rank::world_size], y[rank::world_size]",
+        "x[0::world_size], y[0::world_size]",
+    ),
+    Mistake(
+        "no zero_grad",
+        "ddp_single",
+        "    optimizer.zero_grad()\n",
+        "",
+    ),
+    Mistake(
+        "drop set_epoch",
+        "ddp_shards",
+        "        sampler.set_epoch(epoch)  # without it all epochs repeat epoch 0\n",
+        "",
+    ),
+    Mistake(
+        "count the padding",
+        "ddp_shards",
+        "turn * world_size + rank < TESTED",
+        "True",
+    ),
+    Mistake(
+        "never synchronise",
+        "ddp_no_sync",
+        "if turn < MICRO - 1 else nullcontext():\n            loss = model",
+        "if True else nullcontext():\n            loss = model",
+    ),
+    Mistake(
+        "train past DDP",
+        "ddp_straggler",
+        "loss = model(batch)",
+        "loss = model.module(batch)",
+        ranks=3,
+    ),
+    Mistake(
+        "no DDP",
+        "ddp_data_parallel",
+        "ddp_model = DDP(make_model(device))",
+        "ddp_model = make_model(device)",
+    ),
+    Mistake(
+        "no autocast",
+        "ddp_amp",
+        "y[rank::world_size], autocast=True",
+        "y[rank::world_size], autocast=False",
+    ),
+    Mistake(
         "leave the optimizer out of the checkpoint",
         "checkpoint_resume",
         'KEPT = "model", "optimizer", "scheduler"',
@@ -227,15 +312,55 @@ MISTAKES = [
         '"2": RowwiseParallel()',
         '"2": ColwiseParallel()',
     ),
+    Mistake(
+        "drop set_epoch",
+        "cifar10_resnet",
+        "sampler.set_epoch(epoch)",
+        "sampler.set_epoch(0)",
+        arguments=CIFAR10,
+    ),
+    Mistake(
+        "evaluate the wrapped model on rank 0",
+        "cifar10_resnet",
+        "counts = evaluate(model, test_set, rank, world_size, args.batch, device)",
+        "counts = torch.ones(2, 10)\n            if rank == 0:\n                "
+        "counts = evaluate(ddp, test_set, 0, 1, args.batch, device)",
+        arguments=CIFAR10,
+    ),
+    Mistake(
+        "count padded images twice",
+        "cifar10_resnet",
+        "images[:left].to(device), labels[:left].to(device)",
+        "images.to(device), labels.to(device)",
+        arguments=CIFAR10,
+    ),
+    Mistake(
+        "one seed for all noise",
+        "cifar10_resnet",
+        "torch.manual_seed(rank)",
+        "torch.manual_seed(0)",
+        arguments=CIFAR10,
+    ),
+    Mistake(
+        "every rank trains on all images",
+        "cifar10_resnet",
+        "DistributedSampler(train_set, drop_last=True)",
+        "DistributedSampler(train_set, 1, 0)",
+        arguments=CIFAR10,
+    ),
 ]
 
 
 @pytest.mark.parametrize(
     "mistake", MISTAKES, ids=lambda mistake: f"{mistake.program}: {mistake.name}"
 )
-def test_the_mistake_is_caught(mistake):
+def test_the_mistake_is_caught(mistake, tmp_path):
     path = variant(f"ddp_lab/{mistake.program}.py", mistake.old, mistake.new)
-    command = f"--nproc-per-node {mistake.ranks} {path} {mistake.arguments}"
+    arguments = mistake.arguments
+    if "{data}" in arguments:
+        data = prepare().root
+        arguments = arguments.format(data=data, tmp=tmp_path / "checkpoint.pt")
+    command = f"--nproc-per-node {mistake.ranks} {path} {arguments}"
     run = torchrun(command, timeout=20, expect_failure=True)
     assert run.failure.kind in ("exception", "timeout"), run.failure.report()
 
@@ -243,4 +368,6 @@ def test_the_mistake_is_caught(mistake):
 def test_every_program_has_a_planted_mistake():
     programs = {path.stem for path in (ROOT / "ddp_lab").glob("[!_]*.py")}
     exercises = {name for name in programs if name.endswith("_exercise")}
-    assert programs - exercises == {mistake.program for mistake in MISTAKES}
+    # ddp_spawn.py runs under plain python, and test_programs.py breaks it.
+    unplanted = {"ddp_spawn"}
+    assert programs - exercises - unplanted == {m.program for m in MISTAKES}

@@ -3,10 +3,14 @@
 import pytest
 from conftest import PROGRAMS
 
-from ddp_lab.kit import python, torchrun
+from ddp_lab.kit import python, torchrun, variant
+from ddp_lab.kit.data import prepare
 
 # Small numbers where the default is a lesson's worth of work.
-ARGUMENTS = {}
+ARGUMENTS = {
+    "cifar10_resnet.py": "--data {data} --checkpoint {tmp} "
+    "--epochs 2 --train-images 256 --test-images 101"
+}
 # Programs that start their ranks themselves.
 STARTS_ITS_RANKS = {"ddp_spawn.py"}
 
@@ -14,12 +18,28 @@ STARTS_ITS_RANKS = {"ddp_spawn.py"}
 @pytest.mark.parametrize("ranks", [2, 3, 4])
 @pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: path.stem)
 def test_the_program_proves_its_truth(path, ranks, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "elsewhere"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
     arguments = ARGUMENTS.get(path.name, "")
+    if arguments:
+        data = prepare().root
+        arguments = arguments.format(data=data, tmp=tmp_path / "checkpoint.pt")
     if path.name in STARTS_ITS_RANKS:
-        run = python(f"{path} --nproc {ranks} {arguments}")
+        run = python(f"{path} --nproc-per-node {ranks} {arguments}")
     else:
         run = torchrun(f"--nproc-per-node {ranks} {path} {arguments}")
     assert len(run.lines) == ranks
     assert all(run.lines), "a rank said nothing"
-    assert list(tmp_path.iterdir()) == [], "the program left something behind"
+    assert list(folder.iterdir()) == [], "the program left something behind"
+
+
+def test_mp_spawn_under_torchrun_is_refused():
+    run = torchrun("--nproc-per-node 2 ddp_lab/ddp_spawn.py", expect_failure=True)
+    assert "4 processes" in run.failure.cause
+
+
+def test_mp_spawn_notices_a_wrong_gradient():
+    path = variant("ddp_lab/ddp_spawn.py", "rank + 1.0, device", "1.0, device")
+    run = python(f"{path} --nproc-per-node 2", timeout=60, expect_failure=True)
+    assert run.failure.kind == "exception"

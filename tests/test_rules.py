@@ -12,8 +12,6 @@ from ddp_lab.kit import ROOT
 STANDARD_LIBRARY = set(sys.stdlib_module_names)
 LENGTH = {"cifar10_resnet.py": 220}
 MOST_LINES, LONGEST_FUNCTION, LONGEST_MAIN = 130, 25, 40
-# mp.spawn has to join a group of its own making: that is its lesson.
-OWN_SETUP = {"ddp_spawn.py"}
 
 programs = pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: path.name)
 
@@ -31,7 +29,6 @@ def test_setup_is_the_same_everywhere():
     texts = {
         path.name: ast.get_source_segment(path.read_text(), functions(path)["setup"])
         for path in PROGRAMS
-        if path.name not in OWN_SETUP
     }
     assert len(texts) > 5
     reference = texts["p2p_ring.py"]
