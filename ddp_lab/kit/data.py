@@ -27,11 +27,8 @@ from ddp_lab.kit import ROOT
 FOLDER = ROOT / "data"
 STAND_IN = Path("stand-in")
 CHECKSUMS = "checksums.json"
-TRAIN, TEST, BATCHES = (
-    10_000,
-    2_000,
-    5,
-)  # images of the stand-in, and its files to train
+# Images of the stand-in to train on and to test on, and files that hold the former.
+TRAIN, TEST, BATCHES = 10_000, 2_000, 5
 SIDE = 32  # pixels
 CONTRAST = 70  # of 255, at least, between a shape and its ground
 PATIENCE = 5.0  # seconds that the server may take to answer
