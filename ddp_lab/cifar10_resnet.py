@@ -4,6 +4,7 @@
 
 The images are those that `make data` puts into data/. Rank 0 reports as it goes:
 
+    [rank 0] trains on 1024 images of stand-in shapes
     [rank 0] epoch 0, step 16: loss 2.297
     [rank 0] epoch 0: accuracy 0.173 on stand-in shapes, 1400 images/s
 
@@ -192,6 +193,7 @@ def main():
         parts = {"model": model, "optimizer": optimizer, "scheduler": scheduler}
         run = [name, world_size, len(train_set), args.batch, args.lr, args.epochs]
         done = resume(args.checkpoint, parts, run) if args.resume else 0
+        print(f"[rank {rank}] trains on {len(sampler)} images of {name}", flush=True)
         order, history = None, []
         for epoch in range(done, args.epochs):
             sampler.set_epoch(epoch)  # or every epoch would have the order of the first

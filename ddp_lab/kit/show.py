@@ -5,7 +5,8 @@ from html import escape
 from ddp_lab.kit.figures import RANK_COLOURS
 from ddp_lab.kit.launch import Run
 
-PRE = "margin: 0; padding: 0 0 0 0.6em; line-height: 1.35; border-left: 4px solid"
+TEXT = "margin: 0; font-family: monospace;"
+PRE = f"{TEXT} padding: 0 0 0 0.6em; line-height: 1.35; border-left: 4px solid"
 FAILED = "#c0392b"
 TAIL = 12  # lines of each rank to show while it runs
 
@@ -35,7 +36,7 @@ def command(run: Run) -> dict[str, str]:
     text = f"$ {run.command}"
     return {
         "text/plain": text,
-        "text/html": f'<pre style="margin: 0; opacity: 0.65;">{escape(text)}</pre>',
+        "text/html": f'<pre style="{TEXT} opacity: 0.65;">{escape(text)}</pre>',
     }
 
 
