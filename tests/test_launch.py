@@ -220,13 +220,13 @@ def test_python_sorts_lines_by_the_rank_that_they_name(program):
         print("[rank 1] one", flush=True)
         print("start", flush=True)
         print("[rank 0] zero[rank 1] two", flush=True)
-        print(json.dumps({"rank": 1, "loss": 2.5}), flush=True)
+        print('{"rank": 1, "loss": 2.5}{"rank": 0, "loss": 1.5}', flush=True)
         """,
         head="import json\n",
     )
     run = python(path)
     assert run.lines == [["start", "[rank 0] zero"], ["[rank 1] one", "[rank 1] two"]]
-    assert run.facts[1]["loss"] == 2.5
+    assert run["loss"] == [1.5, 2.5]
     assert run.command.startswith("python ")
 
 

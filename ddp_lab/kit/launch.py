@@ -26,7 +26,8 @@ GUARD = Path(__file__).with_name("guard.py")
 OWN_RENDEZVOUS = re.compile(r"--(standalone|nnodes|node|rdzv|master)")
 START_UP = 45.0  # seconds: importing torch on a busy machine is slow, and no hang
 # The kernel's own settings, which would change how a program prints or draws.
-DROPPED = ("MPLBACKEND", "FORCE_COLOR", "CLICOLOR_FORCE", "CLICOLOR")
+COLOURS = ("FORCE_COLOR", "CLICOLOR_FORCE", "CLICOLOR")
+DROPPED = ("MPLBACKEND", "PYTHONUNBUFFERED", *COLOURS)
 
 
 @dataclass(frozen=True)
