@@ -81,7 +81,7 @@ def _callstack(report: Path) -> str:
 def split_by_prefix(stdout: str, stderr: str) -> list[RankLog]:
     """Return the logs of ranks that shared one output; see `launch.python`."""
     logs = [RankLog()]
-    # An unbuffered print is two writes, so the lines of two ranks may have run together.
+    # An unbuffered print is two writes, so lines of two ranks may have run together.
     start = r'(?<=.)(?=\[rank \d+\] |\{"rank": )'
     for line in re.sub(start, "\n", stdout).splitlines():
         rank = re.match(r"\[rank (\d+)\] |\{.*\"rank\": (\d+)", line)
