@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 NBVAL := --nbval --nbval-current-env --nbval-cell-timeout 180
 
-.PHONY: help setup lab open scripts outputs figs data test lint clean
+.PHONY: help setup lab open scripts outputs figs data bench test lint clean
 
 help: ## print this
 	@echo "make TARGET, where TARGET is one of"
@@ -20,7 +20,10 @@ setup: .venv/ready ## make .venv and install requirements.txt, once
 	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements.txt
 	@touch $@
 
-lab: setup ## execute all lessons into build/lab (NPROC=4 ranks, LESSONS="01 03")
+# COLD=1 starts every process the plain way, without the warm one (see kit/warm.py).
+export DDP_LAB_COLD := $(COLD)
+
+lab: setup ## execute all lessons into build/lab (NPROC=4, LESSONS="01 03", COLD=1)
 	$(BIN)/python -m ddp_lab.kit.lab --nproc "$(NPROC)" $(LESSONS)
 
 open: setup ## work through the lessons in JupyterLab
@@ -37,6 +40,9 @@ figs: setup ## redraw figs/*.svg
 
 data: setup ## fetch CIFAR-10, or draw the stand-in where there is no network
 	$(BIN)/python -m ddp_lab.kit.data
+
+bench: setup ## measure launches and collectives on this machine, into build/bench
+	$(BIN)/python -m ddp_lab.kit.bench
 
 test: setup lint ## check programs, kit and figures (pytest), then the notebooks (nbval)
 	$(BIN)/python -m pytest tests

@@ -3,10 +3,8 @@
     torchrun --standalone --nproc-per-node 2 ddp_lab/checkpoint_atomic.py
 
 Rank 0 saves step 1 and dies in the middle of step 2. Then all ranks read the file:
-
     [rank 1] save_in_place: save_in_place.pt is cut short: resume from an older one
     [rank 1] save_atomically: step 1
-
 Written by notebooks/04_checkpointing.ipynb.
 """
 
@@ -42,7 +40,6 @@ class PowerCut(Exception):
 def write(file, step, dies):
     """Write the checkpoint of `step`, or half of it."""
     torch.save({"step": step, "weights": torch.full((1000,), float(step))}, file)
-    file.flush()
     if dies:
         file.truncate(file.tell() // 2)
         raise PowerCut
@@ -121,6 +118,9 @@ def main():
         print(json.dumps({"seen": seen, "saved": worked}), flush=True)
         if seen != expected or sum(saved) != 1:
             raise AssertionError(f"{seen}, {sum(saved)} saved; expected {expected}, 1")
+    except OSError as error:  # a full disk, say; half a file would only take up room
+        Path(folder[0], "save_atomically.tmp").unlink(missing_ok=True)
+        raise OSError(f"cannot save in {folder[0]}: {error.strerror}") from None
     finally:
         dist.destroy_process_group()
         gc.collect()  # frees what still holds a gloo thread, which could abort the exit

@@ -66,7 +66,10 @@ def save(ddp, step, path, rank):
     if rank == 0:
         time.sleep(SLOW_DISK)
         # `ddp.state_dict()` would call the weight `module.weight`.
-        torch.save({"step": step, "model": ddp.module.state_dict()}, path)
+        saved = {"step": step, "model": ddp.module.state_dict()}
+        with open(path.with_suffix(".tmp"), "wb") as file:
+            torch.save(saved, file)
+        os.replace(file.name, path)  # until here, the file before is whole
         print(f"[rank {rank}] saved step {step}", flush=True)
     dist.barrier()  # nobody goes on before the file is whole
 
@@ -112,6 +115,9 @@ def main():
         facts = {"step": saved["step"], "moved": [round(moved, 4), round(alone, 4)]}
         facts |= {"keys": list(saved["model"]), "ddp_keys": list(ddp.state_dict())}
         print(json.dumps(facts), flush=True)
+    except OSError as error:  # a full disk, say; half a file would only take up room
+        Path(folder[0], "model.tmp").unlink(missing_ok=True)
+        raise OSError(f"cannot save in {folder[0]}: {error.strerror}") from None
     finally:
         dist.destroy_process_group()
         gc.collect()  # frees what still holds a gloo thread, which could abort the exit

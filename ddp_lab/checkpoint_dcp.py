@@ -2,12 +2,8 @@
 
     torchrun --standalone --nproc-per-node 4 ddp_lab/checkpoint_dcp.py --dir D
     torchrun --standalone --nproc-per-node 2 ddp_lab/checkpoint_dcp.py --dir D
-
 The first finds D empty and saves, then both load; without `--dir` D is temporary:
-
-    [rank 0] saved rows [0, 1, 2]
     [rank 0] loaded rows [0, 1, 2, 3, 4, 5] out of __0_0.distcp, __1_0.distcp
-
 Written by notebooks/04_checkpointing.ipynb.
 """
 
@@ -22,7 +18,6 @@ import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch import nn
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
-from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.elastic.multiprocessing.errors import record
 from torch.distributed.fsdp import fully_shard
 
@@ -47,8 +42,7 @@ def build(device, mesh=None):
     nn.init.zeros_(model.weight)
     if mesh:
         fully_shard(model, mesh=mesh)  # each rank now holds some rows, and no others
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.5, momentum=0.5)
-    return model, optimizer
+    return model, torch.optim.SGD(model.parameters(), lr=0.5, momentum=0.5)
 
 
 def train(model, optimizer, steps, device):
@@ -76,15 +70,20 @@ def load(model, optimizer, folder):
 
 
 def files_of(rows, folder):
-    """Name the files that hold any of these rows of the weight."""
-    metadata = dcp.FileSystemReader(folder).read_metadata()
-    pieces = metadata.state_dict_metadata["model.weight"].chunks
-    files = []
-    for key, stored in metadata.storage_data.items():
-        if key.fqn == "model.weight":
-            first, count = key.offset[0], pieces[key.index].sizes[0]
-            if set(rows) & set(range(first, first + count)):
-                files.append(stored.relative_path)
+    """Name the files that hold any of these rows, or stop with the one that is bad."""
+    name, files = ".metadata", []
+    try:
+        metadata = dcp.FileSystemReader(folder).read_metadata()
+        pieces = metadata.state_dict_metadata["model.weight"].chunks
+        for key, stored in metadata.storage_data.items():
+            name = stored.relative_path
+            assert os.path.getsize(f"{folder}/{name}") >= stored.offset + stored.length
+            if key.fqn == "model.weight":
+                first, count = key.offset[0], pieces[key.index].sizes[0]
+                if set(rows) & set(range(first, first + count)):
+                    files.append(name)
+    except Exception:  # reading a damaged file can raise nearly anything
+        raise SystemExit(f"{folder}/{name} is missing, cut short or foreign") from None
     return sorted(files)
 
 
@@ -100,18 +99,17 @@ def main():
         device = torch.device("cpu") if dist.get_backend() == "gloo" else device
         folder = [wanted or own.name]
         dist.broadcast_object_list(folder, src=0)  # all ranks now hold rank 0's name
-        folder = folder[0]
-        mesh = init_device_mesh(device.type, (world_size,))
+        mesh = dist.init_device_mesh(device.type, (world_size,))
         share = -(-ROWS // world_size)  # rounded up
         rows = list(range(ROWS))[rank * share :][:share]
-        if not os.path.exists(f"{folder}/.metadata"):  # the last file to be written
+        if not os.path.exists(f"{folder[0]}/.metadata"):  # the last file to be written
             model, optimizer = build(device, mesh)
             train(model, optimizer, STEPS, device)
-            save(model, optimizer, folder)
+            save(model, optimizer, folder[0])
             print(f"[rank {rank}] saved rows {rows}", flush=True)
         model, optimizer = build(device, mesh)  # zeros again
-        load(model, optimizer, folder)
-        files = files_of(rows, folder)
+        files = files_of(rows, folder[0])
+        load(model, optimizer, folder[0])
         train(model, optimizer, 1, device)
         expected, plain_optimizer = build(device)  # whole, on every rank
         train(expected, plain_optimizer, STEPS + 1, device)
@@ -121,6 +119,9 @@ def main():
         print(json.dumps({"rows": rows, "files": files, "weights": got}), flush=True)
         if got != truth:
             raise AssertionError(f"the rows hold {got}, expected {truth}")
+    except dcp.api.CheckpointException as error:  # the disk is full, say
+        bad, (cause, _) = error.failures.popitem()
+        raise SystemExit(f"{folder[0]}: rank {bad}: {cause}") from None
     finally:
         dist.destroy_process_group()
         gc.collect()  # frees what still holds a gloo thread, which could abort the exit

@@ -2,9 +2,7 @@
 
     torchrun --standalone --nproc-per-node 2 ddp_lab/checkpoint_resume.py [--dir D]
 
-    [rank 0] goes on at epoch 1, batch 2
     [rank 0] ends 0.0 away from a run without a stop
-
 Written by notebooks/04_checkpointing.ipynb.
 """
 
@@ -20,8 +18,6 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.elastic.multiprocessing.errors import record
 from torch.nn.parallel import DistributedDataParallel as DDP
-from torch.optim.lr_scheduler import CosineAnnealingLR
-from torch.utils.data import DistributedSampler
 
 STEPS, BATCHES, BATCH, SAVE_EVERY, STOP = 12, 4, 8, 3, 8  # 3 epochs of 4 batches
 KEPT = "model", "optimizer", "scheduler"  # and the epoch, the batch, the random states
@@ -45,7 +41,7 @@ def build(rank, device):
     layers = nn.Linear(8, 16), nn.ReLU(), nn.Dropout(0.2), nn.Linear(16, 1)
     ddp = DDP(nn.Sequential(*layers).to(device))  # all ranks now hold rank 0's weights
     optimizer = torch.optim.SGD(ddp.parameters(), lr=0.05, momentum=0.9)
-    scheduler = CosineAnnealingLR(optimizer, T_max=STEPS)
+    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, STEPS)
     # DDP regroups gradients after its first backward. Without this dry one, three ranks
     # or more would add them in another order after a resume: other last bits.
     ddp(torch.zeros(1, 8, device=device)).sum().backward()
@@ -61,7 +57,6 @@ def save(parts, step, random, path):
         saved |= {"epoch": step // BATCHES, "batch": step % BATCHES, "rng": rng}
         with open(path.with_suffix(".tmp"), "wb") as file:
             torch.save(saved, file)
-            file.flush()
             os.fsync(file.fileno())  # the bytes reach the disk before the name does
         os.replace(file.name, path)
         print(f"[rank 0] saved step {step}", flush=True)
@@ -70,12 +65,19 @@ def save(parts, step, random, path):
 
 def restore(parts, random, path, rank):
     """Put everything back; return how many steps are done."""
-    # By way of the CPU: random states have to stay there, the parts move their own.
-    saved = torch.load(path, map_location="cpu", weights_only=True)
-    for name in KEPT:
-        parts[name].load_state_dict(saved[name])
-    random.set_rng_state(saved["rng"][rank])
-    epoch, batch = saved["epoch"], saved["batch"]
+    cause = "cut short"
+    try:  # reading a damaged file can raise nearly anything
+        # By way of the CPU: random states have to stay there, the parts move their own.
+        saved = torch.load(path, map_location="cpu", weights_only=True)
+        cause = "from another model"
+        for name in KEPT:
+            parts[name].load_state_dict(saved[name])
+        cause = f"from {len(saved['rng'])} ranks, not from {dist.get_world_size()}"
+        assert len(saved["rng"]) == dist.get_world_size()
+        random.set_rng_state(saved["rng"][rank])
+        epoch, batch = saved["epoch"], saved["batch"]
+    except Exception:
+        raise SystemExit(f"{path} is {cause}: nothing can go on from it") from None
     print(f"[rank {rank}] goes on at epoch {epoch}, batch {batch}", flush=True)
     return epoch * BATCHES + batch
 
@@ -86,11 +88,10 @@ def train(rank, world_size, device, path=None, until=STEPS):
     random = torch.cuda if device.type == "cuda" else torch  # where dropout draws from
     start = restore(parts, random, path, rank) if path and path.exists() else 0
     data = torch.linspace(-1, 1, BATCHES * BATCH * world_size * 8).view(-1, 8)
-    sampler = DistributedSampler(data)
+    sampler = torch.utils.data.DistributedSampler(data)
     for step in range(start, until):
-        epoch, batch = divmod(step, BATCHES)
-        sampler.set_epoch(epoch)
-        x = data[list(sampler)[batch * BATCH :][:BATCH]].to(device)  # (8, 8)
+        sampler.set_epoch(step // BATCHES)
+        x = data[list(sampler)[step % BATCHES * BATCH :][:BATCH]].to(device)  # (8, 8)
         parts["optimizer"].zero_grad()
         (ddp(x).squeeze(1) - x.sum(1)).pow(2).mean().backward()
         parts["optimizer"].step()
@@ -112,15 +113,18 @@ def main():
         dist.broadcast_object_list(folder, src=0)  # all ranks now hold rank 0's name
         os.makedirs(folder[0], exist_ok=True)
         path = Path(folder[0], "run.pt")
-        _, expected = train(rank, world_size, device)  # never stops
         if not path.exists():  # all look before one can save: that takes three steps
             train(rank, world_size, device, path, until=STOP)  # 7 and 8 get lost
         start, weights = train(rank, world_size, device, path)
+        _, expected = train(rank, world_size, device)  # never stops
         apart = (weights - expected).abs().max().item()
         print(f"[rank {rank}] ends {apart} away from a run without a stop", flush=True)
         print(json.dumps({"resumed_from": start, "apart": apart}), flush=True)
         if apart != 0:
             raise AssertionError(f"the weights are {apart} off, expected 0.0")
+    except OSError as error:  # a full disk, say; half a file would only take up room
+        Path(folder[0], "run.tmp").unlink(missing_ok=True)
+        raise OSError(f"cannot save in {folder[0]}: {error.strerror}") from None
     finally:
         dist.destroy_process_group()
         gc.collect()  # frees what still holds a gloo thread, which could abort the exit

@@ -3,11 +3,7 @@
     torchrun --standalone --nproc-per-node 2 ddp_lab/cifar10_resnet.py
 
 The images are those that `make data` puts into data/. Rank 0 reports as it goes:
-
-    [rank 0] trains on 1024 images of stand-in shapes
-    [rank 0] epoch 0, step 16: loss 2.297
     [rank 0] epoch 0: accuracy 0.173 on stand-in shapes, 1400 images/s
-
 Written by notebooks/06_cifar10_resnet.ipynb.
 """
 
@@ -16,13 +12,13 @@ import gc
 import json
 import os
 import time
+from io import BytesIO
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.elastic.multiprocessing.errors import record
-from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, Subset
 from torchvision import transforms
 from torchvision.datasets import CIFAR10
@@ -120,8 +116,7 @@ def check_epoch(model, order, last_order):
     """Raise unless the ranks shared the images out, and anew, and agree on the rest."""
     total = sum(value.double().sum().item() for value in model.state_dict().values())
     ends = [None] * dist.get_world_size()
-    mine = order, total, torch.rand(()).item()
-    dist.all_gather_object(ends, mine)  # every rank now holds what all ranks report
+    dist.all_gather_object(ends, (order, total, torch.rand(()).item()))  # all hold all
     orders, totals, noises = zip(*ends, strict=True)
     taken = [image for share in orders for image in share]
     assert len(set(taken)) == len(taken), "an image was trained on twice in one epoch"
@@ -157,20 +152,25 @@ def save(path, parts, epoch, run):
     dist.all_gather_object(states, torch.get_rng_state())  # every rank now holds all
     if dist.get_rank() == 0:
         path.parent.mkdir(parents=True, exist_ok=True)
-        saved = {name: part.state_dict() for name, part in parts.items()}
-        torch.save(saved | {"rng": states, "epoch": epoch, "run": run}, f"{path}.new")
+        saved = {n: part.state_dict() for n, part in parts.items()} | {"rng": states}
+        torch.save(saved | {"epoch": epoch, "run": run}, data := BytesIO())
+        Path(f"{path}.new").write_bytes(data.getbuffer())
         os.replace(f"{path}.new", path)  # a crash leaves the old file or the new one
 
 
 def resume(path, parts, run):
     """Put back what `save` wrote; return how many epochs are done."""
-    saved = torch.load(path, map_location="cpu", weights_only=True)
-    if saved["run"] != run or saved["epoch"] == run[-1]:
-        raise SystemExit(f"{path} is done or of another run: {saved['run']}, not {run}")
-    for name, part in parts.items():
-        part.load_state_dict(saved[name])
-    torch.set_rng_state(saved["rng"][dist.get_rank()])
-    return saved["epoch"]
+    cause = "missing or cut short"
+    try:  # reading a damaged file can raise nearly anything
+        saved = torch.load(path, map_location="cpu", weights_only=True)
+        cause = f"done or of another run or network: {saved['run']}, not {run}"
+        assert saved["run"] == run and saved["epoch"] < run[-1]
+        for name, part in parts.items():
+            part.load_state_dict(saved[name])
+        torch.set_rng_state(saved["rng"][dist.get_rank()])
+        return saved["epoch"]
+    except Exception:
+        raise SystemExit(f"{path} is {cause}") from None
 
 
 @record
@@ -181,13 +181,11 @@ def main():
     try:
         torch.manual_seed(rank)  # for the noise; DDP makes the first weights agree
         model = resnet(NETWORKS[device.type]).to(device)
-        ddp = DistributedDataParallel(model)  # every rank now holds rank 0's weights
-        # DDP regroups gradients after its first backward: now, or resume rounds anew.
-        ddp(torch.zeros(2, 3, 32, 32, device=device)).sum().backward()
+        ddp = nn.parallel.DistributedDataParallel(model)  # all hold rank 0's weights
+        ddp(torch.zeros(2, 3, 32, 32, device=device)).sum().backward()  # DDP regroups
         sampler = DistributedSampler(train_set, drop_last=True)
         loader = DataLoader(train_set, args.batch, sampler=sampler)
-        # Twice the ranks: twice the images in a step, half the steps, twice the rate.
-        lr, steps = args.lr * world_size, args.epochs * len(loader)
+        lr, steps = args.lr * world_size, args.epochs * len(loader)  # linear scaling
         optimizer = torch.optim.SGD(model.parameters(), lr, 0.9, weight_decay=5e-4)
         scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, lr, steps)
         parts = {"model": model, "optimizer": optimizer, "scheduler": scheduler}
@@ -207,10 +205,12 @@ def main():
             end = f"accuracy {accuracy:.3f} on {name}, {history[-1][2]:.0f} images/s"
             print(f"[rank {rank}] epoch {epoch}: {end}", flush=True)
         alone = evaluate(model, test_set, 0, 1, args.batch, device)
-        if not torch.equal(counts, alone):
-            raise AssertionError(f"one counts {alone.tolist()}, all {counts.tolist()}")
+        assert torch.equal(counts, alone), f"{alone.tolist()}, all {counts.tolist()}"
         facts = {"data": name, "lr": lr, "steps": steps, "history": history}
         print(json.dumps(facts | {"counts": counts.tolist()}), flush=True)
+    except OSError as error:  # a full disk, say; half a file would only take up room
+        Path(f"{args.checkpoint}.new").unlink(missing_ok=True)
+        raise OSError(f"cannot save {args.checkpoint}: {error.strerror}") from None
     finally:
         dist.destroy_process_group()
         gc.collect()  # frees what still holds a gloo thread, which could abort the exit

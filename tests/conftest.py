@@ -1,11 +1,16 @@
-"""What the tests share: the folder, the programs, and a count of survivors."""
+"""What the tests share: the folder, the programs, survivors, and cells of a kernel."""
 
+import json
+import queue
+import re
+import socket
 import time
 
 import psutil
 import pytest
 
 from ddp_lab.kit import ROOT
+from ddp_lab.kit.warm import WARM
 
 PROGRAMS = sorted((ROOT / "ddp_lab").glob("[!_]*.py"))
 
@@ -22,18 +27,25 @@ def survivors(monkeypatch, request):
     monkeypatch.setenv("DDP_LAB_TEST", request.node.nodeid)
 
     def count() -> int:
-        found = 0
-        for process in psutil.process_iter():
-            try:
-                running = process.status() != psutil.STATUS_ZOMBIE
-                found += running and request.node.nodeid == process.environ().get(
-                    "DDP_LAB_TEST"
-                )
-            except psutil.Error:
-                continue
-        return found
+        found = living(request.node.nodeid)
+        if WARM.process:  # it belongs to no test
+            found = [process for process in found if process.pid != WARM.process.pid]
+        return len(found)
 
     return count
+
+
+def living(mark: str) -> list[psutil.Process]:
+    """Return the living processes that were started with DDP_LAB_TEST=`mark`."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            running = process.status() != psutil.STATUS_ZOMBIE
+            if running and process.environ().get("DDP_LAB_TEST") == mark:
+                found.append(process)
+        except psutil.Error:
+            continue
+    return found
 
 
 def wait_until(condition, seconds: float = 20) -> bool:
@@ -44,3 +56,74 @@ def wait_until(condition, seconds: float = 20) -> bool:
             return True
         time.sleep(0.05)
     return bool(condition())
+
+
+@pytest.fixture
+def free_port() -> int:
+    """Return a port at which nobody listens, for programs that insist on one."""
+    with socket.create_server(("", 0)) as server:
+        return server.getsockname()[1]
+
+
+class Cell:
+    """A cell that a kernel executes, and what it has sent so far.
+
+    Args:
+        client: a `jupyter_client.BlockingKernelClient` with open channels.
+        code: what the cell holds.
+    """
+
+    def __init__(self, client, code: str):
+        self.client, self.messages = client, []
+        self.id = client.execute(code)
+
+    @property
+    def text(self) -> str:
+        """What a reader sees: every display in its last state."""
+        outputs = {}
+        for number, message in enumerate(self.messages):
+            content = message["content"]
+            name = content.get("transient", {}).get("display_id", number)
+            if message["header"]["msg_type"] == "stream":
+                outputs[name] = content["text"]
+            elif "data" in content:
+                outputs[name] = content["data"].get("text/plain", "") + "\n"
+            elif "traceback" in content:
+                text = "\n".join(content["traceback"]) + "\n"
+                outputs[name] = re.sub(r"\x1b\[[\d;]*m", "", text)
+        return "".join(outputs.values())
+
+    @property
+    def error(self) -> dict:
+        """The error that the cell has ended with; empty if it has not."""
+        return next(
+            (m["content"] for m in self.messages if "ename" in m["content"]), {}
+        )
+
+    @property
+    def size(self) -> int:
+        """Bytes of all messages so far, those that a later one replaced included."""
+        return sum(len(json.dumps(message["content"])) for message in self.messages)
+
+    def wait_for(self, *texts: str, seconds: float = 90) -> "Cell":
+        """Wait until the cell shows all of `texts`."""
+        return self.wait(lambda: all(text in self.text for text in texts), seconds)
+
+    def end(self, seconds: float = 90) -> "Cell":
+        """Wait until the kernel is idle again."""
+        idle = {"execution_state": "idle"}
+        return self.wait(lambda: idle in [m["content"] for m in self.messages], seconds)
+
+    def wait(self, condition, seconds: float) -> "Cell":
+        """Wait until `condition()` is true of what has arrived."""
+        deadline = time.monotonic() + seconds
+        while not condition():
+            shown = f"...{self.text[-2000:]}"
+            assert time.monotonic() < deadline, f"after {seconds} s there is:\n{shown}"
+            try:
+                message = self.client.get_iopub_msg(timeout=0.2)
+            except queue.Empty:
+                continue
+            if message["parent_header"].get("msg_id") == self.id:
+                self.messages.append(message)
+        return self

@@ -9,7 +9,8 @@ import textwrap
 import pytest
 from conftest import wait_until
 
-from ddp_lab.kit import ROOT, RunFailed, python, torchrun
+from ddp_lab.kit import ROOT, RunFailed, launch, python, torchrun
+from ddp_lab.kit.warm import Warm
 
 HEAD = """
 import json, os, signal, sys, time, warnings
@@ -257,3 +258,66 @@ def test_a_warm_start_is_like_a_cold_one(program, survivors, code, ranks):
     assert warm.exit_codes == cold.exit_codes == [code] * ranks
     lines = [line for lines in warm.lines for line in lines]
     assert len(set(lines)) == ranks, "two ranks draw the same random numbers"
+
+
+# What the variable says when torch is loaded counts, not what is set later.
+SETS_FIRST = """
+import os
+os.environ["TORCH_DISTRIBUTED_DEBUG"] = "DETAIL"
+import torch.distributed as dist
+print(dist.get_debug_level())
+"""
+
+
+def test_a_program_that_sets_variables_for_torch_is_started_the_plain_way(program):
+    run = torchrun(f"--nproc-per-node 2 {program(SETS_FIRST, head='')}")
+    assert run.lines == [["DebugLevel.DETAIL"]] * 2
+
+
+@pytest.fixture
+def warm(monkeypatch):
+    """Return a warm helper of this test's own."""
+    fresh = Warm()
+    monkeypatch.setattr(launch, "WARM", fresh)
+    yield fresh
+    fresh.stop()
+
+
+def test_a_changed_variable_or_file_starts_the_warm_process_anew(
+    program, warm, monkeypatch, tmp_path
+):
+    path = program("import extra; print(extra.word, os.environ.get('TORCH_WORD'))")
+    extra = tmp_path / "torchvision.py"  # the warm process imports something so named
+    (tmp_path / "extra.py").write_text("from torchvision import word")
+    extra.write_text("word = 'one'")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    assert torchrun(f"--nproc-per-node 1 {path}").lines == [["one None"]]
+    first = warm.process.pid
+    assert torchrun(f"--nproc-per-node 1 {path}").lines == [["one None"]]
+    assert warm.process.pid == first
+    extra.write_text("word = 'two'")
+    assert torchrun(f"--nproc-per-node 1 {path}").lines == [["two None"]]
+    monkeypatch.setenv("TORCH_WORD", "three")
+    assert torchrun(f"--nproc-per-node 1 {path}").lines == [["two three"]]
+
+
+def test_a_warm_start_that_is_not_to_be_had_is_told_once(
+    program, warm, monkeypatch, tmp_path
+):
+    (tmp_path / "torchvision.py").write_text("raise ImportError('half installed')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    command = f"--nproc-per-node 1 {program('print(rank)')}"
+    first, second = torchrun(command), torchrun(command)
+    assert first.lines == second.lines == [["0"]]
+    told = "no warm start, but a plain one: ImportError: half installed"
+    assert first.notes == [told] and second.notes == []
+
+
+def test_a_warm_process_that_was_killed_is_replaced(program, warm):
+    command = f"--nproc-per-node 1 {program('print(rank)')}"
+    torchrun(command)
+    warm.process.kill()
+    warm.process.wait()
+    run = torchrun(command)
+    assert run.lines == [["0"]] and run.notes == []
+    assert warm.process.poll() is None and not warm.trouble

@@ -8,6 +8,7 @@ from IPython.core.error import UsageError
 from IPython.display import display
 
 from ddp_lab.kit import ROOT, launch, show
+from ddp_lab.kit.figures import standstill
 from ddp_lab.kit.warm import WARM
 
 
@@ -41,8 +42,9 @@ def _run(launcher: Callable[..., launch.Run], line: str) -> launch.Run:
     screen = _Screen()
     try:
         run = launcher(command, watch=screen.update, **options)
-    except launch.RunFailed as failed:
-        screen.finish(failed.run)
+    except (launch.RunFailed, launch.RunInterrupted) as failed:
+        if failed.run:
+            screen.finish(failed.run, raises=True)
         raise
     screen.finish(run)
     return run
@@ -70,19 +72,25 @@ class _Screen:
     """
 
     def __init__(self):
-        self.handle = None
+        self.handle, self.next = None, 0.0
 
     def update(self, run: launch.Run) -> None:
         if self.handle is None:
             self.handle = display(show.command(run), raw=True, display_id=True)
             return
+        if run.seconds < self.next:
+            return
+        self.next = run.seconds * 1.1 + 0.2  # the longer it takes, the less often
         command, lines = show.command(run), show.bundle(run, live=True)
         both = {mime: command[mime] + "\n" + lines[mime] for mime in command}
         self.handle.update(both, raw=True)
 
-    def finish(self, run: launch.Run) -> None:
+    def finish(self, run: launch.Run, raises: bool = False) -> None:
+        """Show the run that has ended; if it raises, the error tells of its failure."""
         if self.handle:
             self.handle.update(show.command(run), raw=True)
-        lines = show.bundle(run)
+        lines = show.bundle(run, failure=not raises)
         if lines["text/plain"]:
             display(lines, raw=True)
+        if run.failure and run.failure.stands:
+            display(standstill(run.failure.stands, run.calls))

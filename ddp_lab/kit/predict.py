@@ -1,7 +1,10 @@
-"""Keep a learner's guess until the run has given the answer."""
+"""Keep a learner's guess, or diagnosis, until the run has given the answer."""
 
 from dataclasses import dataclass
 from typing import Any
+
+from ddp_lab.kit.launch import Run
+from ddp_lab.kit.symptoms import BY_NAME
 
 
 @dataclass(frozen=True)
@@ -25,3 +28,50 @@ class Prediction:
 def predict(question: str, guess: Any) -> Prediction:
     """Keep `guess` (None, or a number or list by rank) for `.compare(answer)`."""
     return Prediction(question, guess)
+
+
+@dataclass(frozen=True)
+class Suspicion:
+    """What a learner takes for the cause of a failure, before the run has failed."""
+
+    rank: int | None
+    line: int | None
+    symptom: str | None
+
+    def compare(self, run: Run) -> bool:
+        """Print the suspicion beside what was found; return whether all of it is right.
+
+        A wrong suspicion is no error, and None stands for no answer.
+        """
+        found, rank = run.failure, run.failure.rank
+        if found.kind == "exception" and len(found.others) == len(run.lines) - 1:
+            rank = None  # all raised, and which one was the first is chance
+        who = "no single rank" if rank is None else f"rank {rank}"
+        rows = [
+            ("rank", self.rank, rank, who),
+            ("line", self.line, found.line, f"line {found.line}"),
+            ("symptom", self.symptom, found.symptom, repr(found.symptom)),
+        ]
+        for what, suspected, truth, told in rows:
+            if suspected is None and truth is not None:
+                print(f"{what}: not yet; the run says {told}")
+            elif suspected == truth:
+                print(f"{what}: {told} is right")
+            else:
+                print(f"{what}: you say {suspected!r}, the run says {told}")
+        if self.symptom is not None and self.symptom not in BY_NAME:
+            print(f"symptoms are: {', '.join(BY_NAME)}")
+        return all(suspected == truth for _, suspected, truth, _ in rows)
+
+
+def suspect(
+    rank: int | None = None, line: int | None = None, symptom: str | None = None
+) -> Suspicion:
+    """Keep a suspicion for `.compare(run)` of a run that failed.
+
+    Args:
+        rank: the one that does something else than the others; None if nobody does.
+        line: number of the line in the program at which it stands or fails.
+        symptom: a name in the table of `ddp_lab.kit.symptoms`.
+    """
+    return Suspicion(rank, line, symptom)

@@ -16,18 +16,21 @@ This file imports little, because it is started once for each rank.
 
 import json
 import os
+import re
 import signal
 import socket
 import sys
 
 PASSED_ON = ("SIGINT", "SIGHUP", "SIGQUIT", "SIGABRT", "SIGUSR1", "SIGUSR2")
+SETS = r"environ(\[[^\]]+\] *=[^=]| *\|=|\.(update|setdefault)\()|putenv\("
 LAST_WORDS = 1.0  # seconds between torchrun's SIGTERM and ours
 
 
 def main() -> None:
     """Have the program started, wait for its end, and end the same way."""
     path, *argv = sys.argv[1:]
-    wait = spawn(argv) if path == "-" else ask(path, argv)
+    plain = path == "-" or sets_environment(argv)
+    wait = spawn(argv) if plain else ask(path, argv)
     pid = next(wait)
 
     def pass_on(number, frame):
@@ -50,6 +53,20 @@ def main() -> None:
     os._exit(code)
 
 
+def sets_environment(argv):
+    """Tell whether a script sets variables before it imports torch.
+
+    torch may read them when it is loaded, and in a fork it is loaded already.
+    """
+    script = argv[1] if argv[0] == "-u" else argv[0]
+    try:
+        with open(script, errors="replace") as file:
+            head = re.split(r"^\s*(?:import|from) torch", file.read(), flags=re.M)[0]
+    except OSError:
+        return False  # a module, or no such file
+    return bool(re.search(SETS, head))
+
+
 def ask(path, argv):
     """Have the warm process at `path` fork the program; yield its pid, then its end."""
     connection = socket.socket(socket.AF_UNIX)
@@ -69,7 +86,8 @@ def ask(path, argv):
 
 def spawn(argv):
     """Start the program with a Python of its own; yield its pid, then its end."""
-    command = [sys.executable, *argv]
+    rank = os.path.join(os.path.dirname(__file__), "rank.py")
+    command = [sys.executable, "-u", rank, *argv]
     # A process group of its own, because torchrun signals a rank's whole group.
     pid = os.posix_spawn(command[0], command, os.environ, setpgroup=0)
     yield pid

@@ -1,17 +1,19 @@
 """Turn a run into what a notebook displays: text, and HTML in the ranks' colours."""
 
+import itertools
 from html import escape
+from pathlib import Path
 
 from ddp_lab.kit.figures import RANK_COLOURS
-from ddp_lab.kit.launch import Run
+from ddp_lab.kit.launch import SHORT, Run
 
 TEXT = "margin: 0; font-family: monospace;"
 PRE = f"{TEXT} padding: 0 0 0 0.6em; line-height: 1.35; border-left: 4px solid"
 FAILED = "#c0392b"
-TAIL = 12  # lines of each rank to show while it runs
+TAIL, WIDTH = 12, 200  # lines of each rank to show while it runs, and characters
 
 
-def bundle(run: Run, live: bool = False) -> dict[str, str]:
+def bundle(run: Run, live: bool = False, failure: bool = True) -> dict[str, str]:
     """Return the MIME bundle of a run: each rank's lines, then its failure, if any."""
     blocks = [
         (RANK_COLOURS[rank % len(RANK_COLOURS)], _rank_lines(run, rank, live))
@@ -19,8 +21,10 @@ def bundle(run: Run, live: bool = False) -> dict[str, str]:
     ]
     if live:
         blocks.append(("transparent", [f"running, {run.seconds:.0f} s"]))
-    elif run.failure:
+    elif run.failure and failure:
         blocks.append((FAILED, run.failure.report(traceback=False).splitlines()))
+    if run.notes:
+        blocks.append((FAILED, [f"note: {note}" for note in run.notes]))
     blocks = [(colour, lines) for colour, lines in blocks if lines]
     return {
         "text/plain": "\n".join(line for _, lines in blocks for line in lines),
@@ -57,4 +61,32 @@ def _rank_lines(run: Run, rank: int, live: bool) -> list[str]:
     prefix = f"[rank {rank}] "
     lines = [*run.lines[rank], *(f"(stderr) {line}" for line in run.warnings[rank])]
     lines = [line if line.startswith("[rank ") else prefix + line for line in lines]
-    return lines[-TAIL:] if live else lines
+    if live:
+        return [_clip(line, WIDTH) for line in lines[-TAIL:]]
+    return _both_ends(lines, run.log_folder)
+
+
+def _both_ends(lines: list[str], folder: Path | None) -> list[str]:
+    """Return `lines`; if that is too much, the first and the last of them."""
+    if sum(map(len, lines)) <= SHORT:
+        return lines
+    lines = [_clip(line, SHORT // 4) for line in lines]
+    first, last = _fit(lines), _fit(lines[::-1])[::-1]
+    where = f", all of it in {_relative(folder)}" if folder else ""
+    return [*first, f"... (a long output{where}) ...", *last]
+
+
+def _relative(path: Path) -> Path:
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+
+
+def _fit(lines: list[str]) -> list[str]:
+    """Return as many of the first lines as half of what is shown has room for."""
+    sizes = itertools.accumulate(map(len, lines))
+    return [line for line, size in zip(lines, sizes, strict=True) if size <= SHORT // 2]
+
+
+def _clip(line: str, width: int) -> str:
+    return (
+        line if len(line) <= width else f"{line[:width]}... ({len(line):,} characters)"
+    )

@@ -29,17 +29,21 @@ def variant(program: str | Path, old: str, new: str) -> str:
             f"{program.name} has {text.count(old)} times {old!r}, not once"
         )
     FOLDER.mkdir(parents=True, exist_ok=True)
-    copy = FOLDER / program.name
-    copy.write_text(text.replace(old, new))
-    diff(program, copy)
+    copy, changed = FOLDER / program.name, text.replace(old, new)
+    copy.write_text(changed)  # which may be `program` itself, changed once more
+    _print_diff(program, text, copy, changed)
     return str(copy.relative_to(ROOT))
 
 
 def diff(before: str | Path, after: str | Path) -> None:
     """Print which lines of `before` became which lines of `after`."""
     before, after = ROOT / before, ROOT / after
-    texts = [path.read_text().splitlines() for path in (before, after)]
+    _print_diff(before, before.read_text(), after, after.read_text())
+
+
+def _print_diff(before: Path, text: str, after: Path, changed: str) -> None:
     names = [str(path.relative_to(ROOT)) for path in (before, after)]
+    texts = text.splitlines(), changed.splitlines()
     for line in difflib.unified_diff(*texts, *names, n=1, lineterm=""):
         # Line numbers and the files' own headers say nothing that the names do not.
         print(line if not line.startswith("@@") else "")

@@ -5,7 +5,9 @@ work takes milliseconds. So a helper imports it once, and torchrun and the ranks
 forked from it. The command stays the same: torchrun starts its workers with
 $PYTHON_EXEC, a documented hook, which here names a small client of the helper
 (shadow.py). The helper never touches CUDA and has one thread, so that a fork is a
-clean copy. It dies with the process that started it.
+clean copy. It dies with the process that started it, and is started anew when a
+variable that torch reads, or a file that it has imported, has changed. One thing is not
+as in a plain start: all forks hash strings alike, as if PYTHONHASHSEED were set.
 
     python warm.py SOCKET        what `start` runs; its stdin is the caller's pipe
 """
@@ -17,7 +19,6 @@ import json
 import os
 import random
 import resource
-import runpy
 import select
 import shlex
 import shutil
@@ -28,7 +29,6 @@ import sys
 import tempfile
 import threading
 import time
-import types
 from pathlib import Path
 
 SHADOW = Path(__file__).with_name("shadow.py")
@@ -57,36 +57,60 @@ class Warm:
 
     def __init__(self):
         self.process, self.folder, self.settings = None, None, None
+        self.trouble = ""
+        """Why there is no helper although there should be one."""
+        self.lock = threading.RLock()  # several threads may launch at once
 
     def start(self, env: dict[str, str]) -> None:
         """Start the helper for programs that run in `env`, if it is not there yet."""
+        if sys.platform != "linux":
+            return  # elsewhere a fork is not known to be safe
         settings = {k: v for k, v in env.items() if k.startswith(READ_AT_IMPORT)}
-        alive = self.process is not None and self.process.poll() is None
-        if not usable() or (alive and settings == self.settings):
-            return
-        self.stop()
-        self.settings = settings
+        with self.lock:
+            if settings != self.settings or self._outdated():
+                self.stop()
+                self._start(env)
+                self.settings, self.trouble = settings, ""
+
+    def _outdated(self) -> bool:
+        """Tell whether a file that the helper has imported is another one by now."""
+        try:
+            files = json.loads((self.folder / "ready").read_text())
+            return any(os.stat(path).st_mtime_ns != at for path, at in files.items())
+        except FileNotFoundError as missing:
+            return missing.filename != str(self.folder / "ready")
+
+    def _start(self, env: dict[str, str]) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="ddp_lab-warm-"))
-        self.process = subprocess.Popen(
-            [sys.executable, __file__, str(self.folder / "socket")],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=open(self.folder / "log", "wb"),
-            env=env,
-            start_new_session=True,
-        )
+        with open(self.folder / "log", "wb") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, __file__, str(self.folder / "socket")],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=log,
+                env=env,
+                start_new_session=True,
+            )
         write_python(self.folder, str(self.folder / "socket"))
 
     def python(self, env: dict[str, str]) -> str | None:
         """Return what to run instead of `sys.executable`; None for the plain way."""
         self.start(env)
-        if self.process is None:
+        if self.process is None or self.trouble:
             return None
         deadline = time.monotonic() + PATIENCE
         while not (self.folder / "ready").exists():
-            if self.process.poll() is not None or time.monotonic() > deadline:
+            if self.process.poll() is not None:
+                said = (self.folder / "log").read_text(errors="replace").split("\n")
+                self.trouble = ([line for line in said if line] or ["it has ended"])[-1]
+                return None
+            if time.monotonic() > deadline:
+                self.trouble = f"it was not ready after {PATIENCE:g} seconds"
                 return None
             time.sleep(0.01)
+        if self.process.poll() is not None:  # killed since, say for want of memory
+            self.settings = None
+            return self.python(env)
         return str(self.folder / "python")
 
     def stop(self) -> None:
@@ -107,11 +131,6 @@ def write_python(folder: Path, socket: str) -> str:
     return str(script)
 
 
-def usable() -> bool:
-    """Return whether a fork is known to be safe here: Linux, and no GPU driver."""
-    return sys.platform == "linux" and not Path("/dev/nvidiactl").exists()
-
-
 WARM = Warm()
 atexit.register(WARM.stop)
 
@@ -123,7 +142,9 @@ def serve(path: str) -> None:
     """Fork a program for each client at the socket `path` until stdin closes."""
     _load()
     if len(os.listdir("/proc/self/task")) > 1:
-        sys.exit("an import has started a thread: a fork would not be a clean copy")
+        sys.exit("an import has started a thread, so that a fork is no clean copy")
+    if os.path.exists("/dev/nvidiactl") and not _can_use_gpu():
+        sys.exit("a forked process cannot use the GPU here")
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     wake, woken = socket.socketpair()
     for end in (wake, woken):
@@ -133,7 +154,7 @@ def serve(path: str) -> None:
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(path)
     listener.listen(128)
-    Path(path).with_name("ready").touch()
+    _say_ready(Path(path).with_name("ready"))
     clients: dict[socket.socket, int] = {}  # connection to the program's pid
     while True:
         ready, _, _ = select.select([0, wake, listener, *clients], [], [])
@@ -150,6 +171,7 @@ def serve(path: str) -> None:
             connection.close()
     for pid in clients.values():
         _kill(pid)
+    shutil.rmtree(Path(path).parent, ignore_errors=True)
 
 
 def _load() -> None:
@@ -161,6 +183,29 @@ def _load() -> None:
     import torch.optim  # noqa: F401
     import torch.utils.data  # noqa: F401
     import torchvision  # noqa: F401
+
+
+def _can_use_gpu() -> bool:
+    """Tell whether CUDA works in a fork of this process, by trying it in one."""
+    pid = os.fork()
+    if pid == 0:
+        signal.alarm(30)  # ends a try that hangs
+        import torch
+
+        os._exit(int(torch.cuda.is_available() and not torch.ones(1).cuda().item()))
+    return os.waitpid(pid, 0)[1] == 0
+
+
+def _say_ready(path: Path) -> None:
+    """Write to `path` which files were imported, and of what time they are."""
+    files = {}
+    for module in list(sys.modules.values()):
+        name = getattr(module, "__file__", None)
+        if name and os.path.exists(name):
+            files[name] = os.stat(name).st_mtime_ns
+    part = path.with_suffix(".part")
+    part.write_text(json.dumps(files))
+    part.replace(path)
 
 
 def _report(clients: dict[socket.socket, int]) -> None:
@@ -224,9 +269,11 @@ def _become(request: dict, streams: list[int]) -> None:
     random.seed()  # or every rank would draw the same numbers
     if numpy := sys.modules.get("numpy"):
         numpy.random.seed()
+    if processes := sys.modules.get("multiprocessing.process"):
+        processes.ORIGINAL_DIR = os.getcwd()  # from which children find a relative path
     if os.environ.get("PYTHONFAULTHANDLER"):
         faulthandler.enable(file=2)
-    os._exit(_run(request["argv"]))
+    rank.run(request["argv"])
 
 
 def _stream(number: int) -> io.TextIOWrapper:
@@ -235,55 +282,9 @@ def _stream(number: int) -> io.TextIOWrapper:
     return io.TextIOWrapper(raw, encoding="utf-8", errors="replace", write_through=True)
 
 
-def _run(argv: list[str]) -> int:
-    """Do what `python ARGV` does; return the exit code."""
-    try:
-        code = _exit_code(argv[1:] if argv[0] == "-u" else argv)
-        threading._shutdown()  # waits for the program's threads, as Python does
-        atexit._run_exitfuncs()
-        return code & 0xFF
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-
-
-def _exit_code(argv: list[str]) -> int:
-    try:
-        _run_main(argv)
-        return 0
-    except SystemExit as end:
-        if end.code is None or isinstance(end.code, int):
-            return end.code or 0
-        print(end.code, file=sys.stderr)
-        return 1
-    except BaseException as error:
-        traceback = error.__traceback__
-        while traceback and traceback.tb_frame.f_code.co_filename == __file__:
-            traceback = traceback.tb_next  # our own frames are none of the program's
-        sys.excepthook(type(error), error, traceback)
-        return 1
-
-
-def _run_main(argv: list[str]) -> None:
-    """Run `-m MODULE ...` or `SCRIPT ...` as the main program."""
-    if argv[0] == "-m":
-        sys.argv, sys.path[0] = argv[1:], os.getcwd()
-        runpy.run_module(argv[1], run_name="__main__", alter_sys=True)
-        return
-    script = argv[0]
-    try:
-        text = Path(script).read_bytes()
-    except OSError as error:
-        name = os.path.join(os.getcwd(), script)
-        reason = f"[Errno {error.errno}] {error.strerror}"
-        print(f"{sys.executable}: can't open file {name!r}: {reason}", file=sys.stderr)
-        sys.exit(2)
-    sys.argv, sys.path[0] = argv, os.path.dirname(os.path.realpath(script))
-    main = types.ModuleType("__main__")
-    main.__file__, main.__builtins__ = script, __builtins__
-    sys.modules["__main__"] = main
-    exec(compile(text, script, "exec"), main.__dict__)
-
-
 if __name__ == "__main__":
+    import rank  # our neighbour: Python puts this file's folder first on the path,
+
+    del sys.path[0]  # where nothing else shall be found
+    sys.path.insert(0, "")
     serve(sys.argv[1])

@@ -1,0 +1,336 @@
+"""Full disks and damaged files: one sentence, and what was saved before stays whole.
+
+The failures are real ones, for root and for any user: /dev/full has no space left, a
+limit on the size of files ends a write half-way, and a process without capabilities
+cannot write where nobody may.
+"""
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+from ddp_lab import checkpoint_atomic
+from ddp_lab.kit import ROOT, data, torchrun
+
+# Where a program saves, where it writes first, and what it is started with.
+SAVED = {
+    "checkpoint_basics": ("model.pt", "model.tmp", "--dir {folder}"),
+    "checkpoint_atomic": (
+        "save_atomically.pt",
+        "save_atomically.tmp",
+        "--dir {folder}",
+    ),
+    "checkpoint_resume": ("run.pt", "run.tmp", "--dir {folder}"),
+    "cifar10_resnet": (
+        "net.pt",
+        "net.pt.new",
+        "--data {images} --checkpoint {folder}/net.pt --epochs 2 --train-images 80 "
+        "--test-images 7 --batch 5",
+    ),
+}
+# A first life that ends early, so that a second one has something left to do.
+STOPS = {
+    "checkpoint_resume": ("until=STOP)  # 7", "until=STOP)\n            return  # 7"),
+    "cifar10_resnet": (
+        "            sampler.set_epoch(epoch)",
+        "            if epoch == 1:\n                return\n"
+        "            sampler.set_epoch(epoch)",
+    ),
+}
+# The same layers' names with other sizes, which only a look at the tensors can tell.
+OTHER_MODEL = {
+    "checkpoint_resume": (
+        "nn.Linear(8, 16), nn.ReLU(), nn.Dropout(0.2), nn.Linear(16,",
+    )
+    + ("nn.Linear(8, 24), nn.ReLU(), nn.Dropout(0.2), nn.Linear(24,",),
+    "cifar10_resnet": ('"cpu": (8, 16, 32, 64, 128)', '"cpu": (8, 16, 32, 64, 96)'),
+    "checkpoint_dcp": (
+        "ROWS, COLUMNS, STEPS = 12, 4, 3",
+        "ROWS, COLUMNS, STEPS = 12, 6, 3",
+    ),
+}
+# Runs a program with no capability, and with files up to so many bytes.
+BOUND = """
+import ctypes, resource, runpy, sys
+header, none = (ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)()
+assert ctypes.CDLL(None).capset(header, none) == 0
+if limit := int(sys.argv[1]):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+sys.argv = sys.argv[2:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+on_linux = pytest.mark.skipif(
+    not os.path.exists("/dev/full"), reason="needs Linux: /dev/full, capabilities"
+)
+resumers = pytest.mark.parametrize("name", STOPS)
+ranks_2_and_4 = pytest.mark.parametrize("ranks", [2, 4])
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory):
+    """Return a folder with a few images of the stand-in."""
+    root = tmp_path_factory.mktemp("images")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(data, "TRAIN", 100)
+        patch.setattr(data, "TEST", 20)
+        data.prepare(root)
+    return root
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Return the folder to save in, and let pytest delete it afterwards."""
+    path = tmp_path / "saved"
+    path.mkdir()
+    yield path
+    path.chmod(0o755)
+
+
+@pytest.fixture(scope="module")
+def lives():
+    """Keep what each first life left, so that no two tests have to live it."""
+    return {}
+
+
+@pytest.fixture
+def launch(folder, images, tmp_path):
+    """Return a function that runs a program on the folder."""
+
+    def run(name, ranks=2, change=None, limit=None, **expected):
+        path = ROOT / "ddp_lab" / f"{name}.py"
+        if change:
+            text, path = path.read_text(), tmp_path / f"{name}_changed.py"
+            assert text.count(change[0]) == 1
+            path.write_text(text.replace(*change))
+        arguments = SAVED[name][2] if name in SAVED else "--dir {folder}"
+        command = f"{path} {arguments.format(folder=folder, images=images)}"
+        if name == "cifar10_resnet" and (folder / "net.pt").exists():
+            command += " --resume"  # the others do so by themselves
+        if limit is not None:
+            (tmp_path / "bound.py").write_text(BOUND)
+            command = f"{tmp_path / 'bound.py'} {limit} {command}"
+        return torchrun(f"--nproc-per-node {ranks} {command}", timeout=30, **expected)
+
+    return run
+
+
+@pytest.fixture
+def earlier(launch, folder, lives):
+    """Return a function that puts an earlier checkpoint into the folder."""
+
+    def live(name, ranks=2):
+        if (name, ranks) not in lives:
+            launch(name, ranks, STOPS.get(name))
+            lives[name, ranks] = files(folder)
+        for file, content in lives[name, ranks].items():
+            (folder / file).write_bytes(content)
+        if name == "checkpoint_atomic":  # the half that its own power cut left
+            (folder / "save_atomically.tmp").unlink()
+        return files(folder)
+
+    return live
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    """Return what is in the folder, by name; a device is endless and is not read."""
+    return {
+        path.name: path.read_bytes() if path.is_file() else b""
+        for path in folder.iterdir()
+    }
+
+
+def sentence(run) -> str:
+    """Return the one sentence with which a run ended, and nothing beside it."""
+    failure = run.failure
+    assert failure.kind == "exit", failure.report()
+    assert failure.traceback == ""
+    (text,) = run.warnings[failure.rank]
+    assert failure.cause == f"exit code 1: {text}"
+    return text
+
+
+def refused(run) -> str:
+    """Return the sentence, which came from every rank, and before anything else."""
+    text = sentence(run)
+    assert not any(run.lines), "it went on before it looked"
+    # A rank that was slower than the others is stopped while it says the same.
+    assert all(said in ([], [text]) for said in run.warnings), run.warnings
+    assert set(run.exit_codes) <= {1, -15, None}
+    return text
+
+
+def damage_file(path: Path, damage: str) -> None:
+    """Leave of the file what the damage leaves."""
+    whole = path.read_bytes()
+    path.unlink()
+    if damage != "missing":
+        half, text = whole[: len(whole) // 2], b"This is no checkpoint.\n" * 9
+        path.write_bytes({"half": half, "empty": b"", "text": text}[damage])
+
+
+@on_linux
+@pytest.mark.parametrize(
+    "name, obstacle, ranks",
+    [
+        *((name, "full", ranks) for name in SAVED for ranks in (2, 4)),
+        *((name, "read-only", ranks) for name in SAVED for ranks in (2, 4)),
+        # Half of the file from the basics would be too little for the ranks' logs.
+        *((name, "half", 2) for name in SAVED if name != "checkpoint_basics"),
+    ],
+)
+def test_a_save_that_cannot_be(name, obstacle, ranks, folder, earlier, launch):
+    saved, temporary, _ = SAVED[name]
+    before, limit = earlier(name, ranks), 0
+    if obstacle == "full":
+        os.symlink("/dev/full", folder / temporary)
+        reason = "No space left on device"
+    elif obstacle == "half":
+        limit, reason = len(before[saved]) // 2, "File too large"
+    else:
+        folder.chmod(0o555)
+        reason = "Permission denied"
+    run = launch(name, ranks, limit=limit, expect_failure=True)
+    # An exception, for torchrun to see that rank 0 failed first, and in few words.
+    assert (run.failure.rank, run.failure.kind) == (0, "exception")
+    where = folder / saved if name == "cifar10_resnet" else f"in {folder}"
+    assert run.failure.cause == f"OSError: cannot save {where}: {reason}"
+    assert "During handling" not in run.failure.traceback
+    folder.chmod(0o755)
+    after = files(folder)
+    assert after[saved] == before[saved]
+    torch.load(folder / saved, weights_only=True)
+    assert set(after) == set(before), "half a file is left"
+    if obstacle == "half":  # there is room again
+        launch(name, ranks)
+
+
+@on_linux
+@ranks_2_and_4
+def test_pieces_on_a_full_disk(ranks, folder, launch):
+    last = f"__{ranks - 1}_0.distcp"
+    os.symlink("/dev/full", folder / last)
+    run = launch("checkpoint_dcp", ranks, expect_failure=True)
+    text = refused(run)
+    assert text == f"{folder}: rank {ranks - 1}: [Errno 28] No space left on device"
+    assert not (folder / ".metadata").exists(), "it passes for a checkpoint"
+    (folder / last).unlink()
+    run = launch("checkpoint_dcp", ranks)  # there is room again
+    assert all("saved" in lines[0] for lines in run.lines)
+
+
+@on_linux
+def test_pieces_in_a_folder_to_read_only(folder, launch):
+    folder.chmod(0o555)
+    run = launch("checkpoint_dcp", limit=0, expect_failure=True)
+    assert str(folder) in (text := refused(run)) and "Permission denied" in text
+
+
+@resumers
+@pytest.mark.parametrize(
+    "damage, ranks", [("half", 2), ("half", 4), ("empty", 2), ("text", 2)]
+)
+def test_a_damaged_checkpoint(name, damage, ranks, folder, earlier, launch):
+    earlier(name, ranks)
+    path = folder / SAVED[name][0]
+    damage_file(path, damage)
+    before = files(folder)
+    text = refused(launch(name, ranks, expect_failure=True))
+    assert str(path) in text and "cut short" in text
+    assert files(folder) == before
+
+
+@resumers
+@pytest.mark.parametrize("first, second", [(2, 4), (4, 2)])
+def test_a_checkpoint_of_another_world_size(
+    name, first, second, folder, earlier, launch
+):
+    before = earlier(name, first)
+    text = refused(launch(name, second, expect_failure=True))
+    counts = {
+        "checkpoint_resume": f"from {first} ranks, not from {second}",
+        "cifar10_resnet": f"of another run or network: ['stand-in shapes', {first},",
+    }
+    assert str(folder / SAVED[name][0]) in text and counts[name] in text
+    assert files(folder) == before
+
+
+@resumers
+def test_a_checkpoint_of_another_model(name, folder, earlier, launch):
+    before = earlier(name)
+    text = refused(launch(name, change=OTHER_MODEL[name], expect_failure=True))
+    assert str(folder / SAVED[name][0]) in text
+    assert "another model" in text or "another run or network" in text
+    assert files(folder) == before
+
+
+@resumers
+def test_a_file_of_another_program(name, folder, launch):
+    path = folder / SAVED[name][0]
+    torch.save({"weight": torch.zeros(3)}, path)
+    assert str(path) in refused(launch(name, expect_failure=True))
+
+
+def test_a_checkpoint_that_is_not_there(folder, launch):
+    always = "if args.resume else 0", "if True else 0"
+    run = launch("cifar10_resnet", change=always, expect_failure=True)
+    assert refused(run) == f"{folder / 'net.pt'} is missing or cut short"
+
+
+@pytest.mark.parametrize("damage", ["half", "empty", "text"])
+def test_what_is_left_after_a_power_cut_is_told_from_a_checkpoint(tmp_path, damage):
+    path = tmp_path / "step.pt"
+    checkpoint_atomic.save_atomically(path, step=1)
+    assert checkpoint_atomic.load(path)["step"] == 1
+    damage_file(path, damage)
+    with pytest.raises(RuntimeError, match=r"^step\.pt is cut short: .*older one$"):
+        checkpoint_atomic.load(path)
+
+
+@pytest.mark.parametrize(
+    "file, damage, ranks",
+    [
+        ("__1_0.distcp", "half", 2),
+        ("__3_0.distcp", "half", 4),
+        ("__1_0.distcp", "empty", 2),
+        ("__1_0.distcp", "text", 2),
+        ("__0_0.distcp", "missing", 2),
+        (".metadata", "half", 2),
+        (".metadata", "empty", 2),
+        (".metadata", "text", 2),
+    ],
+)
+def test_damaged_pieces(file, damage, ranks, folder, earlier, launch):
+    earlier("checkpoint_dcp", ranks)
+    damage_file(folder / file, damage)
+    before = files(folder)
+    run = launch("checkpoint_dcp", ranks, expect_failure=True)
+    assert refused(run) == f"{folder / file} is missing, cut short or foreign"
+    assert files(folder) == before
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_pieces_of_another_model(ranks, folder, earlier, launch):
+    earlier("checkpoint_dcp")
+    change = OTHER_MODEL["checkpoint_dcp"]
+    text = refused(launch("checkpoint_dcp", ranks, change, expect_failure=True))
+    assert str(folder) in text and "Size mismatch" in text and "model.weight" in text
+
+
+@ranks_2_and_4
+@pytest.mark.parametrize(
+    "file, damage",
+    [("data_batch_3", "half"), ("data_batch_4", "missing"), ("test_batch", "text")],
+)
+def test_damaged_images(file, damage, ranks, folder, launch, images):
+    path = images / "stand-in" / "cifar-10-batches-py" / file
+    whole = path.read_bytes()
+    damage_file(path, damage)
+    try:
+        run = launch("cifar10_resnet", ranks, expect_failure=True)
+    finally:
+        path.write_bytes(whole)
+    assert refused(run) == f"no intact images in {images}: run `make data`"
+    assert files(folder) == {}, "nothing was trained, but something was saved"

@@ -1,0 +1,322 @@
+"""Real kernels: stopped, restarted, killed and flooded in the middle of a run."""
+
+import itertools
+import os
+import re
+import shutil
+import signal
+import time
+
+import pytest
+from conftest import Cell, living, wait_until
+from jupyter_client import KernelManager
+
+from ddp_lab.kit import ROOT
+
+MARK = f"kernel-{os.getpid()}"  # each worker of pytest-xdist has a kernel of its own
+LIMIT = 300_000  # bytes of messages that one cell may send
+SOON = 15  # seconds after which a stopped cell has surely come back
+
+RANK = """
+import os, signal, sys, time
+rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+"""
+GOOD = RANK + 'print(f"[rank {rank}] all is well", flush=True)\n'
+SLEEPS = """
+def wait_for_ever():
+    print(f"[rank {rank}] now I wait", flush=True)
+    time.sleep(600)  # where all ranks stand
+wait_for_ever()
+"""
+IGNORES = RANK + "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + SLEEPS
+SENDS = """
+import torch
+import torch.distributed as dist
+dist.init_process_group("gloo")
+rank, world_size = dist.get_rank(), dist.get_world_size()
+right, send_buf = (rank + 1) % world_size, torch.ones(1_000_000)
+print(f"[rank {rank}] now I wait", flush=True)
+dist.send(send_buf, dst=right)  # where all ranks stand
+"""
+RAISES = f"""{RANK}
+def work():
+    raise ValueError("wrong neighbour")
+if rank == 1:
+    work()
+time.sleep(600)
+"""
+HANGING = {"sleeps": RANK + SLEEPS, "ignores SIGTERM": IGNORES, "sends": SENDS}
+
+
+class Lab:
+    """A kernel in which the lab is loaded, as the first cell of a notebook does."""
+
+    def __init__(self, env: dict[str, str]):
+        self.manager, self.client, self.env = None, None, env
+
+    def start(self) -> None:
+        """Start a kernel."""
+        self.manager = KernelManager()
+        self.manager.start_kernel(env=self.env, cwd=ROOT / "notebooks")
+        self.connect()
+
+    def connect(self) -> None:
+        """Wait for a kernel that has been started, and load the lab."""
+        if self.client:
+            self.client.stop_channels()
+        self.client = self.manager.client()
+        self.client.start_channels()
+        self.client.wait_for_ready(timeout=60)
+        assert not self.cell("%load_ext ddp_lab").end().error
+
+    def cell(self, code: str) -> Cell:
+        return Cell(self.client, code)
+
+    def launch(self, path, ranks: int = 2, options: str = "") -> Cell:
+        """Launch a program that hangs, and wait until every rank has said so."""
+        said = [f"[rank {rank}] now I wait" for rank in range(ranks)]
+        command = f"%torchrun {options} --nproc-per-node {ranks} {path}"
+        return self.cell(command).wait_for(*said)
+
+    def stop(self, cell: Cell, times: int = 1) -> Cell:
+        """Press the stop button, perhaps impatiently, and wait for the cell's end."""
+        self.manager.interrupt_kernel()
+        for _ in range(times - 1):
+            time.sleep(0.3)  # an impatient person
+            self.manager.interrupt_kernel()
+        return cell.end(SOON)
+
+    def answers(self) -> bool:
+        """Return whether the kernel can still do sums."""
+        return "42" in self.cell("6 * 7").end(SOON).text
+
+    def works(self, path) -> bool:
+        """Return whether the run of a good program shows its lines."""
+        shown = self.cell(f"%torchrun --nproc-per-node 2 {path}").end().text
+        return all(f"[rank {rank}] all is well" in shown for rank in range(2))
+
+    def close(self) -> None:
+        """End the kernel, whatever it is doing."""
+        if self.client:
+            self.client.stop_channels()
+        if self.manager.has_kernel:
+            self.manager.shutdown_kernel(now=True)
+
+
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory):
+    """Return a function that writes a program; what the lab keeps of it is removed."""
+    folder = tmp_path_factory.mktemp("programs")
+    number = itertools.count()
+
+    def write(body: str):
+        path = folder / f"{MARK}_{next(number)}.py"
+        path.write_text(body)
+        return path
+
+    yield write
+    for kept in (ROOT / "build" / "logs").glob(f"{MARK}_*"):
+        shutil.rmtree(kept)
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory, programs):
+    """The one kernel of this file, and how many processes it consists of at rest."""
+    home = tmp_path_factory.mktemp("home")  # no settings of whoever runs the tests
+    names = ("IPYTHONDIR", "JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR")
+    env = os.environ | dict.fromkeys(names, str(home))
+    lab = Lab(env | {"PYTHONPATH": str(ROOT), "DDP_LAB_TEST": MARK})
+    try:
+        lab.start()
+        assert lab.works(programs(GOOD))
+        assert wait_until(lambda: len(living(MARK)) <= 2), living(MARK)
+        yield (
+            lab,
+            len(living(MARK)),
+        )  # the kernel, and its warm process where it has one
+    finally:
+        lab.close()
+
+
+@pytest.fixture
+def lab(running, programs):
+    """The kernel, or a new one if the test before has left it dead or deaf."""
+    lab, _ = running
+    try:
+        assert lab.manager.is_alive() and lab.answers()
+    except AssertionError:
+        lab.close()
+        lab.start()
+    return lab
+
+
+@pytest.fixture
+def rests(running):
+    """Return a function: has the run left nothing but the kernel's own processes?"""
+    return lambda: wait_until(lambda: len(living(MARK)) == running[1])
+
+
+def stands(cell: Cell, path, rank: int) -> bool:
+    """Return whether the cell says at which line of `path` the rank stood."""
+    lines = path.read_text().splitlines()
+    number = next(n for n, line in enumerate(lines) if "where all ranks stand" in line)
+    source = re.escape(lines[number].split("  #")[0].strip())
+    where = rf"(?m)^ *rank {rank}\b.*{path.name}:{number + 1}\b.*{source}"
+    return re.search(where, cell.text) is not None
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("name", HANGING)
+def test_a_stopped_run_says_where_every_rank_stood(lab, programs, rests, name, ranks):
+    path = programs(HANGING[name])
+    cell = lab.launch(path, ranks)
+    assert len(living(MARK)) >= 2 + ranks
+    lab.stop(cell)
+    assert cell.error
+    told = [rank for rank in range(ranks) if stands(cell, path, rank)]
+    assert told == list(range(ranks)), cell.text
+    assert lab.answers()
+    assert rests(), living(MARK)
+
+
+def test_a_stopped_run_raises_keyboard_interrupt(lab, programs):
+    cell = lab.stop(lab.launch(programs(HANGING["sleeps"])))
+    assert cell.error
+    assert "launch.py" not in cell.text  # the launcher's own frames teach nothing
+    asked = lab.cell("import sys; issubclass(sys.last_type, KeyboardInterrupt)").end()
+    assert "True" in asked.text
+
+
+def test_a_second_press_of_stop_changes_nothing(lab, programs, rests):
+    path, kernel = programs(IGNORES), lab.manager.provisioner.pid
+    cell = lab.stop(lab.launch(path, 4), times=2)
+    assert cell.error
+    assert lab.answers()
+    assert lab.manager.provisioner.pid == kernel
+    assert rests(), living(MARK)
+
+
+def restart(lab):
+    lab.manager.restart_kernel(now=False)
+    lab.connect()
+
+
+def restart_now(lab):
+    lab.manager.restart_kernel(now=True)
+    lab.connect()
+
+
+def kill(lab):
+    os.kill(lab.manager.provisioner.pid, signal.SIGKILL)
+    assert wait_until(lambda: not lab.manager.is_alive())
+
+
+def shut_down(lab):
+    lab.manager.shutdown_kernel()
+
+
+STUBBORN = ("--cold", 2, "ignores SIGTERM")  # the guard has to end it
+SENDING = ("", 4, "sends")  # the warm process's death would do
+
+
+@pytest.mark.parametrize(
+    "end, what",
+    [
+        (restart, SENDING),
+        (restart_now, STUBBORN),
+        (kill, SENDING),
+        (kill, STUBBORN),
+        (shut_down, STUBBORN),
+    ],
+)
+def test_no_run_outlives_its_kernel(lab, programs, rests, end, what):
+    options, ranks, name = what
+    lab.launch(programs(HANGING[name]), ranks, options)
+    started = living(MARK)
+    assert len(started) >= 3 + ranks  # the kernel, the guard, torchrun, the ranks
+    end(lab)
+    assert wait_until(lambda: not set(started) & set(living(MARK))), living(MARK)
+    if not lab.manager.is_alive():
+        assert living(MARK) == []
+        lab.start()
+    assert lab.works(programs(GOOD))
+    assert rests(), living(MARK)
+
+
+def test_a_run_stopped_before_it_has_begun_harms_no_later_one(lab, programs, rests):
+    restart_now(lab)  # torch is being imported for the first time: that takes seconds
+    code = f"print('off')\n%torchrun --nproc-per-node 2 {programs(HANGING['sleeps'])}"
+    cell = lab.stop(lab.cell(code).wait_for("off"))
+    assert cell.error
+    assert lab.works(programs(GOOD))
+    assert rests(), living(MARK)
+    assert "launch.py" not in cell.text
+
+
+def test_a_failed_run_begins_with_its_cause_and_is_short(lab, programs, rests):
+    path = programs(RAISES)
+    cell = lab.cell(f"%torchrun --nproc-per-node 2 {path}").end()
+    traceback = "\n".join(cell.error["traceback"])
+    assert cell.error["ename"] == "RunFailed"
+    assert traceback.startswith("RunFailed: rank 1: ValueError: wrong neighbour\n")
+    assert f"{path.name}:6 in work" in traceback.splitlines()[1]
+    assert len(traceback.splitlines()) <= 25
+    assert "ddp_lab/kit" not in traceback and "torch/distributed" not in traceback
+    assert rests(), living(MARK)
+
+
+# Each pauses for a second, so that the live display has to cope as well.
+FLOODS = {
+    "200 MB in lines": """
+lines = b"0123456789 one line of many\\n" * 100_000
+for part in range(72):
+    sys.stdout.buffer.write(lines)
+    if part == 36:
+        sys.stdout.flush()
+        time.sleep(1)
+""",
+    "one line of 50 MB": """
+for part in range(2):
+    print("x" * 25_000_000, end="", flush=True)
+    time.sleep(1)
+""",
+    "a warning of 50 MB": """
+for part in range(2):
+    print("x" * 25_000_000, end="", file=sys.stderr, flush=True)
+    time.sleep(1)
+""",
+    "a fact of 50 MB": 'print(json.dumps({"x": "x" * 50_000_000}), flush=True)',
+    "a million short lines": """
+sys.stdout.write("ha\\n" * 1_000_000)
+time.sleep(1)
+""",
+    "no UTF-8": """
+every_byte = bytes(range(256))
+for part in range(2):
+    for file in (sys.stdout.buffer, sys.stderr.buffer):
+        file.write(every_byte + b"\\n\\xff\\xfe\\xc3\\x28\\n")
+        file.flush()
+    time.sleep(1)
+""",
+}
+LAST = '\nprint(f"\\n[rank {rank}] the last line", flush=True)\n'
+
+
+@pytest.mark.parametrize("name", FLOODS)
+def test_a_flood_of_output_does_not_drown_the_notebook(lab, programs, rests, name):
+    path = programs("import json" + RANK + FLOODS[name] + LAST)
+    cell = lab.cell(f"%torchrun --nproc-per-node 1 {path}").end(60)
+    assert not cell.error
+    assert "[rank 0] the last line" in cell.text
+    assert cell.size < LIMIT
+    assert lab.answers()
+    assert rests(), living(MARK)
+
+
+def test_a_flood_in_an_exception_does_not_drown_it_either(lab, programs):
+    path = programs('print("begun", flush=True)\nraise ValueError("x" * 50_000_000)\n')
+    cell = lab.cell(f"%torchrun --nproc-per-node 1 {path}").end(60)
+    assert "ValueError: xxx" in cell.text
+    assert "raise ValueError(" in cell.text
+    assert cell.size < LIMIT
+    assert lab.answers()
