@@ -199,6 +199,7 @@ class _Job:
         self.mark = uuid.uuid4().hex
         self.start = time.monotonic()
         self.notes: list[str] = []
+        self.standing: list[logs.RankLog] = []  # the ranks just before we ended them
         try:
             self.folder = Path(tempfile.mkdtemp(prefix="ddp_lab-"))
         except OSError as error:
@@ -216,6 +217,7 @@ class _Job:
                 stopped = "interrupt"
             if stopped and child:
                 self._look(last=True)
+                self.standing = self._read(final=True)
         except KeyboardInterrupt:  # once more: ask no rank, end it
             child.terminate()
         finally:
@@ -301,8 +303,9 @@ class _Job:
     def _result(self, code=None, stopped=None, limit=0.0) -> Run:
         """Return the result so far; it is final once the exit code is known."""
         seconds, final = time.monotonic() - self.start, code is not None
-        agent = logs.read(self.folder / "err")
-        ranks = self._read(agent, final)
+        agent, ranks = logs.read(self.folder / "err"), self._read(final)
+        for log, before in zip(ranks, self.standing, strict=False):
+            log.forget_the_end(before)
         failure, exit_codes = None, [code for _ in ranks]
         if code or stopped or (final and self.shared and logs.CHILD.search(agent)):
             failure, exit_codes = find_failure(ranks, agent, code, stopped, limit)
@@ -321,11 +324,12 @@ class _Job:
             log_folder=self._keep() if final else None,
         )
 
-    def _read(self, agent: str, final: bool) -> list[logs.RankLog]:
+    def _read(self, final: bool) -> list[logs.RankLog]:
         """Return what each rank wrote, and in the end what else is known of it."""
         limit = logs.LIMIT if final else SHORT
         if self.shared:
-            ranks = logs.split_by_prefix(logs.read(self.folder / "out", limit), agent)
+            out, err = (logs.read(self.folder / name, limit) for name in ("out", "err"))
+            ranks = logs.split_by_prefix(out, err)
             for path in sorted(self.folder.glob("stack_*.json")):
                 rank = int(path.stem.removeprefix("stack_"))
                 ranks += [logs.RankLog() for _ in range(rank + 1 - len(ranks))]

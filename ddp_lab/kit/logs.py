@@ -22,6 +22,11 @@ TRACEBACK = re.compile(
     re.MULTILINE,
 )
 
+# The exit race (see rank.py) may still abort a child of mp.spawn that has said it all.
+ABORT = re.compile(
+    r"^Fatal Python error: Aborted.*?(?=^Traceback \(most recent|\Z)", re.M | re.S
+)
+
 
 @dataclass
 class RankLog:
@@ -51,6 +56,15 @@ class RankLog:
                 pass
         if not NOISE.search(line):
             self.lines.append(line)
+
+    def forget_the_end(self, before: "RankLog") -> None:
+        """Forget what the rank did because it was ended: `before`, it stood there.
+
+        Ranks end one after the other, and the last ones complain of lost connections.
+        """
+        self.stack = before.stack or self.stack
+        self.calls, self.groups = before.calls, before.groups
+        self.end, self.traceback = before.end, before.traceback
 
     def add_stderr(self, text: str) -> None:
         """Keep stderr: from the first traceback on it is the traceback."""
@@ -131,6 +145,8 @@ def split_by_prefix(stdout: str, stderr: str) -> list[RankLog]:
         number = int(rank[1] or rank[2]) if rank else 0
         logs += [RankLog() for _ in range(number + 1 - len(logs))]
         logs[number].add_line(line)
+    if "terminated with the following error:" in stderr:
+        stderr = ABORT.sub("", stderr)
     # What comes before the first child's own block, then number and block in turn.
     first, *blocks = CHILD.split(stderr)
     logs[0].add_stderr(first)
