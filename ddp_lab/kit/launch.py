@@ -243,7 +243,8 @@ class _Job:
         env["PYTHON_EXEC"] = warm or write_python(self.folder, "-")
         python = warm or sys.executable
         folder = str(self.folder)
-        command = [sys.executable, guard.__file__, self.mark, folder, python, *argv]
+        command = [sys.executable, "-IS", guard.__file__]
+        command += [self.mark, folder, python, *argv]
         out, err = self.folder / "out", self.folder / "err"
         with open(out, "wb") as stdout, open(err, "wb") as stderr:
             return subprocess.Popen(

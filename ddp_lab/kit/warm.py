@@ -14,10 +14,12 @@ as in a plain start: all forks hash strings alike, as if PYTHONHASHSEED were set
 
 import atexit
 import faulthandler
+import inspect
 import io
 import json
 import os
 import random
+import re
 import resource
 import select
 import shlex
@@ -47,6 +49,8 @@ READ_AT_IMPORT = (
     "CUDA_",
     "ATEN_",
 )
+# Python code that sets a variable of the environment.
+SETS = r"environ(\[[^\]]+\] *=[^=]| *\|=|\.(update|setdefault)\()|putenv\("
 
 
 # --- the caller's side ---
@@ -165,7 +169,10 @@ def serve(path: str) -> None:
             _report(clients)
         if listener in ready:
             connection, _ = listener.accept()
-            clients[connection] = _fork(connection, [listener, wake, woken, *clients])
+            if pid := _fork(connection, [listener, wake, woken, *clients]):
+                clients[connection] = pid
+            else:
+                connection.close()
         for connection in [c for c in ready if c in clients]:
             _kill(clients.pop(connection))  # its client is gone
             connection.close()
@@ -176,13 +183,20 @@ def serve(path: str) -> None:
 
 def _load() -> None:
     """Import what the programs import, torch._dynamo included (DDP needs it)."""
+    import encodings.idna  # noqa: F401  (for the first name of a host)
+
     import torch._dynamo  # noqa: F401
-    import torch.distributed.elastic.rendezvous.registry  # noqa: F401
+    import torch.distributed.elastic.rendezvous.c10d_rendezvous_backend  # noqa: F401
+    import torch.distributed.elastic.rendezvous.dynamic_rendezvous as rendezvous
     import torch.distributed.launcher.api  # noqa: F401  (what torchrun itself imports)
     import torch.nn.parallel  # noqa: F401
     import torch.optim  # noqa: F401
     import torch.utils.data  # noqa: F401
+    import torch.utils.serialization.config  # noqa: F401  (torch.save)
     import torchvision  # noqa: F401
+
+    # torchrun's rendezvous looks at its own source, which first indexes every module.
+    inspect.getsource(rendezvous.DynamicRendezvousHandler)
 
 
 def _can_use_gpu() -> bool:
@@ -239,22 +253,43 @@ def _kill(pid: int) -> None:
 
 
 def _fork(connection: socket.socket, ours: list[socket.socket]) -> int:
-    """Fork the program that the client asks for; return its pid."""
+    """Fork the program that the client asks for; return its pid, 0 for "do it plainly".
+
+    See shadow.py for the client.
+    """
     size, streams, _, _ = socket.recv_fds(connection, 8, 3)
-    request = json.loads(connection.makefile("rb").read(int.from_bytes(size, "big")))
-    pid = os.fork()
-    if pid == 0:
-        for end in ours:
-            end.close()
-        _become(request, streams)
+    data = connection.makefile("rb").read(int.from_bytes(size, "big"))
+    folder, count, *rest = [os.fsdecode(part) for part in data.split(b"\0")]
+    argv, variables = rest[: int(count)], rest[int(count) :]
+    pid = 0
+    if not _sets_environment(folder, argv):
+        pid = os.fork()
+        if pid == 0:
+            for end in ours:
+                end.close()
+            _become(folder, argv, variables, streams)
     for stream in streams:
         os.close(stream)
     connection.sendall(f"{pid}\n".encode())
     return pid
 
 
-def _become(request: dict, streams: list[int]) -> None:
-    """Turn this fork into the program of `request`; never return."""
+def _sets_environment(folder: str, argv: list[str]) -> bool:
+    """Tell whether a script sets variables before it imports torch.
+
+    torch may read them when it is loaded, and in a fork it is loaded already.
+    """
+    script = argv[1] if argv[0] == "-u" else argv[0]
+    try:
+        text = Path(folder, script).read_text(errors="replace")
+    except OSError:
+        return False  # a module, or no such file
+    head = re.split(r"^\s*(?:import|from) torch", text, maxsplit=1, flags=re.M)[0]
+    return bool(re.search(SETS, head))
+
+
+def _become(folder: str, argv: list[str], variables: list[str], streams: list[int]):
+    """Turn this fork into the program that was asked for; never return."""
     os.setsid()
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -262,8 +297,8 @@ def _become(request: dict, streams: list[int]) -> None:
         os.dup2(stream, number)
         os.close(stream)
     os.environ.clear()
-    os.environ.update(request["env"])
-    os.chdir(request["cwd"])
+    os.environ.update(variable.split("=", 1) for variable in variables)
+    os.chdir(folder)
     sys.stdout = _stream(1)
     sys.stderr = _stream(2)
     random.seed()  # or every rank would draw the same numbers
@@ -273,7 +308,7 @@ def _become(request: dict, streams: list[int]) -> None:
         processes.ORIGINAL_DIR = os.getcwd()  # from which children find a relative path
     if os.environ.get("PYTHONFAULTHANDLER"):
         faulthandler.enable(file=2)
-    rank.run(request["argv"])
+    rank.run(argv)
 
 
 def _stream(number: int) -> io.TextIOWrapper:
