@@ -137,7 +137,7 @@ def compare(
 def compare_all(
     expected, outcome: Outcome, name: str, *, rtol: float = 0.0, atol: float = 0.0
 ) -> Verdict:
-    """Compare what every rank gave as `name` with `expected` (one array, or by rank)."""
+    """Compare what each rank gave as `name` with `expected`: one array, or by rank."""
     for rank, given in enumerate(outcome.outputs):
         truth = expected[rank] if isinstance(expected, list) else expected
         if words := compare(rank, truth, given.get(name), rtol=rtol, atol=atol):

@@ -22,7 +22,7 @@ START_UP = 60.0  # seconds that a launch may take on top of three times its pati
 
 
 def write(stream, header: dict, files: dict[str, bytes]) -> None:
-    """Write one message: `header` and the sizes of `files` as a line, then the files."""
+    """Write a message: `header` and the sizes of `files` as a line, then the files."""
     sizes = [[name, len(data)] for name, data in files.items()]
     stream.write(json.dumps({**header, "files": sizes}).encode() + b"\n")
     for data in files.values():
