@@ -1,0 +1,301 @@
+"""Judge a submission: what nbgrader does here instead of executing the notebook.
+
+The student's notebook is never executed. Its programs are taken out of it as text, run
+in a sandbox for every case of every criterion, and the report is written to
+reports/ASSIGNMENT/STUDENT.json. Criteria and cases come from the source notebook.
+"""
+
+import hashlib
+import importlib
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import nbformat
+from nbformat.v4 import new_output
+from nbgrader.preprocessors import NbGraderPreprocessor, SaveAutoGrades
+from nbgrader.utils import is_grade
+
+from classroom.grading import bench, sandbox
+from classroom.grading.bench import Bench, Verdict
+from ddp_lab.kit import ROOT
+
+COURSE = ROOT / "classroom"
+STAGED = ROOT / "build" / "classroom" / "staged"
+LARGEST = 20_000_000  # bytes of a submitted notebook
+WRITEFILE = "%%writefile"
+
+
+@dataclass(frozen=True)
+class Criterion:
+    """One cell that grades."""
+
+    name: str
+    points: float
+    cases: list[dict]
+
+
+@dataclass
+class Report:
+    """What became of a submission."""
+
+    assignment: str
+    student: str
+    key: str
+    """Of all that the grades depend on; the same key means the same grades."""
+    note: str = ""
+    """What is wrong with the file itself."""
+    criteria: dict[str, dict] = field(default_factory=dict)
+    """By name: points, state, and one line for each case that was tried."""
+    seconds: float = 0.0
+
+    @property
+    def score(self) -> float:
+        return sum(c["points"] for c in self._in("pass"))
+
+    @property
+    def maximum(self) -> float:
+        """The points of all criteria that could be judged."""
+        return sum(c["points"] for c in self._in("pass", "fail", "not yet"))
+
+    def _in(self, *states: str) -> list[dict]:
+        return [c for c in self.criteria.values() if c["state"] in states]
+
+
+def assignments() -> list[str]:
+    """Return the names of the course's assignments."""
+    return sorted(path.parent.name for path in COURSE.glob("source/*/*.ipynb"))
+
+
+def module(assignment: str):
+    """Return the module that holds an assignment's criteria."""
+    return importlib.import_module(f"classroom.grading.{assignment}")
+
+
+def notebook(step: str, assignment: str, student: str = ".") -> Path:
+    """Return where nbgrader keeps an assignment's notebook: source, release, ..."""
+    return COURSE / step / student / assignment / f"{assignment}.ipynb"
+
+
+def criteria(assignment: str) -> list[Criterion]:
+    """Return the criteria of an assignment, with the hidden cases."""
+    found = []
+    for cell in nbformat.read(notebook("source", assignment), as_version=4).cells:
+        if is_grade(cell):
+            cases: list[dict] = []
+
+            def check(name, *given, cases=cases):
+                cases += given
+
+            exec(cell.source, {"check": check})
+            known = cell.metadata.nbgrader
+            found.append(Criterion(known.grade_id, float(known.points), cases))
+    return found
+
+
+def answers(path: Path, wanted: dict[str, str]) -> tuple[dict[str, str], str]:
+    """Return the programs in a submitted notebook, and what is wrong with the file.
+
+    A program is found by its cell's grade_id or, where something has stripped that, by
+    the file that its `%%writefile` names. What else the notebook holds does not matter.
+    """
+    programs: dict[str, str] = {}
+    try:
+        if path.stat().st_size > LARGEST:
+            return {}, f"the notebook is larger than {LARGEST // 1_000_000} MB"
+        cells = json.loads(path.read_text())["cells"]
+        sources = [(_grade_id(cell), _source(cell)) for cell in cells]
+    except FileNotFoundError:
+        return {}, f"there is no {path.name}"
+    except Exception as error:  # it may be anything
+        return {}, f"{path.name} is not a notebook ({type(error).__name__})"
+    for grade_id, file in wanted.items():
+        named = [text for found, text in sources if found == grade_id]
+        named += [text for _, text in sources if _file(text) == file]
+        if named:
+            head, _, rest = named[0].partition("\n")
+            programs[file] = rest if head.startswith(WRITEFILE) else named[0]
+    missing = [file for file in wanted.values() if file not in programs]
+    return programs, f"no cell writes {', '.join(missing)}" if missing else ""
+
+
+def _grade_id(cell: dict) -> str | None:
+    known = cell.get("metadata", {}).get("nbgrader", {})
+    return known.get("grade_id") if isinstance(known, dict) else None
+
+
+def _file(text: str) -> str | None:
+    """Return the name of the file that a cell writes."""
+    first = text.partition("\n")[0]
+    return first.split("/")[-1].strip() if first.startswith(WRITEFILE) else None
+
+
+def _source(cell: dict) -> str:
+    source = cell.get("source", "")
+    text = "".join(source) if isinstance(source, list) else str(source)
+    return text.encode("utf-8", "replace").decode()  # half a character, say
+
+
+# --- judge ---
+
+
+def judge(
+    assignment: str,
+    student: str,
+    *,
+    unsafe: bool = False,
+    again: bool = False,
+    tell: Callable[[str], None] = lambda text: None,
+) -> Report:
+    """Return the report of a submission; an old one if nothing has changed since.
+
+    Raises:
+        SystemExit: if there can be no sandbox here and `unsafe` is not given.
+    """
+    source = module(assignment)
+    programs, note = answers(
+        notebook("submitted", assignment, student), source.PROGRAMS
+    )
+    cells = criteria(assignment)
+    report = Report(assignment, student, _key(assignment, programs, note, cells), note)
+    path = COURSE / "reports" / assignment / f"{student}.json"
+    if not again and (old := _read(path)) and old.key == report.key:
+        return old
+    if not unsafe and (trouble := sandbox.available()):
+        raise SystemExit(trouble)
+    start, works = time.monotonic(), True
+    limits = getattr(source, "LIMITS", sandbox.Limits())
+    box = Bench(programs) if unsafe else sandbox.Sandbox(programs, limits)
+    try:
+        for cell in cells:
+            try:
+                state, lines = _try(source, cell, box)
+            except sandbox.SandboxError as error:
+                works, state, lines = False, "blocked", [f"{cell.name}: {error}"]
+            found = {"points": cell.points, "state": state, "lines": lines}
+            report.criteria[cell.name] = found
+            tell(f"{cell.name} {state}")
+    finally:
+        box.close()
+    report.seconds = round(time.monotonic() - start, 1)
+    if works:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = path.with_suffix(".part")
+        part.write_text(json.dumps(asdict(report), indent=1))
+        part.replace(path)
+    return report
+
+
+def _try(source, cell: Criterion, box: Bench) -> tuple[str, list[str]]:
+    """Try the cases of a criterion until one fails; return its state and its lines."""
+    verdicts: list[Verdict] = []
+    lines = []
+    for case in cell.cases:
+        verdicts.append(bench.try_case(source, cell.name, box, case))
+        lines.append(bench.line(source, cell.name, case, verdicts[-1]))
+        if verdicts[-1].state in ("fail", "not yet"):
+            break  # one is enough, and each may take its time to fail
+    return bench.total(verdicts), lines
+
+
+def _key(assignment: str, programs: dict, note: str, cells: list[Criterion]) -> str:
+    """Return a hash of all that a report depends on."""
+    import torch
+
+    parts = [json.dumps([assignment, programs, note, [asdict(c) for c in cells]])]
+    parts += [torch.__version__, str(sandbox.gpus())]
+    folder = Path(__file__).parent
+    files = [folder / f"{assignment}.py", *sorted(folder.glob("harness/*.py"))]
+    files += [folder / f"{name}.py" for name in ("bench", "runner", "sandbox", "judge")]
+    parts += [path.read_text() for path in files]
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+def _read(path: Path) -> Report | None:
+    try:
+        return Report(**json.loads(path.read_text()))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+# --- nbgrader ---
+
+
+def stage(assignment: str, student: str) -> Path:
+    """Write what nbgrader grades: our notebook with the student's programs in it.
+
+    So neither a changed cell nor a broken file gets as far as nbgrader. What is wrong
+    with the file is in the report.
+    """
+    source = module(assignment)
+    submitted = notebook("submitted", assignment, student)
+    programs, _ = answers(submitted, source.PROGRAMS)
+    clean = nbformat.read(notebook("release", assignment), as_version=4)
+    for cell in clean.cells:
+        file = source.PROGRAMS.get(cell.metadata.get("nbgrader", {}).get("grade_id"))
+        if file in programs:
+            head = cell.source.partition("\n")[0]
+            body = programs[file].rstrip("\n")
+            cell.source = f"{head}\n{body}" if head.startswith(WRITEFILE) else body
+    path = STAGED / student / assignment / submitted.name
+    shutil.rmtree(path.parent, ignore_errors=True)
+    path.parent.mkdir(parents=True)
+    nbformat.write(clean, path)
+    stamp = submitted.with_name("timestamp.txt")
+    if stamp.is_file() and stamp.stat().st_size < 100:
+        shutil.copy(stamp, path.parent)
+    return path
+
+
+class Judge(NbGraderPreprocessor):
+    """Write what became of each criterion under the cell that grades it."""
+
+    def preprocess(self, nb, resources):
+        """Judge the submission that `resources` names, or read its report."""
+        about = resources["nbgrader"]
+        unsafe = bool(os.environ.get("UNSAFE"))
+        self.report = judge(about["assignment"], about["student"], unsafe=unsafe)
+        resources["blocked"] = [
+            name for name, c in self.report.criteria.items() if c["state"] == "blocked"
+        ]
+        return super().preprocess(nb, resources)
+
+    def preprocess_cell(self, cell, resources, index):
+        if cell.cell_type == "code":
+            cell.outputs, cell.execution_count = [], None
+        if is_grade(cell) and cell.metadata.nbgrader.grade_id in self.report.criteria:
+            cell.outputs = self._outputs(cell.metadata.nbgrader.grade_id)
+        return cell, resources
+
+    def _outputs(self, name: str) -> list:
+        """Return the outputs of a cell; nbgrader takes an error for no points."""
+        found = self.report.criteria[name]
+        note = [self.report.note] if self.report.note else []
+        lines = "\n".join([*note, *found["lines"]])
+        outputs = [new_output("stream", name="stdout", text=lines + "\n")]
+        if found["state"] in ("fail", "not yet"):
+            end = f"{found['state']}: no points for {name}"
+            error = {"ename": found["state"], "evalue": name, "traceback": [end]}
+            outputs.append(new_output("error", **error))
+        return outputs
+
+
+class SaveGrades(SaveAutoGrades):
+    """Save the grades; what was blocked has none yet, and waits for a person."""
+
+    def _add_score(self, cell, resources):
+        super()._add_score(cell, resources)
+        if cell.metadata["nbgrader"]["grade_id"] in resources.get("blocked", []):
+            grade = self.gradebook.find_grade(
+                cell.metadata["nbgrader"]["grade_id"],
+                self.notebook_id,
+                self.assignment_id,
+                self.student_id,
+            )
+            grade.auto_score = None
+            grade.needs_manual_grade = grade.manual_score is None
+            self.gradebook.db.commit()
