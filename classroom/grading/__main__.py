@@ -21,7 +21,7 @@ from nbgrader.apps import NbGraderAPI
 from nbgrader.coursedir import CourseDirectory
 from traitlets.config import PyFileConfigLoader
 
-from classroom.grading import judge, sandbox
+from classroom.grading import judge, preprocessors, sandbox
 from classroom.grading.judge import COURSE
 from ddp_lab.kit.lab import table
 
@@ -73,9 +73,9 @@ def grade(assignment: str, names: list[str], unsafe: bool, again: bool) -> None:
     if not names:
         sys.exit(f"nobody has handed in classroom/submitted/STUDENT/{assignment}/")
     reports = judge_all(assignment, names, unsafe, again)
-    course = api(submitted_directory=str(judge.STAGED))
+    course = api(submitted_directory=str(preprocessors.STAGED))
     for name in names:
-        judge.stage(assignment, name)
+        preprocessors.stage(assignment, name)
         told(f"save the grades of {name}", course.autograde(assignment, name))
     print(f"\n{overview(reports)}")
 

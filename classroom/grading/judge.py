@@ -1,4 +1,4 @@
-"""Judge a submission: what nbgrader does here instead of executing the notebook.
+"""Judge a submission, which in this course takes the place of executing the notebook.
 
 The student's notebook is never executed. Its programs are taken out of it as text, run
 in a sandbox for every case of every criterion, and the report is written to
@@ -8,24 +8,18 @@ reports/ASSIGNMENT/STUDENT.json. Criteria and cases come from the source noteboo
 import hashlib
 import importlib
 import json
-import os
-import shutil
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import nbformat
-from nbformat.v4 import new_output
-from nbgrader.preprocessors import NbGraderPreprocessor, SaveAutoGrades
-from nbgrader.utils import is_grade
 
 from classroom.grading import bench, sandbox
 from classroom.grading.bench import Bench, Verdict
 from ddp_lab.kit import ROOT
 
 COURSE = ROOT / "classroom"
-STAGED = ROOT / "build" / "classroom" / "staged"
 LARGEST = 20_000_000  # bytes of a submitted notebook
 WRITEFILE = "%%writefile"
 
@@ -85,14 +79,14 @@ def criteria(assignment: str) -> list[Criterion]:
     """Return the criteria of an assignment, with the hidden cases."""
     found = []
     for cell in nbformat.read(notebook("source", assignment), as_version=4).cells:
-        if is_grade(cell):
+        known = cell.metadata.get("nbgrader", {})
+        if known.get("grade"):
             cases: list[dict] = []
 
             def check(name, *given, cases=cases):
                 cases += given
 
             exec(cell.source, {"check": check})
-            known = cell.metadata.nbgrader
             found.append(Criterion(known.grade_id, float(known.points), cases))
     return found
 
@@ -167,7 +161,31 @@ def judge(
         return old
     if not unsafe and (trouble := sandbox.available()):
         raise SystemExit(trouble)
-    start, works = time.monotonic(), True
+    start = time.monotonic()
+    report.criteria, works = try_all(source, programs, cells, unsafe, tell)
+    report.seconds = round(time.monotonic() - start, 1)
+    if works:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = path.with_suffix(".part")
+        part.write_text(json.dumps(asdict(report), indent=1))
+        part.replace(path)
+    return report
+
+
+def try_all(
+    source,
+    programs: dict[str, str],
+    cells: list[Criterion],
+    unsafe: bool = False,
+    tell: Callable[[str], None] = lambda text: None,
+) -> tuple[dict[str, dict], bool]:
+    """Try `programs` by the criteria `cells` of the assignment's module `source`.
+
+    Returns:
+        By name, each criterion's points, state and lines; and whether the sandbox
+        worked, without which the criteria are blocked.
+    """
+    works, found = True, {}
     limits = getattr(source, "LIMITS", sandbox.Limits())
     box = Bench(programs) if unsafe else sandbox.Sandbox(programs, limits)
     try:
@@ -176,18 +194,11 @@ def judge(
                 state, lines = _try(source, cell, box)
             except sandbox.SandboxError as error:
                 works, state, lines = False, "blocked", [f"{cell.name}: {error}"]
-            found = {"points": cell.points, "state": state, "lines": lines}
-            report.criteria[cell.name] = found
+            found[cell.name] = {"points": cell.points, "state": state, "lines": lines}
             tell(f"{cell.name} {state}")
     finally:
         box.close()
-    report.seconds = round(time.monotonic() - start, 1)
-    if works:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part = path.with_suffix(".part")
-        part.write_text(json.dumps(asdict(report), indent=1))
-        part.replace(path)
-    return report
+    return found, works
 
 
 def _try(source, cell: Criterion, box: Bench) -> tuple[str, list[str]]:
@@ -220,82 +231,3 @@ def _read(path: Path) -> Report | None:
         return Report(**json.loads(path.read_text()))
     except (OSError, ValueError, TypeError):
         return None
-
-
-# --- nbgrader ---
-
-
-def stage(assignment: str, student: str) -> Path:
-    """Write what nbgrader grades: our notebook with the student's programs in it.
-
-    So neither a changed cell nor a broken file gets as far as nbgrader. What is wrong
-    with the file is in the report.
-    """
-    source = module(assignment)
-    submitted = notebook("submitted", assignment, student)
-    programs, _ = answers(submitted, source.PROGRAMS)
-    clean = nbformat.read(notebook("release", assignment), as_version=4)
-    for cell in clean.cells:
-        file = source.PROGRAMS.get(cell.metadata.get("nbgrader", {}).get("grade_id"))
-        if file in programs:
-            head = cell.source.partition("\n")[0]
-            body = programs[file].rstrip("\n")
-            cell.source = f"{head}\n{body}" if head.startswith(WRITEFILE) else body
-    path = STAGED / student / assignment / submitted.name
-    shutil.rmtree(path.parent, ignore_errors=True)
-    path.parent.mkdir(parents=True)
-    nbformat.write(clean, path)
-    stamp = submitted.with_name("timestamp.txt")
-    if stamp.is_file() and stamp.stat().st_size < 100:
-        shutil.copy(stamp, path.parent)
-    return path
-
-
-class Judge(NbGraderPreprocessor):
-    """Write what became of each criterion under the cell that grades it."""
-
-    def preprocess(self, nb, resources):
-        """Judge the submission that `resources` names, or read its report."""
-        about = resources["nbgrader"]
-        unsafe = bool(os.environ.get("UNSAFE"))
-        self.report = judge(about["assignment"], about["student"], unsafe=unsafe)
-        resources["blocked"] = [
-            name for name, c in self.report.criteria.items() if c["state"] == "blocked"
-        ]
-        return super().preprocess(nb, resources)
-
-    def preprocess_cell(self, cell, resources, index):
-        if cell.cell_type == "code":
-            cell.outputs, cell.execution_count = [], None
-        if is_grade(cell) and cell.metadata.nbgrader.grade_id in self.report.criteria:
-            cell.outputs = self._outputs(cell.metadata.nbgrader.grade_id)
-        return cell, resources
-
-    def _outputs(self, name: str) -> list:
-        """Return the outputs of a cell; nbgrader takes an error for no points."""
-        found = self.report.criteria[name]
-        note = [self.report.note] if self.report.note else []
-        lines = "\n".join([*note, *found["lines"]])
-        outputs = [new_output("stream", name="stdout", text=lines + "\n")]
-        if found["state"] in ("fail", "not yet"):
-            end = f"{found['state']}: no points for {name}"
-            error = {"ename": found["state"], "evalue": name, "traceback": [end]}
-            outputs.append(new_output("error", **error))
-        return outputs
-
-
-class SaveGrades(SaveAutoGrades):
-    """Save the grades; what was blocked has none yet, and waits for a person."""
-
-    def _add_score(self, cell, resources):
-        super()._add_score(cell, resources)
-        if cell.metadata["nbgrader"]["grade_id"] in resources.get("blocked", []):
-            grade = self.gradebook.find_grade(
-                cell.metadata["nbgrader"]["grade_id"],
-                self.notebook_id,
-                self.assignment_id,
-                self.student_id,
-            )
-            grade.auto_score = None
-            grade.needs_manual_grade = grade.manual_score is None
-            self.gradebook.db.commit()
