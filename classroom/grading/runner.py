@@ -22,6 +22,7 @@ from pathlib import Path
 HARNESS = Path(__file__).resolve().parent / "harness"
 MOST = 400_000_000  # bytes of all files of one answer
 MOST_HEADER = 1_000_000  # bytes of its first line
+SCRATCH = "/run"  # inside the sandbox, where the runs' folders and logs are
 PR_SET_DUMPABLE = 4  # see prctl(2)
 PROCESSES = 2000  # and threads; the watchdog outside is stricter
 START_UP = 60.0  # seconds that a launch may take on top of three times its patience
@@ -159,7 +160,9 @@ def limit(memory: int, file: int, output: int) -> None:
         (resource.RLIMIT_CORE, 0),
     ):
         resource.setrlimit(kind, (most, most))
-    launch.MOST, launch.START_UP = output, 120.0  # graders run many at once
+    launch.MOST, launch.KEPT = output, 0
+    launch.START_UP = 120.0  # a machine that grades is busy
+    tempfile.tempdir = SCRATCH  # a program that fills /tmp can still say so
 
 
 def serve() -> None:

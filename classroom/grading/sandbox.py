@@ -2,7 +2,7 @@
 
 One sandbox serves one submission. Inside, runner.py takes requests from a pipe; there
 is no network but loopback, nothing of the course to be seen, and nothing to be written
-but two small folders in memory. Outside, a watchdog counts processes and memory ten
+but three small folders in memory. Outside, a watchdog counts processes and memory ten
 times a second, and at the end of any limit the whole sandbox is killed: its processes
 have a pid namespace of their own, so none of them stays behind.
 """
@@ -23,6 +23,7 @@ from classroom.grading.bench import Bench
 from ddp_lab.kit import ROOT
 
 GB = 1_000_000_000
+PATIENCE = 10.0  # seconds that a killed sandbox has to be gone
 PYTHON = ("PYTHONDONTWRITEBYTECODE", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES")
 FILES = {  # the whole of /etc, but for what the linker needs
     "hosts": "127.0.0.1 localhost sandbox\n",
@@ -49,8 +50,8 @@ class Limits:
     memory: int = 6 * GB
     """Bytes of all its processes together; each may have two thirds of it."""
     processes: int = 150
-    disk: int = 2 * GB
-    """Bytes in /tmp; it is memory, too."""
+    disk: int = GB
+    """Bytes in each of the three folders that can be written; they are in memory."""
     file: int = GB // 2
     """Bytes of one file."""
     output: int = 50_000_000
@@ -140,6 +141,11 @@ class Sandbox(Bench):
             self.process.wait()
             self.process.stderr.close()
             self.process = None
+            end = time.monotonic() + PATIENCE
+            # When the first process of the namespace has ended, all others have.
+            while self.init and _lives(self.init) and time.monotonic() < end:
+                time.sleep(0.01)
+            self.init = None
 
     # --- start ---
 
@@ -186,8 +192,8 @@ class Sandbox(Bench):
         words += ["--unshare-user", "--uid", "1000", "--gid", "1000"]
         words += ["--cap-drop", "ALL", "--hostname", "sandbox"]
         words += ["--proc", "/proc", "--dev", "/dev"]
-        words += ["--size", str(self.limits.disk // 4), "--tmpfs", "/dev/shm"]
-        words += ["--size", str(self.limits.disk), "--tmpfs", "/tmp"]
+        for path in (runner.SCRATCH, "/tmp", "/dev/shm"):
+            words += ["--size", str(self.limits.disk), "--tmpfs", path]
         words += ["--ro-bind", "/usr", "/usr"]
         for name in ("bin", "lib", "lib32", "lib64"):
             if os.path.islink(f"/{name}"):
@@ -202,8 +208,6 @@ class Sandbox(Bench):
             words += ["--ro-bind", path, path]
         for path in (ROOT / "ddp_lab", runner.HARNESS, Path(runner.__file__)):
             words += ["--ro-bind", str(path), str(path)]
-        # Where the launcher keeps long output.
-        words += ["--size", str(self.limits.disk // 4), "--tmpfs", f"{ROOT}/build"]
         if gpus():
             words += ["--ro-bind", "/sys", "/sys"]
             for path in glob.glob("/dev/nvidia*"):
@@ -257,6 +261,16 @@ def _python() -> list[str]:
         if not (inside or path == "/usr" or path.startswith("/usr/")):
             found.append(path)
     return [path for path in found if not ROOT.is_relative_to(path)]
+
+
+def _lives(pid: int) -> bool:
+    """Tell whether a process is there and no zombie."""
+    try:
+        return (
+            Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        )
+    except OSError:
+        return False
 
 
 def _children(pid: int) -> list[int]:

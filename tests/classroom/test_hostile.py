@@ -122,11 +122,11 @@ def test_nothing_of_the_course_is_in_sight(tmp_path, nobody_left):
     hidden += [str(ROOT / "classroom" / name) for name in ("source", "submitted")]
     hidden += [str(ROOT / "classroom/grading" / n) for n in ("ring.py", "bench.py")]
     look = f"""
-    import pathlib, socket, tempfile
+    import socket, sys, tempfile
     for path in {hidden}:
         if os.path.exists(path):
             raise RuntimeError(f"sees {{path}}")
-    for folder in ("/", "/etc", "/usr", "/dev", {str(ROOT)!r}, sys.prefix):
+    for folder in ("/", "/etc", "/usr", "/dev", {str(ROOT / "ddp_lab")!r}, sys.prefix):
         try:
             tempfile.TemporaryFile(dir=folder).close()
         except OSError:
