@@ -1,0 +1,108 @@
+"""Assignment 1, Ring: all_reduce out of send and recv."""
+
+import numpy as np
+
+from classroom.grading.bench import (
+    PASS,
+    Bench,
+    Outcome,
+    Verdict,
+    compare_all,
+    fail,
+    make_check,
+)
+
+PROGRAMS = {"program": "ring.py"}
+WORDS = {"length": "{} numbers", "dtype": "{}"}
+SLACK = 0.05  # of the bytes that a ring needs
+
+
+def run(bench: Bench, ranks: int, length: int, dtype: str, seed: int) -> tuple:
+    """Run the program on vectors drawn by `seed`; return the outcome and their sum."""
+    draw = np.random.default_rng(seed)
+    # Whole numbers small enough for every dtype, bfloat16 included: the sum is exact in
+    # whichever order a ring takes.
+    vectors = draw.integers(-20, 21, size=(ranks, length))
+    kind = np.float32 if dtype == "bfloat16" else np.dtype(dtype)
+    given = [{"x": vector.astype(kind), "dtype": dtype} for vector in vectors]
+    return bench.run("ring", ranks, given), vectors.sum(0).astype(kind)
+
+
+def right(bench: Bench, *, ranks, length, dtype="float32", seed=0) -> Verdict:
+    """Every rank ends with the sum of all vectors."""
+    outcome, expected = run(bench, ranks, length, dtype, seed)
+    return outcome.problem("result") or compare_all(expected, outcome, "result")
+
+
+def any_length(bench: Bench, *, ranks, length, dtype="float32", seed=0) -> Verdict:
+    """The same for lengths that the ranks do not divide, shorter ones, and none."""
+    return right(bench, ranks=ranks, length=length, dtype=dtype, seed=seed)
+
+
+def any_dtype(bench: Bench, *, ranks, length, dtype, seed=0) -> Verdict:
+    """The same for numbers of every kind, which stay of their kind."""
+    return right(bench, ranks=ranks, length=length, dtype=dtype, seed=seed)
+
+
+def in_place(bench: Bench, *, ranks, length, dtype="float32", seed=0) -> Verdict:
+    """The caller's own tensor holds the sum, and it travelled in messages alone."""
+    outcome, expected = run(bench, ranks, length, dtype, seed)
+    if problem := outcome.problem("result", "collectives", "same"):
+        return problem
+    for rank, given in enumerate(outcome.outputs):
+        if given["collectives"]:
+            names = ", ".join(sorted(set(map(str, given["collectives"]))))
+            return fail(f"rank {rank} calls {names}: messages alone are allowed")
+    verdict = compare_all(expected, outcome, "result")
+    if verdict.state == "pass" and not all(g["same"] for g in outcome.outputs):
+        return fail("all_reduce returns another tensor than the one that it was given")
+    return verdict
+
+
+def bytes_sent(bench: Bench, *, ranks, length, dtype="float32", seed=0) -> Verdict:
+    """Each rank sends 2 (n - 1) / n of its vector, give or take SLACK."""
+    outcome, expected = run(bench, ranks, length, dtype, seed)
+    if problem := outcome.problem("result", "sent"):
+        return problem
+    verdict = compare_all(expected, outcome, "result")
+    if verdict.state != "pass":
+        return verdict
+    size = length * (2 if dtype == "bfloat16" else expected.itemsize)
+    budget = 2 * (ranks - 1) / ranks * size
+    for rank, given in enumerate(outcome.outputs):
+        if abs(given["sent"] - budget) > SLACK * budget:
+            told = f"rank {rank} sends {given['sent']:,} bytes, expected {budget:,.0f}"
+            return fail(f"{told} = 2 (n - 1) / n · S, ± {SLACK:.0%}")
+    return _on_the_wire(outcome, ranks * budget)
+
+
+def _on_the_wire(outcome: Outcome, budget: float) -> Verdict:
+    """Compare with the kernel's own count, which no program can talk round."""
+    if outcome.bytes_on_wire is None:
+        return PASS  # no sandbox: the ranks' own count has to do
+    if abs(outcome.bytes_on_wire - budget) > 2 * SLACK * budget:
+        told = f"{outcome.bytes_on_wire:,} bytes went over the wire in all"
+        return fail(f"{told}, expected about {budget:,.0f}")
+    return PASS
+
+
+def no_deadlock(bench: Bench, *, ranks, megabytes) -> Verdict:
+    """A vector too large for any buffer on the way arrives all the same."""
+    length = megabytes * 1_000_000 // 4
+    given = {"x": None, "length": length, "dtype": "float32"}
+    outcome = bench.run("ring", ranks, given, timeout=20)
+    if problem := outcome.problem("unique"):
+        return problem
+    return compare_all(np.array([ranks * (ranks + 1) / 2]), outcome, "unique")
+
+
+WORDS["megabytes"] = "{} MB"
+CRITERIA = {
+    "right": right,
+    "any_length": any_length,
+    "any_dtype": any_dtype,
+    "in_place": in_place,
+    "bytes_sent": bytes_sent,
+    "no_deadlock": no_deadlock,
+}
+check = make_check(__name__)

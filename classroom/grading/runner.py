@@ -1,0 +1,162 @@
+"""Run a harness beside a student's program, and collect what its ranks gave.
+
+    python runner.py
+
+serves requests from stdin, one after the other, which is what the sandbox runs; a
+notebook's own checks call `execute` in their process. A request and an answer are a
+line of JSON, then the bytes of the files that it lists; see `write` and `read`.
+"""
+
+import json
+import os
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+HARNESS = Path(__file__).resolve().parent / "harness"
+MOST = 400_000_000  # bytes of all files of one answer
+MOST_HEADER = 1_000_000  # bytes of its first line
+START_UP = 60.0  # seconds that a launch may take on top of three times its patience
+
+
+def write(stream, header: dict, files: dict[str, bytes]) -> None:
+    """Write a message: `header` and the sizes of `files` as a line, then the files."""
+    sizes = [[name, len(data)] for name, data in files.items()]
+    stream.write(json.dumps({**header, "files": sizes}).encode() + b"\n")
+    for data in files.values():
+        stream.write(data)
+    stream.flush()
+
+
+def read(stream) -> tuple[dict, dict[str, bytes]]:
+    """Read one message. Whoever wrote it is not trusted.
+
+    Raises:
+        EOFError: if nobody writes any more.
+        ValueError: if it is not a message, or too large.
+    """
+    line = stream.readline(MOST_HEADER)
+    if not line:
+        raise EOFError("the other side is gone")
+    header = json.loads(line)
+    sizes = header.pop("files")
+    if not all(isinstance(n, str) and 0 <= int(size) <= MOST for n, size in sizes):
+        raise ValueError("not a list of files")
+    if sum(int(size) for _, size in sizes) > MOST:
+        raise ValueError(f"more than {MOST:,} bytes")
+    files = {name: stream.read(int(size)) for name, size in sizes}
+    if any(len(files[name]) != int(size) for name, size in sizes):
+        raise EOFError("the other side is gone")
+    return header, files
+
+
+def execute(header: dict, files: dict[str, bytes]) -> tuple[dict, dict[str, bytes]]:
+    """Run what `header` asks for, in a new folder; return how it went and its files.
+
+    Args:
+        header: harness (its name) or program (the student's file that is run itself),
+            ranks, timeout in seconds, args.
+        files: by path in the folder: `answer/NAME.py`, `inputs_RANK.npz`, `out/NAME`.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="classroom-"))
+    try:
+        for name in ("answer", "out"):
+            (folder / name).mkdir()
+        for name, data in files.items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_bytes(data)
+        return _launch(header, folder), _collect(folder / "out")
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _launch(header: dict, folder: Path) -> dict:
+    from ddp_lab.kit.launch import RunFailed, RunInterrupted, torchrun
+
+    if header.get("program"):
+        script = folder / "answer" / header["program"]
+        words = [str(script)]
+    else:
+        words = [str(HARNESS / f"{header['harness']}.py"), str(folder)]
+    words += [str(word).replace("{folder}", str(folder)) for word in header["args"]]
+    # Beside the silence that the launcher waits for, a run has an end in any case: a
+    # program that prints for ever is never silent.
+    limit = 3 * header["timeout"] + START_UP
+    end = time.monotonic() + limit
+    late = False
+
+    def watch(run):
+        nonlocal late
+        if time.monotonic() > end and not late:
+            late = True
+            raise KeyboardInterrupt
+
+    try:
+        command = ["--nproc-per-node", str(header["ranks"]), *words]
+        run = torchrun(command, timeout=header["timeout"], watch=watch)
+    except (RunFailed, RunInterrupted) as failed:
+        if failed.run is None or (isinstance(failed, RunInterrupted) and not late):
+            raise
+        run = failed.run
+    answer = {"seconds": run.seconds, "kind": None, "failure": None, "rank": None}
+    answer["exit_codes"] = run.exit_codes
+    answer["calls"] = [[call.name for call in calls][-2000:] for calls in run.calls]
+    answer["lines"] = [[line[:500] for line in lines[-50:]] for lines in run.lines]
+    if failure := run.failure:
+        if late:
+            answer["late"] = limit
+        text = failure.report(traceback=False)
+        answer |= {"kind": "timeout" if late else failure.kind, "rank": failure.rank}
+        answer |= {"failure": _tidy(text, folder)[:4000]}
+    return answer
+
+
+def _tidy(text: str, folder: Path) -> str:
+    """Return `text` with the names of files as the student knows them."""
+    for prefix in (f"{folder}/answer/", f"{folder}/", f"{HARNESS}/"):
+        text = text.replace(prefix, "")
+        relative = os.path.relpath(prefix) + "/"
+        text = text.replace(relative, "")
+    return text
+
+
+def _collect(out: Path) -> dict[str, bytes]:
+    """Return the files in `out`, as many as an answer may hold."""
+    found, left = {}, MOST
+    for path in sorted(out.rglob("*")):
+        try:
+            if path.is_symlink() or not path.is_file():
+                continue
+            if path.name.endswith(".part") or path.stat().st_size > left:
+                continue
+            data = path.read_bytes()
+        except OSError:
+            continue
+        if len(data) <= left:
+            left -= len(data)
+            found[str(path.relative_to(out))] = data
+    return found
+
+
+def serve() -> None:
+    """Answer requests from stdin on stdout until it closes."""
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what anybody prints is no answer
+    while True:
+        try:
+            request = read(sys.stdin.buffer)
+        except EOFError:
+            return
+        try:
+            header, files = execute(*request)
+        except Exception as error:  # say, a full disk; the next request may go on
+            header, files = {"trouble": f"{type(error).__name__}: {error}"[:500]}, {}
+        write(answers, header, files)
+
+
+if __name__ == "__main__":
+    del sys.path[0]  # our neighbours are nobody's modules
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+    serve()
