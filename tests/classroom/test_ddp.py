@@ -4,9 +4,10 @@ import pytest
 
 pytest.importorskip("nbformat", reason="the assignments' tests need Jupyter")
 
-from assignments import graded_cases, judged, program_of  # noqa: E402
+from assignments import Assignment  # noqa: E402
 
-NAME = "ddp"
+from classroom.grading import ddp  # noqa: E402
+
 TRAINED = "[p for p in module.parameters() if p.requires_grad]"
 # By criterion: what somebody got wrong, and the changes that make it of the solution.
 MISTAKES = [
@@ -21,16 +22,10 @@ MISTAKES = [
         [("mean = flat / dist.get_world_size()", "mean = flat")],
     ),
     (
-        "steps",
-        "always two ranks",
-        [("mean = flat / dist.get_world_size()", "mean = flat / 2")],
-    ),
-    (
         "buckets",
         "counts numbers instead of bytes",
         [("parameter.numel() * parameter.element_size()", "parameter.numel()")],
     ),
-    ("buckets", "closes a bucket too late", [("size > room", "room <= 0")]),
     ("overlap", "sends everything in finish()", [("if not self.syncing:", "if True:")]),
     (
         "overlap",
@@ -49,8 +44,8 @@ MISTAKES = [
         "a raise leaves the switch off",
         [
             (
-                "try:\n            yield\n        finally:\n            self.syncing = True",
-                "yield\n        self.syncing = True",
+                "try:\n            yield\n        finally:\n    ",
+                "yield\n",
             )
         ],
     ),
@@ -71,8 +66,11 @@ MISTAKES = [
         "frozen parameters are sent as zeros",
         [
             (TRAINED, "list(module.parameters())"),
-            ("for parameter in parameters:", "for parameter in parameters:\n"
-             "            if not parameter.requires_grad:\n                continue"),
+            (
+                "for parameter in parameters:",
+                "for parameter in parameters:\n"
+                "            if not parameter.requires_grad:\n                continue",
+            ),
         ],
     ),
     (
@@ -93,7 +91,10 @@ MISTAKES = [
                 "for bucket in self.buckets[len(self.sent) :]:  # backward()",
                 "for bucket in []:  # backward()",
             ),
-            ("zip(self.buckets, self.sent, strict=True)", "zip(self.buckets, self.sent)"),
+            (
+                "zip(self.buckets, self.sent, strict=True)",
+                "zip(self.buckets, self.sent)",
+            ),
         ],
     ),
     (
@@ -130,5 +131,53 @@ class DataParallel(nn.Module):
 """
 
 
-def test_the_solution_gets_full_marks():
-    assert set(judged(NAME, program_of(NAME))) == {"pass"}
+@pytest.fixture(scope="module")
+def assignment():
+    return Assignment(ddp)
+
+
+def test_every_criterion_has_a_cell_with_visible_and_hidden_cases(assignment):
+    assert set(assignment.points) == set(ddp.CRITERIA)
+    assert sum(assignment.points.values()) == 10
+    assert all(assignment.visible.values()) and all(assignment.hidden.values())
+
+
+@pytest.mark.parametrize("criterion", ddp.CRITERIA)
+def test_the_solution_gets_full_marks(assignment, criterion):
+    cases = assignment.visible[criterion] + assignment.hidden[criterion]
+    verdicts = assignment.judge(assignment.solution, criterion, cases)
+    assert [str(verdict) for verdict in verdicts] == ["pass"] * len(cases)
+
+
+@pytest.mark.parametrize("criterion", ddp.CRITERIA)
+def test_the_starter_gets_nothing(assignment, criterion):
+    cases = assignment.visible[criterion]
+    (verdict,) = assignment.judge(assignment.starter(), criterion, cases)
+    assert verdict.state == "not yet"
+
+
+def test_a_start_may_pass_before_the_rest_is_written(assignment):
+    solution, starter = assignment.solution["ddp.py"], assignment.starter()["ddp.py"]
+    end = "def fill_buckets"
+    text = solution[: solution.index(end)] + starter[starter.index(end) :]
+    (verdict,) = assignment.judge(
+        {"ddp.py": text}, "start", assignment.visible["start"]
+    )
+    assert verdict.state == "pass"
+
+
+@pytest.mark.parametrize(
+    ("criterion", "changes"),
+    [pytest.param(c, changes, id=f"{c}: {name}") for c, name, changes in MISTAKES],
+)
+def test_a_mistake_costs_the_criterion_that_it_violates(assignment, criterion, changes):
+    said = assignment.lost(assignment.mistaken(changes), criterion)
+    assert list(said) == [criterion], said
+    assert said[criterion].startswith("fail: ")
+
+
+def test_the_library_s_own_ddp_is_no_answer(assignment):
+    for criterion in ("start", "steps"):
+        cases = assignment.visible[criterion][:1]
+        (verdict,) = assignment.judge({"ddp.py": WRAPPED}, criterion, cases)
+        assert verdict.state == "fail"
