@@ -192,9 +192,8 @@ def steps(
     bench: Bench, *, ranks, sizes, steps, bucket_bytes=EVERYTHING, seed=0
 ) -> Verdict:
     """From different weights, the weights after every step are those of one process."""
-    case = Case(
-        ranks, seed, {"sizes": sizes}, [[{}]] * steps, bucket_bytes, apart="all"
-    )
+    net, plan = {"sizes": sizes}, [[{}]] * steps
+    case = Case(ranks, seed, net, plan, bucket_bytes, apart="all", rate=RATE)
     outcome = case.run(bench)
     if problem := problem_of(outcome):
         return problem
