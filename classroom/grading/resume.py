@@ -208,20 +208,20 @@ def writing(
     """Whoever writes the checkpoint of `step` dies in the act.
 
     Args:
-        at: "byte 6000" of a file, "before the rename" or "after the rename".
+        at: "at byte 6000" of a file, "before the rename" or "after the rename".
     """
     job = PLAIN | {"steps": steps, "epoch": save_every, "save_every": save_every}
     job |= {"seed": seed}
-    how, count = re.fullmatch(r"(byte|.*rename) ?(\d*)", at).groups()
+    how, count = re.fullmatch(r"(at byte|.*rename) ?(\d*)", at).groups()
     plan = {"rank": None, "step": step, "how": how}
     plan["with"] = [int(count)] if count else []
     life = _live(bench, ranks, job, plan=plan)
     if not {KILLED, CUT_OFF} & set(life.exit_codes):
         if problem := life.problem():
             return problem
-        if how == "byte":
+        if how == "at byte":
             return fail(f"after step {step} nobody wrote a file of {count} bytes")
-        # Whoever renames nothing cannot die of it; `byte` has tried the writing.
+        # Whoever renames nothing cannot die of it; "at byte" has tried the writing.
     starts = {step - save_every, step} if life.failure else {steps}
     return _end(_live(bench, ranks, job, life), ranks, job, starts)
 

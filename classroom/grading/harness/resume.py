@@ -42,7 +42,7 @@ def die_at_rename(before):
 
 DEATHS = {
     "at once": die,
-    "byte": die_at_byte,
+    "at byte": die_at_byte,
     "before the rename": lambda: die_at_rename(True),
     "after the rename": lambda: die_at_rename(False),
 }
