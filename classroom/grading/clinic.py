@@ -134,7 +134,7 @@ def _treat(
     """
     given = []
     for rank, values in enumerate(arguments):
-        one = {"file": PROGRAMS[patient], "call": call, "results": list(results)}
+        one = {"program": PROGRAMS[patient], "call": call, "results": list(results)}
         one |= {"late": late * rank, "arguments": {}}
         for name, value in values.items():
             if isinstance(value, np.ndarray):

@@ -11,7 +11,7 @@ def main():
     given = inputs()
     setup()
     try:
-        program = answer(given["file"])
+        program = answer(given["program"])
         arguments = dict(given["arguments"])
         for name in [name for name in given if name.startswith("tensor_")]:
             arguments[name.removeprefix("tensor_")] = torch.from_numpy(given[name])
