@@ -142,7 +142,7 @@ def _treat(
             else:
                 one["arguments"][name] = value
         given.append(one)
-    return bench.run("clinic", len(given), given, timeout=8)
+    return bench.run("clinic", len(given), given)
 
 
 def goal_cure(bench: Bench, *, ranks: int, samples: int, seed: int = 1) -> Verdict:
