@@ -325,7 +325,8 @@ def words_of(module, case: dict) -> str:
 
 def try_case(module, criterion: str, bench: Bench, case: dict) -> Verdict:
     """Return the verdict of one case; a program that is missing is "not yet"."""
-    if missing := [n for n in module.PROGRAMS.values() if n not in bench.programs]:
+    needed = getattr(module, "NEEDS", {}).get(criterion, module.PROGRAMS.values())
+    if missing := [name for name in needed if name not in bench.programs]:
         return Verdict("not yet", f"{', '.join(missing)} has not been written")
     try:
         verdict = module.CRITERIA[criterion](bench, **case)
