@@ -154,15 +154,15 @@ def evaluate(model, pixels, labels, rank, world_size):
     for buffer in model.buffers():  # BatchNorm's averages were each rank's own
         dist.broadcast(buffer, src=0)  # every rank now holds rank 0's
     model.eval()
-    counts = torch.zeros(2, dtype=torch.int64, device=pixels.device)
+    counts = torch.zeros(2, len(labels), dtype=torch.int64, device=pixels.device)
     for index in torch.arange(rank, len(labels), world_size).split(500):  # no padding
         with torch.autocast(pixels.device.type, torch.bfloat16, GPU):
             guesses = model(normalise(pixels[index])).argmax(dim=1)
-        counts[0] += (guesses == labels[index]).sum()
-        counts[1] += len(index)
+        counts[0, index] += guesses == labels[index]
+        counts[1, index] += 1
     dist.all_reduce(counts)  # every rank now holds the counts of all
-    assert counts[1] == len(labels), f"{counts[1]} tests of {len(labels)} images"
-    return (counts[0] / counts[1]).item()
+    assert torch.all(counts[1] == 1), f"not all tested once: {counts[1].unique()}"
+    return counts[0].double().mean().item()
 
 
 def check_epoch(model, mine, last_mine, images):
