@@ -42,7 +42,7 @@ figs: setup ## redraw figs/*.svg
 data: setup ## fetch CIFAR-10, or draw the stand-in where there is no network
 	$(BIN)/python -m ddp_lab.kit.data
 
-bench: setup ## measure launches and collectives on this machine, into build/bench
+bench: setup ## measure launches, collectives, data and training, into build/bench
 	$(BIN)/python -m ddp_lab.kit.bench
 
 test: setup lint ## check programs, kit and figures (pytest), then the notebooks (nbval)

@@ -29,6 +29,11 @@ CIFAR10 = (
     "--data {data} --checkpoint {tmp} --epochs 2 --train-images 256 --test-images 101"
 )
 
+# An even number of tests: then a share that is tested twice does not show in the sum.
+CIFAR10_FAST = (
+    "--data {data} --epochs 2 --train-images 256 --test-images 100 --batch 32"
+)
+
 MISTAKES = [
     Mistake(
         "shares that overlap",
@@ -347,6 +352,62 @@ MISTAKES = [
         "DistributedSampler(train_set, drop_last=True)",
         "DistributedSampler(train_set, 1, 0)",
         arguments=CIFAR10,
+    ),
+    Mistake(
+        "one crop for the whole batch",
+        "cifar10_fast",
+        "(2, n), device=device)",
+        "(2, 1), device=device)",
+        arguments=CIFAR10_FAST,
+    ),
+    Mistake(
+        "the same order in every epoch",
+        "cifar10_fast",
+        "manual_seed(epoch)",
+        "manual_seed(0)",
+        arguments=CIFAR10_FAST,
+    ),
+    Mistake(
+        "every rank takes the same share",
+        "cifar10_fast",
+        "order[:whole][rank::world_size]",
+        "order[:whole][0::world_size]",
+        arguments=CIFAR10_FAST,
+    ),
+    Mistake(
+        "every rank tests the same share",
+        "cifar10_fast",
+        "torch.arange(rank, len(labels), world_size)",
+        "torch.arange(0, len(labels), world_size)",
+        arguments=CIFAR10_FAST,
+    ),
+    Mistake(
+        "one seed for all noise",
+        "cifar10_fast",
+        "torch.manual_seed(rank)",
+        "torch.manual_seed(0)",
+        arguments=CIFAR10_FAST,
+    ),
+    Mistake(
+        "no DDP",
+        "cifar10_fast",
+        "nn.parallel.DistributedDataParallel(model)",
+        "model",
+        arguments=CIFAR10_FAST,
+    ),
+    Mistake(
+        "never synchronise",
+        "cifar10_settings",
+        "with model.no_sync() if silent else",
+        "with model.no_sync() if True else",
+        arguments="--rounds 1",
+    ),
+    Mistake(
+        "exchange before all is summed up",
+        "cifar10_settings",
+        "number < len(batches)",
+        "number > 1",
+        arguments="--rounds 1",
     ),
 ]
 

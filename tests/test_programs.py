@@ -8,8 +8,11 @@ from ddp_lab.kit.data import prepare
 
 # Small numbers where the default is a lesson's worth of work.
 ARGUMENTS = {
+    "cifar10_fast.py": "--data {data} "
+    "--epochs 2 --train-images 256 --test-images 101 --batch 32",
     "cifar10_resnet.py": "--data {data} --checkpoint {tmp} "
-    "--epochs 2 --train-images 256 --test-images 101"
+    "--epochs 2 --train-images 256 --test-images 101",
+    "cifar10_settings.py": "--rounds 1",
 }
 # Programs that start their ranks themselves.
 STARTS_ITS_RANKS = {"ddp_spawn.py"}

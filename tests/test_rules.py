@@ -12,6 +12,7 @@ from ddp_lab.kit import ROOT
 STANDARD_LIBRARY = set(sys.stdlib_module_names)
 # Saving and loading explain what can go wrong with a file, which takes some lines.
 LENGTH = {
+    "cifar10_fast.py": 220,
     "cifar10_resnet.py": 220,
     "checkpoint_dcp.py": 140,
     "checkpoint_resume.py": 140,

@@ -13,11 +13,16 @@ import time
 from pathlib import Path
 
 from ddp_lab.kit import ROOT
-from ddp_lab.kit.bench import Result, collectives, launch
+from ddp_lab.kit.bench import Result, collectives, data, launch, training
 from ddp_lab.kit.lab import table
 
 FOLDER = ROOT / "build" / "bench"
-SECTIONS = {"launch": launch, "collectives": collectives}
+SECTIONS = {
+    "launch": launch,
+    "collectives": collectives,
+    "data": data,
+    "training": training,
+}
 
 
 def machine() -> dict[str, str | int]:
