@@ -45,7 +45,7 @@ data: setup ## fetch CIFAR-10, or draw the stand-in where there is no network
 bench: setup ## measure launches, collectives, data and training, into build/bench
 	$(BIN)/python -m ddp_lab.kit.bench
 
-test: setup lint ## check programs, kit and figures (pytest), then the notebooks (nbval)
+test: .venv/classroom-ready lint ## check programs, kit, classroom (pytest), notebooks (nbval)
 	$(BIN)/python -m pytest tests
 	$(BIN)/python -m pytest $(NBVAL) notebooks
 
