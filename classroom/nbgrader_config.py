@@ -24,6 +24,8 @@ c = get_config()  # noqa: F821  (nbgrader provides it)
 c.CourseDirectory.root = str(COURSE)
 c.CourseDirectory.course_id = "ddp-lab"
 c.CourseDirectory.db_url = f"sqlite:///{COURSE / 'gradebook.db'}"
+# On a box that students share: a folder that all of them may write to.
+c.Exchange.root = str(COURSE / "exchange")
 c.ClearSolutions.code_stub = {"python": "### YOUR CODE\nraise NotImplementedError"}
 # Nothing of a student is executed here: the judge tries the programs in a sandbox.
 c.Autograde.autograde_preprocessors = [
