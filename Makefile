@@ -5,11 +5,12 @@ BIN := .venv/bin
 NBVAL := --nbval --nbval-current-env --nbval-cell-timeout 180
 
 .PHONY: help setup lab open scripts outputs figs data bench test lint clean
+.PHONY: classroom release grade feedback grades test-classroom
 
 help: ## print this
 	@echo "make TARGET, where TARGET is one of"
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  \1|\2/p' $(MAKEFILE_LIST) | \
-		awk -F'|' '{printf "%-11s%s\n", $$1, $$2}'
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1|\2/p' $(MAKEFILE_LIST) | \
+		awk -F'|' '{printf "%-17s%s\n", $$1, $$2}'
 
 setup: .venv/ready ## make .venv and install requirements.txt, once
 
@@ -47,6 +48,32 @@ bench: setup ## measure launches and collectives on this machine, into build/ben
 test: setup lint ## check programs, kit and figures (pytest), then the notebooks (nbval)
 	$(BIN)/python -m pytest tests
 	$(BIN)/python -m pytest $(NBVAL) notebooks
+
+# The classroom: see classroom/README.md. A is the assignment.
+COURSE := $(BIN)/python -m classroom.grading
+
+# nbgrader reads the configuration of the folder where it is started.
+classroom: .venv/classroom-ready ## the course in JupyterLab, with nbgrader's Formgrader
+	cd classroom && PATH="$(CURDIR)/$(BIN):$$PATH" ../$(BIN)/jupyter lab
+
+.venv/classroom-ready: .venv/ready requirements-classroom.txt
+	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements-classroom.txt
+	@touch $@
+
+release: .venv/classroom-ready ## write the students' version of A=ring
+	$(COURSE) release $(A)
+
+grade: .venv/classroom-ready ## grade all that was handed in for A=ring (UNSAFE=1, AGAIN=1)
+	$(COURSE) grade $(A) $(WHO) $(if $(UNSAFE),--unsafe) $(if $(AGAIN),--again)
+
+feedback: .venv/classroom-ready ## write a page for each student of A=ring
+	$(COURSE) feedback $(A)
+
+grades: .venv/classroom-ready ## write classroom/grades.csv for Canvas and Moodle
+	$(COURSE) grades
+
+test-classroom: .venv/classroom-ready ## solutions, starters, mistakes and hostile answers, in full
+	CLASSROOM=full $(BIN)/python -m pytest tests/classroom
 
 lint: setup ## ruff: style of the code, and of the notebooks' code
 	$(BIN)/ruff check .

@@ -212,7 +212,10 @@ class Bench:
         header = {"harness": harness, "program": program, "ranks": ranks}
         header |= {"timeout": timeout, "args": [str(word) for word in args]}
         answer, received = self._execute(header, sent)
-        outcome = _outcome(answer, received, ranks)
+        try:
+            outcome = _outcome(answer, received, ranks)
+        except Exception as error:  # what came out of a sandbox may be anything
+            outcome = Outcome([{}] * ranks, f"an answer that makes no sense: {error}")
         outcome.expect_failure = expect_failure
         return outcome
 
@@ -324,7 +327,11 @@ def try_case(module, criterion: str, bench: Bench, case: dict) -> Verdict:
     """Return the verdict of one case; a program that is missing is "not yet"."""
     if missing := [n for n in module.PROGRAMS.values() if n not in bench.programs]:
         return Verdict("not yet", f"{', '.join(missing)} has not been written")
-    verdict = module.CRITERIA[criterion](bench, **case)
+    try:
+        verdict = module.CRITERIA[criterion](bench, **case)
+    except (TypeError, ValueError, LookupError, AttributeError) as error:
+        # What the ranks gave may be anything, if the program has meddled with it.
+        verdict = fail(f"its results cannot be judged: {type(error).__name__}: {error}")
     words = verdict.words.strip()
     if len(words) > LONGEST:
         words = f"{words[:LONGEST]}…"
@@ -348,6 +355,7 @@ def total(verdicts: Sequence[Verdict]) -> str:
 
 def make_check(name: str) -> Callable[..., None]:
     """Return the `check` of the assignment whose module is `name`, for its notebook."""
+    WRITTEN.mkdir(parents=True, exist_ok=True)
 
     def check(criterion: str, *cases: dict) -> None:
         """Try the program on each case, and print what came of it. Never raises."""

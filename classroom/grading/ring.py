@@ -1,5 +1,7 @@
 """Assignment 1, Ring: all_reduce out of send and recv."""
 
+import re
+
 import numpy as np
 
 from classroom.grading.bench import (
@@ -13,8 +15,10 @@ from classroom.grading.bench import (
 )
 
 PROGRAMS = {"program": "ring.py"}
-WORDS = {"length": "{} numbers", "dtype": "{}"}
+WORDS = {"length": "{} numbers", "dtype": "{}", "megabytes": "{} MB"}
 SLACK = 0.05  # of the bytes that a ring needs
+START = 300_000  # bytes that the launch itself sends, at most
+COLLECTIVE = re.compile("reduce|gather|scatter|broadcast|all_?to_?all")
 
 
 def run(bench: Bench, ranks: int, length: int, dtype: str, seed: int) -> tuple:
@@ -45,18 +49,28 @@ def any_dtype(bench: Bench, *, ranks, length, dtype, seed=0) -> Verdict:
 
 
 def in_place(bench: Bench, *, ranks, length, dtype="float32", seed=0) -> Verdict:
-    """The caller's own tensor holds the sum, and it travelled in messages alone."""
+    """The caller's own tensor holds the sum."""
     outcome, expected = run(bench, ranks, length, dtype, seed)
-    if problem := outcome.problem("result", "collectives", "same"):
+    if problem := outcome.problem("result", "same"):
         return problem
-    for rank, given in enumerate(outcome.outputs):
-        if given["collectives"]:
-            names = ", ".join(sorted(set(map(str, given["collectives"]))))
-            return fail(f"rank {rank} calls {names}: messages alone are allowed")
     verdict = compare_all(expected, outcome, "result")
     if verdict.state == "pass" and not all(g["same"] for g in outcome.outputs):
-        return fail("all_reduce returns another tensor than the one that it was given")
+        return fail("all_reduce returns a new tensor: the sum belongs into the old one")
     return verdict
+
+
+def messages(bench: Bench, *, ranks, length, dtype="float32", seed=0) -> Verdict:
+    """The sum came about in messages, without any collective."""
+    outcome, expected = run(bench, ranks, length, dtype, seed)
+    if problem := outcome.problem("result", "collectives"):
+        return problem
+    for rank, given in enumerate(outcome.outputs):
+        # The harness's own log, and PyTorch's, which knows calls by other ways as well.
+        called = {*given["collectives"], *outcome.calls[rank]}
+        if found := sorted(name for name in called if COLLECTIVE.search(name)):
+            told = ", ".join(found)
+            return fail(f"rank {rank} calls {told}: messages alone are allowed")
+    return compare_all(expected, outcome, "result")
 
 
 def bytes_sent(bench: Bench, *, ranks, length, dtype="float32", seed=0) -> Verdict:
@@ -80,7 +94,7 @@ def _on_the_wire(outcome: Outcome, budget: float) -> Verdict:
     """Compare with the kernel's own count, which no program can talk round."""
     if outcome.bytes_on_wire is None:
         return PASS  # no sandbox: the ranks' own count has to do
-    if abs(outcome.bytes_on_wire - budget) > 2 * SLACK * budget:
+    if abs(outcome.bytes_on_wire - budget) > SLACK * budget + START:
         told = f"{outcome.bytes_on_wire:,} bytes went over the wire in all"
         return fail(f"{told}, expected about {budget:,.0f}")
     return PASS
@@ -90,18 +104,18 @@ def no_deadlock(bench: Bench, *, ranks, megabytes) -> Verdict:
     """A vector too large for any buffer on the way arrives all the same."""
     length = megabytes * 1_000_000 // 4
     given = {"x": None, "length": length, "dtype": "float32"}
-    outcome = bench.run("ring", ranks, given, timeout=20)
+    outcome = bench.run("ring", ranks, given, timeout=40)
     if problem := outcome.problem("unique"):
         return problem
     return compare_all(np.array([ranks * (ranks + 1) / 2]), outcome, "unique")
 
 
-WORDS["megabytes"] = "{} MB"
 CRITERIA = {
     "right": right,
     "any_length": any_length,
     "any_dtype": any_dtype,
     "in_place": in_place,
+    "messages": messages,
     "bytes_sent": bytes_sent,
     "no_deadlock": no_deadlock,
 }

@@ -1,14 +1,18 @@
 """Run a harness beside a student's program, and collect what its ranks gave.
 
-    python runner.py
+    python runner.py MEMORY FILE OUTPUT
 
 serves requests from stdin, one after the other, which is what the sandbox runs; a
 notebook's own checks call `execute` in their process. A request and an answer are a
 line of JSON, then the bytes of the files that it lists; see `write` and `read`.
+MEMORY is what a process may have, in bytes, FILE the size of a file, and OUTPUT what a
+run may print.
 """
 
+import ctypes
 import json
 import os
+import resource
 import shutil
 import sys
 import tempfile
@@ -18,6 +22,9 @@ from pathlib import Path
 HARNESS = Path(__file__).resolve().parent / "harness"
 MOST = 400_000_000  # bytes of all files of one answer
 MOST_HEADER = 1_000_000  # bytes of its first line
+SCRATCH = "/run"  # inside the sandbox, where the runs' folders and logs are
+PR_SET_DUMPABLE = 4  # see prctl(2)
+PROCESSES = 2000  # and threads; the watchdog outside is stricter
 START_UP = 60.0  # seconds that a launch may take on top of three times its patience
 
 
@@ -140,10 +147,29 @@ def _collect(out: Path) -> dict[str, bytes]:
     return found
 
 
+def limit(memory: int, file: int, output: int) -> None:
+    """Set what this process and all that it starts may have."""
+    from ddp_lab.kit import launch
+
+    ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)  # our pipes are our own
+    os.nice(5)
+    for kind, most in (
+        (resource.RLIMIT_DATA, memory),
+        (resource.RLIMIT_FSIZE, file),
+        (resource.RLIMIT_NPROC, PROCESSES),
+        (resource.RLIMIT_CORE, 0),
+    ):
+        resource.setrlimit(kind, (most, most))
+    launch.MOST, launch.KEPT = output, 0
+    launch.START_UP = 120.0  # a machine that grades is busy
+    tempfile.tempdir = SCRATCH  # a program that fills /tmp can still say so
+
+
 def serve() -> None:
-    """Answer requests from stdin on stdout until it closes."""
+    """Say that we are ready; answer requests from stdin on stdout until it closes."""
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what anybody prints is no answer
+    write(answers, {"ready": True}, {})
     while True:
         try:
             request = read(sys.stdin.buffer)
@@ -159,4 +185,5 @@ def serve() -> None:
 if __name__ == "__main__":
     del sys.path[0]  # our neighbours are nobody's modules
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+    limit(*map(int, sys.argv[1:]))
     serve()

@@ -27,7 +27,7 @@ OWN_RENDEZVOUS = re.compile(r"--(standalone|nnodes|node|rdzv|master)")
 START_UP = 45.0  # seconds: importing torch on a busy machine is slow, and no hang
 SHORT = 20_000  # bytes; longer output is not shown whole, and kept in a file
 TOLD: set[str] = set()  # what the reader has been told once
-KEPT = 5  # runs whose long output is kept
+KEPT = 5  # runs whose long output is kept; with 0 none is
 MOST = 2_000_000_000  # bytes that a run may print before it is ended
 # The kernel's own settings, which would change how a program prints or draws.
 COLOURS = ("FORCE_COLOR", "CLICOLOR_FORCE", "CLICOLOR")
@@ -349,7 +349,7 @@ class _Job:
             files[f"rank_{rank.name}.out"] = rank / "stdout.log"
             files[f"rank_{rank.name}.err"] = rank / "stderr.log"
         files = {name: path for name, path in files.items() if path.exists()}
-        if all(path.stat().st_size <= SHORT for path in files.values()):
+        if not KEPT or all(path.stat().st_size <= SHORT for path in files.values()):
             return None
         kept = ROOT / "build" / "logs"
         program = re.search(r"([\w.-]+)\.py\b", self.command)

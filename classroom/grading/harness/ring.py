@@ -18,17 +18,19 @@ def main():
         program = answer("ring.py")
         dtype = getattr(torch, given["dtype"])
         if given["x"] is None:  # too many numbers to be sent around: made here
-            x = torch.full((given["length"],), float(rank + 1), dtype=dtype)
+            x = torch.full(
+                (given["length"],), float(rank + 1), dtype=dtype
+            )  # (length,)
         else:
             x = torch.from_numpy(given["x"]).to(dtype)
         x = x.to(device)
-        before = x.data_ptr()
         dist.barrier()
         with log:
             result = program.all_reduce(x)
         dist.barrier()  # who is late with a message finds everybody still there
-        same = result is None or (result is x) or result.data_ptr() == before
-        give(sent=log.sent, collectives=log.names(), same=bool(same))
+        same = result is None or result is x
+        give(sent=log.sent, collectives=log.names(), same=same)
+        x = x if same else result
         if given["x"] is None:
             give(unique=x.unique().cpu().double().numpy(), length=x.numel())
         else:

@@ -1,0 +1,331 @@
+"""Run a student's programs where they can harm nobody: a bench behind bubblewrap.
+
+One sandbox serves one submission. Inside, runner.py takes requests from a pipe; there
+is no network but loopback, nothing of the course to be seen, and nothing to be written
+but three small folders in memory. Outside, a watchdog counts processes and memory ten
+times a second, and at the end of any limit the whole sandbox is killed: its processes
+have a pid namespace of their own, so none of them stays behind.
+"""
+
+import glob
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from classroom.grading import runner
+from classroom.grading.bench import Bench
+from ddp_lab.kit import ROOT
+
+GB = 1_000_000_000
+PATIENCE = 10.0  # seconds that a killed sandbox has to be gone
+PYTHON = ("PYTHONDONTWRITEBYTECODE", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES")
+FILES = {  # the whole of /etc, but for what the linker needs
+    "hosts": "127.0.0.1 localhost sandbox\n",
+    "passwd": "student:x:1000:1000::/tmp:/bin/sh\n",
+    "group": "student:x:1000:\n",
+    "nsswitch.conf": "hosts: files\npasswd: files\ngroup: files\n",
+}
+REFUSAL = (
+    "make grade runs students' programs, and needs bubblewrap to keep them from your"
+    " files: install it (apt install bubblewrap), or trust everybody and say UNSAFE=1."
+)
+
+
+class SandboxError(Exception):
+    """The sandbox itself does not work: nobody's answer is to blame."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one submission may use."""
+
+    seconds: float = 600
+    """Of wall clock, for all its runs together."""
+    memory: int = 6 * GB
+    """Bytes of all its processes together; each may have two thirds of it."""
+    processes: int = 150
+    disk: int = GB
+    """Bytes in each of the three folders that can be written; they are in memory."""
+    file: int = GB // 2
+    """Bytes of one file."""
+    output: int = 50_000_000
+    """Bytes that one run may print."""
+
+    def arguments(self) -> list[str]:
+        """Return what runner.py needs to know."""
+        return [str(self.memory * 2 // 3), str(self.file), str(self.output)]
+
+
+def available() -> str | None:
+    """Return why there can be no sandbox here; None if there can."""
+    if not shutil.which("bwrap"):
+        return REFUSAL
+    words = ["bwrap", "--unshare-all", "--ro-bind", "/", "/", "true"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=20)
+    if done.returncode:
+        said = done.stderr.strip().splitlines()[-1:] or ["it says nothing"]
+        return f"{REFUSAL} (bubblewrap is here, but does not work: {said[0]})"
+    return None
+
+
+def gpus() -> int:
+    """Return how many GPUs this machine shows."""
+    return len(glob.glob("/dev/nvidia[0-9]*"))
+
+
+class Sandbox(Bench):
+    """A bench whose runs happen in a sandbox; close it in the end.
+
+    A sandbox that a limit has ended is built anew for the next run, until the time of
+    the submission is over.
+    """
+
+    def __init__(self, programs: dict[str, str], limits: Limits | None = None):
+        super().__init__(programs)
+        self.limits = limits or Limits()
+        self.left = self.limits.seconds
+        self.process = self.init = None
+        self.ended = ""  # why the watchdog has killed it
+        self.etc = Path(tempfile.mkdtemp(prefix="classroom-etc-"))
+        for name, text in FILES.items():
+            (self.etc / name).write_text(text)
+
+    def _execute(self, header: dict, files: dict[str, bytes]):
+        if self.left <= 0:
+            return self._killed("the time for this submission is over"), {}
+        self._start()
+        start, before = time.monotonic(), self._wire()
+        stop = threading.Event()
+        watchdog = threading.Thread(target=self._watch, args=[stop, self.left])
+        watchdog.start()
+        try:
+            runner.write(self.process.stdin, header, files)
+            answer, received = runner.read(self.process.stdout)
+            wire = self._wire()
+            answer["bytes_on_wire"] = None if wire is None else wire - before
+        except Exception as error:  # it was killed, or what it wrote is no answer
+            reason = self.ended or f"the sandbox broke off ({type(error).__name__})"
+            answer, received = self._killed(reason), {}
+            self._kill()
+        finally:
+            stop.set()
+            watchdog.join()
+            self.left -= time.monotonic() - start
+        if self.ended:
+            answer, received = self._killed(self.ended), {}
+            self._kill()
+        return answer, received
+
+    def _killed(self, reason: str) -> dict:
+        return {"failure": f"the run was ended: {reason}", "kind": "killed"}
+
+    def close(self) -> None:
+        """Kill whatever still runs, and remove what the sandbox has needed."""
+        self._kill()
+        shutil.rmtree(self.etc, ignore_errors=True)
+
+    def _kill(self) -> None:
+        if self.process is not None:
+            self.process.kill()  # its pid namespace goes with it
+            for stream in (self.process.stdin, self.process.stdout):
+                try:
+                    stream.close()
+                except OSError:
+                    pass
+            self.process.wait()
+            self.process.stderr.close()
+            self.process = None
+            end = time.monotonic() + PATIENCE
+            # When the first process of the namespace has ended, all others have.
+            while self.init and _lives(self.init) and time.monotonic() < end:
+                time.sleep(0.01)
+            self.init = None
+
+    # --- start ---
+
+    def _start(self) -> None:
+        """Start the sandbox, unless it is there.
+
+        Raises:
+            SandboxError: if it does not come up.
+        """
+        if self.process is not None and self.process.poll() is None:
+            return
+        self._kill()
+        self.ended = ""
+        environment = {name: os.environ[name] for name in PYTHON if name in os.environ}
+        environment |= {
+            "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin",
+            "HOME": "/tmp",
+            "LANG": "C.UTF-8",
+            "GLOO_SOCKET_IFNAME": "lo",
+            "NCCL_SOCKET_IFNAME": "lo",
+            "OMP_NUM_THREADS": "1",
+        }
+        command = [sys.executable, runner.__file__, *self.limits.arguments()]
+        self.process = subprocess.Popen(
+            [*self._bwrap(), *command],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=environment,
+            start_new_session=True,
+        )
+        self.init = None
+        try:
+            runner.read(self.process.stdout)  # it says that it is ready
+        except (EOFError, ValueError):
+            said = self.process.stderr.read(4000).decode(errors="replace").strip()
+            self._kill()
+            raise SandboxError(said or "the sandbox did not start") from None
+        self.init = _children(self.process.pid)[0]
+
+    def _bwrap(self) -> list[str]:
+        """Return bubblewrap's own arguments. What is not named here is not there."""
+        words = ["bwrap", "--unshare-all", "--die-with-parent", "--new-session"]
+        words += ["--unshare-user", "--uid", "1000", "--gid", "1000"]
+        words += ["--cap-drop", "ALL", "--hostname", "sandbox"]
+        words += ["--proc", "/proc", "--dev", "/dev"]
+        for path in (runner.SCRATCH, "/tmp", "/dev/shm"):
+            words += ["--size", str(self.limits.disk), "--tmpfs", path]
+        words += ["--ro-bind", "/usr", "/usr"]
+        for name in ("bin", "lib", "lib32", "lib64"):
+            if os.path.islink(f"/{name}"):
+                words += ["--symlink", os.readlink(f"/{name}"), f"/{name}"]
+            elif os.path.exists(f"/{name}"):
+                words += ["--ro-bind", f"/{name}", f"/{name}"]
+        for name in ("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives"):
+            words += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
+        for name in FILES:
+            words += ["--ro-bind", str(self.etc / name), f"/etc/{name}"]
+        for path in _python():
+            words += ["--ro-bind", path, path]
+        for path in (ROOT / "ddp_lab", runner.HARNESS, Path(runner.__file__)):
+            words += ["--ro-bind", str(path), str(path)]
+        if gpus():
+            words += ["--ro-bind", "/sys", "/sys"]
+            for path in glob.glob("/dev/nvidia*"):
+                words += ["--dev-bind", path, path]
+        return [*words, "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/tmp"]
+
+    # --- watch ---
+
+    def _watch(self, stop: threading.Event, seconds: float) -> None:
+        """Kill the sandbox when it goes over a limit, until `stop` is set."""
+        end = time.monotonic() + seconds
+        while not stop.wait(0.1):
+            reason = ""
+            if time.monotonic() > end:
+                reason = f"it took more than {self.limits.seconds:.0f} seconds in all"
+            else:
+                family = _family(self.process.pid)
+                if len(family) > self.limits.processes:
+                    reason = f"it had more than {self.limits.processes} processes"
+                elif _memory(family, self.limits.memory) > self.limits.memory:
+                    reason = f"it used more than {self.limits.memory / GB:.3g} GB"
+                    reason += " of memory"
+            if reason:
+                self.ended = reason
+                self.process.kill()
+                return
+
+    def _wire(self) -> int | None:
+        """Return how many bytes have gone over the sandbox's loopback so far."""
+        try:
+            for line in Path(f"/proc/{self.init}/net/dev").read_text().splitlines():
+                name, _, counts = line.partition(":")
+                if name.strip() == "lo":
+                    return int(counts.split()[8])  # transmitted
+        except (OSError, ValueError, IndexError):
+            pass
+        return None
+
+
+def _python() -> list[str]:
+    """Return the folders that this Python imports from, but for the repository's own.
+
+    An environment inside the repository is named by itself; the root is never.
+    """
+    folders = [sys.prefix, sys.base_prefix]
+    folders += [path for path in sys.path if path.endswith("site-packages")]
+    folders += [str(Path(folder).resolve()) for folder in folders]
+    found: list[str] = []
+    for path in sorted({path for path in folders if os.path.isdir(path)}):
+        inside = any(path == old or path.startswith(f"{old}/") for old in found)
+        if not (inside or path == "/usr" or path.startswith("/usr/")):
+            found.append(path)
+    return [path for path in found if not ROOT.is_relative_to(path)]
+
+
+def _lives(pid: int) -> bool:
+    """Tell whether a process is there and no zombie."""
+    try:
+        return (
+            Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        )
+    except OSError:
+        return False
+
+
+def _children(pid: int) -> list[int]:
+    return [child for child, parent in _parents().items() if parent == pid]
+
+
+def _parents() -> dict[int, int]:
+    """Return the parent of every process of this machine."""
+    parents = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                with open(f"/proc/{name}/stat", "rb") as file:
+                    # The name may hold anything; the last bracket ends it.
+                    parents[int(name)] = int(file.read().rpartition(b")")[2].split()[1])
+            except (OSError, IndexError, ValueError):
+                continue  # it has ended
+    return parents
+
+
+def _family(pid: int) -> list[int]:
+    """Return every process below `pid`. An orphan goes to the sandbox's own init."""
+    children: dict[int, list[int]] = {}
+    for child, parent in _parents().items():
+        children.setdefault(parent, []).append(child)
+    family, todo = [], [pid]
+    while todo:
+        found = children.get(todo.pop(), [])
+        family += found
+        todo += found
+    return family
+
+
+def _memory(pids: list[int], limit: int) -> int:
+    """Return the bytes that processes hold: exact if they may be over the limit."""
+    resident = {pid: _resident(pid) for pid in pids}
+    if sum(resident.values()) <= limit:
+        return sum(resident.values())
+    return sum(_proportional(pid, resident[pid]) for pid in pids)
+
+
+def _resident(pid: int) -> int:
+    try:
+        with open(f"/proc/{pid}/statm") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, IndexError):
+        return 0
+
+
+def _proportional(pid: int, resident: int) -> int:
+    """Return a process's share: a page that n processes hold counts 1/n for each."""
+    try:
+        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
+                return int(line.split()[1]) * 1024
+    except (OSError, ValueError):
+        pass
+    return resident

@@ -1,0 +1,44 @@
+"""How nbgrader runs this course: the same for `make`, `nbgrader` and the formgrader."""
+
+import sys
+from pathlib import Path
+
+COURSE = Path(__file__).resolve().parent
+sys.path.insert(0, str(COURSE.parent))  # for what `classroom` and `ddp_lab` hold
+
+from nbconvert.preprocessors import (  # noqa: E402
+    ClearMetadataPreprocessor,
+    CSSHTMLHeaderPreprocessor,
+)
+from nbgrader.preprocessors import (  # noqa: E402
+    AssignLatePenalties,
+    CheckCellMetadata,
+    ClearHiddenTests,
+    GetGrades,
+    LimitOutput,
+)
+
+from classroom.grading.preprocessors import Judge, SaveGrades  # noqa: E402
+
+c = get_config()  # noqa: F821  (nbgrader provides it)
+c.CourseDirectory.root = str(COURSE)
+c.CourseDirectory.course_id = "ddp-lab"
+c.CourseDirectory.db_url = f"sqlite:///{COURSE / 'gradebook.db'}"
+# On a box that students share: a folder that all of them may write to.
+c.Exchange.root = str(COURSE / "exchange")
+c.ClearSolutions.code_stub = {"python": "### YOUR CODE\nraise NotImplementedError"}
+# Nothing of a student is executed here: the judge tries the programs in a sandbox.
+c.Autograde.autograde_preprocessors = [
+    Judge,
+    ClearMetadataPreprocessor,
+    LimitOutput,
+    SaveGrades,
+    AssignLatePenalties,
+    CheckCellMetadata,
+]
+# The feedback shows what became of every case, but not the hidden cases themselves.
+c.GenerateFeedback.preprocessors = [
+    GetGrades,
+    ClearHiddenTests,
+    CSSHTMLHeaderPreprocessor,
+]

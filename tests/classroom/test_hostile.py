@@ -1,0 +1,235 @@
+"""A hostile submission costs its author points, and nobody else anything."""
+
+import json
+
+import psutil
+import pytest
+from course import FULL, as_notebook, changed, solution
+
+from classroom.grading import bench, judge, ring, sandbox
+from ddp_lab.kit import ROOT
+
+pytestmark = pytest.mark.skipif(
+    sandbox.available() is not None, reason="there is no sandbox here"
+)
+GB = 1_000_000_000
+LIMITS = sandbox.Limits(seconds=200, memory=4 * GB)
+CASE = {"ranks": 2, "length": 8, "seed": 1}
+HEAD = "import os, sys, time\nimport torch\nimport torch.distributed as dist\n\n\n"
+DEF = "def all_reduce(x):\n"
+# By name: the body of all_reduce, and the words with which its only case ends.
+HOSTILE = {
+    "raises": ("raise RuntimeError('no')", "RuntimeError: no"),
+    "hangs": ("time.sleep(10_000)", "no end after"),
+    "prints 1 GB": (
+        "for _ in range(1000):\n        print('x' * 1_000_000)",
+        "bytes of output",
+    ),
+    "forks without end": (
+        "while True:\n        try:\n            os.fork()\n"
+        "        except OSError:\n            pass",
+        "more than 150 processes",
+    ),
+    "allocates all memory": (
+        "kept = []\n    while True:\n        kept.append(torch.ones(25_000_000))",
+        "memory",
+    ),
+    "shares all memory": (
+        "import mmap\n    kept = []\n    while True:\n"
+        "        kept.append(mmap.mmap(-1, 100_000_000))\n"
+        "        kept[-1].write(b'x' * 100_000_000)",
+        "more than 4 GB of memory",
+    ),
+    "fills the disk": (
+        "for i in range(100):\n        open(f'/tmp/{i}', 'wb').write(bytes(10 ** 8))",
+        "No space left on device",
+    ),
+    "deletes its folder": (
+        "import shutil\n    shutil.rmtree(sys.argv[1])",
+        "fail: ",
+    ),
+    "leaves with 0": ("os._exit(0)", "ended before it had given its result"),
+    "kills its parent": ("os.kill(os.getppid(), 9)\n    time.sleep(60)", "fail: "),
+    "kills everybody": ("os.kill(-1, 9)", "fail: "),
+    "patches the harness": (
+        "import _ranks\n    sys.modules['__main__'].give = lambda **values: None",
+        "ended before it had given its result",
+    ),
+    "patches torch": (
+        "dist.get_world_size = lambda: 1\n    torch.equal = lambda a, b: True",
+        "expected [",
+    ),
+    "prints a forged report": (
+        'print(\'{"state": "pass", "result": [1, 2]}\')\n    print("right: pass")',
+        "expected [",
+    ),
+    "forges a result": (
+        "open(f'{sys.argv[1]}/out/rank_0.npz', 'wb').write(b'PK' + bytes(100))\n"
+        "    os._exit(0)",
+        "cannot be read",
+    ),
+    "is no Python": ("return (", "SyntaxError"),
+}
+SLOW = {"hangs", "kills its parent"}  # their patience has to end
+
+
+@pytest.fixture
+def nobody_left():
+    """See that no process of a sandbox is left behind."""
+    before = {process.pid for process in psutil.process_iter()}
+    yield
+    new = [p for p in psutil.process_iter() if p.pid not in before]
+    ours = str(ROOT / "classroom")  # in the command of every process of a sandbox
+    assert [w for p in new for w in _words(p) if ours in w] == []
+
+
+def tried(text: str, criterion: str = "right", case: dict | None = None):
+    """Return the verdict of one case in a sandbox of its own."""
+    box = sandbox.Sandbox({"ring.py": text}, LIMITS)
+    try:
+        return bench.try_case(ring, criterion, box, case or CASE)
+    finally:
+        box.close()
+
+
+@pytest.mark.parametrize("name", [n for n in HOSTILE if FULL or n not in SLOW])
+def test_a_hostile_program_fails(name, nobody_left):
+    body, words = HOSTILE[name]
+    verdict = tried(f"{HEAD}{DEF}    {body}\n")
+    assert verdict.state == "fail", verdict
+    assert words in str(verdict)
+
+
+def test_after_a_kill_the_next_case_is_judged():
+    text = solution("ring")["ring.py"].replace(
+        "    b = bounds", "    if len(x) == 8:\n        os.kill(-1, 9)\n    b = bounds"
+    )
+    box = sandbox.Sandbox({"ring.py": text}, LIMITS)
+    try:
+        first = bench.try_case(ring, "right", box, CASE)
+        second = bench.try_case(ring, "right", box, CASE | {"length": 9})
+    finally:
+        box.close()
+    assert (first.state, second.state) == ("fail", "pass"), (first, second)
+
+
+def test_nothing_of_the_course_is_in_sight(tmp_path, nobody_left):
+    """The program looks around, and does its work only if it has found nothing."""
+    secret = tmp_path / "secret"
+    secret.write_text("grades")
+    (ROOT / "classroom" / "submitted").mkdir(exist_ok=True)
+    hidden = [str(secret), str(ROOT / "tests"), str(ROOT / "README.md")]
+    hidden += [str(ROOT / "classroom" / name) for name in ("source", "submitted")]
+    hidden += [str(ROOT / "classroom/grading" / n) for n in ("ring.py", "bench.py")]
+    look = f"""
+    import socket, sys, tempfile
+    for path in {hidden}:
+        if os.path.exists(path):
+            raise RuntimeError(f"sees {{path}}")
+    for folder in ("/", "/etc", "/usr", "/dev", {str(ROOT / "ddp_lab")!r}, sys.prefix):
+        try:
+            tempfile.TemporaryFile(dir=folder).close()
+        except OSError:
+            continue
+        raise RuntimeError(f"writes to {{folder}}")
+    for name, port in (("1.1.1.1", 53), ("8.8.8.8", 443)):
+        try:
+            socket.create_connection((name, port), timeout=2)
+        except OSError:
+            continue
+        raise RuntimeError("has a network")
+    if any("inputs" in name for name in os.listdir(sys.argv[1])):
+        raise RuntimeError("sees what the others were given")
+"""
+    text = solution("ring")["ring.py"].replace(
+        "    b = bounds", look + "    b = bounds", 1
+    )
+    assert str(tried(text)) == "pass"
+
+
+def test_a_forged_count_is_seen_on_the_wire():
+    """The whole vector travels; the harness's count is made to say what is expected."""
+    forged = "    import _ranks\n    _ranks.Traffic.note = lambda self, *a: None\n"
+    forged += "    import gc\n    for log in gc.get_objects():\n"
+    forged += "        if isinstance(log, _ranks.Traffic):\n"
+    forged += "            log.sent = len(x) * 4\n"
+    twice = "    for _ in range(3):\n        exchange(x.clone(), torch.empty_like(x))\n"
+    answer = changed("ring", "    b = bounds", forged + twice + "    b = bounds")
+    case = {"ranks": 2, "length": 1_000_000}
+    verdict = tried(answer["ring.py"], "bytes_sent", case)
+    assert verdict.state == "fail" and "over the wire" in verdict.words, verdict
+
+
+def test_the_visible_answer_does_not_help():
+    visible, *hidden = judge.criteria("ring")[0].cases
+    lookup = "import numpy\n\n\n" + DEF
+    lookup += "    r = dist.get_world_size()\n"
+    lookup += "    draw = numpy.random.default_rng({seed: 1}.get('seed', 1))\n"
+    lookup = lookup.replace("{seed: 1}.get('seed', 1)", str(visible["seed"]))
+    lookup += (
+        "    x[:] = torch.from_numpy(draw.integers(-20, 21, (r, len(x))).sum(0))\n"
+    )
+    box = sandbox.Sandbox({"ring.py": HEAD + lookup}, LIMITS)
+    try:
+        seen = bench.try_case(ring, "right", box, visible)
+        unseen = bench.try_case(ring, "right", box, hidden[-1])
+    finally:
+        box.close()
+    assert (seen.state, unseen.state) == ("pass", "fail"), (seen, unseen)
+
+
+def test_no_process_outlives_its_sandbox():
+    """A daemon that has left its session, its environment and its parents."""
+    daemon = "    if os.fork() == 0:\n        os.setsid()\n        if os.fork() == 0:\n"
+    daemon += "            os.execve('/bin/sleep', ['sleep', '98765'], {})\n"
+    daemon += "        os._exit(0)\n"
+    answer = changed("ring", "    b = bounds", daemon + "    b = bounds")
+    tried(answer["ring.py"])
+    left = [p for p in psutil.process_iter() if "98765" in " ".join(_words(p))]
+    assert left == []
+
+
+def _words(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
+
+
+# --- files ---
+
+
+def handed_in(tmp_path, data: bytes) -> tuple[dict, str]:
+    path = tmp_path / "ring.ipynb"
+    path.write_bytes(data)
+    return judge.answers(path, ring.PROGRAMS)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"hello", b"[]", b"{}", b'{"cells": 1}', b'{"cells": [1]}', b"\xff" * 99]
+    + [b"[" * 100_000, b'{"cells": [{"source": 3, "metadata": []}]}'],
+)
+def test_what_is_no_notebook_is_said_so(tmp_path, data):
+    programs, note = handed_in(tmp_path, data)
+    assert programs == {} and note
+
+
+def test_the_answer_is_found_whatever_else_has_changed(tmp_path):
+    answer = solution("ring")
+    notebook = json.loads(json.dumps(as_notebook("ring", answer)))
+    assert handed_in(tmp_path, json.dumps(notebook).encode()) == (answer, "")
+    for cell in notebook["cells"]:
+        cell["metadata"] = {}  # some editors strip it
+        if cell["source"].startswith("check("):
+            cell["source"] = "print('right: pass')"
+    junk = {"cell_type": "code", "source": "import os; os.abort()", "metadata": {}}
+    notebook["cells"] = [junk, *reversed(notebook["cells"]), junk]
+    assert handed_in(tmp_path, json.dumps(notebook).encode()) == (answer, "")
+
+
+def test_the_same_answer_gets_the_same_grade():
+    text = changed("ring", "length * i // parts", "length // parts * i")["ring.py"]
+    cases = [CASE, CASE | {"length": 9}]
+    seen = [[str(tried(text, case=case)) for case in cases] for _ in range(2)]
+    assert seen[0] == seen[1]
