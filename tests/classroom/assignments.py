@@ -1,13 +1,14 @@
-"""What the assignments' tests share: an assignment's programs, cases and verdicts."""
+"""An assignment's cases, visible and hidden, and what a criterion says of an answer.
+
+Here the bench has no sandbox, and stops at the first case that is not passed.
+"""
 
 import re
 
 import nbformat
+from course import FULL, solution, starter
 
-from classroom.grading import bench
-from ddp_lab.kit import ROOT
-
-STUB = 'raise NotImplementedError("your code")'
+from classroom.grading import bench, judge
 
 
 class Assignment:
@@ -20,15 +21,12 @@ class Assignment:
     def __init__(self, module):
         self.module = module
         self.name = module.__name__.rpartition(".")[2]
-        path = ROOT / "classroom" / "source" / self.name / f"{self.name}.ipynb"
-        self.notebook = nbformat.read(path, as_version=4)
-        self.solution, self.visible, self.hidden, self.points = {}, {}, {}, {}
-        for cell in self.notebook.cells:
+        self.solution, self.starter = solution(self.name), starter(self.name)
+        self.visible, self.hidden, self.points = {}, {}, {}
+        path = judge.notebook("source", self.name)
+        for cell in nbformat.read(path, as_version=4).cells:
             graded = cell.metadata.get("nbgrader", {})
-            if graded.get("solution"):
-                file = module.PROGRAMS[graded["grade_id"]]
-                self.solution[file] = cell.source.partition("\n")[2] + "\n"
-            elif graded.get("grade"):
+            if graded.get("grade"):
                 self._read_cases(cell.source, graded)
 
     def _read_cases(self, source: str, graded: dict) -> None:
@@ -46,14 +44,6 @@ class Assignment:
         name = graded["grade_id"]
         self.visible[name], self.points[name] = visible, graded["points"]
         self.hidden[name] = [case for case in every if case not in visible]
-
-    def starter(self) -> dict[str, str]:
-        """Return the programs as a student gets them."""
-        gap = re.compile(r"( *)### BEGIN SOLUTION\n.*?### END SOLUTION", re.DOTALL)
-        return {
-            file: gap.sub(lambda match: match[1] + STUB, text)
-            for file, text in self.solution.items()
-        }
 
     def mistaken(self, changes: list[tuple[str, str]]) -> dict[str, str]:
         """Return the solution with each `old` replaced by its `new`."""
@@ -76,10 +66,13 @@ class Assignment:
     def lost(self, programs: dict[str, str], suspect: str) -> dict[str, str]:
         """Return what each criterion that is not passed says.
 
-        The criterion `suspect` is tried with all cases, any other with its first one.
+        The criterion `suspect` is tried with all cases, any other with its first one;
+        of those only the dearest one, unless everything is to be tried.
         """
-        said = {}
+        said, dearest = {}, max(self.points, key=self.points.get)
         for criterion in self.module.CRITERIA:
+            if not FULL and criterion not in (suspect, dearest):
+                continue
             cases = self.visible[criterion] + self.hidden[criterion]
             cases = cases if criterion == suspect else cases[:1]
             verdict = self.judge(programs, criterion, cases)[-1]

@@ -5,6 +5,7 @@ import pytest
 pytest.importorskip("nbformat", reason="the assignments' tests need Jupyter")
 
 from assignments import Assignment  # noqa: E402
+from course import FULL  # noqa: E402
 
 from classroom.grading import split  # noqa: E402
 
@@ -65,7 +66,8 @@ def test_every_criterion_has_a_cell_with_visible_and_hidden_cases(assignment):
 
 @pytest.mark.parametrize("criterion", split.CRITERIA)
 def test_the_solution_gets_full_marks(assignment, criterion):
-    cases = assignment.visible[criterion] + assignment.hidden[criterion]
+    visible, hidden = assignment.visible[criterion], assignment.hidden[criterion]
+    cases = visible + hidden if FULL else [visible[-1], hidden[0]]
     verdicts = assignment.judge(assignment.solution, criterion, cases)
     assert [str(verdict) for verdict in verdicts] == ["pass"] * len(cases)
 
@@ -73,7 +75,7 @@ def test_the_solution_gets_full_marks(assignment, criterion):
 @pytest.mark.parametrize("criterion", split.CRITERIA)
 def test_the_starter_gets_nothing(assignment, criterion):
     cases = assignment.visible[criterion]
-    (verdict,) = assignment.judge(assignment.starter(), criterion, cases)
+    (verdict,) = assignment.judge(assignment.starter, criterion, cases)
     assert verdict.state == "not yet"
 
 
