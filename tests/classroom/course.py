@@ -9,7 +9,9 @@ from classroom.grading import judge, sandbox
 
 FULL = os.environ.get("CLASSROOM") == "full"
 """`make test-classroom` tries every case; `make test` is content with fewer."""
-REGION = re.compile(r"^( *)### BEGIN SOLUTION\n(.*?)^ *### END SOLUTION\n?", re.M | re.S)
+REGION = re.compile(
+    r"^( *)### BEGIN SOLUTION\n(.*?)^ *### END SOLUTION\n?", re.M | re.S
+)
 STUB = r"\1### YOUR CODE\n\1raise NotImplementedError\n"  # as in nbgrader_config.py
 UNSAFE = sandbox.available() is not None
 
