@@ -37,7 +37,7 @@ WORDS = {
     "samples": "{} samples",
     "length": "{} numbers",
     "per_node": "{} a node",
-    "prices": "{}",
+    "prices": "prices {}",
     # What a diagnosis should have been is for the judge alone.
     "rank": "",
     "lines": "",
