@@ -283,7 +283,9 @@ class _Job:
         return None
 
     def _written(self) -> int:
-        files = [*self.folder.rglob("*.log"), self.folder / "out", self.folder / "err"]
+        # The end of a rank is a sign of life, too: torchrun may be slow to follow.
+        found = [p for n in ("*.log", "end.json") for p in self.folder.rglob(n)]
+        files = [*found, self.folder / "out", self.folder / "err"]
         return sum(file.stat().st_size for file in files)
 
     def _one_has_failed(self) -> bool:
