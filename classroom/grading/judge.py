@@ -193,7 +193,7 @@ def try_all(
     for cell in cells:
         try:
             state, lines = _try(source, cell, box)
-        except sandbox.SandboxError as error:
+        except bench.SandboxError as error:
             works, state, lines = False, "blocked", [f"{cell.name}: {error}"]
         found[cell.name] = {"points": cell.points, "state": state, "lines": lines}
         tell(f"{cell.name} {state}")

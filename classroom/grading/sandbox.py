@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from classroom.grading import runner
-from classroom.grading.bench import Bench
+from classroom.grading.bench import Bench, SandboxError
 from ddp_lab.kit import ROOT
 
 GB = 1_000_000_000
@@ -35,10 +35,6 @@ REFUSAL = (
     "make grade runs students' programs, and needs bubblewrap to keep them from your"
     " files: install it (apt install bubblewrap), or trust everybody and say UNSAFE=1."
 )
-
-
-class SandboxError(Exception):
-    """The sandbox itself does not work: nobody's answer is to blame."""
 
 
 @dataclass(frozen=True)
