@@ -76,7 +76,10 @@ def grade(assignment: str, names: list[str], unsafe: bool, again: bool) -> None:
     course = api(submitted_directory=str(preprocessors.STAGED))
     for name in names:
         preprocessors.stage(assignment, name)
-        told(f"save the grades of {name}", course.autograde(assignment, name))
+        result = course.autograde(assignment, name)
+        if not result["success"]:  # the others go on
+            last = result["error"].strip().splitlines()[-1]
+            print(f"{name}: nbgrader could not save the grades: {last}", flush=True)
     print(f"\n{overview(reports)}")
 
 
@@ -94,8 +97,8 @@ def judge_all(assignment, names, unsafe, again) -> list[judge.Report]:
         }
         try:
             for done in as_completed(waiting):
-                name, report = waiting[done], done.result()
-                reports[name] = report
+                name = waiting[done]
+                reports[name] = report = _result(done, assignment, name)
                 head = f"[{len(reports)}/{len(names)}] {name}"
                 score = f"{report.score:g} of {report.maximum:g} points"
                 note = f", {report.note}" if report.note else ""
@@ -105,6 +108,19 @@ def judge_all(assignment, names, unsafe, again) -> list[judge.Report]:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
     return [reports[name] for name in names]
+
+
+def _result(done, assignment: str, name: str) -> judge.Report:
+    """Return a submission's report; trouble of the judge's own blocks all of it."""
+    try:
+        return done.result()
+    except Exception as error:
+        note = f"it could not be judged: {type(error).__name__}: {error}"
+        criteria = {
+            cell.name: {"points": cell.points, "state": "blocked", "lines": [note]}
+            for cell in judge.criteria(assignment)
+        }
+        return judge.Report(assignment, name, "", note, criteria)
 
 
 def overview(reports: list[judge.Report]) -> str:

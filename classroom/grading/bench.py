@@ -33,6 +33,10 @@ LONGEST = 1200  # characters of a verdict
 STATES = ("pass", "fail", "blocked", "not yet")
 
 
+class SandboxError(Exception):
+    """The sandbox itself does not work: nobody's answer is to blame."""
+
+
 @dataclass(frozen=True)
 class Verdict:
     """What became of one case, or of a criterion with all its cases."""
@@ -330,7 +334,9 @@ def try_case(module, criterion: str, bench: Bench, case: dict) -> Verdict:
         return Verdict("not yet", f"{', '.join(missing)} has not been written")
     try:
         verdict = module.CRITERIA[criterion](bench, **case)
-    except (TypeError, ValueError, LookupError, AttributeError) as error:
+    except SandboxError:
+        raise
+    except Exception as error:
         # What the ranks gave may be anything, if the program has meddled with it.
         verdict = fail(f"its results cannot be judged: {type(error).__name__}: {error}")
     words = verdict.words.strip()

@@ -162,7 +162,12 @@ def judge(
     if not unsafe and (trouble := sandbox.available()):
         raise SystemExit(trouble)
     start = time.monotonic()
-    report.criteria, works = try_all(source, programs, cells, unsafe, tell)
+    limits = getattr(source, "LIMITS", sandbox.Limits())
+    box = Bench(programs) if unsafe else sandbox.Sandbox(programs, limits)
+    try:
+        report.criteria, works = try_all(source, cells, box, tell)
+    finally:
+        box.close()
     report.seconds = round(time.monotonic() - start, 1)
     if works:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -174,30 +179,24 @@ def judge(
 
 def try_all(
     source,
-    programs: dict[str, str],
     cells: list[Criterion],
-    unsafe: bool = False,
+    box: Bench,
     tell: Callable[[str], None] = lambda text: None,
 ) -> tuple[dict[str, dict], bool]:
-    """Try `programs` by the criteria `cells` of the assignment's module `source`.
+    """Try the programs of `box` by the criteria `cells` of the module `source`.
 
     Returns:
         By name, each criterion's points, state and lines; and whether the sandbox
         worked, without which the criteria are blocked.
     """
     works, found = True, {}
-    limits = getattr(source, "LIMITS", sandbox.Limits())
-    box = Bench(programs) if unsafe else sandbox.Sandbox(programs, limits)
-    try:
-        for cell in cells:
-            try:
-                state, lines = _try(source, cell, box)
-            except sandbox.SandboxError as error:
-                works, state, lines = False, "blocked", [f"{cell.name}: {error}"]
-            found[cell.name] = {"points": cell.points, "state": state, "lines": lines}
-            tell(f"{cell.name} {state}")
-    finally:
-        box.close()
+    for cell in cells:
+        try:
+            state, lines = _try(source, cell, box)
+        except bench.SandboxError as error:
+            works, state, lines = False, "blocked", [f"{cell.name}: {error}"]
+        found[cell.name] = {"points": cell.points, "state": state, "lines": lines}
+        tell(f"{cell.name} {state}")
     return found, works
 
 

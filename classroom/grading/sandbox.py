@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from classroom.grading import runner
-from classroom.grading.bench import Bench
+from classroom.grading.bench import Bench, SandboxError
 from ddp_lab.kit import ROOT
 
 GB = 1_000_000_000
@@ -35,10 +35,6 @@ REFUSAL = (
     "make grade runs students' programs, and needs bubblewrap to keep them from your"
     " files: install it (apt install bubblewrap), or trust everybody and say UNSAFE=1."
 )
-
-
-class SandboxError(Exception):
-    """The sandbox itself does not work: nobody's answer is to blame."""
 
 
 @dataclass(frozen=True)
@@ -92,9 +88,7 @@ class Sandbox(Bench):
         self.left = self.limits.seconds
         self.process = self.init = None
         self.ended = ""  # why the watchdog has killed it
-        self.etc = Path(tempfile.mkdtemp(prefix="classroom-etc-"))
-        for name, text in FILES.items():
-            (self.etc / name).write_text(text)
+        self.etc: Path | None = None
 
     def _execute(self, header: dict, files: dict[str, bytes]):
         if self.left <= 0:
@@ -109,26 +103,24 @@ class Sandbox(Bench):
             answer, received = runner.read(self.process.stdout)
             wire = self._wire()
             answer["bytes_on_wire"] = None if wire is None else wire - before
+            trouble = ""
         except Exception as error:  # it was killed, or what it wrote is no answer
-            reason = self.ended or f"the sandbox broke off ({type(error).__name__})"
-            answer, received = self._killed(reason), {}
-            self._kill()
+            trouble = f"the sandbox broke off ({type(error).__name__})"
         finally:
             stop.set()
             watchdog.join()
             self.left -= time.monotonic() - start
-        if self.ended:
-            answer, received = self._killed(self.ended), {}
+        if self.ended or trouble:
             self._kill()
+            return self._killed(self.ended or trouble), {}
         return answer, received
 
     def _killed(self, reason: str) -> dict:
         return {"failure": f"the run was ended: {reason}", "kind": "killed"}
 
     def close(self) -> None:
-        """Kill whatever still runs, and remove what the sandbox has needed."""
+        """Kill whatever still runs. A later run would start anew."""
         self._kill()
-        shutil.rmtree(self.etc, ignore_errors=True)
 
     def _kill(self) -> None:
         if self.process is not None:
@@ -141,6 +133,7 @@ class Sandbox(Bench):
             self.process.wait()
             self.process.stderr.close()
             self.process = None
+            shutil.rmtree(self.etc, ignore_errors=True)
             end = time.monotonic() + PATIENCE
             # When the first process of the namespace has ended, all others have.
             while self.init and _lives(self.init) and time.monotonic() < end:
@@ -159,6 +152,9 @@ class Sandbox(Bench):
             return
         self._kill()
         self.ended = ""
+        self.etc = Path(tempfile.mkdtemp(prefix="classroom-etc-"))
+        for name, text in FILES.items():
+            (self.etc / name).write_text(text)
         environment = {name: os.environ[name] for name in PYTHON if name in os.environ}
         environment |= {
             "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin",

@@ -1,11 +1,13 @@
 """What the tests of every assignment share: its solution, its starter, its judge."""
 
+import atexit
 import os
 import re
 
 import nbformat
 
 from classroom.grading import judge, sandbox
+from classroom.grading.bench import Bench
 
 FULL = os.environ.get("CLASSROOM") == "full"
 """`make test-classroom` tries every case; `make test` is content with fewer."""
@@ -14,6 +16,9 @@ REGION = re.compile(
 )
 STUB = r"\1### YOUR CODE\n\1raise NotImplementedError\n"  # as in nbgrader_config.py
 UNSAFE = sandbox.available() is not None
+BOX = Bench({}) if UNSAFE else sandbox.Sandbox({})
+"""One for all tests: a new one imports torch anew."""
+atexit.register(BOX.close)
 
 
 def programs(assignment: str) -> dict[str, str]:
@@ -42,13 +47,27 @@ def changed(assignment: str, old: str, new: str) -> dict[str, str]:
     return found | {names[0]: found[names[0]].replace(old, new)}
 
 
+def box(answer: dict[str, str], limits: sandbox.Limits) -> Bench:
+    """Return BOX with the programs `answer` and all of its time."""
+    if not UNSAFE:
+        if limits != BOX.limits:
+            BOX.close()
+        BOX.limits, BOX.left = limits, limits.seconds
+    BOX.programs = answer
+    return BOX
+
+
+def _limits(source) -> sandbox.Limits:
+    return getattr(source, "LIMITS", sandbox.Limits())
+
+
 def judged(assignment: str, answer: dict[str, str], only=None) -> dict[str, dict]:
     """Return what the judge says of the programs `answer`, by criterion."""
     cells = [
         cell for cell in judge.criteria(assignment) if only is None or cell.name in only
     ]
     source = judge.module(assignment)
-    found, works = judge.try_all(source, answer, cells, unsafe=UNSAFE)
+    found, works = judge.try_all(source, cells, box(answer, _limits(source)))
     assert works, found
     return found
 

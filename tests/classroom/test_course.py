@@ -16,7 +16,15 @@ from classroom.grading import sandbox
 from ddp_lab.kit import ROOT
 
 pytest.importorskip("nbgrader", reason="the lessons do without it")
-FEW = {"right", "any_length"}  # criteria that are left, to be quick
+# Of each of these criteria one visible and one hidden case, to be quick.
+FEW = {"right": (12, 999), "any_length": (10, 2)}
+CHECK = """check(
+    "{}",
+    dict(ranks=3, length={}, seed=2),
+    ### BEGIN HIDDEN TESTS
+    dict(ranks=3, length={}, seed=12),
+    ### END HIDDEN TESTS
+)"""
 MARK = "touched-by-a-notebook"
 
 
@@ -32,12 +40,13 @@ class Course:
             shutil.copy(ROOT / "classroom" / name, self.classroom / name)
         path = self.classroom / "source" / "ring" / "ring.ipynb"
         notebook = nbformat.read(path, as_version=4)
-        notebook.cells = [
-            cell
-            for cell in notebook.cells
-            if not cell.source.startswith("check(")
-            or cell.metadata.nbgrader.grade_id in FEW
-        ]
+        for cell in list(notebook.cells):
+            if cell.source.startswith("check("):
+                name = cell.metadata.nbgrader.grade_id
+                if name in FEW:
+                    cell.source = CHECK.format(name, *FEW[name])
+                else:
+                    notebook.cells.remove(cell)
         nbformat.write(notebook, path)
 
     def run(self, *words: str, **env: str) -> subprocess.CompletedProcess:
@@ -81,7 +90,7 @@ def test_from_release_to_grades(tmp_path):
     released = (course.classroom / "release" / "ring" / "ring.ipynb").read_text()
     assert "### YOUR CODE" in released and "NotImplementedError" in released
     assert "SOLUTION" not in released and "HIDDEN" not in released
-    assert "1_000_003" not in released and "dist.irecv" not in released
+    assert "length=999" not in released and "dist.irecv" not in released
 
     course.hand_in("anna", nbformat.writes(as_notebook("ring", solution("ring"))))
     course.hand_in("bert", released)
