@@ -104,12 +104,12 @@ def test_from_release_to_grades(tmp_path):
     assert done.returncode == 0, done.stderr
     rows = [line.split() for line in done.stdout.splitlines()[-6:]]
     assert [[row[0], *row[-2:]] for row in rows] == [
-        ["anna", "5", "5"],
-        ["bert", "0", "5"],
-        ["carl", "0", "5"],
-        ["dora", "5", "5"],
-        ["emil", "0", "5"],
-        ["fay", "0", "5"],
+        ["anna", "3", "3"],
+        ["bert", "0", "3"],
+        ["carl", "0", "3"],
+        ["dora", "3", "3"],
+        ["emil", "0", "3"],
+        ["fay", "0", "3"],
     ]
     assert not trap.exists()  # no cell of a submission has been executed
 
@@ -128,7 +128,7 @@ def test_from_release_to_grades(tmp_path):
     assert course.run("grades").returncode == 0
     rows = list(csv.DictReader(open(course.classroom / "grades.csv")))
     assert [(row["SIS User ID"], row["ring"]) for row in rows][:3] == [
-        ("anna", "5"),
+        ("anna", "3"),
         ("bert", "0"),
         ("carl", "0"),
     ]
@@ -150,14 +150,14 @@ def test_what_is_blocked_is_neither_zero_nor_pass(tmp_path):
     course.hand_in("anna", nbformat.writes(as_notebook("ring", solution("ring"))))
     done = course.run("grade", "ring", "--unsafe")
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-1].split() == ["anna", "pass", "blocked", "3", "3"]
+    assert done.stdout.splitlines()[-1].split() == ["anna", "pass", "blocked", "2", "2"]
     assert course.run("feedback", "ring").returncode == 0
     assert "blocked: needs 2 GPUs, here is none" in course.feedback("anna")
     assert course.run("grades").returncode == 0
     (row,) = csv.DictReader(open(course.classroom / "grades.csv"))
     assert row["ring"] == ""
     (row,) = csv.DictReader(open(course.classroom / "grades-details.csv"))
-    assert (row["score"], row["max"], row["blocked"]) == ("3", "3", "any_length")
+    assert (row["score"], row["max"], row["blocked"]) == ("2", "2", "any_length")
 
 
 def test_without_a_sandbox_it_refuses(tmp_path):
