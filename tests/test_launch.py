@@ -5,12 +5,13 @@ import signal
 import subprocess
 import sys
 import textwrap
+from random import Random
 
 import pytest
 from conftest import wait_until
 
 from ddp_lab.kit import ROOT, RunFailed, launch, python, torchrun
-from ddp_lab.kit.warm import Warm
+from ddp_lab.kit.warm import LUCKY, Warm
 
 HEAD = """
 import json, os, signal, sys, time, warnings
@@ -258,6 +259,42 @@ def test_a_warm_start_is_like_a_cold_one(program, survivors, code, ranks):
     assert warm.exit_codes == cold.exit_codes == [code] * ranks
     lines = [line for lines in warm.lines for line in lines]
     assert len(set(lines)) == ranks, "two ranks draw the same random numbers"
+
+
+NEIGHBOURS = """
+import rank, warm, sys
+print(rank.__file__, warm.__file__, __name__, sys.argv[1:])
+"""
+
+
+def test_a_program_may_have_modules_that_are_named_as_the_kits(program, tmp_path):
+    for name in ("rank", "warm"):
+        (tmp_path / f"{name}.py").touch()
+    run = torchrun(f"--nproc-per-node 2 {program(NEIGHBOURS, head='')} a")
+    files = f"{tmp_path / 'rank.py'} {tmp_path / 'warm.py'}"
+    assert run.lines == [[f"{files} __main__ ['a']"]] * 2
+
+
+@pytest.mark.parametrize("cold", [False, True])
+def test_a_module_runs_as_a_program(tmp_path, monkeypatch, cold):
+    for name in ("a_package/__init__.py", "a_package/__main__.py", "a_module.py"):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("import sys; print(__spec__.name, __package__, sys.argv)")
+    monkeypatch.chdir(tmp_path)
+    package = python("-m a_package x", cold=cold)
+    file = tmp_path / "a_package" / "__main__.py"
+    name = "a_package"
+    told = [f"{name} {name} ['-m', 'x']", f"{name}.__main__ {name} ['{file}', 'x']"]
+    assert package.lines[0] == told
+    module = python("-m a_module", cold=cold)
+    assert module.lines[0] == [f"a_module  ['{tmp_path / 'a_module.py'}']"]
+    with pytest.raises(RunFailed, match="No module named no_such_module"):
+        python("-m no_such_module", cold=cold)
+
+
+def test_torchrun_alone_need_not_wait():
+    assert Random(LUCKY).uniform(0, 0.3) < 0.01  # torchrun ignores less
 
 
 # What the variable says when torch is loaded counts, not what is set later.

@@ -18,10 +18,10 @@ threads, and sometimes one of them aborts the process there, after all its work.
 
 import atexit
 import faulthandler
+import importlib.util
 import json
 import os
 import pickle
-import runpy
 import signal
 import sys
 import threading
@@ -194,8 +194,8 @@ def _exit_code(argv: list[str]) -> int:
 def _run_main(argv: list[str]) -> None:
     """Run `-m MODULE ...` or `SCRIPT ...` as the main program."""
     if argv[0] == "-m":
-        sys.argv, sys.path[0] = argv[1:], os.getcwd()
-        runpy.run_module(argv[1], run_name="__main__", alter_sys=True)
+        sys.path[0] = os.getcwd()
+        _run_module(*argv[1:])
         return
     script = argv[0]
     try:
@@ -206,10 +206,35 @@ def _run_main(argv: list[str]) -> None:
         print(f"{sys.executable}: can't open file {name!r}: {reason}", file=sys.stderr)
         sys.exit(2)
     sys.argv, sys.path[0] = argv, os.path.dirname(os.path.realpath(script))
+    exec(compile(text, script, "exec"), _become_main(script).__dict__)
+
+
+def _run_module(name: str, *arguments: str) -> None:
+    """Do what runpy does, but without frames of its own.
+
+    `inspect` searches all modules for the file of such a frame, and torchrun asks
+    `inspect` so often that this would take half of its time.
+    """
+    sys.argv = ["-m", *arguments]  # while a package above it is imported
+    spec = importlib.util.find_spec(name)
+    if spec and spec.submodule_search_locations is not None:  # a package
+        name += ".__main__"
+        spec = importlib.util.find_spec(name)
+    if spec is None:
+        print(f"{sys.executable}: No module named {name}", file=sys.stderr)
+        sys.exit(1)
+    sys.argv = [spec.origin, *arguments]
+    main = _become_main(spec.origin)
+    main.__spec__, main.__loader__, main.__package__ = spec, spec.loader, spec.parent
+    exec(spec.loader.get_code(name), main.__dict__)
+
+
+def _become_main(file: str) -> types.ModuleType:
+    """Return an empty module that is the main one from now on."""
     main = types.ModuleType("__main__")
-    main.__file__, main.__builtins__ = script, __builtins__
+    main.__file__, main.__builtins__ = file, __builtins__
     sys.modules["__main__"] = main
-    exec(compile(text, script, "exec"), main.__dict__)
+    return main
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ as in a plain start: all forks hash strings alike, as if PYTHONHASHSEED were set
 
 import atexit
 import faulthandler
+import gc
 import inspect
 import io
 import json
@@ -31,6 +32,8 @@ import sys
 import tempfile
 import threading
 import time
+import weakref
+from collections.abc import Callable
 from pathlib import Path
 
 SHADOW = Path(__file__).with_name("shadow.py")
@@ -49,6 +52,9 @@ READ_AT_IMPORT = (
     "CUDA_",
     "ATEN_",
 )
+# torchrun waits for random.uniform(0, 0.3) seconds, lest the machines of a cluster all
+# come at once. With this seed it does not wait, and alone on its machine need not.
+LUCKY = 139
 # Python code that sets a variable of the environment.
 SETS = r"environ(\[[^\]]+\] *=[^=]| *\|=|\.(update|setdefault)\()|putenv\("
 
@@ -142,9 +148,14 @@ atexit.register(WARM.stop)
 # --- the helper's side ---
 
 
-def serve(path: str) -> None:
-    """Fork a program for each client at the socket `path` until stdin closes."""
+def serve(path: str, run: Callable[[list[str]], None]) -> None:
+    """Fork a program for each client at the socket `path` until stdin closes.
+
+    In a fork, `run` takes the command line's words and never returns (see rank.py).
+    """
     _load()
+    gc.collect()
+    gc.freeze()  # or each collection of a rank would go through all that was imported
     if len(os.listdir("/proc/self/task")) > 1:
         sys.exit("an import has started a thread, so that a fork is no clean copy")
     if os.path.exists("/dev/nvidiactl") and not _can_use_gpu():
@@ -169,7 +180,7 @@ def serve(path: str) -> None:
             _report(clients)
         if listener in ready:
             connection, _ = listener.accept()
-            if pid := _fork(connection, [listener, wake, woken, *clients]):
+            if pid := _fork(connection, [listener, wake, woken, *clients], run):
                 clients[connection] = pid
             else:
                 connection.close()
@@ -252,7 +263,7 @@ def _kill(pid: int) -> None:
         pass
 
 
-def _fork(connection: socket.socket, ours: list[socket.socket]) -> int:
+def _fork(connection: socket.socket, ours: list[socket.socket], run) -> int:
     """Fork the program that the client asks for; return its pid, 0 for "do it plainly".
 
     See shadow.py for the client.
@@ -267,7 +278,9 @@ def _fork(connection: socket.socket, ours: list[socket.socket]) -> int:
         if pid == 0:
             for end in ours:
                 end.close()
-            _become(folder, argv, variables, streams)
+            _become(folder, variables, streams)
+            _seed(argv)
+            run(argv)
     for stream in streams:
         os.close(stream)
     connection.sendall(f"{pid}\n".encode())
@@ -288,8 +301,8 @@ def _sets_environment(folder: str, argv: list[str]) -> bool:
     return bool(re.search(SETS, head))
 
 
-def _become(folder: str, argv: list[str], variables: list[str], streams: list[int]):
-    """Turn this fork into the program that was asked for; never return."""
+def _become(folder: str, variables: list[str], streams: list[int]) -> None:
+    """Give this fork what the program shall find: its folder, environment, streams."""
     os.setsid()
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -301,14 +314,20 @@ def _become(folder: str, argv: list[str], variables: list[str], streams: list[in
     os.chdir(folder)
     sys.stdout = _stream(1)
     sys.stderr = _stream(2)
-    random.seed()  # or every rank would draw the same numbers
-    if numpy := sys.modules.get("numpy"):
-        numpy.random.seed()
+    for finalizer in list(weakref.finalize._registry):
+        finalizer.atexit = False  # torch's, 50 ms long: the helper's to call, not ours
     if processes := sys.modules.get("multiprocessing.process"):
         processes.ORIGINAL_DIR = os.getcwd()  # from which children find a relative path
     if os.environ.get("PYTHONFAULTHANDLER"):
         faulthandler.enable(file=2)
-    rank.run(argv)
+
+
+def _seed(argv: list[str]) -> None:
+    """Let every program draw other random numbers than its brothers."""
+    alone = argv[:2] == ["-m", "torch.distributed.run"] and "--standalone" in argv
+    random.seed(LUCKY if alone else None)
+    if numpy := sys.modules.get("numpy"):
+        numpy.random.seed()
 
 
 def _stream(number: int) -> io.TextIOWrapper:
@@ -318,8 +337,14 @@ def _stream(number: int) -> io.TextIOWrapper:
 
 
 if __name__ == "__main__":
-    import rank  # our neighbour: Python puts this file's folder first on the path,
+    # Our neighbour, and this file by another name, because the program takes the name
+    # __main__: `inspect`, which torchrun asks often, searches long for a file without.
+    import rank
+    import warm
 
+    for module in (rank, warm):  # a program may have modules of these names
+        sys.modules[f"ddp_lab.kit.{module.__name__}"] = module
+        del sys.modules[module.__name__]
     del sys.path[0]  # where nothing else shall be found
     sys.path.insert(0, "")
-    serve(sys.argv[1])
+    warm.serve(sys.argv[1], rank.run)
