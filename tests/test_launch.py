@@ -5,13 +5,14 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
 from random import Random
 
 import pytest
 from conftest import wait_until
 
 from ddp_lab.kit import ROOT, RunFailed, launch, python, torchrun
-from ddp_lab.kit.warm import LUCKY, Warm
+from ddp_lab.kit.warm import LENT, LUCKY, Warm
 
 HEAD = """
 import json, os, signal, sys, time, warnings
@@ -348,6 +349,31 @@ def test_a_warm_start_that_is_not_to_be_had_is_told_once(
     assert first.lines == second.lines == [["0"]]
     told = "no warm start, but a plain one: ImportError: half installed"
     assert first.notes == [told] and second.notes == []
+
+
+def test_a_lent_warm_process_is_used_as_long_as_it_serves(
+    program, warm, monkeypatch, tmp_path
+):
+    file = program("import os; print(os.getppid())", head="")
+
+    def grandparent():
+        return torchrun(f"--nproc-per-node 1 {file}").lines[0]
+
+    lender, env = Warm(), launch.environment()
+    monkeypatch.setenv(LENT, "")  # so that it is removed in the end
+    lender.lend(env)
+    helper = [str(lender.process.pid)]
+    assert grandparent() == helper and warm.process is None
+    warm.stop()
+    assert grandparent() == helper, "the borrower has ended it"
+    monkeypatch.setenv("PYTORCH_ALLOC_CONF", "expandable_segments:True")
+    assert grandparent() == [str(warm.process.pid)] != helper, "another setting"
+    monkeypatch.delenv("PYTORCH_ALLOC_CONF")
+    assert grandparent() == helper
+    lender.process.kill()
+    time.sleep(0.5)  # it is a zombie now
+    assert grandparent() == [str(warm.process.pid)] != helper
+    lender.stop()
 
 
 def test_a_warm_process_that_was_killed_is_replaced(program, warm):

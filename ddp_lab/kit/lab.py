@@ -7,6 +7,7 @@ lesson that fails does not stop the others; the table at the end shows its first
 """
 
 import argparse
+import os
 import shutil
 import sys
 import time
@@ -17,7 +18,8 @@ import nbformat
 import papermill
 from nbconvert import HTMLExporter
 
-from ddp_lab.kit import ROOT, notebooks
+from ddp_lab.kit import ROOT, launch, notebooks
+from ddp_lab.kit.warm import WARM
 
 FOLDER = ROOT / "build" / "lab"
 CELL_TIMEOUT = 900  # seconds; a run ends itself long before (see launch.py)
@@ -90,6 +92,8 @@ def main() -> None:
     FOLDER.mkdir(parents=True, exist_ok=True)
     shutil.copytree(ROOT / "figs", FOLDER.parent / "figs", dirs_exist_ok=True)
     lessons, results = notebooks.lessons(args.lessons), []
+    if not os.environ.get("DDP_LAB_COLD"):
+        WARM.lend(launch.environment())  # or every lesson would import torch again
     for number, path in enumerate(lessons, start=1):
         print(f"[{number}/{len(lessons)}] {path.stem} ...", flush=True)
         results.append(execute(path, args.nproc))

@@ -5,9 +5,10 @@ work takes milliseconds. So a helper imports it once, and torchrun and the ranks
 forked from it. The command stays the same: torchrun starts its workers with
 $PYTHON_EXEC, a documented hook, which here names a small client of the helper
 (shadow.py). The helper never touches CUDA and has one thread, so that a fork is a
-clean copy. It dies with the process that started it, and is started anew when a
-variable that torch reads, or a file that it has imported, has changed. One thing is not
-as in a plain start: all forks hash strings alike, as if PYTHONHASHSEED were set.
+clean copy. It dies with the process that started it, a kernel or `make lab`, and is
+started anew when a variable that torch reads, or a file that it has imported, has
+changed. One thing is not as in a plain start: all forks hash strings alike, as if
+PYTHONHASHSEED were set.
 
     python warm.py SOCKET        what `start` runs; its stdin is the caller's pipe
 """
@@ -55,6 +56,7 @@ READ_AT_IMPORT = (
 # torchrun waits for random.uniform(0, 0.3) seconds, lest the machines of a cluster all
 # come at once. With this seed it does not wait, and alone on its machine need not.
 LUCKY = 139
+LENT = "DDP_LAB_WARM"  # names the folder of a helper that is lent: see `make lab`
 # Python code that sets a variable of the environment.
 SETS = r"environ(\[[^\]]+\] *=[^=]| *\|=|\.(update|setdefault)\()|putenv\("
 
@@ -66,7 +68,8 @@ class Warm:
     """The helper of this process: started when first needed, anew when it must be."""
 
     def __init__(self):
-        self.process, self.folder, self.settings = None, None, None
+        self.folder, self.settings = None, None
+        self.process = None  # none if the helper is lent to us
         self.trouble = ""
         """Why there is no helper although there should be one."""
         self.lock = threading.RLock()  # several threads may launch at once
@@ -79,8 +82,15 @@ class Warm:
         with self.lock:
             if settings != self.settings or self._outdated():
                 self.stop()
-                self._start(env)
+                self.folder = _lent(settings)
+                if self.folder is None or self._outdated():
+                    self._start(env, settings)
                 self.settings, self.trouble = settings, ""
+
+    def lend(self, env: dict[str, str]) -> None:
+        """Let the processes that we start use this helper instead of their own."""
+        if self.python(env):
+            os.environ[LENT] = str(self.folder)
 
     def _outdated(self) -> bool:
         """Tell whether a file that the helper has imported is another one by now."""
@@ -90,7 +100,7 @@ class Warm:
         except FileNotFoundError as missing:
             return missing.filename != str(self.folder / "ready")
 
-    def _start(self, env: dict[str, str]) -> None:
+    def _start(self, env: dict[str, str], settings: dict[str, str]) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="ddp_lab-warm-"))
         with open(self.folder / "log", "wb") as log:
             self.process = subprocess.Popen(
@@ -102,15 +112,17 @@ class Warm:
                 start_new_session=True,
             )
         write_python(self.folder, str(self.folder / "socket"))
+        serves = {"pid": self.process.pid, "settings": settings}
+        (self.folder / "serves").write_text(json.dumps(serves))
 
     def python(self, env: dict[str, str]) -> str | None:
         """Return what to run instead of `sys.executable`; None for the plain way."""
         self.start(env)
-        if self.process is None or self.trouble:
+        if self.folder is None or self.trouble:
             return None
         deadline = time.monotonic() + PATIENCE
         while not (self.folder / "ready").exists():
-            if self.process.poll() is not None:
+            if not self._alive():
                 said = (self.folder / "log").read_text(errors="replace").split("\n")
                 self.trouble = ([line for line in said if line] or ["it has ended"])[-1]
                 return None
@@ -118,18 +130,35 @@ class Warm:
                 self.trouble = f"it was not ready after {PATIENCE:g} seconds"
                 return None
             time.sleep(0.01)
-        if self.process.poll() is not None:  # killed since, say for want of memory
+        if not self._alive():  # killed since, say for want of memory
             self.settings = None
             return self.python(env)
         return str(self.folder / "python")
 
+    def _alive(self) -> bool:
+        if self.process is not None:
+            return self.process.poll() is None
+        return _lent(self.settings) is not None
+
     def stop(self) -> None:
-        """End the helper and every program that it has forked."""
+        """End the helper and every program that it has forked, if it is our own."""
         if self.process is not None:
             self.process.stdin.close()
             self.process.wait()
             shutil.rmtree(self.folder, ignore_errors=True)
-            self.process = None
+        self.process, self.folder, self.settings = None, None, None
+
+
+def _lent(settings: dict[str, str]) -> Path | None:
+    """Return the folder of a living helper that is lent to us and has `settings`."""
+    folder = Path(os.environ.get(LENT, os.devnull))
+    try:
+        serves = json.loads((folder / "serves").read_text())
+        command = Path(f"/proc/{serves['pid']}/cmdline").read_bytes()  # b"": a zombie
+    except OSError:
+        return None
+    alive = os.fsencode(folder) in command
+    return folder if alive and serves["settings"] == settings else None
 
 
 def write_python(folder: Path, socket: str) -> str:
