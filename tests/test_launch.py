@@ -331,6 +331,7 @@ def test_a_changed_variable_or_file_starts_the_warm_process_anew(
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     assert torchrun(f"--nproc-per-node 1 {path}").lines == [["one None"]]
     first = warm.process.pid
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "/tmp/a")  # torch does so itself
     assert torchrun(f"--nproc-per-node 1 {path}").lines == [["one None"]]
     assert warm.process.pid == first
     extra.write_text("word = 'two'")

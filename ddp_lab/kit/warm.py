@@ -53,6 +53,7 @@ READ_AT_IMPORT = (
     "CUDA_",
     "ATEN_",
 )
+SET_BY_TORCH = "TORCHINDUCTOR_CACHE_DIR"  # in the kernel, at some time, and not for us
 # torchrun waits for random.uniform(0, 0.3) seconds, lest the machines of a cluster all
 # come at once. With this seed it does not wait, and alone on its machine need not.
 LUCKY = 139
@@ -79,6 +80,7 @@ class Warm:
         if sys.platform != "linux":
             return  # elsewhere a fork is not known to be safe
         settings = {k: v for k, v in env.items() if k.startswith(READ_AT_IMPORT)}
+        settings.pop(SET_BY_TORCH, None)
         with self.lock:
             if settings != self.settings or self._outdated():
                 self.stop()
