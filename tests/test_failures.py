@@ -205,6 +205,15 @@ def test_ranks_make_different_calls(fail, tmp_path, ranks, way, monkeypatch):
 
 
 @RANKS
+def test_ranks_name_different_roots(fail, tmp_path, ranks):
+    failure = fail("dist.broadcast(tensor, src=rank)", ranks).failure
+    assert (failure.kind, failure.symptom) == ("timeout", "different calls")
+    words = "in broadcast with different src: 0 on rank 0, 1 on rank 1"
+    assert words in failure.cause
+    assert failure.line == number_of(tmp_path / "sick.py", "dist.broadcast")
+
+
+@RANKS
 @pytest.mark.parametrize("what", ["16 if odd else 8", "8, dtype=dtype"])
 def test_ranks_bring_different_tensors(fail, tmp_path, ranks, what):
     body = f"""

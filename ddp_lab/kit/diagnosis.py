@@ -23,6 +23,12 @@ TORN = re.compile(
 )
 
 
+# The arguments in which a call names one rank: as in the whole world, or in the group.
+DST, SRC = ("dst", "group_dst"), ("src", "group_src")
+PEER = {"send": DST, "recv": SRC}
+ROOT = {"broadcast": SRC, "scatter": SRC, "reduce": DST, "gather": DST}
+
+
 @dataclass(frozen=True)
 class Stand:
     """Where one rank stood."""
@@ -39,6 +45,8 @@ class Stand:
     """The same as the flight recorder has it; it knows no send and recv of gloo."""
     peers: tuple[int, ...] = ()
     """The ranks that it waits for, as far as that is known."""
+    root: int | None = None
+    """The src or dst of a collective that has one."""
 
     def __str__(self) -> str:
         """Return, say, `waits in send for rank 1 at ddp_lab/p2p_ring.py:45 in ...`."""
@@ -80,7 +88,9 @@ def _stand(rank: int, log: RankLog) -> Stand:
     if inside:
         calls = [call for call in undone if call.name == inside.name]
         call = calls[-1] if calls else None
-        return Stand(rank, "waits", frame, inside.name, call, _named_peers(inside))
+        peer, root = _named(inside, PEER), _named(inside, ROOT)
+        peers = () if peer is None else (peer,)
+        return Stand(rank, "waits", frame, inside.name, call, peers, root)
     in_library = bool(log.stack) and not log.stack[0].own
     on_work = frame is not None and ".wait(" in frame.code
     if undone and (in_library or on_work) or on_work:
@@ -100,13 +110,12 @@ def _communication(stack: list[Frame]) -> Frame | None:
     return found
 
 
-def _named_peers(frame: Frame) -> tuple[int, ...]:
-    """Return the rank that a send or recv names; its local variables tell."""
-    names = {"send": ("dst", "group_dst"), "recv": ("src", "group_src")}
-    for name in names.get(frame.name, ()):
+def _named(frame: Frame, arguments: dict[str, tuple[str, str]]) -> int | None:
+    """Return the rank that a call names; its local variables tell."""
+    for name in arguments.get(frame.name, ()):
         if frame.values.get(name, "").isdecimal():
-            return (int(frame.values[name]),)
-    return ()
+            return int(frame.values[name])
+    return None
 
 
 def _with_peers(stand: Stand, logs: list[RankLog]) -> Stand:
@@ -239,7 +248,7 @@ def _apart(waiting: list[Stand]) -> Diagnosis | None:
     known = all(stand.call for stand in waiting)
     groups = {s.rank: (s.name, s.call.group if known else "") for s in waiting}
     if len(set(groups.values())) == 1:
-        return _nobody_sends(waiting)
+        return _nobody_sends(waiting) or _roots(waiting)
     rank = _odd_one(groups)
     first = next((s for s in waiting if s.rank == rank), waiting[0])
     where = [
@@ -257,6 +266,21 @@ def _nobody_sends(waiting: list[Stand]) -> Diagnosis | None:
         return None
     cause = f"every rank waits in {first.name}, so nobody answers"
     return Diagnosis("cycle", cause, None, first.frame)
+
+
+def _roots(waiting: list[Stand]) -> Diagnosis | None:
+    """All wait in one collective, but not all mean the same src or dst."""
+    roots = {s.rank: s.root for s in waiting}
+    if None in roots.values() or len(set(roots.values())) == 1:
+        return None
+    rank, name = _odd_one(roots), waiting[0].name
+    first = next((s for s in waiting if s.rank == rank), waiting[0])
+    sides = [
+        f"{root} on {ranks([r for r in roots if roots[r] == root])}"
+        for root in dict.fromkeys(roots.values())
+    ]
+    cause = f"the ranks wait in {name} with different {ROOT[name][0]}: "
+    return Diagnosis("different calls", cause + ", ".join(sides), rank, first.frame)
 
 
 def _odd_one(of_rank: dict[int, object]) -> int | None:
