@@ -10,6 +10,7 @@ from nbclient import NotebookClient  # noqa: E402
 from nbformat.v4 import new_code_cell, new_notebook  # noqa: E402
 
 from ddp_lab.kit import ROOT, lab, magics, notebooks  # noqa: E402
+from ddp_lab.kit.warm import LENT  # noqa: E402
 
 RANKS = (
     "import os\nprint('[rank', os.environ['RANK'] + '] of', os.environ['WORLD_SIZE'])"
@@ -44,6 +45,7 @@ def run(notebook, **options):
 def test_a_failing_lesson_stops_no_other(tmp_path, monkeypatch, capsys, program):
     monkeypatch.setattr(notebooks, "FOLDER", tmp_path)
     monkeypatch.setattr(lab, "FOLDER", ROOT / "build" / "lab-of-a-test")
+    monkeypatch.setenv(LENT, "")  # or other tests would borrow what main() lends
     sick = lesson("x = 1", f"%torchrun --nproc-per-node {{nproc}} {tmp_path}/no.py")
     well = lesson(f"run = %torchrun --nproc-per-node {{nproc}} {program}")
     nbformat.write(sick, tmp_path / "01_sick.ipynb")
