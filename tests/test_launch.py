@@ -317,6 +317,7 @@ def warm(monkeypatch):
     """Return a warm helper of this test's own."""
     fresh = Warm()
     monkeypatch.setattr(launch, "WARM", fresh)
+    monkeypatch.delenv("DDP_LAB_COLD", raising=False)
     yield fresh
     fresh.stop()
 
@@ -350,6 +351,18 @@ def test_a_warm_start_that_is_not_to_be_had_is_told_once(
     assert first.lines == second.lines == [["0"]]
     told = "no warm start, but a plain one: ImportError: half installed"
     assert first.notes == [told] and second.notes == []
+
+
+def test_nothing_is_warm_if_nobody_wants_it(program, warm, monkeypatch):
+    path = program("import os; print(os.getppid())", head="")
+    monkeypatch.setenv("DDP_LAB_COLD", "1")
+    torchrun(f"--nproc-per-node 1 {path}")
+    assert warm.process is None
+    monkeypatch.delenv("DDP_LAB_COLD")
+    ours = torchrun(f"--nproc-per-node 1 {path}").lines
+    assert ours == [[str(warm.process.pid)]]
+    monkeypatch.setenv("DDP_LAB_COLD", "1")
+    assert torchrun(f"--nproc-per-node 1 {path}").lines != ours
 
 
 def test_a_lent_warm_process_is_used_as_long_as_it_serves(

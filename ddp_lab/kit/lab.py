@@ -7,7 +7,6 @@ lesson that fails does not stop the others; the table at the end shows its first
 """
 
 import argparse
-import os
 import shutil
 import sys
 import time
@@ -92,8 +91,7 @@ def main() -> None:
     FOLDER.mkdir(parents=True, exist_ok=True)
     shutil.copytree(ROOT / "figs", FOLDER.parent / "figs", dirs_exist_ok=True)
     lessons, results = notebooks.lessons(args.lessons), []
-    if not os.environ.get("DDP_LAB_COLD"):
-        WARM.lend(launch.environment())  # or every lesson would import torch again
+    WARM.lend(launch.environment())  # or every lesson would import torch again
     for number, path in enumerate(lessons, start=1):
         print(f"[{number}/{len(lessons)}] {path.stem} ...", flush=True)
         results.append(execute(path, args.nproc))

@@ -234,7 +234,6 @@ class _Job:
 
     def _start(self, argv: list[str], cold: bool) -> subprocess.Popen:
         env = environment()
-        cold = cold or bool(os.environ.get("DDP_LAB_COLD"))
         warm = None if cold else WARM.python(env)
         if not cold and WARM.trouble and WARM.trouble not in TOLD:
             TOLD.add(WARM.trouble)

@@ -77,8 +77,8 @@ class Warm:
 
     def start(self, env: dict[str, str]) -> None:
         """Start the helper for programs that run in `env`, if it is not there yet."""
-        if sys.platform != "linux":
-            return  # elsewhere a fork is not known to be safe
+        if not _wanted():
+            return
         settings = {k: v for k, v in env.items() if k.startswith(READ_AT_IMPORT)}
         settings.pop(SET_BY_TORCH, None)
         with self.lock:
@@ -120,7 +120,7 @@ class Warm:
     def python(self, env: dict[str, str]) -> str | None:
         """Return what to run instead of `sys.executable`; None for the plain way."""
         self.start(env)
-        if self.folder is None or self.trouble:
+        if not _wanted() or self.trouble:
             return None
         deadline = time.monotonic() + PATIENCE
         while not (self.folder / "ready").exists():
@@ -149,6 +149,12 @@ class Warm:
             self.process.wait()
             shutil.rmtree(self.folder, ignore_errors=True)
         self.process, self.folder, self.settings = None, None, None
+
+
+def _wanted() -> bool:
+    """Tell whether there shall be a warm start: see `make lab COLD=1`."""
+    # Elsewhere than on Linux a fork is not known to be safe.
+    return sys.platform == "linux" and not os.environ.get("DDP_LAB_COLD")
 
 
 def _lent(settings: dict[str, str]) -> Path | None:
