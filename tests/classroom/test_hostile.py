@@ -151,7 +151,7 @@ def test_a_forged_count_is_seen_on_the_wire():
     forged += "        if isinstance(log, _ranks.Traffic):\n"
     forged += "            log.sent = len(x) * 4\n"
     twice = "    for _ in range(3):\n        exchange(x.clone(), torch.empty_like(x))\n"
-    answer = changed("ring", "    b = bounds", forged + twice + "    b = bounds")
+    answer = changed("ring", ("    b = bounds", forged + twice + "    b = bounds"))
     case = {"ranks": 2, "length": 1_000_000}
     verdict = tried(answer["ring.py"], "bytes_sent", case)
     assert verdict.state == "fail" and "over the wire" in verdict.words, verdict
@@ -176,7 +176,7 @@ def test_no_process_outlives_its_sandbox(nobody_left):
     daemon = "    if os.fork() == 0:\n        os.setsid()\n        if os.fork() == 0:\n"
     daemon += "            os.execve('/bin/sleep', ['sleep', '98765'], {})\n"
     daemon += "        os._exit(0)\n"
-    answer = changed("ring", "    b = bounds", daemon + "    b = bounds")
+    answer = changed("ring", ("    b = bounds", daemon + "    b = bounds"))
     tried(answer["ring.py"])
     assert any("98765" in _words(p) for p in psutil.process_iter())
     BOX.close()
@@ -228,7 +228,7 @@ def test_the_answer_is_found_whatever_else_has_changed(tmp_path):
 
 
 def test_the_same_answer_gets_the_same_grade():
-    text = changed("ring", "length * i // parts", "length // parts * i")["ring.py"]
+    text = changed("ring", ("length * i // parts", "length // parts * i"))["ring.py"]
     cases = [CASE, CASE | {"length": 9}]
     seen = [[str(tried(text, case=case)) for case in cases] for _ in range(2)]
     assert seen[0] == seen[1]
