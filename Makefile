@@ -54,6 +54,7 @@ COURSE := $(BIN)/python -m classroom.grading
 
 # nbgrader reads the configuration of the folder where it is started.
 classroom: .venv/classroom-ready ## the course in JupyterLab, with nbgrader's Formgrader
+	@mkdir -p classroom/exchange
 	cd classroom && PATH="$(CURDIR)/$(BIN):$$PATH" ../$(BIN)/jupyter lab
 
 .venv/classroom-ready: .venv/ready requirements-classroom.txt

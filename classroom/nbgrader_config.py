@@ -18,7 +18,7 @@ from nbgrader.preprocessors import (  # noqa: E402
     LimitOutput,
 )
 
-from classroom.grading.preprocessors import Judge, SaveGrades  # noqa: E402
+from classroom.grading.preprocessors import Judge, Page, SaveGrades  # noqa: E402
 
 c = get_config()  # noqa: F821  (nbgrader provides it)
 c.CourseDirectory.root = str(COURSE)
@@ -41,4 +41,5 @@ c.GenerateFeedback.preprocessors = [
     GetGrades,
     ClearHiddenTests,
     CSSHTMLHeaderPreprocessor,
+    Page,
 ]

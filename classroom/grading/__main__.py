@@ -67,6 +67,8 @@ def grade(assignment: str, names: list[str], unsafe: bool, again: bool) -> None:
     """Judge what was handed in, several at once; write it to the gradebook."""
     if not unsafe and (trouble := sandbox.available()):
         sys.exit(trouble)
+    if not unsafe and (warning := sandbox.weak()):
+        print(warning, flush=True)
     if not judge.notebook("release", assignment).exists():
         release(assignment)
     names = names or students(assignment)

@@ -232,12 +232,14 @@ class Bench:
 
 def pack(values: dict) -> bytes:
     """Return `values` as the bytes of an .npz file."""
-    arrays = {
-        name: value if isinstance(value, np.ndarray) else np.array(json.dumps(value))
-        for name, value in values.items()
-    }
     file = io.BytesIO()
-    np.savez(file, **arrays)
+    with zipfile.ZipFile(file, "w") as archive:
+        for name, value in values.items():
+            if not isinstance(value, np.ndarray):
+                value = np.array(json.dumps(value))
+            # np.savez would take some names, such as "file", for its own parameters.
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
+                np.lib.format.write_array(entry, value, allow_pickle=False)
     return file.getvalue()
 
 

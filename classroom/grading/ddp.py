@@ -22,7 +22,7 @@ from classroom.grading.harness.ddp import Net, fill, flat, gradients, loss, trai
 
 PROGRAMS = {"program": "ddp.py"}
 WORDS = {
-    "sizes": "layers {}",
+    "sizes": "widths {}",
     "dtype": "{}",
     "bucket_bytes": "buckets of {} bytes",
     "steps": "{} steps",

@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 
 import nbformat
-from nbformat.v4 import new_output
+from nbformat.v4 import new_markdown_cell, new_output
 from nbgrader.preprocessors import NbGraderPreprocessor, SaveAutoGrades
 from nbgrader.utils import is_grade
 
@@ -13,6 +13,16 @@ from classroom.grading.judge import WRITEFILE, answers, judge, module, notebook
 from ddp_lab.kit import ROOT
 
 STAGED = ROOT / "build" / "classroom" / "staged"
+# A verdict is a long line, and its end, what the rank got, must be in sight. Our own
+# table stands for nbgrader's list, in which every criterion is called "Test cell".
+STYLE = """
+#notebook pre { white-space: pre-wrap; overflow-wrap: anywhere; }
+#notebook .output_error pre { border-left: 4px solid #d2413a; }
+#notebook th, #notebook td { padding: 0.2em 1.5em 0.2em 0; text-align: left; }
+#notebook table { margin-bottom: 1em; }
+#notebook .anchor-link { display: none; }
+#toc li:has(a:not([href^="#comment"])) { display: none; }
+"""
 
 
 def stage(assignment: str, student: str) -> Path:
@@ -89,3 +99,28 @@ class SaveGrades(SaveAutoGrades):
             grade.auto_score = None
             grade.needs_manual_grade = grade.manual_score is None
             self.gradebook.db.commit()
+
+
+class Page(NbGraderPreprocessor):
+    """Begin the feedback with a table of all verdicts, and let no line be cut off."""
+
+    def preprocess(self, nb, resources):
+        resources["inlining"]["css"].append(STYLE)
+        rows = ["| Criterion | Verdict | Points |", "|---|---|---|"]
+        for cell in filter(is_grade, nb.cells):
+            known = cell.metadata.nbgrader
+            points = f"{known.score:g} of {known.points:g}"
+            link = f"[{known.grade_id}](#{known.grade_id})"
+            rows.append(f"| {link} | {_verdict(cell.outputs)} | {points} |")
+        nb.cells.insert(0, new_markdown_cell("\n".join(rows)))
+        return nb, resources
+
+
+def _verdict(outputs: list) -> str:
+    """Return the state that `Judge` has written under a cell."""
+    for output in outputs:
+        if output.output_type == "error":
+            return output.ename
+        if ": blocked: " in output.text:
+            return "blocked"
+    return "pass"

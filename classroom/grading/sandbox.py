@@ -37,6 +37,10 @@ REFUSAL = (
     "make grade runs students' programs, and needs bubblewrap to keep them from your"
     " files: install it (apt install bubblewrap), or trust everybody and say UNSAFE=1."
 )
+WEAK = (
+    "You are root and can make no control group here, so that only a watchdog bounds"
+    " the number of a submission's processes: better grade as a normal user."
+)
 
 
 @dataclass(frozen=True)
@@ -70,6 +74,16 @@ def available() -> str | None:
         said = done.stderr.strip().splitlines()[-1:] or ["it says nothing"]
         return f"{REFUSAL} (bubblewrap is here, but does not work: {said[0]})"
     return None
+
+
+def weak() -> str | None:
+    """Return which limit does not hold here as it should; None if all of them do."""
+    if os.geteuid() != 0:
+        return None  # RLIMIT_NPROC binds everybody else
+    if cgroup := _cgroup(1):
+        _remove(cgroup)
+        return None
+    return WEAK
 
 
 def gpus() -> int:

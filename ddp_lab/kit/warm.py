@@ -305,9 +305,10 @@ def _fork(connection: socket.socket, ours: list[socket.socket], run) -> int:
 
     See shadow.py for the client.
     """
-    size, streams, _, _ = socket.recv_fds(connection, 8, 3)
-    data = connection.makefile("rb").read(int.from_bytes(size, "big"))
-    folder, count, *rest = [os.fsdecode(part) for part in data.split(b"\0")]
+    streams, parts = _request(connection)
+    if not parts:
+        return 0  # the client was killed in the midst of it, and nobody waits
+    folder, count, *rest = parts
     argv, variables = rest[: int(count)], rest[int(count) :]
     pid = 0
     if not _sets_environment(folder, argv):
@@ -320,8 +321,29 @@ def _fork(connection: socket.socket, ours: list[socket.socket], run) -> int:
             run(argv)
     for stream in streams:
         os.close(stream)
-    connection.sendall(f"{pid}\n".encode())
+    try:
+        connection.sendall(f"{pid}\n".encode())
+    except OSError:
+        pass  # the client is gone, which `serve` is going to see
     return pid
+
+
+def _request(connection: socket.socket) -> tuple[list[int], list[str]]:
+    """Return the streams and the words of a client's request; none if it is not whole.
+
+    A client can be killed at any time, say because another rank has failed meanwhile.
+    """
+    streams, data = [], b""
+    try:
+        size, streams, _, _ = socket.recv_fds(connection, 8, 3)
+        data = connection.makefile("rb").read(int.from_bytes(size, "big"))
+        if data and len(data) == int.from_bytes(size, "big"):
+            return streams, [os.fsdecode(part) for part in data.split(b"\0")]
+    except OSError:
+        pass
+    for stream in streams:
+        os.close(stream)
+    return [], []
 
 
 def _sets_environment(folder: str, argv: list[str]) -> bool:
