@@ -180,6 +180,21 @@ def serve() -> None:
         except Exception as error:  # say, a full disk; the next request may go on
             header, files = {"trouble": f"{type(error).__name__}: {error}"[:500]}, {}
         write(answers, header, files)
+        clear()
+
+
+def clear() -> None:
+    """Remove all files that a run has left, so that they are not in the next one's way.
+
+    What the warm process needs stays.
+    """
+    for folder in (SCRATCH, "/tmp", "/dev/shm"):
+        for path in Path(folder).iterdir():
+            if path.is_dir() and not path.is_symlink():
+                if not path.name.startswith("ddp_lab-warm-"):
+                    shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
 
 
 if __name__ == "__main__":

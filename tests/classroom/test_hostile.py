@@ -110,6 +110,19 @@ def test_after_a_kill_the_next_case_is_judged():
     assert (first.state, second.state) == ("fail", "pass"), (first, second)
 
 
+def test_what_one_case_leaves_behind_is_not_there_for_the_next():
+    look = """    for folder in ("/tmp", "/dev/shm", "/run") if dist.get_rank() == 0 else ():
+        if os.path.exists(f"{folder}/left"):
+            raise RuntimeError(f"{folder} is not empty")
+        if len(x) == 8:
+            os.makedirs(f"{folder}/left/behind")
+"""
+    text = solution("ring")["ring.py"]
+    text = text.replace("    b = bounds", look + "    b = bounds")
+    found = [str(tried(text, case=CASE | {"length": n})) for n in (8, 9, 8)]
+    assert found == ["pass"] * 3
+
+
 def test_nothing_of_the_course_is_in_sight(tmp_path):
     """The program looks around, and does its work only if it has found nothing."""
     secret = tmp_path / "secret"
