@@ -24,6 +24,7 @@ from pathlib import Path
 import numpy as np
 
 from classroom.grading import runner
+from classroom.grading.harness._npz import save
 from ddp_lab.kit import ROOT
 
 WRITTEN = ROOT / "build" / "classroom"
@@ -232,14 +233,12 @@ class Bench:
 
 def pack(values: dict) -> bytes:
     """Return `values` as the bytes of an .npz file."""
+    arrays = {
+        name: value if isinstance(value, np.ndarray) else np.array(json.dumps(value))
+        for name, value in values.items()
+    }
     file = io.BytesIO()
-    with zipfile.ZipFile(file, "w") as archive:
-        for name, value in values.items():
-            if not isinstance(value, np.ndarray):
-                value = np.array(json.dumps(value))
-            # np.savez would take some names, such as "file", for its own parameters.
-            with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
-                np.lib.format.write_array(entry, value, allow_pickle=False)
+    save(file, arrays)
     return file.getvalue()
 
 
@@ -329,10 +328,16 @@ def words_of(module, case: dict) -> str:
     return ", ".join(part for part in parts if part)
 
 
+def needed(module, criterion: str) -> list[str]:
+    """Return the files of the programs that a criterion looks at."""
+    every = list(module.PROGRAMS.values())
+    return list(getattr(module, "NEEDS", {}).get(criterion, every))
+
+
 def try_case(module, criterion: str, bench: Bench, case: dict) -> Verdict:
     """Return the verdict of one case; a program that is missing is "not yet"."""
-    needed = getattr(module, "NEEDS", {}).get(criterion, module.PROGRAMS.values())
-    if missing := [name for name in needed if name not in bench.programs]:
+    files = needed(module, criterion)
+    if missing := [name for name in files if name not in bench.programs]:
         return Verdict("not yet", f"{', '.join(missing)} has not been written")
     try:
         verdict = module.CRITERIA[criterion](bench, **case)

@@ -95,9 +95,8 @@ def bytes_sent(bench: Bench, *, ranks, length, dtype="float32", seed=0) -> Verdi
 def _on_the_wire(outcome: Outcome, budget: float) -> Verdict:
     """Compare with the kernel's own count, which no program can talk round."""
     if outcome.bytes_on_wire is None or sandbox.gpus() >= len(outcome.outputs):
-        return (
-            PASS  # no sandbox, or NCCL has ways of its own: the ranks' count has to do
-        )
+        # No sandbox, or NCCL has ways of its own: the ranks' own count has to do.
+        return PASS
     if abs(outcome.bytes_on_wire - budget) > SLACK * budget + START:
         told = f"{outcome.bytes_on_wire:,} bytes went over the wire in all"
         return fail(f"{told}, expected about {budget:,.0f}")

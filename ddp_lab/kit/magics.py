@@ -46,8 +46,9 @@ def _run(launcher: Callable[..., launch.Run], line: str) -> launch.Run:
     except (launch.RunFailed, launch.RunInterrupted) as failed:
         if failed.run is None:
             raise
-        screen.finish(failed.run, raises=not _gap(failed.run))
-        if not _gap(failed.run):
+        gap = _gap(failed.run)
+        screen.finish(failed.run, raises=not gap)
+        if not gap:
             raise
         return failed.run
     screen.finish(run)

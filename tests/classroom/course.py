@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import nbformat
 
 from classroom.grading import judge, sandbox
-from classroom.grading.bench import Bench, Verdict, try_case
+from classroom.grading.bench import Bench, Verdict, needed, try_case
 
 FULL = os.environ.get("CLASSROOM") == "full"
 """`make test-classroom` tries every case; `make test` is content with fewer."""
@@ -82,13 +82,6 @@ def visible(assignment: str) -> dict[str, list[dict]]:
     return found
 
 
-def needed(assignment: str, criterion: str) -> set[str]:
-    """Return the files of the programs that a criterion looks at."""
-    source = judge.module(assignment)
-    needs = getattr(source, "NEEDS", {})
-    return set(needs.get(criterion, source.PROGRAMS.values()))
-
-
 def verdict(
     assignment: str, answer: dict[str, str], criterion: str, cases: list[dict]
 ) -> Verdict:
@@ -96,10 +89,11 @@ def verdict(
 
     Programs that the criterion does not need are not there at all.
     """
-    files = needed(assignment, criterion)
+    source = judge.module(assignment)
+    files = needed(source, criterion)
     desk = Bench({file: text for file, text in answer.items() if file in files})
     for case in cases:
-        found = try_case(judge.module(assignment), criterion, desk, case)
+        found = try_case(source, criterion, desk, case)
         if found.state != "pass":
             break
     return found
@@ -114,10 +108,11 @@ def lost(assignment: str, answer: dict[str, str], suspect: str) -> dict[str, str
     """
     right, cells = solution(assignment), judge.criteria(assignment)
     wrong = {file for file in right if answer[file] != right[file]}
+    source = judge.module(assignment)
     others = [
         (cell.name, cell.cases[:1])
         for cell in sorted(cells, key=lambda cell: -cell.points)
-        if cell.name != suspect and wrong & needed(assignment, cell.name)
+        if cell.name != suspect and wrong.intersection(needed(source, cell.name))
     ]
     (every,) = (cell.cases for cell in cells if cell.name == suspect)
     said = {}

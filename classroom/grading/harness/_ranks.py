@@ -20,13 +20,13 @@ import json
 import os
 import sys
 import time
-import zipfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 import torch
 import torch.distributed as dist
+from _npz import save
 
 FOLDER = Path(sys.argv[1])
 RANK = int(os.environ["RANK"])
@@ -101,10 +101,7 @@ def give(**values) -> None:
         _given[name] = value
     path = FOLDER / "out" / f"rank_{RANK}.npz"
     part = path.with_suffix(".part")
-    with zipfile.ZipFile(part, "w") as archive:  # np.savez has names of its own
-        for name, value in _given.items():
-            with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
-                np.lib.format.write_array(entry, value, allow_pickle=False)
+    save(part, _given)
     part.replace(path)  # never half a file
 
 
