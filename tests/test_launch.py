@@ -1,6 +1,7 @@
 """The launcher: what comes back by rank, what a failure says, what stays (nothing)."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -388,6 +389,9 @@ def test_a_lent_warm_process_is_used_as_long_as_it_serves(
     time.sleep(0.5)  # it is a zombie now
     assert grandparent() == [str(warm.process.pid)] != helper
     lender.stop()
+    own = str(warm.process.pid)
+    shutil.rmtree(warm.folder)  # somebody has tidied /tmp, or the lender has ended
+    assert grandparent() == [str(warm.process.pid)] != [own]
 
 
 def test_a_warm_process_that_was_killed_is_replaced(program, warm):

@@ -100,7 +100,8 @@ class Warm:
             files = json.loads((self.folder / "ready").read_text())
             return any(os.stat(path).st_mtime_ns != at for path, at in files.items())
         except FileNotFoundError as missing:
-            return missing.filename != str(self.folder / "ready")
+            starts = missing.filename == str(self.folder / "ready")
+            return not (starts and self.folder.exists())
 
     def _start(self, env: dict[str, str], settings: dict[str, str]) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="ddp_lab-warm-"))
