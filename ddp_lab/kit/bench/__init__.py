@@ -8,7 +8,11 @@ the largest beside it. Times in seconds belong to one machine, whose name they b
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+
+from ddp_lab.kit import ROOT
+
+FOLDER = ROOT / "build" / "bench"
 
 
 @dataclass(frozen=True)
@@ -36,8 +40,8 @@ class Result:
     section: str
     what: str
     timings: list[Timing]
-    extra: dict[str, float]
-    """What else is known, such as bandwidths in GB/s, by the competitor's name."""
+    rates: dict[str, dict[str, float]] = field(default_factory=dict)
+    """What follows from the medians: by the competitor's name, then by the unit."""
 
     def rows(self) -> list[list[str]]:
         """Return a row of the printed table for each competitor."""
@@ -48,7 +52,9 @@ class Result:
             times = f"{written(timing.median)} ({written(low)} to {written(high)})"
             ratio = f"{median:.2f} ({least:.2f} to {most:.2f})"
             ratio = "" if timing is first else ratio
-            rows.append([self.section, self.what, timing.name, times, ratio])
+            rates = self.rates.get(timing.name, {})
+            rate = ", ".join(f"{three_digits(r)} {unit}" for unit, r in rates.items())
+            rows.append([self.section, self.what, timing.name, times, ratio, rate])
         return rows
 
     def as_json(self) -> dict:
@@ -78,5 +84,10 @@ def written(seconds: float) -> str:
     """Return a time with three digits that count, and its unit."""
     for unit, scale in (("s", 1), ("ms", 1e3), ("µs", 1e6)):
         if seconds * scale >= 1 or unit == "µs":
-            return f"{seconds * scale:.3g} {unit}"
+            return f"{three_digits(seconds * scale)} {unit}"
     raise AssertionError("unreachable")
+
+
+def three_digits(number: float) -> str:
+    """Return `number` rounded to three digits that count, and never as 1e+03."""
+    return f"{float(f'{number:.3g}'):,.15g}"

@@ -2,7 +2,8 @@
 
     python -m ddp_lab.kit.bench [--rounds N] [SECTION ...]
 
-Prints one table, and writes build/bench/SECTION.json and .png.
+Prints one table, and writes build/bench/SECTION.json and .png. Where there are GPUs,
+the programs use them.
 """
 
 import argparse
@@ -13,10 +14,9 @@ import time
 from pathlib import Path
 
 from ddp_lab.kit import ROOT
-from ddp_lab.kit.bench import Result, collectives, data, launch, training
+from ddp_lab.kit.bench import FOLDER, Result, collectives, data, launch, training
 from ddp_lab.kit.lab import table
 
-FOLDER = ROOT / "build" / "bench"
 SECTIONS = {
     "launch": launch,
     "collectives": collectives,
@@ -80,18 +80,8 @@ def main() -> None:
         (FOLDER / f"{name}.json").write_text(json.dumps(content, indent=1))
         draw(name, results, FOLDER / f"{name}.png")
         rows += [row for result in results for row in result.rows()]
-        for result in results:
-            rows += [
-                [result.section, result.what, what, f"{value:.3g}", ""]
-                for what, value in result.extra.items()
-            ]
-    head = [
-        "section",
-        "what",
-        "who",
-        "median (min to max)",
-        "times as fast as the first",
-    ]
+    head = ["section", "what", "who", "median (min to max)"]
+    head += ["times as fast as the first", "at the median"]
     print("\n" + table([head, *rows]))
     print("\n" + ", ".join(f"{key}: {value}" for key, value in here.items()))
     print(f"{FOLDER.relative_to(ROOT)}: the same as JSON, and pictures")

@@ -64,10 +64,10 @@ def _result(
     ]
     if by_mpi:
         timings.insert(1, Timing("Open MPI", by_mpi))
-    extra = {}
+    rates = {}
     for timing in timings:
         algbw = size / timing.median / 1e9
-        extra[f"{timing.name}: algbw, GB/s"] = algbw
+        rates[timing.name] = {"GB/s algbw": algbw}
         if timing.name != "memcpy":
-            extra[f"{timing.name}: busbw, GB/s"] = algbw * 2 * (ranks - 1) / ranks
-    return Result("all_reduce", f"{size:,} bytes, {ranks} ranks", timings, extra)
+            rates[timing.name]["GB/s busbw"] = algbw * 2 * (ranks - 1) / ranks
+    return Result("all_reduce", f"{size:,} bytes, {ranks} ranks", timings, rates)

@@ -15,5 +15,5 @@ def measure(rounds: int) -> Iterator[Result]:
     argv = ["--nproc-per-node", "1", str(PROGRAM), str(prepare().root), str(rounds)]
     facts = torchrun(argv).facts[0]
     timings = [Timing(name, seconds) for name, seconds in facts["seconds"].items()]
-    speeds = {f"{t.name}: images/s": facts["images"] / t.median for t in timings}
-    yield Result("data", f"{facts['images']:,} images", timings, speeds)
+    rates = {t.name: {"images/s": facts["images"] / t.median} for t in timings}
+    yield Result("data", f"{facts['images']:,} images", timings, rates)

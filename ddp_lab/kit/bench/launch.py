@@ -11,6 +11,7 @@ from ddp_lab.kit import torchrun
 from ddp_lab.kit.bench import Result, interleaved
 
 PROGRAM = """\
+import gc
 import torch
 import torch.distributed as dist
 dist.init_process_group("gloo")
@@ -18,6 +19,7 @@ total = torch.ones(1)
 dist.all_reduce(total)
 assert total.item() == dist.get_world_size()
 dist.destroy_process_group()
+gc.collect()
 """
 # The floor: a process that holds torch forks the ranks, and there is no torchrun.
 FLOOR = """\
@@ -60,15 +62,15 @@ def _with(ranks: int, program: Path, floor: Path, rounds: int) -> Result:
         forked = [float(line) for line in forks.stdout]
     timings = interleaved(
         {
-            "torchrun in a shell": lambda: _ended_well(shell, env),
+            "torchrun in a shell": lambda: _in_a_shell(shell, env),
             "%torchrun --cold": lambda: torchrun(argv, cold=True).seconds,
             "%torchrun": lambda: torchrun(argv).seconds,
             "fork (the floor)": lambda: forked.pop(0),
         },
         rounds,
     )
-    return Result("launch", f"{ranks} ranks, one all_reduce", timings, {})
+    return Result("launch", f"{ranks} ranks, one all_reduce", timings)
 
 
-def _ended_well(command: list[str], env: dict[str, str]) -> None:
-    subprocess.run(command, env=env, capture_output=True, check=False)
+def _in_a_shell(command: list[str], env: dict[str, str]) -> None:
+    subprocess.run(command, env=env, capture_output=True, check=True)

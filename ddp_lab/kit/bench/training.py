@@ -2,19 +2,26 @@
 
 Both crop and flip CIFAR-10 or its stand-in. Beyond that each does as it likes: this is
 what a reader gains who changes over, and not a comparison of one thing at a time.
+A trace of one training step is left beside the times.
 """
 
 from collections.abc import Iterator
 from pathlib import Path
 
+import torch
+
 from ddp_lab.kit import ROOT, torchrun
-from ddp_lab.kit.bench import Result, interleaved
+from ddp_lab.kit.bench import FOLDER, Result, interleaved
 from ddp_lab.kit.data import prepare
 
-BASELINE = Path(__file__).with_name("programs") / "baseline.py"
+PROGRAMS = Path(__file__).with_name("programs")
+BASELINE, STEP = PROGRAMS / "baseline.py", PROGRAMS / "step.py"
 OURS = ROOT / "ddp_lab" / "cifar10_fast.py"
-STEPS = 6  # of the baseline, after one that warms up
-EPOCHS, IMAGES = 2, 4096  # of ours; the first warms up
+GPU = torch.cuda.is_available()
+# Steps of the baseline, after one that warms up: on a GPU more than its workers have
+# got ready by then.
+STEPS = 100 if GPU else 6
+EPOCHS, IMAGES = 2, 50_000 if GPU else 4096  # of ours; the first epoch warms up
 
 
 def measure(rounds: int) -> Iterator[Result]:
@@ -28,10 +35,10 @@ def measure(rounds: int) -> Iterator[Result]:
             },
             rounds,
         )
-        speeds = {
-            f"{timing.name}: images/s": 1000 / timing.median for timing in timings
-        }
-        yield Result("training", f"1,000 images, ranks: {ranks}", timings, speeds)
+        rates = {timing.name: {"images/s": 1000 / timing.median} for timing in timings}
+        yield Result("training", f"1,000 images, ranks: {ranks}", timings, rates)
+    trace = FOLDER / "training_step.json.gz"  # for https://ui.perfetto.dev
+    torchrun(["--nproc-per-node", "2", str(STEP), str(trace)])
 
 
 def _baseline(ranks: int, data: Path) -> float:

@@ -20,6 +20,8 @@ from torch.utils.data import DataLoader, DistributedSampler
 from torchvision import models, transforms
 from torchvision.datasets import CIFAR10
 
+from ddp_lab.start_here import setup
+
 BATCH = 256  # images per rank
 TRANSFORM = transforms.Compose(
     [
@@ -55,11 +57,7 @@ def batches(loader, sampler):
 
 
 def main(folder, steps):
-    dist.init_process_group()
-    device = torch.device("cpu")
-    if torch.cuda.is_available():
-        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
-        torch.cuda.set_device(device)
+    _, _, device = setup()
     torch.manual_seed(0)
     model = models.resnet18(weights=None).to(device)
     ddp_model = nn.parallel.DistributedDataParallel(model)

@@ -5,13 +5,15 @@
 Every rank reports its seconds, by size in bytes and by competitor.
 """
 
+import gc
 import json
-import os
 import sys
 import time
 
 import torch
 import torch.distributed as dist
+
+from ddp_lab.start_here import setup
 
 SIZES = [2**10, 2**14, 2**18, 2**22, 2**26]  # bytes: 1 KiB to 64 MiB
 
@@ -20,25 +22,24 @@ def ring(buffer):
     """All_reduce by a chunked ring: each chunk goes round twice, 2(n - 1) steps."""
     rank, world_size = dist.get_rank(), dist.get_world_size()
     left, right = (rank - 1) % world_size, (rank + 1) % world_size
-    chunks = list(buffer.chunk(world_size))
-    received = torch.empty_like(chunks[0])
+    chunks = buffer.tensor_split(world_size)  # views; the first is one of the longest
+    recv_buf = torch.empty_like(chunks[0])
     for step in range(2 * (world_size - 1)):
         send, take = (rank - step) % world_size, (rank - step - 1) % world_size
+        received = recv_buf[: len(chunks[take])]
         work = dist.isend(chunks[send], right)
         dist.recv(received, left)
         work.wait()
         if step < world_size - 1:
-            chunks[take] += received  # the first time round it collects
+            chunks[take].add_(received)  # the first time round it collects
         else:
             chunks[take].copy_(received)  # the second time it tells everybody
 
 
 def main(rounds):
-    dist.init_process_group()
-    device = torch.device("cpu")
-    if "nccl" in dist.get_backend():
-        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
-        torch.cuda.set_device(device)
+    _, _, device = setup()
+    if dist.get_backend() == "gloo":
+        device = torch.device("cpu")  # also where the ranks share a GPU
     seconds = {}
     for size in SIZES:
         buffer = torch.ones(size // 4, device=device)
@@ -63,8 +64,10 @@ def main(rounds):
                     raise AssertionError(f"{name} of {size} bytes gave {buffer}")
                 if turn:
                     seconds[size][name].append(taken)
-    print(json.dumps({"backend": dist.get_backend(), "seconds": seconds}), flush=True)
+    backend = dist.get_backend_config()
+    print(json.dumps({"backend": backend, "seconds": seconds}), flush=True)
     dist.destroy_process_group()
+    gc.collect()  # frees what still holds a gloo thread, which could abort the exit
 
 
 if __name__ == "__main__":

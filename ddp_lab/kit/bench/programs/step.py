@@ -1,0 +1,66 @@
+"""Record one training step of cifar10_fast.py: what runs when, on CPU and GPU.
+
+    torchrun --standalone --nproc-per-node 2 step.py TRACE
+
+Rank 0 writes TRACE (.json.gz), which https://ui.perfetto.dev draws: DDP's all_reduce of
+the last layers' gradients runs while the first layers are still in their backward pass.
+"""
+
+import gc
+import gzip
+import json
+import sys
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.profiler import profile
+
+from ddp_lab import cifar10_fast as lesson
+
+WARM_UP = 10  # steps: cuDNN searches its algorithms, DDP orders its buckets
+
+
+def prepare(device):
+    """Return a function that trains for so many steps on images of noise."""
+    pixels = torch.randint(256, (lesson.BATCH, 3, 32, 32), dtype=torch.uint8)
+    labels = torch.randint(10, (lesson.BATCH,), device=device)
+    windows = lesson.all_windows(pixels.to(device))
+    model = lesson.resnet(lesson.WIDTHS).to(device)
+    ddp = nn.parallel.DistributedDataParallel(model)
+    optimizer = torch.optim.SGD(model.parameters(), lesson.LR, 0.9, nesterov=True)
+    scheduler = torch.optim.lr_scheduler.ConstantLR(optimizer, factor=1.0)
+
+    def train(steps):
+        batches = torch.stack([torch.randperm(lesson.BATCH) for _ in range(steps)])
+        lesson.train_epoch(ddp, windows, labels, batches, optimizer, scheduler)
+
+    return train
+
+
+def check(path):
+    """Raise unless an all_reduce has begun before the backward pass has ended."""
+    with gzip.open(path, "rt") as file:
+        events = [e for e in json.load(file)["traceEvents"] if "dur" in e]
+    reduces = [e["ts"] for e in events if "all_reduce" in e["name"].lower()]
+    backward = [e["ts"] + e["dur"] for e in events if "Backward" in e["name"]]
+    if not reduces or min(reduces) > max(backward):
+        raise AssertionError(f"{path}: no all_reduce begins within the backward pass")
+
+
+def main(path):
+    rank, _, device = lesson.setup()
+    train = prepare(device)
+    train(WARM_UP)
+    with profile() as profiler:
+        train(1)
+    if rank == 0:
+        profiler.export_chrome_trace(path)
+        check(path)
+    print(json.dumps({"device": str(device), "steps": WARM_UP + 1}), flush=True)
+    dist.destroy_process_group()
+    gc.collect()  # frees what still holds a gloo thread, which could abort the exit
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
