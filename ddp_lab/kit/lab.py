@@ -18,6 +18,7 @@ import papermill
 from nbconvert import HTMLExporter
 
 from ddp_lab.kit import ROOT, launch, notebooks
+from ddp_lab.kit.show import table
 from ddp_lab.kit.warm import WARM
 
 FOLDER = ROOT / "build" / "lab"
@@ -74,12 +75,6 @@ def write_html(executed: Path) -> None:
         resources = {"metadata": {"path": str(executed.parent), "name": executed.stem}}
         html, _ = exporter.from_notebook_node(notebook, resources)
         executed.with_suffix(".html").write_text(html)
-
-
-def table(rows: list[list[str]]) -> str:
-    """Return `rows` as text with aligned columns."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
 
 
 def main() -> None:

@@ -1,4 +1,7 @@
-"""Turn a run into what a notebook displays: text, and HTML in the ranks' colours."""
+"""Turn a run into what a notebook displays: text, and HTML in the ranks' colours.
+
+Also rows into the table that `make lab` and `make bench` print.
+"""
 
 import itertools
 from html import escape
@@ -55,6 +58,12 @@ def summary(run: Run) -> str:
     )
     head = "<tr><th>rank</th><th>exit code</th><th>lines</th><th>facts</th></tr>"
     return f"<table>{head}{rows}</table>"
+
+
+def table(rows: list[list[str]]) -> str:
+    """Return `rows` as text with aligned columns."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
 
 
 def _rank_lines(run: Run, rank: int, live: bool) -> list[str]:

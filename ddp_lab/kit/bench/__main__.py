@@ -15,7 +15,7 @@ from pathlib import Path
 
 from ddp_lab.kit import ROOT
 from ddp_lab.kit.bench import FOLDER, Result, collectives, data, launch, training
-from ddp_lab.kit.lab import table
+from ddp_lab.kit.show import table
 
 SECTIONS = {
     "launch": launch,
