@@ -76,11 +76,11 @@ def main():
     try:
         x, y = make_data(TRAINED, device)
         x, y = x[rank::world_size], y[rank::world_size]
-        print(f"[rank {rank}] trains on {len(x)} of {TRAINED} samples", flush=True)
         torch.manual_seed(0)
         model = nn.Sequential(nn.Linear(2, 8), nn.BatchNorm1d(8), nn.Linear(8, 1))
         model = DDP(model.to(device))
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        print(f"[rank {rank}] trains on {len(x)} of {TRAINED} samples", flush=True)
         for epoch in range(EPOCHS):
             train(model, optimizer, x, y)
             if rank == 0:

@@ -65,9 +65,9 @@ def main():
         mine = range(rank, SAMPLES, world_size)
         count, last = len(mine), mine[-1]
         at = f"[rank {rank}]"
-        print(f"{at} trains on {count} samples, the last is sample {last}", flush=True)
         x, y = make_data(device)
         model = DDP(nn.Linear(2, 1).to(device))
+        print(f"{at} trains on {count} samples, the last is sample {last}", flush=True)
         train(model, x[mine], y[mine])
         weights = nn.utils.parameters_to_vector(model.parameters()).detach()
         expected = weights.clone()
