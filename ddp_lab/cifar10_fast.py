@@ -18,6 +18,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.elastic.multiprocessing.errors import record
+from torch.optim.lr_scheduler import OneCycleLR
 from torchvision.datasets import CIFAR10
 from torchvision.models.resnet import BasicBlock
 
@@ -195,9 +196,7 @@ def main():
         steps = len(labels) // together  # in an epoch
         options = {"momentum": 0.9, "nesterov": True, "weight_decay": 5e-4}
         optimizer = torch.optim.SGD(model.parameters(), lr, **options)
-        scheduler = torch.optim.lr_scheduler.OneCycleLR(
-            optimizer, lr, args.epochs * steps
-        )
+        scheduler = OneCycleLR(optimizer, lr, args.epochs * steps)
         mine, history, began = None, [], time.perf_counter()
         for epoch in range(args.epochs):
             batches = deal(len(labels), args.batch, epoch)
@@ -211,6 +210,7 @@ def main():
         facts = {"data": name, "lr": lr, "steps": args.epochs * steps}
         facts |= {"history": history, "seconds": time.perf_counter() - began}
         print(json.dumps(facts), flush=True)
+        del ddp  # before its group, or torch up to 2.13 could wait for ever
     finally:
         dist.destroy_process_group()
         gc.collect()  # frees what still holds a gloo thread, which could abort the exit

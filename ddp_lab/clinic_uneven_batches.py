@@ -70,6 +70,7 @@ def main():
         print(f"{at} trains on {count} samples, the last is sample {last}", flush=True)
         train(model, x[mine], y[mine])
         weights = nn.utils.parameters_to_vector(model.parameters()).detach()
+        del model  # DDP before its group, or torch up to 2.13 could wait for ever
         expected = weights.clone()
         dist.broadcast(expected, src=0)  # every rank now holds the weights of rank 0
         if not torch.allclose(weights, expected):
