@@ -38,7 +38,8 @@ def measure(rounds: int) -> Iterator[Result]:
         rates = {timing.name: {"images/s": 1000 / timing.median} for timing in timings}
         yield Result("training", f"1,000 images, ranks: {ranks}", timings, rates)
     trace = FOLDER / "training_step.json.gz"  # for https://ui.perfetto.dev
-    torchrun(["--nproc-per-node", "2", str(STEP), str(trace)])
+    ranks = min(torch.cuda.device_count() or 2, 2)  # ranks on one GPU would wait in line
+    torchrun(["--nproc-per-node", str(ranks), str(STEP), str(trace)])
 
 
 def _baseline(ranks: int, data: Path) -> float:
