@@ -38,7 +38,7 @@ def measure(rounds: int) -> Iterator[Result]:
         rates = {timing.name: {"images/s": 1000 / timing.median} for timing in timings}
         yield Result("training", f"1,000 images, ranks: {ranks}", timings, rates)
     trace = FOLDER / "training_step.json.gz"  # for https://ui.perfetto.dev
-    ranks = min(torch.cuda.device_count() or 2, 2)  # ranks on one GPU would wait in line
+    ranks = min(torch.cuda.device_count() or 2, 2)  # on one GPU two would take turns
     torchrun(["--nproc-per-node", str(ranks), str(STEP), str(trace)])
 
 
