@@ -76,7 +76,8 @@ def fail(program, survivors):
         path = program(body)
         options = {"timeout": 4, "expect_failure": True} | options
         result = torchrun(f"--nproc-per-node {ranks} {path}", **options)
-        assert nobody_left(survivors, result)
+        # A killed process is there until the system has taken it down.
+        assert wait_until(lambda: nobody_left(survivors, result), 3)
         return result
 
     return run
