@@ -10,7 +10,8 @@ from ddp_lab.kit.warm import Warm
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="there is no warm process")
-def test_a_client_that_dies_takes_nobody_with_it(tmp_path):
+def test_a_client_that_dies_takes_nobody_with_it(tmp_path, monkeypatch):
+    monkeypatch.delenv("DDP_LAB_COLD", raising=False)
     (tmp_path / "nothing.py").write_text("")
     words = b"\0".join([bytes(tmp_path), b"1", b"nothing.py"])
     warm = Warm()
