@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from ddp_lab.kit import ROOT, bench, torchrun
+from ddp_lab.kit import ROOT, torchrun
 from ddp_lab.kit.bench import Result, Timing, interleaved, three_digits, written
 from ddp_lab.kit.bench import __main__ as command
 from ddp_lab.kit.data import prepare
@@ -84,7 +84,6 @@ def test_the_trace_of_a_step_shows_that_communication_overlaps(tmp_path):
 
 def test_the_command_writes_json_and_a_picture(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(command, "FOLDER", tmp_path)
-    monkeypatch.setattr(bench, "FOLDER", tmp_path)
     monkeypatch.setattr(command, "ROOT", tmp_path.parent)
     monkeypatch.setattr(sys, "argv", ["bench", "--rounds", "1", "data"])
     command.main()
