@@ -2,8 +2,7 @@
 
     python -m ddp_lab.kit.bench [--rounds N] [SECTION ...]
 
-Prints one table, and writes build/bench/SECTION.json and .png. Where there are GPUs,
-the programs use them.
+Prints one table, and writes build/bench/SECTION.json and .png.
 """
 
 import argparse
