@@ -25,25 +25,25 @@ setup: .venv/ready ## make .venv and install requirements.txt, once
 export DDP_LAB_COLD := $(COLD)
 
 lab: setup ## execute all lessons into build/lab (NPROC=4, LESSONS="01 03", COLD=1)
-	$(BIN)/python -m ddp_lab.kit.lab --nproc "$(NPROC)" $(LESSONS)
+	$(BIN)/python -m tools.lab --nproc "$(NPROC)" $(LESSONS)
 
 open: setup ## work through the lessons in JupyterLab
 	$(BIN)/jupyter lab notebooks/00_start_here.ipynb
 
 scripts: setup ## write the notebooks' programs into ddp_lab, running nothing
-	$(BIN)/python -m ddp_lab.kit.notebooks scripts
+	$(BIN)/python -m tools.notebooks scripts
 
 outputs: setup ## for authors: execute the notebooks in place, normalised (LESSONS="01")
-	$(BIN)/python -m ddp_lab.kit.notebooks outputs $(LESSONS)
+	$(BIN)/python -m tools.notebooks outputs $(LESSONS)
 
 figs: setup ## redraw figs/*.svg
-	$(BIN)/python -m ddp_lab.kit.figures
+	$(BIN)/python -m figs
 
 data: setup ## fetch CIFAR-10, or draw the stand-in where there is no network
-	$(BIN)/python -m ddp_lab.kit.data
+	$(BIN)/python -m ddp_lab.kit.cell.data
 
 bench: setup ## measure launches, collectives, data and training, into build/bench
-	$(BIN)/python -m ddp_lab.kit.bench
+	$(BIN)/python -m bench
 
 test: .venv/classroom-ready lint ## check programs, kit, classroom (pytest), notebooks (nbval)
 	$(BIN)/python -m pytest tests

@@ -1,24 +1,39 @@
 """What the tests share: the folder, the programs, survivors, and cells of a kernel."""
 
+import functools
 import json
 import queue
 import re
 import socket
 import time
+from pathlib import Path
 
 import psutil
 import pytest
 
-from ddp_lab.kit import ROOT
-from ddp_lab.kit.warm import WARM
+from ddp_lab import ROOT, kit
+from ddp_lab.kit.run.warm import WARM
 
-PROGRAMS = sorted((ROOT / "ddp_lab").glob("[!_]*.py"))
+KIT = ROOT / "ddp_lab" / "kit"
+PROGRAMS = sorted(p for p in (ROOT / "ddp_lab").glob("*/*.py") if p.parent != KIT)
+"""The lessons' programs."""
+
+
+def name_of(program: Path) -> str:
+    """Return a program's name as the lab says it: `p2p/ring.py`."""
+    return f"{program.parent.name}/{program.name}"
 
 
 @pytest.fixture(autouse=True)
 def in_root(monkeypatch):
     """Work where the notebooks do."""
     monkeypatch.chdir(ROOT)
+
+
+@pytest.fixture
+def variant(tmp_path):
+    """Return the kit's `variant`, writing to a folder of this test."""
+    return functools.partial(kit.variant, folder=tmp_path / "variants")
 
 
 @pytest.fixture

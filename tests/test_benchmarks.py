@@ -5,10 +5,11 @@ import sys
 
 import pytest
 
-from ddp_lab.kit import ROOT, torchrun
-from ddp_lab.kit.bench import Result, Timing, interleaved, three_digits, written
-from ddp_lab.kit.bench import __main__ as command
-from ddp_lab.kit.data import prepare
+from bench import Result, Timing, interleaved, three_digits, written
+from bench import __main__ as command
+from ddp_lab import ROOT
+from ddp_lab.kit import torchrun
+from ddp_lab.kit.cell.data import prepare
 
 PROGRAMS = ROOT / "ddp_lab" / "kit" / "bench" / "programs"
 

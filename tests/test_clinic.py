@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from ddp_lab.kit import ROOT, torchrun, variant
+from ddp_lab import ROOT
+from ddp_lab.kit import torchrun
 
 ALIKE = {2: None, 4: None}
 
@@ -254,7 +255,7 @@ patients = pytest.mark.parametrize(
 
 
 def program(patient: Patient) -> str:
-    return f"ddp_lab/clinic_{patient.name}.py"
+    return f"ddp_lab/clinic/{patient.name}.py"
 
 
 def usage(patient: Patient) -> tuple[int, dict[int, list[str]]]:
@@ -274,15 +275,15 @@ def _number(patient: Patient, text: str) -> int:
     return next(number for number, line in enumerate(lines, 1) if text in line)
 
 
-def cure(patient: Patient) -> str:
+def cure(patient: Patient, variant) -> str:
     """Write the healthy program; return its path."""
     path = variant(program(patient), patient.old, patient.new)
     return variant(path, *patient.then) if patient.then else path
 
 
 def test_every_patient_has_a_row():
-    programs = {path.stem for path in (ROOT / "ddp_lab").glob("clinic_*.py")}
-    assert programs == {f"clinic_{patient.name}" for patient in PATIENTS}
+    programs = {path.stem for path in (ROOT / "ddp_lab" / "clinic").glob("*.py")}
+    assert programs == {patient.name for patient in PATIENTS}
 
 
 @patients
@@ -317,8 +318,8 @@ def test_the_patient_is_sick(patient, ranks):
 
 @patients
 @pytest.mark.parametrize("ranks", [2, 3, 4])
-def test_the_cure_helps(patient, ranks):
-    run = torchrun(f"--nproc-per-node {ranks} {cure(patient)}", timeout=20)
+def test_the_cure_helps(patient, ranks, variant):
+    run = torchrun(f"--nproc-per-node {ranks} {cure(patient, variant)}", timeout=20)
     shown, meant = usage(patient)
     assert meant and len(run.lines) == ranks
     if ranks == shown:
@@ -329,7 +330,7 @@ def test_the_cure_helps(patient, ranks):
     "patient", [p for p in PATIENTS if p.then], ids=lambda p: p.name
 )
 @pytest.mark.parametrize("ranks", [2, 4])
-def test_the_first_cure_brings_the_reason_to_light(patient, ranks):
+def test_the_first_cure_brings_the_reason_to_light(patient, ranks, variant):
     path = variant(program(patient), patient.old, patient.new)
     run = torchrun(f"--nproc-per-node {ranks} {path}", timeout=20, expect_failure=True)
     assert run.failure.kind == "exception"

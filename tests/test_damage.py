@@ -11,19 +11,20 @@ from pathlib import Path
 import pytest
 import torch
 
-from ddp_lab import checkpoint_atomic
-from ddp_lab.kit import ROOT, data, torchrun
+from ddp_lab import ROOT, checkpoint_atomic
+from ddp_lab.kit import torchrun
+from ddp_lab.kit.cell import data
 
 # Where a program saves, where it writes first, and what it is started with.
 SAVED = {
-    "checkpoint_basics": ("model.pt", "model.tmp", "--dir {folder}"),
-    "checkpoint_atomic": (
+    "checkpoint/basics": ("model.pt", "model.tmp", "--dir {folder}"),
+    "checkpoint/atomic": (
         "save_atomically.pt",
         "save_atomically.tmp",
         "--dir {folder}",
     ),
-    "checkpoint_resume": ("run.pt", "run.tmp", "--dir {folder}"),
-    "cifar10_resnet": (
+    "checkpoint/resume": ("run.pt", "run.tmp", "--dir {folder}"),
+    "cifar10/resnet": (
         "net.pt",
         "net.pt.new",
         "--data {images} --checkpoint {folder}/net.pt --epochs 2 --train-images 80 "
@@ -32,8 +33,8 @@ SAVED = {
 }
 # A first life that ends early, so that a second one has something left to do.
 STOPS = {
-    "checkpoint_resume": ("until=STOP)  # 7", "until=STOP)\n            return  # 7"),
-    "cifar10_resnet": (
+    "checkpoint/resume": ("until=STOP)  # 7", "until=STOP)\n            return  # 7"),
+    "cifar10/resnet": (
         "            sampler.set_epoch(epoch)",
         "            if epoch == 1:\n                return\n"
         "            sampler.set_epoch(epoch)",
@@ -41,12 +42,12 @@ STOPS = {
 }
 # The same layers' names with other sizes, which only a look at the tensors can tell.
 OTHER_MODEL = {
-    "checkpoint_resume": (
+    "checkpoint/resume": (
         "nn.Linear(8, 16), nn.ReLU(), nn.Dropout(0.2), nn.Linear(16,",
     )
     + ("nn.Linear(8, 24), nn.ReLU(), nn.Dropout(0.2), nn.Linear(24,",),
-    "cifar10_resnet": ('"cpu": (8, 16, 32, 64, 128)', '"cpu": (8, 16, 32, 64, 96)'),
-    "checkpoint_dcp": (
+    "cifar10/resnet": ('"cpu": (8, 16, 32, 64, 128)', '"cpu": (8, 16, 32, 64, 96)'),
+    "checkpoint/dcp": (
         "ROWS, COLUMNS, STEPS = 12, 4, 3",
         "ROWS, COLUMNS, STEPS = 12, 6, 3",
     ),
@@ -102,12 +103,12 @@ def launch(folder, images, tmp_path):
     def run(name, ranks=2, change=None, limit=None, **expected):
         path = ROOT / "ddp_lab" / f"{name}.py"
         if change:
-            text, path = path.read_text(), tmp_path / f"{name}_changed.py"
+            text, path = path.read_text(), tmp_path / f"changed_{Path(name).name}.py"
             assert text.count(change[0]) == 1
             path.write_text(text.replace(*change))
         arguments = SAVED[name][2] if name in SAVED else "--dir {folder}"
         command = f"{path} {arguments.format(folder=folder, images=images)}"
-        if name == "cifar10_resnet" and (folder / "net.pt").exists():
+        if name == "cifar10/resnet" and (folder / "net.pt").exists():
             command += " --resume"  # the others do so by themselves
         if limit is not None:
             (tmp_path / "bound.py").write_text(BOUND)
@@ -127,7 +128,7 @@ def earlier(launch, folder, lives):
             lives[name, ranks] = files(folder)
         for file, content in lives[name, ranks].items():
             (folder / file).write_bytes(content)
-        if name == "checkpoint_atomic":  # the half that its own power cut left
+        if name == "checkpoint/atomic":  # the half that its own power cut left
             (folder / "save_atomically.tmp").unlink()
         return files(folder)
 
@@ -178,7 +179,7 @@ def damage_file(path: Path, damage: str) -> None:
         *((name, "full", ranks) for name in SAVED for ranks in (2, 4)),
         *((name, "read-only", ranks) for name in SAVED for ranks in (2, 4)),
         # Half of the file from the basics would be too little for the ranks' logs.
-        *((name, "half", 2) for name in SAVED if name != "checkpoint_basics"),
+        *((name, "half", 2) for name in SAVED if name != "checkpoint/basics"),
     ],
 )
 def test_a_save_that_cannot_be(name, obstacle, ranks, folder, earlier, launch):
@@ -195,7 +196,7 @@ def test_a_save_that_cannot_be(name, obstacle, ranks, folder, earlier, launch):
     run = launch(name, ranks, limit=limit, expect_failure=True)
     # An exception, for torchrun to see that rank 0 failed first, and in few words.
     assert (run.failure.rank, run.failure.kind) == (0, "exception")
-    where = folder / saved if name == "cifar10_resnet" else f"in {folder}"
+    where = folder / saved if name == "cifar10/resnet" else f"in {folder}"
     assert run.failure.cause == f"OSError: cannot save {where}: {reason}"
     assert "During handling" not in run.failure.traceback
     folder.chmod(0o755)
@@ -212,19 +213,19 @@ def test_a_save_that_cannot_be(name, obstacle, ranks, folder, earlier, launch):
 def test_pieces_on_a_full_disk(ranks, folder, launch):
     last = f"__{ranks - 1}_0.distcp"
     os.symlink("/dev/full", folder / last)
-    run = launch("checkpoint_dcp", ranks, expect_failure=True)
+    run = launch("checkpoint/dcp", ranks, expect_failure=True)
     text = refused(run)
     assert text == f"{folder}: rank {ranks - 1}: [Errno 28] No space left on device"
     assert not (folder / ".metadata").exists(), "it passes for a checkpoint"
     (folder / last).unlink()
-    run = launch("checkpoint_dcp", ranks)  # there is room again
+    run = launch("checkpoint/dcp", ranks)  # there is room again
     assert all("saved" in lines[0] for lines in run.lines)
 
 
 @on_linux
 def test_pieces_in_a_folder_to_read_only(folder, launch):
     folder.chmod(0o555)
-    run = launch("checkpoint_dcp", limit=0, expect_failure=True)
+    run = launch("checkpoint/dcp", limit=0, expect_failure=True)
     assert str(folder) in (text := refused(run)) and "Permission denied" in text
 
 
@@ -250,8 +251,8 @@ def test_a_checkpoint_of_another_world_size(
     before = earlier(name, first)
     text = refused(launch(name, second, expect_failure=True))
     counts = {
-        "checkpoint_resume": f"from {first} ranks, not from {second}",
-        "cifar10_resnet": f"of another run or network: ['stand-in shapes', {first},",
+        "checkpoint/resume": f"from {first} ranks, not from {second}",
+        "cifar10/resnet": f"of another run or network: ['stand-in shapes', {first},",
     }
     assert str(folder / SAVED[name][0]) in text and counts[name] in text
     assert files(folder) == before
@@ -275,7 +276,7 @@ def test_a_file_of_another_program(name, folder, launch):
 
 def test_a_checkpoint_that_is_not_there(folder, launch):
     always = "if args.resume else 0", "if True else 0"
-    run = launch("cifar10_resnet", change=always, expect_failure=True)
+    run = launch("cifar10/resnet", change=always, expect_failure=True)
     assert refused(run) == f"{folder / 'net.pt'} is missing or cut short"
 
 
@@ -303,19 +304,19 @@ def test_what_is_left_after_a_power_cut_is_told_from_a_checkpoint(tmp_path, dama
     ],
 )
 def test_damaged_pieces(file, damage, ranks, folder, earlier, launch):
-    earlier("checkpoint_dcp", ranks)
+    earlier("checkpoint/dcp", ranks)
     damage_file(folder / file, damage)
     before = files(folder)
-    run = launch("checkpoint_dcp", ranks, expect_failure=True)
+    run = launch("checkpoint/dcp", ranks, expect_failure=True)
     assert refused(run) == f"{folder / file} is missing, cut short or foreign"
     assert files(folder) == before
 
 
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_pieces_of_another_model(ranks, folder, earlier, launch):
-    earlier("checkpoint_dcp")
-    change = OTHER_MODEL["checkpoint_dcp"]
-    text = refused(launch("checkpoint_dcp", ranks, change, expect_failure=True))
+    earlier("checkpoint/dcp")
+    change = OTHER_MODEL["checkpoint/dcp"]
+    text = refused(launch("checkpoint/dcp", ranks, change, expect_failure=True))
     assert str(folder) in text and "Size mismatch" in text and "model.weight" in text
 
 
@@ -329,7 +330,7 @@ def test_damaged_images(file, damage, ranks, folder, launch, images):
     whole = path.read_bytes()
     damage_file(path, damage)
     try:
-        run = launch("cifar10_resnet", ranks, expect_failure=True)
+        run = launch("cifar10/resnet", ranks, expect_failure=True)
     finally:
         path.write_bytes(whole)
     assert refused(run) == f"no intact images in {images}: run `make data`"

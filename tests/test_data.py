@@ -10,10 +10,12 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 import numpy as np
 import pytest
 import torch
+from ddp_lab.cifar10_resnet import StandIn
 from torchvision.datasets import CIFAR10
 
-from ddp_lab.cifar10_resnet import StandIn
-from ddp_lab.kit import ROOT, data, torchrun
+from ddp_lab import ROOT
+from ddp_lab.kit import torchrun
+from ddp_lab.kit.cell import data
 
 FILES = ["batches.meta", *(f"data_batch_{i}" for i in range(1, 6)), "test_batch"]
 
@@ -205,7 +207,7 @@ def test_the_program_without_images_says_what_to_do(tmp_path, damage):
         data.prepare(root)
         path = stand_in(root) / "data_batch_2"
         path.write_bytes(path.read_bytes()[:1000])
-    command = f"--nproc-per-node 2 ddp_lab/cifar10_resnet.py --data {root}"
+    command = f"--nproc-per-node 2 ddp_lab/cifar10/resnet.py --data {root}"
     run = torchrun(command, expect_failure=True)
     assert run.failure.kind == "exit"
     assert "run `make data`" in run.failure.cause
@@ -214,7 +216,7 @@ def test_the_program_without_images_says_what_to_do(tmp_path, damage):
 def test_the_program_too_checks_cifar10(tmp_path, server):
     root = tmp_path / "data"
     data.fetch(root)  # what torchvision takes for CIFAR-10 in this process alone
-    command = f"--nproc-per-node 1 ddp_lab/cifar10_resnet.py --data {root}"
+    command = f"--nproc-per-node 1 ddp_lab/cifar10/resnet.py --data {root}"
     assert "run `make data`" in torchrun(command, expect_failure=True).failure.cause
 
 
@@ -223,7 +225,7 @@ def test_a_resumed_run_ends_bit_equal(tmp_path):
     root = tmp_path / "data"
     data.prepare(root)
 
-    def train(name, program="ddp_lab/cifar10_resnet.py", options="", **expected):
+    def train(name, program="ddp_lab/cifar10/resnet.py", options="", **expected):
         path = tmp_path / f"{name}.pt"
         small = "--train-images 60 --batch 5 --test-images 7 --epochs 3"
         command = f"{program} --data {root} --checkpoint {path} {small} {options}"
@@ -232,7 +234,7 @@ def test_a_resumed_run_ends_bit_equal(tmp_path):
 
     begin = "            sampler.set_epoch(epoch)"
     crash = "            assert epoch < 2 or rank > 0\n"
-    program = (ROOT / "ddp_lab/cifar10_resnet.py").read_text()
+    program = (ROOT / "ddp_lab/cifar10/resnet.py").read_text()
     assert program.count(begin) == 1
     crashing = tmp_path / "crashing.py"
     crashing.write_text(program.replace(begin, crash + begin))

@@ -4,26 +4,27 @@ import ast
 
 import pytest
 
-from ddp_lab.kit import ROOT, torchrun
+from ddp_lab import ROOT
+from ddp_lab.kit import torchrun
 
 SOLUTIONS = sorted((ROOT / "tests" / "solutions").glob("*.py"))
 # One plausible wrong answer for each: a text in the solution, and what to put there.
 WRONG = {
-    "checkpoint_exercise.py": ('"noise": run.noise.get_state(),', ""),
-    "cifar10_exercise.py": ("squares / count - mean**2", "squares / count"),
-    "collectives_exercise.py": ("padded[: len(tensor)]", "padded"),
-    "ddp_exercise.py": (" * dist.get_world_size()", ""),
-    "model_exercise.py": ("key=peak)", "key=sum)"),
-    "p2p_exercise.py": ("send_buf = recv_buf", "send_buf = send_buf"),
-    "start_here_exercise.py": ("(rank < extra)", "0"),
+    "checkpoint": ('"noise": run.noise.get_state(),', ""),
+    "cifar10": ("squares / count - mean**2", "squares / count"),
+    "collectives": ("padded[: len(tensor)]", "padded"),
+    "ddp": (" * dist.get_world_size()", ""),
+    "model": ("key=peak)", "key=sum)"),
+    "p2p": ("send_buf = recv_buf", "send_buf = send_buf"),
+    "start": ("(rank < extra)", "0"),
 }
 
 exercises = pytest.mark.parametrize("solution", SOLUTIONS, ids=lambda path: path.stem)
 
 
-def solve(solution, text: str) -> str:
+def solve(solution, text: str, folder) -> str:
     """Put the functions in `text` in the place of the program's; return its path."""
-    program = (ROOT / "ddp_lab" / solution.name).read_text()
+    program = (ROOT / "ddp_lab" / solution.stem / "exercise.py").read_text()
     for function in ast.parse(text).body:
         if isinstance(function, ast.FunctionDef):
             stub = next(
@@ -34,37 +35,36 @@ def solve(solution, text: str) -> str:
             stub_text = ast.get_source_segment(program, stub)
             answer = ast.get_source_segment(text, function)
             program = program.replace(stub_text, answer)
-    path = ROOT / "build" / "solved" / solution.name
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{solution.stem}.py"
     path.write_text(program)
     return str(path)
 
 
 def test_every_exercise_has_a_solution():
-    programs = {path.name for path in (ROOT / "ddp_lab").glob("*_exercise.py")}
-    assert programs == {path.name for path in SOLUTIONS} == set(WRONG)
+    programs = {p.parent.name for p in (ROOT / "ddp_lab").glob("*/exercise.py")}
+    assert programs == {path.stem for path in SOLUTIONS} == set(WRONG)
 
 
 @exercises
 def test_unsolved_is_not_yet(solution):
-    run = torchrun(f"--nproc-per-node 2 ddp_lab/{solution.name}")
+    run = torchrun(f"--nproc-per-node 2 ddp_lab/{solution.stem}/exercise.py")
     assert run["solved"] == [False, False]
     assert all("not yet" in "\n".join(lines) for lines in run.lines)
 
 
 @exercises
 @pytest.mark.parametrize("ranks", [2, 3, 4])
-def test_the_solution_is_right(solution, ranks):
-    path = solve(solution, solution.read_text())
+def test_the_solution_is_right(solution, ranks, tmp_path):
+    path = solve(solution, solution.read_text(), tmp_path)
     run = torchrun(f"--nproc-per-node {ranks} {path}")
     assert run["solved"] == [True] * ranks
 
 
 @exercises
-def test_a_wrong_answer_fails(solution):
-    old, new = WRONG[solution.name]
+def test_a_wrong_answer_fails(solution, tmp_path):
+    old, new = WRONG[solution.stem]
     text = solution.read_text()
     assert text.count(old) == 1
-    path = solve(solution, text.replace(old, new))
+    path = solve(solution, text.replace(old, new), tmp_path)
     run = torchrun(f"--nproc-per-node 3 {path}", timeout=20, expect_failure=True)
     assert run.failure.kind in ("exception", "timeout")

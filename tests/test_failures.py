@@ -20,10 +20,11 @@ import pytest
 import torch
 from conftest import wait_until
 
-from ddp_lab.kit import ROOT, RunFailed, suspect, torchrun
-from ddp_lab.kit.failure import find_failure
-from ddp_lab.kit.logs import RankLog
-from ddp_lab.kit.show import bundle
+from ddp_lab import ROOT
+from ddp_lab.kit import RunFailed, suspect, torchrun
+from ddp_lab.kit.cell.display import bundle
+from ddp_lab.kit.explain.failure import find_failure
+from ddp_lab.kit.explain.logs import RankLog
 
 RANKS = pytest.mark.parametrize("ranks", [2, 4])
 ODD = 1  # the rank that misbehaves
@@ -272,7 +273,7 @@ dist.all_reduce(tensor, group=group)
 
 
 def test_without_py_spy_the_ranks_tell_where_they_stand(fail, tmp_path, monkeypatch):
-    monkeypatch.setattr("ddp_lab.kit.stacks.from_outside", lambda pid: [])
+    monkeypatch.setattr("ddp_lab.kit.explain.stacks.from_outside", lambda pid: [])
     run = fail("if odd: time.sleep(600)\ndist.all_reduce(tensor)", 2)
     assert (run.failure.rank, run.failure.symptom) == (ODD, "absent")
     assert run.failure.line == number_of(tmp_path / "sick.py", "time.sleep(600)")
@@ -405,7 +406,7 @@ def test_long_output_stays_on_disk(program, ranks, kind):
 
 
 def test_output_without_end_is_ended(fail, monkeypatch):
-    monkeypatch.setattr("ddp_lab.kit.launch.MOST", 50_000_000)
+    monkeypatch.setattr("ddp_lab.kit.run.launch.MOST", 50_000_000)
     run = fail("while odd: os.write(1, b'0' * 1_000_000)", 2)
     shutil.rmtree(run.log_folder)
     assert run.failure.kind == "output"

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from ddp_lab.kit import ROOT
-from ddp_lab.kit.figures import FIGURES, RANK_COLOURS, before_after
-from ddp_lab.kit.figures.colours import WHITE, contrast, text_on
-from ddp_lab.kit.figures.svg import Svg, text_width
+from ddp_lab import ROOT
+from ddp_lab.kit.draw import RANK_COLOURS, before_after
+from ddp_lab.kit.draw.colours import WHITE, contrast, text_on
+from ddp_lab.kit.draw.svg import Svg, text_width
+from figs import FIGURES
 
 FIGS, NOTEBOOKS = ROOT / "figs", ROOT / "notebooks"
 SVG = "{http://www.w3.org/2000/svg}"
@@ -34,7 +35,7 @@ def images(notebook: Path) -> list[tuple[str, str]]:
 def stale(figs: Path) -> set[str]:
     """Name the files in a folder that are not what the code draws, or not there."""
     drawn = {f"{name}.svg": str(draw()) for name, draw in FIGURES.items()}
-    there = {path.name: path.read_text(encoding="utf-8") for path in figs.iterdir()}
+    there = {path.name: path.read_text(encoding="utf-8") for path in figs.glob("*.svg")}
     return {name for name, _ in drawn.items() ^ there.items()}
 
 
@@ -348,7 +349,7 @@ def test_ranks_that_do_not_match_are_refused(before, after):
 
 def test_a_timeline_shows_bars_labels_and_waits():
     pytest.importorskip("matplotlib")
-    from ddp_lab.kit import plots
+    from ddp_lab.kit.cell import plots
 
     rows = [
         [["work", 5.0, 6.0], ["wait for rank 1", 6.0, 9.0], ["a long label", 9.0, 9.1]],
@@ -370,7 +371,7 @@ def test_a_timeline_shows_bars_labels_and_waits():
 
 @pytest.mark.parametrize("rows", [[], [[], []], [[["work", 2.0, 1.0]]]])
 def test_a_timeline_of_nothing_or_backwards_is_refused(rows):
-    from ddp_lab.kit import plots
+    from ddp_lab.kit.cell import plots
 
     with pytest.raises(ValueError):
         plots.timeline(rows, "broken")

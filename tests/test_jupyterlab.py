@@ -16,7 +16,7 @@ import pytest
 from conftest import Cell, living, wait_until
 from jupyter_client import BlockingKernelClient
 
-from ddp_lab.kit import ROOT
+from ddp_lab import ROOT
 
 CHROMIUM = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))),

@@ -11,7 +11,7 @@ import pytest
 from conftest import Cell, living, wait_until
 from jupyter_client import KernelManager
 
-from ddp_lab.kit import ROOT
+from ddp_lab import ROOT
 
 MARK = f"kernel-{os.getpid()}"  # each worker of pytest-xdist has a kernel of its own
 LIMIT = 300_000  # bytes of messages that one cell may send

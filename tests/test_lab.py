@@ -9,8 +9,10 @@ from IPython.core.error import UsageError  # noqa: E402
 from nbclient import NotebookClient  # noqa: E402
 from nbformat.v4 import new_code_cell, new_notebook  # noqa: E402
 
-from ddp_lab.kit import ROOT, lab, magics, notebooks  # noqa: E402
-from ddp_lab.kit.warm import LENT  # noqa: E402
+from ddp_lab import ROOT  # noqa: E402
+from ddp_lab.kit.cell import magics  # noqa: E402
+from ddp_lab.kit.run.warm import LENT  # noqa: E402
+from tools import lab, notebooks  # noqa: E402
 
 RANKS = (
     "import os\nprint('[rank', os.environ['RANK'] + '] of', os.environ['WORLD_SIZE'])"

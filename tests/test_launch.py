@@ -12,8 +12,10 @@ from random import Random
 import pytest
 from conftest import wait_until
 
-from ddp_lab.kit import ROOT, RunFailed, launch, python, torchrun
-from ddp_lab.kit.warm import LENT, LUCKY, Warm
+from ddp_lab import ROOT
+from ddp_lab.kit import RunFailed, python, torchrun
+from ddp_lab.kit.run import launch
+from ddp_lab.kit.run.warm import LENT, LUCKY, Warm
 
 HEAD = """
 import json, os, signal, sys, time, warnings

@@ -3,11 +3,12 @@
 import re
 
 import pytest
+from conftest import PROGRAMS
 
 pytest.importorskip("nbformat", reason="the notebooks' tests need Jupyter")
 
-from ddp_lab.kit import ROOT  # noqa: E402
-from ddp_lab.kit import notebooks as kit  # noqa: E402
+from ddp_lab import ROOT  # noqa: E402
+from tools import notebooks as kit  # noqa: E402
 
 HEADINGS = [
     "Goal",
@@ -38,7 +39,7 @@ def test_the_committed_programs_are_what_the_cells_write(path):
 def test_every_program_is_written_by_one_notebook():
     written = [program for path in kit.lessons() for program, _ in kit.programs(path)]
     assert len(written) == len(set(written))
-    assert set(written) == set((ROOT / "ddp_lab").glob("[!_]*.py"))
+    assert set(written) == set(PROGRAMS)
 
 
 @lessons

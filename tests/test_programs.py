@@ -1,36 +1,36 @@
 """Every program runs alone, from any folder, by plain torchrun, on 2, 3 and 4 ranks."""
 
 import pytest
-from conftest import PROGRAMS
+from conftest import PROGRAMS, name_of
 
-from ddp_lab.kit import python, torchrun, variant
-from ddp_lab.kit.data import prepare
+from ddp_lab.kit import python, torchrun
+from ddp_lab.kit.cell.data import prepare
 
 # Small numbers where the default is a lesson's worth of work.
 ARGUMENTS = {
-    "cifar10_fast.py": "--data {data} "
+    "cifar10/fast.py": "--data {data} "
     "--epochs 2 --train-images 256 --test-images 101 --batch 32",
-    "cifar10_resnet.py": "--data {data} --checkpoint {tmp} "
+    "cifar10/resnet.py": "--data {data} --checkpoint {tmp} "
     "--epochs 2 --train-images 256 --test-images 101",
-    "cifar10_settings.py": "--rounds 1",
+    "cifar10/settings.py": "--rounds 1",
 }
 # Programs that start their ranks themselves.
-STARTS_ITS_RANKS = {"ddp_spawn.py"}
+STARTS_ITS_RANKS = {"ddp/spawn.py"}
 # The clinic's programs are sick on purpose: see test_clinic.py.
-HEALTHY = [path for path in PROGRAMS if not path.name.startswith("clinic_")]
+HEALTHY = [path for path in PROGRAMS if path.parent.name != "clinic"]
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 4])
-@pytest.mark.parametrize("path", HEALTHY, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", HEALTHY, ids=name_of)
 def test_the_program_proves_its_truth(path, ranks, tmp_path, monkeypatch):
     folder = tmp_path / "elsewhere"
     folder.mkdir()
     monkeypatch.chdir(folder)
-    arguments = ARGUMENTS.get(path.name, "")
+    arguments = ARGUMENTS.get(name_of(path), "")
     if arguments:
         data = prepare().root
         arguments = arguments.format(data=data, tmp=tmp_path / "checkpoint.pt")
-    if path.name in STARTS_ITS_RANKS:
+    if name_of(path) in STARTS_ITS_RANKS:
         run = python(f"{path} --nproc-per-node {ranks} {arguments}")
     else:
         run = torchrun(f"--nproc-per-node {ranks} {path} {arguments}")
@@ -40,11 +40,11 @@ def test_the_program_proves_its_truth(path, ranks, tmp_path, monkeypatch):
 
 
 def test_mp_spawn_under_torchrun_is_refused():
-    run = torchrun("--nproc-per-node 2 ddp_lab/ddp_spawn.py", expect_failure=True)
+    run = torchrun("--nproc-per-node 2 ddp_lab/ddp/spawn.py", expect_failure=True)
     assert "4 processes" in run.failure.cause
 
 
-def test_mp_spawn_notices_a_wrong_gradient():
-    path = variant("ddp_lab/ddp_spawn.py", "rank + 1.0, device", "1.0, device")
+def test_mp_spawn_notices_a_wrong_gradient(variant):
+    path = variant("ddp_lab/ddp/spawn.py", "rank + 1.0, device", "1.0, device")
     run = python(f"{path} --nproc-per-node 2", timeout=60, expect_failure=True)
     assert run.failure.kind == "exception"

@@ -5,21 +5,25 @@ import re
 import sys
 
 import pytest
-from conftest import PROGRAMS
+from conftest import PROGRAMS, name_of
 
-from ddp_lab.kit import ROOT
+from ddp_lab import ROOT
 
 STANDARD_LIBRARY = set(sys.stdlib_module_names)
 # Saving and loading explain what can go wrong with a file, which takes some lines.
 LENGTH = {
-    "cifar10_fast.py": 220,
-    "cifar10_resnet.py": 220,
-    "checkpoint_dcp.py": 140,
-    "checkpoint_resume.py": 140,
+    "cifar10/fast.py": 220,
+    "cifar10/resnet.py": 220,
+    "checkpoint/dcp.py": 140,
+    "checkpoint/resume.py": 140,
 }
+# What every program ends with begins below this line.
+RULE = "# --- the same in every program"
+# Of a program that starts its ranks itself, before the guard.
+REIMPORT = "# Each rank imports this file anew, and must not spawn again.\n"
 MOST_LINES, LONGEST_FUNCTION, LONGEST_MAIN = 130, 25, 40
 
-programs = pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: path.name)
+programs = pytest.mark.parametrize("path", PROGRAMS, ids=name_of)
 
 
 def functions(path) -> dict[str, ast.FunctionDef]:
@@ -31,15 +35,12 @@ def length(function: ast.FunctionDef) -> int:
     return function.end_lineno - function.lineno + 1
 
 
-def test_setup_is_the_same_everywhere():
-    texts = {
-        path.name: ast.get_source_segment(path.read_text(), functions(path)["setup"])
-        for path in PROGRAMS
-    }
-    assert len(texts) > 5
-    reference = texts["p2p_ring.py"]
-    assert len(reference.splitlines()) <= 10
-    assert [name for name, text in texts.items() if text != reference] == []
+def test_the_end_is_the_same_everywhere():
+    ends = {name_of(p): p.read_text().partition(RULE)[2] for p in PROGRAMS}
+    reference = ends["p2p/ring.py"]
+    assert "def process_group():" in reference
+    wrong = [n for n, end in ends.items() if end.replace(REIMPORT, "") != reference]
+    assert wrong == []
 
 
 @programs
@@ -56,14 +57,10 @@ def test_a_program_is_complete_alone(path):
 
 
 @programs
-def test_the_group_is_destroyed_whatever_happens(path):
-    finals = [
-        "\n".join(map(ast.unparse, node.finalbody))
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.Try)
-    ]
-    assert any("destroy_process_group()" in final for final in finals)
-    assert any("gc.collect()" in final for final in finals)
+def test_the_program_joins_and_leaves_by_the_context_manager(path):
+    lesson = path.read_text().partition(RULE)[0]
+    assert lesson.count("    with process_group() as (rank, ") == 1
+    assert "init_process_group" not in lesson and "destroy_process" not in lesson
 
 
 @programs
@@ -76,7 +73,7 @@ def test_main_is_recorded_and_guarded(path):
 @programs
 def test_the_budget_is_kept(path):
     text = path.read_text()
-    assert len(text.splitlines()) <= LENGTH.get(path.name, MOST_LINES)
+    assert len(text.splitlines()) <= LENGTH.get(name_of(path), MOST_LINES)
     for name, function in functions(path).items():
         limit = LONGEST_MAIN if name == "main" else LONGEST_FUNCTION
         assert length(function) <= limit, name
@@ -85,7 +82,9 @@ def test_the_budget_is_kept(path):
 @programs
 def test_the_docstring_is_the_usage_page(path):
     doc = ast.get_docstring(ast.parse(path.read_text()))
-    assert re.search(rf"^    .*ddp_lab/{path.name}", doc, re.MULTILINE), "the command"
+    assert re.search(rf"^    .*ddp_lab/{name_of(path)}", doc, re.MULTILINE), (
+        "the command"
+    )
     notebook = re.search(r"Written by (notebooks/\w+\.ipynb)\.", doc)
     assert notebook and (ROOT / notebook[1]).exists()
 

@@ -2,7 +2,8 @@
 
 import pytest
 
-from ddp_lab.kit import ROOT, symptoms
+from ddp_lab import ROOT
+from ddp_lab.kit.explain import symptoms
 
 # Messages as PyTorch, gloo, NCCL and the system write them.
 MESSAGES = {

@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from ddp_lab.kit import launch
-from ddp_lab.kit.warm import Warm
+from ddp_lab.kit.run import launch
+from ddp_lab.kit.run.warm import Warm
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="there is no warm process")

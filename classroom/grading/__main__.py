@@ -23,7 +23,7 @@ from traitlets.config import PyFileConfigLoader
 
 from classroom.grading import judge, preprocessors, sandbox
 from classroom.grading.judge import COURSE
-from ddp_lab.kit.show import table
+from ddp_lab.kit.cell.display import table
 
 SHORT = {"pass": "pass", "fail": "FAIL", "blocked": "blocked", "not yet": "not yet"}
 # Canvas wants the first five; Moodle maps "SIS User ID" to its ID number.

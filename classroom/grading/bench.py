@@ -25,7 +25,7 @@ import numpy as np
 
 from classroom.grading import runner
 from classroom.grading.harness._npz import save
-from ddp_lab.kit import ROOT
+from ddp_lab import ROOT
 
 WRITTEN = ROOT / "build" / "classroom"
 """The folder into which an assignment's cells write its programs."""
@@ -72,7 +72,7 @@ class Outcome:
     failure: str | None = None
     """The launcher's report: the cause, and where the other ranks stood."""
     kind: str | None = None
-    """See `ddp_lab.kit.launch.Failure.kind`; "killed" if a limit ended the sandbox."""
+    """See `ddp_lab.kit.Failure.kind`; "killed" if a limit ended the sandbox."""
     rank: int | None = None
     bytes_on_wire: int | None = None
     """The kernel's count of the sandbox's loopback; None outside a sandbox."""

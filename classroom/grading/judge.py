@@ -17,7 +17,7 @@ import nbformat
 
 from classroom.grading import bench, sandbox
 from classroom.grading.bench import Bench, Verdict
-from ddp_lab.kit import ROOT
+from ddp_lab import ROOT
 
 COURSE = ROOT / "classroom"
 LARGEST = 20_000_000  # bytes of a submitted notebook

@@ -10,7 +10,7 @@ from nbgrader.preprocessors import NbGraderPreprocessor, SaveAutoGrades
 from nbgrader.utils import is_grade
 
 from classroom.grading.judge import WRITEFILE, answers, judge, module, notebook
-from ddp_lab.kit import ROOT
+from ddp_lab import ROOT
 
 STAGED = ROOT / "build" / "classroom" / "staged"
 # A verdict is a long line, and its end, what the rank got, must be in sight. Our own

@@ -80,7 +80,7 @@ def execute(header: dict, files: dict[str, bytes]) -> tuple[dict, dict[str, byte
 
 
 def _launch(header: dict, folder: Path) -> dict:
-    from ddp_lab.kit.launch import RunFailed, RunInterrupted, torchrun
+    from ddp_lab.kit.run.launch import RunFailed, RunInterrupted, torchrun
 
     if header.get("program"):
         script = folder / "answer" / header["program"]
@@ -149,7 +149,7 @@ def _collect(out: Path) -> dict[str, bytes]:
 
 def limit(memory: int, file: int, output: int) -> None:
     """Set what this process and all that it starts may have."""
-    from ddp_lab.kit import launch
+    from ddp_lab.kit.run import launch
 
     ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)  # our pipes are our own
     os.nice(5)

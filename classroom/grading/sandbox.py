@@ -21,7 +21,7 @@ from pathlib import Path
 
 from classroom.grading import runner
 from classroom.grading.bench import Bench, SandboxError
-from ddp_lab.kit import ROOT
+from ddp_lab import ROOT
 
 GB = 1_000_000_000
 CGROUPS = Path("/sys/fs/cgroup")

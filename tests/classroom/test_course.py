@@ -13,7 +13,7 @@ import pytest
 from course import as_notebook, solution
 
 from classroom.grading import sandbox
-from ddp_lab.kit import ROOT
+from ddp_lab import ROOT
 
 pytest.importorskip("nbgrader", reason="the lessons do without it")
 # Of each of these criteria one visible and one hidden case, to be quick.

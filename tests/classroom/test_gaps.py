@@ -4,8 +4,8 @@ import pytest
 from course import FULL, starter
 
 from classroom.grading import judge
-from ddp_lab.kit import magics
-from ddp_lab.kit.launch import RunFailed
+from ddp_lab.kit.cell import magics
+from ddp_lab.kit.run.launch import RunFailed
 
 PROGRAMS = [
     (assignment, name)

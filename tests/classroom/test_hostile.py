@@ -7,7 +7,7 @@ import pytest
 from course import BOX, FULL, as_notebook, box, changed, solution
 
 from classroom.grading import bench, judge, ring, sandbox
-from ddp_lab.kit import ROOT
+from ddp_lab import ROOT
 
 pytestmark = pytest.mark.skipif(
     sandbox.available() is not None, reason="there is no sandbox here"

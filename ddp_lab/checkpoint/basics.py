@@ -1,0 +1,134 @@
+"""Rank 0 saves, everybody waits, everybody loads; and what the weights alone forget.
+
+    torchrun --standalone --nproc-per-node 2 ddp_lab/checkpoint/basics.py
+
+All ranks hold the weights of step 4, but a new optimizer has lost its momentum:
+
+    [rank 0] saved step 2
+    [rank 0] saved step 4
+    [rank 0] loaded step 4
+    [rank 0] step 5 moves each weight by 1.9375; with a new optimizer by 1.0
+
+Written by notebooks/04_checkpointing.ipynb.
+"""
+
+import argparse
+import gc
+import json
+import os
+import tempfile
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.elastic.multiprocessing.errors import record
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+STEPS, SAVE_EVERY = 4, 2
+LEARNING_RATE, MOMENTUM = 1.0, 0.5
+SLOW_DISK = 1.0  # seconds; a large model takes that long, our eight weights would not
+
+
+def build(device):
+    """Return a model of one row and its optimizer, as if the run had just begun."""
+    model = nn.Linear(8, 1, bias=False, device=device)  # weight: (1, 8)
+    ddp = DDP(model)  # all ranks now hold rank 0's weights
+    optimizer = torch.optim.SGD(ddp.parameters(), lr=LEARNING_RATE, momentum=MOMENTUM)
+    return ddp, optimizer
+
+
+def train_step(ddp, optimizer, device):
+    """Take one step whose gradient is 1 for every weight; return how far they moved."""
+    before = ddp.module.weight.detach().clone()
+    optimizer.zero_grad()
+    ddp(torch.ones(1, 8, device=device)).sum().backward()
+    optimizer.step()
+    return (before - ddp.module.weight).mean().item()
+
+
+def save(ddp, step, path, rank):
+    """Write the model, without DDP's wrapper, once for all ranks."""
+    # Not local_rank: it is 0 once on every node, and they would all write this path.
+    if rank == 0:
+        time.sleep(SLOW_DISK)
+        # `ddp.state_dict()` would call the weight `module.weight`.
+        saved = {"step": step, "model": ddp.module.state_dict()}
+        with open(path.with_suffix(".tmp"), "wb") as file:
+            torch.save(saved, file)
+        os.replace(file.name, path)  # until here, the file before is whole
+        print(f"[rank {rank}] saved step {step}", flush=True)
+    dist.barrier()  # nobody goes on before the file is whole
+
+
+def compare(name, got, expected):
+    """Raise where a number is not the one that this rank worked out itself."""
+    if abs(got - expected) > 1e-5:
+        raise AssertionError(f"{name} is {got}, expected {expected}")
+
+
+@record
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--dir", help="a folder that all ranks see")
+    wanted = parser.parse_args().dir
+    with process_group() as (rank, _, device):
+        own = None if wanted else tempfile.TemporaryDirectory()
+        try:
+            folder = [wanted or own.name]
+            dist.broadcast_object_list(folder, src=0)  # all now hold rank 0's name
+            os.makedirs(folder[0], exist_ok=True)
+            path = Path(folder[0], "model.pt")
+            torch.manual_seed(rank)  # every rank begins elsewhere; DDP makes them equal
+            ddp, optimizer = build(device)
+            for step in range(1, STEPS + 1):
+                train_step(ddp, optimizer, device)
+                if step % SAVE_EVERY == 0:
+                    save(ddp, step, path, rank)
+            saved = torch.load(path, map_location=device, weights_only=True)
+            print(f"[rank {rank}] loaded step {saved['step']}", flush=True)
+            compare("the step in the file", saved["step"], STEPS)
+            resumed, new_optimizer = build(device)
+            resumed.module.load_state_dict(saved["model"])
+            apart = (resumed.module.weight - ddp.module.weight).abs().max().item()
+            compare("the distance from the saved model", apart, 0.0)
+            moved = train_step(ddp, optimizer, device)
+            alone = train_step(resumed, new_optimizer, device)
+            what = f"moves each weight by {moved:.4f}"
+            what += f"; with a new optimizer by {alone:.1f}"
+            print(f"[rank {rank}] step {STEPS + 1} {what}", flush=True)
+            # Velocity is 1, then 1 + m, 1 + m + m², ...; a new optimizer begins anew.
+            compare("step 5", moved, sum(MOMENTUM**s for s in range(STEPS + 1)))
+            compare("step 5 of a new optimizer", alone, 1.0)
+            facts = {"step": saved["step"], "moved": [round(moved, 4), round(alone, 4)]}
+            facts |= {"keys": list(saved["model"]), "ddp_keys": list(ddp.state_dict())}
+            print(json.dumps(facts), flush=True)
+        except OSError as error:  # a full disk, say; half a file helps nobody
+            Path(folder[0], "model.tmp").unlink(missing_ok=True)
+            raise OSError(f"cannot save in {folder[0]}: {error.strerror}") from None
+
+
+# --- the same in every program: join the group, and leave it whatever happens ---
+
+
+@contextmanager
+def process_group():
+    """A GPU per rank over NCCL; else gloo, on a shared GPU or the CPU."""
+    device, backend = torch.device("cpu"), "gloo"
+    if count := torch.cuda.device_count():
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % count)
+        torch.cuda.set_device(device)
+        if count >= int(os.environ["LOCAL_WORLD_SIZE"]):
+            backend = "cpu:gloo,cuda:nccl"
+    dist.init_process_group(backend, device_id=device if "nccl" in backend else None)
+    try:
+        yield dist.get_rank(), dist.get_world_size(), device
+    finally:
+        dist.destroy_process_group()
+        gc.collect()  # a leftover gloo object could abort the process at exit
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,139 @@
+"""A checkpoint that all ranks write in pieces, read by another number of ranks.
+
+    torchrun --standalone --nproc-per-node 4 ddp_lab/checkpoint/dcp.py --dir D
+    torchrun --standalone --nproc-per-node 2 ddp_lab/checkpoint/dcp.py --dir D
+The first finds D empty and saves, then both load; without `--dir` D is temporary:
+    [rank 0] loaded rows [0, 1, 2, 3, 4, 5] out of __0_0.distcp, __1_0.distcp
+Written by notebooks/04_checkpointing.ipynb.
+"""
+
+import argparse
+import gc
+import json
+import os
+import tempfile
+from contextlib import contextmanager
+
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+from torch import nn
+from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+from torch.distributed.elastic.multiprocessing.errors import record
+from torch.distributed.fsdp import fully_shard
+
+ROWS, COLUMNS, STEPS = 12, 4, 3
+
+
+def build(device, mesh=None):
+    """Return a layer of zeros and its optimizer, with a mesh sharded over its ranks."""
+    model = nn.Linear(COLUMNS, ROWS, bias=False, device=device)  # weight: (12, 4)
+    nn.init.zeros_(model.weight)
+    if mesh:
+        fully_shard(model, mesh=mesh)  # each rank now holds some rows, and no others
+    return model, torch.optim.SGD(model.parameters(), lr=0.5, momentum=0.5)
+
+
+def train(model, optimizer, steps, device):
+    """Give row i the gradient i, so round that no order of adding changes the sums."""
+    for _ in range(steps):
+        optimizer.zero_grad()
+        output = model(torch.ones(1, COLUMNS, device=device))  # (1, 12)
+        (output * torch.arange(ROWS, device=device)).sum().backward()
+        optimizer.step()
+
+
+def save(model, optimizer, folder):
+    """Save from all ranks: each writes the rows that it holds, in a file of its own."""
+    model_state, optimizer_state = get_state_dict(model, optimizer)
+    dcp.save({"model": model_state, "optimizer": optimizer_state}, checkpoint_id=folder)
+
+
+def load(model, optimizer, folder):
+    """Load on all ranks: each reads the rows that it shall hold, whoever wrote them."""
+    model_state, optimizer_state = get_state_dict(model, optimizer)
+    state = {"model": model_state, "optimizer": optimizer_state}
+    dcp.load(state, checkpoint_id=folder)  # fills in the rows that this rank asks for
+    states = {"model_state_dict": model_state, "optim_state_dict": optimizer_state}
+    set_state_dict(model, optimizer, **states)
+
+
+def files_of(rows, folder):
+    """Name the files that hold any of these rows, or stop with the one that is bad."""
+    name, files = ".metadata", []
+    try:
+        metadata = dcp.FileSystemReader(folder).read_metadata()
+        pieces = metadata.state_dict_metadata["model.weight"].chunks
+        for key, stored in metadata.storage_data.items():
+            name = stored.relative_path
+            assert os.path.getsize(f"{folder}/{name}") >= stored.offset + stored.length
+            if key.fqn == "model.weight":
+                first, count = key.offset[0], pieces[key.index].sizes[0]
+                if set(rows) & set(range(first, first + count)):
+                    files.append(name)
+    except Exception:  # reading a damaged file can raise nearly anything
+        raise SystemExit(f"{folder}/{name} is missing, cut short or foreign") from None
+    return sorted(files)
+
+
+@record
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--dir", help="a folder that all ranks see")
+    wanted = parser.parse_args().dir
+    with process_group() as (rank, world_size, device):
+        own = None if wanted else tempfile.TemporaryDirectory()
+        try:
+            # gloo's reduce_scatter knows host memory only, even where there is a GPU.
+            device = torch.device("cpu") if dist.get_backend() == "gloo" else device
+            folder = [wanted or own.name]
+            dist.broadcast_object_list(folder, src=0)  # all now hold rank 0's name
+            mesh = dist.init_device_mesh(device.type, (world_size,))
+            share = -(-ROWS // world_size)  # rounded up
+            rows = list(range(ROWS))[rank * share :][:share]
+            if not os.path.exists(f"{folder[0]}/.metadata"):  # written last
+                model, optimizer = build(device, mesh)
+                train(model, optimizer, STEPS, device)
+                save(model, optimizer, folder[0])
+                print(f"[rank {rank}] saved rows {rows}", flush=True)
+            model, optimizer = build(device, mesh)  # zeros again
+            files = files_of(rows, folder[0])
+            load(model, optimizer, folder[0])
+            train(model, optimizer, 1, device)
+            expected, plain_optimizer = build(device)  # whole, on every rank
+            train(expected, plain_optimizer, STEPS + 1, device)
+            out_of = ", ".join(files)
+            print(f"[rank {rank}] loaded rows {rows} out of {out_of}", flush=True)
+            got = model.weight.to_local()[:, 0].tolist()
+            truth = expected.weight[rows, 0].tolist()
+            facts = {"rows": rows, "files": files, "weights": got}
+            print(json.dumps(facts), flush=True)
+            if got != truth:
+                raise AssertionError(f"the rows hold {got}, expected {truth}")
+        except dcp.api.CheckpointException as error:  # the disk is full, say
+            bad, (cause, _) = error.failures.popitem()
+            raise SystemExit(f"{folder[0]}: rank {bad}: {cause}") from None
+
+
+# --- the same in every program: join the group, and leave it whatever happens ---
+
+
+@contextmanager
+def process_group():
+    """A GPU per rank over NCCL; else gloo, on a shared GPU or the CPU."""
+    device, backend = torch.device("cpu"), "gloo"
+    if count := torch.cuda.device_count():
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % count)
+        torch.cuda.set_device(device)
+        if count >= int(os.environ["LOCAL_WORLD_SIZE"]):
+            backend = "cpu:gloo,cuda:nccl"
+    dist.init_process_group(backend, device_id=device if "nccl" in backend else None)
+    try:
+        yield dist.get_rank(), dist.get_world_size(), device
+    finally:
+        dist.destroy_process_group()
+        gc.collect()  # a leftover gloo object could abort the process at exit
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,135 @@
+"""Exercise: a checkpoint forgot something. Find it, and the resumed run is bit-equal.
+
+    torchrun --standalone --nproc-per-node 2 ddp_lab/checkpoint/exercise.py
+
+Fill in forgotten(); before that, rank 0 says: [rank 0] not yet
+Written by notebooks/04_checkpointing.ipynb.
+"""
+
+import copy
+import gc
+import json
+import os
+from contextlib import contextmanager
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.elastic.multiprocessing.errors import record
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.optim.lr_scheduler import CosineAnnealingLR
+from torch.optim.swa_utils import AveragedModel
+
+STEPS, STOP = 12, 6
+
+
+def forgotten(run):
+    """Return {name: state} of what `checkpoint` below forgot; each rank its own.
+
+    The names are attributes of `run`, a Run; not all of those remember anything.
+    A state is what state_dict() returns, or, for a torch.Generator, get_state().
+    Target, for any number of ranks: the resumed run ends [0.0, 0.0] away from the one
+    that never stopped, in its weights and in their average.
+    """
+    return None  # your code here
+
+
+class Run:
+    """All that training works with."""
+
+    def __init__(self, rank, device):
+        torch.manual_seed(rank)
+        layers = nn.Linear(8, 16), nn.ReLU(), nn.Dropout(0.2), nn.Linear(16, 1)
+        self.ddp = DDP(nn.Sequential(*layers).to(device))  # all hold rank 0's weights
+        self.optimizer = torch.optim.SGD(self.ddp.parameters(), lr=0.05, momentum=0.9)
+        self.scheduler = CosineAnnealingLR(self.optimizer, T_max=STEPS)
+        # The weights to test with: the mean of those after each step so far.
+        self.average = AveragedModel(self.ddp.module)
+        self.noise = torch.Generator().manual_seed(rank)  # for the augmentation
+        self.loss = nn.MSELoss()
+        self.data = torch.linspace(-1, 1, 64, device=device).view(8, 8)
+        # DDP regroups gradients after its first backward; see checkpoint/resume.py.
+        self.ddp(torch.zeros(1, 8, device=device)).sum().backward()
+
+    def train(self, steps):
+        """Take so many steps; return the run."""
+        for _ in range(steps):
+            noise = torch.randn(8, 8, generator=self.noise).to(self.data.device)
+            output = self.ddp(self.data + 0.1 * noise)  # (8, 1)
+            self.optimizer.zero_grad()
+            self.loss(output, self.data.sum(1, keepdim=True)).backward()
+            self.optimizer.step()
+            self.scheduler.step()
+            self.average.update_parameters(self.ddp.module)
+        return self
+
+
+def checkpoint(run, random):
+    """Return what a colleague saved."""
+    return {
+        "model": run.ddp.module.state_dict(),
+        "optimizer": run.optimizer.state_dict(),
+        "rng": random.get_rng_state(),  # where dropout draws from
+    }
+
+
+def resume(saved, rank, device, random):
+    """Return a new run, with everything put back that was saved."""
+    run = Run(rank, device)
+    run.ddp.module.load_state_dict(saved["model"])
+    run.optimizer.load_state_dict(saved["optimizer"])
+    for name, state in saved["forgotten"].items():
+        part = getattr(run, name)
+        put_back = getattr(part, "load_state_dict", None) or part.set_state
+        put_back(state)
+    random.set_rng_state(saved["rng"])
+    return run
+
+
+def distances(run, expected):
+    """Return how far apart the weights are, where most, and how far the averages."""
+    flat = nn.utils.parameters_to_vector
+    pairs = (run.ddp, expected.ddp), (run.average, expected.average)
+    apart = [flat(a.parameters()) - flat(b.parameters()) for a, b in pairs]  # (161,)
+    return [difference.abs().max().item() for difference in apart]
+
+
+@record
+def main():
+    with process_group() as (rank, _, device):
+        random = torch.cuda if device.type == "cuda" else torch
+        expected = Run(rank, device).train(STEPS)  # never stops
+        stopped = Run(rank, device).train(STOP)
+        found = forgotten(stopped)
+        # A copy stands for the file: what the run does later does not reach it.
+        saved = copy.deepcopy(checkpoint(stopped, random) | {"forgotten": found or {}})
+        run = resume(saved, rank, device, random).train(STEPS - STOP)
+        apart = distances(run, expected)
+        if found and apart != [0.0, 0.0]:
+            raise AssertionError(f"resumed, {apart} away, expected [0.0, 0.0]")
+        print(f"[rank {rank}]", "resumed, 0.0 away" if found else "not yet", flush=True)
+        print(json.dumps({"solved": bool(found), "apart": apart}), flush=True)
+
+
+# --- the same in every program: join the group, and leave it whatever happens ---
+
+
+@contextmanager
+def process_group():
+    """A GPU per rank over NCCL; else gloo, on a shared GPU or the CPU."""
+    device, backend = torch.device("cpu"), "gloo"
+    if count := torch.cuda.device_count():
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % count)
+        torch.cuda.set_device(device)
+        if count >= int(os.environ["LOCAL_WORLD_SIZE"]):
+            backend = "cpu:gloo,cuda:nccl"
+    dist.init_process_group(backend, device_id=device if "nccl" in backend else None)
+    try:
+        yield dist.get_rank(), dist.get_world_size(), device
+    finally:
+        dist.destroy_process_group()
+        gc.collect()  # a leftover gloo object could abort the process at exit
+
+
+if __name__ == "__main__":
+    main()

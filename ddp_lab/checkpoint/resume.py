@@ -1,0 +1,141 @@
+"""A run that was stopped, resumed, ends bit-equal to the one that never stopped.
+
+    torchrun --standalone --nproc-per-node 2 ddp_lab/checkpoint/resume.py [--dir D]
+
+    [rank 0] ends 0.0 away from a run without a stop
+Written by notebooks/04_checkpointing.ipynb.
+"""
+
+import argparse
+import gc
+import json
+import os
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.elastic.multiprocessing.errors import record
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+STEPS, BATCHES, BATCH, SAVE_EVERY, STOP = 12, 4, 8, 3, 8  # 3 epochs of 4 batches
+KEPT = "model", "optimizer", "scheduler"  # and the epoch, the batch, the random states
+
+
+def build(rank, device):
+    """Return DDP and, by name, the parts that remember something between steps."""
+    torch.manual_seed(rank)  # one seed for all would give all ranks the same dropout
+    layers = nn.Linear(8, 16), nn.ReLU(), nn.Dropout(0.2), nn.Linear(16, 1)
+    ddp = DDP(nn.Sequential(*layers).to(device))  # all ranks now hold rank 0's weights
+    optimizer = torch.optim.SGD(ddp.parameters(), lr=0.05, momentum=0.9)
+    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, STEPS)
+    # DDP regroups gradients after its first backward. Without this dry one, three ranks
+    # or more would add them in another order after a resume: other last bits.
+    ddp(torch.zeros(1, 8, device=device)).sum().backward()
+    return ddp, {"model": ddp.module, "optimizer": optimizer, "scheduler": scheduler}
+
+
+def save(parts, step, random, path):
+    """Replace the checkpoint as a whole or not at all."""
+    rng = [None] * dist.get_world_size()
+    dist.all_gather_object(rng, random.get_rng_state())  # all now hold every rank's
+    if dist.get_rank() == 0:
+        saved = {name: parts[name].state_dict() for name in KEPT}
+        saved |= {"epoch": step // BATCHES, "batch": step % BATCHES, "rng": rng}
+        with open(path.with_suffix(".tmp"), "wb") as file:
+            torch.save(saved, file)
+            os.fsync(file.fileno())  # the bytes reach the disk before the name does
+        os.replace(file.name, path)
+        print(f"[rank 0] saved step {step}", flush=True)
+    dist.barrier()  # nobody goes on before the file is there
+
+
+def restore(parts, random, path, rank):
+    """Put everything back; return how many steps are done."""
+    cause = "cut short"
+    try:  # reading a damaged file can raise nearly anything
+        # By way of the CPU: random states have to stay there, the parts move their own.
+        saved = torch.load(path, map_location="cpu", weights_only=True)
+        cause = "from another model"
+        for name in KEPT:
+            parts[name].load_state_dict(saved[name])
+        cause = f"from {len(saved['rng'])} ranks, not from {dist.get_world_size()}"
+        assert len(saved["rng"]) == dist.get_world_size()
+        random.set_rng_state(saved["rng"][rank])
+        epoch, batch = saved["epoch"], saved["batch"]
+    except Exception:
+        raise SystemExit(f"{path} is {cause}: nothing can go on from it") from None
+    print(f"[rank {rank}] goes on at epoch {epoch}, batch {batch}", flush=True)
+    return epoch * BATCHES + batch
+
+
+def train(rank, world_size, device, path=None, until=STEPS):
+    """Start, or go on from `path` if it exists; return where, and the last weights."""
+    ddp, parts = build(rank, device)
+    random = torch.cuda if device.type == "cuda" else torch  # where dropout draws from
+    start = restore(parts, random, path, rank) if path and path.exists() else 0
+    data = torch.linspace(-1, 1, BATCHES * BATCH * world_size * 8).view(-1, 8)
+    sampler = torch.utils.data.DistributedSampler(data)
+    for step in range(start, until):
+        sampler.set_epoch(step // BATCHES)
+        x = data[list(sampler)[step % BATCHES * BATCH :][:BATCH]].to(device)  # (8, 8)
+        parts["optimizer"].zero_grad()
+        (ddp(x).squeeze(1) - x.sum(1)).pow(2).mean().backward()
+        parts["optimizer"].step()
+        parts["scheduler"].step()
+        if path and (step + 1) % SAVE_EVERY == 0:
+            save(parts, step + 1, random, path)
+    return start, torch.cat([p.detach().flatten() for p in ddp.parameters()])
+
+
+@record
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--dir", help="all ranks see it; run.pt in it is gone on from")
+    wanted = parser.parse_args().dir
+    with process_group() as (rank, world_size, device):
+        own = None if wanted else tempfile.TemporaryDirectory()
+        try:
+            folder = [wanted or own.name]
+            dist.broadcast_object_list(folder, src=0)  # all now hold rank 0's name
+            os.makedirs(folder[0], exist_ok=True)
+            path = Path(folder[0], "run.pt")
+            if not path.exists():  # all look before one can save, in three steps
+                train(rank, world_size, device, path, until=STOP)  # 7 and 8 get lost
+            start, weights = train(rank, world_size, device, path)
+            _, expected = train(rank, world_size, device)  # never stops
+            apart = (weights - expected).abs().max().item()
+            off = f"ends {apart} away from a run without a stop"
+            print(f"[rank {rank}] {off}", flush=True)
+            print(json.dumps({"resumed_from": start, "apart": apart}), flush=True)
+            if apart != 0:
+                raise AssertionError(f"the weights are {apart} off, expected 0.0")
+        except OSError as error:  # a full disk, say; half a file helps nobody
+            Path(folder[0], "run.tmp").unlink(missing_ok=True)
+            raise OSError(f"cannot save in {folder[0]}: {error.strerror}") from None
+
+
+# --- the same in every program: join the group, and leave it whatever happens ---
+
+
+@contextmanager
+def process_group():
+    """A GPU per rank over NCCL; else gloo, on a shared GPU or the CPU."""
+    device, backend = torch.device("cpu"), "gloo"
+    if count := torch.cuda.device_count():
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % count)
+        torch.cuda.set_device(device)
+        if count >= int(os.environ["LOCAL_WORLD_SIZE"]):
+            backend = "cpu:gloo,cuda:nccl"
+    dist.init_process_group(backend, device_id=device if "nccl" in backend else None)
+    try:
+        yield dist.get_rank(), dist.get_world_size(), device
+    finally:
+        dist.destroy_process_group()
+        gc.collect()  # a leftover gloo object could abort the process at exit
+
+
+if __name__ == "__main__":
+    main()

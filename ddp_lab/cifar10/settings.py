@@ -1,0 +1,134 @@
+"""Time DDP's settings side by side: each takes its turn in every round.
+
+    torchrun --standalone --nproc-per-node 2 ddp_lab/cifar10/settings.py
+
+Every rank proves that the gradients are right with each setting. Rank 0 prints:
+    [rank 0] default: 31.4 (29.9 to 35.2) ms a batch
+Written by notebooks/06_cifar10_resnet.ipynb.
+"""
+
+import argparse
+import copy
+import gc
+import json
+import os
+import time
+from contextlib import contextmanager, nullcontext
+from statistics import median
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.elastic.multiprocessing.errors import record
+from torch.nn.parallel import DistributedDataParallel
+from torchvision.models.resnet import BasicBlock
+
+SETTINGS = {
+    "default": {},
+    "bucket_cap_mb=1": {"bucket_cap_mb": 1},  # the default is 25
+    "gradient_as_bucket_view": {"gradient_as_bucket_view": True},
+    "static_graph": {"static_graph": True},
+    "no_sync, 3 of 4": {},
+}
+BATCH, BATCHES = 16, 4  # images; batches whose gradients a turn sums up
+torch.set_num_threads(1)  # as in the neighbouring programs
+
+
+def network():
+    """Return the narrow network of cifar10/fast.py: 0.3 million weights, 1.2 MB."""
+    widths = (16, 32, 64, 128)
+    layers = [nn.Conv2d(3, 16, 3, 2, padding=1, bias=False), nn.BatchNorm2d(16)]
+    for last, width in zip(widths[:1] + widths, widths, strict=False):
+        stride = 1 if width == last else 2
+        resize = [nn.Conv2d(last, width, 1, stride, bias=False), nn.BatchNorm2d(width)]
+        shortcut = nn.Sequential(*resize) if stride == 2 else None
+        layers.append(BasicBlock(last, width, stride, shortcut))
+    layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(widths[-1], 10)]
+    return nn.Sequential(*layers).to(memory_format=torch.channels_last)
+
+
+def backward(model, batches, exchanges):
+    """Sum up the gradients of some batches; exchange them after the last or each."""
+    for number, (images, labels) in enumerate(batches, start=1):
+        silent = exchanges == 1 and number < len(batches)
+        with model.no_sync() if silent else nullcontext():
+            nn.functional.cross_entropy(model(images), labels).backward()
+
+
+def gradients(model):
+    """Return all gradients of a network in one tensor."""
+    return torch.cat([weight.grad.flatten() for weight in model.parameters()])
+
+
+def expected_gradients(model, batches):
+    """Return the mean of all ranks' gradients, computed without DDP."""
+    alone = copy.deepcopy(model)
+    for images, labels in batches:
+        nn.functional.cross_entropy(alone(images), labels).backward()
+    expected = gradients(alone)
+    dist.all_reduce(expected)  # every rank now holds the sum over all
+    return expected / dist.get_world_size()
+
+
+def take_turn(name, ddp, batches):
+    """Return the milliseconds per batch that one turn takes."""
+    ddp.zero_grad()
+    dist.barrier()  # nobody starts the clock before all are there
+    began = time.perf_counter()
+    backward(ddp, batches, exchanges=1 if name.startswith("no_sync") else len(batches))
+    ddp.module[0].weight.grad.sum().item()  # waits for a GPU to finish
+    return 1000 * (time.perf_counter() - began) / len(batches)
+
+
+@record
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rounds", type=int, default=6)
+    args = parser.parse_args()
+    with process_group() as (rank, world_size, device):
+        torch.manual_seed(rank)  # other images on every rank
+        images = torch.randn(BATCHES, BATCH, 3, 32, 32, device=device)
+        labels = torch.randint(10, (BATCHES, BATCH), device=device)
+        batches = list(zip(images, labels, strict=True))
+        model = network().to(device)
+        ddps = {  # in each of them all ranks hold rank 0's weights
+            name: DistributedDataParallel(copy.deepcopy(model), **options)
+            for name, options in SETTINGS.items()
+        }
+        expected = expected_gradients(ddps["default"].module, batches)
+        milliseconds = {name: [] for name in SETTINGS}
+        for turn in range(args.rounds + 1):
+            for name, ddp in ddps.items():
+                taken = take_turn(name, ddp, batches)
+                if not torch.allclose(gradients(ddp), expected, rtol=1e-3, atol=1e-4):
+                    raise AssertionError(f"{name}: these gradients are not the mean")
+                if turn:  # the first one warms up
+                    milliseconds[name].append(taken)
+        for name, times in milliseconds.items():
+            span = f"({min(times):.1f} to {max(times):.1f}) ms a batch"
+            print(f"[rank {rank}] {name}: {median(times):.1f} {span}", flush=True)
+        print(json.dumps({"milliseconds": milliseconds}), flush=True)
+
+
+# --- the same in every program: join the group, and leave it whatever happens ---
+
+
+@contextmanager
+def process_group():
+    """A GPU per rank over NCCL; else gloo, on a shared GPU or the CPU."""
+    device, backend = torch.device("cpu"), "gloo"
+    if count := torch.cuda.device_count():
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % count)
+        torch.cuda.set_device(device)
+        if count >= int(os.environ["LOCAL_WORLD_SIZE"]):
+            backend = "cpu:gloo,cuda:nccl"
+    dist.init_process_group(backend, device_id=device if "nccl" in backend else None)
+    try:
+        yield dist.get_rank(), dist.get_world_size(), device
+    finally:
+        dist.destroy_process_group()
+        gc.collect()  # a leftover gloo object could abort the process at exit
+
+
+if __name__ == "__main__":
+    main()

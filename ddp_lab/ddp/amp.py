@@ -1,0 +1,126 @@
+"""Mixed precision under DDP: compute in bfloat16, average and step in float32.
+
+    torchrun --standalone --nproc-per-node 2 ddp_lab/ddp/amp.py
+
+Autocast changes types inside forward() only, so what the ranks exchange stays exact:
+
+    [rank 0] output: bfloat16
+    [rank 0] gradients: float32
+    [rank 0] sent: float32
+
+Written by notebooks/03_ddp_basics.ipynb.
+"""
+
+import gc
+import json
+import os
+from contextlib import contextmanager
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
+from torch.distributed.elastic.multiprocessing.errors import record
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+SAMPLES, STEPS, RATE = 48, 5, 0.1
+TYPES = {  # what a float32 model under bfloat16 autocast should consist of
+    "output": "bfloat16",
+    "loss": "float32",
+    "weights": "float32",
+    "gradients": "float32",
+    "sent": "float32",
+}
+
+
+def make_data(device):
+    """Samples of a bent surface, the same in every process."""
+    generator = torch.Generator().manual_seed(1)
+    x = torch.randn(SAMPLES, 8, generator=generator)  # (48, 8)
+    return x.to(device), x.sin().sum(1, keepdim=True).to(device)  # (48, 1)
+
+
+def make_model(device):
+    torch.manual_seed(0)
+    layers = [torch.nn.Linear(8, 32), torch.nn.Tanh(), torch.nn.Linear(32, 1)]
+    return torch.nn.Sequential(*layers).to(device)
+
+
+def train(model, x, y, autocast):
+    """Train; return the types of the last output, loss, weight and gradient."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        # Around forward only: backward() computes in the types that forward() chose.
+        with torch.autocast(x.device.type, dtype=torch.bfloat16, enabled=autocast):
+            output = model(x)  # (samples, 1)
+            loss = F.mse_loss(output, y)
+        loss.backward()
+        optimizer.step()
+    weight = next(model.parameters())
+    return [name(tensor) for tensor in (output, loss, weight, weight.grad)]
+
+
+def noted(types, bucket):
+    """DDP's own all_reduce of one bucket of gradients; note the type that travels."""
+    types.add(name(bucket.buffer()))
+    return allreduce_hook(None, bucket)  # every rank now holds the mean of all ranks
+
+
+def name(tensor):
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+def flat(model):
+    return torch.cat([p.detach().flatten() for p in model.parameters()])
+
+
+@record
+def main():
+    with process_group() as (rank, world_size, device):
+        if SAMPLES % world_size:
+            raise SystemExit(f"{world_size} ranks cannot share {SAMPLES} samples")
+        (x, y), single, travelled = make_data(device), make_model(device), set()
+        train(single, x, y, autocast=False)
+        model = DDP(make_model(device))
+        model.register_comm_hook(travelled, noted)
+        met = train(model, x[rank::world_size], y[rank::world_size], autocast=True)
+        types = dict(zip(TYPES, [*met, " ".join(travelled)], strict=True))
+        for what, dtype in types.items():
+            print(f"[rank {rank}] {what}: {dtype}", flush=True)
+        if types != TYPES:
+            raise AssertionError(f"expected {TYPES}")
+        weights = flat(model)
+        rank0 = weights.clone()
+        dist.broadcast(rank0, src=0)  # every rank now holds the weights of rank 0
+        if not torch.equal(weights, rank0):
+            raise AssertionError("the weights differ from those of rank 0")
+        gap, moved = weights - flat(single), flat(single) - flat(make_model(device))
+        gap = (gap.norm() / moved.norm()).item()  # of the way that training has gone
+        if not 0 < gap < 0.05:
+            raise AssertionError(f"{gap:.1%} away from float32, expected a little")
+        print(json.dumps(types | {"gap": gap}), flush=True)
+
+
+# --- the same in every program: join the group, and leave it whatever happens ---
+
+
+@contextmanager
+def process_group():
+    """A GPU per rank over NCCL; else gloo, on a shared GPU or the CPU."""
+    device, backend = torch.device("cpu"), "gloo"
+    if count := torch.cuda.device_count():
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % count)
+        torch.cuda.set_device(device)
+        if count >= int(os.environ["LOCAL_WORLD_SIZE"]):
+            backend = "cpu:gloo,cuda:nccl"
+    dist.init_process_group(backend, device_id=device if "nccl" in backend else None)
+    try:
+        yield dist.get_rank(), dist.get_world_size(), device
+    finally:
+        dist.destroy_process_group()
+        gc.collect()  # a leftover gloo object could abort the process at exit
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,122 @@
+"""DistributedDataParallel does by itself what ddp/by_hand.py spells out.
+
+    torchrun --standalone --nproc-per-node 2 ddp_lab/ddp/basics.py
+
+Each rank sees its own samples, yet takes the steps of the one-process training:
+
+    [rank 1] step 0: loss 3.488, gradient [-3.873, 1.649, -1.945]
+    [rank 1] step 0: weights [0.382, 0.214, -0.387]
+
+Written by notebooks/03_ddp_basics.ipynb.
+"""
+
+import gc
+import json
+import os
+from contextlib import contextmanager
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch.distributed.elastic.multiprocessing.errors import record
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+SAMPLES, STEPS, RATE = 24, 3, 0.1
+
+
+def make_data(device):
+    """All the samples of the line y = 2a - b, the same in every process."""
+    generator = torch.Generator().manual_seed(1)
+    x = torch.randn(SAMPLES, 2, generator=generator)  # (24, 2)
+    y = x @ torch.tensor([[2.0], [-1.0]])  # (24, 1)
+    return x.to(device), y.to(device)
+
+
+def one_process(x, y):
+    """The truth: the weights after each step on all samples, by textbook formula."""
+    torch.manual_seed(0)
+    line = torch.nn.Linear(2, 1).to(x.device)
+    weight, bias = line.weight.detach(), line.bias.detach()  # (1, 2), (1,)
+    history = []  # the weights after each step, (3,) each
+    for _ in range(STEPS):
+        error = x @ weight.T + bias - y  # (24, 1)
+        weight = weight - RATE * 2 * (error * x).mean(0, keepdim=True)
+        bias = bias - RATE * 2 * error.mean(0)
+        history.append(flat([weight, bias]))
+    return history
+
+
+def train_step(model, optimizer, x, y):
+    """One step; return the loss, and the gradient as backward() left it."""
+    optimizer.zero_grad()
+    loss = F.mse_loss(model(x), y)
+    loss.backward()
+    gradient = flat(p.grad for p in model.parameters())  # as step() would find it now
+    optimizer.step()
+    return loss.item(), gradient
+
+
+def flat(tensors):
+    return torch.cat([tensor.detach().flatten() for tensor in tensors])  # (3,)
+
+
+def show(tensor):
+    return [round(number, 3) for number in tensor.tolist()]
+
+
+def check(step, got, expected):
+    """Stop when this rank is not where the one-process training is."""
+    if not torch.allclose(got, expected, atol=1e-5):
+        raise AssertionError(f"step {step}: {show(got)}, expected {show(expected)}")
+
+
+@record
+def main():
+    with process_group() as (rank, world_size, device):
+        if SAMPLES % world_size:
+            raise SystemExit(f"{world_size} ranks cannot share {SAMPLES} samples")
+        x, y = make_data(device)
+        expected = one_process(x, y)
+        torch.manual_seed(rank)  # its own noise, and its own first weights too
+        model = torch.nn.Linear(2, 1).to(device)
+        start = show(flat(model.parameters()))
+        print(f"[rank {rank}] starts with weights {start}", flush=True)
+        model = DDP(model)  # every rank now holds rank 0's weights
+        x, y = x[rank::world_size], y[rank::world_size]  # (24 / world_size, ...)
+        optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
+        facts = {"start": start, "losses": [], "gradients": [], "weights": []}
+        for step in range(STEPS):
+            loss, gradient = train_step(model, optimizer, x, y)
+            weights = flat(model.parameters())
+            at = f"[rank {rank}] step {step}:"
+            print(f"{at} loss {loss:.3f}, gradient {show(gradient)}", flush=True)
+            print(f"{at} weights {show(weights)}", flush=True)
+            check(step, weights, expected[step])
+            facts["losses"].append(loss)
+            facts["gradients"].append(gradient.tolist())
+            facts["weights"].append(weights.tolist())
+        print(json.dumps(facts), flush=True)
+
+
+# --- the same in every program: join the group, and leave it whatever happens ---
+
+
+@contextmanager
+def process_group():
+    """A GPU per rank over NCCL; else gloo, on a shared GPU or the CPU."""
+    device, backend = torch.device("cpu"), "gloo"
+    if count := torch.cuda.device_count():
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % count)
+        torch.cuda.set_device(device)
+        if count >= int(os.environ["LOCAL_WORLD_SIZE"]):
+            backend = "cpu:gloo,cuda:nccl"
+    dist.init_process_group(backend, device_id=device if "nccl" in backend else None)
+    try:
+        yield dist.get_rank(), dist.get_world_size(), device
+    finally:
+        dist.destroy_process_group()
+        gc.collect()  # a leftover gloo object could abort the process at exit
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,95 @@
+"""Exercise: a loss that makes DDP right although the shards are unequal.
+
+    torchrun --standalone --nproc-per-node 2 ddp_lab/ddp/exercise.py
+
+Sample i has the gradient i. Rank 0 holds 1 to 8, rank 1 holds 9 and 10: find 5.5.
+
+    [rank 0] not yet
+
+Written by notebooks/03_ddp_basics.ipynb.
+"""
+
+import gc
+import json
+import os
+from contextlib import contextmanager
+
+import torch
+import torch.distributed as dist
+from torch.distributed.elastic.multiprocessing.errors import record
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+EACH, MOVED = 5, (3, 1, 0)  # samples per rank; how many move from the last to rank 0
+
+
+def shard_loss(errors):
+    """Return the loss of this rank's samples that makes DDP's gradient the true mean.
+
+    DDP gives every rank the mean of the ranks' gradients, one vote for each rank. With
+    `errors.mean()` a sample of a small shard therefore counts for more than another.
+
+    Args:
+        errors: (samples of this rank, 1), one number per sample, on this rank's device.
+
+    Returns:
+        A scalar whose backward() leaves, on every rank, the gradient of the mean over
+        the samples of all ranks: 5.5 with two ranks, where `errors.mean()` gives 7.0.
+        How many samples there are in all, you have to ask the other ranks.
+    """
+    return None  # your code here
+
+
+def gradient(shard, device):
+    """The gradient that DDP makes of this rank's loss; None if there is no loss yet."""
+    model = DDP(torch.nn.Linear(1, 1, bias=False).to(device))
+    loss = shard_loss(model(shard.view(-1, 1).to(device)))
+    if loss is None:
+        return None
+    loss.backward()  # every rank now holds the mean of all ranks' gradients
+    return model.module.weight.grad.item()
+
+
+@record
+def main():
+    with process_group() as (rank, world_size, device):
+        samples = torch.arange(1.0, EACH * world_size + 1)  # (5 * world_size,)
+        facts = {"solved": True, "expected": samples.mean().item(), "gradients": []}
+        for moved in MOVED:
+            sizes = [EACH] * world_size
+            sizes[0] += moved  # one vote each, still
+            sizes[-1] -= moved
+            got = gradient(samples.split(sizes)[rank], device)
+            if got is None:  # on all ranks alike, so nobody is left waiting
+                print(f"[rank {rank}] not yet", flush=True)
+                print(json.dumps({"solved": False}), flush=True)
+                return
+            if abs(got - facts["expected"]) > 1e-4:
+                expected = facts["expected"]
+                raise AssertionError(f"shards {sizes}: {got:.4f}, expected {expected}")
+            print(f"[rank {rank}] shards {sizes}: gradient {got:.1f}", flush=True)
+            facts["gradients"].append(got)
+        print(json.dumps(facts), flush=True)
+
+
+# --- the same in every program: join the group, and leave it whatever happens ---
+
+
+@contextmanager
+def process_group():
+    """A GPU per rank over NCCL; else gloo, on a shared GPU or the CPU."""
+    device, backend = torch.device("cpu"), "gloo"
+    if count := torch.cuda.device_count():
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % count)
+        torch.cuda.set_device(device)
+        if count >= int(os.environ["LOCAL_WORLD_SIZE"]):
+            backend = "cpu:gloo,cuda:nccl"
+    dist.init_process_group(backend, device_id=device if "nccl" in backend else None)
+    try:
+        yield dist.get_rank(), dist.get_world_size(), device
+    finally:
+        dist.destroy_process_group()
+        gc.collect()  # a leftover gloo object could abort the process at exit
+
+
+if __name__ == "__main__":
+    main()

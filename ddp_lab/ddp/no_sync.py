@@ -1,0 +1,119 @@
+"""Gradient accumulation under DDP: four micro-batches, one all_reduce, one right way.
+
+    torchrun --standalone --nproc-per-node 2 ddp_lab/ddp/no_sync.py
+
+DDP decides in forward() whether the coming backward() will be synchronised:
+
+    [rank 0] every: gradient 4.50, all_reduces: 4
+    [rank 0] no_sync: gradient 4.50, all_reduces: 1
+    [rank 0] around_backward: gradient 4.50, all_reduces: 4
+    [rank 0] late_flag: gradient 3.00, all_reduces: 1
+
+Written by notebooks/03_ddp_basics.ipynb.
+"""
+
+import gc
+import json
+import os
+from contextlib import contextmanager, nullcontext
+
+import torch
+import torch.distributed as dist
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
+from torch.distributed.elastic.multiprocessing.errors import record
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+MICRO = 4  # micro-batches of one sample each; the gradient of sample i is i
+
+
+def every(model, micro_batches):
+    """Synchronise after every micro-batch: right, and four times the traffic."""
+    for sample in micro_batches:
+        loss = model(sample).mean() / MICRO
+        loss.backward()
+
+
+def no_sync(model, micro_batches):
+    """Forward and backward of all but the last inside: right, and one all_reduce."""
+    for turn, sample in enumerate(micro_batches):
+        # Without the last turn outside, no gradient would ever reach another rank.
+        with model.no_sync() if turn < MICRO - 1 else nullcontext():
+            loss = model(sample).mean() / MICRO  # .grad sums up: a quarter of each
+            loss.backward()
+
+
+def around_backward(model, micro_batches):
+    """The forward is outside, and has armed the hooks already: nothing is saved."""
+    for turn, sample in enumerate(micro_batches):
+        loss = model(sample).mean() / MICRO
+        with model.no_sync() if turn < MICRO - 1 else nullcontext():
+            loss.backward()
+
+
+def late_flag(model, micro_batches):
+    """The switch behind no_sync(), thrown a line too late: the ranks drift apart."""
+    for turn, sample in enumerate(micro_batches):
+        loss = model(sample).mean() / MICRO
+        model.require_backward_grad_sync = turn == MICRO - 1
+        loss.backward()
+
+
+def counted(bucket_sizes, bucket):
+    """DDP's own all_reduce of one bucket of gradients; note that it happened."""
+    bucket_sizes.append(bucket.buffer().numel())
+    return allreduce_hook(None, bucket)  # every rank now holds the mean of all ranks
+
+
+def accumulate(way, samples, rank, device):
+    """One step's gradient made in this `way`, and the number of all_reduces."""
+    model = DDP(torch.nn.Linear(1, 1, bias=False).to(device))
+    sent = []  # one entry for each all_reduce
+    model.register_comm_hook(sent, counted)
+    way(model, samples[rank].to(device))
+    gradient = model.module.weight.grad.item()
+    what = f"gradient {gradient:.2f}, all_reduces: {len(sent)}"
+    print(f"[rank {rank}] {way.__name__}: {what}", flush=True)
+    return {"gradient": gradient, "all_reduces": len(sent)}
+
+
+@record
+def main():
+    with process_group() as (rank, world_size, device):
+        samples = torch.arange(1.0, MICRO * world_size + 1)
+        samples = samples.view(world_size, MICRO, 1, 1)  # rank 0 has 1 to 4, and so on
+        full = samples.mean().item()
+        # What the bug leaves: the first micro-batch averaged, the other three our own.
+        drifted = (samples[:, 0].mean() + samples[rank, 1:].sum()).item() / MICRO
+        expected = {every: full, no_sync: full, around_backward: full}
+        facts = {}
+        for way, gradient in (expected | {late_flag: drifted}).items():
+            facts[way.__name__] = accumulate(way, samples, rank, device)
+            if abs(facts[way.__name__]["gradient"] - gradient) > 1e-4:
+                raise AssertionError(f"{way.__name__}: expected gradient {gradient}")
+        if facts["no_sync"]["all_reduces"] != 1:
+            raise AssertionError("no_sync should leave one all_reduce")
+        print(json.dumps(facts), flush=True)
+
+
+# --- the same in every program: join the group, and leave it whatever happens ---
+
+
+@contextmanager
+def process_group():
+    """A GPU per rank over NCCL; else gloo, on a shared GPU or the CPU."""
+    device, backend = torch.device("cpu"), "gloo"
+    if count := torch.cuda.device_count():
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % count)
+        torch.cuda.set_device(device)
+        if count >= int(os.environ["LOCAL_WORLD_SIZE"]):
+            backend = "cpu:gloo,cuda:nccl"
+    dist.init_process_group(backend, device_id=device if "nccl" in backend else None)
+    try:
+        yield dist.get_rank(), dist.get_world_size(), device
+    finally:
+        dist.destroy_process_group()
+        gc.collect()  # a leftover gloo object could abort the process at exit
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,111 @@
+"""%torchrun and %python: the command of a terminal in a cell."""
+
+import os
+import shlex
+from collections.abc import Callable
+
+from IPython.core.error import UsageError
+from IPython.display import display
+
+from ddp_lab import ROOT
+from ddp_lab.kit.cell import display as screen
+from ddp_lab.kit.draw import standstill
+from ddp_lab.kit.run import launch
+from ddp_lab.kit.run.warm import WARM
+
+
+def load(shell) -> None:
+    """Register the magics in `shell` and make the root folder the current one."""
+    os.chdir(ROOT)
+    shell.register_magic_function(torchrun, "line", "torchrun")
+    shell.register_magic_function(python, "line", "python")
+    WARM.start(launch.environment())  # its imports go on while the reader reads
+
+
+def torchrun(line: str) -> launch.Run:
+    """%torchrun [--timeout SECONDS] [--expect-failure] [--cold] TORCHRUN-ARGUMENTS
+
+    Run torchrun with these arguments, show every rank's lines, and return the `Run`.
+    A failing run raises; with --expect-failure a successful one does. A run that has
+    come to a gap of an exercise, a bare NotImplementedError, is shown and raises not.
+    """
+    return _run(launch.torchrun, line)
+
+
+def python(line: str) -> launch.Run:
+    """%python [--timeout SECONDS] [--expect-failure] [--cold] PYTHON-ARGUMENTS
+
+    The same for a program that starts its ranks itself.
+    """
+    return _run(launch.python, line)
+
+
+def _run(launcher: Callable[..., launch.Run], line: str) -> launch.Run:
+    options, command = _split(line)
+    screen = _Screen()
+    try:
+        run = launcher(command, watch=screen.update, **options)
+    except (launch.RunFailed, launch.RunInterrupted) as failed:
+        if failed.run is None:
+            raise
+        gap = _gap(failed.run)
+        screen.finish(failed.run, raises=not gap)
+        if not gap:
+            raise
+        return failed.run
+    screen.finish(run)
+    return run
+
+
+def _gap(run: launch.Run) -> bool:
+    """Tell whether a run has failed for nothing but a gap that is still to be filled.
+
+    What a library has not implemented, it says in words behind the name.
+    """
+    return run.failure is not None and run.failure.cause == "NotImplementedError"
+
+
+def _split(line: str) -> tuple[dict, list[str]]:
+    """Return the kit's own options, which come first, and the rest of the line."""
+    words, options = shlex.split(line), {}
+    while words and words[0] in ("--timeout", "--expect-failure", "--cold"):
+        option = words.pop(0).removeprefix("--").replace("-", "_")
+        try:
+            options[option] = float(words.pop(0)) if option == "timeout" else True
+        except (IndexError, ValueError):
+            raise UsageError("--timeout takes a number of seconds") from None
+    if not words:
+        raise UsageError("which program? For example: --nproc-per-node 2 program.py")
+    return options, words
+
+
+class _Screen:
+    """A cell's output: live while the run goes on, in rank order once it has ended.
+
+    The live part is one display that is updated in place and ends as the command line,
+    because a stored output should not depend on when which rank printed.
+    """
+
+    def __init__(self):
+        self.handle, self.next = None, 0.0
+
+    def update(self, run: launch.Run) -> None:
+        if self.handle is None:
+            self.handle = display(screen.command(run), raw=True, display_id=True)
+            return
+        if run.seconds < self.next:
+            return
+        self.next = run.seconds * 1.1 + 0.2  # the longer it takes, the less often
+        command, lines = screen.command(run), screen.bundle(run, live=True)
+        both = {mime: command[mime] + "\n" + lines[mime] for mime in command}
+        self.handle.update(both, raw=True)
+
+    def finish(self, run: launch.Run, raises: bool = False) -> None:
+        """Show the run that has ended; if it raises, the error tells of its failure."""
+        if self.handle:
+            self.handle.update(screen.command(run), raw=True)
+        lines = screen.bundle(run, failure=not raises)
+        if lines["text/plain"]:
+            display(lines, raw=True)
+        if run.failure and run.failure.stands:
+            display(standstill(run.failure.stands, run.calls))

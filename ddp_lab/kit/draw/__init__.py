@@ -1,0 +1,12 @@
+"""Pictures of what a run held, and of where it stands.
+
+`before_after` draws the values that the ranks held and hold, `standstill` where they
+hang; `Svg` is the page that both, and the lessons' own figures (figs/), are drawn on.
+"""
+
+from ddp_lab.kit.draw.colours import RANK_COLOURS
+from ddp_lab.kit.draw.standstill import standstill
+from ddp_lab.kit.draw.svg import Svg
+from ddp_lab.kit.draw.values import before_after
+
+__all__ = ["RANK_COLOURS", "Svg", "before_after", "standstill"]

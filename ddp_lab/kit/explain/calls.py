@@ -1,0 +1,101 @@
+"""The communication calls of a rank, as PyTorch's flight recorder has kept them."""
+
+from dataclasses import dataclass
+
+from ddp_lab.kit.explain.stacks import Frame
+
+DTYPES = {
+    "Float": "float32",
+    "Double": "float64",
+    "Half": "float16",
+    "BFloat16": "bfloat16",
+    "Long": "int64",
+    "Int": "int32",
+    "Short": "int16",
+    "Char": "int8",
+    "Byte": "uint8",
+    "Bool": "bool",
+}
+# Every rank has to bring a tensor of the same size to these.
+SAME_SIZE = ("all_reduce", "broadcast", "reduce", "all_gather")
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of the communication library, by one rank."""
+
+    name: str
+    """The function that the program or a library called, such as `all_reduce`."""
+    does: str
+    """What the backend did for it: `all_gather_object` does an `all_gather`."""
+    group: str
+    """Name of the process group; "0" is the default one."""
+    number: int
+    """Counts the group's calls from 1, on every rank by itself."""
+    shapes: tuple[tuple[int, ...], ...]
+    dtypes: tuple[str, ...]
+    done: bool
+    p2p: bool
+    frame: Frame | None
+    """The program's own line."""
+
+    def __str__(self) -> str:
+        """Return, say, `all_reduce of float32 (4,)`."""
+        if not self.dtypes:
+            return self.name
+        more = f" and {len(self.shapes) - 1} more" if len(self.shapes) > 1 else ""
+        return f"{self.name} of {self.dtypes[0]} {self.shapes[0]}{more}"
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """Which call of which group: equal on all ranks that take part in it."""
+        return self.group, self.number
+
+    def fits(self, other: "Call") -> bool:
+        """Return whether both may be one rank's part of the same communication."""
+        if self.does != other.does:
+            return False
+        if self.does not in SAME_SIZE:
+            return True
+        return (self.dtypes, self.shapes) == (other.dtypes, other.shapes)
+
+
+def from_flight(flight: dict) -> list[Call]:
+    """Return the calls in a rank's flight.json (see rank.py), oldest first."""
+    return [
+        Call(
+            call["name"],
+            call["does"],
+            call["group"],
+            call["number"],
+            tuple(_shape(shape) for shape in call["shapes"]),
+            tuple(DTYPES.get(dtype, dtype) for dtype in call["dtypes"]),
+            call["done"],
+            call["p2p"],
+            Frame(*call["frames"][0]) if call["frames"] else None,
+        )
+        for call in flight.get("calls", [])
+    ]
+
+
+def _shape(shape) -> tuple[int, ...]:
+    return tuple(shape) if isinstance(shape, list) else (shape,)
+
+
+def first_misfit(calls: list[list[Call]]) -> dict[int, Call] | None:
+    """Return by rank the earliest call that is not the same on all ranks that made it.
+
+    Args:
+        calls: by rank, as `from_flight` returns them.
+    """
+    made: dict[tuple[str, int], dict[int, Call]] = {}
+    for rank, its_calls in enumerate(calls):
+        for call in its_calls:
+            if not call.p2p:
+                made.setdefault(call.key, {})[rank] = call
+    # Groups count apart; what is earliest is seen in the order of the rank's own calls.
+    for by_rank in made.values():
+        first = next(iter(by_rank.values()))
+        if not all(call.fits(first) for call in by_rank.values()):
+            return by_rank
+    return None

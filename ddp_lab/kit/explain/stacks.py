@@ -1,0 +1,146 @@
+"""Stacks of a process, from outside by py-spy or from what it wrote itself.
+
+Both ways give a list of frames, innermost first.
+"""
+
+import json
+import linecache
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+LIBRARY = ("site-packages", "dist-packages", sysconfig.get_path("stdlib"), "<frozen")
+KIT = str(Path(__file__).parents[1])
+C10D = "distributed_c10d.py"
+LINE = re.compile(
+    r'^\s*File "(?P<file>.+?)", line (?P<line>\d+)(?:,? in (?P<name>.+))?$',
+    re.MULTILINE,
+)
+# What faulthandler puts above the stack of a thread.
+THREAD = re.compile(r"^(Current t|T)hread .*\(most recent call first\):$", re.MULTILINE)
+LONGEST = 2000  # characters of an error's message
+PATIENCE = 5.0  # seconds that py-spy has to answer
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One call on a stack."""
+
+    file: str
+    line: int
+    name: str
+    values: dict[str, str] = field(default_factory=dict, repr=False)
+    """Local variables as text, where they are known."""
+
+    @property
+    def own(self) -> bool:
+        """Whether the frame belongs to the program, not to a library or to the kit."""
+        library = any(part in self.file for part in LIBRARY)
+        return not library and not self.file.startswith(("<", KIT))
+
+    @cached_property
+    def code(self) -> str:
+        """The source line, without its comment."""
+        linecache.checkcache(self.file)  # a variant may have been written anew
+        return linecache.getline(self.file, self.line).split("  # ")[0].strip()
+
+    @property
+    def place(self) -> str:
+        """`ddp_lab/p2p_ring.py:45 in pass_token: dist.send(token, dst=right)`."""
+        name = f" in {self.name}" if self.name else ""
+        return f"{self.short}{name}: {self.code}".removesuffix(": ")
+
+    @property
+    def short(self) -> str:
+        """`ddp_lab/p2p_ring.py:45`, from the current folder if it is below."""
+        path = Path(self.file)
+        if path.is_relative_to(Path.cwd()):
+            path = path.relative_to(Path.cwd())
+        return f"{path}:{self.line}"
+
+
+def own(stack: list[Frame]) -> Frame | None:
+    """Return the innermost frame that is the program's."""
+    return next((frame for frame in stack if frame.own), None)
+
+
+def from_text(text: str) -> list[Frame]:
+    """Return the frames of a traceback, or of faulthandler's main thread."""
+    dumps = [match.end() for match in THREAD.finditer(text)]
+    if not dumps:  # a traceback has the innermost call last
+        return _frames(_last_traceback(text))[::-1]
+    # The main thread is listed last, and of several dumps the last one counts.
+    return _frames(text[dumps[-1] :])
+
+
+def tidy(text: str) -> str:
+    """Return faulthandler's dump without the other threads and without our frames."""
+    threads = list(THREAD.finditer(text))
+    if not threads:
+        return text
+    head, main = text[: threads[0].start()], text[threads[-1].start() :]
+    lines = main.split("\nExtension modules:")[0].splitlines()
+    return head + "\n".join(line for line in lines if KIT not in line) + "\n"
+
+
+def last_error(text: str) -> str:
+    """Return the last exception's own line in `text` (it may go on over several)."""
+    lines = [line for line in _last_traceback(text).splitlines() if line.strip("=- ")]
+    # Frames are indented, by two and four; what comes after the last one is the error.
+    frames = [i for i, line in enumerate(lines) if line.startswith('  File "')]
+    rest = lines[frames[-1] + 1 if frames else 1 :]
+    while rest and rest[0].startswith("    "):
+        del rest[0]
+    error = " ".join(line.strip() for line in rest)
+    return error if len(error) <= LONGEST else f"{error[:LONGEST]}…"
+
+
+def _last_traceback(text: str) -> str:
+    """Return the last traceback that is not torchrun's own report of its workers'."""
+    found = ["Traceback (" + part for part in text.split("Traceback (")[1:]]
+    own = [part for part in found if "ChildFailedError: \n" not in part]
+    return (own or found or [""])[-1]
+
+
+def _frames(text: str) -> list[Frame]:
+    return [
+        Frame(found["file"], int(found["line"]), found["name"] or "")
+        for found in LINE.finditer(text)
+    ]
+
+
+def from_json(frames: list[dict] | None) -> list[Frame]:
+    """Return the frames that were stored as JSON by `dataclasses.asdict`."""
+    return [Frame(**frame) for frame in frames or []]
+
+
+def from_outside(pid: int) -> list[Frame]:
+    """Return the stack of the main thread of process `pid`.
+
+    It is empty if py-spy is missing, or not permitted to look into this process.
+    """
+    py_spy = Path(sys.executable).with_name("py-spy")
+    command = py_spy if py_spy.exists() else shutil.which("py-spy")
+    if not command:
+        return []
+    words = [command, "dump", "--json", "--locals", "--pid", str(pid)]
+    try:
+        done = subprocess.run(words, capture_output=True, timeout=PATIENCE)
+        threads = json.loads(done.stdout)
+    except (OSError, ValueError, subprocess.TimeoutExpired):
+        return []
+    main = [thread for thread in threads if thread["thread_name"] == "MainThread"]
+    return [
+        Frame(
+            frame["filename"],
+            frame["line"],
+            frame["name"],
+            {value["name"]: value["repr"] or "" for value in frame["locals"] or []},
+        )
+        for frame in (main or threads)[0]["frames"]
+    ]

@@ -1,0 +1,1 @@
+"""Start programs in processes of their own, watch them, and end them."""

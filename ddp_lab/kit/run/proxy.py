@@ -1,0 +1,95 @@
+"""Stand in for `python ARGUMENTS...`: start that program elsewhere, and be its proxy.
+
+    python -IS proxy.py SOCKET ARGUMENTS...
+
+The warm process at SOCKET forks the program (see warm.py). With `-` for a SOCKET, or if
+the warm process says so, it is started the plain way. It gets our arguments,
+environment, folder and standard streams; we pass signals on to it and end as it ends.
+If we are killed, the closed connection tells the warm process to kill it.
+
+SIGTERM is passed on late. A rank that fails leaves the group first and writes its
+traceback afterwards; its neighbours notice at once, and torchrun, which sees them fail,
+would end it before it has said why.
+
+This file is started once for each rank, so it imports little: `signal` and `socket`
+themselves would double the 15 ms that it costs, because they import enum.
+"""
+
+import _signal as signal
+import _socket as socket
+import os
+import sys
+
+PASSED_ON = (
+    signal.SIGINT,
+    signal.SIGHUP,
+    signal.SIGQUIT,
+    signal.SIGABRT,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+)
+LAST_WORDS = 1.0  # seconds between torchrun's SIGTERM and ours
+
+
+def main() -> None:
+    """Have the program started, wait for its end, and end the same way."""
+    path, *argv = sys.argv[1:]
+    wait = spawn(argv) if path == "-" else ask(path, argv)
+    pid = next(wait)
+
+    def pass_on(number, frame):
+        try:
+            os.kill(pid, signal.SIGTERM if number == signal.SIGALRM else number)
+        except ProcessLookupError:
+            pass
+
+    def pass_on_late(number, frame):
+        signal.setitimer(signal.ITIMER_REAL, LAST_WORDS)
+
+    for number in (*PASSED_ON, signal.SIGALRM):
+        signal.signal(number, pass_on)
+    signal.signal(signal.SIGTERM, pass_on_late)
+    code = os.waitstatus_to_exitcode(next(wait))
+    if code < 0:
+        if -code != signal.SIGKILL:
+            signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    os._exit(code)
+
+
+def ask(path, argv):
+    """Have the warm process at `path` fork the program; yield its pid, then its end."""
+    connection = socket.socket(socket.AF_UNIX)
+    connection.connect(path)
+    variables = [name + b"=" + value for name, value in os.environb.items()]
+    parts = [os.getcwdb(), str(len(argv)).encode(), *map(os.fsencode, argv), *variables]
+    data = b"\0".join(parts)  # none of them can hold a zero
+    streams = b"".join(number.to_bytes(4, sys.byteorder) for number in (0, 1, 2))
+    # The streams travel with the first message only.
+    rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, streams)]
+    connection.sendmsg([len(data).to_bytes(8, "big")], rights)
+    connection.sendall(data)
+    reply = os.fdopen(connection.detach(), "r")
+    pid = int(reply.readline())
+    if pid == 0:  # a fork is not what this program needs
+        yield from spawn(argv)
+        return
+    yield pid
+    status = reply.readline()
+    if not status:
+        sys.exit("the warm process is gone, and this program with it")
+    yield int(status)
+
+
+def spawn(argv):
+    """Start the program with a Python of its own; yield its pid, then its end."""
+    rank = os.path.join(os.path.dirname(__file__), "rank.py")
+    command = [sys.executable, "-u", rank, *argv]
+    # A process group of its own, because torchrun signals a rank's whole group.
+    pid = os.posix_spawn(command[0], command, os.environ, setpgroup=0)
+    yield pid
+    yield os.waitpid(pid, 0)[1]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,124 @@
+"""Today's tools for both cuts: pipelining's schedules, and a tensor-parallel plan.
+
+    torchrun --standalone --nproc-per-node 2 ddp_lab/model/builtin.py
+
+Each of them gives the unsplit network's gradients:
+
+    [rank 0] ScheduleGPipe: as unsplit, with 416 of 832 weights
+    [rank 0] Schedule1F1B: as unsplit, with 416 of 832 weights
+    [rank 0] parallelize_module: as unsplit, with 424 of 832 weights
+
+Written by notebooks/05_model_parallel.ipynb.
+"""
+
+import copy
+import gc
+import json
+import os
+from contextlib import contextmanager
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.elastic.multiprocessing.errors import record
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
+from torch.distributed.tensor import DTensor
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    RowwiseParallel,
+    parallelize_module,
+)
+
+WIDTH, HIDDEN, ROWS = 8, 24, 24
+
+
+def pipeline(schedule_class, net, rank, world_size, batch, target):
+    """One block on each rank; the schedule does the sending and the waiting."""
+    stage = PipelineStage(copy.deepcopy(net[rank]), rank, world_size, batch.device)
+    schedule = schedule_class(stage, n_microbatches=8, loss_fn=F.mse_loss)
+    # Only the first rank needs the batch, and only the last one the target.
+    inputs = (batch,) if rank == 0 else ()
+    # step() is forward and backward: this rank then holds its own block's gradients.
+    schedule.step(*inputs, target=target if rank == world_size - 1 else None)
+    return list(stage.submod.parameters()), net[rank].parameters()
+
+
+def tensor_parallel(net, world_size, batch, target):
+    """Every block on all ranks: its first Linear by columns, its second by rows."""
+    mesh = init_device_mesh(batch.device.type, (world_size,))
+    split = copy.deepcopy(net)
+    for block in split:
+        # The weights become DTensors, of which each rank holds its share.
+        parallelize_module(
+            block, mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()}
+        )
+    # Inside each block: one all_reduce on the way forward, one on the way backward.
+    F.mse_loss(split(batch), target).backward()
+    return list(split.parameters()), net.parameters()
+
+
+def check(parameters, expected):
+    """Compare all gradients; return how many numbers of the weights this rank holds."""
+    held = 0
+    for p, e in zip(parameters, expected, strict=True):
+        parts = isinstance(p, DTensor)
+        # full_tensor() gathers the shares: every rank holds the whole gradient.
+        grad = p.grad.full_tensor() if parts else p.grad
+        torch.testing.assert_close(grad, e.grad, msg="gradient differs")
+        held += p.to_local().numel() if parts else p.numel()
+    return held
+
+
+@record
+def main():
+    with process_group() as (rank, world_size, device):
+        # Ranks that share a GPU: gloo can send and gather only what is in host memory.
+        device = torch.device("cpu") if dist.get_backend() == "gloo" else device
+        torch.manual_seed(0)
+        blocks = [
+            nn.Sequential(nn.Linear(WIDTH, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, WIDTH))
+            for _ in range(world_size)
+        ]
+        net = nn.Sequential(*blocks).to(device)
+        batch, target = torch.randn(2, ROWS, WIDTH).to(device)
+        F.mse_loss(net(batch), target).backward()  # the truth: the unsplit network
+        held = {}
+        for schedule in (ScheduleGPipe, Schedule1F1B):
+            compared = pipeline(schedule, net, rank, world_size, batch, target)
+            held[schedule.__name__] = check(*compared)
+        held["parallelize_module"] = check(
+            *tensor_parallel(net, world_size, batch, target)
+        )
+        whole = sum(p.numel() for p in net.parameters())
+        for name, count in held.items():
+            print(
+                f"[rank {rank}] {name}: as unsplit, with {count} of {whole} weights",
+                flush=True,
+            )
+        print(json.dumps({"held": held, "whole": whole}), flush=True)
+
+
+# --- the same in every program: join the group, and leave it whatever happens ---
+
+
+@contextmanager
+def process_group():
+    """A GPU per rank over NCCL; else gloo, on a shared GPU or the CPU."""
+    device, backend = torch.device("cpu"), "gloo"
+    if count := torch.cuda.device_count():
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % count)
+        torch.cuda.set_device(device)
+        if count >= int(os.environ["LOCAL_WORLD_SIZE"]):
+            backend = "cpu:gloo,cuda:nccl"
+    dist.init_process_group(backend, device_id=device if "nccl" in backend else None)
+    try:
+        yield dist.get_rank(), dist.get_world_size(), device
+    finally:
+        dist.destroy_process_group()
+        gc.collect()  # a leftover gloo object could abort the process at exit
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,135 @@
+"""Micro-batches keep the stages of a pipeline busy; the bubble is the time they idle.
+
+    torchrun --standalone --nproc-per-node 2 ddp_lab/model/pipeline.py
+
+Every stage sleeps where a big one would compute, so that any machine shows the bubble:
+
+    [rank 0] as unsplit, in the order F0 F1 B1 B0
+
+Written by notebooks/05_model_parallel.ipynb.
+"""
+
+import copy
+import gc
+import json
+import os
+import time
+from contextlib import contextmanager
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.elastic.multiprocessing.errors import record
+
+WIDTH, BATCH, MICRO_BATCHES = 16, 24, [1, 2, 4, 8]
+FORWARD, BACKWARD = 0.2, 0.4  # seconds that a stage takes for the whole batch
+
+
+class Stage:
+    """The layer of one rank, its links to the neighbours, and its diary."""
+
+    def __init__(self, layer, rank, world_size, device):
+        self.layer, self.device = layer, device
+        self.left = rank - 1 if rank > 0 else None
+        self.right = rank + 1 if rank < world_size - 1 else None
+        self.kept, self.diary = {}, []
+
+    def forward(self, i, x, m):
+        """Micro-batch i of m: from the left, through the layer, to the right."""
+        if self.left is not None:
+            recv_buf = torch.empty(BATCH // m, WIDTH)  # in host memory: any backend can
+            dist.recv(recv_buf, src=self.left)  # holds micro-batch i's activation
+            x = recv_buf.to(self.device).requires_grad_()
+        start = time.time()  # the one clock that all processes share
+        out = self.layer(x)  # (BATCH / m, WIDTH)
+        time.sleep(FORWARD / m)
+        self.diary.append([f"F{i}", start, time.time()])
+        self.kept[i] = x, out  # for this micro-batch's backward, much later
+        if self.right is not None:
+            dist.send(out.detach().cpu(), dst=self.right)
+
+    def backward(self, i, target, m):
+        """The same for its gradient: from the right, through the layer, to the left."""
+        x, out = self.kept.pop(i)
+        if self.right is None:
+            # A mean over BATCH / m rows: without the / m, m of them sum to m times it.
+            out, grad = nn.functional.mse_loss(out, target) / m, torch.ones(())
+        else:
+            grad = torch.empty(BATCH // m, WIDTH)
+            dist.recv(grad, src=self.right)  # holds d loss / d out of micro-batch i
+        start = time.time()
+        out.backward(grad.to(self.device))
+        time.sleep(BACKWARD / m)
+        self.diary.append([f"B{i}", start, time.time()])
+        if self.left is not None:
+            dist.send(x.grad.cpu(), dst=self.left)
+
+
+def gpipe(stage, batch, target, m):
+    """All forwards, then all backwards; return the first start and the last end."""
+    stage.diary.clear()
+    stage.layer.zero_grad()  # once: the micro-batches add up in .grad
+    for i, x in enumerate(batch.chunk(m)):
+        stage.forward(i, x, m)
+    for i, t in reversed(list(enumerate(target.chunk(m)))):
+        stage.backward(i, t, m)
+    span = torch.tensor([-stage.diary[0][1], stage.diary[-1][2]], dtype=torch.float64)
+    # Every rank now holds (minus) the first start and the last end of all ranks.
+    dist.all_reduce(span, dist.ReduceOp.MAX)
+    return -span[0].item(), span[1].item()
+
+
+def grads(layer):
+    return [p.grad for p in layer.parameters()]
+
+
+@record
+def main():
+    with process_group() as (rank, world_size, device):
+        torch.manual_seed(0)  # the same layers and data on every rank
+        layers = [nn.Linear(WIDTH, WIDTH) for _ in range(world_size)]
+        whole = nn.Sequential(*layers).to(device)
+        stage = Stage(copy.deepcopy(whole[rank]), rank, world_size, device)
+        batch, target = torch.randn(2, BATCH, WIDTH).to(device)
+        loss = nn.functional.mse_loss(whole(batch), target)
+        loss.backward(torch.ones_like(loss))  # loads modules: better now than timed
+        timelines, seconds = [], []
+        for m in MICRO_BATCHES:
+            start, end = gpipe(stage, batch, target, m)
+            mine, expected = grads(stage.layer), grads(whole[rank])
+            torch.testing.assert_close(mine, expected, msg="gradient differs")
+            order = " ".join(name for name, *_ in stage.diary)
+            print(f"[rank {rank}] as unsplit, in the order {order}", flush=True)
+            bubble = 1 - (FORWARD + BACKWARD) / (end - start)
+            theory = (world_size - 1) / (m + world_size - 1)
+            if bubble < theory - 0.02:  # no sleep is short: only a corrected clock is
+                raise AssertionError(f"bubble {bubble:.3f}, expected {theory:.3f}")
+            seconds.append(end - start)
+            timelines.append([[f, a - start, b - start] for f, a, b in stage.diary])
+        if seconds[-1] > 0.9 * seconds[0]:
+            raise AssertionError(f"micro-batches did not shorten the step: {seconds}")
+        print(json.dumps({"seconds": seconds, "timelines": timelines}), flush=True)
+
+
+# --- the same in every program: join the group, and leave it whatever happens ---
+
+
+@contextmanager
+def process_group():
+    """A GPU per rank over NCCL; else gloo, on a shared GPU or the CPU."""
+    device, backend = torch.device("cpu"), "gloo"
+    if count := torch.cuda.device_count():
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % count)
+        torch.cuda.set_device(device)
+        if count >= int(os.environ["LOCAL_WORLD_SIZE"]):
+            backend = "cpu:gloo,cuda:nccl"
+    dist.init_process_group(backend, device_id=device if "nccl" in backend else None)
+    try:
+        yield dist.get_rank(), dist.get_world_size(), device
+    finally:
+        dist.destroy_process_group()
+        gc.collect()  # a leftover gloo object could abort the process at exit
+
+
+if __name__ == "__main__":
+    main()

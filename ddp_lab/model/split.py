@@ -1,0 +1,128 @@
+"""One network over two devices of one process, and DDP over such networks.
+
+    torchrun --standalone --nproc-per-node 2 ddp_lab/model/split.py
+
+Every rank keeps half of the network on each of its two devices: two GPUs where there
+are two for each rank, otherwise one GPU, or the CPU, in both parts:
+
+    [rank 0] rehearsed: nothing is on the wrong device
+    [rank 0] 1088 parameters on device 0, 650 on device 1
+    [rank 0] as unsplit after each of 3 steps
+
+Written by notebooks/05_model_parallel.ipynb.
+"""
+
+import copy
+import gc
+import json
+import os
+from contextlib import contextmanager
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import nn
+from torch.distributed.elastic.multiprocessing.errors import record
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+ROWS, STEPS = 6, 3  # rows of data for each rank, training steps
+
+
+def two_devices(device):
+    """This rank's two devices, and what to call them honestly."""
+    local_world_size = int(os.environ["LOCAL_WORLD_SIZE"])
+    if torch.cuda.device_count() < 2 * local_world_size:
+        return device, device, f"one {device.type}, twice"
+    # The first GPUs are one for each rank already; the second ones lie behind them.
+    return device, torch.device("cuda", device.index + local_world_size), "two GPUs"
+
+
+class SplitNet(nn.Module):
+    """Its first half lives on one device, its second half on another."""
+
+    def __init__(self, dev0, dev1):
+        super().__init__()
+        self.dev0, self.dev1 = dev0, dev1
+        self.first = nn.Sequential(nn.Linear(16, 64), nn.ReLU()).to(dev0)
+        self.second = nn.Linear(64, 10).to(dev1)
+
+    def forward(self, x):
+        hidden = self.first(x.to(self.dev0))  # (rows, 64) on dev0
+        # Autograd records the copy: backward will carry the gradient back to dev0.
+        return self.second(hidden.to(self.dev1))  # (rows, 10) on dev1
+
+
+def rehearse():
+    """Send a batch through on two devices that every machine has and that never mix."""
+    # cpu:0 and cpu:1 are one device: between them a forgotten .to() goes unnoticed.
+    out = SplitNet(torch.device("cpu"), torch.device("meta"))(torch.zeros(ROWS, 16))
+    if out.device.type != "meta":
+        raise AssertionError(f"the output is on {out.device}, expected meta")
+
+
+def train_step(net, x, target):
+    """One step of gradient descent; the target goes to where the output is."""
+    out = net(x)
+    F.mse_loss(out, target.to(out.device)).backward()
+    with torch.no_grad():
+        for p in net.parameters():
+            p -= 0.1 * p.grad
+            p.grad = None
+
+
+def check(rank, world_size, device, ddp):
+    """Train beside the unsplit network, which sees every rank's rows at once."""
+    expected = copy.deepcopy(nn.Sequential(ddp.module.first, ddp.module.second))
+    expected.to(device)
+    torch.manual_seed(0)  # the same data on every rank, of which each takes its rows
+    rows = slice(rank * ROWS, (rank + 1) * ROWS)
+    for _ in range(STEPS):
+        x = torch.randn(world_size * ROWS, 16).to(device)
+        target = torch.randn(world_size * ROWS, 10).to(device)
+        # DDP's all_reduce in backward: every rank ends with the mean gradient.
+        train_step(ddp, x[rows], target[rows])
+        train_step(expected, x, target)
+        for p, e in zip(ddp.parameters(), expected.parameters(), strict=True):
+            torch.testing.assert_close(p.to(device), e, msg="parameter differs")
+
+
+@record
+def main():
+    with process_group() as (rank, world_size, device):
+        rehearse()
+        print(f"[rank {rank}] rehearsed: nothing is on the wrong device", flush=True)
+        dev0, dev1, devices = two_devices(device)
+        net = SplitNet(dev0, dev1)
+        held = [sum(p.numel() for p in half.parameters()) for half in net.children()]
+        where = f"{held[0]} parameters on device 0, {held[1]} on device 1"
+        print(f"[rank {rank}] {where}", flush=True)
+        # setup() ties NCCL to one GPU per rank; gloo takes tensors of any.
+        group = None if dev0 == dev1 else dist.new_group(backend="gloo")
+        ddp = DDP(net, process_group=group)
+        check(rank, world_size, device, ddp)
+        print(f"[rank {rank}] as unsplit after each of {STEPS} steps", flush=True)
+        print(json.dumps({"devices": devices, "held": held}), flush=True)
+
+
+# --- the same in every program: join the group, and leave it whatever happens ---
+
+
+@contextmanager
+def process_group():
+    """A GPU per rank over NCCL; else gloo, on a shared GPU or the CPU."""
+    device, backend = torch.device("cpu"), "gloo"
+    if count := torch.cuda.device_count():
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % count)
+        torch.cuda.set_device(device)
+        if count >= int(os.environ["LOCAL_WORLD_SIZE"]):
+            backend = "cpu:gloo,cuda:nccl"
+    dist.init_process_group(backend, device_id=device if "nccl" in backend else None)
+    try:
+        yield dist.get_rank(), dist.get_world_size(), device
+    finally:
+        dist.destroy_process_group()
+        gc.collect()  # a leftover gloo object could abort the process at exit
+
+
+if __name__ == "__main__":
+    main()

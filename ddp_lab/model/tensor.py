@@ -1,0 +1,135 @@
+"""One Linear cut over the ranks by columns, one by rows, and the two in a row.
+
+    torchrun --standalone --nproc-per-node 2 ddp_lab/model/tensor.py
+
+Outputs and gradients are those of the unsplit layers, for so many all_reduces:
+
+    [rank 0] column: as unsplit, all_reduces: 0 forward, 1 backward
+    [rank 0] both: as unsplit, all_reduces: 1 forward, 1 backward
+
+Written by notebooks/05_model_parallel.ipynb.
+"""
+
+import functools
+import gc
+import json
+import os
+from contextlib import contextmanager
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import nn
+from torch.distributed.elastic.multiprocessing.errors import record
+
+ROWS, WIDTH, HIDDEN = 6, 8, 24
+all_reduces = {"forward": 0, "backward": 0}
+
+
+class SumOverRanks(torch.autograd.Function):
+    """Sum on the way forward or on the way backward; the other way, just pass."""
+
+    @staticmethod
+    def forward(ctx, tensor, direction):
+        ctx.direction = direction
+        return total(tensor, "forward") if direction == "forward" else tensor.clone()
+
+    @staticmethod
+    def backward(ctx, grad):
+        grad = total(grad, "backward") if ctx.direction == "backward" else grad
+        return grad, None  # direction has no gradient
+
+
+def total(tensor, direction):
+    """Count, and return a new tensor: the sum of all ranks' tensors."""
+    all_reduces[direction] += 1
+    tensor = tensor.clone()  # all_reduce writes in place, and this one is autograd's
+    dist.all_reduce(tensor)  # every rank now holds the sum
+    return tensor
+
+
+def column_linear(x, weight, bias):
+    """x is whole, weight and bias are this rank's outputs; so is what comes out."""
+    # Every rank used x for its own outputs: d loss / d x is the sum over the ranks.
+    x = SumOverRanks.apply(x, "backward")
+    return F.linear(x, weight, bias)  # (ROWS, HIDDEN / n)
+
+
+def row_linear(x, weight, bias):
+    """x and weight are this rank's inputs; bias is whole, and so is what comes out."""
+    y = SumOverRanks.apply(F.linear(x, weight), "forward")  # (ROWS, WIDTH)
+    return y + bias  # after the sum: before it, every rank would add it once
+
+
+def both(x, w1, b1, w2, b2, first=column_linear, second=row_linear):
+    """ReLU looks at each feature alone, so the shares need no message in between."""
+    return second(F.relu(first(x, w1, b1)), w2, b2)
+
+
+def share(tensor, dim):
+    """This rank's slice along dim, or all of it for None, as a leaf of its own."""
+    if dim is not None:
+        size, world_size = tensor.size(dim), dist.get_world_size()
+        if size % world_size:
+            raise ValueError(f"{size} features do not divide among {world_size} ranks")
+        tensor = tensor.chunk(world_size, dim)[dist.get_rank()]
+    return tensor.detach().clone().requires_grad_()
+
+
+def check(layer, unsplit, tensors, dims, out_dim):
+    """Compare output and gradients with the unsplit layer's; return what they cost."""
+    all_reduces.update(forward=0, backward=0)
+    mine = [share(t, dim) for t, dim in zip(tensors, dims, strict=True)]
+    whole = [share(t, None) for t in tensors]
+    out, expected = layer(*mine), unsplit(*whole)
+    torch.testing.assert_close(out, share(expected, out_dim), msg="output differs")
+    grad = torch.linspace(-1, 1, expected.numel()).view_as(expected).to(out.device)
+    out.backward(share(grad, out_dim))
+    expected.backward(grad)
+    for p, t, dim in zip(mine, whole, dims, strict=True):
+        torch.testing.assert_close(p.grad, share(t.grad, dim), msg="gradient differs")
+    return all_reduces | {"held": sum(weight.numel() for weight in mine[1:])}
+
+
+@record
+def main():
+    with process_group() as (rank, world_size, device):
+        torch.manual_seed(0)  # the same numbers on every rank
+        w1, b1 = nn.Linear(WIDTH, HIDDEN, device=device).parameters()
+        w2, b2 = nn.Linear(HIDDEN, WIDTH, device=device).parameters()
+        x = torch.randn(ROWS, WIDTH, device=device)
+        hidden = torch.randn(ROWS, HIDDEN, device=device)
+        # PyTorch keeps weights as (out, in): what books call columns is dim 0 here.
+        facts = {"column": check(column_linear, F.linear, [x, w1, b1], [None, 0, 0], 1)}
+        facts["row"] = check(row_linear, F.linear, [hidden, w2, b2], [1, 1, None], None)
+        tensors, dims = [x, w1, b1, w2, b2], [None, 0, 0, 1, None]
+        unsplit = functools.partial(both, first=F.linear, second=F.linear)
+        facts["both"] = check(both, unsplit, tensors, dims, None)
+        for name, fact in facts.items():
+            cost = f"{fact['forward']} forward, {fact['backward']} backward"
+            print(f"[rank {rank}] {name}: as unsplit, all_reduces: {cost}", flush=True)
+        print(json.dumps(facts), flush=True)
+
+
+# --- the same in every program: join the group, and leave it whatever happens ---
+
+
+@contextmanager
+def process_group():
+    """A GPU per rank over NCCL; else gloo, on a shared GPU or the CPU."""
+    device, backend = torch.device("cpu"), "gloo"
+    if count := torch.cuda.device_count():
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % count)
+        torch.cuda.set_device(device)
+        if count >= int(os.environ["LOCAL_WORLD_SIZE"]):
+            backend = "cpu:gloo,cuda:nccl"
+    dist.init_process_group(backend, device_id=device if "nccl" in backend else None)
+    try:
+        yield dist.get_rank(), dist.get_world_size(), device
+    finally:
+        dist.destroy_process_group()
+        gc.collect()  # a leftover gloo object could abort the process at exit
+
+
+if __name__ == "__main__":
+    main()

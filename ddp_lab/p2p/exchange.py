@@ -1,0 +1,97 @@
+"""Every rank sends to its right and receives from its left, all at the same time.
+
+    torchrun --standalone --nproc-per-node 2 ddp_lab/p2p/exchange.py
+
+If all sent first, all would wait for a receiver, for ever. Two cures, one result:
+
+    [rank 0] in order: received 10
+    [rank 0] in a batch: received 10
+    [rank 1] in order: received 0
+    [rank 1] in a batch: received 0
+
+Written by notebooks/01_point_to_point.ipynb.
+"""
+
+import gc
+import json
+import os
+from contextlib import contextmanager
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch.distributed.elastic.multiprocessing.errors import record
+
+PATIENCE = timedelta(seconds=5)  # gloo's default is half an hour
+
+
+def exchange_in_order(send_buf, recv_buf, left, right, group):
+    """Even ranks send first, odd ranks receive first: somebody always has a partner."""
+    if dist.get_rank() % 2 == 0:
+        dist.send(send_buf, dst=right, group=group)  # now the right one has our number
+        dist.recv(recv_buf, src=left, group=group)  # and we have that of the left one
+    else:
+        dist.recv(recv_buf, src=left, group=group)
+        dist.send(send_buf, dst=right, group=group)
+
+
+def exchange_in_a_batch(send_buf, recv_buf, left, right, group):
+    """Hand over both messages at once, and let the library find an order."""
+    messages = [
+        dist.P2POp(dist.isend, send_buf, right, group),
+        dist.P2POp(dist.irecv, recv_buf, left, group),
+    ]
+    for work in dist.batch_isend_irecv(messages):
+        work.wait()  # after the last one we have the number of the left one
+
+
+def shift(exchange, rank, world_size, device, group):
+    """Pass 10 * rank on to the right; return what came from the left."""
+    left, right = (rank - 1) % world_size, (rank + 1) % world_size
+    send_buf = torch.tensor([10 * rank], device=device)  # (1,)
+    recv_buf = torch.full((1,), -1, device=device)  # (1,)
+    exchange(send_buf, recv_buf, left, right, group)
+    return recv_buf.item()
+
+
+@record
+def main():
+    with process_group() as (rank, world_size, device):
+        # gloo's send and recv know host memory only, even where there is a GPU.
+        host = torch.device("cpu")
+        device = host if dist.get_backend() == "gloo" else device
+        group = dist.new_group(timeout=PATIENCE)
+        # In host memory everywhere, so over gloo: its sends wait for the receiver, and
+        # a wrong order shows at once. NCCL may hide one until the messages grow.
+        ordered = shift(exchange_in_order, rank, world_size, host, group)
+        print(f"[rank {rank}] in order: received {ordered}", flush=True)
+        batched = shift(exchange_in_a_batch, rank, world_size, device, group)
+        print(f"[rank {rank}] in a batch: received {batched}", flush=True)
+        print(json.dumps({"in order": ordered, "in a batch": batched}), flush=True)
+        expected = 10 * (rank - 1 if rank else world_size - 1)
+        if not ordered == batched == expected:
+            raise AssertionError(f"got {ordered}, {batched}, expected {expected} twice")
+
+
+# --- the same in every program: join the group, and leave it whatever happens ---
+
+
+@contextmanager
+def process_group():
+    """A GPU per rank over NCCL; else gloo, on a shared GPU or the CPU."""
+    device, backend = torch.device("cpu"), "gloo"
+    if count := torch.cuda.device_count():
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % count)
+        torch.cuda.set_device(device)
+        if count >= int(os.environ["LOCAL_WORLD_SIZE"]):
+            backend = "cpu:gloo,cuda:nccl"
+    dist.init_process_group(backend, device_id=device if "nccl" in backend else None)
+    try:
+        yield dist.get_rank(), dist.get_world_size(), device
+    finally:
+        dist.destroy_process_group()
+        gc.collect()  # a leftover gloo object could abort the process at exit
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,75 @@
+"""A token travels once round the ring of ranks; every rank adds its number to it.
+
+    torchrun --standalone --nproc-per-node 2 ddp_lab/p2p/ring.py
+
+The token that comes back to rank 0 is the sum of all ranks:
+
+    [rank 0] sent 0 to rank 1
+    [rank 0] received 1 from rank 1
+    [rank 1] received 0 from rank 0
+    [rank 1] sent 1 to rank 0
+
+Written by notebooks/01_point_to_point.ipynb.
+"""
+
+import gc
+import json
+import os
+from contextlib import contextmanager
+
+import torch
+import torch.distributed as dist
+from torch.distributed.elastic.multiprocessing.errors import record
+
+
+def pass_token(rank, world_size, device):
+    """Receive the token from the left, send it to the right; return what arrived."""
+    left, right = (rank - 1) % world_size, (rank + 1) % world_size
+    token = torch.zeros(1, dtype=torch.int64, device=device)  # (1,)
+    if rank == 0:
+        # Somebody has to send first: if every rank began with recv, all would wait.
+        dist.send(token, dst=right)
+        print(f"[rank {rank}] sent {token.item()} to rank {right}", flush=True)
+    dist.recv(token, src=left)  # this rank now holds 0 + 1 + ... + left
+    arrived = token.item()
+    print(f"[rank {rank}] received {arrived} from rank {left}", flush=True)
+    if rank != 0:
+        dist.send(token + rank, dst=right)
+        print(f"[rank {rank}] sent {arrived + rank} to rank {right}", flush=True)
+    return arrived
+
+
+@record
+def main():
+    with process_group() as (rank, world_size, device):
+        # gloo's send and recv know host memory only, even where there is a GPU.
+        device = torch.device("cpu") if dist.get_backend() == "gloo" else device
+        arrived = pass_token(rank, world_size, device)
+        expected = sum(range(rank or world_size))  # rank 0's token has been everywhere
+        print(json.dumps({"arrived": arrived, "expected": expected}), flush=True)
+        if arrived != expected:
+            raise AssertionError(f"the token is {arrived}, expected {expected}")
+
+
+# --- the same in every program: join the group, and leave it whatever happens ---
+
+
+@contextmanager
+def process_group():
+    """A GPU per rank over NCCL; else gloo, on a shared GPU or the CPU."""
+    device, backend = torch.device("cpu"), "gloo"
+    if count := torch.cuda.device_count():
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % count)
+        torch.cuda.set_device(device)
+        if count >= int(os.environ["LOCAL_WORLD_SIZE"]):
+            backend = "cpu:gloo,cuda:nccl"
+    dist.init_process_group(backend, device_id=device if "nccl" in backend else None)
+    try:
+        yield dist.get_rank(), dist.get_world_size(), device
+    finally:
+        dist.destroy_process_group()
+        gc.collect()  # a leftover gloo object could abort the process at exit
+
+
+if __name__ == "__main__":
+    main()

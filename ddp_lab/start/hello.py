@@ -1,0 +1,95 @@
+"""Each process says who it is, then all of them add up one list of numbers together.
+
+    torchrun --standalone --nproc-per-node 2 ddp_lab/start/hello.py
+
+Every rank sums its share of 0 ... 99, and one call turns the shares into the total:
+
+    [rank 0] I am rank 0 of 2, and process 0 of the 2 on node 0
+    [rank 0] my 50 numbers add up to 2450
+    [rank 0] together we have 4950
+    [rank 1] I am rank 1 of 2, and process 1 of the 2 on node 0
+    [rank 1] my 50 numbers add up to 2500
+    [rank 1] together we have 4950
+
+Written by notebooks/00_start_here.ipynb.
+"""
+
+import gc
+import json
+import os
+from contextlib import contextmanager
+
+import torch
+import torch.distributed as dist
+from torch.distributed.elastic.multiprocessing.errors import record
+
+COUNT = 100
+
+
+def introduce(rank, world_size):
+    """Say who this process is; torchrun told it, through environment variables."""
+    told = ("LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK")
+    local_rank, local_world_size, node = (int(os.environ[name]) for name in told)
+    place = f"process {local_rank} of the {local_world_size} on node {node}"
+    print(f"[rank {rank}] I am rank {rank} of {world_size}, and {place}", flush=True)
+    # The rendezvous: every process called there, and setup() waited for the last one.
+    meeting_point = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
+    return {
+        "rank": rank,
+        "local_rank": local_rank,
+        "node": node,
+        "world_size": world_size,
+        "local_world_size": local_world_size,
+        "meeting_point": meeting_point,
+        "pid": os.getpid(),
+    }
+
+
+def add_together(rank, world_size, device):
+    """Sum this rank's share of the numbers, then the shares of all ranks."""
+    numbers = torch.arange(COUNT, device=device)  # (100,): the same on every rank
+    mine = numbers[rank::world_size]  # without this slice all ranks do the same work
+    share = mine.sum()  # ()
+    print(f"[rank {rank}] my {len(mine)} numbers add up to {share}", flush=True)
+    total = share.clone()
+    # A call for the whole group: it ends with the sum of all shares on every rank.
+    dist.all_reduce(total)
+    print(f"[rank {rank}] together we have {total}", flush=True)
+    return {"share": share.item(), "total": total.item()}
+
+
+@record
+def main():
+    with process_group() as (rank, world_size, device):
+        facts = introduce(rank, world_size)
+        facts["device"] = str(device)
+        facts["backend"] = "nccl" if "nccl" in dist.get_backend() else "gloo"
+        facts |= add_together(rank, world_size, device)
+        print(json.dumps(facts), flush=True)
+        expected = COUNT * (COUNT - 1) // 2  # no process had to add them all up
+        if facts["total"] != expected:
+            raise AssertionError(f"the total is {facts['total']}, expected {expected}")
+
+
+# --- the same in every program: join the group, and leave it whatever happens ---
+
+
+@contextmanager
+def process_group():
+    """A GPU per rank over NCCL; else gloo, on a shared GPU or the CPU."""
+    device, backend = torch.device("cpu"), "gloo"
+    if count := torch.cuda.device_count():
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % count)
+        torch.cuda.set_device(device)
+        if count >= int(os.environ["LOCAL_WORLD_SIZE"]):
+            backend = "cpu:gloo,cuda:nccl"
+    dist.init_process_group(backend, device_id=device if "nccl" in backend else None)
+    try:
+        yield dist.get_rank(), dist.get_world_size(), device
+    finally:
+        dist.destroy_process_group()
+        gc.collect()  # a leftover gloo object could abort the process at exit
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,239 @@
+"""The static figures of the collectives: what four ranks hold before and after."""
+
+from collections.abc import Callable, Sequence
+
+from ddp_lab.kit.draw.colours import GREY, INK, WHITE, rank_colour
+from ddp_lab.kit.draw.svg import Svg, figure, page
+from ddp_lab.kit.draw.values import Cell, Column, cell_width, spoken
+
+LETTERS = "ABCD"
+ALL = range(4)
+WIDTH, TOP, LEFT = 720, 96, 40
+NODE = 15  # radius of the circle in which values are added
+
+Held = Callable[[int], str]  # a rank's cells
+Flow = tuple[int, int]  # from this rank, to that rank
+Middle = Callable[[Svg, float, float], None]  # draws from one column to the other
+
+
+def cells(held: str) -> list[Cell]:
+    """Read the cells of a rank: "A0 B0+C0" is one value from A and one from B and C.
+
+    The letter says whose tensor a value comes from: A is rank 0's, B rank 1's.
+    """
+    return [
+        Cell(text, tuple(rank for rank in ALL if LETTERS[rank] in text))
+        for text in held.split()
+    ]
+
+
+def rows(held: Held) -> list[list[Cell]]:
+    """Read what each of the four ranks holds."""
+    return [cells(held(rank)) for rank in ALL]
+
+
+def centre(rank: int) -> float:
+    """Return the height of the middle of a rank's box."""
+    return TOP + 50 * rank + 20
+
+
+def curve(svg: Svg, x1: float, y1: float, x2: float, y2: float, colour: str) -> None:
+    """Draw a calm line that leaves and arrives level."""
+    half = (x1 + x2) / 2
+    d = f"M{x1:g} {y1:g}C{half:g} {y1:g} {half:g} {y2:g} {x2:g} {y2:g}"
+    svg.path(d, stroke=colour, width=2)
+
+
+def flow(svg: Svg, x1: float, y1: float, x2: float, y2: float, colour: str) -> None:
+    """Draw such a line with an arrow's head at its end."""
+    curve(svg, x1, y1, x2 - 6, y2, colour)
+    svg.head(x2, y2, 1, 0, fill=colour)
+
+
+def draw_flows(svg: Svg, x1: float, x2: float, flows: Sequence[Flow]) -> None:
+    """Draw who sends to whom, in the colours of the senders."""
+    for source, target in flows:
+        shared = sum(to == target for _, to in flows) > 1
+        y2 = centre(target) + (9 * (source - 1.5) if shared else 0)
+        flow(svg, x1, centre(source), x2, y2, rank_colour(source))
+
+
+def draw_sum(
+    svg: Svg,
+    x1: float,
+    x2: float,
+    sources: Sequence[int],
+    targets: Sequence[int],
+    centre: Callable[[int], float] = centre,
+) -> None:
+    """Draw values that meet in a plus sign, and the sum that leaves it."""
+    x, y = (x1 + x2) / 2, sum(map(centre, sources)) / len(sources)
+    for rank in sources:
+        curve(svg, x1, centre(rank), x, y, rank_colour(rank))
+    for rank in targets:
+        flow(svg, x, y, x2, centre(rank), GREY)
+    svg.add("circle", cx=x, cy=y, r=NODE, fill=WHITE, stroke=INK, stroke_width=1.5)
+    svg.line(x - 6, y, x + 6, y, width=2)
+    svg.line(x, y - 6, x, y + 6, width=2)
+
+
+def exchange(
+    call: str, says: str, names: str, before: Held, after: Held, draw_middle: Middle
+) -> Svg:
+    """Draw a collective.
+
+    `names` are those of the tensors before and after ("x x" where it works in place);
+    `before` and `after` give the cells of a rank as a string.
+    """
+    (name1, name2), left, right = names.split(), rows(before), rows(after)
+    desc = f"{says} Before: {spoken(left)}. After: {spoken(right)}."
+    svg = page(call, says, desc, TOP + 214, mono=True)
+    first = Column(f"before: {name1}", left, cell_width(left))
+    second = Column(f"after: {name2}", right, cell_width(right))
+    x2 = WIDTH - LEFT - second.width
+    first.draw(svg, LEFT, TOP)
+    second.draw(svg, x2, TOP)
+    draw_middle(svg, LEFT + first.width + 8, x2 - 8)
+    return svg
+
+
+def moves(flows: Sequence[Flow]) -> Middle:
+    """Return what draws these flows between the columns."""
+    return lambda svg, x1, x2: draw_flows(svg, x1, x2, flows)
+
+
+def sums(sources: Sequence[int], targets: Sequence[int]) -> Middle:
+    """Return what draws a sum of `sources` that goes to `targets`."""
+    return lambda svg, x1, x2: draw_sum(svg, x1, x2, sources, targets)
+
+
+@figure
+def broadcast() -> Svg:
+    """Draw one tensor copied to all ranks."""
+    return exchange(
+        "dist.broadcast(x, src=0)",
+        "Rank 0's tensor overwrites the tensor of every other rank.",
+        "x x",
+        lambda rank: LETTERS[rank],
+        lambda rank: "A",
+        moves([(0, rank) for rank in ALL]),
+    )
+
+
+@figure
+def scatter() -> Svg:
+    """Draw a list of pieces of which each rank receives one."""
+    return exchange(
+        "dist.scatter(piece, pieces, src=0)",
+        "Rank 0 deals out a list: piece r goes to rank r.",
+        "pieces piece",
+        lambda rank: "" if rank else "A0 A1 A2 A3",
+        lambda rank: f"A{rank}",
+        moves([(0, rank) for rank in ALL]),
+    )
+
+
+@figure
+def gather() -> Svg:
+    """Draw one tensor of each rank collected on one rank."""
+    return exchange(
+        "dist.gather(x, received, dst=0)",
+        "Rank 0 collects a list: entry r is what rank r holds.",
+        "x received",
+        lambda rank: LETTERS[rank],
+        lambda rank: "" if rank else "A B C D",
+        moves([(rank, 0) for rank in ALL]),
+    )
+
+
+@figure
+def reduce() -> Svg:
+    """Draw the sum of all ranks on one rank."""
+    return exchange(
+        "dist.reduce(x, dst=0)",
+        "Rank 0 holds the sum. On the others, x is left undefined: do not read it.",
+        "x x",
+        lambda rank: LETTERS[rank],
+        lambda rank: "?" if rank else "A+B+C+D",
+        sums(ALL, [0]),
+    )
+
+
+@figure
+def all_reduce() -> Svg:
+    """Draw the sum of all ranks on all ranks."""
+    return exchange(
+        "dist.all_reduce(x)",
+        "Every rank holds the sum of all.",
+        "x x",
+        lambda rank: LETTERS[rank],
+        lambda rank: "A+B+C+D",
+        sums(ALL, ALL),
+    )
+
+
+@figure
+def all_gather() -> Svg:
+    """Draw one tensor of each rank collected on all ranks."""
+    return exchange(
+        "dist.all_gather(received, x)",
+        "Every rank collects the same list: entry r is what rank r holds.",
+        "x received",
+        lambda rank: LETTERS[rank],
+        lambda rank: "A B C D",
+        moves([(source, rank) for source in ALL for rank in ALL]),
+    )
+
+
+@figure
+def reduce_scatter() -> Svg:
+    """Draw the sum of all ranks, of which each rank keeps one piece."""
+    return exchange(
+        "dist.reduce_scatter(piece, pieces)",
+        "All lists are added; rank r keeps only piece r of the sum.",
+        "pieces piece",
+        lambda rank: " ".join(f"{LETTERS[rank]}{piece}" for piece in ALL),
+        lambda rank: "+".join(f"{letter}{rank}" for letter in LETTERS),
+        sums(ALL, ALL),
+    )
+
+
+@figure
+def all_to_all() -> Svg:
+    """Draw each rank dealing out its list to all ranks."""
+    return exchange(
+        "dist.all_to_all(received, pieces)",
+        "Every rank deals out its list: piece r goes to rank r. Rows become columns.",
+        "pieces received",
+        lambda rank: " ".join(f"{LETTERS[rank]}{piece}" for piece in ALL),
+        lambda rank: " ".join(f"{letter}{rank}" for letter in LETTERS),
+        moves([(source, rank) for source in ALL for rank in ALL]),
+    )
+
+
+@figure
+def groups() -> Svg:
+    """Draw two groups of two ranks, each adding among its own members."""
+    says = "Every rank creates both groups; each sum stays inside its own group."
+    held = "ranks 0 and 1 hold A+B, ranks 2 and 3 hold C+D"
+    desc = f"{says} Before, ranks 0 to 3 hold A, B, C, D; after, {held}."
+    svg = page("dist.all_reduce(x, group=pair)", says, desc, 386, mono=True)
+    for first, y in ((0, 118), (2, 268)):
+        draw_group(svg, first, y)
+    return svg
+
+
+def draw_group(svg: Svg, first: int, y: float) -> None:
+    """Draw the sum of two ranks, from `first` on, in a frame of their own."""
+    pair = [first, first + 1]
+    total = "+".join(LETTERS[rank] for rank in pair)
+    left, right = [cells(LETTERS[rank]) for rank in pair], [cells(total)] * 2
+    svg.box(LEFT - 16, y - 32, WIDTH - 2 * LEFT + 32, 134, fill="none", dash="6 5")
+    svg.text(WIDTH / 2, y - 14, f"dist.new_group({pair})", 13, mono=True)
+    before = Column("before: x", left, cell_width(left), first)
+    after = Column("after: x", right, cell_width(right), first)
+    before.draw(svg, LEFT, y)
+    x2 = WIDTH - LEFT - after.width
+    after.draw(svg, x2, y)
+    x1 = LEFT + before.width + 8
+    draw_sum(svg, x1, x2 - 8, pair, pair, lambda r: centre(r - first) - TOP + y)

@@ -1,0 +1,187 @@
+"""The static figures of processes: who they are, and who waits for whom."""
+
+from math import cos, radians, sin
+
+from ddp_lab.kit.draw.colours import GREY, RULE, rank_colour
+from ddp_lab.kit.draw.svg import Svg, figure, page
+
+START, END = 124, 680  # where time begins and ends on a page with lanes
+BAR = 40  # the height of what a rank does
+
+
+def lane(svg: Svg, y: float, rank: int) -> None:
+    """Draw the line of a rank's time, with its name, in the middle of bars at `y`."""
+    svg.line(START - 20, y + BAR / 2, END, y + BAR / 2, stroke=RULE)
+    svg.chip(40, y, 64, BAR, rank)
+
+
+def clock(svg: Svg, y: float) -> None:
+    """Draw the arrow of time."""
+    svg.arrow(START, y, END, y, stroke=GREY)
+    svg.text(START - 20, y, "time", 13, fill=GREY, anchor="end")
+
+
+def moment(svg: Svg, x: float, y1: float, y2: float, text: str) -> None:
+    """Mark a moment with a dashed line from `y1` to `y2`, and name it below."""
+    svg.line(x, y1, x, y2, stroke=GREY, width=1.2, dash="4 4")
+    svg.text(x, y2 + 12, text, 13, fill=GREY)
+
+
+@figure
+def world() -> Svg:
+    """Draw two machines with two ranks each: rank, local rank, world size."""
+    svg = page(
+        "rank, local rank, world size",
+        "One process is one rank.",
+        "Two machines, node 0 and node 1, each with one torchrun that starts two "
+        "processes. The processes of node 0 are rank 0 (local rank 0) and rank 1 "
+        "(local rank 1); those of node 1 are rank 2 (local rank 0) and rank 3 (local "
+        "rank 1). Both torchruns meet at one rendezvous; the world size is 4.",
+        424,
+    )
+    svg.block(250, 80, 220, 40, "rendezvous: host and port")
+    for node in (0, 1):
+        draw_node(svg, 40 + 330 * node, node)
+        svg.arrow(195 + 330 * node, 172, 300 + 120 * node, 124, stroke=GREY)
+    svg.path("M40 364v10h640v-10", stroke=GREY)
+    svg.text(360, 394, "world size 4", 14, bold=True)
+    return svg
+
+
+def draw_node(svg: Svg, x: float, node: int) -> None:
+    """Draw one machine: its torchrun and the two processes that this starts."""
+    svg.box(x, 150, 310, 200, fill="none", dash="6 5")
+    svg.text(x + 16, 168, f"node {node}", 13, fill=GREY, anchor="start")
+    svg.block(x + 95, 172, 120, 36, "torchrun", mono=True)
+    for local in (0, 1):
+        left, rank = x + 16 + 144 * local, 2 * node + local
+        svg.arrow(x + 125 + 60 * local, 212, left + 67, 238, stroke=GREY)
+        svg.box(left, 242, 134, 92, stroke=rank_colour(rank))
+        svg.chip(left, 242, 134, 34, rank)
+        svg.text(left + 67, 294, f"local rank {local}", 14)
+        svg.text(left + 67, 316, f"GPU {local}, or CPU", 13, fill=GREY)
+
+
+@figure
+def p2p_send_recv() -> Svg:
+    """Draw a send that waits for its recv."""
+    svg = page(
+        "send and recv",
+        "Over gloo, send waits until the other rank has called recv.",
+        "Two ranks over time. Rank 0 calls send early and waits inside it while rank 1 "
+        "is still busy. Only when rank 1 calls recv does the tensor x cross from rank "
+        "0 to rank 1; then both calls return and both ranks go on.",
+        318,
+    )
+    y0, y1, called, done = 114, 206, 420, 540
+    for rank, y in enumerate((y0, y1)):
+        lane(svg, y, rank)
+        svg.block(done, y, 110, BAR, "goes on", rank)
+    svg.block(START, y0, 86, BAR, "makes x", 0)
+    svg.wait(START + 86, y0, called - START - 86, BAR, "waits")
+    svg.block(START, y1, called - START, BAR, "still busy", 1)
+    for y in (y0, y1):
+        svg.block(called, y, done - called, BAR, "x", 0, mono=True)
+    svg.arrow((called + done) / 2, y0 + BAR + 4, (called + done) / 2, y1 - 26)
+    svg.text(START + 90, y0 - 14, "send(x, dst=1)", 13, anchor="start", mono=True)
+    svg.text((called + done) / 2, y1 - 14, "recv(x, src=0)", 13, mono=True)
+    moment(svg, done, y0 - 10, y1 + BAR + 12, "both calls return")
+    clock(svg, y1 + BAR + 48)
+    return svg
+
+
+@figure
+def p2p_deadlock() -> Svg:
+    """Draw two ranks that both send first, and therefore wait for ever."""
+    svg = page(
+        "two sends, no recv",
+        "Each send waits for a recv that stands behind the other send.",
+        "Two ranks over time. Both call send first and wait inside it, each for the "
+        "recv of the other. Both recv calls stand on the line after the send, so "
+        "neither is ever reached: a deadlock.",
+        306,
+    )
+    late = 540
+    for rank, y in enumerate((114, 212)):
+        other, ghost = 1 - rank, rank_colour(rank)
+        lane(svg, y, rank)
+        call = f"send(x, dst={other})"
+        svg.text(START + 4, y - 14, call, 13, anchor="start", mono=True)
+        svg.wait(START, y, late - 40 - START, BAR, f"waits for rank {other}'s recv")
+        svg.box(late, y, 130, BAR, stroke=ghost, dash="5 4")
+        svg.label(late, y, 130, BAR, f"recv(y, src={other})", fill=GREY, mono=True)
+        svg.text(late + 65, y - 14, "never reached", 13, fill=GREY)
+    svg.arrow(late - 76, 158, late - 6, 216, dash="5 4")
+    svg.arrow(late - 76, 208, late - 6, 150, dash="5 4")
+    clock(svg, 282)
+    return svg
+
+
+@figure
+def p2p_ring() -> Svg:
+    """Draw a token that goes once round four ranks."""
+    svg = page(
+        "a token round the ring",
+        "Every rank adds its number and passes it on.",
+        "Four ranks in a ring. Rank 0 sends the token 0 to rank 1, which adds its "
+        "number and sends 0+1 to rank 2, which sends 0+1+2 to rank 3, which sends "
+        "0+1+2+3 back to rank 0. Every rank receives from its left neighbour and sends "
+        "to its right one.",
+        376,
+    )
+    x, y, radius = 210, 226, 106
+    for rank, label in enumerate(("0", "0+1", "0+1+2", "0+1+2+3")):
+        angle = 90 * rank - 90
+        draw_hop(svg, x, y, radius, angle, label)
+        cx, cy = x + radius * cos(radians(angle)), y + radius * sin(radians(angle))
+        svg.chip(cx - 38, cy - 20, 76, 40, rank)
+    for i, (name, sign) in enumerate((("left", "-"), ("right", "+"))):
+        svg.text(452, 168 + 24 * i, name, 13, anchor="end", mono=True)
+        side = f"= (rank {sign} 1) % world_size"
+        svg.text(460, 168 + 24 * i, side, 13, anchor="start", mono=True)
+    svg.text(412, 244, "Rank 0 sends first, then receives.", 14, anchor="start")
+    svg.text(412, 270, "The others receive first, then send.", 14, anchor="start")
+    return svg
+
+
+def draw_hop(
+    svg: Svg, x: float, y: float, radius: float, angle: float, label: str
+) -> None:
+    """Draw the quarter of a ring from one rank to the next, and what travels on it."""
+
+    def at(degrees: float, r: float = radius) -> tuple[float, float]:
+        return x + r * cos(radians(degrees)), y + r * sin(radians(degrees))
+
+    # The boxes are wider than they are high: keep clear of them, above and beside.
+    leave, arrive = (28, 70) if angle % 180 else (20, 58)
+    (x1, y1), (x2, y2) = at(angle + leave), at(angle + arrive - 4)
+    svg.path(f"M{x1:.1f} {y1:.1f}A{radius} {radius} 0 0 1 {x2:.1f} {y2:.1f}", width=2)
+    tangent = radians(angle + arrive + 88)
+    svg.head(*at(angle + arrive), cos(tangent), sin(tangent), size=10)
+    tx, ty = at(angle + 45, radius + 20)
+    svg.text(tx, ty, label, 14, anchor="start" if tx > x else "end", mono=True)
+
+
+@figure
+def barrier() -> Svg:
+    """Draw four ranks that wait for the last of them."""
+    svg = page(
+        "dist.barrier()",
+        "Nobody leaves before the last one has arrived.",
+        "Four ranks over time reach a barrier one after the other: rank 1 first, then "
+        "rank 3, then rank 0, and rank 2 last. Those who came early wait; at the "
+        "moment when rank 2 arrives, all four go on together.",
+        354,
+        mono=True,
+    )
+    leave = 500
+    for rank, arrives in enumerate((390, 230, leave, 310)):
+        y = 84 + 52 * rank
+        lane(svg, y, rank)
+        svg.block(START, y, arrives - START, BAR, "works", rank)
+        if arrives < leave:
+            svg.wait(arrives, y, leave - arrives, BAR, "waits")
+        svg.block(leave, y, 120, BAR, "goes on", rank)
+    moment(svg, leave, 74, 292, "rank 2 arrives")
+    clock(svg, 326)
+    return svg

@@ -1,0 +1,132 @@
+"""The static figures of data-parallel training."""
+
+from ddp_lab.kit.draw.colours import GREY, RULE
+from ddp_lab.kit.draw.svg import Svg, figure, page
+from figs.processes import BAR, END, START, clock, lane, moment
+
+RANKS = (0, 1)
+
+
+@figure
+def ddp_overview() -> Svg:
+    """Draw one step of data-parallel training on two ranks."""
+    svg = page(
+        "one step on two ranks",
+        "Different samples, same model, one mean gradient.",
+        "One training step on two ranks. The samples are dealt out in turn: rank 0 "
+        "takes 0, 2, 4 and 6, rank 1 takes 1, 3, 5 and 7. Each rank has the whole "
+        "model, its own loss and its own gradients. An all_reduce averages the "
+        "gradients; both ranks then make the same optimizer step, so that their models "
+        "stay equal.",
+        308,
+    )
+    for rank in RANKS:
+        draw_replica(svg, 100 + 112 * rank, rank)
+    svg.shared(444, 100, 100, 172, ["all_reduce:", "the mean of", "both"], RANKS)
+    return svg
+
+
+def draw_replica(svg: Svg, y: float, rank: int) -> None:
+    """Draw what one rank does alone before and after the gradients are averaged."""
+    svg.chip(40, y, 64, 60, rank)
+    for i in range(4):
+        x, top = 118 + 31 * (i % 2), y + 31 * (i // 2)
+        svg.block(x, top, 28, 29, str(2 * i + rank), rank)
+    svg.arrow(182, y + 30, 200, y + 30)
+    svg.block(204, y, 84, 60, "model", rank)
+    svg.arrow(292, y + 30, 310, y + 30)
+    svg.block(314, y, 102, 28, "own loss", rank)
+    svg.block(314, y + 32, 102, 28, "own gradients", rank)
+    svg.arrow(420, y + 46, 440, y + 46)
+    svg.arrow(548, y + 30, 568, y + 30)
+    svg.block(572, y, 108, 60, "same step", rank)
+
+
+@figure
+def ddp_step() -> Svg:
+    """Draw gradient buckets that are all-reduced while backward still runs."""
+    svg = page(
+        "one DDP step",
+        "Gradients are averaged during backward; step() finds the mean in .grad.",
+        "Two ranks over time: forward, backward, step(). Backward goes from the last "
+        "layer to the first. As soon as a bucket of gradients is ready on both ranks "
+        "it is all-reduced, while backward goes on with the layers before. backward() "
+        "returns only when the last bucket is done; then .grad is the mean on every "
+        "rank, and step() needs no communication.",
+        378,
+    )
+    top, middle, ready, done = 118, 194, (338, 422, 506), 580
+    for rank, y in ((0, top), (1, 270)):
+        draw_computation(svg, y, rank, ready, done)
+    svg.path(f"M255 {top - 8}v-8H{done - 3}v8", stroke=GREY)
+    svg.text((255 + done) / 2, top - 26, "backward()", 13, mono=True)
+    svg.text(40, middle + 20, "all_reduce", 13, anchor="start", mono=True)
+    svg.line(START, middle + 20, END, middle + 20, stroke=RULE)
+    for i, start in enumerate(ready):
+        draw_bucket(svg, start, middle, i + 1)
+    moment(svg, done, top - 8, 322, "backward() returns")
+    clock(svg, 354)
+    return svg
+
+
+def draw_bucket(svg: Svg, x: float, y: float, i: int) -> None:
+    """Draw the all_reduce of one bucket, to which both ranks bring gradients."""
+    svg.shared(x, y, 72, BAR, [f"bucket {i}"], RANKS)
+    svg.arrow(x + 6, y - 32, x + 6, y - 4, stroke=GREY)
+    svg.arrow(x + 6, y + BAR + 32, x + 6, y + BAR + 4, stroke=GREY)
+
+
+def draw_computation(svg: Svg, y: float, rank: int, ready: tuple, done: float) -> None:
+    """Draw what one rank computes in a step; its gradients are `ready` in turn."""
+    lane(svg, y, rank)
+    svg.block(START, y, 254 - START, BAR, "forward", rank)
+    for start, end, layer in zip((254, *ready[:2]), ready, (3, 2, 1), strict=True):
+        svg.block(start, y, end - start, BAR, f"layer {layer}", rank)
+    svg.wait(ready[-1], y, done - ready[-1], BAR, "waits")
+    svg.block(done, y, 84, BAR, "step()", rank, mono=True)
+
+
+@figure
+def cifar10_epoch() -> Svg:
+    """Draw one epoch: deal out, train, test, count, save, and again."""
+    svg = page(
+        "one epoch on two ranks",
+        "Each rank works on its own half; gradients and counts are shared.",
+        "One epoch on two ranks. set_epoch shuffles the training images anew and each "
+        "rank takes its half; it augments them and trains, and after every batch the "
+        "gradients are averaged over both ranks. Each rank then tests its half of the "
+        "test images, an all_reduce adds the counts, rank 0 saves a checkpoint while "
+        "rank 1 waits, and the next epoch begins.",
+        360,
+    )
+    for rank in RANKS:
+        draw_worker(svg, 96 + 136 * rank, rank)
+    svg.shared(230, 174, 124, 40, ["mean gradients"], RANKS)
+    for y in (159, 217):
+        svg.arrow(270, y, 270, y + 12, size=7)
+        svg.arrow(314, y + 12, 314, y, size=7)
+    svg.shared(490, 96, 90, 196, ["all_reduce:", "add the", "counts"], RANKS)
+    svg.path("M640 298v24H161v-16", stroke=GREY)
+    svg.head(161, 298, 0, -1, fill=GREY)
+    svg.text(400, 338, "next epoch", 13, fill=GREY)
+    return svg
+
+
+def draw_worker(svg: Svg, y: float, rank: int) -> None:
+    """Draw what one rank does in an epoch."""
+    svg.chip(40, y, 64, 60, rank)
+    steps = (
+        (118, 86, ("set_epoch,", "own half")),
+        (222, 140, ("augment, train,", "batch by batch")),
+        (380, 92, ("test", "own half")),
+    )
+    for x, w, texts in steps:
+        svg.block(x, y, w, 60, "", rank)
+        svg.lines(x, y, w, 60, texts)
+        svg.arrow(x + w + 2, y + 30, x + w + 16, y + 30, size=7)
+    svg.arrow(582, y + 30, 596, y + 30, size=7)
+    if rank == 0:
+        svg.block(600, y, 80, 60, "", rank)
+        svg.lines(600, y, 80, 60, ("save the", "checkpoint"), size=12)
+    else:
+        svg.wait(600, y, 80, 60, "waits")

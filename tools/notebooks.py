@@ -1,0 +1,181 @@
+"""Work on the notebooks as files: write their programs, execute them, keep them tidy.
+
+python -m tools.notebooks scripts            write every program, run nothing
+python -m tools.notebooks outputs [NN ...]   execute, normalise and save
+"""
+
+import argparse
+import re
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import nbformat
+from nbclient import NotebookClient
+
+from ddp_lab import ROOT
+
+FOLDER = ROOT / "notebooks"
+KERNELSPEC = {
+    "display_name": "Python 3 (ipykernel)",
+    "language": "python",
+    "name": "python3",
+}
+# The kernel's warning about its transport tells the reader nothing.
+KERNEL_ARGUMENTS = ["--IPKernelApp.log_level=40"]
+WRITEFILE = "%%writefile "
+# A full stop with what may close after it, a space, and how a sentence may begin.
+END_OF_SENTENCE = re.compile(r"([.!?][)`*\"”]*) +(?=[\"“(*`\[$]*[A-Z0-9`%])")
+ABBREVIATION = re.compile(r"(\be\.g|\bi\.e|\bvs|\betc|^\s*\d)\.$")
+FIXED = ("|", "#", "<", ">", "![", "$$", "---", "```")  # lines that are no prose
+
+
+def lessons(numbers: list[str] | None = None) -> list[Path]:
+    """Return the notebooks in reading order; of `numbers` ("03" or "3") if given.
+
+    Raises:
+        SystemExit: if a number has no notebook.
+    """
+    paths = sorted(FOLDER.glob("[0-9][0-9]_*.ipynb"))
+    if not numbers:
+        return paths
+    by_number = {path.name[:2]: path for path in paths}
+    wanted = [number.zfill(2)[:2] for number in numbers]
+    if unknown := [number for number in wanted if number not in by_number]:
+        known = ", ".join(by_number)
+        sys.exit(f"there is no lesson {', '.join(unknown)}; there are {known}")
+    return [by_number[number] for number in wanted]
+
+
+def read(path: Path) -> nbformat.NotebookNode:
+    """Return the notebook at `path`, in nbformat 4."""
+    return nbformat.read(path, as_version=4)
+
+
+def programs(path: Path) -> Iterator[tuple[Path, str]]:
+    """Yield the file and the text of each `%%writefile` cell in the notebook `path`."""
+    for cell in read(path).cells:
+        if cell.cell_type == "code" and cell.source.startswith(WRITEFILE):
+            first, _, text = cell.source.partition("\n")
+            yield ROOT / first.removeprefix(WRITEFILE).strip(), text.rstrip("\n") + "\n"
+
+
+def one_sentence_a_line(markdown: str) -> str:
+    """Return `markdown` with each sentence on a line of its own, so that a diff is one.
+
+    Tables, headings, pictures, fenced code and HTML stay as they are.
+    """
+    done: list[str] = []  # lines
+    going_on, fenced = "", False  # the paragraph, or the item of a list, so far
+    for line in [*markdown.split("\n"), ""]:
+        kept = fenced or not line.strip() or line.lstrip().startswith(FIXED)
+        fenced ^= line.lstrip().startswith("```")
+        if kept or re.match(r"\s*([-*+]|\d+\.) ", line):
+            done += _sentences(going_on)
+            going_on = "" if kept else line.rstrip()
+        else:
+            going_on += (" " + line.strip()) if going_on else line.rstrip()
+        if kept:
+            done.append(line)
+    return "\n".join(done[:-1])
+
+
+def _sentences(text: str) -> list[str]:
+    """Split a paragraph, or an item of a list, whose further lines are indented."""
+    lines, start = [], 0
+    for end in END_OF_SENTENCE.finditer(text):
+        if not ABBREVIATION.search(text[start : end.end(1)]):
+            lines.append(text[start : end.end(1)])
+            start = end.end()
+    lines += [text[start:]] if text else []
+    indent = " " * len(re.match(r"\s*([-*+] |\d+\. )?", text)[0])
+    return [*lines[:1], *(indent + line for line in lines[1:])]
+
+
+def normalise(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
+    """Return `notebook` with nothing in it that differs between two executions.
+
+    Prose has a sentence a line. Metadata is the kernelspec and the tags; code cells
+    count from 1, because nbval compares nothing in a cell without a count; neighbouring
+    streams are one.
+    """
+    notebook.metadata = {"kernelspec": KERNELSPEC}
+    count = 0
+    for cell in notebook.cells:
+        tags = cell.metadata.get("tags")
+        cell.metadata = {"tags": tags} if tags else {}
+        cell.pop("attachments", None)
+        if cell.cell_type == "markdown":
+            cell.source = one_sentence_a_line(cell.source)
+        if cell.cell_type == "code":
+            count += 1
+            cell.execution_count = count
+            cell.outputs = [_normal_output(out, count) for out in _joined(cell.outputs)]
+    return notebook
+
+
+def _normal_output(output, count: int):
+    if output.output_type == "execute_result":
+        output.execution_count = count
+    return output
+
+
+def _joined(outputs: list) -> list:
+    """Join streams of the same name that follow each other."""
+    joined = []
+    for output in outputs:
+        last = joined[-1] if joined else {}
+        if output.get("name") and output.get("name") == last.get("name"):
+            last.text += output.text
+        else:
+            joined.append(output)
+    return joined
+
+
+def dumps(notebook: nbformat.NotebookNode) -> str:
+    """Return the text of the file in which `notebook` is committed."""
+    return nbformat.writes(notebook) + "\n"
+
+
+def write_scripts() -> None:
+    """Write the programs of all notebooks."""
+    for path in lessons():
+        for program, text in programs(path):
+            program.write_text(text)
+            print(f"{path.name} → {program.relative_to(ROOT)}")
+
+
+def execute(path: Path) -> None:
+    """Execute the notebook `path` where JupyterLab would, normalise it and save it.
+
+    Raises:
+        nbclient.exceptions.CellExecutionError: if a cell raises; nothing is saved.
+    """
+    notebook = read(path)
+    NotebookClient(
+        notebook,
+        timeout=600,
+        resources={"metadata": {"path": str(path.parent)}},
+        extra_arguments=KERNEL_ARGUMENTS,
+    ).execute()
+    path.write_text(dumps(normalise(notebook)))
+
+
+def main() -> None:
+    """Run the command that the docstring of this module describes."""
+    warnings.filterwarnings("ignore", category=UserWarning, module="jupyter_client")
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("command", choices=["scripts", "outputs"])
+    parser.add_argument("lessons", nargs="*")
+    args = parser.parse_args()
+    if args.command == "scripts":
+        write_scripts()
+        return
+    for path in lessons(args.lessons):
+        execute(path)
+        print(f"executed {path.name}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
