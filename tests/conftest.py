@@ -4,7 +4,9 @@ import functools
 import json
 import queue
 import re
+import signal
 import socket
+import subprocess
 import time
 from pathlib import Path
 
@@ -12,6 +14,7 @@ import psutil
 import pytest
 
 from ddp_lab import ROOT, kit
+from ddp_lab.kit.run import launch
 from ddp_lab.kit.run.warm import WARM
 
 KIT = ROOT / "ddp_lab" / "kit"
@@ -24,10 +27,43 @@ def name_of(program: Path) -> str:
     return f"{program.parent.name}/{program.name}"
 
 
+NEEDS = ("processes", "sandbox", "browser")  # markers; see pyproject.toml
+
+# A background shell starts us deaf to Ctrl-C, and so would be all that we start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_configure(config):
+    """Let all workers of xdist use one warm process."""
+    if not hasattr(config, "workerinput") and config.getoption("numprocesses", None):
+        WARM.lend(launch.environment())
+
+
+def pytest_collection_modifyitems(items):
+    """Mark what `make check` runs, and keep the cells of a notebook together."""
+    for item in items:
+        if not any(item.get_closest_marker(need) for need in (*NEEDS, "full")):
+            item.add_marker("check")
+        if item.path.suffix == ".ipynb":
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))
+
+
 @pytest.fixture(autouse=True)
 def in_root(monkeypatch):
     """Work where the notebooks do."""
     monkeypatch.chdir(ROOT)
+
+
+@pytest.fixture(autouse=True)
+def no_process_unless_marked(request, monkeypatch):
+    """Refuse a launch in a test that does not say that it needs processes."""
+    if not any(request.node.get_closest_marker(need) for need in NEEDS):
+
+        def refuse(*args, **kwargs):
+            raise AssertionError("mark this test: pytest.mark.processes")
+
+        monkeypatch.setattr(subprocess.Popen, "__init__", refuse)
 
 
 @pytest.fixture
