@@ -1,0 +1,137 @@
+"""The house: which room may know which, and nothing in the kit that is a lesson's."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from conftest import KIT, PROGRAMS
+
+from ddp_lab import ROOT
+
+ROOMS = {"run", "explain", "cell", "draw"}
+# What each room may import of the others. `draw` takes types only, see below.
+KNOWS = {"explain": {"explain"}, "run": {"run", "explain"}, "cell": ROOMS}
+KNOWS["draw"] = {"draw", "explain"}
+OUTSIDE = {"figs", "bench", "tools", "classroom", "tests"}
+MODULES = sorted(KIT.rglob("*.py"))
+
+
+def imported(path: Path) -> Iterator[str]:
+    """Yield the full names of what a module of the house imports from the house."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            assert not node.level, f"{path}: imports are absolute here"
+            yield node.module
+            for alias in node.names:
+                yield f"{node.module}.{alias.name}"
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+
+
+def room(path: Path) -> str:
+    return path.relative_to(KIT).parts[0]
+
+
+def wrong_imports(modules: list[Path]) -> list[str]:
+    """Name what a module of the kit imports and should not."""
+    wrong = []
+    for path in modules:
+        for name in imported(path):
+            top, *rest = name.split(".")
+            if top in OUTSIDE:
+                wrong.append(f"{path.name} imports {name}")
+            if name.startswith("ddp_lab.kit.") and room(path) in ROOMS:
+                if rest[1] not in KNOWS[room(path)]:
+                    wrong.append(f"{path.name} imports {name}")
+                if len(rest) == 2 and rest[1] not in ROOMS:  # ddp_lab.kit's own names
+                    wrong.append(f"{path.name} imports {name}, which is upstairs")
+    return wrong
+
+
+def files(root: Path) -> dict[str, Path]:
+    """Return the modules of the house by their full names."""
+    found = {}
+    for folder in ("ddp_lab/kit", "figs", "bench", "tools", "classroom"):
+        for path in (root / folder).rglob("*.py"):
+            name = ".".join(path.relative_to(root).with_suffix("").parts)
+            found[name.removesuffix(".__init__")] = path
+    return found
+
+
+def circle(modules: dict[str, Path]) -> list[str]:
+    """Return modules that import each other in a circle; [] if there is none."""
+    edges = {}
+    for name, path in modules.items():
+        # A package's own file gathers what is below it; that is no circle.
+        own = f"{name}." if path.name == "__init__.py" else None
+        names = {n for n in imported(path) if n in modules and n != name}
+        edges[name] = {n for n in names if not (own and n.startswith(own))}
+    done: set[str] = set()
+
+    def search(name: str, path: list[str]) -> list[str]:
+        if name in path:
+            return path[path.index(name) :]
+        if name in done:
+            return []
+        for other in edges[name]:
+            if found := search(other, [*path, name]):
+                return found
+        done.add(name)
+        return []
+
+    return next((found for name in edges if (found := search(name, []))), [])
+
+
+def test_each_room_knows_only_what_it_may():
+    assert wrong_imports(MODULES) == []
+
+
+def test_nothing_imports_in_a_circle():
+    assert circle(files(ROOT)) == []
+
+
+@pytest.mark.parametrize(
+    "importer, line, caught",
+    [
+        ("explain/hang.py", "from ddp_lab.kit.run import launch", wrong_imports),
+        ("draw/svg.py", "import ddp_lab.kit.cell.magics", wrong_imports),
+        ("run/guard.py", "from ddp_lab.kit import torchrun", wrong_imports),
+        ("run/guard.py", "from figs import FIGURES", wrong_imports),
+        ("explain/stacks.py", "from ddp_lab.kit.explain import failure", circle),
+    ],
+)
+def test_a_planted_import_is_seen(importer, line, caught, tmp_path, monkeypatch):
+    copy = tmp_path / importer
+    copy.parent.mkdir(parents=True)
+    copy.write_text(f"{line}\n{(KIT / importer).read_text()}")
+    if caught is circle:
+        name = f"ddp_lab.kit.{importer}".replace("/", ".").removesuffix(".py")
+        assert circle(files(ROOT) | {name: copy})
+    else:
+        monkeypatch.setitem(globals(), "KIT", tmp_path)
+        assert wrong_imports([copy])
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(KIT)))
+def test_the_kit_names_no_lesson(path):
+    text = path.read_text()
+    lessons = [notebook.stem for notebook in (ROOT / "notebooks").glob("*.ipynb")]
+    programs = [f"{p.parent.name}/{p.name}" for p in PROGRAMS]
+    assert [name for name in (*lessons, *programs) if name in text] == []
+    assert not re.search(r"\blesson \d", text)
+
+
+def test_a_constant_is_the_same_number_everywhere():
+    """PATIENCE was seven numbers once."""
+    numbers: dict[str, dict[str, str]] = {}
+    for name, path in files(ROOT).items():
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant):
+                if type(node.value.value) in (int, float):
+                    for target in node.targets:
+                        constant, value = ast.unparse(target), ast.unparse(node.value)
+                        numbers.setdefault(constant, {})[name] = value
+    twice = {n: by for n, by in numbers.items() if len(set(by.values())) > 1}
+    assert twice == {}
