@@ -2,6 +2,7 @@
 
 import functools
 import json
+import os
 import queue
 import re
 import signal
@@ -38,6 +39,11 @@ def pytest_configure(config):
     """Let all workers of xdist use one warm process."""
     if not hasattr(config, "workerinput") and config.getoption("numprocesses", None):
         WARM.lend(launch.environment())
+
+
+def pytest_xdist_auto_num_workers():
+    """Say what `-n auto` means here: a test that waits costs no core."""
+    return min(3 * (os.cpu_count() or 1), 12)
 
 
 def pytest_collection_modifyitems(items):

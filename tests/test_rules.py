@@ -2,6 +2,7 @@
 
 import ast
 import re
+import statistics
 import sys
 
 import pytest
@@ -77,6 +78,17 @@ def test_the_budget_is_kept(path):
     for name, function in functions(path).items():
         limit = LONGEST_MAIN if name == "main" else LONGEST_FUNCTION
         assert length(function) <= limit, name
+
+
+def first_function(path) -> int:
+    """Return the line at which the first function or class begins."""
+    body = ast.parse(path.read_text()).body
+    kinds = (ast.FunctionDef, ast.ClassDef)
+    return next(node.lineno for node in body if isinstance(node, kinds))
+
+
+def test_the_idea_comes_early():
+    assert statistics.median(first_function(path) for path in PROGRAMS) <= 28
 
 
 @programs
