@@ -4,9 +4,6 @@
 
 Rank r owns the row 10r, 10r + 1, ...: the tens name the owner, the ones the place.
 
-    [rank 2] all_reduce: [20, 21, 22, 23] -> [60, 64, 68, 72]
-    [rank 2] all_gather: [20] -> [0, 10, 20, 30]
-    [rank 2] reduce_scatter: [20, 21, 22, 23] -> [68]
     [rank 2] all_to_all: [20, 21, 22, 23] -> [2, 12, 22, 32]
     [rank 2] barrier: 4 of 4 ranks had come when it opened
 

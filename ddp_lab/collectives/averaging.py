@@ -2,11 +2,10 @@
 
     torchrun --standalone --nproc-per-node 4 ddp_lab/collectives/averaging.py
 
-Averaging after every step equals training one model on all the data; averaging after
-every fifth step needs a fifth of the collectives and ends somewhere else:
+They meet after each of 20 steps, then after every fifth. Does that end
+where one model, trained on the data of all ranks, ends?
 
-    [rank 0] steps alone: 1, collectives: 20, same as on all data: True
-    [rank 0] steps alone: 5, collectives: 4, same as on all data: False
+    [rank 0] steps alone: 5, collectives: 4, same as on all data: ...
 
 Written by notebooks/02_collectives.ipynb.
 """
@@ -23,20 +22,6 @@ from torch.distributed.elastic.multiprocessing.errors import record
 STEPS, LEARNING_RATE = 20, 0.1
 
 
-def make_shard(rank):
-    """The data of one rank; each shard wants another first weight, 1 + rank."""
-    generator = torch.Generator().manual_seed(rank)
-    x = torch.randn(32, 2, generator=generator)  # (samples, features)
-    return x, x @ torch.tensor([[1.0 + rank], [-1.0]])  # (samples, 1)
-
-
-def local_step(weight, x, y):
-    """One step of gradient descent on these data alone."""
-    weight = weight.detach().requires_grad_()
-    torch.nn.functional.mse_loss(x @ weight, y).backward()
-    return (weight - LEARNING_RATE * weight.grad).detach()  # (features, 1)
-
-
 def train(rank, world_size, device, every):
     """Train on my shard, average after each `every` steps; return the path."""
     x, y = (part.to(device) for part in make_shard(rank))
@@ -51,6 +36,20 @@ def train(rank, world_size, device, every):
             weight /= world_size
             path.append(round(weight[0].item(), 4))
     return weight.cpu(), path
+
+
+def local_step(weight, x, y):
+    """One step of gradient descent on these data alone."""
+    weight = weight.detach().requires_grad_()
+    torch.nn.functional.mse_loss(x @ weight, y).backward()
+    return (weight - LEARNING_RATE * weight.grad).detach()  # (features, 1)
+
+
+def make_shard(rank):
+    """The data of one rank; each shard wants another first weight, 1 + rank."""
+    generator = torch.Generator().manual_seed(rank)
+    x = torch.randn(32, 2, generator=generator)  # (samples, features)
+    return x, x @ torch.tensor([[1.0 + rank], [-1.0]])  # (samples, 1)
 
 
 def train_all_here(world_size, every):

@@ -1,11 +1,10 @@
-"""Groups: the even and the odd ranks add up apart; an outsider that calls gets nothing.
+"""Groups: even and odd ranks sum separately; then all call the evens' all_reduce.
 
     torchrun --standalone --nproc-per-node 4 ddp_lab/collectives/groups.py
 
 Rank r gives 10r + 1. The program needs at least two ranks:
 
     [rank 3] is rank 1 of 2 in its group: 31 became 42
-    [rank 3] called the even ranks' all_reduce with 31: still 31, and a warning
 
 Written by notebooks/02_collectives.ipynb.
 """
@@ -22,9 +21,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.elastic.multiprocessing.errors import record
 
-PATIENCE = timedelta(
-    seconds=60
-)  # how long a member waits in its group before it raises
+PATIENCE = timedelta(seconds=60)  # how long a member waits before it raises
 
 
 def make_groups(world_size):
@@ -86,7 +83,7 @@ def main():
         odd = rank % 2
         expected = [rank // 2, total, odd, 10 * rank + 1 if odd else total, odd]
         facts = {"place": place, "inside": inside, "first": first, "outside": outside}
-        print(json.dumps({**facts, "warned": warned}), flush=True)
+        print(json.dumps(facts | {"warned": warned}), flush=True)
         if got != expected:
             raise AssertionError(f"the groups gave {got}, expected {expected}")
 

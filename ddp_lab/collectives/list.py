@@ -24,11 +24,6 @@ from torch.distributed.elastic.multiprocessing.errors import record
 COUNT, SIZE = 100, 64  # tensors in each rank's list, numbers in each tensor
 
 
-def my_list(rank, device):
-    """Tensor i of rank r holds 1000 r + i everywhere, so each can be told apart."""
-    return [torch.full((SIZE,), 1000 * rank + i, device=device) for i in range(COUNT)]
-
-
 def gather_one_by_one(tensors, world_size):
     """One collective per tensor; returns the list of each rank."""
     lists = [[] for _ in range(world_size)]
@@ -51,16 +46,6 @@ def gather_in_one(tensors, world_size):
     return [glued.chunk(len(tensors)) for glued in recv_buf.chunk(world_size)]
 
 
-def timed(gather, tensors, world_size):
-    """The result and the seconds, all ranks starting together."""
-    gather(tensors, world_size)  # the first call also pays for the connections
-    dist.barrier()
-    start = time.perf_counter()
-    lists = gather(tensors, world_size)
-    lists[-1][-1].sum().item()  # a GPU only queues the work: wait until it is done
-    return lists, time.perf_counter() - start
-
-
 def speak_in_turns(rank, world_size):
     """Each rank prints in its turn; returns the number that it drew while speaking."""
     # The store at which the ranks met hands out numbers, like a counter in a shop.
@@ -73,6 +58,21 @@ def speak_in_turns(rank, world_size):
         # Every rank ends up knowing that this turn is over.
         dist.barrier()
     return number
+
+
+def timed(gather, tensors, world_size):
+    """The result and the seconds, all ranks starting together."""
+    gather(tensors, world_size)  # the first call also pays for the connections
+    dist.barrier()
+    start = time.perf_counter()
+    lists = gather(tensors, world_size)
+    lists[-1][-1].sum().item()  # a GPU only queues the work: wait until it is done
+    return lists, time.perf_counter() - start
+
+
+def my_list(rank, device):
+    """Tensor i of rank r holds 1000 r + i everywhere, so each can be told apart."""
+    return [torch.full((SIZE,), 1000 * rank + i, device=device) for i in range(COUNT)]
 
 
 @record

@@ -35,6 +35,18 @@ def operators():
     return ops
 
 
+def attempt(op, number, dtype, device):
+    """Reduce over all ranks: (result, None), or (None, the backend's refusal)."""
+    buf = torch.tensor([number], dtype=dtype, device=device)  # (1,)
+    try:
+        # Every rank ends up with the result, or every rank is refused: the answer
+        # depends on op and dtype, which are the same everywhere, so no rank is left.
+        dist.all_reduce(buf, op=op)
+    except (RuntimeError, TypeError, ValueError) as refusal:
+        return None, f"{type(refusal).__name__}: {refusal}".splitlines()[0]
+    return buf.item(), None
+
+
 def truths(gave):
     """The same ten results, worked out alone from the numbers that the ranks gave."""
     fold = {"BAND": operator.and_, "BOR": operator.or_, "BXOR": operator.xor}
@@ -48,18 +60,6 @@ def truths(gave):
         "PREMUL_SUM": sum(gave) * 0.5,
         "a function": None,  # only the operators of the library can be used
     }
-
-
-def attempt(op, number, dtype, device):
-    """Reduce over all ranks: (result, None), or (None, the backend's refusal)."""
-    buf = torch.tensor([number], dtype=dtype, device=device)  # (1,)
-    try:
-        # Every rank ends up with the result, or every rank is refused: the answer
-        # depends on op and dtype, which are the same everywhere, so no rank is left.
-        dist.all_reduce(buf, op=op)
-    except (RuntimeError, TypeError, ValueError) as refusal:
-        return None, f"{type(refusal).__name__}: {refusal}".splitlines()[0]
-    return buf.item(), None
 
 
 @record
@@ -88,9 +88,8 @@ def main():
         old = [str(warning.message) for warning in caught]
         backend = "gloo" if dist.get_backend() == "gloo" else "nccl"
         facts = {"backend": backend, "gave": gave[rank], "old_spelling": old}
-        print(
-            json.dumps({**facts, "results": results, "refusals": refusals}), flush=True
-        )
+        facts |= {"results": results, "refusals": refusals}
+        print(json.dumps(facts), flush=True)
 
 
 # --- the same in every program: join the group, and leave it whatever happens ---

@@ -4,8 +4,6 @@
 
 Rank r owns the row 10r, 10r + 1, ...: the tens name the owner, the ones the place.
 
-    [rank 2] broadcast: [20, 21, 22, 23] -> [0, 1, 2, 3]
-    [rank 2] scatter: [-1] -> [2]
     [rank 2] gather: [20] -> None
     [rank 2] reduce: [20, 21, 22, 23] -> None
 

@@ -2,11 +2,10 @@
 
     torchrun --standalone --nproc-per-node 2 ddp_lab/ddp/amp.py
 
-Autocast changes types inside forward() only, so what the ranks exchange stays exact:
+Autocast changes types inside forward() only. Every rank names what it has:
 
     [rank 0] output: bfloat16
-    [rank 0] gradients: float32
-    [rank 0] sent: float32
+    [rank 0] loss: float32
 
 Written by notebooks/03_ddp_basics.ipynb.
 """
@@ -33,19 +32,6 @@ TYPES = {  # what a float32 model under bfloat16 autocast should consist of
 }
 
 
-def make_data(device):
-    """Samples of a bent surface, the same in every process."""
-    generator = torch.Generator().manual_seed(1)
-    x = torch.randn(SAMPLES, 8, generator=generator)  # (48, 8)
-    return x.to(device), x.sin().sum(1, keepdim=True).to(device)  # (48, 1)
-
-
-def make_model(device):
-    torch.manual_seed(0)
-    layers = [torch.nn.Linear(8, 32), torch.nn.Tanh(), torch.nn.Linear(32, 1)]
-    return torch.nn.Sequential(*layers).to(device)
-
-
 def train(model, x, y, autocast):
     """Train; return the types of the last output, loss, weight and gradient."""
     optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
@@ -69,6 +55,19 @@ def noted(types, bucket):
 
 def name(tensor):
     return str(tensor.dtype).removeprefix("torch.")
+
+
+def make_model(device):
+    torch.manual_seed(0)
+    layers = [torch.nn.Linear(8, 32), torch.nn.Tanh(), torch.nn.Linear(32, 1)]
+    return torch.nn.Sequential(*layers).to(device)
+
+
+def make_data(device):
+    """Samples of a bent surface, the same in every process."""
+    generator = torch.Generator().manual_seed(1)
+    x = torch.randn(SAMPLES, 8, generator=generator)  # (48, 8)
+    return x.to(device), x.sin().sum(1, keepdim=True).to(device)  # (48, 1)
 
 
 def flat(model):
@@ -100,6 +99,7 @@ def main():
         if not 0 < gap < 0.05:
             raise AssertionError(f"{gap:.1%} away from float32, expected a little")
         print(json.dumps(types | {"gap": gap}), flush=True)
+        del model  # DDP before its group, or torch up to 2.13 could wait for ever
 
 
 # --- the same in every program: join the group, and leave it whatever happens ---

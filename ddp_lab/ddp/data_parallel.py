@@ -5,7 +5,6 @@
 Rank 0 runs the first two alone; under DDP each rank takes its share of the batch:
 
     [rank 0] one device: this process takes 1920 samples a step
-    [rank 0] DataParallel: this process takes 1920 samples a step
     [rank 0] DDP: this process takes 960 samples a step
 
 Written by notebooks/03_ddp_basics.ipynb.
@@ -27,20 +26,6 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 BATCH, STEPS = 1920, 10
 
 
-def make_model(device):
-    """The same weights for whoever asks, so that only the spreading differs."""
-    torch.manual_seed(0)
-    layers = [torch.nn.Linear(256, 512), torch.nn.ReLU(), torch.nn.Linear(512, 10)]
-    return torch.nn.Sequential(*layers).to(device)
-
-
-def make_batch(device):
-    generator = torch.Generator().manual_seed(1)
-    x = torch.randn(BATCH, 256, generator=generator)  # (1920, 256)
-    y = torch.randint(10, (BATCH,), generator=generator)  # (1920,)
-    return x.to(device), y.to(device)
-
-
 def train(name, rank, model, x, y):
     """Train; return the seconds of a step, the first one left out."""
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -58,15 +43,29 @@ def train(name, rank, model, x, y):
     return seconds
 
 
-def flat(model):
-    return torch.cat([p.detach().flatten() for p in model.parameters()]).cpu()
-
-
 def check(name, model, expected):
     """Stop when this way of spreading has trained another model."""
     gap = (flat(model) - expected).abs().max().item()
     if gap > 1e-4:
         raise AssertionError(f"{name} ended {gap:.1e} away from one device")
+
+
+def make_model(device):
+    """The same weights for whoever asks, so that only the spreading differs."""
+    torch.manual_seed(0)
+    layers = [torch.nn.Linear(256, 512), torch.nn.ReLU(), torch.nn.Linear(512, 10)]
+    return torch.nn.Sequential(*layers).to(device)
+
+
+def make_batch(device):
+    generator = torch.Generator().manual_seed(1)
+    x = torch.randn(BATCH, 256, generator=generator)  # (1920, 256)
+    y = torch.randint(10, (BATCH,), generator=generator)  # (1920,)
+    return x.to(device), y.to(device)
+
+
+def flat(model):
+    return torch.cat([p.detach().flatten() for p in model.parameters()]).cpu()
 
 
 @record
@@ -91,6 +90,7 @@ def main():
         facts["DDP"] = train("DDP", rank, ddp_model, x, y)
         check("DDP", ddp_model, expected)
         print(json.dumps(facts), flush=True)
+        del ddp_model  # before its group, or torch up to 2.13 could wait for ever
 
 
 # --- the same in every program: join the group, and leave it whatever happens ---

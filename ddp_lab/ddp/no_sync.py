@@ -1,13 +1,10 @@
-"""Gradient accumulation under DDP: four micro-batches, one all_reduce, one right way.
+"""Gradient accumulation under DDP: a step of four micro-batches, made in four ways.
 
     torchrun --standalone --nproc-per-node 2 ddp_lab/ddp/no_sync.py
 
-DDP decides in forward() whether the coming backward() will be synchronised:
+The ways differ in where synchronisation is switched off, and so in what they send:
 
-    [rank 0] every: gradient 4.50, all_reduces: 4
-    [rank 0] no_sync: gradient 4.50, all_reduces: 1
-    [rank 0] around_backward: gradient 4.50, all_reduces: 4
-    [rank 0] late_flag: gradient 3.00, all_reduces: 1
+    [rank 0] every: gradient 4.50, all_reduces: ...
 
 Written by notebooks/03_ddp_basics.ipynb.
 """
@@ -27,14 +24,14 @@ MICRO = 4  # micro-batches of one sample each; the gradient of sample i is i
 
 
 def every(model, micro_batches):
-    """Synchronise after every micro-batch: right, and four times the traffic."""
+    """Plain DDP: nothing is switched off."""
     for sample in micro_batches:
         loss = model(sample).mean() / MICRO
         loss.backward()
 
 
 def no_sync(model, micro_batches):
-    """Forward and backward of all but the last inside: right, and one all_reduce."""
+    """no_sync() round forward and backward, for all micro-batches but the last."""
     for turn, sample in enumerate(micro_batches):
         # Without the last turn outside, no gradient would ever reach another rank.
         with model.no_sync() if turn < MICRO - 1 else nullcontext():
@@ -43,7 +40,7 @@ def no_sync(model, micro_batches):
 
 
 def around_backward(model, micro_batches):
-    """The forward is outside, and has armed the hooks already: nothing is saved."""
+    """no_sync() round backward only, for all micro-batches but the last."""
     for turn, sample in enumerate(micro_batches):
         loss = model(sample).mean() / MICRO
         with model.no_sync() if turn < MICRO - 1 else nullcontext():
@@ -51,7 +48,7 @@ def around_backward(model, micro_batches):
 
 
 def late_flag(model, micro_batches):
-    """The switch behind no_sync(), thrown a line too late: the ranks drift apart."""
+    """The flag that no_sync() sets, set by hand between forward and backward."""
     for turn, sample in enumerate(micro_batches):
         loss = model(sample).mean() / MICRO
         model.require_backward_grad_sync = turn == MICRO - 1

@@ -2,10 +2,9 @@
 
     torchrun --standalone --nproc-per-node 2 ddp_lab/ddp/shards.py
 
-Sample i has the gradient i, so the mean of all ten is 5.5. DDP takes a mean of means:
+Sample i has the gradient i, so the mean of all ten is 5.5:
 
     [rank 0] mean of samples 1 to 5: own gradient 3.0, after DDP 5.5
-    [rank 0] mean of samples 1 to 8: own gradient 4.5, after DDP 7.0
     [rank 0] accuracy 0.857 with the padding, 0.923 without
 
 Written by notebooks/03_ddp_basics.ipynb.

@@ -24,13 +24,6 @@ from torch.distributed.elastic.multiprocessing.errors import record
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 
-def free_port():
-    """A port that nobody listens on: a fixed one breaks the second job on a machine."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 def worker(rank, world_size, port):
     """Become a rank: first the environment, then as under torchrun."""
     print(f"[rank {rank}] started by mp.spawn as one of {world_size}", flush=True)
@@ -52,6 +45,14 @@ def worker(rank, world_size, port):
         expected = sum(range(1, world_size + 1)) / world_size
         if abs(gradient - expected) > 1e-6:
             raise AssertionError(f"the gradient is {gradient}, expected {expected}")
+        del model  # DDP before its group, or torch up to 2.13 could wait for ever
+
+
+def free_port():
+    """A port that nobody listens on: a fixed one breaks the second job on a machine."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
 
 
 @record

@@ -5,7 +5,6 @@
 The last rank naps twice. The others stop at the next call that needs all ranks:
 
     [rank 0] waited for rank 1 in DDP()
-    [rank 0] waited for rank 1 in backward 2
     [rank 1] napped before forward 2
 
 Written by notebooks/03_ddp_basics.ipynb.
@@ -25,21 +24,6 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 
 STEPS = 4
 NAPS, PATIENCE = {"DDP()": 0.5, "forward 2": 0.5}, 60.0  # in seconds
-
-
-@contextmanager
-def timed(rows, label):
-    """Note [label, start, end], by the clock that all ranks of a machine share."""
-    start = time.time()
-    yield
-    rows.append([label, start, time.time()])
-
-
-def nap(rows, before):
-    """What makes a rank late: a longer batch, a slower disk, a busy neighbour."""
-    if before in NAPS:
-        with timed(rows, f"nap before {before}"):
-            time.sleep(NAPS[before])
 
 
 def train(late, device, group):
@@ -65,6 +49,21 @@ def train(late, device, group):
             optimizer.step()  # needs nobody: the gradients are there already
             optimizer.zero_grad()
     return rows
+
+
+def nap(rows, before):
+    """What makes a rank late: a longer batch, a slower disk, a busy neighbour."""
+    if before in NAPS:
+        with timed(rows, f"nap before {before}"):
+            time.sleep(NAPS[before])
+
+
+@contextmanager
+def timed(rows, label):
+    """Note [label, start, end], by the clock that all ranks of a machine share."""
+    start = time.time()
+    yield
+    rows.append([label, start, time.time()])
 
 
 @record

@@ -6,8 +6,6 @@ If all sent first, all would wait for a receiver, for ever. Two cures, one resul
 
     [rank 0] in order: received 10
     [rank 0] in a batch: received 10
-    [rank 1] in order: received 0
-    [rank 1] in a batch: received 0
 
 Written by notebooks/01_point_to_point.ipynb.
 """

@@ -5,7 +5,6 @@
 The receiver looks too early, then the sender writes too early; what each saw is counted
 in the facts. Only what holds after wait() is promised, and only that is printed:
 
-    [rank 0] sent 100 numbers to each other rank
     [rank 1] after wait() 100 of 100 numbers were right
 
 Written by notebooks/01_point_to_point.ipynb.
@@ -21,9 +20,8 @@ import torch
 import torch.distributed as dist
 from torch.distributed.elastic.multiprocessing.errors import record
 
-REPEATS = 100
+REPEATS, SPOILT = 100, -1
 PAUSE = 0.002  # seconds
-SPOILT = -1
 
 
 def send_to_all(step, world_size, device, spoil):

@@ -2,12 +2,10 @@
 
     torchrun --standalone --nproc-per-node 2 ddp_lab/p2p/ring.py
 
-The token that comes back to rank 0 is the sum of all ranks:
+Rank 0 starts it with the value 0. With two ranks it comes back from rank 1:
 
     [rank 0] sent 0 to rank 1
     [rank 0] received 1 from rank 1
-    [rank 1] received 0 from rank 0
-    [rank 1] sent 1 to rank 0
 
 Written by notebooks/01_point_to_point.ipynb.
 """

@@ -5,11 +5,8 @@
 Every rank sums its share of 0 ... 99, and one call turns the shares into the total:
 
     [rank 0] I am rank 0 of 2, and process 0 of the 2 on node 0
-    [rank 0] my 50 numbers add up to 2450
+    [rank 0] my 50 numbers add up to ...
     [rank 0] together we have 4950
-    [rank 1] I am rank 1 of 2, and process 1 of the 2 on node 0
-    [rank 1] my 50 numbers add up to 2500
-    [rank 1] together we have 4950
 
 Written by notebooks/00_start_here.ipynb.
 """
@@ -32,7 +29,7 @@ def introduce(rank, world_size):
     local_rank, local_world_size, node = (int(os.environ[name]) for name in told)
     place = f"process {local_rank} of the {local_world_size} on node {node}"
     print(f"[rank {rank}] I am rank {rank} of {world_size}, and {place}", flush=True)
-    # The rendezvous: every process called there, and setup() waited for the last one.
+    # The rendezvous: every process called there, and each waited for the last one.
     meeting_point = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
     return {
         "rank": rank,
