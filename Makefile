@@ -50,7 +50,7 @@ test: .venv/classroom-ready lint ## check programs, kit, classroom (pytest), not
 	$(BIN)/python -m pytest $(NBVAL) notebooks
 
 # The classroom: see classroom/README.md. A is the assignment.
-COURSE := $(BIN)/python -m classroom.grading
+COURSE := $(BIN)/python -m classroom.engine
 
 # nbgrader reads the configuration of the folder where it is started.
 classroom: .venv/classroom-ready ## the course in JupyterLab, with nbgrader's Formgrader

@@ -18,9 +18,9 @@ from nbgrader.preprocessors import (  # noqa: E402
     LimitOutput,
 )
 
-from classroom.grading.preprocessors import Judge, Page, SaveGrades  # noqa: E402
+from classroom.engine.preprocessors import Judge, Page, SaveGrades  # noqa: E402
 
-c = get_config()  # noqa: F821  (nbgrader provides it)
+c = get_config()  # type: ignore[name-defined]  # noqa: F821  (nbgrader has it)
 c.CourseDirectory.root = str(COURSE)
 c.CourseDirectory.course_id = "ddp-lab"
 c.CourseDirectory.db_url = f"sqlite:///{COURSE / 'gradebook.db'}"

@@ -12,7 +12,7 @@ import nbformat
 import pytest
 from course import as_notebook, solution
 
-from classroom.grading import sandbox
+from classroom.engine import sandbox
 from ddp_lab import ROOT
 
 pytest.importorskip("nbgrader", reason="the lessons do without it")
@@ -34,9 +34,9 @@ class Course:
     def __init__(self, folder: Path):
         self.folder, self.classroom = folder, folder / "classroom"
         shutil.copytree(ROOT / "ddp_lab", folder / "ddp_lab")
-        for name in ("grading", "source/ring"):
+        for name in ("engine", "assignments/ring", "source/ring"):
             shutil.copytree(ROOT / "classroom" / name, self.classroom / name)
-        for name in ("__init__.py", "nbgrader_config.py"):
+        for name in ("__init__.py", "assignments/__init__.py", "nbgrader_config.py"):
             shutil.copy(ROOT / "classroom" / name, self.classroom / name)
         path = self.classroom / "source" / "ring" / "ring.ipynb"
         notebook = nbformat.read(path, as_version=4)
@@ -50,8 +50,8 @@ class Course:
         nbformat.write(notebook, path)
 
     def run(self, *words: str, **env: str) -> subprocess.CompletedProcess:
-        """Run `python -m classroom.grading WORDS`."""
-        command = [sys.executable, "-m", "classroom.grading", *words]
+        """Run `python -m classroom.engine WORDS`."""
+        command = [sys.executable, "-m", "classroom.engine", *words]
         env = {**os.environ, "PYTHONPATH": str(self.folder), **env}
         return subprocess.run(
             command, cwd=self.folder, env=env, capture_output=True, text=True
@@ -141,11 +141,11 @@ def _times(course: Course) -> dict[str, int]:
 
 def test_what_is_blocked_is_neither_zero_nor_pass(tmp_path):
     course = Course(tmp_path)
-    module = course.classroom / "grading" / "ring.py"
-    text = module.read_text() + "\n\ndef _blocked(bench, **case):\n"
+    module = course.classroom / "assignments" / "ring" / "criteria.py"
+    text = module.read_text() + "\n\ndef _blocked(rig, **case):\n"
     text += "    return Verdict('blocked', 'needs 2 GPUs, here is none')\n\n\n"
     text += "CRITERIA['any_length'] = CRITERIA['right'] = _blocked\n"
-    text += "CRITERIA['right'] = lambda bench, **case: PASS\n"
+    text += "CRITERIA['right'] = lambda rig, **case: PASS\n"
     module.write_text(text)
     course.hand_in("anna", nbformat.writes(as_notebook("ring", solution("ring"))))
     done = course.run("grade", "ring", "--unsafe")

@@ -6,7 +6,7 @@ pytest.importorskip("nbgrader", reason="the lessons do without it")
 
 from nbformat.v4 import new_code_cell, new_notebook, new_output  # noqa: E402
 
-from classroom.grading.preprocessors import STYLE, Page  # noqa: E402
+from classroom.engine.preprocessors import STYLE, Page  # noqa: E402
 
 
 def graded(name: str, score: float, line: str, end: str = "") -> dict:

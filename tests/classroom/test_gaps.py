@@ -1,22 +1,25 @@
 """A program with gaps is run in its notebook, and no cell of it raises."""
 
 import pytest
-from course import FULL, starter
+from course import starter
 
-from classroom.grading import judge
+from classroom.engine.assignment import load, names
 from ddp_lab.kit.cell import magics
 from ddp_lab.kit.run.launch import RunFailed
 
+QUICK = "split.py", "goal.py"
 PROGRAMS = [
-    (assignment, name)
-    for assignment in judge.assignments()
-    for name in judge.module(assignment).PROGRAMS.values()
-    if name != "diagnosis.py"  # which nobody runs
+    pytest.param(*case, marks=[] if case[1] in QUICK else [pytest.mark.full])
+    for case in (
+        (assignment, name)
+        for assignment in names()
+        for name in load(assignment).PROGRAMS.values()
+        if name != "diagnosis.py"  # which nobody runs
+    )
 ]
-QUICK = [("split", "split.py"), ("clinic", "goal.py")]
 
 
-@pytest.mark.parametrize(("assignment", "name"), PROGRAMS if FULL else QUICK)
+@pytest.mark.parametrize(("assignment", "name"), PROGRAMS)
 def test_a_starter_does_not_raise(assignment, name, tmp_path):
     (tmp_path / name).write_text(starter(assignment)[name])
     run = magics.torchrun(f"--timeout 30 --nproc-per-node 3 {tmp_path / name}")

@@ -1,17 +1,23 @@
 """A hostile submission costs its author points, and nobody else anything."""
 
 import json
+import os
+import sys
 
 import psutil
 import pytest
-from course import BOX, FULL, as_notebook, box, changed, solution
+from course import BOX, RING, as_notebook, box, cells, changed, solution
 
-from classroom.grading import bench, judge, ring, sandbox
+from classroom.engine import judge, runner, sandbox
+from classroom.engine.check import try_case
 from ddp_lab import ROOT
 
-pytestmark = pytest.mark.skipif(
-    sandbox.available() is not None, reason="there is no sandbox here"
-)
+pytestmark = [
+    pytest.mark.skipif(
+        sandbox.available() is not None, reason="there is no sandbox here"
+    ),
+    pytest.mark.xdist_group("hostile"),  # all in one sandbox
+]
 GB = 1_000_000_000
 LIMITS = sandbox.Limits(seconds=200, memory=4 * GB)
 CASE = {"ranks": 2, "length": 8, "seed": 1}
@@ -52,7 +58,7 @@ HOSTILE = {
     "kills its parent": ("os.kill(os.getppid(), 9)\n    time.sleep(60)", "fail: "),
     "kills everybody": ("os.kill(-1, 9)", "fail: "),
     "patches the harness": (
-        "import _ranks\n    sys.modules['__main__'].give = lambda **values: None",
+        "import ranks\n    sys.modules['__main__'].give = lambda **values: None",
         "ended before it had given its result",
     ),
     "patches torch": (
@@ -70,30 +76,32 @@ HOSTILE = {
     ),
     "is no Python": ("return (", "SyntaxError"),
 }
-# What `make test` leaves to `make test-classroom`.
-SLOW = {"raises", "hangs", "kills its parent", "forks without end", "fills the disk"}
-SLOW |= {"shares all memory", "forges a result", "patches torch"}
+# These keep the machine busy, or wait.
+SLOW = {"hangs", "prints 1 GB", "forks without end", "allocates all memory"}
+SLOW |= {"shares all memory", "fills the disk", "kills its parent"}
 
 
 @pytest.fixture
 def nobody_left():
-    """See that no process of a sandbox is left behind."""
+    """See that no process of a sandbox of this test is left behind."""
     BOX.close()
-    before = {process.pid for process in psutil.process_iter()}
+    tried("def all_reduce(x): pass\n")  # starts one
+    inside = _namespace(BOX.started.init)
     yield
     BOX.close()
-    new = [p for p in psutil.process_iter() if p.pid not in before]
-    ours = str(ROOT / "classroom")  # in the command of every process of a sandbox
-    assert [w for p in new for w in _words(p) if ours in w] == []
+    left = [pid for pid in psutil.pids() if _namespace(pid) == inside]
+    assert inside and not any(map(sandbox._lives, left))
 
 
 def tried(text: str, criterion: str = "right", case: dict | None = None):
     """Return the verdict of one case."""
-    bed = box({"ring.py": text}, LIMITS)
-    return bench.try_case(ring, criterion, bed, case or CASE)
+    return try_case(box(RING, {"ring.py": text}, LIMITS), criterion, case or CASE)
 
 
-@pytest.mark.parametrize("name", [n for n in HOSTILE if FULL or n not in SLOW])
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=[pytest.mark.full] if n in SLOW else []) for n in HOSTILE],
+)
 def test_a_hostile_program_fails(name):
     body, words = HOSTILE[name]
     verdict = tried(f"{HEAD}{DEF}    {body}\n")
@@ -129,14 +137,21 @@ def test_nothing_of_the_course_is_in_sight(tmp_path):
     secret = tmp_path / "secret"
     secret.write_text("grades")
     (ROOT / "classroom" / "submitted").mkdir(exist_ok=True)
-    hidden = [str(secret), str(ROOT / "tests"), str(ROOT / "README.md")]
-    hidden += [str(ROOT / "classroom" / name) for name in ("source", "submitted")]
-    hidden += [str(ROOT / "classroom/grading" / n) for n in ("ring.py", "bench.py")]
+    ours = "source", "submitted", "engine/rig.py", "engine/judge.py"
+    ours += "assignments/ring/criteria.py", "assignments/ring/mistakes.py"
+    hidden = [secret, ROOT / "tests", ROOT / "README.md"]
+    hidden += [ROOT / "classroom" / name for name in ours]
+    assert all(path.exists() for path in hidden)
+    known = str(ROOT / "ddp_lab"), runner.__file__, sys.prefix
     look = f"""
     import socket, sys, tempfile
-    for path in {hidden}:
+    for path in {[str(path) for path in hidden]}:
         if os.path.exists(path):
             raise RuntimeError(f"sees {{path}}")
+    for folder, _, names in os.walk({str(ROOT)!r}):
+        for path in (f"{{folder}}/{{name}}" for name in names):
+            if not path.startswith({known}):
+                raise RuntimeError(f"sees {{path}}")
     for folder in ("/", "/etc", "/usr", "/dev", {str(ROOT / "ddp_lab")!r}, sys.prefix):
         try:
             tempfile.TemporaryFile(dir=folder).close()
@@ -160,9 +175,9 @@ def test_nothing_of_the_course_is_in_sight(tmp_path):
 
 def test_a_forged_count_is_seen_on_the_wire():
     """The whole vector travels; the harness's count is made to say what is expected."""
-    forged = "    import _ranks\n    _ranks.Traffic.note = lambda self, *a: None\n"
+    forged = "    import ranks\n    ranks.Traffic.note = lambda self, *a: None\n"
     forged += "    import gc\n    for log in gc.get_objects():\n"
-    forged += "        if isinstance(log, _ranks.Traffic):\n"
+    forged += "        if isinstance(log, ranks.Traffic):\n"
     forged += "            log.sent = len(x) * 4\n"
     twice = "    for _ in range(3):\n        exchange(x.clone(), torch.empty_like(x))\n"
     answer = changed("ring", ("    b = bounds", forged + twice + "    b = bounds"))
@@ -172,7 +187,7 @@ def test_a_forged_count_is_seen_on_the_wire():
 
 
 def test_the_visible_answer_does_not_help():
-    visible, *hidden = judge.criteria("ring")[0].cases
+    visible, *hidden = cells("ring")[0].cases
     lookup = "import numpy\n\n\n" + DEF
     lookup += "    r = dist.get_world_size()\n"
     lookup += "    draw = numpy.random.default_rng({seed: 1}.get('seed', 1))\n"
@@ -188,18 +203,28 @@ def test_the_visible_answer_does_not_help():
 def test_no_process_outlives_its_sandbox(nobody_left):
     """A daemon that has left its session, its environment and its parents."""
     daemon = "    if os.fork() == 0:\n        os.setsid()\n        if os.fork() == 0:\n"
-    daemon += "            os.execve('/bin/sleep', ['sleep', '98765'], {})\n"
+    seconds = f"98765.{os.getpid()}"  # nobody else's
+    daemon += f"            os.execve('/bin/sleep', ['sleep', '{seconds}'], {{}})\n"
     daemon += "        os._exit(0)\n"
     answer = changed("ring", ("    b = bounds", daemon + "    b = bounds"))
     tried(answer["ring.py"])
-    assert any("98765" in _words(p) for p in psutil.process_iter())
+    assert any(seconds in _words(p) for p in psutil.process_iter())
     BOX.close()
-    assert not any("98765" in _words(p) for p in psutil.process_iter())
+    assert not any(seconds in _words(p) for p in psutil.process_iter())
 
 
+@pytest.mark.full
 def test_a_fork_bomb_leaves_nobody(nobody_left):
     body, words = HOSTILE["forks without end"]
     assert words in str(tried(f"{HEAD}{DEF}    {body}\n"))
+
+
+def _namespace(pid: int) -> str | None:
+    """Return the pid namespace of a process; each sandbox has one of its own."""
+    try:
+        return os.readlink(f"/proc/{pid}/ns/pid")
+    except OSError:
+        return None
 
 
 def _words(process: psutil.Process) -> list[str]:
@@ -215,7 +240,7 @@ def _words(process: psutil.Process) -> list[str]:
 def handed_in(tmp_path, data: bytes) -> tuple[dict, str]:
     path = tmp_path / "ring.ipynb"
     path.write_bytes(data)
-    return judge.answers(path, ring.PROGRAMS)
+    return judge.answers(path, RING.PROGRAMS)
 
 
 @pytest.mark.parametrize(

@@ -2,17 +2,29 @@
 
 import numpy as np
 import pytest
-from course import changed, judged, solution, states
+from course import RING, changed, judged, solution, states
 
-from classroom.grading import ring, sandbox
-from classroom.grading.bench import Outcome
+from classroom.assignments.ring import criteria as ring
+from classroom.engine import sandbox
+from classroom.engine.rig import Outcome, Rig
 
-
-def test_the_solution_gets_full_marks():
-    found = judged("ring", solution("ring"))
-    assert states(found) == dict.fromkeys(ring.CRITERIA, "pass"), found
+one_sandbox = pytest.mark.xdist_group("ring")
 
 
+@one_sandbox
+@pytest.mark.parametrize(
+    "criteria",
+    [
+        pytest.param(["messages", "bytes_sent"], id="what is counted outside"),
+        pytest.param([*ring.CRITERIA], id="all", marks=pytest.mark.full),
+    ],
+)
+def test_the_solution_gets_full_marks(criteria):
+    found = judged("ring", solution("ring"), criteria)
+    assert states(found) == dict.fromkeys(criteria, "pass"), found
+
+
+@one_sandbox
 def test_the_feedback_says_rank_expected_and_got():
     answer = changed("ring", ("mine += recv_buf", "mine -= recv_buf"))
     found = judged("ring", answer, {"right"})["right"]
@@ -21,6 +33,7 @@ def test_the_feedback_says_rank_expected_and_got():
     assert "numbers differ, first at" in found["lines"][-1]
 
 
+@one_sandbox
 def test_a_hang_shows_where_each_rank_stands():
     works = "    works = ["
     answer = changed("ring", (works, f"    dist.send(send_buf, right)\n{works}"))
@@ -33,10 +46,11 @@ def test_a_hang_shows_where_each_rank_stands():
 # --- without any run: what the judge says of results that are given here ---
 
 
-class Given:
-    """A bench whose runs have always had one outcome."""
+class Given(Rig):
+    """A rig whose runs have always had one outcome."""
 
     def __init__(self, *outputs: dict, wire: int | None = None):
+        super().__init__(RING, {})
         self.outcome = Outcome(list(outputs), bytes_on_wire=wire)
 
     def run(self, *args, **more) -> Outcome:
@@ -56,8 +70,8 @@ def held(length: int, *numbers: float) -> dict:
     ],
 )
 def test_no_deadlock_says_what_should_be_where(second, said):
-    bench = Given(held(250_000, 3), second)
-    assert str(ring.no_deadlock(bench, ranks=2, megabytes=1)) == said
+    rig = Given(held(250_000, 3), second)
+    assert str(ring.no_deadlock(rig, ranks=2, megabytes=1)) == said
 
 
 @pytest.mark.parametrize(("gpus", "state"), [(0, "fail"), (1, "fail"), (2, "pass")])
@@ -65,6 +79,6 @@ def test_where_each_rank_has_a_gpu_the_wire_tells_nothing(gpus, state, monkeypat
     monkeypatch.setattr(sandbox, "gpus", lambda: gpus)
     expected = ring.run(Given(), 2, 1_000_000, "float32", 1)[1]
     given = {"result": expected, "sent": 4_000_000}
-    bench = Given(given, given, wire=1000)
-    verdict = ring.bytes_sent(bench, ranks=2, length=1_000_000, seed=1)
+    rig = Given(given, given, wire=1000)
+    verdict = ring.bytes_sent(rig, ranks=2, length=1_000_000, seed=1)
     assert verdict.state == state

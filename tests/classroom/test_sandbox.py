@@ -4,9 +4,9 @@ import sys
 
 import pytest
 
-from classroom.grading import sandbox
+from classroom.engine import sandbox
 
-main = pytest.importorskip("classroom.grading.__main__")
+main = pytest.importorskip("classroom.engine.__main__")
 
 
 @pytest.mark.parametrize(("user", "said"), [(0, [sandbox.WEAK]), (1000, [])])
@@ -15,7 +15,7 @@ def test_root_without_control_groups_is_told(user, said, tmp_path, monkeypatch, 
     monkeypatch.setattr(sandbox.os, "geteuid", lambda: user)
     monkeypatch.setattr(sandbox, "available", lambda: None)
     monkeypatch.setattr(main, "students", lambda assignment: [])
-    monkeypatch.setattr(sys, "argv", ["grading", "grade", "ring"])
+    monkeypatch.setattr(sys, "argv", ["engine", "grade", "ring"])
     monkeypatch.setattr(main, "release", lambda assignment: None)
     with pytest.raises(SystemExit, match="nobody has handed in"):
         main.main()

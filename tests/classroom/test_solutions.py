@@ -1,33 +1,35 @@
 """Each assignment: the solution passes, the starter does not, a mistake has its price.
 
-Whoever adds an assignment writes mistakes/NAME.py, and it is tested here.
+A new assignment is tested here as soon as its folder and its notebook are there.
 """
 
 import importlib
 
 import pytest
-from course import FULL, changed, lost, solution, starter, verdict, visible
+from course import cells, changed, others, solution, starter, verdict, visible
 
-from classroom.grading import judge
+from classroom.engine.assignment import Criterion, load, names
 
-ASSIGNMENTS = judge.assignments()
+ASSIGNMENTS = names()
 CRITERIA = [
     pytest.param(name, cell, id=f"{name}: {cell.name}")
     for name in ASSIGNMENTS
-    for cell in judge.criteria(name)
+    for cell in cells(name)
 ]
 MISTAKES = [
     pytest.param(name, mistake, id=f"{name}: {mistake.name}")
     for name in ASSIGNMENTS
-    for mistake in importlib.import_module(f"mistakes.{name}").MISTAKES
+    for mistake in importlib.import_module(
+        f"classroom.assignments.{name}.mistakes"
+    ).MISTAKES
 ]
 
 
 @pytest.mark.parametrize("assignment", ASSIGNMENTS)
 def test_the_points_are_ten(assignment):
-    cells = judge.criteria(assignment)
-    assert {cell.name for cell in cells} == set(judge.module(assignment).CRITERIA)
-    assert sum(cell.points for cell in cells) == 10
+    graded = cells(assignment)
+    assert {cell.name for cell in graded} == set(load(assignment).CRITERIA)
+    assert sum(cell.points for cell in graded) == 10
 
 
 @pytest.mark.parametrize(("assignment", "cell"), CRITERIA)
@@ -40,8 +42,15 @@ def test_a_criterion_has_visible_and_hidden_cases(assignment, cell):
 @pytest.mark.parametrize(("assignment", "cell"), CRITERIA)
 def test_the_solution_gets_full_marks(assignment, cell):
     shown, hidden = split(assignment, cell)
-    cases = cell.cases if FULL else [shown[-1], hidden[0]]
-    for case in cases:
+    for case in (shown[-1], hidden[0]):
+        found = verdict(assignment, solution(assignment), cell.name, [case])
+        assert found.state == "pass", (case, found)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(("assignment", "cell"), CRITERIA)
+def test_the_solution_passes_every_case(assignment, cell):
+    for case in cell.cases:
         found = verdict(assignment, solution(assignment), cell.name, [case])
         assert found.state == "pass", (case, found)
 
@@ -59,12 +68,27 @@ def test_the_starter_gets_nothing(assignment, cell):
 @pytest.mark.parametrize(("assignment", "mistake"), MISTAKES)
 def test_a_mistake_costs_its_criterion(assignment, mistake):
     answer = changed(assignment, *mistake.changes)
-    said = lost(assignment, answer, mistake.criterion)
-    assert list(said) == [mistake.criterion], said
-    assert said[mistake.criterion].startswith(mistake.says), said
+    (suspect,) = (c for c in cells(assignment) if c.name == mistake.criterion)
+    found = verdict(assignment, answer, suspect.name, suspect.cases)
+    assert found.state != "pass" and str(found).startswith(mistake.says), found
+    passed(assignment, answer, others(assignment, answer, suspect.name)[:1])
 
 
-def split(assignment: str, cell: judge.Criterion) -> tuple[list[dict], list[dict]]:
+@pytest.mark.full
+@pytest.mark.parametrize(("assignment", "mistake"), MISTAKES)
+def test_a_mistake_costs_no_other_criterion(assignment, mistake):
+    answer = changed(assignment, *mistake.changes)
+    passed(assignment, answer, others(assignment, answer, mistake.criterion))
+
+
+def passed(assignment: str, answer: dict[str, str], criteria: list[Criterion]) -> None:
+    """See that `answer` passes the first case of each criterion."""
+    for cell in criteria:
+        found = verdict(assignment, answer, cell.name, cell.cases[:1])
+        assert found.state == "pass", (cell.name, found)
+
+
+def split(assignment: str, cell: Criterion) -> tuple[list[dict], list[dict]]:
     """Return the visible and the hidden cases of a criterion."""
     shown = visible(assignment).get(cell.name, [])
     return shown, [case for case in cell.cases if case not in shown]

@@ -1,0 +1,1 @@
+"""A folder for each assignment. What every folder provides: engine/assignment.py."""

@@ -1,0 +1,230 @@
+"""Assignment 5, Clinic: six sick programs, to be diagnosed and cured.
+
+A diagnosis is read, never executed. A cure is judged by its work: one function of the
+cured program is called with other data and other ranks than the sick one ever saw.
+"""
+
+import ast
+from collections.abc import Callable
+
+import numpy as np
+
+from classroom.engine.rig import Outcome, Rig, compare_all
+from classroom.engine.verdict import PASS, Verdict, fail
+
+PATIENTS = "goal", "relay", "prices", "leaders", "overlap", "score"
+PROGRAMS = {"diagnosis": "diagnosis.py"} | {name: f"{name}.py" for name in PATIENTS}
+CAUSES = {
+    "alone": "a rank decides by itself whether it makes a call that needs all of them",
+    "circle": "each rank waits for its neighbour to begin",
+    "group": "a call that is meant for some ranks goes to others",
+    "left out": "`if rank == …` keeps a rank from a call that needs all of them",
+    "mean of means": "every rank counts alike, whatever its number of samples",
+    "order": "calls that fit each other come in another order on one of the ranks",
+    "stranger": "who answers at the address is not whom the ranks are looking for",
+    "swallowed": "an error is caught, and with it a call has been skipped",
+    "too early": "a buffer is used before the call that fills it has ended",
+    "unlike": "the ranks bring tensors of different shapes or dtypes to one call",
+}
+WORDS = {
+    "samples": "{} samples",
+    "length": "{} numbers",
+    "per_node": "{} a node",
+    "prices": "prices {}",
+    # What a diagnosis should have been is for the judge alone.
+    "rank": "",
+    "lines": "",
+    "cause": "",
+}
+
+
+# --- diagnoses ---
+
+
+def diagnoses(text: str) -> dict[str, dict]:
+    """Return what `text` assigns as DIAGNOSES[patient] = {...}, without executing it.
+
+    A dictionary of all patients at once will do as well. What is no literal is skipped.
+    """
+    found: dict[str, dict] = {}
+    try:
+        statements = ast.parse(text).body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return found
+    for statement in statements:
+        if not isinstance(statement, ast.Assign):
+            continue
+        try:
+            value = ast.literal_eval(statement.value)
+            for target in statement.targets:
+                if isinstance(target, ast.Subscript):
+                    found[ast.literal_eval(target.slice)] = value
+                elif isinstance(value, dict):
+                    found |= value
+        except (ValueError, TypeError, RecursionError, MemoryError):
+            continue
+    return found
+
+
+def _malformed(given: dict) -> str | None:
+    """Return what is wrong with the form of a diagnosis."""
+    if not isinstance(given, dict) or set(given) != {"rank", "line", "cause"}:
+        return "expected a dictionary with rank, line and cause"
+    if type(given["rank"]) not in (int, type(None)):
+        return f"rank expected a number or None, got {str(given['rank'])[:80]!r}"
+    if type(given["line"]) is not int:
+        return f"line expected a number, got {str(given['line'])[:80]!r}"
+    if given["cause"] not in list(CAUSES):
+        return f"cause expected one of the list, got {str(given['cause'])[:80]!r}"
+    return None
+
+
+def _diagnosis(patient: str) -> Callable[..., Verdict]:
+    def diagnosis(
+        rig: Rig, *, rank: int | None = None, lines: tuple = (), cause: str = ""
+    ) -> Verdict:
+        """Compare with rank, any of `lines` and cause. Without these: its form."""
+        given = diagnoses(rig.programs[PROGRAMS["diagnosis"]]).get(patient)
+        if given is None:
+            return Verdict("not yet", f"there is no DIAGNOSES[{patient!r}]")
+        if words := _malformed(given):
+            return fail(words)
+        if not cause:
+            return Verdict(
+                "pass", "its form is right; whether it is true, grading says"
+            )
+        right = {
+            "rank": given["rank"] == rank,
+            "line": given["line"] in lines,
+            "cause": given["cause"] == cause,
+        }
+        if all(right.values()):
+            return PASS
+        told = [
+            f"{name} is {'right' if is_so else 'not'}" for name, is_so in right.items()
+        ]
+        return fail(", ".join(told))
+
+    return diagnosis
+
+
+# --- cures ---
+
+
+def _treat(
+    rig: Rig,
+    patient: str,
+    call: str,
+    arguments: list[dict],
+    results: tuple = ("result",),
+    late: float = 0.0,
+) -> Outcome:
+    """Call the cured program's function with `arguments` by rank.
+
+    Args:
+        results: names for what it returns.
+        late: seconds by which each rank comes later than the one before.
+    """
+    given = []
+    for rank, values in enumerate(arguments):
+        one: dict = {"program": PROGRAMS[patient], "call": call, "arguments": {}}
+        one |= {"results": list(results), "late": late * rank}
+        for name, value in values.items():
+            if isinstance(value, np.ndarray):
+                one[f"tensor_{name}"] = value
+            else:
+                one["arguments"][name] = value
+        given.append(one)
+    return rig.run(len(given), given)
+
+
+def goal_cure(rig: Rig, *, ranks: int, samples: int, seed: int = 1) -> Verdict:
+    """fit() stops when the mean of the ranks' losses says so, on all of them."""
+    draw = np.random.default_rng(seed)
+    x = draw.uniform(0.5, 1.5, (ranks, samples))
+    y = (2 + draw.uniform(-0.4, 0.4, (ranks, 1))) * x
+
+    def loss(w):
+        return ((w * x - y) ** 2).mean()
+
+    goal, w = 1.2 * loss((x * y).sum() / (x * x).sum()), 0.0
+    arguments = [
+        {"x": x[r], "y": y[r], "goal": goal, "rate": 0.1} for r in range(ranks)
+    ]
+    while loss(w) >= goal:
+        w -= 0.1 * (2 * (w * x - y) * x).mean()
+    outcome = _treat(rig, "goal", "fit", arguments)
+    if problem := outcome.problem("result"):
+        return problem
+    return compare_all(np.array(w), outcome, "result", rtol=1e-9)
+
+
+def relay_cure(rig: Rig, *, ranks: int, length: int, seed: int = 1) -> Verdict:
+    """shift() returns what the left neighbour has."""
+    draw = np.random.default_rng(seed)
+    x = draw.integers(0, 100, (ranks, length)).astype(np.float32)
+    outcome = _treat(rig, "relay", "shift", [{"x": own} for own in x])
+    if problem := outcome.problem("result"):
+        return problem
+    return compare_all([x[rank - 1] for rank in range(ranks)], outcome, "result")
+
+
+def prices_cure(rig: Rig, *, ranks: int, prices: str) -> Verdict:
+    """share() returns rank 0's prices in float64; `prices` as in "3, 7"."""
+    expected = ast.literal_eval(f"[{prices}]")
+    given = [{"prices": None, "count": len(expected)} for _ in range(ranks)]
+    given[0]["prices"] = expected
+    outcome = _treat(rig, "prices", "share", given)
+    if problem := outcome.problem("result"):
+        return problem
+    return compare_all(np.array(expected, dtype=np.float64), outcome, "result")
+
+
+def leaders_cure(
+    rig: Rig, *, ranks: int, per_node: int, length: int, seed: int = 1
+) -> Verdict:
+    """from_leader() returns what the first rank of this node has."""
+    draw = np.random.default_rng(seed)
+    x = draw.integers(0, 100, (ranks, length)).astype(np.float32)
+    given = [{"x": own, "per_node": per_node} for own in x]
+    outcome = _treat(rig, "leaders", "from_leader", given)
+    if problem := outcome.problem("result"):
+        return problem
+    leaders = [x[rank // per_node * per_node] for rank in range(ranks)]
+    return compare_all(leaders, outcome, "result")
+
+
+def overlap_cure(rig: Rig, *, ranks: int, length: int, seed: int = 1) -> Verdict:
+    """mean_and_largest() waits for the sum, however late the others are."""
+    draw = np.random.default_rng(seed)
+    x = draw.integers(0, 100, (ranks, length)).astype(np.float32)
+    given, names = [{"x": own} for own in x], ("mean", "largest")
+    outcome = _treat(rig, "overlap", "mean_and_largest", given, names, late=1.0)
+    if problem := outcome.problem(*names):
+        return problem
+    mean = (x.sum(0) / ranks).astype(np.float32)
+    verdict = compare_all(mean, outcome, "mean", rtol=1e-6)
+    if verdict.state == "pass":
+        verdict = compare_all([own.max() for own in x], outcome, "largest")
+    return verdict
+
+
+def score_cure(rig: Rig, *, ranks: int, samples: str, seed: int = 1) -> Verdict:
+    """accuracy() is the share of hits among all; `samples` by rank, as in "3 + 5"."""
+    draw = np.random.default_rng(seed)
+    counts = [int(count) for count in samples.split("+")]
+    hits = [draw.integers(0, 2, count) for count in counts]
+    expected = np.array(sum(own.sum() for own in hits) / sum(counts))
+    outcome = _treat(rig, "score", "accuracy", [{"hits": own} for own in hits])
+    if problem := outcome.problem("result"):
+        return problem
+    # A rounding in float32 is no sickness.
+    return compare_all(expected, outcome, "result", rtol=1e-6)
+
+
+CURES = (goal_cure, relay_cure, prices_cure, leaders_cure, overlap_cure, score_cure)
+CRITERIA = {f"{name}_diagnosis": _diagnosis(name) for name in PATIENTS}
+CRITERIA |= {cure.__name__: cure for cure in CURES}
+# What a criterion looks at; the other programs need not have been written yet.
+NEEDS = {name: [PROGRAMS[name.rpartition("_")[0]]] for name in CRITERIA}
+NEEDS |= {f"{name}_diagnosis": [PROGRAMS["diagnosis"]] for name in PATIENTS}

@@ -1,0 +1,326 @@
+"""Assignment 2, DDP from scratch: a DataParallel with buckets, overlap and no_sync.
+
+Except in `steps`, all ranks begin with the same weights, and a factor that all
+gradients have in common (a sum instead of the mean) is forgiven: one mistake costs one
+criterion.
+"""
+
+import numpy as np
+import torch
+
+from classroom.assignments.ddp.harness import Net, fill, flat, gradients, loss, trained
+from classroom.engine.assignment import Criteria
+from classroom.engine.rig import Outcome, Rig, compare_all
+from classroom.engine.verdict import PASS, Verdict, compare, fail
+
+PROGRAMS = {"program": "ddp.py"}
+WORDS = {
+    "sizes": "widths {}",
+    "dtype": "{}",
+    "bucket_bytes": "buckets of {} bytes",
+    "steps": "{} steps",
+    "late": "rank {} late",
+    "micro": "{} micro-batches",
+    "raises": "micro-batch {} raises",
+    "frozen": "layers {} frozen",
+    "tied": "layers {} tied",
+    "heads": "heads used by rank {}",
+}
+SAMPLES, RATE = 6, 0.1
+EVERYTHING = 1_000_000  # bytes: a bucket that holds any network here
+TOLERANCE = {"rtol": 1e-3, "atol": 1e-5}
+
+
+class Case:
+    """The inputs of one run, drawn by `seed`, and the truth.
+
+    Args:
+        ranks: how many.
+        net: arguments of `Net`.
+        plan: by step and micro-batch, what differs from the ordinary; see the harness.
+        apart: "all" if the ranks begin with different weights, "frozen" if that is so
+            for the frozen ones only, "" if they begin with the same.
+        rate: of SGD. Where gradients are looked at, nobody steps: a wrong one would
+            spoil what follows.
+    """
+
+    def __init__(
+        self, ranks, seed, net, plan, bucket_bytes=EVERYTHING, apart="", rate=0.0
+    ):
+        draw = np.random.default_rng(seed)
+        self.rate = rate
+        self.ranks, self.net_arguments, self.bucket_bytes = ranks, net, bucket_bytes
+        ordinary = {"heads": [[]] * ranks, "raises": False, "late": None}
+        self.plan = [[ordinary | micro for micro in step] for step in plan]
+        self.net = Net(**net)
+        dtype = net.get("dtype", "float32")
+        shape = (ranks, len(plan), max(map(len, plan), default=0), SAMPLES)
+        width = max(net["sizes"][-1], net.get("heads", 0))
+        self.x = draw.normal(size=(*shape, net["sizes"][0])).astype(dtype)
+        self.y = draw.normal(size=(*shape, width)).astype(dtype)
+        params, everywhere = list(self.net.parameters()), apart == "all"
+        differs = [everywhere or apart and not p.requires_grad for p in params]
+        own = np.repeat(np.array(differs, dtype=bool), [p.numel() for p in params])
+        buffers = sum(b.numel() for b in self.net.buffers())
+        first = draw.normal(scale=0.5, size=own.size).astype(np.float32)
+        self.starts = []  # by rank: all parameters and all buffers, each in a row
+        for rank in range(ranks):
+            others = draw.normal(scale=0.5, size=own.size).astype(np.float32)
+            values = draw.integers(1, 100, size=buffers).astype(np.float32)
+            mine = np.where(own, others, first) if rank else first
+            self.starts.append((mine, values))
+
+    def run(self, rig: Rig) -> Outcome:
+        """Let the student's program do it."""
+        common = {"net": self.net_arguments, "plan": self.plan, "rate": self.rate}
+        given = [
+            common | {"params": params, "buffers": buffers, "x": x, "y": y}
+            for (params, buffers), x, y in zip(self.starts, self.x, self.y, strict=True)
+        ]
+        for values in given:
+            values["bucket_bytes"] = self.bucket_bytes
+        return rig.run(self.ranks, given)
+
+    def truth(self) -> tuple[np.ndarray, np.ndarray]:
+        """One process: the gradients and the weights at every step, in rows."""
+        params, buffers = self.starts[0]
+        fill(self.net.parameters(), params)
+        fill(self.net.buffers(), buffers)
+        optimizer = torch.optim.SGD(trained(self.net), lr=self.rate)
+        all_grads, all_params = [], []
+        for step, micro_batches in enumerate(self.plan):
+            optimizer.zero_grad()
+            for micro, plan in enumerate(micro_batches):
+                for rank in range(0 if plan["raises"] else self.ranks):
+                    x = torch.from_numpy(self.x[rank, step, micro])
+                    y = torch.from_numpy(self.y[rank, step, micro])
+                    error = loss(self.net, x, y, plan["heads"][rank])
+                    (error / self.ranks / len(micro_batches)).backward()
+            all_grads.append(flat(gradients(self.net)))
+            optimizer.step()
+            all_params.append(flat(self.net.parameters()))
+        return np.array(all_grads), np.array(all_params)
+
+    def bytes_by_bucket(self) -> list[int]:
+        """How many bytes the all_reduces of one step carry."""
+        buckets: list[int] = []
+        room = 0
+        for parameter in reversed(trained(self.net)):
+            size = parameter.numel() * parameter.element_size()
+            if not buckets or size > room:
+                buckets.append(0)
+                room = self.bucket_bytes
+            buckets[-1] += size
+            room -= size
+        return buckets
+
+
+def problem_of(outcome: Outcome) -> Verdict | None:
+    """Why the training cannot be judged, if it cannot."""
+    if problem := outcome.problem("grads", "params", "events", "collectives"):
+        return problem
+    for rank, given in enumerate(outcome.outputs):
+        if not given["collectives"][first_call(given) :]:
+            return fail(
+                f"rank {rank} calls no collective of torch.distributed in a step"
+            )
+    return None
+
+
+def calls_at(given: dict, word: str) -> list[int]:
+    """How many collectives had been issued at each event `word`."""
+    return [calls for name, _, calls in given["events"] if name == word]
+
+
+def first_call(given: dict) -> int:
+    """How many collectives the constructor has called."""
+    return calls_at(given, "start")[0]
+
+
+def calls_by_step(given: dict) -> list[list]:
+    """The collectives of each step, [name, bytes] each."""
+    ends = [first_call(given), *calls_at(given, "finish")]
+    return [given["collectives"][a:b] for a, b in zip(ends, ends[1:], strict=False)]
+
+
+def same_gradients(case: Case, outcome: Outcome) -> Verdict:
+    """Compare the gradients, forgiving one factor that all of them have in common."""
+    for step, expected in enumerate(case.truth()[0]):
+        factor = (outcome.outputs[0]["grads"][step] * expected).sum()
+        factor /= (expected**2).sum()
+        if np.isfinite(factor) and factor > 0 and abs(factor - 1) > 1e-3:
+            expected = expected * factor
+        for rank, given in enumerate(outcome.outputs):
+            if words := compare(rank, expected, given["grads"][step], **TOLERANCE):
+                return fail(f"gradients of step {step}: {words}")
+    return PASS
+
+
+# --- criteria ---
+
+
+def start(rig: Rig, *, ranks, sizes, seed=0) -> Verdict:
+    """Every rank begins with rank 0's parameters and buffers."""
+    net = {"sizes": sizes, "norm": True}
+    case = Case(ranks, seed, net, plan=[], apart="all")
+    outcome = case.run(rig)
+    expected = np.concatenate(case.starts[0]).astype(np.float64)
+    unfinished = "NotImplementedError" in (outcome.failure or "")
+    begun = all({"start", "talked"} <= set(given) for given in outcome.outputs)
+    if not (unfinished and begun):  # elsewhere than in what is judged here
+        if problem := outcome.problem("start", "talked"):
+            return problem
+    for rank, given in enumerate(outcome.outputs):
+        if not given["talked"] and not unfinished:
+            return fail(f"rank {rank} calls nothing of torch.distributed in __init__")
+    verdict = compare_all(expected, outcome, "start")
+    if verdict.state == "fail" and unfinished:
+        return outcome.problem() or verdict
+    return verdict
+
+
+def steps(rig: Rig, *, ranks, sizes, steps, bucket_bytes=EVERYTHING, seed=0) -> Verdict:
+    """From different weights, the weights after every step are those of one process."""
+    plan: list[list[dict]] = [[{}]] * steps
+    case = Case(
+        ranks, seed, {"sizes": sizes}, plan, bucket_bytes, apart="all", rate=RATE
+    )
+    outcome = case.run(rig)
+    if problem := problem_of(outcome):
+        return problem
+    _, expected = case.truth()
+    for step, truth in enumerate(expected):
+        for rank, given in enumerate(outcome.outputs):
+            if words := compare(rank, truth, given["params"][step], **TOLERANCE):
+                return fail(f"weights after step {step}: {words}")
+    return PASS
+
+
+def buckets(
+    rig: Rig, *, ranks, sizes, bucket_bytes, dtype="float32", seed=0
+) -> Verdict:
+    """One all_reduce for each bucket, of the right size, in each step."""
+    net = {"sizes": sizes, "dtype": dtype}
+    case = Case(ranks, seed, net, [[{}]] * 2, bucket_bytes)
+    outcome = case.run(rig)
+    return problem_of(outcome) or right_calls(case, outcome)
+
+
+def right_calls(case: Case, outcome: Outcome) -> Verdict:
+    """Compare what was sent in each step with what should have been."""
+    expected = case.bytes_by_bucket()
+    for rank, given in enumerate(outcome.outputs):
+        for step, calls in enumerate(calls_by_step(given)):
+            if others := sorted({name for name, _ in calls if name != "allreduce"}):
+                what = ", ".join(others)
+                return fail(f"rank {rank} calls {what} in step {step}, not all_reduce")
+            if (got := [size for _, size in calls]) != expected:
+                wanted = f"all_reduces of {expected} bytes in step {step}"
+                return fail(f"rank {rank} expected {wanted}, got {got}")
+    return PASS
+
+
+def overlap(rig: Rig, *, ranks, sizes, late, bucket_bytes=1, seed=0) -> Verdict:
+    """A bucket is sent as soon as it is full, and backward() goes on meanwhile.
+
+    Both by the order of events and by no clock: what had been sent when backward had
+    passed a layer, and whether a rank comes through although another has not begun.
+    """
+    case = Case(ranks, seed, {"sizes": sizes}, [[{"late": late}]], bucket_bytes)
+    outcome = case.run(rig)
+    if problem := problem_of(outcome):
+        return problem
+    for rank, given in enumerate(outcome.outputs):
+        if words := too_late(case, given):
+            return fail(f"rank {rank} {words}")
+    if outcome.outputs[late]["held_up"]:
+        others = ", ".join(str(rank) for rank in range(ranks) if rank != late)
+        what = "no rank is waited for before finish()"
+        told = f"did not come through backward() before rank {late} had begun its own"
+        return fail(f"rank {others} {told}: expected that {what}")
+    return PASS
+
+
+def too_late(case: Case, given: dict) -> str | None:
+    """Say which layer's gradients had not been sent in time, if there is one."""
+    size = [sum(p.nbytes for p in layer.parameters()) for layer in case.net.layers]
+    begin = first_call(given)
+    passed = [(n, calls) for name, n, calls in given["events"] if name == "layer"]
+    passed.append((0, calls_at(given, "backward")[0]))
+    for layer, calls in passed:
+        expected = sum(size[layer:])
+        got = sum(nbytes for _, nbytes in given["collectives"][begin:calls])
+        # An unfinished bucket may stay behind; one that holds a single number may not.
+        slack = 0 if case.bucket_bytes == 1 or layer == 0 else 4 * case.bucket_bytes
+        if got < expected - slack:
+            when = f"when backward() had passed layer {layer}"
+            return f"expected {expected} bytes sent {when}, got {got}"
+    return None
+
+
+def no_sync(rig: Rig, *, ranks, sizes, micro, raises=None, seed=0) -> Verdict:
+    """In no_sync() nothing is sent; afterwards the whole sum is, also after a raise."""
+    ordinary: list[dict] = [{}] * micro
+    second = [{"raises": number == raises} for number in range(micro)]
+    case = Case(ranks, seed, {"sizes": sizes}, [ordinary, second], bucket_bytes=1)
+    outcome = case.run(rig)
+    if problem := problem_of(outcome):
+        return problem
+    for rank, given in enumerate(outcome.outputs):
+        begins = [first_call(given), *calls_at(given, "finish")]
+        ends = np.reshape(calls_at(given, "backward"), (2, micro))
+        for step in range(2):
+            if sent := ends[step, -2] - begins[step]:
+                return fail(f"rank {rank} calls {sent} collectives within no_sync()")
+        # Whoever sends in backward() does so again, once a raise has ended no_sync().
+        first, second = (ends[step, -1] - ends[step, -2] for step in range(2))
+        if first != second:
+            when = "in the backward() after a no_sync() whose body raised"
+            return fail(
+                f"rank {rank} expected {first} all_reduces {when}, got {second}"
+            )
+    return same_gradients(case, outcome)
+
+
+def frozen_tied(rig: Rig, *, ranks, sizes, frozen=(), tied=(), seed=0) -> Verdict:
+    """What is frozen is the same from the start, and not sent; what is used twice is
+    sent once.
+    """
+    net = {"sizes": sizes, "frozen": frozen, "tied": tied}
+    case = Case(ranks, seed, net, [[{}]] * 2, apart="frozen")
+    outcome = case.run(rig)
+    if problem := problem_of(outcome):
+        return problem
+    expected = sum(p.nbytes for p in trained(case.net))
+    for rank, given in enumerate(outcome.outputs):
+        for step, calls in enumerate(calls_by_step(given)):
+            if (got := sum(nbytes for _, nbytes in calls)) != expected:
+                wanted = f"{expected} bytes sent in step {step}"
+                return fail(f"rank {rank} expected {wanted}, got {got}")
+        if given["strays"]:
+            return fail(f"rank {rank} has a .grad at a frozen parameter")
+    return same_gradients(case, outcome)
+
+
+def unused(rig: Rig, *, ranks, sizes, heads, micro=1, seed=0) -> Verdict:
+    """Parameters that a rank, or all ranks, have not used count as zeros."""
+    count = 1 + max(head for row in heads for head in row)
+    net = {"sizes": sizes, "heads": count}
+    # Every rank moves on to its neighbour's heads with each micro-batch and step.
+    turns = [heads[turn % ranks :] + heads[: turn % ranks] for turn in range(micro + 1)]
+    plan = [[{"heads": turns[s + m]} for m in range(micro)] for s in range(2)]
+    case = Case(ranks, seed, net, plan, bucket_bytes=1)
+    outcome = case.run(rig)
+    return problem_of(outcome) or same_gradients(case, outcome)
+
+
+CRITERIA: Criteria = {
+    "start": start,
+    "steps": steps,
+    "buckets": buckets,
+    "overlap": overlap,
+    "no_sync": no_sync,
+    "frozen_tied": frozen_tied,
+    "unused": unused,
+}
+NEEDS: dict[str, list[str]] = {}

@@ -1,0 +1,126 @@
+"""Assignment 1, Ring: all_reduce out of send and recv."""
+
+import re
+
+import numpy as np
+
+from classroom.engine import sandbox
+from classroom.engine.assignment import Criteria
+from classroom.engine.rig import Outcome, Rig, compare_all
+from classroom.engine.verdict import PASS, Verdict, compare, fail
+
+PROGRAMS = {"program": "ring.py"}
+WORDS = {"length": "{} numbers", "dtype": "{}", "megabytes": "{} MB"}
+BYTES_SLACK = 0.05  # of the bytes that a ring needs
+LAUNCH_BYTES = 300_000  # that the launch itself sends, at most
+COLLECTIVE = re.compile("reduce|gather|scatter|broadcast|all_?to_?all")
+
+
+def run(rig: Rig, ranks: int, length: int, dtype: str, seed: int) -> tuple:
+    """Run the program on vectors drawn by `seed`; return the outcome and their sum."""
+    draw = np.random.default_rng(seed)
+    # Whole numbers small enough for every dtype, bfloat16 included: the sum is exact in
+    # whichever order a ring takes.
+    vectors = draw.integers(-20, 21, size=(ranks, length))
+    kind = np.float32 if dtype == "bfloat16" else np.dtype(dtype)
+    given = [{"x": vector.astype(kind), "dtype": dtype} for vector in vectors]
+    return rig.run(ranks, given), vectors.sum(0).astype(kind)
+
+
+def right(rig: Rig, *, ranks, length, dtype="float32", seed=0) -> Verdict:
+    """Every rank ends with the sum of all vectors."""
+    outcome, expected = run(rig, ranks, length, dtype, seed)
+    return outcome.problem("result") or compare_all(expected, outcome, "result")
+
+
+def any_length(rig: Rig, *, ranks, length, dtype="float32", seed=0) -> Verdict:
+    """The same for lengths that the ranks do not divide, shorter ones, and none."""
+    return right(rig, ranks=ranks, length=length, dtype=dtype, seed=seed)
+
+
+def any_dtype(rig: Rig, *, ranks, length, dtype, seed=0) -> Verdict:
+    """The same for numbers of every kind, which stay of their kind."""
+    return right(rig, ranks=ranks, length=length, dtype=dtype, seed=seed)
+
+
+def in_place(rig: Rig, *, ranks, length, dtype="float32", seed=0) -> Verdict:
+    """The caller's own tensor holds the sum."""
+    outcome, expected = run(rig, ranks, length, dtype, seed)
+    if problem := outcome.problem("result", "same"):
+        return problem
+    verdict = compare_all(expected, outcome, "result")
+    if verdict.state == "pass" and not all(g["same"] for g in outcome.outputs):
+        return fail("all_reduce returns a new tensor: the sum belongs into the old one")
+    return verdict
+
+
+def messages(rig: Rig, *, ranks, length, dtype="float32", seed=0) -> Verdict:
+    """The sum came about in messages, without any collective."""
+    outcome, expected = run(rig, ranks, length, dtype, seed)
+    if problem := outcome.problem("result", "collectives"):
+        return problem
+    for rank, given in enumerate(outcome.outputs):
+        # The harness's own log, and PyTorch's, which knows calls by other ways as well.
+        called = {*given["collectives"], *outcome.calls[rank]}
+        if found := sorted(name for name in called if COLLECTIVE.search(name)):
+            told = ", ".join(found)
+            return fail(f"rank {rank} calls {told}: messages alone are allowed")
+    return compare_all(expected, outcome, "result")
+
+
+def bytes_sent(rig: Rig, *, ranks, length, dtype="float32", seed=0) -> Verdict:
+    """Each rank sends 2 (n - 1) / n of its vector, give or take BYTES_SLACK."""
+    outcome, expected = run(rig, ranks, length, dtype, seed)
+    if problem := outcome.problem("result", "sent"):
+        return problem
+    verdict = compare_all(expected, outcome, "result")
+    if verdict.state != "pass":
+        return verdict
+    size = length * (2 if dtype == "bfloat16" else expected.itemsize)
+    budget = 2 * (ranks - 1) / ranks * size
+    for rank, given in enumerate(outcome.outputs):
+        if abs(given["sent"] - budget) > BYTES_SLACK * budget:
+            told = f"rank {rank} sends {given['sent']:,} bytes, expected {budget:,.0f}"
+            return fail(f"{told} = 2 (n - 1) / n · S, ± {BYTES_SLACK:.0%}")
+    return _on_the_wire(outcome, ranks * budget)
+
+
+def _on_the_wire(outcome: Outcome, budget: float) -> Verdict:
+    """Compare with the kernel's own count, which no program can talk round."""
+    if outcome.bytes_on_wire is None or sandbox.gpus() >= len(outcome.outputs):
+        # No sandbox, or NCCL has ways of its own: the ranks' own count has to do.
+        return PASS
+    if abs(outcome.bytes_on_wire - budget) > BYTES_SLACK * budget + LAUNCH_BYTES:
+        told = f"{outcome.bytes_on_wire:,} bytes went over the wire in all"
+        return fail(f"{told}, expected about {budget:,.0f}")
+    return PASS
+
+
+def no_deadlock(rig: Rig, *, ranks, megabytes) -> Verdict:
+    """A vector too large for any buffer on the way arrives all the same."""
+    length = megabytes * 1_000_000 // 4
+    given = {"x": None, "length": length, "dtype": "float32"}
+    outcome = rig.run(ranks, given, timeout=40)
+    if problem := outcome.problem("unique", "length"):
+        return problem
+    expected = ranks * (ranks + 1) / 2
+    for rank, given in enumerate(outcome.outputs):
+        told = f"rank {rank} expected {length:,} times {expected:g}"
+        if given["length"] != length:
+            return fail(f"{told}, got {given['length']:,} numbers")
+        if compare(rank, np.array([expected]), given["unique"]):
+            some = ", ".join(f"{number:g}" for number in given["unique"][:6])
+            return fail(f"{told}, got {some}")
+    return PASS
+
+
+CRITERIA: Criteria = {
+    "right": right,
+    "any_length": any_length,
+    "any_dtype": any_dtype,
+    "in_place": in_place,
+    "messages": messages,
+    "bytes_sent": bytes_sent,
+    "no_deadlock": no_deadlock,
+}
+NEEDS: dict[str, list[str]] = {}

@@ -1,0 +1,43 @@
+"""Call the student's all_reduce once, between all ranks; give what each one then holds.
+
+torchrun --nproc-per-node N ring.py FOLDER
+"""
+
+import torch
+import torch.distributed as dist
+from ranks import answer, finish, give, inputs, setup, traffic
+
+
+def main():
+    rank, world_size, device = setup()
+    given = inputs()
+    log = traffic()
+    try:
+        if dist.get_backend() == "gloo":
+            device = torch.device("cpu")
+        program = answer("ring.py")
+        dtype = getattr(torch, given["dtype"])
+        if given["x"] is None:  # too many numbers to be sent around: made here
+            x = torch.full(
+                (given["length"],), float(rank + 1), dtype=dtype
+            )  # (length,)
+        else:
+            x = torch.from_numpy(given["x"]).to(dtype)
+        x = x.to(device)
+        dist.barrier()
+        with log:
+            result = program.all_reduce(x)
+        dist.barrier()  # who is late with a message finds everybody still there
+        same = result is None or result is x
+        give(sent=log.sent, collectives=log.names(), same=same)
+        x = x if same else result
+        if given["x"] is None:
+            give(unique=x.unique().cpu().double().numpy(), length=x.numel())
+        else:
+            give(result=x)
+    finally:
+        finish()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,45 @@
+"""What students get wrong in Split."""
+
+from classroom.engine.assignment import Mistake
+
+AHEAD = "ahead = self.world_size - 1 - self.rank"
+MISTAKES = [
+    Mistake(
+        "the last rank takes what is left over",
+        "cut",
+        [
+            (
+                "[rank * each + min(rank, more) for rank in range(world_size + 1)]",
+                "[*range(0, world_size * each, each), each * world_size + more]",
+            )
+        ],
+    ),
+    Mistake(
+        "only the last micro-batch",
+        "outputs",
+        [("torch.cat(outputs) if", "outputs[-1] if")],
+    ),
+    Mistake("a mean of means", "grads", [("rows[j] / total", "1 / m")]),
+    Mistake(
+        "sets the gradients to zero by itself",
+        "steps",
+        [
+            (
+                "m, total, outputs = len(rows), sum(rows), []",
+                "m, total, outputs = len(rows), sum(rows), []\n"
+                "        self.stage.zero_grad()",
+            )
+        ],
+    ),
+    Mistake("all forwards first", "memory", [(AHEAD, "ahead = m")]),
+    Mistake(
+        "one more under way than needed",
+        "memory",
+        [(AHEAD, "ahead = self.world_size - self.rank")],
+    ),
+    Mistake(
+        "one fewer under way than needed",
+        "bubble",
+        [(AHEAD, "ahead = max(0, self.world_size - 2 - self.rank)")],
+    ),
+]

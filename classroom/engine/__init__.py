@@ -1,0 +1,1 @@
+"""What grades any assignment; it names none of them. See assignment.py for one."""

@@ -1,0 +1,58 @@
+"""Try programs against a criterion: in a notebook, and when they are graded.
+
+A criterion is a function of an assignment's criteria.py:
+
+    def right(rig: Rig, *, ranks: int, length: int, seed: int = 0) -> Verdict:
+        outcome = rig.run(ranks, [{"x": x} for x in vectors])
+        return outcome.problem("result") or compare_all(expected, outcome, "result")
+"""
+
+from collections.abc import Callable
+
+from classroom.engine.assignment import Assignment, needed, worded
+from classroom.engine.rig import WRITTEN, Rig, SandboxError
+from classroom.engine.verdict import Verdict, fail
+
+LONGEST_VERDICT = 1200  # characters
+
+
+def try_case(rig: Rig, criterion: str, case: dict) -> Verdict:
+    """Return the verdict of one case; a program that is missing is "not yet"."""
+    files = needed(rig.assignment, criterion)
+    if missing := [name for name in files if name not in rig.programs]:
+        return Verdict("not yet", f"{', '.join(missing)} has not been written")
+    try:
+        verdict = rig.assignment.CRITERIA[criterion](rig, **case)
+    except SandboxError:
+        raise
+    except Exception as error:
+        # What the ranks gave may be anything, if the program has meddled with it.
+        verdict = fail(f"its results cannot be judged: {type(error).__name__}: {error}")
+    words = verdict.words.strip()
+    if len(words) > LONGEST_VERDICT:
+        words = f"{words[:LONGEST_VERDICT]}…"
+    return Verdict(verdict.state, words)
+
+
+def line(assignment: Assignment, criterion: str, case: dict, verdict: Verdict) -> str:
+    """Return what the student reads, in the notebook and in the feedback alike."""
+    words = worded(assignment, case)
+    return f"{criterion}, {words}: {verdict}" if words else f"{criterion}: {verdict}"
+
+
+def make_check(assignment: Assignment) -> Callable[..., None]:
+    """Return the `check` of an assignment, for its notebook."""
+    WRITTEN.mkdir(parents=True, exist_ok=True)
+
+    def check(criterion: str, *cases: dict) -> None:
+        """Try the program on each case, and print what came of it. Never raises."""
+        rig = Rig.here(assignment)
+        for case in cases:
+            try:
+                verdict = try_case(rig, criterion, case)
+            except KeyboardInterrupt:
+                print(f"{criterion}: stopped")
+                return
+            print(line(assignment, criterion, case, verdict), flush=True)
+
+    return check

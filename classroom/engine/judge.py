@@ -1,0 +1,180 @@
+"""Judge a submission, which in this course takes the place of executing the notebook.
+
+The student's notebook is never executed. Its programs are taken out of it as text, run
+in a sandbox for every case of every criterion, and the report is written to
+reports/ASSIGNMENT/STUDENT.json. Criteria and cases come from the source notebook.
+"""
+
+import hashlib
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from classroom.engine import sandbox
+from classroom.engine.assignment import COURSE, Criterion, criteria, load, notebook
+from classroom.engine.check import line, try_case
+from classroom.engine.rig import Rig, SandboxError
+from classroom.engine.verdict import Verdict, total
+
+LARGEST_NOTEBOOK = 20_000_000  # bytes
+WRITEFILE = "%%writefile"
+
+
+@dataclass
+class Report:
+    """What became of a submission."""
+
+    assignment: str
+    student: str
+    key: str
+    """Of all that the grades depend on; the same key means the same grades."""
+    note: str = ""
+    """What is wrong with the file itself."""
+    criteria: dict[str, dict] = field(default_factory=dict)
+    """By name: points, state, and one line for each case that was tried."""
+    seconds: float = 0.0
+
+    @property
+    def score(self) -> float:
+        return sum(c["points"] for c in self._in("pass"))
+
+    @property
+    def maximum(self) -> float:
+        """The points of all criteria that could be judged."""
+        return sum(c["points"] for c in self._in("pass", "fail", "not yet"))
+
+    def _in(self, *states: str) -> list[dict]:
+        return [c for c in self.criteria.values() if c["state"] in states]
+
+
+def answers(path: Path, wanted: Mapping[str, str]) -> tuple[dict[str, str], str]:
+    """Return the programs in a submitted notebook, and what is wrong with the file.
+
+    A program is found by its cell's grade_id or, where something has stripped that, by
+    the file that its `%%writefile` names. What else the notebook holds does not matter.
+    """
+    programs: dict[str, str] = {}
+    try:
+        if path.stat().st_size > LARGEST_NOTEBOOK:
+            return {}, f"the notebook is larger than {LARGEST_NOTEBOOK // 1_000_000} MB"
+        cells = json.loads(path.read_text())["cells"]
+        sources = [(_grade_id(cell), _source(cell)) for cell in cells]
+    except FileNotFoundError:
+        return {}, f"there is no {path.name}"
+    except Exception as error:  # it may be anything
+        return {}, f"{path.name} is not a notebook ({type(error).__name__})"
+    for grade_id, file in wanted.items():
+        named = [text for found, text in sources if found == grade_id]
+        named += [text for _, text in sources if _file(text) == file]
+        if named:
+            head, _, rest = named[0].partition("\n")
+            programs[file] = rest if head.startswith(WRITEFILE) else named[0]
+    missing = [file for file in wanted.values() if file not in programs]
+    return programs, f"no cell writes {', '.join(missing)}" if missing else ""
+
+
+def _grade_id(cell: dict) -> str | None:
+    known = cell.get("metadata", {}).get("nbgrader", {})
+    return known.get("grade_id") if isinstance(known, dict) else None
+
+
+def _file(text: str) -> str | None:
+    """Return the name of the file that a cell writes."""
+    first = text.partition("\n")[0]
+    return first.split("/")[-1].strip() if first.startswith(WRITEFILE) else None
+
+
+def _source(cell: dict) -> str:
+    source = cell.get("source", "")
+    text = "".join(source) if isinstance(source, list) else str(source)
+    return text.encode("utf-8", "replace").decode()  # half a character, say
+
+
+# --- judge ---
+
+
+def judge(
+    assignment: str,
+    student: str,
+    *,
+    unsafe: bool = False,
+    again: bool = False,
+) -> Report:
+    """Return the report of a submission; an old one if nothing has changed since.
+
+    Raises:
+        SystemExit: if there can be no sandbox here and `unsafe` is not given.
+    """
+    source = load(assignment)
+    programs, note = answers(
+        notebook("submitted", assignment, student), source.PROGRAMS
+    )
+    cells = criteria(assignment)
+    report = Report(assignment, student, _key(assignment, programs, note, cells), note)
+    path = COURSE / "reports" / assignment / f"{student}.json"
+    if not again and (old := _read(path)) and old.key == report.key:
+        return old
+    if not unsafe and (trouble := sandbox.available()):
+        raise SystemExit(trouble)
+    start = time.monotonic()
+    rig = Rig(source, programs) if unsafe else sandbox.Sandbox(source, programs)
+    try:
+        report.criteria, works = try_all(rig, cells)
+    finally:
+        rig.close()
+    report.seconds = round(time.monotonic() - start, 1)
+    if works:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = path.with_suffix(".part")
+        part.write_text(json.dumps(asdict(report), indent=1))
+        part.replace(path)
+    return report
+
+
+def try_all(rig: Rig, cells: list[Criterion]) -> tuple[dict[str, dict], bool]:
+    """Try the programs of `rig` by the criteria `cells`.
+
+    Returns:
+        By name, each criterion's points, state and lines; and whether the sandbox
+        worked, without which the criteria are blocked.
+    """
+    works, found = True, {}
+    for cell in cells:
+        try:
+            state, lines = _try(rig, cell)
+        except SandboxError as error:
+            works, state, lines = False, "blocked", [f"{cell.name}: {error}"]
+        found[cell.name] = {"points": cell.points, "state": state, "lines": lines}
+    return found, works
+
+
+def _try(rig: Rig, cell: Criterion) -> tuple[str, list[str]]:
+    """Try the cases of a criterion until one fails; return its state and its lines."""
+    verdicts: list[Verdict] = []
+    lines = []
+    for case in cell.cases:
+        verdicts.append(try_case(rig, cell.name, case))
+        lines.append(line(rig.assignment, cell.name, case, verdicts[-1]))
+        if verdicts[-1].state in ("fail", "not yet"):
+            break  # one is enough, and each may take its time to fail
+    return total(verdicts), lines
+
+
+def _key(assignment: str, programs: dict, note: str, cells: list[Criterion]) -> str:
+    """Return a hash of all that a report depends on."""
+    import torch
+
+    parts = [json.dumps([assignment, programs, note, [asdict(c) for c in cells]])]
+    parts += [torch.__version__, str(sandbox.gpus())]
+    for folder in (COURSE / "engine", COURSE / "assignments" / assignment):
+        parts += [path.read_text() for path in sorted(folder.glob("*.py"))]
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+def _read(path: Path) -> Report | None:
+    try:
+        return Report(**json.loads(path.read_text()))
+    except (OSError, ValueError, TypeError):
+        return None

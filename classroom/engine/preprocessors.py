@@ -1,0 +1,127 @@
+"""What nbgrader does in this course: it writes down what the judge has found."""
+
+import os
+import shutil
+from pathlib import Path
+
+import nbformat
+from nbformat.v4 import new_markdown_cell, new_output
+from nbgrader.preprocessors import NbGraderPreprocessor, SaveAutoGrades
+from nbgrader.utils import is_grade
+
+from classroom.engine.assignment import load, notebook
+from classroom.engine.judge import WRITEFILE, answers, judge
+from ddp_lab import ROOT
+
+STAGED = ROOT / "build" / "classroom" / "staged"
+# A verdict is a long line, and its end, what the rank got, must be in sight. Our own
+# table stands for nbgrader's list, in which every criterion is called "Test cell".
+STYLE = """
+#notebook pre { white-space: pre-wrap; overflow-wrap: anywhere; }
+#notebook .output_error pre { border-left: 4px solid #d2413a; }
+#notebook th, #notebook td { padding: 0.2em 1.5em 0.2em 0; text-align: left; }
+#notebook table { margin-bottom: 1em; }
+#notebook .anchor-link { display: none; }
+#toc li:has(a:not([href^="#comment"])) { display: none; }
+"""
+
+
+def stage(assignment: str, student: str) -> Path:
+    """Write what nbgrader grades: our notebook with the student's programs in it.
+
+    So neither a changed cell nor a broken file gets as far as nbgrader. What is wrong
+    with the file is in the report.
+    """
+    source = load(assignment)
+    submitted = notebook("submitted", assignment, student)
+    programs, _ = answers(submitted, source.PROGRAMS)
+    clean = nbformat.read(notebook("release", assignment), as_version=4)
+    for cell in clean.cells:
+        file = source.PROGRAMS.get(cell.metadata.get("nbgrader", {}).get("grade_id"))
+        if file in programs:
+            head = cell.source.partition("\n")[0]
+            body = programs[file].rstrip("\n")
+            cell.source = f"{head}\n{body}" if head.startswith(WRITEFILE) else body
+    path = STAGED / student / assignment / submitted.name
+    shutil.rmtree(path.parent, ignore_errors=True)
+    path.parent.mkdir(parents=True)
+    nbformat.write(clean, path)
+    stamp = submitted.with_name("timestamp.txt")
+    if stamp.is_file() and stamp.stat().st_size < 100:
+        shutil.copy(stamp, path.parent)
+    return path
+
+
+class Judge(NbGraderPreprocessor):
+    """Write what became of each criterion under the cell that grades it."""
+
+    def preprocess(self, nb, resources):
+        """Judge the submission that `resources` names, or read its report."""
+        about = resources["nbgrader"]
+        unsafe = bool(os.environ.get("UNSAFE"))
+        self.report = judge(about["assignment"], about["student"], unsafe=unsafe)
+        resources["blocked"] = [
+            name for name, c in self.report.criteria.items() if c["state"] == "blocked"
+        ]
+        return super().preprocess(nb, resources)
+
+    def preprocess_cell(self, cell, resources, index):
+        if cell.cell_type == "code":
+            cell.outputs, cell.execution_count = [], None
+        if is_grade(cell) and cell.metadata.nbgrader.grade_id in self.report.criteria:
+            cell.outputs = self._outputs(cell.metadata.nbgrader.grade_id)
+        return cell, resources
+
+    def _outputs(self, name: str) -> list:
+        """Return the outputs of a cell; nbgrader takes an error for no points."""
+        found = self.report.criteria[name]
+        note = [self.report.note] if self.report.note else []
+        lines = "\n".join([*note, *found["lines"]])
+        outputs = [new_output("stream", name="stdout", text=lines + "\n")]
+        if found["state"] in ("fail", "not yet"):
+            end = f"{found['state']}: no points for {name}"
+            error = {"ename": found["state"], "evalue": name, "traceback": [end]}
+            outputs.append(new_output("error", **error))
+        return outputs
+
+
+class SaveGrades(SaveAutoGrades):
+    """Save the grades; what was blocked has none yet, and waits for a person."""
+
+    def _add_score(self, cell, resources):
+        super()._add_score(cell, resources)
+        if cell.metadata["nbgrader"]["grade_id"] in resources.get("blocked", []):
+            grade = self.gradebook.find_grade(
+                cell.metadata["nbgrader"]["grade_id"],
+                self.notebook_id,
+                self.assignment_id,
+                self.student_id,
+            )
+            grade.auto_score = None
+            grade.needs_manual_grade = grade.manual_score is None
+            self.gradebook.db.commit()
+
+
+class Page(NbGraderPreprocessor):
+    """Begin the feedback with a table of all verdicts, and let no line be cut off."""
+
+    def preprocess(self, nb, resources):
+        resources["inlining"]["css"].append(STYLE)
+        rows = ["| Criterion | Verdict | Points |", "|---|---|---|"]
+        for cell in filter(is_grade, nb.cells):
+            known = cell.metadata.nbgrader
+            points = f"{known.score:g} of {known.points:g}"
+            link = f"[{known.grade_id}](#{known.grade_id})"
+            rows.append(f"| {link} | {_verdict(cell.outputs)} | {points} |")
+        nb.cells.insert(0, new_markdown_cell("\n".join(rows)))
+        return nb, resources
+
+
+def _verdict(outputs: list) -> str:
+    """Return the state that `Judge` has written under a cell."""
+    for output in outputs:
+        if output.output_type == "error":
+            return output.ename
+        if ": blocked: " in output.text:
+            return "blocked"
+    return "pass"

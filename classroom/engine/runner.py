@@ -1,0 +1,195 @@
+"""Run a harness beside a student's program, and collect what its ranks gave.
+
+    python runner.py MEMORY FILE OUTPUT
+
+serves requests from stdin, one after the other, which is what the sandbox runs; a
+notebook's own checks call `execute` in their process. A request and an answer are a
+line of JSON, then the bytes of the files that it lists; see `write` and `read`.
+MEMORY is what a process may have, in bytes, FILE the size of a file, and OUTPUT what a
+run may print.
+"""
+
+import ctypes
+import json
+import os
+import resource
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+LARGEST_ANSWER = 400_000_000  # bytes of all its files
+LARGEST_HEADER = 1_000_000  # bytes of its first line
+SCRATCH = "/run"  # inside the sandbox, where the runs' folders and logs are
+PR_SET_DUMPABLE = 4  # see prctl(2)
+PROCESSES = 2000  # and threads; the watchdog outside is stricter
+RESERVE = 60.0  # seconds that a run may take beyond three times its timeout
+
+
+def write(stream, header: dict, files: dict[str, bytes]) -> None:
+    """Write a message: `header` and the sizes of `files` as a line, then the files."""
+    sizes = [[name, len(data)] for name, data in files.items()]
+    stream.write(json.dumps({**header, "files": sizes}).encode() + b"\n")
+    for data in files.values():
+        stream.write(data)
+    stream.flush()
+
+
+def read(stream) -> tuple[dict, dict[str, bytes]]:
+    """Read one message. Whoever wrote it is not trusted.
+
+    Raises:
+        EOFError: if nobody writes any more.
+        ValueError: if it is not a message, or too large.
+    """
+    line = stream.readline(LARGEST_HEADER)
+    if not line:
+        raise EOFError("the other side is gone")
+    header = json.loads(line)
+    sizes = header.pop("files")
+    if not all(isinstance(name, str) and int(size) >= 0 for name, size in sizes):
+        raise ValueError("not a list of files")
+    if sum(int(size) for _, size in sizes) > LARGEST_ANSWER:
+        raise ValueError(f"more than {LARGEST_ANSWER:,} bytes")
+    files = {name: stream.read(int(size)) for name, size in sizes}
+    if any(len(files[name]) != int(size) for name, size in sizes):
+        raise EOFError("the other side is gone")
+    return header, files
+
+
+def execute(header: dict, files: dict[str, bytes]) -> tuple[dict, dict[str, bytes]]:
+    """Run what `header` asks for, in a new folder; return how it went and its files.
+
+    Args:
+        header: ranks, and timeout in seconds.
+        files: by path in the folder: `harness.py`, which is run, what it imports,
+            `answer/NAME.py`, `inputs_RANK.npz`, `out/NAME`.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="classroom-"))
+    try:
+        for name in ("answer", "out"):
+            (folder / name).mkdir()
+        for name, data in files.items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_bytes(data)
+        return _launch(header, folder), _collect(folder / "out")
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _launch(header: dict, folder: Path) -> dict:
+    from ddp_lab.kit.run.launch import RunFailed, RunInterrupted, torchrun
+
+    # Beside the silence that the launcher waits for, a run has an end in any case: a
+    # program that prints for ever is never silent.
+    limit = 3 * header["timeout"] + RESERVE
+    end = time.monotonic() + limit
+    late = False
+
+    def watch(run):
+        nonlocal late
+        if time.monotonic() > end and not late:
+            late = True
+            raise KeyboardInterrupt
+
+    try:
+        words = [str(folder / "harness.py"), str(folder)]
+        command = ["--nproc-per-node", str(header["ranks"]), *words]
+        run = torchrun(command, timeout=header["timeout"], watch=watch)
+    except (RunFailed, RunInterrupted) as failed:
+        if failed.run is None or (isinstance(failed, RunInterrupted) and not late):
+            raise
+        run = failed.run
+    answer: dict = {"failure": None, "exit_codes": run.exit_codes}
+    answer["calls"] = [[call.name for call in calls][-2000:] for calls in run.calls]
+    if failure := run.failure:
+        if late:
+            answer["late"] = limit
+        text = failure.report(traceback=False)
+        answer["failure"] = _tidy(text, folder)[:4000]
+    return answer
+
+
+def _tidy(text: str, folder: Path) -> str:
+    """Return `text` with the names of files as the student knows them."""
+    for prefix in (f"{folder}/answer/", f"{folder}/"):
+        text = text.replace(prefix, "")
+        relative = os.path.relpath(prefix) + "/"
+        text = text.replace(relative, "")
+    return text
+
+
+def _collect(out: Path) -> dict[str, bytes]:
+    """Return the files in `out`, as many as an answer may hold."""
+    found, left = {}, LARGEST_ANSWER
+    for path in sorted(out.rglob("*")):
+        try:
+            if path.is_symlink() or not path.is_file():
+                continue
+            if path.name.endswith(".part") or path.stat().st_size > left:
+                continue
+            data = path.read_bytes()
+        except OSError:
+            continue
+        if len(data) <= left:
+            left -= len(data)
+            found[str(path.relative_to(out))] = data
+    return found
+
+
+def limit(memory: int, file: int, output: int) -> None:
+    """Set what this process and all that it starts may have."""
+    from ddp_lab.kit.run import launch
+
+    ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)  # our pipes are our own
+    os.nice(5)
+    for kind, most in (
+        (resource.RLIMIT_DATA, memory),
+        (resource.RLIMIT_FSIZE, file),
+        (resource.RLIMIT_NPROC, PROCESSES),
+        (resource.RLIMIT_CORE, 0),
+    ):
+        resource.setrlimit(kind, (most, most))
+    launch.MOST, launch.KEPT = output, 0
+    launch.START_UP = 120.0  # a machine that grades is busy
+    tempfile.tempdir = SCRATCH  # a program that fills /tmp can still say so
+
+
+def serve() -> None:
+    """Say that we are ready; answer requests from stdin on stdout until it closes."""
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what anybody prints is no answer
+    write(answers, {"ready": True}, {})
+    while True:
+        try:
+            request = read(sys.stdin.buffer)
+        except EOFError:
+            return
+        try:
+            header, files = execute(*request)
+        except Exception as error:  # say, a full disk; the next request may go on
+            header, files = {"trouble": f"{type(error).__name__}: {error}"[:500]}, {}
+        write(answers, header, files)
+        clear()
+
+
+def clear() -> None:
+    """Remove all files that a run has left, so that they are not in the next one's way.
+
+    What the warm process needs stays.
+    """
+    for folder in (SCRATCH, "/tmp", "/dev/shm"):
+        for path in Path(folder).iterdir():
+            if path.is_dir() and not path.is_symlink():
+                if not path.name.startswith("ddp_lab-warm-"):
+                    shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
+
+
+if __name__ == "__main__":
+    del sys.path[0]  # our neighbours are nobody's modules
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+    limit(*map(int, sys.argv[1:]))
+    serve()

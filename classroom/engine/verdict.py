@@ -1,0 +1,89 @@
+"""What became of a case, in one line, and how numbers are compared for it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+QUOTED = 6  # numbers of a tensor that a verdict quotes
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What became of one case, or of a criterion with all its cases."""
+
+    state: str
+    """"pass", "fail", "blocked" (could not be judged here) or "not yet" (a stub)."""
+    words: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.state}: {self.words}" if self.words else self.state
+
+
+PASS = Verdict("pass")
+
+
+def fail(words: str) -> Verdict:
+    """Return the verdict of a wrong answer."""
+    return Verdict("fail", words)
+
+
+def blocked(words: str) -> Verdict:
+    """Return the verdict of a case that cannot be judged here, and why."""
+    return Verdict("blocked", words)
+
+
+def total(verdicts: Sequence[Verdict]) -> str:
+    """Return the state of a criterion, given its cases."""
+    states = {verdict.state for verdict in verdicts}
+    for state in ("fail", "not yet", "blocked"):
+        if state in states:
+            return state
+    return "pass" if states else "fail"
+
+
+def compare(
+    rank: int, expected: np.ndarray, got, *, rtol: float = 0.0, atol: float = 0.0
+) -> str | None:
+    """Return how `got` of this rank differs from `expected`; None if it does not.
+
+    Shapes must be the same, and so must dtypes if `expected` is an array (bfloat16
+    arrives as float32). NaN equals nothing.
+    """
+    typed, expected = isinstance(expected, np.ndarray), np.asarray(expected)
+    if not isinstance(got, np.ndarray):
+        return f"rank {rank} expected {_quote(expected)}, got {str(got)[:80]}"
+    if got.shape != expected.shape:
+        shapes = f"shape {expected.shape}, got {got.shape}"
+        return f"rank {rank} expected {shapes}"
+    if typed and got.dtype != expected.dtype:
+        return f"rank {rank} expected {expected.dtype}, got {got.dtype}"
+    with np.errstate(all="ignore"):
+        same = got == expected
+        if rtol or atol:
+            difference = np.abs(got.astype(np.float64) - expected)
+            same |= difference <= atol + rtol * np.abs(expected)
+    if same.all():
+        return None
+    wrong = np.flatnonzero(~np.ravel(same))
+    text = f"rank {rank} expected {_quote(expected)}, got {_quote(got)}"
+    if expected.size > 1:
+        where = f"first at {wrong[0]}"
+        if wrong[0] >= QUOTED:
+            at = int(wrong[0])
+            values = expected.ravel()[at], got.ravel()[at]
+            where += f": {_number(values[0])} expected, {_number(values[1])} got"
+        text += f" ({len(wrong):,} of {expected.size:,} numbers differ, {where})"
+    return text
+
+
+def _quote(values: np.ndarray) -> str:
+    flat = np.ravel(values)
+    text = ", ".join(_number(value) for value in flat[:QUOTED])
+    if values.ndim == 0:
+        return text
+    return f"[{text}{', …' if flat.size > QUOTED else ''}]"
+
+
+def _number(value) -> str:
+    return f"{value:.6g}" if isinstance(value, np.floating) else str(value)
