@@ -2,14 +2,12 @@
 
     torchrun --standalone --nproc-per-node 2 ddp_lab/clinic/forgotten_wait.py
 
-Meant to print:
+It is sick. Cured, it prints:
 
     [rank 0] loaded 50 numbers, the largest is 98
     [rank 0] the mean of all 100 is 49.50
     [rank 1] loaded 50 numbers, the largest is 99
     [rank 1] the mean of all 100 is 49.50
-
-Sick: find out why before you look at the answer.
 
 Written by notebooks/07_when_it_hangs.ipynb.
 """
