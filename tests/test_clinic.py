@@ -234,11 +234,11 @@ PATIENTS = [
         hangs=False,
         line="dist.all_reduce(total, async_op=True)",
         old="""\
-    dist.all_reduce(total, async_op=True)
+    dist.all_reduce(total, async_op=True)  # the sum travels meanwhile
     largest = numbers.max()
 """,
         new="""\
-    work = dist.all_reduce(total, async_op=True)
+    work = dist.all_reduce(total, async_op=True)  # the sum travels meanwhile
     largest = numbers.max()
     work.wait()
 """,

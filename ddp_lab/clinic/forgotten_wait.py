@@ -34,7 +34,7 @@ def load(rank, world_size, device):
 def add_up(rank, numbers):
     """Return the sum over all ranks; look for the largest number in the meantime."""
     total = numbers.sum()  # ()
-    dist.all_reduce(total, async_op=True)
+    dist.all_reduce(total, async_op=True)  # the sum travels meanwhile
     largest = numbers.max()
     at = f"[rank {rank}]"
     print(f"{at} loaded {len(numbers)} numbers, the largest is {largest}", flush=True)

@@ -42,10 +42,10 @@ def add_up(counts, device):
 @record
 def main():
     with process_group() as (rank, world_size, device):
+        if world_size > 4:
+            raise SystemExit("with more than 4 ranks, one sees no owl or no dog")
         counts = Counter(PICTURES[rank::world_size])
         print(f"[rank {rank}] counted {dict(counts)}", flush=True)
-        if len(counts) < len(set(PICTURES)):
-            raise SystemExit(f"too many ranks: rank {rank} has not seen every animal")
         totals = add_up(counts, device)
         print(f"[rank {rank}] all ranks counted {totals}", flush=True)
         print(json.dumps({"totals": totals}), flush=True)
