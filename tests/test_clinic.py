@@ -14,7 +14,7 @@ ALIKE = {2: None, 4: None}
 
 @dataclass(frozen=True)
 class Patient:
-    """A program in ddp_lab/clinic_NAME.py, what is wrong with it, and what helps."""
+    """A program in ddp_lab/clinic/NAME.py, what is wrong with it, and what helps."""
 
     name: str
     hangs: bool
@@ -141,14 +141,14 @@ PATIENTS = [
             print(f"[rank {rank}] is one of the trainers {trainers}", flush=True)
 """,
         blame={2: 1, 4: 3},
-        odd="dist.barrier(group=dist.new_group(timeout=PATIENCE))",
-        rest="dist.barrier(group=dist.new_group(timeout=PATIENCE))",
+        odd="dist.barrier(group=dist.new_group(timeout=TIMEOUT))",
+        rest="dist.barrier(group=dist.new_group(timeout=TIMEOUT))",
     ),
     Patient(
         "unused_parameters",
         symptom="unused parameters",
         hangs=False,
-        line="model = DDP(curve)",
+        line="train(DDP(curve), x[mine]",
         old="DDP(curve)",
         new="DDP(curve, find_unused_parameters=True)",
         blame=ALIKE,
@@ -161,7 +161,7 @@ PATIENTS = [
         hangs=True,
         line="dist.barrier()",
         old="""\
-        dist.barrier()  # nobody leaves while another one still needs it
+            dist.barrier()  # nobody leaves while another one still needs it
 """,
         new="",
         blame={2: 1, 4: 1},
@@ -234,11 +234,11 @@ PATIENTS = [
         hangs=False,
         line="dist.all_reduce(total, async_op=True)",
         old="""\
-    dist.all_reduce(total, async_op=True)
+    dist.all_reduce(total, async_op=True)  # the sum travels meanwhile
     largest = numbers.max()
 """,
         new="""\
-    work = dist.all_reduce(total, async_op=True)
+    work = dist.all_reduce(total, async_op=True)  # the sum travels meanwhile
     largest = numbers.max()
     work.wait()
 """,
@@ -270,9 +270,11 @@ def usage(patient: Patient) -> tuple[int, dict[int, list[str]]]:
     return int(re.search(r"--nproc-per-node (\d+) ", doc)[1]), meant
 
 
-def _number(patient: Patient, text: str) -> int:
+def line_of(patient: Patient, text: str) -> int:
+    """Return the number of the one line of the program that has `text`."""
     lines = (ROOT / program(patient)).read_text().splitlines()
-    return next(number for number, line in enumerate(lines, 1) if text in line)
+    (number,) = [number for number, line in enumerate(lines, 1) if text in line]
+    return number
 
 
 def cure(patient: Patient, variant) -> str:
@@ -311,8 +313,8 @@ def test_the_patient_is_sick(patient, ranks):
         # Of two ranks that differ, nothing tells which one does the wrong thing.
         unknown = ranks == 2 and failure.rank is None
         assert unknown or failure.rank == patient.blame[ranks], report
-        lines = {_number(patient, patient.odd or patient.rest)}
-        lines |= {_number(patient, patient.rest)} if unknown else set()
+        lines = {line_of(patient, patient.odd or patient.rest)}
+        lines |= {line_of(patient, patient.rest)} if unknown else set()
         assert failure.line in lines, report
 
 
