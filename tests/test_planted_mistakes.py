@@ -265,6 +265,12 @@ MISTAKES = [
         'with open(path, "wb") as file:',
     ),
     Mistake(
+        "a temporary file for each writer",
+        "checkpoint/writers",
+        'path.with_suffix(".tmp")',
+        'path.with_suffix(f".{dist.get_rank()}")',
+    ),
+    Mistake(
         "load the model only",
         "checkpoint/dcp",
         "dcp.load(state, checkpoint_id=folder)",
