@@ -321,8 +321,8 @@ MISTAKES = [
     Mistake(
         "two column cuts in a row",
         "model/builtin",
-        '"2": RowwiseParallel()',
-        '"2": ColwiseParallel()',
+        '"2": tp.RowwiseParallel()',
+        '"2": tp.ColwiseParallel()',
     ),
     Mistake(
         "drop set_epoch",
