@@ -10,10 +10,10 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 import numpy as np
 import pytest
 import torch
-from ddp_lab.cifar10_resnet import StandIn
 from torchvision.datasets import CIFAR10
 
 from ddp_lab import ROOT
+from ddp_lab.cifar10.resnet import StandIn
 from ddp_lab.kit import torchrun
 from ddp_lab.kit.cell import data
 

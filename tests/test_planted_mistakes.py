@@ -265,6 +265,12 @@ MISTAKES = [
         'with open(path, "wb") as file:',
     ),
     Mistake(
+        "a temporary file for each writer",
+        "checkpoint/writers",
+        'path.with_suffix(".tmp")',
+        'path.with_suffix(f".{dist.get_rank()}")',
+    ),
+    Mistake(
         "load the model only",
         "checkpoint/dcp",
         "dcp.load(state, checkpoint_id=folder)",
@@ -315,8 +321,8 @@ MISTAKES = [
     Mistake(
         "two column cuts in a row",
         "model/builtin",
-        '"2": RowwiseParallel()',
-        '"2": ColwiseParallel()',
+        '"2": tp.RowwiseParallel()',
+        '"2": tp.ColwiseParallel()',
     ),
     Mistake(
         "drop set_epoch",

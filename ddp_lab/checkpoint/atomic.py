@@ -3,8 +3,10 @@
     torchrun --standalone --nproc-per-node 2 ddp_lab/checkpoint/atomic.py
 
 Rank 0 saves step 1 and dies in the middle of step 2. Then all ranks read the file:
+
     [rank 1] save_in_place: save_in_place.pt is cut short: resume from an older one
     [rank 1] save_atomically: step 1
+
 Written by notebooks/04_checkpointing.ipynb.
 """
 
@@ -12,28 +14,14 @@ import argparse
 import gc
 import json
 import os
-import tempfile
 import zipfile
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import torch
 import torch.distributed as dist
 from torch.distributed.elastic.multiprocessing.errors import record
-
-
-class PowerCut(Exception):
-    """Stands for the moment when the machine goes dark."""
-
-
-def write(file, step, dies):
-    """Write the checkpoint of `step`, or half of it."""
-    torch.save({"step": step, "weights": torch.full((1000,), float(step))}, file)
-    if dies:
-        file.truncate(file.tell() // 2)
-        raise PowerCut
-    # The system keeps new bytes in memory for a while; the name must not be faster.
-    os.fsync(file.fileno())
 
 
 def save_in_place(path, step, dies=False):
@@ -47,6 +35,20 @@ def save_atomically(path, step, dies=False):
     os.replace(file.name, path)  # readers find the old file or the new, nothing between
 
 
+def write(file, step, dies):
+    """Write the checkpoint of `step`, or half of it."""
+    torch.save({"step": step, "weights": torch.full((1000,), float(step))}, file)
+    if dies:
+        file.truncate(file.tell() // 2)
+        raise PowerCut
+    # The system keeps new bytes in memory for a while; the name must not be faster.
+    os.fsync(file.fileno())
+
+
+class PowerCut(Exception):
+    """Stands for the moment when the machine goes dark."""
+
+
 def load(path):
     """Return a checkpoint, or say in one sentence what is wrong with it."""
     # torch.save writes a zip archive, and the directory of a zip comes at its very end.
@@ -58,11 +60,14 @@ def load(path):
 def look_after_power_cut(save, path, rank):
     """Let rank 0 save step 1 and half of step 2; return what this rank then reads."""
     if rank == 0:
-        save(path, step=1)
         try:
+            save(path, step=1)
             save(path, step=2, dies=True)
         except PowerCut:
             print(f"[rank {rank}] died half-way through step 2", flush=True)
+        except OSError as error:  # a full disk, say; half a file helps nobody
+            path.with_suffix(".tmp").unlink(missing_ok=True)
+            raise OSError(f"cannot save in {path.parent}: {error.strerror}") from None
     dist.barrier()  # nobody looks before rank 0 is dead
     try:
         return f"step {load(path)['step']}"
@@ -70,48 +75,31 @@ def look_after_power_cut(save, path, rank):
         return str(error)
 
 
-def save_from_every_node(path):
-    """Save as if each rank were local rank 0 of its own node; True if it worked."""
-    temp = path.with_suffix(".tmp")
-    with open(temp, "wb") as file:  # all of them write the same file on the shared disk
-        write(file, step=1, dies=False)
-    dist.barrier()  # the worst moment: all have written, nobody has renamed yet
-    try:
-        os.replace(temp, path)
-    except FileNotFoundError:
-        return False
-    return True
+def check(folder, rank):
+    """Try both ways to save; return what this rank found after each."""
+    seen = {}
+    for save in save_in_place, save_atomically:
+        name = save.__name__
+        seen[name] = look_after_power_cut(save, folder / f"{name}.pt", rank)
+        print(f"[rank {rank}] {name}: {seen[name]}", flush=True)
+    cut = "save_in_place.pt is cut short: resume from an older one"
+    expected = {"save_in_place": cut, "save_atomically": "step 1"}
+    assert seen == expected, f"{seen}, expected {expected}"
+    return seen
 
 
 @record
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--dir", help="a folder that all ranks see")
-    wanted = parser.parse_args().dir
-    with process_group() as (rank, world_size, _):
-        own = None if wanted else tempfile.TemporaryDirectory()
-        try:
-            folder = [wanted or own.name]
-            dist.broadcast_object_list(folder, src=0)  # all now hold rank 0's name
-            os.makedirs(folder[0], exist_ok=True)
-            cut = "save_in_place.pt is cut short: resume from an older one"
-            expected = {"save_in_place": cut, "save_atomically": "step 1"}
-            seen = {}
-            for save in save_in_place, save_atomically:
-                name = save.__name__
-                path = Path(folder[0], f"{name}.pt")
-                seen[name] = look_after_power_cut(save, path, rank)
-                print(f"[rank {rank}] {name}: {seen[name]}", flush=True)
-            saved = [None] * world_size
-            worked = save_from_every_node(Path(folder[0], "nodes.pt"))
-            dist.all_gather_object(saved, worked)  # all ranks now know who got through
-            print(json.dumps({"seen": seen, "saved": worked}), flush=True)
-            if seen != expected or sum(saved) != 1:
-                got = f"{seen}, {sum(saved)} saved"
-                raise AssertionError(f"{got}; expected {expected}, 1")
-        except OSError as error:  # a full disk, say; half a file helps nobody
-            Path(folder[0], "save_atomically.tmp").unlink(missing_ok=True)
-            raise OSError(f"cannot save in {folder[0]}: {error.strerror}") from None
+    args = parser.parse_args()
+    with process_group() as (rank, _, _), TemporaryDirectory() as own:
+        folder = [args.dir or own]
+        dist.broadcast_object_list(folder, src=0)  # all now hold rank 0's name
+        os.makedirs(folder[0], exist_ok=True)
+        seen = check(Path(folder[0]), rank)
+        dist.barrier()  # or rank 0 would clear away what others have yet to look at
+        print(json.dumps({"seen": seen}), flush=True)
 
 
 # --- the same in every program: join the group, and leave it whatever happens ---

@@ -4,10 +4,7 @@
 
 All ranks hold the weights of step 4, but a new optimizer has lost its momentum:
 
-    [rank 0] saved step 2
-    [rank 0] saved step 4
-    [rank 0] loaded step 4
-    [rank 0] step 5 moves each weight by 1.9375; with a new optimizer by 1.0
+    [rank 0] step 5 moves each weight by ...; with a new optimizer by ...
 
 Written by notebooks/04_checkpointing.ipynb.
 """
@@ -16,10 +13,10 @@ import argparse
 import gc
 import json
 import os
-import tempfile
 import time
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import torch
 import torch.distributed as dist
@@ -30,6 +27,25 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 STEPS, SAVE_EVERY = 4, 2
 LEARNING_RATE, MOMENTUM = 1.0, 0.5
 SLOW_DISK = 1.0  # seconds; a large model takes that long, our eight weights would not
+
+
+def save(ddp, step, path, rank):
+    """Write the model, without DDP's wrapper, once for all ranks."""
+    # Not local_rank: it is 0 once on every node, and they would all write this path.
+    if rank == 0:
+        time.sleep(SLOW_DISK)
+        # `ddp.state_dict()` would call the weight `module.weight`.
+        saved = {"step": step, "model": ddp.module.state_dict()}
+        temporary = path.with_suffix(".tmp")
+        try:
+            with open(temporary, "wb") as file:
+                torch.save(saved, file)
+            os.replace(temporary, path)  # until here, the file before is whole
+        except OSError as error:  # a full disk, say; half a file helps nobody
+            temporary.unlink(missing_ok=True)
+            raise OSError(f"cannot save in {path.parent}: {error.strerror}") from None
+        print(f"[rank {rank}] saved step {step}", flush=True)
+    dist.barrier()  # nobody goes on before the file is whole
 
 
 def build(device):
@@ -46,68 +62,47 @@ def train_step(ddp, optimizer, device):
     optimizer.zero_grad()
     ddp(torch.ones(1, 8, device=device)).sum().backward()
     optimizer.step()
-    return (before - ddp.module.weight).mean().item()
+    return round((before - ddp.module.weight).mean().item(), 4)
 
 
-def save(ddp, step, path, rank):
-    """Write the model, without DDP's wrapper, once for all ranks."""
-    # Not local_rank: it is 0 once on every node, and they would all write this path.
-    if rank == 0:
-        time.sleep(SLOW_DISK)
-        # `ddp.state_dict()` would call the weight `module.weight`.
-        saved = {"step": step, "model": ddp.module.state_dict()}
-        with open(path.with_suffix(".tmp"), "wb") as file:
-            torch.save(saved, file)
-        os.replace(file.name, path)  # until here, the file before is whole
-        print(f"[rank {rank}] saved step {step}", flush=True)
-    dist.barrier()  # nobody goes on before the file is whole
+def train_and_load(path, rank, device):
+    """Train and save, load, and take one more step, in the old run and the new."""
+    ddp, optimizer = build(device)
+    for step in range(1, STEPS + 1):
+        train_step(ddp, optimizer, device)
+        if step % SAVE_EVERY == 0:
+            save(ddp, step, path, rank)
 
+    saved = torch.load(path, map_location=device, weights_only=True)
+    step = saved["step"]
+    print(f"[rank {rank}] loaded step {step}", flush=True)
+    assert step == STEPS, f"the step in the file is {step}, expected {STEPS}"
+    resumed, new_optimizer = build(device)
+    resumed.module.load_state_dict(saved["model"])
+    assert torch.equal(resumed.module.weight, ddp.module.weight), "not the saved ones"
 
-def compare(name, got, expected):
-    """Raise where a number is not the one that this rank worked out itself."""
-    if abs(got - expected) > 1e-5:
-        raise AssertionError(f"{name} is {got}, expected {expected}")
+    moved = train_step(ddp, optimizer, device)
+    alone = train_step(resumed, new_optimizer, device)
+    told = f"moves each weight by {moved}; with a new optimizer by {alone}"
+    print(f"[rank {rank}] step {STEPS + 1} {told}", flush=True)
+    # Velocity is 1, then 1 + m, 1 + m + m², ...; a new optimizer begins anew.
+    expected = round(sum(MOMENTUM**s for s in range(STEPS + 1)), 4), 1.0
+    assert (moved, alone) == expected, f"it {told}, expected {expected}"
+    return {"step": step, "moved": [moved, alone], "ddp_keys": list(ddp.state_dict())}
 
 
 @record
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--dir", help="a folder that all ranks see")
-    wanted = parser.parse_args().dir
-    with process_group() as (rank, _, device):
-        own = None if wanted else tempfile.TemporaryDirectory()
-        try:
-            folder = [wanted or own.name]
-            dist.broadcast_object_list(folder, src=0)  # all now hold rank 0's name
-            os.makedirs(folder[0], exist_ok=True)
-            path = Path(folder[0], "model.pt")
-            torch.manual_seed(rank)  # every rank begins elsewhere; DDP makes them equal
-            ddp, optimizer = build(device)
-            for step in range(1, STEPS + 1):
-                train_step(ddp, optimizer, device)
-                if step % SAVE_EVERY == 0:
-                    save(ddp, step, path, rank)
-            saved = torch.load(path, map_location=device, weights_only=True)
-            print(f"[rank {rank}] loaded step {saved['step']}", flush=True)
-            compare("the step in the file", saved["step"], STEPS)
-            resumed, new_optimizer = build(device)
-            resumed.module.load_state_dict(saved["model"])
-            apart = (resumed.module.weight - ddp.module.weight).abs().max().item()
-            compare("the distance from the saved model", apart, 0.0)
-            moved = train_step(ddp, optimizer, device)
-            alone = train_step(resumed, new_optimizer, device)
-            what = f"moves each weight by {moved:.4f}"
-            what += f"; with a new optimizer by {alone:.1f}"
-            print(f"[rank {rank}] step {STEPS + 1} {what}", flush=True)
-            # Velocity is 1, then 1 + m, 1 + m + m², ...; a new optimizer begins anew.
-            compare("step 5", moved, sum(MOMENTUM**s for s in range(STEPS + 1)))
-            compare("step 5 of a new optimizer", alone, 1.0)
-            facts = {"step": saved["step"], "moved": [round(moved, 4), round(alone, 4)]}
-            facts |= {"keys": list(saved["model"]), "ddp_keys": list(ddp.state_dict())}
-            print(json.dumps(facts), flush=True)
-        except OSError as error:  # a full disk, say; half a file helps nobody
-            Path(folder[0], "model.tmp").unlink(missing_ok=True)
-            raise OSError(f"cannot save in {folder[0]}: {error.strerror}") from None
+    args = parser.parse_args()
+    with process_group() as (rank, _, device), TemporaryDirectory() as own:
+        folder = [args.dir or own]
+        dist.broadcast_object_list(folder, src=0)  # all now hold rank 0's name
+        os.makedirs(folder[0], exist_ok=True)
+        torch.manual_seed(rank)  # every rank begins elsewhere; DDP makes them equal
+        facts = train_and_load(Path(folder[0], "model.pt"), rank, device)
+        print(json.dumps(facts), flush=True)
 
 
 # --- the same in every program: join the group, and leave it whatever happens ---

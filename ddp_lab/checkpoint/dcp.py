@@ -2,8 +2,11 @@
 
     torchrun --standalone --nproc-per-node 4 ddp_lab/checkpoint/dcp.py --dir D
     torchrun --standalone --nproc-per-node 2 ddp_lab/checkpoint/dcp.py --dir D
+
 The first finds D empty and saves, then both load; without `--dir` D is temporary:
-    [rank 0] loaded rows [0, 1, 2, 3, 4, 5] out of __0_0.distcp, __1_0.distcp
+
+    [rank 0] loaded rows [...] out of __0_0.distcp, ...
+
 Written by notebooks/04_checkpointing.ipynb.
 """
 
@@ -11,8 +14,8 @@ import argparse
 import gc
 import json
 import os
-import tempfile
 from contextlib import contextmanager
+from tempfile import TemporaryDirectory
 
 import torch
 import torch.distributed as dist
@@ -23,24 +26,6 @@ from torch.distributed.elastic.multiprocessing.errors import record
 from torch.distributed.fsdp import fully_shard
 
 ROWS, COLUMNS, STEPS = 12, 4, 3
-
-
-def build(device, mesh=None):
-    """Return a layer of zeros and its optimizer, with a mesh sharded over its ranks."""
-    model = nn.Linear(COLUMNS, ROWS, bias=False, device=device)  # weight: (12, 4)
-    nn.init.zeros_(model.weight)
-    if mesh:
-        fully_shard(model, mesh=mesh)  # each rank now holds some rows, and no others
-    return model, torch.optim.SGD(model.parameters(), lr=0.5, momentum=0.5)
-
-
-def train(model, optimizer, steps, device):
-    """Give row i the gradient i, so round that no order of adding changes the sums."""
-    for _ in range(steps):
-        optimizer.zero_grad()
-        output = model(torch.ones(1, COLUMNS, device=device))  # (1, 12)
-        (output * torch.arange(ROWS, device=device)).sum().backward()
-        optimizer.step()
 
 
 def save(model, optimizer, folder):
@@ -76,43 +61,64 @@ def files_of(rows, folder):
     return sorted(files)
 
 
+def build(device, mesh=None):
+    """Return a layer of zeros and its optimizer, with a mesh sharded over its ranks."""
+    model = nn.Linear(COLUMNS, ROWS, bias=False, device=device)  # weight: (12, 4)
+    nn.init.zeros_(model.weight)
+    if mesh:
+        fully_shard(model, mesh=mesh)  # each rank now holds some rows, and no others
+    return model, torch.optim.SGD(model.parameters(), lr=0.5, momentum=0.5)
+
+
+def train(model, optimizer, steps, device):
+    """Give row i the gradient i, so round that no order of adding changes the sums."""
+    for _ in range(steps):
+        optimizer.zero_grad()
+        output = model(torch.ones(1, COLUMNS, device=device))  # (1, 12)
+        (output * torch.arange(ROWS, device=device)).sum().backward()
+        optimizer.step()
+
+
+def save_and_load(folder, rank, world_size, device):
+    """Train and save if nobody has, load, take one more step; return what came out."""
+    mesh = dist.init_device_mesh(device.type, (world_size,))
+    share = -(-ROWS // world_size)  # rounded up
+    rows = list(range(ROWS))[rank * share :][:share]
+    if not os.path.exists(f"{folder}/.metadata"):  # the last file to be written
+        model, optimizer = build(device, mesh)
+        train(model, optimizer, STEPS, device)
+        save(model, optimizer, folder)
+        print(f"[rank {rank}] saved rows {rows}", flush=True)
+
+    model, optimizer = build(device, mesh)  # zeros again
+    files = files_of(rows, folder)
+    load(model, optimizer, folder)
+    train(model, optimizer, 1, device)
+    print(f"[rank {rank}] loaded rows {rows} out of {', '.join(files)}", flush=True)
+
+    plain, plain_optimizer = build(device)  # whole, on every rank
+    train(plain, plain_optimizer, STEPS + 1, device)
+    got, expected = model.weight.to_local()[:, 0], plain.weight[rows, 0]
+    assert torch.equal(got, expected), f"the rows hold {got}, expected {expected}"
+    return {"rows": rows, "files": files, "weights": got.tolist()}
+
+
 @record
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--dir", help="a folder that all ranks see")
-    wanted = parser.parse_args().dir
-    with process_group() as (rank, world_size, device):
-        own = None if wanted else tempfile.TemporaryDirectory()
+    args = parser.parse_args()
+    with process_group() as (rank, world_size, device), TemporaryDirectory() as own:
+        # gloo's reduce_scatter knows host memory only, even where there is a GPU.
+        device = torch.device("cpu") if dist.get_backend() == "gloo" else device
+        folder = [args.dir or own]
+        dist.broadcast_object_list(folder, src=0)  # all now hold rank 0's name
         try:
-            # gloo's reduce_scatter knows host memory only, even where there is a GPU.
-            device = torch.device("cpu") if dist.get_backend() == "gloo" else device
-            folder = [wanted or own.name]
-            dist.broadcast_object_list(folder, src=0)  # all now hold rank 0's name
-            mesh = dist.init_device_mesh(device.type, (world_size,))
-            share = -(-ROWS // world_size)  # rounded up
-            rows = list(range(ROWS))[rank * share :][:share]
-            if not os.path.exists(f"{folder[0]}/.metadata"):  # written last
-                model, optimizer = build(device, mesh)
-                train(model, optimizer, STEPS, device)
-                save(model, optimizer, folder[0])
-                print(f"[rank {rank}] saved rows {rows}", flush=True)
-            model, optimizer = build(device, mesh)  # zeros again
-            files = files_of(rows, folder[0])
-            load(model, optimizer, folder[0])
-            train(model, optimizer, 1, device)
-            expected, plain_optimizer = build(device)  # whole, on every rank
-            train(expected, plain_optimizer, STEPS + 1, device)
-            out_of = ", ".join(files)
-            print(f"[rank {rank}] loaded rows {rows} out of {out_of}", flush=True)
-            got = model.weight.to_local()[:, 0].tolist()
-            truth = expected.weight[rows, 0].tolist()
-            facts = {"rows": rows, "files": files, "weights": got}
-            print(json.dumps(facts), flush=True)
-            if got != truth:
-                raise AssertionError(f"the rows hold {got}, expected {truth}")
+            facts = save_and_load(folder[0], rank, world_size, device)
         except dcp.api.CheckpointException as error:  # the disk is full, say
             bad, (cause, _) = error.failures.popitem()
             raise SystemExit(f"{folder[0]}: rank {bad}: {cause}") from None
+        print(json.dumps(facts), flush=True)
 
 
 # --- the same in every program: join the group, and leave it whatever happens ---

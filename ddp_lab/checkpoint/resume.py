@@ -3,6 +3,7 @@
     torchrun --standalone --nproc-per-node 2 ddp_lab/checkpoint/resume.py [--dir D]
 
     [rank 0] ends 0.0 away from a run without a stop
+
 Written by notebooks/04_checkpointing.ipynb.
 """
 
@@ -10,9 +11,9 @@ import argparse
 import gc
 import json
 import os
-import tempfile
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import torch
 import torch.distributed as dist
@@ -24,19 +25,6 @@ STEPS, BATCHES, BATCH, SAVE_EVERY, STOP = 12, 4, 8, 3, 8  # 3 epochs of 4 batche
 KEPT = "model", "optimizer", "scheduler"  # and the epoch, the batch, the random states
 
 
-def build(rank, device):
-    """Return DDP and, by name, the parts that remember something between steps."""
-    torch.manual_seed(rank)  # one seed for all would give all ranks the same dropout
-    layers = nn.Linear(8, 16), nn.ReLU(), nn.Dropout(0.2), nn.Linear(16, 1)
-    ddp = DDP(nn.Sequential(*layers).to(device))  # all ranks now hold rank 0's weights
-    optimizer = torch.optim.SGD(ddp.parameters(), lr=0.05, momentum=0.9)
-    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, STEPS)
-    # DDP regroups gradients after its first backward. Without this dry one, three ranks
-    # or more would add them in another order after a resume: other last bits.
-    ddp(torch.zeros(1, 8, device=device)).sum().backward()
-    return ddp, {"model": ddp.module, "optimizer": optimizer, "scheduler": scheduler}
-
-
 def save(parts, step, random, path):
     """Replace the checkpoint as a whole or not at all."""
     rng = [None] * dist.get_world_size()
@@ -44,10 +32,15 @@ def save(parts, step, random, path):
     if dist.get_rank() == 0:
         saved = {name: parts[name].state_dict() for name in KEPT}
         saved |= {"epoch": step // BATCHES, "batch": step % BATCHES, "rng": rng}
-        with open(path.with_suffix(".tmp"), "wb") as file:
-            torch.save(saved, file)
-            os.fsync(file.fileno())  # the bytes reach the disk before the name does
-        os.replace(file.name, path)
+        temporary = path.with_suffix(".tmp")
+        try:
+            with open(temporary, "wb") as file:
+                torch.save(saved, file)
+                os.fsync(file.fileno())  # the bytes reach the disk before the name does
+            os.replace(temporary, path)
+        except OSError as error:  # a full disk, say; half a file helps nobody
+            temporary.unlink(missing_ok=True)
+            raise OSError(f"cannot save in {path.parent}: {error.strerror}") from None
         print(f"[rank 0] saved step {step}", flush=True)
     dist.barrier()  # nobody goes on before the file is there
 
@@ -69,6 +62,19 @@ def restore(parts, random, path, rank):
         raise SystemExit(f"{path} is {cause}: nothing can go on from it") from None
     print(f"[rank {rank}] goes on at epoch {epoch}, batch {batch}", flush=True)
     return epoch * BATCHES + batch
+
+
+def build(rank, device):
+    """Return DDP and, by name, the parts that remember something between steps."""
+    torch.manual_seed(rank)  # one seed for all would give all ranks the same dropout
+    layers = nn.Linear(8, 16), nn.ReLU(), nn.Dropout(0.2), nn.Linear(16, 1)
+    ddp = DDP(nn.Sequential(*layers).to(device))  # all ranks now hold rank 0's weights
+    optimizer = torch.optim.SGD(ddp.parameters(), lr=0.05, momentum=0.9)
+    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, STEPS)
+    # DDP regroups gradients after its first backward. Without this dry one, three ranks
+    # or more would add them in another order after a resume: other last bits.
+    ddp(torch.zeros(1, 8, device=device)).sum().backward()
+    return ddp, {"model": ddp.module, "optimizer": optimizer, "scheduler": scheduler}
 
 
 def train(rank, world_size, device, path=None, until=STEPS):
@@ -93,28 +99,21 @@ def train(rank, world_size, device, path=None, until=STEPS):
 @record
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--dir", help="all ranks see it; run.pt in it is gone on from")
-    wanted = parser.parse_args().dir
-    with process_group() as (rank, world_size, device):
-        own = None if wanted else tempfile.TemporaryDirectory()
-        try:
-            folder = [wanted or own.name]
-            dist.broadcast_object_list(folder, src=0)  # all now hold rank 0's name
-            os.makedirs(folder[0], exist_ok=True)
-            path = Path(folder[0], "run.pt")
-            if not path.exists():  # all look before one can save, in three steps
-                train(rank, world_size, device, path, until=STOP)  # 7 and 8 get lost
-            start, weights = train(rank, world_size, device, path)
-            _, expected = train(rank, world_size, device)  # never stops
-            apart = (weights - expected).abs().max().item()
-            off = f"ends {apart} away from a run without a stop"
-            print(f"[rank {rank}] {off}", flush=True)
-            print(json.dumps({"resumed_from": start, "apart": apart}), flush=True)
-            if apart != 0:
-                raise AssertionError(f"the weights are {apart} off, expected 0.0")
-        except OSError as error:  # a full disk, say; half a file helps nobody
-            Path(folder[0], "run.tmp").unlink(missing_ok=True)
-            raise OSError(f"cannot save in {folder[0]}: {error.strerror}") from None
+    parser.add_argument("--dir", help="a folder that all ranks see")
+    args = parser.parse_args()
+    with process_group() as (rank, world_size, device), TemporaryDirectory() as own:
+        folder = [args.dir or own]
+        dist.broadcast_object_list(folder, src=0)  # all now hold rank 0's name
+        os.makedirs(folder[0], exist_ok=True)
+        path = Path(folder[0], "run.pt")
+        if not path.exists():  # all look before one can save, in three steps
+            train(rank, world_size, device, path, until=STOP)  # 7 and 8 get lost
+        start, weights = train(rank, world_size, device, path)
+        _, expected = train(rank, world_size, device)  # never stops
+        apart = (weights - expected).abs().max().item()
+        print(f"[rank {rank}] ends {apart} away from a run without a stop", flush=True)
+        print(json.dumps({"resumed_from": start, "apart": apart}), flush=True)
+        assert apart == 0, f"the weights are {apart} off, expected 0.0"
 
 
 # --- the same in every program: join the group, and leave it whatever happens ---

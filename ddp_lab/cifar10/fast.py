@@ -2,8 +2,8 @@
 
     torchrun --standalone --nproc-per-node 2 ddp_lab/cifar10/fast.py
 
-It takes all images that `make data` has put into data/. Rank 0 reports as it goes:
     [rank 0] epoch 0: accuracy 0.306 on stand-in shapes, 2500 images/s
+
 Written by notebooks/06_cifar10_resnet.ipynb.
 """
 
@@ -17,13 +17,12 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from torch import nn
+from torch import nn, optim
 from torch.distributed.elastic.multiprocessing.errors import record
-from torch.optim.lr_scheduler import OneCycleLR
+from torchvision import models
 from torchvision.datasets import CIFAR10
-from torchvision.models.resnet import BasicBlock
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 GPU = torch.cuda.is_available()
 # A ResNet-18 for a GPU. On a CPU it is narrow, and begins by halving the image's side.
 WIDTHS = (64, 64, 128, 128, 256, 256, 512, 512) if GPU else (16, 32, 64, 128)
@@ -31,54 +30,6 @@ STEM_STRIDE, BATCH, LR = (1, 512, 0.4) if GPU else (2, 64, 0.1)
 PAD = 4  # pixels around an image, so that there are 9 x 9 windows of 32 x 32
 torch.set_num_threads(1)  # or a rank alone would take all cores, and scaling look bad
 torch.backends.cudnn.benchmark = True  # every batch has the same shape: search once
-
-
-def parse_arguments():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--data", type=Path, default=ROOT / "data")
-    parser.add_argument("--epochs", type=int, default=20)
-    parser.add_argument("--train-images", type=int, default=50_000)
-    parser.add_argument("--test-images", type=int, default=10_000)
-    parser.add_argument("--batch", type=int, default=BATCH, help="per rank")
-    parser.add_argument("--lr", type=float, default=LR, help="for one rank")
-    return parser.parse_args()
-
-
-class StandIn(CIFAR10):
-    """Drawn shapes in CIFAR-10's own files, but of course with other checksums."""
-
-    base_folder = "stand-in/cifar-10-batches-py"
-    train_list = [[name, None] for name, _ in CIFAR10.train_list]
-    test_list = [[name, None] for name, _ in CIFAR10.test_list]
-    meta = CIFAR10.meta | {"md5": None}
-
-
-def load_images(args):
-    """Return the images to train on, those to test on, and the name of them all."""
-    real = (args.data / CIFAR10.base_folder).is_dir()
-    source, name = (CIFAR10, "CIFAR-10") if real else (StandIn, "stand-in shapes")
-    sets = []
-    for train, count in (True, args.train_images), (False, args.test_images):
-        try:
-            images = source(args.data, train)
-        except Exception:  # reading a damaged file can raise nearly anything
-            raise SystemExit(f"no intact images in {args.data}: `make data`") from None
-        pixels = torch.from_numpy(images.data[:count]).permute(0, 3, 1, 2)
-        sets.append((pixels.contiguous(), torch.tensor(images.targets[:count])))
-    return *sets, name  # pixels (images, 3, 32, 32) as uint8: a quarter of float32
-
-
-def resnet(widths):
-    """Return a residual network for ten classes of images of 32x32 pixels."""
-    layers = [nn.Conv2d(3, widths[0], 3, STEM_STRIDE, padding=1, bias=False)]
-    layers += [nn.BatchNorm2d(widths[0]), nn.ReLU()]
-    for last, width in zip(widths[:1] + widths, widths, strict=False):
-        stride = 1 if width == last else 2  # more channels, on a map of half the side
-        resize = [nn.Conv2d(last, width, 1, stride, bias=False), nn.BatchNorm2d(width)]
-        shortcut = nn.Sequential(*resize) if stride == 2 else None
-        layers.append(BasicBlock(last, width, stride, shortcut))
-    layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(widths[-1], 10)]
-    return nn.Sequential(*layers).to(memory_format=torch.channels_last)
 
 
 def all_windows(pixels):
@@ -101,17 +52,6 @@ def normalise(pixels):
     return pixels.to(torch.float32, memory_format=torch.channels_last) / 63.75 - 2
 
 
-def check_views(pixels, windows):
-    """Raise unless a batch of one image, 64 times, holds many of its 162 views."""
-    padded = nn.functional.pad(pixels[0].cpu(), (PAD,) * 4)
-    crops = [padded[:, y : y + 32, x : x + 32] for y in range(9) for x in range(9)]
-    possible = {v.numpy().tobytes() for crop in crops for v in (crop, crop.flip(2))}
-    batch = augment(windows, torch.zeros(64, dtype=torch.int64, device=pixels.device))
-    views = {view.numpy().tobytes() for view in batch.cpu()}
-    assert views <= possible, "a view is no crop of its image"
-    assert len(views) > 32, f"64 images share {len(views)} crops: one for the batch?"
-
-
 def deal(images, batch, epoch):
     """Return this rank's share of an epoch's shuffled images, in whole batches."""
     rank, world_size = dist.get_rank(), dist.get_world_size()
@@ -126,8 +66,7 @@ def train_epoch(ddp, windows, labels, batches, optimizer, scheduler):
     began, device = time.perf_counter(), windows.device
     ddp.train()
     for index in batches.to(device):  # (batch,): numbers of images
-        # bfloat16 pays where there is hardware for it; the weights stay float32.
-        with torch.autocast(device.type, torch.bfloat16, GPU):
+        with torch.autocast(device.type, torch.bfloat16, GPU):  # weights stay float32
             out = ddp(normalise(augment(windows, index)))
             loss = nn.functional.cross_entropy(out, labels[index], label_smoothing=0.1)
         optimizer.zero_grad()
@@ -155,6 +94,17 @@ def evaluate(model, pixels, labels, rank, world_size):
     return counts[0].double().mean().item()
 
 
+def check_views(pixels, windows):
+    """Raise unless a batch of one image, 64 times, holds many of its 162 views."""
+    padded = nn.functional.pad(pixels[0].cpu(), (PAD,) * 4)
+    crops = [padded[:, y : y + 32, x : x + 32] for y in range(9) for x in range(9)]
+    possible = {v.numpy().tobytes() for crop in crops for v in (crop, crop.flip(2))}
+    batch = augment(windows, torch.zeros(64, dtype=torch.int64, device=pixels.device))
+    views = {view.numpy().tobytes() for view in batch.cpu()}
+    assert views <= possible, "a view is no crop of its image"
+    assert len(views) > 32, f"64 images share {len(views)} crops: one for the batch?"
+
+
 def check_epoch(model, mine, last_mine, images):
     """Raise unless the ranks shared the images out, and anew, and agree on the rest."""
     total = sum(value.double().sum().item() for value in model.state_dict().values())
@@ -162,11 +112,56 @@ def check_epoch(model, mine, last_mine, images):
     dist.all_gather_object(ends, (mine, total, torch.rand(()).item()))  # all hold all
     shares, totals, noises = zip(*ends, strict=True)
     taken = [image for share in shares for image in share]
-    assert len(set(taken)) == len(taken), "an image was trained on twice in one epoch"
-    assert len(taken) == images, f"{len(taken)} images taken, not {images}"
+    assert len(set(taken)) == len(taken) == images, "not every image was taken once"
     assert mine != last_mine, "this epoch had the last one's order: which epoch?"
     assert len(set(totals)) == 1, f"the ranks' models differ; their sums are {totals}"
     assert len(set(noises)) == len(noises), f"two ranks crop and flip alike: {noises}"
+
+
+def resnet(widths):
+    """Return a residual network for ten classes of images of 32x32 pixels."""
+    layers = [nn.Conv2d(3, widths[0], 3, STEM_STRIDE, padding=1, bias=False)]
+    layers += [nn.BatchNorm2d(widths[0]), nn.ReLU()]
+    for last, width in zip(widths[:1] + widths, widths, strict=False):
+        stride = 1 if width == last else 2  # more channels, on a map of half the side
+        resize = [nn.Conv2d(last, width, 1, stride, bias=False), nn.BatchNorm2d(width)]
+        shortcut = nn.Sequential(*resize) if stride == 2 else None
+        layers.append(models.resnet.BasicBlock(last, width, stride, shortcut))
+    layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(widths[-1], 10)]
+    return nn.Sequential(*layers).to(memory_format=torch.channels_last)
+
+
+class StandIn(CIFAR10):  # drawn shapes in the same files, with other checksums
+    base_folder = "stand-in/cifar-10-batches-py"
+    train_list = [[name, None] for name, _ in CIFAR10.train_list]
+    test_list = [[name, None] for name, _ in CIFAR10.test_list]
+    meta = CIFAR10.meta | {"md5": None}
+
+
+def load_images(args):
+    """Return the images to train on, those to test on, and the name of them all."""
+    real = (args.data / CIFAR10.base_folder).is_dir()
+    source, name = (CIFAR10, "CIFAR-10") if real else (StandIn, "stand-in shapes")
+    sets = []
+    for train, count in (True, args.train_images), (False, args.test_images):
+        try:
+            images = source(args.data, train)
+        except Exception:  # reading a damaged file can raise nearly anything
+            raise SystemExit(f"no intact images in {args.data}: `make data`") from None
+        pixels = torch.from_numpy(images.data[:count]).permute(0, 3, 1, 2)
+        sets.append((pixels.contiguous(), torch.tensor(images.targets[:count])))
+    return *sets, name  # pixels (images, 3, 32, 32) as uint8: a quarter of float32
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--data", type=Path, default=ROOT / "data")
+    parser.add_argument("--epochs", type=int, default=20)
+    parser.add_argument("--train-images", type=int, default=50_000)
+    parser.add_argument("--test-images", type=int, default=10_000)
+    parser.add_argument("--batch", type=int, default=BATCH, help="per rank")
+    parser.add_argument("--lr", type=float, default=LR, help="for one rank")
+    return parser.parse_args()
 
 
 @record
@@ -183,9 +178,10 @@ def main():
         lr, together = args.lr * world_size, args.batch * world_size
         steps = len(labels) // together  # in an epoch
         options = {"momentum": 0.9, "nesterov": True, "weight_decay": 5e-4}
-        optimizer = torch.optim.SGD(model.parameters(), lr, **options)
-        scheduler = OneCycleLR(optimizer, lr, args.epochs * steps)
-        mine, history, began = None, [], time.perf_counter()
+        optimizer = optim.SGD(model.parameters(), lr, **options)
+        scheduler = optim.lr_scheduler.OneCycleLR(optimizer, lr, args.epochs * steps)
+
+        mine, history = None, []
         for epoch in range(args.epochs):
             batches = deal(len(labels), args.batch, epoch)
             mine, last_mine = batches.flatten().tolist(), mine
@@ -196,8 +192,7 @@ def main():
             end = f"accuracy {accuracy:.3f} on {name}, {history[-1][2]:.0f} images/s"
             print(f"[rank {rank}] epoch {epoch}: {end}", flush=True)
         facts = {"data": name, "lr": lr, "steps": args.epochs * steps}
-        facts |= {"history": history, "seconds": time.perf_counter() - began}
-        print(json.dumps(facts), flush=True)
+        print(json.dumps(facts | {"history": history}), flush=True)
         del ddp  # before its group, or torch up to 2.13 could wait for ever
 
 

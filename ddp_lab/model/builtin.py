@@ -5,8 +5,6 @@
 Each of them gives the unsplit network's gradients:
 
     [rank 0] ScheduleGPipe: as unsplit, with 416 of 832 weights
-    [rank 0] Schedule1F1B: as unsplit, with 416 of 832 weights
-    [rank 0] parallelize_module: as unsplit, with 424 of 832 weights
 
 Written by notebooks/05_model_parallel.ipynb.
 """
@@ -19,17 +17,13 @@ from contextlib import contextmanager
 
 import torch
 import torch.distributed as dist
+import torch.distributed.tensor.parallel as tp
 import torch.nn.functional as F
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.elastic.multiprocessing.errors import record
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
 from torch.distributed.tensor import DTensor
-from torch.distributed.tensor.parallel import (
-    ColwiseParallel,
-    RowwiseParallel,
-    parallelize_module,
-)
 
 WIDTH, HIDDEN, ROWS = 8, 24, 24
 
@@ -51,9 +45,8 @@ def tensor_parallel(net, world_size, batch, target):
     split = copy.deepcopy(net)
     for block in split:
         # The weights become DTensors, of which each rank holds its share.
-        parallelize_module(
-            block, mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()}
-        )
+        plan = {"0": tp.ColwiseParallel(), "2": tp.RowwiseParallel()}
+        tp.parallelize_module(block, mesh, plan)
     # Inside each block: one all_reduce on the way forward, one on the way backward.
     F.mse_loss(split(batch), target).backward()
     return list(split.parameters()), net.parameters()
@@ -88,15 +81,12 @@ def main():
         for schedule in (ScheduleGPipe, Schedule1F1B):
             compared = pipeline(schedule, net, rank, world_size, batch, target)
             held[schedule.__name__] = check(*compared)
-        held["parallelize_module"] = check(
-            *tensor_parallel(net, world_size, batch, target)
-        )
+        compared = tensor_parallel(net, world_size, batch, target)
+        held["parallelize_module"] = check(*compared)
         whole = sum(p.numel() for p in net.parameters())
         for name, count in held.items():
-            print(
-                f"[rank {rank}] {name}: as unsplit, with {count} of {whole} weights",
-                flush=True,
-            )
+            share = f"with {count} of {whole} weights"
+            print(f"[rank {rank}] {name}: as unsplit, {share}", flush=True)
         print(json.dumps({"held": held, "whole": whole}), flush=True)
 
 

@@ -21,17 +21,8 @@ from torch import nn
 from torch.distributed.elastic.multiprocessing.errors import record
 
 ROWS, LAYERS = 256, 8
-WIDTHS = [
-    256,
-    16,
-    16,
-    128,
-    32,
-    128,
-    128,
-    256,
-    32,
-]  # layer i: WIDTHS[i] to WIDTHS[i + 1]
+# Layer i takes WIDTHS[i] features and makes WIDTHS[i + 1] of them.
+WIDTHS = [256, 16, 16, 128, 32, 128, 128, 256, 32]
 
 
 def place(layer_bytes, world_size):

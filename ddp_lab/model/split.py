@@ -2,12 +2,10 @@
 
     torchrun --standalone --nproc-per-node 2 ddp_lab/model/split.py
 
-Every rank keeps half of the network on each of its two devices: two GPUs where there
-are two for each rank, otherwise one GPU, or the CPU, in both parts:
+The devices are two GPUs of each rank, or one GPU, or the CPU, in both parts:
 
     [rank 0] rehearsed: nothing is on the wrong device
-    [rank 0] 1088 parameters on device 0, 650 on device 1
-    [rank 0] as unsplit after each of 3 steps
+    [rank 0] ... parameters on device 0, ... on device 1
 
 Written by notebooks/05_model_parallel.ipynb.
 """
@@ -26,15 +24,6 @@ from torch.distributed.elastic.multiprocessing.errors import record
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 ROWS, STEPS = 6, 3  # rows of data for each rank, training steps
-
-
-def two_devices(device):
-    """This rank's two devices, and what to call them honestly."""
-    local_world_size = int(os.environ["LOCAL_WORLD_SIZE"])
-    if torch.cuda.device_count() < 2 * local_world_size:
-        return device, device, f"one {device.type}, twice"
-    # The first GPUs are one for each rank already; the second ones lie behind them.
-    return device, torch.device("cuda", device.index + local_world_size), "two GPUs"
 
 
 class SplitNet(nn.Module):
@@ -70,10 +59,13 @@ def train_step(net, x, target):
             p.grad = None
 
 
-def check(rank, world_size, device, ddp):
+def check(net, rank, world_size):
     """Train beside the unsplit network, which sees every rank's rows at once."""
-    expected = copy.deepcopy(nn.Sequential(ddp.module.first, ddp.module.second))
-    expected.to(device)
+    device = net.dev0
+    # process_group() ties NCCL to one GPU per rank; gloo takes tensors of any.
+    group = None if net.dev0 == net.dev1 else dist.new_group(backend="gloo")
+    ddp = DDP(net, process_group=group)  # all ranks now hold rank 0's weights
+    expected = copy.deepcopy(nn.Sequential(net.first, net.second)).to(device)
     torch.manual_seed(0)  # the same data on every rank, of which each takes its rows
     rows = slice(rank * ROWS, (rank + 1) * ROWS)
     for _ in range(STEPS):
@@ -86,6 +78,15 @@ def check(rank, world_size, device, ddp):
             torch.testing.assert_close(p.to(device), e, msg="parameter differs")
 
 
+def two_devices(device):
+    """This rank's two devices, and what to call them honestly."""
+    local_world_size = int(os.environ["LOCAL_WORLD_SIZE"])
+    if torch.cuda.device_count() < 2 * local_world_size:
+        return device, device, f"one {device.type}, twice"
+    # The first GPUs are one for each rank already; the second ones lie behind them.
+    return device, torch.device("cuda", device.index + local_world_size), "two GPUs"
+
+
 @record
 def main():
     with process_group() as (rank, world_size, device):
@@ -96,10 +97,7 @@ def main():
         held = [sum(p.numel() for p in half.parameters()) for half in net.children()]
         where = f"{held[0]} parameters on device 0, {held[1]} on device 1"
         print(f"[rank {rank}] {where}", flush=True)
-        # setup() ties NCCL to one GPU per rank; gloo takes tensors of any.
-        group = None if dev0 == dev1 else dist.new_group(backend="gloo")
-        ddp = DDP(net, process_group=group)
-        check(rank, world_size, device, ddp)
+        check(net, rank, world_size)
         print(f"[rank {rank}] as unsplit after each of {STEPS} steps", flush=True)
         print(json.dumps({"devices": devices, "held": held}), flush=True)
 

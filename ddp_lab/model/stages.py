@@ -5,9 +5,7 @@
 Activations travel to the right and gradients to the left, by send and recv:
 
     [rank 0] layers 0 to 3 of 8: 1088 parameters
-    [rank 1] layers 4 to 7 of 8: 1088 parameters
     [rank 0] as unsplit in each of 3 steps
-    [rank 1] as unsplit in each of 3 steps
 
 Written by notebooks/05_model_parallel.ipynb.
 """
@@ -24,13 +22,6 @@ from torch import nn
 from torch.distributed.elastic.multiprocessing.errors import record
 
 LAYERS, WIDTH, BATCH, STEPS = 8, 16, 24, 3
-
-
-def whole_network():
-    """All layers, from one seed: every rank cuts its stage out of the same network."""
-    torch.manual_seed(0)
-    layers = [nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh()) for _ in range(LAYERS)]
-    return nn.Sequential(*layers)
 
 
 class Stage:
@@ -68,6 +59,13 @@ class Stage:
         if self.left is not None:
             dist.send(x.grad.to(self.link), dst=self.left)
             self.sent += 1
+
+
+def whole_network():
+    """All layers, from one seed: every rank cuts its stage out of the same network."""
+    torch.manual_seed(0)
+    layers = [nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh()) for _ in range(LAYERS)]
+    return nn.Sequential(*layers)
 
 
 def check(stage, first, end):

@@ -2,10 +2,7 @@
 
     torchrun --standalone --nproc-per-node 2 ddp_lab/model/tensor.py
 
-Outputs and gradients are those of the unsplit layers, for so many all_reduces:
-
-    [rank 0] column: as unsplit, all_reduces: 0 forward, 1 backward
-    [rank 0] both: as unsplit, all_reduces: 1 forward, 1 backward
+    [rank 0] column: as unsplit, all_reduces: ... forward, ... backward
 
 Written by notebooks/05_model_parallel.ipynb.
 """
@@ -76,7 +73,7 @@ def share(tensor, dim):
     return tensor.detach().clone().requires_grad_()
 
 
-def check(layer, unsplit, tensors, dims, out_dim):
+def check(layer, unsplit, tensors, dims, out_dim=None):
     """Compare output and gradients with the unsplit layer's; return what they cost."""
     all_reduces.update(forward=0, backward=0)
     mine = [share(t, dim) for t, dim in zip(tensors, dims, strict=True)]
@@ -97,14 +94,12 @@ def main():
         torch.manual_seed(0)  # the same numbers on every rank
         w1, b1 = nn.Linear(WIDTH, HIDDEN, device=device).parameters()
         w2, b2 = nn.Linear(HIDDEN, WIDTH, device=device).parameters()
-        x = torch.randn(ROWS, WIDTH, device=device)
-        hidden = torch.randn(ROWS, HIDDEN, device=device)
+        x, hidden = (torch.randn(ROWS, n, device=device) for n in (WIDTH, HIDDEN))
         # PyTorch keeps weights as (out, in): what books call columns is dim 0 here.
         facts = {"column": check(column_linear, F.linear, [x, w1, b1], [None, 0, 0], 1)}
-        facts["row"] = check(row_linear, F.linear, [hidden, w2, b2], [1, 1, None], None)
-        tensors, dims = [x, w1, b1, w2, b2], [None, 0, 0, 1, None]
+        facts["row"] = check(row_linear, F.linear, [hidden, w2, b2], [1, 1, None])
         unsplit = functools.partial(both, first=F.linear, second=F.linear)
-        facts["both"] = check(both, unsplit, tensors, dims, None)
+        facts["both"] = check(both, unsplit, [x, w1, b1, w2, b2], [None, 0, 0, 1, None])
         for name, fact in facts.items():
             cost = f"{fact['forward']} forward, {fact['backward']} backward"
             print(f"[rank {rank}] {name}: as unsplit, all_reduces: {cost}", flush=True)
