@@ -6,7 +6,7 @@
     assignments/NAME/mistakes.py   MISTAKES, each a `Mistake`
     source/NAME/NAME.ipynb         prose, the programs with their solutions, the cases
 
-Nothing else in the repository names an assignment.
+The engine names no assignment.
 """
 
 import importlib

@@ -10,6 +10,7 @@ import json
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from importlib.metadata import version
 from pathlib import Path
 
 from classroom.engine import sandbox
@@ -164,12 +165,11 @@ def _try(rig: Rig, cell: Criterion) -> tuple[str, list[str]]:
 
 def _key(assignment: str, programs: dict, note: str, cells: list[Criterion]) -> str:
     """Return a hash of all that a report depends on."""
-    import torch
-
     parts = [json.dumps([assignment, programs, note, [asdict(c) for c in cells]])]
-    parts += [torch.__version__, str(sandbox.gpus())]
+    parts += [version("torch"), str(sandbox.gpus())]
     for folder in (COURSE / "engine", COURSE / "assignments" / assignment):
-        parts += [path.read_text() for path in sorted(folder.glob("*.py"))]
+        files = sorted({*folder.glob("*.py")} - {folder / "mistakes.py"})
+        parts += [path.read_text() for path in files]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 

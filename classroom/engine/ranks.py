@@ -50,10 +50,10 @@ def setup() -> tuple[int, int, torch.device]:
 
 
 def finish() -> None:
-    """Leave the group; belongs into a `finally`."""
+    """Leave the group; call it in a `finally`."""
     if dist.is_initialized():
         dist.destroy_process_group()
-    gc.collect()  # frees what still holds a gloo thread, which could abort the exit
+    gc.collect()  # a leftover gloo object can abort the process at exit
 
 
 def inputs() -> dict:
@@ -74,7 +74,7 @@ def inputs() -> dict:
 def answer(name: str):
     """Import the student's file `name`, not as the main program; return the module."""
     if dist.is_initialized():
-        dist.barrier()  # now every rank has taken its inputs
+        dist.barrier()  # by now every rank has taken its inputs
     path = FOLDER / "answer" / name
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec and spec.loader

@@ -145,7 +145,7 @@ def pack(values: dict) -> bytes:
 
 
 def unpack(data: bytes) -> dict:
-    """Return what a rank has given (see ranks.py). Whoever wrote it is not trusted.
+    """Return what a rank has given (see ranks.py). Its author is not trusted.
 
     Raises:
         ValueError: if it is not such a file.

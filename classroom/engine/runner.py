@@ -1,4 +1,4 @@
-"""Run a harness beside a student's program, and collect what its ranks gave.
+"""Run a harness beside a student's program, and collect what the ranks gave.
 
     python runner.py MEMORY FILE OUTPUT
 
@@ -37,7 +37,7 @@ def write(stream, header: dict, files: dict[str, bytes]) -> None:
 
 
 def read(stream) -> tuple[dict, dict[str, bytes]]:
-    """Read one message. Whoever wrote it is not trusted.
+    """Read one message. Its author is not trusted.
 
     Raises:
         EOFError: if nobody writes any more.

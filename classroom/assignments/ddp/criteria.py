@@ -272,7 +272,7 @@ def no_sync(rig: Rig, *, ranks, sizes, micro, raises=None, seed=0) -> Verdict:
         for step in range(2):
             if sent := ends[step, -2] - begins[step]:
                 return fail(f"rank {rank} calls {sent} collectives within no_sync()")
-        # Whoever sends in backward() does so again, once a raise has ended no_sync().
+        # A rank that sends in backward() must do so after a raise in no_sync(), too.
         first, second = (ends[step, -1] - ends[step, -2] for step in range(2))
         if first != second:
             when = "in the backward() after a no_sync() whose body raised"

@@ -198,7 +198,7 @@ def writing(
     save_every: int,
     seed: int = 1,
 ) -> Verdict:
-    """Whoever writes the checkpoint of `step` dies in the act.
+    """The rank that writes the checkpoint of `step` dies while it does.
 
     Args:
         at: "at byte 6000" of a file, "before the rename" or "after the rename".
@@ -215,7 +215,7 @@ def writing(
             return problem
         if how == "at byte":
             return fail(f"after step {step} nobody wrote a file of {count} bytes")
-        # Whoever renames nothing cannot die of it; "at byte" has tried the writing.
+        # Without a rename nobody dies of one; "at byte" has tested the writing.
     starts = {step - save_every, step} if life.failure else {steps}
     return _end(_live(rig, ranks, job, life), ranks, job, starts)
 

@@ -50,7 +50,7 @@ def in_place(rig: Rig, *, ranks, length, dtype="float32", seed=0) -> Verdict:
         return problem
     verdict = compare_all(expected, outcome, "result")
     if verdict.state == "pass" and not all(g["same"] for g in outcome.outputs):
-        return fail("all_reduce returns a new tensor: the sum belongs into the old one")
+        return fail("all_reduce returns a new tensor: the sum belongs in the old one")
     return verdict
 
 
