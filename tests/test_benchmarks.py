@@ -11,7 +11,7 @@ from ddp_lab import ROOT
 from ddp_lab.kit import torchrun
 from ddp_lab.kit.cell.data import prepare
 
-PROGRAMS = ROOT / "ddp_lab" / "kit" / "bench" / "programs"
+PROGRAMS = ROOT / "bench" / "programs"
 
 
 def test_competitors_take_turns_and_the_first_turn_does_not_count():
