@@ -15,6 +15,7 @@ from ddp_lab.kit import torchrun
 
 PROGRAMS = Path(__file__).with_name("programs")
 PROGRAM, FLOOR = PROGRAMS / "one_all_reduce.py", PROGRAMS / "floor.py"
+ENV = os.environ | {"OMP_NUM_THREADS": "1"}  # torchrun gives its ranks one thread, too
 
 
 def measure(rounds: int) -> Iterator[Result]:
@@ -26,12 +27,11 @@ def measure(rounds: int) -> Iterator[Result]:
 def compare(ranks: int, rounds: int) -> Result:
     """Return the result for so many ranks."""
     argv = ["--standalone", "--nproc-per-node", str(ranks), str(PROGRAM)]
-    env = os.environ | {"OMP_NUM_THREADS": "1"}
     shell = [sys.executable, "-m", "torch.distributed.run", *argv]
-    with _floor(ranks, env) as forked:
+    with floor(ranks) as forked:
         timings = interleaved(
             {
-                "torchrun in a shell": lambda: _in_a_shell(shell, env),
+                "torchrun in a shell": lambda: _in_a_shell(shell),
                 "%torchrun --cold": lambda: torchrun(argv, cold=True).seconds,
                 "%torchrun": lambda: torchrun(argv).seconds,
                 "fork (the floor)": forked,
@@ -42,11 +42,11 @@ def compare(ranks: int, rounds: int) -> Result:
 
 
 @contextmanager
-def _floor(ranks: int, env: dict[str, str]) -> Iterator[Callable[[], float]]:
+def floor(ranks: int) -> Iterator[Callable[[], float]]:
     """Yield a function that starts the ranks once and returns the seconds."""
     command = [sys.executable, str(FLOOR), str(ranks), str(PROGRAM)]
     pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, env=env) as process:
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, env=ENV) as process:
         ask, answer = process.stdin, process.stdout
         assert ask and answer
 
@@ -58,5 +58,5 @@ def _floor(ranks: int, env: dict[str, str]) -> Iterator[Callable[[], float]]:
         yield once
 
 
-def _in_a_shell(command: list[str], env: dict[str, str]) -> None:
-    subprocess.run(command, env=env, capture_output=True, check=True)
+def _in_a_shell(command: list[str]) -> None:
+    subprocess.run(command, env=ENV, capture_output=True, check=True)
