@@ -21,10 +21,13 @@ HISTORY = "CHANGELOG.md"  # names what is no longer there
 TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M))
 # In front of a name that stands for many, and what comes into being by running the lab.
 PLACEHOLDER = re.compile(r"NN|NAME|SUBJECT|STUDENT|/path/|\*")
-MADE = re.compile(r"(build|\.venv|classroom/(release|submitted|feedback|grades)|~)\b")
+COURSE = "release|submitted|feedback|grades|exchange"
+MADE = re.compile(rf"~|(build|\.venv|(classroom/)?({COURSE}))\b")
 FOLDERS = ["bench", "classroom", "ddp_lab", "figs", "notebooks", "tests", "tools"]
-FILES = {path.name for folder in FOLDERS for path in (ROOT / folder).rglob("*.*")}
-FILE = re.compile(r"\.(py|md|toml|ipynb|png|svg|txt|cff|yml|json)$")
+HOUSE = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*")]
+# A file or folder below may be called by its name alone.
+SHORT = {path.name + "/" * path.is_dir() for path in HOUSE}
+FILE = r"\.(?:py|md|toml|ipynb|png|svg|txt|cff|yml|json)"
 
 documents = pytest.mark.parametrize("name", NAMES)
 
@@ -46,7 +49,7 @@ def paths(text: str) -> set[str]:
         word
         for word in words
         if (word.split("/")[0] in top and "/" in word)
-        or (FILE.search(word) and "/" not in word)
+        or re.fullmatch(rf"\w+(/|{FILE})", word)
     }
 
 
@@ -90,7 +93,7 @@ def test_paths_exist(name):
         if PLACEHOLDER.search(path) or MADE.match(path):
             continue
         there = (ROOT / path).exists() or (folder / path).exists()
-        assert there or path in FILES, path
+        assert there or path in SHORT, path
 
 
 @documents
