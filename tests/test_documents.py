@@ -103,6 +103,14 @@ def test_make_knows_every_target(name):
     assert found <= TARGETS, found - TARGETS
 
 
+@pytest.mark.parametrize(
+    "name", [".ci/run", ".devcontainer/devcontainer.json", ".github/workflows/ci.yml"]
+)
+def test_machines_call_what_make_knows(name):
+    found = re.findall(r"(?:^|run: |\")make ([a-z-]+)", (ROOT / name).read_text(), re.M)
+    assert found and set(found) <= TARGETS, set(found) - TARGETS
+
+
 def test_one_version_everywhere():
     project = (ROOT / "pyproject.toml").read_text()
     version = re.search(r'^version = "(.*)"', project, re.M)
