@@ -83,5 +83,5 @@ lint: .venv/dev-ready ## ruff: style of the code, and of the notebooks' code
 	$(BIN)/ruff format --check .
 
 clean: ## remove build and caches; .venv and data stay
-	rm -rf build .pytest_cache .ruff_cache
+	rm -rf build .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
