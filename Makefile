@@ -12,13 +12,19 @@ help: ## print this
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1|\2/p' $(MAKEFILE_LIST) | \
 		awk -F'|' '{printf "%-17s%s\n", $$1, $$2}'
 
-setup: .venv/ready ## make .venv and install requirements.txt, once
+setup: .venv/ready ## make .venv and install what the lab needs, once
 
 .venv/ready: requirements.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
 		{ echo "The lab needs Python 3.10 or later: make PYTHON=python3.12 ..."; exit 1; }
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements.txt
+	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
+	$(BIN)/pip install --quiet -r requirements.txt
+	@touch $@
+
+# .venv/dev-ready and .venv/classroom-ready: the groups of pyproject.toml (pip 25.1 knows them).
+.venv/%-ready: .venv/ready
+	$(BIN)/pip install --quiet --group $*
 	@touch $@
 
 # COLD=1 starts every process the plain way, without the warm one (see kit/warm.py).
@@ -45,7 +51,7 @@ data: setup ## fetch CIFAR-10, or draw the stand-in where there is no network
 bench: setup ## measure launches, collectives, data and training, into build/bench
 	$(BIN)/python -m bench
 
-test: .venv/classroom-ready lint ## check programs, kit, classroom (pytest), notebooks (nbval)
+test: .venv/dev-ready .venv/classroom-ready lint ## check programs, kit, classroom (pytest), notebooks (nbval)
 	$(BIN)/python -m pytest tests
 	$(BIN)/python -m pytest $(NBVAL) notebooks
 
@@ -56,10 +62,6 @@ COURSE := $(BIN)/python -m classroom.engine
 classroom: .venv/classroom-ready ## the course in JupyterLab, with nbgrader's Formgrader
 	@mkdir -p classroom/exchange
 	cd classroom && PATH="$(CURDIR)/$(BIN):$$PATH" ../$(BIN)/jupyter lab
-
-.venv/classroom-ready: .venv/ready requirements-classroom.txt
-	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements-classroom.txt
-	@touch $@
 
 release: .venv/classroom-ready ## write the students' version of A=ring
 	$(COURSE) release $(A)
@@ -73,13 +75,13 @@ feedback: .venv/classroom-ready ## write a page for each student of A=ring
 grades: .venv/classroom-ready ## write classroom/grades.csv for Canvas and Moodle
 	$(COURSE) grades
 
-test-classroom: .venv/classroom-ready ## solutions, starters, mistakes and hostile answers, in full
+test-classroom: .venv/dev-ready .venv/classroom-ready ## solutions, starters, mistakes and hostile answers, in full
 	CLASSROOM=full $(BIN)/python -m pytest tests/classroom
 
-lint: setup ## ruff: style of the code, and of the notebooks' code
+lint: .venv/dev-ready ## ruff: style of the code, and of the notebooks' code
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
 clean: ## remove build and caches; .venv and data stay
-	rm -rf build .pytest_cache .ruff_cache
+	rm -rf build .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +

@@ -7,7 +7,7 @@ the largest beside it. Times in seconds belong to one machine, whose name they b
 
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 
 from ddp_lab import ROOT
@@ -62,7 +62,9 @@ class Result:
         return asdict(self)
 
 
-def interleaved(competitors: dict[str, Callable[[], float | None]], rounds: int):
+def interleaved(
+    competitors: Mapping[str, Callable[[], float | None]], rounds: int
+) -> list[Timing]:
     """Let the competitors take turns; return their timings.
 
     Args:

@@ -1,76 +1,62 @@
-"""How long it takes to start ranks that make one all_reduce, and to see them end."""
+"""How long it takes to start ranks that make one all_reduce, and to see them end.
+
+The floor starts them with nothing around: see programs/floor.py.
+"""
 
 import os
 import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from bench import Result, interleaved
 from ddp_lab.kit import torchrun
 
-PROGRAM = """\
-import gc
-import torch
-import torch.distributed as dist
-dist.init_process_group("gloo")
-total = torch.ones(1)
-dist.all_reduce(total)
-assert total.item() == dist.get_world_size()
-dist.destroy_process_group()
-gc.collect()
-"""
-# The floor: a process that holds torch forks the ranks, and there is no torchrun.
-FLOOR = """\
-import os, sys, time
-import torch, torch._dynamo
-import torch.distributed as dist
-ranks, program = int(sys.argv[1]), open(sys.argv[2]).read()
-os.environ |= {"MASTER_ADDR": "127.0.0.1", "WORLD_SIZE": str(ranks)}
-for turn in range(int(sys.argv[3])):
-    start = time.perf_counter()
-    os.environ["MASTER_PORT"] = str(29600 + turn)
-    children = []
-    for rank in range(ranks):
-        children.append(os.fork())
-        if children[-1] == 0:
-            os.environ["RANK"] = str(rank)
-            exec(program)
-            os._exit(0)
-    assert all(os.waitpid(child, 0)[1] == 0 for child in children)
-    print(time.perf_counter() - start, flush=True)
-"""
+PROGRAMS = Path(__file__).with_name("programs")
+PROGRAM, FLOOR = PROGRAMS / "one_all_reduce.py", PROGRAMS / "floor.py"
+ENV = os.environ | {"OMP_NUM_THREADS": "1"}  # torchrun gives its ranks one thread, too
 
 
 def measure(rounds: int) -> Iterator[Result]:
     """Yield a result for 2, 4 and 8 ranks."""
-    with tempfile.TemporaryDirectory() as folder:
-        program, floor = Path(folder, "program.py"), Path(folder, "floor.py")
-        program.write_text(PROGRAM)
-        floor.write_text(FLOOR)
-        for ranks in (2, 4, 8):
-            yield _with(ranks, program, floor, rounds)
+    for ranks in (2, 4, 8):
+        yield compare(ranks, rounds)
 
 
-def _with(ranks: int, program: Path, floor: Path, rounds: int) -> Result:
-    argv = ["--standalone", "--nproc-per-node", str(ranks), str(program)]
-    env = os.environ | {"OMP_NUM_THREADS": "1"}
+def compare(ranks: int, rounds: int) -> Result:
+    """Return the result for so many ranks."""
+    argv = ["--standalone", "--nproc-per-node", str(ranks), str(PROGRAM)]
     shell = [sys.executable, "-m", "torch.distributed.run", *argv]
-    words = [sys.executable, str(floor), str(ranks), str(program), str(rounds + 1)]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, env=env, text=True) as forks:
-        forked = [float(line) for line in forks.stdout]
-    timings = interleaved(
-        {
-            "torchrun in a shell": lambda: _in_a_shell(shell, env),
-            "%torchrun --cold": lambda: torchrun(argv, cold=True).seconds,
-            "%torchrun": lambda: torchrun(argv).seconds,
-            "fork (the floor)": lambda: forked.pop(0),
-        },
-        rounds,
-    )
+    with floor(ranks) as forked:
+        timings = interleaved(
+            {
+                "torchrun in a shell": lambda: _in_a_shell(shell),
+                "%torchrun --cold": lambda: torchrun(argv, cold=True).seconds,
+                "%torchrun": lambda: torchrun(argv).seconds,
+                "fork (the floor)": forked,
+            },
+            rounds,
+        )
     return Result("launch", f"{ranks} ranks, one all_reduce", timings)
 
 
-def _in_a_shell(command: list[str], env: dict[str, str]) -> None:
-    subprocess.run(command, env=env, capture_output=True, check=True)
+@contextmanager
+def floor(ranks: int) -> Iterator[Callable[[], float]]:
+    """Yield a function that starts the ranks once and returns the seconds."""
+    command = [sys.executable, str(FLOOR), str(ranks), str(PROGRAM)]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, env=ENV) as process:
+        ask, answer = process.stdin, process.stdout
+        assert ask and answer
+
+        def once() -> float:
+            ask.write(b"\n")
+            ask.flush()
+            return float(answer.readline())
+
+        yield once
+
+
+def _in_a_shell(command: list[str]) -> None:
+    subprocess.run(command, env=ENV, capture_output=True, check=True)

@@ -6,6 +6,7 @@ A trace of one training step is left beside the times.
 """
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -17,7 +18,7 @@ from ddp_lab.kit.cell.data import prepare
 
 PROGRAMS = Path(__file__).with_name("programs")
 BASELINE, STEP = PROGRAMS / "baseline.py", PROGRAMS / "step.py"
-OURS = ROOT / "ddp_lab" / "cifar10_fast.py"
+OURS = ROOT / "ddp_lab" / "cifar10" / "fast.py"
 GPU = torch.cuda.is_available()
 # Steps of the baseline, after one that warms up: on a GPU more than its workers have
 # got ready by then.
@@ -31,8 +32,8 @@ def measure(rounds: int) -> Iterator[Result]:
     for ranks in (1, 2):
         timings = interleaved(
             {
-                "baseline": lambda ranks=ranks: _baseline(ranks, data),
-                "cifar10_fast.py": lambda ranks=ranks: _ours(ranks, data),
+                "baseline": partial(_baseline, ranks, data),
+                "cifar10/fast.py": partial(_ours, ranks, data),
             },
             rounds,
         )

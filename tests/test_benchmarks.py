@@ -5,13 +5,13 @@ import sys
 
 import pytest
 
-from bench import Result, Timing, interleaved, three_digits, written
+from bench import Result, Timing, interleaved, launch, three_digits, written
 from bench import __main__ as command
 from ddp_lab import ROOT
 from ddp_lab.kit import torchrun
 from ddp_lab.kit.cell.data import prepare
 
-PROGRAMS = ROOT / "ddp_lab" / "kit" / "bench" / "programs"
+PROGRAMS = ROOT / "bench" / "programs"
 
 
 def test_competitors_take_turns_and_the_first_turn_does_not_count():
@@ -50,6 +50,25 @@ def test_three_digits_count(number, text):
 )
 def test_a_time_has_its_unit(seconds, text):
     assert written(seconds) == text
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_no_launch_is_faster_than_the_floor(ranks):
+    argv = f"--nproc-per-node {ranks} {launch.PROGRAM}"
+    with launch.floor(ranks) as forked:
+        ours, floor = interleaved(
+            {"ours": lambda: torchrun(argv).seconds, "floor": forked}, 3
+        )
+    assert floor.ratio(ours)[0] > 1
+
+
+def test_the_floor_notices_a_rank_that_fails(monkeypatch, tmp_path, capfd):
+    program = tmp_path / "sick.py"
+    program.write_text("import os; os._exit(int(os.environ['RANK']))")
+    monkeypatch.setattr(launch, "PROGRAM", program)
+    with launch.floor(2) as forked, pytest.raises(ValueError):
+        forked()
+    assert "the ranks ended with [0, 256]" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("ranks", [2, 3])

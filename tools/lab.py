@@ -37,7 +37,7 @@ class Result:
     error: str | None
 
     def row(self, gpus: int) -> list[str]:
-        """Return the cells of the table; the backend follows the rule of `setup()`."""
+        """Return the cells of the table; the backend follows `process_group()`."""
         backend = "nccl" if gpus >= self.ranks else "gloo"
         seconds, ranks = f"{self.seconds:.0f}", str(self.ranks)
         return [self.lesson, seconds, ranks, backend, self.error or "ok"]

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import nbformat
 from nbclient import NotebookClient
+from nbformat import NotebookNode
 
 from ddp_lab import ROOT
 
@@ -27,7 +28,8 @@ KERNEL_ARGUMENTS = ["--IPKernelApp.log_level=40"]
 WRITEFILE = "%%writefile "
 # A full stop with what may close after it, a space, and how a sentence may begin.
 END_OF_SENTENCE = re.compile(r"([.!?][)`*\"”]*) +(?=[\"“(*`\[$]*[A-Z0-9`%])")
-ABBREVIATION = re.compile(r"(\be\.g|\bi\.e|\bvs|\betc|^\s*\d)\.$")
+ABBREVIATION = re.compile(r"(\be\.g|\bi\.e|\bvs|\betc|^\s*\d+)\.$")
+ITEM = re.compile(r"\s*([-*+] |\d+\. )?")  # how a paragraph, or an item, begins
 FIXED = ("|", "#", "<", ">", "![", "$$", "---", "```")  # lines that are no prose
 
 
@@ -48,7 +50,7 @@ def lessons(numbers: list[str] | None = None) -> list[Path]:
     return [by_number[number] for number in wanted]
 
 
-def read(path: Path) -> nbformat.NotebookNode:
+def read(path: Path) -> NotebookNode:
     """Return the notebook at `path`, in nbformat 4."""
     return nbformat.read(path, as_version=4)
 
@@ -89,11 +91,12 @@ def _sentences(text: str) -> list[str]:
             lines.append(text[start : end.end(1)])
             start = end.end()
     lines += [text[start:]] if text else []
-    indent = " " * len(re.match(r"\s*([-*+] |\d+\. )?", text)[0])
+    begin = ITEM.match(text)
+    indent = " " * (begin.end() if begin else 0)
     return [*lines[:1], *(indent + line for line in lines[1:])]
 
 
-def normalise(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
+def normalise(notebook: NotebookNode) -> NotebookNode:
     """Return `notebook` with nothing in it that differs between two executions.
 
     Prose has a sentence a line. Metadata is the kernelspec and the tags; code cells
@@ -115,25 +118,25 @@ def normalise(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
     return notebook
 
 
-def _normal_output(output, count: int):
+def _normal_output(output: NotebookNode, count: int) -> NotebookNode:
     if output.output_type == "execute_result":
         output.execution_count = count
     return output
 
 
-def _joined(outputs: list) -> list:
+def _joined(outputs: list[NotebookNode]) -> list[NotebookNode]:
     """Join streams of the same name that follow each other."""
-    joined = []
+    joined: list[NotebookNode] = []
     for output in outputs:
-        last = joined[-1] if joined else {}
-        if output.get("name") and output.get("name") == last.get("name"):
-            last.text += output.text
+        name = output.get("name")
+        if name and joined and joined[-1].get("name") == name:
+            joined[-1].text += output.text
         else:
             joined.append(output)
     return joined
 
 
-def dumps(notebook: nbformat.NotebookNode) -> str:
+def dumps(notebook: NotebookNode) -> str:
     """Return the text of the file in which `notebook` is committed."""
     return nbformat.writes(notebook) + "\n"
 

@@ -7,19 +7,19 @@ workers, and SGD; FOLDER is data/ after `make data`. After one step that warms u
 rank reports the seconds that STEPS steps took, and its images per step.
 """
 
-import gc
 import json
 import os
 import sys
 import time
+from collections.abc import Iterator
 
 import torch
-import torch.distributed as dist
-from ddp_lab.start_here import setup
-from torch import nn
+from torch import Tensor, nn
 from torch.utils.data import DataLoader, DistributedSampler
 from torchvision import models, transforms
 from torchvision.datasets import CIFAR10
+
+from ddp_lab.start.hello import process_group
 
 BATCH = 256  # images per rank
 TRANSFORM = transforms.Compose(
@@ -41,13 +41,15 @@ class StandIn(CIFAR10):
     meta = CIFAR10.meta | {"md5": None}
 
 
-def images(folder):
+def images(folder: str) -> CIFAR10:
     """Return CIFAR-10 if it is there, or the stand-in, with the old page's noise."""
     real = os.path.isdir(os.path.join(folder, CIFAR10.base_folder))
     return (CIFAR10 if real else StandIn)(folder, train=True, transform=TRANSFORM)
 
 
-def batches(loader, sampler):
+def batches(
+    loader: DataLoader, sampler: DistributedSampler[CIFAR10]
+) -> Iterator[list[Tensor]]:
     """Yield full batches for ever."""
     epoch = 0
     while True:
@@ -55,13 +57,13 @@ def batches(loader, sampler):
         yield from (batch for batch in loader if len(batch[0]) == BATCH)
 
 
-def main(folder, steps):
-    _, _, device = setup()
+def train(device: torch.device, folder: str, steps: int) -> float:
+    """Train for one step, then for `steps`; return the seconds that those took."""
     torch.manual_seed(0)
     model = models.resnet18(weights=None).to(device)
     ddp_model = nn.parallel.DistributedDataParallel(model)
     train_set = images(folder)
-    sampler = DistributedSampler(dataset=train_set)
+    sampler: DistributedSampler[CIFAR10] = DistributedSampler(dataset=train_set)
     loader = DataLoader(train_set, BATCH, sampler=sampler, num_workers=8)
     criterion = nn.CrossEntropyLoss()
     optimizer = torch.optim.SGD(
@@ -80,10 +82,14 @@ def main(folder, steps):
         if step == steps:
             break
     loss.item()
-    taken = time.perf_counter() - began
-    print(json.dumps({"seconds": taken, "images": steps * BATCH}), flush=True)
-    dist.destroy_process_group()
-    gc.collect()  # frees what still holds a gloo thread, which could abort the exit
+    return time.perf_counter() - began
+
+
+def main(folder: str, steps: int) -> None:
+    """Train, and report."""
+    with process_group() as (_, _, device):
+        taken = train(device, folder, steps)
+        print(json.dumps({"seconds": taken, "images": steps * BATCH}), flush=True)
 
 
 if __name__ == "__main__":

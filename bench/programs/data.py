@@ -10,6 +10,7 @@ import json
 import os
 import sys
 import time
+from collections.abc import Callable, Iterator
 
 import torch
 from torch.nn.functional import pad
@@ -31,7 +32,8 @@ class StandIn(CIFAR10):
     meta = CIFAR10.meta | {"md5": None}
 
 
-def main(folder, rounds):
+def main(folder: str, rounds: int) -> None:
+    """Let the ways take turns, and report."""
     transform = transforms.Compose(
         [
             transforms.RandomCrop(32, padding=4),
@@ -46,23 +48,23 @@ def main(folder, rounds):
     pixels = torch.from_numpy(train_set.data[:IMAGES]).permute(0, 3, 1, 2)
     windows = pad(pixels.to(DEVICE), (4,) * 4).unfold(2, 32, 1).unfold(3, 32, 1)
 
-    def loader(workers):
+    def loader(workers: int) -> Iterator[torch.Tensor]:
         for images, _ in DataLoader(subset, BATCH, shuffle=True, num_workers=workers):
             yield images.to(DEVICE)
 
-    def from_windows():
+    def from_windows() -> Iterator[torch.Tensor]:
         for index in torch.randperm(IMAGES, device=DEVICE).split(BATCH):
             dy, dx = torch.randint(9, (2, BATCH), device=DEVICE)
             crops = windows[index, :, dy, dx]  # (BATCH, 3, 32, 32)
             flip = torch.rand(BATCH, 1, 1, 1, device=DEVICE) < 0.5
             yield torch.where(flip, crops.flip(3), crops).float() / 63.75 - 2
 
-    ways = {
+    ways: dict[str, Callable[[], Iterator[torch.Tensor]]] = {
         "DataLoader, PIL": lambda: loader(0),
         "DataLoader, PIL, 2 workers": lambda: loader(2),
         "windows of one tensor": from_windows,
     }
-    seconds = {name: [] for name in ways}
+    seconds: dict[str, list[float]] = {name: [] for name in ways}
     for turn in range(rounds + 1):
         for name, way in ways.items():
             start = time.perf_counter()

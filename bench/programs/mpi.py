@@ -13,9 +13,10 @@ import numpy as np
 from mpi4py import MPI
 
 
-def main(rounds, sizes):
+def main(rounds: int, sizes: list[int]) -> None:
+    """Time each size, and print."""
     world = MPI.COMM_WORLD
-    seconds = {}
+    seconds: dict[int, list[float]] = {}
     for size in sizes:
         buffer, seconds[size] = np.empty(size // 4, np.float32), []
         for turn in range(rounds + 1):

@@ -1,4 +1,4 @@
-"""Record one training step of cifar10_fast.py: what runs when, on CPU and GPU.
+"""Record one training step of ddp_lab/cifar10/fast.py: what runs when, on CPU and GPU.
 
     torchrun --standalone --nproc-per-node 2 step.py TRACE
 
@@ -6,22 +6,21 @@ Rank 0 writes TRACE (.json.gz), which https://ui.perfetto.dev draws: DDP's all_r
 the last layers' gradients runs while the first layers are still in their backward pass.
 """
 
-import gc
 import gzip
 import json
 import sys
+from collections.abc import Callable
 
 import torch
-import torch.distributed as dist
 from torch import nn
 from torch.profiler import profile
 
-from ddp_lab import cifar10_fast as lesson
+from ddp_lab.cifar10 import fast as lesson
 
 WARM_UP = 10  # steps: cuDNN searches its algorithms, DDP orders its buckets
 
 
-def prepare(device):
+def prepare(device: torch.device) -> Callable[[int], None]:
     """Return a function that trains for so many steps on images of noise."""
     pixels = torch.randint(256, (lesson.BATCH, 3, 32, 32), dtype=torch.uint8)
     labels = torch.randint(10, (lesson.BATCH,), device=device)
@@ -31,14 +30,14 @@ def prepare(device):
     optimizer = torch.optim.SGD(model.parameters(), lesson.LR, 0.9, nesterov=True)
     scheduler = torch.optim.lr_scheduler.ConstantLR(optimizer, factor=1.0)
 
-    def train(steps):
+    def train(steps: int) -> None:
         batches = torch.stack([torch.randperm(lesson.BATCH) for _ in range(steps)])
         lesson.train_epoch(ddp, windows, labels, batches, optimizer, scheduler)
 
     return train
 
 
-def check(path):
+def check(path: str) -> None:
     """Raise unless an all_reduce has begun before the backward pass has ended."""
     with gzip.open(path, "rt") as file:
         events = [e for e in json.load(file)["traceEvents"] if "dur" in e]
@@ -48,18 +47,18 @@ def check(path):
         raise AssertionError(f"{path}: no all_reduce begins within the backward pass")
 
 
-def main(path):
-    rank, _, device = lesson.setup()
-    train = prepare(device)
-    train(WARM_UP)
-    with profile() as profiler:
-        train(1)
-    if rank == 0:
-        profiler.export_chrome_trace(path)
-        check(path)
-    print(json.dumps({"device": str(device), "steps": WARM_UP + 1}), flush=True)
-    dist.destroy_process_group()
-    gc.collect()  # frees what still holds a gloo thread, which could abort the exit
+def main(path: str) -> None:
+    """Warm up, record one step, and see that it shows what it should."""
+    with lesson.process_group() as (rank, _, device):
+        train = prepare(device)
+        train(WARM_UP)
+        with profile() as profiler:
+            train(1)
+        if rank == 0:
+            profiler.export_chrome_trace(path)
+            check(path)
+        print(json.dumps({"device": str(device), "steps": WARM_UP + 1}), flush=True)
+        del train  # DDP goes before its group: torch up to 2.13 could hang otherwise
 
 
 if __name__ == "__main__":
