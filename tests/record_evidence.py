@@ -38,7 +38,7 @@ OF_RUN, OF_RANK = (
     ("stdout.log", "stderr.log", "error.json", "flight.json")
     + ("stack.json", "stack", "end.json"),
 )
-LOGS = {"TorchrunLog": TorchrunLog, "SpawnLog": SpawnLog}
+LOGS: dict[str, type[RunLog]] = {"TorchrunLog": TorchrunLog, "SpawnLog": SpawnLog}
 SECTION = re.compile(r"^=== (\S+)\n", re.MULTILINE)
 # The local variables that an explanation reads.
 READ = {name for names in (PEER_ARGUMENT | ROOT_ARGUMENT).values() for name in names}
@@ -153,7 +153,8 @@ def live(fault: Fault, ranks: int, here: Path) -> tuple[Recording, launch.Run]:
     name, text = _program(fault)
     (here / name).write_text(text)
     with _listening() as heard, _environment(fault.env):
-        options = {"timeout": fault.timeout, "expect_failure": fault.kind is not None}
+        options: dict = {"timeout": fault.timeout}
+        options["expect_failure"] = fault.kind is not None
         if fault.port_taken:
             with socket.create_server(("", 0)) as server:
                 where = f"--nnodes 1 --master-port {server.getsockname()[1]}"

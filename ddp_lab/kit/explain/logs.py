@@ -6,9 +6,9 @@ itself: they differ in where it is written which rank did what.
 
 import json
 import re
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol
 
 from ddp_lab.kit.explain import stacks
 from ddp_lab.kit.explain.calls import Call, from_flight
@@ -104,41 +104,44 @@ class RankLog:
         )
 
 
-class RunLog(Protocol):
-    """What a run wrote: the ranks, and the command that started them."""
+@dataclass(frozen=True)
+class RunLog(ABC):
+    """What a run wrote: its ranks, and the command that started them."""
 
     ranks: list[RankLog]
-    stderr: str
+    stderr: str = ""
     """Of the command itself: torchrun's, or the program's own."""
 
     @classmethod
+    @abstractmethod
     def read(cls, folder: Path) -> "RunLog":
         """Return all that is known of the run with this log folder."""
 
     @classmethod
+    @abstractmethod
     def read_output(cls, folder: Path, limit: int = MOST_READ) -> "RunLog":
         """Return what its ranks have printed so far; of a long output the two ends."""
 
     def failed(self, code: int) -> bool:
         """Tell whether a run that ended with this exit code has failed."""
+        return code != 0
 
     def culprit(self, first: int | None) -> int | None:
         """Return the rank to blame, if rank `first` was the first to complain."""
+        return first
 
 
 @dataclass(frozen=True)
-class TorchrunLog:
+class TorchrunLog(RunLog):
     """The log of a torchrun: each rank has a folder of its own (see rank.py)."""
-
-    ranks: list[RankLog]
-    stderr: str = ""
 
     @classmethod
     def read(cls, folder: Path) -> "TorchrunLog":
-        run = cls.read_output(folder)
+        run = cls([], read(folder / "err"))
         codes = {int(rank): int(code) for rank, code in EXIT_CODE.findall(run.stderr)}
-        folders = rank_folders(folder)
-        for rank, (log, its_folder) in enumerate(zip(run.ranks, folders, strict=True)):
+        for rank, its_folder in enumerate(rank_folders(folder)):
+            log = _read_rank(its_folder, MOST_READ)
+            run.ranks.append(log)
             _add_evidence(log, its_folder)
             log.code = codes.get(rank)
             if codes and rank not in codes and log.end is None:
@@ -153,23 +156,14 @@ class TorchrunLog:
         ranks = [_read_rank(rank, limit) for rank in rank_folders(folder)]
         return cls(ranks, read(folder / "err", limit))
 
-    def failed(self, code: int) -> bool:
-        return code != 0
-
-    def culprit(self, first: int | None) -> int | None:
-        return first
-
 
 @dataclass(frozen=True)
-class SpawnLog:
+class SpawnLog(RunLog):
     """The log of a program that starts its ranks itself: they share one output.
 
     A line `[rank 1] ...` belongs to rank 1, a JSON object to its "rank", the traceback
     of a child of multiprocessing to the child, and anything else to rank 0.
     """
-
-    ranks: list[RankLog]
-    stderr: str = ""
 
     @classmethod
     def read(cls, folder: Path) -> "SpawnLog":
