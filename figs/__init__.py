@@ -3,7 +3,7 @@
 `FIGURES` names them all; `python -m figs` writes them anew.
 """
 
-from ddp_lab.kit.draw.svg import FIGURES
 from figs import checkpoints, collectives, processes, splits, training  # noqa: F401
+from figs.gallery import FIGURES
 
 __all__ = ["FIGURES"]

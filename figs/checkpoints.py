@@ -1,7 +1,8 @@
 """The static figures of checkpoints: how one is written and read, and what is in it."""
 
 from ddp_lab.kit.draw.colours import GREY, rank_colour
-from ddp_lab.kit.draw.svg import Svg, figure, page
+from ddp_lab.kit.draw.svg import Svg, page
+from figs.gallery import figure
 from figs.processes import BAR, START, clock, lane, moment
 
 CONTENTS = (

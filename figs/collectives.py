@@ -3,8 +3,9 @@
 from collections.abc import Callable, Sequence
 
 from ddp_lab.kit.draw.colours import GREY, INK, WHITE, rank_colour
-from ddp_lab.kit.draw.svg import Svg, figure, page
+from ddp_lab.kit.draw.svg import Svg, page
 from ddp_lab.kit.draw.values import Cell, Column, cell_width, spoken
+from figs.gallery import figure
 
 LETTERS = "ABCD"
 ALL = range(4)

@@ -3,7 +3,8 @@
 from math import cos, radians, sin
 
 from ddp_lab.kit.draw.colours import GREY, RULE, rank_colour
-from ddp_lab.kit.draw.svg import Svg, figure, page
+from ddp_lab.kit.draw.svg import Svg, page
+from figs.gallery import figure
 
 START, END = 124, 680  # where time begins and ends on a page with lanes
 BAR = 40  # the height of what a rank does

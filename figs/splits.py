@@ -1,7 +1,8 @@
 """The static figures of models that are split: by layers, by time, by weights."""
 
 from ddp_lab.kit.draw.colours import GREY, INK, rank_colour, tint
-from ddp_lab.kit.draw.svg import Svg, figure, page
+from ddp_lab.kit.draw.svg import Svg, page
+from figs.gallery import figure
 from figs.processes import START, clock
 
 STAGES, MICRO_BATCHES = 3, 4

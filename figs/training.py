@@ -1,7 +1,8 @@
 """The static figures of data-parallel training."""
 
 from ddp_lab.kit.draw.colours import GREY, RULE
-from ddp_lab.kit.draw.svg import Svg, figure, page
+from ddp_lab.kit.draw.svg import Svg, page
+from figs.gallery import figure
 from figs.processes import BAR, END, START, clock, lane, moment
 
 RANKS = (0, 1)

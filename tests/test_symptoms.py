@@ -1,9 +1,12 @@
-"""The table of symptoms: each message finds its row, and the README shows them."""
+"""Symptoms: each message finds its own, and TROUBLESHOOTING.md shows them all."""
+
+import json
 
 import pytest
 
 from ddp_lab import ROOT
-from ddp_lab.kit.explain import symptoms
+from ddp_lab.kit.explain.symptoms import Symptom, find
+from tools import troubleshooting
 
 # Messages as PyTorch, gloo, NCCL and the system write them.
 MESSAGES = {
@@ -29,22 +32,32 @@ MESSAGES = {
 
 
 @pytest.mark.parametrize("name", MESSAGES)
-def test_a_message_finds_its_row(name):
-    assert symptoms.find(f"RuntimeError: {MESSAGES[name]}").name == name
+def test_a_message_finds_its_symptom(name):
+    assert find(f"RuntimeError: {MESSAGES[name]}") == name
 
 
 def test_every_pattern_has_a_message():
-    assert set(MESSAGES) == {s.name for s in symptoms.SYMPTOMS if s.pattern}
+    assert set(MESSAGES) == {symptom.value for symptom in Symptom if symptom.pattern}
 
 
-def test_what_is_unknown_finds_no_row():
-    assert symptoms.find("ValueError: no such sample") is None
+def test_what_is_unknown_is_no_symptom():
+    assert find("ValueError: no such sample") is None
 
 
-def test_every_lesson_is_there():
-    for symptom in symptoms.SYMPTOMS:
-        assert (ROOT / "notebooks" / f"{symptom.lesson}.ipynb").exists(), symptom.name
+def test_a_symptom_is_the_string_that_a_learner_types():
+    assert Symptom.DIFFERENT_CALLS == "different calls"
+    assert Symptom("different calls") is Symptom.DIFFERENT_CALLS
+    assert f"{Symptom.BUSY:6}|" == "busy  |"
+    assert repr(Symptom.BUSY) == "'busy'"
+    assert json.dumps([Symptom.BUSY]) == '["busy"]'
 
 
-def test_the_readme_shows_the_table():
-    assert symptoms.table() in (ROOT / "README.md").read_text()
+def test_every_symptom_has_a_row_and_a_lesson():
+    assert list(troubleshooting.LOOKS) == list(Symptom)
+    for row in troubleshooting.ROWS:
+        assert (ROOT / "notebooks" / f"{row.lesson}.ipynb").exists(), row
+
+
+def test_the_document_shows_the_table():
+    document = (ROOT / "TROUBLESHOOTING.md").read_text(encoding="utf-8")
+    assert troubleshooting.table() in document, "see python -m tools.troubleshooting"

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from ddp_lab.kit.explain.symptoms import BY_NAME
+from ddp_lab.kit.explain.symptoms import Symptom
 from ddp_lab.kit.run.launch import Run
 
 
@@ -59,8 +59,8 @@ class Suspicion:
                 print(f"{what}: {told} is right")
             else:
                 print(f"{what}: you say {suspected!r}, the run says {told}")
-        if self.symptom is not None and self.symptom not in BY_NAME:
-            print(f"symptoms are: {', '.join(BY_NAME)}")
+        if self.symptom is not None and self.symptom not in list(Symptom):
+            print(f"symptoms are: {', '.join(Symptom)}")
         return all(suspected == truth for _, suspected, truth, _ in rows)
 
 
@@ -72,6 +72,6 @@ def suspect(
     Args:
         rank: the one that does something else than the others; None if nobody does.
         line: number of the line in the program at which it stands or fails.
-        symptom: a name in the table of `ddp_lab.kit.explain.symptoms`.
+        symptom: its name, such as "absent"; see `ddp_lab.kit.explain.symptoms`.
     """
     return Suspicion(rank, line, symptom)

@@ -1,7 +1,7 @@
 """Pictures of what a run held, and of where it stands.
 
 `before_after` draws the values that the ranks held and hold, `standstill` where they
-hang; `Svg` is the page that both, and the lessons' own figures (figs/), are drawn on.
+hang; `Svg` is the page that both are drawn on.
 """
 
 from ddp_lab.kit.draw.colours import RANK_COLOURS

@@ -1,26 +1,18 @@
 """A run that stands still: the last calls of each rank, and where it stands now."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from ddp_lab.kit.draw.colours import GREY, RULE
 from ddp_lab.kit.draw.svg import Svg, page
+from ddp_lab.kit.explain.calls import Call
 from ddp_lab.kit.explain.hang import Stand, ranks
 
-if TYPE_CHECKING:
-    from ddp_lab.kit.explain.calls import Call
-
-TOP, ROW, BAR = 92, 54, 40
-CHIP, CALLS, NOW, RIGHT = (
-    40,
-    118,
-    458,
-    700,
-)  # where the columns begin, and the last ends
+TOP, ROW, BAR = 92, 54, 40  # where the rows begin; their height, and that of a call
+CHIP, CALLS, NOW, RIGHT = 40, 118, 458, 700  # where columns begin, and the last ends
 GAP, SHOWN = 6, 3  # between two calls; how many are shown
 
 
-def standstill(stands: Sequence[Stand], calls: "Sequence[Sequence[Call]]") -> Svg:
+def standstill(stands: Sequence[Stand], calls: Sequence[Sequence[Call]]) -> Svg:
     """Draw ranks as rows: their last calls in a column each, and what they wait for.
 
     A call that is complete has the rank's colour, one that waits is hatched, and an
@@ -54,13 +46,15 @@ def standstill(stands: Sequence[Stand], calls: "Sequence[Sequence[Call]]") -> Sv
     return svg
 
 
-def _last_keys(calls: "Sequence[Sequence[Call]]") -> list[tuple[str, int]]:
+def _last_keys(calls: Sequence[Sequence[Call]]) -> list[tuple[str, int]]:
     """Return the keys of the last calls, as the rank that has made most saw them."""
     longest = max(calls, key=len, default=[])
     return [call.key for call in longest if not call.p2p][-SHOWN:]
 
 
-def _draw_call(svg: Svg, x: float, y: float, w: float, call, rank: int) -> None:
+def _draw_call(
+    svg: Svg, x: float, y: float, w: float, call: Call | None, rank: int
+) -> None:
     if call is None:
         svg.box(x, y, w, BAR, fill="none", stroke=RULE, dash="4 4")
         return

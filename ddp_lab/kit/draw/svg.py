@@ -1,12 +1,13 @@
-"""The marks that every figure of the lab is made of: text, boxes, arrows, hatching.
+"""The marks that every drawing of the lab is made of: text, boxes, arrows, hatching.
 
 A drawing is plain SVG text without ids, style sheets or scripts, so that many of them
 can stand on one page, and it is the same text on every machine: notebooks and tests
 compare it byte for byte.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 from xml.sax.saxutils import escape
 
 from ddp_lab.kit.draw.colours import (
@@ -23,8 +24,8 @@ from ddp_lab.kit.draw.colours import (
 SANS = "system-ui, -apple-system, 'Segoe UI', Helvetica, Arial, sans-serif"
 MONO = "ui-monospace, Menlo, Consolas, 'Liberation Mono', monospace"
 
-Style = str | float | bool | None
-"""A value of a drawing option: of the pen's (stroke, width, dash) or the font's."""
+Style = Any
+"""A drawing option: the pen's (stroke, width, dash) or the font's; see `Svg`."""
 
 _NARROW, _WIDE = frozenset("iljtfr.,:;|!'()[] -"), frozenset("mwMWQGO@%+=→…Σ")
 
@@ -59,8 +60,8 @@ def number(value: float) -> str:
 def _pen(
     stroke: str = INK, width: float = 1.5, dash: str | None = None
 ) -> dict[str, Style]:
-    width = None if stroke == "none" else width
-    return {"stroke": stroke, "stroke_width": width, "stroke_dasharray": dash}
+    wide = None if stroke == "none" else width
+    return {"stroke": stroke, "stroke_width": wide, "stroke_dasharray": dash}
 
 
 def _font(
@@ -194,8 +195,9 @@ class Svg:
         **pen: Style,
     ) -> None:
         """Draw a box with corners of `radius`; its stroke is grey unless told else."""
-        place = {"x": x, "y": y, "width": w, "height": h, "rx": radius or None}
-        self.add("rect", **place, fill=fill, **_pen(**{"stroke": RULE} | pen))
+        pen.setdefault("stroke", RULE)
+        rx = radius or None
+        self.add("rect", x=x, y=y, width=w, height=h, rx=rx, fill=fill, **_pen(**pen))
 
     def chip(
         self, x: float, y: float, w: float, h: float, rank: int, text: str = ""
@@ -286,13 +288,3 @@ def page(name: str, says: str, desc: str, height: float, *, mono: bool = False) 
     svg.text(40, 28, name, 16, anchor="start", mono=mono, bold=not mono)
     svg.text(40, 52, says, 14, fill=GREY, anchor="start")
     return svg
-
-
-FIGURES: dict[str, Callable[[], Svg]] = {}
-"""Every static figure of the lessons: its name and the function that draws it."""
-
-
-def figure(draw: Callable[[], Svg]) -> Callable[[], Svg]:
-    """Enter a function that draws a static figure into FIGURES, under its own name."""
-    FIGURES[draw.__name__] = draw
-    return draw

@@ -51,7 +51,7 @@ class Call:
         """Which call of which group: equal on all ranks that take part in it."""
         return self.group, self.number
 
-    def fits(self, other: "Call") -> bool:
+    def matches(self, other: "Call") -> bool:
         """Return whether both may be one rank's part of the same communication."""
         if self.does != other.does:
             return False
@@ -82,7 +82,7 @@ def _shape(shape) -> tuple[int, ...]:
     return tuple(shape) if isinstance(shape, list) else (shape,)
 
 
-def first_misfit(calls: list[list[Call]]) -> dict[int, Call] | None:
+def first_mismatch(calls: list[list[Call]]) -> dict[int, Call] | None:
     """Return by rank the earliest call that is not the same on all ranks that made it.
 
     Args:
@@ -96,6 +96,6 @@ def first_misfit(calls: list[list[Call]]) -> dict[int, Call] | None:
     # Groups count apart; what is earliest is seen in the order of the rank's own calls.
     for by_rank in made.values():
         first = next(iter(by_rank.values()))
-        if not all(call.fits(first) for call in by_rank.values()):
+        if not all(call.matches(first) for call in by_rank.values()):
             return by_rank
     return None

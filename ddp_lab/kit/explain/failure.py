@@ -11,8 +11,8 @@ import signal
 from dataclasses import dataclass, field, replace
 
 from ddp_lab.kit.explain import hang, stacks, symptoms
-from ddp_lab.kit.explain.logs import CHILD, RankLog
-from ddp_lab.kit.run import machine
+from ddp_lab.kit.explain.logs import RankLog, RunLog
+from ddp_lab.kit.explain.symptoms import Symptom
 
 SIZES = re.compile(r"op\.preamble\.length <= op\.nbytes\. (\d+) vs (\d+)")
 FINGERPRINT = re.compile(
@@ -25,7 +25,6 @@ USUAL_SENDER = {
     "SIGABRT": "a crash in native code, or a failed check there",
     "SIGBUS": "often a full /dev/shm",
 }
-ENDED = re.compile(r"rank\s*: (\d+) .*\n\s*exitcode\s*: (-?\d+)")
 STOPPED = {
     "timeout": "no end after {0:g} seconds; all processes were stopped",
     "interrupt": "stopped by hand; all processes were ended",
@@ -45,11 +44,11 @@ class Failure:
     cause: str
     """One line: the exception, the signal, the exit code, or who waits for whom."""
     where: str | None = None
-    """The program's own line, as in `ddp_lab/p2p_ring.py:45 in pass_token`."""
+    """The program's own line, as in `sick.py:45 in pass_on`."""
     line: int | None = None
     """Its number."""
-    symptom: str | None = None
-    """Its name in the table of `ddp_lab.kit.explain.symptoms`, if it is a known one."""
+    symptom: Symptom | None = None
+    """What this is called, if it is a known way to go wrong."""
     means: str | None = None
     """What the cause usually means, in one sentence."""
     traceback: str = field(default="", repr=False)
@@ -58,16 +57,6 @@ class Failure:
     vain, where each rank stood. A rank that only lost its connection is left out."""
     stands: list[hang.Stand] = field(default_factory=list, repr=False)
     """Where each rank stood when it was last seen, if the run stood still."""
-
-    def of_family(self, agent: str) -> "Failure":
-        """Return the failure of a program that starts its ranks itself.
-
-        They share one stderr, so only the program's own words tell whose fault it was.
-        """
-        if self.kind in STOPPED or CHILD.search(agent):
-            return self
-        named = re.search(r"[Pp]rocess (\d+) terminated", agent)
-        return replace(self, rank=int(named[1]) if named else None)
 
     def report(self, traceback: bool = True) -> str:
         """Return the cause, then the evidence, then the other ranks."""
@@ -95,19 +84,24 @@ class _Evidence:
     words: str
     """All that it said: the cause, the traceback and the end of its stderr."""
 
-    def follows(self) -> bool:
-        """Tell whether the rank only noticed that another one had gone."""
-        return bool(hang.FOLLOW_UP.search(self.cause)) or "SIGTERM" in self.cause
+    @property
+    def place(self) -> tuple[str | None, int | None]:
+        """The program's own line in words, and its number."""
+        return _place(self.frame)
 
-    def torn(self) -> bool:
+    def lost_peer(self) -> bool:
+        """Tell whether the rank only noticed that another one had gone."""
+        return bool(hang.LOST_PEER.search(self.cause)) or "SIGTERM" in self.cause
+
+    def out_of_step(self) -> bool:
         """Tell whether the rank and the others did not come together."""
-        return bool(hang.TORN.search(self.words))
+        return bool(hang.OUT_OF_STEP.search(self.words))
 
     def order(self) -> tuple[int, float]:
-        """Sort key: whoever died without a word, then who raised, then the victims."""
-        if self.follows():
+        """Sort key: who died without a word, then who raised, then the victims."""
+        if self.lost_peer():
             return (4 if self.traceback else 5), self.time
-        if self.torn():
+        if self.out_of_step():
             return 3, self.time
         if "SIGABRT" in self.cause:
             return 2, self.time
@@ -115,41 +109,53 @@ class _Evidence:
 
 
 def find_failure(
-    logs: list[RankLog], agent: str, code: int, stopped: str | None, limit: float
+    log: RunLog, code: int, stopped: str | None, limit: float
 ) -> tuple[Failure | None, list[int | None]]:
-    """Return why the run failed, and the exit code of each rank that ended by itself.
+    """Return why the run failed, if it did, and the exit code of each rank.
 
     A rank that was aborted after it had done everything has not failed: a plain exit
     of Python sometimes ends that way under gloo's threads (see rank.py).
 
     Args:
-        logs: what each rank wrote.
-        agent: torchrun's own stderr.
+        log: what the run left behind.
         code: exit code of the whole command.
         stopped: why the launcher has ended the run, a key of `STOPPED`, if it has.
         limit: the seconds of silence or the bytes of output that it was allowed.
     """
-    codes = {int(rank): int(code) for rank, code in ENDED.findall(agent)}
-    exit_codes = [codes.get(rank) for rank in range(len(logs))]
-    for rank, log in enumerate(logs):
-        if codes and rank not in codes and log.end is None:
-            # torchrun lists whoever failed, so this one has left, say by os._exit(0).
-            log.end = {"code": 0, "left_group": False}
-        if log.end:
-            exit_codes[rank] = log.end["code"]
+    codes = [rank.code for rank in log.ranks]
     if stopped:
-        return _stopped(logs, stopped, limit), exit_codes
-    if logs and all(log.end and log.end["code"] == 0 for log in logs):
-        return None, exit_codes
-    if len(logs) == 1 and exit_codes == [None]:
-        exit_codes = [code]
+        return _stopped(log.ranks, stopped, limit), codes
+    if not log.failed(code):
+        return None, [code for _ in log.ranks]
+    if log.ranks and all(rank.finished for rank in log.ranks):
+        return None, codes
+    if codes == [None]:
+        codes = [code]
+    failure = _first_failure(log, code, codes)
+    return replace(failure, rank=log.culprit(failure.rank)), codes
+
+
+def find_notes(ranks: list[RankLog]) -> list[str]:
+    """Return what is wrong with a run although every rank has ended well."""
+    stayed = [r for r, log in enumerate(ranks) if log.end and not log.end["left_group"]]
+    notes = []
+    if stayed:
+        who = hang.ranks(stayed)
+        notes.append(f"{who} ended without dist.destroy_process_group()")
+    if found := hang.mismatch([log.calls for log in ranks]):
+        notes.append(f"not the same on all ranks: {found.cause}")
+    return notes
+
+
+def _first_failure(log: RunLog, code: int, codes: list[int | None]) -> Failure:
+    """Return the failure that came first: that of a rank, or of the command itself."""
     evidence = {
         rank: found
-        for rank, log in enumerate(logs)
-        if (found := _evidence(log, exit_codes[rank]))
+        for rank, its_log in enumerate(log.ranks)
+        if (found := _evidence(its_log, codes[rank]))
     }
     if not evidence:
-        return _launch_failure(agent, code), exit_codes
+        return _launch_failure(log.stderr, code)
     # A size that gloo did not expect comes before whatever was computed from it.
     first = min(
         evidence,
@@ -158,28 +164,19 @@ def find_failure(
             evidence[rank].order(),
         ),
     )
-    if evidence[first].follows() or evidence[first].torn():
-        return _not_together(logs, first, evidence), exit_codes
+    if evidence[first].lost_peer() or evidence[first].out_of_step():
+        return _not_together(log.ranks, first, evidence)
     found = evidence.pop(first)
-    return _known(
-        Failure(
-            found.kind,
-            first,
-            found.cause,
-            found.frame and found.frame.place,
-            found.frame and found.frame.line,
-            traceback=found.traceback,
-            others=_failures(evidence),
-        ),
-        logs,
-    ), exit_codes
+    failure = Failure(found.kind, first, found.cause, *found.place)
+    failure = replace(failure, traceback=found.traceback, others=_failures(evidence))
+    return _known(failure, log.ranks)
 
 
 def _failures(evidence: dict[int, _Evidence]) -> dict[int, str]:
     return {
         rank: _shorten(other.cause)
         for rank, other in sorted(evidence.items())
-        if not other.follows()
+        if not other.lost_peer()
     }
 
 
@@ -194,26 +191,28 @@ def _stopped(logs: list[RankLog], stopped: str, limit: float) -> Failure:
 
 
 def _diagnosed(failure: Failure, found: hang.Diagnosis, means: str) -> Failure:
+    where, line = _place(found.frame)
     return replace(
         failure,
         rank=found.rank,
         cause=found.cause,
-        where=found.frame and found.frame.place,
-        line=found.frame and found.frame.line,
+        where=where,
+        line=line,
         symptom=found.symptom,
         means=means,
     )
 
 
-def _not_together(logs, first: int, evidence: dict[int, _Evidence]) -> Failure:
+def _not_together(
+    logs: list[RankLog], first: int, evidence: dict[int, _Evidence]
+) -> Failure:
     """Return the failure of a run in which every rank that complains is a victim."""
     said = evidence[first]
     stands = hang.find_stands(logs)
     found = hang.diagnose(logs, stands)
-    if not (found and found.symptom.startswith("different ten")):
+    if not (found and found.symptom is Symptom.DIFFERENT_TENSORS):
         found = _told_by_torch(said, stands[first].name) or found
-    place, line = said.frame and said.frame.place, said.frame and said.frame.line
-    failure = Failure(said.kind, first, said.cause, place, line)
+    failure = Failure(said.kind, first, said.cause, *said.place)
     failure = replace(failure, traceback=said.traceback, stands=stands)
     if not found:
         evidence.pop(first)
@@ -228,7 +227,7 @@ def _told_by_torch(said: _Evidence, name: str) -> hang.Diagnosis | None:
     if sizes := SIZES.search(said.words):
         cause = f"{sizes[1]} bytes came where {sizes[2]} were expected: "
         cause += f"the ranks bring tensors of different sizes to {name or 'one call'}"
-        return hang.Diagnosis("different tensors", cause, None, said.frame)
+        return hang.Diagnosis(Symptom.DIFFERENT_TENSORS, cause, None, said.frame)
     sides = {rank: call for rank, *call in FINGERPRINT.findall(said.words)}
     if len(sides) == 2:
         calls = [
@@ -236,9 +235,9 @@ def _told_by_torch(said: _Evidence, name: str) -> hang.Diagnosis | None:
             + (f" of {dtype} [{shape}]" if dtype else "")
             for rank, (name, shape, dtype) in sides.items()
         ]
-        what = "tensors" if len({name for name, *_ in sides.values()}) == 1 else "calls"
-        cause = ", but ".join(calls)
-        return hang.Diagnosis(f"different {what}", cause, None, said.frame)
+        same = len({name for name, *_ in sides.values()}) == 1
+        symptom = Symptom.DIFFERENT_TENSORS if same else Symptom.DIFFERENT_CALLS
+        return hang.Diagnosis(symptom, ", but ".join(calls), None, said.frame)
     return None
 
 
@@ -247,30 +246,28 @@ def _known(failure: Failure, logs: list[RankLog]) -> Failure:
     symptom = symptoms.find(failure.cause)
     if symptom:  # a signal's usual meaning is part of the cause already
         means = None if failure.kind == "signal" else f"that is: {symptom.means}"
-        if held := machine.holder(symptom.name, failure.cause):
-            means = f"{means}; {held}"
-        return replace(failure, symptom=symptom.name, means=means)
-    if found := hang.misfit([log.calls for log in logs]):
+        return replace(failure, symptom=symptom, means=means)
+    if found := hang.mismatch([log.calls for log in logs]):
         return replace(failure, symptom=found.symptom, means=f"before: {found.cause}")
     return failure
 
 
-def _launch_failure(agent: str, code: int) -> Failure:
-    """Return the failure of a run that has started no rank, or whose ranks kept mum."""
-    cause = stacks.last_error(agent)
+def _launch_failure(stderr: str, code: int) -> Failure:
+    """Return the failure of a run that started no rank, or whose ranks left no word."""
+    cause = stacks.last_error(stderr)
     if not cause:
-        lines = [line for line in agent.splitlines() if line.strip()]
+        lines = [line for line in stderr.splitlines() if line.strip()]
         cause = lines[-1].strip() if lines else f"exit code {code}"
-    return _known(Failure("launch", None, cause, traceback=agent), [])
+    return _known(Failure("launch", None, cause, traceback=stderr), [])
 
 
 def _evidence(log: RankLog, code: int | None) -> _Evidence | None:
     """Return what a rank left behind; None if nothing says that it failed."""
-    if log.end and log.end["code"] == 0:
+    if log.finished:
         return None
     frame = stacks.own(stacks.from_text(log.traceback))
-    died = code is not None and code < 0
-    if died and not (code == -signal.SIGTERM and log.traceback):
+    ended_in_words = code == -signal.SIGTERM and log.traceback
+    if code is not None and code < 0 and not ended_in_words:
         names = {known.value: known.name for known in signal.Signals}
         name = names.get(-code, f"signal {-code}")
         sender = f" ({USUAL_SENDER[name]})" if name in USUAL_SENDER else ""
@@ -285,6 +282,10 @@ def _evidence(log: RankLog, code: int | None) -> _Evidence | None:
         return None
     words = "\n".join([cause, log.traceback, *log.warnings[-5:]])
     return _Evidence(kind, cause, frame, log.traceback, log.time, words)
+
+
+def _place(frame: stacks.Frame | None) -> tuple[str | None, int | None]:
+    return (frame.place, frame.line) if frame else (None, None)
 
 
 def _stand(stand: hang.Stand, log: RankLog) -> str:

@@ -3,30 +3,29 @@
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from ddp_lab.kit.explain.calls import Call, first_misfit
+from ddp_lab.kit.explain.calls import Call, first_mismatch
 from ddp_lab.kit.explain.logs import RankLog
 from ddp_lab.kit.explain.stacks import C10D, Frame, own
+from ddp_lab.kit.explain.symptoms import Symptom
 
-# What a rank says when another rank, not itself, is the cause.
-FOLLOW_UP = re.compile(
+# What a rank says when another one has gone.
+LOST_PEER = re.compile(
     r"Connection (closed|reset) by peer|connectFullMesh failed|Broken pipe"
     r"|remote process exited|NCCL communicator was aborted|recvValue failed"
     r"|failed to recv, got 0 bytes|Connection was likely closed|Socket closed"
 )
-# What a rank says that has waited too long, or was given what it had not asked for.
-TORN = re.compile(
+# What a rank says when it has waited too long, or got what it had not asked for.
+OUT_OF_STEP = re.compile(
     r"Timed out waiting \d+ms|Watchdog caught collective|monitoredBarrier"
     r"|op\.preamble\.length|wait timeout after|Detected mismatch between collectives"
 )
-
-
 # The arguments in which a call names one rank: as in the whole world, or in the group.
 DST, SRC = ("dst", "group_dst"), ("src", "group_src")
-PEER = {"send": DST, "recv": SRC}
-ROOT = {"broadcast": SRC, "scatter": SRC, "reduce": DST, "gather": DST}
+PEER_ARGUMENT = {"send": DST, "recv": SRC}
+ROOT_ARGUMENT = {"broadcast": SRC, "scatter": SRC, "reduce": DST, "gather": DST}
 
 
 @dataclass(frozen=True)
@@ -49,22 +48,21 @@ class Stand:
     """The src or dst of a collective that has one."""
 
     def __str__(self) -> str:
-        """Return, say, `waits in send for rank 1 at ddp_lab/p2p_ring.py:45 in ...`."""
+        """Return, say, `waits in send for rank 1 at sick.py:45 in ...`."""
         at = f" at {self.frame.place}" if self.frame else ""
         if self.state == "waits":
             peers = f" for {ranks(self.peers)}" if self.peers else ""
             return f"waits in {self.call or self.name}{peers}{at}"
         if self.state == "left":
             return "has left"
-        return f"stands{at}" if at else "said nothing of where it stands"
+        return f"stands{at}" if at else "left no word of where it stands"
 
 
 @dataclass(frozen=True)
 class Diagnosis:
     """The cause of a standstill."""
 
-    symptom: str
-    """Its name in the table of symptoms."""
+    symptom: Symptom
     cause: str
     rank: int | None = None
     """The one whose behaviour differs from the others'; None if no one's does."""
@@ -78,17 +76,17 @@ def find_stands(logs: list[RankLog]) -> list[Stand]:
 
 
 def _stand(rank: int, log: RankLog) -> Stand:
-    if log.end and log.end["code"] == 0:
+    if log.finished:
         return Stand(rank, "left")
     frame, undone = own(log.stack), [call for call in log.calls if not call.done]
-    gave_up = FOLLOW_UP.search(log.traceback) or TORN.search(log.traceback)
+    gave_up = LOST_PEER.search(log.traceback) or OUT_OF_STEP.search(log.traceback)
     if gave_up:  # the recorder takes a call that has failed for done
         undone = undone or log.calls[-1:]
     inside = _communication(log.stack)
     if inside:
         calls = [call for call in undone if call.name == inside.name]
         call = calls[-1] if calls else None
-        peer, root = _named(inside, PEER), _named(inside, ROOT)
+        peer, root = _named(inside, PEER_ARGUMENT), _named(inside, ROOT_ARGUMENT)
         peers = () if peer is None else (peer,)
         return Stand(rank, "waits", frame, inside.name, call, peers, root)
     in_library = bool(log.stack) and not log.stack[0].own
@@ -136,7 +134,7 @@ def diagnose(logs: list[RankLog], stands: list[Stand]) -> Diagnosis | None:
     return (
         _cycle(waiting)
         or _groups(waiting, logs)
-        or misfit([log.calls for log in logs])
+        or mismatch([log.calls for log in logs])
         or _absent(waiting, stands)
         or _apart(waiting)
     )
@@ -149,15 +147,15 @@ def _two_worlds(logs: list[RankLog], stands: list[Stand]) -> Diagnosis | None:
     if len(logs) < 2 or not all(parents):
         return None
     cause = f"each of the {len(logs)} ranks of torchrun starts ranks of its own"
-    return Diagnosis("world in a world", cause, None, stands[0].frame)
+    return Diagnosis(Symptom.WORLD_IN_A_WORLD, cause, None, stands[0].frame)
 
 
 def _groups(waiting: list[Stand], logs: list[RankLog]) -> Diagnosis | None:
-    """Some rank waits for others to join a group, or to make one."""
+    """Some rank waits for the others to join a group, or to make one."""
     names = {stand.name for stand in waiting}
     if names == {"init_process_group"} and len(waiting) == len(logs):
         cause = "every rank waits in init_process_group, and does not find the others"
-        return Diagnosis("rendezvous", cause, None, waiting[0].frame)
+        return Diagnosis(Symptom.RENDEZVOUS, cause, None, waiting[0].frame)
     if "new_group" not in names:
         return None
     made = {s.rank: len(logs[s.rank].groups) + (s.name == "new_group") for s in waiting}
@@ -169,7 +167,7 @@ def _groups(waiting: list[Stand], logs: list[RankLog]) -> Diagnosis | None:
     cause += f"{has} called it less often than the others"
     first = next(stand for stand in waiting if stand.rank == fewest[0])
     rank = first.rank if len(fewest) == 1 else None
-    return Diagnosis("groups", cause, rank, first.frame)
+    return Diagnosis(Symptom.GROUPS, cause, rank, first.frame)
 
 
 def _busy(stands: list[Stand]) -> Diagnosis | None:
@@ -181,7 +179,7 @@ def _busy(stands: list[Stand]) -> Diagnosis | None:
     verb = "stands" if len(busy) == 1 else "stand"
     rank = busy[0].rank if len(busy) == 1 else None
     cause = f"{who} {verb} at {where}, and no rank waits for another"
-    return Diagnosis("busy", cause, rank, busy[0].frame)
+    return Diagnosis(Symptom.BUSY, cause, rank, busy[0].frame)
 
 
 def _cycle(waiting: list[Stand]) -> Diagnosis | None:
@@ -195,26 +193,27 @@ def _cycle(waiting: list[Stand]) -> Diagnosis | None:
             steps = [
                 f"rank {s.rank} waits in {s.name} for rank {s.peers[0]}" for s in path
             ]
-            return Diagnosis("cycle", ", ".join(steps), None, start.frame)
+            return Diagnosis(Symptom.CYCLE, ", ".join(steps), None, start.frame)
     return None
 
 
-def misfit(calls: list[list[Call]]) -> Diagnosis | None:
+def mismatch(calls: list[list[Call]]) -> Diagnosis | None:
     """Say which call was not the same on all ranks, and what each rank did instead."""
-    by_rank = first_misfit(calls)
+    by_rank = first_mismatch(calls)
     if not by_rank:
         return None
     texts = {rank: str(call) for rank, call in by_rank.items()}
     rank = _odd_one(texts)
     call = by_rank[rank if rank is not None else min(by_rank)]
-    what = "tensors" if len({c.does for c in by_rank.values()}) == 1 else "calls"
+    same = len({call.does for call in by_rank.values()}) == 1
+    symptom = Symptom.DIFFERENT_TENSORS if same else Symptom.DIFFERENT_CALLS
     sides = [
         f"{text}{_at(next(c for r, c in by_rank.items() if texts[r] == text))}"
         f" on {ranks([r for r in texts if texts[r] == text])}"
         for text in dict.fromkeys(texts.values())
     ]
     cause = f"call {call.number} is {', but '.join(sides)}"
-    return Diagnosis(f"different {what}", cause, rank, call.frame)
+    return Diagnosis(symptom, cause, rank, call.frame)
 
 
 def _at(call: Call) -> str:
@@ -234,19 +233,22 @@ def _absent(waiting: list[Stand], stands: list[Stand]) -> Diagnosis | None:
     did = "left" if all(stand.state == "left" for stand in absent) else "not come"
     if len(waiting) == 1 and len(absent) > 1:
         cause = f"waits in {first.name}, but {missing} {has} {did}"
-        return Diagnosis("absent", cause, first.rank, first.frame)
+        return Diagnosis(Symptom.ABSENT, cause, first.rank, first.frame)
     who = ranks([stand.rank for stand in waiting])
     cause = f"{has} {did}, and {who} {verb} in {first.name}"
     frame = absent[0].frame or first.frame
     if len(absent) == 1:
-        return Diagnosis("absent", cause, absent[0].rank, frame)
-    return Diagnosis("absent", f"{missing} {cause}", None, frame)
+        return Diagnosis(Symptom.ABSENT, cause, absent[0].rank, frame)
+    return Diagnosis(Symptom.ABSENT, f"{missing} {cause}", None, frame)
 
 
 def _apart(waiting: list[Stand]) -> Diagnosis | None:
     """All wait, but not in the same communication."""
-    known = all(stand.call for stand in waiting)
-    groups = {s.rank: (s.name, s.call.group if known else "") for s in waiting}
+    calls = [stand.call for stand in waiting if stand.call]
+    known = len(calls) == len(waiting)  # else nothing can be said of their groups
+    groups = {
+        s.rank: (s.name, s.call.group if s.call and known else "") for s in waiting
+    }
     if len(set(groups.values())) == 1:
         return _nobody_sends(waiting) or _roots(waiting)
     rank = _odd_one(groups)
@@ -257,7 +259,7 @@ def _apart(waiting: list[Stand]) -> Diagnosis | None:
         for group in dict.fromkeys(groups.values())
     ]
     cause = "the ranks wait in different calls: " + ", ".join(where)
-    return Diagnosis("different calls", cause, rank, first.frame)
+    return Diagnosis(Symptom.DIFFERENT_CALLS, cause, rank, first.frame)
 
 
 def _nobody_sends(waiting: list[Stand]) -> Diagnosis | None:
@@ -265,7 +267,7 @@ def _nobody_sends(waiting: list[Stand]) -> Diagnosis | None:
     if first.call or first.name not in ("send", "recv", "wait"):
         return None
     cause = f"every rank waits in {first.name}, so nobody answers"
-    return Diagnosis("cycle", cause, None, first.frame)
+    return Diagnosis(Symptom.CYCLE, cause, None, first.frame)
 
 
 def _roots(waiting: list[Stand]) -> Diagnosis | None:
@@ -279,11 +281,12 @@ def _roots(waiting: list[Stand]) -> Diagnosis | None:
         f"{root} on {ranks([r for r in roots if roots[r] == root])}"
         for root in dict.fromkeys(roots.values())
     ]
-    cause = f"the ranks wait in {name} with different {ROOT[name][0]}: "
-    return Diagnosis("different calls", cause + ", ".join(sides), rank, first.frame)
+    cause = f"the ranks wait in {name} with different {ROOT_ARGUMENT[name][0]}: "
+    cause += ", ".join(sides)
+    return Diagnosis(Symptom.DIFFERENT_CALLS, cause, rank, first.frame)
 
 
-def _odd_one(of_rank: dict[int, object]) -> int | None:
+def _odd_one(of_rank: Mapping[int, object]) -> int | None:
     """Return the rank that differs from all others, if there is exactly one."""
     counts = Counter(of_rank.values())
     odd = [rank for rank, what in of_rank.items() if counts[what] == 1]

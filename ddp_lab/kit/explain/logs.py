@@ -1,14 +1,19 @@
-"""Read what the ranks of a run wrote: lines, facts, warnings, tracebacks."""
+"""Read what a run wrote: lines, facts, warnings, tracebacks, and where its ranks stood.
+
+`TorchrunLog` is the log of a torchrun, `SpawnLog` of a program that starts its ranks
+itself: they differ in where it is written which rank did what.
+"""
 
 import json
 import re
-from dataclasses import dataclass, field
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ddp_lab.kit.explain import stacks
 from ddp_lab.kit.explain.calls import Call, from_flight
 
-LIMIT = 1_000_000  # bytes read from either end of a file
+MOST_READ = 1_000_000  # bytes, from either end of a file
 # Colours and other control sequences, then whatever else a page cannot show.
 CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f]")
 # Printed by every healthy run; whatever else appears on stderr is for the reader.
@@ -28,6 +33,10 @@ ABORT = re.compile(
 )
 
 
+# torchrun's own report of the ranks that have failed.
+EXIT_CODE = re.compile(r"rank\s*: (\d+) .*\n\s*exitcode\s*: (-?\d+)")
+
+
 @dataclass
 class RankLog:
     """What one rank wrote."""
@@ -45,6 +54,13 @@ class RankLog:
     """The ranks of each process group."""
     end: dict | None = None
     """What the rank left when it had done everything; see rank.py."""
+    code: int | None = None
+    """The exit code, negative for a signal; None if it did not end by itself."""
+
+    @property
+    def finished(self) -> bool:
+        """Whether the rank has done everything, and without an error."""
+        return self.end is not None and self.end["code"] == 0
 
     def add_line(self, line: str) -> None:
         """Keep a line of stdout: a JSON object is a fact, anything else a line."""
@@ -57,15 +73,6 @@ class RankLog:
         if not NOISE.search(line):
             self.lines.append(line)
 
-    def forget_the_end(self, before: "RankLog") -> None:
-        """Forget what the rank did because it was ended: `before`, it stood there.
-
-        Ranks end one after the other, and the last ones complain of lost connections.
-        """
-        self.stack = before.stack or self.stack
-        self.calls, self.groups = before.calls, before.groups
-        self.end, self.traceback = before.end, before.traceback
-
     def add_stderr(self, text: str) -> None:
         """Keep stderr: from the first traceback on it is the traceback."""
         text = TRACEBACK_PREFIX.sub("", text)
@@ -77,6 +84,110 @@ class RankLog:
         self.warnings = [
             line for line in warnings.splitlines() if not NOISE.search(line)
         ]
+
+    def as_it_stood(self, before: "RankLog") -> "RankLog":
+        """Return this log without what the rank did because it was ended.
+
+        Ranks end one after the other, and the last ones complain of lost connections.
+
+        Args:
+            before: the same rank's log, read just before it was ended.
+        """
+        return replace(
+            self,
+            stack=before.stack or self.stack,
+            calls=before.calls,
+            groups=before.groups,
+            end=before.end,
+            code=before.code,
+            traceback=before.traceback,
+        )
+
+
+@dataclass(frozen=True)
+class RunLog(ABC):
+    """What a run wrote: its ranks, and the command that started them."""
+
+    ranks: list[RankLog]
+    stderr: str = ""
+    """Of the command itself: torchrun's, or the program's own."""
+
+    @classmethod
+    @abstractmethod
+    def read(cls, folder: Path) -> "RunLog":
+        """Return all that is known of the run with this log folder."""
+
+    @classmethod
+    @abstractmethod
+    def read_output(cls, folder: Path, limit: int = MOST_READ) -> "RunLog":
+        """Return what its ranks have printed so far; of a long output the two ends."""
+
+    def failed(self, code: int) -> bool:
+        """Tell whether a run that ended with this exit code has failed."""
+        return code != 0
+
+    def culprit(self, first: int | None) -> int | None:
+        """Return the rank to blame, if rank `first` was the first to complain."""
+        return first
+
+
+@dataclass(frozen=True)
+class TorchrunLog(RunLog):
+    """The log of a torchrun: each rank has a folder of its own (see rank.py)."""
+
+    @classmethod
+    def read(cls, folder: Path) -> "TorchrunLog":
+        run = cls([], read(folder / "err"))
+        codes = {int(rank): int(code) for rank, code in EXIT_CODE.findall(run.stderr)}
+        for rank, its_folder in enumerate(rank_folders(folder)):
+            log = _read_rank(its_folder, MOST_READ)
+            run.ranks.append(log)
+            _add_evidence(log, its_folder)
+            log.code = codes.get(rank)
+            if codes and rank not in codes and log.end is None:
+                # torchrun lists whoever failed, so this one left, say by os._exit(0).
+                log.end = {"code": 0, "left_group": False}
+            if log.end:
+                log.code = log.end["code"]
+        return run
+
+    @classmethod
+    def read_output(cls, folder: Path, limit: int = MOST_READ) -> "TorchrunLog":
+        ranks = [_read_rank(rank, limit) for rank in rank_folders(folder)]
+        return cls(ranks, read(folder / "err", limit))
+
+
+@dataclass(frozen=True)
+class SpawnLog(RunLog):
+    """The log of a program that starts its ranks itself: they share one output.
+
+    A line `[rank 1] ...` belongs to rank 1, a JSON object to its "rank", the traceback
+    of a child of multiprocessing to the child, and anything else to rank 0.
+    """
+
+    @classmethod
+    def read(cls, folder: Path) -> "SpawnLog":
+        run = cls.read_output(folder)
+        for path in sorted(folder.glob("stack_*.json")):
+            rank = int(path.stem.removeprefix("stack_"))
+            _rank(run.ranks, rank).stack = stacks.from_json(read_json(path))
+        return run
+
+    @classmethod
+    def read_output(cls, folder: Path, limit: int = MOST_READ) -> "SpawnLog":
+        stdout, stderr = (read(folder / name, limit) for name in ("out", "err"))
+        return cls(_split(stdout, stderr), stderr)
+
+    def failed(self, code: int) -> bool:
+        """Tell whether the program has failed, or a child whose parent ignores it."""
+        return code != 0 or bool(CHILD.search(self.stderr))
+
+    def culprit(self, first: int | None) -> int | None:
+        """Return the rank that the program itself names: they share one stderr."""
+        if CHILD.search(self.stderr):
+            return first
+        named = re.search(r"[Pp]rocess (\d+) terminated", self.stderr)
+        return int(named[1]) if named else None
 
 
 def clip(text: str, most: int = 20_000) -> str:
@@ -94,8 +205,8 @@ def rank_folders(folder: Path) -> list[Path]:
     return sorted(attempts[-1].iterdir(), key=lambda path: int(path.name))
 
 
-def read_rank(folder: Path, limit: int = LIMIT) -> RankLog:
-    """Return what the rank with this log folder wrote."""
+def _read_rank(folder: Path, limit: int) -> RankLog:
+    """Return what the rank with this log folder printed."""
     log = RankLog()
     for line in read(folder / "stdout.log", limit).split("\n"):
         log.add_line(line)
@@ -107,7 +218,7 @@ def read_rank(folder: Path, limit: int = LIMIT) -> RankLog:
     return log
 
 
-def add_evidence(log: RankLog, folder: Path) -> None:
+def _add_evidence(log: RankLog, folder: Path) -> None:
     """Add what the rank left beside its output; see rank.py."""
     log.end = read_json(folder / "end.json")
     flight = read_json(folder / "flight.json") or {}
@@ -135,29 +246,31 @@ def _callstack(report: Path) -> str:
         return ""
 
 
-def split_by_prefix(stdout: str, stderr: str) -> list[RankLog]:
-    """Return the logs of ranks that shared one output; see `launch.python`."""
+def _split(stdout: str, stderr: str) -> list[RankLog]:
+    """Return the logs of ranks that shared one output; see `SpawnLog`."""
     logs = [RankLog()]
     # An unbuffered print is two writes, so lines of two ranks may have run together.
     start = r'(?<=.)(?=\[rank \d+\] |\{"rank": )'
     for line in re.sub(start, "\n", stdout).split("\n"):
         rank = re.match(r"\[rank (\d+)\] |\{.*\"rank\": (\d+)", line)
-        number = int(rank[1] or rank[2]) if rank else 0
-        logs += [RankLog() for _ in range(number + 1 - len(logs))]
-        logs[number].add_line(line)
+        _rank(logs, int(rank[1] or rank[2]) if rank else 0).add_line(line)
     if "terminated with the following error:" in stderr:
         stderr = ABORT.sub("", stderr)
     # What comes before the first child's own block, then number and block in turn.
     first, *blocks = CHILD.split(stderr)
     logs[0].add_stderr(first)
     for number, text in zip(blocks[::2], blocks[1::2], strict=True):
-        rank = int(number) - 1  # multiprocessing counts from 1
-        logs += [RankLog() for _ in range(rank + 1 - len(logs))]
-        logs[rank].add_stderr(text)
+        _rank(logs, int(number) - 1).add_stderr(text)  # multiprocessing counts from 1
     return logs
 
 
-def read(path: Path, limit: int = LIMIT) -> str:
+def _rank(logs: list[RankLog], rank: int) -> RankLog:
+    """Return the log of `rank`; until now, nobody may have known of it."""
+    logs += [RankLog() for _ in range(rank + 1 - len(logs))]
+    return logs[rank]
+
+
+def read(path: Path, limit: int = MOST_READ) -> str:
     """Return the text of `path`; of a long one the two ends, `limit` bytes each."""
     try:
         with open(path, "rb") as file:

@@ -1,14 +1,10 @@
-"""Stacks of a process, from outside by py-spy or from what it wrote itself.
+"""Stacks of a process: as somebody has seen them from outside, or as it wrote them.
 
-Both ways give a list of frames, innermost first.
+Either way a stack is a list of frames, innermost first.
 """
 
-import json
 import linecache
 import re
-import shutil
-import subprocess
-import sys
 import sysconfig
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -17,14 +13,13 @@ from pathlib import Path
 LIBRARY = ("site-packages", "dist-packages", sysconfig.get_path("stdlib"), "<frozen")
 KIT = str(Path(__file__).parents[1])
 C10D = "distributed_c10d.py"
-LINE = re.compile(
+FRAME_LINE = re.compile(
     r'^\s*File "(?P<file>.+?)", line (?P<line>\d+)(?:,? in (?P<name>.+))?$',
     re.MULTILINE,
 )
 # What faulthandler puts above the stack of a thread.
 THREAD = re.compile(r"^(Current t|T)hread .*\(most recent call first\):$", re.MULTILINE)
-LONGEST = 2000  # characters of an error's message
-PATIENCE = 5.0  # seconds that py-spy has to answer
+LONGEST_ERROR = 2000  # characters
 
 
 @dataclass(frozen=True)
@@ -51,13 +46,13 @@ class Frame:
 
     @property
     def place(self) -> str:
-        """`ddp_lab/p2p_ring.py:45 in pass_token: dist.send(token, dst=right)`."""
+        """`sick.py:45 in pass_on: dist.send(token, dst=right)`."""
         name = f" in {self.name}" if self.name else ""
         return f"{self.short}{name}: {self.code}".removesuffix(": ")
 
     @property
     def short(self) -> str:
-        """`ddp_lab/p2p_ring.py:45`, from the current folder if it is below."""
+        """`sick.py:45`, from the current folder if it is below."""
         path = Path(self.file)
         if path.is_relative_to(Path.cwd()):
             path = path.relative_to(Path.cwd())
@@ -79,7 +74,7 @@ def from_text(text: str) -> list[Frame]:
 
 
 def tidy(text: str) -> str:
-    """Return faulthandler's dump without the other threads and without our frames."""
+    """Return faulthandler's dump without the other threads and the kit's frames."""
     threads = list(THREAD.finditer(text))
     if not threads:
         return text
@@ -97,7 +92,7 @@ def last_error(text: str) -> str:
     while rest and rest[0].startswith("    "):
         del rest[0]
     error = " ".join(line.strip() for line in rest)
-    return error if len(error) <= LONGEST else f"{error[:LONGEST]}…"
+    return error if len(error) <= LONGEST_ERROR else f"{error[:LONGEST_ERROR]}…"
 
 
 def _last_traceback(text: str) -> str:
@@ -110,37 +105,10 @@ def _last_traceback(text: str) -> str:
 def _frames(text: str) -> list[Frame]:
     return [
         Frame(found["file"], int(found["line"]), found["name"] or "")
-        for found in LINE.finditer(text)
+        for found in FRAME_LINE.finditer(text)
     ]
 
 
 def from_json(frames: list[dict] | None) -> list[Frame]:
     """Return the frames that were stored as JSON by `dataclasses.asdict`."""
     return [Frame(**frame) for frame in frames or []]
-
-
-def from_outside(pid: int) -> list[Frame]:
-    """Return the stack of the main thread of process `pid`.
-
-    It is empty if py-spy is missing, or not permitted to look into this process.
-    """
-    py_spy = Path(sys.executable).with_name("py-spy")
-    command = py_spy if py_spy.exists() else shutil.which("py-spy")
-    if not command:
-        return []
-    words = [command, "dump", "--json", "--locals", "--pid", str(pid)]
-    try:
-        done = subprocess.run(words, capture_output=True, timeout=PATIENCE)
-        threads = json.loads(done.stdout)
-    except (OSError, ValueError, subprocess.TimeoutExpired):
-        return []
-    main = [thread for thread in threads if thread["thread_name"] == "MainThread"]
-    return [
-        Frame(
-            frame["filename"],
-            frame["line"],
-            frame["name"],
-            {value["name"]: value["repr"] or "" for value in frame["locals"] or []},
-        )
-        for frame in (main or threads)[0]["frames"]
-    ]

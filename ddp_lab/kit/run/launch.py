@@ -19,9 +19,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ddp_lab import ROOT
-from ddp_lab.kit.explain import hang, logs, stacks
+from ddp_lab.kit.explain import logs
 from ddp_lab.kit.explain.calls import Call
-from ddp_lab.kit.explain.failure import Failure, find_failure
+from ddp_lab.kit.explain.failure import Failure, find_failure, find_notes
 from ddp_lab.kit.run import guard, probe
 from ddp_lab.kit.run.warm import WARM, write_python
 
@@ -127,7 +127,7 @@ def torchrun(
     argv = shlex.split(command) if isinstance(command, str) else list(command)
     if not any(OWN_RENDEZVOUS.match(argument) for argument in argv):
         argv.insert(0, "--standalone")
-    job = _Job(shlex.join(["torchrun", *argv]), shared=False)
+    job = _Job(shlex.join(["torchrun", *argv]), logs.TorchrunLog)
     module = ["-m", "torch.distributed.run", "--redirects", "3"]
     words = [*module, "--log-dir", str(job.folder), *argv]
     return _judged(job.run(words, timeout, cold, watch), expect_failure)
@@ -147,7 +147,7 @@ def python(
     to its "rank", and anything else to rank 0.
     """
     argv = shlex.split(command) if isinstance(command, str) else list(command)
-    job = _Job(shlex.join(["python", *argv]), shared=True)
+    job = _Job(shlex.join(["python", *argv]), logs.SpawnLog)
     return _judged(job.run(argv, timeout, cold, watch), expect_failure)
 
 
@@ -180,24 +180,12 @@ def _end(child: subprocess.Popen) -> int:
             child.terminate()
 
 
-def _notes(ranks: list[logs.RankLog]) -> list[str]:
-    """Return what is wrong with a run although every rank has ended well."""
-    stayed = [r for r, log in enumerate(ranks) if log.end and not log.end["left_group"]]
-    notes = []
-    if stayed:
-        who = hang.ranks(stayed)
-        notes.append(f"{who} ended without dist.destroy_process_group()")
-    if found := hang.misfit([log.calls for log in ranks]):
-        notes.append(f"not the same on all ranks: {found.cause}")
-    return notes
-
-
 class _Job:
     """One run: its files in `folder`, and its processes under a guard."""
 
-    def __init__(self, command: str, shared: bool):
+    def __init__(self, command: str, log: type[logs.RunLog]):
         self.command = command
-        self.shared = shared  # the ranks share one output: see `python`
+        self.log = log  # how the ranks' output is told apart
         self.mark = uuid.uuid4().hex
         self.start = time.monotonic()
         self.notes: list[str] = []
@@ -219,7 +207,7 @@ class _Job:
                 stopped = "interrupt"
             if stopped and child:
                 self._look(last=True)
-                self.standing = self._read(final=True)
+                self.standing = self.log.read(self.folder).ranks
         except KeyboardInterrupt:  # once more: ask no rank, end it
             child.terminate()
         finally:
@@ -295,7 +283,7 @@ class _Job:
 
     def _look(self, last: bool = False) -> int:
         """See where the ranks stand; return how many calls they have completed."""
-        if self.shared:
+        if self.log is logs.SpawnLog:
             family = guard.marked(self.mark)
             probe.look_at_family(self.folder, family)
             if last and not list(self.folder.glob("stack_*.json")):
@@ -307,44 +295,31 @@ class _Job:
     def _result(self, code=None, stopped=None, limit=0.0) -> Run:
         """Return the result so far; it is final once the exit code is known."""
         seconds, final = time.monotonic() - self.start, code is not None
-        agent, ranks = logs.read(self.folder / "err"), self._read(final)
-        for log, before in zip(ranks, self.standing, strict=False):
-            log.forget_the_end(before)
-        failure, exit_codes = None, [code for _ in ranks]
-        if code or stopped or (final and self.shared and logs.CHILD.search(agent)):
-            failure, exit_codes = find_failure(ranks, agent, code, stopped, limit)
-        if self.shared and failure:
-            failure = failure.of_family(agent)
+        log = self._read(final)
+        failure, exit_codes = None, [code for _ in log.ranks]
+        if final:
+            failure, exit_codes = find_failure(log, code, stopped, limit)
         return Run(
             command=self.command,
-            lines=[log.lines for log in ranks],
-            facts=[log.facts for log in ranks],
-            warnings=[log.warnings for log in ranks],
+            lines=[rank.lines for rank in log.ranks],
+            facts=[rank.facts for rank in log.ranks],
+            warnings=[rank.warnings for rank in log.ranks],
             exit_codes=exit_codes,
             seconds=seconds,
             failure=failure,
-            calls=[log.calls for log in ranks],
-            notes=self.notes + (_notes(ranks) if final and not failure else []),
+            calls=[rank.calls for rank in log.ranks],
+            notes=self.notes + (find_notes(log.ranks) if final and not failure else []),
             log_folder=self._keep() if final else None,
         )
 
-    def _read(self, final: bool) -> list[logs.RankLog]:
-        """Return what each rank wrote, and in the end what else is known of it."""
-        limit = logs.LIMIT if final else SHORT
-        if self.shared:
-            out, err = (logs.read(self.folder / name, limit) for name in ("out", "err"))
-            ranks = logs.split_by_prefix(out, err)
-            for path in sorted(self.folder.glob("stack_*.json")):
-                rank = int(path.stem.removeprefix("stack_"))
-                ranks += [logs.RankLog() for _ in range(rank + 1 - len(ranks))]
-                ranks[rank].stack = stacks.from_json(logs.read_json(path))
-            return ranks
-        folders = logs.rank_folders(self.folder)
-        ranks = [logs.read_rank(folder, limit) for folder in folders]
-        if final:
-            for log, folder in zip(ranks, folders, strict=True):
-                logs.add_evidence(log, folder)
-        return ranks
+    def _read(self, final: bool) -> logs.RunLog:
+        """Return what the run printed, and in the end what else is known of it."""
+        if not final:
+            return self.log.read_output(self.folder, SHORT)
+        log = self.log.read(self.folder)
+        for rank, before in enumerate(self.standing):
+            log.ranks[rank] = log.ranks[rank].as_it_stood(before)
+        return log
 
     def _keep(self) -> Path | None:
         """Move output that is too long to be shown to build/logs; return its folder."""

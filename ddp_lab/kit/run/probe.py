@@ -5,7 +5,10 @@ What is seen is left in the ranks' log folders, for `logs.add_evidence` to read.
 
 import json
 import os
+import shutil
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -17,6 +20,7 @@ from ddp_lab.kit.explain import stacks
 from ddp_lab.kit.explain.logs import rank_folders, read_json
 
 PATIENCE = 3.0  # seconds that a rank has to write down its calls
+PY_SPY = 5.0  # seconds that it has to answer
 LAST_WORDS = 3.0  # seconds that a rank has to write its stack when it is aborted
 
 
@@ -40,7 +44,7 @@ def look(folder: Path) -> None:
         (rank / "flight.json").unlink(missing_ok=True)
     unasked = [rank for rank in ranks if not _ask(rank)]
     for rank, pid in ranks.items():
-        _leave(rank / "stack.json", stacks.from_outside(pid))
+        _leave(rank / "stack.json", from_outside(pid))
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
         unasked = [rank for rank in unasked if not _ask(rank)]
@@ -84,7 +88,7 @@ def look_at_family(folder: Path, processes: Sequence[psutil.Process]) -> None:
     """
     found, alone = {}, []
     for process in sorted(processes, key=lambda process: process.pid):
-        stack = stacks.from_outside(process.pid)
+        stack = from_outside(process.pid)
         if not stack:
             continue
         spawned = [f.values.get("i", "") for f in stack if f.name == "_wrap"]
@@ -98,6 +102,33 @@ def look_at_family(folder: Path, processes: Sequence[psutil.Process]) -> None:
         found[0] = alone[0]
     for rank, stack in found.items():
         _leave(folder / f"stack_{rank}.json", stack)
+
+
+def from_outside(pid: int) -> list[stacks.Frame]:
+    """Return the stack of the main thread of process `pid`.
+
+    It is empty if py-spy is missing, or not permitted to look into this process.
+    """
+    py_spy = Path(sys.executable).with_name("py-spy")
+    command = py_spy if py_spy.exists() else shutil.which("py-spy")
+    if not command:
+        return []
+    words = [command, "dump", "--json", "--locals", "--pid", str(pid)]
+    try:
+        done = subprocess.run(words, capture_output=True, timeout=PY_SPY)
+        threads = json.loads(done.stdout)
+    except (OSError, ValueError, subprocess.TimeoutExpired):
+        return []
+    main = [thread for thread in threads if thread["thread_name"] == "MainThread"]
+    return [
+        stacks.Frame(
+            frame["filename"],
+            frame["line"],
+            frame["name"],
+            {value["name"]: value["repr"] or "" for value in frame["locals"] or []},
+        )
+        for frame in (main or threads)[0]["frames"]
+    ]
 
 
 def _leave(path: Path, stack: list[stacks.Frame]) -> None:

@@ -1,0 +1,82 @@
+"""Read temperatures that are dealt out to the ranks, and know their mean on every rank.
+
+    torchrun --standalone --nproc-per-node 2 ddp_lab/clinic/finally_barrier.py
+
+Meant to print:
+
+    [rank 0] reads 12 of 24 temperatures
+    [rank 0] the mean is 20.00
+    [rank 1] reads 12 of 24 temperatures
+    [rank 1] the mean is 20.00
+
+Sick: find out why before you look at the answer.
+
+Written by notebooks/07_when_it_hangs.ipynb.
+"""
+
+import gc
+import json
+import os
+from contextlib import contextmanager
+
+import torch
+import torch.distributed as dist
+from torch.distributed.elastic.multiprocessing.errors import record
+
+READINGS = """
+18.5 19.0 19.5 20.0 20.5 21.0 21.5 22.0 21.0 20.0 19.0 18.0
+20.5 21,5 20.0 18.5 19.5 22.0 20.0 18.0 21.0 19.0 20.5 19.5
+""".split()
+
+
+def read(text):
+    return float(text)
+
+
+def add_up(rank, world_size, device):
+    """Add up the readings, those of all ranks at a time; return the sum of all."""
+    total = 0.0
+    for text in READINGS[rank::world_size]:
+        buf = torch.tensor([read(text)], device=device)  # (1,)
+        dist.all_reduce(buf)  # every rank now holds the sum of all ranks
+        total += buf.item()
+    return total
+
+
+@record
+def main():
+    with process_group() as (rank, world_size, device):
+        try:
+            count, mine = len(READINGS), len(READINGS[rank::world_size])
+            print(f"[rank {rank}] reads {mine} of {count} temperatures", flush=True)
+            mean = add_up(rank, world_size, device) / count
+            print(f"[rank {rank}] the mean is {mean:.2f}", flush=True)
+            print(json.dumps({"mean": mean}), flush=True)
+            if abs(mean - 20) > 1e-4:
+                raise AssertionError(f"the mean is {mean}, expected 20")
+        finally:
+            dist.barrier()  # nobody leaves while another one still needs it
+
+
+# --- the same in every program: join the group, and leave it whatever happens ---
+
+
+@contextmanager
+def process_group():
+    """A GPU per rank over NCCL; else gloo, on a shared GPU or the CPU."""
+    device, backend = torch.device("cpu"), "gloo"
+    if count := torch.cuda.device_count():
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % count)
+        torch.cuda.set_device(device)
+        if count >= int(os.environ["LOCAL_WORLD_SIZE"]):
+            backend = "cpu:gloo,cuda:nccl"
+    dist.init_process_group(backend, device_id=device if "nccl" in backend else None)
+    try:
+        yield dist.get_rank(), dist.get_world_size(), device
+    finally:
+        dist.destroy_process_group()
+        gc.collect()  # a leftover gloo object could abort the process at exit
+
+
+if __name__ == "__main__":
+    main()

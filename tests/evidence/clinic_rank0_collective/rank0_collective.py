@@ -1,0 +1,81 @@
+"""All ranks train one weight together, and rank 0 logs the mean loss of every step.
+
+    torchrun --standalone --nproc-per-node 2 ddp_lab/clinic/rank0_collective.py
+
+Meant to print:
+
+    [rank 0] starts with 6 of 12 samples
+    [rank 0] step 0: the mean loss is 42.17
+    [rank 0] step 1: the mean loss is 19.48
+    [rank 0] ends with weight 4.125
+    [rank 1] starts with 6 of 12 samples
+    [rank 1] ends with weight 4.125
+
+Sick: find out why before you look at the answer.
+
+Written by notebooks/07_when_it_hangs.ipynb.
+"""
+
+import gc
+import json
+import os
+from contextlib import contextmanager
+
+import torch
+import torch.distributed as dist
+from torch.distributed.elastic.multiprocessing.errors import record
+
+SAMPLES, STEPS, RATE = 12, 2, 0.25
+
+
+def train_step(weight, x):
+    """Move the weight towards the mean of all samples; return this rank's loss."""
+    loss = (weight - x).square().mean()  # ()
+    gradient = 2 * (weight - x).mean()  # ()
+    dist.all_reduce(gradient)  # every rank now holds the sum of all ranks
+    weight -= RATE * gradient / dist.get_world_size()
+    return loss
+
+
+@record
+def main():
+    with process_group() as (rank, world_size, device):
+        samples = torch.arange(float(SAMPLES), device=device)  # (12,)
+        x, weight = samples[rank::world_size], torch.zeros((), device=device)
+        print(f"[rank {rank}] starts with {len(x)} of {SAMPLES} samples", flush=True)
+        for step in range(STEPS):
+            loss = train_step(weight, x)
+            if rank == 0:
+                dist.reduce(loss, dst=0)  # rank 0 now holds the sum of all ranks
+                mean = loss.item() / world_size
+                print(f"[rank 0] step {step}: the mean loss is {mean:.2f}", flush=True)
+        print(f"[rank {rank}] ends with weight {weight:.3f}", flush=True)
+        print(json.dumps({"weight": weight.item()}), flush=True)
+        # Each step halves what is missing (1 - 2 * RATE), on one process as on many.
+        expected = samples.mean() * (1 - (1 - 2 * RATE) ** STEPS)
+        if not torch.isclose(weight, expected):
+            raise AssertionError(f"the weight is {weight}, expected {expected}")
+
+
+# --- the same in every program: join the group, and leave it whatever happens ---
+
+
+@contextmanager
+def process_group():
+    """A GPU per rank over NCCL; else gloo, on a shared GPU or the CPU."""
+    device, backend = torch.device("cpu"), "gloo"
+    if count := torch.cuda.device_count():
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % count)
+        torch.cuda.set_device(device)
+        if count >= int(os.environ["LOCAL_WORLD_SIZE"]):
+            backend = "cpu:gloo,cuda:nccl"
+    dist.init_process_group(backend, device_id=device if "nccl" in backend else None)
+    try:
+        yield dist.get_rank(), dist.get_world_size(), device
+    finally:
+        dist.destroy_process_group()
+        gc.collect()  # a leftover gloo object could abort the process at exit
+
+
+if __name__ == "__main__":
+    main()

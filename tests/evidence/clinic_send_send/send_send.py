@@ -1,0 +1,87 @@
+"""A rod cools: each rank holds a piece of it, and neighbours swap their outer cells.
+
+    torchrun --standalone --nproc-per-node 2 ddp_lab/clinic/send_send.py
+
+Meant to print:
+
+    [rank 0] starts with 6 cells: [96, 96, 96, 96, 96, 96]
+    [rank 0] ends with [96, 96, 96, 94, 85, 63]
+    [rank 1] starts with 6 cells: [0, 0, 0, 0, 0, 0]
+    [rank 1] ends with [33, 10, 1, 0, 0, 0]
+
+Sick: find out why before you look at the answer.
+
+Written by notebooks/07_when_it_hangs.ipynb.
+"""
+
+import gc
+import json
+import os
+from contextlib import contextmanager
+
+import torch
+import torch.distributed as dist
+from torch.distributed.elastic.multiprocessing.errors import record
+
+CELLS, STEPS, HOT = 12, 3, 96.0
+
+
+def cool(below, piece, above):
+    """Mix every cell with its two neighbours."""
+    padded = torch.cat([below, piece, above])  # (cells + 2,)
+    return (padded[:-2] + 2 * padded[1:-1] + padded[2:]) / 4  # (cells,)
+
+
+def swap(send_buf, neighbour):
+    """Give the neighbour our outer cell, and return the neighbour's."""
+    recv_buf = torch.empty_like(send_buf)  # (1,)
+    dist.send(send_buf, dst=neighbour)
+    dist.recv(recv_buf, src=neighbour)
+    return recv_buf
+
+
+@record
+def main():
+    with process_group() as (rank, world_size, device):
+        # gloo's send and recv know host memory only, even where there is a GPU.
+        device = torch.device("cpu") if dist.get_backend() == "gloo" else device
+        rod = torch.zeros(CELLS, device=device)  # (12,)
+        rod[: CELLS // 2] = HOT
+        piece = rod.chunk(world_size)[rank]
+        cells = piece.int().tolist()
+        print(f"[rank {rank}] starts with {len(cells)} cells: {cells}", flush=True)
+        for _ in range(STEPS):
+            # The two ends of the rod have no neighbour, and keep their warmth.
+            below = swap(piece[:1], rank - 1) if rank > 0 else piece[:1]
+            above = swap(piece[-1:], rank + 1) if rank < world_size - 1 else piece[-1:]
+            piece = cool(below, piece, above)
+            rod = cool(rod[:1], rod, rod[-1:])  # the truth: the rod in one piece
+        print(f"[rank {rank}] ends with {piece.int().tolist()}", flush=True)
+        print(json.dumps({"piece": piece.tolist()}), flush=True)
+        expected = rod.chunk(world_size)[rank]
+        if not torch.equal(piece, expected):
+            raise AssertionError(f"{piece.tolist()}, expected {expected.tolist()}")
+
+
+# --- the same in every program: join the group, and leave it whatever happens ---
+
+
+@contextmanager
+def process_group():
+    """A GPU per rank over NCCL; else gloo, on a shared GPU or the CPU."""
+    device, backend = torch.device("cpu"), "gloo"
+    if count := torch.cuda.device_count():
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % count)
+        torch.cuda.set_device(device)
+        if count >= int(os.environ["LOCAL_WORLD_SIZE"]):
+            backend = "cpu:gloo,cuda:nccl"
+    dist.init_process_group(backend, device_id=device if "nccl" in backend else None)
+    try:
+        yield dist.get_rank(), dist.get_world_size(), device
+    finally:
+        dist.destroy_process_group()
+        gc.collect()  # a leftover gloo object could abort the process at exit
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,4 @@
+import time
+
+print('starts', flush=True)
+time.sleep(600)

@@ -1,0 +1,524 @@
+"""Faults, and what the lab has to say of each: every row really happens when recorded.
+
+test_evidence.py explains what tests/evidence keeps of these runs, in milliseconds;
+test_failures.py and `python -m tests.record_evidence` let them happen again.
+"""
+
+import re
+from dataclasses import dataclass, field
+
+ODD = 1
+"""The rank that misbehaves."""
+ANY = "any"
+"""Whichever rank: all raise, or it is chance which one PyTorch names."""
+
+TORCHRUN = """
+import json, os, signal, sys, time
+from datetime import timedelta
+import torch
+import torch.distributed as dist
+
+rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+odd = rank == 1
+
+
+def misbehave(tensor):
+{body}
+
+
+def main():
+    dist.init_process_group("gloo")
+    print(f"[rank {{rank}}] is here", flush=True)
+    print(json.dumps({{"process_group": os.getpgid(0)}}), flush=True)
+    dist.all_reduce(torch.ones(4))
+    misbehave(torch.ones(8))
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+main()
+"""
+
+SPAWN = """
+import json, os, signal, socket, sys, time
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+
+
+def misbehave(rank, world_size, odd, tensor):
+{body}
+
+
+def worker(rank, world_size, port):
+    os.environ |= {{"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}}
+    dist.init_process_group("gloo", rank=rank, world_size=world_size)
+    print(f"[rank {{rank}}] is here", flush=True)
+    group = {{"rank": rank, "process_group": os.getpgid(0)}}
+    print(json.dumps(group), flush=True)
+    dist.all_reduce(torch.ones(4))
+    misbehave(rank, world_size, rank == 1, torch.ones(8))
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    world_size = int(sys.argv[1])
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    {start}
+"""
+START = "mp.spawn(worker, args=(world_size, port), nprocs=world_size)"
+JOIN = """
+    context = mp.get_context("spawn")
+    arguments = [(rank, world_size, port) for rank in range(world_size)]
+    children = [context.Process(target=worker, args=each) for each in arguments]
+    for child in children:
+        child.start()
+    for child in children:
+        child.join()  # and nobody reads its exit code
+"""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A fault, and the explanation that a reader needs."""
+
+    name: str
+    body: str = ""
+    """What `misbehave` does, in TORCHRUN or in SPAWN; else, `program` is the fault."""
+    program: str = ""
+    """A program of the repository, such as `clinic/order.py`."""
+    start: str = ""
+    """How SPAWN starts its ranks; empty if torchrun does."""
+    whole: str = ""
+    """A whole program for plain python."""
+    ranks: tuple[int, ...] = (2, 4)
+    timeout: float = 4
+    env: dict[str, str] = field(default_factory=dict)
+    port_taken: bool = False
+    """Whether somebody else listens where the ranks are to meet."""
+
+    kind: str | None = None
+    """None if the run succeeds, with a note."""
+    rank: int | str | None | dict[int, int | None] = ODD
+    """The one to blame, by world size if that matters; or ANY."""
+    symptom: str | None = None
+    cause: str = ""
+    """A regular expression that the cause matches from its start."""
+    line: str = ""
+    """Text of the line that is to be named."""
+    report: tuple[str, ...] = ()
+    """Regular expressions of what else has to be told."""
+    others: int | None = None
+    """Of how many other ranks something is told; None if that does not matter."""
+    exit_code: int | None = None
+    """Of the odd rank, where that is the point."""
+    note: str = ""
+    """A regular expression of the one note of a run that succeeds."""
+
+    def write(self, read) -> tuple[str, str]:
+        """Return the program's file name and text; `read` gives a program's text."""
+        if self.program:
+            return self.program.rpartition("/")[2], read(self.program)
+        if self.whole:
+            return "sick.py", self.whole
+        body = "\n".join("    " + line for line in self.body.strip().splitlines())
+        if self.start:
+            return "sick.py", SPAWN.format(body=body, start=self.start.strip())
+        return "sick.py", TORCHRUN.format(body=body)
+
+    @property
+    def under_torchrun(self) -> bool:
+        return not (self.start or self.whole)
+
+    def judge(self, ranks, failure, exit_codes, notes, text: str) -> None:
+        """Assert that this is the explanation; `text` is that of the program."""
+        if self.kind is None:
+            assert failure is None, failure.report()
+            assert len(notes) == 1 and re.search(self.note, notes[0]), notes
+            return
+        told = failure.report()
+        rank = self.rank.get(ranks) if isinstance(self.rank, dict) else self.rank
+        assert failure.kind == self.kind, told
+        assert rank == ANY or failure.rank == rank, told
+        assert failure.symptom == self.symptom, told
+        assert re.match(self.cause, failure.cause), told
+        if self.line:
+            lines = text.splitlines()
+            found = [n for n, line in enumerate(lines, 1) if self.line in line]
+            assert found == [failure.line], (found, told)
+        for words in self.report:
+            assert re.search(words, told), (words, told)
+        if self.others is not None:
+            assert len(failure.others) == self.others, told
+        if self.exit_code is not None:
+            assert exit_codes[ODD] == self.exit_code
+        assert "ddp_lab/kit" not in told, "frames of the kit"
+
+
+RAISES = "if odd: raise ValueError('no such sample')"
+WAITS = r"waits in all_reduce of float32 \(8,\)"
+HUNG = "time.sleep(600)"
+OUT_OF_MEMORY = (
+    "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of "
+    "79.10 GiB of which 1.25 GiB is free."
+)
+DETAIL = {"TORCH_DISTRIBUTED_DEBUG": "DETAIL"}
+DIFFERENT = "if odd:\n    dist.broadcast(tensor, src=0)\nelse:\n    dist.barrier()"
+BOTH_CALLS = (
+    r"sick\.py:\d+ in misbehave: dist\.broadcast",
+    r"sick\.py:\d+ in misbehave: dist\.barrier",
+)
+
+
+def dies(name: str, symptom: str, code: int, says: str) -> Fault:
+    """Return the fault of a rank that a signal ends."""
+    return Fault(
+        f"dies_by_{name.lower()}",
+        f"if odd: os.kill(os.getpid(), signal.{name})",
+        kind="signal",
+        symptom=symptom,
+        cause=f"ended by {name} .*{says}",
+        exit_code=code,
+    )
+
+
+FAULTS = [
+    # A rank fails.
+    Fault(
+        "raises",
+        RAISES,
+        kind="exception",
+        cause="ValueError: no such sample$",
+        line="raise ValueError",
+        report=("Traceback", r"in misbehave: "),
+        others=0,
+    ),
+    Fault(
+        "all_raise",
+        "raise ValueError(rank)",
+        kind="exception",
+        rank=ANY,
+        cause=r"ValueError: \d$",
+        line="raise ValueError",
+    ),
+    dies("SIGKILL", "killed", -9, "memory runs out"),
+    dies("SIGABRT", "crash", -6, "a crash in native code"),
+    dies("SIGSEGV", "crash", -11, "a crash in native code"),
+    dies("SIGBUS", "crash", -7, "/dev/shm"),
+    Fault(
+        "exit_code",
+        "if odd: sys.exit(3)",
+        kind="exit",
+        cause="exit code 3$",
+        exit_code=3,
+    ),
+    Fault(
+        "exit_with_words",
+        "if odd: sys.exit('needs an even number')",
+        kind="exit",
+        cause="exit code 1: needs an even number$",
+        exit_code=1,
+    ),
+    *[
+        Fault(
+            name,
+            f"if odd: {leave}",
+            kind="exception",
+            symptom="absent",
+            cause="has left, and ranks? .* waits? in barrier$",
+            line="dist.barrier()",
+            report=(r"rank 1: has left\n?",),
+        )
+        for name, leave in (("leaves", "sys.exit()"), ("leaves_at_once", "os._exit(0)"))
+    ],
+    Fault(
+        "keeps_the_group",
+        "dist.barrier()\nif odd: dist.destroy_process_group = lambda: None",
+        note=r"^rank 1 ended without dist\.destroy_process_group\(\)$",
+    ),
+    # A rank waits in vain.
+    *[
+        Fault(
+            name,
+            f"if odd:\n    {busy}\ndist.all_reduce(tensor)",
+            kind="timeout",
+            symptom="absent",
+            cause="has not come, and ranks? .* waits? in all_reduce$",
+            line=busy,
+            report=(
+                rf"rank 0: {WAITS} for rank 1 at .*sick\.py:\d+ in misbehave: "
+                r"dist\.all_reduce\(tensor\)",
+                r"rank 1: stands at .*" + re.escape(busy),
+                "no end after 4 seconds",
+            ),
+        )
+        for name, busy in (("sleeps", HUNG), ("computes", "while True: sum(range(9))"))
+    ],
+    Fault(
+        "two_are_late",
+        f"if rank < 2: {HUNG}\ndist.all_reduce(tensor)",
+        ranks=(4,),
+        kind="timeout",
+        rank=None,
+        symptom="absent",
+        cause="ranks 0 and 1 have not come, and ranks 2 and 3 wait in all_reduce$",
+        line=HUNG,
+    ),
+    Fault(
+        "one_calls_alone",
+        f"if odd: dist.all_reduce(tensor)\n{HUNG}",
+        ranks=(3,),
+        kind="timeout",
+        symptom="absent",
+        cause="waits in all_reduce, but ranks 0 and 2 have not come$",
+        line="if odd: dist.all_reduce(tensor)",
+    ),
+    Fault(
+        "all_are_busy",
+        HUNG,
+        kind="timeout",
+        rank=None,
+        symptom="busy",
+        cause=r"ranks 0.*1.* stand at .*sick\.py:\d+, and no rank waits for another$",
+        line=HUNG,
+    ),
+    Fault(
+        "different_calls",
+        DIFFERENT,
+        kind="timeout",
+        rank={2: None, 4: ODD},
+        symptom="different calls",
+        cause="call 2 is (broadcast|barrier).*, but (broadcast|barrier)",
+        report=BOTH_CALLS,
+    ),
+    Fault(
+        "different_calls_detail",
+        DIFFERENT,
+        env=DETAIL,  # PyTorch compares the calls itself, at a price
+        kind="exception",
+        rank={2: None, 4: ODD},
+        symptom="different calls",
+        cause=".*broadcast.*barrier|.*barrier.*broadcast",
+        report=BOTH_CALLS,
+    ),
+    Fault(
+        "different_roots",
+        "dist.broadcast(tensor, src=rank)",
+        kind="timeout",
+        rank={2: None, 4: None},
+        symptom="different calls",
+        cause=".* in broadcast with different src: 0 on rank 0, 1 on rank 1",
+        line="dist.broadcast",
+    ),
+    Fault(
+        "different_groups",
+        "groups = [dist.new_group() for _ in range(2)]\n"
+        "dist.all_reduce(tensor, group=groups[odd])",
+        kind="timeout",
+        rank={2: None, 4: ODD},
+        symptom="different calls",
+        cause="the ranks wait in different calls: .* of group ",
+        line="dist.all_reduce(tensor, group",
+    ),
+    Fault(
+        "different_sizes",
+        "dist.all_reduce(torch.zeros(16 if odd else 8))",
+        kind="signal",
+        rank={2: None, 4: ODD},
+        symptom="different tensors",
+        cause=r"call 2 is all_reduce of float32 \(\d+,\)|\d+ bytes came where \d+ ",
+        line="dist.all_reduce(torch.zeros(",
+    ),
+    Fault(
+        "different_sizes_detail",
+        "dist.all_reduce(torch.zeros(16 if odd else 8))",
+        env=DETAIL,
+        kind="exception",
+        rank=ANY,
+        symptom="different tensors",
+        cause=r"rank \d calls allreduce of|call \d is all_reduce",
+        line="dist.all_reduce(torch.zeros(",
+    ),
+    Fault(
+        "wrong_sum",
+        "dtype = torch.int32 if odd else torch.float32\n"
+        "dist.all_reduce(torch.zeros(8, dtype=dtype))\n"
+        "assert False, 'a wrong sum'",
+        kind="exception",
+        rank=ANY,
+        symptom="different tensors",
+        cause="AssertionError: a wrong sum",
+        report=(r"before: call 2 is all_reduce of .*sick\.py:\d+",),
+    ),
+    Fault(
+        "silently_wrong",
+        "dist.all_reduce(tensor.int() if odd else tensor)",
+        note=r"^not the same on all ranks: call 2 is all_reduce of "
+        r"float32 \(8,\) at \S*sick\.py:(\d+) on ranks? [\d, and]+, but all_reduce of "
+        r"int32 \(8,\) at \S*sick\.py:\1 on rank 1$",
+    ),
+    Fault(
+        "everybody_sends",
+        "dist.send(tensor, (rank + 1) % world_size)\n"
+        "dist.recv(tensor, (rank - 1) % world_size)",
+        kind="timeout",
+        rank=None,
+        symptom="cycle",
+        cause="rank 0 waits in send for rank 1, rank 1 waits in send for rank (0|2)",
+        line="dist.send(tensor",
+    ),
+    Fault(
+        "nobody_sends",
+        "dist.irecv(tensor, (rank + 1) % world_size).wait()",
+        kind="timeout",
+        rank=None,
+        symptom="cycle",
+        cause="every rank waits in wait, so nobody answers$",
+        line="dist.irecv(tensor",
+    ),
+    Fault(
+        "late_peer",
+        "group = dist.new_group(timeout=timedelta(seconds=1))\n"
+        f"if odd: {HUNG}\n"
+        "dist.all_reduce(tensor, group=group)",
+        timeout=30,
+        kind="exception",
+        symptom="absent",
+        cause="has not come, and ranks? .* in all_reduce$",
+        line=HUNG,
+        report=("rank [023]: .*Timed out waiting 1000ms",),
+    ),
+    # What the system refuses.
+    Fault(
+        "gpu_is_full",
+        f"if odd: raise torch.OutOfMemoryError({OUT_OF_MEMORY!r})",
+        kind="exception",
+        symptom="CUDA memory",
+        cause=r"torch\.OutOfMemoryError: CUDA out of memory",
+        report=("that is: this GPU has no room left",),
+    ),
+    Fault(
+        "disk_is_full",
+        "if odd: open('/dev/full', 'w').write('x' * 10_000_000)",
+        kind="exception",
+        symptom="disk full",
+        cause="OSError: .*No space left",
+        report=("that is: the disk is full",),
+    ),
+    Fault(
+        "gpu_is_missing",
+        "tensor.cuda()",
+        env={"CUDA_VISIBLE_DEVICES": ""},
+        kind="exception",
+        rank=ANY,
+        symptom="no GPU",
+        line="tensor.cuda()",
+        report=("that is: the program wants a GPU that this machine, or this PyTorch",),
+    ),
+    Fault(
+        "port_is_taken",
+        "pass",
+        port_taken=True,
+        kind="launch",
+        rank=None,
+        symptom="port taken",
+        cause=".*EADDRINUSE",
+        report=("that is: another process listens at this port",),
+    ),
+    # A program that starts its ranks itself.
+    Fault(
+        "spawned_raises",
+        RAISES,
+        start=START,
+        kind="exception",
+        cause="ValueError: no such sample$",
+        line="raise ValueError",
+    ),
+    Fault(
+        "spawned_is_killed",
+        "if odd: os.kill(os.getpid(), signal.SIGKILL)",
+        start=START,
+        kind="exception",
+        symptom="killed",
+        cause=".*process 1 terminated with signal SIGKILL",
+    ),
+    Fault(
+        "spawned_sleeps",
+        f"if odd: {HUNG}\ndist.all_reduce(tensor)",
+        start=START,
+        kind="timeout",
+        symptom="absent",
+        cause="has not come, and ranks? .* in all_reduce$",
+        line=HUNG,
+        report=("rank 0: waits in all_reduce at ",),
+    ),
+    Fault(
+        "nobody_reads_the_exit_code",
+        RAISES,
+        start=JOIN,
+        timeout=20,
+        kind="exception",
+        cause="ValueError: no such sample$",
+        line="raise ValueError",
+    ),
+    Fault(
+        "plain_python",
+        whole='raise ValueError("no")\n',
+        ranks=(1,),
+        kind="exception",
+        rank=None,
+        cause="ValueError: no$",
+        line="raise ValueError",
+    ),
+    Fault(
+        "plain_python_exits",
+        whole="raise SystemExit(3)\n",
+        ranks=(1,),
+        kind="exit",
+        rank=None,
+        cause="exit code 3$",
+    ),
+    Fault(
+        "plain_python_hangs",
+        whole=f"import time\n\nprint('starts', flush=True)\n{HUNG}\n",
+        ranks=(1,),
+        timeout=2,
+        kind="timeout",
+        rank=None,
+        cause="no end after 2 seconds; all processes were stopped$",
+        report=("rank 0: last printed 'starts'",),
+    ),
+]
+
+
+def clinic(name: str, kind: str, symptom: str | None, two=None, four=None, **more):
+    """Return a sick program of the clinic; of two ranks often nobody is to blame."""
+    known = {"kind": kind, "symptom": symptom, "rank": {2: two, 4: four}}
+    return Fault(f"clinic_{name}", program=f"clinic/{name}.py", **(known | more))
+
+
+FAULTS += [
+    clinic("rank0_collective", "timeout", "different calls", None, 0),
+    clinic("rank0_eval", "timeout", "different calls", None, 0),
+    clinic("shapes", "signal", "different tensors", rank=ANY),
+    clinic("send_send", "timeout", "cycle"),
+    clinic("uneven_batches", "timeout", "different calls", None, 0),
+    clinic("members_only", "timeout", "groups", 1, 3),
+    clinic("finally_barrier", "timeout", "different calls", None, 1),
+    clinic("swallowed", "timeout", "different calls", None, 1),
+    clinic("spawn", "timeout", "world in a world"),
+    clinic("port", "timeout", "rendezvous"),
+    clinic("unused_parameters", "exception", "unused parameters", rank=ANY),
+    clinic("order", "exception", None, cause="AssertionError: counted {", rank=ANY),
+    clinic(
+        "forgotten_wait",
+        "exception",
+        None,
+        cause="AssertionError: the mean is",
+        rank=ANY,
+    ),
+]
+CASES = [(fault, ranks) for fault in FAULTS for ranks in fault.ranks]

@@ -1,0 +1,352 @@
+"""Keep what runs left behind, for test_evidence.py to explain without a process.
+
+    python -m tests.record_evidence [--check] [NAME ...]
+
+Each fault of faults.py happens once more, and tests/evidence/NAME/ then holds, for
+each number of ranks N, what the ranks left (N.txt, a section for each file of the
+run's log folder) and what the lab makes of it (N.json). Whatever differs from machine
+to machine is taken out, so that a new recording gives a small diff: read it before you
+commit it. With --check nothing is written: the new explanations must be those that
+are kept.
+"""
+
+import argparse
+import json
+import os
+import re
+import shutil
+import socket
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Callable
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from ddp_lab import ROOT
+from ddp_lab.kit.explain.failure import Failure, find_failure, find_notes
+from ddp_lab.kit.explain.hang import PEER_ARGUMENT, ROOT_ARGUMENT
+from ddp_lab.kit.explain.logs import RunLog, SpawnLog, TorchrunLog
+from ddp_lab.kit.explain.stacks import KIT
+from ddp_lab.kit.run import launch
+from tests.faults import CASES, Fault
+
+EVIDENCE = ROOT / "tests" / "evidence"
+OF_RUN, OF_RANK = (
+    ("out", "err", "stack_*.json"),
+    ("stdout.log", "stderr.log", "error.json", "flight.json")
+    + ("stack.json", "stack", "end.json"),
+)
+LOGS: dict[str, type[RunLog]] = {"TorchrunLog": TorchrunLog, "SpawnLog": SpawnLog}
+SECTION = re.compile(r"^=== (\S+)\n", re.MULTILINE)
+# The local variables that an explanation reads.
+READ = {name for names in (PEER_ARGUMENT | ROOT_ARGUMENT).values() for name in names}
+# What is not the same on two machines, or in two runs, and what stands in its place.
+LIBRARY = r"<(?:site-packages|stdlib)>"
+CHANGING: list[tuple[re.Pattern, str | Callable]] = [
+    (re.compile(pattern, re.MULTILINE), new)
+    for pattern, new in (
+        (rf'(File "(?:{LIBRARY}|{{kit}})[^"]*", line )\d+', r"\g<1>0"),
+        (r"\b0x[0-9a-f]+", "0x0"),
+        (r"[^\s'\"]*/ddp_lab-[\w-]+", "<lab>"),
+        (r"\bport: \d+", "port: 0"),
+        (r"\[(E|W|I)?\d{3,4} \d\d:\d\d:\d\d\.\d+", "[0"),
+        (r"\b([EWI])\d{4} \d\d:\d\d:\d\d\.\d+ +\d+ ", r"\g<1>0 "),
+        (r"(torch\S*\.(?:py|cpp|hpp|h)):\d+", r"\1:0"),
+        # As long as before: an explanation cuts long messages short.
+        (r"(?<=\.cc:)\d+|(?<=\]:)\d+", lambda found: "0" * len(found[0])),
+        (r"\b(pid:? )\d+", r"\g<1>0"),
+        (r"(time      : ).*", r"\g<1>0"),
+        (r"(host      : ).*", r"\g<1>localhost"),
+        (r'("process_group": )\d+', r"\g<1>0"),
+        (r"(closing signal SIG\w+|via signal|Sending process|process) \d{3,}", r"\1 0"),
+        (r"^frame #\d+: .*\n?", ""),  # of C++, with addresses
+    )
+]
+
+
+@dataclass(frozen=True)
+class Recording:
+    """What one run left behind, in words that are the same on every machine."""
+
+    files: dict[str, str]
+    """By path: as in the run's log folder, but a rank's folder is its number."""
+    program: str
+    """The program's file name."""
+
+    def text(self) -> str:
+        parts = [f"=== {name}\n{text}\n" for name, text in self.files.items() if text]
+        return "".join(parts)
+
+    @classmethod
+    def load(cls, fault: Fault, ranks: int) -> "Recording":
+        kept = (EVIDENCE / fault.name / f"{ranks}.txt").read_text(encoding="utf-8")
+        _, *parts = SECTION.split(kept)
+        files = {
+            name: text.removesuffix("\n")
+            for name, text in zip(parts[::2], parts[1::2], strict=True)
+        }
+        return cls(files, _program(fault)[0])
+
+    def explain(self, folder: Path, here: Path) -> "Explanation":
+        """Return what the lab makes of it.
+
+        Args:
+            folder: where to lay the files out.
+            here: the folder of the program.
+        """
+        meta = json.loads(self.files["meta.json"])
+        for name, text in self.files.items():
+            rank, _, file = name.rpartition("/")
+            path = folder / (f"run/attempt_0/{rank}/{file}" if rank else file)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(_local(text, here), encoding="utf-8")
+            if file == "error.json":
+                os.utime(path, (meta["times"][rank],) * 2)
+        log: RunLog = LOGS[meta["log"]].read(folder)
+        end = meta["code"], meta["stopped"], meta["limit"]
+        failure, codes = find_failure(log, *end)
+        notes = [] if failure else find_notes(log.ranks)
+        return Explanation(failure, codes, notes)
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What the lab makes of a run."""
+
+    failure: Failure | None
+    exit_codes: list[int | None]
+    notes: list[str]
+
+    @classmethod
+    def of(cls, run: launch.Run) -> "Explanation":
+        return cls(run.failure, run.exit_codes, run.notes)
+
+    def as_json(self, here: Path) -> dict:
+        """Return it for the file that is kept, with the paths of no machine."""
+        told: dict = {"exit_codes": self.exit_codes, "notes": self.notes}
+        if failure := self.failure:
+            names = ("kind", "rank", "symptom", "cause", "where", "line", "means")
+            told = {name: getattr(failure, name) for name in names} | told
+            words = failure.traceback.rstrip().splitlines()
+            told["traceback"] = [words[0], words[-1]] if words else []
+            told["others"] = {str(rank): say for rank, say in failure.others.items()}
+            told["stands"] = [
+                {"state": stand.state, "in": stand.name, "for": list(stand.peers)}
+                | ({"line": stand.frame.line} if stand.frame else {})
+                | ({"call": stand.call.number} if stand.call else {})
+                for stand in failure.stands
+            ]
+        text = json.dumps(told)
+        for path in (str(here), os.path.relpath(here)):
+            text = text.replace(path, "{here}")
+        return json.loads(_anywhere(text))
+
+
+def _program(fault: Fault) -> tuple[str, str]:
+    return fault.write(lambda name: (ROOT / "ddp_lab" / name).read_text())
+
+
+def live(fault: Fault, ranks: int, here: Path) -> tuple[Recording, launch.Run]:
+    """Let a fault happen in the folder `here`; return what it has left behind."""
+    name, text = _program(fault)
+    (here / name).write_text(text)
+    with _listening() as heard, _environment(fault.env):
+        options: dict = {"timeout": fault.timeout}
+        options["expect_failure"] = fault.kind is not None
+        if fault.port_taken:
+            with socket.create_server(("", 0)) as server:
+                where = f"--nnodes 1 --master-port {server.getsockname()[1]}"
+                command = f"{where} --nproc-per-node {ranks} {here}/{name}"
+                run = launch.torchrun(command, **options)
+        elif fault.under_torchrun:
+            run = launch.torchrun(f"--nproc-per-node {ranks} {here}/{name}", **options)
+        else:
+            run = launch.python(f"{here}/{name} {ranks}", **options)
+    first, last = heard["snapshots"][0], heard["snapshots"][-1]
+    if heard["stopped"]:  # what the ranks did when they were ended counts for nothing
+        stacks = {name: text for name, text in last.items() if name.endswith("/stack")}
+        last = first | stacks
+    times = sorted((t, n) for n, t in heard["times"].items())
+    meta = {name: heard[name] for name in ("log", "code", "stopped", "limit")}
+    meta["times"] = {rank: order for order, (_, rank) in enumerate(times)}
+    files = {"meta.json": json.dumps(meta)} | {
+        name: _tidy(name, _anywhere(_placeless(text, here)))
+        for name, text in sorted(last.items())
+    }
+    return Recording(files, name), run
+
+
+@contextmanager
+def _listening():
+    """Keep the log folder whenever it is read as a whole, and how the run ended."""
+    heard: dict = {"snapshots": [], "times": {}}
+    plain = {log: log.read for log in LOGS.values()}
+
+    def reads(log):
+        def read(folder):
+            heard["snapshots"].append(_snapshot(folder))
+            heard["log"] = log.__name__
+            heard["times"] = {
+                path.parent.name: path.stat().st_mtime
+                for path in folder.glob("*/attempt_0/*/error.json")
+            }
+            return plain[log](folder)
+
+        return staticmethod(read)
+
+    def finds(log, code, stopped, limit):
+        heard.update(code=code, stopped=stopped, limit=limit)
+        return find_failure(log, code, stopped, limit)
+
+    try:
+        for log in LOGS.values():
+            log.read = reads(log)
+        launch.find_failure = finds
+        yield heard
+    finally:
+        for log, read in plain.items():
+            log.read = classmethod(read.__func__)
+        launch.find_failure = find_failure
+
+
+@contextmanager
+def _environment(more: dict[str, str]):
+    before = dict(os.environ)
+    os.environ.update(more)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+def _snapshot(folder: Path) -> dict[str, str]:
+    paths = {path.name: path for name in OF_RUN for path in folder.glob(name)}
+    for name in OF_RANK:
+        for path in folder.glob(f"*/attempt_0/*/{name}"):
+            paths[f"{path.parent.name}/{name}"] = path
+    return {name: path.read_text(errors="replace") for name, path in paths.items()}
+
+
+def _places() -> dict[str, str]:
+    """Return what stands for the folders of this machine: inner ones first."""
+    stdlib = sysconfig.get_path("stdlib")
+    return {
+        KIT: "{kit}",
+        str(ROOT): "{root}",
+        sysconfig.get_path("purelib"): "<site-packages>",
+        stdlib: "<stdlib>",
+        os.path.realpath(stdlib): "<stdlib>",
+        sys.prefix: "<prefix>",
+    }
+
+
+def _placeless(text: str, here: Path) -> str:
+    for path, name in {str(here): "{here}", **_places()}.items():
+        text = text.replace(path, name)
+    return text
+
+
+def _local(text: str, here: Path) -> str:
+    """Return `text` with the folders of this machine, where an explanation asks."""
+    text = text.replace("{here}", str(here))
+    return text.replace("{kit}", KIT).replace("{root}", str(ROOT))
+
+
+def _anywhere(text: str) -> str:
+    for pattern, new in CHANGING:
+        text = pattern.sub(new, text)
+    return text
+
+
+def _tidy(name: str, text: str) -> str:
+    """Return the part of a file that an explanation reads, an entry on each line."""
+    kind = name.rpartition("/")[2]
+    if not kind.endswith(".json"):
+        return text.rstrip("\n")
+    found = json.loads(text)
+    if kind == "error.json":
+        message = found["message"]
+        if isinstance(message, dict):
+            words = message["extraInfo"]["py_callstack"]
+            message = {"extraInfo": {"py_callstack": words}}
+        return json.dumps({"message": message})
+    if kind == "flight.json":
+        for call in found["calls"]:
+            call["frames"] = call["frames"][:1]
+        groups, calls = json.dumps(found["groups"]), _lines(found["calls"])
+        return f'{{"groups": {groups}, "calls": {calls}}}'
+    if kind.startswith("stack"):
+        for frame in found:
+            values = frame["values"].items()
+            frame["values"] = {n: value for n, value in values if n in READ}
+            if frame["file"].startswith(("<", "{kit}")):
+                frame["line"] = 0
+        return _lines(found)
+    return json.dumps(found)
+
+
+def _lines(entries: list) -> str:
+    return "[\n" + ",\n".join(map(json.dumps, entries)) + "\n]" if entries else "[]"
+
+
+# What a new recording has to have in common with the one that is kept. Which of
+# several victims complains first is chance.
+STABLE = ("kind", "symptom", "line", "notes")
+
+
+def differences(old: dict, new: dict) -> list[str]:
+    """Return how two explanations of one fault differ."""
+    keys = [key for key in STABLE if key in old or key in new]
+    return [
+        f"{key}: {old.get(key)!r} is kept, now it is {new.get(key)!r}"
+        for key in keys
+        if old.get(key) != new.get(key)
+    ]
+
+
+def record(fault: Fault, ranks: int, check: bool) -> None:
+    """Let a fault happen, judge what is told of it, and keep or compare it."""
+    with tempfile.TemporaryDirectory(prefix="evidence-") as scratch:
+        here, laid_out = Path(scratch, "here"), Path(scratch, "laid-out")
+        here.mkdir()
+        recording, run = live(fault, ranks, here)
+        text = (here / recording.program).read_text()
+        fault.judge(ranks, run.failure, run.exit_codes, run.notes, text)
+        told = recording.explain(laid_out, here)
+        fault.judge(ranks, told.failure, told.exit_codes, told.notes, text)
+        new, kept = Explanation.of(run).as_json(here), told.as_json(here)
+        assert not (found := differences(kept, new)), found
+        folder = EVIDENCE / fault.name
+        if check:
+            old = json.loads((folder / f"{ranks}.json").read_text())
+            assert not (found := differences(old, new)), found
+            return
+        folder.mkdir(parents=True, exist_ok=True)
+        shutil.copy(here / recording.program, folder)
+        (folder / f"{ranks}.txt").write_text(recording.text(), encoding="utf-8")
+        (folder / f"{ranks}.json").write_text(json.dumps(kept, indent=1) + "\n")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("names", nargs="*", metavar="NAME", help="default: all")
+    parser.add_argument("--check", action="store_true")
+    asked = parser.parse_args()
+    failed = 0
+    for fault, ranks in CASES:
+        if asked.names and fault.name not in asked.names:
+            continue
+        try:
+            record(fault, ranks, asked.check)
+            print(f"{fault.name}, {ranks} ranks", flush=True)
+        except (AssertionError, launch.RunFailed) as error:
+            failed += 1
+            print(f"{fault.name}, {ranks} ranks: {error}", flush=True)
+    sys.exit(failed > 0)
+
+
+if __name__ == "__main__":
+    main()

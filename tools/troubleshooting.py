@@ -1,0 +1,119 @@
+"""Print the table of TROUBLESHOOTING.md: python -m tools.troubleshooting
+
+What a symptom means is the launcher's knowledge; how it looks to a reader, and which
+lesson shows it, is told here.
+"""
+
+from dataclasses import dataclass
+
+from ddp_lab.kit.explain.symptoms import Symptom
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of the table."""
+
+    looks: str
+    means: str
+    lesson: str
+    """The notebook's file name without its suffix."""
+
+
+LOOKS = {
+    Symptom.ABSENT: (
+        "nothing more is printed; some ranks wait in a collective",
+        "07_when_it_hangs",
+    ),
+    Symptom.DIFFERENT_CALLS: (
+        "a hang, a wrong result or an abort in gloo's `pair.cc`",
+        "07_when_it_hangs",
+    ),
+    Symptom.DIFFERENT_TENSORS: (
+        "an abort with `op.preamble.length <= op.nbytes`, or silently wrong numbers",
+        "07_when_it_hangs",
+    ),
+    Symptom.CYCLE: ("every rank waits in `send` or `recv`", "01_point_to_point"),
+    Symptom.BUSY: (
+        "nothing more is printed, and no rank waits for another",
+        "07_when_it_hangs",
+    ),
+    Symptom.VICTIM: (
+        "`Connection closed by peer` or `Connection reset by peer`",
+        "00_start_here",
+    ),
+    Symptom.KILLED: ("a rank ends by SIGKILL, without a word", "04_checkpointing"),
+    Symptom.CRASH: ("a rank ends by SIGSEGV, SIGABRT or SIGBUS", "07_when_it_hangs"),
+    Symptom.NO_LAUNCHER: (
+        "`environment variable RANK expected, but not set`",
+        "00_start_here",
+    ),
+    Symptom.PORT_TAKEN: (
+        "`EADDRINUSE` or `address already in use`",
+        "07_when_it_hangs",
+    ),
+    Symptom.UNUSED_PARAMETERS: (
+        "`Expected to have finished reduction in the prior iteration`",
+        "07_when_it_hangs",
+    ),
+    Symptom.GROUPS: (
+        "ranks wait in `new_group`, or in a call of the next group",
+        "07_when_it_hangs",
+    ),
+    Symptom.RENDEZVOUS: (
+        "every rank waits in `init_process_group`",
+        "07_when_it_hangs",
+    ),
+    Symptom.WORLD_IN_A_WORLD: (
+        "more processes than ranks, each complaining or waiting",
+        "03_ddp_basics",
+    ),
+    Symptom.CUDA_MEMORY: ("`CUDA out of memory`", "06_cifar10_resnet"),
+    Symptom.MEMORY: (
+        "`DefaultCPUAllocator: can't allocate memory`",
+        "06_cifar10_resnet",
+    ),
+    Symptom.NO_GPU: (
+        "`no NVIDIA driver`, `not compiled with CUDA` or `invalid device ordinal`",
+        "00_start_here",
+    ),
+    Symptom.BUSY_GPU: (
+        "`CUDA-capable device(s) is/are busy or unavailable`",
+        "00_start_here",
+    ),
+    Symptom.SHARED_GPU: ("`Duplicate GPU detected`", "00_start_here"),
+    Symptom.DISK_FULL: ("`No space left on device`", "04_checkpointing"),
+    Symptom.READ_ONLY: (
+        "`Read-only file system` or `Permission denied`",
+        "04_checkpointing",
+    ),
+    Symptom.DAMAGED_FILE: (
+        "`failed finding central directory`, `unexpected EOF` or `Ran out of input`",
+        "04_checkpointing",
+    ),
+    Symptom.ANOTHER_CHECKPOINT: (
+        "`Error(s) in loading state_dict`",
+        "04_checkpointing",
+    ),
+}
+HANG_AT_THE_END = Row(
+    "up to torch 2.13, a rank hangs at the very end of `main()`, after all its work",
+    "DDP outlives its gloo group: free it (`del model`) before "
+    "`destroy_process_group()`",
+    "03_ddp_basics",
+)
+ROWS = [
+    Row(looks, symptom.means, lesson) for symptom, (looks, lesson) in LOOKS.items()
+] + [HANG_AT_THE_END]
+
+
+def table() -> str:
+    """Return the table in Markdown."""
+    lines = ["| You see | It means | Lesson |", "|---|---|---|"]
+    for row in ROWS:
+        link = f"[{int(row.lesson[:2])}](notebooks/{row.lesson}.ipynb)"
+        lines.append(f"| {row.looks} | {row.means} | {link} |")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    print(table())
