@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 NBVAL := --nbval --nbval-current-env --nbval-cell-timeout 180
 
-.PHONY: help setup lab open scripts outputs figs data bench test lint clean
+.PHONY: help setup lab open scripts outputs figs data bench check test test-all evidence lint clean
 .PHONY: classroom release grade feedback grades test-classroom
 
 help: ## print this
@@ -51,9 +51,21 @@ data: setup ## fetch CIFAR-10, or draw the stand-in where there is no network
 bench: setup ## measure launches, collectives, data and training, into build/bench
 	$(BIN)/python -m bench
 
-test: .venv/dev-ready .venv/classroom-ready lint ## check programs, kit, classroom (pytest), notebooks (nbval)
-	$(BIN)/python -m pytest tests
-	$(BIN)/python -m pytest $(NBVAL) notebooks
+# A test that waits costs no core: how many workers -n auto means, tests/conftest.py says.
+PYTEST := $(BIN)/python -m pytest -n auto --dist loadgroup
+
+check: lint ## style, types, rules, recorded evidence, each program on 2 ranks: < 2 minutes
+	$(PYTEST) -m check tests
+
+test: lint ## what CI runs: programs, kit, classroom and every cell of the notebooks
+	$(PYTEST) $(NBVAL) -m "not (full or browser)" tests notebooks
+
+test-all: lint ## all numbers of ranks, races, floods, bombs, the browser, evidence anew
+	$(PYTEST) $(NBVAL) tests notebooks
+	$(BIN)/python -m tests.record_evidence --check
+
+evidence: .venv/dev-ready ## for maintainers: record tests/evidence anew from live runs
+	$(BIN)/python -m tests.record_evidence
 
 # The classroom: see classroom/README.md. A is the assignment.
 COURSE := $(BIN)/python -m classroom.engine
@@ -75,12 +87,13 @@ feedback: .venv/classroom-ready ## write a page for each student of A=ring
 grades: .venv/classroom-ready ## write classroom/grades.csv for Canvas and Moodle
 	$(COURSE) grades
 
-test-classroom: .venv/dev-ready .venv/classroom-ready ## solutions, starters, mistakes and hostile answers, in full
-	CLASSROOM=full $(BIN)/python -m pytest tests/classroom
+test-classroom: lint ## solutions, starters, mistakes and hostile answers, in full
+	$(PYTEST) tests/classroom
 
-lint: .venv/dev-ready ## ruff: style of the code, and of the notebooks' code
+lint: .venv/dev-ready .venv/classroom-ready ## ruff and mypy: style and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/mypy
 
 clean: ## remove build and caches; .venv and data stay
 	rm -rf build .mypy_cache .pytest_cache .ruff_cache

@@ -28,6 +28,8 @@ def name_of(program: Path) -> str:
     return f"{program.parent.name}/{program.name}"
 
 
+FULL = pytest.mark.full
+"""Of tests that take long, and of numbers of ranks that `make test` can do without."""
 NEEDS = ("processes", "sandbox", "browser")  # markers; see pyproject.toml
 
 # A background shell starts us deaf to Ctrl-C, and so would be all that we start.

@@ -11,6 +11,8 @@ from ddp_lab import ROOT
 from ddp_lab.kit import torchrun
 from ddp_lab.kit.cell.data import prepare
 
+pytestmark = pytest.mark.processes
+
 PROGRAMS = ROOT / "bench" / "programs"
 
 
@@ -50,16 +52,6 @@ def test_three_digits_count(number, text):
 )
 def test_a_time_has_its_unit(seconds, text):
     assert written(seconds) == text
-
-
-@pytest.mark.parametrize("ranks", [2, 4])
-def test_no_launch_is_faster_than_the_floor(ranks):
-    argv = f"--nproc-per-node {ranks} {launch.PROGRAM}"
-    with launch.floor(ranks) as forked:
-        ours, floor = interleaved(
-            {"ours": lambda: torchrun(argv).seconds, "floor": forked}, 3
-        )
-    assert floor.ratio(ours)[0] > 1
 
 
 def test_the_floor_notices_a_rank_that_fails(monkeypatch, tmp_path, capfd):

@@ -5,9 +5,12 @@ import re
 from dataclasses import dataclass
 
 import pytest
+from conftest import FULL
 
 from ddp_lab import ROOT
 from ddp_lab.kit import torchrun
+
+pytestmark = pytest.mark.processes
 
 ALIKE = {2: None, 4: None}
 
@@ -299,7 +302,7 @@ def test_the_row_points_at_lines_that_are_there(patient):
 
 
 @patients
-@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=FULL)])
 def test_the_patient_is_sick(patient, ranks):
     command = f"--nproc-per-node {ranks} {program(patient)}"
     run = torchrun(command, timeout=patient.timeout, expect_failure=True)
@@ -319,7 +322,9 @@ def test_the_patient_is_sick(patient, ranks):
 
 
 @patients
-@pytest.mark.parametrize("ranks", [2, 3, 4])
+@pytest.mark.parametrize(
+    "ranks", [2, pytest.param(3, marks=FULL), pytest.param(4, marks=FULL)]
+)
 def test_the_cure_helps(patient, ranks, variant):
     run = torchrun(f"--nproc-per-node {ranks} {cure(patient, variant)}", timeout=20)
     shown, meant = usage(patient)
@@ -331,7 +336,7 @@ def test_the_cure_helps(patient, ranks, variant):
 @pytest.mark.parametrize(
     "patient", [p for p in PATIENTS if p.then], ids=lambda p: p.name
 )
-@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=FULL)])
 def test_the_first_cure_brings_the_reason_to_light(patient, ranks, variant):
     path = variant(program(patient), patient.old, patient.new)
     run = torchrun(f"--nproc-per-node {ranks} {path}", timeout=20, expect_failure=True)

@@ -10,11 +10,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from conftest import FULL
 
 from ddp_lab import ROOT
 from ddp_lab.checkpoint import atomic
 from ddp_lab.kit import torchrun
 from ddp_lab.kit.cell import data
+
+pytestmark = pytest.mark.processes
 
 # Where a program saves, and where it writes first.
 SAVED = {
@@ -63,7 +66,7 @@ on_linux = pytest.mark.skipif(
     not os.path.exists("/dev/full"), reason="needs Linux: /dev/full, capabilities"
 )
 resumers = pytest.mark.parametrize("name", STOPS)
-ranks_2_and_4 = pytest.mark.parametrize("ranks", [2, 4])
+ranks_2_and_4 = pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=FULL)])
 
 
 @pytest.fixture(scope="module")

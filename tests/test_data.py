@@ -17,6 +17,8 @@ from ddp_lab.cifar10.resnet import StandIn
 from ddp_lab.kit import torchrun
 from ddp_lab.kit.cell import data
 
+pytestmark = pytest.mark.processes
+
 FILES = ["batches.meta", *(f"data_batch_{i}" for i in range(1, 6)), "test_batch"]
 
 

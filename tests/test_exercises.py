@@ -3,9 +3,12 @@
 import ast
 
 import pytest
+from conftest import FULL
 
 from ddp_lab import ROOT
 from ddp_lab.kit import torchrun
+
+pytestmark = pytest.mark.processes
 
 SOLUTIONS = sorted((ROOT / "tests" / "solutions").glob("*.py"))
 # One plausible wrong answer for each: a text in the solution, and what to put there.
@@ -53,7 +56,7 @@ def test_unsolved_is_not_yet(solution):
 
 
 @exercises
-@pytest.mark.parametrize("ranks", [2, 3, 4])
+@pytest.mark.parametrize("ranks", [2, 3, pytest.param(4, marks=FULL)])
 def test_the_solution_is_right(solution, ranks, tmp_path):
     path = solve(solution, solution.read_text(), tmp_path)
     run = torchrun(f"--nproc-per-node {ranks} {path}")

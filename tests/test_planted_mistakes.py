@@ -12,6 +12,8 @@ from conftest import PROGRAMS, name_of
 from ddp_lab.kit import torchrun
 from ddp_lab.kit.cell.data import prepare
 
+pytestmark = pytest.mark.processes
+
 
 @dataclass(frozen=True)
 class Mistake:

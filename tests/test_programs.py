@@ -1,7 +1,7 @@
 """Every program runs alone, from any folder, by plain torchrun, on 2, 3 and 4 ranks."""
 
 import pytest
-from conftest import PROGRAMS, name_of
+from conftest import FULL, PROGRAMS, name_of
 
 from ddp_lab.kit import python, torchrun
 from ddp_lab.kit.cell.data import prepare
@@ -18,9 +18,18 @@ ARGUMENTS = {
 STARTS_ITS_RANKS = {"ddp/spawn.py"}
 # The clinic's programs are sick on purpose: see test_clinic.py.
 HEALTHY = [path for path in PROGRAMS if path.parent.name != "clinic"]
+PROCESSES = pytest.mark.processes
+NUMBERS_OF_RANKS = pytest.mark.parametrize(
+    "ranks",
+    [
+        pytest.param(2, marks=[PROCESSES, pytest.mark.check]),
+        pytest.param(3, marks=PROCESSES),
+        pytest.param(4, marks=[PROCESSES, FULL]),
+    ],
+)
 
 
-@pytest.mark.parametrize("ranks", [2, 3, 4])
+@NUMBERS_OF_RANKS
 @pytest.mark.parametrize("path", HEALTHY, ids=name_of)
 def test_the_program_proves_its_truth(path, ranks, tmp_path, monkeypatch):
     folder = tmp_path / "elsewhere"
@@ -39,11 +48,13 @@ def test_the_program_proves_its_truth(path, ranks, tmp_path, monkeypatch):
     assert list(folder.iterdir()) == [], "the program left something behind"
 
 
+@PROCESSES
 def test_mp_spawn_under_torchrun_is_refused():
     run = torchrun("--nproc-per-node 2 ddp_lab/ddp/spawn.py", expect_failure=True)
     assert "4 processes" in run.failure.cause
 
 
+@PROCESSES
 def test_mp_spawn_notices_a_wrong_gradient(variant):
     path = variant("ddp_lab/ddp/spawn.py", "rank + 1.0, device", "1.0, device")
     run = python(f"{path} --nproc-per-node 2", timeout=60, expect_failure=True)

@@ -8,6 +8,8 @@ from classroom.assignments.clinic import criteria as clinic
 from classroom.engine.assignment import notebook
 from ddp_lab.kit import torchrun
 
+pytestmark = pytest.mark.sandbox
+
 CASES = {cell.name: cell.cases for cell in cells("clinic")}
 
 

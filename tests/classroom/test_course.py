@@ -15,6 +15,8 @@ from course import as_notebook, solution
 from classroom.engine import sandbox
 from ddp_lab import ROOT
 
+pytestmark = pytest.mark.sandbox
+
 pytest.importorskip("nbgrader", reason="the lessons do without it")
 # Of each of these criteria one visible and one hidden case, to be quick.
 FEW = {"right": (12, 999), "any_length": (10, 2)}

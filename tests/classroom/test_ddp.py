@@ -1,6 +1,9 @@
 """Assignment 2: what is special to it; test_solutions.py has the rest."""
 
+import pytest
 from course import solution, starter, verdict, visible
+
+pytestmark = pytest.mark.sandbox
 
 WRAPPED = """
 from contextlib import contextmanager

@@ -8,6 +8,8 @@ from nbformat.v4 import new_code_cell, new_notebook, new_output  # noqa: E402
 
 from classroom.engine.preprocessors import STYLE, Page  # noqa: E402
 
+pytestmark = pytest.mark.sandbox
+
 
 def graded(name: str, score: float, line: str, end: str = "") -> dict:
     outputs = [new_output("stream", name="stdout", text=f"{name}, 2 ranks: {line}\n")]

@@ -7,6 +7,8 @@ from classroom.engine.assignment import load, names
 from ddp_lab.kit.cell import magics
 from ddp_lab.kit.run.launch import RunFailed
 
+pytestmark = pytest.mark.sandbox
+
 QUICK = "split.py", "goal.py"
 PROGRAMS = [
     pytest.param(*case, marks=[] if case[1] in QUICK else [pytest.mark.full])

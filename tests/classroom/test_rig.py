@@ -5,8 +5,11 @@ import subprocess
 import sys
 
 import numpy as np
+import pytest
 
 from classroom.engine.rig import IMPORTED, pack, unpack
+
+pytestmark = pytest.mark.sandbox
 
 ECHO = f"import sys; sys.path.insert(0, {str(IMPORTED[0].parent)!r})\n"
 ECHO += "from ranks import give, inputs\ngive(**inputs())\n"

@@ -8,6 +8,8 @@ from classroom.assignments.ring import criteria as ring
 from classroom.engine import sandbox
 from classroom.engine.rig import Outcome, Rig
 
+pytestmark = pytest.mark.sandbox
+
 one_sandbox = pytest.mark.xdist_group("ring")
 
 

@@ -7,6 +7,8 @@ import pytest
 
 from classroom.engine.assignment import COURSE, names
 
+pytestmark = pytest.mark.sandbox
+
 ENGINE = sorted((COURSE / "engine").glob("*.py"))
 FOLDERS = sorted(path.parent.name for path in COURSE.glob("assignments/*/__init__.py"))
 # These run in the sandbox, where there is nothing else of the course.

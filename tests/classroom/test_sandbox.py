@@ -6,6 +6,8 @@ import pytest
 
 from classroom.engine import sandbox
 
+pytestmark = pytest.mark.sandbox
+
 main = pytest.importorskip("classroom.engine.__main__")
 
 

@@ -10,6 +10,8 @@ from course import cells, changed, others, solution, starter, verdict, visible
 
 from classroom.engine.assignment import Criterion, load, names
 
+pytestmark = pytest.mark.sandbox
+
 ASSIGNMENTS = names()
 CRITERIA = [
     pytest.param(name, cell, id=f"{name}: {cell.name}")

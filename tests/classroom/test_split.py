@@ -1,6 +1,9 @@
 """Assignment 4: what is special to it; test_solutions.py has the rest."""
 
+import pytest
 from course import changed, verdict, visible
+
+pytestmark = pytest.mark.sandbox
 
 
 def test_a_deadlock_says_where_each_rank_stood():
