@@ -14,8 +14,9 @@ from conftest import wait_until
 
 from ddp_lab import ROOT
 from ddp_lab.kit import RunFailed, python, torchrun
-from ddp_lab.kit.run import launch
-from ddp_lab.kit.run.warm import LENT, LUCKY, Warm
+from ddp_lab.kit.run import job
+from ddp_lab.kit.run.fork_server import SEED_WITHOUT_SLEEP
+from ddp_lab.kit.run.warm import LENT, Warm
 
 HEAD = """
 import json, os, signal, sys, time, warnings
@@ -132,7 +133,7 @@ def test_a_missing_program_and_a_wrong_option_are_failures(tmp_path):
 
 
 def test_success_where_failure_was_expected_raises(program):
-    with pytest.raises(RunFailed, match="succeeded, but was to fail"):
+    with pytest.raises(RunFailed, match="expected the run to fail, but it succeeded"):
         torchrun(f"--nproc-per-node 1 {program('')}", expect_failure=True)
 
 
@@ -298,7 +299,7 @@ def test_a_module_runs_as_a_program(tmp_path, monkeypatch, cold):
 
 
 def test_torchrun_alone_need_not_wait():
-    assert Random(LUCKY).uniform(0, 0.3) < 0.01  # torchrun ignores less
+    assert Random(SEED_WITHOUT_SLEEP).uniform(0, 0.3) < 0.01  # torchrun ignores less
 
 
 # What the variable says when torch is loaded counts, not what is set later.
@@ -319,7 +320,7 @@ def test_a_program_that_sets_variables_for_torch_is_started_the_plain_way(progra
 def warm(monkeypatch):
     """Return a warm helper of this test's own."""
     fresh = Warm()
-    monkeypatch.setattr(launch, "WARM", fresh)
+    monkeypatch.setattr(job, "WARM", fresh)
     monkeypatch.delenv("DDP_LAB_COLD", raising=False)
     yield fresh
     fresh.stop()
@@ -352,7 +353,7 @@ def test_a_warm_start_that_is_not_to_be_had_is_told_once(
     command = f"--nproc-per-node 1 {program('print(rank)')}"
     first, second = torchrun(command), torchrun(command)
     assert first.lines == second.lines == [["0"]]
-    told = "no warm start, but a plain one: ImportError: half installed"
+    told = "not a warm start: ImportError: half installed"
     assert first.notes == [told] and second.notes == []
 
 
@@ -376,7 +377,7 @@ def test_a_lent_warm_process_is_used_as_long_as_it_serves(
     def grandparent():
         return torchrun(f"--nproc-per-node 1 {file}").lines[0]
 
-    lender, env = Warm(), launch.environment()
+    lender, env = Warm(), job.environment()
     monkeypatch.setenv(LENT, "")  # so that it is removed in the end
     lender.lend(env)
     helper = [str(lender.process.pid)]

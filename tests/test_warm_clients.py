@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from ddp_lab.kit.run import launch
+from ddp_lab.kit.run import job
 from ddp_lab.kit.run.warm import Warm
 
 
@@ -25,7 +25,7 @@ def test_a_client_that_dies_takes_nobody_with_it(tmp_path, monkeypatch):
         return client
 
     try:
-        assert warm.python(launch.environment()), warm.trouble
+        assert warm.python(job.environment()), warm.trouble
         for sent in (None, b"", words[:3], words):
             ask(sent).close()
             with ask(words) as next_one:

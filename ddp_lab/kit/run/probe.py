@@ -5,7 +5,10 @@ What is seen is left in the ranks' log folders, for `logs.add_evidence` to read.
 
 import json
 import os
+import shutil
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -13,11 +16,12 @@ from pathlib import Path
 
 import psutil
 
-from ddp_lab.kit.explain import stacks
 from ddp_lab.kit.explain.logs import rank_folders, read_json
+from ddp_lab.kit.explain.stacks import Frame
 
-PATIENCE = 3.0  # seconds that a rank has to write down its calls
-LAST_WORDS = 3.0  # seconds that a rank has to write its stack when it is aborted
+FLIGHT_WAIT = 3.0  # seconds that a rank has to write down its calls
+ABORT_WAIT = 3.0  # seconds that a rank has to write its stack when it is aborted
+PY_SPY_WAIT = 5.0  # seconds that py-spy has to answer
 
 
 def living(folder: Path) -> dict[Path, int]:
@@ -40,8 +44,8 @@ def look(folder: Path) -> None:
         (rank / "flight.json").unlink(missing_ok=True)
     unasked = [rank for rank in ranks if not _ask(rank)]
     for rank, pid in ranks.items():
-        _leave(rank / "stack.json", stacks.from_outside(pid))
-    deadline = time.monotonic() + PATIENCE
+        _leave(rank / "stack.json", from_outside(pid))
+    deadline = time.monotonic() + FLIGHT_WAIT
     while time.monotonic() < deadline:
         unasked = [rank for rank in unasked if not _ask(rank)]
         if all((rank / "flight.json").exists() for rank in ranks):
@@ -73,7 +77,7 @@ def abort(processes: Sequence[psutil.Process]) -> None:
             process.send_signal(signal.SIGABRT)
         except psutil.Error:
             pass
-    psutil.wait_procs(processes, timeout=LAST_WORDS)
+    psutil.wait_procs(processes, timeout=ABORT_WAIT)
 
 
 def look_at_family(folder: Path, processes: Sequence[psutil.Process]) -> None:
@@ -84,7 +88,7 @@ def look_at_family(folder: Path, processes: Sequence[psutil.Process]) -> None:
     """
     found, alone = {}, []
     for process in sorted(processes, key=lambda process: process.pid):
-        stack = stacks.from_outside(process.pid)
+        stack = from_outside(process.pid)
         if not stack:
             continue
         spawned = [f.values.get("i", "") for f in stack if f.name == "_wrap"]
@@ -100,8 +104,35 @@ def look_at_family(folder: Path, processes: Sequence[psutil.Process]) -> None:
         _leave(folder / f"stack_{rank}.json", stack)
 
 
-def _leave(path: Path, stack: list[stacks.Frame]) -> None:
+def _leave(path: Path, stack: list[Frame]) -> None:
     try:
         path.write_text(json.dumps([asdict(frame) for frame in stack]))
     except OSError:
         pass  # the disk is full, say: then other evidence has to do
+
+
+def from_outside(pid: int) -> list[Frame]:
+    """Return the stack of the main thread of process `pid`, innermost frame first.
+
+    It is empty if py-spy is missing, or not permitted to look into this process.
+    """
+    beside = Path(sys.executable).with_name("py-spy")
+    py_spy = str(beside) if beside.exists() else shutil.which("py-spy")
+    if not py_spy:
+        return []
+    words = [py_spy, "dump", "--json", "--locals", "--pid", str(pid)]
+    try:
+        done = subprocess.run(words, capture_output=True, timeout=PY_SPY_WAIT)
+        threads = json.loads(done.stdout)
+    except (OSError, ValueError, subprocess.TimeoutExpired):
+        return []
+    main = [thread for thread in threads if thread["thread_name"] == "MainThread"]
+    return [
+        Frame(
+            frame["filename"],
+            frame["line"],
+            frame["name"],
+            {value["name"]: value["repr"] or "" for value in frame["locals"] or []},
+        )
+        for frame in (main or threads)[0]["frames"]
+    ]
