@@ -4,6 +4,7 @@ import functools
 import json
 import queue
 import re
+import signal
 import socket
 import time
 from pathlib import Path
@@ -22,6 +23,17 @@ PROGRAMS = sorted(p for p in (ROOT / "ddp_lab").glob("*/*.py") if p.parent != KI
 def name_of(program: Path) -> str:
     """Return a program's name as the lab says it: `p2p/ring.py`."""
     return f"{program.parent.name}/{program.name}"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def stop_button():
+    """Let Ctrl-C reach what the tests start.
+
+    A shell starts what it runs in the background with SIGINT ignored, and so do we with
+    our children, unless we say otherwise.
+    """
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)

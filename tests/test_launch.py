@@ -183,7 +183,7 @@ def test_nothing_outlives_the_caller(program, survivors, tmp_path, name):
     assert wait_until(lambda: os.path.exists(f"{started}1"), 60)
     assert survivors() >= 5  # the caller, the guard, torchrun, two ranks
     caller.send_signal(signal.Signals[name])
-    caller.wait()
+    caller.wait(30)
     assert wait_until(lambda: survivors() == 0)
 
 

@@ -163,7 +163,7 @@ class _Server:
             ended[pid] = status
         for connection, pid in list(self.programs.items()):
             if pid in ended:
-                _kill(pid)  # what it has left in its session
+                _kill_session(pid)  # what it has left
                 try:
                     connection.sendall(f"{ended[pid]}\n".encode())
                 except OSError:
@@ -185,7 +185,12 @@ def _say_ready(path: Path) -> None:
 
 
 def _kill(pid: int) -> None:
-    """Kill the program `pid` with its session."""
+    """Kill the program `pid` with its session, which it may not have begun yet."""
+    _kill_session(pid)
+    os.kill(pid, signal.SIGKILL)
+
+
+def _kill_session(pid: int) -> None:
     try:
         os.killpg(pid, signal.SIGKILL)
     except (ProcessLookupError, PermissionError):
