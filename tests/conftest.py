@@ -2,6 +2,7 @@
 
 import functools
 import json
+import os
 import queue
 import re
 import signal
@@ -51,10 +52,11 @@ def variant(tmp_path):
 @pytest.fixture
 def survivors(monkeypatch, request):
     """Return a function that counts the living processes that this test has started."""
-    monkeypatch.setenv("DDP_LAB_TEST", request.node.nodeid)
+    mark = f"{request.node.nodeid} {os.getpid()}"  # it may run elsewhere as well
+    monkeypatch.setenv("DDP_LAB_TEST", mark)
 
     def count() -> int:
-        found = living(request.node.nodeid)
+        found = living(mark)
         if WARM.process:  # it belongs to no test
             found = [process for process in found if process.pid != WARM.process.pid]
         return len(found)

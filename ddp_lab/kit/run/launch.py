@@ -1,10 +1,48 @@
 """Launch a program as a terminal would, watch it, and tell by rank what became of it.
 
 `torchrun` runs a real torchrun in a subprocess, with a file for each rank's output.
-`python` does the same for a program that starts its ranks itself. Whatever ends the
-caller ends the run.
+`python` does the same for a program that starts its ranks itself.
 
-DRAWING
+Who starts whom (no import shows it):
+
+    cell        %torchrun (magics.py) calls the launcher in the kernel
+     |
+    launcher    job.py; warm.py has started the fork server, once for all runs
+     |  starts with a pipe: the guard's stdin
+    guard       guard.py
+     |  starts with a mark: DDP_LAB_RUN in the environment, which children inherit
+    proxy       proxy.py  -- socket -->  fork server    fork_server.py
+                                          |  forks
+                                         torchrun
+     +----- starts $PYTHON_EXEC ----------+
+     |      for each rank
+    proxy       proxy.py  -- socket -->  fork server
+                                          |  forks
+                                         rank           rank.py
+
+A cold start needs no fork server: a proxy starts `python rank.py`, and the guard
+starts torchrun itself.
+
+Who notices that somebody has gone, by what, and what follows:
+
+    the kernel      guard: its stdin ends        ends what has the mark, removes files
+                    fork server: its stdin ends  kills its forks, and ends
+    a proxy         fork server: socket closes   kills the fork that it stands for
+    a fork          fork server: SIGCHLD         tells its proxy, which ends likewise
+    fork server     proxy: socket closes         exits with 1
+    a rank          torchrun: its worker ends    ends the others
+    torchrun        guard: waitpid               ends what is left, exits likewise
+    silence, Ctrl-C launcher                     closes the guard's stdin
+
+What comes back lies in the run's folder, which the launcher reads five times a second:
+
+    out, err                 torchrun's own output, or all of it (`python`)
+    .../RANK/stdout.log      what the rank prints; beside it stderr.log
+             pid, ask        where to find and to ask the rank       (rank.py)
+             flight.json     its calls of the communication library  (rank.py)
+             stack           where it was when torchrun ended it     (rank.py)
+             stack.json      where it was when we looked, by py-spy  (probe.py)
+             end.json        its exit code, when all is done         (rank.py)
 """
 
 import re
@@ -75,10 +113,12 @@ def python(
 
 
 def _words(command: str | Sequence[str]) -> list[str]:
+    """Return the words of a command line."""
     return shlex.split(command) if isinstance(command, str) else list(command)
 
 
 def _with(limits: Limits, timeout: float | None) -> Limits:
+    """Return `limits` with `timeout` for the seconds of silence, if it is given."""
     return limits if timeout is None else replace(limits, silence=timeout)
 
 
