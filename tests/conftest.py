@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from ddp_lab import ROOT, kit
-from ddp_lab.kit.run import launch
+from ddp_lab.kit.run.job import environment
 from ddp_lab.kit.run.warm import WARM
 
 KIT = ROOT / "ddp_lab" / "kit"
@@ -40,7 +40,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 def pytest_configure(config):
     """Let all workers of xdist use one warm process."""
     if not hasattr(config, "workerinput") and config.getoption("numprocesses", None):
-        WARM.lend(launch.environment())
+        WARM.lend(environment())
 
 
 def pytest_xdist_auto_num_workers():
@@ -83,10 +83,11 @@ def variant(tmp_path):
 @pytest.fixture
 def survivors(monkeypatch, request):
     """Return a function that counts the living processes that this test has started."""
-    monkeypatch.setenv("DDP_LAB_TEST", request.node.nodeid)
+    mark = f"{request.node.nodeid} {os.getpid()}"  # it may run elsewhere as well
+    monkeypatch.setenv("DDP_LAB_TEST", mark)
 
     def count() -> int:
-        found = living(request.node.nodeid)
+        found = living(mark)
         if WARM.process:  # it belongs to no test
             found = [process for process in found if process.pid != WARM.process.pid]
         return len(found)

@@ -5,7 +5,7 @@ from course import starter
 
 from classroom.engine.assignment import load, names
 from ddp_lab.kit.cell import magics
-from ddp_lab.kit.run.launch import RunFailed
+from ddp_lab.kit import RunFailed
 
 pytestmark = pytest.mark.sandbox
 

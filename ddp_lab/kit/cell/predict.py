@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ddp_lab.kit.explain.symptoms import Symptom
-from ddp_lab.kit.run.launch import Run
+from ddp_lab.kit.run.result import Run
 
 
 @dataclass(frozen=True)
