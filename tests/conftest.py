@@ -15,8 +15,8 @@ import psutil
 import pytest
 
 from ddp_lab import ROOT, kit
-from ddp_lab.kit.run.job import environment
-from ddp_lab.kit.run.warm import WARM
+from ddp_lab.kit.run import job
+from ddp_lab.kit.run.warm import LENT, WARM, Warm
 
 KIT = ROOT / "ddp_lab" / "kit"
 PROGRAMS = sorted(p for p in (ROOT / "ddp_lab").glob("*/*.py") if p.parent != KIT)
@@ -40,7 +40,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 def pytest_configure(config):
     """Let all workers of xdist use one warm process."""
     if not hasattr(config, "workerinput") and config.getoption("numprocesses", None):
-        WARM.lend(environment())
+        WARM.lend(job.environment())
 
 
 def pytest_xdist_auto_num_workers():
@@ -78,6 +78,17 @@ def no_process_unless_marked(request, monkeypatch):
 def variant(tmp_path):
     """Return the kit's `variant`, writing to a folder of this test."""
     return functools.partial(kit.variant, folder=tmp_path / "variants")
+
+
+@pytest.fixture
+def warm(monkeypatch):
+    """Return a warm start of this test's own, used by all that it launches."""
+    monkeypatch.delenv("DDP_LAB_COLD", raising=False)
+    monkeypatch.delenv(LENT, raising=False)
+    fresh = Warm()
+    monkeypatch.setattr(job, "WARM", fresh)
+    yield fresh
+    fresh.stop()
 
 
 @pytest.fixture

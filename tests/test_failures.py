@@ -26,6 +26,7 @@ from ddp_lab.kit.cell.display import bundle
 from tests.faults import CASES, OUT_OF_MEMORY, TORCHRUN
 from tests.record_evidence import EVIDENCE, Explanation, differences, live
 
+pytestmark = pytest.mark.processes
 ODD = 1  # the rank that misbehaves
 RANKS = pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.full)])
 # One of each kind happens whenever the tests run; the others in make test-all.

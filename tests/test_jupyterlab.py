@@ -18,6 +18,8 @@ from jupyter_client import BlockingKernelClient
 
 from ddp_lab import ROOT
 
+pytestmark = pytest.mark.browser
+
 CHROMIUM = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))),
     None,

@@ -13,6 +13,8 @@ from jupyter_client import KernelManager
 
 from ddp_lab import ROOT
 
+pytestmark = pytest.mark.processes
+
 MARK = f"kernel-{os.getpid()}"  # each worker of pytest-xdist has a kernel of its own
 MOST_SHOWN = 300_000  # bytes of messages that one cell may send
 STOPPED_WITHIN = 15  # seconds after which a stopped cell has surely come back

@@ -14,6 +14,8 @@ from ddp_lab.kit.cell import magics  # noqa: E402
 from ddp_lab.kit.run.warm import LENT  # noqa: E402
 from tools import lab, notebooks  # noqa: E402
 
+pytestmark = pytest.mark.processes
+
 RANKS = (
     "import os\nprint('[rank', os.environ['RANK'] + '] of', os.environ['WORLD_SIZE'])"
 )

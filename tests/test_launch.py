@@ -18,6 +18,8 @@ from ddp_lab.kit.run import job
 from ddp_lab.kit.run.fork_server import SEED_WITHOUT_SLEEP
 from ddp_lab.kit.run.warm import LENT, Warm
 
+pytestmark = pytest.mark.processes
+
 HEAD = """
 import json, os, signal, sys, time, warnings
 rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
@@ -360,16 +362,6 @@ print(dist.get_debug_level())
 def test_a_program_that_sets_variables_for_torch_is_started_the_plain_way(program):
     run = torchrun(f"--nproc-per-node 2 {program(SETS_FIRST, head='')}")
     assert run.lines == [["DebugLevel.DETAIL"]] * 2
-
-
-@pytest.fixture
-def warm(monkeypatch):
-    """Return a fork server of this test's own."""
-    fresh = Warm()
-    monkeypatch.setattr(job, "WARM", fresh)
-    monkeypatch.delenv("DDP_LAB_COLD", raising=False)
-    yield fresh
-    fresh.stop()
 
 
 def test_a_changed_variable_or_file_starts_the_warm_process_anew(

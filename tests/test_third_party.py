@@ -9,6 +9,8 @@ import pytest
 
 from ddp_lab.kit import python, torchrun
 
+pytestmark = pytest.mark.processes
+
 WAYS = pytest.mark.parametrize("cold", [False, True], ids=["warm", "cold"])
 
 

@@ -16,15 +16,10 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="no warm start h
 
 
 @pytest.fixture
-def warm(monkeypatch):
+def warm(warm):
     """A fork server of this test's own, ready to fork."""
-    monkeypatch.delenv("DDP_LAB_COLD", raising=False)
-    warm = Warm()
-    try:
-        assert warm.python(job.environment()), warm.trouble
-        yield warm
-    finally:
-        warm.stop()
+    assert warm.python(job.environment()), warm.trouble
+    return warm
 
 
 def ask(warm: Warm, words: bytes, sent: bytes | None) -> socket.socket:

@@ -59,12 +59,10 @@ def one_process(x, y):
     torch.manual_seed(0)
     weights = flat(torch.nn.Linear(2, 1).parameters()).to(x.device)  # (3,)
     x = torch.cat([x, torch.ones_like(y)], dim=1)  # (24, 3): a 1 for the bias
-    history = []  # the weights after each step, (3,) each
     for _ in range(STEPS):
         error = x @ weights - y.flatten()  # (24,)
         weights = weights - RATE * 2 * x.T @ error / SAMPLES
-        history.append(weights)
-    return history
+        yield weights
 
 
 def flat(tensors):
@@ -81,7 +79,7 @@ def main():
         if SAMPLES % world_size:
             raise SystemExit(f"{world_size} ranks cannot share {SAMPLES} samples")
         x, y = make_data(device)
-        truth = one_process(x, y)
+        truth = list(one_process(x, y))
         torch.manual_seed(rank)  # its own noise, and its own first weights too
         model = torch.nn.Linear(2, 1).to(device)
         start = show(flat(model.parameters()))
@@ -90,6 +88,7 @@ def main():
         x, y = x[rank::world_size], y[rank::world_size]  # (24 / world_size, ...)
         optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
         facts = {"start": start, "losses": [], "gradients": [], "weights": []}
+
         for step, expected in enumerate(truth):
             loss, gradient = train_step(model, optimizer, x, y)
             weights = flat(model.parameters())

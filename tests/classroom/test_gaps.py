@@ -4,8 +4,8 @@ import pytest
 from course import starter
 
 from classroom.engine.assignment import load, names
-from ddp_lab.kit.cell import magics
 from ddp_lab.kit import RunFailed
+from ddp_lab.kit.cell import magics
 
 pytestmark = pytest.mark.sandbox
 
