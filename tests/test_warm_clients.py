@@ -12,7 +12,10 @@ from conftest import wait_until
 from ddp_lab.kit.run import fork_server, job
 from ddp_lab.kit.run.warm import Warm
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="no warm start here")
+pytestmark = [
+    pytest.mark.processes,
+    pytest.mark.skipif(sys.platform != "linux", reason="no warm start here"),
+]
 
 
 @pytest.fixture
