@@ -4,7 +4,6 @@
 
 The devices are two GPUs of each rank, or one GPU, or the CPU, in both parts:
 
-    [rank 0] rehearsed: nothing is on the wrong device
     [rank 0] ... parameters on device 0, ... on device 1
 
 Written by notebooks/05_model_parallel.ipynb.
