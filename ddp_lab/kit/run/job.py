@@ -30,7 +30,7 @@ from ddp_lab.kit.run.warm import WARM, write_python
 Watch = Callable[[Run], None]
 """Called with the result so far, five times a second."""
 
-KEPT = ROOT / "build" / "logs"
+KEPT_LOGS = ROOT / "build" / "logs"
 # The kernel's own settings, which would change how a program prints or draws.
 COLOURS = ("FORCE_COLOR", "CLICOLOR_FORCE", "CLICOLOR")
 DROPPED = ("MPLBACKEND", "PYTHONUNBUFFERED", *COLOURS)
@@ -215,12 +215,12 @@ class Job:
         most = self.limits.kept_runs
         if not most or all(size <= SHORT for size in sizes.values()):
             return None
-        KEPT.mkdir(parents=True, exist_ok=True)
-        for old in _newest_first(KEPT)[most - 1 :]:
+        KEPT_LOGS.mkdir(parents=True, exist_ok=True)
+        for old in _newest_first(KEPT_LOGS)[most - 1 :]:
             shutil.rmtree(old, ignore_errors=True)
         program = re.search(r"([\w.-]+)\.py\b", self.command)
         prefix = f"{program[1] if program else 'run'}-"
-        kept = Path(tempfile.mkdtemp(prefix=prefix, dir=KEPT))
+        kept = Path(tempfile.mkdtemp(prefix=prefix, dir=KEPT_LOGS))
         for name, size in sizes.items():
             if size:
                 shutil.move(files[name], kept / name)
