@@ -27,7 +27,7 @@ KERNELSPEC = {
 KERNEL_ARGUMENTS = ["--IPKernelApp.log_level=40"]
 WRITEFILE = "%%writefile "
 # A full stop with what may close after it, a space, and how a sentence may begin.
-END_OF_SENTENCE = re.compile(r"([.!?][)`*\"”]*) +(?=[\"“(*`\[$]*[A-Z0-9`%])")
+END_OF_SENTENCE = re.compile(r"([.!?][)`*\"”]*) +(?=[\"“(*`\[$]*[A-Z0-9`%\[])")
 ABBREVIATION = re.compile(r"(\be\.g|\bi\.e|\bvs|\betc|^\s*\d+)\.$")
 ITEM = re.compile(r"\s*([-*+] |\d+\. )?")  # how a paragraph, or an item, begins
 FIXED = ("|", "#", "<", ">", "![", "$$", "---", "```")  # lines that are no prose
