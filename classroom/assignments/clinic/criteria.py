@@ -91,7 +91,7 @@ def _diagnosis(patient: str) -> Callable[..., Verdict]:
             return fail(words)
         if not cause:
             return Verdict(
-                "pass", "its form is right; whether it is true, grading says"
+                "pass", "its form is right; grading says whether it is true"
             )
         right = {
             "rank": given["rank"] == rank,
