@@ -3,8 +3,8 @@
 import sys
 from pathlib import Path
 
-COURSE = Path(__file__).resolve().parent
-sys.path.insert(0, str(COURSE.parent))  # for what `classroom` and `ddp_lab` hold
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))  # for what `classroom` and `ddp_lab` hold
 
 from nbconvert.preprocessors import (  # noqa: E402
     ClearMetadataPreprocessor,
@@ -21,11 +21,11 @@ from nbgrader.preprocessors import (  # noqa: E402
 from classroom.engine.preprocessors import Judge, Page, SaveGrades  # noqa: E402
 
 c = get_config()  # type: ignore[name-defined]  # noqa: F821  (nbgrader has it)
-c.CourseDirectory.root = str(COURSE)
+c.CourseDirectory.root = str(HERE)
 c.CourseDirectory.course_id = "ddp-lab"
-c.CourseDirectory.db_url = f"sqlite:///{COURSE / 'gradebook.db'}"
+c.CourseDirectory.db_url = f"sqlite:///{HERE / 'gradebook.db'}"
 # On a box that students share: a folder that all of them may write to.
-c.Exchange.root = str(COURSE / "exchange")
+c.Exchange.root = str(HERE / "exchange")
 c.ClearSolutions.code_stub = {"python": "### YOUR CODE\nraise NotImplementedError"}
 # Nothing of a student is executed here: the judge tries the programs in a sandbox.
 c.Autograde.autograde_preprocessors = [

@@ -28,7 +28,7 @@ import torch
 import torch.distributed as dist
 from npz import save
 
-FOLDER = Path(sys.argv[1])
+RUN_FOLDER = Path(sys.argv[1])
 RANK = int(os.environ["RANK"])
 COLLECTIVES = ("reduce", "gather", "scatter", "broadcast", "all_to_all", "alltoall")
 _given: dict[str, np.ndarray] = {}
@@ -61,7 +61,7 @@ def inputs() -> dict:
 
     The file is removed: after `answer`, no rank can read what another one was given.
     """
-    path = FOLDER / f"inputs_{RANK}.npz"
+    path = RUN_FOLDER / f"inputs_{RANK}.npz"
     with np.load(path) as stored:
         values = {name: stored[name] for name in stored.files}
     path.unlink()
@@ -75,7 +75,7 @@ def answer(name: str):
     """Import the student's file `name`, not as the main program; return the module."""
     if dist.is_initialized():
         dist.barrier()  # by now every rank has taken its inputs
-    path = FOLDER / "answer" / name
+    path = RUN_FOLDER / "answer" / name
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
@@ -100,7 +100,7 @@ def give(**values) -> None:
         else:
             value = np.array(json.dumps(value))
         _given[name] = value
-    path = FOLDER / "out" / f"rank_{RANK}.npz"
+    path = RUN_FOLDER / "out" / f"rank_{RANK}.npz"
     part = path.with_suffix(".part")
     save(part, _given)
     part.replace(path)  # never half a file

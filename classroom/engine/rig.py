@@ -113,11 +113,12 @@ class Rig:
         by_rank = [inputs] * ranks if isinstance(inputs, dict) else inputs
         if len(by_rank) != ranks:
             raise ValueError(f"inputs for {len(by_rank)} ranks, not for {ranks}")
-        ours = [folder(self.assignment) / "harness.py", *IMPORTED]
-        sent = {path.name: path.read_bytes() for path in ours}
-        sent |= {f"answer/{n}": text.encode() for n, text in self.programs.items()}
+        sent = {f"answer/{n}": text.encode() for n, text in self.programs.items()}
         sent |= {f"inputs_{r}.npz": pack(values) for r, values in enumerate(by_rank)}
         sent |= {f"out/{name}": data for name, data in (files or {}).items()}
+        # Ours come last: no name among the files can put something in their place.
+        ours = [folder(self.assignment) / "harness.py", *IMPORTED]
+        sent |= {path.name: path.read_bytes() for path in ours}
         answer, received = self._execute({"ranks": ranks, "timeout": timeout}, sent)
         try:
             return _outcome(answer, received, ranks)

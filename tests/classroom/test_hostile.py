@@ -43,7 +43,8 @@ HOSTILE = {
     "shares all memory": (
         "import mmap\n    kept = []\n    while True:\n"
         "        kept.append(mmap.mmap(-1, 100_000_000))\n"
-        "        kept[-1].write(b'x' * 100_000_000)",
+        "        kept[-1].write(b'x' * 100_000_000)\n"
+        "        print(len(kept), flush=True)",  # slow on a busy machine, and no hang
         "more than 4 GB of memory",
     ),
     "fills the disk": (

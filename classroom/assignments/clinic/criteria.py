@@ -90,9 +90,7 @@ def _diagnosis(patient: str) -> Callable[..., Verdict]:
         if words := _malformed(given):
             return fail(words)
         if not cause:
-            return Verdict(
-                "pass", "its form is right; whether it is true, grading says"
-            )
+            return Verdict("pass", "its form is right; grading says whether it is true")
         right = {
             "rank": given["rank"] == rank,
             "line": given["line"] in lines,

@@ -163,7 +163,7 @@ def main():
     x and y (steps, micro-batches, samples, width), and plan: for each step and each
     micro-batch, the heads by rank, whether the body raises, and the rank that is late.
     """
-    from ranks import FOLDER, answer, finish, give, inputs, setup, traffic
+    from ranks import RUN_FOLDER, answer, finish, give, inputs, setup, traffic
 
     given = inputs()
     log = traffic()
@@ -185,7 +185,7 @@ def main():
                 give(start=flat([*net.parameters(), *net.buffers()]))
                 give(talked=bool(log.collectives or log.messages or log.received))
             watch_layers(net, note)
-            training = Training(model, net, given, note, FOLDER)
+            training = Training(model, net, given, note, RUN_FOLDER)
             note("start")
             for number, micro_batches in enumerate(given["plan"]):
                 training.step(number, micro_batches)

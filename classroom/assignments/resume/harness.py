@@ -9,11 +9,11 @@ import signal
 from collections.abc import Callable
 from hashlib import sha256
 
-from ranks import FOLDER, answer, finish, give, inputs, setup
+from ranks import RUN_FOLDER, answer, finish, give, inputs, setup
 from torch.nn.utils import parameters_to_vector
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-CHECKPOINTS = FOLDER / "out" / "checkpoints"
+CHECKPOINTS = RUN_FOLDER / "out" / "checkpoints"
 
 
 def die(*_):

@@ -1,6 +1,6 @@
 """Call the student's all_reduce once, between all ranks; give what each one then holds.
 
-torchrun --nproc-per-node N ring.py FOLDER
+torchrun --nproc-per-node N ring.py RUN_FOLDER
 """
 
 import torch
