@@ -13,6 +13,7 @@ from classroom.engine.check import try_case
 from ddp_lab import ROOT
 
 pytestmark = [
+    pytest.mark.sandbox,
     pytest.mark.skipif(
         sandbox.available() is not None, reason="there is no sandbox here"
     ),
