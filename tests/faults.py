@@ -371,6 +371,16 @@ FAULTS = [
         line="dist.send(tensor",
     ),
     Fault(
+        "everybody_receives",
+        "dist.recv(tensor, (rank - 1) % world_size)\n"
+        "dist.send(tensor, (rank + 1) % world_size)",
+        kind="timeout",
+        rank=None,
+        symptom="cycle",
+        cause="rank 0 waits in recv for rank (1|3), rank ",
+        line="dist.recv(tensor",
+    ),
+    Fault(
         "nobody_sends",
         "dist.irecv(tensor, (rank + 1) % world_size).wait()",
         kind="timeout",
@@ -433,6 +443,7 @@ FAULTS = [
         "spawned_raises",
         RAISES,
         start=START,
+        timeout=20,  # each child imports torch anew
         kind="exception",
         cause="ValueError: no such sample$",
         line="raise ValueError",
@@ -441,6 +452,7 @@ FAULTS = [
         "spawned_is_killed",
         "if odd: os.kill(os.getpid(), signal.SIGKILL)",
         start=START,
+        timeout=20,
         kind="exception",
         symptom="killed",
         cause=".*process 1 terminated with signal SIGKILL",
@@ -459,6 +471,7 @@ FAULTS = [
         "nobody_reads_the_exit_code",
         RAISES,
         start=JOIN,
+        ranks=(2,),
         timeout=20,
         kind="exception",
         cause="ValueError: no such sample$",

@@ -12,8 +12,11 @@ import sys
 import pytest
 
 from ddp_lab import ROOT
+from ddp_lab.kit.explain import hang, stacks
 from ddp_lab.kit.explain.failure import find_failure
-from ddp_lab.kit.explain.logs import TorchrunLog
+from ddp_lab.kit.explain.logs import RankLog, TorchrunLog, clip, read
+from ddp_lab.kit.explain.stacks import Frame
+from ddp_lab.kit.explain.symptoms import Symptom
 from tests.faults import CASES, FAULTS
 from tests.record_evidence import EVIDENCE, LOGS, Recording
 
@@ -98,3 +101,159 @@ def test_an_abort_counts_only_if_the_work_was_not_done(finished, tmp_path):
     failure, exit_codes = find_failure(log, 1, None, 0)
     assert exit_codes == [0, 0 if finished else -signal.SIGABRT]
     assert (failure is None) == finished
+
+
+# --- how a run is read ---
+
+TRACEBACK = """Traceback (most recent call last):
+  File "a.py", line {line}, in work
+    work()
+ValueError: {says}
+"""
+
+
+def test_the_two_ends_of_a_long_file_are_read(tmp_path):
+    path = tmp_path / "long"
+    path.write_text("abcdefghij")
+    assert read(path, 5) == "abcdefghij"
+    assert read(path, 4) == "abcd\n... 2 bytes left out ...\nghij"
+    assert read(tmp_path / "missing") == ""
+
+
+def test_what_is_read_can_be_shown(tmp_path):
+    path = tmp_path / "colours"
+    path.write_bytes(b"\x1b[31mred\x1b[0m \xff\n10%\r100%\r\n\ttab\x00")
+    assert read(path) == "red \ufffd\n100%\n\ttab"
+
+
+def test_a_long_traceback_keeps_its_ends():
+    assert clip("abcdef", 6) == "abcdef"
+    assert clip("abcdefgh", 4) == "ab\n... left out ...\ngh"
+
+
+def rank_of(tmp_path, **files: str) -> RankLog:
+    """Return the log of a single rank of torchrun that has left these files."""
+    folder = tmp_path / "run" / "attempt_0" / "0"
+    folder.mkdir(parents=True)
+    for name, text in files.items():
+        (folder / name.replace("_", ".")).write_text(text)
+    (log,) = TorchrunLog.read(tmp_path).ranks
+    return log
+
+
+def test_what_record_has_written_comes_before_stderr(tmp_path):
+    words = TRACEBACK.format(line=3, says="recorded")
+    report = {"message": {"extraInfo": {"py_callstack": words}}}
+    stderr = TRACEBACK.format(line=4, says="printed")
+    log = rank_of(tmp_path, error_json=json.dumps(report), stderr_log=stderr)
+    assert log.traceback == words
+    assert log.time > 0
+
+
+def test_a_report_of_record_may_be_no_more_than_a_word(tmp_path):
+    stderr = TRACEBACK.format(line=4, says="printed")
+    log = rank_of(tmp_path, error_json='{"message": "?"}', stderr_log=stderr)
+    assert "printed" in log.traceback
+
+
+def test_where_a_rank_stood_is_where_it_raised_if_it_did(tmp_path):
+    words = TRACEBACK.format(line=3, says="recorded")
+    report = json.dumps({"message": {"extraInfo": {"py_callstack": words}}})
+    seen = json.dumps([{"file": "a.py", "line": 9, "name": "end", "values": {}}])
+    log = rank_of(tmp_path, error_json=report, stack_json=seen)
+    assert [frame.line for frame in log.stack] == [3]
+
+
+def test_where_a_rank_stood_is_what_was_seen_if_it_only_warned(tmp_path):
+    seen = json.dumps([{"file": "a.py", "line": 9, "name": "end", "values": {}}])
+    told = TRACEBACK.format(line=3, says="caught")
+    log = rank_of(tmp_path, stderr_log=told, stack_json=seen)
+    assert [frame.line for frame in log.stack] == [9]
+
+
+def test_the_stack_that_sigterm_left_is_the_last_resort(tmp_path):
+    left = 'Thread 0x1 (most recent call first):\n  File "a.py", line 7 in work\n'
+    assert [frame.line for frame in rank_of(tmp_path, stack=left).stack] == [7]
+
+
+def test_only_the_last_attempt_counts(tmp_path):
+    for attempt, words in enumerate(("first", "second")):
+        folder = tmp_path / "run" / f"attempt_{attempt}" / "0"
+        folder.mkdir(parents=True)
+        (folder / "stdout.log").write_text(f"{words}\n")
+    (log,) = TorchrunLog.read_output(tmp_path).ranks
+    assert log.lines == ["second"]
+
+
+def test_the_error_is_the_last_one_that_is_not_torchruns_own():
+    own = "Traceback (most recent call last):\n  ...\nChildFailedError: \nfar more"
+    text = TRACEBACK.format(line=1, says="early") + TRACEBACK.format(
+        line=2, says="late"
+    )
+    assert stacks.last_error(text) == "ValueError: late"
+    assert stacks.last_error(text + own) == "ValueError: late"
+    assert [frame.line for frame in stacks.from_text(text + own)] == [2]
+
+
+def test_an_error_of_several_lines_is_one_line_and_not_too_long():
+    text = TRACEBACK.format(line=1, says="one\n  two\nthree")
+    assert stacks.last_error(text) == "ValueError: one two three"
+    long = stacks.last_error(TRACEBACK.format(line=1, says="x" * 5000))
+    assert len(long) == stacks.LONGEST_ERROR + 1 and long.endswith("…")
+
+
+def test_a_log_that_was_read_before_the_end_counts():
+    before = RankLog(stack=[Frame("a.py", 1, "f")], traceback="", code=None)
+    after = RankLog(["a line"], traceback="Connection closed by peer", code=1)
+    stood = after.as_it_stood(before)
+    assert stood.lines == ["a line"] and stood.stack == before.stack
+    assert (stood.traceback, stood.code, stood.end) == ("", None, None)
+    assert after.traceback, "it is a copy"
+    assert before.as_it_stood(RankLog()).stack == before.stack
+
+
+# --- what is made of it ---
+
+
+def waiting(rank: int, name: str, peer: int | None = None) -> RankLog:
+    """Return the log of a rank that waits in a call of torch.distributed."""
+    values = {} if peer is None else {"dst": str(peer), "src": str(peer)}
+    c10d = Frame(f"site-packages/{stacks.C10D}", 0, name, values)
+    return RankLog(stack=[c10d, Frame("a.py", 10 + rank, "main")])
+
+
+def diagnose(*logs: RankLog):
+    return hang.diagnose(list(logs), hang.find_stands(list(logs)))
+
+
+def test_a_cycle_is_found_wherever_it_is():
+    found = diagnose(
+        waiting(0, "send", 1), waiting(1, "recv", 2), waiting(2, "send", 1)
+    )
+    assert found.symptom is Symptom.CYCLE
+    assert (
+        found.cause
+        == "rank 1 waits in recv for rank 2, rank 2 waits in send for rank 1"
+    )
+    assert found.frame.line == 11
+
+
+def test_a_chain_is_no_cycle():
+    late = RankLog(stack=[Frame("a.py", 5, "main")])
+    found = diagnose(waiting(0, "send", 1), waiting(1, "send", 2), late)
+    assert (found.symptom, found.rank, found.frame.line) == (Symptom.ABSENT, 2, 5)
+
+
+def test_roots_that_agree_are_no_cause():
+    assert diagnose(waiting(0, "broadcast", 0), waiting(1, "broadcast", 0)) is None
+
+
+def test_the_one_other_root_is_named():
+    found = diagnose(*(waiting(rank, "reduce", int(rank == 1)) for rank in range(3)))
+    assert (found.symptom, found.rank) == (Symptom.DIFFERENT_CALLS, 1)
+    assert "reduce with different dst: 0 on ranks 0 and 2, 1 on rank 1" in found.cause
+
+
+def test_a_rank_of_which_nothing_is_known_explains_nothing():
+    assert diagnose(RankLog(), RankLog()) is None
+    assert str(hang.Stand(0, "unknown")) == "left no word of where it stands"

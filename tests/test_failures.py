@@ -97,7 +97,7 @@ def number_of(path: Path, text: str) -> int:
 # --- faults ---
 
 
-@pytest.mark.parametrize("fault, ranks", cases())
+@pytest.mark.parametrize("fault, ranks", list(cases()))
 def test_a_fault_that_happens_is_explained(fault, ranks, tmp_path, survivors):
     recording, run = live(fault, ranks, tmp_path)
     text = (tmp_path / recording.program).read_text()
