@@ -29,7 +29,8 @@ from ddp_lab.kit.explain.failure import Failure, find_failure, find_notes
 from ddp_lab.kit.explain.hang import PEER_ARGUMENT, ROOT_ARGUMENT
 from ddp_lab.kit.explain.logs import RunLog, SpawnLog, TorchrunLog
 from ddp_lab.kit.explain.stacks import KIT
-from ddp_lab.kit.run import launch
+from ddp_lab.kit.run import job, launch
+from ddp_lab.kit.run.result import Run
 from tests.faults import CASES, Fault
 
 EVIDENCE = ROOT / "tests" / "evidence"
@@ -120,7 +121,7 @@ class Explanation:
     notes: list[str]
 
     @classmethod
-    def of(cls, run: launch.Run) -> "Explanation":
+    def of(cls, run: Run) -> "Explanation":
         return cls(run.failure, run.exit_codes, run.notes)
 
     def as_json(self, here: Path) -> dict:
@@ -148,7 +149,7 @@ def _program(fault: Fault) -> tuple[str, str]:
     return fault.write(lambda name: (ROOT / "ddp_lab" / name).read_text())
 
 
-def live(fault: Fault, ranks: int, here: Path) -> tuple[Recording, launch.Run]:
+def live(fault: Fault, ranks: int, here: Path) -> tuple[Recording, Run]:
     """Let a fault happen in the folder `here`; return what it has left behind."""
     name, text = _program(fault)
     (here / name).write_text(text)
@@ -203,12 +204,12 @@ def _listening():
     try:
         for log in LOGS.values():
             log.read = reads(log)
-        launch.find_failure = finds
+        job.find_failure = finds
         yield heard
     finally:
         for log, read in plain.items():
             log.read = classmethod(read.__func__)
-        launch.find_failure = find_failure
+        job.find_failure = find_failure
 
 
 @contextmanager

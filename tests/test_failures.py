@@ -21,7 +21,7 @@ import pytest
 from conftest import wait_until
 
 from ddp_lab import ROOT
-from ddp_lab.kit import RunFailed, suspect, torchrun
+from ddp_lab.kit import Limits, RunFailed, suspect, torchrun
 from ddp_lab.kit.cell.display import bundle
 from tests.faults import CASES, OUT_OF_MEMORY, TORCHRUN
 from tests.record_evidence import EVIDENCE, Explanation, differences, live
@@ -229,7 +229,7 @@ LONG = {
     ],
 )
 def test_long_output_stays_on_disk(program, ranks, kind, tmp_path, monkeypatch):
-    monkeypatch.setattr("ddp_lab.kit.run.launch.ROOT", tmp_path)  # nobody else's logs
+    monkeypatch.setattr("ddp_lab.kit.run.job.KEPT_LOGS", tmp_path)  # nobody else's logs
     monkeypatch.chdir(tmp_path)
     run = torchrun(f"--nproc-per-node {ranks} {program(LONG[kind])}")
     try:
@@ -245,9 +245,9 @@ def test_long_output_stays_on_disk(program, ranks, kind, tmp_path, monkeypatch):
 
 
 def test_output_without_end_is_ended(fail, tmp_path, monkeypatch):
-    monkeypatch.setattr("ddp_lab.kit.run.launch.ROOT", tmp_path)
-    monkeypatch.setattr("ddp_lab.kit.run.launch.MOST", 50_000_000)
-    run = fail("while odd: os.write(1, b'0' * 1_000_000)", 2)
+    monkeypatch.setattr("ddp_lab.kit.run.job.KEPT_LOGS", tmp_path)
+    limits = Limits(output=50_000_000)
+    run = fail("while odd: os.write(1, b'0' * 1_000_000)", 2, limits=limits)
     assert run.failure.kind == "output"
     assert "more than 50,000,000 bytes of output" in run.failure.cause
 
