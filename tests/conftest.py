@@ -2,8 +2,10 @@
 
 import functools
 import json
+import os
 import queue
 import re
+import signal
 import socket
 import time
 from pathlib import Path
@@ -24,6 +26,17 @@ def name_of(program: Path) -> str:
     return f"{program.parent.name}/{program.name}"
 
 
+@pytest.fixture(scope="session", autouse=True)
+def stop_button():
+    """Let Ctrl-C reach what the tests start.
+
+    A shell starts what it runs in the background with SIGINT ignored, and so do we with
+    our children, unless we say otherwise.
+    """
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 @pytest.fixture(autouse=True)
 def in_root(monkeypatch):
     """Work where the notebooks do."""
@@ -39,10 +52,11 @@ def variant(tmp_path):
 @pytest.fixture
 def survivors(monkeypatch, request):
     """Return a function that counts the living processes that this test has started."""
-    monkeypatch.setenv("DDP_LAB_TEST", request.node.nodeid)
+    mark = f"{request.node.nodeid} {os.getpid()}"  # it may run elsewhere as well
+    monkeypatch.setenv("DDP_LAB_TEST", mark)
 
     def count() -> int:
-        found = living(request.node.nodeid)
+        found = living(mark)
         if WARM.process:  # it belongs to no test
             found = [process for process in found if process.pid != WARM.process.pid]
         return len(found)

@@ -20,16 +20,18 @@ import sys
 import sysconfig
 import tempfile
 from collections.abc import Callable
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from unittest import mock
 
 from ddp_lab import ROOT
 from ddp_lab.kit.explain.failure import Failure, find_failure, find_notes
 from ddp_lab.kit.explain.hang import PEER_ARGUMENT, ROOT_ARGUMENT
 from ddp_lab.kit.explain.logs import RunLog, SpawnLog, TorchrunLog
 from ddp_lab.kit.explain.stacks import KIT
-from ddp_lab.kit.run import launch
+from ddp_lab.kit.run import job, launch
+from ddp_lab.kit.run.result import Run, RunFailed
 from tests.faults import CASES, Fault
 
 EVIDENCE = ROOT / "tests" / "evidence"
@@ -120,7 +122,7 @@ class Explanation:
     notes: list[str]
 
     @classmethod
-    def of(cls, run: launch.Run) -> "Explanation":
+    def of(cls, run: Run) -> "Explanation":
         return cls(run.failure, run.exit_codes, run.notes)
 
     def as_json(self, here: Path) -> dict:
@@ -148,11 +150,11 @@ def _program(fault: Fault) -> tuple[str, str]:
     return fault.write(lambda name: (ROOT / "ddp_lab" / name).read_text())
 
 
-def live(fault: Fault, ranks: int, here: Path) -> tuple[Recording, launch.Run]:
+def live(fault: Fault, ranks: int, here: Path) -> tuple[Recording, Run]:
     """Let a fault happen in the folder `here`; return what it has left behind."""
     name, text = _program(fault)
     (here / name).write_text(text)
-    with _listening() as heard, _environment(fault.env):
+    with _listening() as heard, mock.patch.dict(os.environ, fault.env):
         options: dict = {"timeout": fault.timeout}
         options["expect_failure"] = fault.kind is not None
         if fault.port_taken:
@@ -200,26 +202,11 @@ def _listening():
         heard.update(code=code, stopped=stopped, limit=limit)
         return find_failure(log, code, stopped, limit)
 
-    try:
-        for log in LOGS.values():
-            log.read = reads(log)
-        launch.find_failure = finds
+    listeners = [mock.patch.object(log, "read", reads(log)) for log in LOGS.values()]
+    with ExitStack() as stack:
+        for listener in [mock.patch.object(job, "find_failure", finds), *listeners]:
+            stack.enter_context(listener)
         yield heard
-    finally:
-        for log, read in plain.items():
-            log.read = classmethod(read.__func__)
-        launch.find_failure = find_failure
-
-
-@contextmanager
-def _environment(more: dict[str, str]):
-    before = dict(os.environ)
-    os.environ.update(more)
-    try:
-        yield
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
 
 
 def _snapshot(folder: Path) -> dict[str, str]:
@@ -342,7 +329,7 @@ def main() -> None:
         try:
             record(fault, ranks, asked.check)
             print(f"{fault.name}, {ranks} ranks", flush=True)
-        except (AssertionError, launch.RunFailed) as error:
+        except (AssertionError, RunFailed) as error:
             failed += 1
             print(f"{fault.name}, {ranks} ranks: {error}", flush=True)
     sys.exit(failed > 0)

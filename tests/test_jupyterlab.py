@@ -25,7 +25,7 @@ CHROMIUM = next(
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"]
 QUIET = [*FLAGS, "--disable-background-networking", "--disable-component-update"]
 SCREENSHOT = ROOT / "build" / "screenshots" / "jupyterlab.png"
-PATIENCE = 40_000  # milliseconds for what a busy machine does in five seconds
+BROWSER_WAIT = 40_000  # milliseconds for what a busy machine does in five seconds
 MARK = f"jupyterlab-{os.getpid()}"
 SETTINGS = {  # no questions and no news, and cells off screen exist as well
     "apputils-extension/notification": {"fetchNews": "false", "checkForUpdates": False},
@@ -154,7 +154,7 @@ def page_of(server, notebook):
     with playwright.sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=CHROMIUM, args=QUIET)
         page = browser.new_page(viewport={"width": 1200, "height": 1000})
-        page.set_default_timeout(PATIENCE)
+        page.set_default_timeout(BROWSER_WAIT)
         page.goto(f"{server.url}/doc/tree/{notebook.name}?token=secret")
         wait_for_kernel(page)
         try:

@@ -14,8 +14,8 @@ from jupyter_client import KernelManager
 from ddp_lab import ROOT
 
 MARK = f"kernel-{os.getpid()}"  # each worker of pytest-xdist has a kernel of its own
-LIMIT = 300_000  # bytes of messages that one cell may send
-SOON = 15  # seconds after which a stopped cell has surely come back
+MOST_SHOWN = 300_000  # bytes of messages that one cell may send
+STOPPED_WITHIN = 15  # seconds after which a stopped cell has surely come back
 
 RANK = """
 import os, signal, sys, time
@@ -84,11 +84,11 @@ class Lab:
         for _ in range(times - 1):
             time.sleep(0.3)  # an impatient person
             self.manager.interrupt_kernel()
-        return cell.end(SOON)
+        return cell.end(STOPPED_WITHIN)
 
     def answers(self) -> bool:
         """Return whether the kernel can still do sums."""
-        return "42" in self.cell("6 * 7").end(SOON).text
+        return "42" in self.cell("6 * 7").end(STOPPED_WITHIN).text
 
     def works(self, path) -> bool:
         """Return whether the run of a good program shows its lines."""
@@ -116,7 +116,7 @@ def programs(tmp_path_factory):
 
     yield write
     for kept in (ROOT / "build" / "logs").glob(f"{MARK}_*"):
-        shutil.rmtree(kept)
+        shutil.rmtree(kept, ignore_errors=True)  # a later run may remove it, too
 
 
 @pytest.fixture(scope="module")
@@ -130,10 +130,7 @@ def running(tmp_path_factory, programs):
         lab.start()
         assert lab.works(programs(GOOD))
         assert wait_until(lambda: len(living(MARK)) <= 2), living(MARK)
-        yield (
-            lab,
-            len(living(MARK)),
-        )  # the kernel, and its warm process where it has one
+        yield lab, len(living(MARK))  # the kernel, and its fork server if it has one
     finally:
         lab.close()
 
@@ -216,7 +213,7 @@ def shut_down(lab):
 
 
 STUBBORN = ("--cold", 2, "ignores SIGTERM")  # the guard has to end it
-SENDING = ("", 4, "sends")  # the warm process's death would do
+SENDING = ("", 4, "sends")  # the fork server's death would do
 
 
 @pytest.mark.parametrize(
@@ -308,7 +305,7 @@ def test_a_flood_of_output_does_not_drown_the_notebook(lab, programs, rests, nam
     cell = lab.cell(f"%torchrun --nproc-per-node 1 {path}").end(60)
     assert not cell.error
     assert "[rank 0] the last line" in cell.text
-    assert cell.size < LIMIT
+    assert cell.size < MOST_SHOWN
     assert lab.answers()
     assert rests(), living(MARK)
 
@@ -318,5 +315,5 @@ def test_a_flood_in_an_exception_does_not_drown_it_either(lab, programs):
     cell = lab.cell(f"%torchrun --nproc-per-node 1 {path}").end(60)
     assert "ValueError: xxx" in cell.text
     assert "raise ValueError(" in cell.text
-    assert cell.size < LIMIT
+    assert cell.size < MOST_SHOWN
     assert lab.answers()

@@ -45,8 +45,9 @@ def run(notebook, **options):
 
 
 def test_a_failing_lesson_stops_no_other(tmp_path, monkeypatch, capsys, program):
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(notebooks, "FOLDER", tmp_path)
-    monkeypatch.setattr(lab, "FOLDER", ROOT / "build" / "lab-of-a-test")
+    monkeypatch.setattr(lab, "FOLDER", tmp_path / "build" / "lab")
     monkeypatch.setenv(LENT, "")  # or other tests would borrow what main() lends
     sick = lesson("x = 1", f"%torchrun --nproc-per-node {{nproc}} {tmp_path}/no.py")
     well = lesson(f"run = %torchrun --nproc-per-node {{nproc}} {program}")
@@ -76,6 +77,13 @@ def test_the_stored_output_is_the_command_and_the_ranks_in_order(program):
     command, lines = (output.data["text/plain"] for output in outputs)
     assert command == f"$ torchrun --standalone --nproc-per-node 2 {program}"
     assert lines == "[rank 0] of 2\n[rank 1] of 2"
+
+
+def test_a_run_is_shown_as_a_table(program):
+    cell = f"run = %torchrun --nproc-per-node {{nproc}} {program}"
+    (shown,) = run(lesson(cell, "run"))
+    assert shown.data["text/plain"] == "<Run, 2 ranks, ok>"
+    assert "<tr><td>1</td><td>0</td><td>1</td><td></td></tr>" in shown.data["text/html"]
 
 
 def test_a_failing_cell_shows_the_cause_and_no_frames_of_the_launcher(program):

@@ -13,9 +13,10 @@ import pytest
 from conftest import wait_until
 
 from ddp_lab import ROOT
-from ddp_lab.kit import RunFailed, python, torchrun
-from ddp_lab.kit.run import launch
-from ddp_lab.kit.run.warm import LENT, LUCKY, Warm
+from ddp_lab.kit import Limits, RunFailed, python, torchrun
+from ddp_lab.kit.run import job
+from ddp_lab.kit.run.fork_server import SEED_WITHOUT_SLEEP
+from ddp_lab.kit.run.warm import LENT, Warm
 
 HEAD = """
 import json, os, signal, sys, time, warnings
@@ -132,7 +133,7 @@ def test_a_missing_program_and_a_wrong_option_are_failures(tmp_path):
 
 
 def test_success_where_failure_was_expected_raises(program):
-    with pytest.raises(RunFailed, match="succeeded, but was to fail"):
+    with pytest.raises(RunFailed, match="expected the run to fail, but it succeeded"):
         torchrun(f"--nproc-per-node 1 {program('')}", expect_failure=True)
 
 
@@ -182,7 +183,7 @@ def test_nothing_outlives_the_caller(program, survivors, tmp_path, name):
     assert wait_until(lambda: os.path.exists(f"{started}1"), 60)
     assert survivors() >= 5  # the caller, the guard, torchrun, two ranks
     caller.send_signal(signal.Signals[name])
-    caller.wait()
+    caller.wait(30)
     assert wait_until(lambda: survivors() == 0)
 
 
@@ -206,11 +207,40 @@ def test_the_kernels_environment_does_not_reach_the_ranks(program, monkeypatch):
     assert run.facts == [expected, expected]
 
 
-def test_a_run_may_choose_its_own_rendezvous(program):
+def test_a_run_may_choose_its_own_rendezvous(program, free_port):
     path = program("print(os.environ['MASTER_PORT'])")
-    run = torchrun(f"--nnodes 1 --nproc-per-node 1 --master-port 29511 {path}")
-    assert run.lines == [["29511"]]
+    run = torchrun(f"--nnodes 1 --nproc-per-node 1 --master-port {free_port} {path}")
+    assert run.lines == [[str(free_port)]]
     assert "--standalone" not in run.command
+
+
+def test_a_run_has_limits(program):
+    path = program("while True: print('0123456789' * 100)")
+    limits = Limits(output=1_000_000, kept_runs=0)
+    run = torchrun(f"--nproc-per-node 1 {path}", limits=limits, expect_failure=True)
+    assert run.failure.kind == "output"
+    assert "more than 1,000,000 bytes of output" in run.failure.cause
+    assert run.log_folder is None
+
+
+def test_a_timeout_takes_the_place_of_the_limit_for_silence(program):
+    path = program("print('begun', flush=True)\ntime.sleep(600)")
+    limits = Limits(silence=600, first_sign=600)
+    command = f"--nproc-per-node 1 {path}"
+    run = torchrun(command, timeout=1, limits=limits, expect_failure=True)
+    assert run.failure.kind == "timeout"
+    assert "after 1 seconds" in run.failure.report()
+
+
+def test_only_the_last_long_outputs_are_kept(program, monkeypatch, tmp_path):
+    monkeypatch.setattr(job, "KEPT", tmp_path / "logs")
+    command = f"--nproc-per-node 1 {program('print(30_000 * rank.__repr__())')}"
+    runs = [torchrun(command, limits=Limits(kept_runs=n)) for n in (3, 3, 2, 0)]
+    assert runs[3].log_folder is None
+    kept = {run.log_folder for run in runs[1:3]}
+    assert set((tmp_path / "logs").iterdir()) == kept
+    last = torchrun(command, limits=Limits(kept_runs=1)).log_folder
+    assert set((tmp_path / "logs").iterdir()) == {last}
 
 
 def test_long_output_is_kept_short(program):
@@ -266,17 +296,34 @@ def test_a_warm_start_is_like_a_cold_one(program, survivors, code, ranks):
 
 
 NEIGHBOURS = """
-import rank, warm, sys
-print(rank.__file__, warm.__file__, __name__, sys.argv[1:])
+import rank, fork_server, sys
+print(rank.__file__, fork_server.__file__, __name__, sys.argv[1:])
 """
 
 
 def test_a_program_may_have_modules_that_are_named_as_the_kits(program, tmp_path):
-    for name in ("rank", "warm"):
+    for name in ("rank", "fork_server"):
         (tmp_path / f"{name}.py").touch()
     run = torchrun(f"--nproc-per-node 2 {program(NEIGHBOURS, head='')} a")
-    files = f"{tmp_path / 'rank.py'} {tmp_path / 'warm.py'}"
+    files = f"{tmp_path / 'rank.py'} {tmp_path / 'fork_server.py'}"
     assert run.lines == [[f"{files} __main__ ['a']"]] * 2
+
+
+INHERITED = """
+import inspect, json, sys
+frames = [frame.frame for frame in inspect.stack()]
+kit = sorted(name for name in sys.modules if name.startswith("ddp_lab"))
+unknown = [f.f_code.co_filename for f in frames if inspect.getmodule(f) is None]
+print(json.dumps({"kit": kit, "unknown": unknown}))
+"""
+
+
+def test_a_program_inherits_little_of_the_kit_and_no_frame_without_a_module(program):
+    run = python(program(INHERITED, head=""))
+    run_room = ["ddp_lab", "ddp_lab.kit", "ddp_lab.kit.run"]
+    own = [f"ddp_lab.kit.run.{name}" for name in ("fork_server", "rank")]
+    assert run["kit"] == [run_room + own]
+    assert run["unknown"] == [[]], "torchrun asks inspect often, which searches long"
 
 
 @pytest.mark.parametrize("cold", [False, True])
@@ -298,7 +345,7 @@ def test_a_module_runs_as_a_program(tmp_path, monkeypatch, cold):
 
 
 def test_torchrun_alone_need_not_wait():
-    assert Random(LUCKY).uniform(0, 0.3) < 0.01  # torchrun ignores less
+    assert Random(SEED_WITHOUT_SLEEP).uniform(0, 0.3) < 0.01  # torchrun ignores less
 
 
 # What the variable says when torch is loaded counts, not what is set later.
@@ -317,9 +364,9 @@ def test_a_program_that_sets_variables_for_torch_is_started_the_plain_way(progra
 
 @pytest.fixture
 def warm(monkeypatch):
-    """Return a warm helper of this test's own."""
+    """Return a fork server of this test's own."""
     fresh = Warm()
-    monkeypatch.setattr(launch, "WARM", fresh)
+    monkeypatch.setattr(job, "WARM", fresh)
     monkeypatch.delenv("DDP_LAB_COLD", raising=False)
     yield fresh
     fresh.stop()
@@ -329,7 +376,7 @@ def test_a_changed_variable_or_file_starts_the_warm_process_anew(
     program, warm, monkeypatch, tmp_path
 ):
     path = program("import extra; print(extra.word, os.environ.get('TORCH_WORD'))")
-    extra = tmp_path / "torchvision.py"  # the warm process imports something so named
+    extra = tmp_path / "torchvision.py"  # the fork server imports something so named
     (tmp_path / "extra.py").write_text("from torchvision import word")
     extra.write_text("word = 'one'")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
@@ -352,7 +399,7 @@ def test_a_warm_start_that_is_not_to_be_had_is_told_once(
     command = f"--nproc-per-node 1 {program('print(rank)')}"
     first, second = torchrun(command), torchrun(command)
     assert first.lines == second.lines == [["0"]]
-    told = "no warm start, but a plain one: ImportError: half installed"
+    told = "not a warm start: ImportError: half installed"
     assert first.notes == [told] and second.notes == []
 
 
@@ -376,20 +423,20 @@ def test_a_lent_warm_process_is_used_as_long_as_it_serves(
     def grandparent():
         return torchrun(f"--nproc-per-node 1 {file}").lines[0]
 
-    lender, env = Warm(), launch.environment()
+    lender, env = Warm(), job.environment()
     monkeypatch.setenv(LENT, "")  # so that it is removed in the end
     lender.lend(env)
-    helper = [str(lender.process.pid)]
-    assert grandparent() == helper and warm.process is None
+    server = [str(lender.process.pid)]
+    assert grandparent() == server and warm.process is None
     warm.stop()
-    assert grandparent() == helper, "the borrower has ended it"
+    assert grandparent() == server, "the borrower has ended it"
     monkeypatch.setenv("PYTORCH_ALLOC_CONF", "expandable_segments:True")
-    assert grandparent() == [str(warm.process.pid)] != helper, "another setting"
+    assert grandparent() == [str(warm.process.pid)] != server, "another setting"
     monkeypatch.delenv("PYTORCH_ALLOC_CONF")
-    assert grandparent() == helper
+    assert grandparent() == server
     lender.process.kill()
     time.sleep(0.5)  # it is a zombie now
-    assert grandparent() == [str(warm.process.pid)] != helper
+    assert grandparent() == [str(warm.process.pid)] != server
     lender.stop()
     own = str(warm.process.pid)
     shutil.rmtree(warm.folder)  # somebody has tidied /tmp, or the lender has ended

@@ -1,35 +1,66 @@
-"""A client of the warm process may die at any time, and nobody else notices."""
+"""A client of the fork server may die at any time, and nobody else notices."""
 
+import signal
 import socket
+import subprocess
 import sys
 
+import psutil
 import pytest
+from conftest import wait_until
 
-from ddp_lab.kit.run import launch
+from ddp_lab.kit.run import fork_server, job
 from ddp_lab.kit.run.warm import Warm
 
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="no warm start here")
 
-@pytest.mark.skipif(sys.platform != "linux", reason="there is no warm process")
-def test_a_client_that_dies_takes_nobody_with_it(tmp_path, monkeypatch):
+
+@pytest.fixture
+def warm(monkeypatch):
+    """A fork server of this test's own, ready to fork."""
     monkeypatch.delenv("DDP_LAB_COLD", raising=False)
-    (tmp_path / "nothing.py").write_text("")
-    words = b"\0".join([bytes(tmp_path), b"1", b"nothing.py"])
     warm = Warm()
-
-    def ask(sent: bytes | None) -> socket.socket:
-        client = socket.socket(socket.AF_UNIX)
-        client.connect(str(warm.folder / "socket"))
-        if sent is not None:
-            socket.send_fds(client, [len(words).to_bytes(8, "big")], [0, 1, 2])
-            client.sendall(sent)
-        return client
-
     try:
-        assert warm.python(launch.environment()), warm.trouble
-        for sent in (None, b"", words[:3], words):
-            ask(sent).close()
-            with ask(words) as next_one:
-                next_one.settimeout(20)
-                assert int(next_one.makefile().readline()) > 0
+        assert warm.python(job.environment()), warm.trouble
+        yield warm
     finally:
         warm.stop()
+
+
+def ask(warm: Warm, words: bytes, sent: bytes | None) -> socket.socket:
+    """Announce a request of `words`, and send as much of it as `sent`."""
+    client = socket.socket(socket.AF_UNIX)
+    client.connect(str(warm.folder / "socket"))
+    if sent is not None:
+        socket.send_fds(client, [len(words).to_bytes(8, "big")], [0, 1, 2])
+        client.sendall(sent)
+    return client
+
+
+def test_a_client_that_dies_takes_nobody_with_it(warm, tmp_path):
+    (tmp_path / "nothing.py").write_text("")
+    words = b"\0".join([bytes(tmp_path), b"1", b"nothing.py"])
+    for sent in (None, b"", words[:3], words):
+        ask(warm, words, sent).close()
+        with ask(warm, words, words) as next_one:
+            next_one.settimeout(20)
+            assert int(next_one.makefile().readline()) > 0
+
+
+def test_no_program_outlives_its_client(warm, tmp_path):
+    (tmp_path / "sleeps.py").write_text("import time\ntime.sleep(600)")
+    words = b"\0".join([bytes(tmp_path), b"1", b"sleeps.py"])
+    for _ in range(5):  # the client dies while its program is being forked
+        ask(warm, words, words).close()
+    server = psutil.Process(warm.process.pid)
+    assert wait_until(lambda: not server.children()), server.children()
+
+
+def test_a_program_that_has_no_session_yet_is_killed_as_well():
+    # A fork begins its session itself, a moment after the server knows of it.
+    program = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    try:
+        fork_server._kill(program.pid)
+        assert program.wait(10) == -signal.SIGKILL
+    finally:
+        program.kill()

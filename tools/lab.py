@@ -19,7 +19,7 @@ from nbconvert import HTMLExporter
 
 from ddp_lab import ROOT
 from ddp_lab.kit.cell.display import table
-from ddp_lab.kit.run import launch
+from ddp_lab.kit.run.job import environment
 from ddp_lab.kit.run.warm import WARM
 from tools import notebooks
 
@@ -88,7 +88,7 @@ def main() -> None:
     FOLDER.mkdir(parents=True, exist_ok=True)
     shutil.copytree(ROOT / "figs", FOLDER.parent / "figs", dirs_exist_ok=True)
     lessons, results = notebooks.lessons(args.lessons), []
-    WARM.lend(launch.environment())  # or every lesson would import torch again
+    WARM.lend(environment())  # or every lesson would import torch again
     for number, path in enumerate(lessons, start=1):
         print(f"[{number}/{len(lessons)}] {path.stem} ...", flush=True)
         results.append(execute(path, args.nproc))

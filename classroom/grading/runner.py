@@ -18,6 +18,10 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ddp_lab.kit.run.limits import Limits
 
 HARNESS = Path(__file__).resolve().parent / "harness"
 MOST = 400_000_000  # bytes of all files of one answer
@@ -59,13 +63,16 @@ def read(stream) -> tuple[dict, dict[str, bytes]]:
     return header, files
 
 
-def execute(header: dict, files: dict[str, bytes]) -> tuple[dict, dict[str, bytes]]:
+def execute(
+    header: dict, files: dict[str, bytes], limits: "Limits | None" = None
+) -> tuple[dict, dict[str, bytes]]:
     """Run what `header` asks for, in a new folder; return how it went and its files.
 
     Args:
         header: harness (its name) or program (the student's file that is run itself),
             ranks, timeout in seconds, args.
         files: by path in the folder: `answer/NAME.py`, `inputs_RANK.npz`, `out/NAME`.
+        limits: what the run may take beside its timeout; by default the launcher's own.
     """
     folder = Path(tempfile.mkdtemp(prefix="classroom-"))
     try:
@@ -74,13 +81,15 @@ def execute(header: dict, files: dict[str, bytes]) -> tuple[dict, dict[str, byte
         for name, data in files.items():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_bytes(data)
-        return _launch(header, folder), _collect(folder / "out")
+        return _launch(header, folder, limits), _collect(folder / "out")
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _launch(header: dict, folder: Path) -> dict:
-    from ddp_lab.kit.run.launch import RunFailed, RunInterrupted, torchrun
+def _launch(header: dict, folder: Path, limits: "Limits | None") -> dict:
+    from ddp_lab.kit.run.launch import torchrun
+    from ddp_lab.kit.run.limits import Limits
+    from ddp_lab.kit.run.result import RunFailed, RunInterrupted
 
     if header.get("program"):
         script = folder / "answer" / header["program"]
@@ -102,7 +111,9 @@ def _launch(header: dict, folder: Path) -> dict:
 
     try:
         command = ["--nproc-per-node", str(header["ranks"]), *words]
-        run = torchrun(command, timeout=header["timeout"], watch=watch)
+        run = torchrun(
+            command, timeout=header["timeout"], limits=limits or Limits(), watch=watch
+        )
     except (RunFailed, RunInterrupted) as failed:
         if failed.run is None or (isinstance(failed, RunInterrupted) and not late):
             raise
@@ -147,9 +158,9 @@ def _collect(out: Path) -> dict[str, bytes]:
     return found
 
 
-def limit(memory: int, file: int, output: int) -> None:
-    """Set what this process and all that it starts may have."""
-    from ddp_lab.kit.run import launch
+def limit(memory: int, file: int, output: int) -> "Limits":
+    """Set what this process and all that it starts may have; return a run's limits."""
+    from ddp_lab.kit.run.limits import Limits
 
     ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)  # our pipes are our own
     os.nice(5)
@@ -160,12 +171,12 @@ def limit(memory: int, file: int, output: int) -> None:
         (resource.RLIMIT_CORE, 0),
     ):
         resource.setrlimit(kind, (most, most))
-    launch.MOST, launch.KEPT = output, 0
-    launch.START_UP = 120.0  # a machine that grades is busy
     tempfile.tempdir = SCRATCH  # a program that fills /tmp can still say so
+    # The first sign of life may be late, because a machine that grades is busy.
+    return Limits(first_sign=120.0, output=output, kept_runs=0)
 
 
-def serve() -> None:
+def serve(limits: "Limits") -> None:
     """Say that we are ready; answer requests from stdin on stdout until it closes."""
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what anybody prints is no answer
@@ -176,7 +187,7 @@ def serve() -> None:
         except EOFError:
             return
         try:
-            header, files = execute(*request)
+            header, files = execute(*request, limits)
         except Exception as error:  # say, a full disk; the next request may go on
             header, files = {"trouble": f"{type(error).__name__}: {error}"[:500]}, {}
         write(answers, header, files)
@@ -200,5 +211,4 @@ def clear() -> None:
 if __name__ == "__main__":
     del sys.path[0]  # our neighbours are nobody's modules
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-    limit(*map(int, sys.argv[1:]))
-    serve()
+    serve(limit(*map(int, sys.argv[1:])))

@@ -3,15 +3,25 @@
 `torchrun` and `python` run a program in processes of its own and return a `Run`;
 `variant` and `diff` change a program and compare two; `predict` keeps a guess and
 `suspect` a diagnosis. Four rooms: `run`, `explain`, `cell`, `draw`.
+
+A name is looked up when it is asked for, so that one room does not import the others:
+drawing needs no launcher, and what the fork server imports, every program inherits.
 """
 
-from ddp_lab.kit.cell.predict import predict, suspect
-from ddp_lab.kit.cell.variants import diff, variant
-from ddp_lab.kit.explain.failure import Failure
-from ddp_lab.kit.run.launch import Run, RunFailed, python, torchrun
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ddp_lab.kit.cell.predict import predict, suspect
+    from ddp_lab.kit.cell.variants import diff, variant
+    from ddp_lab.kit.explain.failure import Failure
+    from ddp_lab.kit.run.launch import python, torchrun
+    from ddp_lab.kit.run.limits import Limits
+    from ddp_lab.kit.run.result import Run, RunFailed
 
 __all__ = [
     "Failure",
+    "Limits",
     "Run",
     "RunFailed",
     "diff",
@@ -21,3 +31,18 @@ __all__ = [
     "torchrun",
     "variant",
 ]
+PLACES = {
+    "cell.predict": ("predict", "suspect"),
+    "cell.variants": ("diff", "variant"),
+    "explain.failure": ("Failure",),
+    "run.launch": ("python", "torchrun"),
+    "run.limits": ("Limits",),
+    "run.result": ("Run", "RunFailed"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    for place, names in PLACES.items():
+        if name in names:
+            return getattr(import_module(f"{__name__}.{place}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

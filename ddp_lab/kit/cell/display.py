@@ -8,12 +8,14 @@ from html import escape
 from pathlib import Path
 
 from ddp_lab.kit.draw import RANK_COLOURS
-from ddp_lab.kit.run.launch import SHORT, Run
+from ddp_lab.kit.run.limits import SHORT
+from ddp_lab.kit.run.result import Run
 
 TEXT = "margin: 0; font-family: monospace;"
 PRE = f"{TEXT} padding: 0 0 0 0.6em; line-height: 1.35; border-left: 4px solid"
 FAILED = "#c0392b"
-TAIL, WIDTH = 12, 200  # lines of each rank to show while it runs, and characters
+# What is shown of each rank while it runs.
+LIVE_LINES, LIVE_CHARACTERS = 12, 200
 
 
 def bundle(run: Run, live: bool = False, failure: bool = True) -> dict[str, str]:
@@ -71,7 +73,7 @@ def _rank_lines(run: Run, rank: int, live: bool) -> list[str]:
     lines = [*run.lines[rank], *(f"(stderr) {line}" for line in run.warnings[rank])]
     lines = [line if line.startswith("[rank ") else prefix + line for line in lines]
     if live:
-        return [_clip(line, WIDTH) for line in lines[-TAIL:]]
+        return [_clip(line, LIVE_CHARACTERS) for line in lines[-LIVE_LINES:]]
     return _both_ends(lines, run.log_folder)
 
 

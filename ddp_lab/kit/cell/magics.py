@@ -3,36 +3,43 @@
 import os
 import shlex
 from collections.abc import Callable
+from typing import Any
 
 from IPython.core.error import UsageError
-from IPython.display import display
+from IPython.core.interactiveshell import InteractiveShell
+from IPython.display import DisplayHandle, display
 
 from ddp_lab import ROOT
 from ddp_lab.kit.cell import display as screen
 from ddp_lab.kit.draw import standstill
 from ddp_lab.kit.run import launch
+from ddp_lab.kit.run.job import environment
+from ddp_lab.kit.run.result import Run, RunFailed, RunInterrupted
 from ddp_lab.kit.run.warm import WARM
 
 
-def load(shell) -> None:
+def load(shell: InteractiveShell) -> None:
     """Register the magics in `shell` and make the root folder the current one."""
     os.chdir(ROOT)
-    shell.register_magic_function(torchrun, "line", "torchrun")
-    shell.register_magic_function(python, "line", "python")
-    WARM.start(launch.environment())  # its imports go on while the reader reads
+    magics: Any = shell.magics_manager
+    magics.register_function(torchrun, "line", "torchrun")
+    magics.register_function(python, "line", "python")
+    if formatter := shell.display_formatter:
+        formatter.formatters["text/html"].for_type(Run, screen.summary)
+    WARM.start(environment())  # its imports go on while the reader reads
 
 
-def torchrun(line: str) -> launch.Run:
+def torchrun(line: str) -> Run:
     """%torchrun [--timeout SECONDS] [--expect-failure] [--cold] TORCHRUN-ARGUMENTS
 
     Run torchrun with these arguments, show every rank's lines, and return the `Run`.
-    A failing run raises; with --expect-failure a successful one does. A run that has
-    come to a gap of an exercise, a bare NotImplementedError, is shown and raises not.
+    A failing run raises; with --expect-failure a successful one does. A run that stops
+    at an exercise's stub, a bare NotImplementedError, is shown and does not raise.
     """
     return _run(launch.torchrun, line)
 
 
-def python(line: str) -> launch.Run:
+def python(line: str) -> Run:
     """%python [--timeout SECONDS] [--expect-failure] [--cold] PYTHON-ARGUMENTS
 
     The same for a program that starts its ranks itself.
@@ -40,25 +47,25 @@ def python(line: str) -> launch.Run:
     return _run(launch.python, line)
 
 
-def _run(launcher: Callable[..., launch.Run], line: str) -> launch.Run:
+def _run(launcher: Callable[..., Run], line: str) -> Run:
     options, command = _split(line)
-    screen = _Screen()
+    output = _Screen()
     try:
-        run = launcher(command, watch=screen.update, **options)
-    except (launch.RunFailed, launch.RunInterrupted) as failed:
+        run = launcher(command, watch=output.update, **options)
+    except (RunFailed, RunInterrupted) as failed:
         if failed.run is None:
             raise
-        gap = _gap(failed.run)
-        screen.finish(failed.run, raises=not gap)
-        if not gap:
+        stub = _stops_at_stub(failed.run)
+        output.finish(failed.run, raises=not stub)
+        if not stub:
             raise
         return failed.run
-    screen.finish(run)
+    output.finish(run)
     return run
 
 
-def _gap(run: launch.Run) -> bool:
-    """Tell whether a run has failed for nothing but a gap that is still to be filled.
+def _stops_at_stub(run: Run) -> bool:
+    """Tell whether a run has failed only because an exercise is not yet written.
 
     What a library has not implemented, it says in words behind the name.
     """
@@ -67,7 +74,7 @@ def _gap(run: launch.Run) -> bool:
 
 def _split(line: str) -> tuple[dict, list[str]]:
     """Return the kit's own options, which come first, and the rest of the line."""
-    words, options = shlex.split(line), {}
+    words, options = shlex.split(line), dict[str, Any]()
     while words and words[0] in ("--timeout", "--expect-failure", "--cold"):
         option = words.pop(0).removeprefix("--").replace("-", "_")
         try:
@@ -86,10 +93,11 @@ class _Screen:
     because a stored output should not depend on when which rank printed.
     """
 
-    def __init__(self):
-        self.handle, self.next = None, 0.0
+    def __init__(self) -> None:
+        self.handle: DisplayHandle | None = None
+        self.next = 0.0  # seconds of the run after which to show more of it
 
-    def update(self, run: launch.Run) -> None:
+    def update(self, run: Run) -> None:
         if self.handle is None:
             self.handle = display(screen.command(run), raw=True, display_id=True)
             return
@@ -100,7 +108,7 @@ class _Screen:
         both = {mime: command[mime] + "\n" + lines[mime] for mime in command}
         self.handle.update(both, raw=True)
 
-    def finish(self, run: launch.Run, raises: bool = False) -> None:
+    def finish(self, run: Run, raises: bool = False) -> None:
         """Show the run that has ended; if it raises, the error tells of its failure."""
         if self.handle:
             self.handle.update(screen.command(run), raw=True)

@@ -3,7 +3,7 @@
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ddp_lab.kit.draw.colours import (
     GREY,
@@ -27,7 +27,8 @@ __all__ = ["RANK_COLOURS", "Plot", "timeline"]
 Bar = Sequence
 """[label, start, end], both in seconds."""
 
-WIDTH, ROW = 720, 46  # of the page, and of a rank's row in it, in pixels
+# In pixels.
+PAGE_WIDTH, ROW_HEIGHT = 720, 46  # a row for each rank
 LEFT, RIGHT, TOP, BOTTOM = 92, 24, 48, 54  # margins
 
 
@@ -45,7 +46,7 @@ class Plot:
         self.figure.savefig(page, format="png", dpi=150, facecolor=WHITE)
         # Few colours suffice, and a committed notebook should stay small.
         Image.open(page).convert("RGB").quantize(64).save(small, "png", optimize=True)
-        return small.getvalue(), {"width": WIDTH}
+        return small.getvalue(), {"width": PAGE_WIDTH}
 
     def __repr__(self) -> str:
         """Name the plot where it cannot be shown."""
@@ -94,14 +95,23 @@ def empty_axes(ranks: int, seconds: float, title: str) -> tuple["Figure", "Axes"
     from matplotlib import style
     from matplotlib.figure import Figure
 
-    height = TOP + ROW * ranks + BOTTOM
-    place = (LEFT, BOTTOM, WIDTH - LEFT - RIGHT, ROW * ranks)
-    scale = (WIDTH, height, WIDTH, height)
+    height = TOP + ROW_HEIGHT * ranks + BOTTOM
+    place = (
+        LEFT / PAGE_WIDTH,
+        BOTTOM / height,
+        (PAGE_WIDTH - LEFT - RIGHT) / PAGE_WIDTH,
+        ROW_HEIGHT * ranks / height,
+    )
     with style.context("default"):  # whatever the reader's theme is
-        figure = Figure(figsize=(WIDTH / 100, height / 100), dpi=100)
-        axes = figure.add_axes([p / s for p, s in zip(place, scale, strict=True)])
-        words = {"size": 12, "weight": "bold", "color": INK, "va": "center"}
-        figure.text(16 / WIDTH, 1 - 24 / height, title, **words)
+        figure = Figure(figsize=(PAGE_WIDTH / 100, height / 100), dpi=100)
+        axes = figure.add_axes(place)
+        words: dict[str, Any] = {
+            "size": 12,
+            "weight": "bold",
+            "color": INK,
+            "va": "center",
+        }
+        figure.text(16 / PAGE_WIDTH, 1 - 24 / height, title, **words)
         axes.set(xlim=(0, 1.02 * seconds), ylim=(ranks - 0.5, -0.5), yticks=[])
         axes.set_xlabel("seconds", color=GREY)
         axes.tick_params(axis="x", color=RULE, labelcolor=GREY)
@@ -133,14 +143,20 @@ def draw_name(axes: "Axes", rank: int) -> None:
 def draw_bar(axes: "Axes", rank: int, label: str, start: float, seconds: float) -> None:
     """Draw one bar into a rank's row, with its label if there is room for it."""
     waits, colour = label.startswith("wait"), rank_colour(rank)
+    look: dict[str, Any]
     look = {"facecolor": tint(colour, 0.4), "edgecolor": colour}
     if waits:
         look = {"facecolor": PALE, "edgecolor": RULE, "hatch": "///"}
     axes.barh(rank, seconds, left=start, height=0.66, **look)
-    pixels = seconds / axes.get_xlim()[1] * (WIDTH - LEFT - RIGHT)
+    pixels = seconds / axes.get_xlim()[1] * (PAGE_WIDTH - LEFT - RIGHT)
     if text_width(label, 12.5) + 6 <= pixels:
         plate = {"facecolor": WHITE, "edgecolor": "none", "pad": 2} if waits else None
-        words = {"ha": "center", "va": "center", "size": 9, "bbox": plate}
+        words: dict[str, Any] = {
+            "ha": "center",
+            "va": "center",
+            "size": 9,
+            "bbox": plate,
+        }
         axes.text(
             start + seconds / 2, rank, label, color=GREY if waits else INK, **words
         )

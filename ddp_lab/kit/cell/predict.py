@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ddp_lab.kit.explain.symptoms import Symptom
-from ddp_lab.kit.run.launch import Run
+from ddp_lab.kit.run.result import Run
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,10 @@ class Suspicion:
 
         A wrong suspicion is no error, and None stands for no answer.
         """
-        found, rank = run.failure, run.failure.rank
+        found = run.failure
+        if found is None:
+            raise ValueError("the run did not fail, so there is nothing to compare")
+        rank = found.rank
         if found.kind == "exception" and len(found.others) == len(run.lines) - 1:
             rank = None  # all raised, and which one was the first is chance
         who = "no single rank" if rank is None else f"rank {rank}"

@@ -87,7 +87,7 @@ def main(mark: str, folder: str, command: list[str]) -> int:
 
     site.main()  # which -S has left out: the way to psutil
 
-    def at_once(number, frame):
+    def at_once(number: int, frame: object) -> None:
         end_all(mark, grace=0)
         os._exit(128 + number)
 

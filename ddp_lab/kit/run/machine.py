@@ -1,10 +1,11 @@
-"""Who holds what a run could not get: a port, or the memory of a GPU."""
+"""Who holds, right now, what a run could not get: a port, or the memory of a GPU."""
 
 import re
 import subprocess
 
 import psutil
 
+NVIDIA_SMI_WAIT = 10.0  # seconds that nvidia-smi has to answer
 QUERY = ["nvidia-smi", "--query-compute-apps=pid,used_memory", "--format=csv,noheader"]
 
 
@@ -35,7 +36,9 @@ def _listener(port: int) -> str:
 
 def _gpu_users() -> str:
     try:
-        done = subprocess.run(QUERY, capture_output=True, text=True, timeout=10)
+        done = subprocess.run(
+            QUERY, capture_output=True, text=True, timeout=NVIDIA_SMI_WAIT
+        )
     except (OSError, subprocess.TimeoutExpired):
         return ""
     rows = [row.split(",") for row in done.stdout.splitlines() if row.count(",") == 1]

@@ -1,6 +1,6 @@
 """Look at the ranks of a run from outside: where they stand, what they have called.
 
-What is seen is left in the ranks' log folders, for `logs.add_evidence` to read.
+What is seen is left in the ranks' log folders, for `explain.logs` to read.
 """
 
 import json
@@ -16,12 +16,13 @@ from pathlib import Path
 
 import psutil
 
-from ddp_lab.kit.explain import stacks
 from ddp_lab.kit.explain.logs import rank_folders, read_json
+from ddp_lab.kit.explain.stacks import Frame
+from ddp_lab.kit.run import guard
 
-PATIENCE = 3.0  # seconds that a rank has to write down its calls
-PY_SPY = 5.0  # seconds that it has to answer
-LAST_WORDS = 3.0  # seconds that a rank has to write its stack when it is aborted
+FLIGHT_WAIT = 3.0  # seconds that a rank has to write down its calls
+ABORT_WAIT = 3.0  # seconds that a rank has to write its stack when it is aborted
+PY_SPY_WAIT = 5.0  # seconds that py-spy has to answer
 
 
 def living(folder: Path) -> dict[Path, int]:
@@ -37,6 +38,27 @@ def living(folder: Path) -> dict[Path, int]:
     return found
 
 
+def look_at_ranks(folder: Path, mark: str, last: bool) -> int:
+    """See where the ranks of a torchrun stand; return how many calls are complete."""
+    look(folder)
+    return progress(folder)
+
+
+def look_at_family(folder: Path, mark: str, last: bool) -> int:
+    """See where the ranks stand that a program has started itself; they tell no calls.
+
+    Args:
+        folder: the run's log folder.
+        mark: what the run's processes are known by.
+        last: whether to end them, if that makes them tell.
+    """
+    family = guard.marked(mark)
+    look_at(folder, family)
+    if last and not list(folder.glob("stack_*.json")):
+        abort(family)
+    return 0
+
+
 def look(folder: Path) -> None:
     """Leave stack.json and flight.json in the log folder of each living rank."""
     ranks = living(folder)
@@ -45,7 +67,7 @@ def look(folder: Path) -> None:
     unasked = [rank for rank in ranks if not _ask(rank)]
     for rank, pid in ranks.items():
         _leave(rank / "stack.json", from_outside(pid))
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + FLIGHT_WAIT
     while time.monotonic() < deadline:
         unasked = [rank for rank in unasked if not _ask(rank)]
         if all((rank / "flight.json").exists() for rank in ranks):
@@ -77,10 +99,10 @@ def abort(processes: Sequence[psutil.Process]) -> None:
             process.send_signal(signal.SIGABRT)
         except psutil.Error:
             pass
-    psutil.wait_procs(processes, timeout=LAST_WORDS)
+    psutil.wait_procs(processes, timeout=ABORT_WAIT)
 
 
-def look_at_family(folder: Path, processes: Sequence[psutil.Process]) -> None:
+def look_at(folder: Path, processes: Sequence[psutil.Process]) -> None:
     """Leave in `folder` the stacks of ranks that a program has started itself.
 
     A rank of `mp.spawn` is told by the index that it was given, any other child of
@@ -104,24 +126,31 @@ def look_at_family(folder: Path, processes: Sequence[psutil.Process]) -> None:
         _leave(folder / f"stack_{rank}.json", stack)
 
 
-def from_outside(pid: int) -> list[stacks.Frame]:
-    """Return the stack of the main thread of process `pid`.
+def _leave(path: Path, stack: list[Frame]) -> None:
+    try:
+        path.write_text(json.dumps([asdict(frame) for frame in stack]))
+    except OSError:
+        pass  # the disk is full, say: then other evidence has to do
+
+
+def from_outside(pid: int) -> list[Frame]:
+    """Return the stack of the main thread of process `pid`, innermost frame first.
 
     It is empty if py-spy is missing, or not permitted to look into this process.
     """
-    py_spy = Path(sys.executable).with_name("py-spy")
-    command = py_spy if py_spy.exists() else shutil.which("py-spy")
-    if not command:
+    beside = Path(sys.executable).with_name("py-spy")
+    py_spy = str(beside) if beside.exists() else shutil.which("py-spy")
+    if not py_spy:
         return []
-    words = [command, "dump", "--json", "--locals", "--pid", str(pid)]
+    words = [py_spy, "dump", "--json", "--locals", "--pid", str(pid)]
     try:
-        done = subprocess.run(words, capture_output=True, timeout=PY_SPY)
+        done = subprocess.run(words, capture_output=True, timeout=PY_SPY_WAIT)
         threads = json.loads(done.stdout)
     except (OSError, ValueError, subprocess.TimeoutExpired):
         return []
     main = [thread for thread in threads if thread["thread_name"] == "MainThread"]
     return [
-        stacks.Frame(
+        Frame(
             frame["filename"],
             frame["line"],
             frame["name"],
@@ -129,10 +158,3 @@ def from_outside(pid: int) -> list[stacks.Frame]:
         )
         for frame in (main or threads)[0]["frames"]
     ]
-
-
-def _leave(path: Path, stack: list[stacks.Frame]) -> None:
-    try:
-        path.write_text(json.dumps([asdict(frame) for frame in stack]))
-    except OSError:
-        pass  # the disk is full, say: then other evidence has to do

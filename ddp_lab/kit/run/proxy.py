@@ -2,10 +2,10 @@
 
     python -IS proxy.py SOCKET ARGUMENTS...
 
-The warm process at SOCKET forks the program (see warm.py). With `-` for a SOCKET, or if
-the warm process says so, it is started the plain way. It gets our arguments,
+The fork server at SOCKET forks the program (see fork_server.py). With `-` for a SOCKET,
+or if the fork server says so, it is started the plain way. It gets our arguments,
 environment, folder and standard streams; we pass signals on to it and end as it ends.
-If we are killed, the closed connection tells the warm process to kill it.
+If we are killed, the closed connection tells the fork server to kill it.
 
 SIGTERM is passed on late. A rank that fails leaves the group first and writes its
 traceback afterwards; its neighbours notice at once, and torchrun, which sees them fail,
@@ -19,6 +19,7 @@ import _signal as signal
 import _socket as socket
 import os
 import sys
+from _collections_abc import Iterator
 
 PASSED_ON = (
     signal.SIGINT,
@@ -28,7 +29,7 @@ PASSED_ON = (
     signal.SIGUSR1,
     signal.SIGUSR2,
 )
-LAST_WORDS = 1.0  # seconds between torchrun's SIGTERM and ours
+SIGTERM_DELAY = 1.0  # seconds between torchrun's SIGTERM and ours
 
 
 def main() -> None:
@@ -37,14 +38,14 @@ def main() -> None:
     wait = spawn(argv) if path == "-" else ask(path, argv)
     pid = next(wait)
 
-    def pass_on(number, frame):
+    def pass_on(number: int, frame: object) -> None:
         try:
             os.kill(pid, signal.SIGTERM if number == signal.SIGALRM else number)
         except ProcessLookupError:
             pass
 
-    def pass_on_late(number, frame):
-        signal.setitimer(signal.ITIMER_REAL, LAST_WORDS)
+    def pass_on_late(number: int, frame: object) -> None:
+        signal.setitimer(signal.ITIMER_REAL, SIGTERM_DELAY)
 
     for number in (*PASSED_ON, signal.SIGALRM):
         signal.signal(number, pass_on)
@@ -57,8 +58,8 @@ def main() -> None:
     os._exit(code)
 
 
-def ask(path, argv):
-    """Have the warm process at `path` fork the program; yield its pid, then its end."""
+def ask(path: str, argv: list[str]) -> Iterator[int]:
+    """Have the fork server at `path` fork the program; yield its pid, then its end."""
     connection = socket.socket(socket.AF_UNIX)
     connection.connect(path)
     variables = [name + b"=" + value for name, value in os.environb.items()]
@@ -77,11 +78,11 @@ def ask(path, argv):
     yield pid
     status = reply.readline()
     if not status:
-        sys.exit("the warm process is gone, and this program with it")
+        sys.exit("the fork server is gone, and this program with it")
     yield int(status)
 
 
-def spawn(argv):
+def spawn(argv: list[str]) -> Iterator[int]:
     """Start the program with a Python of its own; yield its pid, then its end."""
     rank = os.path.join(os.path.dirname(__file__), "rank.py")
     command = [sys.executable, "-u", rank, *argv]

@@ -2,7 +2,7 @@
 
     python -u rank.py SCRIPT ARGUMENTS...     or -m MODULE ARGUMENTS...
 
-torchrun's workers are started through this file (see proxy.py and warm.py). A rank
+torchrun's workers are started through this file (see proxy.py, fork_server.py). A rank
 keeps in its log folder, beside torchrun's own stdout.log and stderr.log:
 
     pid           its process
@@ -27,6 +27,7 @@ import sys
 import threading
 import types
 from pathlib import Path
+from typing import Any
 
 C10D = os.path.join("torch", "distributed", "distributed_c10d.py")
 LIBRARY = ("site-packages", "dist-packages", os.path.dirname(os.__file__), "<frozen")
@@ -39,7 +40,8 @@ def run(argv: list[str]) -> None:
     if folder:
         _open_up(folder)
     code = _exit_code(argv)
-    threading._shutdown()  # waits for the program's threads, as Python does
+    python: Any = threading
+    python._shutdown()  # waits for the program's threads, as Python does
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
         try:
@@ -93,7 +95,7 @@ def _answer(folder: Path) -> None:
         _write(folder / "flight.json", flight())
 
 
-def _write(path: Path, content) -> None:
+def _write(path: Path, content: Any) -> None:
     part = path.with_suffix(".part")
     try:
         part.write_text(json.dumps(content))
@@ -107,7 +109,7 @@ def _write(path: Path, content) -> None:
 
 def flight() -> dict:
     """Return {"groups": {name: ranks}, "calls": [...]}; empty without torch."""
-    torch = sys.modules.get("torch")
+    torch: Any = sys.modules.get("torch")
     c10d = sys.modules.get("torch._C._distributed_c10d")
     if torch is None or c10d is None:
         return {"groups": {}, "calls": []}
@@ -157,7 +159,7 @@ def _call(entry: dict) -> dict:
 
 def _groups() -> dict[str, list[int]]:
     """Return the ranks of each process group that is there, by its name."""
-    dist = sys.modules.get("torch.distributed")
+    dist: Any = sys.modules.get("torch.distributed")
     if not _in_group():
         return {}
     names = dict(dist.distributed_c10d._world.pg_names)
@@ -165,7 +167,7 @@ def _groups() -> dict[str, list[int]]:
 
 
 def _in_group() -> bool:
-    dist = sys.modules.get("torch.distributed")
+    dist: Any = sys.modules.get("torch.distributed")
     return bool(dist and dist.is_available() and dist.is_initialized())
 
 
@@ -220,19 +222,21 @@ def _run_module(name: str, *arguments: str) -> None:
     if spec and spec.submodule_search_locations is not None:  # a package
         name += ".__main__"
         spec = importlib.util.find_spec(name)
-    if spec is None:
+    if spec is None or spec.origin is None:
         print(f"{sys.executable}: No module named {name}", file=sys.stderr)
         sys.exit(1)
     sys.argv = [spec.origin, *arguments]
     main = _become_main(spec.origin)
     main.__spec__, main.__loader__, main.__package__ = spec, spec.loader, spec.parent
-    exec(spec.loader.get_code(name), main.__dict__)
+    loader: Any = spec.loader
+    exec(loader.get_code(name), main.__dict__)
 
 
 def _become_main(file: str) -> types.ModuleType:
     """Return an empty module that is the main one from now on."""
     main = types.ModuleType("__main__")
-    main.__file__, main.__builtins__ = file, __builtins__
+    main.__file__ = file
+    main.__dict__["__builtins__"] = __builtins__
     sys.modules["__main__"] = main
     return main
 

@@ -1,0 +1,294 @@
+"""The fork server: import torch once, and fork torchrun and the ranks of every run.
+
+    python fork_server.py SOCKET
+
+warm.py starts it, with a pipe for its stdin, and proxy.py is its client. It never
+touches CUDA and has one thread, so that a fork is a clean copy. Of the kit it imports
+only rank.py, because every program inherits what it has imported. When the pipe closes,
+it ends, and so does all that it has forked.
+
+One thing is not as in a plain start: all forks hash strings alike, as if PYTHONHASHSEED
+were set.
+"""
+
+import faulthandler
+import gc
+import inspect
+import io
+import json
+import os
+import random
+import re
+import resource
+import select
+import shutil
+import signal
+import socket
+import sys
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+# torchrun sleeps random.uniform(0, 0.3) seconds, lest the machines of a cluster all
+# come at once. After this seed that is next to nothing; alone it need not sleep.
+SEED_WITHOUT_SLEEP = 139
+GPU_TRIAL = 30  # seconds that a fork has to try whether it can use the GPU
+# Python code that sets a variable of the environment.
+SETS = r"environ(\[[^\]]+\] *=[^=]| *\|=|\.(update|setdefault)\()|putenv\("
+
+
+Program = Callable[[list[str]], None]
+"""Runs the program that an argument list names, and never returns: `rank.run`."""
+
+
+def main(path: Path, run: Program) -> None:
+    """Serve at the socket `path` until stdin closes; `run` is called in each fork."""
+    _load()
+    gc.collect()
+    gc.freeze()  # or each collection of a rank would go through all that was imported
+    if len(os.listdir("/proc/self/task")) > 1:
+        sys.exit("an import has started a thread, so a fork would be no clean copy")
+    if os.path.exists("/dev/nvidiactl") and not _can_use_gpu():
+        sys.exit("a forked process cannot use the GPU here")
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    _Server(path, run).serve()
+    shutil.rmtree(path.parent, ignore_errors=True)
+
+
+def _load() -> None:
+    """Import what the programs import, torch._dynamo included (DDP needs it)."""
+    import encodings.idna  # noqa: F401  (for the first name of a host)
+
+    import torch._dynamo  # noqa: F401
+    import torch.distributed.elastic.rendezvous.c10d_rendezvous_backend  # noqa: F401
+    import torch.distributed.launcher.api  # noqa: F401  (what torchrun itself imports)
+    import torch.nn.parallel  # noqa: F401
+    import torch.optim  # noqa: F401
+    import torch.utils.data  # noqa: F401
+    import torch.utils.serialization.config  # noqa: F401  (torch.save)
+    import torchvision  # noqa: F401
+
+    inspect.stack()  # torchrun asks for it often; the first time indexes every module
+
+
+def _can_use_gpu() -> bool:
+    """Tell whether CUDA works in a fork of this process, by trying it in one."""
+    pid = os.fork()
+    if pid == 0:
+        signal.alarm(GPU_TRIAL)
+        import torch
+
+        os._exit(int(torch.cuda.is_available() and not torch.ones(1).cuda().item()))
+    return os.waitpid(pid, 0)[1] == 0
+
+
+class _Server:
+    """The programs that have been forked and still run, each with its client."""
+
+    def __init__(self, path: Path, run: Program):
+        self.run = run
+        self.programs: dict[socket.socket, int] = {}  # connection to the program's pid
+        self.wake, self.woken = socket.socketpair()
+        for end in (self.wake, self.woken):
+            end.setblocking(False)
+        signal.set_wakeup_fd(self.woken.fileno(), warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda number, frame: None)
+        self.listener = socket.socket(socket.AF_UNIX)
+        self.listener.bind(str(path))
+        self.listener.listen(128)
+        _say_ready(path.with_name("ready"))
+
+    def serve(self) -> None:
+        """Fork a program for each client until stdin closes; then end them all."""
+        while True:
+            watched: list[Any] = [0, self.wake, self.listener, *self.programs]
+            ready, _, _ = select.select(watched, [], [])
+            if 0 in ready:  # end of file: whoever started us is gone
+                break
+            if self.wake in ready:
+                self.wake.recv(4096)
+                self._report_ends()
+            if self.listener in ready:
+                self._accept()
+            for connection in [c for c in ready if c in self.programs]:
+                _kill(self.programs.pop(connection))  # its client is gone
+                connection.close()
+        for pid in self.programs.values():
+            _kill(pid)
+
+    def _accept(self) -> None:
+        """Fork the program that a new client asks for, and tell its pid.
+
+        It is 0 if the client has to start the program itself.
+        """
+        connection, _ = self.listener.accept()
+        request = _receive(connection)
+        if request is None:  # the client was killed in the midst of it
+            connection.close()
+            return
+        pid = 0 if _sets_environment(request) else self._fork(request)
+        for stream in request.streams:
+            os.close(stream)
+        try:
+            connection.sendall(f"{pid}\n".encode())
+        except OSError:
+            pass  # the client is gone, which `serve` is going to see
+        if pid:
+            self.programs[connection] = pid
+        else:
+            connection.close()
+
+    def _fork(self, request: "_Request") -> int:
+        pid = os.fork()
+        if pid == 0:
+            for end in (self.listener, self.wake, self.woken, *self.programs):
+                end.close()
+            _become(request)
+            _seed(request.argv)
+            self.run(request.argv)
+        return pid
+
+    def _report_ends(self) -> None:
+        """Tell every client whose program has ended how it ended."""
+        ended = {}
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                break
+            if pid == 0:
+                break
+            ended[pid] = status
+        for connection, pid in list(self.programs.items()):
+            if pid in ended:
+                _kill_session(pid)  # what it has left
+                try:
+                    connection.sendall(f"{ended[pid]}\n".encode())
+                except OSError:
+                    pass
+                del self.programs[connection]
+                connection.close()
+
+
+def _say_ready(path: Path) -> None:
+    """Write to `path` which files were imported, and of what time they are."""
+    files = {}
+    for module in list(sys.modules.values()):
+        name = getattr(module, "__file__", None)
+        if name and os.path.exists(name):
+            files[name] = os.stat(name).st_mtime_ns
+    part = path.with_suffix(".part")
+    part.write_text(json.dumps(files))
+    part.replace(path)
+
+
+def _kill(pid: int) -> None:
+    """Kill the program `pid` with its session, which it may not have begun yet."""
+    _kill_session(pid)
+    os.kill(pid, signal.SIGKILL)
+
+
+def _kill_session(pid: int) -> None:
+    try:
+        os.killpg(pid, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        pass
+
+
+@dataclass(frozen=True)
+class _Request:
+    """What a client wants to have run; see proxy.py."""
+
+    folder: str
+    argv: list[str]
+    variables: list[str]
+    """The environment, as NAME=VALUE."""
+    streams: list[int]
+    """stdin, stdout and stderr."""
+
+
+def _receive(connection: socket.socket) -> _Request | None:
+    """Return a client's request; None if it is not whole.
+
+    A client can be killed at any time, say because another rank has failed meanwhile.
+    """
+    streams: list[int] = []
+    try:
+        size, streams, _, _ = socket.recv_fds(connection, 8, 3)
+        data = connection.makefile("rb").read(int.from_bytes(size, "big"))
+        if data and len(data) == int.from_bytes(size, "big"):
+            folder, count, *rest = (os.fsdecode(part) for part in data.split(b"\0"))
+            argv, variables = rest[: int(count)], rest[int(count) :]
+            return _Request(folder, argv, variables, streams)
+    except OSError:
+        pass
+    for stream in streams:
+        os.close(stream)
+    return None
+
+
+def _sets_environment(request: _Request) -> bool:
+    """Tell whether a script sets variables before it imports torch.
+
+    torch may read them when it is loaded, and in a fork it is loaded already.
+    """
+    argv = request.argv
+    script = argv[1] if argv[0] == "-u" else argv[0]
+    try:
+        text = Path(request.folder, script).read_text(errors="replace")
+    except OSError:
+        return False  # a module, or no such file
+    head = re.split(r"^\s*(?:import|from) torch", text, maxsplit=1, flags=re.M)[0]
+    return bool(re.search(SETS, head))
+
+
+def _become(request: _Request) -> None:
+    """Give this fork what the program shall find: its folder, environment, streams."""
+    os.setsid()
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    for number, stream in enumerate(request.streams):
+        os.dup2(stream, number)
+        os.close(stream)
+    os.environ.clear()
+    for variable in request.variables:
+        name, _, value = variable.partition("=")
+        os.environ[name] = value
+    os.chdir(request.folder)
+    sys.stdout = _stream(1)
+    sys.stderr = _stream(2)
+    finalizers: Any = weakref.finalize
+    for finalizer in list(finalizers._registry):
+        finalizer.atexit = False  # torch's, 50 ms long: the server's to call, not ours
+    processes: Any = sys.modules.get("multiprocessing.process")
+    if processes:
+        processes.ORIGINAL_DIR = os.getcwd()  # from which children find a relative path
+    if os.environ.get("PYTHONFAULTHANDLER"):
+        faulthandler.enable(file=2)
+
+
+def _seed(argv: list[str]) -> None:
+    """Seed anew, so that no two forks draw the same random numbers."""
+    alone = argv[:2] == ["-m", "torch.distributed.run"] and "--standalone" in argv
+    random.seed(SEED_WITHOUT_SLEEP if alone else None)
+    if numpy := sys.modules.get("numpy"):
+        numpy.random.seed()
+
+
+def _stream(number: int) -> io.TextIOWrapper:
+    """Return the file descriptor `number` as `python -u` would open it."""
+    raw = io.FileIO(number, "w", closefd=False)
+    return io.TextIOWrapper(raw, encoding="utf-8", errors="replace", write_through=True)
+
+
+if __name__ == "__main__":
+    # Each fork gives the name `__main__` to its program, and `inspect`, which torchrun
+    # asks often, searches long for a file that no module has. So this file is imported
+    # by its real name, and only this import looks into the repository.
+    sys.path[0] = str(Path(__file__).parents[3])
+    from ddp_lab.kit.run import fork_server, rank
+
+    sys.path[0] = ""
+    fork_server.main(Path(sys.argv[1]), rank.run)

@@ -1,0 +1,66 @@
+"""What the launcher returns, a `Run`, and what it raises instead."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ddp_lab.kit.explain.calls import Call
+from ddp_lab.kit.explain.failure import Failure
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a run printed, reported and ended with. Each list is indexed by rank."""
+
+    command: str
+    """The plain command that a terminal would take."""
+    lines: list[list[str]]
+    """stdout without the facts."""
+    facts: list[dict]
+    """The JSON objects that a rank printed, merged into one."""
+    warnings: list[list[str]]
+    """stderr without noise and tracebacks."""
+    exit_codes: list[int | None]
+    """Negative for a signal, None for a rank that did not end by itself."""
+    seconds: float
+    failure: Failure | None = field(repr=False)
+    calls: list[list[Call]] = field(default_factory=list, repr=False)
+    """What each rank has called of the communication library, oldest first."""
+    notes: list[str] = field(default_factory=list)
+    """What the launcher noticed although it does not make the run a failure."""
+    log_folder: Path | None = None
+    """Where the output is kept, rank by rank, if it is too long to be shown."""
+
+    def __getitem__(self, name: str) -> list:
+        """Return the fact `name` by rank; KeyError says who did not report it."""
+        missing = [rank for rank, facts in enumerate(self.facts) if name not in facts]
+        if missing or not self.facts:
+            known = sorted({name for facts in self.facts for name in facts})
+            raise KeyError(f"ranks {missing} reported no {name!r}; reported: {known}")
+        return [facts[name] for facts in self.facts]
+
+    def __repr__(self) -> str:
+        end = f"failed: {self.failure.cause}" if self.failure else "ok"
+        return f"<Run, {len(self.lines)} ranks, {end}>"
+
+
+class RunFailed(Exception):
+    """A run failed, or succeeded although it was expected to fail; see `.run`."""
+
+    def __init__(self, message: str, run: Run | None):
+        super().__init__(message)
+        self.run = run
+
+    def _render_traceback_(self) -> list[str]:
+        """Show the cause in a notebook, not the launcher's own frames."""
+        return [f"RunFailed: {self}"]
+
+
+class RunInterrupted(KeyboardInterrupt):
+    """The stop button ended a run; `.run` tells where each rank stood."""
+
+    def __init__(self, message: str, run: Run):
+        super().__init__(message)
+        self.run = run
+
+    def _render_traceback_(self) -> list[str]:
+        return [f"RunInterrupted: {self}"]
