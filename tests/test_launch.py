@@ -233,7 +233,7 @@ def test_a_timeout_takes_the_place_of_the_limit_for_silence(program):
 
 
 def test_only_the_last_long_outputs_are_kept(program, monkeypatch, tmp_path):
-    monkeypatch.setattr(job, "KEPT", tmp_path / "logs")
+    monkeypatch.setattr(job, "KEPT_LOGS", tmp_path / "logs")
     command = f"--nproc-per-node 1 {program('print(30_000 * rank.__repr__())')}"
     runs = [torchrun(command, limits=Limits(kept_runs=n)) for n in (3, 3, 2, 0)]
     assert runs[3].log_folder is None

@@ -31,8 +31,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-# torchrun sleeps random.uniform(0, 0.3) seconds, lest the machines of a cluster all
-# come at once. After this seed that is next to nothing; alone it need not sleep.
+# torchrun sleeps random.uniform(0, 0.3) seconds, so that the machines of a cluster do
+# not all come at once. On one machine it need not; after this seed it hardly does.
 SEED_WITHOUT_SLEEP = 139
 GPU_TRIAL = 30  # seconds that a fork has to try whether it can use the GPU
 # Python code that sets a variable of the environment.
@@ -49,7 +49,7 @@ def main(path: Path, run: Program) -> None:
     gc.collect()
     gc.freeze()  # or each collection of a rank would go through all that was imported
     if len(os.listdir("/proc/self/task")) > 1:
-        sys.exit("an import has started a thread, so a fork would be no clean copy")
+        sys.exit("an import has started a thread, so a fork would not be a clean copy")
     if os.path.exists("/dev/nvidiactl") and not _can_use_gpu():
         sys.exit("a forked process cannot use the GPU here")
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

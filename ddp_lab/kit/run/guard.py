@@ -63,7 +63,7 @@ def start(mark: str, command: list[str]) -> int:
     """Start `command` under the mark, with nothing to read; return its pid."""
     import resource
 
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # SIGABRT shall leave no core file
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # no core file after SIGABRT
     return os.posix_spawn(
         command[0],
         command,
@@ -77,9 +77,8 @@ def start(mark: str, command: list[str]) -> int:
 def main(mark: str, folder: str, command: list[str]) -> int:
     """Run `command` until it ends or our stdin closes; return its exit code."""
     caller = os.getppid()
-    signal.pthread_sigmask(
-        signal.SIG_BLOCK, [signal.SIGTERM]
-    )  # until we know what to do
+    # Until we know what to do about it.
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
     child = start(mark, command)
     import select
     import shutil

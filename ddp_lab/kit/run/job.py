@@ -25,7 +25,7 @@ Watch = Callable[[Run], None]
 Look = Callable[[Path, str, bool], int]
 """Leaves in a folder where the ranks of a run stand; see probe.py."""
 
-KEPT = ROOT / "build" / "logs"
+KEPT_LOGS = ROOT / "build" / "logs"
 # The kernel's own settings, which would change how a program prints or draws.
 COLOURS = ("FORCE_COLOR", "CLICOLOR_FORCE", "CLICOLOR")
 DROPPED = ("MPLBACKEND", "PYTHONUNBUFFERED", *COLOURS)
@@ -196,12 +196,12 @@ class Job:
         most = self.limits.kept_runs
         if not most or all(size <= SHORT for size in sizes.values()):
             return None
-        KEPT.mkdir(parents=True, exist_ok=True)
-        for old in _newest_first(KEPT)[most - 1 :]:
+        KEPT_LOGS.mkdir(parents=True, exist_ok=True)
+        for old in _newest_first(KEPT_LOGS)[most - 1 :]:
             shutil.rmtree(old, ignore_errors=True)
         program = re.search(r"([\w.-]+)\.py\b", self.command)
         prefix = f"{program[1] if program else 'run'}-"
-        kept = Path(tempfile.mkdtemp(prefix=prefix, dir=KEPT))
+        kept = Path(tempfile.mkdtemp(prefix=prefix, dir=KEPT_LOGS))
         for name, size in sizes.items():
             if size:
                 shutil.move(files[name], kept / name)

@@ -107,9 +107,9 @@ class Warm:
         while not (folder / "ready").exists():
             if not self._alive():
                 said = (folder / "log").read_text(errors="replace").splitlines()
-                return next((line for line in reversed(said) if line), "it has ended")
+                return next(filter(None, reversed(said)), "the fork server has ended")
             if time.monotonic() > deadline:
-                return f"it was not ready after {READY_WAIT:g} seconds"
+                return f"the fork server was not ready after {READY_WAIT:g} seconds"
             time.sleep(0.01)
         return ""
 
