@@ -12,9 +12,9 @@ import sys
 import pytest
 
 from ddp_lab import ROOT
-from ddp_lab.kit.explain import hang, stacks
+from ddp_lab.kit.explain import calls, hang, stacks
 from ddp_lab.kit.explain.failure import find_failure
-from ddp_lab.kit.explain.logs import RankLog, TorchrunLog, clip, read
+from ddp_lab.kit.explain.logs import RankLog, SpawnLog, TorchrunLog, clip, read
 from ddp_lab.kit.explain.stacks import Frame
 from ddp_lab.kit.explain.symptoms import Symptom
 from tests.faults import CASES, FAULTS
@@ -257,3 +257,76 @@ def test_the_one_other_root_is_named():
 def test_a_rank_of_which_nothing_is_known_explains_nothing():
     assert diagnose(RankLog(), RankLog()) is None
     assert str(hang.Stand(0, "unknown")) == "left no word of where it stands"
+
+
+@pytest.mark.parametrize("name", ["broadcast", "scatter", "reduce", "gather"])
+def test_whoever_has_a_root_may_mean_another_one(name):
+    found = diagnose(waiting(0, name, 0), waiting(1, name, 1))
+    assert (found.symptom, found.rank) == (Symptom.DIFFERENT_CALLS, None)
+    assert found.frame.line == 10
+
+
+def test_nobody_sends_is_told_with_the_first_ranks_line():
+    found = diagnose(waiting(0, "recv"), waiting(1, "recv"))
+    assert found.cause == "every rank waits in recv, so nobody answers"
+    assert found.frame.line == 10
+
+
+def test_who_died_without_a_word_comes_before_who_raised(tmp_path):
+    report = "".join(
+        f"\n  rank      : {rank} (local_rank: {rank})\n  exitcode  : {code} (pid: 7)\n"
+        for rank, code in ((0, 1), (1, 3))
+    )
+    left_behind(tmp_path, [None, None], report)
+    raised = tmp_path / "run" / "attempt_0" / "0" / "stderr.log"
+    raised.write_text(TRACEBACK.format(line=3, says="because rank 1 was not there"))
+    failure, _ = find_failure(TorchrunLog.read(tmp_path), 1, None, 0)
+    assert (failure.rank, failure.kind, failure.cause) == (1, "exit", "exit code 3")
+    assert failure.others == {0: "ValueError: because rank 1 was not there"}
+
+
+def test_lines_facts_warnings_and_noise_are_told_apart():
+    log = RankLog()
+    for line in ('{"loss": 1}', '{"loss": 2, "step": 3}', "{no fact}", "", "a line"):
+        log.add_line(line)
+    assert (log.facts, log.lines) == ({"loss": 2, "step": 3}, ["{no fact}", "a line"])
+    words = TRACEBACK.format(line=1, says="no")
+    log.add_stderr("a warning\n[Gloo] Rank 0 is connected\n\n[rank0]: " + words)
+    assert (log.warnings, log.traceback) == (["a warning"], words)
+
+
+def test_lines_of_ranks_that_share_an_output_are_told_apart(tmp_path):
+    (tmp_path / "out").write_text(
+        '[rank 1] one[rank 0] zero\nnobody\'s\n{"rank": 2, "x": 5}\n'
+    )
+    (tmp_path / "err").write_text("")
+    ranks = SpawnLog.read(tmp_path).ranks
+    assert [log.lines for log in ranks] == [
+        ["[rank 0] zero", "nobody's"],
+        ["[rank 1] one"],
+        [],
+    ]
+    assert ranks[2].facts == {"rank": 2, "x": 5}
+
+
+def test_dtypes_have_pytorchs_names():
+    torch = pytest.importorskip("torch")
+    for short, name in calls.DTYPES.items():
+        tensor = torch.zeros(1, dtype=getattr(torch, name))
+        assert tensor.type() == f"torch.{short}Tensor"
+
+
+def test_a_call_that_differs_before_the_failure_is_told():
+    def call(rank, shape):
+        frame = Frame("a.py", 3 + rank, "f")
+        names = ("all_reduce", "all_reduce", "0", 1)
+        return calls.Call(*names, (shape,), ("float32",), True, False, frame)
+
+    found = hang.mismatch([[call(0, (2,))], [call(1, (3,))], [call(2, (2,))]])
+    assert (found.symptom, found.rank) == (Symptom.DIFFERENT_TENSORS, 1)
+    assert found.frame.line == 4
+    assert found.cause == (
+        "call 1 is all_reduce of float32 (2,) at a.py:3 on ranks 0 and 2, "
+        "but all_reduce of float32 (3,) at a.py:4 on rank 1"
+    )
+    assert hang.mismatch([[call(0, (2,))], [call(1, (2,))], []]) is None
