@@ -330,3 +330,18 @@ def test_a_call_that_differs_before_the_failure_is_told():
         "but all_reduce of float32 (3,) at a.py:4 on rank 1"
     )
     assert hang.mismatch([[call(0, (2,))], [call(1, (2,))], []]) is None
+
+
+@pytest.mark.parametrize("does", [*calls.SAME_SIZE, "all_to_all"])
+def test_sizes_have_to_agree_where_every_rank_brings_the_same(does):
+    def call(shape, dtype="float32"):
+        return calls.Call(does, does, "0", 1, (shape,), (dtype,), True, False, None)
+
+    equal = does == "all_to_all"
+    assert call((2,)).matches(call((2,)))
+    assert call((2,)).matches(call((3,))) == equal
+    assert call((2,)).matches(call((2,), "int32")) == equal
+
+
+def test_calls_that_need_the_same_size_are_these():
+    assert calls.SAME_SIZE == ("all_reduce", "broadcast", "reduce", "all_gather")
