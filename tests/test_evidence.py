@@ -345,3 +345,16 @@ def test_sizes_have_to_agree_where_every_rank_brings_the_same(does):
 
 def test_calls_that_need_the_same_size_are_these():
     assert calls.SAME_SIZE == ("all_reduce", "broadcast", "reduce", "all_gather")
+
+
+def test_who_makes_fewer_groups_than_the_others_is_named():
+    def at(rank, name, groups):
+        log = waiting(rank, name)
+        log.groups = {str(number): [0, 1] for number in range(groups)}
+        return log
+
+    found = diagnose(at(0, "new_group", 2), at(1, "new_group", 1))
+    assert (found.symptom, found.rank) == (Symptom.GROUPS, 1)
+    # Here rank 1 is about to make what rank 0 already has.
+    found = diagnose(at(0, "barrier", 2), at(1, "new_group", 1))
+    assert found.symptom is Symptom.DIFFERENT_CALLS
