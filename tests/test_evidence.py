@@ -358,3 +358,26 @@ def test_who_makes_fewer_groups_than_the_others_is_named():
     # Here rank 1 is about to make what rank 0 already has.
     found = diagnose(at(0, "barrier", 2), at(1, "new_group", 1))
     assert found.symptom is Symptom.DIFFERENT_CALLS
+
+
+def test_who_has_waited_too_long_comes_before_who_lost_a_peer(tmp_path):
+    report = "".join(
+        f"\n  rank      : {rank} (local_rank: {rank})\n  exitcode  : 1 (pid: 7)\n"
+        for rank in (0, 1)
+    )
+    left_behind(tmp_path, [None, None], report)
+    for rank, says in enumerate(("Connection closed by peer", "Timed out waiting 9ms")):
+        stderr = tmp_path / "run" / "attempt_0" / str(rank) / "stderr.log"
+        stderr.write_text(TRACEBACK.format(line=3, says=says))
+    failure, _ = find_failure(TorchrunLog.read(tmp_path), 1, None, 0)
+    assert failure.means == "rank 1: ValueError: Timed out waiting 9ms"
+
+
+def test_where_there_is_no_error_none_is_told():
+    assert stacks.last_error("") == "" and stacks.from_text("") == []
+
+
+def test_a_rank_waits_in_the_call_that_its_own_code_made_last():
+    outer, inner = (waiting(0, name).stack for name in ("all_reduce", "send"))
+    (stand,) = hang.find_stands([RankLog(stack=[*inner, *outer])])
+    assert (stand.state, stand.name) == ("waits", "send")
