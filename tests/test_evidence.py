@@ -13,7 +13,7 @@ import pytest
 
 from ddp_lab import ROOT
 from ddp_lab.kit.explain import calls, hang, stacks
-from ddp_lab.kit.explain.failure import find_failure
+from ddp_lab.kit.explain.failure import Failure, find_failure
 from ddp_lab.kit.explain.logs import RankLog, SpawnLog, TorchrunLog, clip, read
 from ddp_lab.kit.explain.stacks import Frame
 from ddp_lab.kit.explain.symptoms import Symptom
@@ -381,3 +381,19 @@ def test_a_rank_waits_in_the_call_that_its_own_code_made_last():
     outer, inner = (waiting(0, name).stack for name in ("all_reduce", "send"))
     (stand,) = hang.find_stands([RankLog(stack=[*inner, *outer])])
     assert (stand.state, stand.name) == ("waits", "send")
+
+
+def test_a_report_says_the_cause_first_and_the_others_last():
+    known = {"where": "a.py:3 in f", "means": "that is: y", "others": {0: "waits"}}
+    failure = Failure("exception", 1, "E: x", traceback="Trace\n", **known)
+    head, rest = "rank 1: E: x\n  at a.py:3 in f\n  that is: y\n", "  rank 0: waits"
+    assert failure.report() == f"{head}\nTrace\n\n{rest}"
+    assert failure.report(traceback=False) == head + rest
+
+
+def test_a_run_that_was_stopped_by_hand_says_so():
+    log = TorchrunLog([RankLog(["a line"]), RankLog()])
+    failure, codes = find_failure(log, -2, "interrupt", 0)
+    assert failure.cause == "stopped by hand; all processes were ended"
+    assert failure.others == {0: "last printed 'a line'", 1: "printed nothing"}
+    assert codes == [None, None]
