@@ -48,6 +48,7 @@ def pytest_xdist_auto_num_workers():
     return min(3 * (os.cpu_count() or 1), 12)
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist, which reads the groups
 def pytest_collection_modifyitems(items):
     """Mark what `make check` runs, and keep the cells of a notebook together."""
     for item in items:

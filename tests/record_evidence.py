@@ -20,9 +20,10 @@ import sys
 import sysconfig
 import tempfile
 from collections.abc import Callable
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from unittest import mock
 
 from ddp_lab import ROOT
 from ddp_lab.kit.explain.failure import Failure, find_failure, find_notes
@@ -30,7 +31,7 @@ from ddp_lab.kit.explain.hang import PEER_ARGUMENT, ROOT_ARGUMENT
 from ddp_lab.kit.explain.logs import RunLog, SpawnLog, TorchrunLog
 from ddp_lab.kit.explain.stacks import KIT
 from ddp_lab.kit.run import job, launch
-from ddp_lab.kit.run.result import Run
+from ddp_lab.kit.run.result import Run, RunFailed
 from tests.faults import CASES, Fault
 
 EVIDENCE = ROOT / "tests" / "evidence"
@@ -153,7 +154,7 @@ def live(fault: Fault, ranks: int, here: Path) -> tuple[Recording, Run]:
     """Let a fault happen in the folder `here`; return what it has left behind."""
     name, text = _program(fault)
     (here / name).write_text(text)
-    with _listening() as heard, _environment(fault.env):
+    with _listening() as heard, mock.patch.dict(os.environ, fault.env):
         options: dict = {"timeout": fault.timeout}
         options["expect_failure"] = fault.kind is not None
         if fault.port_taken:
@@ -201,26 +202,11 @@ def _listening():
         heard.update(code=code, stopped=stopped, limit=limit)
         return find_failure(log, code, stopped, limit)
 
-    try:
-        for log in LOGS.values():
-            log.read = reads(log)
-        job.find_failure = finds
+    listeners = [mock.patch.object(log, "read", reads(log)) for log in LOGS.values()]
+    with ExitStack() as stack:
+        for listener in [mock.patch.object(job, "find_failure", finds), *listeners]:
+            stack.enter_context(listener)
         yield heard
-    finally:
-        for log, read in plain.items():
-            log.read = classmethod(read.__func__)
-        job.find_failure = find_failure
-
-
-@contextmanager
-def _environment(more: dict[str, str]):
-    before = dict(os.environ)
-    os.environ.update(more)
-    try:
-        yield
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
 
 
 def _snapshot(folder: Path) -> dict[str, str]:
@@ -343,7 +329,7 @@ def main() -> None:
         try:
             record(fault, ranks, asked.check)
             print(f"{fault.name}, {ranks} ranks", flush=True)
-        except (AssertionError, launch.RunFailed) as error:
+        except (AssertionError, RunFailed) as error:
             failed += 1
             print(f"{fault.name}, {ranks} ranks: {error}", flush=True)
     sys.exit(failed > 0)

@@ -12,9 +12,9 @@ import sys
 import pytest
 
 from ddp_lab import ROOT
-from ddp_lab.kit.explain import hang, stacks
-from ddp_lab.kit.explain.failure import find_failure
-from ddp_lab.kit.explain.logs import RankLog, TorchrunLog, clip, read
+from ddp_lab.kit.explain import calls, hang, stacks
+from ddp_lab.kit.explain.failure import Failure, find_failure
+from ddp_lab.kit.explain.logs import RankLog, SpawnLog, TorchrunLog, clip, read
 from ddp_lab.kit.explain.stacks import Frame
 from ddp_lab.kit.explain.symptoms import Symptom
 from tests.faults import CASES, FAULTS
@@ -257,3 +257,143 @@ def test_the_one_other_root_is_named():
 def test_a_rank_of_which_nothing_is_known_explains_nothing():
     assert diagnose(RankLog(), RankLog()) is None
     assert str(hang.Stand(0, "unknown")) == "left no word of where it stands"
+
+
+@pytest.mark.parametrize("name", ["broadcast", "scatter", "reduce", "gather"])
+def test_whoever_has_a_root_may_mean_another_one(name):
+    found = diagnose(waiting(0, name, 0), waiting(1, name, 1))
+    assert (found.symptom, found.rank) == (Symptom.DIFFERENT_CALLS, None)
+    assert found.frame.line == 10
+
+
+def test_nobody_sends_is_told_with_the_first_ranks_line():
+    found = diagnose(waiting(0, "recv"), waiting(1, "recv"))
+    assert found.cause == "every rank waits in recv, so nobody answers"
+    assert found.frame.line == 10
+
+
+def test_who_died_without_a_word_comes_before_who_raised(tmp_path):
+    report = "".join(
+        f"\n  rank      : {rank} (local_rank: {rank})\n  exitcode  : {code} (pid: 7)\n"
+        for rank, code in ((0, 1), (1, 3))
+    )
+    left_behind(tmp_path, [None, None], report)
+    raised = tmp_path / "run" / "attempt_0" / "0" / "stderr.log"
+    raised.write_text(TRACEBACK.format(line=3, says="because rank 1 was not there"))
+    failure, _ = find_failure(TorchrunLog.read(tmp_path), 1, None, 0)
+    assert (failure.rank, failure.kind, failure.cause) == (1, "exit", "exit code 3")
+    assert failure.others == {0: "ValueError: because rank 1 was not there"}
+
+
+def test_lines_facts_warnings_and_noise_are_told_apart():
+    log = RankLog()
+    for line in ('{"loss": 1}', '{"loss": 2, "step": 3}', "{no fact}", "", "a line"):
+        log.add_line(line)
+    assert (log.facts, log.lines) == ({"loss": 2, "step": 3}, ["{no fact}", "a line"])
+    words = TRACEBACK.format(line=1, says="no")
+    log.add_stderr("a warning\n[Gloo] Rank 0 is connected\n\n[rank0]: " + words)
+    assert (log.warnings, log.traceback) == (["a warning"], words)
+
+
+def test_lines_of_ranks_that_share_an_output_are_told_apart(tmp_path):
+    (tmp_path / "out").write_text(
+        '[rank 1] one[rank 0] zero\nnobody\'s\n{"rank": 2, "x": 5}\n'
+    )
+    (tmp_path / "err").write_text("")
+    ranks = SpawnLog.read(tmp_path).ranks
+    assert [log.lines for log in ranks] == [
+        ["[rank 0] zero", "nobody's"],
+        ["[rank 1] one"],
+        [],
+    ]
+    assert ranks[2].facts == {"rank": 2, "x": 5}
+
+
+def test_dtypes_have_pytorchs_names():
+    torch = pytest.importorskip("torch")
+    for short, name in calls.DTYPES.items():
+        tensor = torch.zeros(1, dtype=getattr(torch, name))
+        assert tensor.type() == f"torch.{short}Tensor"
+
+
+def test_a_call_that_differs_before_the_failure_is_told():
+    def call(rank, shape):
+        frame = Frame("a.py", 3 + rank, "f")
+        names = ("all_reduce", "all_reduce", "0", 1)
+        return calls.Call(*names, (shape,), ("float32",), True, False, frame)
+
+    found = hang.mismatch([[call(0, (2,))], [call(1, (3,))], [call(2, (2,))]])
+    assert (found.symptom, found.rank) == (Symptom.DIFFERENT_TENSORS, 1)
+    assert found.frame.line == 4
+    assert found.cause == (
+        "call 1 is all_reduce of float32 (2,) at a.py:3 on ranks 0 and 2, "
+        "but all_reduce of float32 (3,) at a.py:4 on rank 1"
+    )
+    assert hang.mismatch([[call(0, (2,))], [call(1, (2,))], []]) is None
+
+
+@pytest.mark.parametrize("does", [*calls.SAME_SIZE, "all_to_all"])
+def test_sizes_have_to_agree_where_every_rank_brings_the_same(does):
+    def call(shape, dtype="float32"):
+        return calls.Call(does, does, "0", 1, (shape,), (dtype,), True, False, None)
+
+    equal = does == "all_to_all"
+    assert call((2,)).matches(call((2,)))
+    assert call((2,)).matches(call((3,))) == equal
+    assert call((2,)).matches(call((2,), "int32")) == equal
+
+
+def test_calls_that_need_the_same_size_are_these():
+    assert calls.SAME_SIZE == ("all_reduce", "broadcast", "reduce", "all_gather")
+
+
+def test_who_makes_fewer_groups_than_the_others_is_named():
+    def at(rank, name, groups):
+        log = waiting(rank, name)
+        log.groups = {str(number): [0, 1] for number in range(groups)}
+        return log
+
+    found = diagnose(at(0, "new_group", 2), at(1, "new_group", 1))
+    assert (found.symptom, found.rank) == (Symptom.GROUPS, 1)
+    # Here rank 1 is about to make what rank 0 already has.
+    found = diagnose(at(0, "barrier", 2), at(1, "new_group", 1))
+    assert found.symptom is Symptom.DIFFERENT_CALLS
+
+
+def test_who_has_waited_too_long_comes_before_who_lost_a_peer(tmp_path):
+    report = "".join(
+        f"\n  rank      : {rank} (local_rank: {rank})\n  exitcode  : 1 (pid: 7)\n"
+        for rank in (0, 1)
+    )
+    left_behind(tmp_path, [None, None], report)
+    for rank, says in enumerate(("Connection closed by peer", "Timed out waiting 9ms")):
+        stderr = tmp_path / "run" / "attempt_0" / str(rank) / "stderr.log"
+        stderr.write_text(TRACEBACK.format(line=3, says=says))
+    failure, _ = find_failure(TorchrunLog.read(tmp_path), 1, None, 0)
+    assert failure.means == "rank 1: ValueError: Timed out waiting 9ms"
+
+
+def test_where_there_is_no_error_none_is_told():
+    assert stacks.last_error("") == "" and stacks.from_text("") == []
+
+
+def test_a_rank_waits_in_the_call_that_its_own_code_made_last():
+    outer, inner = (waiting(0, name).stack for name in ("all_reduce", "send"))
+    (stand,) = hang.find_stands([RankLog(stack=[*inner, *outer])])
+    assert (stand.state, stand.name) == ("waits", "send")
+
+
+def test_a_report_says_the_cause_first_and_the_others_last():
+    known = {"where": "a.py:3 in f", "means": "that is: y", "others": {0: "waits"}}
+    failure = Failure("exception", 1, "E: x", traceback="Trace\n", **known)
+    head, rest = "rank 1: E: x\n  at a.py:3 in f\n  that is: y\n", "  rank 0: waits"
+    assert failure.report() == f"{head}\nTrace\n\n{rest}"
+    assert failure.report(traceback=False) == head + rest
+
+
+def test_a_run_that_was_stopped_by_hand_says_so():
+    log = TorchrunLog([RankLog(["a line"]), RankLog()])
+    failure, codes = find_failure(log, -2, "interrupt", 0)
+    assert failure.cause == "stopped by hand; all processes were ended"
+    assert failure.others == {0: "last printed 'a line'", 1: "printed nothing"}
+    assert codes == [None, None]

@@ -130,11 +130,9 @@ def test_a_note_is_shown(program):
 
 # --- the caller stops the run ---
 
-# A shell that starts the tests in the background has them ignore SIGINT.
 CALLER = """
-import signal, sys
+import sys
 from ddp_lab.kit import torchrun
-signal.signal(signal.SIGINT, signal.default_int_handler)
 try:
     torchrun(f"--nproc-per-node {sys.argv[2]} {sys.argv[1]}")
 except KeyboardInterrupt as stopped:
@@ -229,7 +227,8 @@ LONG = {
     ],
 )
 def test_long_output_stays_on_disk(program, ranks, kind, tmp_path, monkeypatch):
-    monkeypatch.setattr("ddp_lab.kit.run.job.KEPT_LOGS", tmp_path)  # nobody else's logs
+    kept = tmp_path / "logs"  # nobody else's
+    monkeypatch.setattr("ddp_lab.kit.run.job.KEPT_LOGS", kept)
     monkeypatch.chdir(tmp_path)
     run = torchrun(f"--nproc-per-node {ranks} {program(LONG[kind])}")
     try:
@@ -244,9 +243,8 @@ def test_long_output_stays_on_disk(program, ranks, kind, tmp_path, monkeypatch):
         shutil.rmtree(run.log_folder)
 
 
-def test_output_without_end_is_ended(fail, tmp_path, monkeypatch):
-    monkeypatch.setattr("ddp_lab.kit.run.job.KEPT_LOGS", tmp_path)
-    limits = Limits(output=50_000_000)
+def test_output_without_end_is_ended(fail):
+    limits = Limits(output=50_000_000, kept_runs=0)
     run = fail("while odd: os.write(1, b'0' * 1_000_000)", 2, limits=limits)
     assert run.failure.kind == "output"
     assert "more than 50,000,000 bytes of output" in run.failure.cause
