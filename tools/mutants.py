@@ -136,11 +136,13 @@ def _mistakes(node: Any) -> Iterator[tuple[Any, Any]]:
             yield test, ast.UnaryOp(ast.Not(), deepcopy(test))
 
 
-def _another(value):
+def _another(value: str | bytes | complex) -> str | bytes | complex:
     if isinstance(value, bool):
         return not value
-    if isinstance(value, str | bytes):
-        return value + type(value)(b"X" if isinstance(value, bytes) else "X")
+    if isinstance(value, str):
+        return value + "X"
+    if isinstance(value, bytes):
+        return value + b"X"
     return value + 1
 
 

@@ -13,10 +13,10 @@ import os
 import sys
 import time
 import warnings
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from pathlib import Path
 
-from nbgrader.api import Gradebook
+from nbgrader.api import Grade, Gradebook, Student, SubmittedAssignment
 from nbgrader.apps import NbGraderAPI
 from nbgrader.coursedir import CourseDirectory
 from traitlets.config import PyFileConfigLoader
@@ -86,7 +86,9 @@ def grade(assignment: str, names: list[str], unsafe: bool, again: bool) -> None:
     print(f"\n{overview(reports)}")
 
 
-def judge_all(assignment, names, unsafe, again) -> list[judge.Report]:
+def judge_all(
+    assignment: str, names: list[str], unsafe: bool, again: bool
+) -> list[judge.Report]:
     """Judge as many submissions at once as there are cores and GPUs for."""
     jobs = max(1, (os.cpu_count() or 2) // 2)
     if gpus := sandbox.gpus():
@@ -113,13 +115,13 @@ def judge_all(assignment, names, unsafe, again) -> list[judge.Report]:
     return [reports[name] for name in names]
 
 
-def _result(done, assignment: str, name: str) -> judge.Report:
+def _result(done: Future[judge.Report], assignment: str, name: str) -> judge.Report:
     """Return a submission's report; trouble of the judge's own blocks all of it."""
     try:
         return done.result()
     except Exception as error:
         note = f"it could not be judged: {type(error).__name__}: {error}"
-        states = {
+        states: dict[str, judge.Judged] = {
             cell.name: {"points": cell.points, "state": "blocked", "lines": [note]}
             for cell in criteria(assignment)
         }
@@ -156,7 +158,7 @@ def grades() -> None:
     Where a criterion was blocked and nobody has graded it by hand, the student's cell
     in grades.csv is empty, which both leave as it is; the details say what is missing.
     """
-    rows: dict[str, dict] = {}
+    rows: dict[str, dict[str, str]] = {}
     details, names = [], []
     with Gradebook(f"sqlite:///{COURSE / 'gradebook.db'}", "ddp-lab") as gradebook:
         for assignment in gradebook.assignments:
@@ -177,11 +179,11 @@ def grades() -> None:
     _write("grades-details.csv", head, lines)
 
 
-def _all_grades(submission) -> list:
+def _all_grades(submission: SubmittedAssignment) -> list[Grade]:
     return [grade for notebook in submission.notebooks for grade in notebook.grades]
 
 
-def _row(person) -> dict:
+def _row(person: Student) -> dict[str, str]:
     name = ", ".join(part for part in (person.last_name, person.first_name) if part)
     row = dict.fromkeys(CANVAS, "")
     return row | {

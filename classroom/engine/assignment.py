@@ -101,7 +101,7 @@ def criteria(name: str) -> list[Criterion]:
         if known.get("grade"):
             cases: list[dict] = []
 
-            def check(name, *given, cases=cases):
+            def check(name: str, *given: dict, cases: list[dict] = cases) -> None:
                 cases += given
 
             exec(cell.source, {"check": check})

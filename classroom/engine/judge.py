@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
+from typing import TypedDict
 
 from classroom.engine import sandbox
 from classroom.engine.assignment import COURSE, Criterion, criteria, load, notebook
@@ -21,6 +22,16 @@ from classroom.engine.verdict import Verdict, total
 
 LARGEST_NOTEBOOK = 20_000_000  # bytes
 WRITEFILE = "%%writefile"
+
+
+class Judged(TypedDict):
+    """What became of a criterion, as the report's JSON has it."""
+
+    points: float
+    state: str
+    """As of a `Verdict`."""
+    lines: list[str]
+    """One for each case that was tried."""
 
 
 @dataclass
@@ -33,8 +44,8 @@ class Report:
     """Of all that the grades depend on; the same key means the same grades."""
     note: str = ""
     """What is wrong with the file itself."""
-    criteria: dict[str, dict] = field(default_factory=dict)
-    """By name: points, state, and one line for each case that was tried."""
+    criteria: dict[str, Judged] = field(default_factory=dict)
+    """By name."""
     seconds: float = 0.0
 
     @property
@@ -46,7 +57,7 @@ class Report:
         """The points of all criteria that could be judged."""
         return sum(c["points"] for c in self._in("pass", "fail", "not yet"))
 
-    def _in(self, *states: str) -> list[dict]:
+    def _in(self, *states: str) -> list[Judged]:
         return [c for c in self.criteria.values() if c["state"] in states]
 
 
@@ -134,14 +145,15 @@ def judge(
     return report
 
 
-def try_all(rig: Rig, cells: list[Criterion]) -> tuple[dict[str, dict], bool]:
+def try_all(rig: Rig, cells: list[Criterion]) -> tuple[dict[str, Judged], bool]:
     """Try the programs of `rig` by the criteria `cells`.
 
     Returns:
-        By name, each criterion's points, state and lines; and whether the sandbox
-        worked, without which the criteria are blocked.
+        By name, what became of each criterion; and whether the sandbox worked, without
+        which the criteria are blocked.
     """
-    works, found = True, {}
+    works = True
+    found: dict[str, Judged] = {}
     for cell in cells:
         try:
             state, lines = _try(rig, cell)

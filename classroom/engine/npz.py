@@ -4,11 +4,13 @@ np.savez takes some names, such as "file", for its own parameters.
 """
 
 import zipfile
+from pathlib import Path
+from typing import IO
 
 import numpy as np
 
 
-def save(file, arrays: dict[str, np.ndarray]) -> None:
+def save(file: Path | IO[bytes], arrays: dict[str, np.ndarray]) -> None:
     """Write `arrays` to `file`, a path or something open for binary writing."""
     with zipfile.ZipFile(file, "w") as archive:
         for name, array in arrays.items():

@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 
 import nbformat
+from nbformat import NotebookNode
 from nbformat.v4 import new_markdown_cell, new_output
 from nbgrader.preprocessors import NbGraderPreprocessor, SaveAutoGrades
 from nbgrader.utils import is_grade
@@ -55,7 +56,9 @@ def stage(assignment: str, student: str) -> Path:
 class Judge(NbGraderPreprocessor):
     """Write what became of each criterion under the cell that grades it."""
 
-    def preprocess(self, nb, resources):
+    def preprocess(
+        self, nb: NotebookNode, resources: dict
+    ) -> tuple[NotebookNode, dict]:
         """Judge the submission that `resources` names, or read its report."""
         about = resources["nbgrader"]
         unsafe = bool(os.environ.get("UNSAFE"))
@@ -65,14 +68,16 @@ class Judge(NbGraderPreprocessor):
         ]
         return super().preprocess(nb, resources)
 
-    def preprocess_cell(self, cell, resources, index):
+    def preprocess_cell(
+        self, cell: NotebookNode, resources: dict, index: int
+    ) -> tuple[NotebookNode, dict]:
         if cell.cell_type == "code":
             cell.outputs, cell.execution_count = [], None
         if is_grade(cell) and cell.metadata.nbgrader.grade_id in self.report.criteria:
             cell.outputs = self._outputs(cell.metadata.nbgrader.grade_id)
         return cell, resources
 
-    def _outputs(self, name: str) -> list:
+    def _outputs(self, name: str) -> list[NotebookNode]:
         """Return the outputs of a cell; nbgrader takes an error for no points."""
         found = self.report.criteria[name]
         note = [self.report.note] if self.report.note else []
@@ -88,7 +93,7 @@ class Judge(NbGraderPreprocessor):
 class SaveGrades(SaveAutoGrades):
     """Save the grades; what was blocked has none yet, and waits for a person."""
 
-    def _add_score(self, cell, resources):
+    def _add_score(self, cell: NotebookNode, resources: dict) -> None:
         super()._add_score(cell, resources)
         if cell.metadata["nbgrader"]["grade_id"] in resources.get("blocked", []):
             grade = self.gradebook.find_grade(
@@ -105,7 +110,9 @@ class SaveGrades(SaveAutoGrades):
 class Page(NbGraderPreprocessor):
     """Begin the feedback with a table of all verdicts, and let no line be cut off."""
 
-    def preprocess(self, nb, resources):
+    def preprocess(
+        self, nb: NotebookNode, resources: dict
+    ) -> tuple[NotebookNode, dict]:
         resources["inlining"]["css"].append(STYLE)
         rows = ["| Criterion | Verdict | Points |", "|---|---|---|"]
         for cell in filter(is_grade, nb.cells):
@@ -117,7 +124,7 @@ class Page(NbGraderPreprocessor):
         return nb, resources
 
 
-def _verdict(outputs: list) -> str:
+def _verdict(outputs: list[NotebookNode]) -> str:
     """Return the state that `Judge` has written under a cell."""
     for output in outputs:
         if output.output_type == "error":

@@ -20,8 +20,10 @@ import json
 import os
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import torch
@@ -71,7 +73,7 @@ def inputs() -> dict:
     }
 
 
-def answer(name: str):
+def answer(name: str) -> ModuleType:
     """Import the student's file `name`, not as the main program; return the module."""
     if dist.is_initialized():
         dist.barrier()  # by now every rank has taken its inputs
@@ -84,7 +86,7 @@ def answer(name: str):
     return module
 
 
-def give(**values) -> None:
+def give(**values: object) -> None:
     """Hand over tensors, arrays or JSON-like values by name; may be called again.
 
     bfloat16, which numpy does not know, arrives as float32 of the same value.
@@ -130,11 +132,11 @@ class Traffic:
     collectives: list[Call] = field(default_factory=list)
     open: bool = False
 
-    def __enter__(self):
+    def __enter__(self) -> "Traffic":
         self.open = True
         return self
 
-    def __exit__(self, *exception):
+    def __exit__(self, *exception: object) -> None:
         self.open = False
 
     def names(self) -> list[str]:
@@ -179,8 +181,8 @@ def traffic() -> Traffic:
     return log
 
 
-def _wrapped(method, name: str, log: Traffic):
-    def call(self, *args, **kwargs):
+def _wrapped(method: Callable, name: str, log: Traffic) -> Callable:
+    def call(self: dist.ProcessGroup, *args: object, **kwargs: object) -> object:
         if log.open:
             log.note(name, args)
         return method(self, *args, **kwargs)
@@ -190,7 +192,7 @@ def _wrapped(method, name: str, log: Traffic):
     return call
 
 
-def _tensors(value) -> list[torch.Tensor]:
+def _tensors(value: object) -> list[torch.Tensor]:
     if isinstance(value, torch.Tensor):
         return [value]
     if isinstance(value, list | tuple):

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from classroom.engine import npz, runner
 from classroom.engine.assignment import Assignment, folder
@@ -61,7 +62,12 @@ class Outcome:
 
 
 def compare_all(
-    expected, outcome: Outcome, name: str, *, rtol: float = 0.0, atol: float = 0.0
+    expected: ArrayLike,
+    outcome: Outcome,
+    name: str,
+    *,
+    rtol: float = 0.0,
+    atol: float = 0.0,
 ) -> Verdict:
     """Compare what each rank gave as `name` with `expected`: one array, or by rank."""
     for rank, given in enumerate(outcome.outputs):

@@ -18,10 +18,11 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ddp_lab.kit.run.limits import Limits
+    from ddp_lab.kit.run.result import Run
 
 LARGEST_ANSWER = 400_000_000  # bytes of all its files
 LARGEST_HEADER = 1_000_000  # bytes of its first line
@@ -31,7 +32,7 @@ PROCESSES = 2000  # and threads; the watchdog outside is stricter
 RESERVE = 60.0  # seconds that a run may take beyond three times its timeout
 
 
-def write(stream, header: dict, files: dict[str, bytes]) -> None:
+def write(stream: IO[bytes], header: dict, files: dict[str, bytes]) -> None:
     """Write a message: `header` and the sizes of `files` as a line, then the files."""
     sizes = [[name, len(data)] for name, data in files.items()]
     stream.write(json.dumps({**header, "files": sizes}).encode() + b"\n")
@@ -40,7 +41,7 @@ def write(stream, header: dict, files: dict[str, bytes]) -> None:
     stream.flush()
 
 
-def read(stream) -> tuple[dict, dict[str, bytes]]:
+def read(stream: IO[bytes]) -> tuple[dict, dict[str, bytes]]:
     """Read one message. Its author is not trusted.
 
     Raises:
@@ -96,7 +97,7 @@ def _launch(header: dict, folder: Path, limits: "Limits | None") -> dict:
     end = time.monotonic() + limit
     late = False
 
-    def watch(run):
+    def watch(run: "Run") -> None:
         nonlocal late
         if time.monotonic() > end and not late:
             late = True

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 QUOTED = 6  # numbers of a tensor that a verdict quotes
 
@@ -43,7 +44,7 @@ def total(verdicts: Sequence[Verdict]) -> str:
 
 
 def compare(
-    rank: int, expected: np.ndarray, got, *, rtol: float = 0.0, atol: float = 0.0
+    rank: int, expected: ArrayLike, got: object, *, rtol: float = 0.0, atol: float = 0.0
 ) -> str | None:
     """Return how `got` of this rank differs from `expected`; None if it does not.
 
@@ -85,5 +86,5 @@ def _quote(values: np.ndarray) -> str:
     return f"[{text}{', …' if flat.size > QUOTED else ''}]"
 
 
-def _number(value) -> str:
+def _number(value: np.generic) -> str:
     return f"{value:.6g}" if isinstance(value, np.floating) else str(value)

@@ -142,7 +142,7 @@ def goal_cure(rig: Rig, *, ranks: int, samples: int, seed: int = 1) -> Verdict:
     x = draw.uniform(0.5, 1.5, (ranks, samples))
     y = (2 + draw.uniform(-0.4, 0.4, (ranks, 1))) * x
 
-    def loss(w):
+    def loss(w: float) -> float:
         return ((w * x - y) ** 2).mean()
 
     goal, w = 1.2 * loss((x * y).sum() / (x * x).sum()), 0.0

@@ -7,7 +7,7 @@ import torch.distributed as dist
 from ranks import answer, finish, give, inputs, setup
 
 
-def main():
+def main() -> None:
     given = inputs()
     setup()
     try:

@@ -5,6 +5,8 @@ gradients have in common (a sum instead of the mean) is forgiven: one mistake co
 criterion.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 
@@ -45,7 +47,14 @@ class Case:
     """
 
     def __init__(
-        self, ranks, seed, net, plan, bucket_bytes=EVERYTHING, apart="", rate=0.0
+        self,
+        ranks: int,
+        seed: int,
+        net: dict,
+        plan: list[list[dict]],
+        bucket_bytes: int = EVERYTHING,
+        apart: str = "",
+        rate: float = 0.0,
     ):
         draw = np.random.default_rng(seed)
         self.rate = rate
@@ -159,7 +168,7 @@ def same_gradients(case: Case, outcome: Outcome) -> Verdict:
 # --- criteria ---
 
 
-def start(rig: Rig, *, ranks, sizes, seed=0) -> Verdict:
+def start(rig: Rig, *, ranks: int, sizes: list[int], seed: int = 0) -> Verdict:
     """Every rank begins with rank 0's parameters and buffers."""
     net = {"sizes": sizes, "norm": True}
     case = Case(ranks, seed, net, plan=[], apart="all")
@@ -179,7 +188,15 @@ def start(rig: Rig, *, ranks, sizes, seed=0) -> Verdict:
     return verdict
 
 
-def steps(rig: Rig, *, ranks, sizes, steps, bucket_bytes=EVERYTHING, seed=0) -> Verdict:
+def steps(
+    rig: Rig,
+    *,
+    ranks: int,
+    sizes: list[int],
+    steps: int,
+    bucket_bytes: int = EVERYTHING,
+    seed: int = 0,
+) -> Verdict:
     """From different weights, the weights after every step are those of one process."""
     plan: list[list[dict]] = [[{}]] * steps
     case = Case(
@@ -197,7 +214,13 @@ def steps(rig: Rig, *, ranks, sizes, steps, bucket_bytes=EVERYTHING, seed=0) -> 
 
 
 def buckets(
-    rig: Rig, *, ranks, sizes, bucket_bytes, dtype="float32", seed=0
+    rig: Rig,
+    *,
+    ranks: int,
+    sizes: list[int],
+    bucket_bytes: int,
+    dtype: str = "float32",
+    seed: int = 0,
 ) -> Verdict:
     """One all_reduce for each bucket, of the right size, in each step."""
     net = {"sizes": sizes, "dtype": dtype}
@@ -220,7 +243,15 @@ def right_calls(case: Case, outcome: Outcome) -> Verdict:
     return PASS
 
 
-def overlap(rig: Rig, *, ranks, sizes, late, bucket_bytes=1, seed=0) -> Verdict:
+def overlap(
+    rig: Rig,
+    *,
+    ranks: int,
+    sizes: list[int],
+    late: int,
+    bucket_bytes: int = 1,
+    seed: int = 0,
+) -> Verdict:
     """A bucket is sent as soon as it is full, and backward() goes on meanwhile.
 
     Both by the order of events and by no clock: what had been sent when backward had
@@ -258,7 +289,15 @@ def too_late(case: Case, given: dict) -> str | None:
     return None
 
 
-def no_sync(rig: Rig, *, ranks, sizes, micro, raises=None, seed=0) -> Verdict:
+def no_sync(
+    rig: Rig,
+    *,
+    ranks: int,
+    sizes: list[int],
+    micro: int,
+    raises: int | None = None,
+    seed: int = 0,
+) -> Verdict:
     """In no_sync() nothing is sent; afterwards the whole sum is, also after a raise."""
     ordinary: list[dict] = [{}] * micro
     second = [{"raises": number == raises} for number in range(micro)]
@@ -282,7 +321,15 @@ def no_sync(rig: Rig, *, ranks, sizes, micro, raises=None, seed=0) -> Verdict:
     return same_gradients(case, outcome)
 
 
-def frozen_tied(rig: Rig, *, ranks, sizes, frozen=(), tied=(), seed=0) -> Verdict:
+def frozen_tied(
+    rig: Rig,
+    *,
+    ranks: int,
+    sizes: list[int],
+    frozen: Sequence[int] = (),
+    tied: Sequence[Sequence[int]] = (),
+    seed: int = 0,
+) -> Verdict:
     """What is frozen is the same from the start, and not sent; what is used twice is
     sent once.
     """
@@ -302,7 +349,15 @@ def frozen_tied(rig: Rig, *, ranks, sizes, frozen=(), tied=(), seed=0) -> Verdic
     return same_gradients(case, outcome)
 
 
-def unused(rig: Rig, *, ranks, sizes, heads, micro=1, seed=0) -> Verdict:
+def unused(
+    rig: Rig,
+    *,
+    ranks: int,
+    sizes: list[int],
+    heads: list[list[int]],
+    micro: int = 1,
+    seed: int = 0,
+) -> Verdict:
     """Parameters that a rank, or all ranks, have not used count as zeros."""
     count = 1 + max(head for row in heads for head in row)
     net = {"sizes": sizes, "heads": count}

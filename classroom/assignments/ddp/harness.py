@@ -4,8 +4,11 @@ The judge computes the truth with the same `Net`, in one process and without wra
 """
 
 import time
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext, suppress
 from itertools import pairwise
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,6 +17,7 @@ import torch.nn.functional as F
 from torch import nn
 
 BACKWARD_WITHIN = 10.0  # seconds; it takes milliseconds
+Note = Callable[[str, int], None]  # a word and a number: what has happened
 
 
 class Net(nn.Module):
@@ -28,19 +32,27 @@ class Net(nn.Module):
         norm: whether there is a BatchNorm, which has buffers, after the layers.
     """
 
-    def __init__(self, sizes, dtype="float32", frozen=(), tied=(), heads=0, norm=False):
+    def __init__(
+        self,
+        sizes: list[int],
+        dtype: str = "float32",
+        frozen: Sequence[int] = (),
+        tied: Sequence[Sequence[int]] = (),
+        heads: int = 0,
+        norm: bool = False,
+    ):
         super().__init__()
-        dtype = getattr(torch, dtype)
-        layers = [nn.Linear(a, b, dtype=dtype) for a, b in pairwise(sizes)]
-        heads = [nn.Linear(sizes[-1], 1, dtype=dtype) for _ in range(heads)]
-        self.layers, self.heads = nn.ModuleList(layers), nn.ModuleList(heads)
-        self.norm = nn.BatchNorm1d(sizes[-1], dtype=dtype) if norm else nn.Identity()
+        kind, last = getattr(torch, dtype), sizes[-1]
+        layers = [nn.Linear(a, b, dtype=kind) for a, b in pairwise(sizes)]
+        to_one = [nn.Linear(last, 1, dtype=kind) for _ in range(heads)]
+        self.layers, self.heads = nn.ModuleList(layers), nn.ModuleList(to_one)
+        self.norm = nn.BatchNorm1d(last, dtype=kind) if norm else nn.Identity()
         for one, other in tied:
             self.layers[one].weight = self.layers[other].weight
         for layer in frozen:
             self.layers[layer].requires_grad_(False)
 
-    def forward(self, x, heads=()):
+    def forward(self, x: torch.Tensor, heads: Sequence[int] = ()) -> torch.Tensor:
         """Return (batch, len(heads)), or without heads the last layer's output."""
         for layer in self.layers:
             x = torch.tanh(layer(x))
@@ -48,18 +60,20 @@ class Net(nn.Module):
         return torch.cat([self.heads[h](x) for h in heads], dim=1) if heads else x
 
 
-def loss(model, x, y, heads):
+def loss(
+    model: nn.Module, x: torch.Tensor, y: torch.Tensor, heads: list[int]
+) -> torch.Tensor:
     out = model(x, heads)
     return F.mse_loss(out, y[:, : out.shape[1]])
 
 
-def flat(tensors) -> np.ndarray:
+def flat(tensors: Iterable[torch.Tensor]) -> np.ndarray:
     """All numbers of `tensors` in a row, float64."""
     rows = [t.detach().cpu().double().flatten() for t in tensors]
     return torch.cat([torch.zeros(0, dtype=torch.float64), *rows]).numpy()
 
 
-def fill(tensors, numbers: np.ndarray) -> None:
+def fill(tensors: Iterable[torch.Tensor], numbers: np.ndarray) -> None:
     """Put `numbers`, one row, into `tensors`."""
     for tensor in tensors:
         row, numbers = np.split(numbers, [tensor.numel()])
@@ -67,21 +81,21 @@ def fill(tensors, numbers: np.ndarray) -> None:
         tensor.data.copy_(values)
 
 
-def trained(module) -> list[nn.Parameter]:
+def trained(module: nn.Module) -> list[nn.Parameter]:
     return [p for p in module.parameters() if p.requires_grad]
 
 
-def gradients(module) -> list[torch.Tensor]:
+def gradients(module: nn.Module) -> list[torch.Tensor]:
     """Of what is trained; zeros where there is none."""
     all_of_them = ((p, p.grad) for p in trained(module))
     return [torch.zeros_like(p) if grad is None else grad for p, grad in all_of_them]
 
 
-def watch_layers(net, note) -> None:
+def watch_layers(net: Net, note: Note) -> None:
     """Call note("layer", i) when the gradient leaves layer i towards the input."""
 
-    def watch(number):
-        def before_forward(layer, args):
+    def watch(number: int) -> Callable[[nn.Module, tuple], None]:
+        def before_forward(layer: nn.Module, args: tuple) -> None:
             if args[0].requires_grad:
                 args[0].register_hook(lambda gradient: note("layer", number))
 
@@ -91,7 +105,7 @@ def watch_layers(net, note) -> None:
         layer.register_forward_pre_hook(watch(number))
 
 
-def wait_for(files) -> bool:
+def wait_for(files: list[Path]) -> bool:
     """Wait until all `files` are there; False if that takes too long."""
     end = time.monotonic() + BACKWARD_WITHIN
     while not all(file.exists() for file in files):
@@ -111,13 +125,15 @@ class Training:
         folder: which all ranks see.
     """
 
-    def __init__(self, model, net, given, note, folder):
+    def __init__(self, model: Any, net: Net, given: dict, note: Note, folder: Path):
         self.model, self.net, self.note, self.folder = model, net, note, folder
         self.rank, self.ranks = dist.get_rank(), dist.get_world_size()
         self.device = next(net.parameters()).device
         self.x, self.y = (torch.from_numpy(given[n]).to(self.device) for n in "xy")
         self.optimizer = torch.optim.SGD(trained(net), lr=given["rate"])
-        self.grads, self.params, self.strays, self.held_up = [], [], 0, False
+        self.grads: list[np.ndarray] = []
+        self.params: list[np.ndarray] = []
+        self.strays, self.held_up = 0, False
 
     def step(self, number: int, micro_batches: list[dict]) -> None:
         """Backward for each micro-batch, the last one outside no_sync(); then step."""
@@ -141,7 +157,7 @@ class Training:
         self.optimizer.step()
         self.params.append(flat(self.net.parameters()))
 
-    def backward(self, number: int, error, late: int | None) -> None:
+    def backward(self, number: int, error: torch.Tensor, late: int | None) -> None:
         """error.backward(); rank `late` begins when all others have come through."""
         if late is None:
             return error.backward()
@@ -158,7 +174,7 @@ class Training:
         self.strays += sum(p.grad is not None for p in frozen)
 
 
-def main():
+def main() -> None:
     """Inputs: net (arguments of `Net`), params and buffers (rows), bucket_bytes, rate,
     x and y (steps, micro-batches, samples, width), and plan: for each step and each
     micro-batch, the heads by rank, whether the body raises, and the rank that is late.
@@ -167,9 +183,10 @@ def main():
 
     given = inputs()
     log = traffic()
-    events = []  # word, number, and how many collectives had been issued by then
+    # Word, number, and how many collectives had been issued by then.
+    events: list[list] = []
 
-    def note(word, number=0):
+    def note(word: str, number: int = 0) -> None:
         events.append([word, number, len(log.collectives)])
 
     _, _, device = setup()

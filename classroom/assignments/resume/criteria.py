@@ -97,7 +97,9 @@ def _new_rank(seed: int, rank: int) -> _Rank:
     return _Rank(dropout, torch.Generator().manual_seed(2000 * seed + rank))
 
 
-def _gradient(model, x: torch.Tensor, own: _Rank, jitter: float) -> torch.Tensor:
+def _gradient(
+    model: nn.Module, x: torch.Tensor, own: _Rank, jitter: float
+) -> torch.Tensor:
     """Return the gradient, (parameters,), that this rank finds on its batch `x`."""
     target = x.mean(1, keepdim=True)
     x = x + jitter * torch.randn(x.shape, generator=own.noise)
@@ -105,14 +107,15 @@ def _gradient(model, x: torch.Tensor, own: _Rank, jitter: float) -> torch.Tensor
     torch.set_rng_state(own.dropout)
     nn.functional.mse_loss(model(x), target).backward()
     own.dropout = torch.get_rng_state()
-    return torch.cat([p.grad.flatten() for p in model.parameters()])
+    grads = [p.grad for p in model.parameters() if p.grad is not None]
+    return torch.cat([grad.flatten() for grad in grads])
 
 
 # --- lives ---
 
 
 def _live(
-    rig: Rig, ranks: int, job: dict, before: Outcome | None = None, **more
+    rig: Rig, ranks: int, job: dict, before: Outcome | None = None, **more: object
 ) -> Outcome:
     """Start the training, on what an earlier life has left."""
     given = {"job": job, "plan": None, "look": None, "may_refuse": False} | more

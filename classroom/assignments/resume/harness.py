@@ -8,6 +8,7 @@ import resource
 import signal
 from collections.abc import Callable
 from hashlib import sha256
+from typing import Any
 
 from ranks import RUN_FOLDER, answer, finish, give, inputs, setup
 from torch.nn.utils import parameters_to_vector
@@ -16,12 +17,12 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 CHECKPOINTS = RUN_FOLDER / "out" / "checkpoints"
 
 
-def die(*_):
+def die(*_: object) -> None:
     """End as the system ends a process: without a word, and at once."""
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def die_at_byte(count):
+def die_at_byte(count: int) -> None:
     """Let the system end this process as soon as it writes more than `count` bytes."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     most = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
@@ -29,11 +30,11 @@ def die_at_byte(count):
     signal.signal(signal.SIGXFSZ, signal.SIG_DFL)  # Python would ignore it
 
 
-def die_at_rename(before):
+def die_at_rename(before: bool) -> None:
     """End this process when it next renames a file, before or after the deed."""
     replace = os.replace
 
-    def renamed(*args, **kwargs):
+    def renamed(*args: Any, **kwargs: Any) -> None:
         if not before:
             replace(*args, **kwargs)
         die()
@@ -49,7 +50,7 @@ DEATHS: dict[str, Callable] = {
 }
 
 
-def contents():
+def contents() -> dict[str, str]:
     """Return {name: digest} of the files that there are, as the judge names them."""
     return {
         str(path.relative_to(CHECKPOINTS.parent)): sha256(path.read_bytes()).hexdigest()
@@ -58,11 +59,11 @@ def contents():
     }
 
 
-def watch_steps(rank, plan, look):
+def watch_steps(rank: int, plan: dict | None, look: int | None) -> list[int]:
     """Count this life's steps; die, or look around, in the one that is planned."""
     took = [0]  # a list, for the hook to count in
 
-    def after_step(*_):
+    def after_step(*_: object) -> None:
         took[0] += 1
         if plan and took[0] == plan["step"] and plan["rank"] in (rank, None):
             DEATHS[plan["how"]](*plan.get("with", []))
@@ -73,7 +74,7 @@ def watch_steps(rank, plan, look):
     return took
 
 
-def main():
+def main() -> None:
     given = inputs()
     rank, _, _ = setup()
     try:

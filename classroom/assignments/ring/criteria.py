@@ -16,7 +16,9 @@ LAUNCH_BYTES = 300_000  # that the launch itself sends, at most
 COLLECTIVE = re.compile("reduce|gather|scatter|broadcast|all_?to_?all")
 
 
-def run(rig: Rig, ranks: int, length: int, dtype: str, seed: int) -> tuple:
+def run(
+    rig: Rig, ranks: int, length: int, dtype: str, seed: int
+) -> tuple[Outcome, np.ndarray]:
     """Run the program on vectors drawn by `seed`; return the outcome and their sum."""
     draw = np.random.default_rng(seed)
     # Whole numbers small enough for every dtype, bfloat16 included: the sum is exact in
@@ -27,23 +29,31 @@ def run(rig: Rig, ranks: int, length: int, dtype: str, seed: int) -> tuple:
     return rig.run(ranks, given), vectors.sum(0).astype(kind)
 
 
-def right(rig: Rig, *, ranks, length, dtype="float32", seed=0) -> Verdict:
+def right(
+    rig: Rig, *, ranks: int, length: int, dtype: str = "float32", seed: int = 0
+) -> Verdict:
     """Every rank ends with the sum of all vectors."""
     outcome, expected = run(rig, ranks, length, dtype, seed)
     return outcome.problem("result") or compare_all(expected, outcome, "result")
 
 
-def any_length(rig: Rig, *, ranks, length, dtype="float32", seed=0) -> Verdict:
+def any_length(
+    rig: Rig, *, ranks: int, length: int, dtype: str = "float32", seed: int = 0
+) -> Verdict:
     """The same for lengths that the ranks do not divide, shorter ones, and none."""
     return right(rig, ranks=ranks, length=length, dtype=dtype, seed=seed)
 
 
-def any_dtype(rig: Rig, *, ranks, length, dtype, seed=0) -> Verdict:
+def any_dtype(
+    rig: Rig, *, ranks: int, length: int, dtype: str, seed: int = 0
+) -> Verdict:
     """The same for numbers of every kind, which stay of their kind."""
     return right(rig, ranks=ranks, length=length, dtype=dtype, seed=seed)
 
 
-def in_place(rig: Rig, *, ranks, length, dtype="float32", seed=0) -> Verdict:
+def in_place(
+    rig: Rig, *, ranks: int, length: int, dtype: str = "float32", seed: int = 0
+) -> Verdict:
     """The caller's own tensor holds the sum."""
     outcome, expected = run(rig, ranks, length, dtype, seed)
     if problem := outcome.problem("result", "same"):
@@ -54,7 +64,9 @@ def in_place(rig: Rig, *, ranks, length, dtype="float32", seed=0) -> Verdict:
     return verdict
 
 
-def messages(rig: Rig, *, ranks, length, dtype="float32", seed=0) -> Verdict:
+def messages(
+    rig: Rig, *, ranks: int, length: int, dtype: str = "float32", seed: int = 0
+) -> Verdict:
     """The sum came about in messages, without any collective."""
     outcome, expected = run(rig, ranks, length, dtype, seed)
     if problem := outcome.problem("result", "collectives"):
@@ -68,7 +80,9 @@ def messages(rig: Rig, *, ranks, length, dtype="float32", seed=0) -> Verdict:
     return compare_all(expected, outcome, "result")
 
 
-def bytes_sent(rig: Rig, *, ranks, length, dtype="float32", seed=0) -> Verdict:
+def bytes_sent(
+    rig: Rig, *, ranks: int, length: int, dtype: str = "float32", seed: int = 0
+) -> Verdict:
     """Each rank sends 2 (n - 1) / n of its vector, give or take BYTES_SLACK."""
     outcome, expected = run(rig, ranks, length, dtype, seed)
     if problem := outcome.problem("result", "sent"):
@@ -96,11 +110,11 @@ def _on_the_wire(outcome: Outcome, budget: float) -> Verdict:
     return PASS
 
 
-def no_deadlock(rig: Rig, *, ranks, megabytes) -> Verdict:
+def no_deadlock(rig: Rig, *, ranks: int, megabytes: int) -> Verdict:
     """A vector too large for any buffer on the way arrives all the same."""
     length = megabytes * 1_000_000 // 4
-    given = {"x": None, "length": length, "dtype": "float32"}
-    outcome = rig.run(ranks, given, timeout=40)
+    inputs = {"x": None, "length": length, "dtype": "float32"}
+    outcome = rig.run(ranks, inputs, timeout=40)
     if problem := outcome.problem("unique", "length"):
         return problem
     expected = ranks * (ranks + 1) / 2

@@ -8,7 +8,7 @@ import torch.distributed as dist
 from ranks import answer, finish, give, inputs, setup, traffic
 
 
-def main():
+def main() -> None:
     rank, world_size, device = setup()
     given = inputs()
     log = traffic()

@@ -38,7 +38,14 @@ class Case:
         plan: by step, the numbers of the batches whose gradients add up for it.
     """
 
-    def __init__(self, stages, widths, rows, plan, seed):
+    def __init__(
+        self,
+        stages: list[int],
+        widths: list[int],
+        rows: list[int],
+        plan: list[list[int]],
+        seed: int,
+    ):
         draw = np.random.default_rng(seed)
         self.ranks, self.widths, self.rows, self.plan = len(stages), widths, rows, plan
         self.bounds = [0, *accumulate(stages)]
@@ -56,7 +63,9 @@ class Case:
         """This rank's layers of the whole network."""
         return self.whole[self.bounds[rank] : self.bounds[rank + 1]]
 
-    def run(self, rig: Rig, task="train", naps=(0.0, 0.0)) -> Outcome:
+    def run(
+        self, rig: Rig, task: str = "train", naps: tuple[float, float] = (0.0, 0.0)
+    ) -> Outcome:
         """Let the student's program do it."""
         given = []
         for rank, (first, end) in enumerate(pairwise(self.bounds)):
@@ -68,7 +77,7 @@ class Case:
         given[0]["x"], given[-1]["target"] = self.x, self.target
         return rig.run(self.ranks, given)
 
-    def truth(self):
+    def truth(self) -> tuple[np.ndarray, list[np.ndarray], list[np.ndarray]]:
         """One process: all outputs, and by rank the gradients and weights by step."""
         fill(self.whole, self.params)
         optimizer = torch.optim.SGD(self.whole.parameters(), lr=RATE)
@@ -105,7 +114,7 @@ def problem_of(outcome: Outcome) -> Verdict | None:
     return None
 
 
-def told(diary: list) -> str:
+def told(diary: list[list]) -> str:
     """A stage's schedule, as in `F0 F1 B0 B1`."""
     return " ".join(f"{what}{number}" for what, number, *_ in diary)
 
@@ -113,7 +122,7 @@ def told(diary: list) -> str:
 # --- criteria ---
 
 
-def cut(rig: Rig, *, questions) -> Verdict:
+def cut(rig: Rig, *, questions: list[list[int]]) -> Verdict:
     """Layers are dealt out in a row; two ranks' shares differ by one at most."""
     outcome = rig.run(2, {"task": "cut", "questions": questions})
     if problem := outcome.problem("bounds"):
@@ -129,7 +138,9 @@ def cut(rig: Rig, *, questions) -> Verdict:
     return PASS
 
 
-def outputs(rig: Rig, *, stages, widths, rows, seed=0) -> Verdict:
+def outputs(
+    rig: Rig, *, stages: list[int], widths: list[int], rows: list[int], seed: int = 0
+) -> Verdict:
     """The last rank returns what the unsplit network makes of the batch."""
     case = Case(stages, widths, rows, [[0]], seed)
     outcome = case.run(rig)
@@ -141,7 +152,9 @@ def outputs(rig: Rig, *, stages, widths, rows, seed=0) -> Verdict:
     return fail(words) if words else PASS
 
 
-def grads(rig: Rig, *, stages, widths, rows, seed=0) -> Verdict:
+def grads(
+    rig: Rig, *, stages: list[int], widths: list[int], rows: list[int], seed: int = 0
+) -> Verdict:
     """Every rank ends with the unsplit network's gradients, for any micro-batches."""
     case = Case(stages, widths, rows, [[0]], seed)
     outcome = case.run(rig)
@@ -150,7 +163,16 @@ def grads(rig: Rig, *, stages, widths, rows, seed=0) -> Verdict:
     return compare_all(case.truth()[1], outcome, "grads", **TOLERANCE)
 
 
-def steps(rig: Rig, *, stages, widths, rows, steps, batches=1, seed=0) -> Verdict:
+def steps(
+    rig: Rig,
+    *,
+    stages: list[int],
+    widths: list[int],
+    rows: list[int],
+    steps: int,
+    batches: int = 1,
+    seed: int = 0,
+) -> Verdict:
     """The weights are those of the unsplit network after every step of a training."""
     numbers = iter(range(steps * batches))
     plan = [[next(numbers) for _ in range(batches)] for _ in range(steps)]
@@ -167,7 +189,9 @@ def steps(rig: Rig, *, stages, widths, rows, steps, batches=1, seed=0) -> Verdic
     return PASS
 
 
-def memory(rig: Rig, *, stages, widths, rows, seed=0) -> Verdict:
+def memory(
+    rig: Rig, *, stages: list[int], widths: list[int], rows: list[int], seed: int = 0
+) -> Verdict:
     """Rank r never holds more than p - r micro-batches, however many there are."""
     case = Case(stages, widths, rows, [[0]], seed)
     outcome = case.run(rig)
@@ -183,7 +207,7 @@ def memory(rig: Rig, *, stages, widths, rows, seed=0) -> Verdict:
     return PASS
 
 
-def bubble(rig: Rig, *, stages, micro, seed=0) -> Verdict:
+def bubble(rig: Rig, *, stages: list[int], micro: int, seed: int = 0) -> Verdict:
     """The ranks idle for (p - 1) / (m + p - 1) of the time, and for no more of it.
 
     Stages that sleep show that on any machine, but not to the millisecond. So the time

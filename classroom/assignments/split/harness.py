@@ -4,7 +4,10 @@ The judge computes the truth with the same `network`, unsplit, in one process.
 """
 
 import time
+from collections.abc import Callable, Iterable
 from itertools import pairwise
+from types import ModuleType
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,25 +17,25 @@ from torch import nn
 ROUNDS = 3  # how often the student's schedule and the lesson's are timed, in turn
 
 
-def network(widths) -> nn.Sequential:
+def network(widths: list[int]) -> nn.Sequential:
     """The whole network: one layer between each two widths."""
     layers = [nn.Sequential(nn.Linear(a, b), nn.Tanh()) for a, b in pairwise(widths)]
     return nn.Sequential(*layers)
 
 
-def flat(tensors) -> np.ndarray:
+def flat(tensors: Iterable[torch.Tensor]) -> np.ndarray:
     """All numbers of `tensors` in a row, float64."""
     return torch.cat([t.detach().cpu().double().flatten() for t in tensors]).numpy()
 
 
-def fill(module, numbers: np.ndarray) -> None:
+def fill(module: nn.Module, numbers: np.ndarray) -> None:
     """Put `numbers`, one row, into the parameters of `module`."""
     for parameter in module.parameters():
         row, numbers = np.split(numbers, [parameter.numel()])
         parameter.data.copy_(torch.from_numpy(row.copy()).view(parameter.shape))
 
 
-def gradients(module) -> list[torch.Tensor]:
+def gradients(module: nn.Module) -> list[torch.Tensor]:
     """Zeros where there is none."""
     pairs = ((p, p.grad) for p in module.parameters())
     return [torch.zeros_like(p) if grad is None else grad for p, grad in pairs]
@@ -42,12 +45,14 @@ class _End(torch.autograd.Function):
     """The end of a stage: says when a micro-batch is done with it, and comes back."""
 
     @staticmethod
-    def forward(ctx, out, watched, number):
+    def forward(
+        ctx: Any, out: torch.Tensor, watched: "Watched", number: int
+    ) -> torch.Tensor:
         ctx.watched, ctx.number = watched, number
         return out.clone()
 
     @staticmethod
-    def backward(ctx, gradient):
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None, None]:
         ctx.watched.sleep("B", ctx.number)
         return gradient, None, None
 
@@ -60,28 +65,29 @@ class Watched(nn.Module):
         naps: seconds that a forward and a backward take.
     """
 
-    def __init__(self, layers, naps=(0.0, 0.0)):
+    def __init__(self, layers: nn.Module, naps: tuple[float, float] = (0.0, 0.0)):
         super().__init__()
         self.layers, self.naps = layers, dict(zip("FB", naps, strict=True))
         self.clear()
 
-    def clear(self):
-        self.diary = []  # ["F" or "B", number of the micro-batch, begin, end]
+    def clear(self) -> None:
+        # ["F" or "B", number of the micro-batch, begin, end]
+        self.diary: list[list] = []
         self.count = 0  # of the micro-batches that have come
 
-    def forward(self, x):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
         number, self.count = self.count, self.count + 1
         out = self.layers(x)
         self.sleep("F", number)
         return _End.apply(out, self, number)
 
-    def sleep(self, what, number):
+    def sleep(self, what: str, number: int) -> None:
         begin = time.monotonic()  # one clock for all processes of a machine
         time.sleep(self.naps[what])
         self.diary.append([what, number, begin, time.monotonic()])
 
 
-def lesson(stage, width, rows) -> None:
+def lesson(stage: Watched, width: int, rows: list[int]) -> None:
     """Lesson 5's schedule, all forwards and then all backwards, on the same stages."""
     rank, last = dist.get_rank(), dist.get_world_size() - 1
     kept: list[tuple] = []
@@ -105,7 +111,7 @@ def lesson(stage, width, rows) -> None:
         work.wait()
 
 
-def timed(stage, work) -> list[list]:
+def timed(stage: Watched, work: Callable[[], object]) -> list[list]:
     """Run `work`, with all ranks beginning together; return the stage's diary."""
     stage.clear()
     dist.barrier()
@@ -113,7 +119,9 @@ def timed(stage, work) -> list[list]:
     return stage.diary
 
 
-def train(program, stage, given, device):
+def train(
+    program: ModuleType, stage: Watched, given: dict, device: torch.device
+) -> dict[str, object]:
     """Take the batches of each step, then step; return what the judge wants to see."""
     pipeline = program.Pipeline(stage, given["width"])
     optimizer = torch.optim.SGD(stage.parameters(), lr=given["rate"])
@@ -140,7 +148,7 @@ def train(program, stage, given, device):
     return result
 
 
-def race(program, stage, given):
+def race(program: ModuleType, stage: Watched, given: dict) -> dict[str, list]:
     """Time the student's schedule and the lesson's in turn; return their diaries."""
     rows, pipeline = given["rows"], program.Pipeline(stage, given["width"])
     x, target = (
@@ -154,7 +162,7 @@ def race(program, stage, given):
     return {"mine": mine, "theirs": theirs}
 
 
-def main():
+def main() -> None:
     """Inputs: task; for "cut" the questions, [layers, ranks] each; else widths (of this
     stage), width (what comes in), params, rows, rate, x (batches, samples, width) on
     the first rank, target on the last one, and by step the batches to take, or naps.

@@ -43,7 +43,9 @@ class Suspicion:
 
         A wrong suspicion is no error, and None stands for no answer.
         """
-        found, rank = run.failure, run.failure.rank
+        found = run.failure
+        assert found, "the run has not failed"
+        rank = found.rank
         if found.kind == "exception" and len(found.others) == len(run.lines) - 1:
             rank = None  # all raised, and which one was the first is chance
         who = "no single rank" if rank is None else f"rank {rank}"

@@ -78,7 +78,7 @@ def from_flight(flight: dict) -> list[Call]:
     ]
 
 
-def _shape(shape) -> tuple[int, ...]:
+def _shape(shape: int | list[int]) -> tuple[int, ...]:
     return tuple(shape) if isinstance(shape, list) else (shape,)
 
 

@@ -9,6 +9,7 @@ import re
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from ddp_lab.kit.explain import stacks
 from ddp_lab.kit.explain.calls import Call, from_flight
@@ -231,7 +232,7 @@ def _add_evidence(log: RankLog, folder: Path) -> None:
     log.stack = log.stack or stacks.from_text(read(folder / "stack"))
 
 
-def read_json(path: Path):
+def read_json(path: Path) -> Any:
     """Return what the JSON file at `path` holds; None if it cannot be read."""
     try:
         return json.loads(path.read_text())
