@@ -1,15 +1,12 @@
 """What every harness uses in a rank: inputs, the answer, results, and a count of calls.
 
-    rank, world_size, device = setup()
-    given = inputs()             # this rank's own, and gone from the disk
-    log = traffic()              # before the answer is imported
-    program = answer("ring.py")
-    try:
+    given = inputs()                 # this rank's own, and gone from the disk
+    log = traffic()                  # before the answer is imported
+    with process_group() as (rank, world_size, device):
+        program = answer("ring.py")
         with log:
-            ...                  # call the program's functions
+            ...                      # call the program's functions
         give(result=tensor, sent=log.sent)
-    finally:
-        finish()
 
 torchrun starts the harness with the run's folder as its first argument.
 """
@@ -20,7 +17,8 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -36,8 +34,9 @@ COLLECTIVES = ("reduce", "gather", "scatter", "broadcast", "all_to_all", "alltoa
 _given: dict[str, np.ndarray] = {}
 
 
-def setup() -> tuple[int, int, torch.device]:
-    """Join the group as the lab's programs do; return rank, world size and device.
+@contextmanager
+def process_group() -> Iterator[tuple[int, int, torch.device]]:
+    """Join the group as the lab's programs do, and leave it whatever happens.
 
     The device is a GPU if each rank has one to itself (NCCL), else the CPU (gloo).
     """
@@ -48,14 +47,12 @@ def setup() -> tuple[int, int, torch.device]:
         backend = "cpu:gloo,cuda:nccl"
     dist.init_process_group(backend, device_id=device if "nccl" in backend else None)
     print("", flush=True)  # a sign of life: from here on the launcher's patience counts
-    return dist.get_rank(), dist.get_world_size(), device
-
-
-def finish() -> None:
-    """Leave the group; call it in a `finally`."""
-    if dist.is_initialized():
-        dist.destroy_process_group()
-    gc.collect()  # a leftover gloo object can abort the process at exit
+    try:
+        yield dist.get_rank(), dist.get_world_size(), device
+    finally:
+        if dist.is_initialized():  # the answer may have left it
+            dist.destroy_process_group()
+        gc.collect()  # a leftover gloo object could abort the process at exit
 
 
 def inputs() -> dict:

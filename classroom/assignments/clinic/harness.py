@@ -4,13 +4,12 @@ import time
 
 import torch
 import torch.distributed as dist
-from ranks import answer, finish, give, inputs, setup
+from ranks import answer, give, inputs, process_group
 
 
 def main() -> None:
     given = inputs()
-    setup()
-    try:
+    with process_group():
         program = answer(given["program"])
         arguments = dict(given["arguments"])
         for name in [name for name in given if name.startswith("tensor_")]:
@@ -21,8 +20,6 @@ def main() -> None:
         dist.barrier()  # who is late with a message finds everybody still there
         for name, result in zip(given["results"], results, strict=True):
             give(**{name: torch.as_tensor(result)})
-    finally:
-        finish()
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ MISTAKES = [
     Mistake(
         "the line where it shows",
         "prices_diagnosis",
-        [('"rank": 0, "line": 31', '"rank": 0, "line": 34')],
+        [('"rank": 0, "line": 20', '"rank": 0, "line": 23')],
         "fail: rank is right, line is not, cause is right",
     ),
     Mistake(

@@ -179,7 +179,7 @@ def main() -> None:
     x and y (steps, micro-batches, samples, width), and plan: for each step and each
     micro-batch, the heads by rank, whether the body raises, and the rank that is late.
     """
-    from ranks import RUN_FOLDER, answer, finish, give, inputs, setup, traffic
+    from ranks import RUN_FOLDER, answer, give, inputs, process_group, traffic
 
     given = inputs()
     log = traffic()
@@ -189,8 +189,7 @@ def main() -> None:
     def note(word: str, number: int = 0) -> None:
         events.append([word, number, len(log.collectives)])
 
-    _, _, device = setup()
-    try:
+    with process_group() as (_, _, device):
         program = answer("ddp.py")
         net = Net(**given["net"]).to(device)
         fill(net.parameters(), given["params"])
@@ -209,8 +208,6 @@ def main() -> None:
         give(grads=np.array(training.grads), params=np.array(training.params))
         give(strays=training.strays, held_up=training.held_up, events=events)
         give(collectives=[[call.name, call.bytes] for call in log.collectives])
-    finally:
-        finish()
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from hashlib import sha256
 from typing import Any
 
-from ranks import RUN_FOLDER, answer, finish, give, inputs, setup
+from ranks import RUN_FOLDER, answer, give, inputs, process_group
 from torch.nn.utils import parameters_to_vector
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
@@ -76,8 +76,7 @@ def watch_steps(rank: int, plan: dict | None, look: int | None) -> list[int]:
 
 def main() -> None:
     given = inputs()
-    rank, _, _ = setup()
-    try:
+    with process_group() as (rank, _, _):
         program = answer("resume.py")
         took = watch_steps(rank, given["plan"], given["look"])
         try:
@@ -89,8 +88,6 @@ def main() -> None:
             return
         weights = parameters_to_vector(run.model.parameters())
         give(weights=weights, took=took[0], refused=None)
-    finally:
-        finish()
 
 
 if __name__ == "__main__":

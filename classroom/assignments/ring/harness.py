@@ -5,14 +5,13 @@ torchrun --nproc-per-node N ring.py RUN_FOLDER
 
 import torch
 import torch.distributed as dist
-from ranks import answer, finish, give, inputs, setup, traffic
+from ranks import answer, give, inputs, process_group, traffic
 
 
 def main() -> None:
-    rank, world_size, device = setup()
     given = inputs()
     log = traffic()
-    try:
+    with process_group() as (rank, _, device):
         if dist.get_backend() == "gloo":
             device = torch.device("cpu")
         program = answer("ring.py")
@@ -35,8 +34,6 @@ def main() -> None:
             give(unique=x.unique().cpu().double().numpy(), length=x.numel())
         else:
             give(result=x)
-    finally:
-        finish()
 
 
 if __name__ == "__main__":

@@ -167,11 +167,10 @@ def main() -> None:
     stage), width (what comes in), params, rows, rate, x (batches, samples, width) on
     the first rank, target on the last one, and by step the batches to take, or naps.
     """
-    from ranks import answer, finish, give, inputs, setup
+    from ranks import answer, give, inputs, process_group
 
     given = inputs()
-    _, _, device = setup()
-    try:
+    with process_group() as (_, _, device):
         program = answer("split.py")
         if given["task"] == "cut":
             return give(bounds=[list(program.cut(*q)) for q in given["questions"]])
@@ -185,8 +184,6 @@ def main() -> None:
         else:
             give(**train(program, stage, given, device))
         dist.barrier()  # who is late with a message finds everybody still there
-    finally:
-        finish()
 
 
 if __name__ == "__main__":
