@@ -52,7 +52,7 @@ bench: setup ## measure launches, collectives, data and training, into build/ben
 	$(BIN)/python -m bench
 
 # A test that waits costs no core: how many workers -n auto means, tests/conftest.py says.
-PYTEST := $(BIN)/python -m pytest -n auto --dist loadgroup
+PYTEST := $(BIN)/python -m pytest -n auto
 
 check: lint ## style, types, rules, recorded evidence, each program on 2 ranks: < 2 minutes
 	$(PYTEST) -m check tests

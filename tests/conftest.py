@@ -32,6 +32,9 @@ FULL = pytest.mark.full
 """Of tests that take long, and of numbers of ranks that `make test` can do without."""
 NEEDS = ("processes", "sandbox", "browser")  # markers; see pyproject.toml
 
+# Files whose tests share a kernel or a sandbox.
+TOGETHER = (".ipynb", "test_kernel.py", "test_hostile.py", "test_ring.py")
+
 # A background shell starts us deaf to Ctrl-C, and so would be all that we start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -48,14 +51,23 @@ def pytest_xdist_auto_num_workers():
     return min(3 * (os.cpu_count() or 1), 12)
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist, which reads the groups
+def pytest_xdist_make_scheduler(config, log):
+    """Give each test to whichever worker is free, but a file of `TOGETHER` to one."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Scheduling(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.partition("::")[0]
+            return file if file.endswith(TOGETHER) else nodeid
+
+    return Scheduling(config, log)
+
+
 def pytest_collection_modifyitems(items):
-    """Mark what `make check` runs, and keep the cells of a notebook together."""
+    """Mark what `make check` runs."""
     for item in items:
         if not any(item.get_closest_marker(need) for need in (*NEEDS, "full")):
             item.add_marker("check")
-        if item.path.suffix == ".ipynb":
-            item.add_marker(pytest.mark.xdist_group(item.path.stem))
 
 
 @pytest.fixture(autouse=True)

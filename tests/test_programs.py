@@ -16,6 +16,8 @@ ARGUMENTS = {
 }
 # Programs that start their ranks themselves.
 STARTS_ITS_RANKS = {"ddp/spawn.py"}
+# Programs that show what one process does.
+ALONE = {"ddp/single.py"}
 # The clinic's programs are sick on purpose: see test_clinic.py.
 HEALTHY = [path for path in PROGRAMS if path.parent.name != "clinic"]
 PROCESSES = pytest.mark.processes
@@ -39,6 +41,8 @@ def test_the_program_proves_its_truth(path, ranks, tmp_path, monkeypatch):
     if arguments:
         data = prepare().root
         arguments = arguments.format(data=data, tmp=tmp_path / "checkpoint.pt")
+    if name_of(path) in ALONE:
+        ranks = 1
     if name_of(path) in STARTS_ITS_RANKS:
         run = python(f"{path} --nproc-per-node {ranks} {arguments}")
     else:

@@ -17,7 +17,6 @@ pytestmark = [
     pytest.mark.skipif(
         sandbox.available() is not None, reason="there is no sandbox here"
     ),
-    pytest.mark.xdist_group("hostile"),  # all in one sandbox
 ]
 GB = 1_000_000_000
 LIMITS = sandbox.Limits(seconds=200, memory=4 * GB)

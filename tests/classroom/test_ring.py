@@ -10,10 +10,7 @@ from classroom.engine.rig import Outcome, Rig
 
 pytestmark = pytest.mark.sandbox
 
-one_sandbox = pytest.mark.xdist_group("ring")
 
-
-@one_sandbox
 @pytest.mark.parametrize(
     "criteria",
     [
@@ -26,7 +23,6 @@ def test_the_solution_gets_full_marks(criteria):
     assert states(found) == dict.fromkeys(criteria, "pass"), found
 
 
-@one_sandbox
 def test_the_feedback_says_rank_expected_and_got():
     answer = changed("ring", ("mine += recv_buf", "mine -= recv_buf"))
     found = judged("ring", answer, {"right"})["right"]
@@ -35,7 +31,6 @@ def test_the_feedback_says_rank_expected_and_got():
     assert "numbers differ, first at" in found["lines"][-1]
 
 
-@one_sandbox
 def test_a_hang_shows_where_each_rank_stands():
     works = "    works = ["
     answer = changed("ring", (works, f"    dist.send(send_buf, right)\n{works}"))
