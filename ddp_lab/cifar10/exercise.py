@@ -46,7 +46,7 @@ def main():
         if answer is None:
             print(f"[rank {rank}] not yet", flush=True)
             print(json.dumps({"solved": False}), flush=True)
-            dist.barrier()  # to leave now would cut off those that are still joining
+            dist.barrier()  # to leave now would cut off those still joining
             return
         mean, variance = answer
         expected = torch.stack([images.mean(dim=0), images.var(dim=0, correction=0)])

@@ -62,7 +62,7 @@ def main():
             if got is None:  # on all ranks alike, so nobody is left waiting
                 print(f"[rank {rank}] not yet", flush=True)
                 print(json.dumps({"solved": False}), flush=True)
-                dist.barrier()  # to leave now would cut off those that are still joining
+                dist.barrier()  # to leave now would cut off those still joining
                 return
             if abs(got - facts["expected"]) > 1e-4:
                 expected = facts["expected"]
