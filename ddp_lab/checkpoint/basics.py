@@ -36,6 +36,7 @@ def save(ddp, step, path, rank):
         time.sleep(SLOW_DISK)
         # `ddp.state_dict()` would call the weight `module.weight`.
         saved = {"step": step, "model": ddp.module.state_dict()}
+
         temporary = path.with_suffix(".tmp")
         try:
             with open(temporary, "wb") as file:
@@ -77,6 +78,7 @@ def train_and_load(path, rank, device):
     step = saved["step"]
     print(f"[rank {rank}] loaded step {step}", flush=True)
     assert step == STEPS, f"the step in the file is {step}, expected {STEPS}"
+
     resumed, new_optimizer = build(device)
     resumed.module.load_state_dict(saved["model"])
     assert torch.equal(resumed.module.weight, ddp.module.weight), "not the saved ones"
@@ -85,8 +87,10 @@ def train_and_load(path, rank, device):
     alone = train_step(resumed, new_optimizer, device)
     told = f"moves each weight by {moved}; with a new optimizer by {alone}"
     print(f"[rank {rank}] step {STEPS + 1} {told}", flush=True)
-    # Velocity is 1, then 1 + m, 1 + m + m², ...; a new optimizer begins anew.
-    expected = round(sum(MOMENTUM**s for s in range(STEPS + 1)), 4), 1.0
+
+    # Velocity is 1, then 1 + m, 1 + m + m², ...; a new optimizer begins anew, with 1.
+    velocity = round(sum(MOMENTUM**s for s in range(STEPS + 1)), 4)
+    expected = velocity, 1.0
     assert (moved, alone) == expected, f"it {told}, expected {expected}"
     return {"step": step, "moved": [moved, alone], "ddp_keys": list(ddp.state_dict())}
 
@@ -100,6 +104,7 @@ def main():
         folder = [args.dir or own]
         dist.broadcast_object_list(folder, src=0)  # all now hold rank 0's name
         os.makedirs(folder[0], exist_ok=True)
+
         torch.manual_seed(rank)  # every rank begins elsewhere; DDP makes them equal
         facts = train_and_load(Path(folder[0], "model.pt"), rank, device)
         print(json.dumps(facts), flush=True)
