@@ -49,6 +49,18 @@ def save(ddp, step, path, rank):
     dist.barrier()  # nobody goes on before the file is whole
 
 
+def load(path, rank, device):
+    """Return the step in the file, the model of that step, and a new optimizer."""
+    saved = torch.load(path, map_location=device, weights_only=True)
+    step = saved["step"]
+    print(f"[rank {rank}] loaded step {step}", flush=True)
+    assert step == STEPS, f"the step in the file is {step}, expected {STEPS}"
+
+    ddp, optimizer = build(device)
+    ddp.module.load_state_dict(saved["model"])
+    return step, ddp, optimizer
+
+
 def build(device):
     """Return a model of one row and its optimizer, as if the run had just begun."""
     model = nn.Linear(8, 1, bias=False, device=device)  # weight: (1, 8)
@@ -74,13 +86,7 @@ def train_and_load(path, rank, device):
         if step % SAVE_EVERY == 0:
             save(ddp, step, path, rank)
 
-    saved = torch.load(path, map_location=device, weights_only=True)
-    step = saved["step"]
-    print(f"[rank {rank}] loaded step {step}", flush=True)
-    assert step == STEPS, f"the step in the file is {step}, expected {STEPS}"
-
-    resumed, new_optimizer = build(device)
-    resumed.module.load_state_dict(saved["model"])
+    step, resumed, new_optimizer = load(path, rank, device)
     assert torch.equal(resumed.module.weight, ddp.module.weight), "not the saved ones"
 
     moved = train_step(ddp, optimizer, device)
@@ -104,7 +110,6 @@ def main():
         folder = [args.dir or own]
         dist.broadcast_object_list(folder, src=0)  # all now hold rank 0's name
         os.makedirs(folder[0], exist_ok=True)
-
         torch.manual_seed(rank)  # every rank begins elsewhere; DDP makes them equal
         facts = train_and_load(Path(folder[0], "model.pt"), rank, device)
         print(json.dumps(facts), flush=True)
