@@ -305,8 +305,8 @@ MISTAKES = [
     Mistake(
         "forget that micro-batches are averaged",
         "model/pipeline",
-        "nn.functional.mse_loss(out, target) / m,",
-        "nn.functional.mse_loss(out, target),",
+        "nn.functional.mse_loss(out, target) / m",
+        "nn.functional.mse_loss(out, target)",
     ),
     Mistake(
         "forget the sum on the way back",

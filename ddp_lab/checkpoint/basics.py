@@ -36,6 +36,7 @@ def save(ddp, step, path, rank):
         time.sleep(SLOW_DISK)
         # `ddp.state_dict()` would call the weight `module.weight`.
         saved = {"step": step, "model": ddp.module.state_dict()}
+
         temporary = path.with_suffix(".tmp")
         try:
             with open(temporary, "wb") as file:
@@ -46,6 +47,18 @@ def save(ddp, step, path, rank):
             raise OSError(f"cannot save in {path.parent}: {error.strerror}") from None
         print(f"[rank {rank}] saved step {step}", flush=True)
     dist.barrier()  # nobody goes on before the file is whole
+
+
+def load(path, rank, device):
+    """Return the step in the file, the model of that step, and a new optimizer."""
+    saved = torch.load(path, map_location=device, weights_only=True)
+    step = saved["step"]
+    print(f"[rank {rank}] loaded step {step}", flush=True)
+    assert step == STEPS, f"the step in the file is {step}, expected {STEPS}"
+
+    ddp, optimizer = build(device)
+    ddp.module.load_state_dict(saved["model"])
+    return step, ddp, optimizer
 
 
 def build(device):
@@ -73,20 +86,17 @@ def train_and_load(path, rank, device):
         if step % SAVE_EVERY == 0:
             save(ddp, step, path, rank)
 
-    saved = torch.load(path, map_location=device, weights_only=True)
-    step = saved["step"]
-    print(f"[rank {rank}] loaded step {step}", flush=True)
-    assert step == STEPS, f"the step in the file is {step}, expected {STEPS}"
-    resumed, new_optimizer = build(device)
-    resumed.module.load_state_dict(saved["model"])
+    step, resumed, new_optimizer = load(path, rank, device)
     assert torch.equal(resumed.module.weight, ddp.module.weight), "not the saved ones"
 
     moved = train_step(ddp, optimizer, device)
     alone = train_step(resumed, new_optimizer, device)
     told = f"moves each weight by {moved}; with a new optimizer by {alone}"
     print(f"[rank {rank}] step {STEPS + 1} {told}", flush=True)
-    # Velocity is 1, then 1 + m, 1 + m + m², ...; a new optimizer begins anew.
-    expected = round(sum(MOMENTUM**s for s in range(STEPS + 1)), 4), 1.0
+
+    # Velocity is 1, then 1 + m, 1 + m + m², ...; a new optimizer begins anew, with 1.
+    velocity = round(sum(MOMENTUM**s for s in range(STEPS + 1)), 4)
+    expected = velocity, 1.0
     assert (moved, alone) == expected, f"it {told}, expected {expected}"
     return {"step": step, "moved": [moved, alone], "ddp_keys": list(ddp.state_dict())}
 

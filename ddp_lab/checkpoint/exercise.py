@@ -39,14 +39,17 @@ class Run:
     """All that training works with."""
 
     def __init__(self, rank, device):
-        torch.manual_seed(rank)
+        torch.manual_seed(rank)  # for dropout; DDP makes the first weights agree
         layers = nn.Linear(8, 16), nn.ReLU(), nn.Dropout(0.2), nn.Linear(16, 1)
         self.ddp = DDP(nn.Sequential(*layers).to(device))  # all hold rank 0's weights
+
         self.optimizer = optim.SGD(self.ddp.parameters(), lr=0.05, momentum=0.9)
         self.scheduler = optim.lr_scheduler.CosineAnnealingLR(self.optimizer, STEPS)
+
         self.average = optim.swa_utils.AveragedModel(self.ddp.module)  # to test with
         self.noise = torch.Generator().manual_seed(rank)  # for the augmentation
         self.data = torch.linspace(-1, 1, 64, device=device).view(8, 8)
+
         # DDP regroups gradients after its first backward; see checkpoint/resume.py.
         self.ddp(torch.zeros(1, 8, device=device)).sum().backward()
 
@@ -55,8 +58,9 @@ class Run:
         for _ in range(steps):
             noise = torch.randn(8, 8, generator=self.noise).to(self.data.device)
             output = self.ddp(self.data + 0.1 * noise)  # (8, 1)
+            target = self.data.sum(dim=1, keepdim=True)
             self.optimizer.zero_grad()
-            nn.functional.mse_loss(output, self.data.sum(1, keepdim=True)).backward()
+            nn.functional.mse_loss(output, target).backward()
             self.optimizer.step()
             self.scheduler.step()
             self.average.update_parameters(self.ddp.module)
@@ -78,8 +82,9 @@ def stop_and_resume(rank, device):
     expected = Run(rank, device).train(STEPS)  # never stops
     stopped = Run(rank, device).train(STOP)
     found = forgotten(stopped)
+    state = checkpoint(stopped, random) | {"forgotten": found or {}}
     # A copy stands for the file: what the run does later does not reach it.
-    saved = copy.deepcopy(checkpoint(stopped, random) | {"forgotten": found or {}})
+    saved = copy.deepcopy(state)
 
     run = Run(rank, device)
     run.ddp.module.load_state_dict(saved["model"])
@@ -93,8 +98,9 @@ def stop_and_resume(rank, device):
 
     flat = nn.utils.parameters_to_vector
     pairs = (run.ddp, expected.ddp), (run.average, expected.average)
-    apart = [flat(a.parameters()) - flat(b.parameters()) for a, b in pairs]  # (161,)
-    return found, [difference.abs().max().item() for difference in apart]
+    # Each of 161 numbers, all weights in a row.
+    differences = [flat(a.parameters()) - flat(b.parameters()) for a, b in pairs]
+    return found, [difference.abs().max().item() for difference in differences]
 
 
 @record

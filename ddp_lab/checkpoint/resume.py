@@ -21,7 +21,8 @@ from torch import nn
 from torch.distributed.elastic.multiprocessing.errors import record
 from torch.nn.parallel import DistributedDataParallel as DDP
 
-STEPS, BATCHES, BATCH, SAVE_EVERY, STOP = 12, 4, 8, 3, 8  # 3 epochs of 4 batches
+BATCHES, BATCH = 4, 8  # in an epoch; rows in a batch
+STEPS, SAVE_EVERY, STOP = 12, 3, 8  # 12 are 3 epochs
 KEPT = "model", "optimizer", "scheduler"  # and the epoch, the batch, the random states
 
 
@@ -106,8 +107,10 @@ def main():
         dist.broadcast_object_list(folder, src=0)  # all now hold rank 0's name
         os.makedirs(folder[0], exist_ok=True)
         path = Path(folder[0], "run.pt")
+
         if not path.exists():  # all look before one can save, in three steps
             train(rank, world_size, device, path, until=STOP)  # 7 and 8 get lost
+
         start, weights = train(rank, world_size, device, path)
         _, expected = train(rank, world_size, device)  # never stops
         apart = (weights - expected).abs().max().item()

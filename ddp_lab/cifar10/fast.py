@@ -24,9 +24,12 @@ from torchvision.datasets import CIFAR10
 
 ROOT = Path(__file__).resolve().parents[2]
 GPU = torch.cuda.is_available()
-# A ResNet-18 for a GPU. On a CPU it is narrow, and begins by halving the image's side.
-WIDTHS = (64, 64, 128, 128, 256, 256, 512, 512) if GPU else (16, 32, 64, 128)
-STEM_STRIDE, BATCH, LR = (1, 512, 0.4) if GPU else (2, 64, 0.1)
+if GPU:  # a ResNet-18
+    WIDTHS, STEM_STRIDE = (64, 64, 128, 128, 256, 256, 512, 512), 1
+    BATCH, LR = 512, 0.4
+else:  # narrow, and begins by halving the image's side
+    WIDTHS, STEM_STRIDE = (16, 32, 64, 128), 2
+    BATCH, LR = 64, 0.1
 PAD = 4  # pixels around an image, so that there are 9 x 9 windows of 32 x 32
 torch.set_num_threads(1)  # or a rank alone would take all cores, and scaling look bad
 torch.backends.cudnn.benchmark = True  # every batch has the same shape: search once
@@ -63,7 +66,8 @@ def deal(images, batch, epoch):
 
 def train_epoch(ddp, windows, labels, batches, optimizer, scheduler):
     """Train on this rank's batches, once; return the seconds it took."""
-    began, device = time.perf_counter(), windows.device
+    began = time.perf_counter()
+    device = windows.device
     ddp.train()
     for index in batches.to(device):  # (batch,): numbers of images
         with torch.autocast(device.type, torch.bfloat16, GPU):  # weights stay float32
@@ -82,6 +86,7 @@ def evaluate(model, pixels, labels, rank, world_size):
     """Return the share of the test images that are recognised; all ranks count."""
     for buffer in model.buffers():  # BatchNorm's averages were each rank's own
         dist.broadcast(buffer, src=0)  # every rank now holds rank 0's
+
     model.eval()
     counts = torch.zeros(2, len(labels), dtype=torch.int64, device=pixels.device)
     for index in torch.arange(rank, len(labels), world_size).split(500):  # no padding
@@ -89,6 +94,7 @@ def evaluate(model, pixels, labels, rank, world_size):
             guesses = model(normalise(pixels[index])).argmax(dim=1)
         counts[0, index] += guesses == labels[index]
         counts[1, index] += 1
+
     dist.all_reduce(counts)  # every rank now holds the counts of all
     assert torch.all(counts[1] == 1), f"not all tested once: {counts[1].unique()}"
     return counts[0].double().mean().item()
@@ -99,6 +105,7 @@ def check_views(pixels, windows):
     padded = nn.functional.pad(pixels[0].cpu(), (PAD,) * 4)
     crops = [padded[:, y : y + 32, x : x + 32] for y in range(9) for x in range(9)]
     possible = {v.numpy().tobytes() for crop in crops for v in (crop, crop.flip(2))}
+
     batch = augment(windows, torch.zeros(64, dtype=torch.int64, device=pixels.device))
     views = {view.numpy().tobytes() for view in batch.cpu()}
     assert views <= possible, "a view is no crop of its image"
@@ -111,6 +118,7 @@ def check_epoch(model, mine, last_mine, images):
     ends = [None] * dist.get_world_size()
     dist.all_gather_object(ends, (mine, total, torch.rand(()).item()))  # all hold all
     shares, totals, noises = zip(*ends, strict=True)
+
     taken = [image for share in shares for image in share]
     assert len(set(taken)) == len(taken) == images, "not every image was taken once"
     assert mine != last_mine, "this epoch had the last one's order: which epoch?"
@@ -167,15 +175,18 @@ def parse_arguments():
 @record
 def main():
     args = parse_arguments()
-    *sets, name = load_images(args)  # before anyone waits for anyone
+    train_set, test_set, name = load_images(args)  # before anyone waits for anyone
     with process_group() as (rank, world_size, device):
-        (pixels, labels), test_set = ([t.to(device) for t in part] for part in sets)
+        pixels, labels = (tensor.to(device) for tensor in train_set)
+        test_set = [tensor.to(device) for tensor in test_set]
         torch.manual_seed(rank)  # for the noise; DDP makes the first weights agree
         windows = all_windows(pixels)
         check_views(pixels, windows)
         model = resnet(WIDTHS).to(device)
         ddp = nn.parallel.DistributedDataParallel(model)  # all hold rank 0's weights
-        lr, together = args.lr * world_size, args.batch * world_size
+
+        together = args.batch * world_size  # images in a step of all ranks
+        lr = args.lr * world_size  # linear scaling
         steps = len(labels) // together  # in an epoch
         options = {"momentum": 0.9, "nesterov": True, "weight_decay": 5e-4}
         optimizer = optim.SGD(model.parameters(), lr, **options)
@@ -188,8 +199,9 @@ def main():
             took = train_epoch(ddp, windows, labels, batches, optimizer, scheduler)
             accuracy = evaluate(model, *test_set, rank, world_size)
             check_epoch(model, mine, last_mine, steps * together)
-            history.append([accuracy, took, steps * together / took])
-            end = f"accuracy {accuracy:.3f} on {name}, {history[-1][2]:.0f} images/s"
+            speed = steps * together / took
+            history.append([accuracy, took, speed])
+            end = f"accuracy {accuracy:.3f} on {name}, {speed:.0f} images/s"
             print(f"[rank {rank}] epoch {epoch}: {end}", flush=True)
         facts = {"data": name, "lr": lr, "steps": args.epochs * steps}
         print(json.dumps(facts | {"history": history}), flush=True)

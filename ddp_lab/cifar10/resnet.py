@@ -4,7 +4,7 @@
 
 The images are those that `make data` puts into data/:
 
-    [rank 0] epoch 0: loss 2.107, accuracy 0.112 on stand-in shapes
+    [rank 0] epoch 0: loss 2.107, accuracy 0.112 on stand-in shapes, 598 images/s
 
 Written by notebooks/06_cifar10_resnet.ipynb.
 """
@@ -13,6 +13,7 @@ import argparse
 import gc
 import json
 import os
+import time
 from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
@@ -33,17 +34,22 @@ AUGMENT = [transforms.RandomCrop(32, padding=4), transforms.RandomHorizontalFlip
 torch.backends.cudnn.deterministic = True  # or a resumed run would end elsewhere
 
 
-def train_epoch(ddp, loader, optimizer, scheduler, device):
-    """Train on this rank's share of the images, once; return the last batch's loss."""
+def train_epoch(ddp, loader, optimizer, scheduler, device, epoch):
+    """Train on this rank's images, once; return the last loss and the seconds."""
+    began = time.perf_counter()
     ddp.train()
-    for images, labels in loader:
+    for step, (images, labels) in enumerate(loader, start=1):
         images = images.to(device, memory_format=torch.channels_last)
         loss = nn.functional.cross_entropy(ddp(images), labels.to(device))
         optimizer.zero_grad()
         loss.backward()  # every rank now holds the mean of all ranks' gradients
         optimizer.step()
         scheduler.step()
-    return loss.item()
+        if dist.get_rank() == 0 and step % 16 == 0:
+            print(f"[rank 0] epoch {epoch}, step {step}: loss {loss:.3f}", flush=True)
+
+    last_loss = loss.item()  # waits for a GPU to finish, before the clock is read
+    return last_loss, time.perf_counter() - began
 
 
 @torch.no_grad()
@@ -51,6 +57,7 @@ def evaluate(model, test_set, rank, world_size, batch, device):
     """Count, by class, the recognised images and all; as rank 0 of 1, do so alone."""
     for buffer in model.buffers():  # BatchNorm's averages are each rank's own
         dist.broadcast(buffer, src=0)  # every rank now holds rank 0's
+
     sampler = DistributedSampler(test_set, world_size, rank, shuffle=False)
     left = len(range(rank, len(test_set), world_size))  # behind them, the sampler pads
     counts = torch.zeros(2, 10, dtype=torch.int64, device=device)
@@ -61,6 +68,7 @@ def evaluate(model, test_set, rank, world_size, batch, device):
         recognised = labels[model(images).argmax(dim=1) == labels]
         counts[0] += torch.bincount(recognised, minlength=10)
         counts[1] += torch.bincount(labels, minlength=10)
+
     if world_size > 1:
         dist.all_reduce(counts)  # every rank now holds the counts of all
     return counts  # (2, 10)
@@ -104,6 +112,7 @@ def check_epoch(model, order, last_order):
     ends = [None] * dist.get_world_size()
     dist.all_gather_object(ends, (order, total, torch.rand(()).item()))  # all hold all
     orders, totals, noises = zip(*ends, strict=True)
+
     taken = [image for share in orders for image in share]
     assert len(set(taken)) == len(taken), "an image was trained on twice in one epoch"
     assert order != last_order, "this epoch had the last one's order: set_epoch?"
@@ -167,9 +176,11 @@ def main():
         model = resnet(NETWORKS[device.type]).to(device)
         ddp = nn.parallel.DistributedDataParallel(model)  # all hold rank 0's weights
         ddp(torch.zeros(2, 3, 32, 32, device=device)).sum().backward()  # DDP regroups
+
         sampler = DistributedSampler(train_set, drop_last=True)
         loader = DataLoader(train_set, args.batch, sampler=sampler)
-        lr, steps = args.lr * world_size, args.epochs * len(loader)  # linear scaling
+        lr = args.lr * world_size  # linear scaling
+        steps = args.epochs * len(loader)
         optimizer = torch.optim.SGD(model.parameters(), lr, 0.9, weight_decay=5e-4)
         scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, lr, steps)
         parts = {"model": model, "optimizer": optimizer, "scheduler": scheduler}
@@ -181,13 +192,14 @@ def main():
         for epoch in range(done, args.epochs):
             sampler.set_epoch(epoch)  # or every epoch has the order of the first
             order, last_order = list(sampler), order
-            loss = train_epoch(ddp, loader, optimizer, scheduler, device)
+            loss, took = train_epoch(ddp, loader, optimizer, scheduler, device, epoch)
             counts = evaluate(model, test_set, rank, world_size, args.batch, device)
             check_epoch(model, order, last_order)
             save(args.checkpoint, parts, epoch + 1, run)
             accuracy.append((counts[0].sum() / counts[1].sum()).item())
-            end = f"loss {loss:.3f}, accuracy {accuracy[-1]:.3f} on {name}"
-            print(f"[rank {rank}] epoch {epoch}: {end}", flush=True)
+            speed = len(sampler) * world_size / took
+            end = f"accuracy {accuracy[-1]:.3f} on {name}, {speed:.0f} images/s"
+            print(f"[rank {rank}] epoch {epoch}: loss {loss:.3f}, {end}", flush=True)
 
         alone = evaluate(model, test_set, 0, 1, args.batch, device)
         assert torch.equal(counts, alone), f"{alone.tolist()}, all {counts.tolist()}"

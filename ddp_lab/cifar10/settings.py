@@ -30,7 +30,8 @@ SETTINGS = {
     "static_graph": {"static_graph": True},
     "no_sync, 3 of 4": {},
 }
-BATCH, BATCHES = 16, 4  # images; batches whose gradients a turn sums up
+BATCH = 16  # images
+BATCHES = 4  # whose gradients a turn sums up
 
 
 def backward(model, batches, exchanges):
@@ -58,10 +59,12 @@ def expected_gradients(model, batches):
 
 def take_turn(name, ddp, batches):
     """Return the milliseconds per batch that one turn takes."""
+    exchanges = 1 if name.startswith("no_sync") else len(batches)
     ddp.zero_grad()
+
     dist.barrier()  # nobody starts the clock before all are there
     began = time.perf_counter()
-    backward(ddp, batches, exchanges=1 if name.startswith("no_sync") else len(batches))
+    backward(ddp, batches, exchanges)
     ddp.module[0].weight.grad.sum().item()  # waits for a GPU to finish
     return 1000 * (time.perf_counter() - began) / len(batches)
 
@@ -87,10 +90,15 @@ def main():
         images = torch.randn(BATCHES, BATCH, 3, 32, 32, device=device)
         labels = torch.randint(10, (BATCHES, BATCH), device=device)
         batches = list(zip(images, labels, strict=True))
+
         model = network().to(device)
         # In each of them all ranks hold rank 0's weights.
-        ddps = {name: DDP(copy.deepcopy(model), **SETTINGS[name]) for name in SETTINGS}
+        ddps = {
+            name: DDP(copy.deepcopy(model), **options)
+            for name, options in SETTINGS.items()
+        }
         expected = expected_gradients(ddps["default"].module, batches)
+
         milliseconds = {name: [] for name in SETTINGS}
         for _ in range(1 + args.rounds):  # the first round warms up
             for name, ddp in ddps.items():
@@ -100,8 +108,8 @@ def main():
 
         milliseconds = {name: times[1:] for name, times in milliseconds.items()}
         for name, times in milliseconds.items():
-            span = f"({min(times):.1f} to {max(times):.1f}) ms a batch"
-            print(f"[rank {rank}] {name}: {median(times):.1f} {span}", flush=True)
+            span = f"{median(times):.1f} ({min(times):.1f} to {max(times):.1f})"
+            print(f"[rank {rank}] {name}: {span} ms a batch", flush=True)
         print(json.dumps({"milliseconds": milliseconds}), flush=True)
         del ddp, ddps  # before their group, or torch up to 2.13 could wait for ever
 

@@ -21,7 +21,8 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.elastic.multiprocessing.errors import record
 
-WIDTH, BATCH, MICRO_BATCHES = 16, 24, [1, 2, 4, 8]
+WIDTH, BATCH = 16, 24
+MICRO_BATCHES = [1, 2, 4, 8]  # into so many a batch is cut
 FORWARD, BACKWARD = 0.2, 0.4  # seconds that a stage takes for the whole batch
 
 
@@ -32,7 +33,8 @@ class Stage:
         self.layer, self.device = layer, device
         self.left = rank - 1 if rank > 0 else None
         self.right = rank + 1 if rank < world_size - 1 else None
-        self.kept, self.diary = {}, []
+        self.kept = {}  # for backward: what went into the layer, and what came out
+        self.diary = []  # [name, start, end] of all that the layer did
 
     def forward(self, i, x, m):
         """Micro-batch i of m: from the left, through the layer, to the right."""
@@ -40,11 +42,13 @@ class Stage:
             recv_buf = torch.empty(BATCH // m, WIDTH)  # in host memory: any backend can
             dist.recv(recv_buf, src=self.left)  # holds micro-batch i's activation
             x = recv_buf.to(self.device).requires_grad_()
+
         start = time.time()  # the one clock that all processes share
         out = self.layer(x)  # (BATCH / m, WIDTH)
         time.sleep(FORWARD / m)
         self.diary.append([f"F{i}", start, time.time()])
         self.kept[i] = x, out  # for this micro-batch's backward, much later
+
         if self.right is not None:
             dist.send(out.detach().cpu(), dst=self.right)
 
@@ -53,14 +57,17 @@ class Stage:
         x, out = self.kept.pop(i)
         if self.right is None:
             # A mean over BATCH / m rows: without the / m, m of them sum to m times it.
-            out, grad = nn.functional.mse_loss(out, target) / m, torch.ones(())
+            out = nn.functional.mse_loss(out, target) / m
+            grad = torch.ones(())
         else:
             grad = torch.empty(BATCH // m, WIDTH)
             dist.recv(grad, src=self.right)  # holds d loss / d out of micro-batch i
+
         start = time.time()
         out.backward(grad.to(self.device))
         time.sleep(BACKWARD / m)
         self.diary.append([f"B{i}", start, time.time()])
+
         if self.left is not None:
             dist.send(x.grad.cpu(), dst=self.left)
 
@@ -73,6 +80,7 @@ def gpipe(stage, batch, target, m):
         stage.forward(i, x, m)
     for i, t in reversed(list(enumerate(target.chunk(m)))):
         stage.backward(i, t, m)
+
     span = torch.tensor([-stage.diary[0][1], stage.diary[-1][2]], dtype=torch.float64)
     # Every rank now holds (minus) the first start and the last end of all ranks.
     dist.all_reduce(span, dist.ReduceOp.MAX)
@@ -90,6 +98,7 @@ def main():
         loss = nn.functional.mse_loss(whole(batch), target)
         loss.backward(torch.ones_like(loss))  # loads modules: better now than timed
         expected = list(whole[rank].parameters())  # their gradients are the truth
+
         timelines, seconds = [], []
         for m in MICRO_BATCHES:
             start, end = gpipe(stage, batch, target, m)
@@ -97,6 +106,7 @@ def main():
                 torch.testing.assert_close(p.grad, e.grad, msg="gradient differs")
             order = " ".join(name for name, *_ in stage.diary)
             print(f"[rank {rank}] as unsplit, in the order {order}", flush=True)
+
             bubble = 1 - (FORWARD + BACKWARD) / (end - start)
             theory = (world_size - 1) / (m + world_size - 1)  # no sleep is too short
             assert bubble > theory - 0.02, f"bubble {bubble:.3f}, expected {theory:.3f}"

@@ -29,11 +29,14 @@ class SumOverRanks(torch.autograd.Function):
     @staticmethod
     def forward(ctx, tensor, direction):
         ctx.direction = direction
-        return total(tensor, "forward") if direction == "forward" else tensor.clone()
+        if direction == "forward":
+            return total(tensor, direction)
+        return tensor.clone()
 
     @staticmethod
     def backward(ctx, grad):
-        grad = total(grad, "backward") if ctx.direction == "backward" else grad
+        if ctx.direction == "backward":
+            grad = total(grad, ctx.direction)
         return grad, None  # direction has no gradient
 
 
@@ -66,7 +69,8 @@ def both(x, w1, b1, w2, b2, first=column_linear, second=row_linear):
 def share(tensor, dim):
     """This rank's slice along dim, or all of it for None, as a leaf of its own."""
     if dim is not None:
-        size, world_size = tensor.size(dim), dist.get_world_size()
+        size = tensor.size(dim)
+        world_size = dist.get_world_size()
         if size % world_size:
             raise ValueError(f"{size} features do not divide among {world_size} ranks")
         tensor = tensor.chunk(world_size, dim)[dist.get_rank()]
@@ -78,8 +82,10 @@ def check(layer, unsplit, tensors, dims, out_dim=None):
     all_reduces.update(forward=0, backward=0)
     mine = [share(t, dim) for t, dim in zip(tensors, dims, strict=True)]
     whole = [share(t, None) for t in tensors]
+
     out, expected = layer(*mine), unsplit(*whole)
     torch.testing.assert_close(out, share(expected, out_dim), msg="output differs")
+
     grad = torch.linspace(-1, 1, expected.numel()).view_as(expected).to(out.device)
     out.backward(share(grad, out_dim))
     expected.backward(grad)
@@ -94,12 +100,16 @@ def main():
         torch.manual_seed(0)  # the same numbers on every rank
         w1, b1 = nn.Linear(WIDTH, HIDDEN, device=device).parameters()
         w2, b2 = nn.Linear(HIDDEN, WIDTH, device=device).parameters()
-        x, hidden = (torch.randn(ROWS, n, device=device) for n in (WIDTH, HIDDEN))
+        x = torch.randn(ROWS, WIDTH, device=device)
+        hidden = torch.randn(ROWS, HIDDEN, device=device)
+
+        facts = {}
         # PyTorch keeps weights as (out, in): what books call columns is dim 0 here.
-        facts = {"column": check(column_linear, F.linear, [x, w1, b1], [None, 0, 0], 1)}
+        facts["column"] = check(column_linear, F.linear, [x, w1, b1], [None, 0, 0], 1)
         facts["row"] = check(row_linear, F.linear, [hidden, w2, b2], [1, 1, None])
         unsplit = functools.partial(both, first=F.linear, second=F.linear)
         facts["both"] = check(both, unsplit, [x, w1, b1, w2, b2], [None, 0, 0, 1, None])
+
         for name, fact in facts.items():
             cost = f"{fact['forward']} forward, {fact['backward']} backward"
             print(f"[rank {rank}] {name}: as unsplit, all_reduces: {cost}", flush=True)
