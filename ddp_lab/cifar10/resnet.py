@@ -31,6 +31,7 @@ ROOT = Path(__file__).resolve().parents[2]
 NETWORKS = {"cpu": (8, 16, 32, 64, 128), "cuda": (64, 64, 128, 128, 256, 256, 512, 512)}
 PLAIN = [transforms.ToTensor(), transforms.Normalize([0.5] * 3, [0.25] * 3)]
 AUGMENT = [transforms.RandomCrop(32, padding=4), transforms.RandomHorizontalFlip()]
+torch.set_num_threads(1)  # or a rank alone would take all cores, and scaling look bad
 torch.backends.cudnn.deterministic = True  # or a resumed run would end elsewhere
 
 
