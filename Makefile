@@ -61,7 +61,8 @@ test: lint ## what CI runs: programs, kit, classroom and every cell of the noteb
 	$(PYTEST) $(NBVAL) -m "not (full or browser)" tests notebooks
 
 test-all: lint ## all numbers of ranks, races, floods, bombs, the browser, evidence anew
-	$(PYTEST) $(NBVAL) tests notebooks
+	$(PYTEST) $(NBVAL) -m "not alone" tests notebooks
+	$(BIN)/python -m pytest -m alone tests
 	$(BIN)/python -m tests.record_evidence --check
 
 evidence: .venv/dev-ready ## for maintainers: record tests/evidence anew from live runs
@@ -88,7 +89,8 @@ grades: .venv/classroom-ready ## write classroom/grades.csv for Canvas and Moodl
 	$(COURSE) grades
 
 test-classroom: lint ## solutions, starters, mistakes and hostile answers, in full
-	$(PYTEST) tests/classroom
+	$(PYTEST) -m "not alone" tests/classroom
+	$(BIN)/python -m pytest -m alone tests/classroom
 
 lint: .venv/dev-ready .venv/classroom-ready ## ruff and mypy: style and types
 	$(BIN)/ruff check .

@@ -99,9 +99,13 @@ def tried(text: str, criterion: str = "right", case: dict | None = None):
     return try_case(box(RING, {"ring.py": text}, LIMITS), criterion, case or CASE)
 
 
+def marks(name: str) -> list[pytest.MarkDecorator]:
+    bomb = [pytest.mark.alone] if name == "forks without end" else []
+    return [pytest.mark.full, *bomb] if name in SLOW else bomb
+
+
 @pytest.mark.parametrize(
-    "name",
-    [pytest.param(n, marks=[pytest.mark.full] if n in SLOW else []) for n in HOSTILE],
+    "name", [pytest.param(name, marks=marks(name)) for name in HOSTILE]
 )
 def test_a_hostile_program_fails(name):
     body, words = HOSTILE[name]
@@ -215,6 +219,7 @@ def test_no_process_outlives_its_sandbox(nobody_left):
 
 
 @pytest.mark.full
+@pytest.mark.alone
 def test_a_fork_bomb_leaves_nobody(nobody_left):
     body, words = HOSTILE["forks without end"]
     assert words in str(tried(f"{HEAD}{DEF}    {body}\n"))
