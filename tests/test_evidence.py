@@ -309,6 +309,7 @@ def test_lines_of_ranks_that_share_an_output_are_told_apart(tmp_path):
     assert ranks[2].facts == {"rank": 2, "x": 5}
 
 
+@pytest.mark.processes  # importing torch starts one
 def test_dtypes_have_pytorchs_names():
     torch = pytest.importorskip("torch")
     for short, name in calls.DTYPES.items():

@@ -2,14 +2,12 @@
 
     torchrun --standalone --nproc-per-node 2 ddp_lab/clinic/forgotten_wait.py
 
-Meant to print:
+It is sick. Cured, it prints:
 
     [rank 0] loaded 50 numbers, the largest is 98
     [rank 0] the mean of all 100 is 49.50
     [rank 1] loaded 50 numbers, the largest is 99
     [rank 1] the mean of all 100 is 49.50
-
-Sick: find out why before you look at the answer.
 
 Written by notebooks/07_when_it_hangs.ipynb.
 """
@@ -36,7 +34,7 @@ def load(rank, world_size, device):
 def add_up(rank, numbers):
     """Return the sum over all ranks; look for the largest number in the meantime."""
     total = numbers.sum()  # ()
-    dist.all_reduce(total, async_op=True)
+    dist.all_reduce(total, async_op=True)  # the sum travels meanwhile
     largest = numbers.max()
     at = f"[rank {rank}]"
     print(f"{at} loaded {len(numbers)} numbers, the largest is {largest}", flush=True)

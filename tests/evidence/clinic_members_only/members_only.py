@@ -2,7 +2,7 @@
 
     torchrun --standalone --nproc-per-node 3 ddp_lab/clinic/members_only.py
 
-Meant to print:
+It is sick. Cured, it prints:
 
     [rank 0] is one of the trainers [0, 1]
     [rank 0] has weight 1.5
@@ -10,8 +10,6 @@ Meant to print:
     [rank 1] has weight 1.5
     [rank 2] evaluates what [0, 1] learn
     [rank 2] has weight 1.5
-
-Sick: find out why before you look at the answer.
 
 Written by notebooks/07_when_it_hangs.ipynb.
 """
@@ -26,7 +24,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.elastic.multiprocessing.errors import record
 
-PATIENCE = timedelta(hours=2)  # an evaluation may take long
+TIMEOUT = timedelta(hours=2)  # an evaluation may take long
 
 
 def train(weight, sample, group):
@@ -48,7 +46,7 @@ def main():
         else:
             print(f"[rank {rank}] evaluates what {trainers} learn", flush=True)
         dist.broadcast(weight, src=0)  # every rank now holds the weight of rank 0
-        dist.barrier(group=dist.new_group(timeout=PATIENCE))
+        dist.barrier(group=dist.new_group(timeout=TIMEOUT))
         print(f"[rank {rank}] has weight {weight.item()}", flush=True)
         print(json.dumps({"weight": weight.item()}), flush=True)
         expected = world_size / 2  # the mean of 1, 2, ..., world_size - 1

@@ -2,14 +2,12 @@
 
     torchrun --standalone --nproc-per-node 2 ddp_lab/clinic/order.py
 
-Meant to print:
+It is sick. Cured, it prints:
 
     [rank 0] counted {'cat': 4, 'dog': 6, 'owl': 2}
     [rank 0] all ranks counted {'cat': 9, 'dog': 8, 'owl': 7}
     [rank 1] counted {'owl': 5, 'cat': 5, 'dog': 2}
     [rank 1] all ranks counted {'cat': 9, 'dog': 8, 'owl': 7}
-
-Sick: find out why before you look at the answer.
 
 Written by notebooks/07_when_it_hangs.ipynb.
 """
@@ -44,6 +42,8 @@ def add_up(counts, device):
 @record
 def main():
     with process_group() as (rank, world_size, device):
+        if world_size > 4:
+            raise SystemExit("with more than 4 ranks, one sees no owl or no dog")
         counts = Counter(PICTURES[rank::world_size])
         print(f"[rank {rank}] counted {dict(counts)}", flush=True)
         totals = add_up(counts, device)

@@ -2,14 +2,12 @@
 
     torchrun --standalone --nproc-per-node 2 ddp_lab/clinic/port.py
 
-Meant to print:
+It is sick. Cured, it prints:
 
     [rank 0] looks for the others
     [rank 0] the sum of our ranks is 1
     [rank 1] looks for the others
     [rank 1] the sum of our ranks is 1
-
-Sick: find out why before you look at the answer.
 
 Written by notebooks/07_when_it_hangs.ipynb.
 """

@@ -2,7 +2,7 @@
 
     torchrun --standalone --nproc-per-node 2 ddp_lab/clinic/rank0_collective.py
 
-Meant to print:
+It is sick. Cured, it prints:
 
     [rank 0] starts with 6 of 12 samples
     [rank 0] step 0: the mean loss is 42.17
@@ -10,8 +10,6 @@ Meant to print:
     [rank 0] ends with weight 4.125
     [rank 1] starts with 6 of 12 samples
     [rank 1] ends with weight 4.125
-
-Sick: find out why before you look at the answer.
 
 Written by notebooks/07_when_it_hangs.ipynb.
 """
@@ -40,8 +38,11 @@ def train_step(weight, x):
 @record
 def main():
     with process_group() as (rank, world_size, device):
+        if SAMPLES % world_size:
+            raise SystemExit(f"{world_size} ranks cannot share {SAMPLES} samples")
         samples = torch.arange(float(SAMPLES), device=device)  # (12,)
-        x, weight = samples[rank::world_size], torch.zeros((), device=device)
+        x = samples[rank::world_size]  # (12 / world_size,)
+        weight = torch.zeros((), device=device)
         print(f"[rank {rank}] starts with {len(x)} of {SAMPLES} samples", flush=True)
         for step in range(STEPS):
             loss = train_step(weight, x)

@@ -2,16 +2,12 @@
 
     torchrun --standalone --nproc-per-node 2 ddp_lab/clinic/rank0_eval.py
 
-Meant to print:
+It is sick. Cured, it prints:
 
     [rank 0] trains on 24 of 48 samples
     [rank 0] epoch 0: test loss 1.38
     [rank 0] epoch 1: test loss 1.24
     [rank 0] has the weights of all
-    [rank 1] trains on 24 of 48 samples
-    [rank 1] has the weights of all
-
-Sick: find out why before you look at the answer.
 
 Written by notebooks/07_when_it_hangs.ipynb.
 """
@@ -62,6 +58,8 @@ def evaluate(model, x, y):
 @record
 def main():
     with process_group() as (rank, world_size, device):
+        if TRAINED % world_size:
+            raise SystemExit(f"{world_size} ranks cannot share {TRAINED} samples")
         x, y = make_data(TRAINED, device)
         x, y = x[rank::world_size], y[rank::world_size]
         torch.manual_seed(0)

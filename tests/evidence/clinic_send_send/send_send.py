@@ -2,14 +2,12 @@
 
     torchrun --standalone --nproc-per-node 2 ddp_lab/clinic/send_send.py
 
-Meant to print:
+It is sick. Cured, it prints:
 
     [rank 0] starts with 6 cells: [96, 96, 96, 96, 96, 96]
     [rank 0] ends with [96, 96, 96, 94, 85, 63]
     [rank 1] starts with 6 cells: [0, 0, 0, 0, 0, 0]
     [rank 1] ends with [33, 10, 1, 0, 0, 0]
-
-Sick: find out why before you look at the answer.
 
 Written by notebooks/07_when_it_hangs.ipynb.
 """
@@ -43,6 +41,8 @@ def swap(send_buf, neighbour):
 @record
 def main():
     with process_group() as (rank, world_size, device):
+        if CELLS % world_size:
+            raise SystemExit(f"{world_size} ranks cannot share {CELLS} cells")
         # gloo's send and recv know host memory only, even where there is a GPU.
         device = torch.device("cpu") if dist.get_backend() == "gloo" else device
         rod = torch.zeros(CELLS, device=device)  # (12,)

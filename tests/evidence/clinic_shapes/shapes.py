@@ -2,14 +2,12 @@
 
     torchrun --standalone --nproc-per-node 2 ddp_lab/clinic/shapes.py
 
-Meant to print:
+It is sick. Cured, it prints:
 
     [rank 0] labelled its images: [0, 3, 6, 9, 2, 5]
     [rank 0] has 11 labels, the last is 0
     [rank 1] labelled its images: [8, 1, 4, 7, 0]
     [rank 1] has 11 labels, the last is 0
-
-Sick: find out why before you look at the answer.
 
 Written by notebooks/07_when_it_hangs.ipynb.
 """
@@ -42,7 +40,10 @@ def collect(mine, world_size):
 def main():
     with process_group() as (rank, world_size, device):
         images = torch.arange(IMAGES, device=device)  # (11,): their numbers will do
-        mine = label(images.chunk(world_size)[rank])
+        chunks = images.chunk(world_size)
+        if len(chunks) != world_size:
+            raise SystemExit(f"{IMAGES} images do not make {world_size} chunks")
+        mine = label(chunks[rank])
         print(f"[rank {rank}] labelled its images: {mine.tolist()}", flush=True)
         labels = collect(mine, world_size)
         count, last = len(labels), labels[-1]

@@ -2,14 +2,12 @@
 
     torchrun --standalone --nproc-per-node 2 ddp_lab/clinic/spawn.py
 
-Meant to print:
+It is sick. Cured, it prints:
 
     [rank 0] is one of 2
     [rank 0] the sum of our ranks is 1
     [rank 1] is one of 2
     [rank 1] the sum of our ranks is 1
-
-Sick: find out why before you look at the answer.
 
 Written by notebooks/07_when_it_hangs.ipynb.
 """

@@ -2,14 +2,12 @@
 
     torchrun --standalone --nproc-per-node 2 ddp_lab/clinic/swallowed.py
 
-Meant to print:
+It is sick. Cured, it prints:
 
     [rank 0] trains on 12 of 24 samples
     [rank 0] ends with weight 20.49
     [rank 1] trains on 12 of 24 samples
     [rank 1] ends with weight 20.49
-
-Sick: find out why before you look at the answer.
 
 Written by notebooks/07_when_it_hangs.ipynb.
 """
@@ -59,6 +57,8 @@ def one_process(samples, world_size):
 @record
 def main():
     with process_group() as (rank, world_size, device):
+        if SAMPLES % world_size:
+            raise SystemExit(f"{world_size} ranks cannot share {SAMPLES} samples")
         samples = [float(i) if i != DAMAGED else math.nan for i in range(SAMPLES)]
         mine = samples[rank::world_size]
         print(f"[rank {rank}] trains on {len(mine)} of {SAMPLES} samples", flush=True)

@@ -2,14 +2,12 @@
 
     torchrun --standalone --nproc-per-node 2 ddp_lab/clinic/uneven_batches.py
 
-Meant to print:
+It is sick. Cured, it prints:
 
     [rank 0] trains on 13 samples, the last is sample 24
     [rank 0] has the weights of rank 0
     [rank 1] trains on 12 samples, the last is sample 23
     [rank 1] has the weights of rank 0
-
-Sick: find out why before you look at the answer.
 
 Written by notebooks/07_when_it_hangs.ipynb.
 """

@@ -2,15 +2,12 @@
 
     torchrun --standalone --nproc-per-node 2 ddp_lab/clinic/unused_parameters.py
 
-Meant to print:
+It is sick. Cured, it prints:
 
     [rank 0] step 0: line
     [rank 0] step 1: line and correction
     [rank 0] step 2: line
-    [rank 0] step 3: line and correction
     [rank 0] has the weights of one process that sees all samples
-
-Sick: find out why before you look at the answer.
 
 Written by notebooks/07_when_it_hangs.ipynb.
 """
@@ -28,7 +25,7 @@ from torch import nn
 from torch.distributed.elastic.multiprocessing.errors import record
 from torch.nn.parallel import DistributedDataParallel as DDP
 
-SAMPLES, STEPS = 24, 4
+SAMPLES, STEPS = 24, 3
 
 
 class Curve(nn.Module):
@@ -60,14 +57,16 @@ def train(model, x, y, label=None):
 @record
 def main():
     with process_group() as (rank, world_size, device):
+        if SAMPLES % world_size:
+            raise SystemExit(f"{world_size} ranks cannot share {SAMPLES} samples")
         x = torch.linspace(-1, 1, SAMPLES, device=device).view(-1, 1)  # (24, 1)
         y = x + x.square()  # (24, 1)
         torch.manual_seed(0)
         curve = Curve().to(device)
         expected = train(copy.deepcopy(curve), x, y)
-        model = DDP(curve)
         mine = slice(rank, None, world_size)
-        weights = train(model, x[mine], y[mine], label=f"[rank {rank}]")
+        # DDP ends with train(), before its group, or torch up to 2.13 could hang.
+        weights = train(DDP(curve), x[mine], y[mine], label=f"[rank {rank}]")
         if not torch.allclose(weights, expected, atol=1e-5):
             raise AssertionError(f"{weights.tolist()}, expected {expected.tolist()}")
         sees = "one process that sees all samples"
