@@ -226,6 +226,13 @@ def diagnose(*logs: RankLog):
     return hang.diagnose(list(logs), hang.find_stands(list(logs)))
 
 
+def test_of_two_that_are_elsewhere_the_one_that_is_waited_for_is_named():
+    busy = [RankLog(stack=[Frame("a.py", 20 + rank, "work")]) for rank in (1, 2)]
+    found = diagnose(waiting(0, "recv", 2), *busy)
+    assert (found.symptom, found.rank) == (Symptom.ABSENT, 2)
+    assert found.frame.line == 22
+
+
 def test_a_cycle_is_found_wherever_it_is():
     found = diagnose(
         waiting(0, "send", 1), waiting(1, "recv", 2), waiting(2, "send", 1)
