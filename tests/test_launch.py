@@ -58,6 +58,24 @@ def test_lines_facts_and_exit_codes_come_back_by_rank(program):
         run["cube"]
 
 
+def test_whoever_watches_sees_what_was_printed_so_far(program, tmp_path):
+    path = program("""
+        print("first", flush=True)
+        while not os.path.exists(sys.argv[1]):
+            time.sleep(0.05)
+        print("last", flush=True)
+    """)
+    seen, flag = [], tmp_path / "seen"
+
+    def watch(run):
+        seen.append(run.lines)
+        if run.lines == [["first"]]:
+            flag.touch()  # only now the program goes on
+
+    run = torchrun(f"--nproc-per-node 1 {path} {flag}", watch=watch, timeout=20)
+    assert [["first"]] in seen and seen[-1] == run.lines == [["first", "last"]]
+
+
 def test_real_warnings_reach_the_reader_and_noise_does_not(program):
     path = program("""
         print("[Gloo] Rank 0 is connected to 1 peer ranks. Expected ...: 1", flush=True)
