@@ -27,7 +27,7 @@ setup: .venv/ready ## make .venv and install what the lab needs, once
 	$(BIN)/pip install --quiet --group $*
 	@touch $@
 
-# COLD=1 starts every process the plain way, without the warm one (see kit/warm.py).
+# COLD=1 starts every process the plain way, without the warm one (see kit/run/warm.py).
 export DDP_LAB_COLD := $(COLD)
 
 lab: setup ## execute all lessons into build/lab (NPROC=4, LESSONS="01 03", COLD=1)

@@ -46,11 +46,13 @@ def pytest_configure(config):
         WARM.lend(job.environment())
 
 
+@pytest.hookimpl(optionalhook=True)  # a machine may have pytest without xdist
 def pytest_xdist_auto_num_workers():
     """Say what `-n auto` means here: a test that waits costs no core."""
     return min(3 * (os.cpu_count() or 1), 12)
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
     """Give each test to whichever worker is free, but a file of `TOGETHER` to one."""
     from xdist.scheduler import LoadScopeScheduling
