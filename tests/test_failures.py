@@ -18,7 +18,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from conftest import wait_until
+from conftest import FULL, wait_until
 
 from ddp_lab import ROOT
 from ddp_lab.kit import Limits, RunFailed, suspect, torchrun
@@ -28,7 +28,7 @@ from tests.record_evidence import EVIDENCE, Explanation, differences, live
 
 pytestmark = pytest.mark.processes
 ODD = 1  # the rank that misbehaves
-RANKS = pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.full)])
+RANKS = pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=FULL)])
 # One of each kind happens whenever the tests run; the others in make test-all.
 ALWAYS = ("raises", "dies_by_sigkill", "sleeps", "different_calls", "spawned_sleeps")
 
@@ -39,7 +39,7 @@ def cases():
         if fault.program:
             continue
         often = fault.name in ALWAYS and ranks == 2
-        marks = [] if often else [pytest.mark.full]
+        marks = [] if often else [FULL]
         name = f"{fault.name}-{ranks}"
         yield pytest.param(fault, ranks, marks=marks, id=name)
 
@@ -221,8 +221,8 @@ LONG = {
 @pytest.mark.parametrize(
     "kind",
     [
-        pytest.param("lines", marks=pytest.mark.full),
-        pytest.param("one line", marks=pytest.mark.full),
+        pytest.param("lines", marks=FULL),
+        pytest.param("one line", marks=FULL),
         "no text",
     ],
 )
@@ -272,7 +272,7 @@ if os.environ["done"]: sys.exit()
 """
 
 
-MANY = pytest.mark.parametrize("many", [8, pytest.param(100, marks=pytest.mark.full)])
+MANY = pytest.mark.parametrize("many", [8, pytest.param(100, marks=FULL)])
 
 
 def in_parallel(path: Path, runs: int, **options) -> list:

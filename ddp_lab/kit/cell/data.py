@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 from torchvision.datasets import CIFAR10
 
-from ddp_lab import ROOT
+from ddp_lab import ROOT, from_root
 
 FOLDER = ROOT / "data"
 STAND_IN = Path("stand-in")
@@ -69,16 +69,17 @@ def prepare(root: Path = FOLDER) -> Data:
     if real.exists():
         if bad := _bad_file(real, _real_checksums()):
             raise DataError(
-                f"{_shown(real / bad)} is missing or damaged: run `make data` to fetch "
-                f"CIFAR-10 again, or delete {_shown(real)} to work with the stand-in."
+                f"{from_root(real / bad)} is missing or damaged: run `make data` to "
+                f"fetch CIFAR-10 again, or delete {from_root(real)} to work with the "
+                "stand-in."
             )
         return Data("CIFAR-10", root, 50_000, 10_000)
     if not stand_in.exists():
         _draw_stand_in(stand_in)
     if bad := _bad_file(stand_in, _stand_in_checksums(stand_in)):
         raise DataError(
-            f"{_shown(stand_in / bad)} is missing or damaged: run `make data`, or "
-            f"delete {_shown(stand_in)}, and the stand-in is drawn anew."
+            f"{from_root(stand_in / bad)} is missing or damaged: run `make data`, or "
+            f"delete {from_root(stand_in)}, and the stand-in is drawn anew."
         )
     return Data("stand-in shapes", root, TRAIN, TEST)
 
@@ -143,11 +144,6 @@ def _bad_file(folder: Path, checksums: dict[str, str]) -> str | None:
 
 def _md5(path: Path) -> str:
     return hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest()
-
-
-def _shown(path: Path) -> str:
-    """Write a path from the root folder where it lies there."""
-    return str(path.relative_to(ROOT) if path.is_relative_to(ROOT) else path)
 
 
 def _draw_stand_in(stand_in: Path) -> None:

@@ -3,7 +3,7 @@
 import difflib
 from pathlib import Path
 
-from ddp_lab import ROOT
+from ddp_lab import ROOT, from_root
 
 FOLDER = ROOT / "build" / "variants"
 
@@ -34,7 +34,7 @@ def variant(program: str | Path, old: str, new: str, folder: Path = FOLDER) -> s
     copy.parent.mkdir(parents=True, exist_ok=True)
     copy.write_text(changed)  # which may be `program` itself, changed once more
     _print_diff(program, text, copy, changed)
-    return _shown(copy)
+    return from_root(copy)
 
 
 def diff(before: str | Path, after: str | Path) -> None:
@@ -45,11 +45,7 @@ def diff(before: str | Path, after: str | Path) -> None:
 
 def _print_diff(before: Path, text: str, after: Path, changed: str) -> None:
     texts = text.splitlines(), changed.splitlines()
-    names = _shown(before), _shown(after)
+    names = from_root(before), from_root(after)
     for line in difflib.unified_diff(*texts, *names, n=1, lineterm=""):
         # Line numbers and the files' own headers say nothing that the names do not.
         print(line if not line.startswith("@@") else "")
-
-
-def _shown(path: Path) -> str:
-    return str(path.relative_to(ROOT) if path.is_relative_to(ROOT) else path)
