@@ -1,23 +1,30 @@
 """The figures: drawn by the code, told in words, shown by a lesson, true to values."""
 
+import base64
+import html
 import json
 import re
 import shutil
 import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 
 import pytest
 
 from ddp_lab import ROOT
-from ddp_lab.kit.draw import RANK_COLOURS, before_after
+from ddp_lab.kit.draw import RANK_COLOURS, bar_colour, before_after, standstill
 from ddp_lab.kit.draw.colours import WHITE, contrast, text_on
 from ddp_lab.kit.draw.svg import Svg, text_width
+from ddp_lab.kit.explain.calls import Call
+from ddp_lab.kit.explain.hang import Stand
+from ddp_lab.kit.explain.stacks import Frame
 from figs import FIGURES
 
 FIGS, NOTEBOOKS = ROOT / "figs", ROOT / "notebooks"
 SVG = "{http://www.w3.org/2000/svg}"
 MARKDOWN_IMAGE = re.compile(r"!\[([^\]]*)\]\(([^)\s]+)[^)]*\)")
+DONE = (True, False, None)  # done, not from one rank to another, no frame
 HTML_IMAGE = re.compile(r"<img\b[^>]*>", re.IGNORECASE)
 
 
@@ -269,7 +276,17 @@ def test_before_after_says_everything_in_words():
         "Before: rank 0 1; rank 1 2.5. After: rank 0 1, 2.5; rank 1 nothing."
     )
     assert repr(svg) == f"{svg.title}: {svg.desc}"
-    assert svg._repr_svg_() == str(before_after("gather", [1, 2.5], [[1, 2.5], None]))
+    assert str(svg) == str(before_after("gather", [1, 2.5], [[1, 2.5], None]))
+
+
+def test_a_drawing_shows_as_an_image_with_its_words():
+    svg = before_after("gather", ['"<a>"', 2], [["x", 2], None])
+    image = re.fullmatch(
+        r'<img alt="([^"]+)" src="data:image/svg\+xml;base64,([^"]+)" style="[^"]+">',
+        svg._repr_html_(),
+    )
+    assert html.unescape(image[1]) == repr(svg)
+    assert base64.b64decode(image[2]).decode() == str(svg)
 
 
 def test_a_value_that_moved_has_the_colour_of_where_it_was():
@@ -375,3 +392,23 @@ def test_a_timeline_of_nothing_or_backwards_is_refused(rows):
 
     with pytest.raises(ValueError):
         plots.timeline(rows, "broken")
+
+
+@pytest.mark.parametrize("rank", range(8))
+def test_a_thin_bar_in_a_ranks_colour_is_seen_on_white(rank):
+    assert contrast(bar_colour(rank), WHITE) >= 3
+
+
+def test_where_ranks_stand_is_told_in_rows_of_text():
+    done = Call("all_reduce", "all_reduce", "0", 1, ((4,),), ("float32",), *DONE)
+    waits = replace(done, number=2, shapes=((8,),), done=False)
+    frame = Frame("a<b.py", 7, "main")
+    stands = [Stand(0, "waits", frame, "all_reduce", waits, (1,)), Stand(1, "left")]
+    first, second = standstill(stands, [[done, waits], [done]]).split("rank 1</div>")
+    words = [re.sub(r"<[^>]+>", " ", part) for part in (first, second)]
+    assert re.search(r"1\. all_reduce ✓\s+float32 \[4\]", words[0])
+    assert re.search(r"2\. all_reduce …\s+float32 \[8\]", words[0])
+    assert re.search(r"waits in all_reduce for rank 1\s+a&lt;b\.py:7", words[0])
+    assert re.search(r"1\. all_reduce ✓.*2\.\s+–\s+has left", words[1])
+    sizes = re.findall(r"font-size: (\d+)px", first + second)
+    assert sizes and min(map(int, sizes)) >= 12

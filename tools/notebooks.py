@@ -23,6 +23,15 @@ KERNELSPEC = {
     "language": "python",
     "name": "python3",
 }
+# Without it, JupyterLab and GitHub show code that has not run yet without colours.
+LANGUAGE = {
+    "codemirror_mode": {"name": "ipython", "version": 3},
+    "file_extension": ".py",
+    "mimetype": "text/x-python",
+    "name": "python",
+    "nbconvert_exporter": "python",
+    "pygments_lexer": "ipython3",
+}
 # The kernel's warning about its transport tells the reader nothing.
 KERNEL_ARGUMENTS = ["--IPKernelApp.log_level=40"]
 WRITEFILE = "%%writefile "
@@ -99,11 +108,11 @@ def _sentences(text: str) -> list[str]:
 def normalise(notebook: NotebookNode) -> NotebookNode:
     """Return `notebook` with nothing in it that differs between two executions.
 
-    Prose has a sentence a line. Metadata is the kernelspec and the tags; code cells
-    count from 1, because nbval compares nothing in a cell without a count; neighbouring
-    streams are one.
+    Prose has a sentence a line. Metadata is the kernelspec, the language and the tags;
+    code cells count from 1, because nbval compares nothing in a cell without a count;
+    neighbouring streams are one.
     """
-    notebook.metadata = {"kernelspec": KERNELSPEC}
+    notebook.metadata = {"kernelspec": KERNELSPEC, "language_info": LANGUAGE}
     count = 0
     for cell in notebook.cells:
         tags = cell.metadata.get("tags")

@@ -4,40 +4,70 @@ Also rows into the table that `make lab` and `make bench` print.
 """
 
 import itertools
+from collections.abc import Sequence
+from dataclasses import replace
 from html import escape
 from pathlib import Path
 
-from ddp_lab.kit.draw import RANK_COLOURS
+from ddp_lab.kit.draw import bar_colour, standstill
+from ddp_lab.kit.explain.calls import Call
+from ddp_lab.kit.explain.failure import Failure
 from ddp_lab.kit.run.limits import SHORT
 from ddp_lab.kit.run.result import Run
 
-TEXT = "margin: 0; font-family: monospace;"
-PRE = f"{TEXT} padding: 0 0 0 0.6em; line-height: 1.35; border-left: 4px solid"
+# JupyterLab would break a line in the middle of a word.
+WRAP = "white-space: pre-wrap; word-break: normal; overflow-wrap: anywhere;"
+TEXT = f"margin: 0; font-family: monospace; {WRAP}"
+BAR = "padding: 0 0 0 0.6em; line-height: 1.35; border-left: 4px solid"
 FAILED = "#c0392b"
 # What is shown of each rank while it runs.
 LIVE_LINES, LIVE_CHARACTERS = 12, 200
 
 
 def bundle(run: Run, live: bool = False, failure: bool = True) -> dict[str, str]:
-    """Return the MIME bundle of a run: each rank's lines, then its failure, if any."""
-    blocks = [
-        (RANK_COLOURS[rank % len(RANK_COLOURS)], _rank_lines(run, rank, live))
-        for rank in range(len(run.lines))
-    ]
+    """Return the MIME bundle of a run: each rank's lines, then its failure, if any.
+
+    Args:
+        run: the run, or what there is of it so far.
+        live: whether it still goes on.
+        failure: whether to tell the failure in words; a cell that raises does so.
+    """
+    parts = []  # text and HTML
+    for rank in range(len(run.lines)):
+        lines = _rank_lines(run, rank, live)
+        parts.append(_lines(lines, bar_colour(rank)))
     if live:
-        blocks.append(("transparent", [f"running, {run.seconds:.0f} s"]))
-    elif run.failure and failure:
-        blocks.append((FAILED, run.failure.report(traceback=False).splitlines()))
-    if run.notes:
-        blocks.append((FAILED, [f"note: {note}" for note in run.notes]))
-    blocks = [(colour, lines) for colour, lines in blocks if lines]
+        parts.append(_lines([f"running, {run.seconds:.0f} s"], "transparent"))
+    elif run.failure:
+        parts.append(_failure(run.failure, run.calls, failure))
+    parts.append(_lines([f"note: {note}" for note in run.notes], FAILED))
     return {
-        "text/plain": "\n".join(line for _, lines in blocks for line in lines),
-        "text/html": "".join(
-            f'<pre style="{PRE} {colour};">{escape(chr(10).join(lines))}</pre>'
-            for colour, lines in blocks
-        ),
+        "text/plain": "\n".join(text for text, _ in parts if text),
+        "text/html": "".join(html for _, html in parts),
     }
+
+
+def _lines(lines: Sequence[str], colour: str) -> tuple[str, str]:
+    """Return lines as text and as HTML beside a bar in `colour`."""
+    text = "\n".join(lines)
+    html = f'<pre style="{TEXT} {BAR} {colour};">{escape(text)}</pre>'
+    return (text, html) if lines else ("", "")
+
+
+def _failure(
+    failure: Failure, calls: Sequence[Sequence[Call]], in_words: bool
+) -> tuple[str, str]:
+    """Return a failure as text and as HTML: its cause, then where each rank stood."""
+    text = failure.report(traceback=False) if in_words else ""
+    shown = replace(failure, others={}) if failure.stands else failure
+    headline, _, more = shown.report(traceback=False).partition("\n")
+    html = ""
+    if in_words:
+        html = f'<b style="{WRAP}">{escape(headline)}</b>'
+        html += f'<div style="{WRAP}">{escape(more)}</div>' if more else ""
+    html += standstill(failure.stands, calls) if failure.stands else ""
+    style = f"margin: 0.5em 0; {BAR} {FAILED}"
+    return text, f'<div style="{style};">{html}</div>' if html else ""
 
 
 def command(run: Run) -> dict[str, str]:

@@ -11,7 +11,6 @@ from IPython.display import DisplayHandle, display
 
 from ddp_lab import ROOT
 from ddp_lab.kit.cell import display as screen
-from ddp_lab.kit.draw import standstill
 from ddp_lab.kit.run import launch
 from ddp_lab.kit.run.job import environment
 from ddp_lab.kit.run.result import Run, RunFailed, RunInterrupted
@@ -113,7 +112,5 @@ class _Screen:
         if self.handle:
             self.handle.update(screen.command(run), raw=True)
         lines = screen.bundle(run, failure=not raises)
-        if lines["text/plain"]:
+        if lines["text/html"]:
             display(lines, raw=True)
-        if run.failure and run.failure.stands:
-            display(standstill(run.failure.stands, run.calls))

@@ -1,11 +1,18 @@
 """Change one thing in a program, and show how two programs differ."""
 
+import builtins
 import difflib
+from collections.abc import Sequence
+from html import escape
+from itertools import groupby
 from pathlib import Path
 
 from ddp_lab import ROOT, from_root
 
 FOLDER = ROOT / "build" / "variants"
+# Backgrounds that let text be read in a light theme and in a dark one.
+COLOURS = {"+": "rgba(46, 160, 67, 0.2)", "-": "rgba(248, 81, 73, 0.2)"}
+PRE = "margin: 0; font-family: monospace; white-space: pre-wrap"
 
 
 def variant(program: str | Path, old: str, new: str, folder: Path = FOLDER) -> str:
@@ -33,19 +40,40 @@ def variant(program: str | Path, old: str, new: str, folder: Path = FOLDER) -> s
     copy, changed = folder / program.parent.name / program.name, text.replace(old, new)
     copy.parent.mkdir(parents=True, exist_ok=True)
     copy.write_text(changed)  # which may be `program` itself, changed once more
-    _print_diff(program, text, copy, changed)
+    _show(program, text, copy, changed)
     return from_root(copy)
 
 
 def diff(before: str | Path, after: str | Path) -> None:
-    """Print which lines of `before` became which lines of `after`."""
+    """Show which lines of `before` became which lines of `after`."""
     before, after = ROOT / before, ROOT / after
-    _print_diff(before, before.read_text(), after, after.read_text())
+    _show(before, before.read_text(), after, after.read_text())
 
 
-def _print_diff(before: Path, text: str, after: Path, changed: str) -> None:
+def _show(before: Path, text: str, after: Path, changed: str) -> None:
     texts = text.splitlines(), changed.splitlines()
     names = from_root(before), from_root(after)
-    for line in difflib.unified_diff(*texts, *names, n=1, lineterm=""):
+    lines = [
         # Line numbers and the files' own headers say nothing that the names do not.
-        print(line if not line.startswith("@@") else "")
+        line if not line.startswith("@@") else ""
+        for line in difflib.unified_diff(*texts, *names, n=1, lineterm="")
+    ]
+    text = "\n".join(lines)
+    if "get_ipython" not in vars(builtins):  # no notebook, perhaps no IPython at all
+        print(text)
+        return
+    from IPython.display import display
+
+    display({"text/plain": text, "text/html": _html(lines)}, raw=True)
+
+
+def _html(lines: Sequence[str]) -> str:
+    """Return the lines of a diff: green what is new, red what has gone."""
+    head, *blocks = "\n".join(lines[:2]), *groupby(lines[2:], lambda line: line[:1])
+    parts = [escape(head) + "\n"]
+    for sign, block in blocks:
+        text = escape("\n".join(line or " " for line in block))
+        colour = COLOURS.get(sign)
+        style = f' style="background-color: {colour};"' if colour else ""
+        parts.append(f"<div{style}>{text}</div>")
+    return f'<pre style="{PRE};">{"".join(parts)}</pre>'

@@ -4,9 +4,9 @@
 hang; `Svg` is the page that both are drawn on.
 """
 
-from ddp_lab.kit.draw.colours import RANK_COLOURS
+from ddp_lab.kit.draw.colours import RANK_COLOURS, bar_colour
 from ddp_lab.kit.draw.standstill import standstill
 from ddp_lab.kit.draw.svg import Svg
 from ddp_lab.kit.draw.values import before_after
 
-__all__ = ["RANK_COLOURS", "Svg", "before_after", "standstill"]
+__all__ = ["RANK_COLOURS", "Svg", "bar_colour", "before_after", "standstill"]

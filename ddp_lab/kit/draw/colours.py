@@ -17,11 +17,21 @@ They stay apart for the colour-blind, but no figure says anything by colour alon
 
 INK, GREY, RULE, PALE, WHITE = "#101418", "#57606A", "#AEB6BF", "#F2F4F6", "#FFFFFF"
 """Text; quiet text; lines and hatching; an empty box; the page."""
+VISIBLE = 3.0
+"""The least contrast of what carries meaning and is no text (WCAG 2.1, 1.4.11)."""
 
 
 def rank_colour(rank: int) -> str:
     """Return the colour of `rank`, a whole number from 0."""
     return RANK_COLOURS[rank % len(RANK_COLOURS)]
+
+
+def bar_colour(rank: int) -> str:
+    """Return the colour of `rank`, dark enough for a thin bar on a white page."""
+    share = 1.0
+    while contrast(_darker(rank_colour(rank), share), WHITE) < VISIBLE:
+        share -= 0.05
+    return _darker(rank_colour(rank), share)
 
 
 def tint(colour: str, strength: float = 0.3) -> str:
@@ -39,6 +49,10 @@ def contrast(a: str, b: str) -> float:
 def text_on(colour: str) -> str:
     """Return the colour of text, white or ink, that reads better on `colour`."""
     return max(WHITE, INK, key=lambda text: contrast(text, colour))
+
+
+def _darker(colour: str, share: float) -> str:
+    return "#" + "".join(f"{round(c * share):02X}" for c in _channels(colour))
 
 
 def _channels(colour: str) -> list[int]:

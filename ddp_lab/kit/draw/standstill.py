@@ -1,49 +1,45 @@
-"""A run that stands still: the last calls of each rank, and where it stands now."""
+"""A run that stands still, as HTML: a row for each rank, its last calls, and now.
+
+It is text with inline styles and nothing else. So it wraps on a narrow screen, follows
+the reader's theme, and shows in a notebook that nobody has run or trusted yet.
+"""
 
 from collections.abc import Sequence
+from html import escape
 
-from ddp_lab.kit.draw.colours import GREY, RULE
-from ddp_lab.kit.draw.svg import Svg, page
+from ddp_lab.kit.draw.colours import rank_colour, text_on
 from ddp_lab.kit.explain.calls import Call
 from ddp_lab.kit.explain.hang import Stand, ranks
 
-TOP, ROW, BAR = 92, 54, 40  # where the rows begin; their height, and that of a call
-CHIP, CALLS, NOW, RIGHT = 40, 118, 458, 700  # where columns begin, and the last ends
-GAP, SHOWN = 6, 3  # between two calls; how many are shown
+SHOWN = 3  # how many of the last calls are shown
+TINT = "40"  # the opacity of what is done, behind a rank's colour: a quarter
+SMALL = "font-size: 12px"
+CELL = (
+    "width: 12em; padding: 0.2em 0.5em; border-radius: 4px; box-sizing: border-box; "
+    "border: 2px"
+)
+NOT_MADE = "#8c959f"
+LEGEND = "✓ a call that is done, … one that waits, – one that this rank has not made"
 
 
-def standstill(stands: Sequence[Stand], calls: Sequence[Sequence[Call]]) -> Svg:
-    """Draw ranks as rows: their last calls in a column each, and what they wait for.
+def standstill(stands: Sequence[Stand], calls: Sequence[Sequence[Call]]) -> str:
+    """Return HTML with a row for each rank: its last calls, and where it is now.
 
-    A call that is complete has the rank's colour, one that waits is hatched, and an
-    empty frame marks a call that this rank has not made although another one has.
+    A call that is complete is filled with the rank's colour, one that waits has a solid
+    frame, and a dotted one marks a call that this rank has not made although another
+    one has.
 
     Args:
         stands: by rank; see `ddp_lab.kit.explain.hang`.
         calls: by rank, oldest first; send and recv of gloo are not among them.
     """
     keys = _last_keys(calls)
-    svg = page(
-        "where every rank stands",
-        "Hatched is a call that waits; an empty frame is a call not made.",
-        "; ".join(f"rank {stand.rank} {stand}" for stand in stands) + ".",
-        TOP + ROW * len(stands) + 8,
-    )
-    wide = (NOW - CALLS) / SHOWN
-    for column, (_, number) in enumerate(keys):
-        svg.text(
-            CALLS + (column + 0.5) * wide, TOP - 14, f"call {number}", 12, fill=GREY
-        )
-    svg.text((NOW + RIGHT) / 2, TOP - 14, "now", 12, fill=GREY)
-    for stand, its_calls in zip(stands, calls, strict=True):
-        y = TOP + ROW * stand.rank
-        svg.chip(CHIP, y, 64, BAR, stand.rank)
-        by_key = {call.key: call for call in its_calls}
-        for column, key in enumerate(keys):
-            x = CALLS + column * wide
-            _draw_call(svg, x, y, wide - GAP, by_key.get(key), stand.rank)
-        _draw_now(svg, y, stand)
-    return svg
+    rows = [
+        _row(stand, keys, its_calls)
+        for stand, its_calls in zip(stands, calls, strict=True)
+    ]
+    legend = f'<div style="{SMALL}; opacity: 0.75;">{LEGEND}</div>' if keys else ""
+    return "".join(rows) + legend
 
 
 def _last_keys(calls: Sequence[Sequence[Call]]) -> list[tuple[str, int]]:
@@ -52,31 +48,45 @@ def _last_keys(calls: Sequence[Sequence[Call]]) -> list[tuple[str, int]]:
     return [call.key for call in longest if not call.p2p][-SHOWN:]
 
 
-def _draw_call(
-    svg: Svg, x: float, y: float, w: float, call: Call | None, rank: int
-) -> None:
-    if call is None:
-        svg.box(x, y, w, BAR, fill="none", stroke=RULE, dash="4 4")
-        return
-    if call.done:
-        svg.block(x, y, w, BAR, "", rank)
-    else:
-        svg.wait(x, y, w, BAR)
-        svg.box(x + 6, y + 3, w - 12, BAR - 6, stroke="none", radius=3)
-    svg.label(x, y, w, BAR / 2 + 4 if call.dtypes else BAR, call.name, 12)
-    if call.dtypes:
-        what = f"{call.dtypes[0]} {list(call.shapes[0])}"
-        svg.label(x, y + BAR / 2 - 4, w, BAR / 2 + 4, what, 11, fill=GREY)
+def _row(stand: Stand, keys: list[tuple[str, int]], calls: Sequence[Call]) -> str:
+    by_key = {call.key: call for call in calls}
+    cells = [_chip(stand.rank)]
+    cells += [_call(key, by_key.get(key), stand.rank) for key in keys]
+    cells.append(_now(stand))
+    row = "display: flex; flex-wrap: wrap; align-items: flex-start; gap: 0.4em"
+    return f'<div style="{row}; margin: 0.5em 0;">{"".join(cells)}</div>'
 
 
-def _draw_now(svg: Svg, y: float, stand: Stand) -> None:
-    w = RIGHT - NOW
+def _chip(rank: int) -> str:
+    colour = rank_colour(rank)
+    style = f"background-color: {colour}; color: {text_on(colour)}; width: 4.2em"
+    style += "; padding: 0.3em 0; border-radius: 4px; text-align: center"
+    return f'<div style="{style}; font-weight: 600;">rank {rank}</div>'
+
+
+def _call(key: tuple[str, int], call: Call | None, rank: int) -> str:
+    colour = rank_colour(rank)
+    name, sign, detail, look = "", "–", "", f"dotted {NOT_MADE}"
+    if call:
+        name, sign, look = call.name, "…", f"solid {colour}"
+        if call.done:
+            sign, look = "✓", f"{look}; background-color: {colour}{TINT}"
+        if call.dtypes:
+            detail = f"<br>{call.dtypes[0]} {list(call.shapes[0])}"
+    what = f"<b>{key[1]}. {escape(name)} {sign}</b>{detail}"
+    return f'<div style="{CELL} {look}; {SMALL};">{what}</div>'
+
+
+def _now(stand: Stand) -> str:
+    """Return what a rank does now, and its line of the program."""
     if stand.state == "waits":
         peers = f" for {ranks(stand.peers)}" if stand.peers else ""
         what = f"waits in {stand.name}{peers}"
     else:
-        what = {"left": "has left", "elsewhere": "in its own code"}.get(stand.state, "")
-    svg.label(NOW, y, w, BAR / 2 + 4, what or "unknown", 13, bold=True)
+        told = {"left": "has left", "elsewhere": "is at its own line"}
+        what = told.get(stand.state, "left no word of where it stands")
+    text = f"<b>{escape(what)}</b>"
     if stand.frame:
-        line = f"{stand.frame.line}: {stand.frame.code}"
-        svg.label(NOW, y + BAR / 2 - 4, w, BAR / 2 + 4, line, 11, fill=GREY, mono=True)
+        text += f"<br>{escape(stand.frame.short)}"
+        text += f"<br><code>{escape(stand.frame.code)}</code>"
+    return f'<div style="flex: 1 1 16em; overflow-wrap: anywhere;">{text}</div>'

@@ -5,6 +5,7 @@ can stand on one page, and it is the same text on every machine: notebooks and t
 compare it byte for byte.
 """
 
+import base64
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,6 +24,10 @@ from ddp_lab.kit.draw.colours import (
 
 SANS = "system-ui, -apple-system, 'Segoe UI', Helvetica, Arial, sans-serif"
 MONO = "ui-monospace, Menlo, Consolas, 'Liberation Mono', monospace"
+
+# A white page on a dark one has soft corners; a narrow screen shows it smaller.
+FRAME = "max-width: 100%; border-radius: 6px"
+QUOTE = {'"': "&quot;"}
 
 Style = Any
 """A drawing option: the pen's (stroke, width, dash) or the font's; see `Svg`."""
@@ -278,8 +283,11 @@ class Svg:
         """Say what the figure shows, where no picture can be shown."""
         return f"{self.title}: {self.desc}"
 
-    def _repr_svg_(self) -> str:
-        return str(self)
+    def _repr_html_(self) -> str:
+        """Return an image, which also a notebook shows that nobody trusts yet."""
+        data = base64.b64encode(str(self).encode()).decode()
+        alt, source = escape(repr(self), QUOTE), f"data:image/svg+xml;base64,{data}"
+        return f'<img alt="{alt}" src="{source}" style="{FRAME}">'
 
 
 def page(name: str, says: str, desc: str, height: float, *, mono: bool = False) -> Svg:
