@@ -94,7 +94,7 @@ def test_the_lesson_predicts_breaks_and_builds(path):
     assert "predict(" in text and ".compare(" in text
     assert "--expect-failure" in text
     # A program with a gap, or a sick one and the change that cures it.
-    assert "/exercise.py" in text or 'old, new = "", ""' in text
+    assert "/exercise" in text or 'old, new = "", ""' in text
 
 
 @lessons
