@@ -1,7 +1,8 @@
 """Every exercise: unsolved is no error, solved is said so, solved wrongly fails.
 
 tests/solutions/SUBJECT/EXERCISE/ answers ddp_lab/SUBJECT/EXERCISE.py: `right.py`
-rightly, each other file in a way that comes to mind and misses the idea; its name says how.
+rightly, each other file in a way that comes to mind and misses the idea: its name says
+how.
 """
 
 import ast
