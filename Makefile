@@ -33,8 +33,9 @@ export DDP_LAB_COLD := $(COLD)
 lab: setup ## execute all lessons into build/lab (NPROC=4, LESSONS="01 03", COLD=1)
 	$(BIN)/python -m tools.lab --nproc "$(NPROC)" $(LESSONS)
 
-open: setup ## work through the lessons in JupyterLab
-	$(BIN)/jupyter lab notebooks/00_start_here.ipynb
+open: setup ## work through the lessons in JupyterLab, in copies of your own (work/)
+	@$(BIN)/python -m tools.work
+	$(BIN)/jupyter lab work/notebooks/00_start_here.ipynb
 
 scripts: setup ## write the notebooks' programs into ddp_lab, running nothing
 	$(BIN)/python -m tools.notebooks scripts

@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 from torchvision.datasets import CIFAR10
 
-from ddp_lab import ROOT, from_root
+from ddp_lab import ROOT, from_here
 
 FOLDER = ROOT / "data"
 STAND_IN = Path("stand-in")
@@ -69,8 +69,8 @@ def prepare(root: Path = FOLDER) -> Data:
     if real.exists():
         if bad := _bad_file(real, _real_checksums()):
             raise DataError(
-                f"{from_root(real / bad)} is missing or damaged: run `make data` to "
-                f"fetch CIFAR-10 again, or delete {from_root(real)} to work with the "
+                f"{from_here(real / bad)} is missing or damaged: run `make data` to "
+                f"fetch CIFAR-10 again, or delete {from_here(real)} to work with the "
                 "stand-in."
             )
         return Data("CIFAR-10", root, 50_000, 10_000)
@@ -78,8 +78,8 @@ def prepare(root: Path = FOLDER) -> Data:
         _draw_stand_in(stand_in)
     if bad := _bad_file(stand_in, _stand_in_checksums(stand_in)):
         raise DataError(
-            f"{from_root(stand_in / bad)} is missing or damaged: run `make data`, or "
-            f"delete {from_root(stand_in)}, and the stand-in is drawn anew."
+            f"{from_here(stand_in / bad)} is missing or damaged: run `make data`, or "
+            f"delete {from_here(stand_in)}, and the stand-in is drawn anew."
         )
     return Data("stand-in shapes", root, TRAIN, TEST)
 

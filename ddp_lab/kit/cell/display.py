@@ -9,6 +9,7 @@ from dataclasses import replace
 from html import escape
 from pathlib import Path
 
+from ddp_lab import from_here
 from ddp_lab.kit.draw import bar_colour, standstill
 from ddp_lab.kit.explain.calls import Call
 from ddp_lab.kit.explain.failure import Failure
@@ -113,12 +114,8 @@ def _both_ends(lines: list[str], folder: Path | None) -> list[str]:
         return lines
     lines = [_clip(line, SHORT // 4) for line in lines]
     first, last = _fit(lines), _fit(lines[::-1])[::-1]
-    where = f", all of it in {_relative(folder)}" if folder else ""
+    where = f", all of it in {from_here(folder)}" if folder else ""
     return [*first, f"... (a long output{where}) ...", *last]
-
-
-def _relative(path: Path) -> Path:
-    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
 
 
 def _fit(lines: list[str]) -> list[str]:

@@ -3,13 +3,14 @@
 import os
 import shlex
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.display import DisplayHandle, display
 
-from ddp_lab import ROOT
+from ddp_lab import workplace
 from ddp_lab.kit.cell import display as screen
 from ddp_lab.kit.run import launch
 from ddp_lab.kit.run.job import environment
@@ -18,8 +19,8 @@ from ddp_lab.kit.run.warm import WARM
 
 
 def load(shell: InteractiveShell) -> None:
-    """Register the magics in `shell` and make the root folder the current one."""
-    os.chdir(ROOT)
+    """Register the magics in `shell`, and go where its notebook works."""
+    os.chdir(workplace(Path.cwd()))
     magics: Any = shell.magics_manager
     magics.register_function(torchrun, "line", "torchrun")
     magics.register_function(python, "line", "python")

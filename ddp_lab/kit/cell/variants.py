@@ -7,9 +7,9 @@ from html import escape
 from itertools import groupby
 from pathlib import Path
 
-from ddp_lab import ROOT, from_root
+from ddp_lab import from_here
 
-FOLDER = ROOT / "build" / "variants"
+FOLDER = Path("build", "variants")  # from the folder that a notebook works in
 # Backgrounds that let text be read in a light theme and in a dark one.
 COLOURS = {"+": "rgba(46, 160, 67, 0.2)", "-": "rgba(248, 81, 73, 0.2)"}
 PRE = "margin: 0; font-family: monospace; white-space: pre-wrap"
@@ -19,19 +19,18 @@ def variant(program: str | Path, old: str, new: str, folder: Path = FOLDER) -> s
     """Write a copy of `program` in which `new` stands for `old`; show the change.
 
     Args:
-        program: path of the program, from the root folder.
+        program: path of the program.
         old: text that occurs in it exactly once.
         new: what to put there.
         folder: where the copy goes, as SUBJECT/NAME.py.
 
     Returns:
-        The copy's path, from the root folder if it is below: by default
-        build/variants/SUBJECT/NAME.py.
+        The copy's path, by default build/variants/SUBJECT/NAME.py.
 
     Raises:
         ValueError: if `old` does not occur exactly once.
     """
-    program = ROOT / program
+    program = Path(program)
     text = program.read_text()
     if text.count(old) != 1:
         raise ValueError(
@@ -41,18 +40,18 @@ def variant(program: str | Path, old: str, new: str, folder: Path = FOLDER) -> s
     copy.parent.mkdir(parents=True, exist_ok=True)
     copy.write_text(changed)  # which may be `program` itself, changed once more
     _show(program, text, copy, changed)
-    return from_root(copy)
+    return from_here(copy)
 
 
 def diff(before: str | Path, after: str | Path) -> None:
     """Show which lines of `before` became which lines of `after`."""
-    before, after = ROOT / before, ROOT / after
+    before, after = Path(before), Path(after)
     _show(before, before.read_text(), after, after.read_text())
 
 
 def _show(before: Path, text: str, after: Path, changed: str) -> None:
     texts = text.splitlines(), changed.splitlines()
-    names = from_root(before), from_root(after)
+    names = from_here(before), from_here(after)
     lines = [
         # Line numbers and the files' own headers say nothing that the names do not.
         line if not line.startswith("@@") else ""

@@ -1,0 +1,68 @@
+"""Give a learner copies of the lessons to work in: python -m tools.work
+
+work/ is the learner's, all else the course's. It has the shape of the repository:
+notebooks without outputs, so that no answer is seen too early, and the folder into
+which their cells write programs. git ignores it, so a `git pull` has no conflict with
+what a learner has run or written. What is there already is never overwritten.
+"""
+
+import hashlib
+import shutil
+from pathlib import Path
+
+from nbformat import NotebookNode
+
+from ddp_lab import ROOT
+from tools import notebooks
+
+WORK = ROOT / "work"
+# What the lessons look at besides; seen through a link, it is never out of date.
+LINKED = ("figs", "data", "README.md", "TROUBLESHOOTING.md")
+SOURCE = "ddp_lab_source"
+"""In a copy's metadata: the digest of the lesson that it was made of."""
+
+
+def blank(lesson: NotebookNode) -> NotebookNode:
+    """Return `lesson` as if nobody had run it."""
+    lesson.metadata[SOURCE] = digest(lesson)
+    for cell in lesson.cells:
+        if cell.cell_type == "code":
+            cell.outputs, cell.execution_count = [], None
+    return lesson
+
+
+def digest(lesson: NotebookNode) -> str:
+    """Return a digest of what the cells of `lesson` say, outputs left out."""
+    text = "\0".join(cell.source for cell in lesson.cells)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def make(work: Path = WORK) -> list[str]:
+    """Put into `work` what is not there yet; return what a learner has to know."""
+    (work / "notebooks").mkdir(parents=True, exist_ok=True)
+    for name in LINKED:
+        link = work / name
+        if not link.is_symlink():
+            link.symlink_to(Path("..", name))
+    said = []
+    for path in notebooks.lessons():
+        copy, lesson = work / "notebooks" / path.name, notebooks.read(path)
+        if not copy.exists():
+            copy.write_text(notebooks.dumps(blank(lesson)))
+        elif notebooks.read(copy).metadata.get(SOURCE) != digest(lesson):
+            where = copy.relative_to(work.parent)
+            said.append(
+                f"{path.stem} has a newer version; rename {where}, or delete it, and "
+                "`make open` gives you a fresh one beside your work"
+            )
+        for program, _ in notebooks.programs(path):
+            its_copy = work / program.relative_to(ROOT)
+            if not its_copy.exists():
+                its_copy.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(program, its_copy)
+    return said
+
+
+if __name__ == "__main__":
+    print("work/ is yours: the lessons without their outputs")
+    print(*make(), sep="\n")
