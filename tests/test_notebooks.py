@@ -7,7 +7,10 @@ from conftest import PROGRAMS
 
 pytest.importorskip("nbformat", reason="the notebooks' tests need Jupyter")
 
+from nbformat.v4 import new_code_cell, new_notebook  # noqa: E402
+
 from ddp_lab import ROOT  # noqa: E402
+from tools import new_lines  # noqa: E402
 from tools import notebooks as kit  # noqa: E402
 
 HEADINGS = [
@@ -44,7 +47,36 @@ def test_every_program_is_written_by_one_notebook():
 
 @lessons
 def test_the_notebook_is_normalised(path):
-    assert path.read_text() == kit.dumps(kit.normalise(kit.read(path)))
+    tidy = kit.normalise(kit.with_new_lines(kit.read(path), path))
+    assert path.read_text() == kit.dumps(tidy)
+
+
+def test_what_is_new_in_a_program_is_told_under_it():
+    first = ['"""Says', "it.", '"""', "import os", "a = 1", "", "b = 2"]
+    second = ['"""Another."""', '"""', "import os", "a = 1", "", "b = 3", "c", "a = 1"]
+    known = set(first)
+    assert new_lines.says(first, set()) == "*All of this file is new.*"
+    assert new_lines.says(second, known) == "*New in this file: lines 6–7.*"
+    assert new_lines.says(first, known) == (
+        "*New in this file: nothing but its docstring.*"
+    )
+    far = [f"line {number}" for number in range(40)]
+    told = new_lines.ranges([n for n in range(40) if n % 4 == 0 and far])
+    assert len(told) <= new_lines.MOST and told[0][0] == 0 and told[-1][1] == 36
+
+
+def test_the_line_about_new_lines_is_written_once_and_stays_with_its_program():
+    program = new_code_cell('%%writefile a.py\n"""A."""\n"""\nx = 1')
+    again = new_code_cell(program.source)
+    notebook = new_notebook(cells=[program, new_code_cell("run"), again])
+    for _ in range(2):
+        new_lines.refresh(notebook, set())
+    told = [cell.source for cell in notebook.cells if cell.cell_type == "markdown"]
+    assert told == [
+        "*All of this file is new.*",
+        "*New in this file: nothing but its docstring.*",
+    ]
+    assert [cell.cell_type[:4] for cell in notebook.cells[:2]] == ["code", "mark"]
 
 
 @lessons

@@ -2,6 +2,7 @@
 
 python -m tools.notebooks scripts            write every program, run nothing
 python -m tools.notebooks outputs [NN ...]   execute, normalise and save
+python -m tools.notebooks tidy               normalise and save, run nothing
 """
 
 import argparse
@@ -16,6 +17,7 @@ from nbclient import NotebookClient
 from nbformat import NotebookNode
 
 from ddp_lab import ROOT
+from tools import new_lines
 
 FOLDER = ROOT / "notebooks"
 KERNELSPEC = {
@@ -34,7 +36,8 @@ LANGUAGE = {
 }
 # The kernel's warning about its transport tells the reader nothing.
 KERNEL_ARGUMENTS = ["--IPKernelApp.log_level=40"]
-WRITEFILE = "%%writefile "
+WRITEFILE = new_lines.WRITEFILE
+FOLDED = "folded"  # the tag of a cell whose code a reader need not see
 # A full stop with what may close after it, a space, and how a sentence may begin.
 END_OF_SENTENCE = re.compile(r"([.!?][)`*\"”]*) +(?=[\"“(*`\[$]*[A-Z0-9`%\[])")
 ABBREVIATION = re.compile(r"(\be\.g|\bi\.e|\bvs|\betc|^\s*\d+)\.$")
@@ -115,8 +118,10 @@ def normalise(notebook: NotebookNode) -> NotebookNode:
     notebook.metadata = {"kernelspec": KERNELSPEC, "language_info": LANGUAGE}
     count = 0
     for cell in notebook.cells:
-        tags = cell.metadata.get("tags")
+        tags = cell.metadata.get("tags", [])
         cell.metadata = {"tags": tags} if tags else {}
+        if FOLDED in tags:
+            cell.metadata["jupyter"] = {"source_hidden": True}
         cell.pop("attachments", None)
         if cell.cell_type == "markdown":
             cell.source = one_sentence_a_line(cell.source)
@@ -145,6 +150,16 @@ def _joined(outputs: list[NotebookNode]) -> list[NotebookNode]:
     return joined
 
 
+def with_new_lines(notebook: NotebookNode, path: Path) -> NotebookNode:
+    """Return `notebook` with a line under each program: what in it is new by then."""
+    known = set()
+    for earlier in lessons():
+        if earlier < path:
+            known |= {s.strip() for _, t in programs(earlier) for s in t.splitlines()}
+    new_lines.refresh(notebook, known)
+    return notebook
+
+
 def dumps(notebook: NotebookNode) -> str:
     """Return the text of the file in which `notebook` is committed."""
     return nbformat.writes(notebook) + "\n"
@@ -171,22 +186,30 @@ def execute(path: Path) -> None:
         resources={"metadata": {"path": str(path.parent)}},
         extra_arguments=KERNEL_ARGUMENTS,
     ).execute()
-    path.write_text(dumps(normalise(notebook)))
+    tidy(path, notebook)
+
+
+def tidy(path: Path, notebook: NotebookNode) -> None:
+    """Save `notebook` at `path` in the form in which it is committed."""
+    path.write_text(dumps(normalise(with_new_lines(notebook, path))))
 
 
 def main() -> None:
     """Run the command that the docstring of this module describes."""
     warnings.filterwarnings("ignore", category=UserWarning, module="jupyter_client")
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("command", choices=["scripts", "outputs"])
+    parser.add_argument("command", choices=["scripts", "outputs", "tidy"])
     parser.add_argument("lessons", nargs="*")
     args = parser.parse_args()
     if args.command == "scripts":
         write_scripts()
         return
     for path in lessons(args.lessons):
-        execute(path)
-        print(f"executed {path.name}", flush=True)
+        if args.command == "tidy":
+            tidy(path, read(path))
+        else:
+            execute(path)
+        print(f"{args.command}: {path.name}", flush=True)
 
 
 if __name__ == "__main__":
