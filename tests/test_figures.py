@@ -381,8 +381,8 @@ def test_a_timeline_shows_bars_labels_and_waits():
     assert labels == ["rank 0", "rank 1", "work", "wait for rank 1", "work"]
     top, bottom = (axes.transData.transform((0, rank))[1] for rank in (0, 1))
     assert top > bottom
-    png, size = plot._repr_png_()
-    assert png.startswith(b"\x89PNG") and size == {"width": 720}
+    assert plot.png().startswith(b"\x89PNG")
+    assert '<img alt="a straggler" src="data:image/png;base64,' in plot._repr_html_()
     assert repr(plot) == "Plot: a straggler"
 
 

@@ -149,7 +149,7 @@ def server(notebook, tmp_path):
 
 @contextmanager
 def page_of(server, notebook):
-    """Open the notebook in a browser."""
+    """Open the notebook, a path in the served folder, in a browser."""
     playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright")
     if CHROMIUM is None:
         pytest.skip("needs a Chromium")
@@ -157,12 +157,12 @@ def page_of(server, notebook):
         browser = driver.chromium.launch(executable_path=CHROMIUM, args=QUIET)
         page = browser.new_page(viewport={"width": 1200, "height": 1000})
         page.set_default_timeout(BROWSER_WAIT)
-        page.goto(f"{server.url}/doc/tree/{notebook.name}?token=secret")
+        page.goto(f"{server.url}/doc/tree/{notebook}?token=secret")
         wait_for_kernel(page)
         try:
             yield page
         except BaseException:
-            page.screenshot(path=notebook.parent / "failed.png", full_page=True)
+            page.screenshot(path=SCREENSHOT.with_name("failed.png"), full_page=True)
             raise
         browser.close()
 
@@ -194,7 +194,7 @@ def both(pattern: str) -> list[str]:
 
 
 def test_the_stop_and_restart_buttons_do_what_they_say(notebook, server):
-    with page_of(server, notebook) as page:
+    with page_of(server, notebook.name) as page:
         before = living(MARK)  # the server and an idle kernel
         run_all(page)
         wait_for_output(page, 1, *both(r"\[rank {}\] all is well"))
@@ -216,6 +216,41 @@ def test_the_stop_and_restart_buttons_do_what_they_say(notebook, server):
         wait_for_kernel(page)
         gone = wait_until(lambda: not set(started) & set(living(MARK)))
         assert gone, living(MARK)
+
+
+IMAGES = """images => images.map(image => [image.naturalWidth, image.alt])"""
+KINDS = """outputs => outputs.map(output => output.dataset.mimeType)"""
+
+
+def shown_kind(output: dict) -> str:
+    """Return the form in which a reader should see a stored output."""
+    if output["output_type"] == "stream":
+        return f"application/vnd.jupyter.{output['name']}"
+    pictures = ("text/html", "text/markdown", "image/png", "image/jpeg")
+    return next((kind for kind in pictures if kind in output["data"]), "text/plain")
+
+
+def look_for_pictures(page, document: dict, name: str) -> None:
+    """Assert that a page shows all outputs of a notebook, and each picture in words."""
+    code = [cell for cell in document["cells"] if cell["cell_type"] == "code"]
+    kinds = [shown_kind(output) for cell in code for output in cell["outputs"]]
+    outputs = page.locator(".jp-OutputArea-output")
+    assert wait_until(lambda: outputs.count() == len(kinds)), name
+    assert outputs.evaluate_all(KINDS) == kinds, name
+    images = page.locator(".jp-Notebook img")
+    assert wait_until(lambda: all(w for w, _ in images.evaluate_all(IMAGES))), name
+    assert all(alt for _, alt in images.evaluate_all(IMAGES)), name
+    text = page.locator(".jp-Notebook").inner_text()
+    assert "<svg" not in text and "Before: rank" not in text, name
+
+
+def test_a_fresh_clone_shows_every_picture_before_anything_runs(notebook, server):
+    folder = notebook.parent
+    for name in ("notebooks", "figs"):
+        shutil.copytree(ROOT / name, folder / name, ignore=lambda *_: ["build"])
+    for path in sorted((folder / "notebooks").glob("*.ipynb")):
+        with page_of(server, path.relative_to(folder)) as page:
+            look_for_pictures(page, json.loads(path.read_text()), path.name)
 
 
 def ready(client) -> bool:

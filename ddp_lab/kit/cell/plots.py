@@ -1,8 +1,10 @@
 """Plots of what a run reported, in the rank colours of the figures."""
 
 import io
+from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass
+from html import escape
 from typing import TYPE_CHECKING, Any
 
 from ddp_lab.kit.draw.colours import (
@@ -16,7 +18,7 @@ from ddp_lab.kit.draw.colours import (
     text_on,
     tint,
 )
-from ddp_lab.kit.draw.svg import text_width
+from ddp_lab.kit.draw.svg import FRAME, text_width
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -39,14 +41,22 @@ class Plot:
     title: str
     figure: "Figure"
 
-    def _repr_png_(self) -> tuple[bytes, dict]:
+    def _repr_html_(self) -> str:
+        """Return an image with its title for those who cannot see it."""
+        data, alt = b64encode(self.png()).decode(), escape(self.title)
+        style = f"width: {PAGE_WIDTH}px; {FRAME}"
+        source = f"data:image/png;base64,{data}"
+        return f'<img alt="{alt}" src="{source}" style="{style}">'
+
+    def png(self) -> bytes:
+        """Return the plot as the bytes of a PNG file."""
         from PIL import Image
 
         page, small = io.BytesIO(), io.BytesIO()
         self.figure.savefig(page, format="png", dpi=150, facecolor=WHITE)
         # Few colours suffice, and a committed notebook should stay small.
         Image.open(page).convert("RGB").quantize(64).save(small, "png", optimize=True)
-        return small.getvalue(), {"width": PAGE_WIDTH}
+        return small.getvalue()
 
     def __repr__(self) -> str:
         """Name the plot where it cannot be shown."""
