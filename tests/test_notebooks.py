@@ -112,6 +112,20 @@ def test_the_headings_come_in_their_order(path):
 
 
 @lessons
+def test_each_heading_says_what_is_below_it(path):
+    text = "\n".join(cell.source for cell in cells(path, "markdown"))
+    headings = re.findall(r"^##+ (.*)$", text, re.M)
+    assert len(set(headings)) == len(headings), sorted(headings)
+
+
+@lessons
+def test_a_guess_is_made_before_the_run(path):
+    for cell in cells(path, "code"):
+        guesses = re.search(r"\b(predict|suspect)\(", cell.source)
+        assert not (guesses and "%torchrun" in cell.source), cell.source
+
+
+@lessons
 def test_two_long_code_cells_have_prose_between_them(path):
     previous = ""
     for cell in kit.read(path).cells:
