@@ -30,6 +30,12 @@ STOPPED = {
     "timeout": "no end after {0:g} seconds; all processes were stopped",
     "interrupt": "stopped by hand; all processes were ended",
     "output": "more than {0:,} bytes of output; all processes were stopped",
+    # Nobody asked for these: the system for want of memory, or somebody by hand.
+    "guard": "the guard of this run was ended by {0} from outside; all processes were "
+    "stopped",
+    "torchrun": "torchrun itself was ended by {0} from outside, and its ranks with it",
+    "warm": "the warm process, of which this run is a fork, was ended by {0} from "
+    "outside, and the run with it; the next run starts a new one",
 }
 
 
@@ -39,7 +45,8 @@ class Failure:
 
     kind: str
     """"exception", "signal", "exit"; "timeout", "interrupt" or "output" if the run was
-    stopped; "launch" if no rank was started."""
+    stopped; "guard", "torchrun" or "warm" if a signal from outside has ended what the
+    ranks depend on; "launch" if no rank was started."""
     rank: int | None
     """The rank that failed first; None when no rank is to blame alone."""
     cause: str
@@ -110,7 +117,7 @@ class _Evidence:
 
 
 def find_failure(
-    log: RunLog, code: int, stopped: str | None, limit: float
+    log: RunLog, code: int, stopped: str | None, limit: float | str
 ) -> tuple[Failure | None, list[int | None]]:
     """Return why the run failed, if it did, and the exit code of each rank.
 
@@ -121,7 +128,8 @@ def find_failure(
         log: what the run left behind.
         code: exit code of the whole command.
         stopped: why the launcher has ended the run, a key of `STOPPED`, if it has.
-        limit: the seconds of silence or the bytes of output that it was allowed.
+        limit: the seconds of silence or the bytes of output that it was allowed, or the
+            signal from outside.
     """
     codes = [rank.code for rank in log.ranks]
     if stopped:
@@ -181,7 +189,7 @@ def _failures(evidence: dict[int, _Evidence]) -> dict[int, str]:
     }
 
 
-def _stopped(logs: list[RankLog], stopped: str, limit: float) -> Failure:
+def _stopped(logs: list[RankLog], stopped: str, limit: float | str) -> Failure:
     """Return the failure of a run that the launcher has ended."""
     stands = hang.find_stands(logs)
     others = {stand.rank: _stand(stand, logs[stand.rank]) for stand in stands}

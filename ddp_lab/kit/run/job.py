@@ -3,12 +3,12 @@
 import os
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
 import uuid
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -22,7 +22,8 @@ from ddp_lab.kit.explain.logs import (
     read_json,
 )
 from ddp_lab.kit.explain.spawned import SpawnLog
-from ddp_lab.kit.run import guard, machine, probe
+from ddp_lab.kit.run import machine, probe
+from ddp_lab.kit.run.guarded import Guarded, signal_name
 from ddp_lab.kit.run.limits import SHORT, Limits
 from ddp_lab.kit.run.result import Run, RunFailed
 from ddp_lab.kit.run.warm import WARM, write_python
@@ -30,7 +31,10 @@ from ddp_lab.kit.run.warm import WARM, write_python
 Watch = Callable[[Run], None]
 """Called with the result so far, five times a second."""
 
+# Beside the ranks' output; the end of a rank is a sign of life, too.
+SIGNS = ("out", "err", "end.json", "exit.json")
 KEPT_LOGS = ROOT / "build" / "logs"
+OVERDUE = "torchrun had not ended long after its ranks, and was ended"
 # The kernel's own settings, which would change how a program prints or draws.
 COLOURS = ("FORCE_COLOR", "CLICOLOR_FORCE", "CLICOLOR")
 DROPPED = ("MPLBACKEND", "PYTHONUNBUFFERED", *COLOURS)
@@ -73,6 +77,10 @@ class Job:
         self.limits = limits
         self.stopped: str | None = None
         """Why the run was ended, if it did not end by itself: a key of `STOPPED`."""
+        self.limit: float | str = limits.silence
+        """What `STOPPED` tells beside it: a limit, or a signal."""
+        self.warm: str | None = None
+        """What is run instead of Python, in a warm start."""
         self.mark = uuid.uuid4().hex
         self.start = time.monotonic()
         self.notes: list[str] = []
@@ -89,7 +97,7 @@ class Job:
         try:
             try:
                 child = self._start(argv, cold)
-                self.stopped = self._wait(child, watch)
+                self._wait(child, watch)
             except KeyboardInterrupt:
                 self.stopped = "interrupt"
             if self.stopped and child:
@@ -97,14 +105,12 @@ class Job:
                 self.standing = self.kind.log.read(self.folder).ranks
         except KeyboardInterrupt:  # once more: ask no rank, end it
             if child:
-                child.terminate()
+                child.hurry()
         finally:
-            if child:  # however we leave, the guard ends every process of the run
-                code = _end(child)
-        limits = self.limits
-        limit = limits.output if self.stopped == "output" else limits.silence
+            if child:  # however we leave, every process of the run is ended
+                code = child.end()
         try:
-            run = self._result(code, self.stopped, limit)
+            run = self._result(self._judged(code))
         finally:
             shutil.rmtree(self.folder, ignore_errors=True)
         run = replace(run, failure=_with_holder(run.failure))
@@ -112,60 +118,85 @@ class Job:
             watch(run)
         return run
 
-    def _start(self, argv: Sequence[str], cold: bool) -> subprocess.Popen[bytes]:
+    def _start(self, argv: Sequence[str], cold: bool) -> Guarded:
         env = environment()
-        warm = None if cold else WARM.python(env)
+        warm = self.warm = None if cold else WARM.python(env)
         if not cold and (trouble := WARM.untold_trouble()):
             self.notes.append(f"not a warm start: {trouble}")
         # What torchrun starts its workers with: a documented hook.
         env["PYTHON_EXEC"] = warm or write_python(self.folder, "-")
-        python = warm or sys.executable
-        folder = str(self.folder)
-        command = [sys.executable, "-IS", guard.__file__]
-        command += [self.mark, folder, python, *argv]
-        out, err = self.folder / "out", self.folder / "err"
-        with open(out, "wb") as stdout, open(err, "wb") as stderr:
-            return subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE,
-                stdout=stdout,
-                stderr=stderr,
-                env=env,
-                start_new_session=True,  # the stop button is for the caller alone
-            )
+        return Guarded([warm or sys.executable, *argv], self.mark, self.folder, env)
 
-    def _wait(self, child: subprocess.Popen[bytes], watch: Watch | None) -> str | None:
-        """Wait until the run ends; return why it has to be stopped, if it has to."""
+    def _wait(self, child: Guarded, watch: Watch | None) -> None:
+        """Wait until the run ends, or has to be stopped."""
         size, changed, done, looked, failing = 0, self.start, None, False, False
-        silence = self.limits.silence
-        while child.poll() is None:
+        silence, slow = self.limits.silence, self.limits.first_sign
+        while child.runs():
             now, written = time.monotonic(), self._written()
             if written != size:
                 size, changed, looked = written, now, False
             if written > self.limits.output:
-                return "output"
-            patience = silence if size else max(silence, self.limits.first_sign)
+                return self._stop("output", self.limits.output)
+            patience = silence if size else max(silence, slow)
             # Two looks tell whether the ranks get on although they say nothing.
             if now - changed > patience / 2 and not looked:
                 done, looked = self._look(), True
             if now - changed > patience:
-                if self._look() == done:
-                    return "timeout"
-                changed, looked = now, False
+                if self._left_alone():  # on a busy machine torchrun is slow to follow
+                    if now - changed > max(patience, slow):
+                        self.notes.append(OVERDUE)
+                        return None
+                elif self._look() == done:
+                    return self._stop("timeout", silence)
+                else:
+                    changed, looked = now, False
             if not failing and self._one_has_failed():
                 failing = True
                 self._look()  # at the others, before torchrun ends them
             if watch:
                 watch(self._result())
-            while child.poll() is None and time.monotonic() < now + 0.2:
+            while child.runs() and time.monotonic() < now + 0.2:
                 time.sleep(0.01)
-        return None
+        if ended_by := child.lost():
+            self._stop("guard", ended_by)
+
+    def _stop(self, why: str, limit: float | str) -> None:
+        """Say why the run has not ended by itself: a key of `STOPPED`, its argument."""
+        self.stopped, self.limit = why, limit
+
+    def _judged(self, code: int) -> int:
+        """Return the exit code that counts, once all have ended.
+
+        Say it if a signal has ended what the ranks depend on.
+        """
+        if OVERDUE in self.notes:
+            return int(any(self._exit_codes()))
+        if code and not self.stopped:
+            if self.warm and (by := WARM.lost(self.warm)):
+                self._stop("warm", by)
+            elif code < 0 and self.kind is TORCHRUN:
+                self._stop("torchrun", signal_name(-code))
+        return code
 
     def _written(self) -> int:
-        # The end of a rank is a sign of life, too: torchrun may be slow to follow.
-        found = [p for n in ("*.log", "end.json") for p in self.folder.rglob(n)]
-        files = [*found, self.folder / "out", self.folder / "err"]
-        return sum(file.stat().st_size for file in files)
+        """Return how many bytes the run has written; a rank may remove what it likes."""
+        found = 0
+        for folder, _, names in os.walk(self.folder):
+            for name in names:
+                if name.endswith(".log") or name in SIGNS:
+                    with suppress(OSError):
+                        found += os.stat(os.path.join(folder, name)).st_size
+        return found
+
+    def _exit_codes(self) -> list[int | None]:
+        """Return how each rank has ended; None for one that has not."""
+        ends = [read_json(rank / "exit.json") for rank in rank_folders(self.folder)]
+        return [end["code"] if end else None for end in ends]
+
+    def _left_alone(self) -> bool:
+        """Tell whether all ranks have ended, and only torchrun is still there."""
+        codes = self._exit_codes()
+        return bool(codes) and None not in codes
 
     def _one_has_failed(self) -> bool:
         ends = [read_json(f / "end.json") for f in rank_folders(self.folder)]
@@ -174,15 +205,13 @@ class Job:
     def _look(self, last: bool = False) -> int:
         return self.kind.look(self.folder, self.mark, last)
 
-    def _result(
-        self, code: int | None = None, stopped: str | None = None, limit: float = 0.0
-    ) -> Run:
+    def _result(self, code: int | None = None) -> Run:
         """Return the result so far; it is final once the exit code is known."""
         seconds, final = time.monotonic() - self.start, code is not None
         log = self._read(final)
         failure, exit_codes = None, [code for _ in log.ranks]
         if code is not None:
-            failure, exit_codes = find_failure(log, code, stopped, limit)
+            failure, exit_codes = find_failure(log, code, self.stopped, self.limit)
         return Run(
             command=self.command,
             lines=[rank.lines for rank in log.ranks],
@@ -236,17 +265,6 @@ def _newest_first(folder: Path) -> list[Path]:
         except FileNotFoundError:
             continue
     return sorted(ages, key=ages.__getitem__, reverse=True)
-
-
-def _end(child: subprocess.Popen[bytes]) -> int:
-    """Let the guard end the run; return the exit code. Impatience makes it hurry."""
-    assert child.stdin
-    child.stdin.close()
-    while True:
-        try:
-            return child.wait()
-        except KeyboardInterrupt:
-            child.terminate()
 
 
 def _with_holder(failure: Failure | None) -> Failure | None:

@@ -1,0 +1,198 @@
+"""No process of a run outlives it: whatever it does, and whoever is killed meanwhile.
+
+A process can leave its session, its group, its parent and its environment behind. So
+those that the programs here start write down their own numbers.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from conftest import FULL, wait_until
+
+from ddp_lab import ROOT
+from ddp_lab.kit import python, torchrun
+from ddp_lab.kit.run import guard
+from ddp_lab.kit.run.warm import LENT
+
+pytestmark = [
+    pytest.mark.processes,
+    pytest.mark.skipif(sys.platform != "linux", reason="needs /proc"),
+]
+
+HEAD = """
+import multiprocessing, os, signal, subprocess, sys, time
+
+rank, folder = int(os.environ.get("RANK", 0)), sys.argv[1]
+
+def stay(*_):
+    open(f"{folder}/{os.getpid()}", "w").close()
+    time.sleep(600)
+
+def fork_and(leave):
+    if os.fork() == 0:
+        leave()
+        stay()
+
+def change_group():
+    os.setpgrp()
+    stay()
+
+def become_a_daemon():
+    os.setsid()
+    if os.fork():
+        os._exit(0)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    os.chdir("/")
+    for number in range(3):
+        os.close(number)
+    code = f"import os, time; open('{folder}/' + str(os.getpid()), 'w'); time.sleep(600)"
+    os.execve(sys.executable, ["python", "-ISc", code], {})
+
+def no_environment():
+    words = f'echo > "{folder}/$$"; exec sleep 600'
+    subprocess.Popen(["sh", "-c", words], env={}, start_new_session=True)
+
+def a_child_that_changes_its_group():
+    context = multiprocessing.get_context("fork")
+    context.Process(target=change_group, daemon=True).start()
+
+def escape():
+    fork_and(os.setsid)
+    fork_and(os.setpgrp)
+    fork_and(become_a_daemon)
+    no_environment()
+    a_child_that_changes_its_group()
+    while len(os.listdir(folder)) < 5 * int(os.environ.get("WORLD_SIZE", 1)):
+        time.sleep(0.01)
+    print("all are there", flush=True)
+
+"""
+ESCAPED = 5  # processes, of each rank
+ENDS = {
+    "success": "",
+    "failure": "if rank == 1: raise ValueError('no')\ntime.sleep(600)",
+    "timeout": "signal.signal(signal.SIGTERM, signal.SIG_IGN)\ntime.sleep(600)",
+}
+COLD = pytest.mark.parametrize("cold", [False, True], ids=["warm", "cold"])
+
+
+@pytest.fixture
+def program(tmp_path):
+    """Return a function that writes a program whose ranks escape, and then `end`."""
+
+    def write(end: str) -> str:
+        path = tmp_path / "escapes.py"
+        path.write_text(f"{HEAD}\nescape()\n{end}\n")
+        return str(path)
+
+    return write
+
+
+@pytest.fixture
+def escaped(tmp_path):
+    """Return the folder in which those that have escaped leave their numbers."""
+    folder = tmp_path / "escaped"
+    folder.mkdir()
+    yield folder
+    for process in alive(folder):
+        process.kill()
+
+
+def alive(folder: Path) -> list[psutil.Process]:
+    """Return the living ones of the processes that have left a number in `folder`."""
+    found = []
+    for path in folder.iterdir():
+        try:
+            process = psutil.Process(int(path.name))
+            if process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+        except psutil.NoSuchProcess:
+            continue
+    return found
+
+
+# --- the run ends ---
+
+
+@COLD
+@pytest.mark.parametrize("end", ENDS)
+def test_nobody_escapes_a_run_that_ends(program, escaped, end, cold):
+    command = f"--nproc-per-node 2 {program(ENDS[end])} {escaped}"
+    run = torchrun(command, cold=cold, timeout=5, expect_failure=end != "success")
+    assert run.lines == [["all are there"]] * 2
+    assert len(list(escaped.iterdir())) == 2 * ESCAPED
+    assert alive(escaped) == []
+
+
+@pytest.mark.parametrize("end", [pytest.param("success", marks=FULL), "timeout"])
+@COLD
+def test_nobody_escapes_a_program_that_starts_its_ranks_itself(
+    program, escaped, end, cold
+):
+    failing = end != "success"
+    command = f"{program(ENDS[end])} {escaped}"
+    python(command, cold=cold, timeout=5, expect_failure=failing)
+    assert len(list(escaped.iterdir())) == ESCAPED
+    assert alive(escaped) == []
+
+
+# --- somebody is killed ---
+
+CALLER = """
+import sys
+from ddp_lab.kit import torchrun
+try:
+    torchrun(f"--nproc-per-node 2 {sys.argv[1]} {sys.argv[2]}", cold=len(sys.argv) > 3)
+except Exception as failed:
+    print(failed, flush=True)
+"""
+
+
+@pytest.fixture
+def launched(program, escaped, survivors, monkeypatch):
+    """Return a function: a caller in a process of its own, whose ranks have escaped."""
+    monkeypatch.delenv(LENT, raising=False)
+    callers = []
+
+    def launch(cold: bool) -> psutil.Process:
+        words = [program(ENDS["timeout"]), str(escaped)] + ["cold"] * cold
+        command = [sys.executable, "-c", CALLER, *words]
+        caller = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+        callers.append(caller)
+        assert wait_until(lambda: len(alive(escaped)) == 2 * ESCAPED, 60)
+        return psutil.Process(caller.pid)
+
+    yield launch
+    for caller in callers:
+        caller.kill()
+        caller.communicate()
+
+
+def child(caller: psutil.Process, file: str) -> psutil.Process:
+    """Return the child of the caller that runs `file`."""
+    return next(
+        process
+        for process in caller.children()
+        if any(word.endswith(file) for word in process.cmdline())
+    )
+
+
+@COLD
+def test_nobody_escapes_when_the_caller_is_killed(launched, escaped, survivors, cold):
+    launched(cold).kill()
+    assert wait_until(lambda: not alive(escaped) and survivors() == 0)
+
+
+def test_nobody_escapes_when_caller_and_guard_are_killed(launched, escaped, survivors):
+    caller = launched(cold=False)
+    guarding = child(caller, "guard.py")
+    caller.suspend()  # or it might notice the guard's end
+    guarding.kill()
+    caller.kill()
+    assert wait_until(lambda: not alive(escaped) and survivors() == 0)
