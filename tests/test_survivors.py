@@ -5,9 +5,9 @@ those that the programs here start write down their own numbers.
 """
 
 import os
-import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -17,7 +17,6 @@ from conftest import FULL, wait_until
 
 from ddp_lab import ROOT
 from ddp_lab.kit import python, torchrun
-from ddp_lab.kit.run import guard
 from ddp_lab.kit.run.warm import LENT
 
 pytestmark = [
@@ -155,7 +154,7 @@ except Exception as failed:
 
 
 @pytest.fixture
-def launched(program, escaped, survivors, monkeypatch):
+def launched(program, escaped, monkeypatch):
     """Return a function: a caller in a process of its own, whose ranks have escaped."""
     monkeypatch.delenv(LENT, raising=False)
     callers = []
@@ -174,13 +173,16 @@ def launched(program, escaped, survivors, monkeypatch):
         caller.communicate()
 
 
-def child(caller: psutil.Process, file: str) -> psutil.Process:
-    """Return the child of the caller that runs `file`."""
-    return next(
-        process
-        for process in caller.children()
-        if any(word.endswith(file) for word in process.cmdline())
-    )
+def found(words: str, caller: psutil.Process | None = None) -> list[psutil.Process]:
+    """Return what `pkill -f WORDS` finds of all that the caller (we) has started."""
+    matching = []
+    for process in (caller or psutil.Process()).children(recursive=True):
+        try:
+            if words in " ".join(process.cmdline()):
+                matching.append(process)
+        except psutil.Error:
+            continue  # it has ended
+    return matching
 
 
 @COLD
@@ -191,8 +193,94 @@ def test_nobody_escapes_when_the_caller_is_killed(launched, escaped, survivors, 
 
 def test_nobody_escapes_when_caller_and_guard_are_killed(launched, escaped, survivors):
     caller = launched(cold=False)
-    guarding = child(caller, "guard.py")
+    guards = found("guard.py", caller)
     caller.suspend()  # or it might notice the guard's end
-    guarding.kill()
+    for process in guards:
+        process.kill()
     caller.kill()
     assert wait_until(lambda: not alive(escaped) and survivors() == 0)
+
+
+# What the ranks depend on is killed: the launcher says so, and nobody stays.
+KILLED = {
+    "guard": ("guard.py", "the guard of this run was ended by SIGKILL from outside"),
+    "torchrun": ("torch.distributed.run", "torchrun itself was ended by SIGKILL"),
+    "warm": ("fork_server.py", "the warm process, of which this run is a fork, was"),
+}
+
+
+@pytest.fixture
+def kill(escaped):
+    """Return a function that runs a program, and kills in it whoever has these words."""
+
+    def launch(command: str, words: str, ready, cold: bool):
+        begun = time.monotonic()
+        victims = []
+
+        def strike():
+            if wait_until(ready, 60):
+                time.sleep(0.3)  # as a person would
+                victims.extend(found(words))
+                for process in victims:
+                    process.kill()
+
+        killer = threading.Thread(target=strike)
+        killer.start()
+        run = torchrun(command, cold=cold, timeout=60, expect_failure=True)
+        killer.join()
+        assert victims, f"nobody has the words {words!r}"
+        assert time.monotonic() - begun < 40, "it was told at the timeout only"
+        return run
+
+    return launch
+
+
+@pytest.mark.parametrize(
+    "what, cold",
+    [
+        ("guard", False),
+        pytest.param("guard", True, marks=FULL),
+        ("torchrun", False),
+        ("torchrun", True),
+        ("warm", False),
+    ],
+)
+def test_whoever_the_ranks_depend_on_is_killed(
+    kill, warm, program, escaped, survivors, what, cold
+):
+    words, told = KILLED[what]
+    command = f"--nproc-per-node 2 {program(ENDS['timeout'])} {escaped}"
+
+    def ready():
+        return len(alive(escaped)) == 2 * ESCAPED
+
+    run = kill(command, words, ready, cold)
+    assert (run.failure.kind, run.failure.rank) == (what, None)
+    assert told in run.failure.cause
+    assert alive(escaped) == []
+    warm.stop()
+    assert wait_until(lambda: survivors() == 0, 3)
+
+
+def test_the_guard_is_not_found_by_what_it_runs(program, escaped):
+    path, seen = program(""), []
+
+    def watch(run):
+        words = [path, "torch.distributed.run", str(escaped)]
+        guards = found("guard.py")
+        seen.extend(g for g in guards if any(w in " ".join(g.cmdline()) for w in words))
+        watched.extend(guards)
+
+    watched = []
+    torchrun(f"--nproc-per-node 1 {path} {escaped}", watch=watch)
+    assert watched and not seen
+
+
+def test_the_next_run_has_a_new_warm_process(kill, warm, program, escaped):
+    command = f"--nproc-per-node 2 {program(ENDS['timeout'])} {escaped}"
+    run = kill(command, "fork_server.py", lambda: alive(escaped), cold=False)
+    assert "the next run starts a new one" in run.failure.cause
+    empty = escaped.parent / "empty.py"
+    empty.write_text("print('works')")
+    again = torchrun(f"--nproc-per-node 2 {empty}")
+    assert again.lines == [["works"]] * 2 and not again.notes

@@ -57,6 +57,11 @@ from ddp_lab.kit.run.limits import Limits
 from ddp_lab.kit.run.result import Run, RunFailed, RunInterrupted
 
 OWN_RENDEZVOUS = re.compile(r"--(standalone|nnodes|node|rdzv|master)")
+LOGGING = ("--log-dir", "--log_dir", "--redirects", "--tee", "-r", "-t")
+# All other options of torchrun take a value.
+FLAGS = ("--standalone", "--module", "--no-python", "--no_python", "--run-path")
+FLAGS += ("--run_path", "--virtual-local-rank", "--virtual_local_rank", "-m", "-h")
+FLAGS += ("--help",)
 DEFAULT = Limits()
 
 
@@ -87,11 +92,18 @@ def torchrun(
         RunInterrupted: if Ctrl-C or the stop button ended the run.
     """
     argv = _words(command)
-    if not any(OWN_RENDEZVOUS.match(argument) for argument in argv):
+    options, program = _options(argv)
+    if not any(OWN_RENDEZVOUS.match(option[0]) for option in options):
         argv.insert(0, "--standalone")
+        options.insert(0, ["--standalone"])
     job = Job(shlex.join(["torchrun", *argv]), TORCHRUN, _with(limits, timeout))
+    left_out = [option for option in options if _is_one_of(option[0], LOGGING)]
+    if left_out:
+        said = ", ".join(map(shlex.join, left_out))
+        job.notes.append(f"the lab keeps the ranks' output itself, without {said}")
     module = ["-m", "torch.distributed.run", "--redirects", "3"]
-    words = [*module, "--log-dir", str(job.folder), *argv]
+    own = sum((option for option in options if option not in left_out), [])
+    words = [*module, "--log-dir", str(job.folder), *own, *program]
     return _judged(job, job.run(words, cold, watch), expect_failure)
 
 
@@ -117,6 +129,31 @@ def python(
 def _words(command: str | Sequence[str]) -> list[str]:
     """Return the words of a command line."""
     return shlex.split(command) if isinstance(command, str) else list(command)
+
+
+def _options(argv: list[str]) -> tuple[list[list[str]], list[str]]:
+    """Return torchrun's own options, each with its value, and what comes after them."""
+    options, rest = [], list(argv)
+    while rest and rest[0].startswith("-") and rest[0] != "--":
+        word = rest[0]
+        alone = "=" in word or _is_one_of(word, FLAGS) or _is_short_with_value(word)
+        length = 1 if alone else 2
+        options.append(rest[:length])
+        del rest[:length]
+    return options, rest
+
+
+def _is_one_of(word: str, options: Sequence[str]) -> bool:
+    """Tell whether `word` begins with one of these options, which may be cut short."""
+    name = word.partition("=")[0]
+    if _is_short_with_value(name):
+        name = name[:2]
+    return name in options or (len(name) > 2 and any(o.startswith(name) for o in options))
+
+
+def _is_short_with_value(word: str) -> bool:
+    """Tell whether `word` is a short option together with its value, as in -r3."""
+    return len(word) > 2 and word[1] != "-"
 
 
 def _with(limits: Limits, timeout: float | None) -> Limits:
