@@ -14,7 +14,8 @@ import pytest
 from ddp_lab import ROOT
 from ddp_lab.kit.explain import calls, hang, stacks
 from ddp_lab.kit.explain.failure import Failure, find_failure
-from ddp_lab.kit.explain.logs import RankLog, SpawnLog, TorchrunLog, clip, read
+from ddp_lab.kit.explain.logs import RankLog, TorchrunLog, clip, read
+from ddp_lab.kit.explain.spawned import SpawnLog
 from ddp_lab.kit.explain.stacks import Frame
 from ddp_lab.kit.explain.symptoms import Symptom
 from tests.faults import CASES, FAULTS

@@ -17,11 +17,11 @@ from ddp_lab.kit.explain.failure import Failure, find_failure, find_notes
 from ddp_lab.kit.explain.logs import (
     RankLog,
     RunLog,
-    SpawnLog,
     TorchrunLog,
     rank_folders,
     read_json,
 )
+from ddp_lab.kit.explain.spawned import SpawnLog
 from ddp_lab.kit.run import guard, machine, probe
 from ddp_lab.kit.run.limits import SHORT, Limits
 from ddp_lab.kit.run.result import Run, RunFailed
