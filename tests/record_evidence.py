@@ -26,7 +26,8 @@ from pathlib import Path
 from unittest import mock
 
 from ddp_lab import ROOT
-from ddp_lab.kit.explain.failure import HEADSTART, Failure, find_failure, find_notes
+from ddp_lab.kit.explain.ends import HEADSTART
+from ddp_lab.kit.explain.failure import Failure, find_failure, find_notes
 from ddp_lab.kit.explain.hang import PEER_ARGUMENT, ROOT_ARGUMENT
 from ddp_lab.kit.explain.logs import RunLog, TorchrunLog
 from ddp_lab.kit.explain.spawned import SpawnLog
@@ -110,7 +111,7 @@ class Recording:
         log: RunLog = LOGS[meta["log"]].read(folder)
         end = meta["code"], meta["stopped"], meta["limit"]
         failure, codes = find_failure(log, *end)
-        notes = [] if failure else find_notes(log.ranks)
+        notes = [] if failure else find_notes(log)
         return Explanation(failure, codes, notes)
 
 

@@ -216,12 +216,12 @@ class Job:
             command=self.command,
             lines=[rank.lines for rank in log.ranks],
             facts=[rank.facts for rank in log.ranks],
-            warnings=[rank.warnings for rank in log.ranks],
+            warnings=log.warnings(failed=failure is not None),
             exit_codes=exit_codes,
             seconds=seconds,
             failure=failure,
             calls=[rank.calls for rank in log.ranks],
-            notes=self.notes + (find_notes(log.ranks) if final and not failure else []),
+            notes=self.notes + (find_notes(log) if final and not failure else []),
             log_folder=self._keep() if final else None,
         )
 
