@@ -42,8 +42,8 @@ def read(path: Path, limit: int = MOST_READ) -> str:
                 file.seek(size - limit)
                 gap = f"\n... {size - 2 * limit:,} bytes left out ...\n".encode()
                 data = data[:limit] + gap + file.read(limit)
-    except FileNotFoundError:
-        return ""
+    except (FileNotFoundError, NotADirectoryError):
+        return ""  # not written yet, or removed
     lines = data.decode("utf-8", errors="replace").split("\n")
     # Of a progress bar, which draws over itself, the last state counts.
     lines = [line.rstrip("\r").rpartition("\r")[2] for line in lines]

@@ -4,6 +4,7 @@
 is in spawned.py. They differ in where it is written which rank did what.
 """
 
+import os
 import re
 import shutil
 from abc import ABC, abstractmethod
@@ -72,9 +73,10 @@ class TorchrunLog(RunLog):
     def read(cls, folder: Path) -> "TorchrunLog":
         stderr = read(folder / "err")
         codes = {int(rank): int(code) for rank, code in EXIT_CODE.findall(stderr)}
-        found = attempts(folder)
-        earlier = [_read_attempt(attempt, {}) for attempt in found[:-1]]
-        last = [log for attempt in found[-1:] for log in _read_attempt(attempt, codes)]
+        earlier = [_read_ranks(_ranks(attempt), {}) for attempt in attempts(folder)[:-1]]
+        there = rank_folders(folder)
+        gone = range(len(there), max(codes, default=-1) + 1)
+        last = _read_ranks(there + [folder / "gone" / str(rank) for rank in gone], codes)
         return cls(last, stderr, earlier, folder if _is_full(folder) else None)
 
     @classmethod
@@ -86,32 +88,44 @@ class TorchrunLog(RunLog):
 def attempts(folder: Path) -> list[Path]:
     """Return the folder of each attempt: torchrun may have restarted the ranks."""
     found = [
-        path
-        for path in folder.glob("*/attempt_*")
-        if path.name.removeprefix("attempt_").isdecimal()
+        folder / run / name
+        for run in _names(folder)
+        for name in _names(folder / run)
+        if name.startswith("attempt_") and name.removeprefix("attempt_").isdecimal()
     ]
     return sorted(found, key=lambda path: int(path.name.removeprefix("attempt_")))
 
 
 def rank_folders(folder: Path) -> list[Path]:
-    """Return the folders of the ranks' logs in the last attempt, by rank."""
+    """Return the folders of the ranks' logs in the last attempt, by rank.
+
+    A rank may have removed its own, or another's.
+    """
     return [path for last in attempts(folder)[-1:] for path in _ranks(last)]
 
 
 def _ranks(attempt: Path) -> list[Path]:
-    found = [path for path in attempt.iterdir() if path.name.isdecimal()]
-    return sorted(found, key=lambda path: int(path.name))
+    found = [int(n) for n in _names(attempt) if n.isdecimal() and (attempt / n).is_dir()]
+    return [attempt / str(rank) for rank in range(max(found, default=-1) + 1)]
 
 
-def _read_attempt(attempt: Path, codes: dict[int, int]) -> list[RankLog]:
+def _names(folder: Path) -> list[str]:
+    """Return what is in `folder`; nothing if it is none, or none any more."""
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []
+
+
+def _read_ranks(folders: list[Path], codes: dict[int, int]) -> list[RankLog]:
     """Return all that is known of the ranks of an attempt.
 
     Args:
-        attempt: its folder.
+        folders: those of their logs, by rank; they need not be there.
         codes: the exit codes of the ranks that torchrun calls failed, if it has said.
     """
     logs = []
-    for rank, folder in enumerate(_ranks(attempt)):
+    for rank, folder in enumerate(folders):
         log = _read_rank(folder, MOST_READ)
         _add_evidence(log, folder)
         log.code = codes.get(rank)

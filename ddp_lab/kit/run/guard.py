@@ -3,7 +3,7 @@
     python -IS guard.py MARK FOLDER
 
 Our stdin is one end of a pair of sockets; the caller holds the other. The command comes
-in through it, and how it ended goes out. The command is not among our arguments, so
+in through it; how it ended, and when we ended the rest, goes out. The command is not among our arguments, so
 that nobody who looks for a program by its name (pkill -f) finds the guard instead.
 
 When that socket closes, because the run was stopped or because the caller is dead,
@@ -165,6 +165,7 @@ def main(mark: str, folder: str) -> None:
     child = start(mark, command) if command else 0
     import select
     import shutil
+    import time
 
     if sys.platform != "linux":
         import site
@@ -185,11 +186,13 @@ def main(mark: str, folder: str) -> None:
                 break
             ended, status = os.waitpid(child, os.WNOHANG)
     finally:
+        since = time.time()
         end_all(mark)  # also whatever a finished command left behind
     if child and not ended:
         status = os.waitpid(child, 0)[1]
     try:
-        os.write(sys.stdin.fileno(), b"%d" % os.waitstatus_to_exitcode(status))
+        code = os.waitstatus_to_exitcode(status)
+        os.write(sys.stdin.fileno(), b"%d %f" % (code, since))
     except OSError:  # nobody is there to hear it
         shutil.rmtree(folder, ignore_errors=True)
 

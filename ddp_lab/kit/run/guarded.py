@@ -5,6 +5,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -28,7 +29,9 @@ class Guarded:
         self, command: Sequence[str], mark: str, folder: Path, env: dict[str, str]
     ):
         self.mark = mark
-        self._said = b""  # what the guard has told: the exit code of the command
+        self.since = 0.0
+        """When the end of whatever was left began, in seconds since the epoch."""
+        self._said: list[bytes] = []  # by the guard: the command's exit code, and when
         self._grace = guard.GRACE
         self._line, its_end = socket.socketpair()
         out, err = folder / "out", folder / "err"
@@ -81,14 +84,18 @@ class Guarded:
             self.process.kill()
             self.process.wait()
         if not self._listen():  # it could not end the run, so it is up to us
+            self.since = time.time()
             guard.end_all(self.mark, grace=self._grace)
         self._line.close()
-        return int(self._said or self.process.returncode)
+        if not self._said:
+            return self.process.returncode
+        self.since = float(self._said[1])
+        return int(self._said[0])
 
-    def _listen(self) -> bytes:
+    def _listen(self) -> list[bytes]:
         """Return what the guard, which has ended, had to say."""
         with suppress(OSError):  # it has not even heard the command
-            self._said = self._said or self._line.recv(64)
+            self._said = self._said or self._line.recv(64).split()
         return self._said
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from ddp_lab import ROOT
 from ddp_lab.kit.explain.failure import Failure, find_failure, find_notes
+from ddp_lab.kit.explain.hang import ranks
 from ddp_lab.kit.explain.logs import (
     RankLog,
     RunLog,
@@ -24,6 +25,7 @@ from ddp_lab.kit.explain.logs import (
 from ddp_lab.kit.explain.spawned import SpawnLog
 from ddp_lab.kit.run import machine, probe
 from ddp_lab.kit.run.guarded import Guarded, signal_name
+from ddp_lab.kit.run.kept import keep
 from ddp_lab.kit.run.limits import SHORT, Limits
 from ddp_lab.kit.run.result import Run, RunFailed
 from ddp_lab.kit.run.warm import WARM, write_python
@@ -85,6 +87,8 @@ class Job:
         self.start = time.monotonic()
         self.notes: list[str] = []
         self.standing: list[RankLog] = []  # the ranks just before we ended them
+        self.ranks = 0  # whose log folders have been seen
+        self.ended = 0.0  # when the guard ended what was left
         try:
             self.folder = Path(tempfile.mkdtemp(prefix="ddp_lab-"))
         except OSError as error:
@@ -109,6 +113,7 @@ class Job:
         finally:
             if child:  # however we leave, every process of the run is ended
                 code = child.end()
+                self.ended = child.since
         try:
             run = self._result(self._judged(code))
         finally:
@@ -153,6 +158,7 @@ class Job:
             if not failing and self._one_has_failed():
                 failing = True
                 self._look()  # at the others, before torchrun ends them
+            self.ranks = max(self.ranks, len(rank_folders(self.folder)))
             if watch:
                 watch(self._result())
             while child.runs() and time.monotonic() < now + 0.2:
@@ -209,9 +215,13 @@ class Job:
         """Return the result so far; it is final once the exit code is known."""
         seconds, final = time.monotonic() - self.start, code is not None
         log = self._read(final)
-        failure, exit_codes = None, [code for _ in log.ranks]
+        failure, exit_codes, kept = None, [code for _ in log.ranks], None
+        notes = list(self.notes)
         if code is not None:
             failure, exit_codes = find_failure(log, code, self.stopped, self.limit)
+            notes += self._lost() + ([] if failure else find_notes(log))
+            kept, trouble = self._keep()
+            notes += [trouble] if trouble else []
         return Run(
             command=self.command,
             lines=[rank.lines for rank in log.ranks],
@@ -221,8 +231,8 @@ class Job:
             seconds=seconds,
             failure=failure,
             calls=[rank.calls for rank in log.ranks],
-            notes=self.notes + (find_notes(log) if final and not failure else []),
-            log_folder=self._keep() if final else None,
+            notes=notes,
+            log_folder=kept,
         )
 
     def _read(self, final: bool) -> RunLog:
@@ -230,41 +240,39 @@ class Job:
         if not final:
             return self.kind.log.read_output(self.folder, SHORT)
         log = self.kind.log.read(self.folder)
+        # A rank may have removed them all; the launcher has counted them before.
+        log.ranks.extend(RankLog() for _ in range(self.ranks - len(log.ranks)))
         for rank, before in enumerate(self.standing):
             log.ranks[rank] = log.ranks[rank].as_it_stood(before)
+        for end in (rank.exit for rank in log.ranks if rank.exit):
+            if self.ended and end["time"] >= self.ended:  # by the guard
+                end["asked"] = min(end["asked"] or self.ended, self.ended)
         return log
 
-    def _keep(self) -> Path | None:
-        """Move output that is too long to be shown to build/logs; return its folder."""
+    def _lost(self) -> list[str]:
+        """Return whose output is lost, because a program has removed it."""
+        folders = rank_folders(self.folder)
+        there = [int(f.name) for f in folders if (f / "stdout.log").exists()]
+        lost = [rank for rank in range(self.ranks) if rank not in there]
+        if not lost and (self.folder / "out").exists():
+            return []
+        whose = f"of {ranks(lost)}" if lost else "of this run"
+        return [f"the log files {whose} were removed meanwhile; what was printed is lost"]
+
+    def _keep(self) -> tuple[Path | None, str]:
+        """Keep output that is too long to be shown; see `keep`."""
         files = {"out": self.folder / "out", "err": self.folder / "err"}
         for rank in rank_folders(self.folder):
             files[f"rank_{rank.name}.out"] = rank / "stdout.log"
             files[f"rank_{rank.name}.err"] = rank / "stderr.log"
-        sizes = {name: p.stat().st_size for name, p in files.items() if p.exists()}
+        sizes = {name: p.stat().st_size for name, p in files.items() if p.is_file()}
         most = self.limits.kept_runs
         if not most or all(size <= SHORT for size in sizes.values()):
-            return None
-        KEPT_LOGS.mkdir(parents=True, exist_ok=True)
-        for old in _newest_first(KEPT_LOGS)[most - 1 :]:
-            shutil.rmtree(old, ignore_errors=True)
+            return None, ""
         program = re.search(r"([\w.-]+)\.py\b", self.command)
         prefix = f"{program[1] if program else 'run'}-"
-        kept = Path(tempfile.mkdtemp(prefix=prefix, dir=KEPT_LOGS))
-        for name, size in sizes.items():
-            if size:
-                shutil.move(files[name], kept / name)
-        return kept
-
-
-def _newest_first(folder: Path) -> list[Path]:
-    """Return what is in `folder`; another launch may be removing some of it."""
-    ages = {}
-    for path in folder.iterdir():
-        try:
-            ages[path] = path.stat().st_mtime
-        except FileNotFoundError:
-            continue
-    return sorted(ages, key=ages.__getitem__, reverse=True)
+        long = {name: files[name] for name, size in sizes.items() if size}
+        return keep(long, prefix, most, KEPT_LOGS)
 
 
 def _with_holder(failure: Failure | None) -> Failure | None:

@@ -98,8 +98,11 @@ def _allow_py_spy() -> None:
 def _answer(folder: Path) -> None:
     """Write flight.json whenever somebody writes to `ask`."""
     while True:
-        with open(folder / "ask", "rb") as pipe:  # waits for a writer
-            pipe.read()
+        try:
+            with open(folder / "ask", "rb") as pipe:  # waits for a writer
+                pipe.read()
+        except OSError:
+            return  # the program has removed it, say
         _write(folder / "flight.json", flight())
 
 
