@@ -1,6 +1,7 @@
 """The launcher: what comes back by rank, what a failure says, what stays (nothing)."""
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -9,12 +10,13 @@ import textwrap
 import time
 from random import Random
 
+import psutil
 import pytest
-from conftest import wait_until
+from conftest import FULL, wait_until
 
 from ddp_lab import ROOT
 from ddp_lab.kit import Limits, RunFailed, python, torchrun
-from ddp_lab.kit.run import job
+from ddp_lab.kit.run import job, kept
 from ddp_lab.kit.run.fork_server import SEED_WITHOUT_SLEEP
 from ddp_lab.kit.run.warm import LENT, Warm
 
@@ -268,6 +270,172 @@ def test_long_output_is_kept_short(program):
     run = torchrun(f"--nproc-per-node 1 {path}")
     assert any("bytes left out" in line for line in run.lines[0])
     assert sum(map(len, run.lines[0])) < 3_000_000
+
+
+@pytest.mark.parametrize("place", ["temporary", "nowhere"])
+def test_long_output_that_cannot_be_kept_here_costs_no_result(
+    program, monkeypatch, tmp_path, place
+):
+    read_only = tmp_path / "file"  # root may write to any folder, but not below a file
+    read_only.touch()
+    second = tmp_path / "second" if place == "temporary" else read_only / "second"
+    monkeypatch.setattr(job, "KEPT_LOGS", read_only / "build" / "logs")
+    monkeypatch.setattr(kept, "second_home", lambda: second)
+    run = torchrun(f"--nproc-per-node 1 {program('print(30_000 * rank.__repr__())')}")
+    assert run.lines == [["0" * 30_000]]
+    if place == "temporary":
+        assert run.log_folder.parent == second and run.notes == []
+        assert (run.log_folder / "rank_0.out").stat().st_size == 30_001
+    else:
+        assert run.log_folder is None
+        assert "the long output is not kept: Not a directory" in run.notes[0]
+
+
+# --- a program that removes its logs ---
+
+REMOVES = """
+import shutil
+own = os.path.dirname(os.environ["TORCHELASTIC_ERROR_FILE"])
+attempt = os.path.dirname(own)
+run = os.path.dirname(os.path.dirname(attempt))
+print("here", flush=True)
+while not all(os.path.exists(f"{attempt}/{other}/pid") for other in range(world_size)):
+    time.sleep(0.01)
+time.sleep(0.5)
+"""
+WHOSE = pytest.mark.parametrize(
+    "what, rank, lost",
+    [("own", 1, "of rank 1"), ("own", 0, "of rank 0"), ("run", 1, "of ranks 0 and 1")],
+)
+
+
+@WHOSE
+@pytest.mark.parametrize("cold", [False, pytest.param(True, marks=FULL)])
+def test_a_rank_may_remove_its_logs(program, survivors, what, rank, lost, cold):
+    body = f"if rank == {rank}: shutil.rmtree({what})\ntime.sleep(0.3)"
+    run = torchrun(f"--nproc-per-node 2 {program(body, HEAD + REMOVES)}", cold=cold)
+    assert run.exit_codes == [0, 0]
+    left = [[], []] if what == "run" else [["here"], []] if rank else [[], ["here"]]
+    assert run.lines == left, "a rank stands in another's place"
+    told = f"the log files {lost} were removed meanwhile; what was printed is lost"
+    assert run.notes == [told]
+    assert wait_until(lambda: survivors() == 0)
+
+
+@WHOSE
+@pytest.mark.parametrize("end", ["sys.exit(3)", pytest.param("hang", marks=FULL)])
+def test_a_rank_may_remove_its_logs_and_fail(program, survivors, what, rank, lost, end):
+    body = f"if rank == {rank}: shutil.rmtree({what})\ntime.sleep(0.3)\n"
+    body += "time.sleep(600)" if end == "hang" else f"if rank == 1: {end}"
+    body += "\ntime.sleep(600)"
+    command = f"--nproc-per-node 2 {program(body, HEAD + REMOVES)}"
+    run = torchrun(command, timeout=8, expect_failure=True)
+    assert lost in run.notes[0]
+    if end == "hang":
+        assert run.failure.kind == "timeout"
+    elif what == "own":
+        assert (run.failure.kind, run.failure.rank) == ("exit", 1)
+        assert run.exit_codes[1] == 3
+    assert wait_until(lambda: survivors() == 0)
+
+
+# --- torchrun's own options for the output ---
+
+
+@pytest.mark.parametrize(
+    "options",
+    ["--log-dir {0}", "--log_dir={0} -r 0", "--redirects=0 --tee 3", "-t3 --redir 1:2"],
+)
+def test_the_lab_keeps_the_output_whatever_the_command_says(program, options, tmp_path):
+    path = program("print('[mine]', *sys.argv[1:])\nif rank: sys.exit('no')")
+    options, own = options.format(tmp_path / "logs"), "--tee 3 --log-dir=x -r 0"
+    command = f"{options} --nproc-per-node 2 {path} {own}"
+    run = torchrun(command, expect_failure=True)
+    assert run.lines == [[f"[mine] {own}"]] * 2, "the program's own arguments"
+    assert (run.failure.rank, run.failure.cause) == (1, "exit code 1: no")
+    assert (
+        len(run.notes) == 1 and "the lab keeps the ranks' output itself" in run.notes[0]
+    )
+    assert all(word in run.notes[0] for word in options.split())
+    assert not (tmp_path / "logs").exists()
+    assert run.command == f"torchrun --standalone {command}"
+
+
+def test_a_program_may_have_options_that_are_named_as_torchruns(program):
+    path = program("print(*sys.argv[1:])")
+    run = torchrun(f"--nproc-per-node 1 {path} --node 3 --rdzv-id=7")
+    assert "--standalone" in run.command and run.lines == [["--node 3 --rdzv-id=7"]]
+    assert run.notes == []
+
+
+# --- what the caller may have open ---
+
+FEW_FILES = """
+import resource, sys
+from ddp_lab.kit import RunFailed, torchrun
+most, ranks, program, cold = int(sys.argv[1]), *sys.argv[2:5]
+if not cold:
+    torchrun(f"--nproc-per-node 1 {program}")  # starts the warm process
+resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+try:
+    run = torchrun(f"--nproc-per-node {ranks} {program}", cold=bool(cold))
+    print(f"ok {run['limit']}")
+except RunFailed as failed:
+    print(failed)
+"""
+
+
+@pytest.mark.parametrize(
+    "most, ranks, cold, told",
+    [
+        (5, 2, "", "the launcher: .*Too many open files"),
+        (24, 4, "", "the run: OSError: .*Too many open files"),
+        pytest.param(16, 2, "", "the run: .*Failed to init uv loop", marks=FULL),
+        pytest.param(16, 2, "cold", "the run: .*", marks=FULL),
+        pytest.param(24, 4, "cold", "the run: OSError: .*Too many open", marks=FULL),
+        pytest.param(28, 4, "cold", "the run: OSError: .*Too many open", marks=FULL),
+        (64, 2, "", r"ok \[64, 64\]"),
+        pytest.param(64, 4, "cold", r"ok \[64, 64, 64, 64\]", marks=FULL),
+    ],
+)
+def test_too_many_open_files_are_told_as_such(program, most, ranks, cold, told):
+    path = program("""
+        import resource
+        limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        print(json.dumps({"limit": limit}))
+    """)
+    words = [sys.executable, "-c", FEW_FILES, str(most), str(ranks), path, cold]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert re.match(told, done.stdout), done.stdout + done.stderr
+    if not told.startswith("ok"):
+        assert "than `ulimit -n` allows" in done.stdout
+
+
+def test_a_torchrun_that_is_slow_to_end_is_no_hang(program, monkeypatch):
+    # As on a busy machine: torchrun stands still once its ranks have ended.
+    path = program("""
+        print("done", flush=True)
+        os.kill(int(open(f"/proc/{os.getpid()}/stat").read().split()[3]), 0)
+    """)
+    stopped = []
+
+    def watch(run):
+        if run.lines == [["done"]] * 2 and not stopped:
+            stopped.extend(agents())
+            for process in stopped:
+                process.suspend()
+
+    def agents():
+        family = psutil.Process().children(recursive=True)
+        words = {p.pid: " ".join(p.cmdline()) for p in family}
+        return [p for p in family if "torch.distributed.run" in words[p.pid]]
+
+    limits = Limits(silence=2, first_sign=4)
+    command = f"--nproc-per-node 2 {path}"
+    run = torchrun(command, cold=True, limits=limits, watch=watch)
+    if stopped:
+        assert run.failure is None and run.exit_codes == [0, 0]
+        assert run.notes == [job.OVERDUE]
 
 
 def test_python_sorts_lines_by_the_rank_that_they_name(program):

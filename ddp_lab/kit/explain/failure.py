@@ -144,7 +144,8 @@ def find_notes(log: RunLog) -> list[str]:
 def _first_failure(log: RunLog, code: int, codes: list[int | None]) -> Failure:
     """Return the failure that came first: that of a rank, or of the command itself."""
     found = _ends(log.ranks, codes)
-    if not found or code < 0 and all(end.asked for end in found.values()):
+    itself = code < 0 or _raised_itself(log.stderr)
+    if not found or itself and all(end.asked for end in found.values()):
         return _launch_failure(log.stderr, code)
     first = _first(found)
     if found[first].lost_peer() or found[first].out_of_step():
@@ -297,6 +298,12 @@ def _on_a_full_disk(failure: Failure, folder: Path) -> Failure:
     if failure.symptom not in (None, Symptom.DISK_FULL):
         return failure
     return replace(failure, symptom=Symptom.DISK_FULL, means=full)
+
+
+def _raised_itself(stderr: str) -> bool:
+    """Tell whether torchrun has failed by itself: it had not to report its ranks."""
+    error = stacks.last_error(stderr)
+    return bool(error) and "ChildFailedError" not in error
 
 
 def _launch_failure(stderr: str, code: int) -> Failure:

@@ -73,10 +73,14 @@ class TorchrunLog(RunLog):
     def read(cls, folder: Path) -> "TorchrunLog":
         stderr = read(folder / "err")
         codes = {int(rank): int(code) for rank, code in EXIT_CODE.findall(stderr)}
-        earlier = [_read_ranks(_ranks(attempt), {}) for attempt in attempts(folder)[:-1]]
+        earlier = [
+            _read_ranks(_ranks(attempt), {}) for attempt in attempts(folder)[:-1]
+        ]
         there = rank_folders(folder)
         gone = range(len(there), max(codes, default=-1) + 1)
-        last = _read_ranks(there + [folder / "gone" / str(rank) for rank in gone], codes)
+        last = _read_ranks(
+            there + [folder / "gone" / str(rank) for rank in gone], codes
+        )
         return cls(last, stderr, earlier, folder if _is_full(folder) else None)
 
     @classmethod
@@ -105,7 +109,9 @@ def rank_folders(folder: Path) -> list[Path]:
 
 
 def _ranks(attempt: Path) -> list[Path]:
-    found = [int(n) for n in _names(attempt) if n.isdecimal() and (attempt / n).is_dir()]
+    found = [
+        int(n) for n in _names(attempt) if n.isdecimal() and (attempt / n).is_dir()
+    ]
     return [attempt / str(rank) for rank in range(max(found, default=-1) + 1)]
 
 

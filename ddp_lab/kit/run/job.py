@@ -23,6 +23,7 @@ from ddp_lab.kit.explain.logs import (
     read_json,
 )
 from ddp_lab.kit.explain.spawned import SpawnLog
+from ddp_lab.kit.explain.symptoms import find
 from ddp_lab.kit.run import machine, probe
 from ddp_lab.kit.run.guarded import Guarded, signal_name
 from ddp_lab.kit.run.kept import keep
@@ -97,6 +98,20 @@ class Job:
 
     def run(self, argv: Sequence[str], cold: bool, watch: Watch | None) -> Run:
         """Run `python ARGV` until it ends or is stopped; return what became of it."""
+        try:
+            run = self._run(argv, cold, watch)
+        except OSError as error:  # too many open files, say
+            symptom = find(str(error))
+            means = f"\n  that is: {symptom.means}" if symptom else ""
+            raise RunFailed(f"the launcher: {error}{means}", None) from error
+        finally:
+            shutil.rmtree(self.folder, ignore_errors=True)
+        run = replace(run, failure=_with_holder(run.failure))
+        if watch:
+            watch(run)
+        return run
+
+    def _run(self, argv: Sequence[str], cold: bool, watch: Watch | None) -> Run:
         child, code = None, 0
         try:
             try:
@@ -114,14 +129,7 @@ class Job:
             if child:  # however we leave, every process of the run is ended
                 code = child.end()
                 self.ended = child.since
-        try:
-            run = self._result(self._judged(code))
-        finally:
-            shutil.rmtree(self.folder, ignore_errors=True)
-        run = replace(run, failure=_with_holder(run.failure))
-        if watch:
-            watch(run)
-        return run
+        return self._result(self._judged(code))
 
     def _start(self, argv: Sequence[str], cold: bool) -> Guarded:
         env = environment()
@@ -257,7 +265,9 @@ class Job:
         if not lost and (self.folder / "out").exists():
             return []
         whose = f"of {ranks(lost)}" if lost else "of this run"
-        return [f"the log files {whose} were removed meanwhile; what was printed is lost"]
+        return [
+            f"the log files {whose} were removed meanwhile; what was printed is lost"
+        ]
 
     def _keep(self) -> tuple[Path | None, str]:
         """Keep output that is too long to be shown; see `keep`."""

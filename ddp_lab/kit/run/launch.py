@@ -148,7 +148,9 @@ def _is_one_of(word: str, options: Sequence[str]) -> bool:
     name = word.partition("=")[0]
     if _is_short_with_value(name):
         name = name[:2]
-    return name in options or (len(name) > 2 and any(o.startswith(name) for o in options))
+    return name in options or (
+        len(name) > 2 and any(o.startswith(name) for o in options)
+    )
 
 
 def _is_short_with_value(word: str) -> bool:

@@ -139,12 +139,12 @@ def flight() -> dict:
             if dump := getattr(c10d, name, None):
                 entries = pickle.loads(dump()).get("entries", [])
                 calls += [_call(entry) for entry in entries]
-    except Exception as error:  # another release, another format
+        return {"groups": _groups(), "calls": calls}
+    except Exception as error:  # another release; or torch is just being imported
         return {"groups": {}, "calls": [], "error": repr(error)}
     finally:
         if stub:
             del torch._inductor
-    return {"groups": _groups(), "calls": calls}
 
 
 def _call(entry: dict) -> dict:
