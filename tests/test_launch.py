@@ -10,7 +10,6 @@ import textwrap
 import time
 from random import Random
 
-import psutil
 import pytest
 from conftest import FULL, wait_until
 
@@ -363,8 +362,8 @@ def test_the_lab_keeps_the_output_whatever_the_command_says(program, options, tm
 
 def test_a_program_may_have_options_that_are_named_as_torchruns(program):
     path = program("print(*sys.argv[1:])")
-    run = torchrun(f"--nproc-per-node 1 {path} --node 3 --rdzv-id=7")
-    assert "--standalone" in run.command and run.lines == [["--node 3 --rdzv-id=7"]]
+    run = torchrun(f"--nproc-per-node 1 {path} --nodes 3 --rdzv-x=7")
+    assert "--standalone" in run.command and run.lines == [["--nodes 3 --rdzv-x=7"]]
     assert run.notes == []
 
 
@@ -411,31 +410,32 @@ def test_too_many_open_files_are_told_as_such(program, most, ranks, cold, told):
         assert "than `ulimit -n` allows" in done.stdout
 
 
-def test_a_torchrun_that_is_slow_to_end_is_no_hang(program, monkeypatch):
+def test_a_torchrun_that_is_slow_to_end_is_no_hang(program):
     # As on a busy machine: torchrun stands still once its ranks have ended.
     path = program("""
+        def words(pid):
+            try:
+                return open(f"/proc/{pid}/cmdline").read().split("\\0")
+            except OSError:
+                return []
+
+        def parent(pid):
+            return int(open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[1])
+
         print("done", flush=True)
-        os.kill(int(open(f"/proc/{os.getpid()}/stat").read().split()[3]), 0)
+        proxies = [
+            pid
+            for pid in filter(str.isdecimal, os.listdir("/proc"))
+            if __file__ in words(pid) and "torch.distributed.run" not in words(pid)
+        ]
+        time.sleep(0.5)  # until they are all there
+        os.kill(parent(proxies[0]), signal.SIGSTOP)
     """)
-    stopped = []
-
-    def watch(run):
-        if run.lines == [["done"]] * 2 and not stopped:
-            stopped.extend(agents())
-            for process in stopped:
-                process.suspend()
-
-    def agents():
-        family = psutil.Process().children(recursive=True)
-        words = {p.pid: " ".join(p.cmdline()) for p in family}
-        return [p for p in family if "torch.distributed.run" in words[p.pid]]
-
-    limits = Limits(silence=2, first_sign=4)
-    command = f"--nproc-per-node 2 {path}"
-    run = torchrun(command, cold=True, limits=limits, watch=watch)
-    if stopped:
-        assert run.failure is None and run.exit_codes == [0, 0]
-        assert run.notes == [job.OVERDUE]
+    limits = Limits(silence=2, first_sign=10)
+    run = torchrun(f"--nproc-per-node 2 {path}", limits=limits)
+    assert run.lines == [["done"]] * 2
+    assert run.failure is None and run.exit_codes == [0, 0]
+    assert run.notes == [job.OVERDUE]
 
 
 def test_python_sorts_lines_by_the_rank_that_they_name(program):

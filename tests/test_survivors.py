@@ -4,7 +4,6 @@ A process can leave its session, its group, its parent and its environment behin
 those that the programs here start write down their own numbers.
 """
 
-import os
 import subprocess
 import sys
 import threading
@@ -50,7 +49,7 @@ def become_a_daemon():
     os.chdir("/")
     for number in range(3):
         os.close(number)
-    code = f"import os, time; open('{folder}/' + str(os.getpid()), 'w'); time.sleep(600)"
+    code = f"import os, time; open(f'{folder}/{{os.getpid()}}', 'w'); time.sleep(600)"
     os.execve(sys.executable, ["python", "-ISc", code], {})
 
 def no_environment():
@@ -211,7 +210,7 @@ KILLED = {
 
 @pytest.fixture
 def kill(escaped):
-    """Return a function that runs a program, and kills in it whoever has these words."""
+    """Return a function that runs a program and kills whoever has these words."""
 
     def launch(command: str, words: str, ready, cold: bool):
         begun = time.monotonic()

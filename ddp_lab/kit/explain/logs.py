@@ -73,14 +73,12 @@ class TorchrunLog(RunLog):
     def read(cls, folder: Path) -> "TorchrunLog":
         stderr = read(folder / "err")
         codes = {int(rank): int(code) for rank, code in EXIT_CODE.findall(stderr)}
-        earlier = [
-            _read_ranks(_ranks(attempt), {}) for attempt in attempts(folder)[:-1]
-        ]
+        before = [_ranks(attempt) for attempt in attempts(folder)[:-1]]
+        earlier = [_read_ranks(ranks, {}) for ranks in before]
         there = rank_folders(folder)
-        gone = range(len(there), max(codes, default=-1) + 1)
-        last = _read_ranks(
-            there + [folder / "gone" / str(rank) for rank in gone], codes
-        )
+        removed = range(len(there), max(codes, default=-1) + 1)
+        there += [folder / "removed" / str(rank) for rank in removed]
+        last = _read_ranks(there, codes)
         return cls(last, stderr, earlier, folder if _is_full(folder) else None)
 
     @classmethod
@@ -109,9 +107,8 @@ def rank_folders(folder: Path) -> list[Path]:
 
 
 def _ranks(attempt: Path) -> list[Path]:
-    found = [
-        int(n) for n in _names(attempt) if n.isdecimal() and (attempt / n).is_dir()
-    ]
+    numbers = [name for name in _names(attempt) if name.isdecimal()]
+    found = [int(name) for name in numbers if (attempt / name).is_dir()]
     return [attempt / str(rank) for rank in range(max(found, default=-1) + 1)]
 
 

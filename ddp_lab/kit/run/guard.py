@@ -3,8 +3,9 @@
     python -IS guard.py MARK FOLDER
 
 Our stdin is one end of a pair of sockets; the caller holds the other. The command comes
-in through it; how it ended, and when we ended the rest, goes out. The command is not among our arguments, so
-that nobody who looks for a program by its name (pkill -f) finds the guard instead.
+in through it; how it ended, and when we ended the rest, goes out. The command is not
+among our arguments, so that nobody who looks for a program by its name (pkill -f) finds
+the guard instead.
 
 When that socket closes, because the run was stopped or because the caller is dead,
 every process that carries the run's mark is ended. torchrun starts each rank in a
@@ -80,7 +81,7 @@ def _read(pid: str, name: str) -> bytes:
 
 
 def _lives(pid: str) -> bool:
-    """Tell whether a process is more than a zombie: a thread may outlive the main one."""
+    """Tell whether a process is no zombie: a thread may outlive the main one."""
     state, *_ = _read(pid, "stat").rpartition(b")")[2].split()
     return state not in (b"Z", b"X") or len(os.listdir(f"/proc/{pid}/task")) > 1
 

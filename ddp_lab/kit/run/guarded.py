@@ -1,4 +1,4 @@
-"""A command under its guard, as the launcher sees them: start it, wait for it, end it."""
+"""A command under its guard, as the launcher sees them: start, wait, end."""
 
 import os
 import signal

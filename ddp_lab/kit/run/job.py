@@ -193,7 +193,7 @@ class Job:
         return code
 
     def _written(self) -> int:
-        """Return how many bytes the run has written; a rank may remove what it likes."""
+        """Return how many bytes the run has written; a rank may remove them."""
         found = 0
         for folder, _, names in os.walk(self.folder):
             for name in names:
@@ -265,9 +265,8 @@ class Job:
         if not lost and (self.folder / "out").exists():
             return []
         whose = f"of {ranks(lost)}" if lost else "of this run"
-        return [
-            f"the log files {whose} were removed meanwhile; what was printed is lost"
-        ]
+        removed = "were removed meanwhile; what was printed is lost"
+        return [f"the log files {whose} {removed}"]
 
     def _keep(self) -> tuple[Path | None, str]:
         """Keep output that is too long to be shown; see `keep`."""

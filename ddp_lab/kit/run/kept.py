@@ -1,4 +1,4 @@
-"""Keep output that is too long to be shown, until that of later runs takes its place."""
+"""Keep output that is too long to be shown, until later runs need the place."""
 
 import os
 import shutil

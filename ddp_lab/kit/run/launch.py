@@ -59,9 +59,10 @@ from ddp_lab.kit.run.result import Run, RunFailed, RunInterrupted
 OWN_RENDEZVOUS = re.compile(r"--(standalone|nnodes|node|rdzv|master)")
 LOGGING = ("--log-dir", "--log_dir", "--redirects", "--tee", "-r", "-t")
 # All other options of torchrun take a value.
-FLAGS = ("--standalone", "--module", "--no-python", "--no_python", "--run-path")
-FLAGS += ("--run_path", "--virtual-local-rank", "--virtual_local_rank", "-m", "-h")
-FLAGS += ("--help",)
+FLAGS = tuple(
+    "--standalone --module -m --no-python --no_python --run-path --run_path "
+    "--virtual-local-rank --virtual_local_rank --help -h".split()
+)
 DEFAULT = Limits()
 
 
@@ -102,7 +103,7 @@ def torchrun(
         said = ", ".join(map(shlex.join, left_out))
         job.notes.append(f"the lab keeps the ranks' output itself, without {said}")
     module = ["-m", "torch.distributed.run", "--redirects", "3"]
-    own = sum((option for option in options if option not in left_out), [])
+    own = [word for option in options if option not in left_out for word in option]
     words = [*module, "--log-dir", str(job.folder), *own, *program]
     return _judged(job, job.run(words, cold, watch), expect_failure)
 
@@ -133,7 +134,8 @@ def _words(command: str | Sequence[str]) -> list[str]:
 
 def _options(argv: list[str]) -> tuple[list[list[str]], list[str]]:
     """Return torchrun's own options, each with its value, and what comes after them."""
-    options, rest = [], list(argv)
+    options: list[list[str]] = []
+    rest = list(argv)
     while rest and rest[0].startswith("-") and rest[0] != "--":
         word = rest[0]
         alone = "=" in word or _is_one_of(word, FLAGS) or _is_short_with_value(word)
@@ -148,9 +150,8 @@ def _is_one_of(word: str, options: Sequence[str]) -> bool:
     name = word.partition("=")[0]
     if _is_short_with_value(name):
         name = name[:2]
-    return name in options or (
-        len(name) > 2 and any(o.startswith(name) for o in options)
-    )
+    cut_short = len(name) > 2 and any(o.startswith(name) for o in options)
+    return name in options or cut_short
 
 
 def _is_short_with_value(word: str) -> bool:
