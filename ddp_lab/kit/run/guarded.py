@@ -38,7 +38,7 @@ class Guarded:
         with its_end, open(out, "wb") as stdout, open(err, "wb") as stderr:
             self.process = subprocess.Popen(
                 [sys.executable, "-IS", guard.__file__, mark, str(folder)],
-                stdin=its_end,
+                stdin=its_end.fileno(),
                 stdout=stdout,
                 stderr=stderr,
                 env=env,

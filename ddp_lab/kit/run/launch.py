@@ -7,10 +7,10 @@ Who starts whom (no import shows it):
 
     cell        %torchrun (magics.py) calls the launcher in the kernel
      |
-    launcher    job.py; warm.py has started the fork server, once for all runs
-     |  starts with a pipe: the guard's stdin
+    launcher    job.py, guarded.py; warm.py has started the fork server, once for all
+     |  starts with a socket: the guard's stdin
     guard       guard.py
-     |  starts with a mark: DDP_LAB_RUN in the environment, which children inherit
+     |  starts with a mark: a limit, and a variable, which all children inherit
     proxy       proxy.py  -- socket -->  fork server    fork_server.py
                                           |  forks
                                          torchrun
@@ -26,10 +26,12 @@ starts torchrun itself.
 Who notices that somebody has gone, by what, and what follows:
 
     the kernel      guard: its stdin ends        ends what has the mark, removes files
-                    fork server: its stdin ends  kills its forks, and ends
+                    fork server: its stdin ends  kills its forks and their marks, ends
+    the guard       launcher: it left no word    ends what has the mark
     a proxy         fork server: socket closes   kills the fork that it stands for
     a fork          fork server: SIGCHLD         tells its proxy, which ends likewise
-    fork server     proxy: socket closes         exits with 1
+    fork server     its forks: a signal          are killed with it
+                    proxy: socket closes         exits with 1
     a rank          torchrun: its worker ends    ends the others
     torchrun        guard: waitpid               ends what is left, exits likewise
     silence, Ctrl-C launcher                     closes the guard's stdin
