@@ -30,7 +30,7 @@ def test_a_kept_run_is_explained(fault, ranks, tmp_path):
     recording = Recording.load(fault, ranks)
     told = recording.explain(tmp_path, here)
     text = (here / recording.program).read_text()
-    fault.judge(ranks, told.failure, told.exit_codes, told.notes, text)
+    fault.judge(ranks, told, text)
     assert told.as_json(here) == json.loads((here / f"{ranks}.json").read_text())
 
 

@@ -101,7 +101,7 @@ def number_of(path: Path, text: str) -> int:
 def test_a_fault_that_happens_is_explained(fault, ranks, tmp_path, survivors):
     recording, run = live(fault, ranks, tmp_path)
     text = (tmp_path / recording.program).read_text()
-    fault.judge(ranks, run.failure, run.exit_codes, run.notes, text)
+    fault.judge(ranks, run, text)
     old = json.loads((EVIDENCE / fault.name / f"{ranks}.json").read_text())
     assert not differences(old, Explanation.of(run).as_json(tmp_path))
     assert wait_until(lambda: nobody_left(survivors, run.facts), 3)

@@ -167,6 +167,9 @@ def _failed_by_itself(
     others = {rank: other for rank, other in found.items() if rank != first}
     failure = Failure(end.kind, first, end.cause, *_place(end.frame))
     failure = replace(failure, traceback=end.traceback, others=_failures(others))
+    printed = logs[first].tracebacks
+    if end.kind == "exit" and printed:
+        failure = replace(failure, means=_printed(first, printed[-1]))
     return _known(failure, logs)
 
 
@@ -191,12 +194,15 @@ def _stopped(logs: list[RankLog], stopped: str, limit: float) -> Failure:
     own = {r: end for r, end in found.items() if not end.is_victim() and end.certain}
     if own:
         first = _first(own)
-        failure = _failed_by_itself(logs, first, found | own)
-        told = {r: end.cause for r, end in found.items() if end.unwilling()}
-        others = {r: what for r, what in (others | told | failure.others).items()}
-        others.pop(first, None)
+        failure = _failed_by_itself(logs, first, found)
+        for rank, end in found.items():
+            if end.unwilling():
+                failure.others[rank] = f"{end.cause}; it {others[rank]}"
+        others = {r: what for r, what in others.items() if r != first}
         means = f"{failure.means}; {cause}" if failure.means else cause
-        return replace(failure, others=others, means=means, stands=stands)
+        return replace(
+            failure, others=others | failure.others, means=means, stands=stands
+        )
     failure = Failure(stopped, None, cause, others=others, stands=stands)
     diagnosis = hang.diagnose(logs, stands) if stopped == "timeout" else None
     if diagnosis:
@@ -211,18 +217,23 @@ def _with_traceback(failure: Failure, logs: list[RankLog]) -> Failure:
     and logged, and the rank is on a way of its own.
     """
     told = {rank: log.tracebacks[-1] for rank, log in enumerate(logs) if log.tracebacks}
-    if failure.rank is None and len(told) == 1:
-        failure = replace(failure, rank=min(told))
     if not told:
         return failure
+    if failure.rank is None and len(told) == 1:
+        stand = failure.stands[min(told)]
+        where, line = _place(stand.frame)
+        failure = replace(failure, rank=stand.rank, where=where, line=line)
     rank = failure.rank if failure.rank in told else min(told)
-    frame = stacks.own(stacks.from_text(told[rank]))
-    at = f", at {frame.short}" if frame else ""
-    error = _shorten(stacks.last_error(told[rank]) or told[rank].split("\n")[0])
-    means = f"before, rank {rank} printed a traceback: {error}{at}; {failure.means}"
-    if failure.means is None:
-        means = means.removesuffix("; None")
+    means = "; ".join(filter(None, [_printed(rank, told[rank]), failure.means]))
     return replace(failure, means=means, traceback=told[rank])
+
+
+def _printed(rank: int, traceback: str) -> str:
+    """Return one sentence on a traceback that was not the rank's end."""
+    error = stacks.last_error(traceback) or traceback.strip().splitlines()[0]
+    frame = stacks.own(stacks.from_text(traceback))
+    at = f", at {frame.short}" if frame else ""
+    return f"before, rank {rank} printed a traceback: {_shorten(error)}{at}"
 
 
 def _diagnosed(failure: Failure, found: hang.Diagnosis, means: str) -> Failure:

@@ -142,7 +142,7 @@ def _read_rank(folder: Path, limit: int) -> RankLog:
     log.raised = read_json(folder / "raised.json")
     log.exit = read_json(folder / "exit.json")
     said = read(folder / "stderr.log", limit)
-    if log.raised or log.exit:
+    if log.raised or log.exit or (folder / "pid").exists():  # rank.py is there
         log.add_end(said)
     else:
         log.add_stderr(said)

@@ -47,11 +47,11 @@ def main() -> None:
     path, *argv = sys.argv[1:]
     wait = spawn(argv) if path == "-" else ask(path, argv)
     pid = next(wait)
-    asked = 0.0
+    asked, ended = 0.0, False
 
     def note_asked(number: int, delay: float = 0.0) -> None:
         nonlocal asked
-        if number in ASKS_TO_END and not asked:
+        if number in ASKS_TO_END and not asked and not ended:
             asked = time.time() + delay
             leave_word("null", asked)
 
@@ -70,6 +70,7 @@ def main() -> None:
         signal.signal(number, pass_on)
     signal.signal(signal.SIGTERM, pass_on_late)
     code = os.waitstatus_to_exitcode(next(wait))
+    ended = True  # or a signal would write the same file while we do
     leave_word(str(code), asked)
     if code < 0:
         if -code != signal.SIGKILL:
