@@ -545,6 +545,7 @@ FAULTS = [
         + "if rank == 1 and attempt < 1: raise ValueError('no such sample')\n"
         "dist.barrier()\ndist.destroy_process_group()\n",
         options="--max-restarts 3",
+        ranks=(2,),
         note=r"^restarted once: attempt 1 of 2 failed: rank 1: "
         r"ValueError: no such sample at \S*sick\.py:\d+ in <module>",
     ),
@@ -565,6 +566,7 @@ FAULTS = [
         + "if rank == 1: raise ValueError(f'no sample at {time.time()}')\n"
         "dist.barrier()\n",
         options="--max-restarts 2",
+        ranks=(2,),
         kind="exception",
         cause=r"ValueError: no sample at \d+",
         line="if rank == 1: raise ValueError",
@@ -651,6 +653,7 @@ FAULTS = [
         "import traceback\n"
         "try:\n    {}['x']\nexcept KeyError:\n    traceback.print_exc()\n"
         "if odd: sys.exit(3)",
+        ranks=(2,),
         kind="exit",
         cause="exit code 3$",
         report=("rank 1 printed a traceback: KeyError: 'x', at",),
@@ -661,6 +664,7 @@ FAULTS = [
         "import traceback\n"
         "try:\n    {}['x']\nexcept KeyError:\n    traceback.print_exc()\n"
         "if odd: raise ValueError('no such sample')",
+        ranks=(2,),
         kind="exception",
         cause="ValueError: no such sample$",
         line="if odd: raise ValueError",
@@ -671,6 +675,7 @@ FAULTS = [
         "text = 'Traceback (most recent call last):\\n  File \"b.py\", line 3, in f'\n"
         "text += '\\n    g()\\nKeyError: 1'\n"
         "if odd: raise ValueError('a child said:\\n' + text)",
+        ranks=(2,),
         kind="exception",
         cause="ValueError: a child said:",
         line="if odd: raise ValueError",
@@ -685,6 +690,7 @@ FAULTS = [
         "    try:\n        work()\n"
         "    except Exception as error:\n        errors.append(error)\n"
         "if odd: raise ExceptionGroup('two files', errors)",
+        ranks=(2,),
         kind="exception",
         cause=r"ExceptionGroup: two files \(2 sub-exceptions\): "
         r"ValueError: a; KeyError: 'b'$",
@@ -694,6 +700,7 @@ FAULTS = [
         "an_exception_with_a_cause",
         "try:\n    {}['x']\nexcept KeyError as error:\n"
         "    if odd: raise ValueError('no such sample') from error",
+        ranks=(2,),
         kind="exception",
         cause="ValueError: no such sample, from KeyError: 'x'$",
         line="if odd: raise ValueError",
@@ -701,6 +708,7 @@ FAULTS = [
     Fault(
         "an_exception_with_notes",
         "error = ValueError('no')\nerror.add_note('in step 7')\nif odd: raise error",
+        ranks=(2,),
         kind="exception",
         cause=r"ValueError: no \(in step 7\)$",
         line="if odd: raise error",
@@ -708,6 +716,7 @@ FAULTS = [
     Fault(
         "an_exception_without_words",
         "assert not odd",
+        ranks=(2,),
         kind="exception",
         cause="AssertionError$",
         line="assert not odd",
@@ -716,6 +725,7 @@ FAULTS = [
         "an_exception_that_cannot_be_shown",
         "class Odd(Exception):\n    def __str__(self): raise RuntimeError\n"
         "if odd: raise Odd",
+        ranks=(2,),
         kind="exception",
         cause=r".*Odd: <exception str\(\) failed>$",
         line="if odd: raise Odd",
@@ -723,6 +733,7 @@ FAULTS = [
     Fault(
         "a_recursion",
         "def deeper(): deeper()\nif odd: deeper()",
+        ranks=(2,),
         kind="exception",
         cause="RecursionError: maximum recursion depth exceeded",
         line="def deeper()",
@@ -730,6 +741,7 @@ FAULTS = [
     Fault(
         "a_keyboard_interrupt",
         "if odd: raise KeyboardInterrupt",
+        ranks=(2,),
         kind="exception",
         cause="KeyboardInterrupt$",
         line="if odd: raise KeyboardInterrupt",
@@ -738,6 +750,7 @@ FAULTS = [
     Fault(
         "a_syntax_error",
         "if odd: exec(compile('\\nx = = 1', __file__, 'exec'))",
+        ranks=(2,),
         kind="exception",
         cause="SyntaxError: invalid syntax$",
     ),
@@ -745,6 +758,7 @@ FAULTS = [
     Fault(
         "all_leave_before_the_end",
         "os._exit(0)",
+        ranks=(2,),
         note="^ranks 0.* left before the end of their program, by os._exit",
     ),
     Fault(
@@ -756,6 +770,7 @@ FAULTS = [
         "nobody_joins",
         whole="import torch.distributed\n\nprint('as if there were nobody else')\n",
         options="--max-restarts 0",
+        ranks=(2,),
         note="^no rank has joined a process group: [24] copies of the program",
     ),
     # What the system refuses.

@@ -43,6 +43,7 @@ OF_RUN, OF_RANK = (
     + ("stack.json", "stack", "raised.json", "end.json", "exit.json"),
 )
 LOGS: dict[str, type[RunLog]] = {"TorchrunLog": TorchrunLog, "SpawnLog": SpawnLog}
+MOST_FRAMES = 10  # of an exception
 SECTION = re.compile(r"^=== (\S+)\n", re.MULTILINE)
 # The local variables that an explanation reads.
 READ = {name for names in (PEER_ARGUMENT | ROOT_ARGUMENT).values() for name in names}
@@ -299,6 +300,8 @@ def _tidy(name: str, text: str) -> str:
             words = message["extraInfo"]["py_callstack"]
             message = {"extraInfo": {"py_callstack": words}}
         return json.dumps({"message": message})
+    if kind == "raised.json":
+        return json.dumps(found | {"frames": found.get("frames", [])[:MOST_FRAMES]})
     if kind == "flight.json":
         for call in found["calls"]:
             call["frames"] = call["frames"][:1]

@@ -295,11 +295,12 @@ def _known(failure: Failure, logs: list[RankLog]) -> Failure:
 
 
 def _on_a_full_disk(failure: Failure, folder: Path) -> Failure:
-    """Add that the disk with the logs is full: what is not written there is lost."""
-    full = f"that is: the disk is full, on which the lab keeps the output ({folder})"
-    if failure.symptom not in (None, Symptom.DISK_FULL):
+    """Add that the disk with the logs is full, where that explains the failure."""
+    said = failure.symptom or failure.kind not in ("exit", "launch")
+    if said and failure.symptom is not Symptom.DISK_FULL:
         return failure
-    return replace(failure, symptom=Symptom.DISK_FULL, means=full)
+    means = f"that is: the disk is full, on which the lab keeps the output ({folder})"
+    return replace(failure, symptom=Symptom.DISK_FULL, means=means)
 
 
 def _launch_failure(stderr: str, code: int) -> Failure:

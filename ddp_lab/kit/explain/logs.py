@@ -75,7 +75,8 @@ class TorchrunLog(RunLog):
         found = attempts(folder)
         earlier = [_read_attempt(attempt, {}) for attempt in found[:-1]]
         last = [log for attempt in found[-1:] for log in _read_attempt(attempt, codes)]
-        return cls(last, stderr, earlier, folder if _is_full(folder) else None)
+        full = folder.parent if _is_full(folder) else None
+        return cls(last, stderr, earlier, full)
 
     @classmethod
     def read_output(cls, folder: Path, limit: int = MOST_READ) -> "TorchrunLog":

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
+from ddp_lab.kit.explain.files import clean
+
 LIBRARY = ("site-packages", "dist-packages", sysconfig.get_path("stdlib"), "<frozen")
 KIT = str(Path(__file__).parents[1])
 C10D = "distributed_c10d.py"
@@ -45,7 +47,8 @@ class Frame:
     def code(self) -> str:
         """The source line, without its comment."""
         linecache.checkcache(self.file)  # a variant may have been written anew
-        return linecache.getline(self.file, self.line).split("  # ")[0].strip()
+        line = linecache.getline(self.file, self.line)
+        return clean(line).split("  # ")[0].strip()
 
     @property
     def place(self) -> str:
