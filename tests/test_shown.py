@@ -182,11 +182,12 @@ def kinds(text: str) -> list[str]:
 @pytest.mark.parametrize(
     "text, found",
     [
+        ("", []),
         ("a line\n", ["lines"]),
         (TRACEBACK.format("x") + "after\n", ["traceback", "lines"]),
         ("before\n" + TRACEBACK.format("x") + "after", ["lines", "traceback", "lines"]),
-        (TRACEBACK.format(1) + BETWEEN + TRACEBACK.format(2), ["traceback", "lines"]),
-        (TRACEBACK.format(1) + TRACEBACK.format(2), ["traceback"] * 2 + ["lines"]),
+        (TRACEBACK.format(1) + BETWEEN + TRACEBACK.format(2), ["traceback"]),
+        (TRACEBACK.format(1) + TRACEBACK.format(2), ["traceback"] * 2),
         (DUMP + "after", ["dump", "lines"]),
         (GROUP + "after", ["traceback", "lines"]),
         ("it said 'Traceback (most recent call last):' once", ["lines"]),
@@ -223,6 +224,16 @@ def test_a_known_end_is_taken_out_however_it_was_printed():
         "before"
     ]
     assert stderr.without("before", TRACEBACK.format("x")) == "before"
+
+
+def test_a_program_that_took_the_ranks_place_ended_with_its_last_words():
+    log = RankLog(exit={"code": 1, "time": 1.0, "asked": False})
+    log.add_end("a line\n" + TRACEBACK.format("x"))
+    assert log.traceback == TRACEBACK.format("x") and log.warnings == ["a line"]
+    log = RankLog(exit={"code": 1, "time": 1.0, "asked": False})
+    log.end = {"code": 1}  # it ended as Python does, by sys.exit
+    log.add_end("a line\n" + TRACEBACK.format("x"))
+    assert log.traceback == "" and len(log.tracebacks) == 1
 
 
 def test_a_group_is_told_with_what_is_in_it():

@@ -3,10 +3,13 @@
 import re
 from typing import TYPE_CHECKING
 
+from ddp_lab.kit.explain.files import shorten
+
 if TYPE_CHECKING:  # it asks us
     from ddp_lab.kit.explain.failure import Failure
 
 MOST = 5  # ways to fail that are told
+BUG = "this is a bug, not a fault, and restarting does not help"
 TIMES = {1: "once", 2: "twice"}
 
 
@@ -25,8 +28,7 @@ def before(earlier: "list[Failure]", last: "Failure") -> list[str]:
         return []
     count = len(earlier) + 1
     same = sum(_way(failure) == _way(last) for failure in earlier)
-    told = [failure for failure in earlier]
-    lines = _told(told, count)
+    lines = _told(earlier, count)
     if not (same and last.line):
         return lines
     if same == len(earlier):
@@ -35,22 +37,24 @@ def before(earlier: "list[Failure]", last: "Failure") -> list[str]:
     return [*lines, f"the same as now in {same + 1} of {count} attempts: {BUG}"]
 
 
-BUG = "this is a bug, not a fault, and restarting does not help"
-
-
 def _told(failures: "list[Failure]", count: int) -> list[str]:
     """Return a line for each way in which attempts have failed."""
     ways: dict[tuple, list[int]] = {}
     for number, failure in enumerate(failures, 1):
         ways.setdefault(_way(failure), []).append(number)
-    lines = []
-    for numbers in list(ways.values())[:MOST]:
-        failure = failures[numbers[0] - 1]
-        who = "the run" if failure.rank is None else f"rank {failure.rank}"
-        at = f" at {failure.where}" if failure.where else ""
-        lines.append(f"{_names(numbers)} of {count} failed: {who}: {failure.cause}{at}")
-    rest = len(failures) - sum(len(numbers) for numbers in list(ways.values())[:MOST])
+    told = list(ways.values())[:MOST]
+    lines = [
+        f"{_names(numbers)} of {count} failed: {_brief(failures[numbers[0] - 1])}"
+        for numbers in told
+    ]
+    rest = len(failures) - sum(map(len, told))
     return [*lines, f"{rest} more failed in other ways"] if rest else lines
+
+
+def _brief(failure: "Failure") -> str:
+    who = "the run" if failure.rank is None else f"rank {failure.rank}"
+    at = f" at {failure.where}" if failure.where else ""
+    return f"{who}: {shorten(failure.cause)}{at}"
 
 
 def _way(failure: "Failure") -> tuple:

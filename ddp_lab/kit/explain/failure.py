@@ -11,6 +11,7 @@ from pathlib import Path
 
 from ddp_lab.kit.explain import attempts, ends, hang, stacks, symptoms
 from ddp_lab.kit.explain.ends import End
+from ddp_lab.kit.explain.files import shorten
 from ddp_lab.kit.explain.logs import RankLog, RunLog, TorchrunLog
 from ddp_lab.kit.explain.symptoms import Symptom
 
@@ -136,12 +137,19 @@ def find_notes(log: RunLog) -> list[str]:
 def _first_failure(log: RunLog, code: int, codes: list[int | None]) -> Failure:
     """Return the failure that came first: that of a rank, or of the command itself."""
     found = _ends(log.ranks, codes)
-    if not found or code < 0 and all(end.asked for end in found.values()):
+    if not found or _launcher_was_ended(log, code, found):
         return _launch_failure(log.stderr, code)
     first = _first(found)
     if found[first].lost_peer() or found[first].out_of_step():
         return _not_together(log.ranks, first, found)
     return _failed_by_itself(log.ranks, first, found)
+
+
+def _launcher_was_ended(log: RunLog, code: int, found: dict[int, End]) -> bool:
+    """Tell whether torchrun was told to end, or killed, while all went well."""
+    if code < 0:  # then nobody asks the ranks, and the guard ends them
+        return all(end.asked or "SIGTERM" in end.cause for end in found.values())
+    return "SignalException" in log.stderr and all(e.asked for e in found.values())
 
 
 def _ends(logs: list[RankLog], codes: list[int | None]) -> dict[int, End]:
@@ -176,7 +184,7 @@ def _failed_by_itself(
 def _failures(found: dict[int, End]) -> dict[int, str]:
     """Return what is told of the other ranks' failures, if they were their own."""
     return {
-        rank: _shorten(end.cause)
+        rank: shorten(end.cause)
         for rank, end in sorted(found.items())
         if not end.lost_peer() or end.unwilling()
     }
@@ -233,7 +241,7 @@ def _printed(rank: int, traceback: str) -> str:
     error = stacks.last_error(traceback) or traceback.strip().splitlines()[0]
     frame = stacks.own(stacks.from_text(traceback))
     at = f", at {frame.short}" if frame else ""
-    return f"before, rank {rank} printed a traceback: {_shorten(error)}{at}"
+    return f"before, rank {rank} printed a traceback: {shorten(error)}{at}"
 
 
 def _diagnosed(failure: Failure, found: hang.Diagnosis, means: str) -> Failure:
@@ -260,7 +268,7 @@ def _not_together(logs: list[RankLog], first: int, found: dict[int, End]) -> Fai
         return replace(_failed_by_itself(logs, first, found), stands=stands)
     others = {stand.rank: _stand(stand, logs[stand.rank]) for stand in stands}
     failure = Failure(said.kind, first, said.cause, others=others, stands=stands)
-    means = f"rank {first}: {_shorten(said.cause)}"
+    means = f"rank {first}: {shorten(said.cause)}"
     return _diagnosed(replace(failure, traceback=said.traceback), diagnosis, means)
 
 
@@ -323,7 +331,3 @@ def _stand(stand: hang.Stand, log: RankLog) -> str:
     if stand.state != "unknown":
         return str(stand)
     return f"last printed {log.lines[-1]!r}" if log.lines else "printed nothing"
-
-
-def _shorten(text: str, width: int = 140) -> str:
-    return text if len(text) <= width else text[: width - 1] + "…"

@@ -55,12 +55,8 @@ class RunLog(ABC):
 
         A traceback on it that was nobody's end belongs to it.
         """
-        guesses = [
-            log.traceback.split("\n") if log.guessed else [] for log in self.ranks
-        ]
         return [
-            log.warnings + ([] if failed else [line for line in guess if line.strip()])
-            for log, guess in zip(self.ranks, guesses, strict=True)
+            log.warnings + ([] if failed else log.traceback_lines) for log in self.ranks
         ]
 
 

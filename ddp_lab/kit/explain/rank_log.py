@@ -122,7 +122,7 @@ class RankLog:
         dumps = [part for part in parts if part.is_dump]
         if dumps and code is not None and -code in CRASHES:
             self._end_with(dumps[-1])
-        elif code == 1 and not self.end and parts[-1].may_be_the_end:
+        elif code == 1 and not self.end and parts and parts[-1].may_be_the_end:
             # Another program took the rank's place, or it left in the midst.
             self._end_with(parts[-1])
 

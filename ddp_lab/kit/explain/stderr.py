@@ -68,13 +68,13 @@ def split(text: str) -> list[Part]:
             continue
         end = _end_of_dump(lines, at) if is_dump else _end_of_traceback(lines, at)
         intro = [plain.pop()] if plain and SOMEBODY_ELSE.match(plain[-1]) else []
-        if plain:
-            parts.append(Part("\n".join(plain)))
+        parts.append(Part("\n".join(plain)))
         plain = []
         words = "\n".join([*intro, *lines[at:end]])
         parts.append(Part(stacks.tidy(words) if is_dump else words, True, is_dump))
         at = end
-    return [*parts, Part("\n".join(plain))] if plain else parts
+    parts.append(Part("\n".join(plain)))
+    return [part for part in parts if part.text.strip()]
 
 
 def without(text: str, traceback: str) -> str:
