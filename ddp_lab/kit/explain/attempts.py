@@ -58,8 +58,13 @@ def _brief(failure: "Failure") -> str:
 
 
 def _way(failure: "Failure") -> tuple:
-    """Return what two failures have in common that are the same but for a number."""
-    return failure.kind, re.sub(r"\d+", "0", failure.cause), failure.line
+    """Return what two failures have in common that are the same.
+
+    The message of an exception may name a step or an address.
+    """
+    said = failure.kind == "exception"
+    cause = re.sub(r"\d+", "0", failure.cause) if said else failure.cause
+    return failure.kind, cause, failure.line
 
 
 def _names(numbers: list[int]) -> str:
