@@ -113,6 +113,8 @@ class Fault:
     options: str = ""
     """More arguments of torchrun."""
     cold: bool = False
+    since: tuple[int, int] = (3, 10)
+    """The first release of Python in which it can happen."""
     port_taken: bool = False
     """Whether somebody else listens where the ranks are to meet."""
 
@@ -690,6 +692,7 @@ FAULTS = [
         "    try:\n        work()\n"
         "    except Exception as error:\n        errors.append(error)\n"
         "if odd: raise ExceptionGroup('two files', errors)",
+        since=(3, 11),
         ranks=(2,),
         kind="exception",
         cause=r"ExceptionGroup: two files \(2 sub-exceptions\): "
@@ -708,6 +711,7 @@ FAULTS = [
     Fault(
         "an_exception_with_notes",
         "error = ValueError('no')\nerror.add_note('in step 7')\nif odd: raise error",
+        since=(3, 11),
         ranks=(2,),
         kind="exception",
         cause=r"ValueError: no \(in step 7\)$",

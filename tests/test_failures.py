@@ -36,7 +36,7 @@ ALWAYS = ("raises", "dies_by_sigkill", "sleeps", "different_calls", "spawned_sle
 def cases():
     """Return all faults but the clinic's (test_clinic.py); most only in test-all."""
     for fault, ranks in CASES:
-        if fault.program:
+        if fault.program or sys.version_info < fault.since:
             continue
         often = fault.name in ALWAYS and ranks == 2
         marks = [] if often else [FULL]

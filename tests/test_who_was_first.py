@@ -86,6 +86,13 @@ def test_without_times_who_died_without_a_word_comes_first():
     assert order[2] < order[1] < order[0]
 
 
+def test_who_raised_and_was_ended_on_its_way_out_is_no_victim():
+    slow = raised(5.0, asked=6.0)
+    slow.exit["code"] = slow.code = -15
+    failure = explain(ended(5.3, 3, asked=6.0), slow)
+    assert (failure.rank, failure.cause) == (1, "ValueError: no")
+
+
 @pytest.mark.parametrize("stopped", ["timeout", "interrupt", "output"])
 def test_what_was_said_before_a_run_is_stopped_comes_first(stopped):
     failure = explain(ended(6.0, None, asked=6.0), raised(5.0), stopped=stopped)
@@ -162,9 +169,9 @@ def test_a_full_disk_explains_what_has_no_words(tmp_path):
 # --- attempts ---
 
 
-def failed(cause: str, line: int | None = 3, rank: int = 1) -> Failure:
+def failed(cause: str, line: int | None = 3, rank: int = 1) -> attempts.Attempt:
     where = f"a.py:{line}" if line else None
-    return Failure("exception", rank, cause, where, line)
+    return attempts.Attempt("exception", rank, cause, where, line)
 
 
 def test_a_run_that_was_never_restarted_says_nothing_of_it():

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ddp_lab.kit.explain import attempts, ends, hang, stacks, symptoms
+from ddp_lab.kit.explain.attempts import Attempt
 from ddp_lab.kit.explain.ends import End
 from ddp_lab.kit.explain.files import shorten
 from ddp_lab.kit.explain.logs import RankLog, RunLog, TorchrunLog
@@ -97,13 +98,21 @@ def find_failure(
         failure = replace(failure, rank=log.culprit(failure.rank))
     if log.full_disk:
         failure = _on_a_full_disk(failure, log.full_disk)
-    before = [attempt_failure(ranks) for ranks in log.earlier]
-    return replace(failure, earlier=attempts.before(before, failure)), codes
+    earlier = attempts.before(_earlier(log), _attempt(failure))
+    return replace(failure, earlier=earlier), codes
 
 
-def attempt_failure(ranks: list[RankLog]) -> Failure:
-    """Return why an attempt failed after which torchrun restarted the ranks."""
-    return _first_failure(TorchrunLog(ranks), 1, [rank.code for rank in ranks])
+def _earlier(log: RunLog) -> list[Attempt]:
+    """Return why each attempt failed after which torchrun restarted the ranks."""
+    return [
+        _attempt(_first_failure(TorchrunLog(ranks), 1, [rank.code for rank in ranks]))
+        for ranks in log.earlier
+    ]
+
+
+def _attempt(failure: Failure) -> Attempt:
+    said = failure.cause, failure.where, failure.line
+    return Attempt(failure.kind, failure.rank, *said)
 
 
 def find_notes(log: RunLog) -> list[str]:
@@ -115,7 +124,7 @@ def find_notes(log: RunLog) -> list[str]:
         for rank, end in enumerate(left)
         if end and rank not in early and not end["left_group"]
     ]
-    notes = attempts.restarted([attempt_failure(ranks) for ranks in log.earlier])
+    notes = attempts.restarted(_earlier(log))
     if early:
         whose = "its" if len(early) == 1 else "their"
         notes.append(
