@@ -520,6 +520,15 @@ FAULTS = [
                 "ended by SIGKILL",
             ),
             (
+                "slow_exit_raise",
+                False,
+                "import atexit; atexit.register(time.sleep, 0.6); sys.exit(3)",
+                "raise ValueError('second')",
+                "exit",
+                "exit code 3$",
+                "ValueError: second",
+            ),
+            (
                 "exit_raise",
                 True,
                 "sys.exit(3)",

@@ -144,8 +144,11 @@ def _read_rank(folder: Path, limit: int) -> RankLog:
     else:
         log.add_stderr(said)
     report = folder / "error.json"  # written by @record
-    if log.raised or log.exit:
-        log.time = (log.raised or log.exit or {})["time"]
+    ends = [
+        end["time"] for end in (log.raised, log.end, log.exit) if end and "time" in end
+    ]
+    if ends:
+        log.time = ends[0]
     elif report.exists():
         log.time = report.stat().st_mtime
         recorded = clip(_callstack(report))

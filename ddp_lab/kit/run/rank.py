@@ -10,8 +10,10 @@ keeps in its log folder, beside torchrun's own stdout.log and stderr.log:
                   recorder; written when asked through the pipe `ask`, and at the end
     stack         where each thread was when torchrun ended the rank with SIGTERM
     raised.json   the exception that ended the program's main part, as text, and when
-    end.json      the exit code. It is written when all is done, threads and exit
-                  functions included: a rank that left none has died early.
+    end.json      the exit code, when the main part ended, and whether the process is,
+                  and has ever been, in a process group. It is written when all is
+                  done, threads and exit functions included: a rank that left none has
+                  died early.
 
 Then the rank leaves by os._exit. A plain exit takes the interpreter down under gloo's
 threads, and sometimes one of them aborts the process there, after all its work.
@@ -46,6 +48,7 @@ def run(argv: list[str]) -> None:
     if folder:
         _open_up(folder)
     code = _exit_code(argv, folder)
+    end = {"code": code, "time": time.time()}
     python: Any = threading
     python._shutdown()  # waits for the program's threads, as Python does
     atexit._run_exitfuncs()
@@ -56,7 +59,7 @@ def run(argv: list[str]) -> None:
             pass  # closed, or on a full disk
     if folder:
         _write(folder / "flight.json", flight())
-        end = {"code": code, "left_group": not _in_group(), "joined": _has_joined()}
+        end |= {"left_group": not _in_group(), "joined": _has_joined()}
         _write(folder / "end.json", end)
     if code == -signal.SIGINT:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
