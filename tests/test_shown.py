@@ -241,6 +241,14 @@ def test_a_group_is_told_with_what_is_in_it():
         "ExceptionGroup: two (2 sub-exceptions): ValueError: a; KeyError: 'b'"
     )
     assert stacks.from_text(GROUP)[0].line == 5
+    assert stacks.last_error(GROUP + BETWEEN + TRACEBACK.format("x")) == "ValueError: x"
+    for size in range(len(GROUP)):  # half-written, as it may be while it runs
+        stacks.last_error(GROUP[:size])
+
+
+def test_ten_thousand_exceptions_that_led_to_one_another_are_one():
+    text = BETWEEN.join([TRACEBACK.format("x")] * 10_000)
+    assert kinds(text) == ["traceback"]
 
 
 def test_a_long_traceback_that_was_not_the_end_is_cut():

@@ -101,16 +101,19 @@ def _end_of_dump(lines: list[str], at: int) -> int:
 
 
 def _end_of_traceback(lines: list[str], at: int) -> int:
-    """Return the number of the line after the traceback that begins at `at`."""
-    end = at + 1
-    while end < len(lines) and lines[end].startswith(" "):
-        end += 1
-    if not lines[at].startswith("  +"):  # a group's own errors are indented
-        end += 1
-    following = end
-    while following < len(lines) and not START.match(lines[following]):
-        following += 1
-    between = [line for line in lines[end:following] if line.strip()]
-    if following < len(lines) and between and JOINT.match(between[-1]):
-        return _end_of_traceback(lines, following)
-    return min(end, len(lines))
+    """Return the number of the line after the traceback that begins at `at`.
+
+    Those that led to it, or that it led to, belong to it.
+    """
+    while True:
+        end = at + 1
+        while end < len(lines) and lines[end].startswith(" "):
+            end += 1
+        if not lines[at].startswith("  +"):  # a group's own errors are indented
+            end += 1
+        at = end
+        while at < len(lines) and not START.match(lines[at]):
+            at += 1
+        between = [line for line in lines[end:at] if line.strip()]
+        if at >= len(lines) or not between or not JOINT.match(between[-1]):
+            return min(end, len(lines))
