@@ -231,3 +231,13 @@ def test_attempts_are_read_in_the_order_of_their_numbers(tmp_path):
     (note,) = find_notes(log)
     assert note.startswith("restarted 11 times: attempt 1 of 12 failed: rank 1: exit ")
     assert note.endswith("rank 1: exit code 24; 6 more failed in other ways")
+
+
+def test_without_room_for_a_traceback_it_is_that_on_stderr():
+    log = raised(5.0)
+    log.raised |= {"traceback": ""}
+    log.add_end("a line\n" + TRACEBACK.format(line=3, error="ValueError: no"))
+    assert log.warnings == ["a line"] and "ValueError: no" in log.traceback
+    assert not log.guessed and ends.find(log, 1).cause == "ValueError: no"
+    log.add_end("")
+    assert log.traceback == "ValueError: no"

@@ -113,6 +113,10 @@ class RankLog:
 
     def add_end(self, text: str) -> None:
         """Keep stderr, of which `raised` or `exit` tell what was the rank's end."""
+        if self.raised and not self.raised["traceback"]:  # there was no room for it
+            self.add_stderr(text)
+            self.traceback, self.guessed = self.traceback or self.raised["error"], False
+            return
         if self.raised:
             self.traceback = clip(self.raised["traceback"])
             self.remarks = stderr.split(stderr.without(text, self.raised["traceback"]))

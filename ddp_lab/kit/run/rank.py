@@ -79,10 +79,13 @@ def _open_up(folder: Path) -> None:
     try:
         (folder / "pid").write_text(str(os.getpid()))
         os.mkfifo(folder / "ask")
-        (folder / "raised.part").write_bytes(b" " * RESERVED)
         stack = open(folder / "stack", "w")  # noqa: SIM115  (open as long as we live)
     except OSError:
         return  # a full disk, say: the program may still run
+    try:
+        (folder / "raised.part").write_bytes(b" " * RESERVED)
+    except OSError:
+        pass
     # Written by the signal handler itself: a rank that hangs in C++ answers too.
     faulthandler.register(signal.SIGTERM, file=stack, chain=True)
     os.register_at_fork(after_in_child=lambda: faulthandler.unregister(signal.SIGTERM))
@@ -106,7 +109,7 @@ def _answer(folder: Path) -> None:
         _write(folder / "flight.json", flight())
 
 
-def _write(path: Path, content: Any) -> None:
+def _write(path: Path, content: Any) -> bool:
     """Write a file, never half of one; use the room that is reserved, if any."""
     part, data = path.with_suffix(".part"), json.dumps(content).encode()
     try:
@@ -115,7 +118,8 @@ def _write(path: Path, content: Any) -> None:
             file.truncate()
         part.replace(path)
     except OSError:
-        pass
+        return False
+    return True
 
 
 # --- the flight recorder ---
@@ -203,7 +207,10 @@ def _leave_word(folder: Path, error: BaseException) -> None:
     except Exception as another:
         words = f"{type(error).__name__}, which cannot be shown: {another!r}"
         found = {"error": words, "traceback": words, "time": time.time()}
-    _write(folder / "raised.json", found)
+    if not _write(folder / "raised.json", found):  # then stderr has the traceback
+        brief = {"error": found["error"][:300], "frames": found.get("frames", [])[:3]}
+        brief |= {"traceback": "", "time": found["time"]}
+        _write(folder / "raised.json", brief)
 
 
 def _raised(error: BaseException) -> dict:
