@@ -239,5 +239,6 @@ def test_without_room_for_a_traceback_it_is_that_on_stderr():
     log.add_end("a line\n" + TRACEBACK.format(line=3, error="ValueError: no"))
     assert log.warnings == ["a line"] and "ValueError: no" in log.traceback
     assert not log.guessed and ends.find(log, 1).cause == "ValueError: no"
+    log.traceback = ""
     log.add_end("")
     assert log.traceback == "ValueError: no"
