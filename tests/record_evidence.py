@@ -39,10 +39,11 @@ from tests.faults import CASES, Fault
 EVIDENCE = ROOT / "tests" / "evidence"
 OF_RUN, OF_RANK = (
     ("out", "err", "stack_*.json"),
-    ("stdout.log", "stderr.log", "error.json", "flight.json")
+    ("pid", "stdout.log", "stderr.log", "error.json", "flight.json")
     + ("stack.json", "stack", "raised.json", "end.json", "exit.json"),
 )
 LOGS: dict[str, type[RunLog]] = {"TorchrunLog": TorchrunLog, "SpawnLog": SpawnLog}
+MOST_FRAMES = 10  # of an exception
 SECTION = re.compile(r"^=== (\S+)\n", re.MULTILINE)
 # The local variables that an explanation reads.
 READ = {name for names in (PEER_ARGUMENT | ROOT_ARGUMENT).values() for name in names}
@@ -75,7 +76,8 @@ class Recording:
     """What one run left behind, in words that are the same on every machine."""
 
     files: dict[str, str]
-    """By path: as in the run's log folder, but a rank's folder is its number."""
+    """By path: as in the run's log folder, but a rank's folder is its number, after
+    that of the attempt if it is not the first one."""
     program: str
     """The program's file name."""
 
@@ -103,7 +105,8 @@ class Recording:
         meta = json.loads(self.files["meta.json"])
         for name, text in self.files.items():
             rank, _, file = name.rpartition("/")
-            path = folder / (f"run/attempt_0/{rank}/{file}" if rank else file)
+            attempt = rank if "/" in rank else f"0/{rank}"
+            path = folder / (f"run/attempt_{attempt}/{file}" if rank else file)
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(_local(text, here), encoding="utf-8")
             if file == "error.json":
@@ -112,7 +115,8 @@ class Recording:
         end = meta["code"], meta["stopped"], meta["limit"]
         failure, codes = find_failure(log, *end)
         notes = [] if failure else find_notes(log)
-        return Explanation(failure, codes, notes)
+        warnings = log.warnings(failed=failure is not None)
+        return Explanation(failure, codes, notes, warnings)
 
 
 @dataclass(frozen=True)
@@ -122,10 +126,11 @@ class Explanation:
     failure: Failure | None
     exit_codes: list[int | None]
     notes: list[str]
+    warnings: list[list[str]]
 
     @classmethod
     def of(cls, run: Run) -> "Explanation":
-        return cls(run.failure, run.exit_codes, run.notes)
+        return cls(run.failure, run.exit_codes, run.notes, run.warnings)
 
     def as_json(self, here: Path) -> dict:
         """Return it for the file that is kept, with the paths of no machine."""
@@ -157,7 +162,7 @@ def live(fault: Fault, ranks: int, here: Path) -> tuple[Recording, Run]:
     name, text = _program(fault)
     (here / name).write_text(text)
     with _listening() as heard, mock.patch.dict(os.environ, fault.env):
-        options: dict = {"timeout": fault.timeout}
+        options: dict = {"timeout": fault.timeout, "cold": fault.cold}
         options["expect_failure"] = fault.kind is not None
         if fault.port_taken:
             with socket.create_server(("", 0)) as server:
@@ -165,7 +170,8 @@ def live(fault: Fault, ranks: int, here: Path) -> tuple[Recording, Run]:
                 command = f"{where} --nproc-per-node {ranks} {here}/{name}"
                 run = launch.torchrun(command, **options)
         elif fault.under_torchrun:
-            run = launch.torchrun(f"--nproc-per-node {ranks} {here}/{name}", **options)
+            how = f"{fault.options} --nproc-per-node {ranks}"
+            run = launch.torchrun(f"{how} {here}/{name}", **options)
         else:
             run = launch.python(f"{here}/{name} {ranks}", **options)
     first, last = heard["snapshots"][0], heard["snapshots"][-1]
@@ -192,8 +198,8 @@ def _listening():
             heard["snapshots"].append(_snapshot(folder))
             heard["log"] = log.__name__
             heard["times"] = {
-                path.parent.name: path.stat().st_mtime
-                for path in folder.glob("*/attempt_0/*/error.json")
+                _rank(path): path.stat().st_mtime
+                for path in folder.glob("*/attempt_*/*/error.json")
             }
             return plain[log](folder)
 
@@ -221,7 +227,7 @@ def _timeless(
     found = {
         name: json.loads(text)
         for name, text in files.items()
-        if name.endswith(("/raised.json", "/exit.json"))
+        if name.endswith(("/raised.json", "/end.json", "/exit.json"))
     }
     times = [known.get(key) for known in found.values() for key in ("time", "asked")]
     clock, now, before = {}, 0.0, 0.0
@@ -238,9 +244,15 @@ def _timeless(
 def _snapshot(folder: Path) -> dict[str, str]:
     paths = {path.name: path for name in OF_RUN for path in folder.glob(name)}
     for name in OF_RANK:
-        for path in folder.glob(f"*/attempt_0/*/{name}"):
-            paths[f"{path.parent.name}/{name}"] = path
+        for path in folder.glob(f"*/attempt_*/*/{name}"):
+            paths[f"{_rank(path)}/{name}"] = path
     return {name: path.read_text(errors="replace") for name, path in paths.items()}
+
+
+def _rank(path: Path) -> str:
+    """Return what names the rank, and the attempt, in whose folder a file is."""
+    attempt = path.parts[-3].removeprefix("attempt_")
+    return path.parent.name if attempt == "0" else f"{attempt}/{path.parent.name}"
 
 
 def _places() -> dict[str, str]:
@@ -277,6 +289,8 @@ def _anywhere(text: str) -> str:
 def _tidy(name: str, text: str) -> str:
     """Return the part of a file that an explanation reads, an entry on each line."""
     kind = name.rpartition("/")[2]
+    if kind == "pid":
+        return "0"
     if not kind.endswith(".json"):
         return text.rstrip("\n")
     found = json.loads(text)
@@ -286,6 +300,8 @@ def _tidy(name: str, text: str) -> str:
             words = message["extraInfo"]["py_callstack"]
             message = {"extraInfo": {"py_callstack": words}}
         return json.dumps({"message": message})
+    if kind == "raised.json":
+        return json.dumps(found | {"frames": found.get("frames", [])[:MOST_FRAMES]})
     if kind == "flight.json":
         for call in found["calls"]:
             call["frames"] = call["frames"][:1]
@@ -327,9 +343,9 @@ def record(fault: Fault, ranks: int, check: bool) -> None:
         here.mkdir()
         recording, run = live(fault, ranks, here)
         text = (here / recording.program).read_text()
-        fault.judge(ranks, run.failure, run.exit_codes, run.notes, text)
+        fault.judge(ranks, run, text)
         told = recording.explain(laid_out, here)
-        fault.judge(ranks, told.failure, told.exit_codes, told.notes, text)
+        fault.judge(ranks, told, text)
         new, kept = Explanation.of(run).as_json(here), told.as_json(here)
         assert not (found := differences(kept, new)), found
         folder = EVIDENCE / fault.name
@@ -351,6 +367,8 @@ def main() -> None:
     failed = 0
     for fault, ranks in CASES:
         if asked.names and fault.name not in asked.names:
+            continue
+        if sys.version_info < fault.since:
             continue
         try:
             record(fault, ranks, asked.check)

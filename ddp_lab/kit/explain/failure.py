@@ -10,7 +10,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ddp_lab.kit.explain import attempts, ends, hang, stacks, symptoms
+from ddp_lab.kit.explain.attempts import Attempt
 from ddp_lab.kit.explain.ends import End
+from ddp_lab.kit.explain.files import shorten
 from ddp_lab.kit.explain.logs import RankLog, RunLog, TorchrunLog
 from ddp_lab.kit.explain.symptoms import Symptom
 
@@ -104,13 +106,21 @@ def find_failure(
         failure = replace(failure, rank=log.culprit(failure.rank))
     if log.full_disk:
         failure = _on_a_full_disk(failure, log.full_disk)
-    before = [attempt_failure(ranks) for ranks in log.earlier]
-    return replace(failure, earlier=attempts.before(before, failure)), codes
+    earlier = attempts.before(_earlier(log), _attempt(failure))
+    return replace(failure, earlier=earlier), codes
 
 
-def attempt_failure(ranks: list[RankLog]) -> Failure:
-    """Return why an attempt failed after which torchrun restarted the ranks."""
-    return _first_failure(TorchrunLog(ranks), 1, [rank.code for rank in ranks])
+def _earlier(log: RunLog) -> list[Attempt]:
+    """Return why each attempt failed after which torchrun restarted the ranks."""
+    return [
+        _attempt(_first_failure(TorchrunLog(ranks), 1, [rank.code for rank in ranks]))
+        for ranks in log.earlier
+    ]
+
+
+def _attempt(failure: Failure) -> Attempt:
+    said = failure.cause, failure.where, failure.line
+    return Attempt(failure.kind, failure.rank, *said)
 
 
 def find_notes(log: RunLog) -> list[str]:
@@ -122,7 +132,7 @@ def find_notes(log: RunLog) -> list[str]:
         for rank, end in enumerate(left)
         if end and rank not in early and not end["left_group"]
     ]
-    notes = attempts.restarted([attempt_failure(ranks) for ranks in log.earlier])
+    notes = attempts.restarted(_earlier(log))
     if early:
         whose = "its" if len(early) == 1 else "their"
         notes.append(
@@ -144,13 +154,24 @@ def find_notes(log: RunLog) -> list[str]:
 def _first_failure(log: RunLog, code: int, codes: list[int | None]) -> Failure:
     """Return the failure that came first: that of a rank, or of the command itself."""
     found = _ends(log.ranks, codes)
-    itself = code < 0 or _raised_itself(log.stderr)
-    if not found or itself and all(end.asked for end in found.values()):
+    if not found or _launcher_was_first(log, code, found):
         return _launch_failure(log.stderr, code)
     first = _first(found)
     if found[first].lost_peer() or found[first].out_of_step():
         return _not_together(log.ranks, first, found)
     return _failed_by_itself(log.ranks, first, found)
+
+
+def _launcher_was_first(log: RunLog, code: int, found: dict[int, End]) -> bool:
+    """Tell whether torchrun failed, was told to end or was killed while all went well.
+
+    Its report of ranks that have failed is no failure of its own.
+    """
+    if code < 0:  # then nobody asks the ranks, and the guard ends them
+        return all(end.asked or "SIGTERM" in end.cause for end in found.values())
+    error = stacks.last_error(log.stderr)
+    its_own = bool(error) and "ChildFailedError" not in error
+    return its_own and all(end.asked for end in found.values())
 
 
 def _ends(logs: list[RankLog], codes: list[int | None]) -> dict[int, End]:
@@ -176,13 +197,16 @@ def _failed_by_itself(
     others = {rank: other for rank, other in found.items() if rank != first}
     failure = Failure(end.kind, first, end.cause, *_place(end.frame))
     failure = replace(failure, traceback=end.traceback, others=_failures(others))
+    printed = logs[first].tracebacks
+    if end.kind == "exit" and printed:
+        failure = replace(failure, means=_printed(first, printed[-1]))
     return _known(failure, logs)
 
 
 def _failures(found: dict[int, End]) -> dict[int, str]:
     """Return what is told of the other ranks' failures, if they were their own."""
     return {
-        rank: _shorten(end.cause)
+        rank: shorten(end.cause)
         for rank, end in sorted(found.items())
         if not end.lost_peer() or end.unwilling()
     }
@@ -200,12 +224,15 @@ def _stopped(logs: list[RankLog], stopped: str, limit: float | str) -> Failure:
     own = {r: end for r, end in found.items() if not end.is_victim() and end.certain}
     if own:
         first = _first(own)
-        failure = _failed_by_itself(logs, first, found | own)
-        told = {r: end.cause for r, end in found.items() if end.unwilling()}
-        others = {r: what for r, what in (others | told | failure.others).items()}
-        others.pop(first, None)
+        failure = _failed_by_itself(logs, first, found)
+        for rank, end in found.items():
+            if end.unwilling():
+                failure.others[rank] = f"{end.cause}; it {others[rank]}"
+        others = {r: what for r, what in others.items() if r != first}
         means = f"{failure.means}; {cause}" if failure.means else cause
-        return replace(failure, others=others, means=means, stands=stands)
+        return replace(
+            failure, others=others | failure.others, means=means, stands=stands
+        )
     failure = Failure(stopped, None, cause, others=others, stands=stands)
     diagnosis = hang.diagnose(logs, stands) if stopped == "timeout" else None
     if diagnosis:
@@ -220,18 +247,23 @@ def _with_traceback(failure: Failure, logs: list[RankLog]) -> Failure:
     and logged, and the rank is on a way of its own.
     """
     told = {rank: log.tracebacks[-1] for rank, log in enumerate(logs) if log.tracebacks}
-    if failure.rank is None and len(told) == 1:
-        failure = replace(failure, rank=min(told))
     if not told:
         return failure
+    if failure.rank is None and len(told) == 1:
+        stand = failure.stands[min(told)]
+        where, line = _place(stand.frame)
+        failure = replace(failure, rank=stand.rank, where=where, line=line)
     rank = failure.rank if failure.rank in told else min(told)
-    frame = stacks.own(stacks.from_text(told[rank]))
-    at = f", at {frame.short}" if frame else ""
-    error = _shorten(stacks.last_error(told[rank]) or told[rank].split("\n")[0])
-    means = f"before, rank {rank} printed a traceback: {error}{at}; {failure.means}"
-    if failure.means is None:
-        means = means.removesuffix("; None")
+    means = "; ".join(filter(None, [_printed(rank, told[rank]), failure.means]))
     return replace(failure, means=means, traceback=told[rank])
+
+
+def _printed(rank: int, traceback: str) -> str:
+    """Return one sentence on a traceback that was not the rank's end."""
+    error = stacks.last_error(traceback) or traceback.strip().splitlines()[0]
+    frame = stacks.own(stacks.from_text(traceback))
+    at = f", at {frame.short}" if frame else ""
+    return f"before, rank {rank} printed a traceback: {shorten(error)}{at}"
 
 
 def _diagnosed(failure: Failure, found: hang.Diagnosis, means: str) -> Failure:
@@ -258,7 +290,7 @@ def _not_together(logs: list[RankLog], first: int, found: dict[int, End]) -> Fai
         return replace(_failed_by_itself(logs, first, found), stands=stands)
     others = {stand.rank: _stand(stand, logs[stand.rank]) for stand in stands}
     failure = Failure(said.kind, first, said.cause, others=others, stands=stands)
-    means = f"rank {first}: {_shorten(said.cause)}"
+    means = f"rank {first}: {shorten(said.cause)}"
     return _diagnosed(replace(failure, traceback=said.traceback), diagnosis, means)
 
 
@@ -293,17 +325,12 @@ def _known(failure: Failure, logs: list[RankLog]) -> Failure:
 
 
 def _on_a_full_disk(failure: Failure, folder: Path) -> Failure:
-    """Add that the disk with the logs is full: what is not written there is lost."""
-    full = f"that is: the disk is full, on which the lab keeps the output ({folder})"
-    if failure.symptom not in (None, Symptom.DISK_FULL):
+    """Add that the disk with the logs is full, where that explains the failure."""
+    said = failure.symptom or failure.kind not in ("exit", "launch")
+    if said and failure.symptom is not Symptom.DISK_FULL:
         return failure
-    return replace(failure, symptom=Symptom.DISK_FULL, means=full)
-
-
-def _raised_itself(stderr: str) -> bool:
-    """Tell whether torchrun has failed by itself: it had not to report its ranks."""
-    error = stacks.last_error(stderr)
-    return bool(error) and "ChildFailedError" not in error
+    means = f"that is: the disk is full, on which the lab keeps the output ({folder})"
+    return replace(failure, symptom=Symptom.DISK_FULL, means=means)
 
 
 def _launch_failure(stderr: str, code: int) -> Failure:
@@ -326,7 +353,3 @@ def _stand(stand: hang.Stand, log: RankLog) -> str:
     if stand.state != "unknown":
         return str(stand)
     return f"last printed {log.lines[-1]!r}" if log.lines else "printed nothing"
-
-
-def _shorten(text: str, width: int = 140) -> str:
-    return text if len(text) <= width else text[: width - 1] + "…"

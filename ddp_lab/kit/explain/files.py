@@ -32,6 +32,11 @@ def clip(text: str, most: int = 20_000) -> str:
     return f"{text[: most // 2]}\n... left out ...\n{text[-most // 2 :]}"
 
 
+def shorten(text: str, width: int = 140) -> str:
+    """Return `text`; if it is longer than `width`, its beginning."""
+    return text if len(text) <= width else text[: width - 1] + "…"
+
+
 def read(path: Path, limit: int = MOST_READ) -> str:
     """Return the text of `path`; of a long one the two ends, `limit` bytes each."""
     try:

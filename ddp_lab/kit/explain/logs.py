@@ -56,12 +56,8 @@ class RunLog(ABC):
 
         A traceback on it that was nobody's end belongs to it.
         """
-        guesses = [
-            log.traceback.split("\n") if log.guessed else [] for log in self.ranks
-        ]
         return [
-            log.warnings + ([] if failed else [line for line in guess if line.strip()])
-            for log, guess in zip(self.ranks, guesses, strict=True)
+            log.warnings + ([] if failed else log.traceback_lines) for log in self.ranks
         ]
 
 
@@ -79,7 +75,8 @@ class TorchrunLog(RunLog):
         removed = range(len(there), max(codes, default=-1) + 1)
         there += [folder / "removed" / str(rank) for rank in removed]
         last = _read_ranks(there, codes)
-        return cls(last, stderr, earlier, folder if _is_full(folder) else None)
+        full = folder.parent if _is_full(folder) else None
+        return cls(last, stderr, earlier, full)
 
     @classmethod
     def read_output(cls, folder: Path, limit: int = MOST_READ) -> "TorchrunLog":
@@ -159,13 +156,16 @@ def _read_rank(folder: Path, limit: int) -> RankLog:
     log.raised = read_json(folder / "raised.json")
     log.exit = read_json(folder / "exit.json")
     said = read(folder / "stderr.log", limit)
-    if log.raised or log.exit:
+    if log.raised or log.exit or (folder / "pid").exists():  # rank.py is there
         log.add_end(said)
     else:
         log.add_stderr(said)
     report = folder / "error.json"  # written by @record
-    if log.raised or log.exit:
-        log.time = (log.raised or log.exit or {})["time"]
+    ends = [
+        end["time"] for end in (log.raised, log.end, log.exit) if end and "time" in end
+    ]
+    if ends:
+        log.time = ends[0]
     elif report.exists():
         log.time = report.stat().st_mtime
         recorded = clip(_callstack(report))

@@ -113,6 +113,10 @@ class RankLog:
 
     def add_end(self, text: str) -> None:
         """Keep stderr, of which `raised` or `exit` tell what was the rank's end."""
+        if self.raised and not self.raised["traceback"]:  # there was no room for it
+            self.add_stderr(text)
+            self.traceback, self.guessed = self.traceback or self.raised["error"], False
+            return
         if self.raised:
             self.traceback = clip(self.raised["traceback"])
             self.remarks = stderr.split(stderr.without(text, self.raised["traceback"]))
@@ -122,7 +126,7 @@ class RankLog:
         dumps = [part for part in parts if part.is_dump]
         if dumps and code is not None and -code in CRASHES:
             self._end_with(dumps[-1])
-        elif code == 1 and not self.end and parts[-1].may_be_the_end:
+        elif code == 1 and not self.end and parts and parts[-1].may_be_the_end:
             # Another program took the rank's place, or it left in the midst.
             self._end_with(parts[-1])
 

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
+from ddp_lab.kit.explain.files import clean
+
 LIBRARY = ("site-packages", "dist-packages", sysconfig.get_path("stdlib"), "<frozen")
 KIT = str(Path(__file__).parents[1])
 C10D = "distributed_c10d.py"
@@ -45,7 +47,8 @@ class Frame:
     def code(self) -> str:
         """The source line, without its comment."""
         linecache.checkcache(self.file)  # a variant may have been written anew
-        return linecache.getline(self.file, self.line).split("  # ")[0].strip()
+        line = linecache.getline(self.file, self.line)
+        return clean(line).split("  # ")[0].strip()
 
     @property
     def place(self) -> str:
@@ -90,8 +93,9 @@ def tidy(text: str) -> str:
 
 def last_error(text: str) -> str:
     """Return the last exception's own line in `text` (it may go on over several)."""
-    if GROUP in text:
-        return _group_error(text[text.rindex(GROUP) :])
+    group = GROUP + text.rpartition(GROUP)[2]
+    if GROUP in text and not re.search(r"^Traceback \(", group, re.MULTILINE):
+        return _group_error(group)
     lines = [line for line in _last_traceback(text).splitlines() if line.strip("=- ")]
     # Frames are indented, by two and four; what comes after the last one is the error.
     frames = [i for i, line in enumerate(lines) if line.startswith('  File "')]
@@ -104,8 +108,9 @@ def last_error(text: str) -> str:
 def _group_error(text: str) -> str:
     """Return the line of an exception group, and those of what is in it."""
     lines = [line for line in GROUP_RULE.sub("", text).splitlines()[1:] if line]
-    head, *leaves = [line for line in lines if not line.startswith((" ", "Traceback"))]
-    return one_line(f"{head}: {'; '.join(leaves)}")
+    errors = [line for line in lines if not line.startswith((" ", "Traceback"))]
+    parts = [*errors[:1], "; ".join(errors[1:])]
+    return one_line(": ".join(filter(None, parts)))
 
 
 def one_line(error: str) -> str:

@@ -68,13 +68,13 @@ def split(text: str) -> list[Part]:
             continue
         end = _end_of_dump(lines, at) if is_dump else _end_of_traceback(lines, at)
         intro = [plain.pop()] if plain and SOMEBODY_ELSE.match(plain[-1]) else []
-        if plain:
-            parts.append(Part("\n".join(plain)))
+        parts.append(Part("\n".join(plain)))
         plain = []
         words = "\n".join([*intro, *lines[at:end]])
         parts.append(Part(stacks.tidy(words) if is_dump else words, True, is_dump))
         at = end
-    return [*parts, Part("\n".join(plain))] if plain else parts
+    parts.append(Part("\n".join(plain)))
+    return [part for part in parts if part.text.strip()]
 
 
 def without(text: str, traceback: str) -> str:
@@ -101,16 +101,19 @@ def _end_of_dump(lines: list[str], at: int) -> int:
 
 
 def _end_of_traceback(lines: list[str], at: int) -> int:
-    """Return the number of the line after the traceback that begins at `at`."""
-    end = at + 1
-    while end < len(lines) and lines[end].startswith(" "):
-        end += 1
-    if not lines[at].startswith("  +"):  # a group's own errors are indented
-        end += 1
-    following = end
-    while following < len(lines) and not START.match(lines[following]):
-        following += 1
-    between = [line for line in lines[end:following] if line.strip()]
-    if following < len(lines) and between and JOINT.match(between[-1]):
-        return _end_of_traceback(lines, following)
-    return min(end, len(lines))
+    """Return the number of the line after the traceback that begins at `at`.
+
+    Those that led to it, or that it led to, belong to it.
+    """
+    while True:
+        end = at + 1
+        while end < len(lines) and lines[end].startswith(" "):
+            end += 1
+        if not lines[at].startswith("  +"):  # a group's own errors are indented
+            end += 1
+        at = end
+        while at < len(lines) and not START.match(lines[at]):
+            at += 1
+        between = [line for line in lines[end:at] if line.strip()]
+        if at >= len(lines) or not between or not JOINT.match(between[-1]):
+            return min(end, len(lines))

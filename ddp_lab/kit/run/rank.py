@@ -10,8 +10,10 @@ keeps in its log folder, beside torchrun's own stdout.log and stderr.log:
                   recorder; written when asked through the pipe `ask`, and at the end
     stack         where each thread was when torchrun ended the rank with SIGTERM
     raised.json   the exception that ended the program's main part, as text, and when
-    end.json      the exit code. It is written when all is done, threads and exit
-                  functions included: a rank that left none has died early.
+    end.json      the exit code, when the main part ended, and whether the process is,
+                  and has ever been, in a process group. It is written when all is
+                  done, threads and exit functions included: a rank that left none has
+                  died early.
 
 Then the rank leaves by os._exit. A plain exit takes the interpreter down under gloo's
 threads, and sometimes one of them aborts the process there, after all its work.
@@ -46,6 +48,7 @@ def run(argv: list[str]) -> None:
     if folder:
         _open_up(folder)
     code = _exit_code(argv, folder)
+    end = {"code": code, "time": time.time()}
     python: Any = threading
     python._shutdown()  # waits for the program's threads, as Python does
     atexit._run_exitfuncs()
@@ -56,7 +59,7 @@ def run(argv: list[str]) -> None:
             pass  # closed, or on a full disk
     if folder:
         _write(folder / "flight.json", flight())
-        end = {"code": code, "left_group": not _in_group(), "joined": _has_joined()}
+        end |= {"left_group": not _in_group(), "joined": _has_joined()}
         _write(folder / "end.json", end)
     if code == -signal.SIGINT:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -76,10 +79,13 @@ def _open_up(folder: Path) -> None:
     try:
         (folder / "pid").write_text(str(os.getpid()))
         os.mkfifo(folder / "ask")
-        (folder / "raised.part").write_bytes(b" " * RESERVED)
         stack = open(folder / "stack", "w")  # noqa: SIM115  (open as long as we live)
     except OSError:
         return  # a full disk, say: the program may still run
+    try:
+        (folder / "raised.part").write_bytes(b" " * RESERVED)
+    except OSError:
+        pass
     # Written by the signal handler itself: a rank that hangs in C++ answers too.
     faulthandler.register(signal.SIGTERM, file=stack, chain=True)
     os.register_at_fork(after_in_child=lambda: faulthandler.unregister(signal.SIGTERM))
@@ -106,7 +112,7 @@ def _answer(folder: Path) -> None:
         _write(folder / "flight.json", flight())
 
 
-def _write(path: Path, content: Any) -> None:
+def _write(path: Path, content: Any) -> bool:
     """Write a file, never half of one; use the room that is reserved, if any."""
     part, data = path.with_suffix(".part"), json.dumps(content).encode()
     try:
@@ -115,7 +121,8 @@ def _write(path: Path, content: Any) -> None:
             file.truncate()
         part.replace(path)
     except OSError:
-        pass
+        return False
+    return True
 
 
 # --- the flight recorder ---
@@ -203,7 +210,10 @@ def _leave_word(folder: Path, error: BaseException) -> None:
     except Exception as another:
         words = f"{type(error).__name__}, which cannot be shown: {another!r}"
         found = {"error": words, "traceback": words, "time": time.time()}
-    _write(folder / "raised.json", found)
+    if not _write(folder / "raised.json", found):  # then stderr has the traceback
+        brief = {"error": found["error"][:300], "frames": found.get("frames", [])[:3]}
+        brief |= {"traceback": "", "time": found["time"]}
+        _write(folder / "raised.json", brief)
 
 
 def _raised(error: BaseException) -> dict:
