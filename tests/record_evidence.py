@@ -26,7 +26,7 @@ from pathlib import Path
 from unittest import mock
 
 from ddp_lab import ROOT
-from ddp_lab.kit.explain.failure import Failure, find_failure, find_notes
+from ddp_lab.kit.explain.failure import HEADSTART, Failure, find_failure, find_notes
 from ddp_lab.kit.explain.hang import PEER_ARGUMENT, ROOT_ARGUMENT
 from ddp_lab.kit.explain.logs import RunLog, TorchrunLog
 from ddp_lab.kit.explain.spawned import SpawnLog
@@ -39,7 +39,7 @@ EVIDENCE = ROOT / "tests" / "evidence"
 OF_RUN, OF_RANK = (
     ("out", "err", "stack_*.json"),
     ("stdout.log", "stderr.log", "error.json", "flight.json")
-    + ("stack.json", "stack", "end.json"),
+    + ("stack.json", "stack", "raised.json", "end.json", "exit.json"),
 )
 LOGS: dict[str, type[RunLog]] = {"TorchrunLog": TorchrunLog, "SpawnLog": SpawnLog}
 SECTION = re.compile(r"^=== (\S+)\n", re.MULTILINE)
@@ -171,9 +171,8 @@ def live(fault: Fault, ranks: int, here: Path) -> tuple[Recording, Run]:
     if heard["stopped"]:  # what the ranks did when they were ended counts for nothing
         stacks = {name: text for name, text in last.items() if name.endswith("/stack")}
         last = first | stacks
-    times = sorted((t, n) for n, t in heard["times"].items())
     meta = {name: heard[name] for name in ("log", "code", "stopped", "limit")}
-    meta["times"] = {rank: order for order, (_, rank) in enumerate(times)}
+    last, meta["times"] = _timeless(last, heard["times"])
     files = {"meta.json": json.dumps(meta)} | {
         name: _tidy(name, _anywhere(_placeless(text, here)))
         for name, text in sorted(last.items())
@@ -208,6 +207,31 @@ def _listening():
         for listener in [mock.patch.object(job, "find_failure", finds), *listeners]:
             stack.enter_context(listener)
         yield heard
+
+
+def _timeless(
+    files: dict[str, str], written: dict[str, float]
+) -> tuple[dict[str, str], dict[str, float]]:
+    """Return the files, and when error.json was written, with times of no clock.
+
+    The order of events counts, and whether one came long enough after another not to
+    be the same: a second later if it did, a millisecond if it did not.
+    """
+    found = {
+        name: json.loads(text)
+        for name, text in files.items()
+        if name.endswith(("/raised.json", "/exit.json"))
+    }
+    times = [known.get(key) for known in found.values() for key in ("time", "asked")]
+    clock, now, before = {}, 0.0, 0.0
+    for time in sorted({*written.values(), *(time for time in times if time)}):
+        now += (1 if time - before > HEADSTART else 0.001) if before else 1
+        clock[time] = round(now, 3)
+        before = time
+    for known in found.values():
+        known |= {key: clock[known[key]] for key in ("time", "asked") if known.get(key)}
+    texts = {name: json.dumps(known) for name, known in found.items()}
+    return files | texts, {rank: clock[time] for rank, time in written.items()}
 
 
 def _snapshot(folder: Path) -> dict[str, str]:

@@ -19,6 +19,7 @@ FINGERPRINT = re.compile(
     r"Rank (\d+) is running collective: CollectiveFingerPrint\((?:SequenceNumber=\d+, "
     r")?OpType=(\w+)(?:, TensorShape=\[(.*?)\], TensorDtypes=(\w+))?"
 )
+HEADSTART = 0.1  # seconds by which a silent death may be noticed late
 USUAL_SENDER = {
     "SIGKILL": "usually sent by the system when memory runs out",
     "SIGSEGV": "a crash in native code",

@@ -47,6 +47,10 @@ class RankLog:
     """The ranks of each process group."""
     end: dict | None = None
     """What the rank left when it had done everything; see rank.py."""
+    raised: dict | None = None
+    """The exception that ended its main part, as text, and when; see rank.py."""
+    exit: dict | None = None
+    """How it ended, when, and whether it had been asked to; see proxy.py."""
     code: int | None = None
     """The exit code, negative for a signal; None if it did not end by itself."""
 
@@ -92,6 +96,8 @@ class RankLog:
             calls=before.calls,
             groups=before.groups,
             end=before.end,
+            raised=before.raised,
+            exit=before.exit,
             code=before.code,
             traceback=before.traceback,
         )
@@ -181,6 +187,8 @@ def _read_rank(folder: Path, limit: int) -> RankLog:
 def _add_evidence(log: RankLog, folder: Path) -> None:
     """Add what the rank left beside its output; see rank.py."""
     log.end = read_json(folder / "end.json")
+    log.raised = read_json(folder / "raised.json")
+    log.exit = read_json(folder / "exit.json")
     flight = read_json(folder / "flight.json") or {}
     log.calls, log.groups = from_flight(flight), flight.get("groups", {})
     seen = stacks.from_json(read_json(folder / "stack.json"))

@@ -42,7 +42,9 @@ What comes back lies in the run's folder, which the launcher reads five times a 
              flight.json     its calls of the communication library  (rank.py)
              stack           where it was when torchrun ended it     (rank.py)
              stack.json      where it was when we looked, by py-spy  (probe.py)
+             raised.json     the exception that ended it             (rank.py)
              end.json        its exit code, when all is done         (rank.py)
+             exit.json       how it ended, when, and whether asked   (proxy.py)
 """
 
 import re

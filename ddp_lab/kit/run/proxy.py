@@ -11,6 +11,14 @@ SIGTERM is passed on late. A rank that fails leaves the group first and writes i
 traceback afterwards; its neighbours notice at once, and torchrun, which sees them fail,
 would end it before it has said why.
 
+A rank's proxy leaves exit.json in the rank's log folder (see rank.py):
+
+    code    the exit code, negative for a signal; null if the rank was asked to end and
+            torchrun killed this proxy before it did
+    time    when the end was seen, in seconds since the epoch
+    asked   when torchrun's request to end reached, or would have reached, the rank;
+            false if it ended before anybody asked
+
 This file is started once for each rank, so it imports little: `signal` and `socket`
 themselves would double the 15 ms that it costs, because they import enum.
 """
@@ -19,6 +27,7 @@ import _signal as signal
 import _socket as socket
 import os
 import sys
+import time
 from _collections_abc import Iterator
 
 PASSED_ON = (
@@ -29,6 +38,7 @@ PASSED_ON = (
     signal.SIGUSR1,
     signal.SIGUSR2,
 )
+ASKS_TO_END = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 SIGTERM_DELAY = 1.0  # seconds between torchrun's SIGTERM and ours
 
 
@@ -37,25 +47,50 @@ def main() -> None:
     path, *argv = sys.argv[1:]
     wait = spawn(argv) if path == "-" else ask(path, argv)
     pid = next(wait)
+    asked = 0.0
+
+    def note_asked(number: int, delay: float = 0.0) -> None:
+        nonlocal asked
+        if number in ASKS_TO_END and not asked:
+            asked = time.time() + delay
+            leave_word("null", asked)
 
     def pass_on(number: int, frame: object) -> None:
+        note_asked(number)
         try:
             os.kill(pid, signal.SIGTERM if number == signal.SIGALRM else number)
         except ProcessLookupError:
             pass
 
     def pass_on_late(number: int, frame: object) -> None:
+        note_asked(number, SIGTERM_DELAY)
         signal.setitimer(signal.ITIMER_REAL, SIGTERM_DELAY)
 
     for number in (*PASSED_ON, signal.SIGALRM):
         signal.signal(number, pass_on)
     signal.signal(signal.SIGTERM, pass_on_late)
     code = os.waitstatus_to_exitcode(next(wait))
+    leave_word(str(code), asked)
     if code < 0:
         if -code != signal.SIGKILL:
             signal.signal(-code, signal.SIG_DFL)
         os.kill(os.getpid(), -code)
     os._exit(code)
+
+
+def leave_word(code: str, asked: float) -> None:
+    """Write exit.json into the rank's log folder, if we stand for a rank."""
+    folder = os.path.dirname(os.environ.get("TORCHELASTIC_ERROR_FILE", ""))
+    if not (folder and os.path.exists(f"{folder}/stdout.log")):
+        return
+    since = f"{asked:.6f}" if asked else "false"
+    word = f'{{"code": {code}, "time": {time.time():.6f}, "asked": {since}}}'
+    try:
+        with open(f"{folder}/exit.part", "w") as file:
+            file.write(word)
+        os.replace(f"{folder}/exit.part", f"{folder}/exit.json")  # never half a file
+    except OSError:
+        pass  # a full disk, say, or the folder has gone
 
 
 def ask(path: str, argv: list[str]) -> Iterator[int]:

@@ -9,6 +9,7 @@ keeps in its log folder, beside torchrun's own stdout.log and stderr.log:
     flight.json   its calls of the communication library, from PyTorch's flight
                   recorder; written when asked through the pipe `ask`, and at the end
     stack         where each thread was when torchrun ended the rank with SIGTERM
+    raised.json   the exception that ended the program's main part, as text, and when
     end.json      the exit code. It is written when all is done, threads and exit
                   functions included: a rank that left none has died early.
 
@@ -25,6 +26,7 @@ import pickle
 import signal
 import sys
 import threading
+import time
 import types
 from pathlib import Path
 from typing import Any
@@ -39,7 +41,7 @@ def run(argv: list[str]) -> None:
     folder = _log_folder()
     if folder:
         _open_up(folder)
-    code = _exit_code(argv)
+    code = _exit_code(argv, folder)
     python: Any = threading
     python._shutdown()  # waits for the program's threads, as Python does
     atexit._run_exitfuncs()
@@ -174,7 +176,7 @@ def _in_group() -> bool:
 # --- what Python does with a program ---
 
 
-def _exit_code(argv: list[str]) -> int:
+def _exit_code(argv: list[str], folder: Path | None) -> int:
     """Run the program; return its exit code, negative for a signal."""
     try:
         _run_main(argv[1:] if argv[0] == "-u" else argv)
@@ -189,8 +191,20 @@ def _exit_code(argv: list[str]) -> int:
         while traceback and traceback.tb_frame.f_code.co_filename == __file__:
             traceback = traceback.tb_next  # our own frames are none of the program's
         error.__traceback__ = traceback
+        if folder:
+            _write(folder / "raised.json", _raised(error))
         sys.excepthook(type(error), error, traceback)
         return -signal.SIGINT if isinstance(error, KeyboardInterrupt) else 1
+
+
+def _raised(error: BaseException) -> dict:
+    """Return what is to be known of the exception that ended the program."""
+    import traceback  # seldom needed, and not loaded in a cold start
+
+    now = time.time()
+    whole = "".join(traceback.format_exception(error))
+    last = "".join(traceback.format_exception_only(error)).strip()
+    return {"error": last, "traceback": whole, "time": now}
 
 
 def _run_main(argv: list[str]) -> None:
