@@ -129,6 +129,10 @@ class RunLog(ABC):
         """Return the rank to blame, if rank `first` was the first to complain."""
         return first
 
+    def notes(self) -> list[str]:
+        """Return what is odd about the processes of a run that succeeds."""
+        return []
+
 
 @dataclass(frozen=True)
 class TorchrunLog(RunLog):

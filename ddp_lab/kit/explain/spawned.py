@@ -1,18 +1,144 @@
-"""Read what a program wrote that starts its ranks itself: they share one output."""
+"""Read what a program wrote that starts its ranks itself: they share one output.
 
+What `multiprocessing` has started for it, and how that ended, is written down by
+children.py. A child that a library has started, say for a pool, is no rank.
+"""
+
+import json
 import re
-from dataclasses import dataclass
+import signal
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ddp_lab.kit.explain import stacks
-from ddp_lab.kit.explain.logs import MOST_READ, RankLog, RunLog, read, read_json
+from ddp_lab.kit.explain.logs import (
+    MOST_READ,
+    RankLog,
+    RunLog,
+    clip,
+    read,
+    read_json,
+)
 
+# Libraries that start processes to help; `torch.multiprocessing` starts ranks.
+HELPERS = ("multiprocessing.", "concurrent.", "torch.utils.data.", "joblib.")
 # How multiprocessing introduces the traceback of a child, which its parent may ignore.
-CHILD = re.compile(r"^Process \S*?-(\d+)(?::\d+)*:\n(?=Traceback)", re.MULTILINE)
+CHILD = re.compile(r"^Process (.+):\n(?=Traceback|  \+ Exception Group)", re.MULTILINE)
+NUMBER = re.compile(r"-(\d{1,6})(?::\d+)*$")  # of a child, in its usual name
+# A traceback and those that explain it. One that is not introduced begins another.
+CHAINED = re.compile(
+    r"(?<!following exception:\n\n)(?<!exception occurred:\n\n)"
+    r"^(?=Traceback \(most recent call last\):)",
+    re.MULTILINE,
+)
+# A line says whose it is; a number that has more digits is no rank's.
+NAMES_RANK = re.compile(r"\[rank (\d{1,9})\] |\{.*\"rank\": (\d{1,9})\b(?!\.)")
+# mp.spawn reports what one of its ranks has said or done.
+REPORTED = re.compile(r"[Pp]rocess (\d+) terminated with ")
+SPAWN = "torch.multiprocessing.spawn"  # which raises if a rank has failed
 # The exit race (see rank.py) may still abort a child of mp.spawn that has said it all.
 ABORT = re.compile(
     r"^Fatal Python error: Aborted.*?(?=^Traceback \(most recent|\Z)", re.M | re.S
 )
+POLITE = (-signal.SIGTERM, -signal.SIGINT)  # how somebody asks a process to end
+
+
+@dataclass
+class Child:
+    """A process that the program has started by `multiprocessing`; see children.py."""
+
+    pid: int
+    name: str
+    by: str
+    """The module that has started it."""
+    rank: int | None
+    """None if it helps a library."""
+    code: int | None = None
+    """None if its parent has not seen its end."""
+    time: float = 0.0
+    """When it ended."""
+    asked: float = 0.0
+    """When the program asked it to end, if it did."""
+    said: str = ""
+    """The traceback of a rank of mp.spawn."""
+
+    @property
+    def failed(self) -> bool:
+        """Whether it ended by itself, and not well."""
+        return bool(self.code) and not self.asked
+
+    @property
+    def who(self) -> str:
+        """As a reader may call it."""
+        if self.rank is not None:
+            return f"rank {self.rank}"
+        return f"{self.name}, which {self.by} has started,"
+
+    @property
+    def end(self) -> str:
+        """How it ended, as in `was ended by SIGKILL`."""
+        assert self.code is not None
+        if self.code >= 0:
+            return f"ended with exit code {self.code}"
+        return f"was ended by {signal.Signals(-self.code).name}"
+
+
+@dataclass(frozen=True)
+class Children:
+    """What a program has started by `multiprocessing`."""
+
+    all: list[Child] = field(default_factory=list)
+    no_rank: bool = False
+    """Whether it called mp.spawn for no rank at all."""
+
+    @classmethod
+    def read(cls, folder: Path) -> "Children":
+        """Return what `children` in the run's folder tells."""
+        run, spawns = cls(), []
+        for line in read(folder / "children").splitlines():
+            try:
+                event = json.loads(line)
+            except ValueError:
+                continue  # of a long file, which is not read whole
+            if "name" in event:
+                run._add(event)
+            elif "spawns" in event:
+                spawns.append(event["spawns"])
+            elif "pid" in event:
+                run._update(event)
+        return replace(run, no_rank=bool(spawns) and not any(spawns))
+
+    def _add(self, event: dict) -> None:
+        by, rank = event["by"] or "", event["index"]
+        if rank is None and not by.startswith(HELPERS):
+            rank = len(self.ranks)
+        self.all.append(Child(event["pid"], event["name"], by, rank))
+
+    def _update(self, event: dict) -> None:
+        same = [child for child in self.all if child.pid == event["pid"]]
+        if same:  # a pid may come again, so the last one
+            vars(same[-1]).update(event)
+
+    @property
+    def ranks(self) -> list[Child]:
+        """The children that are ranks."""
+        return [child for child in self.all if child.rank is not None]
+
+    @property
+    def by_rank(self) -> dict[int, Child]:
+        """What tells most of each rank: a child that failed, else the last one."""
+        found: dict[int, Child] = {}
+        for child in self.all:
+            rank = child.rank
+            if rank is not None and not (rank in found and found[rank].failed):
+                found[rank] = child
+        return found
+
+    def rank_of(self, name: str) -> int | None:
+        """Return the rank of the child that multiprocessing calls `name`."""
+        ranks = [child.rank for child in self.ranks if child.name == name]
+        number = NUMBER.search(name)  # of a child of a child, or one not written down
+        return ranks[0] if ranks else int(number[1]) - 1 if number else None
 
 
 @dataclass(frozen=True)
@@ -23,47 +149,128 @@ class SpawnLog(RunLog):
     of a child of multiprocessing to the child, and anything else to rank 0.
     """
 
+    children: Children = field(default_factory=Children)
+
     @classmethod
     def read(cls, folder: Path) -> "SpawnLog":
         run = cls.read_output(folder)
         for path in sorted(folder.glob("stack_*.json")):
             rank = int(path.stem.removeprefix("stack_"))
             _rank(run.ranks, rank).stack = stacks.from_json(read_json(path))
+        for rank, child in run.children.by_rank.items():
+            if child.code is not None:
+                _tell(_rank(run.ranks, rank), child)
+        run._tell_of_parent(folder)
         return run
 
     @classmethod
     def read_output(cls, folder: Path, limit: int = MOST_READ) -> "SpawnLog":
         stdout, stderr = (read(folder / name, limit) for name in ("out", "err"))
-        return cls(_split(stdout, stderr), stderr)
+        children = Children.read(folder)
+        logs = _split(stdout, children)
+        _split_errors(logs, stderr, children)
+        return cls(logs, stderr, children)
+
+    def _tell_of_parent(self, folder: Path) -> None:
+        """Let rank 0 stand for the program itself, if no rank has failed before it."""
+        error, end = (read_json(folder / f"{n}.json") for n in ("raised", "end"))
+        code = end["code"] if end else None
+        log = self.ranks[0]
+        if self.children.ranks and any(child.failed for child in self.children.ranks):
+            return
+        if error or code:
+            log.end, log.code = None, code
+            log.raised = error
 
     def failed(self, code: int) -> bool:
         """Tell whether the program has failed, or a child whose parent ignores it."""
-        return code != 0 or bool(CHILD.search(self.stderr))
+        return code != 0 or bool(CHILD.search(self.stderr)) or any(self._ignored())
+
+    def _ignored(self) -> list[Child]:
+        """Return the ranks of whose failure the program has not been told."""
+        return [
+            child
+            for child in self.children.ranks
+            if child.failed and child.by != SPAWN and child.code not in POLITE
+        ]
 
     def culprit(self, first: int | None) -> int | None:
         """Return the rank that the program itself names: they share one stderr."""
-        if CHILD.search(self.stderr):
+        if CHILD.search(self.stderr) or any(c.failed for c in self.children.ranks):
             return first
-        named = re.search(r"[Pp]rocess (\d+) terminated", self.stderr)
+        named = REPORTED.search(self.stderr)
         return int(named[1]) if named else None
 
+    def notes(self) -> list[str]:
+        """Return what is odd about the processes of a run that succeeds."""
+        odd = [child for child in self.children.all if child.failed]
+        notes = [f"{child.who} {child.end}" for child in odd]
+        if self.children.no_rank:
+            notes.append("the program has started no rank")
+        return notes
 
-def _split(stdout: str, stderr: str) -> list[RankLog]:
+
+def _tell(log: RankLog, child: Child) -> None:
+    """Add to a rank's log how the rank has ended."""
+    log.exit = {"code": child.code, "time": child.time, "asked": child.asked or False}
+    log.code = None if child.asked else child.code
+    if child.code == 0:
+        log.end = {"code": 0, "left_group": True}  # as far as anybody knows
+    if child.said:
+        log.traceback, log.time = stacks.tidy(clip(child.said)), child.time
+        error = stacks.last_error(child.said)
+        log.raised = {"error": error, "traceback": child.said, "time": child.time}
+    log.stack = stacks.from_text(log.traceback) or log.stack
+
+
+def _split(stdout: str, children: Children) -> list[RankLog]:
     """Return the logs of ranks that shared one output; see `SpawnLog`."""
-    logs = [RankLog()]
     # An unbuffered print is two writes, so lines of two ranks may have run together.
     start = r'(?<=.)(?=\[rank \d+\] |\{"rank": )'
-    for line in re.sub(start, "\n", stdout).split("\n"):
-        rank = re.match(r"\[rank (\d+)\] |\{.*\"rank\": (\d+)", line)
-        _rank(logs, int(rank[1] or rank[2]) if rank else 0).add_line(line)
+    lines = re.sub(start, "\n", stdout).split("\n")
+    found = [NAMES_RANK.match(line) for line in lines]
+    named = [int(rank[1] or rank[2]) if rank else 0 for rank in found]
+    count = _count({*named}, children)
+    logs = [RankLog() for _ in range(count)]
+    for line, rank in zip(lines, named, strict=True):
+        logs[rank if rank < count else 0].add_line(line)
+    return logs
+
+
+def _count(named: set[int], children: Children) -> int:
+    """Return how many ranks there are, of which lines may name any number."""
+    if ranks := {child.rank for child in children.ranks}:
+        return max([0, *(named & ranks)]) + 1
+    return next(n for n in range(1, len(named) + 2) if n not in named)
+
+
+def _split_errors(logs: list[RankLog], stderr: str, children: Children) -> None:
+    """Give each rank the traceback that multiprocessing has printed for it."""
     if "terminated with the following error:" in stderr:
         stderr = ABORT.sub("", stderr)
-    # What comes before the first child's own block, then number and block in turn.
-    first, *blocks = CHILD.split(stderr)
-    logs[0].add_stderr(first)
-    for number, text in zip(blocks[::2], blocks[1::2], strict=True):
-        _rank(logs, int(number) - 1).add_stderr(text)  # multiprocessing counts from 1
-    return logs
+    # What comes before the first child's own block, then name and block in turn.
+    parent, *blocks = CHILD.split(stderr)
+    said: dict[int, str] = {}
+    for name, text in zip(blocks[::2], blocks[1::2], strict=True):
+        own, *others = CHAINED.split(text.lstrip("\n"))[1:] or [text]
+        parent += "".join(others)
+        if (rank := children.rank_of(name)) is not None:
+            said.setdefault(rank, own)
+    logs[0].add_stderr(parent)
+    if any(child.failed for child in children.ranks) or said:
+        _set_aside(logs[0])
+    for rank, text in said.items():
+        log = _rank(logs, rank)
+        warnings = log.warnings
+        log.add_stderr(text)
+        log.warnings = warnings + log.warnings
+
+
+def _set_aside(log: RankLog) -> None:
+    """Make a warning of what the program says of a rank that has failed."""
+    said, log.traceback = log.traceback, ""
+    if said and not REPORTED.search(said):
+        log.warnings.append(stacks.last_error(said))
 
 
 def _rank(logs: list[RankLog], rank: int) -> RankLog:

@@ -24,12 +24,14 @@ from ddp_lab.kit.explain.logs import (
 from ddp_lab.kit.explain.spawned import SpawnLog
 from ddp_lab.kit.run import guard, machine, probe
 from ddp_lab.kit.run.limits import SHORT, Limits
+from ddp_lab.kit.run.rank import HOME
 from ddp_lab.kit.run.result import Run, RunFailed
 from ddp_lab.kit.run.warm import WARM, write_python
 
 Watch = Callable[[Run], None]
 """Called with the result so far, five times a second."""
 
+RANK = Path(__file__).with_name("rank.py")
 KEPT_LOGS = ROOT / "build" / "logs"
 # The kernel's own settings, which would change how a program prints or draws.
 COLOURS = ("FORCE_COLOR", "CLICOLOR_FORCE", "CLICOLOR")
@@ -119,10 +121,13 @@ class Job:
             self.notes.append(f"not a warm start: {trouble}")
         # What torchrun starts its workers with: a documented hook.
         env["PYTHON_EXEC"] = warm or write_python(self.folder, "-")
-        python = warm or sys.executable
+        python = [warm or sys.executable]
         folder = str(self.folder)
+        if self.kind is SPAWN:
+            env[HOME] = folder
+            python += [] if warm else ["-u", str(RANK)]
         command = [sys.executable, "-IS", guard.__file__]
-        command += [self.mark, folder, python, *argv]
+        command += [self.mark, folder, *python, *argv]
         out, err = self.folder / "out", self.folder / "err"
         with open(out, "wb") as stdout, open(err, "wb") as stderr:
             return subprocess.Popen(
@@ -181,8 +186,10 @@ class Job:
         seconds, final = time.monotonic() - self.start, code is not None
         log = self._read(final)
         failure, exit_codes = None, [code for _ in log.ranks]
+        notes = list(self.notes)
         if code is not None:
             failure, exit_codes = find_failure(log, code, stopped, limit)
+            notes += [] if failure else log.notes() + find_notes(log.ranks)
         return Run(
             command=self.command,
             lines=[rank.lines for rank in log.ranks],
@@ -192,7 +199,7 @@ class Job:
             seconds=seconds,
             failure=failure,
             calls=[rank.calls for rank in log.ranks],
-            notes=self.notes + (find_notes(log.ranks) if final and not failure else []),
+            notes=notes,
             log_folder=self._keep() if final else None,
         )
 

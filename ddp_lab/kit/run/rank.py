@@ -13,6 +13,9 @@ keeps in its log folder, beside torchrun's own stdout.log and stderr.log:
     end.json      the exit code. It is written when all is done, threads and exit
                   functions included: a rank that left none has died early.
 
+A program that starts its ranks itself is run through this file as well. It leaves the
+last two in the run's folder, and `children` beside them (see children.py).
+
 Then the rank leaves by os._exit. A plain exit takes the interpreter down under gloo's
 threads, and sometimes one of them aborts the process there, after all its work.
 """
@@ -33,13 +36,19 @@ from typing import Any
 
 C10D = os.path.join("torch", "distributed", "distributed_c10d.py")
 LIBRARY = ("site-packages", "dist-packages", os.path.dirname(os.__file__), "<frozen")
+HOME = "DDP_LAB_HOME"  # the run's folder, for a program that starts its ranks itself
 PR_SET_PTRACER, ANY = 0x59616D61, -1  # see prctl(2)
 
 
 def run(argv: list[str]) -> None:
     """Do what `python -u ARGV` does; never return."""
+    own = os.getpid()
     folder = _log_folder()
-    if folder:
+    if home := os.environ.pop(HOME, ""):  # which is not for its children
+        folder = Path(home)
+        _allow_py_spy()
+        _children().watch(folder / "children")
+    elif folder:
         _open_up(folder)
     code = _exit_code(argv, folder)
     python: Any = threading
@@ -50,7 +59,7 @@ def run(argv: list[str]) -> None:
             stream.flush()
         except (OSError, ValueError, AttributeError):
             pass  # closed, or on a full disk
-    if folder:
+    if folder and os.getpid() == own:  # else we are a fork that the program has made
         _write(folder / "flight.json", flight())
         _write(folder / "end.json", {"code": code, "left_group": not _in_group()})
     if code == -signal.SIGINT:
@@ -64,6 +73,15 @@ def _log_folder() -> Path | None:
     report = os.environ.get("TORCHELASTIC_ERROR_FILE", "")
     folder = Path(report).parent
     return folder if report and (folder / "stdout.log").exists() else None
+
+
+def _children() -> Any:
+    """Return children.py as a module that the program does not find."""
+    path = Path(__file__).with_name("children.py")
+    spec: Any = importlib.util.spec_from_file_location("ddp_lab.kit.run.children", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def _open_up(folder: Path) -> None:
@@ -178,6 +196,7 @@ def _in_group() -> bool:
 
 def _exit_code(argv: list[str], folder: Path | None) -> int:
     """Run the program; return its exit code, negative for a signal."""
+    own = os.getpid()
     try:
         _run_main(argv[1:] if argv[0] == "-u" else argv)
         return 0
@@ -191,7 +210,7 @@ def _exit_code(argv: list[str], folder: Path | None) -> int:
         while traceback and traceback.tb_frame.f_code.co_filename == __file__:
             traceback = traceback.tb_next  # our own frames are none of the program's
         error.__traceback__ = traceback
-        if folder:
+        if folder and os.getpid() == own:
             _write(folder / "raised.json", _raised(error))
         sys.excepthook(type(error), error, traceback)
         return -signal.SIGINT if isinstance(error, KeyboardInterrupt) else 1
