@@ -379,7 +379,8 @@ def test_who_has_waited_too_long_comes_before_who_lost_a_peer(tmp_path):
         stderr = tmp_path / "run" / "attempt_0" / str(rank) / "stderr.log"
         stderr.write_text(TRACEBACK.format(line=3, says=says))
     failure, _ = find_failure(TorchrunLog.read(tmp_path), 1, None, 0)
-    assert failure.means == "rank 1: ValueError: Timed out waiting 9ms"
+    assert (failure.rank, failure.cause) == (1, "ValueError: Timed out waiting 9ms")
+    assert failure.others == {}
 
 
 def test_where_there_is_no_error_none_is_told():

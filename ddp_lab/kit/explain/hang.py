@@ -1,61 +1,26 @@
 """Say why a run stands still: who waits for whom, and who is elsewhere."""
 
 import os
-import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 from ddp_lab.kit.explain.calls import Call, first_mismatch
 from ddp_lab.kit.explain.logs import RankLog
-from ddp_lab.kit.explain.stacks import C10D, Frame, own
+from ddp_lab.kit.explain.stacks import Frame, own
+from ddp_lab.kit.explain.stands import (
+    LOST_PEER,
+    OUT_OF_STEP,
+    PEER_ARGUMENT,
+    ROOT_ARGUMENT,
+    Stand,
+    find_stands,
+    ranks,
+)
 from ddp_lab.kit.explain.symptoms import Symptom
 
-# What a rank says when another one has gone.
-LOST_PEER = re.compile(
-    r"Connection (closed|reset) by peer|connectFullMesh failed|Broken pipe"
-    r"|remote process exited|NCCL communicator was aborted|recvValue failed"
-    r"|failed to recv, got 0 bytes|Connection was likely closed|Socket closed"
-)
-# What a rank says when it has waited too long, or got what it had not asked for.
-OUT_OF_STEP = re.compile(
-    r"Timed out waiting \d+ms|Watchdog caught collective|monitoredBarrier"
-    r"|op\.preamble\.length|wait timeout after|Detected mismatch between collectives"
-)
-# The arguments in which a call names one rank: as in the whole world, or in the group.
-DST, SRC = ("dst", "group_dst"), ("src", "group_src")
-PEER_ARGUMENT = {"send": DST, "recv": SRC}
-ROOT_ARGUMENT = {"broadcast": SRC, "scatter": SRC, "reduce": DST, "gather": DST}
-
-
-@dataclass(frozen=True)
-class Stand:
-    """Where one rank stood."""
-
-    rank: int
-    state: str
-    """"waits" in a communication, "elsewhere", "left" (ended without an error), or
-    "unknown"."""
-    frame: Frame | None = None
-    """The program's own line."""
-    name: str = ""
-    """The function that it waits in, such as `all_reduce` or `send`."""
-    call: Call | None = None
-    """The same as the flight recorder has it; it knows no send and recv of gloo."""
-    peers: tuple[int, ...] = ()
-    """The ranks that it waits for, as far as that is known."""
-    root: int | None = None
-    """The src or dst of a collective that has one."""
-
-    def __str__(self) -> str:
-        """Return, say, `waits in send for rank 1 at sick.py:45 in ...`."""
-        at = f" at {self.frame.place}" if self.frame else ""
-        if self.state == "waits":
-            peers = f" for {ranks(self.peers)}" if self.peers else ""
-            return f"waits in {self.call or self.name}{peers}{at}"
-        if self.state == "left":
-            return "has left"
-        return f"stands{at}" if at else "left no word of where it stands"
+__all__ = ["LOST_PEER", "OUT_OF_STEP", "PEER_ARGUMENT", "Stand", "find_stands"]
+AWAY = ("elsewhere", "lingers", "left")  # where a rank is that does not come
 
 
 @dataclass(frozen=True)
@@ -69,70 +34,20 @@ class Diagnosis:
     frame: Frame | None = None
 
 
-def find_stands(logs: list[RankLog]) -> list[Stand]:
-    """Return where each rank stood when it was last seen."""
-    stands = [_stand(rank, log) for rank, log in enumerate(logs)]
-    return [_with_peers(stand, logs) for stand in stands]
-
-
-def _stand(rank: int, log: RankLog) -> Stand:
-    if log.finished:
-        return Stand(rank, "left")
-    frame, undone = own(log.stack), [call for call in log.calls if not call.done]
-    gave_up = LOST_PEER.search(log.traceback) or OUT_OF_STEP.search(log.traceback)
-    if gave_up:  # the recorder takes a call that has failed for done
-        undone = undone or log.calls[-1:]
-    inside = _communication(log.stack)
-    if inside:
-        calls = [call for call in undone if call.name == inside.name]
-        call = calls[-1] if calls else None
-        peer, root = _named(inside, PEER_ARGUMENT), _named(inside, ROOT_ARGUMENT)
-        peers = () if peer is None else (peer,)
-        return Stand(rank, "waits", frame, inside.name, call, peers, root)
-    in_library = bool(log.stack) and not log.stack[0].own
-    on_work = frame is not None and ".wait(" in frame.code
-    if undone and (in_library or on_work) or on_work:
-        call = undone[0] if undone else None
-        return Stand(rank, "waits", frame, call.name if call else "wait", call)
-    return Stand(rank, "elsewhere" if frame else "unknown", frame)
-
-
-def _communication(stack: list[Frame]) -> Frame | None:
-    """Return the function of torch.distributed that the program has called."""
-    found = None
-    for frame in stack:
-        if frame.own:
-            break
-        if frame.file.endswith(C10D):
-            found = frame
-    return found
-
-
-def _named(frame: Frame, arguments: dict[str, tuple[str, str]]) -> int | None:
-    """Return the rank that a call names; its local variables tell."""
-    for name in arguments.get(frame.name, ()):
-        if frame.values.get(name, "").isdecimal():
-            return int(frame.values[name])
-    return None
-
-
-def _with_peers(stand: Stand, logs: list[RankLog]) -> Stand:
-    """Add to a rank that waits in a collective who has not made this call yet."""
-    if stand.call is None or stand.call.p2p:
-        return stand
-    members = logs[stand.rank].groups.get(stand.call.group, range(len(logs)))
-    made = [{call.key for call in log.calls} for log in logs]
-    absent = [r for r in members if r < len(logs) and stand.call.key not in made[r]]
-    return replace(stand, peers=tuple(absent))
-
-
 def diagnose(logs: list[RankLog], stands: list[Stand]) -> Diagnosis | None:
     """Return why the run stands still; None if what is known does not tell."""
     waiting = [stand for stand in stands if stand.state == "waits"]
     if not waiting:
-        return _two_worlds(logs, stands) or _busy(stands)
+        return (
+            _two_worlds(logs, stands)
+            or _unable(waiting, stands)
+            or _lingers(stands)
+            or _busy(stands)
+            or _left_alone(logs, stands)
+        )
     return (
-        _cycle(waiting)
+        _unable(waiting, stands)
+        or _cycle(waiting)
         or _groups(waiting, logs)
         or mismatch([log.calls for log in logs])
         or _absent(waiting, stands)
@@ -170,16 +85,73 @@ def _groups(waiting: list[Stand], logs: list[RankLog]) -> Diagnosis | None:
     return Diagnosis(Symptom.GROUPS, cause, rank, first.frame)
 
 
+def _unable(waiting: list[Stand], stands: list[Stand]) -> Diagnosis | None:
+    """Some rank was halted by a signal, or ended early: no one else has to be odd."""
+    unable = [s for s in stands if s.state == "stopped" or s.end and s.state == "left"]
+    if not unable:
+        return None
+    how = {s.rank: s.end or "is stopped by a signal" for s in unable}
+    cause = how[unable[0].rank]
+    if len(unable) > 1:
+        cause = ", ".join(f"rank {rank} {what}" for rank, what in how.items())
+    if waiting:
+        who, verb = ranks([s.rank for s in waiting]), _verb("wait", waiting)
+        cause += f", and {who} {verb} in {waiting[0].name}"
+    rank = unable[0].rank if len(unable) == 1 else None
+    frame = unable[0].frame or (waiting[0].frame if waiting else None)
+    symptom = Symptom.ABSENT if waiting else Symptom.BUSY
+    return Diagnosis(symptom, cause, rank, frame)
+
+
+def _lingers(stands: list[Stand]) -> Diagnosis | None:
+    """Some rank has done its main program, and does not end."""
+    late = [stand for stand in stands if stand.state == "lingers"]
+    if not late:
+        return None
+    told = [f"{s.name} at {s.frame.short}" if s.frame else s.name for s in late]
+    if len(late) == 1:
+        cause = f"its main program {late[0].end or 'has ended'}, but {told[0]}"
+        return Diagnosis(Symptom.BUSY, cause, late[0].rank, late[0].frame)
+    who = ranks([stand.rank for stand in late])
+    cause = f"the main programs of {who} have ended, but {told[0]}"
+    if len({*told}) > 1:
+        sides = [f"on rank {s.rank} {t}" for s, t in zip(late, told, strict=True)]
+        cause = f"the main programs have ended, but {', '.join(sides)}"
+    return Diagnosis(Symptom.BUSY, cause, None, late[0].frame)
+
+
+def _left_alone(logs: list[RankLog], stands: list[Stand]) -> Diagnosis | None:
+    """All ranks have left, and the program that has started them stands still."""
+    for name, stack in logs[0].beside.items() if logs else ():
+        frame = own(stack)
+        if frame and all(stand.state == "left" for stand in stands):
+            cause = f"all ranks have left, and {name} stands at {frame.short}"
+            return Diagnosis(Symptom.BUSY, cause, None, frame)
+    return None
+
+
 def _busy(stands: list[Stand]) -> Diagnosis | None:
+    """No rank waits for another: each has something of its own to do."""
     busy = [stand for stand in stands if stand.state == "elsewhere"]
     if not busy:
         return None
-    where = f"{busy[0].frame.short}" if busy[0].frame else "its own line"
-    who = ranks([stand.rank for stand in busy])
-    verb = "stands" if len(busy) == 1 else "stand"
+    places: dict[str, list[int]] = {}
+    for stand in busy:
+        where = stand.frame.short if stand.frame else "its own line"
+        places.setdefault("; ".join([where, *stand.beside]), []).append(stand.rank)
+    told = [
+        f"{ranks(which)} {'stands' if len(which) == 1 else 'stand'} at {place}"
+        for place, which in places.items()
+    ]
     rank = busy[0].rank if len(busy) == 1 else None
-    cause = f"{who} {verb} at {where}, and no rank waits for another"
+    cause = f"{', '.join(told)}, and no rank waits for another"
+    if len(stands) == 1:
+        cause, rank = f"the program stands at {next(iter(places))}", None
     return Diagnosis(Symptom.BUSY, cause, rank, busy[0].frame)
+
+
+def _verb(verb: str, who: list[Stand]) -> str:
+    return f"{verb}s" if len(who) == 1 else verb
 
 
 def _cycle(waiting: list[Stand]) -> Diagnosis | None:
@@ -222,13 +194,13 @@ def _at(call: Call) -> str:
 
 def _absent(waiting: list[Stand], stands: list[Stand]) -> Diagnosis | None:
     """Name the ranks that have not come to where the others wait for them."""
-    absent = [stand for stand in stands if stand.state in ("elsewhere", "left")]
+    absent = [stand for stand in stands if stand.state in AWAY]
     wanted = {peer for stand in waiting for peer in stand.peers}
     absent = [s for s in absent if s.rank in wanted] or absent
     if not absent:
         return None
     first, missing = waiting[0], ranks([stand.rank for stand in absent])
-    verb = "waits" if len(waiting) == 1 else "wait"
+    verb = _verb("wait", waiting)
     has = "has" if len(absent) == 1 else "have"
     did = "left" if all(stand.state == "left" for stand in absent) else "not come"
     if len(waiting) == 1 and len(absent) > 1:
@@ -291,11 +263,3 @@ def _odd_one(of_rank: Mapping[int, object]) -> int | None:
     counts = Counter(of_rank.values())
     odd = [rank for rank, what in of_rank.items() if counts[what] == 1]
     return odd[0] if len(counts) == 2 and len(odd) == 1 else None
-
-
-def ranks(numbers: Iterable[int]) -> str:
-    """Return `rank 1` or `ranks 0, 2 and 3`."""
-    names = [str(number) for number in numbers]
-    if len(names) == 1:
-        return f"rank {names[0]}"
-    return f"ranks {', '.join(names[:-1])} and {names[-1]}"

@@ -42,6 +42,10 @@ class RankLog:
     """When the traceback was written, in seconds since the epoch."""
     stack: list[stacks.Frame] = field(default_factory=list)
     """Where it stood when it was last seen."""
+    beside: dict[str, list[stacks.Frame]] = field(default_factory=dict)
+    """Where its other threads stood, and the processes that it had started."""
+    stopped: bool = False
+    """Whether it was halted, say by SIGSTOP."""
     calls: list[Call] = field(default_factory=list)
     groups: dict[str, list[int]] = field(default_factory=dict)
     """The ranks of each process group."""
@@ -82,6 +86,12 @@ class RankLog:
             line for line in warnings.splitlines() if not NOISE.search(line)
         ]
 
+    def add_seen(self, seen: dict | None) -> None:
+        """Keep what was seen of the rank from outside, beside its main thread."""
+        for each in seen["beside"] if seen else []:
+            self.beside[each["name"]] = stacks.from_json(each["stack"])
+        self.stopped = bool(seen and seen["stopped"])
+
     def as_it_stood(self, before: "RankLog") -> "RankLog":
         """Return this log without what the rank did because it was ended.
 
@@ -93,6 +103,8 @@ class RankLog:
         return replace(
             self,
             stack=before.stack or self.stack,
+            beside=before.beside,
+            stopped=before.stopped,
             calls=before.calls,
             groups=before.groups,
             end=before.end,
@@ -193,6 +205,7 @@ def _add_evidence(log: RankLog, folder: Path) -> None:
     log.end = read_json(folder / "end.json")
     log.raised = read_json(folder / "raised.json")
     log.exit = read_json(folder / "exit.json")
+    log.add_seen(read_json(folder / "seen.json"))
     flight = read_json(folder / "flight.json") or {}
     log.calls, log.groups = from_flight(flight), flight.get("groups", {})
     seen = stacks.from_json(read_json(folder / "stack.json"))

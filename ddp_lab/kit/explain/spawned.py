@@ -87,6 +87,8 @@ class Child:
 class Children:
     """What a program has started by `multiprocessing`."""
 
+    parent: int = 0
+    """The process of the program itself."""
     all: list[Child] = field(default_factory=list)
     no_rank: bool = False
     """Whether it called mp.spawn for no rank at all."""
@@ -94,7 +96,7 @@ class Children:
     @classmethod
     def read(cls, folder: Path) -> "Children":
         """Return what `children` in the run's folder tells."""
-        run, spawns = cls(), []
+        run, spawns, parent = cls(), [], 0
         for line in read(folder / "children").splitlines():
             try:
                 event = json.loads(line)
@@ -102,11 +104,13 @@ class Children:
                 continue  # of a long file, which is not read whole
             if "name" in event:
                 run._add(event)
+            elif "parent" in event:
+                parent = event["parent"]
             elif "spawns" in event:
                 spawns.append(event["spawns"])
             elif "pid" in event:
                 run._update(event)
-        return replace(run, no_rank=bool(spawns) and not any(spawns))
+        return replace(run, parent=parent, no_rank=bool(spawns) and not any(spawns))
 
     def _add(self, event: dict) -> None:
         by, rank = event["by"] or "", event["index"]
@@ -116,7 +120,7 @@ class Children:
 
     def _update(self, event: dict) -> None:
         same = [child for child in self.all if child.pid == event["pid"]]
-        if same:  # a pid may come again, so the last one
+        if same and same[-1].code is None:  # a pid may come again: the last one
             vars(same[-1]).update(event)
 
     @property
@@ -156,7 +160,9 @@ class SpawnLog(RunLog):
         run = cls.read_output(folder)
         for path in sorted(folder.glob("stack_*.json")):
             rank = int(path.stem.removeprefix("stack_"))
-            _rank(run.ranks, rank).stack = stacks.from_json(read_json(path))
+            log = _rank(run.ranks, rank)
+            log.stack = stacks.from_json(read_json(path))
+            log.add_seen(read_json(folder / f"seen_{rank}.json"))
         for rank, child in run.children.by_rank.items():
             if child.code is not None:
                 _tell(_rank(run.ranks, rank), child)
@@ -173,14 +179,16 @@ class SpawnLog(RunLog):
 
     def _tell_of_parent(self, folder: Path) -> None:
         """Let rank 0 stand for the program itself, if no rank has failed before it."""
-        error, end = (read_json(folder / f"{n}.json") for n in ("raised", "end"))
-        code = end["code"] if end else None
         log = self.ranks[0]
-        if self.children.ranks and any(child.failed for child in self.children.ranks):
+        program = stacks.from_json(read_json(folder / "stack.json"))
+        if stacks.own(program):
+            log.beside = {"the program itself": program, **log.beside}
+        if any(child.failed for child in self.children.ranks):
             return
-        if error or code:
-            log.end, log.code = None, code
-            log.raised = error
+        raised, end = (read_json(folder / f"{n}.json") for n in ("raised", "end"))
+        if raised or end and end["code"]:
+            log.end, log.raised = None, raised
+            log.code = end["code"] if end else None
 
     def failed(self, code: int) -> bool:
         """Tell whether the program has failed, or a child whose parent ignores it."""

@@ -51,9 +51,7 @@ def run(argv: list[str]) -> None:
     elif folder:
         _open_up(folder)
     code = _exit_code(argv, folder)
-    python: Any = threading
-    python._shutdown()  # waits for the program's threads, as Python does
-    atexit._run_exitfuncs()
+    _finish()
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
@@ -66,6 +64,13 @@ def run(argv: list[str]) -> None:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGINT)
     os._exit(code & 0xFF)
+
+
+def _finish() -> None:
+    """Do what Python does after the main program; on a stack, this name says so."""
+    python: Any = threading
+    python._shutdown()  # waits for the program's threads
+    atexit._run_exitfuncs()
 
 
 def _log_folder() -> Path | None:
