@@ -1,37 +1,24 @@
 """Say why a run stands still: who waits for whom, and who is elsewhere."""
 
 import os
-from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass
 
+from ddp_lab.kit.explain import roots
 from ddp_lab.kit.explain.calls import Call, first_mismatch
+from ddp_lab.kit.explain.diagnosis import Diagnosis, conjugate, odd_one
 from ddp_lab.kit.explain.logs import RankLog
-from ddp_lab.kit.explain.stacks import Frame, own
+from ddp_lab.kit.explain.stacks import own
 from ddp_lab.kit.explain.stands import (
     LOST_PEER,
     OUT_OF_STEP,
-    PEER_ARGUMENT,
-    ROOT_ARGUMENT,
     Stand,
     find_stands,
     ranks,
 )
 from ddp_lab.kit.explain.symptoms import Symptom
 
-__all__ = ["LOST_PEER", "OUT_OF_STEP", "PEER_ARGUMENT", "Stand", "find_stands"]
+__all__ = ["LOST_PEER", "OUT_OF_STEP", "Diagnosis", "Stand", "find_stands", "ranks"]
+
 AWAY = ("elsewhere", "lingers", "left")  # where a rank is that does not come
-
-
-@dataclass(frozen=True)
-class Diagnosis:
-    """The cause of a standstill."""
-
-    symptom: Symptom
-    cause: str
-    rank: int | None = None
-    """The one whose behaviour differs from the others'; None if no one's does."""
-    frame: Frame | None = None
 
 
 def diagnose(logs: list[RankLog], stands: list[Stand]) -> Diagnosis | None:
@@ -50,6 +37,7 @@ def diagnose(logs: list[RankLog], stands: list[Stand]) -> Diagnosis | None:
         or _cycle(waiting)
         or _groups(waiting, logs)
         or mismatch([log.calls for log in logs])
+        or roots.find(waiting, logs)
         or _absent(waiting, stands)
         or _apart(waiting)
     )
@@ -90,12 +78,12 @@ def _unable(waiting: list[Stand], stands: list[Stand]) -> Diagnosis | None:
     unable = [s for s in stands if s.state == "stopped" or s.end and s.state == "left"]
     if not unable:
         return None
-    how = {s.rank: s.end or "is stopped by a signal" for s in unable}
+    how = {s.rank: s.end or "is stopped (SIGSTOP)" for s in unable}
     cause = how[unable[0].rank]
     if len(unable) > 1:
         cause = ", ".join(f"rank {rank} {what}" for rank, what in how.items())
     if waiting:
-        who, verb = ranks([s.rank for s in waiting]), _verb("wait", waiting)
+        who, verb = ranks([s.rank for s in waiting]), conjugate("wait", waiting)
         cause += f", and {who} {verb} in {waiting[0].name}"
     rank = unable[0].rank if len(unable) == 1 else None
     frame = unable[0].frame or (waiting[0].frame if waiting else None)
@@ -110,13 +98,13 @@ def _lingers(stands: list[Stand]) -> Diagnosis | None:
         return None
     told = [f"{s.name} at {s.frame.short}" if s.frame else s.name for s in late]
     if len(late) == 1:
-        cause = f"its main program {late[0].end or 'has ended'}, but {told[0]}"
+        cause = f"{late[0].end or 'has ended'} its main program, but {told[0]}"
         return Diagnosis(Symptom.BUSY, cause, late[0].rank, late[0].frame)
-    who = ranks([stand.rank for stand in late])
-    cause = f"the main programs of {who} have ended, but {told[0]}"
+    cause = f"{ranks([s.rank for s in late])} have ended their main program, but "
+    cause += told[0]
     if len({*told}) > 1:
-        sides = [f"on rank {s.rank} {t}" for s, t in zip(late, told, strict=True)]
-        cause = f"the main programs have ended, but {', '.join(sides)}"
+        sides = [f"{t} on rank {s.rank}" for s, t in zip(late, told, strict=True)]
+        cause = f"the ranks have ended their main program, but {', '.join(sides)}"
     return Diagnosis(Symptom.BUSY, cause, None, late[0].frame)
 
 
@@ -139,19 +127,20 @@ def _busy(stands: list[Stand]) -> Diagnosis | None:
     for stand in busy:
         where = stand.frame.short if stand.frame else "its own line"
         places.setdefault("; ".join([where, *stand.beside]), []).append(stand.rank)
-    told = [
-        f"{ranks(which)} {'stands' if len(which) == 1 else 'stand'} at {place}"
-        for place, which in places.items()
-    ]
-    rank = busy[0].rank if len(busy) == 1 else None
-    cause = f"{', '.join(told)}, and no rank waits for another"
+    told = [f"{_who(which)} at {place}" for place, which in places.items()]
+    rank, others = None, "no rank waits for another"
+    if len(busy) == 1:
+        rank, told = busy[0].rank, [f"stands at {place}" for place in places]
+        if all(stand.state == "left" for stand in stands if stand is not busy[0]):
+            others = "the others have left"
+    cause = f"{', '.join(told)}, and {others}"
     if len(stands) == 1:
-        cause, rank = f"the program stands at {next(iter(places))}", None
+        rank, cause = None, f"the program {told[0]}"
     return Diagnosis(Symptom.BUSY, cause, rank, busy[0].frame)
 
 
-def _verb(verb: str, who: list[Stand]) -> str:
-    return f"{verb}s" if len(who) == 1 else verb
+def _who(which: list[int]) -> str:
+    return f"{ranks(which)} {'stands' if len(which) == 1 else 'stand'}"
 
 
 def _cycle(waiting: list[Stand]) -> Diagnosis | None:
@@ -175,7 +164,7 @@ def mismatch(calls: list[list[Call]]) -> Diagnosis | None:
     if not by_rank:
         return None
     texts = {rank: str(call) for rank, call in by_rank.items()}
-    rank = _odd_one(texts)
+    rank = odd_one(texts)
     call = by_rank[rank if rank is not None else min(by_rank)]
     same = len({call.does for call in by_rank.values()}) == 1
     symptom = Symptom.DIFFERENT_TENSORS if same else Symptom.DIFFERENT_CALLS
@@ -200,7 +189,7 @@ def _absent(waiting: list[Stand], stands: list[Stand]) -> Diagnosis | None:
     if not absent:
         return None
     first, missing = waiting[0], ranks([stand.rank for stand in absent])
-    verb = _verb("wait", waiting)
+    verb = conjugate("wait", waiting)
     has = "has" if len(absent) == 1 else "have"
     did = "left" if all(stand.state == "left" for stand in absent) else "not come"
     if len(waiting) == 1 and len(absent) > 1:
@@ -222,8 +211,8 @@ def _apart(waiting: list[Stand]) -> Diagnosis | None:
         s.rank: (s.name, s.call.group if s.call and known else "") for s in waiting
     }
     if len(set(groups.values())) == 1:
-        return _nobody_sends(waiting) or _roots(waiting)
-    rank = _odd_one(groups)
+        return _nobody_sends(waiting)
+    rank = odd_one(groups)
     first = next((s for s in waiting if s.rank == rank), waiting[0])
     where = [
         f"{ranks([s.rank for s in waiting if groups[s.rank] == group])} in {group[0]}"
@@ -240,26 +229,3 @@ def _nobody_sends(waiting: list[Stand]) -> Diagnosis | None:
         return None
     cause = f"every rank waits in {first.name}, so nobody answers"
     return Diagnosis(Symptom.CYCLE, cause, None, first.frame)
-
-
-def _roots(waiting: list[Stand]) -> Diagnosis | None:
-    """All wait in one collective, but not all mean the same src or dst."""
-    roots = {s.rank: s.root for s in waiting}
-    if None in roots.values() or len(set(roots.values())) == 1:
-        return None
-    rank, name = _odd_one(roots), waiting[0].name
-    first = next((s for s in waiting if s.rank == rank), waiting[0])
-    sides = [
-        f"{root} on {ranks([r for r in roots if roots[r] == root])}"
-        for root in dict.fromkeys(roots.values())
-    ]
-    cause = f"the ranks wait in {name} with different {ROOT_ARGUMENT[name][0]}: "
-    cause += ", ".join(sides)
-    return Diagnosis(Symptom.DIFFERENT_CALLS, cause, rank, first.frame)
-
-
-def _odd_one(of_rank: Mapping[int, object]) -> int | None:
-    """Return the rank that differs from all others, if there is exactly one."""
-    counts = Counter(of_rank.values())
-    odd = [rank for rank, what in of_rank.items() if counts[what] == 1]
-    return odd[0] if len(counts) == 2 and len(odd) == 1 else None

@@ -59,6 +59,8 @@ class Child:
     """When it ended."""
     asked: float = 0.0
     """When the program asked it to end, if it did."""
+    gone: bool = False
+    """Whether it has ended in a way that nobody could see."""
     said: str = ""
     """The traceback of a rank of mp.spawn."""
 
@@ -164,7 +166,7 @@ class SpawnLog(RunLog):
             log.stack = stacks.from_json(read_json(path))
             log.add_seen(read_json(folder / f"seen_{rank}.json"))
         for rank, child in run.children.by_rank.items():
-            if child.code is not None:
+            if child.code is not None or child.gone:
                 _tell(_rank(run.ranks, rank), child)
         run._tell_of_parent(folder)
         return run
@@ -220,10 +222,12 @@ class SpawnLog(RunLog):
 
 def _tell(log: RankLog, child: Child) -> None:
     """Add to a rank's log how the rank has ended."""
+    if child.code is None or child.code == 0:
+        log.end = {"code": 0, "left_group": True}  # as far as anybody knows
+    if child.code is None:
+        return
     log.exit = {"code": child.code, "time": child.time, "asked": child.asked or False}
     log.code = None if child.asked else child.code
-    if child.code == 0:
-        log.end = {"code": 0, "left_group": True}  # as far as anybody knows
     if child.said:
         log.traceback, log.time = stacks.tidy(clip(child.said)), child.time
         error = stacks.last_error(child.said)

@@ -59,9 +59,9 @@ class Stand:
         if self.state == "left":
             return self.end or "has left"
         if self.state == "stopped":
-            return f"is stopped by a signal{at}"
+            return f"is stopped (SIGSTOP){at}"
         if self.state == "lingers":
-            return f"its main program {self.end or 'has ended'}, but {self.name}{at}"
+            return f"{self.end or 'has ended'} its main program, but {self.name}{at}"
         if not at:
             return "left no word of where it stands"
         return "; ".join([f"stands{at}", *self.beside])
@@ -111,11 +111,11 @@ def _after_main(stack: list[Frame]) -> bool:
 
 def _lingering(rank: int, log: RankLog) -> Stand:
     """Return where a rank stands that should have ended."""
-    end = f"has raised {log.raised['error']}" if log.raised else ""
+    end = f"has raised {log.raised['error']} in" if log.raised else ""
     if frame := own(log.stack):
-        return Stand(rank, "lingers", frame, "an exit function stands", end=end)
+        return Stand(rank, "lingers", frame, "an exit function is still", end=end)
     for name, stack in log.beside.items():
-        return Stand(rank, "lingers", own(stack), f"{name} stands", end=end)
+        return Stand(rank, "lingers", own(stack), f"{name} is still", end=end)
     return Stand(rank, "lingers", None, "it does not end", end=end)
 
 

@@ -88,10 +88,8 @@ def look_at_family(folder: Path, mark: str, last: bool) -> int:
     children = Children.read(folder)
     ranks: dict[int, int] = {}
     for child in children.all:
-        code = _end_of(child.pid) if child.code is None else None
-        if code is not None:  # and its parent has not asked yet
-            end = {"pid": child.pid, "code": code, "time": time.time(), "said": ""}
-            _add_line(folder / "children", end)
+        if child.code is None and (end := _end_of(child.pid)):
+            _add_line(folder / "children", {"pid": child.pid, **end})
         elif child.code is None and child.rank is not None:
             ranks[child.rank] = child.pid
     if not children.ranks:
@@ -127,14 +125,16 @@ def _by_hand(mark: str, parent: int) -> dict[int, int]:
     return found or ({0: parent} if parent else {})
 
 
-def _end_of(pid: int) -> int | None:
-    """Return the exit code of a child that has ended, though not for its parent yet."""
+def _end_of(pid: int) -> dict | None:
+    """Return how a child has ended, if it has, though its parent has not asked yet."""
     try:
         after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
+        return None if psutil.pid_exists(pid) else {"gone": True}
+    if after_name[0] != "Z":
         return None
-    ended = after_name[0] == "Z"
-    return os.waitstatus_to_exitcode(int(after_name[-1])) if ended else None
+    code = os.waitstatus_to_exitcode(int(after_name[-1]))
+    return {"code": code, "time": time.time()}
 
 
 def _add_line(path: Path, event: dict) -> None:
