@@ -5,12 +5,13 @@ import os
 from ddp_lab.kit.explain import roots
 from ddp_lab.kit.explain.calls import Call, first_mismatch
 from ddp_lab.kit.explain.diagnosis import Diagnosis, conjugate, odd_one
-from ddp_lab.kit.explain.logs import RankLog
-from ddp_lab.kit.explain.stacks import own
+from ddp_lab.kit.explain.logs import PROGRAM, RankLog
+from ddp_lab.kit.explain.stacks import Frame, own
 from ddp_lab.kit.explain.stands import (
     LOST_PEER,
     OUT_OF_STEP,
     Stand,
+    beside,
     find_stands,
     ranks,
 )
@@ -27,13 +28,13 @@ def diagnose(logs: list[RankLog], stands: list[Stand]) -> Diagnosis | None:
     if not waiting:
         return (
             _two_worlds(logs, stands)
-            or _unable(waiting, stands)
+            or _unable(waiting, stands, _program(logs))
             or _lingers(stands)
-            or _busy(stands)
+            or _busy(stands, logs)
             or _left_alone(logs, stands)
         )
     return (
-        _unable(waiting, stands)
+        _unable(waiting, stands, _program(logs))
         or _cycle(waiting)
         or _groups(waiting, logs)
         or mismatch([log.calls for log in logs])
@@ -45,8 +46,11 @@ def diagnose(logs: list[RankLog], stands: list[Stand]) -> Diagnosis | None:
 
 def _two_worlds(logs: list[RankLog], stands: list[Stand]) -> Diagnosis | None:
     """Every rank of torchrun has become the parent of ranks of its own."""
-    spawn = os.path.join("multiprocessing", "spawn.py")
-    parents = [any(f.file.endswith(spawn) for f in log.stack) for log in logs]
+    spawn = os.path.join("torch", "multiprocessing", "spawn.py")
+    parents = [
+        any(f.name == "start_processes" and f.file.endswith(spawn) for f in log.stack)
+        for log in logs
+    ]
     if len(logs) < 2 or not all(parents):
         return None
     cause = f"each of the {len(logs)} ranks of torchrun starts ranks of its own"
@@ -73,7 +77,9 @@ def _groups(waiting: list[Stand], logs: list[RankLog]) -> Diagnosis | None:
     return Diagnosis(Symptom.GROUPS, cause, rank, first.frame)
 
 
-def _unable(waiting: list[Stand], stands: list[Stand]) -> Diagnosis | None:
+def _unable(
+    waiting: list[Stand], stands: list[Stand], program: Frame | None
+) -> Diagnosis | None:
     """Some rank was halted by a signal, or ended early: no one else has to be odd."""
     unable = [s for s in stands if s.state == "stopped" or s.end and s.state == "left"]
     if not unable:
@@ -85,8 +91,10 @@ def _unable(waiting: list[Stand], stands: list[Stand]) -> Diagnosis | None:
     if waiting:
         who, verb = ranks([s.rank for s in waiting]), conjugate("wait", waiting)
         cause += f", and {who} {verb} in {waiting[0].name}"
+    elif program and all(stand.state == "left" for stand in stands):
+        cause += f", and {PROGRAM} stands at {program.short}"
     rank = unable[0].rank if len(unable) == 1 else None
-    frame = unable[0].frame or (waiting[0].frame if waiting else None)
+    frame = unable[0].frame or (waiting[0].frame if waiting else program)
     symptom = Symptom.ABSENT if waiting else Symptom.BUSY
     return Diagnosis(symptom, cause, rank, frame)
 
@@ -109,16 +117,22 @@ def _lingers(stands: list[Stand]) -> Diagnosis | None:
 
 
 def _left_alone(logs: list[RankLog], stands: list[Stand]) -> Diagnosis | None:
-    """All ranks have left, and the program that has started them stands still."""
-    for name, stack in logs[0].beside.items() if logs else ():
-        frame = own(stack)
-        if frame and all(stand.state == "left" for stand in stands):
-            cause = f"all ranks have left, and {name} stands at {frame.short}"
-            return Diagnosis(Symptom.BUSY, cause, None, frame)
-    return None
+    """No rank is to be seen; the program that has started them stands still."""
+    program = _program(logs)
+    if not program or any(stand.state not in ("left", "unknown") for stand in stands):
+        return None
+    left = all(stand.state == "left" for stand in stands)
+    cause = "all ranks have left, and " if left else ""
+    cause += "; ".join([f"{PROGRAM} stands at {program.short}", *beside(logs[0])])
+    return Diagnosis(Symptom.BUSY, cause, None, program)
 
 
-def _busy(stands: list[Stand]) -> Diagnosis | None:
+def _program(logs: list[RankLog]) -> Frame | None:
+    """Return where the program stands that has started the ranks."""
+    return own(logs[0].beside.get(PROGRAM, [])) if logs else None
+
+
+def _busy(stands: list[Stand], logs: list[RankLog]) -> Diagnosis | None:
     """No rank waits for another: each has something of its own to do."""
     busy = [stand for stand in stands if stand.state == "elsewhere"]
     if not busy:
@@ -131,10 +145,12 @@ def _busy(stands: list[Stand]) -> Diagnosis | None:
     rank, others = None, "no rank waits for another"
     if len(busy) == 1:
         rank, told = busy[0].rank, [f"stands at {place}" for place in places]
-        if all(stand.state == "left" for stand in stands if stand is not busy[0]):
+        if all(stand is busy[0] or stand.state == "left" for stand in stands):
             others = "the others have left"
     cause = f"{', '.join(told)}, and {others}"
     if len(stands) == 1:
+        cause = told[0]
+    if len(stands) == 1 and PROGRAM not in logs[0].beside:  # it is the program
         rank, cause = None, f"the program {told[0]}"
     return Diagnosis(Symptom.BUSY, cause, rank, busy[0].frame)
 

@@ -28,6 +28,7 @@ TRACEBACK = re.compile(
 
 # torchrun's own report of the ranks that have failed.
 EXIT_CODE = re.compile(r"rank\s*: (\d+) .*\n\s*exitcode\s*: (-?\d+)")
+PROGRAM = "the program itself"
 
 
 @dataclass
@@ -43,7 +44,8 @@ class RankLog:
     stack: list[stacks.Frame] = field(default_factory=list)
     """Where it stood when it was last seen."""
     beside: dict[str, list[stacks.Frame]] = field(default_factory=dict)
-    """Where its other threads stood, and the processes that it had started."""
+    """Where its other threads stood, and the processes that it had started; and beside
+    rank 0 the `PROGRAM`, if that is another process."""
     stopped: bool = False
     """Whether it was halted, say by SIGSTOP."""
     calls: list[Call] = field(default_factory=list)

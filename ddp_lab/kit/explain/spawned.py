@@ -13,6 +13,7 @@ from pathlib import Path
 from ddp_lab.kit.explain import stacks
 from ddp_lab.kit.explain.logs import (
     MOST_READ,
+    PROGRAM,
     RankLog,
     RunLog,
     clip,
@@ -53,6 +54,8 @@ class Child:
     """The module that has started it."""
     rank: int | None
     """None if it helps a library."""
+    errors: str = ""
+    """The file in which a rank of mp.spawn leaves its traceback."""
     code: int | None = None
     """None if its parent has not seen its end."""
     time: float = 0.0
@@ -74,7 +77,7 @@ class Child:
         """As a reader may call it."""
         if self.rank is not None:
             return f"rank {self.rank}"
-        return f"{self.name}, which {self.by} has started,"
+        return f"{self.name} of {self.by}"
 
     @property
     def end(self) -> str:
@@ -115,10 +118,11 @@ class Children:
         return replace(run, parent=parent, no_rank=bool(spawns) and not any(spawns))
 
     def _add(self, event: dict) -> None:
-        by, rank = event["by"] or "", event["index"]
+        by, rank = event["by"] or "", event.get("index")
         if rank is None and not by.startswith(HELPERS):
             rank = len(self.ranks)
-        self.all.append(Child(event["pid"], event["name"], by, rank))
+        errors = event.get("errors", "")
+        self.all.append(Child(event["pid"], event["name"], by, rank, errors))
 
     def _update(self, event: dict) -> None:
         same = [child for child in self.all if child.pid == event["pid"]]
@@ -166,7 +170,7 @@ class SpawnLog(RunLog):
             log.stack = stacks.from_json(read_json(path))
             log.add_seen(read_json(folder / f"seen_{rank}.json"))
         for rank, child in run.children.by_rank.items():
-            if child.code is not None or child.gone:
+            if child.code is not None or child.gone or child.said:
                 _tell(_rank(run.ranks, rank), child)
         run._tell_of_parent(folder)
         return run
@@ -183,8 +187,14 @@ class SpawnLog(RunLog):
         """Let rank 0 stand for the program itself, if no rank has failed before it."""
         log = self.ranks[0]
         program = stacks.from_json(read_json(folder / "stack.json"))
-        if stacks.own(program):
-            log.beside = {"the program itself": program, **log.beside}
+        seen = {path.name for path in folder.glob("stack_*.json")}
+        if not self.children.ranks and len(self.ranks) > 1 and seen == {"stack_0.json"}:
+            program, log.stack = log.stack, []  # its ranks cannot be told apart
+        if self.children.ranks or program:
+            log.beside = {PROGRAM: program, **log.beside}
+        for child in self.children.all:
+            if child.failed and child.rank is None:
+                log.beside[f"{child.who} {child.end}"] = []
         if any(child.failed for child in self.children.ranks):
             return
         raised, end = (read_json(folder / f"{n}.json") for n in ("raised", "end"))
@@ -221,18 +231,19 @@ class SpawnLog(RunLog):
 
 
 def _tell(log: RankLog, child: Child) -> None:
-    """Add to a rank's log how the rank has ended."""
-    if child.code is None or child.code == 0:
-        log.end = {"code": 0, "left_group": True}  # as far as anybody knows
-    if child.code is None:
-        return
-    log.exit = {"code": child.code, "time": child.time, "asked": child.asked or False}
-    log.code = None if child.asked else child.code
+    """Add to a rank's log how the rank has ended, or at least what it has said."""
     if child.said:
         log.traceback, log.time = stacks.tidy(clip(child.said)), child.time
         error = stacks.last_error(child.said)
         log.raised = {"error": error, "traceback": child.said, "time": child.time}
     log.stack = stacks.from_text(log.traceback) or log.stack
+    if child.code is None:
+        log.end = {"code": 0, "left_group": True} if child.gone else None
+        return
+    log.exit = {"code": child.code, "time": child.time, "asked": child.asked or False}
+    log.code = None if child.asked else child.code
+    if child.code == 0:
+        log.end = {"code": 0, "left_group": True}  # as far as anybody knows
 
 
 def _split(stdout: str, children: Children) -> list[RankLog]:

@@ -3,11 +3,12 @@
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from signal import Signals
 
 from ddp_lab.kit.explain.calls import Call
-from ddp_lab.kit.explain.logs import RankLog
-from ddp_lab.kit.explain.stacks import C10D, KIT, Frame, own
+from ddp_lab.kit.explain.logs import PROGRAM, RankLog
+from ddp_lab.kit.explain.stacks import C10D, KIT, Frame, last_error, own
 
 # What a rank says when another one has gone.
 LOST_PEER = re.compile(
@@ -83,6 +84,8 @@ def _stand(rank: int, log: RankLog) -> Stand:
         return Stand(rank, "stopped", own(log.stack))
     if _after_main(log.stack):
         return _lingering(rank, log)
+    if log.raised and not gave_up:  # and its end takes long
+        return Stand(rank, "left", own(log.stack), end=_raised(log))
     return _inside(rank, log, bool(gave_up))
 
 
@@ -90,13 +93,18 @@ def _end(log: RankLog) -> str:
     """Return how a rank ended that nobody had asked to end, if it did, and not well."""
     if not log.exit or log.exit["asked"] or not log.exit["code"]:
         return ""
-    if log.raised:
-        return f"has raised {log.raised['error']}"
     code = log.exit["code"]
+    if log.raised or code > 0 and log.traceback:
+        return _raised(log)
     if code > 0:
         return f"has ended with exit code {code}"
     names = {known.value: known.name for known in Signals}
     return f"was ended by {names.get(-code, f'signal {-code}')}"
+
+
+def _raised(log: RankLog) -> str:
+    error = log.raised["error"] if log.raised else last_error(log.traceback)
+    return f"has raised {error}"
 
 
 def _after_main(stack: list[Frame]) -> bool:
@@ -111,11 +119,12 @@ def _after_main(stack: list[Frame]) -> bool:
 
 def _lingering(rank: int, log: RankLog) -> Stand:
     """Return where a rank stands that should have ended."""
-    end = f"has raised {log.raised['error']} in" if log.raised else ""
+    end = f"{_raised(log)} in" if log.raised else ""
     if frame := own(log.stack):
         return Stand(rank, "lingers", frame, "an exit function is still", end=end)
     for name, stack in log.beside.items():
-        return Stand(rank, "lingers", own(stack), f"{name} is still", end=end)
+        if own(stack) and name != PROGRAM:
+            return Stand(rank, "lingers", own(stack), f"{name} is still", end=end)
     return Stand(rank, "lingers", None, "it does not end", end=end)
 
 
@@ -132,17 +141,26 @@ def _inside(rank: int, log: RankLog, gave_up: bool) -> Stand:
         peers = () if peer is None else (peer,)
         return Stand(rank, "waits", frame, inside.name, call, peers, root)
     in_library = bool(log.stack) and not log.stack[0].own
-    on_work = frame is not None and ".wait(" in frame.code
+    on_work = frame is not None and ".wait(" in frame.code and _in_torch(log.stack[0])
     if undone and (in_library or on_work) or on_work or gave_up:
         call = undone[0] if undone else None
         name = call.name if call else "wait" if on_work else "a communication"
         return Stand(rank, "waits", frame, name, call)
-    beside = tuple(
-        f"{name} at {its_own.place}"
+    return Stand(rank, "elsewhere" if frame else "unknown", frame, beside=beside(log))
+
+
+def beside(log: RankLog) -> tuple[str, ...]:
+    """Return where the other threads of a rank stand, and its processes."""
+    return tuple(
+        f"{name} at {frame.place}" if (frame := own(stack)) else name
         for name, stack in log.beside.items()
-        if (its_own := own(stack))
+        if name != PROGRAM
     )
-    return Stand(rank, "elsewhere" if frame else "unknown", frame, beside=beside)
+
+
+def _in_torch(innermost: Frame) -> bool:
+    """Tell whether the program has called C++ or torch, and not, say, a thread."""
+    return innermost.own or str(Path("/torch/")) in innermost.file
 
 
 def _communication(stack: list[Frame]) -> Frame | None:

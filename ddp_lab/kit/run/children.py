@@ -5,11 +5,12 @@ has a file `children`, to which every event adds a line of JSON:
 
     {"parent": 6}                                         the program itself
     {"spawns": 2}                                         mp.spawn, for so many ranks
-    {"pid": 7, "name": "Process-1", "by": "__main__", "index": null}      has started
+    {"pid": 7, "name": "Process-1", "by": "__main__", ...}    has started
     {"pid": 7, "asked": 17.4}                             the program is about to end it
     {"pid": 7, "code": 1, "time": 17.5, "said": ""}       was seen to have ended
 
-Times are seconds since the epoch; what a rank of mp.spawn said is its traceback.
+Times are seconds since the epoch. Of a rank of mp.spawn there is more: its `index`, the
+file `errors` in which it leaves its traceback, and that traceback, which it `said`.
 
 multiprocessing keeps its living children in a set. Here that set tells who comes and
 goes; so nothing of ours is pickled, or stands on the stack of a child.
@@ -67,7 +68,7 @@ class _Children(set):
     def __init__(self, note: Notes):
         super().__init__()
         self.note = note
-        self.errors: dict[int, str] = {}  # where a child of mp.spawn says why it failed
+        self.errors: dict[int, str] = {}  # where children of mp.spawn say what failed
         self.listens = False
 
     def add(self, process: Any) -> None:
@@ -77,11 +78,11 @@ class _Children(set):
             self._listen()
         caller = sys._getframe(2)  # of process.start()
         by = caller.f_globals.get("__name__")
-        index = None
+        event = {"pid": process.pid, "name": process.name, "by": by}
         if by == SPAWN:
             index, file = (caller.f_locals.get(name) for name in ("i", "tf"))
-            self.errors[process.pid] = getattr(file, "name", "")
-        event = {"pid": process.pid, "name": process.name, "by": by, "index": index}
+            errors = self.errors[process.pid] = getattr(file, "name", "")
+            event |= {"index": index, "errors": errors}
         self.note(event)
 
     def discard(self, process: Any) -> None:
@@ -91,8 +92,8 @@ class _Children(set):
         popen = getattr(process, "_popen", None)
         if not known or popen is None or popen.returncode is None:
             return
-        said, at = _said(self.errors.pop(popen.pid, ""))
-        end = {"code": popen.returncode, "time": at or time.time(), "said": said}
+        words, at = said(self.errors.pop(popen.pid, ""))
+        end = {"code": popen.returncode, "time": at or time.time(), "said": words}
         self.note({"pid": popen.pid, **end})
 
     def _listen(self) -> None:
@@ -112,7 +113,7 @@ class _Children(set):
         python._send_signal = note_and_send
 
 
-def _said(path: str) -> tuple[str, float]:
+def said(path: str) -> tuple[str, float]:
     """Return the traceback that mp.spawn keeps of a child, and when it was written."""
     try:
         with open(path, "rb") as file:

@@ -20,10 +20,12 @@ import psutil
 from ddp_lab.kit.explain.logs import rank_folders, read_json
 from ddp_lab.kit.explain.spawned import Children
 from ddp_lab.kit.explain.stacks import Frame, own
+from ddp_lab.kit.run import children as children_py
 from ddp_lab.kit.run import guard
 
 FLIGHT_WAIT = 3.0  # seconds that a rank has to write down its calls
 ABORT_WAIT = 3.0  # seconds that a rank has to write its stack when it is aborted
+MOST_RANKS = 1024  # that a program may start by hand
 MOST_CHILDREN = 8  # processes of one rank that are looked at
 PY_SPY_WAIT = 5.0  # seconds that py-spy has to answer
 
@@ -92,35 +94,38 @@ def look_at_family(folder: Path, mark: str, last: bool) -> int:
             _add_line(folder / "children", {"pid": child.pid, **end})
         elif child.code is None and child.rank is not None:
             ranks[child.rank] = child.pid
+            said, at = children_py.said(child.errors)
+            if said:  # it has raised, and has not ended yet
+                event = {"pid": child.pid, "said": said, "time": at}
+                _add_line(folder / "children", event)
+    names = {child.pid: child.name for child in children.all}
     if not children.ranks:
         ranks = _by_hand(mark, children.parent)
     elif children.parent:
         _leave(folder / "stack.json", from_outside(children.parent))
     for rank, pid in ranks.items():
         _leave(folder / f"stack_{rank}.json", from_outside(pid))
-        _leave_rest(folder / f"seen_{rank}.json", pid)
+        _leave_rest(folder / f"seen_{rank}.json", pid, names)
     if last and not list(folder.glob("stack*.json")):  # py-spy may not look
         _abort(guard.marked(mark))
     return 0
 
 
 def _by_hand(mark: str, parent: int) -> dict[int, int]:
-    """Return by rank the processes of a program that does not use multiprocessing.
+    """Return by rank the processes that a program has started in some way of its own.
 
-    Each says by the variable RANK which one it is, or else by its turn. Without
-    any, the program itself is rank 0.
+    Each of them says by the variable RANK which one it is. Where none does, the program
+    itself is rank 0.
     """
     found: dict[int, int] = {}
-    for process in sorted(guard.marked(mark), key=lambda process: process.pid):
+    for process in guard.marked(mark):
         try:
-            rank = process.environ().get("RANK", str(len(found)))
+            rank = process.environ().get("RANK", "")
         except psutil.Error:
             continue
-        if (
-            process.pid != parent
-            and rank.isdecimal()
-            and own(from_outside(process.pid))
-        ):
+        if process.pid != parent and rank.isdecimal() and int(rank) < MOST_RANKS:
+            if int(rank) in found:  # all have inherited it, so it tells nothing
+                return {0: parent}
             found[int(rank)] = process.pid
     return found or ({0: parent} if parent else {})
 
@@ -161,7 +166,7 @@ def _leave(path: Path, stack: list[Frame]) -> None:
         _write(path, [asdict(frame) for frame in stack])
 
 
-def _leave_rest(path: Path, pid: int) -> None:
+def _leave_rest(path: Path, pid: int, names: dict[int, str] | None = None) -> None:
     """Keep what else is seen of a rank: is it stopped, and who works beside it?
 
     That is each of its threads, and of the processes that it has started, which stands
@@ -169,8 +174,9 @@ def _leave_rest(path: Path, pid: int) -> None:
     """
     others = {f"thread {name}": frames for name, frames in threads(pid)[1:]}
     for number, child in enumerate(_children(pid)):
-        for name, frames in threads(child)[:1]:
-            others[_name_of(name, frames, number)] = frames
+        frames = from_outside(child)
+        name = (names or {}).get(child, f"child process {number}")
+        others[_worker(frames) or name] = frames
     beside = [
         {"name": name, "stack": [asdict(frame) for frame in frames]}
         for name, frames in others.items()
@@ -186,12 +192,12 @@ def _children(pid: int) -> list[int]:
         return []
 
 
-def _name_of(thread: str, stack: list[Frame], number: int) -> str:
-    """Return what to call a process that a rank has started."""
+def _worker(stack: list[Frame]) -> str | None:
+    """Return what to call a worker of a DataLoader."""
     for frame in stack:
         if frame.name == "_worker_loop" and "worker_id" in frame.values:
             return f"DataLoader worker {frame.values['worker_id']}"
-    return f"child process {number}"
+    return None
 
 
 def is_stopped(pid: int) -> bool:
