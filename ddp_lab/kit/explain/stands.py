@@ -25,6 +25,7 @@ OUT_OF_STEP = re.compile(
 DST, SRC = ("dst", "group_dst"), ("src", "group_src")
 PEER_ARGUMENT = {"send": DST, "recv": SRC}
 ROOT_ARGUMENT = {"broadcast": SRC, "scatter": SRC, "reduce": DST, "gather": DST}
+ALONE = ("destroy_process_group",)  # in which a rank does not wait for the others
 
 
 @dataclass(frozen=True)
@@ -134,7 +135,7 @@ def _inside(rank: int, log: RankLog, gave_up: bool) -> Stand:
     if gave_up:  # the recorder takes a call that has failed for done
         undone = undone or log.calls[-1:]
     inside = _communication(log.stack)
-    if inside:
+    if inside and inside.name not in ALONE:
         calls = [call for call in undone if call.name == inside.name]
         call = calls[-1] if calls else None
         peer, root = _named(inside, PEER_ARGUMENT), _named(inside, ROOT_ARGUMENT)
