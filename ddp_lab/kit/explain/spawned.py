@@ -252,11 +252,11 @@ def _split(stdout: str, children: Children) -> list[RankLog]:
     start = r'(?<=.)(?=\[rank \d+\] |\{"rank": )'
     lines = re.sub(start, "\n", stdout).split("\n")
     found = [NAMES_RANK.match(line) for line in lines]
-    named = [int(rank[1] or rank[2]) if rank else 0 for rank in found]
-    count = _count({*named}, children)
+    named = [int(rank[1] or rank[2]) if rank else None for rank in found]
+    count = _count({rank for rank in named if rank is not None}, children)
     logs = [RankLog() for _ in range(count)]
     for line, rank in zip(lines, named, strict=True):
-        logs[rank if rank < count else 0].add_line(line)
+        logs[rank if rank and rank < count else 0].add_line(line)
     return logs
 
 
@@ -264,7 +264,7 @@ def _count(named: set[int], children: Children) -> int:
     """Return how many ranks there are, of which lines may name any number."""
     if ranks := {child.rank for child in children.ranks}:
         return max([0, *(named & ranks)]) + 1
-    return next(n for n in range(1, len(named) + 2) if n not in named)
+    return max(1, next(n for n in range(len(named) + 1) if n not in named))
 
 
 def _split_errors(logs: list[RankLog], stderr: str, children: Children) -> None:

@@ -110,12 +110,14 @@ def _raised(log: RankLog) -> str:
 
 def _after_main(stack: list[Frame]) -> bool:
     """Tell whether the main thread has done its program, and what comes after it."""
-    for frame, caller in zip(stack, stack[1:], strict=False):
-        if frame.name == "_finish" and frame.file.startswith(KIT):  # see rank.py
-            return True
-        if caller.begins_child:
-            return frame.name in ("_shutdown", "_exit_function")
-    return False
+    if any(f.name == "_finish" and f.file.startswith(KIT) for f in stack):
+        return True  # see rank.py
+    ending = [
+        frame.name
+        for frame, caller in zip(stack, stack[1:], strict=False)
+        if caller.begins_child
+    ]
+    return ending in (["_shutdown"], ["_exit_function"])
 
 
 def _lingering(rank: int, log: RankLog) -> Stand:
