@@ -20,21 +20,6 @@ MARK = "DDP_LAB_RUN"
 GRACE = 3.0  # seconds that a process has to end by itself after SIGTERM
 
 
-def number(mark: str) -> int:
-    """Return the mark as the limit of real-time scheduling that forks inherit."""
-    return int(mark[:12], 16)
-
-
-def _limit(pid: int) -> int | None:
-    """Return the limit of real-time scheduling of process `pid`."""
-    with open(f"/proc/{pid}/limits") as limits:
-        for line in limits:
-            if line.startswith("Max realtime timeout"):
-                soft = line.split()[3]
-                return int(soft) if soft.isdecimal() else None
-    return None
-
-
 def marked(mark: str) -> list:
     """Return the living processes (psutil's) of the run `mark`, without this one."""
     import psutil
@@ -42,10 +27,7 @@ def marked(mark: str) -> list:
     found = []
     for process in psutil.process_iter():
         try:
-            its_mark = process.environ().get(MARK)
-            if its_mark != mark and _limit(process.pid) != number(mark):
-                continue
-            if process.pid == os.getpid():
+            if process.environ().get(MARK) != mark or process.pid == os.getpid():
                 continue
             if process.status() != psutil.STATUS_ZOMBIE:
                 found.append(process)
@@ -82,8 +64,6 @@ def start(mark: str, command: list[str]) -> int:
     import resource
 
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # no core file after SIGABRT
-    hard = resource.getrlimit(resource.RLIMIT_RTTIME)[1]
-    resource.setrlimit(resource.RLIMIT_RTTIME, (number(mark), hard))
     return os.posix_spawn(
         command[0],
         command,
