@@ -37,7 +37,7 @@ ALWAYS = ("raises", "dies_by_sigkill", "sleeps", "different_calls", "spawned_sle
 def cases():
     """Return all faults but the clinic's (test_clinic.py); most only in test-all."""
     for fault, ranks in CASES:
-        if fault.program:
+        if fault.program or sys.version_info < fault.since:
             continue
         often = fault.name in ALWAYS and ranks == 2
         marks = [] if often else [FULL]
@@ -107,7 +107,7 @@ def number_of(path: Path, text: str) -> int:
 def test_a_fault_that_happens_is_explained(fault, ranks, tmp_path, survivors):
     recording, run = live(fault, ranks, tmp_path)
     text = (tmp_path / recording.program).read_text()
-    fault.judge(ranks, run.failure, run.exit_codes, run.notes, text)
+    fault.judge(ranks, run, text)
     old = json.loads((EVIDENCE / fault.name / f"{ranks}.json").read_text())
     assert not differences(old, Explanation.of(run).as_json(tmp_path))
     assert wait_until(lambda: nobody_left(survivors, run.facts), 3)

@@ -8,6 +8,7 @@ from html import escape
 from pathlib import Path
 
 from ddp_lab.kit.draw import RANK_COLOURS
+from ddp_lab.kit.explain.files import clean
 from ddp_lab.kit.run.limits import SHORT
 from ddp_lab.kit.run.result import Run
 
@@ -53,7 +54,7 @@ def summary(run: Run) -> str:
     """Return an HTML table with a row for each rank."""
     rows = "".join(
         f"<tr><td>{rank}</td><td>{'' if code is None else code}</td>"
-        f"<td>{len(lines)}</td><td>{escape(', '.join(facts))}</td></tr>"
+        f"<td>{len(lines)}</td><td>{escape(clean(', '.join(facts)))}</td></tr>"
         for rank, (code, lines, facts) in enumerate(
             zip(run.exit_codes, run.lines, run.facts, strict=True)
         )

@@ -5,7 +5,7 @@ import os
 from ddp_lab.kit.explain import roots
 from ddp_lab.kit.explain.calls import Call, first_mismatch
 from ddp_lab.kit.explain.diagnosis import Diagnosis, conjugate, odd_one
-from ddp_lab.kit.explain.logs import PROGRAM, RankLog
+from ddp_lab.kit.explain.rank_log import PROGRAM, RankLog
 from ddp_lab.kit.explain.stacks import Frame, own
 from ddp_lab.kit.explain.stands import (
     LOST_PEER,
@@ -123,8 +123,14 @@ def _left_alone(logs: list[RankLog], stands: list[Stand]) -> Diagnosis | None:
         return None
     left = all(stand.state == "left" for stand in stands)
     cause = "all ranks have left, and " if left else ""
-    cause += "; ".join([f"{PROGRAM} stands at {program.short}", *beside(logs[0])])
+    cause += "; ".join([program_stands(logs), *beside(logs[0])])
     return Diagnosis(Symptom.BUSY, cause, None, program)
+
+
+def program_stands(logs: list[RankLog]) -> str:
+    """Return where the program stands that has started the ranks, if it did."""
+    program = _program(logs)
+    return f"{PROGRAM} stands at {program.short}" if program else ""
 
 
 def _program(logs: list[RankLog]) -> Frame | None:

@@ -2,7 +2,7 @@
 
 from ddp_lab.kit.explain.calls import Call
 from ddp_lab.kit.explain.diagnosis import Diagnosis, conjugate, odd_one
-from ddp_lab.kit.explain.logs import RankLog
+from ddp_lab.kit.explain.rank_log import RankLog
 from ddp_lab.kit.explain.stands import ROOT_ARGUMENT, Stand, ranks
 from ddp_lab.kit.explain.symptoms import Symptom
 

@@ -11,15 +11,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ddp_lab.kit.explain import stacks
-from ddp_lab.kit.explain.logs import (
-    MOST_READ,
-    PROGRAM,
-    RankLog,
-    RunLog,
-    clip,
-    read,
-    read_json,
-)
+from ddp_lab.kit.explain.files import MOST_READ, clip, read, read_json
+from ddp_lab.kit.explain.logs import RunLog
+from ddp_lab.kit.explain.rank_log import PROGRAM, RankLog
+from ddp_lab.kit.explain.stderr import Part
 
 # Libraries that start processes to help; `torch.multiprocessing` starts ranks.
 HELPERS = ("multiprocessing.", "concurrent.", "torch.utils.data.", "joblib.")
@@ -181,7 +176,7 @@ class SpawnLog(RunLog):
         children = Children.read(folder)
         logs = _split(stdout, children)
         _split_errors(logs, stderr, children)
-        return cls(logs, stderr, children)
+        return cls(logs, stderr, children=children)
 
     def _tell_of_parent(self, folder: Path) -> None:
         """Let rank 0 stand for the program itself, if no rank has failed before it."""
@@ -201,6 +196,7 @@ class SpawnLog(RunLog):
         if raised or end and end["code"]:
             log.end, log.raised = None, raised
             log.code = end["code"] if end else None
+            log.time = raised["time"] if raised else 0.0
 
     def failed(self, code: int) -> bool:
         """Tell whether the program has failed, or a child whose parent ignores it."""
@@ -233,7 +229,7 @@ class SpawnLog(RunLog):
 def _tell(log: RankLog, child: Child) -> None:
     """Add to a rank's log how the rank has ended, or at least what it has said."""
     if child.said:
-        log.traceback, log.time = stacks.tidy(clip(child.said)), child.time
+        log.traceback, log.time = clip(child.said), child.time
         error = stacks.last_error(child.said)
         log.raised = {"error": error, "traceback": child.said, "time": child.time}
     log.stack = stacks.from_text(log.traceback) or log.stack
@@ -241,7 +237,7 @@ def _tell(log: RankLog, child: Child) -> None:
         log.end = {"code": 0, "left_group": True} if child.gone else None
         return
     log.exit = {"code": child.code, "time": child.time, "asked": child.asked or False}
-    log.code = None if child.asked else child.code
+    log.code, log.time = None if child.asked else child.code, child.time
     if child.code == 0:
         log.end = {"code": 0, "left_group": True}  # as far as anybody knows
 
@@ -284,16 +280,16 @@ def _split_errors(logs: list[RankLog], stderr: str, children: Children) -> None:
         _set_aside(logs[0])
     for rank, text in said.items():
         log = _rank(logs, rank)
-        warnings = log.warnings
+        before = log.remarks
         log.add_stderr(text)
-        log.warnings = warnings + log.warnings
+        log.remarks, log.guessed = before + log.remarks, False
 
 
 def _set_aside(log: RankLog) -> None:
     """Make a warning of what the program says of a rank that has failed."""
     said, log.traceback = log.traceback, ""
     if said and not REPORTED.search(said):
-        log.warnings.append(stacks.last_error(said))
+        log.remarks.append(Part(stacks.last_error(said)))
 
 
 def _rank(logs: list[RankLog], rank: int) -> RankLog:

@@ -7,7 +7,7 @@ from pathlib import Path
 from signal import Signals
 
 from ddp_lab.kit.explain.calls import Call
-from ddp_lab.kit.explain.logs import PROGRAM, RankLog
+from ddp_lab.kit.explain.rank_log import PROGRAM, RankLog
 from ddp_lab.kit.explain.stacks import C10D, KIT, Frame, last_error, own
 
 # What a rank says when another one has gone.

@@ -189,12 +189,12 @@ class Job:
         notes = list(self.notes)
         if code is not None:
             failure, exit_codes = find_failure(log, code, stopped, limit)
-            notes += [] if failure else log.notes() + find_notes(log.ranks)
+            notes += [] if failure else log.notes() + find_notes(log)
         return Run(
             command=self.command,
             lines=[rank.lines for rank in log.ranks],
             facts=[rank.facts for rank in log.ranks],
-            warnings=[rank.warnings for rank in log.ranks],
+            warnings=log.warnings(failed=failure is not None),
             exit_codes=exit_codes,
             seconds=seconds,
             failure=failure,

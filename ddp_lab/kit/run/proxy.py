@@ -39,19 +39,21 @@ PASSED_ON = (
     signal.SIGUSR2,
 )
 ASKS_TO_END = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+WORD = 100  # bytes of exit.json
 SIGTERM_DELAY = 1.0  # seconds between torchrun's SIGTERM and ours
 
 
 def main() -> None:
     """Have the program started, wait for its end, and end the same way."""
     path, *argv = sys.argv[1:]
+    write("", "part")
     wait = spawn(argv) if path == "-" else ask(path, argv)
     pid = next(wait)
-    asked = 0.0
+    asked, ended = 0.0, False
 
     def note_asked(number: int, delay: float = 0.0) -> None:
         nonlocal asked
-        if number in ASKS_TO_END and not asked:
+        if number in ASKS_TO_END and not asked and not ended:
             asked = time.time() + delay
             leave_word("null", asked)
 
@@ -70,6 +72,7 @@ def main() -> None:
         signal.signal(number, pass_on)
     signal.signal(signal.SIGTERM, pass_on_late)
     code = os.waitstatus_to_exitcode(next(wait))
+    ended = True  # or a signal would write the same file while we do
     leave_word(str(code), asked)
     if code < 0:
         if -code != signal.SIGKILL:
@@ -80,17 +83,24 @@ def main() -> None:
 
 def leave_word(code: str, asked: float) -> None:
     """Write exit.json into the rank's log folder, if we stand for a rank."""
+    since = f"{asked:.6f}" if asked else "false"
+    write(f'{{"code": {code}, "time": {time.time():.6f}, "asked": {since}}}', "json")
+
+
+def write(word: str, ending: str) -> None:
+    """Write exit.part, which reserves room on the disk, or make it exit.json."""
     folder = os.path.dirname(os.environ.get("TORCHELASTIC_ERROR_FILE", ""))
     if not (folder and os.path.exists(f"{folder}/stdout.log")):
         return
-    since = f"{asked:.6f}" if asked else "false"
-    word = f'{{"code": {code}, "time": {time.time():.6f}, "asked": {since}}}'
+    old = f"{folder}/exit.json"
+    path = old if os.path.exists(old) else f"{folder}/exit.part"
     try:
-        with open(f"{folder}/exit.part", "w") as file:
-            file.write(word)
-        os.replace(f"{folder}/exit.part", f"{folder}/exit.json")  # never half a file
+        file = os.open(path, os.O_WRONLY | os.O_CREAT)
+        os.write(file, word.ljust(WORD).encode())  # at once, or not at all
+        os.close(file)
+        os.replace(path, f"{folder}/exit.{ending}")
     except OSError:
-        pass  # a full disk, say, or the folder has gone
+        pass  # the folder has gone, say
 
 
 def ask(path: str, argv: list[str]) -> Iterator[int]:
