@@ -79,6 +79,34 @@ JOIN = """
     for child in children:
         child.join()  # and nobody reads its exit code
 """
+CHILDREN = """
+import multiprocessing, os, signal, sys, time
+
+
+def work(rank, queue):
+    odd = rank == 1
+    print(f"[rank {rank}] is here", flush=True)
+{body}
+
+
+if __name__ == "__main__":
+    context = multiprocessing.get_context("{method}")
+    queue = context.Queue()
+    ranks = range(int(sys.argv[1]))
+    children = [context.Process(target=work, args=(rank, queue)) for rank in ranks]
+    for child in children:
+        child.start()
+    {then}
+    for child in children:
+        child.join()  # and nobody reads its exit code
+"""
+
+
+def children(body: str, then: str = "", method: str = "fork") -> str:
+    """Return a program that starts its ranks by multiprocessing alone."""
+    text = CHILDREN.replace("{body}", f"    {body}").replace("{then}", then)
+    return text.replace("{method}", method)
+
 
 RESTARTED = """
 import os, signal, sys, time
@@ -342,6 +370,70 @@ FAULTS = [
         symptom="different calls",
         cause=".* in broadcast with different src: 0 on rank 0, 1 on rank 1",
         line="dist.broadcast",
+    ),
+    *[
+        Fault(
+            f"other_root_of_{call}",
+            body,
+            ranks=(3, 4),
+            kind="timeout",
+            symptom="different calls",
+            cause=rf"the ranks wait in {call} with different {root}: .*2 on rank 1",
+            line=f"dist.{call}(",
+        )
+        for call, root, body in (
+            ("broadcast", "src", "dist.broadcast(tensor, src=2 if odd else 0)"),
+            ("reduce", "dst", "dist.reduce(tensor, dst=2 if odd else 0)"),
+        )
+    ],
+    Fault(
+        "root_has_left",
+        "dist.reduce(tensor, dst=2 if odd else 0)\ndist.barrier = lambda: None",
+        ranks=(3,),
+        kind="exception",
+        rank=None,
+        symptom="different calls",
+        cause="ranks 0 and 1 wait in reduce, which rank 2 has passed: they do not all",
+        line="dist.reduce(",
+    ),
+    Fault(
+        "is_stopped",
+        "if odd: os.kill(os.getpid(), signal.SIGSTOP)",
+        kind="timeout",
+        symptom="absent",
+        cause=r"is stopped \(SIGSTOP\), and ranks? .* waits? in barrier$",
+        line="signal.SIGSTOP",
+        report=(r"rank 1: is stopped \(SIGSTOP\) at .*sick\.py:\d+ in misbehave",),
+    ),
+    Fault(
+        "thread_goes_on",
+        "import threading\n"
+        f"feed = lambda: {HUNG}\n"
+        "if odd: threading.Thread(target=feed, name='feeder').start()",
+        kind="timeout",
+        symptom="busy",
+        cause=r"has ended its main program, but thread feeder is still at .*:\d+$",
+        line=HUNG,
+        report=("rank 0: has left",),
+    ),
+    Fault(
+        "exit_function_hangs",
+        f"import atexit\nif odd: atexit.register(lambda: {HUNG})",
+        ranks=(2,),
+        kind="timeout",
+        symptom="busy",
+        cause=r"has ended its main program, but an exit function is still at .*:\d+$",
+        line=HUNG,
+    ),
+    Fault(
+        "each_is_elsewhere",
+        f"import queue\nif odd: queue.Queue().get()\n{HUNG}",
+        ranks=(3,),
+        kind="timeout",
+        rank=None,
+        symptom="busy",
+        cause=r"ranks 0 and 2 stand at .*:\d+, rank 1 stands at .*:\d+, and no rank",
+        report=(r"rank 1: stands at .*queue\.Queue\(\)\.get\(\)",),
     ),
     Fault(
         "different_groups",
@@ -838,9 +930,78 @@ FAULTS = [
         "if odd: os.kill(os.getpid(), signal.SIGKILL)",
         start=START,
         timeout=20,
-        kind="exception",
+        kind="signal",
         symptom="killed",
-        cause=".*process 1 terminated with signal SIGKILL",
+        cause="ended by SIGKILL",
+        exit_code=-9,
+    ),
+    Fault(
+        "spawned_leaves",
+        "if odd: os._exit(0)",
+        start=START,
+        ranks=(2,),
+        timeout=20,
+        kind="exception",
+        symptom="absent",
+        cause="has left, and rank 0 waits in barrier$",
+        report=("rank 1: has left",),
+        exit_code=0,
+    ),
+    Fault(
+        "spawned_is_stopped",
+        "if odd: os.kill(os.getpid(), signal.SIGSTOP)",
+        start=START,
+        ranks=(2,),
+        timeout=8,
+        kind="timeout",
+        symptom="absent",
+        cause=r"is stopped \(SIGSTOP\), and rank 0 waits in barrier$",
+        line="signal.SIGSTOP",
+    ),
+    Fault(
+        "spawns_nobody",
+        whole="import torch.multiprocessing as mp\n\nmp.spawn(print, nprocs=0)\n",
+        ranks=(1,),
+        note="^the program has started no rank$",
+    ),
+    *[
+        Fault(
+            f"child_{name}",
+            whole=children(f"if odd: {end}"),
+            ranks=(3,),
+            kind=kind,
+            symptom="killed" if kind == "signal" else None,
+            cause=cause,
+            exit_code=code,
+            others=0,
+        )
+        for name, end, kind, cause, code in (
+            ("exits", "sys.exit(3)", "exit", "exit code 3$", 3),
+            ("leaves", "os._exit(5)", "exit", "exit code 5$", 5),
+            ("is_killed", "os.kill(os.getpid(), 9)", "signal", "ended by SIGKILL", -9),
+        )
+    ],
+    *[
+        Fault(
+            f"child_hangs_{method}",
+            whole=children("while odd: time.sleep(0.1)", method=method),
+            ranks=(3,),
+            kind="timeout",
+            symptom="busy",
+            cause=r"stands at .*sick\.py:\d+, and the others have left$",
+            line="while odd:",
+            report=("rank 0: has left",),
+        )
+        for method in ("fork", "spawn", "forkserver")
+    ],
+    Fault(
+        "nobody_fills_the_queue",
+        whole=children("if odd: os.kill(os.getpid(), 9)", "queue.get()"),
+        ranks=(2,),
+        kind="signal",
+        symptom="killed",
+        cause="ended by SIGKILL",
+        report=("no end after 4 seconds.*; the program itself stands at .*sick.py:18",),
     ),
     Fault(
         "spawned_sleeps",
@@ -886,8 +1047,10 @@ FAULTS = [
         timeout=2,
         kind="timeout",
         rank=None,
-        cause="no end after 2 seconds; all processes were stopped$",
-        report=("rank 0: last printed 'starts'",),
+        symptom="busy",
+        cause=r"the program stands at .*sick\.py:\d+$",
+        line=HUNG,
+        report=("no end after 2 seconds",),
     ),
 ]
 

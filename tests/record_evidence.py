@@ -28,18 +28,19 @@ from unittest import mock
 from ddp_lab import ROOT
 from ddp_lab.kit.explain.ends import HEADSTART
 from ddp_lab.kit.explain.failure import Failure, find_failure, find_notes
-from ddp_lab.kit.explain.hang import PEER_ARGUMENT, ROOT_ARGUMENT
 from ddp_lab.kit.explain.logs import RunLog, TorchrunLog
 from ddp_lab.kit.explain.spawned import SpawnLog
 from ddp_lab.kit.explain.stacks import KIT
+from ddp_lab.kit.explain.stands import PEER_ARGUMENT, ROOT_ARGUMENT
 from ddp_lab.kit.run import job, launch
 from ddp_lab.kit.run.result import Run, RunFailed
 from tests.faults import CASES, Fault
 
 EVIDENCE = ROOT / "tests" / "evidence"
 OF_RUN, OF_RANK = (
-    ("out", "err", "stack_*.json"),
-    ("pid", "stdout.log", "stderr.log", "error.json", "flight.json")
+    ("out", "err", "children", "raised.json", "end.json")
+    + ("stack.json", "stack_*.json", "seen_*.json"),
+    ("pid", "stdout.log", "stderr.log", "error.json", "flight.json", "seen.json")
     + ("stack.json", "stack", "raised.json", "end.json", "exit.json"),
 )
 LOGS: dict[str, type[RunLog]] = {"TorchrunLog": TorchrunLog, "SpawnLog": SpawnLog}
@@ -48,6 +49,7 @@ SECTION = re.compile(r"^=== (\S+)\n", re.MULTILINE)
 # The local variables that an explanation reads.
 READ = {name for names in (PEER_ARGUMENT | ROOT_ARGUMENT).values() for name in names}
 # What is not the same on two machines, or in two runs, and what stands in its place.
+NAMELESS = {"parent": 0, "errors": ""}
 LIBRARY = r"<(?:site-packages|stdlib)>"
 CHANGING: list[tuple[re.Pattern, str | Callable]] = [
     (re.compile(pattern, re.MULTILINE), new)
@@ -114,7 +116,7 @@ class Recording:
         log: RunLog = LOGS[meta["log"]].read(folder)
         end = meta["code"], meta["stopped"], meta["limit"]
         failure, codes = find_failure(log, *end)
-        notes = [] if failure else find_notes(log)
+        notes = [] if failure else log.notes() + find_notes(log)
         warnings = log.warnings(failed=failure is not None)
         return Explanation(failure, codes, notes, warnings)
 
@@ -224,20 +226,26 @@ def _timeless(
     The order of events counts, and whether one came long enough after another not to
     be the same: a second later if it did, a millisecond if it did not.
     """
-    found = {
-        name: json.loads(text)
-        for name, text in files.items()
-        if name.endswith(("/raised.json", "/end.json", "/exit.json"))
-    }
-    times = [known.get(key) for known in found.values() for key in ("time", "asked")]
+    found: dict[str, list[dict]] = {}
+    for name, text in files.items():
+        if name == "children":
+            found[name] = [json.loads(line) for line in text.splitlines()]
+        elif name.rpartition("/")[2] in ("raised.json", "end.json", "exit.json"):
+            found[name] = [json.loads(text)]
+    events = [event for each in found.values() for event in each]
+    times = [event.get(key) for event in events for key in ("time", "asked")]
     clock, now, before = {}, 0.0, 0.0
     for time in sorted({*written.values(), *(time for time in times if time)}):
         now += (1 if time - before > HEADSTART else 0.001) if before else 1
         clock[time] = round(now, 3)
         before = time
-    for known in found.values():
-        known |= {key: clock[known[key]] for key in ("time", "asked") if known.get(key)}
-    texts = {name: json.dumps(known) for name, known in found.items()}
+    for event in events:
+        event |= {key: clock[event[key]] for key in ("time", "asked") if event.get(key)}
+    pids = sorted({event["pid"] for event in events if "pid" in event})
+    for event in events:  # the parent is 0, its children follow
+        event |= {"pid": pids.index(event["pid"]) + 1} if "pid" in event else {}
+        event |= {key: value for key, value in NAMELESS.items() if key in event}
+    texts = {n: "\n".join(map(json.dumps, each)) for n, each in found.items()}
     return files | texts, {rank: clock[time] for rank, time in written.items()}
 
 
@@ -308,13 +316,18 @@ def _tidy(name: str, text: str) -> str:
         groups, calls = json.dumps(found["groups"]), _lines(found["calls"])
         return f'{{"groups": {groups}, "calls": {calls}}}'
     if kind.startswith("stack"):
-        for frame in found:
-            values = frame["values"].items()
-            frame["values"] = {n: value for n, value in values if n in READ}
-            if frame["file"].startswith(("<", "{kit}")):
-                frame["line"] = 0
-        return _lines(found)
+        return _lines([_tidy_frame(frame) for frame in found])
+    if kind.startswith("seen"):
+        for each in found["beside"]:
+            each["stack"] = [_tidy_frame(frame) for frame in each["stack"]]
     return json.dumps(found)
+
+
+def _tidy_frame(frame: dict) -> dict:
+    """Return a frame of a stack with what an explanation reads of it."""
+    values = {n: value for n, value in frame["values"].items() if n in READ}
+    kit = frame["file"].startswith(("<", "{kit}"))
+    return frame | {"values": values, "line": 0 if kit else frame["line"]}
 
 
 def _lines(entries: list) -> str:

@@ -9,6 +9,12 @@ from ddp_lab.kit.explain.hang import Stand, ranks
 
 TOP, ROW, BAR = 92, 54, 40  # where the rows begin; their height, and that of a call
 CHIP, CALLS, NOW, RIGHT = 40, 118, 458, 700  # where columns begin, and the last ends
+STATES = {
+    "left": "has left",
+    "elsewhere": "in its own code",
+    "stopped": "is stopped",
+    "lingers": "does not end",
+}
 GAP, SHOWN = 6, 3  # between two calls; how many are shown
 
 
@@ -75,8 +81,8 @@ def _draw_now(svg: Svg, y: float, stand: Stand) -> None:
         peers = f" for {ranks(stand.peers)}" if stand.peers else ""
         what = f"waits in {stand.name}{peers}"
     else:
-        what = {"left": "has left", "elsewhere": "in its own code"}.get(stand.state, "")
-    svg.label(NOW, y, w, BAR / 2 + 4, what or "unknown", 13, bold=True)
+        what = STATES.get(stand.state, "unknown")
+    svg.label(NOW, y, w, BAR / 2 + 4, what, 13, bold=True)
     if stand.frame:
         line = f"{stand.frame.line}: {stand.frame.code}"
         svg.label(NOW, y + BAR / 2 - 4, w, BAR / 2 + 4, line, 11, fill=GREY, mono=True)

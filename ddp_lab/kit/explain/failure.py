@@ -229,7 +229,8 @@ def _stopped(logs: list[RankLog], stopped: str, limit: float | str) -> Failure:
             if end.unwilling():
                 failure.others[rank] = f"{end.cause}; it {others[rank]}"
         others = {r: what for r, what in others.items() if r != first}
-        means = f"{failure.means}; {cause}" if failure.means else cause
+        known = (failure.means, cause, hang.program_stands(logs))
+        means = "; ".join(filter(None, known))
         return replace(
             failure, others=others | failure.others, means=means, stands=stands
         )

@@ -51,6 +51,10 @@ class RunLog(ABC):
         """Return the rank to blame, if rank `first` was the first to complain."""
         return first
 
+    def notes(self) -> list[str]:
+        """Return what is odd about the processes of a run that succeeds."""
+        return []
+
     def warnings(self, failed: bool) -> list[list[str]]:
         """Return what the reader is to see of each rank's stderr.
 
@@ -175,6 +179,7 @@ def _read_rank(folder: Path, limit: int) -> RankLog:
 
 def _add_evidence(log: RankLog, folder: Path) -> None:
     """Add where the rank stood, and what it had called; see rank.py."""
+    log.add_seen(read_json(folder / "seen.json"))
     flight = read_json(folder / "flight.json") or {}
     log.calls, log.groups = from_flight(flight), flight.get("groups", {})
     seen = stacks.from_json(read_json(folder / "stack.json"))

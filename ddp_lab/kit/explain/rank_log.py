@@ -9,6 +9,7 @@ from ddp_lab.kit.explain import stacks, stderr
 from ddp_lab.kit.explain.calls import Call
 from ddp_lab.kit.explain.files import clip
 
+PROGRAM = "the program itself"
 DEEPEST = 100  # levels of a fact
 # With what torchrun asks a rank to end: what it was sent itself, or SIGTERM.
 REQUESTS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
@@ -38,6 +39,11 @@ class RankLog:
     """When it failed, in seconds since the epoch."""
     stack: list[stacks.Frame] = field(default_factory=list)
     """Where it stood when it was last seen."""
+    beside: dict[str, list[stacks.Frame]] = field(default_factory=dict)
+    """Where its other threads stood, and the processes that it had started; and beside
+    rank 0 the `PROGRAM`, if that is another process."""
+    stopped: bool = False
+    """Whether it was halted, say by SIGSTOP."""
     calls: list[Call] = field(default_factory=list)
     groups: dict[str, list[int]] = field(default_factory=dict)
     """The ranks of each process group."""
@@ -135,6 +141,12 @@ class RankLog:
         text = "\n".join(part.text for part in parts)
         self.traceback = clip(text.rstrip("\n") + "\n")
 
+    def add_seen(self, seen: dict | None) -> None:
+        """Keep what was seen of the rank from outside, beside its main thread."""
+        for each in seen["beside"] if seen else []:
+            self.beside[each["name"]] = stacks.from_json(each["stack"])
+        self.stopped = bool(seen and seen["stopped"])
+
     def as_it_stood(self, before: "RankLog") -> "RankLog":
         """Return this log without what the rank did because it was ended.
 
@@ -147,6 +159,8 @@ class RankLog:
         return replace(
             self,
             stack=before.stack or self.stack,
+            beside=before.beside,
+            stopped=before.stopped,
             calls=before.calls,
             groups=before.groups,
             end=before.end,

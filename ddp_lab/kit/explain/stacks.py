@@ -15,6 +15,7 @@ from ddp_lab.kit.explain.files import clean
 LIBRARY = ("site-packages", "dist-packages", sysconfig.get_path("stdlib"), "<frozen")
 KIT = str(Path(__file__).parents[1])
 C10D = "distributed_c10d.py"
+BOOTSTRAP = str(Path("multiprocessing", "process.py"))
 FRAME_LINE = re.compile(
     r'^\s*File "(?P<file>.+?)", line (?P<line>\d+)(?:,? in (?P<name>.+))?$',
     re.MULTILINE,
@@ -42,6 +43,11 @@ class Frame:
         """Whether the frame belongs to the program, not to a library or to the kit."""
         library = any(part in self.file for part in LIBRARY)
         return not library and not self.file.startswith(("<", KIT))
+
+    @property
+    def begins_child(self) -> bool:
+        """Whether a child of multiprocessing begins here; a fork has more below it."""
+        return self.name == "_bootstrap" and self.file.endswith(BOOTSTRAP)
 
     @cached_property
     def code(self) -> str:

@@ -28,6 +28,7 @@ from ddp_lab.kit.run import machine, probe
 from ddp_lab.kit.run.guarded import Guarded, signal_name
 from ddp_lab.kit.run.kept import keep
 from ddp_lab.kit.run.limits import SHORT, Limits
+from ddp_lab.kit.run.rank import HOME
 from ddp_lab.kit.run.result import Run, RunFailed
 from ddp_lab.kit.run.warm import WARM, write_python
 
@@ -36,6 +37,7 @@ Watch = Callable[[Run], None]
 
 # Beside the ranks' output; the end of a rank is a sign of life, too.
 SIGNS = ("out", "err", "end.json", "exit.json")
+RANK = Path(__file__).with_name("rank.py")
 KEPT_LOGS = ROOT / "build" / "logs"
 OVERDUE = "torchrun had not ended long after its ranks, and was ended"
 # The kernel's own settings, which would change how a program prints or draws.
@@ -138,7 +140,11 @@ class Job:
             self.notes.append(f"not a warm start: {trouble}")
         # What torchrun starts its workers with: a documented hook.
         env["PYTHON_EXEC"] = warm or write_python(self.folder, "-")
-        return Guarded([warm or sys.executable, *argv], self.mark, self.folder, env)
+        command = [warm or sys.executable]
+        if self.kind is SPAWN:
+            env[HOME] = str(self.folder)
+            command += [] if warm else ["-u", str(RANK)]
+        return Guarded([*command, *argv], self.mark, self.folder, env)
 
     def _wait(self, child: Guarded, watch: Watch | None) -> None:
         """Wait until the run ends, or has to be stopped."""
@@ -227,7 +233,7 @@ class Job:
         notes = list(self.notes)
         if code is not None:
             failure, exit_codes = find_failure(log, code, self.stopped, self.limit)
-            notes += self._lost() + ([] if failure else find_notes(log))
+            notes += self._lost() + ([] if failure else log.notes() + find_notes(log))
             kept, trouble = self._keep()
             notes += [trouble] if trouble else []
         return Run(

@@ -39,11 +39,13 @@ Who notices that somebody has gone, by what, and what follows:
 What comes back lies in the run's folder, which the launcher reads five times a second:
 
     out, err                 torchrun's own output, or all of it (`python`)
+    children                 what the program has started (`python`; children.py)
     .../RANK/stdout.log      what the rank prints; beside it stderr.log
              pid, ask        where to find and to ask the rank       (rank.py)
              flight.json     its calls of the communication library  (rank.py)
              stack           where it was when torchrun ended it     (rank.py)
              stack.json      where it was when we looked, by py-spy  (probe.py)
+             seen.json       is it stopped, and who works beside it  (probe.py)
              raised.json     the exception that ended it             (rank.py)
              end.json        its exit code, when all is done         (rank.py)
              exit.json       how it ended, when, and whether asked   (proxy.py)

@@ -15,6 +15,9 @@ keeps in its log folder, beside torchrun's own stdout.log and stderr.log:
                   done, threads and exit functions included: a rank that left none has
                   died early.
 
+A program that starts its ranks itself is run through this file as well. It leaves the
+last two in the run's folder, and `children` beside them (see children.py).
+
 Then the rank leaves by os._exit. A plain exit takes the interpreter down under gloo's
 threads, and sometimes one of them aborts the process there, after all its work.
 """
@@ -36,6 +39,7 @@ from typing import Any
 
 C10D = os.path.join("torch", "distributed", "distributed_c10d.py")
 LIBRARY = ("site-packages", "dist-packages", os.path.dirname(os.__file__), "<frozen")
+HOME = "DDP_LAB_HOME"  # the run's folder, for a program that starts its ranks itself
 FRAMES = 100  # that are kept of an exception, and
 LEAVES, CHAIN = 5, 9  # exceptions of a group, and that led to it
 RESERVED = 16_384  # bytes for raised.json, should the disk be full by then
@@ -44,20 +48,23 @@ PR_SET_PTRACER, ANY = 0x59616D61, -1  # see prctl(2)
 
 def run(argv: list[str]) -> None:
     """Do what `python -u ARGV` does; never return."""
+    own = os.getpid()
     folder = _log_folder()
-    if folder:
+    if home := os.environ.pop(HOME, ""):  # which is not for its children
+        folder = Path(home)
+        _allow_py_spy()
+        _children().watch(folder / "children")
+    elif folder:
         _open_up(folder)
     code = _exit_code(argv, folder)
     end = {"code": code, "time": time.time()}
-    python: Any = threading
-    python._shutdown()  # waits for the program's threads, as Python does
-    atexit._run_exitfuncs()
+    _finish()
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
         except (OSError, ValueError, AttributeError):
             pass  # closed, or on a full disk
-    if folder:
+    if folder and os.getpid() == own:  # else we are a fork that the program has made
         _write(folder / "flight.json", flight())
         end |= {"left_group": not _in_group(), "joined": _has_joined()}
         _write(folder / "end.json", end)
@@ -67,11 +74,27 @@ def run(argv: list[str]) -> None:
     os._exit(code & 0xFF)
 
 
+def _finish() -> None:
+    """Do what Python does after the main program; on a stack, this name says so."""
+    python: Any = threading
+    python._shutdown()  # waits for the program's threads
+    atexit._run_exitfuncs()
+
+
 def _log_folder() -> Path | None:
     """Return the folder in which torchrun keeps this rank's output."""
     report = os.environ.get("TORCHELASTIC_ERROR_FILE", "")
     folder = Path(report).parent
     return folder if report and (folder / "stdout.log").exists() else None
+
+
+def _children() -> Any:
+    """Return children.py as a module that the program does not find."""
+    path = Path(__file__).with_name("children.py")
+    spec: Any = importlib.util.spec_from_file_location("ddp_lab.kit.run.children", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def _open_up(folder: Path) -> None:
@@ -285,6 +308,7 @@ def _frames(error: BaseException) -> list[tuple[str, int, str]]:
 
 def _exit_code(argv: list[str], folder: Path | None) -> int:
     """Run the program; return its exit code, negative for a signal."""
+    own = os.getpid()
     try:
         _run_main(argv[1:] if argv[0] == "-u" else argv)
         return 0
@@ -298,7 +322,7 @@ def _exit_code(argv: list[str], folder: Path | None) -> int:
         while calls and calls.tb_frame.f_code.co_filename == __file__:
             calls = calls.tb_next  # our own frames are none of the program's
         error.__traceback__ = calls
-        if folder:
+        if folder and os.getpid() == own:
             _leave_word(folder, error)
         sys.excepthook(type(error), error, calls)
         return -signal.SIGINT if isinstance(error, KeyboardInterrupt) else 1
