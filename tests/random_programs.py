@@ -19,6 +19,7 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 from torch.distributed.elastic.multiprocessing.errors import record
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 
@@ -78,8 +79,9 @@ def work(rank, world_size):
 def main(rank, world_size):
     try:
         work(rank, world_size)
-    except RuntimeError:
-        # a lost connection:
+    except RuntimeError as error:
+        if "onnection" in str(error):
+            # a lost connection:
         raise
 
 
@@ -122,11 +124,8 @@ class Deed(Option):
     """Text of the line to be named, where that can be known."""
     only: str = ""
     """The exchange in which a rank can stray like this; empty: any."""
-
-    @property
-    def raises(self) -> bool:
-        """Whether it is an exception: in a thread, that ends the thread alone."""
-        return self.code.startswith(("raise", "sys.exit"))
+    raises: bool = False
+    """Whether it is an exception: in a thread, that ends the thread alone."""
 
 
 # --- what starts the ranks ---
@@ -175,6 +174,7 @@ else:
 """
 EXCHANGES = [
     Option("all_reduce", 4, "dist.all_reduce(tensor)"),
+    Option("async all_reduce", 2, "dist.all_reduce(tensor, async_op=True).wait()"),
     Option("broadcast", 2, "dist.broadcast(tensor, src=0)"),
     Option("barrier", 1, "dist.barrier()"),
     Option("ring", 2, RING.replace("PEER", "right")),
@@ -184,12 +184,30 @@ EXCHANGES = [
 # --- what one of them does instead, and when ---
 
 BAD = "bad sample 7"
+RESET = "Connection reset by peer"
 RAISE = f'raise ValueError("{BAD}")'
+QUOTE = f'''
+raise ValueError("""{BAD}
+Traceback (most recent call last):
+  File "server.py", line 3, in load
+OSError: gone""")
+'''
+LOADER = """
+options = {"num_workers": 1, "multiprocessing_context": "fork"}
+for batch in DataLoader([0], collate_fn=lambda batch: DOES, **options):
+    pass
+"""
 SWALLOW = f"""
 try:
     {RAISE}
 except ValueError:
     logging.exception("this batch is skipped")
+"""
+FINALLY = f"""
+try:
+    {RAISE}
+finally:
+    dist.barrier()
 """
 PRODUCE = f"""
 def produce():
@@ -197,16 +215,22 @@ def produce():
 threading.Thread(target=produce).start()
 queue.Queue().get()
 """
+ROOT = "dist.broadcast(tensor, src=world_size - 1)"
 LEFTWARDS = RING.replace("PEER", "left")
 
 
+KILLED = LOADER.replace("DOES", "os.kill(os.getpid(), signal.SIGKILL)")
+IN = "in DataLoader("
+
+
 def _raises(name: str, weight: int, code: str, says: str, line: str = "") -> Deed:
-    return Deed(name, weight, code, "dies", says, line)
+    return Deed(name, weight, code, "dies", says, line, raises=True)
 
 
 def _signal(name: str, weight: int) -> Deed:
     code = f"os.kill(os.getpid(), signal.{name})"
-    return Deed(f"gets {name}", weight, code, "dies", name)
+    says = rf"(by|signal) {name}|Fatal Python error: (Segm|Abort)"
+    return Deed(f"gets {name}", weight, code, "dies", says)
 
 
 def _hangs(name: str, weight: int, code: str, line: str = "", says: str = "") -> Deed:
@@ -222,9 +246,21 @@ SIGTERM = _signal("SIGTERM", 2)
 DEEDS = [
     NOTHING,
     _raises("raises", 5, RAISE, f"ValueError: {BAD}", RAISE),
+    _raises("quotes a traceback", 1, QUOTE, f"ValueError: {BAD}", 'raise ValueError("'),
+    _raises(
+        "fails in a library", 1, "json.loads('{')", "JSONDecodeError", "json.loads("
+    ),
+    _raises(
+        "loses a server",
+        2,
+        f"raise OSError('{RESET}')",
+        f"OSError: {RESET}",
+        "raise OSError(",
+    ),
     _raises("exits with 3", 3, "sys.exit(3)", "exit code 3"),
     _raises("exits with words", 1, "sys.exit('no data')", "exit code 1|no data"),
     Deed("exits at once with 5", 2, "os._exit(5)", "dies", "exit code 5"),
+    Deed("loses its loader", 1, KILLED, "dies", "DataLoader worker", IN),
     _signal("SIGKILL", 2),
     _signal("SIGSEGV", 1),
     _signal("SIGABRT", 1),
@@ -233,14 +269,16 @@ DEEDS = [
     _hangs("computes", 2, "while True: sum(range(9))", "sum(range(9))"),
     _hangs("is stopped", 2, "os.kill(os.getpid(), signal.SIGSTOP)"),
     _hangs("waits for a dead thread", 2, PRODUCE, "queue.Queue().get()", BAD),
-    Deed("leaves", 2, "sys.exit()", "leaves"),
+    _hangs("waits for its loader", 1, LOADER.replace("DOES", "time.sleep(600)"), IN),
+    Deed("leaves", 2, "sys.exit()", "leaves", raises=True),
     Deed("leaves at once", 3, "os._exit(0)", "leaves"),
     _strays("skips an exchange", 4, "pass"),
     _strays("swallows an exception", 4, SWALLOW, says=BAD),
     _strays("gathers instead", 4, "dist.all_gather_object([0] * world_size, rank)"),
+    _strays("waits in finally", 3, FINALLY),
     _strays("brings another shape", 8, "dist.all_reduce(torch.ones(12))", "all_reduce"),
     _strays("brings another dtype", 8, "dist.all_reduce(tensor.int())", "all_reduce"),
-    _strays("means another root", 16, "dist.broadcast(tensor, src=1)", "broadcast"),
+    _strays("means another root", 16, ROOT, "broadcast"),
     _strays("sends to the left", 16, LEFTWARDS, "ring"),
 ]
 ENDS = ("dies", "hangs")
@@ -379,6 +417,7 @@ class Fault:
             and not (self.exchange.name == "DDP" and (self.cold.name or start.imports))
             # Of two ranks, the left one is the right one.
             and not (deed.code == LEFTWARDS and self.ranks == 2)
+            and not (IN == deed.line and place in ("in a thread", "at exit"))
         )
 
     def joined(self, second: Deed) -> "Fault":
@@ -417,10 +456,10 @@ class Fault:
             "the second deed": self.second.code or "pass",
             "asked to end": self.on_sigterm.code or "pass",
             "a child": self.left.code or "pass",
+            "a lost connection": self.on_loss.code or "pass",
             "start": self.start.code,
             "record": self.record.code,
             "the exchange": self.exchange.code,
-            "a lost connection": self.on_loss.code,
             "noise": self.noise.code,
         }
         if self.exchange.name == "DDP":
