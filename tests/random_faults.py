@@ -31,8 +31,8 @@ from ddp_lab.kit.run.warm import WARM
 from tests.random_programs import NOTHING, Fault, draw
 
 CLEARLY = 0.15  # seconds by which the first of two deeds has to be the earlier one
-SILENCE = 5.0  # seconds that a run may say nothing
-IMPORTS = 30.0  # seconds that it has for its first word, if each rank imports torch
+QUICK = Limits(silence=5, first_sign=5, kept_runs=0)
+SLOW = Limits(silence=10, first_sign=40, kept_runs=0)  # where each rank imports torch
 RETURNS = 120  # seconds that the launcher has to return
 GONE = 3.0  # seconds that the system has to take a killed process down
 
@@ -71,7 +71,7 @@ def truth(fault: Fault) -> Truth:
     if fault.deed.kind == "leaves":
         # Whoever hangs in init_process_group loses no connection.
         survives = _survived(fault) and fault.place.name != "before init"
-        return replace(known, succeeds=survives)
+        return replace(known, succeeds=survives, note=_names(fault))
     if _told_by_nobody(fault):
         return replace(known, says="")
     return replace(known, line=fault.deed.line)
@@ -92,9 +92,14 @@ def _harmless(fault: Fault) -> Truth:
         fails=False,
         succeeds=True,
         warning="" if "exit" in fault.deed.code else fault.deed.says,
-        # Each forked child of multiprocessing ends by os._exit(0).
-        note=rf"rank {fault.who}\b" if early and fault.start.torchrun else "",
+        note=_names(fault) if early else "",
     )
+
+
+def _names(fault: Fault) -> str:
+    """Return what a note of a rank that has left has to match."""
+    # Each forked child of multiprocessing ends by os._exit(0).
+    return rf"ranks? [\d, and]*\b{fault.who}\b" if fault.start.torchrun else ""
 
 
 def _two(fault: Fault) -> Truth:
@@ -111,19 +116,19 @@ def _two(fault: Fault) -> Truth:
 
 def _astray(fault: Fault, known: Truth) -> Truth:
     """Return what has to be told of a rank that does something else than the others."""
-    either = fault.ranks == 2  # of two that differ, neither is the odd one
-    # Without torchrun nobody asks the ranks for their calls, and where all come to wait
-    # is not always where they parted; of a ring of messages there is no record at all.
-    recorded = fault.start.torchrun or fault.exchange.name == "all_reduce"
-    guessed = not recorded or fault.exchange.name == "ring"
-    ranks = (
-        {*range(2), None} if either else {fault.who, None} if guessed else known.ranks
-    )
+    who: set[int | None] = {fault.who}
+    apart = fault.exchange.name == "all_reduce" and not fault.deed.only
+    if fault.ranks == 2:
+        who = {0, 1, None}  # of two that differ, neither is the odd one
+    elif fault.exchange.name == "ring":
+        who.add(None)  # of which there is no record
+    elif not fault.start.torchrun and not apart:
+        who.add(None)  # nobody asks these ranks for their calls
     # Bytes of the same number are taken for what they are not.
     noted = fault.deed.name == "brings another dtype"
     note = "not the same on all ranks" if noted and fault.start.torchrun else ""
     succeeds = noted or _survived(fault)
-    return replace(known, ranks=frozenset(ranks), succeeds=succeeds, note=note)
+    return replace(known, ranks=frozenset(who), succeeds=succeeds, note=note)
 
 
 def _survived(fault: Fault) -> bool:
@@ -157,6 +162,15 @@ class Told:
     """What it raised instead of a RunFailed."""
     survivors: tuple[str, ...] = ()
 
+    @property
+    def headline(self) -> str:
+        return self.report.partition("\n")[0]
+
+    @property
+    def worded(self) -> bool:
+        """Whether the headline is a cause at all."""
+        return not re.search(r"Traceback \(|: $", self.headline)
+
 
 def judge(right: Truth, told: Told) -> list[str]:
     """Return what is wrong with what was told: words of `WRONG`."""
@@ -171,7 +185,7 @@ def judge(right: Truth, told: Told) -> list[str]:
         tests = {
             "rank": told.rank in right.ranks,
             "line": right.line in told.line,
-            "cause": re.search(right.says, told.report),
+            "cause": re.search(right.says, told.report) and told.worded,
         }
     else:
         tests = {
@@ -207,7 +221,7 @@ class Verdict:
 
     def __str__(self) -> str:
         told = self.told
-        first = told.trouble or told.report.partition("\n")[0] or "ok"
+        first = told.trouble or told.headline or "ok"
         words = [first, *filter(None, [told.line and f"[{told.line}]", told.notes])]
         words += [f"SURVIVORS {told.survivors}"] * bool(told.survivors)
         head = f"{self.fault.number:4} {told.seconds:5.1f} s"
@@ -267,8 +281,7 @@ def _too_long(number: int, frame: object) -> None:
 
 def _launch(fault: Fault, program: Path) -> Run:
     start, cold = fault.start, bool(fault.cold.name)
-    imports = cold or start.imports
-    limits = Limits(SILENCE, IMPORTS if imports else SILENCE, kept_runs=0)
+    limits = SLOW if cold or start.imports else QUICK
     if not start.torchrun:
         return python(f"{program} {fault.ranks}", limits=limits, cold=cold)
     words = f"{fault.restarts.name} --nproc-per-node {fault.ranks} {program}"
