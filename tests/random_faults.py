@@ -124,11 +124,16 @@ def _astray(fault: Fault, known: Truth) -> Truth:
         who.add(None)  # of which there is no record
     elif not fault.start.torchrun and not apart:
         who.add(None)  # nobody asks these ranks for their calls
-    # Bytes of the same number are taken for what they are not.
-    noted = fault.deed.name == "brings another dtype"
-    note = "not the same on all ranks" if noted and fault.start.torchrun else ""
-    succeeds = noted or _survived(fault)
-    return replace(known, ranks=frozenset(who), succeeds=succeeds, note=note)
+    # Bytes are taken for what they are not, and a record shows that; of a root it has
+    # no word. Some of these come through.
+    unnoticed = fault.deed.only in ("all_reduce", "broadcast")
+    noted = fault.deed.only == "all_reduce" and fault.start.torchrun
+    return replace(
+        known,
+        ranks=frozenset(who),
+        succeeds=unnoticed or _survived(fault),
+        note="not the same on all ranks" if noted else "",
+    )
 
 
 def _survived(fault: Fault) -> bool:
