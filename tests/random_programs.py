@@ -408,13 +408,15 @@ class Fault:
     def possible(self) -> bool:
         """Whether these values make sense together."""
         deed, place, start = self.deed, self.place.name, self.start
+        imports = bool(self.cold.name) or start.imports
         return (
             # Children of multiprocessing call exit functions from Python 3.14 on.
             (start.torchrun or not (place == "at exit" or self.restarts.name))
             and (deed.kind != "strays" or place == "in a step")
             and deed.only in ("", self.exchange.name)
-            # What DDP imports takes seconds, unless the fork server has done it.
-            and not (self.exchange.name == "DDP" and (self.cold.name or start.imports))
+            # What DDP imports takes seconds, unless the fork server has done it; and
+            # many ranks that import torch keep a small machine busy.
+            and not (imports and (self.exchange.name == "DDP" or self.ranks > 3))
             # Of two ranks, the left one is the right one.
             and not (deed.code == LEFTWARDS and self.ranks == 2)
             and not (IN == deed.line and place in ("in a thread", "at exit"))
