@@ -174,8 +174,8 @@ class Told:
 
     @property
     def worded(self) -> bool:
-        """Whether the headline is a cause at all."""
-        return not re.search(r"Traceback \(|: $", self.headline)
+        """Whether the headline is a cause, and more than that there was no end."""
+        return not re.search(r"Traceback \(|no end after|: $", self.headline)
 
 
 def judge(right: Truth, told: Told) -> list[str]:
