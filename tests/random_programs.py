@@ -418,6 +418,10 @@ class Fault:
             # What DDP imports takes seconds, unless the fork server has done it; and
             # many ranks that import torch keep a small machine busy.
             and not (imports and (self.exchange.name == "DDP" or self.ranks > 3))
+            # mp.spawn waits for a pipe to close that a child of fork() holds open.
+            and not (
+                start.name.startswith("mp.") and self.left.code in (SESSION, GROUP)
+            )
             # Of two ranks, the left one is the right one.
             and not (deed.code == LEFTWARDS and self.ranks == 2)
             # Not every Python starts a thread or a process at its exit.
