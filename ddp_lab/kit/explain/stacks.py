@@ -37,10 +37,8 @@ class Frame:
     @property
     def own(self) -> bool:
         """Whether the frame belongs to the program, not to a library or to the kit."""
-        library = any(part in self.file for part in LIBRARY)
-        return (
-            not library and not self.standard and not self.file.startswith(("<", KIT))
-        )
+        library = self.standard or any(part in self.file for part in LIBRARY)
+        return not library and not self.file.startswith(("<", KIT))
 
     @property
     def standard(self) -> bool:

@@ -9,7 +9,7 @@ import os
 import socket
 import time
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import psutil
@@ -87,8 +87,8 @@ class Job:
     ranks: dict[int, Process]
     workers: dict[int, list[int]] = field(default_factory=dict)
     """Further processes of a rank: those of its DataLoader, for example."""
-    above: list[int] = field(default_factory=list)
-    """The launcher, its parent, and so on."""
+    above: set[int] = field(default_factory=set)
+    """Launchers, their parents, and so on."""
     away: list[int] = field(default_factory=list)
     """Ranks that run on another machine, as far as the environment tells."""
     gone: list[int] = field(default_factory=list)
@@ -96,9 +96,11 @@ class Job:
     zombies: list[int] = field(default_factory=list)
     """Processes that have ended, and whose parent has not noticed."""
 
-    def __contains__(self, pid: int) -> bool:
+    @property
+    def members(self) -> set[int]:
+        """The processes of its ranks, and theirs."""
         members = [process.pid for process in self.ranks.values()]
-        return pid in members + sum(self.workers.values(), []) + self.above
+        return {*members, *sum(self.workers.values(), [])}
 
     def __str__(self) -> str:
         first = min(self.ranks.values(), key=lambda process: process.started)
@@ -186,26 +188,27 @@ class Machine:
         below = [numbered[p][0] for p in self.below(pid) if p in numbered]
         return all(other == variable for other in below)
 
-    def _inner(self, pid: int) -> int:
+    def _inner(self, pid: int) -> Process:
         """Return the process that does the work, if `pid` only has it started."""
-        log = self.processes[pid].environment.get("TORCHELASTIC_ERROR_FILE", "")
-        try:  # a rank of the lab leaves word of its process
-            real = int((Path(log).with_name("pid")).read_text())
-            return real if real in self.processes else pid
-        except (OSError, ValueError):
+        process = self.processes[pid]
+        log = process.environment.get("TORCHELASTIC_ERROR_FILE", os.devnull)
+        try:  # a rank of the lab leaves word of its process, which may be a fork
+            real = self.processes[int(Path(log).with_name("pid").read_text())]
+            return replace(real, environment=process.environment, words=process.words)
+        except (OSError, ValueError, KeyError):
             pass
         started = [
             child
             for child in self.children.get(pid, [])
-            if self.processes[child].number == self.processes[pid].number
+            if self.processes[child].number == process.number
             and self.processes[child].python
             and not self._forked(child)
         ]
-        if not started:
-            return pid
-        stack = look(pid).stack
-        waits = any(frame.file.endswith("subprocess.py") for frame in stack)
-        return self._inner(started[0]) if waits else pid
+        if started:
+            stack = look(pid).stack
+            if any(frame.file.endswith("subprocess.py") for frame in stack):
+                return self._inner(started[0])
+        return process
 
     def _forked(self, pid: int) -> bool:
         """Tell whether multiprocessing, or a fork, has made this process."""
@@ -237,7 +240,7 @@ class Machine:
     def _job(self, numbers: dict[int, tuple]) -> Job:
         """Return the job of these ranks, which their environment has numbered."""
         ranks = {
-            rank: self.processes[self._inner(pid)]
+            rank: self._inner(pid)
             for pid, (_, rank, _) in sorted(numbers.items(), key=lambda n: n[1])
         }
         first = self.processes[min(numbers, key=numbers.__getitem__)]
@@ -257,8 +260,7 @@ class Machine:
     def _with_family(self, job: Job) -> Job:
         """Add the launcher, the ranks' further processes, and those that ended."""
         members = [process.pid for process in job.ranks.values()]
-        lines = [self.above(pid) for pid in members]
-        job.above = [pid for pid in lines[0] if all(pid in line for line in lines)]
+        job.above = {pid for member in members for pid in self.above(member)}
         for rank, process in job.ranks.items():
             below = self.below(process.pid)
             job.workers[rank] = [p for p in below if self.processes[p].python]

@@ -22,12 +22,8 @@ from ddp_lab.kit.run.probe import PY_SPY_WAIT
 TRIES = 3  # a process that moves while its memory is read may give no stack
 YAMA = Path("/proc/sys/kernel/yama/ptrace_scope")
 # What Yama's settings from 1 to 3 permit.
-YAMA_PERMITS = (
-    "",
-    "only a parent to look at its children",
-    "only root to look",
-    "none",
-)
+YAMA_PERMITS = ("", "a look at one's own children only", "root only", "nobody")
+GLOO_THREAD = "pt_gloo_runloop"
 CAP_SYS_PTRACE = 1 << 19
 
 
@@ -42,6 +38,8 @@ class Look:
     """Seconds of CPU time so far, of all threads."""
     woken: int = 0
     """How often the main thread has waited for something and got it, so far."""
+    collectives: int = 0
+    """A number that grows with each collective over gloo."""
     stack: list[Frame] = field(default_factory=list)
     """Of the main thread, innermost frame first."""
     threads: list[tuple[str, list[Frame]]] = field(default_factory=list)
@@ -65,7 +63,22 @@ def look(pid: int) -> Look:
     threads, trouble = _threads(pid)
     main = next((frames for name, frames in threads if name == "MainThread"), [])
     others = [(name, frames) for name, frames in threads if frames is not main]
-    return Look(now, status, cpu, woken, main, others, trouble)
+    return Look(now, status, cpu, woken, _collectives(pid), main, others, trouble)
+
+
+def _collectives(pid: int) -> int:
+    """Return how often the threads have been woken in which gloo's collectives run."""
+    count = 0
+    for task in Path(f"/proc/{pid}/task").glob("*"):
+        try:
+            if (task / "comm").read_text().strip() == GLOO_THREAD:
+                status = (task / "status").read_text()
+                count += int(
+                    status.partition("\nvoluntary_ctxt_switches:")[2].split()[0]
+                )
+        except (OSError, IndexError):
+            continue  # ended meanwhile
+    return count
 
 
 def _threads(pid: int) -> tuple[list[tuple[str, list[Frame]]], str]:
@@ -106,10 +119,9 @@ def _frames(frames: list[dict]) -> list[Frame]:
 
 def _trouble(pid: int, said: str) -> str:
     """Say in one line why py-spy could not look at `pid`."""
+    last = said.splitlines()[-1] if said else "no answer"
     if "ermission denied" not in said and "not permitted" not in said:
-        return (
-            f"py-spy cannot read it: {said.splitlines()[-1] if said else 'no answer'}"
-        )
+        return f"py-spy cannot read it: {last}"
     try:
         owner = psutil.Process(pid)
         if owner.uids().effective != os.geteuid() and os.geteuid():
@@ -118,11 +130,10 @@ def _trouble(pid: int, said: str) -> str:
         return "gone"
     if YAMA.exists() and (level := int(YAMA.read_text())):
         permits = YAMA_PERMITS[min(level, 3)]
-        return (
-            f"not permitted: kernel.yama.ptrace_scope={level} permits {permits} (sudo)"
-        )
+        sysctl = f"kernel.yama.ptrace_scope={level}"
+        return f"not permitted: {sysctl} permits {permits} (sudo would do)"
     status = Path("/proc/self/status").read_text()
     capabilities = int(status.partition("CapEff:")[2].split()[0], 16)
     if not capabilities & CAP_SYS_PTRACE:
         return "not permitted: no CAP_SYS_PTRACE (docker run --cap-add SYS_PTRACE)"
-    return f"not permitted: {said.splitlines()[-1]}"
+    return f"not permitted: {last}"

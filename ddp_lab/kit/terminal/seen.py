@@ -6,9 +6,10 @@ import pickle
 import socket
 import stat
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from ddp_lab.kit.run.rank import as_call
 from ddp_lab.kit.terminal.jobs import Job
 from ddp_lab.kit.terminal.look import Look, look
 
-INTERVAL = 0.7  # seconds between two looks
+GOLDEN = 0.618034
 FEWEST = 3  # looks
 # Where PyTorch keeps the flight recorder's dumps, by the variable that can change it.
 DUMPS = {
@@ -47,6 +48,8 @@ class Seen:
     """Whether it was at another place, or with other values, from look to look."""
     share: float = 0.0
     """Of a core, used during the looks."""
+    runnable: float = 0.0
+    """The share of the looks in which its main thread ran, or would have liked to."""
     waited: float = 0.0
     """The share of the looks in which it waited in a communication."""
     threads: list[tuple[str, list[Frame]]] = field(default_factory=list)
@@ -70,16 +73,17 @@ def observe(job: Job, seconds: float) -> tuple[dict[int, Seen], float]:
     """
     looks: dict[int, list[Look]] = {rank: [] for rank in job.ranks}
     pids = [process.pid for process in job.ranks.values()]
-    start = time.monotonic()
+    start, pauses = time.monotonic(), _pauses()
     with ThreadPoolExecutor(8) as pool:
         while True:
-            for rank, seen in zip(looks, pool.map(look, pids), strict=True):
-                looks[rank].append(seen)
+            for rank, one in zip(looks, pool.map(look, pids), strict=True):
+                looks[rank].append(one)
             now = time.monotonic() - start
             enough = len(looks[min(looks)]) >= FEWEST
             if enough and (now >= seconds or all(map(_moved, looks.values()))):
                 break
-            time.sleep(INTERVAL)
+            # Never in time with a program that does something every half second, say.
+            time.sleep(next(pauses))
     ranks = {r: _seen(pid, looks[r]) for r, pid in zip(looks, pids, strict=True)}
     for rank, seen in ranks.items():
         process = job.ranks[rank]
@@ -97,6 +101,12 @@ def observe(job: Job, seconds: float) -> tuple[dict[int, Seen], float]:
     return dict(sorted(ranks.items())), time.monotonic() - start
 
 
+def _pauses() -> Iterator[float]:
+    """Yield seconds to wait between two looks, never the same."""
+    for number in count():
+        yield 0.2 + 0.4 * (number * GOLDEN % 1)
+
+
 def _seen(pid: int, looks: Sequence[Look]) -> Seen:
     first, last = looks[0], looks[-1]
     stacked = [one for one in looks if one.stack]
@@ -110,6 +120,7 @@ def _seen(pid: int, looks: Sequence[Look]) -> Seen:
         list(dict.fromkeys(frame.short for frame in frames if frame)),
         _moved(looks),
         (last.cpu - first.cpu) / max(last.time - first.time, 0.1),
+        sum(one.status == "running" for one in looks) / len(looks),
         sum(waits) / len(waits) if waits else 0.0,
         last.threads,
         trouble="" if stacked else last.trouble,
@@ -124,6 +135,8 @@ def _moved(looks: Sequence[Look]) -> bool:
     the next is.
     """
     stacked = [one for one in looks if one.stack]
+    if looks[-1].collectives > looks[0].collectives:
+        return True
     if len({_state(one.stack) for one in stacked}) > 1:
         return True
     if not stacked or not (name := _call(stacked[0].stack)):
@@ -158,7 +171,7 @@ def _call(stack: list[Frame]) -> str:
 
 
 def _silent(pid: int) -> float | None:
-    """Return for how many seconds the output of `pid` has not grown, if it is a file."""
+    """Return for how many seconds the output of `pid`, if a file, has not grown."""
     ages = []
     for stream in (1, 2):
         try:
@@ -180,9 +193,9 @@ def _nccl(pid: int) -> bool:
 
 def _flight(rank: int, environment: dict[str, str], started: float) -> dict:
     """Return a rank's calls, if there is a dump that it has written itself."""
-    log = environment.get("TORCHELASTIC_ERROR_FILE", "")
-    if flight := read_json(Path(log).with_name("flight.json")):
-        return flight
+    if log := environment.get("TORCHELASTIC_ERROR_FILE"):
+        if flight := read_json(Path(log).with_name("flight.json")):
+            return flight
     for variable, usual in DUMPS.items():
         path = Path(f"{environment.get(variable, usual)}{rank}")
         try:

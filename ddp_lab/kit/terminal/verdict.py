@@ -1,4 +1,4 @@
-"""Say what the looks at a job mean: it gets on, it stands still, or a part of it does."""
+"""Say what the looks at a job mean: it gets on, or stands still, or part of it does."""
 
 from dataclasses import dataclass, field, replace
 
@@ -15,6 +15,7 @@ from ddp_lab.kit.terminal.jobs import duration
 from ddp_lab.kit.terminal.seen import Seen
 
 BUSY = 0.1  # of a core: a process that waits uses less, one that computes uses more
+OFTEN = 0.5  # of the looks
 # Where a rank waits for others although no call of its program says so: where DDP
 # compares its parameters, and at the end of a backward pass.
 WITHIN = ("torch/distributed/", "torch/nn/parallel/", "torch/autograd/graph.py")
@@ -53,13 +54,13 @@ def judge(seen: dict[int, Seen], size: int, seconds: float) -> Verdict:
     quiet = set(does.values()) <= {"waits", "stands", "gone"}
     if not (found and (quiet or found.symptom in CERTAIN)):
         found = _described(does, stands, seen) if not quiet else _together(stands)
-    where = (found.frame.place, found.frame.line) if found.frame else (None, None)
     hangs = "waits" in does.values() and not {"moves", "busy"} & set(does.values())
     failure = Failure(
         "hang" if hangs else "look",
         found.rank,
-        found.cause,
-        *where,
+        found.cause.removeprefix(f"rank {found.rank} "),
+        where=found.frame.place if found.frame else None,
+        line=found.frame.line if found.frame else None,
         symptom=found.symptom if hangs else None,
         means=_means(does, seen, seconds),
         others={r: _told(stands[r], does[r], one) for r, one in seen.items()},
@@ -114,10 +115,10 @@ def _does(seen: Seen, stand: Stand) -> str:
         return "unseen"
     if seen.moved:
         return "moves"
-    in_backward = stand.name == "backward" and seen.share >= BUSY
-    if stand.state == "waits" and not in_backward:
+    computes = seen.share >= BUSY or seen.runnable >= OFTEN
+    if stand.state == "waits" and not (computes and stand.name == "backward"):
         return "waits"
-    return "busy" if seen.share >= BUSY else "stands"
+    return "busy" if computes else "stands"
 
 
 # --- the cause in one sentence ---
@@ -132,7 +133,8 @@ def _described(
         of.setdefault(what, []).append(rank)
     if set(of) == {"moves"}:
         return Diagnosis(Symptom.BUSY, _all_move(seen), None)
-    clauses, culprits = [], []
+    clauses: list[str] = []
+    culprits: list[int] = []
     for what in ("frozen", "gone", "stands", "busy", "moves", "unseen", "away"):
         if found := of.get(what):
             clauses.append(f"{hang.ranks(found)} {_clause(what, found, stands)}")
@@ -141,17 +143,16 @@ def _described(
     for name in dict.fromkeys(stands[rank].name for rank in waiting):
         who = [rank for rank in waiting if stands[rank].name == name]
         clauses.append(f"{hang.ranks(who)} {_verb('wait', who)} in {name}")
-    rank = culprits[0] if len(culprits) == 1 else None
-    text = (
-        f"{', '.join(clauses[:-1])}, and {clauses[-1]}" if clauses[1:] else clauses[0]
-    )
-    if rank is not None:  # the report puts it in front
-        text = text.removeprefix(f"rank {rank} ")
+    alone = culprits[0] if len(culprits) == 1 else None
+    *most, last = clauses
+    text = f"{', '.join(most)}, and {last}" if most else last
+    if alone is not None:  # the report puts it in front
+        text = text.removeprefix(f"rank {alone} ")
     symptom = Symptom.ABSENT if waiting else Symptom.BUSY
     frame = stands[culprits[0]].frame if culprits else None
     if not culprits and waiting:
         frame = stands[waiting[0]].frame
-    return Diagnosis(symptom, text, rank, frame)
+    return Diagnosis(symptom, text, alone, frame)
 
 
 def _clause(what: str, who: list[int], stands: list[Stand]) -> str:
@@ -183,7 +184,7 @@ def _all_move(seen: dict[int, Seen]) -> str:
     cause = f"all {len(seen)} ranks move" if len(seen) > 1 else "it moves"
     never = [rank for rank, one in seen.items() if not one.waited]
     others = [one.waited for rank, one in seen.items() if rank not in never]
-    if len(never) == 1 and others and min(others) >= 0.5:
+    if len(never) == 1 and others and min(others) >= OFTEN:
         cause += f"; rank {never[0]} is the slowest: the others wait for it"
     return cause
 

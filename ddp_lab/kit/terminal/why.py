@@ -18,7 +18,9 @@ def explain_here(pid: int | None, seconds: float, save: str | None) -> int:
     machine = Machine()
     jobs = machine.jobs()
     if pid is not None:
-        jobs = [job for job in jobs if pid in job][:1]
+        jobs = [job for job in jobs if pid in job.members] or [
+            job for job in jobs if pid in job.above
+        ]
         if not jobs and (job := machine.alone(pid)):
             jobs = [job]
     for note in _hidden(machine):
@@ -39,9 +41,7 @@ def explain_here(pid: int | None, seconds: float, save: str | None) -> int:
     if save is not None:
         path = Path(save or f"why-{socket.gethostname()}.json")
         looks.save(path, job, ranks, watched)
-        print(
-            f"saved in {path}; with those of the other machines: ddp-lab why *.json\n"
-        )
+        print(f"saved in {path}; all of them together: ddp-lab why *.json\n")
     _print(job, ranks, watched)
     return LOOKED
 
