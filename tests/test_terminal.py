@@ -39,6 +39,8 @@ def stuck():
 END = """
 if __name__ == "__main__":
     main()
+    if dist.is_initialized():
+        dist.destroy_process_group()
 """
 
 
@@ -88,7 +90,7 @@ HANGS = {
         import torch.multiprocessing as mp
 
         def worker(rank, world_size):
-            os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"] = "127.0.0.1", "PORT"
+            os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"] = "127.0.0.1", "@PORT"
             dist.init_process_group("gloo", rank=rank, world_size=world_size)
             if rank == 2:
                 while not os.path.exists("release"):
@@ -223,7 +225,7 @@ HANGS = {
         """
         def main():
             rank, n = int(os.environ["SLURM_PROCID"]), int(os.environ["SLURM_NTASKS"])
-            at = "tcp://127.0.0.1:PORT"
+            at = "tcp://127.0.0.1:@PORT"
             dist.init_process_group("gloo", init_method=at, rank=rank, world_size=n)
             if rank == 1:
                 stuck()
@@ -239,7 +241,7 @@ HANGS = {
         """
         def main():
             rank = int(os.environ["OMPI_COMM_WORLD_RANK"])
-            at = "tcp://127.0.0.1:PORT"
+            at = "tcp://127.0.0.1:@PORT"
             dist.init_process_group("gloo", init_method=at, rank=rank, world_size=2)
             if rank == 0:
                 stuck()
@@ -382,7 +384,7 @@ class Started:
 
     def __init__(self, program: Program, folder: Path, port: int):
         self.program, self.folder = program, folder
-        body = textwrap.dedent(program.body).replace("PORT", str(port))
+        body = textwrap.dedent(program.body).replace("@PORT", str(port))
         self.path = folder / "train.py"
         self.path.write_text(HEAD + body + END)
         self.log = open(folder / "log", "wb")  # noqa: SIM115

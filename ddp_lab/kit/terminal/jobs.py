@@ -149,7 +149,8 @@ class Machine:
     def above(self, pid: int) -> list[int]:
         """Return the parent of `pid`, its parent, and so on, without the first."""
         found: list[int] = []
-        while (pid := self.processes[pid].parent) in self.processes and pid > 1:
+        while (process := self.processes.get(pid)) and process.parent > 1:
+            pid = process.parent
             found.append(pid)
         return found
 
