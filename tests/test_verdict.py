@@ -135,8 +135,8 @@ GONE = Seen(0, "here", "gone")
             None,
             30,
             "every rank waits in all_reduce, at different lines: /home/me/train.py:30 "
-            "and /home/me/train.py:40, and they do not come together: not the same "
-            "group, order or size",
+            "and /home/me/train.py:40, but they do not meet: their groups, sizes or "
+            "order of calls may differ",
         ),
         (  # a cycle of two is one, whatever the third does
             [
