@@ -135,8 +135,8 @@ GONE = Seen(0, "here", "gone")
             None,
             30,
             "every rank waits in all_reduce, at different lines: /home/me/train.py:30 "
-            "and /home/me/train.py:40, but they do not meet: their groups, sizes or "
-            "order of calls may differ",
+            "and /home/me/train.py:40, but they do not meet: groups, sizes or "
+            "earlier calls may differ (`ddp-lab torchrun` compares them)",
         ),
         (  # a cycle of two is one, whatever the third does
             [

@@ -66,7 +66,7 @@ def judge(seen: dict[int, Seen], size: int, seconds: float) -> Verdict:
         others={r: _told(stands[r], does[r], one) for r, one in seen.items()},
         stands=stands,
     )
-    return Verdict(hangs, failure, _notes(seen, does, stands))
+    return Verdict(hangs, failure, _notes(seen, does))
 
 
 def _log(seen: Seen | None) -> RankLog:
@@ -199,7 +199,8 @@ def _together(stands: list[Stand]) -> Diagnosis:
     cause = f"every rank waits in {names}"
     if len(lines) > 1:
         cause += f", at different lines: {places}"
-    cause += ", but they do not meet: their groups, sizes or order of calls may differ"
+    cause += ", but they do not meet: groups, sizes or earlier calls may differ"
+    cause += " (`ddp-lab torchrun` compares them)"
     return Diagnosis(Symptom.DIFFERENT_CALLS, cause, None, waiting[0].frame)
 
 
@@ -260,12 +261,8 @@ def _beside(stand: Stand, does: str, seen: Seen) -> str:
     return "".join(f"\n    {line}" for line in dict.fromkeys(lines[:SHOWN]))
 
 
-def _notes(
-    seen: dict[int, Seen], does: dict[int, str], stands: list[Stand]
-) -> list[str]:
+def _notes(seen: dict[int, Seen], does: dict[int, str]) -> list[str]:
     notes = []
-    if set(does.values()) == {"waits"} and len({s.name for s in stands}) == 1:
-        notes.append("`ddp-lab torchrun` compares what each rank has called before")
     if any(seen[r].nccl and does[r] in ("busy", "stands") for r in seen):
         notes.append(
             "NCCL: a rank at a line that reads from its GPU may wait there for a call "
