@@ -187,7 +187,7 @@ HANGS = {
         "dist.init_process_group",
         ranks=3,
         start="by hand",
-        others={1: "is not there: it has ended, or was never started"},
+        others={1: r"has ended, and its parent has not noticed \(a zombie\)"},
     ),
     "a frozen rank": Program(
         """

@@ -63,6 +63,13 @@ GONE = Seen(0, "here", "gone")
             20,
             "is busy at /home/me/train.py:20, and rank 0 waits in all_reduce",
         ),
+        (  # it polls, or loads something piece by piece
+            [WAITS, seen(20, woken=20)],
+            True,
+            1,
+            20,
+            "has not come, and rank 0 waits in all_reduce",
+        ),
         (
             [WAITS, seen(20, moved=True)],
             False,
@@ -156,7 +163,9 @@ def test_a_cause_in_a_sentence(ranks, hangs, rank, line, cause):
     failure = verdict.failure
     told = verdict.hangs, failure.rank, failure.line, failure.cause
     assert told == (hangs, rank, line, cause)
-    still = not any(one.moved or one.share or one.runnable for one in ranks)
+    still = not any(
+        one.moved or one.share or one.runnable or one.woken for one in ranks
+    )
     assert still == ("nothing has moved" in (failure.means or ""))
 
 

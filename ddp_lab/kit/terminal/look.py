@@ -16,7 +16,7 @@ from pathlib import Path
 
 import psutil
 
-from ddp_lab.kit.explain.stacks import Frame
+from ddp_lab.kit.explain.stacks import C10D, Frame
 from ddp_lab.kit.run.probe import PY_SPY_WAIT
 
 TRIES = 3  # a process that moves while its memory is read may give no stack
@@ -41,7 +41,7 @@ class Look:
     collectives: int = 0
     """A number that grows with each collective over gloo."""
     stack: list[Frame] = field(default_factory=list)
-    """Of the main thread, innermost frame first."""
+    """Of the main thread, or of the one it waits for; innermost frame first."""
     threads: list[tuple[str, list[Frame]]] = field(default_factory=list)
     """The other threads of Python."""
     trouble: str = ""
@@ -62,8 +62,21 @@ def look(pid: int) -> Look:
         return Look(now, status)
     threads, trouble = _threads(pid)
     main = next((frames for name, frames in threads if name == "MainThread"), [])
-    others = [(name, frames) for name, frames in threads if frames is not main]
-    return Look(now, status, cpu, woken, _collectives(pid), main, others, trouble)
+    stack = _for_whom(main, [frames for _, frames in threads])
+    others = [(name, frames) for name, frames in threads if frames is not stack]
+    return Look(now, status, cpu, woken, _collectives(pid), stack, others, trouble)
+
+
+def _for_whom(main: list[Frame], threads: list[list[Frame]]) -> list[Frame]:
+    """Return the stack of the thread that speaks for the rank, most often `main`.
+
+    If that only waits for its threads, it is one that is in a communication.
+    """
+    if main and main[0].file.endswith("threading.py"):
+        for frames in threads:
+            if any(frame.file.endswith(C10D) for frame in frames):
+                return frames
+    return main
 
 
 def _collectives(pid: int) -> int:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
-from itertools import count
+from itertools import count, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +50,8 @@ class Seen:
     """Of a core, used during the looks."""
     runnable: float = 0.0
     """The share of the looks in which its main thread ran, or would have liked to."""
+    woken: int = 0
+    """How often its main thread has waited for something, and got it."""
     waited: float = 0.0
     """The share of the looks in which it waited in a communication."""
     threads: list[tuple[str, list[Frame]]] = field(default_factory=list)
@@ -94,8 +96,9 @@ def observe(job: Job, seconds: float) -> tuple[dict[int, Seen], float]:
             found = [(pid, look(pid).stack) for pid in job.workers[rank][:8]]
             seen.workers = [(pid, stack) for pid, stack in found if stack]
     host = socket.gethostname()
-    for rank in job.gone:
-        ranks[rank] = Seen(0, host, "gone")
+    zombies = job.zombies if len(job.zombies) == len(job.gone) else []
+    for rank, pid in zip_longest(job.gone, zombies, fillvalue=0):
+        ranks[rank] = Seen(pid, host, "gone")
     for rank in job.away:
         ranks[rank] = Seen(0, "", "away")
     return dict(sorted(ranks.items())), time.monotonic() - start
@@ -121,6 +124,7 @@ def _seen(pid: int, looks: Sequence[Look]) -> Seen:
         _moved(looks),
         (last.cpu - first.cpu) / max(last.time - first.time, 0.1),
         sum(one.status == "running" for one in looks) / len(looks),
+        last.woken - first.woken,
         sum(waits) / len(waits) if waits else 0.0,
         last.threads,
         trouble="" if stacked else last.trouble,

@@ -16,6 +16,7 @@ from ddp_lab.kit.terminal.seen import Seen
 
 BUSY = 0.1  # of a core: a process that waits uses less, one that computes uses more
 OFTEN = 0.5  # of the looks
+SEVERAL = 2  # times that a rank was woken: it polls, or works in small pieces
 # Where a rank waits for others although no call of its program says so: where DDP
 # compares its parameters, and at the end of a backward pass.
 WITHIN = ("torch/distributed/", "torch/nn/parallel/", "torch/autograd/graph.py")
@@ -24,6 +25,7 @@ STOPPED = (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
 BEGINNING = "_bootstrap"
 # Diagnoses that hold whatever the other ranks do meanwhile.
 CERTAIN = (Symptom.CYCLE, Symptom.DIFFERENT_CALLS, Symptom.DIFFERENT_TENSORS)
+UNKNOWN = ("unseen", "away")
 SHOWN = 3  # of the lines at which a moving rank was seen
 NO_LINE = "a line of a library"
 
@@ -42,7 +44,7 @@ class Verdict:
 def judge(seen: dict[int, Seen], size: int, seconds: float) -> Verdict:
     """Return the explanation of a job whose ranks were watched for some `seconds`."""
     logs = [_log(seen.get(rank)) for rank in range(size)]
-    stands = [_within(s, logs[s.rank]) for s in hang.find_stands(logs)]
+    stands = [_within(s, seen.get(s.rank)) for s in hang.find_stands(logs)]
     does = {rank: _does(one, stands[rank]) for rank, one in seen.items()}
     still = [
         replace(stand, state="elsewhere")
@@ -51,9 +53,10 @@ def judge(seen: dict[int, Seen], size: int, seconds: float) -> Verdict:
         for stand in stands
     ]
     found = hang.diagnose(logs, still)
-    quiet = set(does.values()) <= {"waits", "stands", "gone"}
+    quiet = set(does.values()) <= {"waits", "stands", "wakes", "gone"}
     if not (found and (quiet or found.symptom in CERTAIN)):
-        found = _described(does, stands, seen) if not quiet else _together(stands)
+        together = set(does.values()) == {"waits"}
+        found = _together(stands) if together else _described(does, stands, seen)
     hangs = "waits" in does.values() and not {"moves", "busy"} & set(does.values())
     failure = Failure(
         "hang" if hangs else "look",
@@ -82,18 +85,21 @@ def _ended(seen: Seen) -> bool:
     return seen.status in (psutil.STATUS_ZOMBIE, "gone")
 
 
-def _within(stand: Stand, log: RankLog) -> Stand:
+def _within(stand: Stand, seen: Seen | None) -> Stand:
     """Add what is known only of a process that stands still inside a library."""
-    if stand.state == "waits" or not log.stack:
+    if stand.state in ("waits", "left") or not (seen and seen.stack):
         return stand
-    inner, frame = log.stack[0], stand.frame
+    inner, frame = seen.stack[0], stand.frame
     if frame is None:  # the program itself is an installed package
-        mine = (f for f in log.stack if not f.standard and "/torch/" not in f.file)
+        mine = (f for f in seen.stack if not f.standard and "/torch/" not in f.file)
         frame = next(mine, None)
+    if frame is None:  # it is past its last line, and waits for its threads
+        frames = (stacks.own(stack) for _, stack in seen.threads)
+        frame = next(filter(None, frames), None)
     if any(part in inner.file for part in WITHIN):
-        name = "backward" if "autograd" in inner.file else _entered(log.stack)
+        name = "backward" if "autograd" in inner.file else _entered(seen.stack)
         return replace(stand, state="waits", frame=frame, name=name)
-    return replace(stand, state="elsewhere" if frame else stand.state, frame=frame)
+    return replace(stand, state="elsewhere", frame=frame)
 
 
 def _entered(stack: list[Frame]) -> str:
@@ -118,7 +124,9 @@ def _does(seen: Seen, stand: Stand) -> str:
     computes = seen.share >= BUSY or seen.runnable >= OFTEN
     if stand.state == "waits" and not (computes and stand.name == "backward"):
         return "waits"
-    return "busy" if computes else "stands"
+    if computes:
+        return "busy"
+    return "wakes" if seen.woken >= SEVERAL else "stands"
 
 
 # --- the cause in one sentence ---
@@ -133,12 +141,14 @@ def _described(
         of.setdefault(what, []).append(rank)
     if set(of) == {"moves"}:
         return Diagnosis(Symptom.BUSY, _all_move(seen), None)
+    if set(of) == {"gone"}:
+        return Diagnosis(Symptom.BUSY, "it has ended while we looked")
     clauses: list[str] = []
     culprits: list[int] = []
-    for what in ("frozen", "gone", "stands", "busy", "moves", "unseen", "away"):
+    for what in ("frozen", "gone", "stands", "wakes", "busy", "moves", *UNKNOWN):
         if found := of.get(what):
             clauses.append(f"{hang.ranks(found)} {_clause(what, found, stands)}")
-            culprits = culprits or (found if what not in ("unseen", "away") else [])
+            culprits = culprits or (found if what not in UNKNOWN else [])
     waiting = of.get("waits", [])
     for name in dict.fromkeys(stands[rank].name for rank in waiting):
         who = [rank for rank in waiting if stands[rank].name == name]
@@ -161,6 +171,7 @@ def _clause(what: str, who: list[int], stands: list[Stand]) -> str:
         "frozen": f"{_verb('are', who)} frozen",
         "gone": f"{_verb('are', who)} not there any more",
         "stands": f"{_verb('stand', who)} at {place}",
+        "wakes": f"{_verb('run', who)} now and then at {place}",
         "busy": f"{_verb('are', who)} busy at {place}",
         "moves": _verb("move", who),
         "unseen": "cannot be looked at",
@@ -211,6 +222,12 @@ def _means(does: dict[int, str], seen: dict[int, Seen], seconds: float) -> str |
     held, all_of_them = f"for at least {duration(seconds)}", set(does.values())
     silent = [one.silent for one in seen.values() if one.silent is not None]
     said = f"; the last output came {duration(min(silent))} ago" if silent else ""
+    if "wakes" in all_of_them and "moves" not in all_of_them:
+        who = hang.ranks([rank for rank in does if does[rank] == "wakes"])
+        return (
+            f"no rank has left its line {held}, but {who} was woken now and then: it "
+            f"polls, or works in small steps{said}"
+        )
     if all_of_them & {"waits", "stands"} and not all_of_them & {"moves", "busy"}:
         return f"nothing has moved {held}{said}"
     if "busy" in all_of_them:
@@ -233,6 +250,7 @@ def _told(stand: Stand, does: str, seen: Seen) -> str:
         "unseen": seen.trouble or "gives no stack",
         "moves": f"moves: {_seen_at(seen)}",
         "busy": f"is busy{at} ({seen.share:.0%} of a core)",
+        "wakes": f"runs now and then{at}",
     }.get(does, str(stand))
     return f"{text} [{seen.host}, pid {seen.pid}]{_beside(stand, does, seen)}"
 
@@ -247,7 +265,7 @@ def _seen_at(seen: Seen) -> str:
 
 def _beside(stand: Stand, does: str, seen: Seen) -> str:
     """Return where the workers and threads of a rank stand that waits for them."""
-    if does != "stands" or (seen.stack and seen.stack[0].own):
+    if does not in ("stands", "wakes") or (seen.stack and seen.stack[0].own):
         return ""
     lines = []
     for pid, stack in seen.workers:
