@@ -233,6 +233,18 @@ def test_agent_and_workers_are_no_ranks(monkeypatch):
     assert job.members == {12, 13, 14, 15} and job.above == {10, 11}
 
 
+def test_a_parent_that_is_rank_0_itself(monkeypatch):
+    child = {"WORLD_SIZE": 3, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 5}
+    machine = processes(
+        monkeypatch,
+        (11, 1, "python train.py", {}),
+        (12, 11, "python train.py", child | {"LOCAL_RANK": 1}),
+        (13, 11, "python train.py", child | {"LOCAL_RANK": 2}),
+    )
+    (job,) = machine.jobs()
+    assert (ranks(job), job.missing) == ({0: 11, 1: 12, 2: 13}, [])
+
+
 def test_two_jobs_are_told_apart(monkeypatch):
     by_hand = {"WORLD_SIZE": 2, "MASTER_ADDR": "localhost"}
     table = [

@@ -21,10 +21,16 @@ from ddp_lab.kit.terminal.look import look
 # set counts: torchrun in a SLURM job sets the first pair, and inherits the last.
 NUMBERS = (
     ("RANK", "WORLD_SIZE"),
+    ("LOCAL_RANK", "WORLD_SIZE"),  # Lightning's children; their parent is rank 0
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
     ("PMI_RANK", "PMI_SIZE"),
     ("SLURM_PROCID", "SLURM_NTASKS"),
 )
+LAUNCHERS = {
+    "RANK": "RANK and WORLD_SIZE",
+    "LOCAL_RANK": "LOCAL_RANK and WORLD_SIZE",
+    "SLURM_PROCID": "SLURM",
+}
 # Everything that runs in a SLURM job has these, a shell and an editor as well.
 INHERITED_BY_ALL = "SLURM_PROCID"
 # What the ranks of one job have in common, and two jobs have not.
@@ -80,7 +86,7 @@ class Job:
     """Processes that make one world, as far as they are on this machine."""
 
     launcher: str
-    """What started it: "torchrun", "mp.spawn", "mpirun", "SLURM" or "by hand"."""
+    """What started it, "torchrun" say, or the variables that tell a rank its number."""
     program: str
     size: int
     """The number of ranks of the whole job."""
@@ -106,7 +112,8 @@ class Job:
         first = min(self.ranks.values(), key=lambda process: process.started)
         since = duration(time.time() - first.started)
         numbers = f"{len(self.ranks)} of {self.size}" if self.missing else self.size
-        text = f"{self.program or '?'} ({self.launcher}, {numbers} ranks"
+        many = "s" * (self.size > 1)
+        text = f"{self.program or '?'} ({self.launcher}, {numbers} rank{many}"
         return f"{text}, for {since}, in {folder(first.pid)})"
 
     @property
@@ -174,7 +181,10 @@ class Machine:
         top = [pid for pid in numbered if self._is_rank(pid, numbered, parents)]
         groups = self._groups({pid: numbered[pid] for pid in top})
         jobs = [self._job({pid: numbered[pid] for pid in pids}) for pids in groups]
-        jobs += [self._spawn_job(parent, spawned) for parent in sorted(parents)]
+        known = {pid for job in jobs for pid in job.members}
+        more = [self._spawn_job(parent, spawned) for parent in sorted(parents)]
+        # The lab's fork server makes ranks by a fork, too, and torchrun numbers them.
+        jobs += [job for job in more if not known & job.members]
         return sorted(jobs, key=lambda job: -max(p.started for p in job.ranks.values()))
 
     # --- ranks that their environment tells ---
@@ -246,8 +256,10 @@ class Machine:
         }
         first = self.processes[min(numbers, key=numbers.__getitem__)]
         variable, _, size = numbers[first.pid]
-        known = {"RANK": "RANK and WORLD_SIZE", "SLURM_PROCID": "SLURM"}
-        launcher = known.get(variable, "mpirun")
+        parent = self.processes.get(first.parent)
+        if variable == "LOCAL_RANK" and 0 not in ranks and parent and parent.python:
+            ranks = {0: parent, **ranks}
+        launcher = LAUNCHERS.get(variable, "mpirun")
         if "TORCHELASTIC_RUN_ID" in first.environment:
             launcher = "torchrun"
         size = max(size, max(ranks) + 1)
@@ -301,7 +313,7 @@ class Machine:
         sizes = [int(size) for size in told if size.isdecimal()]
         size = max([rank + 1 for rank in ranks] + sizes)
         program = self.processes[parent].program
-        job = Job("mp.spawn", program, size, dict(sorted(ranks.items())))
+        job = Job("multiprocessing", program, size, dict(sorted(ranks.items())))
         job.gone = [rank for rank in range(size) if rank not in ranks]
         return self._with_family(job)
 

@@ -105,8 +105,8 @@ def _within(stand: Stand, seen: Seen | None) -> Stand:
 def _entered(stack: list[Frame]) -> str:
     """Return the function of torch that the program has called."""
     frames = [frame for frame in stack if "/torch/" in frame.file]
-    last = frames[-1]
-    return "DDP" if "nn/parallel" in last.file else last.name
+    ddp = any("nn/parallel" in frame.file for frame in frames)
+    return "DDP" if ddp else frames[-1].name
 
 
 def _does(seen: Seen, stand: Stand) -> str:
