@@ -105,7 +105,8 @@ def main(mark: str, folder: str, command: list[str]) -> int:
             shutil.rmtree(folder, ignore_errors=True)
     if not ended:
         status = os.waitpid(child, 0)[1]
-    return os.waitstatus_to_exitcode(status)
+    code = os.waitstatus_to_exitcode(status)
+    return 128 - code if code < 0 else code  # of a signal, as a shell says it
 
 
 if __name__ == "__main__":
