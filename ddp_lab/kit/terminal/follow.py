@@ -8,7 +8,7 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -21,7 +21,6 @@ NO_LIMITS = Limits(silence=math.inf, output=sys.maxsize, kept_runs=0)
 LAUNCHERS = {"torchrun": launch.torchrun, "python": launch.python}
 INTERRUPTED, TIMED_OUT = 130, 124  # as a shell, and timeout(1), say it
 PROGRESS = 10.0  # seconds between two states of a progress bar
-SIGNALS = 64  # the number of signals, and so the highest
 # The ranks' colours in a terminal, which brings its own light or dark background.
 COLOURS = (34, 33, 32, 35, 36, 31)
 
@@ -70,8 +69,6 @@ def exit_code(done: Run) -> int:
     code = done.code or 0
     if code == 0 and done.failure:
         return 1  # a child has failed, and its parent has not looked
-    if code > 255 - SIGNALS:  # the guard ends with the negative number of a signal
-        code -= 256
     return 128 - code if code < 0 else code
 
 
@@ -79,8 +76,7 @@ def as_json(done: Run, code: int) -> dict:
     """Return what is known of a run, for a program to read."""
     failure = None
     if done.failure:
-        failure = asdict(done.failure) | {"means": done.failure.means}
-        failure["symptom"] = done.failure.symptom and str(done.failure.symptom)
+        failure = asdict(replace(done.failure, stands=[]))
         failure["stands"] = [
             {
                 "rank": stand.rank,
@@ -178,9 +174,13 @@ class _File:
         return self.prefix + line + b"\n"
 
     def _write(self, text: bytes) -> None:
-        self.sink.flush()
-        self.sink.buffer.write(text)
-        self.sink.buffer.flush()
+        try:
+            self.sink.flush()
+            self.sink.buffer.write(text)
+            self.sink.buffer.flush()
+        except BrokenPipeError:  # whoever read has gone, as `head` goes
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self.sink.fileno())
+            raise SystemExit(128 + signal.SIGPIPE) from None
 
 
 def _prefix(rank: int | None, error: bool, terminal: bool) -> bytes:

@@ -20,11 +20,11 @@ together.
 import argparse
 import math
 import os
+import signal
 import sys
 from collections.abc import Sequence
 
 USAGE = 2  # the exit code of a command that cannot be understood
-CLOSED_PIPE = 141  # what a shell says of a program that `| head` has ended
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -40,7 +40,7 @@ def main(words: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         # Python would complain of it once more when it flushes stdout at the end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        return CLOSED_PIPE
+        return 128 + signal.SIGPIPE
 
 
 def _run(words: Sequence[str]) -> int:
@@ -60,9 +60,7 @@ def _run(words: Sequence[str]) -> int:
         return _usage(f"which program? For example: ddp-lab {launcher} program.py")
     try:
         return run(launcher, rest, timeout, report)
-    except OSError as error:
-        if isinstance(error, BrokenPipeError):
-            raise
+    except OSError as error:  # of the report
         return _usage(str(error))
 
 

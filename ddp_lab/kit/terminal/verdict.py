@@ -87,7 +87,7 @@ def _ended(seen: Seen) -> bool:
 
 def _within(stand: Stand, seen: Seen | None) -> Stand:
     """Add what is known only of a process that stands still inside a library."""
-    if stand.state in ("waits", "left") or not (seen and seen.stack):
+    if stand.state not in ("elsewhere", "unknown") or not (seen and seen.stack):
         return stand
     inner, frame = seen.stack[0], stand.frame
     if frame is None:  # the program itself is an installed package
