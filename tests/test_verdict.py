@@ -145,6 +145,20 @@ GONE = Seen(0, "here", "gone")
             "and /home/me/train.py:40, but they do not meet: groups, sizes or "
             "earlier calls may differ (`ddp-lab torchrun` compares them)",
         ),
+        (  # two groups, say, and a third rank that may yet come to one of them
+            [WAITS, seen(31, "barrier"), seen(20, moved=True)],
+            False,
+            2,
+            20,
+            "moves, rank 0 waits in all_reduce, and rank 1 waits in barrier",
+        ),
+        (  # all of those that we see receive: the others may send
+            [seen(5, "recv"), seen(5, "recv"), AWAY],
+            True,
+            None,
+            5,
+            "rank 2 is not on this machine, and ranks 0 and 1 wait in recv",
+        ),
         (  # a cycle of two is one, whatever the third does
             [
                 Seen(1, "here", "sleeping", stack(5, "send", dst="1")),

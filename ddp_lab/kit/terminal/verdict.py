@@ -23,8 +23,6 @@ WITHIN = ("torch/distributed/", "torch/nn/parallel/", "torch/autograd/graph.py")
 STOPPED = (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
 # How a process of multiprocessing begins; what is above it, a fork has inherited.
 BEGINNING = "_bootstrap"
-# Diagnoses that hold whatever the other ranks do meanwhile.
-CERTAIN = (Symptom.CYCLE, Symptom.DIFFERENT_CALLS, Symptom.DIFFERENT_TENSORS)
 UNKNOWN = ("unseen", "away")
 SHOWN = 3  # of the lines at which a moving rank was seen
 NO_LINE = "a line of a library"
@@ -54,7 +52,7 @@ def judge(seen: dict[int, Seen], size: int, seconds: float) -> Verdict:
     ]
     found = hang.diagnose(logs, still)
     quiet = set(does.values()) <= {"waits", "stands", "wakes", "gone"}
-    if not (found and (quiet or found.symptom in CERTAIN)):
+    if not (found and (quiet or _certain(found, does, logs))):
         together = set(does.values()) == {"waits"}
         found = _together(stands) if together else _described(does, stands, seen)
     hangs = "waits" in does.values() and not {"moves", "busy"} & set(does.values())
@@ -70,6 +68,13 @@ def judge(seen: dict[int, Seen], size: int, seconds: float) -> Verdict:
         stands=stands,
     )
     return Verdict(hangs, failure, _notes(seen, does))
+
+
+def _certain(found: Diagnosis, does: dict[int, str], logs: list[RankLog]) -> bool:
+    """Tell whether a diagnosis holds whatever the ranks do that are not still."""
+    if hang.mismatch([log.calls for log in logs]):
+        return True
+    return found.symptom == Symptom.CYCLE and not set(UNKNOWN) & set(does.values())
 
 
 def _log(seen: Seen | None) -> RankLog:
