@@ -255,6 +255,24 @@ def test_of_a_progress_bar_the_last_state_is_shown(program):
     assert lines[-1] == "[rank 0] (stderr) 999 of 1000" and len(lines) < 4
 
 
+@FULL
+def test_on_a_second_machine_ranks_are_told_apart(program, free_port):
+    path = program("print('hello', rank, flush=True); time.sleep(2)")
+    at = "--master-addr", "127.0.0.1", "--master-port", free_port, "--nnodes", 2
+    nodes = [
+        subprocess.Popen(
+            command("torchrun", *at, "--node-rank", node, path),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for node in (0, 1)
+    ]
+    (out, err), (other, note) = (node.communicate(timeout=120) for node in nodes)
+    assert (out, other) == ("[rank 0] hello 0\n", "[rank 0] hello 1\n")
+    assert (err, note) == ("", "note: rank 0 here is rank 1 of the job\n")
+
+
 def test_python_starts_its_ranks_itself(program):
     path = program("print('[rank 1] hello'); print('start', file=sys.stderr)")
     done = ddp_lab("python", path)

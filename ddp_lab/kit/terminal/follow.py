@@ -12,6 +12,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import psutil
+
 from ddp_lab.kit.run import launch
 from ddp_lab.kit.run.limits import Limits
 from ddp_lab.kit.run.result import Run, RunFailed, RunInterrupted
@@ -109,12 +111,15 @@ class Output:
         self.by_rank = by_rank
         self.folder: Path | None = None
         self.files: dict[Path, _File] = {}
+        self.placed = not by_rank
+        """Whether it is known which ranks of the whole job these are."""
 
     def update(self, run: Run) -> None:
         """Show what has come since the last time; the run may have ended."""
         self.folder = self.folder or run.log_folder
         if self.folder is None:
             return
+        self.placed = self.placed or _tell_first(self.folder)
         for path, rank in self._paths(self.folder):
             if path not in self.files:
                 self.files[path] = _File(path, rank)
@@ -132,6 +137,23 @@ class Output:
             files = [rank / "stdout.log", rank / "stderr.log"]
             found += [(path, int(rank.name)) for path in files if path.exists()]
         return found
+
+
+def _tell_first(folder: Path) -> bool:
+    """Tell which rank of a job of several machines is the first here, once known.
+
+    Return whether it is. torchrun, and so the lab, counts on each machine from 0.
+    """
+    for path in folder.glob("*/attempt_*/*/pid"):
+        try:
+            told = psutil.Process(int(path.read_text())).environ()
+            first = int(told["RANK"]) - int(told["LOCAL_RANK"])
+        except (psutil.Error, OSError, ValueError, KeyError):
+            continue
+        if first:
+            print(f"note: rank 0 here is rank {first} of the job", file=sys.stderr)
+        return True
+    return False
 
 
 class _File:
