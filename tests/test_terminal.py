@@ -365,8 +365,11 @@ HEALTHY = {
             dist.init_process_group("gloo")
             model = DDP(torch.nn.Linear(4, 1))
             stop = torch.zeros(1)
+            images = DataLoader(
+                Images(), batch_size=4, num_workers=1, persistent_workers=True
+            )
             while not stop:
-                for x in DataLoader(Images(), batch_size=4, num_workers=1):
+                for x in images:
                     model(x).sum().backward()
                 stop += os.path.exists("release")
                 dist.all_reduce(stop)

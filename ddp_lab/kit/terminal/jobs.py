@@ -140,12 +140,15 @@ class Machine:
             self.children.setdefault(process.parent, []).append(process.pid)
 
     def _read(self, process: psutil.Process) -> Process:
-        words = process.cmdline()
+        words: list[str] = []
+        environment, python = dict[str, str](), False
         try:
+            words = process.cmdline()
             environment = process.environ()
             python = "python" in os.path.basename(process.exe())
-        except (psutil.AccessDenied, psutil.ZombieProcess):
-            environment, python = {}, False
+        except psutil.ZombieProcess:
+            pass  # has neither any more
+        except psutil.AccessDenied:
             if words and "python" in os.path.basename(words[0]):
                 user = process.username()
                 self.hidden[user] = self.hidden.get(user, 0) + 1
