@@ -145,6 +145,13 @@ GONE = Seen(0, "here", "gone")
             "and /home/me/train.py:40, but they do not meet: groups, sizes or "
             "earlier calls may differ (`ddp-lab torchrun` compares them)",
         ),
+        (
+            [seen(20, woken=9), seen(21, moved=True)],
+            False,
+            0,
+            20,
+            "runs now and then at /home/me/train.py:20, and rank 1 moves",
+        ),
         (  # two groups, say, and a third rank that may yet come to one of them
             [WAITS, seen(31, "barrier"), seen(20, moved=True)],
             False,
@@ -257,6 +264,7 @@ def test_a_parent_that_is_rank_0_itself(monkeypatch):
     )
     (job,) = machine.jobs()
     assert (ranks(job), job.missing) == ({0: 11, 1: 12, 2: 13}, [])
+    assert job.launcher == "LOCAL_RANK and WORLD_SIZE" and job.zombies == []
 
 
 def test_two_jobs_are_told_apart(monkeypatch):
