@@ -102,16 +102,18 @@ class Job:
         """Run `python ARGV` until it ends or is stopped; return what became of it."""
         try:
             run = self._run(argv, cold, watch)
+            run = replace(run, failure=_with_holder(run.failure))
+            if watch:
+                watch(run)  # who follows the files reads them to their ends
+            return run
+        except BrokenPipeError:  # nobody reads any more what `watch` prints
+            raise
         except OSError as error:  # too many open files, say
             symptom = find(str(error))
             means = f"\n  that is: {symptom.means}" if symptom else ""
             raise RunFailed(f"the launcher: {error}{means}", None) from error
         finally:
             shutil.rmtree(self.folder, ignore_errors=True)
-        run = replace(run, failure=_with_holder(run.failure))
-        if watch:
-            watch(run)
-        return run
 
     def _run(self, argv: Sequence[str], cold: bool, watch: Watch | None) -> Run:
         child, code = None, 0
@@ -246,7 +248,8 @@ class Job:
             failure=failure,
             calls=[rank.calls for rank in log.ranks],
             notes=notes,
-            log_folder=kept,
+            log_folder=kept if final else self.folder,
+            code=code,
         )
 
     def _read(self, final: bool) -> RunLog:

@@ -168,7 +168,7 @@ def flight() -> dict:
         for name in ("_dump_fr_trace", "_dump_nccl_trace"):
             if dump := getattr(c10d, name, None):
                 entries = pickle.loads(dump()).get("entries", [])
-                calls += [_call(entry) for entry in entries]
+                calls += [as_call(entry) for entry in entries]
         return {"groups": _groups(), "calls": calls}
     except Exception as error:  # another release; or torch is just being imported
         return {"groups": {}, "calls": [], "error": repr(error)}
@@ -177,7 +177,7 @@ def flight() -> dict:
             del torch._inductor
 
 
-def _call(entry: dict) -> dict:
+def as_call(entry: dict) -> dict:
     """Return the parts of a flight recorder's entry that the lab reads."""
     frames = entry.get("frames", [])
     library = [f["name"] for f in frames if f["filename"].endswith(C10D)]
