@@ -125,8 +125,8 @@ GONE = Seen(0, "here", "gone")
             False,
             None,
             20,
-            "ranks 0 and 1 stand at /home/me/train.py:20, and no rank waits for "
-            "another",
+            "rank 0 stands at /home/me/train.py:20, rank 1 stands at "
+            "/home/me/train.py:21, and no rank waits for another",
         ),
         (
             [WAITS, seen(31, "barrier")],
