@@ -79,6 +79,47 @@ JOIN = """
     for child in children:
         child.join()  # and nobody reads its exit code
 """
+CHILDREN = """
+import multiprocessing, os, signal, sys, time
+
+
+def work(rank, queue):
+    odd = rank == 1
+    print(f"[rank {rank}] is here", flush=True)
+{body}
+
+
+if __name__ == "__main__":
+    context = multiprocessing.get_context("{method}")
+    queue = context.Queue()
+    ranks = range(int(sys.argv[1]))
+    children = [context.Process(target=work, args=(rank, queue)) for rank in ranks]
+    for child in children:
+        child.start()
+    {then}
+    for child in children:
+        child.join()  # and nobody reads its exit code
+"""
+
+
+def children(body: str, then: str = "", method: str = "fork") -> str:
+    """Return a program that starts its ranks by multiprocessing alone."""
+    text = CHILDREN.replace("{body}", f"    {body}").replace("{then}", then)
+    return text.replace("{method}", method)
+
+
+RESTARTED = """
+import os, signal, sys, time
+import torch.distributed as dist
+
+rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+attempt = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+# A store for each attempt: torch's own keeps the addresses of ranks that have gone.
+folder = os.path.dirname(os.path.dirname(os.environ["TORCHELASTIC_ERROR_FILE"]))
+dist.init_process_group(
+    "gloo", init_method=f"file://{folder}/store", rank=rank, world_size=world_size
+)
+"""
 
 
 @dataclass(frozen=True)
@@ -93,10 +134,15 @@ class Fault:
     start: str = ""
     """How SPAWN starts its ranks; empty if torchrun does."""
     whole: str = ""
-    """A whole program for plain python."""
+    """A whole program, for plain python unless there are `options`."""
     ranks: tuple[int, ...] = (2, 4)
     timeout: float = 4
     env: dict[str, str] = field(default_factory=dict)
+    options: str = ""
+    """More arguments of torchrun."""
+    cold: bool = False
+    since: tuple[int, int] = (3, 10)
+    """The first release of Python in which it can happen."""
     port_taken: bool = False
     """Whether somebody else listens where the ranks are to meet."""
 
@@ -117,6 +163,8 @@ class Fault:
     """Of the odd rank, where that is the point."""
     note: str = ""
     """A regular expression of the one note of a run that succeeds."""
+    warnings: tuple[str, ...] = ()
+    """Regular expressions of what is shown of the odd rank's stderr; none if empty."""
 
     def write(self, read) -> tuple[str, str]:
         """Return the program's file name and text; `read` gives a program's text."""
@@ -131,33 +179,43 @@ class Fault:
 
     @property
     def under_torchrun(self) -> bool:
-        return not (self.start or self.whole)
+        return not (self.start or self.whole) or bool(self.options)
 
-    def judge(self, ranks, failure, exit_codes, notes, text: str) -> None:
-        """Assert that this is the explanation; `text` is that of the program."""
+    def judge(self, ranks, told, text: str) -> None:
+        """Assert that this is the explanation; `text` is that of the program.
+
+        `told` is a Run, or what stands for one.
+        """
+        failure, notes = told.failure, told.notes
+        if self.warnings:
+            said = "\n".join(told.warnings[ODD])
+            for words in self.warnings:
+                assert re.search(words, said), (words, said)
         if self.kind is None:
             assert failure is None, failure.report()
             assert len(notes) == 1 and re.search(self.note, notes[0]), notes
             return
-        told = failure.report()
+        report = failure.report()
         rank = self.rank.get(ranks) if isinstance(self.rank, dict) else self.rank
-        assert failure.kind == self.kind, told
-        assert rank == ANY or failure.rank == rank, told
-        assert failure.symptom == self.symptom, told
-        assert re.match(self.cause, failure.cause), told
+        assert failure.kind == self.kind, report
+        assert rank == ANY or failure.rank == rank, report
+        assert failure.symptom == self.symptom, report
+        assert re.match(self.cause, failure.cause), report
         if self.line:
             lines = text.splitlines()
             found = [n for n, line in enumerate(lines, 1) if self.line in line]
-            assert found == [failure.line], (found, told)
+            assert found == [failure.line], (found, report)
         for words in self.report:
-            assert re.search(words, told), (words, told)
+            assert re.search(words, report), (words, report)
         if self.others is not None:
-            assert len(failure.others) == self.others, told
+            assert len(failure.others) == self.others, report
         if self.exit_code is not None:
-            assert exit_codes[ODD] == self.exit_code
-        assert "ddp_lab/kit" not in told, "frames of the kit"
+            assert told.exit_codes[ODD] == self.exit_code
+        assert "ddp_lab/kit" not in report, "frames of the kit"
 
 
+IGNORES = "signal.signal(signal.SIGTERM, lambda *_: time.sleep(600))"
+LOSES = "dist.destroy_process_group()"
 RAISES = "if odd: raise ValueError('no such sample')"
 WAITS = r"waits in all_reduce of float32 \(8,\)"
 HUNG = "time.sleep(600)"
@@ -313,6 +371,70 @@ FAULTS = [
         cause=".* in broadcast with different src: 0 on rank 0, 1 on rank 1",
         line="dist.broadcast",
     ),
+    *[
+        Fault(
+            f"other_root_of_{call}",
+            body,
+            ranks=(3, 4),
+            kind="timeout",
+            symptom="different calls",
+            cause=rf"the ranks wait in {call} with different {root}: .*2 on rank 1",
+            line=f"dist.{call}(",
+        )
+        for call, root, body in (
+            ("broadcast", "src", "dist.broadcast(tensor, src=2 if odd else 0)"),
+            ("reduce", "dst", "dist.reduce(tensor, dst=2 if odd else 0)"),
+        )
+    ],
+    Fault(
+        "root_has_left",
+        "dist.reduce(tensor, dst=2 if odd else 0)\ndist.barrier = lambda: None",
+        ranks=(3,),
+        kind="exception",
+        rank=None,
+        symptom="different calls",
+        cause="ranks 0 and 1 wait in reduce, which rank 2 has passed: they do not all",
+        line="dist.reduce(",
+    ),
+    Fault(
+        "is_stopped",
+        "if odd: os.kill(os.getpid(), signal.SIGSTOP)",
+        kind="timeout",
+        symptom="absent",
+        cause=r"is stopped \(SIGSTOP\), and ranks? .* waits? in barrier$",
+        line="signal.SIGSTOP",
+        report=(r"rank 1: is stopped \(SIGSTOP\) at .*sick\.py:\d+ in misbehave",),
+    ),
+    Fault(
+        "thread_goes_on",
+        "import threading\n"
+        f"feed = lambda: {HUNG}\n"
+        "if odd: threading.Thread(target=feed, name='feeder').start()",
+        kind="timeout",
+        symptom="busy",
+        cause=r"has ended its main program, but thread feeder is still at .*:\d+$",
+        line=HUNG,
+        report=("rank 0: has left",),
+    ),
+    Fault(
+        "exit_function_hangs",
+        f"import atexit\nif odd: atexit.register(lambda: {HUNG})",
+        ranks=(2,),
+        kind="timeout",
+        symptom="busy",
+        cause=r"has ended its main program, but an exit function is still at .*:\d+$",
+        line=HUNG,
+    ),
+    Fault(
+        "each_is_elsewhere",
+        f"import queue\nif odd: queue.Queue().get()\n{HUNG}",
+        ranks=(3,),
+        kind="timeout",
+        rank=None,
+        symptom="busy",
+        cause=r"ranks 0 and 2 stand at .*:\d+, rank 1 stands at .*:\d+, and no rank",
+        report=(r"rank 1: stands at .*queue\.Queue\(\)\.get\(\)",),
+    ),
     Fault(
         "different_groups",
         "groups = [dist.new_group() for _ in range(2)]\n"
@@ -401,6 +523,361 @@ FAULTS = [
         line=HUNG,
         report=("rank [023]: .*Timed out waiting 1000ms",),
     ),
+    # Who was first, and who was only asked to end.
+    Fault(
+        "others_will_not_end",
+        f"if odd: raise ValueError('no such sample')\n{IGNORES}\n{HUNG}",
+        timeout=8,
+        kind="exception",
+        cause="ValueError: no such sample$",
+        line="if odd: raise ValueError",
+        report=(
+            "no end after 8 seconds; all processes were stopped",
+            "rank 0: was asked to end, and did not",
+        ),
+    ),
+    Fault(
+        "others_are_killed",
+        f"if odd: raise ValueError('no such sample')\n{IGNORES}\n{HUNG}",
+        ranks=(2,),
+        timeout=60,
+        kind="exception",
+        cause="ValueError: no such sample$",
+        line="if odd: raise ValueError",
+        report=("rank 0: was asked to end, and did not",),
+    ),
+    Fault(
+        "others_complain_when_asked",
+        "def complain(*_): raise RuntimeError('asked to end')\n"
+        "signal.signal(signal.SIGTERM, complain)\n"
+        f"if odd: sys.exit(3)\n{HUNG}",
+        kind="exit",
+        cause="exit code 3$",
+        others=0,
+    ),
+    *[
+        Fault(
+            f"one_after_the_other_{name}",
+            f"if odd: {first}\ntime.sleep(0.3)\nif rank == 0: {second}\n{HUNG}",
+            cold=cold,
+            kind=kind,
+            cause=cause,
+            symptom="crash" if "SIGSEGV" in first else None,
+            report=(f"rank 0: {other}",),
+        )
+        for name, cold, first, second, kind, cause, other in (
+            (
+                "raise_raise",
+                False,
+                "raise ValueError('first')",
+                "raise KeyError('second')",
+                "exception",
+                "ValueError: first$",
+                "KeyError: 'second'",
+            ),
+            (
+                "raise_exit",
+                True,
+                "raise ValueError('first')",
+                "os._exit(5)",
+                "exception",
+                "ValueError: first$",
+                "exit code 5",
+            ),
+            (
+                "exit_exit",
+                False,
+                "os._exit(5)",
+                "sys.exit(3)",
+                "exit",
+                "exit code 5$",
+                "exit code 3",
+            ),
+            (
+                "signal_raise",
+                False,
+                "os.kill(os.getpid(), signal.SIGSEGV)",
+                "raise ValueError('second')",
+                "signal",
+                "ended by SIGSEGV",
+                "ValueError: second",
+            ),
+            (
+                "raise_signal",
+                False,
+                "raise ValueError('first')",
+                "os.kill(os.getpid(), signal.SIGKILL)",
+                "exception",
+                "ValueError: first$",
+                "ended by SIGKILL",
+            ),
+            (
+                "slow_exit_raise",
+                False,
+                "import atexit; atexit.register(time.sleep, 0.6); sys.exit(3)",
+                "raise ValueError('second')",
+                "exit",
+                "exit code 3$",
+                "ValueError: second",
+            ),
+            (
+                "exit_raise",
+                True,
+                "sys.exit(3)",
+                "raise ValueError('second')",
+                "exit",
+                "exit code 3$",
+                "ValueError: second",
+            ),
+        )
+    ],
+    Fault(
+        "a_victim_in_other_words",
+        "if odd: raise ValueError('no such sample')\n"
+        "try:\n    dist.all_reduce(tensor)\n"
+        "except RuntimeError as error:\n    raise KeyError('my sums') from error",
+        kind="exception",
+        cause="ValueError: no such sample$",
+        line="if odd: raise ValueError",
+        others=0,
+    ),
+    # torchrun restarts the ranks.
+    Fault(
+        "restarted_and_well",
+        whole=RESTARTED
+        + "if rank == 1 and attempt < 1: raise ValueError('no such sample')\n"
+        "dist.barrier()\ndist.destroy_process_group()\n",
+        options="--max-restarts 3",
+        ranks=(2,),
+        note=r"^restarted once: attempt 1 of 2 failed: rank 1: "
+        r"ValueError: no such sample at \S*sick\.py:\d+ in <module>",
+    ),
+    Fault(
+        "restarted_often",
+        whole=RESTARTED + "if rank == 0 and attempt == 3: sys.exit(9)\n"
+        "fails = rank == 1 and attempt not in (3, 11)\n"
+        "if fails: raise ValueError(f'no sample {attempt}')\n"
+        "dist.barrier()\ndist.destroy_process_group()\n",
+        ranks=(2,),
+        options="--max-restarts 20",
+        note=r"^restarted 11 times: attempts 1, 2, 3, 5, .* and 11 of 12 failed: "
+        r"rank 1: ValueError: no sample 0 at .*; attempt 4 of 12 failed: rank 0: exit",
+    ),
+    Fault(
+        "restarted_in_vain",
+        whole=RESTARTED
+        + "if rank == 1: raise ValueError(f'no sample at {time.time()}')\n"
+        "dist.barrier()\n",
+        options="--max-restarts 2",
+        ranks=(2,),
+        kind="exception",
+        cause=r"ValueError: no sample at \d+",
+        line="if rank == 1: raise ValueError",
+        report=("the same error at the same line in all 3 attempts: this is a bug",),
+    ),
+    Fault(
+        "restarted_and_failed_anew",
+        whole=RESTARTED + "if rank == 0 and attempt == 0: os._exit(7)\n"
+        "if rank == 1 and attempt == 1: raise ValueError('no such sample')\n"
+        "if rank == 1 and attempt == 2: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "dist.barrier()\n",
+        options="--max-restarts 2",
+        kind="signal",
+        symptom="killed",
+        cause="ended by SIGKILL",
+        report=(
+            "attempt 1 of 3 failed: rank 0: exit code 7",
+            r"attempt 2 of 3 failed: rank 1: ValueError: no such sample at \S*sick",
+        ),
+    ),
+    # A traceback that was not the end of the rank.
+    Fault(
+        "a_thread_is_dead",
+        "import queue, threading\n"
+        "def produce(): raise ValueError('no such sample')\n"
+        "if odd:\n"
+        "    threading.Thread(target=produce, daemon=True).start()\n"
+        "    queue.Queue().get()\n"
+        "dist.all_reduce(tensor)",
+        kind="timeout",
+        symptom="absent",
+        cause="has not come, and ranks? .* waits? in all_reduce$",
+        line="queue.Queue().get()",
+        report=(
+            r"rank 1 printed a traceback: ValueError: no such sample, at \S*sick\.py",
+            "Exception in thread",
+        ),
+        warnings=("Exception in thread", "ValueError: no such sample"),
+    ),
+    Fault(
+        "all_threads_are_dead",
+        "import queue, threading\n"
+        "def produce(): raise ValueError('no such sample')\n"
+        "threading.Thread(target=produce, daemon=True).start()\n"
+        "queue.Queue().get()",
+        ranks=(2,),
+        kind="timeout",
+        rank=None,
+        symptom="busy",
+        cause="ranks 0 and 1 stand at ",
+        line="queue.Queue().get()",
+        report=("rank 0 printed a traceback: ValueError: no such sample",),
+    ),
+    Fault(
+        "logged_and_swallowed",
+        "import logging\n"
+        "try:\n"
+        "    if odd: raise ValueError('no such sample')\n"
+        "    dist.all_reduce(tensor)\n"
+        "except ValueError:\n"
+        "    logging.exception('skipped')",
+        kind="timeout",
+        symptom="different calls",
+        report=(r"rank 1 printed a traceback: ValueError: no such sample, at",),
+        warnings=("ERROR:root:skipped", "ValueError: no such sample"),
+    ),
+    Fault(
+        "a_fork_fails",
+        "import logging\n"
+        "if odd and not (child := os.fork()):\n"
+        "    try:\n"
+        "        raise ValueError('no such sample')\n"
+        "    except ValueError:\n"
+        "        logging.exception('in the child')\n"
+        "    os._exit(1)\n"
+        "if odd: os.wait()\n"
+        "dist.all_reduce(tensor)\n"
+        "if odd: dist.destroy_process_group = lambda: None",
+        note=r"^rank 1 ended without dist\.destroy_process_group\(\)$",
+        warnings=("ERROR:root:in the child", "Traceback", "ValueError: no such"),
+    ),
+    Fault(
+        "handled_then_exit",
+        "import traceback\n"
+        "try:\n    {}['x']\nexcept KeyError:\n    traceback.print_exc()\n"
+        "if odd: sys.exit(3)",
+        ranks=(2,),
+        kind="exit",
+        cause="exit code 3$",
+        report=("rank 1 printed a traceback: KeyError: 'x', at",),
+        warnings=("Traceback", "KeyError: 'x'"),
+    ),
+    Fault(
+        "handled_then_another",
+        "import traceback\n"
+        "try:\n    {}['x']\nexcept KeyError:\n    traceback.print_exc()\n"
+        "if odd: raise ValueError('no such sample')",
+        ranks=(2,),
+        kind="exception",
+        cause="ValueError: no such sample$",
+        line="if odd: raise ValueError",
+        warnings=("KeyError: 'x'",),
+    ),
+    Fault(
+        "a_traceback_in_a_message",
+        "text = 'Traceback (most recent call last):\\n  File \"b.py\", line 3, in f'\n"
+        "text += '\\n    g()\\nKeyError: 1'\n"
+        "if odd: raise ValueError('a child said:\\n' + text)",
+        ranks=(2,),
+        kind="exception",
+        cause="ValueError: a child said:",
+        line="if odd: raise ValueError",
+    ),
+    # What an exception says.
+    Fault(
+        "a_group_of_exceptions",
+        "def read(name): raise ValueError(name)\n"
+        "def look(): return {}['b']\n"
+        "errors = []\n"
+        "for work in (lambda: read('a'), look):\n"
+        "    try:\n        work()\n"
+        "    except Exception as error:\n        errors.append(error)\n"
+        "if odd: raise ExceptionGroup('two files', errors)",
+        since=(3, 11),
+        ranks=(2,),
+        kind="exception",
+        cause=r"ExceptionGroup: two files \(2 sub-exceptions\): "
+        r"ValueError: a; KeyError: 'b'$",
+        line="def read(name)",
+    ),
+    Fault(
+        "an_exception_with_a_cause",
+        "try:\n    {}['x']\nexcept KeyError as error:\n"
+        "    if odd: raise ValueError('no such sample') from error",
+        ranks=(2,),
+        kind="exception",
+        cause="ValueError: no such sample, from KeyError: 'x'$",
+        line="if odd: raise ValueError",
+    ),
+    Fault(
+        "an_exception_with_notes",
+        "error = ValueError('no')\nerror.add_note('in step 7')\nif odd: raise error",
+        since=(3, 11),
+        ranks=(2,),
+        kind="exception",
+        cause=r"ValueError: no \(in step 7\)$",
+        line="if odd: raise error",
+    ),
+    Fault(
+        "an_exception_without_words",
+        "assert not odd",
+        ranks=(2,),
+        kind="exception",
+        cause="AssertionError$",
+        line="assert not odd",
+    ),
+    Fault(
+        "an_exception_that_cannot_be_shown",
+        "class Odd(Exception):\n    def __str__(self): raise RuntimeError\n"
+        "if odd: raise Odd",
+        ranks=(2,),
+        kind="exception",
+        cause=r".*Odd: <exception str\(\) failed>$",
+        line="if odd: raise Odd",
+    ),
+    Fault(
+        "a_recursion",
+        "def deeper(): deeper()\nif odd: deeper()",
+        ranks=(2,),
+        kind="exception",
+        cause="RecursionError: maximum recursion depth exceeded",
+        line="def deeper()",
+    ),
+    Fault(
+        "a_keyboard_interrupt",
+        "if odd: raise KeyboardInterrupt",
+        ranks=(2,),
+        kind="exception",
+        cause="KeyboardInterrupt$",
+        line="if odd: raise KeyboardInterrupt",
+        exit_code=-2,
+    ),
+    Fault(
+        "a_syntax_error",
+        "if odd: exec(compile('\\nx = = 1', __file__, 'exec'))",
+        ranks=(2,),
+        kind="exception",
+        cause="SyntaxError: invalid syntax$",
+    ),
+    # Success that is none.
+    Fault(
+        "all_leave_before_the_end",
+        "os._exit(0)",
+        ranks=(2,),
+        note="^ranks 0.* left before the end of their program, by os._exit",
+    ),
+    Fault(
+        "one_leaves_before_the_end",
+        "dist.barrier()\nif odd: os._exit(0)\ndist.barrier = lambda: None",
+        note="^rank 1 left before the end of its program, by os._exit",
+    ),
+    Fault(
+        "nobody_joins",
+        whole="import torch.distributed\n\nprint('as if there were nobody else')\n",
+        options="--max-restarts 0",
+        ranks=(2,),
+        note="^no rank has joined a process group: [24] copies of the program",
+    ),
     # What the system refuses.
     Fault(
         "gpu_is_full",
@@ -453,9 +930,78 @@ FAULTS = [
         "if odd: os.kill(os.getpid(), signal.SIGKILL)",
         start=START,
         timeout=20,
-        kind="exception",
+        kind="signal",
         symptom="killed",
-        cause=".*process 1 terminated with signal SIGKILL",
+        cause="ended by SIGKILL",
+        exit_code=-9,
+    ),
+    Fault(
+        "spawned_leaves",
+        "if odd: os._exit(0)",
+        start=START,
+        ranks=(2,),
+        timeout=20,
+        kind="exception",
+        symptom="absent",
+        cause="has left, and rank 0 waits in barrier$",
+        report=("rank 1: has left",),
+        exit_code=0,
+    ),
+    Fault(
+        "spawned_is_stopped",
+        "if odd: os.kill(os.getpid(), signal.SIGSTOP)",
+        start=START,
+        ranks=(2,),
+        timeout=8,
+        kind="timeout",
+        symptom="absent",
+        cause=r"is stopped \(SIGSTOP\), and rank 0 waits in barrier$",
+        line="signal.SIGSTOP",
+    ),
+    Fault(
+        "spawns_nobody",
+        whole="import torch.multiprocessing as mp\n\nmp.spawn(print, nprocs=0)\n",
+        ranks=(1,),
+        note="^the program has started no rank$",
+    ),
+    *[
+        Fault(
+            f"child_{name}",
+            whole=children(f"if odd: {end}"),
+            ranks=(3,),
+            kind=kind,
+            symptom="killed" if kind == "signal" else None,
+            cause=cause,
+            exit_code=code,
+            others=0,
+        )
+        for name, end, kind, cause, code in (
+            ("exits", "sys.exit(3)", "exit", "exit code 3$", 3),
+            ("leaves", "os._exit(5)", "exit", "exit code 5$", 5),
+            ("is_killed", "os.kill(os.getpid(), 9)", "signal", "ended by SIGKILL", -9),
+        )
+    ],
+    *[
+        Fault(
+            f"child_hangs_{method}",
+            whole=children("while odd: time.sleep(0.1)", method=method),
+            ranks=(3,),
+            kind="timeout",
+            symptom="busy",
+            cause=r"stands at .*sick\.py:\d+, and the others have left$",
+            line="while odd:",
+            report=("rank 0: has left",),
+        )
+        for method in ("fork", "spawn", "forkserver")
+    ],
+    Fault(
+        "nobody_fills_the_queue",
+        whole=children("if odd: os.kill(os.getpid(), 9)", "queue.get()"),
+        ranks=(2,),
+        kind="signal",
+        symptom="killed",
+        cause="ended by SIGKILL",
+        report=("no end after 4 seconds.*; the program itself stands at .*sick.py:18",),
     ),
     Fault(
         "spawned_sleeps",
@@ -501,8 +1047,10 @@ FAULTS = [
         timeout=2,
         kind="timeout",
         rank=None,
-        cause="no end after 2 seconds; all processes were stopped$",
-        report=("rank 0: last printed 'starts'",),
+        symptom="busy",
+        cause=r"the program stands at .*sick\.py:\d+$",
+        line=HUNG,
+        report=("no end after 2 seconds",),
     ),
 ]
 

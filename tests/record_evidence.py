@@ -26,25 +26,30 @@ from pathlib import Path
 from unittest import mock
 
 from ddp_lab import ROOT
+from ddp_lab.kit.explain.ends import HEADSTART
 from ddp_lab.kit.explain.failure import Failure, find_failure, find_notes
-from ddp_lab.kit.explain.hang import PEER_ARGUMENT, ROOT_ARGUMENT
-from ddp_lab.kit.explain.logs import RunLog, SpawnLog, TorchrunLog
+from ddp_lab.kit.explain.logs import RunLog, TorchrunLog
+from ddp_lab.kit.explain.spawned import SpawnLog
 from ddp_lab.kit.explain.stacks import KIT
+from ddp_lab.kit.explain.stands import PEER_ARGUMENT, ROOT_ARGUMENT
 from ddp_lab.kit.run import job, launch
 from ddp_lab.kit.run.result import Run, RunFailed
 from tests.faults import CASES, Fault
 
 EVIDENCE = ROOT / "tests" / "evidence"
 OF_RUN, OF_RANK = (
-    ("out", "err", "stack_*.json"),
-    ("stdout.log", "stderr.log", "error.json", "flight.json")
-    + ("stack.json", "stack", "end.json"),
+    ("out", "err", "children", "raised.json", "end.json")
+    + ("stack.json", "stack_*.json", "seen_*.json"),
+    ("pid", "stdout.log", "stderr.log", "error.json", "flight.json", "seen.json")
+    + ("stack.json", "stack", "raised.json", "end.json", "exit.json"),
 )
 LOGS: dict[str, type[RunLog]] = {"TorchrunLog": TorchrunLog, "SpawnLog": SpawnLog}
+MOST_FRAMES = 10  # of an exception
 SECTION = re.compile(r"^=== (\S+)\n", re.MULTILINE)
 # The local variables that an explanation reads.
 READ = {name for names in (PEER_ARGUMENT | ROOT_ARGUMENT).values() for name in names}
 # What is not the same on two machines, or in two runs, and what stands in its place.
+NAMELESS = {"parent": 0, "errors": ""}
 LIBRARY = r"<(?:site-packages|stdlib)>"
 CHANGING: list[tuple[re.Pattern, str | Callable]] = [
     (re.compile(pattern, re.MULTILINE), new)
@@ -73,7 +78,8 @@ class Recording:
     """What one run left behind, in words that are the same on every machine."""
 
     files: dict[str, str]
-    """By path: as in the run's log folder, but a rank's folder is its number."""
+    """By path: as in the run's log folder, but a rank's folder is its number, after
+    that of the attempt if it is not the first one."""
     program: str
     """The program's file name."""
 
@@ -101,7 +107,8 @@ class Recording:
         meta = json.loads(self.files["meta.json"])
         for name, text in self.files.items():
             rank, _, file = name.rpartition("/")
-            path = folder / (f"run/attempt_0/{rank}/{file}" if rank else file)
+            attempt = rank if "/" in rank else f"0/{rank}"
+            path = folder / (f"run/attempt_{attempt}/{file}" if rank else file)
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(_local(text, here), encoding="utf-8")
             if file == "error.json":
@@ -109,8 +116,9 @@ class Recording:
         log: RunLog = LOGS[meta["log"]].read(folder)
         end = meta["code"], meta["stopped"], meta["limit"]
         failure, codes = find_failure(log, *end)
-        notes = [] if failure else find_notes(log.ranks)
-        return Explanation(failure, codes, notes)
+        notes = [] if failure else log.notes() + find_notes(log)
+        warnings = log.warnings(failed=failure is not None)
+        return Explanation(failure, codes, notes, warnings)
 
 
 @dataclass(frozen=True)
@@ -120,10 +128,11 @@ class Explanation:
     failure: Failure | None
     exit_codes: list[int | None]
     notes: list[str]
+    warnings: list[list[str]]
 
     @classmethod
     def of(cls, run: Run) -> "Explanation":
-        return cls(run.failure, run.exit_codes, run.notes)
+        return cls(run.failure, run.exit_codes, run.notes, run.warnings)
 
     def as_json(self, here: Path) -> dict:
         """Return it for the file that is kept, with the paths of no machine."""
@@ -155,7 +164,7 @@ def live(fault: Fault, ranks: int, here: Path) -> tuple[Recording, Run]:
     name, text = _program(fault)
     (here / name).write_text(text)
     with _listening() as heard, mock.patch.dict(os.environ, fault.env):
-        options: dict = {"timeout": fault.timeout}
+        options: dict = {"timeout": fault.timeout, "cold": fault.cold}
         options["expect_failure"] = fault.kind is not None
         if fault.port_taken:
             with socket.create_server(("", 0)) as server:
@@ -163,16 +172,16 @@ def live(fault: Fault, ranks: int, here: Path) -> tuple[Recording, Run]:
                 command = f"{where} --nproc-per-node {ranks} {here}/{name}"
                 run = launch.torchrun(command, **options)
         elif fault.under_torchrun:
-            run = launch.torchrun(f"--nproc-per-node {ranks} {here}/{name}", **options)
+            how = f"{fault.options} --nproc-per-node {ranks}"
+            run = launch.torchrun(f"{how} {here}/{name}", **options)
         else:
             run = launch.python(f"{here}/{name} {ranks}", **options)
     first, last = heard["snapshots"][0], heard["snapshots"][-1]
     if heard["stopped"]:  # what the ranks did when they were ended counts for nothing
         stacks = {name: text for name, text in last.items() if name.endswith("/stack")}
         last = first | stacks
-    times = sorted((t, n) for n, t in heard["times"].items())
     meta = {name: heard[name] for name in ("log", "code", "stopped", "limit")}
-    meta["times"] = {rank: order for order, (_, rank) in enumerate(times)}
+    last, meta["times"] = _timeless(last, heard["times"])
     files = {"meta.json": json.dumps(meta)} | {
         name: _tidy(name, _anywhere(_placeless(text, here)))
         for name, text in sorted(last.items())
@@ -191,8 +200,8 @@ def _listening():
             heard["snapshots"].append(_snapshot(folder))
             heard["log"] = log.__name__
             heard["times"] = {
-                path.parent.name: path.stat().st_mtime
-                for path in folder.glob("*/attempt_0/*/error.json")
+                _rank(path): path.stat().st_mtime
+                for path in folder.glob("*/attempt_*/*/error.json")
             }
             return plain[log](folder)
 
@@ -209,12 +218,49 @@ def _listening():
         yield heard
 
 
+def _timeless(
+    files: dict[str, str], written: dict[str, float]
+) -> tuple[dict[str, str], dict[str, float]]:
+    """Return the files, and when error.json was written, with times of no clock.
+
+    The order of events counts, and whether one came long enough after another not to
+    be the same: a second later if it did, a millisecond if it did not.
+    """
+    found: dict[str, list[dict]] = {}
+    for name, text in files.items():
+        if name == "children":
+            found[name] = [json.loads(line) for line in text.splitlines()]
+        elif name.rpartition("/")[2] in ("raised.json", "end.json", "exit.json"):
+            found[name] = [json.loads(text)]
+    events = [event for each in found.values() for event in each]
+    times = [event.get(key) for event in events for key in ("time", "asked")]
+    clock, now, before = {}, 0.0, 0.0
+    for time in sorted({*written.values(), *(time for time in times if time)}):
+        now += (1 if time - before > HEADSTART else 0.001) if before else 1
+        clock[time] = round(now, 3)
+        before = time
+    for event in events:
+        event |= {key: clock[event[key]] for key in ("time", "asked") if event.get(key)}
+    pids = sorted({event["pid"] for event in events if "pid" in event})
+    for event in events:  # the parent is 0, its children follow
+        event |= {"pid": pids.index(event["pid"]) + 1} if "pid" in event else {}
+        event |= {key: value for key, value in NAMELESS.items() if key in event}
+    texts = {n: "\n".join(map(json.dumps, each)) for n, each in found.items()}
+    return files | texts, {rank: clock[time] for rank, time in written.items()}
+
+
 def _snapshot(folder: Path) -> dict[str, str]:
     paths = {path.name: path for name in OF_RUN for path in folder.glob(name)}
     for name in OF_RANK:
-        for path in folder.glob(f"*/attempt_0/*/{name}"):
-            paths[f"{path.parent.name}/{name}"] = path
+        for path in folder.glob(f"*/attempt_*/*/{name}"):
+            paths[f"{_rank(path)}/{name}"] = path
     return {name: path.read_text(errors="replace") for name, path in paths.items()}
+
+
+def _rank(path: Path) -> str:
+    """Return what names the rank, and the attempt, in whose folder a file is."""
+    attempt = path.parts[-3].removeprefix("attempt_")
+    return path.parent.name if attempt == "0" else f"{attempt}/{path.parent.name}"
 
 
 def _places() -> dict[str, str]:
@@ -251,6 +297,8 @@ def _anywhere(text: str) -> str:
 def _tidy(name: str, text: str) -> str:
     """Return the part of a file that an explanation reads, an entry on each line."""
     kind = name.rpartition("/")[2]
+    if kind == "pid":
+        return "0"
     if not kind.endswith(".json"):
         return text.rstrip("\n")
     found = json.loads(text)
@@ -260,19 +308,26 @@ def _tidy(name: str, text: str) -> str:
             words = message["extraInfo"]["py_callstack"]
             message = {"extraInfo": {"py_callstack": words}}
         return json.dumps({"message": message})
+    if kind == "raised.json":
+        return json.dumps(found | {"frames": found.get("frames", [])[:MOST_FRAMES]})
     if kind == "flight.json":
         for call in found["calls"]:
             call["frames"] = call["frames"][:1]
         groups, calls = json.dumps(found["groups"]), _lines(found["calls"])
         return f'{{"groups": {groups}, "calls": {calls}}}'
     if kind.startswith("stack"):
-        for frame in found:
-            values = frame["values"].items()
-            frame["values"] = {n: value for n, value in values if n in READ}
-            if frame["file"].startswith(("<", "{kit}")):
-                frame["line"] = 0
-        return _lines(found)
+        return _lines([_tidy_frame(frame) for frame in found])
+    if kind.startswith("seen"):
+        for each in found["beside"]:
+            each["stack"] = [_tidy_frame(frame) for frame in each["stack"]]
     return json.dumps(found)
+
+
+def _tidy_frame(frame: dict) -> dict:
+    """Return a frame of a stack with what an explanation reads of it."""
+    values = {n: value for n, value in frame["values"].items() if n in READ}
+    kit = frame["file"].startswith(("<", "{kit}"))
+    return frame | {"values": values, "line": 0 if kit else frame["line"]}
 
 
 def _lines(entries: list) -> str:
@@ -301,9 +356,9 @@ def record(fault: Fault, ranks: int, check: bool) -> None:
         here.mkdir()
         recording, run = live(fault, ranks, here)
         text = (here / recording.program).read_text()
-        fault.judge(ranks, run.failure, run.exit_codes, run.notes, text)
+        fault.judge(ranks, run, text)
         told = recording.explain(laid_out, here)
-        fault.judge(ranks, told.failure, told.exit_codes, told.notes, text)
+        fault.judge(ranks, told, text)
         new, kept = Explanation.of(run).as_json(here), told.as_json(here)
         assert not (found := differences(kept, new)), found
         folder = EVIDENCE / fault.name
@@ -325,6 +380,8 @@ def main() -> None:
     failed = 0
     for fault, ranks in CASES:
         if asked.names and fault.name not in asked.names:
+            continue
+        if sys.version_info < fault.since:
             continue
         try:
             record(fault, ranks, asked.check)

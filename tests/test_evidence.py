@@ -8,14 +8,16 @@ import json
 import re
 import signal
 import sys
+from dataclasses import replace
 
 import pytest
 
 from ddp_lab import ROOT
 from ddp_lab.kit.explain import calls, hang, stacks
 from ddp_lab.kit.explain.failure import Failure, find_failure
-from ddp_lab.kit.explain.logs import RankLog, SpawnLog, TorchrunLog, clip, read
-from ddp_lab.kit.explain.stacks import Frame
+from ddp_lab.kit.explain.logs import RankLog, TorchrunLog, clip, read
+from ddp_lab.kit.explain.spawned import SpawnLog
+from ddp_lab.kit.explain.stacks import Frame, own
 from ddp_lab.kit.explain.symptoms import Symptom
 from tests.faults import CASES, FAULTS
 from tests.record_evidence import EVIDENCE, LOGS, Recording
@@ -29,7 +31,7 @@ def test_a_kept_run_is_explained(fault, ranks, tmp_path):
     recording = Recording.load(fault, ranks)
     told = recording.explain(tmp_path, here)
     text = (here / recording.program).read_text()
-    fault.judge(ranks, told.failure, told.exit_codes, told.notes, text)
+    fault.judge(ranks, told, text)
     assert told.as_json(here) == json.loads((here / f"{ranks}.json").read_text())
 
 
@@ -48,7 +50,7 @@ def test_what_is_kept_names_no_machine():
         size += len(text)
         for place in (str(ROOT), sys.prefix, "/tmp/", "/home/", "0x7"):
             assert place not in text, (path, place)
-    assert size < 1_000_000
+    assert size < 2_000_000
 
 
 def lay_out(fault, ranks, folder):
@@ -316,6 +318,233 @@ def test_lines_of_ranks_that_share_an_output_are_told_apart(tmp_path):
     assert ranks[2].facts == {"rank": 2, "x": 5}
 
 
+def spawned(folder, *events: dict, out: str = "", err: str = "") -> SpawnLog:
+    """Return the log of a program that has started its ranks itself."""
+    (folder / "out").write_text(out)
+    (folder / "err").write_text(err)
+    lines = [json.dumps(event) for event in ({"parent": 6}, *events)]
+    (folder / "children").write_text("\n".join(lines) + "\n")
+    return SpawnLog.read(folder)
+
+
+def started(pid: int, by: str = "__main__", **more) -> dict:
+    return {"pid": pid, "name": f"Process-{pid}", "by": by, **more}
+
+
+@pytest.mark.parametrize("number", [64, 20_000_000, 10**30, 3])
+def test_a_number_is_a_rank_only_if_so_many_were_started(tmp_path, number):
+    two = [started(1), started(2)]
+    out = f'[rank 1] one\n{{"rank": {number}}}\n[rank {number}] no rank\n'
+    log = spawned(tmp_path, *two, out=out)
+    told = ["no rank" in line for line in log.ranks[0].lines]
+    assert (len(log.ranks), told) == (2, [True])
+    assert log.ranks[0].facts == {"rank": number}
+
+
+@pytest.mark.parametrize(
+    "numbers, ranks", [((64,), 1), ((1, 0), 2), ((0, 1, 3), 2), ((1, 2), 1), ((), 1)]
+)
+def test_ranks_of_which_nothing_else_is_known_count_from_0(tmp_path, numbers, ranks):
+    out = "".join(f'{{"rank": {number}}}\n' for number in numbers)
+    assert len(spawned(tmp_path, out=out).ranks) == ranks
+
+
+def test_a_child_that_its_parent_has_ended_is_no_failure(tmp_path):
+    ended = [{"pid": 1, "asked": 1.0}, {"pid": 1, "code": -15, "time": 1.1}]
+    log = spawned(tmp_path, started(1), *ended)
+    assert find_failure(log, 0, None, 0) == (None, [0]) and log.notes() == []
+
+
+@pytest.mark.parametrize("by", ["torch.multiprocessing.spawn", "multiprocessing.pool"])
+def test_a_failure_of_which_the_program_was_told_is_a_note(tmp_path, by):
+    index = {"index": 0} if by.startswith("torch") else {}
+    end = {"pid": 1, "code": 5, "time": 1.0}
+    log = spawned(tmp_path, started(1, by, **index), end)
+    who = "rank 0" if index else "Process-1 of multiprocessing.pool"
+    assert find_failure(log, 0, None, 0) == (None, [0])
+    assert log.notes() == [f"{who} ended with exit code 5"]
+
+
+def test_of_ranks_that_all_raise_the_first_is_named_not_whom_mp_spawn_names(tmp_path):
+    spawn = {"by": "torch.multiprocessing.spawn"}
+    words = [TRACEBACK.format(line=3, says=says) for says in ("late", "early")]
+    events = [
+        *(started(pid, **spawn, index=pid - 1) for pid in (1, 2)),
+        {"pid": 1, "code": 1, "time": 2.0, "said": words[0]},
+        {"pid": 2, "code": 1, "time": 1.0, "said": words[1]},
+    ]
+    report = "\n\n-- Process 0 terminated with the following error:\n" + words[0]
+    log = spawned(tmp_path, *events, err=TRACEBACK.format(line=9, says=report))
+    failure, codes = find_failure(log, 1, None, 0)
+    assert (failure.rank, failure.cause) == (1, "ValueError: early")
+    assert (failure.others, codes) == ({0: "ValueError: late"}, [1, 1])
+    assert log.ranks[0].warnings == []
+
+
+def test_what_the_program_says_of_its_failed_child_is_a_warning(tmp_path):
+    own = TRACEBACK.format(line=3, says="the cause")
+    err = f"Process Process-2:\n{own}" + TRACEBACK.format(line=9, says="a child failed")
+    events = started(1), started(2), {"pid": 2, "code": 1, "time": 1.0}
+    log = spawned(tmp_path, *events, err=err)
+    failure, _ = find_failure(log, 1, None, 0)
+    assert (failure.rank, failure.cause) == (1, "ValueError: the cause")
+    assert log.ranks[0].warnings == ["ValueError: a child failed"]
+
+
+def test_the_program_may_fail_although_no_rank_has(tmp_path):
+    end = {"pid": 1, "code": 0, "time": 1.0}
+    err = TRACEBACK.format(line=9, says="too late")
+    raised = {"error": "ValueError: too late", "traceback": err, "time": 2.0}
+    (tmp_path / "raised.json").write_text(json.dumps(raised))
+    log = spawned(tmp_path, started(1), end, err=err)
+    failure, _ = find_failure(log, 1, None, 0)
+    assert (failure.rank, failure.cause) == (None, "ValueError: too late")
+
+
+def test_helpers_of_a_library_are_no_ranks(tmp_path):
+    helpers = ("multiprocessing.managers", "concurrent.futures.process")
+    helping = [started(pid, by) for pid, by in enumerate(helpers, 1)]
+    log = spawned(tmp_path, *helping, started(3), started(4))
+    assert [child.rank for child in log.children.all] == [None, None, 0, 1]
+
+
+# --- ranks that cannot come ---
+
+
+def ended(code: int, asked: float | bool = False, **more) -> RankLog:
+    return RankLog(exit={"code": code, "time": 1.0, "asked": asked}, **more)
+
+
+def test_a_rank_that_somebody_else_has_ended_is_named():
+    found = diagnose(waiting(0, "barrier"), ended(-signal.SIGTERM))
+    assert (found.symptom, found.rank) == (Symptom.ABSENT, 1)
+    assert found.cause == "was ended by SIGTERM, and rank 0 waits in barrier"
+
+
+def test_a_rank_that_was_asked_to_end_is_not():
+    busy = RankLog(stack=[Frame("a.py", 5, "main")])
+    found = diagnose(waiting(0, "barrier"), ended(-signal.SIGTERM, 1.0), busy)
+    assert found.rank == 2
+
+
+def test_a_rank_that_has_raised_and_does_not_end_is_named():
+    raised = {"error": "ValueError: no", "traceback": "", "time": 1.0}
+    stack = [Frame("a.py", 5, "main")]
+    found = diagnose(waiting(0, "barrier"), RankLog(raised=raised, stack=stack))
+    assert (found.rank, found.frame.line) == (1, 5)
+    assert found.cause == "has raised ValueError: no, and rank 0 waits in barrier"
+
+
+def test_several_that_cannot_come_are_told_each():
+    found = diagnose(
+        waiting(0, "barrier"), ended(-9), RankLog(stopped=True), waiting(3, "barrier")
+    )
+    assert found.rank is None
+    assert found.cause == (
+        "rank 1 was ended by SIGKILL, rank 2 is stopped (SIGSTOP), "
+        "and ranks 0 and 3 wait in barrier"
+    )
+
+
+def after_main(line: int, thread: str = "feeder") -> RankLog:
+    """Return the log of a rank whose main program has ended, and a thread has not."""
+    rank_py = f"{stacks.KIT}/run/rank.py"
+    stack = [Frame("<threading>", 1, "_shutdown"), Frame(rank_py, 2, "_finish")]
+    return RankLog(stack=stack, beside={f"thread {thread}": [Frame("a.py", line, "f")]})
+
+
+def test_threads_that_go_on_are_told_by_rank():
+    same = diagnose(after_main(3), after_main(3))
+    assert same.cause == (
+        "ranks 0 and 1 have ended their main program, but thread feeder is still "
+        "at a.py:3"
+    )
+    two = diagnose(after_main(3), after_main(4, "reader"))
+    assert two.cause == (
+        "the ranks have ended their main program, but thread feeder is still at a.py:3 "
+        "on rank 0, thread reader is still at a.py:4 on rank 1"
+    )
+
+
+def test_a_rank_that_only_ends_late_is_absent_where_others_wait():
+    found = diagnose(waiting(0, "barrier"), after_main(3))
+    assert (found.symptom, found.rank) == (Symptom.ABSENT, 1)
+
+
+def test_who_destroys_its_group_waits_for_nobody():
+    stuck = RankLog(stack=[*waiting(0, "destroy_process_group").stack])
+    found = diagnose(stuck, RankLog(end={"code": 0, "left_group": True}))
+    assert (found.symptom, found.rank) == (Symptom.BUSY, 0)
+    assert found.cause.endswith(", and the others have left")
+
+
+def test_who_gave_up_has_waited_wherever_it_was():
+    lost = TRACEBACK.format(line=3, says="Connection closed by peer")
+    late = TRACEBACK.format(line=4, says="Timed out waiting 9ms")
+    logs = [
+        RankLog(traceback=text, stack=stacks.from_text(text)) for text in (lost, late)
+    ]
+    assert {stand.state for stand in hang.find_stands(logs)} == {"waits"}
+    assert diagnose(*logs) is None
+
+
+def test_who_waits_for_a_thread_waits_for_no_rank():
+    wait = Frame("/lib/python3.11/site-packages/x/threading.py", 9, "wait")
+    (stand,) = hang.find_stands([RankLog(stack=[wait, Frame("a.py", 1, "main")])])
+    assert stand.state == "elsewhere"
+
+
+# --- who means another root ---
+
+
+def rooted(rank: int, root: int, number: int = 1, name: str = "reduce") -> RankLog:
+    """Return the log of a rank that waits in call `number`, and means this root."""
+    log = waiting(rank, name, root)
+    call = calls.Call(name, name, "0", number, (), (), False, False, own(log.stack))
+    return replace(log, calls=[call])
+
+
+def has_passed(rank: int, name: str = "reduce", line: int = 0) -> RankLog:
+    """Return the log of a rank that has done that call, and left."""
+    frame = Frame("a.py", line, "work")
+    call = calls.Call(name, name, "0", 1, (), (), True, False, frame)
+    return RankLog(calls=[call], end={"code": 0, "left_group": True})
+
+
+def test_whoever_has_passed_was_not_the_root_of_those_that_wait():
+    found = diagnose(rooted(0, 0), rooted(1, 2), has_passed(2), has_passed(3))
+    assert (found.symptom, found.rank) == (Symptom.DIFFERENT_CALLS, 1)
+    assert found.cause.endswith("with different dst: 0 on rank 0, 2 on rank 1")
+
+
+def test_whoever_denies_to_be_the_root_is_none():
+    found = diagnose(rooted(0, 1), rooted(1, 2), rooted(2, 2))
+    assert found.rank == 0
+
+
+def test_a_broadcast_of_many_may_have_been_passed_by_its_root():
+    name = "broadcast"
+    rest = [has_passed(rank, name) for rank in (2, 3)]
+    found = diagnose(rooted(0, 0, name=name), rooted(1, 2, name=name), *rest)
+    assert found.rank is None
+    # But who made the call at the line of rank 0 means what rank 0 means.
+    rest = [has_passed(rank, name, 10) for rank in (2, 3)]
+    found = diagnose(rooted(0, 0, name=name), rooted(1, 2, name=name), *rest)
+    assert found.rank == 1
+
+
+def test_of_roots_that_nobody_knows_only_the_standstill_is_told():
+    first, second = (replace(rooted(rank, 0), stack=[]) for rank in (0, 1))
+    lost = TRACEBACK.format(line=3, says="Connection closed by peer")
+    logs = [replace(log, traceback=lost) for log in (first, second)]
+    found = diagnose(*logs, has_passed(2))
+    assert found.rank is None
+    assert found.cause == (
+        "ranks 0 and 1 wait in reduce, which rank 2 has passed: "
+        "they do not all mean the same dst"
+    )
+
+
 @pytest.mark.processes  # importing torch starts one
 def test_dtypes_have_pytorchs_names():
     torch = pytest.importorskip("torch")
@@ -378,7 +607,8 @@ def test_who_has_waited_too_long_comes_before_who_lost_a_peer(tmp_path):
         stderr = tmp_path / "run" / "attempt_0" / str(rank) / "stderr.log"
         stderr.write_text(TRACEBACK.format(line=3, says=says))
     failure, _ = find_failure(TorchrunLog.read(tmp_path), 1, None, 0)
-    assert failure.means == "rank 1: ValueError: Timed out waiting 9ms"
+    assert (failure.rank, failure.cause) == (1, "ValueError: Timed out waiting 9ms")
+    assert failure.others == {}
 
 
 def test_where_there_is_no_error_none_is_told():

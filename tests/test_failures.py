@@ -21,9 +21,10 @@ import pytest
 from conftest import FULL, wait_until
 
 from ddp_lab import ROOT
-from ddp_lab.kit import Limits, RunFailed, suspect, torchrun
+from ddp_lab.kit import Limits, RunFailed, python, suspect, torchrun
 from ddp_lab.kit.cell.display import bundle
-from tests.faults import CASES, OUT_OF_MEMORY, TORCHRUN
+from ddp_lab.kit.run import probe
+from tests.faults import CASES, OUT_OF_MEMORY, TORCHRUN, children
 from tests.record_evidence import EVIDENCE, Explanation, differences, live
 
 pytestmark = pytest.mark.processes
@@ -36,12 +37,17 @@ ALWAYS = ("raises", "dies_by_sigkill", "sleeps", "different_calls", "spawned_sle
 def cases():
     """Return all faults but the clinic's (test_clinic.py); most only in test-all."""
     for fault, ranks in CASES:
-        if fault.program:
+        if fault.program or sys.version_info < fault.since:
             continue
         often = fault.name in ALWAYS and ranks == 2
         marks = [] if often else [FULL]
         name = f"{fault.name}-{ranks}"
         yield pytest.param(fault, ranks, marks=marks, id=name)
+
+
+def many(*names: str) -> list:
+    """Return parameters of tests that `make test` can do without."""
+    return [pytest.param(name, marks=FULL) for name in names]
 
 
 @pytest.fixture
@@ -101,10 +107,117 @@ def number_of(path: Path, text: str) -> int:
 def test_a_fault_that_happens_is_explained(fault, ranks, tmp_path, survivors):
     recording, run = live(fault, ranks, tmp_path)
     text = (tmp_path / recording.program).read_text()
-    fault.judge(ranks, run.failure, run.exit_codes, run.notes, text)
+    fault.judge(ranks, run, text)
     old = json.loads((EVIDENCE / fault.name / f"{ranks}.json").read_text())
     assert not differences(old, Explanation.of(run).as_json(tmp_path))
     assert wait_until(lambda: nobody_left(survivors, run.facts), 3)
+
+
+COLD = pytest.mark.parametrize("cold", [False, pytest.param(True, marks=FULL)])
+
+
+@COLD
+@pytest.mark.parametrize("method", ["fork", *many("spawn", "forkserver")])
+def test_a_child_that_hangs_is_told_with_its_line(tmp_path, survivors, method, cold):
+    path = tmp_path / "sick.py"
+    path.write_text(children("while odd: time.sleep(0.1)", method=method))
+    run = python(f"{path} 3", cold=cold, timeout=4, expect_failure=True)
+    assert (run.failure.rank, run.failure.symptom) == (ODD, "busy")
+    assert run.failure.line == number_of(path, "while odd")
+    assert run.failure.others[0] == "has left"
+    assert wait_until(lambda: survivors() == 0, 3)
+
+
+@COLD
+def test_a_single_process_that_loops_is_told_with_its_line(tmp_path, survivors, cold):
+    path = tmp_path / "loops.py"
+    path.write_text("print('starts', flush=True)\nwhile True:\n    sum(range(9))\n")
+    run = python(path.as_posix(), cold=cold, timeout=2, expect_failure=True)
+    assert (run.failure.symptom, run.failure.rank) == ("busy", None)
+    assert run.failure.line in (2, 3)
+    assert wait_until(lambda: survivors() == 0, 3)
+
+
+@COLD
+@pytest.mark.parametrize("method", ["fork", *many("spawn", "forkserver")])
+def test_a_child_whose_failure_nobody_noticed_is_named(tmp_path, method, cold):
+    path = tmp_path / "sick.py"
+    path.write_text(children("if odd: os._exit(5)", method=method))
+    run = python(f"{path} 3", cold=cold, timeout=20, expect_failure=True)
+    assert (run.failure.rank, run.failure.cause) == (ODD, "exit code 5")
+    assert run.exit_codes == [0, 5, 0]
+
+
+ENDED = """
+import multiprocessing, time
+from concurrent.futures import ProcessPoolExecutor
+from torch.utils.data import DataLoader
+
+if __name__ == "__main__":
+    children = [multiprocessing.Process(target=time.sleep, args=[600]) for _ in "123"]
+    children[2].daemon = True
+    for child in children:
+        child.start()
+    children[0].terminate()
+    children[1].kill()
+    with multiprocessing.Pool(2) as pool, ProcessPoolExecutor(1) as executor:
+        assert pool.map(abs, [-1]) == list(executor.map(abs, [-1]))
+    next(iter(DataLoader([1, 2, 3], num_workers=2)))
+    manager = multiprocessing.Manager()
+    print("done", flush=True)
+"""
+
+
+@COLD
+def test_children_that_the_program_has_ended_are_no_failure(tmp_path, survivors, cold):
+    path = tmp_path / "ended.py"
+    path.write_text(ENDED)
+    run = python(path.as_posix(), cold=cold)
+    assert (run.failure, run.notes, run.lines[0]) == (None, [], ["done"])
+    assert wait_until(lambda: survivors() == 0, 3)
+
+
+PICKLED = """
+import json, multiprocessing, os, sys
+
+class Worker(multiprocessing.Process):
+    def __init__(self, queue):
+        super().__init__()
+        self.queue = queue
+
+    def run(self):
+        self.queue.put([name for name in os.environ if name == "DDP_LAB_HOME"])
+
+if __name__ == "__main__":
+    queue = multiprocessing.get_context("spawn").Queue()
+    multiprocessing.set_start_method("spawn")
+    worker = Worker(queue)
+    worker.start()
+    found = queue.get()
+    worker.join()
+    kit = [name for name in sys.modules if name.endswith("run.children")]
+    print(json.dumps({"found": found, "kit": kit, "code": worker.exitcode}))
+"""
+
+
+@COLD
+def test_a_program_and_its_children_do_not_notice_who_watches(tmp_path, cold):
+    path = tmp_path / "pickled.py"
+    path.write_text(PICKLED)
+    run = python(path.as_posix(), cold=cold)
+    assert (run["found"], run["kit"], run["code"]) == ([[]], [[]], [0])
+
+
+def test_a_stopped_rank_is_looked_at_and_left_as_it_is():
+    code = "import os, time\nos.kill(os.getpid(), 19)\ntime.sleep(600)"
+    stopped = subprocess.Popen([sys.executable, "-c", code])
+    try:
+        assert wait_until(lambda: probe.is_stopped(stopped.pid))
+        assert [frame.line for frame in probe.from_outside(stopped.pid)] == [2]
+        assert probe.is_stopped(stopped.pid)
+    finally:
+        stopped.kill()
+        stopped.wait()
 
 
 def test_without_py_spy_the_ranks_tell_where_they_stand(fail, tmp_path, monkeypatch):

@@ -1,6 +1,7 @@
 """The launcher: what comes back by rank, what a failure says, what stays (nothing)."""
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -10,11 +11,11 @@ import time
 from random import Random
 
 import pytest
-from conftest import wait_until
+from conftest import FULL, wait_until
 
 from ddp_lab import ROOT
 from ddp_lab.kit import Limits, RunFailed, python, torchrun
-from ddp_lab.kit.run import job
+from ddp_lab.kit.run import job, kept
 from ddp_lab.kit.run.fork_server import SEED_WITHOUT_SLEEP
 from ddp_lab.kit.run.warm import LENT, Warm
 
@@ -270,6 +271,173 @@ def test_long_output_is_kept_short(program):
     assert sum(map(len, run.lines[0])) < 3_000_000
 
 
+@pytest.mark.parametrize("place", ["temporary", "nowhere"])
+def test_long_output_that_cannot_be_kept_here_costs_no_result(
+    program, monkeypatch, tmp_path, place
+):
+    read_only = tmp_path / "file"  # root may write to any folder, but not below a file
+    read_only.touch()
+    second = tmp_path / "second" if place == "temporary" else read_only / "second"
+    monkeypatch.setattr(job, "KEPT_LOGS", read_only / "build" / "logs")
+    monkeypatch.setattr(kept, "second_home", lambda: second)
+    run = torchrun(f"--nproc-per-node 1 {program('print(30_000 * rank.__repr__())')}")
+    assert run.lines == [["0" * 30_000]]
+    if place == "temporary":
+        assert run.log_folder.parent == second and run.notes == []
+        assert (run.log_folder / "rank_0.out").stat().st_size == 30_001
+    else:
+        assert run.log_folder is None
+        assert "the long output is not kept: Not a directory" in run.notes[0]
+
+
+# --- a program that removes its logs ---
+
+REMOVES = """
+import shutil
+own = os.path.dirname(os.environ["TORCHELASTIC_ERROR_FILE"])
+attempt = os.path.dirname(own)
+run = os.path.dirname(os.path.dirname(attempt))
+print("here", flush=True)
+while not all(os.path.exists(f"{attempt}/{other}/pid") for other in range(world_size)):
+    time.sleep(0.01)
+time.sleep(0.5)
+"""
+WHOSE = pytest.mark.parametrize(
+    "what, rank, lost",
+    [("own", 1, "of rank 1"), ("own", 0, "of rank 0"), ("run", 1, "of ranks 0 and 1")],
+)
+
+
+@WHOSE
+@pytest.mark.parametrize("cold", [False, pytest.param(True, marks=FULL)])
+def test_a_rank_may_remove_its_logs(program, survivors, what, rank, lost, cold):
+    body = f"if rank == {rank}: shutil.rmtree({what})\ntime.sleep(0.3)"
+    run = torchrun(f"--nproc-per-node 2 {program(body, HEAD + REMOVES)}", cold=cold)
+    assert run.exit_codes == [0, 0]
+    left = [[], []] if what == "run" else [["here"], []] if rank else [[], ["here"]]
+    assert run.lines == left, "a rank stands in another's place"
+    told = f"the log files {lost} were removed meanwhile; what was printed is lost"
+    assert run.notes == [told]
+    assert wait_until(lambda: survivors() == 0)
+
+
+@WHOSE
+@pytest.mark.parametrize("end", ["sys.exit(3)", pytest.param("hang", marks=FULL)])
+def test_a_rank_may_remove_its_logs_and_fail(program, survivors, what, rank, lost, end):
+    body = f"if rank == {rank}: shutil.rmtree({what})\ntime.sleep(0.3)\n"
+    body += "time.sleep(600)" if end == "hang" else f"if rank == 1: {end}"
+    body += "\ntime.sleep(600)"
+    command = f"--nproc-per-node 2 {program(body, HEAD + REMOVES)}"
+    run = torchrun(command, timeout=8, expect_failure=True)
+    assert lost in run.notes[0]
+    if end == "hang":
+        assert run.failure.kind == "timeout"
+    elif what == "own":
+        assert (run.failure.kind, run.failure.rank) == ("exit", 1)
+        assert run.exit_codes[1] == 3
+    assert wait_until(lambda: survivors() == 0)
+
+
+# --- torchrun's own options for the output ---
+
+
+@pytest.mark.parametrize(
+    "options",
+    ["--log-dir {0}", "--log_dir={0} -r 0", "--redirects=0 --tee 3", "-t3 --redir 1:2"],
+)
+def test_the_lab_keeps_the_output_whatever_the_command_says(program, options, tmp_path):
+    path = program("print('[mine]', *sys.argv[1:])\nif rank: sys.exit('no')")
+    options, own = options.format(tmp_path / "logs"), "--tee 3 --log-dir=x -r 0"
+    command = f"{options} --nproc-per-node 2 {path} {own}"
+    run = torchrun(command, expect_failure=True)
+    assert run.lines == [[f"[mine] {own}"]] * 2, "the program's own arguments"
+    assert (run.failure.rank, run.failure.cause) == (1, "exit code 1: no")
+    assert (
+        len(run.notes) == 1 and "the lab keeps the ranks' output itself" in run.notes[0]
+    )
+    assert all(word in run.notes[0] for word in options.split())
+    assert not (tmp_path / "logs").exists()
+    assert run.command == f"torchrun --standalone {command}"
+
+
+def test_a_program_may_have_options_that_are_named_as_torchruns(program):
+    path = program("print(*sys.argv[1:])")
+    run = torchrun(f"--nproc-per-node 1 {path} --nodes 3 --rdzv-x=7")
+    assert "--standalone" in run.command and run.lines == [["--nodes 3 --rdzv-x=7"]]
+    assert run.notes == []
+
+
+# --- what the caller may have open ---
+
+FEW_FILES = """
+import resource, sys
+from ddp_lab.kit import RunFailed, torchrun
+most, ranks, program, cold = int(sys.argv[1]), *sys.argv[2:5]
+if not cold:
+    torchrun(f"--nproc-per-node 1 {program}")  # starts the warm process
+resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+try:
+    run = torchrun(f"--nproc-per-node {ranks} {program}", cold=bool(cold))
+    print(f"ok {run['limit']}")
+except RunFailed as failed:
+    print(failed)
+"""
+
+
+@pytest.mark.parametrize(
+    "most, ranks, cold, told",
+    [
+        (5, 2, "", "the launcher: .*Too many open files"),
+        (24, 4, "", "the run: OSError: .*Too many open files"),
+        pytest.param(16, 2, "", "the run: .*Failed to init uv loop", marks=FULL),
+        pytest.param(16, 2, "cold", "the run: .*", marks=FULL),
+        pytest.param(24, 4, "cold", "the run: OSError: .*Too many open", marks=FULL),
+        pytest.param(28, 4, "cold", "the run: OSError: .*Too many open", marks=FULL),
+        (64, 2, "", r"ok \[64, 64\]"),
+        pytest.param(64, 4, "cold", r"ok \[64, 64, 64, 64\]", marks=FULL),
+    ],
+)
+def test_too_many_open_files_are_told_as_such(program, most, ranks, cold, told):
+    path = program("""
+        import resource
+        limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        print(json.dumps({"limit": limit}))
+    """)
+    words = [sys.executable, "-c", FEW_FILES, str(most), str(ranks), path, cold]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert re.match(told, done.stdout), done.stdout + done.stderr
+    if not told.startswith("ok"):
+        assert "than `ulimit -n` allows" in done.stdout
+
+
+def test_a_torchrun_that_is_slow_to_end_is_no_hang(program):
+    # As on a busy machine: torchrun stands still once its ranks have ended.
+    path = program("""
+        def words(pid):
+            try:
+                return open(f"/proc/{pid}/cmdline").read().split("\\0")
+            except OSError:
+                return []
+
+        def parent(pid):
+            return int(open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[1])
+
+        print("done", flush=True)
+        proxies = [
+            pid
+            for pid in filter(str.isdecimal, os.listdir("/proc"))
+            if __file__ in words(pid) and "torch.distributed.run" not in words(pid)
+        ]
+        time.sleep(0.5)  # until they are all there
+        os.kill(parent(proxies[0]), signal.SIGSTOP)
+    """)
+    limits = Limits(silence=2, first_sign=10)
+    run = torchrun(f"--nproc-per-node 2 {path}", limits=limits)
+    assert run.lines == [["done"]] * 2
+    assert run.failure is None and run.exit_codes == [0, 0]
+    assert run.notes[0] == job.OVERDUE
+
+
 def test_python_sorts_lines_by_the_rank_that_they_name(program):
     path = program(
         """
@@ -341,7 +509,7 @@ print(json.dumps({"kit": kit, "unknown": unknown}))
 def test_a_program_inherits_little_of_the_kit_and_no_frame_without_a_module(program):
     run = python(program(INHERITED, head=""))
     run_room = ["ddp_lab", "ddp_lab.kit", "ddp_lab.kit.run"]
-    own = [f"ddp_lab.kit.run.{name}" for name in ("fork_server", "rank")]
+    own = [f"ddp_lab.kit.run.{name}" for name in ("fork_server", "guard", "rank")]
     assert run["kit"] == [run_room + own]
     assert run["unknown"] == [[]], "torchrun asks inspect often, which searches long"
 

@@ -61,6 +61,13 @@ MESSAGES = {
     ],
     "busy GPU": ["CUDA error: CUDA-capable device(s) is/are busy or unavailable"],
     "shared GPU": ["ncclInvalidUsage: Duplicate GPU detected : rank 1 and rank 0 both"],
+    "too many open files": [
+        "OSError: [Errno 24] Too many open files: '/tmp/stdout.log'",
+        "too many open files",
+        "accept: EMFILE",
+        "torch.distributed.DistStoreError: Failed to init uv loop",
+        "Errno 24",
+    ],
     "disk full": [
         "OSError: [Errno 28] No space left on device: 'a.pt'",
         "OSError: [Errno 122] Disk quota exceeded",

@@ -33,6 +33,7 @@ KIT = Path("ddp_lab/kit")
 # What answers in seconds.
 TESTS = {
     "explain": ["tests/test_evidence.py", "tests/test_symptoms.py"],
+    "terminal": ["tests/test_verdict.py"],
     "run": ["tests/test_launch.py", "tests/test_warm_clients.py", "-m", "not full"],
 }
 NOTHING = "return None"

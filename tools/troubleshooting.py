@@ -81,6 +81,11 @@ LOOKS = {
         "00_start_here",
     ),
     Symptom.SHARED_GPU: ("`Duplicate GPU detected`", "00_start_here"),
+    Symptom.OPEN_FILES: (
+        "`Too many open files`, `Failed to init uv loop`, or a rendezvous that does "
+        "not come where `ulimit -n` is low",
+        "07_when_it_hangs",
+    ),
     Symptom.DISK_FULL: ("`No space left on device`", "04_checkpointing"),
     Symptom.READ_ONLY: (
         "`Read-only file system` or `Permission denied`",

@@ -13,6 +13,7 @@ from ddp_lab import from_here
 from ddp_lab.kit.draw import bar_colour, standstill
 from ddp_lab.kit.explain.calls import Call
 from ddp_lab.kit.explain.failure import Failure
+from ddp_lab.kit.explain.files import clean
 from ddp_lab.kit.run.limits import SHORT
 from ddp_lab.kit.run.result import Run
 
@@ -84,7 +85,7 @@ def summary(run: Run) -> str:
     """Return an HTML table with a row for each rank."""
     rows = "".join(
         f"<tr><td>{rank}</td><td>{'' if code is None else code}</td>"
-        f"<td>{len(lines)}</td><td>{escape(', '.join(facts))}</td></tr>"
+        f"<td>{len(lines)}</td><td>{escape(clean(', '.join(facts)))}</td></tr>"
         for rank, (code, lines, facts) in enumerate(
             zip(run.exit_codes, run.lines, run.facts, strict=True)
         )

@@ -18,6 +18,12 @@ CELL = (
     "width: 12em; padding: 0.2em 0.5em; border-radius: 4px; box-sizing: border-box; "
     "border: 2px"
 )
+STATES = {
+    "left": "has left",
+    "elsewhere": "is at its own line",
+    "stopped": "is stopped",
+    "lingers": "does not end",
+}
 NOT_MADE = "#8c959f"
 LEGEND = "✓ a call that is done, … one that waits, – one that this rank has not made"
 
@@ -83,8 +89,7 @@ def _now(stand: Stand) -> str:
         peers = f" for {ranks(stand.peers)}" if stand.peers else ""
         what = f"waits in {stand.name}{peers}"
     else:
-        told = {"left": "has left", "elsewhere": "is at its own line"}
-        what = told.get(stand.state, "left no word of where it stands")
+        what = STATES.get(stand.state, "left no word of where it stands")
     text = f"<b>{escape(what)}</b>"
     if stand.frame:
         text += f"<br>{escape(stand.frame.short)}"

@@ -1,17 +1,19 @@
 """Find out why a run failed: which rank, which line, and in which words.
 
-torchrun names the failure that it saw first, which is often the victim: the rank whose
-peer has gone complains at once. So every rank's own evidence is read here. Whoever
-only noticed that somebody else had gone, or waited for it in vain, comes last; and if
-nobody else is left, the calls and the stacks tell (see hang.py).
+Who failed by itself comes first (see ends.py). Whoever only noticed that somebody else
+had gone, or waited for it in vain, comes last; and if nobody else is left, the calls
+and the stacks tell (see hang.py).
 """
 
 import re
-import signal
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
-from ddp_lab.kit.explain import hang, stacks, symptoms
-from ddp_lab.kit.explain.logs import RankLog, RunLog
+from ddp_lab.kit.explain import attempts, ends, hang, stacks, symptoms
+from ddp_lab.kit.explain.attempts import Attempt
+from ddp_lab.kit.explain.ends import End
+from ddp_lab.kit.explain.files import shorten
+from ddp_lab.kit.explain.logs import RankLog, RunLog, TorchrunLog
 from ddp_lab.kit.explain.symptoms import Symptom
 
 SIZES = re.compile(r"op\.preamble\.length <= op\.nbytes\. (\d+) vs (\d+)")
@@ -19,16 +21,16 @@ FINGERPRINT = re.compile(
     r"Rank (\d+) is running collective: CollectiveFingerPrint\((?:SequenceNumber=\d+, "
     r")?OpType=(\w+)(?:, TensorShape=\[(.*?)\], TensorDtypes=(\w+))?"
 )
-USUAL_SENDER = {
-    "SIGKILL": "usually sent by the system when memory runs out",
-    "SIGSEGV": "a crash in native code",
-    "SIGABRT": "a crash in native code, or a failed check there",
-    "SIGBUS": "often a full /dev/shm",
-}
 STOPPED = {
     "timeout": "no end after {0:g} seconds; all processes were stopped",
     "interrupt": "stopped by hand; all processes were ended",
     "output": "more than {0:,} bytes of output; all processes were stopped",
+    # Nobody asked for these: the system for want of memory, or somebody by hand.
+    "guard": "the guard of this run was ended by {0} from outside; all processes were "
+    "stopped",
+    "torchrun": "torchrun itself was ended by {0} from outside, and its ranks with it",
+    "warm": "the warm process, of which this run is a fork, was ended by {0} from "
+    "outside, and the run with it; the next run starts a new one",
 }
 
 
@@ -38,7 +40,8 @@ class Failure:
 
     kind: str
     """"exception", "signal", "exit"; "timeout", "interrupt" or "output" if the run was
-    stopped; "launch" if no rank was started."""
+    stopped; "guard", "torchrun" or "warm" if a signal from outside has ended what the
+    ranks depend on; "launch" if no rank was started."""
     rank: int | None
     """The rank that failed first; None when no rank is to blame alone."""
     cause: str
@@ -57,6 +60,8 @@ class Failure:
     vain, where each rank stood. A rank that only lost its connection is left out."""
     stands: list[hang.Stand] = field(default_factory=list, repr=False)
     """Where each rank stood when it was last seen, if the run stood still."""
+    earlier: list[str] = field(default_factory=list)
+    """How the attempts before this one failed, if torchrun has restarted the ranks."""
 
     def report(self, traceback: bool = True) -> str:
         """Return the cause, then the evidence, then the other ranks."""
@@ -69,47 +74,12 @@ class Failure:
         if traceback and self.traceback:
             text.append("\n" + self.traceback.rstrip() + "\n")
         text += [f"  rank {rank}: {what}" for rank, what in self.others.items()]
+        text += [f"  {line}" for line in self.earlier]
         return "\n".join(text)
 
 
-@dataclass(frozen=True)
-class _Evidence:
-    """What one rank left behind."""
-
-    kind: str
-    cause: str
-    frame: stacks.Frame | None
-    traceback: str
-    time: float
-    words: str
-    """All that it said: the cause, the traceback and the end of its stderr."""
-
-    @property
-    def place(self) -> tuple[str | None, int | None]:
-        """The program's own line in words, and its number."""
-        return _place(self.frame)
-
-    def lost_peer(self) -> bool:
-        """Tell whether the rank only noticed that another one had gone."""
-        return bool(hang.LOST_PEER.search(self.cause)) or "SIGTERM" in self.cause
-
-    def out_of_step(self) -> bool:
-        """Tell whether the rank and the others did not come together."""
-        return bool(hang.OUT_OF_STEP.search(self.words))
-
-    def order(self) -> tuple[int, float]:
-        """Sort key: who died without a word, then who raised, then the victims."""
-        if self.lost_peer():
-            return (4 if self.traceback else 5), self.time
-        if self.out_of_step():
-            return 3, self.time
-        if "SIGABRT" in self.cause:
-            return 2, self.time
-        return (1 if self.kind == "exception" else 0), self.time
-
-
 def find_failure(
-    log: RunLog, code: int, stopped: str | None, limit: float
+    log: RunLog, code: int, stopped: str | None, limit: float | str
 ) -> tuple[Failure | None, list[int | None]]:
     """Return why the run failed, if it did, and the exit code of each rank.
 
@@ -120,74 +90,181 @@ def find_failure(
         log: what the run left behind.
         code: exit code of the whole command.
         stopped: why the launcher has ended the run, a key of `STOPPED`, if it has.
-        limit: the seconds of silence or the bytes of output that it was allowed.
+        limit: the seconds of silence or the bytes of output that it was allowed, or the
+            signal from outside.
     """
     codes = [rank.code for rank in log.ranks]
     if stopped:
-        return _stopped(log.ranks, stopped, limit), codes
-    if not log.failed(code):
+        failure = _stopped(log.ranks, stopped, limit)
+    elif not log.failed(code):
         return None, [code for _ in log.ranks]
-    if log.ranks and all(rank.finished for rank in log.ranks):
+    elif log.ranks and all(rank.finished for rank in log.ranks):
         return None, codes
-    if codes == [None]:
-        codes = [code]
-    failure = _first_failure(log, code, codes)
-    return replace(failure, rank=log.culprit(failure.rank)), codes
+    else:
+        codes = [code] if codes == [None] else codes
+        failure = _first_failure(log, code, codes)
+        failure = replace(failure, rank=log.culprit(failure.rank))
+    if log.full_disk:
+        failure = _on_a_full_disk(failure, log.full_disk)
+    earlier = attempts.before(_earlier(log), _attempt(failure))
+    return replace(failure, earlier=earlier), codes
 
 
-def find_notes(ranks: list[RankLog]) -> list[str]:
+def _earlier(log: RunLog) -> list[Attempt]:
+    """Return why each attempt failed after which torchrun restarted the ranks."""
+    return [
+        _attempt(_first_failure(TorchrunLog(ranks), 1, [rank.code for rank in ranks]))
+        for ranks in log.earlier
+    ]
+
+
+def _attempt(failure: Failure) -> Attempt:
+    said = failure.cause, failure.where, failure.line
+    return Attempt(failure.kind, failure.rank, *said)
+
+
+def find_notes(log: RunLog) -> list[str]:
     """Return what is wrong with a run although every rank has ended well."""
-    stayed = [r for r, log in enumerate(ranks) if log.end and not log.end["left_group"]]
-    notes = []
+    left = [rank.end or {} for rank in log.ranks]
+    early = [rank for rank, end in enumerate(left) if end.get("early")]
+    stayed = [
+        rank
+        for rank, end in enumerate(left)
+        if end and rank not in early and not end["left_group"]
+    ]
+    notes = attempts.restarted(_earlier(log))
+    if early:
+        whose = "its" if len(early) == 1 else "their"
+        notes.append(
+            f"{hang.ranks(early)} left before the end of {whose} program, by os._exit "
+            "or for another program, so Python's own work at the end was not done"
+        )
     if stayed:
-        who = hang.ranks(stayed)
-        notes.append(f"{who} ended without dist.destroy_process_group()")
-    if found := hang.mismatch([log.calls for log in ranks]):
+        notes.append(f"{hang.ranks(stayed)} ended without dist.destroy_process_group()")
+    if len(left) > 1 and all(end.get("joined") is False for end in left):
+        notes.append(
+            f"no rank has joined a process group: {len(left)} copies of the program "
+            "have run side by side, and none knew of the others"
+        )
+    if found := hang.mismatch([rank.calls for rank in log.ranks]):
         notes.append(f"not the same on all ranks: {found.cause}")
     return notes
 
 
 def _first_failure(log: RunLog, code: int, codes: list[int | None]) -> Failure:
     """Return the failure that came first: that of a rank, or of the command itself."""
-    evidence = {
-        rank: found
-        for rank, its_log in enumerate(log.ranks)
-        if (found := _evidence(its_log, codes[rank]))
-    }
-    if not evidence:
+    found = _ends(log.ranks, codes)
+    if not found or _launcher_was_first(log, code, found):
         return _launch_failure(log.stderr, code)
-    # A size that gloo did not expect comes before whatever was computed from it.
-    first = min(
-        evidence,
-        key=lambda rank: (
-            not SIZES.search(evidence[rank].words),
-            evidence[rank].order(),
-        ),
+    first = _first(found)
+    if found[first].lost_peer() or found[first].out_of_step():
+        return _not_together(log.ranks, first, found)
+    return _failed_by_itself(log.ranks, first, found)
+
+
+def _launcher_was_first(log: RunLog, code: int, found: dict[int, End]) -> bool:
+    """Tell whether torchrun failed, was told to end or was killed while all went well.
+
+    Its report of ranks that have failed is no failure of its own.
+    """
+    if code < 0:  # then nobody asks the ranks, and the guard ends them
+        return all(end.asked or "SIGTERM" in end.cause for end in found.values())
+    error = stacks.last_error(log.stderr)
+    its_own = bool(error) and "ChildFailedError" not in error
+    return its_own and all(end.asked for end in found.values())
+
+
+def _ends(logs: list[RankLog], codes: list[int | None]) -> dict[int, End]:
+    """Return by rank how it failed, of those that did."""
+    found = {rank: ends.find(log, codes[rank]) for rank, log in enumerate(logs)}
+    return {rank: end for rank, end in found.items() if end}
+
+
+def _first(found: dict[int, End]) -> int:
+    """Return the rank that failed first.
+
+    A size that gloo did not expect comes before whatever was computed from it.
+    """
+    return min(
+        found, key=lambda r: (not SIZES.search(found[r].words), found[r].order())
     )
-    if evidence[first].lost_peer() or evidence[first].out_of_step():
-        return _not_together(log.ranks, first, evidence)
-    found = evidence.pop(first)
-    failure = Failure(found.kind, first, found.cause, *found.place)
-    failure = replace(failure, traceback=found.traceback, others=_failures(evidence))
-    return _known(failure, log.ranks)
 
 
-def _failures(evidence: dict[int, _Evidence]) -> dict[int, str]:
+def _failed_by_itself(
+    logs: list[RankLog], first: int, found: dict[int, End]
+) -> Failure:
+    end = found[first]
+    others = {rank: other for rank, other in found.items() if rank != first}
+    failure = Failure(end.kind, first, end.cause, *_place(end.frame))
+    failure = replace(failure, traceback=end.traceback, others=_failures(others))
+    printed = logs[first].tracebacks
+    if end.kind == "exit" and printed:
+        failure = replace(failure, means=_printed(first, printed[-1]))
+    return _known(failure, logs)
+
+
+def _failures(found: dict[int, End]) -> dict[int, str]:
+    """Return what is told of the other ranks' failures, if they were their own."""
     return {
-        rank: _shorten(other.cause)
-        for rank, other in sorted(evidence.items())
-        if not other.lost_peer()
+        rank: shorten(end.cause)
+        for rank, end in sorted(found.items())
+        if not end.lost_peer() or end.unwilling()
     }
 
 
-def _stopped(logs: list[RankLog], stopped: str, limit: float) -> Failure:
-    """Return the failure of a run that the launcher has ended."""
+def _stopped(logs: list[RankLog], stopped: str, limit: float | str) -> Failure:
+    """Return the failure of a run that the launcher has ended.
+
+    What a rank said before anybody was ended comes first.
+    """
     stands = hang.find_stands(logs)
     others = {stand.rank: _stand(stand, logs[stand.rank]) for stand in stands}
     cause = STOPPED[stopped].format(limit)
+    found = _ends(logs, [log.code for log in logs])
+    own = {r: end for r, end in found.items() if not end.is_victim() and end.certain}
+    if own:
+        first = _first(own)
+        failure = _failed_by_itself(logs, first, found)
+        for rank, end in found.items():
+            if end.unwilling():
+                failure.others[rank] = f"{end.cause}; it {others[rank]}"
+        others = {r: what for r, what in others.items() if r != first}
+        known = (failure.means, cause, hang.program_stands(logs))
+        means = "; ".join(filter(None, known))
+        return replace(
+            failure, others=others | failure.others, means=means, stands=stands
+        )
     failure = Failure(stopped, None, cause, others=others, stands=stands)
-    found = hang.diagnose(logs, stands) if stopped == "timeout" else None
-    return _diagnosed(failure, found, means=cause) if found else failure
+    diagnosis = hang.diagnose(logs, stands) if stopped == "timeout" else None
+    if diagnosis:
+        failure = _diagnosed(failure, diagnosis, means=cause)
+    return _with_traceback(failure, logs) if stopped == "timeout" else failure
+
+
+def _with_traceback(failure: Failure, logs: list[RankLog]) -> Failure:
+    """Add to a standstill what a rank has printed before it, which often explains it.
+
+    A thread may have died for which the main thread waits, or an exception was caught
+    and logged, and the rank is on a way of its own.
+    """
+    told = {rank: log.tracebacks[-1] for rank, log in enumerate(logs) if log.tracebacks}
+    if not told:
+        return failure
+    if failure.rank is None and len(told) == 1:
+        stand = failure.stands[min(told)]
+        where, line = _place(stand.frame)
+        failure = replace(failure, rank=stand.rank, where=where, line=line)
+    rank = failure.rank if failure.rank in told else min(told)
+    means = "; ".join(filter(None, [_printed(rank, told[rank]), failure.means]))
+    return replace(failure, means=means, traceback=told[rank])
+
+
+def _printed(rank: int, traceback: str) -> str:
+    """Return one sentence on a traceback that was not the rank's end."""
+    error = stacks.last_error(traceback) or traceback.strip().splitlines()[0]
+    frame = stacks.own(stacks.from_text(traceback))
+    at = f", at {frame.short}" if frame else ""
+    return f"before, rank {rank} printed a traceback: {shorten(error)}{at}"
 
 
 def _diagnosed(failure: Failure, found: hang.Diagnosis, means: str) -> Failure:
@@ -203,26 +280,22 @@ def _diagnosed(failure: Failure, found: hang.Diagnosis, means: str) -> Failure:
     )
 
 
-def _not_together(
-    logs: list[RankLog], first: int, evidence: dict[int, _Evidence]
-) -> Failure:
+def _not_together(logs: list[RankLog], first: int, found: dict[int, End]) -> Failure:
     """Return the failure of a run in which every rank that complains is a victim."""
-    said = evidence[first]
+    said = found[first]
     stands = hang.find_stands(logs)
-    found = hang.diagnose(logs, stands)
-    if not (found and found.symptom is Symptom.DIFFERENT_TENSORS):
-        found = _told_by_torch(said, stands[first].name) or found
-    failure = Failure(said.kind, first, said.cause, *said.place)
-    failure = replace(failure, traceback=said.traceback, stands=stands)
-    if not found:
-        evidence.pop(first)
-        return _known(replace(failure, others=_failures(evidence)), logs)
+    diagnosis = hang.diagnose(logs, stands)
+    if not (diagnosis and diagnosis.symptom is Symptom.DIFFERENT_TENSORS):
+        diagnosis = _told_by_torch(said, stands[first].name) or diagnosis
+    if not diagnosis:
+        return replace(_failed_by_itself(logs, first, found), stands=stands)
     others = {stand.rank: _stand(stand, logs[stand.rank]) for stand in stands}
-    means = f"rank {first}: {_shorten(said.cause)}"
-    return _diagnosed(replace(failure, others=others), found, means)
+    failure = Failure(said.kind, first, said.cause, others=others, stands=stands)
+    means = f"rank {first}: {shorten(said.cause)}"
+    return _diagnosed(replace(failure, traceback=said.traceback), diagnosis, means)
 
 
-def _told_by_torch(said: _Evidence, name: str) -> hang.Diagnosis | None:
+def _told_by_torch(said: End, name: str) -> hang.Diagnosis | None:
     """Return the cause that gloo, or TORCH_DISTRIBUTED_DEBUG=DETAIL, has printed."""
     if sizes := SIZES.search(said.words):
         cause = f"{sizes[1]} bytes came where {sizes[2]} were expected: "
@@ -252,36 +325,24 @@ def _known(failure: Failure, logs: list[RankLog]) -> Failure:
     return failure
 
 
+def _on_a_full_disk(failure: Failure, folder: Path) -> Failure:
+    """Add that the disk with the logs is full, where that explains the failure."""
+    said = failure.symptom or failure.kind not in ("exit", "launch")
+    if said and failure.symptom is not Symptom.DISK_FULL:
+        return failure
+    means = f"that is: the disk is full, on which the lab keeps the output ({folder})"
+    return replace(failure, symptom=Symptom.DISK_FULL, means=means)
+
+
 def _launch_failure(stderr: str, code: int) -> Failure:
     """Return the failure of a run that started no rank, or whose ranks left no word."""
     cause = stacks.last_error(stderr)
     if not cause:
         lines = [line for line in stderr.splitlines() if line.strip()]
         cause = lines[-1].strip() if lines else f"exit code {code}"
+    if code < 0:
+        cause = f"the launcher was ended by {ends.signal_name(code)}"
     return _known(Failure("launch", None, cause, traceback=stderr), [])
-
-
-def _evidence(log: RankLog, code: int | None) -> _Evidence | None:
-    """Return what a rank left behind; None if nothing says that it failed."""
-    if log.finished:
-        return None
-    frame = stacks.own(stacks.from_text(log.traceback))
-    ended_in_words = code == -signal.SIGTERM and log.traceback
-    if code is not None and code < 0 and not ended_in_words:
-        names = {known.value: known.name for known in signal.Signals}
-        name = names.get(-code, f"signal {-code}")
-        sender = f" ({USUAL_SENDER[name]})" if name in USUAL_SENDER else ""
-        kind, cause = "signal", f"ended by {name}{sender}"
-    elif log.traceback:
-        error = stacks.last_error(log.traceback)
-        kind, cause = "exception", error or log.traceback.splitlines()[0]
-    elif code:
-        said = f": {log.warnings[-1]}" if log.warnings else ""
-        kind, cause = "exit", f"exit code {code}{said}"
-    else:
-        return None
-    words = "\n".join([cause, log.traceback, *log.warnings[-5:]])
-    return _Evidence(kind, cause, frame, log.traceback, log.time, words)
 
 
 def _place(frame: stacks.Frame | None) -> tuple[str | None, int | None]:
@@ -293,7 +354,3 @@ def _stand(stand: hang.Stand, log: RankLog) -> str:
     if stand.state != "unknown":
         return str(stand)
     return f"last printed {log.lines[-1]!r}" if log.lines else "printed nothing"
-
-
-def _shorten(text: str, width: int = 140) -> str:
-    return text if len(text) <= width else text[: width - 1] + "…"

@@ -1,140 +1,44 @@
 """Say why a run stands still: who waits for whom, and who is elsewhere."""
 
 import os
-import re
-from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
 
+from ddp_lab.kit.explain import roots
 from ddp_lab.kit.explain.calls import Call, first_mismatch
-from ddp_lab.kit.explain.logs import RankLog
-from ddp_lab.kit.explain.stacks import C10D, Frame, own
+from ddp_lab.kit.explain.diagnosis import Diagnosis, conjugate, odd_one
+from ddp_lab.kit.explain.rank_log import PROGRAM, RankLog
+from ddp_lab.kit.explain.stacks import Frame, own
+from ddp_lab.kit.explain.stands import (
+    LOST_PEER,
+    OUT_OF_STEP,
+    Stand,
+    beside,
+    find_stands,
+    ranks,
+)
 from ddp_lab.kit.explain.symptoms import Symptom
 
-# What a rank says when another one has gone.
-LOST_PEER = re.compile(
-    r"Connection (closed|reset) by peer|connectFullMesh failed|Broken pipe"
-    r"|remote process exited|NCCL communicator was aborted|recvValue failed"
-    r"|failed to recv, got 0 bytes|Connection was likely closed|Socket closed"
-)
-# What a rank says when it has waited too long, or got what it had not asked for.
-OUT_OF_STEP = re.compile(
-    r"Timed out waiting \d+ms|Watchdog caught collective|monitoredBarrier"
-    r"|op\.preamble\.length|wait timeout after|Detected mismatch between collectives"
-)
-# The arguments in which a call names one rank: as in the whole world, or in the group.
-DST, SRC = ("dst", "group_dst"), ("src", "group_src")
-PEER_ARGUMENT = {"send": DST, "recv": SRC}
-ROOT_ARGUMENT = {"broadcast": SRC, "scatter": SRC, "reduce": DST, "gather": DST}
+__all__ = ["LOST_PEER", "OUT_OF_STEP", "Diagnosis", "Stand", "find_stands", "ranks"]
 
-
-@dataclass(frozen=True)
-class Stand:
-    """Where one rank stood."""
-
-    rank: int
-    state: str
-    """"waits" in a communication, "elsewhere", "left" (ended without an error), or
-    "unknown"."""
-    frame: Frame | None = None
-    """The program's own line."""
-    name: str = ""
-    """The function that it waits in, such as `all_reduce` or `send`."""
-    call: Call | None = None
-    """The same as the flight recorder has it; it knows no send and recv of gloo."""
-    peers: tuple[int, ...] = ()
-    """The ranks that it waits for, as far as that is known."""
-    root: int | None = None
-    """The src or dst of a collective that has one."""
-
-    def __str__(self) -> str:
-        """Return, say, `waits in send for rank 1 at sick.py:45 in ...`."""
-        at = f" at {self.frame.place}" if self.frame else ""
-        if self.state == "waits":
-            peers = f" for {ranks(self.peers)}" if self.peers else ""
-            return f"waits in {self.call or self.name}{peers}{at}"
-        if self.state == "left":
-            return "has left"
-        return f"stands{at}" if at else "left no word of where it stands"
-
-
-@dataclass(frozen=True)
-class Diagnosis:
-    """The cause of a standstill."""
-
-    symptom: Symptom
-    cause: str
-    rank: int | None = None
-    """The one whose behaviour differs from the others'; None if no one's does."""
-    frame: Frame | None = None
-
-
-def find_stands(logs: list[RankLog]) -> list[Stand]:
-    """Return where each rank stood when it was last seen."""
-    stands = [_stand(rank, log) for rank, log in enumerate(logs)]
-    return [_with_peers(stand, logs) for stand in stands]
-
-
-def _stand(rank: int, log: RankLog) -> Stand:
-    if log.finished:
-        return Stand(rank, "left")
-    frame, undone = own(log.stack), [call for call in log.calls if not call.done]
-    gave_up = LOST_PEER.search(log.traceback) or OUT_OF_STEP.search(log.traceback)
-    if gave_up:  # the recorder takes a call that has failed for done
-        undone = undone or log.calls[-1:]
-    inside = _communication(log.stack)
-    if inside:
-        calls = [call for call in undone if call.name == inside.name]
-        call = calls[-1] if calls else None
-        peer, root = _named(inside, PEER_ARGUMENT), _named(inside, ROOT_ARGUMENT)
-        peers = () if peer is None else (peer,)
-        return Stand(rank, "waits", frame, inside.name, call, peers, root)
-    in_library = bool(log.stack) and not log.stack[0].own
-    on_work = frame is not None and ".wait(" in frame.code
-    if undone and (in_library or on_work) or on_work:
-        call = undone[0] if undone else None
-        return Stand(rank, "waits", frame, call.name if call else "wait", call)
-    return Stand(rank, "elsewhere" if frame else "unknown", frame)
-
-
-def _communication(stack: list[Frame]) -> Frame | None:
-    """Return the function of torch.distributed that the program has called."""
-    found = None
-    for frame in stack:
-        if frame.own:
-            break
-        if frame.file.endswith(C10D):
-            found = frame
-    return found
-
-
-def _named(frame: Frame, arguments: dict[str, tuple[str, str]]) -> int | None:
-    """Return the rank that a call names; its local variables tell."""
-    for name in arguments.get(frame.name, ()):
-        if frame.values.get(name, "").isdecimal():
-            return int(frame.values[name])
-    return None
-
-
-def _with_peers(stand: Stand, logs: list[RankLog]) -> Stand:
-    """Add to a rank that waits in a collective who has not made this call yet."""
-    if stand.call is None or stand.call.p2p:
-        return stand
-    members = logs[stand.rank].groups.get(stand.call.group, range(len(logs)))
-    made = [{call.key for call in log.calls} for log in logs]
-    absent = [r for r in members if r < len(logs) and stand.call.key not in made[r]]
-    return replace(stand, peers=tuple(absent))
+AWAY = ("elsewhere", "lingers", "left")  # where a rank is that does not come
 
 
 def diagnose(logs: list[RankLog], stands: list[Stand]) -> Diagnosis | None:
     """Return why the run stands still; None if what is known does not tell."""
     waiting = [stand for stand in stands if stand.state == "waits"]
     if not waiting:
-        return _two_worlds(logs, stands) or _busy(stands)
+        return (
+            _two_worlds(logs, stands)
+            or _unable(waiting, stands, _program(logs))
+            or _lingers(stands)
+            or _busy(stands, logs)
+            or _left_alone(logs, stands)
+        )
     return (
-        _cycle(waiting)
+        _unable(waiting, stands, _program(logs))
+        or _cycle(waiting)
         or _groups(waiting, logs)
         or mismatch([log.calls for log in logs])
+        or roots.find(waiting, logs)
         or _absent(waiting, stands)
         or _apart(waiting)
     )
@@ -142,8 +46,11 @@ def diagnose(logs: list[RankLog], stands: list[Stand]) -> Diagnosis | None:
 
 def _two_worlds(logs: list[RankLog], stands: list[Stand]) -> Diagnosis | None:
     """Every rank of torchrun has become the parent of ranks of its own."""
-    spawn = os.path.join("multiprocessing", "spawn.py")
-    parents = [any(f.file.endswith(spawn) for f in log.stack) for log in logs]
+    spawn = os.path.join("torch", "multiprocessing", "spawn.py")
+    parents = [
+        any(f.name == "start_processes" and f.file.endswith(spawn) for f in log.stack)
+        for log in logs
+    ]
     if len(logs) < 2 or not all(parents):
         return None
     cause = f"each of the {len(logs)} ranks of torchrun starts ranks of its own"
@@ -170,16 +77,92 @@ def _groups(waiting: list[Stand], logs: list[RankLog]) -> Diagnosis | None:
     return Diagnosis(Symptom.GROUPS, cause, rank, first.frame)
 
 
-def _busy(stands: list[Stand]) -> Diagnosis | None:
+def _unable(
+    waiting: list[Stand], stands: list[Stand], program: Frame | None
+) -> Diagnosis | None:
+    """Some rank was halted by a signal, or ended early: no one else has to be odd."""
+    unable = [s for s in stands if s.state == "stopped" or s.end and s.state == "left"]
+    if not unable:
+        return None
+    how = {s.rank: s.end or "is stopped (SIGSTOP)" for s in unable}
+    cause = how[unable[0].rank]
+    if len(unable) > 1:
+        cause = ", ".join(f"rank {rank} {what}" for rank, what in how.items())
+    if waiting:
+        who, verb = ranks([s.rank for s in waiting]), conjugate("wait", waiting)
+        cause += f", and {who} {verb} in {waiting[0].name}"
+    elif program and all(stand.state == "left" for stand in stands):
+        cause += f", and {PROGRAM} stands at {program.short}"
+    rank = unable[0].rank if len(unable) == 1 else None
+    frame = unable[0].frame or (waiting[0].frame if waiting else program)
+    symptom = Symptom.ABSENT if waiting else Symptom.BUSY
+    return Diagnosis(symptom, cause, rank, frame)
+
+
+def _lingers(stands: list[Stand]) -> Diagnosis | None:
+    """Some rank has done its main program, and does not end."""
+    late = [stand for stand in stands if stand.state == "lingers"]
+    if not late:
+        return None
+    told = [f"{s.name} at {s.frame.short}" if s.frame else s.name for s in late]
+    if len(late) == 1:
+        cause = f"{late[0].end or 'has ended'} its main program, but {told[0]}"
+        return Diagnosis(Symptom.BUSY, cause, late[0].rank, late[0].frame)
+    cause = f"{ranks([s.rank for s in late])} have ended their main program, but "
+    cause += told[0]
+    if len({*told}) > 1:
+        sides = [f"{t} on rank {s.rank}" for s, t in zip(late, told, strict=True)]
+        cause = f"the ranks have ended their main program, but {', '.join(sides)}"
+    return Diagnosis(Symptom.BUSY, cause, None, late[0].frame)
+
+
+def _left_alone(logs: list[RankLog], stands: list[Stand]) -> Diagnosis | None:
+    """No rank is to be seen; the program that has started them stands still."""
+    program = _program(logs)
+    if not program or any(stand.state not in ("left", "unknown") for stand in stands):
+        return None
+    left = all(stand.state == "left" for stand in stands)
+    cause = "all ranks have left, and " if left else ""
+    cause += "; ".join([program_stands(logs), *beside(logs[0])])
+    return Diagnosis(Symptom.BUSY, cause, None, program)
+
+
+def program_stands(logs: list[RankLog]) -> str:
+    """Return where the program stands that has started the ranks, if it did."""
+    program = _program(logs)
+    return f"{PROGRAM} stands at {program.short}" if program else ""
+
+
+def _program(logs: list[RankLog]) -> Frame | None:
+    """Return where the program stands that has started the ranks."""
+    return own(logs[0].beside.get(PROGRAM, [])) if logs else None
+
+
+def _busy(stands: list[Stand], logs: list[RankLog]) -> Diagnosis | None:
+    """No rank waits for another: each has something of its own to do."""
     busy = [stand for stand in stands if stand.state == "elsewhere"]
     if not busy:
         return None
-    where = f"{busy[0].frame.short}" if busy[0].frame else "its own line"
-    who = ranks([stand.rank for stand in busy])
-    verb = "stands" if len(busy) == 1 else "stand"
-    rank = busy[0].rank if len(busy) == 1 else None
-    cause = f"{who} {verb} at {where}, and no rank waits for another"
+    places: dict[str, list[int]] = {}
+    for stand in busy:
+        where = stand.frame.short if stand.frame else "its own line"
+        places.setdefault("; ".join([where, *stand.beside]), []).append(stand.rank)
+    told = [f"{_who(which)} at {place}" for place, which in places.items()]
+    rank, others = None, "no rank waits for another"
+    if len(busy) == 1:
+        rank, told = busy[0].rank, [f"stands at {place}" for place in places]
+        if all(stand is busy[0] or stand.state == "left" for stand in stands):
+            others = "the others have left"
+    cause = f"{', '.join(told)}, and {others}"
+    if len(stands) == 1:
+        cause = told[0]
+    if len(stands) == 1 and PROGRAM not in logs[0].beside:  # it is the program
+        rank, cause = None, f"the program {told[0]}"
     return Diagnosis(Symptom.BUSY, cause, rank, busy[0].frame)
+
+
+def _who(which: list[int]) -> str:
+    return f"{ranks(which)} {'stands' if len(which) == 1 else 'stand'}"
 
 
 def _cycle(waiting: list[Stand]) -> Diagnosis | None:
@@ -203,7 +186,7 @@ def mismatch(calls: list[list[Call]]) -> Diagnosis | None:
     if not by_rank:
         return None
     texts = {rank: str(call) for rank, call in by_rank.items()}
-    rank = _odd_one(texts)
+    rank = odd_one(texts)
     call = by_rank[rank if rank is not None else min(by_rank)]
     same = len({call.does for call in by_rank.values()}) == 1
     symptom = Symptom.DIFFERENT_TENSORS if same else Symptom.DIFFERENT_CALLS
@@ -222,13 +205,13 @@ def _at(call: Call) -> str:
 
 def _absent(waiting: list[Stand], stands: list[Stand]) -> Diagnosis | None:
     """Name the ranks that have not come to where the others wait for them."""
-    absent = [stand for stand in stands if stand.state in ("elsewhere", "left")]
+    absent = [stand for stand in stands if stand.state in AWAY]
     wanted = {peer for stand in waiting for peer in stand.peers}
     absent = [s for s in absent if s.rank in wanted] or absent
     if not absent:
         return None
     first, missing = waiting[0], ranks([stand.rank for stand in absent])
-    verb = "waits" if len(waiting) == 1 else "wait"
+    verb = conjugate("wait", waiting)
     has = "has" if len(absent) == 1 else "have"
     did = "left" if all(stand.state == "left" for stand in absent) else "not come"
     if len(waiting) == 1 and len(absent) > 1:
@@ -250,8 +233,8 @@ def _apart(waiting: list[Stand]) -> Diagnosis | None:
         s.rank: (s.name, s.call.group if s.call and known else "") for s in waiting
     }
     if len(set(groups.values())) == 1:
-        return _nobody_sends(waiting) or _roots(waiting)
-    rank = _odd_one(groups)
+        return _nobody_sends(waiting)
+    rank = odd_one(groups)
     first = next((s for s in waiting if s.rank == rank), waiting[0])
     where = [
         f"{ranks([s.rank for s in waiting if groups[s.rank] == group])} in {group[0]}"
@@ -268,34 +251,3 @@ def _nobody_sends(waiting: list[Stand]) -> Diagnosis | None:
         return None
     cause = f"every rank waits in {first.name}, so nobody answers"
     return Diagnosis(Symptom.CYCLE, cause, None, first.frame)
-
-
-def _roots(waiting: list[Stand]) -> Diagnosis | None:
-    """All wait in one collective, but not all mean the same src or dst."""
-    roots = {s.rank: s.root for s in waiting}
-    if None in roots.values() or len(set(roots.values())) == 1:
-        return None
-    rank, name = _odd_one(roots), waiting[0].name
-    first = next((s for s in waiting if s.rank == rank), waiting[0])
-    sides = [
-        f"{root} on {ranks([r for r in roots if roots[r] == root])}"
-        for root in dict.fromkeys(roots.values())
-    ]
-    cause = f"the ranks wait in {name} with different {ROOT_ARGUMENT[name][0]}: "
-    cause += ", ".join(sides)
-    return Diagnosis(Symptom.DIFFERENT_CALLS, cause, rank, first.frame)
-
-
-def _odd_one(of_rank: Mapping[int, object]) -> int | None:
-    """Return the rank that differs from all others, if there is exactly one."""
-    counts = Counter(of_rank.values())
-    odd = [rank for rank, what in of_rank.items() if counts[what] == 1]
-    return odd[0] if len(counts) == 2 and len(odd) == 1 else None
-
-
-def ranks(numbers: Iterable[int]) -> str:
-    """Return `rank 1` or `ranks 0, 2 and 3`."""
-    names = [str(number) for number in numbers]
-    if len(names) == 1:
-        return f"rank {names[0]}"
-    return f"ranks {', '.join(names[:-1])} and {names[-1]}"

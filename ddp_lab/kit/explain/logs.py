@@ -1,108 +1,24 @@
 """Read what a run wrote: lines, facts, warnings, tracebacks, and where its ranks stood.
 
-`TorchrunLog` is the log of a torchrun, `SpawnLog` of a program that starts its ranks
-itself: they differ in where it is written which rank did what.
+`TorchrunLog` is the log of a torchrun; that of a program that starts its ranks itself
+is in spawned.py. They differ in where it is written which rank did what.
 """
 
-import json
+import os
 import re
+import shutil
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from ddp_lab.kit.explain import stacks
-from ddp_lab.kit.explain.calls import Call, from_flight
+from ddp_lab.kit.explain.calls import from_flight
+from ddp_lab.kit.explain.files import MOST_READ, clip, read, read_json
+from ddp_lab.kit.explain.rank_log import RankLog
 
-MOST_READ = 1_000_000  # bytes, from either end of a file
-# Colours and other control sequences, then whatever else a page cannot show.
-CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f]")
-# Printed by every healthy run; whatever else appears on stderr is for the reader.
-NOISE = re.compile(r"OMP_NUM_THREADS|^\*+$|^\[Gloo\] Rank|^\s*$")
-# torch puts "[rank1]: " in front of every line of an uncaught exception.
-TRACEBACK_PREFIX = re.compile(r"^\[rank\d+\]:[ ]?", re.MULTILINE)
-# How multiprocessing introduces the traceback of a child, which its parent may ignore.
-CHILD = re.compile(r"^Process \S*?-(\d+)(?::\d+)*:\n(?=Traceback)", re.MULTILINE)
-TRACEBACK = re.compile(
-    r"^(Traceback \(most recent call last\):|Fatal Python error: |  File .*, line)",
-    re.MULTILINE,
-)
-
-# The exit race (see rank.py) may still abort a child of mp.spawn that has said it all.
-ABORT = re.compile(
-    r"^Fatal Python error: Aborted.*?(?=^Traceback \(most recent|\Z)", re.M | re.S
-)
-
-
+FULL = 100_000  # bytes: a disk with less room than that is full
 # torchrun's own report of the ranks that have failed.
 EXIT_CODE = re.compile(r"rank\s*: (\d+) .*\n\s*exitcode\s*: (-?\d+)")
-
-
-@dataclass
-class RankLog:
-    """What one rank wrote."""
-
-    lines: list[str] = field(default_factory=list)
-    facts: dict = field(default_factory=dict)
-    warnings: list[str] = field(default_factory=list)
-    traceback: str = ""
-    time: float = 0.0
-    """When the traceback was written, in seconds since the epoch."""
-    stack: list[stacks.Frame] = field(default_factory=list)
-    """Where it stood when it was last seen."""
-    calls: list[Call] = field(default_factory=list)
-    groups: dict[str, list[int]] = field(default_factory=dict)
-    """The ranks of each process group."""
-    end: dict | None = None
-    """What the rank left when it had done everything; see rank.py."""
-    code: int | None = None
-    """The exit code, negative for a signal; None if it did not end by itself."""
-
-    @property
-    def finished(self) -> bool:
-        """Whether the rank has done everything, and without an error."""
-        return self.end is not None and self.end["code"] == 0
-
-    def add_line(self, line: str) -> None:
-        """Keep a line of stdout: a JSON object is a fact, anything else a line."""
-        if line.startswith("{") and line.endswith("}"):
-            try:
-                self.facts.update(json.loads(line))
-                return
-            except ValueError:
-                pass
-        if not NOISE.search(line):
-            self.lines.append(line)
-
-    def add_stderr(self, text: str) -> None:
-        """Keep stderr: from the first traceback on it is the traceback."""
-        text = TRACEBACK_PREFIX.sub("", text)
-        found = TRACEBACK.search(text)
-        warnings, self.traceback = text, ""
-        if found:
-            warnings, self.traceback = text[: found.start()], text[found.start() :]
-            self.traceback = stacks.tidy(clip(self.traceback))
-        self.warnings = [
-            line for line in warnings.splitlines() if not NOISE.search(line)
-        ]
-
-    def as_it_stood(self, before: "RankLog") -> "RankLog":
-        """Return this log without what the rank did because it was ended.
-
-        Ranks end one after the other, and the last ones complain of lost connections.
-
-        Args:
-            before: the same rank's log, read just before it was ended.
-        """
-        return replace(
-            self,
-            stack=before.stack or self.stack,
-            calls=before.calls,
-            groups=before.groups,
-            end=before.end,
-            code=before.code,
-            traceback=before.traceback,
-        )
 
 
 @dataclass(frozen=True)
@@ -112,6 +28,10 @@ class RunLog(ABC):
     ranks: list[RankLog]
     stderr: str = ""
     """Of the command itself: torchrun's, or the program's own."""
+    earlier: "list[list[RankLog]]" = field(default_factory=list)
+    """The ranks of each attempt before this one, if torchrun has restarted them."""
+    full_disk: Path | None = None
+    """Where the lab keeps the logs, if there is no room left."""
 
     @classmethod
     @abstractmethod
@@ -131,6 +51,19 @@ class RunLog(ABC):
         """Return the rank to blame, if rank `first` was the first to complain."""
         return first
 
+    def notes(self) -> list[str]:
+        """Return what is odd about the processes of a run that succeeds."""
+        return []
+
+    def warnings(self, failed: bool) -> list[list[str]]:
+        """Return what the reader is to see of each rank's stderr.
+
+        A traceback on it that was nobody's end belongs to it.
+        """
+        return [
+            log.warnings + ([] if failed else log.traceback_lines) for log in self.ranks
+        ]
+
 
 @dataclass(frozen=True)
 class TorchrunLog(RunLog):
@@ -138,19 +71,16 @@ class TorchrunLog(RunLog):
 
     @classmethod
     def read(cls, folder: Path) -> "TorchrunLog":
-        run = cls([], read(folder / "err"))
-        codes = {int(rank): int(code) for rank, code in EXIT_CODE.findall(run.stderr)}
-        for rank, its_folder in enumerate(rank_folders(folder)):
-            log = _read_rank(its_folder, MOST_READ)
-            run.ranks.append(log)
-            _add_evidence(log, its_folder)
-            log.code = codes.get(rank)
-            if codes and rank not in codes and log.end is None:
-                # torchrun lists whoever failed, so this one left, say by os._exit(0).
-                log.end = {"code": 0, "left_group": False}
-            if log.end:
-                log.code = log.end["code"]
-        return run
+        stderr = read(folder / "err")
+        codes = {int(rank): int(code) for rank, code in EXIT_CODE.findall(stderr)}
+        before = [_ranks(attempt) for attempt in attempts(folder)[:-1]]
+        earlier = [_read_ranks(ranks, {}) for ranks in before]
+        there = rank_folders(folder)
+        removed = range(len(there), max(codes, default=-1) + 1)
+        there += [folder / "removed" / str(rank) for rank in removed]
+        last = _read_ranks(there, codes)
+        full = folder.parent if _is_full(folder) else None
+        return cls(last, stderr, earlier, full)
 
     @classmethod
     def read_output(cls, folder: Path, limit: int = MOST_READ) -> "TorchrunLog":
@@ -158,86 +88,106 @@ class TorchrunLog(RunLog):
         return cls(ranks, read(folder / "err", limit))
 
 
-@dataclass(frozen=True)
-class SpawnLog(RunLog):
-    """The log of a program that starts its ranks itself: they share one output.
-
-    A line `[rank 1] ...` belongs to rank 1, a JSON object to its "rank", the traceback
-    of a child of multiprocessing to the child, and anything else to rank 0.
-    """
-
-    @classmethod
-    def read(cls, folder: Path) -> "SpawnLog":
-        run = cls.read_output(folder)
-        for path in sorted(folder.glob("stack_*.json")):
-            rank = int(path.stem.removeprefix("stack_"))
-            _rank(run.ranks, rank).stack = stacks.from_json(read_json(path))
-        return run
-
-    @classmethod
-    def read_output(cls, folder: Path, limit: int = MOST_READ) -> "SpawnLog":
-        stdout, stderr = (read(folder / name, limit) for name in ("out", "err"))
-        return cls(_split(stdout, stderr), stderr)
-
-    def failed(self, code: int) -> bool:
-        """Tell whether the program has failed, or a child whose parent ignores it."""
-        return code != 0 or bool(CHILD.search(self.stderr))
-
-    def culprit(self, first: int | None) -> int | None:
-        """Return the rank that the program itself names: they share one stderr."""
-        if CHILD.search(self.stderr):
-            return first
-        named = re.search(r"[Pp]rocess (\d+) terminated", self.stderr)
-        return int(named[1]) if named else None
-
-
-def clip(text: str, most: int = 20_000) -> str:
-    """Return `text`; if it is longer than `most`, its two ends."""
-    if len(text) <= most:
-        return text
-    return f"{text[: most // 2]}\n... left out ...\n{text[-most // 2 :]}"
+def attempts(folder: Path) -> list[Path]:
+    """Return the folder of each attempt: torchrun may have restarted the ranks."""
+    found = [
+        folder / run / name
+        for run in _names(folder)
+        for name in _names(folder / run)
+        if name.startswith("attempt_") and name.removeprefix("attempt_").isdecimal()
+    ]
+    return sorted(found, key=lambda path: int(path.name.removeprefix("attempt_")))
 
 
 def rank_folders(folder: Path) -> list[Path]:
-    """Return the folders of the ranks' logs in the last attempt, by rank."""
-    attempts = sorted(folder.glob("*/attempt_*"), key=lambda path: path.name)
-    if not attempts:
+    """Return the folders of the ranks' logs in the last attempt, by rank.
+
+    A rank may have removed its own, or another's.
+    """
+    return [path for last in attempts(folder)[-1:] for path in _ranks(last)]
+
+
+def _ranks(attempt: Path) -> list[Path]:
+    numbers = [name for name in _names(attempt) if name.isdecimal()]
+    found = [int(name) for name in numbers if (attempt / name).is_dir()]
+    return [attempt / str(rank) for rank in range(max(found, default=-1) + 1)]
+
+
+def _names(folder: Path) -> list[str]:
+    """Return what is in `folder`; nothing if it is none, or none any more."""
+    try:
+        return os.listdir(folder)
+    except OSError:
         return []
-    return sorted(attempts[-1].iterdir(), key=lambda path: int(path.name))
+
+
+def _read_ranks(folders: list[Path], codes: dict[int, int]) -> list[RankLog]:
+    """Return all that is known of the ranks of an attempt.
+
+    Args:
+        folders: those of their logs, by rank; they need not be there.
+        codes: the exit codes of the ranks that torchrun calls failed, if it has said.
+    """
+    logs = []
+    for rank, folder in enumerate(folders):
+        log = _read_rank(folder, MOST_READ)
+        _add_evidence(log, folder)
+        log.code = codes.get(rank)
+        if log.exit and log.exit["code"] is not None:
+            log.code = log.exit["code"]
+        left = log.code == 0 if log.exit else codes and rank not in codes
+        if log.end is None and left:  # say by os._exit(0)
+            log.end = {"code": 0, "left_group": False, "early": True}
+        if log.end:
+            log.code = log.end["code"]
+        logs.append(log)
+    return logs
+
+
+def _is_full(folder: Path) -> bool:
+    try:
+        return shutil.disk_usage(folder).free < FULL
+    except OSError:
+        return False
 
 
 def _read_rank(folder: Path, limit: int) -> RankLog:
-    """Return what the rank with this log folder printed."""
+    """Return what the rank with this log folder printed, and how it ended."""
     log = RankLog()
     for line in read(folder / "stdout.log", limit).split("\n"):
         log.add_line(line)
-    log.add_stderr(read(folder / "stderr.log", limit))
+    log.end = read_json(folder / "end.json")
+    log.raised = read_json(folder / "raised.json")
+    log.exit = read_json(folder / "exit.json")
+    said = read(folder / "stderr.log", limit)
+    if log.raised or log.exit or (folder / "pid").exists():  # rank.py is there
+        log.add_end(said)
+    else:
+        log.add_stderr(said)
     report = folder / "error.json"  # written by @record
-    if report.exists():
+    ends = [
+        end["time"] for end in (log.raised, log.end, log.exit) if end and "time" in end
+    ]
+    if ends:
+        log.time = ends[0]
+    elif report.exists():
         log.time = report.stat().st_mtime
-        log.traceback = clip(_callstack(report)) or log.traceback
+        recorded = clip(_callstack(report))
+        log.traceback, log.guessed = recorded or log.traceback, not recorded
     return log
 
 
 def _add_evidence(log: RankLog, folder: Path) -> None:
-    """Add what the rank left beside its output; see rank.py."""
-    log.end = read_json(folder / "end.json")
+    """Add where the rank stood, and what it had called; see rank.py."""
+    log.add_seen(read_json(folder / "seen.json"))
     flight = read_json(folder / "flight.json") or {}
     log.calls, log.groups = from_flight(flight), flight.get("groups", {})
     seen = stacks.from_json(read_json(folder / "stack.json"))
-    said = stacks.from_text(log.traceback)
+    said = log.frames or stacks.from_text(log.traceback)
     raised = log.end or (folder / "error.json").exists()
     # What SIGTERM made it write is the last resort: it shows no variables.
     log.stack = (said if raised else seen) or said or seen
     log.stack = log.stack or stacks.from_text(read(folder / "stack"))
-
-
-def read_json(path: Path) -> Any:
-    """Return what the JSON file at `path` holds; None if it cannot be read."""
-    try:
-        return json.loads(path.read_text())
-    except (OSError, ValueError):
-        return None  # missing, or half-written because the rank was ended just then
 
 
 def _callstack(report: Path) -> str:
@@ -245,45 +195,3 @@ def _callstack(report: Path) -> str:
         return read_json(report)["message"]["extraInfo"]["py_callstack"]
     except (KeyError, TypeError):
         return ""
-
-
-def _split(stdout: str, stderr: str) -> list[RankLog]:
-    """Return the logs of ranks that shared one output; see `SpawnLog`."""
-    logs = [RankLog()]
-    # An unbuffered print is two writes, so lines of two ranks may have run together.
-    start = r'(?<=.)(?=\[rank \d+\] |\{"rank": )'
-    for line in re.sub(start, "\n", stdout).split("\n"):
-        rank = re.match(r"\[rank (\d+)\] |\{.*\"rank\": (\d+)", line)
-        _rank(logs, int(rank[1] or rank[2]) if rank else 0).add_line(line)
-    if "terminated with the following error:" in stderr:
-        stderr = ABORT.sub("", stderr)
-    # What comes before the first child's own block, then number and block in turn.
-    first, *blocks = CHILD.split(stderr)
-    logs[0].add_stderr(first)
-    for number, text in zip(blocks[::2], blocks[1::2], strict=True):
-        _rank(logs, int(number) - 1).add_stderr(text)  # multiprocessing counts from 1
-    return logs
-
-
-def _rank(logs: list[RankLog], rank: int) -> RankLog:
-    """Return the log of `rank`; until now, nobody may have known of it."""
-    logs += [RankLog() for _ in range(rank + 1 - len(logs))]
-    return logs[rank]
-
-
-def read(path: Path, limit: int = MOST_READ) -> str:
-    """Return the text of `path`; of a long one the two ends, `limit` bytes each."""
-    try:
-        with open(path, "rb") as file:
-            data = file.read(2 * limit + 1)
-            if len(data) > 2 * limit:
-                size = file.seek(0, 2)
-                file.seek(size - limit)
-                gap = f"\n... {size - 2 * limit:,} bytes left out ...\n".encode()
-                data = data[:limit] + gap + file.read(limit)
-    except FileNotFoundError:
-        return ""
-    lines = data.decode("utf-8", errors="replace").split("\n")
-    # Of a progress bar, which draws over itself, the last state counts.
-    lines = [line.rstrip("\r").rpartition("\r")[2] for line in lines]
-    return CONTROL.sub("", "\n".join(lines))

@@ -10,15 +10,23 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
+from ddp_lab.kit.explain.files import clean
+
 LIBRARY = ("site-packages", "dist-packages", sysconfig.get_path("stdlib"), "<frozen")
+# The standard library of any Python, which may not be the one that we are.
+STANDARD = re.compile(r"/lib(64)?/python\d+\.\d+/(?!site-packages|dist-packages)")
 KIT = str(Path(__file__).parents[1])
 C10D = "distributed_c10d.py"
+BOOTSTRAP = str(Path("multiprocessing", "process.py"))
 FRAME_LINE = re.compile(
     r'^\s*File "(?P<file>.+?)", line (?P<line>\d+)(?:,? in (?P<name>.+))?$',
     re.MULTILINE,
 )
 # What faulthandler puts above the stack of a thread.
 THREAD = re.compile(r"^(Current t|T)hread .*\(most recent call first\):$", re.MULTILINE)
+GROUP = "Exception Group Traceback (most recent call last):"
+# What Python draws on the left of a group.
+GROUP_RULE = re.compile(r"^ *(\+-\+|[+|])(-+( \d+ -+)?$| |$)", re.MULTILINE)
 LONGEST_ERROR = 2000  # characters
 
 
@@ -35,14 +43,25 @@ class Frame:
     @property
     def own(self) -> bool:
         """Whether the frame belongs to the program, not to a library or to the kit."""
-        library = any(part in self.file for part in LIBRARY)
+        library = self.standard or any(part in self.file for part in LIBRARY)
         return not library and not self.file.startswith(("<", KIT))
+
+    @property
+    def begins_child(self) -> bool:
+        """Whether a child of multiprocessing begins here; a fork has more below it."""
+        return self.name == "_bootstrap" and self.file.endswith(BOOTSTRAP)
+
+    @property
+    def standard(self) -> bool:
+        """Whether the frame belongs to Python's standard library."""
+        return bool(STANDARD.search(self.file)) or self.file.startswith("<frozen")
 
     @cached_property
     def code(self) -> str:
         """The source line, without its comment."""
         linecache.checkcache(self.file)  # a variant may have been written anew
-        return linecache.getline(self.file, self.line).split("  # ")[0].strip()
+        line = linecache.getline(self.file, self.line)
+        return clean(line).split("  # ")[0].strip()
 
     @property
     def place(self) -> str:
@@ -66,6 +85,8 @@ def own(stack: list[Frame]) -> Frame | None:
 
 def from_text(text: str) -> list[Frame]:
     """Return the frames of a traceback, or of faulthandler's main thread."""
+    if GROUP in text:
+        text = GROUP_RULE.sub("", text)
     dumps = [match.end() for match in THREAD.finditer(text)]
     if not dumps:  # a traceback has the innermost call last
         return _frames(_last_traceback(text))[::-1]
@@ -85,14 +106,31 @@ def tidy(text: str) -> str:
 
 def last_error(text: str) -> str:
     """Return the last exception's own line in `text` (it may go on over several)."""
+    group = GROUP + text.rpartition(GROUP)[2]
+    if GROUP in text and not re.search(r"^Traceback \(", group, re.MULTILINE):
+        return _group_error(group)
     lines = [line for line in _last_traceback(text).splitlines() if line.strip("=- ")]
     # Frames are indented, by two and four; what comes after the last one is the error.
     frames = [i for i, line in enumerate(lines) if line.startswith('  File "')]
     rest = lines[frames[-1] + 1 if frames else 1 :]
     while rest and rest[0].startswith("    "):
         del rest[0]
-    error = " ".join(line.strip() for line in rest)
-    return error if len(error) <= LONGEST_ERROR else f"{error[:LONGEST_ERROR]}…"
+    return one_line("\n".join(rest))
+
+
+def _group_error(text: str) -> str:
+    """Return the line of an exception group, and those of what is in it."""
+    lines = [line for line in GROUP_RULE.sub("", text).splitlines()[1:] if line]
+    errors = [line for line in lines if not line.startswith((" ", "Traceback"))]
+    parts = [*errors[:1], "; ".join(errors[1:])]
+    return one_line(": ".join(filter(None, parts)))
+
+
+def one_line(error: str) -> str:
+    """Return the words of an exception on one line that is not too long."""
+    lines = [line.strip() for line in error.splitlines() if line.strip("=- ")]
+    words = " ".join(lines)
+    return words if len(words) <= LONGEST_ERROR else f"{words[:LONGEST_ERROR]}…"
 
 
 def _last_traceback(text: str) -> str:

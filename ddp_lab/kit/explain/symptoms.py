@@ -115,6 +115,12 @@ class Symptom(str, Enum):
         "two ranks of one NCCL group are on one GPU: use gloo, or fewer ranks",
         r"Duplicate GPU detected",
     )
+    OPEN_FILES = (
+        "too many open files",
+        "more files and connections are open than `ulimit -n` allows: raise it, or "
+        "close some",
+        r"EMFILE|[Tt]oo many open files|Errno 24\b|Failed to init uv loop",
+    )
     DISK_FULL = (
         "disk full",
         "the disk is full",

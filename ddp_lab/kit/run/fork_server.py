@@ -5,7 +5,8 @@
 warm.py starts it, with a pipe for its stdin, and proxy.py is its client. It never
 touches CUDA and has one thread, so that a fork is a clean copy. Of the kit it imports
 only rank.py, because every program inherits what it has imported. When the pipe closes,
-it ends, and so does all that it has forked.
+it ends, and so do all that it has forked and all that they have started. If it is
+killed, its forks are killed with it.
 
 One thing is not as in a plain start: all forks hash strings alike, as if PYTHONHASHSEED
 were set.
@@ -35,16 +36,28 @@ from typing import Any
 # not all come at once. On one machine it need not; after this seed it hardly does.
 SEED_WITHOUT_SLEEP = 139
 GPU_TRIAL = 30  # seconds that a fork has to try whether it can use the GPU
+MARK = "DDP_LAB_RUN="  # the mark of a run in its environment: see guard.py
 # Python code that sets a variable of the environment.
 SETS = r"environ(\[[^\]]+\] *=[^=]| *\|=|\.(update|setdefault)\()|putenv\("
 
+
+PR_SET_PDEATHSIG = 1  # see prctl(2)
+LIMITS = [
+    number for name, number in vars(resource).items() if name.startswith("RLIMIT_")
+]
 
 Program = Callable[[list[str]], None]
 """Runs the program that an argument list names, and never returns: `rank.run`."""
 
 
-def main(path: Path, run: Program) -> None:
-    """Serve at the socket `path` until stdin closes; `run` is called in each fork."""
+def main(path: Path, run: Program, end_all: Callable[..., None]) -> None:
+    """Serve at the socket `path` until stdin closes.
+
+    Args:
+        path: of the socket.
+        run: called in each fork.
+        end_all: ends the runs with the given marks: `guard.end_all`.
+    """
     _load()
     gc.collect()
     gc.freeze()  # or each collection of a rank would go through all that was imported
@@ -53,7 +66,9 @@ def main(path: Path, run: Program) -> None:
     if os.path.exists("/dev/nvidiactl") and not _can_use_gpu():
         sys.exit("a forked process cannot use the GPU here")
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    _Server(path, run).serve()
+    server = _Server(path, run)
+    server.serve()
+    end_all(*server.marks, grace=0)  # whatever the forks have started, and left
     shutil.rmtree(path.parent, ignore_errors=True)
 
 
@@ -90,6 +105,7 @@ class _Server:
     def __init__(self, path: Path, run: Program):
         self.run = run
         self.programs: dict[socket.socket, int] = {}  # connection to the program's pid
+        self.marks: set[str] = set()  # of the runs that have asked for forks
         self.wake, self.woken = socket.socketpair()
         for end in (self.wake, self.woken):
             end.setblocking(False)
@@ -128,7 +144,8 @@ class _Server:
         if request is None:  # the client was killed in the midst of it
             connection.close()
             return
-        pid = 0 if _sets_environment(request) else self._fork(request)
+        self.marks |= {v[len(MARK) :] for v in request.variables if v.startswith(MARK)}
+        pid = 0 if _sets_environment(request) else self._fork(request, connection)
         for stream in request.streams:
             os.close(stream)
         try:
@@ -140,10 +157,13 @@ class _Server:
         else:
             connection.close()
 
-    def _fork(self, request: "_Request") -> int:
-        pid = os.fork()
+    def _fork(self, request: "_Request", client: socket.socket) -> int:
+        server, pid = os.getpid(), os.fork()
         if pid == 0:
-            for end in (self.listener, self.wake, self.woken, *self.programs):
+            _die_with(server)
+            _take_limits(client)
+            # The client's, too: it shall see the end of it when the server is killed.
+            for end in (self.listener, self.wake, self.woken, *self.programs, client):
                 end.close()
             _become(request)
             _seed(request.argv)
@@ -244,6 +264,33 @@ def _sets_environment(request: _Request) -> bool:
     return bool(re.search(SETS, head))
 
 
+def _die_with(server: int) -> None:
+    """Have this fork killed when the server is killed: nobody else would know of it."""
+    import ctypes
+
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != server:
+        os._exit(1)
+
+
+def _take_limits(client: socket.socket) -> None:
+    """Give this fork the limits of the client that it stands for.
+
+    They are the caller's, as in a plain start, and one is the mark of its run (see
+    guard.py).
+    """
+    pid = int.from_bytes(
+        client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 4), sys.byteorder
+    )
+    for number in LIMITS:
+        try:
+            resource.setrlimit(number, resource.prlimit(pid, number))
+        except ProcessLookupError:
+            os._exit(1)  # the client has been killed already
+        except (ValueError, OSError):
+            pass  # more than we may have ourselves
+
+
 def _become(request: _Request) -> None:
     """Give this fork what the program shall find: its folder, environment, streams."""
     os.setsid()
@@ -288,7 +335,7 @@ if __name__ == "__main__":
     # asks often, searches long for a file that no module has. So this file is imported
     # by its real name, and only this import looks into the repository.
     sys.path[0] = str(Path(__file__).parents[3])
-    from ddp_lab.kit.run import fork_server, rank
+    from ddp_lab.kit.run import fork_server, guard, rank
 
     sys.path[0] = ""
-    fork_server.main(Path(sys.argv[1]), rank.run)
+    fork_server.main(Path(sys.argv[1]), rank.run, guard.end_all)

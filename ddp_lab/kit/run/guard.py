@@ -1,12 +1,23 @@
 """Run one command and let no process of it outlive the caller.
 
-    python -IS guard.py MARK FOLDER COMMAND...
+    python -IS guard.py MARK FOLDER
 
-The caller holds the other end of our stdin. When that pipe closes, because the run was
-stopped or because the caller is dead, every process whose environment carries
-DDP_LAB_RUN=MARK is ended. torchrun starts each rank in a session of its own, so killing
-a process group would miss the ranks; the mark, which they inherit, does not. If the
-caller is dead, the run's FOLDER is removed as well.
+Our stdin is one end of a pair of sockets; the caller holds the other. The command comes
+in through it; how it ended, and when we ended the rest, goes out. The command is not
+among our arguments, so that nobody who looks for a program by its name (pkill -f) finds
+the guard instead.
+
+When that socket closes, because the run was stopped or because the caller is dead,
+every process that carries the run's mark is ended. torchrun starts each rank in a
+session of its own, so killing a process group would miss the ranks. The mark cannot be
+lost by chance. It is twofold, and either tells:
+
+    RLIMIT_RTTIME       a number that stands for the run. Whoever leaves the session,
+                        becomes a daemon or clears its environment keeps its limits,
+                        and only a real-time process is ever measured by this one.
+    DDP_LAB_RUN         in the environment, where the limit is not to be had.
+
+If the caller is dead, the run's FOLDER is removed as well.
 
 A reader waits for us at each start of a cell. So the command is started first, and what
 takes long to import is imported while it runs (`signal` is that long: see proxy.py).
@@ -15,9 +26,64 @@ takes long to import is imported while it runs (`signal` is that long: see proxy
 import _signal as signal
 import os
 import sys
+from _collections_abc import Iterator
 
 MARK = "DDP_LAB_RUN"
+LIMIT = b"Max realtime timeout"  # what /proc calls RLIMIT_RTTIME
 GRACE = 3.0  # seconds that a process has to end by itself after SIGTERM
+
+
+def limit(mark: str) -> int:
+    """Return the RLIMIT_RTTIME of the run `mark`: microseconds, more than 8 years."""
+    return 1 << 48 | int(mark[:12], 16)
+
+
+def pids(*marks: str) -> Iterator[int]:
+    """Yield the living processes of these runs, without this one.
+
+    Each is yielded when it is found: who gets a signal late may have moved on.
+    """
+    if sys.platform != "linux":
+        yield from _by_environment(*marks)
+        return
+    limits = {b"%d" % limit(mark) for mark in marks}
+    words = {f"{MARK}={mark}".encode() for mark in marks}
+    for name in filter(str.isdecimal, os.listdir("/proc")):
+        try:
+            if int(name) == os.getpid():
+                continue
+            of_limit = _read(name, "limits").partition(LIMIT)[2].split(maxsplit=1)[:1]
+            if limits.isdisjoint(of_limit):
+                if words.isdisjoint(_read(name, "environ").split(b"\0")):
+                    continue
+            if _lives(name):
+                yield int(name)
+        except OSError:
+            continue  # ended meanwhile, or somebody else's
+
+
+def _by_environment(*marks: str) -> Iterator[int]:
+    """Yield what `pids` does, on a system without /proc."""
+    import psutil
+
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get(MARK) in marks and process.pid != os.getpid():
+                if process.status() != psutil.STATUS_ZOMBIE:
+                    yield process.pid
+        except (psutil.Error, OSError):
+            continue
+
+
+def _read(pid: str, name: str) -> bytes:
+    with open(f"/proc/{pid}/{name}", "rb", buffering=0) as file:
+        return file.readall()
+
+
+def _lives(pid: str) -> bool:
+    """Tell whether a process is no zombie: a thread may outlive the main one."""
+    state, *_ = _read(pid, "stat").rpartition(b")")[2].split()
+    return state not in (b"Z", b"X") or len(os.listdir(f"/proc/{pid}/task")) > 1
 
 
 def marked(mark: str) -> list:
@@ -25,37 +91,36 @@ def marked(mark: str) -> list:
     import psutil
 
     found = []
-    for process in psutil.process_iter():
+    for pid in pids(mark):
         try:
-            if process.environ().get(MARK) != mark or process.pid == os.getpid():
-                continue
-            if process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
-        except (psutil.Error, OSError):
-            continue  # ended meanwhile, or somebody else's
+            found.append(psutil.Process(pid))
+        except psutil.Error:
+            continue  # ended meanwhile
     return found
 
 
-def send(number: int, processes: list) -> None:
-    """Send the signal `number` to each process that is still there."""
-    import psutil
-
-    for process in processes:
+def send(number: int, *marks: str) -> bool:
+    """Send the signal `number` to these runs; return whether anybody was there."""
+    found = False
+    for pid in pids(*marks):
         try:
-            process.send_signal(number)
-        except psutil.NoSuchProcess:
-            pass
+            os.kill(pid, number)
+            found = True
+        except ProcessLookupError:
+            found = True  # but it may have forked
+        except PermissionError:
+            pass  # it has become somebody else's, and is out of reach
+    return found
 
 
-def end_all(mark: str, grace: float = GRACE) -> None:
-    """End the run `mark`: SIGTERM, `grace` seconds, SIGKILL until nobody is left."""
+def end_all(*marks: str, grace: float = GRACE) -> None:
+    """End these runs: SIGTERM, `grace` seconds, SIGKILL until nobody is left."""
     import time
 
-    send(signal.SIGTERM, marked(mark))
-    deadline = time.monotonic() + grace
-    while processes := marked(mark):
-        if time.monotonic() > deadline:
-            send(signal.SIGKILL, processes)
+    number, deadline = int(signal.SIGTERM), time.monotonic() + grace
+    # Look twice: whoever is born while we look is missed, and its parent may be gone.
+    while send(number, *marks) or send(number, *marks):
+        number = signal.SIGKILL if time.monotonic() > deadline else 0
         time.sleep(0.05)
 
 
@@ -64,27 +129,49 @@ def start(mark: str, command: list[str]) -> int:
     import resource
 
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # no core file after SIGABRT
-    return os.posix_spawn(
-        command[0],
-        command,
-        os.environ | {MARK: mark},
-        file_actions=[(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)],
-        setsigmask=[],
-        setsigdef=[signal.SIGPIPE, signal.SIGXFSZ],  # Python ignores these two
-    )
+    kind = getattr(resource, "RLIMIT_RTTIME", -1)  # which macOS does not have
+    ours = resource.getrlimit(kind) if kind >= 0 else None
+    try:
+        if ours:
+            resource.setrlimit(kind, (limit(mark), ours[1]))
+    except (ValueError, OSError):
+        pass  # more than is allowed here: the environment has to do
+    try:
+        return os.posix_spawn(
+            command[0],
+            command,
+            os.environ | {MARK: mark},
+            file_actions=[(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)],
+            setsigmask=[],
+            setsigdef=[signal.SIGPIPE, signal.SIGXFSZ],  # Python ignores these two
+        )
+    finally:
+        if ours:
+            resource.setrlimit(kind, ours)  # it is the command's mark, not the guard's
 
 
-def main(mark: str, folder: str, command: list[str]) -> int:
-    """Run `command` until it ends or our stdin closes; return its exit code."""
-    caller = os.getppid()
+def receive() -> list[str] | None:
+    """Return the command that the caller sends; None if it died meanwhile."""
+    size = int.from_bytes(sys.stdin.buffer.read(8), "big")
+    data = sys.stdin.buffer.read(size)
+    whole = size and len(data) == size
+    return [os.fsdecode(word) for word in data.split(b"\0")] if whole else None
+
+
+def main(mark: str, folder: str) -> None:
+    """Run the caller's command until it ends or our stdin closes; say how it ended."""
     # Until we know what to do about it.
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
-    child = start(mark, command)
+    command = receive()
+    child = start(mark, command) if command else 0
     import select
     import shutil
-    import site
+    import time
 
-    site.main()  # which -S has left out: the way to psutil
+    if sys.platform != "linux":
+        import site
+
+        site.main()  # which -S has left out: the way to psutil
 
     def at_once(number: int, frame: object) -> None:
         end_all(mark, grace=0)
@@ -92,21 +179,24 @@ def main(mark: str, folder: str, command: list[str]) -> int:
 
     signal.signal(signal.SIGTERM, at_once)  # the caller is in a hurry
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
-    ended = 0
+    ended = status = 0
     try:
-        while not ended:
-            # Readable means end of file: the caller never writes to this pipe.
+        while child and not ended:
+            # Readable means end of file: the caller sends nothing but the command.
             if select.select([sys.stdin], [], [], 0.01)[0]:
                 break
             ended, status = os.waitpid(child, os.WNOHANG)
     finally:
+        since = time.time()
         end_all(mark)  # also whatever a finished command left behind
-        if os.getppid() != caller:
-            shutil.rmtree(folder, ignore_errors=True)
-    if not ended:
+    if child and not ended:
         status = os.waitpid(child, 0)[1]
-    return os.waitstatus_to_exitcode(status)
+    try:
+        code = os.waitstatus_to_exitcode(status)
+        os.write(sys.stdin.fileno(), b"%d %f" % (code, since))
+    except OSError:  # nobody is there to hear it
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], sys.argv[2], sys.argv[3:]))
+    main(sys.argv[1], sys.argv[2])

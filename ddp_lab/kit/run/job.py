@@ -3,34 +3,43 @@
 import os
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
 import uuid
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ddp_lab import ROOT
 from ddp_lab.kit.explain.failure import Failure, find_failure, find_notes
+from ddp_lab.kit.explain.hang import ranks
 from ddp_lab.kit.explain.logs import (
     RankLog,
     RunLog,
-    SpawnLog,
     TorchrunLog,
     rank_folders,
     read_json,
 )
-from ddp_lab.kit.run import guard, machine, probe
+from ddp_lab.kit.explain.spawned import SpawnLog
+from ddp_lab.kit.explain.symptoms import find
+from ddp_lab.kit.run import machine, probe
+from ddp_lab.kit.run.guarded import Guarded, signal_name
+from ddp_lab.kit.run.kept import keep
 from ddp_lab.kit.run.limits import SHORT, Limits
+from ddp_lab.kit.run.rank import HOME
 from ddp_lab.kit.run.result import Run, RunFailed
 from ddp_lab.kit.run.warm import WARM, write_python
 
 Watch = Callable[[Run], None]
 """Called with the result so far, five times a second."""
 
+# Beside the ranks' output; the end of a rank is a sign of life, too.
+SIGNS = ("out", "err", "end.json", "exit.json")
+RANK = Path(__file__).with_name("rank.py")
 KEPT_LOGS = ROOT / "build" / "logs"
+OVERDUE = "torchrun had not ended long after its ranks, and was ended"
 # The kernel's own settings, which would change how a program prints or draws.
 COLOURS = ("FORCE_COLOR", "CLICOLOR_FORCE", "CLICOLOR")
 DROPPED = ("MPLBACKEND", "PYTHONUNBUFFERED", *COLOURS)
@@ -73,10 +82,16 @@ class Job:
         self.limits = limits
         self.stopped: str | None = None
         """Why the run was ended, if it did not end by itself: a key of `STOPPED`."""
+        self.limit: float | str = limits.silence
+        """What `STOPPED` tells beside it: a limit, or a signal."""
+        self.warm: str | None = None
+        """What is run instead of Python, in a warm start."""
         self.mark = uuid.uuid4().hex
         self.start = time.monotonic()
         self.notes: list[str] = []
         self.standing: list[RankLog] = []  # the ranks just before we ended them
+        self.ranks = 0  # whose log folders have been seen
+        self.ended = 0.0  # when the guard ended what was left
         try:
             self.folder = Path(tempfile.mkdtemp(prefix="ddp_lab-"))
         except OSError as error:
@@ -85,11 +100,27 @@ class Job:
 
     def run(self, argv: Sequence[str], cold: bool, watch: Watch | None) -> Run:
         """Run `python ARGV` until it ends or is stopped; return what became of it."""
+        try:
+            run = self._run(argv, cold, watch)
+            run = replace(run, failure=_with_holder(run.failure))
+            if watch:
+                watch(run)  # who follows the files reads them to their ends
+            return run
+        except BrokenPipeError:  # nobody reads any more what `watch` prints
+            raise
+        except OSError as error:  # too many open files, say
+            symptom = find(str(error))
+            means = f"\n  that is: {symptom.means}" if symptom else ""
+            raise RunFailed(f"the launcher: {error}{means}", None) from error
+        finally:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _run(self, argv: Sequence[str], cold: bool, watch: Watch | None) -> Run:
         child, code = None, 0
         try:
             try:
                 child = self._start(argv, cold)
-                self.stopped = self._wait(child, watch)
+                self._wait(child, watch)
             except KeyboardInterrupt:
                 self.stopped = "interrupt"
             if self.stopped and child:
@@ -97,75 +128,97 @@ class Job:
                 self.standing = self.kind.log.read(self.folder).ranks
         except KeyboardInterrupt:  # once more: ask no rank, end it
             if child:
-                child.terminate()
+                child.hurry()
         finally:
-            if child:  # however we leave, the guard ends every process of the run
-                code = _end(child)
-        limits = self.limits
-        limit = limits.output if self.stopped == "output" else limits.silence
-        try:
-            run = self._result(code, self.stopped, limit)
-        finally:
-            shutil.rmtree(self.folder, ignore_errors=True)
-        run = replace(run, failure=_with_holder(run.failure))
-        if watch:
-            watch(run)
-        return run
+            if child:  # however we leave, every process of the run is ended
+                code = child.end()
+                self.ended = child.since
+        return self._result(self._judged(code))
 
-    def _start(self, argv: Sequence[str], cold: bool) -> subprocess.Popen[bytes]:
+    def _start(self, argv: Sequence[str], cold: bool) -> Guarded:
         env = environment()
-        warm = None if cold else WARM.python(env)
+        warm = self.warm = None if cold else WARM.python(env)
         if not cold and (trouble := WARM.untold_trouble()):
             self.notes.append(f"not a warm start: {trouble}")
         # What torchrun starts its workers with: a documented hook.
         env["PYTHON_EXEC"] = warm or write_python(self.folder, "-")
-        python = warm or sys.executable
-        folder = str(self.folder)
-        command = [sys.executable, "-IS", guard.__file__]
-        command += [self.mark, folder, python, *argv]
-        out, err = self.folder / "out", self.folder / "err"
-        with open(out, "wb") as stdout, open(err, "wb") as stderr:
-            return subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE,
-                stdout=stdout,
-                stderr=stderr,
-                env=env,
-                start_new_session=True,  # the stop button is for the caller alone
-            )
+        command = [warm or sys.executable]
+        if self.kind is SPAWN:
+            env[HOME] = str(self.folder)
+            command += [] if warm else ["-u", str(RANK)]
+        return Guarded([*command, *argv], self.mark, self.folder, env)
 
-    def _wait(self, child: subprocess.Popen[bytes], watch: Watch | None) -> str | None:
-        """Wait until the run ends; return why it has to be stopped, if it has to."""
+    def _wait(self, child: Guarded, watch: Watch | None) -> None:
+        """Wait until the run ends, or has to be stopped."""
         size, changed, done, looked, failing = 0, self.start, None, False, False
-        silence = self.limits.silence
-        while child.poll() is None:
+        silence, slow = self.limits.silence, self.limits.first_sign
+        while child.runs():
             now, written = time.monotonic(), self._written()
             if written != size:
                 size, changed, looked = written, now, False
             if written > self.limits.output:
-                return "output"
-            patience = silence if size else max(silence, self.limits.first_sign)
+                return self._stop("output", self.limits.output)
+            patience = silence if size else max(silence, slow)
             # Two looks tell whether the ranks get on although they say nothing.
             if now - changed > patience / 2 and not looked:
                 done, looked = self._look(), True
             if now - changed > patience:
-                if self._look() == done:
-                    return "timeout"
-                changed, looked = now, False
+                if self._left_alone():  # on a busy machine torchrun is slow to follow
+                    if now - changed > max(patience, slow):
+                        self.notes.append(OVERDUE)
+                        return None
+                elif self._look() == done:
+                    return self._stop("timeout", silence)
+                else:
+                    changed, looked = now, False
             if not failing and self._one_has_failed():
                 failing = True
                 self._look()  # at the others, before torchrun ends them
+            self.ranks = max(self.ranks, len(rank_folders(self.folder)))
             if watch:
                 watch(self._result())
-            while child.poll() is None and time.monotonic() < now + 0.2:
+            while child.runs() and time.monotonic() < now + 0.2:
                 time.sleep(0.01)
-        return None
+        if ended_by := child.lost():
+            self._stop("guard", ended_by)
+
+    def _stop(self, why: str, limit: float | str) -> None:
+        """Say why the run has not ended by itself: a key of `STOPPED`, its argument."""
+        self.stopped, self.limit = why, limit
+
+    def _judged(self, code: int) -> int:
+        """Return the exit code that counts, once all have ended.
+
+        Say it if a signal has ended what the ranks depend on.
+        """
+        if OVERDUE in self.notes:
+            return int(any(self._exit_codes()))
+        if code and not self.stopped:
+            if self.warm and (by := WARM.lost(self.warm)):
+                self._stop("warm", by)
+            elif code < 0 and self.kind is TORCHRUN:
+                self._stop("torchrun", signal_name(-code))
+        return code
 
     def _written(self) -> int:
-        # The end of a rank is a sign of life, too: torchrun may be slow to follow.
-        found = [p for n in ("*.log", "end.json") for p in self.folder.rglob(n)]
-        files = [*found, self.folder / "out", self.folder / "err"]
-        return sum(file.stat().st_size for file in files)
+        """Return how many bytes the run has written; a rank may remove them."""
+        found = 0
+        for folder, _, names in os.walk(self.folder):
+            for name in names:
+                if name.endswith(".log") or name in SIGNS:
+                    with suppress(OSError):
+                        found += os.stat(os.path.join(folder, name)).st_size
+        return found
+
+    def _exit_codes(self) -> list[int | None]:
+        """Return how each rank has ended; None for one that has not."""
+        ends = [read_json(rank / "exit.json") for rank in rank_folders(self.folder)]
+        return [end["code"] if end else None for end in ends]
+
+    def _left_alone(self) -> bool:
+        """Tell whether all ranks have ended, and only torchrun is still there."""
+        codes = self._exit_codes()
+        return bool(codes) and None not in codes
 
     def _one_has_failed(self) -> bool:
         ends = [read_json(f / "end.json") for f in rank_folders(self.folder)]
@@ -174,26 +227,29 @@ class Job:
     def _look(self, last: bool = False) -> int:
         return self.kind.look(self.folder, self.mark, last)
 
-    def _result(
-        self, code: int | None = None, stopped: str | None = None, limit: float = 0.0
-    ) -> Run:
+    def _result(self, code: int | None = None) -> Run:
         """Return the result so far; it is final once the exit code is known."""
         seconds, final = time.monotonic() - self.start, code is not None
         log = self._read(final)
-        failure, exit_codes = None, [code for _ in log.ranks]
+        failure, exit_codes, kept = None, [code for _ in log.ranks], None
+        notes = list(self.notes)
         if code is not None:
-            failure, exit_codes = find_failure(log, code, stopped, limit)
+            failure, exit_codes = find_failure(log, code, self.stopped, self.limit)
+            notes += self._lost() + ([] if failure else log.notes() + find_notes(log))
+            kept, trouble = self._keep()
+            notes += [trouble] if trouble else []
         return Run(
             command=self.command,
             lines=[rank.lines for rank in log.ranks],
             facts=[rank.facts for rank in log.ranks],
-            warnings=[rank.warnings for rank in log.ranks],
+            warnings=log.warnings(failed=failure is not None),
             exit_codes=exit_codes,
             seconds=seconds,
             failure=failure,
             calls=[rank.calls for rank in log.ranks],
-            notes=self.notes + (find_notes(log.ranks) if final and not failure else []),
-            log_folder=self._keep() if final else None,
+            notes=notes,
+            log_folder=kept if final else self.folder,
+            code=code,
         )
 
     def _read(self, final: bool) -> RunLog:
@@ -201,52 +257,40 @@ class Job:
         if not final:
             return self.kind.log.read_output(self.folder, SHORT)
         log = self.kind.log.read(self.folder)
+        # A rank may have removed them all; the launcher has counted them before.
+        log.ranks.extend(RankLog() for _ in range(self.ranks - len(log.ranks)))
         for rank, before in enumerate(self.standing):
             log.ranks[rank] = log.ranks[rank].as_it_stood(before)
+        for end in (rank.exit for rank in log.ranks if rank.exit):
+            if self.ended and end["time"] >= self.ended:  # by the guard
+                end["asked"] = min(end["asked"] or self.ended, self.ended)
         return log
 
-    def _keep(self) -> Path | None:
-        """Move output that is too long to be shown to build/logs; return its folder."""
+    def _lost(self) -> list[str]:
+        """Return whose output is lost, because a program has removed it."""
+        folders = rank_folders(self.folder)
+        there = [int(f.name) for f in folders if (f / "stdout.log").exists()]
+        lost = [rank for rank in range(self.ranks) if rank not in there]
+        if not lost and (self.folder / "out").exists():
+            return []
+        whose = f"of {ranks(lost)}" if lost else "of this run"
+        removed = "were removed meanwhile; what was printed is lost"
+        return [f"the log files {whose} {removed}"]
+
+    def _keep(self) -> tuple[Path | None, str]:
+        """Keep output that is too long to be shown; see `keep`."""
         files = {"out": self.folder / "out", "err": self.folder / "err"}
         for rank in rank_folders(self.folder):
             files[f"rank_{rank.name}.out"] = rank / "stdout.log"
             files[f"rank_{rank.name}.err"] = rank / "stderr.log"
-        sizes = {name: p.stat().st_size for name, p in files.items() if p.exists()}
+        sizes = {name: p.stat().st_size for name, p in files.items() if p.is_file()}
         most = self.limits.kept_runs
         if not most or all(size <= SHORT for size in sizes.values()):
-            return None
-        KEPT_LOGS.mkdir(parents=True, exist_ok=True)
-        for old in _newest_first(KEPT_LOGS)[most - 1 :]:
-            shutil.rmtree(old, ignore_errors=True)
+            return None, ""
         program = re.search(r"([\w.-]+)\.py\b", self.command)
         prefix = f"{program[1] if program else 'run'}-"
-        kept = Path(tempfile.mkdtemp(prefix=prefix, dir=KEPT_LOGS))
-        for name, size in sizes.items():
-            if size:
-                shutil.move(files[name], kept / name)
-        return kept
-
-
-def _newest_first(folder: Path) -> list[Path]:
-    """Return what is in `folder`; another launch may be removing some of it."""
-    ages = {}
-    for path in folder.iterdir():
-        try:
-            ages[path] = path.stat().st_mtime
-        except FileNotFoundError:
-            continue
-    return sorted(ages, key=ages.__getitem__, reverse=True)
-
-
-def _end(child: subprocess.Popen[bytes]) -> int:
-    """Let the guard end the run; return the exit code. Impatience makes it hurry."""
-    assert child.stdin
-    child.stdin.close()
-    while True:
-        try:
-            return child.wait()
-        except KeyboardInterrupt:
-            child.terminate()
+        long = {name: files[name] for name, size in sizes.items() if size}
+        return keep(long, prefix, most, KEPT_LOGS)
 
 
 def _with_holder(failure: Failure | None) -> Failure | None:

@@ -7,10 +7,10 @@ Who starts whom (no import shows it):
 
     cell        %torchrun (magics.py) calls the launcher in the kernel
      |
-    launcher    job.py; warm.py has started the fork server, once for all runs
-     |  starts with a pipe: the guard's stdin
+    launcher    job.py, guarded.py; warm.py has started the fork server, once for all
+     |  starts with a socket: the guard's stdin
     guard       guard.py
-     |  starts with a mark: DDP_LAB_RUN in the environment, which children inherit
+     |  starts with a mark: a limit, and a variable, which all children inherit
     proxy       proxy.py  -- socket -->  fork server    fork_server.py
                                           |  forks
                                          torchrun
@@ -26,10 +26,12 @@ starts torchrun itself.
 Who notices that somebody has gone, by what, and what follows:
 
     the kernel      guard: its stdin ends        ends what has the mark, removes files
-                    fork server: its stdin ends  kills its forks, and ends
+                    fork server: its stdin ends  kills its forks and their marks, ends
+    the guard       launcher: it left no word    ends what has the mark
     a proxy         fork server: socket closes   kills the fork that it stands for
     a fork          fork server: SIGCHLD         tells its proxy, which ends likewise
-    fork server     proxy: socket closes         exits with 1
+    fork server     its forks: a signal          are killed with it
+                    proxy: socket closes         exits with 1
     a rank          torchrun: its worker ends    ends the others
     torchrun        guard: waitpid               ends what is left, exits likewise
     silence, Ctrl-C launcher                     closes the guard's stdin
@@ -37,12 +39,16 @@ Who notices that somebody has gone, by what, and what follows:
 What comes back lies in the run's folder, which the launcher reads five times a second:
 
     out, err                 torchrun's own output, or all of it (`python`)
+    children                 what the program has started (`python`; children.py)
     .../RANK/stdout.log      what the rank prints; beside it stderr.log
              pid, ask        where to find and to ask the rank       (rank.py)
              flight.json     its calls of the communication library  (rank.py)
              stack           where it was when torchrun ended it     (rank.py)
              stack.json      where it was when we looked, by py-spy  (probe.py)
+             seen.json       is it stopped, and who works beside it  (probe.py)
+             raised.json     the exception that ended it             (rank.py)
              end.json        its exit code, when all is done         (rank.py)
+             exit.json       how it ended, when, and whether asked   (proxy.py)
 """
 
 import re
@@ -55,6 +61,12 @@ from ddp_lab.kit.run.limits import Limits
 from ddp_lab.kit.run.result import Run, RunFailed, RunInterrupted
 
 OWN_RENDEZVOUS = re.compile(r"--(standalone|nnodes|node|rdzv|master)")
+LOGGING = ("--log-dir", "--log_dir", "--redirects", "--tee", "-r", "-t")
+# All other options of torchrun take a value.
+FLAGS = tuple(
+    "--standalone --module -m --no-python --no_python --run-path --run_path "
+    "--virtual-local-rank --virtual_local_rank --help -h".split()
+)
 DEFAULT = Limits()
 
 
@@ -85,11 +97,18 @@ def torchrun(
         RunInterrupted: if Ctrl-C or the stop button ended the run.
     """
     argv = _words(command)
-    if not any(OWN_RENDEZVOUS.match(argument) for argument in argv):
+    options, program = _options(argv)
+    if not any(OWN_RENDEZVOUS.match(option[0]) for option in options):
         argv.insert(0, "--standalone")
+        options.insert(0, ["--standalone"])
     job = Job(shlex.join(["torchrun", *argv]), TORCHRUN, _with(limits, timeout))
+    left_out = [option for option in options if _is_one_of(option[0], LOGGING)]
+    if left_out:
+        said = ", ".join(map(shlex.join, left_out))
+        job.notes.append(f"the lab keeps the ranks' output itself, without {said}")
     module = ["-m", "torch.distributed.run", "--redirects", "3"]
-    words = [*module, "--log-dir", str(job.folder), *argv]
+    own = [word for option in options if option not in left_out for word in option]
+    words = [*module, "--log-dir", str(job.folder), *own, *program]
     return _judged(job, job.run(words, cold, watch), expect_failure)
 
 
@@ -115,6 +134,33 @@ def python(
 def _words(command: str | Sequence[str]) -> list[str]:
     """Return the words of a command line."""
     return shlex.split(command) if isinstance(command, str) else list(command)
+
+
+def _options(argv: list[str]) -> tuple[list[list[str]], list[str]]:
+    """Return torchrun's own options, each with its value, and what comes after them."""
+    options: list[list[str]] = []
+    rest = list(argv)
+    while rest and rest[0].startswith("-") and rest[0] != "--":
+        word = rest[0]
+        alone = "=" in word or _is_one_of(word, FLAGS) or _is_short_with_value(word)
+        length = 1 if alone else 2
+        options.append(rest[:length])
+        del rest[:length]
+    return options, rest
+
+
+def _is_one_of(word: str, options: Sequence[str]) -> bool:
+    """Tell whether `word` begins with one of these options, which may be cut short."""
+    name = word.partition("=")[0]
+    if _is_short_with_value(name):
+        name = name[:2]
+    cut_short = len(name) > 2 and any(o.startswith(name) for o in options)
+    return name in options or cut_short
+
+
+def _is_short_with_value(word: str) -> bool:
+    """Tell whether `word` is a short option together with its value, as in -r3."""
+    return len(word) > 2 and word[1] != "-"
 
 
 def _with(limits: Limits, timeout: float | None) -> Limits:

@@ -13,15 +13,20 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import psutil
 
 from ddp_lab.kit.explain.logs import rank_folders, read_json
-from ddp_lab.kit.explain.stacks import Frame
+from ddp_lab.kit.explain.spawned import Children
+from ddp_lab.kit.explain.stacks import Frame, own
+from ddp_lab.kit.run import children as children_py
 from ddp_lab.kit.run import guard
 
 FLIGHT_WAIT = 3.0  # seconds that a rank has to write down its calls
 ABORT_WAIT = 3.0  # seconds that a rank has to write its stack when it is aborted
+MOST_RANKS = 1024  # that a program may start by hand
+MOST_CHILDREN = 8  # processes of one rank that are looked at
 PY_SPY_WAIT = 5.0  # seconds that py-spy has to answer
 
 
@@ -50,15 +55,17 @@ def look_at_ranks(folder: Path, mark: str, last: bool) -> int:
 
 def _look(folder: Path) -> None:
     ranks = living(folder)
-    for rank in ranks:
+    awake = {rank: pid for rank, pid in ranks.items() if not is_stopped(pid)}
+    for rank in awake:
         (rank / "flight.json").unlink(missing_ok=True)
-    unasked = [rank for rank in ranks if not _ask(rank)]
+    unasked = [rank for rank in awake if not _ask(rank)]
     for rank, pid in ranks.items():
         _leave(rank / "stack.json", from_outside(pid))
+        _leave_rest(rank / "seen.json", pid)
     deadline = time.monotonic() + FLIGHT_WAIT
     while time.monotonic() < deadline:
         unasked = [rank for rank in unasked if not _ask(rank)]
-        if all((rank / "flight.json").exists() for rank in ranks):
+        if all((rank / "flight.json").exists() for rank in awake):
             return
         time.sleep(0.01)
 
@@ -77,30 +84,70 @@ def _ask(rank: Path) -> bool:
 def look_at_family(folder: Path, mark: str, last: bool) -> int:
     """Look at the ranks that a program has started itself; return 0: nobody counts.
 
-    Leaves the stack of rank N in stack_N.json. A rank of `mp.spawn` is told by the
-    index that it was given, any other child of multiprocessing by its turn; a program
-    without children is rank 0.
+    Leaves the stack of rank N in stack_N.json, that of the program in stack.json if it
+    is no rank itself, and adds to `children` who has ended (see children.py).
     """
-    found, alone = {}, []
-    processes = guard.marked(mark)
-    for process in sorted(processes, key=lambda process: process.pid):
-        stack = from_outside(process.pid)
-        if not stack:
-            continue
-        spawned = [f.values.get("i", "") for f in stack if f.name == "_wrap"]
-        if spawned and spawned[0].isdecimal():
-            found[int(spawned[0])] = stack
-        elif any(frame.name == "_bootstrap" for frame in stack):
-            found[len(found)] = stack
-        else:
-            alone.append(stack)
-    if not found and len(alone) == 1:
-        found[0] = alone[0]
-    for rank, stack in found.items():
-        _leave(folder / f"stack_{rank}.json", stack)
-    if last and not list(folder.glob("stack_*.json")):  # py-spy may not look
-        _abort(processes)
+    children = Children.read(folder)
+    ranks: dict[int, int] = {}
+    for child in children.all:
+        if child.code is None and (end := _end_of(child.pid)):
+            _add_line(folder / "children", {"pid": child.pid, **end})
+        elif child.code is None and child.rank is not None:
+            ranks[child.rank] = child.pid
+            said, at = children_py.said(child.errors)
+            if said:  # it has raised, and has not ended yet
+                event = {"pid": child.pid, "said": said, "time": at}
+                _add_line(folder / "children", event)
+    names = {child.pid: child.name for child in children.all}
+    if not children.ranks:
+        ranks = _by_hand(mark, children.parent)
+    elif children.parent:
+        _leave(folder / "stack.json", from_outside(children.parent))
+    for rank, pid in ranks.items():
+        _leave(folder / f"stack_{rank}.json", from_outside(pid))
+        _leave_rest(folder / f"seen_{rank}.json", pid, names)
+    if last and not list(folder.glob("stack*.json")):  # py-spy may not look
+        _abort(guard.marked(mark))
     return 0
+
+
+def _by_hand(mark: str, parent: int) -> dict[int, int]:
+    """Return by rank the processes that a program has started in some way of its own.
+
+    Each of them says by the variable RANK which one it is. Where none does, the program
+    itself is rank 0.
+    """
+    found: dict[int, int] = {}
+    for process in guard.marked(mark):
+        try:
+            rank = process.environ().get("RANK", "")
+        except psutil.Error:
+            continue
+        if process.pid != parent and rank.isdecimal() and int(rank) < MOST_RANKS:
+            if int(rank) in found:  # all have inherited it, so it tells nothing
+                return {0: parent}
+            found[int(rank)] = process.pid
+    return found or ({0: parent} if parent else {})
+
+
+def _end_of(pid: int) -> dict | None:
+    """Return how a child has ended, if it has, though its parent has not asked yet."""
+    try:
+        after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None if psutil.pid_exists(pid) else {"gone": True}
+    if after_name[0] != "Z":
+        return None
+    code = os.waitstatus_to_exitcode(int(after_name[-1]))
+    return {"code": code, "time": time.time()}
+
+
+def _add_line(path: Path, event: dict) -> None:
+    try:
+        with open(path, "a") as file:
+            file.write(json.dumps(event) + "\n")
+    except OSError:
+        pass
 
 
 def _abort(processes: Sequence[psutil.Process]) -> None:
@@ -114,8 +161,56 @@ def _abort(processes: Sequence[psutil.Process]) -> None:
 
 
 def _leave(path: Path, stack: list[Frame]) -> None:
+    """Keep a stack in a file. None is seen of a process that has ended meanwhile."""
+    if stack:
+        _write(path, [asdict(frame) for frame in stack])
+
+
+def _leave_rest(path: Path, pid: int, names: dict[int, str] | None = None) -> None:
+    """Keep what else is seen of a rank: is it stopped, and who works beside it?
+
+    That is each of its threads, and of the processes that it has started, which stands
+    in code of the program.
+    """
+    others = {f"thread {name}": frames for name, frames in threads(pid)[1:]}
+    for number, child in enumerate(_children(pid)):
+        frames = from_outside(child)
+        name = (names or {}).get(child, f"child process {number}")
+        others[_worker(frames) or name] = frames
+    beside = [
+        {"name": name, "stack": [asdict(frame) for frame in frames]}
+        for name, frames in others.items()
+        if own(frames)
+    ]
+    _write(path, {"stopped": is_stopped(pid), "beside": beside})
+
+
+def _children(pid: int) -> list[int]:
     try:
-        path.write_text(json.dumps([asdict(frame) for frame in stack]))
+        return [child.pid for child in psutil.Process(pid).children()][:MOST_CHILDREN]
+    except psutil.Error:
+        return []
+
+
+def _worker(stack: list[Frame]) -> str | None:
+    """Return what to call a worker of a DataLoader."""
+    for frame in stack:
+        if frame.name == "_worker_loop" and "worker_id" in frame.values:
+            return f"DataLoader worker {frame.values['worker_id']}"
+    return None
+
+
+def is_stopped(pid: int) -> bool:
+    """Tell whether a process was halted, by SIGSTOP for example."""
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_STOPPED
+    except psutil.Error:
+        return False
+
+
+def _write(path: Path, content: Any) -> None:
+    try:
+        path.write_text(json.dumps(content))
     except OSError:
         pass  # the disk is full, say: then other evidence has to do
 
@@ -125,23 +220,36 @@ def from_outside(pid: int) -> list[Frame]:
 
     It is empty if py-spy is missing, or not permitted to look into this process.
     """
+    return next((frames for _, frames in threads(pid)), [])
+
+
+def threads(pid: int) -> list[tuple[str, list[Frame]]]:
+    """Return the threads of process `pid`, by name, with their stacks; the main first.
+
+    The process is left as it is found: one that is stopped cannot be halted for us.
+    """
     beside = Path(sys.executable).with_name("py-spy")
     py_spy = str(beside) if beside.exists() else shutil.which("py-spy")
     if not py_spy:
         return []
     words = [py_spy, "dump", "--json", "--locals", "--pid", str(pid)]
+    words += ["--nonblocking"] if is_stopped(pid) else []
     try:
         done = subprocess.run(words, capture_output=True, timeout=PY_SPY_WAIT)
-        threads = json.loads(done.stdout)
+        found = json.loads(done.stdout)
     except (OSError, ValueError, subprocess.TimeoutExpired):
         return []
-    main = [thread for thread in threads if thread["thread_name"] == "MainThread"]
-    return [
-        Frame(
-            frame["filename"],
-            frame["line"],
-            frame["name"],
-            {value["name"]: value["repr"] or "" for value in frame["locals"] or []},
-        )
-        for frame in (main or threads)[0]["frames"]
-    ]
+    found.sort(key=lambda thread: thread["thread_name"] != "MainThread")
+    return [(thread["thread_name"], _frames(thread)) for thread in found]
+
+
+def _frames(thread: dict) -> list[Frame]:
+    """Return the frames of a thread, but in a forked child not those of its parent."""
+    frames = []
+    for frame in thread["frames"]:
+        name = frame["name"].rpartition(".")[2]  # without the class, as Python says it
+        values = {v["name"]: v["repr"] or "" for v in frame["locals"] or []}
+        frames.append(Frame(frame["filename"], frame["line"], name, values))
+        if frames[-1].begins_child:
+            break
+    return frames

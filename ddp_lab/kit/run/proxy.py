@@ -11,6 +11,14 @@ SIGTERM is passed on late. A rank that fails leaves the group first and writes i
 traceback afterwards; its neighbours notice at once, and torchrun, which sees them fail,
 would end it before it has said why.
 
+A rank's proxy leaves exit.json in the rank's log folder (see rank.py):
+
+    code    the exit code, negative for a signal; null if the rank was asked to end and
+            torchrun killed this proxy before it did
+    time    when the end was seen, in seconds since the epoch
+    asked   when torchrun's request to end reached, or would have reached, the rank;
+            false if it ended before anybody asked
+
 This file is started once for each rank, so it imports little: `signal` and `socket`
 themselves would double the 15 ms that it costs, because they import enum.
 """
@@ -19,6 +27,7 @@ import _signal as signal
 import _socket as socket
 import os
 import sys
+import time
 from _collections_abc import Iterator
 
 PASSED_ON = (
@@ -29,33 +38,69 @@ PASSED_ON = (
     signal.SIGUSR1,
     signal.SIGUSR2,
 )
+ASKS_TO_END = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+WORD = 100  # bytes of exit.json
 SIGTERM_DELAY = 1.0  # seconds between torchrun's SIGTERM and ours
 
 
 def main() -> None:
     """Have the program started, wait for its end, and end the same way."""
     path, *argv = sys.argv[1:]
+    write("", "part")
     wait = spawn(argv) if path == "-" else ask(path, argv)
     pid = next(wait)
+    asked, ended = 0.0, False
+
+    def note_asked(number: int, delay: float = 0.0) -> None:
+        nonlocal asked
+        if number in ASKS_TO_END and not asked and not ended:
+            asked = time.time() + delay
+            leave_word("null", asked)
 
     def pass_on(number: int, frame: object) -> None:
+        note_asked(number)
         try:
             os.kill(pid, signal.SIGTERM if number == signal.SIGALRM else number)
         except ProcessLookupError:
             pass
 
     def pass_on_late(number: int, frame: object) -> None:
+        note_asked(number, SIGTERM_DELAY)
         signal.setitimer(signal.ITIMER_REAL, SIGTERM_DELAY)
 
     for number in (*PASSED_ON, signal.SIGALRM):
         signal.signal(number, pass_on)
     signal.signal(signal.SIGTERM, pass_on_late)
     code = os.waitstatus_to_exitcode(next(wait))
+    ended = True  # or a signal would write the same file while we do
+    leave_word(str(code), asked)
     if code < 0:
         if -code != signal.SIGKILL:
             signal.signal(-code, signal.SIG_DFL)
         os.kill(os.getpid(), -code)
     os._exit(code)
+
+
+def leave_word(code: str, asked: float) -> None:
+    """Write exit.json into the rank's log folder, if we stand for a rank."""
+    since = f"{asked:.6f}" if asked else "false"
+    write(f'{{"code": {code}, "time": {time.time():.6f}, "asked": {since}}}', "json")
+
+
+def write(word: str, ending: str) -> None:
+    """Write exit.part, which reserves room on the disk, or make it exit.json."""
+    folder = os.path.dirname(os.environ.get("TORCHELASTIC_ERROR_FILE", ""))
+    if not (folder and os.path.exists(f"{folder}/stdout.log")):
+        return
+    old = f"{folder}/exit.json"
+    path = old if os.path.exists(old) else f"{folder}/exit.part"
+    try:
+        file = os.open(path, os.O_WRONLY | os.O_CREAT)
+        os.write(file, word.ljust(WORD).encode())  # at once, or not at all
+        os.close(file)
+        os.replace(path, f"{folder}/exit.{ending}")
+    except OSError:
+        pass  # the folder has gone, say
 
 
 def ask(path: str, argv: list[str]) -> Iterator[int]:

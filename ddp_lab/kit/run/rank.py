@@ -9,8 +9,14 @@ keeps in its log folder, beside torchrun's own stdout.log and stderr.log:
     flight.json   its calls of the communication library, from PyTorch's flight
                   recorder; written when asked through the pipe `ask`, and at the end
     stack         where each thread was when torchrun ended the rank with SIGTERM
-    end.json      the exit code. It is written when all is done, threads and exit
-                  functions included: a rank that left none has died early.
+    raised.json   the exception that ended the program's main part, as text, and when
+    end.json      the exit code, when the main part ended, and whether the process is,
+                  and has ever been, in a process group. It is written when all is
+                  done, threads and exit functions included: a rank that left none has
+                  died early.
+
+A program that starts its ranks itself is run through this file as well. It leaves the
+last two in the run's folder, and `children` beside them (see children.py).
 
 Then the rank leaves by os._exit. A plain exit takes the interpreter down under gloo's
 threads, and sometimes one of them aborts the process there, after all its work.
@@ -25,36 +31,54 @@ import pickle
 import signal
 import sys
 import threading
+import time
+import traceback
 import types
 from pathlib import Path
 from typing import Any
 
 C10D = os.path.join("torch", "distributed", "distributed_c10d.py")
 LIBRARY = ("site-packages", "dist-packages", os.path.dirname(os.__file__), "<frozen")
+HOME = "DDP_LAB_HOME"  # the run's folder, for a program that starts its ranks itself
+FRAMES = 100  # that are kept of an exception, and
+LEAVES, CHAIN = 5, 9  # exceptions of a group, and that led to it
+RESERVED = 16_384  # bytes for raised.json, should the disk be full by then
 PR_SET_PTRACER, ANY = 0x59616D61, -1  # see prctl(2)
 
 
 def run(argv: list[str]) -> None:
     """Do what `python -u ARGV` does; never return."""
+    own = os.getpid()
     folder = _log_folder()
-    if folder:
+    if home := os.environ.pop(HOME, ""):  # which is not for its children
+        folder = Path(home)
+        _allow_py_spy()
+        _children().watch(folder / "children")
+    elif folder:
         _open_up(folder)
-    code = _exit_code(argv)
-    python: Any = threading
-    python._shutdown()  # waits for the program's threads, as Python does
-    atexit._run_exitfuncs()
+    code = _exit_code(argv, folder)
+    end = {"code": code, "time": time.time()}
+    _finish()
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
         except (OSError, ValueError, AttributeError):
             pass  # closed, or on a full disk
-    if folder:
+    if folder and os.getpid() == own:  # else we are a fork that the program has made
         _write(folder / "flight.json", flight())
-        _write(folder / "end.json", {"code": code, "left_group": not _in_group()})
+        end |= {"left_group": not _in_group(), "joined": _has_joined()}
+        _write(folder / "end.json", end)
     if code == -signal.SIGINT:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGINT)
     os._exit(code & 0xFF)
+
+
+def _finish() -> None:
+    """Do what Python does after the main program; on a stack, this name says so."""
+    python: Any = threading
+    python._shutdown()  # waits for the program's threads
+    atexit._run_exitfuncs()
 
 
 def _log_folder() -> Path | None:
@@ -62,6 +86,15 @@ def _log_folder() -> Path | None:
     report = os.environ.get("TORCHELASTIC_ERROR_FILE", "")
     folder = Path(report).parent
     return folder if report and (folder / "stdout.log").exists() else None
+
+
+def _children() -> Any:
+    """Return children.py as a module that the program does not find."""
+    path = Path(__file__).with_name("children.py")
+    spec: Any = importlib.util.spec_from_file_location("ddp_lab.kit.run.children", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def _open_up(folder: Path) -> None:
@@ -72,6 +105,10 @@ def _open_up(folder: Path) -> None:
         stack = open(folder / "stack", "w")  # noqa: SIM115  (open as long as we live)
     except OSError:
         return  # a full disk, say: the program may still run
+    try:
+        (folder / "raised.part").write_bytes(b" " * RESERVED)
+    except OSError:
+        pass
     # Written by the signal handler itself: a rank that hangs in C++ answers too.
     faulthandler.register(signal.SIGTERM, file=stack, chain=True)
     os.register_at_fork(after_in_child=lambda: faulthandler.unregister(signal.SIGTERM))
@@ -90,18 +127,25 @@ def _allow_py_spy() -> None:
 def _answer(folder: Path) -> None:
     """Write flight.json whenever somebody writes to `ask`."""
     while True:
-        with open(folder / "ask", "rb") as pipe:  # waits for a writer
-            pipe.read()
+        try:
+            with open(folder / "ask", "rb") as pipe:  # waits for a writer
+                pipe.read()
+        except OSError:
+            return  # the program has removed it, say
         _write(folder / "flight.json", flight())
 
 
-def _write(path: Path, content: Any) -> None:
-    part = path.with_suffix(".part")
+def _write(path: Path, content: Any) -> bool:
+    """Write a file, never half of one; use the room that is reserved, if any."""
+    part, data = path.with_suffix(".part"), json.dumps(content).encode()
     try:
-        part.write_text(json.dumps(content))
-        part.replace(path)  # never half a file
+        with open(part, "r+b" if part.exists() else "wb") as file:
+            file.write(data)
+            file.truncate()
+        part.replace(path)
     except OSError:
-        pass
+        return False
+    return True
 
 
 # --- the flight recorder ---
@@ -124,16 +168,16 @@ def flight() -> dict:
         for name in ("_dump_fr_trace", "_dump_nccl_trace"):
             if dump := getattr(c10d, name, None):
                 entries = pickle.loads(dump()).get("entries", [])
-                calls += [_call(entry) for entry in entries]
-    except Exception as error:  # another release, another format
+                calls += [as_call(entry) for entry in entries]
+        return {"groups": _groups(), "calls": calls}
+    except Exception as error:  # another release; or torch is just being imported
         return {"groups": {}, "calls": [], "error": repr(error)}
     finally:
         if stub:
             del torch._inductor
-    return {"groups": _groups(), "calls": calls}
 
 
-def _call(entry: dict) -> dict:
+def as_call(entry: dict) -> dict:
     """Return the parts of a flight recorder's entry that the lab reads."""
     frames = entry.get("frames", [])
     library = [f["name"] for f in frames if f["filename"].endswith(C10D)]
@@ -171,11 +215,100 @@ def _in_group() -> bool:
     return bool(dist and dist.is_available() and dist.is_initialized())
 
 
+def _has_joined() -> bool:
+    """Tell whether this process has ever been in a group: it leaves these traces."""
+    c10d = sys.modules.get("torch.distributed.distributed_c10d")
+    method = getattr(c10d, "_default_pg_init_method", None)
+    hook = getattr(sys.excepthook, "__name__", "")
+    return _in_group() or method is not None or hook == "_distributed_excepthook"
+
+
+# --- what ended it ---
+
+
+def _leave_word(folder: Path, error: BaseException) -> None:
+    """Write raised.json, whatever the program's exception does when it is asked."""
+    try:
+        found = _raised(error)
+    except Exception as another:
+        words = f"{type(error).__name__}, which cannot be shown: {another!r}"
+        found = {"error": words, "traceback": words, "time": time.time()}
+    if not _write(folder / "raised.json", found):  # then stderr has the traceback
+        brief = {"error": found["error"][:300], "frames": found.get("frames", [])[:3]}
+        brief |= {"traceback": "", "time": found["time"]}
+        _write(folder / "raised.json", brief)
+
+
+def _raised(error: BaseException) -> dict:
+    """Return what is to be known of the exception that ended the program."""
+    now = time.time()
+    causes = [each for each, explicit in _before(error) if explicit]
+    words = ", from ".join(_in_words(each) for each in [error, *causes])
+    whole = "".join(traceback.format_exception(error))
+    if len(whole) > RESERVED // 4:  # a character may need several bytes
+        half = RESERVED // 8
+        whole = f"{whole[:half]}\n... left out ...\n{whole[-half:]}"
+    return {
+        "error": words[: RESERVED // 8],
+        "before": [_in_words(each)[:500] for each, _ in _before(error)],
+        "frames": _frames(error)[:FRAMES],
+        "traceback": whole,
+        "time": now,
+    }
+
+
+def _in_words(error: BaseException) -> str:
+    """Return, say, `ValueError: b (at step 7)`, or what is in a group."""
+    report = traceback.TracebackException.from_exception(error, limit=0)
+    report.__notes__ = None  # type: ignore[attr-defined]
+    lines = "".join(report.format_exception_only()).splitlines()
+    while len(lines) > 1 and lines[0].startswith("  "):  # of a SyntaxError
+        del lines[0]
+    words = "\n".join(lines)
+    if leaves := _leaves(error):
+        words += ": " + "; ".join(_in_words(leaf) for leaf in leaves[:LEAVES])
+        words += f"; and {len(leaves) - LEAVES} more" if len(leaves) > LEAVES else ""
+    notes = [str(note) for note in getattr(error, "__notes__", None) or ()]
+    return f"{words} ({'; '.join(notes)})" if notes else words
+
+
+def _leaves(error: BaseException) -> list[BaseException]:
+    """Return the exceptions in a group, and in its groups."""
+    kinds = [kind.__name__ for kind in type(error).__mro__]
+    inside = getattr(error, "exceptions", ()) if "BaseExceptionGroup" in kinds else ()
+    return [leaf for each in inside for leaf in (_leaves(each) or [each])]
+
+
+def _before(error: BaseException) -> list[tuple[BaseException, bool]]:
+    """Return the exceptions that led to this one, and whether `from` says so."""
+    found, explicit = [(error, True)], True
+    while len(found) <= CHAIN:
+        last, _ = found[-1]
+        context = None if last.__suppress_context__ else last.__context__
+        before = last.__cause__ or context
+        if before is None or any(before is known for known, _ in found):
+            break
+        explicit = explicit and last.__cause__ is not None
+        found.append((before, explicit))
+    return found[1:]
+
+
+def _frames(error: BaseException) -> list[tuple[str, int, str]]:
+    """Return file, line and function of each call, the innermost one first."""
+    leaves = _leaves(error)
+    found = _frames(leaves[0])[: FRAMES // 2] if leaves else []
+    if isinstance(error, SyntaxError) and error.filename:
+        found.append((error.filename, error.lineno or 0, ""))
+    calls = traceback.extract_tb(error.__traceback__)[::-1]
+    return found + [(call.filename, call.lineno or 0, call.name) for call in calls]
+
+
 # --- what Python does with a program ---
 
 
-def _exit_code(argv: list[str]) -> int:
+def _exit_code(argv: list[str], folder: Path | None) -> int:
     """Run the program; return its exit code, negative for a signal."""
+    own = os.getpid()
     try:
         _run_main(argv[1:] if argv[0] == "-u" else argv)
         return 0
@@ -185,11 +318,13 @@ def _exit_code(argv: list[str]) -> int:
         print(end.code, file=sys.stderr)
         return 1
     except BaseException as error:
-        traceback = error.__traceback__
-        while traceback and traceback.tb_frame.f_code.co_filename == __file__:
-            traceback = traceback.tb_next  # our own frames are none of the program's
-        error.__traceback__ = traceback
-        sys.excepthook(type(error), error, traceback)
+        calls = error.__traceback__
+        while calls and calls.tb_frame.f_code.co_filename == __file__:
+            calls = calls.tb_next  # our own frames are none of the program's
+        error.__traceback__ = calls
+        if folder and os.getpid() == own:
+            _leave_word(folder, error)
+        sys.excepthook(type(error), error, calls)
         return -signal.SIGINT if isinstance(error, KeyboardInterrupt) else 1
 
 

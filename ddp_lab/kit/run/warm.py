@@ -23,6 +23,8 @@ import threading
 import time
 from pathlib import Path
 
+from ddp_lab.kit.run.guarded import signal_name
+
 FORK_SERVER = Path(__file__).with_name("fork_server.py")
 PROXY = Path(__file__).with_name("proxy.py")
 READY_WAIT = 60.0  # seconds that the fork server has for its imports
@@ -113,6 +115,16 @@ class Warm:
             time.sleep(0.01)
         return ""
 
+    def lost(self, python: str) -> str:
+        """Return who has ended the server behind `python`: "" if it still serves."""
+        folder = Path(python).parent
+        with self._lock:
+            ours = self.process if folder == self.folder else None
+        if ours:
+            code = ours.poll()
+            return "" if code is None else signal_name(-code) or "somebody"
+        return "somebody" if _serving(folder) is None else ""
+
     def untold_trouble(self) -> str:
         """Return why there is no fork server, but the same reason only once."""
         untold = self.trouble if self.trouble != self._told else ""
@@ -158,13 +170,17 @@ def _outdated(folder: Path) -> bool:
 def _lent(settings: dict[str, str]) -> Path | None:
     """Return the folder of a living server that is lent to us and has `settings`."""
     folder = Path(os.environ.get(LENT, os.devnull))
+    return folder if _serving(folder) == settings else None
+
+
+def _serving(folder: Path) -> dict[str, str] | None:
+    """Return the settings of the server in `folder`; None if it does not live."""
     try:
         serves = json.loads((folder / "serves").read_text())
         command = Path(f"/proc/{serves['pid']}/cmdline").read_bytes()  # b"": a zombie
     except OSError:
         return None
-    alive = os.fsencode(folder) in command
-    return folder if alive and serves["settings"] == settings else None
+    return serves["settings"] if os.fsencode(folder) in command else None
 
 
 def write_python(folder: Path, socket: str) -> str:

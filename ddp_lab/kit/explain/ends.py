@@ -1,0 +1,136 @@
+"""How a rank failed, and which of several failures came first.
+
+torchrun names the failure that it saw first, which is often the victim: the rank whose
+peer has gone complains at once. So every rank's own evidence is read here.
+"""
+
+import re
+import signal
+from dataclasses import dataclass
+
+from ddp_lab.kit.explain import hang, stacks
+from ddp_lab.kit.explain.logs import RankLog
+from ddp_lab.kit.explain.stacks import Frame
+
+HEADSTART = 0.1  # seconds by which a death without a word may be noticed late
+USUAL_SENDER = {
+    "SIGKILL": "usually sent by the system when memory runs out",
+    "SIGSEGV": "a crash in native code",
+    "SIGABRT": "a crash in native code, or a failed check there",
+    "SIGBUS": "often a full /dev/shm",
+}
+UNWILLING = "was asked to end, and did not"
+EMBEDDED = "Traceback (most recent call last):"
+# Whoever raises anew what another process has raised puts its traceback in the message.
+RAISED_ANEW = re.compile(r"Caught \w+ in|terminated with the following error")
+
+
+@dataclass(frozen=True)
+class End:
+    """How one rank failed."""
+
+    kind: str
+    """"exception", "signal" or "exit"."""
+    cause: str
+    frame: Frame | None
+    traceback: str
+    time: float
+    words: str
+    """All that it said: the cause, the traceback and the end of its stderr."""
+    before: tuple[str, ...] = ()
+    """The exceptions that led to this one."""
+    certain: bool = True
+    """Whether it is known to have failed: a traceback may have been caught."""
+    asked: bool = False
+    """Whether torchrun had asked it to end, because another rank had failed."""
+
+    def lost_peer(self) -> bool:
+        """Tell whether the rank only noticed that another one had gone."""
+        told = "\n".join([self.cause, *self.before])
+        return self.asked or bool(hang.LOST_PEER.search(told))
+
+    def out_of_step(self) -> bool:
+        """Tell whether the rank and the others did not come together."""
+        return bool(hang.OUT_OF_STEP.search(self.words))
+
+    def is_victim(self) -> bool:
+        """Tell whether somebody else's failure, or absence, explains this one."""
+        return self.lost_peer() or self.out_of_step()
+
+    def unwilling(self) -> bool:
+        """Tell whether the rank had been asked to end, and went on."""
+        return self.cause == UNWILLING
+
+    def order(self) -> tuple[int, float]:
+        """Sort key: who failed by itself, by time, and then the victims.
+
+        Of a death without a word everybody else may know a moment earlier than we do.
+        An abort may be how native code takes the failure of another rank.
+        """
+        if self.lost_peer():
+            return (4 if self.traceback else 5), self.time
+        if self.out_of_step():
+            return 3, self.time
+        if "SIGABRT" in self.cause:
+            return 0, self.time + HEADSTART
+        return 0, self.time - (0 if self.kind == "exception" else HEADSTART)
+
+
+def find(log: RankLog, code: int | None) -> End | None:
+    """Return how the rank failed; None if nothing says that it did.
+
+    Args:
+        log: what it left behind.
+        code: its exit code.
+    """
+    if log.finished:
+        return None
+    frame = stacks.own(log.frames or stacks.from_text(log.traceback))
+    ended_in_words = log.raised or code == -signal.SIGTERM and log.traceback
+    asked = log.asked or log.exit is None and code == -signal.SIGTERM
+    if log.exit and log.exit["code"] is None and not log.raised:
+        kind, cause = "signal", UNWILLING
+    elif code is not None and code < 0 and not ended_in_words:
+        kind, cause = "signal", f"ended by {signal_name(code)}"
+    elif log.traceback:
+        kind, (cause, frame) = "exception", _exception(log, frame)
+    elif code:
+        said = f": {log.last_words}" if log.last_words else ""
+        kind, cause = "exit", f"exit code {code}{said}"
+    else:
+        return None
+    before = tuple((log.raised or {}).get("before", ()))
+    words = "\n".join([cause, *before, log.traceback, *_plain(log)[-5:]])
+    certain = bool(code or log.raised or log.traceback and not log.guessed)
+    return End(
+        kind, cause, frame, log.traceback, log.time, words, before, certain, asked
+    )
+
+
+def signal_name(code: int) -> str:
+    """Return the name of the signal of a negative exit code, and who sends it."""
+    names = {known.value: known.name for known in signal.Signals}
+    name = names.get(-code, f"signal {-code}")
+    return f"{name} ({USUAL_SENDER[name]})" if name in USUAL_SENDER else name
+
+
+def _exception(log: RankLog, frame: Frame | None) -> tuple[str, Frame | None]:
+    """Return the exception in one line, and the program's line to name."""
+    if not log.raised:
+        error = stacks.last_error(log.traceback)
+        return error or log.traceback.splitlines()[0], frame
+    error = log.raised["error"]
+    if EMBEDDED not in error:
+        return stacks.one_line(error), frame
+    head = error.partition(EMBEDDED)[0].strip().removesuffix("Original").strip()
+    inner = stacks.last_error(error)
+    if RAISED_ANEW.search(error):
+        frame = stacks.own(stacks.from_text(error)) or frame
+        return stacks.one_line(f"{head} {inner}"), frame
+    return stacks.one_line(head or inner), frame
+
+
+def _plain(log: RankLog) -> list[str]:
+    """Return the lines of stderr that belong to no traceback."""
+    parts = [part for part in log.remarks if not part.is_traceback]
+    return [line for part in parts for line in part.lines]

@@ -1,0 +1,201 @@
+"""What one rank wrote: lines, facts, warnings, tracebacks, and how it ended."""
+
+import json
+import signal
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ddp_lab.kit.explain import stacks, stderr
+from ddp_lab.kit.explain.calls import Call
+from ddp_lab.kit.explain.files import clip
+
+PROGRAM = "the program itself"
+DEEPEST = 100  # levels of a fact
+# With what torchrun asks a rank to end: what it was sent itself, or SIGTERM.
+REQUESTS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+# What makes faulthandler write where the threads are.
+CRASHES = (
+    signal.SIGSEGV,
+    signal.SIGABRT,
+    signal.SIGBUS,
+    signal.SIGFPE,
+    signal.SIGILL,
+)
+
+
+@dataclass
+class RankLog:
+    """What one rank wrote."""
+
+    lines: list[str] = field(default_factory=list)
+    facts: dict = field(default_factory=dict)
+    remarks: list[stderr.Part] = field(default_factory=list)
+    """stderr without the traceback that was its end."""
+    traceback: str = ""
+    """How it ended, in Python's words."""
+    guessed: bool = False
+    """Whether the traceback is only the last one on stderr, and it may have gone on."""
+    time: float = 0.0
+    """When it failed, in seconds since the epoch."""
+    stack: list[stacks.Frame] = field(default_factory=list)
+    """Where it stood when it was last seen."""
+    beside: dict[str, list[stacks.Frame]] = field(default_factory=dict)
+    """Where its other threads stood, and the processes that it had started; and beside
+    rank 0 the `PROGRAM`, if that is another process."""
+    stopped: bool = False
+    """Whether it was halted, say by SIGSTOP."""
+    calls: list[Call] = field(default_factory=list)
+    groups: dict[str, list[int]] = field(default_factory=dict)
+    """The ranks of each process group."""
+    end: dict | None = None
+    """What the rank left when it had done everything; see rank.py."""
+    raised: dict | None = None
+    """The exception that ended its main part, as text, and when; see rank.py."""
+    exit: dict | None = None
+    """How it ended, when, and whether it had been asked to; see proxy.py."""
+    code: int | None = None
+    """The exit code, negative for a signal; None if it did not end by itself."""
+
+    @property
+    def finished(self) -> bool:
+        """Whether the rank has done everything, and without an error."""
+        return self.end is not None and self.end["code"] == 0
+
+    @property
+    def frames(self) -> list[stacks.Frame]:
+        """Where it raised the exception that ended it, innermost frame first."""
+        return [stacks.Frame(*each) for each in (self.raised or {}).get("frames", [])]
+
+    @property
+    def asked(self) -> bool:
+        """Whether it ended, or has not ended, because torchrun asked it to."""
+        if not self.exit or not self.exit["asked"]:
+            return False
+        code = self.exit["code"]
+        by_request = code is None or -code in REQUESTS
+        return by_request and not self.raised or self.time >= self.exit["asked"]
+
+    @property
+    def warnings(self) -> list[str]:
+        """stderr without noise, and without the traceback that was its end."""
+        return [line for part in self.remarks for line in part.lines]
+
+    @property
+    def traceback_lines(self) -> list[str]:
+        return [line for line in self.traceback.split("\n") if line.strip()]
+
+    @property
+    def last_words(self) -> str:
+        """The last line of stderr, if it belongs to no traceback."""
+        last = self.remarks[-1] if self.remarks else None
+        return last.lines[-1] if last and last.lines and not last.is_traceback else ""
+
+    @property
+    def tracebacks(self) -> list[str]:
+        """The tracebacks that were not its end, as far as that is known."""
+        found = [part.text for part in self.remarks if part.is_traceback]
+        return [*found, self.traceback] if self.guessed else found
+
+    def add_line(self, line: str) -> None:
+        """Keep a line of stdout: a JSON object is a fact, anything else a line."""
+        fact = _fact(line)
+        if fact is not None:
+            self.facts.update(fact)
+        elif not stderr.NOISE.search(line):
+            self.lines.append(line)
+
+    def add_stderr(self, text: str) -> None:
+        """Keep stderr; the last traceback is the rank's end, if nobody knows better."""
+        parts = stderr.split(text)
+        found = [at for at, part in enumerate(parts) if part.may_be_the_end]
+        self.guessed = bool(found)
+        self.remarks = parts
+        if found:
+            at = found[-1]
+            long = parts[at + 1 : at + 2]  # its message may go on for lines
+            more = [part for part in long if not part.is_traceback]
+            self.remarks = parts[:at] + parts[at + 1 + len(more) :]
+            self._end_with(parts[at], *more)
+
+    def add_end(self, text: str) -> None:
+        """Keep stderr, of which `raised` or `exit` tell what was the rank's end."""
+        if self.raised and not self.raised["traceback"]:  # there was no room for it
+            self.add_stderr(text)
+            self.traceback, self.guessed = self.traceback or self.raised["error"], False
+            return
+        if self.raised:
+            self.traceback = clip(self.raised["traceback"])
+            self.remarks = stderr.split(stderr.without(text, self.raised["traceback"]))
+            return
+        self.remarks = parts = stderr.split(text)
+        code = self.exit["code"] if self.exit else None
+        dumps = [part for part in parts if part.is_dump]
+        if dumps and code is not None and -code in CRASHES:
+            self._end_with(dumps[-1])
+        elif code == 1 and not self.end and parts and parts[-1].may_be_the_end:
+            # Another program took the rank's place, or it left in the midst.
+            self._end_with(parts[-1])
+
+    def _end_with(self, *parts: stderr.Part) -> None:
+        self.remarks = [part for part in self.remarks if part not in parts]
+        text = "\n".join(part.text for part in parts)
+        self.traceback = clip(text.rstrip("\n") + "\n")
+
+    def add_seen(self, seen: dict | None) -> None:
+        """Keep what was seen of the rank from outside, beside its main thread."""
+        for each in seen["beside"] if seen else []:
+            self.beside[each["name"]] = stacks.from_json(each["stack"])
+        self.stopped = bool(seen and seen["stopped"])
+
+    def as_it_stood(self, before: "RankLog") -> "RankLog":
+        """Return this log without what the rank did because it was ended.
+
+        Ranks end one after the other, and the last ones complain of lost connections.
+
+        Args:
+            before: the same rank's log, read just before it was ended.
+        """
+        known = [part.text for part in before.remarks]
+        return replace(
+            self,
+            stack=before.stack or self.stack,
+            beside=before.beside,
+            stopped=before.stopped,
+            calls=before.calls,
+            groups=before.groups,
+            end=before.end,
+            raised=before.raised,
+            exit=before.exit,
+            code=before.code,
+            time=before.time,
+            traceback=before.traceback,
+            guessed=before.guessed,
+            remarks=[
+                part
+                for part in self.remarks
+                if not part.is_traceback or part.text in known
+            ],
+        )
+
+
+def _fact(line: str) -> dict | None:
+    """Return the JSON object that a line is; None if it is none, or cannot be one."""
+    if not (line.startswith("{") and line.endswith("}")):
+        return None
+    try:
+        fact = json.loads(line)
+        json.dumps(fact, ensure_ascii=False).encode()  # no half characters
+    except (ValueError, RecursionError):
+        return None
+    return fact if _shallow(fact) else None
+
+
+def _shallow(fact: dict) -> bool:
+    """Tell whether a fact has no more than `DEEPEST` levels."""
+    level: list[Any] = [fact]
+    for _ in range(DEEPEST):
+        inside = [each.values() if isinstance(each, dict) else each for each in level]
+        level = [x for each in inside for x in each if isinstance(x, (dict, list))]
+        if not level:
+            return True
+    return False

@@ -1,0 +1,87 @@
+"""Find out which rank means another src or dst than the others, of those that wait."""
+
+from ddp_lab.kit.explain.calls import Call
+from ddp_lab.kit.explain.diagnosis import Diagnosis, conjugate, odd_one
+from ddp_lab.kit.explain.rank_log import RankLog
+from ddp_lab.kit.explain.stands import ROOT_ARGUMENT, Stand, ranks
+from ddp_lab.kit.explain.symptoms import Symptom
+
+
+def find(waiting: list[Stand], logs: list[RankLog]) -> Diagnosis | None:
+    """Some wait in one collective, but not all of them mean the same src or dst."""
+    rooted = [stand for stand in waiting if stand.name in ROOT_ARGUMENT]
+    if not rooted:
+        return None
+    same = [stand for stand in rooted if _of(stand) == _of(rooted[0])]
+    roots = {s.rank: s.root for s in same if s.root is not None}
+    if not roots:
+        return _passed_by(same, logs)
+    if len(set(roots.values())) < 2:
+        return None
+    odd = _wrong_root(same, roots, logs)
+    first, name = next((s for s in same if s.rank == odd), same[0]), same[0].name
+    sides = [
+        f"{root} on {ranks([r for r in roots if roots[r] == root])}"
+        for root in dict.fromkeys(roots.values())
+    ]
+    cause = f"the ranks wait in {name} with different {ROOT_ARGUMENT[name][0]}: "
+    cause += ", ".join(sides)
+    return Diagnosis(Symptom.DIFFERENT_CALLS, cause, odd, first.frame)
+
+
+def _passed_by(same: list[Stand], logs: list[RankLog]) -> Diagnosis | None:
+    """Every rank has made the call, of which no src or dst is known, and some wait."""
+    passed = [rank for rank, call in _passed(same, logs).items() if call.done]
+    if not passed or len(passed) + len(same) < len(logs):
+        return None
+    name, who = same[0].name, ranks([stand.rank for stand in same])
+    has = "has" if len(passed) == 1 else "have"
+    cause = f"{who} {conjugate('wait', same)} in {name}, which {ranks(passed)} {has} "
+    cause += f"passed: they do not all mean the same {ROOT_ARGUMENT[name][0]}"
+    return Diagnosis(Symptom.DIFFERENT_CALLS, cause, None, same[0].frame)
+
+
+def _of(stand: Stand) -> tuple:
+    """Return what tells the call that a rank waits in from others."""
+    return stand.name, stand.call and stand.call.key
+
+
+def _wrong_root(
+    same: list[Stand], roots: dict[int, int], logs: list[RankLog]
+) -> int | None:
+    """Return the one rank that means a wrong root; None if that cannot be told.
+
+    Whoever has passed the call cannot have been the root of those that still wait in
+    it. (Of a broadcast to more than two that is not sure: others pass it on.)
+    """
+    passed = _passed(same, logs)
+    direct = same[0].name != "broadcast" or len(logs) <= 3
+    wrong = {
+        root
+        for root in roots.values()
+        if roots.get(root, root) != root or (direct and root in passed)
+    }
+    if len({*roots.values()} - wrong) == 1:
+        odd = [rank for rank, root in roots.items() if root in wrong]
+        return odd[0] if len(odd) == 1 else None
+    # Whoever made the call at the same line as others probably means what they mean.
+    meant: dict[str, set[int]] = {}
+    for stand in same:
+        place = stand.frame.short if stand.frame else ""
+        meant.setdefault(place, set()).add(roots[stand.rank])
+    votes = dict(roots)
+    for rank, call in passed.items():
+        if call.frame and len(told := meant.get(call.frame.short, set())) == 1:
+            votes[rank] = min(told)
+    return odd_one(votes)
+
+
+def _passed(same: list[Stand], logs: list[RankLog]) -> dict[int, Call]:
+    """Return the ranks that have done the call that others still wait in."""
+    key, inside = same[0].call and same[0].call.key, [stand.rank for stand in same]
+    return {
+        rank: call
+        for rank, log in enumerate(logs)
+        for call in log.calls
+        if (call.name, call.key) == (same[0].name, key) and rank not in inside
+    }

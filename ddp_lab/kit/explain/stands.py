@@ -1,0 +1,203 @@
+"""Say where each rank stands: whom it waits for, or what it does instead."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from signal import Signals
+
+from ddp_lab.kit.explain.calls import Call
+from ddp_lab.kit.explain.rank_log import PROGRAM, RankLog
+from ddp_lab.kit.explain.stacks import C10D, KIT, Frame, last_error, own
+
+# What a rank says when another one has gone.
+LOST_PEER = re.compile(
+    r"Connection (closed|reset) by peer|connectFullMesh failed|Broken pipe"
+    r"|remote process exited|NCCL communicator was aborted|recvValue failed"
+    r"|failed to recv, got 0 bytes|Connection was likely closed|Socket closed"
+)
+# What a rank says when it has waited too long, or got what it had not asked for.
+OUT_OF_STEP = re.compile(
+    r"Timed out waiting \d+ms|Watchdog caught collective|monitoredBarrier"
+    r"|op\.preamble\.length|wait timeout after|Detected mismatch between collectives"
+)
+# The arguments in which a call names one rank: as in the whole world, or in the group.
+DST, SRC = ("dst", "group_dst"), ("src", "group_src")
+PEER_ARGUMENT = {"send": DST, "recv": SRC}
+ROOT_ARGUMENT = {"broadcast": SRC, "scatter": SRC, "reduce": DST, "gather": DST}
+ALONE = ("destroy_process_group",)  # in which a rank does not wait for the others
+
+
+@dataclass(frozen=True)
+class Stand:
+    """Where one rank stood."""
+
+    rank: int
+    state: str
+    """"waits" in a communication, "elsewhere", "stopped" (halted by a signal),
+    "lingers" (has done its main program, and does not end), "left", or "unknown"."""
+    frame: Frame | None = None
+    """The program's own line."""
+    name: str = ""
+    """The function that it waits in, such as `all_reduce` or `send`; or what of it
+    lingers, such as `thread Thread-1`."""
+    call: Call | None = None
+    """The same as the flight recorder has it; it knows no send and recv of gloo."""
+    peers: tuple[int, ...] = ()
+    """The ranks that it waits for, as far as that is known."""
+    root: int | None = None
+    """The src or dst of a collective that has one."""
+    end: str = ""
+    """How it ended if not well, such as `was ended by SIGKILL`."""
+    beside: tuple[str, ...] = ()
+    """Where its other threads and its processes stand."""
+
+    def __str__(self) -> str:
+        """Return, say, `waits in send for rank 1 at sick.py:45 in ...`."""
+        at = f" at {self.frame.place}" if self.frame else ""
+        if self.state == "waits":
+            peers = f" for {ranks(self.peers)}" if self.peers else ""
+            return f"waits in {self.call or self.name}{peers}{at}"
+        if self.state == "left":
+            return self.end or "has left"
+        if self.state == "stopped":
+            return f"is stopped (SIGSTOP){at}"
+        if self.state == "lingers":
+            return f"{self.end or 'has ended'} its main program, but {self.name}{at}"
+        if not at:
+            return "left no word of where it stands"
+        return "; ".join([f"stands{at}", *self.beside])
+
+
+def find_stands(logs: list[RankLog]) -> list[Stand]:
+    """Return where each rank stood when it was last seen."""
+    stands = [_stand(rank, log) for rank, log in enumerate(logs)]
+    return [_with_peers(stand, logs) for stand in stands]
+
+
+def _stand(rank: int, log: RankLog) -> Stand:
+    if log.finished:
+        return Stand(rank, "left")
+    gave_up = LOST_PEER.search(log.traceback) or OUT_OF_STEP.search(log.traceback)
+    if not gave_up and (end := _end(log)):
+        return Stand(rank, "left", own(log.stack), end=end)
+    if log.stopped:
+        return Stand(rank, "stopped", own(log.stack))
+    if _after_main(log.stack):
+        return _lingering(rank, log)
+    if log.raised and not gave_up:  # and its end takes long
+        return Stand(rank, "left", own(log.stack), end=_raised(log))
+    return _inside(rank, log, bool(gave_up))
+
+
+def _end(log: RankLog) -> str:
+    """Return how a rank ended that nobody had asked to end, if it did, and not well."""
+    if not log.exit or log.exit["asked"] or not log.exit["code"]:
+        return ""
+    code = log.exit["code"]
+    if log.raised or code > 0 and log.traceback:
+        return _raised(log)
+    if code > 0:
+        return f"has ended with exit code {code}"
+    names = {known.value: known.name for known in Signals}
+    return f"was ended by {names.get(-code, f'signal {-code}')}"
+
+
+def _raised(log: RankLog) -> str:
+    error = log.raised["error"] if log.raised else last_error(log.traceback)
+    return f"has raised {error}"
+
+
+def _after_main(stack: list[Frame]) -> bool:
+    """Tell whether the main thread has done its program, and what comes after it."""
+    if any(f.name == "_finish" and f.file.startswith(KIT) for f in stack):
+        return True  # see rank.py
+    ending = [
+        frame.name
+        for frame, caller in zip(stack, stack[1:], strict=False)
+        if caller.begins_child
+    ]
+    return ending in (["_shutdown"], ["_exit_function"])
+
+
+def _lingering(rank: int, log: RankLog) -> Stand:
+    """Return where a rank stands that should have ended."""
+    end = f"{_raised(log)} in" if log.raised else ""
+    if frame := own(log.stack):
+        return Stand(rank, "lingers", frame, "an exit function is still", end=end)
+    for name, stack in log.beside.items():
+        if own(stack) and name != PROGRAM:
+            return Stand(rank, "lingers", own(stack), f"{name} is still", end=end)
+    return Stand(rank, "lingers", None, "it does not end", end=end)
+
+
+def _inside(rank: int, log: RankLog, gave_up: bool) -> Stand:
+    """Return where a rank stands that is in the midst of its program."""
+    frame, undone = own(log.stack), [call for call in log.calls if not call.done]
+    if gave_up:  # the recorder takes a call that has failed for done
+        undone = undone or log.calls[-1:]
+    inside = _communication(log.stack)
+    if inside and inside.name not in ALONE:
+        calls = [call for call in undone if call.name == inside.name]
+        call = calls[-1] if calls else None
+        peer, root = _named(inside, PEER_ARGUMENT), _named(inside, ROOT_ARGUMENT)
+        peers = () if peer is None else (peer,)
+        return Stand(rank, "waits", frame, inside.name, call, peers, root)
+    in_library = bool(log.stack) and not log.stack[0].own
+    on_work = frame is not None and ".wait(" in frame.code and _in_torch(log.stack[0])
+    if undone and (in_library or on_work) or on_work or gave_up:
+        call = undone[0] if undone else None
+        name = call.name if call else "wait" if on_work else "a communication"
+        return Stand(rank, "waits", frame, name, call)
+    return Stand(rank, "elsewhere" if frame else "unknown", frame, beside=beside(log))
+
+
+def beside(log: RankLog) -> tuple[str, ...]:
+    """Return where the other threads of a rank stand, and its processes."""
+    return tuple(
+        f"{name} at {frame.place}" if (frame := own(stack)) else name
+        for name, stack in log.beside.items()
+        if name != PROGRAM
+    )
+
+
+def _in_torch(innermost: Frame) -> bool:
+    """Tell whether the program has called C++ or torch, and not, say, a thread."""
+    return innermost.own or str(Path("/torch/")) in innermost.file
+
+
+def _communication(stack: list[Frame]) -> Frame | None:
+    """Return the function of torch.distributed that the program has called."""
+    found = None
+    for frame in stack:
+        if frame.own:
+            break
+        if frame.file.endswith(C10D):
+            found = frame
+    return found
+
+
+def _named(frame: Frame, arguments: dict[str, tuple[str, str]]) -> int | None:
+    """Return the rank that a call names; its local variables tell."""
+    for name in arguments.get(frame.name, ()):
+        if frame.values.get(name, "").isdecimal():
+            return int(frame.values[name])
+    return None
+
+
+def _with_peers(stand: Stand, logs: list[RankLog]) -> Stand:
+    """Add to a rank that waits in a collective who has not made this call yet."""
+    if stand.call is None or stand.call.p2p:
+        return stand
+    members = logs[stand.rank].groups.get(stand.call.group, range(len(logs)))
+    made = [{call.key for call in log.calls} for log in logs]
+    absent = [r for r in members if r < len(logs) and stand.call.key not in made[r]]
+    return replace(stand, peers=tuple(absent))
+
+
+def ranks(numbers: Iterable[int]) -> str:
+    """Return `rank 1` or `ranks 0, 2 and 3`."""
+    names = [str(number) for number in numbers]
+    if len(names) == 1:
+        return f"rank {names[0]}"
+    return f"ranks {', '.join(names[:-1])} and {names[-1]}"

@@ -1,0 +1,122 @@
+"""Note which processes a program starts by `multiprocessing`, and how they end.
+
+rank.py loads this into a program that starts its ranks itself. The run's folder then
+has a file `children`, to which every event adds a line of JSON:
+
+    {"parent": 6}                                         the program itself
+    {"spawns": 2}                                         mp.spawn, for so many ranks
+    {"pid": 7, "name": "Process-1", "by": "__main__", ...}    has started
+    {"pid": 7, "asked": 17.4}                             the program is about to end it
+    {"pid": 7, "code": 1, "time": 17.5, "said": ""}       was seen to have ended
+
+Times are seconds since the epoch. Of a rank of mp.spawn there is more: its `index`, the
+file `errors` in which it leaves its traceback, and that traceback, which it `said`.
+
+multiprocessing keeps its living children in a set. Here that set tells who comes and
+goes; so nothing of ours is pickled, or stands on the stack of a child.
+"""
+
+import json
+import multiprocessing.process
+import os
+import pickle
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+SPAWN = "torch.multiprocessing.spawn"  # the module of mp.spawn
+
+
+def watch(path: Path) -> None:
+    """Note from now on in the file `path` what this process starts."""
+    python: Any = multiprocessing
+    note = Notes(path)
+    note({"parent": os.getpid()})
+    python.process._children = _Children(note)
+    get_context = python.get_context
+
+    def get_and_note(method: str | None = None) -> Any:
+        caller = sys._getframe(1)
+        if caller.f_globals.get("__name__") == SPAWN and "nprocs" in caller.f_locals:
+            note({"spawns": caller.f_locals["nprocs"]})
+        return get_context(method)
+
+    python.get_context = get_and_note  # of which mp.spawn makes use, with no rank too
+
+
+class Notes:
+    """Adds lines to a file, but in the process that began it only."""
+
+    def __init__(self, path: Path):
+        self.path, self.pid = path, os.getpid()
+
+    def __call__(self, event: dict) -> None:
+        if os.getpid() != self.pid:
+            return  # a fork
+        try:
+            # Opened each time: a program may close descriptors that it does not know.
+            with open(self.path, "a") as file:
+                file.write(json.dumps(event) + "\n")
+        except (OSError, TypeError, ValueError):
+            pass
+
+
+class _Children(set):
+    """The living children, as `multiprocessing.process` keeps them."""
+
+    def __init__(self, note: Notes):
+        super().__init__()
+        self.note = note
+        self.errors: dict[int, str] = {}  # where children of mp.spawn say what failed
+        self.listens = False
+
+    def add(self, process: Any) -> None:
+        """Note that `process` has been started."""
+        super().add(process)
+        if not self.listens:
+            self._listen()
+        caller = sys._getframe(2)  # of process.start()
+        by = caller.f_globals.get("__name__")
+        event = {"pid": process.pid, "name": process.name, "by": by}
+        if by == SPAWN:
+            index, file = (caller.f_locals.get(name) for name in ("i", "tf"))
+            errors = self.errors[process.pid] = getattr(file, "name", "")
+            event |= {"index": index, "errors": errors}
+        self.note(event)
+
+    def discard(self, process: Any) -> None:
+        """Note that `process` has ended."""
+        known = process in self
+        super().discard(process)
+        popen = getattr(process, "_popen", None)
+        if not known or popen is None or popen.returncode is None:
+            return
+        words, at = said(self.errors.pop(popen.pid, ""))
+        end = {"code": popen.returncode, "time": at or time.time(), "said": words}
+        self.note({"pid": popen.pid, **end})
+
+    def _listen(self) -> None:
+        """Note from now on that the program ends a child."""
+        self.listens = True
+        # Imported already: every way to start a process builds upon it.
+        from multiprocessing.popen_fork import Popen
+
+        python: Any = Popen
+        send, note = python._send_signal, self.note
+
+        def note_and_send(popen: Any, number: int) -> None:
+            if popen.poll() is None:  # else it has ended by itself
+                note({"pid": popen.pid, "asked": time.time()})
+            send(popen, number)
+
+        python._send_signal = note_and_send
+
+
+def said(path: str) -> tuple[str, float]:
+    """Return the traceback that mp.spawn keeps of a child, and when it was written."""
+    try:
+        with open(path, "rb") as file:
+            return str(pickle.load(file)), os.fstat(file.fileno()).st_mtime
+    except (OSError, EOFError, pickle.UnpicklingError):
+        return "", 0.0

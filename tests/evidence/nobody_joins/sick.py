@@ -1,0 +1,3 @@
+import torch.distributed
+
+print('as if there were nobody else')

@@ -1,0 +1,244 @@
+"""Which of several failures came first, and what is told of attempts: no process."""
+
+import json
+import signal
+
+import pytest
+
+from ddp_lab.kit.explain import attempts, ends
+from ddp_lab.kit.explain.failure import Failure, find_failure, find_notes
+from ddp_lab.kit.explain.logs import RankLog, RunLog, TorchrunLog
+
+TRACEBACK = """Traceback (most recent call last):
+  File "a.py", line {line}, in work
+    work()
+{error}
+"""
+LOST = "RuntimeError: Connection closed by peer"
+LATE = "RuntimeError: Timed out waiting 9ms"
+
+
+def raised(time: float, error: str = "ValueError: no", asked=False, **more) -> RankLog:
+    """Return the log of a rank that raised."""
+    words = {"traceback": TRACEBACK.format(line=3, error=error), "error": error}
+    frames = [["a.py", 3, "work"]]
+    log = RankLog(raised=words | {"time": time, "frames": frames} | more, time=time)
+    log.exit = {"code": 1, "time": time + 0.01, "asked": asked}
+    log.add_end(words["traceback"])
+    log.code = 1
+    return log
+
+
+def ended(time: float, code: int | None, asked=False) -> RankLog:
+    """Return the log of a rank that ended without a word."""
+    log = RankLog(time=time, code=code)
+    log.exit = {"code": code, "time": time, "asked": asked}
+    return log
+
+
+def well() -> RankLog:
+    return RankLog(end={"code": 0, "left_group": True, "joined": True}, code=0)
+
+
+def explain(*logs: RankLog, stopped=None, code: int = 1, **more) -> Failure:
+    failure, _ = find_failure(TorchrunLog(list(logs), **more), code, stopped, 8)
+    return failure
+
+
+@pytest.mark.parametrize(
+    "logs, first",
+    [
+        ([raised(5.3), raised(5.0)], 1),
+        ([raised(5.0), raised(5.3)], 0),
+        ([ended(5.3, 3), ended(5.0, 5)], 1),
+        ([ended(5.3, 3), raised(5.0)], 1),
+        ([raised(5.3), ended(5.0, -9)], 1),
+        ([ended(5.3, -11), ended(5.0, -6)], 1),
+        # Its neighbour may know of a death a moment before we do.
+        ([raised(5.0, "KeyError: 'nobody there'"), ended(5.05, -9)], 1),
+        ([ended(5.0, -6), raised(5.05)], 1),
+        # Victims are no culprits, however early they complain.
+        ([raised(5.0, LOST), raised(5.3)], 1),
+        ([raised(5.0, LATE), raised(9.0)], 1),
+        ([raised(5.0, "KeyError: 'sum'", before=[LOST]), raised(5.3)], 1),
+        ([ended(5.0, -15, asked=4.0), raised(5.3)], 1),
+        ([ended(5.0, None, asked=4.0), raised(5.3)], 1),
+        ([raised(5.0, asked=4.0), ended(9.0, 3)], 1),
+        # Asked, but it fails before that reaches it; or nobody has asked at all.
+        ([ended(5.3, 3, asked=4.0), raised(5.0, asked=6.0)], 1),
+        ([ended(5.3, 3), ended(5.0, -15)], 1),
+    ],
+)
+def test_who_failed_first_by_itself_is_named(logs, first):
+    failure = explain(*logs)
+    assert failure.rank == first, failure.report()
+    other = logs[1 - first]
+    told = ends.find(other, other.code)
+    if told.is_victim() and not told.unwilling():
+        assert failure.others == {} or told.out_of_step()
+    else:
+        assert 1 - first in failure.others
+
+
+def test_without_times_who_died_without_a_word_comes_first():
+    logs = [RankLog(code=-6), RankLog(traceback=TRACEBACK, code=1), RankLog(code=3)]
+    order = [ends.find(log, log.code).order() for log in logs]
+    assert order[2] < order[1] < order[0]
+
+
+def test_who_raised_and_was_ended_on_its_way_out_is_no_victim():
+    slow = raised(5.0, asked=6.0)
+    slow.exit["code"] = slow.code = -15
+    failure = explain(ended(5.3, 3, asked=6.0), slow)
+    assert (failure.rank, failure.cause) == (1, "ValueError: no")
+
+
+@pytest.mark.parametrize("stopped", ["timeout", "interrupt", "output"])
+def test_what_was_said_before_a_run_is_stopped_comes_first(stopped):
+    failure = explain(ended(6.0, None, asked=6.0), raised(5.0), stopped=stopped)
+    assert (failure.rank, failure.cause) == (1, "ValueError: no")
+    assert "all processes were" in failure.means
+    assert failure.others[0].startswith("was asked to end, and did not; it ")
+
+
+def test_a_rank_that_has_raised_and_does_not_end_has_failed():
+    hangs = raised(5.0)
+    hangs.exit, hangs.code = None, None
+    assert explain(RankLog(), hangs, stopped="timeout").rank == 1
+
+
+@pytest.mark.parametrize("log", [raised(5.0, LOST), raised(5.0, LATE), RankLog()])
+def test_victims_do_not_explain_why_a_run_stands_still(log):
+    assert explain(RankLog(), log, stopped="timeout").kind == "timeout"
+
+
+def test_a_traceback_that_may_have_been_caught_is_no_failure():
+    log = RankLog(["a line"])
+    log.add_stderr(TRACEBACK.format(line=3, error="ValueError: no"))
+    failure = explain(RankLog(), log, stopped="timeout")
+    assert (failure.kind, failure.rank) == ("timeout", 1)
+    assert failure.means.startswith(
+        "before, rank 1 printed a traceback: ValueError: no"
+    )
+    assert TorchrunLog([log]).warnings(failed=False)[0][-1] == "ValueError: no"
+    assert TorchrunLog([log]).warnings(failed=True) == [[]]
+
+
+def test_a_launcher_that_was_ended_is_told():
+    asked = [ended(5.0, -15, asked=4.0), ended(5.0, -15, asked=4.0)]
+    failure = explain(*asked, code=-9)
+    assert (failure.kind, failure.rank) == ("launch", None)
+    assert failure.cause.startswith("the launcher was ended by SIGKILL")
+    said = TRACEBACK.format(line=1, error="api.SignalException: got signal: 15")
+    failure = explain(*asked, stderr=said)
+    assert (failure.kind, failure.rank) == ("launch", None)
+    assert explain(ended(5.0, 3), asked[0], code=-9).rank == 0
+
+
+@pytest.mark.parametrize(
+    "error, cause",
+    [
+        ("ValueError: a\nb", "ValueError: a b"),
+        (f"ValueError: it said:\n{TRACEBACK}", "ValueError: it said:"),
+        (
+            "KeyError: Caught KeyError in DataLoader worker process 0.\nOriginal "
+            + TRACEBACK.format(line=9, error="KeyError: 'x'"),
+            "KeyError: Caught KeyError in DataLoader worker process 0. KeyError: 'x'",
+        ),
+    ],
+)
+def test_an_exception_is_told_in_its_own_words(error, cause):
+    failure = explain(well(), raised(5.0, error))
+    assert failure.cause == cause
+    assert failure.line == (9 if "DataLoader" in error else 3)
+
+
+# --- a full disk ---
+
+
+def test_a_full_disk_explains_what_has_no_words(tmp_path):
+    full = {"full_disk": tmp_path}
+    failure = explain(well(), ended(5.0, 1), **full)
+    assert failure.symptom == "disk full" and str(tmp_path) in failure.means
+    assert explain(well(), raised(5.0), **full).symptom is None
+    assert explain(well(), ended(5.0, -9), **full).symptom == "killed"
+    failure = explain(well(), raised(5.0, "OSError: No space left on device"), **full)
+    assert failure.symptom == "disk full" and str(tmp_path) in failure.means
+
+
+# --- attempts ---
+
+
+def failed(cause: str, line: int | None = 3, rank: int = 1) -> attempts.Attempt:
+    where = f"a.py:{line}" if line else None
+    return attempts.Attempt("exception", rank, cause, where, line)
+
+
+def test_a_run_that_was_never_restarted_says_nothing_of_it():
+    assert attempts.restarted([]) == attempts.before([], failed("x")) == []
+
+
+def test_attempts_that_failed_alike_are_told_once():
+    said = attempts.restarted([failed("E: no 1"), failed("E: no 2", rank=0)])
+    line = "restarted twice: attempts 1 and 2 of 3 failed: rank 1: E: no 1 at a.py:3"
+    assert said == [line]
+    ten = [failed(f"E: {i}") for i in range(10)]
+    assert attempts.restarted(ten)[0].startswith("restarted 10 times: attempts 1 to 10")
+
+
+def test_of_many_ways_to_fail_the_first_are_told():
+    (said,) = attempts.restarted([failed(f"E{'x' * i}: no") for i in range(12)])
+    assert said.count(" of 13 failed: ") == attempts.MOST
+    assert said.endswith("; 7 more failed in other ways")
+
+
+def test_the_same_error_at_the_same_line_is_a_bug():
+    same = failed("E: no")
+    both, three = attempts.before([same], same), attempts.before([same] * 2, same)
+    assert both == [f"the same error at the same line in both attempts: {attempts.BUG}"]
+    assert "in all 3 attempts" in three[0]
+    other = failed("F: no", line=9)
+    lines = attempts.before([same, other], same)
+    assert len(lines) == 3
+    assert lines[-1] == f"the same as now in 2 of 3 attempts: {attempts.BUG}"
+    assert attempts.BUG not in str(attempts.before([other], same))
+
+
+def test_two_deaths_without_a_line_may_be_two_faults():
+    death = failed("ended by SIGKILL", line=None)
+    assert attempts.before([death], death) == [
+        "attempt 1 of 2 failed: rank 1: ended by SIGKILL"
+    ]
+
+
+def test_attempts_are_read_in_the_order_of_their_numbers(tmp_path):
+    for attempt in range(12):
+        for rank in range(2):
+            folder = tmp_path / "run" / f"attempt_{attempt}" / str(rank)
+            folder.mkdir(parents=True)
+            (folder / "stdout.log").write_text(f"attempt {attempt}\n")
+            code = 0 if attempt == 11 else 20 + attempt if rank else -signal.SIGTERM
+            end = {"code": code, "time": 5.0 + rank, "asked": not rank and 4.0}
+            (folder / "exit.json").write_text(json.dumps(end))
+            done = {"code": 0, "left_group": True, "joined": True}
+            if attempt == 11:
+                (folder / "end.json").write_text(json.dumps(done))
+        (tmp_path / "run" / f"attempt_{attempt}" / "store").write_text("")
+    log: RunLog = TorchrunLog.read(tmp_path)
+    assert [rank.lines for rank in log.ranks] == [["attempt 11"]] * 2
+    assert [ranks[1].code for ranks in log.earlier] == [*range(20, 31)]
+    assert find_failure(log, 0, None, 0)[0] is None
+    (note,) = find_notes(log)
+    assert note.startswith("restarted 11 times: attempt 1 of 12 failed: rank 1: exit ")
+    assert note.endswith("rank 1: exit code 24; 6 more failed in other ways")
+
+
+def test_without_room_for_a_traceback_it_is_that_on_stderr():
+    log = raised(5.0)
+    log.raised |= {"traceback": ""}
+    log.add_end("a line\n" + TRACEBACK.format(line=3, error="ValueError: no"))
+    assert log.warnings == ["a line"] and "ValueError: no" in log.traceback
+    assert not log.guessed and ends.find(log, 1).cause == "ValueError: no"
+    log.traceback = ""
+    log.add_end("")
+    assert log.traceback == "ValueError: no"
