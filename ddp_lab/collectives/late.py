@@ -81,7 +81,7 @@ def main():
             facts[scene] = early
             if wrong := [name for name in early if must_wait(name, late, rank)]:
                 raise AssertionError(f"went on without rank {late} in {wrong}")
-        print(json.dumps(facts), flush=True)
+        print(json.dumps(facts | {"nine": list(calls)}), flush=True)
 
 
 # --- the same in every program: join the group, and leave it whatever happens ---
