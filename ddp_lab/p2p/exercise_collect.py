@@ -39,7 +39,7 @@ def collect(mine, rank, world_size):
 
 
 def lists_of(rank, device):
-    """First 3, 2, 1 or 4 numbers that can be told apart, then some by chance."""
+    """First 3, 2, 1 or 4 numbers that can be told apart, then some at random."""
     count = 1 + (3 * rank + 2) % 4
     yield torch.arange(10 * rank, 10 * rank + count, device=device)
     drawn = [secrets.randbelow(1000) for _ in range(5 + secrets.randbelow(20))]

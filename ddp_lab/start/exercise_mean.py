@@ -1,4 +1,4 @@
-"""Exercise: the mean over all ranks, although each holds another count of numbers.
+"""Exercise: the mean over all ranks, although their lists differ in length.
 
     torchrun --standalone --nproc-per-node 2 ddp_lab/start/exercise_mean.py
 
@@ -24,7 +24,7 @@ from torch.distributed.elastic.multiprocessing.errors import record
 def mean_of_all(mine):
     """Return the mean of the numbers of all ranks together, on every rank.
 
-    mine: (length,), float64, this rank's numbers; another rank has another length.
+    mine: (length,), float64, this rank's numbers; other ranks have other lengths.
     result: a number, or a tensor with one.
     """
     return None  # your code here
