@@ -2,7 +2,15 @@
 
 from collections.abc import Callable, Sequence
 
-from ddp_lab.kit.draw.colours import GREY, INK, WHITE, rank_colour
+from ddp_lab.kit.draw.colours import (
+    GREY,
+    INK,
+    RANK_COLOURS,
+    RULE,
+    WHITE,
+    rank_colour,
+    tint,
+)
 from ddp_lab.kit.draw.svg import Svg, page
 from ddp_lab.kit.draw.values import Cell, Column, cell_width, spoken
 from figs.gallery import figure
@@ -214,27 +222,90 @@ def all_to_all() -> Svg:
 
 @figure
 def groups() -> Svg:
-    """Draw two groups of two ranks, each adding among its own members."""
+    """Draw the even and the odd ranks, each group adding among its own members."""
     says = "Every rank creates both groups; each sum stays inside its own group."
-    held = "ranks 0 and 1 hold A+B, ranks 2 and 3 hold C+D"
+    held = "ranks 0 and 2 hold A+C, ranks 1 and 3 hold B+D"
     desc = f"{says} Before, ranks 0 to 3 hold A, B, C, D; after, {held}."
-    svg = page("dist.all_reduce(x, group=pair)", says, desc, 386, mono=True)
-    for first, y in ((0, 118), (2, 268)):
-        draw_group(svg, first, y)
+    svg = page("dist.all_reduce(x, group=mine)", says, desc, 386, mono=True)
+    draw_group(svg, [0, 2], 118)
+    draw_group(svg, [1, 3], 268)
     return svg
 
 
-def draw_group(svg: Svg, first: int, y: float) -> None:
-    """Draw the sum of two ranks, from `first` on, in a frame of their own."""
-    pair = [first, first + 1]
-    total = "+".join(LETTERS[rank] for rank in pair)
-    left, right = [cells(LETTERS[rank]) for rank in pair], [cells(total)] * 2
+def draw_group(svg: Svg, members: list[int], y: float) -> None:
+    """Draw the sum over the members of a group, in a frame of their own."""
+    total = "+".join(LETTERS[rank] for rank in members)
     svg.box(LEFT - 16, y - 32, WIDTH - 2 * LEFT + 32, 134, fill="none", dash="6 5")
-    svg.text(WIDTH / 2, y - 14, f"dist.new_group({pair})", 13, mono=True)
-    before = Column("before: x", left, cell_width(left), first)
-    after = Column("after: x", right, cell_width(right), first)
-    before.draw(svg, LEFT, y)
-    x2 = WIDTH - LEFT - after.width
-    after.draw(svg, x2, y)
-    x1 = LEFT + before.width + 8
-    draw_sum(svg, x1, x2 - 8, pair, pair, lambda r: centre(r - first) - TOP + y)
+    svg.text(WIDTH / 2, y - 14, f"dist.new_group({members})", 13, mono=True)
+    for place, rank in enumerate(members):
+        left, right = [cells(LETTERS[rank])], [cells(total)]
+        top = y + 50 * place
+        before = Column("before: x" * (place == 0), left, cell_width(left), rank)
+        after = Column("after: x" * (place == 0), right, cell_width(right), rank)
+        before.draw(svg, LEFT, top)
+        after.draw(svg, WIDTH - LEFT - after.width, top)
+    x1, x2 = LEFT + before.width + 8, WIDTH - LEFT - after.width - 8
+    heights = [y + 20 + 50 * place for place in range(len(members))]
+    by_rank = dict(zip(members, heights, strict=True))
+    draw_sum(svg, x1, x2, members, members, lambda rank: by_rank[rank])
+
+
+@figure
+def ring_pieces() -> Svg:
+    """Draw an all_reduce over a ring, step by step: which pieces hold whose sum."""
+    svg = page(
+        "all_reduce round a ring, in pieces",
+        "In each step every rank passes one piece to its right neighbour.",
+        "Four ranks, each with four pieces, over six steps. A number says how many "
+        "ranks' values are in a piece; at the start all are 1. In steps 1 to 3 each "
+        "rank adds the piece that comes from its left neighbour to its own, so that "
+        "after step 3 rank 0 holds the sum of all four in its piece 1, rank 1 in piece "
+        "2, rank 2 in piece 3 and rank 3 in piece 0. In steps 4 to 6 the finished "
+        "pieces go round, and at the end all pieces are 4 on every rank.",
+        412,
+    )
+    for (first, last), name in {(1, 3): "reduce_scatter", (4, 6): "all_gather"}.items():
+        x1, x2 = STEP_X + STEP * first, STEP_X + STEP * (last + 1) - 14
+        svg.path(f"M{x1} 104v-8h{x2 - x1}v8", stroke=GREY)
+        svg.text((x1 + x2) / 2, 84, name, 13, mono=True)
+    counts = [[1] * 4 for _ in ALL]
+    fresh: list[int | None] = [None] * 4  # the piece that has just come, by rank
+    for step in range(7):
+        if step:
+            fresh = [(rank - step) % 4 for rank in ALL]
+            pass_on(counts, fresh, add=step <= 3)
+        x = STEP_X + STEP * step
+        svg.text(x + 34, 118, f"step {step}" if step else "start", 13, fill=GREY)
+        for rank in ALL:
+            draw_pieces(svg, x, 136 + 52 * rank, counts[rank], fresh[rank])
+    for rank in ALL:
+        svg.chip(40, 136 + 52 * rank, 64, 34, rank)
+    notes = (
+        "A number says how many ranks' values are in the piece; 4 is the finished sum.",
+        "A thick frame: this piece has just come from the left neighbour.",
+    )
+    for i, note in enumerate(notes):
+        svg.text(40, 362 + 22 * i, note, 13, fill=GREY, anchor="start")
+    return svg
+
+
+STEP_X, STEP = 124, 83  # where the start is drawn, and how far each step is from it
+
+
+def pass_on(counts: list[list[int]], fresh: list[int | None], *, add: bool) -> None:
+    """Let piece `fresh[rank]` come to each rank from its left neighbour."""
+    came = [counts[rank - 1][piece or 0] for rank, piece in enumerate(fresh)]
+    for rank, piece in enumerate(fresh):
+        counts[rank][piece or 0] = came[rank] + counts[rank][piece or 0] * add
+
+
+def draw_pieces(
+    svg: Svg, x: float, y: float, counts: list[int], fresh: int | None
+) -> None:
+    """Draw the four pieces of one rank side by side, darker the more they hold."""
+    for piece, count in enumerate(counts):
+        left, new = x + 17 * piece, piece == fresh
+        fill = tint(RANK_COLOURS[2], (0, 0.25, 0.5, 0.9)[count - 1])
+        pen = {"stroke": INK if new else RULE, "width": 2.5 if new else 1}
+        svg.box(left, y, 17, 34, fill=fill, radius=2, **pen)
+        svg.text(left + 8.5, y + 17, str(count), 13, bold=count == 4)

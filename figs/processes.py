@@ -65,30 +65,45 @@ def draw_node(svg: Svg, x: float, node: int) -> None:
 
 @figure
 def p2p_send_recv() -> Svg:
-    """Draw a send that waits for its recv."""
+    """Draw a send that waits for its recv, and one that does not."""
     svg = page(
-        "send and recv",
-        "Over gloo, send waits until the other rank has called recv.",
-        "Two ranks over time. Rank 0 calls send early and waits inside it while rank 1 "
-        "is still busy. Only when rank 1 calls recv does the tensor x cross from rank "
-        "0 to rank 1; then both calls return and both ranks go on.",
-        318,
+        "send and recv: which of the two?",
+        "Rank 1 comes late. Does rank 0 wait for it?",
+        "Two ways in which a send could work, each as two ranks over time. In both, "
+        "rank 0 calls send early, while rank 1 is still busy. One way: rank 0 waits "
+        "until rank 1 calls recv, then the tensor x crosses and both go on. The other "
+        "way: rank 0 leaves x somewhere and goes on at once; rank 1 finds it later.",
+        504,
     )
-    y0, y1, called, done = 114, 206, 420, 540
+    draw_send(svg, 122, "either", waits=True)
+    draw_send(svg, 306, "or", waits=False)
+    clock(svg, 482)
+    return svg
+
+
+def draw_send(svg: Svg, y0: float, word: str, *, waits: bool) -> None:
+    """Draw two ranks over time: a send, and a recv that comes late."""
+    sent, called, done = START + 86, 420, 540
+    y1 = y0 + 88
     for rank, y in enumerate((y0, y1)):
         lane(svg, y, rank)
-        svg.block(done, y, 110, BAR, "goes on", rank)
-    svg.block(START, y0, 86, BAR, "makes x", 0)
-    svg.wait(START + 86, y0, called - START - 86, BAR, "waits")
-    svg.block(START, y1, called - START, BAR, "still busy", 1)
-    for y in (y0, y1):
-        svg.block(called, y, done - called, BAR, "x", 0, mono=True)
-    svg.arrow((called + done) / 2, y0 + BAR + 4, (called + done) / 2, y1 - 26)
-    svg.text(START + 90, y0 - 14, "send(x, dst=1)", 13, anchor="start", mono=True)
+    svg.text(40, y0 - 16, word, 14, anchor="start", bold=True)
+    svg.text(sent + 4, y0 - 14, "send(x, dst=1)", 13, anchor="start", mono=True)
     svg.text((called + done) / 2, y1 - 14, "recv(x, src=0)", 13, mono=True)
-    moment(svg, done, y0 - 10, y1 + BAR + 12, "both calls return")
-    clock(svg, y1 + BAR + 48)
-    return svg
+    svg.block(START, y0, 86, BAR, "makes x", 0)
+    svg.block(START, y1, called - START, BAR, "still busy", 1)
+    if waits:
+        svg.wait(sent, y0, called - sent, BAR, "waits")
+        svg.block(called, y0, done - called, BAR, "x", 0, mono=True)
+        svg.block(done, y0, 110, BAR, "goes on", 0)
+        x = (called + done) / 2
+        svg.arrow(x, y0 + BAR + 4, x, y1 - 26)
+    else:
+        svg.block(sent, y0, 36, BAR, "x", 0, mono=True)
+        svg.block(sent + 36, y0, 614 - sent, BAR, "goes on", 0)
+        svg.arrow(sent + 40, y0 + BAR + 4, called - 12, y1 + 4, dash="5 4")
+    svg.block(called, y1, done - called, BAR, "x", 0, mono=True)
+    svg.block(done, y1, 110, BAR, "goes on", 1)
 
 
 @figure

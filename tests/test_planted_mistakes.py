@@ -109,6 +109,25 @@ MISTAKES = [
     ),
     Mistake("no barrier", "collectives/all", "    dist.barrier()\n", "", ranks=4),
     Mistake(
+        "the late one leaves no note",
+        "collectives/late",
+        'store.set(key, "here I come")',
+        "store.set('', '')",
+    ),
+    Mistake(
+        "each adds up alone",
+        "collectives/late",
+        "dist.all_reduce(many)",
+        "many.add_(0)",
+    ),
+    Mistake(
+        "no barrier",
+        "collectives/late",
+        "lambda: dist.barrier()",
+        "lambda: None",
+        ranks=3,
+    ),
+    Mistake(
         "the operator is not passed on",
         "collectives/reduce_ops",
         "dist.all_reduce(buf, op=op)",

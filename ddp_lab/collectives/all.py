@@ -4,7 +4,7 @@
 
 Rank r owns the row 10r, 10r + 1, ...: the tens name the owner, the ones the place.
 
-    [rank 2] all_to_all: [20, 21, 22, 23] -> [2, 12, 22, 32]
+    [rank 2] all_to_all: [20, 21, 22, 23] -> ...
     [rank 2] barrier: 4 of 4 ranks had come when it opened
 
 Written by notebooks/02_collectives.ipynb.
@@ -58,8 +58,8 @@ def all_to_all(rank, table, device):
 
 
 def barrier(rank, world_size):
-    """Nothing travels; nobody goes on before the last has come."""
-    # The ranks met at this store; it can also count for all of them together.
+    """Nothing of ours travels; nobody goes on before the last has come."""
+    # Only to look on: the store at which the ranks met counts those who have come.
     store = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
     time.sleep(0.2 * rank)  # the higher the rank, the later it comes
     store.add("come", 1)
@@ -79,7 +79,7 @@ def barrier(rank, world_size):
 @record
 def main():
     with process_group() as (rank, world_size, device):
-        # gloo is sure of host memory only for most of these, even beside a GPU.
+        # Host memory for gloo: which of these it does on a GPU depends on the release.
         device = torch.device("cpu") if dist.get_backend() == "gloo" else device
         table = [[10 * r + i for i in range(world_size)] for r in range(world_size)]
         facts = {}

@@ -90,6 +90,7 @@ def main():
                 flush=True,
             )
             facts[f"every_{every}"] = {"path": path, "gap": gap}
+        facts["all_data"] = round(all_data[0].item(), 4)  # its first weight
         print(json.dumps(facts), flush=True)
         if facts["every_1"]["gap"] > 1e-4:
             raise AssertionError("averaging each step is not training on all data")

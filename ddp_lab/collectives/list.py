@@ -78,7 +78,7 @@ def my_list(rank, device):
 @record
 def main():
     with process_group() as (rank, world_size, device):
-        # gloo's gathers are sure of host memory only, even beside a GPU.
+        # Host memory for gloo: which of these it does on a GPU depends on the release.
         device = torch.device("cpu") if dist.get_backend() == "gloo" else device
         tensors, seconds = my_list(rank, device), []
         expected = [[[1000 * r + i] for i in range(COUNT)] for r in range(world_size)]

@@ -36,15 +36,16 @@ def operators():
 
 
 def attempt(op, number, dtype, device):
-    """Reduce over all ranks: (result, None), or (None, the backend's refusal)."""
+    """Reduce over all ranks: the result or None, the refusal or None, the buffer."""
     buf = torch.tensor([number], dtype=dtype, device=device)  # (1,)
     try:
         # Every rank ends up with the result, or every rank is refused: the answer
         # depends on op and dtype, which are the same everywhere, so no rank is left.
         dist.all_reduce(buf, op=op)
     except (RuntimeError, TypeError, ValueError) as refusal:
-        return None, f"{type(refusal).__name__}: {refusal}".splitlines()[0]
-    return buf.item(), None
+        words = f"{type(refusal).__name__}: {refusal}".splitlines()[0]
+        return None, words, buf.item()  # where a refusal may have come too late
+    return buf.item(), None, buf.item()
 
 
 def truths(gave):
@@ -67,11 +68,11 @@ def main():
     with process_group() as (rank, world_size, device):
         gave = [2 * r + 3 for r in range(world_size)]
         expected = truths(gave)
-        results, refusals = {}, {}
+        results, refusals, left = {}, {}, {}
         for dtype in (torch.int64, torch.float32):
             for name, op in operators().items():
                 key = f"{name} {str(dtype).removeprefix('torch.')}"
-                got, refusal = attempt(op, gave[rank], dtype, device)
+                got, refusal, left[key] = attempt(op, gave[rank], dtype, device)
                 if refusal is None and got != expected[name]:
                     raise AssertionError(f"{key}: {got}, expected {expected[name]}")
                 if refusal and name in EVERYWHERE:
@@ -88,7 +89,7 @@ def main():
         old = [str(warning.message) for warning in caught]
         backend = "gloo" if dist.get_backend() == "gloo" else "nccl"
         facts = {"backend": backend, "gave": gave[rank], "old_spelling": old}
-        facts |= {"results": results, "refusals": refusals}
+        facts |= {"results": results, "refusals": refusals, "left": left}
         print(json.dumps(facts), flush=True)
 
 

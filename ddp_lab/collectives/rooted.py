@@ -4,8 +4,8 @@
 
 Rank r owns the row 10r, 10r + 1, ...: the tens name the owner, the ones the place.
 
+    [rank 2] scatter: [-1] -> ...
     [rank 2] gather: [20] -> None
-    [rank 2] reduce: [20, 21, 22, 23] -> None
 
 Written by notebooks/02_collectives.ipynb.
 """
@@ -64,7 +64,7 @@ def reduce(rank, table, device):
 @record
 def main():
     with process_group() as (rank, world_size, device):
-        # gloo's rooted collectives are sure of host memory only, even beside a GPU.
+        # Host memory for gloo: which of these it does on a GPU depends on the release.
         device = torch.device("cpu") if dist.get_backend() == "gloo" else device
         table = [[10 * r + i for i in range(world_size)] for r in range(world_size)]
         facts = {}

@@ -4,8 +4,8 @@
 
 If all sent first, all would wait for a receiver, for ever. Two cures, one result:
 
-    [rank 0] in order: received 10
-    [rank 0] in a batch: received 10
+    [rank 0] in order: received ...
+    [rank 0] in a batch: received ...
 
 Written by notebooks/01_point_to_point.ipynb.
 """
@@ -34,7 +34,7 @@ def exchange_in_order(send_buf, recv_buf, left, right, group):
 
 
 def exchange_in_a_batch(send_buf, recv_buf, left, right, group):
-    """Hand over both messages at once, and let the library find an order."""
+    """Hand over both messages at once, so that neither waits for the other."""
     messages = [
         dist.P2POp(dist.isend, send_buf, right, group),
         dist.P2POp(dist.irecv, recv_buf, left, group),
@@ -55,12 +55,12 @@ def shift(exchange, rank, world_size, device, group):
 @record
 def main():
     with process_group() as (rank, world_size, device):
-        # gloo's send and recv know host memory only, even where there is a GPU.
+        # gloo's send and recv work on host memory only, even beside a GPU.
         host = torch.device("cpu")
         device = host if dist.get_backend() == "gloo" else device
         group = dist.new_group(timeout=PATIENCE)
         # In host memory everywhere, so over gloo: its sends wait for the receiver, and
-        # a wrong order shows at once. NCCL may hide one until the messages grow.
+        # a wrong order shows at once. NCCL's return early, and may hide one.
         ordered = shift(exchange_in_order, rank, world_size, host, group)
         print(f"[rank {rank}] in order: received {ordered}", flush=True)
         batched = shift(exchange_in_a_batch, rank, world_size, device, group)

@@ -14,6 +14,7 @@ import faulthandler
 import gc
 import json
 import os
+import secrets
 from contextlib import contextmanager
 from unittest import mock
 
@@ -22,17 +23,26 @@ import torch.distributed as dist
 from torch.distributed.elastic.multiprocessing.errors import record
 
 PATIENCE = 20  # seconds
-COLLECTIVES = "all_reduce reduce all_gather gather broadcast all_gather_object"
+# How the names of collectives begin.
+COLLECTIVE = {"all", "barrier", "broadcast", "gather", "monitored", "reduce", "scatter"}
 
 
 def sum_by_messages(send_buf, rank, world_size):
     """Return the sum of all ranks' send_buf, on every rank, as a tensor of shape (1,).
 
-    send_buf, of shape (1,), holds (rank + 1) ** 2: so 2 ranks make 5, 3 make 14 and
-    4 make 30. Only dist.send, recv, isend, irecv and batch_isend_irecv may be used, for
-    any number of ranks. A buffer to receive into: torch.empty_like(send_buf).
+    send_buf, of shape (1,), holds (rank + 1) ** 2 at first: so 2 ranks make 5, 3 make
+    14 and 4 make 30. Then it holds a number that no other rank can know.
+
+    Only dist.send, recv, isend, irecv and batch_isend_irecv may be used, for any number
+    of ranks. A buffer to receive into: torch.empty_like(send_buf).
     """
     return None  # your code here
+
+
+def without_collectives():
+    """Take the collectives away for a while."""
+    names = [name for name in dir(dist) if name.split("_")[0] in COLLECTIVE]
+    return mock.patch.multiple(dist, **dict.fromkeys(names, refuse))
 
 
 def refuse(*args, **kwargs):
@@ -44,25 +54,29 @@ def main():
     with process_group() as (rank, world_size, device):
         # If a message never comes, each rank shows the line where it waits, and ends.
         faulthandler.dump_traceback_later(PATIENCE, exit=True)
-        # gloo's send and recv know host memory only, even where there is a GPU.
+        # gloo's send and recv work on host memory only, even beside a GPU.
         device = torch.device("cpu") if dist.get_backend() == "gloo" else device
-        send_buf = torch.tensor([(rank + 1) ** 2], device=device)  # (1,)
-        with mock.patch.multiple(dist, **dict.fromkeys(COLLECTIVES.split(), refuse)):
-            total = sum_by_messages(send_buf.clone(), rank, world_size)
-        got = None if total is None else int(total)
-        sums = [None] * world_size
-        # Every rank ends with everybody's result, so all come to the same verdict.
-        dist.all_gather_object(sums, got)
-        if sums == [None] * world_size:
-            print(f"[rank {rank}] not yet", flush=True)
-            print(json.dumps({"solved": False}), flush=True)
-            return
-        expected = sum((r + 1) ** 2 for r in range(world_size))
-        if sums != [expected] * world_size:
-            raise AssertionError(f"the ranks hold {sums}, expected {expected} on each")
-        brought = send_buf.item()
-        print(f"[rank {rank}] brought {brought}, knows the sum {got}", flush=True)
-        print(json.dumps({"solved": True, "sum": got}), flush=True)
+        facts = {}
+        for brought in ((rank + 1) ** 2, secrets.randbelow(1000)):
+            send_buf = torch.tensor([brought], device=device)  # (1,)
+            with without_collectives():
+                total = sum_by_messages(send_buf, rank, world_size)
+            answers = [None] * world_size
+            # Every rank ends with what all brought and found: they come to one verdict.
+            answer = brought, None if total is None else int(total)
+            dist.all_gather_object(answers, answer)
+            numbers, sums = (list(column) for column in zip(*answers, strict=True))
+            if sums == [None] * world_size:
+                print(f"[rank {rank}] not yet", flush=True)
+                print(json.dumps({"solved": False}), flush=True)
+                return
+            if sums != [sum(numbers)] * world_size:
+                raise AssertionError(f"the ranks hold {sums}, expected {sum(numbers)}")
+            if not facts:
+                known = f"brought {brought}, knows the sum {sums[rank]}"
+                print(f"[rank {rank}] {known}", flush=True)
+                facts = {"solved": True, "sum": sums[rank]}
+        print(json.dumps(facts), flush=True)
 
 
 # --- the same in every program: join the group, and leave it whatever happens ---

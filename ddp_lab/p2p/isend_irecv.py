@@ -63,7 +63,7 @@ def repeat(rank, world_size, device, spoil):
 @record
 def main():
     with process_group() as (rank, world_size, device):
-        # gloo's send and recv know host memory only, even where there is a GPU.
+        # gloo's send and recv work on host memory only, even beside a GPU.
         device = torch.device("cpu") if dist.get_backend() == "gloo" else device
         looked, received = repeat(rank, world_size, device, spoil=False)
         _, arrived = repeat(rank, world_size, device, spoil=True)

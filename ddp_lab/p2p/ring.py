@@ -5,7 +5,7 @@
 Rank 0 starts it with the value 0. With two ranks it comes back from rank 1:
 
     [rank 0] sent 0 to rank 1
-    [rank 0] received 1 from rank 1
+    [rank 0] received ... from rank 1
 
 Written by notebooks/01_point_to_point.ipynb.
 """
@@ -40,7 +40,7 @@ def pass_token(rank, world_size, device):
 @record
 def main():
     with process_group() as (rank, world_size, device):
-        # gloo's send and recv know host memory only, even where there is a GPU.
+        # gloo's send and recv work on host memory only, even beside a GPU.
         device = torch.device("cpu") if dist.get_backend() == "gloo" else device
         arrived = pass_token(rank, world_size, device)
         expected = sum(range(rank or world_size))  # rank 0's token has been everywhere

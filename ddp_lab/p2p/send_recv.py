@@ -81,7 +81,7 @@ def clock(spans, label):
 @record
 def main():
     with process_group() as (rank, world_size, device):
-        # gloo's send and recv know host memory only, even where there is a GPU.
+        # gloo's send and recv work on host memory only, even beside a GPU.
         device = torch.device("cpu") if dist.get_backend() == "gloo" else device
         # The first message also opens the connection: keep that off the clock.
         hand_out(send_blocking, 0, 0.0, device)

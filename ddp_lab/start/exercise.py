@@ -1,11 +1,11 @@
-"""Exercise: share a list out among the ranks, nothing lost and nothing twice.
+"""Exercise: share numbers out among the ranks, then tell every rank their sum.
 
     torchrun --standalone --nproc-per-node 2 ddp_lab/start/exercise.py
 
-Once `my_share` is written, two ranks print:
+Once `add_up` is written, two ranks print:
 
-    [rank 0] my share is [0, 1, 2, 3, 4, 5]
-    [rank 1] my share is [6, 7, 8, 9, 10]
+    [rank 0] took places 0 to 5, and knows the sum ...
+    [rank 1] took places 6 to 10, and knows the sum ...
 
 Written by notebooks/00_start_here.ipynb.
 """
@@ -13,45 +13,82 @@ Written by notebooks/00_start_here.ipynb.
 import gc
 import json
 import os
+import secrets
 from contextlib import contextmanager
 
 import torch
 import torch.distributed as dist
 from torch.distributed.elastic.multiprocessing.errors import record
 
-ITEMS = list(range(11))  # neither 2 nor 3 nor 4 divides 11
 
+def add_up(shelf, rank, world_size):
+    """Return the sum of all numbers on the shelf, on every rank, as a tensor.
 
-def my_share(items, rank, world_size):
-    """Return the part of the list `items` that belongs to this rank, as a list.
+    There are len(shelf) numbers. Each rank calls shelf.take(start, stop) once, and gets
+    those from place `start` up to, but not including, place `stop`, as a tensor.
 
-    Shares are consecutive: rank 0 has the first items, rank 1 the next, and so on.
-    Their lengths differ by one at most, and the longer ones come first. So 11 items
-    make shares of 6 and 5 on two ranks, of 4, 4 and 3 on three. Put together they
-    must be `items` again, and so add up to 55.
+    Together the ranks take each number once: rank 0 the first ones, rank 1 the next
+    ones, and so on. Their pieces differ by one number at most, and the longer pieces
+    come first: 11 numbers make 6 and 5 on two ranks, 4, 4 and 3 on three.
     """
     return None  # your code here
 
 
+class Shelf:
+    """Numbers, of which a rank may take one piece, and only one."""
+
+    def __init__(self, numbers, device):
+        self._numbers = torch.tensor(numbers, device=device)  # (length,)
+        self.taken = []
+
+    def __len__(self):
+        return len(self._numbers)
+
+    def take(self, start, stop):
+        if self.taken:
+            raise AssertionError("this rank has taken a piece already")
+        self.taken = list(range(len(self)))[start:stop]
+        return self._numbers[start:stop]
+
+
+def shared_out(length, world_size):
+    """The places that each rank should take."""
+    lengths = [len(range(r, length, world_size)) for r in range(world_size)]
+    ends = [sum(lengths[: r + 1]) for r in range(world_size)]
+    pairs = zip(ends, lengths, strict=True)
+    return [list(range(end - count, end)) for end, count in pairs]
+
+
 @record
 def main():
-    with process_group() as (rank, world_size, _):
-        share = my_share(ITEMS, rank, world_size)
-        shares = [None] * world_size
-        # Every rank ends with the list of all shares, so all come to one verdict.
-        dist.all_gather_object(shares, share)
-        if all(other is None for other in shares):
-            print(f"[rank {rank}] not yet", flush=True)
-            print(json.dumps({"solved": False}), flush=True)
-            return
-        pieces = [list(other or []) for other in shares]  # a rank may have none
-        whole = sum(pieces, [])
-        lengths = [len(piece) for piece in pieces]
-        expected = [len(ITEMS[r::world_size]) for r in range(world_size)]
-        if whole != ITEMS or lengths != expected:
-            raise AssertionError(f"got {pieces}, expected {expected} items in order")
-        print(f"[rank {rank}] my share is {share}", flush=True)
-        facts = {"solved": True, "share": share, "total": sum(whole)}
+    with process_group() as (rank, world_size, device):
+        # 11 numbers with a known sum, then 13 that nobody can know; rank 0 draws them.
+        drawn = [list(range(11)), [secrets.randbelow(1000) for _ in range(13)]]
+        dist.broadcast_object_list(drawn, src=0)
+        for numbers in drawn:
+            shelf = Shelf(numbers, device)
+            total = add_up(shelf, rank, world_size)
+            mine = shelf.taken, None if total is None else int(total)
+            answers = [None] * world_size
+            # Every rank ends with the answers of all, so all come to one verdict.
+            dist.all_gather_object(answers, mine)
+            taken, totals = (list(column) for column in zip(*answers, strict=True))
+            if totals == [None] * world_size:
+                print(f"[rank {rank}] not yet", flush=True)
+                print(json.dumps({"solved": False}), flush=True)
+                return
+            expected = shared_out(len(numbers), world_size)
+            if taken != expected:
+                raise AssertionError(f"the places {taken}, expected {expected}")
+            if totals != [sum(numbers)] * world_size:
+                raise AssertionError(f"the sums {totals}, expected {sum(numbers)}")
+            if numbers == drawn[0]:
+                places = f"places {taken[rank][0]} to {taken[rank][-1]}"
+                print(
+                    f"[rank {rank}] took {places}, and knows the sum {totals[rank]}",
+                    flush=True,
+                )
+                facts = {"solved": True, "taken": taken[rank], "total": totals[rank]}
         print(json.dumps(facts), flush=True)
 
 

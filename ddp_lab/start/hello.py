@@ -29,7 +29,7 @@ def introduce(rank, world_size):
     local_rank, local_world_size, node = (int(os.environ[name]) for name in told)
     place = f"process {local_rank} of the {local_world_size} on node {node}"
     print(f"[rank {rank}] I am rank {rank} of {world_size}, and {place}", flush=True)
-    # The rendezvous: every process called there, and each waited for the last one.
+    # All ranks called this address when they joined, and waited for the last of them.
     meeting_point = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
     return {
         "rank": rank,
@@ -39,6 +39,7 @@ def introduce(rank, world_size):
         "local_world_size": local_world_size,
         "meeting_point": meeting_point,
         "pid": os.getpid(),
+        "threads": torch.get_num_threads(),  # that one operation may use
     }
 
 
@@ -63,7 +64,7 @@ def main():
         facts["backend"] = "nccl" if "nccl" in dist.get_backend() else "gloo"
         facts |= add_together(rank, world_size, device)
         print(json.dumps(facts), flush=True)
-        expected = COUNT * (COUNT - 1) // 2  # no process had to add them all up
+        expected = COUNT * (COUNT - 1) // 2  # no process has added them all up
         if facts["total"] != expected:
             raise AssertionError(f"the total is {facts['total']}, expected {expected}")
 

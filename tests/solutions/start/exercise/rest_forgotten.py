@@ -1,4 +1,5 @@
-def my_share(items, rank, world_size):
-    length, extra = divmod(len(items), world_size)
-    start = rank * length + min(rank, extra)  # the first `extra` ranks hold one more
-    return items[start : start + length + 0]
+def add_up(shelf, rank, world_size):
+    length = len(shelf) // world_size
+    total = shelf.take(rank * length, (rank + 1) * length).sum()
+    dist.all_reduce(total)
+    return total

@@ -1,0 +1,109 @@
+"""Exercise: rank 0 collects the numbers of all ranks, however many each of them has.
+
+    torchrun --standalone --nproc-per-node 2 ddp_lab/p2p/exercise_collect.py
+
+Once `collect` is written, two ranks print:
+
+    [rank 0] had 3 numbers, collected [0, 1, 2, ...]
+    [rank 1] had 2 numbers
+
+Written by notebooks/01_point_to_point.ipynb.
+"""
+
+import faulthandler
+import gc
+import json
+import os
+import secrets
+from contextlib import contextmanager
+from unittest import mock
+
+import torch
+import torch.distributed as dist
+from torch.distributed.elastic.multiprocessing.errors import record
+
+PATIENCE = 20  # seconds
+# How the names of collectives begin.
+COLLECTIVE = {"all", "barrier", "broadcast", "gather", "monitored", "reduce", "scatter"}
+
+
+def collect(mine, rank, world_size):
+    """Return on rank 0 the numbers of all ranks, in rank order; elsewhere None.
+
+    mine: (length,), int64, this rank's numbers, at least one. Only this rank knows how
+    many they are. The buffer of a recv must have the size of the message that it gets.
+
+    Only dist.send, recv, isend, irecv and batch_isend_irecv may be used.
+    """
+    return None  # your code here
+
+
+def lists_of(rank, device):
+    """First 3, 2, 1 or 4 numbers that can be told apart, then some at random."""
+    count = 1 + (3 * rank + 2) % 4
+    yield torch.arange(10 * rank, 10 * rank + count, device=device)
+    drawn = [secrets.randbelow(1000) for _ in range(5 + secrets.randbelow(20))]
+    yield torch.tensor(drawn, device=device)
+
+
+def without_collectives():
+    """Take the collectives away for a while."""
+    names = [name for name in dir(dist) if name.split("_")[0] in COLLECTIVE]
+    return mock.patch.multiple(dist, **dict.fromkeys(names, refuse))
+
+
+def refuse(*args, **kwargs):
+    raise AssertionError("a collective was called; messages alone are allowed here")
+
+
+@record
+def main():
+    with process_group() as (rank, world_size, device):
+        # If a message never comes, each rank shows the line where it waits, and ends.
+        faulthandler.dump_traceback_later(PATIENCE, exit=True)
+        # gloo's send and recv work on host memory only, even beside a GPU.
+        device = torch.device("cpu") if dist.get_backend() == "gloo" else device
+        facts = {}
+        for mine in lists_of(rank, device):
+            with without_collectives():
+                got = collect(mine.clone(), rank, world_size)
+            answers = [None] * world_size
+            # Every rank ends with what all had and got, so all come to one verdict.
+            answer = mine.tolist(), None if got is None else got.tolist()
+            dist.all_gather_object(answers, answer)
+            lists, (collected, *_) = zip(*answers, strict=True)
+            if collected is None:
+                print(f"[rank {rank}] not yet", flush=True)
+                print(json.dumps({"solved": False}), flush=True)
+                return
+            if collected != sum(lists, []):
+                raise AssertionError(f"got {collected}, expected {sum(lists, [])}")
+            if not facts:
+                what = "" if rank else f", collected {collected}"
+                print(f"[rank {rank}] had {len(mine)} numbers{what}", flush=True)
+                facts = {"solved": True, "collected": collected}
+        print(json.dumps(facts), flush=True)
+
+
+# --- the same in every program: join the group, and leave it whatever happens ---
+
+
+@contextmanager
+def process_group():
+    """A GPU per rank over NCCL; else gloo, on a shared GPU or the CPU."""
+    device, backend = torch.device("cpu"), "gloo"
+    if count := torch.cuda.device_count():
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % count)
+        torch.cuda.set_device(device)
+        if count >= int(os.environ["LOCAL_WORLD_SIZE"]):
+            backend = "cpu:gloo,cuda:nccl"
+    dist.init_process_group(backend, device_id=device if "nccl" in backend else None)
+    try:
+        yield dist.get_rank(), dist.get_world_size(), device
+    finally:
+        dist.destroy_process_group()
+        gc.collect()  # a leftover gloo object could abort the process at exit
+
+
+if __name__ == "__main__":
+    main()

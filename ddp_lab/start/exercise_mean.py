@@ -1,0 +1,92 @@
+"""Exercise: the mean over all ranks, although their lists differ in length.
+
+    torchrun --standalone --nproc-per-node 2 ddp_lab/start/exercise_mean.py
+
+Once `mean_of_all` is written, two ranks print:
+
+    [rank 0] 1 number of mean 10.0; all ranks together: ...
+    [rank 1] 3 numbers of mean 20.0; all ranks together: ...
+
+Written by notebooks/00_start_here.ipynb.
+"""
+
+import gc
+import json
+import os
+import secrets
+from contextlib import contextmanager
+
+import torch
+import torch.distributed as dist
+from torch.distributed.elastic.multiprocessing.errors import record
+
+
+def mean_of_all(mine):
+    """Return the mean of the numbers of all ranks together, on every rank.
+
+    mine: (length,), float64, this rank's numbers; other ranks have other lengths.
+    result: a number, or a tensor with one.
+    """
+    return None  # your code here
+
+
+def numbers_of(rank, device):
+    """First numbers with a mean that you can work out, then some that nobody knows."""
+    yield torch.full((2 * rank + 1,), 10.0 * (rank + 1), device=device).double()
+    count = 20 + secrets.randbelow(9)
+    drawn = [secrets.randbelow(1000) for _ in range(count)]
+    yield torch.tensor(drawn, device=device).double()
+
+
+@record
+def main():
+    with process_group() as (rank, world_size, device):
+        means = []
+        for mine in numbers_of(rank, device):
+            mean = mean_of_all(mine.clone())
+            answer = mine.tolist(), None if mean is None else float(mean)
+            answers = [None] * world_size
+            # Every rank ends with the answers of all, so all come to one verdict.
+            dist.all_gather_object(answers, answer)
+            lists, got = (list(column) for column in zip(*answers, strict=True))
+            if got == [None] * world_size:
+                print(f"[rank {rank}] not yet", flush=True)
+                print(json.dumps({"solved": False}), flush=True)
+                return
+            numbers = sum(lists, [])
+            expected = sum(numbers) / len(numbers)
+            wrong = [m is None or abs(m - expected) > 1e-6 for m in got]
+            if any(wrong):
+                raise AssertionError(f"the means {got}, expected {expected} everywhere")
+            means.append(got[rank])
+        count = f"{2 * rank + 1} numbers" if rank else "1 number"
+        print(
+            f"[rank {rank}] {count} of mean {10.0 * (rank + 1)};"
+            f" all ranks together: {round(means[0], 2)}",
+            flush=True,
+        )
+        print(json.dumps({"solved": True, "mean": means[0]}), flush=True)
+
+
+# --- the same in every program: join the group, and leave it whatever happens ---
+
+
+@contextmanager
+def process_group():
+    """A GPU per rank over NCCL; else gloo, on a shared GPU or the CPU."""
+    device, backend = torch.device("cpu"), "gloo"
+    if count := torch.cuda.device_count():
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % count)
+        torch.cuda.set_device(device)
+        if count >= int(os.environ["LOCAL_WORLD_SIZE"]):
+            backend = "cpu:gloo,cuda:nccl"
+    dist.init_process_group(backend, device_id=device if "nccl" in backend else None)
+    try:
+        yield dist.get_rank(), dist.get_world_size(), device
+    finally:
+        dist.destroy_process_group()
+        gc.collect()  # a leftover gloo object could abort the process at exit
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,67 @@
+"""Figures that are drawn from a run, by the lesson that has made it."""
+
+from collections.abc import Sequence
+
+from ddp_lab.kit.draw.colours import GREY, INK, RULE, WHITE, bar_colour
+from ddp_lab.kit.draw.svg import Svg, page
+
+LEFT, RIGHT, TOP, BOTTOM = 116, 680, 132, 340  # where the axes are
+
+
+def drift(paths: Sequence[Sequence[float]], every: int, truth: float) -> Svg:
+    """Draw how the ranks walk apart for `every` steps, and meet at their mean.
+
+    Args:
+        paths: by rank, a weight after each step, and after each mean.
+        every: how many steps a rank walks alone.
+        truth: the weight at which a training on all data ends.
+
+    Returns:
+        The figure, in which all ranks start at 0.
+    """
+    times = [0, *(moment(i, every) for i in range(len(paths[0])))]
+    walks = [[0.0, *path] for path in paths]
+    meetings = [i for i in range(1, len(times)) if times[i] == times[i - 1]]
+    means = ", ".join(f"{walks[0][i]:.2f}" for i in meetings)
+    svg = page(
+        f"{every} steps alone, then the mean",
+        "Each line is the first weight of one rank. Drawn from the run.",
+        f"Over {times[-1]} steps, {len(paths)} ranks walk apart for {every} steps at a "
+        f"time and then meet at their mean: {means}. A training on all data ends at "
+        f"{truth:.2f}.",
+        398,
+    )
+    top = max(truth, *(max(walk) for walk in walks))
+
+    def at(i: int, value: float) -> tuple[float, float]:
+        x = LEFT + (RIGHT - LEFT) * times[i] / times[-1]
+        return x, BOTTOM - (BOTTOM - TOP) * value / top
+
+    draw_axes(svg, times[-1], every, at(0, truth)[1])
+    for rank, walk in enumerate(walks):
+        svg.chip(LEFT + 70 * rank, 84, 62, 26, rank)
+        points = (at(i, value) for i, value in enumerate(walk))
+        d = "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in points)
+        svg.path(d, stroke=bar_colour(rank), width=2)
+    for i in meetings:
+        x, y = at(i, walks[0][i])
+        svg.add("circle", cx=x, cy=y, r=5, fill=WHITE, stroke=INK, stroke_width=2)
+    return svg
+
+
+def moment(i: int, every: int) -> int:
+    """Return after how many steps entry `i` of a path was noted."""
+    block, place = divmod(i, every + 1)
+    return block * every + min(place + 1, every)
+
+
+def draw_axes(svg: Svg, steps: int, every: int, level: float) -> None:
+    """Draw the line of steps, the zero, and the level of the truth."""
+    svg.line(LEFT, BOTTOM, RIGHT, BOTTOM, stroke=RULE)
+    svg.text(LEFT - 10, BOTTOM, "0", 13, fill=GREY, anchor="end")
+    svg.line(LEFT, level, RIGHT, level, stroke=GREY, width=1.2, dash="6 4")
+    svg.text(LEFT - 10, level, "all data", 13, fill=GREY, anchor="end")
+    for step in range(0, steps + 1, every):
+        x = LEFT + (RIGHT - LEFT) * step / steps
+        svg.text(x, BOTTOM + 18, str(step), 13, fill=GREY)
+    svg.text((LEFT + RIGHT) / 2, BOTTOM + 38, "steps", 13, fill=GREY)
