@@ -404,11 +404,12 @@ def test_where_ranks_stand_is_told_in_rows_of_text():
     waits = replace(done, number=2, shapes=((8,),), done=False)
     frame = Frame("a<b.py", 7, "main")
     stands = [Stand(0, "waits", frame, "all_reduce", waits, (1,)), Stand(1, "left")]
-    first, second = standstill(stands, [[done, waits], [done]]).split("rank 1</div>")
+    rows = standstill(stands, [[done, waits], [done]], {1: "ended by SIGABRT"})
+    first, second = rows.split("rank 1</div>")
     words = [re.sub(r"<[^>]+>", " ", part) for part in (first, second)]
     assert re.search(r"1\. all_reduce ✓\s+float32 \[4\]", words[0])
     assert re.search(r"2\. all_reduce …\s+float32 \[8\]", words[0])
     assert re.search(r"waits in all_reduce for rank 1\s+a&lt;b\.py:7", words[0])
-    assert re.search(r"1\. all_reduce ✓.*2\.\s+–\s+has left", words[1])
+    assert re.search(r"1\. all_reduce ✓.*2\.\s+–\s+ended by SIGABRT", words[1])
     sizes = re.findall(r"font-size: (\d+)px", first + second)
     assert sizes and min(map(int, sizes)) >= 12

@@ -67,7 +67,8 @@ def _failure(
     if in_words:
         html = f'<b style="{WRAP}">{escape(headline)}</b>'
         html += f'<div style="{WRAP}">{escape(more)}</div>' if more else ""
-    html += standstill(failure.stands, calls) if failure.stands else ""
+    if failure.stands:
+        html += standstill(failure.stands, calls, failure.others)
     style = f"margin: 0.5em 0; {BAR} {FAILED}"
     return text, f'<div style="{style};">{html}</div>' if html else ""
 

@@ -4,7 +4,8 @@ It is text with inline styles and nothing else. So it wraps on a narrow screen, 
 the reader's theme, and shows in a notebook that nobody has run or trusted yet.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from html import escape
 
 from ddp_lab.kit.draw.colours import rank_colour, text_on
@@ -18,17 +19,13 @@ CELL = (
     "width: 12em; padding: 0.2em 0.5em; border-radius: 4px; box-sizing: border-box; "
     "border: 2px"
 )
-STATES = {
-    "left": "has left",
-    "elsewhere": "is at its own line",
-    "stopped": "is stopped",
-    "lingers": "does not end",
-}
 NOT_MADE = "#8c959f"
 LEGEND = "✓ a call that is done, … one that waits, – one that this rank has not made"
 
 
-def standstill(stands: Sequence[Stand], calls: Sequence[Sequence[Call]]) -> str:
+def standstill(
+    stands: Sequence[Stand], calls: Sequence[Sequence[Call]], told: Mapping[int, str]
+) -> str:
     """Return HTML with a row for each rank: its last calls, and where it is now.
 
     A call that is complete is filled with the rank's colour, one that waits has a solid
@@ -38,10 +35,11 @@ def standstill(stands: Sequence[Stand], calls: Sequence[Sequence[Call]]) -> str:
     Args:
         stands: by rank; see `ddp_lab.kit.explain.hang`.
         calls: by rank, oldest first; send and recv of gloo are not among them.
+        told: what is known of a rank besides, such as how it has ended.
     """
     keys = _last_keys(calls)
     rows = [
-        _row(stand, keys, its_calls)
+        _row(stand, keys, its_calls, told.get(stand.rank, ""))
         for stand, its_calls in zip(stands, calls, strict=True)
     ]
     legend = f'<div style="{SMALL}; opacity: 0.75;">{LEGEND}</div>' if keys else ""
@@ -54,11 +52,13 @@ def _last_keys(calls: Sequence[Sequence[Call]]) -> list[tuple[str, int]]:
     return [call.key for call in longest if not call.p2p][-SHOWN:]
 
 
-def _row(stand: Stand, keys: list[tuple[str, int]], calls: Sequence[Call]) -> str:
+def _row(
+    stand: Stand, keys: list[tuple[str, int]], calls: Sequence[Call], told: str
+) -> str:
     by_key = {call.key: call for call in calls}
     cells = [_chip(stand.rank)]
     cells += [_call(key, by_key.get(key), stand.rank) for key in keys]
-    cells.append(_now(stand))
+    cells.append(_now(stand, told))
     row = "display: flex; flex-wrap: wrap; align-items: flex-start; gap: 0.4em"
     return f'<div style="{row}; margin: 0.5em 0;">{"".join(cells)}</div>'
 
@@ -83,15 +83,22 @@ def _call(key: tuple[str, int], call: Call | None, rank: int) -> str:
     return f'<div style="{CELL} {look}; {SMALL};">{what}</div>'
 
 
-def _now(stand: Stand) -> str:
+def _now(stand: Stand, told: str) -> str:
     """Return what a rank does now, and its line of the program."""
-    if stand.state == "waits":
-        peers = f" for {ranks(stand.peers)}" if stand.peers else ""
-        what = f"waits in {stand.name}{peers}"
-    else:
-        what = STATES.get(stand.state, "left no word of where it stands")
-    text = f"<b>{escape(what)}</b>"
+    text = f"<b>{escape(_what(stand, told))}</b>"
     if stand.frame:
         text += f"<br>{escape(stand.frame.short)}"
         text += f"<br><code>{escape(stand.frame.code)}</code>"
+    text += "".join(f"<br>{escape(also)}" for also in stand.beside)
     return f'<div style="flex: 1 1 16em; overflow-wrap: anywhere;">{text}</div>'
+
+
+def _what(stand: Stand, told: str) -> str:
+    if told and told != str(stand):
+        return told
+    if stand.state == "waits":
+        peers = f" for {ranks(stand.peers)}" if stand.peers else ""
+        return f"waits in {stand.name}{peers}"
+    if stand.state == "elsewhere":
+        return "is at its own line"
+    return str(replace(stand, frame=None))
