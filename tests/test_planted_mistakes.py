@@ -328,6 +328,36 @@ MISTAKES = [
         'with open(path, "wb") as file:',
     ),
     Mistake(
+        "copy instead of rename",
+        "checkpoint/atomic",
+        "    os.replace(file.name, path)",
+        '    __import__("shutil").copy(file.name, path)',
+    ),
+    Mistake(
+        "rename before it is written",
+        "checkpoint/atomic",
+        "        write(file, step, dies)\n    os.replace(file.name, path)",
+        "        os.replace(file.name, path)\n        write(file, step, dies)",
+    ),
+    Mistake(
+        "write all steps into one folder",
+        "checkpoint/same_folder",
+        'steps / "1", steps / "2"',
+        "steps, steps",
+    ),
+    Mistake(
+        "catch an Exception only",
+        "checkpoint/same_folder",
+        "except dcp.api.CheckpointException:",
+        "except Exception:",
+    ),
+    Mistake(
+        "take the newest folder, complete or not",
+        "checkpoint/same_folder",
+        'if (folder / ".metadata").exists()',
+        "if folder.exists()",
+    ),
+    Mistake(
         "a temporary file for each writer",
         "checkpoint/writers",
         'path.with_suffix(".tmp")',
