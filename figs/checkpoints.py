@@ -77,3 +77,30 @@ def checkpoint_contents() -> Svg:
     for rank in range(3):
         svg.chip(258 + 26 * rank, y + 7, 22, 20, rank, str(rank))
     return svg
+
+
+@figure
+def sharded_weight() -> Svg:
+    """Draw a weight of 12 rows as DDP keeps it, and as FSDP does."""
+    svg = page(
+        "a weight of 12 rows on four ranks",
+        "DDP keeps a copy on each rank; FSDP cuts it up, a share for each rank.",
+        "Left, DDP: each of four ranks holds all rows, 0 to 11. Right, FSDP over a "
+        "mesh of four ranks: rank 0 holds rows 0 to 2, rank 1 rows 3 to 5, rank 2 rows "
+        "6 to 8, rank 3 rows 9 to 11. An all_gather lends a layer all its rows for as "
+        "long as it computes.",
+        300,
+    )
+    svg.text(210, 88, "DDP", 14, bold=True)
+    svg.text(540, 88, "FSDP, mesh (4,)", 14, bold=True)
+    for rank in range(4):
+        y = 106 + 40 * rank
+        svg.chip(40, y, 64, 32, rank)
+        svg.block(112, y, 196, 32, "rows 0 to 11", rank)
+        svg.chip(370, y, 64, 32, rank)
+        svg.box(442, y, 196, 32, dash="5 4")
+        first = 3 * rank
+        svg.block(442 + 49 * rank, y, 49, 32, f"{first}–{first + 2}", rank)
+    svg.text(210, 284, "any rank can save everything", 13, fill=GREY)
+    svg.text(540, 284, "no rank can", 13, fill=GREY)
+    return svg

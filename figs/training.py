@@ -1,6 +1,6 @@
 """The static figures of data-parallel training."""
 
-from ddp_lab.kit.draw.colours import GREY, RULE
+from ddp_lab.kit.draw.colours import GREY, INK, RULE
 from ddp_lab.kit.draw.svg import Svg, page
 from figs.gallery import figure
 from figs.processes import BAR, END, START, clock, lane, moment
@@ -85,6 +85,59 @@ def draw_computation(svg: Svg, y: float, rank: int, ready: tuple, done: float) -
         svg.block(start, y, end - start, BAR, f"layer {layer}", rank)
     svg.wait(ready[-1], y, done - ready[-1], BAR, "waits")
     svg.block(done, y, 84, BAR, "step()", rank, mono=True)
+
+
+@figure
+def sampler_padding() -> Svg:
+    """Draw 13 samples dealt out to two ranks, with one of them handed out twice."""
+    svg = page(
+        "13 samples for two ranks",
+        "DistributedSampler deals them out in turn, and fills the last round up.",
+        "Thirteen samples are dealt out in turn. Rank 0 gets 0, 2, 4, 6, 8, 10 and 12. "
+        "Rank 1 gets 1, 3, 5, 7, 9 and 11, one fewer; so that both have seven, sample "
+        "0 is handed out once more, to rank 1. 14 were handed out, and a count over "
+        "all ranks counts sample 0 twice.",
+        250,
+    )
+    samples, width = 13, 62
+    for turn in range(-(-samples // 2)):
+        x = 120 + 70 * turn
+        svg.text(x + width / 2, 88, f"turn {turn}", 12, fill=GREY)
+        for rank in RANKS:
+            sample, y = 2 * turn + rank, 106 + 58 * rank
+            if sample < samples:
+                svg.block(x, y, width, 44, str(sample), rank, size=16)
+            else:
+                svg.box(x, y, width, 44, stroke=INK, dash="5 4")
+                svg.text(x + width / 2, y + 22, str(sample - samples), 16)
+    for rank in RANKS:
+        svg.chip(40, 106 + 58 * rank, 64, 44, rank)
+    svg.text(END, 228, "padding: sample 0 for the second time", 13, anchor="end")
+    return svg
+
+
+@figure
+def spawn_under_torchrun() -> Svg:
+    """Draw torchrun starting two processes, each of which spawns two ranks."""
+    svg = page(
+        "mp.spawn under torchrun",
+        "Both start the ranks: 2 x 2 processes, and two of each rank.",
+        "torchrun starts two processes of the program, its rank 0 and rank 1. Each of "
+        "them calls mp.spawn and starts two processes of its own, which call "
+        "themselves rank 0 and rank 1 as well. Four processes want to be one of two "
+        "ranks, and no two of them meet.",
+        300,
+    )
+    svg.block(280, 78, 160, 40, "torchrun", mono=True)
+    for parent in RANKS:
+        x = 40 + 330 * parent
+        svg.arrow(320 + 80 * parent, 120, x + 155, 146, stroke=GREY)
+        svg.block(x, 150, 310, 40, f"torchrun's rank {parent}: mp.spawn()", parent)
+        for child in RANKS:
+            left = x + 160 * child
+            svg.arrow(left + 75, 192, left + 75, 226, stroke=GREY)
+            svg.chip(left, 230, 150, 40, child, f'"I am rank {child} of 2"')
+    return svg
 
 
 @figure

@@ -220,16 +220,77 @@ MISTAKES = [
     ),
     Mistake(
         "never synchronise",
-        "ddp/no_sync",
+        "practice/no_sync",
         "if turn < MICRO - 1 else nullcontext():\n            loss = model",
         "if True else nullcontext():\n            loss = model",
     ),
     Mistake(
+        "do not divide by the number of micro-batches",
+        "practice/no_sync",
+        "loss = model(sample).mean() / MICRO  # .grad sums up: a quarter of each",
+        "loss = model(sample).mean()",
+    ),
+    Mistake(
+        "the gradients are scaled and never unscaled",
+        "practice/fp16",
+        "    scaler.unscale_(optimizer)",
+        "    #",
+    ),
+    Mistake(
+        "forget the scale",
+        "practice/fp16",
+        "scaler.scale(loss).backward()",
+        "loss.backward()",
+    ),
+    Mistake(
+        "each rank for itself",
+        "practice/fp16",
+        "model = DDP(torch.nn.Linear(4, 1, bias=False).to(device))",
+        "model = torch.nn.Sequential(torch.nn.Linear(4, 1, bias=False).to(device))\n"
+        "    model.module = model[0]",
+    ),
+    Mistake(
+        "skip the step alone",
+        "practice/skip",
+        "    dist.all_reduce(failed, dist.ReduceOp.MAX)",
+        "    #",
+    ),
+    Mistake(
+        "skip only if all have failed",
+        "practice/skip",
+        "dist.ReduceOp.MAX",
+        "dist.ReduceOp.MIN",
+    ),
+    Mistake(
         "train past DDP",
-        "ddp/straggler",
+        "practice/straggler",
         "loss = model(batch)",
         "loss = model.module(batch)",
         ranks=3,
+    ),
+    Mistake(
+        "every rank draws rank 0's samples",
+        "ddp/shards",
+        "sampler = DistributedSampler(range(TESTED), world_size, rank)",
+        "sampler = DistributedSampler(range(TESTED), world_size, 0)",
+    ),
+    Mistake(
+        "no DDP",
+        "ddp/batch_norm",
+        "ddp = DDP(make_model(norm, device))",
+        "ddp = torch.nn.Sequential(*make_model(norm, device))",
+    ),
+    Mistake(
+        "every rank takes the same shard",
+        "ddp/batch_norm",
+        "train(ddp, [shards[rank]])",
+        "train(ddp, [shards[0]])",
+    ),
+    Mistake(
+        "normalise by the running statistics",
+        "ddp/batch_norm",
+        "nn.BatchNorm1d(8) if norm",
+        "nn.BatchNorm1d(8).eval() if norm",
     ),
     Mistake(
         "no DDP",
@@ -239,7 +300,7 @@ MISTAKES = [
     ),
     Mistake(
         "no autocast",
-        "ddp/amp",
+        "practice/amp",
         "y[rank::world_size], autocast=True",
         "y[rank::world_size], autocast=False",
     ),
@@ -284,6 +345,36 @@ MISTAKES = [
         "checkpoint/atomic",
         'with open(path.with_suffix(".tmp"), "wb") as file:',
         'with open(path, "wb") as file:',
+    ),
+    Mistake(
+        "copy instead of rename",
+        "checkpoint/atomic",
+        "    os.replace(file.name, path)",
+        '    __import__("shutil").copy(file.name, path)',
+    ),
+    Mistake(
+        "rename before it is written",
+        "checkpoint/atomic",
+        "        write(file, step, dies)\n    os.replace(file.name, path)",
+        "        os.replace(file.name, path)\n        write(file, step, dies)",
+    ),
+    Mistake(
+        "write all steps into one folder",
+        "checkpoint/same_folder",
+        'steps / "1", steps / "2"',
+        "steps, steps",
+    ),
+    Mistake(
+        "catch an Exception only",
+        "checkpoint/same_folder",
+        "except dcp.api.CheckpointException:",
+        "except Exception:",
+    ),
+    Mistake(
+        "take the newest folder, complete or not",
+        "checkpoint/same_folder",
+        'if (folder / ".metadata").exists()',
+        "if folder.exists()",
     ),
     Mistake(
         "a temporary file for each writer",
@@ -457,7 +548,7 @@ def test_the_mistake_is_caught(mistake, tmp_path, variant):
 def test_every_program_has_a_planted_mistake():
     programs = {name_of(path).removesuffix(".py") for path in PROGRAMS}
     programs -= {name for name in programs if name.startswith("clinic/")}  # sick
-    exercises = {name for name in programs if name.endswith("/exercise")}
-    # ddp/spawn.py runs under plain python, and test_programs.py breaks it.
-    unplanted = {"ddp/spawn"}
+    exercises = {name for name in programs if "/exercise" in name}
+    # practice/spawn.py runs under plain python, and test_programs.py breaks it.
+    unplanted = {"practice/spawn"}
     assert programs - exercises - unplanted == {m.program for m in MISTAKES}

@@ -2,10 +2,10 @@
 
     torchrun --standalone --nproc-per-node 2 ddp_lab/checkpoint/atomic.py
 
-Rank 0 saves step 1 and dies in the middle of step 2. Then all ranks read the file:
+Rank 0 saves steps 1 and 2 and dies in the middle of step 3. Then all ranks read:
 
+    [rank 0] save_in_place: a reader of step 1 got step ...
     [rank 1] save_in_place: save_in_place.pt is cut short: resume from an older one
-    [rank 1] save_atomically: step 1
 
 Written by notebooks/04_checkpointing.ipynb.
 """
@@ -32,7 +32,7 @@ def save_in_place(path, step, dies=False):
 def save_atomically(path, step, dies=False):
     with open(path.with_suffix(".tmp"), "wb") as file:
         write(file, step, dies)
-    os.replace(file.name, path)  # readers find the old file or the new, nothing between
+    os.replace(file.name, path)  # another file gets the name; the old one is untouched
 
 
 def write(file, step, dies):
@@ -57,35 +57,49 @@ def load(path):
     return torch.load(path, map_location="cpu", weights_only=True)
 
 
+def save_and_die(save, path):
+    """Save steps 1, 2 and half of 3; return the step that a reader of 1 ends up at."""
+    save(path, step=1)
+    with open(path, "rb") as reader:  # a copy job, say, that is not through yet
+        save(path, step=2)
+        reads = torch.load(reader, weights_only=True)["step"]
+    try:
+        save(path, step=3, dies=True)
+    except PowerCut:
+        print(f"[rank 0] {save.__name__}: died half-way through step 3", flush=True)
+    return reads
+
+
 def look_after_power_cut(save, path, rank):
-    """Let rank 0 save step 1 and half of step 2; return what this rank then reads."""
+    """Let rank 0 save and die; return what its reader read, and what all read then."""
+    reads = None
     if rank == 0:
         try:
-            save(path, step=1)
-            save(path, step=2, dies=True)
-        except PowerCut:
-            print(f"[rank {rank}] died half-way through step 2", flush=True)
+            reads = save_and_die(save, path)
         except OSError as error:  # a full disk, say; half a file helps nobody
             path.with_suffix(".tmp").unlink(missing_ok=True)
             raise OSError(f"cannot save in {path.parent}: {error.strerror}") from None
     dist.barrier()  # nobody looks before rank 0 is dead
     try:
-        return f"step {load(path)['step']}"
+        return reads, f"step {load(path)['step']}"
     except RuntimeError as error:
-        return str(error)
+        return reads, str(error)
 
 
 def check(folder, rank):
     """Try both ways to save; return what this rank found after each."""
-    seen = {}
-    for save in save_in_place, save_atomically:
-        name = save.__name__
-        seen[name] = look_after_power_cut(save, folder / f"{name}.pt", rank)
-        print(f"[rank {rank}] {name}: {seen[name]}", flush=True)
     cut = "save_in_place.pt is cut short: resume from an older one"
-    expected = {"save_in_place": cut, "save_atomically": "step 1"}
-    assert seen == expected, f"{seen}, expected {expected}"
-    return seen
+    expected = {save_in_place: (2, cut), save_atomically: (1, "step 2")}
+    facts = {}
+    for save, truth in expected.items():
+        name = save.__name__
+        reads, found = look_after_power_cut(save, folder / f"{name}.pt", rank)
+        if rank == 0:
+            print(f"[rank 0] {name}: a reader of step 1 got step {reads}", flush=True)
+        print(f"[rank {rank}] {name}: {found}", flush=True)
+        facts[name] = {"reads": reads, "found": found}
+        assert found == truth[1] and reads in (None, truth[0]), f"expected {truth}"
+    return facts
 
 
 @record
@@ -97,9 +111,9 @@ def main():
         folder = [args.dir or own]
         dist.broadcast_object_list(folder, src=0)  # all now hold rank 0's name
         os.makedirs(folder[0], exist_ok=True)
-        seen = check(Path(folder[0]), rank)
+        facts = check(Path(folder[0]), rank)
         dist.barrier()  # or rank 0 would clear away what others have yet to look at
-        print(json.dumps({"seen": seen}), flush=True)
+        print(json.dumps(facts), flush=True)
 
 
 # --- the same in every program: join the group, and leave it whatever happens ---

@@ -26,7 +26,7 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 
 STEPS, SAVE_EVERY = 4, 2
 LEARNING_RATE, MOMENTUM = 1.0, 0.5
-SLOW_DISK = 1.0  # seconds; a large model takes that long, our eight weights would not
+SLOW_DISK = 1.0  # seconds, as for a large model
 
 
 def save(ddp, step, path, rank):
@@ -41,6 +41,7 @@ def save(ddp, step, path, rank):
         try:
             with open(temporary, "wb") as file:
                 torch.save(saved, file)
+                os.fsync(file.fileno())  # the bytes reach the disk before the name does
             os.replace(temporary, path)  # until here, the file before is whole
         except OSError as error:  # a full disk, say; half a file helps nobody
             temporary.unlink(missing_ok=True)

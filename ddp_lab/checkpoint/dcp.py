@@ -109,7 +109,7 @@ def main():
     parser.add_argument("--dir", help="a folder that all ranks see")
     args = parser.parse_args()
     with process_group() as (rank, world_size, device), TemporaryDirectory() as own:
-        # gloo's reduce_scatter knows host memory only, even where there is a GPU.
+        # gloo's reduce_scatter works only on host memory, even where there is a GPU.
         device = torch.device("cpu") if dist.get_backend() == "gloo" else device
         folder = [args.dir or own]
         dist.broadcast_object_list(folder, src=0)  # all now hold rank 0's name

@@ -4,7 +4,7 @@
 
 Each rank sees its own samples, yet takes the steps of the one-process training:
 
-    [rank 1] step 0: loss 3.488, gradient [...]
+    [rank 1] step 0: loss ..., gradient [...]
     [rank 1] step 0: weights [0.382, 0.214, -0.387]
 
 Written by notebooks/03_ddp_basics.ipynb.

@@ -5,7 +5,7 @@
 Sample i has the gradient i, so the mean of all ten is 5.5:
 
     [rank 0] mean of samples 1 to 5: own gradient 3.0, after DDP 5.5
-    [rank 0] accuracy 0.857 with the padding, 0.923 without
+    [rank 0] accuracy ... with the padding, ... without
 
 Written by notebooks/03_ddp_basics.ipynb.
 """

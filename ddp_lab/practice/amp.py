@@ -1,13 +1,13 @@
 """Mixed precision under DDP: compute in bfloat16, average and step in float32.
 
-    torchrun --standalone --nproc-per-node 2 ddp_lab/ddp/amp.py
+    torchrun --standalone --nproc-per-node 2 ddp_lab/practice/amp.py
 
 Autocast changes types inside forward() only. Every rank names what it has:
 
     [rank 0] output: bfloat16
     [rank 0] loss: float32
 
-Written by notebooks/03_ddp_basics.ipynb.
+Written by notebooks/08_ddp_in_practice.ipynb.
 """
 
 import gc

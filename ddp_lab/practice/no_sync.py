@@ -1,17 +1,18 @@
 """Gradient accumulation under DDP: a step of four micro-batches, made in four ways.
 
-    torchrun --standalone --nproc-per-node 2 ddp_lab/ddp/no_sync.py
+    torchrun --standalone --nproc-per-node 2 ddp_lab/practice/no_sync.py
 
 The ways differ in where synchronisation is switched off, and so in what they send:
 
     [rank 0] every: gradient 4.50, all_reduces: ...
 
-Written by notebooks/03_ddp_basics.ipynb.
+Written by notebooks/08_ddp_in_practice.ipynb.
 """
 
 import gc
 import json
 import os
+import time
 from contextlib import contextmanager, nullcontext
 
 import torch
@@ -21,6 +22,7 @@ from torch.distributed.elastic.multiprocessing.errors import record
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 MICRO = 4  # micro-batches of one sample each; the gradient of sample i is i
+SECONDS = 0.03, 0.01  # of computing, by turns; even ranks begin with the long one
 
 
 def every(model, micro_batches):
@@ -55,22 +57,36 @@ def late_flag(model, micro_batches):
         loss.backward()
 
 
-def counted(bucket_sizes, bucket):
-    """DDP's own all_reduce of one bucket of gradients; note that it happened."""
-    bucket_sizes.append(bucket.buffer().numel())
+def noted(marks, bucket):
+    """DDP's own all_reduce of one bucket of gradients; note when it began."""
+    marks.append(("wait", time.time()))
     return allreduce_hook(None, bucket)  # every rank now holds the mean of all ranks
+
+
+def compute(marks, rank):
+    """Note the beginning of a micro-batch, and take the time of a larger model."""
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()  # a GPU's host runs ahead; its clock should not
+    turn = sum(label != "wait" for label, _ in marks)
+    marks.append((f"{turn + 1}", time.time()))
+    time.sleep(SECONDS[(turn + rank) % 2])
 
 
 def accumulate(way, samples, rank, device):
     """One step's gradient made in this `way`, and the number of all_reduces."""
     model = DDP(torch.nn.Linear(1, 1, bias=False).to(device))
-    sent = []  # one entry for each all_reduce
-    model.register_comm_hook(sent, counted)
+    marks = []  # what began when: a micro-batch, by its number, or an all_reduce
+    model.register_comm_hook(marks, noted)
+    model.module.register_forward_pre_hook(lambda *_: compute(marks, rank))
+    dist.barrier()  # the clocks of all ranks start together
     way(model, samples[rank].to(device))
     gradient = model.module.weight.grad.item()
-    what = f"gradient {gradient:.2f}, all_reduces: {len(sent)}"
+    ends = [start for _, start in marks[1:]] + [time.time()]
+    rows = [[*mark, end] for mark, end in zip(marks, ends, strict=True)]
+    sent = sum(label == "wait" for label, *_ in rows)
+    what = f"gradient {gradient:.2f}, all_reduces: {sent}"
     print(f"[rank {rank}] {way.__name__}: {what}", flush=True)
-    return {"gradient": gradient, "all_reduces": len(sent)}
+    return {"gradient": gradient, "all_reduces": sent, "rows": rows}
 
 
 @record

@@ -1,13 +1,13 @@
 """One slow rank: where the others wait for it, and for how long they are willing to.
 
-    torchrun --standalone --nproc-per-node 2 ddp_lab/ddp/straggler.py
+    torchrun --standalone --nproc-per-node 2 ddp_lab/practice/straggler.py
 
 The last rank naps twice. The others stop at the next call that needs all ranks:
 
     [rank 0] waited for rank 1 in DDP()
-    [rank 1] napped before forward 2
+    [rank 1] napped before DDP()
 
-Written by notebooks/03_ddp_basics.ipynb.
+Written by notebooks/08_ddp_in_practice.ipynb.
 """
 
 import gc
@@ -43,7 +43,7 @@ def train(late, device, group):
             loss = model(batch).square().mean()
         with timed(rows, f"backward {step}"):
             loss.backward()
-            # A GPU's host only waits when it wants a value, so ask for one.
+            # A GPU's host is not held up by backward(); it is by asking for a number.
             model.module.bias.grad.sum().item()
         with timed(rows, f"step {step}"):
             optimizer.step()  # needs nobody: the gradients are there already

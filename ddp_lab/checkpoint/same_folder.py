@@ -1,0 +1,110 @@
+"""A DCP save that dies: into the old folder it leaves two steps in one checkpoint.
+
+    torchrun --standalone --nproc-per-node 2 ddp_lab/checkpoint/same_folder.py
+
+Step 1 is saved; in step 2 the disk is full for half of the ranks. Then all load:
+
+    [rank 0] one folder: rows of the steps [...]
+    [rank 0] a folder for each step: rows of the steps [...]
+
+Written by notebooks/04_checkpointing.ipynb.
+"""
+
+import gc
+import json
+import os
+import warnings
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+from torch.distributed.elastic.multiprocessing.errors import record
+from torch.distributed.tensor import Shard, distribute_tensor
+
+ROWS = 12
+
+
+class HalfOfTheDisksAreFull(dcp.FileSystemWriter):
+    """Writes the pieces of the first half of the ranks, and fails on the others."""
+
+    def write_data(self, plan, planner):
+        if 2 * dist.get_rank() >= dist.get_world_size():
+            raise OSError("no space left on device")
+        return super().write_data(plan, planner)
+
+
+def save_twice(folders, mesh):
+    """Save step 1 as it should be, then step 2 with half of the disks full."""
+    dcp.save(state_of(1, mesh), checkpoint_id=folders[0])
+    warnings.filterwarnings("ignore", "Detected an existing checkpoint")  # it is one
+    try:
+        writer = HalfOfTheDisksAreFull(folders[1], overwrite=True)  # the default
+        dcp.save(state_of(2, mesh), storage_writer=writer)
+    except dcp.api.CheckpointException:  # `except Exception` would not catch it
+        return
+    raise AssertionError("the save of step 2 went well, expected a full disk")
+
+
+def load(folders, mesh):
+    """Load the newest folder that says it is complete; return the step of each row."""
+    complete = [folder for folder in folders if (folder / ".metadata").exists()]
+    state = state_of(0, mesh)
+    dcp.load(state, checkpoint_id=complete[-1])
+    # All ranks now hold all rows, for us to look at.
+    return [int(step) for step in state["weight"].full_tensor()]
+
+
+def state_of(step, mesh):
+    """A weight whose rows are sharded over the ranks, and all say `step`."""
+    rows = torch.full((ROWS,), float(step))  # (12,)
+    return {"weight": distribute_tensor(rows, mesh, [Shard(0)])}
+
+
+@record
+def main():
+    with process_group() as (rank, world_size, _), TemporaryDirectory() as own:
+        name = [own]
+        dist.broadcast_object_list(name, src=0)  # all now hold rank 0's name
+        mesh = dist.init_device_mesh("cpu", (world_size,))
+        one, steps = Path(name[0], "one"), Path(name[0], "steps")
+        share = -(-ROWS // world_size)  # rows of a rank, rounded up
+        written = min(ROWS, share * -(-world_size // 2))  # by the first half of them
+        ways = {
+            "one folder": ([one, one], [2] * written + [1] * (ROWS - written)),
+            "a folder for each step": ([steps / "1", steps / "2"], [1] * ROWS),
+        }
+        facts = {}
+        for way, (folders, expected) in ways.items():
+            save_twice(folders, mesh)
+            facts[way] = load(folders, mesh)
+            print(f"[rank {rank}] {way}: rows of the steps {facts[way]}", flush=True)
+            assert facts[way] == expected, f"expected {expected}"
+        dist.barrier()  # or rank 0 would clear away what others have yet to load
+        print(json.dumps(facts), flush=True)
+
+
+# --- the same in every program: join the group, and leave it whatever happens ---
+
+
+@contextmanager
+def process_group():
+    """A GPU per rank over NCCL; else gloo, on a shared GPU or the CPU."""
+    device, backend = torch.device("cpu"), "gloo"
+    if count := torch.cuda.device_count():
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % count)
+        torch.cuda.set_device(device)
+        if count >= int(os.environ["LOCAL_WORLD_SIZE"]):
+            backend = "cpu:gloo,cuda:nccl"
+    dist.init_process_group(backend, device_id=device if "nccl" in backend else None)
+    try:
+        yield dist.get_rank(), dist.get_world_size(), device
+    finally:
+        dist.destroy_process_group()
+        gc.collect()  # a leftover gloo object could abort the process at exit
+
+
+if __name__ == "__main__":
+    main()

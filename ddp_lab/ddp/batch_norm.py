@@ -1,0 +1,109 @@
+"""BatchNorm under DDP: each rank normalises by its own samples only.
+
+    torchrun --standalone --nproc-per-node 2 ddp_lab/ddp/batch_norm.py
+
+Two truths: one process with all samples, and one that normalises shard by shard:
+
+    [rank 0] without BatchNorm: ... from the whole batch, ... from the shards
+    [rank 0] with BatchNorm: ... from the whole batch, ... from the shards
+
+Written by notebooks/03_ddp_basics.ipynb.
+"""
+
+import gc
+import json
+import os
+from contextlib import contextmanager
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import nn
+from torch.distributed.elastic.multiprocessing.errors import record
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+SAMPLES, STEPS, RATE = 24, 3, 0.1
+ROUNDING = 1e-6  # what another order of adding may change
+
+
+def make_model(norm, device):
+    """The same first weights everywhere, with a BatchNorm in the middle or without."""
+    torch.manual_seed(0)
+    middle = nn.BatchNorm1d(8) if norm else nn.Identity()
+    layers = nn.Linear(4, 8), middle, nn.Tanh(), nn.Linear(8, 1)
+    return nn.Sequential(*layers).to(device)
+
+
+def train(model, shards):
+    """Train on the mean of the losses of `shards`, each sent through by itself."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        sum(F.mse_loss(model(x), y) / len(shards) for x, y in shards).backward()
+        optimizer.step()
+    return nn.utils.parameters_to_vector(model.parameters()).detach()
+
+
+def compare(norm, rank, world_size, device):
+    """Train under DDP, and in one process in two ways; return how far apart."""
+    x, y = make_data(device)
+    shards = [(x[r::world_size], y[r::world_size]) for r in range(world_size)]
+    whole_model = make_model(norm, device)
+    whole = train(whole_model, [(x, y)])  # one process, one batch
+    by_shard = train(make_model(norm, device), shards)  # one process, every shard alone
+
+    ddp = DDP(make_model(norm, device))
+    weights = train(ddp, [shards[rank]])
+    apart = [(weights - truth).abs().max().item() for truth in (whole, by_shard)]
+    facts = {"apart": apart}
+    if norm:
+        means = [m[1].running_mean[0].item() for m in (ddp.module, whole_model)]
+        facts["running_mean"] = means  # this rank's, and one process's
+    return facts
+
+
+def make_data(device):
+    """Samples of a bent surface, the same in every process."""
+    generator = torch.Generator().manual_seed(1)
+    x = torch.randn(SAMPLES, 4, generator=generator)  # (24, 4)
+    return x.to(device), x.sin().sum(1, keepdim=True).to(device)  # (24, 1)
+
+
+@record
+def main():
+    with process_group() as (rank, world_size, device):
+        if SAMPLES % world_size or SAMPLES == world_size:
+            raise SystemExit(f"{world_size} ranks cannot share {SAMPLES} samples")
+        facts = {}
+        for name, norm in {"without": False, "with": True}.items():
+            facts[name] = compare(norm, rank, world_size, device)
+            whole, shards = facts[name]["apart"]
+            far = f"{whole:.3f} from the whole batch, {shards:.3f} from the shards"
+            print(f"[rank {rank}] {name} BatchNorm: {far}", flush=True)
+            if shards > ROUNDING or (whole > ROUNDING) != norm:
+                raise AssertionError(f"{name} BatchNorm: {far}")
+        print(json.dumps(facts), flush=True)
+
+
+# --- the same in every program: join the group, and leave it whatever happens ---
+
+
+@contextmanager
+def process_group():
+    """A GPU per rank over NCCL; else gloo, on a shared GPU or the CPU."""
+    device, backend = torch.device("cpu"), "gloo"
+    if count := torch.cuda.device_count():
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % count)
+        torch.cuda.set_device(device)
+        if count >= int(os.environ["LOCAL_WORLD_SIZE"]):
+            backend = "cpu:gloo,cuda:nccl"
+    dist.init_process_group(backend, device_id=device if "nccl" in backend else None)
+    try:
+        yield dist.get_rank(), dist.get_world_size(), device
+    finally:
+        dist.destroy_process_group()
+        gc.collect()  # a leftover gloo object could abort the process at exit
+
+
+if __name__ == "__main__":
+    main()

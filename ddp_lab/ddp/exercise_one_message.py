@@ -1,0 +1,96 @@
+"""Exercise: average all gradients by one all_reduce instead of one for each tensor.
+
+    torchrun --standalone --nproc-per-node 2 ddp_lab/ddp/exercise_one_message.py
+
+The model has four tensors of different shapes. Fill in average_gradients():
+
+    [rank 0] not yet
+
+Written by notebooks/03_ddp_basics.ipynb.
+"""
+
+import gc
+import json
+import os
+from contextlib import contextmanager
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.elastic.multiprocessing.errors import record
+from torch.distributed.tensor.debug import CommDebugMode
+
+
+def average_gradients(model):
+    """Replace every gradient by its mean over the ranks, by one message.
+
+    ddp/by_hand.py calls dist.all_reduce once for each parameter. Small messages cost
+    nearly as much as large ones, so DDP collects gradients in a buffer, its bucket.
+
+    Args:
+        model: its parameters have gradients of different shapes, on this rank's device.
+
+    Returns:
+        True, when every `parameter.grad` holds the mean of all ranks. Target: 1
+        communication call on each rank, whatever it is, for the four gradients.
+    """
+    return None  # your code here
+
+
+def make_model(rank, device):
+    """A model with a gradient in every parameter, each rank's own."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2)).to(device)
+    x = torch.linspace(0, 1, 15).view(5, 3) + rank  # (5, 3)
+    model(x.to(device)).square().mean().backward()
+    return model
+
+
+@record
+def main():
+    with process_group() as (rank, world_size, device):
+        models = [make_model(other, device) for other in range(world_size)]
+        columns = zip(*(model.parameters() for model in models), strict=True)
+        expected = [sum(p.grad for p in ps) / world_size for ps in columns]
+        model = make_model(rank, device)
+
+        with CommDebugMode() as counter:  # counts the calls of every kind
+            done = average_gradients(model)
+        if done is None:  # on all ranks alike, so nobody is left waiting
+            print(f"[rank {rank}] not yet", flush=True)
+            print(json.dumps({"solved": False}), flush=True)
+            dist.barrier()  # to leave now would cut off those still joining
+            return
+
+        for parameter, truth in zip(model.parameters(), expected, strict=True):
+            if not torch.allclose(parameter.grad, truth, atol=1e-6):
+                raise AssertionError(f"{parameter.grad.tolist()}, expected {truth}")
+        calls = counter.get_total_counts()
+        print(f"[rank {rank}] {len(expected)} gradients, {calls} calls", flush=True)
+        if calls != 1:
+            raise AssertionError(f"{calls} calls, expected 1")
+        print(json.dumps({"solved": True, "calls": calls}), flush=True)
+
+
+# --- the same in every program: join the group, and leave it whatever happens ---
+
+
+@contextmanager
+def process_group():
+    """A GPU per rank over NCCL; else gloo, on a shared GPU or the CPU."""
+    device, backend = torch.device("cpu"), "gloo"
+    if count := torch.cuda.device_count():
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % count)
+        torch.cuda.set_device(device)
+        if count >= int(os.environ["LOCAL_WORLD_SIZE"]):
+            backend = "cpu:gloo,cuda:nccl"
+    dist.init_process_group(backend, device_id=device if "nccl" in backend else None)
+    try:
+        yield dist.get_rank(), dist.get_world_size(), device
+    finally:
+        dist.destroy_process_group()
+        gc.collect()  # a leftover gloo object could abort the process at exit
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,102 @@
+"""Exercise: accumulate micro-batches of different sizes, and talk once.
+
+    torchrun --standalone --nproc-per-node 2 ddp_lab/practice/exercise.py
+
+Sample i has the gradient i. Each rank has its samples in pieces of 3, 2 and 1:
+
+    [rank 0] not yet
+
+Written by notebooks/08_ddp_in_practice.ipynb.
+"""
+
+import gc
+import json
+import os
+from contextlib import contextmanager
+
+import torch
+import torch.distributed as dist
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
+from torch.distributed.elastic.multiprocessing.errors import record
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+SIZES = (3, 2, 1), (4, 1), (1, 1, 5)  # samples in each micro-batch, in three runs
+
+
+def accumulate(model, micro_batches):
+    """Leave in `.grad` the mean over all samples of all ranks, by one all_reduce.
+
+    Args:
+        model: a DDP model; the loss of a sample is what the model makes of it.
+        micro_batches: of shape (samples, 1) each, *not* all of one size. Every rank
+            has as many samples in all.
+
+    Returns:
+        True, when the gradient is there. Target with two ranks and the sizes 3, 2, 1:
+        gradient 6.5 and 1 all_reduce; without care it is another, or 3.
+    """
+    return None  # your code here
+
+
+def counted(sent, bucket):
+    """DDP's own all_reduce of one bucket of gradients; note that it happened."""
+    sent.append(bucket.buffer().numel())
+    return allreduce_hook(None, bucket)  # every rank now holds the mean of all ranks
+
+
+def measure(sizes, rank, world_size, device):
+    """The gradient that accumulate() leaves, the truth, and how often it talked."""
+    count, sent = sum(sizes), []
+    mine = torch.arange(1.0, count + 1).view(-1, 1) + rank * count
+    model = DDP(torch.nn.Linear(1, 1, bias=False).to(device))
+    model.register_comm_hook(sent, counted)
+    if accumulate(model, mine.to(device).split(sizes)) is None:
+        return None
+    got = model.module.weight.grad
+    got = 0.0 if got is None else got.item()
+    return got, (world_size * count + 1) / 2, len(sent)
+
+
+@record
+def main():
+    with process_group() as (rank, world_size, device):
+        facts = {"solved": True, "gradients": [], "all_reduces": []}
+        for sizes in SIZES:
+            found = measure(sizes, rank, world_size, device)
+            if found is None:  # on all ranks alike, so nobody is left waiting
+                print(f"[rank {rank}] not yet", flush=True)
+                print(json.dumps({"solved": False}), flush=True)
+                dist.barrier()  # to leave now would cut off those still joining
+                return
+            got, expected, sent = found
+            told = f"gradient {got:.2f}, all_reduces: {sent}"
+            print(f"[rank {rank}] pieces of {sizes}: {told}", flush=True)
+            if abs(got - expected) > 1e-4 or sent != 1:
+                raise AssertionError(f"{told}; expected {expected}, 1")
+            facts["gradients"].append(got)
+            facts["all_reduces"].append(sent)
+        print(json.dumps(facts), flush=True)
+
+
+# --- the same in every program: join the group, and leave it whatever happens ---
+
+
+@contextmanager
+def process_group():
+    """A GPU per rank over NCCL; else gloo, on a shared GPU or the CPU."""
+    device, backend = torch.device("cpu"), "gloo"
+    if count := torch.cuda.device_count():
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % count)
+        torch.cuda.set_device(device)
+        if count >= int(os.environ["LOCAL_WORLD_SIZE"]):
+            backend = "cpu:gloo,cuda:nccl"
+    dist.init_process_group(backend, device_id=device if "nccl" in backend else None)
+    try:
+        yield dist.get_rank(), dist.get_world_size(), device
+    finally:
+        dist.destroy_process_group()
+        gc.collect()  # a leftover gloo object could abort the process at exit
+
+
+if __name__ == "__main__":
+    main()

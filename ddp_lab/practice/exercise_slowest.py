@@ -1,0 +1,85 @@
+"""Exercise: find the slow rank, from the seconds that each rank has waited.
+
+    torchrun --standalone --nproc-per-node 2 ddp_lab/practice/exercise_slowest.py
+
+Each rank knows only how long its own backward() took. Fill in slowest():
+
+    [rank 0] not yet
+
+Written by notebooks/08_ddp_in_practice.ipynb.
+"""
+
+import gc
+import json
+import os
+from contextlib import contextmanager
+
+import torch
+import torch.distributed as dist
+from torch.distributed.elastic.multiprocessing.errors import record
+
+OWN = 0.010, 0.013, 0.011, 0.012  # seconds until a rank calls backward(), in turn
+BACKWARD, LATE = 0.020, 0.007  # seconds of work in it; what makes a rank the slowest
+
+
+def slowest(seconds, device):
+    """Return the number of the rank that made the others wait, the same on all ranks.
+
+    Args:
+        seconds: how long *this* rank was in backward(), from its call to its return.
+            Nobody returns before the last rank has come, and all return together.
+        device: where a tensor to be sent has to be.
+
+    Returns:
+        A rank, as an int. Target: the one that called backward() last.
+    """
+    return None  # your code here
+
+
+def in_backward(late, world_size):
+    """By rank, how long each is in backward() when the rank `late` is the slowest."""
+    called = [OWN[rank % len(OWN)] for rank in range(world_size)]
+    called[late] = max(called) + LATE
+    return [max(called) + BACKWARD - start for start in called]
+
+
+@record
+def main():
+    with process_group() as (rank, world_size, device):
+        found = []
+        for late in reversed(range(world_size)):
+            answer = slowest(in_backward(late, world_size)[rank], device)
+            if answer is None:  # on all ranks alike, so nobody is left waiting
+                print(f"[rank {rank}] not yet", flush=True)
+                print(json.dumps({"solved": False}), flush=True)
+                dist.barrier()  # to leave now would cut off those still joining
+                return
+            if answer != late:
+                raise AssertionError(f"found rank {answer}, expected rank {late}")
+            found.append(answer)
+        print(f"[rank {rank}] slow were, in turn, the ranks {found}", flush=True)
+        print(json.dumps({"solved": True, "found": found}), flush=True)
+
+
+# --- the same in every program: join the group, and leave it whatever happens ---
+
+
+@contextmanager
+def process_group():
+    """A GPU per rank over NCCL; else gloo, on a shared GPU or the CPU."""
+    device, backend = torch.device("cpu"), "gloo"
+    if count := torch.cuda.device_count():
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % count)
+        torch.cuda.set_device(device)
+        if count >= int(os.environ["LOCAL_WORLD_SIZE"]):
+            backend = "cpu:gloo,cuda:nccl"
+    dist.init_process_group(backend, device_id=device if "nccl" in backend else None)
+    try:
+        yield dist.get_rank(), dist.get_world_size(), device
+    finally:
+        dist.destroy_process_group()
+        gc.collect()  # a leftover gloo object could abort the process at exit
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,94 @@
+"""One rank cannot make a step: all skip it together, or none is in step any more.
+
+    torchrun --standalone --nproc-per-node 2 ddp_lab/practice/skip.py
+
+The last rank runs out of memory in step 1 (it says so; nothing is really full):
+
+    [rank 0] step 0: gradient 0.5
+    [rank 0] step 1: skipped
+
+Written by notebooks/08_ddp_in_practice.ipynb.
+"""
+
+import gc
+import json
+import os
+from contextlib import contextmanager
+
+import torch
+import torch.distributed as dist
+from torch.distributed.elastic.multiprocessing.errors import record
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+STEPS, FULL = 4, 1  # steps in all; the one for which the last rank has no memory
+
+
+def train_step(model, x, full):
+    """Make one step's gradient, or return None if any rank could not."""
+    try:
+        loss = forward(model, x, full)
+    except torch.OutOfMemoryError:
+        loss = None
+    failed = torch.tensor(float(loss is None), device=x.device)
+    dist.all_reduce(failed, dist.ReduceOp.MAX)  # all ranks now hold 1 if any failed
+    if failed:
+        return None  # on all ranks, so that all come to the same next backward()
+    loss.backward()
+    return model.module.weight.grad.item()
+
+
+def forward(model, x, full):
+    """The loss, unless this batch is one too large."""
+    output = model(x)  # (1, 1)
+    if full:
+        raise torch.OutOfMemoryError("so we say")
+    return output.sum()
+
+
+@record
+def main():
+    with process_group() as (rank, world_size, device):
+        model = DDP(torch.nn.Linear(1, 1, bias=False).to(device))
+        gradients = []
+        for step in range(STEPS):
+            model.zero_grad()
+            # The sample, and so its gradient, is 10 times the step, plus the rank.
+            x = torch.full((1, 1), 10.0 * step + rank, device=device)
+            full = step == FULL and rank == world_size - 1
+            gradient = train_step(model, x, full)
+            gradients.append(gradient)
+            told = "skipped" if gradient is None else f"gradient {gradient:.1f}"
+            print(f"[rank {rank}] step {step}: {told}", flush=True)
+            expected = 10.0 * step + (world_size - 1) / 2  # the mean of all ranks
+            if gradient is not None and abs(gradient - expected) > 1e-4:
+                text = f"step {step}: gradient {gradient:.2f}, expected {expected:.2f}"
+                raise AssertionError(text)
+        expected = [step != FULL for step in range(STEPS)]
+        if [gradient is not None for gradient in gradients] != expected:
+            raise AssertionError(f"the steps gave {gradients}")
+        print(json.dumps({"gradients": gradients}), flush=True)
+        del model  # DDP before its group, or torch up to 2.13 could wait for ever
+
+
+# --- the same in every program: join the group, and leave it whatever happens ---
+
+
+@contextmanager
+def process_group():
+    """A GPU per rank over NCCL; else gloo, on a shared GPU or the CPU."""
+    device, backend = torch.device("cpu"), "gloo"
+    if count := torch.cuda.device_count():
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % count)
+        torch.cuda.set_device(device)
+        if count >= int(os.environ["LOCAL_WORLD_SIZE"]):
+            backend = "cpu:gloo,cuda:nccl"
+    dist.init_process_group(backend, device_id=device if "nccl" in backend else None)
+    try:
+        yield dist.get_rank(), dist.get_world_size(), device
+    finally:
+        dist.destroy_process_group()
+        gc.collect()  # a leftover gloo object could abort the process at exit
+
+
+if __name__ == "__main__":
+    main()

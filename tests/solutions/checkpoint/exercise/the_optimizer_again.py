@@ -1,0 +1,2 @@
+def forgotten(run):
+    return {"optimizer": run.optimizer.state_dict()}

@@ -1,0 +1,2 @@
+def shard_loss(errors):
+    return errors.sum()

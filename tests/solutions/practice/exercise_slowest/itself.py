@@ -1,0 +1,2 @@
+def slowest(seconds, device):
+    return dist.get_rank()
