@@ -309,6 +309,60 @@ MISTAKES = [
         "nn.functional.mse_loss(out, target)",
     ),
     Mistake(
+        "keep the graph of every micro-batch",
+        "model/one_f_one_b",
+        "self.kept.pop(i)",
+        "self.kept[i]",
+    ),
+    Mistake(
+        "every stage fills up as far as the first",
+        "model/one_f_one_b",
+        "ahead = min(world_size - 1 - rank, m)",
+        "ahead = min(world_size - 1, m)",
+    ),
+    Mistake(
+        "wait for every message",
+        "model/one_f_one_b",
+        "self.sends.append((dist.isend(tensor, dst), tensor))",
+        "dist.send(tensor, dst)",
+    ),
+    Mistake(
+        "no forwards ahead",
+        "model/one_f_one_b",
+        "ahead = min(world_size - 1 - rank, m)",
+        "ahead = 0",
+    ),
+    Mistake(
+        "all rows on every rank",
+        "model/budget",
+        "budget(ddp, x[rank::world_size])",
+        "budget(ddp, x)",
+    ),
+    Mistake(
+        "count the weights twice",
+        "model/budget",
+        "if storage.data_ptr() not in own:",
+        "if True:",
+    ),
+    Mistake(
+        "no DDP",
+        "model/budget",
+        "DDP(network(x.device))",
+        "network(x.device)",
+    ),
+    Mistake(
+        "features that do not divide",
+        "model/tensor",
+        "HIDDEN = 6, 8, 24",
+        "HIDDEN = 6, 8, 25",
+    ),
+    Mistake(
+        "a batch that asks for its gradient",
+        "model/builtin",
+        "split(batch), target)",
+        "split(batch.requires_grad_()), target)",
+    ),
+    Mistake(
         "forget the sum on the way back",
         "model/tensor",
         'x = SumOverRanks.apply(x, "backward")',
@@ -438,7 +492,7 @@ def test_the_mistake_is_caught(mistake, tmp_path, variant):
 def test_every_program_has_a_planted_mistake():
     programs = {name_of(path).removesuffix(".py") for path in PROGRAMS}
     programs -= {name for name in programs if name.startswith("clinic/")}  # sick
-    exercises = {name for name in programs if name.endswith("/exercise")}
+    exercises = {name for name in programs if "/exercise" in name}
     # ddp/spawn.py runs under plain python, and test_programs.py breaks it.
     unplanted = {"ddp/spawn"}
     assert programs - exercises - unplanted == {m.program for m in MISTAKES}

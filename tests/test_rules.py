@@ -16,6 +16,9 @@ LENGTH = {
     # Whole trainings, to be read from top to bottom.
     "cifar10/fast.py": 210,
     "cifar10/resnet.py": 210,
+    # A stage with its links, its schedule and the diary from which it is drawn.
+    "model/one_f_one_b.py": 145,
+    "model/pipeline.py": 132,
     # Saving and loading belong together, and each explains what can go wrong.
     "checkpoint/dcp.py": 125,
     "checkpoint/resume.py": 125,
