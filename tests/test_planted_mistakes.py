@@ -381,6 +381,32 @@ MISTAKES = [
         '"2": tp.ColwiseParallel()',
     ),
     Mistake(
+        "DDP leaves the buffers alone",
+        "cifar10/buffers",
+        "DistributedDataParallel(model)",
+        "DistributedDataParallel(model, broadcast_buffers=False)",
+    ),
+    Mistake(
+        "test with gradients",
+        "cifar10/buffers",
+        "    with torch.no_grad():",
+        "    with torch.enable_grad():",
+    ),
+    Mistake(
+        "rank 0 tests alone",
+        "cifar10/buffers",
+        "            forward(name, ddp, images)\n            found",
+        '            if rank == 0 or name[:5] == "train":\n'
+        "                forward(name, ddp, images)\n            found",
+    ),
+    Mistake(
+        "do not share the buffers",
+        "cifar10/resnet",
+        "            share_buffers(model)\n",
+        "",
+        arguments=CIFAR10,
+    ),
+    Mistake(
         "drop set_epoch",
         "cifar10/resnet",
         "sampler.set_epoch(epoch)",
