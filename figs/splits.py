@@ -149,3 +149,46 @@ def draw_rows(svg: Svg, y: float) -> None:
         svg.block(330, y + 10 + 64 * rank, 104, 40, part, rank)
     svg.line(377, y + 62, 387, y + 62, stroke=INK)
     svg.line(382, y + 57, 382, y + 67, stroke=INK)
+
+
+@figure
+def pair() -> Svg:
+    """Draw a column cut before a row cut, and the two places that communicate."""
+    svg = page(
+        "columns, then rows: f and g",
+        "Each rank goes through both layers on its own; f and g stand at the ends.",
+        "A column cut followed by a row cut on two ranks. The whole x passes through "
+        "f. Then rank 0 and rank 1 each multiply it by their columns of W1, apply "
+        "ReLU to their own features, and multiply by their rows of W2, without a "
+        "message between them. Their results meet in g, which gives the whole y. On "
+        "the way forward f passes x on and g sums by all_reduce; on the way backward g "
+        "passes the gradient on and f sums by all_reduce.",
+        352,
+    )
+    for y, name, text in (
+        (90, "forward", ("passes x on", "", "all_reduce: sum")),
+        (298, "backward", ("all_reduce: sum", "", "passes it on")),
+    ):
+        svg.text(362, y, f"{name} {'→' if name == 'forward' else '←'}", 13, fill=GREY)
+        svg.text(147, y, text[0], 13, bold="sum" in text[0])
+        svg.text(578, y, text[2], 13, bold="sum" in text[2])
+    svg.shared(40, 174, 48, 40, ["x"], (0, 1))
+    svg.shared(122, 112, 50, 164, ["f"], (0, 1))
+    svg.shared(553, 112, 50, 164, ["g"], (0, 1))
+    svg.shared(637, 174, 44, 40, ["y"], (0, 1))
+    svg.arrow(92, 194, 118, 194)
+    svg.arrow(607, 194, 633, 194)
+    for rank in (0, 1):
+        draw_share(svg, 128 + 84 * rank, rank)
+    note = "An all_reduce in each direction is all that the two layers need."
+    svg.text(40, 330, note, 13, fill=GREY, anchor="start")
+    return svg
+
+
+def draw_share(svg: Svg, y: float, rank: int) -> None:
+    """Draw what one rank does with its share of both weights."""
+    boxes = ((206, 96, f"× W1 col {rank}"), (330, 66, "ReLU"), (424, 96, ""))
+    svg.arrow(176, y + 24, 202, y + 24)
+    for x, w, text in boxes:
+        svg.block(x, y, w, 48, text or f"× W2 row {rank}", rank)
+        svg.arrow(x + w + 4, y + 24, x + w + (29 if x == 424 else 24), y + 24)

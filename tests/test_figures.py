@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from ddp_lab import ROOT
+from ddp_lab.kit.cell import variants
 from ddp_lab.kit.draw import RANK_COLOURS, bar_colour, before_after, standstill
 from ddp_lab.kit.draw.colours import WHITE, contrast, text_on
 from ddp_lab.kit.draw.svg import Svg, text_width
@@ -413,3 +414,15 @@ def test_where_ranks_stand_is_told_in_rows_of_text():
     assert re.search(r"1\. all_reduce ✓.*2\.\s+–\s+ended by SIGABRT", words[1])
     sizes = re.findall(r"font-size: (\d+)px", first + second)
     assert sizes and min(map(int, sizes)) >= 12
+
+
+# differences
+
+
+def test_a_difference_is_shown_whole_and_in_two_colours():
+    lines = ["--- a.py", "+++ b.py", "", " same", "-old <1>", "-old 2", "+new"]
+    shown = variants._html(lines)
+    red = f'<div style="background-color: {variants.COLOURS["-"]};">'
+    green = f'<div style="background-color: {variants.COLOURS["+"]};">'
+    assert f"{red}-old &lt;1&gt;\n-old 2</div>{green}+new</div>" in shown
+    assert "<div> same</div>" in shown and "--- a.py\n+++ b.py\n" in shown

@@ -419,6 +419,60 @@ MISTAKES = [
         "nn.functional.mse_loss(out, target)",
     ),
     Mistake(
+        "keep the graph of every micro-batch",
+        "model/one_f_one_b",
+        "self.kept.pop(i)",
+        "self.kept[i]",
+    ),
+    Mistake(
+        "every stage fills up as far as the first",
+        "model/one_f_one_b",
+        "ahead = min(world_size - 1 - rank, m)",
+        "ahead = min(world_size - 1, m)",
+    ),
+    Mistake(
+        "wait for every message",
+        "model/one_f_one_b",
+        "self.sends.append((dist.isend(tensor, dst), tensor))",
+        "dist.send(tensor, dst)",
+    ),
+    Mistake(
+        "no forwards ahead",
+        "model/one_f_one_b",
+        "ahead = min(world_size - 1 - rank, m)",
+        "ahead = 0",
+    ),
+    Mistake(
+        "all rows on every rank",
+        "model/budget",
+        "budget(ddp, x[rank::world_size])",
+        "budget(ddp, x)",
+    ),
+    Mistake(
+        "count the weights twice",
+        "model/budget",
+        "if storage.data_ptr() not in own:",
+        "if True:",
+    ),
+    Mistake(
+        "no DDP",
+        "model/budget",
+        "DDP(network(x.device))",
+        "network(x.device)",
+    ),
+    Mistake(
+        "features that do not divide",
+        "model/tensor",
+        "HIDDEN = 6, 8, 24",
+        "HIDDEN = 6, 8, 25",
+    ),
+    Mistake(
+        "a batch that asks for its gradient",
+        "model/builtin",
+        "split(batch), target)",
+        "split(batch.requires_grad_()), target)",
+    ),
+    Mistake(
         "forget the sum on the way back",
         "model/tensor",
         'x = SumOverRanks.apply(x, "backward")',
@@ -435,6 +489,32 @@ MISTAKES = [
         "model/builtin",
         '"2": tp.RowwiseParallel()',
         '"2": tp.ColwiseParallel()',
+    ),
+    Mistake(
+        "DDP leaves the buffers alone",
+        "cifar10/buffers",
+        "DistributedDataParallel(model)",
+        "DistributedDataParallel(model, broadcast_buffers=False)",
+    ),
+    Mistake(
+        "test with gradients",
+        "cifar10/buffers",
+        "    with torch.no_grad():",
+        "    with torch.enable_grad():",
+    ),
+    Mistake(
+        "rank 0 tests alone",
+        "cifar10/buffers",
+        "            forward(name, ddp, images)\n            found",
+        '            if rank == 0 or name[:5] == "train":\n'
+        "                forward(name, ddp, images)\n            found",
+    ),
+    Mistake(
+        "do not share the buffers",
+        "cifar10/resnet",
+        "            share_buffers(model)\n",
+        "",
+        arguments=CIFAR10,
     ),
     Mistake(
         "drop set_epoch",

@@ -81,12 +81,15 @@ def train_epoch(ddp, windows, labels, batches, optimizer, scheduler):
     return time.perf_counter() - began
 
 
+def share_buffers(model):
+    """Make the ranks agree on BatchNorm's averages, which are each rank's own."""
+    for buffer in model.buffers():
+        dist.broadcast(buffer, src=0)  # every rank now holds rank 0's
+
+
 @torch.no_grad()
 def evaluate(model, pixels, labels, rank, world_size):
     """Return the share of the test images that are recognised; all ranks count."""
-    for buffer in model.buffers():  # BatchNorm's averages were each rank's own
-        dist.broadcast(buffer, src=0)  # every rank now holds rank 0's
-
     model.eval()
     counts = torch.zeros(2, len(labels), dtype=torch.int64, device=pixels.device)
     for index in torch.arange(rank, len(labels), world_size).split(500):  # no padding
@@ -197,6 +200,7 @@ def main():
             batches = deal(len(labels), args.batch, epoch)
             mine, last_mine = batches.flatten().tolist(), mine
             took = train_epoch(ddp, windows, labels, batches, optimizer, scheduler)
+            share_buffers(model)
             accuracy = evaluate(model, *test_set, rank, world_size)
             check_epoch(model, mine, last_mine, steps * together)
             speed = steps * together / took

@@ -53,12 +53,15 @@ def train_epoch(ddp, loader, optimizer, scheduler, device, epoch):
     return last_loss, time.perf_counter() - began
 
 
+def share_buffers(model):
+    """Make the ranks agree on BatchNorm's averages, which are each rank's own."""
+    for buffer in model.buffers():
+        dist.broadcast(buffer, src=0)  # every rank now holds rank 0's
+
+
 @torch.no_grad()
 def evaluate(model, test_set, rank, world_size, batch, device):
     """Count, by class, the recognised images and all; as rank 0 of 1, do so alone."""
-    for buffer in model.buffers():  # BatchNorm's averages are each rank's own
-        dist.broadcast(buffer, src=0)  # every rank now holds rank 0's
-
     sampler = DistributedSampler(test_set, world_size, rank, shuffle=False)
     left = len(range(rank, len(test_set), world_size))  # behind them, the sampler pads
     counts = torch.zeros(2, 10, dtype=torch.int64, device=device)
@@ -85,7 +88,10 @@ def save(path, parts, epoch, run):
         new = Path(f"{path}.new")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            new.write_bytes(data.getbuffer())
+            with open(new, "wb") as file:
+                file.write(data.getbuffer())
+                file.flush()
+                os.fsync(file.fileno())  # on the disk, before it bears the good name
             os.replace(new, path)  # a crash leaves the old file or the new one
         except OSError as error:  # a full disk, say; half a file helps nobody
             new.unlink(missing_ok=True)
@@ -194,6 +200,7 @@ def main():
             sampler.set_epoch(epoch)  # or every epoch has the order of the first
             order, last_order = list(sampler), order
             loss, took = train_epoch(ddp, loader, optimizer, scheduler, device, epoch)
+            share_buffers(model)
             counts = evaluate(model, test_set, rank, world_size, args.batch, device)
             check_epoch(model, order, last_order)
             save(args.checkpoint, parts, epoch + 1, run)

@@ -24,6 +24,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.elastic.multiprocessing.errors import record
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
 from torch.distributed.tensor import DTensor
+from torch.distributed.tensor.debug import CommDebugMode
 
 WIDTH, HIDDEN, ROWS = 8, 24, 24
 
@@ -47,9 +48,12 @@ def tensor_parallel(net, world_size, batch, target):
         # The weights become DTensors, of which each rank holds its share.
         plan = {"0": tp.ColwiseParallel(), "2": tp.RowwiseParallel()}
         tp.parallelize_module(block, mesh, plan)
-    # Inside each block: one all_reduce on the way forward, one on the way backward.
-    F.mse_loss(split(batch), target).backward()
-    return list(split.parameters()), net.parameters()
+    with CommDebugMode() as forward:
+        loss = F.mse_loss(split(batch), target)
+    with CommDebugMode() as backward:
+        loss.backward()
+    sums = [forward.get_total_counts(), backward.get_total_counts()]
+    return list(split.parameters()), net.parameters(), sums
 
 
 def check(parameters, expected):
@@ -81,13 +85,16 @@ def main():
         for schedule in (ScheduleGPipe, Schedule1F1B):
             compared = pipeline(schedule, net, rank, world_size, batch, target)
             held[schedule.__name__] = check(*compared)
-        compared = tensor_parallel(net, world_size, batch, target)
+        *compared, sums = tensor_parallel(net, world_size, batch, target)
         held["parallelize_module"] = check(*compared)
+        # Nobody needs d loss / d batch, so the first block has no sum backward.
+        if sums != [world_size, world_size - 1]:
+            raise AssertionError(f"all_reduces forward, backward: {sums}")
         whole = sum(p.numel() for p in net.parameters())
         for name, count in held.items():
             share = f"with {count} of {whole} weights"
             print(f"[rank {rank}] {name}: as unsplit, {share}", flush=True)
-        print(json.dumps({"held": held, "whole": whole}), flush=True)
+        print(json.dumps({"held": held, "whole": whole, "sums": sums}), flush=True)
 
 
 # --- the same in every program: join the group, and leave it whatever happens ---

@@ -90,7 +90,7 @@ def main():
         # ReLU first: what it keeps for backward is the very tensor that Linear keeps.
         pairs = [(nn.ReLU(), nn.Linear(*WIDTHS[i : i + 2])) for i in range(first, end)]
         stage = nn.Sequential(*itertools.chain(*pairs)).to(device)
-        # gloo's send and recv know host memory only, even where there is a GPU.
+        # gloo's send and recv work only on host memory, even where there is a GPU.
         link = torch.device("cpu") if dist.get_backend() == "gloo" else device
         held = train_step(stage, rank, world_size, device, link)
         print(f"[rank {rank}] layers {first} to {end - 1}: {held} bytes", flush=True)

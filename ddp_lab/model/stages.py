@@ -32,7 +32,7 @@ class Stage:
         self.left = rank - 1 if rank > 0 else None
         self.right = rank + 1 if rank < world_size - 1 else None
         self.sent = 0
-        # gloo's send and recv know host memory only, even where there is a GPU.
+        # gloo's send and recv work only on host memory, even where there is a GPU.
         self.link = torch.device("cpu") if dist.get_backend() == "gloo" else device
 
     def forward(self, x):

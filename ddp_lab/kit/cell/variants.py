@@ -68,9 +68,8 @@ def _show(before: Path, text: str, after: Path, changed: str) -> None:
 
 def _html(lines: Sequence[str]) -> str:
     """Return the lines of a diff: green what is new, red what has gone."""
-    head, *blocks = "\n".join(lines[:2]), *groupby(lines[2:], lambda line: line[:1])
-    parts = [escape(head) + "\n"]
-    for sign, block in blocks:
+    parts = [escape("\n".join(lines[:2])) + "\n"]
+    for sign, block in groupby(lines[2:], lambda line: line[:1]):
         text = escape("\n".join(line or " " for line in block))
         colour = COLOURS.get(sign)
         style = f' style="background-color: {colour};"' if colour else ""

@@ -1,0 +1,125 @@
+"""Count what a training step keeps in memory, by kind: whole, by rows, by layers.
+
+    torchrun --standalone --nproc-per-node 2 ddp_lab/model/budget.py
+
+The whole step in one process, a rank's part of it under DDP, and a rank's layers:
+
+    [rank 0] whole: weights ..., gradients ..., optimizer ..., activations ...
+
+Written by notebooks/05_model_parallel.ipynb.
+"""
+
+import gc
+import json
+import os
+from contextlib import contextmanager
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.elastic.multiprocessing.errors import record
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+LAYERS, WIDTH, ROWS = 12, 64, 240
+KINDS = "weights", "gradients", "optimizer", "activations"
+
+
+def budget(net, x):
+    """Make one step with Adam; return the bytes that it needs, by kind."""
+    weights, kept = list(net.parameters()), {}
+    own = {w.untyped_storage().data_ptr() for w in weights}
+
+    def keep(tensor):  # called for each tensor that autograd puts aside for backward
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in own:  # a weight is counted as a weight
+            kept[storage.data_ptr()] = tensor.nbytes
+        return tensor
+
+    optimizer = torch.optim.Adam(weights)
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        out = net(x)
+    out.mean().backward()
+    optimizer.step()
+
+    state = [t for w in weights for t in optimizer.state[w].values()]
+    gradients = sum(w.grad.nbytes for w in weights)
+    # Each tensor's count of steps, four bytes, is left out.
+    adam = sum(tensor.nbytes for tensor in state if tensor.ndim > 0)
+    held = sum(w.nbytes for w in weights), gradients, adam, sum(kept.values())
+    return dict(zip(KINDS, held, strict=True))
+
+
+def expected_bytes(layers, rows):
+    """The same by arithmetic: float32, and what goes into and comes out of a layer."""
+    weights = 4 * layers * (WIDTH + 1) * WIDTH
+    activations = 4 * (layers + 1) * rows * WIDTH
+    return dict(zip(KINDS, (weights, weights, 2 * weights, activations), strict=True))
+
+
+def network(device):
+    """Return equal layers, the same on every rank."""
+    torch.manual_seed(0)
+    layers = [nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU()) for _ in range(LAYERS)]
+    return nn.Sequential(*layers).to(device)
+
+
+def data_parallel(whole, x, rank, world_size):
+    """All layers, and this rank's rows; check that it is one training all the same."""
+    ddp = DDP(network(x.device))
+    held = budget(ddp, x[rank::world_size])
+    for p, e in zip(ddp.parameters(), whole.parameters(), strict=True):
+        most = e.grad.abs().max()  # many layers make small gradients
+        torch.testing.assert_close(p.grad / most, e.grad / most, msg="gradient differs")
+    return held
+
+
+@record
+def main():
+    with process_group() as (rank, world_size, device):
+        if ROWS % world_size or world_size > LAYERS:
+            raise ValueError(f"{world_size} ranks cannot share {ROWS} rows, 12 layers")
+        torch.manual_seed(0)  # the same rows on every rank
+        x = torch.randn(ROWS, WIDTH).to(device)
+        first, end = (r * LAYERS // world_size for r in (rank, rank + 1))
+
+        whole = network(device)
+        held = {"whole": budget(whole, x)}
+        held["data parallel"] = data_parallel(whole, x, rank, world_size)
+        # Only the shapes count, so x may stand for what the left stage would send.
+        held["stage"] = budget(network(device)[first:end], x.clone())
+
+        expected = {
+            "whole": expected_bytes(LAYERS, ROWS),
+            "data parallel": expected_bytes(LAYERS, ROWS // world_size),
+            "stage": expected_bytes(end - first, ROWS),
+        }
+        if held != expected:
+            raise AssertionError(f"{held}, expected {expected}")
+        for part, kinds in held.items():
+            told = ", ".join(f"{kind} {count}" for kind, count in kinds.items())
+            print(f"[rank {rank}] {part}: {told}", flush=True)
+        print(json.dumps(held), flush=True)
+
+
+# --- the same in every program: join the group, and leave it whatever happens ---
+
+
+@contextmanager
+def process_group():
+    """A GPU per rank over NCCL; else gloo, on a shared GPU or the CPU."""
+    device, backend = torch.device("cpu"), "gloo"
+    if count := torch.cuda.device_count():
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % count)
+        torch.cuda.set_device(device)
+        if count >= int(os.environ["LOCAL_WORLD_SIZE"]):
+            backend = "cpu:gloo,cuda:nccl"
+    dist.init_process_group(backend, device_id=device if "nccl" in backend else None)
+    try:
+        yield dist.get_rank(), dist.get_world_size(), device
+    finally:
+        dist.destroy_process_group()
+        gc.collect()  # a leftover gloo object could abort the process at exit
+
+
+if __name__ == "__main__":
+    main()
