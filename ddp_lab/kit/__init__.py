@@ -2,7 +2,7 @@
 
 `torchrun` and `python` run a program in processes of its own and return a `Run`;
 `variant` and `diff` change a program and compare two; `predict` keeps a guess and
-`suspect` a diagnosis. Four rooms: `run`, `explain`, `cell`, `draw`.
+`suspect` a diagnosis. Five rooms: `run`, `explain`, `cell`, `draw`, `terminal`.
 
 A name is looked up when it is asked for, so that one room does not import the others:
 drawing needs no launcher, and what the fork server imports, every program inherits.

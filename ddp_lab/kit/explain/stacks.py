@@ -11,6 +11,8 @@ from functools import cached_property
 from pathlib import Path
 
 LIBRARY = ("site-packages", "dist-packages", sysconfig.get_path("stdlib"), "<frozen")
+# The standard library of any Python, which may not be the one that we are.
+STANDARD = re.compile(r"/lib(64)?/python\d+\.\d+/(?!site-packages|dist-packages)")
 KIT = str(Path(__file__).parents[1])
 C10D = "distributed_c10d.py"
 FRAME_LINE = re.compile(
@@ -35,8 +37,13 @@ class Frame:
     @property
     def own(self) -> bool:
         """Whether the frame belongs to the program, not to a library or to the kit."""
-        library = any(part in self.file for part in LIBRARY)
+        library = self.standard or any(part in self.file for part in LIBRARY)
         return not library and not self.file.startswith(("<", KIT))
+
+    @property
+    def standard(self) -> bool:
+        """Whether the frame belongs to Python's standard library."""
+        return bool(STANDARD.search(self.file)) or self.file.startswith("<frozen")
 
     @cached_property
     def code(self) -> str:

@@ -105,11 +105,11 @@ class Job:
         limit = limits.output if self.stopped == "output" else limits.silence
         try:
             run = self._result(code, self.stopped, limit)
+            run = replace(run, failure=_with_holder(run.failure))
+            if watch:
+                watch(run)  # who follows the files reads them to their ends
         finally:
             shutil.rmtree(self.folder, ignore_errors=True)
-        run = replace(run, failure=_with_holder(run.failure))
-        if watch:
-            watch(run)
         return run
 
     def _start(self, argv: Sequence[str], cold: bool) -> subprocess.Popen[bytes]:
@@ -193,7 +193,8 @@ class Job:
             failure=failure,
             calls=[rank.calls for rank in log.ranks],
             notes=self.notes + (find_notes(log.ranks) if final and not failure else []),
-            log_folder=self._keep() if final else None,
+            log_folder=self._keep() if final else self.folder,
+            code=code,
         )
 
     def _read(self, final: bool) -> RunLog:

@@ -124,7 +124,7 @@ def flight() -> dict:
         for name in ("_dump_fr_trace", "_dump_nccl_trace"):
             if dump := getattr(c10d, name, None):
                 entries = pickle.loads(dump()).get("entries", [])
-                calls += [_call(entry) for entry in entries]
+                calls += [as_call(entry) for entry in entries]
     except Exception as error:  # another release, another format
         return {"groups": {}, "calls": [], "error": repr(error)}
     finally:
@@ -133,7 +133,7 @@ def flight() -> dict:
     return {"groups": _groups(), "calls": calls}
 
 
-def _call(entry: dict) -> dict:
+def as_call(entry: dict) -> dict:
     """Return the parts of a flight recorder's entry that the lab reads."""
     frames = entry.get("frames", [])
     library = [f["name"] for f in frames if f["filename"].endswith(C10D)]

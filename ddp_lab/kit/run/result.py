@@ -28,7 +28,10 @@ class Run:
     notes: list[str] = field(default_factory=list)
     """What the launcher noticed although it does not make the run a failure."""
     log_folder: Path | None = None
-    """Where the output is kept, rank by rank, if it is too long to be shown."""
+    """Where the output is kept, rank by rank, if it is too long to be shown; while the
+    run goes on, where it is written."""
+    code: int | None = None
+    """The exit code of the command itself; None while it runs."""
 
     def __getitem__(self, name: str) -> list:
         """Return the fact `name` by rank; KeyError says who did not report it."""

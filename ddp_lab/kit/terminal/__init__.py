@@ -1,0 +1,1 @@
+"""The lab in a terminal, for programs that are not the lab's: the command `ddp-lab`."""

@@ -1,0 +1,108 @@
+"""The command `ddp-lab`: run a program as a cell does, or explain one that runs.
+
+    ddp-lab torchrun [--timeout SECONDS] [--report FILE] TORCHRUN-ARGUMENTS
+    ddp-lab python   [--timeout SECONDS] [--report FILE] PYTHON-ARGUMENTS
+    ddp-lab why [PID] [--seconds SECONDS] [--save [FILE]]
+    ddp-lab why FILE.json...
+
+`torchrun` and `python` run what follows, print every line with its rank in front, and
+tell a failure as a cell does: which rank, at which line, and why. They end with the
+exit code of the program, with 130 after Ctrl-C, and with 124 if no rank gave a sign of
+life for --timeout seconds. All else is torchrun's, or Python's, own.
+
+`why` explains a job that is running or hanging, whoever has started it: who waits for
+whom, where, for how long, and who has not come. It looks from outside, and changes
+nothing. PID is any process of the job, or its launcher; it may be left out if there is
+one job only. A job of several machines: `ddp-lab why --save` on each, then all files
+together.
+"""
+
+import argparse
+import math
+import os
+import sys
+from collections.abc import Sequence
+
+USAGE = 2  # the exit code of a command that cannot be understood
+CLOSED_PIPE = 141  # what a shell says of a program that `| head` has ended
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Run the command; return its exit code."""
+    words = sys.argv[1:] if words is None else words
+    commands = {"torchrun": _run, "python": _run, "why": _why}
+    if not words or words[0] not in commands:
+        asked = bool(words) and words[0] in ("-h", "--help")
+        print(__doc__, end="", file=sys.stdout if asked else sys.stderr)
+        return 0 if asked else USAGE
+    try:
+        return commands[words[0]](words)
+    except BrokenPipeError:
+        # Python would complain of it once more when it flushes stdout at the end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return CLOSED_PIPE
+
+
+def _run(words: Sequence[str]) -> int:
+    from ddp_lab.kit.terminal.follow import run
+
+    launcher, *rest = words
+    timeout, report = None, None
+    while rest and rest[0] in ("--timeout", "--report"):
+        if len(rest) < 2:
+            return _usage(f"{rest[0]} takes a value")
+        option, value, *rest = rest
+        if option == "--report":
+            report = value
+        elif (timeout := _seconds(value)) is None:
+            return _usage("--timeout takes a number of seconds")
+    if not rest:
+        return _usage(f"which program? For example: ddp-lab {launcher} program.py")
+    try:
+        return run(launcher, rest, timeout, report)
+    except OSError as error:
+        if isinstance(error, BrokenPipeError):
+            raise
+        return _usage(str(error))
+
+
+def _why(words: Sequence[str]) -> int:
+    from ddp_lab.kit.terminal import why
+
+    parser = argparse.ArgumentParser(
+        "ddp-lab why", description="Explain a job that runs or hangs; change nothing."
+    )
+    help_ = "a process of the job, or its launcher; or files that --save has written"
+    parser.add_argument("what", nargs="*", metavar="PID or FILE.json", help=help_)
+    help_ = f"how long to look at what does not move ({why.LONGEST_LOOK:g})"
+    parser.add_argument(
+        "--seconds", type=float, default=why.LONGEST_LOOK, metavar="N", help=help_
+    )
+    help_ = "write what was seen to a file, to be explained together with others"
+    parser.add_argument("--save", nargs="?", const="", metavar="FILE", help=help_)
+    try:
+        args = parser.parse_args(words[1:])
+    except SystemExit as end:
+        return int(end.code or 0)
+    if not args.seconds > 0:
+        return _usage("--seconds takes a number of seconds")
+    if args.what and all(what.endswith(".json") for what in args.what):
+        return why.explain_files(args.what)
+    if len(args.what) > 1 or not all(what.isdecimal() for what in args.what):
+        return _usage("why takes one PID, or files that `ddp-lab why --save` wrote")
+    pid = int(args.what[0]) if args.what else None
+    return why.explain_here(pid, args.seconds, args.save)
+
+
+def _usage(message: str) -> int:
+    print(f"ddp-lab: {message}", file=sys.stderr)
+    return USAGE
+
+
+def _seconds(text: str) -> float | None:
+    """Return a number of seconds; None if `text` is none."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        return None
+    return seconds if 0 < seconds < math.inf else None

@@ -1,0 +1,275 @@
+"""What several looks at the ranks of a job show: who has moved, and who has not."""
+
+import json
+import os
+import pickle
+import socket
+import stat
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field
+from itertools import count, zip_longest
+from pathlib import Path
+from typing import Any
+
+from ddp_lab.kit.explain import stacks
+from ddp_lab.kit.explain.hang import find_stands
+from ddp_lab.kit.explain.logs import RankLog, read_json
+from ddp_lab.kit.explain.stacks import C10D, Frame
+from ddp_lab.kit.run.rank import as_call
+from ddp_lab.kit.terminal.jobs import Job
+from ddp_lab.kit.terminal.look import Look, look
+
+GOLDEN = 0.618034
+FEWEST = 3  # looks
+# Where PyTorch keeps the flight recorder's dumps, by the variable that can change it.
+DUMPS = {
+    "TORCH_FR_DUMP_TEMP_FILE": "/tmp/nccl_trace_rank_",
+    "TORCH_NCCL_DEBUG_INFO_TEMP_FILE": "/tmp/nccl_trace_rank_",
+}
+# Calls in which a rank asks again and again whether the others are there.
+ASKING = ("init_process_group", "new_group", "monitored_barrier")
+
+
+@dataclass
+class Seen:
+    """What the looks at one rank have shown. All of it can be written as JSON."""
+
+    pid: int
+    host: str
+    status: str = ""
+    """psutil's, "gone" if there is no such process (any more), or "away"."""
+    stack: list[Frame] = field(default_factory=list)
+    """Where it was when it was last seen."""
+    places: list[str] = field(default_factory=list)
+    """The program's own lines at which it was seen, each once."""
+    moved: bool = False
+    """Whether it was at another place, or with other values, from look to look."""
+    share: float = 0.0
+    """Of a core, used during the looks."""
+    runnable: float = 0.0
+    """The share of the looks in which its main thread ran, or would have liked to."""
+    woken: int = 0
+    """How often its main thread has waited for something, and got it."""
+    waited: float = 0.0
+    """The share of the looks in which it waited in a communication."""
+    threads: list[tuple[str, list[Frame]]] = field(default_factory=list)
+    """Its other threads."""
+    workers: list[tuple[int, list[Frame]]] = field(default_factory=list)
+    """Further processes of this rank, by pid, if it does not wait for another rank."""
+    trouble: str = ""
+    """Why it could not be seen."""
+    silent: float | None = None
+    """Seconds since its output has grown, if that is a file."""
+    flight: dict = field(default_factory=dict)
+    """Its calls, if a dump of the flight recorder lies there; as in flight.json."""
+    nccl: bool = False
+    """Whether it has a group of NCCL."""
+
+
+def observe(job: Job, seconds: float) -> tuple[dict[int, Seen], float]:
+    """Look at the ranks of `job`; return by rank what was seen, and for how long.
+
+    It ends early when all ranks have moved: then there is nothing to wait for.
+    """
+    looks: dict[int, list[Look]] = {rank: [] for rank in job.ranks}
+    pids = [process.pid for process in job.ranks.values()]
+    start, pauses = time.monotonic(), _pauses()
+    with ThreadPoolExecutor(8) as pool:
+        while True:
+            for rank, one in zip(looks, pool.map(look, pids), strict=True):
+                looks[rank].append(one)
+            now = time.monotonic() - start
+            enough = len(looks[min(looks)]) >= FEWEST
+            if enough and (now >= seconds or all(map(_moved, looks.values()))):
+                break
+            # Never in time with a program that does something every half second, say.
+            time.sleep(next(pauses))
+    ranks = {r: _seen(pid, looks[r]) for r, pid in zip(looks, pids, strict=True)}
+    for rank, seen in ranks.items():
+        process = job.ranks[rank]
+        seen.flight = _flight(rank, process.environment, process.started)
+        seen.silent = _silent(process.pid)
+        seen.nccl = _nccl(process.pid)
+        if not seen.waited:
+            found = [(pid, look(pid).stack) for pid in job.workers[rank][:8]]
+            seen.workers = [(pid, stack) for pid, stack in found if stack]
+    host = socket.gethostname()
+    zombies = job.zombies if len(job.zombies) == len(job.gone) else []
+    for rank, pid in zip_longest(job.gone, zombies, fillvalue=0):
+        ranks[rank] = Seen(pid, host, "gone")
+    for rank in job.away:
+        ranks[rank] = Seen(0, "", "away")
+    return dict(sorted(ranks.items())), time.monotonic() - start
+
+
+def _pauses() -> Iterator[float]:
+    """Yield seconds to wait between two looks, never the same."""
+    for number in count():
+        yield 0.2 + 0.4 * (number * GOLDEN % 1)
+
+
+def _seen(pid: int, looks: Sequence[Look]) -> Seen:
+    first, last = looks[0], looks[-1]
+    stacked = [one for one in looks if one.stack]
+    frames = [stacks.own(one.stack) for one in stacked]
+    waits = [bool(_call(one.stack)) for one in stacked]
+    return Seen(
+        pid,
+        socket.gethostname(),
+        last.status,
+        stacked[-1].stack if stacked else [],
+        list(dict.fromkeys(frame.short for frame in frames if frame)),
+        _moved(looks),
+        (last.cpu - first.cpu) / max(last.time - first.time, 0.1),
+        sum(one.status == "running" for one in looks) / len(looks),
+        last.woken - first.woken,
+        sum(waits) / len(waits) if waits else 0.0,
+        last.threads,
+        trouble="" if stacked else last.trouble,
+    )
+
+
+def _moved(looks: Sequence[Look]) -> bool:
+    """Tell whether a rank has got on between the first look and the last.
+
+    Its lines tell, or its numbers: a loop is always at the same lines, but counts. A
+    rank that waits in one call is not even woken; one that goes from one such call to
+    the next is.
+    """
+    stacked = [one for one in looks if one.stack]
+    if looks[-1].collectives > looks[0].collectives:
+        return True
+    if len({_state(one.stack) for one in stacked}) > 1:
+        return True
+    if not stacked or not (name := _call(stacked[0].stack)):
+        return False
+    return name not in ASKING and stacked[-1].woken > stacked[0].woken
+
+
+def _state(stack: list[Frame]) -> tuple:
+    """Return where a process is, and its numbers, without what libraries do to wait."""
+    return tuple(
+        (frame.file, frame.line, frame.name, _numbers(frame))
+        for frame in stack
+        if not frame.standard
+    )
+
+
+def _numbers(frame: Frame) -> tuple[str, ...]:
+    return tuple(
+        f"{name}={value}"
+        for name, value in frame.values.items()
+        if value[:1].isdecimal() or value[:2].lstrip("-").isdecimal()
+    )
+
+
+def _call(stack: list[Frame]) -> str:
+    """Return the call of torch.distributed that a process is in; "" for none."""
+    stand = find_stands([RankLog(stack=stack)])[0]
+    return stand.name if stand.state == "waits" else ""
+
+
+# --- what lies on the disk ---
+
+
+def _silent(pid: int) -> float | None:
+    """Return for how many seconds the output of `pid`, if a file, has not grown."""
+    ages = []
+    for stream in (1, 2):
+        try:
+            found = os.stat(f"/proc/{pid}/fd/{stream}")
+        except OSError:
+            continue
+        if stat.S_ISREG(found.st_mode):
+            ages.append(time.time() - found.st_mtime)
+    return min(ages, default=None)
+
+
+def _nccl(pid: int) -> bool:
+    try:
+        names = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/comm")]
+    except OSError:
+        return False
+    return any("nccl" in name for name in names)
+
+
+def _flight(rank: int, environment: dict[str, str], started: float) -> dict:
+    """Return a rank's calls, if there is a dump that it has written itself."""
+    if log := environment.get("TORCHELASTIC_ERROR_FILE"):
+        if flight := read_json(Path(log).with_name("flight.json")):
+            return flight
+    for variable, usual in DUMPS.items():
+        path = Path(f"{environment.get(variable, usual)}{rank}")
+        try:
+            if path.stat().st_mtime > started:
+                entries = _Harmless(open(path, "rb")).load().get("entries", [])
+                return {"calls": [as_call(entry) for entry in entries]}
+        except (OSError, pickle.PickleError, KeyError, EOFError, AttributeError):
+            continue
+    return {}
+
+
+class _Harmless(pickle.Unpickler):
+    """Reads numbers, texts, lists and dicts, and nothing that could do something."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        raise pickle.UnpicklingError(f"{module}.{name} in a dump")
+
+
+# --- from one machine to another ---
+
+
+def save(path: Path, job: Job, ranks: dict[int, Seen], seconds: float) -> None:
+    """Write what was seen to `path`. Of a program's variables only ranks are kept."""
+    told = {}
+    for rank, seen in ranks.items():
+        told[rank] = asdict(seen)
+        told[rank]["stack"] = [_told(frame) for frame in seen.stack]
+        told[rank]["threads"] = [(n, list(map(_told, s))) for n, s in seen.threads]
+        told[rank]["workers"] = [(p, list(map(_told, s))) for p, s in seen.workers]
+    content = {
+        "host": socket.gethostname(),
+        "launcher": job.launcher,
+        "program": job.program,
+        "size": job.size,
+        "seconds": seconds,
+        "ranks": told,
+    }
+    path.write_text(json.dumps(content, indent=1) + "\n")
+
+
+def _told(frame: Frame) -> dict:
+    values = frame.values if frame.file.endswith(C10D) else {}
+    values = {name: v for name, v in values.items() if v.isdecimal()}
+    return asdict(frame) | {"values": values, "code": frame.code}
+
+
+def load(path: Path) -> tuple[Job, dict[int, Seen], float]:
+    """Return what `save` has written.
+
+    Raises:
+        ValueError: if it is another file.
+    """
+    try:
+        content = json.loads(path.read_text())
+        ranks = {int(rank): _read(told) for rank, told in content["ranks"].items()}
+        job = Job(content["launcher"], content["program"], content["size"], {})
+        return job, ranks, content["seconds"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{path} was not written by `ddp-lab why --save`") from error
+
+
+def _read(told: dict) -> Seen:
+    told["stack"] = [_frame(frame) for frame in told["stack"]]
+    for name in ("threads", "workers"):
+        told[name] = [(key, list(map(_frame, stack))) for key, stack in told[name]]
+    return Seen(**told)
+
+
+def _frame(told: dict) -> Frame:
+    code = told.pop("code")
+    frame = Frame(**told)
+    vars(frame)["code"] = code  # as it was there: the file may be another one here
+    return frame

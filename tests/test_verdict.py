@@ -1,0 +1,367 @@
+"""What `ddp-lab why` says of looks at a job; no process is needed for that.
+
+test_terminal.py asks about living programs.
+"""
+
+import json
+import pickle
+from pathlib import Path
+
+import psutil
+import pytest
+
+from ddp_lab.kit.explain.stacks import Frame
+from ddp_lab.kit.terminal import seen as looks
+from ddp_lab.kit.terminal import why
+from ddp_lab.kit.terminal.jobs import Job, Machine, Process, duration, spawned_rank
+from ddp_lab.kit.terminal.look import Look
+from ddp_lab.kit.terminal.seen import Seen
+from ddp_lab.kit.terminal.verdict import judge
+
+C10D = "/venv/lib/python3.12/site-packages/torch/distributed/distributed_c10d.py"
+MINE = "/home/me/train.py"
+
+
+def stack(line: int, call: str = "", **values: str) -> list[Frame]:
+    """Return the stack of a rank at a line of its program, or in a call from there."""
+    inside = [Frame(C10D, 3000, call, values)] if call else []
+    return [*inside, Frame(MINE, line, "main"), Frame(MINE, 90, "<module>")]
+
+
+def seen(line: int = 0, call: str = "", pid: int = 7, **more) -> Seen:
+    frames = stack(line, call) if line else []
+    waited = float(bool(call))
+    return Seen(pid, "here", "sleeping", frames, waited=waited, **more)
+
+
+WAITS = seen(30, "all_reduce")
+AWAY = Seen(0, "", "away")
+GONE = Seen(0, "here", "gone")
+
+
+@pytest.mark.parametrize(
+    "ranks, hangs, rank, line, cause",
+    [
+        (
+            [WAITS, seen(20)],
+            True,
+            1,
+            20,
+            "has not come, and rank 0 waits in all_reduce",
+        ),
+        (
+            [WAITS, seen(20, share=0.99)],
+            False,
+            1,
+            20,
+            "is busy at /home/me/train.py:20, and rank 0 waits in all_reduce",
+        ),
+        (  # the machine is full, and gives it nothing of a core
+            [WAITS, seen(20, runnable=0.9)],
+            False,
+            1,
+            20,
+            "is busy at /home/me/train.py:20, and rank 0 waits in all_reduce",
+        ),
+        (  # it polls, or loads something piece by piece
+            [WAITS, seen(20, woken=20)],
+            True,
+            1,
+            20,
+            "has not come, and rank 0 waits in all_reduce",
+        ),
+        (
+            [WAITS, seen(20, moved=True)],
+            False,
+            1,
+            20,
+            "moves, and rank 0 waits in all_reduce",
+        ),
+        (
+            [seen(20, moved=True), seen(30, "all_reduce", moved=True)],
+            False,
+            None,
+            None,
+            "all 2 ranks move; rank 0 is the slowest: the others wait for it",
+        ),
+        (
+            [seen(20, moved=True), seen(20, moved=True)],
+            False,
+            None,
+            None,
+            "all 2 ranks move",
+        ),
+        (
+            [WAITS, WAITS, AWAY],
+            True,
+            None,
+            30,
+            "rank 2 is not on this machine, and ranks 0 and 1 wait in all_reduce",
+        ),
+        ([WAITS, GONE], True, 1, 30, "has left, and rank 0 waits in all_reduce"),
+        (
+            [WAITS, Seen(7, "here", "sleeping", trouble="not permitted")],
+            True,
+            None,
+            30,
+            "rank 1 cannot be looked at, and rank 0 waits in all_reduce",
+        ),
+        (
+            [WAITS, Seen(7, "here", psutil.STATUS_STOPPED, stack(30, "all_reduce"))],
+            True,
+            1,
+            30,
+            "is frozen, and rank 0 waits in all_reduce",
+        ),
+        (
+            [seen(20, share=0.9), seen(20, share=0.9)],
+            False,
+            None,
+            20,
+            "ranks 0 and 1 are busy at /home/me/train.py:20",
+        ),
+        (
+            [seen(20), seen(21)],
+            False,
+            None,
+            20,
+            "ranks 0 and 1 stand at /home/me/train.py:20, and no rank waits for "
+            "another",
+        ),
+        (
+            [WAITS, seen(31, "barrier")],
+            True,
+            None,
+            30,
+            "the ranks wait in different calls: rank 0 in all_reduce, rank 1 in "
+            "barrier",
+        ),
+        (
+            [WAITS, seen(40, "all_reduce")],
+            True,
+            None,
+            30,
+            "every rank waits in all_reduce, at different lines: /home/me/train.py:30 "
+            "and /home/me/train.py:40, but they do not meet: groups, sizes or "
+            "earlier calls may differ (`ddp-lab torchrun` compares them)",
+        ),
+        (  # a cycle of two is one, whatever the third does
+            [
+                Seen(1, "here", "sleeping", stack(5, "send", dst="1")),
+                Seen(2, "here", "sleeping", stack(5, "send", dst="0")),
+                seen(20, moved=True),
+            ],
+            False,
+            None,
+            5,
+            "rank 0 waits in send for rank 1, rank 1 waits in send for rank 0",
+        ),
+    ],
+)
+def test_a_cause_in_a_sentence(ranks, hangs, rank, line, cause):
+    verdict = judge(dict(enumerate(ranks)), len(ranks), 8)
+    failure = verdict.failure
+    told = verdict.hangs, failure.rank, failure.line, failure.cause
+    assert told == (hangs, rank, line, cause)
+    still = not any(
+        one.moved or one.share or one.runnable or one.woken for one in ranks
+    )
+    assert still == ("nothing has moved" in (failure.means or ""))
+
+
+def look(line: int, call: str = "", woken: int = 5, **values: str) -> Look:
+    frames = stack(line, call)
+    frames[-2] = Frame(MINE, line, "main", values)
+    return Look(0, "sleeping", woken=woken, stack=frames)
+
+
+@pytest.mark.parametrize(
+    "first, last, moved",
+    [
+        (look(3), look(3), False),
+        (look(3), look(4), True),
+        (look(3, step="7"), look(3, step="8"), True),
+        (look(3, x="<Tensor at 0x7f>"), look(3, x="<Tensor at 0x8f>"), False),
+        # It polls at one line: is that getting on? Its line says no.
+        (look(3, woken=5), look(3, woken=50), False),
+        # One call that waits is not woken; the next call from the same line is.
+        (look(3, "all_reduce"), look(3, "all_reduce"), False),
+        (look(3, "all_reduce", 5), look(3, "all_reduce", 6), True),
+        (look(3, "init_process_group", 5), look(3, "init_process_group", 9), False),
+    ],
+)
+def test_who_has_moved(first, last, moved):
+    assert looks._moved([first, last]) is moved
+
+
+def processes(monkeypatch, *table: tuple) -> Machine:
+    """Return a machine with these processes: pid, parent, words, environment."""
+    monkeypatch.setattr(psutil, "process_iter", lambda: [])
+    machine = Machine()
+    for pid, parent, words, environment in table:
+        python = words.startswith("python")
+        environment = {name: str(value) for name, value in environment.items()}
+        machine.processes[pid] = Process(
+            pid, parent, words.split(), environment, pid, "sleeping", python
+        )
+        machine.children.setdefault(parent, []).append(pid)
+    return machine
+
+
+def ranks(job: Job) -> dict[int, int]:
+    return {rank: process.pid for rank, process in job.ranks.items()}
+
+
+TORCHRUN = {"WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2, "TORCHELASTIC_RUN_ID": "x"}
+
+
+def test_agent_and_workers_are_no_ranks(monkeypatch):
+    one, two = TORCHRUN | {"RANK": 0}, TORCHRUN | {"RANK": 1}
+    machine = processes(
+        monkeypatch,
+        (10, 1, "bash job.sh", {}),
+        (11, 10, "python torchrun train.py", {}),
+        (12, 11, "python train.py --lr 1", one),
+        (13, 11, "python train.py --lr 1", two),
+        (14, 13, "python train.py --lr 1", two),  # DataLoader's
+        (15, 13, "python -c from multiprocessing.spawn import spawn_main", two),
+    )
+    (job,) = machine.jobs()
+    assert ranks(job) == {0: 12, 1: 13}
+    assert (job.launcher, job.size, job.missing) == ("torchrun", 2, [])
+    assert job.program == "train.py --lr 1"
+    assert job.members == {12, 13, 14, 15} and job.above == {10, 11}
+
+
+def test_two_jobs_are_told_apart(monkeypatch):
+    by_hand = {"WORLD_SIZE": 2, "MASTER_ADDR": "localhost"}
+    table = [
+        (
+            20 + 2 * port + rank,
+            1,
+            "python a.py",
+            by_hand | {"MASTER_PORT": port, "RANK": rank},
+        )
+        for port in (1, 2)
+        for rank in (0, 1)
+    ]
+    jobs = processes(monkeypatch, *table).jobs()
+    assert [ranks(job) for job in jobs] == [{0: 24, 1: 25}, {0: 22, 1: 23}]
+
+
+def test_an_old_and_a_new_job_at_one_port(monkeypatch):
+    meeting = {"WORLD_SIZE": 2, "MASTER_ADDR": "localhost", "MASTER_PORT": 1}
+    table = [
+        (pid, parent, "python a.py", meeting | {"RANK": rank})
+        for pid, parent, rank in ((11, 2, 0), (12, 2, 1), (13, 3, 0), (14, 3, 1))
+    ]
+    jobs = processes(monkeypatch, *table).jobs()
+    assert [ranks(job) for job in jobs] == [{0: 13, 1: 14}, {0: 11, 1: 12}]
+
+
+def test_torchrun_in_a_slurm_job(monkeypatch):
+    slurm = {"SLURM_PROCID": 0, "SLURM_NTASKS": 1, "SLURM_JOB_ID": 5}
+    monkeypatch.setattr("ddp_lab.kit.terminal.jobs._has_torch", lambda pid: True)
+    machine = processes(
+        monkeypatch,
+        (10, 1, "bash job.sh", slurm),
+        (11, 10, "python torchrun train.py", slurm),
+        (12, 11, "python train.py", slurm | TORCHRUN | {"RANK": 0}),
+        (13, 11, "python train.py", slurm | TORCHRUN | {"RANK": 1}),
+    )
+    (job,) = machine.jobs()
+    assert ranks(job) == {0: 12, 1: 13}
+
+
+@pytest.mark.parametrize(
+    "told, gone, away",
+    [
+        ({"LOCAL_WORLD_SIZE": 4}, [1, 2, 3], []),
+        ({"LOCAL_WORLD_SIZE": 2, "GROUP_RANK": 0}, [1], [2, 3]),
+        ({"LOCAL_WORLD_SIZE": 1, "GROUP_RANK": 0}, [], [1, 2, 3]),
+        ({"SLURM_NNODES": 2}, [], [1, 2, 3]),
+        ({"SLURM_NNODES": 1}, [1, 2, 3], []),
+        ({"MASTER_ADDR": "127.0.0.1"}, [1, 2, 3], []),
+        ({"MASTER_ADDR": "node-7"}, [], [1, 2, 3]),
+        ({}, [1, 2, 3], []),
+    ],
+)
+def test_who_is_missing(monkeypatch, told, gone, away):
+    environment = {"RANK": 0, "WORLD_SIZE": 4} | told
+    (job,) = processes(monkeypatch, (11, 1, "python a.py", environment)).jobs()
+    assert (job.gone, job.away) == (gone, away)
+
+
+def test_a_child_of_multiprocessing_is_a_rank_or_a_worker():
+    torch = "/venv/lib/python3.12/site-packages/torch/"
+    wrap = Frame(f"{torch}multiprocessing/spawn.py", 76, "_wrap", {"i": "3"})
+    worker = Frame(f"{torch}utils/data/_utils/worker.py", 260, "_worker_loop")
+    mine = Frame(MINE, 4, "demo", {"rank": "1"})
+    assert spawned_rank([mine, wrap]) == 3
+    assert spawned_rank([Frame(MINE, 9, "step"), mine]) == 1
+    assert spawned_rank([worker, mine]) is None
+    assert spawned_rank([Frame(MINE, 9, "step")]) is None
+
+
+def test_two_machines_are_explained_together(tmp_path, capsys):
+    job = Job("torchrun", "train.py", 2, {})
+    here = {0: seen(30, "all_reduce"), 1: AWAY}
+    there = {0: AWAY, 1: Seen(9, "there", "sleeping", stack(20))}
+    vars(there[1].stack[0])["code"] = "save()  # as the file is there"
+    for name, ranks_ in (("a", here), ("b", there)):
+        looks.save(tmp_path / f"{name}.json", job, ranks_, 8)
+    names = [str(tmp_path / f"{name}.json") for name in ("a", "b")]
+    assert why.explain_files(names) == 0
+    said = capsys.readouterr().out
+    assert "train.py (torchrun, 2 ranks, on here, there)" in said
+    assert "rank 1: has not come, and rank 0 waits in all_reduce" in said
+    assert "main: save()  # as the file is there [there, pid 9]" in said
+    assert why.explain_files([names[0]]) == 0
+    assert "rank 1 is not on this machine" in capsys.readouterr().out
+    assert why.explain_files([names[0], names[0]]) == 2
+    assert "rank 0 is in two files" in capsys.readouterr().err
+    (tmp_path / "c.json").write_text("{}")
+    assert why.explain_files([str(tmp_path / "c.json")]) == 2
+
+
+def test_what_is_saved_holds_no_value_of_the_program(tmp_path):
+    frames = [Frame(C10D, 1, "send", {"dst": "1"}), Frame(MINE, 2, "f", {"key": "'s'"})]
+    ranks_ = {0: Seen(1, "here", "sleeping", frames)}
+    looks.save(tmp_path / "a.json", Job("torchrun", "a.py", 1, {}), ranks_, 8)
+    told = json.loads((tmp_path / "a.json").read_text())["ranks"]["0"]["stack"]
+    assert [frame["values"] for frame in told] == [{"dst": "1"}, {}]
+
+
+class Bomb:
+    def __reduce__(self):
+        return Path.touch, (Path("bomb"),)
+
+
+def test_a_dump_of_the_recorder_is_read_and_does_nothing(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    entry = {
+        "frames": [{"name": "main", "filename": MINE, "line": 30}],
+        "profiling_name": "nccl:all_reduce",
+        "process_group": ("0", "default_pg"),
+        "is_p2p": False,
+        "collective_seq_id": 4,
+        "input_sizes": [[3]],
+        "input_dtypes": ["Float"],
+        "state": "scheduled",
+    }
+    (tmp_path / "trace_0").write_bytes(pickle.dumps({"entries": [entry]}))
+    (tmp_path / "trace_1").write_bytes(pickle.dumps({"entries": [Bomb()]}))
+    environment = {"TORCH_NCCL_DEBUG_INFO_TEMP_FILE": str(tmp_path / "trace_")}
+    (call,) = looks._flight(0, environment, started=0)["calls"]
+    assert (call["does"], call["number"], call["done"]) == ("all_reduce", 4, False)
+    assert looks._flight(1, environment, started=0) == {}
+    assert not (tmp_path / "bomb").exists()
+    assert looks._flight(0, environment, started=2e10) == {}, "of an earlier job"
+
+
+@pytest.mark.parametrize(
+    "seconds, text",
+    [(0.2, "1 second"), (8.6, "8 seconds"), (150, "2 minutes"), (9e4, "25 hours")],
+)
+def test_durations(seconds, text):
+    assert duration(seconds) == text
