@@ -3,7 +3,14 @@
 `FIGURES` names them all; `python -m figs` writes them anew.
 """
 
-from figs import checkpoints, collectives, processes, splits, training  # noqa: F401
+from figs import (  # noqa: F401
+    checkpoints,
+    collectives,
+    hangs,
+    processes,
+    splits,
+    training,
+)
 from figs.gallery import FIGURES
 
 __all__ = ["FIGURES"]

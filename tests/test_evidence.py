@@ -592,6 +592,9 @@ def test_who_makes_fewer_groups_than_the_others_is_named():
 
     found = diagnose(at(0, "new_group", 2), at(1, "new_group", 1))
     assert (found.symptom, found.rank) == (Symptom.GROUPS, 1)
+    # Rank 0 has lost patience and left: how many it had made is not known.
+    found = diagnose(at(0, "new_group", 0), at(1, "new_group", 2))
+    assert not found or found.symptom is not Symptom.GROUPS
     # Here rank 1 is about to make what rank 0 already has.
     found = diagnose(at(0, "barrier", 2), at(1, "new_group", 1))
     assert found.symptom is Symptom.DIFFERENT_CALLS

@@ -413,16 +413,19 @@ def test_a_run_that_died_early_is_never_called_a_success(program, many):
 def test_a_suspicion_is_compared_with_what_was_found(fail, tmp_path, capsys):
     run = fail("if odd: time.sleep(600)\ndist.all_reduce(tensor)", 2)
     line = number_of(tmp_path / "sick.py", "time.sleep(600)")
-    assert suspect(ODD, line, "absent").compare(run)
+    suspicion = suspect(ODD, line, "absent")
+    assert suspicion.fits(run)
+    suspicion.compare(run)
     assert "rank: rank 1 is right" in capsys.readouterr().out
     for wrong in (suspect(0, line, "absent"), suspect(ODD, 1, "absent"), suspect()):
-        assert not wrong.compare(run)
+        assert not wrong.fits(run)
+        wrong.compare(run)
     assert "not yet; the run says rank 1" in capsys.readouterr().out
-    assert not suspect(ODD, line, "flu").compare(run)
+    suspect(ODD, line, "flu").compare(run)
     assert "symptoms are: absent, " in capsys.readouterr().out
 
 
 def test_nobody_is_the_one_if_every_rank_raises(fail, tmp_path):
     run = fail("raise ValueError(rank)", 2)
     line = number_of(tmp_path / "sick.py", "raise ValueError")
-    assert suspect(None, line, None).compare(run)
+    assert suspect(None, line, None).fits(run)

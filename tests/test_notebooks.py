@@ -24,7 +24,6 @@ HEADINGS = [
     "Build it",
     "Summary",
 ]
-LARGEST = {"07_when_it_hangs": 360_000}  # bytes: thirteen programs and their pictures
 
 lessons = pytest.mark.parametrize("path", kit.lessons(), ids=lambda path: path.stem)
 
@@ -81,7 +80,7 @@ def test_the_line_about_new_lines_is_written_once_and_stays_with_its_program():
 
 @lessons
 def test_the_notebook_was_executed_and_is_small(path):
-    assert path.stat().st_size <= LARGEST.get(path.stem, 200 * 1024)
+    assert path.stat().st_size <= 200 * 1024
     errors = [
         output.evalue
         for cell in cells(path, "code")

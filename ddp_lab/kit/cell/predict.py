@@ -38,23 +38,12 @@ class Suspicion:
     line: int | None
     symptom: str | None
 
-    def compare(self, run: Run) -> bool:
-        """Print the suspicion beside what was found; return whether all of it is right.
+    def compare(self, run: Run) -> None:
+        """Print the suspicion beside what was found in a run that failed.
 
         A wrong suspicion is no error, and None stands for no answer.
         """
-        found = run.failure
-        assert found, "the run has not failed"
-        rank = found.rank
-        if found.kind == "exception" and len(found.others) == len(run.lines) - 1:
-            rank = None  # all raised, and which one was the first is chance
-        who = "no single rank" if rank is None else f"rank {rank}"
-        rows = [
-            ("rank", self.rank, rank, who),
-            ("line", self.line, found.line, f"line {found.line}"),
-            ("symptom", self.symptom, found.symptom, repr(found.symptom)),
-        ]
-        for what, suspected, truth, told in rows:
+        for what, suspected, truth, told in self._rows(run):
             if suspected is None and truth is not None:
                 print(f"{what}: not yet; the run says {told}")
             elif suspected == truth:
@@ -63,7 +52,24 @@ class Suspicion:
                 print(f"{what}: you say {suspected!r}, the run says {told}")
         if self.symptom is not None and self.symptom not in list(Symptom):
             print(f"symptoms are: {', '.join(Symptom)}")
-        return all(suspected == truth for _, suspected, truth, _ in rows)
+
+    def fits(self, run: Run) -> bool:
+        """Return whether all of the suspicion is what was found in the run."""
+        return all(suspected == truth for _, suspected, truth, _ in self._rows(run))
+
+    def _rows(self, run: Run) -> list[tuple[str, Any, Any, str]]:
+        """Return what was asked, what was suspected, the truth, and how to tell it."""
+        found = run.failure
+        assert found, "the run has not failed"
+        rank = found.rank
+        if found.kind == "exception" and len(found.others) == len(run.lines) - 1:
+            rank = None  # all raised, and which one was the first is chance
+        who = "no single rank" if rank is None else f"rank {rank}"
+        return [
+            ("rank", self.rank, rank, who),
+            ("line", self.line, found.line, f"line {found.line}"),
+            ("symptom", self.symptom, found.symptom, repr(found.symptom)),
+        ]
 
 
 def suspect(

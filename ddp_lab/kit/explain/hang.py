@@ -65,7 +65,9 @@ def _groups(waiting: list[Stand], logs: list[RankLog]) -> Diagnosis | None:
         return Diagnosis(Symptom.RENDEZVOUS, cause, None, waiting[0].frame)
     if "new_group" not in names:
         return None
-    made = {s.rank: len(logs[s.rank].groups) + (s.name == "new_group") for s in waiting}
+    # Who has raised and left its groups has none to count.
+    there = [stand for stand in waiting if logs[stand.rank].groups]
+    made = {s.rank: len(logs[s.rank].groups) + (s.name == "new_group") for s in there}
     fewest = [rank for rank in made if made[rank] == min(made.values())]
     if len(fewest) == len(made):
         return None
