@@ -62,6 +62,16 @@ class Truth:
 
 def truth(fault: Fault) -> Truth:
     """Return what has to be told of `fault`."""
+    right = _truth(fault)
+    if fault.restarts.name and right.fails and _survived(fault):
+        # Ranks that do not meet again after a restart may take that for a lost peer,
+        # and leave; then a note has to tell of the first attempt.
+        note = "attempt 1 of 2 failed: rank"
+        return replace(right, succeeds=True, note=right.note or note)
+    return right
+
+
+def _truth(fault: Fault) -> Truth:
     if harmless(fault):
         return _harmless(fault)
     if not fault.alone:
@@ -109,7 +119,7 @@ def _two(fault: Fault) -> Truth:
     assert fault.delay is not None
     if first.kind == "dies" and fault.delay > CLEARLY:
         known = replace(fault, second=NOTHING)
-        return truth(known)
+        return _truth(known)
     if {first.kind, second.kind} == {"hangs"}:
         return Truth(ranks=frozenset([*who, None]))
     return Truth(ranks=frozenset(who))

@@ -2,12 +2,14 @@
 
 import json
 import signal
+from dataclasses import replace
 
 import pytest
 
-from ddp_lab.kit.explain import attempts, ends
+from ddp_lab.kit.explain import attempts, ends, stacks
 from ddp_lab.kit.explain.failure import Failure, find_failure, find_notes
 from ddp_lab.kit.explain.logs import RankLog, RunLog, TorchrunLog
+from ddp_lab.kit.explain.stacks import Frame
 
 TRACEBACK = """Traceback (most recent call last):
   File "a.py", line {line}, in work
@@ -184,6 +186,27 @@ def test_attempts_that_failed_alike_are_told_once():
     assert said == [line]
     ten = [failed(f"E: {i}") for i in range(10)]
     assert attempts.restarted(ten)[0].startswith("restarted 10 times: attempts 1 to 10")
+
+
+def test_a_restart_whose_ranks_did_not_meet_hides_no_failure():
+    def waits(rank: int) -> RankLog:
+        meets = Frame(f"site-packages/{stacks.C10D}", 0, "init_process_group")
+        said = "RuntimeError: Gloo connectFullMesh failed"
+        return replace(raised(9.0, said), stack=[meets, Frame("a.py", 3, "main")])
+
+    first = [well(), ended(1.0, 5)]
+    failure = explain(waits(0), waits(1), earlier=[first])
+    assert (failure.rank, failure.cause) == (1, "exit code 5")
+    assert "which did not meet again" in failure.means
+    assert "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1" in failure.means
+    assert explain(raised(9.0), well(), earlier=[first]).rank == 0
+
+
+def test_who_exits_while_others_lose_a_peer_comes_after_who_raised():
+    quiet = replace(ended(1.0, 1), others_lost_peer=True)
+    assert explain(quiet, raised(1.3)).rank == 1
+    assert explain(ended(1.0, 1), raised(1.3)).rank == 0
+    assert explain(quiet, replace(ended(0.9, 3), others_lost_peer=True)).rank == 1
 
 
 def test_of_many_ways_to_fail_the_first_are_told():

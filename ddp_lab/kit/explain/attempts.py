@@ -45,6 +45,18 @@ def before(earlier: list[Attempt], last: Attempt) -> list[str]:
     return [*lines, f"the same as now in {same + 1} of {count} attempts: {BUG}"]
 
 
+def never_met(cause: str) -> str:
+    """Return what is told of an attempt whose ranks did not find each other.
+
+    The ranks of all attempts share torchrun's store, unless the variable is set, and
+    gloo finds there the addresses of ranks that have gone.
+    """
+    return (
+        f"torchrun restarted the ranks, which did not meet again: {shorten(cause)}; "
+        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 in the environment helps"
+    )
+
+
 def _told(failures: list[Attempt], count: int) -> list[str]:
     """Return a line for each way in which attempts have failed."""
     ways: dict[tuple, list[int]] = {}

@@ -6,13 +6,14 @@ peer has gone complains at once. So every rank's own evidence is read here.
 
 import re
 import signal
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ddp_lab.kit.explain import hang, stacks
 from ddp_lab.kit.explain.logs import RankLog
 from ddp_lab.kit.explain.stacks import Frame
 
 HEADSTART = 0.1  # seconds by which a death without a word may be noticed late
+AFTERWARDS = 1.0  # seconds that the end of a child takes which has raised
 USUAL_SENDER = {
     "SIGKILL": "usually sent by the system when memory runs out",
     "SIGSEGV": "a crash in native code",
@@ -44,6 +45,10 @@ class End:
     asked: bool = False
     """Whether torchrun had asked it to end, because another rank had failed."""
 
+    quietly: bool = False
+    """Whether it may have left because another one had gone, and have said so on a
+    stderr that all share."""
+
     def lost_peer(self) -> bool:
         """Tell whether the rank only noticed that another one had gone."""
         told = "\n".join([self.cause, *self.before])
@@ -73,6 +78,8 @@ class End:
             return 3, self.time
         if "SIGABRT" in self.cause:
             return 0, self.time + HEADSTART
+        if self.quietly:
+            return 0, self.time + AFTERWARDS
         return 0, self.time - (0 if self.kind == "exception" else HEADSTART)
 
 
@@ -102,9 +109,9 @@ def find(log: RankLog, code: int | None) -> End | None:
     before = tuple((log.raised or {}).get("before", ()))
     words = "\n".join([cause, *before, log.traceback, *_plain(log)[-5:]])
     certain = bool(code or log.raised or log.traceback and not log.guessed)
-    return End(
-        kind, cause, frame, log.traceback, log.time, words, before, certain, asked
-    )
+    end = End(kind, cause, frame, log.traceback, log.time, words, before, certain)
+    quietly = kind == "exit" and log.others_lost_peer
+    return replace(end, asked=asked, quietly=quietly)
 
 
 def signal_name(code: int) -> str:

@@ -106,14 +106,23 @@ def find_failure(
         failure = replace(failure, rank=log.culprit(failure.rank))
     if log.full_disk:
         failure = _on_a_full_disk(failure, log.full_disk)
-    earlier = attempts.before(_earlier(log), _attempt(failure))
-    return replace(failure, earlier=earlier), codes
+    before = _earlier(log)
+    told = attempts.before([_attempt(each) for each in before], _attempt(failure))
+    if before and not _meets(before[-1]) and _meets(failure):
+        failure = replace(before[-1], means=attempts.never_met(failure.cause))
+    return replace(failure, earlier=told), codes
 
 
-def _earlier(log: RunLog) -> list[Attempt]:
+def _meets(failure: Failure) -> bool:
+    """Tell whether a run failed because its ranks did not find each other."""
+    names = [stand.name for stand in failure.stands]
+    return "init_process_group" in "".join([failure.where or "", *names])
+
+
+def _earlier(log: RunLog) -> list[Failure]:
     """Return why each attempt failed after which torchrun restarted the ranks."""
     return [
-        _attempt(_first_failure(TorchrunLog(ranks), 1, [rank.code for rank in ranks]))
+        _first_failure(TorchrunLog(ranks), 1, [rank.code for rank in ranks])
         for ranks in log.earlier
     ]
 
@@ -132,7 +141,7 @@ def find_notes(log: RunLog) -> list[str]:
         for rank, end in enumerate(left)
         if end and rank not in early and not end["left_group"]
     ]
-    notes = attempts.restarted(_earlier(log))
+    notes = attempts.restarted([_attempt(each) for each in _earlier(log)])
     if early:
         whose = "its" if len(early) == 1 else "their"
         notes.append(

@@ -56,6 +56,9 @@ class RankLog:
     code: int | None = None
     """The exit code, negative for a signal; None if it did not end by itself."""
 
+    others_lost_peer: bool = False
+    """Whether some rank has said on a stderr that all share that another has gone."""
+
     @property
     def finished(self) -> bool:
         """Whether the rank has done everything, and without an error."""

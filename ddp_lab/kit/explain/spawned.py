@@ -14,6 +14,7 @@ from ddp_lab.kit.explain import stacks
 from ddp_lab.kit.explain.files import MOST_READ, clip, read, read_json
 from ddp_lab.kit.explain.logs import RunLog
 from ddp_lab.kit.explain.rank_log import PROGRAM, RankLog
+from ddp_lab.kit.explain.stands import LOST_PEER
 from ddp_lab.kit.explain.stderr import Part
 
 # Libraries that start processes to help; `torch.multiprocessing` starts ranks.
@@ -276,6 +277,8 @@ def _split_errors(logs: list[RankLog], stderr: str, children: Children) -> None:
         if (rank := children.rank_of(name)) is not None:
             said.setdefault(rank, own)
     logs[0].add_stderr(parent)
+    for log in logs:
+        log.others_lost_peer = bool(LOST_PEER.search(parent))
     if any(child.failed for child in children.ranks) or said:
         _set_aside(logs[0])
     for rank, text in said.items():
@@ -294,5 +297,7 @@ def _set_aside(log: RankLog) -> None:
 
 def _rank(logs: list[RankLog], rank: int) -> RankLog:
     """Return the log of `rank`; until now, nobody may have known of it."""
-    logs += [RankLog() for _ in range(rank + 1 - len(logs))]
+    lost = logs[0].others_lost_peer
+    missing = range(rank + 1 - len(logs))
+    logs += [RankLog(others_lost_peer=lost) for _ in missing]
     return logs[rank]
