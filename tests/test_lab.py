@@ -78,7 +78,7 @@ def test_the_stored_output_is_the_command_and_the_ranks_in_order(program):
     assert [output.output_type for output in outputs] == ["display_data"] * 2
     command, lines = (output.data["text/plain"] for output in outputs)
     assert command == f"$ torchrun --standalone --nproc-per-node 2 {program}"
-    assert lines == "[rank 0] of 2\n[rank 1] of 2"
+    assert lines.splitlines()[:2] == ["[rank 0] of 2", "[rank 1] of 2"]
 
 
 def test_a_run_is_shown_as_a_table(program):
