@@ -7,8 +7,11 @@ from dataclasses import dataclass
 import pytest
 from conftest import FULL
 
+pytest.importorskip("nbformat", reason="the cells of cures are in notebooks")
+
 from ddp_lab import ROOT
-from ddp_lab.kit import torchrun
+from ddp_lab.kit import RunFailed, torchrun
+from tools import notebooks
 
 pytestmark = pytest.mark.processes
 
@@ -331,6 +334,61 @@ def test_the_cure_helps(patient, ranks, variant):
     assert meant and len(run.lines) == ranks
     if ranks == shown:
         assert {rank: run.lines[rank] for rank in meant} == meant
+
+
+SHORTCUTS = {
+    "shapes": ("IMAGES = 11", "IMAGES = 12"),
+    "uneven_batches": ("SAMPLES, BATCH = 25", "SAMPLES, BATCH = 24"),
+    "unused_parameters": ("corrected = step % 2 == 1", "corrected = True"),
+    "rank0_eval": ("if rank == 0:", "if rank < 0:"),
+    "swallowed": ("DAMAGED, RATE = 24, 13,", "DAMAGED, RATE = 24, 99,"),
+    "forgotten_wait": (", async_op=True)", ")"),
+    "spawn": ("world_size = int(os.environ", "world_size = 1 or int(os.environ"),
+    "port": ('"MASTER_PORT"] = "12355"', '"WORLD_SIZE"] = "1"'),
+}
+"""Changes after which a program runs, and is not cured."""
+
+
+def cure_cell(name: str) -> str:
+    """Return the cell in which a reader cures a patient, as plain Python."""
+    text = f'variant("ddp_lab/clinic/{name}.py", old, new)'
+    written = [
+        cell.source
+        for path in notebooks.lessons()
+        for cell in notebooks.read(path).cells
+        if text in cell.source and cell.source.startswith('old, new = "", ""')
+    ]
+    (source,) = written
+    run = r"%torchrun --timeout 20 (.*)"
+    return re.sub(run, r'torchrun(f"\1", timeout=20)', source)
+
+
+def try_cell(name: str, old: str, new: str, variant, capsys) -> str:
+    """Put a change into the cell in which a patient is cured; return what it says."""
+    source = cure_cell(name).replace(
+        'old, new = "", ""', f"old, new = {old!r}, {new!r}"
+    )
+    capsys.readouterr()
+    exec(source, {"variant": variant, "torchrun": torchrun, "nproc": 2})
+    return capsys.readouterr().out.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    "patient",
+    [p for p in PATIENTS if p.name in SHORTCUTS or p.name in ("order", "members_only")],
+    ids=lambda patient: patient.name,
+)
+def test_the_notebook_calls_the_cure_a_cure(patient, variant, capsys):
+    old, new = patient.old, patient.new
+    assert try_cell(patient.name, old, new, variant, capsys) == "cured"
+
+
+@pytest.mark.parametrize("name", SHORTCUTS)
+def test_the_notebook_does_not_call_a_shortcut_a_cure(name, variant, capsys):
+    try:
+        assert try_cell(name, *SHORTCUTS[name], variant, capsys) != "cured"
+    except RunFailed:
+        pass
 
 
 @pytest.mark.parametrize(

@@ -50,8 +50,6 @@ class Suspicion:
                 print(f"{what}: {told} is right")
             else:
                 print(f"{what}: you say {suspected!r}, the run says {told}")
-        if self.symptom is not None and self.symptom not in list(Symptom):
-            print(f"symptoms are: {', '.join(Symptom)}")
 
     def fits(self, run: Run) -> bool:
         """Return whether all of the suspicion is what was found in the run."""
@@ -80,6 +78,8 @@ def suspect(
     Args:
         rank: the one that does something else than the others; None if nobody does.
         line: number of the line in the program at which it stands or fails.
-        symptom: its name, such as "absent"; see `ddp_lab.kit.explain.symptoms`.
+        symptom: its name, such as "absent"; any other text prints the names.
     """
+    if symptom is not None and symptom not in list(Symptom):
+        print(f"symptoms are: {', '.join(Symptom)}")
     return Suspicion(rank, line, symptom)
