@@ -22,55 +22,55 @@ class Row:
 LOOKS = {
     Symptom.ABSENT: (
         "nothing more is printed; some ranks wait in a collective",
-        "07_when_it_hangs",
+        "08_when_it_hangs",
     ),
     Symptom.DIFFERENT_CALLS: (
         "a hang, a wrong result or an abort in gloo's `pair.cc`",
-        "07_when_it_hangs",
+        "08_when_it_hangs",
     ),
     Symptom.DIFFERENT_TENSORS: (
         "an abort with `op.preamble.length <= op.nbytes`, or silently wrong numbers",
-        "07_when_it_hangs",
+        "08_when_it_hangs",
     ),
     Symptom.CYCLE: ("every rank waits in `send` or `recv`", "01_point_to_point"),
     Symptom.BUSY: (
         "nothing more is printed, and no rank waits for another",
-        "07_when_it_hangs",
+        "08_when_it_hangs",
     ),
     Symptom.VICTIM: (
         "`Connection closed by peer` or `Connection reset by peer`",
         "00_start_here",
     ),
-    Symptom.KILLED: ("a rank ends by SIGKILL, without a word", "04_checkpointing"),
-    Symptom.CRASH: ("a rank ends by SIGSEGV, SIGABRT or SIGBUS", "07_when_it_hangs"),
+    Symptom.KILLED: ("a rank ends by SIGKILL, without a word", "05_checkpointing"),
+    Symptom.CRASH: ("a rank ends by SIGSEGV, SIGABRT or SIGBUS", "08_when_it_hangs"),
     Symptom.NO_LAUNCHER: (
         "`environment variable RANK expected, but not set`",
         "00_start_here",
     ),
     Symptom.PORT_TAKEN: (
         "`EADDRINUSE` or `address already in use`",
-        "07_when_it_hangs",
+        "08_when_it_hangs",
     ),
     Symptom.UNUSED_PARAMETERS: (
         "`Expected to have finished reduction in the prior iteration`",
-        "07_when_it_hangs",
+        "08_when_it_hangs",
     ),
     Symptom.GROUPS: (
         "ranks wait in `new_group`, or in a call of the next group",
-        "07_when_it_hangs",
+        "08_when_it_hangs",
     ),
     Symptom.RENDEZVOUS: (
         "every rank waits in `init_process_group`",
-        "07_when_it_hangs",
+        "08_when_it_hangs",
     ),
     Symptom.WORLD_IN_A_WORLD: (
         "more processes than ranks, each complaining or waiting",
-        "03_ddp_basics",
+        "04_ddp_in_practice",
     ),
-    Symptom.CUDA_MEMORY: ("`CUDA out of memory`", "06_cifar10_resnet"),
+    Symptom.CUDA_MEMORY: ("`CUDA out of memory`", "07_cifar10_resnet"),
     Symptom.MEMORY: (
         "`DefaultCPUAllocator: can't allocate memory`",
-        "06_cifar10_resnet",
+        "07_cifar10_resnet",
     ),
     Symptom.NO_GPU: (
         "`no NVIDIA driver`, `not compiled with CUDA` or `invalid device ordinal`",
@@ -84,20 +84,20 @@ LOOKS = {
     Symptom.OPEN_FILES: (
         "`Too many open files`, `Failed to init uv loop`, or a rendezvous that does "
         "not come where `ulimit -n` is low",
-        "07_when_it_hangs",
+        "08_when_it_hangs",
     ),
-    Symptom.DISK_FULL: ("`No space left on device`", "04_checkpointing"),
+    Symptom.DISK_FULL: ("`No space left on device`", "05_checkpointing"),
     Symptom.READ_ONLY: (
         "`Read-only file system` or `Permission denied`",
-        "04_checkpointing",
+        "05_checkpointing",
     ),
     Symptom.DAMAGED_FILE: (
         "`failed finding central directory`, `unexpected EOF` or `Ran out of input`",
-        "04_checkpointing",
+        "05_checkpointing",
     ),
     Symptom.ANOTHER_CHECKPOINT: (
         "`Error(s) in loading state_dict`",
-        "04_checkpointing",
+        "05_checkpointing",
     ),
 }
 HANG_AT_THE_END = Row(

@@ -17,7 +17,7 @@ from tools import notebooks
 
 WORK = ROOT / "work"
 # What the lessons look at besides; seen through a link, it is never out of date.
-LINKED = ("figs", "data", "README.md", "TROUBLESHOOTING.md")
+LINKED = ("classroom", "data", "figs", "README.md", "TROUBLESHOOTING.md")
 SOURCE = "ddp_lab_source"
 """In a copy's metadata: the digest of the lesson that it was made of."""
 

@@ -7,7 +7,7 @@ Rank 0 saves steps 1 and 2 and dies in the middle of step 3. Then all ranks read
     [rank 0] save_in_place: a reader of step 1 got step ...
     [rank 1] save_in_place: save_in_place.pt is cut short: resume from an older one
 
-Written by notebooks/04_checkpointing.ipynb.
+Written by notebooks/05_checkpointing.ipynb.
 """
 
 import argparse

@@ -6,7 +6,7 @@ All ranks hold the weights of step 4, but a new optimizer has lost its momentum:
 
     [rank 0] step 5 moves each weight by ...; with a new optimizer by ...
 
-Written by notebooks/04_checkpointing.ipynb.
+Written by notebooks/05_checkpointing.ipynb.
 """
 
 import argparse

@@ -7,7 +7,7 @@ The first finds D empty and saves, then both load; without `--dir` D is temporar
 
     [rank 0] loaded rows [...] out of __0_0.distcp, ...
 
-Written by notebooks/04_checkpointing.ipynb.
+Written by notebooks/05_checkpointing.ipynb.
 """
 
 import argparse

@@ -6,7 +6,7 @@ Find the newest step from which all ranks can go on. Fill in newest_whole():
 
     [rank 0] not yet
 
-Written by notebooks/04_checkpointing.ipynb.
+Written by notebooks/05_checkpointing.ipynb.
 """
 
 import gc

@@ -4,7 +4,7 @@
 
     [rank 0] ends 0.0 away from a run without a stop
 
-Written by notebooks/04_checkpointing.ipynb.
+Written by notebooks/05_checkpointing.ipynb.
 """
 
 import argparse

@@ -7,7 +7,7 @@ Step 1 is saved; in step 2 the disk is full for half of the ranks. Then all load
     [rank 0] one folder: rows of the steps [...]
     [rank 0] a folder for each step: rows of the steps [...]
 
-Written by notebooks/04_checkpointing.ipynb.
+Written by notebooks/05_checkpointing.ipynb.
 """
 
 import gc

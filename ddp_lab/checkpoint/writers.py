@@ -6,7 +6,7 @@ Each rank plays a node of its own, and says whether its save went well:
 
     [rank 0] saved: ...
 
-Written by notebooks/04_checkpointing.ipynb.
+Written by notebooks/05_checkpointing.ipynb.
 """
 
 import argparse

@@ -6,7 +6,7 @@ Before each pass every rank writes 100 times its rank into BatchNorm's counter:
 
     [rank 1] train: 100 became ...
 
-Written by notebooks/06_cifar10_resnet.ipynb.
+Written by notebooks/07_cifar10_resnet.ipynb.
 """
 
 import gc

@@ -7,7 +7,7 @@ variance 10, and every rank is to find out.
 
     [rank 0] not yet
 
-Written by notebooks/06_cifar10_resnet.ipynb.
+Written by notebooks/07_cifar10_resnet.ipynb.
 """
 
 import gc

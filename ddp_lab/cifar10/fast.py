@@ -4,7 +4,7 @@
 
     [rank 0] epoch 0: accuracy 0.306 on stand-in shapes, 2500 images/s
 
-Written by notebooks/06_cifar10_resnet.ipynb.
+Written by notebooks/07_cifar10_resnet.ipynb.
 """
 
 import argparse

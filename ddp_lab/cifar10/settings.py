@@ -4,7 +4,7 @@
 
     [rank 0] default: 31.4 ms a batch
 
-Written by notebooks/06_cifar10_resnet.ipynb.
+Written by notebooks/07_cifar10_resnet.ipynb.
 """
 
 import argparse

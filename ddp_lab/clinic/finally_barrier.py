@@ -8,7 +8,7 @@ It is sick. Cured, it prints:
     [rank 0] the mean is 20.00
     [rank 0] leaves
 
-Written by notebooks/07_when_it_hangs.ipynb.
+Written by notebooks/08_when_it_hangs.ipynb.
 """
 
 import gc

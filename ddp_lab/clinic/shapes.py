@@ -9,7 +9,7 @@ It is sick. Cured, it prints:
 
 The other ranks print two such lines each.
 
-Written by notebooks/07_when_it_hangs.ipynb.
+Written by notebooks/08_when_it_hangs.ipynb.
 """
 
 import gc

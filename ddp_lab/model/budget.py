@@ -6,7 +6,7 @@ The whole step in one process, a rank's part of it under DDP, and a rank's layer
 
     [rank 0] whole: weights ..., gradients ..., optimizer ..., activations ...
 
-Written by notebooks/05_model_parallel.ipynb.
+Written by notebooks/06_model_parallel.ipynb.
 """
 
 import gc

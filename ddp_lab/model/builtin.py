@@ -6,7 +6,7 @@ Each of them gives the unsplit network's gradients:
 
     [rank 0] ScheduleGPipe: as unsplit, with 416 of 832 weights
 
-Written by notebooks/05_model_parallel.ipynb.
+Written by notebooks/06_model_parallel.ipynb.
 """
 
 import copy

@@ -6,7 +6,7 @@ Every stage sleeps where a big one would compute, so that any machine shows the 
 
     [rank 0] as unsplit, in the order F0 F1 B1 B0
 
-Written by notebooks/05_model_parallel.ipynb.
+Written by notebooks/06_model_parallel.ipynb.
 """
 
 import copy

@@ -6,7 +6,7 @@ The devices are two GPUs of each rank, or one GPU, or the CPU, in both parts:
 
     [rank 0] ... parameters on device 0, ... on device 1
 
-Written by notebooks/05_model_parallel.ipynb.
+Written by notebooks/06_model_parallel.ipynb.
 """
 
 import copy

@@ -7,7 +7,7 @@ Activations travel to the right and gradients to the left, by send and recv:
     [rank 0] layers 0 to 3 of 8: 1088 parameters
     [rank 0] as unsplit in each of 3 steps
 
-Written by notebooks/05_model_parallel.ipynb.
+Written by notebooks/06_model_parallel.ipynb.
 """
 
 import gc

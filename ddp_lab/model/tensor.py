@@ -4,7 +4,7 @@
 
     [rank 0] column: as unsplit, all_reduces: ... forward, ... backward
 
-Written by notebooks/05_model_parallel.ipynb.
+Written by notebooks/06_model_parallel.ipynb.
 """
 
 import functools

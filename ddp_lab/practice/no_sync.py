@@ -6,7 +6,7 @@ The ways differ in where synchronisation is switched off, and so in what they se
 
     [rank 0] every: gradient 4.50, all_reduces: ...
 
-Written by notebooks/08_ddp_in_practice.ipynb.
+Written by notebooks/04_ddp_in_practice.ipynb.
 """
 
 import gc

@@ -7,7 +7,7 @@ The last rank runs out of memory in step 1 (it says so; nothing is really full):
     [rank 0] step 0: gradient 0.5
     [rank 0] step 1: skipped
 
-Written by notebooks/08_ddp_in_practice.ipynb.
+Written by notebooks/04_ddp_in_practice.ipynb.
 """
 
 import gc

@@ -7,7 +7,7 @@ Each rank gets from its parent what torchrun would have put into the environment
     [rank 0] started by mp.spawn as one of 2
     [rank 0] gradient 1.5 on all ranks
 
-Written by notebooks/08_ddp_in_practice.ipynb.
+Written by notebooks/04_ddp_in_practice.ipynb.
 """
 
 import argparse

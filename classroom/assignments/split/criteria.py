@@ -24,7 +24,7 @@ WORDS = {
 }
 RATE = 0.1
 NAPS = 0.03, 0.06  # seconds of a forward and a backward, where time is measured
-SLOWEST = 1.2  # times what lesson 5's schedule takes; good ones take 0.98 to 1.02
+SLOWEST = 1.2  # times what lesson 6's schedule takes; good ones take 0.98 to 1.02
 TOLERANCE = {"rtol": 1e-3, "atol": 1e-6}
 
 
@@ -211,7 +211,7 @@ def bubble(rig: Rig, *, stages: list[int], micro: int, seed: int = 0) -> Verdict
     """The ranks idle for (p - 1) / (m + p - 1) of the time, and for no more of it.
 
     Stages that sleep show that on any machine, but not to the millisecond. So the time
-    is compared with that of lesson 5's schedule, which has this bubble: both run in
+    is compared with that of lesson 6's schedule, which has this bubble: both run in
     turn, in one session, and the median of the quotients is what counts.
     """
     case = Case(stages, [4] * (sum(stages) + 1), [2] * micro, [[0]], seed)

@@ -9,7 +9,7 @@ It is sick. Cured, it prints:
     [rank 1] counted {'owl': 5, 'cat': 5, 'dog': 2}
     [rank 1] all ranks counted {'cat': 9, 'dog': 8, 'owl': 7}
 
-Written by notebooks/07_when_it_hangs.ipynb.
+Written by notebooks/08_when_it_hangs.ipynb.
 """
 
 import gc

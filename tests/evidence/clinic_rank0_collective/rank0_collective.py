@@ -11,7 +11,7 @@ It is sick. Cured, it prints:
     [rank 1] starts with 6 of 12 samples
     [rank 1] ends with weight 4.125
 
-Written by notebooks/07_when_it_hangs.ipynb.
+Written by notebooks/08_when_it_hangs.ipynb.
 """
 
 import gc

@@ -9,7 +9,7 @@ It is sick. Cured, it prints:
     [rank 1] starts with 6 cells: [0, 0, 0, 0, 0, 0]
     [rank 1] ends with [33, 10, 1, 0, 0, 0]
 
-Written by notebooks/07_when_it_hangs.ipynb.
+Written by notebooks/08_when_it_hangs.ipynb.
 """
 
 import gc

@@ -9,7 +9,7 @@ It is sick. Cured, it prints:
     [rank 1] labelled its images: [8, 1, 4, 7, 0]
     [rank 1] has 11 labels, the last is 0
 
-Written by notebooks/07_when_it_hangs.ipynb.
+Written by notebooks/08_when_it_hangs.ipynb.
 """
 
 import gc

@@ -9,7 +9,7 @@ It is sick. Cured, it prints:
     [rank 1] trains on 12 samples, the last is sample 23
     [rank 1] has the weights of rank 0
 
-Written by notebooks/07_when_it_hangs.ipynb.
+Written by notebooks/08_when_it_hangs.ipynb.
 """
 
 import gc
