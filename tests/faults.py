@@ -386,6 +386,33 @@ FAULTS = [
             ("reduce", "dst", "dist.reduce(tensor, dst=2 if odd else 0)"),
         )
     ],
+    *[
+        Fault(
+            f"other_root_of_{call}",
+            f"objects = [rank] * world_size\n{body}",
+            ranks=ranks,
+            kind="timeout",
+            symptom="different calls",
+            cause=rf"the ranks wait in {call} with different src: .*2 on rank 1",
+            line=f"dist.{call}(",
+        )
+        for call, ranks, body in (
+            (
+                "broadcast_object_list",
+                (3, 4),
+                "dist.broadcast_object_list(objects, src=2 if odd else 0)",
+            ),
+        )
+    ],
+    Fault(
+        "cycle_of_objects",
+        "dist.recv_object_list([None], src=(rank + 1) % world_size)",
+        kind="timeout",
+        rank={2: None, 4: None},
+        symptom="cycle",
+        cause="rank 0 waits in recv_object_list for rank 1, rank 1 waits in .*",
+        line="dist.recv_object_list",
+    ),
     Fault(
         "root_has_left",
         "dist.reduce(tensor, dst=2 if odd else 0)\ndist.barrier = lambda: None",

@@ -18,7 +18,7 @@ def find(waiting: list[Stand], logs: list[RankLog]) -> Diagnosis | None:
         return _passed_by(same, logs)
     if len(set(roots.values())) < 2:
         return None
-    odd = _wrong_root(same, roots, logs)
+    odd = _wrong_root(same, roots, rooted, logs)
     first, name = next((s for s in same if s.rank == odd), same[0]), same[0].name
     sides = [
         f"{root} on {ranks([r for r in roots if roots[r] == root])}"
@@ -47,7 +47,10 @@ def _of(stand: Stand) -> tuple:
 
 
 def _wrong_root(
-    same: list[Stand], roots: dict[int, int], logs: list[RankLog]
+    same: list[Stand],
+    roots: dict[int, int],
+    rooted: list[Stand],
+    logs: list[RankLog],
 ) -> int | None:
     """Return the one rank that means a wrong root; None if that cannot be told.
 
@@ -55,7 +58,8 @@ def _wrong_root(
     it. (Of a broadcast to more than two that is not sure: others pass it on.)
     """
     passed = _passed(same, logs)
-    direct = same[0].name != "broadcast" or len(logs) <= 3
+    call = same[0].call
+    direct = (call.does if call else same[0].name) != "broadcast" or len(logs) <= 3
     wrong = {
         root
         for root in roots.values()
@@ -70,8 +74,12 @@ def _wrong_root(
         place = stand.frame.short if stand.frame else ""
         meant.setdefault(place, set()).add(roots[stand.rank])
     votes = dict(roots)
+    # A call for objects makes two, of sizes and of data: some may be in the second.
+    ahead = {s.rank: s.root for s in rooted if s.name == same[0].name}
     for rank, call in passed.items():
-        if call.frame and len(told := meant.get(call.frame.short, set())) == 1:
+        if (root := ahead.get(rank)) is not None:
+            votes[rank] = root
+        elif call.frame and len(told := meant.get(call.frame.short, set())) == 1:
             votes[rank] = min(told)
     return odd_one(votes)
 
