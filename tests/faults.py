@@ -255,6 +255,38 @@ FAULTS = [
         others=0,
     ),
     Fault(
+        "hook_fails",
+        "def hook(*args): raise TypeError('the hook is wrong')\n"
+        f"sys.excepthook = hook\n{RAISES}\ntime.sleep(600)",
+        kind="exception",
+        cause="ValueError: no such sample$",
+        line="raise ValueError",
+        warnings=(r"Error in sys\.excepthook", "TypeError: the hook is wrong"),
+        exit_code=1,
+    ),
+    Fault(
+        "handler_raises_at_the_end",
+        """
+class Late(Exception):
+    @property
+    def __notes__(self):
+        signal.raise_signal(signal.SIGUSR1)  # as if a worker had died just now
+        return ["of step 7"]
+
+def handler(*args):
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    raise RuntimeError("a worker has died")
+
+signal.signal(signal.SIGUSR1, handler)
+if odd: raise Late("no data")
+time.sleep(600)
+""",
+        kind="exception",
+        cause=r"(misbehave\.<locals>\.)?Late: no data \(of step 7\)(; then RuntimeError: a worker has died)?$",
+        line="raise Late",
+        exit_code=1,
+    ),
+    Fault(
         "all_raise",
         "raise ValueError(rank)",
         kind="exception",
@@ -401,6 +433,11 @@ FAULTS = [
                 "broadcast_object_list",
                 (3, 4),
                 "dist.broadcast_object_list(objects, src=2 if odd else 0)",
+            ),
+            (
+                "scatter_object_list",
+                (3,),
+                "dist.scatter_object_list([None], objects, src=2 if odd else 0)",
             ),
         )
     ],

@@ -12,13 +12,13 @@ def find(waiting: list[Stand], logs: list[RankLog]) -> Diagnosis | None:
     rooted = [stand for stand in waiting if stand.name in ROOT_ARGUMENT]
     if not rooted:
         return None
-    same = [stand for stand in rooted if _of(stand) == _of(rooted[0])]
+    same = [stand for stand in rooted if _together(stand, rooted[0])]
     roots = {s.rank: s.root for s in same if s.root is not None}
     if not roots:
         return _passed_by(same, logs)
     if len(set(roots.values())) < 2:
         return None
-    odd = _wrong_root(same, roots, rooted, logs)
+    odd = _wrong_root(same, roots, logs)
     first, name = next((s for s in same if s.rank == odd), same[0]), same[0].name
     sides = [
         f"{root} on {ranks([r for r in roots if roots[r] == root])}"
@@ -41,16 +41,19 @@ def _passed_by(same: list[Stand], logs: list[RankLog]) -> Diagnosis | None:
     return Diagnosis(Symptom.DIFFERENT_CALLS, cause, None, same[0].frame)
 
 
-def _of(stand: Stand) -> tuple:
-    """Return what tells the call that a rank waits in from others."""
-    return stand.name, stand.call and stand.call.key
+def _together(one: Stand, other: Stand) -> bool:
+    """Tell whether two ranks wait in the same call."""
+    if one.name != other.name or not (one.call and other.call):
+        return one.name == other.name and one.call == other.call
+    if one.call.group != other.call.group:
+        return False
+    # A call for objects makes two, of their sizes and of their data.
+    apart = abs(one.call.number - other.call.number)
+    return apart <= ("object" in one.name)
 
 
 def _wrong_root(
-    same: list[Stand],
-    roots: dict[int, int],
-    rooted: list[Stand],
-    logs: list[RankLog],
+    same: list[Stand], roots: dict[int, int], logs: list[RankLog]
 ) -> int | None:
     """Return the one rank that means a wrong root; None if that cannot be told.
 
@@ -74,12 +77,8 @@ def _wrong_root(
         place = stand.frame.short if stand.frame else ""
         meant.setdefault(place, set()).add(roots[stand.rank])
     votes = dict(roots)
-    # A call for objects makes two, of sizes and of data: some may be in the second.
-    ahead = {s.rank: s.root for s in rooted if s.name == same[0].name}
     for rank, call in passed.items():
-        if (root := ahead.get(rank)) is not None:
-            votes[rank] = root
-        elif call.frame and len(told := meant.get(call.frame.short, set())) == 1:
+        if call.frame and len(told := meant.get(call.frame.short, set())) == 1:
             votes[rank] = min(told)
     return odd_one(votes)
 

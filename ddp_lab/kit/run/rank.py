@@ -230,13 +230,25 @@ def _leave_word(folder: Path, error: BaseException) -> None:
     """Write raised.json, whatever the program's exception does when it is asked."""
     try:
         found = _raised(error)
-    except Exception as another:
-        words = f"{type(error).__name__}, which cannot be shown: {another!r}"
-        found = {"error": words, "traceback": words, "time": time.time()}
+    except Exception as another:  # of the error itself, or of a signal handler
+        found = _raised_meanwhile(error, another)
     if not _write(folder / "raised.json", found):  # then stderr has the traceback
         brief = {"error": found["error"][:300], "frames": found.get("frames", [])[:3]}
         brief |= {"traceback": "", "time": found["time"]}
         _write(folder / "raised.json", brief)
+
+
+def _raised_meanwhile(error: BaseException, another: Exception) -> dict:
+    """Return what is to be known of an exception, and of one that came upon it.
+
+    A DataLoader's handler raises, whatever we are doing, when a worker has died.
+    """
+    try:
+        found, then = _raised(error), _in_words(another)
+    except Exception:
+        words = f"{type(error).__name__}, which cannot be shown: {another!r}"
+        return {"error": words, "traceback": words, "time": time.time()}
+    return found | {"error": f"{found['error']}; then {then}"}
 
 
 def _raised(error: BaseException) -> dict:
@@ -324,7 +336,15 @@ def _exit_code(argv: list[str], folder: Path | None) -> int:
         error.__traceback__ = calls
         if folder and os.getpid() == own:
             _leave_word(folder, error)
-        sys.excepthook(type(error), error, calls)
+        try:
+            sys.excepthook(type(error), error, calls)
+        except SystemExit as end:
+            return end.code if isinstance(end.code, int) else int(bool(end.code))
+        except BaseException as another:  # in the program's own hook, or in a handler
+            print("Error in sys.excepthook:", file=sys.stderr)
+            sys.__excepthook__(type(another), another, another.__traceback__)
+            print("\nOriginal exception was:", file=sys.stderr)
+            sys.__excepthook__(type(error), error, calls)
         return -signal.SIGINT if isinstance(error, KeyboardInterrupt) else 1
 
 
