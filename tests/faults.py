@@ -282,7 +282,8 @@ if odd: raise Late("no data")
 time.sleep(600)
 """,
         kind="exception",
-        cause=r"(misbehave\.<locals>\.)?Late: no data \(of step 7\)(; then RuntimeError: a worker has died)?$",
+        cause=r"(misbehave\.<locals>\.)?Late: no data \(of step 7\)"
+        r"(; then RuntimeError: a worker has died)?$",
         line="raise Late",
         exit_code=1,
     ),
@@ -328,6 +329,34 @@ time.sleep(600)
         "keeps_the_group",
         "dist.barrier()\nif odd: dist.destroy_process_group = lambda: None",
         note=r"^rank 1 ended without dist\.destroy_process_group\(\)$",
+    ),
+    Fault(
+        "process_of_a_rank_dies",
+        """
+from multiprocessing import Process
+if odd:
+    child = Process(target=os.kill, args=(0, 0), name="loader")
+    child.run = lambda: os.kill(os.getpid(), signal.SIGKILL)
+    child.start()
+    child.join()
+""",
+        note="^rank 1: its process loader was ended by SIGKILL$",
+    ),
+    Fault(
+        "process_of_a_rank_dies_and_it_waits",
+        """
+import multiprocessing
+if odd:
+    queue = multiprocessing.Queue()
+    child = multiprocessing.Process(target=os._exit, args=(40,), name="loader")
+    child.start()
+    queue.get()
+""",
+        kind="timeout",
+        symptom="absent",
+        cause="has not come, and ranks? .* waits? in barrier$",
+        line="queue.get()",
+        report=("rank 1: stands at .*; its process loader ended with exit code 40",),
     ),
     # A rank waits in vain.
     *[
@@ -1086,6 +1115,31 @@ time.sleep(600)
         kind="exception",
         cause="ValueError: no such sample$",
         line="raise ValueError",
+    ),
+    Fault(
+        "spawned_rank_0_exits",
+        "if rank == 0: sys.exit(3)",
+        start=START,
+        ranks=(2,),
+        kind="exit",
+        rank=0,
+        cause="exit code 3$",
+    ),
+    Fault(
+        "helper_of_a_pool_dies",
+        whole="""
+import signal
+from concurrent.futures import ProcessPoolExecutor, process
+
+if __name__ == "__main__":
+    with ProcessPoolExecutor(1) as pool:
+        try:
+            pool.submit(signal.raise_signal, 40).result()
+        except process.BrokenProcessPool:
+            pass
+""",
+        ranks=(1,),
+        note="^Process-1|^ForkProcess-1 of concurrent.* was ended by signal 40$",
     ),
     Fault(
         "plain_python",

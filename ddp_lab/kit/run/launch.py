@@ -39,7 +39,6 @@ Who notices that somebody has gone, by what, and what follows:
 What comes back lies in the run's folder, which the launcher reads five times a second:
 
     out, err                 torchrun's own output, or all of it (`python`)
-    children                 what the program has started (`python`; children.py)
     .../RANK/stdout.log      what the rank prints; beside it stderr.log
              pid, ask        where to find and to ask the rank       (rank.py)
              flight.json     its calls of the communication library  (rank.py)
@@ -48,6 +47,7 @@ What comes back lies in the run's folder, which the launcher reads five times a 
              seen.json       is it stopped, and who works beside it  (probe.py)
              raised.json     the exception that ended it             (rank.py)
              end.json        its exit code, when all is done         (rank.py)
+             children        what it has started (or the program: `python`)
              exit.json       how it ended, when, and whether asked   (proxy.py)
 """
 

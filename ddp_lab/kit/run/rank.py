@@ -14,9 +14,10 @@ keeps in its log folder, beside torchrun's own stdout.log and stderr.log:
                   and has ever been, in a process group. It is written when all is
                   done, threads and exit functions included: a rank that left none has
                   died early.
+    children      what it has started by multiprocessing (children.py)
 
 A program that starts its ranks itself is run through this file as well. It leaves the
-last two in the run's folder, and `children` beside them (see children.py).
+last three in the run's folder.
 
 Then the rank leaves by os._exit. A plain exit takes the interpreter down under gloo's
 threads, and sometimes one of them aborts the process there, after all its work.
@@ -113,6 +114,7 @@ def _open_up(folder: Path) -> None:
     faulthandler.register(signal.SIGTERM, file=stack, chain=True)
     os.register_at_fork(after_in_child=lambda: faulthandler.unregister(signal.SIGTERM))
     _allow_py_spy()
+    _children().watch(folder / "children")
     threading.Thread(target=_answer, args=[folder], daemon=True).start()
 
 
