@@ -288,6 +288,20 @@ time.sleep(600)
         exit_code=1,
     ),
     Fault(
+        "victims_exit",
+        """
+if odd: time.sleep(0.5); os._exit(9)
+try:
+    dist.all_reduce(tensor)
+except RuntimeError:
+    sys.exit("cannot synchronise")
+""",
+        kind="exit",
+        cause="exit code 9$",
+        exit_code=9,
+        others=0,
+    ),
+    Fault(
         "all_raise",
         "raise ValueError(rank)",
         kind="exception",

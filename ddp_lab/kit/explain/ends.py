@@ -43,6 +43,8 @@ class End:
     """Whether it is known to have failed: a traceback may have been caught."""
     asked: bool = False
     """Whether torchrun had asked it to end, because another rank had failed."""
+    own_word: bool = False
+    """Whether it has left word of its end itself, and so of the time."""
 
     def lost_peer(self) -> bool:
         """Tell whether the rank only noticed that another one had gone."""
@@ -73,7 +75,8 @@ class End:
             return 3, self.time
         if "SIGABRT" in self.cause:
             return 0, self.time + HEADSTART
-        return 0, self.time - (0 if self.kind == "exception" else HEADSTART)
+        told = self.own_word or self.kind == "exception"
+        return 0, self.time - (0 if told else HEADSTART)
 
 
 def find(log: RankLog, code: int | None) -> End | None:
@@ -99,12 +102,11 @@ def find(log: RankLog, code: int | None) -> End | None:
         kind, cause = "exit", f"exit code {code}{said}"
     else:
         return None
-    before = tuple((log.raised or {}).get("before", ()))
+    before = tuple((log.raised or log.end or {}).get("before", ()))
     words = "\n".join([cause, *before, log.traceback, *_plain(log)[-5:]])
     certain = bool(code or log.raised or log.traceback and not log.guessed)
-    return End(
-        kind, cause, frame, log.traceback, log.time, words, before, certain, asked
-    )
+    known = kind, cause, frame, log.traceback, log.time, words, before
+    return End(*known, certain, asked, own_word=bool(log.end and "time" in log.end))
 
 
 def signal_name(code: int) -> str:

@@ -200,6 +200,9 @@ def _failed_by_itself(
     printed = logs[first].tracebacks
     if end.kind == "exit" and printed:
         failure = replace(failure, means=_printed(first, printed[-1]))
+    elif end.kind == "exit" and end.before:
+        what = shorten(end.before[0])
+        failure = replace(failure, means=f"it left while it handled {what}")
     return _known(failure, logs)
 
 

@@ -10,10 +10,11 @@ keeps in its log folder, beside torchrun's own stdout.log and stderr.log:
                   recorder; written when asked through the pipe `ask`, and at the end
     stack         where each thread was when torchrun ended the rank with SIGTERM
     raised.json   the exception that ended the program's main part, as text, and when
-    end.json      the exit code, when the main part ended, and whether the process is,
-                  and has ever been, in a process group. It is written when all is
-                  done, threads and exit functions included: a rank that left none has
-                  died early.
+    end.json      the exit code, when the main part ended, the exceptions that it was
+                  handling if it left by sys.exit, and whether the process is, and has
+                  ever been, in a process group. It is written when all is done,
+                  threads and exit functions included: a rank that left none has died
+                  early.
     children      what it has started by multiprocessing (children.py)
 
 A program that starts its ranks itself is run through this file as well. It leaves the
@@ -57,8 +58,8 @@ def run(argv: list[str]) -> None:
         _children().watch(folder / "children")
     elif folder:
         _open_up(folder)
-    code = _exit_code(argv, folder)
-    end = {"code": code, "time": time.time()}
+    code, before = _exit_code(argv, folder)
+    end = {"code": code, "time": time.time(), "before": before}
     _finish()
     for stream in (sys.stdout, sys.stderr):
         try:
@@ -264,7 +265,7 @@ def _raised(error: BaseException) -> dict:
         whole = f"{whole[:half]}\n... left out ...\n{whole[-half:]}"
     return {
         "error": words[: RESERVED // 8],
-        "before": [_in_words(each)[:500] for each, _ in _before(error)],
+        "before": _words_before(error),
         "frames": _frames(error)[:FRAMES],
         "traceback": whole,
         "time": now,
@@ -307,6 +308,11 @@ def _before(error: BaseException) -> list[tuple[BaseException, bool]]:
     return found[1:]
 
 
+def _words_before(error: BaseException) -> list[str]:
+    """Return the exceptions that led to this one, each in words that are not long."""
+    return [_in_words(each)[:500] for each, _ in _before(error)]
+
+
 def _frames(error: BaseException) -> list[tuple[str, int, str]]:
     """Return file, line and function of each call, the innermost one first."""
     leaves = _leaves(error)
@@ -320,17 +326,21 @@ def _frames(error: BaseException) -> list[tuple[str, int, str]]:
 # --- what Python does with a program ---
 
 
-def _exit_code(argv: list[str], folder: Path | None) -> int:
-    """Run the program; return its exit code, negative for a signal."""
+def _exit_code(argv: list[str], folder: Path | None) -> tuple[int, list[str]]:
+    """Run the program; return its exit code, negative for a signal.
+
+    Return also the exceptions that it was handling when it left by sys.exit.
+    """
     own = os.getpid()
     try:
         _run_main(argv[1:] if argv[0] == "-u" else argv)
-        return 0
+        return 0, []
     except SystemExit as end:
-        if end.code is None or isinstance(end.code, int):
-            return end.code or 0
-        print(end.code, file=sys.stderr)
-        return 1
+        code = _code(end)
+        try:
+            return code, _words_before(end)
+        except Exception:  # of a signal handler, say
+            return code, []
     except BaseException as error:
         calls = error.__traceback__
         while calls and calls.tb_frame.f_code.co_filename == __file__:
@@ -341,13 +351,21 @@ def _exit_code(argv: list[str], folder: Path | None) -> int:
         try:
             sys.excepthook(type(error), error, calls)
         except SystemExit as end:
-            return end.code if isinstance(end.code, int) else int(bool(end.code))
+            return _code(end), []
         except BaseException as another:  # in the program's own hook, or in a handler
             print("Error in sys.excepthook:", file=sys.stderr)
             sys.__excepthook__(type(another), another, another.__traceback__)
             print("\nOriginal exception was:", file=sys.stderr)
             sys.__excepthook__(type(error), error, calls)
-        return -signal.SIGINT if isinstance(error, KeyboardInterrupt) else 1
+        return -signal.SIGINT if isinstance(error, KeyboardInterrupt) else 1, []
+
+
+def _code(end: SystemExit) -> int:
+    """Return the exit code that sys.exit means, after it has said its words."""
+    if end.code is None or isinstance(end.code, int):
+        return end.code or 0
+    print(end.code, file=sys.stderr)
+    return 1
 
 
 def _run_main(argv: list[str]) -> None:
