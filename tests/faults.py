@@ -100,6 +100,31 @@ if __name__ == "__main__":
     for child in children:
         child.join()  # and nobody reads its exit code
 """
+BY_HAND = """
+import os, socket, subprocess, sys
+
+if "RANK" not in os.environ:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, __file__],
+            env=os.environ | where | {"RANK": str(rank), "WORLD_SIZE": sys.argv[1]},
+        )
+        for rank in range(int(sys.argv[1]))
+    ]
+    codes = [rank.wait() for rank in ranks]
+    {then}
+
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+if dist.get_rank() == 1:
+    raise KeyError("no such layer")
+dist.barrier()
+"""
 
 
 def children(body: str, then: str = "", method: str = "fork") -> str:
@@ -1155,6 +1180,22 @@ if __name__ == "__main__":
         ranks=(1,),
         note="^Process-1|^ForkProcess-1 of concurrent.* was ended by signal 40$",
     ),
+    *[
+        Fault(
+            f"ranks_by_hand_{name}",
+            whole=BY_HAND.replace("{then}", then),
+            ranks=(3,),
+            kind="exception",
+            cause="KeyError: 'no such layer'$",
+            line="raise KeyError",
+            others=0,
+        )
+        for name, then in (
+            ("fail", "sys.exit(any(codes))"),
+            ("are_ignored", "sys.exit()"),
+            ("are_checked", "assert not any(codes)"),
+        )
+    ],
     Fault(
         "plain_python",
         whole='raise ValueError("no")\n',

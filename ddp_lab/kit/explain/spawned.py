@@ -24,6 +24,8 @@ CHAINED = re.compile(
 )
 # A line says whose it is; a number that has more digits is no rank's.
 NAMES_RANK = re.compile(r"\[rank (\d{1,9})\] |\{.*\"rank\": (\d{1,9})\b(?!\.)")
+# How torch begins each line of the exception that has ended a rank.
+UNCAUGHT = re.compile(r"^\[rank(\d{1,3})\]: ?(.*\n?)", re.MULTILINE)
 # mp.spawn reports what one of its ranks has said or done.
 REPORTED = re.compile(r"[Pp]rocess (\d+) terminated with ")
 SPAWN = "torch.multiprocessing.spawn"  # which raises if a rank has failed
@@ -77,7 +79,7 @@ class SpawnLog(RunLog):
         for child in self.children.all:
             if child.failed and child.rank is None:
                 log.beside[f"{child.who} {child.end}"] = []
-        if any(child.failed for child in self.children.ranks):
+        if any(child.failed for child in self.children.ranks) or self._by_hand():
             return
         raised, end = (read_json(folder / f"{n}.json") for n in ("raised", "end"))
         if raised or end and end["code"]:
@@ -87,7 +89,12 @@ class SpawnLog(RunLog):
 
     def failed(self, code: int) -> bool:
         """Tell whether the program has failed, or a child whose parent ignores it."""
-        return code != 0 or bool(CHILD.search(self.stderr)) or any(self._ignored())
+        said = CHILD.search(self.stderr) or self._by_hand()
+        return code != 0 or bool(said) or any(self._ignored())
+
+    def _by_hand(self) -> dict[int, str]:
+        """Return what ranks have raised that it has started in some way of its own."""
+        return _uncaught(self.stderr, self.children)
 
     def _ignored(self) -> list[Child]:
         """Return the ranks of whose failure the program has not been told."""
@@ -98,6 +105,8 @@ class SpawnLog(RunLog):
     def culprit(self, first: int | None) -> int | None:
         """Return the rank that the program itself names: they share one stderr."""
         if CHILD.search(self.stderr) or any(c.failed for c in self.children.ranks):
+            return first
+        if self._by_hand():
             return first
         named = REPORTED.search(self.stderr)
         return int(named[1]) if named else None
@@ -160,6 +169,8 @@ def _split_errors(logs: list[RankLog], stderr: str, children: Children) -> None:
         parent += "".join(others)
         if (rank := children.rank_of(name)) is not None:
             said.setdefault(rank, own)
+    if by_hand := _uncaught(stderr, children):
+        said, parent = by_hand, UNCAUGHT.sub("", parent)
     logs[0].add_stderr(parent)
     if any(child.failed for child in children.ranks) or said:
         _set_aside(logs[0])
@@ -168,6 +179,17 @@ def _split_errors(logs: list[RankLog], stderr: str, children: Children) -> None:
         before = log.remarks
         log.add_stderr(text)
         log.remarks, log.guessed = before + log.remarks, False
+
+
+def _uncaught(stderr: str, children: Children) -> dict[int, str]:
+    """Return the exceptions that ended ranks started in some way of its own.
+
+    What the program itself says, if it is rank 0, is better known (see rank.py).
+    """
+    said: dict[int, str] = {}
+    for rank, line in [] if children.ranks else UNCAUGHT.findall(stderr):
+        said[int(rank)] = said.get(int(rank), "") + line
+    return said if any(said) else {}
 
 
 def _set_aside(log: RankLog) -> None:

@@ -363,7 +363,7 @@ def _exit_code(argv: list[str], folder: Path | None) -> tuple[int, list[str]]:
 def _code(end: SystemExit) -> int:
     """Return the exit code that sys.exit means, after it has said its words."""
     if end.code is None or isinstance(end.code, int):
-        return end.code or 0
+        return int(end.code or 0)
     print(end.code, file=sys.stderr)
     return 1
 
