@@ -127,13 +127,28 @@ def python(
     to its "rank", and anything else to rank 0.
     """
     argv = _words(command)
+    options, program = _python_options(argv)
+    if not program:
+        raise RunFailed("the launcher: python needs a program", None)
     job = Job(shlex.join(["python", *argv]), SPAWN, _with(limits, timeout))
-    return _judged(job, job.run(argv, cold, watch), expect_failure)
+    job.options = options
+    return _judged(job, job.run(program, cold or bool(options), watch), expect_failure)
 
 
 def _words(command: str | Sequence[str]) -> list[str]:
     """Return the words of a command line."""
     return shlex.split(command) if isinstance(command, str) else list(command)
+
+
+def _python_options(argv: list[str]) -> tuple[list[str], list[str]]:
+    """Return Python's own options, which a fork cannot take, and what comes after."""
+    rest = argv[1:] if argv[:1] == ["-u"] else list(argv)  # as every run is anyway
+    options: list[str] = []
+    while rest and rest[0].startswith("-") and rest[0] not in ("-m", "-c", "-"):
+        length = 2 if rest[0] in ("-W", "-X") else 1
+        options += rest[:length]
+        del rest[:length]
+    return options, rest
 
 
 def _options(argv: list[str]) -> tuple[list[list[str]], list[str]]:
