@@ -200,6 +200,9 @@ def test_the_error_is_the_last_one_that_is_not_torchruns_own():
 def test_an_error_of_several_lines_is_one_line_and_not_too_long():
     text = TRACEBACK.format(line=1, says="one\n  two\nthree")
     assert stacks.last_error(text) == "ValueError: one two three"
+    repeated = TRACEBACK.format(line=1, says="deep").rpartition("ValueError")[0]
+    repeated += "  [Previous line repeated 4987 more times]\nRecursionError: deep\n"
+    assert stacks.last_error(repeated) == "RecursionError: deep"
     long = stacks.last_error(TRACEBACK.format(line=1, says="x" * 5000))
     assert len(long) == stacks.LONGEST_ERROR + 1 and long.endswith("…")
 

@@ -38,6 +38,13 @@ def ended(time: float, code: int | None, asked=False) -> RankLog:
     return log
 
 
+def left(time: float, code: int, *before: str) -> RankLog:
+    """Return the log of a rank that left by sys.exit."""
+    log = ended(time, code)
+    log.end = {"code": code, "time": time, "left_group": True, "before": before}
+    return log
+
+
 def well() -> RankLog:
     return RankLog(end={"code": 0, "left_group": True, "joined": True}, code=0)
 
@@ -59,7 +66,11 @@ def explain(*logs: RankLog, stopped=None, code: int = 1, **more) -> Failure:
         # Its neighbour may know of a death a moment before we do.
         ([raised(5.0, "KeyError: 'nobody there'"), ended(5.05, -9)], 1),
         ([ended(5.0, -6), raised(5.05)], 1),
+        ([left(5.0, 3), ended(5.05, -9)], 1),
+        ([left(5.05, 3), left(5.0, 3)], 1),
         # Victims are no culprits, however early they complain.
+        ([left(5.0, 1, LOST), raised(5.3)], 1),
+        ([left(5.0, 1, "KeyError: 'sum'", LOST), ended(5.3, 3)], 1),
         ([raised(5.0, LOST), raised(5.3)], 1),
         ([raised(5.0, LATE), raised(9.0)], 1),
         ([raised(5.0, "KeyError: 'sum'", before=[LOST]), raised(5.3)], 1),
@@ -80,6 +91,12 @@ def test_who_failed_first_by_itself_is_named(logs, first):
         assert failure.others == {} or told.out_of_step()
     else:
         assert 1 - first in failure.others
+
+
+def test_who_left_while_it_handled_an_exception_says_which():
+    failure = explain(left(5.0, 1, "KeyError: 'x'", "OSError: no"), well())
+    assert (failure.rank, failure.cause) == (0, "exit code 1")
+    assert failure.means == "it left while it handled KeyError: 'x'"
 
 
 def test_without_times_who_died_without_a_word_comes_first():

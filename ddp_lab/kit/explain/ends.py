@@ -44,7 +44,8 @@ class End:
     """Whether it is known to have failed: a traceback may have been caught."""
     asked: bool = False
     """Whether torchrun had asked it to end, because another rank had failed."""
-
+    own_word: bool = False
+    """Whether it has left word of its end itself, and so of the time."""
     quietly: bool = False
     """Whether it may have left because another one had gone, and have said so on a
     stderr that all share."""
@@ -80,7 +81,8 @@ class End:
             return 0, self.time + HEADSTART
         if self.quietly:
             return 0, self.time + AFTERWARDS
-        return 0, self.time - (0 if self.kind == "exception" else HEADSTART)
+        told = self.own_word or self.kind == "exception"
+        return 0, self.time - (0 if told else HEADSTART)
 
 
 def find(log: RankLog, code: int | None) -> End | None:
@@ -106,12 +108,13 @@ def find(log: RankLog, code: int | None) -> End | None:
         kind, cause = "exit", f"exit code {code}{said}"
     else:
         return None
-    before = tuple((log.raised or {}).get("before", ()))
+    before = tuple((log.raised or log.end or {}).get("before", ()))
     words = "\n".join([cause, *before, log.traceback, *_plain(log)[-5:]])
     certain = bool(code or log.raised or log.traceback and not log.guessed)
     end = End(kind, cause, frame, log.traceback, log.time, words, before, certain)
     quietly = kind == "exit" and log.others_lost_peer
-    return replace(end, asked=asked, quietly=quietly)
+    own_word = bool(log.end and "time" in log.end)
+    return replace(end, asked=asked, own_word=own_word, quietly=quietly)
 
 
 def signal_name(code: int) -> str:

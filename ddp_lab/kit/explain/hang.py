@@ -10,6 +10,7 @@ from ddp_lab.kit.explain.stacks import Frame, own
 from ddp_lab.kit.explain.stands import (
     LOST_PEER,
     OUT_OF_STEP,
+    PEER_ARGUMENT,
     Stand,
     beside,
     find_stands,
@@ -167,7 +168,7 @@ def _who(which: list[int]) -> str:
 
 def _cycle(waiting: list[Stand]) -> Diagnosis | None:
     """Follow who waits for whom by send and recv until a rank comes up again."""
-    stands = {s.rank: s for s in waiting if s.name in ("send", "recv") and s.peers}
+    stands = {s.rank: s for s in waiting if s.name in PEER_ARGUMENT and s.peers}
     for start in stands.values():
         path = [start]
         while (peer := path[-1].peers[0]) in stands and stands[peer] not in path:
@@ -247,7 +248,7 @@ def _apart(waiting: list[Stand]) -> Diagnosis | None:
 
 def _nobody_sends(waiting: list[Stand]) -> Diagnosis | None:
     first = waiting[0]
-    if first.call or first.name not in ("send", "recv", "wait"):
+    if first.call or first.name not in (*PEER_ARGUMENT, "wait"):
         return None
     cause = f"every rank waits in {first.name}, so nobody answers"
     return Diagnosis(Symptom.CYCLE, cause, None, first.frame)

@@ -113,7 +113,7 @@ def last_error(text: str) -> str:
     # Frames are indented, by two and four; what comes after the last one is the error.
     frames = [i for i, line in enumerate(lines) if line.startswith('  File "')]
     rest = lines[frames[-1] + 1 if frames else 1 :]
-    while rest and rest[0].startswith("    "):
+    while rest and rest[0].startswith(("    ", "  [Previous line repeated")):
         del rest[0]
     return one_line("\n".join(rest))
 

@@ -23,8 +23,21 @@ OUT_OF_STEP = re.compile(
 )
 # The arguments in which a call names one rank: as in the whole world, or in the group.
 DST, SRC = ("dst", "group_dst"), ("src", "group_src")
-PEER_ARGUMENT = {"send": DST, "recv": SRC}
-ROOT_ARGUMENT = {"broadcast": SRC, "scatter": SRC, "reduce": DST, "gather": DST}
+PEER_ARGUMENT = {
+    "send": DST,
+    "recv": SRC,
+    "send_object_list": DST,
+    "recv_object_list": SRC,
+}
+ROOT_ARGUMENT = {
+    "broadcast": SRC,
+    "scatter": SRC,
+    "reduce": DST,
+    "gather": DST,
+    "broadcast_object_list": SRC,
+    "scatter_object_list": SRC,
+    "gather_object": DST,
+}
 ALONE = ("destroy_process_group",)  # in which a rank does not wait for the others
 
 
