@@ -214,7 +214,8 @@ def _absent(waiting: list[Stand], stands: list[Stand]) -> Diagnosis | None:
     verb = conjugate("wait", waiting)
     has = "has" if len(absent) == 1 else "have"
     did = "left" if all(stand.state == "left" for stand in absent) else "not come"
-    if len(waiting) == 1 and len(absent) > 1:
+    together = len({stand.frame and stand.frame.short for stand in absent}) == 1
+    if len(waiting) == 1 and len(absent) > 1 and together:
         cause = f"waits in {first.name}, but {missing} {has} {did}"
         return Diagnosis(Symptom.ABSENT, cause, first.rank, first.frame)
     who = ranks([stand.rank for stand in waiting])
