@@ -197,6 +197,13 @@ def test_the_error_is_the_last_one_that_is_not_torchruns_own():
     assert [frame.line for frame in stacks.from_text(text + own)] == [2]
 
 
+def test_a_traceback_that_a_message_quotes_is_not_the_last_one():
+    quoted = TRACEBACK.format(line=9, says="gone").replace("\n", "\n    ")
+    text = TRACEBACK.format(line=2, says=f"bad\n    {quoted}")
+    assert stacks.last_error(text).startswith("ValueError: bad Traceback")
+    assert [frame.line for frame in stacks.from_text(text)] == [2]
+
+
 def test_an_error_of_several_lines_is_one_line_and_not_too_long():
     text = TRACEBACK.format(line=1, says="one\n  two\nthree")
     assert stacks.last_error(text) == "ValueError: one two three"
@@ -233,6 +240,15 @@ def test_of_two_that_are_elsewhere_the_one_that_is_waited_for_is_named():
     found = diagnose(waiting(0, "recv", 2), *busy)
     assert (found.symptom, found.rank) == (Symptom.ABSENT, 2)
     assert found.frame.line == 22
+
+
+def test_who_waits_for_some_that_are_apart_is_not_the_odd_one():
+    apart = [RankLog(stack=[Frame("a.py", 20 + rank, "work")]) for rank in (1, 2)]
+    found = diagnose(waiting(0, "barrier"), *apart)
+    assert found.rank is None
+    assert found.cause == "ranks 1 and 2 have not come, and rank 0 waits in barrier"
+    together = diagnose(waiting(0, "barrier"), apart[0], apart[0])
+    assert together.rank == 0
 
 
 def test_a_cycle_is_found_wherever_it_is():
