@@ -88,6 +88,28 @@ def test_without_times_who_died_without_a_word_comes_first():
     assert order[2] < order[1] < order[0]
 
 
+@pytest.mark.parametrize(
+    "error, rank",
+    [
+        ("OSError: Connection reset by peer", 1),
+        ("requests.exceptions.ConnectionError: Broken pipe", 1),
+        ("RuntimeError: Connection reset by peer", None),
+    ],
+)
+def test_who_loses_a_server_has_lost_no_rank(error, rank):
+    lost = replace(raised(5.0, error), stack=[Frame("a.py", 3, "work")])
+    barrier = Frame(f"site-packages/{stacks.C10D}", 0, "barrier")
+    other = replace(raised(5.1, LOST), stack=[barrier, Frame("a.py", 9, "main")])
+    failure = explain(other, lost)
+    assert (failure.rank, failure.cause == error) == (rank, rank is not None)
+
+
+def test_a_traceback_on_stderr_may_quote_another_one():
+    log, quoted = RankLog(code=1), TRACEBACK.replace("\n", "\n    ")
+    log.add_stderr(TRACEBACK.format(line=3, error=f"ValueError: no\n    {quoted}"))
+    assert explain(well(), log).cause == "ValueError: no"
+
+
 def test_who_raised_and_was_ended_on_its_way_out_is_no_victim():
     slow = raised(5.0, asked=6.0)
     slow.exit["code"] = slow.code = -15

@@ -51,8 +51,7 @@ class End:
 
     def lost_peer(self) -> bool:
         """Tell whether the rank only noticed that another one had gone."""
-        told = "\n".join([self.cause, *self.before])
-        return self.asked or bool(hang.LOST_PEER.search(told))
+        return self.asked or hang.lost_peer("\n".join([self.cause, *self.before]))
 
     def out_of_step(self) -> bool:
         """Tell whether the rank and the others did not come together."""
@@ -123,10 +122,9 @@ def signal_name(code: int) -> str:
 
 def _exception(log: RankLog, frame: Frame | None) -> tuple[str, Frame | None]:
     """Return the exception in one line, and the program's line to name."""
-    if not log.raised:
-        error = stacks.last_error(log.traceback)
-        return error or log.traceback.splitlines()[0], frame
-    error = log.raised["error"]
+    error = (log.raised or {}).get("error") or stacks.last_error(log.traceback)
+    if not error:
+        return log.traceback.splitlines()[0], frame
     if EMBEDDED not in error:
         return stacks.one_line(error), frame
     head = error.partition(EMBEDDED)[0].strip().removesuffix("Original").strip()

@@ -8,16 +8,15 @@ from ddp_lab.kit.explain.diagnosis import Diagnosis, conjugate, odd_one
 from ddp_lab.kit.explain.rank_log import PROGRAM, RankLog
 from ddp_lab.kit.explain.stacks import Frame, own
 from ddp_lab.kit.explain.stands import (
-    LOST_PEER,
-    OUT_OF_STEP,
     Stand,
     beside,
     find_stands,
     ranks,
 )
+from ddp_lab.kit.explain.stderr import OUT_OF_STEP, lost_peer
 from ddp_lab.kit.explain.symptoms import Symptom
 
-__all__ = ["LOST_PEER", "OUT_OF_STEP", "Diagnosis", "Stand", "find_stands", "ranks"]
+__all__ = ["OUT_OF_STEP", "Diagnosis", "Stand", "find_stands", "lost_peer", "ranks"]
 
 AWAY = ("elsewhere", "lingers", "left")  # where a rank is that does not come
 

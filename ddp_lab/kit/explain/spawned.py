@@ -14,8 +14,7 @@ from ddp_lab.kit.explain import stacks
 from ddp_lab.kit.explain.files import MOST_READ, clip, read, read_json
 from ddp_lab.kit.explain.logs import RunLog
 from ddp_lab.kit.explain.rank_log import PROGRAM, RankLog
-from ddp_lab.kit.explain.stands import LOST_PEER
-from ddp_lab.kit.explain.stderr import Part
+from ddp_lab.kit.explain.stderr import Part, lost_peer
 
 # Libraries that start processes to help; `torch.multiprocessing` starts ranks.
 HELPERS = ("multiprocessing.", "concurrent.", "torch.utils.data.", "joblib.")
@@ -278,7 +277,7 @@ def _split_errors(logs: list[RankLog], stderr: str, children: Children) -> None:
             said.setdefault(rank, own)
     logs[0].add_stderr(parent)
     for log in logs:
-        log.others_lost_peer = bool(LOST_PEER.search(parent))
+        log.others_lost_peer = lost_peer(parent)
     if any(child.failed for child in children.ranks) or said:
         _set_aside(logs[0])
     for rank, text in said.items():
