@@ -407,6 +407,43 @@ def test_what_the_program_says_of_its_failed_child_is_a_warning(tmp_path):
     assert log.ranks[0].warnings == ["ValueError: a child failed"]
 
 
+ENDS = """Traceback (most recent call last):
+  File "/lib/multiprocessing/process.py", line 314, in _bootstrap
+    self.run()
+  File "a.py", line 3, in work
+RuntimeError: {says}
+"""
+LOST = "Connection closed by peer"
+
+
+@pytest.mark.parametrize(
+    "names, says, first",
+    [
+        ((2, 3), (LOST, LOST), 0),
+        ((1, 3), (LOST, "bad"), 0),
+        ((3, 1, 2), (LOST, "bad", LOST), 0),
+    ],
+)
+def test_children_may_speak_at_once(tmp_path, names, says, first):
+    ends = [{"pid": pid, "code": 3, "time": float(pid)} for pid in (1, 2, 3)]
+    err = "".join(f"Process Process-{name}:\n" for name in names)
+    err += TRACEBACK.format(line=9, says="handled")
+    err += "".join(ENDS.format(says=each) for each in says)
+    log = spawned(tmp_path, *map(started, (1, 2, 3)), *ends, err=err)
+    failure, _ = find_failure(log, 1, None, 0)
+    cause = "RuntimeError: bad" if "bad" in says else "exit code 3"
+    assert failure.rank == first and failure.cause.startswith(cause)
+    assert log.ranks[0].warnings == ["ValueError: handled"]
+
+
+def test_the_last_words_on_a_stderr_that_all_share_may_be_a_victims(tmp_path):
+    ends = [{"pid": pid, "code": 3, "time": float(pid)} for pid in (1, 2)]
+    err = f"ERROR:root:{LOST}\n"
+    log = spawned(tmp_path, *map(started, (1, 2)), *ends, err=err)
+    failure, _ = find_failure(log, 1, None, 0)
+    assert (failure.rank, failure.cause) == (0, "exit code 3")
+
+
 def test_the_program_may_fail_although_no_rank_has(tmp_path):
     end = {"pid": 1, "code": 0, "time": 1.0}
     err = TRACEBACK.format(line=9, says="too late")

@@ -231,6 +231,15 @@ def test_who_exits_while_others_lose_a_peer_comes_after_who_raised():
     assert explain(quiet, replace(ended(0.9, 3), others_lost_peer=True)).rank == 1
 
 
+def test_who_logs_that_a_peer_is_lost_and_exits_is_a_victim():
+    logged = ended(1.0, 1)
+    logged.add_end("ERROR:root:lost\n" + TRACEBACK.format(line=3, error=LOST))
+    assert explain(logged, raised(1.05)).rank == 1
+    handled = ended(1.0, 1)
+    handled.add_end(TRACEBACK.format(line=3, error=LOST) + "no more data\n")
+    assert explain(handled, raised(1.05)).rank == 0
+
+
 def test_of_many_ways_to_fail_the_first_are_told():
     (said,) = attempts.restarted([failed(f"E{'x' * i}: no") for i in range(12)])
     assert said.count(" of 13 failed: ") == attempts.MOST

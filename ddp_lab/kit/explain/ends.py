@@ -101,7 +101,8 @@ def find(log: RankLog, code: int | None) -> End | None:
     elif log.traceback:
         kind, (cause, frame) = "exception", _exception(log, frame)
     elif code:
-        said = f": {log.last_words}" if log.last_words else ""
+        known = log.last_words and not log.others_lost_peer  # whose words they are
+        said = f": {log.last_words}" if known else ""
         kind, cause = "exit", f"exit code {code}{said}"
     else:
         return None

@@ -19,7 +19,10 @@ from ddp_lab.kit.explain.stderr import Part, lost_peer
 # Libraries that start processes to help; `torch.multiprocessing` starts ranks.
 HELPERS = ("multiprocessing.", "concurrent.", "torch.utils.data.", "joblib.")
 # How multiprocessing introduces the traceback of a child, which its parent may ignore.
-CHILD = re.compile(r"^Process (.+):\n(?=Traceback|  \+ Exception Group)", re.MULTILINE)
+# Of several at once, the names may come first.
+CHILD = re.compile(
+    r"^Process (.+):\n(?=Traceback|  \+ Exception Group|Process .+:\n)", re.MULTILINE
+)
 NUMBER = re.compile(r"-(\d{1,6})(?::\d+)*$")  # of a child, in its usual name
 # A traceback and those that explain it. One that is not introduced begins another.
 CHAINED = re.compile(
@@ -27,6 +30,8 @@ CHAINED = re.compile(
     r"^(?=Traceback \(most recent call last\):)",
     re.MULTILINE,
 )
+# How multiprocessing ends a child, whoever's name stands above it.
+ENDS_CHILD = re.compile(r".*\n  File .*\bprocess\.py\", line \d+, in _bootstrap\n")
 # A line says whose it is; a number that has more digits is no rank's.
 NAMES_RANK = re.compile(r"\[rank (\d{1,9})\] |\{.*\"rank\": (\d{1,9})\b(?!\.)")
 # mp.spawn reports what one of its ranks has said or done.
@@ -138,6 +143,11 @@ class Children:
             if rank is not None and not (rank in found and found[rank].failed):
                 found[rank] = child
         return found
+
+    def ended(self, rank: int) -> float:
+        """Return when a rank ended, as far as that is known."""
+        child = self.by_rank.get(rank)
+        return child.time if child else 0.0
 
     def rank_of(self, name: str) -> int | None:
         """Return the rank of the child that multiprocessing calls `name`."""
@@ -270,11 +280,21 @@ def _split_errors(logs: list[RankLog], stderr: str, children: Children) -> None:
     # What comes before the first child's own block, then name and block in turn.
     parent, *blocks = CHILD.split(stderr)
     said: dict[int, str] = {}
+    silent, mixed = [], []  # those who spoke at once, and what they have said
     for name, text in zip(blocks[::2], blocks[1::2], strict=True):
-        own, *others = CHAINED.split(text.lstrip("\n"))[1:] or [text]
-        parent += "".join(others)
-        if (rank := children.rank_of(name)) is not None:
-            said.setdefault(rank, own)
+        found = CHAINED.split(text.lstrip("\n"))[1:] or [text]
+        rank = children.rank_of(name)
+        if rank is not None and rank not in said and (silent or not found[0].strip()):
+            silent.append(rank)
+        else:
+            own = found.pop(0)
+            if rank is not None:
+                said.setdefault(rank, own)
+        ends = [each for each in found if ENDS_CHILD.match(each)]
+        mixed += ends if silent else []
+        parent += "".join(each for each in found if each not in mixed)
+    silent.sort(key=children.ended)
+    said |= zip(silent, sorted(mixed, key=lost_peer), strict=False)
     logs[0].add_stderr(parent)
     for log in logs:
         log.others_lost_peer = lost_peer(parent)
@@ -289,7 +309,7 @@ def _split_errors(logs: list[RankLog], stderr: str, children: Children) -> None:
 
 def _set_aside(log: RankLog) -> None:
     """Make a warning of what the program says of a rank that has failed."""
-    said, log.traceback = log.traceback, ""
+    said, log.traceback, log.guessed = log.traceback, "", False
     if said and not REPORTED.search(said):
         log.remarks.append(Part(stacks.last_error(said)))
 
