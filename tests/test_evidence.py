@@ -436,6 +436,19 @@ def test_children_may_speak_at_once(tmp_path, names, says, first):
     assert log.ranks[0].warnings == ["ValueError: handled"]
 
 
+def test_a_fork_says_itself_how_it_ends(tmp_path):
+    events = [started(1), started(2)]
+    for pid, time, says in ((2, 5.0, "early"), (1, 5.3, "late")):
+        words = TRACEBACK.format(line=pid, says=says)
+        events.append({"pid": pid, "said": words, "time": time})
+    events += [{"pid": pid, "code": 1, "time": 6.0, "said": ""} for pid in (1, 2)]
+    err = "Process Process-1:\nProcess Process-2:\nTraceback (most recent call last):\n"
+    log = spawned(tmp_path, *events, err=err + 'Trace  File "a.py", line 9, in f\n')
+    failure, _ = find_failure(log, 1, None, 0)
+    assert (failure.rank, failure.cause, failure.line) == (1, "ValueError: early", 2)
+    assert failure.others == {0: "ValueError: late"}
+
+
 def test_the_last_words_on_a_stderr_that_all_share_may_be_a_victims(tmp_path):
     ends = [{"pid": pid, "code": 3, "time": float(pid)} for pid in (1, 2)]
     err = f"ERROR:root:{LOST}\n"

@@ -65,7 +65,7 @@ class Child:
     gone: bool = False
     """Whether it has ended in a way that nobody could see."""
     said: str = ""
-    """The traceback of a rank of mp.spawn."""
+    """The traceback of a rank of mp.spawn, or of a fork."""
 
     @property
     def failed(self) -> bool:
@@ -126,6 +126,8 @@ class Children:
 
     def _update(self, event: dict) -> None:
         same = [child for child in self.all if child.pid == event["pid"]]
+        if same and same[-1].said:  # then it has raised earlier than it ended
+            event = {**event, "time": same[-1].time, "said": same[-1].said}
         if same and same[-1].code is None:  # a pid may come again: the last one
             vars(same[-1]).update(event)
 
@@ -280,7 +282,8 @@ def _split_errors(logs: list[RankLog], stderr: str, children: Children) -> None:
     # What comes before the first child's own block, then name and block in turn.
     parent, *blocks = CHILD.split(stderr)
     said: dict[int, str] = {}
-    silent, mixed = [], []  # those who spoke at once, and what they have said
+    silent: list[int] = []  # those who spoke at once, and what they have said
+    mixed: list[str] = []
     for name, text in zip(blocks[::2], blocks[1::2], strict=True):
         found = CHAINED.split(text.lstrip("\n"))[1:] or [text]
         rank = children.rank_of(name)
