@@ -269,6 +269,23 @@ def test_a_chain_is_no_cycle():
     assert (found.symptom, found.rank, found.frame.line) == (Symptom.ABSENT, 2, 5)
 
 
+def test_who_waits_in_a_rooted_call_of_which_there_is_no_record_may_be_right():
+    found = diagnose(*map(waiting, range(3), ("broadcast", "barrier", "barrier")))
+    assert found.rank is None and found.cause.startswith("the ranks wait in different")
+    found = diagnose(*map(waiting, range(3), ("all_reduce", "barrier", "barrier")))
+    assert found.rank == 0
+
+
+def test_who_does_not_come_to_a_backward_is_named():
+    engine = Frame("site-packages/torch/autograd/graph.py", 1, "_engine_run_backward")
+    steps = [RankLog(stack=[engine, Frame("a.py", 5, "main")]) for _ in range(2)]
+    busy = RankLog(stack=[Frame("a.py", 9, "load")])
+    found = diagnose(*steps, busy)
+    assert (found.symptom, found.rank, found.frame.line) == (Symptom.ABSENT, 2, 9)
+    assert diagnose(*steps).rank is None
+    assert diagnose(steps[0], busy, busy).rank is None
+
+
 def test_roots_that_agree_are_no_cause():
     assert diagnose(waiting(0, "broadcast", 0), waiting(1, "broadcast", 0)) is None
 
