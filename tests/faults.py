@@ -1113,6 +1113,15 @@ if odd:
             ("is_killed", "os.kill(os.getpid(), 9)", "signal", "ended by SIGKILL", -9),
         )
     ],
+    Fault(
+        "children_raise",
+        whole=children("time.sleep(0 if odd else 0.3)\n    raise ValueError(rank)"),
+        ranks=(3,),
+        kind="exception",
+        cause="ValueError: 1$",
+        line="raise ValueError(rank)",
+        others=2,
+    ),
     *[
         Fault(
             f"child_hangs_{method}",

@@ -39,7 +39,7 @@ class Child:
     gone: bool = False
     """Whether it has ended in a way that nobody could see."""
     said: str = ""
-    """The traceback of a rank of mp.spawn."""
+    """The traceback of a rank of mp.spawn, or of a fork."""
 
     @property
     def failed(self) -> bool:
@@ -106,6 +106,8 @@ class Children:
 
     def _update(self, event: dict) -> None:
         same = [child for child in self.all if child.pid == event["pid"]]
+        if same and same[-1].said:  # then it has raised earlier than it ended
+            event = {**event, "time": same[-1].time, "said": same[-1].said}
         if same and same[-1].code is None:  # a pid may come again: the last one
             vars(same[-1]).update(event)
 
@@ -123,6 +125,11 @@ class Children:
             if rank is not None and not (rank in found and found[rank].failed):
                 found[rank] = child
         return found
+
+    def ended(self, rank: int) -> float:
+        """Return when a rank ended, as far as that is known."""
+        child = self.by_rank.get(rank)
+        return child.time if child else 0.0
 
     def rank_of(self, name: str) -> int | None:
         """Return the rank of the child that multiprocessing calls `name`."""

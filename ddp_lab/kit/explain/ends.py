@@ -52,8 +52,7 @@ class End:
 
     def lost_peer(self) -> bool:
         """Tell whether the rank only noticed that another one had gone."""
-        told = "\n".join([self.cause, *self.before])
-        return self.asked or bool(hang.LOST_PEER.search(told))
+        return self.asked or hang.lost_peer("\n".join([self.cause, *self.before]))
 
     def out_of_step(self) -> bool:
         """Tell whether the rank and the others did not come together."""
@@ -104,7 +103,8 @@ def find(log: RankLog, code: int | None) -> End | None:
     elif log.traceback:
         kind, (cause, frame) = "exception", _exception(log, frame)
     elif code:
-        said = f": {log.last_words}" if log.last_words else ""
+        known = log.last_words and not log.others_lost_peer  # whose words they are
+        said = f": {log.last_words}" if known else ""
         kind, cause = "exit", f"exit code {code}{said}"
     else:
         return None
@@ -126,10 +126,9 @@ def signal_name(code: int) -> str:
 
 def _exception(log: RankLog, frame: Frame | None) -> tuple[str, Frame | None]:
     """Return the exception in one line, and the program's line to name."""
-    if not log.raised:
-        error = stacks.last_error(log.traceback)
-        return error or log.traceback.splitlines()[0], frame
-    error = log.raised["error"]
+    error = (log.raised or {}).get("error") or stacks.last_error(log.traceback)
+    if not error:
+        return log.traceback.splitlines()[0], frame
     if EMBEDDED not in error:
         return stacks.one_line(error), frame
     head = error.partition(EMBEDDED)[0].strip().removesuffix("Original").strip()

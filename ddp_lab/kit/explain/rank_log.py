@@ -145,6 +145,9 @@ class RankLog:
         elif code == 1 and not self.end and parts and parts[-1].may_be_the_end:
             # Another program took the rank's place, or it left in the midst.
             self._end_with(parts[-1])
+        elif code and code > 0 and parts and parts[-1].may_be_the_end:
+            if stderr.lost_peer(parts[-1].text):  # which it has logged before it left
+                self._end_with(parts[-1])
 
     def _end_with(self, *parts: stderr.Part) -> None:
         self.remarks = [part for part in self.remarks if part not in parts]

@@ -12,17 +12,21 @@ from ddp_lab.kit.explain.children import Child, Children
 from ddp_lab.kit.explain.files import MOST_READ, clip, read, read_json
 from ddp_lab.kit.explain.logs import RunLog
 from ddp_lab.kit.explain.rank_log import PROGRAM, RankLog
-from ddp_lab.kit.explain.stands import LOST_PEER
-from ddp_lab.kit.explain.stderr import Part
+from ddp_lab.kit.explain.stderr import Part, lost_peer
 
 # How multiprocessing introduces the traceback of a child, which its parent may ignore.
-CHILD = re.compile(r"^Process (.+):\n(?=Traceback|  \+ Exception Group)", re.MULTILINE)
+# Of several at once, the names may come first.
+CHILD = re.compile(
+    r"^Process (.+):\n(?=Traceback|  \+ Exception Group|Process .+:\n)", re.MULTILINE
+)
 # A traceback and those that explain it. One that is not introduced begins another.
 CHAINED = re.compile(
     r"(?<!following exception:\n\n)(?<!exception occurred:\n\n)"
     r"^(?=Traceback \(most recent call last\):)",
     re.MULTILINE,
 )
+# How multiprocessing ends a child, whoever's name stands above it.
+ENDS_CHILD = re.compile(r".*\n  File .*\bprocess\.py\", line \d+, in _bootstrap\n")
 # A line says whose it is; a number that has more digits is no rank's.
 NAMES_RANK = re.compile(r"\[rank (\d{1,9})\] |\{.*\"rank\": (\d{1,9})\b(?!\.)")
 # How torch begins each line of the exception that has ended a rank.
@@ -165,16 +169,27 @@ def _split_errors(logs: list[RankLog], stderr: str, children: Children) -> None:
     # What comes before the first child's own block, then name and block in turn.
     parent, *blocks = CHILD.split(stderr)
     said: dict[int, str] = {}
+    silent: list[int] = []  # those who spoke at once, and what they have said
+    mixed: list[str] = []
     for name, text in zip(blocks[::2], blocks[1::2], strict=True):
-        own, *others = CHAINED.split(text.lstrip("\n"))[1:] or [text]
-        parent += "".join(others)
-        if (rank := children.rank_of(name)) is not None:
-            said.setdefault(rank, own)
+        found = CHAINED.split(text.lstrip("\n"))[1:] or [text]
+        rank = children.rank_of(name)
+        if rank is not None and rank not in said and (silent or not found[0].strip()):
+            silent.append(rank)
+        else:
+            own = found.pop(0)
+            if rank is not None:
+                said.setdefault(rank, own)
+        ends = [each for each in found if ENDS_CHILD.match(each)]
+        mixed += ends if silent else []
+        parent += "".join(each for each in found if each not in mixed)
+    silent.sort(key=children.ended)
+    said |= zip(silent, sorted(mixed, key=lost_peer), strict=False)
     if by_hand := _uncaught(stderr, children):
         said, parent = by_hand, UNCAUGHT.sub("", parent)
     logs[0].add_stderr(parent)
     for log in logs:
-        log.others_lost_peer = bool(LOST_PEER.search(parent))
+        log.others_lost_peer = lost_peer(parent)
     if any(child.failed for child in children.ranks) or said:
         _set_aside(logs[0])
     for rank, text in said.items():
