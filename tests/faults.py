@@ -100,6 +100,31 @@ if __name__ == "__main__":
     for child in children:
         child.join()  # and nobody reads its exit code
 """
+BY_HAND = """
+import os, socket, subprocess, sys
+
+if "RANK" not in os.environ:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, __file__],
+            env=os.environ | where | {"RANK": str(rank), "WORLD_SIZE": sys.argv[1]},
+        )
+        for rank in range(int(sys.argv[1]))
+    ]
+    codes = [rank.wait() for rank in ranks]
+    {then}
+
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+if dist.get_rank() == 1:
+    raise KeyError("no such layer")
+dist.barrier()
+"""
 
 
 def children(body: str, then: str = "", method: str = "fork") -> str:
@@ -255,6 +280,53 @@ FAULTS = [
         others=0,
     ),
     Fault(
+        "hook_fails",
+        "def hook(*args): raise TypeError('the hook is wrong')\n"
+        f"sys.excepthook = hook\n{RAISES}\ntime.sleep(600)",
+        kind="exception",
+        cause="ValueError: no such sample$",
+        line="raise ValueError",
+        warnings=(r"Error in sys\.excepthook", "TypeError: the hook is wrong"),
+        exit_code=1,
+    ),
+    Fault(
+        "handler_raises_at_the_end",
+        """
+class Late(Exception):
+    @property
+    def __notes__(self):
+        signal.raise_signal(signal.SIGUSR1)  # as if a worker had died just now
+        return ["of step 7"]
+
+def handler(*args):
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    raise RuntimeError("a worker has died")
+
+signal.signal(signal.SIGUSR1, handler)
+if odd: raise Late("no data")
+time.sleep(600)
+""",
+        kind="exception",
+        cause=r"(misbehave\.<locals>\.)?Late: no data \(of step 7\)"
+        r"(; then RuntimeError: a worker has died)?$",
+        line="raise Late",
+        exit_code=1,
+    ),
+    Fault(
+        "victims_exit",
+        """
+if odd: time.sleep(0.5); os._exit(9)
+try:
+    dist.all_reduce(tensor)
+except RuntimeError:
+    sys.exit("cannot synchronise")
+""",
+        kind="exit",
+        cause="exit code 9$",
+        exit_code=9,
+        others=0,
+    ),
+    Fault(
         "all_raise",
         "raise ValueError(rank)",
         kind="exception",
@@ -296,6 +368,34 @@ FAULTS = [
         "keeps_the_group",
         "dist.barrier()\nif odd: dist.destroy_process_group = lambda: None",
         note=r"^rank 1 ended without dist\.destroy_process_group\(\)$",
+    ),
+    Fault(
+        "process_of_a_rank_dies",
+        """
+from multiprocessing import Process
+if odd:
+    child = Process(target=os.kill, args=(0, 0), name="loader")
+    child.run = lambda: os.kill(os.getpid(), signal.SIGKILL)
+    child.start()
+    child.join()
+""",
+        note="^rank 1: its process loader was ended by SIGKILL$",
+    ),
+    Fault(
+        "process_of_a_rank_dies_and_it_waits",
+        """
+import multiprocessing
+if odd:
+    queue = multiprocessing.Queue()
+    child = multiprocessing.Process(target=os._exit, args=(40,), name="loader")
+    child.start()
+    queue.get()
+""",
+        kind="timeout",
+        symptom="absent",
+        cause="has not come, and ranks? .* waits? in barrier$",
+        line="queue.get()",
+        report=("rank 1: stands at .*; its process loader ended with exit code 40",),
     ),
     # A rank waits in vain.
     *[
@@ -386,6 +486,38 @@ FAULTS = [
             ("reduce", "dst", "dist.reduce(tensor, dst=2 if odd else 0)"),
         )
     ],
+    *[
+        Fault(
+            f"other_root_of_{call}",
+            f"objects = [rank] * world_size\n{body}",
+            ranks=ranks,
+            kind="timeout",
+            symptom="different calls",
+            cause=rf"the ranks wait in {call} with different src: .*2 on rank 1",
+            line=f"dist.{call}(",
+        )
+        for call, ranks, body in (
+            (
+                "broadcast_object_list",
+                (3, 4),
+                "dist.broadcast_object_list(objects, src=2 if odd else 0)",
+            ),
+            (
+                "scatter_object_list",
+                (3,),
+                "dist.scatter_object_list([None], objects, src=2 if odd else 0)",
+            ),
+        )
+    ],
+    Fault(
+        "cycle_of_objects",
+        "dist.recv_object_list([None], src=(rank + 1) % world_size)",
+        kind="timeout",
+        rank={2: None, 4: None},
+        symptom="cycle",
+        cause="rank 0 waits in recv_object_list for rank 1, rank 1 waits in .*",
+        line="dist.recv_object_list",
+    ),
     Fault(
         "root_has_left",
         "dist.reduce(tensor, dst=2 if odd else 0)\ndist.barrier = lambda: None",
@@ -981,6 +1113,15 @@ FAULTS = [
             ("is_killed", "os.kill(os.getpid(), 9)", "signal", "ended by SIGKILL", -9),
         )
     ],
+    Fault(
+        "children_raise",
+        whole=children("time.sleep(0 if odd else 0.3)\n    raise ValueError(rank)"),
+        ranks=(3,),
+        kind="exception",
+        cause="ValueError: 1$",
+        line="raise ValueError(rank)",
+        others=2,
+    ),
     *[
         Fault(
             f"child_hangs_{method}",
@@ -1022,6 +1163,67 @@ FAULTS = [
         kind="exception",
         cause="ValueError: no such sample$",
         line="raise ValueError",
+    ),
+    Fault(
+        "spawned_rank_0_exits",
+        "if rank == 0: sys.exit(3)",
+        start=START,
+        ranks=(2,),
+        kind="exit",
+        rank=0,
+        cause="exit code 3$",
+    ),
+    Fault(
+        "helper_of_a_pool_dies",
+        whole="""
+import signal
+from concurrent.futures import ProcessPoolExecutor, process
+
+if __name__ == "__main__":
+    with ProcessPoolExecutor(1) as pool:
+        try:
+            pool.submit(signal.raise_signal, 40).result()
+        except process.BrokenProcessPool:
+            pass
+""",
+        ranks=(1,),
+        note="^Process-1|^ForkProcess-1 of concurrent.* was ended by signal 40$",
+    ),
+    *[
+        Fault(
+            f"ranks_by_hand_{name}",
+            whole=BY_HAND.replace("{then}", then),
+            ranks=(3,),
+            kind="exception",
+            cause="KeyError: 'no such layer'$",
+            line="raise KeyError",
+            others=0,
+        )
+        for name, then in (
+            ("fail", "sys.exit(any(codes))"),
+            ("are_ignored", "sys.exit()"),
+            ("are_checked", "assert not any(codes)"),
+        )
+    ],
+    Fault(
+        "no_main_guard",
+        whole="""
+import torch.multiprocessing as mp
+
+
+def work(rank):
+    print(rank)
+
+
+mp.spawn(work, nprocs=2)
+""",
+        kind="exit",
+        ranks=(2,),
+        rank=ANY,
+        cause="exit code 1$",
+        report=(
+            "printed a traceback: RuntimeError: An attempt has been made to start",
+        ),
     ),
     Fault(
         "plain_python",

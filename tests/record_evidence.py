@@ -41,7 +41,7 @@ OF_RUN, OF_RANK = (
     ("out", "err", "children", "raised.json", "end.json")
     + ("stack.json", "stack_*.json", "seen_*.json"),
     ("pid", "stdout.log", "stderr.log", "error.json", "flight.json", "seen.json")
-    + ("stack.json", "stack", "raised.json", "end.json", "exit.json"),
+    + ("stack.json", "stack", "raised.json", "end.json", "exit.json", "children"),
 )
 LOGS: dict[str, type[RunLog]] = {"TorchrunLog": TorchrunLog, "SpawnLog": SpawnLog}
 MOST_FRAMES = 10  # of an exception
@@ -228,7 +228,7 @@ def _timeless(
     """
     found: dict[str, list[dict]] = {}
     for name, text in files.items():
-        if name == "children":
+        if name.rpartition("/")[2] == "children":
             found[name] = [json.loads(line) for line in text.splitlines()]
         elif name.rpartition("/")[2] in ("raised.json", "end.json", "exit.json"):
             found[name] = [json.loads(text)]

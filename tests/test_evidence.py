@@ -197,9 +197,19 @@ def test_the_error_is_the_last_one_that_is_not_torchruns_own():
     assert [frame.line for frame in stacks.from_text(text + own)] == [2]
 
 
+def test_a_traceback_that_a_message_quotes_is_not_the_last_one():
+    quoted = TRACEBACK.format(line=9, says="gone").replace("\n", "\n    ")
+    text = TRACEBACK.format(line=2, says=f"bad\n    {quoted}")
+    assert stacks.last_error(text).startswith("ValueError: bad Traceback")
+    assert [frame.line for frame in stacks.from_text(text)] == [2]
+
+
 def test_an_error_of_several_lines_is_one_line_and_not_too_long():
     text = TRACEBACK.format(line=1, says="one\n  two\nthree")
     assert stacks.last_error(text) == "ValueError: one two three"
+    repeated = TRACEBACK.format(line=1, says="deep").rpartition("ValueError")[0]
+    repeated += "  [Previous line repeated 4987 more times]\nRecursionError: deep\n"
+    assert stacks.last_error(repeated) == "RecursionError: deep"
     long = stacks.last_error(TRACEBACK.format(line=1, says="x" * 5000))
     assert len(long) == stacks.LONGEST_ERROR + 1 and long.endswith("…")
 
@@ -235,6 +245,15 @@ def test_of_two_that_are_elsewhere_the_one_that_is_waited_for_is_named():
     assert found.frame.line == 22
 
 
+def test_who_waits_for_some_that_are_apart_is_not_the_odd_one():
+    apart = [RankLog(stack=[Frame("a.py", 20 + rank, "work")]) for rank in (1, 2)]
+    found = diagnose(waiting(0, "barrier"), *apart)
+    assert found.rank is None
+    assert found.cause == "ranks 1 and 2 have not come, and rank 0 waits in barrier"
+    together = diagnose(waiting(0, "barrier"), apart[0], apart[0])
+    assert together.rank == 0
+
+
 def test_a_cycle_is_found_wherever_it_is():
     found = diagnose(
         waiting(0, "send", 1), waiting(1, "recv", 2), waiting(2, "send", 1)
@@ -251,6 +270,23 @@ def test_a_chain_is_no_cycle():
     late = RankLog(stack=[Frame("a.py", 5, "main")])
     found = diagnose(waiting(0, "send", 1), waiting(1, "send", 2), late)
     assert (found.symptom, found.rank, found.frame.line) == (Symptom.ABSENT, 2, 5)
+
+
+def test_who_waits_in_a_rooted_call_of_which_there_is_no_record_may_be_right():
+    found = diagnose(*map(waiting, range(3), ("broadcast", "barrier", "barrier")))
+    assert found.rank is None and found.cause.startswith("the ranks wait in different")
+    found = diagnose(*map(waiting, range(3), ("all_reduce", "barrier", "barrier")))
+    assert found.rank == 0
+
+
+def test_who_does_not_come_to_a_backward_is_named():
+    engine = Frame("site-packages/torch/autograd/graph.py", 1, "_engine_run_backward")
+    steps = [RankLog(stack=[engine, Frame("a.py", 5, "main")]) for _ in range(2)]
+    busy = RankLog(stack=[Frame("a.py", 9, "load")])
+    found = diagnose(*steps, busy)
+    assert (found.symptom, found.rank, found.frame.line) == (Symptom.ABSENT, 2, 9)
+    assert diagnose(*steps).rank is None
+    assert diagnose(steps[0], busy, busy).rank is None
 
 
 def test_roots_that_agree_are_no_cause():
@@ -389,6 +425,56 @@ def test_what_the_program_says_of_its_failed_child_is_a_warning(tmp_path):
     failure, _ = find_failure(log, 1, None, 0)
     assert (failure.rank, failure.cause) == (1, "ValueError: the cause")
     assert log.ranks[0].warnings == ["ValueError: a child failed"]
+
+
+ENDS = """Traceback (most recent call last):
+  File "/lib/multiprocessing/process.py", line 314, in _bootstrap
+    self.run()
+  File "a.py", line 3, in work
+RuntimeError: {says}
+"""
+LOST = "Connection closed by peer"
+
+
+@pytest.mark.parametrize(
+    "names, says, first",
+    [
+        ((2, 3), (LOST, LOST), 0),
+        ((1, 3), (LOST, "bad"), 0),
+        ((3, 1, 2), (LOST, "bad", LOST), 0),
+    ],
+)
+def test_children_may_speak_at_once(tmp_path, names, says, first):
+    ends = [{"pid": pid, "code": 3, "time": float(pid)} for pid in (1, 2, 3)]
+    err = "".join(f"Process Process-{name}:\n" for name in names)
+    err += TRACEBACK.format(line=9, says="handled")
+    err += "".join(ENDS.format(says=each) for each in says)
+    log = spawned(tmp_path, *map(started, (1, 2, 3)), *ends, err=err)
+    failure, _ = find_failure(log, 1, None, 0)
+    cause = "RuntimeError: bad" if "bad" in says else "exit code 3"
+    assert failure.rank == first and failure.cause.startswith(cause)
+    assert log.ranks[0].warnings == ["ValueError: handled"]
+
+
+def test_a_fork_says_itself_how_it_ends(tmp_path):
+    events = [started(1), started(2)]
+    for pid, time, says in ((2, 5.0, "early"), (1, 5.3, "late")):
+        words = TRACEBACK.format(line=pid, says=says)
+        events.append({"pid": pid, "said": words, "time": time})
+    events += [{"pid": pid, "code": 1, "time": 6.0, "said": ""} for pid in (1, 2)]
+    err = "Process Process-1:\nProcess Process-2:\nTraceback (most recent call last):\n"
+    log = spawned(tmp_path, *events, err=err + 'Trace  File "a.py", line 9, in f\n')
+    failure, _ = find_failure(log, 1, None, 0)
+    assert (failure.rank, failure.cause, failure.line) == (1, "ValueError: early", 2)
+    assert failure.others == {0: "ValueError: late"}
+
+
+def test_the_last_words_on_a_stderr_that_all_share_may_be_a_victims(tmp_path):
+    ends = [{"pid": pid, "code": 3, "time": float(pid)} for pid in (1, 2)]
+    err = f"ERROR:root:{LOST}\n"
+    log = spawned(tmp_path, *map(started, (1, 2)), *ends, err=err)
+    failure, _ = find_failure(log, 1, None, 0)
+    assert (failure.rank, failure.cause) == (0, "exit code 3")
 
 
 def test_the_program_may_fail_although_no_rank_has(tmp_path):

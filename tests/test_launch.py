@@ -454,6 +454,25 @@ def test_python_sorts_lines_by_the_rank_that_they_name(program):
     assert run.command.startswith("python ")
 
 
+@pytest.mark.parametrize(
+    "command, printed",
+    [
+        ("-c 'import sys; print(sys.argv)' a", "['-c', 'a']"),
+        ("-u -c 'import sys; print(repr(sys.path[0]))'", "''"),
+        ("-OO -c 'print(__debug__)'", "False"),
+        ("-W error -X utf8 -c 'import sys; print(sys.warnoptions)'", "['error']"),
+    ],
+)
+def test_python_takes_its_own_options(command, printed):
+    assert python(command).lines == [[printed]]
+
+
+@pytest.mark.parametrize("command", ["", "-u", "-O"])
+def test_python_without_a_program_is_refused(command):
+    with pytest.raises(RunFailed, match="needs a program"):
+        python(command)
+
+
 def test_python_tells_a_failure_but_blames_no_rank(program):
     run = python(program("raise ValueError('no')", head=""), expect_failure=True)
     assert (run.failure.kind, run.failure.rank) == ("exception", None)

@@ -38,6 +38,13 @@ def ended(time: float, code: int | None, asked=False) -> RankLog:
     return log
 
 
+def left(time: float, code: int, *before: str) -> RankLog:
+    """Return the log of a rank that left by sys.exit."""
+    log = ended(time, code)
+    log.end = {"code": code, "time": time, "left_group": True, "before": before}
+    return log
+
+
 def well() -> RankLog:
     return RankLog(end={"code": 0, "left_group": True, "joined": True}, code=0)
 
@@ -59,7 +66,11 @@ def explain(*logs: RankLog, stopped=None, code: int = 1, **more) -> Failure:
         # Its neighbour may know of a death a moment before we do.
         ([raised(5.0, "KeyError: 'nobody there'"), ended(5.05, -9)], 1),
         ([ended(5.0, -6), raised(5.05)], 1),
+        ([left(5.0, 3), ended(5.05, -9)], 1),
+        ([left(5.05, 3), left(5.0, 3)], 1),
         # Victims are no culprits, however early they complain.
+        ([left(5.0, 1, LOST), raised(5.3)], 1),
+        ([left(5.0, 1, "KeyError: 'sum'", LOST), ended(5.3, 3)], 1),
         ([raised(5.0, LOST), raised(5.3)], 1),
         ([raised(5.0, LATE), raised(9.0)], 1),
         ([raised(5.0, "KeyError: 'sum'", before=[LOST]), raised(5.3)], 1),
@@ -82,10 +93,38 @@ def test_who_failed_first_by_itself_is_named(logs, first):
         assert 1 - first in failure.others
 
 
+def test_who_left_while_it_handled_an_exception_says_which():
+    failure = explain(left(5.0, 1, "KeyError: 'x'", "OSError: no"), well())
+    assert (failure.rank, failure.cause) == (0, "exit code 1")
+    assert failure.means == "it left while it handled KeyError: 'x'"
+
+
 def test_without_times_who_died_without_a_word_comes_first():
     logs = [RankLog(code=-6), RankLog(traceback=TRACEBACK, code=1), RankLog(code=3)]
     order = [ends.find(log, log.code).order() for log in logs]
     assert order[2] < order[1] < order[0]
+
+
+@pytest.mark.parametrize(
+    "error, rank",
+    [
+        ("OSError: Connection reset by peer", 1),
+        ("requests.exceptions.ConnectionError: Broken pipe", 1),
+        ("RuntimeError: Connection reset by peer", None),
+    ],
+)
+def test_who_loses_a_server_has_lost_no_rank(error, rank):
+    lost = replace(raised(5.0, error), stack=[Frame("a.py", 3, "work")])
+    barrier = Frame(f"site-packages/{stacks.C10D}", 0, "barrier")
+    other = replace(raised(5.1, LOST), stack=[barrier, Frame("a.py", 9, "main")])
+    failure = explain(other, lost)
+    assert (failure.rank, failure.cause == error) == (rank, rank is not None)
+
+
+def test_a_traceback_on_stderr_may_quote_another_one():
+    log, quoted = RankLog(code=1), TRACEBACK.replace("\n", "\n    ")
+    log.add_stderr(TRACEBACK.format(line=3, error=f"ValueError: no\n    {quoted}"))
+    assert explain(well(), log).cause == "ValueError: no"
 
 
 def test_who_raised_and_was_ended_on_its_way_out_is_no_victim():
@@ -207,6 +246,15 @@ def test_who_exits_while_others_lose_a_peer_comes_after_who_raised():
     assert explain(quiet, raised(1.3)).rank == 1
     assert explain(ended(1.0, 1), raised(1.3)).rank == 0
     assert explain(quiet, replace(ended(0.9, 3), others_lost_peer=True)).rank == 1
+
+
+def test_who_logs_that_a_peer_is_lost_and_exits_is_a_victim():
+    logged = ended(1.0, 1)
+    logged.add_end("ERROR:root:lost\n" + TRACEBACK.format(line=3, error=LOST))
+    assert explain(logged, raised(1.05)).rank == 1
+    handled = ended(1.0, 1)
+    handled.add_end(TRACEBACK.format(line=3, error=LOST) + "no more data\n")
+    assert explain(handled, raised(1.05)).rank == 0
 
 
 def test_of_many_ways_to_fail_the_first_are_told():

@@ -44,15 +44,15 @@ class End:
     """Whether it is known to have failed: a traceback may have been caught."""
     asked: bool = False
     """Whether torchrun had asked it to end, because another rank had failed."""
-
+    own_word: bool = False
+    """Whether it has left word of its end itself, and so of the time."""
     quietly: bool = False
     """Whether it may have left because another one had gone, and have said so on a
     stderr that all share."""
 
     def lost_peer(self) -> bool:
         """Tell whether the rank only noticed that another one had gone."""
-        told = "\n".join([self.cause, *self.before])
-        return self.asked or bool(hang.LOST_PEER.search(told))
+        return self.asked or hang.lost_peer("\n".join([self.cause, *self.before]))
 
     def out_of_step(self) -> bool:
         """Tell whether the rank and the others did not come together."""
@@ -80,7 +80,8 @@ class End:
             return 0, self.time + HEADSTART
         if self.quietly:
             return 0, self.time + AFTERWARDS
-        return 0, self.time - (0 if self.kind == "exception" else HEADSTART)
+        told = self.own_word or self.kind == "exception"
+        return 0, self.time - (0 if told else HEADSTART)
 
 
 def find(log: RankLog, code: int | None) -> End | None:
@@ -102,16 +103,18 @@ def find(log: RankLog, code: int | None) -> End | None:
     elif log.traceback:
         kind, (cause, frame) = "exception", _exception(log, frame)
     elif code:
-        said = f": {log.last_words}" if log.last_words else ""
+        known = log.last_words and not log.others_lost_peer  # whose words they are
+        said = f": {log.last_words}" if known else ""
         kind, cause = "exit", f"exit code {code}{said}"
     else:
         return None
-    before = tuple((log.raised or {}).get("before", ()))
+    before = tuple((log.raised or log.end or {}).get("before", ()))
     words = "\n".join([cause, *before, log.traceback, *_plain(log)[-5:]])
     certain = bool(code or log.raised or log.traceback and not log.guessed)
     end = End(kind, cause, frame, log.traceback, log.time, words, before, certain)
     quietly = kind == "exit" and log.others_lost_peer
-    return replace(end, asked=asked, quietly=quietly)
+    own_word = bool(log.end and "time" in log.end)
+    return replace(end, asked=asked, own_word=own_word, quietly=quietly)
 
 
 def signal_name(code: int) -> str:
@@ -123,10 +126,9 @@ def signal_name(code: int) -> str:
 
 def _exception(log: RankLog, frame: Frame | None) -> tuple[str, Frame | None]:
     """Return the exception in one line, and the program's line to name."""
-    if not log.raised:
-        error = stacks.last_error(log.traceback)
-        return error or log.traceback.splitlines()[0], frame
-    error = log.raised["error"]
+    error = (log.raised or {}).get("error") or stacks.last_error(log.traceback)
+    if not error:
+        return log.traceback.splitlines()[0], frame
     if EMBEDDED not in error:
         return stacks.one_line(error), frame
     head = error.partition(EMBEDDED)[0].strip().removesuffix("Original").strip()

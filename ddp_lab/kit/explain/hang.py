@@ -8,17 +8,19 @@ from ddp_lab.kit.explain.diagnosis import Diagnosis, conjugate, odd_one
 from ddp_lab.kit.explain.rank_log import PROGRAM, RankLog
 from ddp_lab.kit.explain.stacks import Frame, own
 from ddp_lab.kit.explain.stands import (
-    LOST_PEER,
-    OUT_OF_STEP,
+    PEER_ARGUMENT,
+    ROOT_ARGUMENT,
     Stand,
     beside,
     find_stands,
     ranks,
 )
+from ddp_lab.kit.explain.stderr import OUT_OF_STEP, lost_peer
 from ddp_lab.kit.explain.symptoms import Symptom
 
-__all__ = ["LOST_PEER", "OUT_OF_STEP", "Diagnosis", "Stand", "find_stands", "ranks"]
+__all__ = ["OUT_OF_STEP", "Diagnosis", "Stand", "find_stands", "lost_peer", "ranks"]
 
+ENGINE = "_engine_run_backward"  # of autograd
 AWAY = ("elsewhere", "lingers", "left")  # where a rank is that does not come
 
 
@@ -147,10 +149,13 @@ def _busy(stands: list[Stand], logs: list[RankLog]) -> Diagnosis | None:
         return None
     places: dict[str, list[int]] = {}
     for stand in busy:
-        where = stand.frame.short if stand.frame else "its own line"
-        places.setdefault("; ".join([where, *stand.beside]), []).append(stand.rank)
+        places.setdefault(_place(stand), []).append(stand.rank)
     told = [f"{_who(which)} at {place}" for place, which in places.items()]
     rank, others = None, "no rank waits for another"
+    if away := _away_from_backward(busy, logs):
+        rest = [stand.rank for stand in busy if stand is not away]
+        cause = f"stands at {_place(away)}, and {_who(rest)} in backward, where DDP "
+        return Diagnosis(Symptom.ABSENT, f"{cause}waits", away.rank, away.frame)
     if len(busy) == 1:
         rank, told = busy[0].rank, [f"stands at {place}" for place in places]
         if all(stand is busy[0] or stand.state == "left" for stand in stands):
@@ -163,13 +168,32 @@ def _busy(stands: list[Stand], logs: list[RankLog]) -> Diagnosis | None:
     return Diagnosis(Symptom.BUSY, cause, rank, busy[0].frame)
 
 
+def _place(stand: Stand) -> str:
+    where = stand.frame.short if stand.frame else "its own line"
+    return "; ".join([where, *stand.beside])
+
+
+def _away_from_backward(busy: list[Stand], logs: list[RankLog]) -> Stand | None:
+    """Return the one rank that is elsewhere while all others are in backward.
+
+    There DDP waits for all ranks, in C++, and of ranks that a program starts itself
+    nobody records the calls.
+    """
+    away = [
+        stand
+        for stand in busy
+        if not any(frame.name == ENGINE for frame in logs[stand.rank].stack[:1])
+    ]
+    return away[0] if len(away) == 1 < len(busy) else None
+
+
 def _who(which: list[int]) -> str:
     return f"{ranks(which)} {'stands' if len(which) == 1 else 'stand'}"
 
 
 def _cycle(waiting: list[Stand]) -> Diagnosis | None:
     """Follow who waits for whom by send and recv until a rank comes up again."""
-    stands = {s.rank: s for s in waiting if s.name in ("send", "recv") and s.peers}
+    stands = {s.rank: s for s in waiting if s.name in PEER_ARGUMENT and s.peers}
     for start in stands.values():
         path = [start]
         while (peer := path[-1].peers[0]) in stands and stands[peer] not in path:
@@ -216,7 +240,8 @@ def _absent(waiting: list[Stand], stands: list[Stand]) -> Diagnosis | None:
     verb = conjugate("wait", waiting)
     has = "has" if len(absent) == 1 else "have"
     did = "left" if all(stand.state == "left" for stand in absent) else "not come"
-    if len(waiting) == 1 and len(absent) > 1:
+    together = len({stand.frame and stand.frame.short for stand in absent}) == 1
+    if len(waiting) == 1 and len(absent) > 1 and together:
         cause = f"waits in {first.name}, but {missing} {has} {did}"
         return Diagnosis(Symptom.ABSENT, cause, first.rank, first.frame)
     who = ranks([stand.rank for stand in waiting])
@@ -237,6 +262,8 @@ def _apart(waiting: list[Stand]) -> Diagnosis | None:
     if len(set(groups.values())) == 1:
         return _nobody_sends(waiting)
     rank = odd_one(groups)
+    if not known and rank is not None and groups[rank][0] in ROOT_ARGUMENT:
+        rank = None  # its src or dst does not wait for all, so others may be ahead
     first = next((s for s in waiting if s.rank == rank), waiting[0])
     where = [
         f"{ranks([s.rank for s in waiting if groups[s.rank] == group])} in {group[0]}"
@@ -249,7 +276,7 @@ def _apart(waiting: list[Stand]) -> Diagnosis | None:
 
 def _nobody_sends(waiting: list[Stand]) -> Diagnosis | None:
     first = waiting[0]
-    if first.call or first.name not in ("send", "recv", "wait"):
+    if first.call or first.name not in (*PEER_ARGUMENT, "wait"):
         return None
     cause = f"every rank waits in {first.name}, so nobody answers"
     return Diagnosis(Symptom.CYCLE, cause, None, first.frame)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from ddp_lab.kit.explain import stacks
 from ddp_lab.kit.explain.calls import from_flight
+from ddp_lab.kit.explain.children import Children
 from ddp_lab.kit.explain.files import MOST_READ, clip, read, read_json
 from ddp_lab.kit.explain.rank_log import RankLog
 
@@ -81,6 +82,14 @@ class TorchrunLog(RunLog):
         last = _read_ranks(there, codes)
         full = folder.parent if _is_full(folder) else None
         return cls(last, stderr, earlier, full)
+
+    def notes(self) -> list[str]:
+        """Return which processes of its ranks have failed."""
+        return [
+            f"rank {rank}: {what}"
+            for rank, log in enumerate(self.ranks)
+            for what in log.dead
+        ]
 
     @classmethod
     def read_output(cls, folder: Path, limit: int = MOST_READ) -> "TorchrunLog":
@@ -180,6 +189,10 @@ def _read_rank(folder: Path, limit: int) -> RankLog:
 def _add_evidence(log: RankLog, folder: Path) -> None:
     """Add where the rank stood, and what it had called; see rank.py."""
     log.add_seen(read_json(folder / "seen.json"))
+    for child in Children.read(folder).all:
+        if child.died:
+            log.dead.append(f"its process {child.name} {child.end}")
+            log.beside[log.dead[-1]] = []
     flight = read_json(folder / "flight.json") or {}
     log.calls, log.groups = from_flight(flight), flight.get("groups", {})
     seen = stacks.from_json(read_json(folder / "stack.json"))

@@ -1,6 +1,7 @@
 """What one rank wrote: lines, facts, warnings, tracebacks, and how it ended."""
 
 import json
+import re
 import signal
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -13,6 +14,8 @@ PROGRAM = "the program itself"
 DEEPEST = 100  # levels of a fact
 # With what torchrun asks a rank to end: what it was sent itself, or SIGTERM.
 REQUESTS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+# What mp.spawn says when one of its ranks has failed.
+ENDS_OTHERS = re.compile(r"Terminating process \d+ via signal")
 # What makes faulthandler write where the threads are.
 CRASHES = (
     signal.SIGSEGV,
@@ -42,6 +45,8 @@ class RankLog:
     beside: dict[str, list[stacks.Frame]] = field(default_factory=dict)
     """Where its other threads stood, and the processes that it had started; and beside
     rank 0 the `PROGRAM`, if that is another process."""
+    dead: list[str] = field(default_factory=list)
+    """How processes ended that it had started, of those that did not end well."""
     stopped: bool = False
     """Whether it was halted, say by SIGSTOP."""
     calls: list[Call] = field(default_factory=list)
@@ -91,7 +96,9 @@ class RankLog:
     def last_words(self) -> str:
         """The last line of stderr, if it belongs to no traceback."""
         last = self.remarks[-1] if self.remarks else None
-        return last.lines[-1] if last and last.lines and not last.is_traceback else ""
+        if not last or last.is_traceback:
+            return ""
+        return next((w for w in last.lines[::-1] if not ENDS_OTHERS.search(w)), "")
 
     @property
     def tracebacks(self) -> list[str]:
@@ -138,6 +145,9 @@ class RankLog:
         elif code == 1 and not self.end and parts and parts[-1].may_be_the_end:
             # Another program took the rank's place, or it left in the midst.
             self._end_with(parts[-1])
+        elif code and code > 0 and parts and parts[-1].may_be_the_end:
+            if stderr.lost_peer(parts[-1].text):  # which it has logged before it left
+                self._end_with(parts[-1])
 
     def _end_with(self, *parts: stderr.Part) -> None:
         self.remarks = [part for part in self.remarks if part not in parts]

@@ -12,7 +12,7 @@ def find(waiting: list[Stand], logs: list[RankLog]) -> Diagnosis | None:
     rooted = [stand for stand in waiting if stand.name in ROOT_ARGUMENT]
     if not rooted:
         return None
-    same = [stand for stand in rooted if _of(stand) == _of(rooted[0])]
+    same = [stand for stand in rooted if _together(stand, rooted[0])]
     roots = {s.rank: s.root for s in same if s.root is not None}
     if not roots:
         return _passed_by(same, logs)
@@ -41,9 +41,15 @@ def _passed_by(same: list[Stand], logs: list[RankLog]) -> Diagnosis | None:
     return Diagnosis(Symptom.DIFFERENT_CALLS, cause, None, same[0].frame)
 
 
-def _of(stand: Stand) -> tuple:
-    """Return what tells the call that a rank waits in from others."""
-    return stand.name, stand.call and stand.call.key
+def _together(one: Stand, other: Stand) -> bool:
+    """Tell whether two ranks wait in the same call."""
+    if one.name != other.name or not (one.call and other.call):
+        return one.name == other.name and one.call == other.call
+    if one.call.group != other.call.group:
+        return False
+    # A call for objects makes two, of their sizes and of their data.
+    apart = abs(one.call.number - other.call.number)
+    return apart <= ("object" in one.name)
 
 
 def _wrong_root(
@@ -55,7 +61,8 @@ def _wrong_root(
     it. (Of a broadcast to more than two that is not sure: others pass it on.)
     """
     passed = _passed(same, logs)
-    direct = same[0].name != "broadcast" or len(logs) <= 3
+    call = same[0].call
+    direct = (call.does if call else same[0].name) != "broadcast" or len(logs) <= 3
     wrong = {
         root
         for root in roots.values()

@@ -1,35 +1,36 @@
 """Read what a program wrote that starts its ranks itself: they share one output.
 
-What `multiprocessing` has started for it, and how that ended, is written down by
-children.py. A child that a library has started, say for a pool, is no rank.
+Its ranks are what `multiprocessing` has started for it; see children.py.
 """
 
-import json
 import re
-import signal
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ddp_lab.kit.explain import stacks
+from ddp_lab.kit.explain.children import Child, Children
 from ddp_lab.kit.explain.files import MOST_READ, clip, read, read_json
 from ddp_lab.kit.explain.logs import RunLog
 from ddp_lab.kit.explain.rank_log import PROGRAM, RankLog
-from ddp_lab.kit.explain.stands import LOST_PEER
-from ddp_lab.kit.explain.stderr import Part
+from ddp_lab.kit.explain.stderr import Part, lost_peer
 
-# Libraries that start processes to help; `torch.multiprocessing` starts ranks.
-HELPERS = ("multiprocessing.", "concurrent.", "torch.utils.data.", "joblib.")
 # How multiprocessing introduces the traceback of a child, which its parent may ignore.
-CHILD = re.compile(r"^Process (.+):\n(?=Traceback|  \+ Exception Group)", re.MULTILINE)
-NUMBER = re.compile(r"-(\d{1,6})(?::\d+)*$")  # of a child, in its usual name
+# Of several at once, the names may come first.
+CHILD = re.compile(
+    r"^Process (.+):\n(?=Traceback|  \+ Exception Group|Process .+:\n)", re.MULTILINE
+)
 # A traceback and those that explain it. One that is not introduced begins another.
 CHAINED = re.compile(
     r"(?<!following exception:\n\n)(?<!exception occurred:\n\n)"
     r"^(?=Traceback \(most recent call last\):)",
     re.MULTILINE,
 )
+# How multiprocessing ends a child, whoever's name stands above it.
+ENDS_CHILD = re.compile(r".*\n  File .*\bprocess\.py\", line \d+, in _bootstrap\n")
 # A line says whose it is; a number that has more digits is no rank's.
 NAMES_RANK = re.compile(r"\[rank (\d{1,9})\] |\{.*\"rank\": (\d{1,9})\b(?!\.)")
+# How torch begins each line of the exception that has ended a rank.
+UNCAUGHT = re.compile(r"^\[rank(\d{1,3})\]: ?(.*\n?)", re.MULTILINE)
 # mp.spawn reports what one of its ranks has said or done.
 REPORTED = re.compile(r"[Pp]rocess (\d+) terminated with ")
 SPAWN = "torch.multiprocessing.spawn"  # which raises if a rank has failed
@@ -37,114 +38,6 @@ SPAWN = "torch.multiprocessing.spawn"  # which raises if a rank has failed
 ABORT = re.compile(
     r"^Fatal Python error: Aborted.*?(?=^Traceback \(most recent|\Z)", re.M | re.S
 )
-POLITE = (-signal.SIGTERM, -signal.SIGINT)  # how somebody asks a process to end
-
-
-@dataclass
-class Child:
-    """A process that the program has started by `multiprocessing`; see children.py."""
-
-    pid: int
-    name: str
-    by: str
-    """The module that has started it."""
-    rank: int | None
-    """None if it helps a library."""
-    errors: str = ""
-    """The file in which a rank of mp.spawn leaves its traceback."""
-    code: int | None = None
-    """None if its parent has not seen its end."""
-    time: float = 0.0
-    """When it ended."""
-    asked: float = 0.0
-    """When the program asked it to end, if it did."""
-    gone: bool = False
-    """Whether it has ended in a way that nobody could see."""
-    said: str = ""
-    """The traceback of a rank of mp.spawn."""
-
-    @property
-    def failed(self) -> bool:
-        """Whether it ended by itself, and not well."""
-        return bool(self.code) and not self.asked
-
-    @property
-    def who(self) -> str:
-        """As a reader may call it."""
-        if self.rank is not None:
-            return f"rank {self.rank}"
-        return f"{self.name} of {self.by}"
-
-    @property
-    def end(self) -> str:
-        """How it ended, as in `was ended by SIGKILL`."""
-        assert self.code is not None
-        if self.code >= 0:
-            return f"ended with exit code {self.code}"
-        return f"was ended by {signal.Signals(-self.code).name}"
-
-
-@dataclass(frozen=True)
-class Children:
-    """What a program has started by `multiprocessing`."""
-
-    parent: int = 0
-    """The process of the program itself."""
-    all: list[Child] = field(default_factory=list)
-    no_rank: bool = False
-    """Whether it called mp.spawn for no rank at all."""
-
-    @classmethod
-    def read(cls, folder: Path) -> "Children":
-        """Return what `children` in the run's folder tells."""
-        run, spawns, parent = cls(), [], 0
-        for line in read(folder / "children").splitlines():
-            try:
-                event = json.loads(line)
-            except ValueError:
-                continue  # of a long file, which is not read whole
-            if "name" in event:
-                run._add(event)
-            elif "parent" in event:
-                parent = event["parent"]
-            elif "spawns" in event:
-                spawns.append(event["spawns"])
-            elif "pid" in event:
-                run._update(event)
-        return replace(run, parent=parent, no_rank=bool(spawns) and not any(spawns))
-
-    def _add(self, event: dict) -> None:
-        by, rank = event["by"] or "", event.get("index")
-        if rank is None and not by.startswith(HELPERS):
-            rank = len(self.ranks)
-        errors = event.get("errors", "")
-        self.all.append(Child(event["pid"], event["name"], by, rank, errors))
-
-    def _update(self, event: dict) -> None:
-        same = [child for child in self.all if child.pid == event["pid"]]
-        if same and same[-1].code is None:  # a pid may come again: the last one
-            vars(same[-1]).update(event)
-
-    @property
-    def ranks(self) -> list[Child]:
-        """The children that are ranks."""
-        return [child for child in self.all if child.rank is not None]
-
-    @property
-    def by_rank(self) -> dict[int, Child]:
-        """What tells most of each rank: a child that failed, else the last one."""
-        found: dict[int, Child] = {}
-        for child in self.all:
-            rank = child.rank
-            if rank is not None and not (rank in found and found[rank].failed):
-                found[rank] = child
-        return found
-
-    def rank_of(self, name: str) -> int | None:
-        """Return the rank of the child that multiprocessing calls `name`."""
-        ranks = [child.rank for child in self.ranks if child.name == name]
-        number = NUMBER.search(name)  # of a child of a child, or one not written down
-        return ranks[0] if ranks else int(number[1]) - 1 if number else None
 
 
 @dataclass(frozen=True)
@@ -191,7 +84,7 @@ class SpawnLog(RunLog):
         for child in self.children.all:
             if child.failed and child.rank is None:
                 log.beside[f"{child.who} {child.end}"] = []
-        if any(child.failed for child in self.children.ranks):
+        if any(child.failed for child in self.children.ranks) or self._by_hand():
             return
         raised, end = (read_json(folder / f"{n}.json") for n in ("raised", "end"))
         if raised or end and end["code"]:
@@ -201,19 +94,24 @@ class SpawnLog(RunLog):
 
     def failed(self, code: int) -> bool:
         """Tell whether the program has failed, or a child whose parent ignores it."""
-        return code != 0 or bool(CHILD.search(self.stderr)) or any(self._ignored())
+        said = CHILD.search(self.stderr) or self._by_hand()
+        return code != 0 or bool(said) or any(self._ignored())
+
+    def _by_hand(self) -> dict[int, str]:
+        """Return what ranks have raised that it has started in some way of its own."""
+        return _uncaught(self.stderr, self.children)
 
     def _ignored(self) -> list[Child]:
         """Return the ranks of whose failure the program has not been told."""
         return [
-            child
-            for child in self.children.ranks
-            if child.failed and child.by != SPAWN and child.code not in POLITE
+            child for child in self.children.ranks if child.died and child.by != SPAWN
         ]
 
     def culprit(self, first: int | None) -> int | None:
         """Return the rank that the program itself names: they share one stderr."""
         if CHILD.search(self.stderr) or any(c.failed for c in self.children.ranks):
+            return first
+        if self._by_hand():
             return first
         named = REPORTED.search(self.stderr)
         return int(named[1]) if named else None
@@ -271,14 +169,27 @@ def _split_errors(logs: list[RankLog], stderr: str, children: Children) -> None:
     # What comes before the first child's own block, then name and block in turn.
     parent, *blocks = CHILD.split(stderr)
     said: dict[int, str] = {}
+    silent: list[int] = []  # those who spoke at once, and what they have said
+    mixed: list[str] = []
     for name, text in zip(blocks[::2], blocks[1::2], strict=True):
-        own, *others = CHAINED.split(text.lstrip("\n"))[1:] or [text]
-        parent += "".join(others)
-        if (rank := children.rank_of(name)) is not None:
-            said.setdefault(rank, own)
+        found = CHAINED.split(text.lstrip("\n"))[1:] or [text]
+        rank = children.rank_of(name)
+        if rank is not None and rank not in said and (silent or not found[0].strip()):
+            silent.append(rank)
+        else:
+            own = found.pop(0)
+            if rank is not None:
+                said.setdefault(rank, own)
+        ends = [each for each in found if ENDS_CHILD.match(each)]
+        mixed += ends if silent else []
+        parent += "".join(each for each in found if each not in mixed)
+    silent.sort(key=children.ended)
+    said |= zip(silent, sorted(mixed, key=lost_peer), strict=False)
+    if by_hand := _uncaught(stderr, children):
+        said, parent = by_hand, UNCAUGHT.sub("", parent)
     logs[0].add_stderr(parent)
     for log in logs:
-        log.others_lost_peer = bool(LOST_PEER.search(parent))
+        log.others_lost_peer = lost_peer(parent)
     if any(child.failed for child in children.ranks) or said:
         _set_aside(logs[0])
     for rank, text in said.items():
@@ -288,9 +199,20 @@ def _split_errors(logs: list[RankLog], stderr: str, children: Children) -> None:
         log.remarks, log.guessed = before + log.remarks, False
 
 
+def _uncaught(stderr: str, children: Children) -> dict[int, str]:
+    """Return the exceptions that ended ranks started in some way of its own.
+
+    What the program itself says, if it is rank 0, is better known (see rank.py).
+    """
+    said: dict[int, str] = {}
+    for rank, line in [] if children.ranks else UNCAUGHT.findall(stderr):
+        said[int(rank)] = said.get(int(rank), "") + line
+    return said if any(said) else {}
+
+
 def _set_aside(log: RankLog) -> None:
     """Make a warning of what the program says of a rank that has failed."""
-    said, log.traceback = log.traceback, ""
+    said, log.traceback, log.guessed = log.traceback, "", False
     if said and not REPORTED.search(said):
         log.remarks.append(Part(stacks.last_error(said)))
 

@@ -19,9 +19,11 @@ KIT = str(Path(__file__).parents[1])
 C10D = "distributed_c10d.py"
 BOOTSTRAP = str(Path("multiprocessing", "process.py"))
 FRAME_LINE = re.compile(
-    r'^\s*File "(?P<file>.+?)", line (?P<line>\d+)(?:,? in (?P<name>.+))?$',
+    r'^  File "(?P<file>.+?)", line (?P<line>\d+)(?:,? in (?P<name>.+))?$',
     re.MULTILINE,
 )
+# A message may quote a traceback, indented.
+BEGIN = re.compile(r"^(?:\S.*)?Traceback \(", re.MULTILINE)
 # What faulthandler puts above the stack of a thread.
 THREAD = re.compile(r"^(Current t|T)hread .*\(most recent call first\):$", re.MULTILINE)
 GROUP = "Exception Group Traceback (most recent call last):"
@@ -113,7 +115,7 @@ def last_error(text: str) -> str:
     # Frames are indented, by two and four; what comes after the last one is the error.
     frames = [i for i, line in enumerate(lines) if line.startswith('  File "')]
     rest = lines[frames[-1] + 1 if frames else 1 :]
-    while rest and rest[0].startswith("    "):
+    while rest and rest[0].startswith(("    ", "  [Previous line repeated")):
         del rest[0]
     return one_line("\n".join(rest))
 
@@ -135,7 +137,7 @@ def one_line(error: str) -> str:
 
 def _last_traceback(text: str) -> str:
     """Return the last traceback that is not torchrun's own report of its workers'."""
-    found = ["Traceback (" + part for part in text.split("Traceback (")[1:]]
+    found = ["Traceback (" + part for part in BEGIN.split(text)[1:]]
     own = [part for part in found if "ChildFailedError: \n" not in part]
     return (own or found or [""])[-1]
 

@@ -1,6 +1,5 @@
 """Say where each rank stands: whom it waits for, or what it does instead."""
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,22 +8,25 @@ from signal import Signals
 from ddp_lab.kit.explain.calls import Call
 from ddp_lab.kit.explain.rank_log import PROGRAM, RankLog
 from ddp_lab.kit.explain.stacks import C10D, KIT, Frame, last_error, own
+from ddp_lab.kit.explain.stderr import OUT_OF_STEP, lost_peer
 
-# What a rank says when another one has gone.
-LOST_PEER = re.compile(
-    r"Connection (closed|reset) by peer|connectFullMesh failed|Broken pipe"
-    r"|remote process exited|NCCL communicator was aborted|recvValue failed"
-    r"|failed to recv, got 0 bytes|Connection was likely closed|Socket closed"
-)
-# What a rank says when it has waited too long, or got what it had not asked for.
-OUT_OF_STEP = re.compile(
-    r"Timed out waiting \d+ms|Watchdog caught collective|monitoredBarrier"
-    r"|op\.preamble\.length|wait timeout after|Detected mismatch between collectives"
-)
 # The arguments in which a call names one rank: as in the whole world, or in the group.
 DST, SRC = ("dst", "group_dst"), ("src", "group_src")
-PEER_ARGUMENT = {"send": DST, "recv": SRC}
-ROOT_ARGUMENT = {"broadcast": SRC, "scatter": SRC, "reduce": DST, "gather": DST}
+PEER_ARGUMENT = {
+    "send": DST,
+    "recv": SRC,
+    "send_object_list": DST,
+    "recv_object_list": SRC,
+}
+ROOT_ARGUMENT = {
+    "broadcast": SRC,
+    "scatter": SRC,
+    "reduce": DST,
+    "gather": DST,
+    "broadcast_object_list": SRC,
+    "scatter_object_list": SRC,
+    "gather_object": DST,
+}
 ALONE = ("destroy_process_group",)  # in which a rank does not wait for the others
 
 
@@ -78,7 +80,7 @@ def find_stands(logs: list[RankLog]) -> list[Stand]:
 def _stand(rank: int, log: RankLog) -> Stand:
     if log.finished:
         return Stand(rank, "left")
-    gave_up = LOST_PEER.search(log.traceback) or OUT_OF_STEP.search(log.traceback)
+    gave_up = lost_peer(log.traceback) or OUT_OF_STEP.search(log.traceback)
     if not gave_up and (end := _end(log)):
         return Stand(rank, "left", own(log.stack), end=end)
     if log.stopped:

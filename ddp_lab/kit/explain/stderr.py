@@ -29,6 +29,21 @@ JOINT = re.compile(
     r"(During handling of|The above exception was)|-- Process \d+ terminated with"
     r"|Original Traceback"
 )
+# What a rank says when another one has gone.
+LOST_PEER = re.compile(
+    r"Connection (closed|reset) by peer|connectFullMesh failed|Broken pipe"
+    r"|remote process exited|NCCL communicator was aborted|recvValue failed"
+    r"|failed to recv, got 0 bytes|Connection was likely closed|Socket closed"
+)
+# What a rank says when it has waited too long, or got what it had not asked for.
+OUT_OF_STEP = re.compile(
+    r"Timed out waiting \d+ms|Watchdog caught collective|monitoredBarrier"
+    r"|op\.preamble\.length|wait timeout after|Detected mismatch between collectives"
+)
+# torch raises that as a RuntimeError. What loses a connection of its own, say to a
+# server, has failed by itself.
+OF_ITS_OWN = re.compile(r"(\w+\.)*(OSError|Connection\w*Error|BrokenPipeError)\b")
+SOURCE = re.compile(r"    [^ |+]")  # a line of the program in a traceback
 LONGEST = 4000  # characters that are shown of a traceback that is not the rank's end
 
 
@@ -52,6 +67,12 @@ class Part:
         if not self.is_traceback:
             return [line for line in self.text.split("\n") if not NOISE.search(line)]
         return [line for line in clip(self.text, LONGEST).split("\n") if line.strip()]
+
+
+def lost_peer(text: str) -> bool:
+    """Tell whether a rank's words, or its traceback, say that another one has gone."""
+    said = [line for line in text.split("\n") if LOST_PEER.search(line)]
+    return not all(OF_ITS_OWN.match(line) or SOURCE.match(line) for line in said)
 
 
 def split(text: str) -> list[Part]:
@@ -100,6 +121,18 @@ def _end_of_dump(lines: list[str], at: int) -> int:
     return end
 
 
+def _end_of_message(lines: list[str], at: int) -> int:
+    """Return the number of the line after a message that begins below its exception.
+
+    So multiprocessing says that a child must not start children of its own.
+    """
+    end = at
+    while at < len(lines) and (not lines[at].strip() or lines[at].startswith("    ")):
+        at += 1
+        end = at if lines[at - 1].strip() else end
+    return end
+
+
 def _end_of_traceback(lines: list[str], at: int) -> int:
     """Return the number of the line after the traceback that begins at `at`.
 
@@ -111,6 +144,8 @@ def _end_of_traceback(lines: list[str], at: int) -> int:
             end += 1
         if not lines[at].startswith("  +"):  # a group's own errors are indented
             end += 1
+            if lines[end - 1 : end] and lines[end - 1].endswith(": "):
+                end = _end_of_message(lines, end)
         at = end
         while at < len(lines) and not START.match(lines[at]):
             at += 1

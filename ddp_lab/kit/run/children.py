@@ -7,13 +7,14 @@ has a file `children`, to which every event adds a line of JSON:
     {"spawns": 2}                                         mp.spawn, for so many ranks
     {"pid": 7, "name": "Process-1", "by": "__main__", ...}    has started
     {"pid": 7, "asked": 17.4}                             the program is about to end it
+    {"pid": 7, "said": "Traceback ...", "time": 17.4}     raises, as a fork says itself
     {"pid": 7, "code": 1, "time": 17.5, "said": ""}       was seen to have ended
 
 Times are seconds since the epoch. Of a rank of mp.spawn there is more: its `index`, the
 file `errors` in which it leaves its traceback, and that traceback, which it `said`.
 
 multiprocessing keeps its living children in a set. Here that set tells who comes and
-goes; so nothing of ours is pickled, or stands on the stack of a child.
+goes; so nothing of ours is pickled, or stands on the stack of a child while it works.
 """
 
 import json
@@ -22,10 +23,12 @@ import os
 import pickle
 import sys
 import time
+import traceback
 from pathlib import Path
 from typing import Any
 
 SPAWN = "torch.multiprocessing.spawn"  # the module of mp.spawn
+LONGEST_EVENT = 16_384  # characters of a traceback
 
 
 def watch(path: Path) -> None:
@@ -42,7 +45,28 @@ def watch(path: Path) -> None:
             note({"spawns": caller.f_locals["nprocs"]})
         return get_context(method)
 
+    traceback.print_exc = _said_by_forks(path)
     python.get_context = get_and_note  # of which mp.spawn makes use, with no rank too
+
+
+def _said_by_forks(path: Path) -> Any:
+    """Return a print_exc() that keeps in the file `path` how a forked child ends.
+
+    On the stderr that the children share, tracebacks of several get mixed.
+    """
+    print_exc = traceback.print_exc
+    end = multiprocessing.process.BaseProcess._bootstrap.__code__  # type: ignore
+
+    def print_and_note(*args: Any, **options: Any) -> None:
+        if sys._getframe(1).f_code is end:
+            said = traceback.format_exc()
+            if len(said) > LONGEST_EVENT:
+                half = LONGEST_EVENT // 2
+                said = f"{said[:half]}\n... left out ...\n{said[-half:]}"
+            Notes(path)({"pid": os.getpid(), "said": said, "time": time.time()})
+        print_exc(*args, **options)
+
+    return print_and_note
 
 
 class Notes:

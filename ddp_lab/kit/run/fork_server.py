@@ -254,8 +254,7 @@ def _sets_environment(request: _Request) -> bool:
 
     torch may read them when it is loaded, and in a fork it is loaded already.
     """
-    argv = request.argv
-    script = argv[1] if argv[0] == "-u" else argv[0]
+    script, *_ = [word for word in request.argv if word != "-u"] or [""]
     try:
         text = Path(request.folder, script).read_text(errors="replace")
     except OSError:

@@ -84,6 +84,8 @@ class Job:
         """Why the run was ended, if it did not end by itself: a key of `STOPPED`."""
         self.limit: float | str = limits.silence
         """What `STOPPED` tells beside it: a limit, or a signal."""
+        self.options: list[str] = []
+        """Python's own, for a cold start of a program that starts its ranks itself."""
         self.warm: str | None = None
         """What is run instead of Python, in a warm start."""
         self.mark = uuid.uuid4().hex
@@ -145,7 +147,7 @@ class Job:
         command = [warm or sys.executable]
         if self.kind is SPAWN:
             env[HOME] = str(self.folder)
-            command += [] if warm else ["-u", str(RANK)]
+            command += [] if warm else [*self.options, "-u", str(RANK)]
         return Guarded([*command, *argv], self.mark, self.folder, env)
 
     def _wait(self, child: Guarded, watch: Watch | None) -> None:

@@ -39,7 +39,6 @@ Who notices that somebody has gone, by what, and what follows:
 What comes back lies in the run's folder, which the launcher reads five times a second:
 
     out, err                 torchrun's own output, or all of it (`python`)
-    children                 what the program has started (`python`; children.py)
     .../RANK/stdout.log      what the rank prints; beside it stderr.log
              pid, ask        where to find and to ask the rank       (rank.py)
              flight.json     its calls of the communication library  (rank.py)
@@ -48,6 +47,7 @@ What comes back lies in the run's folder, which the launcher reads five times a 
              seen.json       is it stopped, and who works beside it  (probe.py)
              raised.json     the exception that ended it             (rank.py)
              end.json        its exit code, when all is done         (rank.py)
+             children        what it has started (or the program: `python`)
              exit.json       how it ended, when, and whether asked   (proxy.py)
 """
 
@@ -127,13 +127,28 @@ def python(
     to its "rank", and anything else to rank 0.
     """
     argv = _words(command)
+    options, program = _python_options(argv)
+    if not program:
+        raise RunFailed("the launcher: python needs a program", None)
     job = Job(shlex.join(["python", *argv]), SPAWN, _with(limits, timeout))
-    return _judged(job, job.run(argv, cold, watch), expect_failure)
+    job.options = options
+    return _judged(job, job.run(program, cold or bool(options), watch), expect_failure)
 
 
 def _words(command: str | Sequence[str]) -> list[str]:
     """Return the words of a command line."""
     return shlex.split(command) if isinstance(command, str) else list(command)
+
+
+def _python_options(argv: list[str]) -> tuple[list[str], list[str]]:
+    """Return Python's own options, which a fork cannot take, and what comes after."""
+    rest = argv[1:] if argv[:1] == ["-u"] else list(argv)  # as every run is anyway
+    options: list[str] = []
+    while rest and rest[0].startswith("-") and rest[0] not in ("-m", "-c", "-"):
+        length = 2 if rest[0] in ("-W", "-X") else 1
+        options += rest[:length]
+        del rest[:length]
+    return options, rest
 
 
 def _options(argv: list[str]) -> tuple[list[list[str]], list[str]]:

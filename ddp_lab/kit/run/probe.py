@@ -17,8 +17,8 @@ from typing import Any
 
 import psutil
 
+from ddp_lab.kit.explain.children import Child, Children
 from ddp_lab.kit.explain.logs import rank_folders, read_json
-from ddp_lab.kit.explain.spawned import Children
 from ddp_lab.kit.explain.stacks import Frame, own
 from ddp_lab.kit.run import children as children_py
 from ddp_lab.kit.run import guard
@@ -62,6 +62,7 @@ def _look(folder: Path) -> None:
     for rank, pid in ranks.items():
         _leave(rank / "stack.json", from_outside(pid))
         _leave_rest(rank / "seen.json", pid)
+        _note_ends(rank / "children", Children.read(rank))
     deadline = time.monotonic() + FLIGHT_WAIT
     while time.monotonic() < deadline:
         unasked = [rank for rank in unasked if not _ask(rank)]
@@ -88,11 +89,10 @@ def look_at_family(folder: Path, mark: str, last: bool) -> int:
     is no rank itself, and adds to `children` who has ended (see children.py).
     """
     children = Children.read(folder)
+    ended = _note_ends(folder / "children", children)
     ranks: dict[int, int] = {}
     for child in children.all:
-        if child.code is None and (end := _end_of(child.pid)):
-            _add_line(folder / "children", {"pid": child.pid, **end})
-        elif child.code is None and child.rank is not None:
+        if child.code is None and child.rank is not None and child not in ended:
             ranks[child.rank] = child.pid
             said, at = children_py.said(child.errors)
             if said:  # it has raised, and has not ended yet
@@ -128,6 +128,16 @@ def _by_hand(mark: str, parent: int) -> dict[int, int]:
                 return {0: parent}
             found[int(rank)] = process.pid
     return found or ({0: parent} if parent else {})
+
+
+def _note_ends(path: Path, children: Children) -> list[Child]:
+    """Add to the file `path` which children have ended, unseen; return these."""
+    ended = []
+    for child in children.all:
+        if child.code is None and (end := _end_of(child.pid)):
+            _add_line(path, {"pid": child.pid, **end})
+            ended.append(child)
+    return ended
 
 
 def _end_of(pid: int) -> dict | None:

@@ -10,13 +10,15 @@ keeps in its log folder, beside torchrun's own stdout.log and stderr.log:
                   recorder; written when asked through the pipe `ask`, and at the end
     stack         where each thread was when torchrun ended the rank with SIGTERM
     raised.json   the exception that ended the program's main part, as text, and when
-    end.json      the exit code, when the main part ended, and whether the process is,
-                  and has ever been, in a process group. It is written when all is
-                  done, threads and exit functions included: a rank that left none has
-                  died early.
+    end.json      the exit code, when the main part ended, the exceptions that it was
+                  handling if it left by sys.exit, and whether the process is, and has
+                  ever been, in a process group. It is written when all is done,
+                  threads and exit functions included: a rank that left none has died
+                  early.
+    children      what it has started by multiprocessing (children.py)
 
 A program that starts its ranks itself is run through this file as well. It leaves the
-last two in the run's folder, and `children` beside them (see children.py).
+last three in the run's folder.
 
 Then the rank leaves by os._exit. A plain exit takes the interpreter down under gloo's
 threads, and sometimes one of them aborts the process there, after all its work.
@@ -56,8 +58,8 @@ def run(argv: list[str]) -> None:
         _children().watch(folder / "children")
     elif folder:
         _open_up(folder)
-    code = _exit_code(argv, folder)
-    end = {"code": code, "time": time.time()}
+    code, before = _exit_code(argv, folder)
+    end = {"code": code, "time": time.time(), "before": before}
     _finish()
     for stream in (sys.stdout, sys.stderr):
         try:
@@ -113,6 +115,7 @@ def _open_up(folder: Path) -> None:
     faulthandler.register(signal.SIGTERM, file=stack, chain=True)
     os.register_at_fork(after_in_child=lambda: faulthandler.unregister(signal.SIGTERM))
     _allow_py_spy()
+    _children().watch(folder / "children")
     threading.Thread(target=_answer, args=[folder], daemon=True).start()
 
 
@@ -230,13 +233,25 @@ def _leave_word(folder: Path, error: BaseException) -> None:
     """Write raised.json, whatever the program's exception does when it is asked."""
     try:
         found = _raised(error)
-    except Exception as another:
-        words = f"{type(error).__name__}, which cannot be shown: {another!r}"
-        found = {"error": words, "traceback": words, "time": time.time()}
+    except Exception as another:  # of the error itself, or of a signal handler
+        found = _raised_meanwhile(error, another)
     if not _write(folder / "raised.json", found):  # then stderr has the traceback
         brief = {"error": found["error"][:300], "frames": found.get("frames", [])[:3]}
         brief |= {"traceback": "", "time": found["time"]}
         _write(folder / "raised.json", brief)
+
+
+def _raised_meanwhile(error: BaseException, another: Exception) -> dict:
+    """Return what is to be known of an exception, and of one that came upon it.
+
+    A DataLoader's handler raises, whatever we are doing, when a worker has died.
+    """
+    try:
+        found, then = _raised(error), _in_words(another)
+    except Exception:
+        words = f"{type(error).__name__}, which cannot be shown: {another!r}"
+        return {"error": words, "traceback": words, "time": time.time()}
+    return found | {"error": f"{found['error']}; then {then}"}
 
 
 def _raised(error: BaseException) -> dict:
@@ -250,7 +265,7 @@ def _raised(error: BaseException) -> dict:
         whole = f"{whole[:half]}\n... left out ...\n{whole[-half:]}"
     return {
         "error": words[: RESERVED // 8],
-        "before": [_in_words(each)[:500] for each, _ in _before(error)],
+        "before": _words_before(error),
         "frames": _frames(error)[:FRAMES],
         "traceback": whole,
         "time": now,
@@ -293,6 +308,11 @@ def _before(error: BaseException) -> list[tuple[BaseException, bool]]:
     return found[1:]
 
 
+def _words_before(error: BaseException) -> list[str]:
+    """Return the exceptions that led to this one, each in words that are not long."""
+    return [_in_words(each)[:500] for each, _ in _before(error)]
+
+
 def _frames(error: BaseException) -> list[tuple[str, int, str]]:
     """Return file, line and function of each call, the innermost one first."""
     leaves = _leaves(error)
@@ -306,17 +326,21 @@ def _frames(error: BaseException) -> list[tuple[str, int, str]]:
 # --- what Python does with a program ---
 
 
-def _exit_code(argv: list[str], folder: Path | None) -> int:
-    """Run the program; return its exit code, negative for a signal."""
+def _exit_code(argv: list[str], folder: Path | None) -> tuple[int, list[str]]:
+    """Run the program; return its exit code, negative for a signal.
+
+    Return also the exceptions that it was handling when it left by sys.exit.
+    """
     own = os.getpid()
     try:
         _run_main(argv[1:] if argv[0] == "-u" else argv)
-        return 0
+        return 0, []
     except SystemExit as end:
-        if end.code is None or isinstance(end.code, int):
-            return end.code or 0
-        print(end.code, file=sys.stderr)
-        return 1
+        code = _code(end)
+        try:
+            return code, _words_before(end)
+        except Exception:  # of a signal handler, say
+            return code, []
     except BaseException as error:
         calls = error.__traceback__
         while calls and calls.tb_frame.f_code.co_filename == __file__:
@@ -324,13 +348,33 @@ def _exit_code(argv: list[str], folder: Path | None) -> int:
         error.__traceback__ = calls
         if folder and os.getpid() == own:
             _leave_word(folder, error)
-        sys.excepthook(type(error), error, calls)
-        return -signal.SIGINT if isinstance(error, KeyboardInterrupt) else 1
+        try:
+            sys.excepthook(type(error), error, calls)
+        except SystemExit as end:
+            return _code(end), []
+        except BaseException as another:  # in the program's own hook, or in a handler
+            print("Error in sys.excepthook:", file=sys.stderr)
+            sys.__excepthook__(type(another), another, another.__traceback__)
+            print("\nOriginal exception was:", file=sys.stderr)
+            sys.__excepthook__(type(error), error, calls)
+        return -signal.SIGINT if isinstance(error, KeyboardInterrupt) else 1, []
+
+
+def _code(end: SystemExit) -> int:
+    """Return the exit code that sys.exit means, after it has said its words."""
+    if end.code is None or isinstance(end.code, int):
+        return int(end.code or 0)
+    print(end.code, file=sys.stderr)
+    return 1
 
 
 def _run_main(argv: list[str]) -> None:
-    """Run `-m MODULE ...` or `SCRIPT ...` as the main program."""
-    if argv[0] == "-m":
+    """Run `-m MODULE ...`, `-c CODE ...` or `SCRIPT ...` as the main program."""
+    if argv[0] == "-c" and argv[1:]:
+        sys.argv, sys.path[0] = ["-c", *argv[2:]], ""
+        exec(compile(argv[1], "<string>", "exec"), _become_main("<string>").__dict__)
+        return
+    if argv[0] == "-m" and argv[1:]:
         sys.path[0] = os.getcwd()
         _run_module(*argv[1:])
         return

@@ -1,0 +1,37 @@
+
+import json, os, signal, sys, time
+from datetime import timedelta
+import torch
+import torch.distributed as dist
+
+rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+odd = rank == 1
+
+
+def misbehave(tensor):
+    class Late(Exception):
+        @property
+        def __notes__(self):
+            signal.raise_signal(signal.SIGUSR1)  # as if a worker had died just now
+            return ["of step 7"]
+    
+    def handler(*args):
+        signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+        raise RuntimeError("a worker has died")
+    
+    signal.signal(signal.SIGUSR1, handler)
+    if odd: raise Late("no data")
+    time.sleep(600)
+
+
+def main():
+    dist.init_process_group("gloo")
+    print(f"[rank {rank}] is here", flush=True)
+    print(json.dumps({"process_group": os.getpgid(0)}), flush=True)
+    dist.all_reduce(torch.ones(4))
+    misbehave(torch.ones(8))
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+main()
