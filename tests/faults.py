@@ -1197,6 +1197,26 @@ if __name__ == "__main__":
         )
     ],
     Fault(
+        "no_main_guard",
+        whole="""
+import torch.multiprocessing as mp
+
+
+def work(rank):
+    print(rank)
+
+
+mp.spawn(work, nprocs=2)
+""",
+        kind="exit",
+        ranks=(2,),
+        rank=ANY,
+        cause="exit code 1$",
+        report=(
+            "printed a traceback: RuntimeError: An attempt has been made to start",
+        ),
+    ),
+    Fault(
         "plain_python",
         whole='raise ValueError("no")\n',
         ranks=(1,),
