@@ -287,9 +287,10 @@ def _not_together(logs: list[RankLog], first: int, found: dict[int, End]) -> Fai
     """Return the failure of a run in which every rank that complains is a victim."""
     said = found[first]
     stands = hang.find_stands(logs)
-    diagnosis = hang.diagnose(logs, stands)
+    diagnosis = hang.mismatch([log.calls for log in logs])
     if not (diagnosis and diagnosis.symptom is Symptom.DIFFERENT_TENSORS):
-        diagnosis = _told_by_torch(said, stands[first].name) or diagnosis
+        diagnosis = _told_by_torch(said, stands[first].name)
+        diagnosis = diagnosis or hang.diagnose(logs, stands)
     if not diagnosis:
         return replace(_failed_by_itself(logs, first, found), stands=stands)
     others = {stand.rank: _stand(stand, logs[stand.rank]) for stand in stands}
