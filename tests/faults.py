@@ -510,6 +510,17 @@ if odd:
         )
     ],
     Fault(
+        "other_tag",
+        "if odd: dist.recv(tensor, src=0, tag=2)\n"
+        "elif rank == 0: dist.send(tensor, dst=1, tag=1)",
+        kind="timeout",
+        rank=None,
+        symptom="different calls",
+        cause="rank 0 waits in send with tag 1 for rank 1, "
+        "but rank 1 waits in recv with tag 2 for rank 0$",
+        line="dist.send(",
+    ),
+    Fault(
         "cycle_of_objects",
         "dist.recv_object_list([None], src=(rank + 1) % world_size)",
         kind="timeout",

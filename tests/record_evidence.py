@@ -31,7 +31,7 @@ from ddp_lab.kit.explain.failure import Failure, find_failure, find_notes
 from ddp_lab.kit.explain.logs import RunLog, TorchrunLog
 from ddp_lab.kit.explain.spawned import SpawnLog
 from ddp_lab.kit.explain.stacks import KIT
-from ddp_lab.kit.explain.stands import PEER_ARGUMENT, ROOT_ARGUMENT
+from ddp_lab.kit.explain.stands import PEER_ARGUMENT, ROOT_ARGUMENT, TAG_ARGUMENT
 from ddp_lab.kit.run import job, launch
 from ddp_lab.kit.run.result import Run, RunFailed
 from tests.faults import CASES, Fault
@@ -47,7 +47,8 @@ LOGS: dict[str, type[RunLog]] = {"TorchrunLog": TorchrunLog, "SpawnLog": SpawnLo
 MOST_FRAMES = 10  # of an exception
 SECTION = re.compile(r"^=== (\S+)\n", re.MULTILINE)
 # The local variables that an explanation reads.
-READ = {name for names in (PEER_ARGUMENT | ROOT_ARGUMENT).values() for name in names}
+ARGUMENTS = (PEER_ARGUMENT, ROOT_ARGUMENT, TAG_ARGUMENT)
+READ = {name for each in ARGUMENTS for names in each.values() for name in names}
 # What is not the same on two machines, or in two runs, and what stands in its place.
 NAMELESS = {"parent": 0, "errors": ""}
 LIBRARY = r"<(?:site-packages|stdlib)>"

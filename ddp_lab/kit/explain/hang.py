@@ -198,12 +198,25 @@ def _cycle(waiting: list[Stand]) -> Diagnosis | None:
         path = [start]
         while (peer := path[-1].peers[0]) in stands and stands[peer] not in path:
             path.append(stands[peer])
+        if peer == start.rank and {s.name for s in path} == {"send", "recv"}:
+            if len(path) == 2 and path[0].tag != path[1].tag:
+                return _other_tag(path)
         if peer == start.rank:
             steps = [
                 f"rank {s.rank} waits in {s.name} for rank {s.peers[0]}" for s in path
             ]
             return Diagnosis(Symptom.CYCLE, ", ".join(steps), None, start.frame)
     return None
+
+
+def _other_tag(path: list[Stand]) -> Diagnosis:
+    """Two ranks mean each other, one sends and one receives, and they do not meet."""
+    sides = [
+        f"rank {s.rank} waits in {s.name} with tag {s.tag} for rank {s.peers[0]}"
+        for s in path
+    ]
+    frame = path[0].frame
+    return Diagnosis(Symptom.DIFFERENT_CALLS, ", but ".join(sides), None, frame)
 
 
 def mismatch(calls: list[list[Call]]) -> Diagnosis | None:

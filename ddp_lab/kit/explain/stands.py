@@ -1,6 +1,6 @@
 """Say where each rank stands: whom it waits for, or what it does instead."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from signal import Signals
@@ -27,6 +27,7 @@ ROOT_ARGUMENT = {
     "scatter_object_list": SRC,
     "gather_object": DST,
 }
+TAG_ARGUMENT = {"send": ("tag",), "recv": ("tag",)}
 ALONE = ("destroy_process_group",)  # in which a rank does not wait for the others
 
 
@@ -49,6 +50,8 @@ class Stand:
     """The ranks that it waits for, as far as that is known."""
     root: int | None = None
     """The src or dst of a collective that has one."""
+    tag: int | None = None
+    """By which a send and a recv find each other."""
     end: str = ""
     """How it ended if not well, such as `was ended by SIGKILL`."""
     beside: tuple[str, ...] = ()
@@ -144,7 +147,8 @@ def _inside(rank: int, log: RankLog, gave_up: bool) -> Stand:
         call = calls[-1] if calls else None
         peer, root = _named(inside, PEER_ARGUMENT), _named(inside, ROOT_ARGUMENT)
         peers = () if peer is None else (peer,)
-        return Stand(rank, "waits", frame, inside.name, call, peers, root)
+        tag = _named(inside, TAG_ARGUMENT)
+        return Stand(rank, "waits", frame, inside.name, call, peers, root, tag)
     in_library = bool(log.stack) and not log.stack[0].own
     on_work = frame is not None and ".wait(" in frame.code and _in_torch(log.stack[0])
     if undone and (in_library or on_work) or on_work or gave_up:
@@ -179,8 +183,8 @@ def _communication(stack: list[Frame]) -> Frame | None:
     return found
 
 
-def _named(frame: Frame, arguments: dict[str, tuple[str, str]]) -> int | None:
-    """Return the rank that a call names; its local variables tell."""
+def _named(frame: Frame, arguments: Mapping[str, tuple[str, ...]]) -> int | None:
+    """Return the rank, or the tag, that a call names; its local variables tell."""
     for name in arguments.get(frame.name, ()):
         if frame.values.get(name, "").isdecimal():
             return int(frame.values[name])
