@@ -276,12 +276,15 @@ def test_who_waits_in_a_rooted_call_of_which_there_is_no_record_may_be_right():
     assert found.rank == 0
 
 
-def test_who_does_not_come_to_a_backward_is_named():
-    engine = Frame("site-packages/torch/autograd/graph.py", 1, "_engine_run_backward")
-    steps = [RankLog(stack=[engine, Frame("a.py", 5, "main")]) for _ in range(2)]
+@pytest.mark.parametrize("file", hang.GRADIENTS)
+def test_who_brings_no_gradients_is_named(file):
+    inside = Frame(f"site-packages/{file}", 1, "f")
+    steps = [RankLog(stack=[inside, Frame("a.py", 5, "main")]) for _ in range(2)]
     busy = RankLog(stack=[Frame("a.py", 9, "load")])
     found = diagnose(*steps, busy)
     assert (found.symptom, found.rank, found.frame.line) == (Symptom.ABSENT, 2, 9)
+    told = "stands at a.py:9, and ranks 0 and 1 wait for its gradients"
+    assert found.cause == told
     assert diagnose(*steps).rank is None
     assert diagnose(steps[0], busy, busy).rank is None
 

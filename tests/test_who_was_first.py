@@ -9,6 +9,7 @@ import pytest
 from ddp_lab.kit.explain import attempts, ends, stacks
 from ddp_lab.kit.explain.failure import Failure, find_failure, find_notes
 from ddp_lab.kit.explain.logs import RankLog, RunLog, TorchrunLog
+from ddp_lab.kit.explain.rank_log import PROGRAM
 from ddp_lab.kit.explain.stacks import Frame
 
 TRACEBACK = """Traceback (most recent call last):
@@ -146,6 +147,16 @@ def test_a_traceback_that_may_have_been_caught_is_no_failure():
     )
     assert TorchrunLog([log]).warnings(failed=False)[0][-1] == "ValueError: no"
     assert TorchrunLog([log]).warnings(failed=True) == [[]]
+
+
+def test_a_traceback_on_a_stderr_that_all_share_is_any_ranks():
+    log = RankLog(beside={PROGRAM: [Frame("a.py", 9, "main")]})
+    log.add_stderr(TRACEBACK.format(line=3, error="ValueError: no"))
+    failure = explain(log, RankLog(), stopped="timeout")
+    assert failure.rank is None and "ValueError: no" in failure.traceback
+    assert failure.means.startswith(
+        "before, a rank printed a traceback: ValueError: no"
+    )
 
 
 def test_a_launcher_that_was_ended_is_told():

@@ -208,7 +208,8 @@ def _failed_by_itself(
     failure = replace(failure, traceback=end.traceback, others=_failures(others))
     printed = logs[first].tracebacks
     if end.kind == "exit" and printed:
-        failure = replace(failure, means=_printed(first, printed[-1]))
+        means = _printed(f"rank {first}", printed[-1])
+        failure = replace(failure, means=means)
     return _known(failure, logs)
 
 
@@ -259,21 +260,23 @@ def _with_traceback(failure: Failure, logs: list[RankLog]) -> Failure:
     told = {rank: log.tracebacks[-1] for rank, log in enumerate(logs) if log.tracebacks}
     if not told:
         return failure
-    if failure.rank is None and len(told) == 1:
+    shared = hang.has_program(logs)  # then nobody knows which rank has written it
+    if failure.rank is None and len(told) == 1 and not shared:
         stand = failure.stands[min(told)]
         where, line = _place(stand.frame)
         failure = replace(failure, rank=stand.rank, where=where, line=line)
     rank = failure.rank if failure.rank in told else min(told)
-    means = "; ".join(filter(None, [_printed(rank, told[rank]), failure.means]))
+    who = "a rank" if shared and rank == 0 else f"rank {rank}"
+    means = "; ".join(filter(None, [_printed(who, told[rank]), failure.means]))
     return replace(failure, means=means, traceback=told[rank])
 
 
-def _printed(rank: int, traceback: str) -> str:
+def _printed(who: str, traceback: str) -> str:
     """Return one sentence on a traceback that was not the rank's end."""
     error = stacks.last_error(traceback) or traceback.strip().splitlines()[0]
     frame = stacks.own(stacks.from_text(traceback))
     at = f", at {frame.short}" if frame else ""
-    return f"before, rank {rank} printed a traceback: {shorten(error)}{at}"
+    return f"before, {who} printed a traceback: {shorten(error)}{at}"
 
 
 def _diagnosed(failure: Failure, found: hang.Diagnosis, means: str) -> Failure:

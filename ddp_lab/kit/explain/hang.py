@@ -19,7 +19,8 @@ from ddp_lab.kit.explain.symptoms import Symptom
 
 __all__ = ["OUT_OF_STEP", "Diagnosis", "Stand", "find_stands", "lost_peer", "ranks"]
 
-ENGINE = "_engine_run_backward"  # of autograd
+# Where a rank waits in C++ for the gradients of the others.
+GRADIENTS = ("torch/nn/parallel/distributed.py", "torch/autograd/graph.py")
 AWAY = ("elsewhere", "lingers", "left")  # where a rank is that does not come
 
 
@@ -134,6 +135,11 @@ def program_stands(logs: list[RankLog]) -> str:
     return f"{PROGRAM} stands at {program.short}" if program else ""
 
 
+def has_program(logs: list[RankLog]) -> bool:
+    """Tell whether a program has started the ranks, and they share its output."""
+    return bool(logs) and PROGRAM in logs[0].beside
+
+
 def _program(logs: list[RankLog]) -> Frame | None:
     """Return where the program stands that has started the ranks."""
     return own(logs[0].beside.get(PROGRAM, [])) if logs else None
@@ -149,10 +155,11 @@ def _busy(stands: list[Stand], logs: list[RankLog]) -> Diagnosis | None:
         places.setdefault(_place(stand), []).append(stand.rank)
     told = [f"{_who(which)} at {place}" for place, which in places.items()]
     rank, others = None, "no rank waits for another"
-    if away := _away_from_backward(busy, logs):
-        rest = [stand.rank for stand in busy if stand is not away]
-        cause = f"stands at {_place(away)}, and {_who(rest)} in backward, where DDP "
-        return Diagnosis(Symptom.ABSENT, f"{cause}waits", away.rank, away.frame)
+    if away := _without_gradients(busy, logs):
+        rest = [stand for stand in busy if stand is not away]
+        cause = f"stands at {_place(away)}, and {ranks(s.rank for s in rest)} "
+        cause += f"{conjugate('wait', rest)} for its gradients"
+        return Diagnosis(Symptom.ABSENT, cause, away.rank, away.frame)
     if len(busy) == 1:
         rank, told = busy[0].rank, [f"stands at {place}" for place in places]
         if all(stand is busy[0] or stand.state == "left" for stand in stands):
@@ -170,18 +177,17 @@ def _place(stand: Stand) -> str:
     return "; ".join([where, *stand.beside])
 
 
-def _away_from_backward(busy: list[Stand], logs: list[RankLog]) -> Stand | None:
-    """Return the one rank that is elsewhere while all others are in backward.
+def _without_gradients(busy: list[Stand], logs: list[RankLog]) -> Stand | None:
+    """Return the one rank that is elsewhere while all others wait for gradients.
 
-    There DDP waits for all ranks, in C++, and of ranks that a program starts itself
-    nobody records the calls.
+    Of ranks that a program starts itself nobody records what DDP calls.
     """
-    away = [
-        stand
-        for stand in busy
-        if not any(frame.name == ENGINE for frame in logs[stand.rank].stack[:1])
-    ]
+    away = [s for s in busy if not _waits_for_gradients(logs[s.rank])]
     return away[0] if len(away) == 1 < len(busy) else None
+
+
+def _waits_for_gradients(log: RankLog) -> bool:
+    return any(frame.file.endswith(GRADIENTS) for frame in log.stack[:1])
 
 
 def _who(which: list[int]) -> str:

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 SPAWN = "torch.multiprocessing.spawn"  # the module of mp.spawn
-LONGEST = 16_384  # characters of a traceback
+MOST_SAID = 16_384  # characters of a traceback
 
 
 def watch(path: Path) -> None:
@@ -60,8 +60,8 @@ def _said_by_forks(path: Path) -> Any:
     def print_and_note(*args: Any, **options: Any) -> None:
         if sys._getframe(1).f_code is end:
             said = traceback.format_exc()
-            if len(said) > LONGEST:
-                half = LONGEST // 2
+            if len(said) > MOST_SAID:
+                half = MOST_SAID // 2
                 said = f"{said[:half]}\n... left out ...\n{said[-half:]}"
             Notes(path)({"pid": os.getpid(), "said": said, "time": time.time()})
         print_exc(*args, **options)
