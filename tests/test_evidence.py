@@ -457,16 +457,33 @@ def test_children_may_speak_at_once(tmp_path, names, says, first):
 
 
 def test_a_fork_says_itself_how_it_ends(tmp_path):
-    events = [started(1), started(2)]
+    events = []  # its parent may write down a moment later that it has started
     for pid, time, says in ((2, 5.0, "early"), (1, 5.3, "late")):
         words = TRACEBACK.format(line=pid, says=says)
-        events.append({"pid": pid, "said": words, "time": time})
+        events.append({"pid": pid, "said": words, "left": time})
+    events += [started(1), started(2)]
     events += [{"pid": pid, "code": 1, "time": 6.0, "said": ""} for pid in (1, 2)]
     err = "Process Process-1:\nProcess Process-2:\nTraceback (most recent call last):\n"
     log = spawned(tmp_path, *events, err=err + 'Trace  File "a.py", line 9, in f\n')
     failure, _ = find_failure(log, 1, None, 0)
     assert (failure.rank, failure.cause, failure.line) == (1, "ValueError: early", 2)
     assert failure.others == {0: "ValueError: late"}
+
+
+def test_a_fork_that_exits_because_it_lost_a_peer_is_a_victim(tmp_path):
+    lost = TRACEBACK.format(line=7, says="Connection closed by peer")
+    events = [
+        *(started(pid) for pid in (1, 2, 3)),
+        {"pid": 1, "before": lost, "left": 5.0},
+        {"pid": 3, "before": lost, "left": 5.0},
+        *({"pid": pid, "code": pid % 2, "time": 6.0, "said": ""} for pid in (1, 2, 3)),
+    ]
+    log = spawned(tmp_path, *events, err=lost * 2)
+    assert find_failure(log, 1, None, 0)[0].rank == 1
+    events.insert(3, {"pid": 2, "before": "", "left": 4.0})
+    events[-2]["code"] = 3
+    failure, _ = find_failure(spawned(tmp_path, *events, err=lost * 2), 1, None, 0)
+    assert (failure.rank, failure.cause) == (1, "exit code 3")
 
 
 def test_the_last_words_on_a_stderr_that_all_share_may_be_a_victims(tmp_path):

@@ -239,6 +239,8 @@ def test_who_exits_while_others_lose_a_peer_comes_after_who_raised():
     quiet = replace(ended(1.0, 1), others_lost_peer=True)
     assert explain(quiet, raised(1.3)).rank == 1
     assert explain(ended(1.0, 1), raised(1.3)).rank == 0
+    odd = replace(ended(1.1, 5), others_lost_peer=True)
+    assert explain(quiet, quiet, odd).rank == 2
     assert explain(quiet, replace(ended(0.9, 3), others_lost_peer=True)).rank == 1
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from ddp_lab.kit.explain import attempts, ends, hang, stacks, symptoms
 from ddp_lab.kit.explain.attempts import Attempt
+from ddp_lab.kit.explain.diagnosis import odd_one
 from ddp_lab.kit.explain.ends import End
 from ddp_lab.kit.explain.files import shorten
 from ddp_lab.kit.explain.logs import RankLog, RunLog, TorchrunLog
@@ -185,8 +186,13 @@ def _launcher_was_first(log: RunLog, code: int, found: dict[int, End]) -> bool:
 
 def _ends(logs: list[RankLog], codes: list[int | None]) -> dict[int, End]:
     """Return by rank how it failed, of those that did."""
-    found = {rank: ends.find(log, codes[rank]) for rank, log in enumerate(logs)}
-    return {rank: end for rank, end in found.items() if end}
+    all_ends = {rank: ends.find(log, codes[rank]) for rank, log in enumerate(logs)}
+    found = {rank: end for rank, end in all_ends.items() if end}
+    # Those that leave because another one has gone do so alike.
+    odd = odd_one({rank: end.cause for rank, end in found.items() if end.quietly})
+    if odd is not None:
+        found[odd] = replace(found[odd], quietly=False)
+    return found
 
 
 def _first(found: dict[int, End]) -> int:
