@@ -276,6 +276,16 @@ def test_who_waits_in_a_rooted_call_of_which_there_is_no_record_may_be_right():
     assert found.rank == 0
 
 
+def test_who_waits_in_the_same_call_at_another_line_is_named():
+    logs = [waiting(0, "all_reduce") for _ in range(2)]
+    found = diagnose(*logs, waiting(2, "all_reduce"))
+    assert (found.symptom, found.rank) == (Symptom.DIFFERENT_CALLS, 2)
+    assert found.cause == (
+        "waits in all_reduce at a.py:12, but ranks 0 and 1 wait in it at a.py:10"
+    )
+    assert diagnose(*logs) is None
+
+
 @pytest.mark.parametrize("file", hang.GRADIENTS)
 def test_who_brings_no_gradients_is_named(file):
     inside = Frame(f"site-packages/{file}", 1, "f")

@@ -149,6 +149,14 @@ def test_a_traceback_that_may_have_been_caught_is_no_failure():
     assert TorchrunLog([log]).warnings(failed=True) == [[]]
 
 
+def test_a_dead_thread_explains_more_than_what_was_caught():
+    log, caught = RankLog(), TRACEBACK.format(line=3, error="ValueError: caught")
+    thread = "Exception in thread T:\n" + TRACEBACK.format(line=5, error="KeyError: 1")
+    log.add_stderr(caught + thread)
+    failure = explain(RankLog(), log, stopped="timeout")
+    assert "rank 1 printed a traceback: KeyError: 1" in failure.means
+
+
 def test_a_traceback_on_a_stderr_that_all_share_is_any_ranks():
     log = RankLog(beside={PROGRAM: [Frame("a.py", 9, "main")]})
     log.add_stderr(TRACEBACK.format(line=3, error="ValueError: no"))

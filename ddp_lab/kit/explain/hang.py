@@ -263,7 +263,7 @@ def _apart(waiting: list[Stand]) -> Diagnosis | None:
         s.rank: (s.name, s.call.group if s.call and known else "") for s in waiting
     }
     if len(set(groups.values())) == 1:
-        return _nobody_sends(waiting)
+        return _nobody_sends(waiting) or _lines_apart(waiting, known)
     rank = odd_one(groups)
     if not known and rank is not None and groups[rank][0] in ROOT_ARGUMENT:
         rank = None  # its src or dst does not wait for all, so others may be ahead
@@ -275,6 +275,19 @@ def _apart(waiting: list[Stand]) -> Diagnosis | None:
     ]
     cause = "the ranks wait in different calls: " + ", ".join(where)
     return Diagnosis(Symptom.DIFFERENT_CALLS, cause, rank, first.frame)
+
+
+def _lines_apart(waiting: list[Stand], known: bool) -> Diagnosis | None:
+    """All wait in one call, of which there is no record, but not at the same line."""
+    lines = {s.rank: s.frame.short for s in waiting if s.frame}
+    rank = odd_one(lines)
+    if known or rank is None:
+        return None
+    odd = next(stand for stand in waiting if stand.rank == rank)
+    rest = [stand for stand in waiting if stand is not odd]
+    cause = f"waits in {odd.name} at {lines[rank]}, but {ranks(s.rank for s in rest)} "
+    cause += f"{conjugate('wait', rest)} in it at {lines[rest[0].rank]}"
+    return Diagnosis(Symptom.DIFFERENT_CALLS, cause, rank, odd.frame)
 
 
 def _nobody_sends(waiting: list[Stand]) -> Diagnosis | None:
