@@ -131,8 +131,8 @@ def _astray(fault: Fault, known: Truth) -> Truth:
     apart = fault.exchange.name == "all_reduce" and not fault.deed.only
     if fault.ranks == 2:
         who = {0, 1, None}  # of two that differ, neither is the odd one
-    elif fault.exchange.name == "ring":
-        who.add(None)  # of which there is no record
+    elif fault.exchange.name == "ring" or _survived(fault):
+        who.add(None)  # of which there is no record, nor of whoever ends well
     elif not fault.start.torchrun and not apart:
         who.add(None)  # nobody asks these ranks for their calls
     # Bytes are taken for what they are not, and a record shows that; of a root it has

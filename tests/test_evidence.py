@@ -279,12 +279,25 @@ def test_who_waits_in_a_rooted_call_of_which_there_is_no_record_may_be_right():
     assert found.rank == 0
 
 
-def test_who_does_not_come_to_a_backward_is_named():
-    engine = Frame("site-packages/torch/autograd/graph.py", 1, "_engine_run_backward")
-    steps = [RankLog(stack=[engine, Frame("a.py", 5, "main")]) for _ in range(2)]
+def test_who_waits_in_the_same_call_at_another_line_is_named():
+    logs = [waiting(0, "all_reduce") for _ in range(2)]
+    found = diagnose(*logs, waiting(2, "all_reduce"))
+    assert (found.symptom, found.rank) == (Symptom.DIFFERENT_CALLS, 2)
+    assert found.cause == (
+        "waits in all_reduce at a.py:12, but ranks 0 and 1 wait in it at a.py:10"
+    )
+    assert diagnose(*logs) is None
+
+
+@pytest.mark.parametrize("file", hang.GRADIENTS)
+def test_who_brings_no_gradients_is_named(file):
+    inside = Frame(f"site-packages/{file}", 1, "f")
+    steps = [RankLog(stack=[inside, Frame("a.py", 5, "main")]) for _ in range(2)]
     busy = RankLog(stack=[Frame("a.py", 9, "load")])
     found = diagnose(*steps, busy)
     assert (found.symptom, found.rank, found.frame.line) == (Symptom.ABSENT, 2, 9)
+    told = "stands at a.py:9, and ranks 0 and 1 wait for its gradients"
+    assert found.cause == told
     assert diagnose(*steps).rank is None
     assert diagnose(steps[0], busy, busy).rank is None
 
@@ -457,16 +470,33 @@ def test_children_may_speak_at_once(tmp_path, names, says, first):
 
 
 def test_a_fork_says_itself_how_it_ends(tmp_path):
-    events = [started(1), started(2)]
+    events = []  # its parent may write down a moment later that it has started
     for pid, time, says in ((2, 5.0, "early"), (1, 5.3, "late")):
         words = TRACEBACK.format(line=pid, says=says)
-        events.append({"pid": pid, "said": words, "time": time})
+        events.append({"pid": pid, "said": words, "left": time})
+    events += [started(1), started(2)]
     events += [{"pid": pid, "code": 1, "time": 6.0, "said": ""} for pid in (1, 2)]
     err = "Process Process-1:\nProcess Process-2:\nTraceback (most recent call last):\n"
     log = spawned(tmp_path, *events, err=err + 'Trace  File "a.py", line 9, in f\n')
     failure, _ = find_failure(log, 1, None, 0)
     assert (failure.rank, failure.cause, failure.line) == (1, "ValueError: early", 2)
     assert failure.others == {0: "ValueError: late"}
+
+
+def test_a_fork_that_exits_because_it_lost_a_peer_is_a_victim(tmp_path):
+    lost = TRACEBACK.format(line=7, says="Connection closed by peer")
+    events = [
+        *(started(pid) for pid in (1, 2, 3)),
+        {"pid": 1, "before": lost, "left": 5.0},
+        {"pid": 3, "before": lost, "left": 5.0},
+        *({"pid": pid, "code": pid % 2, "time": 6.0, "said": ""} for pid in (1, 2, 3)),
+    ]
+    log = spawned(tmp_path, *events, err=lost * 2)
+    assert find_failure(log, 1, None, 0)[0].rank == 1
+    events.insert(3, {"pid": 2, "before": "", "left": 4.0})
+    events[-2]["code"] = 3
+    failure, _ = find_failure(spawned(tmp_path, *events, err=lost * 2), 1, None, 0)
+    assert (failure.rank, failure.cause) == (1, "exit code 3")
 
 
 def test_the_last_words_on_a_stderr_that_all_share_may_be_a_victims(tmp_path):

@@ -9,6 +9,7 @@ import pytest
 from ddp_lab.kit.explain import attempts, ends, stacks
 from ddp_lab.kit.explain.failure import Failure, find_failure, find_notes
 from ddp_lab.kit.explain.logs import RankLog, RunLog, TorchrunLog
+from ddp_lab.kit.explain.rank_log import PROGRAM
 from ddp_lab.kit.explain.stacks import Frame
 
 TRACEBACK = """Traceback (most recent call last):
@@ -165,6 +166,24 @@ def test_a_traceback_that_may_have_been_caught_is_no_failure():
     assert TorchrunLog([log]).warnings(failed=True) == [[]]
 
 
+def test_a_dead_thread_explains_more_than_what_was_caught():
+    log, caught = RankLog(), TRACEBACK.format(line=3, error="ValueError: caught")
+    thread = "Exception in thread T:\n" + TRACEBACK.format(line=5, error="KeyError: 1")
+    log.add_stderr(caught + thread)
+    failure = explain(RankLog(), log, stopped="timeout")
+    assert "rank 1 printed a traceback: KeyError: 1" in failure.means
+
+
+def test_a_traceback_on_a_stderr_that_all_share_is_any_ranks():
+    log = RankLog(beside={PROGRAM: [Frame("a.py", 9, "main")]})
+    log.add_stderr(TRACEBACK.format(line=3, error="ValueError: no"))
+    failure = explain(log, RankLog(), stopped="timeout")
+    assert failure.rank is None and "ValueError: no" in failure.traceback
+    assert failure.means.startswith(
+        "before, a rank printed a traceback: ValueError: no"
+    )
+
+
 def test_a_launcher_that_was_ended_is_told():
     asked = [ended(5.0, -15, asked=4.0), ended(5.0, -15, asked=4.0)]
     failure = explain(*asked, code=-9)
@@ -245,6 +264,8 @@ def test_who_exits_while_others_lose_a_peer_comes_after_who_raised():
     quiet = replace(ended(1.0, 1), others_lost_peer=True)
     assert explain(quiet, raised(1.3)).rank == 1
     assert explain(ended(1.0, 1), raised(1.3)).rank == 0
+    odd = replace(ended(1.1, 5), others_lost_peer=True)
+    assert explain(quiet, quiet, odd).rank == 2
     assert explain(quiet, replace(ended(0.9, 3), others_lost_peer=True)).rank == 1
 
 

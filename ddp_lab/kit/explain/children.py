@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ddp_lab.kit.explain.files import read
+from ddp_lab.kit.explain.stderr import lost_peer
 
 # Libraries that start processes to help; `torch.multiprocessing` starts ranks.
 HELPERS = ("multiprocessing.", "concurrent.", "torch.utils.data.", "joblib.")
@@ -40,6 +41,10 @@ class Child:
     """Whether it has ended in a way that nobody could see."""
     said: str = ""
     """The traceback of a rank of mp.spawn, or of a fork."""
+    before: str = ""
+    """The traceback because of which a fork has called sys.exit()."""
+    left: float = 0.0
+    """When a fork began to leave by an exception."""
 
     @property
     def failed(self) -> bool:
@@ -50,6 +55,12 @@ class Child:
     def died(self) -> bool:
         """Whether it failed, and nobody can have wanted that."""
         return self.failed and self.code not in POLITE
+
+    @property
+    def words(self) -> str:
+        """The traceback that was its end."""
+        gone = self.code and not self.asked and lost_peer(self.before)
+        return self.said or (self.before if gone else "")
 
     @property
     def who(self) -> str:
@@ -82,6 +93,7 @@ class Children:
     def read(cls, folder: Path) -> "Children":
         """Return what `children` in the run's folder tells."""
         run, spawns, parent = cls(), [], 0
+        early: dict[int, dict] = {}  # what forks say before their parent notes them
         for line in read(folder / "children").splitlines():
             try:
                 event = json.loads(line)
@@ -89,12 +101,13 @@ class Children:
                 continue  # of a long file, which is not read whole
             if "name" in event:
                 run._add(event)
+                run._update(early.pop(event["pid"], {"pid": 0}))
             elif "parent" in event:
                 parent = event["parent"]
             elif "spawns" in event:
                 spawns.append(event["spawns"])
-            elif "pid" in event:
-                run._update(event)
+            elif "pid" in event and not run._update(event):
+                early[event["pid"]] = event
         return replace(run, parent=parent, no_rank=bool(spawns) and not any(spawns))
 
     def _add(self, event: dict) -> None:
@@ -104,12 +117,16 @@ class Children:
         errors = event.get("errors", "")
         self.all.append(Child(event["pid"], event["name"], by, rank, errors))
 
-    def _update(self, event: dict) -> None:
+    def _update(self, event: dict) -> bool:
+        """Add what an event tells of a child; return whether that is known to live."""
         same = [child for child in self.all if child.pid == event["pid"]]
-        if same and same[-1].said:  # then it has raised earlier than it ended
-            event = {**event, "time": same[-1].time, "said": same[-1].said}
+        if same and same[-1].left:  # as it has said itself
+            said = same[-1].said or event.get("said", "")
+            event = {**event, "time": same[-1].left, "said": said}
         if same and same[-1].code is None:  # a pid may come again: the last one
             vars(same[-1]).update(event)
+            return True
+        return False
 
     @property
     def ranks(self) -> list[Child]:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from ddp_lab.kit.explain import attempts, ends, hang, stacks, symptoms
 from ddp_lab.kit.explain.attempts import Attempt
+from ddp_lab.kit.explain.diagnosis import odd_one
 from ddp_lab.kit.explain.ends import End
 from ddp_lab.kit.explain.files import shorten
 from ddp_lab.kit.explain.logs import RankLog, RunLog, TorchrunLog
@@ -185,8 +186,13 @@ def _launcher_was_first(log: RunLog, code: int, found: dict[int, End]) -> bool:
 
 def _ends(logs: list[RankLog], codes: list[int | None]) -> dict[int, End]:
     """Return by rank how it failed, of those that did."""
-    found = {rank: ends.find(log, codes[rank]) for rank, log in enumerate(logs)}
-    return {rank: end for rank, end in found.items() if end}
+    all_ends = {rank: ends.find(log, codes[rank]) for rank, log in enumerate(logs)}
+    found = {rank: end for rank, end in all_ends.items() if end}
+    # Those that leave because another one has gone do so alike.
+    odd = odd_one({rank: end.cause for rank, end in found.items() if end.quietly})
+    if odd is not None:
+        found[odd] = replace(found[odd], quietly=False)
+    return found
 
 
 def _first(found: dict[int, End]) -> int:
@@ -208,7 +214,8 @@ def _failed_by_itself(
     failure = replace(failure, traceback=end.traceback, others=_failures(others))
     printed = logs[first].tracebacks
     if end.kind == "exit" and printed:
-        failure = replace(failure, means=_printed(first, printed[-1]))
+        means = _printed(f"rank {first}", printed[-1])
+        failure = replace(failure, means=means)
     elif end.kind == "exit" and end.before:
         what = shorten(end.before[0])
         failure = replace(failure, means=f"it left while it handled {what}")
@@ -262,21 +269,23 @@ def _with_traceback(failure: Failure, logs: list[RankLog]) -> Failure:
     told = {rank: log.tracebacks[-1] for rank, log in enumerate(logs) if log.tracebacks}
     if not told:
         return failure
-    if failure.rank is None and len(told) == 1:
+    shared = hang.has_program(logs)  # then nobody knows which rank has written it
+    if failure.rank is None and len(told) == 1 and not shared:
         stand = failure.stands[min(told)]
         where, line = _place(stand.frame)
         failure = replace(failure, rank=stand.rank, where=where, line=line)
     rank = failure.rank if failure.rank in told else min(told)
-    means = "; ".join(filter(None, [_printed(rank, told[rank]), failure.means]))
+    who = "a rank" if shared and rank == 0 else f"rank {rank}"
+    means = "; ".join(filter(None, [_printed(who, told[rank]), failure.means]))
     return replace(failure, means=means, traceback=told[rank])
 
 
-def _printed(rank: int, traceback: str) -> str:
+def _printed(who: str, traceback: str) -> str:
     """Return one sentence on a traceback that was not the rank's end."""
     error = stacks.last_error(traceback) or traceback.strip().splitlines()[0]
     frame = stacks.own(stacks.from_text(traceback))
     at = f", at {frame.short}" if frame else ""
-    return f"before, rank {rank} printed a traceback: {shorten(error)}{at}"
+    return f"before, {who} printed a traceback: {shorten(error)}{at}"
 
 
 def _diagnosed(failure: Failure, found: hang.Diagnosis, means: str) -> Failure:

@@ -20,7 +20,8 @@ from ddp_lab.kit.explain.symptoms import Symptom
 
 __all__ = ["OUT_OF_STEP", "Diagnosis", "Stand", "find_stands", "lost_peer", "ranks"]
 
-ENGINE = "_engine_run_backward"  # of autograd
+# Where a rank waits in C++ for the gradients of the others.
+GRADIENTS = ("torch/nn/parallel/distributed.py", "torch/autograd/graph.py")
 AWAY = ("elsewhere", "lingers", "left")  # where a rank is that does not come
 
 
@@ -137,6 +138,11 @@ def program_stands(logs: list[RankLog]) -> str:
     return f"{PROGRAM} stands at {program.short}" if program else ""
 
 
+def has_program(logs: list[RankLog]) -> bool:
+    """Tell whether a program has started the ranks, and they share its output."""
+    return bool(logs) and PROGRAM in logs[0].beside
+
+
 def _program(logs: list[RankLog]) -> Frame | None:
     """Return where the program stands that has started the ranks."""
     return own(logs[0].beside.get(PROGRAM, [])) if logs else None
@@ -152,10 +158,11 @@ def _busy(stands: list[Stand], logs: list[RankLog]) -> Diagnosis | None:
         places.setdefault(_place(stand), []).append(stand.rank)
     told = [f"{_who(which)} at {place}" for place, which in places.items()]
     rank, others = None, "no rank waits for another"
-    if away := _away_from_backward(busy, logs):
-        rest = [stand.rank for stand in busy if stand is not away]
-        cause = f"stands at {_place(away)}, and {_who(rest)} in backward, where DDP "
-        return Diagnosis(Symptom.ABSENT, f"{cause}waits", away.rank, away.frame)
+    if away := _without_gradients(busy, logs):
+        rest = [stand for stand in busy if stand is not away]
+        cause = f"stands at {_place(away)}, and {ranks(s.rank for s in rest)} "
+        cause += f"{conjugate('wait', rest)} for its gradients"
+        return Diagnosis(Symptom.ABSENT, cause, away.rank, away.frame)
     if len(busy) == 1:
         rank, told = busy[0].rank, [f"stands at {place}" for place in places]
         if all(stand is busy[0] or stand.state == "left" for stand in stands):
@@ -173,18 +180,17 @@ def _place(stand: Stand) -> str:
     return "; ".join([where, *stand.beside])
 
 
-def _away_from_backward(busy: list[Stand], logs: list[RankLog]) -> Stand | None:
-    """Return the one rank that is elsewhere while all others are in backward.
+def _without_gradients(busy: list[Stand], logs: list[RankLog]) -> Stand | None:
+    """Return the one rank that is elsewhere while all others wait for gradients.
 
-    There DDP waits for all ranks, in C++, and of ranks that a program starts itself
-    nobody records the calls.
+    Of ranks that a program starts itself nobody records what DDP calls.
     """
-    away = [
-        stand
-        for stand in busy
-        if not any(frame.name == ENGINE for frame in logs[stand.rank].stack[:1])
-    ]
+    away = [s for s in busy if not _waits_for_gradients(logs[s.rank])]
     return away[0] if len(away) == 1 < len(busy) else None
+
+
+def _waits_for_gradients(log: RankLog) -> bool:
+    return any(frame.file.endswith(GRADIENTS) for frame in log.stack[:1])
 
 
 def _who(which: list[int]) -> str:
@@ -273,7 +279,7 @@ def _apart(waiting: list[Stand]) -> Diagnosis | None:
         s.rank: (s.name, s.call.group if s.call and known else "") for s in waiting
     }
     if len(set(groups.values())) == 1:
-        return _nobody_sends(waiting)
+        return _nobody_sends(waiting) or _lines_apart(waiting, known)
     rank = odd_one(groups)
     if not known and rank is not None and groups[rank][0] in ROOT_ARGUMENT:
         rank = None  # its src or dst does not wait for all, so others may be ahead
@@ -285,6 +291,19 @@ def _apart(waiting: list[Stand]) -> Diagnosis | None:
     ]
     cause = "the ranks wait in different calls: " + ", ".join(where)
     return Diagnosis(Symptom.DIFFERENT_CALLS, cause, rank, first.frame)
+
+
+def _lines_apart(waiting: list[Stand], known: bool) -> Diagnosis | None:
+    """All wait in one call, of which there is no record, but not at the same line."""
+    lines = {s.rank: s.frame.short for s in waiting if s.frame}
+    rank = odd_one(lines)
+    if known or rank is None:
+        return None
+    odd = next(stand for stand in waiting if stand.rank == rank)
+    rest = [stand for stand in waiting if stand is not odd]
+    cause = f"waits in {odd.name} at {lines[rank]}, but {ranks(s.rank for s in rest)} "
+    cause += f"{conjugate('wait', rest)} in it at {lines[rest[0].rank]}"
+    return Diagnosis(Symptom.DIFFERENT_CALLS, cause, rank, odd.frame)
 
 
 def _nobody_sends(waiting: list[Stand]) -> Diagnosis | None:

@@ -102,9 +102,13 @@ class RankLog:
 
     @property
     def tracebacks(self) -> list[str]:
-        """The tracebacks that were not its end, as far as that is known."""
+        """The tracebacks that were not its end, as far as that is known.
+
+        Those of threads come last: one that is dead explains more than what was caught.
+        """
         found = [part.text for part in self.remarks if part.is_traceback]
-        return [*found, self.traceback] if self.guessed else found
+        found += [self.traceback] if self.guessed else []
+        return sorted(found, key=lambda text: text.startswith("Exception in thread "))
 
     def add_line(self, line: str) -> None:
         """Keep a line of stdout: a JSON object is a fact, anything else a line."""

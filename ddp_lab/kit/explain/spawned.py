@@ -127,10 +127,10 @@ class SpawnLog(RunLog):
 
 def _tell(log: RankLog, child: Child) -> None:
     """Add to a rank's log how the rank has ended, or at least what it has said."""
-    if child.said:
-        log.traceback, log.time = clip(child.said), child.time
-        error = stacks.last_error(child.said)
-        log.raised = {"error": error, "traceback": child.said, "time": child.time}
+    if said := child.words:
+        log.traceback, log.time = clip(said), child.time
+        error = stacks.last_error(said)
+        log.raised = {"error": error, "traceback": said, "time": child.time}
     log.stack = stacks.from_text(log.traceback) or log.stack
     if child.code is None:
         log.end = {"code": 0, "left_group": True} if child.gone else None

@@ -7,7 +7,8 @@ has a file `children`, to which every event adds a line of JSON:
     {"spawns": 2}                                         mp.spawn, for so many ranks
     {"pid": 7, "name": "Process-1", "by": "__main__", ...}    has started
     {"pid": 7, "asked": 17.4}                             the program is about to end it
-    {"pid": 7, "said": "Traceback ...", "time": 17.4}     raises, as a fork says itself
+    {"pid": 7, "said": "Traceback ...", "left": 17.4}    raises, as a fork says itself
+    {"pid": 7, "before": "Traceback ...", "left": 17.4}  or exits because of that
     {"pid": 7, "code": 1, "time": 17.5, "said": ""}       was seen to have ended
 
 Times are seconds since the epoch. Of a rank of mp.spawn there is more: its `index`, the
@@ -19,6 +20,7 @@ goes; so nothing of ours is pickled, or stands on the stack of a child while it 
 
 import json
 import multiprocessing.process
+import multiprocessing.util as util
 import os
 import pickle
 import sys
@@ -28,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 SPAWN = "torch.multiprocessing.spawn"  # the module of mp.spawn
-LONGEST_EVENT = 16_384  # characters of a traceback
+MOST_SAID = 16_384  # characters of a traceback
 
 
 def watch(path: Path) -> None:
@@ -45,28 +47,33 @@ def watch(path: Path) -> None:
             note({"spawns": caller.f_locals["nprocs"]})
         return get_context(method)
 
-    traceback.print_exc = _said_by_forks(path)
+    _hear_forks(note)
     python.get_context = get_and_note  # of which mp.spawn makes use, with no rank too
 
 
-def _said_by_forks(path: Path) -> Any:
-    """Return a print_exc() that keeps in the file `path` how a forked child ends.
+def _hear_forks(note: "Notes") -> None:
+    """Let each child that is a fork note how it leaves, if by an exception.
 
     On the stderr that the children share, tracebacks of several get mixed.
     """
-    print_exc = traceback.print_exc
-    end = multiprocessing.process.BaseProcess._bootstrap.__code__  # type: ignore
 
-    def print_and_note(*args: Any, **options: Any) -> None:
-        if sys._getframe(1).f_code is end:
-            said = traceback.format_exc()
-            if len(said) > LONGEST_EVENT:
-                half = LONGEST_EVENT // 2
-                said = f"{said[:half]}\n... left out ...\n{said[-half:]}"
-            Notes(path)({"pid": os.getpid(), "said": said, "time": time.time()})
-        print_exc(*args, **options)
+    def leaves() -> None:
+        error = sys.exc_info()[1]
+        if error is None:
+            return
+        exits = isinstance(error, SystemExit)
+        cause = error.__context__ if exits else error
+        said = "".join(traceback.format_exception(cause)) if cause else ""
+        if len(said) > MOST_SAID:
+            half = MOST_SAID // 2
+            said = f"{said[:half]}\n... left out ...\n{said[-half:]}"
+        word = "before" if exits else "said"
+        Notes(note.path)({"pid": os.getpid(), word: said, "left": time.time()})
 
-    return print_and_note
+    def begins(note: "Notes") -> None:
+        util.Finalize(None, leaves, exitpriority=1000)
+
+    util.register_after_fork(note, begins)
 
 
 class Notes:
