@@ -278,6 +278,14 @@ def test_who_logs_that_a_peer_is_lost_and_exits_is_a_victim():
     assert explain(handled, raised(1.05)).rank == 0
 
 
+def test_who_has_raised_may_be_aborted_on_its_way_out():
+    log = ended(1.0, -signal.SIGABRT)
+    log.traceback, log.guessed = TRACEBACK.format(line=3, error="ValueError: no"), False
+    assert explain(well(), log).cause == "ValueError: no"
+    log.traceback = "Fatal Python error: Aborted\n"
+    assert "SIGABRT" in explain(well(), log).cause
+
+
 def test_of_many_ways_to_fail_the_first_are_told():
     (said,) = attempts.restarted([failed(f"E{'x' * i}: no") for i in range(12)])
     assert said.count(" of 13 failed: ") == attempts.MOST

@@ -95,6 +95,8 @@ def find(log: RankLog, code: int | None) -> End | None:
         return None
     frame = stacks.own(log.frames or stacks.from_text(log.traceback))
     ended_in_words = log.raised or code == -signal.SIGTERM and log.traceback
+    if code == -signal.SIGABRT and log.traceback.startswith(EMBEDDED):
+        ended_in_words = not log.guessed  # then gloo aborted what was ending anyway
     asked = log.asked or log.exit is None and code == -signal.SIGTERM
     if log.exit and log.exit["code"] is None and not log.raised:
         kind, cause = "signal", UNWILLING

@@ -9,7 +9,7 @@ It is sick. Cured, it prints:
     [rank 1] loaded 50 numbers, the largest is 99
     [rank 1] the mean of all 100 is 49.50
 
-Written by notebooks/08_when_it_hangs.ipynb.
+Written by notebooks/09_the_ward.ipynb.
 """
 
 import gc

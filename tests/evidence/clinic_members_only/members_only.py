@@ -11,7 +11,7 @@ It is sick. Cured, it prints:
     [rank 2] evaluates what [0, 1] learn
     [rank 2] has weight 1.5
 
-Written by notebooks/08_when_it_hangs.ipynb.
+Written by notebooks/09_the_ward.ipynb.
 """
 
 import gc

@@ -6,10 +6,10 @@ It is sick. Cured, it prints:
 
     [rank 0] counted {'cat': 4, 'dog': 6, 'owl': 2}
     [rank 0] all ranks counted {'cat': 9, 'dog': 8, 'owl': 7}
-    [rank 1] counted {'owl': 5, 'cat': 5, 'dog': 2}
-    [rank 1] all ranks counted {'cat': 9, 'dog': 8, 'owl': 7}
 
-Written by notebooks/08_when_it_hangs.ipynb.
+The other ranks print two such lines each.
+
+Written by notebooks/09_the_ward.ipynb.
 """
 
 import gc

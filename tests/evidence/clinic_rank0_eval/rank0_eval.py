@@ -9,7 +9,7 @@ It is sick. Cured, it prints:
     [rank 0] epoch 1: test loss 1.24
     [rank 0] has the weights of all
 
-Written by notebooks/08_when_it_hangs.ipynb.
+Written by notebooks/09_the_ward.ipynb.
 """
 
 import gc

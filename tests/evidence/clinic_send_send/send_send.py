@@ -43,7 +43,7 @@ def main():
     with process_group() as (rank, world_size, device):
         if CELLS % world_size:
             raise SystemExit(f"{world_size} ranks cannot share {CELLS} cells")
-        # gloo's send and recv know host memory only, even where there is a GPU.
+        # gloo's send and recv work only on host memory, even where there is a GPU.
         device = torch.device("cpu") if dist.get_backend() == "gloo" else device
         rod = torch.zeros(CELLS, device=device)  # (12,)
         rod[: CELLS // 2] = HOT

@@ -6,8 +6,8 @@ It is sick. Cured, it prints:
 
     [rank 0] labelled its images: [0, 3, 6, 9, 2, 5]
     [rank 0] has 11 labels, the last is 0
-    [rank 1] labelled its images: [8, 1, 4, 7, 0]
-    [rank 1] has 11 labels, the last is 0
+
+The other ranks print two such lines each.
 
 Written by notebooks/08_when_it_hangs.ipynb.
 """

@@ -9,7 +9,7 @@ It is sick. Cured, it prints:
     [rank 1] is one of 2
     [rank 1] the sum of our ranks is 1
 
-Written by notebooks/08_when_it_hangs.ipynb.
+Written by notebooks/09_the_ward.ipynb.
 """
 
 import gc

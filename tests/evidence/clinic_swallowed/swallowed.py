@@ -9,7 +9,7 @@ It is sick. Cured, it prints:
     [rank 1] trains on 12 of 24 samples
     [rank 1] ends with weight 20.49
 
-Written by notebooks/08_when_it_hangs.ipynb.
+Written by notebooks/09_the_ward.ipynb.
 """
 
 import gc

@@ -6,10 +6,10 @@ It is sick. Cured, it prints:
 
     [rank 0] trains on 13 samples, the last is sample 24
     [rank 0] has the weights of rank 0
-    [rank 1] trains on 12 samples, the last is sample 23
-    [rank 1] has the weights of rank 0
 
-Written by notebooks/08_when_it_hangs.ipynb.
+The other ranks print two such lines each.
+
+Written by notebooks/09_the_ward.ipynb.
 """
 
 import gc

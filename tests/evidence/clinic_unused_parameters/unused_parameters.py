@@ -9,7 +9,7 @@ It is sick. Cured, it prints:
     [rank 0] step 2: line
     [rank 0] has the weights of one process that sees all samples
 
-Written by notebooks/08_when_it_hangs.ipynb.
+Written by notebooks/09_the_ward.ipynb.
 """
 
 import copy

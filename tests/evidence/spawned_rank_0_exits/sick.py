@@ -6,7 +6,9 @@ import torch.multiprocessing as mp
 
 
 def misbehave(rank, world_size, odd, tensor):
-    if rank == 0: sys.exit(3)
+    if rank == 0:
+        dist.destroy_process_group()
+        sys.exit(3)
 
 
 def worker(rank, world_size, port):
