@@ -277,6 +277,8 @@ def test_who_waits_in_a_rooted_call_of_which_there_is_no_record_may_be_right():
     assert found.rank is None and found.cause.startswith("the ranks wait in different")
     found = diagnose(*map(waiting, range(3), ("all_reduce", "barrier", "barrier")))
     assert found.rank == 0
+    others = (waiting(rank, "monitored_barrier") for rank in (1, 2))
+    assert diagnose(rooted(0, 1), *others).rank == 0, "its own call is on record"
 
 
 def test_who_waits_in_the_same_call_at_another_line_is_named():

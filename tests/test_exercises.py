@@ -76,4 +76,4 @@ def test_the_solution_is_right(answer, ranks, tmp_path):
 def test_a_wrong_answer_fails(answer, tmp_path):
     command = f"--nproc-per-node 3 {solve(answer, tmp_path)}"
     run = torchrun(command, timeout=20, expect_failure=True)
-    assert run.failure.kind in ("exception", "timeout")
+    assert run.failure.kind != "launch"

@@ -206,6 +206,12 @@ def test_stderr_is_taken_apart(text, found):
     )
 
 
+def test_a_dump_that_a_program_has_asked_for_is_one():
+    said = 'Timeout (0:00:15)!\nThread 0x1 (most recent call first):\n  File "a.py", line 3'
+    (part,) = stderr.split(said)
+    assert part.is_dump
+
+
 def test_a_dead_thread_is_not_the_end_of_its_rank():
     log = RankLog()
     dead = "Exception in thread Thread-1 (f):\n" + TRACEBACK.format("in a thread")

@@ -94,7 +94,7 @@ def find(log: RankLog, code: int | None) -> End | None:
     if log.finished:
         return None
     frame = stacks.own(log.frames or stacks.from_text(log.traceback))
-    ended_in_words = log.raised or code == -signal.SIGTERM and log.traceback
+    ended_in_words = bool(log.raised or code == -signal.SIGTERM and log.traceback)
     if code == -signal.SIGABRT and log.traceback.startswith(EMBEDDED):
         ended_in_words = not log.guessed  # then gloo aborted what was ending anyway
     asked = log.asked or log.exit is None and code == -signal.SIGTERM

@@ -281,7 +281,8 @@ def _apart(waiting: list[Stand]) -> Diagnosis | None:
     if len(set(groups.values())) == 1:
         return _nobody_sends(waiting) or _lines_apart(waiting, known)
     rank = odd_one(groups)
-    if not known and rank is not None and groups[rank][0] in ROOT_ARGUMENT:
+    recorded = {stand.rank for stand in waiting if stand.call}
+    if rank not in recorded and rank is not None and groups[rank][0] in ROOT_ARGUMENT:
         rank = None  # its src or dst does not wait for all, so others may be ahead
     first = next((s for s in waiting if s.rank == rank), waiting[0])
     where = [

@@ -18,7 +18,8 @@ START = re.compile(
     r"(  \+ Exception Group )?Traceback \(most recent call last\):\s*$"
     r'|  File ".+", line \d+\s*$'  # a SyntaxError of the program itself
 )
-DUMP = re.compile(r"Fatal Python error: ")
+# Of a signal, or of faulthandler.dump_traceback_later.
+DUMP = re.compile(r"Fatal Python error: |Timeout \(\d+:\d\d:\d\d(\.\d+)?\)!$")
 DUMPED = re.compile(
     r"\s*$|(Current t|T)hread 0x|  (File \"|<|\.\.\.)|Extension modules:|Python "
 )
@@ -54,7 +55,7 @@ class Part:
     text: str
     is_traceback: bool = False
     is_dump: bool = False
-    """Whether faulthandler has written it, because of a signal."""
+    """Whether faulthandler has written it."""
 
     @property
     def may_be_the_end(self) -> bool:
