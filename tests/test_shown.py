@@ -207,7 +207,8 @@ def test_stderr_is_taken_apart(text, found):
 
 
 def test_a_dump_that_a_program_has_asked_for_is_one():
-    said = 'Timeout (0:00:15)!\nThread 0x1 (most recent call first):\n  File "a.py", line 3'
+    thread = "Thread 0x1 (most recent call first):"
+    said = f'Timeout (0:00:15)!\n{thread}\n  File "a.py", line 3'
     (part,) = stderr.split(said)
     assert part.is_dump
 
