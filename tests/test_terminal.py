@@ -521,9 +521,14 @@ def test_why(program, started):
 def test_a_frozen_rank_stays_frozen(started):
     job = started(HANGS["a frozen rank"])
 
+    def is_frozen(process: psutil.Process) -> bool:
+        try:
+            return process.status() == psutil.STATUS_STOPPED
+        except psutil.NoSuchProcess:  # it has ended meanwhile
+            return False
+
     def frozen() -> list[psutil.Process]:
-        family = living(os.environ["DDP_LAB_TEST"])
-        return [p for p in family if p.status() == psutil.STATUS_STOPPED]
+        return list(filter(is_frozen, living(os.environ["DDP_LAB_TEST"])))
 
     assert wait_until(frozen, 90)
     why("--seconds", 2, frozen()[0].pid)
