@@ -22,7 +22,7 @@ TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M))
 # In front of a name that stands for many, and what comes into being by running the lab.
 PLACEHOLDER = re.compile(r"NN|NAME|SUBJECT|STUDENT|/path/|\*|^(train\.py|run\.json)$")
 COURSE = "release|submitted|feedback|grades|exchange"
-MADE = re.compile(rf"~|(build|\.venv|(classroom/)?({COURSE}))\b")
+MADE = re.compile(rf"~|(build|work|\.venv|(classroom/)?({COURSE}))\b")
 FOLDERS = ["bench", "classroom", "ddp_lab", "figs", "notebooks", "tests", "tools"]
 HOUSE = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*")]
 # A file or folder below may be called by its name alone.
