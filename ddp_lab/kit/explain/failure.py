@@ -363,7 +363,7 @@ def _launch_failure(stderr: str, code: int) -> Failure:
         lines = [line for line in stderr.splitlines() if line.strip()]
         cause = lines[-1].strip() if lines else f"exit code {code}"
     if code < 0:
-        cause = f"the launcher was ended by {ends.signal_name(code)}"
+        cause = f"the launcher was ended by {ends.signal_and_sender(code)}"
     return _known(Failure("launch", None, cause, traceback=stderr), [])
 
 

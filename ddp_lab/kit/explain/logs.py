@@ -74,7 +74,7 @@ class TorchrunLog(RunLog):
     def read(cls, folder: Path) -> "TorchrunLog":
         stderr = read(folder / "err")
         codes = {int(rank): int(code) for rank, code in EXIT_CODE.findall(stderr)}
-        before = [_ranks(attempt) for attempt in attempts(folder)[:-1]]
+        before = [ranks_of(attempt) for attempt in attempts(folder)[:-1]]
         earlier = [_read_ranks(ranks, {}) for ranks in before]
         there = rank_folders(folder)
         removed = range(len(there), max(codes, default=-1) + 1)
@@ -109,14 +109,15 @@ def attempts(folder: Path) -> list[Path]:
 
 
 def rank_folders(folder: Path) -> list[Path]:
-    """Return the folders of the ranks' logs in the last attempt, by rank.
+    """Return the folders of the ranks' logs in the last attempt, by rank."""
+    return [path for last in attempts(folder)[-1:] for path in ranks_of(last)]
 
-    A rank may have removed its own, or another's.
+
+def ranks_of(attempt: Path) -> list[Path]:
+    """Return the folders of the ranks' logs in this attempt, by rank.
+
+    Not all need be there: a rank may have removed its own, or another's.
     """
-    return [path for last in attempts(folder)[-1:] for path in _ranks(last)]
-
-
-def _ranks(attempt: Path) -> list[Path]:
     numbers = [name for name in _names(attempt) if name.isdecimal()]
     found = [int(name) for name in numbers if (attempt / name).is_dir()]
     return [attempt / str(rank) for rank in range(max(found, default=-1) + 1)]

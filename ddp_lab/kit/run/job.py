@@ -24,8 +24,9 @@ from ddp_lab.kit.explain.logs import (
 )
 from ddp_lab.kit.explain.spawned import SpawnLog
 from ddp_lab.kit.explain.symptoms import find
+from ddp_lab.kit.explain.words import signal_name
 from ddp_lab.kit.run import machine, probe
-from ddp_lab.kit.run.guarded import Guarded, signal_name
+from ddp_lab.kit.run.guarded import Guarded
 from ddp_lab.kit.run.kept import keep
 from ddp_lab.kit.run.limits import SHORT, Limits
 from ddp_lab.kit.run.rank import HOME
