@@ -201,3 +201,36 @@ def barrier() -> Svg:
     moment(svg, leave, 74, 292, "rank 2 arrives")
     clock(svg, 326)
     return svg
+
+
+@figure
+def async_overlap() -> Svg:
+    """Draw two ranks that compute while their all_reduce is under way."""
+    svg = page(
+        "async_op=True, and a wait()",
+        "The sum travels while both compute; nobody reads x before it has come.",
+        "Two ranks over time. Each makes x, calls all_reduce with async_op=True, which "
+        "returns at once, and computes something else. The sum begins to travel when "
+        "rank 1, the later one, has called. Rank 0 has done its computing before the "
+        "sum has come, and waits for it in work.wait(); rank 1 computes longer. "
+        "Only then do both read x. From the call to the "
+        "end of wait(), x belongs to the library.",
+        378,
+    )
+    top, low, middle = 122, 258, 190
+    called, waits, came = (210, 330), 450, 540
+    for rank, y in enumerate((top, low)):
+        lane(svg, y, rank)
+        svg.block(START, y, called[rank] - START, BAR, "makes x", rank)
+        svg.block(came, y, 104, BAR, "reads x", rank)
+        leaves, arrives = (low, middle + BAR + 4) if rank else (top + BAR, middle - 4)
+        svg.arrow(called[rank] + 4, leaves, 338, arrives, stroke=GREY)
+    svg.block(called[0], top, waits - called[0], BAR, "computes", 0)
+    svg.wait(waits, top, came - waits, BAR, "waits")
+    svg.block(called[1], low, came - called[1], BAR, "computes", 1)
+    svg.shared(called[1], middle, 530 - called[1], BAR, ["the sum travels"], (0, 1))
+    call = "all_reduce(x, async_op=True)"
+    svg.text(called[0], top - 18, call, 13, anchor="start", mono=True)
+    svg.text(waits, top - 18, "work.wait()", 13, anchor="start", mono=True)
+    clock(svg, 340)
+    return svg

@@ -4,7 +4,10 @@ from collections.abc import Sequence
 
 from ddp_lab.kit.draw.colours import GREY, INK, RULE, WHITE, bar_colour
 from ddp_lab.kit.draw.svg import Svg, page
+from ddp_lab.kit.explain.calls import Call
 
+WORLD = "0"  # what the group of all ranks is called
+CALL = 140  # the width of a call
 LEFT, RIGHT, TOP, BOTTOM = 116, 680, 132, 340  # where the axes are
 
 
@@ -65,3 +68,60 @@ def draw_axes(svg: Svg, steps: int, every: int, level: float) -> None:
         x = LEFT + (RIGHT - LEFT) * step / steps
         svg.text(x, BOTTOM + 18, str(step), 13, fill=GREY)
     svg.text((LEFT + RIGHT) / 2, BOTTOM + 38, "steps", 13, fill=GREY)
+
+
+def counters(calls: Sequence[Sequence[Call]]) -> Svg:
+    """Draw how far each rank has counted in each group.
+
+    Args:
+        calls: by rank, the calls that it has made, oldest first.
+
+    Returns:
+        The figure: a column for each group, a row for each rank.
+    """
+    names = {call.group for by_rank in calls for call in by_rank}
+    groups = sorted(names, key=lambda name: (len(name), name))
+    counts = [
+        [[call for call in by_rank if call.group == group] for group in groups]
+        for by_rank in calls
+    ]
+    told = "; ".join(
+        f"rank {rank}, "
+        + ", ".join(
+            f"group {group}: {', '.join(map(_counted, made)) or 'none'}"
+            for group, made in zip(groups, by_group, strict=True)
+        )
+        for rank, by_group in enumerate(counts)
+    )
+    svg = page(
+        "each group counts its own calls",
+        "A call pairs with the one that has its number, in the same group.",
+        f"Calls with their numbers. {told}.",
+        110 + 46 * len(calls),
+    )
+    width = (RIGHT - LEFT) / max(1, len(groups))
+    for place, group in enumerate(groups):
+        name = f"group {group}" + ", the world" * (group == WORLD)
+        svg.text(LEFT + width * place, 88, name, 13, fill=GREY, anchor="start")
+    for rank, by_group in enumerate(counts):
+        y = 106 + 46 * rank
+        svg.chip(40, y, 62, 34, rank)
+        for place, made in enumerate(by_group):
+            _draw_count(svg, LEFT + width * place, y, width - 14, rank, made)
+    return svg
+
+
+def _draw_count(
+    svg: Svg, x: float, y: float, width: float, rank: int, made: Sequence[Call]
+) -> None:
+    """Draw a rank's last calls in one group, or an empty place."""
+    shown = made[-max(1, int(width // CALL)) :]
+    for place, call in enumerate(shown):
+        svg.block(x + CALL * place, y, CALL - 8, 34, _counted(call), rank)
+    if not shown:
+        svg.box(x, y, CALL - 8, 34, stroke=GREY, dash="5 4")
+        svg.label(x, y, CALL - 8, 34, "no call", fill=GREY)
+
+
+def _counted(call: Call) -> str:
+    return f"{call.number} {call.name}"

@@ -7,6 +7,7 @@ one process, by a training that never stops.
 """
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import sha256
 
@@ -31,6 +32,12 @@ WORDS = {
     "at": "{}",
     "left": "of the newest file {} is left",
     "then": "started again with {}",
+}
+HOLE = 4096  # bytes: a block of a disk
+DAMAGE: dict[str, Callable[[bytes], bytes]] = {
+    "half": lambda whole: whole[: len(whole) // 2],
+    "nothing": lambda whole: b"",
+    "all but a hole": lambda whole: _with_hole(whole),
 }
 # Each criterion asks for one thing: what is switched off here may be forgotten there.
 PLAIN = {
@@ -226,7 +233,7 @@ def writing(
 def damaged(
     rig: Rig, *, ranks: int, save_every: int, left: str, seed: int = 1
 ) -> Verdict:
-    """After three checkpoints the newest is cut short: the one before it has to do."""
+    """After three checkpoints the newest is damaged: the one before it has to do."""
     last, steps = 3 * save_every, 4 * save_every
     job = PLAIN | {"steps": steps, "epoch": save_every, "save_every": save_every}
     job |= {"seed": seed}
@@ -240,9 +247,14 @@ def damaged(
     if not new:
         return fail(f"the checkpoint of step {last} has left no file")
     for name in new:
-        whole = life.files[name]
-        life.files[name] = whole[: {"half": len(whole) // 2, "nothing": 0}[left]]
+        life.files[name] = DAMAGE[left](life.files[name])
     return _end(_live(rig, ranks, job, life), ranks, job, {last - save_every})
+
+
+def _with_hole(whole: bytes) -> bytes:
+    """Return a file of the same length with a block of zeros in its first half."""
+    start, size = len(whole) // 3, min(HOLE, len(whole) // 3)
+    return whole[:start] + bytes(size) + whole[start + size :]
 
 
 def refuses(

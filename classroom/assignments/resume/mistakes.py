@@ -84,8 +84,22 @@ MISTAKES = [
     Mistake(
         "the newest file has to be whole",
         "damaged",
-        [("            continue\n", "            raise\n")],
+        [("            continue\n        here", "            raise\n        here")],
         "fail: rank ",
+    ),
+    Mistake(
+        "what loads is taken for whole",
+        "damaged",
+        [
+            (
+                """\
+            if ZipFile(path).testzip():  # reads it all, and names a piece that is wrong
+                continue
+""",
+                "",
+            )
+        ],
+        "fail: rank 0 expected to go on from step 4, got 6",
     ),
     Mistake(
         "only the newest is kept",

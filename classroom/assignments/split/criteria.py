@@ -104,7 +104,7 @@ class Case:
 
 def problem_of(outcome: Outcome) -> Verdict | None:
     """Why the run cannot be judged, if it cannot."""
-    if problem := outcome.problem("grads", "params", "diaries"):
+    if problem := outcome.problem("grads", "params", "diaries", "held"):
         return problem
     for rank, given in enumerate(outcome.outputs):
         if any(
@@ -204,6 +204,12 @@ def memory(
         if alive > limit:
             held = f"expected at most {limit} micro-batches between F and B"
             return fail(f"rank {rank} {held}, got {alive}: {told(diary)}")
+        # The first rank's are parts of the batch, which its caller holds. A variable
+        # may still point to the last one that came back.
+        (kept,) = given["held"]
+        if rank and kept > limit:
+            most = f"expected at most {limit} micro-batches in memory"
+            return fail(f"rank {rank} {most} when the next one came, got {kept}")
     return PASS
 
 

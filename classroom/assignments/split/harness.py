@@ -4,6 +4,7 @@ The judge computes the truth with the same `network`, unsplit, in one process.
 """
 
 import time
+import weakref
 from collections.abc import Callable, Iterable
 from itertools import pairwise
 from types import ModuleType
@@ -74,9 +75,14 @@ class Watched(nn.Module):
         # ["F" or "B", number of the micro-batch, begin, end]
         self.diary: list[list] = []
         self.count = 0  # of the micro-batches that have come
+        self.came: list[weakref.ref] = []  # those that are still in memory
+        self.held = 0  # at most so many were, when the next one came
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         number, self.count = self.count, self.count + 1
+        self.came = [ref for ref in self.came if ref() is not None]
+        self.held = max(self.held, len(self.came))
+        self.came.append(weakref.ref(x))
         out = self.layers(x)
         self.sleep("F", number)
         return _End.apply(out, self, number)
@@ -125,7 +131,7 @@ def train(
     """Take the batches of each step, then step; return what the judge wants to see."""
     pipeline = program.Pipeline(stage, given["width"])
     optimizer = torch.optim.SGD(stage.parameters(), lr=given["rate"])
-    outputs, grads, params, diaries = [], [], [], []
+    outputs, grads, params, diaries, held = [], [], [], [], []
     for batches in given["plan"]:
         optimizer.zero_grad()
         for number in batches:
@@ -138,11 +144,13 @@ def train(
             stage.clear()
             out = pipeline.run(given["rows"], x, target)
             diaries.append(stage.diary)
+            held.append(stage.held)
             outputs.append(None if out is None else flat([out]))
         grads.append(flat(gradients(stage)))
         optimizer.step()
         params.append(flat(stage.parameters()))
-    result = {"grads": np.array(grads), "params": np.array(params), "diaries": diaries}
+    result: dict[str, object] = {"diaries": diaries, "held": held}
+    result |= {"grads": np.array(grads), "params": np.array(params)}
     if all(out is not None for out in outputs):
         result["outputs"] = np.array(outputs)
     return result

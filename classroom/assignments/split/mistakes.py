@@ -38,6 +38,12 @@ MISTAKES = [
         [(AHEAD, "ahead = self.world_size - self.rank")],
     ),
     Mistake(
+        "what has come back is kept",
+        "memory",
+        [("self.kept.pop(i)", "self.kept[i]")],
+        "fail: rank 1 expected at most 1 micro-batches in memory",
+    ),
+    Mistake(
         "one fewer under way than needed",
         "bubble",
         [(AHEAD, "ahead = max(0, self.world_size - 2 - self.rank)")],
