@@ -101,13 +101,13 @@ def counters(calls: Sequence[Sequence[Call]]) -> Svg:
     )
     width = (RIGHT - LEFT) / max(1, len(groups))
     for place, group in enumerate(groups):
-        name = f"group {group}" + ", the world" * (group == WORLD)
+        name = f"group {group}" + ": all" * (group == WORLD)
         svg.text(LEFT + width * place, 88, name, 13, fill=GREY, anchor="start")
     for rank, by_group in enumerate(counts):
         y = 106 + 46 * rank
         svg.chip(40, y, 62, 34, rank)
         for place, made in enumerate(by_group):
-            _draw_count(svg, LEFT + width * place, y, width - 14, rank, made)
+            _draw_count(svg, LEFT + width * place, y, width, rank, made)
     return svg
 
 
@@ -115,12 +115,13 @@ def _draw_count(
     svg: Svg, x: float, y: float, width: float, rank: int, made: Sequence[Call]
 ) -> None:
     """Draw a rank's last calls in one group, or an empty place."""
-    shown = made[-max(1, int(width // CALL)) :]
+    step = min(CALL, width)
+    shown = made[-int(width // step) :]
     for place, call in enumerate(shown):
-        svg.block(x + CALL * place, y, CALL - 8, 34, _counted(call), rank)
+        svg.block(x + step * place, y, step - 8, 34, _counted(call), rank)
     if not shown:
-        svg.box(x, y, CALL - 8, 34, stroke=GREY, dash="5 4")
-        svg.label(x, y, CALL - 8, 34, "no call", fill=GREY)
+        svg.box(x, y, step - 8, 34, stroke=GREY, dash="5 4")
+        svg.label(x, y, step - 8, 34, "no call", fill=GREY)
 
 
 def _counted(call: Call) -> str:

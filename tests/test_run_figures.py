@@ -5,7 +5,11 @@ from itertools import combinations
 
 from test_figures import SVG, text_boxes
 
-from figs.runs import drift
+from ddp_lab.kit.draw import RANK_COLOURS
+from ddp_lab.kit.draw.colours import tint
+from ddp_lab.kit.draw.svg import Svg
+from ddp_lab.kit.explain.calls import Call
+from figs.runs import counters, drift
 
 # Two ranks walk alone for two steps, and meet, twice.
 PATHS = [[1.0, 2.0, 3.0, 3.0, 3.0, 3.5], [3.0, 4.0, 3.0, 4.0, 4.0, 3.5]]
@@ -31,11 +35,59 @@ def test_the_drift_has_a_line_for_each_rank_and_a_circle_for_each_mean():
 
 def test_the_drift_keeps_its_texts_on_the_page_and_apart():
     for ranks in (2, 4, 8):
-        svg = drift([PATHS[rank % 2] for rank in range(ranks)], 2, 3.25)
-        boxes = text_boxes(svg)
-        for text, left, top, right, bottom in boxes:
-            assert left >= 4 and top >= 4, text
-            assert right <= svg.width - 4 and bottom <= svg.height - 4, text
-        for (a, *one), (b, *two) in combinations(boxes, 2):
-            beside = one[2] <= two[0] or two[2] <= one[0]
-            assert beside or one[3] <= two[1] or two[3] <= one[1], f"{a} lies on {b}"
+        see_texts(drift([PATHS[rank % 2] for rank in range(ranks)], 2, 3.25))
+
+
+def see_texts(svg: Svg) -> None:
+    """See that the texts of a drawing are on its page, and apart."""
+    boxes = text_boxes(svg)
+    for text, left, top, right, bottom in boxes:
+        assert left >= 4 and top >= 4, text
+        assert right <= svg.width - 4 and bottom <= svg.height - 4, text
+    for (a, *one), (b, *two) in combinations(boxes, 2):
+        beside = one[2] <= two[0] or two[2] <= one[0]
+        assert beside or one[3] <= two[1] or two[3] <= one[1], f"{a} lies on {b}"
+
+
+def call(name: str, group: str, number: int) -> Call:
+    return Call(name, name, group, number, ((1,),), ("float32",), True, False, None)
+
+
+# Rank 1 takes part in the world only.
+CALLS = [
+    [call("all_reduce", "1", 1), call("broadcast", "0", 1), call("barrier", "1", 2)],
+    [call("broadcast", "0", 1)],
+]
+
+
+def test_the_counters_tell_each_group_apart():
+    svg = counters(CALLS)
+    assert "rank 0, group 0: 1 broadcast, group 1: 1 all_reduce, 2 barrier" in svg.desc
+    assert "rank 1, group 0: 1 broadcast, group 1: none." in svg.desc
+    places = {text: (left, top) for text, left, top, *_ in text_boxes(svg)}
+    (group, _), (world, _) = places["group 1"], places["group 0: all"]
+    for text, column, row in (
+        ("1 all_reduce", group, "rank 0"),
+        ("2 barrier", group, "rank 0"),
+        ("no call", group, "rank 1"),
+    ):
+        left, top = places[text]
+        assert left > column > world and abs(top - places[row][1]) < 2, text
+
+
+def test_the_counters_show_a_ranks_last_calls_in_its_colour():
+    many = [call("all_reduce", "0", number) for number in range(1, 9)]
+    root = ElementTree.fromstring(str(counters([many, many])))
+    texts = [node.text for node in root.iter(f"{SVG}text")]
+    assert "8 all_reduce" in texts and "1 all_reduce" not in texts
+    fills = [node.get("fill") for node in root.iter(f"{SVG}rect")]
+    shown = sum("all_reduce" in text for text in texts) // 2
+    assert fills.count(tint(RANK_COLOURS[1])) == shown == 4
+
+
+def test_the_counters_keep_their_texts_on_the_page_and_apart():
+    worlds = [[call("reduce_scatter_tensor", "0", 1)]] * 8
+    for calls in (CALLS, worlds, [[], []], [CALLS[0]] * 8):
+        see_texts(counters(calls))
+    groups = [call("all_gather", str(n // 2), n) for n in range(12)]
+    see_texts(counters([groups, groups]))
