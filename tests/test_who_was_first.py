@@ -289,6 +289,7 @@ def test_who_has_raised_may_be_aborted_on_its_way_out():
 def test_of_many_ways_to_fail_the_first_are_told():
     (said,) = attempts.restarted([failed(f"E{'x' * i}: no") for i in range(12)])
     assert said.count(" of 13 failed: ") == attempts.MOST
+    assert "attempt 1 of 13" in said and "attempt 6 of 13" not in said
     assert said.endswith("; 7 more failed in other ways")
 
 
