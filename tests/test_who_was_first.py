@@ -146,7 +146,9 @@ def test_what_was_said_before_a_run_is_stopped_comes_first(stopped):
 def test_a_rank_that_has_raised_and_does_not_end_has_failed():
     hangs = raised(5.0)
     hangs.exit, hangs.code = None, None
-    assert explain(RankLog(), hangs, stopped="timeout").rank == 1
+    failure = explain(RankLog(), hangs, stopped="timeout")
+    assert (failure.kind, failure.rank) == ("exception", 1)
+    assert failure.cause == "ValueError: no"
 
 
 @pytest.mark.parametrize("log", [raised(5.0, LOST), raised(5.0, LATE), RankLog()])
