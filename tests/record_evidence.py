@@ -269,11 +269,11 @@ def _places() -> dict[str, str]:
     stdlib = sysconfig.get_path("stdlib")
     return {
         KIT: "{kit}",
-        str(ROOT): "{root}",
         sysconfig.get_path("purelib"): "<site-packages>",
         stdlib: "<stdlib>",
         os.path.realpath(stdlib): "<stdlib>",
-        sys.prefix: "<prefix>",
+        sys.prefix: "<prefix>",  # an environment may lie in the repository
+        str(ROOT): "{root}",
     }
 
 

@@ -442,6 +442,18 @@ def test_what_the_program_says_of_its_failed_child_is_a_warning(tmp_path):
     assert log.ranks[0].warnings == ["ValueError: a child failed"]
 
 
+def test_what_a_child_has_printed_counts_also_if_another_was_ended_in_its_words(
+    tmp_path,
+):
+    said = TRACEBACK.format(line=9, says="no guard")
+    ends = {"pid": 2, "code": 1, "time": 1.0}, {"pid": 1, "asked": 1.1}
+    err = said + said[: len(said) // 2]
+    log = spawned(tmp_path, started(1), started(2), *ends, err=err)
+    failure, _ = find_failure(log, 1, None, 0)
+    assert (failure.rank, failure.cause) == (1, "exit code 1")
+    assert "a rank printed a traceback: ValueError: no guard" in failure.means
+
+
 ENDS = """Traceback (most recent call last):
   File "/lib/multiprocessing/process.py", line 314, in _bootstrap
     self.run()

@@ -212,10 +212,12 @@ def _failed_by_itself(
     others = {rank: other for rank, other in found.items() if rank != first}
     failure = Failure(end.kind, first, end.cause, *_place(end.frame))
     failure = replace(failure, traceback=end.traceback, others=_failures(others))
-    printed = logs[first].tracebacks
+    shared = hang.has_program(logs)  # then nobody knows which rank has written what
+    printed = logs[0 if shared else first].tracebacks
     if end.kind == "exit" and printed:
-        means = _printed(f"rank {first}", printed[-1])
-        failure = replace(failure, means=means)
+        whole = [each for each in printed if stacks.last_error(each)]  # the last is cut
+        who = "a rank" if shared else f"rank {first}"
+        failure = replace(failure, means=_printed(who, (whole or printed)[-1]))
     elif end.kind == "exit" and end.before:
         what = shorten(end.before[0])
         failure = replace(failure, means=f"it left while it handled {what}")
