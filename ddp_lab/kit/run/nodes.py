@@ -230,9 +230,8 @@ class Room:
 
 def free_port() -> int:
     """Return a port at which nobody listens, and which the system gives to nobody."""
-    for port in (
-        PORTS[int.from_bytes(os.urandom(4), "big") % len(PORTS)] for _ in PORTS
-    ):
+    for _ in PORTS:
+        port = PORTS[int.from_bytes(os.urandom(4), "big") % len(PORTS)]
         with socket.socket() as trial:
             try:
                 trial.bind(("", port))
