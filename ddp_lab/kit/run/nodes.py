@@ -110,7 +110,8 @@ class Room:
             " ".join([*map("=".join, env.items()), shlex.join(["torchrun", *words])])
             for env, words in zip(self.plan["env"], self.plan["typed"], strict=True)
         ]
-        word = {"how": how, "typed": typed, "left_out": needy if why else []}
+        word = {"how": how, "typed": typed, "shared": bool(why)}
+        word["left_out"] = needy if why else []
         _write(self.folder / "played.json", word)
 
     def _nodes(self) -> list[Node]:
