@@ -139,6 +139,8 @@ def _cover_names(hosts: dict[str, str]) -> None:
 
 def _cover_links() -> None:
     """Let /sys tell of this node's links, or of none: the machine's would mislead."""
+    if not os.path.exists(f"/sys/{LINKS[0]}"):
+        return
     try:
         mount("sysfs", SCRATCH, "sysfs")
     except PermissionError:  # in a container, say
@@ -173,7 +175,8 @@ def run(command: str, where: Sequence[int] = ()) -> str:
         preexec_fn=lambda: enter(where),
     )
     if done.returncode:
-        raise NoNetwork(f"{words} says: {' '.join(done.stderr.split())}")
+        said = done.stderr.strip().partition("\n")[0]
+        raise NoNetwork(f"{words.split()[0]} says: {said}")
     return done.stdout
 
 
