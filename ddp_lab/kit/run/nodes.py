@@ -90,13 +90,13 @@ class Room:
             return None, f"{LOOPBACK} is set"
         try:
             network = Network(len(self.plan["typed"]))
+            for node in range(len(self.plan["typed"])):
+                if self.plan["delay"]:
+                    network.delay(node, self.plan["delay"])
+                if self.plan["rate"]:  # which not every kernel can limit
+                    network.rate(node, self.plan["rate"])
         except NoNetwork as reason:
             return None, str(reason)
-        for node in range(len(self.plan["typed"])):
-            if self.plan["delay"]:
-                network.delay(node, self.plan["delay"])
-            if self.plan["rate"]:
-                network.rate(node, self.plan["rate"])
         return network, ""
 
     def _leave_word(self, why: str) -> None:

@@ -13,7 +13,7 @@ goes out at `node0` at once. (The kernel's own netem is not in every kernel. Thi
 
 Our stdin is a socket of packets. Each is an order, `node0 held0 0.005` (seconds; with 0
 they are let go), and is answered when it has been carried out. When the socket closes,
-we end. A signal to end means the nodes as well, which need their network to do so.
+we end. Signals that ask to end are for its owner.
 """
 
 import _signal as signal
