@@ -92,7 +92,7 @@ def facts_of(user: str, code: str) -> dict:
     mark = f"{user} {os.getpid()} {time.monotonic()}"
     program = start(user, code, DDP_LAB_TEST=mark)
     try:
-        out, error = program.communicate(timeout=60)
+        out, error = program.communicate(timeout=120)
     finally:
         for process in living(mark):
             process.kill()
