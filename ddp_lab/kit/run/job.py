@@ -1,5 +1,6 @@
 """One run: its folder of files, its processes under a guard, and how it went."""
 
+import json
 import os
 import re
 import shutil
@@ -11,10 +12,14 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from ddp_lab import ROOT
 from ddp_lab.kit.explain.failure import Failure, find_failure, find_notes
 from ddp_lab.kit.explain.hang import ranks
+from ddp_lab.kit.explain.lives import by_attempt
+from ddp_lab.kit.explain.lives import events as read_events
+from ddp_lab.kit.explain.lives import lives as read_lives
 from ddp_lab.kit.explain.logs import (
     RankLog,
     RunLog,
@@ -29,6 +34,7 @@ from ddp_lab.kit.run import machine, probe
 from ddp_lab.kit.run.guarded import Guarded
 from ddp_lab.kit.run.kept import keep
 from ddp_lab.kit.run.limits import SHORT, Limits
+from ddp_lab.kit.run.plan import Plan
 from ddp_lab.kit.run.rank import HOME
 from ddp_lab.kit.run.result import Run, RunFailed
 from ddp_lab.kit.run.warm import WARM, write_python
@@ -36,9 +42,11 @@ from ddp_lab.kit.run.warm import WARM, write_python
 Watch = Callable[[Run], None]
 """Called with the result so far, five times a second."""
 
+UNPLAYED: dict[str, Any] = {"how": "", "typed": [], "left_out": []}  # see nodes.py
 # Beside the ranks' output; the end of a rank is a sign of life, too.
 SIGNS = ("out", "err", "end.json", "exit.json")
 RANK = Path(__file__).with_name("rank.py")
+NODES = Path(__file__).with_name("nodes.py")
 KEPT_LOGS = ROOT / "build" / "logs"
 OVERDUE = "torchrun had not ended long after its ranks, and was ended"
 # The kernel's own settings, which would change how a program prints or draws.
@@ -89,8 +97,12 @@ class Job:
         """Python's own, for a cold start of a program that starts its ranks itself."""
         self.warm: str | None = None
         """What is run instead of Python, in a warm start."""
+        self.plan: Plan | None = None
+        """What each node runs, if this machine plays several."""
+        self.meets: dict | None = None
+        """How the others are to be found, if the command is that of one node."""
         self.mark = uuid.uuid4().hex
-        self.start = time.monotonic()
+        self.start, self.began = time.monotonic(), time.time()
         self.notes: list[str] = []
         self.standing: list[RankLog] = []  # the ranks just before we ended them
         self.ranks = 0  # whose log folders have been seen
@@ -146,15 +158,31 @@ class Job:
         # What torchrun starts its workers with: a documented hook.
         env["PYTHON_EXEC"] = warm or write_python(self.folder, "-")
         command = [warm or sys.executable]
+        if self.plan:
+            return Guarded(self._played(command), self.mark, self.folder, env)
+        if self.meets:
+            self._leave_plan({"meets": [self.meets]})
         if self.kind is SPAWN:
             env[HOME] = str(self.folder)
             command += [] if warm else [*self.options, "-u", str(RANK)]
         return Guarded([*command, *argv], self.mark, self.folder, env)
 
+    def _played(self, python: list[str]) -> list[str]:
+        """Return the command that plays the nodes, instead of one torchrun."""
+        assert self.plan
+        self._leave_plan(self.plan.as_json() | {"python": python})
+        return [sys.executable, "-IS", str(NODES), str(self.folder)]
+
+    def _leave_plan(self, plan: dict) -> None:
+        (self.folder / "plan.json").write_text(json.dumps(plan))
+
     def _wait(self, child: Guarded, watch: Watch | None) -> None:
         """Wait until the run ends, or has to be stopped."""
         size, changed, done, looked, failing = 0, self.start, None, False, False
         silence, slow = self.limits.silence, self.limits.first_sign
+        if self.warm and (self.plan or self.meets):
+            # Nobody imports torch any more: if nobody begins, a node has not come.
+            slow, changed = silence, time.monotonic()
         while child.runs():
             now, written = time.monotonic(), self._written()
             if written != size:
@@ -241,6 +269,11 @@ class Job:
             notes += self._lost() + ([] if failure else log.notes() + find_notes(log))
             kept, trouble = self._keep()
             notes += [trouble] if trouble else []
+        lives = read_lives(self.folder, self.began) if final else []
+        how = read_json(self.folder / "played.json") or UNPLAYED
+        if how["left_out"]:
+            said = ", ".join(how["left_out"])
+            notes.append(f"left out, because the nodes share one network: {said}")
         return Run(
             command=self.command,
             lines=[rank.lines for rank in log.ranks],
@@ -253,6 +286,12 @@ class Job:
             notes=notes,
             log_folder=kept if final else self.folder,
             code=code,
+            nodes=[life.node for each in by_attempt(lives)[-1:] for life in each],
+            lives=lives,
+            events=read_events(self.folder, self.began),
+            traffic=read_json(self.folder / "traffic.json") or [],
+            played=how["how"],
+            typed=how["typed"],
         )
 
     def _read(self, final: bool) -> RunLog:
@@ -271,8 +310,8 @@ class Job:
 
     def _lost(self) -> list[str]:
         """Return whose output is lost, because a program has removed it."""
-        folders = rank_folders(self.folder)
-        there = [int(f.name) for f in folders if (f / "stdout.log").exists()]
+        folders = enumerate(rank_folders(self.folder))
+        there = [rank for rank, path in folders if (path / "stdout.log").exists()]
         lost = [rank for rank in range(self.ranks) if rank not in there]
         if not lost and (self.folder / "out").exists():
             return []
@@ -283,9 +322,9 @@ class Job:
     def _keep(self) -> tuple[Path | None, str]:
         """Keep output that is too long to be shown; see `keep`."""
         files = {"out": self.folder / "out", "err": self.folder / "err"}
-        for rank in rank_folders(self.folder):
-            files[f"rank_{rank.name}.out"] = rank / "stdout.log"
-            files[f"rank_{rank.name}.err"] = rank / "stderr.log"
+        for rank, path in enumerate(rank_folders(self.folder)):
+            files[f"rank_{rank}.out"] = path / "stdout.log"
+            files[f"rank_{rank}.err"] = path / "stderr.log"
         sizes = {name: p.stat().st_size for name, p in files.items() if p.is_file()}
         most = self.limits.kept_runs
         if not most or all(size <= SHORT for size in sizes.values()):

@@ -1,7 +1,8 @@
 """Launch a program as a terminal would, watch it, and tell by rank what became of it.
 
-`torchrun` runs a real torchrun in a subprocess, with a file for each rank's output.
-`python` does the same for a program that starts its ranks itself.
+`torchrun` runs a real torchrun in a subprocess, with a file for each rank's output, or
+one for each of several nodes. `machines` runs what is typed on each of them. `python`
+does the same for a program that starts its ranks itself.
 
 Who starts whom (no import shows it):
 
@@ -21,7 +22,16 @@ Who starts whom (no import shows it):
                                          rank           rank.py
 
 A cold start needs no fork server: a proxy starts `python rank.py`, and the guard
-starts torchrun itself.
+starts torchrun itself. A run on several nodes, which this machine plays, has one
+torchrun for each of them, and a process in between:
+
+    guard       guard.py
+     |  starts, with the mark
+    nodes       nodes.py  -- makes a network for each node (network.py), if it may
+     |  starts for each node, inside its network, with the mark of the node
+    proxy       proxy.py, and all that is below it, as above
+
+A fork enters the network of the proxy that it stands for (fork_server.py).
 
 Who notices that somebody has gone, by what, and what follows:
 
@@ -34,11 +44,16 @@ Who notices that somebody has gone, by what, and what follows:
                     proxy: socket closes         exits with 1
     a rank          torchrun: its worker ends    ends the others
     torchrun        guard: waitpid               ends what is left, exits likewise
+    a node's        nodes.py: waitpid            after a while asks the others to end,
+      torchrun                                   if every node is needed
+    nodes.py        guard: waitpid               ends what is left, exits likewise; then
+                                                 nobody holds the networks any more
     silence, Ctrl-C launcher                     closes the guard's stdin
 
 What comes back lies in the run's folder, which the launcher reads five times a second:
 
     out, err                 torchrun's own output, or all of it (`python`)
+    plan.json, node_N/       of a run on several nodes: see nodes.py
     .../RANK/stdout.log      what the rank prints; beside it stderr.log
              pid, ask        where to find and to ask the rank       (rank.py)
              flight.json     its calls of the communication library  (rank.py)
@@ -49,6 +64,7 @@ What comes back lies in the run's folder, which the launcher reads five times a 
              end.json        its exit code, when all is done         (rank.py)
              children        what it has started (or the program: `python`)
              exit.json       how it ended, when, and whether asked   (proxy.py)
+             where.json      which rank it is, and on which node     (proxy.py)
 """
 
 import re
@@ -56,12 +72,16 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 
+from ddp_lab.kit.run import events as happens
+from ddp_lab.kit.run import plan
 from ddp_lab.kit.run.job import SPAWN, TORCHRUN, Job, Watch
 from ddp_lab.kit.run.limits import Limits
 from ddp_lab.kit.run.result import Run, RunFailed, RunInterrupted
+from ddp_lab.kit.run.warm import READ_AT_IMPORT
 
 OWN_RENDEZVOUS = re.compile(r"--(standalone|nnodes|node|rdzv|master)")
 LOGGING = ("--log-dir", "--log_dir", "--redirects", "--tee", "-r", "-t")
+SETS = re.compile(r"(\w+)=(.*)", re.DOTALL)  # a variable, in front of a command
 # All other options of torchrun take a value.
 FLAGS = tuple(
     "--standalone --module -m --no-python --no_python --run-path --run_path "
@@ -78,6 +98,9 @@ def torchrun(
     expect_failure: bool = False,
     cold: bool = False,
     watch: Watch | None = None,
+    events: Sequence[str] = (),
+    rate: str = "",
+    delay: str = "",
 ) -> Run:
     """Run `torchrun COMMAND` and return the result.
 
@@ -91,6 +114,12 @@ def torchrun(
         expect_failure: return a run that fails, and raise if it succeeds.
         cold: import torch anew in every process, as a terminal does (see warm.py).
         watch: called with the result so far, five times a second.
+        events: what happens to a run on several nodes, and when (see events.py).
+        rate: that of each node's link, say "100mbit".
+        delay: that of each node's link, one way, say "5ms".
+
+    With `--nnodes 2`, or `1:2`, and neither a node's rank nor an address, this machine
+    plays the nodes (see nodes.py).
 
     Raises:
         RunFailed: says the root cause first; `.run` holds the rest.
@@ -101,15 +130,61 @@ def torchrun(
     if not any(OWN_RENDEZVOUS.match(option[0]) for option in options):
         argv.insert(0, "--standalone")
         options.insert(0, ["--standalone"])
+    own, note = _without_logging(options)
+    played = plan.is_for_all(own)
+    happening = _happening(plan.nodes(own)[1] if played else 0, events, rate, delay)
     job = Job(shlex.join(["torchrun", *argv]), TORCHRUN, _with(limits, timeout))
-    left_out = [option for option in options if _is_one_of(option[0], LOGGING)]
-    if left_out:
-        said = ", ".join(map(shlex.join, left_out))
-        job.notes.append(f"the lab keeps the ranks' output itself, without {said}")
+    job.notes += note
+    if played:
+        job.plan = plan.make(own, program, **happening)
+    elif plan.nodes(own)[1] > 1:
+        job.meets = plan.meets(own, program)
     module = ["-m", "torch.distributed.run", "--redirects", "3"]
-    own = [word for option in options if option not in left_out for word in option]
-    words = [*module, "--log-dir", str(job.folder), *own, *program]
+    words = [*module, "--log-dir", str(job.folder), *sum(own, []), *program]
     return _judged(job, job.run(words, cold, watch), expect_failure)
+
+
+def machines(
+    commands: Sequence[str],
+    *,
+    timeout: float | None = None,
+    limits: Limits = DEFAULT,
+    expect_failure: bool = False,
+    cold: bool = False,
+    watch: Watch | None = None,
+    events: Sequence[str] = (),
+    rate: str = "",
+    delay: str = "",
+) -> Run:
+    """Run one command on each of several machines, which this one plays.
+
+    Args:
+        commands: what is typed on node 0, on node 1...: `torchrun` and its arguments,
+            behind variables for its environment, if any. `node0`, `node1`... are the
+            names of the machines.
+        timeout, limits, expect_failure, cold, watch: as of `torchrun`.
+        events, rate, delay: as of `torchrun`.
+    """
+    happening = _happening(len(commands), events, rate, delay)
+    parts = [_typed(command) for command in commands]
+    job = Job("\n".join(commands), TORCHRUN, _with(limits, timeout))
+    job.plan = plan.by_hand(parts, **happening)
+    names = [name for env, *_ in parts for name in env]
+    cold = cold or any(name.startswith(READ_AT_IMPORT) for name in names)
+    return _judged(job, job.run([], cold, watch), expect_failure)
+
+
+def _typed(command: str) -> tuple[dict[str, str], list[list[str]], list[str]]:
+    """Return the variables, the options and the program of one machine's command."""
+    words, env = shlex.split(command), dict[str, str]()
+    while words and (found := SETS.fullmatch(words[0])):
+        env[found[1]] = found[2]
+        del words[0]
+    if words[:1] != ["torchrun"]:
+        said = f"what is typed on a machine begins with `torchrun`, not {command!r}"
+        raise RunFailed(f"the launcher: {said}", None)
+    options, program = _options(words[1:])
+    return env, _without_logging(options)[0], program
 
 
 def python(
@@ -176,6 +251,30 @@ def _is_one_of(word: str, options: Sequence[str]) -> bool:
 def _is_short_with_value(word: str) -> bool:
     """Tell whether `word` is a short option together with its value, as in -r3."""
     return len(word) > 2 and word[1] != "-"
+
+
+def _without_logging(options: list[list[str]]) -> tuple[list[list[str]], list[str]]:
+    """Return torchrun's options but those on logs, and a note if there were some."""
+    left_out = [option for option in options if _is_one_of(option[0], LOGGING)]
+    said = ", ".join(map(shlex.join, left_out))
+    note = [f"the lab keeps the ranks' output itself, without {said}"] * bool(said)
+    return [option for option in options if option not in left_out], note
+
+
+def _happening(nodes: int, events: Sequence[str], rate: str, delay: str) -> dict:
+    """Return what happens to so many nodes; 0 if none is played."""
+    if not nodes and (events or rate or delay):
+        said = "events, a rate and a delay are for several nodes: --nnodes 2"
+        raise RunFailed(f"the launcher: {said}", None)
+    try:
+        happens.parse_all(events, nodes)
+        return {
+            "events": list(events),
+            "rate": happens.rate(rate) if rate else 0.0,
+            "delay": happens.span(delay) if delay else 0.0,
+        }
+    except ValueError as error:
+        raise RunFailed(f"the launcher: {error}", None) from None
 
 
 def _with(limits: Limits, timeout: float | None) -> Limits:

@@ -1,0 +1,192 @@
+"""From a torchrun command for several nodes to what each node of them runs.
+
+A command that names no node and no address, such as `--nnodes 2 --nproc-per-node 2
+program.py`, is meant for all its nodes. Here is what one types on each of them.
+"""
+
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+
+Option = list[str]
+"""An option of torchrun: one word, or two."""
+
+# Who writes one of these speaks of one node, and of a place where all meet.
+ONE_NODE = ("--node-rank", "--rdzv-endpoint", "--master-addr", "--standalone")
+# What a static rendezvous does not know: it needs every node, and restarts none.
+ELASTIC = ("--max-restarts", "--rdzv-")
+NAME = re.compile(r"\bnode\d+\b")  # of a played node
+RANGE = re.compile(r"(\d+)(?::(\d+))?")
+LOOPBACK = "127.0.0.1"
+PORT = "{port}"  # stands for one that is free
+STATIC_PORT, C10D_PORT = 29500, 29400  # torchrun's own
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What `nodes.py` has to do."""
+
+    typed: list[list[str]]
+    """What one types on each node, after `torchrun`."""
+    on_loopback: list[list[str]]
+    """The same for nodes that share one address."""
+    least: int
+    """With how many nodes the job can go on."""
+    fixed: bool = True
+    """Whether every node is needed: then the end of one is the end of all."""
+    env: list[dict[str, str]] = field(default_factory=list)
+    """What each node has in its environment beside what all have."""
+    meets: list[dict] = field(default_factory=list)
+    """How each node is to find the others; see `meets`."""
+    events: list[str] = field(default_factory=list)
+    rate: float = 0.0
+    """Bits per second of each node's link; 0 leaves it as it is."""
+    delay: float = 0.0
+    """Seconds that each node's link takes, one way."""
+
+    def as_json(self) -> dict:
+        """Return it as nodes.py reads it."""
+        return asdict(self)
+
+
+def name(number: int) -> str:
+    """Return the host name of a node."""
+    return f"node{number}"
+
+
+def value(options: Sequence[Option], wanted: str) -> str | None:
+    """Return the value of a long option, the last one if there are several."""
+    found = None
+    for option in options:
+        if _named(option, wanted):
+            found = option[0].partition("=")[2] if len(option) == 1 else option[1]
+    return found
+
+
+def nodes(options: Sequence[Option]) -> tuple[int, int]:
+    """Return the least and the most nodes that a command wants."""
+    found = RANGE.fullmatch(value(options, "--nnodes") or "1")
+    if not found:
+        return 1, 1  # which torchrun will not understand either
+    return int(found[1]), int(found[2] or found[1])
+
+
+def is_for_all(options: Sequence[Option]) -> bool:
+    """Tell whether a command is meant for several nodes, and for each of them."""
+    one = any(_named(option, each) for option in options for each in ONE_NODE)
+    return nodes(options)[1] > 1 and not one
+
+
+def make(options: Sequence[Option], program: Sequence[str], **more: object) -> Plan:
+    """Return what each node runs.
+
+    Args:
+        options: those of torchrun.
+        program: the program and its arguments.
+        more: what else the plan says: `events`, `rate`, `delay`.
+    """
+    least, most = nodes(options)
+    backend = value(options, "--rdzv-backend")
+    elastic = backend != "static" and (
+        least < most
+        or any(_key(option).startswith(each) for option in options for each in ELASTIC)
+    )
+    words = _c10d if elastic else _static
+    both = [words(number, list(options)) for number in range(most)]
+    typed, on_loopback = ([*zip(*both, strict=True)][which] for which in (0, 1))
+    return Plan(
+        [_words(each, program) for each in typed],
+        [_words(each, program) for each in on_loopback],
+        least,
+        not elastic or least == most and not value(options, "--max-restarts"),
+        env=[{} for _ in typed],
+        meets=[meets(each, program) for each in typed],
+        **more,  # type: ignore[arg-type]
+    )
+
+
+def by_hand(
+    machines: Sequence[tuple[dict[str, str], list[Option], list[str]]], **more: object
+) -> Plan:
+    """Return a plan of commands that were typed for each node by itself.
+
+    Args:
+        machines: of each, its own environment, torchrun's options, and the program.
+        more: what else the plan says: `events`, `rate`, `delay`.
+    """
+    typed = [_words(options, program) for _, options, program in machines]
+    return Plan(
+        typed,
+        [[NAME.sub(LOOPBACK, word) for word in words] for words in typed],
+        min(nodes(options)[0] for _, options, _ in machines),
+        all(nodes(options) == (len(typed), len(typed)) for _, options, _ in machines),
+        env=[env for env, _, _ in machines],
+        meets=[meets(options, program) for _, options, program in machines],
+        **more,  # type: ignore[arg-type]
+    )
+
+
+def meets(options: Sequence[Option], program: Sequence[str]) -> dict:
+    """Return how a node that is started so finds the others, and what it runs."""
+    endpoint, backend = value(options, "--rdzv-endpoint"), "c10d"
+    if not endpoint:
+        backend = value(options, "--rdzv-backend") or "static"
+        address = value(options, "--master-addr") or LOOPBACK
+        endpoint = f"{address}:{value(options, '--master-port') or STATIC_PORT}"
+    elif ":" not in endpoint:
+        endpoint = f"{endpoint}:{C10D_PORT}"
+    return {
+        "nnodes": value(options, "--nnodes") or "1",
+        "rank": value(options, "--node-rank") or "0",
+        "at": endpoint,
+        "id": value(options, "--rdzv-id") or "none",
+        "backend": backend,
+        "program": program[:1],
+    }
+
+
+def _static(node: int, options: list[Option]) -> tuple[list[Option], list[Option]]:
+    """Return the options of one node in a static rendezvous."""
+    port = value(options, "--master-port") or PORT
+    rank = ["--node-rank", str(node)]
+    place = ["--master-addr", LOOPBACK]
+    on_loopback = [*options, rank, place]
+    if port == PORT:
+        on_loopback.append(["--master-port", port])
+    return [*options, rank, ["--master-addr", name(0)]], on_loopback
+
+
+def _c10d(node: int, options: list[Option]) -> tuple[list[Option], list[Option]]:
+    """Return the options of one node in a rendezvous that nodes join and leave."""
+    if not value(options, "--rdzv-backend"):
+        options = [*options, ["--rdzv-backend", "c10d"]]
+    typed = [*options, ["--rdzv-endpoint", name(0)]]
+    # Where all have one host name, each would take itself for the host.
+    host = f"is_host={int(node == 0)}"
+    # torchrun counts the nodes in the order of their addresses.
+    local = f"127.0.0.{1 + node}" if sys.platform == "linux" else LOOPBACK
+    given = value(options, "--rdzv-conf")
+    rest = [option for option in options if not _named(option, "--rdzv-conf")]
+    on_loopback = [
+        *rest,
+        ["--rdzv-conf", ",".join(filter(None, [host, given]))],
+        ["--rdzv-endpoint", f"{LOOPBACK}:{PORT}"],
+        ["--local-addr", local],
+    ]
+    return typed, on_loopback
+
+
+def _words(options: Sequence[Option], program: Sequence[str]) -> list[str]:
+    return [*(word for option in options for word in option), *program]
+
+
+def _key(option: Option) -> str:
+    """Return the name of an option, as it is written with hyphens."""
+    return option[0].partition("=")[0].replace("_", "-")
+
+
+def _named(option: Option, wanted: str) -> bool:
+    """Tell whether this option is `wanted`, which may be cut short."""
+    key = _key(option)
+    return key.startswith("--") and len(key) > 3 and wanted.startswith(key)
