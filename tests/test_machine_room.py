@@ -1,6 +1,7 @@
-"""Several nodes without any: plans, sentences, what is read of them, and the picture."""
+"""Several nodes without any: plans, sentences, what is read, and the picture."""
 
 import json
+import re
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -41,9 +42,8 @@ def options(command: str) -> list[list[str]]:
     ],
 )
 def test_a_command_that_names_no_node_is_for_all_of_them(command, for_all):
-    words = [
-        [w] if "=" in w else w.split() for w in command.replace(" --", "|--").split("|")
-    ]
+    parts = command.replace(" --", "|--").split("|")
+    words = [[part] if "=" in part else part.split() for part in parts]
     assert plan.is_for_all(words) == for_all
 
 
@@ -110,9 +110,8 @@ def test_a_sentence_says_when_and_what():
     ],
 )
 def test_a_wrong_sentence_is_told_with_what_would_be_right(sentence, right):
-    with pytest.raises(ValueError, match="") as error:
+    with pytest.raises(ValueError, match=re.escape(right)):
         events.parse_all([sentence], nodes=2)
-    assert right in str(error.value)
 
 
 def test_a_node_that_is_started_first_is_not_there_before():
@@ -134,8 +133,6 @@ def test_a_rate_is_written_as_tc_does(words, bits):
 
 @pytest.mark.parametrize("words", ["fast", "0mbit", "100", "100mb", ""])
 def test_a_wrong_rate_is_refused(words):
-    if words == "100":
-        pytest.skip("bits may have no factor")
     with pytest.raises(ValueError, match="a rate is written"):
         events.rate(words)
 
@@ -224,11 +221,8 @@ def test_attempts_are_counted_over_all_nodes(left):
     comings_and_goings(left)
     found = lives(left.folder, since=1.0)
     assert [len(attempt) for attempt in by_attempt(found)] == [2, 1, 2, 2]
-    assert [life.how for life in found[:3]] == [
-        "exit code 1",
-        "SIGKILL",
-        "asked to end",
-    ]
+    how = [life.how for life in found]
+    assert how[:3] == ["exit code 1", "SIGKILL", "asked to end"]
     assert found[1].end == 4.0
     assert [change.words for change in changes(left.folder)] == [
         "node 1 has gone",
