@@ -230,9 +230,9 @@ def _differ(agents: list[Agent]) -> Trouble | None:
 def _not_come(agents: list[Agent]) -> Trouble | None:
     """Some node was never started."""
     away = [agent.node for agent in agents if not agent.came]
-    if not away:
-        return None
     there = [agent for agent in agents if agent.came]
+    if not away or not there:
+        return None
     has = "has" if len(away) == 1 else "have"
     cause = f"{_nodes(away)} {has} not come, and {_nodes(a.node for a in there)} "
     cause += f"{'waits' if len(there) == 1 else 'wait'} at {there[0].meets.get('at')}"
