@@ -293,6 +293,17 @@ def test_a_node_that_was_killed_is_named_and_not_its_ranks(left):
     )
 
 
+def test_the_rendezvous_goes_with_the_node_that_holds_it(left):
+    left.plan()
+    left.life(0, 0, 0, 1.0, 5.0, code=-9)
+    left.life(1, 0, 1, 1.0, 5.2, code=1)
+    left.write("node_0/exit.json", {"code": -9, "time": 5.0, "done": ""})
+    assert told(left, None).startswith(
+        "node 0: has gone, with rank 0: its torchrun was ended by SIGKILL\n"
+        "  the others have lost the rendezvous with it"
+    )
+
+
 def test_a_rank_that_failed_before_its_node_was_killed_is_named(left):
     left.plan()
     left.life(0, 0, 0, 1.0, 3.0, code=3)

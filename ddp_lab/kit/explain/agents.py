@@ -137,8 +137,10 @@ def gone(agents: list[Agent]) -> Trouble | None:
     had = f", with {_ranks(first.ranks)}" if first.ranks else ""
     how = "was asked to end" if first.stopped else ended_by(first.code or 0)
     cause = f"has gone{had}: its torchrun {how}"
-    means = f"by the event `{first.done}`" if first.done else ""
-    trouble = Trouble(cause, first.node, Symptom.KILLED, means, first.time)
+    means = [f"by the event `{first.done}`"] if first.done else []
+    if first.meets.get("at", "").startswith(f"node{first.node}:"):
+        means.append("the others have lost the rendezvous with it")
+    trouble = Trouble(cause, first.node, Symptom.KILLED, "; ".join(means), first.time)
     return replace(trouble, ranks=first.ranks)
 
 

@@ -229,6 +229,8 @@ class Room:
     def kill(self, node: Node) -> None:
         """Kill the agent and all that is on its node, as a power failure would."""
         node.done = f"kill node {node.number}"
+        if node.pid:
+            _kill(node.pid)
         while found := list(processes(self.mark, node.number)):
             for pid in found:
                 _kill(pid)
