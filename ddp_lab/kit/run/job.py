@@ -36,6 +36,7 @@ from ddp_lab.kit.run.limits import SHORT, Limits
 from ddp_lab.kit.run.plan import Plan
 from ddp_lab.kit.run.rank import HOME
 from ddp_lab.kit.run.result import Run, RunFailed
+from ddp_lab.kit.run.slurm import Sent, clean
 from ddp_lab.kit.run.warm import WARM, write_python
 
 Watch = Callable[[Run], None]
@@ -81,12 +82,16 @@ class Job:
         command: the plain command, as a terminal would take it.
         kind: what starts the ranks, `TORCHRUN` or `SPAWN`.
         limits: what the run may take.
+        sent: how it is sent to SLURM, if it is.
     """
 
-    def __init__(self, command: str, kind: Kind, limits: Limits):
+    def __init__(
+        self, command: str, kind: Kind, limits: Limits, sent: Sent | None = None
+    ):
         self.command = command
         self.kind = kind
         self.limits = limits
+        self.sent = sent
         self.stopped: str | None = None
         """Why the run was ended, if it did not end by itself: a key of `STOPPED`."""
         self.limit: float | str = limits.silence
@@ -104,7 +109,10 @@ class Job:
         self.ranks = 0  # whose log folders have been seen
         self.ended = 0.0  # when the guard ended what was left
         try:
-            self.folder = Path(tempfile.mkdtemp(prefix="ddp_lab-"))
+            if sent:
+                self.folder = sent.folder()
+            else:
+                self.folder = Path(tempfile.mkdtemp(prefix="ddp_lab-"))
         except OSError as error:
             where = f"the lab cannot keep its logs in {tempfile.gettempdir()}"
             raise RunFailed(f"{where}: {error.strerror}", None) from None
@@ -130,7 +138,7 @@ class Job:
         child, code = None, 0
         try:
             try:
-                child = self._start(argv, cold)
+                child = self._start(argv, cold, watch)
                 self._wait(child, watch)
             except KeyboardInterrupt:
                 self.stopped = "interrupt"
@@ -144,10 +152,18 @@ class Job:
             if child:  # however we leave, every process of the run is ended
                 code = child.end()
                 self.ended = child.since
+                if self.sent:
+                    self.sent.end()
         return self._result(self._judged(code))
 
-    def _start(self, argv: Sequence[str], cold: bool) -> Guarded:
+    def _start(self, argv: Sequence[str], cold: bool, watch: Watch | None) -> Guarded:
         env = environment()
+        if self.sent:
+            env = clean(env) | {"PYTHON_EXEC": write_python(self.folder, "-")}
+            python, told = [sys.executable], self._teller(watch)
+            words = self.sent.command(self.folder, self.mark, python, told)
+            self.start, self.began = time.monotonic(), time.time()  # not in the queue
+            return Guarded(words, self.mark, self.folder, env)
         warm = self.warm = None if cold else WARM.python(env)
         if not cold and (trouble := WARM.untold_trouble()):
             self.notes.append(f"not a warm start: {trouble}")
@@ -160,6 +176,15 @@ class Job:
             env[HOME] = str(self.folder)
             command += [] if warm else [*self.options, "-u", str(RANK)]
         return Guarded([*command, *argv], self.mark, self.folder, env)
+
+    def _teller(self, watch: Watch | None) -> Callable[[str], None]:
+        """Return what shows a reader who waits for what."""
+
+        def tell(said: str) -> None:
+            if watch:
+                watch(replace(self._result(), notes=[said]))
+
+        return tell
 
     def _played(self, python: list[str]) -> list[str]:
         """Return the command that plays the nodes, instead of one torchrun."""
@@ -216,6 +241,8 @@ class Job:
         if code and not self.stopped:
             if self.warm and (by := WARM.lost(self.warm)):
                 self._stop("warm", by)
+            elif self.sent and (why := self.sent.ended_by_slurm(self.folder)):
+                self._stop("slurm", why)
             elif code < 0 and self.kind is TORCHRUN:
                 self._stop("torchrun", signal_name(-code))
         return code
@@ -245,7 +272,8 @@ class Job:
         return any(end and end["code"] for end in ends)
 
     def _look(self, last: bool = False) -> int:
-        return self.kind.look(self.folder, self.mark, last)
+        look = self.sent.look if self.sent else self.kind.look
+        return look(self.folder, self.mark, last)
 
     def _result(self, code: int | None = None) -> Run:
         """Return the result so far; it is final once the exit code is known."""

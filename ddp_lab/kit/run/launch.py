@@ -57,7 +57,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ddp_lab.kit.run import events as happens
-from ddp_lab.kit.run import plan
+from ddp_lab.kit.run import plan, slurm
 from ddp_lab.kit.run.job import SPAWN, TORCHRUN, Job, Watch
 from ddp_lab.kit.run.limits import Limits
 from ddp_lab.kit.run.result import Run, RunFailed, RunInterrupted
@@ -109,16 +109,20 @@ def torchrun(
     """
     argv = _words(command)
     options, program = _options(argv)
-    if not any(OWN_RENDEZVOUS.match(option[0]) for option in options):
-        argv.insert(0, "--standalone")
-        options.insert(0, ["--standalone"])
-    job = Job(shlex.join(["torchrun", *argv]), TORCHRUN, _with(limits, timeout))
     left_out = [option for option in options if _is_one_of(option[0], LOGGING)]
+    own = [option for option in options if option not in left_out]
+    sent = None
+    if slurm.takes(own) and not (events or rate or delay):
+        sent = slurm.Sent(own, program)
+    elif not any(OWN_RENDEZVOUS.match(option[0]) for option in options):
+        argv.insert(0, "--standalone")
+        own.insert(0, ["--standalone"])
+    plain = shlex.join(["torchrun", *argv])
+    job = Job(plain, TORCHRUN, _with(limits, timeout), sent)
     if left_out:
         said = ", ".join(map(shlex.join, left_out))
         job.notes.append(f"the lab keeps the ranks' output itself, without {said}")
-    own = [option for option in options if option not in left_out]
-    if plan.is_for_all(own):
+    if plan.is_for_all(own) and not sent:
         job.plan = _plan(own, program, events, rate, delay)
     elif events or rate or delay:
         said = "events, a rate and a delay are for several nodes: --nnodes 2"

@@ -1,0 +1,57 @@
+"""Be one node of a run on SLURM: start its torchrun, and leave word of how it ended.
+
+    srun ... python -IS agent.py FOLDER
+
+FOLDER is the run's, which all nodes see; plan.json in it says what each of them runs.
+In it we make `node_N`, the log folder of node N's torchrun, with `out`, `err` and
+`exit.json` as on a node that is played (nodes.py). step.py, behind our stdin and
+stdout, tells every node the port that the first one has found.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parents[3]))  # which -I has left out
+
+from ddp_lab.kit.run import nodes, proxy  # noqa: E402
+
+
+def main(folder: Path, env: Any = os.environ) -> int:
+    """Run this node's torchrun until it ends; return its exit code."""
+    node = int(env["SLURM_NODEID"])
+    if node == 0:
+        step = f"{env['SLURM_JOB_ID']}.{env['SLURM_STEP_ID']}"
+        print(nodes.free_port(), step, flush=True)
+    said = sys.stdin.readline().split()
+    plan = json.loads((folder / "plan.json").read_text())
+    home = folder / f"node_{node}"
+    home.mkdir()
+    words = [*plan["python"], "-m", "torch.distributed.run"]
+    words += ["--redirects", "3", "--log-dir", str(home)]
+    words += [word.replace("{port}", said[0]) for word in plan["words"][node]]
+    # SLURM tells a whole node to end, torchrun included, and we are to see it.
+    signal.signal(signal.SIGTERM, lambda number, frame: None)
+    with open(home / "out", "wb") as out, open(home / "err", "wb") as err:
+        torchrun = subprocess.Popen(
+            words,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=err,
+            env=env | {proxy.NODE: str(node)},
+        )
+    code = torchrun.wait()
+    part = home / "exit.part"
+    part.write_text(json.dumps({"code": code, "time": time.time()}))
+    part.replace(home / "exit.json")
+    return code if code >= 0 else 128 - code
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))

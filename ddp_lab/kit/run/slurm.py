@@ -1,0 +1,346 @@
+"""Send runs to the machines of a SLURM cluster: the same command, from the same cell.
+
+    DDP_LAB_SLURM   what to ask for, as salloc takes it: "--partition=gpu --time=60"
+    DDP_LAB_NNODES  over how many nodes a run is spread that does not say so itself
+
+The machines are asked for once, when a run first needs them, and given back with this
+process (keeper.py). A process that works on several machines already, because SLURM has
+started it there, uses these. Each run is a step of the job:
+
+    launcher    job.py, with `Sent`
+     |
+    guard       guard.py
+     |
+    step.py     on this machine
+     |
+    srun  ....  agent.py  ->  torchrun  ->  proxy  ->  rank      on each node
+
+A run's folder lies in build/runs of the repository, which all nodes have to see, and so
+the Python that runs this. Ranks start cold.
+"""
+
+import atexit
+import json
+import os
+import re
+import select
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from ddp_lab import ROOT
+from ddp_lab.kit.explain.files import read, read_json
+from ddp_lab.kit.explain.logs import rank_folders
+from ddp_lab.kit.run import keeper, plan
+from ddp_lab.kit.run.plan import Option
+from ddp_lab.kit.run.result import RunFailed
+
+ASKED = "DDP_LAB_SLURM"
+SPREAD = "DDP_LAB_NNODES"
+RUNS = ROOT / "build" / "runs"
+HERE = Path(__file__).parent
+LOOK_WAIT = 30.0  # seconds that all nodes have to look at their ranks
+END_WAIT = 15.0  # seconds that SLURM has to end a step
+# One torchrun on each node with all that the job has there, beside any other step; and
+# the end of one is for us to judge.
+STEP = "--overlap --ntasks-per-node=1 --mpi=none --cpu-bind=none --export=ALL"
+STEP += " --wait=0 --kill-on-bad-exit=0 --quiet"
+# Of what we may be a step ourselves, which would count as our wishes.
+OURS = ("SLURM_CONF", "SLURM_JWT")
+CANCELLED = re.compile(r"(?:JOB|STEP) \S+ ON \S+ CANCELLED AT \S+(?: DUE TO ([\w ]+))?")
+REASONS = {
+    "TIME LIMIT": "the job's time was up",
+    "NODE FAILURE": "a node has failed",
+    "PREEMPTION": "another job was given its nodes",
+    "": "the job was cancelled",
+}
+LOOK = """
+import os, sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from ddp_lab.kit.run import probe
+probe.look_at_node(Path(sys.argv[2]), int(os.environ["SLURM_NODEID"]))
+"""
+
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Allocation:
+    """Machines that SLURM has given."""
+
+    job: str
+    hosts: list[str]
+
+
+class Cluster:
+    """The machines of this process: none before they are needed."""
+
+    def __init__(self) -> None:
+        self.name = f"ddp_lab-{uuid.uuid4().hex[:12]}"
+        """That of the job, and how the names of our steps in another's begin."""
+        self.held: Allocation | None = None
+        self._keeper: subprocess.Popen[bytes] | None = None
+        self._lock = threading.RLock()  # several threads may launch at once
+
+    def allocation(self, nodes: int, tell: Tell) -> Allocation:
+        """Return at least so many machines; wait for them if need be.
+
+        Args:
+            nodes: how many.
+            tell: called with what SLURM says meanwhile, say about the queue.
+
+        Raises:
+            RunFailed: says why there are none.
+        """
+        with self._lock:
+            lost = self._keeper is None or self._keeper.poll() is not None
+            if self.held is None or lost or len(self.held.hosts) < nodes:
+                self.close()
+                self.held = self._join(nodes) or self._ask(nodes, tell)
+            if len(self.held.hosts) < nodes:
+                have = f"job {self.held.job} of SLURM has {_count(self.held.hosts)}"
+                raise RunFailed(
+                    f"the launcher: {have}, and the run needs {nodes}", None
+                )
+            return self.held
+
+    def _join(self, nodes: int) -> Allocation | None:
+        """Return the allocation in which we run already, if it has enough nodes."""
+        if _nodes_around() < max(nodes, 1):
+            return None
+        job, short = os.environ["SLURM_JOB_ID"], os.environ["SLURM_JOB_NODELIST"]
+        self._keeper = _keeper(self.name, job)
+        return Allocation(job, _hosts(short))
+
+    def _ask(self, nodes: int, tell: Tell) -> Allocation:
+        """Return an allocation of our own."""
+        nodes = max(nodes, int(os.environ.get(SPREAD) or 1))
+        wishes = os.environ.get(ASKED, "")
+        words = ["--nodes", str(nodes), *wishes.split()]
+        self._keeper = _keeper(self.name, "salloc", *words)
+        try:
+            for line in _lines(self._keeper):
+                if line.startswith("ddp_lab "):
+                    _, job, short = line.split()
+                    return Allocation(job, _hosts(short))
+                said = line.removeprefix("salloc: ").removeprefix("error: ")
+                tell(f"SLURM: {said}")
+        except BaseException:
+            self.close()
+            raise
+        self.close()
+        for_what = f'{ASKED}="{wishes}", {nodes} node{"s" * (nodes > 1)}'
+        raise RunFailed(f"SLURM gives no machines ({for_what}): {said}", None)
+
+    def lend(self, nodes: int) -> None:
+        """Let the processes that we start use these machines, not some of their own."""
+        held = self.allocation(nodes, print)
+        os.environ["SLURM_JOB_ID"] = held.job
+        os.environ["SLURM_JOB_NODELIST"] = ",".join(held.hosts)
+        os.environ["SLURM_JOB_NUM_NODES"] = str(len(held.hosts))
+
+    def close(self) -> None:
+        """Give the machines back."""
+        if self._keeper and self._keeper.stdin:
+            self._keeper.stdin.close()
+            if self._keeper.wait():  # killed, say: then it has not done its work
+                words = ["--user", str(os.getuid()), "--name", self.name]
+                _slurm("scancel", "--quiet", *words)
+        self._keeper = self.held = None
+
+
+CLUSTER = Cluster()
+atexit.register(CLUSTER.close)
+
+
+def takes(options: Sequence[Option]) -> bool:
+    """Tell whether a command of torchrun with these options is one for SLURM."""
+    if plan.names_a_place(options):
+        return False
+    asked = bool(os.environ.get(ASKED))
+    return asked or 1 < plan.nodes(options)[1] <= _nodes_around()
+
+
+def spread(options: Sequence[Option]) -> list[list[Option]]:
+    """Return the options of each node; see `DDP_LAB_NNODES`."""
+    each = plan.value(options, "--nproc-per-node") or "1"
+    rest = plan.without(options, "--nnodes", "--nproc-per-node", "--standalone")
+    asked = plan.value(options, "--nnodes")
+    if asked or not each.isdecimal():
+        asked = asked or os.environ.get(SPREAD) or "1"
+        counts = [each] * plan.nodes([["--nnodes", asked]])[1]
+    else:
+        ranks = int(each)
+        nodes = max(1, min(ranks, int(os.environ.get(SPREAD) or 1)))
+        asked = str(nodes)
+        counts = [str(ranks // nodes + (n < ranks % nodes)) for n in range(nodes)]
+    return [[["--nnodes", asked], ["--nproc-per-node", n], *rest] for n in counts]
+
+
+class Sent:
+    """One run on the machines of SLURM.
+
+    Args:
+        options: those of torchrun.
+        program: the program and its arguments.
+    """
+
+    def __init__(self, options: Sequence[Option], program: Sequence[str]):
+        self.by_node = spread(options)
+        self.program = list(program)
+        self.allocation: Allocation | None = None
+        self.name = ""
+
+    def folder(self) -> Path:
+        """Return a new folder that all nodes see."""
+        RUNS.mkdir(parents=True, exist_ok=True)
+        return Path(tempfile.mkdtemp(prefix="run-", dir=RUNS))
+
+    def command(self, folder: Path, mark: str, python: list[str], tell: Tell) -> list:
+        """Return what the guard shall start; wait for the machines, if need be."""
+        nodes = len(self.by_node)
+        self.allocation = CLUSTER.allocation(nodes, tell)
+        self.name = f"{CLUSTER.name}-{mark}"
+        address = _address(self.allocation.hosts[0])
+        first = self.by_node[0]
+        words = [
+            [*sum(plan.at(node, options, address), []), *self.program]
+            for node, options in enumerate(self.by_node)
+        ]
+        content = {
+            "srun": [*self._srun(), sys.executable, "-IS", *self._agent(folder)],
+            "python": python,
+            "words": words,
+            "least": plan.nodes(first)[0],
+            "fixed": plan.is_fixed(first),
+        }
+        (folder / "plan.json").write_text(json.dumps(content))
+        played = {"how": self._how(), "typed": []}
+        (folder / "played.json").write_text(json.dumps(played))
+        return [sys.executable, "-IS", str(HERE / "step.py"), str(folder)]
+
+    def _agent(self, folder: Path) -> list[str]:
+        return [str(HERE / "agent.py"), str(folder)]
+
+    def _srun(self, name: str = "") -> list[str]:
+        assert self.allocation
+        nodes, hosts = str(len(self.by_node)), self.allocation.hosts
+        where = ["--jobid", self.allocation.job, "--nodes", nodes, "--ntasks", nodes]
+        where += ["--nodelist", ",".join(hosts[: len(self.by_node)])]
+        return ["srun", *where, *STEP.split(), "--job-name", name or self.name]
+
+    def _how(self) -> str:
+        """Say where the ranks are."""
+        assert self.allocation
+        counts = [plan.value(options, "--nproc-per-node") for options in self.by_node]
+        places = [
+            f"{count} rank{'s' * (count != '1')} on {host}"
+            for count, host in zip(counts, self.allocation.hosts, strict=False)
+        ]
+        return f"by SLURM, in job {self.allocation.job}: {', '.join(places)}"
+
+    def look(self, folder: Path, mark: str, last: bool) -> int:
+        """Let each node look at its ranks; return how many calls they have completed.
+
+        See `probe.look_at_ranks`.
+        """
+        words = [sys.executable, "-c", LOOK, str(ROOT), str(folder)]
+        with suppress(subprocess.TimeoutExpired):  # then what there is has to do
+            _slurm(*self._srun(f"{self.name}-look"), *words, wait=LOOK_WAIT)
+        flights = [read_json(rank / "flight.json") for rank in rank_folders(folder)]
+        return sum(c["done"] for f in flights if f for c in f.get("calls", []))
+
+    def end(self) -> None:
+        """End what is left of the run on the nodes: a killed srun leaves its ranks."""
+        if self.allocation is None:
+            return
+        deadline = time.monotonic() + END_WAIT
+        while left := keeper.steps(self.allocation.job, self.name):
+            for step in left:
+                keeper.cancel(step)
+            if time.monotonic() > deadline:
+                break
+            time.sleep(0.1)
+
+    def ended_by_slurm(self, folder: Path) -> str:
+        """Return why SLURM has ended the job, or the step; "" if it has not."""
+        found = CANCELLED.search(read(folder / "err"))
+        if found is None:
+            return ""
+        why = found[1] or ""
+        return REASONS.get(why, why.lower())
+
+
+def _keeper(*words: str) -> "subprocess.Popen[bytes]":
+    """Start keeper.py."""
+    return subprocess.Popen(
+        [sys.executable, "-IS", str(HERE / "keeper.py"), *words],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=clean(os.environ),
+        start_new_session=True,  # the stop button is for the caller alone
+    )
+
+
+def _lines(process: "subprocess.Popen[bytes]") -> Iterator[str]:
+    """Yield the lines that a process prints, until it closes its output."""
+    assert process.stdout
+    rest, number = b"", process.stdout.fileno()
+    while select.select([number], [], []):
+        data = os.read(number, 4096)
+        *lines, rest = (rest + data).split(b"\n")
+        yield from (line.decode(errors="replace") for line in lines)
+        if not data:
+            return
+
+
+def clean(env: Mapping[str, str]) -> dict[str, str]:
+    """Return an environment without what SLURM would take for wishes."""
+    return {
+        name: value
+        for name, value in env.items()
+        if not name.startswith("SLURM_") or name in OURS
+    }
+
+
+def _slurm(*words: str, wait: float | None = None) -> str:
+    """Run a command of SLURM; return what it prints."""
+    done = subprocess.run(
+        words,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        env=clean(os.environ),
+        timeout=wait,
+    )
+    return done.stdout
+
+
+def _nodes_around() -> int:
+    """Return how many nodes the job has in which we run; 0 if we run in none."""
+    number = os.environ.get("SLURM_JOB_NUM_NODES", "")
+    inside = "SLURM_JOB_ID" in os.environ and "SLURM_JOB_NODELIST" in os.environ
+    return int(number) if inside and number.isdecimal() else 0
+
+
+def _hosts(short: str) -> list[str]:
+    """Return the names of the nodes in a list as SLURM writes it: node[1-2]."""
+    return _slurm("scontrol", "show", "hostnames", short).split()
+
+
+def _address(host: str) -> str:
+    """Return at which address the other nodes find this one."""
+    words = ["sinfo", "--noheader", "--Node", "--nodes", host, "--format", "%o"]
+    return next(iter(_slurm(*words).split()), host)
+
+
+def _count(hosts: Sequence[str]) -> str:
+    return f"{len(hosts)} node{'s' * (len(hosts) != 1)}"
