@@ -20,7 +20,7 @@ from typing import Any
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[3]))  # which -I has left out
 
-from ddp_lab.kit.run import nodes, proxy  # noqa: E402
+from ddp_lab.kit.run import nodes, proxy, warm  # noqa: E402
 
 
 def main(folder: Path, env: Any = os.environ) -> int:
@@ -33,7 +33,10 @@ def main(folder: Path, env: Any = os.environ) -> int:
     plan = json.loads((folder / "plan.json").read_text())
     home = folder / f"node_{node}"
     home.mkdir()
-    words = [*plan["python"], "-m", "torch.distributed.run"]
+    socket = server(plan["server"] + env["SLURMD_NODENAME"]) if plan["server"] else "-"
+    python = warm.write_python(home, socket)
+    cold = [sys.executable] if socket == "-" else [python]
+    words = [*cold, "-m", "torch.distributed.run"]
     words += ["--redirects", "3", "--log-dir", str(home)]
     words += [word.replace("{port}", said[0]) for word in plan["words"][node]]
     # SLURM tells a whole node to end, torchrun included, and we are to see it.
@@ -44,13 +47,25 @@ def main(folder: Path, env: Any = os.environ) -> int:
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=err,
-            env=env | {proxy.NODE: str(node)},
+            env=env | {proxy.NODE: str(node), "PYTHON_EXEC": python},
         )
     code = torchrun.wait()
     part = home / "exit.part"
     part.write_text(json.dumps({"code": code, "time": time.time()}))
     part.replace(home / "exit.json")
     return code if code >= 0 else 128 - code
+
+
+def server(folder: str) -> str:
+    """Return the socket of this node's fork server, once it is ready; "-" for none."""
+    deadline, begun = time.monotonic() + warm.READY_WAIT, False
+    while not os.path.exists(f"{folder}/ready"):
+        gone = begun and not os.path.exists(folder)
+        if gone or time.monotonic() > deadline:
+            return "-"
+        begun = os.path.exists(folder)
+        time.sleep(nodes.TICK)
+    return f"{folder}/socket"
 
 
 if __name__ == "__main__":

@@ -36,7 +36,7 @@ from ddp_lab.kit.run.limits import SHORT, Limits
 from ddp_lab.kit.run.plan import Plan
 from ddp_lab.kit.run.rank import HOME
 from ddp_lab.kit.run.result import Run, RunFailed
-from ddp_lab.kit.run.slurm import Sent, clean
+from ddp_lab.kit.run.slurm import CLUSTER, Sent, clean
 from ddp_lab.kit.run.warm import WARM, write_python
 
 Watch = Callable[[Run], None]
@@ -108,11 +108,12 @@ class Job:
         self.standing: list[RankLog] = []  # the ranks just before we ended them
         self.ranks = 0  # whose log folders have been seen
         self.ended = 0.0  # when the guard ended what was left
+        self.started = False
+        if sent:  # there once the machines are, for which we may wait long
+            self.folder = sent.folder(self.mark)
+            return
         try:
-            if sent:
-                self.folder = sent.folder()
-            else:
-                self.folder = Path(tempfile.mkdtemp(prefix="ddp_lab-"))
+            self.folder = Path(tempfile.mkdtemp(prefix="ddp_lab-"))
         except OSError as error:
             where = f"the lab cannot keep its logs in {tempfile.gettempdir()}"
             raise RunFailed(f"{where}: {error.strerror}", None) from None
@@ -139,6 +140,7 @@ class Job:
         try:
             try:
                 child = self._start(argv, cold, watch)
+                self.started = True
                 self._wait(child, watch)
             except KeyboardInterrupt:
                 self.stopped = "interrupt"
@@ -159,10 +161,11 @@ class Job:
     def _start(self, argv: Sequence[str], cold: bool, watch: Watch | None) -> Guarded:
         env = environment()
         if self.sent:
-            env = clean(env) | {"PYTHON_EXEC": write_python(self.folder, "-")}
-            python, told = [sys.executable], self._teller(watch)
-            words = self.sent.command(self.folder, self.mark, python, told)
+            self.sent.allocate(self._teller(watch))
             self.start, self.began = time.monotonic(), time.time()  # not in the queue
+            self.folder.mkdir(parents=True)
+            words = self.sent.command(self.folder, "" if cold else CLUSTER.warm(env))
+            env = clean(env)
             return Guarded(words, self.mark, self.folder, env)
         warm = self.warm = None if cold else WARM.python(env)
         if not cold and (trouble := WARM.untold_trouble()):
@@ -244,7 +247,8 @@ class Job:
             elif self.sent and (why := self.sent.ended_by_slurm(self.folder)):
                 self._stop("slurm", why)
             elif code < 0 and self.kind is TORCHRUN:
-                self._stop("torchrun", signal_name(-code))
+                what = "srun" if self.sent else "torchrun"
+                self._stop(what, signal_name(-code))
         return code
 
     def _written(self) -> int:
@@ -323,6 +327,8 @@ class Job:
 
     def _lost(self) -> list[str]:
         """Return whose output is lost, because a program has removed it."""
+        if not self.started:
+            return []
         folders = enumerate(rank_folders(self.folder))
         there = [rank for rank, path in folders if (path / "stdout.log").exists()]
         lost = [rank for rank in range(self.ranks) if rank not in there]

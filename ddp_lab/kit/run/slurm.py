@@ -16,7 +16,7 @@ started it there, uses these. Each run is a step of the job:
     srun  ....  agent.py  ->  torchrun  ->  proxy  ->  rank      on each node
 
 A run's folder lies in build/runs of the repository, which all nodes have to see, and so
-the Python that runs this. Ranks start cold.
+the Python that runs this. Each node has a fork server, and so warm starts (warm.py).
 """
 
 import atexit
@@ -24,9 +24,9 @@ import json
 import os
 import re
 import select
+import shlex
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 import uuid
@@ -38,7 +38,7 @@ from pathlib import Path
 from ddp_lab import ROOT
 from ddp_lab.kit.explain.files import read, read_json
 from ddp_lab.kit.explain.logs import rank_folders
-from ddp_lab.kit.run import keeper, plan
+from ddp_lab.kit.run import keeper, plan, warm
 from ddp_lab.kit.run.plan import Option
 from ddp_lab.kit.run.result import RunFailed
 
@@ -50,7 +50,7 @@ LOOK_WAIT = 30.0  # seconds that all nodes have to look at their ranks
 END_WAIT = 15.0  # seconds that SLURM has to end a step
 # One torchrun on each node with all that the job has there, beside any other step; and
 # the end of one is for us to judge.
-STEP = "--overlap --ntasks-per-node=1 --mpi=none --cpu-bind=none --export=ALL"
+STEP = "--overlap --ntasks-per-node=1 --mpi=none --export=ALL"
 STEP += " --wait=0 --kill-on-bad-exit=0 --quiet"
 # Of what we may be a step ourselves, which would count as our wishes.
 OURS = ("SLURM_CONF", "SLURM_JWT")
@@ -61,6 +61,14 @@ REASONS = {
     "PREEMPTION": "another job was given its nodes",
     "": "the job was cancelled",
 }
+# A fork server on each node: it ends when its stdin closes, or when SLURM asks all that
+# is there to end, and leaves nothing.
+SERVER = """
+folder={}-$SLURMD_NODENAME
+trap : TERM
+mkdir "$folder" && {} "$folder/socket" > "$folder/log" 2>&1
+rm -rf "$folder"
+"""
 LOOK = """
 import os, sys
 from pathlib import Path
@@ -88,6 +96,9 @@ class Cluster:
         """That of the job, and how the names of our steps in another's begin."""
         self.held: Allocation | None = None
         self._keeper: subprocess.Popen[bytes] | None = None
+        self._warm: subprocess.Popen[bytes] | None = None
+        self._settings: dict[str, str] = {}
+        self._warm_name = ""
         self._lock = threading.RLock()  # several threads may launch at once
 
     def allocation(self, nodes: int, tell: Tell) -> Allocation:
@@ -126,29 +137,73 @@ class Cluster:
         wishes = os.environ.get(ASKED, "")
         words = ["--nodes", str(nodes), *wishes.split()]
         self._keeper = _keeper(self.name, "salloc", *words)
+        said = []
         try:
             for line in _lines(self._keeper):
                 if line.startswith("ddp_lab "):
                     _, job, short = line.split()
                     return Allocation(job, _hosts(short))
-                said = line.removeprefix("salloc: ").removeprefix("error: ")
-                tell(f"SLURM: {said}")
+                said += [line.removeprefix("salloc: ").removeprefix("error: ")]
+                tell(f"SLURM: {said[-1]}")
         except BaseException:
             self.close()
             raise
         self.close()
         for_what = f'{ASKED}="{wishes}", {nodes} node{"s" * (nodes > 1)}'
-        raise RunFailed(f"SLURM gives no machines ({for_what}): {said}", None)
+        why = "; ".join(filter(None, said))
+        raise RunFailed(f"SLURM gives no machines ({for_what}): {why}", None)
 
-    def lend(self, nodes: int) -> None:
-        """Let the processes that we start use these machines, not some of their own."""
-        held = self.allocation(nodes, print)
+    def lend(self) -> None:
+        """Let the processes that we start share machines, if there are to be any."""
+        if not os.environ.get(ASKED):
+            return
+        held = self.allocation(1, lambda said: print(said, flush=True))
         os.environ["SLURM_JOB_ID"] = held.job
         os.environ["SLURM_JOB_NODELIST"] = ",".join(held.hosts)
         os.environ["SLURM_JOB_NUM_NODES"] = str(len(held.hosts))
 
+    def warm(self, env: dict[str, str]) -> str:
+        """Return where each node has, or will have, a fork server; see warm.py.
+
+        The node's name is to be added. "" if there are none.
+        """
+        if not warm.wanted() or self.held is None:
+            return ""
+        with self._lock:
+            settings = warm.settings_in(env)
+            if self._warm and self._warm.poll() is None and settings == self._settings:
+                return f"/tmp/{self._warm_name}-"
+            self._cool()
+            self._settings = settings
+            self._warm_name = f"{self.name}-warm-{uuid.uuid4().hex[:8]}"
+            words = [sys.executable, str(HERE / "fork_server.py")]
+            server = SERVER.format(f"/tmp/{self._warm_name}", shlex.join(words))
+            self._warm = subprocess.Popen(
+                [
+                    *srun(self.held, len(self.held.hosts), self._warm_name),
+                    "sh",
+                    "-c",
+                    server,
+                ],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                env=clean(env),
+                start_new_session=True,
+            )
+            return f"/tmp/{self._warm_name}-"
+
+    def _cool(self) -> None:
+        """End the fork servers: their stdin closes."""
+        if self._warm and self._warm.stdin:
+            self._warm.stdin.close()
+            with suppress(subprocess.TimeoutExpired):
+                self._warm.wait(END_WAIT)
+        self._warm = None
+
     def close(self) -> None:
         """Give the machines back."""
+        self._cool()
         if self._keeper and self._keeper.stdin:
             self._keeper.stdin.close()
             if self._keeper.wait():  # killed, say: then it has not done its work
@@ -174,12 +229,13 @@ def spread(options: Sequence[Option]) -> list[list[Option]]:
     each = plan.value(options, "--nproc-per-node") or "1"
     rest = plan.without(options, "--nnodes", "--nproc-per-node", "--standalone")
     asked = plan.value(options, "--nnodes")
+    spread = "1" if ["--standalone"] in options else os.environ.get(SPREAD) or "1"
     if asked or not each.isdecimal():
-        asked = asked or os.environ.get(SPREAD) or "1"
+        asked = asked or spread
         counts = [each] * plan.nodes([["--nnodes", asked]])[1]
     else:
         ranks = int(each)
-        nodes = max(1, min(ranks, int(os.environ.get(SPREAD) or 1)))
+        nodes = max(1, min(ranks, int(spread)))
         asked = str(nodes)
         counts = [str(ranks // nodes + (n < ranks % nodes)) for n in range(nodes)]
     return [[["--nnodes", asked], ["--nproc-per-node", n], *rest] for n in counts]
@@ -199,16 +255,24 @@ class Sent:
         self.allocation: Allocation | None = None
         self.name = ""
 
-    def folder(self) -> Path:
-        """Return a new folder that all nodes see."""
-        RUNS.mkdir(parents=True, exist_ok=True)
-        return Path(tempfile.mkdtemp(prefix="run-", dir=RUNS))
-
-    def command(self, folder: Path, mark: str, python: list[str], tell: Tell) -> list:
-        """Return what the guard shall start; wait for the machines, if need be."""
-        nodes = len(self.by_node)
-        self.allocation = CLUSTER.allocation(nodes, tell)
+    def folder(self, mark: str) -> Path:
+        """Return where all nodes are to see the files of the run `mark`."""
         self.name = f"{CLUSTER.name}-{mark}"
+        return RUNS / mark
+
+    def allocate(self, tell: Tell) -> None:
+        """Wait for the machines."""
+        self.allocation = CLUSTER.allocation(len(self.by_node), tell)
+
+    def command(self, folder: Path, server: str) -> list[str]:
+        """Return what the guard shall start.
+
+        Args:
+            folder: the run's.
+            server: where each node has a fork server, if it has.
+        """
+        assert self.allocation
+        run = str(folder)
         address = _address(self.allocation.hosts[0])
         first = self.by_node[0]
         words = [
@@ -216,8 +280,8 @@ class Sent:
             for node, options in enumerate(self.by_node)
         ]
         content = {
-            "srun": [*self._srun(), sys.executable, "-IS", *self._agent(folder)],
-            "python": python,
+            "srun": [*self._srun(), sys.executable, "-IS", str(HERE / "agent.py"), run],
+            "server": server,
             "words": words,
             "least": plan.nodes(first)[0],
             "fixed": plan.is_fixed(first),
@@ -225,17 +289,11 @@ class Sent:
         (folder / "plan.json").write_text(json.dumps(content))
         played = {"how": self._how(), "typed": []}
         (folder / "played.json").write_text(json.dumps(played))
-        return [sys.executable, "-IS", str(HERE / "step.py"), str(folder)]
-
-    def _agent(self, folder: Path) -> list[str]:
-        return [str(HERE / "agent.py"), str(folder)]
+        return [sys.executable, "-IS", str(HERE / "step.py"), run]
 
     def _srun(self, name: str = "") -> list[str]:
         assert self.allocation
-        nodes, hosts = str(len(self.by_node)), self.allocation.hosts
-        where = ["--jobid", self.allocation.job, "--nodes", nodes, "--ntasks", nodes]
-        where += ["--nodelist", ",".join(hosts[: len(self.by_node)])]
-        return ["srun", *where, *STEP.split(), "--job-name", name or self.name]
+        return srun(self.allocation, len(self.by_node), name or self.name)
 
     def _how(self) -> str:
         """Say where the ranks are."""
@@ -277,6 +335,13 @@ class Sent:
             return ""
         why = found[1] or ""
         return REASONS.get(why, why.lower())
+
+
+def srun(allocation: Allocation, nodes: int, name: str) -> list[str]:
+    """Return how to run something once on each of the first nodes."""
+    where = ["--jobid", allocation.job, "--nodes", str(nodes), "--ntasks", str(nodes)]
+    where += ["--nodelist", ",".join(allocation.hosts[:nodes])]
+    return ["srun", *where, *STEP.split(), "--job-name", name]
 
 
 def _keeper(*words: str) -> "subprocess.Popen[bytes]":

@@ -51,6 +51,8 @@ def main(folder: Path) -> int:
             failed_at = time.time() + nodes.LEAVE
             plan["fixed"] = False
         time.sleep(TICK)
+    if srun.returncode < 0:  # somebody has killed it: end alike
+        os.kill(os.getpid(), -srun.returncode)
     codes = _codes(folder)
     well = len(codes) == len(plan["words"]) and codes.count(0) >= plan["least"]
     return 0 if well else max([srun.returncode, *codes, 1])
