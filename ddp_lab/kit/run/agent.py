@@ -39,8 +39,8 @@ def main(folder: Path, env: Any = os.environ) -> int:
     words = [*cold, "-m", "torch.distributed.run"]
     words += ["--redirects", "3", "--log-dir", str(home)]
     words += [word.replace("{port}", said[0]) for word in plan["words"][node]]
-    # SLURM tells a whole node to end, torchrun included, and we are to see it.
-    signal.signal(signal.SIGTERM, lambda number, frame: None)
+    asked = []  # by step.py: all that is on the node, torchrun included
+    signal.signal(signal.SIGTERM, lambda number, frame: asked.append(number))
     with open(home / "out", "wb") as out, open(home / "err", "wb") as err:
         torchrun = subprocess.Popen(
             words,
@@ -50,8 +50,8 @@ def main(folder: Path, env: Any = os.environ) -> int:
             env=env | {proxy.NODE: str(node), "PYTHON_EXEC": python},
         )
     code = torchrun.wait()
-    part = home / "exit.part"
-    part.write_text(json.dumps({"code": code, "time": time.time()}))
+    part, done = home / "exit.part", "another node has failed" if asked else ""
+    part.write_text(json.dumps({"code": code, "time": time.time(), "done": done}))
     part.replace(home / "exit.json")
     return code if code >= 0 else 128 - code
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from ddp_lab import ROOT
 from ddp_lab.kit.explain.failure import Failure, find_failure, find_notes
@@ -42,6 +43,7 @@ from ddp_lab.kit.run.warm import WARM, write_python
 Watch = Callable[[Run], None]
 """Called with the result so far, five times a second."""
 
+UNPLAYED: dict[str, Any] = {"how": "", "typed": [], "left_out": []}  # see nodes.py
 # Beside the ranks' output; the end of a rank is a sign of life, too.
 SIGNS = ("out", "err", "end.json", "exit.json")
 RANK = Path(__file__).with_name("rank.py")
@@ -102,6 +104,8 @@ class Job:
         """What is run instead of Python, in a warm start."""
         self.plan: Plan | None = None
         """What each node runs, if this machine plays several."""
+        self.meets: dict | None = None
+        """How the others are to be found, if the command is that of one node."""
         self.mark = uuid.uuid4().hex
         self.start, self.began = time.monotonic(), time.time()
         self.notes: list[str] = []
@@ -175,6 +179,8 @@ class Job:
         command = [warm or sys.executable]
         if self.plan:
             return Guarded(self._played(command), self.mark, self.folder, env)
+        if self.meets:
+            self._leave_plan({"meets": [self.meets]})
         if self.kind is SPAWN:
             env[HOME] = str(self.folder)
             command += [] if warm else [*self.options, "-u", str(RANK)]
@@ -192,9 +198,11 @@ class Job:
     def _played(self, python: list[str]) -> list[str]:
         """Return the command that plays the nodes, instead of one torchrun."""
         assert self.plan
-        plan = self.plan.as_json() | {"python": python}
-        (self.folder / "plan.json").write_text(json.dumps(plan))
+        self._leave_plan(self.plan.as_json() | {"python": python})
         return [sys.executable, "-IS", str(NODES), str(self.folder)]
+
+    def _leave_plan(self, plan: dict) -> None:
+        (self.folder / "plan.json").write_text(json.dumps(plan))
 
     def _wait(self, child: Guarded, watch: Watch | None) -> None:
         """Wait until the run ends, or has to be stopped."""
@@ -291,7 +299,10 @@ class Job:
             kept, trouble = self._keep()
             notes += [trouble] if trouble else []
         lives = read_lives(self.folder, self.began) if final else []
-        how = read_json(self.folder / "played.json") or {"how": "", "typed": []}
+        how = read_json(self.folder / "played.json") or UNPLAYED
+        if how["left_out"]:
+            said = ", ".join(how["left_out"])
+            notes.append(f"left out, because the nodes share one network: {said}")
         return Run(
             command=self.command,
             lines=[rank.lines for rank in log.ranks],
@@ -307,6 +318,7 @@ class Job:
             nodes=[life.node for each in by_attempt(lives)[-1:] for life in each],
             lives=lives,
             events=read_events(self.folder, self.began),
+            traffic=read_json(self.folder / "traffic.json") or [],
             played=how["how"],
             typed=how["typed"],
         )

@@ -8,9 +8,11 @@ starts belongs to the node. In FOLDER we leave
 
     played.json        how the nodes were played, and what one types on each of them
     events.jsonl       what happened to them, and when: {"time", "what"} in each line
+    traffic.json       what has crossed their links, if they have some (network.py)
     node_N/            the log folder of node N's agent; in it
       out, err         what the agent itself says
-      exit.json        how the agent ended: {"code", "time"}; absent while it runs
+      exit.json        how the agent ended: {"code", "time", "done"}, the last of which
+                       says what we have done to end it; absent while it runs
       lives/LIFE/      what torchrun keeps of one rank of one attempt; see proxy.py
 
 A process of a node has, beside the run's mark, that of the node: the limit's other
@@ -37,11 +39,13 @@ if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[3]))  # which -I has left out
 
 from ddp_lab.kit.run import events, guard  # noqa: E402
+from ddp_lab.kit.run.network import Network, NoNetwork  # noqa: E402
 
 TICK = 0.01  # seconds between two looks at what goes on
 FOLLOW = 5.0  # seconds in which the other nodes may notice that one has failed
 LEAVE = 10.0  # seconds that agents have to end which were asked to
 PORTS = range(20_000, 32_000)  # below those that the system gives to anybody
+NUMBERS = {2: "two", 3: "three", 4: "four", 5: "five", 6: "six"}
 KILLED = -int(signal.SIGKILL)
 
 
@@ -53,10 +57,14 @@ class Node:
     folder: Path
     words: list[str]
     """The agent's command."""
+    env: dict[str, str]
+    """What it has in its environment beside what all have."""
     pid: int = 0
     """The agent's process; 0 while there is none."""
     code: int | None = None
     """How the last agent ended; None if there was none."""
+    done: str = ""
+    """What has been done to it, to end it: `kill node 1`, `stop node 1`."""
 
 
 class Room:
@@ -71,22 +79,53 @@ class Room:
         """When the last event was, or the start."""
         self.heard: dict[tuple[Path, str], int] = {}
         """How far the output of each life has been read, for each text."""
+        self.network, why = self._network()
+        self._leave_word(why)
         self.nodes = self._nodes()
 
+    def _network(self) -> tuple[Network | None, str]:
+        """Return the network of the nodes; if there is none, why not."""
+        try:
+            network = Network(len(self.plan["typed"]))
+        except NoNetwork as reason:
+            return None, str(reason)
+        for node in range(len(self.plan["typed"])):
+            if self.plan["delay"]:
+                network.delay(node, self.plan["delay"])
+            if self.plan["rate"]:
+                network.rate(node, self.plan["rate"])
+        return network, ""
+
+    def _leave_word(self, why: str) -> None:
+        """Say how the nodes are played, and what is left out for want of a network."""
+        count = len(self.plan["typed"])
+        how = f"{NUMBERS.get(count, count)} nodes on this machine, "
+        how += f"on loopback: {why}" if why else "each a network namespace"
+        needy = [f"--{name}" for name in ("rate", "delay") if self.plan[name]]
+        needy += [e.text for e in self.events if e.verb in events.ON_A_LINK]
+        self.events = [
+            e for e in self.events if not (why and e.verb in events.ON_A_LINK)
+        ]
+        typed = [
+            " ".join([*map("=".join, env.items()), shlex.join(["torchrun", *words])])
+            for env, words in zip(self.plan["env"], self.plan["typed"], strict=True)
+        ]
+        word = {"how": how, "typed": typed, "left_out": needy if why else []}
+        _write(self.folder / "played.json", word)
+
     def _nodes(self) -> list[Node]:
-        """Return the nodes, and leave word of how they are played."""
-        typed, why = self.plan["typed"], "the lab does not use network namespaces yet"
-        how = f"{len(typed)} nodes on this machine, on loopback: {why}"
-        told = [shlex.join(["torchrun", *words]) for words in typed]
-        _write(self.folder / "played.json", {"how": how, "typed": told})
-        port, nodes = str(free_port()), []
+        nodes, port = [], ""
+        if not self.network:
+            port = str(free_port())
         module = [*self.plan["python"], "-m", "torch.distributed.run"]
-        for number, words in enumerate(self.plan["on_loopback"]):
+        command = self.plan["typed" if self.network else "on_loopback"]
+        for number, words in enumerate(command):
             home = self.folder / f"node_{number}"
             home.mkdir()
             logs = ["--redirects", "3", "--log-dir", str(home)]
             own = [word.replace("{port}", port) for word in words]
-            nodes.append(Node(number, home, [*module, *logs, *own]))
+            env = self.plan["env"][number]
+            nodes.append(Node(number, home, [*module, *logs, *own], env))
         return nodes
 
     def run(self) -> int:
@@ -104,7 +143,14 @@ class Room:
             if failed_at and time.time() > failed_at + FOLLOW:
                 return self._end_all()
             time.sleep(TICK)
+        self._leave_traffic()
         return self._code()
+
+    def _leave_traffic(self) -> None:
+        """Leave word of how many bytes have crossed each node's link."""
+        if self.network:
+            seen = [self.network.traffic(node.number) for node in self.nodes]
+            _write(self.folder / "traffic.json", [vars(each) for each in seen])
 
     def _end_all(self) -> int:
         """Ask the agents to end, and wait; the guard ends those that do not."""
@@ -137,7 +183,7 @@ class Room:
         (node.folder / "exit.json").unlink(missing_ok=True)
         pid = os.fork()
         if pid:
-            node.pid, node.code = pid, None
+            node.pid, node.code, node.done = pid, None, ""
             return
         try:
             self._become(node)
@@ -149,18 +195,22 @@ class Room:
         for number, name in ((1, "out"), (2, "err")):
             file = os.open(node.folder / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
             os.dup2(file, number)
-        env = os.environ | {"DDP_LAB_NODE": str(node.number)}
+        env = os.environ | node.env | {"DDP_LAB_NODE": str(node.number)}
         signal.set_wakeup_fd(-1)
         mark_node(self.mark, node.number)
+        if self.network:
+            self.network.enter(node.number)
         os.execve(node.words[0], node.words, env)
 
-    def ask(self, node: Node) -> None:
+    def ask(self, node: Node, why: str = "another node has failed") -> None:
         """Ask the node's agent to end."""
         if node.pid:
+            node.done = node.done or why
             os.kill(node.pid, signal.SIGTERM)
 
     def kill(self, node: Node) -> None:
         """Kill the agent and all that is on its node, as a power failure would."""
+        node.done = f"kill node {node.number}"
         while found := list(processes(self.mark, node.number)):
             for pid in found:
                 _kill(pid)
@@ -179,7 +229,7 @@ class Room:
             pid, status = os.waitpid(node.pid, os.WNOHANG)
             if pid:
                 node.pid, node.code = 0, os.waitstatus_to_exitcode(status)
-                end = {"code": node.code, "time": time.time()}
+                end = {"code": node.code, "time": time.time(), "done": node.done}
                 _write(node.folder / "exit.json", end)
 
     # --- what happens ---
@@ -198,10 +248,26 @@ class Room:
                 _kill(int((life / "pid").read_text()))
             return
         node = self.nodes[event.node]
-        do = {"kill": self.kill, "stop": self.ask, "start": self.start}
-        do[event.verb](node)
+        if event.verb in events.ON_A_LINK:
+            self._change_link(event)
+            return
+        if event.verb == "kill":
+            self.kill(node)
+        elif event.verb == "stop":
+            self.ask(node, event.text)
+        else:
+            self.start(node)
 
-    def _is_due(self, event: Any) -> bool:
+    def _change_link(self, event: events.Event) -> None:
+        assert self.network
+        if event.verb == "cut":
+            self.network.cut(event.node)
+        elif event.verb == "mend":
+            self.network.mend(event.node)
+        else:
+            self.network.rate(event.node, event.rate)
+
+    def _is_due(self, event: events.Event) -> bool:
         if event.speaker is None:
             return time.time() >= self.since + event.seconds
         return any(self._says(life, event.says) for life in self._lives(event.speaker))
@@ -230,9 +296,8 @@ class Room:
 
 def free_port() -> int:
     """Return a port at which nobody listens, and which the system gives to nobody."""
-    for port in (
-        PORTS[int.from_bytes(os.urandom(4), "big") % len(PORTS)] for _ in PORTS
-    ):
+    for _ in PORTS:
+        port = PORTS[int.from_bytes(os.urandom(4), "big") % len(PORTS)]
         with socket.socket() as trial:
             try:
                 trial.bind(("", port))

@@ -275,19 +275,18 @@ class Sent:
         run = str(folder)
         address = _address(self.allocation.hosts[0])
         first = self.by_node[0]
-        words = [
-            [*sum(plan.at(node, options, address), []), *self.program]
-            for node, options in enumerate(self.by_node)
-        ]
+        at = [plan.at(node, each, address) for node, each in enumerate(self.by_node)]
+        words = [[*sum(options, []), *self.program] for options in at]
         content = {
             "srun": [*self._srun(), sys.executable, "-IS", str(HERE / "agent.py"), run],
             "server": server,
             "words": words,
+            "meets": [plan.meets(options, self.program) for options in at],
             "least": plan.nodes(first)[0],
             "fixed": plan.is_fixed(first),
         }
         (folder / "plan.json").write_text(json.dumps(content))
-        played = {"how": self._how(), "typed": []}
+        played = {"how": self._how(), "typed": [], "left_out": []}
         (folder / "played.json").write_text(json.dumps(played))
         return [sys.executable, "-IS", str(HERE / "step.py"), run]
 

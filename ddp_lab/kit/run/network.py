@@ -1,0 +1,142 @@
+"""The network of nodes that are played on one machine: a bridge, and a link to each.
+
+    node0                          switch                        node1
+    eth0 10.0.0.10 <--- link ---> node0 - bridge - node1 <--- link ---> eth0 10.0.0.11
+
+A node is a set of namespaces: a network, a host name and mounts of its own; the switch
+is a network namespace as well. All of them are made inside a user namespace where we
+are not root. None has a name: this process holds them open, and so does whoever runs
+in them. When these have gone, so have the namespaces with all links and queues,
+whatever has ended them.
+
+In a node, `node0`, `node1`... are the names of the nodes, and nothing asks a name
+server, which could not answer. The host name stands for the address of eth0, so gloo
+and torchrun choose that link by themselves. All other files are the machine's.
+"""
+
+import json
+import socket
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from ddp_lab.kit.run.namespaces import enter
+from ddp_lab.kit.run.wiring import NoNetwork, made, run
+
+SWITCH = Path(__file__).with_name("switch.py")
+QUEUE = 1 << 20  # bytes that wait for a link with a rate; what is more is lost
+BURST, BURST_TIME = 4096, 0.001  # bytes, or seconds, that may go at once
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """What has crossed a node's link since it was made, as the link has counted it."""
+
+    bytes_sent: int
+    bytes_received: int
+    packets_sent: int
+    """What the link was given at once: up to 64 KB, unless it has a rate."""
+    packets_received: int
+
+
+class Network:
+    """Namespaces and links for nodes 0 to `count` - 1.
+
+    Raises:
+        NoNetwork: if they are not to be had here.
+    """
+
+    def __init__(self, count: int):
+        hosts = {self.name(node): self.address(node) for node in range(count)}
+        files = made(hosts)
+        first = len(files) - 3 * count
+        user, self.switch = files[: first - 1], files[:first]
+        self.delayed: set[int] = set()
+        self.orders: socket.socket | None = None  # to switch.py, once it is needed
+        self.nodes = [[*user, *files[i : i + 3]] for i in range(first, len(files), 3)]
+
+    @staticmethod
+    def name(node: int) -> str:
+        """Return the host name of a node."""
+        return f"node{node}"
+
+    @staticmethod
+    def address(node: int) -> str:
+        """Return a node's address: any would do, as no other network is in reach."""
+        return f"10.0.0.{10 + node}"
+
+    def enter(self, node: int) -> None:
+        """Move this process to a node: a fork calls it before it becomes a program."""
+        enter(self.nodes[node])
+
+    def rate(self, node: int, bits_per_second: float | None) -> None:
+        """Let a node's link carry so much each way; None: as much as it can."""
+        queue = "noqueue"
+        if bits_per_second:
+            burst = max(BURST, int(bits_per_second / 8 * BURST_TIME))
+            queue = f"tbf rate {bits_per_second:.0f}bit burst {burst} limit {QUEUE}"
+        run(f"tc qdisc replace dev eth0 root {queue}", self.nodes[node])
+        self._switch(f"tc qdisc replace dev {self.name(node)} root {queue}")
+
+    def delay(self, node: int, seconds: float | None) -> None:
+        """Let what a node sends arrive so much later; None: at once again.
+
+        From a node to another and back again it takes what both have, together.
+        """
+        near, held, late = self.name(node), f"held{node}", f"late{node}"
+        if seconds and node not in self.delayed:
+            self._switch(f"""ip -batch -
+                link add {held} type veth peer name {late}
+                link set dev {near} nomaster
+                link set dev {late} master switch up
+                link set dev {held} up
+            """)
+            self.delayed.add(node)
+        if node in self.delayed:
+            self._order(f"{near} {held} {seconds or 0}")
+        if not seconds and node in self.delayed:
+            self._switch(f"""ip -batch -
+                link del dev {held}
+                link set dev {near} master switch
+            """)
+            self.delayed.remove(node)
+
+    def _order(self, words: str) -> None:
+        """Have switch.py carry out an order; it is started with the first one."""
+        if not self.orders:
+            self.orders, theirs = socket.socketpair(type=socket.SOCK_SEQPACKET)
+            with theirs:
+                self.holder = subprocess.Popen(
+                    [sys.executable, "-IS", str(SWITCH)],
+                    stdin=theirs.fileno(),
+                    preexec_fn=lambda: enter(self.switch),
+                )
+        self.orders.send(words.encode())
+        if not self.orders.recv(100):
+            raise NoNetwork("switch.py, which holds what nodes send, has ended")
+
+    def cut(self, node: int) -> None:
+        """Pull a node's cable, at the switch: its programs only see that all is silent.
+
+        Connections live on, and go on some time after `mend`: TCP tries again after
+        0.2, 0.4, 0.8... seconds, so at most after as long as the cut has lasted.
+        """
+        self._switch(f"ip link set dev {self.name(node)} down")
+
+    def mend(self, node: int) -> None:
+        """Plug the cable in again."""
+        self._switch(f"ip link set dev {self.name(node)} up")
+
+    def traffic(self, node: int) -> Traffic:
+        """Return what has crossed a node's link so far."""
+        link = self.name(node)  # at the switch, which receives what the node sends
+        said = self._switch(f"ip -json -stats link show dev {link}")
+        count = json.loads(said)[0]["stats64"]
+        sent, received = count["rx"], count["tx"]
+        return Traffic(
+            sent["bytes"], received["bytes"], sent["packets"], received["packets"]
+        )
+
+    def _switch(self, command: str) -> str:
+        return run(command, self.switch)
