@@ -330,7 +330,7 @@ class Sent:
     def ended_by_slurm(self, folder: Path) -> str:
         """Return why SLURM has ended the job, or the step; "" if it has not."""
         found = CANCELLED.search(read(folder / "err"))
-        if found is None:
+        if found is None or (folder / "asked").exists():  # by step.py
             return ""
         why = found[1] or ""
         return REASONS.get(why, why.lower())

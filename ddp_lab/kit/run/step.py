@@ -47,6 +47,7 @@ def main(folder: Path) -> int:
             failed_at = time.time()
         if failed_at and time.time() > failed_at + nodes.FOLLOW:
             # Not to srun, which would kill them.
+            (folder / "asked").touch()
             keeper.cancel("--signal", "TERM", said.split()[1].decode())
             failed_at = time.time() + nodes.LEAVE
             plan["fixed"] = False
