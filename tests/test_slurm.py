@@ -6,6 +6,7 @@ mark that a guard here would look for, so only SLURM, or the kit over there, end
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from contextlib import suppress
@@ -16,6 +17,7 @@ import pytest
 import slurm_cluster
 from conftest import FULL, living, wait_until
 
+from ddp_lab import ROOT
 from ddp_lab.kit import RunFailed, torchrun
 from ddp_lab.kit.run import slurm
 from ddp_lab.kit.run.result import RunInterrupted
@@ -67,7 +69,7 @@ def on_cluster(test):
 
 def servers() -> set[Path]:
     """Return the folders of fork servers on nodes, which end with their kernels."""
-    return {*Path("/tmp").glob("ddp_lab-*-warm-*-node?")}
+    return {*Path("/tmp").glob("ddp_lab-*-warm-*-box?")}
 
 
 @pytest.fixture(scope="module")
@@ -207,7 +209,7 @@ def test_the_same_command_runs_on_both_nodes(two_nodes):
     assert run["arrived"] == run["expected"] == [6, 0, 1, 3]
     assert run.nodes == [0, 0, 1, 1]
     job = slurm.CLUSTER.held.job
-    assert run.played == f"by SLURM, in job {job}: 2 ranks on node1, 2 ranks on node2"
+    assert run.played == f"by SLURM, in job {job}: 2 ranks on box1, 2 ranks on box2"
     assert run.command == f"torchrun --nproc-per-node 4 {RING}"
     uneven = torchrun(f"--nproc-per-node 3 {RING}")
     assert uneven.nodes == [0, 0, 1] and slurm.CLUSTER.held.job == job
@@ -227,10 +229,11 @@ def test_a_fault_on_the_second_node_is_told_as_at_home(what, cause, two_nodes, t
     with pytest.raises(RunFailed) as failed:
         torchrun(told(what), timeout=5)
     said = str(failed.value)
-    assert said.startswith(f"rank 3 (node 1, local 1): {cause}")
+    assert said.startswith(f"rank 3 (node 1, local 1, on box2): {cause}")
     if what == "hangs":
         assert (
-            "rank 3 (node 1, local 1): stands at" in said and "time.sleep(600)" in said
+            "rank 3 (node 1, local 1, on box2): stands at" in said
+            and "time.sleep(600)" in said
         )
     assert nothing_is_left(two_nodes, told)
 
@@ -245,7 +248,7 @@ def test_the_stop_button_ends_all_on_all_nodes(what, two_nodes, told):
 
     with pytest.raises(RunInterrupted) as stopped:
         torchrun(told(what), watch=when_all_are_there(stop))
-    assert "rank 2 (node 1, local 0): stands at" in str(stopped.value)
+    assert "rank 2 (node 1, local 0, on box2): stands at" in str(stopped.value)
     assert wait_until(lambda: nothing_is_left(two_nodes, told))
 
 
@@ -327,6 +330,143 @@ def test_a_refused_allocation_is_told_in_a_sentence(two_nodes, monkeypatch):
     said = str(refused.value)
     assert said.startswith("SLURM gives no machines (DDP_LAB_SLURM=")
     assert '"--partition=nowhere", 2 nodes): ' in said and "artition" in said
+
+
+# --- what takes longer ---
+
+
+def lines(path, text: str) -> list[str]:
+    """Return the lines of a file with this text in them; none if it is not there."""
+    said = path.read_text().splitlines() if path.exists() else []
+    return [line for line in said if text in line]
+
+
+@FULL
+@on_cluster
+def test_a_cold_start(two_nodes):
+    run = torchrun(f"--nproc-per-node 3 {RING}", cold=True)
+    assert run["arrived"] == [3, 0, 1] and run.nodes == [0, 0, 1]
+
+
+@FULL
+@on_cluster
+def test_nodes_that_may_come_and_go(two_nodes):
+    run = torchrun(f"--nnodes 1:2 --nproc-per-node 2 {RING}")
+    assert sorted(run.nodes) == [0, 0, 1, 1] and run["arrived"] == [6, 0, 1, 3]
+    again = torchrun(f"--nnodes 2 --nproc-per-node 1 --max-restarts 2 {RING}")
+    assert again["arrived"] == [1, 0]
+
+
+@FULL
+@on_cluster
+def test_a_job_that_is_cancelled_from_outside(two_nodes, told):
+    def cancel():
+        two_nodes.ask("scancel", slurm.CLUSTER.held.job)
+
+    with pytest.raises(RunFailed, match="the run: ended by SLURM: the job was canc"):
+        torchrun(told("sleeps"), watch=when_all_are_there(cancel))
+    assert wait_until(lambda: nothing_is_left(two_nodes, told))
+    assert torchrun(f"--nproc-per-node 2 {RING}")["arrived"] == [1, 0]  # in a new job
+
+
+@FULL
+@on_cluster
+def test_a_job_whose_time_is_up(two_nodes, told, monkeypatch):
+    slurm.CLUSTER.close()
+    monkeypatch.setenv(slurm.ASKED, "--time=1")
+    with pytest.raises(RunFailed, match="ended by SLURM: the job's time was up"):
+        torchrun(told("sleeps"), timeout=200)
+    assert wait_until(lambda: nothing_is_left(two_nodes, told))
+    slurm.CLUSTER.close()
+
+
+@FULL
+@on_cluster
+@pytest.mark.parametrize("end", ["kill", "interrupt"])
+def test_a_job_that_still_waits_in_the_queue(end, two_nodes, told):
+    two_nodes.ask("salloc", "--no-shell", "--exclusive", "--nodes=2", "-J", "all")
+    mark = f"in the queue {end} {os.getpid()}"
+    wish = {slurm.ASKED: "--exclusive", "DDP_LAB_TEST": mark}
+    process = kernel(told("sleeps"), **wish)
+    pending = "squeue", "-h", "-t", "PENDING", "-o", "%i"
+    assert wait_until(lambda: two_nodes.ask(*pending), 60)
+    if end == "kill":
+        process.kill()
+    else:
+        process.send_signal(signal.SIGINT)
+    assert ("stopped by hand" in process.communicate()[1]) == (end == "interrupt")
+    assert wait_until(lambda: not two_nodes.ask(*pending))
+    assert wait_until(lambda: not living(mark)), living(mark)
+    assert nothing_is_left(two_nodes, told)
+    two_nodes.ask("scancel", "--name", "all")
+
+
+@FULL
+@on_cluster
+def test_srun_without_torchrun(two_nodes, variant):
+    words = "srun --mpi=none --nodes 2 --ntasks 3".split()
+    path = "ddp_lab/nodes/from_slurm.py"
+    said = two_nodes.ask(*words, sys.executable, path)
+    assert "[rank 2] SLURM_PROCID 2, SLURM_LOCALID 0: RANK 2, LOCAL_RANK 0" in said
+    wrong = variant(path, 'slurm["SLURM_LOCALID"]', 'slurm["SLURM_PROCID"]')
+    words = [*words, "--kill-on-bad-exit=1", sys.executable, str(wrong)]
+    env = os.environ | {"SLURM_CONF": str(two_nodes.conf)}
+    assert subprocess.run(words, env=env, capture_output=True).returncode
+
+
+@pytest.fixture
+def submit(two_nodes, tmp_path, monkeypatch):
+    """Return a function that submits a job; it returns the number and the output."""
+    beside = os.path.dirname(sys.executable)  # torchrun
+    monkeypatch.setenv("PATH", beside, prepend=os.pathsep)
+
+    def submit(file: str) -> tuple[str, Path]:
+        out = tmp_path / "out"
+        job = two_nodes.ask("sbatch", "--parsable", "-o", str(out), str(ROOT / file))
+        return job, out
+
+    monkeypatch.setenv("PYTHONPATH", "")
+    return submit
+
+
+@FULL
+@on_cluster
+def test_the_job_of_the_lesson(two_nodes, submit):
+    job, out = submit("ddp_lab/nodes/job.sbatch")
+    assert wait_until(lambda: not two_nodes.ask("squeue", "-h", "-j", job), 120)
+    assert lines(out, "[rank 0] received 6 from rank 3"), out.read_text()
+
+
+@FULL
+@on_cluster
+def test_a_job_that_is_queued_again_goes_on(two_nodes, submit, tmp_path):
+    job, out = submit("ddp_lab/elastic/requeue.sbatch")
+    try:
+        assert wait_until(lambda: len(lines(out, "starts at step 0")) == 4, 120)
+        two_nodes.ask("scancel", "--batch", "--signal=USR1", job)
+        ended = lambda: len(lines(out, "ends 0.0 away")) == 4  # noqa: E731
+        assert wait_until(ended, 180), out.read_text()
+        (saved,) = lines(out, "asked to stop: saved step")
+        step = int(saved.split()[-1])
+        assert step and len(lines(out, f"starts at step {step}")) == 4
+        assert lines(out, "[job] restarts so far: 1")
+    finally:
+        shutil.rmtree(ROOT / f"requeue-{job}", ignore_errors=True)
+
+
+@FULL
+@on_cluster
+def test_the_first_lessons(two_nodes):
+    """Each lesson is a kernel of its own; they share one job."""
+    words = [sys.executable, "-m", "tools.lab", "--nproc", "2", "00", "01", "02", "03"]
+    done = subprocess.run(words, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("Granted job allocation") == 1
+    for name in ("00_start_here", "03_ddp_basics"):
+        assert "1 rank on box2" in (ROOT / f"build/lab/{name}.html").read_text()
+    ours = "squeue", "-h", "-o", "%j"
+    named = [name for name in two_nodes.ask(*ours).split() if "ddp_lab" in name]
+    assert wait_until(lambda: {*named} <= {slurm.CLUSTER.name})
 
 
 def test_a_machine_without_slurm_says_so(monkeypatch, tmp_path):

@@ -119,8 +119,7 @@ class Cluster:
             RunFailed: says why there are none.
         """
         with self._lock:
-            lost = self._keeper is None or self._keeper.poll() is not None
-            if self.held is None or lost or len(self.held.hosts) < nodes:
+            if self.held is None or not self._lives() or len(self.held.hosts) < nodes:
                 self.close()
                 self.held = self._join(nodes) or self._ask(nodes, tell)
             if len(self.held.hosts) < nodes:
@@ -129,6 +128,13 @@ class Cluster:
                     f"the launcher: {have}, and the run needs {nodes}", None
                 )
             return self.held
+
+    def _lives(self) -> bool:
+        """Tell whether our job still runs, and somebody would end it with us."""
+        if self.held is None or self._keeper is None or self._keeper.poll() is not None:
+            return False
+        running = ["squeue", "--noheader", "--states", "RUNNING", "--format", "%i"]
+        return bool(_slurm(*running, "--jobs", self.held.job).strip())
 
     def _join(self, nodes: int) -> Allocation | None:
         """Return the allocation in which we run already, if it has enough nodes."""
