@@ -4,8 +4,8 @@
 
 FOLDER is the run's, which all nodes see; plan.json in it says what each of them runs.
 In it we make `node_N`, the log folder of node N's torchrun, with `out`, `err` and
-`exit.json` as on a node that is played (nodes.py), and `host`, its name. step.py, behind
-our stdin and stdout, tells every node the port that the first one has found.
+`exit.json` as on a node that is played (nodes.py), and its name in `host`. step.py,
+behind our stdin and stdout, tells every node the port that the first one has found.
 
 We are this node's guard, too: when torchrun has ended, so has all that it has started.
 """
