@@ -433,7 +433,7 @@ def submit(two_nodes, tmp_path, monkeypatch):
 @on_cluster
 def test_the_job_of_the_lesson(two_nodes, submit):
     job, out = submit("ddp_lab/nodes/job.sbatch")
-    assert wait_until(lambda: not two_nodes.ask("squeue", "-h", "-j", job), 120)
+    assert wait_until(lambda: not two_nodes.ask("squeue", "-h", "-j", job), 300)
     assert lines(out, "[rank 0] received 6 from rank 3"), out.read_text()
 
 
@@ -442,16 +442,16 @@ def test_the_job_of_the_lesson(two_nodes, submit):
 def test_a_job_that_is_queued_again_goes_on(two_nodes, submit, tmp_path):
     job, out = submit("ddp_lab/elastic/requeue.sbatch")
     try:
-        assert wait_until(lambda: len(lines(out, "starts at step 0")) == 4, 120)
+        assert wait_until(lambda: len(lines(out, "starts at step 0")) == 4, 300)
         two_nodes.ask("scancel", "--batch", "--signal=USR1", job)
         ended = lambda: len(lines(out, "ends 0.0 away")) == 4  # noqa: E731
-        assert wait_until(ended, 180), out.read_text()
+        assert wait_until(ended, 400), out.read_text()
         (saved,) = lines(out, "asked to stop: saved step")
         step = int(saved.split()[-1])
         assert step and len(lines(out, f"starts at step {step}")) == 4
         assert lines(out, "[job] restarts so far: 1")
     finally:
-        shutil.rmtree(ROOT / f"requeue-{job}", ignore_errors=True)
+        shutil.rmtree(ROOT / f"build/requeue-{job}", ignore_errors=True)
 
 
 @FULL

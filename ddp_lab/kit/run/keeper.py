@@ -24,7 +24,7 @@ cat
 exec scancel --quiet "$SLURM_JOB_ID"
 """
 SALLOC_WAIT = 10.0  # seconds that salloc has to end
-GRACE = 2.0  # seconds that steps have to end by themselves
+TIDY_WAIT = 2.0  # seconds that steps have to end by themselves
 
 
 def steps(name: str) -> list[str]:
@@ -68,7 +68,7 @@ def hold(name: str, *words: str) -> None:
 def end(name: str) -> None:
     """End our steps; they have a moment to do so themselves."""
     cancel("--signal", "TERM", *steps(name))
-    deadline = time.monotonic() + GRACE
+    deadline = time.monotonic() + TIDY_WAIT
     while left := steps(name):
         if time.monotonic() > deadline:
             cancel(*left)
