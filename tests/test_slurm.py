@@ -34,11 +34,13 @@ open(f"{folder}/{os.getpid()}", "w").close()
 dist.init_process_group("gloo")
 if what == "deaf":
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-if what == "escapes":
+if what in ("escapes", "leaves a child"):
     subprocess.Popen(
         ["sh", "-c", f"echo > {folder}/$$; exec sleep 600"],
         env={}, start_new_session=True,
     )
+    while len(os.listdir(folder)) < 2 * int(os.environ["WORLD_SIZE"]):
+        time.sleep(0.01)
 print(f"[rank {rank}] is here", flush=True)
 if rank == 3:
     if what == "raises":
@@ -52,7 +54,13 @@ if what in ("sleeps", "deaf", "escapes"):
     time.sleep(600)
 dist.destroy_process_group()
 """
-KERNEL = "from ddp_lab.kit import torchrun; torchrun({!r})"
+KERNEL = """
+import pathlib, sys
+from ddp_lab.kit import torchrun
+from ddp_lab.kit.run import slurm
+slurm.RUNS = pathlib.Path(sys.argv[2])
+torchrun(sys.argv[1])
+"""
 
 needs_cluster = [
     pytest.mark.processes,
@@ -67,25 +75,25 @@ def on_cluster(test):
     return test
 
 
-def servers() -> set[Path]:
-    """Return the folders of fork servers on nodes, which end with their kernels."""
-    return {*Path("/tmp").glob("ddp_lab-*-warm-*-box?")}
+def servers(name: str) -> list[Path]:
+    """Return the folders of fork servers that a process has had on nodes."""
+    return [*Path("/tmp").glob(f"{name}-warm-*")]
 
 
 @pytest.fixture(scope="module")
 def cluster():
-    before = servers()
     with slurm_cluster.Cluster() as cluster:
         yield cluster
         slurm.CLUSTER.close()
         assert wait_until(lambda: not cluster.jobs()), cluster.jobs()
     assert slurm_cluster.of_cluster(cluster.folder) == []
-    assert servers() == before
+    assert servers(slurm.CLUSTER.name) == []
 
 
 @pytest.fixture
-def two_nodes(cluster, monkeypatch):
-    """Let runs be spread over both nodes."""
+def two_nodes(cluster, tmp_path, monkeypatch):
+    """Let runs be spread over both nodes, which see all folders of this machine."""
+    monkeypatch.setattr(slurm, "RUNS", tmp_path / "runs")
     monkeypatch.setenv("SLURM_CONF", str(cluster.conf))
     monkeypatch.setenv(slurm.ASKED, "--time=10")
     monkeypatch.setenv(slurm.SPREAD, "2")
@@ -131,7 +139,7 @@ def when_all_are_there(do, ranks: int = 4):
 
 def kernel(command, **environment) -> subprocess.Popen:
     """Start a process that launches, as a kernel does."""
-    words = [sys.executable, "-c", KERNEL.format(command)]
+    words = [sys.executable, "-c", KERNEL, command, str(slurm.RUNS)]
     env = os.environ | environment
     return subprocess.Popen(words, env=env, stderr=subprocess.PIPE, text=True)
 
@@ -253,6 +261,12 @@ def test_the_stop_button_ends_all_on_all_nodes(what, two_nodes, told):
 
 
 @on_cluster
+def test_what_a_rank_leaves_behind_on_a_node_is_ended(two_nodes, told):
+    torchrun(told("leaves a child"))
+    assert wait_until(lambda: nothing_is_left(two_nodes, told))
+
+
+@on_cluster
 def test_a_killed_srun_leaves_nothing(two_nodes, told):
     def kill_srun():
         for process in psutil.Process().children(recursive=True):
@@ -278,13 +292,12 @@ def test_a_killed_srun_leaves_nothing(two_nodes, told):
 )
 def test_a_dead_kernel_leaves_no_job(also_killed, two_nodes, told):
     mark = f"dead {also_killed} {os.getpid()}"
-    before = two_nodes.ask("squeue", "-h", "-o", "%i").split()
-    warm = servers()
+    jobs = "squeue", "-h", "-o", "%j"
+    before = {*two_nodes.ask(*jobs).split()}
     process = kernel(told("sleeps"), DDP_LAB_TEST=mark)
     try:
         assert wait_until(lambda: len(told.alive()) == 4, 60)
-        new = set(two_nodes.ask("squeue", "-h", "-o", "%i").split()) - {*before}
-        assert len(new) == 1
+        (new,) = {*two_nodes.ask(*jobs).split()} - before
         for each in living(mark):
             with suppress(psutil.Error):
                 names = each.name(), *map(os.path.basename, each.cmdline())
@@ -295,9 +308,8 @@ def test_a_dead_kernel_leaves_no_job(also_killed, two_nodes, told):
         process.communicate()
     assert wait_until(lambda: not living(mark), 30), living(mark)
     assert wait_until(lambda: nothing_is_left(two_nodes, told))
-    jobs = "squeue", "-h", "-o", "%i"
-    assert wait_until(lambda: not new & {*two_nodes.ask(*jobs).split()})
-    assert wait_until(lambda: servers() == warm)
+    assert wait_until(lambda: new not in two_nodes.ask(*jobs).split())
+    assert wait_until(lambda: servers(new) == [])
 
 
 @FULL

@@ -151,7 +151,7 @@ class Cluster:
         if not shutil.which("salloc"):
             what = f'{ASKED}="{wishes}" asks for machines of SLURM'
             raise RunFailed(f"the launcher: {what}, and there is no salloc here", None)
-        words = ["--nodes", str(nodes), *wishes.split()]
+        words = ["--nodes", str(nodes), *shlex.split(wishes)]
         self._keeper = _keeper(self.name, "salloc", *words)
         said = []
         try:
@@ -194,13 +194,9 @@ class Cluster:
             self._warm_name = f"{self.name}-warm-{uuid.uuid4().hex[:8]}"
             words = [sys.executable, str(HERE / "fork_server.py")]
             server = SERVER.format(f"/tmp/{self._warm_name}", shlex.join(words))
+            step = srun(self.held, len(self.held.hosts), self._warm_name)
             self._warm = subprocess.Popen(
-                [
-                    *srun(self.held, len(self.held.hosts), self._warm_name),
-                    "sh",
-                    "-c",
-                    server,
-                ],
+                [*step, "sh", "-c", server],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
@@ -220,9 +216,10 @@ class Cluster:
     def close(self) -> None:
         """Give the machines back."""
         self._cool()
-        if self._keeper and self._keeper.stdin:
-            self._keeper.stdin.close()
-            if self._keeper.wait():  # killed, say: then it has not done its work
+        if self._keeper:
+            with suppress(subprocess.TimeoutExpired):  # SLURM is slow to answer
+                self._keeper.communicate(timeout=END_WAIT)
+            if self._keeper.returncode:  # killed, say: then it has not done its work
                 words = ["--user", str(os.getuid()), "--name", self.name]
                 _slurm("scancel", "--quiet", *words)
         self._keeper = self.held = None
