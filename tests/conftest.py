@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from ddp_lab import ROOT, kit
-from ddp_lab.kit.run import job
+from ddp_lab.kit.run import job, slurm
 from ddp_lab.kit.run.warm import LENT, WARM, Warm
 
 KIT = ROOT / "ddp_lab" / "kit"
@@ -32,8 +32,18 @@ FULL = pytest.mark.full
 """Of tests that take long, and of numbers of ranks that `make test` can do without."""
 NEEDS = ("processes", "sandbox", "browser")  # markers; see pyproject.toml
 
-# Files whose tests share a kernel or a sandbox.
-TOGETHER = (".ipynb", "test_kernel.py", "test_hostile.py", "test_ring.py")
+# Files whose tests share a kernel, a sandbox or a cluster.
+TOGETHER = (
+    ".ipynb",
+    "test_kernel.py",
+    "test_hostile.py",
+    "test_ring.py",
+    "test_slurm.py",
+)
+
+# What would send runs to a cluster.
+for name in (slurm.ASKED, slurm.SPREAD, "SLURM_JOB_ID"):
+    os.environ.pop(name, None)
 
 # A background shell starts us deaf to Ctrl-C, and so would be all that we start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

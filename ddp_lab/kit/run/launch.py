@@ -31,7 +31,8 @@ torchrun for each of them, and a process in between:
      |  starts for each node, inside its network, with the mark of the node
     proxy       proxy.py, and all that is below it, as above
 
-A fork enters the network of the proxy that it stands for (fork_server.py).
+A fork enters the network of the proxy that it stands for (fork_server.py). Where the
+machines are those of a SLURM cluster, slurm.py says who starts whom, and who ends it.
 
 Who notices that somebody has gone, by what, and what follows:
 
@@ -73,7 +74,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ddp_lab.kit.run import events as happens
-from ddp_lab.kit.run import plan
+from ddp_lab.kit.run import plan, slurm
 from ddp_lab.kit.run.job import SPAWN, TORCHRUN, Job, Watch
 from ddp_lab.kit.run.limits import Limits
 from ddp_lab.kit.run.result import Run, RunFailed, RunInterrupted
@@ -119,7 +120,7 @@ def torchrun(
         delay: that of each node's link, one way, say "5ms".
 
     With `--nnodes 2`, or `1:2`, and neither a node's rank nor an address, this machine
-    plays the nodes (see nodes.py).
+    plays the nodes (see nodes.py), unless SLURM has some for us (see slurm.py).
 
     Raises:
         RunFailed: says the root cause first; `.run` holds the rest.
@@ -127,13 +128,16 @@ def torchrun(
     """
     argv = _words(command)
     options, program = _options(argv)
-    if not any(OWN_RENDEZVOUS.match(option[0]) for option in options):
-        argv.insert(0, "--standalone")
-        options.insert(0, ["--standalone"])
     own, note = _without_logging(options)
-    played = plan.is_for_all(own)
+    sent = None
+    if slurm.takes(own) and not (events or rate or delay):
+        sent = slurm.Sent(own, program)
+    elif not any(OWN_RENDEZVOUS.match(option[0]) for option in own):
+        argv.insert(0, "--standalone")
+        own.insert(0, ["--standalone"])
+    played = plan.is_for_all(own) and not sent
     happening = _happening(plan.nodes(own)[1] if played else 0, events, rate, delay)
-    job = Job(shlex.join(["torchrun", *argv]), TORCHRUN, _with(limits, timeout))
+    job = Job(shlex.join(["torchrun", *argv]), TORCHRUN, _with(limits, timeout), sent)
     job.notes += note
     if played:
         job.plan = plan.make(own, program, **happening)
