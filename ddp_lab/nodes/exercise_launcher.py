@@ -1,4 +1,4 @@
-"""Exercise: a launcher. Start the ranks, tell them who they are, and let none outlive it.
+"""Exercise: a launcher. Start ranks, tell them who they are, and let none outlive you.
 
     python ddp_lab/nodes/exercise_launcher.py --nproc-per-node 2
 
@@ -12,11 +12,11 @@ Written by notebooks/10_many_machines.ipynb.
 import argparse
 import gc
 import json
-import multiprocessing
 import os
 import signal
 import sys
 import time
+import traceback
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -25,22 +25,22 @@ import torch
 import torch.distributed as dist
 from torch.distributed.elastic.multiprocessing.errors import record
 
-GRACE, PATIENCE, NOT_YET = 1.0, 15.0, 77  # seconds, seconds, an exit code
+GRACE, PATIENCE, NOT_YET = 1.0, 10.0, 77  # seconds, seconds, an exit code
 
 
 def launch(command, count):
-    """Run `command`, a list of words, as `count` ranks of one machine; return how it ended.
+    """Run `command`, a list of words, as `count` ranks; return how that ended.
 
-    Each finds RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT
+    Each finds RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT
     in its environment; the port is a free one, and another one for each launch.
 
     - All exit with 0: return 0.
     - One fails: SIGTERM to the others, SIGKILL to those who still run GRACE seconds
-      later; return the exit code of the first to fail, or 1 if a signal has killed it.
-    - SIGTERM or SIGINT comes to the launcher itself: that signal to all ranks, then as
-      above; return 128 + its number.
+      later; return the exit code of the first to fail, or 1 if a signal killed it.
+    - SIGTERM or SIGINT comes to the launcher: the same signal to all ranks, and GRACE
+      seconds later SIGKILL as above; return 128 + the signal's number.
 
-    In all cases none of the ranks is left when it returns. Target: 6 of 6 trials.
+    When it returns, none of the ranks is left. Target: it passes all trials.
     """
     return None  # your code here
 
@@ -78,43 +78,38 @@ time.sleep(600)
 TRIALS = {"well": 0, "fails": 3, "killed": 1, "deaf": 3, "SIGTERM": 143, "SIGINT": 130}
 
 
-def attempt(trial, count, folder):
-    """How launch() ended, and by rank [rank, pid, port, was told, still there]."""
-    command = [sys.executable, "-IS", "-c", TOY, trial, str(folder)]
-    launcher = multiprocessing.get_context("fork").Process(
-        target=lambda: sys.exit(run(command, count))
-    )
-    launcher.start()
-    end = time.monotonic() + PATIENCE
-    while trial.startswith("SIG") and time.monotonic() < end:
-        if launcher.exitcode is not None or len(signed_in(folder)) == count:
-            os.kill(launcher.pid, getattr(signal, trial))
-            break
-        time.sleep(0.01)
-    launcher.join(max(0.0, end - time.monotonic()))
-    code = launcher.exitcode  # None: it still runs
-    launcher.kill()
-    time.sleep(0.2)  # a rank that is just being started signs in
-    return code, [rank | {"left": end_it(rank["pid"])} for rank in signed_in(folder)]
-
-
-def run(command, count):
-    """launch(), in a process of its own that signals can be sent to."""
+def play(trial, count, folder):
+    """launch() in a process of its own, to which signals can be sent; its pid."""
+    if pid := os.fork():
+        return pid
     signal.signal(signal.SIGINT, signal.default_int_handler)  # as in a terminal
-    code = launch(command, count)
-    return NOT_YET if code is None else code
+    code = 1
+    try:
+        code = launch([sys.executable, "-IS", "-c", TOY, trial, str(folder)], count)
+    except BaseException:
+        traceback.print_exc()
+    os._exit(NOT_YET if code is None else code)
 
 
-def signed_in(folder):
-    """What the ranks of a trial have left in their folder, by rank."""
+def attempt(trial, count, folder):
+    """How launch() ended, None if it did not; by rank, its pid and port."""
+    pid, end, code = play(trial, count, folder), time.monotonic() + PATIENCE, None
+    sent = not trial.startswith("SIG")
+    while code is None and time.monotonic() < end:
+        if not sent and len(list(folder.glob("rank *"))) == count:
+            os.kill(pid, getattr(signal, trial))
+            sent = True
+        time.sleep(0.01)
+        ended, status = os.waitpid(pid, os.WNOHANG)
+        code = os.waitstatus_to_exitcode(status) if ended else None
+    if code is None:
+        os.kill(pid, signal.SIGKILL)
+    time.sleep(0.2)  # a rank that is just being started signs in
     files = [file.name.split() for file in sorted(folder.glob("rank *"))]
-    return [
-        {"rank": int(rank), "pid": int(pid), "port": int(port)}
-        for _, rank, pid, port in files
-    ]
+    return code, [(int(pid), int(port)) for _, _, pid, port in files]
 
 
-def end_it(pid):
+def was_there(pid):
     """End a process; return whether there was anything to end."""
     try:
         os.kill(pid, signal.SIGKILL)
@@ -124,22 +119,21 @@ def end_it(pid):
 
 
 def judge(trial, count):
-    """Raise unless launch() did in this trial what it should; return the port."""
+    """Raise unless launch() did in this trial what it should; return its port."""
     with TemporaryDirectory() as folder:
         code, ranks = attempt(trial, count, Path(folder))
         told = len(list(Path(folder).glob(f"told * {TRIALS[trial] - 128}")))
     if code == NOT_YET:
         return None
-    left = [rank["rank"] for rank in ranks if rank["left"]]
-    said = f"returned {code}" if code is not None else f"ran on for {PATIENCE:.0f} s"
-    if left:
-        said += f" and left rank {left} behind"
+    said = f"ran on for {PATIENCE:.0f} s" if code is None else f"returned {code}"
+    if left := [rank for rank, (pid, _) in enumerate(ranks) if was_there(pid)]:
+        said += f", ranks left behind: {left}"
     if trial.startswith("SIG") and told < count:
-        said += f", after {told} of {count} ranks got the signal"
+        said += f", ranks that got the signal: {told}"
     if said != f"returned {TRIALS[trial]}":
         raise AssertionError(f"{trial}: launch() {said}; expected {TRIALS[trial]}")
     print(f"{trial}: launch() {said}, and nobody is left", flush=True)
-    return ranks[0]["port"]
+    return ranks[0][1]
 
 
 def be_a_rank():

@@ -2,7 +2,7 @@
 
     torchrun --standalone --nproc-per-node 4 ddp_lab/nodes/two_levels.py
 
-On several nodes, ask each of them for `--nnodes` as well. Node by node, they print:
+On several nodes, with `--nnodes` as well, it counts what leaves a node:
 
     [rank 0] flat: ... ms, out of node 0: ... times the tensor
 
@@ -102,17 +102,16 @@ def main():
         # Nodes that are played on one machine may share its network, and its counters.
         counted = 1 < len(set(nodes)) == len(set(hosts)) and bytes_sent() is not None
         facts = {"node": own[0], "counted": counted}
+        # gloo's reduce is for host memory, even beside a GPU.
+        device = torch.device("cpu") if dist.get_backend() == "gloo" else device
         for name, (order, way) in make_ways(rank, nodes).items():
             milliseconds, sent = measure(way, rank, world_size, device)
-            facts[name] = {
-                "milliseconds": milliseconds,
-                "sent": sent if counted else None,
-            }
+            out = f"{sent:.2f} times the tensor" if counted else "not counted"
+            told = f"{milliseconds:.0f} ms, out of node {own[0]}: {out}"
+            print(f"[rank {rank}] {name}: {told}", flush=True)
+            facts[name] = {"milliseconds": milliseconds}
+            facts[name]["sent"] = sent if counted else None
             facts[name]["theory"] = by_theory(order, nodes, own[0])
-            if rank == nodes.index(own[0]):
-                out = f"{sent:.2f} times the tensor" if counted else "not counted"
-                told = f"{milliseconds:.0f} ms, out of node {own[0]}: {out}"
-                print(f"[rank {rank}] {name}: {told}", flush=True)
         print(json.dumps(facts), flush=True)
 
 

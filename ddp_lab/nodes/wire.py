@@ -2,7 +2,7 @@
 
     torchrun --standalone --nproc-per-node 4 ddp_lab/nodes/wire.py
 
-On several nodes, ask each of them for `--nnodes` as well. Each rank times its pairs:
+On several nodes, with `--nnodes` as well, some pairs are far apart:
 
     [rank 0] with rank 1 (node 0): ... ms
     [rank 0] with rank 2 (node 1): ... ms
