@@ -80,8 +80,9 @@ def measure(way, data, rank, device):
         model.register_comm_hook(None, bf16_compress_hook)
     micro_batches = list(zip(*data[:, rank].to(device), strict=True))
     for _ in range(REPEATS + 1):
-        dist.barrier()  # all begin together
-        before, start = bytes_sent() or 0, time.perf_counter()
+        before = bytes_sent() or 0
+        dist.barrier()  # all begin together, and nobody before all have looked
+        start = time.perf_counter()
         gradient = make_step(model, micro_batches, once).double().cpu()
         times.append(1000 * (time.perf_counter() - start))
         dist.barrier()  # the others' messages count as well

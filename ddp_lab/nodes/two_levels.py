@@ -73,13 +73,14 @@ def measure(way, rank, world_size, device):
     times, sent = [], []
     for _ in range(REPEATS + 1):
         tensor = torch.full((NUMBERS,), rank + 1.0, device=device)
-        dist.barrier()  # all begin together
-        before, start = bytes_sent(), time.perf_counter()
+        before = bytes_sent() or 0
+        dist.barrier()  # all begin together, and nobody before all have looked
+        start = time.perf_counter()
         way(tensor)
         total, expected = tensor[-1].item(), world_size * (world_size + 1) / 2
         times.append(1000 * (time.perf_counter() - start))
         dist.barrier()  # the others' messages count as well
-        sent.append((bytes_sent() or 0) - (before or 0))
+        sent.append((bytes_sent() or 0) - before)
         if total != expected:
             raise AssertionError(f"the sum is {total}, expected {expected}")
     return statistics.median(times[1:]), statistics.median(sent[1:]) / (4 * NUMBERS)
