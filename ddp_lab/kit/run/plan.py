@@ -78,6 +78,33 @@ def is_for_all(options: Sequence[Option]) -> bool:
     return nodes(options)[1] > 1 and not one
 
 
+def names_a_place(options: Sequence[Option]) -> bool:
+    """Tell whether a command says where its ranks meet, or which node it is for."""
+    places = [each for each in ONE_NODE if each != "--standalone"]
+    return any(_named(option, each) for option in options for each in places)
+
+
+def without(options: Sequence[Option], *names: str) -> list[Option]:
+    """Return the options that are none of these."""
+    return [o for o in options if not any(_named(o, each) for each in names)]
+
+
+def is_elastic(options: Sequence[Option]) -> bool:
+    """Tell whether a static rendezvous would not do."""
+    least, most = nodes(options)
+    return value(options, "--rdzv-backend") != "static" and (
+        least < most
+        or any(_key(option).startswith(each) for option in options for each in ELASTIC)
+    )
+
+
+def is_fixed(options: Sequence[Option]) -> bool:
+    """Tell whether every node is needed: then the end of one is the end of all."""
+    least, most = nodes(options)
+    again = value(options, "--max-restarts")
+    return not is_elastic(options) or least == most and not again
+
+
 def make(options: Sequence[Option], program: Sequence[str], **more: object) -> Plan:
     """Return what each node runs.
 
@@ -87,23 +114,36 @@ def make(options: Sequence[Option], program: Sequence[str], **more: object) -> P
         more: what else the plan says: `events`, `rate`, `delay`.
     """
     least, most = nodes(options)
-    backend = value(options, "--rdzv-backend")
-    elastic = backend != "static" and (
-        least < most
-        or any(_key(option).startswith(each) for option in options for each in ELASTIC)
-    )
-    words = _c10d if elastic else _static
+    words = _c10d if is_elastic(options) else _static
     both = [words(number, list(options)) for number in range(most)]
     typed, on_loopback = ([*zip(*both, strict=True)][which] for which in (0, 1))
     return Plan(
         [_words(each, program) for each in typed],
         [_words(each, program) for each in on_loopback],
         least,
-        not elastic or least == most and not value(options, "--max-restarts"),
+        is_fixed(options),
         env=[{} for _ in typed],
         meets=[meets(each, program) for each in typed],
         **more,  # type: ignore[arg-type]
     )
+
+
+def at(node: int, options: Sequence[Option], address: str) -> list[Option]:
+    """Return the options of one node whose ranks meet at `address`, that of node 0."""
+    if is_elastic(options):
+        if not value(options, "--rdzv-backend"):
+            options = [*options, ["--rdzv-backend", "c10d"]]
+        place = ["--rdzv-endpoint", f"{address}:{PORT}"]
+        return [*without(options, "--rdzv-conf"), _host(node, options), place]
+    here = [["--node-rank", str(node)], ["--master-addr", address]]
+    port = value(options, "--master-port") or PORT
+    return [*without(options, "--master-port"), *here, ["--master-port", port]]
+
+
+def _host(node: int, options: Sequence[Option]) -> Option:
+    """Return the option that tells a node whether all meet at its place."""
+    host, given = f"is_host={int(node == 0)}", value(options, "--rdzv-conf")
+    return ["--rdzv-conf", ",".join(filter(None, [host, given]))]
 
 
 def by_hand(
@@ -163,14 +203,11 @@ def _c10d(node: int, options: list[Option]) -> tuple[list[Option], list[Option]]
         options = [*options, ["--rdzv-backend", "c10d"]]
     typed = [*options, ["--rdzv-endpoint", name(0)]]
     # Where all have one host name, each would take itself for the host.
-    host = f"is_host={int(node == 0)}"
     # torchrun counts the nodes in the order of their addresses.
     local = f"127.0.0.{1 + node}" if sys.platform == "linux" else LOOPBACK
-    given = value(options, "--rdzv-conf")
-    rest = [option for option in options if not _named(option, "--rdzv-conf")]
     on_loopback = [
-        *rest,
-        ["--rdzv-conf", ",".join(filter(None, [host, given]))],
+        *without(options, "--rdzv-conf"),
+        _host(node, options),
         ["--rdzv-endpoint", f"{LOOPBACK}:{PORT}"],
         ["--local-addr", local],
     ]
