@@ -8,6 +8,7 @@ and the stacks tell (see hang.py).
 import re
 import time
 from dataclasses import dataclass, field, replace
+from itertools import zip_longest
 from pathlib import Path
 
 from ddp_lab.kit.explain import agents, attempts, ends, hang, stacks, symptoms
@@ -138,10 +139,15 @@ def _meets(failure: Failure) -> bool:
 
 def _earlier(log: RunLog) -> list[Failure]:
     """Return why each attempt failed after which torchrun restarted the ranks."""
-    return [
-        _first_failure(TorchrunLog(ranks), 1, [rank.code for rank in ranks])
-        for ranks in log.earlier
-    ]
+    found = []
+    for ranks, change in zip_longest(log.earlier, log.changes):
+        failure = _first_failure(TorchrunLog(ranks), 1, [rank.code for rank in ranks])
+        own = failure.rank is not None and not ranks[failure.rank].asked
+        gone = change and failure.rank in change.ranks
+        if change and change.words and (not own or gone):
+            failure = Failure("node", None, change.words)
+        found.append(failure)
+    return found
 
 
 def _attempt(failure: Failure) -> Attempt:
@@ -188,15 +194,18 @@ def _of_nodes(
     lost = agents.gone(log.agents)
     if lost and not any(time < lost.time - HEADSTART for time in own):
         return _node_failed(failure, lost)
-    if not log.ranks:
-        met = agents.never_met(log.agents) or agents.failed(log.agents)
-        return _node_failed(failure, met) if met else failure
-    if own or failure.rank is not None and not found:
-        return failure
     noticed = min((end.time for end in found.values()), default=time.time())
-    if cut := agents.cut_off(log.agents, noticed):
-        return _node_failed(failure, cut)
-    return failure
+    trouble = None
+    if not own and (failure.rank is None or found):
+        trouble = agents.cut_off(log.agents, noticed)
+        words = {rank: end.words for rank, end in found.items()}
+        trouble = trouble or agents.own_loopback(log.agents, words)
+    if not log.ranks:
+        trouble = trouble or agents.never_met(log.agents)
+    failure = _node_failed(failure, trouble) if trouble else failure
+    differ = agents.differing_programs(log.agents)
+    means = "; ".join(filter(None, [differ, failure.means])) or None
+    return replace(failure, means=means)
 
 
 def _node_failed(failure: Failure, trouble: agents.Trouble) -> Failure:

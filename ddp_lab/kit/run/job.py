@@ -208,6 +208,8 @@ class Job:
         """Wait until the run ends, or has to be stopped."""
         size, changed, done, looked, failing = 0, self.start, None, False, False
         silence, slow = self.limits.silence, self.limits.first_sign
+        if self.warm and (self.plan or self.meets):
+            slow = silence  # nobody imports torch: a node has not come
         while child.runs():
             now, written = time.monotonic(), self._written()
             if written != size:

@@ -154,8 +154,7 @@ def machines(
     """
     happening = _happening(len(commands), events, rate, delay)
     parts = [_typed(command) for command in commands]
-    lines = [f"node{number}$ {command}" for number, command in enumerate(commands)]
-    job = Job("\n".join(lines), TORCHRUN, _with(limits, timeout))
+    job = Job("\n".join(commands), TORCHRUN, _with(limits, timeout))
     job.plan = plan.by_hand(parts, **happening)
     names = [name for env, *_ in parts for name in env]
     cold = cold or any(name.startswith(READ_AT_IMPORT) for name in names)
