@@ -65,7 +65,7 @@ LOOKS = {
     ),
     Symptom.WORLD_IN_A_WORLD: (
         "more processes than ranks, each complaining or waiting",
-        "04_ddp_in_practice",
+        "10_many_machines",
     ),
     Symptom.CUDA_MEMORY: ("`CUDA out of memory`", "07_cifar10_resnet"),
     Symptom.MEMORY: (
