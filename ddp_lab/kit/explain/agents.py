@@ -80,7 +80,8 @@ def read_all(folder: Path) -> list[Agent]:
     played = read_json(folder / "played.json") or {}
     last = next(iter(by_attempt(lives(folder))[-1:]), [])
     found, happened = [], events(folder)
-    homes = node_folders(folder) or [folder] * bool(plan)
+    alone = [folder] if len(plan.get("meets", [])) == 1 else []
+    homes = node_folders(folder) or alone
     for node, home in enumerate(homes):
         end = read_json(home / "exit.json") or {"code": None, "time": 0.0, "done": ""}
         meets = plan["meets"][node] if plan.get("meets") else {}

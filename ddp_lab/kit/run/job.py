@@ -209,7 +209,8 @@ class Job:
         size, changed, done, looked, failing = 0, self.start, None, False, False
         silence, slow = self.limits.silence, self.limits.first_sign
         if self.warm and (self.plan or self.meets):
-            slow = silence  # nobody imports torch: a node has not come
+            # Nobody imports torch any more: if nobody begins, a node has not come.
+            slow, changed = silence, time.monotonic()
         while child.runs():
             now, written = time.monotonic(), self._written()
             if written != size:
