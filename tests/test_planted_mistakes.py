@@ -640,22 +640,22 @@ MISTAKES = [
     Mistake(
         "a node's sum stays with its leader",
         "nodes/two_levels",
-        "        dist.broadcast(tensor, src=leader, group=inside)\n",
+        "    dist.broadcast(tensor, src=leader, group=inside)\n",
         "",
         nodes=2,
     ),
     Mistake(
         "the leaders' sum is forgotten",
         "nodes/two_levels",
-        "            dist.all_reduce(tensor, group=across)",
-        "            pass",
+        "        dist.all_reduce(tensor, group=across)",
+        "        pass",
         nodes=2,
     ),
     Mistake(
         "every rank is a leader",
         "nodes/two_levels",
-        "        dist.reduce(tensor, dst=leader, group=inside)",
-        "        dist.all_reduce(tensor)",
+        "    dist.reduce(tensor, dst=leader, group=inside)",
+        "    dist.all_reduce(tensor)",
         nodes=2,
     ),
     Mistake(

@@ -24,33 +24,30 @@ from torch.distributed.elastic.multiprocessing.errors import record
 
 NUMBERS = 2**19  # in float32, so a tensor of 2 MB
 REPEATS = 3  # that count, after one that does not
+# Whether a group can have another order than that of the ranks: not in torch 2.11.
+ORDERED = "sort_ranks" in inspect.signature(dist.new_group).parameters
+
+
+def two_levels(tensor, inside, across, leader):
+    """Sum over all ranks by way of the leaders, one of each node."""
+    # Each leader ends up with the sum of its node.
+    dist.reduce(tensor, dst=leader, group=inside)
+    if dist.get_rank() == leader:
+        dist.all_reduce(tensor, group=across)  # the leaders: the sum of all nodes
+    # Every rank ends up with what its leader holds.
+    dist.broadcast(tensor, src=leader, group=inside)
 
 
 def make_ways(rank, nodes):
-    """Name -> the order of the ring across nodes, and a function that sums a tensor.
-
-    nodes: by rank, the number of its node. Every rank ends up with the sum of all.
-    """
-    members = [
-        [r for r, n in enumerate(nodes) if n == node] for node in sorted(set(nodes))
-    ]
+    """Name -> the order of the ring across nodes, and a function that sums a tensor."""
+    world = list(range(len(nodes)))
+    members = [[r for r in world if nodes[r] == node] for node in sorted(set(nodes))]
     inside = [dist.new_group(ranks) for ranks in members][nodes[rank]]
     leaders = [ranks[0] for ranks in members]
-    across, leader = dist.new_group(leaders), leaders[nodes[rank]]
-
-    def two_levels(tensor):
-        # Each leader ends up with the sum of its node.
-        dist.reduce(tensor, dst=leader, group=inside)
-        if rank == leader:
-            dist.all_reduce(tensor, group=across)  # the leaders: the sum of all nodes
-        # Every rank ends up with what its leader holds.
-        dist.broadcast(tensor, src=leader, group=inside)
-
-    world = list(range(len(nodes)))
-    ways = {"flat": (world, dist.all_reduce), "two_levels": (leaders, two_levels)}
-    if (
-        "sort_ranks" in inspect.signature(dist.new_group).parameters
-    ):  # not in torch 2.11
+    groups = inside, dist.new_group(leaders), leaders[nodes[rank]]
+    ways = {"flat": (world, dist.all_reduce)}
+    ways["two_levels"] = leaders, lambda tensor: two_levels(tensor, *groups)
+    if ORDERED:
         turns = sorted(world, key=lambda r: (r - leaders[nodes[r]], r))  # 0, 2, 1, 3
         group = dist.new_group(turns, sort_ranks=False)
         ways["mixed"] = turns, lambda tensor: dist.all_reduce(tensor, group=group)
@@ -102,7 +99,7 @@ def main():
         nodes, hosts = ([place[i] for place in places] for i in (0, 1))
         # Nodes that are played on one machine may share its network, and its counters.
         counted = 1 < len(set(nodes)) == len(set(hosts)) and bytes_sent() is not None
-        facts = {"node": own[0], "counted": counted}
+        facts = {"counted": counted}
         # gloo's reduce is for host memory, even beside a GPU.
         device = torch.device("cpu") if dist.get_backend() == "gloo" else device
         for name, (order, way) in make_ways(rank, nodes).items():
@@ -110,9 +107,8 @@ def main():
             out = f"{sent:.2f} times the tensor" if counted else "not counted"
             told = f"{milliseconds:.0f} ms, out of node {own[0]}: {out}"
             print(f"[rank {rank}] {name}: {told}", flush=True)
-            facts[name] = {"milliseconds": milliseconds}
-            facts[name]["sent"] = sent if counted else None
-            facts[name]["theory"] = by_theory(order, nodes, own[0])
+            sent, theory = sent if counted else None, by_theory(order, nodes, own[0])
+            facts[name] = {"milliseconds": milliseconds, "sent": sent, "theory": theory}
         print(json.dumps(facts), flush=True)
 
 
