@@ -16,7 +16,7 @@ from ddp_lab.kit.explain.words import ended_by, listed
 OWN = re.compile(r"remote=\[(127\.[\d.]+|::1)\]")
 # What torchrun says when another node has failed, or its own ranks.
 ECHOES = re.compile(r"ChildFailedError|SignalException|RendezvousClosedError")
-AFTERWARDS = 60.0  # seconds that connections may need when a cable is mended
+MENDING = 60.0  # seconds that connections may need when a cable is mended
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ def cut_off(agents: list[Agent], first: float) -> Trouble | None:
         first: when, in seconds since the epoch.
     """
     for agent in agents:
-        if agent.cut and agent.cut[0] <= first <= agent.cut[1] + AFTERWARDS:
+        if agent.cut and agent.cut[0] <= first <= agent.cut[1] + MENDING:
             cause = "is cut off: its cable is pulled"
             means = f"by the event `cut node {agent.node}`"
             return Trouble(cause, agent.node, Symptom.NETWORK, means)

@@ -46,6 +46,7 @@ FOLLOW = 5.0  # seconds in which the other nodes may notice that one has failed
 LEAVE = 10.0  # seconds that agents have to end which were asked to
 PORTS = range(20_000, 32_000)  # below those that the system gives to anybody
 NUMBERS = {2: "two", 3: "three", 4: "four", 5: "five", 6: "six"}
+LOOPBACK = "DDP_LAB_LOOPBACK"  # set: do without networks of the nodes' own
 KILLED = -int(signal.SIGKILL)
 
 
@@ -85,15 +86,17 @@ class Room:
 
     def _network(self) -> tuple[Network | None, str]:
         """Return the network of the nodes; if there is none, why not."""
+        if os.environ.get(LOOPBACK):
+            return None, f"{LOOPBACK} is set"
         try:
             network = Network(len(self.plan["typed"]))
+            for node in range(len(self.plan["typed"])):
+                if self.plan["delay"]:
+                    network.delay(node, self.plan["delay"])
+                if self.plan["rate"]:  # which not every kernel can limit
+                    network.rate(node, self.plan["rate"])
         except NoNetwork as reason:
             return None, str(reason)
-        for node in range(len(self.plan["typed"])):
-            if self.plan["delay"]:
-                network.delay(node, self.plan["delay"])
-            if self.plan["rate"]:
-                network.rate(node, self.plan["rate"])
         return network, ""
 
     def _leave_word(self, why: str) -> None:
@@ -247,7 +250,7 @@ class Room:
             file.write(json.dumps(word) + "\n")
         if event.rank is not None:
             for life in self._lives(event.rank)[-1:]:
-                _kill(int((life / "pid").read_text()))
+                _kill_rank(life)
             return
         node = self.nodes[event.node]
         if event.verb in events.ON_A_LINK:
@@ -276,20 +279,19 @@ class Room:
 
     def _lives(self, rank: int) -> list[Path]:
         """Return the folders of a rank's lives, oldest first, of all nodes."""
-        return [
-            life
-            for life in self._all_lives()
-            if json.loads((life / "where.json").read_text())["rank"] == rank
-        ]
+        return [life for life in self._all_lives() if _rank(life) == rank]
 
     def _all_lives(self) -> list[Path]:
         return sorted(self.folder.glob("node_*/lives/*"), key=lambda path: path.name)
 
     def _says(self, life: Path, text: str) -> bool:
         """Tell whether a life has said `text` since the last event."""
-        with open(life / "stdout.log", "rb") as file:
-            file.seek(self.heard.get(life, 0))
-            return text.encode() in file.read()
+        try:
+            with open(life / "stdout.log", "rb") as file:
+                file.seek(self.heard.get(life, 0))
+                return text.encode() in file.read()
+        except OSError:
+            return False  # a rank has removed it
 
 
 def free_port() -> int:
@@ -340,6 +342,22 @@ def _size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
 
 
+def _rank(life: Path) -> int | None:
+    """Return the rank whose life it is; None if a rank has removed the file."""
+    try:
+        return json.loads((life / "where.json").read_text())["rank"]
+    except OSError:
+        return None
+
+
+def _kill_rank(life: Path) -> None:
+    try:
+        if not (life / "exit.json").exists():
+            _kill(int((life / "pid").read_text()))
+    except (OSError, ValueError):
+        pass  # it has not begun yet
+
+
 def _kill(pid: int) -> None:
     try:
         os.kill(pid, signal.SIGKILL)
@@ -350,8 +368,11 @@ def _kill(pid: int) -> None:
 def _write(path: Path, content: Any) -> None:
     """Write a file, never half of one."""
     part = path.with_suffix(".part")
-    part.write_text(json.dumps(content))
-    part.replace(path)
+    try:
+        part.write_text(json.dumps(content))
+        part.replace(path)
+    except OSError:
+        pass  # a rank has removed the folder, or the disk is full
 
 
 if __name__ == "__main__":
