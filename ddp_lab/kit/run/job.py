@@ -159,7 +159,7 @@ class Job:
                 code = child.end()
                 self.ended = child.since
                 if self.sent:
-                    self.sent.end()
+                    self.sent.end(stopped=bool(self.stopped) or code < 0)
         return self._result(self._judged(code))
 
     def _start(self, argv: Sequence[str], cold: bool, watch: Watch | None) -> Guarded:

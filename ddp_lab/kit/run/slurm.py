@@ -25,6 +25,7 @@ import os
 import re
 import select
 import shlex
+import shutil
 import subprocess
 import sys
 import threading
@@ -76,6 +77,12 @@ sys.path.insert(0, sys.argv[1])
 from ddp_lab.kit.run import probe
 probe.look_at_node(Path(sys.argv[2]), int(os.environ["SLURM_NODEID"]))
 """
+SWEEP = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from ddp_lab.kit.run import guard
+guard.end_all(sys.argv[2], grace=0)
+"""
 
 Tell = Callable[[str], None]
 
@@ -112,8 +119,7 @@ class Cluster:
             RunFailed: says why there are none.
         """
         with self._lock:
-            lost = self._keeper is None or self._keeper.poll() is not None
-            if self.held is None or lost or len(self.held.hosts) < nodes:
+            if self.held is None or not self._lives() or len(self.held.hosts) < nodes:
                 self.close()
                 self.held = self._join(nodes) or self._ask(nodes, tell)
             if len(self.held.hosts) < nodes:
@@ -123,18 +129,28 @@ class Cluster:
                 )
             return self.held
 
+    def _lives(self) -> bool:
+        """Tell whether our job still runs, and somebody would end it with us."""
+        if self.held is None or self._keeper is None or self._keeper.poll() is not None:
+            return False
+        running = ["squeue", "--noheader", "--states", "RUNNING", "--format", "%i"]
+        return bool(_slurm(*running, "--jobs", self.held.job).strip())
+
     def _join(self, nodes: int) -> Allocation | None:
         """Return the allocation in which we run already, if it has enough nodes."""
         if _nodes_around() < max(nodes, 1):
             return None
         job, short = os.environ["SLURM_JOB_ID"], os.environ["SLURM_JOB_NODELIST"]
-        self._keeper = _keeper(self.name, job)
+        self._keeper = _keeper(self.name)
         return Allocation(job, _hosts(short))
 
     def _ask(self, nodes: int, tell: Tell) -> Allocation:
         """Return an allocation of our own."""
         nodes = max(nodes, int(os.environ.get(SPREAD) or 1))
         wishes = os.environ.get(ASKED, "")
+        if not shutil.which("salloc"):
+            what = f'{ASKED}="{wishes}" asks for machines of SLURM'
+            raise RunFailed(f"the launcher: {what}, and there is no salloc here", None)
         words = ["--nodes", str(nodes), *wishes.split()]
         self._keeper = _keeper(self.name, "salloc", *words)
         said = []
@@ -253,11 +269,14 @@ class Sent:
         self.by_node = spread(options)
         self.program = list(program)
         self.allocation: Allocation | None = None
-        self.name = ""
+        self.name = self.mark = ""
 
     def folder(self, mark: str) -> Path:
         """Return where all nodes are to see the files of the run `mark`."""
         self.name = f"{CLUSTER.name}-{mark}"
+        # Another one than here: what is there is no guard's of this machine, even where
+        # a test's nodes are this machine.
+        self.mark = mark[::-1]
         return RUNS / mark
 
     def allocate(self, tell: Tell) -> None:
@@ -279,6 +298,7 @@ class Sent:
         words = [[*sum(options, []), *self.program] for options in at]
         content = {
             "srun": [*self._srun(), sys.executable, "-IS", str(HERE / "agent.py"), run],
+            "mark": self.mark,
             "server": server,
             "words": words,
             "meets": [plan.meets(options, self.program) for options in at],
@@ -309,30 +329,39 @@ class Sent:
 
         See `probe.look_at_ranks`.
         """
-        words = [sys.executable, "-c", LOOK, str(ROOT), str(folder)]
-        with suppress(subprocess.TimeoutExpired):  # then what there is has to do
-            _slurm(*self._srun(f"{self.name}-look"), *words, wait=LOOK_WAIT)
+        self._on_each_node(LOOK, str(folder))
         flights = [read_json(rank / "flight.json") for rank in rank_folders(folder)]
         return sum(c["done"] for f in flights if f for c in f.get("calls", []))
 
-    def end(self) -> None:
-        """End what is left of the run on the nodes: a killed srun leaves its ranks."""
+    def end(self, stopped: bool) -> None:
+        """End what is left of the run on the nodes: a killed srun leaves its ranks.
+
+        Args:
+            stopped: whether it has not ended by itself. Then the agents could not look
+                for what the ranks have left behind.
+        """
         if self.allocation is None:
             return
         deadline = time.monotonic() + END_WAIT
-        while left := keeper.steps(self.allocation.job, self.name):
-            for step in left:
-                keeper.cancel(step)
+        while left := keeper.steps(self.name):
+            keeper.cancel(*left)
             if time.monotonic() > deadline:
                 break
             time.sleep(0.1)
+        if stopped:
+            self._on_each_node(SWEEP, self.mark)
+
+    def _on_each_node(self, program: str, argument: str) -> None:
+        words = [sys.executable, "-c", program, str(ROOT), argument]
+        with suppress(subprocess.TimeoutExpired):  # then it has to do without
+            _slurm(*self._srun(f"{self.name}-look"), *words, wait=LOOK_WAIT)
 
     def ended_by_slurm(self, folder: Path) -> str:
         """Return why SLURM has ended the job, or the step; "" if it has not."""
         found = CANCELLED.search(read(folder / "err"))
         if found is None or (folder / "asked").exists():  # by step.py
             return ""
-        why = found[1] or ""
+        why = (found[1] or "").strip()
         return REASONS.get(why, why.lower())
 
 
