@@ -5,7 +5,7 @@ from itertools import combinations
 
 from test_figures import SVG, text_boxes
 
-from figs.runs import drift
+from figs.runs import drift, pair_times
 
 # Two ranks walk alone for two steps, and meet, twice.
 PATHS = [[1.0, 2.0, 3.0, 3.0, 3.0, 3.5], [3.0, 4.0, 3.0, 4.0, 4.0, 3.5]]
@@ -36,6 +36,50 @@ def test_the_drift_keeps_its_texts_on_the_page_and_apart():
         for text, left, top, right, bottom in boxes:
             assert left >= 4 and top >= 4, text
             assert right <= svg.width - 4 and bottom <= svg.height - 4, text
+        for (a, *one), (b, *two) in combinations(boxes, 2):
+            beside = one[2] <= two[0] or two[2] <= one[0]
+            assert beside or one[3] <= two[1] or two[3] <= one[1], f"{a} lies on {b}"
+
+
+# Four ranks on two nodes; as it is, and where the wire is slow.
+NEAR = [
+    [None, 1.5, 1.25, 1.5],
+    [1.5, None, 2.0, 5.4],
+    [1.25, 2.0, None, 1.0],
+    [1.5, 5.4, 1.0, None],
+]
+FAR = [
+    [None, 1.5, 88.0, 92.0],
+    [1.5, None, 87.0, 85.0],
+    [88.0, 87.0, None, 1.0],
+    [92.0, 85.0, 1.0, None],
+]
+
+
+def test_the_times_of_the_pairs_are_told_inside_and_across():
+    svg = pair_times({"as it is": NEAR, "slow": FAR}, [0, 0, 1, 1])
+    assert "as it is: inside a node 1.0 to 1.5, across 1.2 to 5.4;" in svg.desc
+    assert "slow: inside a node 1.0 to 1.5, across 85.0 to 92.0." in svg.desc
+
+
+def test_the_times_of_the_pairs_are_darker_where_they_are_longer():
+    svg = pair_times({"as it is": NEAR, "slow": FAR}, [0, 0, 1, 1])
+    root = ElementTree.fromstring(str(svg))
+    fills = [box.get("fill") for box in root.iter(f"{SVG}rect")]
+    texts = [text.text for text in root.iter(f"{SVG}text")]
+    assert texts.count("88") == 2 and texts.count("1.5") == 6
+    assert fills.count("#0072B2") >= 2  # of 92, the longest
+    lines = [
+        path for path in root.iter(f"{SVG}path") if path.get("stroke-width") == "2"
+    ]
+    assert len(lines) == 4  # in each matrix one down and one across, between the nodes
+
+
+def test_the_times_of_the_pairs_keep_their_texts_on_the_page_and_apart():
+    for ranks in (2, 4, 8):
+        rows = [[None if a == b else 88.8 for a in range(ranks)] for b in range(ranks)]
+        nodes = [2 * rank // ranks for rank in range(ranks)]
+        boxes = text_boxes(pair_times({"one": rows, "two": rows}, nodes))
         for (a, *one), (b, *two) in combinations(boxes, 2):
             beside = one[2] <= two[0] or two[2] <= one[0]
             assert beside or one[3] <= two[1] or two[3] <= one[1], f"{a} lies on {b}"
