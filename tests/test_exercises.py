@@ -84,3 +84,9 @@ def test_a_wrong_answer_fails(answer, tmp_path):
     path = solve(answer, tmp_path)
     run = start(path, answer, 3, timeout=20, expect_failure=True)
     assert run.failure.kind != "launch"
+
+
+def test_the_shares_are_right_on_two_nodes(tmp_path):
+    path = solve(SOLUTIONS / "nodes" / "exercise_shares" / "right.py", tmp_path)
+    run = torchrun(f"--nnodes 2 --nproc-per-node 2 {path}")
+    assert run["share"] == [0.5] * 4

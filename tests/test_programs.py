@@ -61,3 +61,16 @@ def test_mp_spawn_notices_a_wrong_gradient(variant):
     path = variant("ddp_lab/nodes/spawn.py", "rank + 1.0, device", "1.0, device")
     run = python(f"{path} --nproc-per-node 2", timeout=60, expect_failure=True)
     assert run.failure.kind == "exception"
+
+
+@PROCESSES
+def test_what_leaves_a_node_is_what_theory_says():
+    run = torchrun("--nnodes 2 --nproc-per-node 2 ddp_lab/nodes/two_levels.py")
+    ways = [way for way in ("flat", "two_levels", "mixed") if way in run.facts[0]]
+    theory = [[facts["theory"] for facts in run[way]] for way in ways]
+    assert theory == [[1.5] * 4, [1.0] * 4, [3.0] * 4][: len(ways)]
+    if "namespace" not in run.played:
+        pytest.skip(f"nothing is counted: {run.played}")
+    for facts in (facts for way in ways for facts in run[way]):
+        # Every packet carries its addresses as well; and ranks do not look at once.
+        assert 0.9 < facts["sent"] / facts["theory"] < 1.15, facts
