@@ -1,8 +1,8 @@
 """Figures that are drawn from a run, by the lesson that has made it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from ddp_lab.kit.draw.colours import GREY, INK, RULE, WHITE, bar_colour
+from ddp_lab.kit.draw.colours import GREY, INK, RULE, WHITE, bar_colour, text_on, tint
 from ddp_lab.kit.draw.svg import Svg, page
 from ddp_lab.kit.explain.calls import Call
 
@@ -126,3 +126,77 @@ def _draw_count(
 
 def _counted(call: Call) -> str:
     return f"{call.number} {call.name}"
+
+
+Matrix = Sequence[Sequence[float | None]]
+DARK = "#0072B2"  # of the longest time
+SIDE, CHIP, GAP = 300, 34, 4  # of a matrix; of a rank's name; between two cells
+
+
+def pair_times(times: Mapping[str, Matrix], nodes: Sequence[int]) -> Svg:
+    """Draw how long each pair of ranks took, as a matrix for each run.
+
+    Args:
+        times: by the name of a run, by rank, its milliseconds with each other rank.
+        nodes: by rank, the number of its node.
+
+    Returns:
+        The figure: one matrix beside the other, darker where it took longer.
+    """
+    told = "; ".join(f"{name}: {_told(rows, nodes)}" for name, rows in times.items())
+    svg = page(
+        "an all_reduce of each two ranks",
+        "Milliseconds; the thick lines part the nodes. Drawn from the runs.",
+        f"Milliseconds that each two of {len(nodes)} ranks took. {told}.",
+        448,
+    )
+    longest = max(t for rows in times.values() for row in rows for t in row if t)
+    for i, (name, rows) in enumerate(times.items()):
+        draw_pairs(svg, 40 + (SIDE + 40) * i, 92, name, rows, nodes, longest)
+    return svg
+
+
+def _told(rows: Matrix, nodes: Sequence[int]) -> str:
+    """Say in words what a matrix shows: the range of times inside and across."""
+    parts = []
+    for where, same in (("inside a node", True), ("across", False)):
+        found = [
+            t
+            for a, row in enumerate(rows)
+            for b, t in enumerate(row)
+            if t is not None and (nodes[a] == nodes[b]) == same
+        ]
+        if found:
+            parts.append(f"{where} {min(found):.1f} to {max(found):.1f}")
+    return ", ".join(parts)
+
+
+def draw_pairs(
+    svg: Svg,
+    x: float,
+    y: float,
+    name: str,
+    rows: Matrix,
+    nodes: Sequence[int],
+    longest: float,
+) -> None:
+    """Draw one matrix with its upper left corner at (x, y)."""
+    svg.text(x, y, name, 14, anchor="start", bold=True)
+    x, y = x + CHIP, y + 16 + CHIP
+    size = (SIDE - CHIP) / len(rows)
+    for rank, row in enumerate(rows):
+        svg.chip(x - CHIP, y + size * rank + GAP / 2, 28, size - GAP, rank, str(rank))
+        svg.chip(x + size * rank + GAP / 2, y - CHIP, size - GAP, 28, rank, str(rank))
+        for other, time in enumerate(row):
+            if time is None:
+                continue
+            fill = tint(DARK, 0.1 + 0.9 * time / longest)
+            left, top = x + size * other + GAP / 2, y + size * rank + GAP / 2
+            svg.box(left, top, size - GAP, size - GAP, fill=fill, stroke="none")
+            text = f"{time:.1f}" if time < 10 else f"{time:.0f}"
+            svg.label(left, top, size - GAP, size - GAP, text, 14, fill=text_on(fill))
+    for rank in range(1, len(rows)):
+        if nodes[rank] != nodes[rank - 1]:
+            at, end = size * rank, size * len(rows)
+            svg.line(x, y + at, x + end, y + at, stroke=INK, width=2)
+            svg.line(x + at, y, x + at, y + end, stroke=INK, width=2)

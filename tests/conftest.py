@@ -28,6 +28,9 @@ def name_of(program: Path) -> str:
     return f"{program.parent.name}/{program.name}"
 
 
+STARTS_ITS_RANKS = {"nodes/exercise_launcher.py", "nodes/spawn.py"}
+"""Programs that plain python runs, because they start their ranks themselves."""
+
 FULL = pytest.mark.full
 """Of tests that take long, and of numbers of ranks that `make test` can do without."""
 NEEDS = ("processes", "sandbox", "browser")  # markers; see pyproject.toml

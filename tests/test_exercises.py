@@ -9,10 +9,10 @@ import ast
 from pathlib import Path
 
 import pytest
-from conftest import FULL
+from conftest import FULL, STARTS_ITS_RANKS, name_of
 
 from ddp_lab import ROOT
-from ddp_lab.kit import torchrun
+from ddp_lab.kit import Run, python, torchrun
 
 pytestmark = pytest.mark.processes
 
@@ -49,6 +49,13 @@ def solve(answer: Path, folder: Path) -> Path:
     return path
 
 
+def start(path: Path, answer: Path, ranks: int, **options) -> Run:
+    """Run an exercise, or a copy of it that is solved."""
+    if name_of(program(answer)) in STARTS_ITS_RANKS:
+        return python(f"{path} --nproc-per-node {ranks}", **options)
+    return torchrun(f"--nproc-per-node {ranks} {path}", **options)
+
+
 right = pytest.mark.parametrize("answer", RIGHT, ids=name)
 
 
@@ -60,7 +67,7 @@ def test_every_exercise_has_a_right_answer_and_a_wrong_one():
 
 @right
 def test_unsolved_is_not_yet(answer):
-    run = torchrun(f"--nproc-per-node 2 {program(answer)}")
+    run = start(program(answer), answer, 2)
     assert run["solved"] == [False, False]
     assert all("not yet" in "\n".join(lines) for lines in run.lines)
 
@@ -68,12 +75,18 @@ def test_unsolved_is_not_yet(answer):
 @right
 @pytest.mark.parametrize("ranks", [2, 3, pytest.param(4, marks=FULL)])
 def test_the_solution_is_right(answer, ranks, tmp_path):
-    run = torchrun(f"--nproc-per-node {ranks} {solve(answer, tmp_path)}")
+    run = start(solve(answer, tmp_path), answer, ranks)
     assert run["solved"] == [True] * ranks
 
 
 @pytest.mark.parametrize("answer", WRONG, ids=name)
 def test_a_wrong_answer_fails(answer, tmp_path):
-    command = f"--nproc-per-node 3 {solve(answer, tmp_path)}"
-    run = torchrun(command, timeout=20, expect_failure=True)
+    path = solve(answer, tmp_path)
+    run = start(path, answer, 3, timeout=20, expect_failure=True)
     assert run.failure.kind != "launch"
+
+
+def test_the_shares_are_right_on_two_nodes(tmp_path):
+    path = solve(SOLUTIONS / "nodes" / "exercise_shares" / "right.py", tmp_path)
+    run = torchrun(f"--nnodes 2 --nproc-per-node 2 {path}")
+    assert run["share"] == [0.5] * 4

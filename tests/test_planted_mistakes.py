@@ -23,8 +23,9 @@ class Mistake:
     program: str
     old: str
     new: str
-    ranks: int = 2
+    ranks: int = 2  # on each node
     arguments: str = ""
+    nodes: int = 1
 
 
 # A short training, on CIFAR-10 or its stand-in.
@@ -638,6 +639,86 @@ MISTAKES = [
         "number > 1",
         arguments="--rounds 1",
     ),
+    Mistake(
+        "the local rank for the rank",
+        "nodes/who",
+        'facts = {"rank": rank,',
+        'facts = {"rank": local_rank,',
+        nodes=2,
+    ),
+    Mistake(
+        "the rank for the local rank",
+        "nodes/who",
+        'int(told.get("LOCAL_RANK", rank))',
+        "rank",
+        nodes=2,
+    ),
+    Mistake(
+        "groups in another order on each rank",
+        "nodes/wire",
+        "combinations(range(world_size), 2):",
+        "list(combinations(range(world_size), 2))[:: 1 if rank else -1]:",
+        ranks=3,
+    ),
+    Mistake(
+        "a place in the world for one in the group",
+        "nodes/wire",
+        "dist.get_rank(group) + 1.0",
+        "dist.get_rank() + 1.0",
+        ranks=3,
+    ),
+    Mistake(
+        "a node's sum stays with its leader",
+        "nodes/two_levels",
+        "    dist.broadcast(tensor, src=leader, group=inside)\n",
+        "",
+        nodes=2,
+    ),
+    Mistake(
+        "the leaders' sum is forgotten",
+        "nodes/two_levels",
+        "        dist.all_reduce(tensor, group=across)",
+        "        pass",
+        nodes=2,
+    ),
+    Mistake(
+        "every rank is a leader",
+        "nodes/two_levels",
+        "    dist.reduce(tensor, dst=leader, group=inside)",
+        "    dist.all_reduce(tensor)",
+        nodes=2,
+    ),
+    Mistake(
+        "never synchronised",
+        "nodes/cures",
+        "once and turn < MICRO - 1",
+        "once",
+    ),
+    Mistake(
+        "not divided by the micro-batches",
+        "nodes/cures",
+        ".mean() / MICRO",
+        ".mean()",
+    ),
+    Mistake(
+        "rounded to bfloat16 in all ways",
+        "nodes/cures",
+        "    if short:",
+        "    if True:",
+    ),
+    Mistake(
+        "the torchrun's number for the rank's",
+        "nodes/from_slurm",
+        "dist.all_gather_object(places, (node, local_rank))",
+        "dist.all_gather_object(places, (rank, local_rank))",
+    ),
+    Mistake(
+        "the rank for the local rank, on SLURM",
+        "nodes/from_slurm",
+        'local_rank = int(os.environ["LOCAL_RANK"])',
+        "local_rank = rank",
+        nodes=2,
+    ),
 ]
 
 
@@ -650,7 +731,8 @@ def test_the_mistake_is_caught(mistake, tmp_path, variant):
     if "{data}" in arguments:
         data = prepare().root
         arguments = arguments.format(data=data, tmp=tmp_path / "checkpoint.pt")
-    command = f"--nproc-per-node {mistake.ranks} {path} {arguments}"
+    nodes = f"--nnodes {mistake.nodes} " if mistake.nodes > 1 else ""
+    command = f"{nodes}--nproc-per-node {mistake.ranks} {path} {arguments}"
     run = torchrun(command, timeout=20, expect_failure=True)
     assert run.failure.kind in ("exception", "timeout"), run.failure.report()
 
@@ -659,6 +741,6 @@ def test_every_program_has_a_planted_mistake():
     programs = {name_of(path).removesuffix(".py") for path in PROGRAMS}
     programs -= {name for name in programs if name.startswith("clinic/")}  # sick
     exercises = {name for name in programs if "/exercise" in name}
-    # practice/spawn.py runs under plain python, and test_programs.py breaks it.
-    unplanted = {"practice/spawn"}
+    # nodes/spawn.py runs under plain python, and test_programs.py breaks it.
+    unplanted = {"nodes/spawn"}
     assert programs - exercises - unplanted == {m.program for m in MISTAKES}

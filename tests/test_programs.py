@@ -1,7 +1,7 @@
 """Every program runs alone, from any folder, by plain torchrun, on 2, 3 and 4 ranks."""
 
 import pytest
-from conftest import FULL, PROGRAMS, name_of
+from conftest import FULL, PROGRAMS, STARTS_ITS_RANKS, name_of
 
 from ddp_lab.kit import python, torchrun
 from ddp_lab.kit.cell.data import prepare
@@ -14,8 +14,6 @@ ARGUMENTS = {
     "--epochs 2 --train-images 256 --test-images 101",
     "cifar10/settings.py": "--rounds 1",
 }
-# Programs that start their ranks themselves.
-STARTS_ITS_RANKS = {"practice/spawn.py"}
 # Programs that show what one process does.
 ALONE = {"ddp/single.py"}
 # The clinic's programs are sick on purpose: see test_clinic.py.
@@ -54,12 +52,25 @@ def test_the_program_proves_its_truth(path, ranks, tmp_path, monkeypatch):
 
 @PROCESSES
 def test_mp_spawn_under_torchrun_is_refused():
-    run = torchrun("--nproc-per-node 2 ddp_lab/practice/spawn.py", expect_failure=True)
+    run = torchrun("--nproc-per-node 2 ddp_lab/nodes/spawn.py", expect_failure=True)
     assert "4 processes" in run.failure.cause
 
 
 @PROCESSES
 def test_mp_spawn_notices_a_wrong_gradient(variant):
-    path = variant("ddp_lab/practice/spawn.py", "rank + 1.0, device", "1.0, device")
+    path = variant("ddp_lab/nodes/spawn.py", "rank + 1.0, device", "1.0, device")
     run = python(f"{path} --nproc-per-node 2", timeout=60, expect_failure=True)
     assert run.failure.kind == "exception"
+
+
+@PROCESSES
+def test_what_leaves_a_node_is_what_theory_says():
+    run = torchrun("--nnodes 2 --nproc-per-node 2 ddp_lab/nodes/two_levels.py")
+    ways = [way for way in ("flat", "two_levels", "mixed") if way in run.facts[0]]
+    theory = [[facts["theory"] for facts in run[way]] for way in ways]
+    assert theory == [[1.5] * 4, [1.0] * 4, [3.0] * 4][: len(ways)]
+    if "namespace" not in run.played:
+        pytest.skip(f"nothing is counted: {run.played}")
+    for facts in (facts for way in ways for facts in run[way]):
+        # Every packet carries its addresses as well; and ranks do not look at once.
+        assert 0.9 < facts["sent"] / facts["theory"] < 1.15, facts

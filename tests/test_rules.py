@@ -21,6 +21,8 @@ LENGTH = {
     "model/pipeline.py": 132,
     # What is timed, what it is compared with, and the buckets counted beside it.
     "cifar10/settings.py": 139,
+    # What is tried on a launcher, and what a rank does that is tried on.
+    "nodes/exercise_launcher.py": 171,
     # Saving and loading belong together, and each explains what can go wrong.
     "checkpoint/dcp.py": 125,
     "checkpoint/resume.py": 125,

@@ -9,7 +9,7 @@ from ddp_lab.kit.draw import RANK_COLOURS
 from ddp_lab.kit.draw.colours import tint
 from ddp_lab.kit.draw.svg import Svg
 from ddp_lab.kit.explain.calls import Call
-from figs.runs import counters, drift
+from figs.runs import counters, drift, pair_times
 
 # Two ranks walk alone for two steps, and meet, twice.
 PATHS = [[1.0, 2.0, 3.0, 3.0, 3.0, 3.5], [3.0, 4.0, 3.0, 4.0, 4.0, 3.5]]
@@ -91,3 +91,44 @@ def test_the_counters_keep_their_texts_on_the_page_and_apart():
         see_texts(counters(calls))
     groups = [call("all_gather", str(n // 2), n) for n in range(12)]
     see_texts(counters([groups, groups]))
+
+
+# Four ranks on two nodes; as it is, and where the wire is slow.
+NEAR = [
+    [None, 1.5, 1.25, 1.5],
+    [1.5, None, 2.0, 5.4],
+    [1.25, 2.0, None, 1.0],
+    [1.5, 5.4, 1.0, None],
+]
+FAR = [
+    [None, 1.5, 88.0, 92.0],
+    [1.5, None, 87.0, 85.0],
+    [88.0, 87.0, None, 1.0],
+    [92.0, 85.0, 1.0, None],
+]
+
+
+def test_the_times_of_the_pairs_are_told_inside_and_across():
+    svg = pair_times({"as it is": NEAR, "slow": FAR}, [0, 0, 1, 1])
+    assert "as it is: inside a node 1.0 to 1.5, across 1.2 to 5.4;" in svg.desc
+    assert "slow: inside a node 1.0 to 1.5, across 85.0 to 92.0." in svg.desc
+
+
+def test_the_times_of_the_pairs_are_darker_where_they_are_longer():
+    svg = pair_times({"as it is": NEAR, "slow": FAR}, [0, 0, 1, 1])
+    root = ElementTree.fromstring(str(svg))
+    fills = [box.get("fill") for box in root.iter(f"{SVG}rect")]
+    texts = [text.text for text in root.iter(f"{SVG}text")]
+    assert texts.count("88") == 2 and texts.count("1.5") == 6
+    assert fills.count("#0072B2") >= 2  # of 92, the longest
+    lines = [
+        path for path in root.iter(f"{SVG}path") if path.get("stroke-width") == "2"
+    ]
+    assert len(lines) == 4  # in each matrix one down and one across, between the nodes
+
+
+def test_the_times_of_the_pairs_keep_their_texts_on_the_page_and_apart():
+    for ranks in (2, 4, 8):
+        rows = [[None if a == b else 88.8 for a in range(ranks)] for b in range(ranks)]
+        nodes = [2 * rank // ranks for rank in range(ranks)]
+        see_texts(pair_times({"one": rows, "two": rows}, nodes))

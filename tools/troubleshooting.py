@@ -66,11 +66,11 @@ LOOKS = {
     Symptom.NETWORK: (
         "ranks on several nodes wait, or `connectFullMesh failed`, or `Unable to find "
         "address for`",
-        "08_when_it_hangs",
+        "10_many_machines",
     ),
     Symptom.WORLD_IN_A_WORLD: (
         "more processes than ranks, each complaining or waiting",
-        "04_ddp_in_practice",
+        "10_many_machines",
     ),
     Symptom.CUDA_MEMORY: ("`CUDA out of memory`", "07_cifar10_resnet"),
     Symptom.MEMORY: (

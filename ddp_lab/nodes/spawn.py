@@ -1,13 +1,13 @@
 """Without torchrun: one program that starts its ranks itself, with mp.spawn.
 
-    python ddp_lab/practice/spawn.py --nproc-per-node 2
+    python ddp_lab/nodes/spawn.py --nproc-per-node 2
 
 Each rank gets from its parent what torchrun would have put into the environment:
 
     [rank 0] started by mp.spawn as one of 2
     [rank 0] gradient 1.5 on all ranks
 
-Written by notebooks/04_ddp_in_practice.ipynb.
+Written by notebooks/10_many_machines.ipynb.
 """
 
 import argparse
