@@ -11,6 +11,7 @@ import psutil
 import pytest
 
 from ddp_lab.kit.explain.stacks import Frame
+from ddp_lab.kit.run.probe import from_py_spy
 from ddp_lab.kit.terminal import seen as looks
 from ddp_lab.kit.terminal import why
 from ddp_lab.kit.terminal.jobs import Job, Machine, Process, duration, spawned_rank
@@ -231,6 +232,27 @@ def processes(monkeypatch, *table: tuple) -> Machine:
 
 def ranks(job: Job) -> dict[int, int]:
     return {rank: process.pid for rank, process in job.ranks.items()}
+
+
+def test_a_fork_does_not_stand_where_its_parent_has_started_it():
+    """py-spy shows the parent's frames below its own, and methods with their class."""
+    path = ["multiprocessing/queues.py", "torch/utils/data/_utils/worker.py"]
+    path = [f"/usr/lib/python3.12/{name}" for name in path]
+    names = ["get", "_worker_loop", "BaseProcess._bootstrap", "Trainer.epoch"]
+    files = [*path, "/usr/lib/python3.12/multiprocessing/process.py", MINE]
+    frames = [
+        {"filename": file, "line": 1, "name": name, "locals": None}
+        for file, name in zip(files, names, strict=True)
+    ]
+    assert [f.name for f in from_py_spy(frames)] == [*names[:2], "_bootstrap"]
+    assert from_py_spy(frames[3:]) == [Frame(MINE, 1, "epoch")]
+
+    inside = [Frame(path[0], 1, "get"), *stack(20)]
+    workers = [(8, from_py_spy(frames)), (9, from_py_spy(frames[3:]))]
+    rank = Seen(7, "here", "sleeping", inside, workers=workers)
+    told = judge({0: rank}, 1, 5.0).failure.others[0]
+    assert "its process 9 stands at /home/me/train.py:1 in epoch" in told
+    assert "its process 8" not in told
 
 
 TORCHRUN = {"WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2, "TORCHELASTIC_RUN_ID": "x"}

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from nbformat import NotebookNode
 from nbformat.v4 import new_markdown_cell
 
+from ddp_lab.kit.explain.words import listed
+
 WRITEFILE = "%%writefile "
 MOST = 5  # ranges that are named
 SAYS = re.compile(r"\A\*(?:New in this file|All of this file).*\*\n*")
@@ -63,9 +65,8 @@ def says(lines: list[str], known: set[str]) -> str:
     where = [f"{a}–{b}" if a < b else f"{a}" for a, b in ranges(new)]
     if not where:
         return "*New in this file: nothing but its docstring.*"
-    listed = ", ".join(where[:-1]) + " and " * (len(where) > 1) + where[-1]
     word = "line" if where == [str(new[0])] else "lines"
-    return f"*New in this file: {word} {listed}.*"
+    return f"*New in this file: {word} {listed(where)}.*"
 
 
 def ranges(numbers: Sequence[int]) -> list[tuple[int, int]]:

@@ -74,8 +74,12 @@ def _failure(
 
 
 def command(run: Run) -> dict[str, str]:
-    """Return the MIME bundle of the command line that the run stands for."""
-    text = f"$ {run.command}"
+    """Return the MIME bundle of the command line that the run stands for.
+
+    If this machine has played several, also how, and what one would type on each.
+    """
+    typed = [f"node{node}$ {words}" for node, words in enumerate(run.typed)]
+    text = "\n".join(filter(None, [f"$ {run.command}", run.played, *typed]))
     return {
         "text/plain": text,
         "text/html": f'<pre style="{TEXT} opacity: 0.65;">{escape(text)}</pre>',

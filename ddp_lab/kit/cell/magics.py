@@ -2,10 +2,11 @@
 
 import os
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from IPython import get_ipython
 from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.display import DisplayHandle, display
@@ -16,6 +17,13 @@ from ddp_lab.kit.run import launch
 from ddp_lab.kit.run.job import environment
 from ddp_lab.kit.run.result import Run, RunFailed, RunInterrupted
 from ddp_lab.kit.run.warm import WARM
+
+OPTIONS = ("--timeout", "--expect-failure", "--cold")
+PLAYED = (
+    "--rate",
+    "--delay",
+    "--events",
+)  # of several nodes
 
 
 def load(shell: InteractiveShell) -> None:
@@ -35,8 +43,15 @@ def torchrun(line: str) -> Run:
     Run torchrun with these arguments, show every rank's lines, and return the `Run`.
     A failing run raises; with --expect-failure a successful one does. A run that stops
     at an exercise's stub, a bare NotImplementedError, is shown and does not raise.
+
+    With `--nnodes 2` this machine plays several. Then these options may come before:
+    --rate 100mbit and --delay 5ms, of each machine's link; --events NAME, of a list in
+    the notebook that says what happens to them: see ddp_lab/kit/run/events.py.
     """
-    return _run(launch.torchrun, line)
+    options, command = _split(line, PLAYED)
+    if "events" in options:
+        options["events"] = _value(options["events"])
+    return _run(launch.torchrun, options, command)
 
 
 def python(line: str) -> Run:
@@ -44,11 +59,10 @@ def python(line: str) -> Run:
 
     The same for a program that starts its ranks itself.
     """
-    return _run(launch.python, line)
+    return _run(launch.python, *_split(line))
 
 
-def _run(launcher: Callable[..., Run], line: str) -> Run:
-    options, command = _split(line)
+def _run(launcher: Callable[..., Run], options: dict, command: list[str]) -> Run:
     output = _Screen()
     try:
         run = launcher(command, watch=output.update, **options)
@@ -72,18 +86,37 @@ def _stops_at_stub(run: Run) -> bool:
     return run.failure is not None and run.failure.cause == "NotImplementedError"
 
 
-def _split(line: str) -> tuple[dict, list[str]]:
-    """Return the kit's own options, which come first, and the rest of the line."""
+def _split(line: str, more: Sequence[str] = ()) -> tuple[dict, list[str]]:
+    """Return the kit's own options, which come first, and the rest of the line.
+
+    Args:
+        line: what stands behind the magic.
+        more: options that it takes beside those of every magic, each with a value.
+    """
     words, options = shlex.split(line), dict[str, Any]()
-    while words and words[0] in ("--timeout", "--expect-failure", "--cold"):
-        option = words.pop(0).removeprefix("--").replace("-", "_")
+    while words and words[0] in (*OPTIONS, *more):
+        word = words.pop(0)
+        name = word.removeprefix("--").replace("-", "_")
         try:
-            options[option] = float(words.pop(0)) if option == "timeout" else True
-        except (IndexError, ValueError):
+            if word == "--timeout":
+                options[name] = float(words.pop(0))
+            else:
+                options[name] = words.pop(0) if word in more else True
+        except ValueError:
             raise UsageError("--timeout takes a number of seconds") from None
+        except IndexError:
+            raise UsageError(f"{word} takes a value") from None
     if not words:
         raise UsageError("which program? For example: --nproc-per-node 2 program.py")
     return options, words
+
+
+def _value(name: str) -> Any:
+    """Return what a variable of the notebook holds."""
+    shell = get_ipython()
+    if shell is None or name not in shell.user_ns:
+        raise UsageError(f"--events takes the name of a list; {name!r} is none")
+    return shell.user_ns[name]
 
 
 class _Screen:

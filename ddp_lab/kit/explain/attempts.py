@@ -4,6 +4,7 @@ import re
 from dataclasses import dataclass
 
 from ddp_lab.kit.explain.files import shorten
+from ddp_lab.kit.explain.words import listed
 
 MOST = 5  # ways to fail that are told
 BUG = "this is a bug, not a fault, and restarting does not help"
@@ -94,5 +95,4 @@ def _names(numbers: list[int]) -> str:
     first, last = numbers[0], numbers[-1]
     if len(numbers) > 2 and numbers == [*range(first, last + 1)]:
         return f"attempts {first} to {last}"
-    names = [str(number) for number in numbers]
-    return f"attempts {', '.join(names[:-1])} and {names[-1]}"
+    return f"attempts {listed(map(str, numbers))}"

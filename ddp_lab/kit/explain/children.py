@@ -12,6 +12,7 @@ from pathlib import Path
 
 from ddp_lab.kit.explain.files import read
 from ddp_lab.kit.explain.stderr import lost_peer
+from ddp_lab.kit.explain.words import ended_by
 
 # Libraries that start processes to help; `torch.multiprocessing` starts ranks.
 HELPERS = ("multiprocessing.", "concurrent.", "torch.utils.data.", "joblib.")
@@ -75,8 +76,7 @@ class Child:
         assert self.code is not None
         if self.code >= 0:
             return f"ended with exit code {self.code}"
-        names = {known.value: known.name for known in signal.Signals}
-        return f"was ended by {names.get(-self.code, f'signal {-self.code}')}"
+        return ended_by(self.code)
 
 
 @dataclass(frozen=True)

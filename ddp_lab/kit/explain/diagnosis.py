@@ -1,11 +1,10 @@
-"""What is told of a standstill, and the words for it."""
+"""What is told of a standstill."""
 
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ddp_lab.kit.explain.stacks import Frame
-from ddp_lab.kit.explain.stands import Stand
 from ddp_lab.kit.explain.symptoms import Symptom
 
 
@@ -25,8 +24,3 @@ def odd_one(of_rank: Mapping[int, object]) -> int | None:
     counts = Counter(of_rank.values())
     odd = [rank for rank, what in of_rank.items() if counts[what] == 1]
     return odd[0] if len(counts) == 2 and len(odd) == 1 else None
-
-
-def conjugate(verb: str, who: list[Stand]) -> str:
-    """Return `waits` for one rank, `wait` for several."""
-    return f"{verb}s" if len(who) == 1 else verb

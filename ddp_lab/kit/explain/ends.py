@@ -8,9 +8,10 @@ import re
 import signal
 from dataclasses import dataclass, replace
 
-from ddp_lab.kit.explain import hang, stacks
+from ddp_lab.kit.explain import stacks, stderr
 from ddp_lab.kit.explain.logs import RankLog
 from ddp_lab.kit.explain.stacks import Frame
+from ddp_lab.kit.explain.words import signal_name
 
 HEADSTART = 0.1  # seconds by which a death without a word may be noticed late
 AFTERWARDS = 1.0  # seconds that the end of a child takes which has raised
@@ -52,11 +53,11 @@ class End:
 
     def lost_peer(self) -> bool:
         """Tell whether the rank only noticed that another one had gone."""
-        return self.asked or hang.lost_peer("\n".join([self.cause, *self.before]))
+        return self.asked or stderr.lost_peer("\n".join([self.cause, *self.before]))
 
     def out_of_step(self) -> bool:
         """Tell whether the rank and the others did not come together."""
-        return bool(hang.OUT_OF_STEP.search(self.words))
+        return bool(stderr.OUT_OF_STEP.search(self.words))
 
     def is_victim(self) -> bool:
         """Tell whether somebody else's failure, or absence, explains this one."""
@@ -101,7 +102,7 @@ def find(log: RankLog, code: int | None) -> End | None:
     if log.exit and log.exit["code"] is None and not log.raised:
         kind, cause = "signal", UNWILLING
     elif code is not None and code < 0 and not ended_in_words:
-        kind, cause = "signal", f"ended by {signal_name(code)}"
+        kind, cause = "signal", f"ended by {signal_and_sender(code)}"
     elif log.traceback:
         kind, (cause, frame) = "exception", _exception(log, frame)
     elif code:
@@ -119,10 +120,9 @@ def find(log: RankLog, code: int | None) -> End | None:
     return replace(end, asked=asked, own_word=own_word, quietly=quietly)
 
 
-def signal_name(code: int) -> str:
+def signal_and_sender(code: int) -> str:
     """Return the name of the signal of a negative exit code, and who sends it."""
-    names = {known.value: known.name for known in signal.Signals}
-    name = names.get(-code, f"signal {-code}")
+    name = signal_name(-code) or f"signal {-code}"
     return f"{name} ({USUAL_SENDER[name]})" if name in USUAL_SENDER else name
 
 

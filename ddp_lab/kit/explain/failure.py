@@ -63,10 +63,17 @@ class Failure:
     """Where each rank stood when it was last seen, if the run stood still."""
     earlier: list[str] = field(default_factory=list)
     """How the attempts before this one failed, if torchrun has restarted the ranks."""
+    places: dict[int, str] = field(default_factory=dict)
+    """Of each rank on several nodes where it is: `node 1, local 0`."""
+
+    def name(self, rank: int) -> str:
+        """Return `rank 3`, and where it is if there are several nodes."""
+        place = self.places.get(rank)
+        return f"rank {rank} ({place})" if place else f"rank {rank}"
 
     def report(self, traceback: bool = True) -> str:
         """Return the cause, then the evidence, then the other ranks."""
-        who = "the run" if self.rank is None else f"rank {self.rank}"
+        who = "the run" if self.rank is None else self.name(self.rank)
         text = [f"{who}: {self.cause}"]
         if self.where:
             text.append(f"  at {self.where}")
@@ -74,7 +81,7 @@ class Failure:
             text.append(f"  {self.means}")
         if traceback and self.traceback:
             text.append("\n" + self.traceback.rstrip() + "\n")
-        text += [f"  rank {rank}: {what}" for rank, what in self.others.items()]
+        text += [f"  {self.name(rank)}: {what}" for rank, what in self.others.items()]
         text += [f"  {line}" for line in self.earlier]
         return "\n".join(text)
 
@@ -111,7 +118,7 @@ def find_failure(
     told = attempts.before([_attempt(each) for each in before], _attempt(failure))
     if before and not _meets(before[-1]) and _meets(failure):
         failure = replace(before[-1], means=attempts.never_met(failure.cause))
-    return replace(failure, earlier=told), codes
+    return replace(failure, earlier=told, places=log.places), codes
 
 
 def _meets(failure: Failure) -> bool:
@@ -363,7 +370,7 @@ def _launch_failure(stderr: str, code: int) -> Failure:
         lines = [line for line in stderr.splitlines() if line.strip()]
         cause = lines[-1].strip() if lines else f"exit code {code}"
     if code < 0:
-        cause = f"the launcher was ended by {ends.signal_name(code)}"
+        cause = f"the launcher was ended by {ends.signal_and_sender(code)}"
     return _known(Failure("launch", None, cause, traceback=stderr), [])
 
 

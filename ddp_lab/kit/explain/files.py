@@ -1,6 +1,7 @@
 """Read the files that a run left, so that what is in them can be shown on a page."""
 
 import json
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,14 @@ def clip(text: str, most: int = 20_000) -> str:
 def shorten(text: str, width: int = 140) -> str:
     """Return `text`; if it is longer than `width`, its beginning."""
     return text if len(text) <= width else text[: width - 1] + "…"
+
+
+def names(folder: Path) -> list[str]:
+    """Return what is in `folder`; nothing if it is none, or none any more."""
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []
 
 
 def read(path: Path, limit: int = MOST_READ) -> str:

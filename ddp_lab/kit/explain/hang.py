@@ -4,7 +4,7 @@ import os
 
 from ddp_lab.kit.explain import roots
 from ddp_lab.kit.explain.calls import Call, first_mismatch
-from ddp_lab.kit.explain.diagnosis import Diagnosis, conjugate, odd_one
+from ddp_lab.kit.explain.diagnosis import Diagnosis, odd_one
 from ddp_lab.kit.explain.rank_log import PROGRAM, RankLog
 from ddp_lab.kit.explain.stacks import Frame, own
 from ddp_lab.kit.explain.stands import (
@@ -15,10 +15,10 @@ from ddp_lab.kit.explain.stands import (
     find_stands,
     ranks,
 )
-from ddp_lab.kit.explain.stderr import OUT_OF_STEP, lost_peer
 from ddp_lab.kit.explain.symptoms import Symptom
+from ddp_lab.kit.explain.words import conjugate
 
-__all__ = ["OUT_OF_STEP", "Diagnosis", "Stand", "find_stands", "lost_peer", "ranks"]
+__all__ = ["Diagnosis", "Stand", "find_stands", "ranks"]
 
 # Where a rank waits in C++ for the gradients of the others.
 GRADIENTS = ("torch/nn/parallel/distributed.py", "torch/autograd/graph.py")
@@ -74,9 +74,8 @@ def _groups(waiting: list[Stand], logs: list[RankLog]) -> Diagnosis | None:
     fewest = [rank for rank in made if made[rank] == min(made.values())]
     if len(fewest) == len(made):
         return None
-    has = "has" if len(fewest) == 1 else "have"
     cause = f"every rank has to call new_group for every group, but {ranks(fewest)} "
-    cause += f"{has} called it less often than the others"
+    cause += f"{conjugate('have', fewest)} called it less often than the others"
     first = next(stand for stand in waiting if stand.rank == fewest[0])
     rank = first.rank if len(fewest) == 1 else None
     return Diagnosis(Symptom.GROUPS, cause, rank, first.frame)
@@ -156,7 +155,10 @@ def _busy(stands: list[Stand], logs: list[RankLog]) -> Diagnosis | None:
     places: dict[str, list[int]] = {}
     for stand in busy:
         places.setdefault(_place(stand), []).append(stand.rank)
-    told = [f"{_who(which)} at {place}" for place, which in places.items()]
+    told = [
+        f"{ranks(which)} {conjugate('stand', which)} at {place}"
+        for place, which in places.items()
+    ]
     rank, others = None, "no rank waits for another"
     if away := _without_gradients(busy, logs):
         rest = [stand for stand in busy if stand is not away]
@@ -191,10 +193,6 @@ def _without_gradients(busy: list[Stand], logs: list[RankLog]) -> Stand | None:
 
 def _waits_for_gradients(log: RankLog) -> bool:
     return any(frame.file.endswith(GRADIENTS) for frame in log.stack[:1])
-
-
-def _who(which: list[int]) -> str:
-    return f"{ranks(which)} {'stands' if len(which) == 1 else 'stand'}"
 
 
 def _cycle(waiting: list[Stand]) -> Diagnosis | None:
@@ -256,15 +254,14 @@ def _absent(waiting: list[Stand], stands: list[Stand]) -> Diagnosis | None:
     if not absent:
         return None
     first, missing = waiting[0], ranks([stand.rank for stand in absent])
-    verb = conjugate("wait", waiting)
-    has = "has" if len(absent) == 1 else "have"
+    wait, has = conjugate("wait", waiting), conjugate("have", absent)
     did = "left" if all(stand.state == "left" for stand in absent) else "not come"
     together = len({stand.frame and stand.frame.short for stand in absent}) == 1
     if len(waiting) == 1 and len(absent) > 1 and together:
         cause = f"waits in {first.name}, but {missing} {has} {did}"
         return Diagnosis(Symptom.ABSENT, cause, first.rank, first.frame)
     who = ranks([stand.rank for stand in waiting])
-    cause = f"{has} {did}, and {who} {verb} in {first.name}"
+    cause = f"{has} {did}, and {who} {wait} in {first.name}"
     frame = absent[0].frame or first.frame
     if len(absent) == 1:
         return Diagnosis(Symptom.ABSENT, cause, absent[0].rank, frame)

@@ -4,7 +4,6 @@
 is in spawned.py. They differ in where it is written which rank did what.
 """
 
-import os
 import re
 import shutil
 from abc import ABC, abstractmethod
@@ -14,7 +13,8 @@ from pathlib import Path
 from ddp_lab.kit.explain import stacks
 from ddp_lab.kit.explain.calls import from_flight
 from ddp_lab.kit.explain.children import Children
-from ddp_lab.kit.explain.files import MOST_READ, clip, read, read_json
+from ddp_lab.kit.explain.files import MOST_READ, clip, names, read, read_json
+from ddp_lab.kit.explain.lives import Life, by_attempt, lives, node_folders
 from ddp_lab.kit.explain.rank_log import RankLog
 
 FULL = 100_000  # bytes: a disk with less room than that is full
@@ -33,6 +33,8 @@ class RunLog(ABC):
     """The ranks of each attempt before this one, if torchrun has restarted them."""
     full_disk: Path | None = None
     """Where the lab keeps the logs, if there is no room left."""
+    places: dict[int, str] = field(default_factory=dict)
+    """Of each rank on several nodes where it is: `node 1, local 0`."""
 
     @classmethod
     @abstractmethod
@@ -72,16 +74,15 @@ class TorchrunLog(RunLog):
 
     @classmethod
     def read(cls, folder: Path) -> "TorchrunLog":
-        stderr = read(folder / "err")
+        stderr = _said(folder, MOST_READ)
         codes = {int(rank): int(code) for rank, code in EXIT_CODE.findall(stderr)}
-        before = [_ranks(attempt) for attempt in attempts(folder)[:-1]]
+        *before, there = folders_by_attempt(folder) or [[]]
         earlier = [_read_ranks(ranks, {}) for ranks in before]
-        there = rank_folders(folder)
         removed = range(len(there), max(codes, default=-1) + 1)
-        there += [folder / "removed" / str(rank) for rank in removed]
+        there = there + [folder / "removed" / str(rank) for rank in removed]
         last = _read_ranks(there, codes)
         full = folder.parent if _is_full(folder) else None
-        return cls(last, stderr, earlier, full)
+        return cls(last, stderr, earlier, full, _places(folder))
 
     def notes(self) -> list[str]:
         """Return which processes of its ranks have failed."""
@@ -94,40 +95,61 @@ class TorchrunLog(RunLog):
     @classmethod
     def read_output(cls, folder: Path, limit: int = MOST_READ) -> "TorchrunLog":
         ranks = [_read_rank(rank, limit) for rank in rank_folders(folder)]
-        return cls(ranks, read(folder / "err", limit))
+        return cls(ranks, _said(folder, limit))
+
+
+def _said(folder: Path, limit: int) -> str:
+    """Return what torchrun has said itself, on each of its nodes."""
+    said = [read(each / "err", limit) for each in [*node_folders(folder), folder]]
+    return "\n".join(filter(None, said))
+
+
+def _places(folder: Path) -> dict[int, str]:
+    """Return where each rank of the last attempt is, if there are several nodes."""
+    if not node_folders(folder):
+        return {}
+    last = by_attempt(lives(folder))[-1:]
+    return {life.rank: life.place for each in last for life in each}
 
 
 def attempts(folder: Path) -> list[Path]:
     """Return the folder of each attempt: torchrun may have restarted the ranks."""
     found = [
         folder / run / name
-        for run in _names(folder)
-        for name in _names(folder / run)
+        for run in names(folder)
+        for name in names(folder / run)
         if name.startswith("attempt_") and name.removeprefix("attempt_").isdecimal()
     ]
     return sorted(found, key=lambda path: int(path.name.removeprefix("attempt_")))
 
 
+def folders_by_attempt(folder: Path) -> list[list[Path]]:
+    """Return the folders of the ranks' logs in each attempt, by rank, on all nodes."""
+    if node_folders(folder):
+        return [_by_rank(ranks, folder) for ranks in by_attempt(lives(folder))]
+    return [ranks_of(attempt) for attempt in attempts(folder)]
+
+
+def _by_rank(ranks: list[Life], folder: Path) -> list[Path]:
+    """Return the log folder of each rank; those that have not come have none."""
+    there = {life.rank: life.folder for life in ranks}
+    size = max(life.world_size for life in ranks)
+    return [there.get(rank, folder / "absent" / str(rank)) for rank in range(size)]
+
+
 def rank_folders(folder: Path) -> list[Path]:
-    """Return the folders of the ranks' logs in the last attempt, by rank.
+    """Return the folders of the ranks' logs in the last attempt, by rank."""
+    return next(iter(folders_by_attempt(folder)[-1:]), [])
 
-    A rank may have removed its own, or another's.
+
+def ranks_of(attempt: Path) -> list[Path]:
+    """Return the folders of the ranks' logs in this attempt, by rank.
+
+    Not all need be there: a rank may have removed its own, or another's.
     """
-    return [path for last in attempts(folder)[-1:] for path in _ranks(last)]
-
-
-def _ranks(attempt: Path) -> list[Path]:
-    numbers = [name for name in _names(attempt) if name.isdecimal()]
+    numbers = [name for name in names(attempt) if name.isdecimal()]
     found = [int(name) for name in numbers if (attempt / name).is_dir()]
     return [attempt / str(rank) for rank in range(max(found, default=-1) + 1)]
-
-
-def _names(folder: Path) -> list[str]:
-    """Return what is in `folder`; nothing if it is none, or none any more."""
-    try:
-        return os.listdir(folder)
-    except OSError:
-        return []
 
 
 def _read_ranks(folders: list[Path], codes: dict[int, int]) -> list[RankLog]:

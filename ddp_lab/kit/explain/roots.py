@@ -1,10 +1,11 @@
 """Find out which rank means another src or dst than the others, of those that wait."""
 
 from ddp_lab.kit.explain.calls import Call
-from ddp_lab.kit.explain.diagnosis import Diagnosis, conjugate, odd_one
+from ddp_lab.kit.explain.diagnosis import Diagnosis, odd_one
 from ddp_lab.kit.explain.rank_log import RankLog
 from ddp_lab.kit.explain.stands import ROOT_ARGUMENT, Stand, ranks
 from ddp_lab.kit.explain.symptoms import Symptom
+from ddp_lab.kit.explain.words import conjugate
 
 
 def find(waiting: list[Stand], logs: list[RankLog]) -> Diagnosis | None:
@@ -35,7 +36,7 @@ def _passed_by(same: list[Stand], logs: list[RankLog]) -> Diagnosis | None:
     if not passed or len(passed) + len(same) < len(logs):
         return None
     name, who = same[0].name, ranks([stand.rank for stand in same])
-    has = "has" if len(passed) == 1 else "have"
+    has = conjugate("have", passed)
     cause = f"{who} {conjugate('wait', same)} in {name}, which {ranks(passed)} {has} "
     cause += f"passed: they do not all mean the same {ROOT_ARGUMENT[name][0]}"
     return Diagnosis(Symptom.DIFFERENT_CALLS, cause, None, same[0].frame)

@@ -3,12 +3,12 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from signal import Signals
 
 from ddp_lab.kit.explain.calls import Call
 from ddp_lab.kit.explain.rank_log import PROGRAM, RankLog
 from ddp_lab.kit.explain.stacks import C10D, KIT, Frame, last_error, own
 from ddp_lab.kit.explain.stderr import OUT_OF_STEP, lost_peer
+from ddp_lab.kit.explain.words import ended_by, listed
 
 # The arguments in which a call names one rank: as in the whole world, or in the group.
 DST, SRC = ("dst", "group_dst"), ("src", "group_src")
@@ -102,10 +102,7 @@ def _end(log: RankLog) -> str:
     code = log.exit["code"]
     if log.raised or code > 0 and log.traceback:
         return _raised(log)
-    if code > 0:
-        return f"has ended with exit code {code}"
-    names = {known.value: known.name for known in Signals}
-    return f"was ended by {names.get(-code, f'signal {-code}')}"
+    return f"has ended with exit code {code}" if code > 0 else ended_by(code)
 
 
 def _raised(log: RankLog) -> str:
@@ -204,6 +201,4 @@ def _with_peers(stand: Stand, logs: list[RankLog]) -> Stand:
 def ranks(numbers: Iterable[int]) -> str:
     """Return `rank 1` or `ranks 0, 2 and 3`."""
     names = [str(number) for number in numbers]
-    if len(names) == 1:
-        return f"rank {names[0]}"
-    return f"ranks {', '.join(names[:-1])} and {names[-1]}"
+    return f"rank{'s' * (len(names) > 1)} {listed(names)}"

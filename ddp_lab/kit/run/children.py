@@ -83,14 +83,18 @@ class Notes:
         self.path, self.pid = path, os.getpid()
 
     def __call__(self, event: dict) -> None:
-        if os.getpid() != self.pid:
-            return  # a fork
-        try:
-            # Opened each time: a program may close descriptors that it does not know.
-            with open(self.path, "a") as file:
-                file.write(json.dumps(event) + "\n")
-        except (OSError, TypeError, ValueError):
-            pass
+        if os.getpid() == self.pid:  # else it is a fork
+            add_line(self.path, event)
+
+
+def add_line(path: Path, event: dict) -> None:
+    """Add an event to the file `path`; nothing if that cannot be."""
+    try:
+        # Opened each time: a program may close descriptors that it does not know.
+        with open(path, "a") as file:
+            file.write(json.dumps(event) + "\n")
+    except (OSError, TypeError, ValueError):
+        pass
 
 
 class _Children(set):

@@ -1,7 +1,6 @@
 """A command under its guard, as the launcher sees them: start, wait, end."""
 
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -10,6 +9,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from ddp_lab.kit.explain.words import signal_name
 from ddp_lab.kit.run import guard
 
 GUARD_WAIT = 30.0  # seconds that a guard has to end a run; it may be frozen
@@ -97,8 +97,3 @@ class Guarded:
         with suppress(OSError):  # it has not even heard the command
             self._said = self._said or self._line.recv(64).split()
         return self._said
-
-
-def signal_name(number: int) -> str:
-    """Return what a signal is called; "" if the number is none."""
-    return {known.value: known.name for known in signal.Signals}.get(number, "")

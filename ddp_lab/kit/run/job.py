@@ -1,5 +1,6 @@
 """One run: its folder of files, its processes under a guard, and how it went."""
 
+import json
 import os
 import re
 import shutil
@@ -15,6 +16,9 @@ from pathlib import Path
 from ddp_lab import ROOT
 from ddp_lab.kit.explain.failure import Failure, find_failure, find_notes
 from ddp_lab.kit.explain.hang import ranks
+from ddp_lab.kit.explain.lives import by_attempt
+from ddp_lab.kit.explain.lives import events as read_events
+from ddp_lab.kit.explain.lives import lives as read_lives
 from ddp_lab.kit.explain.logs import (
     RankLog,
     RunLog,
@@ -24,10 +28,12 @@ from ddp_lab.kit.explain.logs import (
 )
 from ddp_lab.kit.explain.spawned import SpawnLog
 from ddp_lab.kit.explain.symptoms import find
+from ddp_lab.kit.explain.words import signal_name
 from ddp_lab.kit.run import machine, probe
-from ddp_lab.kit.run.guarded import Guarded, signal_name
+from ddp_lab.kit.run.guarded import Guarded
 from ddp_lab.kit.run.kept import keep
 from ddp_lab.kit.run.limits import SHORT, Limits
+from ddp_lab.kit.run.plan import Plan
 from ddp_lab.kit.run.rank import HOME
 from ddp_lab.kit.run.result import Run, RunFailed
 from ddp_lab.kit.run.warm import WARM, write_python
@@ -38,6 +44,7 @@ Watch = Callable[[Run], None]
 # Beside the ranks' output; the end of a rank is a sign of life, too.
 SIGNS = ("out", "err", "end.json", "exit.json")
 RANK = Path(__file__).with_name("rank.py")
+NODES = Path(__file__).with_name("nodes.py")
 KEPT_LOGS = ROOT / "build" / "logs"
 OVERDUE = "torchrun had not ended long after its ranks, and was ended"
 # The kernel's own settings, which would change how a program prints or draws.
@@ -88,8 +95,10 @@ class Job:
         """Python's own, for a cold start of a program that starts its ranks itself."""
         self.warm: str | None = None
         """What is run instead of Python, in a warm start."""
+        self.plan: Plan | None = None
+        """What each node runs, if this machine plays several."""
         self.mark = uuid.uuid4().hex
-        self.start = time.monotonic()
+        self.start, self.began = time.monotonic(), time.time()
         self.notes: list[str] = []
         self.standing: list[RankLog] = []  # the ranks just before we ended them
         self.ranks = 0  # whose log folders have been seen
@@ -145,10 +154,19 @@ class Job:
         # What torchrun starts its workers with: a documented hook.
         env["PYTHON_EXEC"] = warm or write_python(self.folder, "-")
         command = [warm or sys.executable]
+        if self.plan:
+            return Guarded(self._played(command), self.mark, self.folder, env)
         if self.kind is SPAWN:
             env[HOME] = str(self.folder)
             command += [] if warm else [*self.options, "-u", str(RANK)]
         return Guarded([*command, *argv], self.mark, self.folder, env)
+
+    def _played(self, python: list[str]) -> list[str]:
+        """Return the command that plays the nodes, instead of one torchrun."""
+        assert self.plan
+        plan = self.plan.as_json() | {"python": python}
+        (self.folder / "plan.json").write_text(json.dumps(plan))
+        return [sys.executable, "-IS", str(NODES), str(self.folder)]
 
     def _wait(self, child: Guarded, watch: Watch | None) -> None:
         """Wait until the run ends, or has to be stopped."""
@@ -240,6 +258,8 @@ class Job:
             notes += self._lost() + ([] if failure else log.notes() + find_notes(log))
             kept, trouble = self._keep()
             notes += [trouble] if trouble else []
+        lives = read_lives(self.folder, self.began) if final else []
+        how = read_json(self.folder / "played.json") or {"how": "", "typed": []}
         return Run(
             command=self.command,
             lines=[rank.lines for rank in log.ranks],
@@ -252,6 +272,11 @@ class Job:
             notes=notes,
             log_folder=kept if final else self.folder,
             code=code,
+            nodes=[life.node for each in by_attempt(lives)[-1:] for life in each],
+            lives=lives,
+            events=read_events(self.folder, self.began),
+            played=how["how"],
+            typed=how["typed"],
         )
 
     def _read(self, final: bool) -> RunLog:
@@ -270,8 +295,8 @@ class Job:
 
     def _lost(self) -> list[str]:
         """Return whose output is lost, because a program has removed it."""
-        folders = rank_folders(self.folder)
-        there = [int(f.name) for f in folders if (f / "stdout.log").exists()]
+        folders = enumerate(rank_folders(self.folder))
+        there = [rank for rank, path in folders if (path / "stdout.log").exists()]
         lost = [rank for rank in range(self.ranks) if rank not in there]
         if not lost and (self.folder / "out").exists():
             return []
@@ -282,9 +307,9 @@ class Job:
     def _keep(self) -> tuple[Path | None, str]:
         """Keep output that is too long to be shown; see `keep`."""
         files = {"out": self.folder / "out", "err": self.folder / "err"}
-        for rank in rank_folders(self.folder):
-            files[f"rank_{rank.name}.out"] = rank / "stdout.log"
-            files[f"rank_{rank.name}.err"] = rank / "stderr.log"
+        for rank, path in enumerate(rank_folders(self.folder)):
+            files[f"rank_{rank}.out"] = path / "stdout.log"
+            files[f"rank_{rank}.err"] = path / "stderr.log"
         sizes = {name: p.stat().st_size for name, p in files.items() if p.is_file()}
         most = self.limits.kept_runs
         if not most or all(size <= SHORT for size in sizes.values()):

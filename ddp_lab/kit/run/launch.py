@@ -56,6 +56,8 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 
+from ddp_lab.kit.run import events as happens
+from ddp_lab.kit.run import plan
 from ddp_lab.kit.run.job import SPAWN, TORCHRUN, Job, Watch
 from ddp_lab.kit.run.limits import Limits
 from ddp_lab.kit.run.result import Run, RunFailed, RunInterrupted
@@ -78,6 +80,9 @@ def torchrun(
     expect_failure: bool = False,
     cold: bool = False,
     watch: Watch | None = None,
+    events: Sequence[str] = (),
+    rate: str = "",
+    delay: str = "",
 ) -> Run:
     """Run `torchrun COMMAND` and return the result.
 
@@ -91,6 +96,12 @@ def torchrun(
         expect_failure: return a run that fails, and raise if it succeeds.
         cold: import torch anew in every process, as a terminal does (see warm.py).
         watch: called with the result so far, five times a second.
+        events: what happens to a run on several nodes, and when (see events.py).
+        rate: that of each node's link, say "100mbit".
+        delay: that of each node's link, one way, say "5ms".
+
+    With `--nnodes 2`, or `1:2`, and neither a node's rank nor an address, this machine
+    plays the nodes (see nodes.py).
 
     Raises:
         RunFailed: says the root cause first; `.run` holds the rest.
@@ -106,9 +117,14 @@ def torchrun(
     if left_out:
         said = ", ".join(map(shlex.join, left_out))
         job.notes.append(f"the lab keeps the ranks' output itself, without {said}")
+    own = [option for option in options if option not in left_out]
+    if plan.is_for_all(own):
+        job.plan = _plan(own, program, events, rate, delay)
+    elif events or rate or delay:
+        said = "events, a rate and a delay are for several nodes: --nnodes 2"
+        raise RunFailed(f"the launcher: {said}", None)
     module = ["-m", "torch.distributed.run", "--redirects", "3"]
-    own = [word for option in options if option not in left_out for word in option]
-    words = [*module, "--log-dir", str(job.folder), *own, *program]
+    words = [*module, "--log-dir", str(job.folder), *sum(own, []), *program]
     return _judged(job, job.run(words, cold, watch), expect_failure)
 
 
@@ -176,6 +192,27 @@ def _is_one_of(word: str, options: Sequence[str]) -> bool:
 def _is_short_with_value(word: str) -> bool:
     """Tell whether `word` is a short option together with its value, as in -r3."""
     return len(word) > 2 and word[1] != "-"
+
+
+def _plan(
+    options: list[list[str]],
+    program: list[str],
+    sentences: Sequence[str],
+    rate: str,
+    delay: str,
+) -> plan.Plan:
+    """Return what each node runs, and what happens to it."""
+    try:
+        happens.parse_all(sentences, plan.nodes(options)[1])
+        return plan.make(
+            options,
+            program,
+            events=list(sentences),
+            rate=happens.rate(rate) if rate else 0.0,
+            delay=happens.span(delay) if delay else 0.0,
+        )
+    except ValueError as error:
+        raise RunFailed(f"the launcher: {error}", None) from None
 
 
 def _with(limits: Limits, timeout: float | None) -> Limits:

@@ -97,7 +97,7 @@ def look_at_family(folder: Path, mark: str, last: bool) -> int:
             said, at = children_py.said(child.errors)
             if said:  # it has raised, and has not ended yet
                 event = {"pid": child.pid, "said": said, "time": at}
-                _add_line(folder / "children", event)
+                children_py.add_line(folder / "children", event)
     names = {child.pid: child.name for child in children.all}
     if not children.ranks:
         ranks = _by_hand(mark, children.parent)
@@ -135,7 +135,7 @@ def _note_ends(path: Path, children: Children) -> list[Child]:
     ended = []
     for child in children.all:
         if child.code is None and (end := _end_of(child.pid)):
-            _add_line(path, {"pid": child.pid, **end})
+            children_py.add_line(path, {"pid": child.pid, **end})
             ended.append(child)
     return ended
 
@@ -150,14 +150,6 @@ def _end_of(pid: int) -> dict | None:
         return None
     code = os.waitstatus_to_exitcode(int(after_name[-1]))
     return {"code": code, "time": time.time()}
-
-
-def _add_line(path: Path, event: dict) -> None:
-    try:
-        with open(path, "a") as file:
-            file.write(json.dumps(event) + "\n")
-    except OSError:
-        pass
 
 
 def _abort(processes: Sequence[psutil.Process]) -> None:
@@ -238,28 +230,45 @@ def threads(pid: int) -> list[tuple[str, list[Frame]]]:
 
     The process is left as it is found: one that is stopped cannot be halted for us.
     """
+    found, _ = dump(pid, nonblocking=is_stopped(pid))
+    return sorted(found, key=lambda thread: thread[0] != "MainThread")
+
+
+def py_spy() -> str | None:
+    """Return where py-spy is; None if it is not installed."""
     beside = Path(sys.executable).with_name("py-spy")
-    py_spy = str(beside) if beside.exists() else shutil.which("py-spy")
-    if not py_spy:
-        return []
-    words = [py_spy, "dump", "--json", "--locals", "--pid", str(pid)]
-    words += ["--nonblocking"] if is_stopped(pid) else []
+    return str(beside) if beside.exists() else shutil.which("py-spy")
+
+
+def dump(pid: int, nonblocking: bool) -> tuple[list[tuple[str, list[Frame]]], str]:
+    """Return name and stack of each thread of process `pid`.
+
+    If py-spy has none, also what it says instead.
+
+    Args:
+        pid: the process.
+        nonblocking: whether it runs on while its memory is read.
+    """
+    words = [py_spy() or "py-spy", "dump", "--json", "--locals", "--pid", str(pid)]
+    words += ["--nonblocking"] if nonblocking else []
     try:
         done = subprocess.run(words, capture_output=True, timeout=PY_SPY_WAIT)
-        found = json.loads(done.stdout)
-    except (OSError, ValueError, subprocess.TimeoutExpired):
-        return []
-    found.sort(key=lambda thread: thread["thread_name"] != "MainThread")
-    return [(thread["thread_name"], _frames(thread)) for thread in found]
+    except (OSError, subprocess.TimeoutExpired):
+        return [], ""
+    try:
+        threads = json.loads(done.stdout)
+    except ValueError:
+        return [], done.stderr.decode(errors="replace").strip()
+    return [(t["thread_name"] or "", from_py_spy(t["frames"])) for t in threads], ""
 
 
-def _frames(thread: dict) -> list[Frame]:
-    """Return the frames of a thread, but in a forked child not those of its parent."""
-    frames = []
-    for frame in thread["frames"]:
+def from_py_spy(frames: list[dict]) -> list[Frame]:
+    """Return a stack as py-spy has it, but of a forked child without its parent's."""
+    found = []
+    for frame in frames:
         name = frame["name"].rpartition(".")[2]  # without the class, as Python says it
         values = {v["name"]: v["repr"] or "" for v in frame["locals"] or []}
-        frames.append(Frame(frame["filename"], frame["line"], name, values))
-        if frames[-1].begins_child:
+        found.append(Frame(frame["filename"], frame["line"], name, values))
+        if found[-1].begins_child:
             break
-    return frames
+    return found

@@ -19,6 +19,11 @@ A rank's proxy leaves exit.json in the rank's log folder (see rank.py):
     asked   when torchrun's request to end reached, or would have reached, the rank;
             false if it ended before anybody asked
 
+and where.json: which rank of how many it is, the how manieth of its node, and since
+when. On a node that the lab plays (nodes.py) the log folder is moved to `lives` beside
+torchrun's own, which keeps a link to it: torchrun removes what an earlier attempt of
+the same number has left.
+
 This file is started once for each rank, so it imports little: `signal` and `socket`
 themselves would double the 15 ms that it costs, because they import enum.
 """
@@ -40,13 +45,21 @@ PASSED_ON = (
 )
 ASKS_TO_END = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 WORD = 100  # bytes of exit.json
+NODE = "DDP_LAB_NODE"  # the number of the node that is played, if one is
+WHERE = {
+    "rank": "RANK",
+    "local_rank": "LOCAL_RANK",
+    "world_size": "WORLD_SIZE",
+    "restart": "TORCHELASTIC_RESTART_COUNT",
+}
 SIGTERM_DELAY = 1.0  # seconds between torchrun's SIGTERM and ours
 
 
 def main() -> None:
     """Have the program started, wait for its end, and end the same way."""
     path, *argv = sys.argv[1:]
-    write("", "part")
+    folder = say_where(log_folder())
+    write(folder, "", "part")
     wait = spawn(argv) if path == "-" else ask(path, argv)
     pid = next(wait)
     asked, ended = 0.0, False
@@ -55,7 +68,7 @@ def main() -> None:
         nonlocal asked
         if number in ASKS_TO_END and not asked and not ended:
             asked = time.time() + delay
-            leave_word("null", asked)
+            leave_word(folder, "null", asked)
 
     def pass_on(number: int, frame: object) -> None:
         note_asked(number)
@@ -68,12 +81,13 @@ def main() -> None:
         note_asked(number, SIGTERM_DELAY)
         signal.setitimer(signal.ITIMER_REAL, SIGTERM_DELAY)
 
-    for number in (*PASSED_ON, signal.SIGALRM):
+    for number in (*PASSED_ON, signal.SIGALRM, signal.SIGTERM):
         signal.signal(number, pass_on)
-    signal.signal(signal.SIGTERM, pass_on_late)
+    if folder:
+        signal.signal(signal.SIGTERM, pass_on_late)
     code = os.waitstatus_to_exitcode(next(wait))
     ended = True  # or a signal would write the same file while we do
-    leave_word(str(code), asked)
+    leave_word(folder, str(code), asked)
     if code < 0:
         if -code != signal.SIGKILL:
             signal.signal(-code, signal.SIG_DFL)
@@ -81,16 +95,45 @@ def main() -> None:
     os._exit(code)
 
 
-def leave_word(code: str, asked: float) -> None:
+def leave_word(folder: str, code: str, asked: float) -> None:
     """Write exit.json into the rank's log folder, if we stand for a rank."""
     since = f"{asked:.6f}" if asked else "false"
-    write(f'{{"code": {code}, "time": {time.time():.6f}, "asked": {since}}}', "json")
+    word = f'{{"code": {code}, "time": {time.time():.6f}, "asked": {since}}}'
+    write(folder, word, "json")
 
 
-def write(word: str, ending: str) -> None:
-    """Write exit.part, which reserves room on the disk, or make it exit.json."""
+def log_folder() -> str:
+    """Return the rank's log folder; "" if we stand for no rank."""
     folder = os.path.dirname(os.environ.get("TORCHELASTIC_ERROR_FILE", ""))
-    if not (folder and os.path.exists(f"{folder}/stdout.log")):
+    return folder if folder and os.path.exists(f"{folder}/stdout.log") else ""
+
+
+def say_where(folder: str) -> str:
+    """Write where.json into a rank's log folder; return where the folder lies then."""
+    node = os.environ.get(NODE)
+    if not folder:
+        return ""
+    start = time.time()
+    words = [f'"{key}": {os.environ.get(name, 0)}' for key, name in WHERE.items()]
+    words += [f'"node": {node or 0}', f'"start": {start:.6f}']
+    try:
+        with open(f"{folder}/where.json", "w") as file:
+            file.write(f"{{{', '.join(words)}}}")
+        if not node:
+            return folder
+        lives = os.path.normpath(f"{folder}/../../../lives")
+        os.makedirs(lives, exist_ok=True)
+        life = f"{lives}/{start:.6f}_{os.path.basename(folder)}"
+        os.rename(folder, life)
+        os.symlink(life, folder)
+    except OSError:  # a full disk, say
+        return folder
+    return life
+
+
+def write(folder: str, word: str, ending: str) -> None:
+    """Write exit.part, which reserves room on the disk, or make it exit.json."""
+    if not folder:
         return
     old = f"{folder}/exit.json"
     path = old if os.path.exists(old) else f"{folder}/exit.part"

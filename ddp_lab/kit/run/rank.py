@@ -41,6 +41,7 @@ from typing import Any
 
 C10D = os.path.join("torch", "distributed", "distributed_c10d.py")
 LIBRARY = ("site-packages", "dist-packages", os.path.dirname(os.__file__), "<frozen")
+NODE = "DDP_LAB_NODE"  # the node that is played, for torchrun: see nodes.py
 HOME = "DDP_LAB_HOME"  # the run's folder, for a program that starts its ranks itself
 FRAMES = 100  # that are kept of an exception, and
 LEAVES, CHAIN = 5, 9  # exceptions of a group, and that led to it
@@ -57,6 +58,7 @@ def run(argv: list[str]) -> None:
         _allow_py_spy()
         _children().watch(folder / "children")
     elif folder:
+        os.environ.pop(NODE, None)  # torchrun's, and its proxies'
         _open_up(folder)
     code, before = _exit_code(argv, folder)
     end = {"code": code, "time": time.time(), "before": before}
@@ -86,7 +88,7 @@ def _finish() -> None:
 def _log_folder() -> Path | None:
     """Return the folder in which torchrun keeps this rank's output."""
     report = os.environ.get("TORCHELASTIC_ERROR_FILE", "")
-    folder = Path(report).parent
+    folder = Path(report).parent.resolve()  # see proxy.py
     return folder if report and (folder / "stdout.log").exists() else None
 
 

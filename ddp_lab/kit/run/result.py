@@ -5,6 +5,7 @@ from pathlib import Path
 
 from ddp_lab.kit.explain.calls import Call
 from ddp_lab.kit.explain.failure import Failure
+from ddp_lab.kit.explain.lives import Life
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,16 @@ class Run:
     run goes on, where it is written."""
     code: int | None = None
     """The exit code of the command itself; None while it runs."""
+    nodes: list[int] = field(default_factory=list)
+    """The node of each rank in the last attempt."""
+    lives: list[Life] = field(default_factory=list, repr=False)
+    """Who was alive when, in the order of their starts: each rank of each attempt."""
+    events: list[tuple[float, str]] = field(default_factory=list, repr=False)
+    """What happened to the nodes, and after how many seconds."""
+    played: str = ""
+    """How several nodes were played on this machine, if they were."""
+    typed: list[str] = field(default_factory=list, repr=False)
+    """What one would type on each of the machines."""
 
     def __getitem__(self, name: str) -> list:
         """Return the fact `name` by rank; KeyError says who did not report it."""

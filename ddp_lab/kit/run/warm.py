@@ -23,7 +23,7 @@ import threading
 import time
 from pathlib import Path
 
-from ddp_lab.kit.run.guarded import signal_name
+from ddp_lab.kit.explain.words import signal_name
 
 FORK_SERVER = Path(__file__).with_name("fork_server.py")
 PROXY = Path(__file__).with_name("proxy.py")

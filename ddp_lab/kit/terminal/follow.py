@@ -14,6 +14,7 @@ from typing import Any, BinaryIO
 
 import psutil
 
+from ddp_lab.kit.explain.logs import attempts, ranks_of
 from ddp_lab.kit.run import launch
 from ddp_lab.kit.run.limits import Limits
 from ddp_lab.kit.run.result import Run, RunFailed, RunInterrupted
@@ -132,11 +133,15 @@ class Output:
             return [(folder / "out", None), (folder / "err", None)]
         # What torchrun itself complains of, the report tells.
         found: list[tuple[Path, int | None]] = [(folder / "out", None)]
-        ranks = [path for path in folder.glob("*/attempt_*/*") if path.name.isdecimal()]
-        for rank in sorted(ranks, key=lambda path: int(path.name)):
+        for rank in _ranks(folder):
             files = [rank / "stdout.log", rank / "stderr.log"]
             found += [(path, int(rank.name)) for path in files if path.exists()]
         return found
+
+
+def _ranks(folder: Path) -> list[Path]:
+    """Return the folder of each rank, in each attempt."""
+    return [rank for attempt in attempts(folder) for rank in ranks_of(attempt)]
 
 
 def _tell_first(folder: Path) -> bool:
@@ -144,9 +149,9 @@ def _tell_first(folder: Path) -> bool:
 
     Return whether it is. torchrun, and so the lab, counts on each machine from 0.
     """
-    for path in folder.glob("*/attempt_*/*/pid"):
+    for rank in _ranks(folder):
         try:
-            told = psutil.Process(int(path.read_text())).environ()
+            told = psutil.Process(int((rank / "pid").read_text())).environ()
             first = int(told["RANK"]) - int(told["LOCAL_RANK"])
         except (psutil.Error, OSError, ValueError, KeyError):
             continue

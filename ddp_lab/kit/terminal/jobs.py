@@ -14,6 +14,7 @@ from pathlib import Path
 
 import psutil
 
+from ddp_lab.kit.explain.files import shorten
 from ddp_lab.kit.explain.stacks import KIT, Frame
 from ddp_lab.kit.terminal.look import look
 
@@ -77,8 +78,7 @@ class Process:
             words = words[ours[0] + (2 if words[ours[0]].endswith("proxy.py") else 1) :]
         while words and words[0].startswith("-") and words[0] not in ("-m", "-c"):
             words = words[1:]
-        text = " ".join(words)
-        return text if len(text) <= 70 else text[:69] + "…"
+        return shorten(" ".join(words), 70)
 
 
 @dataclass

@@ -5,11 +5,7 @@ would be exact for a moving one too, but it interrupts whatever system call the 
 is in, which some programs take for an error. What stands still is read exactly.
 """
 
-import json
 import os
-import shutil
-import subprocess
-import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +13,7 @@ from pathlib import Path
 import psutil
 
 from ddp_lab.kit.explain.stacks import C10D, Frame
-from ddp_lab.kit.run.probe import PY_SPY_WAIT
+from ddp_lab.kit.run import probe
 
 TRIES = 3  # a process that moves while its memory is read may give no stack
 YAMA = Path("/proc/sys/kernel/yama/ptrace_scope")
@@ -96,38 +92,15 @@ def _collectives(pid: int) -> int:
 
 def _threads(pid: int) -> tuple[list[tuple[str, list[Frame]]], str]:
     """Return name and stack of each thread, or why py-spy has none."""
-    beside = Path(sys.executable).with_name("py-spy")
-    py_spy = str(beside) if beside.exists() else shutil.which("py-spy")
-    if not py_spy:
+    if not probe.py_spy():
         return [], "py-spy is not installed (pip install py-spy)"
-    words = [py_spy, "dump", "--nonblocking", "--json", "--locals", "--pid", str(pid)]
     said = ""
     for _ in range(TRIES):
-        try:
-            done = subprocess.run(
-                words, capture_output=True, timeout=PY_SPY_WAIT, text=True
-            )
-        except subprocess.TimeoutExpired:
-            continue
-        try:
-            threads = json.loads(done.stdout)
-        except ValueError:
-            said = done.stderr.strip()
-            continue
-        return [(t["thread_name"] or "", _frames(t["frames"])) for t in threads], ""
+        threads, complaint = probe.dump(pid, nonblocking=True)
+        if threads:
+            return threads, ""
+        said = complaint or said
     return [], _trouble(pid, said)
-
-
-def _frames(frames: list[dict]) -> list[Frame]:
-    return [
-        Frame(
-            frame["filename"],
-            frame["line"],
-            frame["name"],
-            {value["name"]: value["repr"] or "" for value in frame["locals"] or []},
-        )
-        for frame in frames
-    ]
 
 
 def _trouble(pid: int, said: str) -> str:

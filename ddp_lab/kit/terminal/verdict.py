@@ -11,6 +11,7 @@ from ddp_lab.kit.explain.hang import Diagnosis, Stand
 from ddp_lab.kit.explain.logs import RankLog
 from ddp_lab.kit.explain.stacks import Frame
 from ddp_lab.kit.explain.symptoms import Symptom
+from ddp_lab.kit.explain.words import conjugate
 from ddp_lab.kit.terminal.jobs import duration
 from ddp_lab.kit.terminal.seen import Seen
 
@@ -21,8 +22,6 @@ SEVERAL = 2  # times that a rank was woken: it polls, or works in small pieces
 # compares its parameters, and at the end of a backward pass.
 WITHIN = ("torch/distributed/", "torch/nn/parallel/", "torch/autograd/graph.py")
 STOPPED = (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
-# How a process of multiprocessing begins; what is above it, a fork has inherited.
-BEGINNING = "_bootstrap"
 UNKNOWN = ("unseen", "away")
 SHOWN = 3  # of the lines at which a moving rank was seen
 NO_LINE = "a line of a library"
@@ -157,7 +156,7 @@ def _described(
     waiting = of.get("waits", [])
     for name in dict.fromkeys(stands[rank].name for rank in waiting):
         who = [rank for rank in waiting if stands[rank].name == name]
-        clauses.append(f"{hang.ranks(who)} {_verb('wait', who)} in {name}")
+        clauses.append(f"{hang.ranks(who)} {conjugate('wait', who)} in {name}")
     alone = culprits[0] if len(culprits) == 1 else None
     *most, last = clauses
     text = f"{', '.join(most)}, and {last}" if most else last
@@ -173,21 +172,15 @@ def _described(
 def _clause(what: str, who: list[int], stands: list[Stand]) -> str:
     place = _places([stands[rank] for rank in who])
     return {
-        "frozen": f"{_verb('are', who)} frozen",
-        "gone": f"{_verb('are', who)} not there any more",
-        "stands": f"{_verb('stand', who)} at {place}",
-        "wakes": f"{_verb('run', who)} now and then at {place}",
-        "busy": f"{_verb('are', who)} busy at {place}",
-        "moves": _verb("move", who),
+        "frozen": f"{conjugate('are', who)} frozen",
+        "gone": f"{conjugate('are', who)} not there any more",
+        "stands": f"{conjugate('stand', who)} at {place}",
+        "wakes": f"{conjugate('run', who)} now and then at {place}",
+        "busy": f"{conjugate('are', who)} busy at {place}",
+        "moves": conjugate("move", who),
         "unseen": "cannot be looked at",
-        "away": f"{_verb('are', who)} not on this machine",
+        "away": f"{conjugate('are', who)} not on this machine",
     }[what]
-
-
-def _verb(verb: str, who: list[int]) -> str:
-    if len(who) > 1:
-        return verb
-    return "is" if verb == "are" else f"{verb}s"
 
 
 def _places(stands: list[Stand]) -> str:
@@ -274,9 +267,7 @@ def _beside(stand: Stand, does: str, seen: Seen) -> str:
         return ""
     lines = []
     for pid, stack in seen.workers:
-        names = [frame.name for frame in stack]
-        inner = stack[: names.index(BEGINNING)] if BEGINNING in names else stack
-        if frame := stacks.own(inner):
+        if frame := stacks.own(stack):
             lines.append(f"its process {pid} stands at {frame.place}")
     for name, stack in seen.threads:
         if frame := stacks.own(stack):

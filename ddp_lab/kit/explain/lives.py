@@ -1,0 +1,135 @@
+"""Which rank lived where, and when: what proxy.py leaves in where.json and exit.json.
+
+torchrun may start its ranks several times, on several nodes. Each time is an attempt,
+and one rank of one attempt is a life.
+"""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from ddp_lab.kit.explain.files import names, read, read_json
+from ddp_lab.kit.explain.words import signal_name
+
+
+@dataclass(frozen=True)
+class Life:
+    """One rank of one attempt. Times are seconds since the run began."""
+
+    node: int
+    """Which machine, counted from 0; the lab's number, and not torchrun's."""
+    local_rank: int
+    rank: int
+    """The global rank, which another attempt may give to another process."""
+    attempt: int
+    """Counts the times that ranks were started, from 0, over all nodes."""
+    world_size: int
+    start: float
+    end: float | None
+    """None if it was still alive when the run was last looked at."""
+    how: str
+    """How it ended: "done", "exit code 1", "SIGKILL", "asked to end", or "" if it has
+    not."""
+    folder: Path = field(repr=False, compare=False)
+    """Its log folder, while the run is there."""
+
+    @property
+    def place(self) -> str:
+        """Return, say, `node 1, local 0`."""
+        return f"node {self.node}, local {self.local_rank}"
+
+
+def node_folders(folder: Path) -> list[Path]:
+    """Return the log folders of the agents, by node, of a run on several nodes."""
+    numbers = [
+        int(name.removeprefix("node_"))
+        for name in names(folder)
+        if name.startswith("node_") and name.removeprefix("node_").isdecimal()
+    ]
+    return [folder / f"node_{number}" for number in sorted(numbers)]
+
+
+def lives(folder: Path, since: float = 0.0) -> list[Life]:
+    """Return the lives of a run with this log folder, in the order of their starts.
+
+    Args:
+        folder: that of the run.
+        since: when the run began, in seconds since the epoch.
+    """
+    nodes = node_folders(folder)
+    paths = [life for node in nodes for life in _below(node / "lives")]
+    if not nodes:
+        attempts = [path for run in _below(folder) for path in _below(run)]
+        paths = [rank for attempt in attempts for rank in _below(attempt)]
+    found = [life for path in paths if (life := _read(path, since))]
+    return _numbered(sorted(found, key=lambda life: life.start))
+
+
+def events(folder: Path, since: float = 0.0) -> list[tuple[float, str]]:
+    """Return what has happened to the nodes, and after how many seconds."""
+    found = []
+    for line in read(folder / "events.jsonl").splitlines():
+        event = json.loads(line)
+        found.append((event["time"] - since, event["what"]))
+    return found
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    for name in names(folder):
+        yield folder / name
+
+
+def _read(folder: Path, since: float) -> Life | None:
+    where = read_json(folder / "where.json")
+    if not where:
+        return None
+    exit = read_json(folder / "exit.json")
+    ended = exit and exit["code"] is not None
+    return Life(
+        node=where["node"],
+        local_rank=where["local_rank"],
+        rank=where["rank"],
+        attempt=0,
+        world_size=where["world_size"],
+        start=where["start"] - since,
+        end=exit["time"] - since if ended else None,
+        how=_how(exit["code"], exit["asked"]) if ended else "",
+        folder=folder,
+    )
+
+
+def _how(code: int, asked: float | bool) -> str:
+    if asked:
+        return "asked to end"
+    if code < 0:
+        return signal_name(-code) or f"signal {-code}"
+    return f"exit code {code}" if code else "done"
+
+
+def _numbered(found: list[Life]) -> list[Life]:
+    """Return the lives with the number of their attempt.
+
+    torchrun numbers the restarts of each node by themselves, and those by which a node
+    comes or goes not at all. What no attempt has twice is a rank, or a place.
+    """
+    numbered: list[Life] = []
+    taken: set[object] = set()
+    attempt = size = 0
+    for life in found:
+        keys = {life.rank, life.place}
+        if numbered and (taken & keys or life.world_size != size):
+            attempt, taken = attempt + 1, set()
+        taken, size = taken | keys, life.world_size
+        numbered.append(replace(life, attempt=attempt))
+    return numbered
+
+
+def by_attempt(found: list[Life]) -> list[list[Life]]:
+    """Return the lives of each attempt, by rank."""
+    attempts: list[list[Life]] = []
+    for life in found:
+        if life.attempt == len(attempts):
+            attempts.append([])
+        attempts[-1].append(life)
+    return [sorted(each, key=lambda life: life.rank) for each in attempts]

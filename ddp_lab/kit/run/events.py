@@ -1,0 +1,111 @@
+"""Sentences that say what happens to a run on several nodes, and when.
+
+    rank 3 says "step 7": kill rank 1
+    2 seconds later: cut node 1
+    10 seconds later: mend node 1
+
+Times count from the event before, or from the start. A node that is started before
+anything else happens to it is not there at first.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+SAYS = re.compile(r"rank (?P<rank>\d+) says (?P<quote>[\"'])(?P<text>.+)(?P=quote)")
+LATER = re.compile(r"(?P<seconds>\d+(\.\d+)?) seconds? later")
+WHATS = [
+    re.compile(r"(?P<verb>kill) rank (?P<rank>\d+)"),
+    re.compile(r"(?P<verb>kill|stop|start|cut|mend) node (?P<node>\d+)"),
+    re.compile(r"(?P<verb>slow) node (?P<node>\d+) to (?P<rate>\w+)"),
+]
+RATE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmg]?)bit(?:/s)?", re.IGNORECASE)
+SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*(us|ms|s)")
+FACTORS = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9}
+PARTS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
+ON_A_LINK = ("cut", "mend", "slow")  # what needs a network of the nodes' own
+WHEN = '`rank 1 says "TEXT"` or `3 seconds later`'
+WHAT = (
+    "`kill rank 1`, `kill node 1`, `stop node 1`, `start node 1`, `cut node 1`, "
+    "`mend node 1` or `slow node 1 to 100mbit`"
+)
+
+
+@dataclass(frozen=True)
+class Event:
+    """One thing that happens."""
+
+    text: str
+    """The words for it, without the time: `kill node 1`."""
+    verb: str
+    """"kill", "stop", "start", "cut", "mend" or "slow"."""
+    rank: int | None = None
+    """Who is killed, if it is no node."""
+    node: int = 0
+    rate: float = 0.0
+    """Bits per second, of "slow"."""
+    seconds: float = 0.0
+    """How long after the event before, or after `says`."""
+    speaker: int | None = None
+    """The rank that has to say `says` first."""
+    says: str = ""
+
+
+def parse(sentence: str) -> Event:
+    """Return what a sentence means; ValueError says what would be right."""
+    when, colon, what = sentence.rpartition(":")
+    when, what = when.strip(), what.strip()
+    if not colon:
+        raise ValueError(f"the event {sentence!r} is not `WHEN: WHAT`")
+    says, later = SAYS.fullmatch(when), LATER.fullmatch(when)
+    if not says and not later:
+        raise ValueError(f"when is {when!r}? An event begins with {WHEN}")
+    found = next((m for each in WHATS if (m := each.fullmatch(what))), None)
+    if not found:
+        raise ValueError(f"what is {what!r}? An event ends with {WHAT}")
+    named = found.groupdict()
+    return Event(
+        text=what,
+        verb=named["verb"],
+        rank=int(named["rank"]) if named.get("rank") else None,
+        node=int(named.get("node") or 0),
+        rate=rate(named["rate"]) if "rate" in named else 0.0,
+        seconds=float(later["seconds"]) if later else 0.0,
+        speaker=int(says["rank"]) if says else None,
+        says=says["text"] if says else "",
+    )
+
+
+def parse_all(sentences: Sequence[str], nodes: int) -> list[Event]:
+    """Return what the sentences mean; ValueError says what is wrong, of `nodes`."""
+    found = [parse(sentence) for sentence in sentences]
+    for event in found:
+        if event.node >= nodes:
+            last = nodes - 1
+            raise ValueError(f"there is no node {event.node}: the last one is {last}")
+    return found
+
+
+def absent(found: Sequence[Event]) -> set[int]:
+    """Return the nodes that are not there at first, because an event starts them."""
+    first: dict[int, str] = {}
+    for event in found:
+        if event.rank is None:
+            first.setdefault(event.node, event.verb)
+    return {node for node, verb in first.items() if verb == "start"}
+
+
+def rate(words: str) -> float:
+    """Return the bits per second that, say, `100mbit` means."""
+    found = RATE.fullmatch(words.strip())
+    if not found or not float(found[1]):
+        raise ValueError(f"a rate is written 100mbit, 1gbit or 500kbit, not {words!r}")
+    return float(found[1]) * FACTORS[found[2].lower()]
+
+
+def span(words: str) -> float:
+    """Return the seconds that, say, `5ms` means."""
+    found = SPAN.fullmatch(words.strip())
+    if not found:
+        raise ValueError(f"a delay is written 5ms, 200us or 1s, not {words!r}")
+    return float(found[1]) * PARTS[found[2]]

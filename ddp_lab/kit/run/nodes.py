@@ -1,0 +1,291 @@
+"""Play the nodes of a run on this machine: start their agents, let events happen.
+
+    python -IS nodes.py FOLDER
+
+The guard starts this file instead of torchrun. FOLDER/plan.json says what each node
+runs (plan.py); here each gets an agent, which is a real torchrun, and what the agent
+starts belongs to the node. In FOLDER we leave
+
+    played.json        how the nodes were played, and what one types on each of them
+    events.jsonl       what happened to them, and when: {"time", "what"} in each line
+    node_N/            the log folder of node N's agent; in it
+      out, err         what the agent itself says
+      exit.json        how the agent ended: {"code", "time"}; absent while it runs
+      lives/LIFE/      what torchrun keeps of one rank of one attempt; see proxy.py
+
+A process of a node has, beside the run's mark, that of the node: the limit's other
+half, which nobody who leaves the session or the environment behind can lose.
+
+We end with 0 if enough agents have. Where every node is needed, the failure of one ends
+the others, after they have had time to notice by themselves.
+"""
+
+import json
+import os
+import resource
+import shlex
+import signal
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parents[3]))  # which -I has left out
+
+from ddp_lab.kit.run import events, guard  # noqa: E402
+
+TICK = 0.01  # seconds between two looks at what goes on
+FOLLOW = 5.0  # seconds in which the other nodes may notice that one has failed
+LEAVE = 10.0  # seconds that agents have to end which were asked to
+PORTS = range(20_000, 32_000)  # below those that the system gives to anybody
+KILLED = -int(signal.SIGKILL)
+
+
+@dataclass
+class Node:
+    """One node, and the agent that runs there, if one does."""
+
+    number: int
+    folder: Path
+    words: list[str]
+    """The agent's command."""
+    pid: int = 0
+    """The agent's process; 0 while there is none."""
+    code: int | None = None
+    """How the last agent ended; None if there was none."""
+
+
+class Room:
+    """The machine room: the nodes, and what has happened to them."""
+
+    def __init__(self, folder: Path, mark: str):
+        self.folder = folder
+        self.mark = mark
+        self.plan: Any = json.loads((folder / "plan.json").read_text())
+        self.events = events.parse_all(self.plan["events"], len(self.plan["typed"]))
+        self.since = time.time()
+        """When the last event was, or the start."""
+        self.heard: dict[tuple[Path, str], int] = {}
+        """How far the output of each life has been read, for each text."""
+        self.nodes = self._nodes()
+
+    def _nodes(self) -> list[Node]:
+        """Return the nodes, and leave word of how they are played."""
+        typed, why = self.plan["typed"], "the lab does not use network namespaces yet"
+        how = f"{len(typed)} nodes on this machine, on loopback: {why}"
+        told = [shlex.join(["torchrun", *words]) for words in typed]
+        _write(self.folder / "played.json", {"how": how, "typed": told})
+        port, nodes = str(free_port()), []
+        module = [*self.plan["python"], "-m", "torch.distributed.run"]
+        for number, words in enumerate(self.plan["on_loopback"]):
+            home = self.folder / f"node_{number}"
+            home.mkdir()
+            logs = ["--redirects", "3", "--log-dir", str(home)]
+            own = [word.replace("{port}", port) for word in words]
+            nodes.append(Node(number, home, [*module, *logs, *own]))
+        return nodes
+
+    def run(self) -> int:
+        """Play until every agent has ended and nothing is to come; return the code."""
+        away = events.absent(self.events)
+        for node in self.nodes:
+            if node.number not in away:
+                self.start(node)
+        failed_at = 0.0
+        while any(node.pid for node in self.nodes) or self._may_start():
+            self._reap()
+            self._next_event()
+            if self.plan["fixed"] and not failed_at and self._one_has_failed():
+                failed_at = time.time()
+            if failed_at and time.time() > failed_at + FOLLOW:
+                return self._end_all()
+            time.sleep(TICK)
+        return self._code()
+
+    def _end_all(self) -> int:
+        """Ask the agents to end, and wait; the guard ends those that do not."""
+        for node in self.nodes:
+            self.ask(node)
+        deadline = time.time() + LEAVE
+        while any(node.pid for node in self.nodes) and time.time() < deadline:
+            self._reap()
+            time.sleep(TICK)
+        return self._code()
+
+    def _one_has_failed(self) -> bool:
+        return any(node.code and not node.pid for node in self.nodes)
+
+    def _may_start(self) -> bool:
+        """Tell whether an event is still to come that starts a node."""
+        return any(event.verb == "start" for event in self.events)
+
+    def _code(self) -> int:
+        """Return 0 if enough nodes have ended well, else what the others ended with."""
+        codes = [node.code for node in self.nodes]
+        if codes.count(0) >= self.plan["least"]:
+            return 0
+        return max((code for code in codes if code and code > 0), default=1)
+
+    def start(self, node: Node) -> None:
+        """Start the node's agent, unless it is there."""
+        if node.pid:
+            return
+        (node.folder / "exit.json").unlink(missing_ok=True)
+        pid = os.fork()
+        if pid:
+            node.pid, node.code = pid, None
+            return
+        try:
+            self._become(node)
+        finally:
+            os._exit(127)
+
+    def _become(self, node: Node) -> None:
+        """Be the agent of this node: we are its process."""
+        for number, name in ((1, "out"), (2, "err")):
+            file = os.open(node.folder / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+            os.dup2(file, number)
+        env = os.environ | {"DDP_LAB_NODE": str(node.number)}
+        signal.set_wakeup_fd(-1)
+        mark_node(self.mark, node.number)
+        os.execve(node.words[0], node.words, env)
+
+    def ask(self, node: Node) -> None:
+        """Ask the node's agent to end."""
+        if node.pid:
+            os.kill(node.pid, signal.SIGTERM)
+
+    def kill(self, node: Node) -> None:
+        """Kill the agent and all that is on its node, as a power failure would."""
+        while found := list(processes(self.mark, node.number)):
+            for pid in found:
+                _kill(pid)
+            time.sleep(TICK)
+        self._reap()
+        for life in (node.folder / "lives").glob("*"):
+            if not (life / "exit.json").exists():  # nobody was left to say so
+                end = {"code": KILLED, "time": time.time(), "asked": False}
+                _write(life / "exit.json", end)
+
+    def _reap(self) -> None:
+        """Note which agents have ended."""
+        for node in self.nodes:
+            if not node.pid:
+                continue
+            pid, status = os.waitpid(node.pid, os.WNOHANG)
+            if pid:
+                node.pid, node.code = 0, os.waitstatus_to_exitcode(status)
+                end = {"code": node.code, "time": time.time()}
+                _write(node.folder / "exit.json", end)
+
+    # --- what happens ---
+
+    def _next_event(self) -> None:
+        """Let the next thing happen, if it is time for it."""
+        if not self.events or not self._is_due(self.events[0]):
+            return
+        event = self.events.pop(0)
+        self.since = time.time()
+        with open(self.folder / "events.jsonl", "a") as file:
+            word = {"time": self.since, "what": event.text}
+            file.write(json.dumps(word) + "\n")
+        if event.rank is not None:
+            for life in self._lives(event.rank)[-1:]:
+                _kill(int((life / "pid").read_text()))
+            return
+        node = self.nodes[event.node]
+        do = {"kill": self.kill, "stop": self.ask, "start": self.start}
+        do[event.verb](node)
+
+    def _is_due(self, event: Any) -> bool:
+        if event.speaker is None:
+            return time.time() >= self.since + event.seconds
+        return any(self._says(life, event.says) for life in self._lives(event.speaker))
+
+    def _lives(self, rank: int) -> list[Path]:
+        """Return the folders of a rank's lives, oldest first, of all nodes."""
+        found = []
+        for life in sorted(self.folder.glob("node_*/lives/*"), key=lambda p: p.name):
+            if json.loads((life / "where.json").read_text())["rank"] == rank:
+                found.append(life)
+        return found
+
+    def _says(self, life: Path, text: str) -> bool:
+        """Tell whether a life has said `text` since it was last asked."""
+        try:
+            with open(life / "stdout.log", "rb") as file:
+                at = self.heard.get((life, text), 0)
+                file.seek(at)
+                said = file.read()
+        except OSError:
+            return False
+        whole = said[: said.rfind(b"\n") + 1]
+        self.heard[life, text] = at + len(whole)
+        return text.encode() in whole
+
+
+def free_port() -> int:
+    """Return a port at which nobody listens, and which the system gives to nobody."""
+    for port in (
+        PORTS[int.from_bytes(os.urandom(4), "big") % len(PORTS)] for _ in PORTS
+    ):
+        with socket.socket() as trial:
+            try:
+                trial.bind(("", port))
+                return port
+            except OSError:
+                continue
+    raise OSError("no port is free")
+
+
+def mark_node(mark: str, node: int) -> None:
+    """Let this process, and all that it starts, bear the mark of its node."""
+    kind = getattr(resource, "RLIMIT_RTTIME", -1)  # which macOS does not have
+    if kind < 0:
+        return
+    try:
+        resource.setrlimit(kind, (guard.limit(mark), _limit(mark, node)))
+    except (ValueError, OSError):
+        pass  # then the environment has to do
+
+
+def processes(mark: str, node: int) -> Iterator[int]:
+    """Yield the living processes of one node of the run `mark`."""
+    limits, word = b"%d" % _limit(mark, node), f"DDP_LAB_NODE={node}".encode()
+    for pid in guard.pids(mark):
+        try:
+            said = Path(f"/proc/{pid}/limits").read_bytes().partition(guard.LIMIT)[2]
+            there = said.split(maxsplit=2)[1] == limits
+            there = there or word in Path(f"/proc/{pid}/environ").read_bytes().split(
+                b"\0"
+            )
+        except OSError:
+            continue  # ended meanwhile
+        if there and pid != os.getpid():
+            yield pid
+
+
+def _limit(mark: str, node: int) -> int:
+    return guard.limit(mark) + 1 + node
+
+
+def _kill(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+
+
+def _write(path: Path, content: Any) -> None:
+    """Write a file, never half of one."""
+    part = path.with_suffix(".part")
+    part.write_text(json.dumps(content))
+    part.replace(path)
+
+
+if __name__ == "__main__":
+    sys.exit(Room(Path(sys.argv[1]), os.environ[guard.MARK]).run())

@@ -1,0 +1,142 @@
+"""From a torchrun command for several nodes to what each node of them runs.
+
+A command that names no node and no address, such as `--nnodes 2 --nproc-per-node 2
+program.py`, is meant for all its nodes. Here is what one types on each of them.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+
+Option = list[str]
+"""An option of torchrun: one word, or two."""
+
+# Who writes one of these speaks of one node, and of a place where all meet.
+ONE_NODE = ("--node-rank", "--rdzv-endpoint", "--master-addr", "--standalone")
+# What a static rendezvous does not know: it needs every node, and restarts none.
+ELASTIC = ("--max-restarts", "--rdzv-")
+RANGE = re.compile(r"(\d+)(?::(\d+))?")
+LOOPBACK = "127.0.0.1"
+PORT = "{port}"  # stands for one that is free
+STATIC_PORT, C10D_PORT = 29500, 29400  # torchrun's own
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What `nodes.py` has to do."""
+
+    typed: list[list[str]]
+    """What one types on each node, after `torchrun`."""
+    on_loopback: list[list[str]]
+    """The same for nodes that share one address."""
+    least: int
+    """With how many nodes the job can go on."""
+    fixed: bool = True
+    """Whether every node is needed: then the end of one is the end of all."""
+    events: list[str] = field(default_factory=list)
+    rate: float = 0.0
+    """Bits per second of each node's link; 0 leaves it as it is."""
+    delay: float = 0.0
+    """Seconds that each node's link takes, one way."""
+
+    def as_json(self) -> dict:
+        """Return it as nodes.py reads it."""
+        return asdict(self)
+
+
+def name(number: int) -> str:
+    """Return the host name of a node."""
+    return f"node{number}"
+
+
+def value(options: Sequence[Option], wanted: str) -> str | None:
+    """Return the value of a long option, the last one if there are several."""
+    found = None
+    for option in options:
+        if _named(option, wanted):
+            found = option[0].partition("=")[2] if len(option) == 1 else option[1]
+    return found
+
+
+def nodes(options: Sequence[Option]) -> tuple[int, int]:
+    """Return the least and the most nodes that a command wants."""
+    found = RANGE.fullmatch(value(options, "--nnodes") or "1")
+    if not found:
+        return 1, 1  # which torchrun will not understand either
+    return int(found[1]), int(found[2] or found[1])
+
+
+def is_for_all(options: Sequence[Option]) -> bool:
+    """Tell whether a command is meant for several nodes, and for each of them."""
+    one = any(_named(option, each) for option in options for each in ONE_NODE)
+    return nodes(options)[1] > 1 and not one
+
+
+def make(options: Sequence[Option], program: Sequence[str], **more: object) -> Plan:
+    """Return what each node runs.
+
+    Args:
+        options: those of torchrun.
+        program: the program and its arguments.
+        more: what else the plan says: `events`, `rate`, `delay`.
+    """
+    least, most = nodes(options)
+    backend = value(options, "--rdzv-backend")
+    elastic = backend != "static" and (
+        least < most
+        or any(_key(option).startswith(each) for option in options for each in ELASTIC)
+    )
+    words = _c10d if elastic else _static
+    both = [words(number, list(options)) for number in range(most)]
+    typed, on_loopback = ([*zip(*both, strict=True)][which] for which in (0, 1))
+    return Plan(
+        [_words(each, program) for each in typed],
+        [_words(each, program) for each in on_loopback],
+        least,
+        not elastic or least == most and not value(options, "--max-restarts"),
+        **more,  # type: ignore[arg-type]
+    )
+
+
+def _static(node: int, options: list[Option]) -> tuple[list[Option], list[Option]]:
+    """Return the options of one node in a static rendezvous."""
+    port = value(options, "--master-port") or PORT
+    rank = ["--node-rank", str(node)]
+    place = ["--master-addr", LOOPBACK]
+    on_loopback = [*options, rank, place]
+    if port == PORT:
+        on_loopback.append(["--master-port", port])
+    return [*options, rank, ["--master-addr", name(0)]], on_loopback
+
+
+def _c10d(node: int, options: list[Option]) -> tuple[list[Option], list[Option]]:
+    """Return the options of one node in a rendezvous that nodes join and leave."""
+    if not value(options, "--rdzv-backend"):
+        options = [*options, ["--rdzv-backend", "c10d"]]
+    typed = [*options, ["--rdzv-endpoint", name(0)]]
+    # Where all have one host name, each would take itself for the host.
+    host = f"is_host={int(node == 0)}"
+    given = value(options, "--rdzv-conf")
+    rest = [option for option in options if not _named(option, "--rdzv-conf")]
+    on_loopback = [
+        *rest,
+        ["--rdzv-conf", ",".join(filter(None, [host, given]))],
+        ["--rdzv-endpoint", f"{LOOPBACK}:{PORT}"],
+        ["--local-addr", LOOPBACK],
+    ]
+    return typed, on_loopback
+
+
+def _words(options: Sequence[Option], program: Sequence[str]) -> list[str]:
+    return [*(word for option in options for word in option), *program]
+
+
+def _key(option: Option) -> str:
+    """Return the name of an option, as it is written with hyphens."""
+    return option[0].partition("=")[0].replace("_", "-")
+
+
+def _named(option: Option, wanted: str) -> bool:
+    """Tell whether this option is `wanted`, which may be cut short."""
+    key = _key(option)
+    return key.startswith("--") and len(key) > 3 and wanted.startswith(key)
