@@ -46,16 +46,20 @@ LIMITS = [
     number for name, number in vars(resource).items() if name.startswith("RLIMIT_")
 ]
 
+Enter = Callable[[int], None]
+"""Moves this process into the namespaces of another: `namespaces.enter_like`."""
+
 Program = Callable[[list[str]], None]
 """Runs the program that an argument list names, and never returns: `rank.run`."""
 
 
-def main(path: Path, run: Program, end_all: Callable[..., None]) -> None:
+def main(path: Path, run: Program, enter: Enter, end_all: Callable[..., None]) -> None:
     """Serve at the socket `path` until stdin closes.
 
     Args:
         path: of the socket.
         run: called in each fork.
+        enter: called in each fork before, with the pid of its client.
         end_all: ends the runs with the given marks: `guard.end_all`.
     """
     _load()
@@ -66,7 +70,7 @@ def main(path: Path, run: Program, end_all: Callable[..., None]) -> None:
     if os.path.exists("/dev/nvidiactl") and not _can_use_gpu():
         sys.exit("a forked process cannot use the GPU here")
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    server = _Server(path, run)
+    server = _Server(path, run, enter)
     server.serve()
     end_all(*server.marks, grace=0)  # whatever the forks have started, and left
     shutil.rmtree(path.parent, ignore_errors=True)
@@ -102,8 +106,8 @@ def _can_use_gpu() -> bool:
 class _Server:
     """The programs that have been forked and still run, each with its client."""
 
-    def __init__(self, path: Path, run: Program):
-        self.run = run
+    def __init__(self, path: Path, run: Program, enter: Enter):
+        self.run, self.enter = run, enter
         self.programs: dict[socket.socket, int] = {}  # connection to the program's pid
         self.marks: set[str] = set()  # of the runs that have asked for forks
         self.wake, self.woken = socket.socketpair()
@@ -160,8 +164,9 @@ class _Server:
     def _fork(self, request: "_Request", client: socket.socket) -> int:
         server, pid = os.getpid(), os.fork()
         if pid == 0:
+            pid = _take_limits(client)
+            self.enter(pid)  # on a node that the lab plays
             _die_with(server)
-            _take_limits(client)
             # The client's, too: it shall see the end of it when the server is killed.
             for end in (self.listener, self.wake, self.woken, *self.programs, client):
                 end.close()
@@ -272,8 +277,8 @@ def _die_with(server: int) -> None:
         os._exit(1)
 
 
-def _take_limits(client: socket.socket) -> None:
-    """Give this fork the limits of the client that it stands for.
+def _take_limits(client: socket.socket) -> int:
+    """Give this fork the limits of the client that it stands for; return its pid.
 
     They are the caller's, as in a plain start, and one is the mark of its run (see
     guard.py).
@@ -288,6 +293,7 @@ def _take_limits(client: socket.socket) -> None:
             os._exit(1)  # the client has been killed already
         except (ValueError, OSError):
             pass  # more than we may have ourselves
+    return pid
 
 
 def _become(request: _Request) -> None:
@@ -334,7 +340,8 @@ if __name__ == "__main__":
     # asks often, searches long for a file that no module has. So this file is imported
     # by its real name, and only this import looks into the repository.
     sys.path[0] = str(Path(__file__).parents[3])
-    from ddp_lab.kit.run import fork_server, guard, rank
+    from ddp_lab.kit.run import fork_server, guard, namespaces, rank
 
     sys.path[0] = ""
-    fork_server.main(Path(sys.argv[1]), rank.run, guard.end_all)
+    path = Path(sys.argv[1])
+    fork_server.main(path, rank.run, namespaces.enter_like, guard.end_all)

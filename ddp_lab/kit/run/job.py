@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from ddp_lab import ROOT
 from ddp_lab.kit.explain.failure import Failure, find_failure, find_notes
@@ -41,6 +42,7 @@ from ddp_lab.kit.run.warm import WARM, write_python
 Watch = Callable[[Run], None]
 """Called with the result so far, five times a second."""
 
+UNPLAYED: dict[str, Any] = {"how": "", "typed": [], "left_out": []}  # see nodes.py
 # Beside the ranks' output; the end of a rank is a sign of life, too.
 SIGNS = ("out", "err", "end.json", "exit.json")
 RANK = Path(__file__).with_name("rank.py")
@@ -259,7 +261,10 @@ class Job:
             kept, trouble = self._keep()
             notes += [trouble] if trouble else []
         lives = read_lives(self.folder, self.began) if final else []
-        how = read_json(self.folder / "played.json") or {"how": "", "typed": []}
+        how = read_json(self.folder / "played.json") or UNPLAYED
+        if how["left_out"]:
+            said = ", ".join(how["left_out"])
+            notes.append(f"left out, because the nodes share one network: {said}")
         return Run(
             command=self.command,
             lines=[rank.lines for rank in log.ranks],

@@ -37,11 +37,13 @@ if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[3]))  # which -I has left out
 
 from ddp_lab.kit.run import events, guard  # noqa: E402
+from ddp_lab.kit.run.network import Network, NoNetwork  # noqa: E402
 
 TICK = 0.01  # seconds between two looks at what goes on
 FOLLOW = 5.0  # seconds in which the other nodes may notice that one has failed
 LEAVE = 10.0  # seconds that agents have to end which were asked to
 PORTS = range(20_000, 32_000)  # below those that the system gives to anybody
+NUMBERS = {2: "two", 3: "three", 4: "four", 5: "five", 6: "six"}
 KILLED = -int(signal.SIGKILL)
 
 
@@ -71,17 +73,42 @@ class Room:
         """When the last event was, or the start."""
         self.heard: dict[tuple[Path, str], int] = {}
         """How far the output of each life has been read, for each text."""
+        self.network, why = self._network()
+        self._leave_word(why)
         self.nodes = self._nodes()
 
+    def _network(self) -> tuple[Network | None, str]:
+        """Return the network of the nodes; if there is none, why not."""
+        try:
+            network = Network(len(self.plan["typed"]))
+        except NoNetwork as reason:
+            return None, str(reason)
+        for node in range(len(self.plan["typed"])):
+            if self.plan["rate"]:
+                network.rate(node, self.plan["rate"])
+        return network, ""
+
+    def _leave_word(self, why: str) -> None:
+        """Say how the nodes are played, and what is left out for want of a network."""
+        count = len(self.plan["typed"])
+        how = f"{NUMBERS.get(count, count)} nodes on this machine, "
+        how += f"on loopback: {why}" if why else "each a network namespace"
+        needy = [f"--{name}" for name in ("rate", "delay") if self.plan[name]]
+        needy += [e.text for e in self.events if e.verb in events.ON_A_LINK]
+        self.events = [
+            e for e in self.events if not (why and e.verb in events.ON_A_LINK)
+        ]
+        typed = [shlex.join(["torchrun", *words]) for words in self.plan["typed"]]
+        word = {"how": how, "typed": typed, "left_out": needy if why else []}
+        _write(self.folder / "played.json", word)
+
     def _nodes(self) -> list[Node]:
-        """Return the nodes, and leave word of how they are played."""
-        typed, why = self.plan["typed"], "the lab does not use network namespaces yet"
-        how = f"{len(typed)} nodes on this machine, on loopback: {why}"
-        told = [shlex.join(["torchrun", *words]) for words in typed]
-        _write(self.folder / "played.json", {"how": how, "typed": told})
-        port, nodes = str(free_port()), []
+        nodes, port = [], ""
+        if not self.network:
+            port = str(free_port())
         module = [*self.plan["python"], "-m", "torch.distributed.run"]
-        for number, words in enumerate(self.plan["on_loopback"]):
+        command = self.plan["typed" if self.network else "on_loopback"]
+        for number, words in enumerate(command):
             home = self.folder / f"node_{number}"
             home.mkdir()
             logs = ["--redirects", "3", "--log-dir", str(home)]
@@ -152,6 +179,8 @@ class Room:
         env = os.environ | {"DDP_LAB_NODE": str(node.number)}
         signal.set_wakeup_fd(-1)
         mark_node(self.mark, node.number)
+        if self.network:
+            self.network.enter(node.number)
         os.execve(node.words[0], node.words, env)
 
     def ask(self, node: Node) -> None:
@@ -198,10 +227,22 @@ class Room:
                 _kill(int((life / "pid").read_text()))
             return
         node = self.nodes[event.node]
+        if event.verb in events.ON_A_LINK:
+            self._change_link(event)
+            return
         do = {"kill": self.kill, "stop": self.ask, "start": self.start}
         do[event.verb](node)
 
-    def _is_due(self, event: Any) -> bool:
+    def _change_link(self, event: events.Event) -> None:
+        assert self.network
+        if event.verb == "cut":
+            self.network.cut(event.node)
+        elif event.verb == "mend":
+            self.network.mend(event.node)
+        else:
+            self.network.rate(event.node, event.rate)
+
+    def _is_due(self, event: events.Event) -> bool:
         if event.speaker is None:
             return time.time() >= self.since + event.seconds
         return any(self._says(life, event.says) for life in self._lives(event.speaker))
@@ -230,9 +271,8 @@ class Room:
 
 def free_port() -> int:
     """Return a port at which nobody listens, and which the system gives to nobody."""
-    for port in (
-        PORTS[int.from_bytes(os.urandom(4), "big") % len(PORTS)] for _ in PORTS
-    ):
+    for _ in PORTS:
+        port = PORTS[int.from_bytes(os.urandom(4), "big") % len(PORTS)]
         with socket.socket() as trial:
             try:
                 trial.bind(("", port))

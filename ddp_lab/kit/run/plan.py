@@ -5,6 +5,7 @@ program.py`, is meant for all its nodes. Here is what one types on each of them.
 """
 
 import re
+import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 
@@ -116,13 +117,15 @@ def _c10d(node: int, options: list[Option]) -> tuple[list[Option], list[Option]]
     typed = [*options, ["--rdzv-endpoint", name(0)]]
     # Where all have one host name, each would take itself for the host.
     host = f"is_host={int(node == 0)}"
+    # torchrun counts the nodes in the order of their addresses.
+    local = f"127.0.0.{1 + node}" if sys.platform == "linux" else LOOPBACK
     given = value(options, "--rdzv-conf")
     rest = [option for option in options if not _named(option, "--rdzv-conf")]
     on_loopback = [
         *rest,
         ["--rdzv-conf", ",".join(filter(None, [host, given]))],
         ["--rdzv-endpoint", f"{LOOPBACK}:{PORT}"],
-        ["--local-addr", LOOPBACK],
+        ["--local-addr", local],
     ]
     return typed, on_loopback
 

@@ -1,0 +1,67 @@
+"""Make namespaces and enter them, as Python does from 3.12 on.
+
+A namespace is what a process sees of a part of the system: of the network, say. It
+lives as long as a process in it or an open file that stands for it, so one without a
+name cannot be left behind. network.py makes some; whatever is forked elsewhere for a
+process in them enters them too (see fork_server.py).
+"""
+
+import ctypes
+import os
+
+KINDS = {
+    "user": 0x10000000,  # CLONE_NEWUSER; gives the rights to enter the others
+    "net": 0x40000000,
+    "uts": 0x04000000,  # the host name
+    "mnt": 0x00020000,
+}
+"""Flags of the kinds that the lab makes, in the order in which they are entered."""
+
+libc = ctypes.CDLL(None, use_errno=True)
+
+
+def unshare(*kinds: str) -> None:
+    """Move this process into new namespaces."""
+    check(libc.unshare(sum(KINDS[kind] for kind in kinds)))
+
+
+def opened(pid: int, *kinds: str) -> list[int]:
+    """Open files that stand for the namespaces of a process, those of `KINDS`."""
+    return [os.open(f"/proc/{pid}/ns/{kind}", os.O_RDONLY) for kind in kinds]
+
+
+def enter(files: list[int]) -> None:
+    """Move this process, which has one thread, into the namespaces of `files`."""
+    folder = os.getcwd()
+    for file in files:
+        check(libc.setns(file, 0))
+    os.chdir(folder)  # or it would be the root of the mount namespace
+
+
+def enter_like(pid: int) -> None:
+    """Move this process into the namespaces of another, as far as it is elsewhere.
+
+    The kernel forgets PR_SET_PDEATHSIG of whoever enters a user namespace.
+
+    Raises:
+        OSError: if the other process is gone, or somebody else's.
+    """
+    if not os.path.exists("/proc/self/ns"):
+        return  # no Linux
+    kinds = [kind for kind in KINDS if _at(pid, kind) != _at(os.getpid(), kind)]
+    if kinds:
+        files = opened(pid, *kinds)
+        enter(files)
+        for file in files:
+            os.close(file)
+
+
+def _at(pid: int, kind: str) -> str:
+    return os.readlink(f"/proc/{pid}/ns/{kind}")
+
+
+def check(result: int) -> None:
+    """Raise what the last call of the C library has set, if its result says so."""
+    if result:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
