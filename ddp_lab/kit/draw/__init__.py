@@ -1,12 +1,21 @@
 """Pictures of what a run held, and of where it stands.
 
 `before_after` draws the values that the ranks held and hold, `standstill` where they
-hang; `Svg` is the page that both are drawn on.
+hang, `lives` who was alive when; `Svg` is the page that all but the second are drawn
+on.
 """
 
 from ddp_lab.kit.draw.colours import RANK_COLOURS, bar_colour
+from ddp_lab.kit.draw.lives import lives
 from ddp_lab.kit.draw.standstill import standstill
 from ddp_lab.kit.draw.svg import Svg
 from ddp_lab.kit.draw.values import before_after
 
-__all__ = ["RANK_COLOURS", "Svg", "bar_colour", "before_after", "standstill"]
+__all__ = [
+    "RANK_COLOURS",
+    "Svg",
+    "bar_colour",
+    "before_after",
+    "lives",
+    "standstill",
+]

@@ -8,6 +8,7 @@ process in them enters them too (see fork_server.py).
 
 import ctypes
 import os
+from _collections_abc import Sequence
 
 KINDS = {
     "user": 0x10000000,  # CLONE_NEWUSER; gives the rights to enter the others
@@ -17,12 +18,37 @@ KINDS = {
 }
 """Flags of the kinds that the lab makes, in the order in which they are entered."""
 
+BIND, SLAVES, DETACH = 1 << 12, 1 << 14 | 1 << 19, 2  # flags of mount(2), umount2(2)
+
 libc = ctypes.CDLL(None, use_errno=True)
 
 
 def unshare(*kinds: str) -> None:
     """Move this process into new namespaces."""
-    check(libc.unshare(sum(KINDS[kind] for kind in kinds)))
+    _check(libc.unshare(sum(KINDS[kind] for kind in kinds)))
+
+
+def become_root() -> None:
+    """Move this process into a new user namespace, and be root there."""
+    user, group = os.geteuid(), os.getegid()
+    unshare("user")
+    for file, text in (
+        ("setgroups", "deny"),  # which is the price of a map of groups
+        ("uid_map", f"0 {user} 1"),
+        ("gid_map", f"0 {group} 1"),
+    ):
+        with open(f"/proc/self/{file}", "w") as entry:
+            entry.write(text)
+
+
+def mount(what: str, where: str, kind: str, flags: int = 0) -> None:
+    """Mount a file system, or a part of one that is mounted already (BIND)."""
+    _check(libc.mount(what.encode(), where.encode(), kind.encode(), flags, None))
+
+
+def unmount(where: str) -> None:
+    """Unmount at once, though somebody may still use a part of it."""
+    _check(libc.umount2(where.encode(), DETACH))
 
 
 def opened(pid: int, *kinds: str) -> list[int]:
@@ -30,11 +56,11 @@ def opened(pid: int, *kinds: str) -> list[int]:
     return [os.open(f"/proc/{pid}/ns/{kind}", os.O_RDONLY) for kind in kinds]
 
 
-def enter(files: list[int]) -> None:
+def enter(files: Sequence[int]) -> None:
     """Move this process, which has one thread, into the namespaces of `files`."""
     folder = os.getcwd()
     for file in files:
-        check(libc.setns(file, 0))
+        _check(libc.setns(file, 0))
     os.chdir(folder)  # or it would be the root of the mount namespace
 
 
@@ -60,7 +86,7 @@ def _at(pid: int, kind: str) -> str:
     return os.readlink(f"/proc/{pid}/ns/{kind}")
 
 
-def check(result: int) -> None:
+def _check(result: int) -> None:
     """Raise what the last call of the C library has set, if its result says so."""
     if result:
         number = ctypes.get_errno()

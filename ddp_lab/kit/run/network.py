@@ -14,36 +14,19 @@ server, which could not answer. The host name stands for the address of eth0, so
 and torchrun choose that link by themselves. All other files are the machine's.
 """
 
-import contextlib
 import json
-import os
-import re
-import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
-from ddp_lab.kit.run.namespaces import check, enter, libc, opened, unshare
+from ddp_lab.kit.run.namespaces import enter
+from ddp_lab.kit.run.wiring import NoNetwork, made, run
 
-MOST_FILES = 253  # in one message
-SCRATCH = "/tmp"  # where the maker may mount something: nobody else sees it
+SWITCH = Path(__file__).with_name("switch.py")
 QUEUE = 1 << 20  # bytes that wait for a link with a rate; what is more is lost
-BURST, BURST_TIME = 1 << 16, 0.001  # bytes, or seconds, that may go at once
-MS_BIND, MS_REC, MS_SLAVE, MNT_DETACH = 1 << 12, 1 << 14, 1 << 19, 2  # see mount(2)
-LINKS = ("class/net", "devices/virtual/net")  # folders of /sys
-IPV6_OFF = "/proc/sys/net/ipv6/conf/default/disable_ipv6"
-# Settings that keep user namespaces from ordinary users, and what they say then.
-KEEPS = {
-    "/proc/sys/kernel/apparmor_restrict_unprivileged_userns": "1",  # Ubuntu
-    "/proc/sys/kernel/unprivileged_userns_clone": "0",  # Debian
-    "/proc/sys/user/max_user_namespaces": "0",
-}
-
-
-class NoNetwork(Exception):
-    """Says in one sentence why nodes cannot have a network of their own."""
+BURST, BURST_TIME = 4096, 0.001  # bytes, or seconds, that may go at once
 
 
 @dataclass(frozen=True)
@@ -65,14 +48,12 @@ class Network:
     """
 
     def __init__(self, count: int):
-        if sys.platform != "linux":
-            raise NoNetwork("only Linux has network namespaces")
-        for program in ("ip", "tc"):
-            if not shutil.which(program):
-                raise NoNetwork(f"there is no program {program} (package iproute2)")
-        files = _made(count)
+        hosts = {self.name(node): self.address(node) for node in range(count)}
+        files = made(hosts)
         first = len(files) - 3 * count
         user, self.switch = files[: first - 1], files[:first]
+        self.delayed: set[int] = set()
+        self.orders: socket.socket | None = None  # to switch.py, once it is needed
         self.nodes = [[*user, *files[i : i + 3]] for i in range(first, len(files), 3)]
 
     @staticmethod
@@ -95,8 +76,45 @@ class Network:
         if bits_per_second:
             burst = max(BURST, int(bits_per_second / 8 * BURST_TIME))
             queue = f"tbf rate {bits_per_second:.0f}bit burst {burst} limit {QUEUE}"
-        self._run(self.nodes[node], f"tc qdisc replace dev eth0 root {queue}")
-        self._run(self.switch, f"tc qdisc replace dev {self.name(node)} root {queue}")
+        run(f"tc qdisc replace dev eth0 root {queue}", self.nodes[node])
+        self._switch(f"tc qdisc replace dev {self.name(node)} root {queue}")
+
+    def delay(self, node: int, seconds: float | None) -> None:
+        """Let what a node sends arrive so much later; None: at once again.
+
+        From a node to another and back again it takes what both have, together.
+        """
+        near, held, late = self.name(node), f"held{node}", f"late{node}"
+        if seconds and node not in self.delayed:
+            self._switch(f"""ip -batch -
+                link add {held} type veth peer name {late}
+                link set dev {near} nomaster
+                link set dev {late} master switch up
+                link set dev {held} up
+            """)
+            self.delayed.add(node)
+        if node in self.delayed:
+            self._order(f"{near} {held} {seconds or 0}")
+        if not seconds and node in self.delayed:
+            self._switch(f"""ip -batch -
+                link del dev {held}
+                link set dev {near} master switch
+            """)
+            self.delayed.remove(node)
+
+    def _order(self, words: str) -> None:
+        """Have switch.py carry out an order; it is started with the first one."""
+        if not self.orders:
+            self.orders, theirs = socket.socketpair(type=socket.SOCK_SEQPACKET)
+            with theirs:
+                self.holder = subprocess.Popen(
+                    [sys.executable, "-IS", str(SWITCH)],
+                    stdin=theirs.fileno(),
+                    preexec_fn=lambda: enter(self.switch),
+                )
+        self.orders.send(words.encode())
+        if not self.orders.recv(100):
+            raise NoNetwork("switch.py, which holds what nodes send, has ended")
 
     def cut(self, node: int) -> None:
         """Pull a node's cable, at the switch: its programs only see that all is silent.
@@ -104,171 +122,21 @@ class Network:
         Connections live on, and go on some time after `mend`: TCP tries again after
         0.2, 0.4, 0.8... seconds, so at most after as long as the cut has lasted.
         """
-        self._run(self.switch, f"ip link set dev {self.name(node)} down")
+        self._switch(f"ip link set dev {self.name(node)} down")
 
     def mend(self, node: int) -> None:
         """Plug the cable in again."""
-        self._run(self.switch, f"ip link set dev {self.name(node)} up")
+        self._switch(f"ip link set dev {self.name(node)} up")
 
     def traffic(self, node: int) -> Traffic:
         """Return what has crossed a node's link so far."""
-        said = self._run(
-            self.switch, f"ip -json -stats link show dev {self.name(node)}"
-        )
-        count = json.loads(said)[0]["stats64"]  # at the switch, which gets what we send
+        link = self.name(node)  # at the switch, which receives what the node sends
+        said = self._switch(f"ip -json -stats link show dev {link}")
+        count = json.loads(said)[0]["stats64"]
         sent, received = count["rx"], count["tx"]
         return Traffic(
             sent["bytes"], received["bytes"], sent["packets"], received["packets"]
         )
 
-    def _run(self, files: list[int], command: str) -> str:
-        return _run(command, lambda: enter(files))
-
-
-def _made(count: int) -> list[int]:
-    """Have a fork make it all; return files: the user's, if need be, and the switch's;
-    the network, the host name and the mounts of each node.
-    """
-    ours, theirs = socket.socketpair()
-    maker = os.fork()
-    if maker == 0:
-        why, files = "", []
-        try:
-            files = _make(count)
-        except (OSError, subprocess.CalledProcessError) as error:
-            why = _reason(error)
-        finally:
-            socket.send_fds(theirs, [why.encode() or b"-"], files)
-            os._exit(0)
-    with ours, theirs:
-        theirs.close()
-        said, files, *_ = socket.recv_fds(ours, 4096, MOST_FILES)
-    os.waitpid(maker, 0)
-    if not files:
-        raise NoNetwork(said.decode() or "namespaces ended the process that made them")
-    for file in files:
-        os.set_inheritable(file, False)
-    return files
-
-
-def _make(count: int) -> list[int]:
-    """Make all in this process; return what `_made` does."""
-    user = []
-    try:
-        unshare("net", "mnt")
-    except PermissionError:
-        _become_root()
-        user = opened(os.getpid(), "user")
-        unshare("net", "mnt")
-    switch, mounts = opened(os.getpid(), "net", "mnt")
-    _silence()
-    _cover(count)
-    names = [Network.name(node) for node in range(count)]
-    nodes = []
-    for node in range(count):
-        unshare("net", "uts", "mnt")
-        nodes += opened(os.getpid(), "net", "uts", "mnt")
-        socket.sethostname(names[node])
-        _silence()
-        _cover_links()
-        _run(f"""ip -batch -
-            link set dev lo up
-            link add eth0 type veth peer {names[node]} netns {_path(switch)}
-            address add {Network.address(node)}/24 dev eth0
-            link set dev eth0 up
-        """)
-        enter([mounts])
-    enter([switch])
-    plugs = "\n".join(f"link set dev {name} master switch up" for name in names)
-    _run(f"""ip -batch -
-        link add switch type bridge mcast_snooping 0
-        link set dev switch up
-        {plugs}
-    """)
-    return [*user, switch, *nodes]
-
-
-def _become_root() -> None:
-    """Enter a new user namespace, in which we are root."""
-    user, group = os.geteuid(), os.getegid()
-    unshare("user")
-    for file, text in (
-        ("setgroups", "deny"),  # which is the price for a map of groups
-        ("uid_map", f"0 {user} 1"),
-        ("gid_map", f"0 {group} 1"),
-    ):
-        with open(f"/proc/self/{file}", "w") as entry:
-            entry.write(text)
-
-
-def _cover(count: int) -> None:
-    """Cover the files that say how names are looked up."""
-    hosts = ["127.0.0.1 localhost", "::1 localhost"]
-    for node in range(count):
-        hosts.append(f"{Network.address(node)} {Network.name(node)}")
-    files = {"/etc/hosts": "\n".join([*hosts, ""])}
-    switch = "/etc/nsswitch.conf"
-    if os.path.exists(switch):
-        with open(switch) as file:
-            files[switch] = re.sub("^hosts:.*", "hosts: files", file.read(), flags=re.M)
-    _mount("none", "/", "", MS_REC | MS_SLAVE)  # nothing of it shall be seen outside
-    _mount("tmpfs", SCRATCH, "tmpfs", 0)
-    for path, text in files.items():
-        copy = f"{SCRATCH}/{os.path.basename(path)}"
-        with open(copy, "w") as file:
-            file.write(text)
-        _mount(copy, path, "", MS_BIND)
-    check(libc.umount2(SCRATCH.encode(), MNT_DETACH))
-
-
-def _cover_links() -> None:
-    """Let /sys tell of this node's links, or of none: the machine's would mislead."""
-    try:
-        _mount("sysfs", SCRATCH, "sysfs", 0)
-    except PermissionError:  # in a container, say
-        _mount("tmpfs", f"/sys/{LINKS[0]}", "tmpfs", 0)
-        return
-    for folder in LINKS:
-        _mount(f"{SCRATCH}/{folder}", f"/sys/{folder}", "", MS_BIND)
-    check(libc.umount2(SCRATCH.encode(), MNT_DETACH))
-
-
-def _mount(what: str, where: str, kind: str, flags: int) -> None:
-    check(libc.mount(what.encode(), where.encode(), kind.encode(), flags, None))
-
-
-def _path(file: int) -> str:
-    """Return a name of a file that we have open, for a program that we start."""
-    return f"/proc/{os.getpid()}/fd/{file}"
-
-
-def _silence() -> None:
-    """Let links send nothing by themselves, as far as IPv6 would."""
-    with contextlib.suppress(OSError):
-        with open(IPV6_OFF, "w") as file:
-            file.write("1")
-
-
-def _run(command: str, before: Callable[[], None] | None = None) -> str:
-    """Run a command, whose further lines are its input; return what it says."""
-    words, _, text = command.partition("\n")
-    done = subprocess.run(
-        words.split(),
-        input=text,
-        capture_output=True,
-        text=True,
-        check=True,
-        preexec_fn=before,
-    )
-    return done.stdout
-
-
-def _reason(error: OSError | subprocess.CalledProcessError) -> str:
-    """Say in a sentence why nothing came of it."""
-    if isinstance(error, subprocess.CalledProcessError):
-        return f"{error.cmd[0]} says: {' '.join(error.stderr.split())}"
-    for path, value in KEEPS.items():
-        with contextlib.suppress(OSError), open(path) as file:
-            if file.read().strip() == value:
-                return f"{path} is {value}, so user namespaces are root's only"
-    return f"this system does not let us make namespaces: {error.strerror}"
+    def _switch(self, command: str) -> str:
+        return run(command, self.switch)
