@@ -79,6 +79,8 @@ class Room:
 
     def _network(self) -> tuple[Network | None, str]:
         """Return the network of the nodes; if there is none, why not."""
+        if elsewhere := self.plan["elsewhere"]:
+            return None, f"the rendezvous is at {elsewhere}"
         try:
             network = Network(len(self.plan["typed"]))
         except NoNetwork as reason:
