@@ -1,6 +1,7 @@
-"""Exercise: a training is killed five times, and should end as if nothing had been.
+r"""Exercise: a training is killed five times, and should end as if nothing had been.
 
-    torchrun --standalone --nproc-per-node 2 --max-restarts 5 ddp_lab/elastic/exercise.py
+    torchrun --standalone --nproc-per-node 2 --max-restarts 5 \
+        ddp_lab/elastic/exercise.py
 
 The moments are drawn anew for each run. Fill in save() and load(); until then:
 

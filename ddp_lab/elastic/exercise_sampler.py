@@ -75,7 +75,9 @@ def main():
         solved = epochs[0] is not None
         if solved:
             for epoch, used in enumerate(epochs):
-                wrong = {i: Counter(used)[i] for i in range(SAMPLES) if used.count(i) != 1}
+                wrong = {
+                    i: Counter(used)[i] for i in range(SAMPLES) if used.count(i) != 1
+                }
                 assert not wrong, f"epoch {epoch}: not used once, but so often: {wrong}"
             assert epochs[0] != epochs[1], "both epochs have the same order"
         told = f"{SAMPLES} samples, each once in each epoch" if solved else "not yet"

@@ -14,6 +14,7 @@ import argparse
 import gc
 import json
 import os
+import shutil
 import signal
 from contextlib import contextmanager
 from pathlib import Path
@@ -52,7 +53,7 @@ def meet_in_the_store(life):
 
 
 def live(folder, rank, world_size, life):
-    """Leave a note and die, or find the note; return what is as before, and what not."""
+    """Leave a note and die, or find it; return what is as before, and what is new."""
     note = folder / f"{rank}.json"
     torch.manual_seed(rank)
     if life == 0:
@@ -74,11 +75,11 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--dir", type=Path, help="a folder that outlives the ranks")
     args = parser.parse_args()
-    run_id = os.environ["TORCHELASTIC_RUN_ID"]
+    own = Path(gettempdir(), f"elastic_{os.environ['TORCHELASTIC_RUN_ID']}")
     life = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
     if os.environ["TORCHELASTIC_MAX_RESTARTS"] == "0":
         raise SystemExit("one rank will die on purpose: say --max-restarts 3")
-    folder = args.dir or Path(gettempdir(), f"restart_{run_id}")
+    folder = args.dir or own  # the same in every life
     folder.mkdir(parents=True, exist_ok=True)
     with process_group() as (rank, world_size, _):
         lives = meet_in_the_store(life)
@@ -89,6 +90,9 @@ def main():
         print(json.dumps(facts), flush=True)
         assert same - {"port"} == STAYS, f"as before are {same}, expected {STAYS}"
         assert new - {"port"} == GOES, f"new are {new}, expected {GOES}"
+        dist.barrier()  # all have read their notes
+        if rank == 0 and not args.dir:
+            shutil.rmtree(folder)
 
 
 # --- the same in every program: join the group, and leave it whatever happens ---

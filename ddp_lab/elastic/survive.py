@@ -4,8 +4,8 @@
 
 Every life begins at the last snapshot, and the last life compares:
 
-    [rank 0] begins at step ..., as one of ... ranks
-    [rank 0] ends ... away from a run that never stopped
+    [rank 0] begins at step ... of 60
+    [rank 0] ends ... away from one that never stopped
 
 Written by notebooks/11_machines_that_fail.ipynb.
 """
@@ -14,6 +14,7 @@ import argparse
 import gc
 import json
 import os
+import shutil
 import signal
 import time
 from contextlib import contextmanager
@@ -27,7 +28,7 @@ from torch.distributed.elastic.multiprocessing.errors import record
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 SAMPLES, BATCH = 48, 12  # in an epoch; in a step, of all ranks together
-STEPS, SAVE_EVERY = 40, 5  # 40 steps are 10 epochs
+STEPS, SAVE_EVERY = 60, 5  # 60 steps are 15 epochs
 TOLD_TO_STOP = []  # by a signal
 
 
@@ -39,7 +40,7 @@ def my_samples(step, rank, world_size):
 
 
 def augmented(sample, epoch):
-    """Return a sample with noise that follows from sample and epoch, not from a rank."""
+    """Return a sample with noise that follows from sample and epoch alone."""
     noise = torch.Generator().manual_seed(epoch * SAMPLES + sample)
     return torch.full((8,), sample / SAMPLES) + 0.1 * torch.randn(8, generator=noise)
 
@@ -133,8 +134,8 @@ def main():
     parser.add_argument("--die", type=int, help="the last rank is killed at this step")
     parser.add_argument("--pause", type=float, default=0.0, help="seconds in a step")
     args = parser.parse_args()
-    own = Path(gettempdir(), f"survive_{os.environ['TORCHELASTIC_RUN_ID']}")
-    folder = args.dir or own  # the same one in every life
+    own = Path(gettempdir(), f"elastic_{os.environ['TORCHELASTIC_RUN_ID']}")
+    folder = args.dir or own  # the same in every life
     folder.mkdir(parents=True, exist_ok=True)
     signal.signal(signal.SIGTERM, lambda *_: TOLD_TO_STOP.append(1))
 
@@ -143,13 +144,16 @@ def main():
         if (path := folder / "snapshot.pt").exists():
             training.load(torch.load(path, map_location="cpu", weights_only=True))
         begin = len(training.worlds)
-        print(f"[rank {rank}] begins at step {begin}, as one of {world_size} ranks", flush=True)
+        print(f"[rank {rank}] begins at step {begin} of {STEPS}", flush=True)
         train(training, rank, world_size, folder, args)
         apart = compare(training, rank, world_size, device)
-        print(f"[rank {rank}] ends {apart} away from a run that never stopped", flush=True)
+        end = f"{apart} away from one that never stopped"
+        print(f"[rank {rank}] ends {end}", flush=True)
         facts = {"begin": begin, "apart": apart, "worlds": training.worlds}
         print(json.dumps(facts), flush=True)
         del training
+        if rank == 0 and not args.dir:
+            shutil.rmtree(folder)
 
 
 # --- the same in every program: join the group, and leave it whatever happens ---
