@@ -91,7 +91,7 @@ def progress(diary: Sequence[Done], steps: int) -> Svg:
     svg = page(
         "how far the training was, and when",
         "A line for each stretch without a stop. Drawn from the run's diary.",
-        f"The steps of a training over time: {'; '.join(told)}. {twice} were done twice.",
+        f"Steps over time: {'; '.join(told)}. {twice} were done twice.",
         398,
     )
     first, seconds = diary[0][0], diary[-1][0] - diary[0][0]
