@@ -281,6 +281,30 @@ tell(ours=names[0], theirs=names[1], before=socket.gethostname())
     assert "node0" not in facts["ours"][2]
 
 
+@pytest.mark.parametrize(
+    "user", ["as we are", pytest.param("ordinary user", marks=FULL)]
+)
+def test_ranks_are_forked_on_their_nodes(user, tmp_path):
+    (tmp_path / "who.py").write_text("""
+import json, os, socket
+facts = {"rank": int(os.environ["RANK"]), "node": socket.gethostname()}
+print(json.dumps({**facts, "links": sorted(os.listdir("/sys/class/net"))}), flush=True)
+""")
+    launch = f"""
+from ddp_lab.kit import torchrun
+words = "--nnodes 2 --nproc-per-node 2 {tmp_path}/who.py"
+tell(runs=[torchrun(words, cold=cold).facts for cold in (False, True)])
+"""
+    program = start(USERS[user], launch)
+    out, error = program.communicate(timeout=120)
+    skip_without(error)
+    assert program.returncode == 0, error
+    warm, cold = json.loads(out.strip().splitlines()[-1])["runs"]
+    assert warm == cold
+    assert [fact["node"] for fact in warm] == ["node0", "node0", "node1", "node1"]
+    assert all("eth0" in fact["links"] for fact in warm)
+
+
 @pytest.mark.parametrize("user", USERS)
 def test_nothing_stays_when_its_maker_is_killed(user, tmp_path):
     mark = str(tmp_path)

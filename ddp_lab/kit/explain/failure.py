@@ -6,13 +6,14 @@ and the stacks tell (see hang.py).
 """
 
 import re
+import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ddp_lab.kit.explain import attempts, ends, hang, stacks, symptoms
+from ddp_lab.kit.explain import agents, attempts, ends, hang, stacks, symptoms
 from ddp_lab.kit.explain.attempts import Attempt
 from ddp_lab.kit.explain.diagnosis import odd_one
-from ddp_lab.kit.explain.ends import End
+from ddp_lab.kit.explain.ends import HEADSTART, End
 from ddp_lab.kit.explain.files import shorten
 from ddp_lab.kit.explain.logs import RankLog, RunLog, TorchrunLog
 from ddp_lab.kit.explain.symptoms import Symptom
@@ -42,7 +43,8 @@ class Failure:
     kind: str
     """"exception", "signal", "exit"; "timeout", "interrupt" or "output" if the run was
     stopped; "guard", "torchrun" or "warm" if a signal from outside has ended what the
-    ranks depend on; "launch" if no rank was started."""
+    ranks depend on; "launch" if no rank was started; "node" if a node was lost, or the
+    nodes did not come together."""
     rank: int | None
     """The rank that failed first; None when no rank is to blame alone."""
     cause: str
@@ -65,6 +67,8 @@ class Failure:
     """How the attempts before this one failed, if torchrun has restarted the ranks."""
     places: dict[int, str] = field(default_factory=dict)
     """Of each rank on several nodes where it is: `node 1, local 0`."""
+    node: int | None = None
+    """The node that is to blame, if no rank is."""
 
     def name(self, rank: int) -> str:
         """Return `rank 3`, and where it is if there are several nodes."""
@@ -73,7 +77,8 @@ class Failure:
 
     def report(self, traceback: bool = True) -> str:
         """Return the cause, then the evidence, then the other ranks."""
-        who = "the run" if self.rank is None else self.name(self.rank)
+        who = "the run" if self.node is None else f"node {self.node}"
+        who = who if self.rank is None else self.name(self.rank)
         text = [f"{who}: {self.cause}"]
         if self.where:
             text.append(f"  at {self.where}")
@@ -112,6 +117,8 @@ def find_failure(
         codes = [code] if codes == [None] else codes
         failure = _first_failure(log, code, codes)
         failure = replace(failure, rank=log.culprit(failure.rank))
+    if log.agents:
+        failure = _of_nodes(failure, log, codes, stopped)
     if log.full_disk:
         failure = _on_a_full_disk(failure, log.full_disk)
     before = _earlier(log)
@@ -166,6 +173,48 @@ def find_notes(log: RunLog) -> list[str]:
     if found := hang.mismatch([rank.calls for rank in log.ranks]):
         notes.append(f"not the same on all ranks: {found.cause}")
     return notes
+
+
+def _of_nodes(
+    failure: Failure, log: RunLog, codes: list[int | None], stopped: str | None
+) -> Failure:
+    """Return the failure of a node, if it comes before what was found of the ranks."""
+    if stopped not in (None, "timeout"):
+        return failure
+    found = _ends(log.ranks, codes)
+    own = [e.time for e in found.values() if not e.is_victim() and not e.asked]
+    lost = agents.gone(log.agents)
+    if lost and not any(time < lost.time - HEADSTART for time in own):
+        return _node_failed(failure, lost)
+    if not log.ranks:
+        met = agents.never_met(log.agents) or agents.failed(log.agents)
+        return _node_failed(failure, met) if met else failure
+    if own or failure.rank is not None and not found:
+        return failure
+    noticed = min((end.time for end in found.values()), default=time.time())
+    if cut := agents.cut_off(log.agents, noticed):
+        return _node_failed(failure, cut)
+    return failure
+
+
+def _node_failed(failure: Failure, trouble: agents.Trouble) -> Failure:
+    """Return the failure of a node; what its ranks show is kept beside it."""
+    said = STOPPED["timeout"].partition("{")[0] in failure.cause
+    means = [trouble.means, failure.cause if said else ""]
+    others = {r: w for r, w in failure.others.items() if r not in trouble.ranks}
+    return replace(
+        failure,
+        kind="node",
+        rank=None,
+        node=trouble.node,
+        cause=trouble.cause,
+        where=None,
+        line=None,
+        symptom=trouble.symptom,
+        means="; ".join(filter(None, means)) or None,
+        traceback="",
+        others=others,
+    )
 
 
 def _first_failure(log: RunLog, code: int, codes: list[int | None]) -> Failure:

@@ -10,7 +10,8 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ddp_lab.kit.explain import stacks
+from ddp_lab.kit.explain import agents, stacks
+from ddp_lab.kit.explain.agents import Agent
 from ddp_lab.kit.explain.calls import from_flight
 from ddp_lab.kit.explain.children import Children
 from ddp_lab.kit.explain.files import MOST_READ, clip, names, read, read_json
@@ -33,6 +34,8 @@ class RunLog(ABC):
     """The ranks of each attempt before this one, if torchrun has restarted them."""
     full_disk: Path | None = None
     """Where the lab keeps the logs, if there is no room left."""
+    agents: list[Agent] = field(default_factory=list)
+    """torchrun on each of several nodes."""
     places: dict[int, str] = field(default_factory=dict)
     """Of each rank on several nodes where it is: `node 1, local 0`."""
 
@@ -82,7 +85,8 @@ class TorchrunLog(RunLog):
         there = there + [folder / "removed" / str(rank) for rank in removed]
         last = _read_ranks(there, codes)
         full = folder.parent if _is_full(folder) else None
-        return cls(last, stderr, earlier, full, _places(folder))
+        nodes = agents.read_all(folder), _places(folder)
+        return cls(last, stderr, earlier, full, *nodes)
 
     def notes(self) -> list[str]:
         """Return which processes of its ranks have failed."""

@@ -85,6 +85,12 @@ class Symptom(str, Enum):
         "the ranks do not meet at one address and port: nobody, or somebody else, is "
         "there",
     )
+    NETWORK = (
+        "network",
+        "the nodes do not reach each other: a cable, a firewall, the wrong interface, "
+        "or an address that each machine takes for its own",
+        r"Unable to find (address|interface) for",
+    )
     WORLD_IN_A_WORLD = (
         "world in a world",
         "`mp.spawn` under torchrun: both start the ranks, choose one",

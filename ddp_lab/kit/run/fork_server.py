@@ -164,8 +164,7 @@ class _Server:
     def _fork(self, request: "_Request", client: socket.socket) -> int:
         server, pid = os.getpid(), os.fork()
         if pid == 0:
-            pid = _take_limits(client)
-            self.enter(pid)  # on a node that the lab plays
+            self._follow(_take_limits(client))
             _die_with(server)
             # The client's, too: it shall see the end of it when the server is killed.
             for end in (self.listener, self.wake, self.woken, *self.programs, client):
@@ -174,6 +173,16 @@ class _Server:
             _seed(request.argv)
             self.run(request.argv)
         return pid
+
+    def _follow(self, client: int) -> None:
+        """Enter the namespaces of the process `client`: a node, if the lab plays some.
+
+        The kernel may forget `_die_with` then, so this comes first.
+        """
+        try:
+            self.enter(client)
+        except (FileNotFoundError, ProcessLookupError):
+            os._exit(1)  # the client has been killed already
 
     def _report_ends(self) -> None:
         """Tell every client whose program has ended how it ended."""

@@ -99,6 +99,8 @@ class Job:
         """What is run instead of Python, in a warm start."""
         self.plan: Plan | None = None
         """What each node runs, if this machine plays several."""
+        self.meets: dict | None = None
+        """How the others are to be found, if the command is that of one node."""
         self.mark = uuid.uuid4().hex
         self.start, self.began = time.monotonic(), time.time()
         self.notes: list[str] = []
@@ -158,6 +160,8 @@ class Job:
         command = [warm or sys.executable]
         if self.plan:
             return Guarded(self._played(command), self.mark, self.folder, env)
+        if self.meets:
+            self._leave_plan({"meets": [self.meets]})
         if self.kind is SPAWN:
             env[HOME] = str(self.folder)
             command += [] if warm else [*self.options, "-u", str(RANK)]
@@ -166,9 +170,11 @@ class Job:
     def _played(self, python: list[str]) -> list[str]:
         """Return the command that plays the nodes, instead of one torchrun."""
         assert self.plan
-        plan = self.plan.as_json() | {"python": python}
-        (self.folder / "plan.json").write_text(json.dumps(plan))
+        self._leave_plan(self.plan.as_json() | {"python": python})
         return [sys.executable, "-IS", str(NODES), str(self.folder)]
+
+    def _leave_plan(self, plan: dict) -> None:
+        (self.folder / "plan.json").write_text(json.dumps(plan))
 
     def _wait(self, child: Guarded, watch: Watch | None) -> None:
         """Wait until the run ends, or has to be stopped."""
@@ -280,6 +286,7 @@ class Job:
             nodes=[life.node for each in by_attempt(lives)[-1:] for life in each],
             lives=lives,
             events=read_events(self.folder, self.began),
+            traffic=read_json(self.folder / "traffic.json") or [],
             played=how["how"],
             typed=how["typed"],
         )

@@ -61,9 +61,11 @@ from ddp_lab.kit.run import plan
 from ddp_lab.kit.run.job import SPAWN, TORCHRUN, Job, Watch
 from ddp_lab.kit.run.limits import Limits
 from ddp_lab.kit.run.result import Run, RunFailed, RunInterrupted
+from ddp_lab.kit.run.warm import READ_AT_IMPORT
 
 OWN_RENDEZVOUS = re.compile(r"--(standalone|nnodes|node|rdzv|master)")
 LOGGING = ("--log-dir", "--log_dir", "--redirects", "--tee", "-r", "-t")
+SETS = re.compile(r"(\w+)=(.*)", re.DOTALL)  # a variable, in front of a command
 # All other options of torchrun take a value.
 FLAGS = tuple(
     "--standalone --module -m --no-python --no_python --run-path --run_path "
@@ -112,20 +114,62 @@ def torchrun(
     if not any(OWN_RENDEZVOUS.match(option[0]) for option in options):
         argv.insert(0, "--standalone")
         options.insert(0, ["--standalone"])
+    own, note = _without_logging(options)
+    played = plan.is_for_all(own)
+    happening = _happening(plan.nodes(own)[1] if played else 0, events, rate, delay)
     job = Job(shlex.join(["torchrun", *argv]), TORCHRUN, _with(limits, timeout))
-    left_out = [option for option in options if _is_one_of(option[0], LOGGING)]
-    if left_out:
-        said = ", ".join(map(shlex.join, left_out))
-        job.notes.append(f"the lab keeps the ranks' output itself, without {said}")
-    own = [option for option in options if option not in left_out]
-    if plan.is_for_all(own):
-        job.plan = _plan(own, program, events, rate, delay)
-    elif events or rate or delay:
-        said = "events, a rate and a delay are for several nodes: --nnodes 2"
-        raise RunFailed(f"the launcher: {said}", None)
+    job.notes += note
+    if played:
+        job.plan = plan.make(own, program, **happening)
+    elif plan.nodes(own)[1] > 1:
+        job.meets = plan.meets(own, program)
     module = ["-m", "torch.distributed.run", "--redirects", "3"]
     words = [*module, "--log-dir", str(job.folder), *sum(own, []), *program]
     return _judged(job, job.run(words, cold, watch), expect_failure)
+
+
+def machines(
+    commands: Sequence[str],
+    *,
+    timeout: float | None = None,
+    limits: Limits = DEFAULT,
+    expect_failure: bool = False,
+    cold: bool = False,
+    watch: Watch | None = None,
+    events: Sequence[str] = (),
+    rate: str = "",
+    delay: str = "",
+) -> Run:
+    """Run one command on each of several machines, which this one plays.
+
+    Args:
+        commands: what is typed on node 0, on node 1...: `torchrun` and its arguments,
+            behind variables for its environment, if any. `node0`, `node1`... are the
+            names of the machines.
+        timeout, limits, expect_failure, cold, watch: as of `torchrun`.
+        events, rate, delay: as of `torchrun`.
+    """
+    happening = _happening(len(commands), events, rate, delay)
+    parts = [_typed(command) for command in commands]
+    lines = [f"node{number}$ {command}" for number, command in enumerate(commands)]
+    job = Job("\n".join(lines), TORCHRUN, _with(limits, timeout))
+    job.plan = plan.by_hand(parts, **happening)
+    names = [name for env, *_ in parts for name in env]
+    cold = cold or any(name.startswith(READ_AT_IMPORT) for name in names)
+    return _judged(job, job.run([], cold, watch), expect_failure)
+
+
+def _typed(command: str) -> tuple[dict[str, str], list[list[str]], list[str]]:
+    """Return the variables, the options and the program of one machine's command."""
+    words, env = shlex.split(command), dict[str, str]()
+    while words and (found := SETS.fullmatch(words[0])):
+        env[found[1]] = found[2]
+        del words[0]
+    if words[:1] != ["torchrun"]:
+        said = f"what is typed on a machine begins with `torchrun`, not {command!r}"
+        raise RunFailed(f"the launcher: {said}", None)
+    options, program = _options(words[1:])
+    return env, _without_logging(options)[0], program
 
 
 def python(
@@ -194,23 +238,26 @@ def _is_short_with_value(word: str) -> bool:
     return len(word) > 2 and word[1] != "-"
 
 
-def _plan(
-    options: list[list[str]],
-    program: list[str],
-    sentences: Sequence[str],
-    rate: str,
-    delay: str,
-) -> plan.Plan:
-    """Return what each node runs, and what happens to it."""
+def _without_logging(options: list[list[str]]) -> tuple[list[list[str]], list[str]]:
+    """Return torchrun's options but those on logs, and a note if there were some."""
+    left_out = [option for option in options if _is_one_of(option[0], LOGGING)]
+    said = ", ".join(map(shlex.join, left_out))
+    note = [f"the lab keeps the ranks' output itself, without {said}"] * bool(said)
+    return [option for option in options if option not in left_out], note
+
+
+def _happening(nodes: int, events: Sequence[str], rate: str, delay: str) -> dict:
+    """Return what happens to so many nodes; 0 if none is played."""
+    if not nodes and (events or rate or delay):
+        said = "events, a rate and a delay are for several nodes: --nnodes 2"
+        raise RunFailed(f"the launcher: {said}", None)
     try:
-        happens.parse_all(sentences, plan.nodes(options)[1])
-        return plan.make(
-            options,
-            program,
-            events=list(sentences),
-            rate=happens.rate(rate) if rate else 0.0,
-            delay=happens.span(delay) if delay else 0.0,
-        )
+        happens.parse_all(events, nodes)
+        return {
+            "events": list(events),
+            "rate": happens.rate(rate) if rate else 0.0,
+            "delay": happens.span(delay) if delay else 0.0,
+        }
     except ValueError as error:
         raise RunFailed(f"the launcher: {error}", None) from None
 

@@ -11,7 +11,13 @@ whatever has ended them.
 
 In a node, `node0`, `node1`... are the names of the nodes, and nothing asks a name
 server, which could not answer. The host name stands for the address of eth0, so gloo
-and torchrun choose that link by themselves. All other files are the machine's.
+takes that link by itself, and torchrun holds the rendezvous where the endpoint is
+`node0:PORT`. Here torchrun and all that it starts are root, if only in the eyes of the
+node. Files are the machine's, but /sys/class/net and /proc/net are the node's own.
+
+On two cores two nodes take 0.03 s, eight 0.05 s; an order to a link takes 0.01 s. An
+all_reduce of 16 MB between two nodes takes 18 ms, at 1 Gbit/s 134 ms, at 100 Mbit/s
+1390 to 1450 ms; the bits and the headers alone would take 134 and 1340.
 """
 
 import json
@@ -117,10 +123,11 @@ class Network:
             raise NoNetwork("switch.py, which holds what nodes send, has ended")
 
     def cut(self, node: int) -> None:
-        """Pull a node's cable, at the switch: its programs only see that all is silent.
+        """Pull a node's cable, at the switch: its programs only notice the silence.
 
-        Connections live on, and go on some time after `mend`: TCP tries again after
-        0.2, 0.4, 0.8... seconds, so at most after as long as the cut has lasted.
+        Connections live on. After `mend` the node itself sends again within a second;
+        what others have sent to it they send anew after ever longer pauses (TCP), the
+        last of which is hardly longer than the cut was.
         """
         self._switch(f"ip link set dev {self.name(node)} down")
 

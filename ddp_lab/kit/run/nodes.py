@@ -8,9 +8,11 @@ starts belongs to the node. In FOLDER we leave
 
     played.json        how the nodes were played, and what one types on each of them
     events.jsonl       what happened to them, and when: {"time", "what"} in each line
+    traffic.json       what has crossed their links, if they have some (network.py)
     node_N/            the log folder of node N's agent; in it
       out, err         what the agent itself says
-      exit.json        how the agent ended: {"code", "time"}; absent while it runs
+      exit.json        how the agent ended: {"code", "time", "done"}, the last of which
+                       says what we have done to end it; absent while it runs
       lives/LIFE/      what torchrun keeps of one rank of one attempt; see proxy.py
 
 A process of a node has, beside the run's mark, that of the node: the limit's other
@@ -55,10 +57,14 @@ class Node:
     folder: Path
     words: list[str]
     """The agent's command."""
+    env: dict[str, str]
+    """What it has in its environment beside what all have."""
     pid: int = 0
     """The agent's process; 0 while there is none."""
     code: int | None = None
     """How the last agent ended; None if there was none."""
+    done: str = ""
+    """What has been done to it, to end it: `kill node 1`, `stop node 1`."""
 
 
 class Room:
@@ -86,6 +92,8 @@ class Room:
         except NoNetwork as reason:
             return None, str(reason)
         for node in range(len(self.plan["typed"])):
+            if self.plan["delay"]:
+                network.delay(node, self.plan["delay"])
             if self.plan["rate"]:
                 network.rate(node, self.plan["rate"])
         return network, ""
@@ -100,7 +108,10 @@ class Room:
         self.events = [
             e for e in self.events if not (why and e.verb in events.ON_A_LINK)
         ]
-        typed = [shlex.join(["torchrun", *words]) for words in self.plan["typed"]]
+        typed = [
+            " ".join([*map("=".join, env.items()), shlex.join(["torchrun", *words])])
+            for env, words in zip(self.plan["env"], self.plan["typed"], strict=True)
+        ]
         word = {"how": how, "typed": typed, "left_out": needy if why else []}
         _write(self.folder / "played.json", word)
 
@@ -115,7 +126,8 @@ class Room:
             home.mkdir()
             logs = ["--redirects", "3", "--log-dir", str(home)]
             own = [word.replace("{port}", port) for word in words]
-            nodes.append(Node(number, home, [*module, *logs, *own]))
+            env = self.plan["env"][number]
+            nodes.append(Node(number, home, [*module, *logs, *own], env))
         return nodes
 
     def run(self) -> int:
@@ -133,7 +145,14 @@ class Room:
             if failed_at and time.time() > failed_at + FOLLOW:
                 return self._end_all()
             time.sleep(TICK)
+        self._leave_traffic()
         return self._code()
+
+    def _leave_traffic(self) -> None:
+        """Leave word of how many bytes have crossed each node's link."""
+        if self.network:
+            seen = [self.network.traffic(node.number) for node in self.nodes]
+            _write(self.folder / "traffic.json", [vars(each) for each in seen])
 
     def _end_all(self) -> int:
         """Ask the agents to end, and wait; the guard ends those that do not."""
@@ -166,7 +185,7 @@ class Room:
         (node.folder / "exit.json").unlink(missing_ok=True)
         pid = os.fork()
         if pid:
-            node.pid, node.code = pid, None
+            node.pid, node.code, node.done = pid, None, ""
             return
         try:
             self._become(node)
@@ -178,20 +197,22 @@ class Room:
         for number, name in ((1, "out"), (2, "err")):
             file = os.open(node.folder / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
             os.dup2(file, number)
-        env = os.environ | {"DDP_LAB_NODE": str(node.number)}
+        env = os.environ | node.env | {"DDP_LAB_NODE": str(node.number)}
         signal.set_wakeup_fd(-1)
         mark_node(self.mark, node.number)
         if self.network:
             self.network.enter(node.number)
         os.execve(node.words[0], node.words, env)
 
-    def ask(self, node: Node) -> None:
+    def ask(self, node: Node, why: str = "another node has failed") -> None:
         """Ask the node's agent to end."""
         if node.pid:
+            node.done = node.done or why
             os.kill(node.pid, signal.SIGTERM)
 
     def kill(self, node: Node) -> None:
         """Kill the agent and all that is on its node, as a power failure would."""
+        node.done = f"kill node {node.number}"
         while found := list(processes(self.mark, node.number)):
             for pid in found:
                 _kill(pid)
@@ -210,7 +231,7 @@ class Room:
             pid, status = os.waitpid(node.pid, os.WNOHANG)
             if pid:
                 node.pid, node.code = 0, os.waitstatus_to_exitcode(status)
-                end = {"code": node.code, "time": time.time()}
+                end = {"code": node.code, "time": time.time(), "done": node.done}
                 _write(node.folder / "exit.json", end)
 
     # --- what happens ---
@@ -232,8 +253,12 @@ class Room:
         if event.verb in events.ON_A_LINK:
             self._change_link(event)
             return
-        do = {"kill": self.kill, "stop": self.ask, "start": self.start}
-        do[event.verb](node)
+        if event.verb == "kill":
+            self.kill(node)
+        elif event.verb == "stop":
+            self.ask(node, event.text)
+        else:
+            self.start(node)
 
     def _change_link(self, event: events.Event) -> None:
         assert self.network

@@ -19,6 +19,7 @@ ONE_NODE = ("--node-rank", ENDPOINT, "--master-addr", "--standalone")
 NO_HOST = "is_host=0"
 # What a static rendezvous does not know: it needs every node, and restarts none.
 ELASTIC = ("--max-restarts", "--rdzv-")
+NAME = re.compile(r"\bnode\d+\b")  # of a played node
 RANGE = re.compile(r"(\d+)(?::(\d+))?")
 LOOPBACK = "127.0.0.1"
 PORT = "{port}"  # stands for one that is free
@@ -39,6 +40,10 @@ class Plan:
     """Where the rendezvous is, if no node hosts it."""
     fixed: bool = True
     """Whether every node is needed: then the end of one is the end of all."""
+    env: list[dict[str, str]] = field(default_factory=list)
+    """What each node has in its environment beside what all have."""
+    meets: list[dict] = field(default_factory=list)
+    """How each node is to find the others; see `meets`."""
     events: list[str] = field(default_factory=list)
     rate: float = 0.0
     """Bits per second of each node's link; 0 leaves it as it is."""
@@ -108,8 +113,50 @@ def make(options: Sequence[Option], program: Sequence[str], **more: object) -> P
         least,
         elsewhere(options),
         not elastic or least == most and not value(options, "--max-restarts"),
+        env=[{} for _ in typed],
+        meets=[meets(each, program) for each in typed],
         **more,  # type: ignore[arg-type]
     )
+
+
+def by_hand(
+    machines: Sequence[tuple[dict[str, str], list[Option], list[str]]], **more: object
+) -> Plan:
+    """Return a plan of commands that were typed for each node by itself.
+
+    Args:
+        machines: of each, its own environment, torchrun's options, and the program.
+        more: what else the plan says: `events`, `rate`, `delay`.
+    """
+    typed = [_words(options, program) for _, options, program in machines]
+    return Plan(
+        typed,
+        [[NAME.sub(LOOPBACK, word) for word in words] for words in typed],
+        min(nodes(options)[0] for _, options, _ in machines),
+        all(nodes(options) == (len(typed), len(typed)) for _, options, _ in machines),
+        env=[env for env, _, _ in machines],
+        meets=[meets(options, program) for _, options, program in machines],
+        **more,  # type: ignore[arg-type]
+    )
+
+
+def meets(options: Sequence[Option], program: Sequence[str]) -> dict:
+    """Return how a node that is started so finds the others, and what it runs."""
+    endpoint, backend = value(options, "--rdzv-endpoint"), "c10d"
+    if not endpoint:
+        backend = value(options, "--rdzv-backend") or "static"
+        address = value(options, "--master-addr") or LOOPBACK
+        endpoint = f"{address}:{value(options, '--master-port') or STATIC_PORT}"
+    elif ":" not in endpoint:
+        endpoint = f"{endpoint}:{C10D_PORT}"
+    return {
+        "nnodes": value(options, "--nnodes") or "1",
+        "rank": value(options, "--node-rank") or "0",
+        "at": endpoint,
+        "id": value(options, "--rdzv-id") or "none",
+        "backend": backend,
+        "program": program[:1],
+    }
 
 
 def _static(node: int, options: list[Option]) -> tuple[list[Option], list[Option]]:

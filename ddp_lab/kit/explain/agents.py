@@ -1,0 +1,243 @@
+"""torchrun on each node of a run, and why the nodes do not come together."""
+
+import math
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from ddp_lab.kit.explain.files import read, read_json, shorten
+from ddp_lab.kit.explain.lives import by_attempt, events, lives, node_folders
+from ddp_lab.kit.explain.stacks import last_error
+from ddp_lab.kit.explain.symptoms import Symptom
+from ddp_lab.kit.explain.words import ended_by, listed
+
+# What torchrun says when another node has failed, or its own ranks.
+ECHOES = re.compile(r"ChildFailedError|SignalException|RendezvousClosedError")
+AFTERWARDS = 60.0  # seconds that connections may need when a cable is mended
+
+
+@dataclass(frozen=True)
+class Agent:
+    """torchrun on one node."""
+
+    node: int
+    meets: dict
+    """How it is to find the others: `nnodes`, `rank`, `at`, `id`, `backend`; and the
+    `program`. See plan.py."""
+    came: bool = True
+    """Whether it was started at all."""
+    code: int | None = None
+    """Its exit code; None if it has not ended."""
+    time: float = 0.0
+    """When it ended, in seconds since the epoch."""
+    done: str = ""
+    """What was done to end it; see nodes.py."""
+    said: str = field(default="", repr=False)
+    """What it has written itself."""
+    ranks: tuple[int, ...] = ()
+    """Those of the last attempt."""
+    started: float = 0.0
+    """When the first of them was, in seconds since the epoch."""
+    cut: tuple[float, float] | None = None
+    """From when to when its cable was pulled, the last time."""
+
+    @property
+    def stopped(self) -> bool:
+        """Whether an event has asked it to end."""
+        return self.done.startswith("stop")
+
+    @property
+    def lost(self) -> bool:
+        """Whether it has ended although it had neither done its work nor failed."""
+        asked = self.done and not self.done.startswith("kill")
+        killed = self.code is not None and self.code < 0 and not asked
+        return killed or self.stopped and bool(self.code)
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """What has gone wrong with a node."""
+
+    cause: str
+    node: int | None
+    """The one to blame, if it is one."""
+    symptom: Symptom | None = None
+    means: str = ""
+    time: float = 0.0
+    """When it happened, in seconds since the epoch."""
+    ranks: tuple[int, ...] = ()
+    """Those that it explains."""
+
+
+def read_all(folder: Path) -> list[Agent]:
+    """Return the agents of a run with this log folder, if it has several nodes."""
+    plan = read_json(folder / "plan.json") or {}
+    last = next(iter(by_attempt(lives(folder))[-1:]), [])
+    found, happened = [], events(folder)
+    homes = node_folders(folder) or [folder] * bool(plan)
+    for node, home in enumerate(homes):
+        end = read_json(home / "exit.json") or {"code": None, "time": 0.0, "done": ""}
+        meets = plan["meets"][node] if plan.get("meets") else {}
+        here = [life for life in last if life.node == node]
+        agent = Agent(
+            node,
+            meets,
+            came=(home / "err").exists(),
+            **end,
+            said=read(home / "err"),
+            ranks=tuple(life.rank for life in here),
+            started=min((life.start for life in here), default=0.0),
+            cut=_cut(node, happened),
+        )
+        found.append(agent)
+    return found
+
+
+def _cut(node: int, happened: list[tuple[float, str]]) -> tuple[float, float] | None:
+    """Return from when to when a node's cable was pulled, the last time."""
+    begin, end = 0.0, math.inf
+    for time, what in happened:
+        if what == f"cut node {node}":
+            begin, end = time, math.inf
+        elif what == f"mend node {node}":
+            end = time
+    return (begin, end) if begin else None
+
+
+def cut_off(agents: list[Agent], first: float) -> Trouble | None:
+    """Return which node was cut off when, or shortly before, something was noticed.
+
+    Args:
+        agents: of all nodes.
+        first: when, in seconds since the epoch.
+    """
+    for agent in agents:
+        if agent.cut and agent.cut[0] <= first <= agent.cut[1] + AFTERWARDS:
+            cause = "is cut off: its cable is pulled"
+            means = f"by the event `cut node {agent.node}`"
+            return Trouble(cause, agent.node, Symptom.NETWORK, means)
+    return None
+
+
+def gone(agents: list[Agent]) -> Trouble | None:
+    """Return which node was lost in the last attempt, or the first of several."""
+    began = min((agent.started for agent in agents if agent.started), default=0.0)
+    lost = [agent for agent in agents if agent.lost and agent.time >= began]
+    if not lost:
+        return None
+    first = min(lost, key=lambda agent: agent.time)
+    had = f", with {_ranks(first.ranks)}" if first.ranks else ""
+    how = "was asked to end" if first.stopped else ended_by(first.code or 0)
+    cause = f"has gone{had}: its torchrun {how}"
+    means = f"by the event `{first.done}`" if first.done else ""
+    trouble = Trouble(cause, first.node, Symptom.KILLED, means, first.time)
+    return replace(trouble, ranks=first.ranks)
+
+
+def never_met(agents: list[Agent]) -> Trouble | None:
+    """Return why no rank was started on any node, as far as the commands tell."""
+    return _differ(agents) or _not_come(agents) or _alone(agents)
+
+
+def differing_programs(agents: list[Agent]) -> str:
+    """Return which node runs another program than the others, in words; or ""."""
+    programs = {a.node: " ".join(a.meets.get("program", [])) for a in agents}
+    return _sides(programs, "{1} runs on {0}")
+
+
+def failed(agents: list[Agent]) -> Trouble | None:
+    """Return which torchrun was the first to fail by itself, and what it said."""
+    found = [
+        (agent.time, agent, error)
+        for agent in agents
+        if agent.code and not agent.done and (error := _error(agent))
+    ]
+    if not found:
+        return None
+    time, agent, error = min(found, key=lambda each: each[0])
+    return Trouble(shorten(error, 300), agent.node, Symptom.RENDEZVOUS, time=time)
+
+
+def _error(agent: Agent) -> str:
+    error = last_error(agent.said)
+    return "" if ECHOES.search(error) else error
+
+
+def _differ(agents: list[Agent]) -> Trouble | None:
+    """The nodes were told to meet in different ways."""
+    for key, what in (
+        ("nnodes", "--nnodes {1} on {0}"),
+        ("id", "--rdzv-id {1} on {0}"),
+        ("backend", "a {1} rendezvous on {0}"),
+    ):
+        told = {agent.node: agent.meets.get(key, "") for agent in agents}
+        if sides := _sides(told, what):
+            cause = f"the nodes were not started alike: {sides}"
+            return Trouble(cause, _odd(told), Symptom.RENDEZVOUS)
+    ranks = [agent.meets.get("rank") for agent in agents]
+    if agents[0].meets.get("backend") == "static" and len({*ranks}) < len(ranks):
+        cause = "two nodes have the same --node-rank: "
+        told = {agent.node: agent.meets.get("rank", "") for agent in agents}
+        cause += ", ".join(f"{rank} on node {node}" for node, rank in told.items())
+        return Trouble(cause, None, Symptom.RENDEZVOUS)
+    told = {agent.node: agent.meets.get("at", "") for agent in agents}
+    if sides := _sides(told, "at {1} on {0}"):
+        cause = f"the nodes look for each other at different places: {sides}"
+        return Trouble(cause, _odd(told), Symptom.RENDEZVOUS)
+    return None
+
+
+def _not_come(agents: list[Agent]) -> Trouble | None:
+    """Some node was never started."""
+    away = [agent.node for agent in agents if not agent.came]
+    if not away:
+        return None
+    there = [agent for agent in agents if agent.came]
+    has = "has" if len(away) == 1 else "have"
+    cause = f"{_nodes(away)} {has} not come, and {_nodes(a.node for a in there)} "
+    cause += f"{'waits' if len(there) == 1 else 'wait'} at {there[0].meets.get('at')}"
+    return Trouble(cause, None, Symptom.RENDEZVOUS)
+
+
+def _alone(agents: list[Agent]) -> Trouble | None:
+    """The command was that of one node, and no other has been seen."""
+    if len(agents) != 1:
+        return None
+    meets = agents[0].meets
+    missing = int(meets["nnodes"].partition(":")[0]) - 1
+    if missing < 1:
+        return None
+    if meets["backend"] == "static" and meets["rank"] != "0":
+        cause = f"the node with --node-rank 0 has not come: nobody is at {meets['at']}"
+        return Trouble(cause, None, Symptom.RENDEZVOUS)
+    who = "the second node has" if missing == 1 else f"the other {missing} nodes have"
+    cause = f"{who} not come: this one waits at {meets['at']}, with --nnodes "
+    return Trouble(cause + meets["nnodes"], None, Symptom.RENDEZVOUS)
+
+
+def _sides(told: dict[int, str], words: str) -> str:
+    """Return who was told what, if not all were told the same; else ""."""
+    if len({*told.values()}) < 2:
+        return ""
+    sides = [
+        words.format(_nodes(n for n in told if told[n] == what), what)
+        for what in dict.fromkeys(told.values())
+    ]
+    return ", ".join(sides)
+
+
+def _odd(told: dict[int, str]) -> int | None:
+    """Return the node that was told another thing than all others, if it is one."""
+    odd = [node for node in told if [*told.values()].count(told[node]) == 1]
+    return odd[0] if len(odd) == 1 and len(told) > 2 else None
+
+
+def _nodes(numbers: Iterable[int]) -> str:
+    names = [str(number) for number in numbers]
+    return f"node{'s' * (len(names) > 1)} {listed(names)}"
+
+
+def _ranks(numbers: Iterable[int]) -> str:
+    names = [str(number) for number in numbers]
+    return f"rank{'s' * (len(names) > 1)} {listed(names)}"
