@@ -9,7 +9,7 @@ import ast
 from pathlib import Path
 
 import pytest
-from conftest import FULL
+from conftest import FULL, name_of
 
 from ddp_lab import ROOT
 from ddp_lab.kit import torchrun
@@ -59,21 +59,24 @@ def test_every_exercise_has_a_right_answer_and_a_wrong_one():
 
 
 @right
-def test_unsolved_is_not_yet(answer):
-    run = torchrun(f"--nproc-per-node 2 {program(answer)}")
+def test_unsolved_is_not_yet(answer, restarts):
+    path = program(answer)
+    run = torchrun(f"--nproc-per-node 2 {restarts(name_of(path))} {path}")
     assert run["solved"] == [False, False]
     assert all("not yet" in "\n".join(lines) for lines in run.lines)
 
 
 @right
 @pytest.mark.parametrize("ranks", [2, 3, pytest.param(4, marks=FULL)])
-def test_the_solution_is_right(answer, ranks, tmp_path):
-    run = torchrun(f"--nproc-per-node {ranks} {solve(answer, tmp_path)}")
+def test_the_solution_is_right(answer, ranks, tmp_path, restarts):
+    options = f"--nproc-per-node {ranks} {restarts(name_of(program(answer)))}"
+    run = torchrun(f"{options} {solve(answer, tmp_path)}")
     assert run["solved"] == [True] * ranks
 
 
 @pytest.mark.parametrize("answer", WRONG, ids=name)
-def test_a_wrong_answer_fails(answer, tmp_path):
-    command = f"--nproc-per-node 3 {solve(answer, tmp_path)}"
+def test_a_wrong_answer_fails(answer, tmp_path, restarts):
+    options = f"--nproc-per-node 3 {restarts(name_of(program(answer)))}"
+    command = f"{options} {solve(answer, tmp_path)}"
     run = torchrun(command, timeout=20, expect_failure=True)
     assert run.failure.kind != "launch"

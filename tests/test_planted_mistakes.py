@@ -608,19 +608,59 @@ MISTAKES = [
         "number > 1",
         arguments="--rounds 1",
     ),
+    Mistake(
+        "nobody dies",
+        "elastic/restart",
+        "if rank == world_size - 1:",
+        "if rank == world_size:",
+    ),
+    Mistake(
+        "one note for all ranks",
+        "elastic/restart",
+        'folder / f"{rank}.json"',
+        'folder / "0.json"',
+    ),
+    Mistake(
+        "leave the optimizer out of the snapshot",
+        "elastic/survive",
+        '        self.optimizer.load_state_dict(kept["optimizer"])\n',
+        "",
+        arguments="--die 12",
+    ),
+    Mistake(
+        "noise that depends on the noise before",
+        "elastic/survive",
+        "torch.randn(8, generator=noise)",
+        "torch.randn(8)",
+        arguments="--die 12",
+    ),
+    Mistake(
+        "count the steps of this life only",
+        "elastic/survive",
+        'self.worlds, self.used = kept["worlds"], kept["used"]',
+        'self.used = kept["used"]',
+        arguments="--die 12",
+    ),
+    Mistake(
+        "each rank takes the whole batch",
+        "elastic/survive",
+        "[rank::world_size].tolist()",
+        ".tolist()",
+    ),
 ]
 
 
 @pytest.mark.parametrize(
     "mistake", MISTAKES, ids=lambda mistake: f"{mistake.program}: {mistake.name}"
 )
-def test_the_mistake_is_caught(mistake, tmp_path, variant):
+def test_the_mistake_is_caught(mistake, tmp_path, variant, restarts):
     path = variant(f"ddp_lab/{mistake.program}.py", mistake.old, mistake.new)
     arguments = mistake.arguments
     if "{data}" in arguments:
         data = prepare().root
         arguments = arguments.format(data=data, tmp=tmp_path / "checkpoint.pt")
-    command = f"--nproc-per-node {mistake.ranks} {path} {arguments}"
+    options = f"--nproc-per-node {mistake.ranks} {restarts(f'{mistake.program}.py')}"
+    command = f"{options} {path} {arguments}"
     run = torchrun(command, timeout=20, expect_failure=True)
     assert run.failure.kind in ("exception", "timeout"), run.failure.report()
 

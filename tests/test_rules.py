@@ -21,6 +21,9 @@ LENGTH = {
     "model/pipeline.py": 132,
     # What is timed, what it is compared with, and the buckets counted beside it.
     "cifar10/settings.py": 139,
+    # A whole training with what ends it; what it keeps, and what proves that.
+    "elastic/exercise.py": 153,
+    "elastic/survive.py": 158,
     # Saving and loading belong together, and each explains what can go wrong.
     "checkpoint/dcp.py": 125,
     "checkpoint/resume.py": 125,
