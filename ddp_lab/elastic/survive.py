@@ -4,7 +4,8 @@
 
 Every life begins at the last snapshot, and the last life compares:
 
-    [rank 0] begins at step ... of 60
+    [rank 0] begins with step 1
+    [rank 0] goes on at step ...
     [rank 0] ends ... away from one that never stopped
 
 Written by notebooks/11_machines_that_fail.ipynb.
@@ -28,7 +29,7 @@ from torch.distributed.elastic.multiprocessing.errors import record
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 SAMPLES, BATCH = 48, 12  # in an epoch; in a step, of all ranks together
-STEPS, SAVE_EVERY = 60, 5  # 60 steps are 15 epochs
+STEPS, SAVE_EVERY = 80, 5  # 80 steps are 20 epochs
 TOLD_TO_STOP = []  # by a signal
 
 
@@ -144,7 +145,8 @@ def main():
         if (path := folder / "snapshot.pt").exists():
             training.load(torch.load(path, map_location="cpu", weights_only=True))
         begin = len(training.worlds)
-        print(f"[rank {rank}] begins at step {begin} of {STEPS}", flush=True)
+        word = "goes on at" if begin else "begins with"
+        print(f"[rank {rank}] {word} step {begin + 1}", flush=True)
         train(training, rank, world_size, folder, args)
         apart = compare(training, rank, world_size, device)
         end = f"{apart} away from one that never stopped"
