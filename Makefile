@@ -30,7 +30,12 @@ setup: .venv/ready ## make .venv and install what the lab needs, once
 # COLD=1 starts every process the plain way, without the warm one (see kit/run/warm.py).
 export DDP_LAB_COLD := $(COLD)
 
-lab: setup ## execute all lessons into build/lab (NPROC=4, LESSONS="01 03", COLD=1)
+# SLURM="--partition=gpu --gres=gpu:4 --time=60" NNODES=2: on machines of a cluster, with
+# the ranks spread over them (see kit/run/slurm.py).
+lab open: export DDP_LAB_SLURM := $(or $(SLURM),$(DDP_LAB_SLURM))
+lab open: export DDP_LAB_NNODES := $(or $(NNODES),$(DDP_LAB_NNODES))
+
+lab: setup ## execute all lessons into build/lab (NPROC=4, LESSONS="01 03", SLURM="...")
 	$(BIN)/python -m tools.lab --nproc "$(NPROC)" $(LESSONS)
 
 open: setup ## work through the lessons in JupyterLab, in copies of your own (work/)

@@ -40,8 +40,14 @@ FULL = pytest.mark.full
 """Of tests that take long, and of numbers of ranks that `make test` can do without."""
 NEEDS = ("processes", "sandbox", "browser")  # markers; see pyproject.toml
 
-# Files whose tests share a kernel or a sandbox.
-TOGETHER = (".ipynb", "test_kernel.py", "test_hostile.py", "test_ring.py")
+# Files whose tests share a kernel, a sandbox or a cluster.
+TOGETHER = (
+    ".ipynb",
+    "test_kernel.py",
+    "test_hostile.py",
+    "test_ring.py",
+    "test_slurm.py",
+)
 
 # A background shell starts us deaf to Ctrl-C, and so would be all that we start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

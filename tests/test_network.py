@@ -142,8 +142,8 @@ print(python(1, code).communicate()[0])
     assert names == {
         "name": "node1",
         "full": "node1",
-        "own": "10.0.0.11",
-        "other": "10.0.0.10",
+        "own": "192.168.0.11",
+        "other": "192.168.0.10",
         "local": "127.0.0.1",
     }
 
@@ -277,7 +277,7 @@ tell(ours=names[0], theirs=names[1], before=socket.gethostname())
 """)
     assert facts["ours"][0] == facts["before"] == os.uname().nodename
     assert facts["theirs"][:2] == ["node1", os.getcwd()]
-    assert "10.0.0.10 node0\n" in facts["theirs"][2]
+    assert "192.168.0.10 node0\n" in facts["theirs"][2]
     assert "node0" not in facts["ours"][2]
 
 

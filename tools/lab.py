@@ -20,6 +20,7 @@ from nbconvert import HTMLExporter
 from ddp_lab import ROOT
 from ddp_lab.kit.cell.display import table
 from ddp_lab.kit.run.job import environment
+from ddp_lab.kit.run.slurm import CLUSTER
 from ddp_lab.kit.run.warm import WARM
 from tools import notebooks
 
@@ -89,6 +90,7 @@ def main() -> None:
     shutil.copytree(ROOT / "figs", FOLDER.parent / "figs", dirs_exist_ok=True)
     lessons, results = notebooks.lessons(args.lessons), []
     WARM.lend(environment())  # or every lesson would import torch again
+    CLUSTER.lend()  # or every lesson would wait for machines of its own
     for number, path in enumerate(lessons, start=1):
         print(f"[{number}/{len(lessons)}] {path.stem} ...", flush=True)
         results.append(execute(path, args.nproc))

@@ -79,7 +79,8 @@ def command(run: Run) -> dict[str, str]:
     If this machine has played several, also how, and what one would type on each.
     """
     typed = [f"node{node}$ {words}" for node, words in enumerate(run.typed)]
-    text = "\n".join(filter(None, [f"$ {run.command}", run.played, *typed]))
+    plain = [] if "\n" in run.command else [f"$ {run.command}"]
+    text = "\n".join(filter(None, [*plain, run.played, *typed])) or run.command
     return {
         "text/plain": text,
         "text/html": f'<pre style="{TEXT} opacity: 0.65;">{escape(text)}</pre>',

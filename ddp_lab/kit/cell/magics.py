@@ -32,6 +32,7 @@ def load(shell: InteractiveShell) -> None:
     magics: Any = shell.magics_manager
     magics.register_function(torchrun, "line", "torchrun")
     magics.register_function(python, "line", "python")
+    magics.register_function(machines, "cell", "machines")
     if formatter := shell.display_formatter:
         formatter.formatters["text/html"].for_type(Run, screen.summary)
     WARM.start(environment())  # its imports go on while the reader reads
@@ -48,10 +49,21 @@ def torchrun(line: str) -> Run:
     --rate 100mbit and --delay 5ms, of each machine's link; --events NAME, of a list in
     the notebook that says what happens to them: see ddp_lab/kit/run/events.py.
     """
-    options, command = _split(line, PLAYED)
-    if "events" in options:
-        options["events"] = _value(options["events"])
-    return _run(launch.torchrun, options, command)
+    options, words = _split(line, PLAYED)
+    return _run(launch.torchrun, _with_events(options), _command(words))
+
+
+def machines(line: str, cell: str) -> Run:
+    """%%machines [--timeout SECONDS] [--expect-failure] [--cold] [--rate] ...
+
+    Play a machine for each line of the cell: what one types there, `torchrun` and its
+    arguments, behind variables for its environment, if any. Otherwise as %torchrun.
+    """
+    commands = [each.strip() for each in cell.splitlines() if each.strip()]
+    options, rest = _split(line, PLAYED)
+    if rest:
+        raise UsageError(f"what is typed comes below: {shlex.join(rest)!r}")
+    return _run(launch.machines, _with_events(options), commands)
 
 
 def python(line: str) -> Run:
@@ -59,7 +71,8 @@ def python(line: str) -> Run:
 
     The same for a program that starts its ranks itself.
     """
-    return _run(launch.python, *_split(line))
+    options, words = _split(line)
+    return _run(launch.python, options, _command(words))
 
 
 def _run(launcher: Callable[..., Run], options: dict, command: list[str]) -> Run:
@@ -106,17 +119,24 @@ def _split(line: str, more: Sequence[str] = ()) -> tuple[dict, list[str]]:
             raise UsageError("--timeout takes a number of seconds") from None
         except IndexError:
             raise UsageError(f"{word} takes a value") from None
-    if not words:
-        raise UsageError("which program? For example: --nproc-per-node 2 program.py")
     return options, words
 
 
-def _value(name: str) -> Any:
-    """Return what a variable of the notebook holds."""
-    shell = get_ipython()
+def _command(words: list[str]) -> list[str]:
+    """Return the command that the rest of a line is; there has to be one."""
+    if not words:
+        raise UsageError("which program? For example: --nproc-per-node 2 program.py")
+    return words
+
+
+def _with_events(options: dict) -> dict:
+    """Return the options with the list that a variable of the notebook holds."""
+    name, shell = options.get("events"), get_ipython()
+    if name is None:
+        return options
     if shell is None or name not in shell.user_ns:
         raise UsageError(f"--events takes the name of a list; {name!r} is none")
-    return shell.user_ns[name]
+    return options | {"events": shell.user_ns[name]}
 
 
 class _Screen:

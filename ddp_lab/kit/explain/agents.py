@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -12,6 +12,8 @@ from ddp_lab.kit.explain.stacks import last_error
 from ddp_lab.kit.explain.symptoms import Symptom
 from ddp_lab.kit.explain.words import ended_by, listed
 
+# Where gloo has looked for another rank.
+OWN = re.compile(r"remote=\[(127\.[\d.]+|::1)\]")
 # What torchrun says when another node has failed, or its own ranks.
 ECHOES = re.compile(r"ChildFailedError|SignalException|RendezvousClosedError")
 AFTERWARDS = 60.0  # seconds that connections may need when a cable is mended
@@ -39,6 +41,8 @@ class Agent:
     """Those of the last attempt."""
     started: float = 0.0
     """When the first of them was, in seconds since the epoch."""
+    has_network: bool = True
+    """Whether it shares no address with another node."""
     cut: tuple[float, float] | None = None
     """From when to when its cable was pulled, the last time."""
 
@@ -73,9 +77,11 @@ class Trouble:
 def read_all(folder: Path) -> list[Agent]:
     """Return the agents of a run with this log folder, if it has several nodes."""
     plan = read_json(folder / "plan.json") or {}
+    played = read_json(folder / "played.json") or {}
     last = next(iter(by_attempt(lives(folder))[-1:]), [])
     found, happened = [], events(folder)
-    homes = node_folders(folder) or [folder] * bool(plan)
+    alone = [folder] if len(plan.get("meets", [])) == 1 else []
+    homes = node_folders(folder) or alone
     for node, home in enumerate(homes):
         end = read_json(home / "exit.json") or {"code": None, "time": 0.0, "done": ""}
         meets = plan["meets"][node] if plan.get("meets") else {}
@@ -88,6 +94,7 @@ def read_all(folder: Path) -> list[Agent]:
             said=read(home / "err"),
             ranks=tuple(life.rank for life in here),
             started=min((life.start for life in here), default=0.0),
+            has_network=not played.get("shared"),
             cut=_cut(node, happened),
         )
         found.append(agent)
@@ -137,7 +144,39 @@ def gone(agents: list[Agent]) -> Trouble | None:
 
 def never_met(agents: list[Agent]) -> Trouble | None:
     """Return why no rank was started on any node, as far as the commands tell."""
-    return _differ(agents) or _not_come(agents) or _alone(agents)
+    return (
+        _differ(agents)
+        or _not_come(agents)
+        or _alone(agents)
+        or failed(agents)
+        or _not_found(agents)
+    )
+
+
+def odd(agents: list[Agent]) -> list[str]:
+    """Return how the nodes of a run that succeeds were not started alike."""
+    differ = _differ(agents)
+    found = [differ.cause if differ else "", differing_programs(agents)]
+    return [each for each in found if each]
+
+
+def own_loopback(agents: list[Agent], words: Mapping[int, str]) -> Trouble | None:
+    """Return which node offers an address that each machine takes for its own.
+
+    Args:
+        agents: of all nodes.
+        words: what each rank has said that has failed.
+    """
+    at = {rank: found[1] for rank, said in words.items() if (found := OWN.search(said))}
+    if not at or not all(agent.has_network for agent in agents):
+        return None
+    rank, address = min(at.items())
+    others = [agent.node for agent in agents if not {*agent.ranks} & {*at}]
+    node = others[0] if len(others) == 1 else None
+    who = "" if node is not None else "a node "
+    cause = f"{who}offers {address}, where rank {rank} finds only its own machine"
+    means = "look at its GLOO_SOCKET_IFNAME, and at its host name in its /etc/hosts"
+    return Trouble(cause, node, Symptom.NETWORK, means)
 
 
 def differing_programs(agents: list[Agent]) -> str:
@@ -214,6 +253,16 @@ def _alone(agents: list[Agent]) -> Trouble | None:
     who = "the second node has" if missing == 1 else f"the other {missing} nodes have"
     cause = f"{who} not come: this one waits at {meets['at']}, with --nnodes "
     return Trouble(cause + meets["nnodes"], None, Symptom.RENDEZVOUS)
+
+
+def _not_found(agents: list[Agent]) -> Trouble | None:
+    """All have come and were told the same, and still no rank was started."""
+    if len(agents) < 2:
+        return None
+    cause = f"the nodes do not meet at {agents[0].meets.get('at')}, although they were "
+    cause += "started alike"
+    means = "look at what that name means on each of them, and at firewalls"
+    return Trouble(cause, None, Symptom.NETWORK, means)
 
 
 def _sides(told: dict[int, str], words: str) -> str:

@@ -65,7 +65,7 @@ def _told(failures: list[Attempt], count: int) -> list[str]:
         ways.setdefault(_way(failure), []).append(number)
     told = list(ways.values())[:MOST]
     lines = [
-        f"{_names(numbers)} of {count} failed: {_brief(failures[numbers[0] - 1])}"
+        f"{_names(numbers)} of {count} {_brief(failures[numbers[0] - 1])}"
         for numbers in told
     ]
     rest = len(failures) - sum(map(len, told))
@@ -73,9 +73,12 @@ def _told(failures: list[Attempt], count: int) -> list[str]:
 
 
 def _brief(failure: Attempt) -> str:
+    """Return how an attempt ended."""
+    if failure.kind == "node":  # which is no failure of the attempt's own
+        return f"ended: {failure.cause}"
     who = "the run" if failure.rank is None else f"rank {failure.rank}"
     at = f" at {failure.where}" if failure.where else ""
-    return f"{who}: {shorten(failure.cause)}{at}"
+    return f"failed: {who}: {shorten(failure.cause)}{at}"
 
 
 def _way(failure: Attempt) -> tuple:

@@ -8,6 +8,7 @@ and the stacks tell (see hang.py).
 import re
 import time
 from dataclasses import dataclass, field, replace
+from itertools import zip_longest
 from pathlib import Path
 
 from ddp_lab.kit.explain import agents, attempts, ends, hang, stacks, symptoms
@@ -31,6 +32,8 @@ STOPPED = {
     "guard": "the guard of this run was ended by {0} from outside; all processes were "
     "stopped",
     "torchrun": "torchrun itself was ended by {0} from outside, and its ranks with it",
+    "srun": "srun was ended by {0} from outside, and the ranks with it",
+    "slurm": "ended by SLURM: {0}",
     "warm": "the warm process, of which this run is a fork, was ended by {0} from "
     "outside, and the run with it; the next run starts a new one",
 }
@@ -42,9 +45,9 @@ class Failure:
 
     kind: str
     """"exception", "signal", "exit"; "timeout", "interrupt" or "output" if the run was
-    stopped; "guard", "torchrun" or "warm" if a signal from outside has ended what the
-    ranks depend on; "launch" if no rank was started; "node" if a node was lost, or the
-    nodes did not come together."""
+    stopped; "guard", "torchrun", "srun" or "warm" if a signal from outside has ended
+    what the ranks depend on; "slurm" if SLURM has ended them; "launch" if no rank was
+    started; "node" if a node was lost, or the nodes did not come together."""
     rank: int | None
     """The rank that failed first; None when no rank is to blame alone."""
     cause: str
@@ -136,10 +139,15 @@ def _meets(failure: Failure) -> bool:
 
 def _earlier(log: RunLog) -> list[Failure]:
     """Return why each attempt failed after which torchrun restarted the ranks."""
-    return [
-        _first_failure(TorchrunLog(ranks), 1, [rank.code for rank in ranks])
-        for ranks in log.earlier
-    ]
+    found = []
+    for ranks, change in zip_longest(log.earlier, log.changes):
+        failure = _first_failure(TorchrunLog(ranks), 1, [rank.code for rank in ranks])
+        own = failure.rank is not None and not ranks[failure.rank].asked
+        gone = change and failure.rank in change.ranks
+        if change and change.words and (not own or gone):
+            failure = Failure("node", None, change.words)
+        found.append(failure)
+    return found
 
 
 def _attempt(failure: Failure) -> Attempt:
@@ -186,15 +194,18 @@ def _of_nodes(
     lost = agents.gone(log.agents)
     if lost and not any(time < lost.time - HEADSTART for time in own):
         return _node_failed(failure, lost)
-    if not log.ranks:
-        met = agents.never_met(log.agents) or agents.failed(log.agents)
-        return _node_failed(failure, met) if met else failure
-    if own or failure.rank is not None and not found:
-        return failure
     noticed = min((end.time for end in found.values()), default=time.time())
-    if cut := agents.cut_off(log.agents, noticed):
-        return _node_failed(failure, cut)
-    return failure
+    trouble = None
+    if not own and (failure.rank is None or found):
+        trouble = agents.cut_off(log.agents, noticed)
+        words = {rank: end.words for rank, end in found.items()}
+        trouble = trouble or agents.own_loopback(log.agents, words)
+    if not log.ranks:
+        trouble = trouble or agents.never_met(log.agents)
+    failure = _node_failed(failure, trouble) if trouble else failure
+    differ = agents.differing_programs(log.agents)
+    means = "; ".join(filter(None, [differ, failure.means])) or None
+    return replace(failure, means=means)
 
 
 def _node_failed(failure: Failure, trouble: agents.Trouble) -> Failure:

@@ -7,10 +7,11 @@ and one rank of one attempt is a life.
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 
 from ddp_lab.kit.explain.files import names, read, read_json
-from ddp_lab.kit.explain.words import signal_name
+from ddp_lab.kit.explain.words import conjugate, listed, signal_name
 
 
 @dataclass(frozen=True)
@@ -123,6 +124,50 @@ def _numbered(found: list[Life]) -> list[Life]:
         taken, size = taken | keys, life.world_size
         numbered.append(replace(life, attempt=attempt))
     return numbered
+
+
+@dataclass(frozen=True)
+class Change:
+    """How the nodes of one attempt differ from those of the next."""
+
+    words: str = ""
+    """Say, `node 1 has gone`; empty if they are the same."""
+    ranks: frozenset[int] = frozenset()
+    """Those on nodes that have gone."""
+
+
+def changes(folder: Path) -> list[Change]:
+    """Return for each attempt but the last which nodes came or went then."""
+    happened = events(folder)
+    return [
+        _change(this, after, happened)
+        for this, after in pairwise(by_attempt(lives(folder)))
+    ]
+
+
+def _change(
+    this: list[Life], after: list[Life], happened: list[tuple[float, str]]
+) -> Change:
+    began, end = (min(life.start for life in each) for each in (this, after))
+    here, then = ({life.node for life in each} for each in (this, after))
+    lost = {  # one may be back already
+        node
+        for time, what in happened
+        for node in here
+        if began < time < end and what in (f"kill node {node}", f"stop node {node}")
+    }
+    lost |= here - then
+    new = then - here
+    told = [f"{_nodes(lost)} gone"] if lost else []
+    told += [f"{_nodes(new)} come"] if new else []
+    ranks = frozenset(life.rank for life in this if life.node in lost)
+    return Change(", ".join(told), ranks)
+
+
+def _nodes(numbers: set[int]) -> str:
+    """Return `node 1 has`, or `nodes 1 and 2 have`."""
+    verb = conjugate("have", numbers)
+    return f"node{'s' * (len(numbers) > 1)} {listed(map(str, sorted(numbers)))} {verb}"
 
 
 def by_attempt(found: list[Life]) -> list[list[Life]]:

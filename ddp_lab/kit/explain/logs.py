@@ -15,7 +15,14 @@ from ddp_lab.kit.explain.agents import Agent
 from ddp_lab.kit.explain.calls import from_flight
 from ddp_lab.kit.explain.children import Children
 from ddp_lab.kit.explain.files import MOST_READ, clip, names, read, read_json
-from ddp_lab.kit.explain.lives import Life, by_attempt, lives, node_folders
+from ddp_lab.kit.explain.lives import (
+    Change,
+    Life,
+    by_attempt,
+    changes,
+    lives,
+    node_folders,
+)
 from ddp_lab.kit.explain.rank_log import RankLog
 
 FULL = 100_000  # bytes: a disk with less room than that is full
@@ -36,6 +43,8 @@ class RunLog(ABC):
     """Where the lab keeps the logs, if there is no room left."""
     agents: list[Agent] = field(default_factory=list)
     """torchrun on each of several nodes."""
+    changes: list[Change] = field(default_factory=list)
+    """Which nodes came or went at the end of each attempt before this one."""
     places: dict[int, str] = field(default_factory=dict)
     """Of each rank on several nodes where it is: `node 1, local 0`."""
 
@@ -85,16 +94,17 @@ class TorchrunLog(RunLog):
         there = there + [folder / "removed" / str(rank) for rank in removed]
         last = _read_ranks(there, codes)
         full = folder.parent if _is_full(folder) else None
-        nodes = agents.read_all(folder), _places(folder)
+        nodes = agents.read_all(folder), changes(folder), _places(folder)
         return cls(last, stderr, earlier, full, *nodes)
 
     def notes(self) -> list[str]:
-        """Return which processes of its ranks have failed."""
-        return [
+        """Return which processes of its ranks have failed, and which nodes differ."""
+        dead = [
             f"rank {rank}: {what}"
             for rank, log in enumerate(self.ranks)
             for what in log.dead
         ]
+        return dead + agents.odd(self.agents)
 
     @classmethod
     def read_output(cls, folder: Path, limit: int = MOST_READ) -> "TorchrunLog":

@@ -4,8 +4,9 @@
     2 seconds later: cut node 1
     10 seconds later: mend node 1
 
-Times count from the event before, or from the start. A node that is started before
-anything else happens to it is not there at first.
+Both count from the event before, or from the start: what a rank has said earlier does
+not count. A node that is started before anything else happens to it is not there at
+first.
 """
 
 import re

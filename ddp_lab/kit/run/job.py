@@ -38,6 +38,7 @@ from ddp_lab.kit.run.limits import SHORT, Limits
 from ddp_lab.kit.run.plan import Plan
 from ddp_lab.kit.run.rank import HOME
 from ddp_lab.kit.run.result import Run, RunFailed
+from ddp_lab.kit.run.slurm import CLUSTER, Sent, clean
 from ddp_lab.kit.run.warm import WARM, write_python
 
 Watch = Callable[[Run], None]
@@ -84,12 +85,16 @@ class Job:
         command: the plain command, as a terminal would take it.
         kind: what starts the ranks, `TORCHRUN` or `SPAWN`.
         limits: what the run may take.
+        sent: how it is sent to SLURM, if it is.
     """
 
-    def __init__(self, command: str, kind: Kind, limits: Limits):
+    def __init__(
+        self, command: str, kind: Kind, limits: Limits, sent: Sent | None = None
+    ):
         self.command = command
         self.kind = kind
         self.limits = limits
+        self.sent = sent
         self.stopped: str | None = None
         """Why the run was ended, if it did not end by itself: a key of `STOPPED`."""
         self.limit: float | str = limits.silence
@@ -109,6 +114,10 @@ class Job:
         self.seen = 0, 0
         """How many attempts, and how many ranks of the last one have left logs."""
         self.ended = 0.0  # when the guard ended what was left
+        self.started = False
+        if sent:  # there once the machines are, for which we may wait long
+            self.folder = sent.folder(self.mark)
+            return
         try:
             self.folder = Path(tempfile.mkdtemp(prefix="ddp_lab-"))
         except OSError as error:
@@ -136,7 +145,8 @@ class Job:
         child, code = None, 0
         try:
             try:
-                child = self._start(argv, cold)
+                child = self._start(argv, cold, watch)
+                self.started = True
                 self._wait(child, watch)
             except KeyboardInterrupt:
                 self.stopped = "interrupt"
@@ -150,10 +160,19 @@ class Job:
             if child:  # however we leave, every process of the run is ended
                 code = child.end()
                 self.ended = child.since
+                if self.sent:
+                    self.sent.end(stopped=bool(self.stopped) or code < 0)
         return self._result(self._judged(code))
 
-    def _start(self, argv: Sequence[str], cold: bool) -> Guarded:
+    def _start(self, argv: Sequence[str], cold: bool, watch: Watch | None) -> Guarded:
         env = environment()
+        if self.sent:
+            self.sent.allocate(self._teller(watch))
+            self.start, self.began = time.monotonic(), time.time()  # not in the queue
+            self.folder.mkdir(parents=True)
+            words = self.sent.command(self.folder, "" if cold else CLUSTER.warm(env))
+            env = clean(env)
+            return Guarded(words, self.mark, self.folder, env)
         warm = self.warm = None if cold else WARM.python(env)
         if not cold and (trouble := WARM.untold_trouble()):
             self.notes.append(f"not a warm start: {trouble}")
@@ -169,6 +188,15 @@ class Job:
             command += [] if warm else [*self.options, "-u", str(RANK)]
         return Guarded([*command, *argv], self.mark, self.folder, env)
 
+    def _teller(self, watch: Watch | None) -> Callable[[str], None]:
+        """Return what shows a reader who waits for what."""
+
+        def tell(said: str) -> None:
+            if watch:
+                watch(replace(self._result(), notes=[said]))
+
+        return tell
+
     def _played(self, python: list[str]) -> list[str]:
         """Return the command that plays the nodes, instead of one torchrun."""
         assert self.plan
@@ -182,6 +210,9 @@ class Job:
         """Wait until the run ends, or has to be stopped."""
         size, changed, done, looked, failing = 0, self.start, None, False, False
         silence, slow = self.limits.silence, self.limits.first_sign
+        if self.warm and (self.plan or self.meets):
+            # Nobody imports torch any more: if nobody begins, a node has not come.
+            slow, changed = silence, time.monotonic()
         while child.runs():
             now, written = time.monotonic(), self._written()
             if written != size:
@@ -227,8 +258,11 @@ class Job:
         if code and not self.stopped:
             if self.warm and (by := WARM.lost(self.warm)):
                 self._stop("warm", by)
+            elif self.sent and (why := self.sent.ended_by_slurm(self.folder)):
+                self._stop("slurm", why)
             elif code < 0 and self.kind is TORCHRUN:
-                self._stop("torchrun", signal_name(-code))
+                what = "srun" if self.sent else "torchrun"
+                self._stop(what, signal_name(-code))
         return code
 
     def _written(self) -> int:
@@ -256,7 +290,8 @@ class Job:
         return any(end and end["code"] for end in ends)
 
     def _look(self, last: bool = False) -> int:
-        return self.kind.look(self.folder, self.mark, last)
+        look = self.sent.look if self.sent else self.kind.look
+        return look(self.folder, self.mark, last)
 
     def _result(self, code: int | None = None) -> Run:
         """Return the result so far; it is final once the exit code is known."""
@@ -310,6 +345,8 @@ class Job:
 
     def _lost(self) -> list[str]:
         """Return whose output is lost, because a program has removed it."""
+        if not self.started:
+            return []
         folders = enumerate(rank_folders(self.folder))
         there = [rank for rank, path in folders if (path / "stdout.log").exists()]
         lost = [rank for rank in range(self.seen[1]) if rank not in there]

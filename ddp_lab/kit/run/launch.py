@@ -57,7 +57,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ddp_lab.kit.run import events as happens
-from ddp_lab.kit.run import plan
+from ddp_lab.kit.run import plan, slurm
 from ddp_lab.kit.run.job import SPAWN, TORCHRUN, Job, Watch
 from ddp_lab.kit.run.limits import Limits
 from ddp_lab.kit.run.result import Run, RunFailed, RunInterrupted
@@ -111,13 +111,16 @@ def torchrun(
     """
     argv = _words(command)
     options, program = _options(argv)
-    if not any(OWN_RENDEZVOUS.match(option[0]) for option in options):
-        argv.insert(0, "--standalone")
-        options.insert(0, ["--standalone"])
     own, note = _without_logging(options)
-    played = plan.is_for_all(own)
+    sent = None
+    if slurm.takes(own) and not (events or rate or delay):
+        sent = slurm.Sent(own, program)
+    elif not any(OWN_RENDEZVOUS.match(option[0]) for option in own):
+        argv.insert(0, "--standalone")
+        own.insert(0, ["--standalone"])
+    played = plan.is_for_all(own) and not sent
     happening = _happening(plan.nodes(own)[1] if played else 0, events, rate, delay)
-    job = Job(shlex.join(["torchrun", *argv]), TORCHRUN, _with(limits, timeout))
+    job = Job(shlex.join(["torchrun", *argv]), TORCHRUN, _with(limits, timeout), sent)
     job.notes += note
     if played:
         job.plan = plan.make(own, program, **happening)
@@ -151,8 +154,7 @@ def machines(
     """
     happening = _happening(len(commands), events, rate, delay)
     parts = [_typed(command) for command in commands]
-    lines = [f"node{number}$ {command}" for number, command in enumerate(commands)]
-    job = Job("\n".join(lines), TORCHRUN, _with(limits, timeout))
+    job = Job("\n".join(commands), TORCHRUN, _with(limits, timeout))
     job.plan = plan.by_hand(parts, **happening)
     names = [name for env, *_ in parts for name in env]
     cold = cold or any(name.startswith(READ_AT_IMPORT) for name in names)

@@ -1,7 +1,7 @@
 """The network of nodes that are played on one machine: a bridge, and a link to each.
 
-    node0                          switch                        node1
-    eth0 10.0.0.10 <--- link ---> node0 - bridge - node1 <--- link ---> eth0 10.0.0.11
+    node0                          switch                         node1
+    eth0 192.168.0.10 <- link -> node0 - bridge - node1 <- link -> eth0 192.168.0.11
 
 A node is a set of namespaces: a network, a host name and mounts of its own; the switch
 is a network namespace as well. All of them are made inside a user namespace where we
@@ -69,8 +69,12 @@ class Network:
 
     @staticmethod
     def address(node: int) -> str:
-        """Return a node's address: any would do, as no other network is in reach."""
-        return f"10.0.0.{10 + node}"
+        """Return a node's address, such as a small network has.
+
+        It is above 127.0.0.1: of two addresses gloo connects from the higher one, so
+        that a node which offers 127.0.0.1 is not found, as between most machines.
+        """
+        return f"192.168.0.{10 + node}"
 
     def enter(self, node: int) -> None:
         """Move this process to a node: a fork calls it before it becomes a program."""

@@ -77,8 +77,8 @@ class Room:
         self.events = events.parse_all(self.plan["events"], len(self.plan["typed"]))
         self.since = time.time()
         """When the last event was, or the start."""
-        self.heard: dict[tuple[Path, str], int] = {}
-        """How far the output of each life has been read, for each text."""
+        self.heard: dict[Path, int] = {}
+        """How much each life had said when the last event was."""
         self.network, why = self._network()
         self._leave_word(why)
         self.nodes = self._nodes()
@@ -112,7 +112,8 @@ class Room:
             " ".join([*map("=".join, env.items()), shlex.join(["torchrun", *words])])
             for env, words in zip(self.plan["env"], self.plan["typed"], strict=True)
         ]
-        word = {"how": how, "typed": typed, "left_out": needy if why else []}
+        word = {"how": how, "typed": typed, "shared": bool(why)}
+        word["left_out"] = needy if why else []
         _write(self.folder / "played.json", word)
 
     def _nodes(self) -> list[Node]:
@@ -242,6 +243,7 @@ class Room:
             return
         event = self.events.pop(0)
         self.since = time.time()
+        self.heard = {life: _size(life / "stdout.log") for life in self._all_lives()}
         with open(self.folder / "events.jsonl", "a") as file:
             word = {"time": self.since, "what": event.text}
             file.write(json.dumps(word) + "\n")
@@ -276,24 +278,20 @@ class Room:
 
     def _lives(self, rank: int) -> list[Path]:
         """Return the folders of a rank's lives, oldest first, of all nodes."""
-        found = []
-        for life in sorted(self.folder.glob("node_*/lives/*"), key=lambda p: p.name):
-            if json.loads((life / "where.json").read_text())["rank"] == rank:
-                found.append(life)
-        return found
+        return [
+            life
+            for life in self._all_lives()
+            if json.loads((life / "where.json").read_text())["rank"] == rank
+        ]
+
+    def _all_lives(self) -> list[Path]:
+        return sorted(self.folder.glob("node_*/lives/*"), key=lambda path: path.name)
 
     def _says(self, life: Path, text: str) -> bool:
-        """Tell whether a life has said `text` since it was last asked."""
-        try:
-            with open(life / "stdout.log", "rb") as file:
-                at = self.heard.get((life, text), 0)
-                file.seek(at)
-                said = file.read()
-        except OSError:
-            return False
-        whole = said[: said.rfind(b"\n") + 1]
-        self.heard[life, text] = at + len(whole)
-        return text.encode() in whole
+        """Tell whether a life has said `text` since the last event."""
+        with open(life / "stdout.log", "rb") as file:
+            file.seek(self.heard.get(life, 0))
+            return text.encode() in file.read()
 
 
 def free_port() -> int:
@@ -338,6 +336,10 @@ def processes(mark: str, node: int) -> Iterator[int]:
 
 def _limit(mark: str, node: int) -> int:
     return guard.limit(mark) + 1 + node
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
 
 
 def _kill(pid: int) -> None:

@@ -90,6 +90,33 @@ def elsewhere(options: Sequence[Option]) -> str:
     return (value(options, ENDPOINT) or "") if NO_HOST in conf else ""
 
 
+def names_a_place(options: Sequence[Option]) -> bool:
+    """Tell whether a command says where its ranks meet, or which node it is for."""
+    places = [each for each in ONE_NODE if each != "--standalone"]
+    return any(_named(option, each) for option in options for each in places)
+
+
+def without(options: Sequence[Option], *names: str) -> list[Option]:
+    """Return the options that are none of these."""
+    return [o for o in options if not any(_named(o, each) for each in names)]
+
+
+def is_elastic(options: Sequence[Option]) -> bool:
+    """Tell whether a static rendezvous would not do."""
+    least, most = nodes(options)
+    return value(options, "--rdzv-backend") != "static" and (
+        least < most
+        or any(_key(option).startswith(each) for option in options for each in ELASTIC)
+    )
+
+
+def is_fixed(options: Sequence[Option]) -> bool:
+    """Tell whether every node is needed: then the end of one is the end of all."""
+    least, most = nodes(options)
+    again = value(options, "--max-restarts")
+    return not is_elastic(options) or least == most and not again
+
+
 def make(options: Sequence[Option], program: Sequence[str], **more: object) -> Plan:
     """Return what each node runs.
 
@@ -99,12 +126,7 @@ def make(options: Sequence[Option], program: Sequence[str], **more: object) -> P
         more: what else the plan says: `events`, `rate`, `delay`.
     """
     least, most = nodes(options)
-    backend = value(options, "--rdzv-backend")
-    elastic = backend != "static" and (
-        least < most
-        or any(_key(option).startswith(each) for option in options for each in ELASTIC)
-    )
-    words = _c10d if elastic else _static
+    words = _c10d if is_elastic(options) else _static
     both = [words(number, list(options)) for number in range(most)]
     typed, on_loopback = ([*zip(*both, strict=True)][which] for which in (0, 1))
     return Plan(
@@ -112,11 +134,29 @@ def make(options: Sequence[Option], program: Sequence[str], **more: object) -> P
         [_words(each, program) for each in on_loopback],
         least,
         elsewhere(options),
-        not elastic or least == most and not value(options, "--max-restarts"),
+        is_fixed(options),
         env=[{} for _ in typed],
         meets=[meets(each, program) for each in typed],
         **more,  # type: ignore[arg-type]
     )
+
+
+def at(node: int, options: Sequence[Option], address: str) -> list[Option]:
+    """Return the options of one node whose ranks meet at `address`, that of node 0."""
+    if is_elastic(options):
+        if not value(options, "--rdzv-backend"):
+            options = [*options, ["--rdzv-backend", "c10d"]]
+        place = ["--rdzv-endpoint", f"{address}:{PORT}"]
+        return [*without(options, "--rdzv-conf"), _host(node, options), place]
+    here = [["--node-rank", str(node)], ["--master-addr", address]]
+    port = value(options, "--master-port") or PORT
+    return [*without(options, "--master-port"), *here, ["--master-port", port]]
+
+
+def _host(node: int, options: Sequence[Option]) -> Option:
+    """Return the option that tells a node whether all meet at its place."""
+    host, given = f"is_host={int(node == 0)}", value(options, "--rdzv-conf")
+    return ["--rdzv-conf", ",".join(filter(None, [host, given]))]
 
 
 def by_hand(
@@ -178,12 +218,9 @@ def _c10d(node: int, options: list[Option]) -> tuple[list[Option], list[Option]]
         return options, [*options, ["--local-addr", _local(node)]]
     typed = [*options, [ENDPOINT, name(0)]]
     # Where all have one host name, each would take itself for the host.
-    host = f"is_host={int(node == 0)}"
-    given = value(options, "--rdzv-conf")
-    rest = [option for option in options if not _named(option, "--rdzv-conf")]
     on_loopback = [
-        *rest,
-        ["--rdzv-conf", ",".join(filter(None, [host, given]))],
+        *without(options, "--rdzv-conf"),
+        _host(node, options),
         [ENDPOINT, f"{LOOPBACK}:{PORT}"],
         ["--local-addr", _local(node)],
     ]

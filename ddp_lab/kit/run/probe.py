@@ -48,13 +48,18 @@ def look_at_ranks(folder: Path, mark: str, last: bool) -> int:
 
     Leaves stack.json and flight.json in the log folder of each living rank.
     """
-    _look(folder)
+    _look(living(folder))
     flights = [read_json(rank / "flight.json") or {} for rank in rank_folders(folder)]
     return sum(call["done"] for flight in flights for call in flight.get("calls", []))
 
 
-def _look(folder: Path) -> None:
-    ranks = living(folder)
+def look_at_node(folder: Path, node: int) -> None:
+    """Look at the ranks that live on this node, of a run whose folder many share."""
+    home = folder / f"node_{node}"
+    _look({r: pid for r, pid in living(folder).items() if home in r.parents})
+
+
+def _look(ranks: dict[Path, int]) -> None:
     awake = {rank: pid for rank, pid in ranks.items() if not is_stopped(pid)}
     for rank in awake:
         (rank / "flight.json").unlink(missing_ok=True)

@@ -60,10 +60,9 @@ class Warm:
 
     def start(self, env: dict[str, str]) -> None:
         """Start the server for programs that run in `env`, if it is not there yet."""
-        if not _wanted():
+        if not wanted():
             return
-        settings = {k: v for k, v in env.items() if k.startswith(READ_AT_IMPORT)}
-        settings.pop(SET_BY_TORCH, None)
+        settings = settings_in(env)
         with self._lock:
             if self.folder and settings == self.settings and not _outdated(self.folder):
                 return
@@ -93,7 +92,7 @@ class Warm:
         """Return what to run instead of `sys.executable`; None for a plain start."""
         with self._lock:
             self.start(env)
-            if self.folder is None or not _wanted() or self.trouble:
+            if self.folder is None or not wanted() or self.trouble:
                 return None
             self.trouble = self._await(self.folder)
             if self.trouble:
@@ -151,7 +150,14 @@ class Warm:
         self.process, self.folder, self.settings = None, None, None
 
 
-def _wanted() -> bool:
+def settings_in(env: dict[str, str]) -> dict[str, str]:
+    """Return the variables of which a server has one setting."""
+    found = {k: v for k, v in env.items() if k.startswith(READ_AT_IMPORT)}
+    found.pop(SET_BY_TORCH, None)
+    return found
+
+
+def wanted() -> bool:
     """Tell whether there shall be a warm start: see `make lab COLD=1`."""
     # Elsewhere than on Linux a fork is not known to be safe.
     return sys.platform == "linux" and not os.environ.get("DDP_LAB_COLD")

@@ -1,0 +1,254 @@
+"""A real SLURM cluster of two nodes on this machine, in a folder of its own.
+
+    python -m tests.slurm_cluster start FOLDER     then: export SLURM_CONF=FOLDER/conf
+    python -m tests.slurm_cluster stop FOLDER
+
+It needs slurm-wlm and munge, no systemd, and leaves /etc alone. Each node has a host
+name, an address and an /etc/hosts of its own, for whatever a job starts there (a mount
+and a UTS namespace); processes and files are the machine's. Ports are free ones, so
+clusters can stand side by side. One process holds the daemons, and stops them when it
+is told to (SIGTERM) or when whoever started it dies.
+
+The settings that are not obvious: nobody is there to read cgroups (linuxproc, no
+accounting), the nodes have more CPUs than the machine (config_overrides), a requeued
+job may start after seconds (cred_expire), and a busy machine is no reason to give up a
+node.
+"""
+
+import ctypes
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+
+NEEDED = ("munged", "slurmctld", "slurmd", "salloc", "srun", "scancel", "unshare")
+NODES = ("node1", "node2")
+CPUS = 16  # of each node, so that several jobs fit
+READY_WAIT = 60.0  # seconds
+END_WAIT = 10.0  # seconds that jobs and daemons have to end
+MARK = "DDP_LAB_CLUSTER"  # in the environment of the daemons
+PR_SET_PDEATHSIG = 1  # see prctl(2)
+SBIN = "/usr/sbin:/sbin"
+
+CONF = """\
+ClusterName=lab
+SlurmctldHost={host}(127.0.0.1)
+SlurmctldPort={ports[0]}
+SlurmUser=root
+AuthType=auth/munge
+AuthInfo=socket={folder}/munge.socket,cred_expire=10
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/%n
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/%n.pid
+SlurmctldLogFile={folder}/slurmctld.log
+SlurmdLogFile={folder}/%n.log
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+JobAcctGatherType=jobacct_gather/none
+MpiDefault=none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_CPU
+SlurmdParameters=config_overrides
+SchedulerParameters=batch_sched_delay=0
+ReturnToService=2
+MessageTimeout=60
+SlurmdTimeout=3600
+KillWait=5
+"""
+
+
+def missing() -> str:
+    """Return why there can be no cluster here; "" if there can."""
+    absent = [name for name in NEEDED if not _which(name)]
+    if absent:
+        return f"no {absent[0]}: apt-get install slurm-wlm munge"
+    if os.getuid() != 0:
+        return "munged and slurmd are started as root here"
+    probe = subprocess.run(["unshare", "--mount", "--uts", "true"], capture_output=True)
+    return probe.stderr.decode().strip()
+
+
+class Cluster:
+    """Two nodes that wait for jobs; a context manager.
+
+    Args:
+        folder: for its files; on leaving, it is removed.
+    """
+
+    def __init__(self, folder: Path | None = None):
+        # Short, because the path of a socket has to be.
+        self.folder = folder or Path(tempfile.mkdtemp(prefix="slurm-", dir="/tmp"))
+        self.conf = self.folder / "conf"
+
+    def __enter__(self) -> "Cluster":
+        self.start("with-parent")
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.stop()
+
+    def start(self, *how: str) -> None:
+        """Start a process that holds the daemons; wait until the nodes are idle."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with open(self.folder / "log", "wb") as log:
+            holder = subprocess.Popen(
+                [sys.executable, __file__, "hold", str(self.folder), *how],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        (self.folder / "pid").write_text(str(holder.pid))
+        deadline = time.monotonic() + READY_WAIT
+        while self.ask("sinfo", "-h", "-t", "idle", "-o", "%D") != str(len(NODES)):
+            if holder.poll() is not None or time.monotonic() > deadline:
+                said = (self.folder / "log").read_text(errors="replace")
+                logs = "".join(p.read_text()[-500:] for p in self.folder.glob("*.log"))
+                self.stop()
+                raise RuntimeError(f"no cluster: {said}\n{logs}")
+            time.sleep(0.1)
+
+    def ask(self, *command: str) -> str:
+        """Return what a command of SLURM prints, in this cluster."""
+        env = os.environ | {"SLURM_CONF": str(self.conf)}
+        done = subprocess.run(command, env=env, capture_output=True, text=True)
+        return done.stdout.strip()
+
+    def jobs(self) -> str:
+        """Return the jobs and steps that are there, a line each."""
+        jobs = self.ask("squeue", "--noheader")
+        return "\n".join(filter(None, [jobs, self.ask("squeue", "--noheader", "-s")]))
+
+    def stop(self) -> None:
+        """Stop the cluster and all that runs on it; remove its folder."""
+        with suppress(OSError, ValueError, psutil.Error):
+            holder = psutil.Process(int((self.folder / "pid").read_text()))
+            if "hold" in holder.cmdline():
+                holder.terminate()
+                holder.wait(4 * END_WAIT)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def hold(folder: Path, *how: str) -> None:
+    """Start the daemons, and stop them when we are told to."""
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit())
+    if how:
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+    env = os.environ | {MARK: str(folder), "SLURM_CONF": str(folder / "conf")}
+    env["PATH"] += f":{SBIN}"
+    daemons: list[subprocess.Popen] = []
+    try:
+        _write_files(folder)
+        _start(folder, env, daemons)
+        signal.pause()
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        _stop(folder, daemons, env)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _start(folder: Path, env: dict[str, str], daemons: list[subprocess.Popen]) -> None:
+    key = [f"--{each}={folder}/munge.{each[:3]}" for each in ("key-file", "pid-file")]
+    key += [f"--log-file={folder}/munge.log", f"--seed-file={folder}/munge.seed"]
+    munge = ["munged", "--foreground", "--force", *key]
+    munge.append(f"--socket={folder}/munge.socket")
+    daemons.append(subprocess.Popen(munge, env=env))
+    while not (folder / "munge.socket").exists() and daemons[0].poll() is None:
+        time.sleep(0.02)
+    daemons.append(subprocess.Popen(["slurmctld", "-D", "-i"], env=env))
+    for node in NODES:
+        enter = f"mount --bind {folder}/hosts /etc/hosts && hostname {node}"
+        words = f"{enter} && exec slurmd -D -N {node}"
+        isolated = ["unshare", "--mount", "--uts", "sh", "-c", words]
+        daemons.append(subprocess.Popen(isolated, env=env))
+
+
+def _write_files(folder: Path) -> None:
+    folder.chmod(0o755)
+    ports = _free_ports(1 + len(NODES))
+    host = socket.gethostname().partition(".")[0]
+    lines = [CONF.format(folder=folder, host=host, ports=ports)]
+    hosts = ["127.0.0.1 localhost"]
+    for number, (node, port) in enumerate(zip(NODES, ports[1:], strict=True), start=2):
+        where = f"NodeHostname={host} NodeAddr=127.0.0.{number} Port={port}"
+        lines.append(f"NodeName={node} {where} CPUs={CPUS} State=UNKNOWN\n")
+        hosts.append(f"127.0.0.{number} {node}")
+    always = f"Nodes={','.join(NODES)} MaxTime=INFINITE State=UP"
+    lines.append(f"PartitionName=main Default=YES {always}\n")
+    lines.append(f"PartitionName=short {always.replace('INFINITE', '1')}\n")
+    (folder / "conf").write_text("".join(lines))
+    (folder / "hosts").write_text("\n".join(hosts) + "\n")
+    (folder / "munge.key").write_bytes(os.urandom(128))
+    (folder / "munge.key").chmod(0o600)
+    for name in ("state", *NODES):
+        (folder / name).mkdir()
+
+
+def _free_ports(count: int) -> list[int]:
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
+
+
+def _stop(folder: Path, daemons: list[subprocess.Popen], env: dict[str, str]) -> None:
+    """Cancel all jobs, end the daemons, and kill what is left of either."""
+    subprocess.run(["scancel", "--full", "--user", str(os.getuid())], env=env)
+    deadline = time.monotonic() + END_WAIT
+    while time.monotonic() < deadline:
+        command = ["squeue", "--noheader"]
+        if not subprocess.run(command, env=env, capture_output=True).stdout.strip():
+            break
+        time.sleep(0.1)
+    for daemon in reversed(daemons):
+        daemon.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            daemon.wait(END_WAIT)
+    for process in of_cluster(folder):
+        with suppress(psutil.Error):
+            process.kill()
+
+
+def of_cluster(folder: Path) -> list[psutil.Process]:
+    """Return the daemons of the cluster in `folder`, and what they have started."""
+    found = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            env = process.environ()
+            task = env.get("SLURM_CONF") == f"{folder}/conf" and "SLURM_TASK_PID" in env
+            if env.get(MARK) == str(folder) or task:
+                if process.pid != os.getpid():
+                    found.append(process)
+    return found
+
+
+def _which(name: str) -> str | None:
+    return shutil.which(name, path=f"{os.environ['PATH']}:{SBIN}")
+
+
+def main() -> None:
+    """Start or stop a cluster, or hold one."""
+    what, folder, *how = sys.argv[1:]
+    if what == "hold":
+        hold(Path(folder), *how)
+    elif reason := missing():
+        sys.exit(reason)
+    elif what == "start":
+        Cluster(Path(folder).absolute()).start()
+        print(f"export SLURM_CONF={Path(folder).absolute()}/conf")
+    else:
+        Cluster(Path(folder).absolute()).stop()
+
+
+if __name__ == "__main__":
+    main()

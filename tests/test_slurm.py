@@ -1,0 +1,337 @@
+"""Runs on a SLURM cluster: a real one, of two nodes that are this machine.
+
+Its nodes see this machine's processes, and we see theirs. But nothing there carries a
+mark that a guard here would look for, so only SLURM, or the kit over there, ends it.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+import pytest
+import slurm_cluster
+from conftest import FULL, living, wait_until
+
+from ddp_lab.kit import RunFailed, torchrun
+from ddp_lab.kit.run import slurm
+from ddp_lab.kit.run.result import RunInterrupted
+
+RING = "ddp_lab/p2p/ring.py"
+# Rank 3 of 4, on node 1, does what it is told, and so does what it leaves behind.
+PROGRAM = """
+import os, signal, subprocess, sys, time
+import torch.distributed as dist
+
+what, folder = sys.argv[1:]
+rank = int(os.environ["RANK"])
+open(f"{folder}/{os.getpid()}", "w").close()
+dist.init_process_group("gloo")
+if what == "deaf":
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+if what == "escapes":
+    subprocess.Popen(
+        ["sh", "-c", f"echo > {folder}/$$; exec sleep 600"],
+        env={}, start_new_session=True,
+    )
+print(f"[rank {rank}] is here", flush=True)
+if rank == 3:
+    if what == "raises":
+        raise ValueError("on node 1")
+    if what == "is killed":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if what == "hangs":
+        time.sleep(600)
+dist.barrier()
+if what in ("sleeps", "deaf", "escapes"):
+    time.sleep(600)
+dist.destroy_process_group()
+"""
+KERNEL = "from ddp_lab.kit import torchrun; torchrun({!r})"
+
+needs_cluster = [
+    pytest.mark.processes,
+    pytest.mark.skipif(bool(slurm_cluster.missing()), reason=slurm_cluster.missing()),
+]
+
+
+def on_cluster(test):
+    """Mark a test that needs the cluster."""
+    for mark in needs_cluster:
+        test = mark(test)
+    return test
+
+
+def servers() -> set[Path]:
+    """Return the folders of fork servers on nodes, which end with their kernels."""
+    return {*Path("/tmp").glob("ddp_lab-*-warm-*-node?")}
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    before = servers()
+    with slurm_cluster.Cluster() as cluster:
+        yield cluster
+        slurm.CLUSTER.close()
+        assert wait_until(lambda: not cluster.jobs()), cluster.jobs()
+    assert slurm_cluster.of_cluster(cluster.folder) == []
+    assert servers() == before
+
+
+@pytest.fixture
+def two_nodes(cluster, monkeypatch):
+    """Let runs be spread over both nodes."""
+    monkeypatch.setenv("SLURM_CONF", str(cluster.conf))
+    monkeypatch.setenv(slurm.ASKED, "--time=10")
+    monkeypatch.setenv(slurm.SPREAD, "2")
+    return cluster
+
+
+@pytest.fixture
+def told(tmp_path):
+    """Return a function: the command for 4 ranks, the last of which does something."""
+    program, folder = tmp_path / "told.py", tmp_path / "pids"
+    program.write_text(PROGRAM)
+    folder.mkdir()
+
+    def command(what: str) -> str:
+        return f"--nproc-per-node 4 {program} '{what}' {folder}"
+
+    command.alive = lambda: [
+        path.name for path in folder.iterdir() if psutil.pid_exists(int(path.name))
+    ]
+    return command
+
+
+def nothing_is_left(cluster, told) -> bool:
+    """Tell whether no process, no step and no folder of a run is there any more."""
+    job = slurm.CLUSTER.held.job if slurm.CLUSTER.held else ""
+    steps = cluster.ask("squeue", "-h", "-s", "-j", job, "-o", "%j").split()
+    steps = [name for name in steps if "-warm-" not in name]
+    runs = list(slurm.RUNS.glob("*")) if slurm.RUNS.exists() else []
+    return not (told.alive() or steps or runs)
+
+
+def when_all_are_there(do, ranks: int = 4):
+    """Return a `watch` that calls `do` once, when every rank has said something."""
+    done = []
+
+    def watch(run):
+        if not done and len(run.lines) == ranks and all(run.lines):
+            done.append(True)
+            do()
+
+    return watch
+
+
+def kernel(command, **environment) -> subprocess.Popen:
+    """Start a process that launches, as a kernel does."""
+    words = [sys.executable, "-c", KERNEL.format(command)]
+    env = os.environ | environment
+    return subprocess.Popen(words, env=env, stderr=subprocess.PIPE, text=True)
+
+
+# --- what a command becomes, without a cluster ---
+
+
+@pytest.mark.parametrize(
+    "words, nodes, spread",
+    [
+        ("--nproc-per-node 4", "2", ["--nnodes 2 --nproc-per-node 2"] * 2),
+        (
+            "--nproc-per-node 3",
+            "2",
+            ["--nnodes 2 --nproc-per-node 2", "--nnodes 2 --nproc-per-node 1"],
+        ),
+        ("--nproc_per_node=1", "2", ["--nnodes 1 --nproc-per-node 1"]),
+        ("--nproc-per-node 4", "", ["--nnodes 1 --nproc-per-node 4"]),
+        ("--standalone --nproc-per-node 4", "2", ["--nnodes 1 --nproc-per-node 4"]),
+        ("--nproc-per-node gpu", "2", ["--nnodes 2 --nproc-per-node gpu"] * 2),
+        ("--nnodes 3 --nproc-per-node 2", "2", ["--nnodes 3 --nproc-per-node 2"] * 3),
+        ("--nnodes 1:2", "", ["--nnodes 1:2 --nproc-per-node 1"] * 2),
+    ],
+)
+def test_ranks_are_spread(words, nodes, spread, monkeypatch):
+    monkeypatch.setenv(slurm.SPREAD, nodes)
+    options = [[word] for word in words.split() if "=" in word or word[2:3] == "s"]
+    rest = [word for word in words.split() if [word] not in options]
+    options += [rest[i : i + 2] for i in range(0, len(rest), 2)]
+    by_node = slurm.spread(options)
+    assert [" ".join(sum(each, [])) for each in by_node] == spread
+
+
+@pytest.mark.parametrize(
+    "asked, around, words, taken",
+    [
+        ("--time=5", 0, [["--nproc-per-node", "2"]], True),
+        ("", 0, [["--nnodes", "2"]], False),
+        ("", 2, [["--nnodes", "2"]], True),
+        ("", 2, [["--nproc-per-node", "2"]], False),
+        ("", 2, [["--nnodes", "3"]], False),
+        ("--time=5", 2, [["--nnodes", "2"], ["--node-rank", "0"]], False),
+    ],
+)
+def test_what_is_for_slurm(asked, around, words, taken, monkeypatch):
+    monkeypatch.setenv(slurm.ASKED, asked)
+    if around:
+        monkeypatch.setenv("SLURM_JOB_ID", "7")
+        monkeypatch.setenv("SLURM_JOB_NODELIST", "a[1-2]")
+        monkeypatch.setenv("SLURM_JOB_NUM_NODES", str(around))
+    assert slurm.takes(words) == taken
+
+
+@pytest.mark.parametrize(
+    "said, why",
+    [
+        ("*** JOB 5 ON n1 CANCELLED AT 2026-11-22T16:05:11 ***", "was cancelled"),
+        ("*** STEP 5.0 ON n1 CANCELLED AT 26-11-22 DUE TO TIME LIMIT ***", "time was"),
+        ("*** JOB 5 ON n1 CANCELLED AT 26-11-22 DUE TO NODE FAILURE ***", "a node has"),
+        ("srun: error: n1: task 0: Exited with exit code 1", ""),
+    ],
+)
+def test_why_slurm_has_ended_a_run(said, why, tmp_path):
+    (tmp_path / "err").write_text(f"slurmstepd: error: {said}\n")
+    found = slurm.Sent([], []).ended_by_slurm(tmp_path)
+    assert why in found and bool(why) == bool(found)
+
+
+# --- a run ---
+
+
+@on_cluster
+def test_the_same_command_runs_on_both_nodes(two_nodes):
+    run = torchrun(f"--nproc-per-node 4 {RING}")
+    assert run["arrived"] == run["expected"] == [6, 0, 1, 3]
+    assert run.nodes == [0, 0, 1, 1]
+    job = slurm.CLUSTER.held.job
+    assert run.played == f"by SLURM, in job {job}: 2 ranks on node1, 2 ranks on node2"
+    assert run.command == f"torchrun --nproc-per-node 4 {RING}"
+    uneven = torchrun(f"--nproc-per-node 3 {RING}")
+    assert uneven.nodes == [0, 0, 1] and slurm.CLUSTER.held.job == job
+    assert not list(slurm.RUNS.glob("*"))
+
+
+@on_cluster
+@pytest.mark.parametrize(
+    "what, cause",
+    [
+        ("raises", "ValueError: on node 1"),
+        ("is killed", "ended by SIGKILL"),
+        ("hangs", "has not come, and ranks 0, 1 and 2 wait in barrier"),
+    ],
+)
+def test_a_fault_on_the_second_node_is_told_as_at_home(what, cause, two_nodes, told):
+    with pytest.raises(RunFailed) as failed:
+        torchrun(told(what), timeout=5)
+    said = str(failed.value)
+    assert said.startswith(f"rank 3 (node 1, local 1): {cause}")
+    if what == "hangs":
+        assert (
+            "rank 3 (node 1, local 1): stands at" in said and "time.sleep(600)" in said
+        )
+    assert nothing_is_left(two_nodes, told)
+
+
+@on_cluster
+@pytest.mark.parametrize(
+    "what", ["sleeps", "escapes", pytest.param("deaf", marks=FULL)]
+)
+def test_the_stop_button_ends_all_on_all_nodes(what, two_nodes, told):
+    def stop():
+        raise KeyboardInterrupt
+
+    with pytest.raises(RunInterrupted) as stopped:
+        torchrun(told(what), watch=when_all_are_there(stop))
+    assert "rank 2 (node 1, local 0): stands at" in str(stopped.value)
+    assert wait_until(lambda: nothing_is_left(two_nodes, told))
+
+
+@on_cluster
+def test_a_killed_srun_leaves_nothing(two_nodes, told):
+    def kill_srun():
+        for process in psutil.Process().children(recursive=True):
+            with suppress(psutil.Error):
+                if process.name() == "srun" and "-warm-" not in str(process.cmdline()):
+                    process.kill()
+
+    with pytest.raises(RunFailed, match="srun was ended by SIGKILL from outside"):
+        torchrun(told("deaf"), watch=when_all_are_there(kill_srun))
+    assert wait_until(lambda: nothing_is_left(two_nodes, told))
+
+
+@on_cluster
+@pytest.mark.parametrize(
+    "also_killed",
+    [
+        "",
+        pytest.param("keeper.py", marks=FULL),
+        pytest.param("salloc", marks=FULL),
+        pytest.param("srun", marks=FULL),
+        pytest.param("keeper.py salloc", marks=FULL),
+    ],
+)
+def test_a_dead_kernel_leaves_no_job(also_killed, two_nodes, told):
+    mark = f"dead {also_killed} {os.getpid()}"
+    before = two_nodes.ask("squeue", "-h", "-o", "%i").split()
+    warm = servers()
+    process = kernel(told("sleeps"), DDP_LAB_TEST=mark)
+    try:
+        assert wait_until(lambda: len(told.alive()) == 4, 60)
+        new = set(two_nodes.ask("squeue", "-h", "-o", "%i").split()) - {*before}
+        assert len(new) == 1
+        for each in living(mark):
+            with suppress(psutil.Error):
+                names = each.name(), *map(os.path.basename, each.cmdline())
+                if not {*names[:4]}.isdisjoint(also_killed.split()):
+                    each.kill()
+    finally:
+        process.kill()
+        process.communicate()
+    assert wait_until(lambda: not living(mark), 30), living(mark)
+    assert wait_until(lambda: nothing_is_left(two_nodes, told))
+    jobs = "squeue", "-h", "-o", "%i"
+    assert wait_until(lambda: not new & {*two_nodes.ask(*jobs).split()})
+    assert wait_until(lambda: servers() == warm)
+
+
+@FULL
+@on_cluster
+def test_a_dead_kernel_in_somebody_elses_job_leaves_no_step(two_nodes, told):
+    """As the kernels of `make lab`, or one that runs in a job of its own."""
+    torchrun(f"--nproc-per-node 2 {RING}")
+    held = slurm.CLUSTER.held
+    mark = f"in another's job {os.getpid()}"
+    job = {"SLURM_JOB_ID": held.job, "SLURM_JOB_NODELIST": ",".join(held.hosts)}
+    job |= {"SLURM_JOB_NUM_NODES": "2", slurm.ASKED: "", "DDP_LAB_TEST": mark}
+    command = told("deaf").replace(
+        "--nproc-per-node 4", "--nnodes 2 --nproc-per-node 2"
+    )
+    process = kernel(command, **job)
+    assert wait_until(lambda: len(told.alive()) == 4, 60)
+    process.kill()
+    process.communicate()
+    assert wait_until(lambda: not living(mark), 30), living(mark)
+    assert wait_until(lambda: nothing_is_left(two_nodes, told))
+    assert two_nodes.ask("squeue", "-h", "-j", held.job)  # which goes on
+
+
+@on_cluster
+def test_a_refused_allocation_is_told_in_a_sentence(two_nodes, monkeypatch):
+    slurm.CLUSTER.close()
+    monkeypatch.setenv(slurm.ASKED, "--partition=nowhere")
+    with pytest.raises(RunFailed) as refused:
+        torchrun(f"--nproc-per-node 4 {RING}")
+    said = str(refused.value)
+    assert said.startswith("SLURM gives no machines (DDP_LAB_SLURM=")
+    assert '"--partition=nowhere", 2 nodes): ' in said and "artition" in said
+
+
+def test_a_machine_without_slurm_says_so(monkeypatch, tmp_path):
+    monkeypatch.setenv(slurm.ASKED, "--time=5")
+    monkeypatch.setattr(slurm, "CLUSTER", slurm.Cluster())
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    with pytest.raises(RunFailed, match="there is no salloc here"):
+        torchrun(f"--nproc-per-node 4 {RING}")
