@@ -155,7 +155,7 @@ def never_met(agents: list[Agent]) -> Trouble | None:
 
 def odd(agents: list[Agent]) -> list[str]:
     """Return how the nodes of a run that succeeds were not started alike."""
-    differ = _differ(agents)
+    differ = _differ(agents) if agents else None
     found = [differ.cause if differ else "", differing_programs(agents)]
     return [each for each in found if each]
 

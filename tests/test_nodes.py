@@ -1,0 +1,450 @@
+"""A run on several nodes, played on this machine: what is told, and that nothing stays.
+
+Nodes are played with networks of their own where the system allows it, else on
+loopback; most tests take what there is.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+from conftest import FULL, wait_until
+
+from ddp_lab import ROOT
+from ddp_lab.kit import RunFailed, torchrun
+from ddp_lab.kit.run.launch import machines
+from ddp_lab.kit.run.warm import LENT
+
+pytestmark = [
+    pytest.mark.processes,
+    pytest.mark.skipif(sys.platform != "linux", reason="nodes are played on Linux"),
+]
+
+TWO = "--nnodes 2 --nproc-per-node 2"
+# Every rank says where it is, and what its network is, before the rest happens.
+HEAD = """
+import os, signal, sys, time
+import torch
+import torch.distributed as dist
+
+rank, node = int(os.environ["RANK"]), int(os.environ["GROUP_RANK"])
+network = os.readlink("/proc/self/ns/net")
+with open(f"{sys.argv[1]}/{os.getpid()}", "w") as file:
+    file.write(network)
+dist.init_process_group("gloo")
+print(f"[rank {rank}] begins", flush=True)
+
+def steps(count):
+    for step in range(count):
+        dist.all_reduce(torch.ones(1))
+        print(f"[rank {rank}] step {step}", flush=True)
+        time.sleep(0.2)
+"""
+LEAVE = "\ndist.destroy_process_group()\n"
+
+
+class Room:
+    """A folder in which programs are written, and in which their ranks sign."""
+
+    def __init__(self, folder: Path):
+        self.folder, self.signed = folder, folder / "signed"
+        self.signed.mkdir()
+
+    def program(self, body: str, name: str = "play.py") -> str:
+        """Write a program; return it as a part of a command."""
+        path = self.folder / name
+        path.write_text(HEAD + body + LEAVE)
+        return f"{path} {self.signed}"
+
+    def left(self) -> list[str]:
+        """Return who is still there: ranks, and whoever keeps a network of theirs."""
+        pids = [int(path.name) for path in self.signed.iterdir()]
+        ours = os.readlink("/proc/self/ns/net")
+        networks = {path.read_text() for path in self.signed.iterdir()} - {ours}
+        found = [f"rank {pid}" for pid in pids if psutil.pid_exists(pid)]
+        for process in Path("/proc").glob("[0-9]*"):
+            try:
+                links = [process / "ns/net", *(process / "fd").iterdir()]
+                if networks & {os.readlink(link) for link in links}:
+                    found.append(f"{process.name} keeps a network")
+            except OSError:
+                continue  # it has ended, or is not ours
+        return found
+
+
+@pytest.fixture
+def room(tmp_path) -> Room:
+    return Room(tmp_path)
+
+
+@pytest.fixture
+def loopback(monkeypatch):
+    """Let nodes share this machine's network."""
+    monkeypatch.setenv("DDP_LAB_LOOPBACK", "1")
+
+
+def needs_networks(run) -> None:
+    if "loopback" in run.played:
+        pytest.skip(run.played)
+
+
+# --- it works ---
+
+
+@pytest.mark.parametrize("shared", [False, True], ids=["own networks", "loopback"])
+def test_two_nodes_do_what_two_machines_do(room, shared, request):
+    if shared:
+        request.getfixturevalue("loopback")
+    run = torchrun(f"{TWO} {room.program('steps(1)')}")
+    assert ("loopback" in run.played) >= shared
+    assert [lines[-1] for lines in run.lines] == [
+        f"[rank {r}] step 0" for r in range(4)
+    ]
+    assert run.nodes == [0, 0, 1, 1]
+    assert run.exit_codes == [0] * 4 and run.notes == []
+    networks = {path.read_text() for path in room.signed.iterdir()}
+    assert len(networks) == (1 if "loopback" in run.played else 2)
+    assert len(run.traffic) == (0 if "loopback" in run.played else 2)
+    assert [len(each.split()) > 5 for each in run.typed] == [True, True]
+    assert {(life.node, life.local_rank, life.rank) for life in run.lives} == {
+        (0, 0, 0),
+        (0, 1, 1),
+        (1, 0, 2),
+        (1, 1, 3),
+    }
+    assert all(life.how == "done" for life in run.lives)
+    assert room.left() == []
+
+
+LESSONS = ["p2p/ring.py", "collectives/all.py", "ddp/basics.py"]
+
+
+@pytest.mark.parametrize("name", LESSONS)
+def test_programs_of_the_lessons_run_on_two_nodes(name):
+    run = torchrun(f"{TWO} ddp_lab/{name}")
+    assert run.exit_codes == [0] * 4 and run.notes == []
+
+
+@pytest.mark.parametrize("cold", [False, pytest.param(True, marks=FULL)])
+def test_a_range_of_nodes_meets_by_c10d(room, cold):
+    run = torchrun(
+        f"--nnodes 1:2 --nproc-per-node 1 {room.program('steps(1)')}", cold=cold
+    )
+    assert "--rdzv-backend c10d" in run.typed[0]
+    assert run.nodes == [0, 1]
+    assert room.left() == []
+
+
+def test_two_machines_with_commands_of_their_own(room):
+    program = room.program("print(os.environ.get('WHERE'), flush=True)")
+    start = "torchrun --nnodes 2 --nproc-per-node 1 --master-addr node0 --node-rank"
+    run = machines([f"WHERE=here {start} 0 {program}", f"{start} 1 {program}"])
+    assert [lines[-1] for lines in run.lines] == ["here", "None"]
+
+
+RUNS = [pytest.param(n, marks=[] if n < 3 else FULL) for n in range(100)]
+
+
+@pytest.mark.parametrize("number", RUNS)
+def test_a_hundred_runs_are_green_and_leave_nobody(room, number):
+    run = torchrun(f"--nnodes 2 --nproc-per-node 1 {room.program('steps(1)')}")
+    assert run.notes == []
+    assert room.left() == []
+
+
+# --- it fails on node 1 ---
+
+FAULTS = {
+    "raises": (
+        "if rank == 3: raise ValueError('no')\nsteps(99)",
+        "rank 3 (node 1, local 1): ValueError: no",
+    ),
+    "is killed": (
+        "if rank == 3: os.kill(os.getpid(), signal.SIGKILL)\nsteps(99)",
+        "rank 3 (node 1, local 1): ended by SIGKILL",
+    ),
+    "hangs": (
+        "if rank == 3: time.sleep(600)\nsteps(99)",
+        "rank 3 (node 1, local 1): has not come, and ranks 0, 1 and 2 wait in",
+    ),
+    "skips a collective": (
+        "if rank == 3: dist.barrier()\nsteps(99)",
+        "rank 3 (node 1, local 1): call 1 is all_reduce of float32 (1,)",
+    ),
+    "alone, without the others": (
+        "if rank == 3: sys.exit(7)\ntime.sleep(600)",
+        "rank 3 (node 1, local 1): exit code 7",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", FAULTS)
+def test_a_rank_of_node_1_fails(room, what):
+    body, told = FAULTS[what]
+    run = torchrun(f"{TWO} {room.program(body)}", timeout=6, expect_failure=True)
+    assert run.failure.report().startswith(told)
+    assert run.failure.rank == 3
+    assert room.left() == []
+
+
+EVENTS = {
+    "kill node 1": "node 1: has gone, with ranks 2 and 3: its torchrun was ended by "
+    "SIGKILL\n  by the event `kill node 1`",
+    "stop node 1": "node 1: has gone, with ranks 2 and 3: its torchrun was asked to "
+    "end\n  by the event `stop node 1`",
+    "cut node 1": "node 1: is cut off: its cable is pulled\n  by the event `cut node 1`"
+    "; no end after 5 seconds",
+    "kill rank 2": "rank 2 (node 1, local 0): ended by SIGKILL",
+}
+
+
+@pytest.mark.parametrize("what", EVENTS)
+def test_node_1_is_lost(room, what):
+    run = torchrun(
+        f"{TWO} {room.program('steps(99)')}",
+        timeout=5,
+        events=[f'rank 0 says "step 1": {what}'],
+        expect_failure=True,
+    )
+    if what.startswith("cut"):
+        needs_networks(run)
+    assert run.failure.report().startswith(EVENTS[what])
+    assert [said for _, said in run.events] == [what]
+    assert room.left() == []
+
+
+# --- the nodes do not come together ---
+
+START = "torchrun --nnodes 2 --nproc-per-node 1"
+STATIC = f"{START} --master-addr node0 --node-rank"
+C10D = f"{START} --rdzv-backend c10d --rdzv-endpoint node0:29400"
+APART = {
+    "another rendezvous id": (
+        [f"{C10D} --rdzv-id a", f"{C10D} --rdzv-id b"],
+        "the nodes were not started alike: --rdzv-id a on node 0, --rdzv-id b on node "
+        "1",
+    ),
+    "another address": (
+        [C10D, f"{START} --rdzv-backend c10d --rdzv-endpoint node1:29400"],
+        "the nodes look for each other at different places: at node0:29400 on node 0, "
+        "at node1:29400 on node 1",
+    ),
+    "another port": (
+        [f"{STATIC} 0", f"{STATIC} 1 --master-port 29501"],
+        "the nodes look for each other at different places: at node0:29500 on node 0, "
+        "at node0:29501 on node 1",
+    ),
+    "the same rank": (
+        [f"{STATIC} 0", f"{STATIC} 0"],
+        "two nodes have the same --node-rank: 0 on node 0, 0 on node 1",
+    ),
+    "another number of nodes": (
+        [C10D, C10D.replace("--nnodes 2", "--nnodes 3")],
+        "the nodes were not started alike: --nnodes 2 on node 0, --nnodes 3 on node 1",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", APART)
+def test_the_nodes_do_not_meet(room, what):
+    starts, told = APART[what]
+    program = room.program("steps(1)")
+    commands = [f"{start} {program}" for start in starts]
+    with pytest.raises(RunFailed) as failed:
+        machines(commands, timeout=6)
+    assert failed.value.run.failure.cause == told
+    assert room.left() == []
+
+
+def test_the_second_node_never_comes(room):
+    with pytest.raises(RunFailed, match="node 1 has not come, and node 0 waits at"):
+        torchrun(
+            f"{TWO} {room.program('steps(1)')}",
+            timeout=4,
+            events=["600 seconds later: start node 1"],
+        )
+
+
+@pytest.mark.parametrize(
+    "rank, told",
+    [
+        (0, "the second node has not come: this one waits at 127.0.0.1:{}"),
+        (1, "the node with --node-rank 0 has not come: nobody is at 127.0.0.1:{}"),
+    ],
+)
+def test_one_real_node_waits_in_vain_for_the_other(room, free_port, rank, told):
+    place = f"--node-rank {rank} --master-addr 127.0.0.1 --master-port {free_port}"
+    with pytest.raises(RunFailed) as failed:
+        torchrun(f"--nnodes 2 {place} {room.program('steps(1)')}", timeout=4)
+    assert told.format(free_port) in str(failed.value)
+
+
+def test_a_node_with_another_program_is_named(room):
+    one, other = room.program("steps(99)"), room.program("dist.barrier()", "other.py")
+    run = machines([f"{STATIC} 0 {one}", f"{STATIC} 1 {other}"], timeout=6, **FAILING)
+    assert f"{one.split()[0]} runs on node 0" in run.failure.means
+    assert f"{other.split()[0]} runs on node 1" in run.failure.means
+
+
+FAILING = {"expect_failure": True}
+
+
+@pytest.mark.parametrize(
+    "interface, told",
+    [
+        ("lo", "node 1: offers 127.0.0.1, where rank 0 finds only its own machine"),
+        ("eth7", "rank 1 (node 1, local 0): RuntimeError: "),
+    ],
+)
+def test_a_node_with_the_wrong_interface_is_named(room, interface, told):
+    program = room.program("steps(1)")
+    commands = [
+        f"{STATIC} 0 {program}",
+        f"GLOO_SOCKET_IFNAME={interface} {STATIC} 1 {program}",
+    ]
+    try:
+        run = machines(commands, timeout=20)
+    except RunFailed as failed:
+        run = failed.run
+    needs_networks(run)
+    assert run.failure and run.failure.report().startswith(told)
+    assert run.failure.symptom == "network"
+
+
+# --- nodes come and go ---
+
+QUICK = (
+    "--max-restarts 3 --monitor-interval 0.1 --rdzv-conf last_call_timeout=1,"
+    "keep_alive_interval=1,keep_alive_max_attempt=3"
+)
+
+
+@pytest.fixture
+def own_store(monkeypatch):
+    """Let the ranks of each attempt have a store of their own, as lesson 11 says."""
+    monkeypatch.setenv("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1")
+
+
+def test_a_rank_that_dies_is_restarted_with_all_others(room, own_store):
+    run = torchrun(
+        f"--nnodes 2 --nproc-per-node 1 {QUICK} {room.program('steps(8)')}",
+        events=['rank 1 says "step 2": kill rank 1'],
+    )
+    assert [life.attempt for life in run.lives] == [0, 0, 1, 1]
+    assert {life.how for life in run.lives[2:]} == {"done"}
+    (note,) = run.notes
+    assert note.startswith("restarted once: attempt 1 of 2 failed: rank 1: ended by")
+    assert room.left() == []
+
+
+@pytest.mark.parametrize(
+    "shared", [False, pytest.param(True, marks=FULL)], ids=["own networks", "loopback"]
+)
+def test_a_node_that_dies_comes_back(room, own_store, shared, request):
+    if shared:
+        request.getfixturevalue("loopback")
+    run = torchrun(
+        f"--nnodes 1:2 --nproc-per-node 1 {QUICK} {room.program('steps(60)')}",
+        events=[
+            'rank 1 says "step 1": kill node 1',
+            'rank 0 says "step 2": start node 1',
+        ],
+    )
+    assert [
+        sorted(life.node for life in run.lives if life.attempt == n) for n in range(3)
+    ]
+    sizes = [life.world_size for life in run.lives]
+    assert sizes == [2, 2, 1, 2, 2]
+    ended = (
+        "attempt 1 of 3 ended: node 1 has gone; attempt 2 of 3 ended: node 1 has come"
+    )
+    assert run.notes == [f"restarted twice: {ended}"]
+    assert room.left() == []
+
+
+@FULL
+def test_a_node_that_is_absent_joins(room, own_store):
+    run = torchrun(
+        f"--nnodes 1:2 --nproc-per-node 1 {QUICK} {room.program('steps(60)')}",
+        events=['rank 0 says "step 2": start node 1'],
+    )
+    assert [life.world_size for life in run.lives] == [1, 2, 2]
+
+
+# --- nothing stays ---
+
+CALLER = """
+import sys
+from ddp_lab.kit import torchrun
+try:
+    torchrun(sys.argv[1], cold=len(sys.argv) > 2)
+except BaseException as failed:
+    print(failed, flush=True)
+"""
+
+
+@pytest.fixture
+def launched(room, monkeypatch):
+    """Return a function: a caller in a process of its own, whose ranks go on."""
+    monkeypatch.delenv(LENT, raising=False)
+    callers = []
+
+    def launch(cold: bool = False) -> psutil.Process:
+        body = "signal.signal(signal.SIGTERM, signal.SIG_IGN)\nsteps(9999)"
+        words = [f"{TWO} {room.program(body)}"] + ["cold"] * cold
+        caller = subprocess.Popen([sys.executable, "-c", CALLER, *words], cwd=ROOT)
+        callers.append(caller)
+        assert wait_until(lambda: len(list(room.signed.iterdir())) == 4, 90)
+        return psutil.Process(caller.pid)
+
+    yield launch
+    for caller in callers:
+        caller.kill()
+        caller.wait()
+
+
+def started(caller: psutil.Process, words: str) -> list[psutil.Process]:
+    """Return what the caller has started with these words in its command."""
+    found = caller.children(recursive=True)
+    return [each for each in found if words in " ".join(each.cmdline())]
+
+
+def test_nothing_stays_when_the_caller_is_killed(room, launched):
+    launched().kill()
+    assert wait_until(lambda: room.left() == [])
+
+
+@FULL
+def test_nothing_stays_of_a_cold_start_when_the_caller_is_killed(room, launched):
+    launched(cold=True).kill()
+    assert wait_until(lambda: room.left() == [])
+
+
+def test_nothing_stays_when_caller_and_guard_are_killed(room, launched):
+    caller = launched()
+    guards = started(caller, "guard.py")
+    caller.suspend()  # or it might notice the guard's end
+    for process in guards:
+        process.kill()
+    caller.kill()
+    assert wait_until(lambda: room.left() == [])
+
+
+@pytest.mark.parametrize("what", ["nodes.py", "guard.py", "--node-rank 1"])
+def test_nothing_stays_when_one_process_is_killed(room, launched, what):
+    caller = launched()
+    for process in started(caller, what):
+        process.kill()
+    assert wait_until(lambda: room.left() == [], 40)
+    caller.wait(20)
+
+
+def test_nothing_stays_when_the_stop_button_is_pressed(room, launched):
+    caller = launched()
+    caller.send_signal(signal.SIGINT)
+    assert wait_until(lambda: room.left() == [])
+    caller.wait(20)
