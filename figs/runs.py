@@ -108,11 +108,8 @@ def progress(diary: Sequence[Done], steps: int) -> Svg:
     for part in parts:
         d = "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in map(at, part))
         svg.path(d, stroke=bar_colour(0), width=1 + part[0][2])
-        (x, y), (_, end) = at(part[0]), at(part[-1])
-        # Beside the line, or before it where the page ends.
-        side = (-10, "end") if x > RIGHT - 80 else (14, "start")
-        label = f"{part[0][2]:.0f} ranks"
-        svg.text(x + side[0], (y + end) / 2 + 12, label, 12, fill=GREY, anchor=side[1])
+        x, y = at(part[-1])
+        svg.text(x, y - 12, f"{part[0][2]:.0f} ranks", 12, fill=GREY)
     return svg
 
 

@@ -630,8 +630,8 @@ MISTAKES = [
     Mistake(
         "noise that depends on the noise before",
         "elastic/survive",
-        "torch.randn(8, generator=noise)",
-        "torch.randn(8)",
+        "torch.randn(1, 8, generator=noise)",
+        "torch.randn(1, 8)",
         arguments="--die 12",
     ),
     Mistake(

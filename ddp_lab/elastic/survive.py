@@ -43,7 +43,7 @@ def my_samples(step, rank, world_size):
 def augmented(sample, epoch):
     """Return a sample with noise that follows from sample and epoch alone."""
     noise = torch.Generator().manual_seed(epoch * SAMPLES + sample)
-    return torch.full((8,), sample / SAMPLES) + 0.1 * torch.randn(8, generator=noise)
+    return sample / SAMPLES + 0.1 * torch.randn(1, 8, generator=noise)  # (1, 8)
 
 
 class Training:
@@ -62,7 +62,9 @@ class Training:
     def step(self, rank, world_size):
         """Take a step; return whether any rank has been told to stop."""
         epoch, mine = my_samples(len(self.worlds), rank, world_size)
-        x = torch.stack([augmented(i, epoch) for i in mine]).to(self.device)
+        # Of many ranks, some may have none.
+        rows = [torch.empty(0, 8), *(augmented(sample, epoch) for sample in mine)]
+        x = torch.cat(rows).to(self.device)  # (samples, 8)
         self.optimizer.zero_grad()
         loss = (self.ddp(x).squeeze(1) - x.sum(1)).pow(2).sum() / BATCH
         (loss * world_size).backward()  # DDP's mean over the ranks becomes their sum
