@@ -609,10 +609,10 @@ MISTAKES = [
         arguments="--rounds 1",
     ),
     Mistake(
-        "nobody dies",
+        "nothing to forget",
         "elastic/restart",
-        "if rank == world_size - 1:",
-        "if rank == world_size:",
+        "for _ in range(DRAWS):",
+        "for _ in range(0):",
     ),
     Mistake(
         "one note for all ranks",
