@@ -24,17 +24,23 @@ def elastic_restart() -> Svg:
     )
     saved = START + 108
     for rank in range(4):
-        y = 84 + 50 * rank + 14 * (rank > 1)
+        y = top(rank)
         lane(svg, y, rank)
         svg.block(START, y, saved - START, BAR, "train", rank)
         svg.block(saved, y, DIES - saved + (16 if rank < 3 else 0), BAR, "train", rank)
         svg.wait(MEET, y, GO - MEET, BAR, "rendezvous")
         svg.block(GO, y, 150, BAR, "from the snapshot", rank)
-    y = 84 + 50 * 3 + 14 + BAR / 2
-    for side in (-1, 1):
-        svg.line(DIES + 10, y - 9 * side, DIES + 28, y + 9 * side, stroke=INK, width=3)
+    middle = top(3) + BAR / 2
+    for dy in (-9, 9):
+        x = DIES + 10
+        svg.line(x, middle - dy, x + 18, middle + dy, stroke=INK, width=3)
     moment(svg, saved, 76, 314, "snapshot")
     moment(svg, DIES, 76, 314, "rank 3 dies")
     svg.text(GO + 75, 326, "new processes", 13, fill=GREY)
     clock(svg, 364)
     return svg
+
+
+def top(rank: int) -> int:
+    """Return where the bars of a rank begin; two ranks are a node."""
+    return 84 + 50 * rank + 14 * (rank > 1)

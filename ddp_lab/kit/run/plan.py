@@ -36,10 +36,10 @@ class Plan:
     """The same for nodes that share one address."""
     least: int
     """With how many nodes the job can go on."""
-    elsewhere: str = ""
-    """Where the rendezvous is, if no node hosts it."""
     fixed: bool = True
     """Whether every node is needed: then the end of one is the end of all."""
+    elsewhere: str = ""
+    """Where the rendezvous is, if no node hosts it."""
     env: list[dict[str, str]] = field(default_factory=list)
     """What each node has in its environment beside what all have."""
     meets: list[dict] = field(default_factory=list)
@@ -133,8 +133,8 @@ def make(options: Sequence[Option], program: Sequence[str], **more: object) -> P
         [_words(each, program) for each in typed],
         [_words(each, program) for each in on_loopback],
         least,
-        elsewhere(options),
         is_fixed(options),
+        elsewhere=elsewhere(options),
         env=[{} for _ in typed],
         meets=[meets(each, program) for each in typed],
         **more,  # type: ignore[arg-type]
