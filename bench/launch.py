@@ -4,6 +4,7 @@ The floor starts them with nothing around: see programs/floor.py.
 """
 
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -19,9 +20,24 @@ ENV = os.environ | {"OMP_NUM_THREADS": "1"}  # torchrun gives its ranks one thre
 
 
 def measure(rounds: int) -> Iterator[Result]:
-    """Yield a result for 2, 4 and 8 ranks."""
+    """Yield a result for 2, 4 and 8 ranks, and one for two nodes."""
     for ranks in (2, 4, 8):
         yield compare(ranks, rounds)
+    yield two_nodes(rounds)
+
+
+def two_nodes(rounds: int) -> Result:
+    """Return the result for two nodes of two ranks each."""
+    argv = ["--nnodes", "2", "--nproc-per-node", "2", str(PROGRAM)]
+    timings = interleaved(
+        {
+            "two torchruns in shells": lambda: _two_in_shells(argv),
+            "%torchrun --nnodes 2 --cold": lambda: torchrun(argv, cold=True).seconds,
+            "%torchrun --nnodes 2": lambda: torchrun(argv).seconds,
+        },
+        rounds,
+    )
+    return Result("launch", "2 nodes of 2 ranks, one all_reduce", timings)
 
 
 def compare(ranks: int, rounds: int) -> Result:
@@ -56,6 +72,20 @@ def floor(ranks: int) -> Iterator[Callable[[], float]]:
             return float(answer.readline())
 
         yield once
+
+
+def _two_in_shells(argv: list[str]) -> None:
+    with socket.create_server(("", 0)) as server:
+        port = str(server.getsockname()[1])
+    place = ["--master-addr", "127.0.0.1", "--master-port", port]
+    launcher = [sys.executable, "-m", "torch.distributed.run", *place, "--node-rank"]
+    agents = [
+        subprocess.Popen([*launcher, node, *argv], env=ENV, stderr=subprocess.DEVNULL)
+        for node in "01"
+    ]
+    codes = [agent.wait() for agent in agents]
+    if any(codes):
+        raise subprocess.CalledProcessError(max(codes), launcher)
 
 
 def _in_a_shell(command: list[str]) -> None:

@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,12 +25,13 @@ pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="needs namespaces"),
 ]
 
-AS_WE_ARE: list[str] = []
 # A user without rights, who may read the same files as we.
 ORDINARY = ["unshare", "--user", "--map-user=1000", "--map-group=1000"]
-# Another one, who may not make a user namespace.
-FORBIDDEN = ["unshare", "--user", "--map-root-user", "sh", "-c"]
-FORBIDDEN.append('echo 1 > /proc/sys/user/max_user_namespaces && exec "$@"')
+USERS = {"as we are": [], "ordinary user": ORDINARY}
+
+# Lets a user make one user namespace, which is that of the ordinary user.
+NO_MORE = ["unshare", "--user", "--map-root-user", "sh", "-c"]
+NO_MORE.append('echo 1 > /proc/sys/user/max_user_namespaces && exec "$@"')
 
 HEAD = """
 import ctypes, json, os, select, socket, subprocess, sys, threading, time
@@ -79,26 +81,30 @@ for _ in range({count}):
 """
 
 
-USERS = {"as we are": AS_WE_ARE, "ordinary user": ORDINARY}
-
-
 @pytest.fixture(params=USERS)
 def played(request):
     """Return a function that runs a program with two nodes, and returns its facts."""
+    return lambda code: facts_of(request.param, code)
 
-    def play(code: str) -> dict:
-        program = start(USERS[request.param], code)
+
+def facts_of(user: str, code: str) -> dict:
+    """Return what a program says in its last line."""
+    mark = f"{user} {os.getpid()} {time.monotonic()}"
+    program = start(user, code, DDP_LAB_TEST=mark)
+    try:
         out, error = program.communicate(timeout=60)
-        skip_without(error)
-        assert program.returncode == 0, error
-        return json.loads(out.strip().splitlines()[-1])
+    finally:
+        for process in living(mark):
+            process.kill()
+    skip_without(user, error)
+    assert program.returncode == 0, error
+    return json.loads(out.strip().splitlines()[-1])
 
-    return play
 
-
-def start(prefix: list[str], code: str, **variables: str) -> subprocess.Popen:
+def start(user: str, code: str, **variables: str) -> subprocess.Popen:
+    """Start a program as a user of `USERS`."""
     return subprocess.Popen(
-        [*prefix, sys.executable, "-c", HEAD + code],
+        [*USERS[user], sys.executable, "-c", HEAD + code],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -106,8 +112,12 @@ def start(prefix: list[str], code: str, **variables: str) -> subprocess.Popen:
     )
 
 
-def skip_without(error: str) -> None:
+def skip_without(user: str, error: str) -> None:
+    """Skip this test if it is the system that lets this user have no network."""
     if "no network: " in error or "unshare: " in error:
+        words = "unshare --user --map-root-user --net --uts --mount ip link"
+        tried = subprocess.run([*USERS[user], *words.split()])
+        assert tried.returncode, error
         pytest.skip(error)
 
 
@@ -117,6 +127,10 @@ code = '''
 def address(name):
     return socket.getaddrinfo(name, 80)[0][4][0]
 
+links = {}
+for line in open("/proc/net/dev").readlines()[2:]:
+    name, counts = line.split(":")
+    links[name.strip()] = int(counts.split()[0])
 since = time.monotonic()
 try:
     unknown = address("example.org")
@@ -129,14 +143,21 @@ print(json.dumps({
     "other": address("node0"),
     "local": address("localhost"),
     "unknown": unknown,
-    "links": os.listdir("/sys/class/net"),
+    "lookup": [line for line in open("/etc/nsswitch.conf") if "hosts:" in line],
+    "links": links,
+    "files": {
+        name: int(open(f"/sys/class/net/{name}/statistics/rx_bytes").read())
+        for name in os.listdir("/sys/class/net")
+    },
     "folder": os.getcwd(),
 }))
 '''
 print(python(1, code).communicate()[0])
 """)
     assert facts["unknown"] < 2  # seconds: nobody asks a server that is not there
+    assert facts["lookup"] == ["hosts: files\n"]
     assert {"lo", "eth0"} <= set(facts["links"])
+    assert facts["files"] in (facts["links"], {})  # never the machine's
     assert facts["folder"] == os.getcwd()
     names = {key: facts[key] for key in ("name", "full", "own", "other", "local")}
     assert names == {
@@ -295,11 +316,7 @@ from ddp_lab.kit import torchrun
 words = "--nnodes 2 --nproc-per-node 2 {tmp_path}/who.py"
 tell(runs=[torchrun(words, cold=cold).facts for cold in (False, True)])
 """
-    program = start(USERS[user], launch)
-    out, error = program.communicate(timeout=120)
-    skip_without(error)
-    assert program.returncode == 0, error
-    warm, cold = json.loads(out.strip().splitlines()[-1])["runs"]
+    warm, cold = facts_of(user, launch)["runs"]
     assert warm == cold
     assert [fact["node"] for fact in warm] == ["node0", "node0", "node1", "node1"]
     assert all("eth0" in fact["links"] for fact in warm)
@@ -320,17 +337,21 @@ for node in (0, 1):
 print(os.readlink(f"/proc/self/fd/{network.switch[-1]}"), flush=True)
 time.sleep(100)
 """
-    program = start(USERS[user], code, DDP_LAB_TEST=mark)
+    program = start(user, code, DDP_LAB_TEST=mark)
     names = {name for _ in range(3) for name in program.stdout.readline().split()}
     if not names:
-        skip_without(program.communicate()[1])
+        skip_without(user, program.communicate()[1])
     assert len(names) >= 7  # three for each node, and the switch
     assert names <= {link for link in namespaces()}
     assert len(living(mark)) == 4  # the program, one in each node, and switch.py
     program.send_signal(signal.SIGKILL)
-    program.communicate()
-    assert wait_until(lambda: not living(mark))
+    try:
+        assert wait_until(lambda: not living(mark), 5)
+    finally:
+        for process in living(mark):
+            process.kill()
     assert wait_until(lambda: names.isdisjoint(namespaces()))
+    program.communicate()
     assert links() == before
 
 
@@ -352,8 +373,9 @@ def namespaces() -> Iterator[str]:
         yield line.split()[3]
 
 
-def test_who_may_not_is_told_so_in_a_sentence():
-    program = start([*FORBIDDEN, "sh", *ORDINARY], "")
+def test_who_may_not_is_told_so_in_a_sentence(monkeypatch):
+    monkeypatch.setitem(USERS, "nobody", [*NO_MORE, "sh", *ORDINARY])
+    program = start("nobody", "")
     _, error = program.communicate(timeout=60)
     if "unshare: " in error:
         pytest.skip(error)

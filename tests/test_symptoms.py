@@ -38,6 +38,7 @@ MESSAGES = {
         "ended by SIGILL",
     ],
     "no launcher": ["environment variable RANK expected, but not set"],
+    "network": ["device.cc:84] ifa != nullptr. Unable to find address for: eth7"],
     "port taken": [
         "port: 29511, useIpv6: false, code: -98, name: EADDRINUSE",
         "OSError: [Errno 98] Address already in use",

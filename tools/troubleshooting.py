@@ -63,6 +63,11 @@ LOOKS = {
         "every rank waits in `init_process_group`",
         "08_when_it_hangs",
     ),
+    Symptom.NETWORK: (
+        "ranks on several nodes wait, or `connectFullMesh failed`, or `Unable to find "
+        "address for`",
+        "08_when_it_hangs",
+    ),
     Symptom.WORLD_IN_A_WORLD: (
         "more processes than ranks, each complaining or waiting",
         "04_ddp_in_practice",

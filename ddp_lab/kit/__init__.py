@@ -1,8 +1,8 @@
 """What the notebooks and the tests use: launch, predict, break and draw.
 
-`torchrun` and `python` run a program in processes of its own and return a `Run`;
-`variant` and `diff` change a program and compare two; `predict` keeps a guess and
-`suspect` a diagnosis. Five rooms: `run`, `explain`, `cell`, `draw`, `terminal`.
+`torchrun`, `machines` and `python` run a program in processes of its own and return a
+`Run`; `variant` and `diff` change a program and compare two; `predict` keeps a guess
+and `suspect` a diagnosis. Five rooms: `run`, `explain`, `cell`, `draw`, `terminal`.
 
 A name is looked up when it is asked for, so that one room does not import the others:
 drawing needs no launcher, and what the fork server imports, every program inherits.
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ddp_lab.kit.cell.predict import predict, suspect
     from ddp_lab.kit.cell.variants import diff, variant
     from ddp_lab.kit.explain.failure import Failure
-    from ddp_lab.kit.run.launch import python, torchrun
+    from ddp_lab.kit.run.launch import machines, python, torchrun
     from ddp_lab.kit.run.limits import Limits
     from ddp_lab.kit.run.result import Run, RunFailed
 
@@ -25,6 +25,7 @@ __all__ = [
     "Run",
     "RunFailed",
     "diff",
+    "machines",
     "predict",
     "python",
     "suspect",
@@ -35,7 +36,7 @@ PLACES = {
     "cell.predict": ("predict", "suspect"),
     "cell.variants": ("diff", "variant"),
     "explain.failure": ("Failure",),
-    "run.launch": ("python", "torchrun"),
+    "run.launch": ("machines", "python", "torchrun"),
     "run.limits": ("Limits",),
     "run.result": ("Run", "RunFailed"),
 }

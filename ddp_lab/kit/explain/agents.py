@@ -16,7 +16,7 @@ from ddp_lab.kit.explain.words import ended_by, listed
 OWN = re.compile(r"remote=\[(127\.[\d.]+|::1)\]")
 # What torchrun says when another node has failed, or its own ranks.
 ECHOES = re.compile(r"ChildFailedError|SignalException|RendezvousClosedError")
-AFTERWARDS = 60.0  # seconds that connections may need when a cable is mended
+MENDING = 60.0  # seconds that connections may need when a cable is mended
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ def cut_off(agents: list[Agent], first: float) -> Trouble | None:
         first: when, in seconds since the epoch.
     """
     for agent in agents:
-        if agent.cut and agent.cut[0] <= first <= agent.cut[1] + AFTERWARDS:
+        if agent.cut and agent.cut[0] <= first <= agent.cut[1] + MENDING:
             cause = "is cut off: its cable is pulled"
             means = f"by the event `cut node {agent.node}`"
             return Trouble(cause, agent.node, Symptom.NETWORK, means)
@@ -137,8 +137,10 @@ def gone(agents: list[Agent]) -> Trouble | None:
     had = f", with {_ranks(first.ranks)}" if first.ranks else ""
     how = "was asked to end" if first.stopped else ended_by(first.code or 0)
     cause = f"has gone{had}: its torchrun {how}"
-    means = f"by the event `{first.done}`" if first.done else ""
-    trouble = Trouble(cause, first.node, Symptom.KILLED, means, first.time)
+    means = [f"by the event `{first.done}`"] if first.done else []
+    if first.meets.get("at", "").startswith(f"node{first.node}:"):
+        means.append("the others have lost the rendezvous with it")
+    trouble = Trouble(cause, first.node, Symptom.KILLED, "; ".join(means), first.time)
     return replace(trouble, ranks=first.ranks)
 
 
@@ -230,9 +232,9 @@ def _differ(agents: list[Agent]) -> Trouble | None:
 def _not_come(agents: list[Agent]) -> Trouble | None:
     """Some node was never started."""
     away = [agent.node for agent in agents if not agent.came]
-    if not away:
-        return None
     there = [agent for agent in agents if agent.came]
+    if not away or not there:
+        return None
     has = "has" if len(away) == 1 else "have"
     cause = f"{_nodes(away)} {has} not come, and {_nodes(a.node for a in there)} "
     cause += f"{'waits' if len(there) == 1 else 'wait'} at {there[0].meets.get('at')}"

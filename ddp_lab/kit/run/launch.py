@@ -1,7 +1,8 @@
 """Launch a program as a terminal would, watch it, and tell by rank what became of it.
 
-`torchrun` runs a real torchrun in a subprocess, with a file for each rank's output.
-`python` does the same for a program that starts its ranks itself.
+`torchrun` runs a real torchrun in a subprocess, with a file for each rank's output, or
+one for each of several nodes. `machines` runs what is typed on each of them. `python`
+does the same for a program that starts its ranks itself.
 
 Who starts whom (no import shows it):
 
@@ -21,7 +22,16 @@ Who starts whom (no import shows it):
                                          rank           rank.py
 
 A cold start needs no fork server: a proxy starts `python rank.py`, and the guard
-starts torchrun itself.
+starts torchrun itself. A run on several nodes, which this machine plays, has one
+torchrun for each of them, and a process in between:
+
+    guard       guard.py
+     |  starts, with the mark
+    nodes       nodes.py  -- makes a network for each node (network.py), if it may
+     |  starts for each node, inside its network, with the mark of the node
+    proxy       proxy.py, and all that is below it, as above
+
+A fork enters the network of the proxy that it stands for (fork_server.py).
 
 Who notices that somebody has gone, by what, and what follows:
 
@@ -34,11 +44,16 @@ Who notices that somebody has gone, by what, and what follows:
                     proxy: socket closes         exits with 1
     a rank          torchrun: its worker ends    ends the others
     torchrun        guard: waitpid               ends what is left, exits likewise
+    a node's        nodes.py: waitpid            after a while asks the others to end,
+      torchrun                                   if every node is needed
+    nodes.py        guard: waitpid               ends what is left, exits likewise; then
+                                                 nobody holds the networks any more
     silence, Ctrl-C launcher                     closes the guard's stdin
 
 What comes back lies in the run's folder, which the launcher reads five times a second:
 
     out, err                 torchrun's own output, or all of it (`python`)
+    plan.json, node_N/       of a run on several nodes: see nodes.py
     .../RANK/stdout.log      what the rank prints; beside it stderr.log
              pid, ask        where to find and to ask the rank       (rank.py)
              flight.json     its calls of the communication library  (rank.py)
@@ -49,6 +64,7 @@ What comes back lies in the run's folder, which the launcher reads five times a 
              end.json        its exit code, when all is done         (rank.py)
              children        what it has started (or the program: `python`)
              exit.json       how it ended, when, and whether asked   (proxy.py)
+             where.json      which rank it is, and on which node     (proxy.py)
 """
 
 import re

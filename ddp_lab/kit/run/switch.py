@@ -13,7 +13,7 @@ goes out at `node0` at once. (The kernel's own netem is not in every kernel. Thi
 
 Our stdin is a socket of packets. Each is an order, `node0 held0 0.005` (seconds; with 0
 they are let go), and is answered when it has been carried out. When the socket closes,
-we end. A signal to end means the nodes as well, which need their network to do so.
+we end. Signals that ask to end are for its owner.
 """
 
 import _signal as signal
@@ -24,7 +24,7 @@ import time
 from collections import deque
 
 SOL_PACKET, PACKET_VNET_HDR, PACKET_IGNORE_OUTGOING = 263, 15, 23  # see packet(7)
-EVERYTHING = 3  # ETH_P_ALL
+ALL_FRAMES = 3  # ETH_P_ALL
 LONGEST = 1 << 17  # bytes of a frame: TCP hands over 64 KB at once
 ROOM = 1 << 24  # bytes of frames that wait for us, if so much is allowed
 AT_ONCE = 64  # frames that we take before we look at the clock
@@ -62,7 +62,7 @@ def _end(name: str) -> socket.socket:
     end.setsockopt(SOL_PACKET, PACKET_VNET_HDR, 1)
     end.setsockopt(SOL_PACKET, PACKET_IGNORE_OUTGOING, 1)
     end.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, ROOM)
-    end.bind((name, EVERYTHING))
+    end.bind((name, ALL_FRAMES))
     end.setblocking(False)
     return end
 
