@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from ddp_lab import ROOT, kit
-from ddp_lab.kit.run import job
+from ddp_lab.kit.run import job, slurm
 from ddp_lab.kit.run.warm import LENT, WARM, Warm
 
 KIT = ROOT / "ddp_lab" / "kit"
@@ -48,6 +48,10 @@ TOGETHER = (
     "test_ring.py",
     "test_slurm.py",
 )
+
+# What would send runs to a cluster.
+for name in (slurm.ASKED, slurm.SPREAD, "SLURM_JOB_ID"):
+    os.environ.pop(name, None)
 
 # A background shell starts us deaf to Ctrl-C, and so would be all that we start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

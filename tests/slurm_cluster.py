@@ -30,7 +30,7 @@ from pathlib import Path
 import psutil
 
 NEEDED = ("munged", "slurmctld", "slurmd", "salloc", "srun", "scancel", "unshare")
-NODES = ("node1", "node2")
+NODES = ("box1", "box2")
 CPUS = 16  # of each node, so that several jobs fit
 READY_WAIT = 60.0  # seconds
 END_WAIT = 10.0  # seconds that jobs and daemons have to end

@@ -39,6 +39,36 @@ CIFAR10_FAST = (
 
 MISTAKES = [
     Mistake(
+        "call every rank of a node the first one",
+        "nodes/from_slurm",
+        'local_rank = int(os.environ["LOCAL_RANK"])',
+        "local_rank = 0",
+    ),
+    Mistake(
+        "count the ranks within a node from 1",
+        "nodes/from_slurm",
+        "(node, local_rank))",
+        "(node, local_rank + 1))",
+    ),
+    Mistake(
+        "forget the optimizer's memory",
+        "elastic/requeue",
+        '        optimizer.load_state_dict(saved["optimizer"])\n',
+        "",
+    ),
+    Mistake(
+        "take the last step again",
+        "elastic/requeue",
+        'start = saved["step"]',
+        'start = saved["step"] - 1',
+    ),
+    Mistake(
+        "stop alone",
+        "elastic/requeue",
+        "    dist.all_reduce(flag, dist.ReduceOp.MAX)",
+        "    pass",
+    ),
+    Mistake(
         "shares that overlap",
         "start/hello",
         "numbers[rank::world_size]",

@@ -6,6 +6,7 @@ mark that a guard here would look for, so only SLURM, or the kit over there, end
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from contextlib import suppress
@@ -16,6 +17,7 @@ import pytest
 import slurm_cluster
 from conftest import FULL, living, wait_until
 
+from ddp_lab import ROOT
 from ddp_lab.kit import RunFailed, torchrun
 from ddp_lab.kit.run import slurm
 from ddp_lab.kit.run.result import RunInterrupted
@@ -32,11 +34,13 @@ open(f"{folder}/{os.getpid()}", "w").close()
 dist.init_process_group("gloo")
 if what == "deaf":
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-if what == "escapes":
+if what in ("escapes", "leaves a child"):
     subprocess.Popen(
         ["sh", "-c", f"echo > {folder}/$$; exec sleep 600"],
         env={}, start_new_session=True,
     )
+    while len(os.listdir(folder)) < 2 * int(os.environ["WORLD_SIZE"]):
+        time.sleep(0.01)
 print(f"[rank {rank}] is here", flush=True)
 if rank == 3:
     if what == "raises":
@@ -50,7 +54,13 @@ if what in ("sleeps", "deaf", "escapes"):
     time.sleep(600)
 dist.destroy_process_group()
 """
-KERNEL = "from ddp_lab.kit import torchrun; torchrun({!r})"
+KERNEL = """
+import pathlib, sys
+from ddp_lab.kit import torchrun
+from ddp_lab.kit.run import slurm
+slurm.RUNS = pathlib.Path(sys.argv[2])
+torchrun(sys.argv[1])
+"""
 
 needs_cluster = [
     pytest.mark.processes,
@@ -65,25 +75,25 @@ def on_cluster(test):
     return test
 
 
-def servers() -> set[Path]:
-    """Return the folders of fork servers on nodes, which end with their kernels."""
-    return {*Path("/tmp").glob("ddp_lab-*-warm-*-node?")}
+def servers(name: str) -> list[Path]:
+    """Return the folders of fork servers that a process has had on nodes."""
+    return [*Path("/tmp").glob(f"{name}-warm-*")]
 
 
 @pytest.fixture(scope="module")
 def cluster():
-    before = servers()
     with slurm_cluster.Cluster() as cluster:
         yield cluster
         slurm.CLUSTER.close()
         assert wait_until(lambda: not cluster.jobs()), cluster.jobs()
     assert slurm_cluster.of_cluster(cluster.folder) == []
-    assert servers() == before
+    assert servers(slurm.CLUSTER.name) == []
 
 
 @pytest.fixture
-def two_nodes(cluster, monkeypatch):
-    """Let runs be spread over both nodes."""
+def two_nodes(cluster, tmp_path, monkeypatch):
+    """Let runs be spread over both nodes, which see all folders of this machine."""
+    monkeypatch.setattr(slurm, "RUNS", tmp_path / "runs")
     monkeypatch.setenv("SLURM_CONF", str(cluster.conf))
     monkeypatch.setenv(slurm.ASKED, "--time=10")
     monkeypatch.setenv(slurm.SPREAD, "2")
@@ -129,7 +139,7 @@ def when_all_are_there(do, ranks: int = 4):
 
 def kernel(command, **environment) -> subprocess.Popen:
     """Start a process that launches, as a kernel does."""
-    words = [sys.executable, "-c", KERNEL.format(command)]
+    words = [sys.executable, "-c", KERNEL, command, str(slurm.RUNS)]
     env = os.environ | environment
     return subprocess.Popen(words, env=env, stderr=subprocess.PIPE, text=True)
 
@@ -207,7 +217,7 @@ def test_the_same_command_runs_on_both_nodes(two_nodes):
     assert run["arrived"] == run["expected"] == [6, 0, 1, 3]
     assert run.nodes == [0, 0, 1, 1]
     job = slurm.CLUSTER.held.job
-    assert run.played == f"by SLURM, in job {job}: 2 ranks on node1, 2 ranks on node2"
+    assert run.played == f"by SLURM, in job {job}: 2 ranks on box1, 2 ranks on box2"
     assert run.command == f"torchrun --nproc-per-node 4 {RING}"
     uneven = torchrun(f"--nproc-per-node 3 {RING}")
     assert uneven.nodes == [0, 0, 1] and slurm.CLUSTER.held.job == job
@@ -227,10 +237,11 @@ def test_a_fault_on_the_second_node_is_told_as_at_home(what, cause, two_nodes, t
     with pytest.raises(RunFailed) as failed:
         torchrun(told(what), timeout=5)
     said = str(failed.value)
-    assert said.startswith(f"rank 3 (node 1, local 1): {cause}")
+    assert said.startswith(f"rank 3 (node 1, local 1, on box2): {cause}")
     if what == "hangs":
         assert (
-            "rank 3 (node 1, local 1): stands at" in said and "time.sleep(600)" in said
+            "rank 3 (node 1, local 1, on box2): stands at" in said
+            and "time.sleep(600)" in said
         )
     assert nothing_is_left(two_nodes, told)
 
@@ -245,7 +256,13 @@ def test_the_stop_button_ends_all_on_all_nodes(what, two_nodes, told):
 
     with pytest.raises(RunInterrupted) as stopped:
         torchrun(told(what), watch=when_all_are_there(stop))
-    assert "rank 2 (node 1, local 0): stands at" in str(stopped.value)
+    assert "rank 2 (node 1, local 0, on box2): stands at" in str(stopped.value)
+    assert wait_until(lambda: nothing_is_left(two_nodes, told))
+
+
+@on_cluster
+def test_what_a_rank_leaves_behind_on_a_node_is_ended(two_nodes, told):
+    torchrun(told("leaves a child"))
     assert wait_until(lambda: nothing_is_left(two_nodes, told))
 
 
@@ -275,13 +292,12 @@ def test_a_killed_srun_leaves_nothing(two_nodes, told):
 )
 def test_a_dead_kernel_leaves_no_job(also_killed, two_nodes, told):
     mark = f"dead {also_killed} {os.getpid()}"
-    before = two_nodes.ask("squeue", "-h", "-o", "%i").split()
-    warm = servers()
+    jobs = "squeue", "-h", "-o", "%j"
+    before = {*two_nodes.ask(*jobs).split()}
     process = kernel(told("sleeps"), DDP_LAB_TEST=mark)
     try:
         assert wait_until(lambda: len(told.alive()) == 4, 60)
-        new = set(two_nodes.ask("squeue", "-h", "-o", "%i").split()) - {*before}
-        assert len(new) == 1
+        (new,) = {*two_nodes.ask(*jobs).split()} - before
         for each in living(mark):
             with suppress(psutil.Error):
                 names = each.name(), *map(os.path.basename, each.cmdline())
@@ -289,12 +305,11 @@ def test_a_dead_kernel_leaves_no_job(also_killed, two_nodes, told):
                     each.kill()
     finally:
         process.kill()
-        process.communicate()
+        process.wait()
     assert wait_until(lambda: not living(mark), 30), living(mark)
     assert wait_until(lambda: nothing_is_left(two_nodes, told))
-    jobs = "squeue", "-h", "-o", "%i"
-    assert wait_until(lambda: not new & {*two_nodes.ask(*jobs).split()})
-    assert wait_until(lambda: servers() == warm)
+    assert wait_until(lambda: new not in two_nodes.ask(*jobs).split())
+    assert wait_until(lambda: servers(new) == [])
 
 
 @FULL
@@ -312,7 +327,7 @@ def test_a_dead_kernel_in_somebody_elses_job_leaves_no_step(two_nodes, told):
     process = kernel(command, **job)
     assert wait_until(lambda: len(told.alive()) == 4, 60)
     process.kill()
-    process.communicate()
+    process.wait()
     assert wait_until(lambda: not living(mark), 30), living(mark)
     assert wait_until(lambda: nothing_is_left(two_nodes, told))
     assert two_nodes.ask("squeue", "-h", "-j", held.job)  # which goes on
@@ -327,6 +342,143 @@ def test_a_refused_allocation_is_told_in_a_sentence(two_nodes, monkeypatch):
     said = str(refused.value)
     assert said.startswith("SLURM gives no machines (DDP_LAB_SLURM=")
     assert '"--partition=nowhere", 2 nodes): ' in said and "artition" in said
+
+
+# --- what takes longer ---
+
+
+def lines(path, text: str) -> list[str]:
+    """Return the lines of a file with this text in them; none if it is not there."""
+    said = path.read_text().splitlines() if path.exists() else []
+    return [line for line in said if text in line]
+
+
+@FULL
+@on_cluster
+def test_a_cold_start(two_nodes):
+    run = torchrun(f"--nproc-per-node 3 {RING}", cold=True)
+    assert run["arrived"] == [3, 0, 1] and run.nodes == [0, 0, 1]
+
+
+@FULL
+@on_cluster
+def test_nodes_that_may_come_and_go(two_nodes):
+    run = torchrun(f"--nnodes 1:2 --nproc-per-node 2 {RING}")
+    assert sorted(run.nodes) == [0, 0, 1, 1] and run["arrived"] == [6, 0, 1, 3]
+    again = torchrun(f"--nnodes 2 --nproc-per-node 1 --max-restarts 2 {RING}")
+    assert again["arrived"] == [1, 0]
+
+
+@FULL
+@on_cluster
+def test_a_job_that_is_cancelled_from_outside(two_nodes, told):
+    def cancel():
+        two_nodes.ask("scancel", slurm.CLUSTER.held.job)
+
+    with pytest.raises(RunFailed, match="the run: ended by SLURM: the job was canc"):
+        torchrun(told("sleeps"), watch=when_all_are_there(cancel))
+    assert wait_until(lambda: nothing_is_left(two_nodes, told))
+    assert torchrun(f"--nproc-per-node 2 {RING}")["arrived"] == [1, 0]  # in a new job
+
+
+@FULL
+@on_cluster
+def test_a_job_whose_time_is_up(two_nodes, told, monkeypatch):
+    slurm.CLUSTER.close()
+    monkeypatch.setenv(slurm.ASKED, "--time=1")
+    with pytest.raises(RunFailed, match="ended by SLURM: the job's time was up"):
+        torchrun(told("sleeps"), timeout=200)
+    assert wait_until(lambda: nothing_is_left(two_nodes, told))
+    slurm.CLUSTER.close()
+
+
+@FULL
+@on_cluster
+@pytest.mark.parametrize("end", ["kill", "interrupt"])
+def test_a_job_that_still_waits_in_the_queue(end, two_nodes, told):
+    two_nodes.ask("salloc", "--no-shell", "--exclusive", "--nodes=2", "-J", "all")
+    mark = f"in the queue {end} {os.getpid()}"
+    wish = {slurm.ASKED: "--exclusive", "DDP_LAB_TEST": mark}
+    process = kernel(told("sleeps"), **wish)
+    pending = "squeue", "-h", "-t", "PENDING", "-o", "%i"
+    assert wait_until(lambda: two_nodes.ask(*pending), 60)
+    if end == "kill":
+        process.kill()
+    else:
+        process.send_signal(signal.SIGINT)
+    assert ("stopped by hand" in process.communicate()[1]) == (end == "interrupt")
+    assert wait_until(lambda: not two_nodes.ask(*pending))
+    assert wait_until(lambda: not living(mark)), living(mark)
+    assert nothing_is_left(two_nodes, told)
+    two_nodes.ask("scancel", "--name", "all")
+
+
+@FULL
+@on_cluster
+def test_srun_without_torchrun(two_nodes, variant):
+    words = "srun --mpi=none --nodes 2 --ntasks 3".split()
+    path = "ddp_lab/nodes/from_slurm.py"
+    said = two_nodes.ask(*words, sys.executable, path)
+    assert "[rank 2] SLURM_PROCID 2, SLURM_LOCALID 0: RANK 2, LOCAL_RANK 0" in said
+    wrong = variant(path, 'slurm["SLURM_LOCALID"]', 'slurm["SLURM_PROCID"]')
+    words = [*words, "--kill-on-bad-exit=1", sys.executable, str(wrong)]
+    env = os.environ | {"SLURM_CONF": str(two_nodes.conf)}
+    assert subprocess.run(words, env=env, capture_output=True).returncode
+
+
+@pytest.fixture
+def submit(two_nodes, tmp_path, monkeypatch):
+    """Return a function that submits a job; it returns the number and the output."""
+    beside = os.path.dirname(sys.executable)  # torchrun
+    monkeypatch.setenv("PATH", beside, prepend=os.pathsep)
+
+    def submit(file: str) -> tuple[str, Path]:
+        out = tmp_path / "out"
+        job = two_nodes.ask("sbatch", "--parsable", "-o", str(out), str(ROOT / file))
+        return job, out
+
+    monkeypatch.setenv("PYTHONPATH", "")
+    return submit
+
+
+@FULL
+@on_cluster
+def test_the_job_of_the_lesson(two_nodes, submit):
+    job, out = submit("ddp_lab/nodes/job.sbatch")
+    assert wait_until(lambda: not two_nodes.ask("squeue", "-h", "-j", job), 300)
+    assert lines(out, "[rank 0] received 6 from rank 3"), out.read_text()
+
+
+@FULL
+@on_cluster
+def test_a_job_that_is_queued_again_goes_on(two_nodes, submit, tmp_path):
+    job, out = submit("ddp_lab/elastic/requeue.sbatch")
+    try:
+        assert wait_until(lambda: len(lines(out, "starts at step 0")) == 4, 300)
+        two_nodes.ask("scancel", "--batch", "--signal=USR1", job)
+        ended = lambda: len(lines(out, "ends 0.0 away")) == 4  # noqa: E731
+        assert wait_until(ended, 400), out.read_text()
+        (saved,) = lines(out, "asked to stop: saved step")
+        step = int(saved.split()[-1])
+        assert step and len(lines(out, f"starts at step {step}")) == 4
+        assert lines(out, "[job] restarts so far: 1")
+    finally:
+        shutil.rmtree(ROOT / f"build/requeue-{job}", ignore_errors=True)
+
+
+@FULL
+@on_cluster
+def test_the_first_lessons(two_nodes):
+    """Each lesson is a kernel of its own; they share one job."""
+    words = [sys.executable, "-m", "tools.lab", "--nproc", "2", "00", "01", "02", "03"]
+    done = subprocess.run(words, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("Granted job allocation") == 1
+    for name in ("00_start_here", "03_ddp_basics"):
+        assert "1 rank on box2" in (ROOT / f"build/lab/{name}.html").read_text()
+    ours = "squeue", "-h", "-o", "%j"
+    named = [name for name in two_nodes.ask(*ours).split() if "ddp_lab" in name]
+    assert wait_until(lambda: {*named} <= {slurm.CLUSTER.name})
 
 
 def test_a_machine_without_slurm_says_so(monkeypatch, tmp_path):

@@ -122,8 +122,10 @@ def _places(folder: Path) -> dict[int, str]:
     """Return where each rank of the last attempt is, if there are several nodes."""
     if not node_folders(folder):
         return {}
-    last = by_attempt(lives(folder))[-1:]
-    return {life.rank: life.place for each in last for life in each}
+    last = next(iter(by_attempt(lives(folder))[-1:]), [])
+    hosts = {each.name: read(each / "host") for each in node_folders(folder)}
+    names = {node: f", on {host}" for node, host in hosts.items() if host}  # of SLURM
+    return {life.rank: life.place + names.get(f"node_{life.node}", "") for life in last}
 
 
 def attempts(folder: Path) -> list[Path]:

@@ -4,8 +4,8 @@
 
 FOLDER is the run's, which all nodes see; plan.json in it says what each of them runs.
 In it we make `node_N`, the log folder of node N's torchrun, with `out`, `err` and
-`exit.json` as on a node that is played (nodes.py). step.py, behind our stdin and
-stdout, tells every node the port that the first one has found.
+`exit.json` as on a node that is played (nodes.py), and its name in `host`. step.py,
+behind our stdin and stdout, tells every node the port that the first one has found.
 
 We are this node's guard, too: when torchrun has ended, so has all that it has started.
 """
@@ -33,6 +33,7 @@ def main(folder: Path) -> int:
     plan = json.loads((folder / "plan.json").read_text())
     home = folder / f"node_{node}"
     home.mkdir()
+    (home / "host").write_text(os.environ["SLURMD_NODENAME"])
     socket = server(plan["server"] + os.environ["SLURMD_NODENAME"])
     python = warm.write_python(home, socket)
     words = [sys.executable if socket == "-" else python]

@@ -39,7 +39,7 @@ from ddp_lab.kit.run.plan import Plan
 from ddp_lab.kit.run.rank import HOME
 from ddp_lab.kit.run.result import Run, RunFailed
 from ddp_lab.kit.run.slurm import CLUSTER, Sent, clean
-from ddp_lab.kit.run.warm import WARM, write_python
+from ddp_lab.kit.run.warm import READY_WAIT, WARM, write_python
 
 Watch = Callable[[Run], None]
 """Called with the result so far, five times a second."""
@@ -93,6 +93,8 @@ class Job:
     ):
         self.command = command
         self.kind = kind
+        if sent:  # a node may have to import torch first, which here is waited for
+            limits = replace(limits, first_sign=limits.first_sign + READY_WAIT)
         self.limits = limits
         self.sent = sent
         self.stopped: str | None = None

@@ -24,7 +24,8 @@ cat
 exec scancel --quiet "$SLURM_JOB_ID"
 """
 SALLOC_WAIT = 10.0  # seconds that salloc has to end
-GRACE = 2.0  # seconds that steps have to end by themselves
+TIDY_WAIT = 2.0  # seconds that steps have to end by themselves
+STEP_WAIT = 10.0  # seconds after which we leave it to SLURM
 
 
 def steps(name: str) -> list[str]:
@@ -68,9 +69,9 @@ def hold(name: str, *words: str) -> None:
 def end(name: str) -> None:
     """End our steps; they have a moment to do so themselves."""
     cancel("--signal", "TERM", *steps(name))
-    deadline = time.monotonic() + GRACE
-    while left := steps(name):
-        if time.monotonic() > deadline:
+    begin = time.monotonic()
+    while (left := steps(name)) and time.monotonic() < begin + STEP_WAIT:
+        if time.monotonic() > begin + TIDY_WAIT:
             cancel(*left)
         time.sleep(0.1)
 

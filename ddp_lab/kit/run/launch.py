@@ -31,7 +31,8 @@ torchrun for each of them, and a process in between:
      |  starts for each node, inside its network, with the mark of the node
     proxy       proxy.py, and all that is below it, as above
 
-A fork enters the network of the proxy that it stands for (fork_server.py).
+A fork enters the network of the proxy that it stands for (fork_server.py). Where the
+machines are those of a SLURM cluster, slurm.py says who starts whom, and who ends it.
 
 Who notices that somebody has gone, by what, and what follows:
 
@@ -119,7 +120,7 @@ def torchrun(
         delay: that of each node's link, one way, say "5ms".
 
     With `--nnodes 2`, or `1:2`, and neither a node's rank nor an address, this machine
-    plays the nodes (see nodes.py).
+    plays the nodes (see nodes.py), unless SLURM has some for us (see slurm.py).
 
     Raises:
         RunFailed: says the root cause first; `.run` holds the rest.

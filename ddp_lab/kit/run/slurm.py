@@ -119,8 +119,7 @@ class Cluster:
             RunFailed: says why there are none.
         """
         with self._lock:
-            lost = self._keeper is None or self._keeper.poll() is not None
-            if self.held is None or lost or len(self.held.hosts) < nodes:
+            if self.held is None or not self._lives() or len(self.held.hosts) < nodes:
                 self.close()
                 self.held = self._join(nodes) or self._ask(nodes, tell)
             if len(self.held.hosts) < nodes:
@@ -129,6 +128,13 @@ class Cluster:
                     f"the launcher: {have}, and the run needs {nodes}", None
                 )
             return self.held
+
+    def _lives(self) -> bool:
+        """Tell whether our job still runs, and somebody would end it with us."""
+        if self.held is None or self._keeper is None or self._keeper.poll() is not None:
+            return False
+        running = ["squeue", "--noheader", "--states", "RUNNING", "--format", "%i"]
+        return bool(_slurm(*running, "--jobs", self.held.job).strip())
 
     def _join(self, nodes: int) -> Allocation | None:
         """Return the allocation in which we run already, if it has enough nodes."""
@@ -145,7 +151,7 @@ class Cluster:
         if not shutil.which("salloc"):
             what = f'{ASKED}="{wishes}" asks for machines of SLURM'
             raise RunFailed(f"the launcher: {what}, and there is no salloc here", None)
-        words = ["--nodes", str(nodes), *wishes.split()]
+        words = ["--nodes", str(nodes), *shlex.split(wishes)]
         self._keeper = _keeper(self.name, "salloc", *words)
         said = []
         try:
@@ -188,13 +194,9 @@ class Cluster:
             self._warm_name = f"{self.name}-warm-{uuid.uuid4().hex[:8]}"
             words = [sys.executable, str(HERE / "fork_server.py")]
             server = SERVER.format(f"/tmp/{self._warm_name}", shlex.join(words))
+            step = srun(self.held, len(self.held.hosts), self._warm_name)
             self._warm = subprocess.Popen(
-                [
-                    *srun(self.held, len(self.held.hosts), self._warm_name),
-                    "sh",
-                    "-c",
-                    server,
-                ],
+                [*step, "sh", "-c", server],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
@@ -214,9 +216,10 @@ class Cluster:
     def close(self) -> None:
         """Give the machines back."""
         self._cool()
-        if self._keeper and self._keeper.stdin:
-            self._keeper.stdin.close()
-            if self._keeper.wait():  # killed, say: then it has not done its work
+        if self._keeper:
+            with suppress(subprocess.TimeoutExpired):  # SLURM is slow to answer
+                self._keeper.communicate(timeout=END_WAIT)
+            if self._keeper.returncode:  # killed, say: then it has not done its work
                 words = ["--user", str(os.getuid()), "--name", self.name]
                 _slurm("scancel", "--quiet", *words)
         self._keeper = self.held = None
@@ -372,6 +375,7 @@ def _keeper(*words: str) -> "subprocess.Popen[bytes]":
         [sys.executable, "-IS", str(HERE / "keeper.py"), *words],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,  # or who reads ours would wait for its end
         env=clean(os.environ),
         start_new_session=True,  # the stop button is for the caller alone
     )

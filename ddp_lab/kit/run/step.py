@@ -23,8 +23,6 @@ if __name__ == "__main__":
 
 from ddp_lab.kit.run import guard, keeper, nodes  # noqa: E402
 
-TICK = 0.05  # seconds between two looks at who has ended
-
 
 def main(folder: Path) -> int:
     """Run the command until it has ended everywhere; return the exit code."""
@@ -51,7 +49,7 @@ def main(folder: Path) -> int:
             keeper.cancel("--signal", "TERM", said.split()[1].decode())
             failed_at = time.time() + nodes.LEAVE
             plan["fixed"] = False
-        time.sleep(TICK)
+        time.sleep(nodes.TICK)
     if srun.returncode < 0:  # somebody has killed it: end alike
         os.kill(os.getpid(), -srun.returncode)
     codes = _codes(folder)
