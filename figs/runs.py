@@ -1,6 +1,8 @@
 """Figures that are drawn from a run, by the lesson that has made it."""
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from math import log
 
 from ddp_lab.kit.draw.colours import GREY, INK, RULE, WHITE, bar_colour, text_on, tint
 from ddp_lab.kit.draw.svg import Svg, page
@@ -9,6 +11,11 @@ from ddp_lab.kit.explain.calls import Call
 WORLD = "0"  # what the group of all ranks is called
 CALL = 140  # the width of a call
 LEFT, RIGHT, TOP, BOTTOM = 116, 680, 132, 340  # where the axes are
+
+LONG = 1.0  # seconds: a step that took longer was interrupted
+
+Done = Sequence[float]
+"""[when, step, ranks]: a step that was done, the time in seconds, by how many ranks."""
 
 
 def drift(paths: Sequence[Sequence[float]], every: int, truth: float) -> Svg:
@@ -200,3 +207,100 @@ def draw_pairs(
             at, end = size * rank, size * len(rows)
             svg.line(x, y + at, x + end, y + at, stroke=INK, width=2)
             svg.line(x + at, y, x + at, y + end, stroke=INK, width=2)
+
+
+def progress(diary: Sequence[Done], steps: int) -> Svg:
+    """Draw the steps of a training that was interrupted, over time.
+
+    Args:
+        diary: every step that was done, in the order of time; a step may come twice.
+        steps: how many it takes to be done.
+
+    Returns:
+        The figure, with a line for each stretch between two interruptions, the thicker
+        the more ranks there were.
+    """
+    parts = stretches(diary)
+    twice = len(diary) - len({done[1] for done in diary})
+    told = [f"{p[0][2]:.0f} ranks, {p[0][1]:.0f} to {p[-1][1]:.0f}" for p in parts]
+    svg = page(
+        "how far the training was, and when",
+        "A line for each stretch without a stop. Drawn from the run's diary.",
+        f"Steps over time: {'; '.join(told)}. {twice} were done twice.",
+        398,
+    )
+    first, seconds = diary[0][0], diary[-1][0] - diary[0][0]
+
+    def at(done: Done) -> tuple[float, float]:
+        x = LEFT + (RIGHT - LEFT) * (done[0] - first) / seconds
+        return x, BOTTOM - (BOTTOM - TOP) * done[1] / steps
+
+    svg.line(LEFT, BOTTOM, RIGHT, BOTTOM, stroke=RULE)
+    svg.text(LEFT - 10, BOTTOM, "step 0", 13, fill=GREY, anchor="end")
+    svg.text(LEFT - 10, TOP, f"step {steps}", 13, fill=GREY, anchor="end")
+    svg.text(LEFT, BOTTOM + 18, "0 s", 13, fill=GREY)
+    svg.text(RIGHT, BOTTOM + 18, f"{seconds:.0f} s", 13, fill=GREY)
+    for part in parts:
+        d = "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in map(at, part))
+        svg.path(d, stroke=bar_colour(0), width=1 + part[0][2])
+        x, y = at(part[-1])
+        svg.text(x, y - 12, f"{part[0][2]:.0f} ranks", 12, fill=GREY)
+    return svg
+
+
+def stretches(diary: Sequence[Done]) -> list[list[Done]]:
+    """Return the steps between two interruptions, for each such stretch."""
+    found = [[diary[0]]]
+    for before, after in pairwise(diary):
+        goes_on = after[1] == before[1] + 1 and after[2] == before[2]
+        if not goes_on or after[0] > before[0] + LONG:
+            found.append([])
+        found[-1].append(after)
+    return found
+
+
+Curve = Sequence[tuple[float, float]]
+"""(how often in minutes, what share of the time is lost)."""
+
+
+def lost_time(truth: Curve, dots: Curve, best: float) -> Svg:
+    """Draw what saving too often and too seldom costs.
+
+    Args:
+        truth: what the formula says, by growing interval.
+        dots: what was simulated.
+        best: the interval that the rule of thumb advises.
+
+    Returns:
+        The figure, whose axis of intervals is logarithmic.
+    """
+    (low, often), (high, seldom) = truth[0], truth[-1]
+    interval, least = min(truth, key=lambda point: point[1])
+    top = max(share for _, share in (*truth, *dots))
+    svg = page(
+        "save often, or seldom?",
+        "Line: the formula. Dots: simulated. Dashed: the rule of thumb.",
+        f"The share of time that is lost, over the minutes between two saves: "
+        f"{often:.0%} at {low:.0f}, {least:.0%} at {interval:.0f}, {seldom:.0%} at "
+        f"{high:.0f}. The rule of thumb says {best:.0f} minutes.",
+        398,
+    )
+
+    def at(interval: float, share: float) -> tuple[float, float]:
+        x = LEFT + (RIGHT - LEFT) * log(interval / low) / log(high / low)
+        return x, BOTTOM - (BOTTOM - TOP) * share / top
+
+    svg.line(LEFT, BOTTOM, RIGHT, BOTTOM, stroke=RULE)
+    x, _ = at(best, 0)
+    svg.line(x, TOP, x, BOTTOM, stroke=GREY, width=1.2, dash="6 4")
+    for minutes in (low, best, high):
+        svg.text(at(minutes, 0)[0], BOTTOM + 18, f"{minutes:.0f} min", 13, fill=GREY)
+    svg.text((LEFT + RIGHT) / 2, BOTTOM + 40, "between two saves", 13, fill=GREY)
+    for share in (0, top):
+        y = at(low, share)[1]
+        svg.text(LEFT - 10, y, f"{share:.0%}", 13, fill=GREY, anchor="end")
+    d = "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in (at(*point) for point in truth))
+    svg.path(d, stroke=bar_colour(0), width=2)
+    for x, y in (at(*point) for point in dots):
+        svg.add("circle", cx=x, cy=y, r=5, fill=WHITE, stroke=INK, stroke_width=2)
+    return svg

@@ -23,6 +23,14 @@ PROGRAMS = sorted(p for p in (ROOT / "ddp_lab").glob("*/*.py") if p.parent != KI
 """The lessons' programs."""
 
 
+RESTARTS = {
+    "elastic/exercise.py": "--max-restarts 5",
+    "elastic/restart.py": "--max-restarts 3",
+    "elastic/survive.py": "--max-restarts 3",
+}
+"""What torchrun is told for programs that are killed on purpose."""
+
+
 def name_of(program: Path) -> str:
     """Return a program's name as the lab says it: `p2p/ring.py`."""
     return f"{program.parent.name}/{program.name}"
@@ -83,6 +91,18 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if not any(item.get_closest_marker(need) for need in (*NEEDS, "full")):
             item.add_marker("check")
+
+
+@pytest.fixture
+def restarts(monkeypatch):
+    """Return a function: given a program's name, what torchrun is told before it."""
+
+    def options(name: str) -> str:
+        if name in RESTARTS:  # or new ranks may look for the dead ones: see lesson 11
+            monkeypatch.setenv("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1")
+        return RESTARTS.get(name, "")
+
+    return options
 
 
 @pytest.fixture(autouse=True)

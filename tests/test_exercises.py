@@ -49,11 +49,12 @@ def solve(answer: Path, folder: Path) -> Path:
     return path
 
 
-def start(path: Path, answer: Path, ranks: int, **options) -> Run:
+def start(path: Path, answer: Path, ranks: int, restarts, **options) -> Run:
     """Run an exercise, or a copy of it that is solved."""
-    if name_of(program(answer)) in STARTS_ITS_RANKS:
+    name = name_of(program(answer))
+    if name in STARTS_ITS_RANKS:
         return python(f"{path} --nproc-per-node {ranks}", **options)
-    return torchrun(f"--nproc-per-node {ranks} {path}", **options)
+    return torchrun(f"--nproc-per-node {ranks} {restarts(name)} {path}", **options)
 
 
 right = pytest.mark.parametrize("answer", RIGHT, ids=name)
@@ -66,23 +67,23 @@ def test_every_exercise_has_a_right_answer_and_a_wrong_one():
 
 
 @right
-def test_unsolved_is_not_yet(answer):
-    run = start(program(answer), answer, 2)
+def test_unsolved_is_not_yet(answer, restarts):
+    run = start(program(answer), answer, 2, restarts)
     assert run["solved"] == [False, False]
     assert all("not yet" in "\n".join(lines) for lines in run.lines)
 
 
 @right
 @pytest.mark.parametrize("ranks", [2, 3, pytest.param(4, marks=FULL)])
-def test_the_solution_is_right(answer, ranks, tmp_path):
-    run = start(solve(answer, tmp_path), answer, ranks)
+def test_the_solution_is_right(answer, ranks, tmp_path, restarts):
+    run = start(solve(answer, tmp_path), answer, ranks, restarts)
     assert run["solved"] == [True] * ranks
 
 
 @pytest.mark.parametrize("answer", WRONG, ids=name)
-def test_a_wrong_answer_fails(answer, tmp_path):
+def test_a_wrong_answer_fails(answer, tmp_path, restarts):
     path = solve(answer, tmp_path)
-    run = start(path, answer, 3, timeout=20, expect_failure=True)
+    run = start(path, answer, 3, restarts, timeout=20, expect_failure=True)
     assert run.failure.kind != "launch"
 
 

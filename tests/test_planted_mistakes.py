@@ -719,20 +719,60 @@ MISTAKES = [
         "local_rank = rank",
         nodes=2,
     ),
+    Mistake(
+        "nothing to forget",
+        "elastic/restart",
+        "for _ in range(DRAWS):",
+        "for _ in range(0):",
+    ),
+    Mistake(
+        "one note for all ranks",
+        "elastic/restart",
+        'folder / f"{rank}.json"',
+        'folder / "0.json"',
+    ),
+    Mistake(
+        "leave the optimizer out of the snapshot",
+        "elastic/survive",
+        '        self.optimizer.load_state_dict(kept["optimizer"])\n',
+        "",
+        arguments="--die 12",
+    ),
+    Mistake(
+        "noise that depends on the noise before",
+        "elastic/survive",
+        "torch.randn(1, 8, generator=noise)",
+        "torch.randn(1, 8)",
+        arguments="--die 12",
+    ),
+    Mistake(
+        "count the steps of this life only",
+        "elastic/survive",
+        'self.worlds, self.used = kept["worlds"], kept["used"]',
+        'self.used = kept["used"]',
+        arguments="--die 12",
+    ),
+    Mistake(
+        "each rank takes the whole batch",
+        "elastic/survive",
+        "[rank::world_size].tolist()",
+        ".tolist()",
+    ),
 ]
 
 
 @pytest.mark.parametrize(
     "mistake", MISTAKES, ids=lambda mistake: f"{mistake.program}: {mistake.name}"
 )
-def test_the_mistake_is_caught(mistake, tmp_path, variant):
+def test_the_mistake_is_caught(mistake, tmp_path, variant, restarts):
     path = variant(f"ddp_lab/{mistake.program}.py", mistake.old, mistake.new)
     arguments = mistake.arguments
     if "{data}" in arguments:
         data = prepare().root
         arguments = arguments.format(data=data, tmp=tmp_path / "checkpoint.pt")
     nodes = f"--nnodes {mistake.nodes} " if mistake.nodes > 1 else ""
-    command = f"{nodes}--nproc-per-node {mistake.ranks} {path} {arguments}"
+    options = f"{nodes}--nproc-per-node {mistake.ranks}"
+    command = f"{options} {restarts(f'{mistake.program}.py')} {path} {arguments}"
     run = torchrun(command, timeout=20, expect_failure=True)
     assert run.failure.kind in ("exception", "timeout"), run.failure.report()
 

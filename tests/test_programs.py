@@ -13,6 +13,7 @@ ARGUMENTS = {
     "cifar10/resnet.py": "--data {data} --checkpoint {tmp} "
     "--epochs 2 --train-images 256 --test-images 101",
     "cifar10/settings.py": "--rounds 1",
+    "elastic/survive.py": "--die 12",
 }
 # Programs that show what one process does.
 ALONE = {"ddp/single.py"}
@@ -31,7 +32,7 @@ NUMBERS_OF_RANKS = pytest.mark.parametrize(
 
 @NUMBERS_OF_RANKS
 @pytest.mark.parametrize("path", HEALTHY, ids=name_of)
-def test_the_program_proves_its_truth(path, ranks, tmp_path, monkeypatch):
+def test_the_program_proves_its_truth(path, ranks, tmp_path, monkeypatch, restarts):
     folder = tmp_path / "elsewhere"
     folder.mkdir()
     monkeypatch.chdir(folder)
@@ -44,7 +45,8 @@ def test_the_program_proves_its_truth(path, ranks, tmp_path, monkeypatch):
     if name_of(path) in STARTS_ITS_RANKS:
         run = python(f"{path} --nproc-per-node {ranks} {arguments}")
     else:
-        run = torchrun(f"--nproc-per-node {ranks} {path} {arguments}")
+        options = f"--nproc-per-node {ranks} {restarts(name_of(path))}"
+        run = torchrun(f"{options} {path} {arguments}")
     assert len(run.lines) == ranks
     assert all(run.lines), "a rank said nothing"
     assert list(folder.iterdir()) == [], "the program left something behind"

@@ -23,6 +23,9 @@ LENGTH = {
     "cifar10/settings.py": 139,
     # What is tried on a launcher, and what a rank does that is tried on.
     "nodes/exercise_launcher.py": 171,
+    # A whole training with what ends it; what it keeps, and what proves that.
+    "elastic/exercise.py": 153,
+    "elastic/survive.py": 162,
     # Saving and loading belong together, and each explains what can go wrong.
     "checkpoint/dcp.py": 125,
     "checkpoint/resume.py": 125,

@@ -9,7 +9,7 @@ from ddp_lab.kit.draw import RANK_COLOURS
 from ddp_lab.kit.draw.colours import tint
 from ddp_lab.kit.draw.svg import Svg
 from ddp_lab.kit.explain.calls import Call
-from figs.runs import counters, drift, pair_times
+from figs.runs import counters, drift, lost_time, pair_times, progress, stretches
 
 # Two ranks walk alone for two steps, and meet, twice.
 PATHS = [[1.0, 2.0, 3.0, 3.0, 3.0, 3.5], [3.0, 4.0, 3.0, 4.0, 4.0, 3.5]]
@@ -132,3 +132,33 @@ def test_the_times_of_the_pairs_keep_their_texts_on_the_page_and_apart():
         rows = [[None if a == b else 88.8 for a in range(ranks)] for b in range(ranks)]
         nodes = [2 * rank // ranks for rank in range(ranks)]
         see_texts(pair_times({"one": rows, "two": rows}, nodes))
+
+
+# Four ranks take three steps, are killed after an unsaved one; two go on after a gap.
+DIARY = [[0.0, 1, 4], [0.1, 2, 4], [0.2, 3, 4], [5.0, 3, 2], [5.1, 4, 2]]
+
+
+def test_the_progress_has_a_line_for_each_stretch():
+    svg = progress(DIARY, 4)
+    assert "4 ranks, 1 to 3; 2 ranks, 3 to 4. 1 were done twice." in svg.desc
+    assert [len(part) for part in stretches(DIARY)] == [3, 2]
+    lines = [p.get("d") for p in ElementTree.fromstring(str(svg)).iter(f"{SVG}path")]
+    assert len([d for d in lines if "." in d.partition("L")[0]]) == 2
+
+
+def test_a_step_that_took_long_was_interrupted():
+    assert [len(part) for part in stretches([[0.0, 1, 2], [9.0, 2, 2]])] == [1, 1]
+
+
+def test_the_lost_time_is_told_and_drawn():
+    truth, dots = [(2.0, 0.4), (20.0, 0.1), (200.0, 0.3)], [(20.0, 0.11)]
+    svg = lost_time(truth, dots, 25.0)
+    assert "40% at 2, 10% at 20, 30% at 200. The rule of thumb says 25" in svg.desc
+    root = ElementTree.fromstring(str(svg))
+    assert len(list(root.iter(f"{SVG}circle"))) == 1
+
+
+def test_these_figures_keep_their_texts_on_the_page_and_apart():
+    curve = [(2 * 1.1**i, 0.2 + abs(i - 20) / 100) for i in range(48)]
+    for svg in (progress(DIARY, 4), lost_time(curve, curve[::8], 25.0)):
+        see_texts(svg)

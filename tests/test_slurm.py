@@ -305,7 +305,7 @@ def test_a_dead_kernel_leaves_no_job(also_killed, two_nodes, told):
                     each.kill()
     finally:
         process.kill()
-        process.communicate()
+        process.wait()
     assert wait_until(lambda: not living(mark), 30), living(mark)
     assert wait_until(lambda: nothing_is_left(two_nodes, told))
     assert wait_until(lambda: new not in two_nodes.ask(*jobs).split())
@@ -327,7 +327,7 @@ def test_a_dead_kernel_in_somebody_elses_job_leaves_no_step(two_nodes, told):
     process = kernel(command, **job)
     assert wait_until(lambda: len(told.alive()) == 4, 60)
     process.kill()
-    process.communicate()
+    process.wait()
     assert wait_until(lambda: not living(mark), 30), living(mark)
     assert wait_until(lambda: nothing_is_left(two_nodes, told))
     assert two_nodes.ask("squeue", "-h", "-j", held.job)  # which goes on

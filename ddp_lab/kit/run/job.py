@@ -24,6 +24,7 @@ from ddp_lab.kit.explain.logs import (
     RankLog,
     RunLog,
     TorchrunLog,
+    folders_by_attempt,
     rank_folders,
     read_json,
 )
@@ -112,7 +113,8 @@ class Job:
         self.start, self.began = time.monotonic(), time.time()
         self.notes: list[str] = []
         self.standing: list[RankLog] = []  # the ranks just before we ended them
-        self.ranks = 0  # whose log folders have been seen
+        self.seen = 0, 0
+        """How many attempts, and how many ranks of the last one have left logs."""
         self.ended = 0.0  # when the guard ended what was left
         self.started = False
         if sent:  # there once the machines are, for which we may wait long
@@ -235,7 +237,8 @@ class Job:
             if not failing and self._one_has_failed():
                 failing = True
                 self._look()  # at the others, before torchrun ends them
-            self.ranks = max(self.ranks, len(rank_folders(self.folder)))
+            attempts = folders_by_attempt(self.folder) or [[]]
+            self.seen = max(self.seen, (len(attempts), len(attempts[-1])))
             if watch:
                 watch(self._result())
             while child.runs() and time.monotonic() < now + 0.2:
@@ -338,7 +341,7 @@ class Job:
             return self.kind.log.read_output(self.folder, SHORT)
         log = self.kind.log.read(self.folder)
         # A rank may have removed them all; the launcher has counted them before.
-        log.ranks.extend(RankLog() for _ in range(self.ranks - len(log.ranks)))
+        log.ranks.extend(RankLog() for _ in range(self.seen[1] - len(log.ranks)))
         for rank, before in enumerate(self.standing):
             log.ranks[rank] = log.ranks[rank].as_it_stood(before)
         for end in (rank.exit for rank in log.ranks if rank.exit):
@@ -352,7 +355,7 @@ class Job:
             return []
         folders = enumerate(rank_folders(self.folder))
         there = [rank for rank, path in folders if (path / "stdout.log").exists()]
-        lost = [rank for rank in range(self.ranks) if rank not in there]
+        lost = [rank for rank in range(self.seen[1]) if rank not in there]
         if not lost and (self.folder / "out").exists():
             return []
         whose = f"of {ranks(lost)}" if lost else "of this run"

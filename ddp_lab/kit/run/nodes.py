@@ -87,6 +87,8 @@ class Room:
 
     def _network(self) -> tuple[Network | None, str]:
         """Return the network of the nodes; if there is none, why not."""
+        if elsewhere := self.plan["elsewhere"]:
+            return None, f"the rendezvous is at {elsewhere}"
         if os.environ.get(LOOPBACK):
             return None, f"{LOOPBACK} is set"
         try:

@@ -13,7 +13,10 @@ Option = list[str]
 """An option of torchrun: one word, or two."""
 
 # Who writes one of these speaks of one node, and of a place where all meet.
-ONE_NODE = ("--node-rank", "--rdzv-endpoint", "--master-addr", "--standalone")
+ENDPOINT = "--rdzv-endpoint"
+ONE_NODE = ("--node-rank", ENDPOINT, "--master-addr", "--standalone")
+# What else all nodes may name: a rendezvous that none of them hosts.
+NO_HOST = "is_host=0"
 # What a static rendezvous does not know: it needs every node, and restarts none.
 ELASTIC = ("--max-restarts", "--rdzv-")
 NAME = re.compile(r"\bnode\d+\b")  # of a played node
@@ -35,6 +38,8 @@ class Plan:
     """With how many nodes the job can go on."""
     fixed: bool = True
     """Whether every node is needed: then the end of one is the end of all."""
+    elsewhere: str = ""
+    """Where the rendezvous is, if no node hosts it."""
     env: list[dict[str, str]] = field(default_factory=list)
     """What each node has in its environment beside what all have."""
     meets: list[dict] = field(default_factory=list)
@@ -74,8 +79,15 @@ def nodes(options: Sequence[Option]) -> tuple[int, int]:
 
 def is_for_all(options: Sequence[Option]) -> bool:
     """Tell whether a command is meant for several nodes, and for each of them."""
-    one = any(_named(option, each) for option in options for each in ONE_NODE)
+    names = [name for name in ONE_NODE if not (name == ENDPOINT and elsewhere(options))]
+    one = any(_named(option, each) for option in options for each in names)
     return nodes(options)[1] > 1 and not one
+
+
+def elsewhere(options: Sequence[Option]) -> str:
+    """Return where the rendezvous is, if the command says that no node hosts it."""
+    conf = (value(options, "--rdzv-conf") or "").split(",")
+    return (value(options, ENDPOINT) or "") if NO_HOST in conf else ""
 
 
 def names_a_place(options: Sequence[Option]) -> bool:
@@ -122,6 +134,7 @@ def make(options: Sequence[Option], program: Sequence[str], **more: object) -> P
         [_words(each, program) for each in on_loopback],
         least,
         is_fixed(options),
+        elsewhere=elsewhere(options),
         env=[{} for _ in typed],
         meets=[meets(each, program) for each in typed],
         **more,  # type: ignore[arg-type]
@@ -202,17 +215,22 @@ def _c10d(node: int, options: list[Option]) -> tuple[list[Option], list[Option]]
     """Return the options of one node in a rendezvous that nodes join and leave."""
     if not value(options, "--rdzv-backend"):
         options = [*options, ["--rdzv-backend", "c10d"]]
-    typed = [*options, ["--rdzv-endpoint", name(0)]]
+    if elsewhere(options):
+        return options, [*options, ["--local-addr", _local(node)]]
+    typed = [*options, [ENDPOINT, name(0)]]
     # Where all have one host name, each would take itself for the host.
-    # torchrun counts the nodes in the order of their addresses.
-    local = f"127.0.0.{1 + node}" if sys.platform == "linux" else LOOPBACK
     on_loopback = [
         *without(options, "--rdzv-conf"),
         _host(node, options),
-        ["--rdzv-endpoint", f"{LOOPBACK}:{PORT}"],
-        ["--local-addr", local],
+        [ENDPOINT, f"{LOOPBACK}:{PORT}"],
+        ["--local-addr", _local(node)],
     ]
     return typed, on_loopback
+
+
+def _local(node: int) -> str:
+    """Return an address of this machine: torchrun counts nodes in their order."""
+    return f"127.0.0.{1 + node}" if sys.platform == "linux" else LOOPBACK
 
 
 def _words(options: Sequence[Option], program: Sequence[str]) -> list[str]:

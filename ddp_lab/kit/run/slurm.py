@@ -375,6 +375,7 @@ def _keeper(*words: str) -> "subprocess.Popen[bytes]":
         [sys.executable, "-IS", str(HERE / "keeper.py"), *words],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,  # or who reads ours would wait for its end
         env=clean(os.environ),
         start_new_session=True,  # the stop button is for the caller alone
     )

@@ -1,0 +1,110 @@
+"""Exercise: ranks come and go, and still every sample is used once in an epoch.
+
+    torchrun --standalone --nproc-per-node 2 ddp_lab/elastic/exercise_sampler.py
+
+After every two steps the number of ranks is another. Fill in next_samples():
+
+    [rank 0] not yet
+
+Written by notebooks/11_machines_that_fail.ipynb.
+"""
+
+import gc
+import json
+import os
+from collections import Counter
+from contextlib import contextmanager
+
+import torch
+import torch.distributed as dist
+from torch.distributed.elastic.multiprocessing.errors import record
+
+SAMPLES, BATCH = 53, 4  # in an epoch; of one rank in one step, at most
+EPOCHS, STEPS_OF_A_LIFE = 2, 2
+
+
+def next_samples(epoch, state, rank, world_size):
+    """Return this rank's samples of the next step, and the state after that step.
+
+    Args:
+        epoch: its number; its order should be another one than that of epoch 0.
+        state: what you returned after the step before, on this rank or another: a
+            number, or a list of numbers; None at the beginning of each epoch.
+        rank: from 0 to world_size - 1.
+        world_size: how many ranks take this step; the step before may have had others.
+
+    Returns:
+        A list of at most BATCH numbers below SAMPLES, empty when the epoch is over, and
+        the state, the same on all ranks. Target: in each epoch all ranks together use
+        every sample exactly once, with full batches as long as there are enough.
+    """
+    return None  # your code here
+
+
+def use_all(epoch, rank, world_size):
+    """Return the samples of an epoch as they were used, or None if nobody has any."""
+    state, used, step = None, [], 0
+    while True:
+        # World size, world size - 1, ..., 1, and again: those beyond are not there.
+        present = world_size - step // STEPS_OF_A_LIFE % world_size
+        answer = [], None
+        if rank < present:
+            answer = next_samples(epoch, state, rank, present)
+        answers = [None] * world_size
+        dist.all_gather_object(answers, answer)  # all now hold every rank's answer
+        if answers[0] is None:
+            return None
+
+        samples, states = zip(*answers[:present], strict=True)
+        new = sum(samples, [])
+        assert states.count(states[0]) == present, f"the states differ: {states}"
+        assert max(map(len, samples)) <= BATCH, f"more than {BATCH}: {samples}"
+        enough = min(BATCH * present, max(SAMPLES - len(used), 0))
+        assert len(new) >= enough, f"{len(new)} samples in a step, expected {enough}"
+        if not new:
+            return used
+        used, step = used + new, step + 1
+        assert len(used) <= 2 * SAMPLES, "the epoch does not end"
+        state = json.loads(json.dumps(states[0]))  # as from a snapshot
+
+
+@record
+def main():
+    with process_group() as (rank, world_size, _):
+        epochs = [use_all(epoch, rank, world_size) for epoch in range(EPOCHS)]
+        solved = epochs[0] is not None
+        if solved:
+            for epoch, used in enumerate(epochs):
+                wrong = {
+                    i: Counter(used)[i] for i in range(SAMPLES) if used.count(i) != 1
+                }
+                assert not wrong, f"epoch {epoch}: not used once, but so often: {wrong}"
+            assert epochs[0] != epochs[1], "both epochs have the same order"
+        told = f"{SAMPLES} samples, each once in each epoch" if solved else "not yet"
+        print(f"[rank {rank}] {told}", flush=True)
+        print(json.dumps({"solved": solved}), flush=True)
+        dist.barrier()  # to leave now would cut off those still joining
+
+
+# --- the same in every program: join the group, and leave it whatever happens ---
+
+
+@contextmanager
+def process_group():
+    """A GPU per rank over NCCL; else gloo, on a shared GPU or the CPU."""
+    device, backend = torch.device("cpu"), "gloo"
+    if count := torch.cuda.device_count():
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % count)
+        torch.cuda.set_device(device)
+        if count >= int(os.environ["LOCAL_WORLD_SIZE"]):
+            backend = "cpu:gloo,cuda:nccl"
+    dist.init_process_group(backend, device_id=device if "nccl" in backend else None)
+    try:
+        yield dist.get_rank(), dist.get_world_size(), device
+    finally:
+        dist.destroy_process_group()
+        gc.collect()  # a leftover gloo object could abort the process at exit
+
+
+if __name__ == "__main__":
+    main()
