@@ -4,7 +4,7 @@
 
 The others only serve:
 
-    [rank 0] rpc_sync: worker1 has id ... and says ...
+    [rank 0] rpc_sync: worker1, id ..., says ...
     [rank 0] rpc_async: ... naps of 0.3 s took ... s
 
 Written by notebooks/12_remote_calls.ipynb.
@@ -27,7 +27,6 @@ NAPS = []  # what this process has slept so far
 
 
 def who(number):
-    """What every worker can be asked: its name, its id, and number + id."""
     me = rpc.get_worker_info()
     return me.name, me.id, torch.tensor(number + me.id)
 
@@ -35,10 +34,7 @@ def who(number):
 def nap(seconds):
     time.sleep(seconds)
     NAPS.append(seconds)
-
-
-def naps():
-    return len(NAPS)  # of the process that is asked
+    return len(NAPS)
 
 
 def complain(kind):
@@ -58,21 +54,20 @@ def three_ways(others):
     """Ask one by one, ask everybody at once, and leave a result where it is."""
     answers = [rpc.rpc_sync(name, who, args=(100,)) for name in others]
     for name, number, value in answers:
-        text = f"{name} has id {number} and says {value}"
-        print(f"[rank 0] rpc_sync: {text}", flush=True)
+        print(f"[rank 0] rpc_sync: {name}, id {number}, says {value}", flush=True)
 
     start = time.monotonic()
     futures = [rpc.rpc_async(name, nap, args=(NAP,)) for name in others * 3]
     for future in futures:
         future.wait()  # all naps are under way: the first wait is nearly the last
     seconds = time.monotonic() - start
-    asked = f"{len(futures)} naps of {NAP} s took {seconds:.1f} s"
-    print(f"[rank 0] rpc_async: {asked}", flush=True)
+    took = f"{len(futures)} naps of {NAP} s took {seconds:.1f} s"
+    print(f"[rank 0] rpc_async: {took}", flush=True)
 
     rref = rpc.remote(others[-1], torch.full, args=((2, 2), 7.0))  # stays there
     copy = rref.to_here()  # (2, 2), a copy
-    text = f"{rref.owner_name()} owns the result; a copy sums to {copy.sum()}"
-    print(f"[rank 0] remote: {text}", flush=True)
+    owned = f"{rref.owner_name()} owns the result, the copy's sum is {copy.sum()}"
+    print(f"[rank 0] remote: {owned}", flush=True)
     return answers, len(futures) * NAP / seconds, copy.sum().item()
 
 
@@ -89,14 +84,14 @@ def errors(to):
 
 
 def too_late(to):
-    """The error of a call that takes too long, and how many naps it makes after it."""
-    before = rpc.rpc_sync(to, naps)
+    """The error of a call that takes too long; its nap goes on, and ends."""
+    before = rpc.rpc_sync(to, nap, args=(0,))
     try:
         ask(to, nap, 2 * NAP, timeout=NAP)
     except TimeoutError as error:
         print(f"[rank 0] late: {error}", flush=True)
-        time.sleep(2 * NAP)  # nobody waits for that nap any more
-        return str(error), rpc.rpc_sync(to, naps) - before
+        time.sleep(2 * NAP)
+        return str(error), rpc.rpc_sync(to, nap, args=(0,)) - before - 1
     raise AssertionError("the late call was not noticed")
 
 
@@ -116,7 +111,9 @@ def main():
         if f"name={others[-1]}" not in trace or "in complain" not in trace:
             raise AssertionError(f"no remote trace in {trace}")
         late, still = too_late(others[-1])
-        facts = {"arrived": arrived, "trace": trace, "late": late, "still": still}
+        if still != 1:
+            raise AssertionError(f"{still} naps after the late call, expected 1")
+        facts = {"arrived": arrived, "trace": trace, "late": late}
         print(json.dumps(facts), flush=True)
 
 
