@@ -1,5 +1,7 @@
 """The static figures of remote calls: three ways to call, and who owns an object."""
 
+from collections.abc import Sequence
+
 from ddp_lab.kit.draw.colours import GREY
 from ddp_lab.kit.draw.svg import Svg, page
 from figs.gallery import figure
@@ -33,7 +35,7 @@ def draw_call(
     svg: Svg,
     y: float,
     name: str,
-    waits: list[tuple[float, float, str]],
+    waits: Sequence[tuple[float, float, str]],
     result: str,
     *,
     keeps: bool = False,

@@ -24,6 +24,12 @@ LENGTH = {
     # Saving and loading belong together, and each explains what can go wrong.
     "checkpoint/dcp.py": 125,
     "checkpoint/resume.py": 125,
+    # A whole training: environment, agent, observers, and what a policy is worth.
+    "rpc/observers.py": 136,
+    # Four bugs, and for each what shows it.
+    "rpc/exercise_specimens.py": 140,
+    # What is counted, and how the kernel is asked.
+    "rpc/wire.py": 122,
 }
 # What every program ends with begins below this line.
 RULE = "# --- the same in every program"
