@@ -10,6 +10,7 @@ from figs import (  # noqa: F401
     hangs,
     nodes,
     processes,
+    remote,
     splits,
     training,
 )
