@@ -63,7 +63,6 @@ def three_ways(others):
     seconds = time.monotonic() - start
     took = f"{len(futures)} naps of {NAP} s took {seconds:.1f} s"
     print(f"[rank 0] rpc_async: {took}", flush=True)
-
     rref = rpc.remote(others[-1], torch.full, args=((2, 2), 7.0))  # stays there
     copy = rref.to_here()  # (2, 2), a copy
     owned = f"{rref.owner_name()} owns the result, the copy's sum is {copy.sum()}"
@@ -99,7 +98,7 @@ def too_late(to):
 def main():
     with workers() as (rank, world_size):
         if rank != 0:
-            return  # as far as this line; it serves calls until all are here
+            return print(f"[rank {rank}] serves", flush=True)  # until all are done
         others = [f"worker{other}" for other in range(1, world_size)]
         answers, at_once, copied = three_ways(others)
         expected = [(f"worker{r}", r, 100 + r) for r in range(1, world_size)]
