@@ -24,6 +24,15 @@ LENGTH = {
     # Saving and loading belong together, and each explains what can go wrong.
     "checkpoint/dcp.py": 125,
     "checkpoint/resume.py": 125,
+    # Six ways to one gradient, side by side.
+    "rpc/contexts.py": 135,
+    # A server, its trainers, and the replay that proves what they have done.
+    "rpc/parameter_server.py": 143,
+    # A stage with its diary, and the calls that drive it.
+    "rpc/pipeline.py": 138,
+    # One model twice: how each asks its table, steps it, and proves it.
+    "rpc/table_rows.py": 135,
+    "rpc/table_server.py": 129,
 }
 # What every program ends with begins below this line.
 RULE = "# --- the same in every program"

@@ -38,7 +38,9 @@ def push(trainer, gradient):
     Target: nobody begins a step more than BOUND steps ahead of the slowest trainer,
     some do begin one just BOUND steps ahead, and all come to their end.
     """
-    raise NotImplementedError
+    future = torch.futures.Future()
+    future.set_result(None)  # your code instead
+    return future
 
 
 class Server:
@@ -66,10 +68,13 @@ server = Server(int(os.environ.get("WORLD_SIZE", "2")))  # that of rank 0 is cal
 
 
 def train(trainer, seconds):
+    """Make all steps; return whether push() gave weights to make them with."""
     for _ in range(STEPS):
         time.sleep(seconds)  # a big model would take that long
         gradient = torch.full((WIDTH,), 10.0**trainer)
-        rpc.rpc_sync("worker0", push, (trainer, gradient))
+        if rpc.rpc_sync("worker0", push, (trainer, gradient)) is None:
+            return False
+    return True
 
 
 def result():
@@ -81,9 +86,7 @@ def result():
 @record
 def main():
     with workers(rpc_timeout=PATIENCE) as (rank, world_size):
-        try:
-            train(rank, SLOW if rank == world_size - 1 else FAST)
-        except NotImplementedError:
+        if not train(rank, SLOW if rank == world_size - 1 else FAST):
             print(f"[rank {rank}] not yet", flush=True)
             print(json.dumps({"solved": False}), flush=True)
             return

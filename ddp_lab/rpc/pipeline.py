@@ -10,6 +10,7 @@ micro-batches come back:
 Written by notebooks/13_training_over_rpc.ipynb.
 """
 
+import itertools
 import json
 import os
 import socket
@@ -55,6 +56,8 @@ class Stage:
         """Return gradients, diary and what was kept at most; begin anew."""
         held = dist_autograd.get_gradients(context)
         diary, most, self.diary, self.most = self.diary, self.most, [], 0
+        for (_, _, end), (name, start, _) in itertools.pairwise(diary):
+            assert end <= start, f"{name} began before the one before it had ended"
         return [held[p] for p in self.layer.parameters()], diary, most
 
 

@@ -20,7 +20,7 @@ from torch import nn
 from torch.distributed.elastic.multiprocessing.errors import record
 from torch.nn.parallel import DistributedDataParallel as DDP
 
-ITEMS, WIDTH, ROWS = 1000, 16, 12  # ROWS: of each rank in each step
+ITEMS, WIDTH, ROWS = 200, 16, 12  # ROWS: of each rank in each step
 STEPS, LR = 3, 0.5
 
 

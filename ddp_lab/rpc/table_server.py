@@ -27,7 +27,7 @@ from torch.distributed.elastic.multiprocessing.errors import record
 from torch.distributed.optim import DistributedOptimizer
 from torch.nn.parallel import DistributedDataParallel as DDP
 
-ITEMS, WIDTH, ROWS = 1000, 16, 12  # ROWS: of each trainer in each step
+ITEMS, WIDTH, ROWS = 200, 16, 12  # ROWS: of each trainer in each step
 STEPS, LR = 3, 0.5
 
 
