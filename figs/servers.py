@@ -6,7 +6,7 @@ from figs.gallery import figure
 from figs.processes import BAR, START, clock, lane
 
 # Of each trainer: when its gradients begin, how long one takes, how many there are.
-TRAINERS = ((0, 90, 6), (8, 95, 5), (16, 250, 2))
+TRAINERS = ((0, 90, 6), (8, 95, 5), (16, 240, 2))
 
 
 def pushes() -> list[tuple[int, float, float]]:

@@ -24,6 +24,8 @@ LENGTH = {
     # Saving and loading belong together, and each explains what can go wrong.
     "checkpoint/dcp.py": 125,
     "checkpoint/resume.py": 125,
+    # The network cut, and the network whole.
+    "rpc/rnn.py": 120,
     # Six ways to one gradient, side by side.
     "rpc/contexts.py": 135,
     # A server, its trainers, and the replay that proves what they have done.
@@ -33,6 +35,12 @@ LENGTH = {
     # One model twice: how each asks its table, steps it, and proves it.
     "rpc/table_rows.py": 135,
     "rpc/table_server.py": 129,
+    # A whole training: environment, agent, observers, and what a policy is worth.
+    "rpc/observers.py": 136,
+    # Four bugs, and for each what shows it.
+    "rpc/exercise_specimens.py": 140,
+    # What is counted, and how the kernel is asked.
+    "rpc/wire.py": 122,
 }
 # What every program ends with begins below this line.
 RULE = "# --- the same in every program"
