@@ -41,8 +41,8 @@ def staleness() -> Svg:
         x, w = START + begin, end - begin - 3
         svg.block(x, y, w, BAR, "" if w < 200 else "how stale?", trainer)
     for *_, end in pushes():
-        circle = {"fill": WHITE, "stroke": INK, "stroke_width": 2}
-        svg.add("circle", cx=START + end, cy=100, r=5, **circle)
+        x = START + end
+        svg.add("circle", cx=x, cy=100, r=5, fill=WHITE, stroke=INK, stroke_width=2)
     clock(svg, 350)
     return svg
 

@@ -65,7 +65,8 @@ def take() -> tuple[int, torch.Tensor]:
 
 def play(script: list) -> None:
     """Runs on rank 0: play the script, as far as the server lets it go on."""
-    course, told, kept = [], [], []
+    course: list[list[int] | None] = []
+    told, kept = [], []
     for what, rank in script:
         if rank in futures:
             break  # by the script it should have been answered
@@ -94,8 +95,9 @@ def storm(program: Any, given: dict) -> None:
     """Runs on rank 0: push from many threads of this process, with all speed."""
     sys.setswitchinterval(1e-6)
     threads, pushes = given["threads"], given["pushes"]
+    most = threads * pushes  # nobody is ever that far ahead
     weights = torch.zeros(given["length"], dtype=torch.float64)
-    crowded = program.Server(weights, 1.0, list(range(threads)), "asynchronous")
+    crowded = program.Server(weights, 1.0, list(range(threads)), "bounded", most)
     versions: list[int] = []
 
     def run(rank: int) -> None:
