@@ -11,6 +11,7 @@ Written by notebooks/13_training_over_rpc.ipynb.
 """
 
 import json
+import logging
 import os
 import socket
 import threading
@@ -51,6 +52,10 @@ def gradients(context):
 
 class SGD(torch.optim.SGD):
     """DistributedOptimizer swaps torch's own SGD for TorchScript, which is going."""
+
+
+# It warns of each class that it does not swap, which is the point of ours.
+logging.getLogger("torch.distributed.optim.optimizer").setLevel(logging.ERROR)
 
 
 class CutRNN:

@@ -12,6 +12,7 @@ Written by notebooks/13_training_over_rpc.ipynb.
 
 import gc
 import json
+import logging
 import os
 import socket
 import threading
@@ -54,6 +55,10 @@ class LockedSGD(torch.optim.SGD):
     It swaps SGD itself for a version of its own, which several trainers may step at
     the same time, as in HogWild: now and then an update is lost.
     """
+
+
+# It warns of each class that it does not swap, which is the point of ours.
+logging.getLogger("torch.distributed.optim.optimizer").setLevel(logging.ERROR)
 
 
 def look_up(table, ids):
