@@ -38,7 +38,7 @@ LENGTH = {
     # A whole training: environment, agent, observers, and what a policy is worth.
     "rpc/observers.py": 136,
     # Four bugs, and for each what shows it.
-    "rpc/exercise_specimens.py": 140,
+    "rpc/exercise_specimens.py": 150,
     # What is counted, and how the kernel is asked.
     "rpc/wire.py": 122,
 }

@@ -76,6 +76,15 @@ def alive():
     return int(rpc._rref_context_get_debug_info()["num_owner_rrefs"])
 
 
+def settled(owner, expected):
+    """How many objects live at `owner`, when as many do as should, or in the end."""
+    deadline = time.monotonic() + 2
+    while rpc.rpc_sync(owner, alive) != expected and time.monotonic() < deadline:
+        time.sleep(0.05)  # references are given back in the background
+    time.sleep(0.3)  # and one too many may be given back yet
+    return rpc.rpc_sync(owner, alive)
+
+
 def of_grow(owner):
     """What came out, what should, and what the bug makes of it."""
     rref = rpc.remote(owner, torch.zeros, args=((2,),))
@@ -84,10 +93,8 @@ def of_grow(owner):
 
 
 def of_repeat(owner):
-    before, rref = rpc.rpc_sync(owner, alive), repeat(owner)
-    value = rref.to_here().tolist()
-    time.sleep(0.5)  # references are given back in the background
-    more = rpc.rpc_sync(owner, alive) - before
+    before, rref = settled(owner, 0), repeat(owner)
+    value, more = rref.to_here().tolist(), settled(owner, 1) - before
     return (value, more), ([STEPS - 1.0] * 2, 1), ([STEPS - 1.0] * 2, STEPS)
 
 

@@ -21,6 +21,7 @@ from ddp_lab.kit.explain.symptoms import Symptom
 __all__ = ["OUT_OF_STEP", "Diagnosis", "Stand", "find_stands", "lost_peer", "ranks"]
 
 # Where a rank waits in C++ for the gradients of the others.
+RPC = "torch/distributed/rpc/"
 GRADIENTS = ("torch/nn/parallel/distributed.py", "torch/autograd/graph.py")
 AWAY = ("elsewhere", "lingers", "left")  # where a rank is that does not come
 
@@ -158,6 +159,8 @@ def _busy(stands: list[Stand], logs: list[RankLog]) -> Diagnosis | None:
         places.setdefault(_place(stand), []).append(stand.rank)
     told = [f"{_who(which)} at {place}" for place, which in places.items()]
     rank, others = None, "no rank waits for another"
+    if any(RPC in frame.file for stand in busy for frame in logs[stand.rank].stack):
+        others = "of remote calls nobody records who waits for whom"
     if away := _without_gradients(busy, logs):
         rest = [stand for stand in busy if stand is not away]
         cause = f"stands at {_place(away)}, and {ranks(s.rank for s in rest)} "
