@@ -135,7 +135,11 @@ def workers(rank: int, world_size: int) -> Iterator[None]:
         leave.start()
         leave.join(2)
         raise
-    rpc.shutdown()
+    try:
+        rpc.shutdown()
+    except RuntimeError:
+        time.sleep(PATIENCE)  # a rank has left early: let it be the one that says why
+        raise
 
 
 def main() -> None:

@@ -3,6 +3,7 @@
 from classroom.engine.assignment import Mistake
 
 LOCKED = "        with self.lock:\n            self.clocks[trainer] += 1\n"
+WOKEN = """for trainer in list(self.waiting)[-1 if self.mode == "bounded" else 0 :]:"""
 MISTAKES = [
     Mistake("the sum", "synchronous", [(".mean(0)", ".sum(0)")]),
     Mistake(
@@ -63,7 +64,7 @@ MISTAKES = [
         [
             (
                 "for trainer in list(self.waiting):",
-                "for trainer in [*self.waiting][-1:]:",
+                WOKEN,
             )
         ],
     ),
