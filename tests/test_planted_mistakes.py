@@ -730,6 +730,8 @@ MISTAKES = [
         "rpc/table_rows",
         "index_add_(0, ctx.here, grad)",
         "index_copy_(0, ctx.here, grad)",
+    ),
+    Mistake(
         "answers from the wrong worker",
         "rpc/calls",
         'others = [f"worker{other}" for',
