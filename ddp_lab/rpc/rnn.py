@@ -32,11 +32,13 @@ PARTS = {  # each seeded by its place, so that every worker builds the same weig
     "lstm": lambda: nn.LSTM(WIDTH, HIDDEN),
     "decoder": lambda: nn.Linear(HIDDEN, TOKENS),
 }
+building = threading.Lock()
 
 
 def build(part):
-    torch.manual_seed(list(PARTS).index(part))
-    return PARTS[part]()
+    with building:  # calls come on many threads, and there is one random state
+        torch.manual_seed(list(PARTS).index(part))
+        return PARTS[part]()
 
 
 def parameters(part):
