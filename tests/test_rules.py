@@ -27,7 +27,7 @@ LENGTH = {
     # The network cut, and the network whole.
     "rpc/rnn.py": 127,
     # Six ways to one gradient, side by side.
-    "rpc/contexts.py": 135,
+    "rpc/contexts.py": 137,
     # A server, its trainers, and the replay that proves what they have done.
     "rpc/parameter_server.py": 143,
     # A stage with its diary, and the calls that drive it.
