@@ -11,6 +11,7 @@ from figs import (  # noqa: F401
     nodes,
     processes,
     remote,
+    servers,
     splits,
     training,
 )

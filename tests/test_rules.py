@@ -29,6 +29,17 @@ LENGTH = {
     # Saving and loading belong together, and each explains what can go wrong.
     "checkpoint/dcp.py": 125,
     "checkpoint/resume.py": 125,
+    # The network cut, and the network whole.
+    "rpc/rnn.py": 127,
+    # Six ways to one gradient, side by side.
+    "rpc/contexts.py": 137,
+    # A server, its trainers, and the replay that proves what they have done.
+    "rpc/parameter_server.py": 143,
+    # A stage with its diary, and the calls that drive it.
+    "rpc/pipeline.py": 138,
+    # One model twice: how each asks its table, steps it, and proves it.
+    "rpc/table_rows.py": 135,
+    "rpc/table_server.py": 134,
     # A whole training: environment, agent, observers, and what a policy is worth.
     "rpc/observers.py": 136,
     # Four bugs, and for each what shows it.

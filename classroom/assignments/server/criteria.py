@@ -1,0 +1,211 @@
+"""Assignment 6, Server: a parameter server, judged by scripts of pushes and leaves."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from classroom.engine.assignment import Criteria
+from classroom.engine.rig import Outcome, Rig
+from classroom.engine.verdict import PASS, Verdict, compare, fail
+
+PROGRAMS = {"program": "server.py"}
+WORDS = {"pushes": "{} pushes", "threads": "{} threads", "mode": "{}"}
+LENGTH, LR = 6, 0.125
+Event = tuple[str, int]
+Answer = tuple[int, int, np.ndarray]  # trainer, version, weights
+
+
+class Truth:
+    """A server and its trainers in one process, one thing after the other."""
+
+    def __init__(self, ranks: int, mode: str, bound: int, seed: int):
+        draw = np.random.default_rng(seed)
+        self.mode, self.bound = mode, bound
+        self.targets = draw.normal(size=(ranks, LENGTH))
+        self.start = self.weights = draw.normal(size=LENGTH)
+        self.version = 0
+        self.clocks = dict.fromkeys(range(1, ranks), 0)
+        self.held = {t: (0, self.start) for t in self.clocks}
+        self.waiting: list[int] = []
+        self.ages: list[list[int]] = []
+
+    def play(self, what: str, trainer: int) -> list[Answer]:
+        """Let one thing happen; return who is answered."""
+        if what == "leave":
+            del self.clocks[trainer]
+        else:
+            self.clocks[trainer] += 1
+            self.waiting.append(trainer)
+            if self.mode != "synchronous":
+                self.update([trainer])
+        if self.mode == "synchronous":
+            if not self.waiting or len(self.waiting) < len(self.clocks):
+                return []
+            self.update(sorted(self.waiting))
+        slowest = min(self.clocks.values(), default=0)
+        free = [
+            t
+            for t in sorted(self.waiting)
+            if self.mode != "bounded" or self.clocks[t] - slowest <= self.bound
+        ]
+        self.waiting = [t for t in self.waiting if t not in free]
+        self.held |= {t: (self.version, self.weights) for t in free}
+        return [(t, self.version, self.weights) for t in free]
+
+    def update(self, trainers: Sequence[int]) -> None:
+        """Step along the mean of these trainers' gradients."""
+        gradients = [self.held[t][1] - self.targets[t] for t in trainers]
+        self.ages += [[t, self.version - self.held[t][0]] for t in trainers]
+        self.weights = self.weights - LR * np.mean(gradients, 0)
+        self.version += 1
+
+
+def written(
+    ranks: int, mode: str, bound: int, pushes: int, seed: int, leaver: int | None = None
+) -> list[Event]:
+    """Return a script that this mode allows; a leaver goes half-way, never waiting."""
+    truth, draw = Truth(ranks, mode, bound, seed), np.random.default_rng(seed)
+    script: list[Event] = []
+    while len(script) < pushes:
+        free = [t for t in truth.clocks if t not in truth.waiting]
+        if leaver in free and len(script) >= pushes // 2 and leaver in truth.clocks:
+            event = "leave", leaver
+        else:
+            # The first ones are the fast ones.
+            event = "push", free[int(len(free) * draw.random() ** 2)]
+        script.append(event)
+        truth.play(*event)
+    return script
+
+
+def run(
+    rig: Rig, ranks: int, mode: str, bound: int, script: list[Event], seed: int
+) -> tuple[Outcome, Truth]:
+    """Play the script; return what came of it, and the truth, not yet played."""
+    truth = Truth(ranks, mode, bound, seed)
+    same = {"mode": mode, "bound": bound, "script": script, "lr": LR, "threads": 0}
+    given = [{"target": t, "weights": truth.start, **same} for t in truth.targets]
+    return rig.run(ranks, given), truth
+
+
+def followed(
+    outcome: Outcome, truth: Truth, script: list[Event], weighed: bool = True
+) -> Verdict:
+    """Compare with the truth, event by event: who is answered, and with what."""
+    first = outcome.outputs[0]
+    if problem := outcome.problem("done"):
+        return problem
+    if missing := {"course", "told"} - first.keys():
+        return fail(f"rank 0 ended before it had given {', '.join(sorted(missing))}")
+    course = iter(first["course"])
+    for number, (what, trainer) in enumerate(script, 1):
+        got = list(iter(lambda: next(course, None), None))
+        expected = truth.play(what, trainer)
+        where = f"after event {number} ({what}, trainer {trainer})"
+        names, told = [t for t, *_ in expected], [t for _, t, _ in got]
+        if told != names:
+            return fail(f"{where} trainers {names} expect an answer, {told} got one")
+        for (t, version, weights), (place, _, version_told) in zip(
+            expected, got, strict=True
+        ):
+            if weighed and version_told != version:
+                return fail(f"{where} version {version} expected, got {version_told}")
+            words = compare(t, weights, first["told"][place], rtol=1e-9, atol=1e-12)
+            if weighed and words:
+                return fail(f"{where} {words}")
+    return PASS
+
+
+def _scripted(
+    rig: Rig,
+    ranks: int,
+    mode: str,
+    bound: int,
+    pushes: int,
+    seed: int,
+    *,
+    leaver: int | None = None,
+    weighed: bool = True,
+) -> tuple[Verdict, Outcome, Truth]:
+    """Write a script and play it; return the verdict, and what it is based on."""
+    script = written(ranks, mode, bound, pushes, seed, leaver)
+    outcome, truth = run(rig, ranks, mode, bound, script, seed)
+    return followed(outcome, truth, script, weighed), outcome, truth
+
+
+def synchronous(rig: Rig, *, ranks: int, pushes: int, seed: int = 0) -> Verdict:
+    """A step along the mean, when all have pushed; all are answered then."""
+    return _scripted(rig, ranks, "synchronous", 0, pushes, seed)[0]
+
+
+def asynchronous(rig: Rig, *, ranks: int, pushes: int, seed: int = 0) -> Verdict:
+    """A step for each gradient, and an answer at once."""
+    return _scripted(rig, ranks, "asynchronous", 0, pushes, seed)[0]
+
+
+def staleness(rig: Rig, *, ranks: int, pushes: int, seed: int = 0) -> Verdict:
+    """`ages` tells whose each gradient was, and how many updates it has missed."""
+    verdict, outcome, truth = _scripted(
+        rig, ranks, "bounded", pushes, pushes, seed, weighed=False
+    )
+    if verdict.state != "pass":
+        return verdict
+    ages = outcome.outputs[0].get("ages")
+    if ages != truth.ages:
+        return fail(f"ages: expected {truth.ages}, got {ages}")
+    return PASS
+
+
+def bounded(rig: Rig, *, ranks: int, bound: int, pushes: int, seed: int = 0) -> Verdict:
+    """Who is more than `bound` steps ahead of the slowest waits, and nobody else."""
+    return _scripted(rig, ranks, "bounded", bound, pushes, seed)[0]
+
+
+def leaving(rig: Rig, *, ranks: int, pushes: int, seed: int = 0) -> Verdict:
+    """Nobody waits for a trainer that has left."""
+    mode, leaver = "synchronous", ranks - 1
+    return _scripted(rig, ranks, mode, 0, pushes, seed, leaver=leaver, weighed=False)[0]
+
+
+def snapshots(rig: Rig, *, ranks: int, pushes: int, seed: int = 0) -> Verdict:
+    """Weights that were given out, or brought, never change again."""
+    verdict, outcome, _ = _scripted(
+        rig, ranks, "bounded", pushes, pushes, seed, weighed=False
+    )
+    if verdict.state != "pass":
+        return verdict
+    if not outcome.outputs[0].get("untouched"):
+        return fail("the tensor that Server was made with has been changed")
+    if not outcome.outputs[0].get("intact"):
+        return fail("weights of an earlier answer have been changed by a later update")
+    return PASS
+
+
+def threads(rig: Rig, *, ranks: int, threads: int, pushes: int, length: int) -> Verdict:
+    """Pushes that come at the same time lose nothing."""
+    nothing = {"target": np.zeros(1), "weights": np.zeros(1)}
+    storm = {"threads": threads, "pushes": pushes, "length": length}
+    outcome = rig.run(ranks, {**nothing, **storm}, timeout=40)
+    first = outcome.outputs[0]
+    if problem := outcome.problem("done"):
+        return problem
+    count = threads * pushes
+    if first.get("versions") != list(range(1, count + 1)):
+        return fail(f"{count} pushes should make the versions 1 to {count}, each once")
+    if first.get("ends") != [-count, -count]:
+        low, high = (-number for number in first["ends"])
+        told = f"{count} updates of -1 each leave between {high:g} and {low:g} of them"
+        return fail(f"{told} in the weights")
+    return PASS
+
+
+CRITERIA: Criteria = {
+    "synchronous": synchronous,
+    "asynchronous": asynchronous,
+    "staleness": staleness,
+    "bounded": bounded,
+    "leaving": leaving,
+    "snapshots": snapshots,
+    "threads": threads,
+}
+NEEDS: dict[str, list[str]] = {}

@@ -1,0 +1,168 @@
+"""Gradients of remote calls lie in contexts; four ways to get none, or none in time.
+
+    torchrun --standalone --nproc-per-node 2 ddp_lab/rpc/contexts.py
+
+All other ranks train the weights of rank 0 at once, each in a context of its own:
+
+    [rank 1] side_by_side: as alone
+    [rank 1] without_context: ...
+
+Written by notebooks/13_training_over_rpc.ipynb.
+"""
+
+import json
+import os
+import socket
+import threading
+import warnings
+from contextlib import contextmanager
+
+import torch
+import torch.distributed.autograd as dist_autograd
+from torch import nn
+from torch.distributed import rpc
+from torch.distributed.elastic.multiprocessing.errors import record
+
+WIDTH, PATIENCE = 3, 3.0  # PATIENCE: seconds until a call counts as lost
+OWNER = "worker0"
+torch.manual_seed(0)
+layer = nn.Linear(WIDTH, WIDTH, bias=False)  # in every process; rank 0's is called
+held = {}  # on rank 0: by context, the gradient of its layer
+# On rank 0, too: nobody goes on before each trainer has called.
+together = threading.Barrier(int(os.environ.get("WORLD_SIZE", "2")) - 1)
+
+
+def forward(x):
+    return layer(x)
+
+
+def get_layer():
+    return layer
+
+
+def remote(x):
+    return rpc.rpc_sync(OWNER, forward, (x,))
+
+
+def gradient(context, meet=False):
+    """On rank 0: the gradient of its layer in this context, and how many there are."""
+    held[context] = dist_autograd.get_gradients(context).get(layer.weight)
+    if meet:
+        together.wait()
+    contexts = len(held)
+    if meet:
+        together.wait()
+    return held[context], contexts
+
+
+def check(context, x, meet=False):
+    """Compare with the gradient of a process that has the layer itself."""
+    found, contexts = rpc.rpc_sync(OWNER, gradient, (context, meet))
+    if found is None:
+        return "no gradient, and no error"
+    (expected,) = torch.autograd.grad(layer(x).square().sum(), layer.weight)
+    torch.testing.assert_close(found, expected, msg="the gradient is not its own")
+    return f"as alone, beside the gradients of {contexts} contexts" if meet else "right"
+
+
+def side_by_side(x):
+    with dist_autograd.context() as context:
+        dist_autograd.backward(context, [remote(x).square().sum()])
+        return check(context, x, meet=True)
+
+
+def without_context(x):
+    out = remote(x)  # nothing is noted: `out` is a leaf, and its past is unknown
+    out.square().sum().backward()
+    assert out.grad_fn is None and out.grad is not None
+    with dist_autograd.context() as context:
+        return check(context, x)
+
+
+def plain_backward(x):
+    with dist_autograd.context():
+        remote(x).square().sum().backward()  # the local engine; it knows no way out
+
+
+def one_of_two(x):
+    with dist_autograd.context() as context:
+        used, _ = remote(x), remote(x)
+        dist_autograd.backward(context, [used.square().sum()])
+
+
+def one_times_zero(x):
+    with dist_autograd.context() as context:
+        used, unused = remote(x), remote(x)
+        dist_autograd.backward(context, [used.square().sum() + 0 * unused.sum()])
+        return check(context, x)
+
+
+def first_async(x):
+    """The first rpc_async() of an RRef asks for its type, and calls in a callback."""
+    module, said = rpc.remote(OWNER, get_layer), []
+    for _ in range(2):
+        with dist_autograd.context() as context:
+            out = module.rpc_async().forward(x).wait()
+            dist_autograd.backward(context, [out.square().sum()])
+            said.append(check(context, x))
+    return ", then ".join(said)
+
+
+WAYS = {  # each, and what has to come of it
+    side_by_side: "as alone",
+    without_context: "no gradient, and no error",
+    plain_backward: "INTERNAL ASSERT FAILED",
+    one_of_two: "ran for more than set timeout",
+    one_times_zero: "right",
+    first_async: "no gradient, and no error, then right",
+}
+
+
+@record
+def main():
+    with workers(rpc_timeout=PATIENCE) as (rank, world_size):
+        said = {}
+        if rank == 0:
+            print("[rank 0] has the layer that all train", flush=True)
+        for way, expected in WAYS.items() if rank > 0 else ():
+            try:
+                said[way.__name__] = way(torch.full((2, WIDTH), float(rank)))
+            except RuntimeError as error:
+                said[way.__name__] = str(error).splitlines()[0]
+            if expected not in said[way.__name__]:
+                raise AssertionError(f"{way.__name__}: {said[way.__name__]}")
+            print(f"[rank {rank}] {way.__name__}: {expected}", flush=True)
+        print(json.dumps(said), flush=True)
+
+
+# --- the same in every program: join the group, and leave it whatever happens ---
+
+
+@contextmanager
+def workers(rpc_timeout=20, **options):
+    """Join as worker0, worker1, ...; on one machine, nobody outside can reach us."""
+    rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    if os.environ["LOCAL_WORLD_SIZE"] == os.environ["WORLD_SIZE"]:
+        os.environ.setdefault("TP_SOCKET_IFNAME", socket.if_indextoname(1))  # loopback
+    warnings.filterwarnings("ignore", "You are using a Backend")  # torch's own doing
+    options = rpc.TensorPipeRpcBackendOptions(rpc_timeout=rpc_timeout, **options)
+    rpc.init_rpc(
+        f"worker{rank}",
+        rank=rank,
+        world_size=world_size,
+        rpc_backend_options=options,
+    )
+    try:
+        yield rank, world_size
+    except BaseException:
+        # Wait for nobody, and not long for a call that is still busy in this process.
+        leave = threading.Thread(target=rpc.shutdown, args=(False,), daemon=True)
+        leave.start()
+        leave.join(2)
+        raise
+    if rpc._is_current_rpc_agent_set():  # not if the lesson has left by itself
+        rpc.shutdown()  # waits until all are here, and nobody waits for a call
+
+
+if __name__ == "__main__":
+    main()

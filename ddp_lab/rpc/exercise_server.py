@@ -1,0 +1,133 @@
+"""Exercise: a parameter server whose trainers stay within two steps of each other.
+
+    torchrun --standalone --nproc-per-node 2 ddp_lab/rpc/exercise_server.py
+
+Every rank is a trainer, the last one a slow one; rank 0 serves as well. Fill in push():
+
+    [rank 0] not yet
+
+Written by notebooks/13_training_over_rpc.ipynb.
+"""
+
+import json
+import os
+import socket
+import threading
+import time
+import warnings
+from contextlib import contextmanager
+
+import torch
+from torch.distributed import rpc
+from torch.distributed.elastic.multiprocessing.errors import record
+
+BOUND = 2  # steps that a trainer may be ahead of the slowest
+STEPS, WIDTH = 6, 4  # STEPS: of each trainer
+FAST, SLOW = 0.005, 0.12  # seconds that a gradient takes
+PATIENCE = 5  # seconds until an answer counts as forgotten
+
+
+@rpc.functions.async_execution  # the trainer is answered when the future is set
+def push(trainer, gradient):
+    """Runs on rank 0: take a gradient in at once, answer when the trainer may go on.
+
+    `server`, below, has lock, clocks, apply() and answer(); waiting is yours.
+    Return a torch.futures.Future. Its result is server.answer(trainer), which you call
+    at the moment when you set it.
+
+    Target: nobody begins a step more than BOUND steps ahead of the slowest trainer,
+    some do begin one just BOUND steps ahead, and all come to their end.
+    """
+    future = torch.futures.Future()
+    future.set_result(None)  # your code instead
+    return future
+
+
+class Server:
+    """The weights, and by trainer how many of its gradients are in them."""
+
+    def __init__(self, trainers):
+        self.weights, self.clocks = torch.zeros(WIDTH), [0] * trainers
+        self.waiting = {}
+        self.lock = threading.Lock()  # push() runs on several threads
+        self.leads = []  # with which a step was begun
+        self.end = threading.Barrier(trainers)
+
+    def apply(self, trainer, gradient):
+        self.weights = self.weights - gradient
+        self.clocks[trainer] += 1
+
+    def answer(self, trainer):
+        """Return the weights that a trainer begins its next step with."""
+        if self.clocks[trainer] < STEPS:
+            self.leads.append(self.clocks[trainer] - min(self.clocks))
+        return self.weights
+
+
+server = Server(int(os.environ.get("WORLD_SIZE", "2")))  # that of rank 0 is called
+
+
+def train(trainer, seconds):
+    """Make all steps; return whether push() gave weights to make them with."""
+    for _ in range(STEPS):
+        time.sleep(seconds)  # a big model would take that long
+        gradient = torch.full((WIDTH,), 10.0**trainer)
+        if rpc.rpc_sync("worker0", push, (trainer, gradient)) is None:
+            return False
+    return True
+
+
+def result():
+    """Runs on rank 0: wait for all; return the weights and the largest lead."""
+    server.end.wait(PATIENCE)
+    return server.weights, max(server.leads)
+
+
+@record
+def main():
+    with workers(rpc_timeout=PATIENCE) as (rank, world_size):
+        if not train(rank, SLOW if rank == world_size - 1 else FAST):
+            print(f"[rank {rank}] not yet", flush=True)
+            print(json.dumps({"solved": False}), flush=True)
+            return
+        weights, lead = rpc.rpc_sync("worker0", result)
+        expected = -STEPS * sum(10.0**trainer for trainer in range(world_size))
+        if weights.tolist() != [expected] * WIDTH:
+            raise AssertionError(f"weights {weights.tolist()}, expected {expected}")
+        if lead != BOUND:
+            raise AssertionError(f"the largest lead is {lead}, expected {BOUND}")
+        print(f"[rank {rank}] came to its end; largest lead: {lead}", flush=True)
+        print(json.dumps({"solved": True, "lead": lead}), flush=True)
+
+
+# --- the same in every program: join the group, and leave it whatever happens ---
+
+
+@contextmanager
+def workers(rpc_timeout=20, **options):
+    """Join as worker0, worker1, ...; on one machine, nobody outside can reach us."""
+    rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    if os.environ["LOCAL_WORLD_SIZE"] == os.environ["WORLD_SIZE"]:
+        os.environ.setdefault("TP_SOCKET_IFNAME", socket.if_indextoname(1))  # loopback
+    warnings.filterwarnings("ignore", "You are using a Backend")  # torch's own doing
+    options = rpc.TensorPipeRpcBackendOptions(rpc_timeout=rpc_timeout, **options)
+    rpc.init_rpc(
+        f"worker{rank}",
+        rank=rank,
+        world_size=world_size,
+        rpc_backend_options=options,
+    )
+    try:
+        yield rank, world_size
+    except BaseException:
+        # Wait for nobody, and not long for a call that is still busy in this process.
+        leave = threading.Thread(target=rpc.shutdown, args=(False,), daemon=True)
+        leave.start()
+        leave.join(2)
+        raise
+    if rpc._is_current_rpc_agent_set():  # not if the lesson has left by itself
+        rpc.shutdown()  # waits until all are here, and nobody waits for a call
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,10 @@
+def push(trainer, gradient):
+    future = torch.futures.Future()
+    with server.lock:
+        server.apply(trainer, gradient)
+        server.waiting[trainer] = future
+        mean = sum(server.clocks) / len(server.clocks)
+        for other in list(server.waiting):
+            if server.clocks[other] - mean <= BOUND:
+                server.waiting.pop(other).set_result(server.answer(other))
+    return future
