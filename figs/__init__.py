@@ -7,6 +7,7 @@ from figs import (  # noqa: F401
     checkpoints,
     collectives,
     hangs,
+    pages,
     processes,
     splits,
     training,
