@@ -37,9 +37,10 @@ def old_pages() -> Svg:
     for year in range(FIRST, LAST + 1):
         svg.line(place(year), line - 4, place(year), line + 4, stroke=GREY)
         svg.text(place(year), line + 18, str(year), 12, fill=GREY)
-    for when, name, level in PAGES:
+    for when, _, level in PAGES:
+        svg.line(place(when), line - 42 * level, place(when), line - 4, stroke=RULE)
+    for when, name, level in PAGES:  # above all lines
         top, x = line - 4 - 42 * level, place(when)
-        svg.line(x, top + 26, x, line - 4, stroke=RULE)
         width = 9 * len(name)
         svg.block(max(24, x - width / 2), top, width, 28, name, 0)
     for (when, name), news in zip(RELEASES, NEWS, strict=True):

@@ -27,7 +27,7 @@ LENGTH = {
     # An old training, and all that is looked at in what it leaves behind.
     "old_pages/exercise.py": 159,
     # Eight sentences, and an experiment for each.
-    "old_pages/exercise_sentences.py": 134,
+    "old_pages/exercise_sentences.py": 139,
 }
 # What every program ends with begins below this line.
 RULE = "# --- the same in every program"

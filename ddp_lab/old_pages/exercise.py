@@ -136,18 +136,20 @@ def main():
         dist.broadcast_object_list(path, src=0)  # all ranks now name rank 0's file
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            ddp, loss, accuracy = train(Data(), rank, 0, device, path[0])
+            end = train(Data(), rank, 0, device, path[0])  # model, loss, accuracy
         DIARY["warned"] = any("reduce_op" in str(w.message) for w in caught)
         diaries = [None] * world_size
         dist.all_gather_object(diaries, DIARY)  # every rank now holds all diaries
-        left = complaints(ddp, loss, accuracy, diaries, path[0], device)
-        del ddp  # before its group, or torch up to 2.13 could wait for ever
+        left, right = (
+            complaints(*end, diaries, path[0], device),
+            round(end[2] * SAMPLES),
+        )
+        del end  # before its group, or torch up to 2.13 could wait for ever
         votes = [None] * world_size
         dist.all_gather_object(votes, left)  # every rank now knows all verdicts
         left = sorted(set(sum(votes, [])))
         if 0 < len(left) < 5:  # begun, so no longer the page's
             raise AssertionError(f"{len(left)} complaints: {'; '.join(left)}")
-        right = round(accuracy * SAMPLES)
         told = f"no complaint is left, {right} of {SAMPLES} right"
         told = f"not yet: {len(left)} complaints" if left else told
         print("\n".join(f"[rank {rank}] {line}" for line in [told, *left]), flush=True)
