@@ -621,10 +621,11 @@ MISTAKES = [
         "    found.update() or (lambda *_: None)(",
     ),
     Mistake(
-        "the ring of 2017 is right after all",
+        "the ring of 2017 adds what has arrived",
         "old_pages/rings",
         "total += send if step % 2 else recv",
         "total += arrives",
+        ranks=3,
     ),
     Mistake(
         "the corrected ring adds what it sent",

@@ -25,7 +25,7 @@ LENGTH = {
     "checkpoint/dcp.py": 125,
     "checkpoint/resume.py": 125,
     # An old training, and all that is looked at in what it leaves behind.
-    "old_pages/exercise.py": 159,
+    "old_pages/exercise.py": 162,
     # Eight sentences, and an experiment for each.
     "old_pages/exercise_sentences.py": 139,
 }
