@@ -9,6 +9,7 @@ from figs import (  # noqa: F401
     elastic,
     hangs,
     nodes,
+    pages,
     processes,
     remote,
     servers,

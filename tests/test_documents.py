@@ -73,7 +73,8 @@ def test_a_sentence_has_a_line(name):
 
 def test_the_readme_is_not_wider_than_a_terminal():
     lines = (ROOT / "README.md").read_text().splitlines()
-    assert [line for line in lines if len(line) > 100] == []
+    # A row of a table, with its link, cannot be broken.
+    assert [line for line in lines if len(line) > 100 and line[:1] != "|"] == []
 
 
 @documents

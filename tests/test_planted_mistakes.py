@@ -1018,6 +1018,81 @@ MISTAKES = [
         "        rpc.shutdown(graceful=False)",
         "        # rpc.shutdown(graceful=False)",
     ),
+    Mistake(
+        "scatter the wrong way round",
+        "old_pages/calls",
+        "list(row.split(1)) if root else None, src=0)",
+        "list(row.flip(0).split(1)) if root else None, src=0)",
+    ),
+    Mistake(
+        "forget the all_to_all",
+        "old_pages/calls",
+        "    dist.all_to_all_single(",
+        "    found.update() or (lambda *_: None)(",
+    ),
+    Mistake(
+        "the ring of 2017 adds what has arrived",
+        "old_pages/rings",
+        "total += send if step % 2 else recv",
+        "total += arrives",
+        ranks=3,
+    ),
+    Mistake(
+        "the corrected ring adds what it sent",
+        "old_pages/rings",
+        "        total += arrives\n",
+        "        total += leaves\n",
+        ranks=3,
+    ),
+    Mistake(
+        "chunks go round one place too far",
+        "old_pages/rings",
+        "chunks[(rank - step + 1) % world_size], arrives",
+        "chunks[(rank - step) % world_size], arrives",
+        ranks=3,
+    ),
+    Mistake(
+        "one seed for all",
+        "old_pages/training",
+        "noise(rank, device)",
+        "noise(0, device)",
+    ),
+    Mistake(
+        "nobody divides the losses",
+        "old_pages/training",
+        "    mean /= dist.get_world_size()",
+        "    # mean /= dist.get_world_size()",
+    ),
+    Mistake(
+        "everybody fetches",
+        "old_pages/training",
+        "if missing and (everybody or dist.get_rank() == 0)",
+        "if missing",
+    ),
+    Mistake(
+        "each rank counts its own share",
+        "old_pages/evaluate",
+        "    dist.all_reduce(total)  # every",
+        "    # every",
+    ),
+    Mistake(
+        "image 0 is tested twice",
+        "old_pages/evaluate",
+        "images[share], labels[share])",
+        "images[[0, *range(TEST)[share]]], labels[[0, *range(TEST)[share]]])",
+    ),
+    Mistake(
+        "one child too few",
+        "old_pages/starts",
+        "for _ in range(count)",
+        "for _ in range(count - 1)",
+    ),
+    Mistake(
+        "all ranks are local rank 0",
+        "old_pages/starts",
+        'int(os.environ["LOCAL_RANK"]), sys.argv',
+        "0, sys.argv",
+    ),
 ]
 
 
