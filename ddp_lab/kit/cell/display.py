@@ -68,7 +68,7 @@ def _failure(
         html = f'<b style="{WRAP}">{escape(headline)}</b>'
         html += f'<div style="{WRAP}">{escape(more)}</div>' if more else ""
     if failure.stands:
-        html += standstill(failure.stands, calls, failure.others)
+        html += standstill(failure.stands, calls, failure.others, failure.places)
     style = f"margin: 0.5em 0; {BAR} {FAILED}"
     return text, f'<div style="{style};">{html}</div>' if html else ""
 

@@ -17,9 +17,9 @@ from typing import Any
 from ddp_lab import ROOT
 from ddp_lab.kit.explain.failure import Failure, find_failure, find_notes
 from ddp_lab.kit.explain.hang import ranks
-from ddp_lab.kit.explain.lives import by_attempt
 from ddp_lab.kit.explain.lives import events as read_events
 from ddp_lab.kit.explain.lives import lives as read_lives
+from ddp_lab.kit.explain.lives import nodes_by_rank
 from ddp_lab.kit.explain.logs import (
     RankLog,
     RunLog,
@@ -327,7 +327,7 @@ class Job:
             notes=notes,
             log_folder=kept if final else self.folder,
             code=code,
-            nodes=[life.node for each in by_attempt(lives)[-1:] for life in each],
+            nodes=nodes_by_rank(lives),
             lives=lives,
             events=happened,
             traffic=read_json(self.folder / "traffic.json") or [],

@@ -239,7 +239,7 @@ class Room:
             time.sleep(TICK)
         self._reap()
         for life in (node.folder / "lives").glob("*"):
-            if not (life / "exit.json").exists():  # nobody was left to say so
+            if _code(life) is None:  # nobody was left to say so
                 end = {"code": KILLED, "time": time.time(), "asked": False}
                 _write(life / "exit.json", end)
 
@@ -376,9 +376,17 @@ def _rank(life: Path) -> int | None:
         return None
 
 
+def _code(life: Path) -> int | None:
+    """Return how a life has ended; None if nobody has said so."""
+    try:
+        return json.loads((life / "exit.json").read_text())["code"]
+    except (OSError, ValueError):
+        return None
+
+
 def _kill_rank(life: Path) -> None:
     try:
-        if not (life / "exit.json").exists():
+        if _code(life) is None:
             _kill(int((life / "pid").read_text()))
     except (OSError, ValueError):
         pass  # it has not begun yet
