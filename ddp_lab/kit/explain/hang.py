@@ -20,8 +20,8 @@ from ddp_lab.kit.explain.symptoms import Symptom
 
 __all__ = ["OUT_OF_STEP", "Diagnosis", "Stand", "find_stands", "lost_peer", "ranks"]
 
-# Where a rank waits in C++ for the gradients of the others.
 RPC = "torch/distributed/rpc/"
+# Where a rank waits in C++ for the gradients of the others.
 GRADIENTS = ("torch/nn/parallel/distributed.py", "torch/autograd/graph.py")
 AWAY = ("elsewhere", "lingers", "left")  # where a rank is that does not come
 
