@@ -16,7 +16,7 @@ import torch
 from ranks import answer, give, inputs, process_group
 from torch.distributed import rpc
 
-PATIENCE = 15.0  # seconds until a call is given up
+ANSWER_WITHIN = 15.0  # seconds until a call is given up
 QUIET = 0.05  # seconds for a server that answers from a thread of its own
 
 
@@ -74,7 +74,7 @@ def play(script: list) -> None:
             server.leave(rank)
         else:
             rpc.rpc_sync(f"worker{rank}", begin)
-            if not arrived.acquire(timeout=PATIENCE):
+            if not arrived.acquire(timeout=ANSWER_WITHIN):
                 raise TimeoutError(f"push() of trainer {rank} does not return")
             if raised:
                 raise raised[0]
@@ -124,7 +124,7 @@ def workers(rank: int, world_size: int) -> Iterator[None]:
     """Join as worker0, worker1, ...; leave at once if something is wrong."""
     os.environ["TP_SOCKET_IFNAME"] = "lo"
     options = rpc.TensorPipeRpcBackendOptions(
-        rpc_timeout=PATIENCE, _transports=["uv"], _channels=["basic"]
+        rpc_timeout=ANSWER_WITHIN, _transports=["uv"], _channels=["basic"]
     )
     name = f"worker{rank}"
     rpc.init_rpc(name, rank=rank, world_size=world_size, rpc_backend_options=options)
@@ -138,7 +138,9 @@ def workers(rank: int, world_size: int) -> Iterator[None]:
     try:
         rpc.shutdown()
     except RuntimeError:
-        time.sleep(PATIENCE)  # a rank has left early: let it be the one that says why
+        time.sleep(
+            ANSWER_WITHIN
+        )  # a rank has left early: let it be the one that says why
         raise
 
 
