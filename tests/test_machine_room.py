@@ -6,7 +6,9 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from IPython.core.error import UsageError
 
+from ddp_lab.kit.cell import magics
 from ddp_lab.kit.draw import lives as draw
 from ddp_lab.kit.explain import agents
 from ddp_lab.kit.explain.attempts import Attempt, restarted
@@ -14,6 +16,7 @@ from ddp_lab.kit.explain.failure import find_failure
 from ddp_lab.kit.explain.lives import by_attempt, changes, lives
 from ddp_lab.kit.explain.logs import TorchrunLog, rank_folders
 from ddp_lab.kit.run import events, nodes, plan
+from ddp_lab.kit.run.result import Run
 
 # --- what each node runs ---
 
@@ -416,6 +419,59 @@ def test_a_run_that_is_stopped_before_any_node_came_says_only_that(left):
     for node in (0, 1):
         (left.folder / f"node_{node}/err").unlink()
     assert "no end after 5 seconds" in told(left)
+
+
+# --- the magics ---
+
+
+@pytest.fixture
+def launched(monkeypatch) -> list:
+    """Let a cell have a list `happens`, and note what it launches."""
+    shell = SimpleNamespace(user_ns={"happens": ["1 seconds later: kill node 1"]})
+    monkeypatch.setattr(magics, "get_ipython", lambda: shell)
+    seen: list = []
+
+    def launch(command, watch, **options):
+        seen.append((command, options))
+        return Run("torchrun", [], [], [], [], 0.0, None)
+
+    monkeypatch.setattr(magics.launch, "torchrun", launch)
+    monkeypatch.setattr(magics.launch, "machines", launch)
+    return seen
+
+
+def test_a_cell_says_what_happens_to_the_nodes(launched):
+    magics.torchrun("--rate 1gbit --delay 5ms --events happens --nnodes 2 a.py")
+    assert launched == [
+        (
+            ["--nnodes", "2", "a.py"],
+            {
+                "rate": "1gbit",
+                "delay": "5ms",
+                "events": ["1 seconds later: kill node 1"],
+            },
+        )
+    ]
+
+
+def test_a_cell_has_a_line_for_each_machine(launched):
+    magics.machines("--timeout 5", "torchrun a.py\n\n  X=1 torchrun b.py\n")
+    assert launched == [(["torchrun a.py", "X=1 torchrun b.py"], {"timeout": 5.0})]
+
+
+@pytest.mark.parametrize(
+    "cell, told",
+    [
+        (lambda: magics.torchrun("--events nothing --nnodes 2 a.py"), "'nothing' is"),
+        (lambda: magics.torchrun("--rate"), "--rate takes a value"),
+        (lambda: magics.machines("torchrun a.py", ""), "what is typed comes below"),
+        (lambda: magics.torchrun("--rate 1gbit"), "which program"),
+    ],
+)
+def test_a_cell_that_is_not_understood_says_what_would_be_right(launched, cell, told):
+    with pytest.raises(UsageError, match=told):
+        cell()
+    assert launched == []
 
 
 # --- the picture ---

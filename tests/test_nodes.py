@@ -185,9 +185,11 @@ FAULTS = {
 @pytest.mark.parametrize("what", FAULTS)
 def test_a_rank_of_node_1_fails(room, what):
     body, told = FAULTS[what]
-    run = torchrun(f"{TWO} {room.program(body)}", timeout=6, expect_failure=True)
+    run = torchrun(f"{TWO} {room.program(body)}", timeout=9, expect_failure=True)
     assert run.failure.report().startswith(told)
     assert run.failure.rank == 3
+    alone = "alone" in what  # then nobody notices, and the others are asked to end
+    assert not (alone and run.failure.means)
     assert room.left() == []
 
 
