@@ -528,7 +528,8 @@ print(json.dumps({"kit": kit, "unknown": unknown}))
 def test_a_program_inherits_little_of_the_kit_and_no_frame_without_a_module(program):
     run = python(program(INHERITED, head=""))
     run_room = ["ddp_lab", "ddp_lab.kit", "ddp_lab.kit.run"]
-    own = [f"ddp_lab.kit.run.{name}" for name in ("fork_server", "guard", "rank")]
+    names = ("fork_server", "guard", "namespaces", "rank")
+    own = [f"ddp_lab.kit.run.{name}" for name in names]
     assert run["kit"] == [run_room + own]
     assert run["unknown"] == [[]], "torchrun asks inspect often, which searches long"
 

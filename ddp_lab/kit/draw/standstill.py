@@ -19,12 +19,16 @@ CELL = (
     "width: 12em; padding: 0.2em 0.5em; border-radius: 4px; box-sizing: border-box; "
     "border: 2px"
 )
+NOWHERE: Mapping[int, str] = {}
 NOT_MADE = "#8c959f"
 LEGEND = "✓ a call that is done, … one that waits, – one that this rank has not made"
 
 
 def standstill(
-    stands: Sequence[Stand], calls: Sequence[Sequence[Call]], told: Mapping[int, str]
+    stands: Sequence[Stand],
+    calls: Sequence[Sequence[Call]],
+    told: Mapping[int, str],
+    places: Mapping[int, str] = NOWHERE,
 ) -> str:
     """Return HTML with a row for each rank: its last calls, and where it is now.
 
@@ -36,10 +40,11 @@ def standstill(
         stands: by rank; see `ddp_lab.kit.explain.hang`.
         calls: by rank, oldest first; send and recv of gloo are not among them.
         told: what is known of a rank besides, such as how it has ended.
+        places: of each rank where it is, if there are several nodes.
     """
     keys = _last_keys(calls)
     rows = [
-        _row(stand, keys, its_calls, told.get(stand.rank, ""))
+        _row(stand, keys, its_calls, told.get(stand.rank, ""), places.get(stand.rank))
         for stand, its_calls in zip(stands, calls, strict=True)
     ]
     legend = f'<div style="{SMALL}; opacity: 0.75;">{LEGEND}</div>' if keys else ""
@@ -53,21 +58,27 @@ def _last_keys(calls: Sequence[Sequence[Call]]) -> list[tuple[str, int]]:
 
 
 def _row(
-    stand: Stand, keys: list[tuple[str, int]], calls: Sequence[Call], told: str
+    stand: Stand,
+    keys: list[tuple[str, int]],
+    calls: Sequence[Call],
+    told: str,
+    place: str | None,
 ) -> str:
     by_key = {call.key: call for call in calls}
-    cells = [_chip(stand.rank)]
+    cells = [_chip(stand.rank, place)]
     cells += [_call(key, by_key.get(key), stand.rank) for key in keys]
     cells.append(_now(stand, told))
     row = "display: flex; flex-wrap: wrap; align-items: flex-start; gap: 0.4em"
     return f'<div style="{row}; margin: 0.5em 0;">{"".join(cells)}</div>'
 
 
-def _chip(rank: int) -> str:
+def _chip(rank: int, place: str | None) -> str:
     colour = rank_colour(rank)
     style = f"background-color: {colour}; color: {text_on(colour)}; width: 4.2em"
     style += "; padding: 0.3em 0; border-radius: 4px; text-align: center"
-    return f'<div style="{style}; font-weight: 600;">rank {rank}</div>'
+    where = "<br>".join(escape(place).split(", ")) if place else ""
+    below = f'<div style="{SMALL}; font-weight: 400;">{where}</div>' if where else ""
+    return f'<div style="{style}; font-weight: 600;">rank {rank}{below}</div>'
 
 
 def _call(key: tuple[str, int], call: Call | None, rank: int) -> str:

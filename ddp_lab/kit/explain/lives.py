@@ -170,6 +170,14 @@ def _nodes(numbers: set[int]) -> str:
     return f"node{'s' * (len(numbers) > 1)} {listed(map(str, sorted(numbers)))} {verb}"
 
 
+def nodes_by_rank(found: list[Life]) -> list[int | None]:
+    """Return the node of each rank in the last attempt, None where none was started."""
+    last = next(iter(by_attempt(found)[-1:]), [])
+    size = max((life.world_size for life in last), default=0)
+    there = {life.rank: life.node for life in last}
+    return [there.get(rank) for rank in range(size)]
+
+
 def by_attempt(found: list[Life]) -> list[list[Life]]:
     """Return the lives of each attempt, by rank."""
     attempts: list[list[Life]] = []

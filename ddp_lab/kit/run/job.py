@@ -17,9 +17,9 @@ from typing import Any
 from ddp_lab import ROOT
 from ddp_lab.kit.explain.failure import Failure, find_failure, find_notes
 from ddp_lab.kit.explain.hang import ranks
-from ddp_lab.kit.explain.lives import by_attempt
 from ddp_lab.kit.explain.lives import events as read_events
 from ddp_lab.kit.explain.lives import lives as read_lives
+from ddp_lab.kit.explain.lives import nodes_by_rank
 from ddp_lab.kit.explain.logs import (
     RankLog,
     RunLog,
@@ -304,10 +304,14 @@ class Job:
             kept, trouble = self._keep()
             notes += [trouble] if trouble else []
         lives = read_lives(self.folder, self.began) if final else []
+        happened = read_events(self.folder, self.began)
         how = read_json(self.folder / "played.json") or UNPLAYED
         if how["left_out"]:
             said = ", ".join(how["left_out"])
             notes.append(f"left out, because the nodes share one network: {said}")
+        if final and self.plan and not self.stopped:
+            done = [what for _, what in happened] + how["left_out"]
+            notes += _not_happened(self.plan.events, done)
         return Run(
             command=self.command,
             lines=[rank.lines for rank in log.ranks],
@@ -320,9 +324,9 @@ class Job:
             notes=notes,
             log_folder=kept if final else self.folder,
             code=code,
-            nodes=[life.node for each in by_attempt(lives)[-1:] for life in each],
+            nodes=nodes_by_rank(lives),
             lives=lives,
-            events=read_events(self.folder, self.began),
+            events=happened,
             traffic=read_json(self.folder / "traffic.json") or [],
             played=how["how"],
             typed=how["typed"],
@@ -369,6 +373,18 @@ class Job:
         prefix = f"{program[1] if program else 'run'}-"
         long = {name: files[name] for name, size in sizes.items() if size}
         return keep(long, prefix, most, KEPT_LOGS)
+
+
+def _not_happened(sentences: Sequence[str], done: list[str]) -> list[str]:
+    """Return a note for each event to which the run has not come."""
+    notes = []
+    for sentence in sentences:
+        what = sentence.rpartition(":")[2].strip()
+        if what in done:
+            done.remove(what)
+        else:
+            notes.append(f"the run was over before this event: {sentence}")
+    return notes
 
 
 def _with_holder(failure: Failure | None) -> Failure | None:

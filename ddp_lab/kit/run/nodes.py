@@ -47,6 +47,7 @@ LEAVE = 10.0  # seconds that agents have to end which were asked to
 PORTS = range(20_000, 32_000)  # below those that the system gives to anybody
 NUMBERS = {2: "two", 3: "three", 4: "four", 5: "five", 6: "six"}
 LOOPBACK = "DDP_LAB_LOOPBACK"  # set: do without networks of the nodes' own
+GPUS = "CUDA_VISIBLE_DEVICES"
 KILLED = -int(signal.SIGKILL)
 
 
@@ -128,9 +129,22 @@ class Room:
             home.mkdir()
             logs = ["--redirects", "3", "--log-dir", str(home)]
             own = [word.replace("{port}", port) for word in words]
-            env = self.plan["env"][number]
+            env = self._gpus(number) | self.plan["env"][number]
             nodes.append(Node(number, home, [*module, *logs, *own], env))
         return nodes
+
+    def _gpus(self, number: int) -> dict[str, str]:
+        """Return the variable that gives a node its share of this machine's GPUs.
+
+        Two ranks of one NCCL group cannot share one. So where they do not suffice for
+        all ranks, no node has any.
+        """
+        everyone = [each["ranks"] for each in self.plan["meets"]]
+        ranks = max(int(count) if count.isdecimal() else 1 for count in everyone)
+        there = visible_gpus()
+        share = len(there) // len(everyone)
+        own = there[number * share : (number + 1) * share] if share >= ranks else []
+        return {GPUS: ",".join(own)} if there else {}
 
     def run(self) -> int:
         """Play until every agent has ended and nothing is to come; return the code."""
@@ -215,13 +229,15 @@ class Room:
     def kill(self, node: Node) -> None:
         """Kill the agent and all that is on its node, as a power failure would."""
         node.done = f"kill node {node.number}"
+        if node.pid:
+            _kill(node.pid)
         while found := list(processes(self.mark, node.number)):
             for pid in found:
                 _kill(pid)
             time.sleep(TICK)
         self._reap()
         for life in (node.folder / "lives").glob("*"):
-            if not (life / "exit.json").exists():  # nobody was left to say so
+            if _code(life) is None:  # nobody was left to say so
                 end = {"code": KILLED, "time": time.time(), "asked": False}
                 _write(life / "exit.json", end)
 
@@ -250,7 +266,7 @@ class Room:
             file.write(json.dumps(word) + "\n")
         if event.rank is not None:
             for life in self._lives(event.rank)[-1:]:
-                _kill(int((life / "pid").read_text()))
+                _kill_rank(life)
             return
         node = self.nodes[event.node]
         if event.verb in events.ON_A_LINK:
@@ -279,20 +295,27 @@ class Room:
 
     def _lives(self, rank: int) -> list[Path]:
         """Return the folders of a rank's lives, oldest first, of all nodes."""
-        return [
-            life
-            for life in self._all_lives()
-            if json.loads((life / "where.json").read_text())["rank"] == rank
-        ]
+        return [life for life in self._all_lives() if _rank(life) == rank]
 
     def _all_lives(self) -> list[Path]:
         return sorted(self.folder.glob("node_*/lives/*"), key=lambda path: path.name)
 
     def _says(self, life: Path, text: str) -> bool:
         """Tell whether a life has said `text` since the last event."""
-        with open(life / "stdout.log", "rb") as file:
-            file.seek(self.heard.get(life, 0))
-            return text.encode() in file.read()
+        try:
+            with open(life / "stdout.log", "rb") as file:
+                file.seek(self.heard.get(life, 0))
+                return text.encode() in file.read()
+        except OSError:
+            return False  # a rank has removed it
+
+
+def visible_gpus() -> list[str]:
+    """Return what the GPUs of this machine are called, as CUDA_VISIBLE_DEVICES does."""
+    if (chosen := os.environ.get(GPUS)) is not None:
+        return [name for name in chosen.split(",") if name]
+    count = len([*Path("/dev").glob("nvidia[0-9]*")])
+    return [str(number) for number in range(count)]
 
 
 def free_port() -> int:
@@ -343,6 +366,30 @@ def _size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
 
 
+def _rank(life: Path) -> int | None:
+    """Return the rank whose life it is; None if a rank has removed the file."""
+    try:
+        return json.loads((life / "where.json").read_text())["rank"]
+    except OSError:
+        return None
+
+
+def _code(life: Path) -> int | None:
+    """Return how a life has ended; None if nobody has said so."""
+    try:
+        return json.loads((life / "exit.json").read_text())["code"]
+    except (OSError, ValueError):
+        return None
+
+
+def _kill_rank(life: Path) -> None:
+    try:
+        if _code(life) is None:
+            _kill(int((life / "pid").read_text()))
+    except (OSError, ValueError):
+        pass  # it has not begun yet
+
+
 def _kill(pid: int) -> None:
     try:
         os.kill(pid, signal.SIGKILL)
@@ -353,8 +400,11 @@ def _kill(pid: int) -> None:
 def _write(path: Path, content: Any) -> None:
     """Write a file, never half of one."""
     part = path.with_suffix(".part")
-    part.write_text(json.dumps(content))
-    part.replace(path)
+    try:
+        part.write_text(json.dumps(content))
+        part.replace(path)
+    except OSError:
+        pass  # a rank has removed the folder, or the disk is full
 
 
 if __name__ == "__main__":

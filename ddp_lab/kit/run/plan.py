@@ -160,7 +160,7 @@ def by_hand(
         typed,
         [[NAME.sub(LOOPBACK, word) for word in words] for words in typed],
         min(nodes(options)[0] for _, options, _ in machines),
-        all(nodes(options) == (len(typed), len(typed)) for _, options, _ in machines),
+        fixed=all(nodes(each) == (len(typed), len(typed)) for _, each, _ in machines),
         env=[env for env, _, _ in machines],
         meets=[meets(options, program) for _, options, program in machines],
         **more,  # type: ignore[arg-type]
@@ -178,6 +178,7 @@ def meets(options: Sequence[Option], program: Sequence[str]) -> dict:
         endpoint = f"{endpoint}:{C10D_PORT}"
     return {
         "nnodes": value(options, "--nnodes") or "1",
+        "ranks": value(options, "--nproc-per-node") or "1",
         "rank": value(options, "--node-rank") or "0",
         "at": endpoint,
         "id": value(options, "--rdzv-id") or "none",

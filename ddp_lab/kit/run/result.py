@@ -33,8 +33,8 @@ class Run:
     run goes on, where it is written."""
     code: int | None = None
     """The exit code of the command itself; None while it runs."""
-    nodes: list[int] = field(default_factory=list)
-    """The node of each rank in the last attempt."""
+    nodes: list[int | None] = field(default_factory=list)
+    """The node of each rank in the last attempt; None if it was not started."""
     lives: list[Life] = field(default_factory=list, repr=False)
     """Who was alive when, in the order of their starts: each rank of each attempt."""
     events: list[tuple[float, str]] = field(default_factory=list, repr=False)

@@ -14,6 +14,7 @@ from typing import Any, BinaryIO
 
 import psutil
 
+from ddp_lab.kit.explain.lives import lives, node_folders
 from ddp_lab.kit.explain.logs import attempts, ranks_of
 from ddp_lab.kit.run import launch
 from ddp_lab.kit.run.limits import Limits
@@ -120,6 +121,9 @@ class Output:
         self.folder = self.folder or run.log_folder
         if self.folder is None:
             return
+        if run.played and not self.placed:
+            print(f"note: {run.played}", file=sys.stderr)
+            self.placed = True  # all ranks are here
         self.placed = self.placed or _tell_first(self.folder)
         for path, rank in self._paths(self.folder):
             if path not in self.files:
@@ -133,15 +137,18 @@ class Output:
             return [(folder / "out", None), (folder / "err", None)]
         # What torchrun itself complains of, the report tells.
         found: list[tuple[Path, int | None]] = [(folder / "out", None)]
-        for rank in _ranks(folder):
-            files = [rank / "stdout.log", rank / "stderr.log"]
-            found += [(path, int(rank.name)) for path in files if path.exists()]
+        for rank, home in _ranks(folder):
+            files = [home / "stdout.log", home / "stderr.log"]
+            found += [(path, rank) for path in files if path.exists()]
         return found
 
 
-def _ranks(folder: Path) -> list[Path]:
-    """Return the folder of each rank, in each attempt."""
-    return [rank for attempt in attempts(folder) for rank in ranks_of(attempt)]
+def _ranks(folder: Path) -> list[tuple[int, Path]]:
+    """Return each rank of each attempt, and its folder."""
+    if node_folders(folder):
+        return [(life.rank, life.folder) for life in lives(folder)]
+    homes = [home for attempt in attempts(folder) for home in ranks_of(attempt)]
+    return [(int(home.name), home) for home in homes]
 
 
 def _tell_first(folder: Path) -> bool:
@@ -149,9 +156,9 @@ def _tell_first(folder: Path) -> bool:
 
     Return whether it is. torchrun, and so the lab, counts on each machine from 0.
     """
-    for rank in _ranks(folder):
+    for _, home in _ranks(folder):
         try:
-            told = psutil.Process(int((rank / "pid").read_text())).environ()
+            told = psutil.Process(int((home / "pid").read_text())).environ()
             first = int(told["RANK"]) - int(told["LOCAL_RANK"])
         except (psutil.Error, OSError, ValueError, KeyError):
             continue

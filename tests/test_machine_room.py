@@ -1,0 +1,440 @@
+"""Several nodes without any: plans, sentences, what is read, and the picture."""
+
+import json
+import re
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from ddp_lab.kit.draw import lives as draw
+from ddp_lab.kit.explain import agents
+from ddp_lab.kit.explain.attempts import Attempt, restarted
+from ddp_lab.kit.explain.failure import find_failure
+from ddp_lab.kit.explain.lives import by_attempt, changes, lives
+from ddp_lab.kit.explain.logs import TorchrunLog, rank_folders
+from ddp_lab.kit.run import events, nodes, plan
+
+# --- what each node runs ---
+
+
+def options(command: str) -> list[list[str]]:
+    """Return torchrun's options as the launcher does; here each has a value."""
+    words = command.split()
+    return [words[i : i + 2] for i in range(0, len(words), 2)]
+
+
+@pytest.mark.parametrize(
+    "command, for_all",
+    [
+        ("--nnodes 2", True),
+        ("--nnodes 1:2", True),
+        ("--nnodes=3", True),
+        ("--nnodes 1", False),
+        ("--nproc-per-node 2", False),
+        ("--nnodes 2 --node-rank 0", False),
+        ("--nnodes 2 --node_rank=0", False),
+        ("--nnodes 2 --master-addr node0", False),
+        ("--nnodes 2 --rdzv-endpoint node0", False),
+        ("--nnodes 2 --rdzv_endpoint=node0", False),
+        ("--nnodes 2 --rdzv-backend c10d", True),
+        ("--nnodes many", False),
+    ],
+)
+def test_a_command_that_names_no_node_is_for_all_of_them(command, for_all):
+    parts = command.replace(" --", "|--").split("|")
+    words = [[part] if "=" in part else part.split() for part in parts]
+    assert plan.is_for_all(words) == for_all
+
+
+def test_a_fixed_number_of_nodes_meets_at_node_0():
+    made = plan.make(options("--nnodes 2 --nproc-per-node 4"), ["a.py", "x"])
+    start = "--nnodes 2 --nproc-per-node 4 --node-rank"
+    assert [" ".join(words) for words in made.typed] == [
+        f"{start} {node} --master-addr node0 a.py x" for node in (0, 1)
+    ]
+    assert [" ".join(words) for words in made.on_loopback] == [
+        f"{start} {node} --master-addr 127.0.0.1 --master-port {{port}} a.py x"
+        for node in (0, 1)
+    ]
+    assert made.least == 2 and made.fixed
+
+
+@pytest.mark.parametrize(
+    "command, least, fixed",
+    [
+        ("--nnodes 1:2", 1, False),
+        ("--nnodes 2 --max-restarts 3", 2, False),
+        ("--nnodes 2 --rdzv-id x", 2, True),
+    ],
+)
+def test_nodes_that_may_come_and_go_meet_by_c10d(command, least, fixed):
+    made = plan.make(options(command), ["a.py"])
+    assert made.typed[0] == made.typed[1]
+    typed, *_ = (" ".join(words) for words in made.typed)
+    assert typed == f"{command} --rdzv-backend c10d --rdzv-endpoint node0 a.py"
+    hosts = [words[words.index("--rdzv-conf") + 1] for words in made.on_loopback]
+    assert hosts == ["is_host=1", "is_host=0"]
+    assert (made.least, made.fixed) == (least, fixed)
+
+
+def test_settings_of_the_rendezvous_are_kept():
+    made = plan.make(options("--nnodes 1:2 --rdzv-conf last_call_timeout=5"), ["a.py"])
+    words = made.on_loopback[1]
+    assert words.count("--rdzv-conf") == 1
+    assert "is_host=0,last_call_timeout=5" in words
+
+
+@pytest.mark.parametrize(
+    "command, at, backend",
+    [
+        ("--nnodes 2", "127.0.0.1:29500", "static"),
+        ("--nnodes 2 --master-addr a --master-port 1", "a:1", "static"),
+        ("--nnodes 2 --rdzv-endpoint a", "a:29400", "c10d"),
+        ("--nnodes 2 --rdzv-endpoint a:1", "a:1", "c10d"),
+    ],
+)
+def test_where_a_node_looks_for_the_others(command, at, backend):
+    found = plan.meets(options(command), ["a.py"])
+    assert (found["at"], found["backend"]) == (at, backend)
+    assert (found["nnodes"], found["ranks"], found["rank"]) == ("2", "1", "0")
+
+
+@pytest.mark.parametrize(
+    "there, ranks, shares",
+    [
+        ("", "2", ["", ""]),
+        ("0,1,2,3", "2", ["0,1", "2,3"]),
+        ("4,5,6", "1", ["4", "5"]),
+        ("0,1,2", "2", ["", ""]),  # or one node would take NCCL, and the other gloo
+        ("0", "1", ["", ""]),
+        ("0,1", "gpu", ["0", "1"]),
+    ],
+)
+def test_the_nodes_share_out_the_gpus(tmp_path, monkeypatch, there, ranks, shares):
+    monkeypatch.setenv(nodes.GPUS, there)
+    monkeypatch.setenv(nodes.LOOPBACK, "1")
+    words = options(f"--nnodes 2 --nproc-per-node {ranks}")
+    made = plan.make(words, ["a.py"]).as_json() | {"python": ["python"]}
+    (tmp_path / "plan.json").write_text(json.dumps(made))
+    room = nodes.Room(tmp_path, "0" * 32)
+    assert [node.env.get(nodes.GPUS, "") for node in room.nodes] == shares
+
+
+# --- what happens to them ---
+
+
+def test_a_sentence_says_when_and_what():
+    event = events.parse('rank 3 says "step: 7": kill node 1')
+    assert (event.speaker, event.says) == (3, "step: 7")
+    assert (event.verb, event.node, event.rank) == ("kill", 1, None)
+    event = events.parse("2.5 seconds later: kill rank 0")
+    assert (event.seconds, event.rank) == (2.5, 0)
+    event = events.parse("1 second later: slow node 1 to 100mbit")
+    assert (event.verb, event.rate) == ("slow", 100e6)
+
+
+@pytest.mark.parametrize(
+    "sentence, right",
+    [
+        ("kill node 1", "`WHEN: WHAT`"),
+        ("soon: kill node 1", "`3 seconds later`"),
+        ("3 seconds later: destroy node 1", "`kill node 1`"),
+        ("3 seconds later: slow node 1", "`slow node 1 to 100mbit`"),
+        ("3 seconds later: slow node 1 to fast", "100mbit"),
+        ("3 seconds later: cut node 2", "the last one is 1"),
+    ],
+)
+def test_a_wrong_sentence_is_told_with_what_would_be_right(sentence, right):
+    with pytest.raises(ValueError, match=re.escape(right)):
+        events.parse_all([sentence], nodes=2)
+
+
+def test_a_node_that_is_started_first_is_not_there_before():
+    found = events.parse_all(
+        ["1 seconds later: start node 1", "1 seconds later: kill node 0"]
+        + ["1 seconds later: start node 0"],
+        nodes=2,
+    )
+    assert events.absent(found) == {1}
+
+
+@pytest.mark.parametrize(
+    "words, bits",
+    [("100mbit", 100e6), ("1gbit", 1e9), ("500kbit", 5e5), ("1.5Gbit/s", 1.5e9)],
+)
+def test_a_rate_is_written_as_tc_does(words, bits):
+    assert events.rate(words) == bits
+
+
+@pytest.mark.parametrize("words", ["fast", "0mbit", "100", "100mb", ""])
+def test_a_wrong_rate_is_refused(words):
+    with pytest.raises(ValueError, match="a rate is written"):
+        events.rate(words)
+
+
+# --- what is read of them ---
+
+
+class Left:
+    """A run's folder, as the nodes leave it."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+
+    def write(self, path: str, content) -> None:
+        file = self.folder / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(content if isinstance(content, str) else json.dumps(content))
+
+    def plan(self, **differ) -> None:
+        alike = {"nnodes": "2", "rank": "0", "at": "node0:29400", "id": "none"}
+        alike |= {"backend": "c10d", "program": ["a.py"]}
+        other = {name: str(value) for name, value in differ.items()}
+        if "program" in other:
+            other["program"] = [other["program"]]
+        self.write("plan.json", {"meets": [alike, alike | other]})
+        for node in (0, 1):
+            self.write(f"node_{node}/err", "")
+
+    def life(self, node, local, rank, start, end=None, code=0, size=2, asked=False):
+        where = {"rank": rank, "local_rank": local, "world_size": size, "restart": 0}
+        folder = f"node_{node}/lives/{start:.6f}_{local}"
+        self.write(f"{folder}/where.json", where | {"node": node, "start": start})
+        self.write(f"{folder}/stdout.log", f"[rank {rank}] at {start}\n")
+        if end is not None:
+            word = {"code": code, "time": end, "asked": asked}
+            self.write(f"{folder}/exit.json", word)
+
+    def happened(self, *found: tuple[float, str]) -> None:
+        lines = [json.dumps({"time": at, "what": what}) for at, what in found]
+        self.write("events.jsonl", "\n".join(lines))
+
+
+@pytest.fixture
+def left(tmp_path) -> Left:
+    return Left(tmp_path)
+
+
+def test_ranks_are_read_by_their_global_number(left):
+    left.life(1, 0, 0, 10.0)
+    left.life(0, 0, 1, 10.1)
+    assert [path.parents[1].name for path in rank_folders(left.folder)] == [
+        "node_1",
+        "node_0",
+    ]
+    log = TorchrunLog.read(left.folder)
+    assert [rank.lines for rank in log.ranks] == [
+        ["[rank 0] at 10.0"],
+        ["[rank 1] at 10.1"],
+    ]
+    assert log.places == {0: "node 1, local 0", 1: "node 0, local 0"}
+
+
+def test_a_rank_that_has_not_come_has_its_place_in_the_list(left):
+    left.life(0, 0, 0, 10.0, size=3)
+    left.life(1, 0, 2, 10.0, size=3)
+    assert [rank.lines for rank in TorchrunLog.read(left.folder).ranks] == [
+        ["[rank 0] at 10.0"],
+        [],
+        ["[rank 2] at 10.0"],
+    ]
+
+
+def comings_and_goings(left: Left) -> None:
+    """Node 1 is killed, comes back, and at last a rank of it is killed."""
+    left.life(0, 0, 0, 1.0, 5.1, code=1)
+    left.life(1, 0, 1, 1.1, 5.0, code=-9)
+    left.life(0, 0, 0, 8.0, 12.0, code=-15, size=1, asked=11.9)
+    left.life(1, 0, 1, 13.0, 15.0, code=-9)
+    left.life(0, 0, 0, 13.1, 15.1, code=1)
+    left.life(0, 0, 0, 17.0, 20.0)
+    left.life(1, 0, 1, 17.1, 20.1)
+    left.happened((4.9, "kill node 1"), (9.0, "start node 1"), (14.9, "kill rank 1"))
+
+
+def test_attempts_are_counted_over_all_nodes(left):
+    comings_and_goings(left)
+    found = lives(left.folder, since=1.0)
+    assert [len(attempt) for attempt in by_attempt(found)] == [2, 1, 2, 2]
+    how = [life.how for life in found]
+    assert how[:3] == ["exit code 1", "SIGKILL", "asked to end"]
+    assert found[1].end == 4.0
+    assert [change.words for change in changes(left.folder)] == [
+        "node 1 has gone",
+        "node 1 has come",
+        "",
+    ]
+
+
+def test_an_attempt_that_ended_because_a_node_came_has_not_failed():
+    ended = Attempt("node", None, "node 1 has come")
+    failed = Attempt("signal", 1, "ended by SIGKILL")
+    assert restarted([ended, failed]) == [
+        "restarted twice: attempt 1 of 3 ended: node 1 has come; "
+        "attempt 2 of 3 failed: rank 1: ended by SIGKILL"
+    ]
+
+
+def told(left: Left, stopped: str | None = "timeout") -> str:
+    failure, _ = find_failure(TorchrunLog.read(left.folder), 1, stopped, 5.0)
+    assert failure
+    return failure.report()
+
+
+def test_a_node_that_was_killed_is_named_and_not_its_ranks(left):
+    left.plan()
+    left.life(0, 0, 0, 1.0, 5.2, code=1)
+    left.life(1, 0, 1, 1.0, 5.0, code=-9)
+    left.write("node_1/exit.json", {"code": -9, "time": 5.0, "done": "kill node 1"})
+    assert told(left, None).startswith(
+        "node 1: has gone, with rank 1: its torchrun was ended by SIGKILL\n"
+        "  by the event `kill node 1`"
+    )
+
+
+def test_the_rendezvous_goes_with_the_node_that_holds_it(left):
+    left.plan()
+    left.life(0, 0, 0, 1.0, 5.0, code=-9)
+    left.life(1, 0, 1, 1.0, 5.2, code=1)
+    left.write("node_0/exit.json", {"code": -9, "time": 5.0, "done": ""})
+    assert told(left, None).startswith(
+        "node 0: has gone, with rank 0: its torchrun was ended by SIGKILL\n"
+        "  the others have lost the rendezvous with it"
+    )
+
+
+def test_a_rank_that_failed_before_its_node_was_killed_is_named(left):
+    left.plan()
+    left.life(0, 0, 0, 1.0, 3.0, code=3)
+    left.life(1, 0, 1, 1.0, 5.0, code=-9)
+    left.write("node_1/exit.json", {"code": -9, "time": 5.0, "done": "kill node 1"})
+    assert told(left, None).startswith("rank 0 (node 0, local 0): exit code 3")
+
+
+def test_a_node_that_was_lost_in_an_earlier_attempt_is_not_blamed(left):
+    left.plan()
+    left.life(0, 0, 0, 1.0, 3.0, code=1)
+    left.life(1, 0, 1, 1.0, 2.9, code=-9)
+    left.write("node_1/exit.json", {"code": -9, "time": 2.9, "done": "kill node 1"})
+    left.happened((2.8, "kill node 1"))
+    left.life(0, 0, 0, 9.0, 11.0, code=7, size=1)
+    said = told(left, None)
+    assert said.startswith("rank 0 (node 0, local 0): exit code 7")
+    assert "attempt 1 of 2 ended: node 1 has gone" in said
+
+
+@pytest.mark.parametrize(
+    "differ, words",
+    [
+        ({"nnodes": 3}, "the nodes were not started alike: --nnodes 2 on node 0, "),
+        ({"id": "b"}, "the nodes were not started alike: --rdzv-id none on node 0, "),
+        ({"at": "node1:1"}, "the nodes look for each other at different places: at "),
+        ({"backend": "static"}, "the nodes were not started alike: a c10d rendezvous"),
+        ({}, "the nodes do not meet at node0:29400, although they were started alike"),
+    ],
+)
+def test_nodes_that_do_not_meet(left, differ, words):
+    left.plan(**differ)
+    said = told(left)
+    assert said.startswith(f"the run: {words}")
+    assert "no end after 5 seconds" in said
+
+
+def test_what_torchrun_says_of_itself_is_told_of_its_node(left):
+    left.plan()
+    error = 'Traceback (most recent call last):\n  File "a", line 1\nOSError: no\n'
+    left.write("node_1/err", error)
+    left.write("node_1/exit.json", {"code": 1, "time": 5.0, "done": ""})
+    left.write("node_0/exit.json", {"code": 1, "time": 9.0, "done": "another failed"})
+    assert told(left, None).startswith("node 1: OSError: no")
+
+
+REFUSED = (
+    "RuntimeError: Gloo connectFullMesh failed with [pair.cc:152] timed out "
+    "connecting: SO_ERROR: Connection refused, remote=[127.0.1.1]:36781"
+)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_node_that_offers_its_own_loopback_is_named(left, shared):
+    """As Debian's /etc/hosts does for the host name."""
+    left.plan()
+    left.write("played.json", {"shared": shared})
+    left.life(0, 0, 0, 1.0, 5.2, code=1)
+    left.life(1, 0, 1, 1.0, 5.4, code=-15, asked=5.3)
+    folder = next((left.folder / "node_0/lives").iterdir())
+    raised = {"error": REFUSED, "traceback": REFUSED, "time": 5.1, "frames": []}
+    left.write(str(folder / "raised.json"), raised)
+    said = told(left, None)
+    named = "node 1: offers 127.0.1.1, where rank 0 finds only its own machine"
+    assert said.startswith(named) != shared
+
+
+def test_a_cable_explains_only_what_was_noticed_while_it_was_pulled(left):
+    left.plan()
+    left.happened((4.0, "cut node 1"), (6.0, "mend node 1"))
+    found = agents.read_all(left.folder)
+    assert not agents.cut_off(found, 3.0)
+    trouble = agents.cut_off(found, 5.0)
+    assert trouble and trouble.node == 1
+    assert not agents.cut_off(found, 6.0 + agents.MENDING + 1)
+
+
+def test_another_program_is_told_beside_a_failure(left):
+    left.plan(program="b.py")
+    left.life(0, 0, 0, 1.0, 3.0, code=3)
+    left.life(1, 0, 1, 1.0, 5.0, code=-15, asked=4.9)
+    said = told(left, None)
+    assert said.startswith("rank 0 (node 0, local 0): exit code 3")
+    assert "a.py runs on node 0, b.py runs on node 1" in said
+
+
+def test_a_success_of_nodes_that_differ_says_so(left):
+    left.plan(nnodes=3)
+    assert TorchrunLog.read(left.folder).notes() == [
+        "the nodes were not started alike: --nnodes 2 on node 0, --nnodes 3 on node 1"
+    ]
+
+
+@pytest.mark.parametrize(
+    "rank, words",
+    [
+        ("0", "the run: the second node has not come: this one waits at a:1, with"),
+        ("1", "the run: the node with --node-rank 0 has not come: nobody is at a:1"),
+    ],
+)
+def test_the_command_of_one_node_waits_in_vain(left, rank, words):
+    meets = {"nnodes": "2", "rank": rank, "at": "a:1", "backend": "static"}
+    left.write("plan.json", {"meets": [meets]})
+    left.write("err", "")
+    assert told(left).startswith(words)
+
+
+def test_a_run_that_is_stopped_before_any_node_came_says_only_that(left):
+    left.plan()
+    for node in (0, 1):
+        (left.folder / f"node_{node}/err").unlink()
+    assert "no end after 5 seconds" in told(left)
+
+
+# --- the picture ---
+
+
+def test_the_picture_shows_each_life_and_each_event(left):
+    comings_and_goings(left)
+    run = SimpleNamespace(
+        lives=lives(left.folder, 1.0), events=[(3.9, "kill node 1")], seconds=20.0
+    )
+    svg = draw(run)
+    assert str(svg).count(">rank 0<") + str(svg).count(">0<") >= 4
+    assert "kill node 1" in str(svg) and "local 0" in str(svg)
+    assert "node 1, local 0: rank 1 of 2 from 0.1 s to 4.0 s, SIGKILL" in svg.desc
+    assert "after 3.9 s: kill node 1" in svg.desc
+    assert svg._repr_html_().startswith("<img alt=")
+
+
+def test_a_life_without_an_end_lasts_as_long_as_the_run(left):
+    left.life(0, 0, 0, 1.0)
+    run = SimpleNamespace(lives=lives(left.folder, 1.0), events=[], seconds=7.0)
+    assert draw(run).desc == "node 0, local 0: rank 0 of 2 from 0.0 s."
