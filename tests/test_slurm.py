@@ -396,6 +396,7 @@ def test_a_job_whose_time_is_up(two_nodes, told, monkeypatch):
 @on_cluster
 @pytest.mark.parametrize("end", ["kill", "interrupt"])
 def test_a_job_that_still_waits_in_the_queue(end, two_nodes, told):
+    slurm.CLUSTER.close()
     two_nodes.ask("salloc", "--no-shell", "--exclusive", "--nodes=2", "-J", "all")
     mark = f"in the queue {end} {os.getpid()}"
     wish = {slurm.ASKED: "--exclusive", "DDP_LAB_TEST": mark}
