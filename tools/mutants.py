@@ -32,7 +32,11 @@ from ddp_lab import ROOT
 KIT = Path("ddp_lab/kit")
 # What answers in seconds.
 TESTS = {
-    "explain": ["tests/test_evidence.py", "tests/test_symptoms.py"],
+    "explain": [
+        "tests/test_evidence.py",
+        "tests/test_symptoms.py",
+        "tests/test_machine_room.py",
+    ],
     "terminal": ["tests/test_verdict.py"],
     "run": ["tests/test_launch.py", "tests/test_warm_clients.py", "-m", "not full"],
 }

@@ -90,7 +90,7 @@ def command(run: Run) -> dict[str, str]:
 def summary(run: Run) -> str:
     """Return an HTML table with a row for each rank."""
     rows = "".join(
-        f"<tr><td>{rank}</td><td>{'' if code is None else code}</td>"
+        f"<tr><td>{rank}{_on(run, rank)}</td><td>{'' if code is None else code}</td>"
         f"<td>{len(lines)}</td><td>{escape(clean(', '.join(facts)))}</td></tr>"
         for rank, (code, lines, facts) in enumerate(
             zip(run.exit_codes, run.lines, run.facts, strict=True)
@@ -98,6 +98,12 @@ def summary(run: Run) -> str:
     )
     head = "<tr><th>rank</th><th>exit code</th><th>lines</th><th>facts</th></tr>"
     return f"<table>{head}{rows}</table>"
+
+
+def _on(run: Run, rank: int) -> str:
+    """Return on which node a rank is, if there are several."""
+    several = rank < len(run.nodes) and len({*run.nodes}) > 1
+    return f" (node {run.nodes[rank]})" if several else ""
 
 
 def table(rows: list[list[str]]) -> str:

@@ -137,8 +137,10 @@ def gone(agents: list[Agent]) -> Trouble | None:
     had = f", with {_ranks(first.ranks)}" if first.ranks else ""
     how = "was asked to end" if first.stopped else ended_by(first.code or 0)
     cause = f"has gone{had}: its torchrun {how}"
-    means = f"by the event `{first.done}`" if first.done else ""
-    trouble = Trouble(cause, first.node, Symptom.KILLED, means, first.time)
+    means = [f"by the event `{first.done}`"] if first.done else []
+    if first.meets.get("at", "").startswith(f"node{first.node}:"):
+        means.append("the others have lost the rendezvous with it")
+    trouble = Trouble(cause, first.node, Symptom.KILLED, "; ".join(means), first.time)
     return replace(trouble, ranks=first.ranks)
 
 
@@ -230,9 +232,9 @@ def _differ(agents: list[Agent]) -> Trouble | None:
 def _not_come(agents: list[Agent]) -> Trouble | None:
     """Some node was never started."""
     away = [agent.node for agent in agents if not agent.came]
-    if not away:
-        return None
     there = [agent for agent in agents if agent.came]
+    if not away or not there:
+        return None
     has = "has" if len(away) == 1 else "have"
     cause = f"{_nodes(away)} {has} not come, and {_nodes(a.node for a in there)} "
     cause += f"{'waits' if len(there) == 1 else 'wait'} at {there[0].meets.get('at')}"

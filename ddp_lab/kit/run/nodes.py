@@ -47,6 +47,7 @@ LEAVE = 10.0  # seconds that agents have to end which were asked to
 PORTS = range(20_000, 32_000)  # below those that the system gives to anybody
 NUMBERS = {2: "two", 3: "three", 4: "four", 5: "five", 6: "six"}
 LOOPBACK = "DDP_LAB_LOOPBACK"  # set: do without networks of the nodes' own
+GPUS = "CUDA_VISIBLE_DEVICES"
 KILLED = -int(signal.SIGKILL)
 
 
@@ -128,9 +129,22 @@ class Room:
             home.mkdir()
             logs = ["--redirects", "3", "--log-dir", str(home)]
             own = [word.replace("{port}", port) for word in words]
-            env = self.plan["env"][number]
+            env = self._gpus(number) | self.plan["env"][number]
             nodes.append(Node(number, home, [*module, *logs, *own], env))
         return nodes
+
+    def _gpus(self, number: int) -> dict[str, str]:
+        """Return the variable that gives a node its share of this machine's GPUs.
+
+        Two ranks of one NCCL group cannot share one. So where they do not suffice for
+        all ranks, no node has any.
+        """
+        everyone = [each["ranks"] for each in self.plan["meets"]]
+        ranks = max(int(count) if count.isdecimal() else 1 for count in everyone)
+        there = visible_gpus()
+        share = len(there) // len(everyone)
+        own = there[number * share : (number + 1) * share] if share >= ranks else []
+        return {GPUS: ",".join(own)} if there else {}
 
     def run(self) -> int:
         """Play until every agent has ended and nothing is to come; return the code."""
@@ -215,6 +229,8 @@ class Room:
     def kill(self, node: Node) -> None:
         """Kill the agent and all that is on its node, as a power failure would."""
         node.done = f"kill node {node.number}"
+        if node.pid:
+            _kill(node.pid)
         while found := list(processes(self.mark, node.number)):
             for pid in found:
                 _kill(pid)
@@ -292,6 +308,14 @@ class Room:
                 return text.encode() in file.read()
         except OSError:
             return False  # a rank has removed it
+
+
+def visible_gpus() -> list[str]:
+    """Return what the GPUs of this machine are called, as CUDA_VISIBLE_DEVICES does."""
+    if (chosen := os.environ.get(GPUS)) is not None:
+        return [name for name in chosen.split(",") if name]
+    count = len([*Path("/dev").glob("nvidia[0-9]*")])
+    return [str(number) for number in range(count)]
 
 
 def free_port() -> int:

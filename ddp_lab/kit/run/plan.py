@@ -178,6 +178,7 @@ def meets(options: Sequence[Option], program: Sequence[str]) -> dict:
         endpoint = f"{endpoint}:{C10D_PORT}"
     return {
         "nnodes": value(options, "--nnodes") or "1",
+        "ranks": value(options, "--nproc-per-node") or "1",
         "rank": value(options, "--node-rank") or "0",
         "at": endpoint,
         "id": value(options, "--rdzv-id") or "none",
