@@ -52,24 +52,6 @@ MISTAKES = [
         "(node, local_rank + 1))",
     ),
     Mistake(
-        "forget the optimizer's memory",
-        "elastic/requeue",
-        '        optimizer.load_state_dict(saved["optimizer"])\n',
-        "",
-    ),
-    Mistake(
-        "take the last step again",
-        "elastic/requeue",
-        'start = saved["step"]',
-        'start = saved["step"] - 1',
-    ),
-    Mistake(
-        "stop alone",
-        "elastic/requeue",
-        "    dist.all_reduce(flag, dist.ReduceOp.MAX)",
-        "    pass",
-    ),
-    Mistake(
         "shares that overlap",
         "start/hello",
         "numbers[rank::world_size]",
