@@ -1036,8 +1036,8 @@ MISTAKES = [
     Mistake(
         "one seed for all",
         "old_pages/training",
-        "noise(rank, device)",
-        "noise(0, device)",
+        "noise(0), noise(rank)",
+        "noise(0), noise(0)",
     ),
     Mistake(
         "nobody divides the losses",

@@ -107,8 +107,9 @@ def main():
         )
         got = f"broadcast left {found['broadcast']}, scatter left {found['scatter']}"
         print(f"[rank {rank}] {got}", flush=True)
+        backend = "gloo" if dist.get_backend() == "gloo" else "nccl"
         facts = {"found": found, "newer": newer, "pieces": pieces}
-        facts |= {"device": str(device), "backend": dist.get_backend()}
+        facts |= {"device": str(device), "backend": backend}
         print(json.dumps(facts), flush=True)
 
 

@@ -150,7 +150,7 @@ def main():
         dist.all_gather_object(votes, left)  # every rank now knows all verdicts
         left = sorted(set(sum(votes, [])))
         if 0 < len(left) < 5:  # begun, so no longer the page's
-            raise AssertionError(f"{len(left)} complaints: {'; '.join(left)}")
+            raise AssertionError(f"still: {'; '.join(left)}")
         told = f"no complaint is left, {right} of {SAMPLES} right"
         told = f"not yet: {len(left)} complaints" if left else told
         print("\n".join(f"[rank {rank}] {line}" for line in [told, *left]), flush=True)

@@ -33,13 +33,12 @@ def apart(weights):
     return (weights - first).abs().max().item()
 
 
-def noise(seed, device):
-    """What this rank draws after seeding, and how many ranks draw the same."""
+def noise(seed):
+    """How many different numbers the ranks draw, after seeding like this."""
     torch.manual_seed(seed)
-    mine = torch.rand(1).to(device)
-    all_noise = mine.new_empty(dist.get_world_size())
-    dist.all_gather_into_tensor(all_noise, mine)  # every rank now holds what all drew
-    return len(set(all_noise.tolist()))
+    drawn = [None] * dist.get_world_size()
+    dist.all_gather_object(drawn, torch.rand(1).item())  # every rank now holds them all
+    return len(set(drawn))
 
 
 def step(ddp, rank, device):
@@ -97,7 +96,7 @@ def main():
         ]
         told = f"by all: {times[0]} times; by rank 0 before a barrier: {times[1]}"
         print(f"[rank {rank}] fetched {told}", flush=True)
-        noises = [noise(0, device), noise(rank, device)]
+        noises = [noise(0), noise(rank)]
         middle = (world_size * SAMPLES + 1) / 2  # the mean of 1, 2, ... is the gradient
         got = [after, noises, times, bool(before)]
         expected = [0.0, [1, world_size], [world_size, 1], bool(rank)]
