@@ -28,7 +28,7 @@ def test_a_rendezvous_that_some_node_hosts_is_the_command_of_one_node():
 @FULL
 @pytest.mark.processes
 def test_a_world_that_shrinks_is_told_by_the_ranks_that_are_left(tmp_path, restarts):
-    quick = "last_call_timeout=1,keep_alive_interval=1,keep_alive_max_attempt=3"
+    quick = "last_call_timeout=5,keep_alive_interval=1,keep_alive_max_attempt=3"
     options = f"--nnodes 1:2 --nproc-per-node 2 {restarts('elastic/survive.py')}"
     program = f"ddp_lab/elastic/survive.py --dir {tmp_path} --pause 0.05"
     run = torchrun(
