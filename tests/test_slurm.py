@@ -457,8 +457,8 @@ def test_a_job_that_is_queued_again_goes_on(two_nodes, submit, tmp_path):
     try:
         assert wait_until(lambda: len(lines(out, "starts at step 0")) == 4, 300)
         two_nodes.ask("scancel", "--batch", "--signal=USR1", job)
-        ended = lambda: len(lines(out, "ends 0.0 away")) == 4  # noqa: E731
-        assert wait_until(ended, 400), out.read_text()
+        gone = wait_until(lambda: not two_nodes.ask("squeue", "-h", "-j", job), 400)
+        assert gone and len(lines(out, "ends 0.0 away")) == 4, out.read_text()
         (saved,) = lines(out, "asked to stop: saved step")
         step = int(saved.split()[-1])
         assert step and len(lines(out, f"starts at step {step}")) == 4
