@@ -17,6 +17,7 @@ node.
 
 import ctypes
 import os
+import random
 import shutil
 import signal
 import socket
@@ -40,6 +41,7 @@ SBIN = "/usr/sbin:/sbin"
 
 CONF = """\
 ClusterName=lab
+FirstJobId={first_job}
 SlurmctldHost={host}(127.0.0.1)
 SlurmctldPort={ports[0]}
 SlurmUser=root
@@ -176,7 +178,9 @@ def _write_files(folder: Path) -> None:
     folder.chmod(0o755)
     ports = _free_ports(1 + len(NODES))
     host = socket.gethostname().partition(".")[0]
-    lines = [CONF.format(folder=folder, host=host, ports=ports)]
+    # Programs make ports of it, and all clusters of this machine share one network.
+    first = random.randrange(1, 60_000)
+    lines = [CONF.format(folder=folder, host=host, ports=ports, first_job=first)]
     hosts = ["127.0.0.1 localhost"]
     for number, (node, port) in enumerate(zip(NODES, ports[1:], strict=True), start=2):
         where = f"NodeHostname={host} NodeAddr=127.0.0.{number} Port={port}"

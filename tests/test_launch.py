@@ -487,6 +487,7 @@ print(json.dumps({
     "threads": __import__("torch").get_num_threads(), "rank": os.environ["RANK"],
 }), flush=True)
 print(random.random(), flush=True)
+print(__import__("torch").initial_seed(), flush=True)
 sys.exit(int(sys.argv[1]))
 """
 
@@ -499,7 +500,7 @@ def test_a_warm_start_is_like_a_cold_one(program, survivors, code, ranks):
     assert warm.facts == cold.facts
     assert warm.exit_codes == cold.exit_codes == [code] * ranks
     lines = [line for lines in warm.lines for line in lines]
-    assert len(set(lines)) == ranks, "two ranks draw the same random numbers"
+    assert len(set(lines)) == 2 * ranks, "two ranks draw the same random numbers"
 
 
 NEIGHBOURS = """

@@ -336,6 +336,8 @@ def _seed(argv: list[str]) -> None:
     random.seed(SEED_WITHOUT_SLEEP if alone else None)
     if numpy := sys.modules.get("numpy"):
         numpy.random.seed()
+    if torch := sys.modules.get("torch"):
+        torch.default_generator.seed()  # as a process that imports it begins
 
 
 def _stream(number: int) -> io.TextIOWrapper:
