@@ -24,6 +24,12 @@ LENGTH = {
     # Saving and loading belong together, and each explains what can go wrong.
     "checkpoint/dcp.py": 125,
     "checkpoint/resume.py": 125,
+    # A whole training: environment, agent, observers, and what a policy is worth.
+    "rpc/observers.py": 136,
+    # Four bugs, and for each what shows it.
+    "rpc/exercise_specimens.py": 150,
+    # What is counted, and how the kernel is asked.
+    "rpc/wire.py": 122,
 }
 # What every program ends with begins below this line.
 RULE = "# --- the same in every program"
@@ -47,11 +53,18 @@ def length(function: ast.FunctionDef) -> int:
     return function.end_lineno - function.lineno + 1
 
 
+def blocks(text: str) -> list[str]:
+    """Return what `text` holds from the rule line on: line, blocks, guard."""
+    end = text.replace(REIMPORT, "").partition(RULE)[2]
+    return re.split(r"\n{3}(?=@|if)", end)
+
+
 def test_the_end_is_the_same_everywhere():
-    ends = {name_of(p): p.read_text().partition(RULE)[2] for p in PROGRAMS}
-    reference = ends["p2p/ring.py"]
-    assert "def process_group():" in reference
-    wrong = [n for n, end in ends.items() if end.replace(REIMPORT, "") != reference]
+    line, group, guard = blocks((ROOT / "ddp_lab/p2p/ring.py").read_text())
+    workers = blocks((ROOT / "ddp_lab/rpc/calls.py").read_text())[1]
+    assert "def process_group():" in group and "def workers(" in workers
+    allowed = [[line, *b, guard] for b in ([group], [workers], [group, workers])]
+    wrong = [name_of(p) for p in PROGRAMS if blocks(p.read_text()) not in allowed]
     assert wrong == []
 
 
@@ -70,9 +83,13 @@ def test_a_program_is_complete_alone(path):
 
 @programs
 def test_the_program_joins_and_leaves_by_the_context_manager(path):
-    lesson = path.read_text().partition(RULE)[0]
-    assert lesson.count("    with process_group() as (rank, ") == 1
+    lesson, _, end = path.read_text().partition(RULE)
+    joined = re.findall(r"^    with .+", lesson, re.MULTILINE)
+    for block in re.findall(r"^def (process_group|workers)\(", end, re.MULTILINE):
+        assert sum(f" {block}(" in line for line in joined) == 1, block
+    assert re.search(r"^    with .* as \(rank, ", lesson, re.MULTILINE)
     assert "init_process_group" not in lesson and "destroy_process" not in lesson
+    assert "rpc.init_rpc(" not in lesson
 
 
 @programs

@@ -174,7 +174,7 @@ def _leave_rest(path: Path, pid: int, names: dict[int, str] | None = None) -> No
     That is each of its threads, and of the processes that it has started, which stands
     in code of the program.
     """
-    others = {f"thread {name}": frames for name, frames in threads(pid)[1:]}
+    others = {_thread(name, frames): frames for name, frames in threads(pid)[1:]}
     for number, child in enumerate(_children(pid)):
         frames = from_outside(child)
         name = (names or {}).get(child, f"child process {number}")
@@ -192,6 +192,13 @@ def _children(pid: int) -> list[int]:
         return [child.pid for child in psutil.Process(pid).children()][:MOST_CHILDREN]
     except psutil.Error:
         return []
+
+
+def _thread(name: str | None, stack: list[Frame]) -> str:
+    """Return what to call a thread: those that C++ has started have no name."""
+    if any(frame.name == "_run_function" for frame in stack):
+        return "a thread that serves a remote call"
+    return f"thread {name}" if name else "a thread without a name"
 
 
 def _worker(stack: list[Frame]) -> str | None:
@@ -225,7 +232,7 @@ def from_outside(pid: int) -> list[Frame]:
     return next((frames for _, frames in threads(pid)), [])
 
 
-def threads(pid: int) -> list[tuple[str, list[Frame]]]:
+def threads(pid: int) -> list[tuple[str | None, list[Frame]]]:
     """Return the threads of process `pid`, by name, with their stacks; the main first.
 
     The process is left as it is found: one that is stopped cannot be halted for us.

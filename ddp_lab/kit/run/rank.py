@@ -219,11 +219,15 @@ def _in_group() -> bool:
 
 
 def _has_joined() -> bool:
-    """Tell whether this process has ever been in a group: it leaves these traces."""
+    """Tell whether this process has ever met others: a group and RPC leave traces."""
     c10d = sys.modules.get("torch.distributed.distributed_c10d")
     method = getattr(c10d, "_default_pg_init_method", None)
     hook = getattr(sys.excepthook, "__name__", "")
-    return _in_group() or method is not None or hook == "_distributed_excepthook"
+    rpc = sys.modules.get("torch.distributed.rpc")
+    called = getattr(rpc, "_init_counter", 0) > 0  # by init_rpc
+    return (
+        _in_group() or method is not None or hook == "_distributed_excepthook" or called
+    )
 
 
 # --- what ended it ---

@@ -1,0 +1,103 @@
+"""A chain of calls from worker to worker: with threads that wait, and with none.
+
+    torchrun --standalone --nproc-per-node 2 ddp_lab/rpc/chain.py
+
+Every worker has two threads for calls, and the chain visits each several times:
+
+    [rank 0] passes_on, ... hops: the sum is ...
+
+Written by notebooks/12_remote_calls.ipynb.
+"""
+
+import json
+import os
+import socket
+import threading
+import time
+import warnings
+from contextlib import contextmanager
+
+import torch
+from torch.distributed import rpc
+from torch.distributed.elastic.multiprocessing.errors import record
+
+OPTIONS = {"rpc_timeout": 3, "num_worker_threads": 2}  # seconds; threads for calls
+SHORT, LONG = 1, 40  # visits to each worker
+
+
+def waits(hops, total, world_size):
+    """Add my id, call the next worker, and wait for what comes back."""
+    me = rpc.get_worker_info().id
+    if hops == 1:
+        return total + me
+    args = (hops - 1, total + me, world_size)
+    return rpc.rpc_sync(f"worker{(me + 1) % world_size}", waits, args=args)
+
+
+@rpc.functions.async_execution
+def passes_on(hops, total, world_size):
+    """Add my id, call the next worker, and return at once: the answer is to come."""
+    me = rpc.get_worker_info().id
+    if hops == 1:
+        future = torch.futures.Future()
+        future.set_result(total + me)
+        return future
+    args = (hops - 1, total + me, world_size)
+    return rpc.rpc_async(f"worker{(me + 1) % world_size}", passes_on, args=args)
+
+
+def chain(function, visits, world_size):
+    """Start a chain at the next worker; return its sum, and the seconds it took."""
+    start = time.monotonic()
+    hops = visits * world_size
+    first = f"worker{1 % world_size}"
+    total = rpc.rpc_sync(first, function, args=(hops, 0, world_size))
+    seconds = time.monotonic() - start
+    text = f"{function.__name__}, {hops} hops: the sum is {total}"
+    print(f"[rank 0] {text}", flush=True)
+    if total != visits * sum(range(world_size)):
+        raise AssertionError(f"expected {visits * sum(range(world_size))}")
+    return {"hops": hops, "seconds": seconds}
+
+
+@record
+def main():
+    with workers(**OPTIONS) as (rank, world_size):
+        if rank != 0:
+            return print(f"[rank {rank}] serves", flush=True)
+        facts = {"waits": chain(waits, SHORT, world_size)}
+        facts["passes_on"] = chain(passes_on, LONG, world_size)
+        print(json.dumps(facts), flush=True)
+
+
+# --- the same in every program: join the group, and leave it whatever happens ---
+
+
+@contextmanager
+def workers(rpc_timeout=20, **options):
+    """Join as worker0, worker1, ...; on one machine, nobody outside can reach us."""
+    rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    if os.environ["LOCAL_WORLD_SIZE"] == os.environ["WORLD_SIZE"]:
+        os.environ.setdefault("TP_SOCKET_IFNAME", socket.if_indextoname(1))  # loopback
+    warnings.filterwarnings("ignore", "You are using a Backend")  # torch's own doing
+    options = rpc.TensorPipeRpcBackendOptions(rpc_timeout=rpc_timeout, **options)
+    rpc.init_rpc(
+        f"worker{rank}",
+        rank=rank,
+        world_size=world_size,
+        rpc_backend_options=options,
+    )
+    try:
+        yield rank, world_size
+    except BaseException:
+        # Wait for nobody, and not long for a call that is still busy in this process.
+        leave = threading.Thread(target=rpc.shutdown, args=(False,), daemon=True)
+        leave.start()
+        leave.join(2)
+        raise
+    if rpc._is_current_rpc_agent_set():  # not if the lesson has left by itself
+        rpc.shutdown()  # waits until all are here, and nobody waits for a call
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,139 @@
+"""A worker runs what its peers send: any function, any text, and any pickle.
+
+    torchrun --standalone --nproc-per-node 2 ddp_lab/rpc/endpoint.py
+
+Rank 0 sends; nothing here does harm, and everything could have:
+
+    [rank 0] can be called at ...
+    [rank 0] a call that failed (...) left [...]
+
+Written by notebooks/12_remote_calls.ipynb.
+"""
+
+import gc
+import json
+import os
+import socket
+import threading
+import warnings
+from contextlib import contextmanager
+
+import torch
+import torch.distributed as dist
+from torch.distributed import rpc
+from torch.distributed.elastic.multiprocessing.errors import record
+
+NOTES = []  # of this process
+
+
+def leave_note(text):
+    NOTES.append(f"{text}, in process {os.getpid()}")
+
+
+def notes():
+    return NOTES
+
+
+class Parcel:
+    """Whoever unpacks it calls `leave_note`: it could name any function."""
+
+    def __init__(self, text):
+        self.text = text
+
+    def __reduce__(self):
+        return leave_note, (self.text,)
+
+
+def by_call(to):
+    """Three ways to make `to` do something; none of them is offered there."""
+    pid = rpc.rpc_sync(to, os.getpid)
+    text = rpc.rpc_sync(to, eval, args=("6 * 7",))
+    try:
+        rpc.rpc_sync(to, len, args=(Parcel("a call"), "and one argument too many"))
+    except Exception as error:
+        failed = type(error).__name__  # the call has failed, yet its argument...
+    found = rpc.rpc_sync(to, notes)
+    print(f"[rank 0] os.getpid there: {pid}, eval there: {text}", flush=True)
+    print(f"[rank 0] a call that failed ({failed}) left {found}", flush=True)
+    if text != 42 or found != [f"a call, in process {pid}"]:
+        raise AssertionError(f"{text}, {found}")
+    return pid
+
+
+def by_collective(rank):
+    """A collective for objects unpacks as well, on every rank that receives."""
+    parcels = [Parcel("a broadcast") if rank == 0 else None]
+    dist.broadcast_object_list(parcels, src=0)
+    expected = f"a broadcast, in process {os.getpid()}"
+    print(f"[rank {rank}] notes here: {NOTES}", flush=True)
+    if (expected in NOTES) != (rank != 0):
+        raise AssertionError(f"the notes are {NOTES}")
+
+
+def address(name):
+    """Where a worker can be called, as it has told the store."""
+    store = rpc.api._get_current_rpc_agent().store
+    return dist.PrefixStore("addrs", store).get(name).decode()
+
+
+@record
+def main():
+    with process_group() as (rank, world_size, _), workers():
+        mine = address(f"worker{rank}")
+        print(f"[rank {rank}] can be called at {mine}", flush=True)
+        one_machine = os.environ["LOCAL_WORLD_SIZE"] == os.environ["WORLD_SIZE"]
+        if one_machine and "//127.0.0.1:" not in mine:
+            raise AssertionError("whoever reaches this machine can call us")
+        pids = by_call(f"worker{world_size - 1}") if rank == 0 else None
+        by_collective(rank)
+        print(json.dumps({"pid": os.getpid(), "called": pids, "at": mine}), flush=True)
+
+
+# --- the same in every program: join the group, and leave it whatever happens ---
+
+
+@contextmanager
+def process_group():
+    """A GPU per rank over NCCL; else gloo, on a shared GPU or the CPU."""
+    device, backend = torch.device("cpu"), "gloo"
+    if count := torch.cuda.device_count():
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % count)
+        torch.cuda.set_device(device)
+        if count >= int(os.environ["LOCAL_WORLD_SIZE"]):
+            backend = "cpu:gloo,cuda:nccl"
+    dist.init_process_group(backend, device_id=device if "nccl" in backend else None)
+    try:
+        yield dist.get_rank(), dist.get_world_size(), device
+    finally:
+        dist.destroy_process_group()
+        gc.collect()  # a leftover gloo object could abort the process at exit
+
+
+@contextmanager
+def workers(rpc_timeout=20, **options):
+    """Join as worker0, worker1, ...; on one machine, nobody outside can reach us."""
+    rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    if os.environ["LOCAL_WORLD_SIZE"] == os.environ["WORLD_SIZE"]:
+        os.environ.setdefault("TP_SOCKET_IFNAME", socket.if_indextoname(1))  # loopback
+    warnings.filterwarnings("ignore", "You are using a Backend")  # torch's own doing
+    options = rpc.TensorPipeRpcBackendOptions(rpc_timeout=rpc_timeout, **options)
+    rpc.init_rpc(
+        f"worker{rank}",
+        rank=rank,
+        world_size=world_size,
+        rpc_backend_options=options,
+    )
+    try:
+        yield rank, world_size
+    except BaseException:
+        # Wait for nobody, and not long for a call that is still busy in this process.
+        leave = threading.Thread(target=rpc.shutdown, args=(False,), daemon=True)
+        leave.start()
+        leave.join(2)
+        raise
+    if rpc._is_current_rpc_agent_set():  # not if the lesson has left by itself
+        rpc.shutdown()  # waits until all are here, and nobody waits for a call
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,4 @@
+def repeat(owner):
+    for step in range(STEPS):
+        rref = rpc.remote(owner, torch.full, args=((2,), float(step)))
+    return rpc.RRef(rref.to_here())
