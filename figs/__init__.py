@@ -9,6 +9,7 @@ from figs import (  # noqa: F401
     hangs,
     processes,
     remote,
+    roads,
     splits,
     training,
 )
