@@ -101,6 +101,7 @@ def main():
     if sys.platform != "linux":
         raise SystemExit("the exercise asks Linux what its connections have sent")
     with process_group() as (rank, world_size, _):
+        dist.barrier()  # who leaves before all are connected makes the others fail
         facts = {"solved": True, "counted": [], "estimated": []}
         mesh = init_device_mesh("cpu", (world_size,))  # gloo: it sends over TCP
         for shape in MODELS:
