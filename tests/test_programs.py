@@ -17,7 +17,7 @@ ARGUMENTS = {
 # Programs that start their ranks themselves.
 STARTS_ITS_RANKS = {"practice/spawn.py"}
 # Programs that show what one process does.
-ALONE = {"ddp/single.py"}
+ALONE = {"ddp/single.py", "overview/one_process.py", "overview/data_parallel.py"}
 # The clinic's programs are sick on purpose: see test_clinic.py.
 HEALTHY = [path for path in PROGRAMS if path.parent.name != "clinic"]
 PROCESSES = pytest.mark.processes

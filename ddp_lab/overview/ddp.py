@@ -88,8 +88,8 @@ def measure(model, optimizer, step):
     sent = bytes_sent() - before
     held = 0
     for weight in model.parameters():
-        speed = optimizer.state[weight]["momentum_buffer"]
-        held += here(weight) + here(weight.grad) + here(speed)
+        momentum = optimizer.state[weight].values()
+        held += sum(here(tensor) for tensor in (weight, weight.grad, *momentum))
     return {"held": held, "kept": sum(kept), "sent": sent, "calls": Calls.made}
 
 
