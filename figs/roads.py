@@ -15,7 +15,7 @@ ROADS = (
     ("averaging", "cut", "all", "weights"),
     ("sharded", "cut", "cut", "weights, gradients"),
     ("tensor", "all", "cut", "activations, summed"),
-    ("pipeline", "all", "layers", "activations, passed on"),
+    ("pipeline", "pass", "layers", "activations, passed on"),
     ("remote calls", "one", "layers", "activations, by rank 0"),
 )
 
@@ -26,6 +26,7 @@ def roads() -> Svg:
     kinds = {
         "one": "rank 0 has all",
         "all": "every rank has all",
+        "pass": "all pass through every rank",
         "cut": "each rank has a quarter",
         "layers": "each rank has a quarter of the layers",
     }
@@ -35,7 +36,7 @@ def roads() -> Svg:
         for name, rows, weights, travels in ROADS
     )
     svg = page(
-        "one step, seven ways to share it",
+        "seven ways to make a step",
         "Which rank has which rows and weights, and what has to travel for it.",
         f"A table of roads for four ranks. {told}",
         TOP + STEP * len(ROADS) + 16,
@@ -55,8 +56,9 @@ def draw_bar(svg: Svg, x: float, y: float, kind: str) -> None:
     """Draw who has what: rank 0, all ranks, or each a part of it."""
     if kind == "one":
         svg.block(x, y, BAR, HIGH, "rank 0", 0)
-    elif kind == "all":
-        svg.shared(x, y, BAR, HIGH, ["on every rank"], range(RANKS))
+    elif kind in ("all", "pass"):
+        text = "on every rank" if kind == "all" else "pass through"
+        svg.shared(x, y, BAR, HIGH, [text], range(RANKS))
     else:
         part = BAR / RANKS
         for rank in range(RANKS):

@@ -830,8 +830,8 @@ MISTAKES = [
     Mistake(
         "one worker does not step",
         "overview/remote",
-        "                for name in others:\n                    call(name, update",
-        "                for name in others[1:]:\n                    call(name, update",
+        "for name in others:\n                    call(name, update",
+        "for name in others[1:]:\n                    call(name, update",
     ),
     Mistake(
         "backward stays at home",

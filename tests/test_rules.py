@@ -30,17 +30,19 @@ LENGTH = {
     "rpc/exercise_specimens.py": 150,
     # What is counted, and how the kernel is asked.
     "rpc/wire.py": 122,
-    # One road, and what is the same on all of them: network, truth, three counts.
-    "overview/averaging.py": 144,
-    "overview/data_parallel.py": 142,
-    "overview/ddp.py": 143,
-    "overview/one_process.py": 141,
-    "overview/pipeline.py": 150,
+    # One road, and what is the same on all of them: network, truth, and three counts.
+    "overview/averaging.py": 151,
+    "overview/data_parallel.py": 146,
+    "overview/ddp.py": 149,
+    "overview/one_process.py": 145,
+    "overview/pipeline.py": 154,
     "overview/remote.py": 182,
-    "overview/sharded.py": 145,
-    "overview/tensor.py": 152,
+    "overview/sharded.py": 151,
+    "overview/tensor.py": 155,
     # Three roads, and how the kernel is asked.
-    "overview/exercise_bytes.py": 122,
+    "overview/exercise_bytes.py": 124,
+    # Six questions, and both sides of each border.
+    "overview/road.py": 120,
 }
 # What every program ends with begins below this line.
 RULE = "# --- the same in every program"

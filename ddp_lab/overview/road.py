@@ -48,35 +48,23 @@ class Training:
 
 # A question, when it is to be answered by yes, and the road that it then names.
 RULES = [
-    (
-        "Do some call, and others answer?",
-        lambda t: t.calls,
-        "remote calls",
-    ),
+    ("Do some call, and others answer?", lambda t: t.calls, "remote calls"),
     (
         "Is it too much for all devices?",
         lambda t: t.model_bytes > t.devices * t.memory * ROOM,
         "more devices",
     ),
-    (
-        "Is there only one device?",
-        lambda t: t.devices == 1,
-        "one process",
-    ),
-    (
-        "Does it fit on each device?",
-        lambda t: t.model_bytes <= t.memory * ROOM,
-        "DDP",
-    ),
+    ("Is there only one device?", lambda t: t.devices == 1, "one process"),
+    ("Does it fit on each device?", lambda t: t.model_bytes <= t.memory * ROOM, "DDP"),
     (
         "Is it too much for a machine?",
         lambda t: t.model_bytes > t.held,
         "tensor, pipeline, data",
     ),
+    # A step computes 6 operations a parameter and token, sharding sends 6 bytes of
+    # each parameter: so the link keeps up from this number of tokens on.
     (
         "Do rows hide the gathering?",
-        # A step computes 6 operations a parameter and token, sharding sends 6 bytes of
-        # each parameter: so the link keeps up from this number of tokens on.
         lambda t: t.batch / t.devices >= t.flops / t.link,
         "sharded",
     ),
@@ -102,7 +90,7 @@ BORDERS = {
     "more devices": [(8.1 * GB, 1e6, 1), (64.1 * GB, 1e9, 8)],
     "tensor, pipeline, data": [(32.1 * GB, 1e9, 8)],
     "sharded": [(8.1 * GB, 1000, 2), (32 * GB, 48_000, 8)],
-    "tensor, sharded": [(8.1 * GB, 999, 2), (32 * GB, 47_999, 8)],
+    "tensor, data": [(8.1 * GB, 999, 2), (32 * GB, 47_999, 8)],
 }
 
 
