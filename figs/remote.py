@@ -18,15 +18,15 @@ def remote_calls() -> Svg:
         "They differ in what the caller does meanwhile, and in where the result is.",
         "Two workers over time, three times. rpc_sync: worker 0 waits until worker 1 "
         "has run f, and then holds a copy of the result. rpc_async: worker 0 goes on "
-        "with other work and waits later, in wait(). remote: worker 0 gets a "
-        "reference and goes on; the result stays at worker 1, until to_here() "
+        "with other work and waits later, in wait(). remote: worker 0 holds a "
+        "reference at once and goes on; the result stays at worker 1, until to_here() "
         "fetches a copy.",
         640,
     )
-    draw_call(svg, 116, "rpc_sync(f)", [(CALLED - 26, RETURNS + 26, "")], "copy")
-    asynchronous = [(400, RETURNS + 26, "wait()")]
-    draw_call(svg, 292, "rpc_async(f)", asynchronous, "copy")
-    draw_call(svg, 468, "remote(f)", [], "a reference", keeps=True)
+    draw_call(svg, 116, "rpc_sync(f)", [("waits", RETURNS + 26)])
+    draw_call(svg, 292, "rpc_async(f)", [("other work", 400), ("wait()", RETURNS + 26)])
+    goes_on = [("reference", 270), ("other work", RETURNS + 26)]
+    draw_call(svg, 468, "remote(f)", goes_on, keeps=True)
     clock(svg, 620)
     return svg
 
@@ -35,30 +35,33 @@ def draw_call(
     svg: Svg,
     y: float,
     name: str,
-    waits: Sequence[tuple[float, float, str]],
-    result: str,
+    meanwhile: Sequence[tuple[str, float]],
     *,
     keeps: bool = False,
 ) -> None:
-    """Draw a caller and its callee over time; `waits` are [start, end, label]."""
-    below, end = y + 84, RETURNS + 26
+    """Draw a caller and its callee over time.
+
+    `meanwhile` says what the caller does after the call, each until when.
+    """
+    below, called, end = y + 84, CALLED - 26, RETURNS + 26
     for rank, top in enumerate((y, below)):
         lane(svg, top, rank)
     svg.text(START, y - 16, name, 14, anchor="start", mono=True, bold=True)
-    svg.block(START, y, CALLED - 26 - START, BAR, "", 0)
-    free = [CALLED - 26, *(edge for wait in waits for edge in wait[:2]), end]
-    for left, right in zip(free[::2], free[1::2], strict=True):
-        if right > left:
-            svg.block(left, y, right - left, BAR, "other work", 0)
-    for left, right, label in waits:
-        svg.wait(left, y, right - left, BAR, label or "waits")
-    svg.block(end, y, 130, BAR, result, 0)
+    svg.block(START, y, called - START, BAR, "", 0)
+    left = float(called)
+    for what, right in meanwhile:
+        if what.startswith("wait"):
+            svg.wait(left, y, right - left, BAR, what)
+        else:
+            svg.block(left, y, right - left, BAR, what, 0)
+        left = right
+    svg.block(end, y, 130, BAR, "copy", 0)
     svg.block(CALLED, below, RETURNS - CALLED, BAR, "f", 1, mono=True)
     svg.arrow(CALLED - 24, y + BAR + 4, CALLED, below - 4)
     if keeps:
         svg.block(RETURNS, below, 156, BAR, "the result stays", 1)
-        svg.arrow(end + 84, below - 4, end + 84, y + BAR + 4, dash="5 4")
-        svg.text(end + 96, y + 62, "to_here()", 13, anchor="start", mono=True)
+        svg.arrow(end + 40, below - 4, end + 40, y + BAR + 4, dash="5 4")
+        svg.text(end + 52, y + 62, "to_here()", 13, anchor="start", mono=True)
     else:
         svg.arrow(RETURNS, below - 4, end, y + BAR + 4)
 

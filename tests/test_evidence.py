@@ -596,6 +596,16 @@ def test_threads_that_go_on_are_told_by_rank():
     )
 
 
+def test_of_remote_calls_nobody_says_that_no_rank_waits():
+    rpc = Frame("/x/site-packages/torch/distributed/rpc/api.py", 842, "rpc_sync")
+    found = diagnose(*[RankLog(stack=[rpc, Frame("a.py", 3 + r, "f")]) for r in (0, 1)])
+    assert (found.symptom, found.rank) == (Symptom.BUSY, None)
+    assert found.cause == (
+        "rank 0 stands at a.py:3, rank 1 stands at a.py:4, "
+        "and of remote calls nobody records who waits for whom"
+    )
+
+
 def test_a_rank_that_only_ends_late_is_absent_where_others_wait():
     found = diagnose(waiting(0, "barrier"), after_main(3))
     assert (found.symptom, found.rank) == (Symptom.ABSENT, 1)

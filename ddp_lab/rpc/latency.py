@@ -83,6 +83,9 @@ def measure(size, other):
 def main():
     with process_group() as (rank, world_size, _), workers():
         rows = []
+        if rank != 0:
+            part = "stands ready" if rank == world_size - 1 else "takes no part"
+            print(f"[rank {rank}] {part}", flush=True)
         for size in SIZES:
             if rank == 0:
                 rows.append(measure(size, world_size - 1))

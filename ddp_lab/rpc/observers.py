@@ -22,7 +22,7 @@ from torch.distributed import rpc
 from torch.distributed.elastic.multiprocessing.errors import record
 
 CELLS, START, LIMIT = 6, 2, 15  # a corridor with its exit at the right; most steps
-ROUNDS, EPISODES, RATE = 8, 12, 0.6  # episodes of a round, of all observers together
+ROUNDS, EPISODES, RATE = 10, 12, 0.2  # episodes of a round, of all observers together
 
 
 class Agent:

@@ -20,6 +20,7 @@ from ddp_lab.kit.explain.words import conjugate
 
 __all__ = ["Diagnosis", "Stand", "find_stands", "ranks"]
 
+RPC = "torch/distributed/rpc/"
 # Where a rank waits in C++ for the gradients of the others.
 GRADIENTS = ("torch/nn/parallel/distributed.py", "torch/autograd/graph.py")
 AWAY = ("elsewhere", "lingers", "left")  # where a rank is that does not come
@@ -160,6 +161,8 @@ def _busy(stands: list[Stand], logs: list[RankLog]) -> Diagnosis | None:
         for place, which in places.items()
     ]
     rank, others = None, "no rank waits for another"
+    if any(RPC in frame.file for stand in busy for frame in logs[stand.rank].stack):
+        others = "of remote calls nobody records who waits for whom"
     if away := _without_gradients(busy, logs):
         rest = [stand for stand in busy if stand is not away]
         cause = f"stands at {_place(away)}, and {ranks(s.rank for s in rest)} "
