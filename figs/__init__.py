@@ -12,6 +12,7 @@ from figs import (  # noqa: F401
     pages,
     processes,
     remote,
+    roads,
     servers,
     splits,
     training,

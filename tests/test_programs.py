@@ -16,7 +16,7 @@ ARGUMENTS = {
     "elastic/survive.py": "--die 12",
 }
 # Programs that show what one process does.
-ALONE = {"ddp/single.py"}
+ALONE = {"ddp/single.py", "overview/one_process.py", "overview/data_parallel.py"}
 # The clinic's programs are sick on purpose: see test_clinic.py.
 HEALTHY = [path for path in PROGRAMS if path.parent.name != "clinic"]
 PROCESSES = pytest.mark.processes

@@ -50,6 +50,19 @@ LENGTH = {
     "old_pages/exercise.py": 162,
     # Eight sentences, and an experiment for each.
     "old_pages/exercise_sentences.py": 139,
+    # One road, and what is the same on all of them: network, truth, and three counts.
+    "overview/averaging.py": 151,
+    "overview/data_parallel.py": 146,
+    "overview/ddp.py": 149,
+    "overview/one_process.py": 145,
+    "overview/pipeline.py": 154,
+    "overview/remote.py": 182,
+    "overview/sharded.py": 151,
+    "overview/tensor.py": 155,
+    # Three roads, and how the kernel is asked.
+    "overview/exercise_bytes.py": 124,
+    # Six questions, and both sides of each border.
+    "overview/road.py": 120,
 }
 # What every program ends with begins below this line.
 RULE = "# --- the same in every program"

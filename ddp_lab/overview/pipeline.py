@@ -1,0 +1,176 @@
+"""Pipeline: every rank has some of the layers, and all rows pass through.
+
+    torchrun --standalone --nproc-per-node 2 ddp_lab/overview/pipeline.py
+
+Activations go to the right, gradients to the left:
+
+    [rank 0] holds ... bytes, keeps ..., sends ... in ... calls
+
+Written by notebooks/14_which_road.ipynb.
+"""
+
+import gc
+import json
+import os
+import socket
+import stat
+import struct
+import sys
+import time
+from contextlib import contextmanager
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import nn
+from torch.distributed.elastic.multiprocessing.errors import record
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B
+from torch.distributed.tensor import DTensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+BLOCKS, WIDTH, HIDDEN, ROWS = 4, 96, 384, 96
+STEPS, RATE, MOMENTUM = 3, 1.0, 0.9
+MICRO_BATCHES = 8
+
+
+def road(rank, world_size, device):
+    """Return the model as it lies here, and how this rank makes a step with it."""
+    if world_size > BLOCKS:
+        raise SystemExit(f"{BLOCKS} blocks are too few for {world_size} ranks")
+    first, end = (r * BLOCKS // world_size for r in (rank, rank + 1))
+    model = network()[first:end].to(device)
+    x, y = data(device)  # (96, 96) each
+    stage = PipelineStage(model, rank, world_size, device)
+    schedule = Schedule1F1B(stage, MICRO_BATCHES, loss_fn=F.mse_loss)
+    inputs = [x] if rank == 0 else []
+    target = y if rank == world_size - 1 else None
+
+    def step(optimizer):
+        optimizer.zero_grad()
+        schedule.step(*inputs, target=target)  # forward and backward
+        optimizer.step()
+
+    return model, step
+
+
+def network():
+    """The same weights in every process, and for every road."""
+    torch.manual_seed(0)
+    sizes = [(WIDTH, HIDDEN), (HIDDEN, WIDTH)]
+    blocks = [[nn.Linear(*size) for size in sizes] for _ in range(BLOCKS)]
+    return nn.Sequential(*(nn.Sequential(a, nn.ReLU(), b) for a, b in blocks))
+
+
+def data(device):
+    generator = torch.Generator().manual_seed(1)
+    return torch.randn(2, ROWS, WIDTH, generator=generator).to(device)
+
+
+def check(model):
+    """Stop unless each weight here is where the textbook has it, in one process."""
+    whole, (x, y) = network().double(), data("cpu").double()
+    before, speeds = network(), [torch.zeros_like(w) for w in whole.parameters()]
+    for _ in range(STEPS):
+        gradients = torch.autograd.grad(F.mse_loss(whole(x), y), [*whole.parameters()])
+        for w, v, g in zip(whole.parameters(), speeds, gradients, strict=True):
+            w.data -= RATE * v.mul_(MOMENTUM).add_(g)
+    for name, weight in model.named_parameters():
+        name = name.removeprefix("module.")  # so DDP and DataParallel call them
+        if isinstance(weight, DTensor):
+            weight = weight.full_tensor()  # every rank now holds all of it
+        end, start = whole.get_parameter(name), before.get_parameter(name)
+        gap = (weight.cpu() - end).abs().max() / (end - start).abs().max()
+        if not gap < 1e-3:  # which is so of nan as well
+            raise AssertionError(f"{name} is {gap:.1e} of its way from the truth")
+
+
+def measure(model, optimizer, step):
+    """Make a step; return the bytes held, kept and sent here, and the calls made."""
+    kept, before = [], bytes_sent()
+    for module in model.modules():
+        if not list(module.children()):  # a Linear or ReLU: what comes out of it
+            module.register_forward_hook(lambda _, __, out: kept.append(here(out)))
+    Calls.made = 0
+    with Calls():
+        step(optimizer)
+    sent = bytes_sent() - before
+    held = 0
+    for weight in model.parameters():
+        momentum = optimizer.state[weight].values()
+        held += sum(here(tensor) for tensor in (weight, weight.grad, *momentum))
+    return {"held": held, "kept": sum(kept), "sent": sent, "calls": Calls.made}
+
+
+def here(tensor):
+    """The bytes of a tensor, or of this rank's part of it."""
+    return (tensor.to_local() if isinstance(tensor, DTensor) else tensor).nbytes
+
+
+class Calls(TorchDispatchMode):
+    """Count what torch.distributed is told to send, whoever tells it."""
+
+    made = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        if "c10d" in function.namespace:
+            name = str(function)
+            Calls.made += not any(
+                w in name for w in ("recv", "wait", "wrap", "barrier")
+            )
+        return function(*args, **(kwargs or {}))
+
+
+def bytes_sent(last=None):
+    """What has left this process over TCP and has arrived, once that is all of it."""
+    total = 0
+    for fd in map(int, os.listdir("/proc/self/fd") if sys.platform == "linux" else []):
+        try:
+            if stat.S_ISSOCK(os.fstat(fd).st_mode):
+                with socket.fromfd(fd, socket.AF_INET, socket.SOCK_STREAM) as one:
+                    info = one.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 128)
+                    total += struct.unpack("120xQ", info)[0]
+        except OSError:
+            pass  # closed by now, or a socket of another kind
+    time.sleep(0.1)
+    return total if total == last else bytes_sent(total)
+
+
+@record
+def main():
+    with process_group() as (rank, world_size, device):
+        # Ranks that share a GPU: gloo can gather only what is in host memory.
+        device = torch.device("cpu") if dist.get_backend() == "gloo" else device
+        model, step = road(rank, world_size, device)
+        optimizer = torch.optim.SGD(model.parameters(), RATE, MOMENTUM)
+        for _ in range(STEPS - 1):
+            step(optimizer)
+        facts = measure(model, optimizer, step)
+        check(model)
+        told = "holds {held} bytes, keeps {kept}, sends {sent} in {calls} calls"
+        print(f"[rank {rank}] {told.format(**facts)}", flush=True)
+        facts["counted"] = sys.platform == "linux" and dist.get_backend() == "gloo"
+        print(json.dumps(facts), flush=True)
+
+
+# --- the same in every program: join the group, and leave it whatever happens ---
+
+
+@contextmanager
+def process_group():
+    """A GPU per rank over NCCL; else gloo, on a shared GPU or the CPU."""
+    device, backend = torch.device("cpu"), "gloo"
+    if count := torch.cuda.device_count():
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % count)
+        torch.cuda.set_device(device)
+        if count >= int(os.environ["LOCAL_WORLD_SIZE"]):
+            backend = "cpu:gloo,cuda:nccl"
+    dist.init_process_group(backend, device_id=device if "nccl" in backend else None)
+    try:
+        yield dist.get_rank(), dist.get_world_size(), device
+    finally:
+        dist.destroy_process_group()
+        gc.collect()  # a leftover gloo object could abort the process at exit
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,10 @@
+def estimate(road, world_size, blocks, width, hidden, rows):
+    """Twice all but one part of a sum; half of that for a gather."""
+    ring = 2 * (world_size - 1) / world_size
+    weights = 4 * blocks * (2 * width * hidden + width + hidden)
+    activation = 4 * rows * width
+    if road == "ddp":
+        return ring * weights
+    if road == "sharded":
+        return 2 * ring * weights
+    return (2 * blocks - 1) * ring * activation
