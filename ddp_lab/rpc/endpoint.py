@@ -4,7 +4,6 @@
 
 Rank 0 sends; nothing here does harm, and everything could have:
 
-    [rank 0] can be called at ...
     [rank 0] a call that failed (...) left [...]
 
 Written by notebooks/12_remote_calls.ipynb.
