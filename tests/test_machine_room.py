@@ -153,6 +153,21 @@ def test_a_wrong_sentence_is_told_with_what_would_be_right(sentence, right):
         events.parse_all([sentence], nodes=2)
 
 
+@pytest.mark.parametrize(
+    "sentence", ["1 second later: kill rank 4", 'rank 4 says "x": kill rank 0']
+)
+@pytest.mark.parametrize(
+    "options, known", [("--nproc-per-node 2", True), ("--nproc-per-node gpu", False)]
+)
+def test_an_event_of_a_rank_that_there_cannot_be_is_refused(sentence, options, known):
+    ranks = plan.most_ranks([[options.split()]] * 2)
+    if not known:
+        assert events.parse_all([sentence], 2, ranks)
+        return
+    with pytest.raises(ValueError, match="there is no rank 4: the last one is 3"):
+        events.parse_all([sentence], 2, ranks)
+
+
 def test_a_node_that_is_started_first_is_not_there_before():
     found = events.parse_all(
         ["1 seconds later: start node 1", "1 seconds later: kill node 0"]
@@ -170,7 +185,10 @@ def test_a_rate_is_written_as_tc_does(words, bits):
     assert events.rate(words) == bits
 
 
-@pytest.mark.parametrize("words", ["fast", "0mbit", "100", "100mb", ""])
+NO_RATES = ["fast", "0mbit", "100", "100mb", "", "1bit", "99999999gbit"]
+
+
+@pytest.mark.parametrize("words", NO_RATES)
 def test_a_wrong_rate_is_refused(words):
     with pytest.raises(ValueError, match="a rate is written"):
         events.rate(words)

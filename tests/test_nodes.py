@@ -317,6 +317,45 @@ def test_a_node_with_the_wrong_interface_is_named(room, interface, told):
     assert run.failure.symptom == "network"
 
 
+@pytest.mark.parametrize(
+    "options, told",
+    [
+        ("--bogus 3 there.py", "run.py: error: unrecognized arguments: --bogus"),
+        ("", "run.py: error: the following arguments are required: training_script"),
+    ],
+)
+def test_a_command_that_torchrun_does_not_understand(options, told):
+    with pytest.raises(RunFailed) as failed:
+        torchrun(f"{TWO} {options}", timeout=20)
+    assert f": {told}" in failed.value.run.failure.report().splitlines()[0]
+
+
+def test_no_machine_has_a_command():
+    with pytest.raises(RunFailed, match="no machine has a command"):
+        machines([])
+
+
+CUT_FROM_THE_START = {
+    "the agents": ("", "0 seconds later: cut node 1"),
+    "the ranks": (
+        "print('here', flush=True)\ntime.sleep(1)\n",
+        'rank 0 says "here": cut node 1',
+    ),
+}
+
+
+@pytest.mark.parametrize("who", CUT_FROM_THE_START)
+def test_who_only_tries_to_connect_again_shows_no_sign_of_life(room, who):
+    before, event = CUT_FROM_THE_START[who]
+    program = room.folder / "cut.py"
+    program.write_text(HEAD.replace("dist.init", f"{before}dist.init", 1))
+    with pytest.raises(RunFailed) as failed:
+        torchrun(f"{TWO} {program} {room.signed}", timeout=6, events=[event])
+    needs_networks(failed.value.run)
+    assert failed.value.run.failure.report().startswith("node 1: is cut off")
+    assert failed.value.run.seconds < 30  # torch itself gives up after 60 or more
+
+
 # --- nodes come and go ---
 
 QUICK = (
@@ -374,6 +413,15 @@ def test_a_node_that_is_absent_joins(room, own_store):
         events=['rank 0 says "step 2": start node 1'],
     )
     assert [life.world_size for life in run.lives] == [1, 2, 2]
+
+
+def test_no_node_is_started_when_nobody_is_left_to_say_so(room):
+    run = torchrun(
+        f"--nnodes 1:2 --nproc-per-node 1 {QUICK} {room.program('steps(1)')}",
+        events=['rank 0 says "never": start node 1'],
+    )
+    (note,) = run.notes
+    assert note.startswith("the run was over before this event:")
 
 
 # --- nothing stays ---

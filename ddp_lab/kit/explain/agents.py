@@ -201,7 +201,9 @@ def failed(agents: list[Agent]) -> Trouble | None:
 
 
 def _error(agent: Agent) -> str:
-    error = last_error(agent.said)
+    """Return what torchrun failed with: an exception, or else its last line."""
+    lines = [line.strip() for line in agent.said.splitlines() if line.strip()]
+    error = last_error(agent.said) or (lines or [""])[-1]
     return "" if ECHOES.search(error) else error
 
 

@@ -23,6 +23,7 @@ WHATS = [
 RATE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmg]?)bit(?:/s)?", re.IGNORECASE)
 SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*(us|ms|s)")
 FACTORS = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9}
+SLOWEST, FASTEST = 1e3, 1e12  # bits per second that a link can be told to carry
 PARTS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 ON_A_LINK = ("cut", "mend", "slow")  # what needs a network of the nodes' own
 WHEN = '`rank 1 says "TEXT"` or `3 seconds later`'
@@ -77,13 +78,25 @@ def parse(sentence: str) -> Event:
     )
 
 
-def parse_all(sentences: Sequence[str], nodes: int) -> list[Event]:
-    """Return what the sentences mean; ValueError says what is wrong, of `nodes`."""
+def parse_all(
+    sentences: Sequence[str], nodes: int, ranks: int | None = None
+) -> list[Event]:
+    """Return what the sentences mean; ValueError says what is wrong.
+
+    Args:
+        sentences: the events, in their order.
+        nodes: how many there are.
+        ranks: how many there can be; None if that is not known.
+    """
     found = [parse(sentence) for sentence in sentences]
     for event in found:
         if event.node >= nodes:
             last = nodes - 1
             raise ValueError(f"there is no node {event.node}: the last one is {last}")
+        for rank in (event.rank, event.speaker):
+            if rank is not None and ranks is not None and rank >= ranks:
+                last = ranks - 1
+                raise ValueError(f"there is no rank {rank}: the last one is {last}")
     return found
 
 
@@ -99,9 +112,11 @@ def absent(found: Sequence[Event]) -> set[int]:
 def rate(words: str) -> float:
     """Return the bits per second that, say, `100mbit` means."""
     found = RATE.fullmatch(words.strip())
-    if not found or not float(found[1]):
-        raise ValueError(f"a rate is written 100mbit, 1gbit or 500kbit, not {words!r}")
-    return float(found[1]) * FACTORS[found[2].lower()]
+    bits = float(found[1]) * FACTORS[found[2].lower()] if found else 0.0
+    if not SLOWEST <= bits <= FASTEST:
+        said = "a rate is written 100mbit, 1gbit or 500kbit, from 1kbit to 1000gbit"
+        raise ValueError(f"{said}, not {words!r}")
+    return bits
 
 
 def span(words: str) -> float:

@@ -9,7 +9,6 @@ import tempfile
 import time
 import uuid
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -38,6 +37,7 @@ from ddp_lab.kit.run.limits import SHORT, Limits
 from ddp_lab.kit.run.plan import Plan
 from ddp_lab.kit.run.rank import HOME
 from ddp_lab.kit.run.result import Run, RunFailed
+from ddp_lab.kit.run.signs import Signs
 from ddp_lab.kit.run.slurm import CLUSTER, Sent, clean
 from ddp_lab.kit.run.warm import READY_WAIT, WARM, write_python
 
@@ -45,8 +45,6 @@ Watch = Callable[[Run], None]
 """Called with the result so far, five times a second."""
 
 UNPLAYED: dict[str, Any] = {"how": "", "typed": [], "left_out": []}  # see nodes.py
-# Beside the ranks' output; the end of a rank is a sign of life, too.
-SIGNS = ("out", "err", "end.json", "exit.json")
 RANK = Path(__file__).with_name("rank.py")
 NODES = Path(__file__).with_name("nodes.py")
 KEPT_LOGS = ROOT / "build" / "logs"
@@ -212,13 +210,14 @@ class Job:
         """Wait until the run ends, or has to be stopped."""
         size, changed, done, looked, failing = 0, self.start, None, False, False
         silence, slow = self.limits.silence, self.limits.first_sign
+        signs = Signs(self.folder)
         if self.warm and (self.plan or self.meets):
             # Nobody imports torch any more: if nobody begins, a node has not come.
             slow, changed = silence, time.monotonic()
         while child.runs():
-            now, written = time.monotonic(), self._written()
-            if written != size:
-                size, changed, looked = written, now, False
+            now, (written, alive) = time.monotonic(), signs.count()
+            if alive != size:
+                size, changed, looked = alive, now, False
             if written > self.limits.output:
                 return self._stop("output", self.limits.output)
             patience = silence if size else max(silence, slow)
@@ -266,16 +265,6 @@ class Job:
                 what = "srun" if self.sent else "torchrun"
                 self._stop(what, signal_name(-code))
         return code
-
-    def _written(self) -> int:
-        """Return how many bytes the run has written; a rank may remove them."""
-        found = 0
-        for folder, _, names in os.walk(self.folder):
-            for name in names:
-                if name.endswith(".log") or name in SIGNS:
-                    with suppress(OSError):
-                        found += os.stat(os.path.join(folder, name)).st_size
-        return found
 
     def _exit_codes(self) -> list[int | None]:
         """Return how each rank has ended; None for one that has not."""

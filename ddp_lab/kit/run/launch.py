@@ -136,7 +136,8 @@ def torchrun(
         argv.insert(0, "--standalone")
         own.insert(0, ["--standalone"])
     played = plan.is_for_all(own) and not sent
-    happening = _happening(plan.nodes(own)[1] if played else 0, events, rate, delay)
+    machines = [own] * plan.nodes(own)[1] if played else []
+    happening = _happening(machines, events, rate, delay)
     job = Job(shlex.join(["torchrun", *argv]), TORCHRUN, _with(limits, timeout), sent)
     job.notes += note
     if played:
@@ -169,8 +170,10 @@ def machines(
         timeout, limits, expect_failure, cold, watch: as of `torchrun`.
         events, rate, delay: as of `torchrun`.
     """
-    happening = _happening(len(commands), events, rate, delay)
+    if not commands:
+        raise RunFailed("the launcher: no machine has a command", None)
     parts = [_typed(command) for command in commands]
+    happening = _happening([own for _, own, _ in parts], events, rate, delay)
     job = Job("\n".join(commands), TORCHRUN, _with(limits, timeout))
     job.plan = plan.by_hand(parts, **happening)
     names = [name for env, *_ in parts for name in env]
@@ -265,13 +268,15 @@ def _without_logging(options: list[list[str]]) -> tuple[list[list[str]], list[st
     return [option for option in options if option not in left_out], note
 
 
-def _happening(nodes: int, events: Sequence[str], rate: str, delay: str) -> dict:
-    """Return what happens to so many nodes; 0 if none is played."""
-    if not nodes and (events or rate or delay):
+def _happening(
+    machines: Sequence[list[list[str]]], events: Sequence[str], rate: str, delay: str
+) -> dict:
+    """Return what happens to the nodes that are played, of torchrun's options each."""
+    if not machines and (events or rate or delay):
         said = "events, a rate and a delay are for several nodes: --nnodes 2"
         raise RunFailed(f"the launcher: {said}", None)
     try:
-        happens.parse_all(events, nodes)
+        happens.parse_all(events, len(machines), plan.most_ranks(machines))
         return {
             "events": list(events),
             "rate": happens.rate(rate) if rate else 0.0,

@@ -186,8 +186,13 @@ class Room:
         return any(node.code and not node.pid for node in self.nodes)
 
     def _may_start(self) -> bool:
-        """Tell whether an event is still to come that starts a node."""
-        return any(event.verb == "start" for event in self.events)
+        """Tell whether an event is still to come that starts a node.
+
+        When no rank is left, it comes only if it waits for none to say something.
+        """
+        return any(event.verb == "start" for event in self.events) and (
+            self.events[0].speaker is None or self._is_due(self.events[0])
+        )
 
     def _code(self) -> int:
         """Return 0 if enough nodes have ended well, else what the others ended with."""

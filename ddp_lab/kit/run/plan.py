@@ -77,6 +77,13 @@ def nodes(options: Sequence[Option]) -> tuple[int, int]:
     return int(found[1]), int(found[2] or found[1])
 
 
+def most_ranks(machines: Sequence[Sequence[Option]]) -> int | None:
+    """Return how many ranks there can be on machines with these options, if told."""
+    counts = [value(options, "--nproc-per-node") or "1" for options in machines]
+    known = all(count.isdecimal() for count in counts)
+    return sum(map(int, counts)) if known else None
+
+
 def is_for_all(options: Sequence[Option]) -> bool:
     """Tell whether a command is meant for several nodes, and for each of them."""
     names = [name for name in ONE_NODE if not (name == ENDPOINT and elsewhere(options))]
