@@ -69,7 +69,7 @@ class Job:
     """One call of launch(), in a process of its own."""
 
     def __init__(self, program: ModuleType, number: int, plan: dict):
-        self.plan, self.code, self.error = plan, None, None
+        self.plan, self.there = plan, 0
         self.folder = RUN_FOLDER / f"job_{number}"
         self.folder.mkdir()
         self.live: dict[str, int] = {}
@@ -151,7 +151,8 @@ class Job:
             os.waitpid(self.pid, 0)
         time.sleep(0.2)  # a rank that is just being started signs in
         report = self.folder / "report"
-        found = {"code": None, "error": None if late else "its process was killed"}
+        found: dict[str, Any] = {"code": None}
+        found |= {"error": None if late else "its process was killed"}
         if report.exists():
             found = json.loads(report.read_text())
         ranks = []
@@ -165,8 +166,8 @@ class Job:
             about |= {"env": {n: about["env"].get(n) for n in TOLD}, "mark": mark}
             ranks.append(about)
         ranks.sort(key=lambda about: about["env"]["RANK"] or "")
-        told = {"late": late, "there": self.there, "ranks": ranks, "live": self.live}
-        return found | told | {"said": self.said()}
+        found |= {"late": late, "there": self.there, "ranks": ranks}
+        return found | {"live": self.live, "said": self.said()}
 
 
 SIGNS = "saved", "done"  # what a rank leaves behind when it has

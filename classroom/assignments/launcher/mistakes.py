@@ -104,7 +104,7 @@ MISTAKES = [
         "no time to save",
         "deaf",
         [(LAST, LAST.replace("SIGTERM, grace", "SIGTERM, 0.1"))],
-        "fail: rank 0 needed 0.7 s of the 1.5 s of grace",
+        "fail: rank 1 needed 0.7 s of the 1.5 s of grace",
     ),
     Mistake(
         "keeps the signal to itself",
