@@ -23,7 +23,7 @@ WORDS = {
     "lines": "{} lines each",
 }
 LEAVES = 5  # how a rank ends that was told to
-GRACE = 1.5  # seconds
+ENOUGH = 1.5  # seconds of grace
 
 
 def _act(do: str, code: int = 0, **more: object) -> dict:
@@ -33,7 +33,7 @@ def _act(do: str, code: int = 0, **more: object) -> dict:
 
 
 def _job(acts: list[dict], **more: object) -> dict:
-    plan = {"acts": acts, "grace": GRACE, "signal": None, "lines": 0, "binds": False}
+    plan = {"acts": acts, "grace": ENOUGH, "signal": None, "lines": 0, "binds": False}
     return plan | {"mark": "a shell", "words": []} | more
 
 
@@ -136,7 +136,7 @@ def fails(rig: Rig, *, ranks: int, who: int, how: str) -> Verdict:
 
 
 def deaf(
-    rig: Rig, *, ranks: int, who: int, saves: float = 0.0, grace: float = GRACE
+    rig: Rig, *, ranks: int, who: int, saves: float = 0.0, grace: float = ENOUGH
 ) -> Verdict:
     """One fails, and the others need time, as long as `saves`; or for ever, if 0."""
     told = "leaves" if saves else "deaf"

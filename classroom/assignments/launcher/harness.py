@@ -19,7 +19,7 @@ from typing import Any
 
 from ranks import RUN_FOLDER, answer, give, inputs
 
-PATIENCE = 12.0  # seconds until a launcher is given up
+GIVE_UP = 12.0  # seconds until a launcher is given up
 TOLD = "RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT".split()
 TOY = """
 import fcntl, json, os, pathlib, signal, socket, sys, time
@@ -196,12 +196,12 @@ def main() -> None:
     program = answer("launcher.py")
     print("", flush=True)  # a sign of life
     jobs = [Job(program, i, plan) for i, plan in enumerate(given["jobs"])]
-    wait_for(lambda: all([job.ready() for job in jobs]), PATIENCE)
+    wait_for(lambda: all([job.ready() for job in jobs]), GIVE_UP)
     for job in jobs:
         job.go()
     print("", flush=True)
     grace = max(job.plan["grace"] for job in jobs)
-    wait_for(lambda: all([job.ended() for job in jobs]), grace + PATIENCE)
+    wait_for(lambda: all([job.ended() for job in jobs]), grace + GIVE_UP)
     give(jobs=[job.facts() for job in jobs])
 
 

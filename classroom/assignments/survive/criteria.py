@@ -130,7 +130,7 @@ def kills(rig: Rig, *, ranks: int, kills: int, seed: int = 1) -> Verdict:
     """Any rank in any step; the last kill comes in the first step of a life."""
     job = PLAIN | {"steps": STEPS, "seed": seed}
     draw = np.random.default_rng(seed)
-    steps = [*map(int, draw.integers(3, 7, kills - 1)), 1]
+    steps = [*map(int, draw.integers(5, 9, kills - 1)), 1]
     life = None
     for step in steps:
         rank = int(draw.integers(ranks))

@@ -18,9 +18,9 @@ READ = """\
 """
 MISTAKES = [
     Mistake(
-        "every six steps",
+        "every eight steps",
         "kills",
-        [("    if run.done % LOST:\n", "    if run.done % 6:\n")],
+        [("    if run.done % LOST:\n", "    if run.done % 8:\n")],
         "fail: rank 0 expected at most ",
     ),
     Mistake(
