@@ -1,0 +1,231 @@
+"""Assignment 7, Launcher: judged by what it does when a rank fails, or is asked to end.
+
+Each case is one call of launch() or two at once, in processes of their own. The ranks
+are toys which sign in, then end as planned here; see harness.py.
+"""
+
+import signal
+
+import numpy as np
+
+from classroom.engine.assignment import Criteria
+from classroom.engine.rig import Rig
+from classroom.engine.verdict import PASS, Verdict, fail
+
+PROGRAMS = {"program": "launcher.py"}
+WORDS = {
+    "who": "rank {}",
+    "how": "{}",
+    "saves": "{} s to save",
+    "grace": "{} s of grace",
+    "asked": "{}",
+    "ranks_are": "ranks {}",
+    "lines": "{} lines each",
+}
+LEAVES = 5  # how a rank ends that was told to
+ENOUGH = 1.5  # seconds of grace
+
+
+def _act(do: str, code: int = 0, **more: object) -> dict:
+    """Return the part of one rank: it can "end", "die" of a signal, or "work"."""
+    act = {"do": do, "code": code, "after": 0, "told": "leaves", "saves": 0}
+    return act | {"leaves": LEAVES} | more
+
+
+def _job(acts: list[dict], **more: object) -> dict:
+    plan = {"acts": acts, "grace": ENOUGH, "signal": None, "lines": 0, "binds": False}
+    return plan | {"mark": "a shell", "words": []} | more
+
+
+def _play(rig: Rig, *jobs: dict) -> Verdict | list[dict]:
+    """Let launch() run all jobs at once; return what became of each, or what is wrong.
+
+    Wrong with any of them is if not all ranks were started, or if launch() raised.
+    """
+    outcome = rig.run(1, {"jobs": list(jobs)}, timeout=40)
+    if problem := outcome.problem("jobs"):
+        return problem
+    found = outcome.outputs[0]["jobs"]
+    for job, facts in zip(jobs, found, strict=True):
+        error, count = facts["error"], len(job["acts"])
+        if error and error.startswith("NotImplementedError"):
+            return Verdict("not yet", f"launch() raises {error}")
+        if error:
+            return fail(f"launch() raises {error}")
+        if facts["there"] < count and facts["late"]:
+            return fail(f"of {count} ranks only {facts['there']} were started")
+    return found
+
+
+def _ended(facts: dict, code: int) -> Verdict:
+    """Judge how launch() ended, and whether any of its ranks is left."""
+    if facts["late"]:
+        return fail(f"launch() expected to return {code}, and does not return")
+    if left := [rank for rank, about in enumerate(facts["ranks"]) if about["left"]]:
+        who = ", ".join(f"rank {rank}" for rank in left)
+        return fail(f"launch() has returned, and {who} still runs")
+    got = facts["code"]
+    if type(got) is not int or got != code:
+        return fail(f"launch() expected to return {code}, returned {str(got)[:40]}")
+    return PASS
+
+
+# --- criteria ---
+
+
+def variables(rig: Rig, *, ranks: int, seed: int = 0) -> Verdict:
+    """Each rank is told who it is, and gets the command and the rest as they are."""
+    mark = f"shell {np.random.default_rng(seed).integers(1000, 10000)}"
+    words = ["--text", "two words", "$HOME", ""]
+    found = _play(rig, _job([_act("end")] * ranks, mark=mark, words=words))
+    if isinstance(found, Verdict):
+        return found
+    (facts,) = found
+    if len(facts["ranks"]) != ranks:
+        return fail(f"{ranks} ranks expected, {len(facts['ranks'])} were started")
+    port = facts["ranks"][0]["env"]["MASTER_PORT"]
+    for rank, about in enumerate(facts["ranks"]):
+        expected = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": ranks}
+        expected |= {"LOCAL_WORLD_SIZE": ranks, "MASTER_PORT": port}
+        for name, value in expected.items():
+            if about["env"][name] != str(value):
+                got = about["env"][name] or "nothing"
+                return fail(f"rank {rank} expected {name} {value}, got {got}")
+        if about["env"]["MASTER_ADDR"] not in ("127.0.0.1", "localhost"):
+            got = about["env"]["MASTER_ADDR"] or "nothing"
+            return fail(f"rank {rank} expected MASTER_ADDR 127.0.0.1, got {got}")
+        if about["mark"] != mark:
+            words_ = "the variables that the launcher itself was started with"
+            return fail(f"rank {rank} has lost {words_}")
+        if about["words"] != words:
+            return fail(f"rank {rank} expected the words {words}, got {about['words']}")
+    if not str(port).isdigit():
+        return fail(f"MASTER_PORT expected to be a number, got {port}")
+    return PASS
+
+
+def waits(rig: Rig, *, ranks: int, apart: float) -> Verdict:
+    """All ranks end well, one after the other; launch() waits for the last."""
+    for order in (range(ranks), reversed(range(ranks))):
+        acts = [_act("end", after=apart * place) for place in order]
+        found = _play(rig, _job(acts))
+        if isinstance(found, Verdict):
+            return found
+        (facts,) = found
+        undone = [r for r, about in enumerate(facts["ranks"]) if not about["done"]]
+        if undone and not facts["late"]:
+            return fail(f"rank {undone[0]} was not allowed to finish its work")
+        if (verdict := _ended(facts, 0)).state != "pass":
+            return verdict
+    return PASS
+
+
+def fails(rig: Rig, *, ranks: int, who: int, how: str) -> Verdict:
+    """One rank fails: the others are ended, and launch() tells of the first."""
+    what, _, number = how.partition(" ")
+    acts = [_act("work") for _ in range(ranks)]
+    if what == "exits":
+        code = int(number)
+        acts[who] = _act("end", code)
+    else:
+        died = int(getattr(signal, number))
+        code = 128 + died
+        acts[who] = _act("die", died)
+    found = _play(rig, _job(acts))
+    return found if isinstance(found, Verdict) else _ended(found[0], code)
+
+
+def deaf(
+    rig: Rig, *, ranks: int, who: int, saves: float = 0.0, grace: float = ENOUGH
+) -> Verdict:
+    """One fails, and the others need time, as long as `saves`; or for ever, if 0."""
+    told = "leaves" if saves else "deaf"
+    acts = [_act("work", told=told, saves=saves) for _ in range(ranks)]
+    acts[who] = _act("end", 3)
+    found = _play(rig, _job(acts, grace=grace))
+    if isinstance(found, Verdict):
+        return found
+    (facts,) = found
+    # With which code, and whether good ranks are ended at all, is asked by `fails`.
+    if facts["late"] or not saves:
+        if (verdict := _ended(facts, facts["code"] or 3)).state != "pass":
+            return verdict
+    for rank, about in enumerate(facts["ranks"]):
+        if rank == who or about["left"]:
+            continue
+        if signal.SIGTERM not in about["told"]:
+            return fail(f"rank {rank} was killed without SIGTERM before")
+        if saves and not about["saved"]:
+            words = f"needed {saves} s of the {grace} s of grace, and did not get them"
+            return fail(f"rank {rank} {words}")
+    return PASS
+
+
+def asked(rig: Rig, *, ranks: int, asked: str, ranks_are: str) -> Verdict:
+    """The launcher gets a signal: so do its ranks, which are "good", "late" or "deaf".
+
+    Those that are good leave with 0, the late ones after a second.
+    """
+    number = int(getattr(signal, asked))
+    saves = 0.7 if ranks_are == "late" else 0.0
+    told = "deaf" if ranks_are == "deaf" else "leaves"
+    acts = [_act("work", told=told, saves=saves, leaves=0) for _ in range(ranks)]
+    found = _play(rig, _job(acts, signal=asked))
+    if isinstance(found, Verdict):
+        return found
+    (facts,) = found
+    for rank, about in enumerate(facts["ranks"]):
+        if number not in about["told"]:
+            return fail(f"rank {rank} expected {asked}, and did not get it")
+        if ranks_are != "deaf" and not about["saved"] and not facts["late"]:
+            return fail(f"rank {rank} was killed before it could leave")
+    return _ended(facts, 128 + number)
+
+
+def together(rig: Rig, *, ranks: int, jobs: int) -> Verdict:
+    """Several jobs at once on one machine do not get in each other's way."""
+    plan = _job([_act("end") for _ in range(ranks)], binds=True)
+    found = _play(rig, *[plan] * jobs)
+    if isinstance(found, Verdict):
+        return found
+    ports = [facts["ranks"][0]["env"]["MASTER_PORT"] for facts in found]
+    for number, facts in enumerate(found, 1):
+        for about in facts["ranks"]:
+            if about["bound"]:
+                words = f"cannot open port {about['env']['MASTER_PORT']}"
+                return fail(f"job {number}: its rank 0 {words} ({about['bound']})")
+    if len(set(ports)) < jobs:
+        return fail(f"jobs that run at once were given the ports {', '.join(ports)}")
+    for facts in found:
+        if (verdict := _ended(facts, 0)).state != "pass":
+            return verdict
+    return PASS
+
+
+def output(rig: Rig, *, ranks: int, lines: int) -> Verdict:
+    """What ranks print is to be seen while they run, on both streams."""
+    found = _play(rig, _job([_act("end") for _ in range(ranks)], lines=lines))
+    if isinstance(found, Verdict):
+        return found
+    (facts,) = found
+    for rank in range(ranks):
+        for stream, count in (("out", lines), ("err", 1)):
+            name = f"{rank} {stream}"
+            live, said = facts["live"].get(name, 0), facts["said"].get(name, 0)
+            if live < count:
+                words = "came only after its end" if said >= count else "are lost"
+                what = f"of its {count:,} lines on std{stream} {count - live:,}"
+                return fail(f"rank {rank}: {what} {words}")
+    return _ended(facts, 0)
+
+
+CRITERIA: Criteria = {
+    "variables": variables,
+    "waits": waits,
+    "fails": fails,
+    "deaf": deaf,
+    "asked": asked,
+    "together": together,
+    "output": output,
+}
+NEEDS: dict[str, list[str]] = {}
