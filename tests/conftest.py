@@ -6,16 +6,16 @@ import os
 import queue
 import re
 import signal
-import socket
 import subprocess
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
 import pytest
 
 from ddp_lab import ROOT, kit
-from ddp_lab.kit.run import job, slurm
+from ddp_lab.kit.run import job, nodes, slurm
 from ddp_lab.kit.run.warm import LENT, WARM, Warm
 
 KIT = ROOT / "ddp_lab" / "kit"
@@ -55,6 +55,13 @@ TOGETHER = (
 # What would send runs to a cluster.
 for name in (slurm.ASKED, slurm.SPREAD, "SLURM_JOB_ID"):
     os.environ.pop(name, None)
+
+# A kernel is told its ports long before it listens there; those that Jupyter takes may
+# meanwhile be given to any of the many processes here.
+with suppress(ImportError):  # without Jupyter nobody starts a kernel
+    from jupyter_client.connect import LocalPortCache
+
+    LocalPortCache.find_available_port = lambda self, ip: nodes.free_port()
 
 # A background shell starts us deaf to Ctrl-C, and so would be all that we start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -180,8 +187,7 @@ def wait_until(condition, seconds: float = 20) -> bool:
 @pytest.fixture
 def free_port() -> int:
     """Return a port at which nobody listens, for programs that insist on one."""
-    with socket.create_server(("", 0)) as server:
-        return server.getsockname()[1]
+    return nodes.free_port()
 
 
 class Cell:
