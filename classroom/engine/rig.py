@@ -88,6 +88,9 @@ class Rig:
         programs: by file name, the text of each program that the student has written.
     """
 
+    secret: str = ""
+    """What a seed alone does not tell: random for each grading run, empty in `check`."""
+
     def __init__(self, assignment: Assignment, programs: Mapping[str, str]):
         self.assignment, self.programs = assignment, programs
 
@@ -97,6 +100,13 @@ class Rig:
         paths = {name: written / name for name in assignment.PROGRAMS.values()}
         programs = {n: path.read_text() for n, path in paths.items() if path.exists()}
         return cls(assignment, programs)
+
+    def draw(self, seed: int) -> np.random.Generator:
+        """Return the generator from which a case with `seed` draws its inputs.
+
+        When it is graded, no program can try seeds until one fits: see `secret`.
+        """
+        return np.random.default_rng([seed, *self.secret.encode()])
 
     def run(
         self,
