@@ -89,7 +89,7 @@ class Rig:
     """
 
     secret: str = ""
-    """What a seed alone does not tell: random for each grading run, empty in `check`."""
+    """Unknown to programs: random for each grading run, empty in a notebook's `check`."""
 
     def __init__(self, assignment: Assignment, programs: Mapping[str, str]):
         self.assignment, self.programs = assignment, programs
