@@ -89,7 +89,7 @@ class Rig:
     """
 
     secret: str = ""
-    """Unknown to programs: random for each grading run, empty in a notebook's `check`."""
+    """Random for each grading run; empty in the `check` of a notebook."""
 
     def __init__(self, assignment: Assignment, programs: Mapping[str, str]):
         self.assignment, self.programs = assignment, programs
