@@ -137,7 +137,7 @@ class Rig:
         ours = [folder(self.assignment) / "harness.py", *IMPORTED]
         sent |= {path.name: path.read_bytes() for path in ours}
         with Recorder(ranks) as recorder:
-            header = {"ranks": ranks, "timeout": timeout}
+            header: dict = {"ranks": ranks, "timeout": timeout}
             header["recorder"] = str(recorder.path)
             answer, received = self._execute(header, sent)
         try:
