@@ -85,13 +85,14 @@ classroom: .venv/classroom-ready ## the course in JupyterLab, with nbgrader's Fo
 release: .venv/classroom-ready ## write the students' version of A=ring
 	$(COURSE) release $(A)
 
-grade: .venv/classroom-ready ## grade all that was handed in for A=ring (UNSAFE=1, AGAIN=1)
-	$(COURSE) grade $(A) $(WHO) $(if $(UNSAFE),--unsafe) $(if $(AGAIN),--again)
+grade: .venv/classroom-ready ## grade what was handed in for A=ring (AGAIN=1, ONLY="right", UNSAFE=1)
+	$(COURSE) grade $(A) $(WHO) $(if $(UNSAFE),--unsafe) $(if $(AGAIN),--again) \
+		$(addprefix --only ,$(ONLY))
 
 feedback: .venv/classroom-ready ## write a page for each student of A=ring
 	$(COURSE) feedback $(A)
 
-grades: .venv/classroom-ready ## write classroom/grades.csv for Canvas and Moodle
+grades: .venv/classroom-ready ## write the grades for Canvas, for Moodle and for a person
 	$(COURSE) grades
 
 test-classroom: lint ## solutions, starters, mistakes and hostile answers, in full

@@ -18,6 +18,7 @@ from nbgrader.preprocessors import (  # noqa: E402
     LimitOutput,
 )
 
+from classroom.engine.late import LateDays, LateNote  # noqa: E402
 from classroom.engine.preprocessors import Judge, Page, SaveGrades  # noqa: E402
 
 c = get_config()  # type: ignore[name-defined]  # noqa: F821  (nbgrader has it)
@@ -36,10 +37,17 @@ c.Autograde.autograde_preprocessors = [
     AssignLatePenalties,
     CheckCellMetadata,
 ]
+# Late work, by the due dates of the gradebook; see engine/late.py. As it stands here
+# nothing is taken off.
+c.AssignLatePenalties.plugin_class = LateDays
+c.LateDays.free_days = 0  # of each student, over the whole course
+c.LateDays.percent_per_day = 0  # of the assignment's points, for each day more
+c.LateDays.most_days = 365  # what is later than that has no points
 # The feedback shows what became of every case, but not the hidden cases themselves.
 c.GenerateFeedback.preprocessors = [
     GetGrades,
     ClearHiddenTests,
     CSSHTMLHeaderPreprocessor,
     Page,
+    LateNote,
 ]
