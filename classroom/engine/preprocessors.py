@@ -11,7 +11,8 @@ from nbgrader.preprocessors import NbGraderPreprocessor, SaveAutoGrades
 from nbgrader.utils import is_grade
 
 from classroom.engine.assignment import load, notebook
-from classroom.engine.judge import WRITEFILE, answers, judge
+from classroom.engine.judge import judge
+from classroom.engine.submission import WRITEFILE, answers, stamp
 from ddp_lab import ROOT
 
 STAGED = ROOT / "build" / "classroom" / "staged"
@@ -47,9 +48,8 @@ def stage(assignment: str, student: str) -> Path:
     shutil.rmtree(path.parent, ignore_errors=True)
     path.parent.mkdir(parents=True)
     nbformat.write(clean, path)
-    stamp = submitted.with_name("timestamp.txt")
-    if stamp.is_file() and stamp.stat().st_size < 100:
-        shutil.copy(stamp, path.parent)
+    if when := stamp(submitted)[0]:
+        path.with_name("timestamp.txt").write_text(when)
     return path
 
 
