@@ -19,11 +19,12 @@ from pathlib import Path
 from nbgrader.api import Grade, Gradebook, Student, SubmittedAssignment
 from nbgrader.apps import NbGraderAPI
 from nbgrader.coursedir import CourseDirectory
-from traitlets.config import PyFileConfigLoader
+from traitlets.config import Config, PyFileConfigLoader
 
 from classroom.engine import assignment as assignments
 from classroom.engine import judge, preprocessors, sandbox
-from classroom.engine.assignment import COURSE, criteria, notebook
+from classroom.engine.assignment import COURSE, LAB, criteria, home, notebook
+from ddp_lab import from_here
 from ddp_lab.kit.cell.display import table
 
 LABELS = {"pass": "pass", "fail": "FAIL", "blocked": "blocked", "not yet": "not yet"}
@@ -35,7 +36,11 @@ def api(**directories: str) -> NbGraderAPI:
     """Return nbgrader's own interface to this course."""
     # nbgrader starts alembic by its name, to make the gradebook.
     os.environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    config = PyFileConfigLoader("nbgrader_config.py", path=str(COURSE)).load_config()
+    config = Config()
+    for place in dict.fromkeys((LAB, COURSE)):
+        if (place / "nbgrader_config.py").exists():
+            loader = PyFileConfigLoader("nbgrader_config.py", path=str(place))
+            config.merge(loader.load_config())
     config.CourseDirectory.update(directories)
     quiet = logging.getLogger("classroom")
     quiet.propagate = False
@@ -53,15 +58,17 @@ def told(what: str, result: dict) -> None:
 
 def students(assignment: str) -> list[str]:
     """Return who has handed in an assignment."""
-    found = (COURSE / "submitted").glob(f"*/{assignment}")
-    return sorted(path.parent.name for path in found if path.is_dir())
+    found = (COURSE / "submitted").glob("*/")
+    # Whatever it is: what is no folder has its sentence in the report.
+    return sorted(path.name for path in found if os.path.lexists(path / assignment))
 
 
 def release(assignment: str) -> None:
     """Write the students' version to release/."""
-    told("release it", api().generate_assignment(assignment))
+    course = api(source_directory=str(home(assignment) / "source"))
+    told("release it", course.generate_assignment(assignment))
     path = notebook("release", assignment).parent
-    print(f"for the students: {path.relative_to(Path.cwd())}")
+    print(f"for the students: {from_here(path)}")
 
 
 def grade(assignment: str, names: list[str], unsafe: bool, again: bool) -> None:
@@ -74,7 +81,8 @@ def grade(assignment: str, names: list[str], unsafe: bool, again: bool) -> None:
         release(assignment)
     names = names or students(assignment)
     if not names:
-        sys.exit(f"nobody has handed in classroom/submitted/STUDENT/{assignment}/")
+        where = from_here(COURSE / "submitted" / "STUDENT" / assignment)
+        sys.exit(f"nobody has handed in {where}/")
     reports = judge_all(assignment, names, unsafe, again)
     course = api(submitted_directory=str(preprocessors.STAGED))
     for name in names:
@@ -149,7 +157,7 @@ def feedback(assignment: str) -> None:
     for name in students(assignment):
         path = COURSE / "feedback" / name / assignment / f"{assignment}.html"
         if path.exists():
-            print(path.relative_to(Path.cwd()))
+            print(from_here(path))
 
 
 def grades() -> None:
@@ -199,7 +207,7 @@ def _write(name: str, head: list[str], rows: list[dict]) -> None:
         writer = csv.DictWriter(file, head, restval="")
         writer.writeheader()
         writer.writerows(rows)
-    print(f"{path.relative_to(Path.cwd())}: {len(rows)} rows")
+    print(f"{from_here(path)}: {len(rows)} rows")
 
 
 def main() -> None:

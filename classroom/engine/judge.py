@@ -14,7 +14,15 @@ from pathlib import Path
 from typing import TypedDict
 
 from classroom.engine import sandbox
-from classroom.engine.assignment import COURSE, Criterion, criteria, load, notebook
+from classroom.engine.assignment import (
+    COURSE,
+    LAB,
+    Criterion,
+    criteria,
+    folder,
+    load,
+    notebook,
+)
 from classroom.engine.check import line, try_case
 from classroom.engine.rig import Rig, SandboxError
 from classroom.engine.submission import answers
@@ -130,8 +138,8 @@ def _key(assignment: str, programs: dict, note: str, cells: list[Criterion]) -> 
     """Return a hash of all that a report depends on."""
     parts = [json.dumps([assignment, programs, note, [asdict(c) for c in cells]])]
     parts += [version("torch"), str(sandbox.gpus())]
-    for folder in (COURSE / "engine", COURSE / "assignments" / assignment):
-        files = sorted({*folder.glob("*.py")} - {folder / "mistakes.py"})
+    for place in (LAB / "engine", folder(load(assignment))):
+        files = sorted({*place.glob("*.py")} - {place / "mistakes.py"})
         parts += [path.read_text() for path in files]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 

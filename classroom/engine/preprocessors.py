@@ -10,12 +10,11 @@ from nbformat.v4 import new_markdown_cell, new_output
 from nbgrader.preprocessors import NbGraderPreprocessor, SaveAutoGrades
 from nbgrader.utils import is_grade
 
-from classroom.engine.assignment import load, notebook
+from classroom.engine.assignment import COURSE, load, notebook
 from classroom.engine.judge import judge
 from classroom.engine.submission import WRITEFILE, answers, stamp
-from ddp_lab import ROOT
 
-STAGED = ROOT / "build" / "classroom" / "staged"
+STAGED = COURSE / "staged"
 # A verdict is a long line, and its end, what the rank got, must be in sight. Our own
 # table stands for nbgrader's list, in which every criterion is called "Test cell".
 STYLE = """

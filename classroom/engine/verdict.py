@@ -87,7 +87,7 @@ def _digits(expected: np.generic, got: np.generic) -> int:
     return next(enough, 17)  # which tell any two numbers apart
 
 
-def _quote(values: np.ndarray, digits: int) -> str:
+def _quote(values: np.ndarray, digits: int = DIGITS) -> str:
     text = ", ".join(_number(value, digits) for value in np.ravel(values)[:QUOTED])
     if values.ndim == 0:
         return text

@@ -35,3 +35,7 @@ def test_a_difference_beyond_what_is_quoted_has_its_digits_as_well():
     got[7] = NEXT(np.float32(1), np.float32(2))
     end = "(1 of 9 numbers differ, first at 7: 1 expected, 1.0000001 got)"
     assert told(expected, got).endswith(end)
+
+
+def test_what_is_no_array_is_quoted_as_it_is():
+    assert compare(2, [0.1], None) == "rank 2 expected [0.1], got None"

@@ -5,7 +5,7 @@ import re
 import nbformat
 import pytest
 
-from classroom.engine.assignment import COURSE, criteria, load, names, notebook
+from classroom.engine.assignment import LAB, criteria, load, names, notebook
 
 pytestmark = pytest.mark.sandbox
 
@@ -48,7 +48,7 @@ def test_the_readme_tells_the_same_minutes_and_lessons(name):
     head = HEAD.search(prose(name)[0])
     (row,) = re.findall(
         rf"^\| \d+ · .*\({re.escape(f'source/{name}/{name}.ipynb')}\) \| (.*) \|$",
-        (COURSE / "README.md").read_text(),
+        (LAB / "README.md").read_text(),
         re.M,
     )
     lessons, minutes = row.split(" | ")
