@@ -3,8 +3,8 @@
 import sys
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent))  # for what `classroom` and `ddp_lab` hold
+# For what `classroom` and `ddp_lab` hold.
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from nbconvert.preprocessors import (  # noqa: E402
     ClearMetadataPreprocessor,
@@ -18,15 +18,16 @@ from nbgrader.preprocessors import (  # noqa: E402
     LimitOutput,
 )
 
+from classroom.engine.assignment import COURSE  # noqa: E402
 from classroom.engine.late import LateDays, LateNote  # noqa: E402
 from classroom.engine.preprocessors import Judge, Page, SaveGrades  # noqa: E402
 
 c = get_config()  # type: ignore[name-defined]  # noqa: F821  (nbgrader has it)
-c.CourseDirectory.root = str(HERE)
+c.CourseDirectory.root = str(COURSE)
 c.CourseDirectory.course_id = "ddp-lab"
-c.CourseDirectory.db_url = f"sqlite:///{HERE / 'gradebook.db'}"
+c.CourseDirectory.db_url = f"sqlite:///{COURSE / 'gradebook.db'}"
 # On a box that students share: a folder that all of them may write to.
-c.Exchange.root = str(HERE / "exchange")
+c.Exchange.root = str(COURSE / "exchange")
 c.ClearSolutions.code_stub = {"python": "### YOUR CODE\nraise NotImplementedError"}
 # Nothing of a student is executed here: the judge tries the programs in a sandbox.
 c.Autograde.autograde_preprocessors = [

@@ -25,7 +25,8 @@ from traitlets.config import Config, PyFileConfigLoader
 from classroom.engine import assignment as assignments
 from classroom.engine import grades as export
 from classroom.engine import judge, late, preprocessors, roster, sandbox
-from classroom.engine.assignment import COURSE, criteria, notebook
+from classroom.engine.assignment import COURSE, LAB, criteria, home, notebook
+from ddp_lab import from_here
 from ddp_lab.kit.cell.display import table
 
 LABELS = {"pass": "pass", "fail": "FAIL", "blocked": "blocked", "not yet": "not yet"}
@@ -46,7 +47,12 @@ def api(**directories: str) -> NbGraderAPI:
 
 def _config() -> Config:
     """Return what nbgrader_config.py says."""
-    return PyFileConfigLoader("nbgrader_config.py", path=str(COURSE)).load_config()
+    config = Config()
+    for place in dict.fromkeys((LAB, COURSE)):
+        if (place / "nbgrader_config.py").exists():
+            loader = PyFileConfigLoader("nbgrader_config.py", path=str(place))
+            config.merge(loader.load_config())
+    return config
 
 
 def told(what: str, result: dict) -> None:
@@ -58,15 +64,17 @@ def told(what: str, result: dict) -> None:
 
 def students(assignment: str) -> list[str]:
     """Return who has handed in an assignment."""
-    found = (COURSE / "submitted").glob(f"*/{assignment}")
-    return sorted(path.parent.name for path in found if path.is_dir())
+    found = (COURSE / "submitted").glob("*/")
+    # Whatever it is: what is no folder has its sentence in the report.
+    return sorted(path.name for path in found if os.path.lexists(path / assignment))
 
 
 def release(assignment: str) -> None:
     """Write the students' version to release/."""
-    told("release it", api().generate_assignment(assignment))
+    course = api(source_directory=str(home(assignment) / "source"))
+    told("release it", course.generate_assignment(assignment))
     path = notebook("release", assignment).parent
-    print(f"for the students: {path.relative_to(Path.cwd())}")
+    print(f"for the students: {from_here(path)}")
 
 
 def grade(
@@ -97,7 +105,8 @@ def grade(
         release(assignment)
     names = names or students(assignment)
     if not names:
-        sys.exit(f"nobody has handed in classroom/submitted/STUDENT/{assignment}/")
+        where = from_here(COURSE / "submitted" / "STUDENT" / assignment)
+        sys.exit(f"nobody has handed in {where}/")
     before = {name: judge.last(assignment, name) for name in names}
     options = {"unsafe": unsafe, "again": again, "only": only}
     reports = judge_all(assignment, names, options)
@@ -196,7 +205,7 @@ def feedback(assignment: str) -> None:
     for name in students(assignment):
         path = COURSE / "feedback" / name / assignment / f"{assignment}.html"
         if path.exists():
-            print(path.relative_to(Path.cwd()))
+            print(from_here(path))
 
 
 def grades() -> None:

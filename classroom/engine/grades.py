@@ -16,13 +16,13 @@ go to the student above it. An empty cell empties the grade that Moodle has.
 import csv
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from pathlib import Path
 
 from nbgrader.api import Assignment, Grade, Gradebook, SubmittedAssignment
 
 from classroom.engine.assignment import COURSE
 from classroom.engine.late import LateDays, Lateness
 from classroom.engine.roster import Person, Roster
+from ddp_lab import from_here
 
 POINTS = "    Points Possible"  # the spaces are Canvas's
 EXCUSED = "EX"
@@ -176,4 +176,4 @@ def _write(name: str, head: list[str], rows: list[dict[str, str]]) -> str:
         writer = csv.DictWriter(file, head, restval="", extrasaction="ignore")
         writer.writeheader()
         writer.writerows(rows)
-    return f"{path.relative_to(Path.cwd())}: {len(rows)} rows"
+    return f"{from_here(path)}: {len(rows)} rows"

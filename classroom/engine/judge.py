@@ -8,20 +8,26 @@ reports/ASSIGNMENT/STUDENT.json. Criteria and cases come from the source noteboo
 import hashlib
 import json
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import TypedDict
 
 from classroom.engine import sandbox
-from classroom.engine.assignment import COURSE, Criterion, criteria, load, notebook
+from classroom.engine.assignment import (
+    COURSE,
+    LAB,
+    Criterion,
+    criteria,
+    folder,
+    load,
+    notebook,
+)
 from classroom.engine.check import line, try_case
 from classroom.engine.rig import Rig, SandboxError
+from classroom.engine.submission import answers
 from classroom.engine.verdict import Verdict, total
-
-LARGEST_NOTEBOOK = 20_000_000  # bytes
-WRITEFILE = "%%writefile"
 
 
 class Judged(TypedDict):
@@ -61,52 +67,6 @@ class Report:
 
     def _in(self, *states: str) -> list[Judged]:
         return [c for c in self.criteria.values() if c["state"] in states]
-
-
-def answers(path: Path, wanted: Mapping[str, str]) -> tuple[dict[str, str], str]:
-    """Return the programs in a submitted notebook, and what is wrong with the file.
-
-    A program is found by its cell's grade_id or, where something has stripped that, by
-    the file that its `%%writefile` names. What else the notebook holds does not matter.
-    """
-    programs: dict[str, str] = {}
-    try:
-        if path.stat().st_size > LARGEST_NOTEBOOK:
-            return {}, f"the notebook is larger than {LARGEST_NOTEBOOK // 1_000_000} MB"
-        cells = json.loads(path.read_text())["cells"]
-        sources = [(_grade_id(cell), _source(cell)) for cell in cells]
-    except FileNotFoundError:
-        return {}, f"there is no {path.name}"
-    except Exception as error:  # it may be anything
-        return {}, f"{path.name} is not a notebook ({type(error).__name__})"
-    for grade_id, file in wanted.items():
-        named = [text for found, text in sources if found == grade_id]
-        named += [text for _, text in sources if _file(text) == file]
-        if named:
-            head, _, rest = named[0].partition("\n")
-            programs[file] = rest if head.startswith(WRITEFILE) else named[0]
-    missing = [file for file in wanted.values() if file not in programs]
-    return programs, f"no cell writes {', '.join(missing)}" if missing else ""
-
-
-def _grade_id(cell: dict) -> str | None:
-    known = cell.get("metadata", {}).get("nbgrader", {})
-    return known.get("grade_id") if isinstance(known, dict) else None
-
-
-def _file(text: str) -> str | None:
-    """Return the name of the file that a cell writes."""
-    first = text.partition("\n")[0]
-    return first.split("/")[-1].strip() if first.startswith(WRITEFILE) else None
-
-
-def _source(cell: dict) -> str:
-    source = cell.get("source", "")
-    text = "".join(source) if isinstance(source, list) else str(source)
-    return text.encode("utf-8", "replace").decode()  # half a character, say
-
-
-# --- judge ---
 
 
 def judge(
@@ -201,8 +161,8 @@ def _key(assignment: str, programs: dict, note: str, cells: list[Criterion]) -> 
     """Return a hash of all that a report depends on."""
     parts = [json.dumps([assignment, programs, note, [asdict(c) for c in cells]])]
     parts += [version("torch"), str(sandbox.gpus())]
-    for folder in (COURSE / "engine", COURSE / "assignments" / assignment):
-        files = sorted({*folder.glob("*.py")} - {folder / "mistakes.py"})
+    for place in (LAB / "engine", folder(load(assignment))):
+        files = sorted({*place.glob("*.py")} - {place / "mistakes.py"})
         parts += [path.read_text() for path in files]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 

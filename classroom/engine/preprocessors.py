@@ -10,11 +10,11 @@ from nbformat.v4 import new_markdown_cell, new_output
 from nbgrader.preprocessors import NbGraderPreprocessor, SaveAutoGrades
 from nbgrader.utils import is_grade
 
-from classroom.engine.assignment import load, notebook
-from classroom.engine.judge import WRITEFILE, answers, judge
-from ddp_lab import ROOT
+from classroom.engine.assignment import COURSE, load, notebook
+from classroom.engine.judge import judge
+from classroom.engine.submission import WRITEFILE, answers, stamp
 
-STAGED = ROOT / "build" / "classroom" / "staged"
+STAGED = COURSE / "staged"
 # A verdict is a long line, and its end, what the rank got, must be in sight. Our own
 # table stands for nbgrader's list, in which every criterion is called "Test cell".
 STYLE = """
@@ -47,9 +47,8 @@ def stage(assignment: str, student: str) -> Path:
     shutil.rmtree(path.parent, ignore_errors=True)
     path.parent.mkdir(parents=True)
     nbformat.write(clean, path)
-    stamp = submitted.with_name("timestamp.txt")
-    if stamp.is_file() and stamp.stat().st_size < 100:
-        shutil.copy(stamp, path.parent)
+    if when := stamp(submitted)[0]:
+        path.with_name("timestamp.txt").write_text(when)
     return path
 
 
