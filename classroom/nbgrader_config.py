@@ -10,6 +10,7 @@ from nbconvert.preprocessors import (  # noqa: E402
     ClearMetadataPreprocessor,
     CSSHTMLHeaderPreprocessor,
 )
+from nbgrader.converters import GenerateAssignment  # noqa: E402
 from nbgrader.preprocessors import (  # noqa: E402
     AssignLatePenalties,
     CheckCellMetadata,
@@ -19,6 +20,7 @@ from nbgrader.preprocessors import (  # noqa: E402
 )
 
 from classroom.engine.assignment import COURSE  # noqa: E402
+from classroom.engine.conditions import Conditions  # noqa: E402
 from classroom.engine.late import LateDays, LateNote  # noqa: E402
 from classroom.engine.preprocessors import Judge, Page, SaveGrades  # noqa: E402
 
@@ -29,6 +31,10 @@ c.CourseDirectory.db_url = f"sqlite:///{COURSE / 'gradebook.db'}"
 # On a box that students share: a folder that all of them may write to.
 c.Exchange.root = str(COURSE / "exchange")
 c.ClearSolutions.code_stub = {"python": "### YOUR CODE\nraise NotImplementedError"}
+c.GenerateAssignment.preprocessors = [
+    Conditions,
+    *GenerateAssignment.class_traits()["preprocessors"].default(),
+]
 # Nothing of a student is executed here: the judge tries the programs in a sandbox.
 c.Autograde.autograde_preprocessors = [
     Judge,

@@ -90,6 +90,7 @@ def test_from_release_to_grades(tmp_path):
     done = course.run("release", "ring")
     assert done.returncode == 0, done.stderr
     released = (course.classroom / "release" / "ring" / "ring.ipynb").read_text()
+    assert "| `right` | 2 | Every rank ends with the sum of all vectors. |" in released
     assert "### YOUR CODE" in released and "NotImplementedError" in released
     assert "SOLUTION" not in released and "HIDDEN" not in released
     assert "length=999" not in released and "dist.irecv" not in released
