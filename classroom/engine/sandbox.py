@@ -59,12 +59,18 @@ WEAK = (
 )
 
 
+def slots() -> int:
+    """Return how many runs may go on at once: two cores for each, and a GPU if any."""
+    count = max(1, len(os.sched_getaffinity(0)) // 2)
+    return min(count, gpus()) if gpus() else count
+
+
 @dataclass(frozen=True)
 class Limits:
     """What one submission may use."""
 
     seconds: float = 600
-    """Of wall clock, for all its runs together."""
+    """That all its runs may take together."""
     memory: int = 6 * GB
     """Bytes of all its processes together; each may have two thirds of it."""
     tasks: int = 600
@@ -191,6 +197,7 @@ class _Run:
         self.etc = Path(tempfile.mkdtemp(prefix="classroom-etc-"))
         for name, text in ETC.items():
             (self.etc / name).write_text(text)
+        self.begun = time.monotonic()
         self.init = self.keeper = 0
         self._closing = threading.Lock()
         with ExitStack() as opened:
@@ -334,6 +341,11 @@ def _lives(pid: int) -> bool:
 # --- all runs of a submission ---
 
 
+TICK = 0.1  # seconds between two looks at what a submission takes
+SLOTS = slots()
+_SLOTS = threading.BoundedSemaphore(SLOTS)
+
+
 class Sandbox(Rig):
     """A rig whose runs each have a sandbox; close it in the end.
 
@@ -349,8 +361,7 @@ class Sandbox(Rig):
     ):
         super().__init__(assignment, programs)
         self.limits = limits or Limits()
-        self.ended = ""
-        """Why it was ended by force, if it was."""
+        self.at_once, self._spent = SLOTS, 0.0
         self._group: groups.Group | None = None
         self._runs: list[_Run] = []
         self._watchdog: threading.Thread | None = None
@@ -363,18 +374,26 @@ class Sandbox(Rig):
         if self.ended:
             return {"failure": NOT_STARTED}, {}
         self._begin()
-        header = header | {"limits": self.limits.of_a_process()}
+        with _SLOTS:
+            return self._run(header, files)
+
+    def _run(
+        self, header: dict, files: dict[str, bytes]
+    ) -> tuple[dict, dict[str, bytes]]:
         run = _Run(self.limits, header["recorder"], self._group)
         self._runs.append(run)
         try:
-            answer, received = run.ask(header | {"recorder": RECORDER}, files)
+            if self.ended:  # meanwhile
+                return {"failure": NOT_STARTED}, {}
+            asked = {"recorder": RECORDER, "limits": self.limits.of_a_process()}
+            return run.ask(header | asked, files)
         except Exception as error:  # it was killed, or what it wrote is no answer
             why = self.ended or f"the sandbox broke off ({type(error).__name__})"
-            answer, received = {"failure": f"the run was ended: {why}"}, {}
+            return {"failure": f"the run was ended: {why}"}, {}
         finally:
             self._runs.remove(run)
+            self._spent += time.monotonic() - run.begun
             run.close()
-        return answer, received
 
     def _begin(self) -> None:
         """Make the control group, and watch, unless that is done already."""
@@ -400,17 +419,15 @@ class Sandbox(Rig):
 
     def _watch(self) -> None:
         """End it when it goes over a limit."""
-        end = time.monotonic() + self.limits.seconds
-        while not self._closed.wait(0.1):
-            if time.monotonic() > end:
-                reason = f"it took more than {self.limits.seconds:.0f} seconds in all"
-            else:
-                reason = self._over()
-            if reason:
+        while not self._closed.wait(TICK):
+            if reason := self._over():
                 return self._end(reason)
 
     def _over(self) -> str:
-        """Return which bound of the kernel or of ours has been met; "" if none."""
+        """Return which limit has been met; "" if none."""
+        now = time.monotonic()
+        if self._spent + sum(now - r.begun for r in self._runs) > self.limits.seconds:
+            return f"it took more than {self.limits.seconds:.0f} seconds in all"
         if self._group:
             met = self._group.over()
         else:
