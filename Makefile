@@ -5,7 +5,7 @@ BIN := .venv/bin
 NBVAL := --nbval --nbval-current-env --nbval-cell-timeout 180
 
 .PHONY: help setup lab open scripts outputs figs data bench check test test-all evidence lint clean
-.PHONY: classroom release grade feedback grades test-classroom
+.PHONY: classroom release grade feedback similar grades test-classroom
 
 help: ## print this
 	@echo "make TARGET, where TARGET is one of"
@@ -94,6 +94,9 @@ grade: .venv/classroom-ready ## grade what was handed in for A=ring (AGAIN=1, ON
 
 feedback: .venv/classroom-ready ## write a page for each student of A=ring
 	$(ENGINE) feedback $(A)
+
+similar: .venv/classroom-ready ## show which submissions of A=ring look alike
+	$(ENGINE) similar $(A)
 
 grades: .venv/classroom-ready ## write the grades for Canvas, for Moodle and for a person
 	$(ENGINE) grades

@@ -1,8 +1,9 @@
-"""Run the course: what `make release`, `grade`, `feedback` and `grades` do.
+"""Run the course: what `make release`, `grade` and their kin do.
 
 python -m classroom.engine release ASSIGNMENT
 python -m classroom.engine grade ASSIGNMENT [OPTION ...] [STUDENT ...]
 python -m classroom.engine feedback ASSIGNMENT
+python -m classroom.engine similar ASSIGNMENT
 python -m classroom.engine grades
 """
 
@@ -24,7 +25,7 @@ from traitlets.config import Config, PyFileConfigLoader
 
 from classroom.engine import assignment as assignments
 from classroom.engine import grades as export
-from classroom.engine import judge, late, preprocessors, roster, sandbox
+from classroom.engine import judge, late, preprocessors, roster, sandbox, similar
 from classroom.engine.assignment import COURSE, LAB, criteria, home, notebook
 from ddp_lab import from_here
 from ddp_lab.kit.cell.display import table
@@ -221,11 +222,19 @@ def _gradebook() -> Gradebook:
     return Gradebook(f"sqlite:///{COURSE / 'gradebook.db'}", "ddp-lab")
 
 
+def alike(assignment: str) -> None:
+    """Write a page of the submissions that look alike, and print a table of them."""
+    if not notebook("release", assignment).exists():
+        release(assignment)
+    print(similar.report(assignment, students(assignment)))
+
+
 def main() -> None:
     """Run the command that the docstring of this module describes."""
     warnings.filterwarnings("ignore", module="nbgrader")  # SQLAlchemy's, about it
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("command", choices=["release", "grade", "feedback", "grades"])
+    simple = {"release": release, "feedback": feedback, "similar": alike}
+    parser.add_argument("command", choices=[*simple, "grade", "grades"])
     parser.add_argument("assignment", nargs="?")
     parser.add_argument("students", nargs="*")
     parser.add_argument("--unsafe", action="store_true")
@@ -241,7 +250,7 @@ def main() -> None:
     elif args.command == "grades":
         grades()
     else:
-        {"release": release, "feedback": feedback}[args.command](args.assignment)
+        simple[args.command](args.assignment)
 
 
 if __name__ == "__main__":
