@@ -90,7 +90,7 @@ release: .venv/classroom-ready ## write the students' version of A=ring
 
 grade: .venv/classroom-ready ## grade what was handed in for A=ring (AGAIN=1, ONLY="right", UNSAFE=1)
 	$(ENGINE) grade $(A) $(WHO) $(if $(UNSAFE),--unsafe) $(if $(AGAIN),--again) \
-		$(addprefix --only ,$(ONLY))
+		$(addprefix --only ,$(ONLY)) $(if $(SLURM),--slurm="$(SLURM)")
 
 feedback: .venv/classroom-ready ## write a page for each student of A=ring
 	$(ENGINE) feedback $(A)
