@@ -4,6 +4,7 @@ python -m classroom.engine release ASSIGNMENT
 python -m classroom.engine grade ASSIGNMENT [OPTION ...] [STUDENT ...]
 python -m classroom.engine feedback ASSIGNMENT
 python -m classroom.engine similar ASSIGNMENT
+python -m classroom.engine gradescope ASSIGNMENT
 python -m classroom.engine grades
 """
 
@@ -24,6 +25,7 @@ from traitlets.config import Config, PyFileConfigLoader
 
 from classroom.engine import assignment as assignments
 from classroom.engine import grades as export
+from classroom.engine import gradescope as autograder
 from classroom.engine import (
     judge,
     late,
@@ -34,7 +36,7 @@ from classroom.engine import (
     spread,
 )
 from classroom.engine.assignment import COURSE, LAB, criteria, home, notebook
-from ddp_lab import from_here
+from ddp_lab import ROOT, from_here
 from ddp_lab.kit.cell.display import table
 
 LABELS = {"pass": "pass", "fail": "FAIL", "blocked": "blocked", "not yet": "not yet"}
@@ -225,11 +227,19 @@ def alike(assignment: str) -> None:
     print(similar.report(assignment, students(assignment)))
 
 
+def gradescope(assignment: str) -> None:
+    """Write the zip that Gradescope takes as an autograder."""
+    path = ROOT / "build" / "gradescope" / assignment / "autograder.zip"
+    autograder.build(assignment, path)
+    print(f"upload as an autograder: {from_here(path)}")
+
+
 def main() -> None:
     """Run the command that the docstring of this module describes."""
     warnings.filterwarnings("ignore", module="nbgrader")  # SQLAlchemy's, about it
     parser = argparse.ArgumentParser(description=__doc__)
-    simple = {"release": release, "feedback": feedback, "similar": alike}
+    simple = {"release": release, "feedback": feedback}
+    simple |= {"similar": alike, "gradescope": gradescope}
     parser.add_argument("command", choices=[*simple, "grade", "grades"])
     parser.add_argument("assignment", nargs="?")
     parser.add_argument("students", nargs="*")
