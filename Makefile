@@ -5,7 +5,8 @@ BIN := .venv/bin
 NBVAL := --nbval --nbval-current-env --nbval-cell-timeout 180
 
 .PHONY: help setup lab open scripts outputs figs data bench check test test-all evidence lint clean
-.PHONY: classroom release grade feedback grades test-classroom
+.PHONY: classroom release grade feedback similar gradescope grades \
+	test-classroom
 
 help: ## print this
 	@echo "make TARGET, where TARGET is one of"
@@ -92,10 +93,16 @@ release: .venv/classroom-ready ## write the students' version of A=ring
 
 grade: .venv/classroom-ready ## grade what was handed in for A=ring (AGAIN=1, ONLY="right", UNSAFE=1)
 	$(ENGINE) grade $(A) $(WHO) $(if $(UNSAFE),--unsafe) $(if $(AGAIN),--again) \
-		$(addprefix --only ,$(ONLY))
+		$(addprefix --only ,$(ONLY)) $(if $(SLURM),--slurm="$(SLURM)")
 
 feedback: .venv/classroom-ready ## write a page for each student of A=ring
 	$(ENGINE) feedback $(A)
+
+similar: .venv/classroom-ready ## show which submissions of A=ring look alike
+	$(ENGINE) similar $(A)
+
+gradescope: .venv/classroom-ready ## build an autograder.zip of A=ring for Gradescope
+	$(ENGINE) gradescope $(A)
 
 grades: .venv/classroom-ready ## write the grades for Canvas, for Moodle and for a person
 	$(ENGINE) grades

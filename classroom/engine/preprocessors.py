@@ -11,10 +11,12 @@ from nbgrader.preprocessors import NbGraderPreprocessor, SaveAutoGrades
 from nbgrader.utils import is_grade
 
 from classroom.engine.assignment import COURSE, load, notebook
-from classroom.engine.judge import judge
+from classroom.engine.judge import Report, judge
 from classroom.engine.submission import WRITEFILE, answers, stamp
 
 STAGED = COURSE / "staged"
+JUDGED: dict[tuple[str, str], Report] = {}
+"""By assignment and student, what this grading run has found already."""
 # A verdict is a long line, and its end, what the rank got, must be in sight. Our own
 # table stands for nbgrader's list, in which every criterion is called "Test cell".
 STYLE = """
@@ -60,8 +62,9 @@ class Judge(NbGraderPreprocessor):
     ) -> tuple[NotebookNode, dict]:
         """Judge the submission that `resources` names, or read its report."""
         about = resources["nbgrader"]
+        who = about["assignment"], about["student"]
         unsafe = bool(os.environ.get("UNSAFE"))
-        self.report = judge(about["assignment"], about["student"], unsafe=unsafe)
+        self.report = JUDGED.get(who) or judge(*who, unsafe=unsafe)
         resources["blocked"] = [
             name for name, c in self.report.criteria.items() if c["state"] == "blocked"
         ]
