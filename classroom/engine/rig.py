@@ -176,6 +176,7 @@ class Rig:
         sent |= {f"out/{name}": data for name, data in (files or {}).items()}
         # Ours come last: no name among the files can put something in their place.
         ours = [folder(self.assignment) / "harness.py", *IMPORTED]
+        sent |= {path.name: path.read_bytes() for path in ours}
         with Recorder(ranks) as recorder:
             header: dict = {"ranks": ranks, "timeout": timeout, "quiet": quiet}
             header["recorder"] = str(recorder.path)
