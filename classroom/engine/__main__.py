@@ -1,6 +1,7 @@
-"""Run the course: what `make release`, `grade`, `feedback` and `grades` do.
+"""Run the course: what `make release`, `handout`, `grade`, `feedback`, `grades` do.
 
 python -m classroom.engine release ASSIGNMENT
+python -m classroom.engine handout [ASSIGNMENT]
 python -m classroom.engine grade ASSIGNMENT [--unsafe] [--again] [STUDENT ...]
 python -m classroom.engine feedback ASSIGNMENT
 python -m classroom.engine grades
@@ -22,7 +23,7 @@ from nbgrader.coursedir import CourseDirectory
 from traitlets.config import Config, PyFileConfigLoader
 
 from classroom.engine import assignment as assignments
-from classroom.engine import judge, preprocessors, sandbox
+from classroom.engine import handout, judge, preprocessors, sandbox
 from classroom.engine.assignment import COURSE, LAB, criteria, home, notebook
 from ddp_lab import from_here
 from ddp_lab.kit.cell.display import table
@@ -69,6 +70,17 @@ def release(assignment: str) -> None:
     told("release it", course.generate_assignment(assignment))
     path = notebook("release", assignment).parent
     print(f"for the students: {from_here(path)}")
+
+
+def hand_out(assignment: str | None) -> None:
+    """Write what students get: with one assignment, or with all that are released."""
+    if assignment and not notebook("release", assignment).exists():
+        release(assignment)
+    known = [assignment] if assignment else assignments.names()
+    released = [name for name in known if notebook("release", name).exists()]
+    path = handout.hand_out(released)
+    print(f"for the students, with {', '.join(released) or 'no assignment yet'}:")
+    print(from_here(path))
 
 
 def grade(assignment: str, names: list[str], unsafe: bool, again: bool) -> None:
@@ -214,19 +226,23 @@ def main() -> None:
     """Run the command that the docstring of this module describes."""
     warnings.filterwarnings("ignore", module="nbgrader")  # SQLAlchemy's, about it
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("command", choices=["release", "grade", "feedback", "grades"])
+    commands = ["release", "handout", "grade", "feedback", "grades"]
+    parser.add_argument("command", choices=commands)
     parser.add_argument("assignment", nargs="?")
     parser.add_argument("students", nargs="*")
     parser.add_argument("--unsafe", action="store_true")
     parser.add_argument("--again", action="store_true")
     args = parser.parse_args()
     known = assignments.names()
-    if args.command != "grades" and args.assignment not in known:
+    optional = args.command == "handout" and not args.assignment
+    if args.command != "grades" and not optional and args.assignment not in known:
         sys.exit(f"say which assignment: A={' or A='.join(known)}")
     if args.command == "grade":
         grade(args.assignment, args.students, args.unsafe, args.again)
     elif args.command == "grades":
         grades()
+    elif args.command == "handout":
+        hand_out(args.assignment)
     else:
         {"release": release, "feedback": feedback}[args.command](args.assignment)
 

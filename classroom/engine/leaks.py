@@ -1,6 +1,7 @@
 """Search files for what no student may have: solutions, hidden cases and mistakes."""
 
 import ast
+import functools
 import importlib
 import io
 import json
@@ -94,6 +95,7 @@ def _strings(value: object) -> Iterator[str]:
 # --- secrets ---
 
 
+@functools.cache
 def secrets() -> list[Secret]:
     """Return all solutions, hidden cases and mistakes, those of the lessons too."""
     public: set[str] = set()
