@@ -21,6 +21,7 @@ HIDDEN = re.compile(REGION.format("HIDDEN TESTS"), re.M | re.S)
 MARK = re.compile("### BEGIN (SOLUTION|HIDDEN TESTS)")
 SHORTEST = 12  # characters of a line that tells something
 ENOUGH = 2  # lines of one answer, where it has as many that are its own
+LONG = 40  # characters of a line that is enough by itself
 PICTURES = (".png",)  # no text, and looked at all the same
 
 
@@ -36,8 +37,9 @@ class Secret:
 
     def is_in(self, lines: set[str], squeezed: str) -> bool:
         """Tell whether a file with these lines, and this text, gives it away."""
-        found = len(self.lines & lines)
-        given = bool(found) and found >= min(ENOUGH, len(self.lines))
+        found = self.lines & lines
+        enough = len(found) >= min(ENOUGH, len(self.lines))
+        given = any(enough or len(line) >= LONG for line in found)
         return given or any(one in squeezed for one in self.spellings)
 
 

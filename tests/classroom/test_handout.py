@@ -84,7 +84,7 @@ def test_every_link_in_it_leads_somewhere(handed):
     _, folder = handed
     for path in sorted([*folder.rglob("*.md"), *folder.rglob("*.ipynb")]):
         text = path.read_text()
-        assert "TABLE" not in text
+        assert path.suffix == ".ipynb" or "TABLE" not in text
         if path.suffix == ".ipynb":
             cells = nbformat.read(path, as_version=4).cells
             text = "\n".join(c.source for c in cells if c.cell_type == "markdown")
@@ -122,8 +122,10 @@ def test_a_student_s_check_works_there(handed):
 
 
 def test_a_new_file_is_not_handed_out_by_accident(tmp_path):
-    before = {*handout.contents([])}
-    for name in {path.split("/")[0] for path in before} | {"classroom"}:
+    before = {*handout.contents(["ring"])}
+    for name in {path.split("/")[0] for path in before} | {"README.md"}:
+        if name == "assignments":  # which comes from release/
+            continue
         if (ROOT / name).is_dir():
             skip = shutil.ignore_patterns("__pycache__", "release", "exchange")
             shutil.copytree(ROOT / name, tmp_path / name, ignore=skip)
@@ -134,7 +136,7 @@ def test_a_new_file_is_not_handed_out_by_accident(tmp_path):
         empty = nbformat.writes(nbformat.v4.new_notebook())
         (tmp_path / name).write_text(empty if name.endswith(".ipynb") else "")
     code = "import json\nfrom classroom.engine import handout\n"
-    code += "print(json.dumps([*handout.contents([])]))"
+    code += "print(json.dumps([*handout.contents(['ring'])]))"
     assert {*json.loads(python(code, tmp_path))} == before
 
 
