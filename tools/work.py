@@ -49,9 +49,9 @@ def make(work: Path = WORK) -> list[str]:
             link.symlink_to(Path("..", name))
     lessons = notebooks.lessons()
     assignments = sorted(ASSIGNMENTS.glob("*/*.ipynb"))
-    said = [_copy(path, work / path.relative_to(ROOT)) for path in lessons]
+    said = [_copy(path, work, f"notebooks/{path.name}") for path in lessons]
     said += [
-        _copy(path, work / "assignments" / path.relative_to(ASSIGNMENTS))
+        _copy(path, work, f"assignments/{path.stem}/{path.name}")
         for path in assignments
     ]
     for path in lessons:
@@ -63,14 +63,14 @@ def make(work: Path = WORK) -> list[str]:
     return [words for words in said if words]
 
 
-def _copy(path: Path, copy: Path) -> str:
-    """Put a blank copy of a notebook at `copy`; return what its owner has to know."""
-    original = notebooks.read(path)
+def _copy(path: Path, work: Path, name: str) -> str:
+    """Put a blank copy of a notebook into `work`; return what its owner has to know."""
+    copy, original = work / name, notebooks.read(path)
     if not copy.exists():
         copy.parent.mkdir(parents=True, exist_ok=True)
         copy.write_text(notebooks.dumps(blank(original)))
     elif notebooks.read(copy).metadata.get(SOURCE) != digest(original):
-        where = "/".join(copy.parts[copy.parts.index(WORK.name) :])
+        where = f"{work.name}/{name}"
         return (
             f"{path.stem} has a newer version; rename {where}, or delete it, and "
             "`make open` gives you a fresh one beside your work"

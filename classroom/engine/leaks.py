@@ -19,9 +19,9 @@ REGION = r"^ *### BEGIN {0}\n(.*?)^ *### END {0}\n?"
 SOLUTION = re.compile(REGION.format("SOLUTION"), re.M | re.S)
 HIDDEN = re.compile(REGION.format("HIDDEN TESTS"), re.M | re.S)
 MARK = re.compile("### BEGIN (SOLUTION|HIDDEN TESTS)")
-SHORTEST = 12  # characters of a line that tells something
-ENOUGH = 2  # lines of one answer, where it has as many that are its own
-LONG = 40  # characters of a line that is enough by itself
+TELLING_LINE = 12  # characters of a line that tells something
+TELLING_LINES = 2  # lines of one answer, where it has as many that are its own
+TELLING_ALONE = 40  # characters of a line that is enough by itself
 PICTURES = (".png",)  # no text, and looked at all the same
 
 
@@ -38,8 +38,8 @@ class Secret:
     def is_in(self, lines: set[str], squeezed: str) -> bool:
         """Tell whether a file with these lines, and this text, gives it away."""
         found = self.lines & lines
-        enough = len(found) >= min(ENOUGH, len(self.lines))
-        given = any(enough or len(line) >= LONG for line in found)
+        enough = len(found) >= min(TELLING_LINES, len(self.lines))
+        given = any(enough or len(line) >= TELLING_ALONE for line in found)
         return given or any(one in squeezed for one in self.spellings)
 
 
@@ -139,4 +139,4 @@ def _cases(where: str, text: str) -> Iterator[Secret]:
 def _lines(text: str) -> set[str]:
     """Return the lines of a text that tell something, without comments and spaces."""
     lines = (re.sub(r"\s+#.*", "", line).strip() for line in text.splitlines())
-    return {line for line in lines if len(line) >= SHORTEST and line[0] != "#"}
+    return {line for line in lines if len(line) >= TELLING_LINE and line[0] != "#"}
