@@ -50,13 +50,14 @@ release: .venv/classroom-ready ## write the students' version of A=ring
 handout: .venv/classroom-ready ## write what students get, with A=ring or all released
 	$(ENGINE) handout $(A)
 
-grade: .venv/classroom-ready ## grade all that was handed in for A=ring (UNSAFE=1, AGAIN=1)
-	$(ENGINE) grade $(A) $(WHO) $(if $(UNSAFE),--unsafe) $(if $(AGAIN),--again)
+grade: .venv/classroom-ready ## grade what was handed in for A=ring (AGAIN=1, ONLY="right", UNSAFE=1)
+	$(ENGINE) grade $(A) $(WHO) $(if $(UNSAFE),--unsafe) $(if $(AGAIN),--again) \
+		$(addprefix --only ,$(ONLY))
 
 feedback: .venv/classroom-ready ## write a page for each student of A=ring
 	$(ENGINE) feedback $(A)
 
-grades: .venv/classroom-ready ## write classroom/grades.csv for Canvas and Moodle
+grades: .venv/classroom-ready ## write the grades for Canvas, for Moodle and for a person
 	$(ENGINE) grades
 
 test-classroom: lint ## solutions, starters, mistakes, hostile answers; of A=ring, or all

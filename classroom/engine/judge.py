@@ -7,7 +7,10 @@ reports/ASSIGNMENT/STUDENT.json. Criteria and cases come from the source noteboo
 
 import hashlib
 import json
+import secrets
 import time
+from collections.abc import Callable, Collection
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -24,9 +27,12 @@ from classroom.engine.assignment import (
     notebook,
 )
 from classroom.engine.check import line, try_case
-from classroom.engine.rig import Rig, SandboxError
+from classroom.engine.rig import TURN, Rig, SandboxError
 from classroom.engine.submission import answers
 from classroom.engine.verdict import Verdict, total
+
+SECRET = secrets.token_hex(8)
+"""From which all cases of this grading run are drawn: see `Rig.draw`."""
 
 
 class Judged(TypedDict):
@@ -49,6 +55,10 @@ class Report:
     """Of all that the grades depend on; the same key means the same grades."""
     note: str = ""
     """What is wrong with the file itself."""
+    answer: str = ""
+    """A hash of the programs alone."""
+    secret: str = ""
+    """With which its cases were drawn."""
     criteria: dict[str, Judged] = field(default_factory=dict)
     """By name."""
     seconds: float = 0.0
@@ -72,8 +82,19 @@ def judge(
     *,
     unsafe: bool = False,
     again: bool = False,
+    only: Collection[str] = (),
+    secret: str = "",
 ) -> Report:
     """Return the report of a submission; an old one if nothing has changed since.
+
+    Args:
+        assignment: what was handed in.
+        student: by whom.
+        unsafe: run the programs without a sandbox.
+        again: judge it even if nothing has changed.
+        only: judge these criteria anew, and keep what the old report says of the rest,
+            unless the programs have changed since.
+        secret: draw the cases with this one, as an earlier report has it.
 
     Raises:
         SystemExit: if there can be no sandbox here and `unsafe` is not given.
@@ -84,28 +105,56 @@ def judge(
     )
     cells = criteria(assignment)
     report = Report(assignment, student, _key(assignment, programs, note, cells), note)
-    path = COURSE / "reports" / assignment / f"{student}.json"
-    if not again and (old := _read(path)) and old.key == report.key:
+    report.answer = hashlib.sha256(json.dumps([programs, note]).encode()).hexdigest()
+    path = _path(assignment, student)
+    old = _read(path)
+    kept: dict[str, Judged] = {}
+    if only and old and old.answer == report.answer:
+        kept = {name: c for name, c in old.criteria.items() if name not in only}
+    elif old and old.key == report.key and not (again or only):
+        kept = old.criteria  # all of them, unless the grading was broken off
+    todo = [cell for cell in cells if cell.name not in kept]
+    if old and not todo:
         return old
     if not unsafe and (trouble := sandbox.available()):
         raise SystemExit(trouble)
+    report.secret = secret or (old.secret if old and kept else "") or SECRET
+
+    def keep(name: str, judged: Judged) -> None:
+        """Save what is known by now: a grading may be broken off at any time."""
+        kept[name] = judged
+        report.criteria = {c.name: kept[c.name] for c in cells if c.name in kept}
+        report.seconds = round(time.monotonic() - start, 1)
+        _write(path, report)
+
     start = time.monotonic()
     rig = Rig(source, programs) if unsafe else sandbox.Sandbox(source, programs)
+    rig.secret = report.secret
     try:
-        report.criteria, works = try_all(rig, cells)
+        found = try_all(rig, todo, keep)[0]
     finally:
         rig.close()
-    report.seconds = round(time.monotonic() - start, 1)
-    if works:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part = path.with_suffix(".part")
-        part.write_text(json.dumps(asdict(report), indent=1))
-        part.replace(path)
+    report.criteria = {cell.name: (kept | found)[cell.name] for cell in cells}
     return report
 
 
-def try_all(rig: Rig, cells: list[Criterion]) -> tuple[dict[str, Judged], bool]:
-    """Try the programs of `rig` by the criteria `cells`.
+def last(assignment: str, student: str) -> Report | None:
+    """Return the report of the last grading; None if there is none."""
+    return _read(_path(assignment, student))
+
+
+def try_all(
+    rig: Rig,
+    cells: Collection[Criterion],
+    tell: Callable[[str, Judged], None] = lambda name, judged: None,
+) -> tuple[dict[str, Judged], bool]:
+    """Try the programs of `rig` by the criteria `cells`, as many at once as it may.
+
+    Args:
+        rig: which has the programs.
+        cells: the criteria.
+        tell: called with the name of each criterion and what became of it, in their
+            order, unless the sandbox did not work.
 
     Returns:
         By name, what became of each criterion; and whether the sandbox worked, without
@@ -113,21 +162,34 @@ def try_all(rig: Rig, cells: list[Criterion]) -> tuple[dict[str, Judged], bool]:
     """
     works = True
     found: dict[str, Judged] = {}
-    for cell in cells:
+    with ThreadPoolExecutor(rig.at_once) as pool:
+        tried = [pool.submit(_try, rig, cell) for cell in cells]
         try:
-            state, lines = _try(rig, cell)
-        except SandboxError as error:
-            works, state, lines = False, "blocked", [f"{cell.name}: {error}"]
-        found[cell.name] = {"points": cell.points, "state": state, "lines": lines}
+            for cell, future in zip(cells, tried, strict=True):
+                try:
+                    state, lines = future.result()
+                except SandboxError as error:
+                    works, state, lines = False, "blocked", [f"{cell.name}: {error}"]
+                judged: Judged = {"points": cell.points, "state": state, "lines": lines}
+                found[cell.name] = judged
+                if works:
+                    tell(cell.name, judged)
+        except BaseException:
+            rig.close()  # nobody waits for the rest
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
     return found, works
 
 
 def _try(rig: Rig, cell: Criterion) -> tuple[str, list[str]]:
     """Try the cases of a criterion until one fails; return its state and its lines."""
+    if rig.ended:
+        return "fail", [f"{cell.name}: fail: {sandbox.NOT_STARTED}"]
     verdicts: list[Verdict] = []
     lines = []
     for case in cell.cases:
-        verdicts.append(try_case(rig, cell.name, case))
+        with TURN:
+            verdicts.append(try_case(rig, cell.name, case))
         lines.append(line(rig.assignment, cell.name, case, verdicts[-1]))
         if verdicts[-1].state in ("fail", "not yet"):
             break  # one is enough, and each may take its time to fail
@@ -142,6 +204,17 @@ def _key(assignment: str, programs: dict, note: str, cells: list[Criterion]) -> 
         files = sorted({*place.glob("*.py")} - {place / "mistakes.py"})
         parts += [path.read_text() for path in files]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+def _path(assignment: str, student: str) -> Path:
+    return COURSE / "reports" / assignment / f"{student}.json"
+
+
+def _write(path: Path, report: Report) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_suffix(".part")
+    part.write_text(json.dumps(asdict(report), indent=1))
+    part.replace(path)
 
 
 def _read(path: Path) -> Report | None:

@@ -109,20 +109,25 @@ class Judge(NbGraderPreprocessor):
 
 
 class SaveGrades(SaveAutoGrades):
-    """Save the grades; what was blocked has none yet, and waits for a person."""
+    """Save the grades; what was blocked has none yet, and waits for a person.
+
+    A grade that a person has given stands, and is marked for another look only where
+    the judge has come to a new one.
+    """
 
     def _add_score(self, cell: NotebookNode, resources: dict) -> None:
+        name = cell.metadata["nbgrader"]["grade_id"]
+        grade = self.gradebook.find_grade(
+            name, self.notebook_id, self.assignment_id, self.student_id
+        )
+        before, waits = grade.auto_score, grade.needs_manual_grade
         super()._add_score(cell, resources)
-        if cell.metadata["nbgrader"]["grade_id"] in resources.get("blocked", []):
-            grade = self.gradebook.find_grade(
-                cell.metadata["nbgrader"]["grade_id"],
-                self.notebook_id,
-                self.assignment_id,
-                self.student_id,
-            )
+        if name in resources.get("blocked", []):
             grade.auto_score = None
             grade.needs_manual_grade = grade.manual_score is None
-            self.gradebook.db.commit()
+        elif grade.manual_score is not None and grade.auto_score == before:
+            grade.needs_manual_grade = waits
+        self.gradebook.db.commit()
 
 
 class Page(NbGraderPreprocessor):

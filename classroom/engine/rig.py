@@ -4,22 +4,56 @@ A rig runs an assignment's harness in every rank beside the program. What was ex
 is known here only, where the judge is: no process of the run has ever seen it.
 """
 
-import io
-import json
-import zipfile
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from classroom.engine import npz, runner
+from classroom.engine import runner
 from classroom.engine.assignment import Assignment, folder
+from classroom.engine.recorder import Recorder
+from classroom.engine.values import pack, unpack
 from classroom.engine.verdict import PASS, Verdict, compare, fail
 
-IMPORTED = [Path(__file__).with_name(name) for name in ("ranks.py", "npz.py")]
+IMPORTED = [Path(__file__).with_name(name) for name in ("ranks.py", "values.py")]
 """What every harness imports; a run finds it beside its harness."""
+
+
+class _Turn:
+    """Whose turn it is to judge (`with`): torch's seeds and threads are for one alone.
+
+    While a program runs, the judge has nothing to do, and gives the turn to another.
+    """
+
+    def __init__(self) -> None:
+        self._lock, self._mine = threading.Lock(), threading.local()
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+        self._mine.is_so = True
+
+    def __exit__(self, *exception: object) -> None:
+        self._mine.is_so = False
+        self._lock.release()
+
+    @contextmanager
+    def given(self) -> Iterator[None]:
+        """Let others have it meanwhile, if we have it."""
+        if not getattr(self._mine, "is_so", False):
+            yield
+            return
+        self.__exit__()
+        try:
+            yield
+        finally:
+            self.__enter__()
+
+
+TURN = _Turn()
 
 
 class SandboxError(Exception):
@@ -40,6 +74,8 @@ class Outcome:
     """What else was left in the run's folder `out`."""
     calls: list[list[str]] = field(default_factory=list)
     """By rank, the calls that PyTorch's own flight recorder has kept, oldest first."""
+    events: list[list[dict]] = field(default_factory=list)
+    """By rank, what it has said as it happened (see recorder.py)."""
     exit_codes: list[int | None] = field(default_factory=list)
 
     def problem(self, *names: str) -> Verdict | None:
@@ -85,6 +121,13 @@ class Rig:
         programs: by file name, the text of each program that the student has written.
     """
 
+    secret: str = ""
+    """Random for each grading run; empty in the `check` of a notebook."""
+    at_once: int = 1
+    """How many runs may go on at the same time."""
+    ended: str = ""
+    """Why the submission was ended by force, if it was."""
+
     def __init__(self, assignment: Assignment, programs: Mapping[str, str]):
         self.assignment, self.programs = assignment, programs
 
@@ -95,6 +138,13 @@ class Rig:
         programs = {n: path.read_text() for n, path in paths.items() if path.exists()}
         return cls(assignment, programs)
 
+    def draw(self, seed: int) -> np.random.Generator:
+        """Return the generator from which a case with `seed` draws its inputs.
+
+        When it is graded, no program can try seeds until one fits: see `secret`.
+        """
+        return np.random.default_rng([seed, *self.secret.encode()])
+
     def run(
         self,
         ranks: int,
@@ -102,6 +152,7 @@ class Rig:
         *,
         timeout: float = 20,
         files: Mapping[str, bytes] | None = None,
+        quiet: bool = False,
     ) -> Outcome:
         """Run the harness on `ranks` ranks; return what came of it, whatever it is.
 
@@ -112,21 +163,32 @@ class Rig:
             timeout: seconds of silence after which the run is ended.
             files: what shall lie in the run's folder `out` from the start, as an
                 earlier outcome's `files` had it.
+            quiet: whether time is measured, so that nothing else shall run beside.
         """
         by_rank = [inputs] * ranks if isinstance(inputs, dict) else inputs
         if len(by_rank) != ranks:
             raise ValueError(f"inputs for {len(by_rank)} ranks, not for {ranks}")
         sent = {f"answer/{n}": text.encode() for n, text in self.programs.items()}
-        sent |= {f"inputs_{r}.npz": pack(values) for r, values in enumerate(by_rank)}
+        sent |= {f"inputs_{r}": pack(values) for r, values in enumerate(by_rank)}
         sent |= {f"out/{name}": data for name, data in (files or {}).items()}
         # Ours come last: no name among the files can put something in their place.
         ours = [folder(self.assignment) / "harness.py", *IMPORTED]
         sent |= {path.name: path.read_bytes() for path in ours}
-        answer, received = self._execute({"ranks": ranks, "timeout": timeout}, sent)
+        with Recorder(ranks) as recorder:
+            header: dict = {"ranks": ranks, "timeout": timeout, "quiet": quiet}
+            header["recorder"] = str(recorder.path)
+            with TURN.given():
+                answer, received = self._execute(header, sent)
         try:
-            return _outcome(answer, received, ranks)
+            outcome = _outcome(answer, received, ranks)
         except Exception as error:  # what came out of a sandbox may be anything
-            return Outcome([{}] * ranks, f"an answer that makes no sense: {error}")
+            outcome = Outcome(
+                [{}] * ranks, f"an answer that makes no sense: {error}"[:400]
+            )
+        outcome.events = recorder.events
+        for rank, why in recorder.unheard.items():
+            outcome.failure = outcome.failure or f"rank {rank} is not heard: {why}"
+        return outcome
 
     def _execute(
         self, header: dict, files: dict[str, bytes]
@@ -137,62 +199,12 @@ class Rig:
         """End whatever still runs."""
 
 
-def pack(values: dict) -> bytes:
-    """Return `values` as the bytes of an .npz file."""
-    arrays = {
-        name: value if isinstance(value, np.ndarray) else np.array(json.dumps(value))
-        for name, value in values.items()
-    }
-    file = io.BytesIO()
-    npz.save(file, arrays)
-    return file.getvalue()
-
-
-def unpack(data: bytes) -> dict:
-    """Return what a rank has given (see ranks.py). Its author is not trusted.
-
-    Raises:
-        ValueError: if it is not such a file.
-    """
-    values = {}
-    try:
-        with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            for entry in archive.infolist():
-                if entry.compress_type != zipfile.ZIP_STORED:
-                    raise ValueError("compressed")
-                name = entry.filename.removesuffix(".npy")
-                array = _array(archive.read(entry))
-                if array.dtype.kind == "U":
-                    values[name] = json.loads(str(array))
-                elif name.endswith(":bfloat16"):
-                    bits = array.view(np.uint16).astype(np.uint32) << 16
-                    values[name.removesuffix(":bfloat16")] = bits.view(np.float32)
-                else:
-                    values[name] = array
-    except Exception as error:
-        raise ValueError(f"not a result: {error}") from None
-    return values
-
-
-def _array(data: bytes) -> np.ndarray:
-    """Return the array of a .npy file, without believing its header."""
-    file = io.BytesIO(data)
-    version = np.lib.format.read_magic(file)
-    if version != (1, 0):
-        raise ValueError(f"version {version}")
-    shape, fortran, dtype = np.lib.format.read_array_header_1_0(file)
-    rest = data[file.tell() :]
-    if dtype.hasobject or dtype.kind not in "biufU" or fortran and len(shape) > 1:
-        raise ValueError(f"dtype {dtype}")
-    return np.frombuffer(rest, dtype).reshape(shape)
-
-
 def _outcome(answer: dict, files: dict[str, bytes], ranks: int) -> Outcome:
     """Build the outcome; an answer that makes no sense is a failed run."""
     failure = answer.get("failure")
     outputs: list[dict] = []
     for rank in range(ranks):
-        data = files.pop(f"rank_{rank}.npz", None)
+        data = files.pop(f"rank_{rank}", None)
         try:
             outputs.append({} if data is None else unpack(data))
         except ValueError as error:

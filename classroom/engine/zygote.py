@@ -1,0 +1,260 @@
+"""The warm process of a grading run: holds torch, and forks whatever a case needs.
+
+    python zygote.py FD
+
+It runs outside of every sandbox, and nothing of a student's. A message at the socket FD
+brings the sandbox that the judge has made for one run, as a file that stands for its
+first process. For each a keeper is forked, which enters it, but for its processes: what
+the keeper forks is born among those, and can neither see nor name the keeper.
+
+    judge        sandbox.py
+     |  message                               outside
+    zygote                                    ...
+     |  forks for each run                    ...
+    keeper       holds the judge's socket     ...
+     |  forks                                 inside
+     +-- launcher                             ...
+     +-- torchrun and the ranks               ...
+
+The keeper is the run's fork server as well, so that it sees by wait() how every rank
+ends. When the launcher has said what became of the run, as in a lesson, it kills all
+that is inside, and collects the files.
+So the launcher, which may be deceived, only words a failure.
+"""
+
+import json
+import os
+import resource
+import signal
+import socket
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+if __name__ == "__main__":
+    sys.path[0] = str(Path(__file__).resolve().parents[2])
+
+from classroom.engine import fence, runner
+from ddp_lab.kit.run import fork_server, job, rank, warm
+from ddp_lab.kit.run.limits import Limits
+
+SCRATCH = "/run"  # inside the sandbox, where the run's folder and logs are
+FOLDER, SERVER = Path(SCRATCH, "case"), Path(SCRATCH, "server")
+ALL_NAMESPACES = 0x7E020000  # see setns(2)
+PROCESSES = 2000  # and threads, of this user; the judge is stricter
+# The first sign of life may be late, because a machine that grades is busy.
+FIRST_SIGN = 120.0  # seconds
+
+
+def main(control: socket.socket) -> None:
+    """Fork a keeper for each message, until nobody can send any more."""
+    fork_server.load()
+    control.send(b"ready")
+    while True:
+        word, files, _, _ = socket.recv_fds(control, 1, 8)
+        if not word:
+            return
+        _bury()
+        parent = os.getpid()
+        if os.fork() == 0:
+            control.close()
+            _alone(keep, parent, *files)
+        for file in files:
+            os.close(file)
+
+
+def _bury() -> None:
+    """Let the keepers go that have ended."""
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        pass
+
+
+def _alone(work: Callable[..., None], *args: Any) -> None:
+    """Do the work of a fork, which never comes back from it."""
+    try:
+        work(*args)
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)
+    os._exit(0)
+
+
+def keep(zygote: int, channel_file: int, inside: int, *groups: int) -> None:
+    """Be the keeper of one run.
+
+    Args:
+        zygote: its process, with which we end.
+        channel_file: a socket to the judge.
+        inside: a pidfd of the sandbox's first process.
+        groups: where to sign in to the submission's control groups.
+    """
+    channel = socket.socket(fileno=channel_file)
+    for group in groups:
+        os.write(group, b"0")  # whoever writes it
+        os.close(group)
+    if fence.libc.setns(inside, ALL_NAMESPACES):
+        raise OSError("the sandbox cannot be entered")
+    os.chdir("/tmp")
+    fence.set_dumpable(False)  # nor may what we fork be looked into
+    fence.fence()
+    fork_server.die_with(zygote)
+    os.nice(5)
+    with channel.makefile("rb") as requests, channel.makefile("wb") as answers:
+        runner.write(answers, {"keeper": os.getpid()}, {})
+        header, files = runner.read(requests)
+        try:
+            answer, found = _run(channel, inside, header, files)
+        except Exception as error:  # say, a full disk
+            answer, found = {"trouble": f"{type(error).__name__}: {error}"[:500]}, {}
+        runner.write(answers, answer, found)
+
+
+def _run(
+    channel: socket.socket, inside: int, header: dict, files: dict[str, bytes]
+) -> tuple[dict, dict[str, bytes]]:
+    """Run what `header` asks for; return how it went, and its files."""
+    limits = limit(*header["limits"])
+    runner.fill(FOLDER, header, files)
+    SERVER.mkdir()
+    said, say = os.pipe()
+    server = Server(header["ranks"], [channel.fileno(), inside, said])
+    if os.fork() == 0:
+        server.let_go()
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        _alone(launch, header, limits, say)
+    os.close(say)
+    os.dup2(said, 0)
+    server.serve()  # until the launcher says something, or ends
+    with open(said, closefd=False) as answer:
+        words = answer.read()
+    wire = bytes_on_wire()
+    with suppress(ProcessLookupError):  # somebody has killed it already
+        signal.pidfd_send_signal(inside, signal.SIGKILL)  # and with it all inside
+    with suppress(ChildProcessError):
+        while True:
+            os.wait()
+    if not words:
+        raise RuntimeError("the launcher has been killed")
+    told = json.loads(words)
+    if "trouble" not in told:
+        told = judged(told, server.codes) | {"bytes_on_wire": wire}
+    return told, runner.collect(FOLDER / "out")
+
+
+def launch(header: dict, limits: Limits, pipe: int) -> None:
+    """Be the launcher: run the harness, and say what became of it."""
+    job.WARM = _Given()
+    try:
+        answer = runner.launch(header, FOLDER, limits)
+    except Exception as error:  # say, a full disk
+        answer = {"trouble": f"{type(error).__name__}: {error}"[:500]}
+    with open(pipe, "w") as stream:
+        json.dump(answer, stream)
+
+
+class _Given(warm.Warm):
+    """The fork server of this run, which the launcher has not started."""
+
+    def python(self, env: dict[str, str]) -> str:
+        return warm.write_python(SERVER, str(SERVER / "socket"))
+
+    def lost(self, python: str) -> str:
+        return ""
+
+
+def judged(answer: dict, codes: dict[int, int]) -> dict:
+    """Return the launcher's answer, with the exit codes as wait() has told them."""
+    said = answer["exit_codes"]
+    found = [None if c is None else codes.get(r) for r, c in enumerate(said)]
+    bad = [r for r, code in sorted(codes.items()) if code]
+    if bad and not answer["failure"]:
+        answer["failure"] = f"rank {bad[0]} ended with {codes[bad[0]]}"
+    return answer | {"exit_codes": found}
+
+
+def bytes_on_wire() -> int | None:
+    """Return how many bytes have gone over the loopback of this run."""
+    for line in Path("/proc/1/net/dev").read_text().splitlines():
+        name, _, counts = line.partition(":")
+        if name.strip() == "lo":
+            return int(counts.split()[8])  # transmitted
+    return None
+
+
+def limit(memory: int, file: int, output: int) -> Limits:
+    """Set what this process and each that it starts may have; return a run's limits."""
+    for kind, most in (
+        (resource.RLIMIT_DATA, memory),
+        (resource.RLIMIT_FSIZE, file),
+        (resource.RLIMIT_NPROC, PROCESSES),
+        (resource.RLIMIT_CORE, 0),
+    ):
+        resource.setrlimit(kind, (most, most))
+    tempfile.tempdir = SCRATCH  # a program that fills /tmp can still say so
+    return Limits(first_sign=FIRST_SIGN, output=output, kept_runs=0)
+
+
+# --- the fork server ---
+
+
+class Server(fork_server.Server):
+    """Forks torchrun, then its ranks, and nothing more: by then no rank has begun.
+
+    Args:
+        ranks: how many there will be.
+        files: of ours, which no fork shall have.
+    """
+
+    def __init__(self, ranks: int, files: list[int]):
+        super().__init__(SERVER / "socket", rank.run, self._wall_in)
+        self.left, self.files = 1 + ranks, files
+        self.codes: dict[int, int] = {}
+        """By rank its exit code, negative for a signal."""
+        self._ranks: dict[int, int] = {}  # by pid
+
+    def let_go(self) -> None:
+        """Close in a fork what is for us alone."""
+        for file in (self.listener, self.wake, self.woken):
+            file.close()
+        for number in self.files:
+            os.close(number)
+
+    def accept(self) -> None:
+        """Fork a program, as long as there are some to be forked."""
+        if self.left:
+            super().accept()
+        else:
+            self.listener.accept()[0].close()
+
+    def note_start(self, request: fork_server.Request, pid: int) -> None:
+        """Keep which rank this is; torchrun, which comes first, is none."""
+        self.left -= 1
+        for told in request.variables:
+            if told.startswith("RANK="):
+                self._ranks[pid] = int(told[5:])
+
+    def note_end(self, pid: int, status: int) -> None:
+        """Keep how a rank has ended."""
+        if pid in self._ranks:
+            self.codes[self._ranks[pid]] = os.waitstatus_to_exitcode(status)
+
+    def _wall_in(self, client: int) -> None:
+        """Be a fork, from now on without a way to us."""
+        try:
+            for number in self.files:
+                os.close(number)
+            fence.wall_in()
+        except BaseException:  # no program without a wall
+            traceback.print_exc()
+            os._exit(1)
+
+
+if __name__ == "__main__":
+    main(socket.socket(fileno=int(sys.argv[1])))
