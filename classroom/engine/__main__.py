@@ -1,6 +1,7 @@
 """Run the course: what `make release`, `grade` and their kin do.
 
 python -m classroom.engine release ASSIGNMENT
+python -m classroom.engine handout [ASSIGNMENT]
 python -m classroom.engine grade ASSIGNMENT [OPTION ...] [STUDENT ...]
 python -m classroom.engine feedback ASSIGNMENT
 python -m classroom.engine similar ASSIGNMENT
@@ -27,6 +28,7 @@ from classroom.engine import assignment as assignments
 from classroom.engine import grades as export
 from classroom.engine import gradescope as autograder
 from classroom.engine import (
+    handout,
     judge,
     late,
     preprocessors,
@@ -85,6 +87,17 @@ def release(assignment: str) -> None:
     told("release it", course.generate_assignment(assignment))
     path = notebook("release", assignment).parent
     print(f"for the students: {from_here(path)}")
+
+
+def hand_out(assignment: str | None) -> None:
+    """Write what students get: with one assignment, or with all that are released."""
+    if assignment and not notebook("release", assignment).exists():
+        release(assignment)
+    known = [assignment] if assignment else assignments.names()
+    released = [name for name in known if notebook("release", name).exists()]
+    path = handout.hand_out(released)
+    print(f"for the students, with {', '.join(released) or 'no assignment yet'}:")
+    print(from_here(path))
 
 
 def grade(
@@ -238,7 +251,7 @@ def main() -> None:
     """Run the command that the docstring of this module describes."""
     warnings.filterwarnings("ignore", module="nbgrader")  # SQLAlchemy's, about it
     parser = argparse.ArgumentParser(description=__doc__)
-    simple = {"release": release, "feedback": feedback}
+    simple = {"release": release, "feedback": feedback, "handout": hand_out}
     simple |= {"similar": alike, "gradescope": gradescope}
     parser.add_argument("command", choices=[*simple, "grade", "grades"])
     parser.add_argument("assignment", nargs="?")
@@ -249,7 +262,8 @@ def main() -> None:
     parser.add_argument("--slurm", default="", metavar="OPTIONS")
     args = parser.parse_args()
     known = assignments.names()
-    if args.command != "grades" and args.assignment not in known:
+    optional = args.command == "handout" and not args.assignment
+    if args.command != "grades" and not optional and args.assignment not in known:
         sys.exit(f"say which assignment: A={' or A='.join(known)}")
     if args.command == "grade":
         options = {"unsafe": args.unsafe, "again": args.again, "only": args.only}

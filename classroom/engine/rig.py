@@ -18,10 +18,7 @@ from classroom.engine.assignment import Assignment, folder
 from classroom.engine.recorder import Recorder
 from classroom.engine.values import pack, unpack
 from classroom.engine.verdict import PASS, Verdict, compare, fail
-from ddp_lab import ROOT
 
-WRITTEN = ROOT / "build" / "classroom"
-"""The folder into which an assignment's cells write its programs."""
 IMPORTED = [Path(__file__).with_name(name) for name in ("ranks.py", "values.py")]
 """What every harness imports; a run finds it beside its harness."""
 
@@ -135,7 +132,7 @@ class Rig:
         self.assignment, self.programs = assignment, programs
 
     @classmethod
-    def here(cls, assignment: Assignment, written: Path = WRITTEN) -> "Rig":
+    def here(cls, assignment: Assignment, written: Path) -> "Rig":
         """Return a rig for an assignment's programs as they lie in `written`."""
         paths = {name: written / name for name in assignment.PROGRAMS.values()}
         programs = {n: path.read_text() for n, path in paths.items() if path.exists()}
