@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from classroom.engine import runner
 from classroom.engine.assignment import Assignment, folder
-from classroom.engine.recorder import Recorder
+from classroom.engine.recorder import Recorder, Reply
 from classroom.engine.values import pack, unpack
 from classroom.engine.verdict import PASS, Verdict, compare, fail
 from ddp_lab import ROOT
@@ -116,6 +116,7 @@ class Rig:
         *,
         timeout: float = 20,
         files: Mapping[str, bytes] | None = None,
+        reply: Reply | None = None,
     ) -> Outcome:
         """Run the harness on `ranks` ranks; return what came of it, whatever it is.
 
@@ -126,6 +127,7 @@ class Rig:
             timeout: seconds of silence after which the run is ended.
             files: what shall lie in the run's folder `out` from the start, as an
                 earlier outcome's `files` had it.
+            reply: what answers the ranks' questions (`ask`), here in the judge.
         """
         by_rank = [inputs] * ranks if isinstance(inputs, dict) else inputs
         if len(by_rank) != ranks:
@@ -136,7 +138,7 @@ class Rig:
         # Ours come last: no name among the files can put something in their place.
         ours = [folder(self.assignment) / "harness.py", *IMPORTED]
         sent |= {path.name: path.read_bytes() for path in ours}
-        with Recorder(ranks) as recorder:
+        with Recorder(ranks, reply) as recorder:
             header: dict = {"ranks": ranks, "timeout": timeout}
             header["recorder"] = str(recorder.path)
             answer, received = self._execute(header, sent)
