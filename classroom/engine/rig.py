@@ -20,8 +20,10 @@ from ddp_lab import ROOT
 
 WRITTEN = ROOT / "build" / "classroom"
 """The folder into which an assignment's cells write its programs."""
-IMPORTED = [Path(__file__).with_name(name) for name in ("ranks.py", "values.py")]
-"""What every harness imports; a run finds it beside its harness."""
+IMPORTED = [
+    Path(__file__).with_name(name) for name in ("ranks.py", "values.py", "lives.py")
+]
+"""What a harness may import; a run finds it beside its harness."""
 
 
 class SandboxError(Exception):
