@@ -186,5 +186,5 @@ def _outcome(answer: dict, files: dict[str, bytes], ranks: int) -> Outcome:
         answer.get("bytes_on_wire"),
         files,
         answer.get("calls") or [],
-        answer.get("exit_codes") or [],
+        exit_codes=answer.get("exit_codes") or [],
     )

@@ -29,7 +29,7 @@ def imported(path: Path) -> set[str]:
 
 def ours(path: Path) -> set[str]:
     """Return what a file imports of this repository."""
-    first = ("classroom", "ddp_lab", "values", "ranks")
+    first = ("classroom", "ddp_lab", "lives", "ranks", "values")
     return {name for name in imported(path) if name.split(".")[0] in first}
 
 

@@ -38,6 +38,7 @@ WORDS = {
 }
 RATE = 0.1
 NAPS = {"F": 0.03, "B": 0.06}  # seconds of a step, where time is measured
+TRIES = 3  # of which the best counts
 SLOWEST = 1.2  # times what lesson 6's schedule takes; good ones take 0.98 to 1.02
 TOLERANCE = {"rtol": 1e-3, "atol": 1e-6}
 
@@ -313,24 +314,22 @@ def bubble(rig: Rig, *, stages: list[int], micro: int, seed: int = 0) -> Verdict
     the quickest of some rounds with the quickest of as many.
     """
     widths, rows = [4] * (sum(stages) + 1), [2] * micro
-    case = Case(rig, stages, widths, rows, [[0]], seed, schedules=2 * ROUNDS)
-    outcome = case.run("race")
-    if problem := outcome.problem("done"):
-        return problem
-    diaries = []
-    for batch in range(ROUNDS, 2 * ROUNDS):
-        diary = case.diaries(outcome, batch)
-        if isinstance(diary, Verdict):
-            return diary
-        diaries.append(diary)
-    theirs = min(span(outcome.events, batch) for batch in range(ROUNDS))
-    mine = min(span(outcome.events, batch) for batch in range(ROUNDS, 2 * ROUNDS))
-    quotient = mine / theirs
-    if quotient <= SLOWEST:
-        return PASS
+    for _ in range(TRIES):  # a machine may be busy; a bubble stays
+        case = Case(rig, stages, widths, rows, [[0]], seed, schedules=2 * ROUNDS)
+        outcome = case.run("race")
+        if problem := outcome.problem("done"):
+            return problem
+        for batch in range(ROUNDS, 2 * ROUNDS):
+            diaries = case.diaries(outcome, batch)
+            if isinstance(diaries, Verdict):
+                return diaries
+        theirs = min(span(outcome.events, batch) for batch in range(ROUNDS))
+        mine = min(span(outcome.events, batch) for batch in range(ROUNDS, 2 * ROUNDS))
+        if mine <= SLOWEST * theirs:
+            return PASS
     theory = (case.ranks - 1) / (micro + case.ranks - 1)
-    got = 1 - (1 - theory) / quotient
-    first = told(diaries[0][0])
+    got = 1 - (1 - theory) * theirs / mine
+    first = told(diaries[0])
     what = f"a bubble of {theory:.0%} = (p - 1) / (m + p - 1), got {got:.0%}"
     return fail(f"expected {what}; the schedule of rank 0 is {first}")
 
