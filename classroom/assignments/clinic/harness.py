@@ -22,8 +22,9 @@ class Look(TorchFunctionMode):
     def __torch_function__(
         self, function: Any, types: Any, args: tuple = (), kwargs: dict | None = None
     ) -> Any:
+        after = bool(self.called)  # for some calls come this way themselves
         result = function(*args, **(kwargs or {}))
-        if self.called and not self.told:
+        if after and not self.told:
             self.told = True
             ask()
         return result
