@@ -95,7 +95,10 @@ def _diagnosis(patient: str) -> Callable[..., Verdict]:
     def diagnosis(
         rig: Rig, *, rank: int | None = None, lines: tuple = (), cause: str = ""
     ) -> Verdict:
-        """Rank, line and cause are all right."""
+        """The rank, the line and the cause are all right.
+
+        Without a cause to compare with, only the form is looked at.
+        """
         try:
             given = diagnoses(rig.programs[PROGRAMS["diagnosis"]]).get(patient)
         except ValueError as error:
@@ -264,7 +267,11 @@ def _overlapped(outcome: Outcome) -> Verdict:
 
 
 def score_cure(rig: Rig, *, ranks: int, samples: str, seed: int = 1) -> Verdict:
-    """accuracy() is the share of hits among all; `samples` by rank, as in "3 + 5"."""
+    """accuracy() is the share of hits among all ranks' answers.
+
+    Args:
+        samples: by rank, as in "3 + 5".
+    """
     draw = rig.draw(seed)
     counts = [int(count) for count in samples.split("+")]
     hits = [draw.integers(0, 2, count) for count in counts]

@@ -203,7 +203,7 @@ def _stop_and_go_on(lives: Lives, stop: int) -> Verdict:
 
 
 def memory(rig: Rig, *, ranks: int, stop: int, steps: int, seed: int = 1) -> Verdict:
-    """Weights, momentum and learning rate are right after a stop between epochs."""
+    """Weights, momentum and learning rate outlive a stop at the end of an epoch."""
     job = {"momentum": 0.9, "warm_up": 2 * steps}
     job |= {"steps": steps, "epoch": stop, "save_every": stop}
     return _stop_and_go_on(Lives(rig, ranks, job, seed), stop)
@@ -212,13 +212,13 @@ def memory(rig: Rig, *, ranks: int, stop: int, steps: int, seed: int = 1) -> Ver
 def order(
     rig: Rig, *, ranks: int, stop: int, steps: int, epoch: int, seed: int = 1
 ) -> Verdict:
-    """The samples come in the right order after a stop in the middle of an epoch."""
+    """The order of the samples outlives a stop in the middle of an epoch."""
     job = {"shuffle": True, "steps": steps, "epoch": epoch, "save_every": stop}
     return _stop_and_go_on(Lives(rig, ranks, job, seed), stop)
 
 
 def noise(rig: Rig, *, ranks: int, stop: int, steps: int, seed: int = 1) -> Verdict:
-    """Each rank's dropout and jitter go on after a stop between epochs."""
+    """Each rank's dropout and jitter outlive a stop at the end of an epoch."""
     job = {"dropout": 0.3, "jitter": 0.2}
     job |= {"steps": steps, "epoch": stop, "save_every": stop}
     return _stop_and_go_on(Lives(rig, ranks, job, seed), stop)
@@ -227,7 +227,11 @@ def noise(rig: Rig, *, ranks: int, stop: int, steps: int, seed: int = 1) -> Verd
 def dies(
     rig: Rig, *, ranks: int, deaths: str, steps: int, save_every: int, seed: int = 1
 ) -> Verdict:
-    """Killed between two checkpoints, the training goes on from the last one."""
+    """A rank dies by SIGKILL between two checkpoints, and the training ends right.
+
+    Args:
+        deaths: as in "rank 1 in step 5, rank 0 …".
+    """
     job = {"steps": steps, "epoch": save_every, "save_every": save_every}
     start, lives = 0, Lives(rig, ranks, job, seed)
     for rank, step in re.findall(r"rank (\d+) in step (\d+)", deaths):
@@ -251,11 +255,10 @@ def writing(
     save_every: int,
     seed: int = 1,
 ) -> Verdict:
-    """Half a checkpoint is neither taken for a whole one nor stands in the way.
+    """The rank that writes a checkpoint dies while it does; an older one serves.
 
     Args:
-        at: where the rank that writes the checkpoint of `step` dies: "at byte 6000" of
-            a file, "before the rename" or "after the rename".
+        at: "at byte 6000" of a file, "before the rename" or "after the rename".
     """
     job = {"steps": steps, "epoch": save_every, "save_every": save_every}
     lives = Lives(rig, ranks, job, seed)
@@ -276,7 +279,7 @@ def writing(
 def damaged(
     rig: Rig, *, ranks: int, save_every: int, left: str, seed: int = 1
 ) -> Verdict:
-    """If the newest checkpoint is damaged, the one before it has to do."""
+    """The newest of three checkpoints is damaged: the one before it serves."""
     last, steps = 3 * save_every, 4 * save_every
     job = {"steps": steps, "epoch": save_every, "save_every": save_every}
     lives = Lives(rig, ranks, job, seed)
@@ -303,7 +306,7 @@ def _with_hole(whole: bytes) -> bytes:
 def refuses(
     rig: Rig, *, ranks: int, then: int, save_every: int = 2, seed: int = 1
 ) -> Verdict:
-    """With another number of ranks each one refuses in a sentence, and no more."""
+    """With another number of ranks each says one sentence, and nothing else happens."""
     job = {"epoch": save_every, "save_every": save_every, "steps": 2 * save_every}
     lives = Lives(rig, ranks, job, seed)
     life = lives.live(steps=save_every)

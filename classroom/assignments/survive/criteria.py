@@ -155,7 +155,7 @@ def _one_kill(rig: Rig, ranks: int, job: dict, seed: int) -> Verdict:
 
 
 def kills(rig: Rig, *, ranks: int, kills: int, seed: int = 1) -> Verdict:
-    """After all kills the weights are right, and each kill has cost two steps at most.
+    """Kills cost two steps each at most, and the weights are as if there were none.
 
     Any rank in any step; the last kill comes in the first step of a life.
     """
@@ -168,18 +168,18 @@ def kills(rig: Rig, *, ranks: int, kills: int, seed: int = 1) -> Verdict:
 
 
 def order(rig: Rig, *, ranks: int, steps: int, epoch: int, seed: int = 1) -> Verdict:
-    """Killed within an epoch, the run deals what is left, then a new order."""
+    """No sample of an epoch comes twice, and the next epochs have their own order."""
     job = {"shuffle": True, "steps": steps, "epoch": epoch}
     return _one_kill(rig, ranks, job, seed)
 
 
 def optimizer(rig: Rig, *, ranks: int, steps: int, seed: int = 1) -> Verdict:
-    """What Adam remembers is there after a kill."""
+    """What Adam remembers outlives a kill."""
     return _one_kill(rig, ranks, {"adam": True, "steps": steps}, seed)
 
 
 def noise(rig: Rig, *, ranks: int, steps: int, seed: int = 1) -> Verdict:
-    """Each rank's own noise goes on after a kill."""
+    """Each rank's own noise goes on where it was."""
     return _one_kill(rig, ranks, {"jitter": 0.2, "steps": steps}, seed)
 
 
@@ -204,7 +204,7 @@ def writing(rig: Rig, *, ranks: int, step: int, at: str, seed: int = 1) -> Verdi
 
 
 def seldom(rig: Rig, *, ranks: int, steps: int, seed: int = 1) -> Verdict:
-    """A life without a kill changes the folder every second step at most, but does."""
+    """There is a snapshot, and at most one for every two steps."""
     lives = Lives(rig, ranks, {"steps": steps}, seed)
     if (verdict := lives.last(0)).state != "pass":
         return verdict
