@@ -7,6 +7,7 @@ of these pasts; whose past a number has had, that rank has kept its state.
 
 import re
 from collections.abc import Sequence
+from copy import deepcopy
 
 import numpy as np
 import torch
@@ -38,7 +39,8 @@ OPTIONS: dict[str, dict] = {
 TOLERANCE = {"float64": 1e-7, "float32": 1e-5}  # absolute and relative
 WIRE_SLACK = 0.05  # of the bytes that are needed
 LAUNCH_BYTES = 300_000  # that the launch itself sends, at most
-MEMORY_SLACK = 8_000_000  # bytes by which a process grows anyway
+MEMORY_SLACK = 2_000_000  # bytes by which a process grows anyway
+PIECE = 20_000  # numbers of a parameter, where there are many of them
 FORBIDDEN = re.compile("ZeroRedundancy|zero_redundancy|fully_shard|FullyShardedData")
 
 
@@ -97,7 +99,7 @@ class Case:
         inner = INNER[self.inner]
         optimizer = inner(training.groups(0), **self.given["options"])
         if load:
-            optimizer.load_state_dict(load)
+            optimizer.load_state_dict(deepcopy(load))  # it would go on with these tensors
         rows = list(training.take(optimizer))
         rows = rows[-1:] if self.given["weigh"] else rows
         return np.array(rows), optimizer.state_dict()
@@ -235,16 +237,16 @@ def memory(rig: Rig, *, ranks: int, million: float, seed: int = 0) -> Verdict:
     A copy of the share's parameters is allowed. Counted are the tensors of the process,
     and all that the system has given to it.
     """
-    size = round(million * 1e6 / 30)
+    shapes = [[PIECE]] * round(million * 1e6 / PIECE)
     more = {"dtype": "float32", "weigh": True}
-    case = Case(rig, seed, ranks, [[size]] * 30, "AdamW", 2, **more)
+    case = Case(rig, seed, ranks, shapes, "AdamW", 2, **more)
     outcome = case.run(rig)
     if problem := outcome.problem("params", "kept"):
         return problem
     if wrong := Truth(case).owners(outcome)[1]:
         return wrong
     # Of each number AdamW remembers two.
-    most = (2 + 1) * 4 * (sum(case.sizes) / ranks + size)
+    most = (2 + 1) * 4 * (sum(case.sizes) / ranks + PIECE)
     for rank, given in enumerate(outcome.outputs):
         tensors, everything = given["kept"]
         if (kept := max(tensors, everything - MEMORY_SLACK)) > most:
@@ -255,8 +257,8 @@ def memory(rig: Rig, *, ranks: int, million: float, seed: int = 0) -> Verdict:
 
 def wire(rig: Rig, *, ranks: int, million: float, seed: int = 0) -> Verdict:
     """A step sends each parameter once to each other rank, and nothing else of size."""
-    size = round(million * 1e6 / 20)
-    case = Case(rig, seed, ranks, [[size]] * 20, "SGD", 3, dtype="float32")
+    shapes = [[PIECE]] * round(million * 1e6 / PIECE)
+    case = Case(rig, seed, ranks, shapes, "SGD", 3, dtype="float32")
     outcome = case.run(rig)
     if problem := outcome.problem("params", "calls"):
         return problem
