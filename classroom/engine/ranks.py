@@ -13,6 +13,7 @@ says, and which calls of the communication library it makes, is heard and kept
 outside while it happens (recorder.py): see `say` and `say_calls`.
 """
 
+import ctypes
 import functools
 import gc
 import importlib.util
@@ -22,7 +23,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -47,6 +48,18 @@ def say(what: str, **facts: object) -> None:
     line = json.dumps({"what": what, **facts}).encode() + b"\n"
     with _speaking:
         _judge.sendall(line)
+
+
+def weigh(**facts: object) -> None:
+    """Let the judge look up how much memory this process has: "memory" of the event.
+
+    What is free is given back first; see `_memory` in recorder.py.
+    """
+    gc.collect()
+    with suppress(OSError, AttributeError):  # another C library
+        ctypes.CDLL(None).malloc_trim(0)
+    say("weigh", **facts)
+    _judge.recv(1)
 
 
 @contextmanager

@@ -5,10 +5,9 @@ parameters to begin with. So the judge, who takes the same steps unsharded once 
 rank, can tell from a number alone which rank has made it: the owner of its state.
 """
 
-import ctypes
 import gc
 from collections.abc import Iterator
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,11 +15,10 @@ import torch.distributed as dist
 from torch import nn
 
 INNER = {"AdamW": torch.optim.AdamW, "SGD": torch.optim.SGD}
-MEMORY = "RssAnon:", "RssShmem:"  # of a process, without the files that it has mapped
 
 
 class Training:
-    """The parameters of one rank, its gradients, and the steps that are taken with them.
+    """The parameters of one rank, its gradients, and the steps taken with them.
 
     All is drawn at once: afterwards no rank can say by a seed what another one has.
 
@@ -54,7 +52,10 @@ class Training:
     def groups(self, step: int) -> list[dict]:
         """Return the groups that come to the optimizer before `step`."""
         return [
-            {"params": [self.parameters[i] for i in group["params"]], **group["options"]}
+            {
+                "params": [self.parameters[i] for i in group["params"]],
+                **group["options"],
+            }
             for group in self.given["groups"]
             if group["at"] == step
         ]
@@ -85,7 +86,7 @@ class Training:
 
 
 def tensor_bytes() -> int:
-    """Return the bytes of all tensors of this process."""
+    """Return the bytes of all tensors of this process, wherever it keeps them."""
     gc.collect()
     found = {}
     for thing in gc.get_objects():
@@ -93,22 +94,6 @@ def tensor_bytes() -> int:
             storage = thing.untyped_storage()
             found[storage.data_ptr()] = storage.nbytes()
     return sum(found.values())
-
-
-def memory(device: torch.device) -> int:
-    """Return the bytes that this process holds, tensors or not, by the system's count.
-
-    0 where the system does not tell.
-    """
-    if device.type == "cuda":
-        return torch.cuda.memory_allocated(device)
-    try:
-        ctypes.CDLL(None).malloc_trim(0)  # what is free goes back
-        lines = Path("/proc/self/status").read_text().splitlines()
-    except (OSError, AttributeError):  # another system, another C library
-        return 0
-    counts = [line.split()[1] for line in lines if line.startswith(MEMORY)]
-    return 1024 * sum(map(int, counts))
 
 
 def warm_up(device: torch.device) -> None:
@@ -130,12 +115,12 @@ def forbid() -> None:
     def refuse(*args: object, **kwargs: object) -> None:
         raise RuntimeError("the library's ZeroRedundancyOptimizer is no answer here")
 
-    ZeroRedundancyOptimizer.__init__ = refuse
+    ZeroRedundancyOptimizer.__init__ = refuse  # type: ignore[method-assign]
 
 
-def pieces(state_dict: dict) -> dict[str, object]:
+def pieces(state_dict: dict) -> dict[str, Any]:
     """Take a whole state apart, for `give`: its tensors, its names, its groups."""
-    given: dict[str, object] = {}
+    given: dict[str, Any] = {}
     names = []
     for number, state in state_dict["state"].items():
         for name, value in state.items():
@@ -161,33 +146,34 @@ def main() -> None:
     seed of this rank and the seed that all have in common; weigh, whether memory is
     measured; a checkpoint, or none; save, whether one is asked for in the end.
     """
-    from ranks import answer, give, inputs, process_group, traffic
+    from ranks import answer, give, inputs, process_group, say, say_calls, weigh
 
     given = inputs()
-    log = traffic()
+    say_calls()
     with process_group() as (_, _, device):
         training = Training(given, device)
         forbid()
         program = answer("shard.py")
         if given["weigh"]:
             warm_up(device)
-            before = tensor_bytes(), memory(device)
+            weigh(tensors=tensor_bytes())
+        say("begin")
+        arguments = training.groups(0), INNER[given["inner"]]
+        optimizer = program.ShardedOptimizer(*arguments, **given["options"])
+        if "names" in given:
+            optimizer.load_state_dict(put_together(given, device))
         rows: list[np.ndarray] = []
-        with log:
-            arguments = training.groups(0), INNER[given["inner"]]
-            optimizer = program.ShardedOptimizer(*arguments, **given["options"])
-            if "names" in given:
-                optimizer.load_state_dict(put_together(given, device))
-            for row in training.take(optimizer):
-                rows = [row] if given["weigh"] else [*rows, row]
+        for row in training.take(optimizer):
+            rows = [row] if given["weigh"] else [*rows, row]
+        say("end")
         if given["weigh"]:
-            rows, row = [], None
+            del row
+            rows.clear()
             for parameter in training.parameters:
                 parameter.grad = None
-            after = tensor_bytes(), memory(device)
-            give(kept=[b - a for a, b in zip(before, after, strict=True)])
+            weigh(tensors=tensor_bytes())
             rows = [training.row()]
-        give(params=np.array(rows), calls=log.table())
+        give(params=np.array(rows))
         if given["save"]:
             whole = optimizer.state_dict()
             if dist.get_rank() == 0:
