@@ -41,14 +41,14 @@ def right(
 def any_length(
     rig: Rig, *, ranks: int, length: int, dtype: str = "float32", seed: int = 0
 ) -> Verdict:
-    """The same for lengths that the ranks do not divide, shorter ones, and none."""
+    """Also if the ranks do not divide the length, for few numbers, and for none."""
     return right(rig, ranks=ranks, length=length, dtype=dtype, seed=seed)
 
 
 def any_dtype(
     rig: Rig, *, ranks: int, length: int, dtype: str, seed: int = 0
 ) -> Verdict:
-    """The same for numbers of every kind, which stay of their kind."""
+    """Numbers of every kind are added, and stay of their kind."""
     return right(rig, ranks=ranks, length=length, dtype=dtype, seed=seed)
 
 
@@ -91,7 +91,7 @@ def messages(
 def bytes_sent(
     rig: Rig, *, ranks: int, length: int, dtype: str = "float32", seed: int = 0
 ) -> Verdict:
-    """Each rank sends 2 (n - 1) / n of its vector's bytes, give or take 5 %."""
+    """Each of n ranks sends 2 (n - 1) / n of the vector's bytes, within 5 %."""
     outcome, expected = run(rig, ranks, length, dtype, seed)
     if problem := outcome.problem("result"):
         return problem
