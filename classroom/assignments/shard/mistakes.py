@@ -2,7 +2,10 @@
 
 from classroom.engine.assignment import Mistake
 
-SENT = "            dist.broadcast(parameter, src=owner)  # all now hold what its owner made"
+SENT = (
+    "            dist.broadcast(parameter, src=owner)"
+    "  # all now hold what its owner made"
+)
 GROUP = '        self.share.add_param_group({**group, "params": mine})'
 STEP = "        self.share.step()\n"
 MISTAKES = [
@@ -63,7 +66,7 @@ MISTAKES = [
         [
             (
                 STEP,
-                f"{STEP}        self.old = [p.clone() for p in self.all_parameters()]\n",
+                f"{STEP}        self.old = [*map(torch.clone, self.all_parameters())]\n",
             )
         ],
     ),
@@ -112,7 +115,8 @@ MISTAKES = [
         [
             (
                 GROUP,
-                '        groups = [*self.share.param_groups, {**group, "params": mine}]\n'
+                '        group = {**group, "params": mine}\n'
+                "        groups = [*self.share.param_groups, group]\n"
                 "        self.share = type(self.share)(groups)",
             )
         ],
