@@ -13,6 +13,7 @@ says, and which calls of the communication library it makes, is heard and kept
 outside while it happens (recorder.py): see `say`, `ask` and `say_calls`.
 """
 
+import ctypes
 import functools
 import gc
 import importlib.util
@@ -22,7 +23,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -56,6 +57,19 @@ def ask(**facts: object) -> Any:
     with _speaking:
         _judge.sendall(line)
         return json.loads(_heard.readline())
+
+
+def weigh(**facts: object) -> None:
+    """Let the judge look up how much memory this process has: "memory" of the event.
+
+    What is free is given back first; see `_memory` in recorder.py.
+    """
+    _all_are_here()
+    gc.collect()
+    with suppress(OSError, AttributeError):  # another C library
+        ctypes.CDLL(None).malloc_trim(0)
+    say("weigh", **facts)
+    _heard.readline()
 
 
 @contextmanager

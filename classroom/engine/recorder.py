@@ -10,6 +10,7 @@ asks is answered from here, so that a part of its work can be the judge's.
 import json
 import shutil
 import socket
+import sys
 import tempfile
 import threading
 import time
@@ -19,6 +20,8 @@ from pathlib import Path
 
 LONGEST_LINE = 2000  # bytes
 MOST_LINES = 50_000  # of a rank
+CREDENTIALS = 12  # bytes: three numbers, the first is the process
+HELD = "RssAnon:", "RssShmem:"
 HEARD_WITHIN = 5.0  # seconds, once the run is over
 
 Reply = Callable[[int, dict], object]
@@ -84,6 +87,9 @@ class Recorder:
                     if len(self.events[rank]) == MOST_LINES:
                         raise ValueError(f"more than {MOST_LINES:,} calls and events")
                     event = _read(line) | {"at": now}
+                    if event.get("what") == "weigh":
+                        event["memory"] = _memory(connection)
+                        connection.send(b"\n")  # it has held still for that
                     self.events[rank].append(event)
                     if self.reply and event.get("what") == "ask":
                         answer = json.dumps(self.reply(rank, event)).encode()
@@ -109,6 +115,20 @@ class Recorder:
                     with suppress(OSError):
                         everybody.send(b"\n")
         return rank
+
+
+def _memory(connection: socket.socket) -> int | None:
+    """Return the bytes of the process at the other end, files that it maps left out.
+
+    None where the system has no such count.
+    """
+    try:
+        peer = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS)
+        pid = int.from_bytes(peer[:4], sys.byteorder)
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except (OSError, AttributeError):  # no Linux
+        return None
+    return 1024 * sum(int(line.split()[1]) for line in lines if line.startswith(HELD))
 
 
 def calls(events: list[dict], first: str = "begin", last: str = "end") -> list[dict]:

@@ -1,0 +1,428 @@
+"""Assignment 9, Shard: an optimizer whose state is dealt out to the ranks.
+
+The ranks begin with different parameters and have different gradients, so that each
+number has a past of its own on every rank. The truth is one unsharded optimizer for
+each of these pasts; whose past a number has had, that rank has kept its state.
+"""
+
+import re
+from collections.abc import Sequence
+from copy import deepcopy
+
+import numpy as np
+import torch
+
+from classroom.assignments.shard.harness import INNER, Training, pieces
+from classroom.engine import sandbox
+from classroom.engine.assignment import Criteria
+from classroom.engine.recorder import calls
+from classroom.engine.rig import Outcome, Rig
+from classroom.engine.verdict import PASS, Verdict, compare, fail
+
+PROGRAMS = {"program": "shard.py"}
+WORDS = {
+    "shapes": "parameters {}",
+    "inner": "{}",
+    "steps": "{} steps",
+    "added": "{} added",
+    "changes": "[step, group, option, value] {}",
+    "gamma": "a scheduler with {}",
+    "frozen": "{} frozen",
+    "without": "no gradient at [step, parameter] {}",
+    "saved": "the state after {} steps",
+    "loaded": "loaded after {} steps",
+    "million": "{} million numbers",
+}
+OPTIONS: dict[str, dict] = {
+    "AdamW": {"lr": 0.01, "weight_decay": 0.1},
+    "SGD": {"lr": 0.1, "momentum": 0.9},
+}
+TOLERANCE = {"float64": 1e-7, "float32": 1e-5}  # absolute and relative
+WIRE_SLACK = 0.05  # of the bytes that are needed
+LAUNCH_BYTES = 300_000  # that the launch itself sends, at most
+MEMORY_SLACK = 1_000_000  # bytes by which a process grows anyway
+PIECE = 25_000  # numbers of a parameter, where there are many of them
+PATIENCE = 40  # seconds of silence; on a busy machine many messages take their time
+FORBIDDEN = re.compile("ZeroRedundancy|zero_redundancy|fully_shard|FullyShardedData")
+
+
+class Case:
+    """The inputs of one run, and the truth.
+
+    Args:
+        rig: which draws.
+        seed: of the case.
+        ranks: how many.
+        shapes: of the parameters.
+        inner: the class of the optimizer, a key of OPTIONS.
+        steps: how many are taken.
+        more: other inputs of the harness; see its `main`.
+    """
+
+    def __init__(
+        self,
+        rig: Rig,
+        seed: int,
+        ranks: int,
+        shapes: Sequence[Sequence[int]],
+        inner: str,
+        steps: int,
+        **more: object,
+    ):
+        draw = rig.draw(seed)
+        self.ranks, self.steps, self.inner = ranks, steps, inner
+        self.sizes = [int(np.prod(shape)) for shape in shapes]
+        self.given: dict = {"shapes": shapes, "dtype": "float64", "inner": inner}
+        self.given |= {"steps": steps, "options": OPTIONS[inner], "frozen": []}
+        every = {"at": 0, "params": [*range(len(shapes))], "options": {}}
+        self.given |= {"groups": [every], "gamma": None, "save": False, "weigh": False}
+        self.given |= {"without": [[]] * steps, "changes": [[]] * steps} | more
+        self.given |= {"common": int(draw.integers(2**62))}
+        self.seeds = [int(seed) for seed in draw.integers(2**62, size=ranks)]
+        self.numbers = np.repeat(np.arange(len(shapes)), self.sizes)
+        # By number of a parameter: before which step it comes to the optimizer.
+        groups = self.given["groups"]
+        self.since = {i: group["at"] for group in groups for i in group["params"]}
+
+    def inputs(self, rank: int) -> dict:
+        return self.given | {"seed": self.seeds[rank]}
+
+    def run(self, rig: Rig, checkpoint: dict | None = None) -> Outcome:
+        """Let the student's program do it."""
+        if found := FORBIDDEN.search("".join(rig.programs.values())):
+            failure = f"{found[0]}…: the library's own classes are no answer here"
+            return Outcome([{}] * self.ranks, failure)
+        given = [self.inputs(r) | (checkpoint or {}) for r in range(self.ranks)]
+        return rig.run(self.ranks, given, timeout=PATIENCE)
+
+    def alone(self, rank: int, load: dict | None = None) -> tuple[np.ndarray, dict]:
+        """Unsharded, with what this rank has: parameters by step, and the state."""
+        training = Training(self.inputs(rank))
+        inner = INNER[self.inner]
+        optimizer = inner(training.groups(0), **self.given["options"])
+        if load:
+            optimizer.load_state_dict(
+                deepcopy(load)
+            )  # it would go on with these tensors
+        rows = list(training.take(optimizer))
+        rows = rows[-1:] if self.given["weigh"] else rows
+        return np.array(rows), optimizer.state_dict()
+
+    def begun(self) -> np.ndarray:
+        """By step and number: whether it has come to the optimizer, and is trained."""
+        steps = range(self.steps)[-1:] if self.given["weigh"] else range(self.steps)
+        trained = [i not in self.given["frozen"] for i in range(len(self.sizes))]
+        rows = [
+            [trained[i] and since <= step for i, since in sorted(self.since.items())]
+            for step in steps
+        ]
+        return np.repeat(np.array(rows), self.sizes, axis=1)
+
+
+class Truth:
+    """What the ranks should hold, and which of them has made it.
+
+    Args:
+        case: the case.
+        load: a state with which each optimizer begins.
+    """
+
+    def __init__(self, case: Case, load: dict | None = None):
+        self.case = case
+        found = [case.alone(rank, load) for rank in range(case.ranks)]
+        self.rows = np.array([rows for rows, _ in found])  # (ranks, steps, numbers)
+        self.states = [state for _, state in found]
+        self.tolerance = TOLERANCE[case.given["dtype"]]
+
+    def near(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        with np.errstate(all="ignore"):
+            return np.abs(a - b) <= self.tolerance * (1 + np.abs(b))
+
+    def owners(self, outcome: Outcome) -> tuple[np.ndarray, Verdict | None]:
+        """Return the rank that has kept each number's state, and what is wrong.
+
+        A rank is the owner if all ranks, after every step, hold what an unsharded
+        optimizer makes of this rank's gradients. -1 stands for: none.
+        """
+        begun, expected = self.case.begun(), self.rows[0]
+        nobody = np.full(expected.shape[1], -1)
+        for rank, given in enumerate(outcome.outputs):
+            if words := compare(rank, expected, given["params"], atol=np.inf):
+                return nobody, fail(words)
+        got = np.array([given["params"] for given in outcome.outputs])
+        # What is frozen, or has not come yet, is as it was on each rank.
+        touched = ~begun & (got != self.rows)
+        if touched.any():
+            rank, step, place = np.argwhere(touched)[0]
+            words = "frozen, or not yet in a group, and has changed"
+            return nobody, fail(f"{self.place(step, place)} is {words} on rank {rank}")
+        for rank in range(1, self.case.ranks):
+            if (apart := begun & ~self.near(got[rank], got[0])).any():
+                step, place = np.argwhere(apart)[0]
+                told = f"rank 0 holds {got[0, step, place]:.9g}"
+                told += f", rank {rank} {got[rank, step, place]:.9g}"
+                return nobody, fail(f"{self.place(step, place)}: {told}")
+        fits = self.near(got[0], self.rows) | ~begun  # by rank whose past it would be
+        for step in range(len(expected)):
+            if (strange := ~fits[:, : step + 1].all(1).any(0)).any():
+                return nobody, self.strange(step, int(np.flatnonzero(strange)[0]), got)
+        return np.where(begun.any(0), fits.all(1).argmax(0), -1), None
+
+    def strange(self, step: int, place: int, got: np.ndarray) -> Verdict:
+        """Say that a number is nobody's."""
+        values = enumerate(self.rows[:, step, place])
+        told = ", ".join(f"{value:.9g} (rank {rank})" for rank, value in values)
+        told = f"expected one of {told}, by whose gradients it is"
+        return fail(f"{self.place(step, place)}: {told}; got {got[0, step, place]:.9g}")
+
+    def place(self, step: int, place: int) -> str:
+        number = self.case.numbers[place]
+        first = int(np.flatnonzero(self.case.numbers == number)[0])
+        step += self.case.steps - len(self.rows[0])
+        return f"after step {step}, number {place - first} of parameter {number}"
+
+
+def _equal(rig: Rig, case: Case) -> Verdict:
+    """Compare the parameters after every step."""
+    outcome = case.run(rig)
+    return outcome.problem("params") or Truth(case).owners(outcome)[1] or PASS
+
+
+# --- criteria ---
+
+
+def equal(
+    rig: Rig,
+    *,
+    ranks: int,
+    shapes: list[list[int]],
+    inner: str,
+    steps: int,
+    seed: int = 0,
+) -> Verdict:
+    """After every step all ranks hold what the unsharded optimizer would make."""
+    return _equal(rig, Case(rig, seed, ranks, shapes, inner, steps))
+
+
+def shares(
+    rig: Rig,
+    *,
+    ranks: int,
+    shapes: list[list[int]],
+    added: list[list[int]] | None = None,
+    inner: str = "AdamW",
+    seed: int = 0,
+) -> Verdict:
+    """No rank moves more numbers than the mean of all ranks and the largest parameter.
+
+    Told by whose gradients the numbers have followed, in two steps.
+    """
+    first, more = len(shapes), added or []
+    groups = [{"at": 0, "params": [*range(first)], "options": {}}]
+    for place in range(first, first + len(more)):  # each in a group of its own
+        groups.append({"at": 1, "params": [place], "options": {}})
+    case = Case(rig, seed, ranks, [*shapes, *more], inner, 2, groups=groups)
+    outcome = case.run(rig)
+    if problem := outcome.problem("params"):
+        return problem
+    owners, wrong = Truth(case).owners(outcome)
+    if wrong:
+        return wrong
+    counts = np.bincount(owners, minlength=ranks).tolist()
+    most = sum(case.sizes) / ranks + max(case.sizes)
+    if max(counts) > most:
+        told = f"at most {most:,.0f} numbers to a rank, by rank {counts}"
+        return fail(f"expected {told}")
+    return PASS
+
+
+def memory(rig: Rig, *, ranks: int, million: float, seed: int = 0) -> Verdict:
+    """After a step no rank keeps more than its share of the state, wherever it may be.
+
+    A copy of the share's parameters is allowed. Counted are the tensors of the process,
+    and all that the system has given to it.
+    """
+    shapes = [[PIECE]] * round(million * 1e6 / PIECE)
+    more = {"dtype": "float32", "weigh": True}
+    case = Case(rig, seed, ranks, shapes, "AdamW", 1, **more)
+    outcome = case.run(rig)
+    problem = outcome.problem("params") or Truth(case).owners(outcome)[1]
+    if problem:
+        return problem
+    # Of each number AdamW remembers two.
+    most = (2 + 1) * 4 * (sum(case.sizes) / ranks + PIECE)
+    for rank, events in enumerate(outcome.events):
+        words = [event["what"] for event in events if event["what"] != "call"]
+        if words != ["hello", "weigh", "begin", "end", "weigh"]:
+            return fail(f"rank {rank} says what it should not: {', '.join(words)}")
+        before, after = (event for event in events if event["what"] == "weigh")
+        kept = after["tensors"] - before["tensors"]
+        if before["memory"] is not None and sandbox.gpus() < ranks:
+            # By the system's count, which knows what is no tensor, or hides.
+            kept = max(kept, after["memory"] - before["memory"] - MEMORY_SLACK)
+        if kept > most:
+            told = f"keeps {kept / 1e6:,.1f} MB from step to step"
+            return fail(f"rank {rank} {told}, expected at most {most / 1e6:,.1f}")
+    return PASS
+
+
+def wire(rig: Rig, *, ranks: int, million: float, seed: int = 0) -> Verdict:
+    """A step sends each parameter once to each other rank, and nothing else of size."""
+    shapes = [[PIECE]] * round(million * 1e6 / PIECE)
+    case = Case(rig, seed, ranks, shapes, "SGD", 3, dtype="float32")
+    outcome = case.run(rig)
+    problem = outcome.problem("params") or Truth(case).owners(outcome)[1]
+    if problem:
+        return problem
+    needed = case.steps * (ranks - 1) * 4 * sum(case.sizes)
+    sent = sum(on_behalf(call, ranks) for e in outcome.events for call in calls(e))
+    slack = WIRE_SLACK * needed
+    if outcome.bytes_on_wire is not None and sandbox.gpus() < ranks:
+        # By the kernel's count, which knows every way but NCCL's.
+        sent, slack = max(sent, outcome.bytes_on_wire), slack + LAUNCH_BYTES
+    if sent > needed + slack:
+        told = f"{sent / 1e6:,.1f} MB go over the wire in {case.steps} steps"
+        return fail(f"{told}, expected {needed / 1e6:,.1f} = steps · (n - 1) · S")
+    return PASS
+
+
+def on_behalf(call: dict, ranks: int) -> float:
+    """Return the bytes on the wire for which one rank's part in a call stands."""
+    name, size = call["name"], call["bytes"]
+    if name.startswith("recv"):
+        return 0
+    if name.startswith("send"):
+        return size
+    if "allgather" in name:
+        return size * (ranks - 1)  # its own piece goes to everybody
+    return size * (ranks - 1) / ranks * (2 if "allreduce" in name else 1)
+
+
+def groups(
+    rig: Rig,
+    *,
+    ranks: int,
+    shapes: list[list[int]],
+    added: list[list[int]] | None = None,
+    changes: list[list] | None = None,
+    gamma: float | None = None,
+    inner: str = "AdamW",
+    seed: int = 0,
+) -> Verdict:
+    """Groups have options of their own, which may change, and new groups may come."""
+    half, total = len(shapes) // 2, len(shapes) + len(added or [])
+    by_group = [
+        [*range(half)],
+        [*range(half, len(shapes))],
+        [*range(len(shapes), total)],
+    ]
+    groups = [
+        {"at": at, "params": params, "options": {"lr": OPTIONS[inner]["lr"] * faster}}
+        for at, params, faster in zip((0, 0, 2), by_group, (1, 3, 2), strict=True)
+        if params
+    ]
+    by_step = [[c[1:] for c in changes or [] if c[0] == step] for step in range(5)]
+    more = {"groups": groups, "gamma": gamma, "changes": by_step}
+    return _equal(
+        rig, Case(rig, seed, ranks, [*shapes, *(added or [])], inner, 5, **more)
+    )
+
+
+def odd(
+    rig: Rig,
+    *,
+    ranks: int,
+    shapes: list[list[int]],
+    without: list[list[int]] | None = None,
+    frozen: Sequence[int] = (),
+    inner: str = "AdamW",
+    seed: int = 0,
+) -> Verdict:
+    """Parameters that are frozen, have no gradient now and then, or are too few."""
+    by_step = [[i for at, i in without or [] if at == step] for step in range(4)]
+    more = {"without": by_step, "frozen": [*frozen]}
+    return _equal(rig, Case(rig, seed, ranks, shapes, inner, 4, **more))
+
+
+def checkpoint(
+    rig: Rig,
+    *,
+    ranks: int,
+    shapes: list[list[int]],
+    inner: str,
+    saved: int = 0,
+    loaded: int = 0,
+    seed: int = 0,
+) -> Verdict:
+    """Rank 0 gets the whole state, as of one process; any number of ranks loads it."""
+    halves = [*range(0, len(shapes), 2)], [*range(1, len(shapes), 2)]
+    groups = [{"at": 0, "params": half, "options": {}} for half in halves]
+    # The last parameter has no gradient, and so no state.
+    without = [[len(shapes) - 1]] * (saved or loaded)
+    more = {"groups": groups, "without": without}
+    case = Case(
+        rig, seed, ranks, shapes, inner, saved or loaded, **more, save=bool(saved)
+    )
+    if saved:
+        outcome = case.run(rig)
+        problem = outcome.problem("params")
+        return problem or _same_state(case, Truth(case), outcome)
+    # One process has taken some steps, and with other options than it now begins with.
+    one = Case(rig, seed + 1000, 1, shapes, inner, loaded, **more)
+    one.given["options"] = OPTIONS[inner] | {"lr": OPTIONS[inner]["lr"] / 2}
+    state = one.alone(0)[1]
+    outcome = case.run(rig, {n: _as_array(v) for n, v in pieces(state).items()})
+    return outcome.problem("params") or Truth(case, state).owners(outcome)[1] or PASS
+
+
+def _as_array(value: object) -> object:
+    return value.numpy() if isinstance(value, torch.Tensor) else value
+
+
+def _same_state(case: Case, truth: Truth, outcome: Outcome) -> Verdict:
+    """Compare rank 0's whole state with the owners' in the unsharded optimizers."""
+    owners, wrong = truth.owners(outcome)
+    if wrong:
+        return wrong
+    expected, given = pieces(truth.states[0]), outcome.outputs[0]
+    if "names" not in given:
+        return fail("rank 0 ended before it had given its state_dict()")
+    names = [f"{n} of parameter {i}" for i, n in expected["names"]]
+    got = [f"{n} of parameter {i}" for i, n in given["names"]]
+    if sorted(names) != sorted(got):
+        return fail(f"state: expected {', '.join(names)}; got {', '.join(got)}")
+    for number, name in expected["names"]:
+        by_rank = [state["state"][number][name] for state in truth.states]
+        values = np.array([torch.as_tensor(value).numpy() for value in by_rank])
+        if values[0].ndim:
+            order = [i for group in case.given["groups"] for i in group["params"]]
+            mine = owners[case.numbers == order[number]].reshape(values[0].shape)
+            values = np.take_along_axis(values, mine[None], 0)
+        words = compare(0, values[0], given[f"{number}:{name}"], rtol=1e-7, atol=1e-7)
+        if words:
+            return fail(f"{name} of parameter {number}: {words}")
+    return _same_groups(truth.states[0]["param_groups"], given["saved_groups"])
+
+
+def _same_groups(expected: list[dict], got: list[dict]) -> Verdict:
+    """Compare the options, as JSON knows them."""
+    for place, group in enumerate(expected):
+        for name, value in group.items():
+            value = list(value) if isinstance(value, tuple) else value
+            found = got[place].get(name) if place < len(got) else None
+            if found != value:
+                told = f"{name} {value}, got {found}"
+                return fail(f"param_groups[{place}]: expected {told}")
+    return PASS
+
+
+CRITERIA: Criteria = {
+    "equal": equal,
+    "shares": shares,
+    "memory": memory,
+    "wire": wire,
+    "groups": groups,
+    "odd": odd,
+    "checkpoint": checkpoint,
+}
+NEEDS: dict[str, list[str]] = {}

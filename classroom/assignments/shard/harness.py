@@ -1,0 +1,185 @@
+"""Takes steps with the student's ShardedOptimizer, and tells what came of them.
+
+There is no network: gradients are drawn, and every rank has its own, as it has its own
+parameters to begin with. So the judge, who takes the same steps unsharded once for each
+rank, can tell from a number alone which rank has made it: the owner of its state.
+"""
+
+import gc
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import nn
+
+INNER = {"AdamW": torch.optim.AdamW, "SGD": torch.optim.SGD}
+
+
+class Training:
+    """The parameters of one rank, its gradients, and the steps taken with them.
+
+    All is drawn at once: afterwards no rank can say by a seed what another one has.
+
+    Args:
+        given: the inputs; see `main`. The seeds are taken out of it.
+        device: where the parameters lie.
+    """
+
+    def __init__(self, given: dict, device: torch.device | str = "cpu"):
+        self.given, self.device = given, device
+        own, common = (np.random.default_rng(given.pop(n)) for n in ("seed", "common"))
+        self.parameters, self.gradients = [], []
+        for number, shape in enumerate(given["shapes"]):
+            mine, same = self.drawn(own, shape), self.drawn(common, shape)
+            # Who has no gradient in its first step is sent or not, as you like.
+            parameter = nn.Parameter(same if self.waits(number) else mine)
+            parameter.requires_grad_(number not in given["frozen"])
+            self.parameters.append(parameter)
+        for _ in range(given["steps"]):
+            self.gradients.append([self.drawn(own, shape) for shape in given["shapes"]])
+
+    def drawn(self, draw: np.random.Generator, shape: list[int]) -> torch.Tensor:
+        values = draw.standard_normal(shape, dtype=np.dtype(self.given["dtype"]).type)
+        return torch.from_numpy(np.asarray(values)).to(self.device)
+
+    def waits(self, number: int) -> bool:
+        """Tell whether a parameter has no gradient when it comes to the optimizer."""
+        first = next(g["at"] for g in self.given["groups"] if number in g["params"])
+        return number in self.given["without"][first]
+
+    def groups(self, step: int) -> list[dict]:
+        """Return the groups that come to the optimizer before `step`."""
+        return [
+            {
+                "params": [self.parameters[i] for i in group["params"]],
+                **group["options"],
+            }
+            for group in self.given["groups"]
+            if group["at"] == step
+        ]
+
+    def take(self, optimizer: torch.optim.Optimizer) -> Iterator[np.ndarray]:
+        """Take the steps; yield after each one all parameters in a row."""
+        scheduler = None
+        if gamma := self.given["gamma"]:
+            scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, gamma)
+        for step, gradients in enumerate(self.gradients):
+            for group in self.groups(step) if step else []:
+                optimizer.add_param_group(group)
+            for place, name, value in self.given["changes"][step]:
+                optimizer.param_groups[place][name] = value
+            for number, parameter in enumerate(self.parameters):
+                left_out = number in self.given["without"][step]
+                left_out |= not parameter.requires_grad
+                parameter.grad = None if left_out else gradients[number].clone()
+            optimizer.step()
+            if scheduler:
+                scheduler.step()
+            yield self.row()
+
+    def row(self) -> np.ndarray:
+        """Return all parameters in a row."""
+        rows = [p.detach().cpu().flatten() for p in self.parameters]
+        return torch.cat(rows).numpy()
+
+
+def tensor_bytes() -> int:
+    """Return the bytes of all tensors of this process, wherever it keeps them."""
+    gc.collect()
+    found = {}
+    for thing in gc.get_objects():
+        if issubclass(type(thing), torch.Tensor):
+            storage = thing.untyped_storage()
+            found[storage.data_ptr()] = storage.nbytes()
+    return sum(found.values())
+
+
+def warm_up(device: torch.device) -> None:
+    """Do once what makes torch load more of itself, so that it is not counted."""
+    parameter = nn.Parameter(torch.zeros(8, device=device))
+    for inner in INNER.values():
+        parameter.grad = torch.ones_like(parameter)
+        optimizer = inner([parameter], lr=0.1)
+        optimizer.step()
+        optimizer.load_state_dict(optimizer.state_dict())
+    dist.broadcast(parameter.data, src=0)
+    dist.all_gather([torch.empty_like(parameter)] * dist.get_world_size(), parameter)
+
+
+def forbid() -> None:
+    """Let the library's own optimizer of this kind say that it is none of yours."""
+    from torch.distributed.optim import ZeroRedundancyOptimizer
+
+    def refuse(*args: object, **kwargs: object) -> None:
+        raise RuntimeError("the library's ZeroRedundancyOptimizer is no answer here")
+
+    ZeroRedundancyOptimizer.__init__ = refuse  # type: ignore[method-assign]
+
+
+def pieces(state_dict: dict) -> dict[str, Any]:
+    """Take a whole state apart, for `give`: its tensors, its names, its groups."""
+    given: dict[str, Any] = {}
+    names = []
+    for number, state in state_dict["state"].items():
+        for name, value in state.items():
+            names.append([int(number), name])
+            given[f"{int(number)}:{name}"] = torch.as_tensor(value)
+    return given | {"names": names, "saved_groups": state_dict["param_groups"]}
+
+
+def put_together(given: dict, device: torch.device) -> dict:
+    """Make a whole state of its `pieces`."""
+    state: dict[int, dict] = {}
+    for number, name in given["names"]:
+        value = torch.from_numpy(given[f"{number}:{name}"].copy())
+        state.setdefault(number, {})[name] = value.to(device)
+    return {"state": state, "param_groups": given["saved_groups"]}
+
+
+def main() -> None:
+    """Inputs: shapes of the parameters and their dtype; inner, the name of a class, and
+    its options; groups, each with the numbers of its params, its own options and the
+    step `at` which it comes; frozen numbers; by step, the numbers `without` a gradient;
+    by step, the changes of options [group, name, value]; gamma of a scheduler; steps;
+    seed of this rank and the seed that all have in common; weigh, whether memory is
+    measured; a checkpoint, or none; save, whether one is asked for in the end.
+    """
+    from ranks import answer, give, inputs, process_group, say, say_calls, weigh
+
+    given = inputs()
+    say_calls()
+    with process_group() as (_, _, device):
+        training = Training(given, device)
+        forbid()
+        program = answer("shard.py")
+        if given["weigh"]:
+            warm_up(device)
+            weigh(tensors=tensor_bytes())
+        say("begin")
+        arguments = training.groups(0), INNER[given["inner"]]
+        optimizer = program.ShardedOptimizer(*arguments, **given["options"])
+        if "names" in given:
+            optimizer.load_state_dict(put_together(given, device))
+        rows: list[np.ndarray] = []
+        for row in training.take(optimizer):
+            rows = [row] if given["weigh"] else [*rows, row]
+        say("end")
+        if given["weigh"]:
+            del row
+            rows.clear()
+            for parameter in training.parameters:
+                parameter.grad = None
+            weigh(tensors=tensor_bytes())
+            rows = [training.row()]
+        give(params=np.array(rows))
+        if given["save"]:
+            whole = optimizer.state_dict()
+            if dist.get_rank() == 0:
+                give(**pieces(whole))
+        dist.barrier()  # who is late with a message finds everybody still there
+
+
+if __name__ == "__main__":
+    main()
