@@ -1,37 +1,52 @@
-"""What every harness uses in a rank: inputs, the answer, results, and a count of calls.
+"""What every harness uses in a rank: inputs, the answer, results, and a word outside.
 
     given = inputs()                 # this rank's own, and gone from the disk
-    log = traffic()                  # before the answer is imported
     with process_group() as (rank, world_size, device):
         program = answer("ring.py")
-        with log:
-            ...                      # call the program's functions
-        give(result=tensor, sent=log.sent)
+        say("begin")
+        ...                          # call the program's functions
+        say("end")
+        give(result=tensor)
 
-torchrun starts the harness with the run's folder as its first argument.
+torchrun starts the harness with the run's folder as its first argument. What a rank
+says, and which calls of the communication library it makes, is heard and kept
+outside while it happens (recorder.py): see `say` and `say_calls`.
 """
 
+import functools
 import gc
 import importlib.util
 import json
 import os
+import socket
 import sys
-import time
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import torch
 import torch.distributed as dist
-from npz import save
+from torch._C import _distributed_c10d as _c10d
+from values import pack, unpack
 
 RUN_FOLDER = Path(sys.argv[1])
 RANK = int(os.environ["RANK"])
-COLLECTIVES = ("reduce", "gather", "scatter", "broadcast", "all_to_all", "alltoall")
-_given: dict[str, np.ndarray] = {}
+CALLS = "reduce", "gather", "scatter", "broadcast", "all", "send", "recv", "barrier"
+_OPERATORS = torch.library.Library("c10d", "IMPL")
+_given: dict[str, object] = {}
+_judge = socket.socket(socket.AF_UNIX)
+_speaking = threading.Lock()
+
+
+def say(what: str, **facts: object) -> None:
+    """Tell the judge at once that something happens: {"what": what, **facts}."""
+    line = json.dumps({"what": what, **facts}).encode() + b"\n"
+    with _speaking:
+        _judge.sendall(line)
 
 
 @contextmanager
@@ -60,12 +75,11 @@ def inputs() -> dict:
 
     The file is removed: after `answer`, no rank can read what another one was given.
     """
-    path = RUN_FOLDER / f"inputs_{RANK}.npz"
-    with np.load(path) as stored:
-        values = {name: stored[name] for name in stored.files}
+    path = RUN_FOLDER / f"inputs_{RANK}"
+    values = unpack(path.read_bytes())
     path.unlink()
     return {
-        name: json.loads(str(value)) if value.dtype.kind == "U" else value
+        name: value.copy() if isinstance(value, np.ndarray) else value
         for name, value in values.items()
     }
 
@@ -74,6 +88,7 @@ def answer(name: str) -> ModuleType:
     """Import the student's file `name`, not as the main program; return the module."""
     if dist.is_initialized():
         dist.barrier()  # by now every rank has taken its inputs
+    _judge.recv(1)  # all ranks are heard, and from now on nobody else
     path = RUN_FOLDER / "answer" / name
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec and spec.loader
@@ -90,103 +105,81 @@ def give(**values: object) -> None:
     """
     for name, value in values.items():
         if isinstance(value, torch.Tensor):
-            value = value.detach().cpu().contiguous()
-            if value.dtype == torch.bfloat16:
-                name, value = f"{name}:bfloat16", value.view(torch.int16)
-            value = value.numpy()
-        elif isinstance(value, np.ndarray):
-            value = value.copy(order="C")
-        else:
-            value = np.array(json.dumps(value))
-        _given[name] = value
-    path = RUN_FOLDER / "out" / f"rank_{RANK}.npz"
+            value = value.detach().cpu()
+            value = (value.float() if value.dtype == torch.bfloat16 else value).numpy()
+        array = isinstance(value, np.ndarray)
+        _given[name] = value.copy() if array else json.loads(json.dumps(value))
+    path = RUN_FOLDER / "out" / f"rank_{RANK}"
     part = path.with_suffix(".part")
-    save(part, _given)
+    part.write_bytes(pack(_given))
     part.replace(path)  # never half a file
 
 
-@dataclass
-class Call:
-    """One call of the communication library."""
-
-    name: str
-    numel: int
-    bytes: int
-    dtype: str
-    at: float
-    """When it was issued, by this machine's clock (time.perf_counter)."""
+# --- calls of the communication library ---
 
 
-@dataclass
-class Traffic:
-    """What this rank sends and which collectives it calls while it is open (`with`)."""
+def say_calls() -> list[int]:
+    """From now on, say each call: its name, numel, bytes and dtype, as it is issued.
 
-    sent: int = 0
-    """Bytes sent point to point."""
-    received: int = 0
-    messages: list[Call] = field(default_factory=list)
-    """The sends."""
-    collectives: list[Call] = field(default_factory=list)
-    open: bool = False
+    All ways lead through PyTorch's dispatcher, in whichever thread: the functions of
+    torch.distributed, functional collectives, and what is written in C++, such as DDP's
+    reducer, which is said as well when it is made. Who calls a backend itself passes
+    by, so its methods say it, too.
 
-    def __enter__(self) -> "Traffic":
-        self.open = True
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.open = False
-
-    def names(self) -> list[str]:
-        """Return the names of the collectives, in order."""
-        return [call.name for call in self.collectives]
-
-    def table(self) -> list[list]:
-        """Return [name, numel, bytes, dtype, at] of each collective, for `give`."""
-        return [[c.name, c.numel, c.bytes, c.dtype, c.at] for c in self.collectives]
-
-    def note(self, name: str, args: tuple) -> None:
-        """Keep one call of ProcessGroup's method `name`."""
-        tensors = _tensors(args[1]) if len(args) > 1 else []
-        # Where a call takes an output and an input, the input comes second.
-        tensors = tensors or (_tensors(args[0]) if args else [])
-        size = sum(t.numel() * t.element_size() for t in tensors)
-        numel = sum(t.numel() for t in tensors)
-        dtype = str(tensors[0].dtype).removeprefix("torch.") if tensors else ""
-        call = Call(name, numel, size, dtype, time.perf_counter())
-        if name == "send":
-            self.sent += size
-            self.messages.append(call)
-        elif name.startswith("recv"):
-            self.received += size
-        else:
-            self.collectives.append(call)
-
-
-def traffic() -> Traffic:
-    """Begin to log calls; call it before `answer`, then open it with `with`.
-
-    It looks at the methods of ProcessGroup, below everything that Python code can call
-    and above the backends; DDP's own reducer is written in C++ and passes by.
+    Returns:
+        A list to which the bytes of each call are appended. It helps to wait for calls
+        and is no evidence: a program might change it.
     """
-    log = Traffic()
-    group = dist.ProcessGroup
-    for name in dir(group):
-        known = name in ("send", "recv", "recv_anysource", "barrier")
-        public = name in ("_allgather_base", "_reduce_scatter_base") or name[0] != "_"
-        if known or (public and any(word in name for word in COLLECTIVES)):
-            setattr(group, name, _wrapped(getattr(group, name), name, log))
-    return log
+    sizes: list[int] = []
+
+    def call(name: str, args: tuple) -> None:
+        """Say one call. Where it takes an output and an input, the input is second."""
+        tensors = next(filter(None, map(_tensors, (args[1:2], args[:1]))), [])
+        size = sum(t.numel() * t.element_size() for t in tensors)
+        dtype = str(tensors[0].dtype).removeprefix("torch.") if tensors else ""
+        facts = {"numel": sum(t.numel() for t in tensors), "dtype": dtype}
+        say("call", name=name.strip("_"), bytes=size, **facts)
+        sizes.append(size)
+
+    devices = ["CPU", "CUDA"] if torch.cuda.is_available() else ["CPU"]
+    for operator in torch._C._dispatch_get_all_op_names():
+        name = operator.removeprefix("c10d::")
+        if name != operator and name != "check_for_nan":
+            for device in devices:
+                _wrap_operator(operator, device, functools.partial(call, name))
+    for name in vars(_c10d.Backend):
+        if any(word in name for word in CALLS):
+            _wrap_method(_c10d.Backend, name, functools.partial(call, name))
+    _wrap_method(_c10d.Reducer, "__init__", lambda args: call("reducer", ()))
+    return sizes
 
 
-def _wrapped(method: Callable, name: str, log: Traffic) -> Callable:
-    def call(self: dist.ProcessGroup, *args: object, **kwargs: object) -> object:
-        if log.open:
-            log.note(name, args)
+def _wrap_operator(operator: str, device: str, note: Callable[[tuple], None]) -> None:
+    kernel = torch.library.get_kernel(operator, device)
+
+    def call(keys: torch.DispatchKeySet, *args: object, **kwargs: object) -> object:
+        note(args)
+        return kernel.call_boxed(keys, *args, **kwargs)
+
+    _OPERATORS.impl(
+        operator, _hidden(call), device, with_keyset=True, allow_override=True
+    )
+
+
+def _wrap_method(kind: type, name: str, note: Callable[[tuple], None]) -> None:
+    method = getattr(kind, name)
+
+    def call(self: object, *args: object, **kwargs: object) -> object:
+        note(args)
         return method(self, *args, **kwargs)
 
-    # To the launcher, which tells where a rank stands, this is no line of the program.
-    call.__code__ = call.__code__.replace(co_filename="<frozen traffic>")
-    return call
+    setattr(kind, name, _hidden(call))
+
+
+def _hidden(function: Any) -> Any:
+    """Make it no line of the program to the launcher, which tells where a rank is."""
+    function.__code__ = function.__code__.replace(co_filename="<frozen recorder>")
+    return function
 
 
 def _tensors(value: object) -> list[torch.Tensor]:
@@ -195,3 +188,7 @@ def _tensors(value: object) -> list[torch.Tensor]:
     if isinstance(value, list | tuple):
         return [tensor for item in value for tensor in _tensors(item)]
     return []
+
+
+_judge.connect(str(RUN_FOLDER / "recorder"))
+say("hello", rank=RANK)

@@ -4,9 +4,6 @@ A rig runs an assignment's harness in every rank beside the program. What was ex
 is known here only, where the judge is: no process of the run has ever seen it.
 """
 
-import io
-import json
-import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,14 +11,16 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike
 
-from classroom.engine import npz, runner
+from classroom.engine import runner
 from classroom.engine.assignment import Assignment, folder
+from classroom.engine.recorder import Recorder
+from classroom.engine.values import pack, unpack
 from classroom.engine.verdict import PASS, Verdict, compare, fail
 from ddp_lab import ROOT
 
 WRITTEN = ROOT / "build" / "classroom"
 """The folder into which an assignment's cells write its programs."""
-IMPORTED = [Path(__file__).with_name(name) for name in ("ranks.py", "npz.py")]
+IMPORTED = [Path(__file__).with_name(name) for name in ("ranks.py", "values.py")]
 """What every harness imports; a run finds it beside its harness."""
 
 
@@ -43,6 +42,8 @@ class Outcome:
     """What else was left in the run's folder `out`."""
     calls: list[list[str]] = field(default_factory=list)
     """By rank, the calls that PyTorch's own flight recorder has kept, oldest first."""
+    events: list[list[dict]] = field(default_factory=list)
+    """By rank, what it has said as it happened (see recorder.py)."""
     exit_codes: list[int | None] = field(default_factory=list)
 
     def problem(self, *names: str) -> Verdict | None:
@@ -130,16 +131,25 @@ class Rig:
         if len(by_rank) != ranks:
             raise ValueError(f"inputs for {len(by_rank)} ranks, not for {ranks}")
         sent = {f"answer/{n}": text.encode() for n, text in self.programs.items()}
-        sent |= {f"inputs_{r}.npz": pack(values) for r, values in enumerate(by_rank)}
+        sent |= {f"inputs_{r}": pack(values) for r, values in enumerate(by_rank)}
         sent |= {f"out/{name}": data for name, data in (files or {}).items()}
         # Ours come last: no name among the files can put something in their place.
         ours = [folder(self.assignment) / "harness.py", *IMPORTED]
         sent |= {path.name: path.read_bytes() for path in ours}
-        answer, received = self._execute({"ranks": ranks, "timeout": timeout}, sent)
+        with Recorder(ranks) as recorder:
+            header = {"ranks": ranks, "timeout": timeout}
+            header["recorder"] = str(recorder.path)
+            answer, received = self._execute(header, sent)
         try:
-            return _outcome(answer, received, ranks)
+            outcome = _outcome(answer, received, ranks)
         except Exception as error:  # what came out of a sandbox may be anything
-            return Outcome([{}] * ranks, f"an answer that makes no sense: {error}")
+            outcome = Outcome(
+                [{}] * ranks, f"an answer that makes no sense: {error}"[:400]
+            )
+        outcome.events = recorder.events
+        for rank, why in recorder.unheard.items():
+            outcome.failure = outcome.failure or f"rank {rank} is not heard: {why}"
+        return outcome
 
     def _execute(
         self, header: dict, files: dict[str, bytes]
@@ -150,62 +160,12 @@ class Rig:
         """End whatever still runs."""
 
 
-def pack(values: dict) -> bytes:
-    """Return `values` as the bytes of an .npz file."""
-    arrays = {
-        name: value if isinstance(value, np.ndarray) else np.array(json.dumps(value))
-        for name, value in values.items()
-    }
-    file = io.BytesIO()
-    npz.save(file, arrays)
-    return file.getvalue()
-
-
-def unpack(data: bytes) -> dict:
-    """Return what a rank has given (see ranks.py). Its author is not trusted.
-
-    Raises:
-        ValueError: if it is not such a file.
-    """
-    values = {}
-    try:
-        with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            for entry in archive.infolist():
-                if entry.compress_type != zipfile.ZIP_STORED:
-                    raise ValueError("compressed")
-                name = entry.filename.removesuffix(".npy")
-                array = _array(archive.read(entry))
-                if array.dtype.kind == "U":
-                    values[name] = json.loads(str(array))
-                elif name.endswith(":bfloat16"):
-                    bits = array.view(np.uint16).astype(np.uint32) << 16
-                    values[name.removesuffix(":bfloat16")] = bits.view(np.float32)
-                else:
-                    values[name] = array
-    except Exception as error:
-        raise ValueError(f"not a result: {error}") from None
-    return values
-
-
-def _array(data: bytes) -> np.ndarray:
-    """Return the array of a .npy file, without believing its header."""
-    file = io.BytesIO(data)
-    version = np.lib.format.read_magic(file)
-    if version != (1, 0):
-        raise ValueError(f"version {version}")
-    shape, fortran, dtype = np.lib.format.read_array_header_1_0(file)
-    rest = data[file.tell() :]
-    if dtype.hasobject or dtype.kind not in "biufU" or fortran and len(shape) > 1:
-        raise ValueError(f"dtype {dtype}")
-    return np.frombuffer(rest, dtype).reshape(shape)
-
-
 def _outcome(answer: dict, files: dict[str, bytes], ranks: int) -> Outcome:
     """Build the outcome; an answer that makes no sense is a failed run."""
     failure = answer.get("failure")
     outputs: list[dict] = []
     for rank in range(ranks):
-        data = files.pop(f"rank_{rank}.npz", None)
+        data = files.pop(f"rank_{rank}", None)
         try:
             outputs.append({} if data is None else unpack(data))
         except ValueError as error:

@@ -69,9 +69,9 @@ def execute(
     """Run what `header` asks for, in a new folder; return how it went and its files.
 
     Args:
-        header: ranks, and timeout in seconds.
+        header: ranks, timeout in seconds, and the socket to which the ranks connect.
         files: by path in the folder: `harness.py`, which is run, what it imports,
-            `answer/NAME.py`, `inputs_RANK.npz`, `out/NAME`.
+            `answer/NAME.py`, `inputs_RANK`, `out/NAME`.
         limits: what the run may take beside its timeout; by default as a lesson's.
     """
     folder = Path(tempfile.mkdtemp(prefix="classroom-"))
@@ -81,6 +81,7 @@ def execute(
         for name, data in files.items():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_bytes(data)
+        (folder / "recorder").symlink_to(header["recorder"])
         return _launch(header, folder, limits), _collect(folder / "out")
     finally:
         shutil.rmtree(folder, ignore_errors=True)

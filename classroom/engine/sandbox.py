@@ -169,6 +169,8 @@ class Sandbox(Rig):
         watchdog = threading.Thread(target=self._watch, args=[box, stop, self.left])
         watchdog.start()
         try:
+            os.link(header["recorder"], box.etc / "recorder")  # inside it is /judge/…
+            header = header | {"recorder": "/judge/recorder"}
             requests, answers, _ = box.pipes
             runner.write(requests, header, files)
             answer, received = runner.read(answers)
@@ -180,6 +182,7 @@ class Sandbox(Rig):
         except Exception as error:  # it was killed, or what it wrote is no answer
             trouble = f"the sandbox broke off ({type(error).__name__})"
         finally:
+            (box.etc / "recorder").unlink(missing_ok=True)
             stop.set()
             watchdog.join()
             self.left -= time.monotonic() - start
@@ -261,6 +264,7 @@ class Sandbox(Rig):
             words += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
         for name in ETC:
             words += ["--ro-bind", str(etc / name), f"/etc/{name}"]
+        words += ["--ro-bind", str(etc), "/judge"]
         ours = [str(ROOT / "ddp_lab"), runner.__file__]
         for path in [*_python(), *ours]:
             words += ["--ro-bind", path, path]

@@ -71,7 +71,7 @@ HOSTILE = {
         "expected [",
     ),
     "forges a result": (
-        "open(f'{sys.argv[1]}/out/rank_0.npz', 'wb').write(b'PK' + bytes(100))\n"
+        "open(f'{sys.argv[1]}/out/rank_0', 'wb').write(b'PK' + bytes(100))\n"
         "    os._exit(0)",
         "cannot be read",
     ),

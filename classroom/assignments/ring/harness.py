@@ -5,12 +5,12 @@ torchrun --nproc-per-node N ring.py RUN_FOLDER
 
 import torch
 import torch.distributed as dist
-from ranks import answer, give, inputs, process_group, traffic
+from ranks import answer, give, inputs, process_group, say, say_calls
 
 
 def main() -> None:
     given = inputs()
-    log = traffic()
+    say_calls()
     with process_group() as (rank, _, device):
         if dist.get_backend() == "gloo":
             device = torch.device("cpu")
@@ -24,11 +24,12 @@ def main() -> None:
             x = torch.from_numpy(given["x"]).to(dtype)
         x = x.to(device)
         dist.barrier()
-        with log:
-            result = program.all_reduce(x)
+        say("begin")
+        result = program.all_reduce(x)
+        say("end")
         dist.barrier()  # who is late with a message finds everybody still there
         same = result is None or result is x
-        give(sent=log.sent, collectives=log.names(), same=same)
+        give(same=same)
         x = x if same else result
         if given["x"] is None:
             give(unique=x.unique().cpu().double().numpy(), length=x.numel())

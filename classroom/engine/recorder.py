@@ -1,0 +1,110 @@
+"""Hear from the ranks what they do while they do it, by the judge's own clock.
+
+Every rank connects to a socket before any program of a student is imported (ranks.py),
+and says a line of JSON for each thing that happens. The lines are kept here, outside of
+the processes that are judged. A program may add to what its rank says; it can take
+nothing back, change no order and no time, and say nothing for another rank.
+"""
+
+import json
+import shutil
+import socket
+import tempfile
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+
+LONGEST_LINE = 2000  # bytes
+MOST_LINES = 50_000  # of a rank
+HEARD_WITHIN = 5.0  # seconds, once the run is over
+
+
+class Recorder:
+    """Listens to the ranks of one run (`with`).
+
+    Args:
+        ranks: how many will connect; after so many connections there is no other.
+    """
+
+    def __init__(self, ranks: int):
+        self.events: list[list[dict]] = [[] for _ in range(ranks)]
+        """By rank what it has said, each with "at": time.perf_counter(), in seconds."""
+        self.unheard: dict[int, str] = {}
+        """By rank why nobody listens to it any more."""
+        self.folder = Path(tempfile.mkdtemp(prefix="classroom-"))
+        self.path = self.folder / "recorder"
+        """The socket to which the ranks connect."""
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(str(self.path))
+        self._listener.listen(ranks)
+        self._here: dict[int, socket.socket] = {}  # by rank, who has said hello
+        self._lock = threading.Lock()
+        self._threads: list[tuple[threading.Thread, socket.socket]] = []
+
+    def __enter__(self) -> "Recorder":
+        threading.Thread(target=self._accept, daemon=True).start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        for thread, connection in self._threads:
+            with suppress(OSError):  # what has been said by now is still heard
+                connection.shutdown(socket.SHUT_RD)
+            thread.join(HEARD_WITHIN)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _accept(self) -> None:
+        with suppress(OSError):  # the run is over
+            for _ in self.events:
+                connection, _ = self._listener.accept()
+                thread = threading.Thread(target=self._hear, args=[connection])
+                self._threads.append((thread, connection))
+                thread.start()
+        self._listener.close()
+
+    def _hear(self, connection: socket.socket) -> None:
+        """Keep what one rank says, until it ends or makes no sense."""
+        rank = None
+        with connection, connection.makefile("rb") as lines:
+            try:
+                rank = self._greet(_read(lines.readline(LONGEST_LINE)), connection)
+                while line := lines.readline(LONGEST_LINE):
+                    now = time.perf_counter()
+                    if len(self.events[rank]) == MOST_LINES:
+                        raise ValueError(f"more than {MOST_LINES:,} calls and events")
+                    self.events[rank].append(_read(line) | {"at": now})
+            except OSError:
+                pass  # the rank has ended
+            except (ValueError, RecursionError) as error:
+                if rank is not None:
+                    self.unheard[rank] = str(error)[:200]
+
+    def _greet(self, said: dict, connection: socket.socket) -> int:
+        """Return which rank this is; when all are here, tell them to go on."""
+        rank = said.get("rank")
+        with self._lock:
+            if type(rank) is not int or not 0 <= rank < len(self.events):
+                raise ValueError("no rank")
+            if rank in self._here:
+                raise ValueError("a rank that is here already")
+            self._here[rank] = connection
+            if len(self._here) == len(self.events):
+                for everybody in self._here.values():
+                    with suppress(OSError):
+                        everybody.send(b"\n")
+        return rank
+
+
+def _read(line: bytes) -> dict:
+    """Return what a line says.
+
+    Raises:
+        ValueError: if it makes no sense.
+    """
+    said = json.loads(line) if line.endswith(b"\n") else None
+    if not isinstance(said, dict):
+        raise ValueError("it says what makes no sense")
+    return said
