@@ -77,7 +77,7 @@ class Case:
         self.y = draw.normal(size=(*shape, width)).astype(np.float32)
         layers = len(plan) * micro * (len(sizes) - 1)
         self.factors = draw.uniform(0.5, 1.5, (ranks, layers))
-        self.net = self.make([0.0] * 0)
+        self.net = self.make([])
         numbers = sum(p.numel() for p in self.net.parameters())
         self.params = draw.normal(scale=0.4, size=numbers).astype(np.float32)
 
@@ -128,7 +128,7 @@ class Diary:
             for entry in self.entries
             if entry["step"] == step
             and (rank is None or entry["rank"] == rank)
-            and (not words or entry["word"] in words)
+            and (not words or entry["what"] in words)
         ]
 
     def sizes(self, step: int, rank: int, name: str = "all_reduce") -> list[int]:
@@ -144,7 +144,7 @@ class Diary:
 
 def looked_at(case: Case, outcome: Outcome) -> tuple[Outcome, Diary]:
     """Return the outcome of the student's ranks, and the machine's diary."""
-    diary = Diary(outcome.outputs[-1].get("diary", []))
+    diary = Diary(outcome.events[case.ranks])
     return replace(outcome, outputs=outcome.outputs[:-1]), diary
 
 
@@ -287,7 +287,7 @@ def too_late(case: Case, diary: Diary, step: int, rank: int) -> str | None:
     layers, sent = len(case.net_arguments["sizes"]) - 1, 0
     sizes = [4 * p.numel() for p in case.net.parameters()]
     for entry in diary.of(step, rank, "layer", "call"):
-        if entry["word"] == "call":
+        if entry["what"] == "call":
             sent += entry["bytes"]
         elif sent < (expected := sum(sizes[entry["about"] + 2 :])):
             layer = entry["about"]
@@ -384,8 +384,10 @@ def odd(
     expected = sum(4 * p.numel() for p in case.net.parameters() if p.requires_grad)
     for rank in range(ranks):
         for step in range(len(plan)):
-            if (got := sum(diary.sizes(step, rank))) < expected or step and (
-                got > expected
+            if (
+                (got := sum(diary.sizes(step, rank))) < expected
+                or step
+                and (got > expected)
             ):
                 told = f"{expected} bytes sent in step {step}"
                 return fail(f"rank {rank} expected {told}, got {got}")
@@ -413,8 +415,8 @@ def accumulate(
         for step in range(steps):
             done = 0
             for entry in diary.of(step, rank, "backward", "call"):
-                done += entry["word"] == "backward"
-                if entry["word"] == "call" and done < micro - 1:
+                done += entry["what"] == "backward"
+                if entry["what"] == "call" and done < micro - 1:
                     where = f"in no_sync(), micro-batch {done} of step {step}"
                     return fail(f"rank {rank} calls {entry['about']} {where}")
     return same_gradients(case, outcome)

@@ -123,14 +123,14 @@ def gradients(net: nn.Module) -> np.ndarray:
 
 
 class Machine:
-    """Accelerators and a wire, and a diary of what they were asked for.
+    """Accelerators and a wire, which say what they are asked for.
 
     Args:
         ranks: how many it serves.
         nap: seconds that the backward of a layer takes.
         wire: seconds that an all_reduce takes, and seconds for each byte of it.
         factors: (ranks, layers that will come), what the accelerators tell.
-        say: called with each entry of the diary.
+        say: called with each entry of the diary; see ranks.py.
     """
 
     def __init__(
@@ -179,7 +179,7 @@ class Machine:
 
     def note(self, word: str, rank: int, about: object = 0, **more: object) -> None:
         now = time.monotonic()
-        self.say(word=word, step=self.step, rank=rank, about=about, time=now, **more)
+        self.say(word, step=self.step, rank=rank, about=about, time=now, **more)
 
     def reply(self, line: Connection, ticket: int, words: str, *parts: bytes) -> None:
         head = json.dumps([ticket, words, [len(part) for part in parts]])
@@ -407,8 +407,10 @@ class Wire(dist.ProcessGroup):
 
 def received(part: bytes, like: torch.Tensor) -> torch.Tensor:
     values = torch.frombuffer(bytearray(part), dtype=torch.uint8) if part else None
-    return torch.zeros_like(like) if values is None else values.view(like.dtype).view(
-        like.shape
+    return (
+        torch.zeros_like(like)
+        if values is None
+        else values.view(like.dtype).view(like.shape)
     )
 
 
@@ -458,20 +460,13 @@ def main() -> None:
     (steps, micro-batches, samples, width), and plan, for each step: micro (how many),
     late (a rank), heads (by rank), and whether it is torch's "ddp" that averages.
     """
-    from ranks import RANK, RUN_FOLDER, answer, give, inputs
+    from ranks import RANK, RUN_FOLDER, answer, give, inputs, say
 
     given = inputs()
     path, ranks = RUN_FOLDER / "machine", given["ranks"]
     if RANK == ranks:
-        diary: list[dict] = []
-
-        def say(**entry: object) -> None:
-            diary.append(entry)
-
         machine = Machine(ranks, given["nap"], given["wire"], given["factors"], say)
-        print("", flush=True)
-        machine.serve(path)
-        return give(diary=diary)
+        return machine.serve(path)
     line = Line(path, RANK)
     os.environ["WORLD_SIZE"] = os.environ["LOCAL_WORLD_SIZE"] = str(ranks)
     dist.Backend.register_backend(

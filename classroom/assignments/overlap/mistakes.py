@@ -97,8 +97,14 @@ MISTAKES = [
         "what backward() has left out is not sent",
         "odd",
         [
-            ("for bucket in self.buckets[len(self.sent) :]:  # back", "for bucket in []:  # back"),
-            ("zip(self.buckets, self.sent, strict=True)", "zip(self.buckets, self.sent)"),
+            (
+                "for bucket in self.buckets[len(self.sent) :]:  # back",
+                "for bucket in []:  # back",
+            ),
+            (
+                "zip(self.buckets, self.sent, strict=True)",
+                "zip(self.buckets, self.sent)",
+            ),
         ],
     ),
     Mistake(
