@@ -192,12 +192,12 @@ def hidden_wire() -> Svg:
     svg = page(
         "after backward(), or within it",
         "The same layers, the same wire: only the last transfer cannot be hidden.",
-        "The same step twice, each time what a rank computes and what the wire carries. "
-        "Backward computes layers 4, 3, 2 and 1. First, the wire begins when backward "
-        "has ended and carries the gradients of layers 4, 3, 2 and 1 one after the "
-        "other, while the rank waits. Second, the wire carries each layer's gradients "
-        "while backward computes the next layer; when backward ends, those of layer 1 "
-        "alone are left, and step() comes much earlier.",
+        "The same step twice, each time what a rank computes and what the wire "
+        "carries. Backward computes layers 4, 3, 2 and 1. First, the wire begins when "
+        "backward has ended and carries the gradients of layers 4, 3, 2 and 1 one "
+        "after the other, while the rank waits. Second, the wire carries each layer's "
+        "gradients while backward computes the next layer; when backward ends, those "
+        "of layer 1 alone are left, and step() comes much earlier.",
         392,
     )
     draw_step(svg, 112, "after", hidden=False)

@@ -7,6 +7,7 @@ Except in `mean`, a factor that all gradients have in common (a sum instead of t
 is forgiven: one mistake costs one criterion.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from statistics import median
 
@@ -81,7 +82,7 @@ class Case:
         numbers = sum(p.numel() for p in self.net.parameters())
         self.params = draw.normal(scale=0.4, size=numbers).astype(np.float32)
 
-    def make(self, factors) -> Net:
+    def make(self, factors: Sequence[float]) -> Net:
         """Return the network, whose accelerator tells `factors` at once."""
         told = iter(factors)
         return Net(**self.net_arguments, accelerator=lambda layer: next(told))
@@ -321,7 +322,7 @@ def order(
     """From the second step on, buckets are sent in the order in which rank 0's first
     backward() had the gradients ready.
     """
-    net = {"sizes": sizes, "registered": registered}
+    net: dict = {"sizes": sizes, "registered": registered}
     step: dict = {}
     if heads:
         net["heads"], step = 1 + max(map(max, heads)), {"heads": heads}
@@ -352,7 +353,7 @@ def waits(
     bucket_bytes: int = EVERYTHING,
     seed: int = 0,
 ) -> Verdict:
-    """However slow the wire, wait() returns when the means are there, and not before."""
+    """However slow the wire, wait() returns when the means are there, not before."""
     net, slow = {"sizes": sizes}, (wire, 0.0)
     case = Case(rig, ranks, seed, net, [{}] * 2, bucket_bytes, wire=slow)
     outcome, diary = looked_at(case, case.run(rig))
@@ -372,7 +373,7 @@ def odd(
     """What is frozen is not sent, what is used twice is sent once, and what a rank has
     not used counts as zeros.
     """
-    net = {"sizes": sizes, "frozen": frozen, "tied": tied}
+    net: dict = {"sizes": sizes, "frozen": frozen, "tied": tied}
     plan: list[dict] = [{}, {}]
     if heads:
         flat = [head for step in heads for row in step for head in row]

@@ -13,17 +13,18 @@ before that nobody can know it.
 import json
 import os
 import queue
-import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
+from functools import partial
 from heapq import heappop, heappush
 from itertools import count, pairwise
 from multiprocessing.connection import Client, Connection, Listener, wait
 from pathlib import Path
-from typing import Any
+from types import FrameType
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -146,6 +147,7 @@ class Machine:
         self.lines: dict[Connection, int] = {}  # the rank at the other end
         self.calls: dict[int, list[tuple]] = {r: [] for r in range(ranks)}
         self.asked = [0] * ranks  # layers
+        self.busy = [0.0] * ranks  # until when each accelerator is
         self.carried = 0  # calls
         self.free = 0.0  # when the wire will have carried all that it has taken
         self.met: list[tuple] = []
@@ -163,8 +165,8 @@ class Machine:
                 self.lines[line] = int(line.recv_bytes(LARGEST))
         while self.lines:
             soon = self.due[0][0] - time.monotonic() if self.due else None
-            for line in wait(list(self.lines), soon if soon is None else max(0, soon)):
-                assert isinstance(line, Connection)
+            patience = soon if soon is None else max(0, soon)
+            for line in cast(list[Connection], wait(list(self.lines), patience)):
                 try:
                     head, _, payload = line.recv_bytes(LARGEST).partition(b"\n")
                     ticket, word, about = json.loads(head)
@@ -195,7 +197,9 @@ class Machine:
             self.note(word, rank, about)
             factor = self.factors[rank, self.asked[rank]].tobytes()
             self.asked[rank] += 1
-            self.at(now + self.nap, lambda: self.compute(line, ticket, rank, factor))
+            # One layer at a time: who asks for two waits for both.
+            self.busy[rank] = max(now, self.busy[rank]) + self.nap
+            self.at(self.busy[rank], partial(self.compute, line, ticket, rank, factor))
         elif word == "call":
             values = np.frombuffer(payload, np.float32, len(payload) // 4)
             sums = {"sum": float(values.sum()), "squares": float((values**2).sum())}
@@ -236,12 +240,13 @@ class Machine:
             self.free = max(now, self.free) + took
             self.carried += 1
 
-            def deliver(parts: list = parts, words: str = words, call: int = call):
-                self.note("carried", -1, call)
-                for line, ticket, _ in parts:
-                    self.reply(line, ticket, words, *(p for _, _, p in parts))
+            self.at(self.free, partial(self.deliver, call, parts, words))
 
-            self.at(self.free, deliver)
+    def deliver(self, call: int, parts: list[tuple], words: str) -> None:
+        """Give every rank what all of them have brought to a call."""
+        self.note("carried", -1, call)
+        for line, ticket, _ in parts:
+            self.reply(line, ticket, words, *(payload for _, _, payload in parts))
 
     def give_up(self, call: int) -> None:
         """Tell those who wait for `call` who has not made it."""
@@ -368,32 +373,35 @@ class Wire(dist.ProcessGroup):
             except Exception as error:
                 future.set_exception(error)
 
-        frame, own = sys._getframe(), False
-        while not own and (frame := frame.f_back):
-            own = frame.f_code.co_filename.endswith("/answer/overlap.py")
+        frame: FrameType | None = sys._getframe()
+        while frame and not frame.f_code.co_filename.endswith("/answer/overlap.py"):
+            frame = frame.f_back
         data = tensor.detach().cpu().contiguous().view(-1).view(torch.uint8)
-        call = name if own else f"{name} by another hand"
+        call = name if frame else f"{name} by another hand"
         self.line.order("call", call, data.numpy().tobytes(), then)
         return Sent(future)
 
-    def allreduce(self, tensors: list[torch.Tensor], opts: Any = None) -> Sent:
+    # The names of arguments are those by which torch.distributed calls them.
+
+    def allreduce(self, tensors: list, opts: Any = None) -> Sent:  # type: ignore[override]
         if opts is not None and opts.reduceOp != dist.ReduceOp.SUM:
             raise ValueError("this wire, as gloo, knows SUM and no mean")
         (tensor,) = tensors
-        return self.exchange(
-            "all_reduce", tensor, tensors, lambda parts: tensor.copy_(sum(parts))
-        )
 
-    def broadcast(self, tensors: list[torch.Tensor], opts: Any) -> Sent:
+        def keep(parts: list[torch.Tensor]) -> None:
+            tensor.copy_(torch.stack(parts).sum(0))
+
+        return self.exchange("all_reduce", tensor, tensors, keep)
+
+    def broadcast(self, tensors: list, opts: Any) -> Sent:  # type: ignore[override]
         (tensor,) = tensors
-        source = opts.rootRank
-        return self.exchange(
-            "broadcast", tensor, tensors, lambda parts: tensor.copy_(parts[source])
-        )
 
-    def allgather(
-        self, outputs: list, inputs: list[torch.Tensor], opts: Any = None
-    ) -> Sent:
+        def keep(parts: list[torch.Tensor]) -> None:
+            tensor.copy_(parts[opts.rootRank])
+
+        return self.exchange("broadcast", tensor, tensors, keep)
+
+    def allgather(self, outputs: list, inputs: list, opts: Any = None) -> Sent:  # type: ignore[override]
         def keep(parts: list[torch.Tensor]) -> None:
             for output, part in zip(outputs[0], parts, strict=True):
                 output.copy_(part)
@@ -406,12 +414,9 @@ class Wire(dist.ProcessGroup):
 
 
 def received(part: bytes, like: torch.Tensor) -> torch.Tensor:
-    values = torch.frombuffer(bytearray(part), dtype=torch.uint8) if part else None
-    return (
-        torch.zeros_like(like)
-        if values is None
-        else values.view(like.dtype).view(like.shape)
-    )
+    if not part:
+        return torch.zeros_like(like)
+    return torch.frombuffer(bytearray(part), dtype=like.dtype).view(like.shape)
 
 
 # --- the training ---
@@ -431,8 +436,10 @@ class Training:
         self.optimizer = torch.optim.SGD(net.parameters(), lr=given["rate"])
         self.grads: list[np.ndarray] = []
 
-    def step(self, number: int, plan: dict, model: nn.Module, overlap: Any) -> None:
-        """One step; with an `overlap` of None, torch's DDP averages by itself."""
+    def step(
+        self, number: int, plan: dict, model: nn.Module, overlap: Any = None
+    ) -> None:
+        """One step; without `overlap`, torch's DDP averages by itself."""
         model.zero_grad()
         self.line.ask("meet", number)  # all ranks begin together
         last = plan["micro"] - 1
@@ -476,18 +483,17 @@ def main() -> None:
     print("", flush=True)
     net = Net(**given["net"], accelerator=line.compute)
     fill(net, given["params"])
-    library = None
+    twin: nn.Module = Net(**given["net"], accelerator=line.compute)
+    fill(twin, given["params"])
     if any(plan["ddp"] for plan in given["plan"]):
-        twin = Net(**given["net"], accelerator=line.compute)
-        fill(twin, given["params"])
         megabytes = given["bucket_bytes"] / 2**20
-        library = nn.parallel.DistributedDataParallel(twin, bucket_cap_mb=megabytes)
+        twin = nn.parallel.DistributedDataParallel(twin, bucket_cap_mb=megabytes)
     program = answer("overlap.py")
     overlap = program.Overlap(net.parameters(), bucket_bytes=given["bucket_bytes"])
     training = Training(net, given, line)
     for number, plan in enumerate(given["plan"]):
         if plan["ddp"]:
-            training.step(number, plan, library, None)
+            training.step(number, plan, twin)
         else:
             training.step(number, plan, net, overlap)
     line.ask("meet")
