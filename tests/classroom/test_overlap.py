@@ -1,11 +1,9 @@
 """Assignment 10: what is special to it; test_solutions.py has the rest."""
 
 import pytest
-from course import cells, changed, solution, verdict, visible
+from course import cells, changed, verdict, visible
 
 from classroom.assignments.overlap import criteria as overlap
-from classroom.engine.assignment import load
-from classroom.engine.rig import Outcome, Rig
 from classroom.engine.verdict import Verdict
 
 pytestmark = pytest.mark.sandbox
@@ -121,6 +119,7 @@ import numpy as np
 
 sys.modules["__main__"].Backward = Ahead
 """
+SENT_LATE = "got 330 ms: rank 0 had sent 0 of 1024 bytes when backward() began layer 3"
 HOSTILE = {
     "clocks that stand still": (
         [
@@ -132,7 +131,7 @@ HOSTILE = {
             ),
             SERIAL,
         ],
-        "bytes sent when backward() came to layer",
+        SENT_LATE,
     ),
     "an accelerator that needs no time": (
         [
@@ -166,20 +165,39 @@ HOSTILE = {
         ],
         "what it sent was something else",
     ),
+    "slows DDP down": (
+        [
+            (
+                MAIN,
+                f"{MAIN}import gc\n"
+                "from torch.nn.parallel import DistributedDataParallel\n\n\n"
+                "def slow(state, bucket):\n"
+                "    work = dist.all_reduce(bucket.buffer(), async_op=True)\n"
+                "    work.wait()\n"
+                "    return work.get_future().then("
+                "lambda f: f.value()[0] / dist.get_world_size())\n\n\n"
+                "for one in gc.get_objects():\n"
+                "    if isinstance(one, DistributedDataParallel):\n"
+                "        one.register_comm_hook(None, slow)\n",
+            ),
+            SERIAL,
+        ],
+        "DDP's own steps took 330 ms",
+    ),
     "a diary of its own": (
         [
             (
                 READY,
                 f"{READY}        import ranks\n"
                 "        for step in range(20):\n"
-                "            ranks.say('computed', step=step, rank=0, about=0, "
-                "time=0.0)\n"
+                "            ranks.say('carried', step=step, rank=-1, about=0, "
+                "begin=0.0, end=0.0)\n"
                 "            ranks.say('call', step=step, rank=0, about='all_reduce', "
-                "time=0.0, bytes=6144, sum=0.0, squares=0.0)\n"
+                "bytes=6144, sum=0.0, squares=0.0)\n"
                 "        return\n",
             )
         ],
-        "bytes sent when backward() came to layer",
+        SENT_LATE,
     ),
 }
 
@@ -226,13 +244,22 @@ def test_what_does_not_fit_together_is_said():
 # --- without any run: what the judge says of times that are given here ---
 
 
-class Given(Rig):
-    """A rig whose steps take the student as long as it says, and DDP 0.2 s."""
+def taken(*seconds: float) -> overlap.Diary:
+    """Return a diary of steps that took so long, a student's and DDP's in turn."""
+    entries = []
+    for step, end in enumerate(seconds):
+        common = {"step": step, "rank": 0, "about": 0}
+        begin = 10.0 * step
+        entries.append(common | {"what": "layer", "begin": begin, "end": begin + 0.1})
+        entries.append(common | {"what": "carried", "end": begin + end})
+    return overlap.Diary(entries)
 
-    def __init__(self, seconds: list[float]):
-        super().__init__(load("overlap"), solution("overlap"))
-        self.seconds = seconds
 
+def test_the_median_of_the_steps_counts():
+    def told(*seconds: float) -> str:
+        return overlap.too_slow(taken(*seconds), [0, 2, 4], serial=0.33) or "pass"
 
-def test_the_rig_is_the_assignments():
-    assert isinstance(Given([0.2]), Rig) and Outcome([]).problem() is None
+    # One bad moment of the computer costs nobody anything.
+    assert told(0.2, 0.2, 2.0, 0.2, 0.24, 0.2) == "pass"
+    assert "DDP, 200 ms, got 300 ms" in told(0.3, 0.2, 0.2, 0.2, 0.3, 0.2)
+    assert "DDP's own steps took 330 ms" in told(*[0.33] * 6)

@@ -3,8 +3,11 @@
 Ranks 0 to n - 1 are the student's. Rank n plays what they run on: for each of them an
 accelerator, which takes its time for the backward of a layer, and between them the
 wire, which carries one all_reduce after the other. It never imports the answer, so its
-clock and its diary are its own. Naps take the place of computing: they overlap on a
-machine with one core, too.
+clock and its diary are its own.
+
+Naps take the place of computing: they overlap on one core, too. They really pass; but
+what is counted is what they should take, from when a rank had got all answers that came
+before its order. So time depends on what waits for what, and on no other process.
 
 A layer's gradient is multiplied by a number that the accelerator tells when it is done:
 before that nobody can know it.
@@ -147,9 +150,11 @@ class Machine:
         self.lines: dict[Connection, int] = {}  # the rank at the other end
         self.calls: dict[int, list[tuple]] = {r: [] for r in range(ranks)}
         self.asked = [0] * ranks  # layers
-        self.busy = [0.0] * ranks  # until when each accelerator is
         self.carried = 0  # calls
-        self.free = 0.0  # when the wire will have carried all that it has taken
+        # In the machine's own time:
+        self.clock = [0.0] * ranks  # when each rank got the last answer
+        self.busy = [0.0] * ranks  # until when each accelerator is
+        self.full = 0.0  # until when the wire is
         self.met: list[tuple] = []
         self.through: set[int] = set()
         self.step = -1
@@ -180,10 +185,10 @@ class Machine:
         heappush(self.due, (moment, next(self.number), action))
 
     def note(self, word: str, rank: int, about: object = 0, **more: object) -> None:
-        now = time.monotonic()
-        self.say(word, step=self.step, rank=rank, about=about, time=now, **more)
+        self.say(word, step=self.step, rank=rank, about=about, **more)
 
     def reply(self, line: Connection, ticket: int, words: str, *parts: bytes) -> None:
+        """Answer an order, with words if it has failed."""
         head = json.dumps([ticket, words, [len(part) for part in parts]])
         with suppress(OSError):  # who has left needs no answer
             line.send_bytes(head.encode() + b"\n" + b"".join(parts))
@@ -194,24 +199,28 @@ class Machine:
         """Take an order: "layer", "call", "meet", "late", or else a word to note."""
         rank, now = self.lines[line], time.monotonic()
         if word == "layer":
-            self.note(word, rank, about)
+            # One layer at a time: who asks for two waits for both.
+            end = max(self.clock[rank], self.busy[rank]) + self.nap
+            self.busy[rank] = end
+            self.note(word, rank, about, begin=end - self.nap, end=end)
             factor = self.factors[rank, self.asked[rank]].tobytes()
             self.asked[rank] += 1
-            # One layer at a time: who asks for two waits for both.
-            self.busy[rank] = max(now, self.busy[rank]) + self.nap
-            self.at(self.busy[rank], partial(self.compute, line, ticket, rank, factor))
+            real = now + end - self.clock[rank]
+            self.at(real, partial(self.compute, line, ticket, end, factor))
         elif word == "call":
             values = np.frombuffer(payload, np.float32, len(payload) // 4)
             sums = {"sum": float(values.sum()), "squares": float((values**2).sum())}
             self.note(word, rank, about, bytes=len(payload), **sums)
-            self.calls[rank].append((line, ticket, payload))
+            self.calls[rank].append((line, ticket, payload, self.clock[rank]))
             mine = self.carried + len(self.calls[rank]) - 1
-            self.at(now + PATIENCE, lambda: self.give_up(mine))
-            self.carry(now)
+            self.at(now + PATIENCE, partial(self.give_up, mine))
+            while all(self.calls.values()):
+                self.carry(now)
         elif word == "meet":
             self.met.append((line, ticket))
             if len(self.met) == self.ranks:
                 self.step, self.through = self.step + 1, set()
+                self.clock = [max(self.clock)] * self.ranks
                 for other, its in self.met:
                     self.reply(other, its, "")
                 self.met = []
@@ -222,31 +231,35 @@ class Machine:
             if word == "through":
                 self.through.add(rank)
 
-    def compute(self, line: Connection, ticket: int, rank: int, factor: bytes) -> None:
-        self.note("computed", rank)
+    def compute(self, line: Connection, ticket: int, end: float, factor: bytes) -> None:
+        """Tell a rank that its layer is computed."""
+        self.wake(line, end)
         self.reply(line, ticket, "", factor)
 
+    def wake(self, line: Connection, moment: float) -> None:
+        if line in self.lines:
+            rank = self.lines[line]
+            self.clock[rank] = max(self.clock[rank], moment)
+
     def carry(self, now: float) -> None:
-        """Put the next call on the wire, if every rank has made it."""
-        while all(self.calls.values()):
-            parts = [self.calls[rank].pop(0) for rank in range(self.ranks)]
-            payloads = [payload for _, _, payload in parts]
-            sizes = [len(payload) for payload in payloads]
-            words, call = "", self.carried
-            if len(set(sizes)) > 1:
-                words = f"call {call} on the wire: rank 0 to {self.ranks - 1} bring "
-                words += f"{sizes} bytes to it"
-            took = self.wire[0] + self.wire[1] * max(sizes)
-            self.free = max(now, self.free) + took
-            self.carried += 1
+        """Put the first call on the wire, which every rank has made."""
+        parts = [self.calls[rank].pop(0) for rank in range(self.ranks)]
+        sizes = [len(payload) for _, _, payload, _ in parts]
+        begin = max(clock for *_, clock in parts)
+        end = max(self.full, begin) + self.wire[0] + self.wire[1] * max(sizes)
+        words, self.full = "", end
+        if len(set(sizes)) > 1:
+            ranks = f"ranks 0 to {self.ranks - 1}"
+            words = f"call {self.carried} on the wire: {ranks} bring {sizes} bytes"
+        self.carried += 1
+        self.at(now + end - begin, partial(self.deliver, end, parts, words))
 
-            self.at(self.free, partial(self.deliver, call, parts, words))
-
-    def deliver(self, call: int, parts: list[tuple], words: str) -> None:
+    def deliver(self, end: float, parts: list[tuple], words: str) -> None:
         """Give every rank what all of them have brought to a call."""
-        self.note("carried", -1, call)
-        for line, ticket, _ in parts:
-            self.reply(line, ticket, words, *(payload for _, _, payload in parts))
+        self.note("carried", -1, end=end)
+        for line, ticket, *_ in parts:
+            self.wake(line, end)
+            self.reply(line, ticket, words, *(payload for _, _, payload, _ in parts))
 
     def give_up(self, call: int) -> None:
         """Tell those who wait for `call` who has not made it."""
@@ -256,7 +269,7 @@ class Machine:
         names = ", ".join(map(str, absent))
         words = f"call {call} on the wire: rank {names} has not made it"
         for rank, calls in self.calls.items():
-            for line, ticket, _ in calls:
+            for line, ticket, *_ in calls:
                 self.reply(line, ticket, words)
             self.calls[rank] = []
 
@@ -470,6 +483,7 @@ def main() -> None:
     from ranks import RANK, RUN_FOLDER, answer, give, inputs, say
 
     given = inputs()
+    print("", flush=True)  # a sign of life
     path, ranks = RUN_FOLDER / "machine", given["ranks"]
     if RANK == ranks:
         machine = Machine(ranks, given["nap"], given["wire"], given["factors"], say)
@@ -480,7 +494,6 @@ def main() -> None:
         "wire", lambda store, rank, size, timeout: Wire(line, rank, size), devices="cpu"
     )
     dist.init_process_group("wire")
-    print("", flush=True)
     net = Net(**given["net"], accelerator=line.compute)
     fill(net, given["params"])
     twin: nn.Module = Net(**given["net"], accelerator=line.compute)
