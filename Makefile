@@ -74,29 +74,33 @@ test-all: lint ## all numbers of ranks, races, floods, bombs, the browser, evide
 evidence: .venv/dev-ready ## for maintainers: record tests/evidence anew from live runs
 	$(BIN)/python -m tests.record_evidence
 
-# The classroom: see classroom/README.md. A is the assignment.
-COURSE := $(BIN)/python -m classroom.engine
+# The classroom: see classroom/README.md. A is the assignment, COURSE the folder of a
+# course that is kept elsewhere, as in COURSE=~/my-course.
+ENGINE := $(BIN)/python -m classroom.engine
+export DDP_LAB_COURSE := $(abspath $(patsubst ~/%,$(HOME)/%,$(COURSE)))
 
-# nbgrader reads the configuration of the folder where it is started.
+classroom: export JUPYTER_CONFIG_PATH := $(CURDIR)/classroom
 classroom: .venv/classroom-ready ## the course in JupyterLab, with nbgrader's Formgrader
-	@mkdir -p classroom/exchange
-	cd classroom && PATH="$(CURDIR)/$(BIN):$$PATH" ../$(BIN)/jupyter lab
+	@mkdir -p "$(or $(DDP_LAB_COURSE),classroom)/exchange"
+	cd "$(or $(DDP_LAB_COURSE),classroom)" && \
+		PATH="$(CURDIR)/$(BIN):$$PATH" $(CURDIR)/$(BIN)/jupyter lab
 
 release: .venv/classroom-ready ## write the students' version of A=ring
-	$(COURSE) release $(A)
+	$(ENGINE) release $(A)
 
-grade: .venv/classroom-ready ## grade all that was handed in for A=ring (UNSAFE=1, AGAIN=1)
-	$(COURSE) grade $(A) $(WHO) $(if $(UNSAFE),--unsafe) $(if $(AGAIN),--again)
+grade: .venv/classroom-ready ## grade what was handed in for A=ring (AGAIN=1, ONLY="right", UNSAFE=1)
+	$(ENGINE) grade $(A) $(WHO) $(if $(UNSAFE),--unsafe) $(if $(AGAIN),--again) \
+		$(addprefix --only ,$(ONLY))
 
 feedback: .venv/classroom-ready ## write a page for each student of A=ring
-	$(COURSE) feedback $(A)
+	$(ENGINE) feedback $(A)
 
-grades: .venv/classroom-ready ## write classroom/grades.csv for Canvas and Moodle
-	$(COURSE) grades
+grades: .venv/classroom-ready ## write the grades for Canvas, for Moodle and for a person
+	$(ENGINE) grades
 
-test-classroom: lint ## solutions, starters, mistakes and hostile answers, in full
-	$(PYTEST) -m "not alone" tests/classroom
-	$(BIN)/python -m pytest -m alone tests/classroom
+test-classroom: lint ## solutions, starters, mistakes, hostile answers; of A=ring, or all
+	$(PYTEST) -m "not alone" $(if $(A),-k "$(A)") tests/classroom
+	$(if $(A),,$(BIN)/python -m pytest -m alone tests/classroom)
 
 lint: .venv/dev-ready .venv/classroom-ready ## ruff and mypy: style and types
 	$(BIN)/ruff check .

@@ -3,13 +3,14 @@
 import sys
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent))  # for what `classroom` and `ddp_lab` hold
+# For what `classroom` and `ddp_lab` hold.
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from nbconvert.preprocessors import (  # noqa: E402
     ClearMetadataPreprocessor,
     CSSHTMLHeaderPreprocessor,
 )
+from nbgrader.converters import GenerateAssignment  # noqa: E402
 from nbgrader.preprocessors import (  # noqa: E402
     AssignLatePenalties,
     CheckCellMetadata,
@@ -18,15 +19,22 @@ from nbgrader.preprocessors import (  # noqa: E402
     LimitOutput,
 )
 
+from classroom.engine.assignment import COURSE  # noqa: E402
+from classroom.engine.conditions import Conditions  # noqa: E402
+from classroom.engine.late import LateDays, LateNote  # noqa: E402
 from classroom.engine.preprocessors import Judge, Page, SaveGrades  # noqa: E402
 
 c = get_config()  # type: ignore[name-defined]  # noqa: F821  (nbgrader has it)
-c.CourseDirectory.root = str(HERE)
+c.CourseDirectory.root = str(COURSE)
 c.CourseDirectory.course_id = "ddp-lab"
-c.CourseDirectory.db_url = f"sqlite:///{HERE / 'gradebook.db'}"
+c.CourseDirectory.db_url = f"sqlite:///{COURSE / 'gradebook.db'}"
 # On a box that students share: a folder that all of them may write to.
-c.Exchange.root = str(HERE / "exchange")
+c.Exchange.root = str(COURSE / "exchange")
 c.ClearSolutions.code_stub = {"python": "### YOUR CODE\nraise NotImplementedError"}
+c.GenerateAssignment.preprocessors = [
+    Conditions,
+    *GenerateAssignment.class_traits()["preprocessors"].default(),
+]
 # Nothing of a student is executed here: the judge tries the programs in a sandbox.
 c.Autograde.autograde_preprocessors = [
     Judge,
@@ -36,10 +44,17 @@ c.Autograde.autograde_preprocessors = [
     AssignLatePenalties,
     CheckCellMetadata,
 ]
+# Late work, by the due dates of the gradebook; see engine/late.py. As it stands here
+# nothing is taken off.
+c.AssignLatePenalties.plugin_class = LateDays
+c.LateDays.free_days = 0  # of each student, over the whole course
+c.LateDays.percent_per_day = 0  # of the assignment's points, for each day more
+c.LateDays.most_days = 365  # what is later than that has no points
 # The feedback shows what became of every case, but not the hidden cases themselves.
 c.GenerateFeedback.preprocessors = [
     GetGrades,
     ClearHiddenTests,
     CSSHTMLHeaderPreprocessor,
     Page,
+    LateNote,
 ]

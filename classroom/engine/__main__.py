@@ -1,47 +1,58 @@
 """Run the course: what `make release`, `grade`, `feedback` and `grades` do.
 
 python -m classroom.engine release ASSIGNMENT
-python -m classroom.engine grade ASSIGNMENT [--unsafe] [--again] [STUDENT ...]
+python -m classroom.engine grade ASSIGNMENT [OPTION ...] [STUDENT ...]
 python -m classroom.engine feedback ASSIGNMENT
 python -m classroom.engine grades
 """
 
 import argparse
-import csv
 import logging
 import os
 import sys
 import time
 import warnings
+from collections.abc import Collection
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from pathlib import Path
+from typing import Any
 
-from nbgrader.api import Grade, Gradebook, Student, SubmittedAssignment
+from nbgrader.api import Gradebook
 from nbgrader.apps import NbGraderAPI
 from nbgrader.coursedir import CourseDirectory
-from traitlets.config import PyFileConfigLoader
+from traitlets.config import Config, PyFileConfigLoader
 
 from classroom.engine import assignment as assignments
-from classroom.engine import judge, preprocessors, sandbox
-from classroom.engine.assignment import COURSE, criteria, notebook
+from classroom.engine import grades as export
+from classroom.engine import judge, late, preprocessors, roster, sandbox
+from classroom.engine.assignment import COURSE, LAB, criteria, home, notebook
+from ddp_lab import from_here
 from ddp_lab.kit.cell.display import table
 
 LABELS = {"pass": "pass", "fail": "FAIL", "blocked": "blocked", "not yet": "not yet"}
-# Canvas wants the first five; Moodle maps "SIS User ID" to its ID number.
-CANVAS = ["Student", "ID", "SIS User ID", "SIS Login ID", "Section"]
 
 
 def api(**directories: str) -> NbGraderAPI:
     """Return nbgrader's own interface to this course."""
     # nbgrader starts alembic by its name, to make the gradebook.
     os.environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    config = PyFileConfigLoader("nbgrader_config.py", path=str(COURSE)).load_config()
+    config = _config()
     config.CourseDirectory.update(directories)
     quiet = logging.getLogger("classroom")
     quiet.propagate = False
     quiet.addHandler(logging.NullHandler())
     course = CourseDirectory(config=config)
     return NbGraderAPI(course, config=config, log=quiet)
+
+
+def _config() -> Config:
+    """Return what nbgrader_config.py says."""
+    config = Config()
+    for place in dict.fromkeys((LAB, COURSE)):
+        if (place / "nbgrader_config.py").exists():
+            loader = PyFileConfigLoader("nbgrader_config.py", path=str(place))
+            config.merge(loader.load_config())
+    return config
 
 
 def told(what: str, result: dict) -> None:
@@ -53,19 +64,39 @@ def told(what: str, result: dict) -> None:
 
 def students(assignment: str) -> list[str]:
     """Return who has handed in an assignment."""
-    found = (COURSE / "submitted").glob(f"*/{assignment}")
-    return sorted(path.parent.name for path in found if path.is_dir())
+    found = (COURSE / "submitted").glob("*/")
+    # Whatever it is: what is no folder has its sentence in the report.
+    return sorted(path.name for path in found if os.path.lexists(path / assignment))
 
 
 def release(assignment: str) -> None:
     """Write the students' version to release/."""
-    told("release it", api().generate_assignment(assignment))
+    course = api(source_directory=str(home(assignment) / "source"))
+    told("release it", course.generate_assignment(assignment))
     path = notebook("release", assignment).parent
-    print(f"for the students: {path.relative_to(Path.cwd())}")
+    print(f"for the students: {from_here(path)}")
 
 
-def grade(assignment: str, names: list[str], unsafe: bool, again: bool) -> None:
-    """Judge what was handed in, several at once; write it to the gradebook."""
+def grade(
+    assignment: str,
+    names: list[str],
+    *,
+    unsafe: bool = False,
+    again: bool = False,
+    only: Collection[str] = (),
+) -> None:
+    """Judge what was handed in, several at once; write it to the gradebook.
+
+    Args:
+        assignment: what was handed in.
+        names: of students; none for all.
+        unsafe: run their programs without a sandbox.
+        again: judge even what has not changed.
+        only: the criteria that are judged anew; all others stay as they were.
+    """
+    known = [cell.name for cell in criteria(assignment)]
+    if unknown := [name for name in only if name not in known]:
+        sys.exit(f"{assignment} has no criterion {unknown[0]}: {', '.join(known)}")
     if not unsafe and (trouble := sandbox.available()):
         sys.exit(trouble)
     if not unsafe and (warning := sandbox.weak()):
@@ -74,8 +105,13 @@ def grade(assignment: str, names: list[str], unsafe: bool, again: bool) -> None:
         release(assignment)
     names = names or students(assignment)
     if not names:
-        sys.exit(f"nobody has handed in classroom/submitted/STUDENT/{assignment}/")
-    reports = judge_all(assignment, names, unsafe, again)
+        where = from_here(COURSE / "submitted" / "STUDENT" / assignment)
+        sys.exit(f"nobody has handed in {where}/")
+    before = {name: judge.last(assignment, name) for name in names}
+    options = {"unsafe": unsafe, "again": again, "only": only}
+    reports = judge_all(assignment, names, options)
+    with _gradebook() as gradebook:
+        roster.enter(roster.read(), gradebook)
     course = api(submitted_directory=str(preprocessors.STAGED))
     for name in names:
         preprocessors.stage(assignment, name)
@@ -84,10 +120,13 @@ def grade(assignment: str, names: list[str], unsafe: bool, again: bool) -> None:
             last = result["error"].strip().splitlines()[-1]
             print(f"{name}: nbgrader could not save the grades: {last}", flush=True)
     print(f"\n{overview(reports)}")
+    for report in reports:
+        if told := changes(before[report.student], report):
+            print(f"{report.student}: {told}")
 
 
 def judge_all(
-    assignment: str, names: list[str], unsafe: bool, again: bool
+    assignment: str, names: list[str], options: dict[str, Any]
 ) -> list[judge.Report]:
     """Judge as many submissions at once as there are cores and GPUs for."""
     jobs = max(1, (os.cpu_count() or 2) // 2)
@@ -97,7 +136,7 @@ def judge_all(
     start = time.monotonic()
     with ThreadPoolExecutor(jobs) as pool:
         waiting = {
-            pool.submit(judge.judge, assignment, name, unsafe=unsafe, again=again): name
+            pool.submit(judge.judge, assignment, name, **options): name
             for name in names
         }
         try:
@@ -125,7 +164,7 @@ def _result(done: Future[judge.Report], assignment: str, name: str) -> judge.Rep
             cell.name: {"points": cell.points, "state": "blocked", "lines": [note]}
             for cell in criteria(assignment)
         }
-        return judge.Report(assignment, name, "", note, states)
+        return judge.Report(assignment, name, "", note, criteria=states)
 
 
 def overview(reports: list[judge.Report]) -> str:
@@ -143,63 +182,43 @@ def overview(reports: list[judge.Report]) -> str:
     return table([head, *rows])
 
 
+def changes(before: judge.Report | None, now: judge.Report) -> str:
+    """Return what has changed since the last grading; "" if nothing has."""
+    if before is None:
+        return ""
+    old = {name: found["state"] for name, found in before.criteria.items()}
+    new = {name: found["state"] for name, found in now.criteria.items()}
+    told = [
+        f"{name} {LABELS[old[name]]} → {LABELS[state]}"
+        for name, state in new.items()
+        if old.get(name, state) != state
+    ]
+    points = f"{before.score:g} → {now.score:g} points"
+    return ", ".join([*told, points]) if told or before.score != now.score else ""
+
+
 def feedback(assignment: str) -> None:
     """Write an HTML page for each student who was graded."""
+    with _gradebook() as gradebook:  # what a late day costs may have changed
+        late.LateDays(config=_config()).settle(gradebook)
     told("write the feedback", api().generate_feedback(assignment))
     for name in students(assignment):
         path = COURSE / "feedback" / name / assignment / f"{assignment}.html"
         if path.exists():
-            print(path.relative_to(Path.cwd()))
+            print(from_here(path))
 
 
 def grades() -> None:
-    """Write grades.csv for Canvas and Moodle, and grades-details.csv for a person.
-
-    Where a criterion was blocked and nobody has graded it by hand, the student's cell
-    in grades.csv is empty, which both leave as it is; the details say what is missing.
-    """
-    rows: dict[str, dict[str, str]] = {}
-    details, names = [], []
-    with Gradebook(f"sqlite:///{COURSE / 'gradebook.db'}", "ddp-lab") as gradebook:
-        for assignment in gradebook.assignments:
-            names.append(assignment.name)
-            for done in gradebook.assignment_submissions(assignment.name):
-                blocked = [g for g in _all_grades(done) if g.needs_manual_grade]
-                score = round(done.score - done.late_submission_penalty, 3)
-                maximum = done.max_score - sum(g.max_score for g in blocked)
-                person = done.student
-                row = rows.setdefault(person.id, _row(person))
-                row[assignment.name] = "" if blocked else f"{score:g}"
-                held = " ".join(grade.name for grade in blocked)
-                known = [person.id, assignment.name, f"{score:g}", f"{maximum:g}", held]
-                details.append(known)
-    _write("grades.csv", CANVAS + names, [rows[key] for key in sorted(rows)])
-    head = ["student", "assignment", "score", "max", "blocked"]
-    lines = [dict(zip(head, line, strict=True)) for line in sorted(details)]
-    _write("grades-details.csv", head, lines)
+    """Write the grades for Canvas, for Moodle, and for a person: see grades.py."""
+    with _gradebook() as gradebook:
+        everybody = roster.read()
+        roster.enter(everybody, gradebook)
+        policy = late.LateDays(config=_config())
+        print(*export.write(gradebook, everybody, policy), sep="\n")
 
 
-def _all_grades(submission: SubmittedAssignment) -> list[Grade]:
-    return [grade for notebook in submission.notebooks for grade in notebook.grades]
-
-
-def _row(person: Student) -> dict[str, str]:
-    name = ", ".join(part for part in (person.last_name, person.first_name) if part)
-    row = dict.fromkeys(CANVAS, "")
-    return row | {
-        "Student": name or person.id,
-        "SIS User ID": person.id,
-        "SIS Login ID": person.id,
-    }
-
-
-def _write(name: str, head: list[str], rows: list[dict]) -> None:
-    path = COURSE / name
-    with open(path, "w", newline="") as file:
-        writer = csv.DictWriter(file, head, restval="")
-        writer.writeheader()
-        writer.writerows(rows)
-    print(f"{path.relative_to(Path.cwd())}: {len(rows)} rows")
+def _gradebook() -> Gradebook:
+    return Gradebook(f"sqlite:///{COURSE / 'gradebook.db'}", "ddp-lab")
 
 
 def main() -> None:
@@ -211,12 +230,14 @@ def main() -> None:
     parser.add_argument("students", nargs="*")
     parser.add_argument("--unsafe", action="store_true")
     parser.add_argument("--again", action="store_true")
+    parser.add_argument("--only", action="append", default=[], metavar="CRITERION")
     args = parser.parse_args()
     known = assignments.names()
     if args.command != "grades" and args.assignment not in known:
         sys.exit(f"say which assignment: A={' or A='.join(known)}")
     if args.command == "grade":
-        grade(args.assignment, args.students, args.unsafe, args.again)
+        options = {"unsafe": args.unsafe, "again": args.again, "only": args.only}
+        grade(args.assignment, args.students, **options)
     elif args.command == "grades":
         grades()
     else:

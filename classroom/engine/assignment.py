@@ -6,10 +6,12 @@
     assignments/NAME/mistakes.py   MISTAKES, each a `Mistake`
     source/NAME/NAME.ipynb         prose, the programs with their solutions, the cases
 
-The engine names no assignment.
+The engine names no assignment. They lie in classroom/, and in the folder of a course
+that DDP_LAB_COURSE names: what is there goes before what has the same name here.
 """
 
 import importlib
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,8 +22,19 @@ import nbformat
 from classroom.engine.verdict import Verdict
 from ddp_lab import ROOT
 
-COURSE = ROOT / "classroom"
+LAB = ROOT / "classroom"
+"""The lab's own course."""
 
+
+def _course() -> Path:
+    path = Path(os.environ.get("DDP_LAB_COURSE") or LAB).expanduser().resolve()
+    if not path.is_dir():
+        raise SystemExit(f"there is no folder {path} for a course")
+    return path
+
+
+COURSE = _course()
+"""Where submissions and grades are kept, and assignments of a course's own."""
 
 Criteria = Mapping[str, Callable[..., Verdict]]
 
@@ -73,8 +86,14 @@ class Mistake:
 
 
 def names() -> list[str]:
-    """Return the names of the course's assignments."""
-    return sorted(path.parent.name for path in COURSE.glob("source/*/*.ipynb"))
+    """Return the names of all assignments, the course's own and the lab's."""
+    found = (path for home in (COURSE, LAB) for path in home.glob("source/*/*.ipynb"))
+    return sorted({path.parent.name for path in found})
+
+
+def home(name: str) -> Path:
+    """Return the folder of the course that an assignment belongs to."""
+    return COURSE if (COURSE / "source" / name).is_dir() else LAB
 
 
 def load(name: str) -> Assignment:
@@ -85,12 +104,14 @@ def load(name: str) -> Assignment:
 
 def folder(assignment: Assignment) -> Path:
     """Return the folder in which an assignment's modules lie."""
-    return COURSE / "assignments" / assignment.__name__.split(".")[-2]
+    name = assignment.__name__.split(".")[-2]
+    return home(name) / "assignments" / name
 
 
 def notebook(step: str, name: str, student: str = ".") -> Path:
     """Return where nbgrader keeps an assignment's notebook: source, release, ..."""
-    return COURSE / step / student / name / f"{name}.ipynb"
+    course = home(name) if step == "source" else COURSE
+    return course / step / student / name / f"{name}.ipynb"
 
 
 def criteria(name: str) -> list[Criterion]:

@@ -7,21 +7,32 @@ reports/ASSIGNMENT/STUDENT.json. Criteria and cases come from the source noteboo
 
 import hashlib
 import json
+import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Collection
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import TypedDict
 
 from classroom.engine import sandbox
-from classroom.engine.assignment import COURSE, Criterion, criteria, load, notebook
+from classroom.engine.assignment import (
+    COURSE,
+    LAB,
+    Criterion,
+    criteria,
+    folder,
+    load,
+    notebook,
+)
 from classroom.engine.check import line, try_case
-from classroom.engine.rig import Rig, SandboxError
+from classroom.engine.rig import TURN, Rig, SandboxError
+from classroom.engine.submission import answers
 from classroom.engine.verdict import Verdict, total
 
-LARGEST_NOTEBOOK = 20_000_000  # bytes
-WRITEFILE = "%%writefile"
+SECRET = secrets.token_hex(8)
+"""From which all cases of this grading run are drawn: see `Rig.draw`."""
 
 
 class Judged(TypedDict):
@@ -44,6 +55,10 @@ class Report:
     """Of all that the grades depend on; the same key means the same grades."""
     note: str = ""
     """What is wrong with the file itself."""
+    answer: str = ""
+    """A hash of the programs alone."""
+    secret: str = ""
+    """With which its cases were drawn."""
     criteria: dict[str, Judged] = field(default_factory=dict)
     """By name."""
     seconds: float = 0.0
@@ -61,60 +76,25 @@ class Report:
         return [c for c in self.criteria.values() if c["state"] in states]
 
 
-def answers(path: Path, wanted: Mapping[str, str]) -> tuple[dict[str, str], str]:
-    """Return the programs in a submitted notebook, and what is wrong with the file.
-
-    A program is found by its cell's grade_id or, where something has stripped that, by
-    the file that its `%%writefile` names. What else the notebook holds does not matter.
-    """
-    programs: dict[str, str] = {}
-    try:
-        if path.stat().st_size > LARGEST_NOTEBOOK:
-            return {}, f"the notebook is larger than {LARGEST_NOTEBOOK // 1_000_000} MB"
-        cells = json.loads(path.read_text())["cells"]
-        sources = [(_grade_id(cell), _source(cell)) for cell in cells]
-    except FileNotFoundError:
-        return {}, f"there is no {path.name}"
-    except Exception as error:  # it may be anything
-        return {}, f"{path.name} is not a notebook ({type(error).__name__})"
-    for grade_id, file in wanted.items():
-        named = [text for found, text in sources if found == grade_id]
-        named += [text for _, text in sources if _file(text) == file]
-        if named:
-            head, _, rest = named[0].partition("\n")
-            programs[file] = rest if head.startswith(WRITEFILE) else named[0]
-    missing = [file for file in wanted.values() if file not in programs]
-    return programs, f"no cell writes {', '.join(missing)}" if missing else ""
-
-
-def _grade_id(cell: dict) -> str | None:
-    known = cell.get("metadata", {}).get("nbgrader", {})
-    return known.get("grade_id") if isinstance(known, dict) else None
-
-
-def _file(text: str) -> str | None:
-    """Return the name of the file that a cell writes."""
-    first = text.partition("\n")[0]
-    return first.split("/")[-1].strip() if first.startswith(WRITEFILE) else None
-
-
-def _source(cell: dict) -> str:
-    source = cell.get("source", "")
-    text = "".join(source) if isinstance(source, list) else str(source)
-    return text.encode("utf-8", "replace").decode()  # half a character, say
-
-
-# --- judge ---
-
-
 def judge(
     assignment: str,
     student: str,
     *,
     unsafe: bool = False,
     again: bool = False,
+    only: Collection[str] = (),
+    secret: str = "",
 ) -> Report:
     """Return the report of a submission; an old one if nothing has changed since.
+
+    Args:
+        assignment: what was handed in.
+        student: by whom.
+        unsafe: run the programs without a sandbox.
+        again: judge it even if nothing has changed.
+        only: judge these criteria anew, and keep what the old report says of the rest,
+            unless the programs have changed since.
+        secret: draw the cases with this one, as an earlier report has it.
 
     Raises:
         SystemExit: if there can be no sandbox here and `unsafe` is not given.
@@ -125,28 +105,56 @@ def judge(
     )
     cells = criteria(assignment)
     report = Report(assignment, student, _key(assignment, programs, note, cells), note)
-    path = COURSE / "reports" / assignment / f"{student}.json"
-    if not again and (old := _read(path)) and old.key == report.key:
+    report.answer = hashlib.sha256(json.dumps([programs, note]).encode()).hexdigest()
+    path = _path(assignment, student)
+    old = _read(path)
+    kept: dict[str, Judged] = {}
+    if only and old and old.answer == report.answer:
+        kept = {name: c for name, c in old.criteria.items() if name not in only}
+    elif old and old.key == report.key and not (again or only):
+        kept = old.criteria  # all of them, unless the grading was broken off
+    todo = [cell for cell in cells if cell.name not in kept]
+    if old and not todo:
         return old
     if not unsafe and (trouble := sandbox.available()):
         raise SystemExit(trouble)
+    report.secret = secret or (old.secret if old and kept else "") or SECRET
+
+    def keep(name: str, judged: Judged) -> None:
+        """Save what is known by now: a grading may be broken off at any time."""
+        kept[name] = judged
+        report.criteria = {c.name: kept[c.name] for c in cells if c.name in kept}
+        report.seconds = round(time.monotonic() - start, 1)
+        _write(path, report)
+
     start = time.monotonic()
     rig = Rig(source, programs) if unsafe else sandbox.Sandbox(source, programs)
+    rig.secret = report.secret
     try:
-        report.criteria, works = try_all(rig, cells)
+        found = try_all(rig, todo, keep)[0]
     finally:
         rig.close()
-    report.seconds = round(time.monotonic() - start, 1)
-    if works:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part = path.with_suffix(".part")
-        part.write_text(json.dumps(asdict(report), indent=1))
-        part.replace(path)
+    report.criteria = {cell.name: (kept | found)[cell.name] for cell in cells}
     return report
 
 
-def try_all(rig: Rig, cells: list[Criterion]) -> tuple[dict[str, Judged], bool]:
-    """Try the programs of `rig` by the criteria `cells`.
+def last(assignment: str, student: str) -> Report | None:
+    """Return the report of the last grading; None if there is none."""
+    return _read(_path(assignment, student))
+
+
+def try_all(
+    rig: Rig,
+    cells: Collection[Criterion],
+    tell: Callable[[str, Judged], None] = lambda name, judged: None,
+) -> tuple[dict[str, Judged], bool]:
+    """Try the programs of `rig` by the criteria `cells`, as many at once as it may.
+
+    Args:
+        rig: which has the programs.
+        cells: the criteria.
+        tell: called with the name of each criterion and what became of it, in their
+            order, unless the sandbox did not work.
 
     Returns:
         By name, what became of each criterion; and whether the sandbox worked, without
@@ -154,21 +162,34 @@ def try_all(rig: Rig, cells: list[Criterion]) -> tuple[dict[str, Judged], bool]:
     """
     works = True
     found: dict[str, Judged] = {}
-    for cell in cells:
+    with ThreadPoolExecutor(rig.at_once) as pool:
+        tried = [pool.submit(_try, rig, cell) for cell in cells]
         try:
-            state, lines = _try(rig, cell)
-        except SandboxError as error:
-            works, state, lines = False, "blocked", [f"{cell.name}: {error}"]
-        found[cell.name] = {"points": cell.points, "state": state, "lines": lines}
+            for cell, future in zip(cells, tried, strict=True):
+                try:
+                    state, lines = future.result()
+                except SandboxError as error:
+                    works, state, lines = False, "blocked", [f"{cell.name}: {error}"]
+                judged: Judged = {"points": cell.points, "state": state, "lines": lines}
+                found[cell.name] = judged
+                if works:
+                    tell(cell.name, judged)
+        except BaseException:
+            rig.close()  # nobody waits for the rest
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
     return found, works
 
 
 def _try(rig: Rig, cell: Criterion) -> tuple[str, list[str]]:
     """Try the cases of a criterion until one fails; return its state and its lines."""
+    if rig.ended:
+        return "fail", [f"{cell.name}: fail: {sandbox.NOT_STARTED}"]
     verdicts: list[Verdict] = []
     lines = []
     for case in cell.cases:
-        verdicts.append(try_case(rig, cell.name, case))
+        with TURN:
+            verdicts.append(try_case(rig, cell.name, case))
         lines.append(line(rig.assignment, cell.name, case, verdicts[-1]))
         if verdicts[-1].state in ("fail", "not yet"):
             break  # one is enough, and each may take its time to fail
@@ -179,10 +200,21 @@ def _key(assignment: str, programs: dict, note: str, cells: list[Criterion]) -> 
     """Return a hash of all that a report depends on."""
     parts = [json.dumps([assignment, programs, note, [asdict(c) for c in cells]])]
     parts += [version("torch"), str(sandbox.gpus())]
-    for folder in (COURSE / "engine", COURSE / "assignments" / assignment):
-        files = sorted({*folder.glob("*.py")} - {folder / "mistakes.py"})
+    for place in (LAB / "engine", folder(load(assignment))):
+        files = sorted({*place.glob("*.py")} - {place / "mistakes.py"})
         parts += [path.read_text() for path in files]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+def _path(assignment: str, student: str) -> Path:
+    return COURSE / "reports" / assignment / f"{student}.json"
+
+
+def _write(path: Path, report: Report) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_suffix(".part")
+    part.write_text(json.dumps(asdict(report), indent=1))
+    part.replace(path)
 
 
 def _read(path: Path) -> Report | None:

@@ -10,11 +10,11 @@ from nbformat.v4 import new_markdown_cell, new_output
 from nbgrader.preprocessors import NbGraderPreprocessor, SaveAutoGrades
 from nbgrader.utils import is_grade
 
-from classroom.engine.assignment import load, notebook
-from classroom.engine.judge import WRITEFILE, answers, judge
-from ddp_lab import ROOT
+from classroom.engine.assignment import COURSE, load, notebook
+from classroom.engine.judge import judge
+from classroom.engine.submission import WRITEFILE, answers, stamp
 
-STAGED = ROOT / "build" / "classroom" / "staged"
+STAGED = COURSE / "staged"
 # A verdict is a long line, and its end, what the rank got, must be in sight. Our own
 # table stands for nbgrader's list, in which every criterion is called "Test cell".
 STYLE = """
@@ -47,9 +47,8 @@ def stage(assignment: str, student: str) -> Path:
     shutil.rmtree(path.parent, ignore_errors=True)
     path.parent.mkdir(parents=True)
     nbformat.write(clean, path)
-    stamp = submitted.with_name("timestamp.txt")
-    if stamp.is_file() and stamp.stat().st_size < 100:
-        shutil.copy(stamp, path.parent)
+    if when := stamp(submitted)[0]:
+        path.with_name("timestamp.txt").write_text(when)
     return path
 
 
@@ -91,20 +90,25 @@ class Judge(NbGraderPreprocessor):
 
 
 class SaveGrades(SaveAutoGrades):
-    """Save the grades; what was blocked has none yet, and waits for a person."""
+    """Save the grades; what was blocked has none yet, and waits for a person.
+
+    A grade that a person has given stands, and is marked for another look only where
+    the judge has come to a new one.
+    """
 
     def _add_score(self, cell: NotebookNode, resources: dict) -> None:
+        name = cell.metadata["nbgrader"]["grade_id"]
+        grade = self.gradebook.find_grade(
+            name, self.notebook_id, self.assignment_id, self.student_id
+        )
+        before, waits = grade.auto_score, grade.needs_manual_grade
         super()._add_score(cell, resources)
-        if cell.metadata["nbgrader"]["grade_id"] in resources.get("blocked", []):
-            grade = self.gradebook.find_grade(
-                cell.metadata["nbgrader"]["grade_id"],
-                self.notebook_id,
-                self.assignment_id,
-                self.student_id,
-            )
+        if name in resources.get("blocked", []):
             grade.auto_score = None
             grade.needs_manual_grade = grade.manual_score is None
-            self.gradebook.db.commit()
+        elif grade.manual_score is not None and grade.auto_score == before:
+            grade.needs_manual_grade = waits
+        self.gradebook.db.commit()
 
 
 class Page(NbGraderPreprocessor):

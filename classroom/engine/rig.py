@@ -4,7 +4,9 @@ A rig runs an assignment's harness in every rank beside the program. What was ex
 is known here only, where the judge is: no process of the run has ever seen it.
 """
 
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,6 +24,39 @@ WRITTEN = ROOT / "build" / "classroom"
 """The folder into which an assignment's cells write its programs."""
 IMPORTED = [Path(__file__).with_name(name) for name in ("ranks.py", "values.py")]
 """What every harness imports; a run finds it beside its harness."""
+
+
+class _Turn:
+    """Whose turn it is to judge (`with`): torch's seeds and threads are for one alone.
+
+    While a program runs, the judge has nothing to do, and gives the turn to another.
+    """
+
+    def __init__(self) -> None:
+        self._lock, self._mine = threading.Lock(), threading.local()
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+        self._mine.is_so = True
+
+    def __exit__(self, *exception: object) -> None:
+        self._mine.is_so = False
+        self._lock.release()
+
+    @contextmanager
+    def given(self) -> Iterator[None]:
+        """Let others have it meanwhile, if we have it."""
+        if not getattr(self._mine, "is_so", False):
+            yield
+            return
+        self.__exit__()
+        try:
+            yield
+        finally:
+            self.__enter__()
+
+
+TURN = _Turn()
 
 
 class SandboxError(Exception):
@@ -91,6 +126,10 @@ class Rig:
 
     secret: str = ""
     """Random for each grading run; empty in the `check` of a notebook."""
+    at_once: int = 1
+    """How many runs may go on at the same time."""
+    ended: str = ""
+    """Why the submission was ended by force, if it was."""
 
     def __init__(self, assignment: Assignment, programs: Mapping[str, str]):
         self.assignment, self.programs = assignment, programs
@@ -137,9 +176,10 @@ class Rig:
         ours = [folder(self.assignment) / "harness.py", *IMPORTED]
         sent |= {path.name: path.read_bytes() for path in ours}
         with Recorder(ranks) as recorder:
-            header = {"ranks": ranks, "timeout": timeout}
+            header: dict = {"ranks": ranks, "timeout": timeout}
             header["recorder"] = str(recorder.path)
-            answer, received = self._execute(header, sent)
+            with TURN.given():
+                answer, received = self._execute(header, sent)
         try:
             outcome = _outcome(answer, received, ranks)
         except Exception as error:  # what came out of a sandbox may be anything

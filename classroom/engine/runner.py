@@ -1,20 +1,13 @@
 """Run a harness beside a student's program, and collect what the ranks gave.
 
-    python runner.py MEMORY FILE OUTPUT
-
-serves requests from stdin, one after the other, which is what the sandbox runs; a
-notebook's own checks call `execute` in their process. A request and an answer are a
-line of JSON, then the bytes of the files that it lists; see `write` and `read`.
-MEMORY is what a process may have, in bytes, FILE the size of a file, and OUTPUT what a
-run may print.
+A notebook's own checks call `execute` in their process. In a sandbox the same is done
+in parts by several processes: see zygote.py. A request and an answer are a line of
+JSON, then the bytes of the files that it lists; see `write` and `read`.
 """
 
-import ctypes
 import json
 import os
-import resource
 import shutil
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -26,9 +19,6 @@ if TYPE_CHECKING:
 
 LARGEST_ANSWER = 400_000_000  # bytes of all its files
 LARGEST_HEADER = 1_000_000  # bytes of its first line
-SCRATCH = "/run"  # inside the sandbox, where the runs' folders and logs are
-PR_SET_DUMPABLE = 4  # see prctl(2)
-PROCESSES = 2000  # and threads; the watchdog outside is stricter
 RESERVE = 60.0  # seconds that a run may take beyond three times its timeout
 
 
@@ -76,18 +66,24 @@ def execute(
     """
     folder = Path(tempfile.mkdtemp(prefix="classroom-"))
     try:
-        for name in ("answer", "out"):
-            (folder / name).mkdir()
-        for name, data in files.items():
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            (folder / name).write_bytes(data)
-        (folder / "recorder").symlink_to(header["recorder"])
-        return _launch(header, folder, limits), _collect(folder / "out")
+        fill(folder, header, files)
+        return launch(header, folder, limits), collect(folder / "out")
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _launch(header: dict, folder: Path, limits: "Limits | None") -> dict:
+def fill(folder: Path, header: dict, files: dict[str, bytes]) -> None:
+    """Put into a run's folder what the ranks shall find there."""
+    for name in ("answer", "out"):
+        (folder / name).mkdir(parents=True)
+    for name, data in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(data)
+    (folder / "recorder").symlink_to(header["recorder"])
+
+
+def launch(header: dict, folder: Path, limits: "Limits | None") -> dict:
+    """Run the harness in `folder` as `header` asks; return how it went."""
     from ddp_lab.kit.run.launch import torchrun
     from ddp_lab.kit.run.limits import Limits
     from ddp_lab.kit.run.result import RunFailed, RunInterrupted
@@ -132,7 +128,7 @@ def _tidy(text: str, folder: Path) -> str:
     return text
 
 
-def _collect(out: Path) -> dict[str, bytes]:
+def collect(out: Path) -> dict[str, bytes]:
     """Return the files in `out`, as many as an answer may hold."""
     found, left = {}, LARGEST_ANSWER
     for path in sorted(out.rglob("*")):
@@ -148,59 +144,3 @@ def _collect(out: Path) -> dict[str, bytes]:
             left -= len(data)
             found[str(path.relative_to(out))] = data
     return found
-
-
-def limit(memory: int, file: int, output: int) -> "Limits":
-    """Set what this process and all that it starts may have; return a run's limits."""
-    from ddp_lab.kit.run.limits import Limits
-
-    ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)  # our pipes are our own
-    os.nice(5)
-    for kind, most in (
-        (resource.RLIMIT_DATA, memory),
-        (resource.RLIMIT_FSIZE, file),
-        (resource.RLIMIT_NPROC, PROCESSES),
-        (resource.RLIMIT_CORE, 0),
-    ):
-        resource.setrlimit(kind, (most, most))
-    tempfile.tempdir = SCRATCH  # a program that fills /tmp can still say so
-    # The first sign of life may be late, because a machine that grades is busy.
-    return Limits(first_sign=120.0, output=output, kept_runs=0)
-
-
-def serve(limits: "Limits") -> None:
-    """Say that we are ready; answer requests from stdin on stdout until it closes."""
-    answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what anybody prints is no answer
-    write(answers, {"ready": True}, {})
-    while True:
-        try:
-            request = read(sys.stdin.buffer)
-        except EOFError:
-            return
-        try:
-            header, files = execute(*request, limits)
-        except Exception as error:  # say, a full disk; the next request may go on
-            header, files = {"trouble": f"{type(error).__name__}: {error}"[:500]}, {}
-        write(answers, header, files)
-        clear()
-
-
-def clear() -> None:
-    """Remove all files that a run has left, so that they are not in the next one's way.
-
-    What the warm process needs stays.
-    """
-    for folder in (SCRATCH, "/tmp", "/dev/shm"):
-        for path in Path(folder).iterdir():
-            if path.is_dir() and not path.is_symlink():
-                if not path.name.startswith("ddp_lab-warm-"):
-                    shutil.rmtree(path, ignore_errors=True)
-            else:
-                path.unlink(missing_ok=True)
-
-
-if __name__ == "__main__":
-    del sys.path[0]  # our neighbours are nobody's modules
-    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-    serve(limit(*map(int, sys.argv[1:])))

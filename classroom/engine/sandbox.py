@@ -1,33 +1,44 @@
 """Run a student's programs where they can harm nobody: a rig behind bubblewrap.
 
-One sandbox serves one submission. Inside, runner.py takes requests from a pipe; there
-is no network but loopback, nothing of the course to be seen, and nothing to be written
-but three small folders in memory. Outside, a watchdog counts processes and memory ten
-times a second, and at the end of any limit the whole sandbox is killed: its processes
-have a pid namespace of their own, so none of them stays behind.
+Every run has a sandbox of its own, which ends with it: a network of nothing but
+loopback, processes and shared memory of its own, three small folders in memory; of all
+other files there are those that Python needs, to be read. So nothing lives from one run
+to the next, and no submission, solution, expected value or gradebook is in sight.
+No process in it has a capability, may make a namespace, or call what only a system
+needs; torchrun and the ranks may not look into each other (fence.py).
+Who says how a run went is not in there (zygote.py), nor is who keeps what the ranks say
+while they work (recorder.py): of that one there is a socket to speak into.
+All processes of a submission are in one control group, by which the kernel bounds their
+memory and number (groups.py); where none can be had, we count ten times a second
+(watchdog.py). A submission that meets a bound is ended, and runs no more.
 """
 
+import atexit
+import functools
 import glob
+import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-import uuid
 from collections.abc import Mapping
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
-from classroom.engine import runner
+from classroom.engine import fence, groups, runner, watchdog
 from classroom.engine.assignment import Assignment
 from classroom.engine.rig import Rig, SandboxError
 from ddp_lab import ROOT
 
 GB = 1_000_000_000
-CGROUPS = Path("/sys/fs/cgroup")
+SCRATCH = "/run"  # as zygote.py knows it
+RECORDER = f"{SCRATCH}/recorder"  # inside
+ZYGOTE = Path(__file__).with_name("zygote.py")
 GONE_WITHIN = 10.0  # seconds, once a sandbox has been killed
 INHERITED = ("PYTHONDONTWRITEBYTECODE", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES")
 ETC = {  # the whole of /etc, but for what the linker needs
@@ -40,10 +51,18 @@ REFUSAL = (
     "make grade runs students' programs, and needs bubblewrap to keep them from your"
     " files: install it (apt install bubblewrap), or trust everybody and say UNSAFE=1."
 )
+NOT_STARTED = "not started: the submission was ended by force"
 WEAK = (
-    "You are root and can make no control group here, so that only a watchdog bounds"
-    " the number of a submission's processes: better grade as a normal user."
+    "There can be no control group here, so that nothing but a watchdog bounds the"
+    " memory and the processes of a submission: grade as root of a machine, or where"
+    " systemd lends you a scope (systemd-run --user --scope)."
 )
+
+
+def slots() -> int:
+    """Return how many runs may go on at once: two cores for each, and a GPU if any."""
+    count = max(1, len(os.sched_getaffinity(0)) // 2)
+    return min(count, gpus()) if gpus() else count
 
 
 @dataclass(frozen=True)
@@ -51,10 +70,11 @@ class Limits:
     """What one submission may use."""
 
     seconds: float = 600
-    """Of wall clock, for all its runs together."""
+    """That all its runs may take together."""
     memory: int = 6 * GB
     """Bytes of all its processes together; each may have two thirds of it."""
-    processes: int = 150
+    tasks: int = 600
+    """Processes and threads."""
     disk: int = GB
     """Bytes in each of the three folders that can be written; they are in memory."""
     file: int = GB // 2
@@ -62,14 +82,14 @@ class Limits:
     output: int = 50_000_000
     """Bytes that one run may print."""
 
-    def arguments(self) -> list[str]:
-        """Return what runner.py needs to know."""
-        return [str(self.memory * 2 // 3), str(self.file), str(self.output)]
+    def of_a_process(self) -> list[int]:
+        """Return what zygote.py needs to know."""
+        return [self.memory * 2 // 3, self.file, self.output]
 
 
 def available() -> str | None:
     """Return why there can be no sandbox here; None if there can."""
-    if not shutil.which("bwrap"):
+    if not shutil.which("bwrap") or not fence.known():
         return REFUSAL
     words = ["bwrap", "--unshare-all", "--ro-bind", "/", "/", "true"]
     done = subprocess.run(words, capture_output=True, text=True, timeout=20)
@@ -81,12 +101,7 @@ def available() -> str | None:
 
 def weak() -> str | None:
     """Return which limit does not hold here as it should; None if all of them do."""
-    if os.geteuid() != 0:
-        return None  # RLIMIT_NPROC binds everybody else
-    if cgroup := _cgroup(1):
-        _remove(cgroup)
-        return None
-    return WEAK
+    return None if groups.homes() else WEAK
 
 
 def gpus() -> int:
@@ -94,242 +109,207 @@ def gpus() -> int:
     return len(glob.glob("/dev/nvidia[0-9]*"))
 
 
-@dataclass
-class _Started:
-    """One sandbox that has been started."""
-
-    process: subprocess.Popen
-    etc: Path
-    """What it sees as /etc."""
-    cgroup: Path | None
-    init: int = 0
-    """The first process of its pid namespace; 0 until it has said that it is ready."""
-
-    @property
-    def pipes(self) -> tuple[IO[bytes], IO[bytes], IO[bytes]]:
-        process = self.process
-        assert process.stdin and process.stdout and process.stderr
-        return process.stdin, process.stdout, process.stderr
-
-    def kill(self) -> None:
-        """Kill all its processes, and remove what it has needed."""
-        self.process.kill()  # its pid namespace goes with it
-        self.process.wait()
-        for pipe in self.pipes:
-            try:
-                pipe.close()
-            except OSError:
-                pass
-        shutil.rmtree(self.etc, ignore_errors=True)
-        end = time.monotonic() + GONE_WITHIN
-        # When the first process of the namespace has ended, all others have.
-        while self.init and _lives(self.init) and time.monotonic() < end:
-            time.sleep(0.01)
-        _remove(self.cgroup)
-
-    def wire(self) -> int | None:
-        """Return how many bytes have gone over its loopback so far."""
-        try:
-            for line in Path(f"/proc/{self.init}/net/dev").read_text().splitlines():
-                name, _, counts = line.partition(":")
-                if name.strip() == "lo":
-                    return int(counts.split()[8])  # transmitted
-        except (OSError, ValueError, IndexError):
-            pass
-        return None
+# --- the warm process ---
 
 
-class Sandbox(Rig):
-    """A rig whose runs happen in a sandbox; close it in the end.
+class Zygote:
+    """The warm process of this judge: started when first needed (see zygote.py)."""
 
-    A sandbox that a limit has ended is built anew for the next run, until the time of
-    the submission is over.
-    """
+    def __init__(self) -> None:
+        self._process: subprocess.Popen | None = None
+        self._control: socket.socket | None = None
+        self._lock = threading.Lock()
 
-    def __init__(
-        self,
-        assignment: Assignment,
-        programs: Mapping[str, str],
-        limits: Limits | None = None,
-    ):
-        super().__init__(assignment, programs)
-        self.limits = limits or Limits()
-        self.left = self.limits.seconds
-        self.started: _Started | None = None
-        self.ended = ""  # why the watchdog has killed it
-
-    def _execute(
-        self, header: dict, files: dict[str, bytes]
-    ) -> tuple[dict, dict[str, bytes]]:
-        if self.left <= 0:
-            return _killed("the time for this submission is over")
-        box = self._start()
-        start, before = time.monotonic(), box.wire()
-        stop = threading.Event()
-        watchdog = threading.Thread(target=self._watch, args=[box, stop, self.left])
-        watchdog.start()
-        try:
-            os.link(header["recorder"], box.etc / "recorder")  # inside it is /judge/…
-            header = header | {"recorder": "/judge/recorder"}
-            requests, answers, _ = box.pipes
-            runner.write(requests, header, files)
-            answer, received = runner.read(answers)
-            after = box.wire()
-            answer["bytes_on_wire"] = None
-            if before is not None and after is not None:
-                answer["bytes_on_wire"] = after - before
-            trouble = ""
-        except Exception as error:  # it was killed, or what it wrote is no answer
-            trouble = f"the sandbox broke off ({type(error).__name__})"
-        finally:
-            (box.etc / "recorder").unlink(missing_ok=True)
-            stop.set()
-            watchdog.join()
-            self.left -= time.monotonic() - start
-        if self.ended or trouble:
-            self.close()
-            return _killed(self.ended or trouble)
-        return answer, received
-
-    def close(self) -> None:
-        """Kill whatever still runs. A later run would start anew."""
-        if self.started:
-            self.started.kill()
-            self.started = None
-
-    # --- start ---
-
-    def _start(self) -> _Started:
-        """Return the sandbox; start it, unless it is there.
+    def fork(self, *files: int) -> None:
+        """Let it fork a keeper, which gets `files`.
 
         Raises:
             SandboxError: if it does not come up.
         """
-        if self.started and self.started.process.poll() is None:
-            return self.started
+        with self._lock:
+            if self._process is None or self._process.poll() is not None:
+                self._start()
+            assert self._control
+            socket.send_fds(self._control, [b"!"], files)
+
+    def _start(self) -> None:
         self.close()
-        self.ended = ""
-        etc = Path(tempfile.mkdtemp(prefix="classroom-etc-"))
-        for name, text in ETC.items():
-            (etc / name).write_text(text)
-        env = {name: os.environ[name] for name in INHERITED if name in os.environ}
-        env |= {
-            "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin",
-            "HOME": "/tmp",
-            "LANG": "C.UTF-8",
-            "GLOO_SOCKET_IFNAME": "lo",
-            "NCCL_SOCKET_IFNAME": "lo",
-            "OMP_NUM_THREADS": "1",
-        }
-        command = [sys.executable, runner.__file__, *self.limits.arguments()]
-        command = [*self._bwrap(etc), *command]
-        cgroup = _cgroup(4 * self.limits.processes)  # it counts threads, too
-        if cgroup:
-            enter = 'echo $$ > "$0" && exec "$@"'
-            command = ["sh", "-c", enter, str(cgroup / "cgroup.procs"), *command]
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=env,
-            start_new_session=True,
-        )
-        self.started = box = _Started(process, etc, cgroup)
-        _, answers, errors = box.pipes
-        try:
-            runner.read(answers)  # it says that it is ready
-        except (EOFError, ValueError):
-            said = errors.read(4000).decode(errors="replace").strip()
-            self.close()
-            raise SandboxError(said or "the sandbox did not start") from None
-        box.init = _children(process.pid)[0]
-        return box
+        self._control, its_end = socket.socketpair()
+        words = [sys.executable, str(ZYGOTE), str(its_end.fileno())]
+        with tempfile.TemporaryFile() as said, its_end:
+            self._process = subprocess.Popen(
+                words,
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=said,
+                env=_environment(),
+                pass_fds=[its_end.fileno()],
+                start_new_session=True,
+            )
+            its_end.close()
+            if not self._control.recv(100):
+                self._process.wait()
+                said.seek(0)
+                words = said.read().decode(errors="replace").strip().splitlines()
+                raise SandboxError("\n".join(words[-5:]) or "it did not start")
 
-    def _bwrap(self, etc: Path) -> list[str]:
-        """Return bubblewrap's own arguments. What is not named here is not there."""
-        words = ["bwrap", "--unshare-all", "--die-with-parent", "--new-session"]
-        words += ["--unshare-user", "--uid", "1000", "--gid", "1000"]
-        words += ["--cap-drop", "ALL", "--hostname", "sandbox"]
-        words += ["--proc", "/proc", "--dev", "/dev"]
-        for path in (runner.SCRATCH, "/tmp", "/dev/shm"):
-            words += ["--size", str(self.limits.disk), "--tmpfs", path]
-        words += ["--ro-bind", "/usr", "/usr"]
-        for name in ("bin", "lib", "lib32", "lib64"):
-            if os.path.islink(f"/{name}"):
-                words += ["--symlink", os.readlink(f"/{name}"), f"/{name}"]
-            elif os.path.exists(f"/{name}"):
-                words += ["--ro-bind", f"/{name}", f"/{name}"]
-        for name in ("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives"):
-            words += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
-        for name in ETC:
-            words += ["--ro-bind", str(etc / name), f"/etc/{name}"]
-        words += ["--ro-bind", str(etc), "/judge"]
-        ours = [str(ROOT / "ddp_lab"), runner.__file__]
-        for path in [*_python(), *ours]:
-            words += ["--ro-bind", path, path]
-        if gpus():
-            words += ["--ro-bind", "/sys", "/sys"]
-            for device in glob.glob("/dev/nvidia*"):
-                words += ["--dev-bind", device, device]
-        return [*words, "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/tmp"]
-
-    # --- watch ---
-
-    def _watch(self, box: _Started, stop: threading.Event, seconds: float) -> None:
-        """Kill `box` when it goes over a limit, until `stop` is set."""
-        end = time.monotonic() + seconds
-        while not stop.wait(0.1):
-            reason = ""
-            if time.monotonic() > end:
-                reason = f"it took more than {self.limits.seconds:.0f} seconds in all"
-            else:
-                family = _family(box.process.pid)
-                if len(family) > self.limits.processes:
-                    reason = f"it had more than {self.limits.processes} processes"
-                elif _memory(family, self.limits.memory) > self.limits.memory:
-                    reason = f"it used more than {self.limits.memory / GB:.3g} GB"
-                    reason += " of memory"
-            if reason:
-                self.ended = reason
-                box.process.kill()
-                return
+    def close(self) -> None:
+        """Let it end, and with it all that it has forked."""
+        if self._process and self._control:
+            self._control.close()
+            self._process.wait()
+        self._process = self._control = None
 
 
-def _killed(reason: str) -> tuple[dict, dict[str, bytes]]:
-    """Return the answer of a run that was ended."""
-    return {"failure": f"the run was ended: {reason}"}, {}
+WARM = Zygote()
+atexit.register(WARM.close)
 
 
-def _cgroup(tasks: int) -> Path | None:
-    """Make a control group with room for so many processes and threads, if we may.
+def _environment() -> dict[str, str]:
+    """Return the environment of every process of a sandbox."""
+    env = {name: os.environ[name] for name in INHERITED if name in os.environ}
+    return env | {
+        "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin",
+        "HOME": "/tmp",
+        "LANG": "C.UTF-8",
+        "GLOO_SOCKET_IFNAME": "lo",
+        "NCCL_SOCKET_IFNAME": "lo",
+        "OMP_NUM_THREADS": "1",
+    }
 
-    RLIMIT_NPROC, which runner.py sets, binds everybody but root. The watchdog alone may
-    come late: a machine with thousands of processes hardly ever gets round to it.
+
+# --- one run ---
+
+
+class _Run:
+    """One sandbox, and its keeper; to be closed.
+
+    Args:
+        limits: what it may take.
+        recorder: the socket that it shall find at RECORDER.
+        group: the control group of its submission, if there is one.
+
+    Raises:
+        SandboxError: if it does not come up.
     """
-    if os.geteuid() != 0:
-        return None
-    for parent in (CGROUPS / "pids", CGROUPS):  # version 1, version 2
-        folder = parent / f"classroom-{uuid.uuid4().hex}"
-        try:
-            folder.mkdir()
-            if (folder / "pids.max").exists():
-                (folder / "pids.max").write_text(str(tasks))
-                return folder
-            folder.rmdir()
-        except OSError:
-            continue  # not mounted, or not for us
-    return None
+
+    def __init__(self, limits: Limits, recorder: str, group: groups.Group | None):
+        self.etc = Path(tempfile.mkdtemp(prefix="classroom-etc-"))
+        for name, text in ETC.items():
+            (self.etc / name).write_text(text)
+        self.begun = time.monotonic()
+        self.init = self.keeper = 0
+        self._closing = threading.Lock()
+        with ExitStack() as opened:
+            info, say = os.pipe()
+            opened.callback(os.close, info)
+            words = _bwrap(limits, recorder, self.etc)
+            self.process = subprocess.Popen(
+                [*words, "--info-fd", str(say), "cat"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=_environment(),
+                pass_fds=[say],
+                start_new_session=True,
+            )
+            os.close(say)
+            try:
+                self._enter(info, group, opened)
+            except (OSError, EOFError, ValueError) as error:
+                errors = self.process.stderr
+                self.process.kill()
+                said = errors.read(4000).decode(errors="replace") if errors else ""
+                self.close()
+                raise SandboxError(said.strip() or f"no sandbox: {error}") from None
+
+    def _enter(self, info: int, group: groups.Group | None, opened: ExitStack) -> None:
+        """Have the keeper forked."""
+        requests, answers = self.process.stdin, self.process.stdout
+        assert requests and answers
+        with open(info, closefd=False) as said:
+            self.init = int(json.load(said)["child-pid"])
+        requests.write(b"\n")
+        requests.flush()
+        if not answers.readline():  # cat is the last that bubblewrap does
+            raise EOFError("it has ended")
+        inside = os.pidfd_open(self.init)
+        opened.callback(os.close, inside)
+        if self.process.poll() is not None:  # or the number could be another's by now
+            raise EOFError("it has ended")
+        self.channel, its_end = socket.socketpair()
+        entries = group.entries() if group else []
+        for entry in entries:
+            opened.callback(os.close, entry)
+        with its_end:
+            WARM.fork(its_end.fileno(), inside, *entries)
+        self.answers = self.channel.makefile("rb")
+        self.keeper = int(runner.read(self.answers)[0]["keeper"])
+
+    def ask(self, header: dict, files: dict[str, bytes]) -> tuple[dict, dict]:
+        """Return the keeper's answer."""
+        with self.channel.makefile("wb") as requests:
+            runner.write(requests, header, files)
+        return runner.read(self.answers)
+
+    def kill(self) -> None:
+        """Kill all its processes; whoever waits for an answer gets none."""
+        self.process.kill()
+        with suppress(OSError, AttributeError):
+            self.channel.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """End whatever still runs, and remove what it has needed."""
+        self.kill()
+        self.process.wait()
+        for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
+            with suppress(OSError, AttributeError):
+                pipe.close()  # type: ignore[union-attr]
+        with suppress(AttributeError):
+            self.answers.close()
+            self.channel.close()
+        shutil.rmtree(self.etc, ignore_errors=True)
+        end = time.monotonic() + GONE_WITHIN
+        # When the first process of the namespace has ended, all others have.
+        while time.monotonic() < end and (_lives(self.init) or _lives(self.keeper)):
+            time.sleep(0.005)
 
 
-def _remove(cgroup: Path | None) -> None:
-    """Remove a control group; its last processes may still be on their way out."""
-    end = time.monotonic() + GONE_WITHIN
-    while cgroup and cgroup.exists() and time.monotonic() < end:
-        try:
-            cgroup.rmdir()
-        except OSError:
-            time.sleep(0.05)
+def _bwrap(limits: Limits, recorder: str, etc: Path) -> list[str]:
+    """Return bubblewrap's own arguments. What is not named here is not there."""
+    words = ["bwrap", "--unshare-all", "--die-with-parent", "--new-session"]
+    words += ["--unshare-user", "--uid", "1000", "--gid", "1000"]
+    if _knows("--disable-userns"):  # from 0.8; without it, fence.py has to do
+        words += ["--disable-userns"]
+    words += ["--cap-drop", "ALL", "--hostname", "sandbox"]
+    words += ["--proc", "/proc", "--dev", "/dev"]
+    for path in (SCRATCH, "/tmp", "/dev/shm"):
+        words += ["--size", str(limits.disk), "--tmpfs", path]
+    words += ["--ro-bind", "/usr", "/usr"]
+    for name in ("bin", "lib", "lib32", "lib64"):
+        if os.path.islink(f"/{name}"):
+            words += ["--symlink", os.readlink(f"/{name}"), f"/{name}"]
+        elif os.path.exists(f"/{name}"):
+            words += ["--ro-bind", f"/{name}", f"/{name}"]
+    for name in ("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives"):
+        words += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
+    for name in ETC:
+        words += ["--ro-bind", str(etc / name), f"/etc/{name}"]
+    words += ["--bind", recorder, RECORDER]
+    for path in [*_python(), str(ROOT / "ddp_lab")]:
+        words += ["--ro-bind", path, path]
+    if gpus():
+        words += ["--ro-bind", "/sys", "/sys"]
+        for device in glob.glob("/dev/nvidia*"):
+            words += ["--dev-bind", device, device]
+    return [*words, "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/tmp"]
+
+
+@functools.cache
+def _knows(option: str) -> bool:
+    """Tell whether this bubblewrap has an option."""
+    done = subprocess.run(["bwrap", "--help"], capture_output=True, text=True)
+    return option in done.stdout
 
 
 def _python() -> list[str]:
@@ -358,59 +338,105 @@ def _lives(pid: int) -> bool:
         return False
 
 
-def _children(pid: int) -> list[int]:
-    return [child for child, parent in _parents().items() if parent == pid]
+# --- all runs of a submission ---
 
 
-def _parents() -> dict[int, int]:
-    """Return the parent of every process of this machine."""
-    parents = {}
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            try:
-                with open(f"/proc/{name}/stat", "rb") as file:
-                    # The name may hold anything; the last bracket ends it.
-                    parents[int(name)] = int(file.read().rpartition(b")")[2].split()[1])
-            except (OSError, IndexError, ValueError):
-                continue  # it has ended
-    return parents
+TICK = 0.1  # seconds between two looks at what a submission takes
+SLOTS = slots()
+_SLOTS = threading.BoundedSemaphore(SLOTS)
 
 
-def _family(pid: int) -> list[int]:
-    """Return every process below `pid`. An orphan goes to the sandbox's own init."""
-    children: dict[int, list[int]] = {}
-    for child, parent in _parents().items():
-        children.setdefault(parent, []).append(child)
-    family, todo = [], [pid]
-    while todo:
-        found = children.get(todo.pop(), [])
-        family += found
-        todo += found
-    return family
+class Sandbox(Rig):
+    """A rig whose runs each have a sandbox; close it in the end.
 
+    Several threads may run at once. When a limit has ended one run, all others of the
+    submission are ended too, and none is started any more.
+    """
 
-def _memory(pids: list[int], limit: int) -> int:
-    """Return the bytes that processes hold: exact if they may be over the limit."""
-    resident = {pid: _resident(pid) for pid in pids}
-    if sum(resident.values()) <= limit:
-        return sum(resident.values())
-    return sum(_proportional(pid, resident[pid]) for pid in pids)
+    def __init__(
+        self,
+        assignment: Assignment,
+        programs: Mapping[str, str],
+        limits: Limits | None = None,
+    ):
+        super().__init__(assignment, programs)
+        self.limits = limits or Limits()
+        self.at_once, self._spent = SLOTS, 0.0
+        self._group: groups.Group | None = None
+        self._runs: list[_Run] = []
+        self._watchdog: threading.Thread | None = None
+        self._closed = threading.Event()
+        self._lock = threading.Lock()
 
+    def _execute(
+        self, header: dict, files: dict[str, bytes]
+    ) -> tuple[dict, dict[str, bytes]]:
+        if self.ended:
+            return {"failure": NOT_STARTED}, {}
+        self._begin()
+        with _SLOTS:
+            return self._run(header, files)
 
-def _resident(pid: int) -> int:
-    try:
-        with open(f"/proc/{pid}/statm") as file:
-            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, IndexError):
-        return 0
+    def _run(
+        self, header: dict, files: dict[str, bytes]
+    ) -> tuple[dict, dict[str, bytes]]:
+        run = _Run(self.limits, header["recorder"], self._group)
+        self._runs.append(run)
+        try:
+            if self.ended:  # meanwhile
+                return {"failure": NOT_STARTED}, {}
+            asked = {"recorder": RECORDER, "limits": self.limits.of_a_process()}
+            return run.ask(header | asked, files)
+        except Exception as error:  # it was killed, or what it wrote is no answer
+            why = self.ended or f"the sandbox broke off ({type(error).__name__})"
+            return {"failure": f"the run was ended: {why}"}, {}
+        finally:
+            self._runs.remove(run)
+            self._spent += time.monotonic() - run.begun
+            run.close()
 
+    def _begin(self) -> None:
+        """Make the control group, and watch, unless that is done already."""
+        with self._lock:
+            if self._watchdog is None:
+                self._group = groups.make(self.limits.memory, self.limits.tasks)
+                self._watchdog = threading.Thread(target=self._watch, daemon=True)
+                self._watchdog.start()
 
-def _proportional(pid: int, resident: int) -> int:
-    """Return a process's share: a page that n processes hold counts 1/n for each."""
-    try:
-        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
-            if line.startswith("Pss:"):
-                return int(line.split()[1]) * 1024
-    except (OSError, ValueError):
-        pass
-    return resident
+    def close(self) -> None:
+        """End whatever still runs. There can be no later run."""
+        self._end(self.ended or "it was closed")
+        self._closed.set()
+        if self._watchdog:
+            self._watchdog.join()
+        if self._group:
+            self._group.close()
+
+    def _end(self, reason: str) -> None:
+        self.ended = reason
+        for run in list(self._runs):
+            run.kill()
+
+    def _watch(self) -> None:
+        """End it when it goes over a limit."""
+        while not self._closed.wait(TICK):
+            if reason := self._over():
+                return self._end(reason)
+
+    def _over(self) -> str:
+        """Return which limit has been met; "" if none."""
+        now = time.monotonic()
+        if self._spent + sum(now - r.begun for r in self._runs) > self.limits.seconds:
+            return f"it took more than {self.limits.seconds:.0f} seconds in all"
+        if self._group:
+            met = self._group.over()
+        else:
+            pids = [pid for r in list(self._runs) for pid in (r.process.pid, r.keeper)]
+            tasks, memory = watchdog.count(pids, self.limits.memory)
+            met = "memory" if memory > self.limits.memory else ""
+            met = "pids" if tasks > self.limits.tasks else met
+        if met == "memory":
+            return f"it used more than {self.limits.memory / GB:.3g} GB of memory"
+        if met == "pids":
+            return f"it had more than {self.limits.tasks} processes and threads"
+        return ""

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 QUOTED = 6  # numbers of a tensor that a verdict quotes
+DIGITS = 6  # of each; more where it takes more to see a difference
 
 
 @dataclass(frozen=True)
@@ -67,24 +68,31 @@ def compare(
     if same.all():
         return None
     wrong = np.flatnonzero(~np.ravel(same))
-    text = f"rank {rank} expected {_quote(expected)}, got {_quote(got)}"
+    first = int(wrong[0])
+    digits = _digits(np.ravel(expected)[first], np.ravel(got)[first])
+    text = f"rank {rank} expected {_quote(expected, digits)}"
+    text += f", got {_quote(got, digits)}"
     if expected.size > 1:
-        where = f"first at {wrong[0]}"
-        if wrong[0] >= QUOTED:
-            at = int(wrong[0])
-            values = expected.ravel()[at], got.ravel()[at]
-            where += f": {_number(values[0])} expected, {_number(values[1])} got"
+        where = f"first at {first}"
+        if first >= QUOTED:
+            values = (_number(np.ravel(v)[first], digits) for v in (expected, got))
+            where += ": {} expected, {} got".format(*values)
         text += f" ({len(wrong):,} of {expected.size:,} numbers differ, {where})"
     return text
 
 
-def _quote(values: np.ndarray) -> str:
-    flat = np.ravel(values)
-    text = ", ".join(_number(value) for value in flat[:QUOTED])
+def _digits(expected: np.generic, got: np.generic) -> int:
+    """Return how many digits show that two numbers differ, DIGITS or more."""
+    enough = (d for d in range(DIGITS, 17) if _number(expected, d) != _number(got, d))
+    return next(enough, 17)  # which tell any two numbers apart
+
+
+def _quote(values: np.ndarray, digits: int = DIGITS) -> str:
+    text = ", ".join(_number(value, digits) for value in np.ravel(values)[:QUOTED])
     if values.ndim == 0:
         return text
-    return f"[{text}{', …' if flat.size > QUOTED else ''}]"
+    return f"[{text}{', …' if values.size > QUOTED else ''}]"
 
 
-def _number(value: np.generic) -> str:
-    return f"{value:.6g}" if isinstance(value, np.floating) else str(value)
+def _number(value: np.generic, digits: int) -> str:
+    return f"{value:.{digits}g}" if isinstance(value, np.floating) else str(value)

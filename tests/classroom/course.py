@@ -1,8 +1,8 @@
 """What the tests of every assignment share: its programs, its cases, its judge."""
 
-import atexit
 import functools
 import re
+from contextlib import closing
 
 import nbformat
 
@@ -22,9 +22,6 @@ HIDDEN = re.compile(
 STUB = r"\1### YOUR CODE\n\1raise NotImplementedError\n"  # as in nbgrader_config.py
 UNSAFE = sandbox.available() is not None
 RING = load("ring")
-BOX = Rig(RING, {}) if UNSAFE else sandbox.Sandbox(RING, {})
-"""One for all tests of this process: a new one imports torch anew."""
-atexit.register(BOX.close)
 
 
 @functools.cache
@@ -115,20 +112,17 @@ def others(name: str, answer: dict[str, str], suspect: str) -> list[Criterion]:
 def box(
     assignment: Assignment, answer: dict[str, str], limits: sandbox.Limits | None = None
 ) -> Rig:
-    """Return BOX with the programs `answer` and all of its time."""
-    if isinstance(BOX, sandbox.Sandbox):
-        limits = limits or sandbox.Limits()
-        if limits != BOX.limits:
-            BOX.close()
-        BOX.limits, BOX.left = limits, limits.seconds
-    BOX.assignment, BOX.programs = assignment, answer
-    return BOX
+    """Return a sandbox for the programs `answer`, if there are any here."""
+    if UNSAFE:
+        return Rig(assignment, answer)
+    return sandbox.Sandbox(assignment, answer, limits)
 
 
 def judged(name: str, answer: dict[str, str], only=None) -> dict[str, dict]:
     """Return what the judge says of the programs `answer`, by criterion."""
     wanted = [cell for cell in cells(name) if only is None or cell.name in only]
-    found, works = judge.try_all(box(load(name), answer), wanted)
+    with closing(box(load(name), answer)) as rig:
+        found, works = judge.try_all(rig, wanted)
     assert works, found
     return found
 

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from classroom.engine.assignment import COURSE
+from classroom.engine.assignment import LAB
 from ddp_lab import ROOT
 from tools.notebooks import programs
 
@@ -13,7 +13,7 @@ RULE = "# --- the same in every program"
 MARKS = re.compile(r"^ *### (BEGIN|END) SOLUTION\n", re.MULTILINE)
 PROGRAMS = {
     path.name: MARKS.sub("", text)
-    for notebook in sorted(COURSE.glob("source/*/*.ipynb"))
+    for notebook in sorted(LAB.glob("source/*/*.ipynb"))
     for path, text in programs(notebook)
     if path.name != "diagnosis.py"  # which nobody runs
 }

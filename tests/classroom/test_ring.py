@@ -46,9 +46,11 @@ def test_a_hang_shows_where_each_rank_stands():
 class Given(Rig):
     """A rig whose runs have always had one outcome."""
 
-    def __init__(self, *outputs: dict, wire: int | None = None):
+    def __init__(self, *outputs: dict, wire: int | None = None, sent: int = 0):
         super().__init__(RING, {})
-        self.outcome = Outcome(list(outputs), bytes_on_wire=wire)
+        call = {"what": "call", "name": "send", "bytes": sent}
+        events = [[{"what": "begin"}, call, {"what": "end"}]] * len(outputs)
+        self.outcome = Outcome(list(outputs), bytes_on_wire=wire, events=events)
 
     def run(self, *args, **more) -> Outcome:
         return self.outcome
@@ -75,7 +77,7 @@ def test_no_deadlock_says_what_should_be_where(second, said):
 def test_where_each_rank_has_a_gpu_the_wire_tells_nothing(gpus, state, monkeypatch):
     monkeypatch.setattr(sandbox, "gpus", lambda: gpus)
     expected = ring.run(Given(), 2, 1_000_000, "float32", 1)[1]
-    given = {"result": expected, "sent": 4_000_000}
-    rig = Given(given, given, wire=1000)
+    given = {"result": expected}
+    rig = Given(given, given, wire=1000, sent=4_000_000)
     verdict = ring.bytes_sent(rig, ranks=2, length=1_000_000, seed=1)
     assert verdict.state == state

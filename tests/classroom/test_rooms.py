@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from classroom.engine.assignment import COURSE, names
+from classroom.engine.assignment import LAB, names
 
 pytestmark = pytest.mark.sandbox
 
-ENGINE = sorted((COURSE / "engine").glob("*.py"))
-FOLDERS = sorted(path.parent.name for path in COURSE.glob("assignments/*/__init__.py"))
+ENGINE = sorted((LAB / "engine").glob("*.py"))
+FOLDERS = sorted(path.parent.name for path in LAB.glob("assignments/*/__init__.py"))
 # These run in the sandbox, where there is nothing else of the course.
 ALONE = {"ranks.py": {"values"}, "values.py": set(), "runner.py": {"ddp_lab"}}
 
@@ -45,7 +45,7 @@ def test_every_assignment_has_a_folder_and_a_notebook():
 
 @pytest.mark.parametrize("name", FOLDERS)
 def test_an_assignment_is_whole_and_knows_no_other(name):
-    folder = COURSE / "assignments" / name
+    folder = LAB / "assignments" / name
     found = {path.name: ours(path) for path in folder.glob("*.py")}
     assert found.keys() >= {"__init__.py", "criteria.py", "harness.py", "mistakes.py"}
     known = f"classroom.assignments.{name}", "classroom.engine."

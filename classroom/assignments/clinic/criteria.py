@@ -83,7 +83,10 @@ def _diagnosis(patient: str) -> Callable[..., Verdict]:
     def diagnosis(
         rig: Rig, *, rank: int | None = None, lines: tuple = (), cause: str = ""
     ) -> Verdict:
-        """Compare with rank, any of `lines` and cause. Without these: its form."""
+        """The rank, the line and the cause are all right.
+
+        Without a cause to compare with, only the form is looked at.
+        """
         given = diagnoses(rig.programs[PROGRAMS["diagnosis"]]).get(patient)
         if given is None:
             return Verdict("not yet", f"there is no DIAGNOSES[{patient!r}]")
@@ -168,7 +171,11 @@ def relay_cure(rig: Rig, *, ranks: int, length: int, seed: int = 1) -> Verdict:
 
 
 def prices_cure(rig: Rig, *, ranks: int, prices: str) -> Verdict:
-    """share() returns rank 0's prices in float64; `prices` as in "3, 7"."""
+    """share() returns rank 0's prices in float64.
+
+    Args:
+        prices: as in "3, 7".
+    """
     expected = ast.literal_eval(f"[{prices}]")
     given = [{"prices": None, "count": len(expected)} for _ in range(ranks)]
     given[0]["prices"] = expected
@@ -208,7 +215,11 @@ def overlap_cure(rig: Rig, *, ranks: int, length: int, seed: int = 1) -> Verdict
 
 
 def score_cure(rig: Rig, *, ranks: int, samples: str, seed: int = 1) -> Verdict:
-    """accuracy() is the share of hits among all; `samples` by rank, as in "3 + 5"."""
+    """accuracy() is the share of hits among all ranks' answers.
+
+    Args:
+        samples: by rank, as in "3 + 5".
+    """
     draw = np.random.default_rng(seed)
     counts = [int(count) for count in samples.split("+")]
     hits = [draw.integers(0, 2, count) for count in counts]

@@ -6,12 +6,15 @@ criterion.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 import torch
 
 from classroom.assignments.ddp.harness import Net, fill, flat, gradients, loss, trained
 from classroom.engine.assignment import Criteria
+from classroom.engine.recorder import calls
 from classroom.engine.rig import Outcome, Rig, compare_all
 from classroom.engine.verdict import PASS, Verdict, compare, fail
 
@@ -42,26 +45,30 @@ class Case:
         plan: by step and micro-batch, what differs from the ordinary; see the harness.
         apart: "all" if the ranks begin with different weights, "frozen" if that is so
             for the frozen ones only, "" if they begin with the same.
+        patient: whether the ranks wait, not for ever, until a layer's gradients have
+            been sent that are due; a thread that sends them may need a moment.
         rate: of SGD. Where gradients are looked at, nobody steps: a wrong one would
             spoil what follows.
     """
 
     def __init__(
         self,
+        rig: Rig,
         ranks: int,
         seed: int,
         net: dict,
         plan: list[list[dict]],
         bucket_bytes: int = EVERYTHING,
         apart: str = "",
+        patient: bool = False,
         rate: float = 0.0,
     ):
-        draw = np.random.default_rng(seed)
+        draw = rig.draw(seed)
         self.rate = rate
         self.ranks, self.net_arguments, self.bucket_bytes = ranks, net, bucket_bytes
         ordinary = {"heads": [[]] * ranks, "raises": False, "late": None}
         self.plan = [[ordinary | micro for micro in step] for step in plan]
-        self.net = Net(**net)
+        self.net, self.patient = Net(**net), patient
         dtype = net.get("dtype", "float32")
         shape = (ranks, len(plan), max(map(len, plan), default=0), SAMPLES)
         width = max(net["sizes"][-1], net.get("heads", 0))
@@ -88,6 +95,7 @@ class Case:
         ]
         for values in given:
             values["bucket_bytes"] = self.bucket_bytes
+            values["due"] = self.due() if self.patient else []
         return rig.run(self.ranks, given)
 
     def truth(self) -> tuple[np.ndarray, np.ndarray]:
@@ -123,33 +131,83 @@ class Case:
             room -= size
         return buckets
 
+    def due(self) -> list[int]:
+        """How many bytes must have been sent when backward() has passed a layer."""
+        size = [sum(p.nbytes for p in layer.parameters()) for layer in self.net.layers]
+        # An unfinished bucket may stay behind; one that holds a single number may not.
+        slack = 0 if self.bucket_bytes == 1 else 4 * self.bucket_bytes
+        return [sum(size), *(sum(size[i:]) - slack for i in range(1, len(size)))]
+
+
+@dataclass
+class Said:
+    """What one rank has said from the constructor of its DataParallel on."""
+
+    collectives: list[tuple[str, int]] = field(default_factory=list)
+    """Name and bytes of each."""
+    messages: int = 0
+    events: list[tuple[str, int, int]] = field(default_factory=list)
+    """A word, a number, and how many collectives there were by then."""
+
+    def at(self, word: str) -> list[int]:
+        """Return how many collectives there were at each event `word`."""
+        return [calls for name, _, calls in self.events if name == word]
+
+    def begin(self) -> int:
+        """Return how many collectives the constructor has called."""
+        return self.at("constructed")[0]
+
+    def by_step(self) -> list[list[tuple[str, int]]]:
+        """Return the collectives of each step."""
+        ends = [self.begin(), *self.at("finish")]
+        return [self.collectives[a:b] for a, b in pairwise(ends)]
+
+
+def heard(outcome: Outcome) -> list[Said]:
+    """Return by rank what it has said."""
+    by_rank = []
+    for events in outcome.events:
+        said = Said()
+        calls(events, "construct", "constructed")  # raises if that makes no sense
+        words = [event["what"] for event in events]
+        for event in events[words.index("construct") :]:
+            if event["what"] != "call":
+                number, count = event.get("number", 0), len(said.collectives)
+                said.events.append((event["what"], number, count))
+            elif event["name"].startswith(("send", "recv")):
+                said.messages += 1
+            else:
+                said.collectives.append((event["name"], event["bytes"]))
+        by_rank.append(said)
+    return by_rank
+
 
 def problem_of(outcome: Outcome) -> Verdict | None:
     """Why the training cannot be judged, if it cannot."""
-    if problem := outcome.problem("grads", "params", "events", "collectives"):
+    if problem := outcome.problem("grads", "params"):
         return problem
-    for rank, given in enumerate(outcome.outputs):
-        if not given["collectives"][first_call(given) :]:
+    for rank, said in enumerate(heard(outcome)):
+        if problem := ready_made(rank, said):
+            return problem
+        if not said.collectives[said.begin() :]:
             return fail(
                 f"rank {rank} calls no collective of torch.distributed in a step"
             )
+        # What PyTorch's own log has kept, below all that Python can reach.
+        known = [n for n in outcome.calls[rank] if n in ("all_reduce", "allreduce")]
+        told = [e for e in outcome.events[rank] if e.get("name") == "allreduce"]
+        if len(known) != len(told):
+            numbers = f"{len(known)} all_reduces, and {len(told)} were heard"
+            return fail(f"PyTorch's flight recorder has kept {numbers} of rank {rank}")
     return None
 
 
-def calls_at(given: dict, word: str) -> list[int]:
-    """How many collectives had been issued at each event `word`."""
-    return [calls for name, _, calls in given["events"] if name == word]
-
-
-def first_call(given: dict) -> int:
-    """How many collectives the constructor has called."""
-    return calls_at(given, "start")[0]
-
-
-def calls_by_step(given: dict) -> list[list]:
-    """The collectives of each step, [name, bytes] each."""
-    ends = [first_call(given), *calls_at(given, "finish")]
-    return [given["collectives"][a:b] for a, b in zip(ends, ends[1:], strict=False)]
+def ready_made(rank: int, said: Said) -> Verdict | None:
+    """Refuse PyTorch's own DDP."""
+    if any(name == "reducer" for name, _ in said.collectives):
+        words = "uses the library's DistributedDataParallel: write your own"
+        return fail(f"rank {rank} {words}")
+    return None
 
 
 def same_gradients(case: Case, outcome: Outcome) -> Verdict:
@@ -171,16 +229,18 @@ def same_gradients(case: Case, outcome: Outcome) -> Verdict:
 def start(rig: Rig, *, ranks: int, sizes: list[int], seed: int = 0) -> Verdict:
     """Every rank begins with rank 0's parameters and buffers."""
     net = {"sizes": sizes, "norm": True}
-    case = Case(ranks, seed, net, plan=[], apart="all")
+    case = Case(rig, ranks, seed, net, plan=[], apart="all")
     outcome = case.run(rig)
     expected = np.concatenate(case.starts[0]).astype(np.float64)
     unfinished = "NotImplementedError" in (outcome.failure or "")
-    begun = all({"start", "talked"} <= set(given) for given in outcome.outputs)
+    begun = all("start" in given for given in outcome.outputs)
     if not (unfinished and begun):  # elsewhere than in what is judged here
-        if problem := outcome.problem("start", "talked"):
+        if problem := outcome.problem("start"):
             return problem
-    for rank, given in enumerate(outcome.outputs):
-        if not given["talked"] and not unfinished:
+    for rank, said in enumerate(heard(outcome)):
+        if problem := ready_made(rank, said):
+            return problem
+        if not (said.collectives or said.messages or unfinished):
             return fail(f"rank {rank} calls nothing of torch.distributed in __init__")
     verdict = compare_all(expected, outcome, "start")
     if verdict.state == "fail" and unfinished:
@@ -200,7 +260,7 @@ def steps(
     """From different weights, the weights after every step are those of one process."""
     plan: list[list[dict]] = [[{}]] * steps
     case = Case(
-        ranks, seed, {"sizes": sizes}, plan, bucket_bytes, apart="all", rate=RATE
+        rig, ranks, seed, {"sizes": sizes}, plan, bucket_bytes, apart="all", rate=RATE
     )
     outcome = case.run(rig)
     if problem := problem_of(outcome):
@@ -224,7 +284,7 @@ def buckets(
 ) -> Verdict:
     """One all_reduce for each bucket, of the right size, in each step."""
     net = {"sizes": sizes, "dtype": dtype}
-    case = Case(ranks, seed, net, [[{}]] * 2, bucket_bytes)
+    case = Case(rig, ranks, seed, net, [[{}]] * 2, bucket_bytes)
     outcome = case.run(rig)
     return problem_of(outcome) or right_calls(case, outcome)
 
@@ -232,12 +292,12 @@ def buckets(
 def right_calls(case: Case, outcome: Outcome) -> Verdict:
     """Compare what was sent in each step with what should have been."""
     expected = case.bytes_by_bucket()
-    for rank, given in enumerate(outcome.outputs):
-        for step, calls in enumerate(calls_by_step(given)):
-            if others := sorted({name for name, _ in calls if name != "allreduce"}):
+    for rank, said in enumerate(heard(outcome)):
+        for step, called in enumerate(said.by_step()):
+            if others := sorted({name for name, _ in called if name != "allreduce"}):
                 what = ", ".join(others)
                 return fail(f"rank {rank} calls {what} in step {step}, not all_reduce")
-            if (got := [size for _, size in calls]) != expected:
+            if (got := [size for _, size in called]) != expected:
                 wanted = f"all_reduces of {expected} bytes in step {step}"
                 return fail(f"rank {rank} expected {wanted}, got {got}")
     return PASS
@@ -254,17 +314,20 @@ def overlap(
 ) -> Verdict:
     """A bucket is sent as soon as it is full, and backward() goes on meanwhile.
 
-    Both by the order of events and by no clock: what had been sent when backward had
-    passed a layer, and whether a rank comes through although another has not begun.
+    Both by the order of events and by no clock: in step 0, what has been sent when
+    backward has passed a layer; in step 1, whether a rank comes through although
+    another one has not begun.
     """
-    case = Case(ranks, seed, {"sizes": sizes}, [[{"late": late}]], bucket_bytes)
+    plan: list[list[dict]] = [[{}], [{"late": late}]]
+    net = {"sizes": sizes}
+    case = Case(rig, ranks, seed, net, plan, bucket_bytes, patient=True)
     outcome = case.run(rig)
     if problem := problem_of(outcome):
         return problem
-    for rank, given in enumerate(outcome.outputs):
-        if words := too_late(case, given):
+    for rank, said in enumerate(heard(outcome)):
+        if words := too_late(case, said):
             return fail(f"rank {rank} {words}")
-    if outcome.outputs[late]["held_up"]:
+    if any(event["what"] == "held up" for event in outcome.events[late]):
         others = ", ".join(str(rank) for rank in range(ranks) if rank != late)
         what = "no rank is waited for before finish()"
         told = f"did not come through backward() before rank {late} had begun its own"
@@ -272,20 +335,15 @@ def overlap(
     return PASS
 
 
-def too_late(case: Case, given: dict) -> str | None:
-    """Say which layer's gradients had not been sent in time, if there is one."""
-    size = [sum(p.nbytes for p in layer.parameters()) for layer in case.net.layers]
-    begin = first_call(given)
-    passed = [(n, calls) for name, n, calls in given["events"] if name == "layer"]
-    passed.append((0, calls_at(given, "backward")[0]))
-    for layer, calls in passed:
-        expected = sum(size[layer:])
-        got = sum(nbytes for _, nbytes in given["collectives"][begin:calls])
-        # An unfinished bucket may stay behind; one that holds a single number may not.
-        slack = 0 if case.bucket_bytes == 1 or layer == 0 else 4 * case.bucket_bytes
-        if got < expected - slack:
-            when = f"when backward() had passed layer {layer}"
-            return f"expected {expected} bytes sent {when}, got {got}"
+def too_late(case: Case, said: Said) -> str | None:
+    """Say which layer's gradients had not been sent in step 0, if there is one."""
+    words = [word for word, _, _ in said.events]
+    for word, layer, count in said.events[: words.index("finish")]:
+        if word in ("layer", "backward"):  # the latter has passed layer 0
+            sent = sum(nbytes for _, nbytes in said.collectives[said.begin() : count])
+            if sent < (due := case.due()[layer]):
+                when = f"when backward() had passed layer {layer}"
+                return f"expected {due} bytes sent {when}, got {sent}"
     return None
 
 
@@ -301,13 +359,15 @@ def no_sync(
     """In no_sync() nothing is sent; afterwards the whole sum is, also after a raise."""
     ordinary: list[dict] = [{}] * micro
     second = [{"raises": number == raises} for number in range(micro)]
-    case = Case(ranks, seed, {"sizes": sizes}, [ordinary, second], bucket_bytes=1)
+    plan = [ordinary, second]
+    net = {"sizes": sizes}
+    case = Case(rig, ranks, seed, net, plan, bucket_bytes=1, patient=True)
     outcome = case.run(rig)
     if problem := problem_of(outcome):
         return problem
-    for rank, given in enumerate(outcome.outputs):
-        begins = [first_call(given), *calls_at(given, "finish")]
-        ends = np.reshape(calls_at(given, "backward"), (2, micro))
+    for rank, said in enumerate(heard(outcome)):
+        begins = [said.begin(), *said.at("finish")]
+        ends = np.reshape(said.at("backward"), (2, micro))
         for step in range(2):
             if sent := ends[step, -2] - begins[step]:
                 return fail(f"rank {rank} calls {sent} collectives within no_sync()")
@@ -334,17 +394,17 @@ def frozen_tied(
     sent once.
     """
     net = {"sizes": sizes, "frozen": frozen, "tied": tied}
-    case = Case(ranks, seed, net, [[{}]] * 2, apart="frozen")
+    case = Case(rig, ranks, seed, net, [[{}]] * 2, apart="frozen")
     outcome = case.run(rig)
     if problem := problem_of(outcome):
         return problem
     expected = sum(p.nbytes for p in trained(case.net))
-    for rank, given in enumerate(outcome.outputs):
-        for step, calls in enumerate(calls_by_step(given)):
-            if (got := sum(nbytes for _, nbytes in calls)) != expected:
+    for rank, said in enumerate(heard(outcome)):
+        for step, called in enumerate(said.by_step()):
+            if (got := sum(nbytes for _, nbytes in called)) != expected:
                 wanted = f"{expected} bytes sent in step {step}"
                 return fail(f"rank {rank} expected {wanted}, got {got}")
-        if given["strays"]:
+        if said.at("stray"):
             return fail(f"rank {rank} has a .grad at a frozen parameter")
     return same_gradients(case, outcome)
 
@@ -364,7 +424,7 @@ def unused(
     # Every rank moves on to its neighbour's heads with each micro-batch and step.
     turns = [heads[turn % ranks :] + heads[: turn % ranks] for turn in range(micro + 1)]
     plan = [[{"heads": turns[s + m]} for m in range(micro)] for s in range(2)]
-    case = Case(ranks, seed, net, plan, bucket_bytes=1)
+    case = Case(rig, ranks, seed, net, plan, bucket_bytes=1)
     outcome = case.run(rig)
     return problem_of(outcome) or same_gradients(case, outcome)
 

@@ -16,7 +16,8 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
 
-BACKWARD_WITHIN = 10.0  # seconds; it takes milliseconds
+BACKWARD_WITHIN = 15.0  # seconds; it takes milliseconds
+SENT_WITHIN = 5.0  # seconds, for what is due; likewise
 Note = Callable[[str, int], None]  # a word and a number: what has happened
 
 
@@ -91,13 +92,13 @@ def gradients(module: nn.Module) -> list[torch.Tensor]:
     return [torch.zeros_like(p) if grad is None else grad for p, grad in all_of_them]
 
 
-def watch_layers(net: Net, note: Note) -> None:
-    """Call note("layer", i) when the gradient leaves layer i towards the input."""
+def watch_layers(net: Net, passed: Callable[[int], None]) -> None:
+    """Call passed(i) when the gradient leaves layer i towards the input."""
 
     def watch(number: int) -> Callable[[nn.Module, tuple], None]:
         def before_forward(layer: nn.Module, args: tuple) -> None:
             if args[0].requires_grad:
-                args[0].register_hook(lambda gradient: note("layer", number))
+                args[0].register_hook(lambda gradient: passed(number))
 
         return before_forward
 
@@ -122,23 +123,33 @@ class Training:
         model: the student's DataParallel around `net`.
         given: the inputs, see `main`.
         note: called with a word and a number when something happens.
+        sizes: the bytes of each call so far; it grows.
         folder: which all ranks see.
     """
 
-    def __init__(self, model: Any, net: Net, given: dict, note: Note, folder: Path):
+    def __init__(
+        self,
+        model: Any,
+        net: Net,
+        given: dict,
+        note: Note,
+        sizes: list[int],
+        folder: Path,
+    ):
         self.model, self.net, self.note, self.folder = model, net, note, folder
+        self.sizes, self.due, self.before = sizes, given["due"], 0
         self.rank, self.ranks = dist.get_rank(), dist.get_world_size()
         self.device = next(net.parameters()).device
         self.x, self.y = (torch.from_numpy(given[n]).to(self.device) for n in "xy")
         self.optimizer = torch.optim.SGD(trained(net), lr=given["rate"])
         self.grads: list[np.ndarray] = []
         self.params: list[np.ndarray] = []
-        self.strays, self.held_up = 0, False
+        self.waits = False
 
     def step(self, number: int, micro_batches: list[dict]) -> None:
         """Backward for each micro-batch, the last one outside no_sync(); then step."""
         self.optimizer.zero_grad()
-        last = len(micro_batches) - 1
+        self.before, last = sum(self.sizes), len(micro_batches) - 1
         for micro, plan in enumerate(micro_batches):
             # A body that raises is part of the plan: its micro-batch is left out.
             quiet = nullcontext() if micro == last else self.model.no_sync()
@@ -149,8 +160,11 @@ class Training:
                 )
                 if plan["raises"]:
                     raise ZeroDivisionError("a bad batch")
+                self.waits = bool(self.due) and micro == last and plan["late"] is None
                 self.backward(number, error, plan["late"])
-            self.note("backward", micro)
+                self.wait_for_due(0)
+            self.waits = False
+            self.note("backward", 0)
         self.model.finish()
         self.note("finish", number)
         self.keep()
@@ -163,51 +177,61 @@ class Training:
             return error.backward()
         files = [self.folder / f"{number}_{rank}" for rank in range(self.ranks)]
         if self.rank == late:
-            self.held_up = not wait_for(files[:late] + files[late + 1 :])
+            if not wait_for(files[:late] + files[late + 1 :]):
+                self.note("held up", number)
         error.backward()
         files[self.rank].touch()
+
+    def passed(self, layer: int) -> None:
+        """Be told that backward() has passed a layer."""
+        self.wait_for_due(layer)
+        self.note("layer", layer)
+
+    def wait_for_due(self, layer: int) -> None:
+        """Wait a moment for what is due, which another thread may be sending; once."""
+        end = time.monotonic() + SENT_WITHIN
+        while self.waits and sum(self.sizes) - self.before < self.due[layer]:
+            if time.monotonic() > end:
+                self.waits, self.due = False, []
+            time.sleep(0.001)
 
     def keep(self) -> None:
         """Keep the gradients: in a row, zeros where there is none."""
         self.grads.append(flat(gradients(self.net)))
-        frozen = (p for p in self.net.parameters() if not p.requires_grad)
-        self.strays += sum(p.grad is not None for p in frozen)
+        frozen = [p for p in self.net.parameters() if not p.requires_grad]
+        if any(p.grad is not None for p in frozen):
+            self.note("stray", 0)
 
 
 def main() -> None:
     """Inputs: net (arguments of `Net`), params and buffers (rows), bucket_bytes, rate,
-    x and y (steps, micro-batches, samples, width), and plan: for each step and each
-    micro-batch, the heads by rank, whether the body raises, and the rank that is late.
+    x and y (steps, micro-batches, samples, width), due (by layer the bytes that must
+    have been sent by then, or nothing), and plan: for each step and each micro-batch,
+    the heads by rank, whether the body raises, and the rank that is late.
     """
-    from ranks import RUN_FOLDER, answer, give, inputs, process_group, traffic
+    from ranks import RUN_FOLDER, answer, give, inputs, process_group, say, say_calls
+
+    def note(word: str, number: int) -> None:
+        say(word, number=number)
 
     given = inputs()
-    log = traffic()
-    # Word, number, and how many collectives had been issued by then.
-    events: list[list] = []
-
-    def note(word: str, number: int = 0) -> None:
-        events.append([word, number, len(log.collectives)])
-
+    sizes = say_calls()
     with process_group() as (_, _, device):
         program = answer("ddp.py")
         net = Net(**given["net"]).to(device)
         fill(net.parameters(), given["params"])
         fill(net.buffers(), given["buffers"])
-        with log:
-            try:
-                model = program.DataParallel(net, bucket_bytes=given["bucket_bytes"])
-            finally:  # the start may be right before the rest of it is written
-                give(start=flat([*net.parameters(), *net.buffers()]))
-                give(talked=bool(log.collectives or log.messages or log.received))
-            watch_layers(net, note)
-            training = Training(model, net, given, note, RUN_FOLDER)
-            note("start")
-            for number, micro_batches in enumerate(given["plan"]):
-                training.step(number, micro_batches)
+        say("construct")
+        try:
+            model = program.DataParallel(net, bucket_bytes=given["bucket_bytes"])
+        finally:  # the start may be right before the rest of it is written
+            give(start=flat([*net.parameters(), *net.buffers()]))
+            say("constructed")
+        training = Training(model, net, given, note, sizes, RUN_FOLDER)
+        watch_layers(net, training.passed)
+        for number, micro_batches in enumerate(given["plan"]):
+            training.step(number, micro_batches)
         give(grads=np.array(training.grads), params=np.array(training.params))
-        give(strays=training.strays, held_up=training.held_up, events=events)
-        give(collectives=[[call.name, call.bytes] for call in log.collectives])
 
 
 if __name__ == "__main__":

@@ -138,7 +138,11 @@ def fails(rig: Rig, *, ranks: int, who: int, how: str) -> Verdict:
 def deaf(
     rig: Rig, *, ranks: int, who: int, saves: float = 0.0, grace: float = ENOUGH
 ) -> Verdict:
-    """One fails, and the others need time, as long as `saves`; or for ever, if 0."""
+    """One rank fails: the others get time to save, and are killed if they stay.
+
+    Args:
+        saves: seconds that they need; 0 if they would stay for ever.
+    """
     told = "leaves" if saves else "deaf"
     acts = [_act("work", told=told, saves=saves) for _ in range(ranks)]
     acts[who] = _act("end", 3)
@@ -162,9 +166,10 @@ def deaf(
 
 
 def asked(rig: Rig, *, ranks: int, asked: str, ranks_are: str) -> Verdict:
-    """The launcher gets a signal: so do its ranks, which are "good", "late" or "deaf".
+    """The launcher gets a signal: so do its ranks, and it leaves when they have.
 
-    Those that are good leave with 0, the late ones after a second.
+    They are "good", "late" or "deaf": the good ones leave with 0, the late ones after
+    a second.
     """
     number = int(getattr(signal, asked))
     saves = 0.7 if ranks_are == "late" else 0.0

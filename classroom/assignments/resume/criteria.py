@@ -158,7 +158,7 @@ def _stop_and_go_on(rig: Rig, ranks: int, job: dict, stop: int) -> Verdict:
 
 
 def memory(rig: Rig, *, ranks: int, stop: int, steps: int, seed: int = 1) -> Verdict:
-    """Weights, momentum and learning rate, over a stop at the end of an epoch."""
+    """Weights, momentum and learning rate outlive a stop at the end of an epoch."""
     job = PLAIN | {"momentum": 0.9, "warm_up": 2 * steps, "seed": seed}
     job |= {"steps": steps, "epoch": stop, "save_every": stop}
     return _stop_and_go_on(rig, ranks, job, stop)
@@ -167,14 +167,14 @@ def memory(rig: Rig, *, ranks: int, stop: int, steps: int, seed: int = 1) -> Ver
 def order(
     rig: Rig, *, ranks: int, stop: int, steps: int, epoch: int, seed: int = 1
 ) -> Verdict:
-    """The order of the samples, over a stop in the middle of an epoch."""
+    """The order of the samples outlives a stop in the middle of an epoch."""
     job = PLAIN | {"shuffle": True, "seed": seed}
     job |= {"steps": steps, "epoch": epoch, "save_every": stop}
     return _stop_and_go_on(rig, ranks, job, stop)
 
 
 def noise(rig: Rig, *, ranks: int, stop: int, steps: int, seed: int = 1) -> Verdict:
-    """Each rank's dropout and jitter, over a stop at the end of an epoch."""
+    """Each rank's dropout and jitter outlive a stop at the end of an epoch."""
     job = PLAIN | {"dropout": 0.3, "jitter": 0.2, "seed": seed}
     job |= {"steps": steps, "epoch": stop, "save_every": stop}
     return _stop_and_go_on(rig, ranks, job, stop)
@@ -183,7 +183,11 @@ def noise(rig: Rig, *, ranks: int, stop: int, steps: int, seed: int = 1) -> Verd
 def dies(
     rig: Rig, *, ranks: int, deaths: str, steps: int, save_every: int, seed: int = 1
 ) -> Verdict:
-    """SIGKILL between two checkpoints; `deaths` as in "rank 1 in step 5, rank 0 …"."""
+    """A rank dies by SIGKILL between two checkpoints, and the training ends right.
+
+    Args:
+        deaths: as in "rank 1 in step 5, rank 0 …".
+    """
     job = PLAIN | {"steps": steps, "epoch": save_every, "save_every": save_every}
     job |= {"seed": seed}
     start, life = 0, None
@@ -208,7 +212,7 @@ def writing(
     save_every: int,
     seed: int = 1,
 ) -> Verdict:
-    """The rank that writes the checkpoint of `step` dies while it does.
+    """The rank that writes a checkpoint dies while it does; an older one serves.
 
     Args:
         at: "at byte 6000" of a file, "before the rename" or "after the rename".
@@ -233,7 +237,7 @@ def writing(
 def damaged(
     rig: Rig, *, ranks: int, save_every: int, left: str, seed: int = 1
 ) -> Verdict:
-    """After three checkpoints the newest is damaged: the one before it has to do."""
+    """The newest of three checkpoints is damaged: the one before it serves."""
     last, steps = 3 * save_every, 4 * save_every
     job = PLAIN | {"steps": steps, "epoch": save_every, "save_every": save_every}
     job |= {"seed": seed}
@@ -260,7 +264,7 @@ def _with_hole(whole: bytes) -> bytes:
 def refuses(
     rig: Rig, *, ranks: int, then: int, save_every: int = 2, seed: int = 1
 ) -> Verdict:
-    """Another number of ranks: one sentence from each, and nothing else happens."""
+    """With another number of ranks each says one sentence, and nothing else happens."""
     job = PLAIN | {"epoch": save_every, "save_every": save_every, "seed": seed}
     life = _live(rig, ranks, job | {"steps": save_every})
     if problem := life.problem("weights"):

@@ -6,6 +6,7 @@ import numpy as np
 
 from classroom.engine import sandbox
 from classroom.engine.assignment import Criteria
+from classroom.engine.recorder import calls
 from classroom.engine.rig import Outcome, Rig, compare_all
 from classroom.engine.verdict import PASS, Verdict, compare, fail
 
@@ -20,7 +21,7 @@ def run(
     rig: Rig, ranks: int, length: int, dtype: str, seed: int
 ) -> tuple[Outcome, np.ndarray]:
     """Run the program on vectors drawn by `seed`; return the outcome and their sum."""
-    draw = np.random.default_rng(seed)
+    draw = rig.draw(seed)
     # Whole numbers small enough for every dtype, bfloat16 included: the sum is exact in
     # whichever order a ring takes.
     vectors = draw.integers(-20, 21, size=(ranks, length))
@@ -40,14 +41,14 @@ def right(
 def any_length(
     rig: Rig, *, ranks: int, length: int, dtype: str = "float32", seed: int = 0
 ) -> Verdict:
-    """The same for lengths that the ranks do not divide, shorter ones, and none."""
+    """Also if the ranks do not divide the length, for few numbers, and for none."""
     return right(rig, ranks=ranks, length=length, dtype=dtype, seed=seed)
 
 
 def any_dtype(
     rig: Rig, *, ranks: int, length: int, dtype: str, seed: int = 0
 ) -> Verdict:
-    """The same for numbers of every kind, which stay of their kind."""
+    """Numbers of every kind are added, and stay of their kind."""
     return right(rig, ranks=ranks, length=length, dtype=dtype, seed=seed)
 
 
@@ -67,39 +68,56 @@ def in_place(
 def messages(
     rig: Rig, *, ranks: int, length: int, dtype: str = "float32", seed: int = 0
 ) -> Verdict:
-    """The sum came about in messages, without any collective."""
+    """The sum comes about in messages alone: no collective, no other way."""
     outcome, expected = run(rig, ranks, length, dtype, seed)
-    if problem := outcome.problem("result", "collectives"):
+    if problem := outcome.problem("result"):
         return problem
-    for rank, given in enumerate(outcome.outputs):
-        # The harness's own log, and PyTorch's, which knows calls by other ways as well.
-        called = {*given["collectives"], *outcome.calls[rank]}
-        if found := sorted(name for name in called if COLLECTIVE.search(name)):
+    size, sent = size_of(length, dtype), 0
+    for rank, events in enumerate(outcome.events):
+        said = calls(events)
+        # PyTorch's own log knows calls by other ways as well.
+        names = {call["name"] for call in said} | {*outcome.calls[rank]}
+        if found := sorted(name for name in names if COLLECTIVE.search(name)):
             told = ", ".join(found)
             return fail(f"rank {rank} calls {told}: messages alone are allowed")
-    return compare_all(expected, outcome, "result")
+        if (received := bytes_of(said, "recv")) < size:
+            told = f"rank {rank} receives {received:,} bytes in messages"
+            return fail(f"{told}, expected at least the {size:,} of the vector")
+        sent += bytes_of(said, "send")
+    verdict = compare_all(expected, outcome, "result")
+    return verdict if verdict.state != "pass" else on_the_wire(outcome, sent)
 
 
 def bytes_sent(
     rig: Rig, *, ranks: int, length: int, dtype: str = "float32", seed: int = 0
 ) -> Verdict:
-    """Each rank sends 2 (n - 1) / n of its vector, give or take BYTES_SLACK."""
+    """Each of n ranks sends 2 (n - 1) / n of the vector's bytes, within 5 %."""
     outcome, expected = run(rig, ranks, length, dtype, seed)
-    if problem := outcome.problem("result", "sent"):
+    if problem := outcome.problem("result"):
         return problem
     verdict = compare_all(expected, outcome, "result")
     if verdict.state != "pass":
         return verdict
-    size = length * (2 if dtype == "bfloat16" else expected.itemsize)
-    budget = 2 * (ranks - 1) / ranks * size
-    for rank, given in enumerate(outcome.outputs):
-        if abs(given["sent"] - budget) > BYTES_SLACK * budget:
-            told = f"rank {rank} sends {given['sent']:,} bytes, expected {budget:,.0f}"
+    budget = 2 * (ranks - 1) / ranks * size_of(length, dtype)
+    for rank, events in enumerate(outcome.events):
+        sent = bytes_of(calls(events), "send")
+        if abs(sent - budget) > BYTES_SLACK * budget:
+            told = f"rank {rank} sends {sent:,} bytes, expected {budget:,.0f}"
             return fail(f"{told} = 2 (n - 1) / n · S, ± {BYTES_SLACK:.0%}")
-    return _on_the_wire(outcome, ranks * budget)
+    return on_the_wire(outcome, ranks * budget)
 
 
-def _on_the_wire(outcome: Outcome, budget: float) -> Verdict:
+def size_of(length: int, dtype: str) -> int:
+    """Return the bytes of a vector."""
+    return length * (2 if dtype == "bfloat16" else np.dtype(dtype).itemsize)
+
+
+def bytes_of(said: list[dict], word: str) -> int:
+    """Return the bytes of all calls that begin with `word`."""
+    return sum(call["bytes"] for call in said if call["name"].startswith(word))
+
+
+def on_the_wire(outcome: Outcome, budget: float) -> Verdict:
     """Compare with the kernel's own count, which no program can talk round."""
     if outcome.bytes_on_wire is None or sandbox.gpus() >= len(outcome.outputs):
         # No sandbox, or NCCL has ways of its own: the ranks' own count has to do.

@@ -134,12 +134,12 @@ def _scripted(
 
 
 def synchronous(rig: Rig, *, ranks: int, pushes: int, seed: int = 0) -> Verdict:
-    """A step along the mean, when all have pushed; all are answered then."""
+    """Synchronous: when all have pushed, one step along the mean; all are answered."""
     return _scripted(rig, ranks, "synchronous", 0, pushes, seed)[0]
 
 
 def asynchronous(rig: Rig, *, ranks: int, pushes: int, seed: int = 0) -> Verdict:
-    """A step for each gradient, and an answer at once."""
+    """Asynchronous: a step for each gradient, and an answer at once."""
     return _scripted(rig, ranks, "asynchronous", 0, pushes, seed)[0]
 
 

@@ -192,7 +192,7 @@ def steps(
 def memory(
     rig: Rig, *, stages: list[int], widths: list[int], rows: list[int], seed: int = 0
 ) -> Verdict:
-    """Rank r never holds more than p - r micro-batches, however many there are."""
+    """Rank r of p never holds more than p - r micro-batches, however many come."""
     case = Case(stages, widths, rows, [[0]], seed)
     outcome = case.run(rig)
     if problem := problem_of(outcome):
@@ -214,7 +214,7 @@ def memory(
 
 
 def bubble(rig: Rig, *, stages: list[int], micro: int, seed: int = 0) -> Verdict:
-    """The ranks idle for (p - 1) / (m + p - 1) of the time, and for no more of it.
+    """With m micro-batches the p ranks idle for (p - 1) / (m + p - 1) of the time.
 
     Stages that sleep show that on any machine, but not to the millisecond. So the time
     is compared with that of lesson 6's schedule, which has this bubble: both run in

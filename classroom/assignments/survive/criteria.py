@@ -127,7 +127,7 @@ def _one_kill(rig: Rig, ranks: int, job: dict) -> Verdict:
 
 
 def kills(rig: Rig, *, ranks: int, kills: int, seed: int = 1) -> Verdict:
-    """Any rank in any step; the last kill comes in the first step of a life."""
+    """Kills cost two steps each at most, and the weights are as if there were none."""
     job = PLAIN | {"steps": STEPS, "seed": seed}
     draw = np.random.default_rng(seed)
     steps = [*map(int, draw.integers(5, 9, kills - 1)), 1]
@@ -149,25 +149,25 @@ def kills(rig: Rig, *, ranks: int, kills: int, seed: int = 1) -> Verdict:
 
 
 def order(rig: Rig, *, ranks: int, steps: int, epoch: int, seed: int = 1) -> Verdict:
-    """The samples of this epoch that are left, and the order of the next ones."""
+    """No sample of an epoch comes twice, and the next epochs have their own order."""
     job = PLAIN | {"shuffle": True, "steps": steps, "epoch": epoch, "seed": seed}
     return _one_kill(rig, ranks, job)
 
 
 def optimizer(rig: Rig, *, ranks: int, steps: int, seed: int = 1) -> Verdict:
-    """What Adam remembers."""
+    """What Adam remembers outlives a kill."""
     job = PLAIN | {"adam": True, "steps": steps, "seed": seed}
     return _one_kill(rig, ranks, job)
 
 
 def noise(rig: Rig, *, ranks: int, steps: int, seed: int = 1) -> Verdict:
-    """Each rank's own noise."""
+    """Each rank's own noise goes on where it was."""
     job = PLAIN | {"jitter": 0.2, "steps": steps, "seed": seed}
     return _one_kill(rig, ranks, job)
 
 
 def writing(rig: Rig, *, ranks: int, step: int, at: str, seed: int = 1) -> Verdict:
-    """The rank that writes the next snapshot after `step` dies while it does.
+    """The rank that writes a snapshot dies while it does; an older one serves.
 
     Args:
         at: "at byte 6000" of a file, "before the rename" or "after the rename".
@@ -194,7 +194,7 @@ def writing(rig: Rig, *, ranks: int, step: int, at: str, seed: int = 1) -> Verdi
 
 
 def seldom(rig: Rig, *, ranks: int, steps: int, seed: int = 1) -> Verdict:
-    """In a life without a kill, how often the folder has changed."""
+    """There is at most one snapshot for every two steps."""
     job = PLAIN | {"steps": steps, "seed": seed}
     life = _live(rig, ranks, job)
     if (verdict := _end(life, ranks, job)).state != "pass":

@@ -62,22 +62,23 @@ def main(path: Path, run: Program, enter: Enter, end_all: Callable[..., None]) -
         enter: called in each fork before, with the pid of its client.
         end_all: ends the runs with the given marks: `guard.end_all`.
     """
-    _load()
-    gc.collect()
-    gc.freeze()  # or each collection of a rank would go through all that was imported
-    if len(os.listdir("/proc/self/task")) > 1:
-        sys.exit("an import has started a thread, so a fork would not be a clean copy")
+    load()
     if os.path.exists("/dev/nvidiactl") and not _can_use_gpu():
         sys.exit("a forked process cannot use the GPU here")
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    server = _Server(path, run, enter)
+    server = Server(path, run, enter)
+    _say_ready(path.with_name("ready"))
     server.serve()
     end_all(*server.marks, grace=0)  # whatever the forks have started, and left
     shutil.rmtree(path.parent, ignore_errors=True)
 
 
-def _load() -> None:
-    """Import what the programs import, torch._dynamo included (DDP needs it)."""
+def load() -> None:
+    """Import what the programs import, torch._dynamo included (DDP needs it).
+
+    Raises:
+        SystemExit: if a fork would be no clean copy of this process.
+    """
     import encodings.idna  # noqa: F401  (for the first name of a host)
 
     import torch._dynamo  # noqa: F401
@@ -90,6 +91,10 @@ def _load() -> None:
     import torchvision  # noqa: F401
 
     inspect.stack()  # torchrun asks for it often; the first time indexes every module
+    gc.collect()
+    gc.freeze()  # or each collection of a rank would go through all that was imported
+    if len(os.listdir("/proc/self/task")) > 1:
+        sys.exit("an import has started a thread, so a fork would not be a clean copy")
 
 
 def _can_use_gpu() -> bool:
@@ -103,7 +108,7 @@ def _can_use_gpu() -> bool:
     return os.waitpid(pid, 0)[1] == 0
 
 
-class _Server:
+class Server:
     """The programs that have been forked and still run, each with its client."""
 
     def __init__(self, path: Path, run: Program, enter: Enter):
@@ -118,7 +123,6 @@ class _Server:
         self.listener = socket.socket(socket.AF_UNIX)
         self.listener.bind(str(path))
         self.listener.listen(128)
-        _say_ready(path.with_name("ready"))
 
     def serve(self) -> None:
         """Fork a program for each client until stdin closes; then end them all."""
@@ -131,17 +135,18 @@ class _Server:
                 self.wake.recv(4096)
                 self._report_ends()
             if self.listener in ready:
-                self._accept()
+                self.accept()
             for connection in [c for c in ready if c in self.programs]:
                 _kill(self.programs.pop(connection))  # its client is gone
                 connection.close()
         for pid in self.programs.values():
             _kill(pid)
 
-    def _accept(self) -> None:
-        """Fork the program that a new client asks for, and tell its pid.
+    def accept(self) -> None:
+        """Fork the program that a new client asks for.
 
-        It is 0 if the client has to start the program itself.
+        The fork tells the client its pid, as both of them see it. Or the client is told
+        0 if it has to start the program itself.
         """
         connection, _ = self.listener.accept()
         request = _receive(connection)
@@ -152,20 +157,19 @@ class _Server:
         pid = 0 if _sets_environment(request) else self._fork(request, connection)
         for stream in request.streams:
             os.close(stream)
-        try:
-            connection.sendall(f"{pid}\n".encode())
-        except OSError:
-            pass  # the client is gone, which `serve` is going to see
         if pid:
             self.programs[connection] = pid
+            self.note_start(request, pid)
         else:
+            _tell(connection, 0)
             connection.close()
 
-    def _fork(self, request: "_Request", client: socket.socket) -> int:
+    def _fork(self, request: "Request", client: socket.socket) -> int:
         server, pid = os.getpid(), os.fork()
         if pid == 0:
             self._follow(_take_limits(client))
-            _die_with(server)
+            die_with(server)
+            _tell(client, os.getpid())
             # The client's, too: it shall see the end of it when the server is killed.
             for end in (self.listener, self.wake, self.woken, *self.programs, client):
                 end.close()
@@ -177,7 +181,7 @@ class _Server:
     def _follow(self, client: int) -> None:
         """Enter the namespaces of the process `client`: a node, if the lab plays some.
 
-        The kernel may forget `_die_with` then, so this comes first.
+        The kernel may forget `die_with` then, so this comes first.
         """
         try:
             self.enter(client)
@@ -198,12 +202,23 @@ class _Server:
         for connection, pid in list(self.programs.items()):
             if pid in ended:
                 _kill_session(pid)  # what it has left
-                try:
-                    connection.sendall(f"{ended[pid]}\n".encode())
-                except OSError:
-                    pass
+                self.note_end(pid, ended[pid])
+                _tell(connection, ended[pid])
                 del self.programs[connection]
                 connection.close()
+
+    def note_start(self, request: "Request", pid: int) -> None:
+        """Hear that a program has been forked, if you want to know."""
+
+    def note_end(self, pid: int, status: int) -> None:
+        """Hear that a program has ended, and how waitpid tells it."""
+
+
+def _tell(client: socket.socket, number: int) -> None:
+    try:
+        client.sendall(f"{number}\n".encode())
+    except OSError:
+        pass  # the client is gone, which `serve` is going to see
 
 
 def _say_ready(path: Path) -> None:
@@ -232,7 +247,7 @@ def _kill_session(pid: int) -> None:
 
 
 @dataclass(frozen=True)
-class _Request:
+class Request:
     """What a client wants to have run; see proxy.py."""
 
     folder: str
@@ -243,7 +258,7 @@ class _Request:
     """stdin, stdout and stderr."""
 
 
-def _receive(connection: socket.socket) -> _Request | None:
+def _receive(connection: socket.socket) -> Request | None:
     """Return a client's request; None if it is not whole.
 
     A client can be killed at any time, say because another rank has failed meanwhile.
@@ -255,7 +270,7 @@ def _receive(connection: socket.socket) -> _Request | None:
         if data and len(data) == int.from_bytes(size, "big"):
             folder, count, *rest = (os.fsdecode(part) for part in data.split(b"\0"))
             argv, variables = rest[: int(count)], rest[int(count) :]
-            return _Request(folder, argv, variables, streams)
+            return Request(folder, argv, variables, streams)
     except OSError:
         pass
     for stream in streams:
@@ -263,7 +278,7 @@ def _receive(connection: socket.socket) -> _Request | None:
     return None
 
 
-def _sets_environment(request: _Request) -> bool:
+def _sets_environment(request: Request) -> bool:
     """Tell whether a script sets variables before it imports torch.
 
     torch may read them when it is loaded, and in a fork it is loaded already.
@@ -277,12 +292,12 @@ def _sets_environment(request: _Request) -> bool:
     return bool(re.search(SETS, head))
 
 
-def _die_with(server: int) -> None:
+def die_with(server: int) -> None:
     """Have this fork killed when the server is killed: nobody else would know of it."""
     import ctypes
 
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != server:
+    if os.getppid() not in (server, 0):  # 0: in another pid namespace than we are
         os._exit(1)
 
 
@@ -305,7 +320,7 @@ def _take_limits(client: socket.socket) -> int:
     return pid
 
 
-def _become(request: _Request) -> None:
+def _become(request: Request) -> None:
     """Give this fork what the program shall find: its folder, environment, streams."""
     os.setsid()
     signal.set_wakeup_fd(-1)

@@ -1,0 +1,88 @@
+"""What a submission takes, counted from outside where the kernel bounds nothing."""
+
+import os
+from pathlib import Path
+
+PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+def count(roots: list[int], limit: int) -> tuple[int, int]:
+    """Return how many processes and threads are below `roots`, and their bytes.
+
+    The bytes are exact only if they may be more than `limit`.
+    """
+    family = _family(roots)
+    memory = sum(_resident(pid) for pid in family) + _in_files(family)
+    if memory > limit:
+        memory = sum(map(_proportional, family)) + _in_files(family)
+    return sum(_threads(pid) for pid in family), memory
+
+
+def _family(roots: list[int]) -> list[int]:
+    """Return every process below `roots`. An orphan goes to the sandbox's own init."""
+    children: dict[int, list[int]] = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit() and (stat := _stat(int(name))):
+            children.setdefault(int(stat[1]), []).append(int(name))
+    family, todo = [], list(roots)
+    while todo:
+        found = children.get(todo.pop(), [])
+        family += found
+        todo += found
+    return family
+
+
+def _stat(pid: int) -> list[str]:
+    """Return what the kernel tells of a process, from its state on; [] if it ended."""
+    try:
+        # The name may hold anything; the last bracket ends it.
+        text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+    except OSError:
+        return []
+    return text.rpartition(")")[2].split()
+
+
+def _threads(pid: int) -> int:
+    stat = _stat(pid)
+    return int(stat[17]) if stat else 0
+
+
+def _resident(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE
+    except (OSError, IndexError):
+        return 0
+
+
+def _proportional(pid: int) -> int:
+    """Return a process's share: a page that n processes hold counts 1/n for each."""
+    try:
+        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
+                return int(line.split()[1]) * 1024
+    except (OSError, ValueError):
+        pass
+    return _resident(pid)
+
+
+def _in_files(family: list[int]) -> int:
+    """Return the bytes of files that are in memory: memfd, and the three folders.
+
+    What is mapped besides counts twice.
+    """
+    sizes: dict[tuple[int, int], int] = {}
+    for pid in family:
+        try:
+            for name in os.listdir(f"/proc/{pid}/fd"):
+                path = f"/proc/{pid}/fd/{name}"
+                if os.readlink(path).startswith("/memfd:"):
+                    found = os.stat(path)
+                    sizes[found.st_dev, found.st_ino] = 512 * found.st_blocks
+            for folder in ("run", "tmp", "dev/shm"):
+                place = f"/proc/{pid}/root/{folder}"
+                disk = os.statvfs(place)
+                used = (disk.f_blocks - disk.f_bfree) * disk.f_frsize
+                sizes[os.stat(place).st_dev, 0] = used
+        except OSError:
+            continue  # it has ended, or does not let us
+    return sum(sizes.values())

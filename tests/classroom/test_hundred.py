@@ -1,0 +1,167 @@
+"""What a large course needs, through nbgrader: late days, regrading, the roster."""
+
+import csv
+import json
+
+import nbformat
+import pytest
+
+pytest.importorskip("nbgrader", reason="the lessons do without it")
+
+from conftest import FULL  # noqa: E402
+from course import as_notebook, cells, solution, starter  # noqa: E402
+from nbgrader.api import Gradebook  # noqa: E402
+from test_course import Course  # noqa: E402
+
+from classroom.engine import judge  # noqa: E402
+from classroom.engine.__main__ import changes  # noqa: E402
+
+pytestmark = pytest.mark.sandbox
+
+POLICY = "c.LateDays.free_days = 1\nc.LateDays.percent_per_day = 50\n"
+NO_SUM = "\n\nCRITERIA['right'] = lambda rig, **case: {}\n"
+
+
+def submission(answer) -> str:
+    return nbformat.writes(as_notebook("ring", answer))
+
+
+def told(course: Course) -> dict[str, str]:
+    """Return what each student has in grades.csv."""
+    assert course.run("grades").returncode == 0
+    rows = list(csv.DictReader((course.classroom / "grades.csv").open()))
+    assert (rows[0]["Student"], rows[0]["ring"]) == ("    Points Possible", "3")
+    return {row["SIS Login ID"]: row["ring"] for row in rows[1:]}
+
+
+def decide(course: Course, verdict: str) -> None:
+    """Let criterion `right` say the same of everybody."""
+    path = course.classroom / "assignments" / "ring" / "criteria.py"
+    path.write_text(path.read_text().split("\n\nCRITERIA['right']")[0])
+    path.write_text(path.read_text() + NO_SUM.format(verdict))
+
+
+def states(course: Course, student: str) -> list[str]:
+    path = course.classroom / "reports" / "ring" / f"{student}.json"
+    return [c["state"] for c in json.loads(path.read_text())["criteria"].values()]
+
+
+# --- regrading, with a judge that takes no time ---
+
+
+@pytest.fixture
+def judged(tmp_path, monkeypatch):
+    """Return a function that judges anna's ring, and what it has tried."""
+    monkeypatch.setattr(judge, "COURSE", tmp_path)
+    tried: list[str] = []
+    state = {"now": "fail"}
+
+    def try_all(rig, cells):
+        tried[:] = [cell.name for cell in cells]
+        found = {"state": state["now"], "lines": []}
+        return {cell.name: {"points": cell.points} | found for cell in cells}, True
+
+    programs = {"ring.py": "x = 1"}
+    monkeypatch.setattr(judge, "try_all", try_all)
+    monkeypatch.setattr(judge, "answers", lambda path, wanted: (programs, ""))
+
+    def ask(now: str, **options) -> judge.Report:
+        state["now"] = now
+        tried.clear()
+        return judge.judge("ring", "anna", unsafe=True, **options)
+
+    ask.tried, ask.programs = tried, programs
+    return ask
+
+
+def test_one_criterion_is_judged_anew_and_the_rest_stays(judged):
+    before = judged("fail")
+    assert judged.tried == [cell.name for cell in cells("ring")]
+    now = judged("pass", only=["bytes_sent"])
+    assert judged.tried == ["bytes_sent"]
+    assert [n for n, c in now.criteria.items() if c["state"] == "pass"] == judged.tried
+    assert list(now.criteria) == list(before.criteria)
+    assert changes(before, now) == "bytes_sent FAIL → pass, 0 → 2 points"
+    assert changes(now, judged("fail")) == "" and judged.tried == []  # it is on record
+
+
+def test_who_hands_in_anew_is_judged_by_all_criteria(judged):
+    judged("fail")
+    judged.programs["ring.py"] = "x = 2"
+    judged("pass", only=["bytes_sent"])
+    assert judged.tried == [cell.name for cell in cells("ring")]
+
+
+def test_who_was_never_judged_is_judged_by_all_criteria(judged):
+    assert changes(None, judged("pass", only=["bytes_sent"])) == ""
+    assert judged.tried == [cell.name for cell in cells("ring")]
+
+
+# --- through nbgrader ---
+
+
+@FULL
+def test_a_course_with_late_days_a_roster_and_a_regrading(tmp_path):
+    course = Course(tmp_path)
+    config = course.classroom / "nbgrader_config.py"
+    config.write_text(config.read_text() + POLICY)
+    (course.classroom / "roster.csv").write_text(
+        "id,last_name,first_name,section\n"
+        "anna,Ahlgren,Anna,A\nbert,Bär,Bert,B\ncarl,Coe,Carl,A\n"
+    )
+    decide(course, "fail('a mistake of ours')")
+    assert course.run("release", "ring").returncode == 0
+    book = f"sqlite:///{course.classroom / 'gradebook.db'}"
+    with Gradebook(book, "ddp-lab") as gradebook:
+        gradebook.update_or_create_assignment("ring", duedate="2024-03-04 12:00 UTC")
+    course.hand_in("anna", submission(solution("ring")))
+    course.hand_in("bert", submission(starter("ring")))
+    stamp = course.classroom / "submitted" / "anna" / "ring" / "timestamp.txt"
+    stamp.write_text("2024-03-06 11:00:00 UTC")  # begun days: two, one of them free
+
+    done = course.run("grade", "ring", "--unsafe")
+    assert done.returncode == 0, done.stderr
+    assert told(course) == {"anna": "0", "bert": "0", "carl": "0"}
+    with Gradebook(book, "ddp-lab") as gradebook:
+        grade = gradebook.find_grade("any_length", "ring", "ring", "bert")
+        grade.manual_score, grade.needs_manual_grade = 0.5, False
+        comment = gradebook.find_comment("program", "ring", "ring", "bert")
+        comment.manual_comment = "Half of it was there."
+        gradebook.db.commit()
+        assert gradebook.find_student("carl").last_name == "Coe"
+
+    decide(course, "PASS")  # it is mended, and judged anew for all
+    path = course.classroom / "assignments" / "ring" / "criteria.py"
+    path.write_text(
+        path.read_text() + "\nCRITERIA['any_length'] = None  # not called\n"
+    )
+    done = course.run("grade", "ring", "--unsafe", "--only", "right")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-2:] == [
+        "anna: right FAIL → pass, 1 → 3 points",
+        "bert: right FAIL → pass, 0 → 2 points",
+    ]
+    assert states(course, "anna") == ["pass", "pass"]
+    assert states(course, "bert") == ["pass", "not yet"]
+    # 3 points, less half of them; and 2 with what was given by hand.
+    assert told(course) == {"anna": "1.5", "bert": "2.5", "carl": "0"}
+    with Gradebook(book, "ddp-lab") as gradebook:
+        grade = gradebook.find_grade("any_length", "ring", "ring", "bert")
+        assert (grade.manual_score, grade.needs_manual_grade) == (0.5, False)
+        comment = gradebook.find_comment("program", "ring", "ring", "bert")
+        assert comment.comment == "Half of it was there."
+
+    assert course.run("feedback", "ring").returncode == 0
+    page = course.feedback("anna")
+    assert "Handed in 2 days late, of which 1 free: −1.5 points." in page
+    assert "(Score: 1.5 / 3.0)" in page
+    assert "Handed in" not in course.feedback("bert")
+
+    # Whoever hands in anew is judged by all criteria.
+    stamp.with_name("ring.ipynb").write_text(submission(starter("ring")))
+    done = course.run("grade", "ring", "--unsafe", "--only", "right")
+    assert states(course, "anna")[1] == "fail"  # it was called, and is None
+    assert states(course, "bert") == ["pass", "not yet"]
+    done = course.run("grade", "ring", "--unsafe", "--only", "wrong")
+    assert done.returncode == 1
+    assert done.stderr.strip() == "ring has no criterion wrong: right, any_length"
