@@ -184,3 +184,42 @@ def draw_worker(svg: Svg, y: float, rank: int) -> None:
         svg.lines(600, y, 80, 60, ("save the", "checkpoint"), size=12)
     else:
         svg.wait(600, y, 80, 60, "waits")
+
+
+@figure
+def hidden_wire() -> Svg:
+    """Draw the same step twice: transfers after backward(), and within it."""
+    svg = page(
+        "after backward(), or within it",
+        "The same layers, the same wire: only the last transfer cannot be hidden.",
+        "The same step twice, each time what a rank computes and what the wire "
+        "carries. Backward computes layers 4, 3, 2 and 1. First, the wire begins when "
+        "backward has ended and carries the gradients of layers 4, 3, 2 and 1 one "
+        "after the other, while the rank waits. Second, the wire carries each layer's "
+        "gradients while backward computes the next layer; when backward ends, those "
+        "of layer 1 alone are left, and step() comes much earlier.",
+        392,
+    )
+    draw_step(svg, 112, "after", hidden=False)
+    draw_step(svg, 252, "within", hidden=True)
+    clock(svg, 376)
+    return svg
+
+
+def draw_step(svg: Svg, y: float, word: str, *, hidden: bool) -> None:
+    """Draw one step: four layers on rank 0 over their transfers on the wire."""
+    computes, carries, wire = 64, 56, y + 54
+    lane(svg, y, 0)
+    svg.text(40, y - 16, word, 14, anchor="start", bold=True)
+    svg.text(40, wire + BAR / 2, "wire", 13, anchor="start")
+    svg.line(START - 20, wire + BAR / 2, END, wire + BAR / 2, stroke=RULE)
+    ended = START + 4 * computes
+    free = START if hidden else ended
+    for i in range(4):
+        ready = START + (i + 1) * computes
+        svg.block(ready - computes, y, computes, BAR, f"layer {4 - i}", 0)
+        begin = max(free, ready)
+        svg.shared(begin, wire, carries, BAR, [str(4 - i)], RANKS)
+        free = begin + carries
+    svg.wait(ended, y, free - ended, BAR, "waits")
+    svg.block(free, y, 64, BAR, "step()", 0, mono=True)

@@ -1,0 +1,265 @@
+"""Assignment 10: what is special to it; test_solutions.py has the rest."""
+
+import pytest
+from course import cells, changed, verdict, visible
+
+from classroom.assignments.overlap import criteria as overlap
+from classroom.engine.verdict import Verdict
+
+pytestmark = pytest.mark.sandbox
+
+SEND = "self.sent.append((flat, dist.all_reduce(flat, async_op=True)))"
+HOOK = "            parameter.register_post_accumulate_grad_hook(self.on_gradient)\n"
+READY = "        self.ready[parameter] = True\n"
+SERIAL = (READY, f"{READY}        return\n")  # everything is sent in wait()
+MAIN = "SAMPLES, STEPS, RATE = 24, 3, 0.1\n"
+
+
+def tried(*changes: tuple[str, str], criterion: str = "hidden") -> Verdict:
+    """Return what the visible cases of a criterion say of the changed solution."""
+    answer = changed("overlap", *changes)
+    return verdict("overlap", answer, criterion, visible("overlap")[criterion])
+
+
+# --- other ways to do it right ---
+
+OTHERS = {
+    "hooks on AccumulateGrad": [
+        (
+            HOOK,
+            "            node = parameter.expand_as(parameter)"
+            ".grad_fn.next_functions[0][0]\n"
+            "            node.register_hook("
+            "lambda *_, p=parameter: self.on_gradient(p))\n"
+            "            self.nodes = [*getattr(self, 'nodes', []), node]\n",
+        ),
+    ],
+    "a thread that communicates": [
+        ("import json\n", "import json\nimport queue\nimport threading\n"),
+        (
+            "        self.syncing = True\n        self.ready",
+            "        self.syncing, self.orders = True, queue.SimpleQueue()\n"
+            "        threading.Thread(target=self.work, daemon=True).start()\n"
+            "        self.ready",
+        ),
+        (
+            SEND,
+            "done = threading.Event()\n"
+            "        self.orders.put((flat, done))\n"
+            "        self.sent.append((flat, done))\n\n"
+            "    def work(self):\n"
+            "        while True:\n"
+            "            flat, done = self.orders.get()\n"
+            "            dist.all_reduce(flat)\n"
+            "            done.set()",
+        ),
+    ],
+    "futures": [
+        (SEND, SEND.replace("async_op=True)", "async_op=True).get_future()")),
+    ],
+}
+
+
+@pytest.mark.parametrize("criterion", overlap.CRITERIA)
+@pytest.mark.parametrize("name", OTHERS)
+def test_another_way_gets_full_marks(name, criterion, request):
+    if criterion != "hidden" and not request.config.getoption("-m").count("not alone"):
+        cases = visible("overlap")[criterion][:1]
+    else:
+        (cases,) = (cell.cases for cell in cells("overlap") if cell.name == criterion)
+    found = verdict("overlap", changed("overlap", *OTHERS[name]), criterion, cases)
+    assert found.state == "pass", found
+
+
+# --- hostile answers ---
+
+LIBRARY = """
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+
+class Overlap:
+    def __init__(self, parameters, bucket_bytes):
+        self.ddp = DistributedDataParallel(nn.ParameterList(parameters))
+        self.ddp.reducer.prepare_for_backward([])
+        self.no_sync = self.ddp.no_sync
+
+    def wait(self):
+        self.ddp.reducer.prepare_for_backward([])
+"""
+AHEAD = """
+import sys
+
+
+class Ahead(torch.autograd.Function):
+    \"\"\"Asks for all layers at once, in the last one's backward.\"\"\"
+
+    @staticmethod
+    def forward(ctx, x, layer, accelerator):
+        ctx.layer, ctx.line = layer, accelerator.__self__
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        import queue
+
+        if not hasattr(ctx.line, "told") or not ctx.line.told:
+            ctx.line.told = [queue.SimpleQueue() for _ in range(ctx.layer + 1)]
+            for number in range(ctx.layer, -1, -1):
+                put = ctx.line.told[number].put
+                ctx.line.order("layer", number, then=lambda w, p, put=put: put(p[0]))
+        factor = np.frombuffer(ctx.line.told[ctx.layer].get())[0]
+        if ctx.layer == 0:
+            ctx.line.told = None
+        return gradient * factor, None, None
+
+
+import numpy as np
+
+sys.modules["__main__"].Backward = Ahead
+"""
+SENT_LATE = "got 330 ms: rank 0 had sent 0 of 1024 bytes when backward() began layer 3"
+HOSTILE = {
+    "clocks that stand still": (
+        [
+            (
+                MAIN,
+                f"{MAIN}import time\n"
+                "time.sleep = lambda seconds: None\n"
+                "time.monotonic = time.perf_counter = time.time = lambda: 0.0\n",
+            ),
+            SERIAL,
+        ],
+        SENT_LATE,
+    ),
+    "an accelerator that needs no time": (
+        [
+            (
+                MAIN,
+                f"{MAIN}import sys\n"
+                "sys.modules['__main__'].Backward.backward = staticmethod(\n"
+                "    lambda ctx, gradient: (gradient, None, None)\n)\n",
+            ),
+            SERIAL,
+        ],
+        "fail: ",
+    ),
+    "all layers at once": ([(MAIN, MAIN + AHEAD), SERIAL], "fail: "),
+    "zeros early, gradients by another way": (
+        [
+            (SEND, "self.sent.append((flat, self.other(flat)))"),
+            (
+                "        self.ready = {}  # ",
+                "        self.gloo = dist.new_group(backend='gloo')\n"
+                "        self.ready = {}  # ",
+            ),
+            (
+                "    def wait(self):",
+                "    def other(self, flat):\n"
+                "        dist.all_reduce(torch.zeros_like(flat), async_op=True)\n"
+                "        return dist.all_reduce("
+                "flat, group=self.gloo, async_op=True)\n\n"
+                "    def wait(self):",
+            ),
+        ],
+        "what it sent was something else",
+    ),
+    "slows DDP down": (
+        [
+            (
+                MAIN,
+                f"{MAIN}import gc\n"
+                "from torch.nn.parallel import DistributedDataParallel\n\n\n"
+                "def slow(state, bucket):\n"
+                "    work = dist.all_reduce(bucket.buffer(), async_op=True)\n"
+                "    work.wait()\n"
+                "    return work.get_future().then("
+                "lambda f: f.value()[0] / dist.get_world_size())\n\n\n"
+                "for one in gc.get_objects():\n"
+                "    if isinstance(one, DistributedDataParallel):\n"
+                "        one.register_comm_hook(None, slow)\n",
+            ),
+            SERIAL,
+        ],
+        "DDP's own steps took 330 ms",
+    ),
+    "a diary of its own": (
+        [
+            (
+                READY,
+                f"{READY}        import ranks\n"
+                "        for step in range(20):\n"
+                "            ranks.say('carried', step=step, rank=-1, about=0, "
+                "begin=0.0, end=0.0)\n"
+                "            ranks.say('call', step=step, rank=0, about='all_reduce', "
+                "bytes=6144, sum=0.0, squares=0.0)\n"
+                "        return\n",
+            )
+        ],
+        SENT_LATE,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_answer_hides_nothing(name):
+    changes, words = HOSTILE[name]
+    found = tried(*changes)
+    assert found.state == "fail" and words in str(found), found
+
+
+def test_the_library_s_own_ddp_is_no_answer():
+    cases = visible("overlap")["mean"][:1]
+    found = verdict("overlap", {"overlap.py": LIBRARY}, "mean", cases)
+    assert found.state == "fail" and "lets a library average" in found.words, found
+
+
+# --- what the machine says when calls do not fit ---
+
+
+def test_who_has_not_made_a_call_is_named():
+    found = tried(
+        (
+            "        for bucket in self.buckets[len(self.sent) :]:  # backward()",
+            "        if dist.get_rank() == 1:\n            return\n"
+            "        for bucket in self.buckets[len(self.sent) :]:  # backward()",
+        ),
+        (READY, f"{READY}        return\n"),
+        criterion="mean",
+    )
+    assert found.state == "fail"
+    assert "rank 1 has not made it" in found.words, found
+
+
+def test_what_does_not_fit_together_is_said():
+    order = (
+        "        dist.broadcast(order, src=0)  # every rank now holds rank 0's order\n"
+    )
+    answer = changed("overlap", (order, ""))
+    found = verdict("overlap", answer, "order", visible("overlap")["order"][1:])
+    assert found.state == "fail"
+
+
+# --- without any run: what the judge says of times that are given here ---
+
+
+def taken(*seconds: float) -> overlap.Diary:
+    """Return a diary of steps that took so long, a student's and DDP's in turn."""
+    entries = []
+    for step, end in enumerate(seconds):
+        common = {"step": step, "rank": 0, "about": 0}
+        begin = 10.0 * step
+        entries.append(common | {"what": "layer", "begin": begin, "end": begin + 0.1})
+        entries.append(common | {"what": "carried", "end": begin + end})
+    return overlap.Diary(entries)
+
+
+def test_the_median_of_the_steps_counts():
+    def told(*seconds: float) -> str:
+        return overlap.too_slow(taken(*seconds), [0, 2, 4], serial=0.33) or "pass"
+
+    # One bad moment of the computer costs nobody anything.
+    assert told(0.2, 0.2, 2.0, 0.2, 0.24, 0.2) == "pass"
+    assert "DDP, 200 ms, got 300 ms" in told(0.3, 0.2, 0.2, 0.2, 0.3, 0.2)
+    assert "DDP's own steps took 330 ms" in told(*[0.33] * 6)
