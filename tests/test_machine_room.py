@@ -362,6 +362,15 @@ def test_nodes_that_do_not_meet(left, differ, words):
     assert "no end after 5 seconds" in said
 
 
+@pytest.mark.parametrize("code", [-15, 0])
+def test_ranks_that_were_ended_for_a_node_that_joins_do_not_begin_again(left, code):
+    left.plan()
+    left.life(0, 0, 0, 1.0, 5.0, code=code, size=1, asked=4.0)
+    assert told(left).startswith(
+        "the run: the nodes do not meet again at node0:29400, where node 1 has come\n"
+    )
+
+
 def test_what_torchrun_says_of_itself_is_told_of_its_node(left):
     left.plan()
     error = 'Traceback (most recent call last):\n  File "a", line 1\nOSError: no\n'

@@ -415,6 +415,22 @@ def test_a_node_that_is_absent_joins(room, own_store):
     assert [life.world_size for life in run.lives] == [1, 2, 2]
 
 
+def test_a_node_that_joins_is_not_heard_without_a_store_of_its_own(room):
+    """torch 2.15 tells only the nodes of the first round where the ranks' store is."""
+    run = torchrun(
+        f"--nnodes 1:2 --nproc-per-node 1 {QUICK} {room.program('steps(60)')}",
+        timeout=6,
+        events=['rank 0 says "step 2": start node 1'],
+        expect_failure=True,
+    )
+    assert run.failure.report().splitlines() == [
+        "the run: the nodes do not meet again at node0:29400, where node 1 has come",
+        "  TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 in the environment helps; no end after "
+        "6 seconds; all processes were stopped",
+    ]
+    assert room.left() == []
+
+
 def test_no_node_is_started_when_nobody_is_left_to_say_so(room):
     run = torchrun(
         f"--nnodes 1:2 --nproc-per-node 1 {QUICK} {room.program('steps(1)')}",

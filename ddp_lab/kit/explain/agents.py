@@ -6,11 +6,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from ddp_lab.kit.explain.attempts import OWN_STORE
 from ddp_lab.kit.explain.files import read, read_json, shorten
 from ddp_lab.kit.explain.lives import by_attempt, events, lives, node_folders
 from ddp_lab.kit.explain.stacks import last_error
 from ddp_lab.kit.explain.symptoms import Symptom
-from ddp_lab.kit.explain.words import ended_by, listed
+from ddp_lab.kit.explain.words import conjugate, ended_by, listed
 
 # Where gloo has looked for another rank.
 OWN = re.compile(r"remote=\[(127\.[\d.]+|::1)\]")
@@ -153,6 +154,23 @@ def never_met(agents: list[Agent]) -> Trouble | None:
         or failed(agents)
         or _not_found(agents)
     )
+
+
+def never_again(agents: list[Agent]) -> Trouble | None:
+    """Return why no rank is started again, although all nodes are there to do so.
+
+    torch 2.15 says only in the first round where the ranks of all rounds find the store
+    that they share, so that a node which joins later waits to hear it.
+    """
+    there = [agent for agent in agents if agent.came and agent.code is None]
+    new = [agent.node for agent in there if not agent.ranks]
+    if len(there) < 2:
+        return None
+    cause = f"the nodes do not meet again at {there[0].meets.get('at')}"
+    if new:
+        cause += f", where {_nodes(new)} {conjugate('have', new)} come"
+    ranks = tuple(rank for agent in agents for rank in agent.ranks)
+    return Trouble(cause, None, Symptom.RENDEZVOUS, OWN_STORE, ranks=ranks)
 
 
 def odd(agents: list[Agent]) -> list[str]:

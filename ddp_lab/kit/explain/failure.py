@@ -202,6 +202,8 @@ def _of_nodes(
         trouble = trouble or agents.own_loopback(log.agents, words)
     if not log.ranks:
         trouble = trouble or agents.never_met(log.agents)
+    elif stopped and not own and None not in codes:
+        trouble = trouble or agents.never_again(log.agents)
     failure = _node_failed(failure, trouble) if trouble else failure
     differ = agents.differing_programs(log.agents)
     means = "; ".join(filter(None, [differ, failure.means])) or None
@@ -210,8 +212,9 @@ def _of_nodes(
 
 def _node_failed(failure: Failure, trouble: agents.Trouble) -> Failure:
     """Return the failure of a node; what its ranks show is kept beside it."""
-    said = STOPPED["timeout"].partition("{")[0] in failure.cause
-    means = [trouble.means, failure.cause if said else ""]
+    stopped = STOPPED["timeout"].partition("{")[0]
+    said = [w for w in (failure.cause, failure.means) if w and stopped in w]
+    means = [trouble.means, *said]
     others = {r: w for r, w in failure.others.items() if r not in trouble.ranks}
     return replace(
         failure,

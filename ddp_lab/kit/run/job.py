@@ -272,9 +272,16 @@ class Job:
         return [end["code"] if end else None for end in ends]
 
     def _left_alone(self) -> bool:
-        """Tell whether all ranks have ended, and only torchrun is still there."""
-        codes = self._exit_codes()
-        return bool(codes) and None not in codes
+        """Tell whether all ranks have ended, and only torchrun is still there.
+
+        If they can begin again, and have not all done their work, it waits for others.
+        """
+        ends = [read_json(rank / "exit.json") for rank in rank_folders(self.folder)]
+        if not ends or any(end is None or end["code"] is None for end in ends):
+            return False
+        plan = read_json(self.folder / "plan.json") or {}
+        again = not plan.get("fixed", True)
+        return not (again and any(end["code"] or end["asked"] for end in ends))
 
     def _one_has_failed(self) -> bool:
         ends = [read_json(f / "end.json") for f in rank_folders(self.folder)]
