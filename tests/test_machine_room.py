@@ -16,7 +16,8 @@ from ddp_lab.kit.explain.failure import find_failure
 from ddp_lab.kit.explain.lives import by_attempt, changes, lives
 from ddp_lab.kit.explain.logs import TorchrunLog, rank_folders
 from ddp_lab.kit.run import events, nodes, plan
-from ddp_lab.kit.run.result import Run
+from ddp_lab.kit.run.launch import machines, torchrun
+from ddp_lab.kit.run.result import Run, RunFailed
 
 # --- what each node runs ---
 
@@ -325,6 +326,14 @@ def test_the_rendezvous_goes_with_the_node_that_holds_it(left):
     )
 
 
+def test_a_rank_that_was_killed_a_moment_before_its_node_is_named(left):
+    left.plan()
+    left.life(0, 0, 0, 1.0, 5.2, code=1)
+    left.life(1, 0, 1, 1.0, 4.99, code=-9)
+    left.write("node_1/exit.json", {"code": -9, "time": 5.0, "done": "kill node 1"})
+    assert told(left, None).startswith("rank 1 (node 1, local 0): ended by SIGKILL")
+
+
 def test_a_rank_that_failed_before_its_node_was_killed_is_named(left):
     left.plan()
     left.life(0, 0, 0, 1.0, 3.0, code=3)
@@ -369,6 +378,33 @@ def test_ranks_that_were_ended_for_a_node_that_joins_do_not_begin_again(left, co
     assert told(left).startswith(
         "the run: the nodes do not meet again at node0:29400, where node 1 has come\n"
     )
+
+
+@pytest.mark.parametrize("delay, told_of", [(1.0, True), (0.005, False)])
+@pytest.mark.parametrize("shared", [False, True])
+def test_nodes_that_do_not_meet_for_a_delay(left, delay, told_of, shared):
+    left.plan()
+    plan = json.loads((left.folder / "plan.json").read_text())
+    left.write("plan.json", plan | {"delay": delay})
+    left.write("played.json", {"shared": shared})
+    said = "with this delay an answer takes 2 seconds"
+    assert (said in told(left)) == (told_of and not shared)
+    assert ("firewalls" in told(left)) == (not told_of or shared)
+
+
+@pytest.mark.parametrize(
+    "words, said",
+    [
+        ("--nnodes 81 a.py", "one machine plays up to 80 nodes, not 81"),
+        ("--nnodes 2 --no-python a.sh", "the ranks are Python programs"),
+    ],
+)
+def test_nodes_that_cannot_be_played_are_refused_in_a_sentence(words, said):
+    with pytest.raises(RunFailed, match=said):
+        torchrun(words)
+    if "no-python" in words:
+        with pytest.raises(RunFailed, match=said):
+            machines([f"torchrun {words}"])
 
 
 def test_what_torchrun_says_of_itself_is_told_of_its_node(left):

@@ -16,6 +16,7 @@ from conftest import FULL, wait_until
 
 from ddp_lab import ROOT
 from ddp_lab.kit import RunFailed, torchrun
+from ddp_lab.kit.run import nodes
 from ddp_lab.kit.run.launch import machines
 from ddp_lab.kit.run.warm import LENT
 
@@ -24,6 +25,7 @@ pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="nodes are played on Linux"),
 ]
 
+KIT = Path(nodes.__file__).parent
 TWO = "--nnodes 2 --nproc-per-node 2"
 # Every rank says where it is, and what its network is, before the rest happens.
 HEAD = """
@@ -216,6 +218,42 @@ def test_node_1_is_lost(room, what):
         needs_networks(run)
     assert run.failure.report().startswith(EVENTS[what])
     assert [said for _, said in run.events] == [what]
+    assert room.left() == []
+
+
+@FULL
+def test_a_rank_and_then_its_node_are_killed(room):
+    run = torchrun(
+        f"{TWO} {room.program('steps(99)')}",
+        events=[
+            'rank 0 says "step 1": kill rank 2',
+            "0.01 seconds later: kill node 1",
+        ],
+        expect_failure=True,
+    )
+    assert run.failure.report().startswith(EVENTS["kill rank 2"])
+
+
+@pytest.mark.parametrize("what", ["nodes.py", "switch.py"])
+def test_what_plays_the_nodes_is_killed(room, what):
+    killed: list[int] = []
+
+    def kill(run) -> None:
+        needs_networks(run)
+        if not killed and any(run.lines):
+            us = psutil.Process().children(recursive=True)
+            killed.extend(p.pid for p in us if p.cmdline()[2:3] == [str(KIT / what)])
+            os.kill(killed[0], signal.SIGKILL)
+
+    run = torchrun(
+        f"--nnodes 2 --nproc-per-node 1 {room.program('steps(99)')}",
+        delay="1ms",
+        timeout=20,
+        watch=kill,
+        expect_failure=True,
+    )
+    assert run.failure.kind == "nodes"
+    assert "nodes.py" in run.failure.cause and "SIGKILL" in run.failure.cause
     assert room.left() == []
 
 

@@ -17,6 +17,7 @@ from ddp_lab.kit.explain.words import conjugate, ended_by, listed
 OWN = re.compile(r"remote=\[(127\.[\d.]+|::1)\]")
 # What torchrun says when another node has failed, or its own ranks.
 ECHOES = re.compile(r"ChildFailedError|SignalException|RendezvousClosedError")
+LONG = 0.5  # seconds that an answer may take, before the delay explains a silence
 MENDING = 60.0  # seconds that connections may need when a cable is mended
 
 
@@ -46,6 +47,8 @@ class Agent:
     """Whether it shares no address with another node."""
     cut: tuple[float, float] | None = None
     """From when to when its cable was pulled, the last time."""
+    delay: float = 0.0
+    """Seconds that its link takes, one way."""
 
     @property
     def stopped(self) -> bool:
@@ -71,6 +74,8 @@ class Trouble:
     means: str = ""
     time: float = 0.0
     """When it happened, in seconds since the epoch."""
+    exact: bool = False
+    """Whether that is known, and not only when it was noticed."""
     ranks: tuple[int, ...] = ()
     """Those that it explains."""
 
@@ -97,6 +102,7 @@ def read_all(folder: Path) -> list[Agent]:
             started=min((life.start for life in here), default=0.0),
             has_network=not played.get("shared"),
             cut=_cut(node, happened),
+            delay=0.0 if played.get("shared") else plan.get("delay", 0.0),
         )
         found.append(agent)
     return found
@@ -142,7 +148,8 @@ def gone(agents: list[Agent]) -> Trouble | None:
     if first.meets.get("at", "").startswith(f"node{first.node}:"):
         means.append("the others have lost the rendezvous with it")
     trouble = Trouble(cause, first.node, Symptom.KILLED, "; ".join(means), first.time)
-    return replace(trouble, ranks=first.ranks)
+    exact = first.done.startswith("kill")
+    return replace(trouble, ranks=first.ranks, exact=exact)
 
 
 def never_met(agents: list[Agent]) -> Trouble | None:
@@ -284,6 +291,11 @@ def _not_found(agents: list[Agent]) -> Trouble | None:
     cause = f"the nodes do not meet at {agents[0].meets.get('at')}, although they were "
     cause += "started alike"
     means = "look at what that name means on each of them, and at firewalls"
+    if (answer := 2 * agents[0].delay) > LONG:
+        means = (
+            f"with this delay an answer takes {answer:g} seconds, and nodes that meet "
+        )
+        means += "wait for many of them: allow more time"
     return Trouble(cause, None, Symptom.NETWORK, means)
 
 

@@ -262,7 +262,7 @@ class Job:
             elif self.sent and (why := self.sent.ended_by_slurm(self.folder)):
                 self._stop("slurm", why)
             elif code < 0 and self.kind is TORCHRUN:
-                what = "srun" if self.sent else "torchrun"
+                what = "srun" if self.sent else "nodes" if self.plan else "torchrun"
                 self._stop(what, signal_name(-code))
         return code
 

@@ -162,6 +162,8 @@ class Room:
                 failed_at = time.time()
             if failed_at and time.time() > failed_at + FOLLOW:
                 return self._end_all()
+            if self.network and (by := self.network.lost()):
+                os.kill(os.getpid(), by)  # end alike: the guard ends the rest
             time.sleep(TICK)
         self._leave_traffic()
         return self._code()
@@ -236,27 +238,28 @@ class Room:
     def kill(self, node: Node) -> None:
         """Kill the agent and all that is on its node, as a power failure would."""
         node.done = f"kill node {node.number}"
+        at = time.time()
         if node.pid:
             _kill(node.pid)
         while found := list(processes(self.mark, node.number)):
             for pid in found:
                 _kill(pid)
             time.sleep(TICK)
-        self._reap()
+        self._reap(at)
         for life in (node.folder / "lives").glob("*"):
             if _code(life) is None:  # nobody was left to say so
                 end = {"code": KILLED, "time": time.time(), "asked": False}
                 _write(life / "exit.json", end)
 
-    def _reap(self) -> None:
-        """Note which agents have ended."""
+    def _reap(self, at: float = 0.0) -> None:
+        """Note which agents have ended, and when: now, or at a time that is known."""
         for node in self.nodes:
             if not node.pid:
                 continue
             pid, status = os.waitpid(node.pid, os.WNOHANG)
             if pid:
                 node.pid, node.code = 0, os.waitstatus_to_exitcode(status)
-                end = {"code": node.code, "time": time.time(), "done": node.done}
+                end = {"code": node.code, "time": at or time.time(), "done": node.done}
                 _write(node.folder / "exit.json", end)
 
     # --- what happens ---
@@ -394,7 +397,10 @@ def _kill_rank(life: Path) -> None:
         if _code(life) is None:
             _kill(int((life / "pid").read_text()))
     except (OSError, ValueError):
-        pass  # it has not begun yet
+        return  # it has not begun yet
+    deadline = time.time() + FOLLOW
+    while _code(life) is None and time.time() < deadline:  # its proxy says so
+        time.sleep(TICK)
 
 
 def _kill(pid: int) -> None:

@@ -23,6 +23,7 @@ NAME = re.compile(r"\bnode\d+\b")  # of a played node
 RANGE = re.compile(r"(\d+)(?::(\d+))?")
 LOOPBACK = "127.0.0.1"
 PORT = "{port}"  # stands for one that is free
+MOST_NODES = 80  # that are played: each has three files in one message (wiring.py)
 STATIC_PORT, C10D_PORT = 29500, 29400  # torchrun's own
 
 
