@@ -1,6 +1,7 @@
 """Several nodes without any: plans, sentences, what is read, and the picture."""
 
 import json
+import os
 import re
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,8 +16,9 @@ from ddp_lab.kit.explain.attempts import Attempt, restarted
 from ddp_lab.kit.explain.failure import find_failure
 from ddp_lab.kit.explain.lives import by_attempt, changes, lives
 from ddp_lab.kit.explain.logs import TorchrunLog, rank_folders
-from ddp_lab.kit.run import events, nodes, plan
+from ddp_lab.kit.run import events, job, nodes, owned, plan
 from ddp_lab.kit.run.launch import machines, torchrun
+from ddp_lab.kit.run.limits import Limits
 from ddp_lab.kit.run.result import Run, RunFailed
 
 # --- what each node runs ---
@@ -402,9 +404,24 @@ def test_nodes_that_do_not_meet_for_a_delay(left, delay, told_of, shared):
 def test_nodes_that_cannot_be_played_are_refused_in_a_sentence(words, said):
     with pytest.raises(RunFailed, match=said):
         torchrun(words)
-    if "no-python" in words:
+    if "no-python" in words:  # on a machine of its own
         with pytest.raises(RunFailed, match=said):
             machines([f"torchrun {words}"])
+
+
+def test_an_agent_that_is_ended_with_a_silent_run_has_not_gone(left):
+    """SLURM kills the agents of a run that stands still."""
+    left.plan()
+    for node in (0, 1):
+        left.life(node, 0, node, 1.0)
+    halted = job.Job("torchrun", job.TORCHRUN, Limits())
+    halted.owned.remove()
+    halted.folder = left.folder
+    halted.standing = TorchrunLog.read(left.folder)
+    killed = {"code": -9, "time": 9.0, "done": ""}
+    left.write("node_0/exit.json", killed)
+    failure, _ = find_failure(halted._read(final=True), 1, "timeout", 5.0)
+    assert failure and failure.kind == "timeout"
 
 
 def test_what_torchrun_says_of_itself_is_told_of_its_node(left):
@@ -482,6 +499,25 @@ def test_a_run_that_is_stopped_before_any_node_came_says_only_that(left):
     for node in (0, 1):
         (left.folder / f"node_{node}/err").unlink()
     assert "no end after 5 seconds" in told(left)
+
+
+# --- where it is read from ---
+
+
+def test_a_folder_lives_as_long_as_its_owner(tmp_path, monkeypatch):
+    monkeypatch.setattr(owned.tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(owned.tempfile, "tempdir", str(tmp_path))
+    dead = tmp_path / f"{owned.PREFIX}dead"
+    dead.mkdir()
+    held = owned.Owned()
+    for path in (dead, held.path):
+        os.utime(path, (0, 0))
+    young = tmp_path / f"{owned.PREFIX}young"
+    young.mkdir()
+    owned.Owned().remove()
+    assert {*tmp_path.iterdir()} == {held.path, young}
+    held.remove()
+    assert {*tmp_path.iterdir()} == {young}
 
 
 # --- the magics ---

@@ -17,7 +17,7 @@ from ddp_lab.kit.explain.words import conjugate, ended_by, listed
 OWN = re.compile(r"remote=\[(127\.[\d.]+|::1)\]")
 # What torchrun says when another node has failed, or its own ranks.
 ECHOES = re.compile(r"ChildFailedError|SignalException|RendezvousClosedError")
-LONG = 0.5  # seconds that an answer may take, before the delay explains a silence
+SLOW_ANSWER = 0.5  # seconds: nodes that wait longer for an answer meet late
 MENDING = 60.0  # seconds that connections may need when a cable is mended
 
 
@@ -291,11 +291,9 @@ def _not_found(agents: list[Agent]) -> Trouble | None:
     cause = f"the nodes do not meet at {agents[0].meets.get('at')}, although they were "
     cause += "started alike"
     means = "look at what that name means on each of them, and at firewalls"
-    if (answer := 2 * agents[0].delay) > LONG:
-        means = (
-            f"with this delay an answer takes {answer:g} seconds, and nodes that meet "
-        )
-        means += "wait for many of them: allow more time"
+    if (answer := 2 * agents[0].delay) > SLOW_ANSWER:
+        means = f"with this delay an answer takes {answer:g} seconds, and nodes that "
+        means += "meet wait for many of them: allow more time"
     return Trouble(cause, None, Symptom.NETWORK, means)
 
 

@@ -32,8 +32,8 @@ STOPPED = {
     "guard": "the guard of this run was ended by {0} from outside; all processes were "
     "stopped",
     "torchrun": "torchrun itself was ended by {0} from outside, and its ranks with it",
-    "nodes": "what plays the nodes on this machine (nodes.py, or its switch.py) was ended "
-    "by {0} from outside, and the nodes with it",
+    "nodes": "what plays the nodes on this machine (nodes.py, or its switch.py) was "
+    "ended by {0} from outside, and the nodes with it",
     "srun": "srun was ended by {0} from outside, and the ranks with it",
     "slurm": "ended by SLURM: {0}",
     "warm": "the warm process, of which this run is a fork, was ended by {0} from "
@@ -47,9 +47,9 @@ class Failure:
 
     kind: str
     """"exception", "signal", "exit"; "timeout", "interrupt" or "output" if the run was
-    stopped; "guard", "torchrun", "nodes", "srun" or "warm" if a signal from outside
-    has ended what the ranks depend on; "slurm" if SLURM has ended them; "launch" if no rank was
-    started; "node" if a node was lost, or the nodes did not come together."""
+    stopped; "guard", "torchrun", "nodes", "srun" or "warm" if a signal from outside has
+    ended what the ranks depend on; "slurm" if SLURM has ended them; "launch" if no rank
+    was started; "node" if a node was lost, or the nodes did not come together."""
     rank: int | None
     """The rank that failed first; None when no rank is to blame alone."""
     cause: str

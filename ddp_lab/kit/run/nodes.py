@@ -214,6 +214,8 @@ class Room:
             return
         try:
             self._become(node)
+        except OSError as error:
+            os.write(2, f"OSError: {error}\n".encode())
         finally:
             os._exit(127)
 
