@@ -130,6 +130,24 @@ def test_the_nodes_share_out_the_gpus(tmp_path, monkeypatch, there, ranks, share
 # --- what happens to them ---
 
 
+def test_words_are_heard_in_whatever_pieces_they_come(left, monkeypatch):
+    monkeypatch.setenv(nodes.LOOPBACK, "1")
+    made = plan.make(options("--nnodes 2"), ["a.py"]).as_json() | {"python": ["python"]}
+    left.write("plan.json", made)
+    room = nodes.Room(left.folder, "0" * 32)
+    left.life(1, 0, 1, 1.0)
+    (life,) = room._lives(1)
+    heard = []
+    for words in ("", "a step", " 6\nb st", "ep", " 7\n", "more\n"):
+        with open(life / "stdout.log", "a") as file:
+            file.write(words)
+        before = room.heard.get(life, 0)
+        heard.append(room._says(life, "step 7"))
+    assert heard == [False, False, False, False, True, True]  # until the next event
+    assert before > len("a step 6\n")  # what has been heard is not read again
+    assert not room._lives(0)
+
+
 def test_a_sentence_says_when_and_what():
     event = events.parse('rank 3 says "step: 7": kill node 1')
     assert (event.speaker, event.says) == (3, "step: 7")

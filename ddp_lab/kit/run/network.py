@@ -27,6 +27,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from ddp_lab.kit.run import plan
 from ddp_lab.kit.run.namespaces import enter
 from ddp_lab.kit.run.wiring import NoNetwork, made, run
 
@@ -63,10 +64,7 @@ class Network:
         self.holder: subprocess.Popen[bytes] | None = None  # which is that process
         self.nodes = [[*user, *files[i : i + 3]] for i in range(first, len(files), 3)]
 
-    @staticmethod
-    def name(node: int) -> str:
-        """Return the host name of a node."""
-        return f"node{node}"
+    name = staticmethod(plan.name)
 
     @staticmethod
     def address(node: int) -> str:
