@@ -59,12 +59,14 @@ bench: setup ## measure launches, collectives, data and training, into build/ben
 
 # A test that waits costs no core: how many workers -n auto means, tests/conftest.py says.
 PYTEST := $(BIN)/python -m pytest -n auto
+# What fails in a crowd runs once more, alone: who is starved passes, a mistake does not.
+ALONE := || { test $$? -eq 1 && $(BIN)/python -m pytest $(NBVAL) --last-failed; }
 
 check: lint ## style, types, rules, recorded evidence, each program on 2 ranks: < 2 minutes
 	$(PYTEST) -m check tests
 
 test: lint ## what CI runs: programs, kit, classroom and every cell of the notebooks
-	$(PYTEST) $(NBVAL) -m "not (full or browser)" tests notebooks
+	$(PYTEST) $(NBVAL) -m "not (full or browser)" tests notebooks $(ALONE)
 
 test-all: lint ## all numbers of ranks, races, floods, bombs, the browser, evidence anew
 	$(PYTEST) $(NBVAL) -m "not alone" tests notebooks

@@ -100,6 +100,26 @@ def pytest_collection_modifyitems(items):
             item.add_marker("check")
 
 
+CELLS: set[str] = set()
+"""The cells of notebooks that this session has tested."""
+
+
+def pytest_runtest_logreport(report):
+    """Keep the names of cells."""
+    if ".ipynb::" in report.nodeid:
+        CELLS.add(report.nodeid)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session):
+    """Let --last-failed run all cells of a notebook of which one has failed."""
+    if not hasattr(session.config, "workerinput") and session.config.cache:
+        failed = session.config.cache.get("cache/lastfailed", {})
+        files = {name.partition("::")[0] for name in failed}
+        failed |= {cell: True for cell in CELLS if cell.partition("::")[0] in files}
+        session.config.cache.set("cache/lastfailed", failed)
+
+
 @pytest.fixture
 def restarts(monkeypatch):
     """Return a function: given a program's name, what torchrun is told before it."""

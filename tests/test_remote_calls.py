@@ -36,10 +36,10 @@ SLEEP = "rpc.rpc_async(last, time.sleep, args=(3600,), timeout=0)"
 def run(tmp_path, survivors):
     """Run a program whose workers do what `body` says; nobody may stay behind."""
 
-    def run(body: str, **options):
+    def run(body: str, block: str = BLOCK, **options):
         lines = "".join(f"        {line}\n" for line in body.splitlines())
         path = tmp_path / "program.py"
-        path.write_text(PROGRAM.replace("BODY\n", lines) + BLOCK)
+        path.write_text(PROGRAM.replace("BODY\n", lines) + block)
         found = torchrun(f"--nproc-per-node 3 {path}", **options)
         assert wait_until(lambda: survivors() == 0)
         return found
@@ -74,6 +74,16 @@ def test_an_error_ends_all_workers(run, name):
     body, rank = FAILURES[name]
     found = run(body, timeout=30, expect_failure=True)
     assert found.failure.kind == "exception"
+    assert (found.failure.rank, found.failure.cause) == (rank, "ValueError: here")
+
+
+@pytest.mark.processes
+def test_whoever_hears_first_that_a_worker_has_gone_is_not_the_first(run):
+    """Its own words come last: the others have lost it a second before."""
+    block = BLOCK.replace("leave.join(2)", "leave.join(2); time.sleep(rank == 0)")
+    assert block != BLOCK
+    body, rank = FAILURES["with a call under way"]
+    found = run(body, block, timeout=30, expect_failure=True)
     assert (found.failure.rank, found.failure.cause) == (rank, "ValueError: here")
 
 

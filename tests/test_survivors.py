@@ -213,22 +213,22 @@ def kill(escaped):
     """Return a function that runs a program and kills whoever has these words."""
 
     def launch(command: str, words: str, ready, cold: bool):
-        begun = time.monotonic()
-        victims = []
+        victims, struck = [], []
 
         def strike():
             if wait_until(ready, 60):
                 time.sleep(0.3)  # as a person would
+                struck.append(time.monotonic())
                 victims.extend(found(words))
                 for process in victims:
                     process.kill()
 
         killer = threading.Thread(target=strike)
         killer.start()
-        run = torchrun(command, cold=cold, timeout=60, expect_failure=True)
+        run = torchrun(command, cold=cold, timeout=120, expect_failure=True)
         killer.join()
         assert victims, f"nobody has the words {words!r}"
-        assert time.monotonic() - begun < 40, "it was told at the timeout only"
+        assert time.monotonic() - struck[0] < 100, "it was told at the timeout only"
         return run
 
     return launch

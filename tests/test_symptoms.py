@@ -28,6 +28,7 @@ MESSAGES = {
         "Read error [127.0.0.1]:18325: Connection reset by peer",
         "BrokenPipeError: [Errno 32] Broken pipe",
         "NCCL WARN Socket closed",
+        "eof (this error originated at tensorpipe/transport/shm/x.cc:259)",
     ],
     "killed": ["process 1 terminated with signal SIGKILL"],
     "crash": [

@@ -47,7 +47,8 @@ class Symptom(str, Enum):
     VICTIM = (
         "victim",
         "another rank has gone: look for what that one said",
-        r"Connection (closed|reset) by peer|Broken pipe|Socket closed",
+        r"Connection (closed|reset) by peer|Broken pipe|Socket closed"
+        r"|(eof|closed) \(this error originated at tensorpipe/",
     )
     KILLED = (
         "killed",
