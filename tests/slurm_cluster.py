@@ -30,6 +30,8 @@ from pathlib import Path
 
 import psutil
 
+from ddp_lab.kit.run import nodes
+
 NEEDED = ("munged", "slurmctld", "slurmd", "salloc", "srun", "scancel", "unshare")
 NODES = ("box1", "box2")
 CPUS = 16  # of each node, so that several jobs fit
@@ -176,7 +178,9 @@ def _start(folder: Path, env: dict[str, str], daemons: list[subprocess.Popen]) -
 
 def _write_files(folder: Path) -> None:
     folder.chmod(0o755)
-    ports = _free_ports(1 + len(NODES))
+    ports: list[int] = []
+    while len({*ports}) <= len(NODES):
+        ports = [nodes.free_port() for _ in range(1 + len(NODES))]
     host = socket.gethostname().partition(".")[0]
     # Programs make ports of it, and all clusters of this machine share one network.
     first = random.randrange(1, 60_000)
@@ -195,14 +199,6 @@ def _write_files(folder: Path) -> None:
     (folder / "munge.key").chmod(0o600)
     for name in ("state", *NODES):
         (folder / name).mkdir()
-
-
-def _free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
 
 
 def _stop(folder: Path, daemons: list[subprocess.Popen], env: dict[str, str]) -> None:

@@ -1,6 +1,7 @@
 """Several nodes without any: plans, sentences, what is read, and the picture."""
 
 import json
+import os
 import re
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,8 +16,10 @@ from ddp_lab.kit.explain.attempts import Attempt, restarted
 from ddp_lab.kit.explain.failure import find_failure
 from ddp_lab.kit.explain.lives import by_attempt, changes, lives
 from ddp_lab.kit.explain.logs import TorchrunLog, rank_folders
-from ddp_lab.kit.run import events, nodes, plan
-from ddp_lab.kit.run.result import Run
+from ddp_lab.kit.run import events, job, nodes, owned, plan
+from ddp_lab.kit.run.launch import machines, torchrun
+from ddp_lab.kit.run.limits import Limits
+from ddp_lab.kit.run.result import Run, RunFailed
 
 # --- what each node runs ---
 
@@ -125,6 +128,24 @@ def test_the_nodes_share_out_the_gpus(tmp_path, monkeypatch, there, ranks, share
 
 
 # --- what happens to them ---
+
+
+def test_words_are_heard_in_whatever_pieces_they_come(left, monkeypatch):
+    monkeypatch.setenv(nodes.LOOPBACK, "1")
+    made = plan.make(options("--nnodes 2"), ["a.py"]).as_json() | {"python": ["python"]}
+    left.write("plan.json", made)
+    room = nodes.Room(left.folder, "0" * 32)
+    left.life(1, 0, 1, 1.0)
+    (life,) = room._lives(1)
+    heard = []
+    for words in ("", "a step", " 6\nb st", "ep", " 7\n", "more\n"):
+        with open(life / "stdout.log", "a") as file:
+            file.write(words)
+        before = room.heard.get(life, 0)
+        heard.append(room._says(life, "step 7"))
+    assert heard == [False, False, False, False, True, True]  # until the next event
+    assert before > len("a step 6\n")  # what has been heard is not read again
+    assert not room._lives(0)
 
 
 def test_a_sentence_says_when_and_what():
@@ -325,6 +346,14 @@ def test_the_rendezvous_goes_with_the_node_that_holds_it(left):
     )
 
 
+def test_a_rank_that_was_killed_a_moment_before_its_node_is_named(left):
+    left.plan()
+    left.life(0, 0, 0, 1.0, 5.2, code=1)
+    left.life(1, 0, 1, 1.0, 4.99, code=-9)
+    left.write("node_1/exit.json", {"code": -9, "time": 5.0, "done": "kill node 1"})
+    assert told(left, None).startswith("rank 1 (node 1, local 0): ended by SIGKILL")
+
+
 def test_a_rank_that_failed_before_its_node_was_killed_is_named(left):
     left.plan()
     left.life(0, 0, 0, 1.0, 3.0, code=3)
@@ -360,6 +389,57 @@ def test_nodes_that_do_not_meet(left, differ, words):
     said = told(left)
     assert said.startswith(f"the run: {words}")
     assert "no end after 5 seconds" in said
+
+
+@pytest.mark.parametrize("code", [-15, 0])
+def test_ranks_that_were_ended_for_a_node_that_joins_do_not_begin_again(left, code):
+    left.plan()
+    left.life(0, 0, 0, 1.0, 5.0, code=code, size=1, asked=4.0)
+    assert told(left).startswith(
+        "the run: the nodes do not meet again at node0:29400, where node 1 has come\n"
+    )
+
+
+@pytest.mark.parametrize("delay, told_of", [(1.0, True), (0.005, False)])
+@pytest.mark.parametrize("shared", [False, True])
+def test_nodes_that_do_not_meet_for_a_delay(left, delay, told_of, shared):
+    left.plan()
+    plan = json.loads((left.folder / "plan.json").read_text())
+    left.write("plan.json", plan | {"delay": delay})
+    left.write("played.json", {"shared": shared})
+    said = "with this delay an answer takes 2 seconds"
+    assert (said in told(left)) == (told_of and not shared)
+    assert ("firewalls" in told(left)) == (not told_of or shared)
+
+
+@pytest.mark.parametrize(
+    "words, said",
+    [
+        ("--nnodes 81 a.py", "one machine plays up to 80 nodes, not 81"),
+        ("--nnodes 2 --no-python a.sh", "the ranks are Python programs"),
+    ],
+)
+def test_nodes_that_cannot_be_played_are_refused_in_a_sentence(words, said):
+    with pytest.raises(RunFailed, match=said):
+        torchrun(words)
+    if "no-python" in words:  # on a machine of its own
+        with pytest.raises(RunFailed, match=said):
+            machines([f"torchrun {words}"])
+
+
+def test_an_agent_that_is_ended_with_a_silent_run_has_not_gone(left):
+    """SLURM kills the agents of a run that stands still."""
+    left.plan()
+    for node in (0, 1):
+        left.life(node, 0, node, 1.0)
+    halted = job.Job("torchrun", job.TORCHRUN, Limits())
+    halted.owned.remove()
+    halted.folder = left.folder
+    halted.standing = TorchrunLog.read(left.folder)
+    killed = {"code": -9, "time": 9.0, "done": ""}
+    left.write("node_0/exit.json", killed)
+    failure, _ = find_failure(halted._read(final=True), 1, "timeout", 5.0)
+    assert failure and failure.kind == "timeout"
 
 
 def test_what_torchrun_says_of_itself_is_told_of_its_node(left):
@@ -437,6 +517,25 @@ def test_a_run_that_is_stopped_before_any_node_came_says_only_that(left):
     for node in (0, 1):
         (left.folder / f"node_{node}/err").unlink()
     assert "no end after 5 seconds" in told(left)
+
+
+# --- where it is read from ---
+
+
+def test_a_folder_lives_as_long_as_its_owner(tmp_path, monkeypatch):
+    monkeypatch.setattr(owned.tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(owned.tempfile, "tempdir", str(tmp_path))
+    dead = tmp_path / f"{owned.PREFIX}dead"
+    dead.mkdir()
+    held = owned.Owned()
+    for path in (dead, held.path):
+        os.utime(path, (0, 0))
+    young = tmp_path / f"{owned.PREFIX}young"
+    young.mkdir()
+    owned.Owned().remove()
+    assert {*tmp_path.iterdir()} == {held.path, young}
+    held.remove()
+    assert {*tmp_path.iterdir()} == {young}
 
 
 # --- the magics ---

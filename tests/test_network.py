@@ -121,6 +121,16 @@ def skip_without(user: str, error: str) -> None:
         pytest.skip(error)
 
 
+def test_a_node_is_entered_from_a_folder_that_has_been_removed(played):
+    facts = played("""
+import tempfile
+os.chdir(tempfile.mkdtemp())
+os.rmdir(os.getcwd())
+print(python(1, "print(json.dumps({'folder': os.getcwd()}))").communicate()[0])
+""")
+    assert facts == {"folder": "/"}
+
+
 def test_a_node_has_a_name_an_address_and_a_link_of_its_own(played):
     facts = played("""
 code = '''

@@ -16,6 +16,7 @@ from conftest import FULL, wait_until
 
 from ddp_lab import ROOT
 from ddp_lab.kit import RunFailed, torchrun
+from ddp_lab.kit.run import nodes
 from ddp_lab.kit.run.launch import machines
 from ddp_lab.kit.run.warm import LENT
 
@@ -24,6 +25,7 @@ pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="nodes are played on Linux"),
 ]
 
+KIT = Path(nodes.__file__).parent
 TWO = "--nnodes 2 --nproc-per-node 2"
 # Every rank says where it is, and what its network is, before the rest happens.
 HEAD = """
@@ -216,6 +218,42 @@ def test_node_1_is_lost(room, what):
         needs_networks(run)
     assert run.failure.report().startswith(EVENTS[what])
     assert [said for _, said in run.events] == [what]
+    assert room.left() == []
+
+
+@FULL
+def test_a_rank_and_then_its_node_are_killed(room):
+    run = torchrun(
+        f"{TWO} {room.program('steps(99)')}",
+        events=[
+            'rank 0 says "step 1": kill rank 2',
+            "0.01 seconds later: kill node 1",
+        ],
+        expect_failure=True,
+    )
+    assert run.failure.report().startswith(EVENTS["kill rank 2"])
+
+
+@pytest.mark.parametrize("what", ["nodes.py", "switch.py"])
+def test_what_plays_the_nodes_is_killed(room, what):
+    killed: list[int] = []
+
+    def kill(run) -> None:
+        needs_networks(run)
+        if not killed and any(run.lines):
+            us = psutil.Process().children(recursive=True)
+            killed.extend(p.pid for p in us if p.cmdline()[2:3] == [str(KIT / what)])
+            os.kill(killed[0], signal.SIGKILL)
+
+    run = torchrun(
+        f"--nnodes 2 --nproc-per-node 1 {room.program('steps(99)')}",
+        delay="1ms",
+        timeout=20,
+        watch=kill,
+        expect_failure=True,
+    )
+    assert run.failure.kind == "nodes"
+    assert "nodes.py" in run.failure.cause and "SIGKILL" in run.failure.cause
     assert room.left() == []
 
 
@@ -413,6 +451,22 @@ def test_a_node_that_is_absent_joins(room, own_store):
         events=['rank 0 says "step 2": start node 1'],
     )
     assert [life.world_size for life in run.lives] == [1, 2, 2]
+
+
+def test_a_node_that_joins_is_not_heard_without_a_store_of_its_own(room):
+    """torch 2.15 tells only the nodes of the first round where the ranks' store is."""
+    run = torchrun(
+        f"--nnodes 1:2 --nproc-per-node 1 {QUICK} {room.program('steps(60)')}",
+        timeout=6,
+        events=['rank 0 says "step 2": start node 1'],
+        expect_failure=True,
+    )
+    assert run.failure.report().splitlines() == [
+        "the run: the nodes do not meet again at node0:29400, where node 1 has come",
+        "  TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 in the environment helps; no end after "
+        "6 seconds; all processes were stopped",
+    ]
+    assert room.left() == []
 
 
 def test_no_node_is_started_when_nobody_is_left_to_say_so(room):

@@ -6,16 +6,18 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from ddp_lab.kit.explain.attempts import OWN_STORE
 from ddp_lab.kit.explain.files import read, read_json, shorten
 from ddp_lab.kit.explain.lives import by_attempt, events, lives, node_folders
 from ddp_lab.kit.explain.stacks import last_error
 from ddp_lab.kit.explain.symptoms import Symptom
-from ddp_lab.kit.explain.words import ended_by, listed
+from ddp_lab.kit.explain.words import conjugate, ended_by, listed
 
 # Where gloo has looked for another rank.
 OWN = re.compile(r"remote=\[(127\.[\d.]+|::1)\]")
 # What torchrun says when another node has failed, or its own ranks.
 ECHOES = re.compile(r"ChildFailedError|SignalException|RendezvousClosedError")
+SLOW_ANSWER = 0.5  # seconds: nodes that wait longer for an answer meet late
 MENDING = 60.0  # seconds that connections may need when a cable is mended
 
 
@@ -45,6 +47,8 @@ class Agent:
     """Whether it shares no address with another node."""
     cut: tuple[float, float] | None = None
     """From when to when its cable was pulled, the last time."""
+    delay: float = 0.0
+    """Seconds that its link takes, one way."""
 
     @property
     def stopped(self) -> bool:
@@ -70,6 +74,8 @@ class Trouble:
     means: str = ""
     time: float = 0.0
     """When it happened, in seconds since the epoch."""
+    exact: bool = False
+    """Whether that is known, and not only when it was noticed."""
     ranks: tuple[int, ...] = ()
     """Those that it explains."""
 
@@ -96,6 +102,7 @@ def read_all(folder: Path) -> list[Agent]:
             started=min((life.start for life in here), default=0.0),
             has_network=not played.get("shared"),
             cut=_cut(node, happened),
+            delay=0.0 if played.get("shared") else plan.get("delay", 0.0),
         )
         found.append(agent)
     return found
@@ -141,7 +148,8 @@ def gone(agents: list[Agent]) -> Trouble | None:
     if first.meets.get("at", "").startswith(f"node{first.node}:"):
         means.append("the others have lost the rendezvous with it")
     trouble = Trouble(cause, first.node, Symptom.KILLED, "; ".join(means), first.time)
-    return replace(trouble, ranks=first.ranks)
+    exact = first.done.startswith("kill")
+    return replace(trouble, ranks=first.ranks, exact=exact)
 
 
 def never_met(agents: list[Agent]) -> Trouble | None:
@@ -153,6 +161,23 @@ def never_met(agents: list[Agent]) -> Trouble | None:
         or failed(agents)
         or _not_found(agents)
     )
+
+
+def never_again(agents: list[Agent]) -> Trouble | None:
+    """Return why no rank is started again, although all nodes are there to do so.
+
+    torch 2.15 says only in the first round where the ranks of all rounds find the store
+    that they share, so that a node which joins later waits to hear it.
+    """
+    there = [agent for agent in agents if agent.came and agent.code is None]
+    new = [agent.node for agent in there if not agent.ranks]
+    if len(there) < 2:
+        return None
+    cause = f"the nodes do not meet again at {there[0].meets.get('at')}"
+    if new:
+        cause += f", where {_nodes(new)} {conjugate('have', new)} come"
+    ranks = tuple(rank for agent in agents for rank in agent.ranks)
+    return Trouble(cause, None, Symptom.RENDEZVOUS, OWN_STORE, ranks=ranks)
 
 
 def odd(agents: list[Agent]) -> list[str]:
@@ -266,6 +291,9 @@ def _not_found(agents: list[Agent]) -> Trouble | None:
     cause = f"the nodes do not meet at {agents[0].meets.get('at')}, although they were "
     cause += "started alike"
     means = "look at what that name means on each of them, and at firewalls"
+    if (answer := 2 * agents[0].delay) > SLOW_ANSWER:
+        means = f"with this delay an answer takes {answer:g} seconds, and nodes that "
+        means += "meet wait for many of them: allow more time"
     return Trouble(cause, None, Symptom.NETWORK, means)
 
 

@@ -8,6 +8,7 @@ from ddp_lab.kit.explain.words import listed
 
 MOST = 5  # ways to fail that are told
 BUG = "this is a bug, not a fault, and restarting does not help"
+OWN_STORE = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 in the environment helps"
 TIMES = {1: "once", 2: "twice"}
 
 
@@ -52,10 +53,8 @@ def never_met(cause: str) -> str:
     The ranks of all attempts share torchrun's store, unless the variable is set, and
     gloo finds there the addresses of ranks that have gone.
     """
-    return (
-        f"torchrun restarted the ranks, which did not meet again: {shorten(cause)}; "
-        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 in the environment helps"
-    )
+    said = f"torchrun restarted the ranks, which did not meet again: {shorten(cause)}"
+    return f"{said}; {OWN_STORE}"
 
 
 def _told(failures: list[Attempt], count: int) -> list[str]:

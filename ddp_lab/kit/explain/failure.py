@@ -32,6 +32,8 @@ STOPPED = {
     "guard": "the guard of this run was ended by {0} from outside; all processes were "
     "stopped",
     "torchrun": "torchrun itself was ended by {0} from outside, and its ranks with it",
+    "nodes": "what plays the nodes on this machine (nodes.py, or its switch.py) was "
+    "ended by {0} from outside, and the nodes with it",
     "srun": "srun was ended by {0} from outside, and the ranks with it",
     "slurm": "ended by SLURM: {0}",
     "warm": "the warm process, of which this run is a fork, was ended by {0} from "
@@ -45,9 +47,9 @@ class Failure:
 
     kind: str
     """"exception", "signal", "exit"; "timeout", "interrupt" or "output" if the run was
-    stopped; "guard", "torchrun", "srun" or "warm" if a signal from outside has ended
-    what the ranks depend on; "slurm" if SLURM has ended them; "launch" if no rank was
-    started; "node" if a node was lost, or the nodes did not come together."""
+    stopped; "guard", "torchrun", "nodes", "srun" or "warm" if a signal from outside has
+    ended what the ranks depend on; "slurm" if SLURM has ended them; "launch" if no rank
+    was started; "node" if a node was lost, or the nodes did not come together."""
     rank: int | None
     """The rank that failed first; None when no rank is to blame alone."""
     cause: str
@@ -192,7 +194,8 @@ def _of_nodes(
     found = _ends(log.ranks, codes)
     own = [e.time for e in found.values() if not e.is_victim() and not e.asked]
     lost = agents.gone(log.agents)
-    if lost and not any(time < lost.time - HEADSTART for time in own):
+    early = lost.time - (0 if lost.exact else HEADSTART) if lost else 0.0
+    if lost and not any(time < early for time in own):
         return _node_failed(failure, lost)
     noticed = min((end.time for end in found.values()), default=time.time())
     trouble = None
@@ -202,6 +205,8 @@ def _of_nodes(
         trouble = trouble or agents.own_loopback(log.agents, words)
     if not log.ranks:
         trouble = trouble or agents.never_met(log.agents)
+    elif stopped and not own and None not in codes:
+        trouble = trouble or agents.never_again(log.agents)
     failure = _node_failed(failure, trouble) if trouble else failure
     differ = agents.differing_programs(log.agents)
     means = "; ".join(filter(None, [differ, failure.means])) or None
@@ -210,8 +215,9 @@ def _of_nodes(
 
 def _node_failed(failure: Failure, trouble: agents.Trouble) -> Failure:
     """Return the failure of a node; what its ranks show is kept beside it."""
-    said = STOPPED["timeout"].partition("{")[0] in failure.cause
-    means = [trouble.means, failure.cause if said else ""]
+    stopped = STOPPED["timeout"].partition("{")[0]
+    said = [w for w in (failure.cause, failure.means) if w and stopped in w]
+    means = [trouble.means, *said]
     others = {r: w for r, w in failure.others.items() if r not in trouble.ranks}
     return replace(
         failure,

@@ -21,6 +21,7 @@ if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[3]))  # which -I has left out
 
 from ddp_lab.kit.run import guard, nodes, proxy, warm  # noqa: E402
+from ddp_lab.kit.run.plan import PORT  # noqa: E402
 
 
 def main(folder: Path) -> int:
@@ -38,7 +39,7 @@ def main(folder: Path) -> int:
     python = warm.write_python(home, socket)
     words = [sys.executable if socket == "-" else python]
     words += ["-m", "torch.distributed.run", "--redirects", "3", "--log-dir", str(home)]
-    words += [word.replace("{port}", said[0]) for word in plan["words"][node]]
+    words += [word.replace(PORT, said[0]) for word in plan["words"][node]]
     os.environ |= {proxy.NODE: str(node), "PYTHON_EXEC": python}
     for number, name in ((1, "out"), (2, "err")):
         os.dup2(os.open(home / name, os.O_WRONLY | os.O_CREAT), number)
@@ -46,9 +47,9 @@ def main(folder: Path) -> int:
     signal.signal(signal.SIGTERM, lambda number, frame: asked.append(number))
     torchrun = guard.start(plan["mark"], words)
     code = os.waitstatus_to_exitcode(os.waitpid(torchrun, 0)[1])
-    part, done = home / "exit.part", "another node has failed" if asked else ""
-    part.write_text(json.dumps({"code": code, "time": time.time(), "done": done}))
-    part.replace(home / "exit.json")
+    done = "another node has failed" if asked else ""
+    end = {"code": code, "time": time.time(), "done": done}
+    nodes.write(home / "exit.json", end)
     guard.end_all(plan["mark"])  # whatever the ranks have left behind
     return code if code >= 0 else 128 - code
 

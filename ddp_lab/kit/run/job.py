@@ -34,6 +34,7 @@ from ddp_lab.kit.run import machine, probe
 from ddp_lab.kit.run.guarded import Guarded
 from ddp_lab.kit.run.kept import keep
 from ddp_lab.kit.run.limits import SHORT, Limits
+from ddp_lab.kit.run.owned import Owned
 from ddp_lab.kit.run.plan import Plan
 from ddp_lab.kit.run.rank import HOME
 from ddp_lab.kit.run.result import Run, RunFailed
@@ -110,16 +111,18 @@ class Job:
         self.mark = uuid.uuid4().hex
         self.start, self.began = time.monotonic(), time.time()
         self.notes: list[str] = []
-        self.standing: list[RankLog] = []  # the ranks just before we ended them
+        self.standing: RunLog | None = None  # all just before we ended it
         self.seen = 0, 0
         """How many attempts, and how many ranks of the last one have left logs."""
         self.ended = 0.0  # when the guard ended what was left
         self.started = False
+        self.owned: Owned | None = None
         if sent:  # there once the machines are, for which we may wait long
             self.folder = sent.folder(self.mark)
             return
         try:
-            self.folder = Path(tempfile.mkdtemp(prefix="ddp_lab-"))
+            self.owned = Owned()
+            self.folder = self.owned.path
         except OSError as error:
             where = f"the lab cannot keep its logs in {tempfile.gettempdir()}"
             raise RunFailed(f"{where}: {error.strerror}", None) from None
@@ -140,6 +143,8 @@ class Job:
             raise RunFailed(f"the launcher: {error}{means}", None) from error
         finally:
             shutil.rmtree(self.folder, ignore_errors=True)
+            if self.owned:
+                self.owned.remove()
 
     def _run(self, argv: Sequence[str], cold: bool, watch: Watch | None) -> Run:
         child, code = None, 0
@@ -152,7 +157,7 @@ class Job:
                 self.stopped = "interrupt"
             if self.stopped and child:
                 self._look(last=True)
-                self.standing = self.kind.log.read(self.folder).ranks
+                self.standing = self.kind.log.read(self.folder)
         except KeyboardInterrupt:  # once more: ask no rank, end it
             if child:
                 child.hurry()
@@ -262,7 +267,7 @@ class Job:
             elif self.sent and (why := self.sent.ended_by_slurm(self.folder)):
                 self._stop("slurm", why)
             elif code < 0 and self.kind is TORCHRUN:
-                what = "srun" if self.sent else "torchrun"
+                what = "srun" if self.sent else "nodes" if self.plan else "torchrun"
                 self._stop(what, signal_name(-code))
         return code
 
@@ -272,9 +277,16 @@ class Job:
         return [end["code"] if end else None for end in ends]
 
     def _left_alone(self) -> bool:
-        """Tell whether all ranks have ended, and only torchrun is still there."""
-        codes = self._exit_codes()
-        return bool(codes) and None not in codes
+        """Tell whether all ranks have ended, and only torchrun is still there.
+
+        If they can begin again, and have not all done their work, it waits for others.
+        """
+        ends = [read_json(rank / "exit.json") for rank in rank_folders(self.folder)]
+        if not ends or any(end is None or end["code"] is None for end in ends):
+            return False
+        plan = read_json(self.folder / "plan.json") or {}
+        again = not plan.get("fixed", True)
+        return not (again and any(end["code"] or end["asked"] for end in ends))
 
     def _one_has_failed(self) -> bool:
         ends = [read_json(f / "end.json") for f in rank_folders(self.folder)]
@@ -331,8 +343,10 @@ class Job:
         log = self.kind.log.read(self.folder)
         # A rank may have removed them all; the launcher has counted them before.
         log.ranks.extend(RankLog() for _ in range(self.seen[1] - len(log.ranks)))
-        for rank, before in enumerate(self.standing):
-            log.ranks[rank] = log.ranks[rank].as_it_stood(before)
+        if self.standing:
+            log.agents[:] = self.standing.agents
+            for rank, before in enumerate(self.standing.ranks):
+                log.ranks[rank] = log.ranks[rank].as_it_stood(before)
         for end in (rank.exit for rank in log.ranks if rank.exit):
             if self.ended and end["time"] >= self.ended:  # by the guard
                 end["asked"] = min(end["asked"] or self.ended, self.ended)

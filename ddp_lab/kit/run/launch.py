@@ -50,6 +50,7 @@ Who notices that somebody has gone, by what, and what follows:
     nodes.py        guard: waitpid               ends what is left, exits likewise; then
                                                  nobody holds the networks any more
     silence, Ctrl-C launcher                     closes the guard's stdin
+    launcher, guard next launch: a lock is free  removes their files (owned.py)
 
 What comes back lies in the run's folder, which the launcher reads five times a second:
 
@@ -88,6 +89,7 @@ FLAGS = tuple(
     "--standalone --module -m --no-python --no_python --run-path --run_path "
     "--virtual-local-rank --virtual_local_rank --help -h".split()
 )
+NO_PYTHON = ("--no-python", "--no_python")
 DEFAULT = Limits()
 
 
@@ -138,6 +140,8 @@ def torchrun(
     played = plan.is_for_all(own) and not sent
     machines = [own] * plan.nodes(own)[1] if played else []
     happening = _happening(machines, events, rate, delay)
+    if played or sent:
+        _refuse_foreign(own)
     job = Job(shlex.join(["torchrun", *argv]), TORCHRUN, _with(limits, timeout), sent)
     job.notes += note
     if played:
@@ -176,6 +180,7 @@ def machines(
     happening = _happening([own for _, own, _ in parts], events, rate, delay)
     job = Job("\n".join(commands), TORCHRUN, _with(limits, timeout))
     job.plan = plan.by_hand(parts, **happening)
+    _refuse_foreign(sum((own for _, own, _ in parts), []))
     names = [name for env, *_ in parts for name in env]
     cold = cold or any(name.startswith(READ_AT_IMPORT) for name in names)
     return _judged(job, job.run([], cold, watch), expect_failure)
@@ -268,12 +273,22 @@ def _without_logging(options: list[list[str]]) -> tuple[list[list[str]], list[st
     return [option for option in options if option not in left_out], note
 
 
+def _refuse_foreign(options: Sequence[list[str]]) -> None:
+    """Refuse a program that is not Python's: it would not say which rank it is."""
+    if any(_is_one_of(option[0], NO_PYTHON) for option in options):
+        said = "on several nodes the ranks are Python programs, without --no-python"
+        raise RunFailed(f"the launcher: {said}", None)
+
+
 def _happening(
     machines: Sequence[list[list[str]]], events: Sequence[str], rate: str, delay: str
 ) -> dict:
     """Return what happens to the nodes that are played, of torchrun's options each."""
     if not machines and (events or rate or delay):
         said = "events, a rate and a delay are for several nodes: --nnodes 2"
+        raise RunFailed(f"the launcher: {said}", None)
+    if len(machines) > plan.MOST_NODES:
+        said = f"one machine plays up to {plan.MOST_NODES} nodes, not {len(machines)}"
         raise RunFailed(f"the launcher: {said}", None)
     try:
         happens.parse_all(events, len(machines), plan.most_ranks(machines))

@@ -58,7 +58,10 @@ def opened(pid: int, *kinds: str) -> list[int]:
 
 def enter(files: Sequence[int]) -> None:
     """Move this process, which has one thread, into the namespaces of `files`."""
-    folder = os.getcwd()
+    try:
+        folder = os.getcwd()
+    except FileNotFoundError:
+        folder = "/"  # it has been removed
     for file in files:
         _check(libc.setns(file, 0))
     os.chdir(folder)  # or it would be the root of the mount namespace

@@ -27,6 +27,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from ddp_lab.kit.run import plan
 from ddp_lab.kit.run.namespaces import enter
 from ddp_lab.kit.run.wiring import NoNetwork, made, run
 
@@ -60,12 +61,10 @@ class Network:
         user, self.switch = files[: first - 1], files[:first]
         self.delayed: set[int] = set()
         self.orders: socket.socket | None = None  # to switch.py, once it is needed
+        self.holder: subprocess.Popen[bytes] | None = None  # which is that process
         self.nodes = [[*user, *files[i : i + 3]] for i in range(first, len(files), 3)]
 
-    @staticmethod
-    def name(node: int) -> str:
-        """Return the host name of a node."""
-        return f"node{node}"
+    name = staticmethod(plan.name)
 
     @staticmethod
     def address(node: int) -> str:
@@ -125,6 +124,11 @@ class Network:
         self.orders.send(words.encode())
         if not self.orders.recv(100):
             raise NoNetwork("switch.py, which holds what nodes send, has ended")
+
+    def lost(self) -> int:
+        """Return the signal that has ended switch.py, without which all is silent."""
+        code = self.holder.poll() if self.holder else None
+        return -code if code and code < 0 else 0
 
     def cut(self, node: int) -> None:
         """Pull a node's cable, at the switch: its programs only notice the silence.

@@ -38,7 +38,7 @@ from typing import Any
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[3]))  # which -I has left out
 
-from ddp_lab.kit.run import events, guard  # noqa: E402
+from ddp_lab.kit.run import events, guard, plan, proxy  # noqa: E402
 from ddp_lab.kit.run.network import Network, NoNetwork  # noqa: E402
 
 TICK = 0.01  # seconds between two looks at what goes on
@@ -80,7 +80,11 @@ class Room:
         self.since = time.time()
         """When the last event was, or the start."""
         self.heard: dict[Path, int] = {}
-        """How much each life had said when the last event was."""
+        """How much of what each life has said we have read, or need not."""
+        self.tails: dict[Path, bytes] = {}
+        """Its end, in which the next words to wait for may begin."""
+        self.ranks: dict[Path, int] = {}
+        """Whose lives they are."""
         self.network, why = self._network()
         self._leave_word(why)
         self.nodes = self._nodes()
@@ -118,7 +122,7 @@ class Room:
         ]
         word = {"how": how, "typed": typed, "shared": bool(why)}
         word["left_out"] = needy if why else []
-        _write(self.folder / "played.json", word)
+        write(self.folder / "played.json", word)
 
     def _nodes(self) -> list[Node]:
         nodes, port = [], ""
@@ -130,7 +134,7 @@ class Room:
             home = self.folder / f"node_{number}"
             home.mkdir()
             logs = ["--redirects", "3", "--log-dir", str(home)]
-            own = [word.replace("{port}", port) for word in words]
+            own = [word.replace(plan.PORT, port) for word in words]
             env = self._gpus(number) | self.plan["env"][number]
             nodes.append(Node(number, home, [*module, *logs, *own], env))
         return nodes
@@ -162,6 +166,8 @@ class Room:
                 failed_at = time.time()
             if failed_at and time.time() > failed_at + FOLLOW:
                 return self._end_all()
+            if self.network and (by := self.network.lost()):
+                os.kill(os.getpid(), by)  # end alike: the guard ends the rest
             time.sleep(TICK)
         self._leave_traffic()
         return self._code()
@@ -170,7 +176,7 @@ class Room:
         """Leave word of how many bytes have crossed each node's link."""
         if self.network:
             seen = [self.network.traffic(node.number) for node in self.nodes]
-            _write(self.folder / "traffic.json", [vars(each) for each in seen])
+            write(self.folder / "traffic.json", [vars(each) for each in seen])
 
     def _end_all(self) -> int:
         """Ask the agents to end, and wait; the guard ends those that do not."""
@@ -212,6 +218,8 @@ class Room:
             return
         try:
             self._become(node)
+        except OSError as error:
+            os.write(2, f"OSError: {error}\n".encode())
         finally:
             os._exit(127)
 
@@ -220,7 +228,7 @@ class Room:
         for number, name in ((1, "out"), (2, "err")):
             file = os.open(node.folder / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
             os.dup2(file, number)
-        env = os.environ | node.env | {"DDP_LAB_NODE": str(node.number)}
+        env = os.environ | node.env | {proxy.NODE: str(node.number)}
         signal.set_wakeup_fd(-1)
         mark_node(self.mark, node.number)
         if self.network:
@@ -236,28 +244,29 @@ class Room:
     def kill(self, node: Node) -> None:
         """Kill the agent and all that is on its node, as a power failure would."""
         node.done = f"kill node {node.number}"
+        at = time.time()
         if node.pid:
             _kill(node.pid)
         while found := list(processes(self.mark, node.number)):
             for pid in found:
                 _kill(pid)
             time.sleep(TICK)
-        self._reap()
+        self._reap(at)
         for life in (node.folder / "lives").glob("*"):
             if _code(life) is None:  # nobody was left to say so
                 end = {"code": KILLED, "time": time.time(), "asked": False}
-                _write(life / "exit.json", end)
+                write(life / "exit.json", end)
 
-    def _reap(self) -> None:
-        """Note which agents have ended."""
+    def _reap(self, at: float = 0.0) -> None:
+        """Note which agents have ended, and when: now, or at a time that is known."""
         for node in self.nodes:
             if not node.pid:
                 continue
             pid, status = os.waitpid(node.pid, os.WNOHANG)
             if pid:
                 node.pid, node.code = 0, os.waitstatus_to_exitcode(status)
-                end = {"code": node.code, "time": time.time(), "done": node.done}
-                _write(node.folder / "exit.json", end)
+                end = {"code": node.code, "time": at or time.time(), "done": node.done}
+                write(node.folder / "exit.json", end)
 
     # --- what happens ---
 
@@ -268,6 +277,7 @@ class Room:
         event = self.events.pop(0)
         self.since = time.time()
         self.heard = {life: _size(life / "stdout.log") for life in self._all_lives()}
+        self.tails = {}
         with open(self.folder / "events.jsonl", "a") as file:
             word = {"time": self.since, "what": event.text}
             file.write(json.dumps(word) + "\n")
@@ -302,19 +312,30 @@ class Room:
 
     def _lives(self, rank: int) -> list[Path]:
         """Return the folders of a rank's lives, oldest first, of all nodes."""
-        return [life for life in self._all_lives() if _rank(life) == rank]
+        lives = self._all_lives()
+        for life in lives:
+            if life not in self.ranks and (its := _rank(life)) is not None:
+                self.ranks[life] = its
+        return [life for life in lives if self.ranks.get(life) == rank]
 
     def _all_lives(self) -> list[Path]:
         return sorted(self.folder.glob("node_*/lives/*"), key=lambda path: path.name)
 
     def _says(self, life: Path, text: str) -> bool:
         """Tell whether a life has said `text` since the last event."""
+        heard, words = self.heard.get(life, 0), text.encode()
         try:
             with open(life / "stdout.log", "rb") as file:
-                file.seek(self.heard.get(life, 0))
-                return text.encode() in file.read()
+                file.seek(heard)
+                new = file.read()
         except OSError:
             return False  # a rank has removed it
+        said = self.tails.get(life, b"") + new
+        if words in said:
+            return True
+        self.heard[life] = heard + len(new)
+        self.tails[life] = said[-len(words) :]
+        return False
 
 
 def visible_gpus() -> list[str]:
@@ -351,7 +372,7 @@ def mark_node(mark: str, node: int) -> None:
 
 def processes(mark: str, node: int) -> Iterator[int]:
     """Yield the living processes of one node of the run `mark`."""
-    limits, word = b"%d" % _limit(mark, node), f"DDP_LAB_NODE={node}".encode()
+    limits, word = b"%d" % _limit(mark, node), f"{proxy.NODE}={node}".encode()
     for pid in guard.pids(mark):
         try:
             said = Path(f"/proc/{pid}/limits").read_bytes().partition(guard.LIMIT)[2]
@@ -394,7 +415,10 @@ def _kill_rank(life: Path) -> None:
         if _code(life) is None:
             _kill(int((life / "pid").read_text()))
     except (OSError, ValueError):
-        pass  # it has not begun yet
+        return  # it has not begun yet
+    deadline = time.time() + FOLLOW
+    while _code(life) is None and time.time() < deadline:  # its proxy says so
+        time.sleep(TICK)
 
 
 def _kill(pid: int) -> None:
@@ -404,7 +428,7 @@ def _kill(pid: int) -> None:
         pass
 
 
-def _write(path: Path, content: Any) -> None:
+def write(path: Path, content: Any) -> None:
     """Write a file, never half of one."""
     part = path.with_suffix(".part")
     try:

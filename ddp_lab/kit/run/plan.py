@@ -23,6 +23,7 @@ NAME = re.compile(r"\bnode\d+\b")  # of a played node
 RANGE = re.compile(r"(\d+)(?::(\d+))?")
 LOOPBACK = "127.0.0.1"
 PORT = "{port}"  # stands for one that is free
+MOST_NODES = 80  # that are played: each has three files in one message (wiring.py)
 STATIC_PORT, C10D_PORT = 29500, 29400  # torchrun's own
 
 
@@ -153,7 +154,7 @@ def at(node: int, options: Sequence[Option], address: str) -> list[Option]:
     if is_elastic(options):
         if not value(options, "--rdzv-backend"):
             options = [*options, ["--rdzv-backend", "c10d"]]
-        place = ["--rdzv-endpoint", f"{address}:{PORT}"]
+        place = [ENDPOINT, f"{address}:{PORT}"]
         return [*without(options, "--rdzv-conf"), _host(node, options), place]
     here = [["--node-rank", str(node)], ["--master-addr", address]]
     port = value(options, "--master-port") or PORT
@@ -209,13 +210,8 @@ def meets(options: Sequence[Option], program: Sequence[str]) -> dict:
 
 def _static(node: int, options: list[Option]) -> tuple[list[Option], list[Option]]:
     """Return the options of one node in a static rendezvous."""
-    port = value(options, "--master-port") or PORT
-    rank = ["--node-rank", str(node)]
-    place = ["--master-addr", LOOPBACK]
-    on_loopback = [*options, rank, place]
-    if port == PORT:
-        on_loopback.append(["--master-port", port])
-    return [*options, rank, ["--master-addr", name(0)]], on_loopback
+    typed = [*options, ["--node-rank", str(node)], ["--master-addr", name(0)]]
+    return typed, at(node, options, LOOPBACK)
 
 
 def _c10d(node: int, options: list[Option]) -> tuple[list[Option], list[Option]]:
@@ -224,15 +220,9 @@ def _c10d(node: int, options: list[Option]) -> tuple[list[Option], list[Option]]
         options = [*options, ["--rdzv-backend", "c10d"]]
     if elsewhere(options):
         return options, [*options, ["--local-addr", _local(node)]]
-    typed = [*options, [ENDPOINT, name(0)]]
     # Where all have one host name, each would take itself for the host.
-    on_loopback = [
-        *without(options, "--rdzv-conf"),
-        _host(node, options),
-        [ENDPOINT, f"{LOOPBACK}:{PORT}"],
-        ["--local-addr", _local(node)],
-    ]
-    return typed, on_loopback
+    on_loopback = [*at(node, options, LOOPBACK), ["--local-addr", _local(node)]]
+    return [*options, [ENDPOINT, name(0)]], on_loopback
 
 
 def _local(node: int) -> str:

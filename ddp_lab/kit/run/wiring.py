@@ -67,8 +67,10 @@ def made(hosts: dict[str, str]) -> list[int]:
         except NoNetwork as error:
             why = str(error)
         finally:
-            socket.send_fds(theirs, [why.encode()], files)
-            os._exit(0)
+            try:
+                socket.send_fds(theirs, [why.encode()], files)
+            finally:
+                os._exit(0)  # a fork must not go on as its parent does
     theirs.close()
     with ours:
         said, files, *_ = socket.recv_fds(ours, 4096, MOST_FILES)

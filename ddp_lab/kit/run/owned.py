@@ -1,0 +1,47 @@
+"""A folder that is removed at the end of its owner, by the next owner if need be."""
+
+import fcntl
+import os
+import shutil
+import tempfile
+import time
+from contextlib import suppress
+from pathlib import Path
+
+PREFIX = "ddp_lab-run-"
+YOUNG = 60.0  # seconds in which a folder may not have its lock yet
+
+
+class Owned:
+    """A folder for temporary files, which is ours as long as this process lives.
+
+    Its lock goes with us, whatever ends us. The guard removes the files of a caller
+    that is killed; if it is killed as well, the next launch of anybody does so.
+    """
+
+    def __init__(self) -> None:
+        _sweep(Path(tempfile.gettempdir()))
+        self.path = Path(tempfile.mkdtemp(prefix=PREFIX))
+        self._lock = os.open(self.path, os.O_RDONLY)
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+
+    def remove(self) -> None:
+        """Remove the folder and all that is in it, if it is there."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        if self._lock >= 0:
+            os.close(self._lock)
+        self._lock = -1
+
+
+def _sweep(home: Path) -> None:
+    """Remove the folders of owners who have gone; somebody else's we cannot."""
+    for path in home.glob(f"{PREFIX}*"):
+        with suppress(OSError):
+            if path.stat().st_mtime > time.time() - YOUNG:
+                continue
+            folder = os.open(path, os.O_RDONLY)
+            try:
+                fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(path, ignore_errors=True)
+            finally:
+                os.close(folder)
