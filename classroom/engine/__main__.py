@@ -25,7 +25,7 @@ from traitlets.config import Config, PyFileConfigLoader
 
 from classroom.engine import assignment as assignments
 from classroom.engine import grades as export
-from classroom.engine import handout, judge, late, preprocessors, roster, sandbox
+from classroom.engine import judge, late, preprocessors, roster, sandbox
 from classroom.engine.assignment import COURSE, LAB, criteria, home, notebook
 from ddp_lab import from_here
 from ddp_lab.kit.cell.display import table
@@ -80,11 +80,13 @@ def release(assignment: str) -> None:
 
 def hand_out(assignment: str | None) -> None:
     """Write what students get: with one assignment, or with all that are released."""
+    from classroom.engine.handout import hand_out as write_handout  # needs the lessons
+
     if assignment and not notebook("release", assignment).exists():
         release(assignment)
     known = [assignment] if assignment else assignments.names()
     released = [name for name in known if notebook("release", name).exists()]
-    path = handout.hand_out(released)
+    path = write_handout(released)
     print(f"for the students, with {', '.join(released) or 'no assignment yet'}:")
     print(from_here(path))
 
