@@ -12,10 +12,12 @@ from nbgrader.preprocessors import NbGraderPreprocessor, SaveAutoGrades
 from nbgrader.utils import is_grade
 
 from classroom.engine.assignment import COURSE, load, notebook
-from classroom.engine.judge import judge
+from classroom.engine.judge import Report, judge
 from classroom.engine.submission import WRITEFILE, answers, stamp
 
 STAGED = COURSE / "staged"
+JUDGED: dict[tuple[str, str], Report] = {}
+"""By assignment and student, what this grading run has found already."""
 FAILED = re.compile(": (fail|not yet|blocked): ")
 ERROR = re.compile(r"rank \d+: (\S+: .*\n +at .*)")
 LONG_STORY = 60  # characters that are not told twice
@@ -64,8 +66,9 @@ class Judge(NbGraderPreprocessor):
     ) -> tuple[NotebookNode, dict]:
         """Judge the submission that `resources` names, or read its report."""
         about = resources["nbgrader"]
+        who = about["assignment"], about["student"]
         unsafe = bool(os.environ.get("UNSAFE"))
-        self.report = judge(about["assignment"], about["student"], unsafe=unsafe)
+        self.report = JUDGED.get(who) or judge(*who, unsafe=unsafe)
         self.told: dict[str, str] = {}  # by its words, where a failure is told
         resources["blocked"] = [
             name for name, c in self.report.criteria.items() if c["state"] == "blocked"
