@@ -28,7 +28,6 @@ from classroom.engine import assignment as assignments
 from classroom.engine import grades as export
 from classroom.engine import gradescope as autograder
 from classroom.engine import (
-    handout,
     judge,
     late,
     preprocessors,
@@ -91,11 +90,13 @@ def release(assignment: str) -> None:
 
 def hand_out(assignment: str | None) -> None:
     """Write what students get: with one assignment, or with all that are released."""
+    from classroom.engine.handout import hand_out as write_handout  # needs the lessons
+
     if assignment and not notebook("release", assignment).exists():
         release(assignment)
     known = [assignment] if assignment else assignments.names()
     released = [name for name in known if notebook("release", name).exists()]
-    path = handout.hand_out(released)
+    path = write_handout(released)
     print(f"for the students, with {', '.join(released) or 'no assignment yet'}:")
     print(from_here(path))
 
@@ -251,9 +252,9 @@ def main() -> None:
     """Run the command that the docstring of this module describes."""
     warnings.filterwarnings("ignore", module="nbgrader")  # SQLAlchemy's, about it
     parser = argparse.ArgumentParser(description=__doc__)
-    simple = {"release": release, "feedback": feedback, "handout": hand_out}
+    simple = {"release": release, "feedback": feedback}
     simple |= {"similar": alike, "gradescope": gradescope}
-    parser.add_argument("command", choices=[*simple, "grade", "grades"])
+    parser.add_argument("command", choices=[*simple, "handout", "grade", "grades"])
     parser.add_argument("assignment", nargs="?")
     parser.add_argument("students", nargs="*")
     parser.add_argument("--unsafe", action="store_true")
@@ -270,6 +271,8 @@ def main() -> None:
         grade(args.assignment, args.students, slurm=args.slurm, **options)
     elif args.command == "grades":
         grades()
+    elif args.command == "handout":
+        hand_out(args.assignment)
     else:
         simple[args.command](args.assignment)
 

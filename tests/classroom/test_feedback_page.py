@@ -46,7 +46,9 @@ def shown(**lines: str) -> dict[str, str]:
         for name, line in lines.items()
     }
     judge = Judge()
-    judge.report = Report("ring", "anna", "", "2 cells write ring.py", criteria)
+    judge.report = Report(
+        "ring", "anna", "", note="2 cells write ring.py", criteria=criteria
+    )
     judge.told = {}
     return {name: judge._outputs(name)[0].text for name in lines}
 

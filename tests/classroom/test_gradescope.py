@@ -18,6 +18,7 @@ from pathlib import Path
 import nbformat
 import psutil
 import pytest
+from conftest import wait_until
 from course import REGION, as_notebook, cells, solution, starter
 
 from classroom.engine import gradescope, judge, runner
@@ -205,8 +206,14 @@ def test_nothing_of_that_user_is_left(other):
     stays = "def all_reduce(x):\n    import subprocess\n"
     stays += "    subprocess.Popen(['sleep', '600'], start_new_session=True)\n"
     try_case(other({"ring.py": stays}), "right", CASE)
-    ids = [process.uids().real for process in psutil.process_iter()]
-    assert pwd.getpwnam("nobody").pw_uid not in ids
+    uid = pwd.getpwnam("nobody").pw_uid
+
+    def left() -> list:
+        found = psutil.process_iter(["uids", "status"])
+        mine = [p for p in found if p.info["uids"].real == uid]
+        return [p for p in mine if p.info["status"] != psutil.STATUS_ZOMBIE]
+
+    assert wait_until(lambda: not left()), left()
 
 
 def test_no_fence_is_told(monkeypatch, tmp_path, capsys):
