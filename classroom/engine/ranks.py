@@ -174,12 +174,12 @@ def say_calls() -> list[int]:
         say("call", name=name.strip("_"), bytes=size, **facts)
         sizes.append(size)
 
-    devices = ["CPU", "CUDA"] if torch.cuda.is_available() else ["CPU"]
     for operator in torch._C._dispatch_get_all_op_names():
         name = operator.removeprefix("c10d::")
         if name != operator and name != "check_for_nan":
-            for device in devices:
-                _wrap_operator(operator, device, functools.partial(call, name))
+            for device in "CPU", "CUDA":
+                if torch._C._dispatch_has_kernel_for_dispatch_key(operator, device):
+                    _wrap_operator(operator, device, functools.partial(call, name))
     for name in vars(_c10d.Backend):
         if any(word in name for word in CALLS):
             _wrap_method(_c10d.Backend, name, functools.partial(call, name))
