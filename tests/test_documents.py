@@ -15,13 +15,14 @@ NAMES = [
     "TROUBLESHOOTING.md",
     "CHANGELOG.md",
     "classroom/README.md",
+    "classroom/INSTRUCTORS.md",
     "data/README.md",
 ]
 HISTORY = "CHANGELOG.md"  # names what is no longer there
 TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M))
 # In front of a name that stands for many, and what comes into being by running the lab.
 PLACEHOLDER = re.compile(r"NN|NAME|SUBJECT|STUDENT|/path/|\*|^(train\.py|run\.json)$")
-COURSE = "release|submitted|feedback|grades|exchange"
+COURSE = r"release|submitted|feedback|grades|exchange|similar|roster\.csv"
 MADE = re.compile(rf"~|(build|work|\.venv|(classroom/)?({COURSE}))\b")
 FOLDERS = ["bench", "classroom", "ddp_lab", "figs", "notebooks", "tests", "tools"]
 HOUSE = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*")]
