@@ -32,9 +32,7 @@ WEEKS = {"Twelve weeks": 12, "Six weeks": 6}
 def weeks(title: str) -> list[tuple[int, list[int], str, str]]:
     """Return the rows of a syllabus: week, lessons, assignment, hours."""
     section = GUIDE.split(f"## {title}\n")[1].split("\n## ")[0]
-    rows = re.findall(
-        r"^\| (\d+) \| ([\d, ]+) \| (\w*) ?\| ([\d.]+) \|$", section, re.M
-    )
+    row = re.compile(r"^\| (\d+) \| ([\d, ]+) \| (\w*) ?\| ([\d.]+) \|$", re.M)
     return [
         (int(week), [*map(int, lessons.split(", "))], assignment, hours)
         for week, lessons, assignment, hours in row.findall(section)
