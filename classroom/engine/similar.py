@@ -28,8 +28,8 @@ RUN = 12  # tokens, which is about a line and a half
 COMMON = 10  # submissions; what so many have found is no copy
 LEAST = 3 * RUN  # tokens of one's own, or there is nothing to compare
 ALIKE = 0.4  # of the own tokens of the one with fewer of them
-MOST = 20_000  # tokens of a submission that are looked at
-SHOWN = 50  # pairs
+MOST_TOKENS = 20_000  # tokens of a submission that are looked at
+SHOWN_PAIRS = 50  # pairs
 THE_SOLUTION = "(the solution)"
 LINE_BEGINS = (tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)
 LEFT_OUT = (*LINE_BEGINS, tokenize.COMMENT, tokenize.NL, tokenize.ENDMARKER)
@@ -94,7 +94,7 @@ def read(programs: Mapping[str, str]) -> Text:
             pass
         text.words.append(f"end of {name}")
         text.at.append(len(text.lines) - 1)
-    return Text(text.lines, text.words[:MOST], text.at[:MOST])
+    return Text(text.lines, text.words[:MOST_TOKENS], text.at[:MOST_TOKENS])
 
 
 def _word(token: tokenize.TokenInfo, given: set[str]) -> str:
@@ -168,7 +168,8 @@ def report(assignment: str, names: list[str]) -> str:
     path.parent.mkdir(exist_ok=True)
     path.write_text(page(assignment, pairs, texts, starter), encoding="utf-8")
     rows = [
-        [*pair.names, f"{pair.share:.0%}", str(pair.tokens)] for pair in pairs[:SHOWN]
+        [*pair.names, f"{pair.share:.0%}", str(pair.tokens)]
+        for pair in pairs[:SHOWN_PAIRS]
     ]
     said = f"{len(names)} submissions, pairs that look alike: {len(pairs)}"
     if rows:
@@ -182,7 +183,7 @@ def page(
     """Return a page on which each pair stands side by side."""
     known = {*starter.runs()}
     parts = [f"<h1>{escape(assignment)}: what looks alike</h1><p>{WORDS}</p>"]
-    for pair in pairs[:SHOWN]:
+    for pair in pairs[:SHOWN_PAIRS]:
         head = f"{pair.names[0]} and {pair.names[1]}: {pair.share:.0%} alike"
         cells = ""
         for name, alike in zip(pair.names, pair.alike, strict=True):
