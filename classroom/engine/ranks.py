@@ -107,8 +107,10 @@ def give(**values: object) -> None:
         if isinstance(value, torch.Tensor):
             value = value.detach().cpu()
             value = (value.float() if value.dtype == torch.bfloat16 else value).numpy()
-        array = isinstance(value, np.ndarray)
-        _given[name] = value.copy() if array else json.loads(json.dumps(value))
+        if isinstance(value, np.ndarray):
+            _given[name] = value.copy()
+        else:
+            _given[name] = json.loads(json.dumps(value))
     path = RUN_FOLDER / "out" / f"rank_{RANK}"
     part = path.with_suffix(".part")
     part.write_bytes(pack(_given))

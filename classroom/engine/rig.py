@@ -77,9 +77,9 @@ class Outcome:
     """What else was left in the run's folder `out`."""
     calls: list[list[str]] = field(default_factory=list)
     """By rank, the calls that PyTorch's own flight recorder has kept, oldest first."""
+    exit_codes: list[int | None] = field(default_factory=list)
     events: list[list[dict]] = field(default_factory=list)
     """By rank, what it has said as it happened (see recorder.py)."""
-    exit_codes: list[int | None] = field(default_factory=list)
 
     def problem(self, *names: str) -> Verdict | None:
         """Return why nothing can be judged; None if every rank gave all of `names`."""

@@ -10,7 +10,9 @@ from collections.abc import Callable
 from hashlib import sha256
 from typing import Any
 
-from ranks import RUN_FOLDER, answer, give, inputs, process_group
+import numpy as np
+import torch
+from ranks import RUN_FOLDER, answer, give, inputs, process_group, say
 from torch.nn.utils import parameters_to_vector
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
@@ -59,26 +61,38 @@ def contents() -> dict[str, str]:
     }
 
 
-def watch_steps(rank: int, plan: dict | None, look: int | None) -> list[int]:
-    """Count this life's steps; die, or look around, in the one that is planned."""
-    took = [0]  # a list, for the hook to count in
+def add(optimizer: torch.optim.Optimizer, push: np.ndarray) -> None:
+    """Add `push`, (parameters,), to the weights."""
+    rest = torch.from_numpy(push)
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            mine, rest = rest.split([parameter.numel(), len(rest) - parameter.numel()])
+            parameter.data += mine.view_as(parameter)
 
-    def after_step(*_: object) -> None:
-        took[0] += 1
-        if plan and took[0] == plan["step"] and plan["rank"] in (rank, None):
+
+def watch_steps(rank: int, given: dict) -> None:
+    """Say each step; in some push the weights, die or look around, as given."""
+    plan, took = given["plan"], 0
+
+    def after_step(optimizer: torch.optim.Optimizer, *_: object) -> None:
+        nonlocal took
+        took += 1
+        say("step")
+        if took == 1 and given["push"] is not None:
+            add(optimizer, given["push"])
+        if plan and took == plan["step"] and plan["rank"] in (rank, None):
             DEATHS[plan["how"]](*plan.get("with", []))
-        if took[0] == look:
+        if took == given["look"]:
             give(contents=contents())
 
     register_optimizer_step_post_hook(after_step)
-    return took
 
 
 def main() -> None:
     given = inputs()
     with process_group() as (rank, _, _):
         program = answer("resume.py")
-        took = watch_steps(rank, given["plan"], given["look"])
+        watch_steps(rank, given)
         try:
             run = program.train(CHECKPOINTS, program.Job(**given["job"]))
         except (SystemExit, RuntimeError, ValueError) as error:
@@ -86,8 +100,7 @@ def main() -> None:
                 raise
             give(refused=str(error))
             return
-        weights = parameters_to_vector(run.model.parameters())
-        give(weights=weights, took=took[0], refused=None)
+        give(weights=parameters_to_vector(run.model.parameters()), refused=None)
 
 
 if __name__ == "__main__":
