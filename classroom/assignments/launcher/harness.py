@@ -174,9 +174,10 @@ class Job:
             output = os.open(self.folder / "output", how, 0o600)
             os.dup2(output, 1)
             os.dup2(output, 2)
+            variables = os.environ  # whose name in an assignment makes a cold start
             for name in TOLD:  # what torchrun has told us is no news for the ranks
-                os.environ.pop(name, None)
-            os.environ["LAUNCHED_FROM"] = given["mark"]
+                variables.pop(name, None)
+            variables["LAUNCHED_FROM"] = given["mark"]
             program = answer("launcher.py")
             command = [*words_of(self.folder), *given["words"]]
             report["code"] = program.launch(command, given["count"], given["grace"])
