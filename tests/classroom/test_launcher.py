@@ -1,7 +1,9 @@
 """Assignment 7: what is special to it; test_solutions.py has the rest."""
 
 import pytest
-from course import solution, verdict, visible
+from course import judged, solution, verdict, visible
+
+from classroom.engine import sandbox
 
 pytestmark = pytest.mark.sandbox
 
@@ -180,6 +182,8 @@ def test_who_launches_nobody_gets_nothing(name):
     assert found.startswith("fail: ") and words in found
 
 
+@pytest.mark.full
+@pytest.mark.skipif(sandbox.available() is not None, reason="there is no sandbox here")
 def test_the_plan_is_not_in_sight():
     """The process that launches looks for what its ranks are told to do."""
     look = """
@@ -189,15 +193,16 @@ def test_the_plan_is_not_in_sight():
             raise RuntimeError("sees the plan")
     if any("acts" in word for word in command):
         raise RuntimeError("hears the plan")
-    if sys.platform == "linux":
-        try:
-            open(f"/proc/{os.getppid()}/mem", "rb").close()
-        except PermissionError:
-            pass
-        else:
-            raise RuntimeError("reads the harness's memory")
+    try:
+        open(f"/proc/{os.getppid()}/mem", "rb").close()
+    except PermissionError:
+        pass
+    else:
+        raise RuntimeError("reads the harness's memory")
 """
     text = solution("launcher")["launcher.py"]
     first = "    caught, ranks, port = [], [], free_port()\n"
     assert text.count(first) == 1
-    assert tried(text.replace(first, look + first), "fails") == "pass"
+    answer = {"launcher.py": text.replace(first, look + first)}
+    found = judged("launcher", answer, {"fails"})["fails"]
+    assert found["state"] == "pass", found
