@@ -18,10 +18,7 @@ from classroom.engine.assignment import Assignment, folder
 from classroom.engine.recorder import Recorder, Reply
 from classroom.engine.values import pack, unpack
 from classroom.engine.verdict import PASS, Verdict, compare, fail
-from ddp_lab import ROOT
 
-WRITTEN = ROOT / "build" / "classroom"
-"""The folder into which an assignment's cells write its programs."""
 IMPORTED = [
     Path(__file__).with_name(name) for name in ("ranks.py", "values.py", "lives.py")
 ]
@@ -137,7 +134,7 @@ class Rig:
         self.assignment, self.programs = assignment, programs
 
     @classmethod
-    def here(cls, assignment: Assignment, written: Path = WRITTEN) -> "Rig":
+    def here(cls, assignment: Assignment, written: Path) -> "Rig":
         """Return a rig for an assignment's programs as they lie in `written`."""
         paths = {name: written / name for name in assignment.PROGRAMS.values()}
         programs = {n: path.read_text() for n, path in paths.items() if path.exists()}
@@ -157,6 +154,7 @@ class Rig:
         *,
         timeout: float = 20,
         files: Mapping[str, bytes] | None = None,
+        quiet: bool = False,
         reply: Reply | None = None,
     ) -> Outcome:
         """Run the harness on `ranks` ranks; return what came of it, whatever it is.
@@ -168,6 +166,7 @@ class Rig:
             timeout: seconds of silence after which the run is ended.
             files: what shall lie in the run's folder `out` from the start, as an
                 earlier outcome's `files` had it.
+            quiet: whether time is measured, so that nothing else shall run beside.
             reply: what answers the ranks' questions (`ask`), here in the judge.
         """
         by_rank = [inputs] * ranks if isinstance(inputs, dict) else inputs
@@ -180,7 +179,7 @@ class Rig:
         ours = [folder(self.assignment) / "harness.py", *IMPORTED]
         sent |= {path.name: path.read_bytes() for path in ours}
         with Recorder(ranks, reply) as recorder:
-            header: dict = {"ranks": ranks, "timeout": timeout}
+            header: dict = {"ranks": ranks, "timeout": timeout, "quiet": quiet}
             header["recorder"] = str(recorder.path)
             with TURN.given():
                 answer, received = self._execute(header, sent)
