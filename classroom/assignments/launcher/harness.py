@@ -141,7 +141,8 @@ class Job:
     """One call of launch(), in a process of its own, which waits for its order."""
 
     def __init__(self, number: int):
-        self.number, self.there, self.live = number, 0, {}
+        self.number, self.there = number, 0
+        self.live: dict[str, int] = {}
         self.folder = RUN_FOLDER / f"job_{number}"
         self.folder.mkdir()
         self.listener = socket.socket(socket.AF_UNIX)
