@@ -191,7 +191,7 @@ def test_the_plan_is_not_in_sight():
     for thing in gc.get_objects():
         if isinstance(thing, dict) and "acts" in thing:
             raise RuntimeError("sees the plan")
-    if any("acts" in word for word in command):
+    if any("\\"acts\\":" in word for word in command):
         raise RuntimeError("hears the plan")
     try:
         open(f"/proc/{os.getppid()}/mem", "rb").close()
