@@ -59,7 +59,7 @@ LISTED = """\
                     (g,) = torch.autograd.grad(loss / (total * b.shape[1]), b)
                 torch.autograd.backward(b, g)
                 if self.rank:
-                    self.works.append((dist.isend(a.grad, self.rank - 1), a))
+                    self.works.append((dist.isend(a.grad, self.rank - 1), a.grad))
                 del a, b, g
 """
 

@@ -141,7 +141,8 @@ class Job:
     """One call of launch(), in a process of its own, which waits for its order."""
 
     def __init__(self, number: int):
-        self.number, self.there, self.live = number, 0, {}
+        self.number, self.there = number, 0
+        self.live: dict[str, int] = {}
         self.folder = RUN_FOLDER / f"job_{number}"
         self.folder.mkdir()
         self.listener = socket.socket(socket.AF_UNIX)
@@ -174,9 +175,10 @@ class Job:
             output = os.open(self.folder / "output", how, 0o600)
             os.dup2(output, 1)
             os.dup2(output, 2)
+            variables = os.environ  # whose name in an assignment makes a cold start
             for name in TOLD:  # what torchrun has told us is no news for the ranks
-                os.environ.pop(name, None)
-            os.environ["LAUNCHED_FROM"] = given["mark"]
+                variables.pop(name, None)
+            variables["LAUNCHED_FROM"] = given["mark"]
             program = answer("launcher.py")
             command = [*words_of(self.folder), *given["words"]]
             report["code"] = program.launch(command, given["count"], given["grace"])

@@ -111,7 +111,8 @@ class Case:
             given.append(values)
         given[0]["x"], given[-1]["target"] = self.x, self.target
         reply = self.nap if task == "race" else self.reply
-        return self.rig.run(self.ranks, given, reply=reply)
+        quiet = task == "race"
+        return self.rig.run(self.ranks, given, reply=reply, quiet=quiet)
 
     def loss(self, batch: int, number: int) -> tuple[torch.Tensor, torch.Tensor]:
         """One process's outputs and loss of batch `number`, which comes as `batch`."""
