@@ -66,7 +66,8 @@ MISTAKES = [
         [
             (
                 STEP,
-                f"{STEP}        self.old = [*map(torch.clone, self.all_parameters())]\n",
+                f"{STEP}        kept = self.all_parameters()\n"
+                "        self.kept = [parameter.clone() for parameter in kept]\n",
             )
         ],
     ),
