@@ -2,7 +2,17 @@
 
 import numpy as np
 import pytest
-from course import RING, cells, changed, judged, solution, states, verdict, visible
+from course import (
+    RING,
+    UNSAFE,
+    cells,
+    changed,
+    judged,
+    solution,
+    states,
+    verdict,
+    visible,
+)
 
 from classroom.assignments.ring import criteria as ring
 from classroom.engine import sandbox
@@ -157,6 +167,15 @@ def test_what_comes_through_the_store_is_no_message():
     case = visible("ring")["messages"]
     found = verdict("ring", hostile(STORE), "messages", case)
     assert str(found).startswith("fail: rank 0 receives 0 bytes in messages"), found
+
+
+def test_messages_for_show_are_seen_on_the_wire():
+    """The numbers come through the store, and as many go round the ring."""
+    show = BODY.rstrip().replace("x[b[i]", "shown[b[i]")
+    body = f"    shown = x.clone()\n{show}\n{STORE}"
+    found = judged("ring", hostile(body), {"messages"})["messages"]
+    assert found["state"] == "fail", found
+    assert "over the wire" in found["lines"][-1] or UNSAFE, found
 
 
 def test_a_count_cannot_be_assigned_nor_lowered():
