@@ -155,6 +155,7 @@ class Rig:
         *,
         timeout: float = 20,
         files: Mapping[str, bytes] | None = None,
+        quiet: bool = False,
     ) -> Outcome:
         """Run the harness on `ranks` ranks; return what came of it, whatever it is.
 
@@ -165,6 +166,7 @@ class Rig:
             timeout: seconds of silence after which the run is ended.
             files: what shall lie in the run's folder `out` from the start, as an
                 earlier outcome's `files` had it.
+            quiet: whether time is measured, so that nothing else shall run beside.
         """
         by_rank = [inputs] * ranks if isinstance(inputs, dict) else inputs
         if len(by_rank) != ranks:
@@ -176,7 +178,7 @@ class Rig:
         ours = [folder(self.assignment) / "harness.py", *IMPORTED]
         sent |= {path.name: path.read_bytes() for path in ours}
         with Recorder(ranks) as recorder:
-            header: dict = {"ranks": ranks, "timeout": timeout}
+            header: dict = {"ranks": ranks, "timeout": timeout, "quiet": quiet}
             header["recorder"] = str(recorder.path)
             with TURN.given():
                 answer, received = self._execute(header, sent)

@@ -25,8 +25,8 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -60,9 +60,8 @@ WEAK = (
 
 
 def slots() -> int:
-    """Return how many runs may go on at once: two cores for each, and a GPU if any."""
-    count = max(1, len(os.sched_getaffinity(0)) // 2)
-    return min(count, gpus()) if gpus() else count
+    """Return how many runs may go on at once: one for each core, or for each GPU."""
+    return gpus() or len(os.sched_getaffinity(0))
 
 
 @dataclass(frozen=True)
@@ -343,7 +342,35 @@ def _lives(pid: int) -> bool:
 
 TICK = 0.1  # seconds between two looks at what a submission takes
 SLOTS = slots()
-_SLOTS = threading.BoundedSemaphore(SLOTS)
+
+
+class _Slots:
+    """How many runs go on at once, of all submissions of this judge."""
+
+    def __init__(self, count: int):
+        self.free, self.count = count, count
+        self._changed, self._in_line = threading.Condition(), threading.Lock()
+
+    def one(self) -> AbstractContextManager[None]:
+        return self._take(1)
+
+    def all(self) -> AbstractContextManager[None]:
+        return self._take(self.count)
+
+    @contextmanager
+    def _take(self, count: int) -> Iterator[None]:
+        with self._in_line, self._changed:  # who wants all is not overtaken
+            self._changed.wait_for(lambda: self.free >= count)
+            self.free -= count
+        try:
+            yield
+        finally:
+            with self._changed:
+                self.free += count
+                self._changed.notify_all()
+
+
+_SLOTS = _Slots(SLOTS)
 
 
 class Sandbox(Rig):
@@ -374,7 +401,7 @@ class Sandbox(Rig):
         if self.ended:
             return {"failure": NOT_STARTED}, {}
         self._begin()
-        with _SLOTS:
+        with _SLOTS.all() if header.get("quiet") else _SLOTS.one():
             return self._run(header, files)
 
     def _run(
