@@ -512,6 +512,19 @@ def test_the_command_of_one_node_waits_in_vain(left, rank, words):
     assert told(left).startswith(words)
 
 
+def test_ranks_of_one_real_node_are_told_with_their_number_among_all(left):
+    meets = {"nnodes": "2", "rank": "1", "at": "a:1", "backend": "static"}
+    left.write("plan.json", {"meets": [meets]})
+    for local, code in enumerate((-15, 3)):
+        where = {"rank": 2 + local, "local_rank": local, "world_size": 4, "node": 0}
+        home = f"none_x/attempt_0/{local}"
+        left.write(f"{home}/where.json", where | {"restart": 0, "start": 1.0})
+        exit = {"code": code, "time": 2.0, "asked": 1.9 if code < 0 else False}
+        left.write(f"{home}/exit.json", exit)
+        left.write(f"{home}/stdout.log", "")
+    assert told(left, None).startswith("rank 1 (rank 3 of all 4): exit code 3")
+
+
 def test_a_run_that_is_stopped_before_any_node_came_says_only_that(left):
     left.plan()
     for node in (0, 1):

@@ -4,7 +4,10 @@ Nodes are played with networks of their own where the system allows it, else on
 loopback; most tests take what there is.
 """
 
+import json
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -392,6 +395,28 @@ def test_who_only_tries_to_connect_again_shows_no_sign_of_life(room, who):
     needs_networks(failed.value.run)
     assert failed.value.run.failure.report().startswith("node 1: is cut off")
     assert failed.value.run.seconds < 30  # torch itself gives up after 60 or more
+
+
+# --- other launchers ---
+
+
+@pytest.mark.skipif(not shutil.which("mpirun"), reason="needs Open MPI's mpirun")
+def test_the_lesson_says_how_mpirun_starts_ranks(monkeypatch):
+    notebook = (ROOT / "notebooks/10_many_machines.ipynb").read_text()
+    prose = ["".join(cell["source"]) for cell in json.loads(notebook)["cells"]]
+    (command,) = re.findall(r"```bash\n(.*mpirun.*?)```", "\n".join(prose), re.DOTALL)
+    address = "MASTER_ADDR=node0 MASTER_PORT=29500"
+    assert address in command
+    here = f"MASTER_ADDR=127.0.0.1 MASTER_PORT={nodes.free_port()}"
+    monkeypatch.setenv("PATH", os.path.dirname(sys.executable), prepend=os.pathsep)
+    for setting in ("ALLOW_RUN_AS_ROOT", "ALLOW_RUN_AS_ROOT_CONFIRM"):
+        monkeypatch.setenv(f"OMPI_{setting}", "1")
+    monkeypatch.setenv("OMPI_MCA_rmaps_base_oversubscribe", "1")  # on one core
+    words = ["sh", "-ec", command.replace(address, here)]
+    said = subprocess.run(words, capture_output=True, text=True, timeout=120)
+    assert said.returncode == 0, said.stderr
+    for rank in (0, 1):
+        assert f"[rank {rank}] is local rank {rank} of 2 on node" in said.stdout
 
 
 # --- nodes come and go ---

@@ -46,7 +46,7 @@ class RunLog(ABC):
     changes: list[Change] = field(default_factory=list)
     """Which nodes came or went at the end of each attempt before this one."""
     places: dict[int, str] = field(default_factory=dict)
-    """Of each rank on several nodes where it is: `node 1, local 0`."""
+    """Of each rank on several nodes where it is: `node 1, local 0`; see `_places`."""
 
     @classmethod
     @abstractmethod
@@ -119,10 +119,17 @@ def _said(folder: Path, limit: int) -> str:
 
 
 def _places(folder: Path) -> dict[int, str]:
-    """Return where each rank of the last attempt is, if there are several nodes."""
-    if not node_folders(folder):
-        return {}
+    """Return where each rank of the last attempt is, if there are several nodes.
+
+    Of the ranks of one node, which we count from 0, it is their number among all.
+    """
     last = next(iter(by_attempt(lives(folder))[-1:]), [])
+    if not node_folders(folder):
+        return {
+            life.local_rank: f"rank {life.rank} of all {life.world_size}"
+            for life in last
+            if life.rank != life.local_rank
+        }
     hosts = {each.name: read(each / "host") for each in node_folders(folder)}
     names = {node: f", on {host}" for node, host in hosts.items() if host}  # of SLURM
     return {life.rank: life.place + names.get(f"node_{life.node}", "") for life in last}
