@@ -177,9 +177,7 @@ def say_calls() -> list[int]:
     for operator in torch._C._dispatch_get_all_op_names():
         name = operator.removeprefix("c10d::")
         if name != operator and name != "check_for_nan":
-            for device in "CPU", "CUDA":
-                if torch._C._dispatch_has_kernel_for_dispatch_key(operator, device):
-                    _wrap_operator(operator, device, functools.partial(call, name))
+            _wrap_operator(name, functools.partial(call, name))
     for name in vars(_c10d.Backend):
         if any(word in name for word in CALLS):
             _wrap_method(_c10d.Backend, name, functools.partial(call, name))
@@ -187,16 +185,22 @@ def say_calls() -> list[int]:
     return sizes
 
 
-def _wrap_operator(operator: str, device: str, note: Callable[[tuple], None]) -> None:
-    kernel = torch.library.get_kernel(operator, device)
+def _wrap_operator(name: str, note: Callable[[tuple], None]) -> None:
+    """Call `note` with the arguments whenever c10d's operator `name` is called.
 
-    def call(keys: torch.DispatchKeySet, *args: object, **kwargs: object) -> object:
+    The dispatcher asks at BackendSelect in any thread and mode, before it goes on to
+    the device. From there we go on ourselves, which lets other threads have Python
+    meanwhile: gloo's need it to end their work.
+    """
+    operator = getattr(torch.ops.c10d, name).default
+
+    def call(*args: object, **kwargs: object) -> object:
         note(args)
-        return kernel.call_boxed(keys, *args, **kwargs)
+        device = _tensors(args)[0].device.type
+        key = getattr(torch._C.DispatchKey, torch._C._dispatch_key_for_device(device))
+        return operator._op_dk(key, *args, **kwargs)
 
-    _OPERATORS.impl(
-        operator, _hidden(call), device, with_keyset=True, allow_override=True
-    )
+    _OPERATORS.impl(name, _hidden(call), "BackendSelect")
 
 
 def _wrap_method(kind: type, name: str, note: Callable[[tuple], None]) -> None:
