@@ -54,7 +54,7 @@ def stage(assignment: str, student: str) -> Path:
     path.parent.mkdir(parents=True)
     nbformat.write(clean, path)
     if when := stamp(submitted)[0]:
-        path.with_name("timestamp.txt").write_text(when)
+        path.with_name("timestamp.txt").write_text(f"{when:%Y-%m-%d %H:%M:%S.%f} UTC")
     return path
 
 
