@@ -15,12 +15,14 @@ from numpy.typing import ArrayLike
 
 from classroom.engine import runner
 from classroom.engine.assignment import Assignment, folder
-from classroom.engine.recorder import Recorder
+from classroom.engine.recorder import Recorder, Reply
 from classroom.engine.values import pack, unpack
 from classroom.engine.verdict import PASS, Verdict, compare, fail
 
-IMPORTED = [Path(__file__).with_name(name) for name in ("ranks.py", "values.py")]
-"""What every harness imports; a run finds it beside its harness."""
+IMPORTED = [
+    Path(__file__).with_name(name) for name in ("ranks.py", "values.py", "lives.py")
+]
+"""What a harness may import; a run finds it beside its harness."""
 
 
 class _Turn:
@@ -74,9 +76,9 @@ class Outcome:
     """What else was left in the run's folder `out`."""
     calls: list[list[str]] = field(default_factory=list)
     """By rank, the calls that PyTorch's own flight recorder has kept, oldest first."""
+    exit_codes: list[int | None] = field(default_factory=list)
     events: list[list[dict]] = field(default_factory=list)
     """By rank, what it has said as it happened (see recorder.py)."""
-    exit_codes: list[int | None] = field(default_factory=list)
 
     def problem(self, *names: str) -> Verdict | None:
         """Return why nothing can be judged; None if every rank gave all of `names`."""
@@ -153,6 +155,7 @@ class Rig:
         timeout: float = 20,
         files: Mapping[str, bytes] | None = None,
         quiet: bool = False,
+        reply: Reply | None = None,
     ) -> Outcome:
         """Run the harness on `ranks` ranks; return what came of it, whatever it is.
 
@@ -164,6 +167,7 @@ class Rig:
             files: what shall lie in the run's folder `out` from the start, as an
                 earlier outcome's `files` had it.
             quiet: whether time is measured, so that nothing else shall run beside.
+            reply: what answers the ranks' questions (`ask`), here in the judge.
         """
         by_rank = [inputs] * ranks if isinstance(inputs, dict) else inputs
         if len(by_rank) != ranks:
@@ -174,7 +178,7 @@ class Rig:
         # Ours come last: no name among the files can put something in their place.
         ours = [folder(self.assignment) / "harness.py", *IMPORTED]
         sent |= {path.name: path.read_bytes() for path in ours}
-        with Recorder(ranks) as recorder:
+        with Recorder(ranks, reply) as recorder:
             header: dict = {"ranks": ranks, "timeout": timeout, "quiet": quiet}
             header["recorder"] = str(recorder.path)
             with TURN.given():
@@ -221,5 +225,5 @@ def _outcome(answer: dict, files: dict[str, bytes], ranks: int) -> Outcome:
         answer.get("bytes_on_wire"),
         files,
         answer.get("calls") or [],
-        answer.get("exit_codes") or [],
+        exit_codes=answer.get("exit_codes") or [],
     )

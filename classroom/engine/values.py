@@ -11,7 +11,7 @@ import math
 
 import numpy as np
 
-LONGEST_LINE = 4_000_000  # bytes; JSON may take thirty times as much when it is read
+LONGEST_LINE = 2_000_000  # bytes; JSON may take thirty times as much when it is read
 MOST = 1000  # values
 LONGEST_NAME = 100  # characters
 MOST_DIMENSIONS = 8

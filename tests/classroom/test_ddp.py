@@ -1,7 +1,7 @@
 """Assignment 2: what is special to it; test_solutions.py has the rest."""
 
 import pytest
-from course import solution, starter, verdict, visible
+from course import cells, changed, solution, starter, verdict, visible
 
 pytestmark = pytest.mark.sandbox
 
@@ -28,6 +28,131 @@ class DataParallel(nn.Module):
 """
 
 
+HEAD = "import gc\nimport json\n"
+SEND = "self.sent.append((flat, dist.all_reduce(flat, async_op=True)))"
+SHARE = """        for tensor in [*module.parameters(), *module.buffers()]:
+            dist.broadcast(tensor, src=0)  # every rank now holds rank 0's values
+"""
+RIGHT = {
+    "PyTorch's own start": changed(
+        "ddp",
+        (
+            SHARE,
+            "        group = dist.group.WORLD\n"
+            "        parameters = list(module.parameters())\n"
+            "        _verify_param_shape_across_processes(group, parameters)\n"
+            "        _sync_module_states(module, group, 250_000_000, 0, [], True)\n",
+        ),
+        (
+            HEAD,
+            f"{HEAD}from torch.distributed.utils import (\n"
+            "    _sync_module_states,\n"
+            "    _verify_param_shape_across_processes,\n)\n",
+        ),
+    ),
+    "functional collectives": changed(
+        "ddp",
+        (SEND, 'self.sent.append(fc.all_reduce(flat, "sum", dist.group.WORLD))'),
+        ("for bucket, (flat, work) in zip(", "for bucket, flat in zip("),
+        ("            work.wait()  # only now flat holds the sum over the ranks\n", ""),
+        (HEAD, f"{HEAD}import torch.distributed._functional_collectives as fc\n"),
+    ),
+    "a thread that sends": changed(
+        "ddp",
+        (SEND, "self.sent.append((flat, THREAD.submit(dist.all_reduce, flat)))"),
+        ("work.wait()", "work.result()"),
+        (HEAD, f"{HEAD}from concurrent.futures import ThreadPoolExecutor\n"),
+        ("SAMPLES, STEPS,", "THREAD = ThreadPoolExecutor(1)\nSAMPLES, STEPS,"),
+    ),
+}
+
+# All is sent in finish(), and the count is told otherwise.
+ALL_IN_FINISH = [
+    (
+        """            if not self.ready.issuperset(bucket):
+                break
+            self.send(bucket)
+""",
+        """            if not self.ready.issuperset(bucket):
+                break
+            self.sent.append(bucket)
+            pretend(bucket)
+""",
+    ),
+    (
+        "        for bucket in self.buckets[len(self.sent) :]:  # backward()",
+        """        hide(True)
+        early, self.sent = self.sent, []
+        for bucket in early:
+            self.send(bucket)
+        hide(False)
+        for bucket in self.buckets[len(self.sent) :]:  # backward()""",
+    ),
+]
+IN_THE_LOG = f"""import sys
+{HEAD}
+
+def find(name):
+    frame = sys._getframe()
+    while frame and name not in frame.f_locals:
+        frame = frame.f_back
+    return frame and frame.f_locals[name]
+
+
+def pretend(bucket):
+    if log := find("log"):
+        log.note("allreduce", ([torch.cat([p.grad.flatten() for p in bucket])],))
+
+
+def hide(yes):
+    if log := find("log"):
+        log.open = not yes
+
+
+"""
+IN_LINES = f"""import sys
+{HEAD}
+
+def pretend(bucket):
+    size = sum(p.numel() * p.element_size() for p in bucket)
+    facts = {{"numel": 1, "bytes": size, "dtype": "float32"}}
+    sys.modules["ranks"].say("call", name="allreduce", **facts)
+
+
+def hide(yes):
+    pass
+
+
+"""
+
+
+@pytest.mark.parametrize(
+    ("forged", "says"),
+    [(IN_THE_LOG, "bytes sent when backward()"), (IN_LINES, "flight recorder")],
+)
+def test_calls_cannot_be_made_up(forged, says):
+    answer = changed("ddp", *ALL_IN_FINISH, (HEAD, forged))
+    found = verdict("ddp", answer, "overlap", visible("ddp")["overlap"])
+    assert found.state == "fail" and says in found.words, found
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_another_style_passes(name):
+    """The criteria that look most closely; test_..._every_criterion has the rest."""
+    for criterion in ("start", "buckets", "overlap"):
+        cases = visible("ddp")[criterion][:1]
+        found = verdict("ddp", RIGHT[name], criterion, cases)
+        assert found.state == "pass", (criterion, found)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("cell", cells("ddp"), ids=lambda cell: cell.name)
+@pytest.mark.parametrize("name", RIGHT)
+def test_another_style_passes_every_criterion(name, cell):
+    found = verdict("ddp", RIGHT[name], cell.name, cell.cases)
+    assert found.state == "pass", found
+
+
 def test_a_start_may_pass_before_the_rest_is_written():
     right, stub = solution("ddp")["ddp.py"], starter("ddp")["ddp.py"]
     end = "def fill_buckets"
@@ -39,4 +164,4 @@ def test_the_library_s_own_ddp_is_no_answer():
     for criterion in ("start", "steps"):
         cases = visible("ddp")[criterion][:1]
         found = verdict("ddp", {"ddp.py": WRAPPED}, criterion, cases)
-        assert found.state == "fail"
+        assert found.state == "fail" and "write your own" in found.words, found

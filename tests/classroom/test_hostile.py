@@ -185,13 +185,16 @@ def test_nothing_of_the_course_is_in_sight(tmp_path):
 
 
 def test_a_forged_count_is_seen_on_the_wire():
-    """The whole vector travels; the harness's count is made to say what is expected."""
-    forged = "    import ranks\n    ranks.Traffic.note = lambda self, *a: None\n"
-    forged += "    import gc\n    for log in gc.get_objects():\n"
-    forged += "        if isinstance(log, ranks.Traffic):\n"
-    forged += "            log.sent = len(x) * 4\n"
+    """Three vectors travel; one is told, which is what is expected."""
+    forged = "    ranks = sys.modules['ranks']\n    ranks._OPERATORS._destroy()\n"
+    forged += "    said = {'name': 'send', 'numel': len(x), 'bytes': 4 * len(x)}\n"
+    forged += "    ranks.say('call', **said)\n"
     twice = "    for _ in range(3):\n        exchange(x.clone(), torch.empty_like(x))\n"
-    answer = changed("ring", ("    b = bounds", forged + twice + "    b = bounds"))
+    answer = changed(
+        "ring",
+        ("    b = bounds", forged + twice + "    b = bounds"),
+        ("import gc\nimport os\n", "import gc\nimport os\nimport sys\n"),
+    )
     case = {"ranks": 2, "length": 1_000_000}
     verdict = tried(answer["ring.py"], "bytes_sent", case)
     assert verdict.state == "fail" and "over the wire" in verdict.words, verdict

@@ -4,12 +4,16 @@ Each case is two lives or more, every one a run of its own. Between them the jud
 the folder, and can damage it. A life is judged by the number of steps it still had to
 take and by its last weights; what these should be is computed here, rank by rank in
 one process, by a training that never stops.
+
+In the first step of each life the weights get a push that no seed and no number of
+steps can give again: what is not in a checkpoint is lost.
 """
 
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import sha256
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,6 +21,7 @@ from torch import nn
 
 from classroom.engine.assignment import Criteria
 from classroom.engine.rig import Outcome, Rig, compare_all
+from classroom.engine.serial import as_in_a_rank
 from classroom.engine.verdict import PASS, Verdict, fail
 
 PROGRAMS = {"program": "resume.py"}
@@ -49,6 +54,12 @@ PLAIN = {
 }
 
 
+PARAMETERS = 64 * FEATURES + 64 + 64 * 64 + 64 + 64 + 1
+PUSH = 0.01  # the standard deviation of what is added to each weight
+Pushes = dict[int, np.ndarray]
+"""By step, counted from 1, what is added to the weights after it, (PARAMETERS,)."""
+
+
 # --- the truth ---
 
 
@@ -61,18 +72,13 @@ class _Rank:
     noise: torch.Generator
 
 
-def truth(ranks: int, job: dict) -> np.ndarray:
-    """Return the weights, (parameters,), after a training that was never stopped."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # as each rank has it: the same sums in the same order
-    try:
-        with torch.random.fork_rng(devices=[]):
-            return _train(ranks, job)
-    finally:
-        torch.set_num_threads(threads)
+def truth(ranks: int, job: dict, pushes: Pushes) -> np.ndarray:
+    """Return the weights, (PARAMETERS,), after a training that was never stopped."""
+    with as_in_a_rank():
+        return _train(ranks, job, pushes)
 
 
-def _train(ranks: int, job: dict) -> np.ndarray:
+def _train(ranks: int, job: dict, pushes: Pushes) -> np.ndarray:
     torch.manual_seed(job["seed"])
     hidden = nn.Linear(FEATURES, 64), nn.ReLU(), nn.Dropout(job["dropout"])
     model = nn.Sequential(*hidden, nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 1))
@@ -96,6 +102,10 @@ def _train(ranks: int, job: dict) -> np.ndarray:
         nn.utils.vector_to_parameters(mean, grads)
         optimizer.param_groups[0]["lr"] = 0.05 * min(1.0, (step + 1) / job["warm_up"])
         optimizer.step()
+        if step + 1 in pushes:
+            weights = nn.utils.parameters_to_vector(model.parameters()).detach()
+            weights += torch.from_numpy(pushes[step + 1])
+            nn.utils.vector_to_parameters(weights, model.parameters())
     return nn.utils.parameters_to_vector(model.parameters()).detach().numpy()
 
 
@@ -121,37 +131,72 @@ def _gradient(
 # --- lives ---
 
 
-def _live(
-    rig: Rig, ranks: int, job: dict, before: Outcome | None = None, **more: object
-) -> Outcome:
-    """Start the training, on what an earlier life has left."""
-    given = {"job": job, "plan": None, "look": None, "may_refuse": False} | more
-    files = before.files if before else {}
-    return rig.run(ranks, given, files=files)
+class Lives:
+    """The lives of one training, each of which goes on from what the last one left.
+
+    Args:
+        rig: where they run.
+        ranks: how many.
+        job: arguments of the program's `Job`, without its seed.
+        seed: of the case.
+    """
+
+    def __init__(self, rig: Rig, ranks: int, job: dict, seed: int):
+        self.rig, self.ranks = rig, ranks
+        self.draw = rig.draw(seed)
+        self.job = PLAIN | job | {"seed": int(self.draw.integers(1, 1_000_000))}
+        self.pushes: Pushes = {}
+        self.files: dict[str, bytes] = {}
+
+    def live(self, start: int = 0, steps: int | None = None, **more: Any) -> Outcome:
+        """Start the training, and return what came of it.
+
+        Args:
+            start: the step from which it goes on.
+            steps: after how many it ends, if earlier than the job says.
+            more: inputs of the harness.
+        """
+        self.pushes = {step: p for step, p in self.pushes.items() if step <= start}
+        push = self.draw.normal(scale=PUSH, size=PARAMETERS).astype(np.float32)
+        self.pushes[start + 1] = push
+        job = self.job | {"steps": steps or self.job["steps"]}
+        return self._run(self.ranks, {"job": job, "push": push} | more)
+
+    def refused(self, ranks: int) -> Outcome:
+        """Start it with another number of ranks, which it may refuse."""
+        given = {"job": self.job, "push": None, "may_refuse": True}
+        return self._run(ranks, given)
+
+    def last(self, starts: set[int]) -> Verdict:
+        """Judge the last life: where it may have begun, and what it has to end with."""
+        outcome = self._run(self.ranks, {"job": self.job, "push": None})
+        if problem := outcome.problem("weights"):
+            return problem
+        for rank, events in enumerate(outcome.events):
+            took = sum(event.get("what") == "step" for event in events)
+            begun = self.job["steps"] - took
+            if begun not in starts:
+                wanted = " or ".join(map(str, sorted(starts)))
+                told = f"rank {rank} expected to go on from step {wanted}, got {begun}"
+                return fail(told)
+        kept = {step: push for step, push in self.pushes.items() if step <= begun}
+        expected = truth(self.ranks, self.job, kept)
+        verdict = compare_all(expected, outcome, "weights")
+        if verdict.state == "fail":
+            return fail(f"last weights: {verdict.words}")
+        return verdict
+
+    def _run(self, ranks: int, given: dict) -> Outcome:
+        ordinary = {"plan": None, "look": None, "may_refuse": False}
+        outcome = self.rig.run(ranks, ordinary | given, files=self.files)
+        self.files = outcome.files
+        return outcome
 
 
-def _end(outcome: Outcome, ranks: int, job: dict, starts: set[int]) -> Verdict:
-    """Judge the last life: where it may have begun, and what it has to end with."""
-    if problem := outcome.problem("weights", "took"):
-        return problem
-    for rank, given in enumerate(outcome.outputs):
-        begun = job["steps"] - given["took"]
-        if begun not in starts:
-            wanted = " or ".join(map(str, sorted(starts)))
-            told = f"rank {rank} expected to go on from step {wanted}, got {begun}"
-            return fail(told)
-    verdict = compare_all(truth(ranks, job), outcome, "weights")
-    if verdict.state == "fail":
-        return fail(f"last weights: {verdict.words}")
-    return verdict
-
-
-def _stop_and_go_on(rig: Rig, ranks: int, job: dict, stop: int) -> Verdict:
+def _stop_and_go_on(lives: Lives, stop: int) -> Verdict:
     """End well after `stop` steps, where a checkpoint is due, then go on."""
-    first = _live(rig, ranks, job | {"steps": stop})
-    if problem := first.problem("weights"):
-        return problem
-    return _end(_live(rig, ranks, job, first), ranks, job, {stop})
+    first = lives.live(steps=stop)
+    return first.problem("weights") or lives.last({stop})
 
 
 # --- criteria ---
@@ -159,25 +204,24 @@ def _stop_and_go_on(rig: Rig, ranks: int, job: dict, stop: int) -> Verdict:
 
 def memory(rig: Rig, *, ranks: int, stop: int, steps: int, seed: int = 1) -> Verdict:
     """Weights, momentum and learning rate outlive a stop at the end of an epoch."""
-    job = PLAIN | {"momentum": 0.9, "warm_up": 2 * steps, "seed": seed}
+    job = {"momentum": 0.9, "warm_up": 2 * steps}
     job |= {"steps": steps, "epoch": stop, "save_every": stop}
-    return _stop_and_go_on(rig, ranks, job, stop)
+    return _stop_and_go_on(Lives(rig, ranks, job, seed), stop)
 
 
 def order(
     rig: Rig, *, ranks: int, stop: int, steps: int, epoch: int, seed: int = 1
 ) -> Verdict:
     """The order of the samples outlives a stop in the middle of an epoch."""
-    job = PLAIN | {"shuffle": True, "seed": seed}
-    job |= {"steps": steps, "epoch": epoch, "save_every": stop}
-    return _stop_and_go_on(rig, ranks, job, stop)
+    job = {"shuffle": True, "steps": steps, "epoch": epoch, "save_every": stop}
+    return _stop_and_go_on(Lives(rig, ranks, job, seed), stop)
 
 
 def noise(rig: Rig, *, ranks: int, stop: int, steps: int, seed: int = 1) -> Verdict:
     """Each rank's dropout and jitter outlive a stop at the end of an epoch."""
-    job = PLAIN | {"dropout": 0.3, "jitter": 0.2, "seed": seed}
+    job = {"dropout": 0.3, "jitter": 0.2}
     job |= {"steps": steps, "epoch": stop, "save_every": stop}
-    return _stop_and_go_on(rig, ranks, job, stop)
+    return _stop_and_go_on(Lives(rig, ranks, job, seed), stop)
 
 
 def dies(
@@ -188,18 +232,17 @@ def dies(
     Args:
         deaths: as in "rank 1 in step 5, rank 0 …".
     """
-    job = PLAIN | {"steps": steps, "epoch": save_every, "save_every": save_every}
-    job |= {"seed": seed}
-    start, life = 0, None
+    job = {"steps": steps, "epoch": save_every, "save_every": save_every}
+    start, lives = 0, Lives(rig, ranks, job, seed)
     for rank, step in re.findall(r"rank (\d+) in step (\d+)", deaths):
         rank, step = int(rank), int(step)
         plan = {"rank": rank, "step": step - start, "how": "at once"}
-        life = _live(rig, ranks, job, life, plan=plan)
+        life = lives.live(start, plan=plan)
         if len(life.exit_codes) <= rank or life.exit_codes[rank] != KILLED:
             words = f"rank {rank} never got to step {step} of the training"
             return life.problem() or fail(words)
         start = (step - 1) // save_every * save_every
-    return _end(_live(rig, ranks, job, life), ranks, job, {start})
+    return lives.last({start})
 
 
 def writing(
@@ -217,21 +260,20 @@ def writing(
     Args:
         at: "at byte 6000" of a file, "before the rename" or "after the rename".
     """
-    job = PLAIN | {"steps": steps, "epoch": save_every, "save_every": save_every}
-    job |= {"seed": seed}
+    job = {"steps": steps, "epoch": save_every, "save_every": save_every}
+    lives = Lives(rig, ranks, job, seed)
     how, _, count = at.partition("byte ")
     how = "at byte" if count else at
     plan: dict = {"rank": None, "step": step, "how": how}
     plan["with"] = [int(count)] if count else []
-    life = _live(rig, ranks, job, plan=plan)
+    life = lives.live(plan=plan)
     if not {KILLED, CUT_OFF} & set(life.exit_codes):
         if problem := life.problem():
             return problem
         if how == "at byte":
             return fail(f"after step {step} nobody wrote a file of {count} bytes")
         # Without a rename nobody dies of one; "at byte" has tested the writing.
-    starts = {step - save_every, step} if life.failure else {steps}
-    return _end(_live(rig, ranks, job, life), ranks, job, starts)
+    return lives.last({step - save_every, step} if life.failure else {steps})
 
 
 def damaged(
@@ -239,10 +281,10 @@ def damaged(
 ) -> Verdict:
     """The newest of three checkpoints is damaged: the one before it serves."""
     last, steps = 3 * save_every, 4 * save_every
-    job = PLAIN | {"steps": steps, "epoch": save_every, "save_every": save_every}
-    job |= {"seed": seed}
+    job = {"steps": steps, "epoch": save_every, "save_every": save_every}
+    lives = Lives(rig, ranks, job, seed)
     look = last - save_every + 1  # the second checkpoint is there, the third is not
-    life = _live(rig, ranks, job | {"steps": last}, look=look)
+    life = lives.live(steps=last, look=look)
     if problem := life.problem("weights", "contents"):
         return problem
     old = life.outputs[0]["contents"]
@@ -251,8 +293,8 @@ def damaged(
     if not new:
         return fail(f"the checkpoint of step {last} has left no file")
     for name in new:
-        life.files[name] = DAMAGE[left](life.files[name])
-    return _end(_live(rig, ranks, job, life), ranks, job, {last - save_every})
+        lives.files[name] = DAMAGE[left](life.files[name])
+    return lives.last({last - save_every})
 
 
 def _with_hole(whole: bytes) -> bytes:
@@ -265,13 +307,13 @@ def refuses(
     rig: Rig, *, ranks: int, then: int, save_every: int = 2, seed: int = 1
 ) -> Verdict:
     """With another number of ranks each says one sentence, and nothing else happens."""
-    job = PLAIN | {"epoch": save_every, "save_every": save_every, "seed": seed}
-    life = _live(rig, ranks, job | {"steps": save_every})
+    job = {"epoch": save_every, "save_every": save_every, "steps": 2 * save_every}
+    lives = Lives(rig, ranks, job, seed)
+    life = lives.live(steps=save_every)
     if problem := life.problem("weights"):
         return problem
     before = dict(life.files)
-    job["steps"] = 2 * save_every
-    life = _live(rig, then, job, life, may_refuse=True)
+    life = lives.refused(then)
     if problem := life.problem("refused"):
         return problem
     for rank, given in enumerate(life.outputs):

@@ -1,0 +1,129 @@
+"""What a rank says is heard once and for all, and bounded."""
+
+import json
+import socket
+import time
+
+import pytest
+
+from classroom.engine.recorder import LONGEST_LINE, MOST_LINES, Recorder, calls
+
+pytestmark = pytest.mark.sandbox
+
+END = {"what": "end"}
+
+
+def connected(recorder: Recorder, rank: object) -> socket.socket:
+    """Return a connection that has said which rank it is."""
+    speaker = socket.socket(socket.AF_UNIX)
+    speaker.settimeout(20)
+    speaker.connect(str(recorder.path))
+    say(speaker, {"rank": rank})
+    return speaker
+
+
+def say(speaker: socket.socket, *lines: object) -> None:
+    speaker.sendall(b"".join(json.dumps(line).encode() + b"\n" for line in lines))
+
+
+def said(events: list[dict]) -> list[dict]:
+    return [{k: v for k, v in event.items() if k != "at"} for event in events]
+
+
+def test_lines_have_our_time_and_their_order():
+    start = time.perf_counter()
+    with Recorder(2) as recorder:
+        with connected(recorder, 1) as one, connected(recorder, 0) as zero:
+            assert zero.recv(1) == one.recv(1) == b"\n"  # both are here
+            say(one, {"what": "a", "at": 0}, {"what": "b"})
+            say(zero, {"what": "c"})
+    assert said(recorder.events[0]) == [{"what": "c"}]
+    assert said(recorder.events[1]) == [{"what": "a"}, {"what": "b"}]
+    times = [event["at"] for event in recorder.events[1]]
+    assert start < times[0] <= times[1] < time.perf_counter()
+    assert not recorder.unheard and not recorder.folder.exists()
+
+
+def test_nobody_else_is_heard_when_all_are_here():
+    with Recorder(1) as recorder, connected(recorder, 0) as rank:
+        assert rank.recv(1) == b"\n"
+        with pytest.raises(OSError), connected(recorder, 0) as other:
+            say(other, {"what": "forged"})
+            if not other.recv(1):
+                raise ConnectionError("closed")
+    assert said(recorder.events[0]) == []
+
+
+@pytest.mark.parametrize("rank", [1, -1, None, True, "0", [0]])
+def test_who_is_no_rank_is_not_heard(rank):
+    with Recorder(1) as recorder, connected(recorder, rank) as other:
+        assert other.recv(1) == b""
+    assert recorder.events == [[]]
+
+
+def test_a_rank_that_is_here_cannot_come_again():
+    with Recorder(2) as recorder, connected(recorder, 0) as rank:
+        say(rank, {"what": "true"})
+        while not recorder.events[0]:
+            time.sleep(0.01)
+        with connected(recorder, 0) as other:
+            assert other.recv(1) == b""
+    assert said(recorder.events[0]) == [{"what": "true"}]
+
+
+BAD = {
+    "no JSON": b"hello\n",
+    "no object": b"[1]\n",
+    "too deep": b"[" * (LONGEST_LINE - 2) + b"\n",
+    "too long": b'{"what": "' + b"x" * LONGEST_LINE + b'"}\n',
+    "half a line": b'{"what": "e',
+    "too many": b"{}\n" * (MOST_LINES + 1),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_rank_that_makes_no_sense_is_heard_no_more(name):
+    with Recorder(1) as recorder, connected(recorder, 0) as rank:
+        rank.recv(1)
+        say(rank, {"what": "first"})
+        try:
+            rank.sendall(BAD[name])
+            rank.shutdown(socket.SHUT_WR)
+            while rank.recv(1):
+                pass
+        except OSError:
+            pass  # it has been closed before we were through
+    assert said(recorder.events[0])[0] == {"what": "first"}
+    assert len(recorder.events[0]) <= MOST_LINES
+    assert recorder.unheard.keys() == {0}
+
+
+@pytest.mark.parametrize("size", [-1, 1.5, True, "8", None])
+def test_a_call_can_lower_no_count(size):
+    begin, call = {"what": "begin"}, {"what": "call", "name": "send", "bytes": 8}
+    assert calls([begin, call, END, call, END, call]) == [call, call]
+    with pytest.raises(ValueError, match="no sense"):
+        calls([begin, call, call | {"bytes": size}, END])
+
+
+def test_who_asks_is_answered_in_turn_and_heard_with_both_times():
+    def reply(rank: int, asked: dict) -> list:
+        return [rank, asked["number"]]
+
+    with Recorder(1, reply) as recorder, connected(recorder, 0) as rank:
+        lines = rank.makefile("rb")
+        assert lines.readline() == b"\n"
+        say(rank, {"what": "ask", "number": 7}, {"what": "ask", "number": 8})
+        assert [json.loads(lines.readline()) for _ in range(2)] == [[0, 7], [0, 8]]
+    first, second = recorder.events[0]
+    assert first["at"] <= first["answered"] <= second["at"] <= second["answered"]
+
+
+def test_a_question_without_sense_ends_the_hearing():
+    with Recorder(1, lambda rank, asked: asked["number"]) as recorder:
+        with connected(recorder, 0) as rank:
+            lines = rank.makefile("rb")
+            assert lines.readline() == b"\n"
+            say(rank, {"what": "ask"}, {"what": "later"})
+            assert lines.readline() == b""
+    assert said(recorder.events[0]) == [{"what": "ask"}] and 0 in recorder.unheard
