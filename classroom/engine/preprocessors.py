@@ -54,7 +54,7 @@ def stage(assignment: str, student: str) -> Path:
     path.parent.mkdir(parents=True)
     nbformat.write(clean, path)
     if when := stamp(submitted)[0]:
-        path.with_name("timestamp.txt").write_text(when)
+        path.with_name("timestamp.txt").write_text(f"{when:%Y-%m-%d %H:%M:%S.%f} UTC")
     return path
 
 
@@ -146,8 +146,18 @@ class Page(NbGraderPreprocessor):
             points = f"{known.score:g} of {known.points:g}"
             link = f"[{known.grade_id}](#{known.grade_id})"
             rows.append(f"| {link} | {_verdict(cell.outputs)} | {points} |")
-        nb.cells.insert(0, new_markdown_cell("\n".join(rows)))
+        table = "\n".join(rows)
+        nb.cells.insert(0, new_markdown_cell("\n\n".join([*_notes(nb), table])))
         return nb, resources
+
+
+def _notes(nb: NotebookNode) -> list[str]:
+    """Return what `Judge` has written of the files, which is in the first criterion."""
+    for cell in filter(is_grade, nb.cells):
+        text = cell.outputs[0].text if cell.outputs else ""
+        first = text.partition("\n")[0]
+        return [] if first.startswith(cell.metadata.nbgrader.grade_id) else [first]
+    return []
 
 
 def _verdict(outputs: list[NotebookNode]) -> str:

@@ -48,7 +48,7 @@ def told(number, frame):
 
 judge.connect(sys.argv[1])
 signal.signal(signal.SIGTERM, told), signal.signal(signal.SIGINT, told)
-say(env=dict(os.environ), words=sys.argv[2:])
+say(pid=os.getpid(), env=dict(os.environ), words=sys.argv[2:])
 judge.settimeout(60)  # by then nobody looks after us any more
 lines = judge.makefile("rb")
 plan = json.loads(lines.readline())
@@ -114,10 +114,9 @@ class Toy:
 
     def end(self) -> bool:
         """End it; return whether it still ran."""
-        if not self.ended:
-            os.kill(self.pid, signal.SIGKILL)
-            return True
-        return False
+        if not self.ended and (pid := self.pid or self.facts.get("pid")):
+            os.kill(pid, signal.SIGKILL)
+        return not self.ended
 
 
 def caller(connection: socket.socket) -> int:
