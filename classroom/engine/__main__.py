@@ -1,6 +1,7 @@
 """Run the course: what `make release`, `grade` and their kin do.
 
 python -m classroom.engine release ASSIGNMENT
+python -m classroom.engine handout [ASSIGNMENT]
 python -m classroom.engine grade ASSIGNMENT [OPTION ...] [STUDENT ...]
 python -m classroom.engine feedback ASSIGNMENT
 python -m classroom.engine similar ASSIGNMENT
@@ -85,6 +86,19 @@ def release(assignment: str) -> None:
     told("release it", course.generate_assignment(assignment))
     path = notebook("release", assignment).parent
     print(f"for the students: {from_here(path)}")
+
+
+def hand_out(assignment: str | None) -> None:
+    """Write what students get: with one assignment, or with all that are released."""
+    from classroom.engine.handout import hand_out as write_handout  # needs the lessons
+
+    if assignment and not notebook("release", assignment).exists():
+        release(assignment)
+    known = [assignment] if assignment else assignments.names()
+    released = [name for name in known if notebook("release", name).exists()]
+    path = write_handout(released)
+    print(f"for the students, with {', '.join(released) or 'no assignment yet'}:")
+    print(from_here(path))
 
 
 def grade(
@@ -240,7 +254,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     simple = {"release": release, "feedback": feedback}
     simple |= {"similar": alike, "gradescope": gradescope}
-    parser.add_argument("command", choices=[*simple, "grade", "grades"])
+    parser.add_argument("command", choices=[*simple, "handout", "grade", "grades"])
     parser.add_argument("assignment", nargs="?")
     parser.add_argument("students", nargs="*")
     parser.add_argument("--unsafe", action="store_true")
@@ -249,13 +263,16 @@ def main() -> None:
     parser.add_argument("--slurm", default="", metavar="OPTIONS")
     args = parser.parse_args()
     known = assignments.names()
-    if args.command != "grades" and args.assignment not in known:
+    optional = args.command == "handout" and not args.assignment
+    if args.command != "grades" and not optional and args.assignment not in known:
         sys.exit(f"say which assignment: A={' or A='.join(known)}")
     if args.command == "grade":
         options = {"unsafe": args.unsafe, "again": args.again, "only": args.only}
         grade(args.assignment, args.students, slurm=args.slurm, **options)
     elif args.command == "grades":
         grades()
+    elif args.command == "handout":
+        hand_out(args.assignment)
     else:
         simple[args.command](args.assignment)
 

@@ -18,10 +18,7 @@ from classroom.engine.assignment import Assignment, folder
 from classroom.engine.recorder import Recorder
 from classroom.engine.values import pack, unpack
 from classroom.engine.verdict import PASS, Verdict, compare, fail
-from ddp_lab import ROOT
 
-WRITTEN = ROOT / "build" / "classroom"
-"""The folder into which an assignment's cells write its programs."""
 IMPORTED = [Path(__file__).with_name(name) for name in ("ranks.py", "values.py")]
 """What every harness imports; a run finds it beside its harness."""
 
@@ -135,7 +132,7 @@ class Rig:
         self.assignment, self.programs = assignment, programs
 
     @classmethod
-    def here(cls, assignment: Assignment, written: Path = WRITTEN) -> "Rig":
+    def here(cls, assignment: Assignment, written: Path) -> "Rig":
         """Return a rig for an assignment's programs as they lie in `written`."""
         paths = {name: written / name for name in assignment.PROGRAMS.values()}
         programs = {n: path.read_text() for n, path in paths.items() if path.exists()}
@@ -155,6 +152,7 @@ class Rig:
         *,
         timeout: float = 20,
         files: Mapping[str, bytes] | None = None,
+        quiet: bool = False,
     ) -> Outcome:
         """Run the harness on `ranks` ranks; return what came of it, whatever it is.
 
@@ -165,6 +163,7 @@ class Rig:
             timeout: seconds of silence after which the run is ended.
             files: what shall lie in the run's folder `out` from the start, as an
                 earlier outcome's `files` had it.
+            quiet: whether time is measured, so that nothing else shall run beside.
         """
         by_rank = [inputs] * ranks if isinstance(inputs, dict) else inputs
         if len(by_rank) != ranks:
@@ -176,7 +175,7 @@ class Rig:
         ours = [folder(self.assignment) / "harness.py", *IMPORTED]
         sent |= {path.name: path.read_bytes() for path in ours}
         with Recorder(ranks) as recorder:
-            header: dict = {"ranks": ranks, "timeout": timeout}
+            header: dict = {"ranks": ranks, "timeout": timeout, "quiet": quiet}
             header["recorder"] = str(recorder.path)
             with TURN.given():
                 answer, received = self._execute(header, sent)

@@ -18,6 +18,7 @@ import functools
 import glob
 import json
 import os
+import platform
 import shutil
 import socket
 import subprocess
@@ -25,12 +26,12 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from classroom.engine import fence, groups, runner, watchdog
+from classroom.engine import fence, groups, remedy, runner, watchdog
 from classroom.engine.assignment import Assignment
 from classroom.engine.rig import Rig, SandboxError
 from ddp_lab import ROOT
@@ -49,7 +50,7 @@ ETC = {  # the whole of /etc, but for what the linker needs
 }
 REFUSAL = (
     "make grade runs students' programs, and needs bubblewrap to keep them from your"
-    " files: install it (apt install bubblewrap), or trust everybody and say UNSAFE=1."
+    " files; or you trust everybody, and say UNSAFE=1."
 )
 NOT_STARTED = "not started: the submission was ended by force"
 WEAK = (
@@ -60,9 +61,8 @@ WEAK = (
 
 
 def slots() -> int:
-    """Return how many runs may go on at once: two cores for each, and a GPU if any."""
-    count = max(1, len(os.sched_getaffinity(0)) // 2)
-    return min(count, gpus()) if gpus() else count
+    """Return how many runs may go on at once: one for each core, or for each GPU."""
+    return gpus() or len(os.sched_getaffinity(0))
 
 
 @dataclass(frozen=True)
@@ -89,13 +89,17 @@ class Limits:
 
 def available() -> str | None:
     """Return why there can be no sandbox here; None if there can."""
-    if not shutil.which("bwrap") or not fence.known():
-        return REFUSAL
-    words = ["bwrap", "--unshare-all", "--ro-bind", "/", "/", "true"]
+    if not shutil.which("bwrap"):
+        return f"{REFUSAL}\n{remedy.remedy()}"
+    if not fence.known():
+        machine = platform.machine()
+        return f"{REFUSAL}\nits list of system calls has no column for {machine}"
+    words = ["bwrap", "--unshare-all", "--ro-bind", "/", "/", "--proc", "/proc", "true"]
     done = subprocess.run(words, capture_output=True, text=True, timeout=20)
     if done.returncode:
         said = done.stderr.strip().splitlines()[-1:] or ["it says nothing"]
-        return f"{REFUSAL} (bubblewrap is here, but does not work: {said[0]})"
+        trouble = f"bubblewrap does not work here ({said[0]})"
+        return "\n".join(filter(None, [REFUSAL, trouble, remedy.remedy()]))
     return None
 
 
@@ -343,7 +347,35 @@ def _lives(pid: int) -> bool:
 
 TICK = 0.1  # seconds between two looks at what a submission takes
 SLOTS = slots()
-_SLOTS = threading.BoundedSemaphore(SLOTS)
+
+
+class _Slots:
+    """How many runs go on at once, of all submissions of this judge."""
+
+    def __init__(self, count: int):
+        self.free, self.count = count, count
+        self._changed, self._in_line = threading.Condition(), threading.Lock()
+
+    def one(self) -> AbstractContextManager[None]:
+        return self._take(1)
+
+    def all(self) -> AbstractContextManager[None]:
+        return self._take(self.count)
+
+    @contextmanager
+    def _take(self, count: int) -> Iterator[None]:
+        with self._in_line, self._changed:  # who wants all is not overtaken
+            self._changed.wait_for(lambda: self.free >= count)
+            self.free -= count
+        try:
+            yield
+        finally:
+            with self._changed:
+                self.free += count
+                self._changed.notify_all()
+
+
+_SLOTS = _Slots(SLOTS)
 
 
 class Sandbox(Rig):
@@ -374,7 +406,7 @@ class Sandbox(Rig):
         if self.ended:
             return {"failure": NOT_STARTED}, {}
         self._begin()
-        with _SLOTS:
+        with _SLOTS.all() if header.get("quiet") else _SLOTS.one():
             return self._run(header, files)
 
     def _run(

@@ -8,26 +8,23 @@ first process. For each a keeper is forked, which enters it, but for its process
 the keeper forks is born among those, and can neither see nor name the keeper.
 
     judge        sandbox.py
-     |  message                                outside
-    zygote
-     |  forks for each run
-    keeper       holds the judge's socket; collects the files when all have ended
-     |  forks
-     +-- fork server    sees how every rank ends
-     |    |
-     |    |  forks -------------------------------------- inside
-     |    torchrun, ranks
-     |
-     launcher    tells what became of the run, as in a lesson ---- inside
+     |  message                               outside
+    zygote                                    ...
+     |  forks for each run                    ...
+    keeper       holds the judge's socket     ...
+     |  forks                                 inside
+     +-- launcher                             ...
+     +-- torchrun and the ranks               ...
 
-So what counts comes from the keeper: which files there are, and how the ranks ended, by
-wait(). From the launcher, which may be deceived, comes how a failure is worded.
+The keeper is the run's fork server as well, so that it sees by wait() how every rank
+ends. When the launcher has said what became of the run, as in a lesson, it kills all
+that is inside, and collects the files.
+So the launcher, which may be deceived, only words a failure.
 """
 
 import json
 import os
 import resource
-import select
 import signal
 import socket
 import sys
@@ -36,6 +33,7 @@ import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parents[2])
@@ -47,7 +45,6 @@ from ddp_lab.kit.run.limits import Limits
 SCRATCH = "/run"  # inside the sandbox, where the run's folder and logs are
 FOLDER, SERVER = Path(SCRATCH, "case"), Path(SCRATCH, "server")
 ALL_NAMESPACES = 0x7E020000  # see setns(2)
-MOST_FILES = 1024  # that a keeper may have open
 PROCESSES = 2000  # and threads, of this user; the judge is stricter
 # The first sign of life may be late, because a machine that grades is busy.
 FIRST_SIGN = 120.0  # seconds
@@ -79,7 +76,7 @@ def _bury() -> None:
         pass
 
 
-def _alone(work: Callable[..., None], *args: int) -> None:
+def _alone(work: Callable[..., None], *args: Any) -> None:
     """Do the work of a fork, which never comes back from it."""
     try:
         work(*args)
@@ -126,41 +123,29 @@ def _run(
     limits = limit(*header["limits"])
     runner.fill(FOLDER, header, files)
     SERVER.mkdir()
-    alive, its_end = os.pipe()  # the fork server's stdin
-    ends, say_end = os.pipe()
     said, say = os.pipe()
-    _fork(lambda: serve(header["ranks"], say_end), stdin=alive, keep=say_end)
-    os.read(ends, 1)  # it listens
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    _fork(lambda: launch(header, limits, say), stdin=nothing, keep=say)
-    for file in (alive, say_end, say, nothing):
-        os.close(file)
-    words = _hear(said, channel)
+    server = Server(header["ranks"], [channel.fileno(), inside, said])
+    if os.fork() == 0:
+        server.let_go()
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        _alone(launch, header, limits, say)
+    os.close(say)
+    os.dup2(said, 0)
+    server.serve()  # until the launcher says something, or ends
+    with open(said, closefd=False) as answer:
+        words = answer.read()
     wire = bytes_on_wire()
     with suppress(ProcessLookupError):  # somebody has killed it already
         signal.pidfd_send_signal(inside, signal.SIGKILL)  # and with it all inside
-    os.close(its_end)
-    codes = {r: code for r, code in map(json.loads, _hear(ends).splitlines())}
-    while True:
-        try:
+    with suppress(ChildProcessError):
+        while True:
             os.wait()
-        except ChildProcessError:
-            break
     if not words:
         raise RuntimeError("the launcher has been killed")
-    answer = json.loads(words)
-    if "trouble" not in answer:
-        answer = judged(answer, codes) | {"bytes_on_wire": wire}
-    return answer, runner.collect(FOLDER / "out")
-
-
-def _fork(work: Callable[[], None], stdin: int, keep: int) -> None:
-    """Do `work` in a fork that has of our files `stdin` and `keep`, and no other."""
-    if os.fork() == 0:
-        os.dup2(stdin, 0)
-        os.closerange(3, keep)
-        os.closerange(keep + 1, MOST_FILES)
-        _alone(work)
+    told = json.loads(words)
+    if "trouble" not in told:
+        told = judged(told, server.codes) | {"bytes_on_wire": wire}
+    return told, runner.collect(FOLDER / "out")
 
 
 def launch(header: dict, limits: Limits, pipe: int) -> None:
@@ -182,18 +167,6 @@ class _Given(warm.Warm):
 
     def lost(self, python: str) -> str:
         return ""
-
-
-def _hear(pipe: int, judge: socket.socket | None = None) -> bytes:
-    """Return what comes through a pipe until it closes, or until the judge is gone."""
-    heard = b""
-    watched = [pipe] if judge is None else [pipe, judge.fileno()]
-    while True:
-        ready, _, _ = select.select(watched, [], [])
-        new = os.read(pipe, 1 << 16) if pipe in ready else b""
-        if not new:
-            return heard
-        heard += new
 
 
 def judged(answer: dict, codes: dict[int, int]) -> dict:
@@ -231,20 +204,27 @@ def limit(memory: int, file: int, output: int) -> Limits:
 # --- the fork server ---
 
 
-def serve(ranks: int, pipe: int) -> None:
-    """Be the fork server; say [rank, exit code] of every rank that has ended."""
-    server = Server(ranks, pipe)
-    os.write(pipe, b"\n")
-    server.serve()
-
-
 class Server(fork_server.Server):
-    """Forks torchrun, then its ranks, and nothing more: by then no rank has begun."""
+    """Forks torchrun, then its ranks, and nothing more: by then no rank has begun.
 
-    def __init__(self, ranks: int, pipe: int):
-        super().__init__(SERVER / "socket", rank.run, self.wall_in)
-        self.left, self.pipe = 1 + ranks, pipe
-        self.ranks: dict[int, int] = {}  # by pid
+    Args:
+        ranks: how many there will be.
+        files: of ours, which no fork shall have.
+    """
+
+    def __init__(self, ranks: int, files: list[int]):
+        super().__init__(SERVER / "socket", rank.run, self._wall_in)
+        self.left, self.files = 1 + ranks, files
+        self.codes: dict[int, int] = {}
+        """By rank its exit code, negative for a signal."""
+        self._ranks: dict[int, int] = {}  # by pid
+
+    def let_go(self) -> None:
+        """Close in a fork what is for us alone."""
+        for file in (self.listener, self.wake, self.woken):
+            file.close()
+        for number in self.files:
+            os.close(number)
 
     def accept(self) -> None:
         """Fork a program, as long as there are some to be forked."""
@@ -256,20 +236,20 @@ class Server(fork_server.Server):
     def note_start(self, request: fork_server.Request, pid: int) -> None:
         """Keep which rank this is; torchrun, which comes first, is none."""
         self.left -= 1
-        told = [v[5:] for v in request.variables if v.startswith("RANK=")]
-        if told:
-            self.ranks[pid] = int(told[0])
+        for told in request.variables:
+            if told.startswith("RANK="):
+                self._ranks[pid] = int(told[5:])
 
     def note_end(self, pid: int, status: int) -> None:
-        """Say how a rank has ended."""
-        if pid in self.ranks:
-            end = [self.ranks[pid], os.waitstatus_to_exitcode(status)]
-            os.write(self.pipe, json.dumps(end).encode() + b"\n")
+        """Keep how a rank has ended."""
+        if pid in self._ranks:
+            self.codes[self._ranks[pid]] = os.waitstatus_to_exitcode(status)
 
-    def wall_in(self, client: int) -> None:
+    def _wall_in(self, client: int) -> None:
         """Be a fork, from now on without a way to us."""
         try:
-            os.close(self.pipe)
+            for number in self.files:
+                os.close(number)
             fence.wall_in()
         except BaseException:  # no program without a wall
             traceback.print_exc()

@@ -32,7 +32,7 @@ class Truth:
     def play(self, what: str, trainer: int) -> list[Answer]:
         """Let one thing happen; return who is answered."""
         if what == "leave":
-            del self.clocks[trainer]
+            self.clocks.pop(trainer)
         else:
             self.clocks[trainer] += 1
             self.waiting.append(trainer)
@@ -42,11 +42,11 @@ class Truth:
             if not self.waiting or len(self.waiting) < len(self.clocks):
                 return []
             self.update(sorted(self.waiting))
-        slowest = min(self.clocks.values(), default=0)
+        last = min(self.clocks.values(), default=0)
         free = [
             t
             for t in sorted(self.waiting)
-            if self.mode != "bounded" or self.clocks[t] - slowest <= self.bound
+            if self.mode != "bounded" or self.clocks[t] - last <= self.bound
         ]
         self.waiting = [t for t in self.waiting if t not in free]
         self.held |= {t: (self.version, self.weights) for t in free}
