@@ -45,6 +45,7 @@ LABELS = {"pass": "pass", "fail": "FAIL", "blocked": "blocked", "not yet": "not 
 
 def api(**directories: str) -> NbGraderAPI:
     """Return nbgrader's own interface to this course."""
+    _find_alembic()
     config = _config()
     config.CourseDirectory.update(directories)
     quiet = logging.getLogger("classroom")
@@ -52,6 +53,13 @@ def api(**directories: str) -> NbGraderAPI:
     quiet.addHandler(logging.NullHandler())
     course = CourseDirectory(config=config)
     return NbGraderAPI(course, config=config, log=quiet)
+
+
+def _find_alembic() -> None:
+    """Let nbgrader find what it starts by its name, to make the gradebook."""
+    folder, found = str(Path(sys.executable).parent), os.environ["PATH"]
+    if folder not in found.split(os.pathsep):
+        os.environ["PATH"] = os.pathsep.join([folder, found])
 
 
 def _config() -> Config:
@@ -234,6 +242,7 @@ def grades() -> None:
 
 def _gradebook() -> Gradebook:
     """Return the gradebook; a new one if there is none."""
+    _find_alembic()
     return Gradebook(f"sqlite:///{COURSE / 'gradebook.db'}", "ddp-lab")
 
 
@@ -254,8 +263,6 @@ def gradescope(assignment: str) -> None:
 def main() -> None:
     """Run the command that the docstring of this module describes."""
     warnings.filterwarnings("ignore", module="nbgrader")  # SQLAlchemy's, about it
-    # nbgrader starts alembic by its name, to make the gradebook.
-    os.environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     parser = argparse.ArgumentParser(description=__doc__)
     simple = {"release": release, "feedback": feedback}
     simple |= {"similar": alike, "gradescope": gradescope}
