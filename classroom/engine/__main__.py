@@ -45,8 +45,7 @@ LABELS = {"pass": "pass", "fail": "FAIL", "blocked": "blocked", "not yet": "not 
 
 def api(**directories: str) -> NbGraderAPI:
     """Return nbgrader's own interface to this course."""
-    # nbgrader starts alembic by its name, to make the gradebook.
-    os.environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    _find_alembic()
     config = _config()
     config.CourseDirectory.update(directories)
     quiet = logging.getLogger("classroom")
@@ -54,6 +53,13 @@ def api(**directories: str) -> NbGraderAPI:
     quiet.addHandler(logging.NullHandler())
     course = CourseDirectory(config=config)
     return NbGraderAPI(course, config=config, log=quiet)
+
+
+def _find_alembic() -> None:
+    """Let nbgrader find what it starts by its name, to make the gradebook."""
+    folder, found = str(Path(sys.executable).parent), os.environ["PATH"]
+    if folder not in found.split(os.pathsep):
+        os.environ["PATH"] = os.pathsep.join([folder, found])
 
 
 def _config() -> Config:
@@ -134,12 +140,13 @@ def grade(
     if not names:
         where = from_here(COURSE / "submitted" / "STUDENT" / assignment)
         sys.exit(f"nobody has handed in {where}/")
+    everybody = roster.read()  # now, because it may be no roster
     before = {name: judge.last(assignment, name) for name in names}
     options = {"unsafe": unsafe, "again": again, "only": only}
     reports = judge_all(assignment, names, slurm, options)
     preprocessors.JUDGED.update({(assignment, r.student): r for r in reports})
     with _gradebook() as gradebook:
-        roster.enter(roster.read(), gradebook)
+        roster.enter(everybody, gradebook)
     course = api(submitted_directory=str(preprocessors.STAGED))
     for name in names:
         preprocessors.stage(assignment, name)
@@ -151,6 +158,9 @@ def grade(
     for report in reports:
         if told := changes(before[report.student], report):
             print(f"{report.student}: {told}")
+    came = {everybody.find(name) for name in students(assignment)}
+    if absent := [person.id for person in everybody.people if person not in came]:
+        print(f"nothing has come from {', '.join(absent)}")
 
 
 def judge_all(
@@ -231,6 +241,8 @@ def grades() -> None:
 
 
 def _gradebook() -> Gradebook:
+    """Return the gradebook; a new one if there is none."""
+    _find_alembic()
     return Gradebook(f"sqlite:///{COURSE / 'gradebook.db'}", "ddp-lab")
 
 
