@@ -2,10 +2,8 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
-NBVAL := --nbval --nbval-current-env --nbval-cell-timeout 180
 
-.PHONY: help setup lab open scripts outputs figs data bench check test test-all evidence lint clean
-.PHONY: classroom release grade feedback grades test-classroom
+.PHONY: help setup lab open scripts data bench clean
 
 help: ## print this
 	@echo "make TARGET, where TARGET is one of"
@@ -22,11 +20,6 @@ setup: .venv/ready ## make .venv and install what the lab needs, once
 	$(BIN)/pip install --quiet -r requirements.txt
 	@touch $@
 
-# .venv/dev-ready and .venv/classroom-ready: the groups of pyproject.toml (pip 25.1 knows them).
-.venv/%-ready: .venv/ready
-	$(BIN)/pip install --quiet --group $*
-	@touch $@
-
 # COLD=1 starts every process the plain way, without the warm one (see kit/run/warm.py).
 export DDP_LAB_COLD := $(COLD)
 
@@ -40,16 +33,10 @@ lab: setup ## execute all lessons into build/lab (NPROC=4, LESSONS="01 03", SLUR
 
 open: setup ## work through the lessons in JupyterLab, in copies of your own (work/)
 	@$(BIN)/python -m tools.work
-	$(BIN)/jupyter lab work/notebooks/00_start_here.ipynb
+	$(BIN)/jupyter lab --notebook-dir="$(CURDIR)/work" work/notebooks/00_start_here.ipynb
 
 scripts: setup ## write the notebooks' programs into ddp_lab, running nothing
 	$(BIN)/python -m tools.notebooks scripts
-
-outputs: setup ## for authors: execute the notebooks in place, normalised (LESSONS="01")
-	$(BIN)/python -m tools.notebooks outputs $(LESSONS)
-
-figs: setup ## redraw figs/*.svg
-	$(BIN)/python -m figs
 
 data: setup ## fetch CIFAR-10, or draw the stand-in where there is no network
 	$(BIN)/python -m ddp_lab.kit.cell.data
@@ -57,56 +44,9 @@ data: setup ## fetch CIFAR-10, or draw the stand-in where there is no network
 bench: setup ## measure launches, collectives, data and training, into build/bench
 	$(BIN)/python -m bench
 
-# A test that waits costs no core: how many workers -n auto means, tests/conftest.py says.
-PYTEST := $(BIN)/python -m pytest -n auto
-
-check: lint ## style, types, rules, recorded evidence, each program on 2 ranks: < 2 minutes
-	$(PYTEST) -m check tests
-
-test: lint ## what CI runs: programs, kit, classroom and every cell of the notebooks
-	$(PYTEST) $(NBVAL) -m "not (full or browser)" tests notebooks
-
-test-all: lint ## all numbers of ranks, races, floods, bombs, the browser, evidence anew
-	$(PYTEST) $(NBVAL) -m "not alone" tests notebooks
-	$(BIN)/python -m pytest -m alone tests
-	$(BIN)/python -m tests.record_evidence --check
-
-evidence: .venv/dev-ready ## for maintainers: record tests/evidence anew from live runs
-	$(BIN)/python -m tests.record_evidence
-
-# The classroom: see classroom/README.md. A is the assignment, COURSE the folder of a
-# course that is kept elsewhere, as in COURSE=~/my-course.
-ENGINE := $(BIN)/python -m classroom.engine
-export DDP_LAB_COURSE := $(abspath $(patsubst ~/%,$(HOME)/%,$(COURSE)))
-
-classroom: export JUPYTER_CONFIG_PATH := $(CURDIR)/classroom
-classroom: .venv/classroom-ready ## the course in JupyterLab, with nbgrader's Formgrader
-	@mkdir -p "$(or $(DDP_LAB_COURSE),classroom)/exchange"
-	cd "$(or $(DDP_LAB_COURSE),classroom)" && \
-		PATH="$(CURDIR)/$(BIN):$$PATH" $(CURDIR)/$(BIN)/jupyter lab
-
-release: .venv/classroom-ready ## write the students' version of A=ring
-	$(ENGINE) release $(A)
-
-grade: .venv/classroom-ready ## grade what was handed in for A=ring (AGAIN=1, ONLY="right", UNSAFE=1)
-	$(ENGINE) grade $(A) $(WHO) $(if $(UNSAFE),--unsafe) $(if $(AGAIN),--again) \
-		$(addprefix --only ,$(ONLY))
-
-feedback: .venv/classroom-ready ## write a page for each student of A=ring
-	$(ENGINE) feedback $(A)
-
-grades: .venv/classroom-ready ## write the grades for Canvas, for Moodle and for a person
-	$(ENGINE) grades
-
-test-classroom: lint ## solutions, starters, mistakes, hostile answers; of A=ring, or all
-	$(PYTEST) -m "not alone" $(if $(A),-k "$(A)") tests/classroom
-	$(if $(A),,$(BIN)/python -m pytest -m alone tests/classroom)
-
-lint: .venv/dev-ready .venv/classroom-ready ## ruff and mypy: style and types
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	$(BIN)/mypy
-
 clean: ## remove build and caches; .venv and data stay
 	rm -rf build .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
+
+# What authors and instructors do besides; students have no such file.
+-include authors.mk

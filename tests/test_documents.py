@@ -18,7 +18,8 @@ NAMES = [
     "data/README.md",
 ]
 HISTORY = "CHANGELOG.md"  # names what is no longer there
-TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M))
+MAKEFILES = [(ROOT / name).read_text() for name in ("Makefile", "authors.mk")]
+TARGETS = set(re.findall(r"^([a-z-]+):", "\n".join(MAKEFILES), re.M))
 # In front of a name that stands for many, and what comes into being by running the lab.
 PLACEHOLDER = re.compile(r"NN|NAME|SUBJECT|STUDENT|/path/|\*|^(train\.py|run\.json)$")
 COURSE = "release|submitted|feedback|grades|exchange"

@@ -54,6 +54,22 @@ def test_a_newer_lesson_is_told_and_not_imposed(mine):
     assert work.make(mine) == [] and copy.exists()
 
 
+def test_the_assignments_that_are_handed_out_are_copied_too(tmp_path, monkeypatch):
+    handed_out = tmp_path / "assignments" / "ring" / "ring.ipynb"
+    handed_out.parent.mkdir(parents=True)
+    shutil.copy(ROOT / "notebooks" / LESSON, handed_out)
+    monkeypatch.setattr(work, "ASSIGNMENTS", tmp_path / "assignments")
+    folder = tmp_path / "work"
+    assert work.make(folder) == []
+    copy = folder / "assignments" / "ring" / "ring.ipynb"
+    copy.write_text(copy.read_text() + " ")  # what a student has done stays
+    assert work.make(folder) == [] and copy.read_text().endswith(" ")
+    shutil.copy(ROOT / "notebooks" / "00_start_here.ipynb", handed_out)
+    (said,) = work.make(folder)
+    assert said.startswith("ring has a newer version; rename work/assignments/ring/r")
+    assert workplace(copy.parent) == folder
+
+
 def test_a_copy_works_in_the_learners_folder_and_a_lesson_in_the_root(mine):
     assert workplace(mine / "notebooks") == mine
     assert workplace(ROOT / "notebooks") == workplace(ROOT) == ROOT

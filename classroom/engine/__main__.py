@@ -1,6 +1,7 @@
-"""Run the course: what `make release`, `grade`, `feedback` and `grades` do.
+"""Run the course: what `make release`, `handout`, `grade`, `feedback`, `grades` do.
 
 python -m classroom.engine release ASSIGNMENT
+python -m classroom.engine handout [ASSIGNMENT]
 python -m classroom.engine grade ASSIGNMENT [OPTION ...] [STUDENT ...]
 python -m classroom.engine feedback ASSIGNMENT
 python -m classroom.engine grades
@@ -75,6 +76,19 @@ def release(assignment: str) -> None:
     told("release it", course.generate_assignment(assignment))
     path = notebook("release", assignment).parent
     print(f"for the students: {from_here(path)}")
+
+
+def hand_out(assignment: str | None) -> None:
+    """Write what students get: with one assignment, or with all that are released."""
+    from classroom.engine.handout import hand_out as write_handout  # needs the lessons
+
+    if assignment and not notebook("release", assignment).exists():
+        release(assignment)
+    known = [assignment] if assignment else assignments.names()
+    released = [name for name in known if notebook("release", name).exists()]
+    path = write_handout(released)
+    print(f"for the students, with {', '.join(released) or 'no assignment yet'}:")
+    print(from_here(path))
 
 
 def grade(
@@ -225,7 +239,8 @@ def main() -> None:
     """Run the command that the docstring of this module describes."""
     warnings.filterwarnings("ignore", module="nbgrader")  # SQLAlchemy's, about it
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("command", choices=["release", "grade", "feedback", "grades"])
+    commands = ["release", "handout", "grade", "feedback", "grades"]
+    parser.add_argument("command", choices=commands)
     parser.add_argument("assignment", nargs="?")
     parser.add_argument("students", nargs="*")
     parser.add_argument("--unsafe", action="store_true")
@@ -233,13 +248,16 @@ def main() -> None:
     parser.add_argument("--only", action="append", default=[], metavar="CRITERION")
     args = parser.parse_args()
     known = assignments.names()
-    if args.command != "grades" and args.assignment not in known:
+    optional = args.command == "handout" and not args.assignment
+    if args.command != "grades" and not optional and args.assignment not in known:
         sys.exit(f"say which assignment: A={' or A='.join(known)}")
     if args.command == "grade":
         options = {"unsafe": args.unsafe, "again": args.again, "only": args.only}
         grade(args.assignment, args.students, **options)
     elif args.command == "grades":
         grades()
+    elif args.command == "handout":
+        hand_out(args.assignment)
     else:
         {"release": release, "feedback": feedback}[args.command](args.assignment)
 

@@ -8,10 +8,12 @@ A criterion is a function of an assignment's criteria.py:
 """
 
 from collections.abc import Callable
+from pathlib import Path
 
 from classroom.engine.assignment import Assignment, needed, worded
-from classroom.engine.rig import WRITTEN, Rig, SandboxError
+from classroom.engine.rig import Rig, SandboxError
 from classroom.engine.verdict import Verdict, fail
+from ddp_lab import workplace
 
 LONGEST_VERDICT = 1200  # characters
 
@@ -42,11 +44,13 @@ def line(assignment: Assignment, criterion: str, case: dict, verdict: Verdict) -
 
 def make_check(assignment: Assignment) -> Callable[..., None]:
     """Return the `check` of an assignment, for its notebook."""
-    WRITTEN.mkdir(parents=True, exist_ok=True)
+    # Where the notebook works, and its cells write.
+    written = workplace(Path.cwd()) / "build" / "classroom"
+    written.mkdir(parents=True, exist_ok=True)
 
     def check(criterion: str, *cases: dict) -> None:
         """Try the program on each case, and print what came of it. Never raises."""
-        rig = Rig.here(assignment)
+        rig = Rig.here(assignment, written)
         for case in cases:
             try:
                 verdict = try_case(rig, criterion, case)

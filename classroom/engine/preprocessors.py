@@ -1,6 +1,7 @@
 """What nbgrader does in this course: it writes down what the judge has found."""
 
 import os
+import re
 import shutil
 from pathlib import Path
 
@@ -15,6 +16,9 @@ from classroom.engine.judge import judge
 from classroom.engine.submission import WRITEFILE, answers, stamp
 
 STAGED = COURSE / "staged"
+FAILED = re.compile(": (fail|not yet|blocked): ")
+ERROR = re.compile(r"rank \d+: (\S+: .*\n +at .*)")
+LONG_STORY = 60  # characters that are not told twice
 # A verdict is a long line, and its end, what the rank got, must be in sight. Our own
 # table stands for nbgrader's list, in which every criterion is called "Test cell".
 STYLE = """
@@ -62,6 +66,7 @@ class Judge(NbGraderPreprocessor):
         about = resources["nbgrader"]
         unsafe = bool(os.environ.get("UNSAFE"))
         self.report = judge(about["assignment"], about["student"], unsafe=unsafe)
+        self.told: dict[str, str] = {}  # by its words, where a failure is told
         resources["blocked"] = [
             name for name, c in self.report.criteria.items() if c["state"] == "blocked"
         ]
@@ -79,14 +84,28 @@ class Judge(NbGraderPreprocessor):
     def _outputs(self, name: str) -> list[NotebookNode]:
         """Return the outputs of a cell; nbgrader takes an error for no points."""
         found = self.report.criteria[name]
-        note = [self.report.note] if self.report.note else []
-        lines = "\n".join([*note, *found["lines"]])
-        outputs = [new_output("stream", name="stdout", text=lines + "\n")]
+        lines = [self._told_once(name, line) for line in found["lines"]]
+        if name == next(iter(self.report.criteria)) and self.report.note:
+            lines.insert(0, self.report.note)
+        outputs = [new_output("stream", name="stdout", text="\n".join(lines) + "\n")]
         if found["state"] in ("fail", "not yet"):
             end = f"{found['state']}: no points for {name}"
             error = {"ename": found["state"], "evalue": name, "traceback": [end]}
             outputs.append(new_output("error", **error))
         return outputs
+
+    def _told_once(self, name: str, line: str) -> str:
+        """Return a line; what an earlier criterion has said at length is not repeated.
+
+        A syntax error, say, fails all criteria, and is told in the first of them.
+        """
+        head, state, words = (FAILED.split(line, maxsplit=1) + ["", ""])[:3]
+        if len(words) < LONG_STORY:
+            return line
+        # Of an error, what it is and where; its ranks may be others each time.
+        error = ERROR.match(words)
+        first = self.told.setdefault(error[1] if error else words, name)
+        return line if first == name else f"{head}: {state}: the same as in {first}"
 
 
 class SaveGrades(SaveAutoGrades):

@@ -10,7 +10,7 @@
 
 torchrun starts the harness with the run's folder as its first argument. What a rank
 says, and which calls of the communication library it makes, is heard and kept
-outside while it happens (recorder.py): see `say` and `say_calls`.
+outside while it happens (recorder.py): see `say`, `ask` and `say_calls`.
 """
 
 import functools
@@ -49,6 +49,15 @@ def say(what: str, **facts: object) -> None:
         _judge.sendall(line)
 
 
+def ask(**facts: object) -> Any:
+    """Ask the judge, and wait for the answer (`reply` of Rig.run)."""
+    _all_are_here()
+    line = json.dumps({"what": "ask", **facts}).encode() + b"\n"
+    with _speaking:
+        _judge.sendall(line)
+        return json.loads(_heard.readline())
+
+
 @contextmanager
 def process_group() -> Iterator[tuple[int, int, torch.device]]:
     """Join the group as the lab's programs do, and leave it whatever happens.
@@ -84,11 +93,17 @@ def inputs() -> dict:
     return values
 
 
+@functools.cache
+def _all_are_here() -> None:
+    """Wait until all ranks are heard; from then on nobody else is."""
+    _heard.readline()
+
+
 def answer(name: str) -> ModuleType:
     """Import the student's file `name`, not as the main program; return the module."""
     if dist.is_initialized():
         dist.barrier()  # by now every rank has taken its inputs
-    _judge.recv(1)  # all ranks are heard, and from now on nobody else
+    _all_are_here()
     path = RUN_FOLDER / "answer" / name
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec and spec.loader
@@ -195,4 +210,5 @@ def _tensors(value: object) -> list[torch.Tensor]:
 
 
 _judge.connect(str(RUN_FOLDER / "recorder"))
+_heard = _judge.makefile("rb")
 say("hello", rank=RANK)

@@ -3,7 +3,8 @@
 Every rank connects to a socket before any program of a student is imported (ranks.py),
 and says a line of JSON for each thing that happens. The lines are kept here, outside of
 the processes that are judged. A program may add to what its rank says; it can take
-nothing back, change no order and no time, and say nothing for another rank.
+nothing back, change no order and no time, and say nothing for another rank. What a rank
+asks is answered from here, so that a part of its work can be the judge's.
 """
 
 import json
@@ -12,6 +13,7 @@ import socket
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -19,17 +21,23 @@ LONGEST_LINE = 2000  # bytes
 MOST_LINES = 50_000  # of a rank
 HEARD_WITHIN = 5.0  # seconds, once the run is over
 
+Reply = Callable[[int, dict], object]
+"""Given a rank and its question, the answer, JSON-like; it may take its time."""
+
 
 class Recorder:
     """Listens to the ranks of one run (`with`).
 
     Args:
         ranks: how many will connect; after so many connections there is no other.
+        reply: what answers an event {"what": "ask", ...}; one rank's come in turn.
     """
 
-    def __init__(self, ranks: int):
+    def __init__(self, ranks: int, reply: Reply | None = None):
+        self.reply = reply
         self.events: list[list[dict]] = [[] for _ in range(ranks)]
-        """By rank what it has said, each with "at": time.perf_counter(), in seconds."""
+        """By rank what it has said, each with "at": time.perf_counter(), in seconds;
+        a question with "answered" as well."""
         self.unheard: dict[int, str] = {}
         """By rank why nobody listens to it any more."""
         self.folder = Path(tempfile.mkdtemp(prefix="classroom-"))
@@ -75,10 +83,15 @@ class Recorder:
                     now = time.perf_counter()
                     if len(self.events[rank]) == MOST_LINES:
                         raise ValueError(f"more than {MOST_LINES:,} calls and events")
-                    self.events[rank].append(_read(line) | {"at": now})
+                    event = _read(line) | {"at": now}
+                    self.events[rank].append(event)
+                    if self.reply and event.get("what") == "ask":
+                        answer = json.dumps(self.reply(rank, event)).encode()
+                        event["answered"] = time.perf_counter()
+                        connection.sendall(answer + b"\n")
             except OSError:
                 pass  # the rank has ended
-            except (ValueError, RecursionError) as error:
+            except Exception as error:  # what it says or asks may be anything
                 if rank is not None:
                     self.unheard[rank] = str(error)[:200]
 

@@ -15,15 +15,14 @@ from numpy.typing import ArrayLike
 
 from classroom.engine import runner
 from classroom.engine.assignment import Assignment, folder
-from classroom.engine.recorder import Recorder
+from classroom.engine.recorder import Recorder, Reply
 from classroom.engine.values import pack, unpack
 from classroom.engine.verdict import PASS, Verdict, compare, fail
-from ddp_lab import ROOT
 
-WRITTEN = ROOT / "build" / "classroom"
-"""The folder into which an assignment's cells write its programs."""
-IMPORTED = [Path(__file__).with_name(name) for name in ("ranks.py", "values.py")]
-"""What every harness imports; a run finds it beside its harness."""
+IMPORTED = [
+    Path(__file__).with_name(name) for name in ("ranks.py", "values.py", "lives.py")
+]
+"""What a harness may import; a run finds it beside its harness."""
 
 
 class _Turn:
@@ -135,7 +134,7 @@ class Rig:
         self.assignment, self.programs = assignment, programs
 
     @classmethod
-    def here(cls, assignment: Assignment, written: Path = WRITTEN) -> "Rig":
+    def here(cls, assignment: Assignment, written: Path) -> "Rig":
         """Return a rig for an assignment's programs as they lie in `written`."""
         paths = {name: written / name for name in assignment.PROGRAMS.values()}
         programs = {n: path.read_text() for n, path in paths.items() if path.exists()}
@@ -156,6 +155,7 @@ class Rig:
         timeout: float = 20,
         files: Mapping[str, bytes] | None = None,
         quiet: bool = False,
+        reply: Reply | None = None,
     ) -> Outcome:
         """Run the harness on `ranks` ranks; return what came of it, whatever it is.
 
@@ -167,6 +167,7 @@ class Rig:
             files: what shall lie in the run's folder `out` from the start, as an
                 earlier outcome's `files` had it.
             quiet: whether time is measured, so that nothing else shall run beside.
+            reply: what answers the ranks' questions (`ask`), here in the judge.
         """
         by_rank = [inputs] * ranks if isinstance(inputs, dict) else inputs
         if len(by_rank) != ranks:
@@ -177,7 +178,7 @@ class Rig:
         # Ours come last: no name among the files can put something in their place.
         ours = [folder(self.assignment) / "harness.py", *IMPORTED]
         sent |= {path.name: path.read_bytes() for path in ours}
-        with Recorder(ranks) as recorder:
+        with Recorder(ranks, reply) as recorder:
             header: dict = {"ranks": ranks, "timeout": timeout, "quiet": quiet}
             header["recorder"] = str(recorder.path)
             with TURN.given():
@@ -224,5 +225,5 @@ def _outcome(answer: dict, files: dict[str, bytes], ranks: int) -> Outcome:
         answer.get("bytes_on_wire"),
         files,
         answer.get("calls") or [],
-        answer.get("exit_codes") or [],
+        exit_codes=answer.get("exit_codes") or [],
     )

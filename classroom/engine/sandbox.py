@@ -18,6 +18,7 @@ import functools
 import glob
 import json
 import os
+import platform
 import shutil
 import socket
 import subprocess
@@ -30,7 +31,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, suppre
 from dataclasses import dataclass
 from pathlib import Path
 
-from classroom.engine import fence, groups, runner, watchdog
+from classroom.engine import fence, groups, remedy, runner, watchdog
 from classroom.engine.assignment import Assignment
 from classroom.engine.rig import Rig, SandboxError
 from ddp_lab import ROOT
@@ -49,7 +50,7 @@ ETC = {  # the whole of /etc, but for what the linker needs
 }
 REFUSAL = (
     "make grade runs students' programs, and needs bubblewrap to keep them from your"
-    " files: install it (apt install bubblewrap), or trust everybody and say UNSAFE=1."
+    " files; or you trust everybody, and say UNSAFE=1."
 )
 NOT_STARTED = "not started: the submission was ended by force"
 WEAK = (
@@ -88,13 +89,17 @@ class Limits:
 
 def available() -> str | None:
     """Return why there can be no sandbox here; None if there can."""
-    if not shutil.which("bwrap") or not fence.known():
-        return REFUSAL
-    words = ["bwrap", "--unshare-all", "--ro-bind", "/", "/", "true"]
+    if not shutil.which("bwrap"):
+        return f"{REFUSAL}\n{remedy.remedy()}"
+    if not fence.known():
+        machine = platform.machine()
+        return f"{REFUSAL}\nits list of system calls has no column for {machine}"
+    words = ["bwrap", "--unshare-all", "--ro-bind", "/", "/", "--proc", "/proc", "true"]
     done = subprocess.run(words, capture_output=True, text=True, timeout=20)
     if done.returncode:
         said = done.stderr.strip().splitlines()[-1:] or ["it says nothing"]
-        return f"{REFUSAL} (bubblewrap is here, but does not work: {said[0]})"
+        trouble = f"bubblewrap does not work here ({said[0]})"
+        return "\n".join(filter(None, [REFUSAL, trouble, remedy.remedy()]))
     return None
 
 

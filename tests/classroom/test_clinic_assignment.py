@@ -2,10 +2,11 @@
 
 import nbformat
 import pytest
-from course import cells, solution, verdict
+from course import cells, changed, solution, verdict, visible
 
 from classroom.assignments.clinic import criteria as clinic
 from classroom.engine.assignment import notebook
+from classroom.engine.rig import Rig
 from ddp_lab.kit import torchrun
 
 pytestmark = pytest.mark.sandbox
@@ -82,3 +83,84 @@ def test_what_is_no_diagnosis_is_none(text, capsys):
     found = verdict("clinic", answer, criterion, CASES[criterion])
     assert found.state in ("fail", "not yet")
     assert capsys.readouterr().out == ""
+
+
+def test_a_file_that_is_no_python_says_so_once():
+    answer = {"diagnosis.py": "DIAGNOSES = {}\nDIAGNOSES['goal'] = {\n"}
+    found = [
+        str(verdict("clinic", answer, f"{patient}_diagnosis", [{}]))
+        for patient in clinic.PATIENTS
+    ]
+    assert found[0] == "fail: diagnosis.py is no Python: line 2: '{' was never closed"
+    assert set(found[1:]) == {"fail: diagnosis.py is no Python: see goal_diagnosis"}
+
+
+# --- cures in other styles ---
+
+ISSUED = (
+    "    work = dist.all_reduce(total, async_op=True)  # all ranks will hold the sum\n"
+)
+LARGEST = "    largest = x.max()\n"
+WAIT = "    work.wait()  # only now total is the sum\n"
+FLOAT32 = changed(
+    "clinic",
+    (
+        "    total = torch.tensor([hits.sum(), len(hits)], dtype=torch.float64)\n",
+        "    total = torch.tensor([float(hits.sum()), len(hits)])\n",
+    ),
+    (
+        "    return total / dist.get_world_size(), largest\n",
+        "    return total.double() / dist.get_world_size(), largest.item()\n",
+    ),
+    ("x.max()", "torch.tensor(sorted(x.tolist())[-1])"),
+)
+
+
+@pytest.mark.parametrize(
+    "criterion", [pytest.param("overlap_cure", marks=pytest.mark.full), "score_cure"]
+)
+def test_rounding_is_no_sickness(criterion):
+    cases = visible("clinic")[criterion]
+    assert str(verdict("clinic", FLOAT32, criterion, cases)) == "pass"
+
+
+# --- hostile ones: each had these points once ---
+
+SYNCHRONOUS = changed("clinic", (ISSUED, "    dist.all_reduce(total)\n"), (WAIT, ""))
+LARGEST_FIRST = changed("clinic", (ISSUED + LARGEST, LARGEST + ISSUED))
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        pytest.param(SYNCHRONOUS, id="no overlap"),
+        pytest.param(LARGEST_FIRST, id="the largest first", marks=pytest.mark.full),
+    ],
+)
+def test_the_sum_has_to_travel_meanwhile(answer):
+    cases = visible("clinic")["overlap_cure"]
+    found = verdict("clinic", answer, "overlap_cure", cases)
+    assert str(found) == "fail: rank 0 does nothing while the sum travels"
+
+
+GUESSED = """
+import numpy as np
+import torch
+import torch.distributed as dist
+
+
+def shift(x):
+    shape = dist.get_world_size(), len(x)
+    for seed in range(1000):
+        all_x = np.random.default_rng(seed).integers(0, 100, shape).astype("f")
+        if np.array_equal(all_x[dist.get_rank()], x.numpy()):
+            return torch.from_numpy(all_x[dist.get_rank() - 1])
+    raise LookupError("no such seed")
+"""
+
+
+def test_nobody_can_guess_what_the_others_have(monkeypatch):
+    monkeypatch.setattr(Rig, "secret", "of this test", raising=False)
+    case = {"ranks": 3, "length": 10, "seed": 13}
+    found = verdict("clinic", {"relay.py": GUESSED}, "relay_cure", [case])
+    assert "LookupError: no such seed" in found.words

@@ -6,7 +6,8 @@ pytest.importorskip("nbgrader", reason="the lessons do without it")
 
 from nbformat.v4 import new_code_cell, new_notebook, new_output  # noqa: E402
 
-from classroom.engine.preprocessors import STYLE, Page  # noqa: E402
+from classroom.engine.judge import Report  # noqa: E402
+from classroom.engine.preprocessors import STYLE, Judge, Page  # noqa: E402
 
 pytestmark = pytest.mark.sandbox
 
@@ -36,3 +37,42 @@ def test_the_page_begins_with_every_verdict():
     ]
     assert page.cells[1:] == cells
     assert resources["inlining"]["css"] == [STYLE]
+
+
+def shown(**lines: str) -> dict[str, str]:
+    """Return by criterion what stands under its cell; each has failed in one case."""
+    criteria = {
+        name: {"points": 1, "state": "fail", "lines": [f"{name}, 2 ranks: {line}"]}
+        for name, line in lines.items()
+    }
+    judge = Judge()
+    judge.report = Report(
+        "ring", "anna", "", note="2 cells write ring.py", criteria=criteria
+    )
+    judge.told = {}
+    return {name: judge._outputs(name)[0].text for name in lines}
+
+
+def error(rank: int, ranks: int) -> str:
+    """Return what is said of a program that is no Python, as the launcher says it."""
+    what = "SyntaxError: '(' was never closed"
+    others = "".join(f"\n  rank {r}: {what}" for r in range(ranks) if r != rank)
+    return f"fail: rank {rank}: {what}\n  at ring.py:2: return ({others}"
+
+
+def test_the_note_and_what_fails_alike_are_told_once():
+    page = shown(
+        right=error(0, 2), any_length=error(1, 3), in_place="fail: rank 0 is late"
+    )
+    note, *rest = page["right"].splitlines()
+    assert note == "2 cells write ring.py" and "ring.py:2: return (" in rest[1]
+    assert page["any_length"] == "any_length, 2 ranks: fail: the same as in right\n"
+    assert page["in_place"] == "in_place, 2 ranks: fail: rank 0 is late\n"
+
+
+def test_another_failure_has_its_own_words():
+    waits = (
+        "fail: no end after 20 seconds\n  rank {} waits in recv for rank 1, ring.py:7"
+    )
+    page = shown(right=waits.format(0), any_length=waits.format(2))
+    assert "rank 2 waits in recv" in page["any_length"]

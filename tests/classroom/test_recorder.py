@@ -104,3 +104,26 @@ def test_a_call_can_lower_no_count(size):
     assert calls([begin, call, END, call, END, call]) == [call, call]
     with pytest.raises(ValueError, match="no sense"):
         calls([begin, call, call | {"bytes": size}, END])
+
+
+def test_who_asks_is_answered_in_turn_and_heard_with_both_times():
+    def reply(rank: int, asked: dict) -> list:
+        return [rank, asked["number"]]
+
+    with Recorder(1, reply) as recorder, connected(recorder, 0) as rank:
+        lines = rank.makefile("rb")
+        assert lines.readline() == b"\n"
+        say(rank, {"what": "ask", "number": 7}, {"what": "ask", "number": 8})
+        assert [json.loads(lines.readline()) for _ in range(2)] == [[0, 7], [0, 8]]
+    first, second = recorder.events[0]
+    assert first["at"] <= first["answered"] <= second["at"] <= second["answered"]
+
+
+def test_a_question_without_sense_ends_the_hearing():
+    with Recorder(1, lambda rank, asked: asked["number"]) as recorder:
+        with connected(recorder, 0) as rank:
+            lines = rank.makefile("rb")
+            assert lines.readline() == b"\n"
+            say(rank, {"what": "ask"}, {"what": "later"})
+            assert lines.readline() == b""
+    assert said(recorder.events[0]) == [{"what": "ask"}] and 0 in recorder.unheard

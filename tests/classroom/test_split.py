@@ -1,9 +1,19 @@
 """Assignment 4: what is special to it; test_solutions.py has the rest."""
 
 import pytest
-from course import changed, verdict, visible
+from course import changed, solution, verdict, visible
+
+from classroom.engine.rig import Rig
 
 pytestmark = pytest.mark.sandbox
+
+AHEAD = "ahead = self.world_size - 1 - self.rank"
+CLEAR = "        self.works.clear()\n"
+CUT = "def cut(layers, world_size):\n"
+
+
+def tried(answer: dict[str, str], criterion: str) -> str:
+    return str(verdict("split", answer, criterion, visible("split")[criterion]))
 
 
 def test_a_deadlock_says_where_each_rank_stood():
@@ -14,3 +24,209 @@ def test_a_deadlock_says_where_each_rank_stood():
     assert found.state == "fail"
     assert "rank 0" in found.words and "rank 1" in found.words
     assert "split.py" in found.words and "send" in found.words
+
+
+# --- answers in other styles ---
+
+LISTED = """\
+        total, outputs, p = sum(rows), [], self.world_size
+        xs = iter(x.split(rows)) if x is not None else None
+        targets = target.split(rows) if target is not None else None
+        under_way = []
+        warm_up = min(len(rows), p - 1 - self.rank)
+        steps = "F" * warm_up + "FB" * (len(rows) - warm_up) + "B" * warm_up
+        for step in steps:
+            if step == "F":
+                i = len(outputs)
+                if self.rank:
+                    a = torch.empty(rows[i], self.width)
+                    dist.irecv(a, self.rank - 1).wait()
+                    a.requires_grad = True
+                else:
+                    a = next(xs)
+                b = self.stage(a)
+                outputs.append(b.detach())
+                under_way.append((i, a, b))
+                if self.rank < p - 1:
+                    self.works.append((dist.isend(outputs[-1], self.rank + 1), None))
+            else:
+                i, a, b = under_way.pop(0)
+                if self.rank < p - 1:
+                    g = torch.empty_like(b)
+                    dist.recv(g, self.rank + 1)
+                else:
+                    loss = F.mse_loss(b, targets[i], reduction="sum")
+                    (g,) = torch.autograd.grad(loss / (total * b.shape[1]), b)
+                torch.autograd.backward(b, g)
+                if self.rank:
+                    self.works.append((dist.isend(a.grad, self.rank - 1), a.grad))
+                del a, b, g
+"""
+
+
+def test_the_steps_may_be_listed_first():
+    text = solution("split")["split.py"]
+    begin = text.index("        m, total, outputs = len(rows)")
+    end = text.index("        for work, _ in self.works:")
+    answer = {"split.py": text[:begin] + LISTED + text[end:]}
+    found = {criterion: tried(answer, criterion) for criterion in visible("split")}
+    assert set(found.values()) == {"pass"}, found
+
+
+# --- hostile ones: each had these points once ---
+
+SORTED = changed(
+    "split",
+    (AHEAD, "ahead = m"),
+    (
+        CLEAR,
+        CLEAR
+        + """\
+        diary = getattr(self.stage, "diary", [])
+        diary.sort(key=lambda entry: (entry[1], "FB".index(entry[0])))
+        self.stage.held = 0
+""",
+    ),
+)
+NO_NAPS = changed(
+    "split",
+    (AHEAD, "ahead = 0"),
+    (
+        "        m, total, outputs =",
+        "        naps = getattr(self.stage, 'naps', {})\n"
+        "        kept = dict(naps)\n"
+        "        naps.update(F=0, B=0)\n"
+        "        m, total, outputs =",
+    ),
+    (CLEAR, CLEAR + "        naps.update(kept)\n"),
+)
+SLOW_LESSON = changed(
+    "split",
+    (AHEAD, "ahead = 0"),
+    (
+        CUT,
+        """\
+import sys
+import time
+
+
+def slow(*args, recv=dist.recv, **kwargs):
+    if sys._getframe(1).f_code.co_name == "lesson":
+        time.sleep(0.1)
+    return recv(*args, **kwargs)
+
+
+dist.recv = slow
+
+
+"""
+        + CUT,
+    ),
+)
+BLIND = changed(
+    "split",
+    ("self.kept.pop(i)", "self.kept[i]"),
+    (
+        CUT,
+        "import weakref\n\nweakref.ref = lambda x: lambda: None\n\n\n" + CUT,
+    ),
+)
+# The judge's piece is asked for in a good order, and the work is done in another.
+IN_ADVANCE = changed(
+    "split",
+    (AHEAD, "ahead = m"),
+    (
+        "        m, total, outputs =",
+        """\
+        import ranks
+
+        order = [(s, i) for i in range(len(rows)) for s in "FB"]
+        known = {}
+        for step, i in order:
+            told = {"step": step, "batch": self.stage.batch, "number": i, "held": 0}
+            known[step, i] = ranks.ask(**told, came=[0.0])
+        self.stage.ask = lambda step, number, *_: known[step, number]
+        m, total, outputs =""",
+    ),
+)
+HOSTILE = {
+    "a diary is sorted": (SORTED, "memory", "micro-batches between F and B, got 4"),
+    "no naps": (NO_NAPS, "bubble", "expected a bubble of 14%"),
+    "the lesson is slow": (SLOW_LESSON, "bubble", "expected a bubble of 14%"),
+    "a blind weakref": (BLIND, "memory", "micro-batches in memory"),
+    "asked in advance": (IN_ADVANCE, "memory", "gets a tensor which is not what"),
+}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.full] if case[1] == "bubble" else [])
+        for name, case in HOSTILE.items()
+    ],
+)
+def test_a_schedule_is_what_the_judge_has_seen(name):
+    answer, criterion, words = HOSTILE[name]
+    found = tried(answer, criterion)
+    assert found.startswith("fail: ") and words in found
+
+
+# Small public seeds gave everybody's inputs: each rank computed the whole alone.
+ALONE = """
+import sys
+from itertools import pairwise
+
+import numpy as np
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+
+
+class Pipeline:
+    def __init__(self, stage, width):
+        self.stage = stage
+        frame = sys._getframe()
+        while "given" not in frame.f_locals:
+            frame = frame.f_back
+        self.given = frame.f_locals["given"]
+
+    def run(self, rows, x=None, target=None):
+        harness = sys.modules["__main__"]
+        rank, mine = dist.get_rank(), self.given["params"]
+        all_widths = [None] * dist.get_world_size()
+        dist.all_gather_object(all_widths, self.given["widths"])
+        widths = all_widths[0] + sum((some[1:] for some in all_widths[1:]), [])
+        count = lambda widths: sum(a * b + b for a, b in pairwise(widths))
+        start = sum(map(count, all_widths[:rank]))
+        for seed in range(100):
+            draw = np.random.default_rng(seed)
+            params = draw.normal(scale=0.5, size=count(widths)).astype(np.float32)
+            if np.array_equal(params[start : start + len(mine)], mine):
+                break
+        else:
+            raise LookupError("no such seed")
+        whole = harness.network(widths)
+        harness.fill(whole, params)
+        x = torch.from_numpy(draw.normal(size=(sum(rows), widths[0])).astype("f"))
+        target = torch.from_numpy(draw.normal(size=(sum(rows), widths[-1])).astype("f"))
+        out = whole(x)
+        F.mse_loss(out, target).backward()
+        first = sum(2 * (len(some) - 1) for some in all_widths[:rank])
+        grads = [p.grad for p in whole.parameters()][first:]
+        for own, grad in zip(self.stage.parameters(), grads):
+            own.grad = grad
+        sleep = getattr(self.stage, "sleep", lambda step, number: None)
+        for i in range(len(rows)):
+            sleep("F", i), sleep("B", i)
+        return out.detach() if rank == dist.get_world_size() - 1 else None
+"""
+
+
+def test_nobody_can_guess_the_inputs_of_others(monkeypatch):
+    monkeypatch.setattr(Rig, "secret", "of this test", raising=False)
+    assert "LookupError: no such seed" in tried({"split.py": ALONE}, "grads")
+
+
+def test_who_knows_the_inputs_still_has_to_use_the_stages():
+    found = tried({"split.py": ALONE}, "grads")
+    assert "does not take a batch through its stage and back" in found

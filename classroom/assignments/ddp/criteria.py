@@ -120,16 +120,14 @@ class Case:
 
     def bytes_by_bucket(self) -> list[int]:
         """How many bytes the all_reduces of one step carry."""
-        buckets: list[int] = []
-        room = 0
-        for parameter in reversed(trained(self.net)):
-            size = parameter.numel() * parameter.element_size()
-            if not buckets or size > room:
-                buckets.append(0)
-                room = self.bucket_bytes
-            buckets[-1] += size
-            room -= size
-        return buckets
+        sizes = [p.numel() * p.element_size() for p in reversed(trained(self.net))]
+        ends = np.cumsum(sizes)
+        totals: list[int] = []
+        while (done := sum(totals)) < ends[-1]:
+            fit = ends[(ends > done) & (ends <= done + self.bucket_bytes)]
+            # What is larger than a bucket has one to itself.
+            totals.append(int(fit[-1] if len(fit) else ends[ends > done][0]) - done)
+        return totals
 
     def due(self) -> list[int]:
         """How many bytes must have been sent when backward() has passed a layer."""

@@ -4,9 +4,8 @@ Each case is one call of launch() or two at once, in processes of their own. The
 are toys which sign in, then end as planned here; see harness.py.
 """
 
+import json
 import signal
-
-import numpy as np
 
 from classroom.engine.assignment import Criteria
 from classroom.engine.rig import Rig
@@ -43,17 +42,27 @@ def _play(rig: Rig, *jobs: dict) -> Verdict | list[dict]:
     Wrong with any of them is if not all ranks were started, or if launch() raised.
     """
     outcome = rig.run(1, {"jobs": list(jobs)}, timeout=40)
-    if problem := outcome.problem("jobs"):
+    events = outcome.events[0] if outcome.events else []
+    if problem := outcome.problem():
         return problem
-    found = outcome.outputs[0]["jobs"]
-    for job, facts in zip(jobs, found, strict=True):
+    if not any(event.get("what") == "told" for event in events):
+        return fail("its harness ended before it had told what happened")
+    found = [event for event in events if event.get("what") == "job"]
+    for number, (job, facts) in enumerate(zip(jobs, found, strict=True)):
         error, count = facts["error"], len(job["acts"])
+        facts["ranks"] = [
+            event
+            for event in events
+            if event.get("what") == "rank" and event["job"] == number
+        ]
         if error and error.startswith("NotImplementedError"):
             return Verdict("not yet", f"launch() raises {error}")
         if error:
             return fail(f"launch() raises {error}")
         if facts["there"] < count and facts["late"]:
             return fail(f"of {count} ranks only {facts['there']} were started")
+        if not all(about["toy"] for about in facts["ranks"]):
+            return fail("a rank expected to run the command in a process of its own")
     return found
 
 
@@ -75,7 +84,7 @@ def _ended(facts: dict, code: int) -> Verdict:
 
 def variables(rig: Rig, *, ranks: int, seed: int = 0) -> Verdict:
     """Each rank is told who it is, and gets the command and the rest as they are."""
-    mark = f"shell {np.random.default_rng(seed).integers(1000, 10000)}"
+    mark = f"shell {rig.draw(seed).integers(1000, 10000)}"
     words = ["--text", "two words", "$HOME", ""]
     found = _play(rig, _job([_act("end")] * ranks, mark=mark, words=words))
     if isinstance(found, Verdict):
@@ -97,8 +106,8 @@ def variables(rig: Rig, *, ranks: int, seed: int = 0) -> Verdict:
         if about["mark"] != mark:
             words_ = "the variables that the launcher itself was started with"
             return fail(f"rank {rank} has lost {words_}")
-        if about["words"] != words:
-            return fail(f"rank {rank} expected the words {words}, got {about['words']}")
+        if about["words"] != (text := json.dumps(words)):
+            return fail(f"rank {rank} expected the words {text}, got {about['words']}")
     if not str(port).isdigit():
         return fail(f"MASTER_PORT expected to be a number, got {port}")
     return PASS

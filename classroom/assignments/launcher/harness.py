@@ -1,85 +1,172 @@
-"""Play jobs: fork a process that calls launch() for each, and watch its ranks.
+"""Play jobs: a process calls launch() for each, and this one watches its ranks.
 
-There is one rank of ours, which watches. What the launcher starts are toys: each signs
-in with its environment, then does what the judge has planned for it.
+There is one rank of ours, which watches. The processes that launch are forked from it
+before it knows the plan. What they start are toys: each calls here, tells its
+environment, and is told what to do; the system says who has called, and who has ended.
 """
 
-import fcntl
+import ctypes
 import json
 import os
 import re
 import signal
+import socket
+import struct
 import sys
 import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
-from ranks import RUN_FOLDER, answer, give, inputs
+import ranks
+from ranks import RUN_FOLDER, answer, inputs, say
 
+JOBS = 4  # processes that can launch; more than any case needs
 GIVE_UP = 12.0  # seconds until a launcher is given up
+SHORT = 300  # characters of what a launcher or a rank says
+PR_SET_DUMPABLE = 4  # see prctl(2)
 TOLD = "RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT".split()
 TOY = """
-import fcntl, json, os, pathlib, signal, socket, sys, time
+import json, os, signal, socket, sys, time
 
-folder, job, pid = pathlib.Path(sys.argv[1]), json.loads(sys.argv[2]), os.getpid()
-rank = os.environ.get("RANK", "")
-act = job["acts"][int(rank) if rank in map(str, range(len(job["acts"]))) else 0]
+rank, plan = os.environ.get("RANK", ""), None
+judge = socket.socket(socket.AF_UNIX)
+
+def say(**facts):
+    judge.sendall(json.dumps(facts).encode() + b"\\n")
 
 def told(number, frame):
-    (folder / f"told {pid} {number}").touch()
-    if act["told"] == "deaf":
+    say(told=number)
+    if plan is None:
+        os._exit(98)
+    if plan["told"] == "deaf":
         return
-    time.sleep(act["saves"])
-    (folder / f"saved {pid}").touch()
-    os._exit(act["leaves"])
+    time.sleep(plan["saves"])
+    say(saved=True)
+    os._exit(plan["leaves"])
 
+judge.connect(sys.argv[1])
 signal.signal(signal.SIGTERM, told), signal.signal(signal.SIGINT, told)
-file = open(folder / f"new {pid}", "w")
-fcntl.flock(file, fcntl.LOCK_EX)  # until this process ends
-facts = {"env": dict(os.environ), "words": sys.argv[3:], "bound": None}
-if job["binds"] and rank == "0":
+say(pid=os.getpid(), env=dict(os.environ), words=sys.argv[2:])
+judge.settimeout(60)  # by then nobody looks after us any more
+lines = judge.makefile("rb")
+plan = json.loads(lines.readline())
+if plan["binds"] and rank == "0":
     try:
         address = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
         server = socket.create_server(address)
     except Exception as error:
-        facts["bound"] = f"{type(error).__name__}: {error}"
-json.dump(facts, file)
-file.flush()
-os.rename(file.name, folder / f"rank {pid}")
-for i in range(job["lines"]):
+        say(bound=f"{type(error).__name__}: {error}")
+for i in range(plan["lines"]):
     os.write(1, f"rank {rank} says {i} on out\\n".encode())
 os.write(2, f"rank {rank} says 0 on err\\n".encode())
-end = time.monotonic() + 60  # by then nobody looks after us any more
-while not (folder / "go").exists() or act["do"] == "work":
-    if time.monotonic() > end:
-        os._exit(97)
-    time.sleep(0.01)
-time.sleep(act["after"])
-if act["do"] == "die":
-    os.kill(pid, act["code"])
-(folder / f"done {pid}").touch()
-os._exit(act["code"])
+say(here=True)
+lines.readline()  # go
+if plan["do"] == "work":
+    time.sleep(60)
+    os._exit(97)
+time.sleep(plan["after"])
+if plan["do"] == "die":
+    os.kill(os.getpid(), plan["code"])
+say(done=True)
+os._exit(plan["code"])
 """
 
 
-class Job:
-    """One call of launch(), in a process of its own."""
+def words_of(folder: Path) -> list[str]:
+    """Return the command that starts a toy of the job with this folder."""
+    return [sys.executable, "-IS", "-c", TOY, str(folder / "toys")]
 
-    def __init__(self, program: ModuleType, number: int, plan: dict):
-        self.plan, self.there = plan, 0
+
+class Toy:
+    """One rank that has called."""
+
+    def __init__(self, connection: socket.socket):
+        connection.setblocking(False)
+        self.connection, self.rest, self.ended = connection, b"", False
+        self.facts: dict[str, Any] = {"told": []}
+        self.pid = caller(connection)
+        self.command = command_of(self.pid)
+
+    def hear(self) -> None:
+        """Take in what it has said."""
+        while not self.ended:
+            try:
+                data = self.connection.recv(65_536)
+            except BlockingIOError:
+                return
+            except OSError:
+                data = b""
+            self.ended = not data
+            *lines, self.rest = (self.rest + data).split(b"\n")
+            for line in lines:
+                said = json.loads(line)
+                self.facts["told"] += [said.pop("told")] if "told" in said else []
+                self.facts |= said
+
+    def tell(self, words: object) -> None:
+        """Say something to it, if it is still there."""
+        try:
+            self.connection.send(json.dumps(words).encode() + b"\n")
+        except OSError:
+            self.ended = True
+
+    def end(self) -> bool:
+        """End it; return whether it still ran."""
+        if not self.ended and (pid := self.pid or self.facts.get("pid")):
+            os.kill(pid, signal.SIGKILL)
+        return not self.ended
+
+
+def caller(connection: socket.socket) -> int:
+    """Return the process at the other end; 0 where the system does not tell."""
+    if not hasattr(socket, "SO_PEERCRED"):
+        return 0
+    told = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+    return struct.unpack("iII", told)[0]
+
+
+def command_of(pid: int) -> list[str] | None:
+    """Return the words with which a process was started; None where nobody tells."""
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return None
+    return [word.decode(errors="replace") for word in words[:-1]]
+
+
+class Job:
+    """One call of launch(), in a process of its own, which waits for its order."""
+
+    def __init__(self, number: int):
+        self.number, self.there = number, 0
+        self.live: dict[str, int] = {}
         self.folder = RUN_FOLDER / f"job_{number}"
         self.folder.mkdir()
-        self.live: dict[str, int] = {}
+        self.listener = socket.socket(socket.AF_UNIX)
+        self.listener.bind(str(self.folder / "toys"))
+        self.listener.listen(64)
+        self.listener.setblocking(False)
+        self.toys: list[Toy] = []
+        ours, its = socket.socketpair()
         self.pid = os.fork()
         if not self.pid:
-            self._launch(program)
+            ranks._heard.close()
+            ranks._judge.close()  # what is said to the judge is not for the answer
+            self.listener.close()
+            ours.close()
+            self._launch(its)
+        its.close()
+        self.line = ours
 
-    def _launch(self, program: ModuleType) -> None:
+    def _launch(self, line: socket.socket) -> None:
         """Be the launcher."""
         report: dict[str, Any] = {"code": None, "error": None}
+        order = line.makefile("rb").readline()
+        if not order:
+            os._exit(0)
+        given = json.loads(order)
         try:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -87,29 +174,46 @@ class Job:
             output = os.open(self.folder / "output", how, 0o600)
             os.dup2(output, 1)
             os.dup2(output, 2)
+            variables = os.environ  # whose name in an assignment makes a cold start
             for name in TOLD:  # what torchrun has told us is no news for the ranks
-                os.environ.pop(name, None)
-            os.environ["LAUNCHED_FROM"] = self.plan["mark"]
-            command = [sys.executable, "-IS", "-c", TOY, str(self.folder)]
-            command += [json.dumps(self.plan), *self.plan["words"]]
-            code = program.launch(command, len(self.plan["acts"]), self.plan["grace"])
-            report["code"] = code
+                variables.pop(name, None)
+            variables["LAUNCHED_FROM"] = given["mark"]
+            program = answer("launcher.py")
+            command = [*words_of(self.folder), *given["words"]]
+            report["code"] = program.launch(command, given["count"], given["grace"])
             sys.stdout.flush()
         except BaseException as error:
             text = f"{type(error).__name__}: {error}".removesuffix(": ")
-            for line in reversed(traceback.extract_tb(error.__traceback__)):
-                if line.filename.endswith("launcher.py"):
-                    text += f" (launcher.py:{line.lineno})"
+            for entry in reversed(traceback.extract_tb(error.__traceback__)):
+                if entry.filename.endswith("launcher.py"):
+                    text += f" (launcher.py:{entry.lineno})"
                     break
-            report["error"] = text
-        part = self.folder / "report.part"
-        part.write_text(json.dumps(report, default=repr))
-        part.replace(self.folder / "report")
+            report["error"] = text[:SHORT]
+        line.sendall(json.dumps(report, default=repr).encode() + b"\n")
         os._exit(0)
 
-    def started(self) -> list[Path]:
-        """Return the ranks that have signed in."""
-        return list(self.folder.glob("rank *"))
+    def begin(self, plan: dict) -> None:
+        """Let launch() begin with its ranks."""
+        self.plan = plan
+        order = {"count": len(plan["acts"])} | {n: plan[n] for n in ORDER}
+        self.line.sendall(json.dumps(order).encode() + b"\n")
+
+    def hear(self) -> None:
+        """Answer toys that call, and take in what all have said."""
+        while True:
+            try:
+                toy = Toy(self.listener.accept()[0])
+            except BlockingIOError:
+                break
+            self.toys.append(toy)
+        for toy in self.toys:
+            toy.hear()
+            if "env" in toy.facts and "act" not in toy.facts:
+                rank, acts = toy.facts["env"].get("RANK"), self.plan["acts"]
+                known = rank in map(str, range(len(acts)))
+                toy.facts["act"] = acts[int(rank) if known else 0]
+                more = {name: self.plan[name] for name in ("lines", "binds")}
+                toy.tell(toy.facts["act"] | more)
 
     def said(self) -> dict[str, int]:
         """Return how many lines of each rank and stream have come through."""
@@ -123,6 +227,7 @@ class Job:
 
     def ended(self) -> bool:
         """Tell whether the launcher has ended."""
+        self.hear()
         if self.pid:
             pid, _ = os.waitpid(self.pid, os.WNOHANG)
             self.pid = 0 if pid else self.pid
@@ -131,57 +236,68 @@ class Job:
     def ready(self) -> bool:
         """Tell whether all ranks are there, and heard if they have much to say."""
         count = len(self.plan["acts"])
-        if self.ended() or len(self.started()) < count:
+        if self.ended() or self.here() < count:
             return self.ended()
         wanted = count * (self.plan["lines"] + 1)
         return not self.plan["lines"] or sum(self.said().values()) >= wanted
 
+    def here(self) -> int:
+        """Return how many ranks wait for their part."""
+        return sum("here" in toy.facts for toy in self.toys)
+
     def go(self) -> None:
         """Let the ranks do their part, and the launcher be asked if that is planned."""
-        self.there, self.live = len(self.started()), self.said()
-        (self.folder / "go").touch()
+        self.there, self.live = self.here(), self.said()
+        for toy in self.toys:
+            toy.tell("go")
         if self.plan["signal"] and not self.ended():
             os.kill(self.pid, getattr(signal, self.plan["signal"]))
 
-    def facts(self) -> dict:
-        """End what is left; return what has happened."""
+    def tell(self) -> None:
+        """End what is left; tell the judge what has happened."""
         late = not self.ended()
-        if late:
+        self.close()
+        time.sleep(0.2)  # a rank that is just being started calls
+        self.hear()
+        report: dict[str, Any] = {"code": None}
+        report["error"] = None if late else "its process was killed"
+        self.line.settimeout(1)
+        if line := self.line.makefile("rb").readline(SHORT * 10):
+            report = json.loads(line)
+        report["code"] = report["code"] if type(report["code"]) is int else None
+        facts = {"late": late, "there": self.there, "job": self.number}
+        say("job", **report, **facts, live=self.live, said=self.said())
+        for toy in sorted(self.toys, key=lambda toy: env_of(toy).get("RANK") or ""):
+            env = env_of(toy)
+            about = {name: toy.facts.get(name) for name in ("bound", "saved", "done")}
+            about["told"] = sorted(toy.facts["told"])[:10]
+            about |= {"left": toy.end(), "toy": self.is_toy(toy)}
+            about["env"] = {name: env.get(name, "")[:SHORT] or None for name in TOLD}
+            about["mark"] = env.get("LAUNCHED_FROM", "")[:SHORT]
+            about["words"] = json.dumps(toy.facts.get("words"))[:SHORT]
+            say("rank", job=self.number, **about)
+
+    def is_toy(self, toy: Toy) -> bool:
+        """Tell whether who has called is a process of its own that runs the command."""
+        if not toy.pid or toy.command is None:
+            return True  # here the system does not tell
+        once = [other.pid for other in self.toys].count(toy.pid) == 1
+        return once and toy.command[1:5] == words_of(self.folder)[1:]
+
+    def close(self) -> None:
+        """End the launcher, if it still runs."""
+        if self.pid:
             os.kill(self.pid, signal.SIGKILL)
             os.waitpid(self.pid, 0)
-        time.sleep(0.2)  # a rank that is just being started signs in
-        report = self.folder / "report"
-        found: dict[str, Any] = {"code": None}
-        found |= {"error": None if late else "its process was killed"}
-        if report.exists():
-            found = json.loads(report.read_text())
-        ranks = []
-        for path in self.started():
-            pid = path.name.split()[1]
-            told = [int(p.name.split()[2]) for p in self.folder.glob(f"told {pid} *")]
-            about = json.loads(path.read_text())
-            about |= {"left": was_left(path), "told": sorted(told)}
-            about |= {n: (self.folder / f"{n} {pid}").exists() for n in SIGNS}
-            mark = about["env"].get("LAUNCHED_FROM")
-            about |= {"env": {n: about["env"].get(n) for n in TOLD}, "mark": mark}
-            ranks.append(about)
-        ranks.sort(key=lambda about: about["env"]["RANK"] or "")
-        found |= {"late": late, "there": self.there, "ranks": ranks}
-        return found | {"live": self.live, "said": self.said()}
+            self.pid = 0
 
 
-SIGNS = "saved", "done"  # what a rank leaves behind when it has
+ORDER = "mark", "words", "grace"  # what launch() is told, or finds
 
 
-def was_left(path: Path) -> bool:
-    """End the rank that has signed in with `path`; return whether it still ran."""
-    with open(path) as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:  # it still holds the lock
-            os.kill(int(path.name.split()[1]), signal.SIGKILL)
-            return True
-    return False
+def env_of(toy: Toy) -> dict[str, str]:
+    """Return the environment in which a toy was started."""
+    return toy.facts.get("env") or {}
 
 
 def wait_for(condition: Callable[[], bool], seconds: float) -> None:
@@ -192,17 +308,26 @@ def wait_for(condition: Callable[[], bool], seconds: float) -> None:
 
 
 def main() -> None:
-    given = inputs()
-    program = answer("launcher.py")
+    ranks._all_are_here()
+    jobs = [Job(number) for number in range(JOBS)]
+    if sys.platform == "linux":  # our memory and our line to the judge are our own
+        ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
+    plans = inputs()["jobs"]
     print("", flush=True)  # a sign of life
-    jobs = [Job(program, i, plan) for i, plan in enumerate(given["jobs"])]
+    for job in jobs[len(plans) :]:
+        job.close()
+    jobs = jobs[: len(plans)]
+    for job, plan in zip(jobs, plans, strict=True):
+        job.begin(plan)
     wait_for(lambda: all([job.ready() for job in jobs]), GIVE_UP)
     for job in jobs:
         job.go()
     print("", flush=True)
     grace = max(job.plan["grace"] for job in jobs)
     wait_for(lambda: all([job.ended() for job in jobs]), grace + GIVE_UP)
-    give(jobs=[job.facts() for job in jobs])
+    for job in jobs:
+        job.tell()
+    say("told")
 
 
 if __name__ == "__main__":

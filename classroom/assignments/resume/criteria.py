@@ -21,6 +21,7 @@ from torch import nn
 
 from classroom.engine.assignment import Criteria
 from classroom.engine.rig import Outcome, Rig, compare_all
+from classroom.engine.serial import as_in_a_rank
 from classroom.engine.verdict import PASS, Verdict, fail
 
 PROGRAMS = {"program": "resume.py"}
@@ -73,13 +74,8 @@ class _Rank:
 
 def truth(ranks: int, job: dict, pushes: Pushes) -> np.ndarray:
     """Return the weights, (PARAMETERS,), after a training that was never stopped."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # as each rank has it: the same sums in the same order
-    try:
-        with torch.random.fork_rng(devices=[]):
-            return _train(ranks, job, pushes)
-    finally:
-        torch.set_num_threads(threads)
+    with as_in_a_rank():
+        return _train(ranks, job, pushes)
 
 
 def _train(ranks: int, job: dict, pushes: Pushes) -> np.ndarray:

@@ -81,14 +81,14 @@ def play(script: list) -> None:
         time.sleep(QUIET)
         answered = sorted(r for r, future in futures.items() if future.done())
         for r in answered:
-            kept.append((futures[r].value()[1], futures.pop(r).value()[1].clone()))
+            kept.append(futures.pop(r).value()[1])
             version, weights = rpc.rpc_sync(f"worker{r}", take)
             told.append(weights)
             course.append([len(told) - 1, r, int(version)])
         course.append(None)  # the end of this event
-    intact = all(torch.equal(tensor, copy) for tensor, copy in kept)
     give(course=course, told=torch.stack(told) if told else torch.zeros(0))
-    give(intact=intact, ages=[[int(n) for n in pair] for pair in server.ages])
+    give(after=torch.stack(kept) if kept else torch.zeros(0))
+    give(ages=[[int(n) for n in pair] for pair in server.ages])
 
 
 def storm(program: Any, given: dict) -> None:
@@ -96,14 +96,15 @@ def storm(program: Any, given: dict) -> None:
     sys.setswitchinterval(1e-6)
     threads, pushes = given["threads"], given["pushes"]
     most = threads * pushes  # nobody is ever that far ahead
-    weights = torch.zeros(given["length"], dtype=torch.float64)
+    brought = torch.from_numpy(given["brought"]).double()  # by thread, a gradient
+    weights = torch.zeros_like(brought[0])
     crowded = program.Server(weights, 1.0, list(range(threads)), "bounded", most)
     versions: list[int] = []
 
     def run(rank: int) -> None:
         try:
             for _ in range(pushes):
-                future = crowded.push(rank, 0, torch.ones_like(weights))
+                future = crowded.push(rank, 0, brought[rank].clone())
                 versions.append(int(future.wait()[0]))
         except BaseException as error:
             raised.append(error)
@@ -115,8 +116,7 @@ def storm(program: Any, given: dict) -> None:
         thread.join()
     if raised:
         raise raised[0]
-    ends = crowded.weights.aminmax()
-    give(versions=sorted(versions), ends=[float(ends.min), float(ends.max)])
+    give(versions=sorted(versions), weights=crowded.weights)
 
 
 @contextmanager
@@ -159,7 +159,7 @@ def main() -> None:
                 settings = weights, given["lr"], trainers, given["mode"], given["bound"]
                 server = program.Server(*settings)
                 play(given["script"])
-                give(untouched=torch.equal(weights, torch.from_numpy(given["weights"])))
+                give(brought=weights)  # what Server was made with
         give(done=True)
 
 

@@ -1,21 +1,22 @@
-"""Takes batches through the student's Pipeline, and writes down what its stage does.
+"""Takes batches through the student's Pipeline, on stages that ask the judge.
 
 The judge computes the truth with the same `network`, unsplit, in one process.
 """
 
-import time
-import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from functools import partial
 from itertools import pairwise
 from types import ModuleType
 from typing import Any
+from weakref import ref
 
 import numpy as np
 import torch
 import torch.distributed as dist
 from torch import nn
 
-ROUNDS = 3  # how often the student's schedule and the lesson's are timed, in turn
+ROUNDS = 3  # how often the lesson's schedule and the student's are timed
+TOLD = 100  # numbers of a micro-batch that the judge gets to see, at most
 
 
 def network(widths: list[int]) -> nn.Sequential:
@@ -42,55 +43,58 @@ def gradients(module: nn.Module) -> list[torch.Tensor]:
     return [torch.zeros_like(p) if grad is None else grad for p, grad in pairs]
 
 
-class _End(torch.autograd.Function):
-    """The end of a stage: says when a micro-batch is done with it, and comes back."""
+class Factor(torch.autograd.Function):
+    """What the judge does at a stage's end: x times `ahead`, gradient times `back`.
+
+    Both are called with the tensor that has come, and return a number.
+    """
 
     @staticmethod
-    def forward(
-        ctx: Any, out: torch.Tensor, watched: "Watched", number: int
-    ) -> torch.Tensor:
-        ctx.watched, ctx.number = watched, number
-        return out.clone()
+    def forward(ctx: Any, x: torch.Tensor, ahead: Any, back: Any) -> torch.Tensor:
+        ctx.back = back
+        return x * ahead(x)
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None, None]:
-        ctx.watched.sleep("B", ctx.number)
-        return gradient, None, None
+        return gradient * ctx.back(gradient), None, None
 
 
 class Watched(nn.Module):
-    """A stage that keeps a diary, and sleeps where a large one would compute.
+    """A stage whose last piece is the judge's: nothing goes on before it has answered.
 
-    Args:
-        layers: the layers of this rank.
-        naps: seconds that a forward and a backward take.
+    So it is known outside what has come to this stage, when, and in which order.
     """
 
-    def __init__(self, layers: nn.Module, naps: tuple[float, float] = (0.0, 0.0)):
+    def __init__(self, layers: nn.Module):
         super().__init__()
-        self.layers, self.naps = layers, dict(zip("FB", naps, strict=True))
-        self.clear()
+        self.layers, self.batch = layers, -1
 
-    def clear(self) -> None:
-        # ["F" or "B", number of the micro-batch, begin, end]
-        self.diary: list[list] = []
+    def begin(self) -> None:
+        """Begin with the next batch."""
+        self.batch += 1
         self.count = 0  # of the micro-batches that have come
-        self.came: list[weakref.ref] = []  # those that are still in memory
-        self.held = 0  # at most so many were, when the next one came
+        self.came: list[ref] = []  # those that are still in memory
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         number, self.count = self.count, self.count + 1
-        self.came = [ref for ref in self.came if ref() is not None]
-        self.held = max(self.held, len(self.came))
-        self.came.append(weakref.ref(x))
-        out = self.layers(x)
-        self.sleep("F", number)
-        return _End.apply(out, self, number)
+        self.came = [one for one in self.came if one() is not None]
+        held = len(self.came)
+        self.came.append(ref(x))
+        ahead = partial(self.ask, "F", number, x.detach(), held)
+        return Factor.apply(
+            self.layers(x), ahead, partial(self.ask, "B", number, None, 0)
+        )
 
-    def sleep(self, what: str, number: int) -> None:
-        begin = time.monotonic()  # one clock for all processes of a machine
-        time.sleep(self.naps[what])
-        self.diary.append([what, number, begin, time.monotonic()])
+    def ask(
+        self, step: str, number: int, x: torch.Tensor | None, held: int, at_end: Any
+    ) -> float:
+        """Let the judge do its piece of a forward or a backward."""
+        from ranks import ask
+
+        seen = at_end if x is None else x  # what comes in, from the left or the right
+        numbers = [float(f"{v:.7g}") for v in seen.flatten()[:TOLD].tolist()]
+        told = {"step": step, "batch": self.batch, "number": number, "held": held}
+        return ask(**told, came=numbers)
 
 
 def lesson(stage: Watched, width: int, rows: list[int]) -> None:
@@ -117,21 +121,13 @@ def lesson(stage: Watched, width: int, rows: list[int]) -> None:
         work.wait()
 
 
-def timed(stage: Watched, work: Callable[[], object]) -> list[list]:
-    """Run `work`, with all ranks beginning together; return the stage's diary."""
-    stage.clear()
-    dist.barrier()
-    work()
-    return stage.diary
-
-
 def train(
     program: ModuleType, stage: Watched, given: dict, device: torch.device
 ) -> dict[str, object]:
     """Take the batches of each step, then step; return what the judge wants to see."""
     pipeline = program.Pipeline(stage, given["width"])
     optimizer = torch.optim.SGD(stage.parameters(), lr=given["rate"])
-    outputs, grads, params, diaries, held = [], [], [], [], []
+    outputs, grads, params = [], [], []
     for batches in given["plan"]:
         optimizer.zero_grad()
         for number in batches:
@@ -141,33 +137,29 @@ def train(
                 else None
                 for name in ("x", "target")
             )
-            stage.clear()
+            stage.begin()
             out = pipeline.run(given["rows"], x, target)
-            diaries.append(stage.diary)
-            held.append(stage.held)
             outputs.append(None if out is None else flat([out]))
         grads.append(flat(gradients(stage)))
         optimizer.step()
         params.append(flat(stage.parameters()))
-    result: dict[str, object] = {"diaries": diaries, "held": held}
-    result |= {"grads": np.array(grads), "params": np.array(params)}
+    result: dict[str, object] = {"grads": np.array(grads), "params": np.array(params)}
     if all(out is not None for out in outputs):
         result["outputs"] = np.array(outputs)
     return result
 
 
-def race(program: ModuleType, stage: Watched, given: dict) -> dict[str, list]:
-    """Time the student's schedule and the lesson's in turn; return their diaries."""
-    rows, pipeline = given["rows"], program.Pipeline(stage, given["width"])
+def race(program: ModuleType, stage: Watched, given: dict) -> None:
+    """Run the student's schedule as often as the lesson's, which has been before."""
+    pipeline = program.Pipeline(stage, given["width"])
     x, target = (
         torch.from_numpy(given[name][0]) if name in given else None
         for name in ("x", "target")
     )
-    mine, theirs = [], []
     for _ in range(ROUNDS):
-        theirs.append(timed(stage, lambda: lesson(stage, given["width"], rows)))
-        mine.append(timed(stage, lambda: pipeline.run(rows, x, target)))
-    return {"mine": mine, "theirs": theirs}
+        stage.begin()
+        dist.barrier()
+        pipeline.run(given["rows"], x, target)
 
 
 def main() -> None:
@@ -179,18 +171,23 @@ def main() -> None:
 
     given = inputs()
     with process_group() as (_, _, device):
-        program = answer("split.py")
         if given["task"] == "cut":
+            program = answer("split.py")
             return give(bounds=[list(program.cut(*q)) for q in given["questions"]])
-        if given["task"] == "race":
-            device = torch.device("cpu")  # it sleeps there as well as anywhere
         layers = network(given["widths"])
         fill(layers, given["params"])
-        stage = Watched(layers, given["naps"]).to(device)
         if given["task"] == "race":
-            give(**race(program, stage, given))
+            device = torch.device("cpu")  # the judge sleeps there as well as anywhere
+        stage = Watched(layers).to(device)
+        if given["task"] == "race":
+            for _ in range(ROUNDS):  # before any of the student's lines
+                stage.begin()
+                dist.barrier()
+                lesson(stage, given["width"], given["rows"])
+            race(answer("split.py"), stage, given)
+            give(done=True)
         else:
-            give(**train(program, stage, given, device))
+            give(**train(answer("split.py"), stage, given, device))
         dist.barrier()  # who is late with a message finds everybody still there
 
 

@@ -21,7 +21,7 @@ MISTAKES = [
         "every eight steps",
         "kills",
         [("    if run.done % LOST:\n", "    if run.done % 8:\n")],
-        "fail: rank 0 expected at most ",
+        "fail: rank 0 expected to go on from step ",
     ),
     Mistake(
         "the newest by its name",
@@ -38,7 +38,7 @@ MISTAKES = [
 """,
             ),
         ],
-        "fail: rank 0 expected at most ",
+        "fail: rank 0 expected to go on from step ",
     ),
     Mistake(
         "used up by loading it",
@@ -53,7 +53,7 @@ MISTAKES = [
 """,
             )
         ],
-        "fail: rank 0 expected at most ",
+        "fail: rank 0 expected to go on from step ",
     ),
     Mistake(
         "the epoch begins anew",

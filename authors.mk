@@ -1,0 +1,70 @@
+# What authors and instructors do besides; the Makefile reads it where it is there.
+
+.PHONY: outputs figs check test test-all evidence lint
+.PHONY: classroom release handout grade feedback grades test-classroom
+
+NBVAL := --nbval --nbval-current-env --nbval-cell-timeout 180
+
+# .venv/dev-ready and .venv/classroom-ready: the groups of pyproject.toml (pip 25.1 knows them).
+.venv/%-ready: .venv/ready
+	$(BIN)/pip install --quiet --group $*
+	@touch $@
+
+outputs: setup ## for authors: execute the notebooks in place, normalised (LESSONS="01")
+	$(BIN)/python -m tools.notebooks outputs $(LESSONS)
+
+figs: setup ## redraw figs/*.svg
+	$(BIN)/python -m figs
+
+# A test that waits costs no core: how many workers -n auto means, tests/conftest.py says.
+PYTEST := $(BIN)/python -m pytest -n auto
+
+check: lint ## style, types, rules, recorded evidence, each program on 2 ranks: < 2 minutes
+	$(PYTEST) -m check tests
+
+test: lint ## what CI runs: programs, kit, classroom and every cell of the notebooks
+	$(PYTEST) $(NBVAL) -m "not (full or browser)" tests notebooks
+
+test-all: lint ## all numbers of ranks, races, floods, bombs, the browser, evidence anew
+	$(PYTEST) $(NBVAL) -m "not alone" tests notebooks
+	$(BIN)/python -m pytest -m alone tests
+	$(BIN)/python -m tests.record_evidence --check
+
+evidence: .venv/dev-ready ## for maintainers: record tests/evidence anew from live runs
+	$(BIN)/python -m tests.record_evidence
+
+# The classroom: see classroom/README.md. A is the assignment, COURSE the folder of a
+# course that is kept elsewhere, as in COURSE=~/my-course.
+ENGINE := $(BIN)/python -m classroom.engine
+export DDP_LAB_COURSE := $(abspath $(patsubst ~/%,$(HOME)/%,$(COURSE)))
+
+classroom: export JUPYTER_CONFIG_PATH := $(CURDIR)/classroom
+classroom: .venv/classroom-ready ## the course in JupyterLab, with nbgrader's Formgrader
+	@mkdir -p "$(or $(DDP_LAB_COURSE),classroom)/exchange"
+	cd "$(or $(DDP_LAB_COURSE),classroom)" && \
+		PATH="$(CURDIR)/$(BIN):$$PATH" $(CURDIR)/$(BIN)/jupyter lab
+
+release: .venv/classroom-ready ## write the students' version of A=ring
+	$(ENGINE) release $(A)
+
+handout: .venv/classroom-ready ## write what students get, with A=ring or all released
+	$(ENGINE) handout $(A)
+
+grade: .venv/classroom-ready ## grade what was handed in for A=ring (AGAIN=1, ONLY="right", UNSAFE=1)
+	$(ENGINE) grade $(A) $(WHO) $(if $(UNSAFE),--unsafe) $(if $(AGAIN),--again) \
+		$(addprefix --only ,$(ONLY))
+
+feedback: .venv/classroom-ready ## write a page for each student of A=ring
+	$(ENGINE) feedback $(A)
+
+grades: .venv/classroom-ready ## write the grades for Canvas, for Moodle and for a person
+	$(ENGINE) grades
+
+test-classroom: lint ## solutions, starters, mistakes, hostile answers; of A=ring, or all
+	$(PYTEST) -m "not alone" $(if $(A),-k "$(A)") tests/classroom
+	$(if $(A),,$(BIN)/python -m pytest -m alone tests/classroom)
+
+lint: .venv/dev-ready .venv/classroom-ready ## ruff and mypy: style and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy

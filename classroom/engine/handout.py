@@ -1,0 +1,165 @@
+"""Write what students get: the lessons, and assignments without their answers.
+
+A list says what goes in (see `contents`); what it does not name stays here. Before it
+is packed, every file is searched for what no student may have (see `leaks`).
+"""
+
+import ast
+import re
+import shutil
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from classroom.engine.assignment import COURSE, LAB, home, notebook
+from classroom.engine.leaks import leaks
+from classroom.engine.rig import IMPORTED
+from ddp_lab import ROOT
+from tools import notebooks
+
+HANDOUT = (ROOT / "build" if COURSE == LAB else COURSE) / "handout"
+NAME = "ddp-lab"
+"""Of the folder that students get."""
+FILES = """
+    LICENSE CITATION.cff TROUBLESHOOTING.md Makefile requirements.txt pyproject.toml
+    .gitignore .devcontainer/devcontainer.json data/README.md figs/*.svg figs/*.png
+    ddp_lab/__init__.py ddp_lab/kit/**/*.py ddp_lab/*/*.sbatch bench/programs/*.py
+"""
+COMMANDS = "tools.work", "tools.lab", "tools.notebooks", "bench.__main__"
+"""What the learner's targets of the Makefile call."""
+OURS = "classroom", "tools", "bench", "figs"
+"""Packages of which a module goes in where another one that goes in imports it."""
+# The first table of an assignment's notebook.
+HEAD = re.compile(
+    r"^# (?:Assignment )?(.+)\n(?:.*\n)*?\| ([^|]+) \| \d \| .* \| (.+) \|$", re.M
+)
+
+
+def hand_out(assignments: list[str]) -> Path:
+    """Write the students' folder and a zip of it; return the zip.
+
+    Args:
+        assignments: which of those that have been released.
+
+    Raises:
+        SystemExit: if a file holds what no student may have; then nothing is left.
+    """
+    shutil.rmtree(HANDOUT, ignore_errors=True)
+    folder = HANDOUT / NAME
+    for name, source in contents(assignments).items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(source, folder / name)
+    for name, text in documents(assignments).items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    if found := leaks(folder):
+        shutil.rmtree(HANDOUT)
+        said = "nothing is handed out, because it would give answers away:"
+        sys.exit("\n".join([said, *found]))
+    path = HANDOUT / f"{NAME}-students"
+    return Path(shutil.make_archive(str(path), "zip", HANDOUT, NAME))
+
+
+def documents(assignments: list[str]) -> dict[str, str]:
+    """Return what is written for students in the place of what instructors read."""
+    readme = (ROOT / "README.md").read_text()
+    lessons = readme.partition("## The lessons\n\n")[2].partition("\n## ")[0]
+    rows = "\n".join(_row(name) for name in assignments)
+    texts = {"README.md": lessons, "classroom/README.md": rows}
+    for name, table in texts.items():
+        text = (LAB / "students" / name).read_text()
+        texts[name] = text.replace("TABLE\n", f"{table.rstrip()}\n")
+    return texts
+
+
+def _row(name: str) -> str:
+    first = notebooks.read(notebook("release", name)).cells[0].source
+    head = HEAD.search(first)
+    title, minutes, before = head.groups() if head else (name, "", "")
+    link = f"[{title}](../assignments/{name}/{name}.ipynb)"
+    return f"| {link} | {minutes} | {before} |"
+
+
+# --- what goes in ---
+
+
+def contents(assignments: Iterable[str]) -> dict[str, Path]:
+    """Return by its path in the students' folder each file that goes into it."""
+    found = {path: ROOT / path for path in _plain()}
+    listed = (ROOT / "README.md").read_text()
+    roots = {*COMMANDS}
+    for lesson in notebooks.lessons():
+        if f"(notebooks/{lesson.name})" in listed:
+            found[f"notebooks/{lesson.name}"] = lesson
+            roots.update(_imported(_code(lesson)))
+            for program, _ in notebooks.programs(lesson):
+                found[str(program.relative_to(ROOT))] = program
+    for name in assignments:
+        found[f"assignments/{name}/{name}.ipynb"] = notebook("release", name)
+        harness = home(name) / "assignments" / name / "harness.py"
+        found[f"classroom/assignments/{name}/harness.py"] = harness
+        # What the notebook imports, and what a run needs beside its harness.
+        roots.add(f"classroom.assignments.{name}")
+        found |= {str(path.relative_to(ROOT)): path for path in IMPORTED}
+    return found | _modules(roots)
+
+
+def _plain() -> Iterator[str]:
+    for pattern in FILES.split():
+        for path in sorted(ROOT.glob(pattern)):
+            yield str(path.relative_to(ROOT))
+
+
+def _code(path: Path) -> str:
+    """Return the code of a notebook's cells, line magics left out."""
+    cells = notebooks.read(path).cells
+    code = [c.source for c in cells if c.cell_type == "code" and c.source[:1] != "%"]
+    return re.sub(r"^(\s*)(?:\w+ = )?[%!].*", r"\1pass", "\n".join(code), flags=re.M)
+
+
+# --- modules ---
+
+
+def _modules(roots: Iterable[str]) -> dict[str, Path]:
+    """Return the files of the modules `roots`, and of all of ours that they import."""
+    found: dict[str, Path] = {}
+    todo = list(roots)
+    while todo:
+        name = todo.pop()
+        for path, file in _files(name):
+            if path not in found:
+                found[path] = file
+                todo += _imported(file.read_text())
+    return found
+
+
+def _files(name: str) -> Iterator[tuple[str, Path]]:
+    """Yield the file of a module and those of its packages; none if it is not ours.
+
+    The last part of `name` may be something in the module.
+    """
+    parts = name.split(".")
+    if parts[0] not in OURS:
+        return
+    own = parts[:2] == ["classroom", "assignments"] and len(parts) > 2
+    for count in range(1, len(parts) + 1):
+        base = home(parts[2]) if own and count > 2 else LAB
+        for end in ("/__init__.py", ".py"):
+            path = "/".join(parts[:count]) + end
+            if parts[0] == "classroom":
+                file = base / path.partition("/")[2]
+            else:
+                file = ROOT / path
+            if file.is_file():
+                yield path, file
+
+
+def _imported(text: str) -> list[str]:
+    """Return the full names that Python text imports, anywhere in it."""
+    found = []
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            found += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            found += [f"{node.module}.{alias.name}" for alias in node.names]
+    return found

@@ -1,0 +1,142 @@
+"""Search files for what no student may have: solutions, hidden cases and mistakes."""
+
+import ast
+import functools
+import importlib
+import io
+import json
+import re
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from classroom.engine.assignment import names, notebook
+from ddp_lab import ROOT
+from tools import notebooks
+
+REGION = r"^ *### BEGIN {0}\n(.*?)^ *### END {0}\n?"
+SOLUTION = re.compile(REGION.format("SOLUTION"), re.M | re.S)
+HIDDEN = re.compile(REGION.format("HIDDEN TESTS"), re.M | re.S)
+MARK = re.compile("### BEGIN (SOLUTION|HIDDEN TESTS)")
+TELLING_LINE = 12  # characters of a line that tells something
+TELLING_LINES = 2  # lines of one answer, where it has as many that are its own
+TELLING_ALONE = 40  # characters of a line that is enough by itself
+PICTURES = (".png",)  # no text, and looked at all the same
+
+
+@dataclass(frozen=True)
+class Secret:
+    """What no student may have: lines of an answer, or a case in all its spellings."""
+
+    name: str
+    lines: frozenset[str] = frozenset()
+    """But for those that lessons and starters have as well."""
+    spellings: tuple[str, ...] = ()
+    """Without spaces."""
+
+    def is_in(self, lines: set[str], squeezed: str) -> bool:
+        """Tell whether a file with these lines, and this text, gives it away."""
+        found = self.lines & lines
+        enough = len(found) >= min(TELLING_LINES, len(self.lines))
+        given = any(enough or len(line) >= TELLING_ALONE for line in found)
+        return given or any(one in squeezed for one in self.spellings)
+
+
+def leaks(folder: Path) -> list[str]:
+    """Return a line for each file in `folder` and each secret that it holds."""
+    known = secrets()
+    found = []
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        for name, text in texts(path.name, path.read_bytes()):
+            where = f"{path.relative_to(folder)}{name.removeprefix(path.name)}"
+            if text is None:
+                found.append(f"{where}: no text, so it cannot be searched")
+                continue
+            if MARK.search(text):
+                found.append(f"{where}: a mark of the source notebook")
+            lines, squeezed = _lines(text), "".join(text.split())
+            found += [
+                f"{where}: {one.name}" for one in known if one.is_in(lines, squeezed)
+            ]
+    return found
+
+
+def texts(name: str, data: bytes) -> Iterator[tuple[str, str | None]]:
+    """Yield the text of a file, of a zip's files one by one; None if it is no text."""
+    if zipfile.is_zipfile(io.BytesIO(data)):
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            for entry in archive.infolist():
+                if not entry.is_dir():
+                    yield from texts(f"{name}/{entry.filename}", archive.read(entry))
+        return
+    try:
+        text = data.decode("latin-1" if name.endswith(PICTURES) else "utf-8")
+    except UnicodeDecodeError:
+        yield name, None
+        return
+    if name.endswith((".ipynb", ".json")):
+        try:
+            text = "\n".join([text, *_strings(json.loads(text))])
+        except ValueError:
+            pass  # as JSON with comments is
+    yield name, text
+
+
+def _strings(value: object) -> Iterator[str]:
+    """Yield every text in a JSON value: sources, outputs, metadata."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list) and all(isinstance(item, str) for item in value):
+        yield "".join(value)
+    elif isinstance(value, list | dict):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _strings(item)
+
+
+# --- secrets ---
+
+
+@functools.cache
+def secrets() -> list[Secret]:
+    """Return all solutions, hidden cases and mistakes, those of the lessons too."""
+    public: set[str] = set()
+    for lesson in notebooks.lessons():
+        for cell in notebooks.read(lesson).cells:
+            public |= _lines(cell.source)
+    answers: list[tuple[str, set[str]]] = []
+    cases: list[Secret] = []
+    for name in names():
+        for cell in notebooks.read(notebook("source", name)).cells:
+            public |= _lines(HIDDEN.sub("", SOLUTION.sub("", cell.source)))
+            where = f"{name}, {cell.metadata.get('nbgrader', {}).get('grade_id')}"
+            for text in SOLUTION.findall(cell.source):
+                answers.append((f"{where}: a solution", _lines(text)))
+            for text in HIDDEN.findall(cell.source):
+                cases += _cases(where, text)
+        module = importlib.import_module(f"classroom.assignments.{name}.mistakes")
+        for mistake in module.MISTAKES:
+            text = "\n".join(new for _, new in mistake.changes)
+            answers.append((f"{name}: the mistake {mistake.name!r}", _lines(text)))
+    for path in sorted((ROOT / "tests" / "solutions").rglob("*.py")):
+        answers.append((str(path.relative_to(ROOT)), _lines(path.read_text())))
+    own = [Secret(name, frozenset(lines - public)) for name, lines in answers]
+    return [secret for secret in own if secret.lines] + cases
+
+
+def _cases(where: str, text: str) -> Iterator[Secret]:
+    """Yield the hidden cases in a part of a call of `check`."""
+    text = f"check({text})"
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Call) and node.keywords:
+            source = ast.get_source_segment(text, node) or ""
+            case = eval(source)
+            spellings = source, ast.unparse(node), repr(case), json.dumps(case)
+            squeezed = tuple("".join(one.split()) for one in spellings)
+            yield Secret(f"{where}: the hidden case {case}", spellings=squeezed)
+
+
+def _lines(text: str) -> set[str]:
+    """Return the lines of a text that tell something, without comments and spaces."""
+    lines = (re.sub(r"\s+#.*", "", line).strip() for line in text.splitlines())
+    return {line for line in lines if len(line) >= TELLING_LINE and line[0] != "#"}

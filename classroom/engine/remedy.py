@@ -1,0 +1,63 @@
+"""What to do where bubblewrap is missing, or is not allowed to make a sandbox."""
+
+import shutil
+import sys
+from pathlib import Path
+
+INSTALL = "install it: sudo apt install bubblewrap, or sudo dnf install bubblewrap"
+PROFILE = "bwrap-userns-restrict"
+"""Of Ubuntu's package apparmor-profiles; what bwrap starts has no capability by it."""
+SWITCHES = {
+    # By file in /proc/sys: the value that forbids it, and what to do about that.
+    "kernel/apparmor_restrict_unprivileged_userns": (
+        "1",
+        "AppArmor lets only programs with a profile make user namespaces, as on Ubuntu"
+        " since 23.10; give bubblewrap its profile:\n"
+        "    sudo apt install apparmor-profiles\n"
+        f"    sudo cp /usr/share/apparmor/extra-profiles/{PROFILE} /etc/apparmor.d/\n"
+        f"    sudo apparmor_parser -r /etc/apparmor.d/{PROFILE}",
+    ),
+    "kernel/unprivileged_userns_clone": (
+        "0",
+        "this kernel keeps user namespaces for root, as Debian's did before 11:\n"
+        "    sudo sysctl -w kernel.unprivileged_userns_clone=1",
+    ),
+    "user/max_user_namespaces": (
+        "0",
+        "the number of user namespaces is limited to none:\n"
+        "    sudo sysctl -w user.max_user_namespaces=10000",
+    ),
+}
+SYSCTL = "what sysctl sets lasts until a restart; a line in /etc/sysctl.d/ keeps it"
+CONTAINERS = (".dockerenv", "run/.containerenv")
+IN_A_CONTAINER = (
+    "this is a container; start it so that a sandbox is possible inside:\n"
+    "    docker run --security-opt seccomp=unconfined"
+    " --security-opt apparmor=unconfined --security-opt systempaths=unconfined ...\n"
+    "    podman run --security-opt seccomp=unconfined --security-opt unmask=ALL ..."
+)
+
+
+def remedy(root: Path = Path("/")) -> str:
+    """Return what stands in bubblewrap's way on this machine, and what to do about it.
+
+    Args:
+        root: where /proc and the marks of a container are looked for.
+    """
+    if sys.platform != "linux":
+        return "it is made for Linux: grade in a container, or on another machine"
+    if not shutil.which("bwrap"):
+        return INSTALL
+    found = []
+    for name, (forbids, words) in SWITCHES.items():
+        try:
+            value = (root / "proc" / "sys" / name).read_text().strip()
+        except OSError:
+            continue  # this kernel has no such switch
+        if value == forbids:
+            found.append(words)
+    if any("sysctl" in words for words in found):
+        found.append(SYSCTL)
+    if any((root / name).exists() for name in CONTAINERS):
+        found.append(IN_A_CONTAINER)
+    return "\n".join(found)

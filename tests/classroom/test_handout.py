@@ -1,0 +1,243 @@
+"""What students get works by itself, and gives no answer away, in whichever form."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import nbformat
+import pytest
+from course import solution, visible
+
+from classroom.engine.assignment import names, notebook
+from ddp_lab import ROOT
+
+pytestmark = pytest.mark.sandbox
+pytest.importorskip("nbgrader", reason="the lessons do without it")
+
+from classroom.engine import handout, leaks  # noqa: E402
+
+RELEASE = "from classroom.engine.__main__ import hand_out, release\n"
+SENT = [".py", ".ipynb", ".svg", ".md", ".sbatch", ".png", ".json", ".toml", ".txt"]
+SENT += [".cff", ""]  # LICENSE, Makefile, .gitignore
+EXTRA = [
+    "notebooks/99_answers.ipynb",
+    "ddp_lab/p2p/right.py",
+    "ddp_lab/secret.py",
+    "classroom/engine/secret.py",
+    "classroom/assignments/ring/answers.py",
+    "classroom/students/answers.md",
+    "tools/secret.py",
+    "bench/secret.py",
+    "data/answers.json",
+    "figs/answers.txt",
+    "answers.md",
+]
+
+
+def python(code: str, folder: Path, **env: str) -> str:
+    """Run Python code in `folder`, whose modules go before those installed."""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(folder), **env},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+    return done.stdout
+
+
+@pytest.fixture(
+    scope="module",
+    params=[["ring"], pytest.param(names(), marks=pytest.mark.full)],
+    ids=["ring", "all"],
+)
+def handed(request, tmp_path_factory):
+    """Return the names of assignments, and the folder that students have unpacked."""
+    course = tmp_path_factory.mktemp("course")
+    calls = "".join(f"release({name!r})\n" for name in request.param)
+    python(f"{RELEASE}{calls}hand_out(None)", ROOT, DDP_LAB_COURSE=str(course))
+    home = tmp_path_factory.mktemp("home")
+    with zipfile.ZipFile(course / "handout" / "ddp-lab-students.zip") as archive:
+        archive.extractall(home)
+    return request.param, home / handout.NAME
+
+
+def test_it_holds_what_it_should_and_nothing_else(handed):
+    assignments, folder = handed
+    files = {str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file()}
+    assert files == {*handout.contents(assignments), *handout.documents([])}
+    assert {path.suffix for path in map(Path, files)} <= {*SENT}
+    for name in assignments:
+        assert f"classroom/assignments/{name}/criteria.py" in files
+    never = re.compile(r"source/|tests/|mistakes|solutions|judge|leaks|submission")
+    assert not [name for name in files if never.search(name)]
+    assert leaks.leaks(folder) == []
+
+
+def test_every_link_in_it_leads_somewhere(handed):
+    _, folder = handed
+    for path in sorted([*folder.rglob("*.md"), *folder.rglob("*.ipynb")]):
+        text = path.read_text()
+        assert path.suffix == ".ipynb" or "TABLE" not in text
+        if path.suffix == ".ipynb":
+            cells = nbformat.read(path, as_version=4).cells
+            text = "\n".join(c.source for c in cells if c.cell_type == "markdown")
+        for link in re.findall(r"\]\((?!https?:)([^)#\s]+)", text):
+            assert (path.parent / link).exists(), (path.name, link)
+
+
+def test_make_knows_what_the_readme_says(handed):
+    text = (handed[1] / "README.md").read_text()
+    done = subprocess.run(["make", "help"], cwd=handed[1], capture_output=True)
+    known = re.findall(r"^  ([a-z-]+) ", done.stdout.decode(), re.M)
+    asked = set(re.findall(r"^(?:\| `)?make ([a-z]+)", text, re.M))
+    assert asked and asked <= {*known}
+    assert not {"test", "release", "grade", "handout"} & {*known}
+
+
+def test_a_student_s_check_works_there(handed):
+    assignments, folder = handed
+    python("from tools import work\nwork.make()", folder)
+    for name in assignments:
+        copy = folder / "work" / "assignments" / name / f"{name}.ipynb"
+        assert "NotImplementedError" in copy.read_text()
+        written = folder / "work" / "build" / "classroom"
+        written.mkdir(parents=True, exist_ok=True)
+        for file, text in solution(name).items():
+            (written / file).write_text(text)
+        criterion, cases = next(iter(visible(name).items()))
+        # As a kernel in that folder does.
+        code = "import os, pathlib, ddp_lab\n"
+        code += "os.chdir(ddp_lab.workplace(pathlib.Path.cwd()))\n"
+        code += f"from classroom.assignments.{name} import check\n"
+        code += f"check({criterion!r}, {cases[0]!r})"
+        said = python(code, copy.parent, PYTHONPATH=str(folder))
+        assert said.strip().endswith(": pass"), said
+
+
+def test_a_new_file_is_not_handed_out_by_accident(tmp_path):
+    before = {*handout.contents(["ring"])}
+    for name in {path.split("/")[0] for path in before} | {"README.md"}:
+        if name == "assignments":  # which comes from release/
+            continue
+        if (ROOT / name).is_dir():
+            skip = shutil.ignore_patterns("__pycache__", "release", "exchange")
+            shutil.copytree(ROOT / name, tmp_path / name, ignore=skip)
+        else:
+            shutil.copy(ROOT / name, tmp_path / name)
+    for name in EXTRA:
+        assert not (tmp_path / name).exists()
+        empty = nbformat.writes(nbformat.v4.new_notebook())
+        (tmp_path / name).write_text(empty if name.endswith(".ipynb") else "")
+    code = "import json\nfrom classroom.engine import handout\n"
+    code += "print(json.dumps([*handout.contents(['ring'])]))"
+    assert {*json.loads(python(code, tmp_path))} == before
+
+
+# --- the search ---
+
+
+def in_json(text: str, **place) -> str:
+    """Return a notebook with `text`, as a list of lines, in an output."""
+    output = {"output_type": "stream", "text": text.splitlines(keepends=True)}
+    cell = {"cell_type": "code", "source": [], "outputs": [output], "metadata": {}}
+    return json.dumps({"cells": [cell], "metadata": {}})
+
+
+def solved() -> str:
+    return solution("split")["split.py"]
+
+
+def source() -> str:
+    return notebook("source", "resume").read_text()
+
+
+def exercise() -> str:
+    path = ROOT / "tests" / "solutions" / "model" / "exercise" / "right.py"
+    return path.read_text()
+
+
+def mistakes() -> str:
+    return (notebook("source", "ring").parents[2] / MISTAKES).read_text()
+
+
+MISTAKES = "assignments/ring/mistakes.py"
+PLANTED = {
+    "a solution": ("a.py", lambda: solved(), "split, program: a solution"),
+    "in a text": ("a.md", lambda: f"> {solved()}", "split, program: a solution"),
+    "in an output": (
+        "a.ipynb",
+        lambda: in_json(solved()),
+        "split, program: a solution",
+    ),
+    "in metadata": (
+        "a.ipynb",
+        lambda: json.dumps({"cells": [], "metadata": {"a": [{"b": solved()}]}}),
+        "split, program: a solution",
+    ),
+    "a source notebook": ("a.ipynb", source, "a mark of the source notebook"),
+    "a hidden case": (
+        "a.py",
+        lambda: "dict(ranks = 4,\n  per_node=4, length=7, seed=16)",
+        "clinic, leaders_cure: the hidden case",
+    ),
+    "a hidden case as JSON": (
+        "a.txt",
+        lambda: '{"ranks": 4, "per_node": 4, "length": 7, "seed": 16}',
+        "clinic, leaders_cure: the hidden case",
+    ),
+    "a diagnosis": (
+        "a.txt",
+        lambda: 'DIAGNOSES["goal"] = {"rank": 2, "line": 22, "cause": "alone"}',
+        "clinic, diagnosis: a solution",
+    ),
+    "mistakes": ("a.py", mistakes, "ring: the mistake 'whole vectors'"),
+    "a lesson's exercise": (
+        "a.py",
+        exercise,
+        "tests/solutions/model/exercise/right.py",
+    ),
+    "compiled": (
+        "a.pyc",
+        lambda: b"\xa7\r\r\n" + solved().encode(),
+        "no text, so it cannot be searched",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PLANTED)
+@pytest.mark.parametrize("packed", [False, True], ids=["a file", "in a zip"])
+def test_what_is_planted_is_found(name, packed, tmp_path):
+    file, made, said = PLANTED[name]
+    data = made()
+    data = data if isinstance(data, bytes) else data.encode()
+    if packed:
+        with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+            archive.writestr(f"folder/{file}", data)
+    else:
+        (tmp_path / file).write_bytes(data)
+    where = f"a.zip/folder/{file}" if packed else file
+    found = leaks.leaks(tmp_path)
+    assert any(line.startswith(f"{where}: {said}") for line in found), found
+
+
+def test_what_gives_answers_away_is_not_written(tmp_path, monkeypatch):
+    monkeypatch.setattr(handout, "HANDOUT", tmp_path / "handout")
+    monkeypatch.setattr(handout, "documents", lambda names: {"a.md": solved()})
+    monkeypatch.setattr(handout, "contents", lambda names: {})
+    with pytest.raises(SystemExit, match="a.md: split, program: a solution"):
+        handout.hand_out([])
+    assert not (tmp_path / "handout").exists()
+
+
+@pytest.mark.parametrize("name", names())
+def test_there_is_something_to_look_for(name):
+    found = [secret.name for secret in leaks.secrets() if secret.name.startswith(name)]
+    for words in ("a solution", "the hidden case", "the mistake"):
+        assert any(words in one for one in found)

@@ -1,0 +1,208 @@
+"""Assignment 7: what is special to it; test_solutions.py has the rest."""
+
+import pytest
+from course import judged, solution, verdict, visible
+
+from classroom.engine import sandbox
+
+pytestmark = pytest.mark.sandbox
+
+
+def tried(text: str, criterion: str) -> str:
+    cases = visible("launcher")[criterion]
+    return str(verdict("launcher", {"launcher.py": text}, criterion, cases))
+
+
+# --- answers in other styles ---
+
+# A thread waits for each rank, and a queue says who was first.
+STYLE = """
+import os
+import queue
+import signal
+import socket
+import subprocess
+import threading
+import time
+
+
+def launch(command, count, grace=2.0):
+    news = queue.Queue()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda number, frame: news.put(("signal", number)))
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    mine = dict(os.environ, WORLD_SIZE=str(count), LOCAL_WORLD_SIZE=str(count))
+    mine.update(MASTER_ADDR="localhost", MASTER_PORT=str(port))
+    ranks = []
+    for rank in range(count):
+        own = dict(mine, RANK=str(rank), LOCAL_RANK=str(rank))
+        process = subprocess.Popen(command, env=own)
+        ranks.append(process)
+        threading.Thread(target=lambda p=process: news.put(("end", p.wait()))).start()
+    left, code, asks = count, 0, None
+    while left and not asks:
+        try:
+            what, number = news.get(timeout=0.1)  # signals are heard in between
+        except queue.Empty:
+            continue
+        if what == "signal":
+            asks, code = number, 128 + number
+        else:
+            left -= 1
+            if number:
+                asks = signal.SIGTERM
+                code = number if number > 0 else 128 - number
+    if asks:
+        for process in ranks:
+            if process.poll() is None:
+                process.send_signal(asks)
+        last = time.monotonic() + grace
+        while time.monotonic() < last and any(p.poll() is None for p in ranks):
+            time.sleep(0.01)
+        for process in ranks:
+            process.kill()
+            process.wait()
+    return code
+"""
+
+
+@pytest.mark.parametrize(
+    "criterion",
+    [
+        pytest.param(name, marks=[] if name == "fails" else [pytest.mark.full])
+        for name in visible("launcher")
+    ],
+)
+def test_a_launcher_may_have_threads(criterion):
+    assert tried(STYLE, criterion) == "pass"
+
+
+# --- hostile ones: each had these points once ---
+
+# Launches nobody: the harness is made to give what the judge expects.
+FACTS = """
+import signal
+import sys
+
+harness = sys.modules["__main__"]
+
+
+def jobs():
+    frame = sys._getframe()
+    while "given" not in frame.f_locals:
+        frame = frame.f_back
+    for number, plan in enumerate(frame.f_locals["given"]["jobs"]):
+        count = len(plan["acts"])
+        code = max(act["code"] + 128 * (act["do"] == "die") for act in plan["acts"])
+        env = {"WORLD_SIZE": str(count), "LOCAL_WORLD_SIZE": str(count)}
+        env |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(5000 + number)}
+        ranks = [
+            {"env": env | {"RANK": str(rank), "LOCAL_RANK": str(rank)}, "told": [15]}
+            | {"mark": plan["mark"], "words": plan["words"], "bound": None}
+            | {"left": False, "saved": True, "done": True}
+            for rank in range(count)
+        ]
+        facts = {"code": code, "error": None, "late": False, "there": count}
+        yield facts | {"ranks": ranks, "live": {}, "said": {}}
+
+
+class Job:
+    def __init__(self, *args):
+        pass
+
+    go = facts = lambda self: None
+    ready = ended = lambda self: True
+
+
+harness.Job = Job
+harness.max = lambda *args: 0
+if hasattr(harness, "give"):
+    give = harness.give
+    harness.give = lambda **values: give(jobs=list(jobs()))
+"""
+# Launches nobody: reads the plan in its command, and writes what the ranks would.
+FILES = """
+import json
+import os
+import pathlib
+import time
+
+
+def launch(command, count, grace=2.0):
+    folder, plan = pathlib.Path(command[4]), json.loads(command[5])
+    for rank in range(count):
+        env = dict(os.environ, RANK=str(rank), LOCAL_RANK=str(rank))
+        facts = {"env": env, "words": command[6:], "bound": None}
+        (folder / f"done {rank}").touch()
+        (folder / f"rank {rank}").write_text(json.dumps(facts))
+    while not (folder / "go").exists():
+        time.sleep(0.01)
+    return max(act["code"] + 128 * (act["do"] == "die") for act in plan["acts"])
+"""
+# Launches nobody: calls the harness itself, as all ranks, and hears what they would do.
+VOICES = """
+import json
+import os
+import socket
+
+
+def launch(command, count, grace=2.0):
+    lines = []
+    for rank in range(count):
+        voice = socket.socket(socket.AF_UNIX)
+        voice.connect(command[-1])
+        env = dict(os.environ, RANK=str(rank), LOCAL_RANK=str(rank))
+        facts = {"env": env, "words": [], "here": True, "done": True, "told": 15}
+        voice.sendall(json.dumps(facts).encode() + b"\\n")
+        lines.append(voice.makefile("rb"))
+    acts = [json.loads(line.readline()) for line in lines]
+    lines[0].readline()  # go
+    return max(act["code"] + 128 * (act["do"] == "die") for act in acts)
+"""
+HOSTILE = {
+    "gives the facts": (FACTS, "fail: "),
+    "writes the ranks' files": (FILES, "fail: "),
+    "speaks for the ranks": (VOICES, "expected to run the command in a process"),
+}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(
+            name, marks=[] if name == "gives the facts" else [pytest.mark.full]
+        )
+        for name in HOSTILE
+    ],
+)
+def test_who_launches_nobody_gets_nothing(name):
+    text, words = HOSTILE[name]
+    found = tried(text, "fails")
+    assert found.startswith("fail: ") and words in found
+
+
+@pytest.mark.full
+@pytest.mark.skipif(sandbox.available() is not None, reason="there is no sandbox here")
+def test_the_plan_is_not_in_sight():
+    """The process that launches looks for what its ranks are told to do."""
+    look = """
+    import gc, sys
+    for thing in gc.get_objects():
+        if isinstance(thing, dict) and "acts" in thing:
+            raise RuntimeError("sees the plan")
+    if any("\\"acts\\":" in word for word in command):
+        raise RuntimeError("hears the plan")
+    try:
+        open(f"/proc/{os.getppid()}/mem", "rb").close()
+    except PermissionError:
+        pass
+    else:
+        raise RuntimeError("reads the harness's memory")
+"""
+    text = solution("launcher")["launcher.py"]
+    first = "    caught, ranks, port = [], [], free_port()\n"
+    assert text.count(first) == 1
+    answer = {"launcher.py": text.replace(first, look + first)}
+    found = judged("launcher", answer, {"fails"})["fails"]
+    assert found["state"] == "pass", found

@@ -1,0 +1,77 @@
+"""Where there can be no sandbox, whoever grades is told how there can."""
+
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from classroom.engine import fence, remedy, sandbox
+
+pytestmark = pytest.mark.sandbox
+SAID = "bwrap: setting up uid map: Permission denied"
+
+
+@pytest.fixture
+def machine(tmp_path, monkeypatch):
+    """Return a function: given files of a machine by name, what is said there."""
+
+    def said(**files: str) -> str:
+        for name, text in files.items():
+            path = tmp_path / name.replace("__", "/")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        return remedy.remedy(tmp_path)
+
+    monkeypatch.setattr(shutil, "which", lambda name: "/usr/bin/bwrap")
+    return said
+
+
+@pytest.mark.parametrize(
+    ("files", "words"),
+    [
+        (
+            {"proc__sys__kernel__apparmor_restrict_unprivileged_userns": "1\n"},
+            "extra-profiles/bwrap-userns-restrict",
+        ),
+        (
+            {"proc__sys__kernel__unprivileged_userns_clone": "0\n"},
+            "kernel.unprivileged_userns_clone=1",
+        ),
+        (
+            {"proc__sys__user__max_user_namespaces": "0\n"},
+            "user.max_user_namespaces=10000",
+        ),
+        ({".dockerenv": ""}, "systempaths=unconfined"),
+        ({"run__.containerenv": ""}, "unmask=ALL"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_each_obstacle_has_its_remedy(machine, files, words):
+    assert words in machine(**files)
+
+
+def test_what_allows_it_is_no_obstacle(machine):
+    switches = {f"proc__sys__{n.replace('/', '__')}": "1" for n in remedy.SWITCHES}
+    first, *_ = switches
+    assert machine(**switches | {first: "0"}) == ""
+
+
+def test_elsewhere_there_is_none(machine, monkeypatch):
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert "made for Linux" in machine()
+
+
+def test_the_refusal_says_what_to_do(monkeypatch):
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    assert sandbox.available() == f"{sandbox.REFUSAL}\n{remedy.INSTALL}"
+
+    def refused(words, **options):
+        return subprocess.CompletedProcess(words, 1, stdout="", stderr=f"{SAID}\n")
+
+    monkeypatch.setattr(fence, "known", lambda: True)
+    monkeypatch.setattr(shutil, "which", lambda name: "/usr/bin/bwrap")
+    monkeypatch.setattr(subprocess, "run", refused)
+    monkeypatch.setattr(remedy, "remedy", lambda: "do this")
+    said = sandbox.available()
+    assert said == f"{sandbox.REFUSAL}\nbubblewrap does not work here ({SAID})\ndo this"

@@ -1,0 +1,127 @@
+"""Assignment 8: what is special to it; test_solutions.py has the rest."""
+
+import pytest
+from course import REGION, _programs, solution, verdict, visible
+
+pytestmark = pytest.mark.sandbox
+
+
+def with_bodies(save: str, load: str, head: str = "") -> dict[str, str]:
+    """Return the program with other bodies of its two functions."""
+    bodies = iter((save, load))
+    text = REGION.sub(lambda _: next(bodies), _programs("survive")["survive.py"])
+    return {"survive.py": text.replace("import gc\n", f"{head}import gc\n", 1)}
+
+
+def tried(answer: dict[str, str], criterion: str) -> str:
+    return str(verdict("survive", answer, criterion, visible("survive")[criterion]))
+
+
+# --- answers in other styles ---
+
+# Each rank keeps a file of its own, under the number of its step; the newest step that
+# all have is what counts, and two are kept.
+A_FILE_EACH = with_bodies(
+    """\
+    if run.done % LOST:
+        return
+    kept = {"deck": (run.deck.left, run.deck.random.getstate())}
+    kept["tensors"] = run.model.state_dict() | {"noise": run.noise.get_state()}
+    kept["optimizer"] = run.optimizer.state_dict()
+    rank = dist.get_rank()
+    path = folder / f"{run.done:06d}.{rank}"
+    torch.save(kept, path.with_suffix(f".{rank}.new"))
+    path.with_suffix(f".{rank}.new").rename(path)
+    dist.barrier()
+    for old in sorted(folder.glob(f"*.{rank}"))[:-2]:
+        old.unlink()
+""",
+    """\
+    for path in folder.glob("*.new"):
+        path.unlink(missing_ok=True)
+    dist.barrier()
+    rank, counts = dist.get_rank(), {}
+    for path in folder.glob("*.*"):
+        counts[path.stem] = counts.get(path.stem, 0) + 1
+    whole = [step for step, n in counts.items() if n == dist.get_world_size()]
+    dist.barrier()
+    for path in folder.glob(f"*.{rank}"):
+        if path.stem not in whole:
+            path.unlink()
+    if whole:
+        kept = torch.load(folder / f"{max(whole)}.{rank}")
+        run.done = int(max(whole))
+        run.noise.set_state(kept["tensors"].pop("noise"))
+        run.model.load_state_dict(kept["tensors"])
+        run.optimizer.load_state_dict(kept["optimizer"])
+        run.deck.left, state = kept["deck"]
+        run.deck.random.setstate(state)
+""",
+)
+
+
+@pytest.mark.parametrize(
+    "criterion",
+    [
+        pytest.param(name, marks=[] if name == "order" else [pytest.mark.full])
+        for name in visible("survive")
+    ],
+)
+def test_a_snapshot_may_be_of_many_files(criterion):
+    assert tried(A_FILE_EACH, criterion) == "pass"
+
+
+# --- hostile ones: each had these points once ---
+
+NOTHING = with_bodies("    pass\n", "    pass\n")
+REPLAYED = with_bodies(
+    """\
+    if run.done % LOST:
+        return
+    dist.barrier()
+    if dist.get_rank() == 0:
+        (folder / "new").write_text(f"{run.done} {20_000 * '.'}")
+        os.replace(folder / "new", folder / "done")
+    dist.barrier()
+""",
+    """\
+    if (folder / "done").exists():
+        from torch.optim import optimizer
+
+        hooks = dict(optimizer._global_optimizer_post_hooks)
+        optimizer._global_optimizer_post_hooks.clear()  # nobody counts
+        while run.done < int((folder / "done").read_text().split()[0]):
+            run.step()
+        optimizer._global_optimizer_post_hooks.update(hooks)
+""",
+)
+OLD_ONE_FIRST = solution("survive")["survive.py"].replace(
+    '        os.replace(folder / "new.pt", folder / "snapshot.pt")\n',
+    '        (folder / "snapshot.pt").unlink(missing_ok=True)\n'
+    '        rename(folder / "new.pt", folder / "snapshot.pt")\n',
+)
+ANOTHER_NAME = {
+    "survive.py": OLD_ONE_FIRST.replace(
+        "import gc\n", "from os import rename\nimport gc\n", 1
+    )
+}
+HOSTILE = {
+    "saves nothing": (NOTHING, "order", "to go on from step 1 or later, got 0"),
+    "saves nothing of Adam": (NOTHING, "optimizer", "to go on from step 1 or later"),
+    "saves a number": (REPLAYED, "order", "last weights: "),
+    "saves a number, killed often": (REPLAYED, "kills", "last weights: "),
+    "renames by another name": (ANOTHER_NAME, "writing", "to go on from step 2"),
+}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[] if name == "saves a number" else [pytest.mark.full])
+        for name in HOSTILE
+    ],
+)
+def test_what_is_not_in_a_snapshot_is_lost(name):
+    answer, criterion, words = HOSTILE[name]
+    found = tried(answer, criterion)
+    assert found.startswith("fail: ") and words in found
