@@ -141,7 +141,8 @@ class Case:
         """One process: all outputs, and by rank the gradients and weights by step."""
         fill(self.whole, self.params)
         optimizer = torch.optim.SGD(self.whole.parameters(), lr=RATE)
-        ranks, outputs = range(self.ranks), []
+        ranks = range(self.ranks)
+        outputs: list[np.ndarray] = []
         grads: list[list] = [[] for _ in ranks]
         params: list[list] = [[] for _ in ranks]
         for batches in self.plan:
