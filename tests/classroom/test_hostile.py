@@ -2,6 +2,7 @@
 
 import json
 import os
+import platform
 import sys
 from contextlib import closing
 
@@ -9,7 +10,7 @@ import psutil
 import pytest
 from course import RING, as_notebook, box, cells, changed, solution
 
-from classroom.engine import judge, sandbox
+from classroom.engine import fence, judge, sandbox
 from classroom.engine.check import try_case
 from ddp_lab import ROOT
 
@@ -48,6 +49,13 @@ HOSTILE = {
         "        print(len(kept), flush=True)",  # slow on a busy machine, and no hang
         "more than 4 GB of memory",
     ),
+    "holds memory that no process has": (
+        "kept = []\n    for _ in range(60):\n"
+        "        kept.append(os.memfd_create('hidden'))\n"
+        "        os.write(kept[-1], bytes(100_000_000))\n"
+        "        print(len(kept), flush=True)",
+        "more than 4 GB of memory",
+    ),
     "fills the disk": (
         "for i in range(100):\n        open(f'/tmp/{i}', 'wb').write(bytes(10 ** 8))",
         "No space left on device",
@@ -59,6 +67,8 @@ HOSTILE = {
     "leaves with 0": ("os._exit(0)", "ended before it had given its result"),
     "kills its parent": ("os.kill(os.getppid(), 9)\n    time.sleep(60)", "fail: "),
     "kills everybody": ("os.kill(-1, 9)", "fail: "),
+    "kills process 1": ("os.kill(1, 9)\n    raise OSError('it lives')", "it lives"),
+    "closes all files": ("os.closerange(0, 1000)", "fail: "),
     "patches the harness": (
         "import ranks\n    sys.modules['__main__'].give = lambda **values: None",
         "ended before it had given its result",
@@ -80,7 +90,12 @@ HOSTILE = {
 }
 # These keep the machine busy, or wait.
 SLOW = {"hangs", "prints 1 GB", "forks without end", "allocates all memory"}
-SLOW |= {"shares all memory", "fills the disk", "kills its parent"}
+SLOW |= {
+    "holds memory that no process has",
+    "shares all memory",
+    "fills the disk",
+    "kills its parent",
+}
 
 
 @pytest.fixture
@@ -120,13 +135,21 @@ def test_a_hostile_program_fails(name):
     assert words in str(verdict)
 
 
+def in_turn(text: str, *lengths: int) -> list[str]:
+    """Return the verdicts of cases of one submission, one after the other."""
+    cases = [CASE | {"length": length} for length in lengths]
+    with closing(box(RING, {"ring.py": text}, LIMITS)) as rig:
+        return [str(try_case(rig, "right", case)) for case in cases]
+
+
+def before(look: str) -> str:
+    """Return the solution, with lines of code that come before its own."""
+    return changed("ring", ("    b = bounds", f"{look}    b = bounds"))["ring.py"]
+
+
 def test_after_a_kill_the_next_case_is_judged():
-    text = solution("ring")["ring.py"].replace(
-        "    b = bounds", "    if len(x) == 8:\n        os.kill(-1, 9)\n    b = bounds"
-    )
-    first = tried(text)
-    second = tried(text, case=CASE | {"length": 9})
-    assert (first.state, second.state) == ("fail", "pass"), (first, second)
+    first, second = in_turn(before("    if len(x) == 8: os.kill(-1, 9)\n"), 8, 9)
+    assert first.startswith("fail: ") and second == "pass", (first, second)
 
 
 def test_what_one_case_leaves_behind_is_not_there_for_the_next():
@@ -137,10 +160,106 @@ def test_what_one_case_leaves_behind_is_not_there_for_the_next():
         if len(x) == 8:
             os.makedirs(f"{folder}/left/behind")
 """
-    text = solution("ring")["ring.py"]
-    text = text.replace("    b = bounds", look + "    b = bounds")
-    found = [str(tried(text, case=CASE | {"length": n})) for n in (8, 9, 8)]
-    assert found == ["pass"] * 3
+    assert in_turn(before(look), 8, 9, 8) == ["pass"] * 3
+
+
+def test_a_daemon_does_not_live_to_see_the_next_case():
+    """It has left its session, its environment and its parents."""
+    look = """    for pid in filter(str.isdigit, os.listdir("/proc")):
+        if b"98765" in open(f"/proc/{pid}/cmdline", "rb").read():
+            raise RuntimeError("the daemon is here")
+    if dist.get_rank() == 0 and os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            os.execve("/bin/sleep", ["sleep", "98765"], {})
+        os._exit(0)
+    dist.barrier()
+"""
+    assert in_turn(before(look), 8, 9) == ["pass"] * 2
+
+
+def test_after_an_ending_by_force_nothing_more_is_started():
+    limits = sandbox.Limits(seconds=1)
+    text = f"{HEAD}{DEF}    time.sleep(1000)\n"
+    wanted = [cell for cell in cells("ring") if cell.name in ("right", "any_length")]
+    with closing(box(RING, {"ring.py": text}, limits)) as rig:
+        rig.at_once = 1
+        found, _ = judge.try_all(rig, wanted)
+    first, second = ("\n".join(found[cell.name]["lines"]) for cell in wanted)
+    assert "it took more than 1 seconds in all" in first
+    assert sandbox.NOT_STARTED in second
+
+
+# What a program tries that is none of its business; it says what has succeeded.
+ATTEMPTS = """    import ctypes, errno, socket, subprocess
+    libc, done = ctypes.CDLL(None, use_errno=True), []
+    if libc.unshare(0x10000000) == 0 or libc.unshare(0x20000) == 0:
+        done.append("unshare")
+    for words in (["unshare", "-Urm", "true"], ["mount", "-t", "tmpfs", "x", "/tmp"]):
+        if subprocess.run(words, stderr=subprocess.DEVNULL).returncode == 0:
+            done.append(words)
+    for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
+        if pid == os.getpid():
+            continue
+        for name in ("mem", "maps", "environ", "fd/0", "fd/1", "fd/3"):
+            try:
+                open(f"/proc/{pid}/{name}", "rb", buffering=0).close()
+                done.append(f"opens {name} of {pid}")
+            except OSError:
+                pass
+        if libc.ptrace(16, pid, 0, 0) == 0:
+            done.append(f"holds {pid}")
+    for number in CALLS:
+        libc.syscall(number, 0, 0, 0, 0, 0, 0)
+        if ctypes.get_errno() != errno.EPERM:
+            done.append(f"call {number}")
+    for folder, _, names in os.walk("/run"):
+        for path in (f"{folder}/{name}" for name in names):
+            try:
+                asked = socket.socket(socket.AF_UNIX)
+                asked.settimeout(5)
+                asked.connect(path)
+                asked.send(bytes(8))
+                if asked.recv(100):
+                    done.append(f"is answered at {path}")
+            except OSError:
+                pass
+    if done:
+        raise RuntimeError(str(done))
+"""
+
+
+def test_a_program_cannot_leave_nor_look_into_others():
+    calls = [*fence.NOBODYS.values(), *fence.OF_OTHERS.values()]
+    column = list(fence.AUDIT_ARCH).index(platform.machine())
+    numbers = str([call[column] for call in calls])
+    assert in_turn(before(ATTEMPTS.replace("CALLS", numbers)), 8) == ["pass"]
+
+
+def test_an_exit_code_is_what_the_kernel_says():
+    """A child waits for the end of its rank, and writes another one into the log."""
+    forge = """    import atexit, json
+    folder = os.path.dirname(os.environ["TORCHELASTIC_ERROR_FILE"])
+    if os.fork() == 0:
+        os.setsid()
+        while True:
+            for name in ("exit.json", "end.json"):
+                if os.path.exists(f"{folder}/{name}"):
+                    said = json.load(open(f"{folder}/{name}")) | {"code": -9}
+                    open(f"{folder}/{name}", "w").write(json.dumps(said))
+            time.sleep(0.001)
+    atexit.register(os._exit, 3)
+"""
+    outcomes = []
+    text = before(forge).replace("import torch\n", "import os, time\nimport torch\n", 1)
+    with closing(box(RING, {"ring.py": text}, LIMITS)) as rig:
+        run = rig.run
+        rig.run = lambda *args, **more: (
+            outcomes.append(run(*args, **more)) or outcomes[0]
+        )
+        verdict = try_case(rig, "right", CASE)
+    assert outcomes[0].exit_codes in ([3, 3], [3, 1], [1, 3]), verdict
+    assert verdict.state == "fail"
 
 
 def test_nothing_of_the_course_is_in_sight(tmp_path):

@@ -1,20 +1,31 @@
-"""Whoever grades is told, before it begins, of a limit that does not hold here."""
+"""The bounds of a sandbox: who sets them, what is counted where nobody does."""
 
+import os
+import subprocess
 import sys
 
 import pytest
 
-from classroom.engine import sandbox
+from classroom.engine import groups, sandbox, watchdog, zygote
 
 pytestmark = pytest.mark.sandbox
 
 main = pytest.importorskip("classroom.engine.__main__")
+IN_GROUP = pytest.mark.skipif(not groups.homes(), reason="no control groups for us")
+HOLDS = """
+import os, sys, threading
+file = os.memfd_create("hidden")
+os.write(file, bytes(50_000_000))
+for _ in range(3):
+    threading.Thread(target=sys.stdin.read, daemon=True).start()
+print("ready", flush=True)
+threading.Event().wait()
+"""
 
 
-@pytest.mark.parametrize(("user", "said"), [(0, [sandbox.WEAK]), (1000, [])])
-def test_root_without_control_groups_is_told(user, said, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(sandbox, "CGROUPS", tmp_path / "none")
-    monkeypatch.setattr(sandbox.os, "geteuid", lambda: user)
+@pytest.mark.parametrize(("homes", "said"), [([], [sandbox.WEAK]), (["/"], [])])
+def test_who_has_no_control_groups_is_told(homes, said, monkeypatch, capsys):
+    monkeypatch.setattr(groups, "homes", lambda: homes)
     monkeypatch.setattr(sandbox, "available", lambda: None)
     monkeypatch.setattr(main, "students", lambda assignment: [])
     monkeypatch.setattr(sys, "argv", ["engine", "grade", "ring"])
@@ -22,3 +33,72 @@ def test_root_without_control_groups_is_told(user, said, tmp_path, monkeypatch, 
     with pytest.raises(SystemExit, match="nobody has handed in"):
         main.main()
     assert capsys.readouterr().out.splitlines() == said
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="it reads /proc")
+def test_the_watchdog_counts_threads_and_memory_that_no_process_has():
+    pipe, limit = subprocess.PIPE, 10_000_000
+    words = [sys.executable, "-c", HOLDS]
+    with subprocess.Popen(words, stdin=pipe, stdout=pipe) as process:
+        process.stdout.readline()
+        tasks, memory = watchdog.count([os.getpid()], limit)
+        process.kill()
+    assert tasks >= 4 and memory > 50_000_000
+    assert watchdog.count([process.pid], limit) == (0, 0)
+
+
+@IN_GROUP
+def test_a_control_group_bounds_memory_and_is_gone_in_the_end():
+    group = groups.make(100_000_000, 50)
+    folders = list(group.folders)
+    text = "import os\nf = os.memfd_create('x')\nwhile True: os.write(f, bytes(10**7))"
+    own = group.entries()
+    enter = "\n".join(f"os.write({entry}, b'0')" for entry in own)
+    words = [sys.executable, "-c", f"import os\n{enter}\n{text}"]
+    assert not group.over()
+    subprocess.run(words, pass_fds=own, timeout=60)
+    for entry in own:
+        os.close(entry)
+    assert group.over() == "memory"
+    group.close()
+    assert folders and not any(folder.exists() for folder in folders)
+
+
+@IN_GROUP
+def test_the_groups_of_a_judge_that_was_killed_are_swept():
+    text = "import time\nfrom classroom.engine import groups\n"
+    text += "print(groups.make(10**8, 50).folders[0], flush=True)\ntime.sleep(1000)"
+    words = [sys.executable, "-c", text]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as judge:
+        left = judge.stdout.readline().strip()
+        process = subprocess.Popen(["sleep", "1000"])  # what it leaves behind
+        with open(f"{left}/cgroup.procs", "w") as file:
+            file.write(str(process.pid))
+        judge.kill()
+    assert os.path.exists(left)
+    groups._sweep(groups.homes()[0])
+    assert process.wait() == -9 and not os.path.exists(left)
+
+
+def test_no_group_is_taken_for_another_judges():
+    assert groups._started(os.getpid()) and not groups._started(0)
+
+
+def test_a_rank_that_has_failed_is_told_though_the_launcher_does_not_know():
+    answer = {"failure": None, "exit_codes": [0, 0, None]}
+    told = zygote.judged(answer, {0: 0, 1: -9, 2: 0})
+    assert told["exit_codes"] == [0, -9, None]
+    assert told["failure"] == "rank 1 ended with -9"
+
+
+def test_a_run_that_measures_time_has_the_machine_for_itself():
+    slots = sandbox._Slots(2)
+    with slots.one(), slots.one():
+        assert slots.free == 0
+    with slots.all():
+        assert slots.free == 0
+    assert slots.free == 2
+
+
+def test_the_scratch_folder_has_one_name():
+    assert zygote.SCRATCH == sandbox.SCRATCH
