@@ -37,6 +37,7 @@ RUN_FOLDER = Path(sys.argv[1])
 RANK = int(os.environ["RANK"])
 CALLS = "reduce", "gather", "scatter", "broadcast", "all", "send", "recv", "barrier"
 _OPERATORS = torch.library.Library("c10d", "IMPL")
+_ASKED = torch._C.DispatchKeySet(torch._C.DispatchKey.BackendSelect)
 _given: dict[str, Any] = {}
 _judge = socket.socket(socket.AF_UNIX)
 _speaking = threading.Lock()
@@ -160,12 +161,10 @@ def say_calls() -> list[int]:
         say("call", name=name.strip("_"), bytes=size, **facts)
         sizes.append(size)
 
-    devices = ["CPU", "CUDA"] if torch.cuda.is_available() else ["CPU"]
     for operator in torch._C._dispatch_get_all_op_names():
         name = operator.removeprefix("c10d::")
         if name != operator and name != "check_for_nan":
-            for device in devices:
-                _wrap_operator(operator, device, functools.partial(call, name))
+            _wrap_operator(name, functools.partial(call, name))
     for name in vars(_c10d.Backend):
         if any(word in name for word in CALLS):
             _wrap_method(_c10d.Backend, name, functools.partial(call, name))
@@ -173,16 +172,21 @@ def say_calls() -> list[int]:
     return sizes
 
 
-def _wrap_operator(operator: str, device: str, note: Callable[[tuple], None]) -> None:
-    kernel = torch.library.get_kernel(operator, device)
+def _wrap_operator(name: str, note: Callable[[tuple], None]) -> None:
+    """Call `note` with the arguments whenever c10d's operator `name` is called.
 
-    def call(keys: torch.DispatchKeySet, *args: object, **kwargs: object) -> object:
+    The dispatcher asks at BackendSelect in any thread and mode, before it goes on to
+    the device. From there we call the operator again, which lets other threads have
+    Python meanwhile: gloo's need it to end their work.
+    """
+    operator = getattr(torch.ops.c10d, name).default
+
+    def call(*args: object, **kwargs: object) -> object:
         note(args)
-        return kernel.call_boxed(keys, *args, **kwargs)
+        with torch._C._ExcludeDispatchKeyGuard(_ASKED):
+            return operator(*args, **kwargs)
 
-    _OPERATORS.impl(
-        operator, _hidden(call), device, with_keyset=True, allow_override=True
-    )
+    _OPERATORS.impl(name, _hidden(call), "BackendSelect")
 
 
 def _wrap_method(kind: type, name: str, note: Callable[[tuple], None]) -> None:
