@@ -210,7 +210,7 @@ def prices_cure(rig: Rig, *, ranks: int, prices: str, seed: int = 1) -> Verdict:
     """
     draw = rig.draw(seed)
     expected = [p + int(draw.integers(100)) for p in ast.literal_eval(f"[{prices}]")]
-    given = [{"prices": None, "count": len(expected)} for _ in range(ranks)]
+    given: list[dict] = [{"prices": None, "count": len(expected)} for _ in range(ranks)]
     given[0]["prices"] = expected
     outcome = _treat(rig, "prices", "share", given)
     if problem := outcome.problem("result"):

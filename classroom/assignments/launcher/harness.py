@@ -128,12 +128,12 @@ def caller(connection: socket.socket) -> int:
 
 
 def command_of(pid: int) -> list[str] | None:
-    """Return the words with which a process was started; None where nobody tells."""
+    """Return what a process runs of a toy's command; None where nobody tells."""
     try:
         words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
     except OSError:
         return None
-    return [word.decode(errors="replace") for word in words[:-1]]
+    return [word.decode(errors="replace") for word in words[1:5]] or None
 
 
 class Job:
@@ -279,10 +279,10 @@ class Job:
 
     def is_toy(self, toy: Toy) -> bool:
         """Tell whether who has called is a process of its own that runs the command."""
-        if not toy.pid or toy.command is None:
+        if not toy.pid:
             return True  # here the system does not tell
         once = [other.pid for other in self.toys].count(toy.pid) == 1
-        return once and toy.command[1:5] == words_of(self.folder)[1:]
+        return once and toy.command in (None, words_of(self.folder)[1:])
 
     def close(self) -> None:
         """End the launcher, if it still runs."""

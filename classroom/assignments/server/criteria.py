@@ -10,6 +10,7 @@ from classroom.engine.verdict import PASS, Verdict, compare, fail
 
 PROGRAMS = {"program": "server.py"}
 WORDS = {"pushes": "{} pushes", "threads": "{} threads", "mode": "{}"}
+WORDS |= {"bound": "a bound of {}", "length": "{} numbers"}
 LENGTH, LR = 6, 0.125
 Event = tuple[str, int]
 Answer = tuple[int, int, np.ndarray]  # trainer, version, weights

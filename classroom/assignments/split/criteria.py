@@ -116,7 +116,8 @@ class Case:
 
     def loss(self, batch: int, number: int) -> tuple[torch.Tensor, torch.Tensor]:
         """One process's outputs and loss of batch `number`, which comes as `batch`."""
-        total, loss, outputs = sum(self.rows), torch.zeros(()), []
+        total, loss = sum(self.rows), torch.zeros(())
+        outputs: list[torch.Tensor] = []
         xs = torch.from_numpy(self.x[number]).split(self.rows)
         targets = torch.from_numpy(self.target[number]).split(self.rows)
         for i, (x, target) in enumerate(zip(xs, targets, strict=True)):
@@ -140,7 +141,8 @@ class Case:
         """One process: all outputs, and by rank the gradients and weights by step."""
         fill(self.whole, self.params)
         optimizer = torch.optim.SGD(self.whole.parameters(), lr=RATE)
-        ranks, outputs = range(self.ranks), []
+        ranks = range(self.ranks)
+        outputs: list[np.ndarray] = []
         grads: list[list] = [[] for _ in ranks]
         params: list[list] = [[] for _ in ranks]
         for batches in self.plan:
@@ -324,13 +326,13 @@ def bubble(rig: Rig, *, stages: list[int], micro: int, seed: int = 0) -> Verdict
             diaries = case.diaries(outcome, batch)
             if isinstance(diaries, Verdict):
                 return diaries
+            first = told(diaries[0])
         theirs = min(span(outcome.events, batch) for batch in range(ROUNDS))
         mine = min(span(outcome.events, batch) for batch in range(ROUNDS, 2 * ROUNDS))
         if mine <= SLOWEST * theirs:
             return PASS
     theory = (case.ranks - 1) / (micro + case.ranks - 1)
     got = 1 - (1 - theory) * theirs / mine
-    first = told(diaries[0])
     what = f"a bubble of {theory:.0%} = (p - 1) / (m + p - 1), got {got:.0%}"
     return fail(f"expected {what}; the schedule of rank 0 is {first}")
 
