@@ -338,7 +338,7 @@ def odd(
     inner: str = "AdamW",
     seed: int = 0,
 ) -> Verdict:
-    """Parameters that are frozen, have no gradient now and then, or are too few."""
+    """What is frozen, or has no gradient, stays; a rank may own no parameter."""
     by_step = [[i for at, i in without or [] if at == step] for step in range(4)]
     more = {"without": by_step, "frozen": [*frozen]}
     return _equal(rig, Case(rig, seed, ranks, shapes, inner, 4, **more))
