@@ -263,7 +263,7 @@ class Machine:
 
     def give_up(self, call: int) -> None:
         """Tell those who wait for `call` who has not made it."""
-        if call < self.carried:
+        if call < self.carried or not any(self.calls.values()):
             return
         absent = [r for r in range(self.ranks) if not self.calls[r]]
         names = ", ".join(map(str, absent))
