@@ -250,7 +250,7 @@ class Machine:
         words, self.full = "", end
         if len(set(sizes)) > 1:
             ranks = f"ranks 0 to {self.ranks - 1}"
-            words = f"call {self.carried} on the wire: {ranks} bring {sizes} bytes"
+            words = f"{ranks} bring {sizes} bytes to one call"
         self.carried += 1
         self.at(now + end - begin, partial(self.deliver, end, parts, words))
 
@@ -263,11 +263,12 @@ class Machine:
 
     def give_up(self, call: int) -> None:
         """Tell those who wait for `call` who has not made it."""
-        if call < self.carried:
+        if call < self.carried or not any(self.calls.values()):
             return
         absent = [r for r in range(self.ranks) if not self.calls[r]]
         names = ", ".join(map(str, absent))
-        words = f"call {call} on the wire: rank {names} has not made it"
+        sizes = [len(calls[0][2]) for calls in self.calls.values() if calls]
+        words = f"a call of {sizes[0]} bytes: rank {names} has not made it"
         for rank, calls in self.calls.items():
             for line, ticket, *_ in calls:
                 self.reply(line, ticket, words)
@@ -377,9 +378,9 @@ class Wire(dist.ProcessGroup):
         future: torch.futures.Future = torch.futures.Future()
 
         def then(words: str, parts: list[bytes]) -> None:
+            if words:  # raised where the student waits
+                return future.set_exception(RuntimeError(words))
             try:
-                if words:
-                    raise RuntimeError(words)
                 with torch.no_grad():
                     keep([received(part, tensor) for part in parts])
                 future.set_result(result)
