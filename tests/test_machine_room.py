@@ -522,7 +522,9 @@ def test_ranks_of_one_real_node_are_told_with_their_number_among_all(left):
         exit = {"code": code, "time": 2.0, "asked": 1.9 if code < 0 else False}
         left.write(f"{home}/exit.json", exit)
         left.write(f"{home}/stdout.log", "")
-    assert told(left, None).startswith("rank 1 (rank 3 of all 4): exit code 3")
+    # In torchrun's report, too, it has that number.
+    left.write("err", "  rank      : 3 (local_rank: 1)\n  exitcode  : 3 (pid: 7)\n")
+    assert told(left, None) == "rank 1 (rank 3 of all 4): exit code 3"
 
 
 def test_a_run_that_is_stopped_before_any_node_came_says_only_that(left):

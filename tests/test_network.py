@@ -65,7 +65,7 @@ while connection.recv({size}, socket.MSG_WAITALL):
     connection.sendall(b"x")
 ''')
 
-# How long node 1 has to wait for the answers.
+# How long node 1 has to wait for an answer, at best: a busy machine is late.
 def seconds(size, count=1):
     with answer(size) as server:
         server.stdout.readline()
@@ -77,7 +77,7 @@ for _ in range({count}):
     connection.recv(1)
     print(time.monotonic() - since)
 ''')
-        return sorted(map(float, asks.communicate()[0].split()))[count // 2]
+        return min(map(float, asks.communicate()[0].split()))
 """
 
 
@@ -226,14 +226,14 @@ tell(slow=[slow_here, slow_there], fast=seconds(2_500_000))
 def test_a_delay_is_added_to_what_a_node_sends_until_it_is_lifted(played):
     facts = played("""
 times = []
-for delays in [(None, None), (0.05, None), (0.05, 0.1), (0.02, 0.1), (None, None)]:
+for delays in [(None, None), (0.05, None), (0.05, 0.1), (0.02, 0.05), (None, None)]:
     for node, delay in enumerate(delays):
         network.delay(node, delay)
-    times.append(seconds(100, count=5))
+    times.append(seconds(100, count=8))
 tell(times=times, large=seconds(5_000_000), sent=network.traffic(1).bytes_sent)
 """)
     before, one, both, less, after = facts["times"]
-    assert 0.05 < one < 0.1 and 0.15 < both < 0.3 and 0.12 < less < both
+    assert 0.05 < one < 0.15 < both < 0.3 and 0.07 < less < 0.15
     assert before < 0.05 and after < 0.05
     assert facts["sent"] > 5_000_000
 

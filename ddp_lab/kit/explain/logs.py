@@ -87,7 +87,9 @@ class TorchrunLog(RunLog):
     @classmethod
     def read(cls, folder: Path) -> "TorchrunLog":
         stderr = _said(folder, MOST_READ)
-        codes = {int(rank): int(code) for rank, code in EXIT_CODE.findall(stderr)}
+        said = [(int(rank), int(code)) for rank, code in EXIT_CODE.findall(stderr)]
+        local = _local_ranks(folder)
+        codes = {local.get(rank, rank): code for rank, code in said}
         *before, there = folders_by_attempt(folder) or [[]]
         earlier = [_read_ranks(ranks, {}) for ranks in before]
         removed = range(len(there), max(codes, default=-1) + 1)
@@ -116,6 +118,14 @@ def _said(folder: Path, limit: int) -> str:
     """Return what torchrun has said itself, on each of its nodes."""
     said = [read(each / "err", limit) for each in [*node_folders(folder), folder]]
     return "\n".join(filter(None, said))
+
+
+def _local_ranks(folder: Path) -> dict[int, int]:
+    """Return by rank its number on the only node that we see, by which we count."""
+    if node_folders(folder):
+        return {}
+    last = next(iter(by_attempt(lives(folder))[-1:]), [])
+    return {life.rank: life.local_rank for life in last}
 
 
 def _places(folder: Path) -> dict[int, str]:
