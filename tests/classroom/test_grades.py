@@ -353,10 +353,13 @@ def test_what_late_days_cost(late, policy, expected, book):
     assert lateness(book, **policy) == {"ring": expected}
 
 
-def test_free_days_go_to_what_was_due_first(book):
+@pytest.mark.parametrize("first", ["ring", "ddp"])
+def test_free_days_go_to_what_was_due_first(first, book):
     book.update_or_create_assignment("ddp", duedate=DUE + timedelta(days=7))
-    hand_in(book, "anna", "ddp", 7 + 2)  # graded first, but due later
-    hand_in(book, "anna", "ring", 3)
+    late = {"ring": 3, "ddp": 7 + 2}  # days after DUE, in whichever order they come
+    hand_in(book, "anna", first, late.pop(first))
+    for other, days in late.items():
+        hand_in(book, "anna", other, days)
     found = lateness(book, free_days=4, percent_per_day=10)
     assert found == {"ring": Lateness(3, 3, 0), "ddp": Lateness(2, 1, 1)}
 
