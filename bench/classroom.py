@@ -36,9 +36,7 @@ def measure(rounds: int) -> Iterator[Result]:
         {
             "torch imported, one run at a time": lambda: grade(1, warm=False),
             "warm, one run at a time": lambda: grade(1, warm=True),
-            f"warm, {sandbox.SLOTS} runs at a time": lambda: grade(
-                sandbox.SLOTS, warm=True
-            ),
+            f"warm, {at_once} runs at a time": lambda: grade(at_once, warm=True),
         },
         rounds,
     )
