@@ -6,6 +6,7 @@ Prints one table, and writes build/bench/SECTION.json and .png.
 """
 
 import argparse
+import importlib
 import json
 import os
 import platform
@@ -22,6 +23,8 @@ SECTIONS = {
     "data": data,
     "training": training,
 }
+if Path(__file__).with_name("classroom.py").exists():  # students do not have it
+    SECTIONS["classroom"] = importlib.import_module("bench.classroom")
 
 
 def machine() -> dict[str, str | int]:

@@ -73,7 +73,7 @@ class Limits:
     """That all its runs may take together."""
     memory: int = 6 * GB
     """Bytes of all its processes together; each may have two thirds of it."""
-    tasks: int = 600
+    tasks: int = 300
     """Processes and threads."""
     disk: int = GB
     """Bytes in each of the three folders that can be written; they are in memory."""
@@ -346,6 +346,7 @@ def _lives(pid: int) -> bool:
 
 
 TICK = 0.1  # seconds between two looks at what a submission takes
+SIDE_BY_SIDE = 4  # runs of one submission, which share its bounds
 SLOTS = slots()
 
 
@@ -393,7 +394,7 @@ class Sandbox(Rig):
     ):
         super().__init__(assignment, programs)
         self.limits = limits or Limits()
-        self.at_once, self._spent = SLOTS, 0.0
+        self.at_once, self._spent = min(SLOTS, SIDE_BY_SIDE), 0.0
         self._group: groups.Group | None = None
         self._runs: list[_Run] = []
         self._watchdog: threading.Thread | None = None

@@ -36,7 +36,7 @@ HOSTILE = {
     "forks without end": (
         "while True:\n        try:\n            os.fork()\n"
         "        except OSError:\n            pass",
-        "more than 600 processes",
+        "more than 300 processes",
     ),
     "allocates all memory": (
         "kept = []\n    while True:\n        kept.append(torch.ones(25_000_000))",
