@@ -37,7 +37,6 @@ RUN_FOLDER = Path(sys.argv[1])
 RANK = int(os.environ["RANK"])
 CALLS = "reduce", "gather", "scatter", "broadcast", "all", "send", "recv", "barrier"
 _OPERATORS = torch.library.Library("c10d", "IMPL")
-_ASKED = torch._C.DispatchKeySet(torch._C.DispatchKey.BackendSelect)
 _given: dict[str, Any] = {}
 _judge = socket.socket(socket.AF_UNIX)
 _speaking = threading.Lock()
@@ -176,15 +175,16 @@ def _wrap_operator(name: str, note: Callable[[tuple], None]) -> None:
     """Call `note` with the arguments whenever c10d's operator `name` is called.
 
     The dispatcher asks at BackendSelect in any thread and mode, before it goes on to
-    the device. From there we call the operator again, which lets other threads have
-    Python meanwhile: gloo's need it to end their work.
+    the device. From there we go on ourselves, which lets other threads have Python
+    meanwhile: gloo's need it to end their work.
     """
     operator = getattr(torch.ops.c10d, name).default
 
     def call(*args: object, **kwargs: object) -> object:
         note(args)
-        with torch._C._ExcludeDispatchKeyGuard(_ASKED):
-            return operator(*args, **kwargs)
+        device = _tensors(args)[0].device.type
+        key = getattr(torch._C.DispatchKey, torch._C._dispatch_key_for_device(device))
+        return operator._op_dk(key, *args, **kwargs)
 
     _OPERATORS.impl(name, _hidden(call), "BackendSelect")
 
