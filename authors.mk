@@ -1,7 +1,8 @@
 # What authors and instructors do besides; the Makefile reads it where it is there.
 
 .PHONY: outputs figs check test test-all evidence lint
-.PHONY: classroom release handout grade feedback grades test-classroom
+.PHONY: classroom release handout grade feedback similar gradescope grades
+.PHONY: test-classroom
 
 NBVAL := --nbval --nbval-current-env --nbval-cell-timeout 180
 
@@ -52,10 +53,16 @@ handout: .venv/classroom-ready ## write what students get, with A=ring or all re
 
 grade: .venv/classroom-ready ## grade what was handed in for A=ring (AGAIN=1, ONLY="right", UNSAFE=1)
 	$(ENGINE) grade $(A) $(WHO) $(if $(UNSAFE),--unsafe) $(if $(AGAIN),--again) \
-		$(addprefix --only ,$(ONLY))
+		$(addprefix --only ,$(ONLY)) $(if $(SLURM),--slurm="$(SLURM)")
 
 feedback: .venv/classroom-ready ## write a page for each student of A=ring
 	$(ENGINE) feedback $(A)
+
+similar: .venv/classroom-ready ## show which submissions of A=ring look alike
+	$(ENGINE) similar $(A)
+
+gradescope: .venv/classroom-ready ## build an autograder.zip of A=ring for Gradescope
+	$(ENGINE) gradescope $(A)
 
 grades: .venv/classroom-ready ## write the grades for Canvas, for Moodle and for a person
 	$(ENGINE) grades

@@ -10,7 +10,9 @@ from nbconvert.preprocessors import (  # noqa: E402
     ClearMetadataPreprocessor,
     CSSHTMLHeaderPreprocessor,
 )
+from nbgrader.apps import NbGraderAPI  # noqa: E402
 from nbgrader.converters import GenerateAssignment  # noqa: E402
+from nbgrader.coursedir import CourseDirectory  # noqa: E402
 from nbgrader.preprocessors import (  # noqa: E402
     AssignLatePenalties,
     CheckCellMetadata,
@@ -19,10 +21,19 @@ from nbgrader.preprocessors import (  # noqa: E402
     LimitOutput,
 )
 
-from classroom.engine.assignment import COURSE  # noqa: E402
+from classroom.engine.assignment import COURSE, notebook  # noqa: E402
 from classroom.engine.conditions import Conditions  # noqa: E402
 from classroom.engine.late import LateDays, LateNote  # noqa: E402
 from classroom.engine.preprocessors import Judge, Page, SaveGrades  # noqa: E402
+from classroom.engine.submission import stamp  # noqa: E402
+
+# A student's timestamp.txt may be anything: the Formgrader, too, reads it in bounds.
+CourseDirectory.get_existing_timestamp = lambda self, folder: stamp(
+    Path(folder) / "any"
+)[0]
+NbGraderAPI.get_submitted_timestamp = lambda self, assignment, student: stamp(
+    notebook("submitted", assignment, student)
+)[0]
 
 c = get_config()  # type: ignore[name-defined]  # noqa: F821  (nbgrader has it)
 c.CourseDirectory.root = str(COURSE)

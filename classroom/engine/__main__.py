@@ -1,9 +1,11 @@
-"""Run the course: what `make release`, `handout`, `grade`, `feedback`, `grades` do.
+"""Run the course: what `make release`, `grade` and their kin do.
 
 python -m classroom.engine release ASSIGNMENT
 python -m classroom.engine handout [ASSIGNMENT]
 python -m classroom.engine grade ASSIGNMENT [OPTION ...] [STUDENT ...]
 python -m classroom.engine feedback ASSIGNMENT
+python -m classroom.engine similar ASSIGNMENT
+python -m classroom.engine gradescope ASSIGNMENT
 python -m classroom.engine grades
 """
 
@@ -13,8 +15,7 @@ import os
 import sys
 import time
 import warnings
-from collections.abc import Collection
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +26,18 @@ from traitlets.config import Config, PyFileConfigLoader
 
 from classroom.engine import assignment as assignments
 from classroom.engine import grades as export
-from classroom.engine import judge, late, preprocessors, roster, sandbox
+from classroom.engine import gradescope as autograder
+from classroom.engine import (
+    judge,
+    late,
+    preprocessors,
+    roster,
+    sandbox,
+    similar,
+    spread,
+)
 from classroom.engine.assignment import COURSE, LAB, criteria, home, notebook
-from ddp_lab import from_here
+from ddp_lab import ROOT, from_here
 from ddp_lab.kit.cell.display import table
 
 LABELS = {"pass": "pass", "fail": "FAIL", "blocked": "blocked", "not yet": "not yet"}
@@ -97,7 +107,8 @@ def grade(
     *,
     unsafe: bool = False,
     again: bool = False,
-    only: Collection[str] = (),
+    only: Sequence[str] = (),
+    slurm: str = "",
 ) -> None:
     """Judge what was handed in, several at once; write it to the gradebook.
 
@@ -107,13 +118,15 @@ def grade(
         unsafe: run their programs without a sandbox.
         again: judge even what has not changed.
         only: the criteria that are judged anew; all others stay as they were.
+        slurm: srun's options, if machines of a cluster shall do it.
     """
     known = [cell.name for cell in criteria(assignment)]
     if unknown := [name for name in only if name not in known]:
         sys.exit(f"{assignment} has no criterion {unknown[0]}: {', '.join(known)}")
-    if not unsafe and (trouble := sandbox.available()):
+    here = not unsafe and not slurm
+    if here and (trouble := sandbox.available()):
         sys.exit(trouble)
-    if not unsafe and (warning := sandbox.weak()):
+    if here and (warning := sandbox.weak()):
         print(warning, flush=True)
     if not notebook("release", assignment).exists():
         release(assignment)
@@ -123,7 +136,8 @@ def grade(
         sys.exit(f"nobody has handed in {where}/")
     before = {name: judge.last(assignment, name) for name in names}
     options = {"unsafe": unsafe, "again": again, "only": only}
-    reports = judge_all(assignment, names, options)
+    reports = judge_all(assignment, names, slurm, options)
+    preprocessors.JUDGED.update({(assignment, r.student): r for r in reports})
     with _gradebook() as gradebook:
         roster.enter(roster.read(), gradebook)
     course = api(submitted_directory=str(preprocessors.STAGED))
@@ -140,45 +154,30 @@ def grade(
 
 
 def judge_all(
-    assignment: str, names: list[str], options: dict[str, Any]
+    assignment: str, names: list[str], slurm: str, options: dict[str, Any]
 ) -> list[judge.Report]:
-    """Judge as many submissions at once as there are cores and GPUs for."""
-    jobs = max(1, (os.cpu_count() or 2) // 2)
-    if gpus := sandbox.gpus():
-        jobs = min(jobs, gpus)
-    reports: dict[str, judge.Report] = {}
+    """Judge here, or on the machines of a cluster; tell of each as it is done."""
+    found: dict[str, judge.Report] = {}
     start = time.monotonic()
-    with ThreadPoolExecutor(jobs) as pool:
-        waiting = {
-            pool.submit(judge.judge, assignment, name, **options): name
-            for name in names
-        }
-        try:
-            for done in as_completed(waiting):
-                name = waiting[done]
-                reports[name] = report = _result(done, assignment, name)
-                head = f"[{len(reports)}/{len(names)}] {name}"
-                score = f"{report.score:g} of {report.maximum:g} points"
-                note = f", {report.note}" if report.note else ""
-                past = f"{time.monotonic() - start:.0f} s"
-                print(f"{head}: {score}{note} ({past})", flush=True)
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
-    return [reports[name] for name in names]
 
+    def told(report: judge.Report, where: str = "") -> None:
+        found[report.student] = report
+        head = f"[{len(found)}/{len(names)}] {report.student}"
+        score = f"{report.score:g} of {report.maximum:g} points"
+        note = f", {report.note}" if report.note else ""
+        past = f"{time.monotonic() - start:.0f} s{where}"
+        print(f"{head}: {score}{note} ({past})", flush=True)
 
-def _result(done: Future[judge.Report], assignment: str, name: str) -> judge.Report:
-    """Return a submission's report; trouble of the judge's own blocks all of it."""
-    try:
-        return done.result()
-    except Exception as error:
-        note = f"it could not be judged: {type(error).__name__}: {error}"
-        states: dict[str, judge.Judged] = {
-            cell.name: {"points": cell.points, "state": "blocked", "lines": [note]}
-            for cell in criteria(assignment)
-        }
-        return judge.Report(assignment, name, "", note, criteria=states)
+    if slurm:
+        for report, node in spread.reports(assignment, names, slurm, **options):
+            told(report, f", on {node}")
+    else:
+        for report in judge.judge_all(assignment, names, **options):
+            told(report)
+    for name in names:
+        if name not in found:
+            told(judge.blocked(assignment, name, "no report has come from SLURM"))
+    return [found[name] for name in names]
 
 
 def overview(reports: list[judge.Report]) -> str:
@@ -235,17 +234,33 @@ def _gradebook() -> Gradebook:
     return Gradebook(f"sqlite:///{COURSE / 'gradebook.db'}", "ddp-lab")
 
 
+def alike(assignment: str) -> None:
+    """Write a page of the submissions that look alike, and print a table of them."""
+    if not notebook("release", assignment).exists():
+        release(assignment)
+    print(similar.report(assignment, students(assignment)))
+
+
+def gradescope(assignment: str) -> None:
+    """Write the zip that Gradescope takes as an autograder."""
+    path = ROOT / "build" / "gradescope" / assignment / "autograder.zip"
+    autograder.build(assignment, path)
+    print(f"upload as an autograder: {from_here(path)}")
+
+
 def main() -> None:
     """Run the command that the docstring of this module describes."""
     warnings.filterwarnings("ignore", module="nbgrader")  # SQLAlchemy's, about it
     parser = argparse.ArgumentParser(description=__doc__)
-    commands = ["release", "handout", "grade", "feedback", "grades"]
-    parser.add_argument("command", choices=commands)
+    simple = {"release": release, "feedback": feedback}
+    simple |= {"similar": alike, "gradescope": gradescope}
+    parser.add_argument("command", choices=[*simple, "handout", "grade", "grades"])
     parser.add_argument("assignment", nargs="?")
     parser.add_argument("students", nargs="*")
     parser.add_argument("--unsafe", action="store_true")
     parser.add_argument("--again", action="store_true")
     parser.add_argument("--only", action="append", default=[], metavar="CRITERION")
+    parser.add_argument("--slurm", default="", metavar="OPTIONS")
     args = parser.parse_args()
     known = assignments.names()
     optional = args.command == "handout" and not args.assignment
@@ -253,13 +268,13 @@ def main() -> None:
         sys.exit(f"say which assignment: A={' or A='.join(known)}")
     if args.command == "grade":
         options = {"unsafe": args.unsafe, "again": args.again, "only": args.only}
-        grade(args.assignment, args.students, **options)
+        grade(args.assignment, args.students, slurm=args.slurm, **options)
     elif args.command == "grades":
         grades()
     elif args.command == "handout":
         hand_out(args.assignment)
     else:
-        {"release": release, "feedback": feedback}[args.command](args.assignment)
+        simple[args.command](args.assignment)
 
 
 if __name__ == "__main__":

@@ -9,12 +9,12 @@ import hashlib
 import json
 import secrets
 import time
-from collections.abc import Callable, Collection
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
-from typing import TypedDict
+from typing import Any, TypedDict
 
 from classroom.engine import sandbox
 from classroom.engine.assignment import (
@@ -107,7 +107,7 @@ def judge(
     report = Report(assignment, student, _key(assignment, programs, note, cells), note)
     report.answer = hashlib.sha256(json.dumps([programs, note]).encode()).hexdigest()
     path = _path(assignment, student)
-    old = _read(path)
+    old = read(path)
     kept: dict[str, Judged] = {}
     if only and old and old.answer == report.answer:
         kept = {name: c for name, c in old.criteria.items() if name not in only}
@@ -125,7 +125,7 @@ def judge(
         kept[name] = judged
         report.criteria = {c.name: kept[c.name] for c in cells if c.name in kept}
         report.seconds = round(time.monotonic() - start, 1)
-        _write(path, report)
+        write(path, report)
 
     start = time.monotonic()
     rig = Rig(source, programs) if unsafe else sandbox.Sandbox(source, programs)
@@ -140,7 +140,7 @@ def judge(
 
 def last(assignment: str, student: str) -> Report | None:
     """Return the report of the last grading; None if there is none."""
-    return _read(_path(assignment, student))
+    return read(_path(assignment, student))
 
 
 def try_all(
@@ -210,15 +210,60 @@ def _path(assignment: str, student: str) -> Path:
     return COURSE / "reports" / assignment / f"{student}.json"
 
 
-def _write(path: Path, report: Report) -> None:
+def write(path: Path, report: Report) -> None:
+    """Save a report; whoever reads meanwhile finds the old one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_suffix(".part")
     part.write_text(json.dumps(asdict(report), indent=1))
     part.replace(path)
 
 
-def _read(path: Path) -> Report | None:
+def read(path: Path) -> Report | None:
+    """Return a report that was saved; None if there is none."""
     try:
         return Report(**json.loads(path.read_text()))
     except (OSError, ValueError, TypeError):
         return None
+
+
+# --- many ---
+
+
+def judge_all(
+    assignment: str, names: Sequence[str], **options: Any
+) -> Iterator[Report]:
+    """Judge submissions, as many at once as there is room for; yield what is done.
+
+    Args:
+        assignment: what was handed in.
+        names: of students.
+        options: of `judge`.
+    """
+    with ThreadPoolExecutor(sandbox.slots()) as pool:
+        waiting = {
+            pool.submit(judge, assignment, name, **options): name for name in names
+        }
+        try:
+            for done in as_completed(waiting):
+                yield _result(done, assignment, waiting[done])
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def _result(done: Future[Report], assignment: str, name: str) -> Report:
+    """Return a submission's report; trouble of the judge's own blocks all of it."""
+    try:
+        return done.result()
+    except Exception as error:
+        return blocked(assignment, name, f"{type(error).__name__}: {error}")
+
+
+def blocked(assignment: str, student: str, why: str) -> Report:
+    """Return the report of a submission that nobody could judge."""
+    note = f"it could not be judged: {why}"
+    states: dict[str, Judged] = {
+        cell.name: {"points": cell.points, "state": "blocked", "lines": [note]}
+        for cell in criteria(assignment)
+    }
+    return Report(assignment, student, "", note, criteria=states)

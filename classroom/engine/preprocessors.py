@@ -12,10 +12,12 @@ from nbgrader.preprocessors import NbGraderPreprocessor, SaveAutoGrades
 from nbgrader.utils import is_grade
 
 from classroom.engine.assignment import COURSE, load, notebook
-from classroom.engine.judge import judge
+from classroom.engine.judge import Report, judge
 from classroom.engine.submission import WRITEFILE, answers, stamp
 
 STAGED = COURSE / "staged"
+JUDGED: dict[tuple[str, str], Report] = {}
+"""By assignment and student, what this grading run has found already."""
 FAILED = re.compile(": (fail|not yet|blocked): ")
 ERROR = re.compile(r"rank \d+: (\S+: .*\n +at .*)")
 LONG_STORY = 60  # characters that are not told twice
@@ -52,7 +54,7 @@ def stage(assignment: str, student: str) -> Path:
     path.parent.mkdir(parents=True)
     nbformat.write(clean, path)
     if when := stamp(submitted)[0]:
-        path.with_name("timestamp.txt").write_text(when)
+        path.with_name("timestamp.txt").write_text(f"{when:%Y-%m-%d %H:%M:%S.%f} UTC")
     return path
 
 
@@ -64,8 +66,9 @@ class Judge(NbGraderPreprocessor):
     ) -> tuple[NotebookNode, dict]:
         """Judge the submission that `resources` names, or read its report."""
         about = resources["nbgrader"]
+        who = about["assignment"], about["student"]
         unsafe = bool(os.environ.get("UNSAFE"))
-        self.report = judge(about["assignment"], about["student"], unsafe=unsafe)
+        self.report = JUDGED.get(who) or judge(*who, unsafe=unsafe)
         self.told: dict[str, str] = {}  # by its words, where a failure is told
         resources["blocked"] = [
             name for name, c in self.report.criteria.items() if c["state"] == "blocked"
@@ -143,8 +146,18 @@ class Page(NbGraderPreprocessor):
             points = f"{known.score:g} of {known.points:g}"
             link = f"[{known.grade_id}](#{known.grade_id})"
             rows.append(f"| {link} | {_verdict(cell.outputs)} | {points} |")
-        nb.cells.insert(0, new_markdown_cell("\n".join(rows)))
+        table = "\n".join(rows)
+        nb.cells.insert(0, new_markdown_cell("\n\n".join([*_notes(nb), table])))
         return nb, resources
+
+
+def _notes(nb: NotebookNode) -> list[str]:
+    """Return what `Judge` has written of the files, which is in the first criterion."""
+    for cell in filter(is_grade, nb.cells):
+        text = cell.outputs[0].text if cell.outputs else ""
+        first = text.partition("\n")[0]
+        return [] if first.startswith(cell.metadata.nbgrader.grade_id) else [first]
+    return []
 
 
 def _verdict(outputs: list[NotebookNode]) -> str:

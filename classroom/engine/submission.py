@@ -10,6 +10,7 @@ import re
 import shlex
 import stat
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from pathlib import Path, PurePosixPath
 
 WRITEFILE = "%%writefile"
@@ -159,8 +160,8 @@ def _source(cell: dict) -> str:
 # --- when ---
 
 
-def stamp(path: Path) -> tuple[str | None, str]:
-    """Return when a notebook was handed in, and what is wrong with that.
+def stamp(path: Path) -> tuple[datetime | None, str]:
+    """Return when a notebook was handed in, in UTC, and what is wrong with that.
 
     nbgrader's collection leaves the time in `timestamp.txt` beside the notebook; where
     there is none, or none that can be read, nothing is late.
@@ -173,7 +174,7 @@ def stamp(path: Path) -> tuple[str | None, str]:
 
         from nbgrader.utils import parse_utc
 
-        return f"{parse_utc(text):%Y-%m-%d %H:%M:%S.%f} UTC", ""
+        return parse_utc(text), ""
     except FileNotFoundError:
         return None, ""
     except Unreadable as trouble:

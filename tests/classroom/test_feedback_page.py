@@ -39,6 +39,15 @@ def test_the_page_begins_with_every_verdict():
     assert resources["inlining"]["css"] == [STYLE]
 
 
+def test_the_page_begins_with_what_is_wrong_with_the_files():
+    first = graded("right", 2, "pass")
+    note = "2 cells write ring.py: the last one counts"
+    first.outputs[0].text = f"{note}\n{first.outputs[0].text}"
+    resources = {"inlining": {"css": []}}
+    page, _ = Page().preprocess(new_notebook(cells=[first]), resources)
+    assert page.cells[0].source.splitlines()[0] == note
+
+
 def shown(**lines: str) -> dict[str, str]:
     """Return by criterion what stands under its cell; each has failed in one case."""
     criteria = {

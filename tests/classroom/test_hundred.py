@@ -2,9 +2,11 @@
 
 import csv
 import json
+import os
 
 import nbformat
 import pytest
+import slurm_cluster
 
 pytest.importorskip("nbgrader", reason="the lessons do without it")
 
@@ -13,8 +15,8 @@ from course import as_notebook, cells, solution, starter  # noqa: E402
 from nbgrader.api import Gradebook  # noqa: E402
 from test_course import Course  # noqa: E402
 
-from classroom.engine import judge  # noqa: E402
-from classroom.engine.__main__ import changes  # noqa: E402
+from classroom.engine import judge, spread  # noqa: E402
+from classroom.engine.__main__ import changes, judge_all  # noqa: E402
 
 pytestmark = pytest.mark.sandbox
 
@@ -56,10 +58,13 @@ def judged(tmp_path, monkeypatch):
     tried: list[str] = []
     state = {"now": "fail"}
 
-    def try_all(rig, cells):
+    def try_all(rig, cells, keep):
         tried[:] = [cell.name for cell in cells]
-        found = {"state": state["now"], "lines": []}
-        return {cell.name: {"points": cell.points} | found for cell in cells}, True
+        known = {"state": state["now"], "lines": []}
+        found = {cell.name: {"points": cell.points} | known for cell in cells}
+        for name, one in found.items():
+            keep(name, one)
+        return found, True
 
     programs = {"ring.py": "x = 1"}
     monkeypatch.setattr(judge, "try_all", try_all)
@@ -165,3 +170,91 @@ def test_a_course_with_late_days_a_roster_and_a_regrading(tmp_path):
     done = course.run("grade", "ring", "--unsafe", "--only", "wrong")
     assert done.returncode == 1
     assert done.stderr.strip() == "ring has no criterion wrong: right, any_length"
+
+
+# --- spread over a cluster ---
+
+
+@FULL
+@pytest.mark.skipif(bool(slurm_cluster.missing()), reason=slurm_cluster.missing())
+def test_grading_is_spread_over_the_machines_of_a_cluster(tmp_path):
+    course = Course(tmp_path)
+    decide(course, "PASS")
+    for name in ("anna", "bert", "carl"):
+        course.hand_in(name, submission(solution("ring")))
+    course.hand_in("dora", submission(starter("ring")))
+    words = ["grade", "ring", "--unsafe", "--slurm", "--nodes=2 --ntasks=2 --time=10"]
+    with slurm_cluster.Cluster() as cluster:
+        done = course.run(*words, SLURM_CONF=str(cluster.conf))
+        assert not cluster.jobs()
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    where = {line.split()[1]: line.split()[-1] for line in lines if line[:1] == "["}
+    # Every other one to a task, and a task to a node.
+    assert where["anna:"] == where["carl:"] != where["bert:"] == where["dora:"]
+    assert {*where.values()} == {"box1)", "box2)"}
+    rows = [line.split() for line in lines[-4:]]
+    assert [[row[0], *row[-2:]] for row in rows] == [
+        ["anna", "3", "3"],
+        ["bert", "3", "3"],
+        ["carl", "3", "3"],
+        ["dora", "2", "3"],
+    ]
+    found = sorted(p.name for p in (course.classroom / "reports").iterdir())
+    assert found == ["ring"]  # and nothing of the way that they took
+    assert course.run("grades").returncode == 0
+    assert "dora" in (course.classroom / "grades.csv").read_text()
+
+
+def srun(tmp_path, monkeypatch, text: str) -> None:
+    """Put a program of this name where it is found first."""
+    path = tmp_path / "bin" / "srun"
+    path.parent.mkdir()
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    monkeypatch.setenv("PATH", str(path.parent), prepend=os.pathsep)
+    monkeypatch.setattr(spread, "COURSE", tmp_path)
+
+
+def asked_of_slurm() -> list:
+    options = {"unsafe": True, "again": False, "only": []}
+    return [*spread.reports("ring", ["anna"], "--ntasks=2", **options)]
+
+
+def test_without_slurm_it_says_so(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(spread, "COURSE", tmp_path)
+    with pytest.raises(SystemExit, match="needs srun, and there is none here"):
+        asked_of_slurm()
+    assert not (tmp_path / "reports").exists()
+
+
+def test_what_does_not_come_back_is_blocked(tmp_path, monkeypatch, capsys):
+    srun(tmp_path, monkeypatch, "cat > /dev/null; echo 'srun: no machines'; exit 1")
+    (report,) = judge_all(
+        "ring",
+        ["anna"],
+        "--ntasks=2",
+        {
+            "unsafe": True,
+            "again": False,
+            "only": [],
+        },
+    )
+    assert {found["state"] for found in report.criteria.values()} == {"blocked"}
+    said = capsys.readouterr().out
+    assert "srun: no machines" in said
+    assert "anna: 0 of 0 points, it could not be judged: no report has come" in said
+
+
+def test_a_report_comes_back_by_the_shared_folder(tmp_path, monkeypatch):
+    report = judge.blocked("ring", "anna", "told by a node")
+    judge.write(tmp_path / "there.json", report)
+    srun(
+        tmp_path,
+        monkeypatch,
+        'folder=$(sed \'s/.*"folder": "\\([^"]*\\)".*/\\1/\')\n'
+        f"cp {tmp_path}/there.json $folder/anna.json\necho judged: box2 anna",
+    )
+    assert asked_of_slurm() == [(report, "box2")]
+    assert [*(tmp_path / "reports").iterdir()] == []

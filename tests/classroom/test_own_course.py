@@ -141,10 +141,8 @@ def test_from_release_to_grades_beside_the_lab(course):
     assert "right, 2 ranks, length 777: pass" in page.read_text()
     course.engine("grades")
     rows = csv.DictReader(open(course.folder / "grades.csv"))
-    assert [(row["SIS User ID"], row["doubled"]) for row in rows] == [
-        ("anna", "10"),
-        ("bert", "0"),
-    ]
+    told = {row["SIS User ID"]: row["doubled"] for row in rows}
+    assert (told["anna"], told["bert"]) == ("10", "0")
     # The lab's assignments can be given in it, too; in the lab nothing has changed.
     course.engine("release", "ring")
     assert (course.folder / "release" / "ring" / "ring.ipynb").exists()
