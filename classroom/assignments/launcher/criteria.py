@@ -19,6 +19,8 @@ WORDS = {
     "grace": "{} s of grace",
     "asked": "{}",
     "ranks_are": "ranks {}",
+    "apart": "{} s apart",
+    "jobs": "{} jobs",
     "lines": "{} lines each",
 }
 LEAVES = 5  # how a rank ends that was told to
