@@ -142,4 +142,6 @@ def worded(assignment: Assignment, case: dict) -> str:
     for name, value in case.items():
         text = f"{value:,}" if isinstance(value, int) else str(value)
         parts.append(formats.get(name, name.replace("_", " ") + " {}").format(text))
+        if (name, value) == ("ranks", 1):
+            parts[-1] = parts[-1].replace("ranks", "rank")
     return ", ".join(part for part in parts if part)

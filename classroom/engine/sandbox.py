@@ -345,7 +345,7 @@ def _lives(pid: int) -> bool:
 # --- all runs of a submission ---
 
 
-TICK = 0.1  # seconds between two looks at what a submission takes
+LOOK_EVERY = 0.1  # seconds between two looks at what a submission takes
 SIDE_BY_SIDE = 4  # runs of one submission, which share its bounds
 SLOTS = slots()
 
@@ -452,7 +452,7 @@ class Sandbox(Rig):
 
     def _watch(self) -> None:
         """End it when it goes over a limit."""
-        while not self._closed.wait(TICK):
+        while not self._closed.wait(LOOK_EVERY):
             if reason := self._over():
                 return self._end(reason)
 

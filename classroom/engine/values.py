@@ -11,8 +11,8 @@ import math
 
 import numpy as np
 
-LONGEST_LINE = 2_000_000  # bytes; JSON may take thirty times as much when it is read
-MOST = 1000  # values
+LONGEST_JSON = 2_000_000  # bytes; JSON may take thirty times as much when it is read
+MOST_VALUES = 1000  # values
 LONGEST_NAME = 100  # characters
 MOST_DIMENSIONS = 8
 LARGEST = 10**10  # of a dimension
@@ -39,13 +39,13 @@ def unpack(data: bytes) -> dict:
     Raises:
         ValueError: if it is something else, or too much; it says why.
     """
-    end = data.find(b"\n", 0, LONGEST_LINE)
+    end = data.find(b"\n", 0, LONGEST_JSON)
     if end < 0:
-        raise ValueError(f"no first line of {LONGEST_LINE:,} bytes at most")
+        raise ValueError(f"no first line of {LONGEST_JSON:,} bytes at most")
     try:
         head = json.loads(data[:end])
-        if not isinstance(head, list) or len(head) > MOST:
-            raise ValueError(f"no list of {MOST} values at most")
+        if not isinstance(head, list) or len(head) > MOST_VALUES:
+            raise ValueError(f"no list of {MOST_VALUES} values at most")
         values, at = {}, end + 1
         for name, dtype, value in head:
             if not isinstance(name, str) or len(name) > LONGEST_NAME or name in values:

@@ -13,7 +13,7 @@ import pytest
 from classroom.engine.assignment import load
 from classroom.engine.recorder import Recorder
 from classroom.engine.rig import IMPORTED, Rig
-from classroom.engine.values import LONGEST_LINE, pack, unpack
+from classroom.engine.values import LONGEST_JSON, pack, unpack
 
 pytestmark = pytest.mark.sandbox
 
@@ -53,7 +53,7 @@ BOMBS = {
     "a pickle": pickle.dumps({"result": [1, 2, 3]}),
     "no list": b'{"result": 1}\n',
     "too deep": b"[" * 1_000_000 + b"\n",
-    "too long a line": b"[" + b" " * LONGEST_LINE + b"]\n",
+    "too long a line": b"[" + b" " * LONGEST_JSON + b"]\n",
     "too many values": head(*([f"{i}", None, 0] for i in range(1001))),
     "too large a number": b'[["x", null, ' + b"9" * 10_000 + b"]]\n",
     "a name twice": head(["x", "int8", [1]], ["x", "int8", [1]]) + b"ab",
@@ -79,16 +79,16 @@ def test_what_makes_no_sense_is_refused_before_it_takes_memory(name):
         unpack(data)
     most = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert most < 2 * LONGEST_LINE
+    assert most < 2 * LONGEST_JSON
 
 
 def test_a_full_line_of_json_stays_in_bounds():
-    data = b'[["x", null, [' + b"[]," * (LONGEST_LINE // 3 - 10) + b"0]]]\n"
+    data = b'[["x", null, [' + b"[]," * (LONGEST_JSON // 3 - 10) + b"0]]]\n"
     tracemalloc.start()
     unpack(data)
     most = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert most < 40 * LONGEST_LINE
+    assert most < 40 * LONGEST_JSON
 
 
 def test_an_array_is_a_view():
