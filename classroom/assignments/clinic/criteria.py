@@ -43,7 +43,7 @@ WORDS = {
 
 ROUNDING = 1e-5  # relative; to compute in float32 is no sickness
 LATE = 1.0  # seconds after rank 0 has looked for its largest number
-PATIENCE = 3.0  # seconds that rank 0 has to do so
+LOOKS_WITHIN = 3.0  # seconds that rank 0 has to do so
 
 # --- diagnoses ---
 
@@ -243,7 +243,7 @@ def overlap_cure(rig: Rig, *, ranks: int, length: int, seed: int = 1) -> Verdict
         """Let the others come late; rank 0 asks when it looks at a tensor."""
         if rank == 0:
             return looked.set()
-        looked.wait(PATIENCE)
+        looked.wait(LOOKS_WITHIN)
         time.sleep(LATE)
 
     outcome = _treat(rig, "overlap", "mean_and_largest", given, names, reply)

@@ -24,7 +24,7 @@ from ranks import RUN_FOLDER, answer, inputs, say
 
 JOBS = 4  # processes that can launch; more than any case needs
 GIVE_UP = 12.0  # seconds until a launcher is given up
-SHORT = 300  # characters of what a launcher or a rank says
+KEPT = 300  # characters of what a launcher or a rank says
 PR_SET_DUMPABLE = 4  # see prctl(2)
 TOLD = "RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT".split()
 TOY = """
@@ -188,7 +188,7 @@ class Job:
                 if entry.filename.endswith("launcher.py"):
                     text += f" (launcher.py:{entry.lineno})"
                     break
-            report["error"] = text[:SHORT]
+            report["error"] = text[:KEPT]
         line.sendall(json.dumps(report, default=repr).encode() + b"\n")
         os._exit(0)
 
@@ -262,7 +262,7 @@ class Job:
         report: dict[str, Any] = {"code": None}
         report["error"] = None if late else "its process was killed"
         self.line.settimeout(1)
-        if line := self.line.makefile("rb").readline(SHORT * 10):
+        if line := self.line.makefile("rb").readline(KEPT * 10):
             report = json.loads(line)
         report["code"] = report["code"] if type(report["code"]) is int else None
         facts = {"late": late, "there": self.there, "job": self.number}
@@ -272,9 +272,9 @@ class Job:
             about = {name: toy.facts.get(name) for name in ("bound", "saved", "done")}
             about["told"] = sorted(toy.facts["told"])[:10]
             about |= {"left": toy.end(), "toy": self.is_toy(toy)}
-            about["env"] = {name: env.get(name, "")[:SHORT] or None for name in TOLD}
-            about["mark"] = env.get("LAUNCHED_FROM", "")[:SHORT]
-            about["words"] = json.dumps(toy.facts.get("words"))[:SHORT]
+            about["env"] = {name: env.get(name, "")[:KEPT] or None for name in TOLD}
+            about["mark"] = env.get("LAUNCHED_FROM", "")[:KEPT]
+            about["words"] = json.dumps(toy.facts.get("words"))[:KEPT]
             say("rank", job=self.number, **about)
 
     def is_toy(self, toy: Toy) -> bool:

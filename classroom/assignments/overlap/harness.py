@@ -35,7 +35,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
 
-PATIENCE = 10.0  # seconds after which a call that a rank has not made has failed
+GIVEN_UP_AFTER = 10.0  # seconds after which a call that a rank has not made has failed
 HELD_UP = 4.0  # seconds after which a late rank goes on in any case
 LARGEST = 10_000_000  # bytes of a message
 Accelerator = Callable[[int], float]  # given a layer, takes its time and tells a number
@@ -213,7 +213,7 @@ class Machine:
             self.note(word, rank, about, bytes=len(payload), **sums)
             self.calls[rank].append((line, ticket, payload, self.clock[rank]))
             mine = self.carried + len(self.calls[rank]) - 1
-            self.at(now + PATIENCE, partial(self.give_up, mine))
+            self.at(now + GIVEN_UP_AFTER, partial(self.give_up, mine))
             while all(self.calls.values()):
                 self.carry(now)
         elif word == "meet":

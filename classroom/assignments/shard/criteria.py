@@ -42,7 +42,7 @@ WIRE_SLACK = 0.05  # of the bytes that are needed
 LAUNCH_BYTES = 300_000  # that the launch itself sends, at most
 MEMORY_SLACK = 1_000_000  # bytes by which a process grows anyway
 PIECE = 25_000  # numbers of a parameter, where there are many of them
-PATIENCE = 40  # seconds of silence; on a busy machine many messages take their time
+SILENCE = 40  # seconds of silence; on a busy machine many messages take their time
 FORBIDDEN = re.compile("ZeroRedundancy|zero_redundancy|fully_shard|FullyShardedData")
 
 
@@ -93,7 +93,7 @@ class Case:
             failure = f"{found[0]}…: the library's own classes are no answer here"
             return Outcome([{}] * self.ranks, failure)
         given = [self.inputs(r) | (checkpoint or {}) for r in range(self.ranks)]
-        return rig.run(self.ranks, given, timeout=PATIENCE)
+        return rig.run(self.ranks, given, timeout=SILENCE)
 
     def alone(self, rank: int, load: dict | None = None) -> tuple[np.ndarray, dict]:
         """Unsharded, with what this rank has: parameters by step, and the state."""

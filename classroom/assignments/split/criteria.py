@@ -39,7 +39,7 @@ WORDS = {
 RATE = 0.1
 NAPS = {"F": 0.03, "B": 0.06}  # seconds of a step, where time is measured
 TRIES = 3  # of which the best counts
-SLOWEST = 1.2  # times what lesson 6's schedule takes; good ones take 0.98 to 1.02
+OVER_LESSON = 1.2  # times what lesson 6's schedule takes; good ones take 0.98 to 1.02
 TOLERANCE = {"rtol": 1e-3, "atol": 1e-6}
 
 
@@ -329,7 +329,7 @@ def bubble(rig: Rig, *, stages: list[int], micro: int, seed: int = 0) -> Verdict
             first = told(diaries[0])
         theirs = min(span(outcome.events, batch) for batch in range(ROUNDS))
         mine = min(span(outcome.events, batch) for batch in range(ROUNDS, 2 * ROUNDS))
-        if mine <= SLOWEST * theirs:
+        if mine <= OVER_LESSON * theirs:
             return PASS
     theory = (case.ranks - 1) / (micro + case.ranks - 1)
     got = 1 - (1 - theory) * theirs / mine
