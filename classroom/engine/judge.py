@@ -84,6 +84,7 @@ def judge(
     again: bool = False,
     only: Collection[str] = (),
     secret: str = "",
+    others: int = 0,
 ) -> Report:
     """Return the report of a submission; an old one if nothing has changed since.
 
@@ -95,6 +96,8 @@ def judge(
         only: judge these criteria anew, and keep what the old report says of the rest,
             unless the programs have changed since.
         secret: draw the cases with this one, as an earlier report has it.
+        others: submissions that are judged meanwhile, and want their share of the
+            machine.
 
     Raises:
         SystemExit: if there can be no sandbox here and `unsafe` is not given.
@@ -130,6 +133,7 @@ def judge(
     start = time.monotonic()
     rig = Rig(source, programs) if unsafe else sandbox.Sandbox(source, programs)
     rig.secret = report.secret
+    rig.at_once = max(1, rig.at_once // (1 + others))
     try:
         found = try_all(rig, todo, keep)[0]
     finally:
@@ -239,7 +243,9 @@ def judge_all(
         names: of students.
         options: of `judge`.
     """
-    with ThreadPoolExecutor(sandbox.slots()) as pool:
+    room = sandbox.slots()
+    options["others"] = min(len(names), room) - 1
+    with ThreadPoolExecutor(room) as pool:
         waiting = {
             pool.submit(judge, assignment, name, **options): name for name in names
         }
