@@ -145,7 +145,8 @@ def test_a_range_of_nodes_meets_by_c10d(room, cold):
 
 
 def test_two_machines_with_commands_of_their_own(room):
-    program = room.program("print(os.environ.get('WHERE'), flush=True)")
+    body = "print(os.environ.get('WHERE'), flush=True)\ndist.barrier()"
+    program = room.program(body)
     start = "torchrun --nnodes 2 --nproc-per-node 1 --master-addr node0 --node-rank"
     run = machines([f"WHERE=here {start} 0 {program}", f"{start} 1 {program}"])
     assert [lines[-1] for lines in run.lines] == ["here", "None"]

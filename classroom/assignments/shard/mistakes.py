@@ -128,12 +128,6 @@ MISTAKES = [
         [("            if parameter.requires_grad:", "            if True:")],
     ),
     Mistake(
-        "an optimizer without parameters",
-        "odd",
-        [(GROUP, f"        type(self.share)(mine)\n{GROUP}")],
-        "fail: rank 2: ValueError",
-    ),
-    Mistake(
         "zeros where there was a gradient before",
         "odd",
         [
