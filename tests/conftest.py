@@ -39,6 +39,14 @@ def name_of(program: Path) -> str:
 STARTS_ITS_RANKS = {"nodes/exercise_launcher.py", "nodes/spawn.py"}
 """Programs that plain python runs, because they start their ranks themselves."""
 
+
+def words_of(process: psutil.Process) -> list[str]:
+    """Return a process's command; [] if it has ended."""
+    with suppress(psutil.Error):
+        return process.cmdline()
+    return []
+
+
 FULL = pytest.mark.full
 """Of tests that take long, and of numbers of ranks that `make test` can do without."""
 NEEDS = ("processes", "sandbox", "browser")  # markers; see pyproject.toml

@@ -11,12 +11,11 @@ import shutil
 import signal
 import subprocess
 import sys
-from contextlib import suppress
 from pathlib import Path
 
 import psutil
 import pytest
-from conftest import FULL, wait_until
+from conftest import FULL, wait_until, words_of
 
 from ddp_lab import ROOT
 from ddp_lab.kit import RunFailed, torchrun
@@ -247,7 +246,7 @@ def test_what_plays_the_nodes_is_killed(room, what):
         needs_networks(run)
         if not killed and any(run.lines):
             us = psutil.Process().children(recursive=True)
-            killed.extend(p.pid for p in us if command(p)[2:3] == [str(KIT / what)])
+            killed.extend(p.pid for p in us if words_of(p)[2:3] == [str(KIT / what)])
             os.kill(killed[0], signal.SIGKILL)
 
     run = torchrun(
@@ -509,7 +508,6 @@ def test_no_node_is_started_when_nobody_is_left_to_say_so(room):
 
 CALLER = """
 import sys
-from contextlib import suppress
 from ddp_lab.kit import torchrun
 try:
     torchrun(sys.argv[1], cold=len(sys.argv) > 2)
@@ -541,14 +539,7 @@ def launched(room, monkeypatch):
 def started(caller: psutil.Process, words: str) -> list[psutil.Process]:
     """Return what the caller has started with these words in its command."""
     found = caller.children(recursive=True)
-    return [each for each in found if words in " ".join(command(each))]
-
-
-def command(process: psutil.Process) -> list[str]:
-    """Return a process's command; [] if it has ended."""
-    with suppress(psutil.Error):
-        return process.cmdline()
-    return []
+    return [each for each in found if words in " ".join(words_of(each))]
 
 
 def test_nothing_stays_when_the_caller_is_killed(room, launched):

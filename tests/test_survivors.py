@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from conftest import FULL, wait_until
+from conftest import FULL, wait_until, words_of
 
 from ddp_lab import ROOT
 from ddp_lab.kit import python, torchrun
@@ -174,14 +174,8 @@ def launched(program, escaped, monkeypatch):
 
 def found(words: str, caller: psutil.Process | None = None) -> list[psutil.Process]:
     """Return what `pkill -f WORDS` finds of all that the caller (we) has started."""
-    matching = []
-    for process in (caller or psutil.Process()).children(recursive=True):
-        try:
-            if words in " ".join(process.cmdline()):
-                matching.append(process)
-        except psutil.Error:
-            continue  # it has ended
-    return matching
+    started = (caller or psutil.Process()).children(recursive=True)
+    return [process for process in started if words in " ".join(words_of(process))]
 
 
 @COLD
@@ -267,7 +261,7 @@ def test_the_guard_is_not_found_by_what_it_runs(program, escaped):
     def watch(run):
         words = [path, "torch.distributed.run", str(escaped)]
         guards = found("guard.py")
-        seen.extend(g for g in guards if any(w in " ".join(g.cmdline()) for w in words))
+        seen.extend(g for g in guards if any(w in " ".join(words_of(g)) for w in words))
         watched.extend(guards)
 
     watched = []

@@ -14,6 +14,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from classroom.engine import watchdog
+
 CONTROLLERS = "memory", "pids", "cpu"  # the last is for fairness, and may be missing
 GONE_WITHIN = 10.0  # seconds, once its processes have been killed
 PREFIX = "classroom-"
@@ -206,11 +208,8 @@ def _sweep(folder: Path) -> None:
 
 def _started(pid: int | str) -> str:
     """Return when a process was started, in the kernel's ticks; "" if it is gone."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return ""
-    return stat.rpartition(")")[2].split()[19]
+    stat = watchdog.stat_of(pid)
+    return stat[19] if stat else ""
 
 
 def _counts(file: Path) -> dict[str, int]:

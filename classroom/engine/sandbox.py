@@ -334,12 +334,8 @@ def _python() -> list[str]:
 
 def _lives(pid: int) -> bool:
     """Tell whether a process is there and no zombie."""
-    try:
-        return (
-            Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-        )
-    except OSError:
-        return False
+    stat = watchdog.stat_of(pid)
+    return bool(stat) and stat[0] != "Z"
 
 
 # --- all runs of a submission ---

@@ -44,6 +44,18 @@ def total(verdicts: Sequence[Verdict]) -> str:
     return "pass" if states else "fail"
 
 
+def up_to_scale(expected: np.ndarray, got: np.ndarray) -> np.ndarray:
+    """Return `expected` times the factor by which `got` has it, as near as can be.
+
+    It is left as it is where that is hardly another number, or no positive one.
+    """
+    factor = (got * expected).sum()
+    factor /= (expected**2).sum()
+    if np.isfinite(factor) and factor > 0 and abs(factor - 1) > 1e-3:
+        return expected * factor
+    return expected
+
+
 def compare(
     rank: int, expected: ArrayLike, got: object, *, rtol: float = 0.0, atol: float = 0.0
 ) -> str | None:

@@ -22,7 +22,7 @@ def _family(roots: list[int]) -> list[int]:
     """Return every process below `roots`. An orphan goes to the sandbox's own init."""
     children: dict[int, list[int]] = {}
     for name in os.listdir("/proc"):
-        if name.isdigit() and (stat := _stat(int(name))):
+        if name.isdigit() and (stat := stat_of(name)):
             children.setdefault(int(stat[1]), []).append(int(name))
     family, todo = [], list(roots)
     while todo:
@@ -32,7 +32,7 @@ def _family(roots: list[int]) -> list[int]:
     return family
 
 
-def _stat(pid: int) -> list[str]:
+def stat_of(pid: int | str) -> list[str]:
     """Return what the kernel tells of a process, from its state on; [] if it ended."""
     try:
         # The name may hold anything; the last bracket ends it.
@@ -43,7 +43,7 @@ def _stat(pid: int) -> list[str]:
 
 
 def _threads(pid: int) -> int:
-    stat = _stat(pid)
+    stat = stat_of(pid)
     return int(stat[17]) if stat else 0
 
 

@@ -17,7 +17,7 @@ from classroom.engine import sandbox
 from classroom.engine.assignment import Criteria
 from classroom.engine.recorder import calls
 from classroom.engine.rig import Outcome, Rig, compare_all
-from classroom.engine.verdict import PASS, Verdict, compare, fail
+from classroom.engine.verdict import PASS, Verdict, compare, fail, up_to_scale
 
 PROGRAMS = {"program": "ddp.py"}
 WORDS = {
@@ -214,10 +214,7 @@ def ready_made(rank: int, said: Said) -> Verdict | None:
 def same_gradients(case: Case, outcome: Outcome) -> Verdict:
     """Compare the gradients, forgiving one factor that all of them have in common."""
     for step, expected in enumerate(case.truth()[0]):
-        factor = (outcome.outputs[0]["grads"][step] * expected).sum()
-        factor /= (expected**2).sum()
-        if np.isfinite(factor) and factor > 0 and abs(factor - 1) > 1e-3:
-            expected = expected * factor
+        expected = up_to_scale(expected, outcome.outputs[0]["grads"][step])
         for rank, given in enumerate(outcome.outputs):
             if words := compare(rank, expected, given["grads"][step], **TOLERANCE):
                 return fail(f"gradients of step {step}: {words}")

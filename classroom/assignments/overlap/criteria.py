@@ -17,7 +17,7 @@ import torch
 from classroom.assignments.overlap.harness import Net, fill, gradients, loss
 from classroom.engine.assignment import Criteria
 from classroom.engine.rig import Outcome, Rig
-from classroom.engine.verdict import PASS, Verdict, compare, fail
+from classroom.engine.verdict import PASS, Verdict, compare, fail, up_to_scale
 
 PROGRAMS = {"program": "overlap.py"}
 WORDS = {
@@ -171,10 +171,7 @@ def same_gradients(case: Case, outcome: Outcome, scaled: bool = True) -> Verdict
         if case.plan[step]["ddp"]:
             continue
         if scaled:
-            factor = (outcome.outputs[0]["grads"][step] * expected).sum()
-            factor /= (expected**2).sum()
-            if np.isfinite(factor) and factor > 0 and abs(factor - 1) > 1e-3:
-                expected = expected * factor
+            expected = up_to_scale(expected, outcome.outputs[0]["grads"][step])
         for rank, given in enumerate(outcome.outputs):
             if words := compare(rank, expected, given["grads"][step], **TOLERANCE):
                 return fail(f"gradients of step {step}: {words}")
