@@ -19,7 +19,8 @@ from contextlib import suppress
 from pathlib import Path
 
 LONGEST_LINE = 2000  # bytes
-MOST_LINES = 50_000  # of a rank
+MOST_LINES, MOST_BYTES = 50_000, 5_000_000  # of a rank; as JSON they take more memory
+OURS = "at", "memory", "answered"  # what nobody but the judge puts into an event
 CREDENTIALS = 12  # bytes: three numbers, the first is the process
 HELD = "RssAnon:", "RssShmem:"
 HEARD_WITHIN = 5.0  # seconds, once the run is over
@@ -78,15 +79,17 @@ class Recorder:
 
     def _hear(self, connection: socket.socket) -> None:
         """Keep what one rank says, until it ends or makes no sense."""
-        rank = None
+        rank, size = None, 0
         with connection, connection.makefile("rb") as lines:
             try:
                 rank = self._greet(_read(lines.readline(LONGEST_LINE)), connection)
                 while line := lines.readline(LONGEST_LINE):
                     now = time.perf_counter()
-                    if len(self.events[rank]) == MOST_LINES:
+                    size += len(line)
+                    if len(self.events[rank]) == MOST_LINES or size > MOST_BYTES:
                         raise ValueError(f"more than {MOST_LINES:,} calls and events")
-                    event = _read(line) | {"at": now}
+                    said = _read(line)
+                    event = {n: said[n] for n in said if n not in OURS} | {"at": now}
                     if event.get("what") == "weigh":
                         event["memory"] = _memory(connection)
                         connection.send(b"\n")  # it has held still for that

@@ -304,6 +304,21 @@ def test_nothing_of_the_course_is_in_sight(tmp_path):
     assert str(tried(text)) == "pass"
 
 
+def test_no_rank_remembers_what_another_was_given():
+    """A rank is a fork, with the frames and the memory of whoever has made it."""
+    look = """
+    frame, found = sys._getframe(), ""
+    while frame:
+        found += "".join(key for v in frame.f_locals.values() if isinstance(v, dict)
+                         for key in v if isinstance(key, str) and "inputs_" in key)
+        frame = frame.f_back
+    if found:
+        raise RuntimeError(f"finds {found}")
+"""
+    text = before(look).replace("import os\n", "import os\nimport sys\n", 1)
+    assert str(tried(text)) == "pass"
+
+
 def test_a_forged_count_is_seen_on_the_wire():
     """Three vectors travel; one is told, which is what is expected."""
     forged = "    ranks = sys.modules['ranks']\n    ranks._OPERATORS._destroy()\n"
