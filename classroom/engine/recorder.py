@@ -18,11 +18,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from classroom.engine import watchdog
+
 LONGEST_LINE = 2000  # bytes
 MOST_LINES, MOST_BYTES = 50_000, 5_000_000  # of a rank; as JSON they take more memory
 OURS = "at", "memory", "answered"  # what nobody but the judge puts into an event
 CREDENTIALS = 12  # bytes: three numbers, the first is the process
-HELD = "RssAnon:", "RssShmem:"
 HEARD_WITHIN = 5.0  # seconds, once the run is over
 
 Reply = Callable[[int, dict], object]
@@ -121,17 +122,15 @@ class Recorder:
 
 
 def _memory(connection: socket.socket) -> int | None:
-    """Return the bytes of the process at the other end, files that it maps left out.
+    """Return what the process at the other end keeps: see watchdog.py.
 
     None where the system has no such count.
     """
     try:
         peer = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS)
-        pid = int.from_bytes(peer[:4], sys.byteorder)
-        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+        return watchdog.held(int.from_bytes(peer[:4], sys.byteorder))
     except (OSError, AttributeError):  # no Linux
         return None
-    return 1024 * sum(int(line.split()[1]) for line in lines if line.startswith(HELD))
 
 
 def calls(events: list[dict], first: str = "begin", last: str = "end") -> list[dict]:

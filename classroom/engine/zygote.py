@@ -25,6 +25,7 @@ So the launcher, which may be deceived, only words a failure.
 import json
 import os
 import resource
+import select
 import signal
 import socket
 import sys
@@ -137,6 +138,7 @@ def _run(channel: socket.socket, inside: int) -> tuple[dict, dict[str, bytes]]:
     with suppress(ChildProcessError):
         while True:
             os.wait()
+    select.select([inside], [], [])  # nobody is left who could still write
     if not words:
         raise RuntimeError("the launcher has been killed")
     told = json.loads(words)
