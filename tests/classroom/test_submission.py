@@ -53,9 +53,9 @@ def test_of_two_cells_the_last_counts_and_it_says_so(place):
 MANY = {
     "cells": [cell(HEAD + "1\n")] * 100_000,
     "characters": [cell(HEAD + "a\n" * 1_000_000)],
-    "small cells": [cell("%%writefile -a build/classroom/ring.py\n" + "a\n" * 10_000)]
+    "small cells": [cell("%%writefile -a build/classroom/ring.py\n" + "a\n" * 5000)]
     * 1000,
-    "words": [cell("%%writefile " + "x y" * 1_000_000)],
+    "words": [cell("%%writefile " + "x y" * 1_000_000)] * 6,
 }
 
 
