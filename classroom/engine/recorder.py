@@ -22,6 +22,7 @@ from classroom.engine import watchdog
 
 LONGEST_LINE = 2000  # bytes
 MOST_LINES, MOST_BYTES = 50_000, 5_000_000  # of a rank; as JSON they take more memory
+MOST_WEIGHED = 10  # times that a rank asks for its memory, which takes a while
 OURS = "at", "memory", "answered"  # what nobody but the judge puts into an event
 CREDENTIALS = 12  # bytes: three numbers, the first is the process
 HEARD_WITHIN = 5.0  # seconds, once the run is over
@@ -80,7 +81,7 @@ class Recorder:
 
     def _hear(self, connection: socket.socket) -> None:
         """Keep what one rank says, until it ends or makes no sense."""
-        rank, size = None, 0
+        rank, size, weighed = None, 0, 0
         with connection, connection.makefile("rb") as lines:
             try:
                 rank = self._greet(_read(lines.readline(LONGEST_LINE)), connection)
@@ -92,6 +93,8 @@ class Recorder:
                     said = _read(line)
                     event = {n: said[n] for n in said if n not in OURS} | {"at": now}
                     if event.get("what") == "weigh":
+                        if (weighed := weighed + 1) > MOST_WEIGHED:
+                            raise ValueError(f"weighs more than {MOST_WEIGHED} times")
                         event["memory"] = _memory(connection)
                         connection.send(b"\n")  # it has held still for that
                     self.events[rank].append(event)
