@@ -108,7 +108,7 @@ def _given_names(program: str) -> set[str]:
     """Return the names that a program has given itself, which may as well be others."""
     try:
         nodes = list(ast.walk(ast.parse(program)))
-    except (SyntaxError, ValueError, RecursionError):
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         return set()
     found: set[str] = set()
     for node in nodes:
