@@ -201,20 +201,27 @@ class Given(Rig):
         return self.outcome
 
 
-def held(length: int, *numbers: float) -> dict:
-    return {"length": length, "unique": np.array(numbers, dtype=np.float64)}
+NAN = float("nan")
+WRONG = "fail: rank 1 expected 250,000 times 3"
+
+
+def held(length: int, lowest: float, highest: float) -> dict:
+    return {"length": length, "lowest": lowest, "highest": highest}
 
 
 @pytest.mark.parametrize(
     ("second", "said"),
     [
-        (held(250_000, 3), "pass"),
-        (held(250_000, -1, 3), "fail: rank 1 expected 250,000 times 3, got -1, 3"),
-        (held(1, 3), "fail: rank 1 expected 250,000 times 3, got 1 numbers"),
+        (held(250_000, 3, 3), "pass"),
+        (held(250_000, -1, 3), f"{WRONG}, got numbers from -1 to 3"),
+        (held(250_000, 4, 4), f"{WRONG}, got numbers from 4 to 4"),
+        (held(250_000, NAN, NAN), f"{WRONG}, got numbers from nan to nan"),
+        (held(1, 3, 3), f"{WRONG}, got 1 numbers"),
+        ({"length": 0}, f"{WRONG}, got 0 numbers"),
     ],
 )
 def test_no_deadlock_says_what_should_be_where(second, said):
-    rig = Given(held(250_000, 3), second)
+    rig = Given(held(250_000, 3, 3), second)
     assert str(ring.no_deadlock(rig, ranks=2, megabytes=1)) == said
 
 
