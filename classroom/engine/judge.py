@@ -5,6 +5,7 @@ in a sandbox for every case of every criterion, and the report is written to
 reports/ASSIGNMENT/STUDENT.json. Criteria and cases come from the source notebook.
 """
 
+import functools
 import hashlib
 import json
 import secrets
@@ -19,7 +20,6 @@ from typing import Any, TypedDict
 from classroom.engine import sandbox
 from classroom.engine.assignment import (
     COURSE,
-    LAB,
     Criterion,
     criteria,
     folder,
@@ -27,7 +27,8 @@ from classroom.engine.assignment import (
     notebook,
 )
 from classroom.engine.check import line, try_case
-from classroom.engine.rig import TURN, Rig, SandboxError
+from classroom.engine.modules import modules
+from classroom.engine.rig import IMPORTED, TURN, Rig, SandboxError
 from classroom.engine.submission import answers
 from classroom.engine.verdict import Verdict, total
 
@@ -204,10 +205,25 @@ def _key(assignment: str, programs: dict, note: str, cells: list[Criterion]) -> 
     """Return a hash of all that a report depends on."""
     parts = [json.dumps([assignment, programs, note, [asdict(c) for c in cells]])]
     parts += [version("torch"), str(sandbox.gpus())]
-    for place in (LAB / "engine", folder(load(assignment))):
-        files = sorted({*place.glob("*.py")} - {place / "mistakes.py"})
-        parts += [path.read_text() for path in files]
+    parts += [path.read_text() for path in judging(assignment)]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+@functools.cache
+def judging(assignment: str) -> list[Path]:
+    """Return the files that judge an assignment: this one, and all that it needs.
+
+    The rest of the engine, which exports grades, say, changes no verdict.
+    """
+    needed = modules(
+        [
+            "classroom.engine.judge",
+            "classroom.engine.zygote",
+            f"classroom.assignments.{assignment}.criteria",
+        ]
+    )
+    beside = [*IMPORTED, folder(load(assignment)) / "harness.py"]
+    return sorted({*needed.values(), *beside})
 
 
 def _path(assignment: str, student: str) -> Path:
