@@ -22,7 +22,7 @@ NAME = "ddp-lab"
 """Of the folder that students get."""
 FILES = """
     LICENSE CITATION.cff TROUBLESHOOTING.md Makefile requirements.txt pyproject.toml
-    .gitignore .devcontainer/devcontainer.json data/README.md figs/*.svg figs/*.png
+    .gitignore .devcontainer/devcontainer.json data/README.md figs/*.svg
     ddp_lab/__init__.py ddp_lab/kit/**/*.py ddp_lab/*/*.sbatch bench/programs/*.py
 """
 COMMANDS = "tools.work", "tools.lab", "tools.notebooks", "bench.__main__"

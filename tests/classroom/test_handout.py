@@ -22,8 +22,10 @@ pytest.importorskip("nbgrader", reason="the lessons do without it")
 from classroom.engine import handout, leaks  # noqa: E402
 
 RELEASE = "from classroom.engine.__main__ import hand_out, release\n"
-SENT = [".py", ".ipynb", ".svg", ".md", ".sbatch", ".png", ".json", ".toml", ".txt"]
+SENT = [".py", ".ipynb", ".svg", ".md", ".sbatch", ".json", ".toml", ".txt"]
 SENT += [".cff", ""]  # LICENSE, Makefile, .gitignore
+# A path into one of the folders that a clone has.
+OURS = re.compile(r"(?<![\w./-])(?:bench|classroom|figs|tests|tools)/[\w./]*\w")
 EXTRA = [
     "notebooks/99_answers.ipynb",
     "ddp_lab/p2p/right.py",
@@ -90,6 +92,22 @@ def test_every_link_in_it_leads_somewhere(handed):
             text = "\n".join(c.source for c in cells if c.cell_type == "markdown")
         for link in re.findall(r"\]\((?!https?:)([^)#\s]+)", text):
             assert (path.parent / link).exists(), (path.name, link)
+
+
+def test_what_it_speaks_of_is_there(handed):
+    """What students do not have is in the lab's repository, and that is said."""
+    _, folder = handed
+    for path in sorted([*folder.rglob("*.md"), *folder.rglob("*.ipynb")]):
+        text = path.read_text()
+        if path.suffix == ".ipynb":
+            cells = nbformat.read(path, as_version=4).cells
+            text = "\n".join(cell.source for cell in cells)
+        for line in text.splitlines():
+            for name in OURS.findall(line):
+                known = (
+                    folder / name
+                ).exists() or "the lab's repository" in line.lower()
+                assert known, (path.name, name)
 
 
 def test_make_knows_what_the_readme_says(handed):
