@@ -3,8 +3,10 @@
 import os
 import subprocess
 import sys
+import threading
 
 import pytest
+from conftest import wait_until
 
 from classroom.engine import groups, sandbox, watchdog, zygote
 
@@ -92,12 +94,23 @@ def test_a_rank_that_has_failed_is_told_though_the_launcher_does_not_know():
 
 
 def test_a_run_that_measures_time_has_the_machine_for_itself():
-    slots = sandbox._Slots(2)
-    with slots.one(), slots.one():
-        assert slots.free == 0
-    with slots.all():
-        assert slots.free == 0
-    assert slots.free == 2
+    slots, order = sandbox._Slots(2), []
+
+    def take(name, room):
+        with room:
+            order.append(name)
+
+    with slots.one():
+        alone = threading.Thread(target=take, args=["alone", slots.all()])
+        alone.start()
+        assert wait_until(slots._in_line.locked)
+        # There is room for one more, but who was first in line is not overtaken.
+        later = threading.Thread(target=take, args=["later", slots.one()])
+        later.start()
+        alone.join(0.3), later.join(0.3)
+        assert order == []
+    alone.join(), later.join()
+    assert order == ["alone", "later"] and slots.free == 2
 
 
 def test_the_scratch_folder_has_one_name():
