@@ -34,6 +34,8 @@ from classroom.engine.verdict import Verdict, total
 
 SECRET = secrets.token_hex(8)
 """From which all cases of this grading run are drawn: see `Rig.draw`."""
+OPEN: set[Rig] = set()
+"""Those in which submissions are being judged."""
 
 
 class Judged(TypedDict):
@@ -135,10 +137,12 @@ def judge(
     rig = Rig(source, programs) if unsafe else sandbox.Sandbox(source, programs)
     rig.secret = report.secret
     rig.at_once = max(1, rig.at_once // (1 + others))
+    OPEN.add(rig)
     try:
         found = try_all(rig, todo, keep)[0]
     finally:
         rig.close()
+        OPEN.remove(rig)
     report.criteria = {cell.name: (kept | found)[cell.name] for cell in cells}
     return report
 
@@ -270,6 +274,10 @@ def judge_all(
                 yield _result(done, assignment, waiting[done])
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
+            while not all(future.done() for future in waiting):
+                for rig in [*OPEN]:
+                    rig.close()  # what is saved stays, and the rest is not judged
+                time.sleep(0.05)
             raise
 
 

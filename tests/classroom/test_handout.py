@@ -34,7 +34,7 @@ GIVEN = """
 # Of the engine, what `check` needs.
 ENGINE = """
     __init__ assignment check fence groups lives ranks recorder remedy rig runner
-    sandbox serial values verdict watchdog
+    sandbox serial traces values verdict watchdog
 """
 # A path into one of the folders that a clone has.
 OURS = re.compile(r"(?<![\w./-])(?:bench|classroom|figs|tests|tools)/[\w./]*\w")
