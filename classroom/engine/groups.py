@@ -17,7 +17,7 @@ from pathlib import Path
 from classroom.engine import traces
 
 CONTROLLERS = "memory", "pids", "cpu"  # the last is for fairness, and may be missing
-GONE_WITHIN = 10.0  # seconds, once its processes have been killed
+GONE_WITHIN = 60.0  # seconds, once its processes have been killed
 # Run in a scope: make room for groups beside ourselves, say where, and hold it.
 HOLD = """
 cd "$0$(sed -n 's/^0:://p' /proc/self/cgroup)" && mkdir holder &&

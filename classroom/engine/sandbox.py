@@ -40,7 +40,7 @@ GB = 1_000_000_000
 SCRATCH = "/run"  # as zygote.py knows it
 RECORDER = f"{SCRATCH}/recorder"  # inside
 ZYGOTE = Path(__file__).with_name("zygote.py")
-GONE_WITHIN = 10.0  # seconds, once a sandbox has been killed
+GONE_WITHIN = 60.0  # seconds, once a sandbox has been killed
 INHERITED = ("PYTHONDONTWRITEBYTECODE", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES")
 ETC = {  # the whole of /etc, but for what the linker needs
     "hosts": "127.0.0.1 localhost sandbox\n",

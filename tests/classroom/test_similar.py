@@ -241,6 +241,25 @@ def test_whatever_name_one_gives_is_a_name():
     assert similar.read({"a.py": one}).words != similar.read({"a.py": pi}).words
 
 
+def test_a_docstring_is_no_word():
+    told = 'def f():\n    """What it does."""\n    return 1\n'
+    untold = "def f():\n    return 1\n"
+    assert similar.read({"a.py": told}).words == similar.read({"a.py": untold}).words
+
+
+def test_a_copy_in_a_longer_program_is_one():
+    longer = BATCHED + EVEN_ODD.replace("def ", "def my_")
+    assert share(framed(BATCHED), framed(longer)) > 0.9
+
+
+def test_what_is_told_is_in_both():
+    program = "\n".join(f"value = [thing.f{i}(a, b) for a in b]" for i in range(5))
+    texts = {"a": similar.read({"a.py": program})}
+    texts["b"] = similar.read({"a.py": f"{program}\n{program}"})
+    (pair,) = similar.compare(texts, GIVEN)
+    assert pair.tokens <= len(texts["a"].words)
+
+
 def test_a_submission_without_end_is_looked_at_in_bounds():
     text = similar.read({"ring.py": "x += 1\n" * similar.MOST_TOKENS})
     assert len(text.words) == len(text.at) == similar.MOST_TOKENS
