@@ -121,11 +121,12 @@ def pytest_runtest_logreport(report):
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session):
     """Let --last-failed run all cells of a notebook of which one has failed."""
-    if not hasattr(session.config, "workerinput") and session.config.cache:
-        failed = session.config.cache.get("cache/lastfailed", {})
+    cache = getattr(session.config, "cache", None)  # -p no:cacheprovider has none
+    if not hasattr(session.config, "workerinput") and cache:
+        failed = cache.get("cache/lastfailed", {})
         files = {name.partition("::")[0] for name in failed}
         failed |= {cell: True for cell in CELLS if cell.partition("::")[0] in files}
-        session.config.cache.set("cache/lastfailed", failed)
+        cache.set("cache/lastfailed", failed)
 
 
 @pytest.fixture

@@ -290,4 +290,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except KeyboardInterrupt:
+        sys.exit("broken off; what has been judged is saved, and the rest comes next")

@@ -73,9 +73,7 @@ def build(name: str, path: Path) -> None:
         for file in sorted((ROOT / "ddp_lab").rglob("*.py")):
             archive.write(file, f"lab/{file.relative_to(ROOT)}")
         cells = nbformat.read(notebook("source", name), as_version=4)
-        cells.cells = [
-            c for c in cells.cells if c.metadata.get("nbgrader", {}).get("grade")
-        ]
+        cells.cells = [cell for cell in cells.cells if _grades(cell)]
         text = nbformat.writes(cells)
         archive.writestr(f"lab/classroom/source/{name}/{name}.ipynb", text)
 
@@ -154,7 +152,7 @@ def submitted(folder: Path, name: str) -> Path:
     """Return the notebook that was handed in, whatever it is called, if it is one."""
     wanted = folder / f"{name}.ipynb"
     found = sorted(folder.rglob("*.ipynb"))
-    return found[0] if len(found) == 1 and not wanted.exists() else wanted
+    return found[0] if len(found) == 1 else wanted
 
 
 def results(report: judge.Report) -> dict:

@@ -14,11 +14,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from classroom.engine import watchdog
+from classroom.engine import traces
 
 CONTROLLERS = "memory", "pids", "cpu"  # the last is for fairness, and may be missing
-GONE_WITHIN = 10.0  # seconds, once its processes have been killed
-PREFIX = "classroom-"
+GONE_WITHIN = 60.0  # seconds, once its processes have been killed
 # Run in a scope: make room for groups beside ourselves, say where, and hold it.
 HOLD = """
 cd "$0$(sed -n 's/^0:://p' /proc/self/cgroup)" && mkdir holder &&
@@ -74,7 +73,7 @@ class Group:
 
 def make(memory: int, tasks: int) -> Group | None:
     """Make a group with so many bytes, processes and threads; None if we may not."""
-    name = f"{PREFIX}{os.getpid()}-{_started(os.getpid())}-{uuid.uuid4().hex}"
+    name = traces.name() + uuid.uuid4().hex
     group = Group([])
     try:
         for parent in homes():
@@ -103,7 +102,8 @@ def homes() -> list[Path]:
         folders = find()
         if folders and all(_may_make(folder) for folder in folders):
             for folder in folders:
-                _sweep(folder)
+                for left in traces.of_the_killed(folder):
+                    Group([left]).close()
             return folders
     return []
 
@@ -189,27 +189,13 @@ def _own() -> dict[str, str]:
 
 
 def _may_make(folder: Path) -> bool:
-    trial = folder / f"{PREFIX}{os.getpid()}-{_started(os.getpid())}-trial"
+    trial = folder / f"{traces.name()}trial"
     try:
         trial.mkdir()
         trial.rmdir()
     except OSError:
         return False
     return True
-
-
-def _sweep(folder: Path) -> None:
-    """Remove the groups of judges that have been killed."""
-    for left in folder.glob(f"{PREFIX}*-*-*"):
-        _, pid, started, _ = left.name.split("-", 3)
-        if _started(pid) != started:
-            Group([left]).close()
-
-
-def _started(pid: int | str) -> str:
-    """Return when a process was started, in the kernel's ticks; "" if it is gone."""
-    stat = watchdog.stat_of(pid)
-    return stat[19] if stat else ""
 
 
 def _counts(file: Path) -> dict[str, int]:

@@ -4,7 +4,6 @@ A list says what goes in (see `contents`); what it does not name stays here. Bef
 is packed, every file is searched for what no student may have (see `leaks`).
 """
 
-import ast
 import re
 import shutil
 import sys
@@ -13,6 +12,7 @@ from pathlib import Path
 
 from classroom.engine.assignment import COURSE, LAB, home, notebook
 from classroom.engine.leaks import leaks
+from classroom.engine.modules import imported, modules
 from classroom.engine.rig import IMPORTED
 from ddp_lab import ROOT
 from tools import notebooks
@@ -22,13 +22,11 @@ NAME = "ddp-lab"
 """Of the folder that students get."""
 FILES = """
     LICENSE CITATION.cff TROUBLESHOOTING.md Makefile requirements.txt pyproject.toml
-    .gitignore .devcontainer/devcontainer.json data/README.md figs/*.svg figs/*.png
+    .gitignore .devcontainer/devcontainer.json data/README.md figs/*.svg
     ddp_lab/__init__.py ddp_lab/kit/**/*.py ddp_lab/*/*.sbatch bench/programs/*.py
 """
 COMMANDS = "tools.work", "tools.lab", "tools.notebooks", "bench.__main__"
 """What the learner's targets of the Makefile call."""
-OURS = "classroom", "tools", "bench", "figs"
-"""Packages of which a module goes in where another one that goes in imports it."""
 # The first table of an assignment's notebook.
 HEAD = re.compile(
     r"^# (?:Assignment )?(.+)\n(?:.*\n)*?\| ([^|]+) \| \d \| .* \| (.+) \|$", re.M
@@ -91,7 +89,7 @@ def contents(assignments: Iterable[str]) -> dict[str, Path]:
     for lesson in notebooks.lessons():
         if f"(notebooks/{lesson.name})" in listed:
             found[f"notebooks/{lesson.name}"] = lesson
-            roots.update(_imported(_code(lesson)))
+            roots.update(imported(_code(lesson)))
             for program, _ in notebooks.programs(lesson):
                 found[str(program.relative_to(ROOT))] = program
     for name in assignments:
@@ -101,7 +99,7 @@ def contents(assignments: Iterable[str]) -> dict[str, Path]:
         # What the notebook imports, and what a run needs beside its harness.
         roots.add(f"classroom.assignments.{name}")
         found |= {str(path.relative_to(ROOT)): path for path in IMPORTED}
-    return found | _modules(roots)
+    return found | modules(roots)
 
 
 def _plain() -> Iterator[str]:
@@ -115,51 +113,3 @@ def _code(path: Path) -> str:
     cells = notebooks.read(path).cells
     code = [c.source for c in cells if c.cell_type == "code" and c.source[:1] != "%"]
     return re.sub(r"^(\s*)(?:\w+ = )?[%!].*", r"\1pass", "\n".join(code), flags=re.M)
-
-
-# --- modules ---
-
-
-def _modules(roots: Iterable[str]) -> dict[str, Path]:
-    """Return the files of the modules `roots`, and of all of ours that they import."""
-    found: dict[str, Path] = {}
-    todo = list(roots)
-    while todo:
-        name = todo.pop()
-        for path, file in _files(name):
-            if path not in found:
-                found[path] = file
-                todo += _imported(file.read_text())
-    return found
-
-
-def _files(name: str) -> Iterator[tuple[str, Path]]:
-    """Yield the file of a module and those of its packages; none if it is not ours.
-
-    The last part of `name` may be something in the module.
-    """
-    parts = name.split(".")
-    if parts[0] not in OURS:
-        return
-    own = parts[:2] == ["classroom", "assignments"] and len(parts) > 2
-    for count in range(1, len(parts) + 1):
-        base = home(parts[2]) if own and count > 2 else LAB
-        for end in ("/__init__.py", ".py"):
-            path = "/".join(parts[:count]) + end
-            if parts[0] == "classroom":
-                file = base / path.partition("/")[2]
-            else:
-                file = ROOT / path
-            if file.is_file():
-                yield path, file
-
-
-def _imported(text: str) -> list[str]:
-    """Return the full names that Python text imports, anywhere in it."""
-    found = []
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Import):
-            found += [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            found += [f"{node.module}.{alias.name}" for alias in node.names]
-    return found

@@ -5,6 +5,7 @@ in a sandbox for every case of every criterion, and the report is written to
 reports/ASSIGNMENT/STUDENT.json. Criteria and cases come from the source notebook.
 """
 
+import functools
 import hashlib
 import json
 import secrets
@@ -19,7 +20,6 @@ from typing import Any, TypedDict
 from classroom.engine import sandbox
 from classroom.engine.assignment import (
     COURSE,
-    LAB,
     Criterion,
     criteria,
     folder,
@@ -27,12 +27,15 @@ from classroom.engine.assignment import (
     notebook,
 )
 from classroom.engine.check import line, try_case
-from classroom.engine.rig import TURN, Rig, SandboxError
+from classroom.engine.modules import modules
+from classroom.engine.rig import IMPORTED, TURN, Rig, SandboxError
 from classroom.engine.submission import answers
 from classroom.engine.verdict import Verdict, total
 
 SECRET = secrets.token_hex(8)
 """From which all cases of this grading run are drawn: see `Rig.draw`."""
+OPEN: set[Rig] = set()
+"""Those in which submissions are being judged."""
 
 
 class Judged(TypedDict):
@@ -134,10 +137,12 @@ def judge(
     rig = Rig(source, programs) if unsafe else sandbox.Sandbox(source, programs)
     rig.secret = report.secret
     rig.at_once = max(1, rig.at_once // (1 + others))
+    OPEN.add(rig)
     try:
         found = try_all(rig, todo, keep)[0]
     finally:
         rig.close()
+        OPEN.remove(rig)
     report.criteria = {cell.name: (kept | found)[cell.name] for cell in cells}
     return report
 
@@ -204,10 +209,25 @@ def _key(assignment: str, programs: dict, note: str, cells: list[Criterion]) -> 
     """Return a hash of all that a report depends on."""
     parts = [json.dumps([assignment, programs, note, [asdict(c) for c in cells]])]
     parts += [version("torch"), str(sandbox.gpus())]
-    for place in (LAB / "engine", folder(load(assignment))):
-        files = sorted({*place.glob("*.py")} - {place / "mistakes.py"})
-        parts += [path.read_text() for path in files]
+    parts += [path.read_text() for path in judging(assignment)]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+@functools.cache
+def judging(assignment: str) -> list[Path]:
+    """Return the files that judge an assignment: this one, and all that it needs.
+
+    The rest of the engine, which exports grades, say, changes no verdict.
+    """
+    needed = modules(
+        [
+            "classroom.engine.judge",
+            "classroom.engine.zygote",
+            f"classroom.assignments.{assignment}.criteria",
+        ]
+    )
+    beside = [*IMPORTED, folder(load(assignment)) / "harness.py"]
+    return sorted({*needed.values(), *beside})
 
 
 def _path(assignment: str, student: str) -> Path:
@@ -254,6 +274,10 @@ def judge_all(
                 yield _result(done, assignment, waiting[done])
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
+            while not all(future.done() for future in waiting):
+                for rig in [*OPEN]:
+                    rig.close()  # what is saved stays, and the rest is not judged
+                time.sleep(0.05)
             raise
 
 

@@ -22,7 +22,6 @@ MARK = re.compile("### BEGIN (SOLUTION|HIDDEN TESTS)")
 TELLING_LINE = 12  # characters of a line that tells something
 TELLING_LINES = 2  # lines of one answer, where it has as many that are its own
 TELLING_ALONE = 40  # characters of a line that is enough by itself
-PICTURES = (".png",)  # no text, and looked at all the same
 
 
 @dataclass(frozen=True)
@@ -71,7 +70,7 @@ def texts(name: str, data: bytes) -> Iterator[tuple[str, str | None]]:
                     yield from texts(f"{name}/{entry.filename}", archive.read(entry))
         return
     try:
-        text = data.decode("latin-1" if name.endswith(PICTURES) else "utf-8")
+        text = data.decode()
     except UnicodeDecodeError:
         yield name, None
         return

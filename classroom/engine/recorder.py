@@ -11,14 +11,12 @@ import json
 import shutil
 import socket
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 
-from classroom.engine import watchdog
+from classroom.engine import traces, watchdog
 
 LONGEST_LINE = 2000  # bytes
 MOST_LINES, MOST_BYTES = 50_000, 5_000_000  # of a rank; as JSON they take more memory
@@ -46,7 +44,7 @@ class Recorder:
         a question with "answered" as well."""
         self.unheard: dict[int, str] = {}
         """By rank why nobody listens to it any more."""
-        self.folder = Path(tempfile.mkdtemp(prefix="classroom-"))
+        self.folder = traces.folder()
         self.path = self.folder / "recorder"
         """The socket to which the ranks connect."""
         self._listener = socket.socket(socket.AF_UNIX)

@@ -31,7 +31,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, suppre
 from dataclasses import dataclass
 from pathlib import Path
 
-from classroom.engine import fence, groups, remedy, runner, watchdog
+from classroom.engine import fence, groups, remedy, runner, traces, watchdog
 from classroom.engine.assignment import Assignment
 from classroom.engine.rig import Rig, SandboxError
 from ddp_lab import ROOT
@@ -40,7 +40,7 @@ GB = 1_000_000_000
 SCRATCH = "/run"  # as zygote.py knows it
 RECORDER = f"{SCRATCH}/recorder"  # inside
 ZYGOTE = Path(__file__).with_name("zygote.py")
-GONE_WITHIN = 10.0  # seconds, once a sandbox has been killed
+GONE_WITHIN = 60.0  # seconds, once a sandbox has been killed
 INHERITED = ("PYTHONDONTWRITEBYTECODE", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES")
 ETC = {  # the whole of /etc, but for what the linker needs
     "hosts": "127.0.0.1 localhost sandbox\n",
@@ -138,6 +138,7 @@ class Zygote:
 
     def _start(self) -> None:
         self.close()
+        traces.sweep()
         self._control, its_end = socket.socketpair()
         words = [sys.executable, str(ZYGOTE), str(its_end.fileno())]
         with tempfile.TemporaryFile() as said, its_end:
@@ -198,7 +199,7 @@ class _Run:
     """
 
     def __init__(self, limits: Limits, recorder: str, group: groups.Group | None):
-        self.etc = Path(tempfile.mkdtemp(prefix="classroom-etc-"))
+        self.etc = traces.folder()
         for name, text in ETC.items():
             (self.etc / name).write_text(text)
         self.begun = time.monotonic()
@@ -400,8 +401,8 @@ class Sandbox(Rig):
     def _execute(
         self, header: dict, files: dict[str, bytes]
     ) -> tuple[dict, dict[str, bytes]]:
-        if self.ended:
-            return {"failure": NOT_STARTED}, {}
+        if self.ended or self._closed.is_set():
+            return self._not_started()
         self._begin()
         with _SLOTS.all() if header.get("quiet") else _SLOTS.one():
             return self._run(header, files)
@@ -412,17 +413,29 @@ class Sandbox(Rig):
         run = _Run(self.limits, header["recorder"], self._group)
         self._runs.append(run)
         try:
-            if self.ended:  # meanwhile
-                return {"failure": NOT_STARTED}, {}
+            if self.ended or self._closed.is_set():  # meanwhile
+                return self._not_started()
             asked = {"recorder": RECORDER, "limits": self.limits.of_a_process()}
             return run.ask(header | asked, files)
         except Exception as error:  # it was killed, or what it wrote is no answer
+            if self._closed.is_set():
+                return self._not_started()
             why = self.ended or f"the sandbox broke off ({type(error).__name__})"
             return {"failure": f"the run was ended: {why}"}, {}
         finally:
             self._runs.remove(run)
             self._spent += time.monotonic() - run.begun
             run.close()
+
+    def _not_started(self) -> tuple[dict, dict[str, bytes]]:
+        """Return the answer of a run that there is none of.
+
+        Raises:
+            SandboxError: if the judge has closed the sandbox: nobody is to blame.
+        """
+        if self._closed.is_set():
+            raise SandboxError("it was closed")
+        return {"failure": NOT_STARTED}, {}
 
     def _begin(self) -> None:
         """Make the control group, and watch, unless that is done already."""
@@ -434,15 +447,19 @@ class Sandbox(Rig):
 
     def close(self) -> None:
         """End whatever still runs. There can be no later run."""
-        self._end(self.ended or "it was closed")
         self._closed.set()
-        if self._watchdog:
-            self._watchdog.join()
-        if self._group:
-            self._group.close()
+        self._kill()
+        with self._lock:
+            if self._watchdog:
+                self._watchdog.join()
+            if self._group:
+                self._group.close()
 
     def _end(self, reason: str) -> None:
         self.ended = reason
+        self._kill()
+
+    def _kill(self) -> None:
         for run in list(self._runs):
             run.kill()
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from classroom.engine.verdict import compare
+from classroom.engine.verdict import PASS, blocked, compare, fail, total, up_to_scale
 
 pytestmark = pytest.mark.sandbox
 NEXT = np.nextafter
@@ -35,6 +35,48 @@ def test_a_difference_beyond_what_is_quoted_has_its_digits_as_well():
     got[7] = NEXT(np.float32(1), np.float32(2))
     end = "(1 of 9 numbers differ, first at 7: 1 expected, 1.0000001 got)"
     assert told(expected, got).endswith(end)
+
+
+ONES = np.ones(4)
+
+
+@pytest.mark.parametrize(
+    ("expected", "got", "said"),
+    [
+        (ONES, np.ones((2, 2)), "shape (4,), got (2, 2)"),
+        (ONES, ONES.astype("float32"), "float64, got float32"),
+        ([1, 1], ONES[:2].astype("float32"), None),  # what is no array asks for no type
+        (
+            ONES * np.nan,
+            ONES * np.nan,
+            "[nan, nan, nan, nan], got [nan, nan, nan, nan]",
+        ),
+        (ONES, [1.0, 2, 3, 1], "2 of 4 numbers differ, first at 1"),
+        (ONES, [1, 1, 1, 1.09], None),
+        (ONES, [1, 1, 1, 1.11], "1 of 4 numbers differ, first at 3"),
+        (ONES * 0, [0, 0, 0, 0.09], "1 of 4 numbers differ"),  # relative to expected
+    ],
+)
+def test_what_counts_as_a_difference(expected, got, said):
+    words = compare(0, expected, np.asarray(got, getattr(got, "dtype", None)), rtol=0.1)
+    assert words is None if said is None else said in words
+
+
+@pytest.mark.parametrize(
+    ("factor", "forgiven"),
+    [(2, True), (0.5, True), (-1, False), (0, False), (np.nan, False), (1.0001, False)],
+)
+def test_a_factor_is_forgiven_if_it_is_one(factor, forgiven):
+    expected = np.array([1.0, 2.0])
+    found = up_to_scale(expected, factor * expected)
+    assert (found == (factor if forgiven else 1) * expected).all()
+
+
+def test_a_criterion_is_as_its_worst_case():
+    some = PASS, blocked("no GPU"), fail("no")
+    assert [
+        total(some[:count]) for count in range(4)
+    ] == "fail pass blocked fail".split()
 
 
 def test_what_is_no_array_is_quoted_as_it_is():

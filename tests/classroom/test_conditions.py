@@ -45,6 +45,17 @@ def test_a_condition_is_a_sentence_for_students(name, criterion):
     assert theirs.issuperset(re.findall(r"`(\w+)`", text))
 
 
+def test_a_condition_is_the_first_paragraph_and_fits_into_a_table():
+    def judge():
+        """At most |x| on
+        every rank.
+
+        Args: none that a student knows.
+        """
+
+    assert condition(judge) == "At most \\|x\\| on every rank."
+
+
 def test_without_goals_the_table_comes_second():
     nb = nbformat.read(notebook("source", "ring"), as_version=4)
     nb.cells = [cell for cell in nb.cells if not cell.source.startswith("## Goal")]

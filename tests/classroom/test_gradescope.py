@@ -121,6 +121,86 @@ def test_what_was_not_handed_in_is_told(autograder):
     assert {test["status"] for test in tests.values()} == {"failed"}
 
 
+def test_of_two_notebooks_none_is_taken_for_the_one_that_is_asked_for(autograder):
+    hand_in(autograder, solution("ring"), "a")
+    hand_in(autograder, starter("ring"), "b")
+    folder = autograder / "submission"
+    assert gradescope.submitted(folder, "ring") == folder / "ring.ipynb"  # not there
+
+
+def test_results_are_for_nobody_else_and_trouble_is_no_success(autograder):
+    shutil.rmtree(autograder / "source" / "lab" / "classroom" / "assignments" / "ring")
+    words = ["bash", str(autograder / "source" / "run_autograder")]
+    env = os.environ | {"AUTOGRADER": str(autograder), "LAB_PYTHON": sys.executable}
+    assert subprocess.run(words, env=env, capture_output=True).returncode != 0
+    results = autograder / "results"
+    assert [*results.iterdir()] == [] and stat.S_IMODE(results.stat().st_mode) == 0o700
+
+
+@pytest.mark.parametrize(("asked", "told"), [("10.0", ""), ("8", "8"), (12, "12")])
+def test_another_sum_of_points_is_told(asked, told, tmp_path, capsys):
+    metadata = {"assignment": {"total_points": asked}}
+    (tmp_path / "metadata.json").write_text(json.dumps(metadata))
+    gradescope._compare_points(tmp_path / "metadata.json", [*cells("ring")])
+    said = f"Gradescope's assignment has {told} points, the criteria 10\n"
+    assert capsys.readouterr().out == (said if told else "")
+
+
+def test_cases_are_drawn_with_a_secret_and_there_is_an_end(monkeypatch, tmp_path):
+    seen = []
+
+    def try_all(rig, cells):
+        seen.append(rig)
+        return {}, True
+
+    monkeypatch.setattr(gradescope.judge, "try_all", try_all)
+    monkeypatch.setattr(gradescope.sandbox, "available", lambda: None)
+    monkeypatch.setattr(gradescope.assignments, "names", lambda: ["ring"])
+    (tmp_path / "results").mkdir()
+    gradescope.main(tmp_path, tmp_path)
+    (rig,) = seen
+    assert rig.secret == judge.SECRET
+    assert rig.limits.seconds == gradescope.SECONDS < 600  # which Gradescope gives
+
+
+def test_each_case_has_its_line():
+    found = judge.Report("ring", "anna", "")
+    lines = ["right, 2 ranks: pass", "right, 3 ranks: fail: no"]
+    found.criteria["right"] = {"points": 2, "state": "fail", "lines": lines}
+    (test,) = gradescope.results(found)["tests"]
+    assert test["output"] == "right, 2 ranks: pass\nright, 3 ranks: fail: no"
+
+
+STUBS = {
+    "apt-get": "exit $APT",
+    "id": "exit 1",
+    "useradd": 'echo "$@" > "$LAB/user"',
+    # -m venv FOLDER; then it is pip.
+    "python3": '[ "$2" != venv ] || (mkdir -p "$3/bin" && cp "$0" "$3/bin/pip")',
+}
+
+
+@pytest.mark.parametrize("works", [True, False])
+def test_the_set_up_gives_students_what_they_need(works, autograder, tmp_path):
+    """Without what the system and pip would do."""
+    lab = tmp_path / "lab"
+    for folder in (lab, tmp_path / "bin"):
+        folder.mkdir()
+    for name, text in STUBS.items():
+        (tmp_path / "bin" / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / "bin" / name).chmod(0o755)
+    env = os.environ | {"AUTOGRADER": str(autograder), "LAB": str(lab)}
+    env |= {"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"}
+    env |= {"APT": "0" if works else "1"}
+    script = str(autograder / "source" / "setup.sh")
+    done = subprocess.run(["bash", script], env=env, capture_output=True, text=True)
+    assert (done.returncode == 0) == works, done.stderr
+    if works:
+        assert "student" in (lab / "user").read_text()
+        assert (lab / "runner.py").exists() and (lab / "ddp_lab/__init__.py").exists()
+        assert stat.S_IMODE((autograder / "source").stat().st_mode) == 0o700
+
+
 def test_what_is_blocked_has_neither_score_nor_status():
     found = judge.blocked("ring", "anna", "no GPU")
     found.criteria["right"] = {"points": 2, "state": "pass", "lines": ["right: pass"]}

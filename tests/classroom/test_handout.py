@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import zipfile
+from html import escape
 from pathlib import Path
 
 import nbformat
@@ -15,6 +16,7 @@ from course import solution, visible
 
 from classroom.engine.assignment import names, notebook
 from ddp_lab import ROOT
+from tools.notebooks import programs
 
 pytestmark = pytest.mark.sandbox
 pytest.importorskip("nbgrader", reason="the lessons do without it")
@@ -22,8 +24,20 @@ pytest.importorskip("nbgrader", reason="the lessons do without it")
 from classroom.engine import handout, leaks  # noqa: E402
 
 RELEASE = "from classroom.engine.__main__ import hand_out, release\n"
-SENT = [".py", ".ipynb", ".svg", ".md", ".sbatch", ".png", ".json", ".toml", ".txt"]
+SENT = [".py", ".ipynb", ".svg", ".md", ".sbatch", ".json", ".toml", ".txt"]
 SENT += [".cff", ""]  # LICENSE, Makefile, .gitignore
+# What lies at the root.
+GIVEN = """
+    .gitignore CITATION.cff LICENSE Makefile README.md TROUBLESHOOTING.md pyproject.toml
+    requirements.txt
+"""
+# Of the engine, what `check` needs.
+ENGINE = """
+    __init__ assignment check fence groups lives ranks recorder remedy rig runner
+    sandbox serial traces values verdict watchdog
+"""
+# A path into one of the folders that a clone has.
+OURS = re.compile(r"(?<![\w./-])(?:bench|classroom|figs|tests|tools)/[\w./]*\w")
 EXTRA = [
     "notebooks/99_answers.ipynb",
     "ddp_lab/p2p/right.py",
@@ -73,11 +87,24 @@ def test_it_holds_what_it_should_and_nothing_else(handed):
     files = {str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file()}
     assert files == {*handout.contents(assignments), *handout.documents([])}
     assert {path.suffix for path in map(Path, files)} <= {*SENT}
-    for name in assignments:
-        assert f"classroom/assignments/{name}/criteria.py" in files
+    given = {file for file in files if "/" not in file}
+    assert given == {*GIVEN.split()}
+    given = {file for file in files if file.startswith("classroom/engine/")}
+    assert given <= {f"classroom/engine/{name}.py" for name in ENGINE.split()}
+    own = {
+        f"classroom/assignments/{name}/{module}.py"
+        for name in assignments
+        for module in ("__init__", "criteria", "harness")
+    }
+    given = {file for file in files if file.startswith("classroom/")} - given
+    packages = {f"classroom{part}/__init__.py" for part in ("", "/assignments")}
+    assert given == own | packages | {"classroom/README.md"}
     never = re.compile(r"source/|tests/|mistakes|solutions|judge|leaks|submission")
     assert not [name for name in files if never.search(name)]
     assert leaks.leaks(folder) == []
+    for lesson in folder.glob("notebooks/*.ipynb"):
+        written = {str(path.relative_to(ROOT)) for path, _ in programs(lesson)}
+        assert written <= files, lesson
 
 
 def test_every_link_in_it_leads_somewhere(handed):
@@ -90,6 +117,22 @@ def test_every_link_in_it_leads_somewhere(handed):
             text = "\n".join(c.source for c in cells if c.cell_type == "markdown")
         for link in re.findall(r"\]\((?!https?:)([^)#\s]+)", text):
             assert (path.parent / link).exists(), (path.name, link)
+
+
+def test_what_it_speaks_of_is_there(handed):
+    """What students do not have is in the lab's repository, and that is said."""
+    _, folder = handed
+    for path in sorted([*folder.rglob("*.md"), *folder.rglob("*.ipynb")]):
+        text = path.read_text()
+        if path.suffix == ".ipynb":
+            cells = nbformat.read(path, as_version=4).cells
+            text = "\n".join(cell.source for cell in cells)
+        for line in text.splitlines():
+            for name in OURS.findall(line):
+                known = (
+                    folder / name
+                ).exists() or "the lab's repository" in line.lower()
+                assert known, (path.name, name)
 
 
 def test_make_knows_what_the_readme_says(handed):
@@ -167,6 +210,12 @@ def mistakes() -> str:
     return (notebook("source", "ring").parents[2] / MISTAKES).read_text()
 
 
+def lines_of_split() -> list[str]:
+    """Return what is told by a solution alone, the short ones first."""
+    known = (one for one in leaks.secrets() if one.name == "split, program: a solution")
+    return sorted(max((one.lines for one in known), key=len), key=len)
+
+
 MISTAKES = "assignments/ring/mistakes.py"
 PLANTED = {
     "a solution": ("a.py", lambda: solved(), "split, program: a solution"),
@@ -197,6 +246,41 @@ PLANTED = {
         lambda: 'DIAGNOSES["goal"] = {"rank": 2, "line": 22, "cause": "alone"}',
         "clinic, diagnosis: a solution",
     ),
+    "in a text of JSON": (
+        "a.json",
+        lambda: json.dumps({"a": [1, {"b": solved()}]}),
+        "split, program: a solution",
+    ),
+    "in comments of one's own": (
+        "a.py",
+        lambda: re.sub(r"(?m)(?:  # .*)?$", "  # mine", solved()),
+        "split, program: a solution",
+    ),
+    "a drawing": (
+        "a.svg",
+        lambda: f"<svg><text>{escape(solved())}</text></svg>",
+        "split, program: a solution",
+    ),
+    "a picture": (
+        "a.png",
+        lambda: b"\x89PNG" + solved().encode(),
+        "no text, so it cannot be searched",
+    ),
+    "a file that ls does not show": (
+        ".a/.b.py",
+        lambda: solved(),
+        "split, program: a solution",
+    ),
+    "one long line": (
+        "a.md",
+        lambda: lines_of_split()[-1],
+        "split, program: a solution",
+    ),
+    "two short lines": (
+        "a.md",
+        lambda: "\n".join(lines_of_split()[:2]),
+        "split, program: a solution",
+    ),
     "mistakes": ("a.py", mistakes, "ring: the mistake 'whole vectors'"),
     "a lesson's exercise": (
         "a.py",
@@ -221,6 +305,7 @@ def test_what_is_planted_is_found(name, packed, tmp_path):
         with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
             archive.writestr(f"folder/{file}", data)
     else:
+        (tmp_path / file).parent.mkdir(exist_ok=True)
         (tmp_path / file).write_bytes(data)
     where = f"a.zip/folder/{file}" if packed else file
     found = leaks.leaks(tmp_path)

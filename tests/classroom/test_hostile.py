@@ -5,12 +5,14 @@ import os
 import platform
 import sys
 from contextlib import closing
+from dataclasses import replace
 
 import psutil
 import pytest
+from conftest import wait_until
 from course import RING, as_notebook, box, cells, changed, solution
 
-from classroom.engine import fence, judge, sandbox
+from classroom.engine import fence, groups, judge, sandbox, traces
 from classroom.engine.check import try_case
 from ddp_lab import ROOT
 
@@ -106,17 +108,26 @@ SLOW |= {
 @pytest.fixture
 def nobody_left(monkeypatch):
     """See that no process of a sandbox of this test is left behind."""
-    inside = []
+    inside = {}
 
     class Seen(sandbox._Run):
         def __init__(self, *args):
             super().__init__(*args)
-            inside.append(_namespace(self.init))
+            # Held open, or its number could soon be another sandbox's.
+            kept = open(f"/proc/{self.init}/ns/pid")
+            inside[_namespace(self.init)] = kept
 
     monkeypatch.setattr(sandbox, "_Run", Seen)
     yield
-    left = [pid for pid in psutil.pids() if _namespace(pid) in inside]
-    assert inside and not any(map(sandbox._lives, left))
+
+    def alive() -> list[int]:
+        left = [pid for pid in psutil.pids() if _namespace(pid) in inside]
+        return [*filter(sandbox._lives, left)]
+
+    # All have been killed; where the machine is busy, that takes its time.
+    assert inside and wait_until(lambda: not alive(), 120), alive()
+    for kept in inside.values():
+        kept.close()
 
 
 def tried(text: str, criterion: str = "right", case: dict | None = None):
@@ -372,6 +383,62 @@ def test_no_process_outlives_its_sandbox(nobody_left):
 def test_a_fork_bomb_leaves_nobody(nobody_left):
     body, words = HOSTILE["forks without end"]
     assert words in str(tried(f"{HEAD}{DEF}    {body}\n"))
+
+
+BOMB = f"{HEAD}{DEF}    {HOSTILE['forks without end'][0]}\n"
+
+
+@pytest.mark.full
+@pytest.mark.alone
+def test_a_fork_bomb_costs_no_neighbour_anything(nobody_left, tmp_path, monkeypatch):
+    handed = {"anna": solution("ring")["ring.py"], "bomb": BOMB}
+    wanted = [replace(cell, cases=cell.cases[:1]) for cell in cells("ring")[:2]]
+    monkeypatch.setattr(judge, "criteria", lambda name: wanted)
+    monkeypatch.setattr(judge, "COURSE", tmp_path)
+    monkeypatch.setattr(judge, "notebook", lambda *names: names[-1])
+    monkeypatch.setattr(judge, "answers", lambda who, _: ({"ring.py": handed[who]}, ""))
+    monkeypatch.setattr(sandbox, "SIDE_BY_SIDE", 1)  # of one submission
+    reports = {r.student: r for r in judge.judge_all("ring", [*handed])}
+    assert reports["anna"].score == reports["anna"].maximum > 0, reports["anna"]
+    first, second = reports["bomb"].criteria.values()
+    assert HOSTILE["forks without end"][1] in first["lines"][0]
+    assert sandbox.NOT_STARTED in second["lines"][0]
+    ours = f"{traces.name()}*"
+    assert not [group for home in groups.homes() for group in home.glob(ours)]
+
+
+# Each fills memory that is none of its process's, more than there may be, and stays.
+HIDDEN = {
+    "three folders": (
+        "for i in range(10):\n"
+        "        for folder in ('/tmp', '/run', '/dev/shm'):\n"
+        "            open(f'{folder}/{i}', 'wb').write(bytes(10 ** 8))\n"
+    ),
+    "memfd": (
+        "kept = [os.memfd_create('x') for _ in range(30)]\n"
+        "    for file in kept:\n        os.write(file, bytes(10 ** 8))\n"
+    ),
+    "shared memory": (
+        "import mmap\n    kept = [mmap.mmap(-1, 10 ** 8) for _ in range(30)]\n"
+        "    for part in kept:\n        part.write(bytes(10 ** 8))\n"
+    ),
+}
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("grouped", [True, False], ids=["group", "watchdog"])
+@pytest.mark.parametrize("name", HIDDEN)
+def test_memory_that_no_process_has_is_bounded(name, grouped, monkeypatch):
+    if not grouped:
+        monkeypatch.setattr(groups, "make", lambda *bounds: None)
+    elif not groups.homes():
+        pytest.skip("no control groups for us")
+    limits = sandbox.Limits(seconds=200, memory=2 * GB, disk=2 * GB)
+    alone = "if dist.get_rank():\n        time.sleep(1000)\n    "
+    text = f"{HEAD}{DEF}    {alone}{HIDDEN[name]}    time.sleep(1000)\n"
+    with closing(box(RING, {"ring.py": text}, limits)) as rig:
+        verdict = try_case(rig, "right", CASE)
+    assert "it used more than 2 GB of memory" in str(verdict)
 
 
 def _namespace(pid: int) -> str | None:

@@ -1,8 +1,10 @@
 """What a large course needs, through nbgrader: late days, regrading, the roster."""
 
 import csv
+import io
 import json
 import os
+import sys
 
 import nbformat
 import pytest
@@ -222,6 +224,63 @@ def asked_of_slurm() -> list:
     return [*spread.reports("ring", ["anna"], "--ntasks=2", **options)]
 
 
+@pytest.mark.parametrize("asked", [{"again": True}, {"only": ["right"]}, {}])
+def test_a_task_is_told_what_was_asked_for(asked, tmp_path, monkeypatch):
+    srun(tmp_path, monkeypatch, f'echo "$@" > {tmp_path}/words; cat > {tmp_path}/asked')
+    options = {"unsafe": False, "again": False, "only": []} | asked
+    assert [*spread.reports("ring", ["anna"], "--ntasks=2", **options)] == []
+    told = json.loads((tmp_path / "asked").read_text())
+    assert told["options"] == options and told["secret"] == judge.SECRET
+    words = (tmp_path / "words").read_text().split()
+    # A node that fails takes no other with it.
+    assert {"--kill-on-bad-exit=0", "--ntasks=2"} <= {*words}
+
+
+@pytest.fixture
+def task(tmp_path, monkeypatch):
+    """Return a function: what task k of 3 judges, and by which options."""
+    said: list[str] = []
+    seen: dict = {}
+
+    def judge_all(assignment, names, **options):
+        seen.update(options, names=names, job=os.environ.get("SLURM_JOB_ID"))
+        for name in names:
+            yield judge.blocked(assignment, name, "told by a node")
+
+    def told(*words, **options):
+        assert (tmp_path / f"{words[2]}.json").exists()  # when it is said to be there
+        said.append(" ".join(words))
+
+    def run(number: int, names: str, **options) -> tuple[list[str], dict]:
+        known = {"unsafe": True, "again": False, "only": []} | options
+        asked = {"assignment": "ring", "names": [*names], "folder": str(tmp_path)}
+        asked |= {"options": known, "secret": "3f9c"}
+        variables = {"PROCID": number, "NTASKS": 3, "JOB_ID": 17}
+        given = {f"SLURM_{name}": str(value) for name, value in variables.items()}
+        monkeypatch.setattr(os, "environ", {"SLURMD_NODENAME": "box2"} | given)
+        monkeypatch.setattr(sys, "stdin", io.StringIO(json.dumps(asked) + "\n"))
+        spread.main()
+        return said, seen
+
+    monkeypatch.setattr(judge, "judge_all", judge_all)
+    monkeypatch.setattr(spread, "print", told, raising=False)
+    return run
+
+
+@pytest.mark.parametrize(("number", "mine"), [(0, "adg"), (1, "be"), (2, "cf")])
+def test_a_task_judges_its_share_and_says_so(task, number, mine):
+    said, seen = task(number, "abcdefg")
+    assert said == [f"judged: box2 {name}" for name in mine]
+    assert seen["names"] == [*mine] and seen["secret"] == "3f9c"
+    assert seen["job"] is None  # the programs shall not take it for theirs
+
+
+def test_a_node_without_a_sandbox_judges_nothing(task, monkeypatch):
+    monkeypatch.setattr(spread.sandbox, "available", lambda: "no bubblewrap")
+    with pytest.raises(SystemExit, match="box2: no bubblewrap"):
+        task(0, "abc", unsafe=False)
+
+
 def test_without_slurm_it_says_so(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(spread, "COURSE", tmp_path)
@@ -259,3 +318,14 @@ def test_a_report_comes_back_by_the_shared_folder(tmp_path, monkeypatch):
     )
     assert asked_of_slurm() == [(report, "box2")]
     assert [*(tmp_path / "reports").iterdir()] == []
+
+
+def test_a_report_may_be_seen_later_or_never(tmp_path, monkeypatch):
+    late, never = tmp_path / "late.json", tmp_path / "never.json"
+    report = judge.blocked("ring", "anna", "told by a node")
+    monkeypatch.setattr(spread.time, "sleep", lambda _: judge.write(late, report))
+    assert spread._arrived(late) == report
+    monkeypatch.setattr(spread, "SEEN_WITHIN", 0.01)
+    assert spread._arrived(never) is None
+    srun(tmp_path, monkeypatch, "cat > /dev/null; echo judged: box2 anna")
+    assert asked_of_slurm() == []

@@ -48,7 +48,9 @@ def machine(tmp_path, monkeypatch):
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_each_obstacle_has_its_remedy(machine, files, words):
-    assert words in machine(**files)
+    said = machine(**files)
+    assert words in said
+    assert (remedy.SYSCTL in said) == ("sysctl -w" in said)
 
 
 def test_what_allows_it_is_no_obstacle(machine):

@@ -1,11 +1,15 @@
 """Where things are: an engine that knows no assignment, and a folder for each."""
 
-import ast
+import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from classroom.engine import judge
 from classroom.engine.assignment import LAB, names
+from classroom.engine.modules import imported
 
 pytestmark = pytest.mark.sandbox
 
@@ -16,21 +20,11 @@ ALONE = {"ranks.py": {"values"}, "values.py": set(), "runner.py": {"ddp_lab"}}
 ALONE["lives.py"] = set()
 
 
-def imported(path: Path) -> set[str]:
-    """Return the full names of the modules that a file imports, anywhere in it."""
-    found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            found |= {f"{node.module}.{alias.name}" for alias in node.names}
-    return found
-
-
 def ours(path: Path) -> set[str]:
     """Return what a file imports of this repository."""
     first = ("classroom", "ddp_lab", "lives", "ranks", "values")
-    return {name for name in imported(path) if name.split(".")[0] in first}
+    found = imported(path.read_text())
+    return {name for name in found if name.split(".")[0] in first}
 
 
 @pytest.mark.parametrize("path", ENGINE, ids=lambda path: path.name)
@@ -58,3 +52,36 @@ def test_an_assignment_is_whole_and_knows_no_other(name):
     # It runs where there is nothing else of the course.
     known = {module.split(".")[0] for module in found["harness.py"]}
     assert {"ranks"} <= known <= {"ranks", "lives"}
+
+
+# --- what a report depends on ---
+
+LOADED = """
+import json, sys
+from classroom.engine import judge, zygote
+from classroom.engine.assignment import load
+load("resume")
+files = [getattr(module, "__file__", None) or "" for module in sys.modules.values()]
+print(json.dumps([file for file in files if "/classroom/" in file]))
+"""
+
+
+def test_a_report_depends_on_all_that_judges_and_on_nothing_else():
+    words = [sys.executable, "-c", LOADED]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    engine = LAB / "engine"
+    # These run beside the programs, and are no modules of the judge.
+    inside = [engine / name for name in ("ranks.py", "values.py", "lives.py")]
+    inside.append(LAB / "assignments" / "resume" / "harness.py")
+    loaded = {*map(Path, json.loads(done.stdout))}
+    assert {*judge.judging("resume")} == loaded | {*inside}
+    assert not {engine / "grades.py", engine / "similar.py"} & loaded
+
+
+def test_another_text_of_what_judges_is_another_key(monkeypatch, tmp_path):
+    def key(text: str) -> str:
+        (tmp_path / "criteria.py").write_text(text)
+        return judge._key("ring", {}, "", [])
+
+    monkeypatch.setattr(judge, "judging", lambda name: [tmp_path / "criteria.py"])
+    assert key("x = 1") == key("x = 1") != key("x = 2")

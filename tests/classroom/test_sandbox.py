@@ -3,10 +3,13 @@
 import os
 import subprocess
 import sys
+import tempfile
+import threading
 
 import pytest
+from conftest import wait_until
 
-from classroom.engine import groups, sandbox, watchdog, zygote
+from classroom.engine import groups, sandbox, traces, watchdog, zygote
 
 pytestmark = pytest.mark.sandbox
 
@@ -76,12 +79,24 @@ def test_the_groups_of_a_judge_that_was_killed_are_swept():
             file.write(str(process.pid))
         judge.kill()
     assert os.path.exists(left)
-    groups._sweep(groups.homes()[0])
+    groups.homes.cache_clear()
+    assert groups.homes()
     assert process.wait() == -9 and not os.path.exists(left)
 
 
 def test_no_group_is_taken_for_another_judges():
-    assert groups._started(os.getpid()) and not groups._started(0)
+    assert traces.started(os.getpid()) and not traces.started(0)
+
+
+def test_only_folders_of_a_judge_that_was_killed_are_swept(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    mine, other = traces.folder(), tmp_path / "classroom-notes-of-mine-2"
+    start = traces.started(os.getpid())
+    killed = tmp_path / f"classroom-{os.getpid()}-{int(start) - 1}-x"
+    other.mkdir(), killed.mkdir()
+    (killed / "hosts").touch()
+    traces.sweep()
+    assert {*tmp_path.iterdir()} == {mine, other}
 
 
 def test_a_rank_that_has_failed_is_told_though_the_launcher_does_not_know():
@@ -92,12 +107,23 @@ def test_a_rank_that_has_failed_is_told_though_the_launcher_does_not_know():
 
 
 def test_a_run_that_measures_time_has_the_machine_for_itself():
-    slots = sandbox._Slots(2)
-    with slots.one(), slots.one():
-        assert slots.free == 0
-    with slots.all():
-        assert slots.free == 0
-    assert slots.free == 2
+    slots, order = sandbox._Slots(2), []
+
+    def take(name, room):
+        with room:
+            order.append(name)
+
+    with slots.one():
+        alone = threading.Thread(target=take, args=["alone", slots.all()])
+        alone.start()
+        assert wait_until(slots._in_line.locked)
+        # There is room for one more, but who was first in line is not overtaken.
+        later = threading.Thread(target=take, args=["later", slots.one()])
+        later.start()
+        alone.join(0.3), later.join(0.3)
+        assert order == []
+    alone.join(), later.join()
+    assert order == ["alone", "later"] and slots.free == 2
 
 
 def test_the_scratch_folder_has_one_name():

@@ -144,6 +144,10 @@ def commented(program: str) -> str:
     return head + body + tail
 
 
+def reworded(program: str) -> str:
+    return re.sub(r'(?<=[( ])f?"[^"\n]+"', '"other words"', program)
+
+
 def undocumented(program: str) -> str:
     return re.sub(r' *""".*?"""\n', "", program, flags=re.S)
 
@@ -168,9 +172,10 @@ def share(one: str, other: str) -> float:
         commented,
         reordered,
         undocumented,
+        reworded,
         lambda text: commented(renamed(reordered(text))),
     ],
-    ids=["none", "renamed", "commented", "reordered", "undocumented", "all of it"],
+    ids="none renamed commented reordered undocumented reworded all".split(),
 )
 def test_a_copy_is_found(disguise, original):
     assert share(original, disguise(original)) > 0.75
@@ -226,6 +231,68 @@ def test_the_page_shows_both_sides_and_executes_nothing():
     assert page.count('<span class="alike">    works = [dist.isend') == 2
     assert '<span class="given">import torch.distributed as dist</span>' in page
     assert "<script>" not in page and "<b>" not in page
+
+
+def test_whatever_name_one_gives_is_a_name():
+    one = "import numpy as np\nclass A:\n    def f(self, a, *b):\n"
+    one += "        self.c = np.e\n        return self.c * a, 'text'\n"
+    other = "import numpy as n\nclass B:\n    def g(me, x, *y):\n"
+    other += "        me.d = n.e\n        return me.d * x, 'another'\n"
+    assert similar.read({"a.py": one}).words == similar.read({"a.py": other}).words
+    pi = other.replace("n.e", "n.pi")  # which is somebody else's name
+    assert similar.read({"a.py": one}).words != similar.read({"a.py": pi}).words
+
+
+def test_a_docstring_is_no_word():
+    told = 'def f():\n    """What it does."""\n    return 1\n'
+    untold = "def f():\n    return 1\n"
+    assert similar.read({"a.py": told}).words == similar.read({"a.py": untold}).words
+
+
+def test_a_copy_in_a_longer_program_is_one():
+    longer = BATCHED + EVEN_ODD.replace("def ", "def my_")
+    assert share(framed(BATCHED), framed(longer)) > 0.9
+
+
+def test_what_is_told_is_in_both():
+    program = "\n".join(f"value = [thing.f{i}(a, b) for a in b]" for i in range(5))
+    texts = {"a": similar.read({"a.py": program})}
+    texts["b"] = similar.read({"a.py": f"{program}\n{program}"})
+    (pair,) = similar.compare(texts, GIVEN)
+    assert pair.tokens <= len(texts["a"].words)
+
+
+def test_a_submission_without_end_is_looked_at_in_bounds():
+    text = similar.read({"ring.py": "x += 1\n" * similar.MOST_TOKENS})
+    assert len(text.words) == len(text.at) == similar.MOST_TOKENS
+
+
+def test_what_one_has_written_often_is_not_what_many_have():
+    again = "\n".join("value = [thing.send(a, b) for a in b]" for _ in range(20))
+    again = f"def all_reduce(x):\n{again}\n"
+    assert share(again, again) == 1
+
+
+def test_little_of_ones_own_is_nothing_to_compare():
+    line = "value = [thing.send(a, b) for a in b]\n"
+    assert similar.RUN < len(similar.read({"a.py": line}).words) < similar.LEAST
+    assert share(line, line) == 0
+
+
+def test_those_who_share_most_come_first():
+    half = BATCHED[: BATCHED.index("def all_gather")]
+    half += EVEN_ODD[EVEN_ODD.index("def all_gather") :]
+    texts = {"anna": framed(half), "bert": framed(BATCHED), "carl": framed(half)}
+    texts = {name: similar.read({"ring.py": text}) for name, text in texts.items()}
+    names = [pair.names for pair in similar.compare(texts, GIVEN)]
+    assert names[0] == ("anna", "carl") and ("anna", "bert") in names
+
+
+def test_a_page_has_an_end():
+    text = similar.read({"ring.py": RING})
+    pair = similar.Pair(("anna", "bert"), 1.0, 99, (set(), set()))
+    page = similar.page("ring", [pair] * 99, {"anna": text, "bert": text}, GIVEN)
+    assert page.count("<details>") == similar.SHOWN_PAIRS
 
 
 def test_two_files_have_no_run_across_their_border():

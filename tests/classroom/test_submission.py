@@ -161,6 +161,24 @@ def test_what_is_no_notebook_has_one_sentence(place, name):
     assert judge.answers(place, RING.PROGRAMS) == ({}, said)
 
 
+def test_what_is_replaced_while_we_look_is_not_followed(place, monkeypatch):
+    linked(place)
+    was = type(place).lstat(place.parents[2] / "other.ipynb")
+    monkeypatch.setattr(type(place), "lstat", lambda path: was)  # a moment ago
+    said = "ring.ipynb cannot be read (Too many levels of symbolic links)"
+    assert judge.answers(place, RING.PROGRAMS) == ({}, said)
+
+
+def test_half_a_character_is_a_character(place):
+    text = handed_in(place, cell(f"{HEAD}x = '\ud83d'\n"))[0]
+    assert text == "x = '?'\n" and text.encode()
+
+
+def test_lines_may_be_a_list(place):
+    lines = (HEAD + "1\n2\n").splitlines(keepends=True)
+    assert handed_in(place, cell(lines)) == ("1\n2\n", "")
+
+
 def test_what_may_not_be_read_has_one_sentence(place, monkeypatch):
     def refused(*args):
         raise PermissionError(13, "Permission denied")
