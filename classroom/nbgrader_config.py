@@ -16,7 +16,6 @@ from nbgrader.coursedir import CourseDirectory  # noqa: E402
 from nbgrader.preprocessors import (  # noqa: E402
     AssignLatePenalties,
     CheckCellMetadata,
-    ClearHiddenTests,
     GetGrades,
     LimitOutput,
 )
@@ -24,7 +23,12 @@ from nbgrader.preprocessors import (  # noqa: E402
 from classroom.engine.assignment import COURSE, notebook  # noqa: E402
 from classroom.engine.conditions import Conditions  # noqa: E402
 from classroom.engine.late import LateDays, LateNote  # noqa: E402
-from classroom.engine.preprocessors import Judge, Page, SaveGrades  # noqa: E402
+from classroom.engine.preprocessors import (  # noqa: E402
+    ClearOurHiddenTests,
+    Judge,
+    Page,
+    SaveGrades,
+)
 from classroom.engine.submission import stamp  # noqa: E402
 
 # A student's timestamp.txt may be anything: the Formgrader, too, reads it in bounds.
@@ -64,7 +68,7 @@ c.LateDays.most_days = 365  # what is later than that has no points
 # The feedback shows what became of every case, but not the hidden cases themselves.
 c.GenerateFeedback.preprocessors = [
     GetGrades,
-    ClearHiddenTests,
+    ClearOurHiddenTests,
     CSSHTMLHeaderPreprocessor,
     Page,
     LateNote,

@@ -30,7 +30,8 @@ def try_case(rig: Rig, criterion: str, case: dict) -> Verdict:
     except Exception as error:
         # What the ranks gave may be anything, if the program has meddled with it.
         verdict = fail(f"its results cannot be judged: {type(error).__name__}: {error}")
-    words = verdict.words.strip()
+    # Half a character cannot be written anywhere.
+    words = verdict.words.strip().encode(errors="replace").decode()
     if len(words) > LONGEST_VERDICT:
         words = f"{words[:LONGEST_VERDICT]}…"
     return Verdict(verdict.state, words)

@@ -62,7 +62,7 @@ def ask(**facts: object) -> Any:
 def weigh(**facts: object) -> None:
     """Let the judge look up how much memory this process has: "memory" of the event.
 
-    What is free is given back first; see `_memory` in recorder.py.
+    What is free is given back first; see `held` in watchdog.py.
     """
     _all_are_here()
     gc.collect()

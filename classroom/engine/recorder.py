@@ -15,14 +15,14 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 
-from classroom.engine import traces
+from classroom.engine import traces, watchdog
 
 LONGEST_LINE = 2000  # bytes
-MOST_LINES = 50_000  # of a rank
+MOST_LINES, MOST_BYTES = 50_000, 5_000_000  # of a rank; as JSON they take more memory
+MOST_WEIGHED = 10  # times that a rank asks for its memory, which takes a while
+OURS = "at", "memory", "answered"  # what nobody but the judge puts into an event
 CREDENTIALS = 12  # bytes: three numbers, the first is the process
-HELD = "RssAnon:", "RssShmem:"
 HEARD_WITHIN = 5.0  # seconds, once the run is over
 
 Reply = Callable[[int, dict], object]
@@ -79,16 +79,20 @@ class Recorder:
 
     def _hear(self, connection: socket.socket) -> None:
         """Keep what one rank says, until it ends or makes no sense."""
-        rank = None
+        rank, size, weighed = None, 0, 0
         with connection, connection.makefile("rb") as lines:
             try:
                 rank = self._greet(_read(lines.readline(LONGEST_LINE)), connection)
                 while line := lines.readline(LONGEST_LINE):
                     now = time.perf_counter()
-                    if len(self.events[rank]) == MOST_LINES:
+                    size += len(line)
+                    if len(self.events[rank]) == MOST_LINES or size > MOST_BYTES:
                         raise ValueError(f"more than {MOST_LINES:,} calls and events")
-                    event = _read(line) | {"at": now}
+                    said = _read(line)
+                    event = {n: said[n] for n in said if n not in OURS} | {"at": now}
                     if event.get("what") == "weigh":
+                        if (weighed := weighed + 1) > MOST_WEIGHED:
+                            raise ValueError(f"weighs more than {MOST_WEIGHED} times")
                         event["memory"] = _memory(connection)
                         connection.send(b"\n")  # it has held still for that
                     self.events[rank].append(event)
@@ -119,17 +123,15 @@ class Recorder:
 
 
 def _memory(connection: socket.socket) -> int | None:
-    """Return the bytes of the process at the other end, files that it maps left out.
+    """Return what the process at the other end keeps: see watchdog.py.
 
     None where the system has no such count.
     """
     try:
         peer = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS)
-        pid = int.from_bytes(peer[:4], sys.byteorder)
-        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+        return watchdog.held(int.from_bytes(peer[:4], sys.byteorder))
     except (OSError, AttributeError):  # no Linux
         return None
-    return 1024 * sum(int(line.split()[1]) for line in lines if line.startswith(HELD))
 
 
 def calls(events: list[dict], first: str = "begin", last: str = "end") -> list[dict]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ddp_lab.kit.run.limits import Limits
     from ddp_lab.kit.run.result import Run
 
-LARGEST_ANSWER = 400_000_000  # bytes of all its files
+LARGEST_ANSWER = 100_000_000  # bytes of all its files
 LARGEST_HEADER = 1_000_000  # bytes of its first line
 RESERVE = 60.0  # seconds that a run may take beyond three times its timeout
 

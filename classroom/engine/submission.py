@@ -18,6 +18,9 @@ WRITTEN = "build/classroom"
 """The folder, seen from the workplace, into which an assignment's cells write."""
 BLANK = re.compile(r"\A(\s*\n)+")  # before a cell's first line
 LARGEST_NOTEBOOK = 20_000_000  # bytes
+MOST_CELLS = 2000
+LARGEST_PROGRAM = 200_000  # characters; to parse it may take a thousand bytes for each
+LONGEST_HEAD = 200  # characters of a cell's first line, as far as it is looked at
 LARGEST_STAMP = 100  # bytes
 KINDS = {
     stat.S_IFLNK: "a link",
@@ -93,12 +96,17 @@ def _programs(
         return {}, [str(trouble)]
     except Exception as error:  # it may be anything
         return {}, [f"{path.name} is not a notebook ({type(error).__name__})"]
+    if len(cells) > MOST_CELLS:
+        return {}, [f"{path.name} has more than {MOST_CELLS:,} cells"]
     programs: dict[str, str] = {}
     notes = []
     for grade_id, file in wanted.items():
         texts = _written(sources, file) or [t for g, t in sources if g == grade_id]
         if texts:
             programs[file] = _body(texts[-1])
+            if len(programs[file]) > LARGEST_PROGRAM:
+                programs[file] = ""
+                notes.append(f"{file} has more than {LARGEST_PROGRAM:,} characters")
         if len(set(texts)) > 1:
             notes.append(f"{len(texts)} cells write {file}: the last one counts")
     if missing := [file for file in wanted.values() if file not in programs]:
@@ -119,7 +127,8 @@ def _written(sources: Sequence[tuple[str | None, str]], file: str) -> list[str]:
             there = path.parts[-3:] == (*PurePosixPath(WRITTEN).parts, file)
             texts = right if there else elsewhere
             if appends and texts:
-                texts[-1] += _body(text)
+                if len(texts[-1]) <= LARGEST_PROGRAM:
+                    texts[-1] += _body(text)
             else:
                 texts.append(_body(text))
     return right or elsewhere
@@ -127,7 +136,7 @@ def _written(sources: Sequence[tuple[str | None, str]], file: str) -> list[str]:
 
 def _target(text: str) -> tuple[PurePosixPath | None, bool]:
     """Return which file a cell writes, if any, and whether it appends to it."""
-    head = text.partition("\n")[0]
+    head = text[:LONGEST_HEAD].partition("\n")[0]
     if not head.startswith((WRITEFILE, "%%file")):
         return None, False
     try:

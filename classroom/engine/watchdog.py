@@ -1,6 +1,7 @@
 """What a submission takes, counted from outside where the kernel bounds nothing."""
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -17,6 +18,54 @@ def count(roots: list[int], limit: int) -> tuple[int, int]:
     if memory > limit:
         memory = sum(map(_proportional, family)) + _in_files(family)
     return sum(_threads(pid) for pid in family), memory
+
+
+def held(pid: int) -> int:
+    """Return the bytes that a process keeps, or has others keep for it.
+
+    Counted is its memory, but for files that it maps, and what its children hold alone;
+    in a sandbox what orphans hold, too, and files in memory, whoever has made them.
+
+    Raises:
+        OSError: if it has ended, or the system has no such count.
+    """
+    init = _init_of(pid)
+    family = _family([pid, *init])
+    bytes_ = _sum(f"/proc/{pid}/status", "RssAnon:", "RssShmem:", "VmSwap:")
+    for other in {*family} - {pid}:
+        with suppress(OSError):  # it has ended
+            bytes_ += _sum(f"/proc/{other}/smaps_rollup", "Private_Dirty:", "Swap:")
+    return bytes_ + (_in_files([pid, *family]) if init else 0)
+
+
+def _init_of(pid: int) -> list[int]:
+    """Return the first process of the sandbox that a process is in; [] if in none."""
+    inside = _namespace(pid)
+    if inside == _namespace("self"):
+        return []
+    pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
+    return [p for p in pids if _namespace(p) == inside and _number(p) == 1]
+
+
+def _namespace(pid: int | str) -> str:
+    try:
+        return os.readlink(f"/proc/{pid}/ns/pid")
+    except OSError:
+        return ""
+
+
+def _number(pid: int) -> int:
+    """Return by which number a process is known in its own namespace."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("NSpid:"):
+            return int(line.split()[-1])
+    return 0
+
+
+def _sum(path: str, *names: str) -> int:
+    """Return the sum of these lines of a file in kB, in bytes."""
+    lines = [line.split() for line in Path(path).read_text().splitlines()]
+    return 1024 * sum(int(words[1]) for words in lines if words[0] in names)
 
 
 def _family(roots: list[int]) -> list[int]:

@@ -25,6 +25,7 @@ So the launcher, which may be deceived, only words a failure.
 import json
 import os
 import resource
+import select
 import signal
 import socket
 import sys
@@ -106,22 +107,19 @@ def keep(zygote: int, channel_file: int, inside: int, *groups: int) -> None:
     fence.fence()
     fork_server.die_with(zygote)
     os.nice(5)
-    with channel.makefile("rb") as requests, channel.makefile("wb") as answers:
+    with channel.makefile("wb") as answers:
         runner.write(answers, {"keeper": os.getpid()}, {})
-        header, files = runner.read(requests)
         try:
-            answer, found = _run(channel, inside, header, files)
+            answer, found = _run(channel, inside)
         except Exception as error:  # say, a full disk
             answer, found = {"trouble": f"{type(error).__name__}: {error}"[:500]}, {}
         runner.write(answers, answer, found)
 
 
-def _run(
-    channel: socket.socket, inside: int, header: dict, files: dict[str, bytes]
-) -> tuple[dict, dict[str, bytes]]:
-    """Run what `header` asks for; return how it went, and its files."""
+def _run(channel: socket.socket, inside: int) -> tuple[dict, dict[str, bytes]]:
+    """Run what the judge asks for; return how it went, and its files."""
+    header = _take(channel)
     limits = limit(*header["limits"])
-    runner.fill(FOLDER, header, files)
     SERVER.mkdir()
     said, say = os.pipe()
     server = Server(header["ranks"], [channel.fileno(), inside, said])
@@ -140,12 +138,38 @@ def _run(
     with suppress(ChildProcessError):
         while True:
             os.wait()
+    select.select([inside], [], [])  # nobody is left who could still write
     if not words:
         raise RuntimeError("the launcher has been killed")
     told = json.loads(words)
     if "trouble" not in told:
         told = judged(told, server.codes) | {"bytes_on_wire": wire}
     return told, runner.collect(FOLDER / "out")
+
+
+def _take(channel: socket.socket) -> dict:
+    """Have a fork put the judge's files in place; return what is asked for.
+
+    A rank is a copy of the keeper: what that has read, the inputs of all ranks, each
+    of them would find in its memory.
+    """
+    told, tell = os.pipe()
+    if os.fork() == 0:
+        _alone(_fill, channel, tell)
+    os.close(tell)
+    with open(told) as header:
+        words = header.read()
+    os.wait()
+    if not words:
+        raise RuntimeError("there is no room for the run's files")
+    return json.loads(words)
+
+
+def _fill(channel: socket.socket, pipe: int) -> None:
+    with channel.makefile("rb") as requests, open(pipe, "w") as header:
+        asked, files = runner.read(requests)
+        runner.fill(FOLDER, asked, files)
+        json.dump(asked, header)
 
 
 def launch(header: dict, limits: Limits, pipe: int) -> None:

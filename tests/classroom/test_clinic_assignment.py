@@ -127,6 +127,16 @@ def test_rounding_is_no_sickness(criterion):
 # --- hostile ones: each had these points once ---
 
 SYNCHRONOUS = changed("clinic", (ISSUED, "    dist.all_reduce(total)\n"), (WAIT, ""))
+FORGED = """
+import sys
+
+import ranks
+
+harness = sys.modules["__main__"]
+if dist.get_rank():
+    harness.ask = lambda: ranks.say("ask no more", answered=1e12)
+"""
+EARLY = {**SYNCHRONOUS, "overlap.py": SYNCHRONOUS["overlap.py"] + FORGED}
 LARGEST_FIRST = changed("clinic", (ISSUED + LARGEST, LARGEST + ISSUED))
 
 
@@ -134,6 +144,7 @@ LARGEST_FIRST = changed("clinic", (ISSUED + LARGEST, LARGEST + ISSUED))
     "answer",
     [
         pytest.param(SYNCHRONOUS, id="no overlap"),
+        pytest.param(EARLY, id="an answer that nobody gave"),
         pytest.param(LARGEST_FIRST, id="the largest first", marks=pytest.mark.full),
     ],
 )

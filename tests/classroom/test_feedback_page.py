@@ -5,12 +5,17 @@ import pytest
 pytest.importorskip("nbgrader", reason="the lessons do without it")
 
 from course import as_notebook, solution, starter  # noqa: E402
-from nbformat import reads, writes  # noqa: E402
+from nbformat import NotebookNode, reads, writes  # noqa: E402
 from nbformat.v4 import new_code_cell, new_notebook, new_output  # noqa: E402
 
 from classroom.engine import preprocessors  # noqa: E402
 from classroom.engine.judge import Report  # noqa: E402
-from classroom.engine.preprocessors import STYLE, Judge, Page  # noqa: E402
+from classroom.engine.preprocessors import (  # noqa: E402
+    STYLE,
+    ClearOurHiddenTests,
+    Judge,
+    Page,
+)
 
 pytestmark = pytest.mark.sandbox
 
@@ -67,6 +72,22 @@ def test_the_page_begins_with_every_verdict():
     ]
     assert page.cells[1:] == cells
     assert resources["inlining"]["css"] == [STYLE]
+
+
+def test_what_a_program_says_makes_no_verdict():
+    cell = graded("right", 0, "fail: rank 0: OSError: x: blocked: y", end="fail")
+    resources = {"inlining": {"css": []}}
+    page, _ = Page().preprocess(new_notebook(cells=[cell]), resources)
+    assert page.cells[0].source.endswith("| [right](#right) | fail | 0 of 2 |")
+
+
+def test_only_our_own_cells_have_hidden_tests():
+    mark = "### BEGIN HIDDEN TESTS"
+    case = f"check(\n    {mark}\n    seed\n    ### END HIDDEN TESTS\n)"
+    tests = graded("right", 2, "pass") | {"source": case}
+    cells = [new_code_cell(f"{mark}\nx = 1"), NotebookNode(tests)]
+    page, _ = ClearOurHiddenTests().preprocess(new_notebook(cells=cells), {})
+    assert [cell.source for cell in page.cells] == [f"{mark}\nx = 1", "check(\n)"]
 
 
 def test_the_page_begins_with_what_is_wrong_with_the_files():

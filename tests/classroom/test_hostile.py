@@ -89,6 +89,11 @@ HOSTILE = {
         "    os._exit(0)",
         "cannot be read",
     ),
+    "gives half a character": (
+        "import ranks\n    ranks.give(result='\\ud800')\n"
+        "    sys.modules['__main__'].give = lambda **values: None",
+        "got ?",
+    ),
     "is no Python": ("return (", "SyntaxError"),
 }
 # These keep the machine busy, or wait.
@@ -223,6 +228,8 @@ ATTEMPTS = """    import ctypes, errno, socket, subprocess
                 pass
         if libc.ptrace(16, pid, 0, 0) == 0:
             done.append(f"holds {pid}")
+    if libc.shmget(0, 1000, 0o1600) != -1:  # which nobody would count
+        done.append("shmget")
     for number in CALLS:
         libc.syscall(number, 0, 0, 0, 0, 0, 0)
         if ctypes.get_errno() != errno.EPERM:
@@ -314,6 +321,21 @@ def test_nothing_of_the_course_is_in_sight(tmp_path):
     text = solution("ring")["ring.py"].replace(
         "    b = bounds", look + "    b = bounds", 1
     )
+    assert str(tried(text)) == "pass"
+
+
+def test_no_rank_remembers_what_another_was_given():
+    """A rank is a fork, with the frames and the memory of whoever has made it."""
+    look = """
+    frame, found = sys._getframe(), ""
+    while frame:
+        found += "".join(key for v in frame.f_locals.values() if isinstance(v, dict)
+                         for key in v if isinstance(key, str) and "inputs_" in key)
+        frame = frame.f_back
+    if found:
+        raise RuntimeError(f"finds {found}")
+"""
+    text = before(look).replace("import os\n", "import os\nimport sys\n", 1)
     assert str(tried(text)) == "pass"
 
 

@@ -6,7 +6,13 @@ import time
 
 import pytest
 
-from classroom.engine.recorder import LONGEST_LINE, MOST_LINES, Recorder, calls
+from classroom.engine.recorder import (
+    LONGEST_LINE,
+    MOST_BYTES,
+    MOST_LINES,
+    Recorder,
+    calls,
+)
 
 pytestmark = pytest.mark.sandbox
 
@@ -78,6 +84,7 @@ BAD = {
     "too long": b'{"what": "' + b"x" * LONGEST_LINE + b'"}\n',
     "half a line": b'{"what": "end"}',
     "too many": b"{}\n" * (MOST_LINES + 1),
+    "too much": (b'{"a": [' + b"[]," * 600 + b"0]}\n") * (MOST_BYTES // 1800),
 }
 
 
@@ -95,6 +102,8 @@ def test_a_rank_that_makes_no_sense_is_heard_no_more(name):
             pass  # it has been closed before we were through
     assert said(recorder.events[0])[0] == {"what": "first"}
     assert len(recorder.events[0]) <= MOST_LINES
+    kept = json.dumps(said(recorder.events[0]), separators=(",", ":"))
+    assert len(kept) < 1.1 * MOST_BYTES
     assert recorder.unheard.keys() == {0}
 
 
@@ -117,6 +126,14 @@ def test_who_asks_is_answered_in_turn_and_heard_with_both_times():
         assert [json.loads(lines.readline()) for _ in range(2)] == [[0, 7], [0, 8]]
     first, second = recorder.events[0]
     assert first["at"] <= first["answered"] <= second["at"] <= second["answered"]
+
+
+def test_a_rank_cannot_say_when_it_was_answered_nor_what_it_weighs():
+    forged = {"what": "x", "at": 0, "answered": 0, "memory": 0}
+    with Recorder(1) as recorder, connected(recorder, 0) as rank:
+        assert rank.recv(1) == b"\n"
+        say(rank, forged)
+    assert said(recorder.events[0]) == [{"what": "x"}]
 
 
 def test_a_question_without_sense_ends_the_hearing():

@@ -1,6 +1,5 @@
 """Assignment 1: as it is graded, in a sandbox; test_solutions.py has the rest."""
 
-import numpy as np
 import pytest
 from course import (
     RING,
@@ -201,21 +200,45 @@ class Given(Rig):
         return self.outcome
 
 
-def held(length: int, *numbers: float) -> dict:
-    return {"length": length, "unique": np.array(numbers, dtype=np.float64)}
+def held(length: int, lowest: float, highest: float) -> dict:
+    return {"length": length, "lowest": lowest, "highest": highest}
+
+
+NAN = float("nan")
+SUM = int(Given().draw(0).integers(1, 1000, 2).sum())
+WRONG = f"fail: rank 1 expected 250,000 times {SUM}"
 
 
 @pytest.mark.parametrize(
     ("second", "said"),
     [
-        (held(250_000, 3), "pass"),
-        (held(250_000, -1, 3), "fail: rank 1 expected 250,000 times 3, got -1, 3"),
-        (held(1, 3), "fail: rank 1 expected 250,000 times 3, got 1 numbers"),
+        (held(250_000, SUM, SUM), "pass"),
+        (held(250_000, -1, SUM), f"{WRONG}, got numbers from -1 to {SUM}"),
+        (held(250_000, 4, 4), f"{WRONG}, got numbers from 4 to 4"),
+        (held(250_000, NAN, NAN), f"{WRONG}, got numbers from nan to nan"),
+        (held(1, SUM, SUM), f"{WRONG}, got 1 numbers"),
+        ({"length": 0}, f"{WRONG}, got 0 numbers"),
     ],
 )
 def test_no_deadlock_says_what_should_be_where(second, said):
-    rig = Given(held(250_000, 3), second)
+    rig = Given(held(250_000, SUM, SUM), second)
     assert str(ring.no_deadlock(rig, ranks=2, megabytes=1)) == said
+
+
+def test_who_knows_the_sum_still_has_to_send_the_vector():
+    rig = Given(*[held(250_000, SUM, SUM)] * 2, wire=1_000_000)
+    found = ring.no_deadlock(rig, ranks=2, megabytes=1)
+    told = "1,000,000 bytes went over the wire in all, expected about 2,000,000"
+    assert str(found) == f"fail: {told}"
+    rig.outcome.bytes_on_wire = 10_000_000  # which is for `bytes_sent` to judge
+    assert str(ring.no_deadlock(rig, ranks=2, megabytes=1)) == "pass"
+
+
+def test_nobody_knows_the_sum_of_a_large_vector():
+    known = "    n = dist.get_world_size()\n    x.fill_(n * (n + 1) / 2)\n"
+    case = {"ranks": 2, "megabytes": 1}
+    found = verdict("ring", hostile(known), "no_deadlock", [case])
+    assert found.state == "fail" and "250,000 times" in found.words, found
 
 
 @pytest.mark.parametrize(("gpus", "state"), [(0, "fail"), (1, "fail"), (2, "pass")])

@@ -1,9 +1,12 @@
 """Assignment 9: other styles, hostile answers; test_solutions.py has the rest."""
 
+from contextlib import closing
+
 import pytest
-from course import UNSAFE, cells, changed, judged, solution, verdict, visible
+from course import UNSAFE, box, cells, changed, judged, solution, verdict, visible
 
 from classroom.assignments.shard import criteria as shard
+from classroom.engine.check import try_case
 from classroom.engine.verdict import Verdict
 
 pytestmark = pytest.mark.sandbox
@@ -339,6 +342,87 @@ def test_the_whole_on_every_rank_is_no_share(criterion):
 
 def test_what_is_hidden_from_the_tensors_is_seen_by_the_system():
     found = first({"shard.py": HIDDEN}, "memory")
+    assert found.state == "fail" and "MB from step to step" in found.words, found
+
+
+# Where a program keeps its state from step to step, if not in its own memory.
+STORES = {
+    "memfd": """
+class Store:
+    def __init__(self):
+        self.file = os.memfd_create("state")
+
+    def put(self, data):
+        os.pwrite(self.file, data, 0)
+
+    def get(self):
+        return os.pread(self.file, os.fstat(self.file).st_size, 0)
+""",
+    "a file": """
+class Store:
+    def __init__(self):
+        self.path = Path(f"/tmp/state {os.getpid()}")
+
+    def put(self, data):
+        self.path.write_bytes(data)
+
+    def get(self):
+        return self.path.read_bytes() if self.path.exists() else b""
+""",
+    "an orphan": """
+class Store:
+    def __init__(self):
+        self.pipe, its_end = Pipe()
+        if not os.fork():
+            if os.fork():
+                os._exit(0)
+            self.pipe.close()
+            self.serve(its_end)
+        its_end.close()
+
+    def serve(self, pipe, data=b""):
+        while word := pipe.recv_bytes():
+            if word == b"?":
+                pipe.send_bytes(data)
+            else:
+                data = word
+
+    def put(self, data):
+        self.pipe.send_bytes(data)
+
+    def get(self):
+        self.pipe.send_bytes(b"?")
+        return self.pipe.recv_bytes()
+""",
+}
+KEPT = """
+    store = Store()
+
+    def put(optimizer):
+        params = [p for group in optimizer.param_groups for p in group["params"]]
+        states = [optimizer.state[p] for p in params]
+        store.put(pickle.dumps([{n: v.numpy() for n, v in s.items()} for s in states]))
+        optimizer.state.clear()
+
+    def get(optimizer):
+        params = [p for group in optimizer.param_groups for p in group["params"]]
+        for p, state in zip(params, pickle.loads(store.get() or pickle.dumps([]))):
+            optimizer.state[p] = {n: torch.from_numpy(v) for n, v in state.items()}
+
+    return put, get
+"""
+
+
+@pytest.mark.skipif(UNSAFE, reason="there is no sandbox here")
+@pytest.mark.parametrize("where", STORES)
+def test_what_is_hidden_elsewhere_is_seen_as_well(where):
+    head, _, rest = HIDDEN.partition("\n    kept = {}\n")
+    rest = rest.partition("    return put, get\n")[2]
+    imports = "import os\nimport pickle\nfrom multiprocessing import Pipe\n"
+    imports += f"from pathlib import Path\n{STORES[where]}"
+    answer = {"shard.py": imports + head + KEPT + rest}
+    with closing(box(shard, answer)) as rig:
+        found = try_case(rig, "memory", visible("shard")["memory"][0])
     assert found.state == "fail" and "MB from step to step" in found.words, found
 
 

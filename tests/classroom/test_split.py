@@ -149,9 +149,26 @@ IN_ADVANCE = changed(
         m, total, outputs =""",
     ),
 )
+# Long after the lesson's schedule, something more is said of it.
+LONG_LESSON = changed(
+    "split",
+    (AHEAD, "ahead = 0"),
+    (
+        CLEAR,
+        CLEAR
+        + """\
+        import ranks
+
+        for batch in range(3):
+            ranks.ask(step="F", batch=batch, number=0, held=0, came=[])
+            ranks.say("more", batch=batch, answered=1e9)
+""",
+    ),
+)
 HOSTILE = {
     "a diary is sorted": (SORTED, "memory", "micro-batches between F and B, got 4"),
     "no naps": (NO_NAPS, "bubble", "expected a bubble of 14%"),
+    "the lesson has no end": (LONG_LESSON, "bubble", "expected a bubble of 14%"),
     "the lesson is slow": (SLOW_LESSON, "bubble", "expected a bubble of 14%"),
     "a blind weakref": (BLIND, "memory", "micro-batches in memory"),
     "asked in advance": (IN_ADVANCE, "memory", "gets a tensor which is not what"),

@@ -3,6 +3,7 @@
 import json
 import os
 import socket
+import time
 
 import pytest
 from course import RING, as_notebook, solution
@@ -45,6 +46,25 @@ def test_of_two_cells_the_last_counts_and_it_says_so(place):
     # It has lost its metadata, as after "copy" in some editors.
     assert handed_in(place, first, cell(HEAD + "2\n")) == ("2\n", note)
     assert handed_in(place, last, last) == ("2\n", "")
+
+
+# --- what would take the judge minutes, or all of his memory ---
+
+MANY = {
+    "cells": [cell(HEAD + "1\n")] * 100_000,
+    "characters": [cell(HEAD + "a\n" * 1_000_000)],
+    "small cells": [cell("%%writefile -a build/classroom/ring.py\n" + "a\n" * 5000)]
+    * 1000,
+    "words": [cell("%%writefile " + "x y" * 1_000_000)] * 6,
+}
+
+
+@pytest.mark.parametrize("what", MANY)
+def test_too_much_is_not_even_looked_at(place, what):
+    start = time.process_time()
+    program, note = handed_in(place, *MANY[what])
+    assert not program and note
+    assert time.process_time() - start < 3
 
 
 def test_a_file_elsewhere_is_another_file(place):

@@ -264,6 +264,10 @@ def hidden(
         return verdict
     own = case.truth()[0]
     for rank in range(ranks):
+        for step in range(len(plan)):
+            if len(diary.of(step, rank, "layer")) != layers:
+                told = f"computes the {layers} layers of step {step} at another time"
+                return fail(f"rank {rank} {told}")
         for step in mine:
             if words := not_carried(diary, step, rank, own[rank, step]):
                 return fail(f"rank {rank}: {words}")

@@ -11,14 +11,14 @@ from ranks import answer, give, inputs, process_group, say, say_calls
 def main() -> None:
     given = inputs()
     say_calls()
-    with process_group() as (rank, _, device):
+    with process_group() as (_, _, device):
         if dist.get_backend() == "gloo":
             device = torch.device("cpu")
         program = answer("ring.py")
         dtype = getattr(torch, given["dtype"])
         if given["x"] is None:  # too many numbers to be sent around: made here
             x = torch.full(
-                (given["length"],), float(rank + 1), dtype=dtype
+                (given["length"],), float(given["value"]), dtype=dtype
             )  # (length,)
         else:
             x = torch.from_numpy(given["x"]).to(dtype)
@@ -32,7 +32,10 @@ def main() -> None:
         give(same=same)
         x = x if same else result
         if given["x"] is None:
-            give(unique=x.unique().cpu().double().numpy(), length=x.numel())
+            give(length=x.numel())
+            if x.numel():
+                low, high = x.aminmax()
+                give(lowest=low.item(), highest=high.item())
         else:
             give(result=x)
 

@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import torch
@@ -89,6 +89,9 @@ def play(script: list) -> None:
     give(course=course, told=torch.stack(told) if told else torch.zeros(0))
     give(after=torch.stack(kept) if kept else torch.zeros(0))
     give(ages=[[int(n) for n in pair] for pair in server.ages])
+    for future in futures.values():  # whom the script leaves waiting, in RPC's shutdown
+        with suppress(RuntimeError):  # it has been answered meanwhile
+            future.set_result((0, torch.zeros(0)))
 
 
 def storm(program: Any, given: dict) -> None:

@@ -172,6 +172,7 @@ def main() -> None:
             for parameter in training.parameters:
                 parameter.grad = None
             weigh(tensors=tensor_bytes())
+            dist.barrier()  # what is given lies in memory, too
             rows = [training.row()]
         give(params=np.array(rows))
         if given["save"]:

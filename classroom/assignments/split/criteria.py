@@ -327,8 +327,8 @@ def bubble(rig: Rig, *, stages: list[int], micro: int, seed: int = 0) -> Verdict
             if isinstance(diaries, Verdict):
                 return diaries
             first = told(diaries[0])
-        theirs = min(span(outcome.events, batch) for batch in range(ROUNDS))
-        mine = min(span(outcome.events, batch) for batch in range(ROUNDS, 2 * ROUNDS))
+        spans = [span(outcome.events, batch, micro) for batch in range(2 * ROUNDS)]
+        theirs, mine = min(spans[:ROUNDS]), min(spans[ROUNDS:])
         if mine <= OVER_LESSON * theirs:
             return PASS
     theory = (case.ranks - 1) / (micro + case.ranks - 1)
@@ -337,10 +337,15 @@ def bubble(rig: Rig, *, stages: list[int], micro: int, seed: int = 0) -> Verdict
     return fail(f"expected {what}; the schedule of rank 0 is {first}")
 
 
-def span(events: list[list[dict]], batch: int) -> float:
-    """Seconds from the first begin to the last end of a batch, on any rank."""
-    asked = [e for told in events for e in told if e.get("batch") == batch]
-    return max(e["answered"] for e in asked) - min(e["at"] for e in asked)
+def span(events: list[list[dict]], batch: int, micro: int) -> float:
+    """Seconds from the first begin to the last end of a batch, on any rank.
+
+    What a rank says of it later, when the batch has come through, does not count.
+    """
+    asked = [[e for e in told if e["what"] == "ask"] for told in events]
+    by_rank = [[e for e in own if e["batch"] == batch][: 2 * micro] for own in asked]
+    of_all = [event for own in by_rank for event in own]
+    return max(e["answered"] for e in of_all) - min(e["at"] for e in of_all)
 
 
 CRITERIA: Criteria = {
