@@ -5,6 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
+FOLDERS = "run", "tmp", "dev/shm"  # of a sandbox, in memory
 
 
 def count(roots: list[int], limit: int) -> tuple[int, int]:
@@ -127,7 +128,7 @@ def _in_files(family: list[int]) -> int:
                 if os.readlink(path).startswith("/memfd:"):
                     found = os.stat(path)
                     sizes[found.st_dev, found.st_ino] = 512 * found.st_blocks
-            for folder in ("run", "tmp", "dev/shm"):
+            for folder in FOLDERS:
                 place = f"/proc/{pid}/root/{folder}"
                 disk = os.statvfs(place)
                 used = (disk.f_blocks - disk.f_bfree) * disk.f_frsize

@@ -4,9 +4,11 @@ import pytest
 
 pytest.importorskip("nbgrader", reason="the lessons do without it")
 
-from nbformat import NotebookNode  # noqa: E402
+from course import as_notebook, solution, starter  # noqa: E402
+from nbformat import NotebookNode, reads, writes  # noqa: E402
 from nbformat.v4 import new_code_cell, new_notebook, new_output  # noqa: E402
 
+from classroom.engine import preprocessors  # noqa: E402
 from classroom.engine.judge import Report  # noqa: E402
 from classroom.engine.preprocessors import (  # noqa: E402
     STYLE,
@@ -16,6 +18,33 @@ from classroom.engine.preprocessors import (  # noqa: E402
 )
 
 pytestmark = pytest.mark.sandbox
+
+
+@pytest.mark.parametrize("answer", [starter("ring"), solution("ring")])
+def test_what_is_staged_is_ours_but_for_programs_and_the_time(
+    answer, tmp_path, monkeypatch
+):
+    def place(step, name, student="."):
+        return tmp_path / step / student / name / f"{name}.ipynb"
+
+    ours, theirs = (as_notebook("ring", a) for a in (starter("ring"), answer))
+    theirs.cells = [c for c in theirs.cells if not c.source.startswith("check(")]
+    for path, cells in (
+        (place("release", "ring"), ours),
+        (place("submitted", "ring", "anna"), theirs),
+    ):
+        path.parent.mkdir(parents=True)
+        path.write_text(writes(cells))
+    path.with_name("timestamp.txt").write_text("2026-03-06 12:00:00.5+01:00")
+    monkeypatch.setattr(preprocessors, "notebook", place)
+    monkeypatch.setattr(preprocessors, "STAGED", tmp_path / "staged")
+    for _ in range(2):  # whatever an earlier grading has left
+        staged = preprocessors.stage("ring", "anna")
+    expected = as_notebook("ring", answer).cells
+    told = [cell.source.rstrip() for cell in reads(staged.read_text(), 4).cells]
+    assert told == [cell.source.rstrip() for cell in expected]
+    when = staged.with_name("timestamp.txt").read_text()
+    assert when == "2026-03-06 11:00:00.500000 UTC"
 
 
 def graded(name: str, score: float, line: str, end: str = "") -> dict:

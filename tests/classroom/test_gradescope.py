@@ -108,6 +108,7 @@ def test_a_submission_is_judged(autograder):
     results, said = run(autograder)
     tests = documented(results)
     assert results["score"] == 3 and "output" not in results
+    assert results["stdout_visibility"] == "hidden"  # the secret is in it
     right = {"name": "right", "score": 2.0, "max_score": 2.0, "status": "passed"}
     right |= {"output": "right, 3 ranks, 12 numbers: pass", "visibility": "visible"}
     assert tests["right"] == right

@@ -41,8 +41,9 @@ HOSTILE = {
         "more than 300 processes",
     ),
     "allocates all memory": (
-        "kept = []\n    while True:\n        kept.append(torch.ones(25_000_000))",
-        "memory",
+        "time.sleep(1000 * dist.get_rank())\n"
+        "    kept = []\n    while True:\n        kept.append(torch.ones(25_000_000))",
+        "can't allocate memory",  # a process has two thirds of what all may have
     ),
     "shares all memory": (
         "import mmap\n    kept = []\n    while True:\n"
@@ -211,7 +212,8 @@ ATTEMPTS = """    import ctypes, errno, socket, subprocess
     libc, done = ctypes.CDLL(None, use_errno=True), []
     if libc.unshare(0x10000000) == 0 or libc.unshare(0x20000) == 0:
         done.append("unshare")
-    for words in (["unshare", "-Urm", "true"], ["mount", "-t", "tmpfs", "x", "/tmp"]):
+    words = ["unshare -U true", "unshare -Urm true", "mount -t tmpfs x /tmp"]
+    for words in map(str.split, words):
         if subprocess.run(words, stderr=subprocess.DEVNULL).returncode == 0:
             done.append(words)
     for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):

@@ -80,65 +80,19 @@ def test_a_launcher_may_have_threads(criterion):
 
 # --- hostile ones: each had these points once ---
 
-# Launches nobody: the harness is made to give what the judge expects.
-FACTS = """
-import signal
-import sys
-
-harness = sys.modules["__main__"]
-
-
-def jobs():
-    frame = sys._getframe()
-    while "given" not in frame.f_locals:
-        frame = frame.f_back
-    for number, plan in enumerate(frame.f_locals["given"]["jobs"]):
-        count = len(plan["acts"])
-        code = max(act["code"] + 128 * (act["do"] == "die") for act in plan["acts"])
-        env = {"WORLD_SIZE": str(count), "LOCAL_WORLD_SIZE": str(count)}
-        env |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(5000 + number)}
-        ranks = [
-            {"env": env | {"RANK": str(rank), "LOCAL_RANK": str(rank)}, "told": [15]}
-            | {"mark": plan["mark"], "words": plan["words"], "bound": None}
-            | {"left": False, "saved": True, "done": True}
-            for rank in range(count)
-        ]
-        facts = {"code": code, "error": None, "late": False, "there": count}
-        yield facts | {"ranks": ranks, "live": {}, "said": {}}
-
-
-class Job:
-    def __init__(self, *args):
-        pass
-
-    go = facts = lambda self: None
-    ready = ended = lambda self: True
-
-
-harness.Job = Job
-harness.max = lambda *args: 0
-if hasattr(harness, "give"):
-    give = harness.give
-    harness.give = lambda **values: give(jobs=list(jobs()))
-"""
-# Launches nobody: reads the plan in its command, and writes what the ranks would.
-FILES = """
-import json
-import os
-import pathlib
-import time
+# Launches nobody: tells the judge itself what its ranks have done.
+SAYS = """
+import ranks
 
 
 def launch(command, count, grace=2.0):
-    folder, plan = pathlib.Path(command[4]), json.loads(command[5])
+    env = {"WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "5000"}
     for rank in range(count):
-        env = dict(os.environ, RANK=str(rank), LOCAL_RANK=str(rank))
-        facts = {"env": env, "words": command[6:], "bound": None}
-        (folder / f"done {rank}").touch()
-        (folder / f"rank {rank}").write_text(json.dumps(facts))
-    while not (folder / "go").exists():
-        time.sleep(0.01)
-    return max(act["code"] + 128 * (act["do"] == "die") for act in plan["acts"])
+        about = {"told": [15], "left": False, "saved": True, "done": True, "toy": True}
+        ranks.say("rank", job=0, env=env | {"RANK": str(rank)}, **about)
+    ranks.say("job", job=0, code=3, error=None, late=False, there=count)
+    ranks.say("told")
+    return 3
 """
 # Launches nobody: calls the harness itself, as all ranks, and hears what they would do.
 VOICES = """
@@ -161,8 +115,7 @@ def launch(command, count, grace=2.0):
     return max(act["code"] + 128 * (act["do"] == "die") for act in acts)
 """
 HOSTILE = {
-    "gives the facts": (FACTS, "fail: "),
-    "writes the ranks' files": (FILES, "fail: "),
+    "speaks to the judge": (SAYS, "launch() raises OSError"),
     "speaks for the ranks": (VOICES, "expected to run the command in a process"),
 }
 
@@ -171,7 +124,7 @@ HOSTILE = {
     "name",
     [
         pytest.param(
-            name, marks=[] if name == "gives the facts" else [pytest.mark.full]
+            name, marks=[] if name == "speaks to the judge" else [pytest.mark.full]
         )
         for name in HOSTILE
     ],

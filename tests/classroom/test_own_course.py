@@ -128,6 +128,11 @@ def test_from_release_to_grades_beside_the_lab(course):
     released = (course.folder / "release" / "doubled" / "doubled.ipynb").read_text()
     assert "NotImplementedError" in released
     assert "2 * number" not in released and "777" not in released
+    told = "from classroom.engine import handout\n"
+    told += "print(*handout.contents(['doubled']), sep='\\n')"
+    given = course.run("-c", told).splitlines()
+    assert "classroom/assignments/doubled/criteria.py" in given
+    assert "classroom/assignments/doubled/mistakes.py" not in given
 
     course.hand_in("anna", nbformat.writes(source()))
     course.hand_in("bert", released)

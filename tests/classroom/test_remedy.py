@@ -1,5 +1,6 @@
 """Where there can be no sandbox, whoever grades is told how there can."""
 
+import re
 import shutil
 import subprocess
 import sys
@@ -7,6 +8,7 @@ import sys
 import pytest
 
 from classroom.engine import fence, remedy, sandbox
+from ddp_lab import ROOT
 
 pytestmark = pytest.mark.sandbox
 SAID = "bwrap: setting up uid map: Permission denied"
@@ -51,6 +53,14 @@ def test_each_obstacle_has_its_remedy(machine, files, words):
     said = machine(**files)
     assert words in said
     assert (remedy.SYSCTL in said) == ("sysctl -w" in said)
+
+
+def test_the_dev_container_is_started_as_we_say():
+    options = (ROOT / ".devcontainer" / "devcontainer.json").read_text()
+    docker = remedy.IN_A_CONTAINER.partition("docker run")[2].partition("\n")[0]
+    wanted = re.findall(r"--security-opt (\S+)", docker)
+    assert len(wanted) == 3
+    assert all(f'"--security-opt={option}"' in options for option in wanted)
 
 
 def test_what_allows_it_is_no_obstacle(machine):

@@ -39,7 +39,8 @@ def test_who_has_no_control_groups_is_told(homes, said, monkeypatch, capsys):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="it reads /proc")
-def test_the_watchdog_counts_threads_and_memory_that_no_process_has():
+def test_the_watchdog_counts_threads_and_memory_that_no_process_has(monkeypatch):
+    monkeypatch.setattr(watchdog, "FOLDERS", ())  # which are our own here
     pipe, limit = subprocess.PIPE, 10_000_000
     words = [sys.executable, "-c", HOLDS]
     with subprocess.Popen(words, stdin=pipe, stdout=pipe) as process:
