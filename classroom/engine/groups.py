@@ -1,7 +1,7 @@
 """Control groups: the kernel's own bounds on what a submission takes.
 
 Version 1 and 2, as root; as an ordinary user version 2, in a scope that systemd lends.
-A group that a killed judge has left is swept by the next one; a scope goes by itself.
+A group that a killed judge has left is swept by the next one.
 """
 
 import functools
@@ -19,12 +19,13 @@ from classroom.engine import watchdog
 CONTROLLERS = "memory", "pids", "cpu"  # the last is for fairness, and may be missing
 GONE_WITHIN = 10.0  # seconds, once its processes have been killed
 PREFIX = "classroom-"
-# Run in a scope: make room for groups beside ourselves, say where, and hold it.
-HOLD = """
-cd "$0$(sed -n 's/^0:://p' /proc/self/cgroup)" && mkdir holder &&
-echo $$ > holder/cgroup.procs && echo '+memory +pids' > cgroup.subtree_control &&
-{ echo '+cpu' > cgroup.subtree_control; pwd; exec cat; }
-"""
+HOLDER = "holder"  # where the processes are that are in no group of ours
+MANAGER = (
+    "org.freedesktop.systemd1",
+    "/org/freedesktop/systemd1",
+    "org.freedesktop.systemd1.Manager",
+)
+MOVED_WITHIN = 10.0  # seconds, once systemd has said that it will
 
 
 @dataclass
@@ -53,6 +54,9 @@ class Group:
         """Kill every process in it."""
         for folder in self.folders:
             with suppress(OSError):
+                if (folder / "cgroup.kill").exists():  # version 2, from Linux 5.14 on
+                    (folder / "cgroup.kill").write_text("1")
+                    continue
                 for pid in (folder / "cgroup.procs").read_text().split():
                     os.kill(int(pid), 9)
 
@@ -131,7 +135,9 @@ def _version_2() -> list[Path]:
     for home in (folder, folder.parent):
         if home.is_relative_to(mounts[""]) and _shares_out(home):
             return [home]
-    return []
+    # In a container our group is the topmost that is seen, and full of processes.
+    top = own[""] == "/" and _makes_room(folder) and _shares_out(folder)
+    return [folder] if top else []
 
 
 def _shares_out(home: Path) -> bool:
@@ -147,23 +153,38 @@ def _shares_out(home: Path) -> bool:
 
 
 def _scope() -> list[Path]:
-    """Return the group of a scope that systemd lends us until we end."""
-    if "" not in (mounts := _mounts()) or not shutil.which("systemd-run"):
+    """Move into a scope that systemd lends us until we end; return its group.
+
+    Who is outside of it can send no process in, which is why we go ourselves: a process
+    changes its group only below a folder that is its user's.
+    """
+    if "" not in (mounts := _mounts()) or not shutil.which("busctl"):
         return []
-    words = ["systemd-run", *(["--user"] if os.geteuid() else []), "--scope", "--quiet"]
-    words += ["-p", "Delegate=yes", "sh", "-c", HOLD, str(mounts[""])]
-    pipe, quiet = subprocess.PIPE, subprocess.DEVNULL
-    # Held until its stdin closes, however we end.
-    holder = subprocess.Popen(
-        words, stdin=pipe, stdout=pipe, stderr=quiet, start_new_session=True
-    )
-    assert holder.stdout
-    _HOLDERS.append(holder)
-    where = holder.stdout.readline().decode().strip()
-    return [Path(where)] if where else []
+    name = f"{PREFIX}{os.getpid()}-{uuid.uuid4().hex}.scope"
+    words = ["busctl", "--user" if os.geteuid() else "--system", "call", *MANAGER]
+    words += ["StartTransientUnit", "ssa(sv)a(sa(sv))", name, "fail", "2"]
+    words += ["PIDs", "au", "1", str(os.getpid()), "Delegate", "b", "true", "0"]
+    if subprocess.run(words, capture_output=True, check=False).returncode:
+        return []
+    end = time.monotonic() + MOVED_WITHIN
+    while not (own := _own()[""]).endswith(name):
+        if time.monotonic() > end:
+            return []
+        time.sleep(0.01)
+    home = mounts[""] / own.lstrip("/")
+    return [home] if _makes_room(home) and _shares_out(home) else []
 
 
-_HOLDERS: list[subprocess.Popen] = []
+def _makes_room(home: Path) -> bool:
+    """Move all processes of `home` one level down: it may have groups or processes."""
+    holder = home / HOLDER
+    try:
+        holder.mkdir(exist_ok=True)
+        for pid in (home / "cgroup.procs").read_text().split():
+            (holder / "cgroup.procs").write_text(pid)
+    except OSError:
+        return False
+    return True
 
 
 def _mounts() -> dict[str, Path]:
@@ -199,8 +220,9 @@ def _may_make(folder: Path) -> bool:
 
 
 def _sweep(folder: Path) -> None:
-    """Remove the groups of judges that have been killed."""
-    for left in folder.glob(f"{PREFIX}*-*-*"):
+    """Remove the groups of judges that have been killed, in scopes of theirs, too."""
+    others = folder.parent.glob(f"{PREFIX}*.scope/{PREFIX}*-*-*")
+    for left in [*folder.glob(f"{PREFIX}*-*-*"), *others]:
         _, pid, started, _ = left.name.split("-", 3)
         if _started(pid) != started:
             Group([left]).close()
