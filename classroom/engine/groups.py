@@ -25,6 +25,7 @@ MANAGER = (
     "/org/freedesktop/systemd1",
     "org.freedesktop.systemd1.Manager",
 )
+SESSIONS = "/user.slice/"  # see systemd.special(7)
 MOVED_WITHIN = 10.0  # seconds, once systemd has said that it will
 
 
@@ -156,9 +157,12 @@ def _scope() -> list[Path]:
     """Move into a scope that systemd lends us until we end; return its group.
 
     Who is outside of it can send no process in, which is why we go ourselves: a process
-    changes its group only below a folder that is its user's.
+    changes its group only below a folder that is its user's. A job of SLURM's, say, is
+    never left: it would escape its bounds, and its end.
     """
     if "" not in (mounts := _mounts()) or not shutil.which("busctl"):
+        return []
+    if not _own().get("", "").startswith(SESSIONS):
         return []
     name = f"{PREFIX}{os.getpid()}-{uuid.uuid4().hex}.scope"
     words = ["busctl", "--user" if os.geteuid() else "--system", "call", *MANAGER]

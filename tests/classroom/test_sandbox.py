@@ -94,6 +94,8 @@ def test_who_is_lent_a_scope_moves_into_it(monkeypatch, tmp_path):
     monkeypatch.setattr(groups, "_shares_out", lambda home: True)
 
     def own():
+        if not said.exists():
+            return {"": "/user.slice/user-1000.slice/session-1.scope"}
         words = said.read_text().split()
         assert words[words.index("PIDs") + 3] == str(os.getpid())
         scope = next(word for word in words if word.endswith(".scope"))
@@ -113,8 +115,25 @@ def test_where_systemd_lends_nothing_there_is_no_group(code, monkeypatch, tmp_pa
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(groups, "MOVED_WITHIN", 0)
     monkeypatch.setattr(groups, "_mounts", lambda: {"": tmp_path})
-    monkeypatch.setattr(groups, "_own", lambda: {"": "/session.scope"})
+    monkeypatch.setattr(groups, "_own", lambda: {"": "/user.slice/session.scope"})
     assert groups._scope() == []
+
+
+def test_no_job_of_slurms_is_left_for_a_scope(monkeypatch, tmp_path):
+    asked = []
+    step = "/system.slice/box1_slurmstepd.scope/job_1/step_0/user/task_0"
+    monkeypatch.setattr(groups, "_mounts", lambda: {"": tmp_path})
+    monkeypatch.setattr(groups, "_own", lambda: {"": step})
+    monkeypatch.setattr(groups.shutil, "which", lambda name: f"/usr/bin/{name}")
+    monkeypatch.setattr(groups, "MOVED_WITHIN", 0)
+    monkeypatch.setattr(
+        groups.subprocess,
+        "run",
+        lambda words, **how: (
+            asked.append(words) or groups.subprocess.CompletedProcess(words, 0)
+        ),
+    )
+    assert groups._scope() == [] == asked
 
 
 def test_in_a_container_the_topmost_group_makes_room(monkeypatch, tmp_path):
