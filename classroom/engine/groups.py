@@ -137,8 +137,10 @@ def _version_2() -> list[Path]:
         if home.is_relative_to(mounts[""]) and _shares_out(home):
             return [home]
     # In a container our group is the topmost that is seen, and full of processes.
-    top = own[""] == "/" and _makes_room(folder) and _shares_out(folder)
-    return [folder] if top else []
+    if own[""] == "/":
+        _makes_room(folder)
+        return [folder] if _shares_out(folder) else []
+    return []
 
 
 def _shares_out(home: Path) -> bool:
@@ -176,19 +178,18 @@ def _scope() -> list[Path]:
             return []
         time.sleep(0.01)
     home = mounts[""] / own.lstrip("/")
-    return [home] if _makes_room(home) and _shares_out(home) else []
+    _makes_room(home)
+    return [home] if _shares_out(home) else []
 
 
-def _makes_room(home: Path) -> bool:
-    """Move all processes of `home` one level down: it may have groups or processes."""
+def _makes_room(home: Path) -> None:
+    """Move the processes of `home` one level down: it has groups or processes."""
     holder = home / HOLDER
-    try:
+    with suppress(OSError):
         holder.mkdir(exist_ok=True)
         for pid in (home / "cgroup.procs").read_text().split():
-            (holder / "cgroup.procs").write_text(pid)
-    except OSError:
-        return False
-    return True
+            with suppress(OSError):  # it has ended
+                (holder / "cgroup.procs").write_text(pid)
 
 
 def _mounts() -> dict[str, Path]:
