@@ -33,7 +33,7 @@ from classroom.engine.submission import answers
 from ddp_lab import ROOT
 
 RECIPE = ROOT / "classroom" / "gradescope"
-NEEDED = ["torch", "numpy", "nbformat", "psutil", "py-spy"]
+NEEDED = ["torch", "torchvision", "numpy", "nbformat", "psutil", "py-spy"]
 STUDENT = "student"  # as setup.sh calls the user
 SECONDS = 480  # for a submission; Gradescope gives ten minutes unless told otherwise
 # Serves one run, as another user; what it answers with is nobody else's to write.

@@ -1,7 +1,7 @@
 """Control groups: the kernel's own bounds on what a submission takes.
 
 Version 1 and 2, as root; as an ordinary user version 2, in a scope that systemd lends.
-A group that a killed judge has left is swept by the next one; a scope goes by itself.
+A group that a killed judge has left is swept by the next one.
 """
 
 import functools
@@ -12,18 +12,21 @@ import time
 import uuid
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from classroom.engine import traces
 
 CONTROLLERS = "memory", "pids", "cpu"  # the last is for fairness, and may be missing
 GONE_WITHIN = 60.0  # seconds, once its processes have been killed
-# Run in a scope: make room for groups beside ourselves, say where, and hold it.
-HOLD = """
-cd "$0$(sed -n 's/^0:://p' /proc/self/cgroup)" && mkdir holder &&
-echo $$ > holder/cgroup.procs && echo '+memory +pids' > cgroup.subtree_control &&
-{ echo '+cpu' > cgroup.subtree_control; pwd; exec cat; }
-"""
+HOLDER = "holder"  # where the processes are that are in no group of ours
+MANAGER = (
+    "org.freedesktop.systemd1",
+    "/org/freedesktop/systemd1",
+    "org.freedesktop.systemd1.Manager",
+)
+SESSIONS = "/user.slice/"  # see systemd.special(7)
+MOVED_WITHIN = 10.0  # seconds, once systemd has said that it will
 
 
 @dataclass
@@ -52,6 +55,9 @@ class Group:
         """Kill every process in it."""
         for folder in self.folders:
             with suppress(OSError):
+                if (folder / "cgroup.kill").exists():  # version 2, from Linux 5.14 on
+                    (folder / "cgroup.kill").write_text("1")
+                    continue
                 for pid in (folder / "cgroup.procs").read_text().split():
                     os.kill(int(pid), 9)
 
@@ -101,11 +107,17 @@ def homes() -> list[Path]:
     for find in (_version_1, _version_2, _scope):
         folders = find()
         if folders and all(_may_make(folder) for folder in folders):
-            for folder in folders:
-                for left in traces.of_the_killed(folder):
-                    Group([left]).close()
+            _sweep(folders)
             return folders
     return []
+
+
+def _sweep(folders: list[Path]) -> None:
+    """Remove the groups of judges that were killed, in scopes of theirs, too."""
+    scopes = (f.parent.glob(f"{traces.PREFIX}*.scope") for f in folders)
+    for place in chain(folders, *scopes):
+        for left in traces.of_the_killed(place):
+            Group([left]).close()
 
 
 def _version_1() -> list[Path]:
@@ -131,6 +143,10 @@ def _version_2() -> list[Path]:
     for home in (folder, folder.parent):
         if home.is_relative_to(mounts[""]) and _shares_out(home):
             return [home]
+    # In a container our group is the topmost that is seen, and full of processes.
+    if own[""] == "/":
+        _makes_room(folder)
+        return [folder] if _shares_out(folder) else []
     return []
 
 
@@ -147,23 +163,40 @@ def _shares_out(home: Path) -> bool:
 
 
 def _scope() -> list[Path]:
-    """Return the group of a scope that systemd lends us until we end."""
-    if "" not in (mounts := _mounts()) or not shutil.which("systemd-run"):
+    """Move into a scope that systemd lends us until we end; return its group.
+
+    Who is outside of it can send no process in, which is why we go ourselves: a process
+    changes its group only below a folder that is its user's. A job of SLURM's, say, is
+    never left: it would escape its bounds, and its end.
+    """
+    if "" not in (mounts := _mounts()) or not shutil.which("busctl"):
         return []
-    words = ["systemd-run", *(["--user"] if os.geteuid() else []), "--scope", "--quiet"]
-    words += ["-p", "Delegate=yes", "sh", "-c", HOLD, str(mounts[""])]
-    pipe, quiet = subprocess.PIPE, subprocess.DEVNULL
-    # Held until its stdin closes, however we end.
-    holder = subprocess.Popen(
-        words, stdin=pipe, stdout=pipe, stderr=quiet, start_new_session=True
-    )
-    assert holder.stdout
-    _HOLDERS.append(holder)
-    where = holder.stdout.readline().decode().strip()
-    return [Path(where)] if where else []
+    if not _own().get("", "").startswith(SESSIONS):
+        return []
+    name = f"{traces.PREFIX}{os.getpid()}-{uuid.uuid4().hex}.scope"
+    words = ["busctl", "--user" if os.geteuid() else "--system", "call", *MANAGER]
+    words += ["StartTransientUnit", "ssa(sv)a(sa(sv))", name, "fail", "2"]
+    words += ["PIDs", "au", "1", str(os.getpid()), "Delegate", "b", "true", "0"]
+    if subprocess.run(words, capture_output=True, check=False).returncode:
+        return []
+    end = time.monotonic() + MOVED_WITHIN
+    while not (own := _own()[""]).endswith(name):
+        if time.monotonic() > end:
+            return []
+        time.sleep(0.01)
+    home = mounts[""] / own.lstrip("/")
+    _makes_room(home)
+    return [home] if _shares_out(home) else []
 
 
-_HOLDERS: list[subprocess.Popen] = []
+def _makes_room(home: Path) -> None:
+    """Move the processes of `home` one level down: it has groups or processes."""
+    holder = home / HOLDER
+    with suppress(OSError):
+        holder.mkdir(exist_ok=True)
+        for pid in (home / "cgroup.procs").read_text().split():
+            with suppress(OSError):  # it has ended
+                (holder / "cgroup.procs").write_text(pid)
 
 
 def _mounts() -> dict[str, Path]:

@@ -23,8 +23,17 @@ def of_the_killed(place: Path) -> Iterator[Path]:
     """Yield what is in `place` of judges that have ended."""
     for left in place.glob(f"{PREFIX}*-*-*"):
         _, pid, start, _ = left.name.split("-", 3)
-        if pid.isdigit() and started(pid) != start:
+        if pid.isdigit() and not _lives(pid, start):
             yield left
+
+
+def _lives(pid: str, start: str) -> bool:
+    """Tell whether a process that was started then is still there, or may be.
+
+    Who has no file left to open cannot ask the kernel, and must not take it for dead.
+    """
+    told = started(pid)
+    return told == start if told else os.path.exists(f"/proc/{pid}")
 
 
 def started(pid: int | str) -> str:

@@ -7,12 +7,14 @@ what it finds there and what it has to leave.
 import json
 import os
 import pwd
+import re
 import shutil
 import stat
 import subprocess
 import sys
 import tempfile
 import zipfile
+from importlib.metadata import packages_distributions, requires
 from pathlib import Path
 
 import nbformat
@@ -238,6 +240,18 @@ def test_no_solution_and_no_mistake_is_in_the_zip(name, tmp_path):
             for _, region in REGION.findall(cell.source + "\n"):
                 assert region not in text
                 assert json.dumps(region)[1:-1] not in text  # as a notebook has it
+
+
+def test_what_the_warm_process_imports_is_installed():
+    text = "import sys\nfrom ddp_lab.kit.run import fork_server\nfork_server.load()\n"
+    text += "print(*{name.partition('.')[0] for name in sys.modules})"
+    words = [sys.executable, "-c", text]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True)
+    packages = packages_distributions()
+    loaded = {name for one in done.stdout.split() for name in packages.get(one, [])}
+    direct = {re.match(r"[\w-]+", line)[0] for line in requires("ddp-lab")}
+    asked = direct & loaded
+    assert "torch" in asked <= set(gradescope.NEEDED)
 
 
 def test_the_scripts_are_shell():

@@ -85,6 +85,74 @@ def test_the_groups_of_a_judge_that_was_killed_are_swept():
     assert process.wait() == -9 and not os.path.exists(left)
 
 
+def test_who_is_lent_a_scope_moves_into_it(monkeypatch, tmp_path):
+    """Version 2 lets no ordinary user send a process in from a group of root's."""
+    home = tmp_path / "cgroup" / "user"
+    home.mkdir(parents=True)
+    (home / "cgroup.procs").write_text(f"{os.getpid()}\n")
+    said = tmp_path / "said"
+    busctl = tmp_path / "busctl"
+    busctl.write_text(f"#!/bin/sh\necho $* > {said}\n")
+    busctl.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(groups, "_mounts", lambda: {"": tmp_path / "cgroup"})
+    monkeypatch.setattr(groups, "_shares_out", lambda home: True)
+
+    def own():
+        if not said.exists():
+            return {"": "/user.slice/user-1000.slice/session-1.scope"}
+        words = said.read_text().split()
+        assert words[words.index("PIDs") + 3] == str(os.getpid())
+        scope = next(word for word in words if word.endswith(".scope"))
+        home.rename(home.with_name(scope))
+        return {"": f"/{scope}"}
+
+    monkeypatch.setattr(groups, "_own", own)
+    (folder,) = groups._scope()
+    assert (folder / groups.HOLDER / "cgroup.procs").read_text() == str(os.getpid())
+
+
+@pytest.mark.parametrize("code", [0, 1])
+def test_where_systemd_lends_nothing_there_is_no_group(code, monkeypatch, tmp_path):
+    busctl = tmp_path / "busctl"
+    busctl.write_text(f"#!/bin/sh\nexit {code}\n")
+    busctl.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(groups, "MOVED_WITHIN", 0)
+    monkeypatch.setattr(groups, "_mounts", lambda: {"": tmp_path})
+    monkeypatch.setattr(groups, "_own", lambda: {"": "/user.slice/session.scope"})
+    assert groups._scope() == []
+
+
+def test_no_job_of_slurms_is_left_for_a_scope(monkeypatch, tmp_path):
+    asked = []
+    step = "/system.slice/box1_slurmstepd.scope/job_1/step_0/user/task_0"
+    monkeypatch.setattr(groups, "_mounts", lambda: {"": tmp_path})
+    monkeypatch.setattr(groups, "_own", lambda: {"": step})
+    monkeypatch.setattr(groups.shutil, "which", lambda name: f"/usr/bin/{name}")
+    monkeypatch.setattr(groups, "MOVED_WITHIN", 0)
+    monkeypatch.setattr(
+        groups.subprocess,
+        "run",
+        lambda words, **how: (
+            asked.append(words) or groups.subprocess.CompletedProcess(words, 0)
+        ),
+    )
+    assert groups._scope() == [] == asked
+
+
+def test_in_a_container_the_topmost_group_makes_room(monkeypatch, tmp_path):
+    """Version 2 gives no controllers to those below a group with processes."""
+    procs, moved = tmp_path / "cgroup.procs", tmp_path / groups.HOLDER / "cgroup.procs"
+    procs.write_text("1\n42\n")
+    monkeypatch.setattr(groups, "_mounts", lambda: {"": tmp_path})
+    monkeypatch.setattr(groups, "_own", lambda: {"": "/"})
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(groups, "_shares_out", lambda home: moved.exists())
+    assert groups._version_2() == [tmp_path]
+    assert moved.read_text() == "42"
+
+
 def test_no_group_is_taken_for_another_judges():
     assert traces.started(os.getpid()) and not traces.started(0)
 
