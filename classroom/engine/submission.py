@@ -18,7 +18,7 @@ WRITTEN = "build/classroom"
 """The folder, seen from the workplace, into which an assignment's cells write."""
 BLANK = re.compile(r"\A(\s*\n)+")  # before a cell's first line
 LARGEST_NOTEBOOK = 20_000_000  # bytes
-MOST_CELLS = 2000
+CELLS_OF_A_NOTEBOOK = 2000
 LARGEST_PROGRAM = 200_000  # characters; to parse it may take a thousand bytes for each
 LONGEST_HEAD = 200  # characters of a cell's first line, as far as it is looked at
 LARGEST_STAMP = 100  # bytes
@@ -96,8 +96,8 @@ def _programs(
         return {}, [str(trouble)]
     except Exception as error:  # it may be anything
         return {}, [f"{path.name} is not a notebook ({type(error).__name__})"]
-    if len(cells) > MOST_CELLS:
-        return {}, [f"{path.name} has more than {MOST_CELLS:,} cells"]
+    if len(cells) > CELLS_OF_A_NOTEBOOK:
+        return {}, [f"{path.name} has more than {CELLS_OF_A_NOTEBOOK:,} cells"]
     programs: dict[str, str] = {}
     notes = []
     for grade_id, file in wanted.items():
