@@ -153,10 +153,13 @@ def _version_2() -> list[Path]:
 def _shares_out(home: Path) -> bool:
     """Let the groups in `home` have controllers; tell whether they do."""
     file = home / "cgroup.subtree_control"
-    for controller in CONTROLLERS:
-        with suppress(OSError):  # it has processes of its own, say
-            file.write_text(f"+{controller}")
     try:
+        # Refused where `home` has processes. The others are not, and then no process
+        # can be moved into a group below it any more.
+        file.write_text("+memory")
+        for controller in CONTROLLERS:
+            with suppress(OSError):
+                file.write_text(f"+{controller}")
         return {"memory", "pids"} <= set(file.read_text().split())
     except OSError:
         return False

@@ -56,7 +56,7 @@ NOT_STARTED = "not started: the submission was ended by force"
 WEAK = (
     "There can be no control group here, so that nothing but a watchdog bounds the"
     " memory and the processes of a submission: grade as root of a machine, or where"
-    " systemd lends you a scope (systemd-run --user --scope)."
+    " systemd lends you a scope, as in a login session."
 )
 
 

@@ -244,9 +244,15 @@ def test_no_solution_and_no_mistake_is_in_the_zip(name, tmp_path):
 
 def test_what_the_warm_process_imports_is_installed():
     text = "import sys\nfrom ddp_lab.kit.run import fork_server\nfork_server.load()\n"
-    text += "print(*{name.partition('.')[0] for name in sys.modules})"
-    words = [sys.executable, "-c", text]
-    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True)
+    text += "print(*{name.partition('.')[0] for name in list(sys.modules)})"
+    done = subprocess.run(
+        [sys.executable, "-c", text],
+        cwd=ROOT,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},  # or a thread is no clean start
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     packages = packages_distributions()
     loaded = {name for one in done.stdout.split() for name in packages.get(one, [])}
     direct = {re.match(r"[\w-]+", line)[0] for line in requires("ddp-lab")}

@@ -153,6 +153,19 @@ def test_in_a_container_the_topmost_group_makes_room(monkeypatch, tmp_path):
     assert moved.read_text() == "42"
 
 
+def test_a_group_with_processes_gets_no_controller_at_all(monkeypatch, tmp_path):
+    """It takes pids and cpu, and then no process can be moved below it any more."""
+    taken = []
+
+    def write(path, text):
+        if text == "+memory":
+            raise OSError("busy")
+        taken.append(text)
+
+    monkeypatch.setattr(type(tmp_path), "write_text", write)
+    assert not groups._shares_out(tmp_path) and not taken
+
+
 def test_no_group_is_taken_for_another_judges():
     assert traces.started(os.getpid()) and not traces.started(0)
 
