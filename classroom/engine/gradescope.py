@@ -42,9 +42,11 @@ import ctypes, os, sys
 ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)  # PR_SET_DUMPABLE: see prctl(2)
 sys.path.insert(0, sys.argv[1])
 import runner
+from ddp_lab.kit.run.limits import Limits
 answers = os.fdopen(os.dup(1), "wb")
 os.dup2(2, 1)
-runner.write(answers, *runner.execute(*runner.read(sys.stdin.buffer)))
+limits = Limits(first_sign=120.0, output=50_000_000, kept_runs=0)  # as in a sandbox
+runner.write(answers, *runner.execute(*runner.read(sys.stdin.buffer), limits))
 """
 
 

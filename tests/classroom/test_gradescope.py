@@ -301,11 +301,11 @@ LOOKS = """def all_reduce(x):
 def test_programs_run_as_a_user_who_can_read_no_secret(other, tmp_path):
     assert try_case(other(solution("ring")), "right", CASE).state == "pass"
     secret = tmp_path / "secret"
-    secret.write_text("42")
+    secret.write_text("a hidden case")
     secret.chmod(0o600)
     looks = {"ring.py": LOOKS.replace("SECRET", str(secret))}
     verdict = try_case(other(looks), "right", CASE)
-    assert "PermissionError" in str(verdict) and "42" not in str(verdict)
+    assert "PermissionError" in str(verdict) and "hidden" not in str(verdict)
 
 
 def test_nothing_of_that_user_is_left(other):

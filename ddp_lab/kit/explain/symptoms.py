@@ -135,7 +135,7 @@ class Symptom(str, Enum):
     )
     READ_ONLY = (
         "read-only",
-        "the program may not write to this file or folder",
+        "the program may not read this file or folder, or not write to it",
         r"Read-only file system|PermissionError",
     )
     DAMAGED_FILE = (
