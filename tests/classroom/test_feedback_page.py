@@ -136,3 +136,13 @@ def test_another_failure_has_its_own_words():
     )
     page = shown(right=waits.format(0), any_length=waits.format(2))
     assert "rank 2 waits in recv" in page["any_length"]
+
+
+@pytest.mark.parametrize("state", ["pass", "blocked", "fail", "not yet"])
+def test_an_error_stands_for_no_points(state):
+    judge = Judge()
+    right = {"points": 1, "state": state, "lines": [f"right: {state}"]}
+    judge.report = Report("ring", "anna", "", criteria={"right": right})
+    judge.told = {}
+    errors = [o for o in judge._outputs("right") if o.output_type == "error"]
+    assert bool(errors) == (state in ("fail", "not yet"))

@@ -9,6 +9,7 @@ import sys
 import zipfile
 from html import escape
 from pathlib import Path
+from textwrap import indent
 
 import nbformat
 import pytest
@@ -254,6 +255,11 @@ PLANTED = {
     "in comments of one's own": (
         "a.py",
         lambda: re.sub(r"(?m)(?:  # .*)?$", "  # mine", solved()),
+        "split, program: a solution",
+    ),
+    "further in": (
+        "a.md",
+        lambda: indent(solved(), "        "),
         "split, program: a solution",
     ),
     "a drawing": (
