@@ -18,6 +18,8 @@ from ddp_lab import ROOT
 pytestmark = pytest.mark.sandbox
 
 pytest.importorskip("nbgrader", reason="the lessons do without it")
+from nbgrader.api import Gradebook  # noqa: E402
+
 # Of each of these criteria one visible and one hidden case, to be quick.
 FEW = {"right": (12, 999), "any_length": (10, 2)}
 CHECK = """check(
@@ -148,20 +150,24 @@ def test_what_is_blocked_is_neither_zero_nor_pass(tmp_path):
     module = course.classroom / "assignments" / "ring" / "criteria.py"
     text = module.read_text() + "\n\ndef _blocked(rig, **case):\n"
     text += "    return Verdict('blocked', 'needs 2 GPUs, here is none')\n\n\n"
-    text += "CRITERIA['any_length'] = CRITERIA['right'] = _blocked\n"
-    text += "CRITERIA['right'] = lambda rig, **case: PASS\n"
+    text += "CRITERIA['any_length'] = _blocked\n"
+    text += "CRITERIA['right'] = lambda rig, **case: fail('no')\n"
     module.write_text(text)
     course.hand_in("anna", nbformat.writes(as_notebook("ring", solution("ring"))))
     done = course.run("grade", "ring", "--unsafe")
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-1].split() == ["anna", "pass", "blocked", "2", "2"]
+    assert done.stdout.splitlines()[-1].split() == ["anna", "FAIL", "blocked", "0", "2"]
+    book = Gradebook(f"sqlite:///{course.classroom}/gradebook.db")
+    grade = book.find_grade("any_length", "ring", "ring", "anna")
+    assert (grade.auto_score, grade.needs_manual_grade) == (None, True)
+    book.close()
     assert course.run("feedback", "ring").returncode == 0
     assert "blocked: needs 2 GPUs, here is none" in course.feedback("anna")
     assert course.run("grades").returncode == 0
     _, row = csv.DictReader(open(course.classroom / "grades.csv"))
     assert row["ring"] == ""
     (row,) = csv.DictReader(open(course.classroom / "grades-details.csv"))
-    assert (row["score"], row["max"], row["blocked"]) == ("2", "2", "any_length")
+    assert (row["score"], row["max"], row["blocked"]) == ("0", "2", "any_length")
 
 
 def test_without_a_sandbox_it_refuses(tmp_path):
