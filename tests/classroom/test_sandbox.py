@@ -181,6 +181,15 @@ def test_only_folders_of_a_judge_that_was_killed_are_swept(tmp_path, monkeypatch
     assert {*tmp_path.iterdir()} == {mine, other}
 
 
+def test_who_cannot_be_asked_for_is_not_taken_for_dead(tmp_path, monkeypatch):
+    """A judge that has no file left to open learns nothing of any process."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    mine = traces.folder()
+    monkeypatch.setattr(watchdog, "stat_of", lambda pid: [])
+    traces.sweep()
+    assert mine.exists()
+
+
 def test_a_rank_that_has_failed_is_told_though_the_launcher_does_not_know():
     answer = {"failure": None, "exit_codes": [0, 0, None]}
     told = zygote.judged(answer, {0: 0, 1: -9, 2: 0})
