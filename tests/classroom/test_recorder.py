@@ -10,6 +10,7 @@ from classroom.engine.recorder import (
     LONGEST_LINE,
     MOST_BYTES,
     MOST_LINES,
+    MOST_WEIGHED,
     Recorder,
     calls,
 )
@@ -84,6 +85,7 @@ BAD = {
     "too long": b'{"what": "' + b"x" * LONGEST_LINE + b'"}\n',
     "half a line": b'{"what": "end"}',
     "too many": b"{}\n" * (MOST_LINES + 1),
+    "weighed too often": b'{"what": "weigh"}\n' * (MOST_WEIGHED + 1),
     "too much": (b'{"a": [' + b"[]," * 600 + b"0]}\n") * (MOST_BYTES // 1800),
 }
 
