@@ -42,10 +42,9 @@ import ctypes, os, sys
 ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)  # PR_SET_DUMPABLE: see prctl(2)
 sys.path.insert(0, sys.argv[1])
 import runner
-from ddp_lab.kit.run.limits import Limits
 answers = os.fdopen(os.dup(1), "wb")
 os.dup2(2, 1)
-limits = Limits(first_sign=120.0, output=50_000_000, kept_runs=0)  # as in a sandbox
+limits = runner.graded(int(sys.argv[2]))
 runner.write(answers, *runner.execute(*runner.read(sys.stdin.buffer), limits))
 """
 
@@ -113,7 +112,7 @@ class OtherUser(Rig):
         recorder.parent.chmod(0o755)
         recorder.chmod(0o777)
         process = subprocess.Popen(
-            [sys.executable, "-c", CHILD, str(self.lab)],
+            [sys.executable, "-c", CHILD, str(self.lab), str(sandbox.Limits.output)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             user=STUDENT,

@@ -47,8 +47,6 @@ SCRATCH = "/run"  # inside the sandbox, where the run's folder and logs are
 FOLDER, SERVER = Path(SCRATCH, "case"), Path(SCRATCH, "server")
 ALL_NAMESPACES = 0x7E020000  # see setns(2)
 PROCESSES = 2000  # and threads, of this user; the judge is stricter
-# The first sign of life may be late, because a machine that grades is busy.
-FIRST_SIGN = 120.0  # seconds
 
 
 def main(control: socket.socket) -> None:
@@ -222,7 +220,7 @@ def limit(memory: int, file: int, output: int) -> Limits:
     ):
         resource.setrlimit(kind, (most, most))
     tempfile.tempdir = SCRATCH  # a program that fills /tmp can still say so
-    return Limits(first_sign=FIRST_SIGN, output=output, kept_runs=0)
+    return runner.graded(output)
 
 
 # --- the fork server ---

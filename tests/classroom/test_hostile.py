@@ -9,10 +9,10 @@ from dataclasses import replace
 
 import psutil
 import pytest
-from conftest import wait_until
+from conftest import wait_until, words_of
 from course import RING, as_notebook, box, cells, changed, solution
 
-from classroom.engine import fence, groups, judge, sandbox, traces
+from classroom.engine import fence, groups, judge, sandbox, traces, watchdog
 from classroom.engine.check import try_case
 from ddp_lab import ROOT
 
@@ -116,13 +116,13 @@ def nobody_left(monkeypatch):
             super().__init__(*args)
             # Held open, or its number could soon be another sandbox's.
             kept = open(f"/proc/{self.init}/ns/pid")
-            inside[_namespace(self.init)] = kept
+            inside[watchdog._namespace(self.init)] = kept
 
     monkeypatch.setattr(sandbox, "_Run", Seen)
     yield
 
     def alive() -> list[int]:
-        left = [pid for pid in psutil.pids() if _namespace(pid) in inside]
+        left = [pid for pid in psutil.pids() if watchdog._namespace(pid) in inside]
         return [*filter(sandbox._lives, left)]
 
     # All have been killed; where the machine is busy, that takes its time.
@@ -377,7 +377,7 @@ def test_no_process_outlives_its_sandbox(nobody_left):
     daemon += "        os._exit(0)\n"
     answer = changed("ring", ("    b = bounds", daemon + "    b = bounds"))
     tried(answer["ring.py"])
-    assert not any(seconds in _words(p) for p in psutil.process_iter())
+    assert not any(seconds in words_of(p) for p in psutil.process_iter())
 
 
 @pytest.mark.full
@@ -441,21 +441,6 @@ def test_memory_that_no_process_has_is_bounded(name, grouped, monkeypatch):
     with closing(box(RING, {"ring.py": text}, limits)) as rig:
         verdict = try_case(rig, "right", CASE)
     assert "it used more than 2 GB of memory" in str(verdict)
-
-
-def _namespace(pid: int) -> str | None:
-    """Return the pid namespace of a process; each sandbox has one of its own."""
-    try:
-        return os.readlink(f"/proc/{pid}/ns/pid")
-    except OSError:
-        return None
-
-
-def _words(process: psutil.Process) -> list[str]:
-    try:
-        return process.cmdline()
-    except psutil.Error:
-        return []
 
 
 # --- files ---
