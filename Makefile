@@ -12,12 +12,14 @@ help: ## print this
 
 setup: .venv/ready ## make .venv and install what the lab needs, once
 
-.venv/ready: requirements.txt pyproject.toml
+.venv/ready: requirements.txt pyproject.toml ddp_lab/kit/cell/ipython_config.py
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
 		{ echo "The lab needs Python 3.10 or later: make PYTHON=python3.12 ..."; exit 1; }
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
-	$(BIN)/pip install --quiet -r requirements.txt
+	@echo "Fetching PyTorch and JupyterLab, once: about 6 GB on disk, 2 to 8 minutes."
+	$(BIN)/pip install -r requirements.txt
+	@mkdir -p .venv/etc/ipython && cp ddp_lab/kit/cell/ipython_config.py .venv/etc/ipython
 	@touch $@
 
 # COLD=1 starts every process the plain way, without the warm one (see kit/run/warm.py).
@@ -28,12 +30,13 @@ export DDP_LAB_COLD := $(COLD)
 lab open: export DDP_LAB_SLURM := $(or $(SLURM),$(DDP_LAB_SLURM))
 lab open: export DDP_LAB_NNODES := $(or $(NNODES),$(DDP_LAB_NNODES))
 
-lab: setup ## execute all lessons into build/lab (NPROC=4, LESSONS="01 03", SLURM="...")
-	$(BIN)/python -m tools.lab --nproc "$(NPROC)" $(LESSONS)
+lab: setup ## execute all lessons into build/lab (NPROC=4, JOBS=1, LESSONS="01 03", SLURM="...")
+	$(BIN)/python -m tools.lab --nproc "$(NPROC)" --jobs "$(JOBS)" $(LESSONS)
 
 open: setup ## work through the lessons in JupyterLab, in copies of your own (work/)
 	@$(BIN)/python -m tools.work
-	$(BIN)/jupyter lab --notebook-dir="$(CURDIR)/work" work/notebooks/00_start_here.ipynb
+	$(BIN)/jupyter lab --notebook-dir="$(CURDIR)/work" \
+		--LabApp.default_url=/lab/tree/notebooks/00_start_here.ipynb
 
 scripts: setup ## write the notebooks' programs into ddp_lab, running nothing
 	$(BIN)/python -m tools.notebooks scripts

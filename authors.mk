@@ -1,6 +1,6 @@
 # What authors and instructors do besides; the Makefile reads it where it is there.
 
-.PHONY: outputs figs check test test-all evidence lint
+.PHONY: course outputs figs check test test-all evidence lint
 .PHONY: classroom release handout grade feedback similar gradescope grades
 .PHONY: test-classroom
 
@@ -10,6 +10,9 @@ NBVAL := --nbval --nbval-current-env --nbval-cell-timeout 180
 .venv/%-ready: .venv/ready
 	$(BIN)/pip install --quiet --group $*
 	@touch $@
+
+course: setup ## write what follows from tools/course.py: README, headers, numbers
+	$(BIN)/python -m tools.course
 
 outputs: setup ## for authors: execute the notebooks in place, normalised (LESSONS="01")
 	$(BIN)/python -m tools.notebooks outputs $(LESSONS)
@@ -50,8 +53,8 @@ classroom: .venv/classroom-ready ## the course in JupyterLab, with nbgrader's Fo
 release: .venv/classroom-ready ## write the students' version of A=ring
 	$(ENGINE) release $(A)
 
-handout: .venv/classroom-ready ## write what students get, with A=ring or all released
-	$(ENGINE) handout $(A)
+handout: .venv/classroom-ready ## write what students get, with A=ring or all released (ANSWERS=1)
+	$(ENGINE) handout $(A) $(if $(ANSWERS),--answers)
 
 grade: .venv/classroom-ready ## grade what was handed in for A=ring (AGAIN=1, ONLY="right", UNSAFE=1)
 	$(ENGINE) grade $(A) $(WHO) $(if $(UNSAFE),--unsafe) $(if $(AGAIN),--again) \

@@ -70,7 +70,7 @@ def draw(name: str, results: list[Result], path: Path) -> None:
 def main() -> None:
     """Measure the sections, print the table, write JSON and pictures."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("sections", nargs="*", choices=[[], *SECTIONS])
     args = parser.parse_args()
     FOLDER.mkdir(parents=True, exist_ok=True)

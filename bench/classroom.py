@@ -35,7 +35,6 @@ def measure(rounds: int) -> Iterator[Result]:
     timings = interleaved(
         {
             "torch imported, one run at a time": lambda: grade(1, warm=False),
-            "warm, one run at a time": lambda: grade(1, warm=True),
             f"warm, {at_once} runs at a time": lambda: grade(at_once, warm=True),
         },
         rounds,

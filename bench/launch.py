@@ -32,7 +32,6 @@ def two_nodes(rounds: int) -> Result:
     timings = interleaved(
         {
             "two torchruns in shells": lambda: _two_in_shells(argv),
-            "%torchrun --nnodes 2 --cold": lambda: torchrun(argv, cold=True).seconds,
             "%torchrun --nnodes 2": lambda: torchrun(argv).seconds,
         },
         rounds,
@@ -48,7 +47,6 @@ def compare(ranks: int, rounds: int) -> Result:
         timings = interleaved(
             {
                 "torchrun in a shell": lambda: _in_a_shell(shell),
-                "%torchrun --cold": lambda: torchrun(argv, cold=True).seconds,
                 "%torchrun": lambda: torchrun(argv).seconds,
                 "fork (the floor)": forked,
             },

@@ -1,5 +1,6 @@
 """The static figures of the collectives: what four ranks hold before and after."""
 
+import textwrap
 from collections.abc import Callable, Sequence
 
 from ddp_lab.kit.draw.colours import (
@@ -17,7 +18,9 @@ from figs.gallery import figure
 
 LETTERS = "ABCD"
 ALL = range(4)
-WIDTH, TOP, LEFT = 720, 96, 40
+WIDTH, TOP, LEFT = 720, 116, 40
+NARROW, EDGE = 496, 16  # of a collective: two fit beside each other in JupyterLab
+LETTERS_A_LINE = 58
 NODE = 15  # radius of the circle in which values are added
 
 Held = Callable[[int], str]  # a rank's cells
@@ -96,13 +99,16 @@ def exchange(
     """
     (name1, name2), left, right = names.split(), rows(before), rows(after)
     desc = f"{says} Before: {spoken(left)}. After: {spoken(right)}."
-    svg = page(call, says, desc, TOP + 214, mono=True)
+    svg = Svg(call, desc, NARROW, TOP + 206)
+    svg.text(EDGE, 28, call, 16, anchor="start", mono=True)
+    for i, line in enumerate(textwrap.wrap(says, LETTERS_A_LINE)):
+        svg.text(EDGE, 54 + 20 * i, line, 14, fill=GREY, anchor="start")
     first = Column(f"before: {name1}", left, cell_width(left))
     second = Column(f"after: {name2}", right, cell_width(right))
-    x2 = WIDTH - LEFT - second.width
-    first.draw(svg, LEFT, TOP)
+    x2 = NARROW - EDGE - second.width
+    first.draw(svg, EDGE, TOP)
     second.draw(svg, x2, TOP)
-    draw_middle(svg, LEFT + first.width + 8, x2 - 8)
+    draw_middle(svg, EDGE + first.width + 6, x2 - 6)
     return svg
 
 
@@ -186,7 +192,7 @@ def all_gather() -> Svg:
     """Draw one tensor of each rank collected on all ranks."""
     return exchange(
         "dist.all_gather(received, x)",
-        "Every rank collects the same list: entry r is what rank r holds.",
+        "All collect the same list: entry r is what rank r holds.",
         "x received",
         lambda rank: LETTERS[rank],
         lambda rank: "A B C D",

@@ -5,9 +5,13 @@ import json
 import os
 import queue
 import re
+import shutil
 import signal
 import subprocess
+import sys
+import sysconfig
 import time
+import venv
 from contextlib import suppress
 from pathlib import Path
 
@@ -47,13 +51,27 @@ def words_of(process: psutil.Process) -> list[str]:
     return []
 
 
+def copied(folder: Path) -> Path:
+    """Copy the repository, as it is now, into a repository of its own in `folder`."""
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.check_output(command, cwd=ROOT, text=True)
+    for name in filter(None, listed.split("\0")):
+        if (ROOT / name).is_file() and not name.startswith("tests/evidence/"):
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, folder / name)
+    subprocess.run(["git", "init", "-q"], cwd=folder, check=True)
+    return folder
+
+
 FULL = pytest.mark.full
 """Of tests that take long, and of numbers of ranks that `make test` can do without."""
 NEEDS = ("processes", "sandbox", "browser")  # markers; see pyproject.toml
 
-# Files whose tests share a kernel, a sandbox or a cluster.
+# Files whose tests share a kernel, a sandbox, a cluster, or what took long to make.
 TOGETHER = (
     ".ipynb",
+    "test_grades.py",
+    "test_handout.py",
     "test_kernel.py",
     "test_hostile.py",
     "test_ring.py",
@@ -80,6 +98,8 @@ def pytest_configure(config):
     """Let all workers of xdist use one warm process."""
     if not hasattr(config, "workerinput") and config.getoption("numprocesses", None):
         WARM.lend(job.environment())
+    if cache := getattr(config, "cache", None):
+        FAILED.update(cache.get(CROWD, []))
 
 
 @pytest.hookimpl(optionalhook=True)  # a machine may have pytest without xdist
@@ -110,6 +130,9 @@ def pytest_collection_modifyitems(items):
 
 CELLS: set[str] = set()
 """The cells of notebooks that this session has tested."""
+FAILED: set[str] = set()
+"""What failed in the session before this one."""
+CROWD = "ddp_lab/failed"  # where the cache keeps it
 
 
 def pytest_runtest_logreport(report):
@@ -124,9 +147,20 @@ def pytest_sessionfinish(session):
     cache = getattr(session.config, "cache", None)  # -p no:cacheprovider has none
     if not hasattr(session.config, "workerinput") and cache:
         failed = cache.get("cache/lastfailed", {})
+        cache.set(CROWD, list(failed))
         files = {name.partition("::")[0] for name in failed}
         failed |= {cell: True for cell in CELLS if cell.partition("::")[0] in files}
         cache.set("cache/lastfailed", failed)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_terminal_summary(terminalreporter, config):
+    """List what failed beside other tests and passes alone: a race, to be mended."""
+    passed = {report.nodeid for report in terminalreporter.getreports("passed")}
+    if config.getoption("lf", False) and (races := sorted(passed & FAILED)):
+        terminalreporter.section(f"failed in the crowd, passed alone: {len(races)}")
+        for name in races:
+            terminalreporter.line(f"CROWD {name}")
 
 
 @pytest.fixture
@@ -134,7 +168,7 @@ def restarts(monkeypatch):
     """Return a function: given a program's name, what torchrun is told before it."""
 
     def options(name: str) -> str:
-        if name in RESTARTS:  # or new ranks may look for the dead ones: see lesson 11
+        if name in RESTARTS:  # or new ranks may look for the dead ones: see lesson 13
             monkeypatch.setenv("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1")
         return RESTARTS.get(name, "")
 
@@ -156,6 +190,64 @@ def no_process_unless_marked(request, monkeypatch):
             raise AssertionError("mark this test: pytest.mark.processes")
 
         monkeypatch.setattr(subprocess.Popen, "__init__", refuse)
+
+
+def checkout(folder: Path) -> Path:
+    """Copy into `folder` what git would put there, changed files as they are here."""
+    words = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
+    if listed.returncode:
+        pytest.skip("needs a git repository")
+    for name in filter(None, listed.stdout.split("\0")):
+        if (ROOT / name).is_file():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, folder / name)
+    return install(folder)
+
+
+def install(folder: Path) -> Path:
+    """Leave `folder` as `make setup` does; most packages are those of these tests."""
+    home, here = folder / ".venv", Path(sys.prefix)
+    venv.create(home, symlinks=True)
+    paths = f"{sysconfig.get_path('purelib')}\n{folder}\n"
+    (next(home.glob("lib/python*/site-packages")) / "tests.pth").write_text(paths)
+    for path in here.glob("bin/*"):
+        copy = home / "bin" / path.name
+        if not copy.exists() and path.read_bytes()[:2] != b"#!":
+            copy.symlink_to(path)
+        elif not copy.exists():
+            copy.write_text(path.read_text().replace(str(here), str(home)))
+            copy.chmod(0o755)
+    for name in ("etc", "share"):  # of Jupyter and its extensions
+        (home / name).symlink_to(here / name)
+    for name in ("ready", "dev-ready", "classroom-ready"):
+        (home / name).touch()
+    return folder
+
+
+def outside(**env: str) -> dict[str, str]:
+    """Return the environment of a shell that knows nothing of these tests."""
+    ours = re.compile(r"MAKE|MFLAGS|DDP_LAB|PYTEST|PYTHONPATH|VIRTUAL_ENV")
+    kept = {name: text for name, text in os.environ.items() if not ours.match(name)}
+    return kept | env
+
+
+def make(folder: Path, *words: str, **env: str) -> subprocess.CompletedProcess:
+    """Run `make` with `words` in `folder`; its streams are one."""
+    return subprocess.run(
+        ["make", *words],
+        cwd=folder,
+        env=outside(**env),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+@pytest.fixture(scope="session")
+def clone(tmp_path_factory):
+    """Return a fresh clone, as after `make setup`."""
+    return checkout(tmp_path_factory.mktemp("clone"))
 
 
 @pytest.fixture

@@ -155,7 +155,7 @@ class Fault:
     body: str = ""
     """What `misbehave` does, in TORCHRUN or in SPAWN; else, `program` is the fault."""
     program: str = ""
-    """A program of the repository, such as `clinic/order.py`."""
+    """A file of the repository, such as `ddp_lab/clinic/patient_1.py`."""
     start: str = ""
     """How SPAWN starts its ranks; empty if torchrun does."""
     whole: str = ""
@@ -1049,6 +1049,24 @@ if odd:
         report=("that is: the program wants a GPU that this machine, or this PyTorch",),
     ),
     Fault(
+        "nccl_without_a_gpu",
+        f"{LOSES}\ndist.init_process_group('nccl')",
+        env={"CUDA_VISIBLE_DEVICES": ""},
+        kind="exception",
+        rank=ANY,
+        symptom="NCCL without GPUs",
+        line="dist.init_process_group('nccl')",
+        report=("that is: NCCL needs a GPU for each rank of a machine",),
+    ),
+    Fault(
+        "breakpoint_without_a_keyboard",
+        "if odd: breakpoint()\ntensor.sum()",
+        kind="exception",
+        symptom="no keyboard",
+        cause=r"bdb\.BdbQuit$",
+        report=("in misbehave: ", "that is: here a rank has no keyboard"),
+    ),
+    Fault(
         "port_is_taken",
         "pass",
         port_taken=True,
@@ -1267,30 +1285,52 @@ mp.spawn(work, nprocs=2)
 ]
 
 
-def clinic(name: str, kind: str, symptom: str | None, two=None, four=None, **more):
-    """Return a sick program of the clinic; of two ranks often nobody is to blame."""
+def clinic(
+    number: int, name: str, kind: str, symptom: str | None, two=None, four=None, **more
+):
+    """Return a sick program of the clinic; of two ranks often none is to blame."""
     known = {"kind": kind, "symptom": symptom, "rank": {2: two, 4: four}}
-    return Fault(f"clinic_{name}", program=f"clinic/{name}.py", **(known | more))
+    program = f"ddp_lab/clinic/patient_{number}.py"
+    return Fault(f"clinic_{name}", program=program, **(known | more))
+
+
+def kept(name: str, file: str, kind: str, symptom: str, **more):
+    """Return a sick program that no lesson shows: it lies beside its recorded runs."""
+    program = f"tests/evidence/{name}/{file}"
+    return Fault(name, program=program, kind=kind, symptom=symptom, **more)
 
 
 FAULTS += [
-    clinic("rank0_collective", "timeout", "different calls", None, 0),
-    clinic("rank0_eval", "timeout", "different calls", None, 0),
-    clinic("shapes", "signal", "different tensors", rank=ANY),
-    clinic("send_send", "timeout", "cycle"),
-    clinic("uneven_batches", "timeout", "different calls", None, 0),
-    clinic("members_only", "timeout", "groups", 1, 3),
-    clinic("finally_barrier", "timeout", "different calls", None, 1),
-    clinic("swallowed", "timeout", "different calls", None, 1),
-    clinic("spawn", "timeout", "world in a world"),
-    clinic("port", "timeout", "rendezvous"),
-    clinic("unused_parameters", "exception", "unused parameters", rank=ANY),
-    clinic("order", "exception", None, cause="AssertionError: counted {", rank=ANY),
+    clinic(1, "send_send", "timeout", "cycle"),
+    clinic(2, "rank0_collective", "timeout", "different calls", None, 0),
+    clinic(3, "shapes", "signal", "different tensors", rank=ANY),
+    clinic(4, "finally_barrier", "timeout", "different calls", None, 1),
+    clinic(5, "uneven_batches", "timeout", "different calls", None, 0),
+    clinic(6, "members_only", "timeout", "groups", 1, 3),
+    clinic(7, "port", "timeout", "rendezvous"),
+    clinic(8, "swallowed", "timeout", "different calls", None, 1),
+    clinic(9, "rank0_eval", "timeout", "different calls", None, 0),
+    clinic(10, "order", "exception", None, cause="AssertionError: counted {", rank=ANY),
     clinic(
+        11,
         "forgotten_wait",
         "exception",
         None,
         cause="AssertionError: the mean is",
+        rank=ANY,
+    ),
+    kept(
+        "mp_spawn_under_torchrun",
+        "spawn.py",
+        "timeout",
+        "world in a world",
+        rank=None,
+    ),
+    kept(
+        "unused_parameters",
+        "unused_parameters.py",
+        "exception",
+        "unused parameters",
         rank=ANY,
     ),
 ]

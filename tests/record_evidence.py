@@ -157,7 +157,7 @@ class Explanation:
 
 
 def _program(fault: Fault) -> tuple[str, str]:
-    return fault.write(lambda name: (ROOT / "ddp_lab" / name).read_text())
+    return fault.write(lambda name: (ROOT / name).read_text())
 
 
 def live(fault: Fault, ranks: int, here: Path) -> tuple[Recording, Run]:

@@ -234,8 +234,8 @@ def test_a_resumed_run_ends_bit_equal(tmp_path):
         torchrun(f"--nproc-per-node 3 {command}", **expected)
         return torch.load(path, weights_only=True)
 
-    begin = "            sampler.set_epoch(epoch)"
-    crash = "            assert epoch < 2 or rank > 0\n"
+    begin = "        sampler.set_epoch(epoch)"
+    crash = "        assert epoch < 2 or rank > 0\n"
     program = (ROOT / "ddp_lab/cifar10/resnet.py").read_text()
     assert program.count(begin) == 1
     crashing = tmp_path / "crashing.py"

@@ -1,8 +1,8 @@
 """Every exercise: unsolved is no error, solved is said so, solved wrongly fails.
 
-tests/solutions/SUBJECT/EXERCISE/ answers ddp_lab/SUBJECT/EXERCISE.py: `right.py`
-rightly, each other file in a way that comes to mind and misses the idea: its name says
-how.
+answers/SUBJECT/EXERCISE.py solves ddp_lab/SUBJECT/EXERCISE.py. What is in
+tests/wrong_answers/SUBJECT/EXERCISE/ comes to mind and misses the idea: each file's
+name says how.
 """
 
 import ast
@@ -16,18 +16,19 @@ from ddp_lab.kit import Run, python, torchrun
 
 pytestmark = pytest.mark.processes
 
-SOLUTIONS = ROOT / "tests" / "solutions"
-RIGHT = sorted(SOLUTIONS.glob("*/*/right.py"))
-WRONG = sorted(set(SOLUTIONS.glob("*/*/*.py")) - set(RIGHT))
+ANSWERS, MISTAKES = ROOT / "answers", ROOT / "tests" / "wrong_answers"
+RIGHT = sorted(ANSWERS.glob("*/exercise*.py"))
+WRONG = sorted(MISTAKES.glob("*/*/*.py"))
 
 
 def name(answer: Path) -> str:
-    return str(answer.relative_to(SOLUTIONS).with_suffix(""))
+    folder = ANSWERS if answer in RIGHT else MISTAKES
+    return str(answer.relative_to(folder).with_suffix(""))
 
 
 def program(answer: Path) -> Path:
     """Return the exercise that `answer` is for."""
-    subject, exercise = answer.parent.relative_to(SOLUTIONS).parts
+    subject, exercise, *_ = Path(name(answer)).parts
     return ROOT / "ddp_lab" / subject / f"{exercise}.py"
 
 
@@ -88,6 +89,6 @@ def test_a_wrong_answer_fails(answer, tmp_path, restarts):
 
 
 def test_the_shares_are_right_on_two_nodes(tmp_path):
-    path = solve(SOLUTIONS / "nodes" / "exercise_shares" / "right.py", tmp_path)
+    path = solve(ANSWERS / "nodes" / "exercise_shares.py", tmp_path)
     run = torchrun(f"--nnodes 2 --nproc-per-node 2 {path}")
     assert run["share"] == [0.5] * 4

@@ -6,7 +6,6 @@ import json
 import re
 import shutil
 import xml.etree.ElementTree as ElementTree
-from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 
@@ -14,18 +13,14 @@ import pytest
 
 from ddp_lab import ROOT
 from ddp_lab.kit.cell import variants
-from ddp_lab.kit.draw import RANK_COLOURS, bar_colour, before_after, standstill
+from ddp_lab.kit.draw import RANK_COLOURS, before_after
 from ddp_lab.kit.draw.colours import WHITE, contrast, text_on
 from ddp_lab.kit.draw.svg import Svg, text_width
-from ddp_lab.kit.explain.calls import Call
-from ddp_lab.kit.explain.hang import Stand
-from ddp_lab.kit.explain.stacks import Frame
 from figs import FIGURES
 
 FIGS, NOTEBOOKS = ROOT / "figs", ROOT / "notebooks"
 SVG = "{http://www.w3.org/2000/svg}"
 MARKDOWN_IMAGE = re.compile(r"!\[([^\]]*)\]\(([^)\s]+)[^)]*\)")
-DONE = (True, False, None)  # done, not from one rank to another, no frame
 HTML_IMAGE = re.compile(r"<img\b[^>]*>", re.IGNORECASE)
 
 
@@ -35,7 +30,8 @@ def images(notebook: Path) -> list[tuple[str, str]]:
     prose = "\n".join("".join(c["source"]) for c in cells if c["cell_type"] != "code")
     found = MARKDOWN_IMAGE.findall(prose)
     for tag in HTML_IMAGE.findall(prose):
-        names = dict(re.findall(r"""(\w+)\s*=\s*["']([^"']*)["']""", tag))
+        pairs = re.findall(r"""(\w+)\s*=\s*(["'])(.*?)\2""", tag)
+        names = {name: value for name, _, value in pairs}
         found.append((names.get("alt", ""), names.get("src", "")))
     return found
 
@@ -289,8 +285,8 @@ def test_before_after_says_everything_in_words():
 
 def test_a_drawing_shows_as_an_image_with_its_words():
     svg = before_after("gather", ['"<a>"', 2], [["x", 2], None])
-    image = re.fullmatch(
-        r'<img alt="([^"]+)" src="data:image/svg\+xml;base64,([^"]+)" style="[^"]+">',
+    image = re.search(
+        r'<img alt="([^"]+)" .*src="data:image/svg\+xml;base64,([^"]+)">',
         svg._repr_html_(),
     )
     assert html.unescape(image[1]) == repr(svg)
@@ -390,7 +386,8 @@ def test_a_timeline_shows_bars_labels_and_waits():
     top, bottom = (axes.transData.transform((0, rank))[1] for rank in (0, 1))
     assert top > bottom
     assert plot.png().startswith(b"\x89PNG")
-    assert '<img alt="a straggler" src="data:image/png;base64,' in plot._repr_html_()
+    assert '<img alt="a straggler" ' in plot._repr_html_()
+    assert 'src="data:image/png;base64,' in plot._repr_html_()
     assert repr(plot) == "Plot: a straggler"
 
 
@@ -400,27 +397,6 @@ def test_a_timeline_of_nothing_or_backwards_is_refused(rows):
 
     with pytest.raises(ValueError):
         plots.timeline(rows, "broken")
-
-
-@pytest.mark.parametrize("rank", range(8))
-def test_a_thin_bar_in_a_ranks_colour_is_seen_on_white(rank):
-    assert contrast(bar_colour(rank), WHITE) >= 3
-
-
-def test_where_ranks_stand_is_told_in_rows_of_text():
-    done = Call("all_reduce", "all_reduce", "0", 1, ((4,),), ("float32",), *DONE)
-    waits = replace(done, number=2, shapes=((8,),), done=False)
-    frame = Frame("a<b.py", 7, "main")
-    stands = [Stand(0, "waits", frame, "all_reduce", waits, (1,)), Stand(1, "left")]
-    rows = standstill(stands, [[done, waits], [done]], {1: "ended by SIGABRT"})
-    first, second = rows.split("rank 1</div>")
-    words = [re.sub(r"<[^>]+>", " ", part) for part in (first, second)]
-    assert re.search(r"1\. all_reduce ✓\s+float32 \[4\]", words[0])
-    assert re.search(r"2\. all_reduce …\s+float32 \[8\]", words[0])
-    assert re.search(r"waits in all_reduce for rank 1\s+a&lt;b\.py:7", words[0])
-    assert re.search(r"1\. all_reduce ✓.*2\.\s+–\s+ended by SIGABRT", words[1])
-    sizes = re.findall(r"font-size: (\d+)px", first + second)
-    assert sizes and min(map(int, sizes)) >= 12
 
 
 # differences

@@ -13,7 +13,7 @@ import urllib.request
 from contextlib import contextmanager
 
 import pytest
-from conftest import Cell, living, wait_until
+from conftest import Cell, install, living, make, outside, wait_until
 from jupyter_client import BlockingKernelClient
 
 from ddp_lab import ROOT
@@ -27,7 +27,7 @@ CHROMIUM = next(
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"]
 QUIET = [*FLAGS, "--disable-background-networking", "--disable-component-update"]
 SCREENSHOT = ROOT / "build" / "screenshots" / "jupyterlab.png"
-BROWSER_WAIT = 40_000  # milliseconds for what a busy machine does in five seconds
+BROWSER_WAIT = 120_000  # milliseconds for what an idle machine does in five seconds
 MARK = f"jupyterlab-{os.getpid()}"
 SETTINGS = {  # no questions and no news, and cells off screen exist as well
     "apputils-extension/notification": {"fetchNews": "false", "checkForUpdates": False},
@@ -73,42 +73,46 @@ def notebook(tmp_path):
 
 
 class Server:
-    """A JupyterLab on a free port, with no settings but its own."""
+    """A JupyterLab on a free port, started by `command`, with settings of its own."""
 
-    def __init__(self, tmp_path):
+    def __init__(self, tmp_path, command, folder):
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
-            self.url = f"http://127.0.0.1:{free.getsockname()[1]}"
+            port = free.getsockname()[1]
+        self.url = f"http://127.0.0.1:{port}"
         self.home = tmp_path / "home"
         for name, values in SETTINGS.items():
-            plugin = self.home / "settings" / "@jupyterlab"
-            file = plugin / f"{name}.jupyterlab-settings"
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(json.dumps(values))
+            self.write(f"settings/@jupyterlab/{name}.jupyterlab-settings", values)
+        address = {"ip": "127.0.0.1", "port": port, "port_retries": 0}
+        quiet = {"open_browser": False, "allow_root": True}
+        self.write(
+            "config_dir/jupyter_server_config.json", {"ServerApp": address | quiet}
+        )
+        self.write("config_dir/jupyter_lab_config.json", {"LabApp": {"news_url": ""}})
         folders = ("CONFIG_DIR", "DATA_DIR", "RUNTIME_DIR")
         env = {f"JUPYTER_{name}": str(self.home / name.lower()) for name in folders}
         env |= {
             "JUPYTERLAB_SETTINGS_DIR": str(self.home / "settings"),
             "JUPYTERLAB_WORKSPACES_DIR": str(self.home / "workspaces"),
             "IPYTHONDIR": str(self.home / "ipython"),
-            "PYTHONPATH": str(ROOT),
             "DDP_LAB_TEST": MARK,
             "JUPYTER_TOKEN": "secret",
         }
-        options = ["--no-browser", "--allow-root", "--ip=127.0.0.1"]
-        options += [
-            f"--port={self.url.rpartition(':')[2]}",
-            "--ServerApp.port_retries=0",
-        ]
-        options += [f"--ServerApp.root_dir={tmp_path / 'work'}", "--LabApp.news_url="]
         self.log = open(tmp_path / "jupyter.log", "w")
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "jupyterlab", *options],
-            env=os.environ | env,
+            command,
+            cwd=folder,
+            env=outside(**env),
             stdout=self.log,
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
+
+    def write(self, name: str, values: dict) -> None:
+        """Write a file of settings."""
+        file = self.home / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(values))
 
     def ask(self, path: str, data: bytes | None = None):
         """Return what the server's interface for programs answers."""
@@ -133,10 +137,10 @@ class Server:
         self.process.wait(30)
 
 
-@pytest.fixture
-def server(notebook, tmp_path):
-    """A running JupyterLab; whatever a failing test leaves of it is killed."""
-    server = Server(tmp_path)
+@contextmanager
+def serving(tmp_path, command, folder):
+    """Start a JupyterLab; whatever a failing test leaves of it is killed."""
+    server = Server(tmp_path, command, folder)
     try:
         assert wait_until(server.answers, 60)
         yield server
@@ -147,24 +151,41 @@ def server(notebook, tmp_path):
         server.log.close()
 
 
+@pytest.fixture
+def server(notebook, tmp_path):
+    """A JupyterLab in the notebook's folder."""
+    command = ["env", f"PYTHONPATH={ROOT}", sys.executable, "-m", "jupyterlab"]
+    command.append(f"--ServerApp.root_dir={notebook.parent}")
+    with serving(tmp_path, command, ROOT) as server:
+        yield server
+
+
 @contextmanager
-def page_of(server, notebook):
-    """Open the notebook, a path in the served folder, in a browser."""
+def browser():
+    """Open an empty page in a browser."""
     playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright")
     if CHROMIUM is None:
         pytest.skip("needs a Chromium")
     with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=CHROMIUM, args=QUIET)
-        page = browser.new_page(viewport={"width": 1200, "height": 1000})
+        chromium = driver.chromium.launch(executable_path=CHROMIUM, args=QUIET)
+        page = chromium.new_page(viewport={"width": 1200, "height": 1000})
         page.set_default_timeout(BROWSER_WAIT)
-        page.goto(f"{server.url}/doc/tree/{notebook}?token=secret")
-        wait_for_kernel(page)
         try:
             yield page
         except BaseException:
+            SCREENSHOT.parent.mkdir(parents=True, exist_ok=True)
             page.screenshot(path=SCREENSHOT.with_name("failed.png"), full_page=True)
             raise
-        browser.close()
+        chromium.close()
+
+
+@contextmanager
+def page_of(server, notebook):
+    """Open the notebook, a path in the served folder, in a browser."""
+    with browser() as page:
+        page.goto(f"{server.url}/doc/tree/{notebook}?token=secret")
+        wait_for_kernel(page)
+        yield page
 
 
 def wait_for_kernel(page) -> None:
@@ -219,6 +240,7 @@ def test_the_stop_and_restart_buttons_do_what_they_say(notebook, server):
 
 
 IMAGES = """images => images.map(image => [image.naturalWidth, image.alt])"""
+SHOWN = "img:not(.cm-widgetBuffer)"  # those are in an editor
 KINDS = """outputs => outputs.map(output => output.dataset.mimeType)"""
 
 
@@ -230,27 +252,95 @@ def shown_kind(output: dict) -> str:
     return next((kind for kind in pictures if kind in output["data"]), "text/plain")
 
 
-def look_for_pictures(page, document: dict, name: str) -> None:
+def look_for_pictures(page, server, folder, name: str) -> None:
     """Assert that a page shows all outputs of a notebook, and each picture in words."""
-    code = [cell for cell in document["cells"] if cell["cell_type"] == "code"]
-    kinds = [shown_kind(output) for cell in code for output in cell["outputs"]]
+    page.goto(f"{server.url}/doc/tree/{name}?token=secret")
+    cells = json.loads((folder / name).read_text())["cells"]
+    kinds = [shown_kind(o) for cell in cells for o in cell.get("outputs", [])]
+    prose = ["".join(c["source"]) for c in cells if c["cell_type"] == "markdown"]
+    drawings = len(re.findall(r"!\[|<img\b", "\n".join(prose)))
+    page.wait_for_selector(".jp-Notebook .jp-MarkdownOutput")
     outputs = page.locator(".jp-OutputArea-output")
-    assert wait_until(lambda: outputs.count() == len(kinds)), name
+    assert wait_until(lambda: outputs.count() == len(kinds), 60), name
     assert outputs.evaluate_all(KINDS) == kinds, name
-    images = page.locator(".jp-Notebook img")
+    images = page.locator(f".jp-MarkdownCell {SHOWN}")
+    assert wait_until(lambda: images.count() == drawings, 60), name
+    images = page.locator(f".jp-Notebook {SHOWN}")
     assert wait_until(lambda: all(w for w, _ in images.evaluate_all(IMAGES))), name
     assert all(alt for _, alt in images.evaluate_all(IMAGES)), name
     text = page.locator(".jp-Notebook").inner_text()
     assert "<svg" not in text and "Before: rank" not in text, name
 
 
-def test_a_fresh_clone_shows_every_picture_before_anything_runs(notebook, server):
-    folder = notebook.parent
-    for name in ("notebooks", "figs"):
-        shutil.copytree(ROOT / name, folder / name, ignore=lambda *_: ["build"])
-    for path in sorted((folder / "notebooks").glob("*.ipynb")):
-        with page_of(server, path.relative_to(folder)) as page:
-            look_for_pictures(page, json.loads(path.read_text()), path.name)
+def lessons(folder) -> list[str]:
+    """Return the names of the lessons in `folder`."""
+    return sorted(f"notebooks/{path.name}" for path in folder.glob("notebooks/*.ipynb"))
+
+
+def test_a_fresh_clone_shows_every_picture_before_anything_runs(clone, tmp_path):
+    command = [".venv/bin/jupyter", "lab"]
+    with serving(tmp_path, command, clone) as server, browser() as page:
+        for name in lessons(clone):
+            look_for_pictures(page, server, clone, name)
+
+
+def follow(page, server, folder, path: str) -> None:
+    """Click a link to `path` in the first lesson that has one, and see it open."""
+    name = next(
+        n for n in lessons(folder) if f"](../{path}" in (folder / n).read_text()
+    )
+    page.goto(f"{server.url}/lab/tree/{name}?reset&token=secret")
+    wait_for_kernel(page)  # until then a link may not know of JupyterLab
+    page.click(f'.jp-Notebook a[href*="/files/{path}"]')
+    page.wait_for_url(f"**/lab/tree/{path}*")
+    page.wait_for_selector(".jp-MarkdownViewer h1")
+    images = page.locator(".jp-MarkdownViewer img")
+    assert wait_until(lambda: all(w for w, _ in images.evaluate_all(IMAGES))), path
+
+
+def test_make_open_shows_every_picture_and_page(clone, tmp_path):
+    work = clone / "work"
+    (work / "figs").mkdir(parents=True)  # which a person has made
+    (work / "README.md").symlink_to("../README.md")  # of an earlier edition
+    with serving(tmp_path, ["make", "open"], clone) as server, browser() as page:
+        assert lessons(work) == lessons(clone)
+        for name in lessons(work):
+            look_for_pictures(page, server, work, name)
+        for path in ("README.md", "TROUBLESHOOTING.md", "classroom/README.md"):
+            follow(page, server, work, path)
+
+
+@pytest.fixture
+def handed_out(clone, tmp_path):
+    """Return the folder that a student has unpacked, as after `make setup`."""
+    pytest.importorskip("nbgrader", reason="the lessons do without it")
+    for words in (["release", "A=ring"], ["handout"]):
+        done = make(clone, *words)
+        assert done.returncode == 0, done.stdout
+    shutil.unpack_archive(
+        clone / "build" / "handout" / "ddp-lab-students.zip", tmp_path
+    )
+    return install(tmp_path / "ddp-lab")
+
+
+def test_make_open_shows_a_student_lessons_and_assignment(handed_out, tmp_path):
+    work, ring = handed_out / "work", "assignments/ring/ring.ipynb"
+    command = ["make", "open"]
+    with serving(tmp_path, command, handed_out) as server, browser() as page:
+        first, *_ = lessons(work)
+        assert lessons(work) == lessons(handed_out)
+        look_for_pictures(page, server, work, first)
+        follow(page, server, work, "README.md")
+        page.goto(f"{server.url}/doc/tree/{ring}?token=secret")
+        wait_for_kernel(page)
+        run_all(page)
+        drawing = page.locator(".jp-RenderedSVG img")
+        drawing.nth(1).wait_for()
+        assert all(width for width, _ in drawing.evaluate_all(IMAGES))
+        page.locator(".jp-OutputArea-output", has_text="not yet").first.wait_for()
+        assert (
+            page.locator('.jp-OutputArea-output[data-mime-type*="error"]').count() == 0
+        )
 
 
 def ready(client) -> bool:

@@ -12,6 +12,7 @@ from conftest import Cell, living, wait_until
 from jupyter_client import KernelManager
 
 from ddp_lab import ROOT
+from ddp_lab.kit.run import warm
 
 pytestmark = pytest.mark.processes
 
@@ -59,17 +60,20 @@ class Lab:
     def start(self) -> None:
         """Start a kernel."""
         self.manager = KernelManager()
-        self.manager.start_kernel(env=self.env, cwd=ROOT / "notebooks")
+        config = [f"--config={ROOT}/ddp_lab/kit/cell/ipython_config.py"]
+        folder = ROOT / "notebooks"
+        self.manager.start_kernel(env=self.env, cwd=folder, extra_arguments=config)
         self.connect()
 
-    def connect(self) -> None:
+    def connect(self, load: bool = True) -> None:
         """Wait for a kernel that has been started, and load the lab."""
         if self.client:
             self.client.stop_channels()
         self.client = self.manager.client()
         self.client.start_channels()
         self.client.wait_for_ready(timeout=60)
-        assert not self.cell("%load_ext ddp_lab").end().error
+        if load:
+            assert not self.cell("%load_ext ddp_lab").end().error
 
     def cell(self, code: str) -> Cell:
         return Cell(self.client, code)
@@ -252,6 +256,104 @@ def test_a_run_stopped_before_it_has_begun_harms_no_later_one(lab, programs, res
     assert "launch.py" not in cell.text
 
 
+@pytest.mark.parametrize(
+    "code", ["run = %torchrun x.py", "%python x.py", "%%machines\ntorchrun x.py"]
+)
+def test_a_kernel_without_the_lab_says_what_to_do(lab, code):
+    lab.manager.restart_kernel(now=True)
+    lab.connect(load=False)
+    shown = lab.cell(code).end().text
+    assert "has not run `%load_ext ddp_lab`: run the cells above" in shown
+    heavy = "import sys; {'torch', 'ddp_lab.kit.cell.magics'} & {*sys.modules}"
+    assert lab.cell(heavy).end().text == "set()\n"  # nor does it slow down others
+    assert not lab.cell("%load_ext ddp_lab").end().error
+    assert "there is no file x.py" in lab.cell(code).end().text
+
+
+def test_a_name_without_a_value_leads_to_the_cells_above(lab):
+    command = "%torchrun --nproc-per-node {ranks} x.py '{}' '{\"a\": 1}'"
+    shown = lab.cell(command).end().text
+    assert "{ranks} has no value in this kernel: run the cells above" in shown
+    shown = lab.cell(f"ranks = 2\n{command}").end().text
+    assert "there is no file x.py" in shown
+
+
+LATE = """
+import os, runpy, time
+while not os.path.exists({go!r}):
+    time.sleep(0.05)
+runpy.run_path({server!r}, run_name="__main__")
+"""
+
+
+@pytest.fixture
+def held(lab, tmp_path):
+    """Return a file; until it is there, the kernel's fork server imports nothing."""
+    go, late = tmp_path / "go", tmp_path / "late.py"
+    late.write_text(LATE.format(go=str(go), server=str(warm.FORK_SERVER)))
+    setup = f"""
+from pathlib import Path
+from ddp_lab.kit.run import warm
+warm.WARM.stop()
+real, warm.FORK_SERVER = warm.FORK_SERVER, Path({str(late)!r})
+"""
+    assert not lab.cell(setup).end().error
+    yield go
+    go.touch()
+    if lab.manager.is_alive():
+        lab.cell("warm.FORK_SERVER = real").end()
+
+
+def test_a_launch_is_seen_before_torch_is_imported(lab, programs, held, rests):
+    cell = lab.cell(f"%torchrun --nproc-per-node 2 {programs(GOOD)}")
+    cell.wait_for("$ torchrun", "last seen after 1 s: importing torch, once")
+    first = next(m["content"]["data"] for m in cell.messages if "data" in m["content"])
+    held.touch()
+    cell.end()
+    assert "[rank 1] all is well" in cell.text
+    # What is stored does not depend on how long that took.
+    assert "last seen after" not in cell.text
+    assert "last seen after" not in first["text/plain"]  # nbval knows no later ones
+    assert rests(), living(MARK)
+
+
+def test_a_launch_that_waits_for_torch_can_be_stopped(lab, programs, held, rests):
+    path = programs(GOOD)
+    cell = lab.cell(f"%torchrun --nproc-per-node 2 {path}").wait_for("importing torch")
+    lab.stop(cell)
+    assert cell.error
+    assert "last seen after" not in cell.text
+    assert rests(), living(MARK)
+    held.touch()
+    assert lab.works(path)
+
+
+def test_a_kernel_that_ends_does_not_wait_for_its_imports(lab, programs, held):
+    cell = lab.cell(f"%torchrun --nproc-per-node 2 {programs(GOOD)}")
+    cell.wait_for("importing torch")
+    started = living(MARK)
+    assert len(started) == 2  # the kernel and its fork server
+    restart(lab)
+    assert wait_until(lambda: not set(started) & set(living(MARK))), living(MARK)
+
+
+def test_threads_that_wait_for_torch_all_say_so(lab, programs, held, rests):
+    code = f"""
+from concurrent.futures import ThreadPoolExecutor
+command = "--nproc-per-node 2 {programs(GOOD)}"
+run = get_ipython().run_line_magic
+with ThreadPoolExecutor() as pool:
+    list(pool.map(run, ["torchrun"] * 2, [command] * 2))
+"""
+    cell = lab.cell(code)
+    cell.wait(lambda: cell.text.count("importing torch, once") == 2, 60)
+    held.touch()
+    cell.end()
+    assert cell.text.count("[rank 1] all is well") == 2, cell.text
+    assert "last seen after" not in cell.text
+    assert rests(), living(MARK)
+
+
 def test_a_failed_run_begins_with_its_cause_and_is_short(lab, programs, rests):
     path = programs(RAISES)
     cell = lab.cell(f"%torchrun --nproc-per-node 2 {path}").end()
@@ -310,6 +412,23 @@ def test_a_flood_of_output_does_not_drown_the_notebook(lab, programs, rests, nam
     assert cell.size < MOST_SHOWN
     assert lab.answers()
     assert rests(), living(MARK)
+
+
+def test_hints_and_an_answer_are_there_without_an_import(lab, monkeypatch):
+    lab.cell('path = "ddp_lab/p2p/exercise.py"').end()  # as in a cell that launches it
+    for number in (1, 2):
+        shown = lab.cell("hint()").end().text
+        assert shown.startswith(f"p2p/exercise, hint {number} of 3:")
+
+    cell = lab.cell("solution()")
+    asked = lab.client.get_stdin_msg(timeout=STOPPED_WITHIN)["content"]["prompt"]
+    assert "ddp_lab/p2p/exercise.py: show it?" in asked
+    lab.client.input("y")
+    assert "+    total = send_buf.clone()" in cell.end().text
+
+    monkeypatch.setattr(lab.client, "allow_stdin", False)  # as papermill and nbval do
+    cell = lab.cell("solution()").end()
+    assert not cell.error and "nothing here can reply" in cell.text
 
 
 def test_a_flood_in_an_exception_does_not_drown_it_either(lab, programs):

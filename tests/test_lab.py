@@ -1,6 +1,10 @@
 """`make lab` and the cells of a notebook: a failing lesson, and what a cell shows."""
 
+import re
+import threading
+
 import pytest
+from conftest import wait_until
 
 pytest.importorskip("papermill", reason="these tests need Jupyter")
 
@@ -60,12 +64,98 @@ def test_a_failing_lesson_stops_no_other(tmp_path, monkeypatch, capsys, program)
         lab.main()
     assert end.value.code == 1
     table = capsys.readouterr().out.split("result\n")[1].splitlines()
-    assert table[0].startswith("01_sick") and "In [5] RunFailed: rank" in table[0]
+    assert (
+        table[0].startswith("01_sick")
+        and "In [5] RunFailed: there is no file" in table[0]
+    )
     name, _, ranks, backend, result = table[1].split()
     assert (name, ranks, result) == ("02_well", "3", "ok")
     assert backend in ("gloo", "nccl")
     assert "[rank 2] of 3" in (lab.FOLDER / "02_well.html").read_text()
-    assert "No such file" in (lab.FOLDER / "01_sick.html").read_text()
+    assert "there is no file" in (lab.FOLDER / "01_sick.html").read_text()
+
+
+def test_the_links_of_a_page_lead_somewhere(tmp_path):
+    links = "[a](../README.md#x), [b](02_collectives.ipynb), [c](https://a.org)"
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell(links)])
+    nbformat.write(notebook, tmp_path / "01_a.ipynb")
+    lab.write_html(tmp_path / "01_a.ipynb", tmp_path)
+    page = (tmp_path / "01_a.html").read_text()
+    found = re.findall(r'<a href="([^"]+)">[abc]<', page)
+    assert found == ["../../README.md#x", "02_collectives.html", "https://a.org"]
+
+
+def test_lessons_run_side_by_side_and_say_how_far_they_are(
+    tmp_path, monkeypatch, capsys
+):
+    """Each of two lessons waits for the other, so one at a time would never end."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(notebooks, "FOLDER", tmp_path)
+    monkeypatch.setattr(lab, "FOLDER", tmp_path / "build" / "lab")
+    monkeypatch.setattr(lab.Progress, "EVERY", 0.0)
+    monkeypatch.setenv(LENT, "")
+    meet = """
+import pathlib, time
+pathlib.Path("{0}").touch()
+for _ in range(1200):
+    if pathlib.Path("{1}").exists():
+        break
+    time.sleep(0.05)
+else:
+    raise TimeoutError("the other lesson has not begun")
+"""
+    for number, other in (1, 2), (2, 1):
+        path = tmp_path / f"0{number}_lesson.ipynb"
+        there = [str(tmp_path / f"there{n}") for n in (number, other)]
+        nbformat.write(lesson(meet.format(*there)), path)
+    monkeypatch.setattr("sys.argv", ["lab", "--jobs", "2"])
+    with pytest.raises(SystemExit) as end:
+        lab.main()
+    assert end.value.code == 0
+    said = capsys.readouterr().out
+    assert re.search(r"0 of 2 done; at cell .*01: 3/3", said), said
+    assert "[2/2] 0" in said and "in all" in said
+
+
+@pytest.mark.parametrize("word", ["x", "0", "-1", "2.5"])
+def test_a_number_of_ranks_that_is_none_is_refused_in_one_sentence(
+    word, monkeypatch, capsys
+):
+    monkeypatch.setattr("sys.argv", ["lab", f"--nproc={word}"])
+    with pytest.raises(SystemExit) as end:
+        lab.main()
+    assert end.value.code == 2
+    assert f"NPROC is a number from 1 to 64, as in NPROC=4, not {word!r}" in (
+        capsys.readouterr().err
+    )
+
+
+def test_a_cell_that_measures_time_has_the_machine_for_itself():
+    machine, order = lab.Machine(), []
+    first_in, first_out = threading.Event(), threading.Event()
+
+    def cell(name, alone, inside=None, leave=None):
+        with machine.cell(alone):
+            order.append(f"{name} in")
+            if inside:
+                inside.set()
+            if leave:
+                assert leave.wait(30)
+            order.append(f"{name} out")
+
+    first = threading.Thread(target=cell, args=("first", False, first_in, first_out))
+    first.start()
+    assert first_in.wait(30)
+    measures = threading.Thread(target=cell, args=("measures", True))
+    measures.start()
+    assert wait_until(lambda: machine._queued == 1)
+    late = threading.Thread(target=cell, args=("late", False))
+    late.start()  # it comes while the machine is shared, and still has to wait
+    first_out.set()
+    for thread in (first, measures, late):
+        thread.join(30)
+    both = [[f"{name} in", f"{name} out"] for name in ("first", "measures", "late")]
+    assert order == sum(both, [])
 
 
 def test_an_unknown_lesson_is_refused_in_one_sentence():

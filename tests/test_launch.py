@@ -14,7 +14,7 @@ import pytest
 from conftest import FULL, wait_until
 
 from ddp_lab import ROOT
-from ddp_lab.kit import Limits, RunFailed, python, torchrun
+from ddp_lab.kit import Limits, RunFailed, machines, python, torchrun
 from ddp_lab.kit.run import job, kept
 from ddp_lab.kit.run.fork_server import SEED_WITHOUT_SLEEP
 from ddp_lab.kit.run.warm import LENT, Warm
@@ -145,12 +145,11 @@ def test_an_exit_code_is_told(program):
     assert "exit code 1: needs an even number of ranks" in run.failure.cause
 
 
-def test_a_missing_program_and_a_wrong_option_are_failures(tmp_path):
-    run = torchrun(f"--nproc-per-node 2 {tmp_path}/no.py", expect_failure=True)
-    assert "No such file" in run.failure.cause
-    run = torchrun("--nproc-per-mode 2 x.py", expect_failure=True)
+@pytest.mark.parametrize("options", ["--nproc-per-mode 2", "--no-such --run-path"])
+def test_a_wrong_option_is_a_failure(program, options):
+    run = torchrun(f"{options} {program('')} 7", expect_failure=True)
     assert run.failure.kind == "launch"
-    assert "unrecognized arguments: --nproc-per-mode" in run.failure.cause
+    assert "unrecognized arguments: --n" in run.failure.cause
 
 
 def test_success_where_failure_was_expected_raises(program):
@@ -336,6 +335,34 @@ def test_a_rank_may_remove_its_logs_and_fail(program, survivors, what, rank, los
         assert (run.failure.kind, run.failure.rank) == ("exit", 1)
         assert run.exit_codes[1] == 3
     assert wait_until(lambda: survivors() == 0)
+
+
+# --- a program that is not there ---
+
+
+@pytest.mark.parametrize(
+    "launch, command",
+    [
+        (torchrun, "--nproc-per-node 2 no/ring.py 7"),
+        (python, "no/ring.py"),
+        (machines, ["torchrun --nnodes 2 no/ring.py"] * 2),
+    ],
+)
+def test_a_missing_program_is_said_once(launch, command):
+    with pytest.raises(RunFailed, match="^there is no file no/ring.py: .* the cell"):
+        launch(command)
+
+
+def test_a_program_that_is_misspelled_is_told_as_it_is_spelled(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    with pytest.raises(RunFailed, match=r"or did you mean ddp_lab/start/hello\.py\?$"):
+        torchrun("--nproc-per-node 2 ddp_lab/start/helo.py")
+
+
+def test_what_is_no_file_is_not_missed():
+    run = torchrun("--nproc-per-node 1 -m no.ring", expect_failure=True)
+    assert "No module named 'no'" in run.failure.cause
+    assert torchrun("--nproc-per-node 1 --no-python true").failure is None
 
 
 # --- torchrun's own options for the output ---

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import socket
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -128,6 +129,28 @@ def test_the_nodes_share_out_the_gpus(tmp_path, monkeypatch, there, ranks, share
 
 
 # --- what happens to them ---
+
+
+@pytest.mark.parametrize(
+    "words, place",
+    [
+        ("--nnodes 2", (0, 29500)),
+        ("--nnodes 1:2", (0, 29400)),
+        ("--nnodes 2 --rdzv-endpoint 10.0.0.1:77 --rdzv-conf is_host=0", (-1, 0)),
+    ],
+)
+def test_the_node_where_all_meet_is_known(tmp_path, monkeypatch, words, place):
+    made = plan.make(options(words), ["a.py"])
+    (tmp_path / "plan.json").write_text(json.dumps(made.as_json() | {"python": ["p"]}))
+    monkeypatch.setattr(nodes.Room, "_network", lambda room: (object(), ""))
+    assert nodes.Room(tmp_path, "mark")._place() == place
+
+
+def test_who_listens_is_seen():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        assert nodes.listens(os.getpid(), port)
+    assert not nodes.listens(os.getpid(), port)
 
 
 def test_words_are_heard_in_whatever_pieces_they_come(left, monkeypatch):
@@ -415,9 +438,10 @@ def test_nodes_that_do_not_meet_for_a_delay(left, delay, told_of, shared):
 @pytest.mark.parametrize(
     "words, said",
     [
-        ("--nnodes 81 a.py", "one machine plays up to 80 nodes, not 81"),
+        (f"--nnodes 81 {__file__}", "one machine plays up to 80 nodes, not 81"),
         ("--nnodes 2 --no-python a.sh", "the ranks are Python programs"),
     ],
+    ids=["too many", "no program"],
 )
 def test_nodes_that_cannot_be_played_are_refused_in_a_sentence(words, said):
     with pytest.raises(RunFailed, match=said):
@@ -619,7 +643,7 @@ def test_the_picture_shows_each_life_and_each_event(left):
     assert "kill node 1" in str(svg) and "local 0" in str(svg)
     assert "node 1, local 0: rank 1 of 2 from 0.1 s to 4.0 s, SIGKILL" in svg.desc
     assert "after 3.9 s: kill node 1" in svg.desc
-    assert svg._repr_html_().startswith("<img alt=")
+    assert "<img alt=" in svg._repr_html_()
 
 
 def test_a_life_without_an_end_lasts_as_long_as_the_run(left):

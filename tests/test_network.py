@@ -131,6 +131,17 @@ print(python(1, "print(json.dumps({'folder': os.getcwd()}))").communicate()[0])
     assert facts == {"folder": "/"}
 
 
+def test_links_are_up_at_once(played):
+    """Linux looks at once only at a link whose ends have different indexes."""
+    facts = played("""
+from ddp_lab.kit.run.wiring import run
+links = json.loads(run("ip -json link show type veth", network.switch))
+tell(indexes=[[link["ifindex"], link["link_index"]] for link in links])
+""")
+    assert len(facts["indexes"]) == 2
+    assert all(here != there for here, there in facts["indexes"])
+
+
 def test_a_node_has_a_name_an_address_and_a_link_of_its_own(played):
     facts = played("""
 code = '''

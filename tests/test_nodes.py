@@ -299,7 +299,8 @@ def test_the_nodes_do_not_meet(room, what):
     program = room.program("steps(1)")
     commands = [f"{start} {program}" for start in starts]
     with pytest.raises(RunFailed) as failed:
-        machines(commands, timeout=6)
+        # Of two that differ in --nnodes, torchrun goes by the one that comes last.
+        machines(commands, timeout=6, events=["1 second later: start node 1"])
     assert failed.value.run.failure.cause == told
     assert room.left() == []
 
@@ -362,9 +363,10 @@ def test_a_node_with_the_wrong_interface_is_named(room, interface, told):
 @pytest.mark.parametrize(
     "options, told",
     [
-        ("--bogus 3 there.py", "run.py: error: unrecognized arguments: --bogus"),
+        (f"--bogus 3 {__file__}", "run.py: error: unrecognized arguments: --bogus"),
         ("", "run.py: error: the following arguments are required: training_script"),
     ],
+    ids=["a wrong option", "no program"],
 )
 def test_a_command_that_torchrun_does_not_understand(options, told):
     with pytest.raises(RunFailed) as failed:
@@ -403,7 +405,7 @@ def test_who_only_tries_to_connect_again_shows_no_sign_of_life(room, who):
 
 @pytest.mark.skipif(not shutil.which("mpirun"), reason="needs Open MPI's mpirun")
 def test_the_lesson_says_how_mpirun_starts_ranks(monkeypatch):
-    notebook = (ROOT / "notebooks/10_many_machines.ipynb").read_text()
+    notebook = (ROOT / "notebooks/11_many_machines.ipynb").read_text()
     prose = ["".join(cell["source"]) for cell in json.loads(notebook)["cells"]]
     (command,) = re.findall(r"```bash\n(.*mpirun.*?)```", "\n".join(prose), re.DOTALL)
     address = "MASTER_ADDR=node0 MASTER_PORT=29500"
@@ -430,7 +432,7 @@ QUICK = (
 
 @pytest.fixture
 def own_store(monkeypatch):
-    """Let the ranks of each attempt have a store of their own, as lesson 11 says."""
+    """Let the ranks of each attempt have a store of their own, as lesson 13 says."""
     monkeypatch.setenv("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1")
 
 

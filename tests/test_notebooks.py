@@ -1,6 +1,8 @@
 """What nbval cannot see: notebooks and programs agree, all lessons have one form."""
 
+import functools
 import re
+import statistics
 
 import pytest
 from conftest import PROGRAMS
@@ -10,7 +12,7 @@ pytest.importorskip("nbformat", reason="the notebooks' tests need Jupyter")
 from nbformat.v4 import new_code_cell, new_notebook  # noqa: E402
 
 from ddp_lab import ROOT  # noqa: E402
-from tools import new_lines  # noqa: E402
+from ddp_lab.kit.cell import program  # noqa: E402
 from tools import notebooks as kit  # noqa: E402
 
 HEADINGS = [
@@ -34,48 +36,44 @@ def cells(path, kind):
 
 @lessons
 def test_the_committed_programs_are_what_the_cells_write(path):
-    for program, text in kit.programs(path):
-        assert program.read_bytes() == text.encode(), program.name
+    for file, text in kit.programs(path):
+        assert file.read_bytes() == text.encode(), file.name
+
+
+@lessons
+def test_a_cell_that_is_run_again_alone_changes_nothing(path):
+    """Readers run cells in any order; the files that are there are complete."""
+
+    def read(name):
+        return (ROOT / name).read_text() if (ROOT / name).exists() else None
+
+    for order, cell in kit.program_cells(path):
+        names = program.further(path, order.path)
+        made = program.whole(order, cell, read, f"notebooks/{path.name}", names)
+        assert made.text == read(order.path), cell[:200]
 
 
 def test_every_program_is_written_by_one_notebook():
-    written = [program for path in kit.lessons() for program, _ in kit.programs(path)]
+    written = [file for path in kit.lessons() for file, _ in kit.programs(path)]
     assert len(written) == len(set(written))
     assert set(written) == set(PROGRAMS)
 
 
 @lessons
 def test_the_notebook_is_normalised(path):
-    tidy = kit.normalise(kit.with_new_lines(kit.read(path), path))
+    tidy = kit.normalise(kit.read(path))
     assert path.read_text() == kit.dumps(tidy)
 
 
-def test_what_is_new_in_a_program_is_told_under_it():
-    first = ['"""Says', "it.", '"""', "import os", "a = 1", "", "b = 2"]
-    second = ['"""Another."""', '"""', "import os", "a = 1", "", "b = 3", "c", "a = 1"]
-    known = set(first)
-    assert new_lines.says(first, set()) == "*All of this file is new.*"
-    assert new_lines.says(second, known) == "*New in this file: lines 6–7.*"
-    assert new_lines.says(first, known) == (
-        "*New in this file: nothing but its docstring.*"
-    )
-    far = [f"line {number}" for number in range(40)]
-    told = new_lines.ranges([n for n in range(40) if n % 4 == 0 and far])
-    assert len(told) <= new_lines.MOST and told[0][0] == 0 and told[-1][1] == 36
-
-
-def test_the_line_about_new_lines_is_written_once_and_stays_with_its_program():
-    program = new_code_cell('%%writefile a.py\n"""A."""\n"""\nx = 1')
-    again = new_code_cell(program.source)
-    notebook = new_notebook(cells=[program, new_code_cell("run"), again])
-    for _ in range(2):
-        new_lines.refresh(notebook, set())
-    told = [cell.source for cell in notebook.cells if cell.cell_type == "markdown"]
-    assert told == [
-        "*All of this file is new.*",
-        "*New in this file: nothing but its docstring.*",
-    ]
-    assert [cell.cell_type[:4] for cell in notebook.cells[:2]] == ["code", "mark"]
+def test_a_page_leaves_out_the_code_of_folded_cells():
+    """As JupyterLab does; nbconvert has its own mark for that."""
+    cells = [new_code_cell("seen = 1"), new_code_cell("assert seen")]
+    cells[1].metadata["tags"] = [kit.FOLDED]
+    notebook = kit.normalise(new_notebook(cells=cells))
+    exporter = pytest.importorskip("nbconvert").HTMLExporter()
+    page, _ = exporter.from_notebook_node(notebook)
+    text = re.sub(r"<[^>]+>", "", page)
+    assert "seen = 1" in text and "assert seen" not in text
 
 
 @lessons
@@ -142,6 +140,71 @@ def test_the_lesson_predicts_breaks_and_builds(path):
     assert "/exercise" in text or 'old, new = "", ""' in text
 
 
+# What a lesson may have at most.
+CEILINGS = {"cells": 60, "launches": 12, "words": 2500, "lines": 40}
+# Where a lesson is clearer beyond one, and why: at most five.
+BEYOND: dict[tuple[str, str], int] = {}
+MOSTLY_NEW = 0.85  # of the lines of programs that a lesson shows
+
+
+def measures(path):
+    """Return what is counted in a lesson; "lines" is of all code cells but a tenth."""
+    code = [cell.source for cell in cells(path, "code")]
+    text = "\n".join(cell.source for cell in cells(path, "markdown"))
+    words = re.sub(
+        r"!\[.*?\]\(.*?\)|<(?:img|div).*?>|</div>", "", text, flags=re.DOTALL
+    ).split()
+    sizes = [len(source.splitlines()) for source in code]
+    runs = re.findall(r"= %(?:torchrun|python) |^%%machines", "\n".join(code), re.M)
+    return {
+        "cells": len(kit.read(path).cells),
+        "launches": len(runs),
+        "words": len(words),
+        "lines": statistics.quantiles(sizes, n=10)[-1],
+    }
+
+
+@functools.cache
+def lines_of_programs(path):
+    texts = [text for _, text in kit.programs(path)]
+    return {line.strip() for text in texts for line in text.splitlines()}
+
+
+def new_lines_shown(path):
+    """Return how many lines of programs a lesson shows, and how many new ones.
+
+    Imports, and lines without a word, are neither: each program needs its own.
+    """
+    known, shown, new = set(), 0, 0
+    for earlier in kit.lessons():
+        if earlier < path:
+            known |= lines_of_programs(earlier)
+    for order, cell in kit.program_cells(path):
+        for line in filter(str.strip, cell.splitlines()):
+            changes = order.other and line[0] in "+- "
+            if changes and line[0] == "-":
+                continue  # what is new is that it goes
+            line = line[1:].strip() if changes and line[0] == "+" else line.strip()
+            if re.search(r"\w", line) and not line.startswith(("import ", "from ")):
+                shown, new = shown + 1, new + (line not in known)
+                known.add(line)
+    return shown, new
+
+
+@lessons
+def test_the_lesson_is_no_longer_than_it_may_be(path):
+    found = measures(path)
+    most = {what: BEYOND.get((path.stem, what), CEILINGS[what]) for what in found}
+    assert all(found[what] <= most[what] for what in found), found
+    shown, new = new_lines_shown(path)
+    assert new >= MOSTLY_NEW * shown, (shown, new)
+
+
+def test_exceptions_are_few():
+    assert len(BEYOND) <= 5
+    assert all(limit > CEILINGS[what] for (_, what), limit in BEYOND.items())
+
+
 @lessons
 def test_every_run_is_kept_by_name(path):
     for cell in cells(path, "code"):
@@ -149,14 +212,3 @@ def test_every_run_is_kept_by_name(path):
             if "%torchrun" in line or re.search(r"%python\b", line):
                 assert re.match(r"\s*\w+ = %(torchrun|python) ", line), line
             assert not line.startswith("!torchrun")
-
-
-@lessons
-def test_the_readme_tells_the_same_minutes_and_ranks(path):
-    text = "\n".join(cell.source for cell in cells(path, "markdown"))
-    minutes, ranks = re.search(r"\|---\|\n\| (\d+) \| (\d+) \|", text).groups()
-    assert f"nproc = {ranks} " in cells(path, "code")[1].source
-    readme = (ROOT / "README.md").read_text()
-    link = f"[{path.stem}](notebooks/{path.name})"
-    (row,) = [row for row in readme.splitlines() if link in row]
-    assert f"| {minutes} | {ranks} |" in row

@@ -1,45 +1,47 @@
 """Programs by RPC: they join and leave by `workers()`, and nobody hangs or stays."""
 
-import re
-
 import pytest
 from conftest import FULL, wait_until
 
-from ddp_lab import ROOT
 from ddp_lab.kit import torchrun
+from ddp_lab.kit.cell.program import Order, whole
 from ddp_lab.kit.explain.stacks import Frame
 from ddp_lab.kit.run import probe
 
-CALLS = ROOT / "ddp_lab" / "rpc" / "calls.py"
-PROGRAM = """
-import json, os, socket, sys, threading, time, warnings
-from contextlib import contextmanager
+PROGRAM = '''
+"""Workers that do what the test says."""
+
+import os
+import threading
+import time
 
 from torch.distributed import rpc
-from torch.distributed.elastic.multiprocessing.errors import record
+
+OPTIONS = {"rpc_timeout": 4}
 
 
-@record
-def main():
-    with workers(rpc_timeout=4) as (rank, world_size):
-        last = f"worker{world_size - 1}"
-        print(f"[rank {rank}] joined", flush=True)
+def main(rank, world_size):
+    last = f"worker{world_size - 1}"
+    print(f"[rank {rank}] joined", flush=True)
 BODY
-
-
-"""
-BLOCK = CALLS.read_text()[CALLS.read_text().index("# --- the same") :]
+'''
 SLEEP = "rpc.rpc_async(last, time.sleep, args=(3600,), timeout=0)"
+
+
+def program(body: str) -> str:
+    """Return the text of a program as a lesson's cell makes it, with the shared end."""
+    lines = "\n".join(f"    {line}" for line in body.splitlines())
+    order = Order("program.py")
+    return whole(order, PROGRAM.replace("BODY", lines), lambda path: None).text
 
 
 @pytest.fixture
 def run(tmp_path, survivors):
-    """Run a program whose workers do what `body` says; nobody may stay behind."""
+    """Run a program of three workers; none of its processes may stay behind."""
 
-    def run(body: str, block: str = BLOCK, **options):
-        lines = "".join(f"        {line}\n" for line in body.splitlines())
+    def run(text: str, **options):
         path = tmp_path / "program.py"
-        path.write_text(PROGRAM.replace("BODY\n", lines) + block)
+        path.write_text(text)
         found = torchrun(f"--nproc-per-node 3 {path}", **options)
         assert wait_until(lambda: survivors() == 0)
         return found
@@ -72,7 +74,7 @@ FAILURES = {
 @pytest.mark.parametrize("name", FAILURES)
 def test_an_error_ends_all_workers(run, name):
     body, rank = FAILURES[name]
-    found = run(body, timeout=30, expect_failure=True)
+    found = run(program(body), timeout=30, expect_failure=True)
     assert found.failure.kind == "exception"
     assert (found.failure.rank, found.failure.cause) == (rank, "ValueError: here")
 
@@ -80,36 +82,33 @@ def test_an_error_ends_all_workers(run, name):
 @pytest.mark.processes
 def test_whoever_hears_first_that_a_worker_has_gone_is_not_the_first(run):
     """Its own words come last: the others have lost it a second before."""
-    block = BLOCK.replace("leave.join(2)", "leave.join(2); time.sleep(rank == 0)")
-    assert block != BLOCK
     body, rank = FAILURES["with a call under way"]
-    found = run(body, block, timeout=30, expect_failure=True)
+    text = program(body)
+    leaves_late = text.replace("leave.join(2)", "leave.join(2); time.sleep(rank == 0)")
+    assert leaves_late != text
+    found = run(leaves_late, timeout=30, expect_failure=True)
     assert (found.failure.rank, found.failure.cause) == (rank, "ValueError: here")
 
 
 @pytest.mark.processes
-def test_a_worker_that_does_not_come_is_told(tmp_path, survivors):
-    path = tmp_path / "program.py"
-    text = PROGRAM.replace("BODY", "        pass") + BLOCK
-    late = "    with workers("
-    text = text.replace(late, f"    if os.environ['RANK'] == '1': return\n{late}", 1)
-    path.write_text(text)
-    found = torchrun(f"--nproc-per-node 3 {path}", timeout=8, expect_failure=True)
-    assert re.search(r"init_rpc", found.failure.report())
-    assert wait_until(lambda: survivors() == 0)
+def test_a_worker_that_does_not_come_is_told(run):
+    joins = "    with workers("
+    stays_away = f"    if os.environ['RANK'] == '1': return\n{joins}"
+    text = program("pass").replace(joins, stays_away, 1)
+    assert stays_away in text
+    found = run(text, timeout=8, expect_failure=True)
+    assert "init_rpc" in found.failure.report()
 
 
 @pytest.mark.processes
 def test_workers_that_have_met_are_not_told_that_they_have_not(run):
-    assert run("pass").notes == []
+    assert run(program("pass")).notes == []
 
 
 @pytest.mark.processes
 @FULL
 def test_a_chain_that_blocks_every_thread_is_told_with_the_calls_it_serves(variant):
-    path = variant(
-        "ddp_lab/rpc/chain.py", "chain(waits, SHORT, world", "chain(waits, LONG, world"
-    )
+    path = variant("ddp_lab/rpc/chain.py", "waits: 1}", "waits: 40}")
     command = f"--nproc-per-node 2 {path}"
     found = torchrun(command, timeout=8, expect_failure=True)
     assert found.failure.kind == "timeout"

@@ -18,7 +18,7 @@ from tools import notebooks as kit  # noqa: E402
 
 def lesson() -> dict:
     """Return what the lesson's cell about published trainings defines."""
-    cells = kit.read(ROOT / "notebooks" / "14_which_road.ipynb").cells
+    cells = kit.read(ROOT / "notebooks" / "16_which_road.ipynb").cells
     (source,) = [cell.source for cell in cells if "\nPUBLISHED = {" in cell.source]
     names = {"GB": GB, "road": road.road}
     shown = ast.For | ast.Assert  # what it prints, and what is tested here

@@ -4,13 +4,17 @@ import json
 import sys
 import time
 import tracemalloc
+from dataclasses import replace
 
 import pytest
 
+from ddp_lab.kit.cell.display import bundle
 from ddp_lab.kit.explain import stacks, stderr
 from ddp_lab.kit.explain.files import clean, read, read_json
 from ddp_lab.kit.explain.logs import TorchrunLog
 from ddp_lab.kit.explain.rank_log import DEEPEST, RankLog
+from ddp_lab.kit.run.result import Run
+from ddp_lab.kit.terminal.follow import Output
 
 # --- characters ---
 
@@ -80,6 +84,21 @@ def test_what_a_rank_left_as_json_is_cleaned_too(tmp_path):
 def test_a_source_line_is_cleaned_too(tmp_path):
     (tmp_path / "a.py").write_text("if admin:  # \u202e\nx = '\u2066y'\n")
     assert stacks.Frame(str(tmp_path / "a.py"), 2, "").code == "x = 'y'"
+
+
+# --- while a run goes on ---
+
+
+def test_a_state_is_dated_because_it_may_be_the_last_that_is_shown(tmp_path, capsys):
+    nowhere = tmp_path / "not there yet"
+    run = Run("a.py", [], [], [], [], 8.2, None, log_folder=nowhere, state="queued")
+    assert bundle(run, live=True)["text/plain"] == "last seen after 8 s: queued"
+    begun = replace(run, state="")
+    assert bundle(begun, live=True)["text/plain"] == "last seen after 8 s: running"
+    output = Output(by_rank=True)
+    for each in (run, run, begun):
+        output.update(each)
+    assert capsys.readouterr().err == "note: queued\n"
 
 
 # --- facts ---

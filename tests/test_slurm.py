@@ -174,6 +174,17 @@ def test_ranks_are_spread(words, nodes, spread, monkeypatch):
     assert [" ".join(sum(each, [])) for each in by_node] == spread
 
 
+@pytest.mark.parametrize("said", ["two", "0", "-1", "1.5"])
+def test_a_number_of_nodes_that_is_none_is_refused(said, monkeypatch):
+    monkeypatch.setenv(slurm.ASKED, "--time=5")
+    monkeypatch.setenv(slurm.SPREAD, said)
+    sentence = f"^NNODES takes a number of machines, not '{said}'$"
+    with pytest.raises(RunFailed, match=sentence):
+        torchrun(f"--nproc-per-node 2 {__file__}")
+    with pytest.raises(SystemExit, match=sentence):
+        slurm.Cluster().lend()
+
+
 @pytest.mark.parametrize(
     "asked, around, words, taken",
     [
@@ -421,7 +432,7 @@ def test_srun_without_torchrun(two_nodes, variant):
     words = "srun --mpi=none --nodes 2 --ntasks 3".split()
     path = "ddp_lab/nodes/from_slurm.py"
     said = two_nodes.ask(*words, sys.executable, path)
-    assert "[rank 2] SLURM_PROCID 2, SLURM_LOCALID 0: RANK 2, LOCAL_RANK 0" in said
+    assert "[rank 2] is local rank 0 of 1 on node 1, one of 3 in all" in said
     wrong = variant(path, 'slurm["SLURM_LOCALID"]', 'slurm["SLURM_PROCID"]')
     words = [*words, "--kill-on-bad-exit=1", sys.executable, str(wrong)]
     env = os.environ | {"SLURM_CONF": str(two_nodes.conf)}

@@ -61,8 +61,14 @@ MESSAGES = {
         "No CUDA GPUs are available",
         "no CUDA-capable device is detected",
     ],
+    "NCCL without GPUs": [
+        "ProcessGroupNCCL is only supported with GPUs, no GPUs found!",
+        "Distributed package doesn't have NCCL built in",
+        "nccl2 requires at least one CUDA device",
+    ],
     "busy GPU": ["CUDA error: CUDA-capable device(s) is/are busy or unavailable"],
     "shared GPU": ["ncclInvalidUsage: Duplicate GPU detected : rank 1 and rank 0 both"],
+    "no keyboard": ["bdb.BdbQuit", "EOFError: EOF when reading a line"],
     "too many open files": [
         "OSError: [Errno 24] Too many open files: '/tmp/stdout.log'",
         "too many open files",

@@ -6,6 +6,8 @@ python -m tools.notebooks tidy               normalise and save, run nothing
 """
 
 import argparse
+import base64
+import mimetypes
 import re
 import sys
 import warnings
@@ -17,7 +19,8 @@ from nbclient import NotebookClient
 from nbformat import NotebookNode
 
 from ddp_lab import ROOT
-from tools import new_lines
+from ddp_lab.kit.cell import program
+from ddp_lab.kit.cell.program import Order
 
 FOLDER = ROOT / "notebooks"
 KERNELSPEC = {
@@ -36,12 +39,16 @@ LANGUAGE = {
 }
 # The kernel's warning about its transport tells the reader nothing.
 KERNEL_ARGUMENTS = ["--IPKernelApp.log_level=40"]
-WRITEFILE = new_lines.WRITEFILE
 FOLDED = "folded"  # the tag of a cell whose code a reader need not see
 # A full stop with what may close after it, a space, and how a sentence may begin.
 END_OF_SENTENCE = re.compile(r"([.!?][)`*\"”]*) +(?=[\"“(*`\[$]*[A-Z0-9`%\[])")
 ABBREVIATION = re.compile(r"(\be\.g|\bi\.e|\bvs|\betc|^\s*\d+)\.$")
 ITEM = re.compile(r"\s*([-*+] |\d+\. )?")  # how a paragraph, or an item, begins
+# An image in Markdown, as ![alt](path) or <img ... src="path">, whose path is a file's.
+IMAGE = re.compile(
+    r"""(!\[(?:[^][]|\[[^][]*\])*\]\(|<img\b[^>]*?\ssrc=["'])"""  # up to the path
+    r"""([^)"'\s:]+\.(?:svg|png))(?=[)"'\s])"""
+)
 FIXED = ("|", "#", "<", ">", "![", "$$", "---", "```")  # lines that are no prose
 
 
@@ -68,11 +75,28 @@ def read(path: Path) -> NotebookNode:
 
 
 def programs(path: Path) -> Iterator[tuple[Path, str]]:
-    """Yield the file and the text of each `%%writefile` cell in the notebook `path`."""
+    """Yield each file that the notebook `path` writes, and its text."""
+    cells = list(program_cells(path))
+    own = {order.path for order, _ in cells}
+    texts: dict[str, str] = {}  # what the cells above have made of them
+
+    def known(name: str) -> str | None:
+        if name in own or not (ROOT / name).exists():
+            return texts.get(name)
+        return (ROOT / name).read_text()
+
+    for order, text in cells:
+        made = program.whole(order, text, known, f"notebooks/{path.name}")
+        texts[order.path] = made.text
+    for name, text in texts.items():
+        yield ROOT / name, text
+
+
+def program_cells(path: Path) -> Iterator[tuple[Order, str]]:
+    """Yield the order and the text of each cell that writes a program."""
     for cell in read(path).cells:
-        if cell.cell_type == "code" and cell.source.startswith(WRITEFILE):
-            first, _, text = cell.source.partition("\n")
-            yield ROOT / first.removeprefix(WRITEFILE).strip(), text.rstrip("\n") + "\n"
+        if cell.cell_type == "code" and (found := program.ordered(cell.source)):
+            yield found
 
 
 def one_sentence_a_line(markdown: str) -> str:
@@ -121,7 +145,8 @@ def normalise(notebook: NotebookNode) -> NotebookNode:
         tags = cell.metadata.get("tags", [])
         cell.metadata = {"tags": tags} if tags else {}
         if FOLDED in tags:
-            cell.metadata["jupyter"] = {"source_hidden": True}
+            cell.metadata["jupyter"] = {"source_hidden": True}  # in JupyterLab
+            cell.metadata["transient"] = {"remove_source": True}  # by nbconvert
         cell.pop("attachments", None)
         if cell.cell_type == "markdown":
             cell.source = one_sentence_a_line(cell.source)
@@ -150,13 +175,28 @@ def _joined(outputs: list[NotebookNode]) -> list[NotebookNode]:
     return joined
 
 
-def with_new_lines(notebook: NotebookNode, path: Path) -> NotebookNode:
-    """Return `notebook` with a line under each program: what in it is new by then."""
-    known = set()
-    for earlier in lessons():
-        if earlier < path:
-            known |= {s.strip() for _, t in programs(earlier) for s in t.splitlines()}
-    new_lines.refresh(notebook, known)
+def with_images(notebook: NotebookNode, folder: Path) -> NotebookNode:
+    """Return `notebook` with the images that its prose shows inside it.
+
+    It can then be mailed, or turned into a page, without the files beside it. They are
+    data URIs, because JupyterLab shows no SVG that is an attachment.
+
+    Args:
+        notebook: what is changed.
+        folder: where the notebook lies, or was copied from; its paths begin there.
+    """
+
+    def inside(found: re.Match) -> str:
+        path = folder / found[2]
+        if not path.is_file():
+            return found[0]
+        kind, _ = mimetypes.guess_type(path)
+        data = base64.b64encode(path.read_bytes()).decode()
+        return f"{found[1]}data:{kind};base64,{data}"
+
+    for cell in notebook.cells:
+        if cell.cell_type == "markdown":
+            cell.source = IMAGE.sub(inside, cell.source)
     return notebook
 
 
@@ -168,9 +208,9 @@ def dumps(notebook: NotebookNode) -> str:
 def write_scripts() -> None:
     """Write the programs of all notebooks."""
     for path in lessons():
-        for program, text in programs(path):
-            program.write_text(text)
-            print(f"{path.name} → {program.relative_to(ROOT)}")
+        for file, text in programs(path):
+            file.write_bytes(text.encode())
+            print(f"{path.name} → {file.relative_to(ROOT)}")
 
 
 def execute(path: Path) -> None:
@@ -191,7 +231,7 @@ def execute(path: Path) -> None:
 
 def tidy(path: Path, notebook: NotebookNode) -> None:
     """Save `notebook` at `path` in the form in which it is committed."""
-    path.write_text(dumps(normalise(with_new_lines(notebook, path))))
+    path.write_text(dumps(normalise(notebook)))
 
 
 def main() -> None:

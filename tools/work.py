@@ -4,25 +4,33 @@ work/ is the learner's, all else the course's. It has the shape of the repositor
 notebooks without outputs, so that no answer is seen too early, and the folder into
 which their cells write programs; and the assignments, where the course hands some out.
 git ignores it, so a `git pull` has no conflict with what a learner has run or written.
-What is there already is never overwritten.
+What a learner works in is never overwritten; what the lessons link to, drawings and
+pages, is the course's, and copied anew each time: JupyterLab serves this folder alone,
+and follows no link out of it.
 """
 
 import hashlib
 import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from nbformat import NotebookNode
 
-from ddp_lab import ROOT
+from ddp_lab import ROOT, from_here
 from tools import notebooks
 
 WORK = ROOT / "work"
 ASSIGNMENTS = ROOT / "assignments"
 """Where students get them; the repository has none."""
-# What the lessons look at besides; seen through a link, it is never out of date.
-LINKED = ("classroom", "data", "figs", "README.md", "TROUBLESHOOTING.md")
+LINKED = (
+    "README.md TROUBLESHOOTING.md classroom/README.md figs/*.png figs/*.svg "
+    "ddp_lab/*/frames/*.py"
+)
+"""What the notebooks and these pages show or link to, or make programs of."""
 SOURCE = "ddp_lab_source"
 """In a copy's metadata: the digest of the lesson that it was made of."""
+Put = Callable[[Path, Path], str | None]
+"""Given an original and its place in `work`: puts it there, returns what to tell."""
 
 
 def blank(lesson: NotebookNode) -> NotebookNode:
@@ -42,40 +50,71 @@ def digest(lesson: NotebookNode) -> str:
 
 def make(work: Path = WORK) -> list[str]:
     """Put into `work` what is not there yet; return what a learner has to know."""
-    work.mkdir(parents=True, exist_ok=True)
-    for name in LINKED:
-        link = work / name
-        if not link.is_symlink():
-            link.symlink_to(Path("..", name))
-    lessons = notebooks.lessons()
-    assignments = sorted(ASSIGNMENTS.glob("*/*.ipynb"))
-    said = [_copy(path, work, f"notebooks/{path.name}") for path in lessons]
-    said += [
-        _copy(path, work, f"assignments/{path.stem}/{path.name}")
-        for path in assignments
-    ]
-    for path in lessons:
+    said = []
+    for original, name, put in _contents():
+        try:
+            top = work / Path(name).parts[0]
+            if put is _renew and top.is_symlink():  # as earlier editions made them
+                top.unlink()
+            (work / name).parent.mkdir(parents=True, exist_ok=True)
+            said.append(put(original, work / name))
+        except OSError as error:  # a folder stands where a file belongs, say
+            where = from_here(Path(error.filename or work / name))
+            said.append(
+                f"cannot write {where} ({error.strerror}): rename what is there"
+            )
+    return [*dict.fromkeys(words for words in said if words)]
+
+
+def _contents() -> Iterator[tuple[Path, str, Put]]:
+    """Yield each original, where in `work` it belongs, and what puts it there."""
+    for pattern in LINKED.split():
+        for path in sorted(ROOT.glob(pattern)):
+            yield path, str(path.relative_to(ROOT)), _renew
+    yield Path("..", "data"), "data", _share
+    for path in notebooks.lessons():
+        yield path, f"notebooks/{path.name}", _copy
         for program, _ in notebooks.programs(path):
-            its_copy = work / program.relative_to(ROOT)
-            if not its_copy.exists():
-                its_copy.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy(program, its_copy)
-    return [words for words in said if words]
+            yield program, str(program.relative_to(ROOT)), _keep
+    for path in sorted(ASSIGNMENTS.glob("*/*.ipynb")):
+        yield path, f"assignments/{path.stem}/{path.name}", _copy
 
 
-def _copy(path: Path, work: Path, name: str) -> str:
-    """Put a blank copy of a notebook into `work`; return what its owner has to know."""
-    copy, original = work / name, notebooks.read(path)
+def _renew(path: Path, copy: Path) -> None:
+    """Copy a file of the course over what is there."""
+    copy.unlink(missing_ok=True)  # a link is replaced, not what it leads to
+    shutil.copyfile(path, copy)
+
+
+def _keep(path: Path, copy: Path) -> None:
+    """Copy a file unless it is there."""
     if not copy.exists():
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        copy.write_text(notebooks.dumps(blank(original)))
-    elif notebooks.read(copy).metadata.get(SOURCE) != digest(original):
-        where = f"{work.name}/{name}"
-        return (
-            f"{path.stem} has a newer version; rename {where}, or delete it, and "
-            "`make open` gives you a fresh one beside your work"
-        )
-    return ""
+        shutil.copy(path, copy)
+
+
+def _share(path: Path, link: Path) -> None:
+    """Let programs find, and put, data sets where the repository has them."""
+    if not (link.exists() or link.is_symlink()):
+        link.symlink_to(path)
+
+
+def _copy(path: Path, copy: Path) -> str | None:
+    """Put a blank copy of a notebook into `work`; return what its owner has to know."""
+    original = notebooks.read(path)
+    if not copy.exists():
+        images_inside = notebooks.with_images(blank(original), path.parent)
+        copy.write_text(notebooks.dumps(images_inside))
+        return None
+    try:
+        if notebooks.read(copy).metadata.get(SOURCE) == digest(original):
+            return None
+        why = "has a newer version"
+    except Exception:  # a folder, or a file that is no notebook
+        why = "cannot be read"
+    return (
+        f"{path.stem} {why}; rename {from_here(copy)}, or delete it, and "
+        "`make open` gives you a fresh one beside your work"
+    )
 
 
 if __name__ == "__main__":

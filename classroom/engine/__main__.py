@@ -1,7 +1,7 @@
 """Run the course: what `make release`, `grade` and their kin do.
 
 python -m classroom.engine release ASSIGNMENT
-python -m classroom.engine handout [ASSIGNMENT]
+python -m classroom.engine handout [ASSIGNMENT] [--answers]
 python -m classroom.engine grade ASSIGNMENT [OPTION ...] [STUDENT ...]
 python -m classroom.engine feedback ASSIGNMENT
 python -m classroom.engine similar ASSIGNMENT
@@ -94,7 +94,7 @@ def release(assignment: str) -> None:
     print(f"for the students: {from_here(path)}")
 
 
-def hand_out(assignment: str | None) -> None:
+def hand_out(assignment: str | None, answers: bool = False) -> None:
     """Write what students get: with one assignment, or with all that are released."""
     from classroom.engine.handout import hand_out as write_handout  # needs the lessons
 
@@ -102,7 +102,7 @@ def hand_out(assignment: str | None) -> None:
         release(assignment)
     known = [assignment] if assignment else assignments.names()
     released = [name for name in known if notebook("release", name).exists()]
-    path = write_handout(released)
+    path = write_handout(released, answers)
     print(f"for the students, with {', '.join(released) or 'no assignment yet'}:")
     print(from_here(path))
 
@@ -272,6 +272,7 @@ def main() -> None:
     parser.add_argument("--unsafe", action="store_true")
     parser.add_argument("--again", action="store_true")
     parser.add_argument("--only", action="append", default=[], metavar="CRITERION")
+    parser.add_argument("--answers", action="store_true")
     parser.add_argument("--slurm", default="", metavar="OPTIONS")
     args = parser.parse_args()
     known = assignments.names()
@@ -284,7 +285,7 @@ def main() -> None:
     elif args.command == "grades":
         grades()
     elif args.command == "handout":
-        hand_out(args.assignment)
+        hand_out(args.assignment, args.answers)
     else:
         simple[args.command](args.assignment)
 

@@ -23,8 +23,11 @@ NAME = "ddp-lab"
 FILES = """
     LICENSE CITATION.cff TROUBLESHOOTING.md Makefile requirements.txt pyproject.toml
     .gitignore .devcontainer/devcontainer.json data/README.md figs/*.svg
-    ddp_lab/__init__.py ddp_lab/kit/**/*.py ddp_lab/*/*.sbatch bench/programs/*.py
+    ddp_lab/__init__.py ddp_lab/kit/**/*.py ddp_lab/*/*.sbatch
+    ddp_lab/*/frames/*.py bench/programs/*.py
 """
+ANSWERS = "answers/*/*.py"
+"""Hints and answers of the lessons' exercises, for a course that gives them out."""
 COMMANDS = "tools.work", "tools.lab", "tools.notebooks", "bench.__main__"
 """What the learner's targets of the Makefile call."""
 # The first table of an assignment's notebook.
@@ -33,24 +36,25 @@ HEAD = re.compile(
 )
 
 
-def hand_out(assignments: list[str]) -> Path:
+def hand_out(assignments: list[str], answers: bool = False) -> Path:
     """Write the students' folder and a zip of it; return the zip.
 
     Args:
         assignments: which of those that have been released.
+        answers: whether students get the hints and answers of the lessons' exercises.
 
     Raises:
         SystemExit: if a file holds what no student may have; then nothing is left.
     """
     shutil.rmtree(HANDOUT, ignore_errors=True)
     folder = HANDOUT / NAME
-    for name, source in contents(assignments).items():
+    for name, source in contents(assignments, answers).items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(source, folder / name)
     for name, text in documents(assignments).items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
-    if found := leaks(folder):
+    if found := leaks(folder, answers):
         shutil.rmtree(HANDOUT)
         said = "nothing is handed out, because it would give answers away:"
         sys.exit("\n".join([said, *found]))
@@ -81,9 +85,10 @@ def _row(name: str) -> str:
 # --- what goes in ---
 
 
-def contents(assignments: Iterable[str]) -> dict[str, Path]:
+def contents(assignments: Iterable[str], answers: bool = False) -> dict[str, Path]:
     """Return by its path in the students' folder each file that goes into it."""
-    found = {path: ROOT / path for path in _plain()}
+    patterns = [*FILES.split(), *([ANSWERS] if answers else [])]
+    found = {path: ROOT / path for path in _plain(patterns)}
     listed = (ROOT / "README.md").read_text()
     roots = {*COMMANDS}
     for lesson in notebooks.lessons():
@@ -102,8 +107,8 @@ def contents(assignments: Iterable[str]) -> dict[str, Path]:
     return found | modules(roots)
 
 
-def _plain() -> Iterator[str]:
-    for pattern in FILES.split():
+def _plain(patterns: Iterable[str]) -> Iterator[str]:
+    for pattern in patterns:
         for path in sorted(ROOT.glob(pattern)):
             yield str(path.relative_to(ROOT))
 

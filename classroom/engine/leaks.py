@@ -19,6 +19,8 @@ REGION = r"^ *### BEGIN {0}\n(.*?)^ *### END {0}\n?"
 SOLUTION = re.compile(REGION.format("SOLUTION"), re.M | re.S)
 HIDDEN = re.compile(REGION.format("HIDDEN TESTS"), re.M | re.S)
 MARK = re.compile("### BEGIN (SOLUTION|HIDDEN TESTS)")
+EXERCISES = ROOT / "answers", ROOT / "tests" / "wrong_answers"
+"""Where the lessons' exercises are solved, rightly and not."""
 TELLING_LINE = 12  # characters of a line that tells something
 TELLING_LINES = 2  # lines of one answer, where it has as many that are its own
 TELLING_ALONE = 40  # characters of a line that is enough by itself
@@ -42,9 +44,14 @@ class Secret:
         return given or any(one in squeezed for one in self.spellings)
 
 
-def leaks(folder: Path) -> list[str]:
-    """Return a line for each file in `folder` and each secret that it holds."""
-    known = secrets()
+def leaks(folder: Path, answers: bool = False) -> list[str]:
+    """Return a line for each file in `folder` and each secret that it holds.
+
+    Args:
+        folder: what students get.
+        answers: whether they get the answers to the lessons' exercises.
+    """
+    known = secrets(answers)
     found = []
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
         for name, text in texts(path.name, path.read_bytes()):
@@ -97,29 +104,39 @@ def _strings(value: object) -> Iterator[str]:
 
 
 @functools.cache
-def secrets() -> list[Secret]:
-    """Return all solutions, hidden cases and mistakes, those of the lessons too."""
+def secrets(answers: bool = False) -> list[Secret]:
+    """Return all solutions, hidden cases and mistakes, those of the lessons too.
+
+    Args:
+        answers: whether students get the answers to the lessons' exercises, so that
+            none of their lines is a secret.
+    """
     public: set[str] = set()
     for lesson in notebooks.lessons():
         for cell in notebooks.read(lesson).cells:
             public |= _lines(cell.source)
-    answers: list[tuple[str, set[str]]] = []
+        for _, text in notebooks.programs(lesson):
+            public |= _lines(text)
+    known: list[tuple[str, set[str]]] = []
     cases: list[Secret] = []
     for name in names():
         for cell in notebooks.read(notebook("source", name)).cells:
             public |= _lines(HIDDEN.sub("", SOLUTION.sub("", cell.source)))
             where = f"{name}, {cell.metadata.get('nbgrader', {}).get('grade_id')}"
             for text in SOLUTION.findall(cell.source):
-                answers.append((f"{where}: a solution", _lines(text)))
+                known.append((f"{where}: a solution", _lines(text)))
             for text in HIDDEN.findall(cell.source):
                 cases += _cases(where, text)
         module = importlib.import_module(f"classroom.assignments.{name}.mistakes")
         for mistake in module.MISTAKES:
             text = "\n".join(new for _, new in mistake.changes)
-            answers.append((f"{name}: the mistake {mistake.name!r}", _lines(text)))
-    for path in sorted((ROOT / "tests" / "solutions").rglob("*.py")):
-        answers.append((str(path.relative_to(ROOT)), _lines(path.read_text())))
-    own = [Secret(name, frozenset(lines - public)) for name, lines in answers]
+            known.append((f"{name}: the mistake {mistake.name!r}", _lines(text)))
+    right, wrong = ([*folder.rglob("*.py")] for folder in EXERCISES)
+    for path in right + wrong:
+        known.append((str(path.relative_to(ROOT)), _lines(path.read_text())))
+    if answers:
+        public |= {line for path in right for line in _lines(path.read_text())}
+    own = [Secret(name, frozenset(lines - public)) for name, lines in known]
     return [secret for secret in own if secret.lines] + cases
 
 

@@ -184,7 +184,7 @@ def launch(header: dict, limits: Limits, pipe: int) -> None:
 class _Given(warm.Warm):
     """The fork server of this run, which the launcher has not started."""
 
-    def python(self, env: dict[str, str]) -> str:
+    def python(self, env: dict[str, str], tell: object = None) -> str:
         return warm.write_python(SERVER, str(SERVER / "socket"))
 
     def lost(self, python: str) -> str:

@@ -1,10 +1,6 @@
-"""Rank 0 saves, everybody waits, everybody loads; and what the weights alone forget.
+"""Rank 0 saves, all ranks wait, all load; and what the weights alone forget.
 
     torchrun --standalone --nproc-per-node 2 ddp_lab/checkpoint/basics.py
-
-All ranks hold the weights of step 4, but a new optimizer has lost its momentum:
-
-    [rank 0] step 5 moves each weight by ...; with a new optimizer by ...
 
 Written by notebooks/05_checkpointing.ipynb.
 """
@@ -34,32 +30,31 @@ def save(ddp, step, path, rank):
     # Not local_rank: it is 0 once on every node, and they would all write this path.
     if rank == 0:
         time.sleep(SLOW_DISK)
-        # `ddp.state_dict()` would call the weight `module.weight`.
-        saved = {"step": step, "model": ddp.module.state_dict()}
-
-        temporary = path.with_suffix(".tmp")
-        try:
-            with open(temporary, "wb") as file:
-                torch.save(saved, file)
-                os.fsync(file.fileno())  # the bytes reach the disk before the name does
-            os.replace(temporary, path)  # until here, the file before is whole
-        except OSError as error:  # a full disk, say; half a file helps nobody
-            temporary.unlink(missing_ok=True)
-            raise OSError(f"cannot save in {path.parent}: {error.strerror}") from None
+        write({"step": step, "model": ddp.module.state_dict()}, path)
         print(f"[rank {rank}] saved step {step}", flush=True)
     dist.barrier()  # nobody goes on before the file is whole
 
 
+def write(saved, path):
+    """Replace the file at `path` as a whole, or not at all."""
+    temporary = path.with_suffix(".tmp")
+    try:
+        with open(temporary, "wb") as file:
+            torch.save(saved, file)
+            os.fsync(file.fileno())  # the bytes reach the disk before the name does
+        os.replace(temporary, path)  # until here, the file before is whole
+    except OSError as error:  # a full disk, say; half a file helps nobody
+        temporary.unlink(missing_ok=True)
+        raise OSError(f"cannot save in {path.parent}: {error.strerror}") from None
+
+
 def load(path, rank, device):
-    """Return the step in the file, the model of that step, and a new optimizer."""
+    """Return the step in the file, and the weights of that step."""
     saved = torch.load(path, map_location=device, weights_only=True)
     step = saved["step"]
     print(f"[rank {rank}] loaded step {step}", flush=True)
     assert step == STEPS, f"the step in the file is {step}, expected {STEPS}"
-
-    ddp, optimizer = build(device)
-    ddp.module.load_state_dict(saved["model"])
-    return step, ddp, optimizer
+    return step, saved["model"]
 
 
 def build(device):
@@ -87,36 +82,41 @@ def train_and_load(path, rank, device):
         if step % SAVE_EVERY == 0:
             save(ddp, step, path, rank)
 
-    step, resumed, new_optimizer = load(path, rank, device)
+    step, weights = load(path, rank, device)
+    resumed, new_optimizer = build(device)
+    resumed.module.load_state_dict(weights)
     assert torch.equal(resumed.module.weight, ddp.module.weight), "not the saved ones"
 
     moved = train_step(ddp, optimizer, device)
     alone = train_step(resumed, new_optimizer, device)
     told = f"moves each weight by {moved}; with a new optimizer by {alone}"
     print(f"[rank {rank}] step {STEPS + 1} {told}", flush=True)
-
     # Velocity is 1, then 1 + m, 1 + m + m², ...; a new optimizer begins anew, with 1.
-    velocity = round(sum(MOMENTUM**s for s in range(STEPS + 1)), 4)
-    expected = velocity, 1.0
+    expected = round(sum(MOMENTUM**s for s in range(STEPS + 1)), 4), 1.0
     assert (moved, alone) == expected, f"it {told}, expected {expected}"
     return {"step": step, "moved": [moved, alone], "ddp_keys": list(ddp.state_dict())}
 
 
-@record
-def main():
+@contextmanager
+def shared_folder():
+    """Yield the folder of --dir, or a temporary one: the same on all ranks."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--dir", help="a folder that all ranks see")
-    args = parser.parse_args()
-    with process_group() as (rank, _, device), TemporaryDirectory() as own:
-        folder = [args.dir or own]
+    with TemporaryDirectory() as own:
+        folder = [parser.parse_args().dir or own]
         dist.broadcast_object_list(folder, src=0)  # all now hold rank 0's name
         os.makedirs(folder[0], exist_ok=True)
-        torch.manual_seed(rank)  # every rank begins elsewhere; DDP makes them equal
-        facts = train_and_load(Path(folder[0], "model.pt"), rank, device)
-        print(json.dumps(facts), flush=True)
+        yield Path(folder[0])
+        dist.barrier()  # or rank 0 could delete what others have yet to read
 
 
-# --- the same in every program: join the group, and leave it whatever happens ---
+def main(rank, world_size, device):
+    torch.manual_seed(rank)  # every rank begins elsewhere; DDP makes them equal
+    with shared_folder() as folder:
+        return train_and_load(folder / "model.pt", rank, device)
+
+
+# --- the same in every program: join the group, run main, leave whatever happens ---
 
 
 @contextmanager
@@ -136,5 +136,12 @@ def process_group():
         gc.collect()  # a leftover gloo object could abort the process at exit
 
 
+@record
+def run():
+    with process_group() as (rank, world_size, device):
+        if facts := main(rank, world_size, device):
+            print(json.dumps(facts), flush=True)
+
+
 if __name__ == "__main__":
-    main()
+    run()

@@ -1,13 +1,8 @@
 """A checkpoint that all ranks write in pieces, read by another number of ranks.
 
-    torchrun --standalone --nproc-per-node 4 ddp_lab/checkpoint/dcp.py --dir D
-    torchrun --standalone --nproc-per-node 2 ddp_lab/checkpoint/dcp.py --dir D
+    torchrun --standalone --nproc-per-node 4 ddp_lab/checkpoint/dcp.py
 
-The first finds D empty and saves, then both load; without `--dir` D is temporary:
-
-    [rank 0] loaded rows [...] out of __0_0.distcp, ...
-
-Written by notebooks/05_checkpointing.ipynb.
+Written by notebooks/06_sharded_checkpoints.ipynb.
 """
 
 import argparse
@@ -28,19 +23,41 @@ from torch.distributed.fsdp import fully_shard
 ROWS, COLUMNS, STEPS = 12, 4, 3
 
 
-def save(model, optimizer, folder):
-    """Save from all ranks: each writes the rows that it holds, in a file of its own."""
+def state_of(model, optimizer):
+    """Return what is saved, named as the plain model would name it."""
     model_state, optimizer_state = get_state_dict(model, optimizer)
-    dcp.save({"model": model_state, "optimizer": optimizer_state}, checkpoint_id=folder)
+    return {"model": model_state, "optimizer": optimizer_state}
+
+
+def save(model, optimizer, folder):
+    """Save from all ranks: each writes the rows that it holds, in its own file."""
+    dcp.save(state_of(model, optimizer), checkpoint_id=folder)
 
 
 def load(model, optimizer, folder):
-    """Load on all ranks: each reads the rows that it shall hold, whoever wrote them."""
-    model_state, optimizer_state = get_state_dict(model, optimizer)
-    state = {"model": model_state, "optimizer": optimizer_state}
+    """Load on all ranks: each reads the rows that it will hold, whoever wrote them."""
+    state = state_of(model, optimizer)
     dcp.load(state, checkpoint_id=folder)  # fills in the rows that this rank asks for
-    states = {"model_state_dict": model_state, "optim_state_dict": optimizer_state}
-    set_state_dict(model, optimizer, **states)
+    parts = {"model_state_dict": state["model"], "optim_state_dict": state["optimizer"]}
+    set_state_dict(model, optimizer, **parts)
+
+
+def build(device, mesh=None):
+    """Return a layer of zeros and its optimizer, with a mesh sharded over its ranks."""
+    model = nn.Linear(COLUMNS, ROWS, bias=False, device=device)  # weight: (12, 4)
+    nn.init.zeros_(model.weight)
+    if mesh:
+        fully_shard(model, mesh=mesh)  # each rank now holds some rows, and no others
+    return model, torch.optim.SGD(model.parameters(), lr=0.5, momentum=0.5)
+
+
+def train(model, optimizer, steps, device):
+    """Give row i the gradient i."""
+    for _ in range(steps):
+        optimizer.zero_grad()
+        output = model(torch.ones(1, COLUMNS, device=device))  # (1, 12)
+        (output * torch.arange(ROWS, device=device)).sum().backward()
+        optimizer.step()
 
 
 def files_of(rows, folder):
@@ -56,27 +73,9 @@ def files_of(rows, folder):
                 first, count = key.offset[0], pieces[key.index].sizes[0]
                 if set(rows) & set(range(first, first + count)):
                     files.append(name)
-    except Exception:  # reading a damaged file can raise nearly anything
+    except Exception:  # a damaged file can raise nearly anything
         raise SystemExit(f"{folder}/{name} is missing, cut short or foreign") from None
     return sorted(files)
-
-
-def build(device, mesh=None):
-    """Return a layer of zeros and its optimizer, with a mesh sharded over its ranks."""
-    model = nn.Linear(COLUMNS, ROWS, bias=False, device=device)  # weight: (12, 4)
-    nn.init.zeros_(model.weight)
-    if mesh:
-        fully_shard(model, mesh=mesh)  # each rank now holds some rows, and no others
-    return model, torch.optim.SGD(model.parameters(), lr=0.5, momentum=0.5)
-
-
-def train(model, optimizer, steps, device):
-    """Give row i the gradient i, so round that no order of adding changes the sums."""
-    for _ in range(steps):
-        optimizer.zero_grad()
-        output = model(torch.ones(1, COLUMNS, device=device))  # (1, 12)
-        (output * torch.arange(ROWS, device=device)).sum().backward()
-        optimizer.step()
 
 
 def save_and_load(folder, rank, world_size, device):
@@ -103,25 +102,24 @@ def save_and_load(folder, rank, world_size, device):
     return {"rows": rows, "files": files, "weights": got.tolist()}
 
 
-@record
-def main():
+def main(rank, world_size, device):
     parser = argparse.ArgumentParser()
     parser.add_argument("--dir", help="a folder that all ranks see")
-    args = parser.parse_args()
-    with process_group() as (rank, world_size, device), TemporaryDirectory() as own:
-        # gloo's reduce_scatter works only on host memory, even where there is a GPU.
-        device = torch.device("cpu") if dist.get_backend() == "gloo" else device
-        folder = [args.dir or own]
+    # Host memory for gloo: which collectives it has on a GPU depends on the release.
+    device = torch.device("cpu") if dist.get_backend() == "gloo" else device
+    with TemporaryDirectory() as own:
+        folder = [parser.parse_args().dir or own]
         dist.broadcast_object_list(folder, src=0)  # all now hold rank 0's name
         try:
-            facts = save_and_load(folder[0], rank, world_size, device)
+            loaded = save_and_load(folder[0], rank, world_size, device)
         except dcp.api.CheckpointException as error:  # the disk is full, say
             bad, (cause, _) = error.failures.popitem()
             raise SystemExit(f"{folder[0]}: rank {bad}: {cause}") from None
-        print(json.dumps(facts), flush=True)
+        dist.barrier()  # all have read; a temporary folder may go
+    return loaded
 
 
-# --- the same in every program: join the group, and leave it whatever happens ---
+# --- the same in every program: join the group, run main, leave whatever happens ---
 
 
 @contextmanager
@@ -141,5 +139,12 @@ def process_group():
         gc.collect()  # a leftover gloo object could abort the process at exit
 
 
+@record
+def run():
+    with process_group() as (rank, world_size, device):
+        if facts := main(rank, world_size, device):
+            print(json.dumps(facts), flush=True)
+
+
 if __name__ == "__main__":
-    main()
+    run()

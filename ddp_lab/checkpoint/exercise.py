@@ -103,16 +103,14 @@ def stop_and_resume(rank, device):
     return found, [difference.abs().max().item() for difference in differences]
 
 
-@record
-def main():
-    with process_group() as (rank, _, device):
-        found, apart = stop_and_resume(rank, device)
-        assert not found or apart == [0.0, 0.0], f"{apart} away, expected [0.0, 0.0]"
-        print(f"[rank {rank}]", "resumed, 0.0 away" if found else "not yet", flush=True)
-        print(json.dumps({"solved": bool(found), "apart": apart}), flush=True)
+def main(rank, world_size, device):
+    found, apart = stop_and_resume(rank, device)
+    assert not found or apart == [0.0, 0.0], f"{apart} away, expected [0.0, 0.0]"
+    print(f"[rank {rank}]", "resumed, 0.0 away" if found else "not yet", flush=True)
+    return {"solved": bool(found), "apart": apart}
 
 
-# --- the same in every program: join the group, and leave it whatever happens ---
+# --- the same in every program: join the group, run main, leave whatever happens ---
 
 
 @contextmanager
@@ -132,5 +130,12 @@ def process_group():
         gc.collect()  # a leftover gloo object could abort the process at exit
 
 
+@record
+def run():
+    with process_group() as (rank, world_size, device):
+        if facts := main(rank, world_size, device):
+            print(json.dumps(facts), flush=True)
+
+
 if __name__ == "__main__":
-    main()
+    run()

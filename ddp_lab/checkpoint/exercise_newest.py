@@ -6,7 +6,7 @@ Find the newest step from which all ranks can go on. Fill in newest_whole():
 
     [rank 0] not yet
 
-Written by notebooks/05_checkpointing.ipynb.
+Written by notebooks/06_sharded_checkpoints.ipynb.
 """
 
 import gc
@@ -57,10 +57,9 @@ def write_parts(folder, rank, world_size):
     return parts
 
 
-@record
-def main():
+def main(rank, world_size, device):
     # A folder for each rank, as if each had its own disk.
-    with process_group() as (rank, world_size, _), TemporaryDirectory() as folder:
+    with TemporaryDirectory() as folder:
         answer = newest_whole(write_parts(folder, rank, world_size))
         if answer is None:  # on all ranks alike, so nobody is left waiting
             print(f"[rank {rank}] not yet", flush=True)
@@ -70,10 +69,10 @@ def main():
         print(f"[rank {rank}] goes on from step {answer}", flush=True)
         if answer != STEPS[0]:
             raise AssertionError(f"step {answer}, expected {STEPS[0]}")
-        print(json.dumps({"solved": True, "step": answer}), flush=True)
+        return {"solved": True, "step": answer}
 
 
-# --- the same in every program: join the group, and leave it whatever happens ---
+# --- the same in every program: join the group, run main, leave whatever happens ---
 
 
 @contextmanager
@@ -93,5 +92,12 @@ def process_group():
         gc.collect()  # a leftover gloo object could abort the process at exit
 
 
+@record
+def run():
+    with process_group() as (rank, world_size, device):
+        if facts := main(rank, world_size, device):
+            print(json.dumps(facts), flush=True)
+
+
 if __name__ == "__main__":
-    main()
+    run()

@@ -1,8 +1,6 @@
 """A run that was stopped, resumed, ends bit-equal to the one that never stopped.
 
-    torchrun --standalone --nproc-per-node 2 ddp_lab/checkpoint/resume.py [--dir D]
-
-    [rank 0] ends 0.0 away from a run without a stop
+    torchrun --standalone --nproc-per-node 2 ddp_lab/checkpoint/resume.py
 
 Written by notebooks/05_checkpointing.ipynb.
 """
@@ -21,29 +19,63 @@ from torch import nn
 from torch.distributed.elastic.multiprocessing.errors import record
 from torch.nn.parallel import DistributedDataParallel as DDP
 
-BATCHES, BATCH = 4, 8  # in an epoch; rows in a batch
-STEPS, SAVE_EVERY, STOP = 12, 3, 8  # 12 are 3 epochs
+STEPS, SAVE_EVERY = 12, 3  # 12 are 3 epochs
+
+BATCHES = 4  # in an epoch
 KEPT = "model", "optimizer", "scheduler"  # and the epoch, the batch, the random states
+
+BATCH = 8  # rows in a batch
+
+STOP = 8
 
 
 def save(parts, step, random, path):
-    """Replace the checkpoint as a whole or not at all."""
+    """Collect every rank's random state, and let rank 0 write everything."""
     rng = [None] * dist.get_world_size()
     dist.all_gather_object(rng, random.get_rng_state())  # all now hold every rank's
     if dist.get_rank() == 0:
         saved = {name: parts[name].state_dict() for name in KEPT}
         saved |= {"epoch": step // BATCHES, "batch": step % BATCHES, "rng": rng}
-        temporary = path.with_suffix(".tmp")
-        try:
-            with open(temporary, "wb") as file:
-                torch.save(saved, file)
-                os.fsync(file.fileno())  # the bytes reach the disk before the name does
-            os.replace(temporary, path)
-        except OSError as error:  # a full disk, say; half a file helps nobody
-            temporary.unlink(missing_ok=True)
-            raise OSError(f"cannot save in {path.parent}: {error.strerror}") from None
+        write(saved, path)
         print(f"[rank 0] saved step {step}", flush=True)
     dist.barrier()  # nobody goes on before the file is there
+
+
+def write(saved, path):
+    """Replace the file at `path` as a whole, or not at all."""
+    temporary = path.with_suffix(".tmp")
+    try:
+        with open(temporary, "wb") as file:
+            torch.save(saved, file)
+            os.fsync(file.fileno())  # the bytes reach the disk before the name does
+        os.replace(temporary, path)  # until here, the file before is whole
+    except OSError as error:  # a full disk, say; half a file helps nobody
+        temporary.unlink(missing_ok=True)
+        raise OSError(f"cannot save in {path.parent}: {error.strerror}") from None
+
+
+def build(rank, device):
+    """Return DDP and, by name, the parts that remember something between steps."""
+    torch.manual_seed(rank)  # one seed for all would give all ranks the same dropout
+    layers = nn.Linear(8, 16), nn.ReLU(), nn.Dropout(0.2), nn.Linear(16, 1)
+    ddp = DDP(nn.Sequential(*layers).to(device))  # all ranks now hold rank 0's weights
+    optimizer = torch.optim.SGD(ddp.parameters(), lr=0.05, momentum=0.9)
+    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, STEPS)
+    ddp(torch.zeros(1, 8, device=device)).sum().backward()  # dry: DDP regroups after it
+    return ddp, {"model": ddp.module, "optimizer": optimizer, "scheduler": scheduler}
+
+
+@contextmanager
+def shared_folder():
+    """Yield the folder of --dir, or a temporary one: the same on all ranks."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--dir", help="a folder that all ranks see")
+    with TemporaryDirectory() as own:
+        folder = [parser.parse_args().dir or own]
+        dist.broadcast_object_list(folder, src=0)  # all now hold rank 0's name
+        os.makedirs(folder[0], exist_ok=True)
+        yield Path(folder[0])
+        dist.barrier()  # or rank 0 could delete what others have yet to read
 
 
 def restore(parts, random, path, rank):
@@ -65,26 +97,13 @@ def restore(parts, random, path, rank):
     return epoch * BATCHES + batch
 
 
-def build(rank, device):
-    """Return DDP and, by name, the parts that remember something between steps."""
-    torch.manual_seed(rank)  # one seed for all would give all ranks the same dropout
-    layers = nn.Linear(8, 16), nn.ReLU(), nn.Dropout(0.2), nn.Linear(16, 1)
-    ddp = DDP(nn.Sequential(*layers).to(device))  # all ranks now hold rank 0's weights
-    optimizer = torch.optim.SGD(ddp.parameters(), lr=0.05, momentum=0.9)
-    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, STEPS)
-    # DDP regroups gradients after its first backward. Without this dry one, three ranks
-    # or more would add them in another order after a resume: other last bits.
-    ddp(torch.zeros(1, 8, device=device)).sum().backward()
-    return ddp, {"model": ddp.module, "optimizer": optimizer, "scheduler": scheduler}
-
-
 def train(rank, world_size, device, path=None, until=STEPS):
     """Start, or go on from `path` if it exists; return where, and the last weights."""
     ddp, parts = build(rank, device)
     random = torch.cuda if device.type == "cuda" else torch  # where dropout draws from
-    start = restore(parts, random, path, rank) if path and path.exists() else 0
     data = torch.linspace(-1, 1, BATCHES * BATCH * world_size * 8).view(-1, 8)
     sampler = torch.utils.data.DistributedSampler(data)
+    start = restore(parts, random, path, rank) if path and path.exists() else 0
     for step in range(start, until):
         sampler.set_epoch(step // BATCHES)
         x = data[list(sampler)[step % BATCHES * BATCH :][:BATCH]].to(device)  # (8, 8)
@@ -97,20 +116,11 @@ def train(rank, world_size, device, path=None, until=STEPS):
     return start, torch.cat([p.detach().flatten() for p in ddp.parameters()])
 
 
-@record
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--dir", help="a folder that all ranks see")
-    args = parser.parse_args()
-    with process_group() as (rank, world_size, device), TemporaryDirectory() as own:
-        folder = [args.dir or own]
-        dist.broadcast_object_list(folder, src=0)  # all now hold rank 0's name
-        os.makedirs(folder[0], exist_ok=True)
-        path = Path(folder[0], "run.pt")
-
+def main(rank, world_size, device):
+    with shared_folder() as folder:
+        path = folder / "run.pt"
         if not path.exists():  # all look before one can save, in three steps
             train(rank, world_size, device, path, until=STOP)  # 7 and 8 get lost
-
         start, weights = train(rank, world_size, device, path)
         _, expected = train(rank, world_size, device)  # never stops
         apart = (weights - expected).abs().max().item()
@@ -119,7 +129,7 @@ def main():
         assert apart == 0, f"the weights are {apart} off, expected 0.0"
 
 
-# --- the same in every program: join the group, and leave it whatever happens ---
+# --- the same in every program: join the group, run main, leave whatever happens ---
 
 
 @contextmanager
@@ -139,5 +149,12 @@ def process_group():
         gc.collect()  # a leftover gloo object could abort the process at exit
 
 
+@record
+def run():
+    with process_group() as (rank, world_size, device):
+        if facts := main(rank, world_size, device):
+            print(json.dumps(facts), flush=True)
+
+
 if __name__ == "__main__":
-    main()
+    run()

@@ -2,12 +2,7 @@
 
     torchrun --standalone --nproc-per-node 2 ddp_lab/checkpoint/same_folder.py
 
-Step 1 is saved; in step 2 the disk is full for half of the ranks. Then all load:
-
-    [rank 0] one folder: rows of the steps [...]
-    [rank 0] a folder for each step: rows of the steps [...]
-
-Written by notebooks/05_checkpointing.ipynb.
+Written by notebooks/06_sharded_checkpoints.ipynb.
 """
 
 import gc
@@ -36,25 +31,24 @@ class HalfOfTheDisksAreFull(dcp.FileSystemWriter):
         return super().write_data(plan, planner)
 
 
-def save_twice(folders, mesh):
+def save_twice(first, second, mesh):
     """Save step 1 as it should be, then step 2 with half of the disks full."""
-    dcp.save(state_of(1, mesh), checkpoint_id=folders[0])
+    dcp.save(state_of(1, mesh), checkpoint_id=first)
     warnings.filterwarnings("ignore", "Detected an existing checkpoint")  # it is one
     try:
-        writer = HalfOfTheDisksAreFull(folders[1], overwrite=True)  # the default
+        writer = HalfOfTheDisksAreFull(second, overwrite=True)  # the default
         dcp.save(state_of(2, mesh), storage_writer=writer)
     except dcp.api.CheckpointException:  # `except Exception` would not catch it
         return
     raise AssertionError("the save of step 2 went well, expected a full disk")
 
 
-def load(folders, mesh):
-    """Load the newest folder that says it is complete; return the step of each row."""
-    complete = [folder for folder in folders if (folder / ".metadata").exists()]
-    state = state_of(0, mesh)
-    dcp.load(state, checkpoint_id=complete[-1])
-    # All ranks now hold all rows, for us to look at.
-    return [int(step) for step in state["weight"].full_tensor()]
+def one_folder(folder, mesh):
+    save_twice(folder / "1", folder / "1", mesh)
+
+
+def a_folder_for_each_step(folder, mesh):
+    save_twice(folder / "1", folder / "2", mesh)
 
 
 def state_of(step, mesh):
@@ -63,30 +57,41 @@ def state_of(step, mesh):
     return {"weight": distribute_tensor(rows, mesh, [Shard(0)])}
 
 
-@record
-def main():
-    with process_group() as (rank, world_size, _), TemporaryDirectory() as own:
+def load(folder, mesh):
+    """Load the newest step that says it is complete; return the step of each row."""
+    complete = [file.parent for file in sorted(folder.glob("*/.metadata"))]
+    state = state_of(0, mesh)
+    dcp.load(state, checkpoint_id=complete[-1])
+    # All ranks now hold all rows, for us to look at.
+    return [int(step) for step in state["weight"].full_tensor()]
+
+
+def try_ways(expected, rank, world_size):
+    """Save in each way; return the steps of the rows that all ranks then load."""
+    mesh, steps_of = dist.init_device_mesh("cpu", (world_size,)), {}
+    with TemporaryDirectory() as own:
         name = [own]
         dist.broadcast_object_list(name, src=0)  # all now hold rank 0's name
-        mesh = dist.init_device_mesh("cpu", (world_size,))
-        one, steps = Path(name[0], "one"), Path(name[0], "steps")
-        share = -(-ROWS // world_size)  # rows of a rank, rounded up
-        written = min(ROWS, share * -(-world_size // 2))  # by the first half of them
-        ways = {
-            "one folder": ([one, one], [2] * written + [1] * (ROWS - written)),
-            "a folder for each step": ([steps / "1", steps / "2"], [1] * ROWS),
-        }
-        facts = {}
-        for way, (folders, expected) in ways.items():
-            save_twice(folders, mesh)
-            facts[way] = load(folders, mesh)
-            print(f"[rank {rank}] {way}: rows of the steps {facts[way]}", flush=True)
-            assert facts[way] == expected, f"expected {expected}"
+        for save, rows in expected.items():
+            folder = Path(name[0], save.__name__)
+            save(folder, mesh)
+            steps = steps_of[save.__name__] = load(folder, mesh)
+            what = f"rows of the steps {steps}"
+            print(f"[rank {rank}] {save.__name__}: {what}", flush=True)
+            assert steps == rows, f"expected {rows}"
         dist.barrier()  # or rank 0 would clear away what others have yet to load
-        print(json.dumps(facts), flush=True)
+    return steps_of
 
 
-# --- the same in every program: join the group, and leave it whatever happens ---
+def main(rank, world_size, device):
+    share = -(-ROWS // world_size)  # rows of a rank, rounded up
+    written = min(ROWS, share * -(-world_size // 2))  # by the first half of them
+    mixture = [2] * written + [1] * (ROWS - written)
+    expected = {one_folder: mixture, a_folder_for_each_step: [1] * ROWS}
+    return try_ways(expected, rank, world_size)
+
+
+# --- the same in every program: join the group, run main, leave whatever happens ---
 
 
 @contextmanager
@@ -106,5 +111,12 @@ def process_group():
         gc.collect()  # a leftover gloo object could abort the process at exit
 
 
+@record
+def run():
+    with process_group() as (rank, world_size, device):
+        if facts := main(rank, world_size, device):
+            print(json.dumps(facts), flush=True)
+
+
 if __name__ == "__main__":
-    main()
+    run()

@@ -1,19 +1,15 @@
-"""Who saves? As if by local rank 0 of every node: all ranks write one file at once.
+"""Many ranks save to one path, as local rank 0 of every node would: one gets through.
 
     torchrun --standalone --nproc-per-node 2 ddp_lab/checkpoint/writers.py
 
-Each rank plays a node of its own, and says whether its save went well:
-
-    [rank 0] saved: ...
-
-Written by notebooks/05_checkpointing.ipynb.
+Written by notebooks/06_sharded_checkpoints.ipynb.
 """
 
 import argparse
 import gc
 import json
 import os
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -22,37 +18,41 @@ import torch.distributed as dist
 from torch.distributed.elastic.multiprocessing.errors import record
 
 
-def save_from_every_node(path):
-    """Save as if each rank were local rank 0 of its own node; True if it worked."""
-    temporary = path.with_suffix(".tmp")
-    with open(temporary, "wb") as file:  # all write this one file on the shared disk
-        torch.save({"step": 1}, file)
-    dist.barrier()  # the worst moment: all have written, nobody has renamed yet
-    try:
-        os.replace(temporary, path)
-    except FileNotFoundError:  # another rank has renamed it already
-        return False
-    return True
-
-
-@record
-def main():
+@contextmanager
+def shared_folder():
+    """Yield the folder of --dir, or a temporary one: the same on all ranks."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--dir", help="a folder that all ranks see")
-    args = parser.parse_args()
-    with process_group() as (rank, world_size, _), TemporaryDirectory() as own:
-        folder = [args.dir or own]
+    with TemporaryDirectory() as own:
+        folder = [parser.parse_args().dir or own]
         dist.broadcast_object_list(folder, src=0)  # all now hold rank 0's name
         os.makedirs(folder[0], exist_ok=True)
-        worked = save_from_every_node(Path(folder[0], "nodes.pt"))
-        saved = [None] * world_size
-        dist.all_gather_object(saved, worked)  # all now know who got through
-        print(f"[rank {rank}] saved: {worked}", flush=True)
-        print(json.dumps({"saved": worked}), flush=True)
-        assert sum(saved) == 1, f"{sum(saved)} ranks saved, expected 1"
+        yield Path(folder[0])
+        dist.barrier()  # or rank 0 could delete what others have yet to read
 
 
-# --- the same in every program: join the group, and leave it whatever happens ---
+def save_from_every_node(path):
+    """Save as if each rank were local rank 0 of its own node; True if it worked."""
+    with open(path.with_suffix(".tmp"), "wb") as file:  # one file for all of them
+        torch.save({"step": 1}, file)
+    dist.barrier()  # the worst moment: all have written, nobody has renamed yet
+    with suppress(FileNotFoundError):  # if another rank has renamed it already
+        os.replace(file.name, path)
+        return True
+    return False
+
+
+def main(rank, world_size, device):
+    with shared_folder() as folder:
+        worked = save_from_every_node(folder / "nodes.pt")
+    saved = [None] * world_size
+    dist.all_gather_object(saved, worked)  # all now know who got through
+    print(f"[rank {rank}] saved: {worked}", flush=True)
+    assert sum(saved) == 1, f"{sum(saved)} ranks saved, expected 1"
+    return {"saved": worked}
+
+
+# --- the same in every program: join the group, run main, leave whatever happens ---
 
 
 @contextmanager
@@ -72,5 +72,12 @@ def process_group():
         gc.collect()  # a leftover gloo object could abort the process at exit
 
 
+@record
+def run():
+    with process_group() as (rank, world_size, device):
+        if facts := main(rank, world_size, device):
+            print(json.dumps(facts), flush=True)
+
+
 if __name__ == "__main__":
-    main()
+    run()

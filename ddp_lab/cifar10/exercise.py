@@ -43,35 +43,33 @@ def refuse(*args, **kwargs):
     raise AssertionError("one all_reduce is enough; no other call is allowed here")
 
 
-@record
-def main():
-    with process_group() as (rank, world_size, device):
-        numbers = torch.arange(11, dtype=torch.float64, device=device)
-        images = torch.stack([numbers, 3 * numbers, numbers**2], dim=1)  # (11, 3)
-        own = images.tensor_split(world_size)[rank]  # neighbours stay together
-        sums = mock.Mock(wraps=dist.all_reduce)
-        with mock.patch.multiple(dist, **dict.fromkeys(OTHERS.split(), refuse)):
-            with mock.patch.object(dist, "all_reduce", sums):
-                answer = batch_statistics(own.clone())
-        if answer is None:
-            print(f"[rank {rank}] not yet", flush=True)
-            print(json.dumps({"solved": False}), flush=True)
-            dist.barrier()  # to leave now would cut off those still joining
-            return
-        if sums.call_count != 1:
-            raise AssertionError(f"{sums.call_count} all_reduces, expected one")
-        mean, variance = answer
-        expected = torch.stack([images.mean(dim=0), images.var(dim=0, correction=0)])
-        if not torch.allclose(torch.stack([mean, variance]), expected):
-            got = [mean.tolist(), variance.tolist()]
-            raise AssertionError(f"mean, variance are {got}, not {expected.tolist()}")
-        print(f"[rank {rank}] {len(own)} images, mean and variance of all", flush=True)
-        own_variance = own[:, 0].var(correction=0).item()
-        facts = {"solved": True, "variance": variance[0].item(), "own": own_variance}
-        print(json.dumps(facts), flush=True)
+def main(rank, world_size, device):
+    numbers = torch.arange(11, dtype=torch.float64, device=device)
+    images = torch.stack([numbers, 3 * numbers, numbers**2], dim=1)  # (11, 3)
+    own = images.tensor_split(world_size)[rank]  # neighbours stay together
+    sums = mock.Mock(wraps=dist.all_reduce)
+    with mock.patch.multiple(dist, **dict.fromkeys(OTHERS.split(), refuse)):
+        with mock.patch.object(dist, "all_reduce", sums):
+            answer = batch_statistics(own.clone())
+    if answer is None:
+        print(f"[rank {rank}] not yet", flush=True)
+        print(json.dumps({"solved": False}), flush=True)
+        dist.barrier()  # to leave now would cut off those still joining
+        return
+    if sums.call_count != 1:
+        raise AssertionError(f"{sums.call_count} all_reduces, expected one")
+    mean, variance = answer
+    expected = torch.stack([images.mean(dim=0), images.var(dim=0, correction=0)])
+    if not torch.allclose(torch.stack([mean, variance]), expected):
+        got = [mean.tolist(), variance.tolist()]
+        raise AssertionError(f"mean, variance are {got}, not {expected.tolist()}")
+    print(f"[rank {rank}] {len(own)} images, mean and variance of all", flush=True)
+    own_variance = own[:, 0].var(correction=0).item()
+    facts = {"solved": True, "variance": variance[0].item(), "own": own_variance}
+    return facts
 
 
-# --- the same in every program: join the group, and leave it whatever happens ---
+# --- the same in every program: join the group, run main, leave whatever happens ---
 
 
 @contextmanager
@@ -91,5 +89,12 @@ def process_group():
         gc.collect()  # a leftover gloo object could abort the process at exit
 
 
+@record
+def run():
+    with process_group() as (rank, world_size, device):
+        if facts := main(rank, world_size, device):
+            print(json.dumps(facts), flush=True)
+
+
 if __name__ == "__main__":
-    main()
+    run()

@@ -50,34 +50,30 @@ def refuse(*args, **kwargs):
     raise AssertionError("one all_reduce is enough; no other call is allowed here")
 
 
-@record
-def main():
-    with process_group() as (rank, world_size, device):
-        guesses, labels = (tensor.to(device) for tensor in test_images())
-        share = list(DistributedSampler(range(IMAGES), shuffle=False))
-        sums = mock.Mock(wraps=dist.all_reduce)
-        with mock.patch.multiple(dist, **dict.fromkeys(OTHERS.split(), refuse)):
-            with mock.patch.object(dist, "all_reduce", sums):
-                answer = class_accuracy(guesses[share], labels[share])
-        if answer is None:
-            print(f"[rank {rank}] not yet", flush=True)
-            print(json.dumps({"solved": False}), flush=True)
-            dist.barrier()  # to leave now would cut off those still joining
-            return
-        if sums.call_count != 1:
-            raise AssertionError(f"{sums.call_count} all_reduces, expected one")
-        right = guesses == labels
-        classes = [right[labels == c].double().mean().item() for c in range(CLASSES)]
-        expected = sum(classes) / CLASSES
-        if abs(float(answer) - expected) > 1e-6:
-            raise AssertionError(
-                f"accuracy {float(answer):.6f}, expected {expected:.6f}"
-            )
-        print(f"[rank {rank}] {len(share)} images, accuracy {expected:.4f}", flush=True)
-        print(json.dumps({"solved": True, "accuracy": float(answer)}), flush=True)
+def main(rank, world_size, device):
+    guesses, labels = (tensor.to(device) for tensor in test_images())
+    share = list(DistributedSampler(range(IMAGES), shuffle=False))
+    sums = mock.Mock(wraps=dist.all_reduce)
+    with mock.patch.multiple(dist, **dict.fromkeys(OTHERS.split(), refuse)):
+        with mock.patch.object(dist, "all_reduce", sums):
+            answer = class_accuracy(guesses[share], labels[share])
+    if answer is None:
+        print(f"[rank {rank}] not yet", flush=True)
+        print(json.dumps({"solved": False}), flush=True)
+        dist.barrier()  # to leave now would cut off those still joining
+        return
+    if sums.call_count != 1:
+        raise AssertionError(f"{sums.call_count} all_reduces, expected one")
+    right = guesses == labels
+    classes = [right[labels == c].double().mean().item() for c in range(CLASSES)]
+    expected = sum(classes) / CLASSES
+    if abs(float(answer) - expected) > 1e-6:
+        raise AssertionError(f"accuracy {float(answer):.6f}, expected {expected:.6f}")
+    print(f"[rank {rank}] {len(share)} images, accuracy {expected:.4f}", flush=True)
+    return {"solved": True, "accuracy": float(answer)}
 
 
-# --- the same in every program: join the group, and leave it whatever happens ---
+# --- the same in every program: join the group, run main, leave whatever happens ---
 
 
 @contextmanager
@@ -97,5 +93,12 @@ def process_group():
         gc.collect()  # a leftover gloo object could abort the process at exit
 
 
+@record
+def run():
+    with process_group() as (rank, world_size, device):
+        if facts := main(rank, world_size, device):
+            print(json.dumps(facts), flush=True)
+
+
 if __name__ == "__main__":
-    main()
+    run()

@@ -26,110 +26,19 @@ from torch.utils.data import DataLoader, DistributedSampler, Subset
 from torchvision import models, transforms
 from torchvision.datasets import CIFAR10
 
-ROOT = Path(__file__).resolve().parents[2]
 # The one switch: the width of each block. For a GPU they make a ResNet-18.
 NETWORKS = {"cpu": (8, 16, 32, 64, 128), "cuda": (64, 64, 128, 128, 256, 256, 512, 512)}
+STEM_STRIDE = 1  # no ImageNet stem, which is for images of 224 x 224
+ROOT = Path(__file__).resolve().parents[2]
 PLAIN = [transforms.ToTensor(), transforms.Normalize([0.5] * 3, [0.25] * 3)]
 AUGMENT = [transforms.RandomCrop(32, padding=4), transforms.RandomHorizontalFlip()]
-torch.set_num_threads(1)  # or a rank alone would take all cores, and scaling look bad
-torch.backends.cudnn.deterministic = True  # or a resumed run would end elsewhere
-
-
-def train_epoch(ddp, loader, optimizer, scheduler, device, epoch):
-    """Train on this rank's images, once; return the last loss and the seconds."""
-    began = time.perf_counter()
-    ddp.train()
-    for step, (images, labels) in enumerate(loader, start=1):
-        images = images.to(device, memory_format=torch.channels_last)
-        loss = nn.functional.cross_entropy(ddp(images), labels.to(device))
-        optimizer.zero_grad()
-        loss.backward()  # every rank now holds the mean of all ranks' gradients
-        optimizer.step()
-        scheduler.step()
-        if dist.get_rank() == 0 and step % 16 == 0:
-            print(f"[rank 0] epoch {epoch}, step {step}: loss {loss:.3f}", flush=True)
-
-    last_loss = loss.item()  # waits for a GPU to finish, before the clock is read
-    return last_loss, time.perf_counter() - began
-
-
-def share_buffers(model):
-    """Make the ranks agree on BatchNorm's averages, which are each rank's own."""
-    for buffer in model.buffers():
-        dist.broadcast(buffer, src=0)  # every rank now holds rank 0's
-
-
-@torch.no_grad()
-def evaluate(model, test_set, rank, world_size, batch, device):
-    """Count, by class, the recognised images and all; as rank 0 of 1, do so alone."""
-    sampler = DistributedSampler(test_set, world_size, rank, shuffle=False)
-    left = len(range(rank, len(test_set), world_size))  # behind them, the sampler pads
-    counts = torch.zeros(2, 10, dtype=torch.int64, device=device)
-    model.eval()
-    for images, labels in DataLoader(test_set, batch, sampler=sampler):
-        images, labels = images[:left].to(device), labels[:left].to(device)
-        left -= len(labels)
-        recognised = labels[model(images).argmax(dim=1) == labels]
-        counts[0] += torch.bincount(recognised, minlength=10)
-        counts[1] += torch.bincount(labels, minlength=10)
-
-    if world_size > 1:
-        dist.all_reduce(counts)  # every rank now holds the counts of all
-    return counts  # (2, 10)
-
-
-def save(path, parts, epoch, run):
-    """Write all that the next epoch depends on, from rank 0 alone."""
-    states = [None] * dist.get_world_size()
-    dist.all_gather_object(states, torch.get_rng_state())  # every rank now holds all
-    if dist.get_rank() == 0:
-        saved = {n: part.state_dict() for n, part in parts.items()} | {"rng": states}
-        torch.save(saved | {"epoch": epoch, "run": run}, data := BytesIO())
-        new = Path(f"{path}.new")
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with open(new, "wb") as file:
-                file.write(data.getbuffer())
-                file.flush()
-                os.fsync(file.fileno())  # on the disk, before it bears the good name
-            os.replace(new, path)  # a crash leaves the old file or the new one
-        except OSError as error:  # a full disk, say; half a file helps nobody
-            new.unlink(missing_ok=True)
-            raise OSError(f"cannot save {path}: {error.strerror}") from None
-
-
-def resume(path, parts, run):
-    """Put back what `save` wrote; return how many epochs are done."""
-    cause = "missing or cut short"
-    try:  # reading a damaged file can raise nearly anything
-        saved = torch.load(path, map_location="cpu", weights_only=True)
-        cause = f"done or of another run or network: {saved['run']}, not {run}"
-        assert saved["run"] == run and saved["epoch"] < run[-1]
-        for name, part in parts.items():
-            part.load_state_dict(saved[name])
-        torch.set_rng_state(saved["rng"][dist.get_rank()])
-        return saved["epoch"]
-    except Exception:
-        raise SystemExit(f"{path} is {cause}") from None
-
-
-def check_epoch(model, order, last_order):
-    """Raise unless the ranks shared the images out, and anew, and agree on the rest."""
-    total = sum(value.double().sum().item() for value in model.state_dict().values())
-    ends = [None] * dist.get_world_size()
-    dist.all_gather_object(ends, (order, total, torch.rand(()).item()))  # all hold all
-    orders, totals, noises = zip(*ends, strict=True)
-
-    taken = [image for share in orders for image in share]
-    assert len(set(taken)) == len(taken), "an image was trained on twice in one epoch"
-    assert order != last_order, "this epoch had the last one's order: set_epoch?"
-    assert len(set(totals)) == 1, f"the ranks' models differ; their sums are {totals}"
-    assert len(set(noises)) == len(noises), f"two ranks crop and flip alike: {noises}"
+EPOCHS, TRAIN, TEST = 6, 2048, 997  # a prime number of test images: always pads
+BATCH, LR = 32, 0.05  # images per rank and step; highest rate, for one rank
 
 
 def resnet(widths):
     """Return a residual network for ten classes of images of 32x32 pixels."""
-    layers = [nn.Conv2d(3, widths[0], 3, padding=1, bias=False)]  # no ImageNet stem
+    layers = [nn.Conv2d(3, widths[0], 3, STEM_STRIDE, padding=1, bias=False)]
     layers += [nn.BatchNorm2d(widths[0]), nn.ReLU()]
     for last, width in zip(widths[:1] + widths, widths, strict=False):
         stride = 1 if width == last else 2  # more channels, on a map of half the side
@@ -166,56 +75,143 @@ def parse_arguments():
     parser.add_argument("--data", type=Path, default=ROOT / "data")
     parser.add_argument("--checkpoint", type=Path, default=ROOT / "build/cifar10.pt")
     parser.add_argument("--resume", action="store_true", help="from the checkpoint")
-    parser.add_argument("--epochs", type=int, default=6)
-    parser.add_argument("--train-images", type=int, default=2048)
-    parser.add_argument("--test-images", type=int, default=997)  # a prime: always pads
-    parser.add_argument("--batch", type=int, default=32, help="images per rank, step")
-    parser.add_argument("--lr", type=float, default=0.05, help="highest, for one rank")
+    sizes = {"epochs": EPOCHS, "train-images": TRAIN, "test-images": TEST}
+    for name, default in (sizes | {"batch": BATCH}).items():
+        parser.add_argument(f"--{name}", type=int, default=default)
+    parser.add_argument("--lr", type=float, default=LR, help="highest, for one rank")
     return parser.parse_args()
 
 
-@record
-def main():
+def train_epoch(ddp, loader, optimizer, scheduler, device, epoch):
+    """Train on this rank's images, once; return the last loss and the seconds."""
+    began = time.perf_counter()
+    ddp.train()
+    for step, (images, labels) in enumerate(loader, start=1):
+        images = images.to(device, memory_format=torch.channels_last)
+        loss = nn.functional.cross_entropy(ddp(images), labels.to(device))
+        optimizer.zero_grad()
+        loss.backward()  # every rank now holds the mean of all ranks' gradients
+        optimizer.step()
+        scheduler.step()
+        if dist.get_rank() == 0 and step % 16 == 0:
+            print(f"[rank 0] epoch {epoch}, step {step}: loss {loss:.3f}", flush=True)
+    last_loss = loss.item()  # waits for a GPU to finish, before the clock is read
+    return last_loss, time.perf_counter() - began
+
+
+@torch.no_grad()
+def evaluate(model, test_set, rank, world_size, batch, device):
+    """Count, by class, the recognised images and all; as rank 0 of 1, do so alone."""
+    sampler = DistributedSampler(test_set, world_size, rank, shuffle=False)
+    left = len(range(rank, len(test_set), world_size))  # behind them, the sampler pads
+    counts = torch.zeros(2, 10, dtype=torch.int64, device=device)
+    model.eval()
+    for images, labels in DataLoader(test_set, batch, sampler=sampler):
+        images, labels = images[:left].to(device), labels[:left].to(device)
+        left -= len(labels)
+        recognised = labels[model(images).argmax(dim=1) == labels]
+        counts[0] += torch.bincount(recognised, minlength=10)
+        counts[1] += torch.bincount(labels, minlength=10)
+    if world_size > 1:
+        dist.all_reduce(counts)  # every rank now holds the counts of all
+    return counts  # (2, 10)
+
+
+def save(path, parts, epoch, run):
+    """Write all that the next epoch depends on, from rank 0 alone."""
+    states = [None] * dist.get_world_size()
+    dist.all_gather_object(states, torch.get_rng_state())  # every rank now holds all
+    if dist.get_rank() == 0:
+        saved = {n: part.state_dict() for n, part in parts.items()} | {"rng": states}
+        torch.save(saved | {"epoch": epoch, "run": run}, data := BytesIO())
+        new = Path(f"{path}.new")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with open(new, "wb") as file:
+                file.write(data.getbuffer())
+                file.flush()
+                os.fsync(file.fileno())  # on the disk, before it gets its final name
+            os.replace(new, path)  # a crash leaves the old file or the new one
+        except OSError as error:  # a full disk, say; half a file helps nobody
+            new.unlink(missing_ok=True)
+            raise OSError(f"cannot save {path}: {error.strerror}") from None
+
+
+def resume(path, parts, run):
+    """Put back what `save` wrote; return how many epochs are done."""
+    cause = "missing or cut short"
+    try:  # reading a damaged file can raise nearly anything
+        saved = torch.load(path, map_location="cpu", weights_only=True)
+        cause = f"done or of another run or network: {saved['run']}, not {run}"
+        assert saved["run"] == run and saved["epoch"] < run[-1]
+        for name, part in parts.items():
+            part.load_state_dict(saved[name])
+        torch.set_rng_state(saved["rng"][dist.get_rank()])
+        return saved["epoch"]
+    except Exception:
+        raise SystemExit(f"{path} is {cause}") from None
+
+
+def share_buffers(model):
+    """Make the ranks agree on BatchNorm's averages, which are each rank's own."""
+    for buffer in model.buffers():
+        dist.broadcast(buffer, src=0)  # every rank now holds rank 0's
+
+
+def check_epoch(model, order, last_order):
+    """Raise unless the ranks shared the images out, and anew, and agree on the rest."""
+    total = sum(value.double().sum().item() for value in model.state_dict().values())
+    ends = [None] * dist.get_world_size()
+    dist.all_gather_object(ends, (order, total, torch.rand(()).item()))  # all hold all
+    orders, totals, noises = zip(*ends, strict=True)
+
+    taken = [image for share in orders for image in share]
+    assert len(set(taken)) == len(taken), "an image was trained on twice in one epoch"
+    assert order != last_order, "this epoch had the last one's order: set_epoch?"
+    assert len(set(totals)) == 1, f"the ranks' models differ; their sums are {totals}"
+    assert len(set(noises)) == len(noises), f"two ranks crop and flip alike: {noises}"
+
+
+def main(rank, world_size, device):
+    torch.set_num_threads(1)  # or a rank alone would take all cores
+    torch.backends.cudnn.deterministic = True  # or a resumed run would end elsewhere
     args = parse_arguments()
     train_set, test_set, name = load_images(args)  # before anyone waits for anyone
-    with process_group() as (rank, world_size, device):
-        torch.manual_seed(rank)  # for the noise; DDP makes the first weights agree
-        model = resnet(NETWORKS[device.type]).to(device)
-        ddp = nn.parallel.DistributedDataParallel(model)  # all hold rank 0's weights
-        ddp(torch.zeros(2, 3, 32, 32, device=device)).sum().backward()  # DDP regroups
+    torch.manual_seed(rank)  # for the noise; DDP makes the first weights agree
+    model = resnet(NETWORKS[device.type]).to(device)
+    ddp = nn.parallel.DistributedDataParallel(model)  # all hold rank 0's weights
+    ddp(torch.zeros(2, 3, 32, 32, device=device)).sum().backward()  # DDP regroups
 
-        sampler = DistributedSampler(train_set, drop_last=True)
-        loader = DataLoader(train_set, args.batch, sampler=sampler)
-        lr = args.lr * world_size  # linear scaling
-        steps = args.epochs * len(loader)
-        optimizer = torch.optim.SGD(model.parameters(), lr, 0.9, weight_decay=5e-4)
-        scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, lr, steps)
-        parts = {"model": model, "optimizer": optimizer, "scheduler": scheduler}
-        run = [name, world_size, len(train_set), args.batch, args.lr, args.epochs]
-        done = resume(args.checkpoint, parts, run) if args.resume else 0
-        print(f"[rank {rank}] trains on {len(sampler)} images of {name}", flush=True)
+    sampler = DistributedSampler(train_set, drop_last=True)
+    loader = DataLoader(train_set, args.batch, sampler=sampler)
+    lr, steps = args.lr * world_size, args.epochs * len(loader)  # linear scaling
+    optimizer = torch.optim.SGD(model.parameters(), lr, 0.9, weight_decay=5e-4)
+    scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, lr, steps)
+    parts = {"model": model, "optimizer": optimizer, "scheduler": scheduler}
+    run = [name, world_size, len(train_set), args.batch, args.lr, args.epochs]
+    done = resume(args.checkpoint, parts, run) if args.resume else 0
+    print(f"[rank {rank}] trains on {len(sampler)} images of {name}", flush=True)
 
-        order, accuracy = None, []
-        for epoch in range(done, args.epochs):
-            sampler.set_epoch(epoch)  # or every epoch has the order of the first
-            order, last_order = list(sampler), order
-            loss, took = train_epoch(ddp, loader, optimizer, scheduler, device, epoch)
-            share_buffers(model)
-            counts = evaluate(model, test_set, rank, world_size, args.batch, device)
-            check_epoch(model, order, last_order)
-            save(args.checkpoint, parts, epoch + 1, run)
-            accuracy.append((counts[0].sum() / counts[1].sum()).item())
-            speed = len(sampler) * world_size / took
-            end = f"accuracy {accuracy[-1]:.3f} on {name}, {speed:.0f} images/s"
-            print(f"[rank {rank}] epoch {epoch}: loss {loss:.3f}, {end}", flush=True)
+    order, accuracy = None, []
+    for epoch in range(done, args.epochs):
+        sampler.set_epoch(epoch)  # or every epoch has the order of the first
+        order, last_order = list(sampler), order
+        loss, took = train_epoch(ddp, loader, optimizer, scheduler, device, epoch)
+        share_buffers(model)
+        counts = evaluate(model, test_set, rank, world_size, args.batch, device)
+        check_epoch(model, order, last_order)
+        save(args.checkpoint, parts, epoch + 1, run)
+        accuracy.append((counts[0].sum() / counts[1].sum()).item())
+        end = f"{accuracy[-1]:.3f} on {name}, {len(sampler) * world_size / took:.0f}"
+        words = f"[rank {rank}] epoch {epoch}: loss {loss:.3f}, accuracy {end} images/s"
+        print(words, flush=True)
 
-        alone = evaluate(model, test_set, 0, 1, args.batch, device)
-        assert torch.equal(counts, alone), f"{alone.tolist()}, all {counts.tolist()}"
-        print(json.dumps({"accuracy": accuracy, "counts": counts.tolist()}), flush=True)
-        del ddp  # before its group, or torch up to 2.13 could wait for ever
+    alone = evaluate(model, test_set, 0, 1, args.batch, device)
+    assert torch.equal(counts, alone), f"{alone.tolist()}, all {counts.tolist()}"
+    return {"accuracy": accuracy, "counts": counts.tolist()}
 
 
-# --- the same in every program: join the group, and leave it whatever happens ---
+# --- the same in every program: join the group, run main, leave whatever happens ---
 
 
 @contextmanager
@@ -235,5 +231,12 @@ def process_group():
         gc.collect()  # a leftover gloo object could abort the process at exit
 
 
+@record
+def run():
+    with process_group() as (rank, world_size, device):
+        if facts := main(rank, world_size, device):
+            print(json.dumps(facts), flush=True)
+
+
 if __name__ == "__main__":
-    main()
+    run()

@@ -2,9 +2,6 @@
 
     torchrun --standalone --nproc-per-node 4 ddp_lab/collectives/averaging.py
 
-They meet after each of 20 steps, then after every fifth. Does that end
-where one model, trained on the data of all ranks, ends?
-
     [rank 0] steps alone: 5, collectives: 4, same as on all data: ...
 
 Written by notebooks/02_collectives.ipynb.
@@ -22,29 +19,6 @@ from torch.distributed.elastic.multiprocessing.errors import record
 STEPS, LEARNING_RATE = 20, 0.1
 
 
-def train(rank, world_size, device, every):
-    """Train on my shard, average after each `every` steps; return the path."""
-    x, y = (part.to(device) for part in make_shard(rank))
-    weight, path = torch.zeros(2, 1, device=device), []
-    for step in range(STEPS):
-        weight = local_step(weight, x, y)
-        path.append(round(weight[0].item(), 4))
-        if (step + 1) % every == 0:
-            # Every rank ends up with the sum of all weights, then with their mean;
-            # without the division the weights would grow at each meeting.
-            dist.all_reduce(weight, op=dist.ReduceOp.SUM)
-            weight /= world_size
-            path.append(round(weight[0].item(), 4))
-    return weight.cpu(), path
-
-
-def local_step(weight, x, y):
-    """One step of gradient descent on these data alone."""
-    weight = weight.detach().requires_grad_()
-    torch.nn.functional.mse_loss(x @ weight, y).backward()
-    return (weight - LEARNING_RATE * weight.grad).detach()  # (features, 1)
-
-
 def make_shard(rank):
     """The data of one rank; each shard wants another first weight, 1 + rank."""
     generator = torch.Generator().manual_seed(rank)
@@ -52,51 +26,54 @@ def make_shard(rank):
     return x, x @ torch.tensor([[1.0 + rank], [-1.0]])  # (samples, 1)
 
 
-def train_all_here(world_size, every):
-    """The truth: one process plays all the ranks, one after the other."""
-    shards = [make_shard(r) for r in range(world_size)]
-    weights = [torch.zeros(2, 1)] * world_size
+def train(shards, every, average):
+    """Train a weight on each shard; return the first one, and its path."""
+    weights, path = [x.new_zeros(2, 1) for x, _ in shards], []
     for step in range(STEPS):
-        pairs = zip(weights, shards, strict=True)
-        weights = [local_step(weight, x, y) for weight, (x, y) in pairs]
+        for i, (x, y) in enumerate(shards):
+            weight = weights[i].clone().requires_grad_()  # (features, 1)
+            torch.nn.functional.mse_loss(x @ weight, y).backward()
+            weights[i] = (weight - LEARNING_RATE * weight.grad).detach()
+        path.append(round(weights[0][0].item(), 4))
         if (step + 1) % every == 0:
-            # What all_reduce and the division come to, without any communication.
-            weights = [torch.stack(weights).mean(0)] * world_size
-    return weights[0]
+            weights = average(weights)
+            path.append(round(weights[0][0].item(), 4))
+    return weights[0].cpu(), path
 
 
-def train_on_all_data(world_size):
-    """What averaged gradients (DDP) come to: one model, one shard with everything."""
-    x, y = map(torch.cat, zip(*map(make_shard, range(world_size)), strict=True))
-    weight = torch.zeros(2, 1)
-    for _ in range(STEPS):
-        weight = local_step(weight, x, y)
-    return weight
+def over_ranks(weights):
+    (weight,) = weights
+    # Every rank ends up with the sum of all weights, then with their mean.
+    dist.all_reduce(weight, op=dist.ReduceOp.SUM)
+    weight /= dist.get_world_size()  # without this the weights would grow
+    return [weight]
 
 
-@record
-def main():
-    with process_group() as (rank, world_size, device):
-        facts, all_data = {}, train_on_all_data(world_size)
-        for every in (1, 5):
-            weight, path = train(rank, world_size, device, every)
-            expected = train_all_here(world_size, every)
-            if not torch.allclose(weight, expected, rtol=1e-4, atol=1e-5):
-                raise AssertionError(f"{weight.tolist()}, expected {expected.tolist()}")
-            gap = (weight - all_data).abs().max().item()
-            print(
-                f"[rank {rank}] steps alone: {every}, collectives: {STEPS // every},"
-                f" same as on all data: {gap < 1e-4}",
-                flush=True,
-            )
-            facts[f"every_{every}"] = {"path": path, "gap": gap}
-        facts["all_data"] = round(all_data[0].item(), 4)  # its first weight
-        print(json.dumps(facts), flush=True)
-        if facts["every_1"]["gap"] > 1e-4:
-            raise AssertionError("averaging each step is not training on all data")
+def in_one_process(weights):
+    return [torch.stack(weights).mean(0)] * len(weights)
 
 
-# --- the same in every program: join the group, and leave it whatever happens ---
+def main(rank, world_size, device):
+    shards = [make_shard(r) for r in range(world_size)]
+    mine = [part.to(device) for part in shards[rank]]
+    everything = [torch.cat(parts) for parts in zip(*shards, strict=True)]
+    all_data, _ = train([everything], STEPS, in_one_process)  # one model: no averages
+    facts = {"all_data": round(all_data[0].item(), 4)}
+    for every in (1, 5):
+        weight, path = train([mine], every, over_ranks)
+        expected, _ = train(shards, every, in_one_process)
+        if not torch.allclose(weight, expected, rtol=1e-4, atol=1e-5):
+            raise AssertionError(f"{weight.tolist()}, expected {expected.tolist()}")
+        gap = (weight - all_data).abs().max().item()
+        told = f"collectives: {STEPS // every}, same as on all data: {gap < 1e-4}"
+        print(f"[rank {rank}] steps alone: {every}, {told}", flush=True)
+        facts[f"every_{every}"] = {"path": path, "gap": gap}
+    if facts["every_1"]["gap"] > 1e-4:
+        raise AssertionError("averaging each step is not training on all data")
+    return facts
+
+
+# --- the same in every program: join the group, run main, leave whatever happens ---
 
 
 @contextmanager
@@ -116,5 +93,12 @@ def process_group():
         gc.collect()  # a leftover gloo object could abort the process at exit
 
 
+@record
+def run():
+    with process_group() as (rank, world_size, device):
+        if facts := main(rank, world_size, device):
+            print(json.dumps(facts), flush=True)
+
+
 if __name__ == "__main__":
-    main()
+    run()

@@ -68,40 +68,38 @@ def tensors_of(rank, device):
     yield torch.tensor([secrets.randbelow(1000) for _ in range(10)], device=device)
 
 
-@record
-def main():
-    with process_group() as (rank, world_size, device):
-        # Host memory for gloo: which of these it does on a GPU depends on the release.
-        device = torch.device("cpu") if dist.get_backend() == "gloo" else device
-        facts = {"solved": False}
-        for tensor in tensors_of(rank, device):
-            length, before, expected = len(tensor), tensor.clone(), tensor.clone()
-            # Every rank ends up with the sum of all tensors: the built-in is the truth.
-            dist.all_reduce(expected, op=dist.ReduceOp.SUM)
-            with two_collectives_only(received := []):
-                got = all_reduce_by_hand(tensor, rank, world_size)
-            if got is None:
-                print(f"[rank {rank}] not yet", flush=True)
-                break
-            if not torch.equal(got, expected):
-                sums = f"{got.tolist()}, expected {expected.tolist()}"
-                raise AssertionError(f"length {length}: {sums}")
-            if not torch.equal(tensor, before):
-                raise AssertionError(f"length {length}: the tensor was changed")
-            piece = -(-length // world_size)  # rounded up
-            if received != [piece, piece * world_size]:
-                enough = f"{piece} and then {piece * world_size} are enough"
-                raise AssertionError(f"length {length}: received {received}, {enough}")
-            if length == 7:
-                count = f"received {received[0]} + {received[1]} numbers"
-                print(f"[rank {rank}] length 7: {got.tolist()}, {count}", flush=True)
-                facts["length_7"] = got.tolist()
-        else:
-            facts["solved"] = True
-        print(json.dumps(facts), flush=True)
+def main(rank, world_size, device):
+    # Host memory for gloo: which of these it does on a GPU depends on the release.
+    device = torch.device("cpu") if dist.get_backend() == "gloo" else device
+    facts = {"solved": False}
+    for tensor in tensors_of(rank, device):
+        length, before, expected = len(tensor), tensor.clone(), tensor.clone()
+        # Every rank ends up with the sum of all tensors: the built-in is the truth.
+        dist.all_reduce(expected, op=dist.ReduceOp.SUM)
+        with two_collectives_only(received := []):
+            got = all_reduce_by_hand(tensor, rank, world_size)
+        if got is None:
+            print(f"[rank {rank}] not yet", flush=True)
+            break
+        if not torch.equal(got, expected):
+            sums = f"{got.tolist()}, expected {expected.tolist()}"
+            raise AssertionError(f"length {length}: {sums}")
+        if not torch.equal(tensor, before):
+            raise AssertionError(f"length {length}: the tensor was changed")
+        piece = -(-length // world_size)  # rounded up
+        if received != [piece, piece * world_size]:
+            enough = f"{piece} and then {piece * world_size} are enough"
+            raise AssertionError(f"length {length}: received {received}, {enough}")
+        if length == 7:
+            count = f"received {received[0]} + {received[1]} numbers"
+            print(f"[rank {rank}] length 7: {got.tolist()}, {count}", flush=True)
+            facts["length_7"] = got.tolist()
+    else:
+        facts["solved"] = True
+    return facts
 
 
-# --- the same in every program: join the group, and leave it whatever happens ---
+# --- the same in every program: join the group, run main, leave whatever happens ---
 
 
 @contextmanager
@@ -121,5 +119,12 @@ def process_group():
         gc.collect()  # a leftover gloo object could abort the process at exit
 
 
+@record
+def run():
+    with process_group() as (rank, world_size, device):
+        if facts := main(rank, world_size, device):
+            print(json.dumps(facts), flush=True)
+
+
 if __name__ == "__main__":
-    main()
+    run()

@@ -64,38 +64,35 @@ def two_levels_only(nodes):
         yield
 
 
-@record
-def main():
-    with process_group() as (rank, world_size, device):
-        # If a group or a call never comes about, each rank shows where it waits.
-        faulthandler.dump_traceback_later(PATIENCE, exit=True)
-        # Host memory for gloo: which of these it does on a GPU depends on the release.
-        device = torch.device("cpu") if dist.get_backend() == "gloo" else device
-        ranks, facts = list(range(world_size)), {}
-        nodes = [ranks[first : first + 2] for first in range(0, world_size, 2)]
-        for brought in (10**rank, secrets.randbelow(1000)):
-            tensor = torch.tensor([brought], device=device)  # (1,)
-            with two_levels_only(nodes):
-                total = sum_in_two_levels(tensor, nodes, rank)
-            answers = [None] * world_size
-            # Every rank ends with what all brought and found: they come to one verdict.
-            answer = brought, None if total is None else int(total)
-            dist.all_gather_object(answers, answer)
-            numbers, sums = (list(column) for column in zip(*answers, strict=True))
-            if sums == [None] * world_size:
-                print(f"[rank {rank}] not yet", flush=True)
-                print(json.dumps({"solved": False}), flush=True)
-                return
-            if sums != [sum(numbers)] * world_size:
-                raise AssertionError(f"the ranks hold {sums}, expected {sum(numbers)}")
-            if not facts:
-                known = f"brought {brought}, knows the sum {sums[rank]}"
-                print(f"[rank {rank}] {known}", flush=True)
-                facts = {"solved": True, "sum": sums[rank]}
-        print(json.dumps(facts), flush=True)
+def main(rank, world_size, device):
+    # If a group or a call never comes about, each rank shows where it waits.
+    faulthandler.dump_traceback_later(PATIENCE, exit=True)
+    # Host memory for gloo: which of these it does on a GPU depends on the release.
+    device = torch.device("cpu") if dist.get_backend() == "gloo" else device
+    ranks, facts = list(range(world_size)), {}
+    nodes = [ranks[first : first + 2] for first in range(0, world_size, 2)]
+    for brought in (10**rank, secrets.randbelow(1000)):
+        tensor = torch.tensor([brought], device=device)  # (1,)
+        with two_levels_only(nodes):
+            total = sum_in_two_levels(tensor, nodes, rank)
+        answers = [None] * world_size
+        # Every rank ends with what all brought and found: they come to one verdict.
+        answer = brought, None if total is None else int(total)
+        dist.all_gather_object(answers, answer)
+        numbers, sums = (list(column) for column in zip(*answers, strict=True))
+        if sums == [None] * world_size:
+            print(f"[rank {rank}] not yet", flush=True)
+            return {"solved": False}
+        if sums != [sum(numbers)] * world_size:
+            raise AssertionError(f"the ranks hold {sums}, expected {sum(numbers)}")
+        if not facts:
+            known = f"brought {brought}, knows the sum {sums[rank]}"
+            print(f"[rank {rank}] {known}", flush=True)
+            facts = {"solved": True, "sum": sums[rank]}
+    return facts
 
 
-# --- the same in every program: join the group, and leave it whatever happens ---
+# --- the same in every program: join the group, run main, leave whatever happens ---
 
 
 @contextmanager
@@ -115,5 +112,12 @@ def process_group():
         gc.collect()  # a leftover gloo object could abort the process at exit
 
 
+@record
+def run():
+    with process_group() as (rank, world_size, device):
+        if facts := main(rank, world_size, device):
+            print(json.dumps(facts), flush=True)
+
+
 if __name__ == "__main__":
-    main()
+    run()

@@ -2,94 +2,57 @@
 
     torchrun --standalone --nproc-per-node 4 ddp_lab/collectives/groups.py
 
-Rank r gives 10r + 1. The program needs at least two ranks:
-
-    [rank 3] is rank 1 of 2 in its group: 31 became 42
-
 Written by notebooks/02_collectives.ipynb.
 """
 
 import gc
 import json
 import os
-import sys
 import warnings
 from contextlib import contextmanager
-from datetime import timedelta
 
 import torch
 import torch.distributed as dist
 from torch.distributed.elastic.multiprocessing.errors import record
 
-PATIENCE = timedelta(seconds=60)  # how long a member waits before it raises
-
 
 def make_groups(world_size):
-    """The even and the odd ranks; every rank makes both, also the one it is not in."""
-    members = [range(0, world_size, 2), range(1, world_size, 2)]
-    # new_group is a collective of the world: all ranks, all groups, in the same order.
-    return members, [dist.new_group(list(ranks), timeout=PATIENCE) for ranks in members]
+    members = [list(range(first, world_size, 2)) for first in (0, 1)]
+    # A collective of the world: all ranks, all groups, in the same order.
+    return members, [dist.new_group(ranks) for ranks in members]
 
 
-def reduce_inside(rank, group, device):
-    """The sum over my own group."""
-    buf = torch.tensor([10 * rank + 1], device=device)  # (1,)
-    # Every even rank ends up with the evens' sum, every odd rank with the odds'.
+def sum_in(group, number, device):
+    buf = torch.tensor([number], device=device)  # (1,)
+    # Every member ends up with the group's sum, an outsider with its own number.
     dist.all_reduce(buf, op=dist.ReduceOp.SUM, group=group)
     return buf.item()
 
 
-def share_first(group, ranks, device):
-    """The first member's rank in the world, told to the whole group."""
-    buf = torch.tensor([dist.get_rank()], device=device)  # (1,)
+def main(rank, world_size, device):
+    members, groups = make_groups(world_size)
+    odd, number = rank % 2, 10 * rank + 1
+    ranks, group = members[odd], groups[odd]
+    inside = sum_in(group, number, device)
+    first = torch.tensor([rank], device=device)  # (1,)
     # The group ends up with its first member's number; src counts in the world.
-    dist.broadcast(buf, src=ranks[0], group=group)
-    return buf.item()
-
-
-def reduce_outside(rank, evens, device):
-    """Everybody calls the evens' all_reduce, the odd ranks too."""
-    buf = torch.tensor([10 * rank + 1], device=device)  # (1,)
+    dist.broadcast(first, src=ranks[0], group=group)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        # The evens end up with their sum, an odd rank with a warning and its number.
-        dist.all_reduce(buf, op=dist.ReduceOp.SUM, group=evens)
-    return buf.item(), [str(warning.message) for warning in caught]
+        outside = sum_in(groups[0], number, device)  # the odd ranks call it, too
+
+    place, warned = dist.get_rank(group), [str(w.message) for w in caught]
+    told = f"rank {place} of {len(ranks)} in its group: {number} became {inside}"
+    print(f"[rank {rank}] is {told}; with the evens {outside}", flush=True)
+    dist.barrier()  # two ranks share no group, and one could leave too early
+    total = sum(10 * r + 1 for r in ranks)
+    expected = [rank // 2, total, odd, number if odd else total, odd]
+    if (got := [place, inside, first.item(), outside, len(warned)]) != expected:
+        raise AssertionError(f"the groups gave {got}, expected {expected}")
+    return {"place": place, "inside": inside, "outside": outside, "warned": warned}
 
 
-@record
-def main():
-    with process_group() as (rank, world_size, device):
-        if world_size < 2:
-            sys.exit("collectives/groups.py needs at least 2 ranks")
-        members, groups = make_groups(world_size)
-        ranks, group = list(members[rank % 2]), groups[rank % 2]
-        place, inside = dist.get_rank(group), reduce_inside(rank, group, device)
-        first = share_first(group, ranks, device)
-        outside, warned = reduce_outside(rank, groups[0], device)
-        print(
-            f"[rank {rank}] is rank {place} of {len(ranks)} in its group:"
-            f" {10 * rank + 1} became {inside}",
-            flush=True,
-        )
-        if warned:
-            print(
-                f"[rank {rank}] called the even ranks' all_reduce with {10 * rank + 1}:"
-                f" still {outside}, and a warning",
-                flush=True,
-            )
-        got = [place, inside, first, outside, len(warned)]
-        total = sum(10 * r + 1 for r in ranks)
-        odd = rank % 2
-        expected = [rank // 2, total, odd, 10 * rank + 1 if odd else total, odd]
-        facts = {"place": place, "inside": inside, "first": first, "outside": outside}
-        print(json.dumps(facts | {"warned": warned}), flush=True)
-        dist.barrier()  # two ranks share no group, and one could leave too early
-        if got != expected:
-            raise AssertionError(f"the groups gave {got}, expected {expected}")
-
-
-# --- the same in every program: join the group, and leave it whatever happens ---
+# --- the same in every program: join the group, run main, leave whatever happens ---
 
 
 @contextmanager
@@ -109,5 +72,12 @@ def process_group():
         gc.collect()  # a leftover gloo object could abort the process at exit
 
 
+@record
+def run():
+    with process_group() as (rank, world_size, device):
+        if facts := main(rank, world_size, device):
+            print(json.dumps(facts), flush=True)
+
+
 if __name__ == "__main__":
-    main()
+    run()

@@ -1,11 +1,10 @@
-"""Nine collectives, and one rank that calls each of them late: who is held up by it?
+"""Nine collectives, and one rank that calls each of them late: who waits for it?
 
     torchrun --standalone --nproc-per-node 4 ddp_lab/collectives/late.py
 
 First the last rank is late in each of them, then rank 0, which is the root:
 
     [rank 2] rank 3 was late: we went on without it in ...
-    [rank 2] rank 0 was late: we went on without it in ...
 
 Written by notebooks/02_collectives.ipynb.
 """
@@ -26,7 +25,6 @@ FROM_ALL = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier
 
 
 def make_calls(rank, world_size):
-    """The nine calls by name; what travels is all zeros, we ask only who waits."""
     # Host memory everywhere, so over gloo: on a GPU a call only joins a queue.
     one, many = torch.zeros(1), torch.zeros(world_size)  # (1,), (world_size,)
     pieces = [torch.zeros(1) for _ in range(world_size)] if rank == ROOT else None
@@ -43,48 +41,45 @@ def make_calls(rank, world_size):
     }
 
 
+def must_wait(name, late, rank):
+    """Whether this rank's result needs something that only the late one can give."""
+    source = rank if name in ("gather", "reduce") else late
+    return name in FROM_ALL or source == ROOT
+
+
 def went_on(name, call, late, store):
-    """Make the call, `late` after all others; return whether we went on without it."""
+    """Call, and say whether that ended without the late rank, and its seconds."""
     key = f"{name}, rank {late} late"
     dist.barrier()  # all begin together
     if dist.get_rank() == late:
         time.sleep(LATE)
         store.set(key, "here I come")  # before the call, so nobody overtakes it
+    start = time.perf_counter()
     call()
-    return not store.check([key])
+    return not store.check([key]), time.perf_counter() - start
 
 
-def must_wait(name, late, rank):
-    """Whether this rank's result needs something that only the late one can give."""
-    if name in FROM_ALL:
-        return True
-    if name in ("broadcast", "scatter"):
-        return late == ROOT  # everything comes from the root
-    return rank == ROOT  # gather and reduce: everything goes there
+def main(rank, world_size, device):
+    # The ranks met at this store: one can leave a note there for the others.
+    store = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
+    facts = {}
+    for scene, late in (("last", world_size - 1), ("root", ROOT)):
+        calls = make_calls(rank, world_size)
+        ends = {n: went_on(n, call, late, store) for n, call in calls.items()}
+        early = [name for name, (without, _) in ends.items() if without]
+        told = ", ".join(early) or "none"
+        if rank != late:
+            print(
+                f"[rank {rank}] rank {late} was late: we went on without it in {told}",
+                flush=True,
+            )
+        if wrong := [name for name in early if must_wait(name, late, rank)]:
+            raise AssertionError(f"went on without rank {late} in {wrong}")
+        facts |= {scene: early, f"barrier, {scene} late": ends["barrier"][1]}
+    return facts | {"nine": list(calls)}
 
 
-@record
-def main():
-    with process_group() as (rank, world_size, _):
-        # The ranks met at this store: one can leave a note there for the others.
-        address = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-        store, facts = dist.TCPStore(*address), {}
-        for scene, late in (("last", world_size - 1), ("root", ROOT)):
-            calls = make_calls(rank, world_size)
-            early = [n for n, call in calls.items() if went_on(n, call, late, store)]
-            if rank != late:
-                print(
-                    f"[rank {rank}] rank {late} was late: we went on without it in"
-                    f" {', '.join(early) or 'none'}",
-                    flush=True,
-                )
-            facts[scene] = early
-            if wrong := [name for name in early if must_wait(name, late, rank)]:
-                raise AssertionError(f"went on without rank {late} in {wrong}")
-        print(json.dumps(facts | {"nine": list(calls)}), flush=True)
-
-
-# --- the same in every program: join the group, and leave it whatever happens ---
+# --- the same in every program: join the group, run main, leave whatever happens ---
 
 
 @contextmanager
@@ -104,5 +99,12 @@ def process_group():
         gc.collect()  # a leftover gloo object could abort the process at exit
 
 
+@record
+def run():
+    with process_group() as (rank, world_size, device):
+        if facts := main(rank, world_size, device):
+            print(json.dumps(facts), flush=True)
+
+
 if __name__ == "__main__":
-    main()
+    run()

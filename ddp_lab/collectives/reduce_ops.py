@@ -2,9 +2,6 @@
 
     torchrun --standalone --nproc-per-node 4 ddp_lab/collectives/reduce_ops.py
 
-Rank r gives 2r + 3. Which operators are refused depends on the backend and goes into
-the facts; a wrong result, or a refusal of one that all backends know, is an error:
-
     [rank 0] gave 3, tried 10 operators on 2 types, nothing came out wrong
 
 Written by notebooks/02_collectives.ipynb.
@@ -13,9 +10,9 @@ Written by notebooks/02_collectives.ipynb.
 import functools
 import gc
 import json
+import math
 import operator
 import os
-import warnings
 from contextlib import contextmanager
 
 import torch
@@ -23,77 +20,54 @@ import torch.distributed as dist
 from torch.distributed.elastic.multiprocessing.errors import record
 
 EVERYWHERE = ("SUM", "PRODUCT", "MIN", "MAX")  # what each backend must be able to do
+TRUTHS = {
+    "SUM": sum,
+    "AVG": lambda gave: sum(gave) / len(gave),
+    "PRODUCT": math.prod,
+    "MIN": min,
+    "MAX": max,
+    "BAND": functools.partial(functools.reduce, operator.and_),
+    "BOR": functools.partial(functools.reduce, operator.or_),
+    "BXOR": functools.partial(functools.reduce, operator.xor),
+    "PREMUL_SUM": lambda gave: sum(gave) * 0.5,
+    "a function": None,  # there is no right result: it has to be refused
+}
 
 
-def operators():
-    """Name -> what to pass as `op`; the last one is not an operator of the library."""
-    names = ("SUM", "AVG", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR")
-    ops = {name: getattr(dist.ReduceOp, name) for name in names}
-    # PREMUL_SUM carries a factor, so it is made by a function, a private one so far.
-    ops["PREMUL_SUM"] = dist._make_nccl_premul_sum(0.5)
-    ops["a function"] = lambda a, b: a + b
-    return ops
-
-
-def attempt(op, number, dtype, device):
-    """Reduce over all ranks: the result or None, the refusal or None, the buffer."""
-    buf = torch.tensor([number], dtype=dtype, device=device)  # (1,)
+def attempt(name, buf):
+    """Return the result or None, and the refusal or None."""
+    # PREMUL_SUM carries a factor, so a function makes it, a private one so far.
+    made = {"PREMUL_SUM": dist._make_nccl_premul_sum(0.5)}
+    made["a function"] = lambda a, b: a + b
     try:
-        # Every rank ends up with the result, or every rank is refused: the answer
-        # depends on op and dtype, which are the same everywhere, so no rank is left.
-        dist.all_reduce(buf, op=op)
+        # Every rank ends up with the result, or every rank is refused.
+        dist.all_reduce(buf, op=made.get(name) or getattr(dist.ReduceOp, name))
     except (RuntimeError, TypeError, ValueError) as refusal:
-        words = f"{type(refusal).__name__}: {refusal}".splitlines()[0]
-        return None, words, buf.item()  # where a refusal may have come too late
-    return buf.item(), None, buf.item()
+        return None, f"{type(refusal).__name__}: {refusal}".splitlines()[0]
+    return buf.item(), None
 
 
-def truths(gave):
-    """The same ten results, worked out alone from the numbers that the ranks gave."""
-    fold = {"BAND": operator.and_, "BOR": operator.or_, "BXOR": operator.xor}
-    return {
-        "SUM": sum(gave),
-        "AVG": sum(gave) / len(gave),
-        "PRODUCT": functools.reduce(operator.mul, gave),
-        "MIN": min(gave),
-        "MAX": max(gave),
-        **{name: functools.reduce(f, gave) for name, f in fold.items()},
-        "PREMUL_SUM": sum(gave) * 0.5,
-        "a function": None,  # only the operators of the library can be used
-    }
+def main(rank, world_size, device):
+    gave = [2 * r + 3 for r in range(world_size)]
+    results, refusals, left = {}, {}, {}
+    for dtype in (torch.int64, torch.float32):
+        for name, truth in TRUTHS.items():
+            key = f"{name} {str(dtype).removeprefix('torch.')}"
+            buf = torch.tensor([gave[rank]], dtype=dtype, device=device)  # (1,)
+            got, refusal = attempt(name, buf)
+            results[key], refusals[key], left[key] = got, refusal, buf.item()
+            if refusal and name in EVERYWHERE:
+                raise AssertionError(f"{key} was refused: {refusal}")
+            if not refusal and not (truth and got == truth(gave)):
+                raise AssertionError(f"{key} of {gave} gave {got}")
+    tried = f"tried {len(TRUTHS)} operators on 2 types, nothing came out wrong"
+    print(f"[rank {rank}] gave {gave[rank]}, {tried}", flush=True)
+    backend = "gloo" if dist.get_backend() == "gloo" else "nccl"
+    facts = {"backend": backend, "gave": gave[rank], "results": results}
+    return facts | {"refusals": refusals, "left": left}
 
 
-@record
-def main():
-    with process_group() as (rank, world_size, device):
-        gave = [2 * r + 3 for r in range(world_size)]
-        expected = truths(gave)
-        results, refusals, left = {}, {}, {}
-        for dtype in (torch.int64, torch.float32):
-            for name, op in operators().items():
-                key = f"{name} {str(dtype).removeprefix('torch.')}"
-                got, refusal, left[key] = attempt(op, gave[rank], dtype, device)
-                if refusal is None and got != expected[name]:
-                    raise AssertionError(f"{key}: {got}, expected {expected[name]}")
-                if refusal and name in EVERYWHERE:
-                    raise AssertionError(f"{key} was refused: {refusal}")
-                results[key], refusals[key] = got, refusal
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            dist.reduce_op.SUM  # noqa: B018  the spelling of old pages
-        print(
-            f"[rank {rank}] gave {gave[rank]}, tried {len(expected)} operators on"
-            " 2 types, nothing came out wrong",
-            flush=True,
-        )
-        old = [str(warning.message) for warning in caught]
-        backend = "gloo" if dist.get_backend() == "gloo" else "nccl"
-        facts = {"backend": backend, "gave": gave[rank], "old_spelling": old}
-        facts |= {"results": results, "refusals": refusals, "left": left}
-        print(json.dumps(facts), flush=True)
-
-
-# --- the same in every program: join the group, and leave it whatever happens ---
+# --- the same in every program: join the group, run main, leave whatever happens ---
 
 
 @contextmanager
@@ -113,5 +87,12 @@ def process_group():
         gc.collect()  # a leftover gloo object could abort the process at exit
 
 
+@record
+def run():
+    with process_group() as (rank, world_size, device):
+        if facts := main(rank, world_size, device):
+            print(json.dumps(facts), flush=True)
+
+
 if __name__ == "__main__":
-    main()
+    run()

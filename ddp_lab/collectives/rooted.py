@@ -22,63 +22,56 @@ from torch.distributed.elastic.multiprocessing.errors import record
 ROOT = 0
 
 
-def broadcast(rank, table, device):
-    """The root's row goes to everybody."""
-    buf = torch.tensor(table[rank], device=device)  # (world_size,)
-    before = buf.tolist()
+def broadcast(rank, row, table):
+    buf = row.clone()  # (world_size,)
     # Every rank ends up with the root's row; what the others held is overwritten.
     dist.broadcast(buf, src=ROOT)
-    return before, buf.tolist(), table[ROOT]
+    return row, buf, table[ROOT]
 
 
-def scatter(rank, table, device):
-    """The root's row is dealt out, one piece to each rank."""
-    recv_buf = torch.full((1,), -1, device=device)  # (1,)
-    before = table[ROOT] if rank == ROOT else recv_buf.tolist()
-    row = torch.tensor(table[ROOT], device=device)  # (world_size,)
+def scatter(rank, row, table):
+    before = row if rank == ROOT else torch.full_like(row[:1], -1)
+    recv_buf = torch.full_like(row[:1], -1)
     # Rank i ends up with piece i. Only the root may bring a list.
     dist.scatter(recv_buf, list(row.split(1)) if rank == ROOT else None, src=ROOT)
-    return before, recv_buf.tolist(), [table[ROOT][rank]]
+    return before, recv_buf, [table[ROOT][rank]]
 
 
-def gather(rank, table, device):
-    """One number of each rank is collected on the root."""
-    send_buf = torch.tensor(table[rank][:1], device=device)  # (1,)
-    pieces = [torch.full_like(send_buf, -1) for _ in table] if rank == ROOT else None
+def gather(rank, row, table):
+    pieces = [torch.full_like(row[:1], -1) for _ in table] if rank == ROOT else None
     # The root ends up with all pieces in rank order, the others with nothing new.
-    dist.gather(send_buf, pieces, dst=ROOT)
-    after = torch.cat(pieces).tolist() if rank == ROOT else None
-    return send_buf.tolist(), after, [row[0] for row in table] if rank == ROOT else None
+    dist.gather(row[:1], pieces, dst=ROOT)
+    if rank != ROOT:
+        return row[:1], None, None
+    return row[:1], torch.cat(pieces), [numbers[0] for numbers in table]
 
 
-def reduce(rank, table, device):
-    """The rows are added up, place by place, on the root."""
-    buf = torch.tensor(table[rank], device=device)  # (world_size,)
-    before = buf.tolist()
+def reduce(rank, row, table):
+    buf = row.clone()  # (world_size,)
     # The root ends up with the sums; on the others the buffer may hold anything.
     dist.reduce(buf, dst=ROOT, op=dist.ReduceOp.SUM)
-    sums = [sum(column) for column in zip(*table, strict=True)]
-    return before, *((buf.tolist(), sums) if rank == ROOT else (None, None))
+    if rank != ROOT:
+        return row, None, None
+    return row, buf, [sum(column) for column in zip(*table, strict=True)]
 
 
-@record
-def main():
-    with process_group() as (rank, world_size, device):
-        # Host memory for gloo: which of these it does on a GPU depends on the release.
-        device = torch.device("cpu") if dist.get_backend() == "gloo" else device
-        table = [[10 * r + i for i in range(world_size)] for r in range(world_size)]
-        facts = {}
-        for collective in (broadcast, scatter, gather, reduce):
-            before, after, expected = collective(rank, table, device)
-            name = collective.__name__
-            print(f"[rank {rank}] {name}: {before} -> {after}", flush=True)
-            if after != expected:
-                raise AssertionError(f"{name} gave {after}, expected {expected}")
-            facts[name] = [before, after]
-        print(json.dumps(facts), flush=True)
+def main(rank, world_size, device):
+    # Host memory for gloo: which of these it does on a GPU depends on the release.
+    device = torch.device("cpu") if dist.get_backend() == "gloo" else device
+    table = [[10 * r + i for i in range(world_size)] for r in range(world_size)]
+    row, facts = torch.tensor(table[rank], device=device), {}  # (world_size,)
+    for collective in (broadcast, scatter, gather, reduce):
+        before, after, expected = collective(rank, row, table)
+        name, before = collective.__name__, before.tolist()
+        after = None if after is None else after.tolist()
+        print(f"[rank {rank}] {name}: {before} -> {after}", flush=True)
+        if after != expected:
+            raise AssertionError(f"{name} gave {after}, expected {expected}")
+        facts[name] = [before, after]
+    return facts
 
 
-# --- the same in every program: join the group, and leave it whatever happens ---
+# --- the same in every program: join the group, run main, leave whatever happens ---
 
 
 @contextmanager
@@ -98,5 +91,12 @@ def process_group():
         gc.collect()  # a leftover gloo object could abort the process at exit
 
 
+@record
+def run():
+    with process_group() as (rank, world_size, device):
+        if facts := main(rank, world_size, device):
+            print(json.dumps(facts), flush=True)
+
+
 if __name__ == "__main__":
-    main()
+    run()

@@ -1,11 +1,6 @@
-"""BatchNorm under DDP: each rank normalises by its own samples only.
+"""BatchNorm under DDP: each rank normalizes by its own samples only.
 
     torchrun --standalone --nproc-per-node 2 ddp_lab/ddp/batch_norm.py
-
-Two truths: one process with all samples, and one that normalises shard by shard:
-
-    [rank 0] without BatchNorm: ... from the whole batch, ... from the shards
-    [rank 0] with BatchNorm: ... from the whole batch, ... from the shards
 
 Written by notebooks/03_ddp_basics.ipynb.
 """
@@ -32,6 +27,13 @@ def make_model(norm, device):
     middle = nn.BatchNorm1d(8) if norm else nn.Identity()
     layers = nn.Linear(4, 8), middle, nn.Tanh(), nn.Linear(8, 1)
     return nn.Sequential(*layers).to(device)
+
+
+def make_data(device):
+    """Samples of a bent surface, the same in every process."""
+    generator = torch.Generator().manual_seed(1)
+    x = torch.randn(SAMPLES, 4, generator=generator)  # (24, 4)
+    return x.to(device), x.sin().sum(1, keepdim=True).to(device)  # (24, 1)
 
 
 def train(model, shards):
@@ -62,30 +64,21 @@ def compare(norm, rank, world_size, device):
     return facts
 
 
-def make_data(device):
-    """Samples of a bent surface, the same in every process."""
-    generator = torch.Generator().manual_seed(1)
-    x = torch.randn(SAMPLES, 4, generator=generator)  # (24, 4)
-    return x.to(device), x.sin().sum(1, keepdim=True).to(device)  # (24, 1)
+def main(rank, world_size, device):
+    if SAMPLES % world_size or SAMPLES == world_size:
+        raise SystemExit(f"{world_size} ranks cannot share {SAMPLES} samples")
+    facts = {}
+    for name, norm in {"without": False, "with": True}.items():
+        facts[name] = compare(norm, rank, world_size, device)
+        whole, shards = facts[name]["apart"]
+        far = f"{whole:.3f} from the whole batch, {shards:.3f} from the shards"
+        print(f"[rank {rank}] {name} BatchNorm: {far}", flush=True)
+        if shards > ROUNDING or (whole > ROUNDING) != norm:
+            raise AssertionError(f"{name} BatchNorm: {far}")
+    return facts
 
 
-@record
-def main():
-    with process_group() as (rank, world_size, device):
-        if SAMPLES % world_size or SAMPLES == world_size:
-            raise SystemExit(f"{world_size} ranks cannot share {SAMPLES} samples")
-        facts = {}
-        for name, norm in {"without": False, "with": True}.items():
-            facts[name] = compare(norm, rank, world_size, device)
-            whole, shards = facts[name]["apart"]
-            far = f"{whole:.3f} from the whole batch, {shards:.3f} from the shards"
-            print(f"[rank {rank}] {name} BatchNorm: {far}", flush=True)
-            if shards > ROUNDING or (whole > ROUNDING) != norm:
-                raise AssertionError(f"{name} BatchNorm: {far}")
-        print(json.dumps(facts), flush=True)
-
-
-# --- the same in every program: join the group, and leave it whatever happens ---
+# --- the same in every program: join the group, run main, leave whatever happens ---
 
 
 @contextmanager
@@ -105,5 +98,12 @@ def process_group():
         gc.collect()  # a leftover gloo object could abort the process at exit
 
 
+@record
+def run():
+    with process_group() as (rank, world_size, device):
+        if facts := main(rank, world_size, device):
+            print(json.dumps(facts), flush=True)
+
+
 if __name__ == "__main__":
-    main()
+    run()

@@ -2,11 +2,6 @@
 
     torchrun --standalone --nproc-per-node 2 ddp_lab/ddp/by_hand.py
 
-Each rank sees its own samples, yet takes the steps of the one-process training:
-
-    [rank 1] step 0: loss ..., gradient [...]
-    [rank 1] step 0: weights [0.382, 0.214, -0.387]
-
 Written by notebooks/03_ddp_basics.ipynb.
 """
 
@@ -21,6 +16,13 @@ import torch.nn.functional as F
 from torch.distributed.elastic.multiprocessing.errors import record
 
 SAMPLES, STEPS, RATE = 24, 3, 0.1
+
+
+def make_data(device):
+    """All the samples of the line y = 2a - b, the same in every process."""
+    generator = torch.Generator().manual_seed(1)
+    x = torch.randn(SAMPLES, 2, generator=generator).to(device)  # (24, 2)
+    return x, x @ torch.tensor([[2.0], [-1.0]], device=device)  # (24, 1)
 
 
 def share_weights(model):
@@ -47,11 +49,8 @@ def train_step(model, optimizer, x, y):
     return loss.item(), gradient
 
 
-def make_data(device):
-    """All the samples of the line y = 2a - b, the same in every process."""
-    generator = torch.Generator().manual_seed(1)
-    x = torch.randn(SAMPLES, 2, generator=generator).to(device)  # (24, 2)
-    return x, x @ torch.tensor([[2.0], [-1.0]], device=device)  # (24, 1)
+def flat(tensors):
+    return torch.cat([tensor.detach().flatten() for tensor in tensors])  # (3,)
 
 
 def one_process(x, y):
@@ -65,46 +64,40 @@ def one_process(x, y):
         yield weights
 
 
-def flat(tensors):
-    return torch.cat([tensor.detach().flatten() for tensor in tensors])  # (3,)
-
-
 def show(tensor):
     return [round(number, 3) for number in tensor.tolist()]
 
 
-@record
-def main():
-    with process_group() as (rank, world_size, device):
-        if SAMPLES % world_size:
-            raise SystemExit(f"{world_size} ranks cannot share {SAMPLES} samples")
-        x, y = make_data(device)
-        truth = list(one_process(x, y))
-        torch.manual_seed(rank)  # its own noise, and its own first weights too
-        model = torch.nn.Linear(2, 1).to(device)
-        start = show(flat(model.parameters()))
-        print(f"[rank {rank}] starts with weights {start}", flush=True)
-        share_weights(model)
-        x, y = x[rank::world_size], y[rank::world_size]  # (24 / world_size, ...)
-        optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
-        facts = {"start": start, "losses": [], "gradients": [], "weights": []}
+def main(rank, world_size, device):
+    if SAMPLES % world_size:
+        raise SystemExit(f"{world_size} ranks cannot share {SAMPLES} samples")
+    x, y = make_data(device)
+    truth = list(one_process(x, y))
+    torch.manual_seed(rank)  # its own noise, and its own first weights too
+    model = torch.nn.Linear(2, 1).to(device)
+    start = show(flat(model.parameters()))
+    print(f"[rank {rank}] starts with weights {start}", flush=True)
+    share_weights(model)
+    x, y = x[rank::world_size], y[rank::world_size]  # (24 / world_size, ...)
+    optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
+    facts = {"start": start, "losses": [], "gradients": [], "weights": []}
 
-        for step, expected in enumerate(truth):
-            loss, gradient = train_step(model, optimizer, x, y)
-            weights = flat(model.parameters())
-            at = f"[rank {rank}] step {step}:"
-            print(f"{at} loss {loss:.3f}, gradient {show(gradient)}", flush=True)
-            print(f"{at} weights {show(weights)}", flush=True)
-            facts["losses"].append(loss)
-            facts["gradients"].append(gradient.tolist())
-            facts["weights"].append(weights.tolist())
-            if not torch.allclose(weights, expected, atol=1e-5):
-                ends = f"{show(weights)}, expected {show(expected)}"
-                raise AssertionError(f"step {step} ends at {ends}")
-        print(json.dumps(facts), flush=True)
+    for step, expected in enumerate(truth):
+        loss, gradient = train_step(model, optimizer, x, y)
+        weights = flat(model.parameters())
+        at = f"[rank {rank}] step {step}:"
+        print(f"{at} loss {loss:.3f}, gradient {show(gradient)}", flush=True)
+        print(f"{at} weights {show(weights)}", flush=True)
+        facts["losses"].append(loss)
+        facts["gradients"].append(gradient.tolist())
+        facts["weights"].append(weights.tolist())
+        if not torch.allclose(weights, expected, atol=1e-5):
+            ends = f"{show(weights)}, expected {show(expected)}"
+            raise AssertionError(f"step {step} ends at {ends}")
+    return facts
 
 
-# --- the same in every program: join the group, and leave it whatever happens ---
+# --- the same in every program: join the group, run main, leave whatever happens ---
 
 
 @contextmanager
@@ -124,5 +117,12 @@ def process_group():
         gc.collect()  # a leftover gloo object could abort the process at exit
 
 
+@record
+def run():
+    with process_group() as (rank, world_size, device):
+        if facts := main(rank, world_size, device):
+            print(json.dumps(facts), flush=True)
+
+
 if __name__ == "__main__":
-    main()
+    run()

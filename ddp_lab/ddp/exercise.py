@@ -4,8 +4,6 @@
 
 Sample i has the gradient i. Rank 0 holds 1 to 8, rank 1 holds 9 and 10: find 5.5.
 
-    [rank 0] not yet
-
 Written by notebooks/03_ddp_basics.ipynb.
 """
 
@@ -49,29 +47,26 @@ def gradient(shard, device):
     return model.module.weight.grad.item()
 
 
-@record
-def main():
-    with process_group() as (rank, world_size, device):
-        facts = {"solved": True, "expected": [], "gradients": []}
-        for pair in SIZES:
-            sizes = [pair[min(other, 1)] for other in range(world_size)]
-            samples = torch.arange(1.0, sum(sizes) + 1)
-            expected = samples.mean().item()
-            got = gradient(samples.split(sizes)[rank], device)
-            if got is None:  # on all ranks alike, so nobody is left waiting
-                print(f"[rank {rank}] not yet", flush=True)
-                print(json.dumps({"solved": False}), flush=True)
-                dist.barrier()  # to leave now would cut off those still joining
-                return
-            if abs(got - expected) > 1e-4:
-                raise AssertionError(f"shards {sizes}: {got:.4f}, expected {expected}")
-            print(f"[rank {rank}] shards {sizes}: gradient {got:.1f}", flush=True)
-            facts["gradients"].append(got)
-            facts["expected"].append(expected)
-        print(json.dumps(facts), flush=True)
+def main(rank, world_size, device):
+    facts = {"solved": True, "expected": [], "gradients": []}
+    for pair in SIZES:
+        sizes = [pair[min(other, 1)] for other in range(world_size)]
+        samples = torch.arange(1.0, sum(sizes) + 1)
+        expected = samples.mean().item()
+        got = gradient(samples.split(sizes)[rank], device)
+        if got is None:  # on all ranks alike, so no rank is left waiting
+            print(f"[rank {rank}] not yet", flush=True)
+            dist.barrier()  # to leave now would cut off those still joining
+            return {"solved": False}
+        if abs(got - expected) > 1e-4:
+            raise AssertionError(f"shards {sizes}: {got:.4f}, expected {expected}")
+        print(f"[rank {rank}] shards {sizes}: gradient {got:.1f}", flush=True)
+        facts["gradients"].append(got)
+        facts["expected"].append(expected)
+    return facts
 
 
-# --- the same in every program: join the group, and leave it whatever happens ---
+# --- the same in every program: join the group, run main, leave whatever happens ---
 
 
 @contextmanager
@@ -91,5 +86,12 @@ def process_group():
         gc.collect()  # a leftover gloo object could abort the process at exit
 
 
+@record
+def run():
+    with process_group() as (rank, world_size, device):
+        if facts := main(rank, world_size, device):
+            print(json.dumps(facts), flush=True)
+
+
 if __name__ == "__main__":
-    main()
+    run()

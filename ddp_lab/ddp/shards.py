@@ -2,10 +2,7 @@
 
     torchrun --standalone --nproc-per-node 2 ddp_lab/ddp/shards.py
 
-Sample i has the gradient i, so the mean of all ten is 5.5:
-
-    [rank 0] mean of samples 1 to 5: own gradient 3.0, after DDP 5.5
-    [rank 0] accuracy ... with the padding, ... without
+Sample i has the gradient i, so the mean of all ten is 5.5.
 
 Written by notebooks/03_ddp_basics.ipynb.
 """
@@ -57,6 +54,8 @@ def shuffled(rank, world_size):
             raise AssertionError(f"epoch {epoch} leaves samples out: {everyone}")
         if epoch and epochs[-1] == epochs[-2]:
             raise AssertionError(f"epoch {epoch} has the order of epoch {epoch - 1}")
+        if epoch < 2:
+            print(f"[rank {rank}] epoch {epoch}: samples {epochs[-1]}", flush=True)
     return epochs
 
 
@@ -69,35 +68,30 @@ def accuracy(rank, world_size):
         counts += torch.tensor([right, 1, right and real, real])
     dist.all_reduce(counts)  # every rank now holds the counts of all ranks
     padded, exact = (counts[0] / counts[1]).item(), (counts[2] / counts[3]).item()
+    what = f"accuracy {padded:.3f} with the padding, {exact:.3f} without"
+    print(f"[rank {rank}] {what}", flush=True)
     if abs(exact - (TESTED - 1) / TESTED) > 1e-6:
         raise AssertionError(f"accuracy {exact}, expected {TESTED - 1} of {TESTED}")
-    return padded, exact
+    return {"padded": padded, "exact": exact}
 
 
-@record
-def main():
-    with process_group() as (rank, world_size, device):
-        samples = torch.arange(1.0, EACH * world_size + 1)  # (5 * world_size,)
-        sizes = [EACH] * world_size
-        equal = samples.split(sizes)
-        sizes[0] += 3  # and the last rank loses what rank 0 gains
-        sizes[-1] -= 3
-        unequal = samples.split(sizes)
-        facts = {
-            "equal": gradients(equal, torch.mean, rank, device),
-            "unequal": gradients(unequal, torch.mean, rank, device),
-            "summed": gradients(equal, torch.sum, rank, device),
-            "epochs": shuffled(rank, world_size),
-        }
-        print(f"[rank {rank}] epoch 0: samples {facts['epochs'][0]}", flush=True)
-        print(f"[rank {rank}] epoch 1: samples {facts['epochs'][1]}", flush=True)
-        padded, exact = accuracy(rank, world_size)
-        what = f"accuracy {padded:.3f} with the padding, {exact:.3f} without"
-        print(f"[rank {rank}] {what}", flush=True)
-        print(json.dumps(facts | {"padded": padded, "exact": exact}), flush=True)
+def main(rank, world_size, device):
+    samples = torch.arange(1.0, EACH * world_size + 1)  # (5 * world_size,)
+    sizes = [EACH] * world_size
+    equal = samples.split(sizes)
+    sizes[0] += 3  # and the last rank loses what rank 0 gains
+    sizes[-1] -= 3
+    unequal = samples.split(sizes)
+    cases = {
+        "equal": gradients(equal, torch.mean, rank, device),
+        "unequal": gradients(unequal, torch.mean, rank, device),
+        "summed": gradients(equal, torch.sum, rank, device),
+    }
+    epochs = shuffled(rank, world_size)
+    return cases | {"epochs": epochs} | accuracy(rank, world_size)
 
 
-# --- the same in every program: join the group, and leave it whatever happens ---
+# --- the same in every program: join the group, run main, leave whatever happens ---
 
 
 @contextmanager
@@ -117,5 +111,12 @@ def process_group():
         gc.collect()  # a leftover gloo object could abort the process at exit
 
 
+@record
+def run():
+    with process_group() as (rank, world_size, device):
+        if facts := main(rank, world_size, device):
+            print(json.dumps(facts), flush=True)
+
+
 if __name__ == "__main__":
-    main()
+    run()

@@ -1,4 +1,4 @@
-r"""Exercise: a training is killed five times, and should end as if nothing had been.
+""""Exercise: a training is killed five times, and should end as if nothing had been.
 
     torchrun --standalone --nproc-per-node 2 --max-restarts 5 \
         ddp_lab/elastic/exercise.py
@@ -7,7 +7,7 @@ The moments are drawn anew for each run. Fill in save() and load(); until then:
 
     [rank 0] not yet
 
-Written by notebooks/11_machines_that_fail.ipynb.
+Written by notebooks/13_machines_that_fail.ipynb.
 """
 
 import argparse
@@ -126,32 +126,30 @@ def survive(folder, rank, world_size, device):
     return {"apart": apart.item(), "twice": twice}
 
 
-@record
-def main():
+def main(rank, world_size, device):
     parser = argparse.ArgumentParser()
     parser.add_argument("--dir", type=Path, help="a folder that outlives the ranks")
     args = parser.parse_args()
     own = Path(gettempdir(), f"elastic_{os.environ['TORCHELASTIC_RUN_ID']}")
     folder = args.dir or own
     folder.mkdir(parents=True, exist_ok=True)
-    with process_group() as (rank, world_size, device):
-        facts = survive(folder, rank, world_size, device)
-        dist.barrier()  # all have read what is to be removed
-        if rank == 0 and not args.dir:
-            shutil.rmtree(folder)
-        if facts is None:
-            print(f"[rank {rank}] not yet", flush=True)
-        else:
-            kills, apart = int(os.environ["TORCHELASTIC_RESTART_COUNT"]), facts["apart"]
-            print(f"[rank {rank}] {kills} kills, {apart} away, {facts}", flush=True)
-            assert kills == KILLS, f"killed {kills} times, expected {KILLS}"
-            assert apart == 0, f"the weights are {apart} off, expected 0.0"
-            twice = f"{facts['twice']} steps were done twice, allowed {MOST_TWICE}"
-            assert facts["twice"] <= MOST_TWICE, twice
-        print(json.dumps({"solved": bool(facts)} | (facts or {})), flush=True)
+    facts = survive(folder, rank, world_size, device)
+    dist.barrier()  # all have read what is to be removed
+    if rank == 0 and not args.dir:
+        shutil.rmtree(folder)
+    if facts is None:
+        print(f"[rank {rank}] not yet", flush=True)
+    else:
+        kills, apart = int(os.environ["TORCHELASTIC_RESTART_COUNT"]), facts["apart"]
+        print(f"[rank {rank}] {kills} kills, {apart} away, {facts}", flush=True)
+        assert kills == KILLS, f"killed {kills} times, expected {KILLS}"
+        assert apart == 0, f"the weights are {apart} off, expected 0.0"
+        twice = f"{facts['twice']} steps were done twice, allowed {MOST_TWICE}"
+        assert facts["twice"] <= MOST_TWICE, twice
+    return {"solved": bool(facts)} | (facts or {})
 
 
-# --- the same in every program: join the group, and leave it whatever happens ---
+# --- the same in every program: join the group, run main, leave whatever happens ---
 
 
 @contextmanager
@@ -171,5 +169,12 @@ def process_group():
         gc.collect()  # a leftover gloo object could abort the process at exit
 
 
+@record
+def run():
+    with process_group() as (rank, world_size, device):
+        if facts := main(rank, world_size, device):
+            print(json.dumps(facts), flush=True)
+
+
 if __name__ == "__main__":
-    main()
+    run()

@@ -6,7 +6,7 @@ After every two steps the number of ranks is another. Fill in next_samples():
 
     [rank 0] not yet
 
-Written by notebooks/11_machines_that_fail.ipynb.
+Written by notebooks/13_machines_that_fail.ipynb.
 """
 
 import gc
@@ -68,25 +68,21 @@ def use_all(epoch, rank, world_size):
         state = json.loads(json.dumps(states[0]))  # as from a snapshot
 
 
-@record
-def main():
-    with process_group() as (rank, world_size, _):
-        epochs = [use_all(epoch, rank, world_size) for epoch in range(EPOCHS)]
-        solved = epochs[0] is not None
-        if solved:
-            for epoch, used in enumerate(epochs):
-                wrong = {
-                    i: Counter(used)[i] for i in range(SAMPLES) if used.count(i) != 1
-                }
-                assert not wrong, f"epoch {epoch}: not used once, but so often: {wrong}"
-            assert epochs[0] != epochs[1], "both epochs have the same order"
-        told = f"{SAMPLES} samples, each once in each epoch" if solved else "not yet"
-        print(f"[rank {rank}] {told}", flush=True)
-        print(json.dumps({"solved": solved}), flush=True)
-        dist.barrier()  # to leave now would cut off those still joining
+def main(rank, world_size, device):
+    epochs = [use_all(epoch, rank, world_size) for epoch in range(EPOCHS)]
+    solved = epochs[0] is not None
+    if solved:
+        for epoch, used in enumerate(epochs):
+            wrong = {i: Counter(used)[i] for i in range(SAMPLES) if used.count(i) != 1}
+            assert not wrong, f"epoch {epoch}: not used once, but so often: {wrong}"
+        assert epochs[0] != epochs[1], "both epochs have the same order"
+    told = f"{SAMPLES} samples, each once in each epoch" if solved else "not yet"
+    print(f"[rank {rank}] {told}", flush=True)
+    print(json.dumps({"solved": solved}), flush=True)
+    dist.barrier()  # to leave now would cut off those still joining
 
 
-# --- the same in every program: join the group, and leave it whatever happens ---
+# --- the same in every program: join the group, run main, leave whatever happens ---
 
 
 @contextmanager
@@ -106,5 +102,12 @@ def process_group():
         gc.collect()  # a leftover gloo object could abort the process at exit
 
 
+@record
+def run():
+    with process_group() as (rank, world_size, device):
+        if facts := main(rank, world_size, device):
+            print(json.dumps(facts), flush=True)
+
+
 if __name__ == "__main__":
-    main()
+    run()

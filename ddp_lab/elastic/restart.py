@@ -7,10 +7,9 @@ The last rank kills itself in life 0. In life 1 every rank compares itself with 
     [rank 0] life 1: as before are ...
     [rank 0] life 1: new are ...
 
-Written by notebooks/11_machines_that_fail.ipynb.
+Written by notebooks/13_machines_that_fail.ipynb.
 """
 
-import argparse
 import gc
 import json
 import os
@@ -26,8 +25,7 @@ from torch.distributed.elastic.multiprocessing.errors import record
 
 DRAWS = 3
 MEMORY = []  # what this process has drawn
-STAYS = {"rank", "world size", "run id"}
-GOES = {"process", "memory", "next random number", "life"}
+STAYS = {"rank", "world size", "run id"}  # and the port, if the lives share a store
 
 
 def look_round(rank, world_size, life):
@@ -44,14 +42,6 @@ def look_round(rank, world_size, life):
     }
 
 
-def meet_in_the_store(life):
-    """Count this life in the ranks' store; return the lives that it has seen."""
-    address = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    store = dist.TCPStore(*address, is_master=False)
-    store.add(f"life {life}", 1)
-    return [each for each in range(life + 1) if store.add(f"life {each}", 0)]
-
-
 def live(folder, rank, world_size, life):
     """Leave a note and die, or find it; return what is as before, and what is new."""
     note = folder / f"{rank}.json"
@@ -63,39 +53,30 @@ def live(folder, rank, world_size, life):
         note.write_text(json.dumps(look_round(rank, world_size, life)))
         dist.barrier()  # all have left their notes
         if rank == world_size - 1:
-            os.kill(os.getpid(), signal.SIGKILL)  # no word, no finally
+            os.kill(os.getpid(), signal.SIGKILL)
         dist.barrier()  # which one never reaches
     before, now = json.loads(note.read_text()), look_round(rank, world_size, life)
     same = {name for name in now if now[name] == before[name]}
     return same, set(now) - same
 
 
-@record
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--dir", type=Path, help="a folder that outlives the ranks")
-    args = parser.parse_args()
-    own = Path(gettempdir(), f"elastic_{os.environ['TORCHELASTIC_RUN_ID']}")
-    life = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+def main(rank, world_size, device):
     if os.environ["TORCHELASTIC_MAX_RESTARTS"] == "0":
         raise SystemExit("one rank will die on purpose: say --max-restarts 3")
-    folder = args.dir or own  # the same in every life
-    folder.mkdir(parents=True, exist_ok=True)
-    with process_group() as (rank, world_size, _):
-        lives = meet_in_the_store(life)
-        same, new = live(folder, rank, world_size, life)
-        print(f"[rank {rank}] life {life}: as before are {sorted(same)}", flush=True)
-        print(f"[rank {rank}] life {life}: new are {sorted(new)}", flush=True)
-        facts = {"same": sorted(same), "new": sorted(new), "store": lives}
-        print(json.dumps(facts), flush=True)
-        assert same - {"port"} == STAYS, f"as before are {same}, expected {STAYS}"
-        assert new - {"port"} == GOES, f"new are {new}, expected {GOES}"
-        dist.barrier()  # all have read their notes
-        if rank == 0 and not args.dir:
-            shutil.rmtree(folder)
+    folder = Path(gettempdir(), f"elastic_{os.environ['TORCHELASTIC_RUN_ID']}")
+    folder.mkdir(exist_ok=True)  # the same in every life
+    life = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+    same, new = live(folder, rank, world_size, life)
+    print(f"[rank {rank}] life {life}: as before are {sorted(same)}", flush=True)
+    print(f"[rank {rank}] life {life}: new are {sorted(new)}", flush=True)
+    assert same - {"port"} == STAYS, f"as before are {same}, expected {STAYS}"
+    dist.barrier()  # all have read their notes
+    if rank == 0:
+        shutil.rmtree(folder)
+    return {"same": sorted(same), "new": sorted(new)}
 
 
-# --- the same in every program: join the group, and leave it whatever happens ---
+# --- the same in every program: join the group, run main, leave whatever happens ---
 
 
 @contextmanager
@@ -115,5 +96,12 @@ def process_group():
         gc.collect()  # a leftover gloo object could abort the process at exit
 
 
+@record
+def run():
+    with process_group() as (rank, world_size, device):
+        if facts := main(rank, world_size, device):
+            print(json.dumps(facts), flush=True)
+
+
 if __name__ == "__main__":
-    main()
+    run()

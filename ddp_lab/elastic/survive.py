@@ -8,7 +8,7 @@ Every life begins at the last snapshot, and the last life compares:
     [rank 0] goes on at step ...
     [rank 0] ends ... away from one that never stopped
 
-Written by notebooks/11_machines_that_fail.ipynb.
+Written by notebooks/13_machines_that_fail.ipynb.
 """
 
 import argparse
@@ -59,24 +59,6 @@ class Training:
         # DDP regroups gradients after its first backward; see checkpoint/resume.py.
         self.ddp(torch.zeros(1, 8, device=device)).sum().backward()
 
-    def step(self, rank, world_size):
-        """Take a step; return whether any rank has been told to stop."""
-        epoch, mine = my_samples(len(self.worlds), rank, world_size)
-        # Of many ranks, some may have none.
-        rows = [torch.empty(0, 8), *(augmented(sample, epoch) for sample in mine)]
-        x = torch.cat(rows).to(self.device)  # (samples, 8)
-        self.optimizer.zero_grad()
-        loss = (self.ddp(x).squeeze(1) - x.sum(1)).pow(2).sum() / BATCH
-        (loss * world_size).backward()  # DDP's mean over the ranks becomes their sum
-        self.optimizer.step()
-
-        news = torch.zeros(SAMPLES + 1, device=self.device)
-        news[mine], news[-1] = 1, len(TOLD_TO_STOP)
-        dist.all_reduce(news)  # all now know which samples, and whether to stop
-        self.used[epoch] += news[:-1].cpu()
-        self.worlds.append(world_size)
-        return bool(news[-1])
-
     def kept(self):
         own = {"worlds": self.worlds, "used": self.used}
         model, optimizer = self.ddp.module.state_dict(), self.optimizer.state_dict()
@@ -96,7 +78,26 @@ def save(training, folder, rank):
             os.fsync(file.fileno())
         os.replace(file.name, folder / "snapshot.pt")
         print(f"[rank 0] saved step {len(training.worlds)}", flush=True)
-    dist.barrier()  # nobody goes on, or leaves, before it is there
+    dist.barrier()  # no rank goes on, or leaves, before it is there
+
+
+def take_step(training, rank, world_size):
+    """Take a step; return whether any rank has been told to stop."""
+    epoch, mine = my_samples(len(training.worlds), rank, world_size)
+    # Of many ranks, some may have none.
+    rows = [torch.empty(0, 8), *(augmented(sample, epoch) for sample in mine)]
+    x = torch.cat(rows).to(training.device)  # (samples, 8)
+    training.optimizer.zero_grad()
+    loss = (training.ddp(x).squeeze(1) - x.sum(1)).pow(2).sum() / BATCH
+    (loss * world_size).backward()  # DDP's mean over the ranks becomes their sum
+    training.optimizer.step()
+
+    news = torch.zeros(SAMPLES + 1, device=training.device)
+    news[mine], news[-1] = 1, len(TOLD_TO_STOP)
+    dist.all_reduce(news)  # all now know which samples, and whether to stop
+    training.used[epoch] += news[:-1].cpu()
+    training.worlds.append(world_size)
+    return bool(news[-1])
 
 
 def train(training, rank, world_size, folder, args):
@@ -104,9 +105,9 @@ def train(training, rank, world_size, folder, args):
     while (step := len(training.worlds)) < STEPS:
         if step == args.die and rank == world_size - 1:
             if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
-                os.kill(os.getpid(), signal.SIGKILL)  # no word, no finally
+                os.kill(os.getpid(), signal.SIGKILL)
         time.sleep(args.pause)
-        stop = training.step(rank, world_size)
+        stop = take_step(training, rank, world_size)
         if rank == 0:  # the diary of all lives
             with open(folder / "diary", "a") as file:
                 file.write(json.dumps([time.time(), step + 1, world_size]) + "\n")
@@ -120,18 +121,18 @@ def compare(training, rank, world_size, device):
     """Return how far the weights are from those of a run that never stopped."""
     expected = Training(rank, device)
     while len(expected.worlds) < STEPS:
-        expected.step(rank, world_size)
+        take_step(expected, rank, world_size)
     pairs = zip(training.ddp.parameters(), expected.ddp.parameters(), strict=True)
     apart = max((one - other).abs().max().item() for one, other in pairs)
     # Other ranks add the same numbers in another order: other last bits.
     allowed = 0.0 if set(training.worlds) == {world_size} else 1e-5
     assert apart <= allowed, f"the weights are {apart} off, allowed {allowed}"
     assert training.used.eq(1).all(), "a sample was used twice in an epoch, or never"
+    print(f"[rank {rank}] ends {apart} away from one that never stopped", flush=True)
     return apart
 
 
-@record
-def main():
+def main(rank, world_size, device):
     parser = argparse.ArgumentParser()
     parser.add_argument("--dir", type=Path, help="a folder that outlives the ranks")
     parser.add_argument("--die", type=int, help="the last rank is killed at this step")
@@ -142,25 +143,21 @@ def main():
     folder.mkdir(parents=True, exist_ok=True)
     signal.signal(signal.SIGTERM, lambda *_: TOLD_TO_STOP.append(1))
 
-    with process_group() as (rank, world_size, device):
-        training = Training(rank, device)
-        if (path := folder / "snapshot.pt").exists():
-            training.load(torch.load(path, map_location="cpu", weights_only=True))
-        begin = len(training.worlds)
-        word = "goes on at" if begin else "begins with"
-        print(f"[rank {rank}] {word} step {begin + 1}", flush=True)
-        train(training, rank, world_size, folder, args)
-        apart = compare(training, rank, world_size, device)
-        end = f"{apart} away from one that never stopped"
-        print(f"[rank {rank}] ends {end}", flush=True)
-        facts = {"begin": begin, "apart": apart, "worlds": training.worlds}
-        print(json.dumps(facts), flush=True)
-        del training
-        if rank == 0 and not args.dir:
-            shutil.rmtree(folder)
+    training = Training(rank, device)
+    if (path := folder / "snapshot.pt").exists():
+        training.load(torch.load(path, map_location="cpu", weights_only=True))
+    begin = len(training.worlds)
+    word = "goes on at" if begin else "begins with"
+    print(f"[rank {rank}] {word} step {begin + 1}", flush=True)
+    train(training, rank, world_size, folder, args)
+    apart = compare(training, rank, world_size, device)
+    if rank == 0 and not args.dir:
+        shutil.rmtree(folder)
+    facts = {"begin": begin, "apart": apart, "worlds": training.worlds}
+    return facts | {"restarts": int(os.environ["TORCHELASTIC_RESTART_COUNT"])}
 
 
-# --- the same in every program: join the group, and leave it whatever happens ---
+# --- the same in every program: join the group, run main, leave whatever happens ---
 
 
 @contextmanager
@@ -180,5 +177,12 @@ def process_group():
         gc.collect()  # a leftover gloo object could abort the process at exit
 
 
+@record
+def run():
+    with process_group() as (rank, world_size, device):
+        if facts := main(rank, world_size, device):
+            print(json.dumps(facts), flush=True)
+
+
 if __name__ == "__main__":
-    main()
+    run()

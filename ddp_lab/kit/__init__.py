@@ -1,8 +1,9 @@
 """What the notebooks and the tests use: launch, predict, break and draw.
 
 `torchrun`, `machines` and `python` run a program in processes of its own and return a
-`Run`; `variant` and `diff` change a program and compare two; `predict` keeps a guess
-and `suspect` a diagnosis. Five rooms: `run`, `explain`, `cell`, `draw`, `terminal`.
+`Run`; `variant` and `diff` change a program and compare two; `predict` keeps a guess,
+`suspect` a diagnosis, and `score` counts what was right; `hint` and `solution` help
+with an exercise. Five rooms: `run`, `explain`, `cell`, `draw`, `terminal`.
 
 A name is looked up when it is asked for, so that one room does not import the others:
 drawing needs no launcher, and what the fork server imports, every program inherits.
@@ -12,7 +13,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ddp_lab.kit.cell.predict import predict, suspect
+    from ddp_lab.kit.cell.hints import hint, solution
+    from ddp_lab.kit.cell.predict import predict, score, suspect
     from ddp_lab.kit.cell.variants import diff, variant
     from ddp_lab.kit.explain.failure import Failure
     from ddp_lab.kit.run.launch import machines, python, torchrun
@@ -25,15 +27,19 @@ __all__ = [
     "Run",
     "RunFailed",
     "diff",
+    "hint",
     "machines",
     "predict",
     "python",
+    "score",
+    "solution",
     "suspect",
     "torchrun",
     "variant",
 ]
 PLACES = {
-    "cell.predict": ("predict", "suspect"),
+    "cell.hints": ("hint", "solution"),
+    "cell.predict": ("predict", "score", "suspect"),
     "cell.variants": ("diff", "variant"),
     "explain.failure": ("Failure",),
     "run.launch": ("machines", "python", "torchrun"),

@@ -2,11 +2,7 @@
 
     torchrun --standalone --nproc-per-node 2 ddp_lab/model/budget.py
 
-The whole step in one process, a rank's part of it under DDP, and a rank's layers:
-
-    [rank 0] whole: weights ..., gradients ..., optimizer ..., activations ...
-
-Written by notebooks/06_model_parallel.ipynb.
+Written by notebooks/08_model_parallel.ipynb.
 """
 
 import gc
@@ -29,7 +25,7 @@ def budget(net, x):
     weights, kept = list(net.parameters()), {}
     own = {w.untyped_storage().data_ptr() for w in weights}
 
-    def keep(tensor):  # called for each tensor that autograd puts aside for backward
+    def keep(tensor):  # called for each tensor that autograd saves for backward
         storage = tensor.untyped_storage()
         if storage.data_ptr() not in own:  # a weight is counted as a weight
             kept[storage.data_ptr()] = tensor.nbytes
@@ -40,11 +36,10 @@ def budget(net, x):
         out = net(x)
     out.mean().backward()
     optimizer.step()
-
     state = [t for w in weights for t in optimizer.state[w].values()]
-    gradients = sum(w.grad.nbytes for w in weights)
     # Each tensor's count of steps, four bytes, is left out.
     adam = sum(tensor.nbytes for tensor in state if tensor.ndim > 0)
+    gradients = sum(w.grad.nbytes for w in weights)
     held = sum(w.nbytes for w in weights), gradients, adam, sum(kept.values())
     return dict(zip(KINDS, held, strict=True))
 
@@ -57,8 +52,7 @@ def expected_bytes(layers, rows):
 
 
 def network(device):
-    """Return equal layers, the same on every rank."""
-    torch.manual_seed(0)
+    torch.manual_seed(0)  # the same on every rank
     layers = [nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU()) for _ in range(LAYERS)]
     return nn.Sequential(*layers).to(device)
 
@@ -73,35 +67,29 @@ def data_parallel(whole, x, rank, world_size):
     return held
 
 
-@record
-def main():
-    with process_group() as (rank, world_size, device):
-        if ROWS % world_size or world_size > LAYERS:
-            raise ValueError(f"{world_size} ranks cannot share {ROWS} rows, 12 layers")
-        torch.manual_seed(0)  # the same rows on every rank
-        x = torch.randn(ROWS, WIDTH).to(device)
-        first, end = (r * LAYERS // world_size for r in (rank, rank + 1))
+def main(rank, world_size, device):
+    if ROWS % world_size or world_size > LAYERS:
+        raise ValueError(f"{world_size} ranks cannot share {ROWS} rows, 12 layers")
+    torch.manual_seed(0)  # the same rows on every rank
+    x = torch.randn(ROWS, WIDTH).to(device)
+    first, end = (r * LAYERS // world_size for r in (rank, rank + 1))
+    whole = network(device)
+    held = {"whole": budget(whole, x)}
+    held["data parallel"] = data_parallel(whole, x, rank, world_size)
+    # Only the shapes count, so x may stand for what the left stage would send.
+    held["stage"] = budget(network(device)[first:end], x.clone())
 
-        whole = network(device)
-        held = {"whole": budget(whole, x)}
-        held["data parallel"] = data_parallel(whole, x, rank, world_size)
-        # Only the shapes count, so x may stand for what the left stage would send.
-        held["stage"] = budget(network(device)[first:end], x.clone())
-
-        expected = {
-            "whole": expected_bytes(LAYERS, ROWS),
-            "data parallel": expected_bytes(LAYERS, ROWS // world_size),
-            "stage": expected_bytes(end - first, ROWS),
-        }
-        if held != expected:
-            raise AssertionError(f"{held}, expected {expected}")
-        for part, kinds in held.items():
-            told = ", ".join(f"{kind} {count}" for kind, count in kinds.items())
-            print(f"[rank {rank}] {part}: {told}", flush=True)
-        print(json.dumps(held), flush=True)
+    layers = {"whole": LAYERS, "data parallel": LAYERS, "stage": end - first}
+    for part, kinds in held.items():
+        rows = ROWS // world_size if part == "data parallel" else ROWS
+        if kinds != (expected := expected_bytes(layers[part], rows)):
+            raise AssertionError(f"{part}: {kinds}, expected {expected}")
+        told = ", ".join(f"{kind} {count}" for kind, count in kinds.items())
+        print(f"[rank {rank}] {part}: {told}", flush=True)
+    return held
 
 
-# --- the same in every program: join the group, and leave it whatever happens ---
+# --- the same in every program: join the group, run main, leave whatever happens ---
 
 
 @contextmanager
@@ -121,5 +109,12 @@ def process_group():
         gc.collect()  # a leftover gloo object could abort the process at exit
 
 
+@record
+def run():
+    with process_group() as (rank, world_size, device):
+        if facts := main(rank, world_size, device):
+            print(json.dumps(facts), flush=True)
+
+
 if __name__ == "__main__":
-    main()
+    run()

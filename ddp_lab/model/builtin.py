@@ -2,11 +2,7 @@
 
     torchrun --standalone --nproc-per-node 2 ddp_lab/model/builtin.py
 
-Each of them gives the unsplit network's gradients:
-
-    [rank 0] ScheduleGPipe: as unsplit, with 416 of 832 weights
-
-Written by notebooks/06_model_parallel.ipynb.
+Written by notebooks/08_model_parallel.ipynb.
 """
 
 import copy
@@ -34,9 +30,9 @@ def pipeline(schedule_class, net, rank, world_size, batch, target):
     stage = PipelineStage(copy.deepcopy(net[rank]), rank, world_size, batch.device)
     schedule = schedule_class(stage, n_microbatches=8, loss_fn=F.mse_loss)
     # Only the first rank needs the batch, and only the last one the target.
-    inputs = (batch,) if rank == 0 else ()
-    # step() is forward and backward: this rank then holds its own block's gradients.
-    schedule.step(*inputs, target=target if rank == world_size - 1 else None)
+    inputs, is_last = [batch] if rank == 0 else [], rank == world_size - 1
+    # Forward and backward: this rank then holds its own block's gradients.
+    schedule.step(*inputs, target=target if is_last else None)
     return list(stage.submod.parameters()), net[rank].parameters()
 
 
@@ -68,36 +64,33 @@ def check(parameters, expected):
     return held
 
 
-@record
-def main():
-    with process_group() as (rank, world_size, device):
-        # Ranks that share a GPU: gloo can send and gather only what is in host memory.
-        device = torch.device("cpu") if dist.get_backend() == "gloo" else device
-        torch.manual_seed(0)
-        blocks = [
-            nn.Sequential(nn.Linear(WIDTH, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, WIDTH))
-            for _ in range(world_size)
-        ]
-        net = nn.Sequential(*blocks).to(device)
-        batch, target = torch.randn(2, ROWS, WIDTH).to(device)
-        F.mse_loss(net(batch), target).backward()  # the truth: the unsplit network
-        held = {}
-        for schedule in (ScheduleGPipe, Schedule1F1B):
-            compared = pipeline(schedule, net, rank, world_size, batch, target)
-            held[schedule.__name__] = check(*compared)
-        *compared, sums = tensor_parallel(net, world_size, batch, target)
-        held["parallelize_module"] = check(*compared)
-        # Nobody needs d loss / d batch, so the first block has no sum backward.
-        if sums != [world_size, world_size - 1]:
-            raise AssertionError(f"all_reduces forward, backward: {sums}")
-        whole = sum(p.numel() for p in net.parameters())
-        for name, count in held.items():
-            share = f"with {count} of {whole} weights"
-            print(f"[rank {rank}] {name}: as unsplit, {share}", flush=True)
-        print(json.dumps({"held": held, "whole": whole, "sums": sums}), flush=True)
+def main(rank, world_size, device):
+    # Ranks that share a GPU: gloo can send and gather only what is in host memory.
+    device = torch.device("cpu") if dist.get_backend() == "gloo" else device
+    torch.manual_seed(0)
+    blocks = [
+        nn.Sequential(nn.Linear(WIDTH, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, WIDTH))
+        for _ in range(world_size)
+    ]
+    net = nn.Sequential(*blocks).to(device)
+    batch, target = torch.randn(2, ROWS, WIDTH).to(device)
+    F.mse_loss(net(batch), target).backward()  # the truth: the unsplit network
+    whole, held = sum(p.numel() for p in net.parameters()), {}
+    for schedule in (ScheduleGPipe, Schedule1F1B):
+        compared = pipeline(schedule, net, rank, world_size, batch, target)
+        held[schedule.__name__] = check(*compared)
+    *compared, sums = tensor_parallel(net, world_size, batch, target)
+    held["parallelize_module"] = check(*compared)
+    # Nobody needs d loss / d batch, so the first block has no sum backward.
+    if sums != [world_size, world_size - 1]:
+        raise AssertionError(f"all_reduces forward, backward: {sums}")
+    for name, count in held.items():
+        told = f"{name}: as unsplit, with {count} of {whole} weights"
+        print(f"[rank {rank}] {told}", flush=True)
+    return {"held": held, "whole": whole, "sums": sums}
 
 
-# --- the same in every program: join the group, and leave it whatever happens ---
+# --- the same in every program: join the group, run main, leave whatever happens ---
 
 
 @contextmanager
@@ -117,5 +110,12 @@ def process_group():
         gc.collect()  # a leftover gloo object could abort the process at exit
 
 
+@record
+def run():
+    with process_group() as (rank, world_size, device):
+        if facts := main(rank, world_size, device):
+            print(json.dumps(facts), flush=True)
+
+
 if __name__ == "__main__":
-    main()
+    run()

@@ -6,7 +6,7 @@ Fill in place(), and the ranks count the bytes that they really hold. Until then
 
     [rank 0] not yet
 
-Written by notebooks/06_model_parallel.ipynb.
+Written by notebooks/08_model_parallel.ipynb.
 """
 
 import gc
@@ -70,39 +70,37 @@ def train_step(stage, rank, world_size, device, link):
     return sum(kept.values()) + sum(w.grad.nbytes for w in weights)
 
 
-@record
-def main():
-    with process_group() as (rank, world_size, device):
-        if world_size > LAYERS:
-            raise ValueError(f"{LAYERS} layers are too few for {world_size} ranks")
-        sizes = itertools.pairwise(WIDTHS)
-        # Float32: weights, biases and their gradients, and the input kept for backward.
-        layer_bytes = [4 * (2 * (a + 1) * b + ROWS * a) for a, b in sizes]
-        counts = place(layer_bytes, world_size)
-        if counts is None:
-            print(f"[rank {rank}] not yet", flush=True)
-            print(json.dumps({"solved": False, "layer_bytes": layer_bytes}), flush=True)
-            dist.barrier()  # to leave now would cut off those that are still joining
-            return
-        if len(counts) != world_size or min(counts) < 1 or sum(counts) != LAYERS:
-            raise ValueError(f"{counts} is no way to place {LAYERS} layers")
-        first, end = sum(counts[:rank]), sum(counts[: rank + 1])
-        # ReLU first: what it keeps for backward is the very tensor that Linear keeps.
-        pairs = [(nn.ReLU(), nn.Linear(*WIDTHS[i : i + 2])) for i in range(first, end)]
-        stage = nn.Sequential(*itertools.chain(*pairs)).to(device)
-        # gloo's send and recv work only on host memory, even where there is a GPU.
-        link = torch.device("cpu") if dist.get_backend() == "gloo" else device
-        held = train_step(stage, rank, world_size, device, link)
-        print(f"[rank {rank}] layers {first} to {end - 1}: {held} bytes", flush=True)
-        peak = torch.tensor(held, device=device)
-        dist.all_reduce(peak, dist.ReduceOp.MAX)  # every rank holds the fullest's bytes
-        peak, expected = peak.item(), least(layer_bytes, world_size)
-        if peak != expected:
-            raise AssertionError(f"the fullest rank holds {peak}, expected {expected}")
-        print(json.dumps({"solved": True, "held": held, "peak": peak}), flush=True)
+def main(rank, world_size, device):
+    if world_size > LAYERS:
+        raise ValueError(f"{LAYERS} layers are too few for {world_size} ranks")
+    sizes = itertools.pairwise(WIDTHS)
+    # Float32: weights, biases and their gradients, and the input kept for backward.
+    layer_bytes = [4 * (2 * (a + 1) * b + ROWS * a) for a, b in sizes]
+    counts = place(layer_bytes, world_size)
+    if counts is None:
+        print(f"[rank {rank}] not yet", flush=True)
+        print(json.dumps({"solved": False, "layer_bytes": layer_bytes}), flush=True)
+        dist.barrier()  # to leave now would cut off those that are still joining
+        return
+    if len(counts) != world_size or min(counts) < 1 or sum(counts) != LAYERS:
+        raise ValueError(f"{counts} is no way to place {LAYERS} layers")
+    first, end = sum(counts[:rank]), sum(counts[: rank + 1])
+    # ReLU first: what it keeps for backward is the very tensor that Linear keeps.
+    pairs = [(nn.ReLU(), nn.Linear(*WIDTHS[i : i + 2])) for i in range(first, end)]
+    stage = nn.Sequential(*itertools.chain(*pairs)).to(device)
+    # gloo's send and recv work only on host memory, even where there is a GPU.
+    link = torch.device("cpu") if dist.get_backend() == "gloo" else device
+    held = train_step(stage, rank, world_size, device, link)
+    print(f"[rank {rank}] layers {first} to {end - 1}: {held} bytes", flush=True)
+    peak = torch.tensor(held, device=device)
+    dist.all_reduce(peak, dist.ReduceOp.MAX)  # every rank holds the fullest's bytes
+    peak, expected = peak.item(), least(layer_bytes, world_size)
+    if peak != expected:
+        raise AssertionError(f"the fullest rank holds {peak}, expected {expected}")
+    return {"solved": True, "held": held, "peak": peak}
 
 
-# --- the same in every program: join the group, and leave it whatever happens ---
+# --- the same in every program: join the group, run main, leave whatever happens ---
 
 
 @contextmanager
@@ -122,5 +120,12 @@ def process_group():
         gc.collect()  # a leftover gloo object could abort the process at exit
 
 
+@record
+def run():
+    with process_group() as (rank, world_size, device):
+        if facts := main(rank, world_size, device):
+            print(json.dumps(facts), flush=True)
+
+
 if __name__ == "__main__":
-    main()
+    run()

@@ -6,7 +6,7 @@ Once `gated` is written, the ranks count what it communicates. Until then:
 
     [rank 0] not yet
 
-Written by notebooks/06_model_parallel.ipynb.
+Written by notebooks/08_model_parallel.ipynb.
 """
 
 import gc
@@ -76,39 +76,37 @@ def counted(function, *args):
     return result, sums
 
 
-@record
-def main():
-    with process_group() as (rank, world_size, device):
-        if HIDDEN % world_size:
-            raise ValueError(f"{world_size} ranks cannot share {HIDDEN} features")
-        torch.manual_seed(0)  # the same numbers on every rank
-        shapes = [(HIDDEN, WIDTH), (HIDDEN,)] * 2 + [(WIDTH, HIDDEN), (WIDTH,)]
-        tensors = [torch.randn(s, device=device) for s in [(ROWS, WIDTH), *shapes]]
-        dims = [None, 0, 0, 0, 0, 1, None]  # PyTorch stores weights as (out, in)
-        mine = [share(t, dim) for t, dim in zip(tensors, dims, strict=True)]
-        whole = [share(t, None) for t in tensors]
+def main(rank, world_size, device):
+    if HIDDEN % world_size:
+        raise ValueError(f"{world_size} ranks cannot share {HIDDEN} features")
+    torch.manual_seed(0)  # the same numbers on every rank
+    shapes = [(HIDDEN, WIDTH), (HIDDEN,)] * 2 + [(WIDTH, HIDDEN), (WIDTH,)]
+    tensors = [torch.randn(s, device=device) for s in [(ROWS, WIDTH), *shapes]]
+    dims = [None, 0, 0, 0, 0, 1, None]  # PyTorch stores weights as (out, in)
+    mine = [share(t, dim) for t, dim in zip(tensors, dims, strict=True)]
+    whole = [share(t, None) for t in tensors]
 
-        out, forward = counted(gated, *mine)
-        if out is None:
-            print(f"[rank {rank}] not yet", flush=True)
-            print(json.dumps({"solved": False}), flush=True)
-            dist.barrier()  # to leave now would cut off those that are still joining
-            return
-        expected = uncut(*whole)
-        torch.testing.assert_close(out, expected, msg="output differs")
-        grad = torch.linspace(-1, 1, expected.numel(), device=device).view_as(expected)
-        _, backward = counted(out.backward, grad)
-        expected.backward(grad)
-        for p, t, dim in zip(mine, whole, dims, strict=True):
-            torch.testing.assert_close(p.grad, share(t.grad, dim), msg="gradient wrong")
-        sums = [forward, backward]
-        if sums != [1, 1]:
-            raise AssertionError(f"all_reduces forward, backward: {sums}, not [1, 1]")
-        print(f"[rank {rank}] as uncut, all_reduces {sums}", flush=True)
-        print(json.dumps({"solved": True, "sums": sums}), flush=True)
+    out, forward = counted(gated, *mine)
+    if out is None:
+        print(f"[rank {rank}] not yet", flush=True)
+        print(json.dumps({"solved": False}), flush=True)
+        dist.barrier()  # to leave now would cut off those that are still joining
+        return
+    expected = uncut(*whole)
+    torch.testing.assert_close(out, expected, msg="output differs")
+    grad = torch.linspace(-1, 1, expected.numel(), device=device).view_as(expected)
+    _, backward = counted(out.backward, grad)
+    expected.backward(grad)
+    for p, t, dim in zip(mine, whole, dims, strict=True):
+        torch.testing.assert_close(p.grad, share(t.grad, dim), msg="gradient wrong")
+    sums = [forward, backward]
+    if sums != [1, 1]:
+        raise AssertionError(f"all_reduces forward, backward: {sums}, not [1, 1]")
+    print(f"[rank {rank}] as uncut, all_reduces {sums}", flush=True)
+    return {"solved": True, "sums": sums}
 
 
-# --- the same in every program: join the group, and leave it whatever happens ---
+# --- the same in every program: join the group, run main, leave whatever happens ---
 
 
 @contextmanager
@@ -128,5 +126,12 @@ def process_group():
         gc.collect()  # a leftover gloo object could abort the process at exit
 
 
+@record
+def run():
+    with process_group() as (rank, world_size, device):
+        if facts := main(rank, world_size, device):
+            print(json.dumps(facts), flush=True)
+
+
 if __name__ == "__main__":
-    main()
+    run()

@@ -2,11 +2,9 @@
 
     torchrun --standalone --nproc-per-node 2 ddp_lab/model/split.py
 
-The devices are two GPUs of each rank, or one GPU, or the CPU, in both parts:
-
     [rank 0] ... parameters on device 0, ... on device 1
 
-Written by notebooks/06_model_parallel.ipynb.
+Written by notebooks/08_model_parallel.ipynb.
 """
 
 import copy
@@ -19,6 +17,7 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed.elastic.multiprocessing.errors import record
 from torch.nn.parallel import DistributedDataParallel as DDP
 
@@ -31,8 +30,8 @@ class SplitNet(nn.Module):
     def __init__(self, dev0, dev1):
         super().__init__()
         self.dev0, self.dev1 = dev0, dev1
-        self.first = nn.Sequential(nn.Linear(16, 64), nn.ReLU()).to(dev0)
-        self.second = nn.Linear(64, 10).to(dev1)
+        self.first = nn.Sequential(nn.Linear(16, 64, device=dev0), nn.ReLU())
+        self.second = nn.Linear(64, 10, device=dev1)
 
     def forward(self, x):
         hidden = self.first(x.to(self.dev0))  # (rows, 64) on dev0
@@ -41,40 +40,10 @@ class SplitNet(nn.Module):
 
 
 def rehearse():
-    """Send a batch through on two devices that every machine has and that never mix."""
-    # cpu:0 and cpu:1 are one device: between them a forgotten .to() goes unnoticed.
-    out = SplitNet(torch.device("cpu"), torch.device("meta"))(torch.zeros(ROWS, 16))
-    if out.device.type != "meta":
-        raise AssertionError(f"the output is on {out.device}, expected meta")
-
-
-def train_step(net, x, target):
-    """One step of gradient descent; the target goes to where the output is."""
-    out = net(x)
-    F.mse_loss(out, target.to(out.device)).backward()
-    with torch.no_grad():
-        for p in net.parameters():
-            p -= 0.1 * p.grad
-            p.grad = None
-
-
-def check(net, rank, world_size):
-    """Train beside the unsplit network, which sees every rank's rows at once."""
-    device = net.dev0
-    # process_group() ties NCCL to one GPU per rank; gloo takes tensors of any.
-    group = None if net.dev0 == net.dev1 else dist.new_group(backend="gloo")
-    ddp = DDP(net, process_group=group)  # all ranks now hold rank 0's weights
-    expected = copy.deepcopy(nn.Sequential(net.first, net.second)).to(device)
-    torch.manual_seed(0)  # the same data on every rank, of which each takes its rows
-    rows = slice(rank * ROWS, (rank + 1) * ROWS)
-    for _ in range(STEPS):
-        x = torch.randn(world_size * ROWS, 16).to(device)
-        target = torch.randn(world_size * ROWS, 10).to(device)
-        # DDP's all_reduce in backward: every rank ends with the mean gradient.
-        train_step(ddp, x[rows], target[rows])
-        train_step(expected, x, target)
-        for p, e in zip(ddp.parameters(), expected.parameters(), strict=True):
-            torch.testing.assert_close(p.to(device), e, msg="parameter differs")
+    """Send a batch through where a forgotten .to() is always noticed."""
+    with FakeTensorMode():  # tensors without data, on devices that never mix
+        net = SplitNet(torch.device("cpu"), torch.device("meta"))
+        net(torch.zeros(ROWS, 16))
 
 
 def two_devices(device):
@@ -86,22 +55,39 @@ def two_devices(device):
     return device, torch.device("cuda", device.index + local_world_size), "two GPUs"
 
 
-@record
-def main():
-    with process_group() as (rank, world_size, device):
-        rehearse()
-        print(f"[rank {rank}] rehearsed: nothing is on the wrong device", flush=True)
-        dev0, dev1, devices = two_devices(device)
-        net = SplitNet(dev0, dev1)
-        held = [sum(p.numel() for p in half.parameters()) for half in net.children()]
-        where = f"{held[0]} parameters on device 0, {held[1]} on device 1"
-        print(f"[rank {rank}] {where}", flush=True)
-        check(net, rank, world_size)
-        print(f"[rank {rank}] as unsplit after each of {STEPS} steps", flush=True)
-        print(json.dumps({"devices": devices, "held": held}), flush=True)
+def train_step(net, x, target):
+    F.mse_loss(out := net(x), target.to(out.device)).backward()
+    with torch.no_grad():
+        for p in net.parameters():
+            p -= 0.1 * p.grad
+            p.grad = None
 
 
-# --- the same in every program: join the group, and leave it whatever happens ---
+def main(rank, world_size, device):
+    rehearse()
+    print(f"[rank {rank}] rehearsed: nothing is on the wrong device", flush=True)
+    dev0, dev1, devices = two_devices(device)
+    net = SplitNet(dev0, dev1)
+    held = [sum(p.numel() for p in half.parameters()) for half in net.children()]
+    print(f"[rank {rank}] on its devices, {held} parameters", flush=True)
+
+    # process_group() ties NCCL to one GPU per rank; gloo takes tensors of any.
+    group = None if dev0 == dev1 else dist.new_group(backend="gloo")
+    ddp = DDP(net, process_group=group)  # all ranks now hold rank 0's weights
+    expected = copy.deepcopy(nn.Sequential(net.first, net.second)).to(device)
+    torch.manual_seed(0)  # the same data on every rank, of which each takes its rows
+    rows = slice(rank * ROWS, (rank + 1) * ROWS)
+    for _ in range(STEPS):
+        data = torch.randn(world_size * ROWS, 26).to(device)
+        x, target = data[:, :16], data[:, 16:]
+        train_step(ddp, x[rows], target[rows])  # every rank takes the mean gradient
+        train_step(expected, x, target)
+        for p, e in zip(ddp.parameters(), expected.parameters(), strict=True):
+            torch.testing.assert_close(p.to(device), e, msg="parameter differs")
+    return {"devices": devices, "held": held}
+
+
+# --- the same in every program: join the group, run main, leave whatever happens ---
 
 
 @contextmanager
@@ -121,5 +107,12 @@ def process_group():
         gc.collect()  # a leftover gloo object could abort the process at exit
 
 
+@record
+def run():
+    with process_group() as (rank, world_size, device):
+        if facts := main(rank, world_size, device):
+            print(json.dumps(facts), flush=True)
+
+
 if __name__ == "__main__":
-    main()
+    run()

@@ -1,15 +1,11 @@
-"""A network cut into stages: every rank holds some of its layers, and no others.
+"""A network cut into stages: every rank holds one layer, and no others.
 
     torchrun --standalone --nproc-per-node 2 ddp_lab/model/stages.py
 
-Activations travel to the right and gradients to the left, by send and recv:
-
-    [rank 0] layers 0 to 3 of 8: 1088 parameters
-    [rank 0] as unsplit in each of 3 steps
-
-Written by notebooks/06_model_parallel.ipynb.
+Written by notebooks/08_model_parallel.ipynb.
 """
 
+import copy
 import gc
 import json
 import os
@@ -21,89 +17,73 @@ import torch.nn.functional as F
 from torch import nn
 from torch.distributed.elastic.multiprocessing.errors import record
 
-LAYERS, WIDTH, BATCH, STEPS = 8, 16, 24, 3
+WIDTH, BATCH = 16, 24
+
+STEPS = 3
 
 
 class Stage:
-    """The layers of one rank, and its links to the neighbours."""
+    """The layer of one rank, and its links to the neighbours."""
 
-    def __init__(self, layers, rank, world_size, device):
-        self.layers, self.device = layers.to(device), device
+    def __init__(self, layer, rank, world_size):
+        self.layer, self.sent = layer, 0
         self.left = rank - 1 if rank > 0 else None
         self.right = rank + 1 if rank < world_size - 1 else None
-        self.sent = 0
-        # gloo's send and recv work only on host memory, even where there is a GPU.
-        self.link = torch.device("cpu") if dist.get_backend() == "gloo" else device
 
     def forward(self, x):
-        """Take the activation from the left, pass the stage's own to the right."""
         if self.left is not None:
-            recv_buf = torch.empty(BATCH, WIDTH, device=self.link)
-            dist.recv(recv_buf, src=self.left)  # holds what the left stages made of x
             # Autograd does not look into other processes: here its graph begins anew.
-            x = recv_buf.to(self.device).requires_grad_()
-        out = self.layers(x)  # (BATCH, WIDTH)
+            x = self.receive(x, self.left).requires_grad_()
+        out = self.layer(x)  # (BATCH, WIDTH)
         if self.right is not None:
-            dist.send(out.detach().to(self.link), dst=self.right)
-            self.sent += 1
+            self.send(out.detach(), self.right)
         return x, out
 
     def backward(self, x, out, target):
-        """Take d loss / d out from the right, pass d loss / d x to the left."""
         if self.right is None:
             F.mse_loss(out, target).backward()  # only the last stage sees the loss
         else:
-            grad = torch.empty(BATCH, WIDTH, device=self.link)
-            dist.recv(grad, src=self.right)  # holds d loss / d out
-            out.backward(grad.to(self.device))
+            out.backward(self.receive(out, self.right))
         if self.left is not None:
-            dist.send(x.grad.to(self.link), dst=self.left)
-            self.sent += 1
+            self.send(x.grad, self.left)
+
+    def receive(self, like, src):
+        recv_buf = torch.empty_like(like, device="cpu")  # gloo receives only there
+        dist.recv(recv_buf, src)  # holds what src has sent
+        return recv_buf.to(like.device)
+
+    def send(self, tensor, dst):
+        dist.send(tensor.cpu(), dst)  # dst now holds it
+        self.sent += 1
 
 
-def whole_network():
-    """All layers, from one seed: every rank cuts its stage out of the same network."""
-    torch.manual_seed(0)
-    layers = [nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh()) for _ in range(LAYERS)]
-    return nn.Sequential(*layers)
+def main(rank, world_size, device):
+    torch.manual_seed(0)  # the same layers and data on every rank
+    layers = [nn.Linear(WIDTH, WIDTH) for _ in range(world_size)]
+    whole = nn.Sequential(*layers).to(device)
+    stage = Stage(copy.deepcopy(whole[rank]), rank, world_size)
+    optimizer = torch.optim.SGD(stage.layer.parameters(), lr=0.1)
+    expected_optimizer = torch.optim.SGD(whole.parameters(), lr=0.1)
+    held = sum(p.numel() for p in stage.layer.parameters())
+    print(f"[rank {rank}] layer {rank} of {world_size}: {held} parameters", flush=True)
 
-
-def check(stage, first, end):
-    """Train beside the unsplit network, which no rank of a real run could hold."""
-    expected = whole_network().to(stage.device)
-    mine = list(expected[first:end].parameters())
-    optimizer = torch.optim.SGD(stage.layers.parameters(), lr=0.1)
-    expected_optimizer = torch.optim.SGD(expected.parameters(), lr=0.1)
     for _ in range(STEPS):
-        batch, target = torch.randn(2, BATCH, WIDTH).to(stage.device)
+        batch, target = torch.randn(2, BATCH, WIDTH).to(device)
         optimizer.zero_grad()
         stage.backward(*stage.forward(batch), target)
         expected_optimizer.zero_grad()
-        F.mse_loss(expected(batch), target).backward()
-        for p, e in zip(stage.layers.parameters(), mine, strict=True):
+        F.mse_loss(whole(batch), target).backward()
+        expected = list(whole[rank].parameters())
+        for p, e in zip(stage.layer.parameters(), expected, strict=True):
             torch.testing.assert_close(p.grad, e.grad, msg="gradient differs")
-        # Each rank steps with its own layers; there is nothing to average.
+        # Each rank steps with its own layer; there is nothing to average.
         optimizer.step()
         expected_optimizer.step()
+    print(f"[rank {rank}] as unsplit in each of {STEPS} steps", flush=True)
+    return {"held": held, "sent": stage.sent}
 
 
-@record
-def main():
-    with process_group() as (rank, world_size, device):
-        if world_size > LAYERS:
-            raise ValueError(f"{LAYERS} layers are too few for {world_size} ranks")
-        first, end = (r * LAYERS // world_size for r in (rank, rank + 1))
-        stage = Stage(whole_network()[first:end], rank, world_size, device)
-        held = sum(p.numel() for p in stage.layers.parameters())
-        layers = f"layers {first} to {end - 1} of {LAYERS}"
-        print(f"[rank {rank}] {layers}: {held} parameters", flush=True)
-        check(stage, first, end)
-        print(f"[rank {rank}] as unsplit in each of {STEPS} steps", flush=True)
-        facts = {"layers": [first, end], "held": held, "sent": stage.sent}
-        print(json.dumps(facts), flush=True)
-
-
-# --- the same in every program: join the group, and leave it whatever happens ---
+# --- the same in every program: join the group, run main, leave whatever happens ---
 
 
 @contextmanager
@@ -123,5 +103,12 @@ def process_group():
         gc.collect()  # a leftover gloo object could abort the process at exit
 
 
+@record
+def run():
+    with process_group() as (rank, world_size, device):
+        if facts := main(rank, world_size, device):
+            print(json.dumps(facts), flush=True)
+
+
 if __name__ == "__main__":
-    main()
+    run()

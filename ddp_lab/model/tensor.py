@@ -2,9 +2,7 @@
 
     torchrun --standalone --nproc-per-node 2 ddp_lab/model/tensor.py
 
-    [rank 0] column: as unsplit, all_reduces: ... forward, ... backward
-
-Written by notebooks/06_model_parallel.ipynb.
+Written by notebooks/08_model_parallel.ipynb.
 """
 
 import functools
@@ -24,28 +22,16 @@ all_reduces = {"forward": 0, "backward": 0}
 
 
 class SumOverRanks(torch.autograd.Function):
-    """Sum on the way forward or on the way backward; the other way, just pass."""
-
     @staticmethod
     def forward(ctx, tensor, direction):
         ctx.direction = direction
-        if direction == "forward":
-            return total(tensor, direction)
-        return tensor.clone()
+        return total(tensor, direction) if direction == "forward" else tensor.clone()
 
     @staticmethod
     def backward(ctx, grad):
         if ctx.direction == "backward":
             grad = total(grad, ctx.direction)
         return grad, None  # direction has no gradient
-
-
-def total(tensor, direction):
-    """Count, and return a new tensor: the sum of all ranks' tensors."""
-    all_reduces[direction] += 1
-    tensor = tensor.clone()  # all_reduce writes in place, and this one is autograd's
-    dist.all_reduce(tensor)  # every rank now holds the sum
-    return tensor
 
 
 def column_linear(x, weight, bias):
@@ -66,14 +52,20 @@ def both(x, w1, b1, w2, b2, first=column_linear, second=row_linear):
     return second(F.relu(first(x, w1, b1)), w2, b2)
 
 
+def total(tensor, direction):
+    """Count, and return a new tensor: the sum of all ranks' tensors."""
+    all_reduces[direction] += 1
+    tensor = tensor.clone()  # all_reduce writes in place, and this one is autograd's
+    dist.all_reduce(tensor)  # every rank now holds the sum
+    return tensor
+
+
 def share(tensor, dim):
     """This rank's slice along dim, or all of it for None, as a leaf of its own."""
     if dim is not None:
-        size = tensor.size(dim)
-        world_size = dist.get_world_size()
-        if size % world_size:
-            raise ValueError(f"{size} features do not divide among {world_size} ranks")
-        tensor = tensor.chunk(world_size, dim)[dist.get_rank()]
+        if tensor.size(dim) % dist.get_world_size():
+            raise ValueError(f"{tensor.size(dim)} features cannot be shared equally")
+        tensor = tensor.chunk(dist.get_world_size(), dim)[dist.get_rank()]
     return tensor.detach().clone().requires_grad_()
 
 
@@ -82,7 +74,6 @@ def check(layer, unsplit, tensors, dims, out_dim=None):
     all_reduces.update(forward=0, backward=0)
     mine = [share(t, dim) for t, dim in zip(tensors, dims, strict=True)]
     whole = [share(t, None) for t in tensors]
-
     out, expected = layer(*mine), unsplit(*whole)
     torch.testing.assert_close(out, share(expected, out_dim), msg="output differs")
 
@@ -94,29 +85,25 @@ def check(layer, unsplit, tensors, dims, out_dim=None):
     return all_reduces | {"held": sum(weight.numel() for weight in mine[1:])}
 
 
-@record
-def main():
-    with process_group() as (rank, world_size, device):
-        torch.manual_seed(0)  # the same numbers on every rank
-        w1, b1 = nn.Linear(WIDTH, HIDDEN, device=device).parameters()
-        w2, b2 = nn.Linear(HIDDEN, WIDTH, device=device).parameters()
-        x = torch.randn(ROWS, WIDTH, device=device)
-        hidden = torch.randn(ROWS, HIDDEN, device=device)
-
-        facts = {}
-        # PyTorch keeps weights as (out, in): what books call columns is dim 0 here.
-        facts["column"] = check(column_linear, F.linear, [x, w1, b1], [None, 0, 0], 1)
-        facts["row"] = check(row_linear, F.linear, [hidden, w2, b2], [1, 1, None])
-        unsplit = functools.partial(both, first=F.linear, second=F.linear)
-        facts["both"] = check(both, unsplit, [x, w1, b1, w2, b2], [None, 0, 0, 1, None])
-
-        for name, fact in facts.items():
-            cost = f"{fact['forward']} forward, {fact['backward']} backward"
-            print(f"[rank {rank}] {name}: as unsplit, all_reduces: {cost}", flush=True)
-        print(json.dumps(facts), flush=True)
+def main(rank, world_size, device):
+    torch.manual_seed(0)  # the same numbers on every rank
+    w1, b1 = nn.Linear(WIDTH, HIDDEN, device=device).parameters()
+    w2, b2 = nn.Linear(HIDDEN, WIDTH, device=device).parameters()
+    x = torch.randn(ROWS, WIDTH, device=device)
+    hidden = torch.randn(ROWS, HIDDEN, device=device)
+    pair = functools.partial(both, first=F.linear, second=F.linear)
+    facts = {
+        "column": check(column_linear, F.linear, [x, w1, b1], [None, 0, 0], 1),
+        "row": check(row_linear, F.linear, [hidden, w2, b2], [1, 1, None]),
+        "both": check(both, pair, [x, w1, b1, w2, b2], [None, 0, 0, 1, None]),
+    }
+    for name, fact in facts.items():
+        cost = f"{fact['forward']} forward, {fact['backward']} backward"
+        print(f"[rank {rank}] {name}: as unsplit, all_reduces: {cost}", flush=True)
+    return facts
 
 
-# --- the same in every program: join the group, and leave it whatever happens ---
+# --- the same in every program: join the group, run main, leave whatever happens ---
 
 
 @contextmanager
@@ -136,5 +123,12 @@ def process_group():
         gc.collect()  # a leftover gloo object could abort the process at exit
 
 
+@record
+def run():
+    with process_group() as (rank, world_size, device):
+        if facts := main(rank, world_size, device):
+            print(json.dumps(facts), flush=True)
+
+
 if __name__ == "__main__":
-    main()
+    run()

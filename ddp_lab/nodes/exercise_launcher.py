@@ -6,7 +6,7 @@ Fill in launch(). It is tried on ranks that fail, that are deaf, and on signals:
 
     [rank 0] not yet
 
-Written by notebooks/10_many_machines.ipynb.
+Written by notebooks/11_many_machines.ipynb.
 """
 
 import argparse
@@ -169,7 +169,7 @@ def main():
     return launch([sys.executable, *sys.argv], count)
 
 
-# --- the same in every program: join the group, and leave it whatever happens ---
+# --- the same in every program: join the group, run main, leave whatever happens ---
 
 
 @contextmanager

@@ -6,7 +6,7 @@ On one node, four ranks play two nodes of two. Once `sum_by_shares` is written:
 
     [rank 0] has the sum, and brought 1/2 of the tensor to the wire
 
-Written by notebooks/10_many_machines.ipynb.
+Written by notebooks/12_the_wire.ipynb.
 """
 
 import gc
@@ -70,40 +70,37 @@ def counted(call, inside, across, brought):
     return counting
 
 
-@record
-def main():
-    with process_group() as (rank, world_size, device):
-        # gloo knows some of these calls for host memory only, even beside a GPU.
-        device = torch.device("cpu") if dist.get_backend() == "gloo" else device
-        inside, across, size = make_groups(rank, world_size)
-        tensor = torch.randn(NUMBERS, device=device)  # another one on each rank
-        expected, brought = tensor.clone(), []
-        dist.all_reduce(expected)  # every rank now holds the truth
-        calls = {
-            name: counted(getattr(dist, name), inside, across, brought)
-            for name in ALLOWED
-        }
-        with mock.patch.multiple(dist, **calls):
-            done = sum_by_shares(tensor, inside, across)
-        if done is None:  # on all ranks alike, so nobody is left waiting
-            print(f"[rank {rank}] not yet", flush=True)
-            print(json.dumps({"solved": False}), flush=True)
-            dist.barrier()  # to leave now would cut off those still joining
-            return
-        right = torch.allclose(tensor, expected, atol=1e-5)
-        what = f"brought {sum(brought)}/{NUMBERS} of the tensor to the wire"
-        if sum(brought) * size == NUMBERS:
-            what = f"brought 1/{size} of the tensor to the wire"
-        says = f"{'has' if right else 'does not have'} the sum, and {what}"
-        print(f"[rank {rank}] {says}", flush=True)
-        verdicts = [None] * world_size
-        dist.all_gather_object(verdicts, (right, sum(brought) * size == NUMBERS))
-        if not all(all(verdict) for verdict in verdicts):
-            raise AssertionError(f"{says}; expected 1/{size}")
-        print(json.dumps({"solved": True, "share": sum(brought) / NUMBERS}), flush=True)
+def main(rank, world_size, device):
+    # gloo knows some of these calls for host memory only, even beside a GPU.
+    device = torch.device("cpu") if dist.get_backend() == "gloo" else device
+    inside, across, size = make_groups(rank, world_size)
+    tensor = torch.randn(NUMBERS, device=device)  # another one on each rank
+    expected, brought = tensor.clone(), []
+    dist.all_reduce(expected)  # every rank now holds the truth
+    calls = {
+        name: counted(getattr(dist, name), inside, across, brought) for name in ALLOWED
+    }
+    with mock.patch.multiple(dist, **calls):
+        done = sum_by_shares(tensor, inside, across)
+    if done is None:  # on all ranks alike, so nobody is left waiting
+        print(f"[rank {rank}] not yet", flush=True)
+        print(json.dumps({"solved": False}), flush=True)
+        dist.barrier()  # to leave now would cut off those still joining
+        return
+    right = torch.allclose(tensor, expected, atol=1e-5)
+    what = f"brought {sum(brought)}/{NUMBERS} of the tensor to the wire"
+    if sum(brought) * size == NUMBERS:
+        what = f"brought 1/{size} of the tensor to the wire"
+    says = f"{'has' if right else 'does not have'} the sum, and {what}"
+    print(f"[rank {rank}] {says}", flush=True)
+    verdicts = [None] * world_size
+    dist.all_gather_object(verdicts, (right, sum(brought) * size == NUMBERS))
+    if not all(all(verdict) for verdict in verdicts):
+        raise AssertionError(f"{says}; expected 1/{size}")
+    return {"solved": True, "share": sum(brought) / NUMBERS}
 
 
-# --- the same in every program: join the group, and leave it whatever happens ---
+# --- the same in every program: join the group, run main, leave whatever happens ---
 
 
 @contextmanager
@@ -123,5 +120,12 @@ def process_group():
         gc.collect()  # a leftover gloo object could abort the process at exit
 
 
+@record
+def run():
+    with process_group() as (rank, world_size, device):
+        if facts := main(rank, world_size, device):
+            print(json.dumps(facts), flush=True)
+
+
 if __name__ == "__main__":
-    main()
+    run()

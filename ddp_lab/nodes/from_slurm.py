@@ -1,19 +1,15 @@
-"""Started by srun without torchrun: SLURM says in other words who each rank is.
+"""Started by srun without torchrun: SLURM has its own names for what a rank is told.
 
     srun --nodes 2 --ntasks-per-node 2 python ddp_lab/nodes/from_slurm.py
 
-Each rank translates them into those that torch reads, and says what became of them:
-
-    [rank 3] SLURM_PROCID 3, SLURM_LOCALID 1: RANK ..., LOCAL_RANK ...
-
-Under torchrun there is nothing to translate.
-Written by notebooks/10_many_machines.ipynb.
+Written by notebooks/11_many_machines.ipynb.
 """
 
 import gc
 import json
 import os
 import re
+import socket
 import subprocess
 from contextlib import contextmanager
 
@@ -21,12 +17,49 @@ import torch
 import torch.distributed as dist
 from torch.distributed.elastic.multiprocessing.errors import record
 
+TOLD = """
+RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE GROUP_RANK GROUP_WORLD_SIZE
+MASTER_ADDR MASTER_PORT TORCHELASTIC_RUN_ID OMP_NUM_THREADS
+SLURM_PROCID SLURM_LOCALID SLURM_NODEID
+""".split()
+
+
+def introduce(rank, world_size):
+    """What this rank was told by its environment, and where it is."""
+    told = {name: os.environ[name] for name in TOLD if name in os.environ}
+    local_rank = int(told.get("LOCAL_RANK", rank))  # without it: one machine, we guess
+    local_world_size = int(told.get("LOCAL_WORLD_SIZE", world_size))
+    # torchrun counts its nodes, SLURM does; otherwise all that we have is a name.
+    node = told.get("GROUP_RANK") or told.get("SLURM_NODEID") or socket.gethostname()
+    place = f"local rank {local_rank} of {local_world_size} on node {node}"
+    print(f"[rank {rank}] is {place}, one of {world_size} in all", flush=True)
+    facts = {"rank": rank, "node": node, "local_rank": local_rank, "told": told}
+    return facts | {"host": socket.gethostname()}
+
+
+def meet(rank, world_size):
+    """Introduce this rank to all others; return what it said.
+
+    Raises:
+        AssertionError: unless ranks count from 0, and local ranks do on each node.
+    """
+    said = introduce(rank, world_size)
+    everybody = [None] * world_size
+    dist.all_gather_object(everybody, said)  # every rank now holds all introductions
+    nodes = [each["node"] for each in everybody]
+    for number, each in enumerate(everybody):
+        expected = number, nodes[:number].count(nodes[number])
+        if (found := (each["rank"], each["local_rank"])) != expected:
+            raise AssertionError(f"(rank, local rank) is {found}, expected {expected}")
+    return said
+
 
 def from_slurm(slurm):
     """Return the variables that torchrun would have set."""
     command = ["scontrol", "show", "hostnames", slurm["SLURM_STEP_NODELIST"]]
     first, *_ = subprocess.check_output(command, text=True).split()
     on_node = tasks_per_node(slurm["SLURM_STEP_TASKS_PER_NODE"])
+    step = 101 * int(slurm["SLURM_JOB_ID"]) + int(slurm["SLURM_STEP_ID"])
     return {
         "RANK": slurm["SLURM_PROCID"],
         "LOCAL_RANK": slurm["SLURM_LOCALID"],
@@ -34,7 +67,7 @@ def from_slurm(slurm):
         "LOCAL_WORLD_SIZE": str(on_node[int(slurm["SLURM_NODEID"])]),
         "MASTER_ADDR": first,  # all have to meet where rank 0 is
         # Two steps on these nodes would meet in one place if this were a fixed number.
-        "MASTER_PORT": str(20_000 + hash_of(slurm) % 10_000),
+        "MASTER_PORT": str(20_000 + step % 10_000),
     }
 
 
@@ -44,39 +77,15 @@ def tasks_per_node(short):
     return [int(tasks) for tasks, times in parts for _ in range(int(times or 1))]
 
 
-def hash_of(slurm):
-    """Return a number that is the same on all ranks, and another in each step."""
-    return 101 * int(slurm["SLURM_JOB_ID"]) + int(slurm["SLURM_STEP_ID"])
-
-
-def check_places(places, world_size):
-    """Fail unless the ranks count through node 0, then node 1, and so on."""
-    nodes = [node for node, _ in places]
-    expected = [
-        (node, i) for node in sorted(set(nodes)) for i in range(nodes.count(node))
-    ]
-    assert len(places) == world_size and places == expected, f"{places}"
-
-
 @record
 def main():
     if "RANK" not in os.environ and "SLURM_PROCID" in os.environ:
         os.environ.update(from_slurm(os.environ))
-    with process_group() as (rank, world_size, device):
-        local_rank = int(os.environ["LOCAL_RANK"])
-        node = int(os.environ.get("GROUP_RANK") or os.environ["SLURM_NODEID"])
-        ours = f"RANK {rank}, LOCAL_RANK {local_rank}"
-        theirs = [os.environ.get(f"SLURM_{name}") for name in ("PROCID", "LOCALID")]
-        said = "SLURM_PROCID {}, SLURM_LOCALID {}: ".format(*theirs)
-        print(f"[rank {rank}] {said if theirs[0] else ''}{ours}", flush=True)
-
-        places = [None] * world_size
-        dist.all_gather_object(places, (node, local_rank))  # all now hold all places
-        check_places(places, world_size)
-        print(json.dumps({"rank": rank, "node": node, "local": local_rank}), flush=True)
+    with process_group() as (rank, world_size, _):
+        print(json.dumps(meet(rank, world_size)), flush=True)
 
 
-# --- the same in every program: join the group, and leave it whatever happens ---
+# --- the same in every program: join the group, run main, leave whatever happens ---
 
 
 @contextmanager

@@ -2,12 +2,7 @@
 
     python ddp_lab/nodes/spawn.py --nproc-per-node 2
 
-Each rank gets from its parent what torchrun would have put into the environment:
-
-    [rank 0] started by mp.spawn as one of 2
-    [rank 0] gradient 1.5 on all ranks
-
-Written by notebooks/10_many_machines.ipynb.
+Written by notebooks/11_many_machines.ipynb.
 """
 
 import argparse
@@ -21,38 +16,55 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 from torch.distributed.elastic.multiprocessing.errors import record
-from torch.nn.parallel import DistributedDataParallel as DDP
+
+TOLD = """
+RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE GROUP_RANK GROUP_WORLD_SIZE
+MASTER_ADDR MASTER_PORT TORCHELASTIC_RUN_ID OMP_NUM_THREADS
+SLURM_PROCID SLURM_LOCALID SLURM_NODEID
+""".split()
+
+
+def introduce(rank, world_size):
+    """What this rank was told by its environment, and where it is."""
+    told = {name: os.environ[name] for name in TOLD if name in os.environ}
+    local_rank = int(told.get("LOCAL_RANK", rank))  # without it: one machine, we guess
+    local_world_size = int(told.get("LOCAL_WORLD_SIZE", world_size))
+    # torchrun counts its nodes, SLURM does; otherwise all that we have is a name.
+    node = told.get("GROUP_RANK") or told.get("SLURM_NODEID") or socket.gethostname()
+    place = f"local rank {local_rank} of {local_world_size} on node {node}"
+    print(f"[rank {rank}] is {place}, one of {world_size} in all", flush=True)
+    facts = {"rank": rank, "node": node, "local_rank": local_rank, "told": told}
+    return facts | {"host": socket.gethostname()}
+
+
+def meet(rank, world_size):
+    """Introduce this rank to all others; return what it said.
+
+    Raises:
+        AssertionError: unless ranks count from 0, and local ranks do on each node.
+    """
+    said = introduce(rank, world_size)
+    everybody = [None] * world_size
+    dist.all_gather_object(everybody, said)  # every rank now holds all introductions
+    nodes = [each["node"] for each in everybody]
+    for number, each in enumerate(everybody):
+        expected = number, nodes[:number].count(nodes[number])
+        if (found := (each["rank"], each["local_rank"])) != expected:
+            raise AssertionError(f"(rank, local rank) is {found}, expected {expected}")
+    return said
 
 
 def worker(rank, world_size, port):
     """Become a rank: first the environment, then as under torchrun."""
     print(f"[rank {rank}] started by mp.spawn as one of {world_size}", flush=True)
-    os.environ |= {
-        "RANK": str(rank),
-        "LOCAL_RANK": str(rank),  # one machine, so both are the same
-        "WORLD_SIZE": str(world_size),
-        "LOCAL_WORLD_SIZE": str(world_size),
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),  # the ranks meet here; rank 0 listens
-    }
-    with process_group() as (rank, world_size, device):
-        model = DDP(torch.nn.Linear(1, 1, bias=False).to(device))
-        # backward() ends with an all_reduce: every rank then holds the mean gradient.
-        model(torch.full((1, 1), rank + 1.0, device=device)).sum().backward()
-        gradient = model.module.weight.grad.item()  # the mean of 1, 2, ..., world_size
-        print(f"[rank {rank}] gradient {gradient:.1f} on all ranks", flush=True)
-        print(json.dumps({"rank": rank, "gradient": gradient}), flush=True)
-        expected = sum(range(1, world_size + 1)) / world_size
-        if abs(gradient - expected) > 1e-6:
-            raise AssertionError(f"the gradient is {gradient}, expected {expected}")
-        del model  # DDP before its group, or torch up to 2.13 could wait for ever
-
-
-def free_port():
-    """A port that nobody listens on: a fixed one breaks the second job on a machine."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    for name in ("RANK", "LOCAL_RANK"):  # one machine, so both are the same
+        os.environ[name] = str(rank)
+    for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE"):
+        os.environ[name] = str(world_size)
+    # The ranks meet at this address; rank 0 listens there.
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    with process_group() as (rank, world_size, _):
+        print(json.dumps(meet(rank, world_size)), flush=True)
 
 
 @record
@@ -63,11 +75,14 @@ def main():
     if started := os.environ.get("WORLD_SIZE"):
         total = int(started) * world_size
         raise SystemExit(f"use plain python: torchrun makes {total} processes of this")
+    # A port that is free now: a fixed one breaks the second job on a machine.
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
     # Raises if a rank fails, unlike Process.join(), which leaves that to the reader.
-    mp.spawn(worker, args=(world_size, free_port()), nprocs=world_size)
+    mp.spawn(worker, args=(world_size, port), nprocs=world_size)
 
 
-# --- the same in every program: join the group, and leave it whatever happens ---
+# --- the same in every program: join the group, run main, leave whatever happens ---
 
 
 @contextmanager
@@ -87,6 +102,5 @@ def process_group():
         gc.collect()  # a leftover gloo object could abort the process at exit
 
 
-# Each rank imports this file anew, and must not spawn again.
 if __name__ == "__main__":
     main()

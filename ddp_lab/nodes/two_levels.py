@@ -1,12 +1,8 @@
-"""One sum over all ranks in three ways, and what each way sends out of a node.
+"""One sum over all ranks in three ways, and what each sends out of a node.
 
     torchrun --standalone --nproc-per-node 4 ddp_lab/nodes/two_levels.py
 
-On several nodes, with `--nnodes` as well, it counts what leaves a node:
-
-    [rank 0] flat: ... ms, out of node 0: ... times the tensor
-
-Written by notebooks/10_many_machines.ipynb.
+Written by notebooks/12_the_wire.ipynb.
 """
 
 import gc
@@ -17,25 +13,26 @@ import socket
 import statistics
 import time
 from contextlib import contextmanager
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
 from torch.distributed.elastic.multiprocessing.errors import record
 
 NUMBERS = 2**19  # in float32, so a tensor of 2 MB
-REPEATS = 3  # that count, after one that does not
 # Whether a group can have another order than that of the ranks: not in torch 2.11.
 ORDERED = "sort_ranks" in inspect.signature(dist.new_group).parameters
+
+CARDS = Path("/proc/net/dev")  # where Linux counts what each network card has sent
+REPEATS = 3  # that count, after one that does not
 
 
 def two_levels(tensor, inside, across, leader):
     """Sum over all ranks by way of the leaders, one of each node."""
-    # Each leader ends up with the sum of its node.
-    dist.reduce(tensor, dst=leader, group=inside)
+    dist.reduce(tensor, dst=leader, group=inside)  # leaders: the sum of their node
     if dist.get_rank() == leader:
         dist.all_reduce(tensor, group=across)  # the leaders: the sum of all nodes
-    # Every rank ends up with what its leader holds.
-    dist.broadcast(tensor, src=leader, group=inside)
+    dist.broadcast(tensor, src=leader, group=inside)  # all: what their leader holds
 
 
 def make_ways(rank, nodes):
@@ -55,64 +52,71 @@ def make_ways(rank, nodes):
 
 
 def bytes_sent():
-    """What has left this node so far, as its network cards count; None: nobody does."""
-    try:
-        with open("/proc/net/dev") as file:
-            rows = [line.split(":") for line in file if ":" in line]
-    except OSError:  # not Linux
-        return None
-    cards = {name.strip(): counts.split() for name, counts in rows}
-    return sum(int(counts[8]) for name, counts in cards.items() if name != "lo")
+    """What has left this node so far; 0 where it is not counted."""
+    text = CARDS.read_text() if CARDS.exists() else ""
+    rows = [line.split(":") for line in text.splitlines() if ":" in line]
+    return sum(int(counts.split()[8]) for card, counts in rows if card.strip() != "lo")
 
 
-def measure(way, rank, world_size, device):
-    """A call's milliseconds, and what left this node in it, in tensors."""
+def measure(call, *args):
+    """A call's milliseconds, what left this node in it, and what it returned."""
     times, sent = [], []
     for _ in range(REPEATS + 1):
-        tensor = torch.full((NUMBERS,), rank + 1.0, device=device)
-        before = bytes_sent() or 0
-        dist.barrier()  # all begin together, and nobody before all have looked
+        before = bytes_sent()
+        dist.barrier()  # all begin together, and none before all have looked
         start = time.perf_counter()
-        way(tensor)
-        total, expected = tensor[-1].item(), world_size * (world_size + 1) / 2
+        result = call(*args)
         times.append(1000 * (time.perf_counter() - start))
         dist.barrier()  # the others' messages count as well
-        sent.append((bytes_sent() or 0) - before)
-        if total != expected:
-            raise AssertionError(f"the sum is {total}, expected {expected}")
-    return statistics.median(times[1:]), statistics.median(sent[1:]) / (4 * NUMBERS)
+        sent.append(bytes_sent() - before)
+    return statistics.median(times[1:]), statistics.median(sent[1:]), result
+
+
+def look_around(world_size):
+    """By rank, its node; and whether each has counters not shared with another."""
+    places = [None] * world_size
+    own = int(os.environ["GROUP_RANK"]), socket.gethostname()
+    dist.all_gather_object(places, own)  # every rank now holds node and host of all
+    nodes, hosts = zip(*places, strict=True)
+    return nodes, 1 < len(set(nodes)) == len(set(hosts)) and CARDS.exists()
 
 
 def by_theory(order, nodes, node):
-    """The same bytes for a ring in this order: each hop carries 2 (n - 1) / n of it."""
+    """What a ring in this order sends out of a node, in tensors."""
     pairs = zip(order, [*order[1:], order[0]], strict=True)
     hops = sum(nodes[a] == node != nodes[b] for a, b in pairs)  # that leave the node
     return hops * 2 * (len(order) - 1) / len(order)
 
 
-@record
-def main():
-    with process_group() as (rank, world_size, device):
-        places = [None] * world_size
-        own = int(os.environ["GROUP_RANK"]), socket.gethostname()
-        dist.all_gather_object(places, own)  # every rank now holds node and host of all
-        nodes, hosts = ([place[i] for place in places] for i in (0, 1))
-        # Nodes that are played on one machine may share its network, and its counters.
-        counted = 1 < len(set(nodes)) == len(set(hosts)) and bytes_sent() is not None
-        facts = {"counted": counted}
-        # gloo's reduce is for host memory, even beside a GPU.
-        device = torch.device("cpu") if dist.get_backend() == "gloo" else device
-        for name, (order, way) in make_ways(rank, nodes).items():
-            milliseconds, sent = measure(way, rank, world_size, device)
-            out = f"{sent:.2f} times the tensor" if counted else "not counted"
-            told = f"{milliseconds:.0f} ms, out of node {own[0]}: {out}"
-            print(f"[rank {rank}] {name}: {told}", flush=True)
-            sent, theory = sent if counted else None, by_theory(order, nodes, own[0])
-            facts[name] = {"milliseconds": milliseconds, "sent": sent, "theory": theory}
-        print(json.dumps(facts), flush=True)
+def tell(rank, way, milliseconds, sent):
+    """Print what a way took and sent out of the node; return both as facts."""
+    out = "not counted" if sent is None else f"{sent:.2f} times the tensor"
+    print(f"[rank {rank}] {way}: {milliseconds:.0f} ms, out of node: {out}", flush=True)
+    return {"milliseconds": milliseconds, "sent": sent}
 
 
-# --- the same in every program: join the group, and leave it whatever happens ---
+def sum_of_ranks(way, tensor, rank):
+    """Sum a tensor full of rank + 1 over all ranks; return one of its numbers."""
+    way(tensor.fill_(rank + 1.0))  # every rank now holds 1 + 2 + ...
+    return tensor[-1].item()  # on a GPU, only this waits for it
+
+
+def main(rank, world_size, device):
+    facts, (nodes, counted) = {}, look_around(world_size)
+    # gloo's reduce is for host memory, even beside a GPU.
+    device = torch.device("cpu") if dist.get_backend() == "gloo" else device
+    tensor, expected = torch.empty(NUMBERS, device=device), sum(range(world_size + 1))
+    for name, (order, way) in make_ways(rank, nodes).items():
+        milliseconds, sent, total = measure(sum_of_ranks, way, tensor, rank)
+        if total != expected:
+            raise AssertionError(f"{name}: the sum is {total}, expected {expected}")
+        sent = sent / (4 * NUMBERS) if counted else None
+        facts[name] = tell(rank, name, milliseconds, sent)
+        facts[name]["theory"] = by_theory(order, nodes, nodes[rank])
+    return facts
+
+
+# --- the same in every program: join the group, run main, leave whatever happens ---
 
 
 @contextmanager
@@ -132,5 +136,12 @@ def process_group():
         gc.collect()  # a leftover gloo object could abort the process at exit
 
 
+@record
+def run():
+    with process_group() as (rank, world_size, device):
+        if facts := main(rank, world_size, device):
+            print(json.dumps(facts), flush=True)
+
+
 if __name__ == "__main__":
-    main()
+    run()

@@ -4,10 +4,10 @@
 
 On several nodes, with `--nnodes` as well, some pairs are far apart:
 
-    [rank 0] with rank 1 (node 0): ... ms
-    [rank 0] with rank 2 (node 1): ... ms
+    [rank 0] with rank 1 (node 0): ... ms, in 64 pieces ... ms
+    [rank 0] with rank 2 (node 1): ... ms, in 64 pieces ... ms
 
-Written by notebooks/10_many_machines.ipynb.
+Written by notebooks/12_the_wire.ipynb.
 """
 
 import gc
@@ -23,17 +23,19 @@ import torch.distributed as dist
 from torch.distributed.elastic.multiprocessing.errors import record
 
 NUMBERS = 2**18  # in float32, so a tensor of 1 MB
+PIECES = 64
 REPEATS = 3  # that count, after one that does not
 
 
-def time_pair(group, device):
-    """The milliseconds of an all_reduce by two ranks: the median of some repeats."""
+def time_pair(pieces, group, device):
+    """The milliseconds of a sum by two ranks: the median of some repeats."""
     milliseconds = []
     for _ in range(REPEATS + 1):
         buf = torch.full((NUMBERS,), dist.get_rank(group) + 1.0, device=device)
         dist.barrier(group)  # both begin together
         start = time.perf_counter()
-        dist.all_reduce(buf, group=group)  # both ranks now hold 1 + 2
+        for piece in buf.chunk(pieces):
+            dist.all_reduce(piece, group=group)  # both ranks now hold 1 + 2 in it
         total = buf[-1].item()  # on a GPU, only this waits for it
         milliseconds.append(1000 * (time.perf_counter() - start))
         if total != 3:
@@ -42,30 +44,31 @@ def time_pair(group, device):
 
 
 def time_pairs(rank, world_size, device):
-    """By the other's rank, the milliseconds with this one; None for itself."""
-    row = [None] * world_size
+    """By the other's rank, the milliseconds in one piece and in many; None for own."""
+    row = [[None, None] for _ in range(world_size)]
     for pair in combinations(range(world_size), 2):
         group = dist.new_group(pair)  # called by all ranks, also by those outside
         if rank in pair:
-            row[sum(pair) - rank] = time_pair(group, device)
+            times = [time_pair(pieces, group, device) for pieces in (1, PIECES)]
+            row[sum(pair) - rank] = times
         dist.barrier()  # one pair at a time, or they would share the wire
     return row
 
 
-@record
-def main():
-    with process_group() as (rank, world_size, device):
-        nodes = [None] * world_size
-        dist.all_gather_object(nodes, int(os.environ["GROUP_RANK"]))  # all know all
-        row = time_pairs(rank, world_size, device)
-        for other, milliseconds in enumerate(row):
-            if other != rank:
-                pair = f"with rank {other} (node {nodes[other]})"
-                print(f"[rank {rank}] {pair}: {milliseconds:.1f} ms", flush=True)
-        print(json.dumps({"node": nodes[rank], "milliseconds": row}), flush=True)
+def main(rank, world_size, device):
+    nodes = [None] * world_size
+    dist.all_gather_object(nodes, int(os.environ["GROUP_RANK"]))  # all know all
+    row = time_pairs(rank, world_size, device)
+    for other, (whole, cut) in enumerate(row):
+        if other != rank:
+            pair = f"with rank {other} (node {nodes[other]})"
+            times = f"{whole:.1f} ms, in {PIECES} pieces {cut:.1f} ms"
+            print(f"[rank {rank}] {pair}: {times}", flush=True)
+    whole, cut = zip(*row, strict=True)
+    return {"node": nodes[rank], "milliseconds": whole, "in_pieces": cut}
 
 
-# --- the same in every program: join the group, and leave it whatever happens ---
+# --- the same in every program: join the group, run main, leave whatever happens ---
 
 
 @contextmanager
@@ -85,5 +88,12 @@ def process_group():
         gc.collect()  # a leftover gloo object could abort the process at exit
 
 
+@record
+def run():
+    with process_group() as (rank, world_size, device):
+        if facts := main(rank, world_size, device):
+            print(json.dumps(facts), flush=True)
+
+
 if __name__ == "__main__":
-    main()
+    run()

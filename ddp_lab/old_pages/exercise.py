@@ -6,7 +6,7 @@ Each rank plays a node of its own, so its local rank is 0. The old training runs
 
     [rank 0] not yet: ... complaints
 
-Written by notebooks/15_what_old_pages_say.ipynb.
+Written by notebooks/17_what_old_pages_say.ipynb.
 """
 
 import argparse
@@ -130,9 +130,8 @@ def in_file(ddp, path):
     }
 
 
-@record
-def main():
-    with process_group() as (rank, world_size, device), TemporaryDirectory() as own:
+def main(rank, world_size, device):
+    with TemporaryDirectory() as own:
         path = [f"{own}/model.pt"]
         dist.broadcast_object_list(path, src=0)  # all ranks now name rank 0's file
         with warnings.catch_warnings(record=True) as caught:
@@ -160,7 +159,7 @@ def main():
         )
 
 
-# --- the same in every program: join the group, and leave it whatever happens ---
+# --- the same in every program: join the group, run main, leave whatever happens ---
 
 
 @contextmanager
@@ -180,5 +179,12 @@ def process_group():
         gc.collect()  # a leftover gloo object could abort the process at exit
 
 
+@record
+def run():
+    with process_group() as (rank, world_size, device):
+        if facts := main(rank, world_size, device):
+            print(json.dumps(facts), flush=True)
+
+
 if __name__ == "__main__":
-    main()
+    run()

@@ -6,7 +6,7 @@ The program tries each of them, and then says only how many verdicts are right:
 
     [rank 0] not yet
 
-Written by notebooks/15_what_old_pages_say.ipynb.
+Written by notebooks/17_what_old_pages_say.ipynb.
 """
 
 import gc
@@ -116,28 +116,23 @@ def measured(device):
     }
 
 
-@record
-def main():
-    with process_group() as (rank, world_size, device):
-        votes = [None] * world_size
-        dist.all_gather_object(votes, measured(device))  # all now hold what all found
-        # A sentence holds if it does on every rank.
-        expected = {number: all(vote[number] for vote in votes) for number in votes[0]}
-        answer = verdicts()
-        if not answer:
-            print(f"[rank {rank}] not yet", flush=True)
-            print(json.dumps({"solved": False}), flush=True)
-            return
-        right = sum(answer.get(number) == expected[number] for number in expected)
-        if right < len(expected):
-            raise AssertionError(f"{right} of {len(expected)} verdicts are right")
-        print(
-            f"[rank {rank}] {right} of {len(expected)} verdicts are right", flush=True
-        )
-        print(json.dumps({"solved": True, "right": right}), flush=True)
+def main(rank, world_size, device):
+    votes = [None] * world_size
+    dist.all_gather_object(votes, measured(device))  # all now hold what all found
+    # A sentence holds if it does on every rank.
+    expected = {number: all(vote[number] for vote in votes) for number in votes[0]}
+    answer = verdicts()
+    if not answer:
+        print(f"[rank {rank}] not yet", flush=True)
+        return {"solved": False}
+    right = sum(answer.get(number) == expected[number] for number in expected)
+    if right < len(expected):
+        raise AssertionError(f"{right} of {len(expected)} verdicts are right")
+    print(f"[rank {rank}] {right} of {len(expected)} verdicts are right", flush=True)
+    return {"solved": True, "right": right}
 
 
-# --- the same in every program: join the group, and leave it whatever happens ---
+# --- the same in every program: join the group, run main, leave whatever happens ---
 
 
 @contextmanager
@@ -157,5 +152,12 @@ def process_group():
         gc.collect()  # a leftover gloo object could abort the process at exit
 
 
+@record
+def run():
+    with process_group() as (rank, world_size, device):
+        if facts := main(rank, world_size, device):
+            print(json.dumps(facts), flush=True)
+
+
 if __name__ == "__main__":
-    main()
+    run()

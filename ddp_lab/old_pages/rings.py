@@ -4,11 +4,9 @@
 
 Each rank brings eight numbers for each rank, all of them r + 1, and counts its sends:
 
-    [rank 0] of 2017: ..., sent ... numbers
-    [rank 0] corrected: ..., sent ... numbers
-    [rank 0] in chunks: ..., sent ... numbers
+    [rank 0] of_2017: ..., sent ... numbers
 
-Written by notebooks/15_what_old_pages_say.ipynb.
+Written by notebooks/17_what_old_pages_say.ipynb.
 """
 
 import gc
@@ -23,6 +21,19 @@ from torch.distributed.elastic.multiprocessing.errors import record
 EACH = 8  # numbers for each rank
 
 
+def pass_on(leaves, arrives):
+    """Send to the right, receive from the left; return how many numbers were sent."""
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    swap = [
+        dist.P2POp(dist.isend, leaves, (rank + 1) % world_size),
+        dist.P2POp(dist.irecv, arrives, (rank - 1) % world_size),
+    ]
+    # `arrives` now holds what left the rank on the left.
+    for work in dist.batch_isend_irecv(swap):
+        work.wait()
+    return leaves.numel()
+
+
 def of_2017(send):
     """As an old page had it: what came in is received, and never added."""
     recv, arrives, leaves = (torch.zeros_like(send) for _ in range(3))
@@ -31,6 +42,8 @@ def of_2017(send):
         sent += pass_on(leaves, arrives)
         total += send if step % 2 else recv  # neither of them is what has arrived
         leaves, arrives = arrives, leaves
+    if leaves.any():
+        raise AssertionError("expected messages that hold nothing but zeros")
     return total, sent
 
 
@@ -59,48 +72,23 @@ def in_chunks(send):
     return torch.cat(chunks), sent
 
 
-def pass_on(leaves, arrives):
-    """Send to the right, receive from the left; return how many numbers were sent."""
-    rank, world_size = dist.get_rank(), dist.get_world_size()
-    swap = [
-        dist.P2POp(dist.isend, leaves, (rank + 1) % world_size),
-        dist.P2POp(dist.irecv, arrives, (rank - 1) % world_size),
-    ]
-    # `arrives` now holds what left the rank on the left.
-    for work in dist.batch_isend_irecv(swap):
-        work.wait()
-    return leaves.numel()
+def main(rank, world_size, device):
+    # gloo's send and recv work on host memory only, even beside a GPU.
+    device = torch.device("cpu") if dist.get_backend() == "gloo" else device
+    mine = torch.full((EACH * world_size,), rank + 1.0, device=device)
+    right = world_size * (world_size + 1) / 2  # 1 + 2 + ...
+    wrong, facts = (rank + 1) * ((world_size + 1) // 2), {}  # itself, several times
+    for way, value in {of_2017: wrong, corrected: right, in_chunks: right}.items():
+        total, sent = way(mine)
+        if total.tolist() != [value] * len(mine):
+            raise AssertionError(f"{way}: {total[:3].tolist()}, expected {value}")
+        told = f"{way.__name__}: {value:g}, sent {sent} numbers"
+        print(f"[rank {rank}] {told}", flush=True)
+        facts[way.__name__] = {"sum": value, "sent": sent}
+    return facts
 
 
-@record
-def main():
-    with process_group() as (rank, world_size, device):
-        # gloo's send and recv work on host memory only, even beside a GPU.
-        device = torch.device("cpu") if dist.get_backend() == "gloo" else device
-        mine = torch.full((EACH * world_size,), rank + 1.0, device=device)
-        expected = world_size * (world_size + 1) / 2  # 1 + 2 + ...
-        wrong = (rank + 1) * (
-            1 + (world_size - 1) // 2
-        )  # itself again, every second step
-        facts = {}
-        for way, value in (
-            (of_2017, wrong),
-            (corrected, expected),
-            (in_chunks, expected),
-        ):
-            total, sent = way(mine)
-            name = way.__name__.replace("_", " ")
-            if total.tolist() != [value] * len(mine):
-                raise AssertionError(f"{name}: {total[:3].tolist()}, expected {value}")
-            print(f"[rank {rank}] {name}: {value:g}, sent {sent} numbers", flush=True)
-            facts[way.__name__] = {"sum": value, "sent": sent}
-        least = 2 * (world_size - 1) * EACH  # no all_reduce by messages can send less
-        if facts["in_chunks"]["sent"] != least:
-            raise AssertionError(f"in chunks should send {least} numbers")
-        print(json.dumps(facts), flush=True)
-
-
-# --- the same in every program: join the group, and leave it whatever happens ---
+# --- the same in every program: join the group, run main, leave whatever happens ---
 
 
 @contextmanager
@@ -120,5 +108,12 @@ def process_group():
         gc.collect()  # a leftover gloo object could abort the process at exit
 
 
+@record
+def run():
+    with process_group() as (rank, world_size, device):
+        if facts := main(rank, world_size, device):
+            print(json.dumps(facts), flush=True)
+
+
 if __name__ == "__main__":
-    main()
+    run()

@@ -6,7 +6,7 @@ The kernel counts the same step; the target is to be right within 2 %.
 
     [rank 0] not yet: write estimate()
 
-Written by notebooks/14_which_road.ipynb.
+Written by notebooks/16_which_road.ipynb.
 """
 
 import gc
@@ -96,33 +96,30 @@ def bytes_sent(last=None):
     return total if total == last else bytes_sent(total)
 
 
-@record
-def main():
+def main(rank, world_size, device):
     if sys.platform != "linux":
         raise SystemExit("the exercise asks Linux what its connections have sent")
-    with process_group() as (rank, world_size, _):
-        dist.barrier()  # who leaves before all are connected makes the others fail
-        facts = {"solved": True, "counted": [], "estimated": []}
-        mesh = init_device_mesh("cpu", (world_size,))  # gloo: it sends over TCP
-        for shape in MODELS:
-            for road in ("ddp", "sharded", "tensor"):
-                try:
-                    estimated = estimate(road, world_size, *shape)
-                except NotImplementedError:
-                    print(f"[rank {rank}] not yet: write estimate()", flush=True)
-                    print(json.dumps({"solved": False}), flush=True)
-                    return
-                counted = count(road, mesh, *shape)
-                told = f"{road}: estimated {estimated:.0f}, counted {counted}"
-                print(f"[rank {rank}] {told}", flush=True)
-                if abs(estimated / counted - 1) > CLOSE:
-                    raise AssertionError(told)
-                facts["counted"].append(counted)
-                facts["estimated"].append(estimated)
-        print(json.dumps(facts), flush=True)
+    dist.barrier()  # who leaves before all are connected makes the others fail
+    facts = {"solved": True, "counted": [], "estimated": []}
+    mesh = init_device_mesh("cpu", (world_size,))  # gloo: it sends over TCP
+    for shape in MODELS:
+        for road in ("ddp", "sharded", "tensor"):
+            try:
+                estimated = estimate(road, world_size, *shape)
+            except NotImplementedError:
+                print(f"[rank {rank}] not yet: write estimate()", flush=True)
+                return {"solved": False}
+            counted = count(road, mesh, *shape)
+            told = f"{road}: estimated {estimated:.0f}, counted {counted}"
+            print(f"[rank {rank}] {told}", flush=True)
+            if abs(estimated / counted - 1) > CLOSE:
+                raise AssertionError(told)
+            facts["counted"].append(counted)
+            facts["estimated"].append(estimated)
+    return facts
 
 
-# --- the same in every program: join the group, and leave it whatever happens ---
+# --- the same in every program: join the group, run main, leave whatever happens ---
 
 
 @contextmanager
@@ -142,5 +139,12 @@ def process_group():
         gc.collect()  # a leftover gloo object could abort the process at exit
 
 
+@record
+def run():
+    with process_group() as (rank, world_size, device):
+        if facts := main(rank, world_size, device):
+            print(json.dumps(facts), flush=True)
+
+
 if __name__ == "__main__":
-    main()
+    run()

@@ -7,7 +7,7 @@ time of a layout are computed below, by the formulas of the lessons.
 
     [rank 0] not yet: write layout()
 
-Written by notebooks/14_which_road.ipynb.
+Written by notebooks/16_which_road.ipynb.
 """
 
 import gc
@@ -85,25 +85,22 @@ def judge(name):
     return [*split, seconds(split, *training)]
 
 
-@record
-def main():
-    with process_group() as (rank, _, _):
-        dist.barrier()  # who leaves before all are connected makes the others fail
-        facts = {"solved": True, "layouts": {}}
-        for name in TRAININGS:
-            try:
-                facts["layouts"][name] = judge(name)
-            except NotImplementedError:
-                print(f"[rank {rank}] not yet: write layout()", flush=True)
-                print(json.dumps({"solved": False}), flush=True)
-                return
-            data, tensor, pipeline, took = facts["layouts"][name]
-            told = f"data {data}, tensor {tensor}, pipeline {pipeline}: {took:.1f} s"
-            print(f"[rank {rank}] {name}: {told}", flush=True)
-        print(json.dumps(facts), flush=True)
+def main(rank, world_size, device):
+    dist.barrier()  # who leaves before all are connected makes the others fail
+    facts = {"solved": True, "layouts": {}}
+    for name in TRAININGS:
+        try:
+            facts["layouts"][name] = judge(name)
+        except NotImplementedError:
+            print(f"[rank {rank}] not yet: write layout()", flush=True)
+            return {"solved": False}
+        data, tensor, pipeline, took = facts["layouts"][name]
+        told = f"data {data}, tensor {tensor}, pipeline {pipeline}: {took:.1f} s"
+        print(f"[rank {rank}] {name}: {told}", flush=True)
+    return facts
 
 
-# --- the same in every program: join the group, and leave it whatever happens ---
+# --- the same in every program: join the group, run main, leave whatever happens ---
 
 
 @contextmanager
@@ -123,5 +120,12 @@ def process_group():
         gc.collect()  # a leftover gloo object could abort the process at exit
 
 
+@record
+def run():
+    with process_group() as (rank, world_size, device):
+        if facts := main(rank, world_size, device):
+            print(json.dumps(facts), flush=True)
+
+
 if __name__ == "__main__":
-    main()
+    run()

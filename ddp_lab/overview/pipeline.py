@@ -2,11 +2,9 @@
 
     torchrun --standalone --nproc-per-node 2 ddp_lab/overview/pipeline.py
 
-Activations go to the right, gradients to the left:
+Activations go to the right, gradients to the left.
 
-    [rank 0] holds ... bytes, keeps ..., sends ... in ... calls
-
-Written by notebooks/14_which_road.ipynb.
+Written by notebooks/16_which_road.ipynb.
 """
 
 import gc
@@ -30,6 +28,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 BLOCKS, WIDTH, HIDDEN, ROWS = 4, 96, 384, 96
 STEPS, RATE, MOMENTUM = 3, 1.0, 0.9
+
 MICRO_BATCHES = 8
 
 
@@ -84,6 +83,21 @@ def check(model):
             raise AssertionError(f"{name} is {gap:.1e} of its way from the truth")
 
 
+def bytes_sent(last=None):
+    """What has left this process over TCP and has arrived, once that is all of it."""
+    total = 0
+    for fd in map(int, os.listdir("/proc/self/fd") if sys.platform == "linux" else []):
+        try:
+            if stat.S_ISSOCK(os.fstat(fd).st_mode):
+                with socket.fromfd(fd, socket.AF_INET, socket.SOCK_STREAM) as one:
+                    info = one.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 128)
+                    total += struct.unpack("120xQ", info)[0]
+        except OSError:
+            pass  # closed by now, or a socket of another kind
+    time.sleep(0.1)
+    return total if total == last else bytes_sent(total)
+
+
 def measure(model, optimizer, step):
     """Make a step; return the bytes held, kept and sent here, and the calls made."""
     kept, before = [], bytes_sent()
@@ -113,46 +127,32 @@ class Calls(TorchDispatchMode):
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         if "c10d" in function.namespace:
-            name = str(function)
-            Calls.made += not any(
-                w in name for w in ("recv", "wait", "wrap", "barrier")
-            )
+            others = ("recv", "wait", "wrap", "barrier")
+            Calls.made += not any(word in str(function) for word in others)
         return function(*args, **(kwargs or {}))
 
 
-def bytes_sent(last=None):
-    """What has left this process over TCP and has arrived, once that is all of it."""
-    total = 0
-    for fd in map(int, os.listdir("/proc/self/fd") if sys.platform == "linux" else []):
-        try:
-            if stat.S_ISSOCK(os.fstat(fd).st_mode):
-                with socket.fromfd(fd, socket.AF_INET, socket.SOCK_STREAM) as one:
-                    info = one.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 128)
-                    total += struct.unpack("120xQ", info)[0]
-        except OSError:
-            pass  # closed by now, or a socket of another kind
-    time.sleep(0.1)
-    return total if total == last else bytes_sent(total)
+def main(rank, world_size, device):
+    # Ranks that share a GPU: gloo can gather only what is in host memory.
+    device = torch.device("cpu") if dist.get_backend() == "gloo" else device
+    return train(rank, world_size, device)
 
 
-@record
-def main():
-    with process_group() as (rank, world_size, device):
-        # Ranks that share a GPU: gloo can gather only what is in host memory.
-        device = torch.device("cpu") if dist.get_backend() == "gloo" else device
-        model, step = road(rank, world_size, device)
-        optimizer = torch.optim.SGD(model.parameters(), RATE, MOMENTUM)
-        for _ in range(STEPS - 1):
-            step(optimizer)
-        facts = measure(model, optimizer, step)
-        check(model)
-        told = "holds {held} bytes, keeps {kept}, sends {sent} in {calls} calls"
-        print(f"[rank {rank}] {told.format(**facts)}", flush=True)
-        facts["counted"] = sys.platform == "linux" and dist.get_backend() == "gloo"
-        print(json.dumps(facts), flush=True)
+def train(rank, world_size, device):
+    """Make the steps on this rank's road; measure the last one, check the end."""
+    model, step = road(rank, world_size, device)
+    optimizer = torch.optim.SGD(model.parameters(), RATE, MOMENTUM)
+    for _ in range(STEPS - 1):
+        step(optimizer)
+    facts = measure(model, optimizer, step)
+    check(model)
+    told = "holds {held} bytes, keeps {kept}, sends {sent} in {calls} calls"
+    print(f"[rank {rank}] {told.format(**facts)}", flush=True)
+    facts["counted"] = sys.platform == "linux" and dist.get_backend() == "gloo"
+    return facts
 
 
-# --- the same in every program: join the group, and leave it whatever happens ---
+# --- the same in every program: join the group, run main, leave whatever happens ---
 
 
 @contextmanager
@@ -172,5 +172,12 @@ def process_group():
         gc.collect()  # a leftover gloo object could abort the process at exit
 
 
+@record
+def run():
+    with process_group() as (rank, world_size, device):
+        if facts := main(rank, world_size, device):
+            print(json.dumps(facts), flush=True)
+
+
 if __name__ == "__main__":
-    main()
+    run()

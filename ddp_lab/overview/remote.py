@@ -2,11 +2,7 @@
 
     torchrun --standalone --nproc-per-node 2 ddp_lab/overview/remote.py
 
-Activations and gradients travel by way of worker 0:
-
-    [rank 0] holds ... bytes, keeps ..., sends ... in ... calls
-
-Written by notebooks/14_which_road.ipynb.
+Written by notebooks/16_which_road.ipynb.
 """
 
 import gc
@@ -33,13 +29,31 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 BLOCKS, WIDTH, HIDDEN, ROWS = 4, 96, 384, 96
 STEPS, RATE, MOMENTUM = 3, 1.0, 0.9
-# Plain TCP: on one machine TensorPipe would share memory, and nobody could count.
+
+# Plain TCP: memory that TensorPipe shares on one machine would not be counted.
 COUNTABLE = {"_transports": ["uv"], "_channels": ["basic"]}
 HERE = {}  # the model and the optimizer of this worker, for those who call
 
 
+def forward(x):
+    return HERE["model"](x)
+
+
+def update(context):
+    """What DistributedOptimizer calls everywhere: step with the context's gradients."""
+    gradients = dist_autograd.get_gradients(context)
+    for weight in HERE["model"].parameters():
+        weight.grad = gradients[weight]
+    HERE["optimizer"].step()
+
+
+def call(name, function, argument):
+    Calls.made += 1
+    return rpc.rpc_sync(name, function, args=(argument,))
+
+
 def road(rank, world_size, device):
-    """Return the blocks that lie here, and how this worker makes a step with them."""
+    """Return the model as it lies here, and how this rank makes a step with it."""
     if world_size > BLOCKS:
         raise SystemExit(f"{BLOCKS} blocks are too few for {world_size} ranks")
     first, end = (r * BLOCKS // world_size for r in (rank, rank + 1))
@@ -62,23 +76,6 @@ def road(rank, world_size, device):
         dist.barrier()  # the others serve calls meanwhile
 
     return model, step
-
-
-def forward(x):
-    return HERE["model"](x)
-
-
-def update(context):
-    """What DistributedOptimizer calls everywhere: step with the context's gradients."""
-    gradients = dist_autograd.get_gradients(context)
-    for weight in HERE["model"].parameters():
-        weight.grad = gradients[weight]
-    HERE["optimizer"].step()
-
-
-def call(name, function, argument):
-    Calls.made += 1
-    return rpc.rpc_sync(name, function, args=(argument,))
 
 
 def network():
@@ -112,6 +109,21 @@ def check(model):
             raise AssertionError(f"{name} is {gap:.1e} of its way from the truth")
 
 
+def bytes_sent(last=None):
+    """What has left this process over TCP and has arrived, once that is all of it."""
+    total = 0
+    for fd in map(int, os.listdir("/proc/self/fd") if sys.platform == "linux" else []):
+        try:
+            if stat.S_ISSOCK(os.fstat(fd).st_mode):
+                with socket.fromfd(fd, socket.AF_INET, socket.SOCK_STREAM) as one:
+                    info = one.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 128)
+                    total += struct.unpack("120xQ", info)[0]
+        except OSError:
+            pass  # closed by now, or a socket of another kind
+    time.sleep(0.1)
+    return total if total == last else bytes_sent(total)
+
+
 def measure(model, optimizer, step):
     """Make a step; return the bytes held, kept and sent here, and the calls made."""
     kept, before = [], bytes_sent()
@@ -141,46 +153,33 @@ class Calls(TorchDispatchMode):
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         if "c10d" in function.namespace:
-            name = str(function)
-            Calls.made += not any(
-                w in name for w in ("recv", "wait", "wrap", "barrier")
-            )
+            others = ("recv", "wait", "wrap", "barrier")
+            Calls.made += not any(word in str(function) for word in others)
         return function(*args, **(kwargs or {}))
 
 
-def bytes_sent(last=None):
-    """What has left this process over TCP and has arrived, once that is all of it."""
-    total = 0
-    for fd in map(int, os.listdir("/proc/self/fd") if sys.platform == "linux" else []):
-        try:
-            if stat.S_ISSOCK(os.fstat(fd).st_mode):
-                with socket.fromfd(fd, socket.AF_INET, socket.SOCK_STREAM) as one:
-                    info = one.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 128)
-                    total += struct.unpack("120xQ", info)[0]
-        except OSError:
-            pass  # closed by now, or a socket of another kind
-    time.sleep(0.1)
-    return total if total == last else bytes_sent(total)
+def main(rank, world_size, device):
+    # Ranks that share a GPU: gloo can gather only what is in host memory.
+    device = torch.device("cpu") if dist.get_backend() == "gloo" else device
+    with workers(**COUNTABLE):
+        return train(rank, world_size, device)
 
 
-@record
-def main():
-    with process_group() as (rank, world_size, device), workers(**COUNTABLE):
-        # Ranks that share a GPU: gloo can gather only what is in host memory.
-        device = torch.device("cpu") if dist.get_backend() == "gloo" else device
-        model, step = road(rank, world_size, device)
-        optimizer = torch.optim.SGD(model.parameters(), RATE, MOMENTUM)
-        for _ in range(STEPS - 1):
-            step(optimizer)
-        facts = measure(model, optimizer, step)
-        check(model)
-        told = "holds {held} bytes, keeps {kept}, sends {sent} in {calls} calls"
-        print(f"[rank {rank}] {told.format(**facts)}", flush=True)
-        facts["counted"] = sys.platform == "linux" and dist.get_backend() == "gloo"
-        print(json.dumps(facts), flush=True)
+def train(rank, world_size, device):
+    """Make the steps on this rank's road; measure the last one, check the end."""
+    model, step = road(rank, world_size, device)
+    optimizer = torch.optim.SGD(model.parameters(), RATE, MOMENTUM)
+    for _ in range(STEPS - 1):
+        step(optimizer)
+    facts = measure(model, optimizer, step)
+    check(model)
+    told = "holds {held} bytes, keeps {kept}, sends {sent} in {calls} calls"
+    print(f"[rank {rank}] {told.format(**facts)}", flush=True)
+    facts["counted"] = sys.platform == "linux" and dist.get_backend() == "gloo"
+    return facts
 
 
-# --- the same in every program: join the group, and leave it whatever happens ---
+# --- the same in every program: join the group, run main, leave whatever happens ---
 
 
 @contextmanager
@@ -226,5 +225,12 @@ def workers(rpc_timeout=20, **options):
         rpc.shutdown()  # waits until all are here, and nobody waits for a call
 
 
+@record
+def run():
+    with process_group() as (rank, world_size, device):
+        if facts := main(rank, world_size, device):
+            print(json.dumps(facts), flush=True)
+
+
 if __name__ == "__main__":
-    main()
+    run()

@@ -2,7 +2,7 @@
 
     torchrun --standalone --nproc-per-node 2 ddp_lab/p2p/exchange.py
 
-If all sent first, all would wait for a receiver, for ever. Two cures, one result:
+If all sent first, all would wait for a receiver, forever. Two cures, one result:
 
     [rank 0] in order: received ...
     [rank 0] in a batch: received ...
@@ -24,7 +24,7 @@ PATIENCE = timedelta(seconds=5)  # gloo's default is half an hour
 
 
 def exchange_in_order(send_buf, recv_buf, left, right, group):
-    """Even ranks send first, odd ranks receive first: somebody always has a partner."""
+    """Even ranks send first, odd ranks receive first: there is always a pair."""
     if dist.get_rank() % 2 == 0:
         dist.send(send_buf, dst=right, group=group)  # now the right one has our number
         dist.recv(recv_buf, src=left, group=group)  # and we have that of the left one
@@ -52,26 +52,24 @@ def shift(exchange, rank, world_size, device, group):
     return recv_buf.item()
 
 
-@record
-def main():
-    with process_group() as (rank, world_size, device):
-        # gloo's send and recv work on host memory only, even beside a GPU.
-        host = torch.device("cpu")
-        device = host if dist.get_backend() == "gloo" else device
-        group = dist.new_group(timeout=PATIENCE)
-        # In host memory everywhere, so over gloo: its sends wait for the receiver, and
-        # a wrong order shows at once. NCCL's return early, and may hide one.
-        ordered = shift(exchange_in_order, rank, world_size, host, group)
-        print(f"[rank {rank}] in order: received {ordered}", flush=True)
-        batched = shift(exchange_in_a_batch, rank, world_size, device, group)
-        print(f"[rank {rank}] in a batch: received {batched}", flush=True)
-        print(json.dumps({"in order": ordered, "in a batch": batched}), flush=True)
-        expected = 10 * (rank - 1 if rank else world_size - 1)
-        if not ordered == batched == expected:
-            raise AssertionError(f"got {ordered}, {batched}, expected {expected} twice")
+def main(rank, world_size, device):
+    # gloo's send and recv work on host memory only, even beside a GPU.
+    host = torch.device("cpu")
+    device = host if dist.get_backend() == "gloo" else device
+    group = dist.new_group(timeout=PATIENCE)
+    # In host memory everywhere, so over gloo: its sends wait for the receiver, and
+    # a wrong order shows at once. NCCL's return early, and may hide one.
+    ordered = shift(exchange_in_order, rank, world_size, host, group)
+    print(f"[rank {rank}] in order: received {ordered}", flush=True)
+    batched = shift(exchange_in_a_batch, rank, world_size, device, group)
+    print(f"[rank {rank}] in a batch: received {batched}", flush=True)
+    expected = 10 * (rank - 1 if rank else world_size - 1)
+    if not ordered == batched == expected:
+        raise AssertionError(f"got {ordered}, {batched}, expected {expected} twice")
+    return {"in order": ordered, "in a batch": batched}
 
 
-# --- the same in every program: join the group, and leave it whatever happens ---
+# --- the same in every program: join the group, run main, leave whatever happens ---
 
 
 @contextmanager
@@ -91,5 +89,12 @@ def process_group():
         gc.collect()  # a leftover gloo object could abort the process at exit
 
 
+@record
+def run():
+    with process_group() as (rank, world_size, device):
+        if facts := main(rank, world_size, device):
+            print(json.dumps(facts), flush=True)
+
+
 if __name__ == "__main__":
-    main()
+    run()

@@ -49,37 +49,34 @@ def refuse(*args, **kwargs):
     raise AssertionError("a collective was called; messages alone are allowed here")
 
 
-@record
-def main():
-    with process_group() as (rank, world_size, device):
-        # If a message never comes, each rank shows the line where it waits, and ends.
-        faulthandler.dump_traceback_later(PATIENCE, exit=True)
-        # gloo's send and recv work on host memory only, even beside a GPU.
-        device = torch.device("cpu") if dist.get_backend() == "gloo" else device
-        facts = {}
-        for brought in ((rank + 1) ** 2, secrets.randbelow(1000)):
-            send_buf = torch.tensor([brought], device=device)  # (1,)
-            with without_collectives():
-                total = sum_by_messages(send_buf, rank, world_size)
-            answers = [None] * world_size
-            # Every rank ends with what all brought and found: they come to one verdict.
-            answer = brought, None if total is None else int(total)
-            dist.all_gather_object(answers, answer)
-            numbers, sums = (list(column) for column in zip(*answers, strict=True))
-            if sums == [None] * world_size:
-                print(f"[rank {rank}] not yet", flush=True)
-                print(json.dumps({"solved": False}), flush=True)
-                return
-            if sums != [sum(numbers)] * world_size:
-                raise AssertionError(f"the ranks hold {sums}, expected {sum(numbers)}")
-            if not facts:
-                known = f"brought {brought}, knows the sum {sums[rank]}"
-                print(f"[rank {rank}] {known}", flush=True)
-                facts = {"solved": True, "sum": sums[rank]}
-        print(json.dumps(facts), flush=True)
+def main(rank, world_size, device):
+    # If a message never comes, each rank shows the line where it waits, and ends.
+    faulthandler.dump_traceback_later(PATIENCE, exit=True)
+    # gloo's send and recv work on host memory only, even beside a GPU.
+    device = torch.device("cpu") if dist.get_backend() == "gloo" else device
+    facts = {}
+    for brought in ((rank + 1) ** 2, secrets.randbelow(1000)):
+        send_buf = torch.tensor([brought], device=device)  # (1,)
+        with without_collectives():
+            total = sum_by_messages(send_buf, rank, world_size)
+        answers = [None] * world_size
+        # Every rank ends with what all brought and found: they come to one verdict.
+        answer = brought, None if total is None else int(total)
+        dist.all_gather_object(answers, answer)
+        numbers, sums = (list(column) for column in zip(*answers, strict=True))
+        if sums == [None] * world_size:
+            print(f"[rank {rank}] not yet", flush=True)
+            return {"solved": False}
+        if sums != [sum(numbers)] * world_size:
+            raise AssertionError(f"the ranks hold {sums}, expected {sum(numbers)}")
+        if not facts:
+            known = f"brought {brought}, knows the sum {sums[rank]}"
+            print(f"[rank {rank}] {known}", flush=True)
+            facts = {"solved": True, "sum": sums[rank]}
+    return facts
 
 
-# --- the same in every program: join the group, and leave it whatever happens ---
+# --- the same in every program: join the group, run main, leave whatever happens ---
 
 
 @contextmanager
@@ -99,5 +96,12 @@ def process_group():
         gc.collect()  # a leftover gloo object could abort the process at exit
 
 
+@record
+def run():
+    with process_group() as (rank, world_size, device):
+        if facts := main(rank, world_size, device):
+            print(json.dumps(facts), flush=True)
+
+
 if __name__ == "__main__":
-    main()
+    run()

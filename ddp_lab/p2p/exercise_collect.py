@@ -31,7 +31,7 @@ def collect(mine, rank, world_size):
     """Return on rank 0 the numbers of all ranks, in rank order; elsewhere None.
 
     mine: (length,), int64, this rank's numbers, at least one. Only this rank knows how
-    many they are. The buffer of a recv must have the size of the message that it gets.
+    many they are. A buffer to receive into should have the size of its message.
 
     Only dist.send, recv, isend, irecv and batch_isend_irecv may be used.
     """
@@ -56,36 +56,33 @@ def refuse(*args, **kwargs):
     raise AssertionError("a collective was called; messages alone are allowed here")
 
 
-@record
-def main():
-    with process_group() as (rank, world_size, device):
-        # If a message never comes, each rank shows the line where it waits, and ends.
-        faulthandler.dump_traceback_later(PATIENCE, exit=True)
-        # gloo's send and recv work on host memory only, even beside a GPU.
-        device = torch.device("cpu") if dist.get_backend() == "gloo" else device
-        facts = {}
-        for mine in lists_of(rank, device):
-            with without_collectives():
-                got = collect(mine.clone(), rank, world_size)
-            answers = [None] * world_size
-            # Every rank ends with what all had and got, so all come to one verdict.
-            answer = mine.tolist(), None if got is None else got.tolist()
-            dist.all_gather_object(answers, answer)
-            lists, (collected, *_) = zip(*answers, strict=True)
-            if collected is None:
-                print(f"[rank {rank}] not yet", flush=True)
-                print(json.dumps({"solved": False}), flush=True)
-                return
-            if collected != sum(lists, []):
-                raise AssertionError(f"got {collected}, expected {sum(lists, [])}")
-            if not facts:
-                what = "" if rank else f", collected {collected}"
-                print(f"[rank {rank}] had {len(mine)} numbers{what}", flush=True)
-                facts = {"solved": True, "collected": collected}
-        print(json.dumps(facts), flush=True)
+def main(rank, world_size, device):
+    # If a message never comes, each rank shows the line where it waits, and ends.
+    faulthandler.dump_traceback_later(PATIENCE, exit=True)
+    # gloo's send and recv work on host memory only, even beside a GPU.
+    device = torch.device("cpu") if dist.get_backend() == "gloo" else device
+    facts = {}
+    for mine in lists_of(rank, device):
+        with without_collectives():
+            got = collect(mine.clone(), rank, world_size)
+        answers = [None] * world_size
+        # Every rank ends with what all had and got, so all come to one verdict.
+        answer = mine.tolist(), None if got is None else got.tolist()
+        dist.all_gather_object(answers, answer)
+        lists, (collected, *_) = zip(*answers, strict=True)
+        if collected is None:
+            print(f"[rank {rank}] not yet", flush=True)
+            return {"solved": False}
+        if collected != sum(lists, []):
+            raise AssertionError(f"got {collected}, expected {sum(lists, [])}")
+        if not facts:
+            what = "" if rank else f", collected {collected}"
+            print(f"[rank {rank}] had {len(mine)} numbers{what}", flush=True)
+            facts = {"solved": True, "collected": collected}
+    return facts
 
 
-# --- the same in every program: join the group, and leave it whatever happens ---
+# --- the same in every program: join the group, run main, leave whatever happens ---
 
 
 @contextmanager
@@ -105,5 +102,12 @@ def process_group():
         gc.collect()  # a leftover gloo object could abort the process at exit
 
 
+@record
+def run():
+    with process_group() as (rank, world_size, device):
+        if facts := main(rank, world_size, device):
+            print(json.dumps(facts), flush=True)
+
+
 if __name__ == "__main__":
-    main()
+    run()

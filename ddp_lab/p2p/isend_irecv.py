@@ -60,28 +60,25 @@ def repeat(rank, world_size, device, spoil):
     return before, after
 
 
-@record
-def main():
-    with process_group() as (rank, world_size, device):
-        # gloo's send and recv work on host memory only, even beside a GPU.
-        device = torch.device("cpu") if dist.get_backend() == "gloo" else device
-        looked, received = repeat(rank, world_size, device, spoil=False)
-        _, arrived = repeat(rank, world_size, device, spoil=True)
-        if rank == 0:
-            print(f"[rank 0] sent {REPEATS} numbers to each other rank", flush=True)
-            print(json.dumps({"sent": REPEATS}), flush=True)
-            return
-        expected = [step + 1 for step in range(REPEATS)]
-        right = sum(a == b for a, b in zip(received, expected, strict=True))
-        counts = f"{right} of {REPEATS}"
-        print(f"[rank {rank}] after wait() {counts} numbers were right", flush=True)
-        old, spoilt = looked.count(0), arrived.count(SPOILT)
-        print(json.dumps({"right": right, "old": old, "spoilt": spoilt}), flush=True)
-        if right != REPEATS:
-            raise AssertionError(f"{counts} numbers are right, expected all")
+def main(rank, world_size, device):
+    # gloo's send and recv work on host memory only, even beside a GPU.
+    device = torch.device("cpu") if dist.get_backend() == "gloo" else device
+    looked, received = repeat(rank, world_size, device, spoil=False)
+    _, arrived = repeat(rank, world_size, device, spoil=True)
+    if rank == 0:
+        print(f"[rank 0] sent {REPEATS} numbers to each other rank", flush=True)
+        return {"sent": REPEATS}
+    expected = [step + 1 for step in range(REPEATS)]
+    right = sum(a == b for a, b in zip(received, expected, strict=True))
+    counts = f"{right} of {REPEATS}"
+    print(f"[rank {rank}] after wait() {counts} numbers were right", flush=True)
+    old, spoilt = looked.count(0), arrived.count(SPOILT)
+    if right != REPEATS:
+        raise AssertionError(f"{counts} numbers are right, expected all")
+    return {"right": right, "old": old, "spoilt": spoilt}
 
 
-# --- the same in every program: join the group, and leave it whatever happens ---
+# --- the same in every program: join the group, run main, leave whatever happens ---
 
 
 @contextmanager
@@ -101,5 +98,12 @@ def process_group():
         gc.collect()  # a leftover gloo object could abort the process at exit
 
 
+@record
+def run():
+    with process_group() as (rank, world_size, device):
+        if facts := main(rank, world_size, device):
+            print(json.dumps(facts), flush=True)
+
+
 if __name__ == "__main__":
-    main()
+    run()

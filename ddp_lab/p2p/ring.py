@@ -25,7 +25,7 @@ def pass_token(rank, world_size, device):
     left, right = (rank - 1) % world_size, (rank + 1) % world_size
     token = torch.zeros(1, dtype=torch.int64, device=device)  # (1,)
     if rank == 0:
-        # Somebody has to send first: if every rank began with recv, all would wait.
+        # One rank has to send first: if all began with recv, all would wait.
         dist.send(token, dst=right)
         print(f"[rank {rank}] sent {token.item()} to rank {right}", flush=True)
     dist.recv(token, src=left)  # this rank now holds 0 + 1 + ... + left
@@ -37,19 +37,17 @@ def pass_token(rank, world_size, device):
     return arrived
 
 
-@record
-def main():
-    with process_group() as (rank, world_size, device):
-        # gloo's send and recv work on host memory only, even beside a GPU.
-        device = torch.device("cpu") if dist.get_backend() == "gloo" else device
-        arrived = pass_token(rank, world_size, device)
-        expected = sum(range(rank or world_size))  # rank 0's token has been everywhere
-        print(json.dumps({"arrived": arrived, "expected": expected}), flush=True)
-        if arrived != expected:
-            raise AssertionError(f"the token is {arrived}, expected {expected}")
+def main(rank, world_size, device):
+    # gloo's send and recv work on host memory only, even beside a GPU.
+    device = torch.device("cpu") if dist.get_backend() == "gloo" else device
+    arrived = pass_token(rank, world_size, device)
+    expected = sum(range(rank or world_size))  # rank 0's token has been everywhere
+    if arrived != expected:
+        raise AssertionError(f"the token is {arrived}, expected {expected}")
+    return {"arrived": arrived, "expected": expected}
 
 
-# --- the same in every program: join the group, and leave it whatever happens ---
+# --- the same in every program: join the group, run main, leave whatever happens ---
 
 
 @contextmanager
@@ -69,5 +67,12 @@ def process_group():
         gc.collect()  # a leftover gloo object could abort the process at exit
 
 
+@record
+def run():
+    with process_group() as (rank, world_size, device):
+        if facts := main(rank, world_size, device):
+            print(json.dumps(facts), flush=True)
+
+
 if __name__ == "__main__":
-    main()
+    run()

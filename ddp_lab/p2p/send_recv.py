@@ -23,6 +23,14 @@ from torch.distributed.elastic.multiprocessing.errors import record
 NAP = 0.5  # seconds; rank r is r naps late
 
 
+@contextmanager
+def clock(spans, label):
+    """Add [label, start, end] to `spans`, in the seconds of this machine's clock."""
+    start = time.perf_counter()
+    yield
+    spans.append([label, start, time.perf_counter()])
+
+
 def send_blocking(values, nap, device, spans):
     """Send values[r - 1] to rank r, one rank after the other; then do our own work."""
     for other, value in enumerate(values, start=1):
@@ -32,6 +40,16 @@ def send_blocking(values, nap, device, spans):
             dist.send(send_buf, dst=other)
     with clock(spans, "own work"):
         time.sleep(nap * len(values))  # stands for computing
+
+
+def receive(nap, device, spans):
+    """Come late, receive one number from rank 0 and return it."""
+    recv_buf = torch.zeros(1, dtype=torch.int64, device=device)  # (1,)
+    with clock(spans, "asleep"):
+        time.sleep(nap)
+    with clock(spans, "recv"):
+        dist.recv(recv_buf, src=0)  # this rank now holds what rank 0 sent to it
+    return recv_buf.item()
 
 
 def send_immediate(values, nap, device, spans):
@@ -49,16 +67,6 @@ def send_immediate(values, nap, device, spans):
             work.wait()  # from here on send_buf may be changed again
 
 
-def receive(nap, device, spans):
-    """Come late, receive one number from rank 0 and return it."""
-    recv_buf = torch.zeros(1, dtype=torch.int64, device=device)  # (1,)
-    with clock(spans, "asleep"):
-        time.sleep(nap)
-    with clock(spans, "recv"):
-        dist.recv(recv_buf, src=0)  # this rank now holds what rank 0 sent to it
-    return recv_buf.item()
-
-
 def hand_out(send, base, nap, device):
     """Rank 0 sends base + r to rank r; return what arrived, and who was where when."""
     rank, spans = dist.get_rank(), []
@@ -70,34 +78,23 @@ def hand_out(send, base, nap, device):
     return receive(rank * nap, device, spans), spans
 
 
-@contextmanager
-def clock(spans, label):
-    """Add [label, start, end] to `spans`, in the seconds of this machine's clock."""
-    start = time.perf_counter()
-    yield
-    spans.append([label, start, time.perf_counter()])
+def main(rank, world_size, device):
+    # gloo's send and recv work on host memory only, even beside a GPU.
+    device = torch.device("cpu") if dist.get_backend() == "gloo" else device
+    # The first messages also open the connections: keep that off the clock.
+    hand_out(send_blocking, 0, 0.0, device)
+    first, blocking = hand_out(send_blocking, 100, NAP, device)
+    second, immediate = hand_out(send_immediate, 200, NAP, device)
+    verb = "received" if rank else "handed out"
+    print(f"[rank {rank}] {verb} {first}, then {second}", flush=True)
+    expected = [100 + rank, 200 + rank]
+    if rank and [first, second] != expected:
+        raise AssertionError(f"got {[first, second]}, expected {expected}")
+    backend = "gloo" if device.type == "cpu" else "nccl"
+    return {"backend": backend, "blocking": blocking, "immediate": immediate}
 
 
-@record
-def main():
-    with process_group() as (rank, world_size, device):
-        # gloo's send and recv work on host memory only, even beside a GPU.
-        device = torch.device("cpu") if dist.get_backend() == "gloo" else device
-        # The first message also opens the connection: keep that off the clock.
-        hand_out(send_blocking, 0, 0.0, device)
-        first, blocking = hand_out(send_blocking, 100, NAP, device)
-        second, immediate = hand_out(send_immediate, 200, NAP, device)
-        verb = "received" if rank else "handed out"
-        print(f"[rank {rank}] {verb} {first}, then {second}", flush=True)
-        expected = [100 + rank, 200 + rank]
-        if rank and [first, second] != expected:
-            raise AssertionError(f"got {[first, second]}, expected {expected}")
-        backend = "gloo" if device.type == "cpu" else "nccl"
-        facts = {"backend": backend, "blocking": blocking, "immediate": immediate}
-        print(json.dumps(facts), flush=True)
-
-
-# --- the same in every program: join the group, and leave it whatever happens ---
+# --- the same in every program: join the group, run main, leave whatever happens ---
 
 
 @contextmanager
@@ -117,5 +114,12 @@ def process_group():
         gc.collect()  # a leftover gloo object could abort the process at exit
 
 
+@record
+def run():
+    with process_group() as (rank, world_size, device):
+        if facts := main(rank, world_size, device):
+            print(json.dumps(facts), flush=True)
+
+
 if __name__ == "__main__":
-    main()
+    run()

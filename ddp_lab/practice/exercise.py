@@ -57,28 +57,26 @@ def measure(sizes, rank, world_size, device):
     return got, (world_size * count + 1) / 2, len(sent)
 
 
-@record
-def main():
-    with process_group() as (rank, world_size, device):
-        facts = {"solved": True, "gradients": [], "all_reduces": []}
-        for sizes in SIZES:
-            found = measure(sizes, rank, world_size, device)
-            if found is None:  # on all ranks alike, so nobody is left waiting
-                print(f"[rank {rank}] not yet", flush=True)
-                print(json.dumps({"solved": False}), flush=True)
-                dist.barrier()  # to leave now would cut off those still joining
-                return
-            got, expected, sent = found
-            told = f"gradient {got:.2f}, all_reduces: {sent}"
-            print(f"[rank {rank}] pieces of {sizes}: {told}", flush=True)
-            if abs(got - expected) > 1e-4 or sent != 1:
-                raise AssertionError(f"{told}; expected {expected}, 1")
-            facts["gradients"].append(got)
-            facts["all_reduces"].append(sent)
-        print(json.dumps(facts), flush=True)
+def main(rank, world_size, device):
+    facts = {"solved": True, "gradients": [], "all_reduces": []}
+    for sizes in SIZES:
+        found = measure(sizes, rank, world_size, device)
+        if found is None:  # on all ranks alike, so nobody is left waiting
+            print(f"[rank {rank}] not yet", flush=True)
+            print(json.dumps({"solved": False}), flush=True)
+            dist.barrier()  # to leave now would cut off those still joining
+            return
+        got, expected, sent = found
+        told = f"gradient {got:.2f}, all_reduces: {sent}"
+        print(f"[rank {rank}] pieces of {sizes}: {told}", flush=True)
+        if abs(got - expected) > 1e-4 or sent != 1:
+            raise AssertionError(f"{told}; expected {expected}, 1")
+        facts["gradients"].append(got)
+        facts["all_reduces"].append(sent)
+    return facts
 
 
-# --- the same in every program: join the group, and leave it whatever happens ---
+# --- the same in every program: join the group, run main, leave whatever happens ---
 
 
 @contextmanager
@@ -98,5 +96,12 @@ def process_group():
         gc.collect()  # a leftover gloo object could abort the process at exit
 
 
+@record
+def run():
+    with process_group() as (rank, world_size, device):
+        if facts := main(rank, world_size, device):
+            print(json.dumps(facts), flush=True)
+
+
 if __name__ == "__main__":
-    main()
+    run()

@@ -43,25 +43,23 @@ def in_backward(late, world_size):
     return [max(called) + BACKWARD - start for start in called]
 
 
-@record
-def main():
-    with process_group() as (rank, world_size, device):
-        found = []
-        for late in reversed(range(world_size)):
-            answer = slowest(in_backward(late, world_size)[rank], device)
-            if answer is None:  # on all ranks alike, so nobody is left waiting
-                print(f"[rank {rank}] not yet", flush=True)
-                print(json.dumps({"solved": False}), flush=True)
-                dist.barrier()  # to leave now would cut off those still joining
-                return
-            if answer != late:
-                raise AssertionError(f"found rank {answer}, expected rank {late}")
-            found.append(answer)
-        print(f"[rank {rank}] slow were, in turn, the ranks {found}", flush=True)
-        print(json.dumps({"solved": True, "found": found}), flush=True)
+def main(rank, world_size, device):
+    found = []
+    for late in reversed(range(world_size)):
+        answer = slowest(in_backward(late, world_size)[rank], device)
+        if answer is None:  # on all ranks alike, so nobody is left waiting
+            print(f"[rank {rank}] not yet", flush=True)
+            print(json.dumps({"solved": False}), flush=True)
+            dist.barrier()  # to leave now would cut off those still joining
+            return
+        if answer != late:
+            raise AssertionError(f"found rank {answer}, expected rank {late}")
+        found.append(answer)
+    print(f"[rank {rank}] slow were, in turn, the ranks {found}", flush=True)
+    return {"solved": True, "found": found}
 
 
-# --- the same in every program: join the group, and leave it whatever happens ---
+# --- the same in every program: join the group, run main, leave whatever happens ---
 
 
 @contextmanager
@@ -81,5 +79,12 @@ def process_group():
         gc.collect()  # a leftover gloo object could abort the process at exit
 
 
+@record
+def run():
+    with process_group() as (rank, world_size, device):
+        if facts := main(rank, world_size, device):
+            print(json.dumps(facts), flush=True)
+
+
 if __name__ == "__main__":
-    main()
+    run()

@@ -43,7 +43,7 @@ def train_step(model, optimizer, scaler, x, dtype):
     return gradient
 
 
-def run(way, rank, world_size, device):
+def compute(way, rank, world_size, device):
     """Make one step in this way, and return what it did to the gradient and weights."""
     dtype, scaled = WAYS[way]
     torch.manual_seed(0)
@@ -64,23 +64,21 @@ def run(way, rank, world_size, device):
     return {"gradient": str(gradient), "moved": moved, "scale": scaler.get_scale()}
 
 
-@record
-def main():
-    with process_group() as (rank, world_size, device):
-        facts = {way: run(way, rank, world_size, device) for way in WAYS}
-        expected = INPUT * FACTOR * (world_size + 1) / 2  # the mean of all ranks
-        for way, lost in {"bfloat16": 0, "float16": 1, "GradScaler": 0}.items():
-            off = abs(float(facts[way]["gradient"]) - expected) / expected
-            if abs(off - lost) > 0.02:  # bfloat16 has three digits at best
-                got = facts[way]["gradient"]
-                raise AssertionError(f"{way}: gradient {got}, expected {expected:.1e}")
-        for way, moves in {"GradScaler": True, "overflow": False}.items():
-            if (facts[way]["moved"] > 0) != moves:
-                raise AssertionError(f"{way}: weights moved by {facts[way]['moved']}")
-        print(json.dumps(facts), flush=True)
+def main(rank, world_size, device):
+    facts = {way: compute(way, rank, world_size, device) for way in WAYS}
+    expected = INPUT * FACTOR * (world_size + 1) / 2  # the mean of all ranks
+    for way, lost in {"bfloat16": 0, "float16": 1, "GradScaler": 0}.items():
+        off = abs(float(facts[way]["gradient"]) - expected) / expected
+        if abs(off - lost) > 0.02:  # bfloat16 has three digits at best
+            got = facts[way]["gradient"]
+            raise AssertionError(f"{way}: gradient {got}, expected {expected:.1e}")
+    for way, moves in {"GradScaler": True, "overflow": False}.items():
+        if (facts[way]["moved"] > 0) != moves:
+            raise AssertionError(f"{way}: weights moved by {facts[way]['moved']}")
+    return facts
 
 
-# --- the same in every program: join the group, and leave it whatever happens ---
+# --- the same in every program: join the group, run main, leave whatever happens ---
 
 
 @contextmanager
@@ -100,5 +98,12 @@ def process_group():
         gc.collect()  # a leftover gloo object could abort the process at exit
 
 
+@record
+def run():
+    with process_group() as (rank, world_size, device):
+        if facts := main(rank, world_size, device):
+            print(json.dumps(facts), flush=True)
+
+
 if __name__ == "__main__":
-    main()
+    run()

@@ -2,8 +2,6 @@
 
     torchrun --standalone --nproc-per-node 2 ddp_lab/practice/no_sync.py
 
-The ways differ in where synchronisation is switched off, and so in what they send:
-
     [rank 0] every: gradient 4.50, all_reduces: ...
 
 Written by notebooks/04_ddp_in_practice.ipynb.
@@ -26,10 +24,8 @@ SECONDS = 0.03, 0.01  # of computing, by turns; even ranks begin with the long o
 
 
 def every(model, micro_batches):
-    """Plain DDP: nothing is switched off."""
     for sample in micro_batches:
-        loss = model(sample).mean() / MICRO
-        loss.backward()
+        (model(sample).mean() / MICRO).backward()
 
 
 def no_sync(model, micro_batches):
@@ -89,26 +85,24 @@ def accumulate(way, samples, rank, device):
     return {"gradient": gradient, "all_reduces": sent, "rows": rows}
 
 
-@record
-def main():
-    with process_group() as (rank, world_size, device):
-        samples = torch.arange(1.0, MICRO * world_size + 1)
-        samples = samples.view(world_size, MICRO, 1, 1)  # rank 0 has 1 to 4, and so on
-        full = samples.mean().item()
-        # What the bug leaves: the first micro-batch averaged, the other three our own.
-        drifted = (samples[:, 0].mean() + samples[rank, 1:].sum()).item() / MICRO
-        expected = {every: full, no_sync: full, around_backward: full}
-        facts = {}
-        for way, gradient in (expected | {late_flag: drifted}).items():
-            facts[way.__name__] = accumulate(way, samples, rank, device)
-            if abs(facts[way.__name__]["gradient"] - gradient) > 1e-4:
-                raise AssertionError(f"{way.__name__}: expected gradient {gradient}")
-        if facts["no_sync"]["all_reduces"] != 1:
-            raise AssertionError("no_sync should leave one all_reduce")
-        print(json.dumps(facts), flush=True)
+def main(rank, world_size, device):
+    samples = torch.arange(1.0, MICRO * world_size + 1)
+    samples = samples.view(world_size, MICRO, 1, 1)  # rank 0 has 1 to 4, and so on
+    full = samples.mean().item()
+    # What the bug leaves: the first micro-batch averaged, the other three our own.
+    drifted = (samples[:, 0].mean() + samples[rank, 1:].sum()).item() / MICRO
+    expected = {every: full, no_sync: full, around_backward: full}
+    facts = {}
+    for way, gradient in (expected | {late_flag: drifted}).items():
+        facts[way.__name__] = accumulate(way, samples, rank, device)
+        if abs(facts[way.__name__]["gradient"] - gradient) > 1e-4:
+            raise AssertionError(f"{way.__name__}: expected gradient {gradient}")
+    if facts["no_sync"]["all_reduces"] != 1:
+        raise AssertionError("no_sync should leave one all_reduce")
+    return facts
 
 
-# --- the same in every program: join the group, and leave it whatever happens ---
+# --- the same in every program: join the group, run main, leave whatever happens ---
 
 
 @contextmanager
@@ -128,5 +122,12 @@ def process_group():
         gc.collect()  # a leftover gloo object could abort the process at exit
 
 
+@record
+def run():
+    with process_group() as (rank, world_size, device):
+        if facts := main(rank, world_size, device):
+            print(json.dumps(facts), flush=True)
+
+
 if __name__ == "__main__":
-    main()
+    run()

@@ -23,22 +23,36 @@ from torch.distributed.elastic.multiprocessing.errors import record
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 STEPS = 4
+
 NAPS, PATIENCE = {"DDP()": 0.5, "forward 2": 0.5}, 60.0  # in seconds
 
 
-def train(late, device, group):
-    """Train, napping if late; return what this rank did, and when."""
+def nap(naps, rows, before):
+    """What makes a rank late: a longer batch, a slower disk, a busy neighbor."""
+    if before in naps:
+        with timed(rows, f"nap before {before}"):
+            time.sleep(naps[before])
+
+
+@contextmanager
+def timed(rows, label):
+    """Note [label, start, end], by the clock that all ranks of a machine share."""
+    start = time.time()
+    yield
+    rows.append([label, start, time.time()])
+
+
+def train(naps, device, group):
+    """Train, napping before some calls; return what this rank did, and when."""
     rows, batch = [], torch.ones(8, 4, device=device)
     model = torch.nn.Linear(4, 4).to(device)
-    if late:
-        nap(rows, "DDP()")
+    nap(naps, rows, "DDP()")
     with timed(rows, "DDP()"):
-        # Every rank now holds rank 0's weights, so none gets past here before all came.
+        # First all ranks compare their models, so none gets past here before all came.
         model = DDP(model, process_group=group)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for step in range(STEPS):
-        if late:
-            nap(rows, f"forward {step}")
+        nap(naps, rows, f"forward {step}")
         with timed(rows, f"forward {step}"):
             loss = model(batch).square().mean()
         with timed(rows, f"backward {step}"):
@@ -51,48 +65,25 @@ def train(late, device, group):
     return rows
 
 
-def nap(rows, before):
-    """What makes a rank late: a longer batch, a slower disk, a busy neighbour."""
-    if before in NAPS:
-        with timed(rows, f"nap before {before}"):
-            time.sleep(NAPS[before])
+def main(rank, world_size, device):
+    slow = world_size - 1
+    group = dist.new_group(timeout=timedelta(seconds=PATIENCE))
+    DDP(torch.nn.Linear(1, 1).to(device))  # the first DDP imports for seconds
+    rows = train(NAPS if rank == slow else {}, device, group)
+    ends = {label: end for label, _, end in rows}
+    for before in NAPS:
+        meeting = before.replace("forward", "backward")
+        woke = torch.tensor(ends.get(f"nap before {before}", 0), dtype=torch.float64)
+        dist.broadcast(woke, src=slow)  # every rank now knows when the sleeper woke
+        if ends[meeting] < woke.item():
+            raise AssertionError(f"{meeting} ended before rank {slow} woke")
+        waited = f"waited for rank {slow} in {meeting}"
+        did = f"napped before {before}" if rank == slow else waited
+        print(f"[rank {rank}] {did}", flush=True)
+    return {"rows": rows}
 
 
-@contextmanager
-def timed(rows, label):
-    """Note [label, start, end], by the clock that all ranks of a machine share."""
-    start = time.time()
-    yield
-    rows.append([label, start, time.time()])
-
-
-@record
-def main():
-    with process_group() as (rank, world_size, device):
-        slow = world_size - 1
-        # The only thing that a timeout changes: how long a rank waits for the others.
-        group = dist.new_group(timeout=timedelta(seconds=PATIENCE))
-        DDP(torch.nn.Linear(1, 1).to(device))  # the first DDP imports for seconds
-        rows = train(rank == slow, device, group)
-        ends = {label: end for label, _, end in rows}
-        for before in NAPS:
-            nap_end = ends.get(f"nap before {before}", 0.0)
-            woke = torch.tensor(nap_end, dtype=torch.float64)
-            dist.broadcast(woke, src=slow)  # every rank now holds the sleeper's nap_end
-            meeting = before.replace("forward", "backward")
-            if ends[meeting] < woke.item():
-                raise AssertionError(f"{meeting} ended before rank {slow} woke")
-            what = f"napped before {before}"
-            if rank != slow:
-                what = f"waited for rank {slow} in {meeting}"
-            print(f"[rank {rank}] {what}", flush=True)
-        zero = torch.tensor(rows[0][1], dtype=torch.float64)
-        dist.all_reduce(zero, dist.ReduceOp.MIN)  # every rank now has the first start
-        rows = [[label, *(t - zero.item() for t in times)] for label, *times in rows]
-        print(json.dumps({"rows": rows}), flush=True)
-
-
-# --- the same in every program: join the group, and leave it whatever happens ---
+# --- the same in every program: join the group, run main, leave whatever happens ---
 
 
 @contextmanager
@@ -112,5 +103,12 @@ def process_group():
         gc.collect()  # a leftover gloo object could abort the process at exit
 
 
+@record
+def run():
+    with process_group() as (rank, world_size, device):
+        if facts := main(rank, world_size, device):
+            print(json.dumps(facts), flush=True)
+
+
 if __name__ == "__main__":
-    main()
+    run()

@@ -2,19 +2,13 @@
 
     torchrun --standalone --nproc-per-node 4 ddp_lab/rpc/batched.py
 
-Worker 0 keeps the weights; all workers, itself too, bring gradients and want weights:
-
-    [rank 0] one by one: ... updates, ... s
-    [rank 0] batched: ... updates, ... s
-
-Written by notebooks/12_remote_calls.ipynb.
+Written by notebooks/14_remote_calls.ipynb.
 """
 
 import json
 import os
 import socket
 import threading
-import time
 import warnings
 from contextlib import contextmanager
 
@@ -22,98 +16,82 @@ import torch
 from torch.distributed import rpc
 from torch.distributed.elastic.multiprocessing.errors import record
 
-SIZE, STEPS, RATE, PAIRS = 300_000, 20, 0.1, 3
+STEPS, RATE = 20, 0.1
 
 
 class Server:
-    """Holds the weights, and an optimizer with a state as large again."""
+    """Holds the weight."""
 
     def __init__(self, trainers):
-        self.weights = torch.nn.Parameter(torch.zeros(SIZE))
-        self.optimizer = torch.optim.SGD([self.weights], lr=RATE, momentum=0.9)
-        self.trainers, self.updates = trainers, 0
-        self.lock, self.brought = threading.Lock(), []
-        self.next_weights = torch.futures.Future()
+        self.weight, self.updates = torch.zeros(()), 0
+        self.trainers, self.brought = trainers, []
+        self.lock = threading.Lock()  # calls come on several threads
+        self.next_weight = torch.futures.Future()
 
     def update(self, gradient):
-        """One step; return the weights after it."""
-        self.weights.grad = gradient
-        self.optimizer.step()
+        """One step; return the weight after it."""
         self.updates += 1
-        return self.weights.detach().clone()
+        self.weight = self.weight - RATE * gradient
+        return self.weight
 
     def one_by_one(self, gradient):
-        with self.lock:  # calls come on several threads
+        with self.lock:
             return self.update(gradient)
 
     @staticmethod
     @rpc.functions.async_execution
     def batched(rref, gradient):
-        """Wait for the gradients of all, with no thread that waits; then one step."""
+        """Collect the gradients of all, with no thread that waits; then one step."""
         self = rref.local_value()
         with self.lock:
-            answer = self.next_weights  # a promise, the same for all of this step
+            answer = self.next_weight  # a promise, the same for all of this step
             self.brought.append(gradient)
             if len(self.brought) == self.trainers:
                 mean = torch.stack(self.brought).mean(0)
-                self.brought, self.next_weights = [], torch.futures.Future()
+                self.brought, self.next_weight = [], torch.futures.Future()
                 answer.set_result(self.update(mean))  # now all callers are answered
         return answer
 
 
 def train(rref, rank, batched):
-    """Bring a gradient, get weights, STEPS times; return the last weights' first."""
-    weights = torch.zeros(SIZE)
+    """Bring a gradient, get the weight, STEPS times; return the last weight."""
+    weight = torch.zeros(())
     for _ in range(STEPS):
-        gradient = weights - rank  # each pulls the weights towards its own rank
+        gradient = weight - rank  # each pulls the weight towards its own rank
         if batched:
             args = (rref, gradient)
-            weights = rpc.rpc_sync(rref.owner(), Server.batched, args=args)
+            weight = rpc.rpc_sync(rref.owner(), Server.batched, args=args)
         else:
-            weights = rref.rpc_sync().one_by_one(gradient)
-    return weights[0].item()
+            weight = rref.rpc_sync().one_by_one(gradient)
+    return weight.item()
 
 
 def one_process(world_size):
-    """The truth for batched: SGD on the mean of the trainers' gradients."""
-    weight, velocity = 0.0, 0.0
+    """The truth for batched: each step takes the mean of the trainers' gradients."""
+    weight = 0.0
     for _ in range(STEPS):
-        velocity = 0.9 * velocity + weight - sum(range(world_size)) / world_size
-        weight -= RATE * velocity
+        weight -= RATE * (weight - sum(range(world_size)) / world_size)
     return weight
 
 
-def measure(world_size, batched):
-    """Let all workers train at the same time: updates, seconds, and last weights."""
-    server = Server(world_size)
-    rref, start = rpc.RRef(server), time.monotonic()
-    futures = [
-        rpc.rpc_async(f"worker{rank}", train, args=(rref, rank, batched))
-        for rank in range(world_size)
-    ]
-    ends = [future.wait() for future in futures]
-    seconds, way = time.monotonic() - start, "batched" if batched else "one by one"
-    print(f"[rank 0] {way}: {server.updates} updates, {seconds:.2f} s", flush=True)
-    return {"updates": server.updates, "seconds": seconds, "ends": ends}
+def main(rank, world_size):
+    if rank != 0:
+        return print(f"[rank {rank}] trains when it is asked to", flush=True)
+    facts, expected = {}, one_process(world_size)
+    for way, updates in {"one by one": STEPS * world_size, "batched": STEPS}.items():
+        server, trainers = Server(world_size), range(world_size)
+        given = [(rpc.RRef(server), r, way == "batched") for r in trainers]
+        calls = [rpc.rpc_async(f"worker{r}", train, given[r]) for r in trainers]
+        ends = [future.wait() for future in calls]
+        print(f"[rank 0] {way}: {server.updates} updates", flush=True)
+        facts[way] = {"updates": server.updates, "ends": ends}
+        far = max(abs(end - expected) for end in ends)
+        if server.updates != updates or (way == "batched" and far > 1e-3):
+            raise AssertionError(f"{facts}, expected {expected:.4f}")
+    return facts | {"expected": expected}
 
 
-@record
-def main():
-    with workers() as (rank, world_size):
-        if rank != 0:
-            return print(f"[rank {rank}] trains when it is asked to", flush=True)
-        expected, pairs = one_process(world_size), []
-        for _ in range(PAIRS):  # in turn, so that a busy moment hits both
-            pair = [measure(world_size, batched) for batched in (False, True)]
-            pairs.append(pair)
-            if [way["updates"] for way in pair] != [STEPS * world_size, STEPS]:
-                raise AssertionError(f"updates: {[way['updates'] for way in pair]}")
-            if any(abs(end - expected) > 1e-3 for end in pair[1]["ends"]):
-                raise AssertionError(f"{pair[1]['ends']}, expected {expected:.4f}")
-        print(json.dumps({"pairs": pairs, "expected": expected}), flush=True)
-
-
-# --- the same in every program: join the group, and leave it whatever happens ---
+# --- the same in every program: join the group, run main, leave whatever happens ---
 
 
 @contextmanager
@@ -142,5 +120,12 @@ def workers(rpc_timeout=20, **options):
         rpc.shutdown()  # waits until all are here, and nobody waits for a call
 
 
+@record
+def run():
+    with workers() as (rank, world_size):
+        if facts := main(rank, world_size):
+            print(json.dumps(facts), flush=True)
+
+
 if __name__ == "__main__":
-    main()
+    run()

@@ -1,13 +1,8 @@
-"""Worker 0 calls functions of the others, in three ways, and gets what they raise.
+"""Worker 0 calls functions of the others in three ways, and gets their errors.
 
     torchrun --standalone --nproc-per-node 2 ddp_lab/rpc/calls.py
 
-The others only serve:
-
-    [rank 0] rpc_sync: worker1, id ..., says ...
-    [rank 0] naps by rpc_sync, by rpc_async: [..., ...] s
-
-Written by notebooks/12_remote_calls.ipynb.
+Written by notebooks/14_remote_calls.ipynb.
 """
 
 import json
@@ -22,101 +17,71 @@ import torch
 from torch.distributed import rpc
 from torch.distributed.elastic.multiprocessing.errors import record
 
-NAP = 0.3  # seconds
-NAPS = []  # what this process has slept so far
+NAP, NAPS = 0.3, 3  # seconds; naps of each worker
 
 
 def who(number):
+    """Run by the worker that is called."""
     me = rpc.get_worker_info()
     return me.name, me.id, torch.tensor(number + me.id)
 
 
-def nap(seconds):
-    time.sleep(seconds)
-    NAPS.append(seconds)
-    return len(NAPS)
+def one_by_one(others):
+    for name in others * NAPS:
+        rpc.rpc_sync(name, time.sleep, args=(NAP,))
+
+
+def all_at_once(others):
+    futures = [rpc.rpc_async(name, time.sleep, args=(NAP,)) for name in others * NAPS]
+    for future in futures:
+        future.wait()  # all naps are under way: the first wait is nearly the last
+
+
+def seconds(ask, others):
+    start = time.monotonic()
+    ask(others)
+    return round(time.monotonic() - start, 1)
 
 
 def complain(kind):
     raise kind("not like this")
 
 
-def ask(to, function, *args, timeout):
-    """rpc_sync that says which call came too late: torch does not."""
+def arrives(to, kind):
+    """The type in which an error raised by `to` arrives, and its text."""
     try:
-        return rpc.rpc_sync(to, function, args=args, timeout=timeout)
-    except RuntimeError as error:
-        told = ", ".join(map(repr, args))
-        raise TimeoutError(f"{function.__name__}({told}) on {to}: {error}") from error
+        rpc.rpc_sync(to, complain, args=(kind,))
+    except Exception as error:
+        return type(error).__name__, str(error)
 
 
-def three_ways(others):
-    """Ask one by one, ask everybody at once, and leave a result where it is."""
+def main(rank, world_size):
+    if rank != 0:
+        return print(f"[rank {rank}] serves", flush=True)  # until all are done
+    others = [f"worker{other}" for other in range(1, world_size)]
     answers = [rpc.rpc_sync(name, who, args=(100,)) for name in others]
-    for name, number, value in answers:
-        print(f"[rank 0] rpc_sync: {name}, id {number}, says {value}", flush=True)
-    start = time.monotonic()
-    for name in others * 3:
-        rpc.rpc_sync(name, nap, args=(NAP,))
-    middle = time.monotonic()
-    futures = [rpc.rpc_async(name, nap, args=(NAP,)) for name in others * 3]
-    for future in futures:
-        future.wait()  # all naps are under way: the first wait is nearly the last
-    seconds = [round(middle - start, 1), round(time.monotonic() - middle, 1)]
-    print(f"[rank 0] naps by rpc_sync, by rpc_async: {seconds} s", flush=True)
+    print(f"[rank 0] rpc_sync: {answers}", flush=True)
+    if answers != [(f"worker{r}", r, 100 + r) for r in range(1, world_size)]:
+        raise AssertionError(f"answers of {others}: {answers}")
+
+    taken = [seconds(ask, others) for ask in (one_by_one, all_at_once)]
+    print(f"[rank 0] naps one by one, all at once: {taken} s", flush=True)
+    if taken[0] < 1.5 * taken[1] or taken[1] < NAP:
+        raise AssertionError(f"naps took {taken} s")
+
     rref = rpc.remote(others[-1], torch.full, args=((2, 2), 7.0))  # stays there
     copy = rref.to_here()  # (2, 2), a copy
-    print(f"[rank 0] remote: {rref.owner_name()} owns the result", flush=True)
-    return answers, seconds, copy.sum().item()
+    print(f"[rank 0] remote: {copy.sum()} from {rref.owner_name()}", flush=True)
+
+    kinds = (ValueError, ZeroDivisionError)
+    arrived, texts = zip(*(arrives(others[-1], kind) for kind in kinds), strict=True)
+    print(f"[rank 0] errors arrive as {arrived}", flush=True)
+    if copy.sum() != 28 or "in complain" not in texts[-1]:
+        raise AssertionError(f"{copy}, {texts[-1]}")
+    return {"seconds": taken, "arrived": arrived, "trace": texts[-1]}
 
 
-def errors(to):
-    """The types in which errors of `to` arrive, and the last one's text."""
-    arrived = {}
-    for kind in (ValueError, ZeroDivisionError):
-        try:
-            rpc.rpc_sync(to, complain, args=(kind,))
-        except Exception as error:
-            arrived[kind.__name__], text = type(error).__name__, str(error)
-    print(f"[rank 0] errors: {arrived}", flush=True)
-    return arrived, text
-
-
-def too_late(to):
-    """The error of a call that takes too long; its nap goes on, and ends."""
-    before = rpc.rpc_sync(to, nap, args=(0,))
-    try:
-        ask(to, nap, 2 * NAP, timeout=NAP)
-    except TimeoutError as error:
-        print(f"[rank 0] late: {error}", flush=True)
-        time.sleep(2 * NAP)
-        return str(error), rpc.rpc_sync(to, nap, args=(0,)) - before - 1
-    raise AssertionError("the late call was not noticed")
-
-
-@record
-def main():
-    with workers() as (rank, world_size):
-        if rank != 0:
-            return print(f"[rank {rank}] serves", flush=True)  # until all are done
-        others = [f"worker{other}" for other in range(1, world_size)]
-        answers, seconds, copied = three_ways(others)
-        expected = [(f"worker{r}", r, 100 + r) for r in range(1, world_size)]
-        if [(name, i, value.item()) for name, i, value in answers] != expected:
-            raise AssertionError(f"answers {answers}, expected {expected}")
-        if seconds[0] < 1.5 * seconds[1] or copied != 28:
-            raise AssertionError(f"naps took {seconds} s, a sum of {copied}")
-        arrived, trace = errors(others[-1])
-        if f"name={others[-1]}" not in trace or "in complain" not in trace:
-            raise AssertionError(f"no remote trace in {trace}")
-        late, still = too_late(others[-1])
-        if still != 1:
-            raise AssertionError(f"{still} naps after the late call, expected 1")
-        facts = dict(seconds=seconds, arrived=arrived, trace=trace, late=late)
-        print(json.dumps(facts), flush=True)
-
-
-# --- the same in every program: join the group, and leave it whatever happens ---
+# --- the same in every program: join the group, run main, leave whatever happens ---
 
 
 @contextmanager
@@ -145,5 +110,12 @@ def workers(rpc_timeout=20, **options):
         rpc.shutdown()  # waits until all are here, and nobody waits for a call
 
 
+@record
+def run():
+    with workers() as (rank, world_size):
+        if facts := main(rank, world_size):
+            print(json.dumps(facts), flush=True)
+
+
 if __name__ == "__main__":
-    main()
+    run()

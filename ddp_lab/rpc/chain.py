@@ -2,18 +2,13 @@
 
     torchrun --standalone --nproc-per-node 2 ddp_lab/rpc/chain.py
 
-Every worker has two threads for calls, and the chain visits each several times:
-
-    [rank 0] passes_on, ... hops: the sum is ...
-
-Written by notebooks/12_remote_calls.ipynb.
+Written by notebooks/14_remote_calls.ipynb.
 """
 
 import json
 import os
 import socket
 import threading
-import time
 import warnings
 from contextlib import contextmanager
 
@@ -22,7 +17,6 @@ from torch.distributed import rpc
 from torch.distributed.elastic.multiprocessing.errors import record
 
 OPTIONS = {"rpc_timeout": 3, "num_worker_threads": 2}  # seconds; threads for calls
-SHORT, LONG = 1, 40  # visits to each worker
 
 
 def waits(hops, total, world_size):
@@ -36,7 +30,7 @@ def waits(hops, total, world_size):
 
 @rpc.functions.async_execution
 def passes_on(hops, total, world_size):
-    """Add my id, call the next worker, and return at once: the answer is to come."""
+    """Add my id, call the next worker, and return at once: a future, not a sum."""
     me = rpc.get_worker_info().id
     if hops == 1:
         future = torch.futures.Future()
@@ -46,31 +40,19 @@ def passes_on(hops, total, world_size):
     return rpc.rpc_async(f"worker{(me + 1) % world_size}", passes_on, args=args)
 
 
-def chain(function, visits, world_size):
-    """Start a chain at the next worker; return its sum, and the seconds it took."""
-    start = time.monotonic()
-    hops = visits * world_size
-    first = f"worker{1 % world_size}"
-    total = rpc.rpc_sync(first, function, args=(hops, 0, world_size))
-    seconds = time.monotonic() - start
-    text = f"{function.__name__}, {hops} hops: the sum is {total}"
-    print(f"[rank 0] {text}", flush=True)
-    if total != visits * sum(range(world_size)):
-        raise AssertionError(f"expected {visits * sum(range(world_size))}")
-    return {"hops": hops, "seconds": seconds}
+def main(rank, world_size):
+    if rank != 0:
+        return print(f"[rank {rank}] serves", flush=True)
+    for function, visits in {passes_on: 40, waits: 1}.items():  # to each worker
+        hops, expected = visits * world_size, visits * sum(range(world_size))
+        total = rpc.rpc_sync("worker1", function, args=(hops, 0, world_size))
+        text = f"{function.__name__}, {hops} hops: the sum is {total}"
+        print(f"[rank 0] {text}", flush=True)
+        if total != expected:
+            raise AssertionError(f"expected {expected}")
 
 
-@record
-def main():
-    with workers(**OPTIONS) as (rank, world_size):
-        if rank != 0:
-            return print(f"[rank {rank}] serves", flush=True)
-        facts = {"waits": chain(waits, SHORT, world_size)}
-        facts["passes_on"] = chain(passes_on, LONG, world_size)
-        print(json.dumps(facts), flush=True)
-
-
-# --- the same in every program: join the group, and leave it whatever happens ---
+# --- the same in every program: join the group, run main, leave whatever happens ---
 
 
 @contextmanager
@@ -99,5 +81,12 @@ def workers(rpc_timeout=20, **options):
         rpc.shutdown()  # waits until all are here, and nobody waits for a call
 
 
+@record
+def run():
+    with workers(**OPTIONS) as (rank, world_size):
+        if facts := main(rank, world_size):
+            print(json.dumps(facts), flush=True)
+
+
 if __name__ == "__main__":
-    main()
+    run()

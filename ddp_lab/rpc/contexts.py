@@ -2,12 +2,7 @@
 
     torchrun --standalone --nproc-per-node 2 ddp_lab/rpc/contexts.py
 
-All other ranks train the weights of rank 0 at once, each in a context of its own:
-
-    [rank 1] side_by_side: as alone
-    [rank 1] without_context: ...
-
-Written by notebooks/13_training_over_rpc.ipynb.
+Written by notebooks/15_training_over_rpc.ipynb.
 """
 
 import json
@@ -23,40 +18,26 @@ from torch import nn
 from torch.distributed import rpc
 from torch.distributed.elastic.multiprocessing.errors import record
 
-WIDTH, PATIENCE = 3, 3.0  # PATIENCE: seconds until a call counts as lost
-OWNER = "worker0"
-torch.manual_seed(0)
-layer = nn.Linear(WIDTH, WIDTH, bias=False)  # in every process; rank 0's is called
-held = {}  # on rank 0: by context, the gradient of its layer
-# On rank 0, too: nobody goes on before each trainer has called.
+WIDTH, OWNER = 3, "worker0"
+OPTIONS = {"rpc_timeout": 3.0}  # seconds
+generator = torch.manual_seed(0)  # every process builds the same layer
+layer = nn.Linear(WIDTH, WIDTH, bias=False)  # rank 0's is called
+held = {}  # on rank 0: gradients by context
+# On rank 0: no trainer goes on before each has called.
 together = threading.Barrier(int(os.environ.get("WORLD_SIZE", "2")) - 1)
 
 
-def forward(x):
-    return layer(x)
-
-
-def get_layer():
-    return layer
-
-
-def remote(x):
-    return rpc.rpc_sync(OWNER, forward, (x,))
-
-
-def gradient(context, meet=False):
+def gradient(context, meet):
     """On rank 0: the gradient of its layer in this context, and how many there are."""
-    held[context] = dist_autograd.get_gradients(context).get(layer.weight)
+    found = dist_autograd.get_gradients(context).get(layer.weight)
     if meet:
+        held[context] = found
         together.wait()
-    contexts = len(held)
-    if meet:
-        together.wait()
-    return held[context], contexts
+    return found, len(held)
 
 
 def check(context, x, meet=False):
-    """Compare with the gradient of a process that has the layer itself."""
+    """Compare with the truth: this process has the layer as well."""
     found, contexts = rpc.rpc_sync(OWNER, gradient, (context, meet))
     if found is None:
         return "no gradient, and no error"
@@ -65,36 +46,46 @@ def check(context, x, meet=False):
     return f"as alone, beside the gradients of {contexts} contexts" if meet else "right"
 
 
+def forward(x):
+    return layer(x)
+
+
+def remote(x):
+    return rpc.rpc_sync(OWNER, forward, (x,)).square().sum()
+
+
 def side_by_side(x):
     with dist_autograd.context() as context:
-        dist_autograd.backward(context, [remote(x).square().sum()])
+        dist_autograd.backward(context, [remote(x)])
         return check(context, x, meet=True)
 
 
 def without_context(x):
-    out = remote(x)  # nothing is noted: `out` is a leaf, and its past is unknown
-    out.square().sum().backward()
-    assert out.grad_fn is None and out.grad is not None
+    remote(x).backward()  # what came back is a leaf: its past is unknown
     with dist_autograd.context() as context:
         return check(context, x)
 
 
 def plain_backward(x):
     with dist_autograd.context():
-        remote(x).square().sum().backward()  # the local engine; it knows no way out
+        remote(x).backward()  # the local engine; it knows no way out
 
 
 def one_of_two(x):
     with dist_autograd.context() as context:
         used, _ = remote(x), remote(x)
-        dist_autograd.backward(context, [used.square().sum()])
+        dist_autograd.backward(context, [used])
 
 
-def one_times_zero(x):
+def times_zero(x):
     with dist_autograd.context() as context:
         used, unused = remote(x), remote(x)
-        dist_autograd.backward(context, [used.square().sum() + 0 * unused.sum()])
+        dist_autograd.backward(context, [used + 0 * unused])
         return check(context, x)
+
+
+def get_layer():
+    return layer
 
 
 def first_async(x):
@@ -113,29 +104,26 @@ WAYS = {  # each, and what has to come of it
     without_context: "no gradient, and no error",
     plain_backward: "INTERNAL ASSERT FAILED",
     one_of_two: "ran for more than set timeout",
-    one_times_zero: "right",
+    times_zero: "right",
     first_async: "no gradient, and no error, then right",
 }
 
 
-@record
-def main():
-    with workers(rpc_timeout=PATIENCE) as (rank, world_size):
-        said = {}
-        if rank == 0:
-            print("[rank 0] has the layer that all train", flush=True)
-        for way, expected in WAYS.items() if rank > 0 else ():
-            try:
-                said[way.__name__] = way(torch.full((2, WIDTH), float(rank)))
-            except RuntimeError as error:
-                said[way.__name__] = str(error).splitlines()[0]
-            if expected not in said[way.__name__]:
-                raise AssertionError(f"{way.__name__}: {said[way.__name__]}")
-            print(f"[rank {rank}] {way.__name__}: {expected}", flush=True)
-        print(json.dumps(said), flush=True)
+def main(rank, world_size):
+    if rank == 0:
+        return print("[rank 0] has the layer that all train", flush=True)
+    said = {}
+    for way, expected in WAYS.items():
+        try:
+            said[way.__name__] = text = way(torch.full((2, WIDTH), float(rank)))
+        except RuntimeError as error:
+            said[way.__name__] = text = str(error).splitlines()[0]
+        assert expected in text, f"{way.__name__}: {text}"
+        print(f"[rank {rank}] {way.__name__}: {expected}", flush=True)
+    return said
 
 
-# --- the same in every program: join the group, and leave it whatever happens ---
+# --- the same in every program: join the group, run main, leave whatever happens ---
 
 
 @contextmanager
@@ -164,5 +152,12 @@ def workers(rpc_timeout=20, **options):
         rpc.shutdown()  # waits until all are here, and nobody waits for a call
 
 
+@record
+def run():
+    with workers(**OPTIONS) as (rank, world_size):
+        if facts := main(rank, world_size):
+            print(json.dumps(facts), flush=True)
+
+
 if __name__ == "__main__":
-    main()
+    run()

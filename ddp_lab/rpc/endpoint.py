@@ -2,11 +2,7 @@
 
     torchrun --standalone --nproc-per-node 2 ddp_lab/rpc/endpoint.py
 
-Rank 0 sends; nothing here does harm, and everything could have:
-
-    [rank 0] a call that failed (...) left [...]
-
-Written by notebooks/12_remote_calls.ipynb.
+Written by notebooks/14_remote_calls.ipynb.
 """
 
 import gc
@@ -34,7 +30,7 @@ def notes():
 
 
 class Parcel:
-    """Whoever unpacks it calls `leave_note`: it could name any function."""
+    """Unpacking it calls `leave_note`: it could name any function."""
 
     def __init__(self, text):
         self.text = text
@@ -46,16 +42,14 @@ class Parcel:
 def by_call(to):
     """Three ways to make `to` do something; none of them is offered there."""
     pid = rpc.rpc_sync(to, os.getpid)
-    text = rpc.rpc_sync(to, eval, args=("6 * 7",))
+    answer = rpc.rpc_sync(to, eval, args=("6 * 7",))
     try:
         rpc.rpc_sync(to, len, args=(Parcel("a call"), "and one argument too many"))
     except Exception as error:
         failed = type(error).__name__  # the call has failed, yet its argument...
     found = rpc.rpc_sync(to, notes)
-    print(f"[rank 0] os.getpid there: {pid}, eval there: {text}", flush=True)
-    print(f"[rank 0] a call that failed ({failed}) left {found}", flush=True)
-    if text != 42 or found != [f"a call, in process {pid}"]:
-        raise AssertionError(f"{text}, {found}")
+    print(f"[rank 0] there: {pid}, {answer}; {failed}, but left {found}", flush=True)
+    assert answer == 42 and found == [f"a call, in process {pid}"]
     return pid
 
 
@@ -63,32 +57,35 @@ def by_collective(rank):
     """A collective for objects unpacks as well, on every rank that receives."""
     parcels = [Parcel("a broadcast") if rank == 0 else None]
     dist.broadcast_object_list(parcels, src=0)
-    expected = f"a broadcast, in process {os.getpid()}"
     print(f"[rank {rank}] notes here: {NOTES}", flush=True)
-    if (expected in NOTES) != (rank != 0):
+    if (f"a broadcast, in process {os.getpid()}" in NOTES) != (rank != 0):
         raise AssertionError(f"the notes are {NOTES}")
 
 
-def address(name):
-    """Where a worker can be called, as it has told the store."""
-    store = rpc.api._get_current_rpc_agent().store
-    return dist.PrefixStore("addrs", store).get(name).decode()
+def answers(port):
+    """Is this port open on another address of this machine, which we never named?"""
+    try:
+        socket.create_connection(("127.0.0.2", port), timeout=2).close()
+        return True
+    except OSError:
+        return False
 
 
-@record
-def main():
-    with process_group() as (rank, world_size, _), workers():
-        mine = address(f"worker{rank}")
-        print(f"[rank {rank}] can be called at {mine}", flush=True)
-        one_machine = os.environ["LOCAL_WORLD_SIZE"] == os.environ["WORLD_SIZE"]
-        if one_machine and "//127.0.0.1:" not in mine:
-            raise AssertionError("whoever reaches this machine can call us")
-        pids = by_call(f"worker{world_size - 1}") if rank == 0 else None
+def main(rank, world_size, device):
+    with workers():
+        store = dist.PrefixStore("addrs", rpc.api._get_current_rpc_agent().store)
+        mine = store.get(f"worker{rank}").decode()  # where the others call this worker
+        ports = int(mine.split(":")[-1]), int(os.environ["MASTER_PORT"])
+        is_open = [answers(port) for port in ports]
+        print(f"[rank {rank}] at {mine}; worker, store open: {is_open}", flush=True)
+        if os.environ["LOCAL_WORLD_SIZE"] == str(world_size) and is_open[0]:
+            raise AssertionError("another machine can call this worker")
+        pid = by_call(f"worker{world_size - 1}") if rank == 0 else None
         by_collective(rank)
-        print(json.dumps({"pid": os.getpid(), "called": pids, "at": mine}), flush=True)
+        return {"pid": os.getpid(), "called": pid, "at": mine, "open": is_open}
 
 
-# --- the same in every program: join the group, and leave it whatever happens ---
+# --- the same in every program: join the group, run main, leave whatever happens ---
 
 
 @contextmanager
@@ -134,5 +131,12 @@ def workers(rpc_timeout=20, **options):
         rpc.shutdown()  # waits until all are here, and nobody waits for a call
 
 
+@record
+def run():
+    with process_group() as (rank, world_size, device):
+        if facts := main(rank, world_size, device):
+            print(json.dumps(facts), flush=True)
+
+
 if __name__ == "__main__":
-    main()
+    run()

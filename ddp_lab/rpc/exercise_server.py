@@ -6,7 +6,7 @@ Every rank is a trainer, the last one a slow one; rank 0 serves as well. Fill in
 
     [rank 0] not yet
 
-Written by notebooks/13_training_over_rpc.ipynb.
+Written by notebooks/15_training_over_rpc.ipynb.
 """
 
 import json
@@ -25,6 +25,7 @@ BOUND = 2  # steps that a trainer may be ahead of the slowest
 STEPS, WIDTH = 6, 4  # STEPS: of each trainer
 FAST, SLOW = 0.005, 0.12  # seconds that a gradient takes
 PATIENCE = 5  # seconds until an answer counts as forgotten
+OPTIONS = {"rpc_timeout": PATIENCE}
 
 
 @rpc.functions.async_execution  # the trainer is answered when the future is set
@@ -83,24 +84,21 @@ def result():
     return server.weights, max(server.leads)
 
 
-@record
-def main():
-    with workers(rpc_timeout=PATIENCE) as (rank, world_size):
-        if not train(rank, SLOW if rank == world_size - 1 else FAST):
-            print(f"[rank {rank}] not yet", flush=True)
-            print(json.dumps({"solved": False}), flush=True)
-            return
-        weights, lead = rpc.rpc_sync("worker0", result)
-        expected = -STEPS * sum(10.0**trainer for trainer in range(world_size))
-        if weights.tolist() != [expected] * WIDTH:
-            raise AssertionError(f"weights {weights.tolist()}, expected {expected}")
-        if lead != BOUND:
-            raise AssertionError(f"the largest lead is {lead}, expected {BOUND}")
-        print(f"[rank {rank}] came to its end; largest lead: {lead}", flush=True)
-        print(json.dumps({"solved": True, "lead": lead}), flush=True)
+def main(rank, world_size):
+    if not train(rank, SLOW if rank == world_size - 1 else FAST):
+        print(f"[rank {rank}] not yet", flush=True)
+        return {"solved": False}
+    weights, lead = rpc.rpc_sync("worker0", result)
+    expected = -STEPS * sum(10.0**trainer for trainer in range(world_size))
+    if weights.tolist() != [expected] * WIDTH:
+        raise AssertionError(f"weights {weights.tolist()}, expected {expected}")
+    if lead != BOUND:
+        raise AssertionError(f"the largest lead is {lead}, expected {BOUND}")
+    print(f"[rank {rank}] came to its end; largest lead: {lead}", flush=True)
+    return {"solved": True, "lead": lead}
 
 
-# --- the same in every program: join the group, and leave it whatever happens ---
+# --- the same in every program: join the group, run main, leave whatever happens ---
 
 
 @contextmanager
@@ -129,5 +127,12 @@ def workers(rpc_timeout=20, **options):
         rpc.shutdown()  # waits until all are here, and nobody waits for a call
 
 
+@record
+def run():
+    with workers(**OPTIONS) as (rank, world_size):
+        if facts := main(rank, world_size):
+            print(json.dumps(facts), flush=True)
+
+
 if __name__ == "__main__":
-    main()
+    run()

@@ -6,7 +6,7 @@ Rank 0 serves a table; all ranks look up their items in it. Fill in look_up():
 
     [rank 0] not yet
 
-Written by notebooks/13_training_over_rpc.ipynb.
+Written by notebooks/15_training_over_rpc.ipynb.
 """
 
 import json
@@ -23,6 +23,7 @@ from torch.distributed import rpc
 from torch.distributed.elastic.multiprocessing.errors import record
 
 ITEMS, WIDTH, WANTED = 100, 8, 64
+OPTIONS = {"rpc_timeout": 5}
 
 
 def look_up(ids, fetch):
@@ -74,28 +75,25 @@ def train_step(ids):
         return fetched, rpc.rpc_sync("worker0", gradient, (context,))
 
 
-@record
-def main():
-    with workers(rpc_timeout=5) as (rank, world_size):
-        ids = wanted(rank)
-        try:
-            fetched, found = train_step(ids)
-        except NotImplementedError:
-            print(f"[rank {rank}] not yet", flush=True)
-            print(json.dumps({"solved": False}), flush=True)
-            return
-        (expected,) = torch.autograd.grad(loss_of(table(ids)), table.weight)
-        if found is None:
-            raise AssertionError("the table has no gradient")
-        torch.testing.assert_close(found, expected, msg="gradient differs")
-        least = len(set(ids.tolist()))
-        if fetched != [least]:
-            raise AssertionError(f"fetched {fetched} rows, expected [{least}]")
-        print(f"[rank {rank}] fetched {fetched[0]} rows for {WANTED} items", flush=True)
-        print(json.dumps({"solved": True, "fetched": fetched[0]}), flush=True)
+def main(rank, world_size):
+    ids = wanted(rank)
+    try:
+        fetched, found = train_step(ids)
+    except NotImplementedError:
+        print(f"[rank {rank}] not yet", flush=True)
+        return {"solved": False}
+    (expected,) = torch.autograd.grad(loss_of(table(ids)), table.weight)
+    if found is None:
+        raise AssertionError("the table has no gradient")
+    torch.testing.assert_close(found, expected, msg="gradient differs")
+    least = len(set(ids.tolist()))
+    if fetched != [least]:
+        raise AssertionError(f"fetched {fetched} rows, expected [{least}]")
+    print(f"[rank {rank}] fetched {fetched[0]} rows for {WANTED} items", flush=True)
+    return {"solved": True, "fetched": fetched[0]}
 
 
-# --- the same in every program: join the group, and leave it whatever happens ---
+# --- the same in every program: join the group, run main, leave whatever happens ---
 
 
 @contextmanager
@@ -124,5 +122,12 @@ def workers(rpc_timeout=20, **options):
         rpc.shutdown()  # waits until all are here, and nobody waits for a call
 
 
+@record
+def run():
+    with workers(**OPTIONS) as (rank, world_size):
+        if facts := main(rank, world_size):
+            print(json.dumps(facts), flush=True)
+
+
 if __name__ == "__main__":
-    main()
+    run()

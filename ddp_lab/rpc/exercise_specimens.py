@@ -6,7 +6,7 @@ Worker 0 runs them against the last worker, by name or by reference:
 
     [rank 0] grow: ..., expected ...
 
-Written by notebooks/12_remote_calls.ipynb.
+Written by notebooks/14_remote_calls.ipynb.
 """
 
 import json
@@ -24,6 +24,7 @@ from torch.distributed.elastic.multiprocessing.errors import record
 STEPS = 8
 HISTORY, GUESTS = [], []  # of worker 0; of the last worker
 DOOR = threading.Lock()  # held by whoever changes GUESTS
+OPTIONS = {"rpc_timeout": 2}
 
 
 def grow(rref):
@@ -123,28 +124,26 @@ def tell(text, solved):
     print(json.dumps({"solved": solved}), flush=True)
 
 
-@record
-def main():
-    with workers(rpc_timeout=2) as (rank, world_size):
-        if rank != 0:
-            return  # as far as this line; it serves calls until all are here
-        ill = []
-        for specimen in (of_grow, of_repeat, of_add_up, of_enrol):
-            came, expected, usual = specimen(f"worker{world_size - 1}")
-            name = specimen.__name__.removeprefix("of_")
-            healthy = came == expected
-            said = "cured" if healthy else f"{came}, expected {expected}"
-            print(f"[rank 0] {name}: {said}", flush=True)
-            if not healthy:
-                ill.append(name)
-                if came != usual:
-                    raise AssertionError(f"{name}: {said}")
-        text = f"not yet: {', '.join(ill)}" if ill else "all four are cured"
-        for other in range(world_size):
-            rpc.rpc_sync(f"worker{other}", tell, args=(text, not ill))
+def main(rank, world_size):
+    if rank != 0:
+        return  # as far as this line; it serves calls until all are here
+    ill = []
+    for specimen in (of_grow, of_repeat, of_add_up, of_enrol):
+        came, expected, usual = specimen(f"worker{world_size - 1}")
+        name = specimen.__name__.removeprefix("of_")
+        healthy = came == expected
+        said = "cured" if healthy else f"{came}, expected {expected}"
+        print(f"[rank 0] {name}: {said}", flush=True)
+        if not healthy:
+            ill.append(name)
+            if came != usual:
+                raise AssertionError(f"{name}: {said}")
+    text = f"not yet: {', '.join(ill)}" if ill else "all four are cured"
+    for other in range(world_size):
+        rpc.rpc_sync(f"worker{other}", tell, args=(text, not ill))
 
 
-# --- the same in every program: join the group, and leave it whatever happens ---
+# --- the same in every program: join the group, run main, leave whatever happens ---
 
 
 @contextmanager
@@ -173,5 +172,12 @@ def workers(rpc_timeout=20, **options):
         rpc.shutdown()  # waits until all are here, and nobody waits for a call
 
 
+@record
+def run():
+    with workers(**OPTIONS) as (rank, world_size):
+        if facts := main(rank, world_size):
+            print(json.dumps(facts), flush=True)
+
+
 if __name__ == "__main__":
-    main()
+    run()

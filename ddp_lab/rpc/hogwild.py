@@ -2,12 +2,7 @@
 
     torchrun --standalone --nproc-per-node 2 ddp_lab/rpc/hogwild.py
 
-Each way trains twice, from the same weights, on the same rows, in the same order:
-
-    [rank 0] in turns: the loss falls, the second training is ...
-    [rank 0] hogwild: the loss falls, the second training is ...
-
-Written by notebooks/13_training_over_rpc.ipynb.
+Written by notebooks/15_training_over_rpc.ipynb.
 """
 
 import gc
@@ -23,15 +18,6 @@ from torch.distributed.elastic.multiprocessing.errors import record
 
 FEATURES, HIDDEN = 10, 32
 ROWS, STEPS, LR = 64, 100, 0.05  # ROWS, STEPS: of each rank
-
-
-def make_net():
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(FEATURES, HIDDEN), nn.Tanh(), nn.Linear(HIDDEN, 1))
-
-
-def flat(net):
-    return nn.utils.parameters_to_vector(net.parameters()).detach()
 
 
 def shared_memory(numel):
@@ -52,18 +38,23 @@ def loss_of(net, rank):
 
 
 def step(net, rank):
-    """One step on this rank's rows. Nobody asks who else is writing just now."""
+    """One step on this rank's rows. It does not ask who else is writing just now."""
     gradients = torch.autograd.grad(loss_of(net, rank), list(net.parameters()))
     with torch.no_grad():
         for p, gradient in zip(net.parameters(), gradients, strict=True):
             p.sub_(gradient, alpha=LR)  # read, subtract, write
 
 
+def make_net():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(FEATURES, HIDDEN), nn.Tanh(), nn.Linear(HIDDEN, 1))
+
+
 def train(weights, rank, world_size, turns):
-    """Train the weights that all ranks share; return what became of them."""
+    """Train the weights that all ranks share; return the last ones, and their loss."""
     net = make_net()
     if rank == 0:
-        weights.copy_(flat(net))
+        weights.copy_(nn.utils.parameters_to_vector(net.parameters()).detach())
     nn.utils.vector_to_parameters(weights, net.parameters())  # views of the memory
     dist.barrier()
     for _ in range(STEPS):
@@ -73,50 +64,34 @@ def train(weights, rank, world_size, turns):
             if turns:
                 dist.barrier()
     dist.barrier()
-    end = weights.clone()
-    dist.barrier()  # all have read it, before anybody begins anew
-    return end
+    end, losses = weights.clone(), [loss_of(net, r).item() for r in range(world_size)]
+    dist.barrier()  # all have read it, before any rank begins anew
+    return end, sum(losses) / world_size
 
 
-def in_one_process(world_size):
-    """The truth for turns: the same steps, one after the other."""
-    net = make_net()
+def main(rank, world_size, device):
+    if os.environ["LOCAL_WORLD_SIZE"] != str(world_size):
+        raise SystemExit("shared memory ends at the machine: use ranks of one only")
+    net = make_net()  # the truth for turns: one process makes the steps of all
+    start = sum(loss_of(net, r).item() for r in range(world_size)) / world_size
     for _ in range(STEPS):
-        for rank in range(world_size):
-            step(net, rank)
-    return flat(net)
+        for r in range(world_size):
+            step(net, r)
+    expected = nn.utils.parameters_to_vector(net.parameters()).detach()
+    weights, facts = shared_memory(expected.numel()), {}
+    for way, turns in {"in turns": True, "hogwild": False}.items():
+        both = [train(weights, rank, world_size, turns) for _ in range(2)]
+        ends, losses = zip(*both, strict=True)
+        same, falls = torch.equal(*ends), max(losses) < start / 2
+        print(f"[rank {rank}] {way}: falls: {falls}, same: {same}", flush=True)
+        assert falls and same == turns, f"{way}: from {start} to {losses}, {same}"
+        if turns:
+            torch.testing.assert_close(ends[0], expected, msg="weights differ")
+        facts[way] = {"falls": falls, "same": same}
+    return facts
 
 
-def mean_loss(weights, world_size):
-    net = make_net()
-    nn.utils.vector_to_parameters(weights, net.parameters())
-    with torch.no_grad():
-        return sum(loss_of(net, r).item() for r in range(world_size)) / world_size
-
-
-@record
-def main():
-    with process_group() as (rank, world_size, _):
-        if int(os.environ["LOCAL_WORLD_SIZE"]) < world_size:
-            raise SystemExit("shared memory ends at the machine: use ranks of one only")
-        start = flat(make_net())
-        weights, facts = shared_memory(start.numel()), {}
-        for way, turns in (("in turns", True), ("hogwild", False)):
-            ends = [train(weights, rank, world_size, turns) for _ in range(2)]
-            losses = [mean_loss(w, world_size) for w in (start, *ends)]
-            same = torch.equal(*ends)
-            assert max(losses[1:]) < losses[0] / 2, f"{way}: {losses}"
-            assert same == turns, f"{way}: the second training is the same: {same}"
-            text = f"the second training is {'the same' if same else 'another'}"
-            print(f"[rank {rank}] {way}: the loss falls, {text}", flush=True)
-            if turns:
-                expected = in_one_process(world_size)
-                torch.testing.assert_close(ends[0], expected, msg="weights differ")
-            facts[way] = {"losses": losses, "same": same}
-        print(json.dumps(facts), flush=True)
-
-
-# --- the same in every program: join the group, and leave it whatever happens ---
+# --- the same in every program: join the group, run main, leave whatever happens ---
 
 
 @contextmanager
@@ -136,5 +111,12 @@ def process_group():
         gc.collect()  # a leftover gloo object could abort the process at exit
 
 
+@record
+def run():
+    with process_group() as (rank, world_size, device):
+        if facts := main(rank, world_size, device):
+            print(json.dumps(facts), flush=True)
+
+
 if __name__ == "__main__":
-    main()
+    run()

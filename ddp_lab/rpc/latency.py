@@ -1,19 +1,14 @@
-"""A remote call against send and recv: the same numbers, there and back, in turn.
+"""A remote call against send and recv: the same numbers there and back, by pairs.
 
     torchrun --standalone --nproc-per-node 2 ddp_lab/rpc/latency.py
 
-Rank 0 measures both ways to the last rank, in pairs:
-
-    [rank 0] 4 bytes: a call takes ... ms, ... times as long as send and recv
-
-Written by notebooks/12_remote_calls.ipynb.
+Written by notebooks/14_remote_calls.ipynb.
 """
 
 import gc
 import json
 import os
 import socket
-import statistics
 import threading
 import time
 import warnings
@@ -24,77 +19,46 @@ import torch.distributed as dist
 from torch.distributed import rpc
 from torch.distributed.elastic.multiprocessing.errors import record
 
-SIZES = (1, 1_000_000)  # numbers, of four bytes each
-PAIRS, TIMES = 11, 10  # how often both are measured, and calls in each
+SIZES, PAIRS, TIMES = (1, 1_000_000), 11, 10  # numbers; pairs; trips of each way
 
 
-def echo(tensor):
-    return tensor
+def by_call(send_buf, other):
+    return rpc.rpc_sync(f"worker{other}", torch.clone, args=(send_buf,))
 
 
-def by_call(tensor, other):
-    """The last rank's main thread has no part in it."""
-    return rpc.rpc_sync(f"worker{other}", echo, args=(tensor,))
-
-
-def by_messages(tensor, other):
-    """The last rank stands ready, at the matching lines."""
-    recv_buf = torch.empty_like(tensor)
-    dist.send(tensor, dst=other)
+def by_messages(send_buf, other):
+    recv_buf = torch.empty_like(send_buf)
+    dist.send(send_buf, dst=other)
     dist.recv(recv_buf, src=other)  # rank 0 now holds what it has sent
     return recv_buf
 
 
-def stand_ready(size):
-    """Send back what comes, as often as rank 0 will send."""
-    buf = torch.empty(size)
-    for _ in range((1 + PAIRS) * TIMES):
-        dist.recv(buf, src=0)
-        dist.send(buf, dst=0)
-
-
-def seconds(way, tensor, other):
-    """The mean time of one way there and back."""
+def seconds(way, send_buf, other):
     start = time.monotonic()
     for _ in range(TIMES):
-        came = way(tensor, other)
-    taken = (time.monotonic() - start) / TIMES
-    if not torch.equal(came, tensor):
-        raise AssertionError(f"{way.__name__} brought something else")
-    return taken
+        if not torch.equal(way(send_buf, other), send_buf):
+            raise AssertionError(f"{way.__name__} brought something else")
+    return time.monotonic() - start
 
 
-def measure(size, other):
-    """Milliseconds of a call, and by pairs: how many times as long it takes."""
-    tensor = torch.arange(float(size))
-    both = (by_call, by_messages)
-    for way in both:
-        seconds(way, tensor, other)  # to warm up
-    pairs = [[seconds(way, tensor, other) for way in both] for _ in range(PAIRS)]
-    ratios = sorted(call / messages for call, messages in pairs)
-    call = 1000 * statistics.median(call for call, _ in pairs)
-    ratio = ratios[len(ratios) // 2]
-    text = f"a call takes {call:.2f} ms, {ratio:.1f} times as long as send and recv"
-    print(f"[rank 0] {4 * size} bytes: {text}", flush=True)
-    return {"bytes": 4 * size, "ms": call, "ratios": [ratios[0], ratio, ratios[-1]]}
-
-
-@record
-def main():
-    with process_group() as (rank, world_size, _), workers():
-        rows = []
-        if rank != 0:
-            part = "stands ready" if rank == world_size - 1 else "takes no part"
-            print(f"[rank {rank}] {part}", flush=True)
-        for size in SIZES:
+def main(rank, world_size, device):
+    ratios, last, ways = [], world_size - 1, (by_call, by_messages)
+    with workers():
+        for buf in (torch.ones(size) for size in SIZES):
             if rank == 0:
-                rows.append(measure(size, world_size - 1))
-            elif rank == world_size - 1:
-                stand_ready(size)
-        print(json.dumps({"rows": rows}), flush=True)
+                tries = range(1 + PAIRS)  # the first one warms up
+                pairs = [[seconds(way, buf, last) for way in ways] for _ in tries]
+                times = sorted(call / messages for call, messages in pairs[1:])
+                text = f"a call takes {times[PAIRS // 2]:.1f} times as long"
+                print(f"[rank 0] {buf.nbytes} bytes: {text}", flush=True)
+                ratios.append(times)
+            for _ in range((1 + PAIRS) * TIMES if rank == last else 0):
+                dist.recv(buf, src=0)  # stands ready, at the matching lines
+                dist.send(buf, dst=0)
+    return {"ratios": ratios}
 
 
-# --- the same in every program: join the group, and leave it whatever happens ---
+# --- the same in every program: join the group, run main, leave whatever happens ---
 
 
 @contextmanager
@@ -140,5 +104,12 @@ def workers(rpc_timeout=20, **options):
         rpc.shutdown()  # waits until all are here, and nobody waits for a call
 
 
+@record
+def run():
+    with process_group() as (rank, world_size, device):
+        if facts := main(rank, world_size, device):
+            print(json.dumps(facts), flush=True)
+
+
 if __name__ == "__main__":
-    main()
+    run()

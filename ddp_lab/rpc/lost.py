@@ -1,13 +1,8 @@
-"""The last worker freezes, then it is gone: what the others are told, and how soon.
+"""A worker is late, then frozen, then gone: what the others are told, and how soon.
 
     torchrun --standalone --nproc-per-node 3 ddp_lab/rpc/lost.py
 
-Each that survives says so; without a time limit on the call, the first would wait on:
-
-    [rank 0] frozen: after ... s: RPCErr:1:RPC ran for more than set timeout (...)
-    [rank 0] gone: after ... s: ...
-
-Written by notebooks/12_remote_calls.ipynb.
+Written by notebooks/14_remote_calls.ipynb.
 """
 
 import ctypes
@@ -22,16 +17,34 @@ from contextlib import contextmanager
 from torch.distributed import rpc
 from torch.distributed.elastic.multiprocessing.errors import record
 
-PATIENCE, FROZEN = 0.5, 2  # seconds
-ARRIVED = threading.Semaphore(0)
+PATIENCE, LATE, FROZEN = 0.5, 1, 2  # seconds
+NAPS, ARRIVED = [], threading.Semaphore(0)
 
 
-def hello():
-    return rpc.get_worker_info().name
+def nap(seconds):
+    time.sleep(seconds)
+    NAPS.append(seconds)
 
 
-def freeze():
-    ctypes.PyDLL(None).sleep(FROZEN)  # keeps Python's lock: no other thread goes on
+def naps():
+    return NAPS
+
+
+def freeze(seconds):
+    ctypes.PyDLL(None).sleep(seconds)  # keeps Python's lock: no other thread goes on
+
+
+def told(rank, to, function, *args, timeout=20):
+    """Make a call that must fail; return after how long it did, and its text."""
+    start = time.monotonic()
+    try:
+        rpc.rpc_sync(to, function, args=args, timeout=timeout)
+    except RuntimeError as error:
+        seconds, text = time.monotonic() - start, str(error)
+        call = f"{function.__name__}{args} on {to}"  # torch does not say which one
+        print(f"[rank {rank}] after {seconds:.1f} s, {call}: {text}", flush=True)
+        return seconds, text
+    raise AssertionError(f"{function.__name__} on {to} came back")
 
 
 def never():
@@ -40,51 +53,38 @@ def never():
     time.sleep(3600)
 
 
-def told(rank, what, future):
-    """Wait for a call that must fail; return after how long it did, and its text."""
-    start = time.monotonic()
-    try:
-        future.wait()
-    except RuntimeError as error:
-        seconds, text = time.monotonic() - start, str(error)
-        print(f"[rank {rank}] {what}: after {seconds:.1f} s: {text}", flush=True)
-        return seconds, text
-    raise AssertionError(f"{what}: the call came back")
-
-
 def survive(rank, victim):
-    """Call a worker that freezes, that is well again, and that is gone."""
+    """Call a worker that is late, then frozen, then well again, then gone."""
     facts = {}
     if rank == 0:
-        frozen = rpc.rpc_async(victim, freeze)
+        facts["late"] = told(rank, victim, nap, LATE, timeout=PATIENCE)
+        while not rpc.rpc_sync(victim, naps):  # it sleeps on, and comes to its end
+            time.sleep(0.1)
+        frozen = rpc.rpc_async(victim, freeze, args=(FROZEN,))
         time.sleep(0.1)
-        late = rpc.rpc_async(victim, hello, timeout=PATIENCE)
-        facts["frozen"] = told(rank, "frozen", late)
+        facts["frozen"] = told(rank, victim, naps, timeout=PATIENCE)
         frozen.wait()
-        print(f"[rank 0] well again: {rpc.rpc_sync(victim, hello)}", flush=True)
-    facts["gone"] = told(rank, "gone", rpc.rpc_async(victim, never))
-    facts["after"] = told(rank, "a call to it", rpc.rpc_async(victim, hello))
-    return facts
+        print(f"[rank 0] well again: {rpc.rpc_sync(victim, naps)}", flush=True)
+    facts["gone"] = told(rank, victim, never)
+    return facts | {"after": told(rank, victim, naps)}
 
 
-@record
-def main():
-    with workers() as (rank, world_size):
-        if rank == world_size - 1:
-            for _ in range(world_size - 1):
-                ARRIVED.acquire()  # somebody's call has come
-            print(f"[rank {rank}] is gone", flush=True)
-            os._exit(0)  # no error, so torchrun lets the others go on
-        facts = survive(rank, f"worker{world_size - 1}")
-        if rank == 0 and not PATIENCE / 2 < facts["frozen"][0] < FROZEN:
-            raise AssertionError(f"told after {facts['frozen'][0]:.1f} s")
-        if facts["gone"][0] > 15:  # the limit of a call is 20 seconds
-            raise AssertionError(f"told after {facts['gone'][0]:.1f} s")
-        print(json.dumps(facts), flush=True)
-        rpc.shutdown(graceful=False)  # alone: the graceful way would wait for ever
+def main(rank, world_size):
+    if rank == world_size - 1:
+        for _ in range(world_size - 1):
+            ARRIVED.acquire()  # the call of one survivor has come
+        print(f"[rank {rank}] is gone", flush=True)
+        os._exit(0)  # no error, so torchrun lets the others go on
+    facts = survive(rank, f"worker{world_size - 1}")
+    if rank == 0 and not PATIENCE / 2 < facts["frozen"][0] < FROZEN:
+        raise AssertionError(f"told after {facts['frozen'][0]:.1f} s")
+    if facts["gone"][0] > 15:  # the limit of a call is 20 seconds
+        raise AssertionError(f"told after {facts['gone'][0]:.1f} s")
+    print(json.dumps(facts), flush=True)
+    rpc.shutdown(graceful=False)  # alone: the graceful way would wait forever
 
 
-# --- the same in every program: join the group, and leave it whatever happens ---
+# --- the same in every program: join the group, run main, leave whatever happens ---
 
 
 @contextmanager
@@ -113,5 +113,12 @@ def workers(rpc_timeout=20, **options):
         rpc.shutdown()  # waits until all are here, and nobody waits for a call
 
 
+@record
+def run():
+    with workers() as (rank, world_size):
+        if facts := main(rank, world_size):
+            print(json.dumps(facts), flush=True)
+
+
 if __name__ == "__main__":
-    main()
+    run()

@@ -2,11 +2,7 @@
 
     torchrun --standalone --nproc-per-node 3 ddp_lab/rpc/owner.py
 
-Worker 0 makes a box on the last worker; those between keep a reference to it as well:
-
-    [rank 0] made: ... references, ... boxes
-
-Written by notebooks/12_remote_calls.ipynb.
+Written by notebooks/14_remote_calls.ipynb.
 """
 
 import json
@@ -21,9 +17,8 @@ from contextlib import contextmanager
 import torch
 from torch.distributed import rpc
 from torch.distributed.elastic.multiprocessing.errors import record
-from torch.distributed.nn import RemoteModule
 
-KEPT = []  # references that this worker keeps for somebody
+KEPT = []  # references that this worker keeps for another
 ALIVE = weakref.WeakSet()  # the boxes made here, until they die
 
 
@@ -45,17 +40,26 @@ def double(rref):
     return rref.is_owner(), box.add(box.numbers.clone())
 
 
-def keep(rref):
-    KEPT.append(rref)
-
-
-def drop():
-    KEPT.clear()
+def keep(*rrefs):
+    KEPT[:] = rrefs  # what was kept before is given back
 
 
 def count():
-    """How many references to its boxes others hold, and how many boxes live here."""
+    """How many references others hold to boxes here, and how many boxes live."""
     return int(rpc._rref_context_get_debug_info()["num_forks"]), len(ALIVE)
+
+
+def use(owner):
+    """Use a box by each kind of call; return its reference."""
+    rref = rpc.remote(owner, Box, args=(3,))
+    sums = [rref.rpc_sync().add(1.0), rref.rpc_async().add(1.0).wait()]
+    sums.append(rref.remote().add(1.0).to_here())
+    rref.to_here().add(100.0)  # to a copy here, which the owner never sees
+    is_owner, doubled = rpc.rpc_sync(rref.owner(), double, args=(rref,))
+    print(f"[rank 0] sums {sums}; doubled by its owner: {doubled}", flush=True)
+    if (sums, is_owner, doubled) != ([3, 6, 9], True, 18) or rref.is_owner():
+        raise AssertionError(f"sums {sums}, owner {is_owner}, doubled {doubled}")
+    return rref
 
 
 def settled(owner, when, expected):
@@ -69,53 +73,24 @@ def settled(owner, when, expected):
     return now
 
 
-def use(owner):
-    """Use a box by each kind of call; return its reference."""
-    rref = rpc.remote(owner, Box, args=(3,))
-    sums = [rref.rpc_sync().add(1.0), rref.rpc_async().add(1.0).wait()]
-    sums.append(rref.remote().add(1.0).to_here())
-    copy = rref.to_here()  # a second box, here
-    copy.add(100.0)  # which the owner never sees
-    is_owner, doubled = rpc.rpc_sync(rref.owner(), double, args=(rref,))
-    print(f"[rank 0] sums {sums}; doubled by its owner: {doubled}", flush=True)
-    if (sums, is_owner, doubled) != ([3, 6, 9], True, 18) or rref.is_owner():
-        raise AssertionError(f"sums {sums}, owner {is_owner}, doubled {doubled}")
-    return rref
+def main(rank, world_size):
+    if rank != 0:
+        return print(f"[rank {rank}] serves", flush=True)  # until all are done
+    *between, owner = [f"worker{other}" for other in range(1, world_size)]
+    rref, n = use(owner), len(between)
+    seen = [settled(owner, "made", (1, 1))]
+    for name in between:
+        rpc.rpc_sync(name, keep, args=(rref,))
+    seen.append(settled(owner, "shared", (1 + n, 1)))
+    del rref  # with two workers this was the only one, and the box is gone
+    seen.append(settled(owner, "dropped here", (n, min(n, 1))))
+    for name in between:
+        rpc.rpc_sync(name, keep)  # nothing
+    seen.append(settled(owner, "dropped everywhere", (0, 0)))
+    return {"seen": seen}
 
 
-def module(owner):
-    """A layer that lives on `owner` is called like one that lives here."""
-    remote = RemoteModule(f"{owner}/cpu", torch.nn.Linear, args=(4, 2))
-    x = torch.randn(8, 4)
-    weight, bias = (rref.to_here() for rref in remote.remote_parameters())
-    if not torch.allclose(remote(x), x @ weight.T + bias):
-        raise AssertionError("the remote layer computes something else")
-    print(f"[rank 0] a layer on {owner} computes x W + b", flush=True)
-
-
-@record
-def main():
-    with workers() as (rank, world_size):
-        if rank != 0:
-            return print(f"[rank {rank}] serves", flush=True)  # until all are done
-        owner = f"worker{world_size - 1}"
-        between = [f"worker{other}" for other in range(1, world_size - 1)]
-        rref, n = use(owner), len(between)
-        seen = [settled(owner, "made", (1, 1))]
-        for name in between:
-            rpc.rpc_sync(name, keep, args=(rref,))
-        seen.append(settled(owner, "shared", (1 + n, 1)))
-        del rref
-        # Of two workers nobody else has one, and the box is gone.
-        seen.append(settled(owner, "dropped here", (n, min(n, 1))))
-        for name in between:
-            rpc.rpc_sync(name, drop)
-        seen.append(settled(owner, "dropped everywhere", (0, 0)))
-        module(owner)
-        print(json.dumps({"seen": seen}), flush=True)
-
-
-# --- the same in every program: join the group, and leave it whatever happens ---
+# --- the same in every program: join the group, run main, leave whatever happens ---
 
 
 @contextmanager
@@ -144,5 +119,12 @@ def workers(rpc_timeout=20, **options):
         rpc.shutdown()  # waits until all are here, and nobody waits for a call
 
 
+@record
+def run():
+    with workers() as (rank, world_size):
+        if facts := main(rank, world_size):
+            print(json.dumps(facts), flush=True)
+
+
 if __name__ == "__main__":
-    main()
+    run()

@@ -1,21 +1,15 @@
-"""A pipeline that one worker drives by remote calls, with the stages of lesson 6.
+"""The cut network as a pipeline: eight micro-batches are on their way at once.
 
     torchrun --standalone --nproc-per-node 2 ddp_lab/rpc/pipeline.py
 
-Worker 0 has the first stage and makes the calls; nobody says in which order the
-micro-batches come back:
-
-    [rank 0] m = 4: as unsplit; micro-batches kept, by stage: ...
-
-Written by notebooks/13_training_over_rpc.ipynb.
+Written by notebooks/15_training_over_rpc.ipynb.
 """
 
-import itertools
 import json
+import logging
 import os
 import socket
 import threading
-import time
 import warnings
 from contextlib import contextmanager
 
@@ -24,119 +18,118 @@ import torch.distributed.autograd as dist_autograd
 from torch import nn
 from torch.distributed import rpc
 from torch.distributed.elastic.multiprocessing.errors import record
+from torch.distributed.optim import DistributedOptimizer
 
-WIDTH, BATCH = 16, 24
-MICRO_BATCHES = [4, 8]  # into so many a batch is cut
-FORWARD, BACKWARD = 0.2, 0.4  # seconds that a stage takes for the whole batch
+TOKENS, WIDTH, HIDDEN = 40, 6, 8
+LENGTH, BATCH, STEPS, LR = 5, 8, 3, 0.5
+PARTS = {  # each seeded by its place, so that every worker builds the same weights
+    "encoder": lambda: nn.Embedding(TOKENS, WIDTH),
+    "lstm": lambda: nn.LSTM(WIDTH, HIDDEN),
+    "decoder": lambda: nn.Linear(HIDDEN, TOKENS),
+}
+building = threading.Lock()
 
-
-class Stage:
-    """The layer of one worker, and its diary."""
-
-    def __init__(self, rank, world_size):
-        self.layer = layers(world_size)[rank]
-        self.lock = threading.Lock()  # calls come on many threads; it has one "GPU"
-        self.diary = []  # [name, start, end] of all that the layer did
-        self.kept, self.most = 0, 0  # micro-batches that wait for backward
-
-    def forward(self, x, i, m):
-        """Micro-batch i of m. An RRef is fetched from the stage before, directly."""
-        x = x if torch.is_tensor(x) else x.to_here()  # (BATCH / m, WIDTH)
-        return Busy.apply(self.layer(x), self, i, m)
-
-    def work(self, name, seconds, kept):
-        with self.lock:
-            self.kept += kept
-            self.most = max(self.most, self.kept)
-            start = time.monotonic()
-            time.sleep(seconds)
-            self.diary.append([name, start, time.monotonic()])
-
-    def result(self, context):
-        """Return gradients, diary and what was kept at most; begin anew."""
-        held = dist_autograd.get_gradients(context)
-        diary, most, self.diary, self.most = self.diary, self.most, [], 0
-        for (_, _, end), (name, start, _) in itertools.pairwise(diary):
-            assert end <= start, f"{name} began before the one before it had ended"
-        return [held[p] for p in self.layer.parameters()], diary, most
+MICRO_BATCHES = 8
+KEPT, MOST = [], [0]  # what waits for backward on this worker; its largest size
 
 
-class Busy(torch.autograd.Function):
-    """Hand on what comes, after as long as a big stage would take: on both ways."""
-
-    @staticmethod
-    def forward(ctx, x, stage, i, m):
-        ctx.piece = stage, i, m
-        stage.work(f"F{i}", FORWARD / m, kept=1)
-        return x.clone()
-
-    @staticmethod
-    def backward(ctx, grad):
-        stage, i, m = ctx.piece
-        stage.work(f"B{i}", BACKWARD / m, kept=-1)
-        return grad, None, None, None
+def build(part):
+    with building:  # calls come on many threads, and there is one random state
+        torch.manual_seed(list(PARTS).index(part))
+        return PARTS[part]()
 
 
-def layers(world_size):
-    torch.manual_seed(0)  # the same on every worker
-    return [nn.Linear(WIDTH, WIDTH) for _ in range(world_size)]
+def most():
+    return MOST[0]
 
 
-def on_stage(stage, method, *arguments):
-    """What is called where the stage lives: an RRef's own rpc_async would not do."""
-    return getattr(stage.local_value(), method)(*arguments)
+def stage(part, x, i):
+    """Run where the part lives; x is fetched straight from the stage before."""
+    module = part.local_value()
+    out = module(x if torch.is_tensor(x) else x.to_here())
+    out = out[0] if isinstance(out, tuple) else out
+    KEPT.append(i)
+    MOST[0] = max(MOST[0], len(KEPT))
+    out.register_hook(lambda grad: KEPT.remove(i))  # when backward comes
+    return out
 
 
-def train_step(first, others, batch, target, m):
-    """Send m micro-batches on their way; when all are back, backward finds its own."""
-    with dist_autograd.context() as context:
+class CutRNN:
+    """Three RRefs to modules that other workers own."""
+
+    def __init__(self, world_size):
+        owners = zip(PARTS, (1, 0, world_size - 1), strict=True)
+        self.parts = {p: rpc.remote(f"worker{o}", build, args=(p,)) for p, o in owners}
+
+    def forward(self, tokens):
         outs = []
-        for i, x in enumerate(batch.chunk(m)):
-            x = first.forward(x, i, m)
-            for stage in others[:-1]:  # an RRef, at once: the result is still to come
-                x = rpc.remote(stage.owner(), on_stage, (stage, "forward", x, i, m))
-            last = others[-1]
-            call = (last, "forward", x, i, m)
-            outs.append(rpc.rpc_async(last.owner(), on_stage, call))
-        out = torch.cat(torch.futures.wait_all(outs))  # (BATCH, WIDTH), on worker 0
-        dist_autograd.backward(context, [nn.functional.mse_loss(out, target)])
-        results = [
-            rpc.rpc_sync(stage.owner(), on_stage, (stage, "result", context))
-            for stage in others
-        ]
-        return [first.result(context), *results]
+        for i, x in enumerate(tokens.chunk(MICRO_BATCHES, dim=1)):  # (LENGTH, 1)
+            for part in self.parts.values():
+                x = rpc.remote(part.owner(), stage, (part, x, i))  # an RRef, at once
+            outs.append(x)
+        return torch.cat([out.to_here() for out in outs], dim=1)
 
 
-@record
-def main():
-    with workers() as (rank, world_size):
-        if rank > 0:
-            print(f"[rank {rank}] has a stage, and does what it is told", flush=True)
-            return
-        first = Stage(0, world_size)
-        others = [
-            rpc.remote(f"worker{r}", Stage, (r, world_size))
-            for r in range(1, world_size)
-        ]
-        whole = nn.Sequential(*layers(world_size))
-        batch, target = torch.randn(2, BATCH, WIDTH)
-        nn.functional.mse_loss(whole(batch), target).backward()
-
-        kept, timelines = [], []
-        for m in MICRO_BATCHES:
-            results = train_step(first, others, batch, target, m)
-            for (gradients, *_), layer in zip(results, whole, strict=True):
-                expected = [p.grad for p in layer.parameters()]
-                torch.testing.assert_close(gradients, expected, msg="gradient differs")
-            kept.append([most for *_, most in results])
-            timelines.append([diary for _, diary, _ in results])
-            text = f"as unsplit; micro-batches kept, by stage: {kept[-1]}"
-            print(f"[rank 0] m = {m}: {text}", flush=True)
-        print(json.dumps({"kept": kept, "timelines": timelines}), flush=True)
-        assert kept[-1] == [MICRO_BATCHES[-1]] * world_size, kept
+def parameters(part):
+    """Return an RRef to each parameter of `part`; only its owner can make them."""
+    return [rpc.RRef(p) for p in part.local_value().parameters()]
 
 
-# --- the same in every program: join the group, and leave it whatever happens ---
+def gradients(context):
+    """Return how many gradients this worker has in the context, and in .grad."""
+    held = dist_autograd.get_gradients(context)
+    return len(held), sum(p.grad is not None for p in held)
+
+
+class SGD(torch.optim.SGD):
+    """DistributedOptimizer swaps torch's own SGD for one in TorchScript, and warns."""
+
+
+def loss_of(scores, target):
+    return nn.functional.cross_entropy(scores.flatten(0, 1), target.flatten())
+
+
+def train_step(model, optimizer, tokens, target, world_size):
+    """One step of the cut network; return, by worker, where the gradients lay."""
+    with dist_autograd.context() as context:
+        loss = loss_of(model.forward(tokens), target)
+        dist_autograd.backward(context, [loss])  # on all workers; fills the context
+        names = [f"worker{rank}" for rank in range(world_size)]
+        held = [rpc.rpc_sync(name, gradients, (context,)) for name in names]
+        optimizer.step(context)  # each owner takes its own gradients from it
+    return held
+
+
+def main(rank, world_size):
+    if rank > 0:
+        return print(f"[rank {rank}] serves its part of the network", flush=True)
+    model, held = CutRNN(world_size), []
+    owned = [rpc.rpc_sync(p.owner(), parameters, (p,)) for p in model.parts.values()]
+    rrefs = [rref for several in owned for rref in several]
+    # It warns of each class that it does not swap, which is the point of ours.
+    logging.getLogger("torch.distributed.optim.optimizer").setLevel(logging.ERROR)
+    # An optimizer on each worker that owns one of them; this object only calls those.
+    optimizer = DistributedOptimizer(SGD, rrefs, lr=LR)
+    uncut = nn.ModuleDict({part: build(part) for part in PARTS})  # the truth
+    truth = torch.optim.SGD(uncut.parameters(), lr=LR)
+    for step in range(1, STEPS + 1):
+        tokens, target = torch.randint(TOKENS, (2, LENGTH, BATCH))
+        held.append(train_step(model, optimizer, tokens, target, world_size))
+
+        truth.zero_grad()
+        hidden, _ = uncut["lstm"](uncut["encoder"](tokens))
+        loss_of(uncut["decoder"](hidden), target).backward()
+        truth.step()
+        for rref, expected in zip(rrefs, uncut.parameters(), strict=True):
+            torch.testing.assert_close(rref.to_here(), expected, msg="weights differ")
+        print(f"[rank 0] step {step}: weights as uncut", flush=True)
+    kept = [rpc.rpc_sync(f"worker{r}", most) for r in range(world_size)]
+    print(f"[rank 0] micro-batches kept, by worker: {kept}", flush=True)
+    assert sum(kept) == MICRO_BATCHES * len(PARTS), kept
+    return {"kept": kept}
+
+
+# --- the same in every program: join the group, run main, leave whatever happens ---
 
 
 @contextmanager
@@ -165,5 +158,12 @@ def workers(rpc_timeout=20, **options):
         rpc.shutdown()  # waits until all are here, and nobody waits for a call
 
 
+@record
+def run():
+    with workers() as (rank, world_size):
+        if facts := main(rank, world_size):
+            print(json.dumps(facts), flush=True)
+
+
 if __name__ == "__main__":
-    main()
+    run()

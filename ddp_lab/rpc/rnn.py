@@ -2,12 +2,7 @@
 
     torchrun --standalone --nproc-per-node 2 ddp_lab/rpc/rnn.py
 
-Worker 0 has the LSTM and the data; the encoder and the decoder live on other workers:
-
-    [rank 0] step 1: loss ..., weights as uncut
-    [rank 0] gradients in the context, by rank: ...; in .grad: ...
-
-Written by notebooks/13_training_over_rpc.ipynb.
+Written by notebooks/15_training_over_rpc.ipynb.
 """
 
 import json
@@ -26,7 +21,7 @@ from torch.distributed.elastic.multiprocessing.errors import record
 from torch.distributed.optim import DistributedOptimizer
 
 TOKENS, WIDTH, HIDDEN = 40, 6, 8
-LENGTH, BATCH, STEPS, LR = 5, 4, 3, 0.5
+LENGTH, BATCH, STEPS, LR = 5, 8, 3, 0.5
 PARTS = {  # each seeded by its place, so that every worker builds the same weights
     "encoder": lambda: nn.Embedding(TOKENS, WIDTH),
     "lstm": lambda: nn.LSTM(WIDTH, HIDDEN),
@@ -41,6 +36,20 @@ def build(part):
         return PARTS[part]()
 
 
+class CutRNN:
+    """Three RRefs to modules that other workers own."""
+
+    def __init__(self, world_size):
+        owners = zip(PARTS, (1, 0, world_size - 1), strict=True)
+        self.parts = {p: rpc.remote(f"worker{o}", build, args=(p,)) for p, o in owners}
+
+    def forward(self, tokens):
+        # Each call notes a send at one end and a recv at the other: backward's road.
+        x = self.parts["encoder"].rpc_sync().forward(tokens)  # (LENGTH, BATCH, WIDTH)
+        x, _ = self.parts["lstm"].rpc_sync().forward(x)  # (LENGTH, BATCH, HIDDEN)
+        return self.parts["decoder"].rpc_sync().forward(x)  # (LENGTH, BATCH, TOKENS)
+
+
 def parameters(part):
     """Return an RRef to each parameter of `part`; only its owner can make them."""
     return [rpc.RRef(p) for p in part.local_value().parameters()]
@@ -53,79 +62,53 @@ def gradients(context):
 
 
 class SGD(torch.optim.SGD):
-    """DistributedOptimizer swaps torch's own SGD for TorchScript, which is going."""
-
-
-# It warns of each class that it does not swap, which is the point of ours.
-logging.getLogger("torch.distributed.optim.optimizer").setLevel(logging.ERROR)
-
-
-class CutRNN:
-    """Three RRefs to modules: who holds an RRef need not hold the module."""
-
-    def __init__(self, world_size):
-        owners = {"encoder": 1, "lstm": 0, "decoder": world_size - 1}
-        self.parts = {
-            part: rpc.remote(f"worker{owner}", build, args=(part,))
-            for part, owner in owners.items()
-        }
-
-    def forward(self, tokens):
-        # Each call notes a send at one end and a recv at the other: backward's road.
-        x = self.parts["encoder"].rpc_sync().forward(tokens)  # (LENGTH, BATCH, WIDTH)
-        x, _ = self.parts["lstm"].rpc_sync().forward(x)  # (LENGTH, BATCH, HIDDEN)
-        return self.parts["decoder"].rpc_sync().forward(x)  # (LENGTH, BATCH, TOKENS)
-
-    def parameter_rrefs(self):
-        calls = [rpc.rpc_sync(p.owner(), parameters, (p,)) for p in self.parts.values()]
-        return [rref for rrefs in calls for rref in rrefs]
+    """DistributedOptimizer swaps torch's own SGD for one in TorchScript, and warns."""
 
 
 def loss_of(scores, target):
     return nn.functional.cross_entropy(scores.flatten(0, 1), target.flatten())
 
 
-def train(model, uncut, world_size):
-    """Take three steps with both; return, by worker, where the gradients lay."""
-    rrefs = model.parameter_rrefs()
+def train_step(model, optimizer, tokens, target, world_size):
+    """One step of the cut network; return, by worker, where the gradients lay."""
+    with dist_autograd.context() as context:
+        loss = loss_of(model.forward(tokens), target)
+        dist_autograd.backward(context, [loss])  # on all workers; fills the context
+        names = [f"worker{rank}" for rank in range(world_size)]
+        held = [rpc.rpc_sync(name, gradients, (context,)) for name in names]
+        optimizer.step(context)  # each owner takes its own gradients from it
+    return held
+
+
+def main(rank, world_size):
+    if rank > 0:
+        return print(f"[rank {rank}] serves its part of the network", flush=True)
+    model, held = CutRNN(world_size), []
+    owned = [rpc.rpc_sync(p.owner(), parameters, (p,)) for p in model.parts.values()]
+    rrefs = [rref for several in owned for rref in several]
+    # It warns of each class that it does not swap, which is the point of ours.
+    logging.getLogger("torch.distributed.optim.optimizer").setLevel(logging.ERROR)
     # An optimizer on each worker that owns one of them; this object only calls those.
     optimizer = DistributedOptimizer(SGD, rrefs, lr=LR)
-    expected = torch.optim.SGD(uncut.parameters(), lr=LR)
-    held, names = [], [f"worker{rank}" for rank in range(world_size)]
+    uncut = nn.ModuleDict({part: build(part) for part in PARTS})  # the truth
+    truth = torch.optim.SGD(uncut.parameters(), lr=LR)
     for step in range(1, STEPS + 1):
         tokens, target = torch.randint(TOKENS, (2, LENGTH, BATCH))
-        with dist_autograd.context() as context:
-            loss = loss_of(model.forward(tokens), target)
-            dist_autograd.backward(context, [loss])  # on all workers; fills the context
-            held += [rpc.rpc_sync(name, gradients, (context,)) for name in names]
-            optimizer.step(context)  # each owner takes its own gradients from it
+        held.append(train_step(model, optimizer, tokens, target, world_size))
 
-        expected.zero_grad()
+        truth.zero_grad()
         hidden, _ = uncut["lstm"](uncut["encoder"](tokens))
         loss_of(uncut["decoder"](hidden), target).backward()
-        expected.step()
-        for rref, e in zip(rrefs, uncut.parameters(), strict=True):
-            torch.testing.assert_close(rref.to_here(), e, msg="weights differ")
-        print(f"[rank 0] step {step}: loss {loss:.3f}, weights as uncut", flush=True)
-    return held[:world_size]  # of step 1: no optimizer had touched a .grad yet
+        truth.step()
+        for rref, expected in zip(rrefs, uncut.parameters(), strict=True):
+            torch.testing.assert_close(rref.to_here(), expected, msg="weights differ")
+        print(f"[rank 0] step {step}: weights as uncut", flush=True)
+    there, grad = zip(*held[0], strict=True)  # no optimizer had touched a .grad yet
+    print(f"[rank 0] in the context: {there}; in .grad: {grad}", flush=True)
+    return {"in_context": there, "in_grad": grad}
 
 
-@record
-def main():
-    with workers() as (rank, world_size):
-        if rank > 0:
-            print(f"[rank {rank}] serves its part of the network", flush=True)
-            return  # the block waits at its end until nobody calls any more
-        uncut = nn.ModuleDict({part: build(part) for part in PARTS})
-        held = train(CutRNN(world_size), uncut, world_size)
-        there, grad = (list(n) for n in zip(*held, strict=True))
-        text = f"in the context, by rank: {there}; in .grad: {grad}"
-        print(f"[rank 0] gradients {text}", flush=True)
-        print(json.dumps({"in_context": there, "in_grad": grad}), flush=True)
-        assert sum(there) == len(list(uncut.parameters())) and not any(grad), text
-
-
-# --- the same in every program: join the group, and leave it whatever happens ---
+# --- the same in every program: join the group, run main, leave whatever happens ---
 
 
 @contextmanager
@@ -154,5 +137,12 @@ def workers(rpc_timeout=20, **options):
         rpc.shutdown()  # waits until all are here, and nobody waits for a call
 
 
+@record
+def run():
+    with workers() as (rank, world_size):
+        if facts := main(rank, world_size):
+            print(json.dumps(facts), flush=True)
+
+
 if __name__ == "__main__":
-    main()
+    run()

@@ -2,12 +2,7 @@
 
     torchrun --standalone --nproc-per-node 2 ddp_lab/rpc/table_server.py
 
-Rank 0 is the master and serves the table; the others are trainers, with a group of
-their own:
-
-    [rank 0] after ... steps of ... trainers: table and dense part as one process
-
-Written by notebooks/13_training_over_rpc.ipynb.
+Written by notebooks/15_training_over_rpc.ipynb.
 """
 
 import gc
@@ -27,6 +22,7 @@ from torch.distributed import rpc
 from torch.distributed.elastic.multiprocessing.errors import record
 from torch.distributed.optim import DistributedOptimizer
 from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.testing import assert_close as close
 
 ITEMS, WIDTH, ROWS = 200, 16, 12  # ROWS: of each trainer in each step
 STEPS, LR = 3, 0.5
@@ -49,53 +45,6 @@ def rows(step, trainers):
     return ids, ids.unsqueeze(1) % 7 / 7.0
 
 
-class LockedSGD(torch.optim.SGD):
-    """DistributedOptimizer has a lock for classes that it does not know, and only so.
-
-    It swaps SGD itself for a version of its own, which several trainers may step at
-    the same time, as in HogWild: now and then an update is lost.
-    """
-
-
-# It warns of each class that it does not swap, which is the point of ours.
-logging.getLogger("torch.distributed.optim.optimizer").setLevel(logging.ERROR)
-
-
-def look_up(table, ids):
-    return table.local_value()(ids)
-
-
-def weights_of(table):
-    return [rpc.RRef(p) for p in table.local_value().parameters()]
-
-
-def train(table, trainer, trainers):
-    """What a trainer does when the master calls it."""
-    members = range(1, trainers + 1)
-    group = dist.new_group(members, backend="gloo", use_local_synchronization=True)
-    dense = DDP(make_dense(), process_group=group)
-    ours = [rpc.RRef(p) for p in dense.parameters()]
-    theirs = rpc.rpc_sync(table.owner(), weights_of, (table,))
-    # DDP takes the mean over trainers; the table gets a step from each, of a part.
-    dense_step = DistributedOptimizer(LockedSGD, ours, lr=LR)
-    table_step = DistributedOptimizer(LockedSGD, theirs, lr=LR / trainers)
-    moved = 0  # bytes between this trainer and the table
-    for step in range(STEPS):
-        ids, target = (part.chunk(trainers)[trainer] for part in rows(step, trainers))
-        with dist_autograd.context() as context:
-            found = rpc.rpc_sync(table.owner(), look_up, (table, ids))  # (ROWS, WIDTH)
-            moved += ids.nbytes + 2 * found.nbytes  # there, back, and its gradient
-            loss = nn.functional.mse_loss(dense(found), target)
-            # In it DDP's all_reduce: it ends on no trainer before all have looked up.
-            dist_autograd.backward(context, [loss])
-            dense_step.step(context)
-            table_step.step(context)
-        dist.barrier(group)  # nobody looks up again before all have taken their step
-    weights = [p.detach() for p in dense.parameters()]
-    del dense  # DDP before its group, or torch up to 2.13 could wait for ever
-    return weights, moved
-
-
 def one_process(trainers):
     """The truth: the same model, all rows, plain SGD."""
     table, dense = make_table(), make_dense()
@@ -109,30 +58,59 @@ def one_process(trainers):
     return weights
 
 
-@record
-def main():
-    with process_group() as (rank, world_size, _), workers():
-        if rank > 0:
-            print(f"[rank {rank}] trains when the master calls", flush=True)
-            return
-        trainers, table = world_size - 1, rpc.RRef(make_table())
-        calls = [
-            rpc.rpc_async(f"worker{t + 1}", train, (table, t, trainers))
-            for t in range(trainers)
-        ]
-        weights, moved = zip(*torch.futures.wait_all(calls), strict=True)
-        found = table.local_value().weight
-        expected_table, *expected = one_process(trainers)
-        torch.testing.assert_close(found, expected_table, msg="the table differs")
-        for dense in weights:
-            torch.testing.assert_close(dense, expected, msg="the dense part differs")
-        text = f"after {STEPS} steps of {trainers} trainers"
-        print(f"[rank 0] {text}: table and dense part as one process", flush=True)
-        facts = {"held": found.numel(), "moved": sum(moved), "rows": trainers * ROWS}
-        print(json.dumps(facts), flush=True)
+TABLE = make_table()  # in every process; that of rank 0 is called
 
 
-# --- the same in every program: join the group, and leave it whatever happens ---
+class LockedSGD(torch.optim.SGD):
+    """DistributedOptimizer steps a class of ours under a lock, torch's own without."""
+
+
+def look_up(ids):
+    return TABLE(ids)
+
+
+def weights_there():
+    return [rpc.RRef(p) for p in TABLE.parameters()]
+
+
+def train(dense, trainer, trainers, group):
+    """Make all steps; return the bytes between this trainer and the table."""
+    # It warns of each class that is not torch's own.
+    logging.getLogger("torch.distributed.optim.optimizer").setLevel(logging.ERROR)
+    weights, moved = rpc.rpc_sync("worker0", weights_there), 0
+    # DDP takes the mean over trainers; the table gets a step from each, of a part.
+    table_step = DistributedOptimizer(LockedSGD, weights, lr=LR / trainers)
+    ours = [rpc.RRef(p) for p in dense.parameters()]
+    dense_step = DistributedOptimizer(LockedSGD, ours, lr=LR)
+    for step in range(STEPS):
+        ids, target = (part.chunk(trainers)[trainer] for part in rows(step, trainers))
+        with dist_autograd.context() as context:
+            found = rpc.rpc_sync("worker0", look_up, (ids,))  # (ROWS, WIDTH)
+            moved += ids.nbytes + 2 * found.nbytes  # there, back, and its gradient
+            loss = nn.functional.mse_loss(dense(found), target)
+            dist_autograd.backward(context, [loss])  # in it DDP's all_reduce
+            dense_step.step(context)
+            table_step.step(context)
+        dist.barrier(group)  # no trainer looks up again before all have stepped
+    return moved
+
+
+def main(rank, world_size, device):
+    group = dist.new_group(range(1, world_size))  # the trainers; every rank makes it
+    moved, (expected_table, *expected) = 0, one_process(world_size - 1)
+    with workers():
+        if rank > 0:  # rank 0 serves
+            dense = DDP(make_dense(), process_group=group)
+            moved = train(dense, rank - 1, world_size - 1, group)
+            close([*dense.parameters()], expected, msg="the dense part differs")
+        dist.barrier()  # all have trained
+        if rank == 0:
+            close(TABLE.weight, expected_table, msg="the table differs")
+        print(f"[rank {rank}] ends as one process does", flush=True)
+        return {"moved": moved}
+
+
+# --- the same in every program: join the group, run main, leave whatever happens ---
 
 
 @contextmanager
@@ -178,5 +156,12 @@ def workers(rpc_timeout=20, **options):
         rpc.shutdown()  # waits until all are here, and nobody waits for a call
 
 
+@record
+def run():
+    with process_group() as (rank, world_size, device):
+        if facts := main(rank, world_size, device):
+            print(json.dumps(facts), flush=True)
+
+
 if __name__ == "__main__":
-    main()
+    run()

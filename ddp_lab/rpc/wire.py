@@ -2,11 +2,7 @@
 
     torchrun --standalone --nproc-per-node 2 ddp_lab/rpc/wire.py
 
-Worker 0 counts what it sends to the last worker and gets from it:
-
-    [rank 0] an empty call: ... bytes out, ... back, ... round trips
-
-Written by notebooks/12_remote_calls.ipynb.
+Written by notebooks/14_remote_calls.ipynb.
 """
 
 import json
@@ -27,53 +23,40 @@ from torch.distributed.elastic.multiprocessing.errors import record
 
 LARGE = 1_000_000  # numbers, of four bytes each
 # Plain TCP: on one machine TensorPipe would share memory, and nobody could count.
-COUNTABLE = {"_transports": ["uv"], "_channels": ["basic"]}
-ROWS = {}  # by kind of call
-
-
-def take(*args):
-    pass
+OPTIONS = {"_transports": ["uv"], "_channels": ["basic"]}
+ROWS = {}  # by kind of call: bytes out, bytes back, round trips, pieces
 
 
 def add_up(rref):
     return rref.local_value().sum()
 
 
-def method(rref):
-    return rref.rpc_sync().sum()
+def count(what, action):
+    """Do it, and note the bytes sent, the bytes received, and the round trips."""
+    before, result = settled(), action()
+    out, back, *pieces = (n - b for n, b in zip(settled(), before, strict=True))
+    # What an empty call sends and gets in small pieces is one round trip.
+    unit = ROWS["an empty call"][-1] if ROWS else min(pieces)
+    ROWS[what] = out, back, round(min(pieces) / unit), min(pieces)
+    text = f"{out} bytes out, {back} back; round trips: {ROWS[what][2]}"
+    print(f"[rank 0] {what}: {text}", flush=True)
+    return result
 
 
 def kinds_of_calls(to):
     """What each kind of call costs, in the order of a program's life."""
     large = torch.ones(LARGE)
-    rpc.rpc_sync(to, take, args=(large,))  # the first one connects
-    count("an empty call", partial(rpc.rpc_sync, to, take))
-    count("a call with 4 MB", partial(rpc.rpc_sync, to, take, args=(large,)))
+    rpc.rpc_sync(to, len, args=(large,))  # the first one connects
+    count("an empty call", partial(rpc.rpc_sync, to, os.getpid))
+    count("a call with 4 MB", partial(rpc.rpc_sync, to, len, args=(large,)))
     rref = count("remote: 4 MB", partial(rpc.remote, to, torch.ones, args=((LARGE,),)))
     copy = count("to_here", rref.to_here)
     count("to_here, again", rref.to_here)
     there = count("a call with it", partial(rpc.rpc_sync, to, add_up, args=(rref,)))
-    count("a method of it", partial(method, rref))
-    count("a method, again", partial(method, rref))
-    held = [rref]
-    del rref
-    count("del", held.clear)
+    count("a method of it", lambda: rref.rpc_sync().sum())
+    count("a method, again", lambda: rref.rpc_sync().sum())
     if not copy.sum() == there == LARGE:
         raise AssertionError(f"the sums are {copy.sum()} and {there}")
-
-
-def count(what, action):
-    """Do it, and note the bytes sent, the bytes received, and the round trips."""
-    before = settled()
-    result = action()
-    out, back, *pieces = (n - b for n, b in zip(settled(), before, strict=True))
-    # What an empty call sends and gets in small pieces is one round trip.
-    unit = ROWS["an empty call"]["pieces"] if ROWS else min(pieces)
-    trips = round(min(pieces) / unit)
-    ROWS[what] = {"out": out, "back": back, "trips": trips, "pieces": min(pieces)}
-    text = f"{out} bytes out, {back} back; round trips: {trips}"
-    print(f"[rank 0] {what}: {text}", flush=True)
-    return result
 
 
 def settled():
@@ -101,25 +84,22 @@ def counters():
     return total
 
 
-@record
-def main():
+def main(rank, world_size):
     if sys.platform != "linux":
         raise SystemExit("wire.py asks Linux what its connections have sent")
-    with workers(**COUNTABLE) as (rank, world_size):
-        if rank != 0:
-            return print(f"[rank {rank}] serves", flush=True)
-        kinds_of_calls(f"worker{world_size - 1}")
-        size = 4 * LARGE
-        payloads = {"a call with 4 MB": (size, 0)}
-        payloads["to_here"] = payloads["to_here, again"] = (0, size)
-        for what, row in ROWS.items():
-            out, back = payloads.get(what, (0, 0))
-            if not (0 < row["out"] - out < 2000 and 0 < row["back"] - back < 2000):
-                raise AssertionError(f"{what}: {row}, expected {out} and {back}")
-        print(json.dumps({"rows": ROWS}), flush=True)
+    if rank != 0:
+        return print(f"[rank {rank}] serves", flush=True)
+    kinds_of_calls(f"worker{world_size - 1}")
+    there, back = (4 * LARGE, 0), (0, 4 * LARGE)
+    payloads = {"a call with 4 MB": there, "to_here": back, "to_here, again": back}
+    for what, row in ROWS.items():
+        for size, payload in zip(row[:2], payloads.get(what, (0, 0)), strict=True):
+            if not 0 < size - payload < 2000:
+                raise AssertionError(f"{what}: {row}, expected {payload}")
+    return ROWS
 
 
-# --- the same in every program: join the group, and leave it whatever happens ---
+# --- the same in every program: join the group, run main, leave whatever happens ---
 
 
 @contextmanager
@@ -148,5 +128,12 @@ def workers(rpc_timeout=20, **options):
         rpc.shutdown()  # waits until all are here, and nobody waits for a call
 
 
+@record
+def run():
+    with workers(**OPTIONS) as (rank, world_size):
+        if facts := main(rank, world_size):
+            print(json.dumps(facts), flush=True)
+
+
 if __name__ == "__main__":
-    main()
+    run()

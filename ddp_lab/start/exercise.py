@@ -30,6 +30,8 @@ def add_up(shelf, rank, world_size):
     Together the ranks take each number once: rank 0 the first ones, rank 1 the next
     ones, and so on. Their pieces differ by one number at most, and the longer pieces
     come first: 11 numbers make 6 and 5 on two ranks, 4, 4 and 3 on three.
+
+    `torch` and `dist`, which is torch.distributed, are imported already.
     """
     return None  # your code here
 
@@ -59,40 +61,36 @@ def shared_out(length, world_size):
     return [list(range(end - count, end)) for end, count in pairs]
 
 
-@record
-def main():
-    with process_group() as (rank, world_size, device):
-        # 11 numbers with a known sum, then 13 that nobody can know; rank 0 draws them.
-        drawn = [list(range(11)), [secrets.randbelow(1000) for _ in range(13)]]
-        dist.broadcast_object_list(drawn, src=0)
-        for numbers in drawn:
-            shelf = Shelf(numbers, device)
-            total = add_up(shelf, rank, world_size)
-            mine = shelf.taken, None if total is None else int(total)
-            answers = [None] * world_size
-            # Every rank ends with the answers of all, so all come to one verdict.
-            dist.all_gather_object(answers, mine)
-            taken, totals = (list(column) for column in zip(*answers, strict=True))
-            if totals == [None] * world_size:
-                print(f"[rank {rank}] not yet", flush=True)
-                print(json.dumps({"solved": False}), flush=True)
-                return
-            expected = shared_out(len(numbers), world_size)
-            if taken != expected:
-                raise AssertionError(f"the places {taken}, expected {expected}")
-            if totals != [sum(numbers)] * world_size:
-                raise AssertionError(f"the sums {totals}, expected {sum(numbers)}")
-            if numbers == drawn[0]:
-                places = f"places {taken[rank][0]} to {taken[rank][-1]}"
-                print(
-                    f"[rank {rank}] took {places}, and knows the sum {totals[rank]}",
-                    flush=True,
-                )
-                facts = {"solved": True, "taken": taken[rank], "total": totals[rank]}
-        print(json.dumps(facts), flush=True)
+def main(rank, world_size, device):
+    # 11 numbers whose sum is known, then 13 drawn at random by rank 0.
+    drawn = [list(range(11)), [secrets.randbelow(1000) for _ in range(13)]]
+    dist.broadcast_object_list(drawn, src=0)  # every rank now holds rank 0's lists
+    facts = {}
+    for numbers in drawn:
+        shelf = Shelf(numbers, device)
+        total = add_up(shelf, rank, world_size)
+        mine = shelf.taken, None if total is None else int(total)
+        answers = [None] * world_size
+        # Every rank ends with the answers of all, so all come to one verdict.
+        dist.all_gather_object(answers, mine)
+        taken, totals = (list(column) for column in zip(*answers, strict=True))
+        if totals == [None] * world_size:
+            print(f"[rank {rank}] not yet", flush=True)
+            return {"solved": False}
+        expected = shared_out(len(numbers), world_size)
+        if taken != expected:
+            raise AssertionError(f"the places {taken}, expected {expected}")
+        if totals != [sum(numbers)] * world_size:
+            raise AssertionError(f"the sums {totals}, expected {sum(numbers)}")
+        if not facts:
+            places = f"places {taken[rank][0]} to {taken[rank][-1]}"
+            known = f"took {places}, and knows the sum {totals[rank]}"
+            print(f"[rank {rank}] {known}", flush=True)
+            facts = {"solved": True, "taken": taken[rank], "total": totals[rank]}
+    return facts
 
 
-# --- the same in every program: join the group, and leave it whatever happens ---
+# --- the same in every program: join the group, run main, leave whatever happens ---
 
 
 @contextmanager
@@ -112,5 +110,12 @@ def process_group():
         gc.collect()  # a leftover gloo object could abort the process at exit
 
 
+@record
+def run():
+    with process_group() as (rank, world_size, device):
+        if facts := main(rank, world_size, device):
+            print(json.dumps(facts), flush=True)
+
+
 if __name__ == "__main__":
-    main()
+    run()

@@ -25,50 +25,44 @@ def mean_of_all(mine):
     """Return the mean of the numbers of all ranks together, on every rank.
 
     mine: (length,), float64, this rank's numbers; other ranks have other lengths.
-    result: a number, or a tensor with one.
+    result: a number, or a tensor with one. torch and dist are imported already.
     """
     return None  # your code here
 
 
 def numbers_of(rank, device):
-    """First numbers with a mean that you can work out, then some that nobody knows."""
+    """First numbers with a mean that you can work out, then some at random."""
     yield torch.full((2 * rank + 1,), 10.0 * (rank + 1), device=device).double()
     count = 20 + secrets.randbelow(9)
     drawn = [secrets.randbelow(1000) for _ in range(count)]
     yield torch.tensor(drawn, device=device).double()
 
 
-@record
-def main():
-    with process_group() as (rank, world_size, device):
-        means = []
-        for mine in numbers_of(rank, device):
-            mean = mean_of_all(mine.clone())
-            answer = mine.tolist(), None if mean is None else float(mean)
-            answers = [None] * world_size
-            # Every rank ends with the answers of all, so all come to one verdict.
-            dist.all_gather_object(answers, answer)
-            lists, got = (list(column) for column in zip(*answers, strict=True))
-            if got == [None] * world_size:
-                print(f"[rank {rank}] not yet", flush=True)
-                print(json.dumps({"solved": False}), flush=True)
-                return
-            numbers = sum(lists, [])
-            expected = sum(numbers) / len(numbers)
-            wrong = [m is None or abs(m - expected) > 1e-6 for m in got]
-            if any(wrong):
-                raise AssertionError(f"the means {got}, expected {expected} everywhere")
-            means.append(got[rank])
-        count = f"{2 * rank + 1} numbers" if rank else "1 number"
-        print(
-            f"[rank {rank}] {count} of mean {10.0 * (rank + 1)};"
-            f" all ranks together: {round(means[0], 2)}",
-            flush=True,
-        )
-        print(json.dumps({"solved": True, "mean": means[0]}), flush=True)
+def main(rank, world_size, device):
+    means = []
+    for mine in numbers_of(rank, device):
+        mean = mean_of_all(mine.clone())
+        answer = mine.tolist(), None if mean is None else float(mean)
+        answers = [None] * world_size
+        # Every rank ends with the answers of all, so all come to one verdict.
+        dist.all_gather_object(answers, answer)
+        lists, got = (list(column) for column in zip(*answers, strict=True))
+        if got == [None] * world_size:
+            print(f"[rank {rank}] not yet", flush=True)
+            return {"solved": False}
+        numbers = sum(lists, [])
+        expected = sum(numbers) / len(numbers)
+        if any(m is None or abs(m - expected) > 1e-6 for m in got):
+            raise AssertionError(f"the means {got}, expected {expected} everywhere")
+        means.append(got[rank])
+    count = f"{2 * rank + 1} numbers" if rank else "1 number"
+    own = f"{count} of mean {10.0 * (rank + 1)}"
+    together = f"all ranks together: {round(means[0], 2)}"
+    print(f"[rank {rank}] {own}; {together}", flush=True)
+    return {"solved": True, "mean": means[0]}
 
 
-# --- the same in every program: join the group, and leave it whatever happens ---
+# --- the same in every program: join the group, run main, leave whatever happens ---
 
 
 @contextmanager
@@ -88,5 +82,12 @@ def process_group():
         gc.collect()  # a leftover gloo object could abort the process at exit
 
 
+@record
+def run():
+    with process_group() as (rank, world_size, device):
+        if facts := main(rank, world_size, device):
+            print(json.dumps(facts), flush=True)
+
+
 if __name__ == "__main__":
-    main()
+    run()

@@ -56,20 +56,18 @@ def add_together(rank, world_size, device):
     return {"share": share.item(), "total": total.item()}
 
 
-@record
-def main():
-    with process_group() as (rank, world_size, device):
-        facts = introduce(rank, world_size)
-        facts["device"] = str(device)
-        facts["backend"] = "nccl" if "nccl" in dist.get_backend() else "gloo"
-        facts |= add_together(rank, world_size, device)
-        print(json.dumps(facts), flush=True)
-        expected = COUNT * (COUNT - 1) // 2  # no process has added them all up
-        if facts["total"] != expected:
-            raise AssertionError(f"the total is {facts['total']}, expected {expected}")
+def main(rank, world_size, device):
+    facts = introduce(rank, world_size)
+    facts["device"] = str(device)
+    facts["backend"] = "nccl" if "nccl" in dist.get_backend() else "gloo"
+    facts |= add_together(rank, world_size, device)
+    expected = COUNT * (COUNT - 1) // 2  # no process has added them all up
+    if facts["total"] != expected:
+        raise AssertionError(f"the total is {facts['total']}, expected {expected}")
+    return facts
 
 
-# --- the same in every program: join the group, and leave it whatever happens ---
+# --- the same in every program: join the group, run main, leave whatever happens ---
 
 
 @contextmanager
@@ -89,5 +87,12 @@ def process_group():
         gc.collect()  # a leftover gloo object could abort the process at exit
 
 
+@record
+def run():
+    with process_group() as (rank, world_size, device):
+        if facts := main(rank, world_size, device):
+            print(json.dumps(facts), flush=True)
+
+
 if __name__ == "__main__":
-    main()
+    run()

@@ -100,7 +100,7 @@ def test_it_holds_what_it_should_and_nothing_else(handed):
     given = {file for file in files if file.startswith("classroom/")} - given
     packages = {f"classroom{part}/__init__.py" for part in ("", "/assignments")}
     assert given == own | packages | {"classroom/README.md"}
-    never = re.compile(r"source/|tests/|mistakes|solutions|judge|leaks|submission")
+    never = re.compile(r"source/|tests/|answers/|mistakes|judge|leaks|submission")
     assert not [name for name in files if never.search(name)]
     assert leaks.leaks(folder) == []
     for lesson in folder.glob("notebooks/*.ipynb"):
@@ -184,6 +184,24 @@ def test_a_new_file_is_not_handed_out_by_accident(tmp_path):
     assert {*json.loads(python(code, tmp_path))} == before
 
 
+HINT = "from ddp_lab.kit import hint\nhint('p2p/exercise')"
+
+
+@pytest.mark.parametrize("options", [[], ["--answers"]], ids=["kept", "given"])
+def test_answers_to_the_lessons_go_along_if_the_course_says_so(options, tmp_path):
+    call = [sys.executable, "-m", "classroom.engine", "handout", *options]
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "DDP_LAB_COURSE": str(tmp_path)}
+    subprocess.run(call, cwd=ROOT, env=env, check=True, capture_output=True)
+    with zipfile.ZipFile(tmp_path / "handout" / "ddp-lab-students.zip") as archive:
+        archive.extractall(tmp_path)
+    folder = tmp_path / handout.NAME
+    there = {path.relative_to(folder) for path in folder.glob("answers/**/*.py")}
+    known = {path.relative_to(ROOT) for path in ROOT.glob("answers/*/*.py")}
+    assert known and there == (known if options else set())
+    said = python(HINT, folder)
+    assert ("p2p/exercise, hint 1 of" if options else "kept by your course") in said
+
+
 # --- the search ---
 
 
@@ -203,8 +221,7 @@ def source() -> str:
 
 
 def exercise() -> str:
-    path = ROOT / "tests" / "solutions" / "model" / "exercise" / "right.py"
-    return path.read_text()
+    return (ROOT / "answers" / "model" / "exercise.py").read_text()
 
 
 def mistakes() -> str:
@@ -218,6 +235,7 @@ def lines_of_split() -> list[str]:
 
 
 MISTAKES = "assignments/ring/mistakes.py"
+WRONG = ROOT / "tests/wrong_answers/cifar10/exercise/weighted_variances.py"
 PLANTED = {
     "a solution": ("a.py", lambda: solved(), "split, program: a solution"),
     "in a text": ("a.md", lambda: f"> {solved()}", "split, program: a solution"),
@@ -291,7 +309,17 @@ PLANTED = {
     "a lesson's exercise": (
         "a.py",
         exercise,
-        "tests/solutions/model/exercise/right.py",
+        "answers/model/exercise.py",
+    ),
+    "a hint": (
+        "a.md",
+        lambda: "\n".join(exercise().splitlines()[2:6]),
+        "answers/model/exercise.py",
+    ),
+    "a wrong answer": (
+        "a.py",
+        lambda: WRONG.read_text(),
+        "tests/wrong_answers/cifar10/exercise/weighted_variances.py",
     ),
     "compiled": (
         "a.pyc",
@@ -318,10 +346,17 @@ def test_what_is_planted_is_found(name, packed, tmp_path):
     assert any(line.startswith(f"{where}: {said}") for line in found), found
 
 
+def test_where_answers_are_given_all_else_is_a_secret_still(tmp_path):
+    for name, text in (("a", exercise()), ("b", WRONG.read_text()), ("c", solved())):
+        (tmp_path / f"{name}.py").write_text(text)
+    found = {line.partition(":")[0] for line in leaks.leaks(tmp_path, answers=True)}
+    assert found == {"b.py", "c.py"}
+
+
 def test_what_gives_answers_away_is_not_written(tmp_path, monkeypatch):
     monkeypatch.setattr(handout, "HANDOUT", tmp_path / "handout")
     monkeypatch.setattr(handout, "documents", lambda names: {"a.md": solved()})
-    monkeypatch.setattr(handout, "contents", lambda names: {})
+    monkeypatch.setattr(handout, "contents", lambda names, answers: {})
     with pytest.raises(SystemExit, match="a.md: split, program: a solution"):
         handout.hand_out([])
     assert not (tmp_path / "handout").exists()

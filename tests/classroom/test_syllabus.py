@@ -5,19 +5,12 @@ import re
 import pytest
 
 from classroom.engine.assignment import LAB, names
-from ddp_lab import ROOT
+from tools import course
 
 pytestmark = pytest.mark.sandbox
 
 GUIDE = (LAB / "INSTRUCTORS.md").read_text()
-LESSONS = {
-    int(number): int(minutes)
-    for number, minutes in re.findall(
-        r"^\| (\d+) \| \[\d\d_\w+\].*\| (\d+) \| \d \|$",
-        (ROOT / "README.md").read_text(),
-        re.M,
-    )
-}
+LESSONS = {course.NUMBERS[each.name]: each.minutes for each in course.LESSONS}
 ASSIGNMENTS = {
     name: ({int(lesson) for lesson in lessons.split(", ")}, int(minutes))
     for name, lessons, minutes in re.findall(
@@ -40,7 +33,7 @@ def weeks(title: str) -> list[tuple[int, list[int], str, str]]:
 
 
 @pytest.mark.parametrize("title", WEEKS)
-def test_hours_are_the_minutes_of_the_readmes(title):
+def test_hours_are_the_minutes_of_lessons_and_assignments(title):
     assert [row[0] for row in weeks(title)] == [*range(1, WEEKS[title] + 1)]
     for week, lessons, assignment, hours in weeks(title):
         minutes = sum(LESSONS[lesson] for lesson in lessons)

@@ -1,1 +1,1 @@
-"""What a cell of a notebook says: the magics, predictions, variants, plots."""
+"""What a cell of a notebook says: magics, programs, predictions, variants, plots."""

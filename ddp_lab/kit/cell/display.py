@@ -17,8 +17,9 @@ from ddp_lab.kit.explain.files import clean
 from ddp_lab.kit.run.limits import SHORT
 from ddp_lab.kit.run.result import Run
 
-# JupyterLab would break a line in the middle of a word.
-WRAP = "white-space: pre-wrap; word-break: normal; overflow-wrap: anywhere;"
+# JupyterLab would break a line in the middle of a word. (Of a notebook that it does not
+# trust yet it drops `anywhere`.)
+WRAP = "white-space: pre-wrap; word-break: normal; overflow-wrap: break-word;"
 TEXT = f"margin: 0; font-family: monospace; {WRAP}"
 BAR = "padding: 0 0 0 0.6em; line-height: 1.35; border-left: 4px solid"
 FAILED = "#c0392b"
@@ -39,7 +40,9 @@ def bundle(run: Run, live: bool = False, failure: bool = True) -> dict[str, str]
         lines = _rank_lines(run, rank, live)
         parts.append(_lines(lines, bar_colour(rank)))
     if live:
-        parts.append(_lines([f"running, {run.seconds:.0f} s"], "transparent"))
+        # True as well where it stays: in the output of a kernel that has died.
+        state = f"last seen after {run.seconds:.0f} s: {run.state or 'running'}"
+        parts.append(_lines([state], "transparent"))
     elif run.failure:
         parts.append(_failure(run.failure, run.calls, failure))
     parts.append(_lines([f"note: {note}" for note in run.notes], FAILED))

@@ -1,7 +1,9 @@
 """%torchrun and %python: the command of a terminal in a cell."""
 
 import os
+import re
 import shlex
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,12 +15,16 @@ from IPython.display import DisplayHandle, display
 
 from ddp_lab import workplace
 from ddp_lab.kit.cell import display as screen
+from ddp_lab.kit.cell.hints import hint, solution
+from ddp_lab.kit.cell.program import program
+from ddp_lab.kit.cell.unloaded import ABOVE
 from ddp_lab.kit.run import launch
 from ddp_lab.kit.run.job import environment
 from ddp_lab.kit.run.result import Run, RunFailed, RunInterrupted
 from ddp_lab.kit.run.warm import WARM
 
 OPTIONS = ("--timeout", "--expect-failure", "--cold")
+BETWEEN = 0.2  # seconds between two states of a run that has just begun
 PLAYED = (
     "--rate",
     "--delay",
@@ -33,6 +39,8 @@ def load(shell: InteractiveShell) -> None:
     magics.register_function(torchrun, "line", "torchrun")
     magics.register_function(python, "line", "python")
     magics.register_function(machines, "cell", "machines")
+    magics.register_function(program, "cell", "program")
+    shell.push({"hint": hint, "solution": solution}, interactive=False)
     if formatter := shell.display_formatter:
         formatter.formatters["text/html"].for_type(Run, screen.summary)
     WARM.start(environment())  # its imports go on while the reader reads
@@ -106,6 +114,10 @@ def _split(line: str, more: Sequence[str] = ()) -> tuple[dict, list[str]]:
         line: what stands behind the magic.
         more: options that it takes beside those of every magic, each with a value.
     """
+    shell = get_ipython()
+    for name in re.findall(r"\{(\w+)\}", line):  # as IPython leaves what it cannot fill
+        if shell and name not in shell.user_ns:
+            raise UsageError(f"{{{name}}} has no value in this kernel: {ABOVE}")
     words, options = shlex.split(line), dict[str, Any]()
     while words and words[0] in (*OPTIONS, *more):
         word = words.pop(0)
@@ -148,18 +160,20 @@ class _Screen:
 
     def __init__(self) -> None:
         self.handle: DisplayHandle | None = None
-        self.next = 0.0  # seconds of the run after which to show more of it
+        self.next = 0.0  # when to show more of the run
+        self.state = ""  # the one that is shown
 
     def update(self, run: Run) -> None:
+        now = time.monotonic()
         if self.handle is None:
             self.handle = display(screen.command(run), raw=True, display_id=True)
-            return
-        if run.seconds < self.next:
-            return
-        self.next = run.seconds * 1.1 + 0.2  # the longer it takes, the less often
-        command, lines = screen.command(run), screen.bundle(run, live=True)
-        both = {mime: command[mime] + "\n" + lines[mime] for mime in command}
-        self.handle.update(both, raw=True)
+            self.next = now + BETWEEN
+        elif now >= self.next or run.state not in ("", self.state):
+            command, lines = screen.command(run), screen.bundle(run, live=True)
+            both = {mime: command[mime] + "\n" + lines[mime] for mime in command}
+            self.handle.update(both, raw=True)
+            # The longer it takes, the less often.
+            self.next, self.state = now + BETWEEN + run.seconds / 10, run.state
 
     def finish(self, run: Run, raises: bool = False) -> None:
         """Show the run that has ended; if it raises, the error tells of its failure."""

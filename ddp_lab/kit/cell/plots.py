@@ -4,7 +4,6 @@ import io
 from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape
 from typing import TYPE_CHECKING, Any
 
 from ddp_lab.kit.draw.colours import (
@@ -18,7 +17,7 @@ from ddp_lab.kit.draw.colours import (
     text_on,
     tint,
 )
-from ddp_lab.kit.draw.svg import FRAME, text_width
+from ddp_lab.kit.draw.svg import image, text_width
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -32,6 +31,7 @@ Bar = Sequence
 # In pixels.
 PAGE_WIDTH, ROW_HEIGHT = 720, 46  # a row for each rank
 LEFT, RIGHT, TOP, BOTTOM = 92, 24, 48, 54  # margins
+SMALLEST = 12.5  # text: 9 points
 
 
 @dataclass(frozen=True)
@@ -43,10 +43,8 @@ class Plot:
 
     def _repr_html_(self) -> str:
         """Return an image with its title for those who cannot see it."""
-        data, alt = b64encode(self.png()).decode(), escape(self.title)
-        style = f"width: {PAGE_WIDTH}px; {FRAME}"
-        source = f"data:image/png;base64,{data}"
-        return f'<img alt="{alt}" src="{source}" style="{style}">'
+        source = f"data:image/png;base64,{b64encode(self.png()).decode()}"
+        return image(self.title, source, PAGE_WIDTH, SMALLEST)
 
     def png(self) -> bytes:
         """Return the plot as the bytes of a PNG file."""

@@ -1,10 +1,40 @@
-"""Keep a learner's guess, or diagnosis, until the run has given the answer."""
+"""Keep a learner's guess, or diagnosis, tell whether it is right, and count."""
 
+from collections import Counter
 from dataclasses import dataclass
+from enum import Enum
+from html import escape
+from pathlib import Path
+from reprlib import Repr
 from typing import Any
 
+from IPython.display import display
+
+from ddp_lab.kit.cell.answers import fits, show
+from ddp_lab.kit.cell.display import BAR, FAILED
+from ddp_lab.kit.draw.colours import GREY, WHITE
 from ddp_lab.kit.explain.symptoms import Symptom
 from ddp_lab.kit.run.result import Run
+
+RIGHT_COLOUR = "#1A7F37"
+BRIEF = Repr()  # of a guess that may be anything
+BRIEF.maxlist = BRIEF.maxtuple = BRIEF.maxset = 32
+BRIEF.maxstring = BRIEF.maxother = 120
+
+
+class Verdict(Enum):
+    """What a guess turns out to be, in words and in the colour of its sign."""
+
+    RIGHT = "✓ right", RIGHT_COLOUR
+    WRONG = "✗ wrong", FAILED
+    NOT_MADE = "no guess yet", GREY
+
+    def __init__(self, words: str, colour: str) -> None:
+        self.words, self.colour = words, colour
+
+
+COMPARED: dict[str, Verdict] = {}
+"""By question, or by the command that failed: the last verdict in this kernel."""
 
 
 @dataclass(frozen=True)
@@ -14,20 +44,78 @@ class Prediction:
     question: str
     guess: Any
 
-    def compare(self, answer: Any) -> None:
-        """Print the guess beside the answer. A wrong guess is no error."""
-        print(self.question)
+    def compare(self, answer: Any, theory: Any = None, within: float = 0) -> None:
+        """Show the guess beside the answer. A wrong guess is no error.
+
+        Args:
+            answer: what the run says; a set if the order does not matter.
+            theory: what one may compute beforehand; a guess of that is right, too.
+            within: the share of a number by which a guess of it may be off.
+        """
+        told = f"the answer is {show(answer)}"
+        if theory is not None:
+            told = f"the run says {show(answer)}, theory {show(theory)}"
+        if within:
+            told += f", give or take {100 * within:g} %"
+        verdict = self.verdict(answer, theory, within)
+        if verdict is not Verdict.NOT_MADE:
+            told = f"you guessed {BRIEF.repr(self.guess)}; {told}"
+        _tell(self.question, self.question, [(verdict, told)])
+
+    def verdict(self, answer: Any, theory: Any = None, within: float = 0) -> Verdict:
+        """Return what `compare` says of the guess."""
         if self.guess is None:
-            print(f"  no guess; the run says {answer}")
-        elif self.guess == answer:
-            print(f"  your guess {self.guess} is what the run says")
-        else:
-            print(f"  your guess {self.guess}; the run says {answer}")
+            return Verdict.NOT_MADE
+        truths = [answer] if theory is None else [answer, theory]
+        right = any(fits(self.guess, truth, within) for truth in truths)
+        return Verdict.RIGHT if right else Verdict.WRONG
 
 
 def predict(question: str, guess: Any) -> Prediction:
-    """Keep `guess` (None, or a number or list by rank) for `.compare(answer)`."""
+    """Keep `guess` (None, or a number, a list or a name) for `.compare(answer)`."""
     return Prediction(question, guess)
+
+
+def _tell(key: str, question: str, told: list[tuple[Verdict, str]]) -> None:
+    """Show a question with its verdicts, and remember what they come to."""
+    verdicts = [verdict for verdict, _ in told]
+    worst = (Verdict.WRONG, Verdict.NOT_MADE, Verdict.RIGHT)
+    COMPARED[key] = next(verdict for verdict in worst if verdict in verdicts)
+    lines = [f"  {verdict.words}: {words}" for verdict, words in told]
+    text = "\n".join([question, *lines])
+    if {*verdicts} == {Verdict.NOT_MADE}:
+        print(text)  # there is nothing to judge
+        return
+    html = "".join(f"<br>{_sign(v)} {escape(words)}" for v, words in told)
+    _show_card(text, escape(question) + html, COMPARED[key].colour)
+
+
+def _sign(verdict: Verdict) -> str:
+    style = f"background-color: {verdict.colour}; color: {WHITE}; padding: 0 0.4em;"
+    return f'<span style="{style}">{verdict.words}</span>'
+
+
+def _show_card(text: str, html: str, colour: str) -> None:
+    """Display text beside a bar; the styles are such as an untrusted page keeps."""
+    style = f"margin: 0.5em 0; {BAR} {colour};"
+    html = f'<div style="{style}">{html}</div>'
+    display({"text/plain": text, "text/html": html}, raw=True)
+
+
+def score() -> None:
+    """Show how many of the questions that have an answer by now were guessed right."""
+    counts = Counter(COMPARED.values())
+    of = f"of {len(COMPARED)} predictions"
+    right, wrong, missing = (counts[verdict] for verdict in Verdict)
+    if right + wrong == 0:
+        told = f"0 {of} made: put a guess in place of a None, and run the lesson again"
+    else:
+        told = f"{right} {of} right"
+        told += f", {wrong} wrong" if wrong else ""
+        told += f", {missing} not made" if missing else ""
+    all_right = right == len(COMPARED) > 0
+    colour = (Verdict.RIGHT if all_right else Verdict.NOT_MADE).colour
+    _show_card(told, f"<b>{told}</b>", colour)
 
 
 @dataclass(frozen=True)
@@ -35,51 +123,74 @@ class Suspicion:
     """What a learner takes for the cause of a failure, before the run has failed."""
 
     rank: int | None
-    line: int | None
+    line: int | str | None
     symptom: str | None
 
     def compare(self, run: Run) -> None:
-        """Print the suspicion beside what was found in a run that failed.
+        """Show the suspicion beside what was found in a run that failed.
 
-        A wrong suspicion is no error, and None stands for no answer.
+        A wrong suspicion is no error. None stands for no answer; where another answer
+        is given, it also means that there is nothing to name.
         """
-        for what, suspected, truth, told in self._rows(run):
-            if suspected is None and truth is not None:
-                print(f"{what}: not yet; the run says {told}")
-            elif suspected == truth:
-                print(f"{what}: {told} is right")
-            else:
-                print(f"{what}: you say {suspected!r}, the run says {told}")
+        told = []
+        for what, suspected, truth, words in self._rows(run):
+            verdict = self._verdict(suspected, truth)
+            said = "" if suspected is None else f"you say {BRIEF.repr(suspected)}; "
+            told.append((verdict, f"{what}: {said}the run says {words}"))
+        _tell(run.command, "Which rank, which line, which symptom?", told)
 
     def fits(self, run: Run) -> bool:
         """Return whether all of the suspicion is what was found in the run."""
-        return all(suspected == truth for _, suspected, truth, _ in self._rows(run))
+        rows = self._rows(run)
+        return all(self._verdict(*row[1:3]) is Verdict.RIGHT for row in rows)
+
+    def _verdict(self, suspected: Any, truth: Any) -> Verdict:
+        nothing = self == Suspicion(None, None, None)
+        if nothing or (suspected is None and truth is not None):
+            return Verdict.NOT_MADE
+        return Verdict.RIGHT if fits(suspected, truth) else Verdict.WRONG
 
     def _rows(self, run: Run) -> list[tuple[str, Any, Any, str]]:
         """Return what was asked, what was suspected, the truth, and how to tell it."""
         found = run.failure
         assert found, "the run has not failed"
-        rank = found.rank
-        if found.kind == "exception" and len(found.others) == len(run.lines) - 1:
-            rank = None  # all raised, and which one was the first is chance
+        rank, error = found.rank, found.cause.partition(":")[0]
+        if any(other.startswith(error) for other in found.others.values()):
+            rank = None  # several raised it, and which one was the first is chance
         who = "no single rank" if rank is None else f"rank {rank}"
+        named = repr(found.symptom) if found.symptom else "no symptom that has a name"
+        at = f"line {found.line}: {(found.where or '').partition(': ')[2]}".rstrip(": ")
+        # A text that is in several lines names none of them.
+        is_there = _lines_with(self.line, found.where or "") == [found.line]
         return [
             ("rank", self.rank, rank, who),
-            ("line", self.line, found.line, f"line {found.line}"),
-            ("symptom", self.symptom, found.symptom, repr(found.symptom)),
+            ("line", self.line, self.line if is_there else found.line, at),
+            ("symptom", self.symptom, found.symptom, named),
         ]
 
 
+def _lines_with(text: Any, where: str) -> list[int]:
+    """Return the numbers of the lines with `text` in the program that `where` names."""
+    program = Path(where.partition(":")[0])
+    if not (isinstance(text, str) and text.strip() and program.is_file()):
+        return []
+    lines = program.read_text().splitlines()
+    return [n for n, line in enumerate(lines, 1) if text.strip() in line]
+
+
 def suspect(
-    rank: int | None = None, line: int | None = None, symptom: str | None = None
+    rank: int | None = None,
+    line: int | str | None = None,
+    symptom: str | None = None,
 ) -> Suspicion:
     """Keep a suspicion for `.compare(run)` of a run that failed.
 
     Args:
-        rank: the one that does something else than the others; None if nobody does.
-        line: number of the line in the program at which it stands or fails.
+        rank: the one that does something else than the others; None if there is none.
+        line: the line of the program at which it stands or fails: a piece of it that
+            no other line has, or its number in the file.
         symptom: its name, such as "absent"; any other text prints the names.
     """
-    if symptom is not None and symptom not in list(Symptom):
+    if symptom is not None and not any(fits(symptom, each) for each in Symptom):
         print(f"symptoms are: {', '.join(Symptom)}")
     return Suspicion(rank, line, symptom)

@@ -8,11 +8,11 @@ from itertools import groupby
 from pathlib import Path
 
 from ddp_lab import from_here
+from ddp_lab.kit.cell.display import TEXT
 
 FOLDER = Path("build", "variants")  # from the folder that a notebook works in
 # Backgrounds that let text be read in a light theme and in a dark one.
 COLOURS = {"+": "rgba(46, 160, 67, 0.2)", "-": "rgba(248, 81, 73, 0.2)"}
-PRE = "margin: 0; font-family: monospace; white-space: pre-wrap"
 
 
 def variant(program: str | Path, old: str, new: str, folder: Path = FOLDER) -> str:
@@ -39,23 +39,28 @@ def variant(program: str | Path, old: str, new: str, folder: Path = FOLDER) -> s
     copy, changed = folder / program.parent.name / program.name, text.replace(old, new)
     copy.parent.mkdir(parents=True, exist_ok=True)
     copy.write_text(changed)  # which may be `program` itself, changed once more
-    _show(program, text, copy, changed)
+    show(program, text, copy, changed)
     return from_here(copy)
 
 
 def diff(before: str | Path, after: str | Path) -> None:
     """Show which lines of `before` became which lines of `after`."""
     before, after = Path(before), Path(after)
-    _show(before, before.read_text(), after, after.read_text())
+    show(before, before.read_text(), after, after.read_text())
 
 
-def _show(before: Path, text: str, after: Path, changed: str) -> None:
+def show(before: Path, text: str, after: Path, changed: str, context: int = 1) -> None:
+    """Show how `text`, of a file called `before`, became `changed`, of `after`.
+
+    Args:
+        context: how many lines that have not changed to show around those that have.
+    """
     texts = text.splitlines(), changed.splitlines()
     names = from_here(before), from_here(after)
     lines = [
         # Line numbers and the files' own headers say nothing that the names do not.
         line if not line.startswith("@@") else ""
-        for line in difflib.unified_diff(*texts, *names, n=1, lineterm="")
+        for line in difflib.unified_diff(*texts, *names, n=context, lineterm="")
     ]
     text = "\n".join(lines)
     if "get_ipython" not in vars(builtins):  # no notebook, perhaps no IPython at all
@@ -74,4 +79,4 @@ def _html(lines: Sequence[str]) -> str:
         colour = COLOURS.get(sign)
         style = f' style="background-color: {colour};"' if colour else ""
         parts.append(f"<div{style}>{text}</div>")
-    return f'<pre style="{PRE};">{"".join(parts)}</pre>'
+    return f'<pre style="{TEXT}">{"".join(parts)}</pre>'

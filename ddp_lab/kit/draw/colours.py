@@ -17,6 +17,9 @@ They stay apart for the colour-blind, but no figure says anything by colour alon
 
 INK, GREY, RULE, PALE, WHITE = "#101418", "#57606A", "#AEB6BF", "#F2F4F6", "#FFFFFF"
 """Text; quiet text; lines and hatching; an empty box; the page."""
+THEMES = (WHITE, "#111111", "#212121")
+"""What a notebook's outputs lie on: JupyterLab's light page, and two of its dark one's
+layers."""
 VISIBLE = 3.0
 """The least contrast of what carries meaning and is no text (WCAG 2.1, 1.4.11)."""
 
@@ -27,11 +30,13 @@ def rank_colour(rank: int) -> str:
 
 
 def bar_colour(rank: int) -> str:
-    """Return the colour of `rank`, dark enough for a thin bar on a white page."""
+    """Return the colour of `rank`, so that a thin bar is seen in every theme."""
     share = 1.0
-    while contrast(_darker(rank_colour(rank), share), WHITE) < VISIBLE:
+    while contrast(_lit(rank_colour(rank), share), THEMES[0]) < VISIBLE:
         share -= 0.05
-    return _darker(rank_colour(rank), share)
+    while min(contrast(_lit(rank_colour(rank), share), t) for t in THEMES) < VISIBLE:
+        share += 0.05
+    return _lit(rank_colour(rank), share)
 
 
 def tint(colour: str, strength: float = 0.3) -> str:
@@ -51,8 +56,8 @@ def text_on(colour: str) -> str:
     return max(WHITE, INK, key=lambda text: contrast(text, colour))
 
 
-def _darker(colour: str, share: float) -> str:
-    return "#" + "".join(f"{round(c * share):02X}" for c in _channels(colour))
+def _lit(colour: str, share: float) -> str:
+    return "#" + "".join(f"{min(round(c * share), 255):02X}" for c in _channels(colour))
 
 
 def _channels(colour: str) -> list[int]:

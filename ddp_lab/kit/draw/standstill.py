@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from html import escape
 
-from ddp_lab.kit.draw.colours import rank_colour, text_on
+from ddp_lab.kit.draw.colours import bar_colour, text_on
 from ddp_lab.kit.explain.calls import Call
 from ddp_lab.kit.explain.hang import Stand, ranks
 
@@ -17,11 +17,11 @@ TINT = "40"  # the opacity of what is done, behind a rank's colour: a quarter
 SMALL = "font-size: 12px"
 CELL = (
     "width: 12em; padding: 0.2em 0.5em; border-radius: 4px; box-sizing: border-box; "
-    "border: 2px"
+    "overflow-wrap: break-word; border: 2px"
 )
 NOWHERE: Mapping[int, str] = {}
 NOT_MADE = "#8c959f"
-LEGEND = "✓ a call that is done, … one that waits, – one that this rank has not made"
+LEGEND = "✓ a call that is done, … one that is not, – one that this rank has not made"
 
 
 def standstill(
@@ -32,9 +32,9 @@ def standstill(
 ) -> str:
     """Return HTML with a row for each rank: its last calls, and where it is now.
 
-    A call that is complete is filled with the rank's colour, one that waits has a solid
-    frame, and a dotted one marks a call that this rank has not made although another
-    one has.
+    A call that is complete is filled with the rank's colour, one that waits or has
+    failed has a solid frame, and a dotted one marks a call that this rank has not made
+    although another one has.
 
     Args:
         stands: by rank; see `ddp_lab.kit.explain.hang`.
@@ -52,9 +52,14 @@ def standstill(
 
 
 def _last_keys(calls: Sequence[Sequence[Call]]) -> list[tuple[str, int]]:
-    """Return the keys of the last calls, as the rank that has made most saw them."""
+    """Return the keys of the last calls, as the rank that has made most saw them.
+
+    Those in which others wait, say in another group, come after them.
+    """
     longest = max(calls, key=len, default=[])
-    return [call.key for call in longest if not call.p2p][-SHOWN:]
+    last = [call.key for call in longest if not call.p2p][-SHOWN:]
+    each = [call for its_calls in calls for call in its_calls if not call.p2p]
+    return [*dict.fromkeys(last + [call.key for call in each if not call.done])]
 
 
 def _row(
@@ -65,15 +70,18 @@ def _row(
     place: str | None,
 ) -> str:
     by_key = {call.key: call for call in calls}
+    if stand.end and not calls:  # it was killed, and has left no record
+        keys = []
     cells = [_chip(stand.rank, place)]
-    cells += [_call(key, by_key.get(key), stand.rank) for key in keys]
+    several = len({group for group, _ in keys}) > 1
+    cells += [_call(key, by_key.get(key), stand.rank, several) for key in keys]
     cells.append(_now(stand, told))
     row = "display: flex; flex-wrap: wrap; align-items: flex-start; gap: 0.4em"
     return f'<div style="{row}; margin: 0.5em 0;">{"".join(cells)}</div>'
 
 
 def _chip(rank: int, place: str | None) -> str:
-    colour = rank_colour(rank)
+    colour = bar_colour(rank)
     style = f"background-color: {colour}; color: {text_on(colour)}; width: 4.2em"
     style += "; padding: 0.3em 0; border-radius: 4px; text-align: center"
     where = "<br>".join(escape(place).split(", ")) if place else ""
@@ -81,8 +89,8 @@ def _chip(rank: int, place: str | None) -> str:
     return f'<div style="{style}; font-weight: 600;">rank {rank}{below}</div>'
 
 
-def _call(key: tuple[str, int], call: Call | None, rank: int) -> str:
-    colour = rank_colour(rank)
+def _call(key: tuple[str, int], call: Call | None, rank: int, with_group: bool) -> str:
+    colour = bar_colour(rank)
     name, sign, detail, look = "", "–", "", f"dotted {NOT_MADE}"
     if call:
         name, sign, look = call.name, "…", f"solid {colour}"
@@ -90,7 +98,9 @@ def _call(key: tuple[str, int], call: Call | None, rank: int) -> str:
             sign, look = "✓", f"{look}; background-color: {colour}{TINT}"
         if call.dtypes:
             detail = f"<br>{call.dtypes[0]} {list(call.shapes[0])}"
-    what = f"<b>{key[1]}. {escape(name)} {sign}</b>{detail}"
+    detail += f"<br>group {escape(key[0])}" if with_group else ""
+    name = escape(name).replace("_", "_<wbr>")
+    what = f"<b>{key[1]}. {name}{'&nbsp;' if name else ''}{sign}</b>{detail}"
     return f'<div style="{CELL} {look}; {SMALL};">{what}</div>'
 
 
@@ -99,9 +109,11 @@ def _now(stand: Stand, told: str) -> str:
     text = f"<b>{escape(_what(stand, told))}</b>"
     if stand.frame:
         text += f"<br>{escape(stand.frame.short)}"
+    if stand.frame and stand.frame.code:
         text += f"<br><code>{escape(stand.frame.code)}</code>"
     text += "".join(f"<br>{escape(also)}" for also in stand.beside)
-    return f'<div style="flex: 1 1 16em; overflow-wrap: anywhere;">{text}</div>'
+    style = "flex: 1 1 16em; min-width: 0; overflow-wrap: break-word"
+    return f'<div style="{style};">{text}</div>'
 
 
 def _what(stand: Stand, told: str) -> str:

@@ -6,6 +6,8 @@ compare it byte for byte.
 """
 
 import base64
+import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,14 +27,26 @@ from ddp_lab.kit.draw.colours import (
 SANS = "system-ui, -apple-system, 'Segoe UI', Helvetica, Arial, sans-serif"
 MONO = "ui-monospace, Menlo, Consolas, 'Liberation Mono', monospace"
 
-# A white page on a dark one has soft corners; a narrow screen shows it smaller.
-FRAME = "max-width: 100%; border-radius: 6px"
+READABLE = 10  # pixels: the least size of a text as it is shown
 QUOTE = {'"': "&quot;"}
 
 Style = Any
 """A drawing option: the pen's (stroke, width, dash) or the font's; see `Svg`."""
 
 _NARROW, _WIDE = frozenset("iljtfr.,:;|!'()[] -"), frozenset("mwMWQGO@%+=→…Σ")
+
+
+def image(alt: str, source: str, width: float, smallest: float) -> str:
+    """Return HTML with an image, which also a notebook shows that nobody trusts yet.
+
+    Where there is less room than `width`, it is shown smaller, and scrolls by itself
+    before its smallest text cannot be read. A white page on a dark one has soft
+    corners.
+    """
+    least = math.ceil(width * READABLE / smallest)
+    style = f"width: {width:g}px; max-width: 100%; min-width: {least}px"
+    words = f'alt="{escape(alt, QUOTE)}" style="{style}; border-radius: 6px"'
+    return f'<div style="overflow-x: auto"><img {words} src="{source}"></div>'
 
 
 def text_width(
@@ -267,6 +281,12 @@ class Svg:
             self.box(left, middle - 9, plate, 18, stroke="none", radius=3)
             self.text(x + w / 2, middle, text, 12, fill=GREY)
 
+    @property
+    def smallest(self) -> float:
+        """The size of the smallest text."""
+        sizes = re.findall(r'font-size="([\d.]+)"', "".join(self.parts))
+        return min(map(float, sizes), default=READABLE)
+
     def __str__(self) -> str:
         """Return the SVG text, which ends in a newline."""
         w, h = number(self.width), number(self.height)
@@ -284,10 +304,10 @@ class Svg:
         return f"{self.title}: {self.desc}"
 
     def _repr_html_(self) -> str:
-        """Return an image, which also a notebook shows that nobody trusts yet."""
+        """Return an image with its words for those who cannot see it."""
         data = base64.b64encode(str(self).encode()).decode()
-        alt, source = escape(repr(self), QUOTE), f"data:image/svg+xml;base64,{data}"
-        return f'<img alt="{alt}" src="{source}" style="{FRAME}">'
+        source = f"data:image/svg+xml;base64,{data}"
+        return image(repr(self), source, self.width, self.smallest)
 
 
 def page(name: str, says: str, desc: str, height: float, *, mono: bool = False) -> Svg:

@@ -1,6 +1,6 @@
 """The communication calls of a rank, as PyTorch's flight recorder has kept them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ddp_lab.kit.explain.stacks import Frame
 
@@ -80,6 +80,22 @@ def from_flight(flight: dict) -> list[Call]:
 
 def _shape(shape: int | list[int]) -> tuple[int, ...]:
     return tuple(shape) if isinstance(shape, list) else (shape,)
+
+
+def with_failed(calls: list[Call], frame: Frame | None) -> list[Call]:
+    """Return the calls of a rank that has given up in one of them: that is not done.
+
+    gloo's recorder takes a call that has failed for done.
+
+    Args:
+        calls: oldest first.
+        frame: the program's own line that raised.
+    """
+    where = frame and (frame.file, frame.line)
+    there = [c for c in calls if c.frame and (c.frame.file, c.frame.line) == where]
+    if not there and all(call.done for call in calls):  # it raised in work.wait(), say
+        there = calls[-1:]
+    return [replace(c, done=False) if c in there[-1:] else c for c in calls]
 
 
 def first_mismatch(calls: list[list[Call]]) -> dict[int, Call] | None:

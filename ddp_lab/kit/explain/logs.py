@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ddp_lab.kit.explain import agents, stacks
 from ddp_lab.kit.explain.agents import Agent
-from ddp_lab.kit.explain.calls import from_flight
+from ddp_lab.kit.explain.calls import from_flight, with_failed
 from ddp_lab.kit.explain.children import Children
 from ddp_lab.kit.explain.files import MOST_READ, clip, names, read, read_json
 from ddp_lab.kit.explain.lives import (
@@ -256,6 +256,8 @@ def _add_evidence(log: RankLog, folder: Path) -> None:
     # What SIGTERM made it write is the last resort: it shows no variables.
     log.stack = (said if raised else seen) or said or seen
     log.stack = log.stack or stacks.from_text(read(folder / "stack"))
+    if log.gave_up:
+        log.calls = with_failed(log.calls, stacks.own(said))
 
 
 def _callstack(report: Path) -> str:

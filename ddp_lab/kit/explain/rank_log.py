@@ -70,6 +70,12 @@ class RankLog:
         return self.end is not None and self.end["code"] == 0
 
     @property
+    def gave_up(self) -> bool:
+        """Whether it has raised because others did not do their part of a call."""
+        said = self.traceback
+        return stderr.lost_peer(said) or bool(stderr.OUT_OF_STEP.search(said))
+
+    @property
     def frames(self) -> list[stacks.Frame]:
         """Where it raised the exception that ended it, innermost frame first."""
         return [stacks.Frame(*each) for each in (self.raised or {}).get("frames", [])]

@@ -7,7 +7,6 @@ from pathlib import Path
 from ddp_lab.kit.explain.calls import Call
 from ddp_lab.kit.explain.rank_log import PROGRAM, RankLog
 from ddp_lab.kit.explain.stacks import C10D, KIT, Frame, last_error, own
-from ddp_lab.kit.explain.stderr import OUT_OF_STEP, lost_peer
 from ddp_lab.kit.explain.words import ended_by, listed
 
 # The arguments in which a call names one rank: as in the whole world, or in the group.
@@ -83,16 +82,15 @@ def find_stands(logs: list[RankLog]) -> list[Stand]:
 def _stand(rank: int, log: RankLog) -> Stand:
     if log.finished:
         return Stand(rank, "left")
-    gave_up = lost_peer(log.traceback) or OUT_OF_STEP.search(log.traceback)
-    if not gave_up and (end := _end(log)):
+    if not log.gave_up and (end := _end(log)):
         return Stand(rank, "left", own(log.stack), end=end)
     if log.stopped:
         return Stand(rank, "stopped", own(log.stack))
     if _after_main(log.stack):
         return _lingering(rank, log)
-    if log.raised and not gave_up:  # and its end takes long
+    if log.raised and not log.gave_up:  # and its end takes long
         return Stand(rank, "left", own(log.stack), end=_raised(log))
-    return _inside(rank, log, bool(gave_up))
+    return _inside(rank, log)
 
 
 def _end(log: RankLog) -> str:
@@ -133,11 +131,9 @@ def _lingering(rank: int, log: RankLog) -> Stand:
     return Stand(rank, "lingers", None, "it does not end", end=end)
 
 
-def _inside(rank: int, log: RankLog, gave_up: bool) -> Stand:
+def _inside(rank: int, log: RankLog) -> Stand:
     """Return where a rank stands that is in the midst of its program."""
     frame, undone = own(log.stack), [call for call in log.calls if not call.done]
-    if gave_up:  # the recorder takes a call that has failed for done
-        undone = undone or log.calls[-1:]
     inside = _communication(log.stack)
     if inside and inside.name not in ALONE:
         calls = [call for call in undone if call.name == inside.name]
@@ -148,7 +144,7 @@ def _inside(rank: int, log: RankLog, gave_up: bool) -> Stand:
         return Stand(rank, "waits", frame, inside.name, call, peers, root, tag)
     in_library = bool(log.stack) and not log.stack[0].own
     on_work = frame is not None and ".wait(" in frame.code and _in_torch(log.stack[0])
-    if undone and (in_library or on_work) or on_work or gave_up:
+    if undone and (in_library or on_work) or on_work or log.gave_up:
         call = undone[0] if undone else None
         name = call.name if call else "wait" if on_work else "a communication"
         return Stand(rank, "waits", frame, name, call)

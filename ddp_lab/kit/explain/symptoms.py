@@ -112,6 +112,12 @@ class Symptom(str, Enum):
         r"Found no NVIDIA driver|not compiled with CUDA|invalid device ordinal"
         r"|No CUDA GPUs are available|no CUDA-capable device",
     )
+    NCCL_WITHOUT_GPU = (
+        "NCCL without GPUs",
+        "NCCL needs a GPU for each rank of a machine: if `torch.cuda.device_count()` "
+        "is less than `LOCAL_WORLD_SIZE`, use gloo",
+        r"NCCL is only supported with GPUs|NCCL built in|requires at least one CUDA",
+    )
     BUSY_GPU = (
         "busy GPU",
         "another process has this GPU for itself",
@@ -121,6 +127,12 @@ class Symptom(str, Enum):
         "shared GPU",
         "two ranks of one NCCL group are on one GPU: use gloo, or fewer ranks",
         r"Duplicate GPU detected",
+    )
+    NO_KEYBOARD = (
+        "no keyboard",
+        "here a rank has no keyboard: print instead, or use plain `torchrun` in a "
+        "terminal and stop one rank, `if rank == 0: breakpoint()`",
+        r"BdbQuit|EOF when reading a line",
     )
     OPEN_FILES = (
         "too many open files",

@@ -21,7 +21,7 @@ if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[3]))  # which -I has left out
 
 from ddp_lab.kit.run import guard, nodes, proxy, warm  # noqa: E402
-from ddp_lab.kit.run.plan import PORT  # noqa: E402
+from ddp_lab.kit.run.plan import AGENT, PORT  # noqa: E402
 
 
 def main(folder: Path) -> int:
@@ -38,7 +38,7 @@ def main(folder: Path) -> int:
     socket = server(plan["server"] + os.environ["SLURMD_NODENAME"])
     python = warm.write_python(home, socket)
     words = [sys.executable if socket == "-" else python]
-    words += ["-m", "torch.distributed.run", "--redirects", "3", "--log-dir", str(home)]
+    words += [*AGENT, "--log-dir", str(home)]
     words += [word.replace(PORT, said[0]) for word in plan["words"][node]]
     os.environ |= {proxy.NODE: str(node), "PYTHON_EXEC": python}
     for number, name in ((1, "out"), (2, "err")):

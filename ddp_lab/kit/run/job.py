@@ -170,15 +170,17 @@ class Job:
         return self._result(self._judged(code))
 
     def _start(self, argv: Sequence[str], cold: bool, watch: Watch | None) -> Guarded:
-        env = environment()
+        env, tell = environment(), self._teller(watch)
+        tell("")  # now, because any of what follows may take long
         if self.sent:
-            self.sent.allocate(self._teller(watch))
+            self.sent.allocate(tell)
             self.start, self.began = time.monotonic(), time.time()  # not in the queue
             self.folder.mkdir(parents=True)
             words = self.sent.command(self.folder, "" if cold else CLUSTER.warm(env))
             env = clean(env)
             return Guarded(words, self.mark, self.folder, env)
-        warm = self.warm = None if cold else WARM.python(env)
+        warm = self.warm = None if cold else WARM.python(env, tell)
+        self.start, self.began = time.monotonic(), time.time()  # not in the imports
         if not cold and (trouble := WARM.untold_trouble()):
             self.notes.append(f"not a warm start: {trouble}")
         # What torchrun starts its workers with: a documented hook.
@@ -194,11 +196,11 @@ class Job:
         return Guarded([*command, *argv], self.mark, self.folder, env)
 
     def _teller(self, watch: Watch | None) -> Callable[[str], None]:
-        """Return what shows a reader who waits for what."""
+        """Return what shows a reader what is done before the program starts."""
 
         def tell(said: str) -> None:
             if watch:
-                watch(replace(self._result(), notes=[said]))
+                watch(replace(self._result(), state=said))
 
         return tell
 

@@ -69,10 +69,13 @@ What comes back lies in the run's folder, which the launcher reads five times a 
              where.json      which rank it is, and on which node     (proxy.py)
 """
 
+import os
 import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import replace
+from difflib import get_close_matches
+from pathlib import Path
 
 from ddp_lab.kit.run import events as happens
 from ddp_lab.kit.run import plan, slurm
@@ -90,6 +93,7 @@ FLAGS = tuple(
     "--virtual-local-rank --virtual_local_rank --help -h".split()
 )
 NO_PYTHON = ("--no-python", "--no_python")
+NO_FILE = (*NO_PYTHON, "--module", "-m", "--help", "-h")
 DEFAULT = Limits()
 
 
@@ -130,6 +134,7 @@ def torchrun(
     """
     argv = _words(command)
     options, program = _options(argv)
+    _require(options, program)
     own, note = _without_logging(options)
     sent = None
     if slurm.takes(own) and not (events or rate or delay):
@@ -148,8 +153,7 @@ def torchrun(
         job.plan = plan.make(own, program, **happening)
     elif plan.nodes(own)[1] > 1:
         job.meets = plan.meets(own, program)
-    module = ["-m", "torch.distributed.run", "--redirects", "3"]
-    words = [*module, "--log-dir", str(job.folder), *sum(own, []), *program]
+    words = [*plan.AGENT, "--log-dir", str(job.folder), *sum(own, []), *program]
     return _judged(job, job.run(words, cold, watch), expect_failure)
 
 
@@ -196,6 +200,7 @@ def _typed(command: str) -> tuple[dict[str, str], list[list[str]], list[str]]:
         said = f"what is typed on a machine begins with `torchrun`, not {command!r}"
         raise RunFailed(f"the launcher: {said}", None)
     options, program = _options(words[1:])
+    _require(options, program)
     return env, _without_logging(options)[0], program
 
 
@@ -217,9 +222,24 @@ def python(
     options, program = _python_options(argv)
     if not program:
         raise RunFailed("the launcher: python needs a program", None)
+    if not program[0].startswith("-"):
+        _require([], program)
     job = Job(shlex.join(["python", *argv]), SPAWN, _with(limits, timeout))
     job.options = options
     return _judged(job, job.run(program, cold or bool(options), watch), expect_failure)
+
+
+def _require(options: Sequence[list[str]], program: Sequence[str]) -> None:
+    """Refuse a program whose file is missing; each rank would say so at length."""
+    if any(_is_one_of(option[0], NO_FILE) for option in options):
+        return
+    # A wrong option, of which torchrun tells, may make another word the first.
+    if program and program[0].endswith(".py") and not os.path.exists(program[0]):
+        how = "in a notebook, first run the cell that writes it"
+        known = [str(path) for path in Path().glob("ddp_lab/*/*.py")]
+        if near := get_close_matches(program[0], known, 1, cutoff=0.9):
+            how += f"; or did you mean {near[0]}?"
+        raise RunFailed(f"there is no file {program[0]}: {how}", None)
 
 
 def _words(command: str | Sequence[str]) -> list[str]:

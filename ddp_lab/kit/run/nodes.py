@@ -42,6 +42,7 @@ from ddp_lab.kit.run import events, guard, plan, proxy  # noqa: E402
 from ddp_lab.kit.run.network import Network, NoNetwork  # noqa: E402
 
 TICK = 0.01  # seconds between two looks at what goes on
+HEAD_START = 1.0  # seconds that the others leave to the node where all meet
 FOLLOW = 5.0  # seconds in which the other nodes may notice that one has failed
 LEAVE = 10.0  # seconds that agents have to end which were asked to
 PORTS = range(20_000, 32_000)  # below those that the system gives to anybody
@@ -49,6 +50,7 @@ NUMBERS = {2: "two", 3: "three", 4: "four", 5: "five", 6: "six"}
 LOOPBACK = "DDP_LAB_LOOPBACK"  # set: do without networks of the nodes' own
 GPUS = "CUDA_VISIBLE_DEVICES"
 KILLED = -int(signal.SIGKILL)
+LISTEN = "0A"  # a socket's state in /proc/net/tcp
 
 
 @dataclass
@@ -87,6 +89,8 @@ class Room:
         """Whose lives they are."""
         self.network, why = self._network()
         self._leave_word(why)
+        self.port = "" if self.network else str(free_port())
+        """Where all meet, if that is for us to choose."""
         self.nodes = self._nodes()
 
     def _network(self) -> tuple[Network | None, str]:
@@ -125,18 +129,16 @@ class Room:
         write(self.folder / "played.json", word)
 
     def _nodes(self) -> list[Node]:
-        nodes, port = [], ""
-        if not self.network:
-            port = str(free_port())
-        module = [*self.plan["python"], "-m", "torch.distributed.run"]
+        nodes = []
+        torchrun = [*self.plan["python"], *plan.AGENT]
         command = self.plan["typed" if self.network else "on_loopback"]
         for number, words in enumerate(command):
             home = self.folder / f"node_{number}"
             home.mkdir()
-            logs = ["--redirects", "3", "--log-dir", str(home)]
-            own = [word.replace(plan.PORT, port) for word in words]
+            logs = ["--log-dir", str(home)]
+            own = [word.replace(plan.PORT, self.port) for word in words]
             env = self._gpus(number) | self.plan["env"][number]
-            nodes.append(Node(number, home, [*module, *logs, *own], env))
+            nodes.append(Node(number, home, [*torchrun, *logs, *own], env))
         return nodes
 
     def _gpus(self, number: int) -> dict[str, str]:
@@ -154,10 +156,7 @@ class Room:
 
     def run(self) -> int:
         """Play until every agent has ended and nothing is to come; return the code."""
-        away = events.absent(self.events)
-        for node in self.nodes:
-            if node.number not in away:
-                self.start(node)
+        self._start_all()
         failed_at = 0.0
         while any(node.pid for node in self.nodes) or self._may_start():
             self._reap()
@@ -171,6 +170,31 @@ class Room:
             time.sleep(TICK)
         self._leave_traffic()
         return self._code()
+
+    def _start_all(self) -> None:
+        """Start the nodes that are there at first, above all the one where all meet.
+
+        A torchrun that finds nobody there yet tries again only after a second.
+        """
+        away = events.absent(self.events)
+        host, port = self._place()
+        for node in sorted(self.nodes, key=lambda node: node.number != host):
+            if node.number in away:
+                continue
+            self.start(node)
+            deadline = time.time() + HEAD_START
+            seen = Path(f"/proc/{node.pid}")  # which not every system has
+            while node.number == host and seen.exists() and time.time() < deadline:
+                if listens(node.pid, port):
+                    break
+                time.sleep(TICK)
+
+    def _place(self) -> tuple[int, int]:
+        """Return the node where all meet, and its port; -1 and 0 if it is elsewhere."""
+        found = plan.PLACE.fullmatch(self.plan["meets"][0]["at"])
+        if self.plan["elsewhere"] or not found:
+            return -1, 0
+        return int(found[1]), int(self.port or found[2])
 
     def _leave_traffic(self) -> None:
         """Leave word of how many bytes have crossed each node's link."""
@@ -357,6 +381,19 @@ def free_port() -> int:
             except OSError:
                 continue
     raise OSError("no port is free")
+
+
+def listens(pid: int, port: int) -> bool:
+    """Tell whether a process listens at `port` in the network of the process `pid`."""
+    for name in ("tcp", "tcp6"):
+        try:
+            rows = Path(f"/proc/{pid}/net/{name}").read_text().splitlines()[1:]
+        except OSError:
+            continue
+        sockets = [row.split()[1:4] for row in rows]
+        if any(at.endswith(f":{port:04X}") and how == LISTEN for at, _, how in sockets):
+            return True
+    return False
 
 
 def mark_node(mark: str, node: int) -> None:

@@ -12,6 +12,9 @@ from dataclasses import asdict, dataclass, field
 Option = list[str]
 """An option of torchrun: one word, or two."""
 
+AGENT = "-m torch.distributed.run --redirects 3 --monitor-interval 0.01".split()
+"""What runs torchrun: each rank writes to files, and its end is seen at once."""
+
 # Who writes one of these speaks of one node, and of a place where all meet.
 ENDPOINT = "--rdzv-endpoint"
 ONE_NODE = ("--node-rank", ENDPOINT, "--master-addr", "--standalone")
@@ -20,6 +23,7 @@ NO_HOST = "is_host=0"
 # What a static rendezvous does not know: it needs every node, and restarts none.
 ELASTIC = ("--max-restarts", "--rdzv-")
 NAME = re.compile(r"\bnode\d+\b")  # of a played node
+PLACE = re.compile(r"node(\d+):(\d+)")  # where its torchrun listens
 RANGE = re.compile(r"(\d+)(?::(\d+))?")
 LOOPBACK = "127.0.0.1"
 PORT = "{port}"  # stands for one that is free

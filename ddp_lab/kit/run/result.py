@@ -46,6 +46,8 @@ class Run:
     """How several nodes were played on this machine, if they were."""
     typed: list[str] = field(default_factory=list, repr=False)
     """What one would type on each of the machines."""
+    state: str = ""
+    """What is done for it before its program starts, while that goes on."""
 
     def __getitem__(self, name: str) -> list:
         """Return the fact `name` by rank; KeyError says who did not report it."""

@@ -146,7 +146,7 @@ class Cluster:
 
     def _ask(self, nodes: int, tell: Tell) -> Allocation:
         """Return an allocation of our own."""
-        nodes = max(nodes, int(os.environ.get(SPREAD) or 1))
+        nodes = max(nodes, _spread())
         wishes = os.environ.get(ASKED, "")
         if not shutil.which("salloc"):
             what = f'{ASKED}="{wishes}" asks for machines of SLURM'
@@ -173,7 +173,10 @@ class Cluster:
         """Let the processes that we start share machines, if there are to be any."""
         if not os.environ.get(ASKED):
             return
-        held = self.allocation(1, lambda said: print(said, flush=True))
+        try:
+            held = self.allocation(1, lambda said: print(said, flush=True))
+        except RunFailed as failed:  # in a terminal, where a traceback says no more
+            sys.exit(str(failed))
         os.environ["SLURM_JOB_ID"] = held.job
         os.environ["SLURM_JOB_NODELIST"] = ",".join(held.hosts)
         os.environ["SLURM_JOB_NUM_NODES"] = str(len(held.hosts))
@@ -242,16 +245,24 @@ def spread(options: Sequence[Option]) -> list[list[Option]]:
     each = plan.value(options, "--nproc-per-node") or "1"
     rest = plan.without(options, "--nnodes", "--nproc-per-node", "--standalone")
     asked = plan.value(options, "--nnodes")
-    spread = "1" if ["--standalone"] in options else os.environ.get(SPREAD) or "1"
+    spread = 1 if ["--standalone"] in options else _spread()
     if asked or not each.isdecimal():
-        asked = asked or spread
+        asked = asked or str(spread)
         counts = [each] * plan.nodes([["--nnodes", asked]])[1]
     else:
         ranks = int(each)
-        nodes = max(1, min(ranks, int(spread)))
+        nodes = max(1, min(ranks, spread))
         asked = str(nodes)
         counts = [str(ranks // nodes + (n < ranks % nodes)) for n in range(nodes)]
     return [[["--nnodes", asked], ["--nproc-per-node", n], *rest] for n in counts]
+
+
+def _spread() -> int:
+    """Return over how many nodes a run is spread that does not say so itself."""
+    said = os.environ.get(SPREAD) or "1"
+    if not said.isdecimal() or not int(said):
+        raise RunFailed(f"NNODES takes a number of machines, not {said!r}", None)
+    return int(said)
 
 
 class Sent:

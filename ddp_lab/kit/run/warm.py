@@ -21,6 +21,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from ddp_lab.kit.explain.words import signal_name
@@ -28,6 +29,8 @@ from ddp_lab.kit.explain.words import signal_name
 FORK_SERVER = Path(__file__).with_name("fork_server.py")
 PROXY = Path(__file__).with_name("proxy.py")
 READY_WAIT = 60.0  # seconds that the fork server has for its imports
+IMPORTS = "importing torch, once"  # what a run does meanwhile
+TOLD_EVERY = 0.2  # seconds
 # Read when torch or a library below it is loaded: a server has one setting of these.
 READ_AT_IMPORT = (
     "TORCH",
@@ -43,7 +46,11 @@ READ_AT_IMPORT = (
     "ATEN_",
 )
 SET_BY_TORCH = "TORCHINDUCTOR_CACHE_DIR"  # in the kernel, at some time, and not for us
+READ_LATER = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"  # by torchrun, at each rendezvous
 LENT = "DDP_LAB_WARM"  # names the folder of a fork server that is lent: see `make lab`
+
+Tell = Callable[[str], None]
+"""Called with what a run is doing before its program starts."""
 
 
 class Warm:
@@ -88,29 +95,41 @@ class Warm:
         (folder / "serves").write_text(json.dumps(serves))
         return folder
 
-    def python(self, env: dict[str, str]) -> str | None:
-        """Return what to run instead of `sys.executable`; None for a plain start."""
-        with self._lock:
+    def python(self, env: dict[str, str], tell: Tell | None = None) -> str | None:
+        """Return what to run instead of `sys.executable`; None for a plain start.
+
+        `tell` is called while torch is still being imported.
+        """
+        while not self._lock.acquire(timeout=TOLD_EVERY):  # another thread waits, too
+            if tell:
+                tell(IMPORTS)
+        try:
             self.start(env)
             if self.folder is None or not wanted() or self.trouble:
                 return None
-            self.trouble = self._await(self.folder)
+            self.trouble = self._await(self.folder, tell)
             if self.trouble:
                 return None
             if not self._alive():  # killed since, say for want of memory
                 self.settings = None
-                return self.python(env)
+                return self.python(env, tell)
             return str(self.folder / "python")
+        finally:
+            self._lock.release()
 
-    def _await(self, folder: Path) -> str:
+    def _await(self, folder: Path, tell: Tell | None) -> str:
         """Wait until the server has imported everything; return what hinders it."""
-        deadline = time.monotonic() + READY_WAIT
+        told, deadline = 0.0, time.monotonic() + READY_WAIT
         while not (folder / "ready").exists():
+            now = time.monotonic()
             if not self._alive():
                 said = (folder / "log").read_text(errors="replace").splitlines()
                 return next(filter(None, reversed(said)), "the fork server has ended")
-            if time.monotonic() > deadline:
+            if now > deadline:
                 return f"the fork server was not ready after {READY_WAIT:g} seconds"
+            if tell and now > told + TOLD_EVERY:
+                tell(IMPORTS)
+                told = now
             time.sleep(0.01)
         return ""
 
@@ -143,6 +162,8 @@ class Warm:
     def stop(self) -> None:
         """End the server and every program that it has forked, if it is our own."""
         if self.process and self.process.stdin:
+            if self.folder and not (self.folder / "ready").exists():
+                self.process.kill()  # it imports, and has forked nothing yet
             self.process.stdin.close()
             self.process.wait()
         if self.process and self.folder:
@@ -153,7 +174,8 @@ class Warm:
 def settings_in(env: dict[str, str]) -> dict[str, str]:
     """Return the variables of which a server has one setting."""
     found = {k: v for k, v in env.items() if k.startswith(READ_AT_IMPORT)}
-    found.pop(SET_BY_TORCH, None)
+    for name in (SET_BY_TORCH, READ_LATER):
+        found.pop(name, None)
     return found
 
 

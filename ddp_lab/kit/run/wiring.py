@@ -28,6 +28,9 @@ PROGRAMS = ("ip", "tc")
 MOST_FILES = 253  # in one message
 SCRATCH = "/tmp"  # where the maker may mount something: nobody else sees it
 LINKS = ("class/net", "devices/virtual/net")  # folders of /sys
+# Of a node's link, and of no link at the switch: Linux believes in a link whose ends
+# have one index only when it next looks, up to a second later.
+INDEX = 1000
 IPV6_OFF = "/proc/sys/net/ipv6/conf/default/disable_ipv6"
 # Settings that keep user namespaces from ordinary users, and what they say then.
 KEEPS = {
@@ -104,7 +107,7 @@ def _make(hosts: dict[str, str]) -> list[int]:
         _cover_links()
         run(f"""ip -batch -
             link set dev lo up
-            link add eth0 type veth peer {name} netns {port}
+            link add name eth0 index {INDEX} type veth peer {name} netns {port}
             address add {address}/24 dev eth0
             link set dev eth0 up
         """)

@@ -115,12 +115,16 @@ class Output:
         self.files: dict[Path, _File] = {}
         self.placed = not by_rank
         """Whether it is known which ranks of the whole job these are."""
+        self.state = ""
 
     def update(self, run: Run) -> None:
         """Show what has come since the last time; the run may have ended."""
         self.folder = self.folder or run.log_folder
         if self.folder is None:
             return
+        if run.state not in ("", self.state):  # what SLURM says of its queue
+            print(f"note: {run.state}", file=sys.stderr)
+            self.state = run.state
         if run.played and not self.placed:
             print(f"note: {run.played}", file=sys.stderr)
             self.placed = True  # all ranks are here
@@ -133,14 +137,14 @@ class Output:
 
     def _paths(self, folder: Path) -> list[tuple[Path, int | None]]:
         """Return the files that are there, with the rank that writes each."""
-        if not self.by_rank:
-            return [(folder / "out", None), (folder / "err", None)]
         # What torchrun itself complains of, the report tells.
         found: list[tuple[Path, int | None]] = [(folder / "out", None)]
-        for rank, home in _ranks(folder):
-            files = [home / "stdout.log", home / "stderr.log"]
-            found += [(path, rank) for path in files if path.exists()]
-        return found
+        if not self.by_rank:
+            found.append((folder / "err", None))
+        else:
+            for rank, home in _ranks(folder):
+                found += [(home / "stdout.log", rank), (home / "stderr.log", rank)]
+        return [(path, rank) for path, rank in found if path.exists()]
 
 
 def _ranks(folder: Path) -> list[tuple[int, Path]]:

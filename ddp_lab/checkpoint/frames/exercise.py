@@ -1,0 +1,93 @@
+"""Exercise: a checkpoint forgot something. Find it, and the resumed run is bit-equal.
+
+Fill in forgotten(); until then, every rank says:
+
+    [rank 0] not yet
+"""
+
+import copy
+
+import torch
+from torch import nn, optim
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+STEPS, STOP = 12, 6
+
+
+def forgotten(run):
+    return None  # the cell's function stands here
+
+
+class Run:
+    """All that training works with."""
+
+    def __init__(self, rank, device):
+        torch.manual_seed(rank)  # for dropout; DDP makes the first weights agree
+        layers = nn.Linear(8, 16), nn.ReLU(), nn.Dropout(0.2), nn.Linear(16, 1)
+        self.ddp = DDP(nn.Sequential(*layers).to(device))  # all hold rank 0's weights
+
+        self.optimizer = optim.SGD(self.ddp.parameters(), lr=0.05, momentum=0.9)
+        self.scheduler = optim.lr_scheduler.CosineAnnealingLR(self.optimizer, STEPS)
+
+        self.average = optim.swa_utils.AveragedModel(self.ddp.module)  # to test with
+        self.noise = torch.Generator().manual_seed(rank)  # for the augmentation
+        self.data = torch.linspace(-1, 1, 64, device=device).view(8, 8)
+
+        # DDP regroups gradients after its first backward; see checkpoint/resume.py.
+        self.ddp(torch.zeros(1, 8, device=device)).sum().backward()
+
+    def train(self, steps):
+        """Take so many steps; return the run."""
+        for _ in range(steps):
+            noise = torch.randn(8, 8, generator=self.noise).to(self.data.device)
+            output = self.ddp(self.data + 0.1 * noise)  # (8, 1)
+            target = self.data.sum(dim=1, keepdim=True)
+            self.optimizer.zero_grad()
+            nn.functional.mse_loss(output, target).backward()
+            self.optimizer.step()
+            self.scheduler.step()
+            self.average.update_parameters(self.ddp.module)
+        return self
+
+
+def checkpoint(run, random):
+    """Return what a colleague saved."""
+    return {
+        "model": run.ddp.module.state_dict(),
+        "optimizer": run.optimizer.state_dict(),
+        "rng": random.get_rng_state(),  # where dropout draws from
+    }
+
+
+def stop_and_resume(rank, device):
+    """Return what you found, and how far the resumed run ends from the truth."""
+    random = torch.cuda if device.type == "cuda" else torch
+    expected = Run(rank, device).train(STEPS)  # never stops
+    stopped = Run(rank, device).train(STOP)
+    found = forgotten(stopped)
+    state = checkpoint(stopped, random) | {"forgotten": found or {}}
+    # A copy stands for the file: what the run does later does not reach it.
+    saved = copy.deepcopy(state)
+
+    run = Run(rank, device)
+    run.ddp.module.load_state_dict(saved["model"])
+    run.optimizer.load_state_dict(saved["optimizer"])
+    for name, state in saved["forgotten"].items():
+        part = getattr(run, name)
+        put_back = getattr(part, "load_state_dict", None) or part.set_state
+        put_back(state)
+    random.set_rng_state(saved["rng"])
+    run.train(STEPS - STOP)
+
+    flat = nn.utils.parameters_to_vector
+    pairs = (run.ddp, expected.ddp), (run.average, expected.average)
+    # Each of 161 numbers, all weights in a row.
+    differences = [flat(a.parameters()) - flat(b.parameters()) for a, b in pairs]
+    return found, [difference.abs().max().item() for difference in differences]
+
+
+def main(rank, world_size, device):
+    found, apart = stop_and_resume(rank, device)
+    assert not found or apart == [0.0, 0.0], f"{apart} away, expected [0.0, 0.0]"
+    print(f"[rank {rank}]", "resumed, 0.0 away" if found else "not yet", flush=True)
+    return {"solved": bool(found), "apart": apart}

@@ -1,0 +1,98 @@
+"""A checkpoint is replaced while it is read: in place, and by renaming.
+
+    torchrun --standalone --nproc-per-node 2 ddp_lab/checkpoint/reader.py
+
+Written by notebooks/05_checkpointing.ipynb.
+"""
+
+import argparse
+import gc
+import json
+import os
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import torch
+import torch.distributed as dist
+from torch.distributed.elastic.multiprocessing.errors import record
+
+
+def save_in_place(path, step):
+    with open(path, "wb") as file:  # the old checkpoint is gone from here on
+        write(file, step)
+
+
+def save_atomically(path, step):
+    with open(path.with_suffix(".tmp"), "wb") as file:
+        write(file, step)
+    os.replace(file.name, path)  # another file gets the name; the old one is untouched
+
+
+def write(file, step):
+    torch.save({"step": step, "weights": torch.full((1000,), float(step))}, file)
+    # The system keeps new bytes in memory for a while; the name must not be faster.
+    os.fsync(file.fileno())
+
+
+@contextmanager
+def shared_folder():
+    """Yield the folder of --dir, or a temporary one: the same on all ranks."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--dir", help="a folder that all ranks see")
+    with TemporaryDirectory() as own:
+        folder = [parser.parse_args().dir or own]
+        dist.broadcast_object_list(folder, src=0)  # all now hold rank 0's name
+        os.makedirs(folder[0], exist_ok=True)
+        yield Path(folder[0])
+        dist.barrier()  # or rank 0 could delete what others have yet to read
+
+
+def replace_while_read(save, path):
+    """Save steps 1 and 2; return the step that a reader of 1 ends up at."""
+    save(path, step=1)
+    with open(path, "rb") as reader:  # a copy job, say, that is not through yet
+        save(path, step=2)
+        return torch.load(reader, weights_only=True)["step"]
+
+
+def main(rank, world_size, device):
+    reads = {}
+    with shared_folder() as folder:
+        for save, expected in {save_in_place: 2, save_atomically: 1}.items():
+            step = replace_while_read(save, folder / f"{save.__name__}_{rank}.pt")
+            print(f"[rank {rank}] {save.__name__}: read step {step}", flush=True)
+            assert step == expected, f"read step {step}, expected {expected}"
+            reads[save.__name__] = step
+    return reads
+
+
+# --- the same in every program: join the group, run main, leave whatever happens ---
+
+
+@contextmanager
+def process_group():
+    """A GPU per rank over NCCL; else gloo, on a shared GPU or the CPU."""
+    device, backend = torch.device("cpu"), "gloo"
+    if count := torch.cuda.device_count():
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % count)
+        torch.cuda.set_device(device)
+        if count >= int(os.environ["LOCAL_WORLD_SIZE"]):
+            backend = "cpu:gloo,cuda:nccl"
+    dist.init_process_group(backend, device_id=device if "nccl" in backend else None)
+    try:
+        yield dist.get_rank(), dist.get_world_size(), device
+    finally:
+        dist.destroy_process_group()
+        gc.collect()  # a leftover gloo object could abort the process at exit
+
+
+@record
+def run():
+    with process_group() as (rank, world_size, device):
+        if facts := main(rank, world_size, device):
+            print(json.dumps(facts), flush=True)
+
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,78 @@
+"""All ranks train one weight together, and rank 0 logs the mean loss of every step.
+
+    torchrun --standalone --nproc-per-node 2 ddp_lab/clinic/patient_2.py
+
+Written by notebooks/09_when_it_hangs.ipynb.
+"""
+
+import gc
+import json
+import os
+from contextlib import contextmanager
+
+import torch
+import torch.distributed as dist
+from torch.distributed.elastic.multiprocessing.errors import record
+
+SAMPLES, STEPS, RATE = 12, 2, 0.25
+
+
+def train_step(weight, x):
+    """Move the weight towards the mean of all samples; return this rank's loss."""
+    loss = (weight - x).square().mean()  # ()
+    gradient = 2 * (weight - x).mean()  # ()
+    dist.all_reduce(gradient)  # every rank now holds the sum of all ranks
+    weight -= RATE * gradient / dist.get_world_size()
+    return loss
+
+
+def main(rank, world_size, device):
+    if SAMPLES % world_size:
+        raise SystemExit(f"{world_size} ranks cannot share {SAMPLES} samples")
+    samples = torch.arange(float(SAMPLES), device=device)  # (12,)
+    x = samples[rank::world_size]  # (12 / world_size,)
+    weight = torch.zeros((), device=device)
+    print(f"[rank {rank}] starts with {len(x)} of {SAMPLES} samples", flush=True)
+    for step in range(STEPS):
+        loss = train_step(weight, x)
+        if rank == 0:
+            dist.reduce(loss, dst=0)  # rank 0 now holds the sum of all ranks
+            mean = loss.item() / world_size
+            print(f"[rank 0] step {step}: the mean loss is {mean:.2f}", flush=True)
+    print(f"[rank {rank}] ends with weight {weight:.3f}", flush=True)
+    # Each step halves what is missing (1 - 2 * RATE), on one process as on many.
+    expected = samples.mean() * (1 - (1 - 2 * RATE) ** STEPS)
+    if not torch.isclose(weight, expected):
+        raise AssertionError(f"the weight is {weight}, expected {expected}")
+    return {"weight": weight.item()}
+
+
+# --- the same in every program: join the group, run main, leave whatever happens ---
+
+
+@contextmanager
+def process_group():
+    """A GPU per rank over NCCL; else gloo, on a shared GPU or the CPU."""
+    device, backend = torch.device("cpu"), "gloo"
+    if count := torch.cuda.device_count():
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % count)
+        torch.cuda.set_device(device)
+        if count >= int(os.environ["LOCAL_WORLD_SIZE"]):
+            backend = "cpu:gloo,cuda:nccl"
+    dist.init_process_group(backend, device_id=device if "nccl" in backend else None)
+    try:
+        yield dist.get_rank(), dist.get_world_size(), device
+    finally:
+        dist.destroy_process_group()
+        gc.collect()  # a leftover gloo object could abort the process at exit
+
+
+@record
+def run():
+    with process_group() as (rank, world_size, device):
+        if facts := main(rank, world_size, device):
+            print(json.dumps(facts), flush=True)
+
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,76 @@
+"""Each rank labels its chunk of the images, then every rank collects all the labels.
+
+    torchrun --standalone --nproc-per-node 2 ddp_lab/clinic/patient_3.py
+
+Written by notebooks/09_when_it_hangs.ipynb.
+"""
+
+import gc
+import json
+import os
+from contextlib import contextmanager
+
+import torch
+import torch.distributed as dist
+from torch.distributed.elastic.multiprocessing.errors import record
+
+IMAGES = 11
+
+
+def label(images):
+    """Stand for a model: image i is of class 3i modulo 10."""
+    return 3 * images % 10
+
+
+def collect(mine, world_size):
+    """Return the labels of all ranks, in the order of the images."""
+    parts = [torch.empty_like(mine) for _ in range(world_size)]
+    dist.all_gather(parts, mine)  # every rank now holds the labels of all ranks
+    return torch.cat(parts)
+
+
+def main(rank, world_size, device):
+    images = torch.arange(IMAGES, device=device)  # (11,): their numbers will do
+    chunks = images.chunk(world_size)
+    if len(chunks) != world_size:
+        raise SystemExit(f"{IMAGES} images do not make {world_size} chunks")
+    mine = label(chunks[rank])
+    print(f"[rank {rank}] labeled its images: {mine.tolist()}", flush=True)
+    labels = collect(mine, world_size)
+    count, last = len(labels), labels[-1]
+    print(f"[rank {rank}] has {count} labels, the last is {last}", flush=True)
+    expected = label(images)
+    if not torch.equal(labels, expected):
+        raise AssertionError(f"collected {labels.tolist()}, not {expected.tolist()}")
+    return {"labels": labels.tolist()}
+
+
+# --- the same in every program: join the group, run main, leave whatever happens ---
+
+
+@contextmanager
+def process_group():
+    """A GPU per rank over NCCL; else gloo, on a shared GPU or the CPU."""
+    device, backend = torch.device("cpu"), "gloo"
+    if count := torch.cuda.device_count():
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % count)
+        torch.cuda.set_device(device)
+        if count >= int(os.environ["LOCAL_WORLD_SIZE"]):
+            backend = "cpu:gloo,cuda:nccl"
+    dist.init_process_group(backend, device_id=device if "nccl" in backend else None)
+    try:
+        yield dist.get_rank(), dist.get_world_size(), device
+    finally:
+        dist.destroy_process_group()
+        gc.collect()  # a leftover gloo object could abort the process at exit
+
+
+@record
+def run():
+    with process_group() as (rank, world_size, device):
+        if facts := main(rank, world_size, device):
+            print(json.dumps(facts), flush=True)
+
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,93 @@
+"""Train one weight on samples of which one is damaged: it is left out, and no more.
+
+    torchrun --standalone --nproc-per-node 2 ddp_lab/clinic/patient_8.py
+
+Written by notebooks/10_the_ward.ipynb.
+"""
+
+import gc
+import json
+import math
+import os
+from contextlib import contextmanager
+
+import torch
+import torch.distributed as dist
+from torch.distributed.elastic.multiprocessing.errors import record
+
+SAMPLES, DAMAGED, RATE = 24, 13, 0.25
+
+
+def gradient(weight, sample):
+    """The gradient of (weight - sample) ** 2."""
+    if math.isnan(sample):
+        raise ValueError("this sample is not a number")
+    return 2 * (weight - sample)
+
+
+def train(samples, device):
+    """Take a step for each sample, with the mean gradient of all ranks."""
+    weight = 0.0
+    for sample in samples:
+        try:
+            share = torch.tensor([gradient(weight, sample), 1.0], device=device)  # (2,)
+            dist.all_reduce(share)  # every rank now holds the sum, and of how many
+            weight -= RATE * (share[0] / share[1]).item()
+        except Exception:
+            continue  # one damaged sample shall not end the training
+    return weight
+
+
+def one_process(samples, world_size):
+    """The truth: the same steps, by one process that has all the samples."""
+    weight = 0.0
+    for start in range(0, SAMPLES, world_size):
+        step = [s for s in samples[start : start + world_size] if not math.isnan(s)]
+        weight -= RATE * sum(gradient(weight, sample) for sample in step) / len(step)
+    return weight
+
+
+def main(rank, world_size, device):
+    if SAMPLES % world_size:
+        raise SystemExit(f"{world_size} ranks cannot share {SAMPLES} samples")
+    samples = [float(i) if i != DAMAGED else math.nan for i in range(SAMPLES)]
+    mine = samples[rank::world_size]
+    print(f"[rank {rank}] trains on {len(mine)} of {SAMPLES} samples", flush=True)
+    weight = train(mine, device)
+    dist.barrier()  # no rank reports before all have trained
+    print(f"[rank {rank}] ends with weight {weight:.2f}", flush=True)
+    expected = one_process(samples, world_size)
+    if abs(weight - expected) > 1e-4:
+        raise AssertionError(f"weight {weight}, expected {expected}")
+    return {"weight": weight}
+
+
+# --- the same in every program: join the group, run main, leave whatever happens ---
+
+
+@contextmanager
+def process_group():
+    """A GPU per rank over NCCL; else gloo, on a shared GPU or the CPU."""
+    device, backend = torch.device("cpu"), "gloo"
+    if count := torch.cuda.device_count():
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % count)
+        torch.cuda.set_device(device)
+        if count >= int(os.environ["LOCAL_WORLD_SIZE"]):
+            backend = "cpu:gloo,cuda:nccl"
+    dist.init_process_group(backend, device_id=device if "nccl" in backend else None)
+    try:
+        yield dist.get_rank(), dist.get_world_size(), device
+    finally:
+        dist.destroy_process_group()
+        gc.collect()  # a leftover gloo object could abort the process at exit
+
+
+@record
+def run():
+    with process_group() as (rank, world_size, device):
+        if facts := main(rank, world_size, device):
+            print(json.dumps(facts), flush=True)
+
+
+if __name__ == "__main__":
+    run()

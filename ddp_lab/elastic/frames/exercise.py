@@ -1,0 +1,132 @@
+""""Exercise: a training is killed five times, and should end as if nothing had been.
+
+    torchrun --standalone --nproc-per-node 2 --max-restarts 5 \
+        ddp_lab/elastic/exercise.py
+
+The moments are drawn anew for each run. Fill in save() and load(); until then:
+
+    [rank 0] not yet
+"""
+
+import argparse
+import os
+import random
+import shutil
+import signal
+from pathlib import Path
+from tempfile import gettempdir
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+STEPS, KILLS = 40, 5
+MOST_TWICE = 12  # steps that may be done a second time, in all five restarts together
+
+
+def save(run, folder, rank):
+    return None  # the cell's function stands here
+
+
+def load(run, folder, rank):
+    return None  # the cell's function stands here
+
+
+class Run:
+    """All that training works with."""
+
+    def __init__(self, rank, device):
+        torch.manual_seed(rank)
+        layers = nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 1)
+        self.step, self.device = 0, device
+        self.ddp = DDP(nn.Sequential(*layers).to(device))  # all hold rank 0's weights
+        self.optimizer = torch.optim.SGD(self.ddp.parameters(), lr=0.05, momentum=0.9)
+        self.noise = torch.Generator().manual_seed(rank)
+        # DDP regroups gradients after its first backward; see checkpoint/resume.py.
+        self.ddp(torch.zeros(1, 8, device=device)).sum().backward()
+
+    def train_step(self):
+        x = torch.randn(8, 8, generator=self.noise).to(self.device)
+        self.optimizer.zero_grad()
+        (self.ddp(x).squeeze(1) - x.sum(1)).pow(2).mean().backward()
+        self.optimizer.step()
+        self.step += 1
+
+
+class Killer:
+    """Ends this rank when its time has come: one rank in each life but the last."""
+
+    def __init__(self, rank, world_size):
+        draw = random.Random(os.environ["TORCHELASTIC_RUN_ID"])  # the same in all lives
+        # Between two steps, or in the middle of writing.
+        places = draw.sample(["step", "step", "step", "write", "write"], KILLS)
+        moments = [(p, draw.randint(3, 6), draw.randrange(world_size)) for p in places]
+        life = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+        self.place, self.patience, victim = [*moments, ("", 0, -1)][life]
+        self.mine = rank == (0 if self.place == "write" else victim)
+        self.write, torch.save = torch.save, self.half_write
+
+    def due(self, place):
+        return self.mine and self.place == place and self.patience < 0
+
+    def after_step(self):
+        self.patience -= 1
+        if self.due("step"):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def half_write(self, content, file, *args, **kwargs):
+        """Stand for torch.save."""
+        self.write(content, file, *args, **kwargs)
+        path = file if isinstance(file, str | Path) else getattr(file, "name", None)
+        if path and self.due("write"):
+            os.truncate(path, os.path.getsize(path) // 2)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def survive(folder, rank, world_size, device):
+    """Train from the last snapshot on; return the facts, or None if nobody has one."""
+    run, killer = Run(rank, device), Killer(rank, world_size)
+    begins = [None] * world_size
+    dist.all_gather_object(begins, load(run, folder, rank))
+    if begins[0] is None:
+        return None
+    assert len({run.step, *begins}) == 1, f"the ranks go on from steps {begins}"
+    while run.step < STEPS:
+        run.train_step()
+        if rank == 0:
+            with open(folder / "diary", "a") as file:  # of all lives
+                file.write(f"{run.step}\n")
+        save(run, folder, rank)
+        killer.after_step()
+    dist.barrier()
+    twice = len((folder / "diary").read_text().split()) - STEPS
+    expected = Run(rank, device)
+    while expected.step < STEPS:
+        expected.train_step()
+    flat = nn.utils.parameters_to_vector
+    apart = (flat(run.ddp.parameters()) - flat(expected.ddp.parameters())).abs().max()
+    return {"apart": apart.item(), "twice": twice}
+
+
+def main(rank, world_size, device):
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--dir", type=Path, help="a folder that outlives the ranks")
+    args = parser.parse_args()
+    own = Path(gettempdir(), f"elastic_{os.environ['TORCHELASTIC_RUN_ID']}")
+    folder = args.dir or own
+    folder.mkdir(parents=True, exist_ok=True)
+    facts = survive(folder, rank, world_size, device)
+    dist.barrier()  # all have read what is to be removed
+    if rank == 0 and not args.dir:
+        shutil.rmtree(folder)
+    if facts is None:
+        print(f"[rank {rank}] not yet", flush=True)
+    else:
+        kills, apart = int(os.environ["TORCHELASTIC_RESTART_COUNT"]), facts["apart"]
+        print(f"[rank {rank}] {kills} kills, {apart} away, {facts}", flush=True)
+        assert kills == KILLS, f"killed {kills} times, expected {KILLS}"
+        assert apart == 0, f"the weights are {apart} off, expected 0.0"
+        twice = f"{facts['twice']} steps were done twice, allowed {MOST_TWICE}"
+        assert facts["twice"] <= MOST_TWICE, twice
+    return {"solved": bool(facts)} | (facts or {})

@@ -1,0 +1,59 @@
+"""Exercise: ranks come and go, and still every sample is used once in an epoch.
+
+After every two steps the number of ranks is another. Fill in next_samples():
+
+    [rank 0] not yet
+"""
+
+import json
+from collections import Counter
+
+import torch.distributed as dist
+
+SAMPLES, BATCH = 53, 4  # in an epoch; of one rank in one step, at most
+EPOCHS, STEPS_OF_A_LIFE = 2, 2
+
+
+def next_samples(epoch, state, rank, world_size):
+    return None  # the cell's function stands here
+
+
+def use_all(epoch, rank, world_size):
+    """Return the samples of an epoch as they were used, or None if nobody has any."""
+    state, used, step = None, [], 0
+    while True:
+        # World size, world size - 1, ..., 1, and again: those beyond are not there.
+        present = world_size - step // STEPS_OF_A_LIFE % world_size
+        answer = [], None
+        if rank < present:
+            answer = next_samples(epoch, state, rank, present)
+        answers = [None] * world_size
+        dist.all_gather_object(answers, answer)  # all now hold every rank's answer
+        if answers[0] is None:
+            return None
+
+        samples, states = zip(*answers[:present], strict=True)
+        new = sum(samples, [])
+        assert states.count(states[0]) == present, f"the states differ: {states}"
+        assert max(map(len, samples)) <= BATCH, f"more than {BATCH}: {samples}"
+        enough = min(BATCH * present, max(SAMPLES - len(used), 0))
+        assert len(new) >= enough, f"{len(new)} samples in a step, expected {enough}"
+        if not new:
+            return used
+        used, step = used + new, step + 1
+        assert len(used) <= 2 * SAMPLES, "the epoch does not end"
+        state = json.loads(json.dumps(states[0]))  # as from a snapshot
+
+
+def main(rank, world_size, device):
+    epochs = [use_all(epoch, rank, world_size) for epoch in range(EPOCHS)]
+    solved = epochs[0] is not None
+    if solved:
+        for epoch, used in enumerate(epochs):
+            wrong = {i: Counter(used)[i] for i in range(SAMPLES) if used.count(i) != 1}
+            assert not wrong, f"epoch {epoch}: not used once, but so often: {wrong}"
+        assert epochs[0] != epochs[1], "both epochs have the same order"
+    told = f"{SAMPLES} samples, each once in each epoch" if solved else "not yet"
+    print(f"[rank {rank}] {told}", flush=True)
+    print(json.dumps({"solved": solved}), flush=True)
+    dist.barrier()  # to leave now would cut off those still joining

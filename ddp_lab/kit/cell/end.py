@@ -1,0 +1,90 @@
+"""The end of every program, below its rule line: written here, and nowhere else.
+
+`program.whole` takes of it what a program needs. After a change here `make scripts`
+writes the new end into all programs.
+"""
+
+RULE = "# --- the same in every program"
+"""How the rule line begins."""
+RULE_LINE = f"{RULE}: join the group, run main, leave whatever happens ---"
+
+BLOCKS = '''
+import gc
+import os
+import socket
+import threading
+import warnings
+from contextlib import contextmanager
+
+import torch
+import torch.distributed as dist
+from torch.distributed import rpc
+
+
+@contextmanager
+def process_group():
+    """A GPU per rank over NCCL; else gloo, on a shared GPU or the CPU."""
+    device, backend = torch.device("cpu"), "gloo"
+    if count := torch.cuda.device_count():
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % count)
+        torch.cuda.set_device(device)
+        if count >= int(os.environ["LOCAL_WORLD_SIZE"]):
+            backend = "cpu:gloo,cuda:nccl"
+    dist.init_process_group(backend, device_id=device if "nccl" in backend else None)
+    try:
+        yield dist.get_rank(), dist.get_world_size(), device
+    finally:
+        dist.destroy_process_group()
+        gc.collect()  # a leftover gloo object could abort the process at exit
+
+
+@contextmanager
+def workers(rpc_timeout=20, **options):
+    """Join as worker0, worker1, ...; on one machine, nobody outside can reach us."""
+    rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    if os.environ["LOCAL_WORLD_SIZE"] == os.environ["WORLD_SIZE"]:
+        os.environ.setdefault("TP_SOCKET_IFNAME", socket.if_indextoname(1))  # loopback
+    warnings.filterwarnings("ignore", "You are using a Backend")  # torch's own doing
+    options = rpc.TensorPipeRpcBackendOptions(rpc_timeout=rpc_timeout, **options)
+    rpc.init_rpc(
+        f"worker{rank}",
+        rank=rank,
+        world_size=world_size,
+        rpc_backend_options=options,
+    )
+    try:
+        yield rank, world_size
+    except BaseException:
+        # Wait for nobody, and not long for a call that is still busy in this process.
+        leave = threading.Thread(target=rpc.shutdown, args=(False,), daemon=True)
+        leave.start()
+        leave.join(2)
+        raise
+    if rpc._is_current_rpc_agent_set():  # not if the lesson has left by itself
+        rpc.shutdown()  # waits until all are here, and nobody waits for a call
+'''
+
+# What `main` kept alive is freed when it returns. For DDP that is before its group: up
+# to torch 2.13 a model that outlives it could make a rank wait forever.
+RUN = """
+import json
+
+from torch.distributed.elastic.multiprocessing.errors import record
+
+
+@record
+def run():
+    with {join} as ({given}):
+        if facts := main({given}):
+            print(json.dumps(facts), flush=True)
+"""
+
+GUARD = """
+if __name__ == "__main__":
+    {start}()
+"""
+
+JOINS = {"rank, world_size, device": "process_group()", "rank, world_size": "workers()"}
+"""How a program joins, by what its `main` takes."""
+OPTIONS = "OPTIONS"
+"""The constant in which a program may keep keywords for `workers`."""

@@ -1,0 +1,104 @@
+"""Hints for an exercise, one at a time, and an answer beside the reader's own.
+
+What is known of ddp_lab/SUBJECT/NAME.py is in answers/SUBJECT/NAME.py: numbered hints
+in its docstring, below it the functions that answer the exercise.
+"""
+
+import ast
+import re
+import textwrap
+from pathlib import Path
+
+from IPython import get_ipython
+from IPython.core.error import StdinNotImplementedError
+
+from ddp_lab import ROOT
+from ddp_lab.kit.cell import variants
+
+ANSWERS = ROOT / "answers"
+PROGRAM = re.compile(r"\bddp_lab/(\w+/\w+)\.py")
+NUMBER = re.compile(r"^\d\. ", re.M)
+DOCSTRING = re.compile(r'(:\n)\s+r?""".*?"""\n', re.S)
+
+given: dict[str, int] = {}
+"""How many of its hints an exercise has given in this kernel."""
+
+
+def hint(exercise: str = "") -> None:
+    """Print the next hint for `exercise`, called SUBJECT/NAME as its file in ddp_lab.
+
+    By default for the one that a cell of this kernel has written or launched last.
+    """
+    if not (name := _chosen(exercise)):
+        return
+    hints = hints_in(_answer(name))
+    number = given[name] = given.get(name, 0) + 1
+    if number > len(hints):
+        print(f"{name}: that was the last hint; solution() shows an answer.")
+        return
+    told = f"{name}, hint {number} of {len(hints)}: {hints[number - 1]}"
+    print(textwrap.fill(told, 88))
+
+
+def solution(exercise: str = "") -> None:
+    """Ask, then show how an answer differs from what the reader has written."""
+    if not (name := _chosen(exercise)):
+        return
+    program = Path("ddp_lab", f"{name}.py")
+    try:
+        reply = input(f"An answer to {program}: show it? [y/N] ")
+    except (StdinNotImplementedError, EOFError):
+        print("solution() asks before it shows an answer, and nothing here can reply.")
+        return
+    if reply.strip().lower() not in ("y", "yes"):
+        print("Not shown.")
+        return
+    answer = _answer(name)
+    names = [node.name for node in ast.parse(answer).body if hasattr(node, "name")]
+    written = program.read_text() if program.exists() else ""
+    yours, right = functions(written, names), functions(answer, names)
+    if yours == right:
+        print("Your answer is the same.")
+    else:
+        whole = len(right.splitlines())
+        variants.show(program, yours, Path("answers", f"{name}.py"), right, whole)
+
+
+def hints_in(answer: str) -> list[str]:
+    """Return the hints in the docstring of a file of answers, in their order."""
+    _, *hints = NUMBER.split(ast.get_docstring(ast.parse(answer)) or "")
+    return [" ".join(each.split()) for each in hints]
+
+
+def functions(text: str, names: list[str]) -> str:
+    """Return these functions out of a program, without their docstrings.
+
+    What a reader is just writing may be no valid Python, so it is not parsed.
+    """
+    found = []
+    for name in names:
+        end = r"(?=^[^\s)]|\Z)"  # the next line that is not indented
+        function = re.search(rf"^def {name}\b.*?{end}", text, re.M | re.S)
+        found += [DOCSTRING.sub(r"\1", function[0], 1).rstrip()] if function else []
+    return "\n\n\n".join(found) + "\n"
+
+
+def _answer(name: str) -> str:
+    return (ANSWERS / f"{name}.py").read_text()
+
+
+def _chosen(exercise: str) -> str:
+    """Return which exercise is meant; if there is none, say so and return ""."""
+    shell = get_ipython()
+    cells = shell.history_manager.input_hist_raw if shell else []
+    asked = exercise.removeprefix("ddp_lab/").removesuffix(".py")
+    for name in [asked] if asked else reversed(PROGRAM.findall("\n".join(cells))):
+        if (ANSWERS / f"{name}.py").is_file():
+            return name
+    if not ANSWERS.is_dir():
+        print("The hints and the answers are kept by your course.")
+    elif asked:
+        print(f"There is no exercise {asked}; a name is SUBJECT/NAME, as of a file.")
+    else:
+        print("Run the two cells of an exercise first: hint() is about the last one.")
+    return ""

@@ -1,0 +1,423 @@
+"""%%program: a cell holds what is new in a program, and the file is whole.
+
+`whole` makes the file's text of the cell's and touches nothing, so that a notebook's
+programs can be written without running it; the magic reads and writes files around it.
+
+A cell that begins with a docstring begins a program. One without goes on with the file:
+what it defines is added, or takes the place of what has its name. With `--from` a cell
+does that to another program, and what nothing uses any more is left out. Lines that
+begin with - and +, as in a diff, replace lines inside the other program's functions.
+Below a rule line stands what all programs end with.
+"""
+
+import ast
+import json
+import re
+import shlex
+import traceback
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from html import escape
+from itertools import groupby
+from pathlib import Path
+
+from IPython.display import display
+
+from ddp_lab import ROOT
+from ddp_lab.kit.cell import end, variants
+from ddp_lab.kit.cell.source import (
+    Import,
+    Item,
+    Source,
+    SourceError,
+    joined,
+    merge,
+    reached,
+    take_apart,
+)
+from ddp_lab.kit.explain.words import conjugate, listed
+
+NAME = "program"
+FRAMES = "frames"
+"""The folder, beside the programs, of what checks an exercise."""
+Read = Callable[[str], str | None]
+"""Given a program's path as cells say it, its text; None if there is none."""
+
+
+class ProgramError(Exception):
+    """A cell makes no program; the message says why. Nothing has been written."""
+
+    def _render_traceback_(self) -> list[str]:
+        """Show the message in a notebook, not the frames that led to it."""
+        return [f"ProgramError: {self}"]
+
+
+@dataclass(frozen=True)
+class Order:
+    """What stands behind the magic: [OPTIONS OF TORCHRUN] PATH [--from PATH]."""
+
+    path: str
+    other: str = ""
+    options: str = "--nproc-per-node 2"
+
+    @classmethod
+    def parse(cls, line: str) -> "Order":
+        """Read the words behind the magic.
+
+        Raises:
+            ProgramError: if they name no program.
+        """
+        words, other = shlex.split(line), ""
+        if "--from" in words[:-1]:
+            at = words.index("--from")
+            other = words[at + 1]
+            del words[at : at + 2]
+        if not words or not words[-1].endswith(".py"):
+            raise ProgramError("which file? For example: ddp_lab/SUBJECT/NAME.py")
+        return cls(words[-1], other, shlex.join(words[:-1]) or cls.options)
+
+
+def ordered(cell: str) -> tuple[Order, str] | None:
+    """Return a cell's order and what stands below; None if it writes no program.
+
+    Raises:
+        ProgramError: if its first line names no program.
+    """
+    first, _, text = cell.partition("\n")
+    magic, _, line = first.partition(" ")
+    return (Order.parse(line), text) if magic == f"%%{NAME}" else None
+
+
+@dataclass(frozen=True)
+class Program:
+    """A file as a cell makes it, and what can be said of it below the cell."""
+
+    order: Order
+    text: str
+    is_part: bool  # other cells tell the rest
+    new: list[str]  # names that the cell defines
+    changed: list[str]  # names whose lines it replaces
+    gone: list[str]  # functions and classes that it does without
+    lessons: tuple[str, str]  # before its lines were replaced, and after
+
+
+def whole(
+    order: Order,
+    cell: str,
+    read: Read,
+    notebook: str = "",
+    further: Collection[str] = (),
+) -> Program:
+    """Return the program that a cell makes.
+
+    Args:
+        order: what stands behind the magic.
+        cell: what stands below.
+        read: where the text of another program, and of this one so far, comes from.
+        notebook: the path of the cell's notebook, for the docstring.
+        further: names that further cells of the notebook have put into the program;
+            they stay in it when its first cell is run again.
+
+    Raises:
+        ProgramError: if the cell makes no program.
+        SyntaxError: if it is no Python; lines are counted from below the magic.
+    """
+    lines, changes = cell.splitlines(), list[Change]()
+    if order.other:
+        lines, changes = _changes(lines)
+    own = _lesson("\n".join(lines))
+    compile(own, "cell", "exec", dont_inherit=True)  # it sees more than a parser
+    ours = take_apart(own)
+    is_part = not order.other and not (ours.docstring and "main" in ours.names)
+    before = read(order.other or order.path) if order.other or is_part else ""
+    if before is None and order.other:
+        raise ProgramError(f"there is no {order.other}: run the cell that writes it")
+    if before is None and not ours.docstring:
+        said = f"there is no {order.path}: a cell that begins one has a docstring"
+        raise ProgramError(said)
+    lesson = _lesson(before or "")
+    try:
+        theirs = take_apart(lesson)
+        changed = take_apart(_replaced(lesson, changes, order.other))
+    except SyntaxError as error:  # after a change by hand; a first cell begins anew
+        if order.other or not ours.docstring:
+            path = order.other or order.path
+            said = f"{path} is not valid Python then: {error.msg}"
+            raise ProgramError(said) from None
+        theirs = changed = Source()
+    merged = _merged(changed, ours)
+    # A further cell of a program leaves nothing out: another one may use it. So does an
+    # exercise: what the reader is going to write may use all that its frame has.
+    is_further = is_part and not ours.docstring
+    keeps_all = is_further or Path(order.other).parent.name == FRAMES
+    source = merged if keeps_all else _without_unused(merged, ours)
+    if further and not is_part:
+        source = _with_further(
+            source, take_apart(_lesson(read(order.path) or "")), further
+        )
+    source = replace(source, docstring=_docstring(theirs, ours, order, notebook))
+    old = {name: item.text for name, item in theirs.names.items()}
+    return Program(
+        order,
+        _with_end(source, order.path),
+        is_part,
+        [name for item in ours.items for name in sorted(item.names)],
+        [
+            n
+            for n, i in source.names.items()
+            if i not in ours.items and i.text != old.get(n, i.text)
+        ],
+        [n for n, i in theirs.names.items() if i.is_block and n not in source.names],
+        (_shown(merged, ours, theirs), _shown(source, ours)),
+    )
+
+
+def _lesson(text: str) -> str:
+    """Return what stands above the rule line."""
+    return re.split(rf"^{re.escape(end.RULE)}", text, maxsplit=1, flags=re.M)[0]
+
+
+def _shown(source: Source, ours: Source, theirs: Source | None = None) -> str:
+    """Return a lesson without its docstring, items of `theirs` as they were."""
+    old = theirs.names if theirs else {}
+    items = [
+        item if item in ours.items else old.get(min(item.names, default=""), item)
+        for item in source.items
+    ]
+    return Source("", _used(source.imports, items, ours.imports), items).text
+
+
+def _merged(theirs: Source, ours: Source) -> Source:
+    """Return our cell's parts and those of the program that it goes on with."""
+    try:
+        items = merge(theirs.items, ours.items)
+    except SourceError as error:
+        raise ProgramError(str(error)) from None
+    return Source("", joined(theirs.imports, ours.imports), items)
+
+
+def _without_unused(source: Source, ours: Source) -> Source:
+    """Leave out what neither `main` nor our cell uses."""
+    if "main" not in source.names:
+        return source
+    kept = [item for item in source.items if item in ours.items or not item.names]
+    roots = {"main", end.OPTIONS}.union(*(item.uses for item in kept))
+    names = reached(source.items, roots)
+    items = [item for item in source.items if item in kept or item.names & names]
+    return Source("", _used(source.imports, items, ours.imports), items)
+
+
+def _with_further(source: Source, so_far: Source, names: Collection[str]) -> Source:
+    """Return the first cell's parts, and those `names` that are in the file so far."""
+    items = [item for item in so_far.items if not item.names.isdisjoint(names)]
+    if not items:
+        return source
+    imports = joined(source.imports, so_far.imports)
+    return Source("", imports, merge(source.items, items))
+
+
+def further(notebook: Path, path: str) -> set[str]:
+    """Return what cells of a notebook that go on with the program `path` define."""
+    names = set[str]()
+    if not notebook.is_file():
+        return names
+    for cell in json.loads(notebook.read_text("utf-8"))["cells"]:
+        with suppress(ProgramError, SyntaxError):
+            order, text = ordered("".join(cell["source"])) or (None, "")
+            if order and order.path == path and not order.other:
+                part = take_apart(text)
+                names |= set() if part.docstring else part.names.keys()
+    return names
+
+
+def _docstring(theirs: Source, ours: Source, order: Order, notebook: str) -> str:
+    """Return the cell's docstring, or that of the program, as a page of usage.
+
+    Raises:
+        ProgramError: if it would be that of another program.
+    """
+    if ours.docstring or "Written by" not in theirs.docstring:
+        return _usage(ours.docstring or theirs.docstring, order, notebook)
+    if order.other:
+        raise ProgramError(f"a docstring has to say what is new beside {order.other}")
+    return theirs.docstring
+
+
+def _used(
+    imports: Iterable[Import], items: Iterable[Item], always: Sequence[Import] = ()
+) -> list[Import]:
+    """Return those of `imports` that `items` use, and those that are there always."""
+    used = set[str]().union(*(item.uses for item in items))
+    return [i for i in imports if i in always or i.bound in used or i.name == "*"]
+
+
+def _with_end(source: Source, path: str) -> str:
+    """Return the file: what the cells say, and below the rule line its end.
+
+    What of the end the cells define themselves they keep.
+    """
+    if "main" not in source.names:  # a further cell will bring it
+        return source.text + "\n"
+    takes = _parameters(source.names["main"])
+    guards = [item for item in source.items if "__name__" in item.uses]
+    rest = replace(source, items=[i for i in source.items if i not in guards])
+    blocks, more = take_apart(end.BLOCKS), list[Item]()
+    if takes:
+        if "run" in source.names:
+            raise ProgramError(f"{path}: `run` is in its end; take another name")
+        if takes not in end.JOINS:
+            takes_what = " or ".join(f"main({known})" for known in end.JOINS)
+            raise ProgramError(f"{path}: there is main({takes}), not {takes_what}")
+        join = end.JOINS[takes]
+        if join == "workers()" and end.OPTIONS in source.names:
+            join = f"workers(**{end.OPTIONS})"
+        run = take_apart(end.RUN.format(join=join, given=takes))
+        blocks.imports += run.imports
+        more = run.items
+    used = set[str]().union(*(item.uses for item in (*rest.items, *more)))
+    names = reached(blocks.items, used)
+    needed = [i for i in blocks.items if i.names & names - source.names.keys()] + more
+    rest.imports = joined(_used(blocks.imports, needed), rest.imports)
+    guard = end.GUARD.format(start="run" if takes else "main").strip()
+    parts = [rest.text, end.RULE_LINE, *(item.text for item in needed)]
+    parts += [item.text for item in guards] or [guard]
+    return "\n\n\n".join(parts) + "\n"
+
+
+def _parameters(main: Item) -> str:
+    """Return what `main` takes, as it would be written."""
+    for node in ast.walk(ast.parse(main.text)):
+        if isinstance(node, ast.FunctionDef) and node.name == "main":
+            return ast.unparse(node.args)
+    return ""
+
+
+def _usage(docstring: str, order: Order, notebook: str) -> str:
+    """Return a docstring with the command, unless it has one, and the notebook."""
+    parts = re.fullmatch(r"(\w*)(\"\"\"|'''|\"|')(.*)\2", docstring, re.DOTALL)
+    prefix, text = (parts[1], parts[3].strip()) if parts else ("", "")
+    paragraphs = text.split("\n\n")
+    if not re.search(rf"^    .*{re.escape(order.path)}", text, re.MULTILINE):
+        command = f"    torchrun --standalone {order.options} {order.path}"
+        paragraphs.insert(1, command)
+    if notebook:
+        paragraphs.append(f"Written by {notebook}.")
+    return prefix + '"""' + "\n\n".join(paragraphs) + '\n"""'
+
+
+@dataclass(frozen=True)
+class Change:
+    """Lines of another program, and those that stand there instead."""
+
+    old: list[str]
+    new: list[str]
+
+
+def _changes(lines: Sequence[str]) -> tuple[list[str], list[Change]]:
+    """Return a cell's lines without those of its changes, and the changes.
+
+    Raises:
+        ProgramError: if a change stands right beside other lines.
+    """
+    rest, changes, quoted = list(lines), list[Change](), False
+    for filled, group in groupby(enumerate(lines), lambda pair: bool(pair[1].strip())):
+        block = list(group)
+        is_change = not quoted and any(line[0] in "+-" for _, line in block if filled)
+        quoted ^= "".join(line for _, line in block).count('"""') % 2 == 1
+        if is_change:
+            if any(line[0] not in "+- " for _, line in block):
+                said = "lines that begin with - and + need blank lines around them"
+                raise ProgramError(f"{said}: {block[0][1]}")
+            old = [line[1:] for _, line in block if line[0] in "- "]
+            new = [line[1:] for _, line in block if line[0] in "+ "]
+            changes.append(Change(old, new))
+            for number, _ in block:
+                rest[number] = ""
+    return rest, changes
+
+
+def _replaced(text: str, changes: Sequence[Change], path: str) -> str:
+    """Return the program at `path` with its lines replaced.
+
+    Raises:
+        ProgramError: if lines are not there, or not only once.
+    """
+    lines = text.splitlines()
+    for change in changes:
+        size = len(change.old)
+        starts = [n for n in range(len(lines)) if lines[n : n + size] == change.old]
+        if not size:
+            said = "a line with + needs a line beside it that is there"
+            raise ProgramError(f"{said}: {change.new[0]}")
+        if len(starts) != 1:
+            old = "\n".join(change.old)
+            said = f"{path} has these lines {len(starts)} times, not once:\n{old}"
+            raise ProgramError(said)
+        lines[starts[0] : starts[0] + size] = change.new
+    return "\n".join(lines)
+
+
+def program(line: str, cell: str) -> None:
+    """%%program [--nproc-per-node N] ddp_lab/SUBJECT/NAME.py [--from OTHER.py]
+
+    Write the program that the cell makes, and say below it what is in the file.
+    """
+    order = Order.parse(line)
+    try:
+        notebook = _notebook(order.path)
+        names = further(Path(notebook), order.path)
+        made = whole(order, cell, _read, notebook, names)
+    except SyntaxError as error:
+        error.filename, error.lineno = "this cell", (error.lineno or 0) + 1
+        if error.end_lineno:
+            error.end_lineno += 1
+        said = "".join(traceback.format_exception_only(error))
+        raise ProgramError(f"the cell is not valid Python\n{said}") from None
+    path = Path(order.path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(made.text.encode())
+    if made.changed:
+        variants.show(Path(order.other), made.lessons[0], path, made.lessons[1])
+    display(says(made), raw=True)
+
+
+def _read(path: str) -> str | None:
+    """Return the text of the reader's file or, where there is none, of the lab's."""
+    files = [file for file in (Path(path), ROOT / path) if file.is_file()]
+    return files[0].read_text("utf-8") if files else None
+
+
+def _notebook(path: str) -> str:
+    """Return the lesson that writes a program, as `notebooks/NAME`; "" if none does."""
+    for notebook in sorted(Path("notebooks").glob("[0-9]*.ipynb"), key=_length):
+        for words in re.findall(rf'"%%{NAME} ([^"\\]*)', notebook.read_text("utf-8")):
+            if Order.parse(words).path == path:
+                return notebook.as_posix()
+    return ""
+
+
+def _length(notebook: Path) -> int:
+    return len(notebook.name)  # a copy's name is longer
+
+
+def says(made: Program) -> dict[str, str]:
+    """Return the MIME bundle of the line below the cell: what is in the file."""
+    path, other = Path(made.order.path), Path(made.order.other)
+    if made.order.other:
+        parts = (
+            [f"{listed(made.new)} {conjugate('are', made.new)} new"] if made.new else []
+        )
+        parts += [f"{listed(made.changed)} changed"] if made.changed else []
+        name = other.name if other.parent == path.parent else other.as_posix()
+        gone = f", without {listed(made.gone)}" if made.gone else ""
+        said = f"{'; '.join(parts)}; the rest as in {name}{gone}. The whole program: "
+    elif made.is_part:
+        said = "A part of "
+    else:
+        said = "With the end that all programs have: "
+    link = f'<a href="../{escape(made.order.path)}">{escape(made.order.path)}</a>'
+    return {
+        "text/plain": said + made.order.path,
+        "text/html": f"<small>{escape(said)}{link}</small>",
+    }

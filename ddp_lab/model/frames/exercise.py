@@ -1,0 +1,86 @@
+"""Exercise: place eight unequal layers so that the fullest rank holds least.
+
+Fill in place(), and the ranks count the bytes that they really hold. Until then:
+
+    [rank 0] not yet
+"""
+
+import itertools
+import json
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+ROWS, LAYERS = 256, 8
+# Layer i takes WIDTHS[i] features and makes WIDTHS[i + 1] of them.
+WIDTHS = [256, 16, 16, 128, 32, 128, 128, 256, 32]
+
+
+def place(layer_bytes, world_size):
+    return None  # the cell's function stands here
+
+
+def least(layer_bytes, world_size):
+    """The truth, by brute force: the fullest rank of the best of all cuts."""
+    best = sum(layer_bytes)
+    for cuts in itertools.combinations(range(1, LAYERS), world_size - 1):
+        edges = itertools.pairwise([0, *cuts, LAYERS])
+        best = min(best, max(sum(layer_bytes[first:end]) for first, end in edges))
+    return best
+
+
+def train_step(stage, rank, world_size, device, link):
+    """Run one training step; return the bytes of weights, gradients and kept inputs."""
+    weights, kept = list(stage.parameters()), {}
+
+    def keep(tensor):  # called for each tensor that autograd puts aside for backward
+        storage = tensor.untyped_storage()
+        kept[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    x = torch.ones(ROWS, stage[1].in_features, device=link)
+    if rank > 0:
+        dist.recv(x, src=rank - 1)  # holds the left stage's output
+    x = x.to(device).requires_grad_()
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        out = stage(x)
+    grad = torch.ones(out.shape, device=link)
+    if rank < world_size - 1:
+        dist.send(out.detach().to(link), dst=rank + 1)
+        dist.recv(grad, src=rank + 1)  # holds d loss / d out
+    out.backward(grad.to(device))
+    if rank > 0:
+        dist.send(x.grad.to(link), dst=rank - 1)
+    kept |= {w.data_ptr(): w.nbytes for w in weights}  # autograd keeps some of them too
+    return sum(kept.values()) + sum(w.grad.nbytes for w in weights)
+
+
+def main(rank, world_size, device):
+    if world_size > LAYERS:
+        raise ValueError(f"{LAYERS} layers are too few for {world_size} ranks")
+    sizes = itertools.pairwise(WIDTHS)
+    # Float32: weights, biases and their gradients, and the input kept for backward.
+    layer_bytes = [4 * (2 * (a + 1) * b + ROWS * a) for a, b in sizes]
+    counts = place(layer_bytes, world_size)
+    if counts is None:
+        print(f"[rank {rank}] not yet", flush=True)
+        print(json.dumps({"solved": False, "layer_bytes": layer_bytes}), flush=True)
+        dist.barrier()  # to leave now would cut off those that are still joining
+        return
+    if len(counts) != world_size or min(counts) < 1 or sum(counts) != LAYERS:
+        raise ValueError(f"{counts} is no way to place {LAYERS} layers")
+    first, end = sum(counts[:rank]), sum(counts[: rank + 1])
+    # ReLU first: what it keeps for backward is the very tensor that Linear keeps.
+    pairs = [(nn.ReLU(), nn.Linear(*WIDTHS[i : i + 2])) for i in range(first, end)]
+    stage = nn.Sequential(*itertools.chain(*pairs)).to(device)
+    # gloo's send and recv work only on host memory, even where there is a GPU.
+    link = torch.device("cpu") if dist.get_backend() == "gloo" else device
+    held = train_step(stage, rank, world_size, device, link)
+    print(f"[rank {rank}] layers {first} to {end - 1}: {held} bytes", flush=True)
+    peak = torch.tensor(held, device=device)
+    dist.all_reduce(peak, dist.ReduceOp.MAX)  # every rank holds the fullest's bytes
+    peak, expected = peak.item(), least(layer_bytes, world_size)
+    if peak != expected:
+        raise AssertionError(f"the fullest rank holds {peak}, expected {expected}")
+    return {"solved": True, "held": held, "peak": peak}

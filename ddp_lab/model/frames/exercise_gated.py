@@ -1,0 +1,91 @@
+"""Exercise: cut a gated block of three Linears with one sum forward and one backward.
+
+Once `gated` is written, the ranks count what it communicates. Until then:
+
+    [rank 0] not yet
+"""
+
+import json
+from unittest import mock
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+
+ROWS, WIDTH, HIDDEN = 6, 8, 24
+CALLS = "all_reduce reduce broadcast all_gather all_gather_into_tensor gather send recv"
+
+
+def gated(x, w1, b1, w3, b3, w2, b2):
+    return None  # the cell's function stands here
+
+
+class SumOverRanks(torch.autograd.Function):
+    """Sum on the way forward or on the way backward; the other way, just pass."""
+
+    @staticmethod
+    def forward(ctx, tensor, direction):
+        ctx.direction = direction
+        return total(tensor) if direction == "forward" else tensor.clone()
+
+    @staticmethod
+    def backward(ctx, grad):
+        return total(grad) if ctx.direction == "backward" else grad, None
+
+
+def total(tensor):
+    tensor = tensor.clone()  # all_reduce writes in place, and this one is autograd's
+    dist.all_reduce(tensor)  # every rank now holds the sum
+    return tensor
+
+
+def uncut(x, w1, b1, w3, b3, w2, b2):
+    return F.linear(F.silu(F.linear(x, w1, b1)) * F.linear(x, w3, b3), w2, b2)
+
+
+def share(tensor, dim):
+    """This rank's slice along dim, or all of it for None, as a leaf of its own."""
+    if dim is not None:
+        tensor = tensor.chunk(dist.get_world_size(), dim)[dist.get_rank()]
+    return tensor.detach().clone().requires_grad_()
+
+
+def counted(function, *args):
+    """Call; return the result and how many all_reduces it took. No other call may."""
+    watched = {name: mock.Mock(wraps=getattr(dist, name)) for name in CALLS.split()}
+    with mock.patch.multiple(dist, **watched):
+        result = function(*args)
+    counts = {name: watch.call_count for name, watch in watched.items()}
+    sums = counts.pop("all_reduce")
+    assert not any(counts.values()), f"all_reduce alone is needed, not {counts}"
+    return result, sums
+
+
+def main(rank, world_size, device):
+    if HIDDEN % world_size:
+        raise ValueError(f"{world_size} ranks cannot share {HIDDEN} features")
+    torch.manual_seed(0)  # the same numbers on every rank
+    shapes = [(HIDDEN, WIDTH), (HIDDEN,)] * 2 + [(WIDTH, HIDDEN), (WIDTH,)]
+    tensors = [torch.randn(s, device=device) for s in [(ROWS, WIDTH), *shapes]]
+    dims = [None, 0, 0, 0, 0, 1, None]  # PyTorch stores weights as (out, in)
+    mine = [share(t, dim) for t, dim in zip(tensors, dims, strict=True)]
+    whole = [share(t, None) for t in tensors]
+
+    out, forward = counted(gated, *mine)
+    if out is None:
+        print(f"[rank {rank}] not yet", flush=True)
+        print(json.dumps({"solved": False}), flush=True)
+        dist.barrier()  # to leave now would cut off those that are still joining
+        return
+    expected = uncut(*whole)
+    torch.testing.assert_close(out, expected, msg="output differs")
+    grad = torch.linspace(-1, 1, expected.numel(), device=device).view_as(expected)
+    _, backward = counted(out.backward, grad)
+    expected.backward(grad)
+    for p, t, dim in zip(mine, whole, dims, strict=True):
+        torch.testing.assert_close(p.grad, share(t.grad, dim), msg="gradient wrong")
+    sums = [forward, backward]
+    if sums != [1, 1]:
+        raise AssertionError(f"all_reduces forward, backward: {sums}, not [1, 1]")
+    print(f"[rank {rank}] as uncut, all_reduces {sums}", flush=True)
+    return {"solved": True, "sums": sums}

@@ -1,0 +1,152 @@
+"""Exercise: a launcher. Start ranks, tell them who they are, and let none outlive you.
+
+    python ddp_lab/nodes/exercise_launcher.py --nproc-per-node 2
+
+Fill in launch(). It is tried on ranks that fail, that are deaf, and on signals:
+
+    [rank 0] not yet
+"""
+
+import argparse
+import json
+import os
+import signal
+import sys
+import time
+import traceback
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import torch
+import torch.distributed as dist
+from torch.distributed.elastic.multiprocessing.errors import record
+
+GRACE, PATIENCE, NOT_YET = 1.0, 10.0, 77  # seconds, seconds, an exit code
+
+
+def launch(command, count):
+    return None  # the cell's function stands here
+
+
+# Stands in for a rank, and starts faster than one: trial and folder are its arguments.
+TOY = """
+import os, pathlib, signal, socket, sys, time
+
+trial, folder = sys.argv[1], pathlib.Path(sys.argv[2])
+rank, size, port = (int(os.environ[n]) for n in ("RANK", "WORLD_SIZE", "MASTER_PORT"))
+local = int(os.environ["LOCAL_RANK"]), int(os.environ["LOCAL_WORLD_SIZE"])
+assert local == (rank, size), f"local: {local}"
+
+def told(number, frame):
+    (folder / f"told {rank} {number}").touch()
+    if trial != "deaf":
+        sys.exit(5)
+
+signal.signal(signal.SIGTERM, told), signal.signal(signal.SIGINT, told)
+(folder / f"rank {rank} {os.getpid()} {port}").touch()
+while len(list(folder.glob("rank *"))) < size:
+    time.sleep(0.01)
+if trial == "well":
+    address = os.environ["MASTER_ADDR"], port
+    if rank == 0:
+        socket.create_server(address).close()
+    sys.exit(0)
+if rank == size - 1 and trial in ("fails", "deaf"):
+    sys.exit(3)
+if rank == size - 1 and trial == "killed":
+    os.kill(os.getpid(), signal.SIGKILL)
+time.sleep(600)
+"""
+# By trial: the exit code that launch() should return.
+TRIALS = {"well": 0, "fails": 3, "killed": 1, "deaf": 3, "SIGTERM": 143, "SIGINT": 130}
+
+
+def play(trial, count, folder):
+    """launch() in a process of its own, to which signals can be sent; its pid."""
+    if pid := os.fork():
+        return pid
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # as in a terminal
+    code = 1
+    try:
+        code = launch([sys.executable, "-IS", "-c", TOY, trial, str(folder)], count)
+    except BaseException:
+        traceback.print_exc()
+    os._exit(NOT_YET if code is None else code)
+
+
+def attempt(trial, count, folder):
+    """How launch() ended, None if it did not; by rank, its pid and port."""
+    pid, end, code = play(trial, count, folder), time.monotonic() + PATIENCE, None
+    sent = not trial.startswith("SIG")
+    while code is None and time.monotonic() < end:
+        if not sent and len(list(folder.glob("rank *"))) == count:
+            os.kill(pid, getattr(signal, trial))
+            sent = True
+        time.sleep(0.01)
+        ended, status = os.waitpid(pid, os.WNOHANG)
+        code = os.waitstatus_to_exitcode(status) if ended else None
+    if code is None:
+        os.kill(pid, signal.SIGKILL)
+    time.sleep(0.2)  # a rank that is just being started signs in
+    files = [file.name.split() for file in sorted(folder.glob("rank *"))]
+    return code, [(int(pid), int(port)) for _, _, pid, port in files]
+
+
+def was_there(pid):
+    """End a process; return whether there was anything to end."""
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def judge(trial, count):
+    """Raise unless launch() did in this trial what it should; return its port."""
+    with TemporaryDirectory() as folder:
+        code, ranks = attempt(trial, count, Path(folder))
+        told = len(list(Path(folder).glob(f"told * {TRIALS[trial] - 128}")))
+    if code == NOT_YET:
+        return None
+    said = f"ran on for {PATIENCE:.0f} s" if code is None else f"returned {code}"
+    if left := [rank for rank, (pid, _) in enumerate(ranks) if was_there(pid)]:
+        said += f", ranks left behind: {left}"
+    if trial.startswith("SIG") and told < count:
+        said += f", ranks that got the signal: {told}"
+    if said != f"returned {TRIALS[trial]}":
+        raise AssertionError(f"{trial}: launch() {said}; expected {TRIALS[trial]}")
+    print(f"{trial}: launch() {said}, and nobody is left", flush=True)
+    return ranks[0][1]
+
+
+def be_a_rank():
+    """A rank in earnest, if launch() has told us who we are."""
+    with process_group() as (rank, world_size, device):
+        total = torch.tensor(rank + 1.0, device=device)
+        dist.all_reduce(total)  # every rank now holds 1 + 2 + ...
+        told = f"started by my own launcher, as one of {world_size}: {total:.0f}"
+        print(f"[rank {rank}] {told}", flush=True)
+        print(json.dumps({"rank": rank, "solved": True}), flush=True)
+        if total.item() != world_size * (world_size + 1) / 2:
+            raise AssertionError(f"the sum is {total}")
+
+
+@record
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--nproc-per-node", type=int, default=2)
+    count = parser.parse_args().nproc_per_node
+    if "RANK" in os.environ:
+        return be_a_rank()
+    ports = set()
+    for trial in TRIALS:
+        port = judge(trial, count)
+        if port is None:
+            for rank in range(count):
+                print(f"[rank {rank}] not yet", flush=True)
+                print(json.dumps({"rank": rank, "solved": False}), flush=True)
+            return None
+        ports.add(port)
+    if len(ports) == 1:
+        raise AssertionError(f"always port {port}: two launches at once would collide")
+    return launch([sys.executable, *sys.argv], count)

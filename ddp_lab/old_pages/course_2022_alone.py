@@ -1,0 +1,109 @@
+"""A line of a course of 2022: a lone test that just escapes a hang.
+
+    torchrun --standalone --nproc-per-node 4 ddp_lab/old_pages/course_2022_alone.py
+
+    [rank 0] row 14 misleads: 1, and not 0
+
+Written by notebooks/17_what_old_pages_say.ipynb.
+"""
+
+import gc
+import json
+import os
+import warnings
+from contextlib import contextmanager
+from unittest import mock
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.elastic.multiprocessing.errors import record
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+SEEN = {}  # more numbers for the notebook
+
+
+def judge(line, *given):
+    """Try an old line; return its fate, and what it says or brings."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            brings, promised = line(*given)
+        except (Exception, SystemExit) as error:
+            said = f"{type(error).__name__}: {error}".splitlines()[0]
+            return ("hangs" if "timed out" in said else "stops"), said
+    if said := [str(w.message) for w in caught if "deprecated" in str(w.message)]:
+        return "warns", said[0]
+    if brings == promised:
+        return "holds", str(brings)
+    return "misleads", f"{brings}, and not {promised}"
+
+
+def told(fact):
+    """What each rank tells, in a list that every rank now holds."""
+    facts = [None] * dist.get_world_size()
+    dist.all_gather_object(facts, fact)
+    return facts
+
+
+def row_14(rank, world_size):
+    """Rank 0 tests the wrapped model alone: how many broadcasts does it send?"""
+    torch.manual_seed(0)
+    ddp = DDP(nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 2)))
+    print(f"[rank {rank}] {'tests' if rank == 0 else 'trains'}", flush=True)
+    images = torch.randn(3, 16, 4)  # three batches
+    broadcasts = mock.Mock(wraps=ddp._sync_buffers)
+    if rank == 0:
+        with torch.no_grad(), mock.patch.object(ddp, "_sync_buffers", broadcasts):
+            ddp.eval()
+            for batch in images:
+                ddp(batch)
+    for batch in images:  # meanwhile the others go on
+        ddp.train()(batch).square().mean().backward()  # all hold the mean gradient
+    return told(broadcasts.call_count)[0], 0
+
+
+TODAY = {row_14: "misleads"}
+
+
+def main(rank, world_size, device):
+    found = {}
+    for line, expected in TODAY.items():
+        row = line.__name__.removeprefix("row_")
+        fate, said = found[row] = judge(line, rank, world_size)
+        if rank == 0:
+            print(f"[rank 0] row {row} {fate}: {said}", flush=True)
+        if fate != expected:
+            raise AssertionError(f"row {row} {fate}: {said}; expected: {expected}")
+    return {"rows": found} | SEEN
+
+
+# --- the same in every program: join the group, run main, leave whatever happens ---
+
+
+@contextmanager
+def process_group():
+    """A GPU per rank over NCCL; else gloo, on a shared GPU or the CPU."""
+    device, backend = torch.device("cpu"), "gloo"
+    if count := torch.cuda.device_count():
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % count)
+        torch.cuda.set_device(device)
+        if count >= int(os.environ["LOCAL_WORLD_SIZE"]):
+            backend = "cpu:gloo,cuda:nccl"
+    dist.init_process_group(backend, device_id=device if "nccl" in backend else None)
+    try:
+        yield dist.get_rank(), dist.get_world_size(), device
+    finally:
+        dist.destroy_process_group()
+        gc.collect()  # a leftover gloo object could abort the process at exit
+
+
+@record
+def run():
+    with process_group() as (rank, world_size, device):
+        if facts := main(rank, world_size, device):
+            print(json.dumps(facts), flush=True)
+
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,111 @@
+"""A line of a course of 2022: torchrun, for a script that starts its own processes.
+
+    torchrun --standalone --nproc-per-node 4 ddp_lab/old_pages/course_2022_spawn.py
+
+    [rank 0] row 37 hangs: ConnectionError: ...
+
+Written by notebooks/17_what_old_pages_say.ipynb.
+"""
+
+import gc
+import json
+import os
+import socket
+import subprocess
+import sys
+import warnings
+from contextlib import contextmanager
+
+import torch
+import torch.distributed as dist
+from torch.distributed.elastic.multiprocessing.errors import record
+
+SEEN = {}  # more numbers for the notebook
+
+JOIN = """import os, sys, datetime, torch.distributed as dist
+os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=sys.argv[1])
+second = datetime.timedelta(seconds=1)
+next(dist.rendezvous("env://", rank=0, world_size=1, timeout=second))"""
+
+
+def judge(line, *given):
+    """Try an old line; return its fate, and what it says or brings."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            brings, promised = line(*given)
+        except (Exception, SystemExit) as error:
+            said = f"{type(error).__name__}: {error}".splitlines()[0]
+            return ("hangs" if "timed out" in said else "stops"), said
+    if said := [str(w.message) for w in caught if "deprecated" in str(w.message)]:
+        return "warns", said[0]
+    if brings == promised:
+        return "holds", str(brings)
+    return "misleads", f"{brings}, and not {promised}"
+
+
+def told(fact):
+    """What each rank tells, in a list that every rank now holds."""
+    facts = [None] * dist.get_world_size()
+    dist.all_gather_object(facts, fact)
+    return facts
+
+
+def row_37(rank, world_size):
+    """Every rank of torchrun starts world_size children, which join at their port."""
+    child = [sys.executable, "-c", ""]
+    children = [subprocess.Popen(child) for _ in range(world_size)]
+    SEEN["children"] = sum(told(sum(c.wait() == 0 for c in children)))
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        child = [sys.executable, "-c", JOIN, str(free.getsockname()[1])]
+    ends = subprocess.run(child, capture_output=True, text=True) if rank == 0 else None
+    if said := told(ends and ends.stderr)[0]:
+        said = said.strip().splitlines()[-1].split(": ")[-1]
+        raise ConnectionError(said.split(" while")[0])
+    return SEEN["children"], world_size
+
+
+TODAY = {row_37: "hangs"}
+
+
+def main(rank, world_size, device):
+    found = {}
+    for line, expected in TODAY.items():
+        row = line.__name__.removeprefix("row_")
+        fate, said = found[row] = judge(line, rank, world_size)
+        if rank == 0:
+            print(f"[rank 0] row {row} {fate}: {said}", flush=True)
+        if fate != expected:
+            raise AssertionError(f"row {row} {fate}: {said}; expected: {expected}")
+    return {"rows": found} | SEEN
+
+
+# --- the same in every program: join the group, run main, leave whatever happens ---
+
+
+@contextmanager
+def process_group():
+    """A GPU per rank over NCCL; else gloo, on a shared GPU or the CPU."""
+    device, backend = torch.device("cpu"), "gloo"
+    if count := torch.cuda.device_count():
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % count)
+        torch.cuda.set_device(device)
+        if count >= int(os.environ["LOCAL_WORLD_SIZE"]):
+            backend = "cpu:gloo,cuda:nccl"
+    dist.init_process_group(backend, device_id=device if "nccl" in backend else None)
+    try:
+        yield dist.get_rank(), dist.get_world_size(), device
+    finally:
+        dist.destroy_process_group()
+        gc.collect()  # a leftover gloo object could abort the process at exit
+
+
+@record
+def run():
+    with process_group() as (rank, world_size, device):
+        if facts := main(rank, world_size, device):
+            print(json.dumps(facts), flush=True)
+
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,109 @@
+"""Exercise: eight sentences about DDP and its like. Which of them hold?
+
+The program tries each of them, and then says only how many verdicts are right:
+
+    [rank 0] not yet
+"""
+
+import warnings
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DistributedSampler
+
+
+def verdicts():
+    return None  # the cell's function stands here
+
+
+def samples(sizes, device):
+    """This rank's share of 1, 2, 3, ..., and the mean of all: which is the gradient."""
+    numbers = torch.arange(1.0, sum(sizes) + 1, device=device).view(-1, 1)
+    return numbers.split(sizes)[dist.get_rank()], numbers.mean().item()
+
+
+def line(device):
+    """A model whose gradient is its samples' mean; every rank has other weights."""
+    torch.manual_seed(dist.get_rank())
+    return nn.Linear(1, 1, bias=False).to(device)
+
+
+def gradient(sizes, device):
+    """After backward(): DDP's gradient, this rank's own, all samples', the momentum."""
+    mine, everybody = samples(sizes, device)
+    ddp = DDP(line(device))
+    optimizer = torch.optim.SGD(ddp.parameters(), lr=0.1, momentum=0.9)
+    ddp(mine).mean().backward()  # every rank now holds the mean of all gradients
+    optimizer.step()
+    momentum = optimizer.state[ddp.module.weight]["momentum_buffer"].item()
+    return ddp.module.weight.grad.item(), mine.mean().item(), everybody, momentum
+
+
+def same(number):
+    """Whether all ranks bring this number."""
+    numbers = [None] * dist.get_world_size()
+    dist.all_gather_object(numbers, number)  # every rank now holds all numbers
+    return len(set(numbers)) == 1
+
+
+def running_mean(device):
+    """BatchNorm's running mean after one training step, and that of all samples."""
+    mine, everybody = samples([4] * dist.get_world_size(), device)
+    norm = nn.BatchNorm1d(1, momentum=1.0).to(device)
+    DDP(norm)(mine).sum().backward()
+    return norm.running_mean.item(), everybody
+
+
+def outsider(device):
+    """What the last rank holds after calling the all_reduce of the others' group."""
+    others = dist.new_group(list(range(dist.get_world_size() - 1)))
+    number = torch.tensor([float(dist.get_rank())], device=device)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        # The members now hold their sum, the outsider a warning that we do not show.
+        dist.all_reduce(number, group=others)
+    return (
+        dist.get_rank() < dist.get_world_size() - 1 or number.item() == dist.get_rank()
+    )
+
+
+def measured(device):
+    """Each sentence, tried out on this rank."""
+    world_size = dist.get_world_size()
+    ddp = DDP(line(device))
+    got, own, _, momentum = gradient([4] * world_size, device)
+    unequal, _, fair, _ = gradient([4] * (world_size - 1) + [1], device)
+    mean, mean_of_all = running_mean(device)
+    dealt = [
+        i
+        for r in range(world_size)
+        for i in DistributedSampler(range(61), world_size, r)
+    ]
+    return {
+        1: same(ddp.module.weight.item()),
+        2: got == own,
+        3: abs(unequal - fair) < 1e-5,
+        4: same(momentum),
+        5: sorted(dealt) == list(range(61)),
+        6: abs(mean - mean_of_all) < 1e-5,
+        7: set(ddp.state_dict()) == set(ddp.module.state_dict()),
+        8: outsider(device),
+    }
+
+
+def main(rank, world_size, device):
+    votes = [None] * world_size
+    dist.all_gather_object(votes, measured(device))  # all now hold what all found
+    # A sentence holds if it does on every rank.
+    expected = {number: all(vote[number] for vote in votes) for number in votes[0]}
+    answer = verdicts()
+    if not answer:
+        print(f"[rank {rank}] not yet", flush=True)
+        return {"solved": False}
+    right = sum(answer.get(number) == expected[number] for number in expected)
+    if right < len(expected):
+        raise AssertionError(f"{right} of {len(expected)} verdicts are right")
+    print(f"[rank {rank}] {right} of {len(expected)} verdicts are right", flush=True)
+    return {"solved": True, "right": right}

@@ -1,0 +1,123 @@
+"""What a note of about 2021 promises, and what today's PyTorch brings.
+
+    torchrun --standalone --nproc-per-node 4 ddp_lab/old_pages/note_2021.py
+
+    [rank 0] row 17 misleads: 1, and not 4
+
+Written by notebooks/17_what_old_pages_say.ipynb.
+"""
+
+import gc
+import json
+import os
+import warnings
+from contextlib import contextmanager
+
+import torch
+import torch.distributed as dist
+from torch.distributed.elastic.multiprocessing.errors import record
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+SEEN = {}  # more numbers for the notebook
+
+
+def judge(line, *given):
+    """Try an old line; return its fate, and what it says or brings."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            brings, promised = line(*given)
+        except (Exception, SystemExit) as error:
+            said = f"{type(error).__name__}: {error}".splitlines()[0]
+            return ("hangs" if "timed out" in said else "stops"), said
+    if said := [str(w.message) for w in caught if "deprecated" in str(w.message)]:
+        return "warns", said[0]
+    if brings == promised:
+        return "holds", str(brings)
+    return "misleads", f"{brings}, and not {promised}"
+
+
+def told(fact):
+    """What each rank tells, in a list that every rank now holds."""
+    facts = [None] * dist.get_world_size()
+    dist.all_gather_object(facts, fact)
+    return facts
+
+
+def line(seed):
+    torch.manual_seed(seed)
+    return DDP(torch.nn.Linear(1, 1, bias=False))
+
+
+def row_17(rank, world_size):
+    """Without one seed for all, the ranks would train world_size different models."""
+    SEEN["noises"] = []  # with one seed for all, and with one for each rank
+    for seed in (0, rank):
+        torch.manual_seed(seed)
+        SEEN["noises"].append(len(set(told(torch.rand(1).item()))))
+    return len(set(told(line(seed=rank).module.weight.item()))), world_size
+
+
+def row_21(rank, world_size):
+    """all_reduce of a list's tensors, glued and cut again, as a list of all ranks'."""
+    glued = torch.cat([torch.tensor([10 * rank]), torch.tensor([rank, 1])])  # (3,)
+    lists = told(glued.tolist())
+    dist.all_reduce(glued)  # every rank now holds their sum, place by place
+    return glued.tolist(), sum(lists, [])
+
+
+def row_23(rank, world_size):
+    """One training, so one loss and one gradient: how many of each are there?"""
+    model, samples = line(seed=0), torch.arange(1.0, 6.0) + 5 * rank
+    loss = model(samples.view(-1, 1)).mean()
+    loss.backward()  # every rank now holds the mean of all ranks' gradients
+    SEEN["loss"], gradient = loss.item(), model.module.weight.grad.item()
+    if abs(gradient - (5 * world_size + 1) / 2) > 1e-5:
+        raise AssertionError(f"{gradient} is not the mean of all samples")
+    return [len(set(told(loss.item()))), len(set(told(gradient)))], [1, 1]
+
+
+TODAY = {row_17: "misleads", row_21: "misleads", row_23: "misleads"}
+
+
+def main(rank, world_size, device):
+    found = {}
+    for line, expected in TODAY.items():
+        row = line.__name__.removeprefix("row_")
+        fate, said = found[row] = judge(line, rank, world_size)
+        if rank == 0:
+            print(f"[rank 0] row {row} {fate}: {said}", flush=True)
+        if fate != expected:
+            raise AssertionError(f"row {row} {fate}: {said}; expected: {expected}")
+    return {"rows": found} | SEEN
+
+
+# --- the same in every program: join the group, run main, leave whatever happens ---
+
+
+@contextmanager
+def process_group():
+    """A GPU per rank over NCCL; else gloo, on a shared GPU or the CPU."""
+    device, backend = torch.device("cpu"), "gloo"
+    if count := torch.cuda.device_count():
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % count)
+        torch.cuda.set_device(device)
+        if count >= int(os.environ["LOCAL_WORLD_SIZE"]):
+            backend = "cpu:gloo,cuda:nccl"
+    dist.init_process_group(backend, device_id=device if "nccl" in backend else None)
+    try:
+        yield dist.get_rank(), dist.get_world_size(), device
+    finally:
+        dist.destroy_process_group()
+        gc.collect()  # a leftover gloo object could abort the process at exit
+
+
+@record
+def run():
+    with process_group() as (rank, world_size, device):
+        if facts := main(rank, world_size, device):
+            print(json.dumps(facts), flush=True)
+
+
+if __name__ == "__main__":
+    run()

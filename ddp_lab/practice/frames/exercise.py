@@ -1,0 +1,57 @@
+"""Exercise: accumulate micro-batches of different sizes, and talk once.
+
+Sample i has the gradient i. Each rank has its samples in pieces of 3, 2 and 1:
+
+    [rank 0] not yet
+"""
+
+import json
+
+import torch
+import torch.distributed as dist
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+SIZES = (3, 2, 1), (4, 1), (1, 1, 5)  # samples in each micro-batch, in three runs
+
+
+def accumulate(model, micro_batches):
+    return None  # the cell's function stands here
+
+
+def counted(sent, bucket):
+    """DDP's own all_reduce of one bucket of gradients; note that it happened."""
+    sent.append(bucket.buffer().numel())
+    return allreduce_hook(None, bucket)  # every rank now holds the mean of all ranks
+
+
+def measure(sizes, rank, world_size, device):
+    """The gradient that accumulate() leaves, the truth, and how often it talked."""
+    count, sent = sum(sizes), []
+    mine = torch.arange(1.0, count + 1).view(-1, 1) + rank * count
+    model = DDP(torch.nn.Linear(1, 1, bias=False).to(device))
+    model.register_comm_hook(sent, counted)
+    if accumulate(model, mine.to(device).split(sizes)) is None:
+        return None
+    got = model.module.weight.grad
+    got = 0.0 if got is None else got.item()
+    return got, (world_size * count + 1) / 2, len(sent)
+
+
+def main(rank, world_size, device):
+    facts = {"solved": True, "gradients": [], "all_reduces": []}
+    for sizes in SIZES:
+        found = measure(sizes, rank, world_size, device)
+        if found is None:  # on all ranks alike, so nobody is left waiting
+            print(f"[rank {rank}] not yet", flush=True)
+            print(json.dumps({"solved": False}), flush=True)
+            dist.barrier()  # to leave now would cut off those still joining
+            return
+        got, expected, sent = found
+        told = f"gradient {got:.2f}, all_reduces: {sent}"
+        print(f"[rank {rank}] pieces of {sizes}: {told}", flush=True)
+        if abs(got - expected) > 1e-4 or sent != 1:
+            raise AssertionError(f"{told}; expected {expected}, 1")
+        facts["gradients"].append(got)
+        facts["all_reduces"].append(sent)
+    return facts

@@ -1,0 +1,120 @@
+"""Four specimens of programs with remote references, each with one bug: cure them.
+
+Worker 0 runs them against the last worker, by name or by reference:
+
+    [rank 0] grow: ..., expected ...
+"""
+
+import json
+import threading
+import time
+
+import torch
+from torch.distributed import rpc
+
+STEPS = 8
+HISTORY, GUESTS = [], []  # of worker 0; of the last worker
+DOOR = threading.Lock()  # held by whoever changes GUESTS
+OPTIONS = {"rpc_timeout": 2}
+
+
+def grow(rref):
+    return None  # the cell's function stands here
+
+
+def repeat(owner):
+    return None  # the cell's function stands here
+
+
+def add_up(rref):
+    return None  # the cell's function stands here
+
+
+def enrol(name):
+    return None  # the cell's function stands here
+
+
+def slowly_add(rref):
+    time.sleep(0.2)
+    with DOOR:
+        rref.local_value().add_(1)
+
+
+def greet(name, host):
+    """Run by worker 0, which asks the host how full the house is."""
+    return f"welcome, {name}; before you: {rpc.rpc_sync(host, guests)}"
+
+
+def guests():
+    with DOOR:
+        return [number for number, _ in GUESTS]
+
+
+def alive():
+    return int(rpc._rref_context_get_debug_info()["num_owner_rrefs"])
+
+
+def settled(owner, expected):
+    """How many objects live at `owner`, when as many do as should, or in the end."""
+    deadline = time.monotonic() + 2
+    while rpc.rpc_sync(owner, alive) != expected and time.monotonic() < deadline:
+        time.sleep(0.05)  # references are given back in the background
+    time.sleep(0.3)  # and one too many may be given back yet
+    return rpc.rpc_sync(owner, alive)
+
+
+def of_grow(owner):
+    """What came out, what should, and what the bug makes of it."""
+    rref = rpc.remote(owner, torch.zeros, args=((2,),))
+    grow(rref)
+    return rref.to_here().tolist(), [1.0, 1.0], [0.0, 0.0]
+
+
+def of_repeat(owner):
+    before, rref = settled(owner, 0), repeat(owner)
+    value, more = rref.to_here().tolist(), settled(owner, 1) - before
+    return (value, more), ([STEPS - 1.0] * 2, 1), ([STEPS - 1.0] * 2, STEPS)
+
+
+def of_add_up(owner):
+    rref = rpc.remote(owner, torch.zeros, args=((2,),))
+    total = add_up(rref)
+    time.sleep(0.5)  # a wait that was forgotten, for the next specimen's sake
+    at_owner = rref.to_here().sum().item()
+    early = min(total, 2.0 * STEPS - 1)  # how early, nobody knows
+    return (total, at_owner), (2.0 * STEPS, 2.0 * STEPS), (early, 2.0 * STEPS)
+
+
+def of_enrol(owner):
+    try:
+        for future in [rpc.rpc_async(owner, enrol, args=(n,)) for n in ("Ada", "Bob")]:
+            future.wait()
+    except RuntimeError:
+        return "too late", [0, 1], "too late"
+    return rpc.rpc_sync(owner, guests), [0, 1], "too late"
+
+
+def tell(text, solved):
+    """Run by every worker: what became of the specimens."""
+    rank = rpc.get_worker_info().id
+    print(f"[rank {rank}] {text}", flush=True)
+    print(json.dumps({"solved": solved}), flush=True)
+
+
+def main(rank, world_size):
+    if rank != 0:
+        return  # as far as this line; it serves calls until all are here
+    ill = []
+    for specimen in (of_grow, of_repeat, of_add_up, of_enrol):
+        came, expected, usual = specimen(f"worker{world_size - 1}")
+        name = specimen.__name__.removeprefix("of_")
+        healthy = came == expected
+        said = "cured" if healthy else f"{came}, expected {expected}"
+        print(f"[rank 0] {name}: {said}", flush=True)
+        if not healthy:
+            ill.append(name)
+            if came != usual:
+                raise AssertionError(f"{name}: {said}")
+    text = f"not yet: {', '.join(ill)}" if ill else "all four are cured"
+    for other in range(world_size):
+        rpc.rpc_sync(f"worker{other}", tell, args=(text, not ill))

@@ -1,0 +1,150 @@
+"""Take the screenshots of README.md: python -m figs.screenshots [lesson] [hang]
+
+A lesson is executed up to the cells that are shown, in a temporary copy, with a
+reader's guesses; launches before them are left out. JupyterLab opens it in Chromium, in
+its light theme. Do it on a quiet machine: what explains a hang needs time to look.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nbclient import NotebookClient
+from playwright.sync_api import Error, sync_playwright
+
+from ddp_lab import ROOT
+from ddp_lab.kit.run.nodes import free_port
+from tools import course, notebooks, work
+
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
+OPTIONS = "--no-browser --allow-root --ip=127.0.0.1 --IdentityProvider.token=".split()
+# No news, and cells off screen exist as well.
+SETTINGS = {
+    "apputils-extension/notification": {"fetchNews": "false", "checkForUpdates": False},
+    "notebook-extension/tracker": {"windowingMode": "none"},
+}
+
+
+@dataclass(frozen=True)
+class Shot:
+    """Which cells of a lesson are shown, and what its reader has guessed before."""
+
+    lesson: str
+    first: str
+    """What the first cell that is shown begins with."""
+    last: str
+    guesses: dict[str, str]
+    """What is written in the place of what stands in the lesson."""
+
+
+SHOTS = {
+    "lesson": Shot(
+        "collectives",
+        "run = %torchrun --nproc-per-node {nproc} ddp_lab/collectives/rooted.py",
+        "from IPython.display import display",
+        {
+            'rank 1 holds (a list)", None': 'rank 1 holds (a list)", [0, 1, 2, 3]',
+            '(a list by rank)", None': '(a list by rank)", [0, 10, 20, 30]',
+            'number, rank 0 holds (a list)", None': 'number, rank 0 holds (a list)", '
+            "[0, 10, 20, 30]",
+            'reduce, rank 0 holds (a list)", None': 'reduce, rank 0 holds (a list)", '
+            "[60, 64, 68, 72]",
+        },
+    ),
+    "hang": Shot(
+        "when_it_hangs",
+        "run_2 = %torchrun",
+        "run_2 = %torchrun",
+        {
+            "rank=None, line=None, sym": "rank=0, line='dist.reduce', sym",
+            "=None)": "='busy')",
+        },
+    ),
+}
+
+
+def executed(shot: Shot, folder: Path) -> tuple[Path, int, int]:
+    """Execute a learner's copy in `folder`; return it, and which cells are shown."""
+    work.make(folder)
+    lesson = course.LESSONS[course.NUMBERS[shot.lesson]]
+    path = folder / "notebooks" / course.file(lesson)
+    book = notebooks.read(path)
+    begin = [cell.source.startswith((shot.first, shot.last)) for cell in book.cells]
+    first = begin.index(True)
+    last = first + begin[first:].index(True, int(shot.first != shot.last))
+    book.cells = book.cells[: last + 1]
+    for cell in book.cells[:first]:
+        if "%torchrun" in cell.source:
+            cell.source = ""
+    for old, new in shot.guesses.items():
+        cell = next(cell for cell in book.cells if old in cell.source)
+        cell.source = cell.source.replace(old, new)
+    where = {"metadata": {"path": str(path.parent)}}
+    NotebookClient(book, timeout=600, allow_errors=True, resources=where).execute()
+    path.write_text(notebooks.dumps(book))
+    return path, first, last
+
+
+@contextmanager
+def server(home: Path) -> Iterator[str]:
+    """Run a JupyterLab that serves home/work; yield its address."""
+    for name, values in SETTINGS.items():
+        file = home / "settings" / "@jupyterlab" / f"{name}.jupyterlab-settings"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(values))
+    port = free_port()
+    options = [*OPTIONS, f"--port={port}", f"--ServerApp.root_dir={home / 'work'}"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "jupyterlab", *options],
+        env=os.environ | {"JUPYTERLAB_SETTINGS_DIR": str(home / "settings")},
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        yield f"http://127.0.0.1:{port}/doc/tree"
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def take(name: str) -> None:
+    """Write figs/NAME.png."""
+    with tempfile.TemporaryDirectory() as home, sync_playwright() as driver:
+        path, first, last = executed(SHOTS[name], Path(home) / "work")
+        with server(Path(home)) as address:
+            browser = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+            page = browser.new_page()
+            page.set_viewport_size({"width": 860, "height": 3000})
+            page.goto("about:blank")
+            for _ in range(60):  # until the server answers
+                with suppress(Error):
+                    page.goto(f"{address}/notebooks/{path.name}")
+                    break
+                time.sleep(1)
+            cells = page.locator(".jp-Cell")
+            cells.nth(last).wait_for(timeout=60_000)
+            time.sleep(10)  # for fonts, pictures and Markdown
+            cells.nth(first).evaluate("cell => cell.scrollIntoView()")
+            time.sleep(1)
+            boxes = [cells.nth(n).bounding_box() for n in range(first, last + 1)]
+            page.screenshot(path=ROOT / "figs" / f"{name}.png", clip=around(boxes))
+
+
+def around(boxes: list) -> Any:
+    """Return the rectangle around boxes that lie below each other."""
+    top, end = boxes[0]["y"], boxes[-1]["y"] + boxes[-1]["height"]
+    return {**boxes[0], "y": top, "height": end - top}
+
+
+if __name__ == "__main__":
+    for name in sys.argv[1:] or SHOTS:
+        take(name)

@@ -1,0 +1,81 @@
+"""Read temperatures that are dealt out to the ranks; every rank learns their mean.
+
+    torchrun --standalone --nproc-per-node 2 ddp_lab/clinic/patient_4.py
+
+Written by notebooks/08_when_it_hangs.ipynb.
+"""
+
+import gc
+import json
+import os
+from contextlib import contextmanager
+
+import torch
+import torch.distributed as dist
+from torch.distributed.elastic.multiprocessing.errors import record
+
+READINGS = """
+18.5 19.0 19.5 20.0 20.5 21.0 21.5 22.0 21.0 20.0 19.0 18.0
+20.5 21,5 20.0 18.5 19.5 22.0 20.0 18.0 21.0 19.0 20.5 19.5
+""".split()
+
+
+def read(text):
+    return float(text)
+
+
+def add_up(texts, device):
+    """Add up the readings of all ranks, one of each rank at a time."""
+    total = 0.0
+    for text in texts:
+        buf = torch.tensor([read(text)], device=device)  # (1,)
+        dist.all_reduce(buf)  # every rank now holds the sum of all ranks
+        total += buf.item()
+    return total
+
+
+def main(rank, world_size, device):
+    count, mine = len(READINGS), READINGS[rank::world_size]
+    if count % world_size:
+        raise SystemExit(f"{world_size} ranks cannot share {count} readings")
+    print(f"[rank {rank}] reads {len(mine)} of {count} temperatures", flush=True)
+    try:
+        mean = add_up(mine, device) / count
+        print(f"[rank {rank}] the mean is {mean:.2f}", flush=True)
+        if abs(mean - 20) > 1e-4:
+            raise AssertionError(f"the mean is {mean}, expected 20")
+    finally:
+        dist.barrier()  # no rank leaves while another one still needs it
+        print(f"[rank {rank}] leaves", flush=True)
+    return {"mean": mean, "readings": count}
+
+
+# --- the same in every program: join the group, run main, leave whatever happens ---
+
+
+@contextmanager
+def process_group():
+    """A GPU per rank over NCCL; else gloo, on a shared GPU or the CPU."""
+    device, backend = torch.device("cpu"), "gloo"
+    if count := torch.cuda.device_count():
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % count)
+        torch.cuda.set_device(device)
+        if count >= int(os.environ["LOCAL_WORLD_SIZE"]):
+            backend = "cpu:gloo,cuda:nccl"
+    dist.init_process_group(backend, device_id=device if "nccl" in backend else None)
+    try:
+        yield dist.get_rank(), dist.get_world_size(), device
+    finally:
+        dist.destroy_process_group()
+        gc.collect()  # a leftover gloo object could abort the process at exit
+
+
+@record
+def run():
+    with process_group() as (rank, world_size, device):
+        if facts := main(rank, world_size, device):
+            print(json.dumps(facts), flush=True)
+
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,75 @@
+"""Each rank loads its numbers and adds them up; the sum of all travels meanwhile.
+
+    torchrun --standalone --nproc-per-node 2 ddp_lab/clinic/patient_11.py
+
+Written by notebooks/09_the_ward.ipynb.
+"""
+
+import gc
+import json
+import os
+import time
+from contextlib import contextmanager
+
+import torch
+import torch.distributed as dist
+from torch.distributed.elastic.multiprocessing.errors import record
+
+COUNT, SLOWNESS = 100, 0.3
+
+
+def load(rank, world_size, device):
+    """Load this rank's numbers, from a disk that serves one rank after another."""
+    time.sleep(SLOWNESS * rank)
+    return torch.arange(COUNT, device=device)[rank::world_size]  # (100 / world_size,)
+
+
+def add_up(rank, numbers):
+    """Return the sum over all ranks; look for the largest number in the meantime."""
+    total = numbers.sum()  # ()
+    dist.all_reduce(total, async_op=True)  # the sum travels meanwhile
+    largest = numbers.max()
+    at = f"[rank {rank}]"
+    print(f"{at} loaded {len(numbers)} numbers, the largest is {largest}", flush=True)
+    return total.item()
+
+
+def main(rank, world_size, device):
+    numbers = load(rank, world_size, device)
+    mean = add_up(rank, numbers) / COUNT
+    print(f"[rank {rank}] the mean of all {COUNT} is {mean:.2f}", flush=True)
+    expected = (COUNT - 1) / 2
+    if mean != expected:
+        raise AssertionError(f"the mean is {mean}, expected {expected}")
+    return {"mean": mean}
+
+
+# --- the same in every program: join the group, run main, leave whatever happens ---
+
+
+@contextmanager
+def process_group():
+    """A GPU per rank over NCCL; else gloo, on a shared GPU or the CPU."""
+    device, backend = torch.device("cpu"), "gloo"
+    if count := torch.cuda.device_count():
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % count)
+        torch.cuda.set_device(device)
+        if count >= int(os.environ["LOCAL_WORLD_SIZE"]):
+            backend = "cpu:gloo,cuda:nccl"
+    dist.init_process_group(backend, device_id=device if "nccl" in backend else None)
+    try:
+        yield dist.get_rank(), dist.get_world_size(), device
+    finally:
+        dist.destroy_process_group()
+        gc.collect()  # a leftover gloo object could abort the process at exit
+
+
+@record
+def run():
+    with process_group() as (rank, world_size, device):
+        if facts := main(rank, world_size, device):
+            print(json.dumps(facts), flush=True)
+
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,76 @@
+"""Every rank counts the animals in its pictures; then all know how many there are.
+
+    torchrun --standalone --nproc-per-node 2 ddp_lab/clinic/patient_10.py
+
+Written by notebooks/09_the_ward.ipynb.
+"""
+
+import gc
+import json
+import os
+from collections import Counter
+from contextlib import contextmanager
+
+import torch
+import torch.distributed as dist
+from torch.distributed.elastic.multiprocessing.errors import record
+
+PICTURES = (
+    "cat owl cat cat dog owl cat cat "
+    "owl owl dog cat dog dog owl dog "
+    "cat owl dog cat dog cat dog owl"
+).split()
+
+
+def add_up(counts, device):
+    """Add the counts of all ranks, animal by animal."""
+    totals = {}
+    for animal in counts:
+        count = torch.tensor(counts[animal], device=device)  # ()
+        dist.all_reduce(count)  # every rank now holds the sum of all ranks
+        totals[animal] = count.item()
+    return dict(sorted(totals.items()))
+
+
+def main(rank, world_size, device):
+    if world_size > 4:
+        raise SystemExit("with more than 4 ranks, one sees no owl or no dog")
+    counts = Counter(PICTURES[rank::world_size])
+    print(f"[rank {rank}] counted {dict(counts)}", flush=True)
+    totals = add_up(counts, device)
+    print(f"[rank {rank}] all ranks counted {totals}", flush=True)
+    expected = dict(sorted(Counter(PICTURES).items()))
+    if totals != expected:
+        raise AssertionError(f"counted {totals}, expected {expected}")
+    return {"totals": totals}
+
+
+# --- the same in every program: join the group, run main, leave whatever happens ---
+
+
+@contextmanager
+def process_group():
+    """A GPU per rank over NCCL; else gloo, on a shared GPU or the CPU."""
+    device, backend = torch.device("cpu"), "gloo"
+    if count := torch.cuda.device_count():
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % count)
+        torch.cuda.set_device(device)
+        if count >= int(os.environ["LOCAL_WORLD_SIZE"]):
+            backend = "cpu:gloo,cuda:nccl"
+    dist.init_process_group(backend, device_id=device if "nccl" in backend else None)
+    try:
+        yield dist.get_rank(), dist.get_world_size(), device
+    finally:
+        dist.destroy_process_group()
+        gc.collect()  # a leftover gloo object could abort the process at exit
+
+
+@record
+def run():
+    with process_group() as (rank, world_size, device):
+        if facts := main(rank, world_size, device):
+            print(json.dumps(facts), flush=True)
+
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,79 @@
+"""Train with DDP on every one of 25 samples, in batches of two.
+
+    torchrun --standalone --nproc-per-node 2 ddp_lab/clinic/patient_5.py
+
+Written by notebooks/09_the_ward.ipynb.
+"""
+
+import gc
+import json
+import os
+from contextlib import contextmanager
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import nn
+from torch.distributed.elastic.multiprocessing.errors import record
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+SAMPLES, BATCH = 25, 2
+
+
+def train(model, x, y):
+    """One epoch over the samples of this rank; return how many there were."""
+    optimizer, seen = torch.optim.SGD(model.parameters(), lr=0.1), 0
+    for inputs, targets in zip(x.split(BATCH), y.split(BATCH), strict=True):
+        optimizer.zero_grad()
+        loss = F.mse_loss(model(inputs), targets)
+        loss.backward()  # every rank now holds the mean gradient of all ranks
+        optimizer.step()
+        seen += len(inputs)
+    return seen
+
+
+def main(rank, world_size, device):
+    mine = range(rank, SAMPLES, world_size)
+    x = torch.linspace(-1, 1, SAMPLES, device=device).view(-1, 1)  # (25, 1)
+    y = 2 * x - 1
+    model = DDP(nn.Linear(1, 1).to(device))
+    print(f"[rank {rank}] trains on {len(mine)} samples", flush=True)
+    seen = train(model, x[mine], y[mine])
+    weights = nn.utils.parameters_to_vector(model.parameters()).detach()
+    expected = weights.clone()
+    dist.broadcast(expected, src=0)  # every rank now holds the weights of rank 0
+    if not torch.allclose(weights, expected):
+        raise AssertionError(f"{weights.tolist()}, expected {expected.tolist()}")
+    print(f"[rank {rank}] has the weights of rank 0", flush=True)
+    return {"samples": seen}
+
+
+# --- the same in every program: join the group, run main, leave whatever happens ---
+
+
+@contextmanager
+def process_group():
+    """A GPU per rank over NCCL; else gloo, on a shared GPU or the CPU."""
+    device, backend = torch.device("cpu"), "gloo"
+    if count := torch.cuda.device_count():
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % count)
+        torch.cuda.set_device(device)
+        if count >= int(os.environ["LOCAL_WORLD_SIZE"]):
+            backend = "cpu:gloo,cuda:nccl"
+    dist.init_process_group(backend, device_id=device if "nccl" in backend else None)
+    try:
+        yield dist.get_rank(), dist.get_world_size(), device
+    finally:
+        dist.destroy_process_group()
+        gc.collect()  # a leftover gloo object could abort the process at exit
+
+
+@record
+def run():
+    with process_group() as (rank, world_size, device):
+        if facts := main(rank, world_size, device):
+            print(json.dumps(facts), flush=True)
+
+
+if __name__ == "__main__":
+    run()

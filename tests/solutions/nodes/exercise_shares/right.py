@@ -1,9 +1,0 @@
-"""Inside: a piece of the node's sum for each rank. Across: that piece. Inside: all."""
-
-
-def sum_by_shares(tensor, inside, across):
-    piece = tensor.new_empty(len(tensor) // dist.get_world_size(inside))
-    dist.reduce_scatter_tensor(piece, tensor, group=inside)
-    dist.all_reduce(piece, group=across)
-    dist.all_gather_into_tensor(tensor, piece, group=inside)
-    return True

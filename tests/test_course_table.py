@@ -1,0 +1,143 @@
+"""The course is stated once: all that follows is written from it, numbers too."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+from conftest import copied
+
+pytest.importorskip("nbformat", reason="tools.course needs Jupyter")
+
+from tools import course, notebooks  # noqa: E402
+
+DOCUMENTS = ["README.md", "TROUBLESHOOTING.md", "classroom/INSTRUCTORS.md"]
+ROW = r'    Lesson\(\n        "{}",.*?\n    \),\n'
+
+lessons = pytest.mark.parametrize("lesson", course.LESSONS, ids=lambda each: each.name)
+
+
+def differ() -> set[str]:
+    """Return the names of the files that are not what the rows say."""
+    return {path.name for path, text in course.written() if path.read_text() != text}
+
+
+def test_readme_and_headers_are_what_the_command_writes():
+    assert differ() == set()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"minutes": 55}, {"ranks": 3}, {"after": "the_ward"}, {"title": "Another"}],
+)
+def test_a_row_that_differs_is_noticed(monkeypatch, change):
+    rows = [*course.LESSONS]
+    rows[5] = replace(rows[5], **change)
+    monkeypatch.setattr(course, "LESSONS", tuple(rows))
+    assert {"README.md", course.file(rows[5])} <= differ()
+
+
+@lessons
+def test_the_row_is_true_of_the_notebook(lesson):
+    path = course.PATH / course.file(lesson)
+    cells = [cell for cell in notebooks.read(path).cells if cell.cell_type == "code"]
+    assert cells[1].source.startswith(f"nproc = {lesson.ranks} ")
+    folders = {program.parent.name for program, _ in notebooks.programs(path)}
+    assert folders == {lesson.programs}
+
+
+@lessons
+def test_what_comes_before_is_in_no_later_place(lesson):
+    numbers = [course.NUMBERS[name] for name in lesson.after.split()]
+    assert all(number < course.NUMBERS[lesson.name] for number in numbers)
+
+
+def test_every_notebook_has_a_row():
+    names = [path.name for path in notebooks.lessons()]
+    assert names == [course.file(lesson) for lesson in course.LESSONS]
+
+
+# --- numbers that change, in a copy of the repository ---
+
+
+def run(folder, module: str) -> str:
+    """Return what `python -m module` prints in the copy in `folder`."""
+    command = [sys.executable, "-m", module]
+    env = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(folder)}
+    return subprocess.check_output(command, cwd=folder, env=env, text=True)
+
+
+def look(folder) -> None:
+    """Assert that all in the copy in `folder` agree on the lessons' numbers."""
+    paths = sorted((folder / "notebooks").glob("*.ipynb"))
+    assert [int(path.name[:2]) for path in paths] == [*range(len(paths))]
+    for path in [*paths, *(folder / name for name in DOCUMENTS)]:
+        text = path.read_text()
+        if path.suffix == ".ipynb":
+            cells = json.loads(text)["cells"]
+            text = "\n".join("".join(cell["source"]) for cell in cells)
+        for label, name in re.findall(r"\[([^]]*)\]\((?!http)([^)#\s]+\.ipynb)", text):
+            assert (path.parent / name).exists(), (path.name, name)
+            number = re.match(r"(?:lesson )?(\d+)", label)
+            assert not number or int(number[1]) == int(name.rpartition("/")[2][:2])
+    for program in sorted(folder.glob("ddp_lab/*/*.py")):
+        told = re.search(r"^Written by (.*)\.$", program.read_text(), re.M)
+        assert not told or (folder / told[1]).exists(), program
+    assert run(folder, "tools.troubleshooting") in (folder / DOCUMENTS[1]).read_text()
+    assert run(folder, "tools.course") == ""  # there is no more to write
+
+
+def rewrite(folder, name: str, change) -> None:
+    """Change one row of the course in the copy in `folder`, and run the command."""
+    path = folder / "tools" / "course.py"
+    text = path.read_text()
+    (row,) = re.findall(ROW.format(name), text, re.S)
+    path.write_text(change(text, row))
+    run(folder, "tools.course")
+
+
+def text_of(folder, number: int, name: str) -> str:
+    return (folder / "notebooks" / f"{number:02}_{name}.ipynb").read_text()
+
+
+@pytest.mark.processes
+def test_two_lessons_change_places(tmp_path):
+    folder = copied(tmp_path)
+
+    def swap(text, row):
+        (other,) = re.findall(ROW.format("model_parallel"), text, re.S)
+        return text.replace(row + other, other + row)
+
+    rewrite(folder, "cifar10_resnet", swap)
+    look(folder)
+    now = course.NUMBERS["cifar10_resnet"]
+    assert f'"# {now} · Model parallel' in text_of(folder, now, "model_parallel")
+    assert f'"# {now + 1} · ResNet' in text_of(folder, now + 1, "cifar10_resnet")
+    # Numbers without a link follow as well: in prose, in code, and in a syllabus.
+    roads = course.NUMBERS["which_road"]
+    assert f"as in lesson {now}." in text_of(folder, roads, "which_road")
+    guide = (folder / "classroom" / "README.md").read_text()
+    assert f"[split](source/split/split.ipynb) | 1, {now} |" in guide
+
+
+@pytest.mark.processes
+def test_a_lesson_is_inserted_by_its_row(tmp_path):
+    folder = copied(tmp_path)
+    source = folder / "notebooks" / course.file(course.LESSONS[1])
+    shutil.copy(source, source.with_name("99_more_messages.ipynb"))
+
+    def insert(text, row):
+        new = row.replace("point_to_point", "more_messages").replace("Point to", "More")
+        return text.replace(row, row + new)
+
+    rewrite(folder, "point_to_point", insert)
+    look(folder)
+    assert '"# 2 · More' in text_of(folder, 2, "more_messages")
+    later = course.NUMBERS["when_it_hangs"] + 1
+    assert f'"# {later} · When it hangs' in text_of(folder, later, "when_it_hangs")
+    assert "from lesson 1." in text_of(folder, later, "when_it_hangs")
+    last = course.NUMBERS["ddp_basics"] + 1
+    assert f"lessons 0 to {last} are" in (folder / "README.md").read_text()

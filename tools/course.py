@@ -1,0 +1,418 @@
+"""The course, stated once: python -m tools.course
+
+From the rows of `LESSONS` this writes the table in README.md and, in each notebook, the
+title, the small table under it and the "Next" line of the summary. A lesson's number is
+its place among the rows. A notebook with another number is renamed; links, paths and
+every "lesson 9" in the repository follow.
+
+To insert a lesson, add its row, and its notebook as notebooks/99_NAME.ipynb.
+"""
+
+import re
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from ddp_lab import ROOT
+from tools import notebooks
+
+FIRST_STEPS = "First steps"
+DATA_PARALLEL = "Data parallel"
+WHOLE_TRAININGS = "Whole trainings"
+SPLITTING = "Splitting the model"
+GOES_WRONG = "When it goes wrong"
+MANY_MACHINES = "Many machines"
+REST = "Calls, choosing, old pages"
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """A lesson, and what it asks of its reader and of the machine."""
+
+    name: str
+    """Of the notebook, without its number."""
+    title: str
+    about: str
+    """What it is about, to follow a colon."""
+    part: str
+    minutes: int
+    ranks: int
+    programs: str
+    """The folder in ddp_lab."""
+    after: str = ""
+    """Names of the lessons that come before this one; theirs come before that."""
+    needs: str = "a CPU; GPUs are used where there are some"
+
+
+LESSONS = (
+    Lesson(
+        "start_here",
+        "Start here",
+        "processes, ranks, a sum that they share, and the first failures",
+        FIRST_STEPS,
+        minutes=25,
+        ranks=2,
+        programs="start",
+    ),
+    Lesson(
+        "point_to_point",
+        "Point to point",
+        "messages between two ranks, and the first deadlock",
+        FIRST_STEPS,
+        minutes=40,
+        ranks=4,
+        programs="p2p",
+        after="start_here",
+    ),
+    Lesson(
+        "collectives",
+        "Collectives",
+        "nine calls that all ranks make together",
+        FIRST_STEPS,
+        minutes=60,
+        ranks=4,
+        programs="collectives",
+        after="point_to_point",
+    ),
+    Lesson(
+        "ddp_basics",
+        "DDP basics",
+        "DDP by hand, and the proof that its steps are right",
+        DATA_PARALLEL,
+        minutes=60,
+        ranks=2,
+        programs="ddp",
+        after="collectives",
+    ),
+    Lesson(
+        "ddp_in_practice",
+        "DDP in practice",
+        "accumulation, slow ranks, skipped steps and 16 bits",
+        DATA_PARALLEL,
+        minutes=50,
+        ranks=2,
+        programs="practice",
+        after="ddp_basics",
+    ),
+    Lesson(
+        "checkpointing",
+        "Checkpointing",
+        "stop a run, resume it, and end with the same bits",
+        WHOLE_TRAININGS,
+        minutes=60,
+        ranks=2,
+        programs="checkpoint",
+        after="ddp_basics",
+    ),
+    Lesson(
+        "sharded_checkpoints",
+        "Sharded checkpoints",
+        "every rank writes its part, and any number of ranks reads them",
+        WHOLE_TRAININGS,
+        minutes=45,
+        ranks=4,
+        programs="checkpoint",
+        after="checkpointing",
+    ),
+    Lesson(
+        "cifar10_resnet",
+        "ResNet on CIFAR-10",
+        "a whole training in one program, and a second one for speed",
+        WHOLE_TRAININGS,
+        minutes=75,
+        ranks=2,
+        programs="cifar10",
+        after="ddp_in_practice checkpointing",
+    ),
+    Lesson(
+        "model_parallel",
+        "Model parallel",
+        "networks that are cut between layers, or through them",
+        SPLITTING,
+        minutes=65,
+        ranks=4,
+        programs="model",
+        after="ddp_basics",
+    ),
+    Lesson(
+        "when_it_hangs",
+        "When it hangs",
+        "find the rank and the line when nothing more is printed",
+        GOES_WRONG,
+        minutes=45,
+        ranks=4,
+        programs="clinic",
+        after="ddp_basics",
+    ),
+    Lesson(
+        "the_ward",
+        "The ward",
+        "seven more sick programs, for practice",
+        GOES_WRONG,
+        minutes=45,
+        ranks=4,
+        programs="clinic",
+        after="when_it_hangs",
+    ),
+    Lesson(
+        "many_machines",
+        "Many machines",
+        "every way to launch, and who tells a rank what it is",
+        MANY_MACHINES,
+        minutes=60,
+        ranks=4,
+        programs="nodes",
+        after="ddp_in_practice",
+    ),
+    Lesson(
+        "the_wire",
+        "The wire",
+        "a slow network between machines, and how to send less over it",
+        MANY_MACHINES,
+        minutes=45,
+        ranks=4,
+        programs="nodes",
+        after="many_machines",
+        needs="a CPU; bytes are counted on Linux",
+    ),
+    Lesson(
+        "machines_that_fail",
+        "Machines that fail",
+        "a training that outlives the machines it runs on",
+        MANY_MACHINES,
+        minutes=75,
+        ranks=2,
+        programs="elastic",
+        after="checkpointing many_machines",
+        needs="a CPU; Linux for a cable that is pulled",
+    ),
+    Lesson(
+        "remote_calls",
+        "Remote calls",
+        "one worker calls another, as agents and servers do",
+        REST,
+        minutes=80,
+        ranks=4,
+        programs="rpc",
+        after="collectives",
+        needs="a CPU; GPUs are left alone",
+    ),
+    Lesson(
+        "training_over_rpc",
+        "Training over remote calls",
+        "parameter servers, and what has taken their place",
+        REST,
+        minutes=75,
+        ranks=4,
+        programs="rpc",
+        after="model_parallel remote_calls",
+        needs="a CPU",
+    ),
+    Lesson(
+        "which_road",
+        "Which road?",
+        "one model trained in eight ways, and how to choose one",
+        REST,
+        minutes=60,
+        ranks=4,
+        programs="overview",
+        after="model_parallel remote_calls",
+        needs="a CPU; bytes are counted on Linux, over gloo",
+    ),
+    Lesson(
+        "what_old_pages_say",
+        "What old pages say",
+        "which lines of an old script still hold",
+        REST,
+        minutes=60,
+        ranks=4,
+        programs="old_pages",
+        after="ddp_basics",
+    ),
+)
+NUMBERS = {lesson.name: number for number, lesson in enumerate(LESSONS)}
+PATH = ROOT / "notebooks"
+ALL = "[All lessons](../README.md#the-lessons)."
+
+# --- what is written from the rows ---
+
+TABLE = re.compile(
+    r"(?<=<!-- make course writes this -->\n).*(?=<!-- up to here)", re.S
+)
+HEAD = re.compile(r"^\| Minutes \|.*\n\|[-|]+\n\|.*\|$", re.M)
+NEXT = re.compile(
+    r"^- (?:Next: |That was the last lesson).*\n  \[All lessons\].*", re.M
+)
+
+
+def file(lesson: Lesson) -> str:
+    """Return the file name of a lesson's notebook."""
+    return f"{NUMBERS[lesson.name]:02}_{lesson.name}.ipynb"
+
+
+def link(lesson: Lesson) -> str:
+    """Return a link from one notebook to another."""
+    return f"[{NUMBERS[lesson.name]} · {lesson.title}]({file(lesson)})"
+
+
+def before(lesson: Lesson) -> list[Lesson]:
+    """Return the lessons that a reader should have done before `lesson`."""
+    return [LESSONS[NUMBERS[name]] for name in lesson.after.split()]
+
+
+def parts() -> dict[str, list[Lesson]]:
+    """Return the lessons by part, in the order in which they are read."""
+    found: dict[str, list[Lesson]] = {}
+    for lesson in LESSONS:
+        found.setdefault(lesson.part, []).append(lesson)
+    return found
+
+
+def hours(lessons: list[Lesson]) -> str:
+    """Return how long some lessons take."""
+    return f"{sum(lesson.minutes for lesson in lessons) / 60:.1f} hours"
+
+
+def table() -> str:
+    """Return the table of README.md."""
+    lines = ["| | Lesson | Minutes | Ranks | After | Programs |"]
+    lines.append("|---|---|---|---|---|---|")
+    for part, lessons in parts().items():
+        lines.append(f"| | **{part}**, {hours(lessons)} | | | | |")
+        lines += map(row, lessons)
+    return "\n".join(["", *lines, "", ""])
+
+
+def row(lesson: Lesson) -> str:
+    """Return a lesson's row of that table."""
+    title = f"[{lesson.title}](notebooks/{file(lesson)}): {lesson.about}"
+    after = ", ".join(str(NUMBERS[each.name]) for each in before(lesson))
+    cells = [NUMBERS[lesson.name], title, lesson.minutes, lesson.ranks, after]
+    return f"| {' | '.join(map(str, cells))} | `{lesson.programs}/` |"
+
+
+def head(lesson: Lesson) -> str:
+    """Return the small table at the top of a notebook."""
+    cells = [str(lesson.minutes), str(lesson.ranks), lesson.needs]
+    cells.append(", ".join(map(link, before(lesson))) or "nothing")
+    top = "| Minutes | Ranks | Needs | Before this |\n|---|---|---|---|"
+    return f"{top}\n| {' | '.join(cells)} |"
+
+
+def goes_on(lesson: Lesson) -> str:
+    """Return the last line of a notebook's summary."""
+    order = sum(parts().values(), [])
+    follows = [*order, None][order.index(lesson) + 1]
+    if not follows:
+        return f"- That was the last lesson.\n  {ALL}"
+    return f"- Next: {link(follows)}: {follows.about}.\n  {ALL}"
+
+
+def written() -> Iterator[tuple[Path, str]]:
+    """Yield the files that say something of the course, each as it should be."""
+    readme = ROOT / "README.md"
+    yield readme, replaced(TABLE, table(), readme.read_text(), readme.name)
+    for lesson in LESSONS:
+        path = PATH / file(lesson)
+        notebook = notebooks.read(path)
+        top = notebook.cells[0]
+        title = f"# {NUMBERS[lesson.name]} · {lesson.title}"
+        top.source = re.sub(r"\A#.*", title, top.source)
+        top.source = replaced(HEAD, head(lesson), top.source, path.name)
+        for cell in notebook.cells:
+            if cell.cell_type == "markdown" and "## Summary" in cell.source:
+                cell.source = replaced(NEXT, goes_on(lesson), cell.source, path.name)
+        yield path, notebooks.dumps(notebook)
+
+
+def replaced(pattern: re.Pattern, new: str, text: str, where: str) -> str:
+    """Return `text` with the one match of `pattern` replaced.
+
+    Raises:
+        SystemExit: if there is none, or more than one.
+    """
+    text, count = pattern.subn(lambda _: new, text)
+    if count != 1:
+        raise SystemExit(f"{where}: {count} places, and not one, for:\n{new}")
+    return text
+
+
+# --- numbers ---
+
+NAMES = "|".join(NUMBERS)
+FILE = re.compile(rf"\b\d\d_({NAMES})\b")
+LABEL = re.compile(
+    rf"(\[(?:[Ll]esson )?)\d+((?: · [^]\n]*)?\]\((?:[\w./]*/)?\d\d_({NAMES})\.ipynb)"
+)
+PROSE = re.compile(r"\b[Ll]essons? \d+(?:(?:, and |, | and | to |–)\d+)*")
+HISTORY = re.compile(r"CHANGELOG\.md|tests/evidence/")
+"""What keeps the numbers that it was written with."""
+
+
+def renumber() -> None:
+    """Give every notebook the number of its row, wherever the repository names it."""
+    moved = {int(path.name[:2]): NUMBERS[path.stem[3:]] for path in notebooks.lessons()}
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(
+        command, cwd=ROOT, check=True, capture_output=True, text=True
+    )
+    for name in listed.stdout.split("\0"):
+        path = ROOT / name
+        if HISTORY.match(name) or path.suffix in (".png", ".svg") or not path.is_file():
+            continue
+        text = path.read_text()
+        if (new := follows(text, moved)) != text:
+            path.write_text(new)
+    for path in notebooks.lessons():
+        path.rename(PATH / FILE.sub(named, path.name))
+
+
+def named(match: re.Match) -> str:
+    """Return a notebook's name with its number of today."""
+    return f"{NUMBERS[match[1]]:02}_{match[1]}"
+
+
+def follows(text: str, moved: dict[int, int]) -> str:
+    """Return `text` with the numbers of today.
+
+    Links have the number of where they lead; in prose, and in tables with a column of
+    lessons, numbers go by what has `moved`, old number to new.
+    """
+
+    def today(match: re.Match) -> str:
+        return re.sub(r"\d+", lambda n: str(moved.get(int(n[0]), n[0])), match[0])
+
+    if any(old != new for old, new in moved.items()):
+        text = columns(PROSE.sub(today, text), today)
+    text = LABEL.sub(lambda m: f"{m[1]}{NUMBERS[m[3]]}{m[2]}", text)
+    return FILE.sub(named, text)
+
+
+def columns(text: str, today: Callable[[re.Match], str]) -> str:
+    """Return `text` with `today` in the columns of its tables headed "lessons"."""
+    lines, column = text.split("\n"), 0
+    for at, line in enumerate(lines):
+        cells = line.split("|")
+        if not line.startswith("|"):
+            column = 0
+        elif not column:
+            heads = [cell.strip().lower() for cell in cells]
+            column = next((n for n, h in enumerate(heads) if h.endswith("lessons")), 0)
+        else:
+            cells[column] = re.sub(r"\d+", today, cells[column])
+            lines[at] = "|".join(cells)
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Renumber what has moved, then write what follows from the rows."""
+    renumber()
+    for path, text in written():
+        if path.read_text() != text:
+            path.write_text(text)
+            print(f"written: {path.relative_to(ROOT)}")
+
+
+if __name__ == "__main__":
+    main()
