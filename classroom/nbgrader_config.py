@@ -59,13 +59,13 @@ c.Autograde.autograde_preprocessors = [
     AssignLatePenalties,
     CheckCellMetadata,
 ]
-# Late work, by the due dates of the gradebook; see engine/late.py. As it stands here
-# nothing is taken off.
+# Late work, by the due dates of the gradebook; see engine/late.py. With these values
+# no points are taken off.
 c.AssignLatePenalties.plugin_class = LateDays
 c.LateDays.free_days = 0  # of each student, over the whole course
-c.LateDays.percent_per_day = 0  # of the assignment's points, for each day more
-c.LateDays.most_days = 365  # what is later than that has no points
-# The feedback shows what became of every case, but not the hidden cases themselves.
+c.LateDays.percent_per_day = 0  # of the assignment's points, for each further day
+c.LateDays.most_days = 365  # later than that, it earns no points
+# The feedback shows the outcome of every case, but not the hidden cases themselves.
 c.GenerateFeedback.preprocessors = [
     GetGrades,
     ClearOurHiddenTests,

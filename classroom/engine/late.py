@@ -4,7 +4,7 @@ nbgrader knows due dates, extensions and, from timestamp.txt, when something was
 in. The policy is set in nbgrader_config.py:
 
     c.LateDays.free_days = 4          # of each student, over the whole course
-    c.LateDays.percent_per_day = 10   # of the assignment's points, for each day more
+    c.LateDays.percent_per_day = 10   # of the assignment's points, for each further day
     c.LateDays.most_days = 3          # later than that, it has no points
 """
 
