@@ -1,6 +1,6 @@
 """The lessons' figures: the SVG files here, and the code that draws them.
 
-`FIGURES` names them all; `python -m figs` writes them anew.
+`FIGURES` names them all; `python -m figs` redraws them.
 """
 
 from figs import (  # noqa: F401

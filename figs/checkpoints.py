@@ -8,8 +8,8 @@ from figs.processes import BAR, START, clock, lane, moment
 CONTENTS = (
     ("model", "nothing is left of the training"),
     ("optimizer", "momentum starts again from zero"),
-    ("scheduler", "the learning rate starts anew"),
-    ("epoch and step", "work that was done is done again"),
+    ("scheduler", "the learning rate restarts"),
+    ("epoch and step", "finished work is repeated"),
     ("sampler position", "samples are seen twice, or never"),
     ("random state of each rank", "dropout and augmentation differ"),
 )
@@ -20,7 +20,7 @@ def checkpoint_save_load() -> Svg:
     """Draw rank 0 writing a file that all ranks read after a barrier."""
     svg = page(
         "save on one rank, load on all",
-        "A whole file under its name at any time; nobody reads before the barrier.",
+        "The named file is always whole; no rank reads it before the barrier.",
         "Three ranks over time. Rank 0 writes a temporary file and then renames it to "
         "ckpt.pt, so that under this name there is always a whole file: first the old "
         "one, then the new one. Ranks 1 and 2 wait at a barrier until rank 0 gets "

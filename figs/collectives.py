@@ -261,10 +261,10 @@ def ring_pieces() -> Svg:
     """Draw an all_reduce over a ring, step by step: which pieces hold whose sum."""
     svg = page(
         "all_reduce round a ring, in pieces",
-        "In each step every rank passes one piece to its right neighbour.",
+        "In each step every rank passes one piece to its right neighbor.",
         "Four ranks, each with four pieces, over six steps. A number says how many "
         "ranks' values are in a piece; at the start all are 1. In steps 1 to 3 each "
-        "rank adds the piece that comes from its left neighbour to its own, so that "
+        "rank adds the piece that comes from its left neighbor to its own, so that "
         "after step 3 rank 0 holds the sum of all four in its piece 1, rank 1 in piece "
         "2, rank 2 in piece 3 and rank 3 in piece 0. In steps 4 to 6 the finished "
         "pieces go round, and at the end all pieces are 4 on every rank.",
@@ -288,7 +288,7 @@ def ring_pieces() -> Svg:
         svg.chip(40, 136 + 52 * rank, 64, 34, rank)
     notes = (
         "A number says how many ranks' values are in the piece; 4 is the finished sum.",
-        "A thick frame: this piece has just come from the left neighbour.",
+        "A thick frame: this piece has just come from the left neighbor.",
     )
     for i, note in enumerate(notes):
         svg.text(40, 362 + 22 * i, note, 13, fill=GREY, anchor="start")
@@ -299,7 +299,7 @@ STEP_X, STEP = 124, 83  # where the start is drawn, and how far each step is fro
 
 
 def pass_on(counts: list[list[int]], fresh: list[int | None], *, add: bool) -> None:
-    """Let piece `fresh[rank]` come to each rank from its left neighbour."""
+    """Let piece `fresh[rank]` come to each rank from its left neighbor."""
     came = [counts[rank - 1][piece or 0] for rank, piece in enumerate(fresh)]
     for rank, piece in enumerate(fresh):
         counts[rank][piece or 0] = came[rank] + counts[rank][piece or 0] * add

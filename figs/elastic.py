@@ -1,4 +1,4 @@
-"""The static figure of a restart: one rank dies, and all begin anew."""
+"""The static figure of a restart: one rank dies, and all start again."""
 
 from ddp_lab.kit.draw.colours import GREY, INK
 from ddp_lab.kit.draw.svg import Svg, page
@@ -12,12 +12,12 @@ DIES, MEET, GO = 324, 404, 500  # where on the page what happens
 def elastic_restart() -> Svg:
     """Draw four ranks on two nodes, one of which dies, and what all do then."""
     svg = page(
-        "one rank dies, all begin anew",
-        "The others fail at their next collective; torchrun starts everybody again.",
+        "one rank dies, all start again",
+        "The others fail at their next collective; torchrun restarts them all.",
         "Four ranks over time, ranks 0 and 1 on node 0, ranks 2 and 3 on node 1. All "
         "train and save a snapshot. Then rank 3 dies, and the other three fail at "
         "their next collective. The torchruns of both nodes meet again at the "
-        "rendezvous, where ranks and world size are given out anew. All four ranks "
+        "rendezvous, where ranks and world size are assigned again. All four ranks "
         "are new processes, which begin at the snapshot: what was done after it is "
         "done twice.",
         392,

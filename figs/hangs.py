@@ -11,13 +11,13 @@ QUESTIONS = (
     (
         ("Has a rank ended?",),
         (
-            "Read what the first to end has said.",
+            "Read what the first rank to end said.",
             "The others have only lost a partner.",
         ),
     ),
     (
         ("Stacks, taken twice:", "does one change?"),
-        ("Not a hang: somebody works,", "or a loop has no end."),
+        ("Not a hang: a rank is busy,", "or a loop has no end."),
     ),
     (
         ("Are they all in", "init_process_group?"),
@@ -28,7 +28,7 @@ QUESTIONS = (
     ),
     (
         ("Is one rank at", "another line?"),
-        ("How did it get there? An if, a batch", "more, an error that is on its way."),
+        ("How did it get there? An if, a batch", "too many, an error on its way out."),
     ),
     (
         ("Are they all in", "send or recv?"),
@@ -50,7 +50,7 @@ def hang_tree() -> Svg:
     )
     height = 84 + STEP * len(QUESTIONS) + HIGH + 20
     svg = page(
-        "Nothing is printed any more",
+        "Nothing more is printed",
         "Ask in this order: the first yes says where to look.",
         f"A decision tree, from the first question to the last. {told} At the end, ask "
         "for contents: shapes and dtypes by DETAIL, values by the program's own truth; "

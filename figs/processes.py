@@ -141,7 +141,7 @@ def p2p_ring() -> Svg:
         "Every rank adds its number and passes it on.",
         "Four ranks in a ring. Rank 0 sends the token 0 to rank 1, which adds its "
         "number and sends 0+1 to rank 2, which sends 0+1+2 to rank 3, which sends "
-        "0+1+2+3 back to rank 0. Every rank receives from its left neighbour and sends "
+        "0+1+2+3 back to rank 0. Every rank receives from its left neighbor and sends "
         "to its right one.",
         376,
     )
@@ -183,7 +183,7 @@ def barrier() -> Svg:
     """Draw four ranks that wait for the last of them."""
     svg = page(
         "dist.barrier()",
-        "Nobody leaves before the last one has arrived.",
+        "No rank leaves before the last one has arrived.",
         "Four ranks over time reach a barrier one after the other: rank 1 first, then "
         "rank 3, then rank 0, and rank 2 last. Those who came early wait; at the "
         "moment when rank 2 arrives, all four go on together.",
@@ -208,7 +208,7 @@ def async_overlap() -> Svg:
     """Draw two ranks that compute while their all_reduce is under way."""
     svg = page(
         "async_op=True, and a wait()",
-        "The sum travels while both compute; nobody reads x before it has come.",
+        "The sum travels while both ranks compute; neither reads x before it arrives.",
         "Two ranks over time. Each makes x, calls all_reduce with async_op=True, which "
         "returns at once, and computes something else. The sum begins to travel when "
         "rank 1, the later one, has called. Rank 0 has done its computing before the "

@@ -71,7 +71,7 @@ def remote_references() -> Svg:
     """Draw an owner, the references that two users hold, and what is travelling."""
     svg = page(
         "one owner, many references",
-        "The object never moves; it lives as long as anybody refers to it.",
+        "The object never moves; it lives as long as any worker refers to it.",
         "Worker 3 owns a box. Workers 0 and 1 hold a reference each. Worker 0 has "
         "made the box, with remote, and has sent its reference to worker 1. The owner "
         "counts both; when the last is gone, the box dies. A call through a "

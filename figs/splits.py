@@ -14,7 +14,7 @@ def model_split() -> Svg:
     """Draw the same four layers on two devices of one process, and on two ranks."""
     svg = page(
         "one model in two places",
-        "Activations cross forward, gradients cross back; who carries them differs.",
+        "Activations cross forward, gradients cross back; what carries them differs.",
         "Four layers split in the middle, twice. Above, one process has layers 1 and 2 "
         "on device 0 and layers 3 and 4 on device 1, and .to() carries activations "
         "forward and gradients backward. Below, rank 0 has layers 1 and 2, rank 1 has "
