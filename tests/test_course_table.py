@@ -140,4 +140,4 @@ def test_a_lesson_is_inserted_by_its_row(tmp_path):
     assert f'"# {later} · When it hangs' in text_of(folder, later, "when_it_hangs")
     assert "from lesson 1." in text_of(folder, later, "when_it_hangs")
     last = course.NUMBERS["ddp_basics"] + 1
-    assert f"lessons 0 to {last} are" in (folder / "README.md").read_text()
+    assert f"lessons 0 to {last}, then" in (folder / "README.md").read_text()
