@@ -1,8 +1,11 @@
 """The static figures of the overview: what each road cuts, and which one to take."""
 
+from math import inf
+
 from ddp_lab.kit.draw.colours import GREY, INK, PALE
 from ddp_lab.kit.draw.svg import Svg, page
-from ddp_lab.overview.road import OTHERWISE, RULES
+from ddp_lab.overview.road import GB, H100, Training, road
+from ddp_lab.overview.road import name as name_of
 from figs.gallery import figure
 
 RANKS = 4
@@ -65,32 +68,64 @@ def draw_bar(svg: Svg, x: float, y: float, kind: str) -> None:
             svg.block(x + part * rank, y, part - 4, HIGH, str(rank), rank)
 
 
-ASK, TELL, WIDE, TALL, DOWN = 40, 404, 284, 46, 76
+SIZES = {  # parameters, layers, width
+    "125 million": (125e6, 12, 768),
+    "1.3 billion": (1.3e9, 24, 2048),
+    "7 billion": (6.7e9, 32, 4096),
+    "34 billion": (34e9, 48, 8192),
+    "70 billion": (70e9, 80, 8192),
+    "175 billion": (175e9, 96, 12288),
+    "405 billion": (405e9, 126, 16384),
+}
+DEVICES = (1, 8, 64, 512, 4096)
+LEFT, FIRST, WIDE, TALL = 40, 136, 114, 52  # of the map: columns and rows
+
+
+def chosen(size: tuple[float, int, int], devices: int) -> list[str]:
+    """Return what the cost model chooses; recomputing is left out."""
+    asked = Training(*size, 1024, 4096, devices, **H100, slow=45 * GB)
+    time, _, cut = road(asked)[0]
+    if time == inf:
+        return ["does not fit"]
+    words = name_of(cut).split(", ")
+    return [word for word in words if "recomputed" not in word]
 
 
 @figure
-def road_tree() -> Svg:
-    """Draw the questions of overview/road.py, and the road that each yes names."""
-    told = " ".join(f"{ask} If yes: {road}. If no, go on." for ask, _, road in RULES)
-    svg = page(
-        "Which road?",
-        "Ask in this order: the first yes names the road. Drawn from the rules.",
-        f"A decision tree, from the first question to the last. {told} "
-        f"After the last no: {OTHERWISE}.",
-        84 + DOWN * len(RULES) + TALL + 20,
+def road_map() -> Svg:
+    """Draw which road the cost model chooses, by the model's size and the devices."""
+    rows = {
+        size: [chosen(numbers, devices) for devices in DEVICES]
+        for size, numbers in SIZES.items()
+    }
+    told = " ".join(
+        f"{size} parameters: "
+        + "; ".join(
+            f"on {devices}: {', '.join(words)}"
+            for devices, words in zip(DEVICES, row, strict=True)
+        )
+        + "."
+        for size, row in rows.items()
     )
-    for i, (ask, _, road) in enumerate(RULES):
-        y = 84 + DOWN * i
-        middle, below = y + TALL / 2, y + TALL
-        svg.box(ASK, y, WIDE, TALL, fill=PALE, stroke=INK)
-        svg.label(ASK, y, WIDE, TALL, ask, 14)
-        svg.arrow(ASK + WIDE + 2, middle, TELL - 4, middle)
-        svg.text((ASK + WIDE + TELL) / 2 - 4, middle - 12, "yes", 13, fill=GREY)
-        svg.box(TELL, y, 680 - TELL, TALL)
-        svg.label(TELL, y, 680 - TELL, TALL, road, 14, bold=True)
-        svg.arrow(ASK + WIDE / 2, below + 2, ASK + WIDE / 2, y + DOWN - 4)
-        svg.text(ASK + WIDE / 2 + 20, below + 14, "no", 13, fill=GREY)
-    y = 84 + DOWN * len(RULES)
-    svg.box(ASK, y, WIDE, TALL)
-    svg.label(ASK, y, WIDE, TALL, OTHERWISE, 14, bold=True)
+    svg = page(
+        "which road, on H100?",
+        "Steps of 4 million tokens; drawn from the cost model.",
+        f"A table of the chosen road, by model and number of H100. {told}",
+        112 + TALL * len(rows) + 16,
+    )
+    for i, devices in enumerate(DEVICES):
+        svg.text(FIRST + WIDE * (i + 0.5) - 3, 94, f"{devices:,} H100", 13, fill=GREY)
+    for j, (size, row) in enumerate(rows.items()):
+        y = 112 + TALL * j
+        svg.text(LEFT, y + TALL / 2 - 3, size, 13, anchor="start", bold=True)
+        for i, words in enumerate(row):
+            x = FIRST + WIDE * i
+            svg.box(x, y, WIDE - 6, TALL - 6, fill=PALE, stroke=INK)
+            text = "|".join(words)
+            for kind in ("sharded optimizer", "hybrid sharded"):  # too long for a line
+                text = text.replace(kind, kind.replace(" ", "|"))
+            lines = text.split("|")
+            for k, line in enumerate(lines):
+                middle = y + (TALL - 6) / 2 + 14 * (k - (len(lines) - 1) / 2)
+                svg.text(x + (WIDE - 6) / 2, middle, line, 11)
     return svg

@@ -72,8 +72,8 @@ MISTAKES = [
     Mistake(
         "forget to wait",
         "p2p/isend_irecv",
-        "    work.wait()  # only now this rank",
-        "    # only now this rank",
+        "    work.wait()  # only now is this rank",
+        "    # only now is this rank",
     ),
     Mistake(
         "everybody sends first",
@@ -349,7 +349,7 @@ MISTAKES = [
     Mistake(
         "no barrier after the save",
         "checkpoint/basics",
-        "    dist.barrier()  # nobody goes on before the file is whole\n",
+        "    dist.barrier()  # no rank goes on before the file is whole\n",
         "",
     ),
     Mistake(
@@ -1030,7 +1030,7 @@ MISTAKES = [
         "    # rpc.shutdown(graceful=False)",
     ),
     Mistake(
-        "a world with six collectives",
+        "only the old collectives count",
         "old_pages/tutorial_2017",
         "return 6 + len(found) + 1, 6",
         "return 6, 6",
@@ -1048,16 +1048,10 @@ MISTAKES = [
         "        work = dist.irecv(box, src=0).wait()",
     ),
     Mistake(
-        "a world in which send returns at once",
+        "what is no longer so is not told",
         "old_pages/tutorial_2017",
-        "        dist.send(number, dst=1)\n        moment",
-        "        work = dist.isend(number, dst=1)\n        moment",
-    ),
-    Mistake(
-        "a world in which any function reduces",
-        "old_pages/tutorial_2017",
-        "op=lambda a, b: a + b)",
-        "op=dist.ReduceOp.SUM)",
+        '@today("holds")\ndef row_7',
+        '@today("misleads")\ndef row_7',
     ),
     Mistake(
         "the ring of 2017 adds what has arrived",
@@ -1081,10 +1075,10 @@ MISTAKES = [
         ranks=3,
     ),
     Mistake(
-        "a world in which broadcast scatters",
+        "saving after the epoch",
         "old_pages/course_2022",
-        "    dist.broadcast(numbers, src=0)  #",
-        "    numbers = numbers.new_tensor([rank])  #",
+        "        torch.save(epochs, file)\n        epochs += 1",
+        "        epochs += 1\n        torch.save(epochs, file)",
     ),
     Mistake(
         "a sampler that knows the epoch",
@@ -1093,22 +1087,17 @@ MISTAKES = [
         "{tuple(sampler) for e in range(3) if not sampler.set_epoch(e)}",
     ),
     Mistake(
-        "saving after the epoch",
-        "old_pages/course_2022",
-        "        weight -= 0.1 * weight  # stands for an epoch\n",
-        "        weight -= 0.1 * weight\n        saved = weight.item()\n",
-    ),
-    Mistake(
-        "one rank writes",
+        "two machines, and global rank 0 writes",
         "old_pages/course_2022_files",
-        "    local_rank = 0\n",
-        "    local_rank = rank\n",
+        "if local_ranks[r] == 0]",
+        "if r == 0]",
+        nodes=2,
     ),
     Mistake(
         "rank 0 downloads for all",
         "old_pages/course_2022_files",
-        "lambda file: not file.exists()",
-        "lambda file: rank == 0",
+        "            download_url(",
+        "            rank or download_url(",
     ),
     Mistake(
         "the module is tested, not the wrapper",
@@ -1135,16 +1124,28 @@ MISTAKES = [
         "told(rank)",
     ),
     Mistake(
-        "all_reduce leaves a list",
-        "old_pages/note_2021",
-        "    dist.all_reduce(glued)",
-        "    glued = torch.tensor(sum(lists, []))",
-    ),
-    Mistake(
         "the ranks print one loss",
         "old_pages/note_2021",
         "torch.arange(1.0, 6.0) + 5 * rank",
         "torch.arange(1.0, 6.0)",
+    ),
+    Mistake(
+        "one optimizer for all epochs",
+        "old_pages/guides",
+        "return train(2, 1), train(3)",
+        "return train(3), train(3)",
+    ),
+    Mistake(
+        "the ranks make the same call",
+        "old_pages/guides",
+        "all_reduce if rank == 0 else dist.barrier",
+        "all_reduce",
+    ),
+    Mistake(
+        "what came later is not counted",
+        "old_pages/overview_2020",
+        "return 3 + sum(",
+        "return 3 + 0 * sum(",
     ),
     Mistake(
         "another step",
@@ -1241,16 +1242,16 @@ MISTAKES = [
         "F.mse_loss(out, y).backward()",
     ),
     Mistake(
-        "a border on the wrong side",
+        "the optimizer is cut twice",
         "overview/road",
-        "t.model_bytes <= t.memory * ROOM",
-        "t.model_bytes < t.memory * ROOM",
+        "t.states * part / c.shard, 0",
+        "t.states * part / c.shard / c.data, 0",
     ),
     Mistake(
-        "always the fast link",
+        "a layer is lost",
         "overview/road",
-        "self.links[self.devices > self.machine]",
-        "self.links[0]",
+        "ceil(t.layers / c.pipeline), part",
+        "ceil(t.layers / c.pipeline) - 1, part",
     ),
 ]
 

@@ -13,18 +13,20 @@ from ddp_lab.kit.cell.program import Order, whole
 from ddp_lab.kit.cell.source import take_apart
 
 STANDARD_LIBRARY = set(sys.stdlib_module_names)
-# Lines above the rule line, and where it may be more: at most five.
+# Lines above the rule line, and where it may be more: at most six.
 MOST_LINES = 160
 LENGTH = {
     # Whole trainings, to be read from top to bottom.
     "cifar10/fast.py": 216,
     "cifar10/resnet.py": 218,
     # What is tried on a launcher, and what a rank does that is tried on.
-    "nodes/exercise_launcher.py": 171,
+    "nodes/exercise_launcher.py": 196,
     # An old training, and all that is looked at in what it leaves behind.
-    "old_pages/exercise.py": 162,
+    "old_pages/exercise.py": 192,
     # One road, and what is the same on all of them: network, truth, and three counts.
     "overview/remote.py": 184,
+    # A cost model, to be read from top to bottom.
+    "overview/road.py": 300,
 }
 # What every program ends with begins below this line.
 RULE = end.RULE
@@ -92,6 +94,7 @@ def test_the_program_joins_and_leaves_by_the_context_manager(path):
     for block in re.findall(r"^def (process_group|workers)\(", below, re.MULTILINE):
         assert sum(f" {block}(" in line for line in joined) == 1, block
     assert any(" as (rank, " in line for line in joined)
+    lesson = re.sub(r'= """.*?"""', "", lesson, flags=re.DOTALL)  # runs alone
     assert "init_process_group" not in lesson and "destroy_process" not in lesson
     assert "rpc.init_rpc(" not in lesson
 

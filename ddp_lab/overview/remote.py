@@ -174,9 +174,9 @@ def train(rank, world_size, device):
     facts = measure(model, optimizer, step)
     check(model)
     told = "holds {held} bytes, keeps {kept}, sends {sent} in {calls} calls"
-    print(f"[rank {rank}] {told.format(**facts)}", flush=True)
-    facts["counted"] = sys.platform == "linux" and dist.get_backend() == "gloo"
-    return facts
+    print(f"[rank {rank}]", told.format(**facts), flush=True)
+    counted = sys.platform == "linux" and dist.get_backend() == "gloo"
+    return facts | {"counted": counted}
 
 
 # --- the same in every program: join the group, run main, leave whatever happens ---
@@ -201,7 +201,7 @@ def process_group():
 
 @contextmanager
 def workers(rpc_timeout=20, **options):
-    """Join as worker0, worker1, ...; on one machine, nobody outside can reach us."""
+    """Join as worker0, worker1, ...; on one machine, TensorPipe listens on loopback."""
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     if os.environ["LOCAL_WORLD_SIZE"] == os.environ["WORLD_SIZE"]:
         os.environ.setdefault("TP_SOCKET_IFNAME", socket.if_indextoname(1))  # loopback

@@ -1,10 +1,10 @@
-"""Six questions about a training, in their order: the first yes names the road.
+"""A step on each road: bytes to hold, bytes to send, seconds; the fastest that fits.
 
     torchrun --standalone --nproc-per-node 2 ddp_lab/overview/road.py
 
-What they say of a model with seven billion parameters on these ranks' devices:
+What that says of 7 billion parameters on as many H100 as there are ranks:
 
-    [rank 0] ... devices of ... GB each: ...
+    [rank 0] ...: ... s a step, memory ... full
 
 Written by notebooks/16_which_road.ipynb.
 """
@@ -14,101 +14,286 @@ import json
 import os
 from contextlib import contextmanager
 from dataclasses import dataclass
+from math import ceil, inf, log2
+from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
 from torch.distributed.elastic.multiprocessing.errors import record
 
 GB = 1e9
-ROOM = 0.8  # the share of a device for weights, gradients, optimizer; the rest is rows
-RULES = [
-    ("Do some call, and others answer?", lambda t: t.calls, "remote calls"),
-    (
-        "Is it too much for all devices?",
-        lambda t: t.model_bytes > t.devices * t.memory * ROOM,
-        "more devices",
-    ),
-    ("Is there only one device?", lambda t: t.devices == 1, "one process"),
-    ("Does it fit on each device?", lambda t: t.model_bytes <= t.memory * ROOM, "DDP"),
-    (
-        "Is it too much for a machine?",
-        lambda t: t.model_bytes > t.held,
-        "tensor, pipeline, data",
-    ),
-    # A step computes 6 operations a parameter and token, sharding sends 6 bytes of
-    # each parameter: so the link keeps up from this number of tokens on.
-    (
-        "Do rows hide the gathering?",
-        lambda t: t.batch / t.devices >= t.flops / t.link,
-        "sharded",
-    ),
-]
-OTHERWISE = "tensor, data"  # tensor in the machine, DDP or sharded around it
-# At both sides of each border: bytes, batch, devices of 10 GB in machines of 4.
-BORDERS = {
-    "one process": [(8 * GB, 1e6, 1)],
-    "DDP": [(8 * GB, 1e6, 2)],
-    "more devices": [(8.1 * GB, 1e6, 1), (64.1 * GB, 1e9, 8)],
-    "tensor, pipeline, data": [(32.1 * GB, 1e9, 8)],
-    "sharded": [(8.1 * GB, 1000, 2), (32 * GB, 48_000, 8)],
-    "tensor, data": [(8.1 * GB, 999, 2), (32 * GB, 47_999, 8)],
-}
+
+GATHERING = ("sharded", "hybrid sharded")
+LAUNCH = 3e-4  # seconds that a layer takes at least: its kernels have to be started
+LEAK = 0.1  # of what can travel behind computing does not: the first, and the last
+HOST = 4e9  # parameters that a machine's CPUs update in a second
+KINDS = ("DDP", "sharded optimizer", *GATHERING, "remote calls")
+ROOM = 0.9  # of a device's memory; the rest is the library's, or lost between blocks
+PAYS = 0.5  # of a step has to be computing, or half of the devices will do
+CLOSE = 1.05  # no formula here is better than that: of roads so close, the simplest
+H100 = {"machine": 8, "memory": 80 * GB, "flops": 450e12, "fast": 360 * GB}
 
 
 @dataclass(frozen=True)
 class Training:
-    """What the questions are about; bytes, and bytes a second."""
+    """A model, its batch, and the devices; bytes, and bytes or operations a second."""
 
-    model_bytes: float  # weights, gradients, optimizer: 16 a parameter with Adam
-    batch: float  # tokens of a step, on all devices together
+    parameters: float
+    layers: int
+    width: int  # numbers that a token has between two layers
+    sequences: int  # in a step, on all devices together
+    length: int  # tokens of a sequence
     devices: int
+    machine: int  # devices of a machine
     memory: float  # of a device
-    machine: int = 8  # devices that the fast link joins
-    links: tuple[float, float] = (300 * GB, 25 * GB)  # of a device: fast, slow
-    flops: float = 150e12  # what a device really does in a second
-    calls: bool = False  # do some call and others answer, each at its own pace?
+    flops: float  # of a device, on large matrices: about half of what its maker says
+    fast: float  # from a device to another one of its machine
+    slow: float  # to other machines: a device's share of its machine's cards
+    host: float = 256 * GB  # main memory, for each device
+    hop: float = 5e-6  # seconds until a message's first byte is at the next rank
+    number: int = 2  # bytes of a weight, a gradient, an activation
+    states: float = 12  # of the optimizer, a parameter; 6 if Adam's two have 8 bits
+    active: float = 0  # parameters that a token meets, where that is not all of them
+    work: float = 0  # operations of a token, where the model is no transformer
+    kept: float = 0  # bytes that backward wants of a token and layer; of these,
+    whole: float = 0  # what tensor parallel leaves whole
+    sums: float = 4  # of tensor parallel in a layer: attention, MLP; there and back
+    scatter: int = 1  # how many gathers a reduce_scatter is worth: 2 over gloo
 
-    @property
-    def held(self):
-        """How much a machine can hold."""
-        return min(self.machine, self.devices) * self.memory * ROOM
 
-    @property
-    def link(self):
-        return self.links[self.devices > self.machine]
+class Cut(NamedTuple):
+    """A road: over how many ranks it cuts what, and its switches."""
+
+    kind: str = "DDP"  # what those ranks do that have rows of their own
+    data: int = 1  # how many they are,
+    shard: int = 1  # and how many of them share one copy of what the kind cuts
+    tensor: int = 1
+    pipeline: int = 1
+    rows: int = 1  # sequences of a micro-batch
+    recompute: float = 0  # the share of the layers that runs forward twice
+    offload: bool = False  # the optimizer lies in main memory, and steps there
 
 
-def road(model_bytes, batch, devices, memory, **more):
-    """Return the advice, and the questions with their answers that lead to it."""
-    training, reasons = Training(model_bytes, batch, devices, memory, **more), []
-    for question, is_so, advice in RULES:
-        answer = bool(is_so(training))
-        reasons.append(f"{question} {'yes' if answer else 'no'}")
-        if answer:
-            return advice, reasons
-    return OTHERWISE, reasons
+def stage(t, c):
+    """What a rank has: micro-batches, tokens in each, layers, parameters."""
+    micro = ceil(t.sequences / c.data / c.rows)
+    part = t.parameters / c.tensor / c.pipeline
+    return micro, c.rows * t.length, ceil(t.layers / c.pipeline), part
+
+
+def memory(t, c):
+    """Bytes on a device: of the model, of what is gathered, of activations."""
+    micro, tokens, layers, part = stage(t, c)
+    weights = gradients = t.number * part
+    optimizer, gathered = t.states * part / c.shard, 0
+    if c.kind in GATHERING:
+        # Whole: the layer that computes, the next one, and the gradient of one.
+        gathered = 3 * weights / layers
+        weights, gradients = weights / c.shard, gradients / c.shard
+    if c.offload:
+        gradients = optimizer = 0  # each gradient leaves as soon as it is there
+
+    # Backward wants 34 bytes a number (Korthikanti et al., 2022) if attention keeps
+    # no matrix; of a layer that is recomputed, only what entered it.
+    kept = t.kept or 34 * t.width
+    kept = tokens * ((kept - t.whole) / c.tensor + t.whole)
+    entered = tokens * t.number * t.width / c.tensor
+    # 1F1B: the first of p stages starts p micro-batches before one comes back.
+    flying = layers * min(c.pipeline, micro)
+    activations = flying * (c.recompute * entered + (1 - c.recompute) * kept)
+    activations += kept * (c.recompute > 0)  # the layer that is being recomputed
+    return weights + gradients + optimizer, gathered, activations
+
+
+def messages(t, c):
+    """Yield a rank's calls in a step: why, how many, how, bytes, ranks, stride."""
+    micro, tokens, layers, part = stage(t, c)
+    activation, weights = t.number * t.width * tokens, t.number * part
+    # Half of a layer's sums are forward's, and recomputing makes these again.
+    sums = t.sums * layers * micro * (1 + c.recompute / 2)
+    yield "tensor sums", sums, "sum", activation, c.tensor, 1
+    ends = 1 if c.pipeline == 2 else 2  # to the right, and a gradient to the left
+    if c.kind == "remote calls":
+        ends = 2 * (c.pipeline - 1)  # rank 0 sends both to each of the others
+    apart = c.tensor * c.data
+    yield "passing on", ends * micro, "pass", activation / c.tensor, c.pipeline, apart
+    if c.kind in GATHERING:  # for each micro-batch: weights, weights again, gradients
+        times = (2 + t.scatter) * layers * micro
+        yield "gathering", times, "gather", weights / layers, c.shard, c.tensor
+        weights /= c.shard  # what is left to be summed, over copies of the shards
+    elif c.shard > 1:  # once a step: gradients, and the new weights
+        times = (1 + t.scatter) * layers
+        yield "gradients", times, "gather", weights / layers, c.shard, c.tensor
+    yield "gradients", 1, "sum", weights, c.data // c.shard, c.tensor * c.shard
+
+
+def travel(t, how, size, ranks, stride):
+    """A rank's bytes and seconds in a call; every `stride`th rank takes part."""
+    inside = min(ranks, max(1, t.machine // stride))
+    # A ring enters and leaves each machine once; `inside` rings share its cards.
+    link = t.fast if inside == ranks else min(t.fast, inside * t.slow)
+    once = (ranks - 1) / ranks * size  # each part goes to all ranks but one
+    sent, hops = {
+        "gather": (once, ranks - 1),  # round the ring; reduce_scatter is its mirror
+        "sum": (2 * once, 2 * log2(ranks)),  # both; the first byte up a tree and down
+        "pass": (size, 1) if ranks > 1 else (0, 0),
+    }[how]
+    return sent, sent / link + hops * t.hop
+
+
+def sent(t, c):
+    """What a rank sends in a step, and how long that takes: {why: (bytes, seconds)}."""
+    total = {}
+    for why, times, *call in messages(t, c):
+        (size, time), (sizes, times_) = travel(t, *call), total.get(why, (0, 0))
+        total[why] = sizes + times * size, times_ + times * time
+    return total
+
+
+def operations(t):
+    """Of a token: 2 a parameter forward, 4 backward; and causal attention's."""
+    dense = 6 * (t.active or t.parameters)
+    return t.work or dense + 6 * t.layers * t.width * t.length
+
+
+def seconds(t, c):
+    """Return what a step's time goes into: {why: seconds}."""
+    micro, tokens, layers, part = stage(t, c)
+    wire = {why: time for why, (_, time) in sent(t, c).items()}
+
+    def exposed(why, behind):
+        return max(wire.get(why, 0) - behind, LEAK * wire.get(why, 0))
+
+    layer = tokens * operations(t) / t.layers / c.tensor / t.flops
+    spent = {"computing": micro * layers * max(layer, LAUNCH)}
+    spent["recomputing"] = spent["computing"] * c.recompute / 3  # forward is a third
+    spent["gathering"] = exposed("gathering", sum(spent.values()))
+    spent["tensor sums"] = wire["tensor sums"]  # the next matrix waits for each
+    spent["passing on"] = wire["passing on"]
+    # A stage of p works on m micro-batches, and for p - 1 it has none.
+    spent["bubble"] = sum(spent.values()) * (c.pipeline - 1) / micro
+    backward = spent["computing"] * 2 / 3 / micro  # of the last micro-batch
+    spent["gradients"] = exposed("gradients", backward)
+    here = min(t.machine, t.devices)
+    spent["main memory"] = c.offload * part / c.shard * here / HOST
+    return spent
+
+
+def cuts(t, devices):
+    """Yield every road over so many devices, without its switches."""
+    for tensor in divisors(devices, min(16, t.machine)):
+        for pipeline in divisors(devices // tensor, t.layers):
+            data, near = devices // tensor // pipeline, t.machine // tensor
+            if data > t.sequences or t.width % tensor:
+                continue
+            shards = {"DDP": 1}
+            if data > 1:
+                shards |= {"sharded optimizer": data, "sharded": data}
+            if data > near > 1 and data % near == 0:
+                shards["hybrid sharded"] = near  # in a machine; DDP between them
+            most = ceil(t.sequences / data)
+            for kind, shard in shards.items():
+                for rows in (2**n for n in range(most.bit_length())):
+                    yield Cut(kind, data, shard, tensor, pipeline, rows)
+    if 1 < devices <= t.layers:
+        yield Cut("remote calls", pipeline=devices, rows=t.sequences)
+
+
+def divisors(number, most):
+    return [n for n in range(1, min(number, most) + 1) if number % n == 0]
+
+
+def fill(t, c):
+    """How full the fuller of the two memories is: above 1 the road does not fit."""
+    out = c.offload * (t.number + t.states) * stage(t, c)[-1] / c.shard
+    return max(sum(memory(t, c)) / (ROOM * t.memory), out / t.host)
+
+
+def best(t, devices, offload=False):
+    """Return each family's fastest road that fits, as (seconds, fill, cut)."""
+    found = {}
+    for cut in cuts(t, devices):
+        for share in (0, 0.25, 0.5, 0.75, 1):  # recompute no more than has to be
+            c = cut._replace(recompute=share, offload=offload)
+            full = fill(t, c)
+            if full <= 1:
+                break
+        row = sum(seconds(t, c).values()) if full <= 1 else inf, full, c
+        family = c.kind, c.data > 1, c.tensor > 1, c.pipeline > 1
+        found[family] = min(found.get(family, row), row, key=lambda row: row[:2])
+    rows = sorted(found.values(), key=lambda row: row[:2])
+    # Main memory is far away: only where nothing fits without it.
+    return rows if offload or rows[0][0] < inf else best(t, devices, offload=True)
+
+
+def road(t, devices=None):
+    """Return the roads, the chosen one first, on as many devices as pay."""
+    devices = devices or t.devices
+    rows = best(t, devices)
+    if rows[0][0] == inf:
+        return rows
+    close = [row for row in rows if row[0] <= CLOSE * rows[0][0]]
+    chosen = min(close, key=simplicity)
+    rows = [chosen] + [row for row in rows if row is not chosen]
+    if devices == 1 or share(t, rows) >= PAYS:
+        return rows
+    fewer = road(t, devices // 2)
+    return fewer if share(t, fewer) >= PAYS or fewer[0][0] < rows[0][0] else rows
+
+
+def simplicity(row):
+    c = row[-1]
+    return (c.tensor > 1) + (c.pipeline > 1), KINDS.index(c.kind), c.recompute
+
+
+def share(t, rows):
+    """Which share of a step is computing."""
+    time, _, c = rows[0]
+    alone = operations(t) * t.sequences * t.length / t.flops
+    return alone / (c.data * c.tensor * c.pipeline) / time
+
+
+def told(t):
+    """Return lines: the choice, and by how much and why each of the others lost."""
+    rows = road(t)
+    time, full, won = rows[0]
+    lines, least = [], seconds(t, won)
+    if time < inf:
+        lines = [f"{name(won)}: {time:.3g} s a step, memory {full:.0%} full"]
+        if devices(won) < t.devices:
+            lines[0] += f"; on all {t.devices} devices {best(t, t.devices)[0][0]:.3g} s"
+    for slower, full, c in rows[len(lines) :]:
+        spent, parts = seconds(t, c), memory(t, c)
+        why = max(spent, key=lambda why: spent[why] - least[why])
+        lost = f"{slower / time:.2f} times as long: {why}"
+        if slower == inf:
+            most = max(zip(parts, ("model", "gathered", "activations"), strict=True))[1]
+            lost = f"does not fit: {full:.1f} times what there is, most of it {most}"
+        lines.append(f"{name(c)}: {lost}")
+    return lines + ["experts on different devices: not priced"] * (t.active > 0)
+
+
+def name(c):
+    words = {"tensor": c.tensor, "pipeline": c.pipeline, c.kind: c.data}
+    if c.kind == "remote calls":
+        words = {c.kind: c.pipeline}
+    cut = ", ".join(f"{word} {n}" for word, n in words.items() if n > 1)
+    switches = f", {c.recompute:.0%} recomputed" * (c.recompute > 0)
+    return (cut or "one process") + switches + ", offloaded" * c.offload
+
+
+def devices(c):
+    return c.data * c.tensor * c.pipeline
 
 
 def main(rank, world_size, device):
     dist.barrier()  # who leaves before all are connected makes the others fail
-    for expected, cases in BORDERS.items():
-        for case in cases:
-            advice, reasons = road(*case, 10 * GB, machine=4)
-            if advice != expected:
-                raise AssertionError(f"{case}: {advice}, expected {expected}")
-            if reasons[-1].endswith("no") != (advice == OTHERWISE):
-                raise AssertionError(f"{case}: {reasons} do not say {advice}")
-
-    local_size = int(os.environ["LOCAL_WORLD_SIZE"])
-    if device.type == "cuda":
-        memory = torch.cuda.get_device_properties(device).total_memory
-    else:
-        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        memory /= local_size  # the ranks of a machine share it
-    advice, _ = road(7e9 * 16, 4e6, world_size, memory, machine=local_size)
-    devices = f"{world_size} devices of {memory / GB:.0f} GB each"
-    print(f"[rank {rank}] {devices}: {advice}", flush=True)
-    return {"memory": memory, "advice": advice}
+    t = Training(6.7e9, 32, 4096, 1024, 4096, world_size, **H100, slow=45 * GB)
+    for c in cuts(t, world_size):  # a road may do things twice, but it loses none
+        held, took = memory(t, c)[0] * world_size, sum(seconds(t, c).values())
+        if held < 15.99 * t.parameters or share(t, [(took, 0, c)]) > 1:
+            raise AssertionError(f"{c} loses bytes or work")
+    print(f"[rank {rank}] {told(t)[0]}", flush=True)
 
 
 # --- the same in every program: join the group, run main, leave whatever happens ---

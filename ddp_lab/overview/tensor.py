@@ -147,9 +147,9 @@ def train(rank, world_size, device):
     facts = measure(model, optimizer, step)
     check(model)
     told = "holds {held} bytes, keeps {kept}, sends {sent} in {calls} calls"
-    print(f"[rank {rank}] {told.format(**facts)}", flush=True)
-    facts["counted"] = sys.platform == "linux" and dist.get_backend() == "gloo"
-    return facts
+    print(f"[rank {rank}]", told.format(**facts), flush=True)
+    counted = sys.platform == "linux" and dist.get_backend() == "gloo"
+    return facts | {"counted": counted}
 
 
 # --- the same in every program: join the group, run main, leave whatever happens ---
