@@ -4,8 +4,8 @@
 
 Once `add_up` is written, two ranks print:
 
-    [rank 0] took places 0 to 5, and knows the sum ...
-    [rank 1] took places 6 to 10, and knows the sum ...
+    [rank 0] took 6 numbers, knows the sum ...
+    [rank 1] took 5 numbers, knows the sum ...
 
 Written by notebooks/00_start_here.ipynb.
 """
@@ -37,20 +37,23 @@ def add_up(shelf, rank, world_size):
 
 
 class Shelf:
-    """Numbers, of which a rank may take one piece, and only one."""
+    """A row of places, of which a rank may take one piece, and only one."""
 
-    def __init__(self, numbers, device):
-        self._numbers = torch.tensor(numbers, device=device)  # (length,)
-        self.taken = []
+    def __init__(self, length, known, device):
+        self.length, self.known, self.device = length, known, device
+        self.taken, self.numbers = None, []
 
     def __len__(self):
-        return len(self._numbers)
+        return self.length
 
     def take(self, start, stop):
-        if self.taken:
+        if self.taken is not None:
             raise AssertionError("this rank has taken a piece already")
-        self.taken = list(range(len(self)))[start:stop]
-        return self._numbers[start:stop]
+        self.taken = list(range(self.length))[start:stop]
+        # They appear only now: no rank can look at the numbers of another one.
+        drawn = [secrets.randbelow(1000) for _ in self.taken]
+        self.numbers = self.taken if self.known else drawn
+        return torch.tensor(self.numbers, dtype=torch.int64, device=self.device)
 
 
 def shared_out(length, world_size):
@@ -62,30 +65,29 @@ def shared_out(length, world_size):
 
 
 def main(rank, world_size, device):
-    # 11 numbers whose sum is known, then 13 drawn at random by rank 0.
-    drawn = [list(range(11)), [secrets.randbelow(1000) for _ in range(13)]]
-    dist.broadcast_object_list(drawn, src=0)  # every rank now holds rank 0's lists
+    # 11 numbers whose sum is known; then 13, and as many as rank 0 draws, at random.
+    lengths = [11, 13, 20 + secrets.randbelow(40)]
+    dist.broadcast_object_list(lengths, src=0)  # every rank now holds rank 0's lengths
     facts = {}
-    for numbers in drawn:
-        shelf = Shelf(numbers, device)
+    for length in lengths:
+        shelf = Shelf(length, length == 11, device)
         total = add_up(shelf, rank, world_size)
-        mine = shelf.taken, None if total is None else int(total)
+        mine = shelf.taken, sum(shelf.numbers), None if total is None else int(total)
         answers = [None] * world_size
         # Every rank ends with the answers of all, so all come to one verdict.
         dist.all_gather_object(answers, mine)
-        taken, totals = (list(column) for column in zip(*answers, strict=True))
+        taken, sums, totals = (list(column) for column in zip(*answers, strict=True))
         if totals == [None] * world_size:
             print(f"[rank {rank}] not yet", flush=True)
             return {"solved": False}
-        expected = shared_out(len(numbers), world_size)
+        expected = shared_out(length, world_size)
         if taken != expected:
             raise AssertionError(f"the places {taken}, expected {expected}")
-        if totals != [sum(numbers)] * world_size:
-            raise AssertionError(f"the sums {totals}, expected {sum(numbers)}")
+        if totals != [sum(sums)] * world_size:
+            raise AssertionError(f"the sums {totals}, expected {sum(sums)}")
         if not facts:
-            places = f"places {taken[rank][0]} to {taken[rank][-1]}"
-            known = f"took {places}, and knows the sum {totals[rank]}"
-            print(f"[rank {rank}] {known}", flush=True)
+            took = f"took {len(taken[rank])} numbers"
+            print(f"[rank {rank}] {took}, knows the sum {totals[rank]}", flush=True)
             facts = {"solved": True, "taken": taken[rank], "total": totals[rank]}
     return facts
 
