@@ -20,7 +20,7 @@ SAMPLES, STEPS, RATE = 24, 3, 0.1
 
 
 def make_data(device):
-    """All the samples of the line y = 2a - b, the same in every process."""
+    """All the samples of y = 2a - b, the same in every process."""
     generator = torch.Generator().manual_seed(1)
     x = torch.randn(SAMPLES, 2, generator=generator).to(device)  # (24, 2)
     return x, x @ torch.tensor([[2.0], [-1.0]], device=device)  # (24, 1)
@@ -41,7 +41,7 @@ def flat(tensors):
 
 
 def one_process(x, y):
-    """The truth: the weights after each step on all samples, by textbook formula."""
+    """The truth: the weights after each step on all samples, by the textbook."""
     torch.manual_seed(0)
     weights = flat(torch.nn.Linear(2, 1).parameters()).to(x.device)  # (3,)
     x = torch.cat([x, torch.ones_like(y)], dim=1)  # (24, 3): a 1 for the bias

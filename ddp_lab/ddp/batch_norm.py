@@ -57,7 +57,7 @@ def compare(norm, rank, world_size, device):
     ddp = DDP(make_model(norm, device))
     weights = train(ddp, [shards[rank]])
     apart = [(weights - truth).abs().max().item() for truth in (whole, by_shard)]
-    facts = {"apart": apart}
+    facts = {"apart": apart, "weights": weights.tolist()}
     if norm:
         means = [m[1].running_mean[0].item() for m in (ddp.module, whole_model)]
         facts["running_mean"] = means  # this rank's, and one process's

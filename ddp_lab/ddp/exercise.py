@@ -10,6 +10,7 @@ Written by notebooks/03_ddp_basics.ipynb.
 import gc
 import json
 import os
+import random
 from contextlib import contextmanager
 
 import torch
@@ -17,14 +18,14 @@ import torch.distributed as dist
 from torch.distributed.elastic.multiprocessing.errors import record
 from torch.nn.parallel import DistributedDataParallel as DDP
 
-SIZES = (8, 2), (3, 4), (6, 6)  # in three runs: samples of rank 0, and of each other
+RUNS = 4  # in the first one, the shards of the lesson
 
 
 def shard_loss(errors):
     """Return the loss of this rank's samples that makes DDP's gradient the true mean.
 
     DDP gives every rank the mean of the ranks' gradients, one vote for each rank. With
-    `errors.mean()` a sample of a small shard therefore counts for more than another.
+    `errors.mean()`, a sample of a small shard therefore counts for more than others.
 
     Args:
         errors: (samples of this rank, 1), one number per sample, on this rank's device.
@@ -32,9 +33,18 @@ def shard_loss(errors):
     Returns:
         A scalar whose backward() leaves, on every rank, the gradient of the mean over
         the samples of all ranks: 5.5 with two ranks, where `errors.mean()` gives 7.0.
-        How many samples there are in all, you have to ask the other ranks.
+        To find out how many samples there are in all, ask the other ranks.
     """
     return None  # your code here
+
+
+def sizes_of_shards(run, world_size):
+    """The number of samples of each rank."""
+    sizes = [8] + [2] * (world_size - 1)
+    if run > 0:
+        sizes = [random.randint(1, 12) for _ in sizes]
+    dist.broadcast_object_list(sizes, src=0)  # every rank now holds what rank 0 drew
+    return sizes
 
 
 def gradient(shard, device):
@@ -49,8 +59,8 @@ def gradient(shard, device):
 
 def main(rank, world_size, device):
     facts = {"solved": True, "expected": [], "gradients": []}
-    for pair in SIZES:
-        sizes = [pair[min(other, 1)] for other in range(world_size)]
+    for run in range(RUNS):
+        sizes = sizes_of_shards(run, world_size)
         samples = torch.arange(1.0, sum(sizes) + 1)
         expected = samples.mean().item()
         got = gradient(samples.split(sizes)[rank], device)

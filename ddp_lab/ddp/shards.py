@@ -2,7 +2,7 @@
 
     torchrun --standalone --nproc-per-node 2 ddp_lab/ddp/shards.py
 
-Sample i has the gradient i, so the mean of all ten is 5.5.
+Sample i has the gradient i, so with two ranks the mean of all ten is 5.5.
 
 Written by notebooks/03_ddp_basics.ipynb.
 """
@@ -41,7 +41,7 @@ def gradients(shards, loss_of, rank, device):
 
 
 def shuffled(rank, world_size):
-    """This rank's samples in each epoch, in an order that no epoch repeats."""
+    """This rank's samples in each epoch, in another order than in the one before."""
     sampler = DistributedSampler(range(TESTED), world_size, rank)
     epochs = []
     for epoch in range(EPOCHS):
