@@ -76,7 +76,7 @@ def main(rank, world_size, device):
                         save(path, step)
             except PowerCut:
                 print(f"[rank 0] {name}: died half-way through step 3", flush=True)
-            dist.barrier()  # nobody looks before rank 0 is dead
+            dist.barrier()  # no rank looks before rank 0 is dead
             try:
                 found[name] = f"step {load(path)['step']}"
             except RuntimeError as error:

@@ -32,7 +32,7 @@ def save(ddp, step, path, rank):
         time.sleep(SLOW_DISK)
         write({"step": step, "model": ddp.module.state_dict()}, path)
         print(f"[rank {rank}] saved step {step}", flush=True)
-    dist.barrier()  # nobody goes on before the file is whole
+    dist.barrier()  # no rank goes on before the file is whole
 
 
 def write(saved, path):
@@ -43,7 +43,10 @@ def write(saved, path):
             torch.save(saved, file)
             os.fsync(file.fileno())  # the bytes reach the disk before the name does
         os.replace(temporary, path)  # until here, the file before is whole
-    except OSError as error:  # a full disk, say; half a file helps nobody
+        names = os.open(path.parent, os.O_RDONLY)
+        os.fsync(names)  # from here on, a power cut cannot bring that one back
+        os.close(names)
+    except OSError as error:  # a full disk, say; half a file is of no use
         temporary.unlink(missing_ok=True)
         raise OSError(f"cannot save in {path.parent}: {error.strerror}") from None
 

@@ -36,7 +36,7 @@ def save(parts, step, random, path):
         saved |= {"epoch": step // BATCHES, "batch": step % BATCHES, "rng": rng}
         write(saved, path)
         print(f"[rank 0] saved step {step}", flush=True)
-    dist.barrier()  # nobody goes on before the file is there
+    dist.barrier()  # no rank goes on before the file is there
 
 
 def write(saved, path):
@@ -47,7 +47,10 @@ def write(saved, path):
             torch.save(saved, file)
             os.fsync(file.fileno())  # the bytes reach the disk before the name does
         os.replace(temporary, path)  # until here, the file before is whole
-    except OSError as error:  # a full disk, say; half a file helps nobody
+        names = os.open(path.parent, os.O_RDONLY)
+        os.fsync(names)  # from here on, a power cut cannot bring that one back
+        os.close(names)
+    except OSError as error:  # a full disk, say; half a file is of no use
         temporary.unlink(missing_ok=True)
         raise OSError(f"cannot save in {path.parent}: {error.strerror}") from None
 

@@ -27,7 +27,8 @@ STEPS, STOP = 12, 6
 def forgotten(run):
     """Return {name: state} of what `checkpoint` below forgot; each rank its own.
 
-    The names are attributes of `run`, a Run; not all of those remember anything.
+    The names are attributes of `run`, a Run; not all of those remember anything, and
+    what `checkpoint` has saved was not forgotten.
     A state is what state_dict() returns, or, for a torch.Generator, get_state().
     Target, for any number of ranks: the resumed run ends [0.0, 0.0] away from the one
     that never stopped, in its weights and in their average.
@@ -46,6 +47,7 @@ class Run:
         self.optimizer = optim.SGD(self.ddp.parameters(), lr=0.05, momentum=0.9)
         self.scheduler = optim.lr_scheduler.CosineAnnealingLR(self.optimizer, STEPS)
 
+        self.loss = nn.MSELoss()
         self.average = optim.swa_utils.AveragedModel(self.ddp.module)  # to test with
         self.noise = torch.Generator().manual_seed(rank)  # for the augmentation
         self.data = torch.linspace(-1, 1, 64, device=device).view(8, 8)
@@ -60,7 +62,7 @@ class Run:
             output = self.ddp(self.data + 0.1 * noise)  # (8, 1)
             target = self.data.sum(dim=1, keepdim=True)
             self.optimizer.zero_grad()
-            nn.functional.mse_loss(output, target).backward()
+            self.loss(output, target).backward()
             self.optimizer.step()
             self.scheduler.step()
             self.average.update_parameters(self.ddp.module)
@@ -76,36 +78,44 @@ def checkpoint(run, random):
     }
 
 
-def stop_and_resume(rank, device):
-    """Return what you found, and how far the resumed run ends from the truth."""
-    random = torch.cuda if device.type == "cuda" else torch
-    expected = Run(rank, device).train(STEPS)  # never stops
-    stopped = Run(rank, device).train(STOP)
-    found = forgotten(stopped)
-    state = checkpoint(stopped, random) | {"forgotten": found or {}}
-    # A copy stands for the file: what the run does later does not reach it.
-    saved = copy.deepcopy(state)
-
-    run = Run(rank, device)
+def resume(saved, without, rank, device):
+    """Go on from a checkpoint, leaving out one thing (or None); return the run."""
+    # A copy stands for the file: what a run does later does not reach it.
+    run, saved = Run(rank, device), copy.deepcopy(saved)
     run.ddp.module.load_state_dict(saved["model"])
     run.optimizer.load_state_dict(saved["optimizer"])
-    for name, state in saved["forgotten"].items():
+    for name in saved["forgotten"].keys() - {without}:
         part = getattr(run, name)
         put_back = getattr(part, "load_state_dict", None) or part.set_state
-        put_back(state)
-    random.set_rng_state(saved["rng"])
-    run.train(STEPS - STOP)
+        put_back(saved["forgotten"][name])
+    source_of_random(device).set_rng_state(saved["rng"])
+    return run.train(STEPS - STOP)
 
+
+def source_of_random(device):
+    return torch.cuda if device.type == "cuda" else torch
+
+
+def distances(run, expected):
+    """Return how far apart the weights of two runs are, and their averages."""
     flat = nn.utils.parameters_to_vector
     pairs = (run.ddp, expected.ddp), (run.average, expected.average)
     # Each of 161 numbers, all weights in a row.
     differences = [flat(a.parameters()) - flat(b.parameters()) for a, b in pairs]
-    return found, [difference.abs().max().item() for difference in differences]
+    return [difference.abs().max().item() for difference in differences]
 
 
 def main(rank, world_size, device):
-    found, apart = stop_and_resume(rank, device)
+    expected = Run(rank, device).train(STEPS)  # never stops
+    stopped = Run(rank, device).train(STOP)
+    found = forgotten(stopped)
+    saved = checkpoint(stopped, source_of_random(device)) | {"forgotten": found or {}}
+
+    apart = distances(resume(saved, None, rank, device), expected)
     assert not found or apart == [0.0, 0.0], f"{apart} away, expected [0.0, 0.0]"
+    for name in found or {}:  # a list of everything is no answer
+        without = distances(resume(saved, name, rank, device), expected)
+        assert without != apart, f"{name!r} was not forgotten: 0.0 away without it, too"
     print(f"[rank {rank}]", "resumed, 0.0 away" if found else "not yet", flush=True)
     return {"solved": bool(found), "apart": apart}
 

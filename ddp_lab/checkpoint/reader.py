@@ -49,9 +49,9 @@ def shared_folder():
 
 
 def replace_while_read(save, path):
-    """Save steps 1 and 2; return the step that a reader of 1 ends up at."""
+    """Save steps 1 and 2; return the step that a reader of step 1 gets."""
     save(path, step=1)
-    with open(path, "rb") as reader:  # a copy job, say, that is not through yet
+    with open(path, "rb") as reader:  # a copy job, say, that has not finished yet
         save(path, step=2)
         return torch.load(reader, weights_only=True)["step"]
 
