@@ -52,7 +52,7 @@ def try_ways(expected, rank, world_size):
             what = f"rows of the steps {steps}"
             print(f"[rank {rank}] {save.__name__}: {what}", flush=True)
             assert steps == rows, f"expected {rows}"
-        dist.barrier()  # or rank 0 would clear away what others have yet to load
+        dist.barrier()  # or rank 0 could delete what others have yet to load
     return steps_of
 
 

@@ -35,7 +35,7 @@ def save(model, optimizer, folder):
 
 
 def load(model, optimizer, folder):
-    """Load on all ranks: each reads the rows that it will hold, whoever wrote them."""
+    """Load on all ranks: each reads the rows that it will hold, from all files."""
     state = state_of(model, optimizer)
     dcp.load(state, checkpoint_id=folder)  # fills in the rows that this rank asks for
     parts = {"model_state_dict": state["model"], "optim_state_dict": state["optimizer"]}
@@ -79,7 +79,7 @@ def files_of(rows, folder):
 
 
 def save_and_load(folder, rank, world_size, device):
-    """Train and save if nobody has, load, take one more step; return what came out."""
+    """Train and save in an empty folder, load, take a step; return what came out."""
     mesh = dist.init_device_mesh(device.type, (world_size,))
     share = -(-ROWS // world_size)  # rounded up
     rows = list(range(ROWS))[rank * share :][:share]

@@ -1,8 +1,9 @@
-"""Exercise: every rank wrote its own part of each checkpoint, and then came a storm.
+"""Exercise: every rank wrote its own part of each checkpoint, and then came storms.
 
     torchrun --standalone --nproc-per-node 2 ddp_lab/checkpoint/exercise_newest.py
 
-Find the newest step from which all ranks can go on. Fill in newest_whole():
+After each storm, find the newest step from which all ranks can go on. Fill in
+newest_whole():
 
     [rank 0] not yet
 
@@ -12,6 +13,7 @@ Written by notebooks/06_sharded_checkpoints.ipynb.
 import gc
 import json
 import os
+import random
 import zipfile
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,7 +23,6 @@ import torch
 import torch.distributed as dist
 from torch.distributed.elastic.multiprocessing.errors import record
 
-STEPS = 3, 6, 9, 12, 15
 FLOATS = 1000  # in a rank's part
 
 
@@ -30,46 +31,80 @@ def newest_whole(parts):
 
     Args:
         parts: {step: path} of this rank's own files. No rank can see another's. A
-            file may be cut short, or have zeros where its numbers were.
+            file may be cut short, or have zeros where some of its numbers were; sound
+            files hold zeros, too.
 
     Returns:
-        The step, as an int; `zipfile` is imported. Target: 3, although each rank has
-        sound files of later steps.
+        The step, as an int; `zipfile` is imported. At least one step is sound on all.
+        Target: 3 after the first storm, and the right step after four that are drawn.
     """
     return None  # your code here
 
 
-def write_parts(folder, rank, world_size):
-    """Write this rank's files, then damage some; return {step: path}."""
-    first, last = rank == 0, rank == world_size - 1
-    cut, zeroed = {12: last, 15: True}, {9: first, 6: last}
+def first_storm(world_size):
+    """Return, by step, how each rank's file is damaged: the newest sound step is 3."""
+    sound, all_cut = [""] * world_size, ["cut"] * world_size
+    first, last = ["zeros", *sound[1:]], [*sound[1:], "zeros"]
+    return {3: sound, 6: last, 9: first, 12: [*sound[1:], "cut"], 15: all_cut}
+
+
+def draw_storm(chance, place, world_size):
+    """Draw six steps and the damage to them; the newest sound one has this place."""
+    damage = {}
+    for step in sorted(chance.sample(range(1, 1000), 6)):
+        kinds = [chance.choice(["", "cut", "zeros"]) for _ in range(world_size)]
+        if len(damage) in (place - 1, place):
+            kinds = [""] * world_size
+        elif len(damage) > place and not any(kinds):
+            kinds[chance.randrange(world_size)] = "zeros"
+        damage[step] = kinds
+    return damage
+
+
+def storms(world_size):
+    """Return a known storm and four that rank 0 draws: the same ones on all ranks."""
+    seed = [random.SystemRandom().random()]
+    dist.broadcast_object_list(seed, src=0)  # all now hold rank 0's
+    chance = random.Random(seed[0])
+    drawn = [draw_storm(chance, p, world_size) for p in chance.sample(range(6), 4)]
+    return [first_storm(world_size), *drawn]
+
+
+def write_parts(folder, damage, rank):
+    """Write this rank's file of each step, and damage it; return {step: path}."""
     parts = {}
-    for step in STEPS:
+    for step, kinds in damage.items():
         path = parts[step] = Path(folder, f"step_{step}.pt")
-        torch.save({"step": step, "part": torch.full((FLOATS,), 1.5)}, path)
-        whole = path.read_bytes()
-        if cut.get(step):
-            path.write_bytes(whole[: len(whole) // 2])
-        if zeroed.get(step):
-            numbers = torch.full((FLOATS,), 1.5).numpy().tobytes()
-            path.write_bytes(whole.replace(numbers, bytes(len(numbers))))
+        part = torch.randn(FLOATS).relu()  # half of the numbers are zeros by nature
+        torch.save({"step": step, "part": part}, path)
+        whole, numbers = path.read_bytes(), part.numpy().tobytes()
+        if kinds[rank] == "cut":
+            path.write_bytes(whole[: random.randrange(len(whole))])
+        elif kinds[rank] == "zeros":
+            half = numbers[len(numbers) // 2 :]
+            path.write_bytes(whole.replace(half, bytes(len(half))))
             assert zipfile.is_zipfile(path), "a check of the form does not see it"
     return parts
 
 
 def main(rank, world_size, device):
-    # A folder for each rank, as if each had its own disk.
-    with TemporaryDirectory() as folder:
-        answer = newest_whole(write_parts(folder, rank, world_size))
+    answers = []
+    for damage in storms(world_size):
+        # A folder for each rank, as if each had its own disk.
+        with TemporaryDirectory() as folder:
+            answer = newest_whole(write_parts(folder, damage, rank))
         if answer is None:  # on all ranks alike, so nobody is left waiting
             print(f"[rank {rank}] not yet", flush=True)
             print(json.dumps({"solved": False}), flush=True)
             dist.barrier()  # to leave now would cut off those still joining
             return
-        print(f"[rank {rank}] goes on from step {answer}", flush=True)
-        if answer != STEPS[0]:
-            raise AssertionError(f"step {answer}, expected {STEPS[0]}")
-        return {"solved": True, "step": answer}
+        expected = max(step for step, kinds in damage.items() if not any(kinds))
+        if answer != expected:
+            told = f"step {answer} of {list(damage)}"
+            raise AssertionError(f"{told}, expected {expected}")
+        answers.append(answer)
+    print(f"[rank {rank}] goes on from step {answers[0]}", flush=True)
+    return {"solved": True, "step": answers[0]}
 
 
 # --- the same in every program: join the group, run main, leave whatever happens ---

@@ -35,7 +35,7 @@ def save_from_every_node(path):
     """Save as if each rank were local rank 0 of its own node; True if it worked."""
     with open(path.with_suffix(".tmp"), "wb") as file:  # one file for all of them
         torch.save({"step": 1}, file)
-    dist.barrier()  # the worst moment: all have written, nobody has renamed yet
+    dist.barrier()  # the worst moment: all have written, none has renamed yet
     with suppress(FileNotFoundError):  # if another rank has renamed it already
         os.replace(file.name, path)
         return True

@@ -1,0 +1,2 @@
+def newest_whole(parts):
+    return min(parts)
