@@ -2,7 +2,7 @@
 
     torchrun --standalone --nproc-per-node 2 ddp_lab/p2p/exchange.py
 
-If all sent first, all would wait for a receiver, forever. Two cures, one result:
+If all sent first, all would wait for a receiver. Two cures, one result:
 
     [rank 0] in order: received ...
     [rank 0] in a batch: received ...
@@ -26,21 +26,21 @@ PATIENCE = timedelta(seconds=5)  # gloo's default is half an hour
 def exchange_in_order(send_buf, recv_buf, left, right, group):
     """Even ranks send first, odd ranks receive first: there is always a pair."""
     if dist.get_rank() % 2 == 0:
-        dist.send(send_buf, dst=right, group=group)  # now the right one has our number
-        dist.recv(recv_buf, src=left, group=group)  # and we have that of the left one
+        dist.send(send_buf, dst=right, group=group)  # the right one gets our number
+        dist.recv(recv_buf, src=left, group=group)  # and we have the left one's
     else:
         dist.recv(recv_buf, src=left, group=group)
         dist.send(send_buf, dst=right, group=group)
 
 
 def exchange_in_a_batch(send_buf, recv_buf, left, right, group):
-    """Hand over both messages at once, so that neither waits for the other."""
+    """Start both messages at once, so that neither waits for the other."""
     messages = [
         dist.P2POp(dist.isend, send_buf, right, group),
         dist.P2POp(dist.irecv, recv_buf, left, group),
     ]
     for work in dist.batch_isend_irecv(messages):
-        work.wait()  # after the last one we have the number of the left one
+        work.wait()  # after the last wait() we have the left one's number
 
 
 def shift(exchange, rank, world_size, device, group):

@@ -1,4 +1,4 @@
-"""Exercise: every rank holds a number; all are to know the sum, by messages alone.
+"""Exercise: every rank holds a number; give all of them the sum, by messages alone.
 
     torchrun --standalone --nproc-per-node 2 ddp_lab/p2p/exercise.py
 
@@ -16,15 +16,13 @@ import json
 import os
 import secrets
 from contextlib import contextmanager
-from unittest import mock
 
 import torch
 import torch.distributed as dist
 from torch.distributed.elastic.multiprocessing.errors import record
+from torch.utils._python_dispatch import TorchDispatchMode
 
 PATIENCE = 20  # seconds
-# How the names of collectives begin.
-COLLECTIVE = {"all", "barrier", "broadcast", "gather", "monitored", "reduce", "scatter"}
 
 
 def sum_by_messages(send_buf, rank, world_size):
@@ -33,20 +31,20 @@ def sum_by_messages(send_buf, rank, world_size):
     send_buf, of shape (1,), holds (rank + 1) ** 2 at first: so 2 ranks make 5, 3 make
     14 and 4 make 30. Then it holds a number that no other rank can know.
 
-    Only dist.send, recv, isend, irecv and batch_isend_irecv may be used, for any number
-    of ranks. A buffer to receive into: torch.empty_like(send_buf).
+    Use only dist.send, recv, isend, irecv and batch_isend_irecv, for any number of
+    ranks. A buffer to receive into: torch.empty_like(send_buf).
     """
     return None  # your code here
 
 
-def without_collectives():
-    """Take the collectives away for a while."""
-    names = [name for name in dir(dist) if name.split("_")[0] in COLLECTIVE]
-    return mock.patch.multiple(dist, **dict.fromkeys(names, refuse))
+class MessagesOnly(TorchDispatchMode):
+    """Refuse each call of the process group that is no message of numbers."""
 
-
-def refuse(*args, **kwargs):
-    raise AssertionError("a collective was called; messages alone are allowed here")
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        library, name, _ = str(function).split(".")
+        if "c10d" in library and name not in ("send", "recv_", "recv_any_source_"):
+            raise AssertionError(f"{name}: messages alone are allowed here")
+        return function(*args, **(kwargs or {}))
 
 
 def main(rank, world_size, device):
@@ -57,7 +55,7 @@ def main(rank, world_size, device):
     facts = {}
     for brought in ((rank + 1) ** 2, secrets.randbelow(1000)):
         send_buf = torch.tensor([brought], device=device)  # (1,)
-        with without_collectives():
+        with MessagesOnly():
             total = sum_by_messages(send_buf, rank, world_size)
         answers = [None] * world_size
         # Every rank ends with what all brought and found: they come to one verdict.

@@ -16,24 +16,23 @@ import json
 import os
 import secrets
 from contextlib import contextmanager
-from unittest import mock
 
 import torch
 import torch.distributed as dist
 from torch.distributed.elastic.multiprocessing.errors import record
+from torch.utils._python_dispatch import TorchDispatchMode
 
 PATIENCE = 20  # seconds
-# How the names of collectives begin.
-COLLECTIVE = {"all", "barrier", "broadcast", "gather", "monitored", "reduce", "scatter"}
 
 
 def collect(mine, rank, world_size):
     """Return on rank 0 the numbers of all ranks, in rank order; elsewhere None.
 
     mine: (length,), int64, this rank's numbers, at least one. Only this rank knows how
-    many they are. A buffer to receive into should have the size of its message.
+    many there are. A buffer to receive into must have the size of its message.
 
-    Only dist.send, recv, isend, irecv and batch_isend_irecv may be used.
+    Use only dist.send, recv, isend, irecv and batch_isend_irecv: no padding, no
+    objects.
     """
     return None  # your code here
 
@@ -42,18 +41,39 @@ def lists_of(rank, device):
     """First 3, 2, 1 or 4 numbers that can be told apart, then some at random."""
     count = 1 + (3 * rank + 2) % 4
     yield torch.arange(10 * rank, 10 * rank + count, device=device)
-    drawn = [secrets.randbelow(1000) for _ in range(5 + secrets.randbelow(20))]
+    drawn = [secrets.randbelow(1000) for _ in range(1 + secrets.randbelow(30))]
     yield torch.tensor(drawn, device=device)
 
 
-def without_collectives():
-    """Take the collectives away for a while."""
-    names = [name for name in dir(dist) if name.split("_")[0] in COLLECTIVE]
-    return mock.patch.multiple(dist, **dict.fromkeys(names, refuse))
+class MessagesOnly(TorchDispatchMode):
+    """Refuse each call that is no message of numbers, and note the sizes of those."""
+
+    def __init__(self):
+        super().__init__()
+        self.sizes = {"sent": [], "received": []}
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        library, name, _ = str(function).split(".")
+        if "c10d" in library:
+            if name not in ("send", "recv_", "recv_any_source_"):
+                raise AssertionError(f"{name}: messages alone are allowed here")
+            (tensor,) = args[0]
+            if tensor.dtype == torch.uint8:
+                raise AssertionError("an object was sent; send tensors of numbers")
+            self.sizes["sent" if name == "send" else "received"].append(tensor.numel())
+        return function(*args, **(kwargs or {}))
 
 
-def refuse(*args, **kwargs):
-    raise AssertionError("a collective was called; messages alone are allowed here")
+def check_sizes(lists, sizes):
+    """Each buffer had the size of its message, and no message was padded."""
+    sent, received = (
+        sorted(sum((by_rank[way] for by_rank in sizes), []))
+        for way in ("sent", "received")
+    )
+    if sent != received:
+        raise AssertionError(f"messages of {sent} numbers, buffers of {received}")
+    if sent and sent[-1] > (longest := sum(map(len, lists))):
+        raise AssertionError(f"a message of {sent[-1]} numbers; there are {longest}")
 
 
 def main(rank, world_size, device):
@@ -63,18 +83,19 @@ def main(rank, world_size, device):
     device = torch.device("cpu") if dist.get_backend() == "gloo" else device
     facts = {}
     for mine in lists_of(rank, device):
-        with without_collectives():
+        with MessagesOnly() as messages:
             got = collect(mine.clone(), rank, world_size)
         answers = [None] * world_size
         # Every rank ends with what all had and got, so all come to one verdict.
-        answer = mine.tolist(), None if got is None else got.tolist()
+        answer = mine.tolist(), None if got is None else got.tolist(), messages.sizes
         dist.all_gather_object(answers, answer)
-        lists, (collected, *_) = zip(*answers, strict=True)
+        lists, (collected, *_), sizes = zip(*answers, strict=True)
         if collected is None:
             print(f"[rank {rank}] not yet", flush=True)
             return {"solved": False}
         if collected != sum(lists, []):
             raise AssertionError(f"got {collected}, expected {sum(lists, [])}")
+        check_sizes(lists, sizes)
         if not facts:
             what = "" if rank else f", collected {collected}"
             print(f"[rank {rank}] had {len(mine)} numbers{what}", flush=True)

@@ -1,9 +1,9 @@
-"""A buffer is not yours between isend or irecv and wait(): what is in it meanwhile?
+"""A buffer is not yours between isend or irecv and wait(): what is in it until then?
 
     torchrun --standalone --nproc-per-node 2 ddp_lab/p2p/isend_irecv.py
 
-The receiver looks too early, then the sender writes too early; what each saw is counted
-in the facts. Only what holds after wait() is promised, and only that is printed:
+The receiver looks too early, then the sender writes too early; the facts count what
+each receiver saw. Only what holds after wait() is promised, and only that is printed:
 
     [rank 1] after wait() 100 of 100 numbers were right
 
@@ -32,16 +32,16 @@ def send_to_all(step, world_size, device, spoil):
     if spoil:
         send_buf.fill_(SPOILT)
     for work in works:
-        work.wait()  # only after the last one send_buf is ours again
+        work.wait()  # only after the last wait() is send_buf ours again
 
 
 def receive_and_look(device):
     """Receive a number; return what the buffer held before wait() and after it."""
     recv_buf = torch.zeros(1, dtype=torch.int64, device=device)  # (1,)
-    work = dist.irecv(recv_buf, src=0)  # recv_buf will hold rank 0's number, some time
+    work = dist.irecv(recv_buf, src=0)  # recv_buf will hold rank 0's number, sometime
     time.sleep(PAUSE / 2)  # stands for other work
     before = recv_buf.item()
-    work.wait()  # only now this rank is sure to hold rank 0's number
+    work.wait()  # only now is this rank sure to hold rank 0's number
     return before, recv_buf.item()
 
 
@@ -49,8 +49,8 @@ def repeat(rank, world_size, device, spoil):
     """Do all steps; return what was seen before wait() and after it, step by step."""
     before, after = [0] * REPEATS, [0] * REPEATS
     for step in range(REPEATS):
-        # Sender and receivers come late in turn; if one always did, luck would look
-        # like a rule.
+        # Sender and receivers take turns being late; if one always were, luck would
+        # look like a rule.
         if step % 2 == (rank == 0):
             time.sleep(PAUSE)
         if rank == 0:

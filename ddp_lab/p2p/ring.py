@@ -1,4 +1,4 @@
-"""A token travels once round the ring of ranks; every rank adds its number to it.
+"""A token travels once around the ring of ranks; every rank adds its number to it.
 
     torchrun --standalone --nproc-per-node 2 ddp_lab/p2p/ring.py
 
@@ -41,7 +41,7 @@ def main(rank, world_size, device):
     # gloo's send and recv work on host memory only, even beside a GPU.
     device = torch.device("cpu") if dist.get_backend() == "gloo" else device
     arrived = pass_token(rank, world_size, device)
-    expected = sum(range(rank or world_size))  # rank 0's token has been everywhere
+    expected = sum(range(rank or world_size))  # back at rank 0, it holds all numbers
     if arrived != expected:
         raise AssertionError(f"the token is {arrived}, expected {expected}")
     return {"arrived": arrived, "expected": expected}

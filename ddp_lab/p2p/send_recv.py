@@ -1,8 +1,8 @@
-"""Rank 0 sends a number to each rank, who all come late: which call waits for whom?
+"""Rank 0 sends a number to each rank, and all of them are late: who waits for whom?
 
     torchrun --standalone --nproc-per-node 2 ddp_lab/p2p/send_recv.py
 
-First by `send`, then by `isend`: both deliver. When each rank waited is in the facts:
+First by `send`, then by `isend`: both deliver. The facts say when each rank waited:
 
     [rank 0] handed out [101], then [201]
     [rank 1] received 101, then 201
@@ -81,7 +81,7 @@ def hand_out(send, base, nap, device):
 def main(rank, world_size, device):
     # gloo's send and recv work on host memory only, even beside a GPU.
     device = torch.device("cpu") if dist.get_backend() == "gloo" else device
-    # The first messages also open the connections: keep that off the clock.
+    # A first message can take longer: keep it off the clock.
     hand_out(send_blocking, 0, 0.0, device)
     first, blocking = hand_out(send_blocking, 100, NAP, device)
     second, immediate = hand_out(send_immediate, 200, NAP, device)
