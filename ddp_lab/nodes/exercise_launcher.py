@@ -14,6 +14,7 @@ import gc
 import json
 import os
 import signal
+import socket
 import sys
 import time
 import traceback
@@ -32,10 +33,10 @@ def launch(command, count):
     """Run `command`, a list of words, as `count` ranks; return how that ended.
 
     Each finds RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT
-    in its environment; the port is a free one, and another one for each launch.
+    in its environment. Ask the system for a free port, at each launch anew.
 
     - All exit with 0: return 0.
-    - One fails: SIGTERM to the others, SIGKILL to those who still run GRACE seconds
+    - One fails: SIGTERM to the others, SIGKILL to those that still run GRACE seconds
       later; return the exit code of the first to fail, or 1 if a signal killed it.
     - SIGTERM or SIGINT comes to the launcher: the same signal to all ranks, and GRACE
       seconds later SIGKILL as above; return 128 + the signal's number.
@@ -55,6 +56,7 @@ local = int(os.environ["LOCAL_RANK"]), int(os.environ["LOCAL_WORLD_SIZE"])
 assert local == (rank, size), f"local: {local}"
 
 def told(number, frame):
+    time.sleep(0.1)  # to put things in order
     (folder / f"told {rank} {number}").touch()
     if trial != "deaf":
         sys.exit(5)
@@ -72,6 +74,9 @@ if rank == size - 1 and trial in ("fails", "deaf"):
     sys.exit(3)
 if rank == size - 1 and trial == "killed":
     os.kill(os.getpid(), signal.SIGKILL)
+if rank == 0 and trial == "fails":
+    time.sleep(1.5)
+    sys.exit(7)  # not the first to fail
 time.sleep(600)
 """
 # By trial: the exit code that launch() should return.
@@ -79,9 +84,11 @@ TRIALS = {"well": 0, "fails": 3, "killed": 1, "deaf": 3, "SIGTERM": 143, "SIGINT
 
 
 def play(trial, count, folder):
-    """launch() in a process of its own, to which signals can be sent; its pid."""
+    """Run launch() in another process, to which signals can be sent; return its pid."""
     if pid := os.fork():
         return pid
+    for name in ("bind", "connect", "connect_ex", "getsockname"):
+        setattr(socket.socket, name, noting(getattr(socket.socket, name), folder))
     signal.signal(signal.SIGINT, signal.default_int_handler)  # as in a terminal
     code = 1
     try:
@@ -91,8 +98,20 @@ def play(trial, count, folder):
     os._exit(NOT_YET if code is None else code)
 
 
+def noting(method, folder):
+    """Return a method of sockets that also notes the port it is about."""
+
+    def noted(self, *args):
+        place = args[0] if args else method(self)  # getsockname() returns it
+        if isinstance(place, tuple):
+            (folder / f"asked {place[1]}").touch()
+        return method(self, *args)
+
+    return noted
+
+
 def attempt(trial, count, folder):
-    """How launch() ended, None if it did not; by rank, its pid and port."""
+    """Return how launch() ended, None if it did not; and by rank, its pid and port."""
     pid, end, code = play(trial, count, folder), time.monotonic() + PATIENCE, None
     sent = not trial.startswith("SIG")
     while code is None and time.monotonic() < end:
@@ -120,24 +139,30 @@ def was_there(pid):
 
 def judge(trial, count):
     """Raise unless launch() did in this trial what it should; return its port."""
+    number = signal.SIGINT if trial == "SIGINT" else signal.SIGTERM
+    others = {"well": 0, "SIGTERM": count, "SIGINT": count}.get(trial, count - 1)
     with TemporaryDirectory() as folder:
         code, ranks = attempt(trial, count, Path(folder))
-        told = len(list(Path(folder).glob(f"told * {TRIALS[trial] - 128}")))
+        told = len(list(Path(folder).glob(f"told * {number:d}")))
+        asked = {int(note.name.split()[1]) for note in Path(folder).glob("asked *")}
     if code == NOT_YET:
         return None
     said = f"ran on for {PATIENCE:.0f} s" if code is None else f"returned {code}"
     if left := [rank for rank, (pid, _) in enumerate(ranks) if was_there(pid)]:
         said += f", ranks left behind: {left}"
-    if trial.startswith("SIG") and told < count:
-        said += f", ranks that got the signal: {told}"
+    if told < others:
+        said += f", {told} of {others} ranks had the time to act on {number.name}"
     if said != f"returned {TRIALS[trial]}":
         raise AssertionError(f"{trial}: launch() {said}; expected {TRIALS[trial]}")
-    print(f"{trial}: launch() {said}, and nobody is left", flush=True)
-    return ranks[0][1]
+    port = ranks[0][1]
+    if port not in asked:
+        raise AssertionError(f"launch() never asked whether port {port} is free")
+    print(f"{trial}: launch() {said}, and no rank is left", flush=True)
+    return port
 
 
 def be_a_rank():
-    """A rank in earnest, if launch() has told us who we are."""
+    """Be a real rank, if launch() has told us who we are."""
     with process_group() as (rank, world_size, device):
         total = torch.tensor(rank + 1.0, device=device)
         dist.all_reduce(total)  # every rank now holds 1 + 2 + ...

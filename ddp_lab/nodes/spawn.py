@@ -29,7 +29,7 @@ def introduce(rank, world_size):
     told = {name: os.environ[name] for name in TOLD if name in os.environ}
     local_rank = int(told.get("LOCAL_RANK", rank))  # without it: one machine, we guess
     local_world_size = int(told.get("LOCAL_WORLD_SIZE", world_size))
-    # torchrun counts its nodes, SLURM does; otherwise all that we have is a name.
+    # torchrun numbers its nodes, and so does SLURM; otherwise we only have a name.
     node = told.get("GROUP_RANK") or told.get("SLURM_NODEID") or socket.gethostname()
     place = f"local rank {local_rank} of {local_world_size} on node {node}"
     print(f"[rank {rank}] is {place}, one of {world_size} in all", flush=True)
@@ -78,7 +78,7 @@ def main():
     # A port that is free now: a fixed one breaks the second job on a machine.
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
-    # Raises if a rank fails, unlike Process.join(), which leaves that to the reader.
+    # Raises if a rank fails, unlike Process.join(), which leaves that check to you.
     mp.spawn(worker, args=(world_size, port), nprocs=world_size)
 
 

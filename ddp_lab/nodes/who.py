@@ -31,7 +31,7 @@ def introduce(rank, world_size):
     told = {name: os.environ[name] for name in TOLD if name in os.environ}
     local_rank = int(told.get("LOCAL_RANK", rank))  # without it: one machine, we guess
     local_world_size = int(told.get("LOCAL_WORLD_SIZE", world_size))
-    # torchrun counts its nodes, SLURM does; otherwise all that we have is a name.
+    # torchrun numbers its nodes, and so does SLURM; otherwise we only have a name.
     node = told.get("GROUP_RANK") or told.get("SLURM_NODEID") or socket.gethostname()
     place = f"local rank {local_rank} of {local_world_size} on node {node}"
     print(f"[rank {rank}] is {place}, one of {world_size} in all", flush=True)
