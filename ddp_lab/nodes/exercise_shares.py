@@ -13,15 +13,15 @@ import gc
 import json
 import os
 from contextlib import contextmanager
-from unittest import mock
 
 import torch
 import torch.distributed as dist
 from torch.distributed.elastic.multiprocessing.errors import record
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 NUMBERS = 2520  # divisible by every number of ranks up to 10
-ALLOWED = """all_reduce reduce broadcast reduce_scatter_tensor reduce_scatter
-all_gather_into_tensor all_gather""".split()
+SIZE = 4 * NUMBERS  # of the tensor, in bytes
 
 
 def sum_by_shares(tensor, inside, across):
@@ -32,8 +32,8 @@ def sum_by_shares(tensor, inside, across):
         inside: the group of the ranks of this node.
         across: the group of those with this local rank: one rank of each node.
 
-    Only collectives of these two groups may be called, with `group=`. Target: with two
-    ranks on a node, each brings 1/2 of the tensor to `across`; with n of them, 1/n.
+    Only calls on these two groups are allowed, by `group=`. Target: with two ranks on
+    a node, each brings 1/2 of the tensor's bytes to `across`; with n of them, 1/n.
     """
     return None  # your code here
 
@@ -51,23 +51,29 @@ def make_groups(rank, world_size):
     return inside[rank // size], across[rank % size], size
 
 
-def counted(call, inside, across, brought):
-    """The same collective; note how many numbers this rank brings to the wire."""
+class Wire(TorchDispatchMode):
+    """Counts the bytes that this rank brings to `across`, by whichever call."""
 
-    def counting(*args, **options):
-        group = options.get(
-            "group", next((a for a in args if a in (inside, across)), 0)
-        )
-        if group not in (inside, across):
-            raise AssertionError("which group? Only `inside` and `across` are allowed")
-        tensors = [a for a in args if isinstance(a, torch.Tensor)] + [
-            tensor for a in args if isinstance(a, list) for tensor in a
-        ]
-        if group is across:
-            brought.append(min(tensor.numel() for tensor in tensors))
-        return call(*args, **options)
+    def __init__(self, inside, across):
+        super().__init__()
+        self.across, self.brought = across.group_name, 0
+        self.allowed = {self.across, inside.group_name}
 
-    return counting
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        name = str(function)
+        if "c10d" in function.namespace and "barrier" not in name:
+            if (group := name_of_group(args)) not in self.allowed:
+                raise AssertionError("only the groups `inside` and `across`, please")
+            if group == self.across and "recv" not in name:
+                tensors = [a for a in tree_leaves(args) if isinstance(a, torch.Tensor)]
+                self.brought += min(tensor.nbytes for tensor in tensors)
+        return function(*args, **(kwargs or {}))
+
+
+def name_of_group(args):
+    for arg in args:
+        if isinstance(arg, torch.ScriptObject) and "ProcessGroup" in arg._type().name():
+            return dist.ProcessGroup.unbox(arg).group_name
 
 
 def main(rank, world_size, device):
@@ -75,12 +81,9 @@ def main(rank, world_size, device):
     device = torch.device("cpu") if dist.get_backend() == "gloo" else device
     inside, across, size = make_groups(rank, world_size)
     tensor = torch.randn(NUMBERS, device=device)  # another one on each rank
-    expected, brought = tensor.clone(), []
+    expected = tensor.clone()
     dist.all_reduce(expected)  # every rank now holds the truth
-    calls = {
-        name: counted(getattr(dist, name), inside, across, brought) for name in ALLOWED
-    }
-    with mock.patch.multiple(dist, **calls):
+    with Wire(inside, across) as wire:
         done = sum_by_shares(tensor, inside, across)
     if done is None:  # on all ranks alike, so nobody is left waiting
         print(f"[rank {rank}] not yet", flush=True)
@@ -88,16 +91,17 @@ def main(rank, world_size, device):
         dist.barrier()  # to leave now would cut off those still joining
         return
     right = torch.allclose(tensor, expected, atol=1e-5)
-    what = f"brought {sum(brought)}/{NUMBERS} of the tensor to the wire"
-    if sum(brought) * size == NUMBERS:
+    a_share = wire.brought * size == SIZE
+    what = f"brought {wire.brought}/{SIZE} of the tensor to the wire"
+    if a_share:
         what = f"brought 1/{size} of the tensor to the wire"
     says = f"{'has' if right else 'does not have'} the sum, and {what}"
     print(f"[rank {rank}] {says}", flush=True)
     verdicts = [None] * world_size
-    dist.all_gather_object(verdicts, (right, sum(brought) * size == NUMBERS))
+    dist.all_gather_object(verdicts, (right, a_share))
     if not all(all(verdict) for verdict in verdicts):
         raise AssertionError(f"{says}; expected 1/{size}")
-    return {"solved": True, "share": sum(brought) / NUMBERS}
+    return {"solved": True, "share": wire.brought / SIZE}
 
 
 # --- the same in every program: join the group, run main, leave whatever happens ---

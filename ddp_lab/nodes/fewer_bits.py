@@ -86,7 +86,7 @@ def make_step(way, model, micro_batches):
 
 def in_16_bits(_, bucket):
     """DDP's all_reduce of one bucket: rounded to bfloat16, averaged, and back."""
-    # By its own name, DDP refused the hook on CPUs up to torch 2.13.
+    # Where PyTorch was built without CUDA, DDP refuses the hook by its name.
     return bf16_compress_hook(None, bucket)  # every rank now holds the mean of all
 
 

@@ -20,7 +20,7 @@ import torch.distributed as dist
 from torch.distributed.elastic.multiprocessing.errors import record
 
 NUMBERS = 2**19  # in float32, so a tensor of 2 MB
-# Whether a group can have another order than that of the ranks: not in torch 2.11.
+# Whether a group can have its ranks in another order: not in torch 2.11.
 ORDERED = "sort_ranks" in inspect.signature(dist.new_group).parameters
 
 CARDS = Path("/proc/net/dev")  # where Linux counts what each network card has sent
