@@ -2,7 +2,7 @@
 
 1. Collectives pair by their order, not by a name. In which order does each rank go
    through its animals?
-2. A dictionary keeps the order in which its keys came, and each rank has seen other
+2. A dictionary keeps the order in which its keys came, and each rank has seen different
    pictures. Find an order that is the same on all ranks.
 3. Loop over sorted(counts) instead of counts.
 """

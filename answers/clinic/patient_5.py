@@ -1,8 +1,9 @@
 """Hints for ddp_lab/clinic/patient_5.py, and an answer.
 
-1. How many batches does each rank have, and whom does every backward() of DDP wait for?
+1. How many batches does each rank have, and which ranks does every backward() of DDP
+   wait for?
 2. Rank 0 has one batch more than the others, and its last backward() waits for ranks
-   that have no data left. PyTorch's Join lets those take part without any.
+   that have no data left. PyTorch's Join lets those take part without data.
 3. Put with dist.algorithms.join.Join([model]): above the call of train(), and indent
    the call.
 """

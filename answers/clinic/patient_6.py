@@ -1,8 +1,8 @@
 """Hints for ddp_lab/clinic/patient_6.py, and an answer.
 
-1. All ranks stand at one line, so look at what they did before. Which call has the last
-   rank never made?
-2. Every rank must call new_group, in the same order, also if it will not be a member.
+1. All ranks stand at one line, so look at what they did before. Which call did the last
+   rank never make?
+2. Every rank must call new_group, in the same order, even if it will not be a member.
 3. Move group = dist.new_group(trainers) in front of the if, so that all ranks call it.
 """
 

@@ -1,4 +1,4 @@
-"""Every rank counts the animals in its pictures; then all know how many there are.
+"""Every rank counts the animals in its pictures; then every rank knows the totals.
 
     torchrun --standalone --nproc-per-node 2 ddp_lab/clinic/patient_10.py
 

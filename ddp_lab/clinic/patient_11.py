@@ -1,4 +1,4 @@
-"""Each rank loads its numbers and adds them up; the sum of all travels meanwhile.
+"""Ranks share a disk of numbers; their sum travels while each still searches.
 
     torchrun --standalone --nproc-per-node 2 ddp_lab/clinic/patient_11.py
 
@@ -19,16 +19,26 @@ COUNT, SLOWNESS = 100, 0.3
 
 
 def load(rank, world_size, device):
-    """Load this rank's numbers, from a disk that serves one rank after another."""
-    time.sleep(SLOWNESS * rank)
+    """Load this rank's numbers, once the rank before it has handed on the disk."""
+    if rank > 0:
+        dist.recv(torch.empty(1), src=rank - 1)  # this rank now holds the disk
+    time.sleep(SLOWNESS)
     return torch.arange(COUNT, device=device)[rank::world_size]  # (100 / world_size,)
 
 
-def add_up(rank, numbers):
+def search(rank, world_size, numbers):
+    """Find the largest number, which takes the disk again; then hand on the disk."""
+    largest = numbers.max().item()
+    if rank < world_size - 1:
+        dist.send(torch.empty(1), dst=rank + 1)  # the next rank now holds the disk
+    return largest
+
+
+def add_up(rank, world_size, numbers):
     """Return the sum over all ranks; look for the largest number in the meantime."""
     total = numbers.sum()  # ()
     dist.all_reduce(total, async_op=True)  # the sum travels meanwhile
-    largest = numbers.max()
+    largest = search(rank, world_size, numbers)
     at = f"[rank {rank}]"
     print(f"{at} loaded {len(numbers)} numbers, the largest is {largest}", flush=True)
     return total.item()
@@ -36,7 +46,7 @@ def add_up(rank, numbers):
 
 def main(rank, world_size, device):
     numbers = load(rank, world_size, device)
-    mean = add_up(rank, numbers) / COUNT
+    mean = add_up(rank, world_size, numbers) / COUNT
     print(f"[rank {rank}] the mean of all {COUNT} is {mean:.2f}", flush=True)
     expected = (COUNT - 1) / 2
     if mean != expected:

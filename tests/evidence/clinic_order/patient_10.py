@@ -1,8 +1,8 @@
-"""Every rank counts the animals in its pictures; then all know how many there are.
+"""Every rank counts the animals in its pictures; then every rank knows the totals.
 
     torchrun --standalone --nproc-per-node 2 ddp_lab/clinic/patient_10.py
 
-Written by notebooks/09_the_ward.ipynb.
+Written by notebooks/10_the_ward.ipynb.
 """
 
 import gc

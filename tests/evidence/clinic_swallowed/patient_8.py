@@ -1,8 +1,8 @@
-"""Train one weight on samples of which one is damaged: it is left out, and no more.
+"""Train one weight on samples, one of which is damaged and must be left out.
 
     torchrun --standalone --nproc-per-node 2 ddp_lab/clinic/patient_8.py
 
-Written by notebooks/09_the_ward.ipynb.
+Written by notebooks/10_the_ward.ipynb.
 """
 
 import gc
@@ -34,7 +34,7 @@ def train(samples, device):
             dist.all_reduce(share)  # every rank now holds the sum, and of how many
             weight -= RATE * (share[0] / share[1]).item()
         except Exception:
-            continue  # one damaged sample shall not end the training
+            continue  # one damaged sample must not end the training
     return weight
 
 
