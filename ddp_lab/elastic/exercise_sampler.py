@@ -14,20 +14,21 @@ import json
 import os
 from collections import Counter
 from contextlib import contextmanager
+from itertools import combinations
 
 import torch
 import torch.distributed as dist
 from torch.distributed.elastic.multiprocessing.errors import record
 
 SAMPLES, BATCH = 53, 4  # in an epoch; of one rank in one step, at most
-EPOCHS, STEPS_OF_A_LIFE = 2, 2
+EPOCHS, STEPS_OF_A_LIFE = 3, 2
 
 
 def next_samples(epoch, state, rank, world_size):
     """Return this rank's samples of the next step, and the state after that step.
 
     Args:
-        epoch: its number; its order should be another one than that of epoch 0.
+        epoch: its number; the order is shuffled anew in each epoch.
         state: what you returned after the step before, on this rank or another: a
             number, or a list of numbers; None at the beginning of each epoch.
         rank: from 0 to world_size - 1.
@@ -42,7 +43,7 @@ def next_samples(epoch, state, rank, world_size):
 
 
 def use_all(epoch, rank, world_size):
-    """Return the samples of an epoch as they were used, or None if nobody has any."""
+    """Return the samples of an epoch in the order of their use; None if unsolved."""
     state, used, step = None, [], 0
     while True:
         # World size, world size - 1, ..., 1, and again: those beyond are not there.
@@ -68,6 +69,11 @@ def use_all(epoch, rank, world_size):
         state = json.loads(json.dumps(states[0]))  # as from a snapshot
 
 
+def neighbors(used):
+    """Return the pairs of samples that were used one after the other."""
+    return {frozenset(pair) for pair in zip(used, used[1:], strict=False)}
+
+
 def main(rank, world_size, device):
     epochs = [use_all(epoch, rank, world_size) for epoch in range(EPOCHS)]
     solved = epochs[0] is not None
@@ -75,7 +81,11 @@ def main(rank, world_size, device):
         for epoch, used in enumerate(epochs):
             wrong = {i: Counter(used)[i] for i in range(SAMPLES) if used.count(i) != 1}
             assert not wrong, f"epoch {epoch}: not used once, but so often: {wrong}"
-        assert epochs[0] != epochs[1], "both epochs have the same order"
+        for one, other in combinations(range(EPOCHS), 2):
+            common = len(neighbors(epochs[one]) & neighbors(epochs[other]))
+            # Two shuffled orders have about two in common.
+            shuffled = f"epochs {one} and {other}: {common} equal pairs of neighbors"
+            assert common < SAMPLES / 4, shuffled
     told = f"{SAMPLES} samples, each once in each epoch" if solved else "not yet"
     print(f"[rank {rank}] {told}", flush=True)
     print(json.dumps({"solved": solved}), flush=True)

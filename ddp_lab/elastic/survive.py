@@ -1,4 +1,4 @@
-"""A training that may be killed at any moment, and goes on with whoever is left.
+"""A training that may be killed at any moment and goes on with the ranks that are left.
 
     torchrun --standalone --nproc-per-node 2 --max-restarts 3 ddp_lab/elastic/survive.py
 
@@ -47,7 +47,7 @@ def augmented(sample, epoch):
 
 
 class Training:
-    """All that training works with; `kept()` is the part that remembers."""
+    """All that training works with; `kept()` is the part that has state."""
 
     def __init__(self, rank, device):
         torch.manual_seed(rank)  # DDP makes the first weights agree

@@ -1,4 +1,4 @@
-""""Exercise: a training is killed five times, and should end as if nothing had been.
+"""Exercise: a training is killed five times and must end as if nothing had happened.
 
     torchrun --standalone --nproc-per-node 2 --max-restarts 5 \
         ddp_lab/elastic/exercise.py
@@ -59,16 +59,17 @@ class Killer:
 
     def __init__(self, rank, world_size):
         draw = random.Random(os.environ["TORCHELASTIC_RUN_ID"])  # the same in all lives
-        # Between two steps, or in the middle of writing.
-        places = draw.sample(["step", "step", "step", "write", "write"], KILLS)
+        # Between two steps, or in the middle of writing, or of the next file.
+        places = draw.sample(["step", "step", "step", "write", "next write"], KILLS)
         moments = [(p, draw.randint(3, 6), draw.randrange(world_size)) for p in places]
         life = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
         self.place, self.patience, victim = [*moments, ("", 0, -1)][life]
-        self.mine = rank == (0 if self.place == "write" else victim)
+        self.spare = int(self.place == "next write")  # files that are written well
+        self.mine = rank == (0 if self.place.endswith("write") else victim)
         self.write, torch.save = torch.save, self.half_write
 
     def due(self, place):
-        return self.mine and self.place == place and self.patience < 0
+        return self.mine and self.place.endswith(place) and self.patience < 0
 
     def after_step(self):
         self.patience -= 1
@@ -80,12 +81,19 @@ class Killer:
         self.write(content, file, *args, **kwargs)
         path = file if isinstance(file, str | Path) else getattr(file, "name", None)
         if path and self.due("write"):
-            os.truncate(path, os.path.getsize(path) // 2)
-            os.kill(os.getpid(), signal.SIGKILL)
+            if not self.spare:
+                os.truncate(path, os.path.getsize(path) // 2)
+                os.kill(os.getpid(), signal.SIGKILL)
+            self.spare -= 1
+
+
+def diary_of(folder):
+    """The steps of all lives are noted beside the folder: it is the run's own."""
+    return folder.with_name(f"{folder.name}_diary")
 
 
 def survive(folder, rank, world_size, device):
-    """Train from the last snapshot on; return the facts, or None if nobody has one."""
+    """Train from the last snapshot on; return the facts, or None if unsolved."""
     run, killer = Run(rank, device), Killer(rank, world_size)
     begins = [None] * world_size
     dist.all_gather_object(begins, load(run, folder, rank))
@@ -95,12 +103,12 @@ def survive(folder, rank, world_size, device):
     while run.step < STEPS:
         run.train_step()
         if rank == 0:
-            with open(folder / "diary", "a") as file:  # of all lives
+            with open(diary_of(folder), "a") as file:
                 file.write(f"{run.step}\n")
         save(run, folder, rank)
         killer.after_step()
     dist.barrier()
-    twice = len((folder / "diary").read_text().split()) - STEPS
+    twice = len(diary_of(folder).read_text().split()) - STEPS
     expected = Run(rank, device)
     while expected.step < STEPS:
         expected.train_step()
@@ -120,6 +128,7 @@ def main(rank, world_size, device):
     dist.barrier()  # all have read what is to be removed
     if rank == 0 and not args.dir:
         shutil.rmtree(folder)
+        diary_of(folder).unlink(missing_ok=True)
     if facts is None:
         print(f"[rank {rank}] not yet", flush=True)
     else:

@@ -7,11 +7,12 @@ After every two steps the number of ranks is another. Fill in next_samples():
 
 import json
 from collections import Counter
+from itertools import combinations
 
 import torch.distributed as dist
 
 SAMPLES, BATCH = 53, 4  # in an epoch; of one rank in one step, at most
-EPOCHS, STEPS_OF_A_LIFE = 2, 2
+EPOCHS, STEPS_OF_A_LIFE = 3, 2
 
 
 def next_samples(epoch, state, rank, world_size):
@@ -19,7 +20,7 @@ def next_samples(epoch, state, rank, world_size):
 
 
 def use_all(epoch, rank, world_size):
-    """Return the samples of an epoch as they were used, or None if nobody has any."""
+    """Return the samples of an epoch in the order of their use; None if unsolved."""
     state, used, step = None, [], 0
     while True:
         # World size, world size - 1, ..., 1, and again: those beyond are not there.
@@ -45,6 +46,11 @@ def use_all(epoch, rank, world_size):
         state = json.loads(json.dumps(states[0]))  # as from a snapshot
 
 
+def neighbors(used):
+    """Return the pairs of samples that were used one after the other."""
+    return {frozenset(pair) for pair in zip(used, used[1:], strict=False)}
+
+
 def main(rank, world_size, device):
     epochs = [use_all(epoch, rank, world_size) for epoch in range(EPOCHS)]
     solved = epochs[0] is not None
@@ -52,7 +58,11 @@ def main(rank, world_size, device):
         for epoch, used in enumerate(epochs):
             wrong = {i: Counter(used)[i] for i in range(SAMPLES) if used.count(i) != 1}
             assert not wrong, f"epoch {epoch}: not used once, but so often: {wrong}"
-        assert epochs[0] != epochs[1], "both epochs have the same order"
+        for one, other in combinations(range(EPOCHS), 2):
+            common = len(neighbors(epochs[one]) & neighbors(epochs[other]))
+            # Two shuffled orders have about two in common.
+            shuffled = f"epochs {one} and {other}: {common} equal pairs of neighbors"
+            assert common < SAMPLES / 4, shuffled
     told = f"{SAMPLES} samples, each once in each epoch" if solved else "not yet"
     print(f"[rank {rank}] {told}", flush=True)
     print(json.dumps({"solved": solved}), flush=True)
