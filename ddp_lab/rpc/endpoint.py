@@ -40,7 +40,7 @@ class Parcel:
 
 
 def by_call(to):
-    """Three ways to make `to` do something; none of them is offered there."""
+    """Three ways to make `to` do something that it never offered."""
     pid = rpc.rpc_sync(to, os.getpid)
     answer = rpc.rpc_sync(to, eval, args=("6 * 7",))
     try:
@@ -107,7 +107,7 @@ def process_group():
 
 @contextmanager
 def workers(rpc_timeout=20, **options):
-    """Join as worker0, worker1, ...; on one machine, nobody outside can reach us."""
+    """Join as worker0, worker1, ...; on one machine, TensorPipe listens on loopback."""
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     if os.environ["LOCAL_WORLD_SIZE"] == os.environ["WORLD_SIZE"]:
         os.environ.setdefault("TP_SOCKET_IFNAME", socket.if_indextoname(1))  # loopback

@@ -21,7 +21,7 @@ ROWS, STEPS, LR = 64, 100, 0.05  # ROWS, STEPS: of each rank
 
 
 def shared_memory(numel):
-    """Return memory that all ranks have in common: what one writes, the others read."""
+    """Return memory that all ranks share: what one writes, the others read."""
     with tempfile.NamedTemporaryFile() as file:  # where unrelated processes meet
         name = [file.name]
         dist.broadcast_object_list(name, src=0)  # every rank now holds rank 0's name
@@ -38,7 +38,7 @@ def loss_of(net, rank):
 
 
 def step(net, rank):
-    """One step on this rank's rows. It does not ask who else is writing just now."""
+    """Step on this rank's rows; it does not ask which other rank is writing now."""
     gradients = torch.autograd.grad(loss_of(net, rank), list(net.parameters()))
     with torch.no_grad():
         for p, gradient in zip(net.parameters(), gradients, strict=True):

@@ -60,7 +60,7 @@ def survive(rank, victim):
         facts["late"] = told(rank, victim, nap, LATE, timeout=PATIENCE)
         while not rpc.rpc_sync(victim, naps):  # it sleeps on, and comes to its end
             time.sleep(0.1)
-        frozen = rpc.rpc_async(victim, freeze, args=(FROZEN,))
+        frozen = rpc.rpc_async(victim, freeze, args=(FROZEN,), timeout=0)  # no limit
         time.sleep(0.1)
         facts["frozen"] = told(rank, victim, naps, timeout=PATIENCE)
         frozen.wait()
@@ -89,7 +89,7 @@ def main(rank, world_size):
 
 @contextmanager
 def workers(rpc_timeout=20, **options):
-    """Join as worker0, worker1, ...; on one machine, nobody outside can reach us."""
+    """Join as worker0, worker1, ...; on one machine, TensorPipe listens on loopback."""
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     if os.environ["LOCAL_WORLD_SIZE"] == os.environ["WORLD_SIZE"]:
         os.environ.setdefault("TP_SOCKET_IFNAME", socket.if_indextoname(1))  # loopback

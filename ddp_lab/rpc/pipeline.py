@@ -82,7 +82,7 @@ def gradients(context):
 
 
 class SGD(torch.optim.SGD):
-    """DistributedOptimizer swaps torch's own SGD for one in TorchScript, and warns."""
+    """DistributedOptimizer swaps torch's own SGD for a deprecated copy, and warns."""
 
 
 def loss_of(scores, target):
@@ -134,7 +134,7 @@ def main(rank, world_size):
 
 @contextmanager
 def workers(rpc_timeout=20, **options):
-    """Join as worker0, worker1, ...; on one machine, nobody outside can reach us."""
+    """Join as worker0, worker1, ...; on one machine, TensorPipe listens on loopback."""
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     if os.environ["LOCAL_WORLD_SIZE"] == os.environ["WORLD_SIZE"]:
         os.environ.setdefault("TP_SOCKET_IFNAME", socket.if_indextoname(1))  # loopback

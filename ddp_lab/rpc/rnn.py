@@ -44,7 +44,7 @@ class CutRNN:
         self.parts = {p: rpc.remote(f"worker{o}", build, args=(p,)) for p, o in owners}
 
     def forward(self, tokens):
-        # Each call notes a send at one end and a recv at the other: backward's road.
+        # A tensor with a gradient notes a send where it leaves and a recv at its end.
         x = self.parts["encoder"].rpc_sync().forward(tokens)  # (LENGTH, BATCH, WIDTH)
         x, _ = self.parts["lstm"].rpc_sync().forward(x)  # (LENGTH, BATCH, HIDDEN)
         return self.parts["decoder"].rpc_sync().forward(x)  # (LENGTH, BATCH, TOKENS)
@@ -62,7 +62,7 @@ def gradients(context):
 
 
 class SGD(torch.optim.SGD):
-    """DistributedOptimizer swaps torch's own SGD for one in TorchScript, and warns."""
+    """DistributedOptimizer swaps torch's own SGD for a deprecated copy, and warns."""
 
 
 def loss_of(scores, target):
@@ -113,7 +113,7 @@ def main(rank, world_size):
 
 @contextmanager
 def workers(rpc_timeout=20, **options):
-    """Join as worker0, worker1, ...; on one machine, nobody outside can reach us."""
+    """Join as worker0, worker1, ...; on one machine, TensorPipe listens on loopback."""
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     if os.environ["LOCAL_WORLD_SIZE"] == os.environ["WORLD_SIZE"]:
         os.environ.setdefault("TP_SOCKET_IFNAME", socket.if_indextoname(1))  # loopback

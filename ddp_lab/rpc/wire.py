@@ -22,7 +22,7 @@ from torch.distributed import rpc
 from torch.distributed.elastic.multiprocessing.errors import record
 
 LARGE = 1_000_000  # numbers, of four bytes each
-# Plain TCP: on one machine TensorPipe would share memory, and nobody could count.
+# Plain TCP: on one machine TensorPipe would share memory, and could not be counted.
 OPTIONS = {"_transports": ["uv"], "_channels": ["basic"]}
 ROWS = {}  # by kind of call: bytes out, bytes back, round trips, pieces
 
@@ -104,7 +104,7 @@ def main(rank, world_size):
 
 @contextmanager
 def workers(rpc_timeout=20, **options):
-    """Join as worker0, worker1, ...; on one machine, nobody outside can reach us."""
+    """Join as worker0, worker1, ...; on one machine, TensorPipe listens on loopback."""
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     if os.environ["LOCAL_WORLD_SIZE"] == os.environ["WORLD_SIZE"]:
         os.environ.setdefault("TP_SOCKET_IFNAME", socket.if_indextoname(1))  # loopback

@@ -16,7 +16,7 @@ BOUND = 2  # steps that a trainer may be ahead of the slowest
 STEPS, WIDTH = 6, 4  # STEPS: of each trainer
 FAST, SLOW = 0.005, 0.12  # seconds that a gradient takes
 PATIENCE = 5  # seconds until an answer counts as forgotten
-OPTIONS = {"rpc_timeout": PATIENCE}
+OPTIONS = {"rpc_timeout": PATIENCE, "num_worker_threads": 2}  # none of them may wait
 
 
 @rpc.functions.async_execution  # the trainer is answered when the future is set
@@ -31,8 +31,7 @@ class Server:
         self.weights, self.clocks = torch.zeros(WIDTH), [0] * trainers
         self.waiting = {}
         self.lock = threading.Lock()  # push() runs on several threads
-        self.leads = []  # with which a step was begun
-        self.end = threading.Barrier(trainers)
+        self.leads, self.begun = [], []  # of each answer; when its step was begun
 
     def apply(self, trainer, gradient):
         self.weights = self.weights - gradient
@@ -50,7 +49,9 @@ server = Server(int(os.environ.get("WORLD_SIZE", "2")))  # that of rank 0 is cal
 
 def train(trainer, seconds):
     """Make all steps; return whether push() gave weights to make them with."""
-    for _ in range(STEPS):
+    for step in range(STEPS):
+        if step > 0:
+            rpc.rpc_sync("worker0", begin, (trainer,))
         time.sleep(seconds)  # a big model would take that long
         gradient = torch.full((WIDTH,), 10.0**trainer)
         if rpc.rpc_sync("worker0", push, (trainer, gradient)) is None:
@@ -58,21 +59,38 @@ def train(trainer, seconds):
     return True
 
 
+def begin(trainer):
+    """Runs on rank 0: a trainer begins a step with the weights that it was given."""
+    with server.lock:
+        server.begun.append(server.clocks[trainer] - min(server.clocks))
+
+
 def result():
-    """Runs on rank 0: wait for all; return the weights and the largest lead."""
-    server.end.wait(PATIENCE)
-    return server.weights, max(server.leads)
+    """Runs on rank 0: the weights, the answers, the leads; None before the end."""
+    if min(server.clocks) == STEPS:
+        return server.weights, len(server.leads), max(server.leads), max(server.begun)
+
+
+def wait_for_all():
+    end = time.monotonic() + PATIENCE
+    while (found := rpc.rpc_sync("worker0", result)) is None:
+        if time.monotonic() > end:
+            raise AssertionError("not all trainers have come to their end")
+        time.sleep(0.02)
+    return found
 
 
 def main(rank, world_size):
     if not train(rank, SLOW if rank == world_size - 1 else FAST):
         print(f"[rank {rank}] not yet", flush=True)
         return {"solved": False}
-    weights, lead = rpc.rpc_sync("worker0", result)
+    weights, answers, lead, begun = wait_for_all()
     expected = -STEPS * sum(10.0**trainer for trainer in range(world_size))
     if weights.tolist() != [expected] * WIDTH:
         raise AssertionError(f"weights {weights.tolist()}, expected {expected}")
-    if lead != BOUND:
-        raise AssertionError(f"the largest lead is {lead}, expected {BOUND}")
+    if max(lead, begun) != BOUND:
+        raise AssertionError(f"the largest lead is {max(lead, begun)}, not {BOUND}")
+    if answers != world_size * (STEPS - 1):
+        raise AssertionError(f"only {answers} answers were those of server.answer()")
     print(f"[rank {rank}] came to its end; largest lead: {lead}", flush=True)
     return {"solved": True, "lead": lead}
