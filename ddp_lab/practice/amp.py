@@ -2,7 +2,7 @@
 
     torchrun --standalone --nproc-per-node 2 ddp_lab/practice/amp.py
 
-Autocast changes types inside forward() only. Every rank names what it has:
+Autocast changes types inside forward() only. Each rank prints them:
 
     [rank 0] output: bfloat16
     [rank 0] loss: float32
@@ -35,7 +35,7 @@ TYPES = {  # what a float32 model under bfloat16 autocast should consist of
 
 
 def make_data(device):
-    """All the samples of the line y = 2a - b, the same in every process."""
+    """All the samples of y = 2a - b, the same in every process."""
     generator = torch.Generator().manual_seed(1)
     x = torch.randn(SAMPLES, 2, generator=generator).to(device)  # (24, 2)
     return x, x @ torch.tensor([[2.0], [-1.0]], device=device)  # (24, 1)

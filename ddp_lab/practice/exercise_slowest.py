@@ -12,26 +12,24 @@ Written by notebooks/04_ddp_in_practice.ipynb.
 import gc
 import json
 import os
+import random
 from contextlib import contextmanager
 
 import torch
 import torch.distributed as dist
 from torch.distributed.elastic.multiprocessing.errors import record
 
+ROUNDS = 10  # in each, one rank is slow
 OWN = 0.010, 0.013, 0.011, 0.012  # seconds until a rank calls backward(), in turn
 BACKWARD, LATE = 0.020, 0.007  # seconds of work in it; what makes a rank the slowest
 
 
 def slowest(seconds, device):
-    """Return the number of the rank that made the others wait, the same on all ranks.
+    """Return the rank that called backward() last: the same int on every rank.
 
-    Args:
-        seconds: how long *this* rank was in backward(), from its call to its return.
-            Nobody returns before the last rank has come, and all return together.
-        device: where a tensor to be sent has to be.
-
-    Returns:
-        A rank, as an int. Target: the one that called backward() last.
+    `seconds` is how long *this* rank was in backward(), from its call to its return.
+    All ranks return together, when the last one to call it is done.
+    A tensor for a collective must be on `device`.
     """
     return None  # your code here
 
@@ -44,19 +42,19 @@ def in_backward(late, world_size):
 
 
 def main(rank, world_size, device):
-    found = []
-    for late in reversed(range(world_size)):
+    slow, found = [random.randrange(world_size) for _ in range(ROUNDS)], []
+    dist.broadcast_object_list(slow, src=0)  # every rank now holds what rank 0 drew
+    for late in slow:
         answer = slowest(in_backward(late, world_size)[rank], device)
-        if answer is None:  # on all ranks alike, so nobody is left waiting
+        if answer is None:  # on all ranks alike, so no rank is left waiting
             print(f"[rank {rank}] not yet", flush=True)
-            print(json.dumps({"solved": False}), flush=True)
             dist.barrier()  # to leave now would cut off those still joining
-            return
+            return {"solved": False}
         if answer != late:
             raise AssertionError(f"found rank {answer}, expected rank {late}")
         found.append(answer)
-    print(f"[rank {rank}] slow were, in turn, the ranks {found}", flush=True)
-    return {"solved": True, "found": found}
+    print(f"[rank {rank}] the slow ranks, in turn: {found}", flush=True)
+    return {"solved": True, "found": found, "late": slow}
 
 
 # --- the same in every program: join the group, run main, leave whatever happens ---

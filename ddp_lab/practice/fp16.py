@@ -34,19 +34,18 @@ def train_step(model, optimizer, scaler, x, dtype):
     optimizer.zero_grad()
     with torch.autocast(x.device.type, dtype=dtype):
         loss = (model(x).float() * FACTOR).mean()
-    # Times the scale, gradients are large enough to survive backward() in float16.
+    # Multiplied by the scale, gradients survive backward() in float16.
     scaler.scale(loss).backward()  # every rank now holds the mean, times the scale
-    scaler.unscale_(optimizer)  # by which gradients are divided, in float32
+    scaler.unscale_(optimizer)  # divides the gradients by the scale, in float32
     gradient = model.module.weight.grad.abs().max().item()
-    scaler.step(optimizer)  # unless a gradient is infinite
-    scaler.update()  # then half the scale
+    scaler.step(optimizer)  # unless a gradient is infinite or not a number
+    scaler.update()  # halves the scale if it was
     return gradient
 
 
 def compute(way, rank, world_size, device):
     """Make one step in this way, and return what it did to the gradient and weights."""
     dtype, scaled = WAYS[way]
-    torch.manual_seed(0)
     model = DDP(torch.nn.Linear(4, 1, bias=False).to(device))
     optimizer = torch.optim.SGD(model.parameters(), lr=1e6)  # or nothing would move
     scaler = torch.amp.GradScaler(device.type, enabled=scaled)

@@ -20,7 +20,7 @@ from torch.distributed.elastic.multiprocessing.errors import record
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 MICRO = 4  # micro-batches of one sample each; the gradient of sample i is i
-SECONDS = 0.03, 0.01  # of computing, by turns; even ranks begin with the long one
+SECONDS = 0.03, 0.01  # of computing, in turn; even ranks begin with the long one
 
 
 def every(model, micro_batches):
@@ -29,7 +29,7 @@ def every(model, micro_batches):
 
 
 def no_sync(model, micro_batches):
-    """no_sync() round forward and backward, for all micro-batches but the last."""
+    """no_sync() around forward and backward, for all micro-batches but the last."""
     for turn, sample in enumerate(micro_batches):
         # Without the last turn outside, no gradient would ever reach another rank.
         with model.no_sync() if turn < MICRO - 1 else nullcontext():
@@ -38,7 +38,7 @@ def no_sync(model, micro_batches):
 
 
 def around_backward(model, micro_batches):
-    """no_sync() round backward only, for all micro-batches but the last."""
+    """no_sync() around backward only, for all micro-batches but the last."""
     for turn, sample in enumerate(micro_batches):
         loss = model(sample).mean() / MICRO
         with model.no_sync() if turn < MICRO - 1 else nullcontext():

@@ -1,8 +1,8 @@
-"""One rank cannot make a step: all skip it together, or none is in step any more.
+"""When one rank cannot make a step, all ranks skip it together.
 
     torchrun --standalone --nproc-per-node 2 ddp_lab/practice/skip.py
 
-The last rank runs out of memory in step 1 (it says so; nothing is really full):
+The last rank runs out of memory in step 1 (it only says so; nothing is really full):
 
     [rank 0] step 0: gradient 0.5
     [rank 0] step 1: skipped

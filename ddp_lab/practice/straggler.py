@@ -1,4 +1,4 @@
-"""One slow rank: where the others wait for it, and for how long they are willing to.
+"""One slow rank: where the others wait for it, and for how long they will.
 
     torchrun --standalone --nproc-per-node 2 ddp_lab/practice/straggler.py
 
@@ -24,11 +24,11 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 
 STEPS = 4
 
-NAPS, PATIENCE = {"DDP()": 0.5, "forward 2": 0.5}, 60.0  # in seconds
+NAPS, TIMEOUT = {"DDP()": 0.5, "forward 2": 0.5}, 60.0  # in seconds
 
 
 def nap(naps, rows, before):
-    """What makes a rank late: a longer batch, a slower disk, a busy neighbor."""
+    """Make this rank late, as a longer batch or a slower disk would."""
     if before in naps:
         with timed(rows, f"nap before {before}"):
             time.sleep(naps[before])
@@ -48,7 +48,7 @@ def train(naps, device, group):
     model = torch.nn.Linear(4, 4).to(device)
     nap(naps, rows, "DDP()")
     with timed(rows, "DDP()"):
-        # First all ranks compare their models, so none gets past here before all came.
+        # First all ranks compare their models, so none passes before all have come.
         model = DDP(model, process_group=group)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for step in range(STEPS):
@@ -57,17 +57,17 @@ def train(naps, device, group):
             loss = model(batch).square().mean()
         with timed(rows, f"backward {step}"):
             loss.backward()
-            # A GPU's host is not held up by backward(); it is by asking for a number.
+            # On a GPU, backward() does not hold up the host; asking for a number does.
             model.module.bias.grad.sum().item()
         with timed(rows, f"step {step}"):
-            optimizer.step()  # needs nobody: the gradients are there already
+            optimizer.step()  # needs no other rank: the gradients are there already
             optimizer.zero_grad()
     return rows
 
 
 def main(rank, world_size, device):
     slow = world_size - 1
-    group = dist.new_group(timeout=timedelta(seconds=PATIENCE))
+    group = dist.new_group(timeout=timedelta(seconds=TIMEOUT))
     DDP(torch.nn.Linear(1, 1).to(device))  # the first DDP imports for seconds
     rows = train(NAPS if rank == slow else {}, device, group)
     ends = {label: end for label, _, end in rows}

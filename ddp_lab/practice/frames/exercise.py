@@ -1,11 +1,9 @@
-"""Exercise: accumulate micro-batches of different sizes, and talk once.
+"""Exercise: accumulate micro-batches of different sizes, and communicate once.
 
 Sample i has the gradient i. Each rank has its samples in pieces of 3, 2 and 1:
 
     [rank 0] not yet
 """
-
-import json
 
 import torch
 import torch.distributed as dist
@@ -25,33 +23,45 @@ def counted(sent, bucket):
     return allreduce_hook(None, bucket)  # every rank now holds the mean of all ranks
 
 
+def watch(model):
+    """Return a list that notes each forward's samples, and 0 for each backward."""
+    turns = []
+    model.register_forward_pre_hook(lambda _, inputs: turns.append(len(inputs[0])))
+    model.weight.register_post_accumulate_grad_hook(lambda _: turns.append(0))
+    return turns
+
+
 def measure(sizes, rank, world_size, device):
-    """The gradient that accumulate() leaves, the truth, and how often it talked."""
-    count, sent = sum(sizes), []
+    """The gradient that accumulate() leaves, the truth, the calls, and the samples."""
+    count, sent, held = sum(sizes), [], [0]
     mine = torch.arange(1.0, count + 1).view(-1, 1) + rank * count
     model = DDP(torch.nn.Linear(1, 1, bias=False).to(device))
     model.register_comm_hook(sent, counted)
+    turns = watch(model.module)
     if accumulate(model, mine.to(device).split(sizes)) is None:
         return None
+    if sum(turns) != count:
+        raise AssertionError(f"the model saw {sum(turns)} samples, expected {count}")
+    for samples in turns:  # what forward keeps, until backward frees it
+        held.append(held[-1] + samples if samples else 0)
     got = model.module.weight.grad
     got = 0.0 if got is None else got.item()
-    return got, (world_size * count + 1) / 2, len(sent)
+    return got, (world_size * count + 1) / 2, len(sent), max(held)
 
 
 def main(rank, world_size, device):
     facts = {"solved": True, "gradients": [], "all_reduces": []}
     for sizes in SIZES:
         found = measure(sizes, rank, world_size, device)
-        if found is None:  # on all ranks alike, so nobody is left waiting
+        if found is None:  # on all ranks alike, so no rank is left waiting
             print(f"[rank {rank}] not yet", flush=True)
-            print(json.dumps({"solved": False}), flush=True)
             dist.barrier()  # to leave now would cut off those still joining
-            return
-        got, expected, sent = found
-        told = f"gradient {got:.2f}, all_reduces: {sent}"
+            return {"solved": False}
+        got, expected, sent, held = found
+        told = f"gradient {got:.2f}, all_reduces: {sent}, samples held: {held}"
         print(f"[rank {rank}] pieces of {sizes}: {told}", flush=True)
-        if abs(got - expected) > 1e-4 or sent != 1:
-            raise AssertionError(f"{told}; expected {expected}, 1")
+        if abs(got - expected) > 1e-4 or sent != 1 or held > max(sizes):
+            raise AssertionError(f"{told}; expected {expected}, 1, {max(sizes)}")
         facts["gradients"].append(got)
         facts["all_reduces"].append(sent)
     return facts

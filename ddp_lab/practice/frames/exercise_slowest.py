@@ -5,10 +5,11 @@ Each rank knows only how long its own backward() took. Fill in slowest():
     [rank 0] not yet
 """
 
-import json
+import random
 
 import torch.distributed as dist
 
+ROUNDS = 10  # in each, one rank is slow
 OWN = 0.010, 0.013, 0.011, 0.012  # seconds until a rank calls backward(), in turn
 BACKWARD, LATE = 0.020, 0.007  # seconds of work in it; what makes a rank the slowest
 
@@ -25,16 +26,16 @@ def in_backward(late, world_size):
 
 
 def main(rank, world_size, device):
-    found = []
-    for late in reversed(range(world_size)):
+    slow, found = [random.randrange(world_size) for _ in range(ROUNDS)], []
+    dist.broadcast_object_list(slow, src=0)  # every rank now holds what rank 0 drew
+    for late in slow:
         answer = slowest(in_backward(late, world_size)[rank], device)
-        if answer is None:  # on all ranks alike, so nobody is left waiting
+        if answer is None:  # on all ranks alike, so no rank is left waiting
             print(f"[rank {rank}] not yet", flush=True)
-            print(json.dumps({"solved": False}), flush=True)
             dist.barrier()  # to leave now would cut off those still joining
-            return
+            return {"solved": False}
         if answer != late:
             raise AssertionError(f"found rank {answer}, expected rank {late}")
         found.append(answer)
-    print(f"[rank {rank}] slow were, in turn, the ranks {found}", flush=True)
-    return {"solved": True, "found": found}
+    print(f"[rank {rank}] the slow ranks, in turn: {found}", flush=True)
+    return {"solved": True, "found": found, "late": slow}
