@@ -1,7 +1,7 @@
 """Hints for ddp_lab/clinic/patient_2.py, and an answer.
 
 1. Which call does rank 0 make alone? And where does a sum over all ranks come from?
-2. Every rank has to call reduce, also a rank that gets nothing. Only the printing is
+2. Every rank has to call reduce, even a rank that gets nothing. Only the printing is
    for rank 0 alone.
 3. Move dist.reduce(loss, dst=0) in front of the if.
 """

@@ -1,9 +1,9 @@
 """Hints for ddp_lab/clinic/patient_3.py, and an answer.
 
-1. How many labels does each rank bring to all_gather, and room for how many does it
-   make for every other rank?
-2. all_gather wants equal sizes. Append something to a short piece before the call, and
-   take it off again after it.
+1. How many labels does each rank bring to all_gather, and for how many of every other
+   rank does it make room?
+2. gloo's all_gather needs equal sizes. Append something to a short piece before the
+   call, and take it off again afterwards.
 3. The longest piece has -(-IMAGES // world_size) labels; copy mine to the beginning of
    a tensor of that length. Only the last piece is shorter, so all that was appended is
    at the end: return the first IMAGES labels.

@@ -1,6 +1,6 @@
 """Hints for ddp_lab/clinic/patient_4.py, and an answer.
 
-1. Which rank never gets to the end of its loop? And what does it do on its way out?
+1. Which rank never gets to the end of its loop? And what does it do on the way out?
 2. Step 1: Python reports an exception only when finally has ended, and this finally
    waits for ranks that wait in all_reduce. Take the barrier out, and the error names a
    text that float() cannot read.
