@@ -74,6 +74,7 @@ TOGETHER = (
     "test_handout.py",
     "test_kernel.py",
     "test_hostile.py",
+    "test_old_pages.py",
     "test_ring.py",
     "test_slurm.py",
 )

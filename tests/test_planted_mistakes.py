@@ -1054,11 +1054,10 @@ MISTAKES = [
         '@today("misleads")\ndef row_7',
     ),
     Mistake(
-        "the ring of 2017 adds what has arrived",
+        "the ring of 2017 sends something",
         "old_pages/rings",
-        "total += send if step % 2 else recv",
-        "total += arrives",
-        ranks=3,
+        "(torch.zeros_like(send) for _ in range(3))",
+        "(torch.ones_like(send) for _ in range(3))",
     ),
     Mistake(
         "the corrected ring adds what it sent",

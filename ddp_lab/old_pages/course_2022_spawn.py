@@ -1,4 +1,4 @@
-"""A line of a course of 2022: torchrun, for a script that starts its own processes.
+"""Two lines of a course of 2022: what starts processes, and what they are told.
 
     torchrun --standalone --nproc-per-node 4 ddp_lab/old_pages/course_2022_spawn.py
 
@@ -14,18 +14,27 @@ import socket
 import subprocess
 import sys
 import warnings
+from argparse import ArgumentParser
 from contextlib import contextmanager
 
 import torch
 import torch.distributed as dist
+from torch.distributed import launch
 from torch.distributed.elastic.multiprocessing.errors import record
+from torch.distributed.run import config_from_args
 
+ROWS = {}  # each line that is tried, and the fate that it had last
 SEEN = {}  # more numbers for the notebook
 
 JOIN = """import os, sys, datetime, torch.distributed as dist
 os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=sys.argv[1])
 second = datetime.timedelta(seconds=1)
 next(dist.rendezvous("env://", rank=0, world_size=1, timeout=second))"""
+
+
+def today(fate):
+    """Note the fate of a line; main fails when the line no longer has it."""
+    return lambda line: ROWS.update({line: fate}) or line
 
 
 def judge(line, *given):
@@ -41,42 +50,57 @@ def judge(line, *given):
         return "warns", said[0]
     if brings == promised:
         return "holds", str(brings)
-    return "misleads", f"{brings}, and not {promised}"
+    return "misleads", f"{brings}, not {promised}"
 
 
 def told(fact):
-    """What each rank tells, in a list that every rank now holds."""
+    """Return what each rank tells, in a list that every rank now holds."""
     facts = [None] * dist.get_world_size()
     dist.all_gather_object(facts, fact)
     return facts
 
 
+def ran(page, *words):
+    """Run a page alone; return its exit code, and the last line of its errors."""
+    command = [sys.executable, "-c", page, *words]
+    end = subprocess.run(command, capture_output=True, text=True)
+    return end.returncode, end.stderr.strip().split("\n")[-1]
+
+
+@today("stops")
+def row_36(rank, world_size):
+    """A parser of --local_rank: does it read what the old launcher passes?"""
+    passed = config_from_args(launch.parse_args(["old.py"]))[2][-1]
+    parser = ArgumentParser()
+    parser.add_argument("--local_rank", type=int)
+    parser.error = exit  # with what it says
+    found = parser.parse_args([passed.replace("${local_rank}", str(rank))])
+    return found.local_rank, rank
+
+
+@today("hangs")
 def row_37(rank, world_size):
     """Every rank of torchrun starts world_size children, which join at their port."""
-    child = [sys.executable, "-c", ""]
-    children = [subprocess.Popen(child) for _ in range(world_size)]
-    SEEN["children"] = sum(told(sum(c.wait() == 0 for c in children)))
+    ends = [ran("")[0] for _ in range(world_size)]
+    SEEN["children"] = sum(told(ends.count(0)))
     with socket.create_server(("127.0.0.1", 0)) as free:
-        child = [sys.executable, "-c", JOIN, str(free.getsockname()[1])]
-    ends = subprocess.run(child, capture_output=True, text=True) if rank == 0 else None
-    if said := told(ends and ends.stderr)[0]:
-        said = said.strip().splitlines()[-1].split(": ")[-1]
-        raise ConnectionError(said.split(" while")[0])
+        port = str(free.getsockname()[1])
+    _, error = told(ran(JOIN, port) if rank == 0 else None)[0]
+    if error:
+        raise ConnectionError(error.split(": ")[-1].split(" while")[0])
     return SEEN["children"], world_size
 
 
-TODAY = {row_37: "hangs"}
-
-
 def main(rank, world_size, device):
-    found = {}
-    for line, expected in TODAY.items():
+    found, other = {}, []
+    for line, last in ROWS.items():
         row = line.__name__.removeprefix("row_")
         fate, said = found[row] = judge(line, rank, world_size)
         if rank == 0:
             print(f"[rank 0] row {row} {fate}: {said}", flush=True)
-        if fate != expected:
-            raise AssertionError(f"row {row} {fate}: {said}; expected: {expected}")
+        other += [f"row {row} {fate}, expected: {last}"] * (fate != last)
+    if other:
+        raise AssertionError("; ".join(other))
     return {"rows": found} | SEEN
 
 

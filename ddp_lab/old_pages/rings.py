@@ -2,9 +2,7 @@
 
     torchrun --standalone --nproc-per-node 4 ddp_lab/old_pages/rings.py
 
-Each rank brings eight numbers for each rank, all of them r + 1, and counts its sends:
-
-    [rank 0] of_2017: ..., sent ... numbers
+    [rank 0] row 38 misleads: ..., not [10.0, 10.0, 10.0, 10.0]
 
 Written by notebooks/17_what_old_pages_say.ipynb.
 """
@@ -12,13 +10,45 @@ Written by notebooks/17_what_old_pages_say.ipynb.
 import gc
 import json
 import os
+import warnings
 from contextlib import contextmanager
 
 import torch
 import torch.distributed as dist
 from torch.distributed.elastic.multiprocessing.errors import record
 
-EACH = 8  # numbers for each rank
+ROWS = {}  # each line that is tried, and the fate that it had last
+SEEN = {}  # more numbers for the notebook
+
+EACH = 8  # numbers that each rank brings for each, all of them r + 1
+
+
+def today(fate):
+    """Note the fate of a line; main fails when the line no longer has it."""
+    return lambda line: ROWS.update({line: fate}) or line
+
+
+def judge(line, *given):
+    """Try an old line; return its fate, and what it says or brings."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            brings, promised = line(*given)
+        except (Exception, SystemExit) as error:
+            said = f"{type(error).__name__}: {error}".splitlines()[0]
+            return ("hangs" if "timed out" in said else "stops"), said
+    if said := [str(w.message) for w in caught if "deprecated" in str(w.message)]:
+        return "warns", said[0]
+    if brings == promised:
+        return "holds", str(brings)
+    return "misleads", f"{brings}, not {promised}"
+
+
+def told(fact):
+    """Return what each rank tells, in a list that every rank now holds."""
+    facts = [None] * dist.get_world_size()
+    dist.all_gather_object(facts, fact)
+    return facts
 
 
 def pass_on(leaves, arrives):
@@ -34,8 +64,14 @@ def pass_on(leaves, arrives):
     return leaves.numel()
 
 
+@today("stops")
+def row_6(rank, world_size):
+    """The class of what isend and irecv return."""
+    return dist.DistributedRequest, dist.Work
+
+
 def of_2017(send):
-    """As an old page had it: what came in is received, and never added."""
+    """As an old page had it: what comes in is never added."""
     recv, arrives, leaves = (torch.zeros_like(send) for _ in range(3))
     total, sent = send.clone(), 0
     for step in range(dist.get_world_size() - 1):
@@ -72,20 +108,31 @@ def in_chunks(send):
     return torch.cat(chunks), sent
 
 
-def main(rank, world_size, device):
-    # gloo's send and recv work on host memory only, even beside a GPU.
-    device = torch.device("cpu") if dist.get_backend() == "gloo" else device
-    mine = torch.full((EACH * world_size,), rank + 1.0, device=device)
+@today("misleads")
+def row_38(rank, world_size):
+    """The ring of 2017: which sum does it leave on each rank?"""
+    mine = torch.full((EACH * world_size,), rank + 1.0)
     right = world_size * (world_size + 1) / 2  # 1 + 2 + ...
-    wrong, facts = (rank + 1) * ((world_size + 1) // 2), {}  # itself, several times
-    for way, value in {of_2017: wrong, corrected: right, in_chunks: right}.items():
-        total, sent = way(mine)
-        if total.tolist() != [value] * len(mine):
-            raise AssertionError(f"{way}: {total[:3].tolist()}, expected {value}")
-        told = f"{way.__name__}: {value:g}, sent {sent} numbers"
-        print(f"[rank {rank}] {told}", flush=True)
-        facts[way.__name__] = {"sum": value, "sent": sent}
-    return facts
+    for way in (of_2017, corrected, in_chunks):
+        total, SEEN[way.__name__] = way(mine)
+        sums = told(total.unique().tolist())  # one number by rank, if all are equal
+        if way is not of_2017 and sums != [[right]] * world_size:
+            raise AssertionError(f"{way.__name__}: {sums}, expected {right}")
+        SEEN.setdefault("sums", [number for numbers in sums for number in numbers])
+    return SEEN["sums"], [right] * world_size
+
+
+def main(rank, world_size, device):
+    found, other = {}, []
+    for line, last in ROWS.items():
+        row = line.__name__.removeprefix("row_")
+        fate, said = found[row] = judge(line, rank, world_size)
+        if rank == 0:
+            print(f"[rank 0] row {row} {fate}: {said}", flush=True)
+        other += [f"row {row} {fate}, expected: {last}"] * (fate != last)
+    if other:
+        raise AssertionError("; ".join(other))
+    return {"rows": found} | SEEN
 
 
 # --- the same in every program: join the group, run main, leave whatever happens ---

@@ -12,11 +12,13 @@ from tempfile import TemporaryDirectory
 
 import torch
 import torch.distributed as dist
+from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.data import Dataset
 
 EPOCHS, SAMPLES = 2, 13
 ARGUMENTS = argparse.Namespace(learning_rate=0.01)
 DIARY = {"seen": [], "noise": [], "losses": [], "writes": 0}  # of this rank
+OPTIMIZERS = []  # the one that has made a step last, at the end
 
 
 def train(data, rank, local_rank, device, path):
@@ -66,15 +68,20 @@ def complaints(ddp, loss, accuracy, diaries, path, device):
         right = ((ddp.module(samples) - (2 - samples)).abs() < 1).sum().item()
     losses = [diary["losses"][EPOCHS * -(-share // 4) - 1] for diary in diaries]
     mean, orders = sum(losses) / len(losses), (seen[:share], seen[share : 2 * share])
+    firsts = {i for diary in diaries for i in diary["seen"][:share]}
     noises, writes = {d["noise"][0] for d in diaries}, [d["writes"] for d in diaries]
     found = {
         "an epoch has the order of the one before": orders[0] != orders[1],
+        "an epoch leaves samples out": firsts == set(range(SAMPLES)),
         "ranks draw the same noise": len(noises) == len(diaries),
         "the loss is not the mean of the ranks": abs(loss - mean) < 1e-5,
         f"the accuracy is not {right} of {SAMPLES}": round(accuracy, 4)
         == round(right / SAMPLES, 4),
         "torch warns of an old name": not any(d["warned"] for d in diaries),
         "more than one rank writes": sum(map(bool, writes)) == 1,
+        "the test runs the wrapper, which may wait for others": not any(
+            diary["wrapped"] for diary in diaries
+        ),
     }
     return [what for what, fine in (found | in_file(ddp, path)).items() if not fine]
 
@@ -91,18 +98,41 @@ def in_file(ddp, path):
         "a plain model refuses the names in the file": plain,
         "the file is older than the model": plain
         and all(torch.equal(model[name], now[name].cpu()) for name in now),
-        "the optimizer is not in the file": "momentum_buffer" in str(state),
+        "the optimizer's momentum is not in the file": has_momentum(state),
     }
+
+
+def has_momentum(state):
+    """Whether a checkpoint holds the momentum that the optimizer has at the end."""
+    parts = [part.get("state", {}) for part in state.values() if type(part) is dict]
+    found = [s.get("momentum_buffer") for part in parts for s in part.values()]
+    now = [s["momentum_buffer"] for s in OPTIMIZERS[-1].state.values()]
+    return len(found) == len(now) and all(
+        torch.is_tensor(old) and torch.equal(old.cpu(), new.cpu())
+        for old, new in zip(found, now, strict=True)
+    )
+
+
+def trained(rank, device, path):
+    """Train, with a watch on optimizers; test once more, with one on the wrapper."""
+    watch = register_optimizer_step_post_hook(lambda last, *_: OPTIMIZERS.append(last))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        end = train(Data(), rank, 0, device, path)  # model, loss, accuracy
+    watch.remove()
+    DIARY["warned"] = any("reduce_op" in str(w.message) for w in caught)
+    DIARY["wrapped"] = False
+    watch = end[0].register_forward_pre_hook(lambda *_: DIARY.update(wrapped=True))
+    test(end[0], Data(), device)
+    watch.remove()
+    return end
 
 
 def main(rank, world_size, device):
     with TemporaryDirectory() as own:
         path = [f"{own}/model.pt"]
         dist.broadcast_object_list(path, src=0)  # all ranks now name rank 0's file
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            end = train(Data(), rank, 0, device, path[0])  # model, loss, accuracy
-        DIARY["warned"] = any("reduce_op" in str(w.message) for w in caught)
+        end = trained(rank, device, path[0])
         diaries = [None] * world_size
         dist.all_gather_object(diaries, DIARY)  # every rank now holds all diaries
         left, right = (

@@ -1,0 +1,167 @@
+"""What guides of about 2023 and of 2025 promise, and what today's PyTorch brings.
+
+    torchrun --standalone --nproc-per-node 4 ddp_lab/old_pages/guides.py
+
+Written by notebooks/17_what_old_pages_say.ipynb.
+"""
+
+import gc
+import json
+import os
+import warnings
+from argparse import Namespace
+from contextlib import contextmanager
+from datetime import timedelta
+from functools import partial
+from io import BytesIO
+
+import torch
+import torch.distributed as dist
+from torch.distributed.elastic.multiprocessing.errors import record
+
+ROWS = {}  # each line that is tried, and the fate that it had last
+SEEN = {}  # more numbers for the notebook
+
+GPU = torch.accelerator.is_available()
+
+
+def today(fate):
+    """Note the fate of a line; main fails when the line no longer has it."""
+    return lambda line: ROWS.update({line: fate}) or line
+
+
+def judge(line, *given):
+    """Try an old line; return its fate, and what it says or brings."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            brings, promised = line(*given)
+        except (Exception, SystemExit) as error:
+            said = f"{type(error).__name__}: {error}".splitlines()[0]
+            return ("hangs" if "timed out" in said else "stops"), said
+    if said := [str(w.message) for w in caught if "deprecated" in str(w.message)]:
+        return "warns", said[0]
+    if brings == promised:
+        return "holds", str(brings)
+    return "misleads", f"{brings}, not {promised}"
+
+
+def load(settings, where):
+    """Save and load a checkpoint; return where its weights are, and should be."""
+    file = BytesIO()
+    torch.save({"weight": torch.ones(1), "settings": settings}, file)
+    file.seek(0)
+    weight = torch.load(file, map_location=where)["weight"]
+    return str(weight.device), *where.values()
+
+
+@today("stops")
+def row_25(rank, world_size):
+    """A Namespace in a checkpoint; and in map_location a GPU that the file has not."""
+    wheres = {"cpu": "meta"}, {"cuda:0": "cuda:9"}
+    SEEN["dict"] = [judge(load, {"lr": 0.1}, where)[0] for where in wheres]
+    return load(Namespace(lr=0.1), {"cpu": "meta"})
+
+
+def train(*parts):
+    """Train for parts of so many epochs, each with its own optimizer."""
+    weight = torch.ones(1, requires_grad=True)
+    for epochs in parts:
+        optimizer = torch.optim.SGD([weight], lr=0.1, momentum=0.9)
+        for _ in range(epochs):
+            optimizer.zero_grad()
+            weight.square().backward()
+            optimizer.step()
+    return round(weight.item(), 4)
+
+
+@today("misleads")
+def row_26(rank, world_size):
+    """A new optimizer for the third epoch: is the weight that of no restart?"""
+    return train(2, 1), train(3)
+
+
+@today("holds" if GPU else "stops")
+def row_27(rank, world_size):
+    """The backend of the current accelerator: does it fit this machine?"""
+    name = dist.get_default_backend_for_device(torch.accelerator.current_accelerator())
+    return dist.get_backend(dist.new_group(backend=name)), "nccl" if GPU else "gloo"
+
+
+@today("misleads")
+def row_28(rank, world_size):
+    """30 seconds, to be patient: which group waits longer?"""
+    for name, timeout in {"default": None, "page": timedelta(seconds=30)}.items():
+        gloo = dist.new_group(timeout=timeout)._get_backend(torch.device("cpu"))
+        SEEN[name] = gloo.options._timeout.total_seconds()
+    return max(("default", "page"), key=SEEN.get), "page"
+
+
+def ends(call, seconds):
+    """How a rank's call ends, in a group with this timeout."""
+    group = dist.new_group(timeout=timedelta(seconds=seconds))
+    try:
+        call(group=group)
+    except RuntimeError:
+        return "hangs"
+    return "returns"
+
+
+@today("misleads")
+def row_29(rank, world_size):
+    """A hang is the network's fault: then matching calls would hang as well."""
+    all_reduce = partial(dist.all_reduce, torch.ones(1))
+    if ends(all_reduce if rank == 0 else dist.barrier, seconds=1) != "hangs":
+        raise AssertionError("expected different calls to hang")
+    return ends(all_reduce, seconds=30), "hangs"
+
+
+@today("holds" if GPU else "stops")
+def row_30(rank, world_size):
+    """The device of a rank, as the rest of a division: its local rank?"""
+    count = torch.accelerator.device_count()
+    return rank % count, int(os.environ["LOCAL_RANK"]) % count
+
+
+def main(rank, world_size, device):
+    found, other = {}, []
+    for line, last in ROWS.items():
+        row = line.__name__.removeprefix("row_")
+        fate, said = found[row] = judge(line, rank, world_size)
+        if rank == 0:
+            print(f"[rank 0] row {row} {fate}: {said}", flush=True)
+        other += [f"row {row} {fate}, expected: {last}"] * (fate != last)
+    if other:
+        raise AssertionError("; ".join(other))
+    return {"rows": found} | SEEN
+
+
+# --- the same in every program: join the group, run main, leave whatever happens ---
+
+
+@contextmanager
+def process_group():
+    """A GPU per rank over NCCL; else gloo, on a shared GPU or the CPU."""
+    device, backend = torch.device("cpu"), "gloo"
+    if count := torch.cuda.device_count():
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % count)
+        torch.cuda.set_device(device)
+        if count >= int(os.environ["LOCAL_WORLD_SIZE"]):
+            backend = "cpu:gloo,cuda:nccl"
+    dist.init_process_group(backend, device_id=device if "nccl" in backend else None)
+    try:
+        yield dist.get_rank(), dist.get_world_size(), device
+    finally:
+        dist.destroy_process_group()
+        gc.collect()  # a leftover gloo object could abort the process at exit
+
+
+@record
+def run():
+    with process_group() as (rank, world_size, device):
+        if facts := main(rank, world_size, device):
+            print(json.dumps(facts), flush=True)
+
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,118 @@
+"""What an overview of 2020 promises, and what today's PyTorch brings.
+
+    torchrun --standalone --nproc-per-node 4 ddp_lab/old_pages/overview_2020.py
+
+    [rank 0] row 33 misleads: 7, not 3
+
+Written by notebooks/17_what_old_pages_say.ipynb.
+"""
+
+import gc
+import json
+import os
+import re
+import warnings
+from contextlib import contextmanager
+from importlib.util import find_spec
+
+import torch
+import torch.distributed as dist
+from torch.distributed import rpc
+from torch.distributed.elastic.multiprocessing.errors import record
+
+ROWS = {}  # each line that is tried, and the fate that it had last
+SEEN = {}  # more numbers for the notebook
+
+LATER = "device_mesh", "fsdp", "pipelining", "tensor"
+
+
+def today(fate):
+    """Note the fate of a line; main fails when the line no longer has it."""
+    return lambda line: ROWS.update({line: fate}) or line
+
+
+def judge(line, *given):
+    """Try an old line; return its fate, and what it says or brings."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            brings, promised = line(*given)
+        except (Exception, SystemExit) as error:
+            said = f"{type(error).__name__}: {error}".splitlines()[0]
+            return ("hangs" if "timed out" in said else "stops"), said
+    if said := [str(w.message) for w in caught if "deprecated" in str(w.message)]:
+        return "warns", said[0]
+    if brings == promised:
+        return "holds", str(brings)
+    return "misleads", f"{brings}, not {promised}"
+
+
+@today("misleads")
+def row_32(rank, world_size):
+    """DataParallel as a step of the road: which class does its own page recommend?"""
+    text = torch.nn.DataParallel.__doc__
+    return re.search(r"recommended to use :class:`.*?(\w+)`", text)[1], "DataParallel"
+
+
+@today("misleads")
+def row_33(rank, world_size):
+    """Three components, and those that came later: how many are there?"""
+    return 3 + sum(bool(find_spec(f"torch.distributed.{name}")) for name in LATER), 3
+
+
+@today("stops")
+def row_34(rank, world_size):
+    """The backend of RPC."""
+    SEEN["backends"] = [backend.name for backend in rpc.BackendType]
+    return rpc.BackendType.PROCESS_GROUP.name, "PROCESS_GROUP"
+
+
+@today("misleads")
+def row_35(rank, world_size):
+    """Launched by elastic: does that need a package?"""
+    package = bool(find_spec("torchelastic"))
+    return ["TORCHELASTIC_RUN_ID" in os.environ, package], [True, True]
+
+
+def main(rank, world_size, device):
+    found, other = {}, []
+    for line, last in ROWS.items():
+        row = line.__name__.removeprefix("row_")
+        fate, said = found[row] = judge(line, rank, world_size)
+        if rank == 0:
+            print(f"[rank 0] row {row} {fate}: {said}", flush=True)
+        other += [f"row {row} {fate}, expected: {last}"] * (fate != last)
+    if other:
+        raise AssertionError("; ".join(other))
+    return {"rows": found} | SEEN
+
+
+# --- the same in every program: join the group, run main, leave whatever happens ---
+
+
+@contextmanager
+def process_group():
+    """A GPU per rank over NCCL; else gloo, on a shared GPU or the CPU."""
+    device, backend = torch.device("cpu"), "gloo"
+    if count := torch.cuda.device_count():
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % count)
+        torch.cuda.set_device(device)
+        if count >= int(os.environ["LOCAL_WORLD_SIZE"]):
+            backend = "cpu:gloo,cuda:nccl"
+    dist.init_process_group(backend, device_id=device if "nccl" in backend else None)
+    try:
+        yield dist.get_rank(), dist.get_world_size(), device
+    finally:
+        dist.destroy_process_group()
+        gc.collect()  # a leftover gloo object could abort the process at exit
+
+
+@record
+def run():
+    with process_group() as (rank, world_size, device):
+        if facts := main(rank, world_size, device):
+            print(json.dumps(facts), flush=True)
+
+
+if __name__ == "__main__":
+    run()

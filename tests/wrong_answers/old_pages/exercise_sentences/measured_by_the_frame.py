@@ -1,0 +1,2 @@
+def verdicts():
+    return measured(torch.device("cpu"))

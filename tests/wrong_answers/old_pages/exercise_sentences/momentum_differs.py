@@ -1,0 +1,11 @@
+def verdicts():
+    return {
+        1: True,
+        2: False,
+        3: False,
+        4: False,
+        5: False,
+        6: False,
+        7: False,
+        8: True,
+    }
