@@ -20,14 +20,14 @@ STEPS, LEARNING_RATE = 20, 0.1
 
 
 def make_shard(rank):
-    """The data of one rank; each shard wants another first weight, 1 + rank."""
+    """The data of one rank; the first weight that fits them is 1 + rank."""
     generator = torch.Generator().manual_seed(rank)
     x = torch.randn(32, 2, generator=generator)  # (samples, features)
     return x, x @ torch.tensor([[1.0 + rank], [-1.0]])  # (samples, 1)
 
 
 def train(shards, every, average):
-    """Train a weight on each shard; return the first one, and its path."""
+    """Train a weight vector on each shard; return the first one, and its path."""
     weights, path = [x.new_zeros(2, 1) for x, _ in shards], []
     for step in range(STEPS):
         for i, (x, y) in enumerate(shards):

@@ -10,20 +10,19 @@ Written by notebooks/02_collectives.ipynb.
 """
 
 import gc
-import inspect
 import json
 import os
 import secrets
 from contextlib import contextmanager
-from unittest import mock
 
 import torch
 import torch.distributed as dist
 from torch.distributed.elastic.multiprocessing.errors import record
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
-# How the names of collectives begin, and of those that may be called.
-COLLECTIVE = {"all", "broadcast", "gather", "reduce", "scatter"}
-ALLOWED = ("reduce_scatter", "all_gather")
+# How PyTorch's own names of the two begin.
+ALLOWED = ("reduce_scatter", "allgather")
 
 
 def all_reduce_by_hand(tensor, rank, world_size):
@@ -33,32 +32,26 @@ def all_reduce_by_hand(tensor, rank, world_size):
     tensor: (length,), the same length on every rank, any length from 1 up.
     result: (length,), a new tensor; `tensor` itself stays as it was.
 
-    Both collectives want pieces of equal size, one for each rank; where length is not
-    a multiple of world_size, something has to be put at the end, and taken off again.
+    Both collectives need pieces of equal size, one for each rank; where length is not
+    a multiple of world_size, something must be added at the end, and removed again.
     """
     return None  # your code here
 
 
-@contextmanager
-def two_collectives_only(received):
+class TwoCollectives(TorchDispatchMode):
     """Refuse all others, and note how many numbers each call of these two delivers."""
 
-    def guard(name):
-        call, allowed = getattr(dist, name), name.startswith(ALLOWED)
+    def __init__(self):
+        super().__init__()
+        self.received = []
 
-        def guarded(*args, **kwargs):
-            if not allowed or "object" in name:
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        library, name, _ = str(function).split(".")
+        if "c10d" in library:
+            if not name.strip("_").startswith(ALLOWED):
                 raise AssertionError(f"{name} was called, not one of {ALLOWED}")
-            output, *_ = inspect.signature(call).bind(*args, **kwargs).args
-            pieces = output if isinstance(output, list) else [output]
-            received.append(sum(piece.numel() for piece in pieces))
-            return call(*args, **kwargs)
-
-        return guarded
-
-    names = [name for name in dir(dist) if name.split("_")[0] in COLLECTIVE]
-    with mock.patch.multiple(dist, **{name: guard(name) for name in names}):
-        yield
+            self.received.append(sum(out.numel() for out in tree_leaves(args[0])))
+        return function(*args, **(kwargs or {}))
 
 
 def tensors_of(rank, device):
@@ -76,7 +69,7 @@ def main(rank, world_size, device):
         length, before, expected = len(tensor), tensor.clone(), tensor.clone()
         # Every rank ends up with the sum of all tensors: the built-in is the truth.
         dist.all_reduce(expected, op=dist.ReduceOp.SUM)
-        with two_collectives_only(received := []):
+        with TwoCollectives() as calls:
             got = all_reduce_by_hand(tensor, rank, world_size)
         if got is None:
             print(f"[rank {rank}] not yet", flush=True)
@@ -87,11 +80,11 @@ def main(rank, world_size, device):
         if not torch.equal(tensor, before):
             raise AssertionError(f"length {length}: the tensor was changed")
         piece = -(-length // world_size)  # rounded up
-        if received != [piece, piece * world_size]:
-            enough = f"{piece} and then {piece * world_size} are enough"
-            raise AssertionError(f"length {length}: received {received}, {enough}")
+        if calls.received != [piece, piece * world_size]:
+            told = f"{calls.received}; {piece} and {piece * world_size} are enough"
+            raise AssertionError(f"length {length}: received {told}")
         if length == 7:
-            count = f"received {received[0]} + {received[1]} numbers"
+            count = f"received {piece} + {piece * world_size} numbers"
             print(f"[rank {rank}] length 7: {got.tolist()}, {count}", flush=True)
             facts["length_7"] = got.tolist()
     else:

@@ -18,8 +18,13 @@ from torch.distributed.elastic.multiprocessing.errors import record
 
 def make_groups(world_size):
     members = [list(range(first, world_size, 2)) for first in (0, 1)]
-    # A collective of the world: all ranks, all groups, in the same order.
+    # Each rank numbers its groups, so all ranks make all of them, in the same order.
     return members, [dist.new_group(ranks) for ranks in members]
+
+
+def make_own_group(ranks):
+    # With this option only the members make the group. Over gloo, so on the CPU.
+    return dist.new_group(ranks, backend="gloo", use_local_synchronization=True)
 
 
 def sum_in(group, number, device):
@@ -34,6 +39,7 @@ def main(rank, world_size, device):
     odd, number = rank % 2, 10 * rank + 1
     ranks, group = members[odd], groups[odd]
     inside = sum_in(group, number, device)
+    own = sum_in(make_own_group(ranks), number, torch.device("cpu"))
     first = torch.tensor([rank], device=device)  # (1,)
     # The group ends up with its first member's number; src counts in the world.
     dist.broadcast(first, src=ranks[0], group=group)
@@ -46,10 +52,11 @@ def main(rank, world_size, device):
     print(f"[rank {rank}] is {told}; with the evens {outside}", flush=True)
     dist.barrier()  # two ranks share no group, and one could leave too early
     total = sum(10 * r + 1 for r in ranks)
-    expected = [rank // 2, total, odd, number if odd else total, odd]
-    if (got := [place, inside, first.item(), outside, len(warned)]) != expected:
+    expected = [rank // 2, total, total, odd, number if odd else total, odd]
+    if (got := [place, inside, own, first.item(), outside, len(warned)]) != expected:
         raise AssertionError(f"the groups gave {got}, expected {expected}")
-    return {"place": place, "inside": inside, "outside": outside, "warned": warned}
+    facts = {"place": place, "inside": inside, "own": own}
+    return facts | {"outside": outside, "warned": warned}
 
 
 # --- the same in every program: join the group, run main, leave whatever happens ---

@@ -20,7 +20,7 @@ import torch.distributed as dist
 from torch.distributed.elastic.multiprocessing.errors import record
 
 ROOT, LATE = 0, 0.3  # a rank; seconds
-# Each rank's result is made of something from every rank.
+# No rank can finish these without something from every rank.
 FROM_ALL = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier")
 
 
@@ -53,7 +53,7 @@ def went_on(name, call, late, store):
     dist.barrier()  # all begin together
     if dist.get_rank() == late:
         time.sleep(LATE)
-        store.set(key, "here I come")  # before the call, so nobody overtakes it
+        store.set(key, "here I come")  # before the call, so that no rank overtakes it
     start = time.perf_counter()
     call()
     return not store.check([key]), time.perf_counter() - start

@@ -1,4 +1,4 @@
-"""A list of tensors is gathered one by one, then in one collective.
+"""Gathers a list of tensors one by one, then in one collective.
 
     torchrun --standalone --nproc-per-node 4 ddp_lab/collectives/list.py
 
@@ -22,7 +22,7 @@ def gather_one_by_one(tensors, world_size):
     gathered = []
     for tensor in tensors:
         copies = [torch.empty_like(tensor) for _ in range(world_size)]
-        dist.all_gather(copies, tensor)  # every rank now holds it of all the ranks
+        dist.all_gather(copies, tensor)  # every rank now holds all ranks' tensors
         gathered.append(copies)
     return list(zip(*gathered, strict=True))
 
@@ -42,7 +42,7 @@ def main(rank, world_size, device):
         [[1000 * r + i] * SIZE for i in range(COUNT)] for r in range(world_size)
     ]
     for gather, calls in ((gather_one_by_one, COUNT), (gather_in_one, 1)):
-        gather(tensors, world_size)  # the first call also pays for the connections
+        gather(tensors, world_size)  # a warm-up: a first call may cost more
         dist.barrier()  # all begin together
         start = time.perf_counter()
         lists = gather(tensors, world_size)

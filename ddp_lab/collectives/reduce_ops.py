@@ -30,13 +30,14 @@ TRUTHS = {
     "BOR": functools.partial(functools.reduce, operator.or_),
     "BXOR": functools.partial(functools.reduce, operator.xor),
     "PREMUL_SUM": lambda gave: sum(gave) * 0.5,
-    "a function": None,  # there is no right result: it has to be refused
+    "a function": None,  # there is no right result: it must be refused
 }
 
 
 def attempt(name, buf):
     """Return the result or None, and the refusal or None."""
-    # PREMUL_SUM carries a factor, so a function makes it, a private one so far.
+    # PREMUL_SUM carries a factor. A private function makes it in every release;
+    # PyTorch 2.15 also takes dist.ReduceOp.PREMUL_SUM(0.5).
     made = {"PREMUL_SUM": dist._make_nccl_premul_sum(0.5)}
     made["a function"] = lambda a, b: a + b
     try:

@@ -2,7 +2,7 @@
 
     torchrun --standalone --nproc-per-node 4 ddp_lab/collectives/rooted.py
 
-Rank r owns the row 10r, 10r + 1, ...: the tens name the owner, the ones the place.
+Rank r owns the row 10r, 10r + 1, ...: the tens name its owner, the ones its place.
 
     [rank 2] scatter: [-1] -> ...
     [rank 2] gather: [20] -> None
