@@ -41,7 +41,7 @@ class Patient:
     symptom: str | None = None
     """What the lab calls it, if the program's own check is not the first to notice."""
     rest: str = ""
-    """The line at which the others stand; if no rank is to blame, at which all stand."""
+    """The line at which the others stand, or all if no rank is to blame."""
     cause: str = ""
     """What the first rank to fail says, if the program does not hang."""
     then: tuple[str, str] | None = None
@@ -357,7 +357,9 @@ def test_what_solution_shows_is_the_cure(patient, variant):
     assert names and ours == theirs != old
 
 
-BATCHES = "    for inputs, targets in zip(x.split(BATCH), y.split(BATCH), strict=True):\n"
+BATCHES = (
+    "    for inputs, targets in zip(x.split(BATCH), y.split(BATCH), strict=True):\n"
+)
 WAIT = "dist.barrier(group=dist.new_group(timeout=TIMEOUT))"
 GATHER = "    dist.all_gather(parts, mine)"
 SHORTCUTS = {

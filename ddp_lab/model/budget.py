@@ -21,7 +21,7 @@ KINDS = "weights", "gradients", "optimizer", "activations"
 
 
 def budget(net, x):
-    """Make one step with Adam; return the bytes that it needs, by kind."""
+    """Make one step with Adam; return the bytes that it keeps, by kind."""
     weights, kept = list(net.parameters()), {}
     own = {w.untyped_storage().data_ptr() for w in weights}
 
@@ -58,7 +58,7 @@ def network(device):
 
 
 def data_parallel(whole, x, rank, world_size):
-    """All layers, and this rank's rows; check that it is one training all the same."""
+    """All layers, but only this rank's rows; check that the gradients are the same."""
     ddp = DDP(network(x.device))
     held = budget(ddp, x[rank::world_size])
     for p, e in zip(ddp.parameters(), whole.parameters(), strict=True):
@@ -76,7 +76,7 @@ def main(rank, world_size, device):
     whole = network(device)
     held = {"whole": budget(whole, x)}
     held["data parallel"] = data_parallel(whole, x, rank, world_size)
-    # Only the shapes count, so x may stand for what the left stage would send.
+    # Only the shapes matter, so x can stand for what the left stage would send.
     held["stage"] = budget(network(device)[first:end], x.clone())
 
     layers = {"whole": LAYERS, "data parallel": LAYERS, "stage": end - first}

@@ -81,7 +81,7 @@ def main(rank, world_size, device):
         held[schedule.__name__] = check(*compared)
     *compared, sums = tensor_parallel(net, world_size, batch, target)
     held["parallelize_module"] = check(*compared)
-    # Nobody needs d loss / d batch, so the first block has no sum backward.
+    # d loss / d batch is not needed, so the first block has no sum backward.
     if sums != [world_size, world_size - 1]:
         raise AssertionError(f"all_reduces forward, backward: {sums}")
     for name, count in held.items():

@@ -40,8 +40,8 @@ class SplitNet(nn.Module):
 
 
 def rehearse():
-    """Send a batch through where a forgotten .to() is always noticed."""
-    with FakeTensorMode():  # tensors without data, on devices that never mix
+    """Send a batch through where a forgotten .to() is noticed, unlike on one CPU."""
+    with FakeTensorMode():  # tensors without data, on devices that do not mix
         net = SplitNet(torch.device("cpu"), torch.device("meta"))
         net(torch.zeros(ROWS, 16))
 

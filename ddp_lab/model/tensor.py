@@ -61,7 +61,7 @@ def total(tensor, direction):
 
 
 def share(tensor, dim):
-    """This rank's slice along dim, or all of it for None, as a leaf of its own."""
+    """This rank's slice along dim, or all of it for None, as a new leaf."""
     if dim is not None:
         if tensor.size(dim) % dist.get_world_size():
             raise ValueError(f"{tensor.size(dim)} features cannot be shared equally")

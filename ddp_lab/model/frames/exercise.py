@@ -7,6 +7,7 @@ Fill in place(), and the ranks count the bytes that they really hold. Until then
 
 import itertools
 import json
+import random
 
 import torch
 import torch.distributed as dist
@@ -28,6 +29,20 @@ def least(layer_bytes, world_size):
         edges = itertools.pairwise([0, *cuts, LAYERS])
         best = min(best, max(sum(layer_bytes[first:end]) for first, end in edges))
     return best
+
+
+def ask_about(layer_bytes, world_size):
+    """Return what place() answers; raise if a rank holds more than it has to."""
+    counts = list(place(list(layer_bytes), world_size))
+    if len(counts) != world_size or min(counts) < 1 or sum(counts) != LAYERS:
+        raise ValueError(f"{counts}: no way to place {LAYERS} layers on {world_size}")
+    edges = itertools.pairwise(itertools.accumulate(counts, initial=0))
+    peak = max(sum(layer_bytes[first:end]) for first, end in edges)
+    expected = least(layer_bytes, world_size)
+    if peak != expected:
+        case = f"layers of {layer_bytes} bytes on {world_size} ranks, as {counts}"
+        raise AssertionError(f"{case}: the fullest holds {peak}, expected {expected}")
+    return counts
 
 
 def train_step(stage, rank, world_size, device, link):
@@ -62,14 +77,16 @@ def main(rank, world_size, device):
     sizes = itertools.pairwise(WIDTHS)
     # Float32: weights, biases and their gradients, and the input kept for backward.
     layer_bytes = [4 * (2 * (a + 1) * b + ROWS * a) for a, b in sizes]
-    counts = place(layer_bytes, world_size)
-    if counts is None:
+    if place(layer_bytes, world_size) is None:
         print(f"[rank {rank}] not yet", flush=True)
         print(json.dumps({"solved": False, "layer_bytes": layer_bytes}), flush=True)
         dist.barrier()  # to leave now would cut off those that are still joining
         return
-    if len(counts) != world_size or min(counts) < 1 or sum(counts) != LAYERS:
-        raise ValueError(f"{counts} is no way to place {LAYERS} layers")
+    for _ in range(25):  # other layers than these, drawn anew in each run
+        drawn = [random.randrange(1, 1000) for _ in range(LAYERS)]
+        for ranks in (2, 3, 4, 5):
+            ask_about(drawn, ranks)
+    counts = ask_about(layer_bytes, world_size)
     first, end = sum(counts[:rank]), sum(counts[: rank + 1])
     # ReLU first: what it keeps for backward is the very tensor that Linear keeps.
     pairs = [(nn.ReLU(), nn.Linear(*WIDTHS[i : i + 2])) for i in range(first, end)]
