@@ -92,7 +92,7 @@ def all_windows(pixels):
 
 
 def augment(windows, index):
-    """Crop and flip the images `index`, each by numbers of its own."""
+    """Crop and flip the images `index`, each by its own random numbers."""
     n, device = len(index), windows.device
     dy, dx = torch.randint(2 * PAD + 1, (2, n), device=device)
     crops = windows[index, :, dy, dx]  # (n, 3, 32, 32)

@@ -15,7 +15,6 @@ import json
 import os
 import time
 from contextlib import contextmanager
-from io import BytesIO
 from pathlib import Path
 
 import torch
@@ -123,16 +122,17 @@ def save(path, parts, epoch, run):
     dist.all_gather_object(states, torch.get_rng_state())  # every rank now holds all
     if dist.get_rank() == 0:
         saved = {n: part.state_dict() for n, part in parts.items()} | {"rng": states}
-        torch.save(saved | {"epoch": epoch, "run": run}, data := BytesIO())
         new = Path(f"{path}.new")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             with open(new, "wb") as file:
-                file.write(data.getbuffer())
-                file.flush()
+                torch.save(saved | {"epoch": epoch, "run": run}, file)
                 os.fsync(file.fileno())  # on the disk, before it gets its final name
             os.replace(new, path)  # a crash leaves the old file or the new one
-        except OSError as error:  # a full disk, say; half a file helps nobody
+            names = os.open(path.parent, os.O_RDONLY)
+            os.fsync(names)  # and the name is on the disk, too
+            os.close(names)
+        except OSError as error:  # a full disk, say; half a file is of no use
             new.unlink(missing_ok=True)
             raise OSError(f"cannot save {path}: {error.strerror}") from None
 

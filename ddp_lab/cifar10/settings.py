@@ -23,7 +23,8 @@ from torchvision.models.resnet import BasicBlock
 
 SETTINGS = {
     "default": {},
-    "bucket_cap_mb=0.01": {"bucket_cap_mb": 0.01},  # the default is 25
+    "bucket_cap_mb=25": {"bucket_cap_mb": 25},
+    "bucket_cap_mb=0.01": {"bucket_cap_mb": 0.01},
     "gradient_as_bucket_view": {"gradient_as_bucket_view": True},
     "static_graph": {"static_graph": True},
     "no_sync, 3 of 4": {},
@@ -96,7 +97,7 @@ def main(rank, world_size, device):
                 raise AssertionError(f"{name}: these gradients are not the mean")
 
     # DDP's own record: the bytes of each bucket, as arranged after the first backward.
-    logged = [ddp._get_ddp_logging_data() for ddp in ddps.values()][:2]
+    logged = [ddp._get_ddp_logging_data() for ddp in ddps.values()][:3]
     buckets = [list(map(int, d["rebuilt_bucket_sizes"].split(","))) for d in logged]
     for sizes in buckets:
         assert sum(sizes) == expected.nbytes, f"{sizes} are not all gradients"

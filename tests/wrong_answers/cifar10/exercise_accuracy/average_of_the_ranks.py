@@ -1,5 +1,5 @@
-def class_accuracy(guesses, labels):
-    left = len(range(dist.get_rank(), IMAGES, dist.get_world_size()))
+def class_accuracy(guesses, labels, images):
+    left = len(range(dist.get_rank(), images, dist.get_world_size()))
     guesses, labels = guesses[:left], labels[:left]
     right = torch.bincount(labels[guesses == labels], minlength=CLASSES)
     accuracy = (right / torch.bincount(labels, minlength=CLASSES).clamp(min=1)).mean()

@@ -1,4 +1,4 @@
-def class_accuracy(guesses, labels):
+def class_accuracy(guesses, labels, images):
     counts = [
         torch.bincount(found, minlength=CLASSES)
         for found in (labels[guesses == labels], labels)
