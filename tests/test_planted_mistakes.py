@@ -165,6 +165,13 @@ MISTAKES = [
         ranks=4,
     ),
     Mistake(
+        "the group of the others",
+        "collectives/groups",
+        "sum_in(make_own_group(ranks)",
+        "sum_in(make_own_group(members[0])",
+        ranks=4,
+    ),
+    Mistake(
         "cut up in the wrong order",
         "collectives/list",
         "[glued.chunk(len(tensors)) for glued in recv_buf.chunk(world_size)]",
@@ -1249,8 +1256,8 @@ MISTAKES = [
     Mistake(
         "a layer is lost",
         "overview/road",
-        "ceil(t.layers / c.pipeline), part",
-        "ceil(t.layers / c.pipeline) - 1, part",
+        "layers = ceil(t.layers / c.pipeline)",
+        "layers = ceil(t.layers / c.pipeline) - 1",
     ),
 ]
 

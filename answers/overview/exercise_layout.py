@@ -1,26 +1,23 @@
 """Hints for ddp_lab/overview/exercise_layout.py, and an answer.
 
-1. memory() and seconds() judge any layout. How many layouts are there for a training,
-   and can a program try them all?
-2. Loop over tensor in 1, 2, 4, 8 and over every pipeline that divides the layers; data
-   is the number of devices divided by both. Leave out what does not divide evenly or
-   needs more than 80 * GB.
-3. Of the layouts that are left, return the one with the fewest seconds. Both functions
-   take the layout first, then parameters, layers, width and tokens.
+1. What does a longer pipeline cost, and what is it good for? So which of all pipelines
+   that fit is the best one, for a given tensor?
+2. More stages mean a longer bubble, and save only memory: take the shortest pipeline
+   that fits. Four values of tensor stay inside a machine, and you have four questions.
+3. For tensor in 1, 2, 4, 8: go up from pipeline 1, leave out what does not divide the
+   layers or the devices, and stop at the first with memory(...) <= 80 * GB. Return the
+   one of the four with the fewest seconds.
 """
 
 
 def layout(parameters, layers, width, tokens, machines):
-    devices, best = 8 * machines, None
-    # Try all that fit: tensor in a machine, pipeline where it divides the layers.
+    training, devices, found = (parameters, layers, width, tokens), 8 * machines, []
     for tensor in (1, 2, 4, 8):
+        # A longer pipeline has a longer bubble: the first that fits is the best.
         for pipeline in range(1, layers + 1):
-            if layers % pipeline or devices % (tensor * pipeline):
-                continue
             split = [devices // tensor // pipeline, tensor, pipeline]
-            if memory(split, parameters, layers, width, tokens) > 80 * GB:
-                continue
-            took = seconds(split, parameters, layers, width, tokens)
-            if best is None or took < best[0]:
-                best = took, split
-    return best[1]
+            divides = layers % pipeline == devices % (tensor * pipeline) == 0
+            if divides and memory(split, *training) <= 80 * GB:
+                found.append((seconds(split, *training), split))
+                break
+    return min(found)[1]

@@ -1,9 +1,9 @@
-"""Exercise: lay a model out over machines so that a step is fast enough.
+"""Exercise: lay a model out over machines so that no other layout is faster.
 
     torchrun --standalone --nproc-per-node 2 ddp_lab/overview/exercise_layout.py
 
-Three trainings on other machines, each with a time that a step may take. Memory and
-time of a layout are computed below, by the formulas of the lessons.
+Three trainings, drawn anew in each run. `memory` may be asked about any layout, but
+`seconds` about four layouts a training.
 
     [rank 0] not yet: write layout()
 
@@ -13,6 +13,7 @@ Written by notebooks/16_which_road.ipynb.
 import gc
 import json
 import os
+import random
 from contextlib import contextmanager
 
 import torch
@@ -21,21 +22,17 @@ from torch.distributed.elastic.multiprocessing.errors import record
 
 GB, FLOPS = 1e9, 150e12
 FAST, SLOW = 250 * GB, 25 * GB  # bytes a second of a device: in a machine, between two
-# Parameters, layers, width, tokens of a batch, machines of 8 devices of 80 GB; and the
-# seconds that a step may take.
-TRAININGS = {
-    "13 billion": (13e9, 40, 5120, 4_194_304, 8, 36.0),
-    "175 billion": (175e9, 96, 12288, 3_145_728, 128, 25.5),
-    "530 billion": (530e9, 105, 20480, 3_932_160, 280, 46.0),
-}
 MICRO = 2048  # tokens of a micro-batch
+QUESTIONS, CLOSE = 4, 1.01  # about seconds; and of the fewest seconds
+ASKED = []
 
 
 def layout(parameters, layers, width, tokens, machines):
     """Return [data, tensor, pipeline]: over how many devices each of them goes.
 
-    Their product is the number of devices, eight for each machine. `memory` and
-    `seconds` below tell what a layout needs.
+    Their product is the number of devices, eight for each machine. Ask
+    memory(split, parameters, layers, width, tokens) for a device's bytes, of which
+    80 * GB fit, and seconds(...) with the same arguments for a step's time.
     """
     raise NotImplementedError
 
@@ -49,54 +46,91 @@ def memory(split, parameters, layers, width, tokens):
     return 16 * parameters / tensor / pipeline + kept / tensor
 
 
-def seconds(split, parameters, layers, width, tokens):
-    """Computing, with the bubble; the sums of tensor, and those of data."""
+def seconds(split, *training):
+    """The seconds of a step with this layout; after four questions an error."""
+    ASKED.append(split)
+    if len(ASKED) > QUESTIONS:
+        raise AssertionError(f"seconds() answers {QUESTIONS} times for each training")
+    return duration(split, *training)
+
+
+def duration(split, parameters, layers, width, tokens):
+    """Computing, the sums of tensor and the passing on, with the bubble; gradients."""
     data, tensor, pipeline = split
-    devices = data * tensor * pipeline
     micro_batches = tokens / MICRO / data  # of each pipeline
     if micro_batches < 1:
         return float("inf")
-    bubble = (pipeline - 1) / micro_batches
-    compute = 6 * parameters * tokens / devices / FLOPS
-
+    compute = 6 * parameters * tokens / (data * tensor * pipeline) / FLOPS
     # Four all_reduces a layer and micro-batch, on the link that joins all of them.
-    link = FAST if tensor <= 8 else SLOW
     sums = 4 * layers / pipeline * micro_batches * 2 * MICRO * width
-    sums *= 2 * (tensor - 1) / tensor / link
-    gradients = 2 * parameters / tensor / pipeline * 2 * (data - 1) / data / SLOW
-    return (compute + sums) * (1 + bubble) + gradients
+    sums *= 2 * (tensor - 1) / tensor / (FAST if tensor <= 8 else SLOW)
+    passed = (pipeline > 1) * micro_batches * 8 * MICRO * width / tensor / SLOW
+    bubble = (pipeline - 1) / micro_batches
+    # Nine tenths of the gradients travel behind the last backward.
+    gradients = 0.1 * 2 * parameters / tensor / pipeline * 2 * (data - 1) / data / SLOW
+    return (compute + sums + passed) * (1 + bubble) + gradients
 
 
-def judge(name):
-    """Return the layout and its seconds, or raise if it does not do."""
-    *training, machines, most = TRAININGS[name]
+def fastest(*training, machines):
+    """The fewest seconds of all layouts that fit, and its tensor."""
+    devices, layers = 8 * machines, training[1]
+    splits = [
+        [devices // tensor // pipeline, tensor, pipeline]
+        for tensor in (1, 2, 4, 8, 16)
+        for pipeline in range(1, layers + 1)
+        if layers % pipeline == devices % (tensor * pipeline) == 0
+    ]
+    fits = [split for split in splits if memory(split, *training) <= 80 * GB]
+    return min(
+        [(duration(s, *training), s[1]) for s in fits], default=(float("inf"), 0)
+    )
+
+
+def draw(seed):
+    """Three trainings whose fastest layouts have tensor 2, 4, and 8."""
+    chance, found = random.Random(seed), {}
+    while not {2, 4, 8} <= found.keys():
+        layers, width = chance.choice((48, 60, 72, 96)), 128 * chance.randrange(40, 160)
+        tokens = MICRO * chance.choice((480, 960, 1920))
+        training = 12 * layers * width**2, layers, width, tokens
+        machines = chance.choice((15, 30, 60, 120, 240))
+        least, tensor = fastest(*training, machines=machines)
+        if least < float("inf"):
+            found.setdefault(tensor, (training, machines, least))
+    return [found[tensor] for tensor in (8, 2, 4)]
+
+
+def judge(training, machines, least):
+    """Return the layout and how many times the fewest seconds it takes, or raise."""
+    ASKED.clear()
     split = layout(*training, machines)
-    if any(n != int(n) or n < 1 for n in split) or len(split) != 3:
-        raise AssertionError(f"{name}: {split} are not three whole numbers")
+    told = f"{training[0] / 1e9:.0f} billion on {machines} machines: {split}"
+    if len(split) != 3 or any(n != int(n) or n < 1 for n in split):
+        raise AssertionError(f"{told} are not three whole numbers")
     data, tensor, pipeline = split
     if data * tensor * pipeline != 8 * machines or training[1] % pipeline:
-        raise AssertionError(f"{name}: {split} for {8 * machines} devices")
+        raise AssertionError(f"{told} for {8 * machines} devices")
     if memory(split, *training) > 80 * GB:
-        needed = memory(split, *training) / GB
-        raise AssertionError(f"{name}: {split} needs {needed:.0f} GB a device")
-    if seconds(split, *training) > most:
-        took = seconds(split, *training)
-        raise AssertionError(f"{name}: {split} takes {took:.1f} s, at most {most} s")
-    return [*split, seconds(split, *training)]
+        raise AssertionError(f"{told}: too much for a device of 80 GB")
+    times = duration(split, *training) / least
+    if times > CLOSE:
+        raise AssertionError(f"{told}: {times:.2f} times as long as need be")
+    return [*split, times]
 
 
 def main(rank, world_size, device):
-    dist.barrier()  # who leaves before all are connected makes the others fail
-    facts = {"solved": True, "layouts": {}}
-    for name in TRAININGS:
+    seeds = [random.random()]
+    dist.broadcast_object_list(seeds)  # all ranks draw the same trainings
+    facts = {"solved": True, "layouts": []}
+    for training in draw(seeds[0]):
         try:
-            facts["layouts"][name] = judge(name)
+            facts["layouts"].append(judge(*training))
         except NotImplementedError:
             print(f"[rank {rank}] not yet: write layout()", flush=True)
             return {"solved": False}
-        data, tensor, pipeline, took = facts["layouts"][name]
-        told = f"data {data}, tensor {tensor}, pipeline {pipeline}: {took:.1f} s"
-        print(f"[rank {rank}] {name}: {told}", flush=True)
+        data, tensor, pipeline, times = facts["layouts"][-1]
+        told = f"data {data}, tensor {tensor}, pipeline {pipeline}"
+        print(f"[rank {rank}] {told}: {times:.3f} of the fewest seconds", flush=True)
     return facts
 
 

@@ -30,7 +30,7 @@ STEPS, RATE, MOMENTUM = 3, 1.0, 0.9
 
 
 def road(rank, world_size, device):
-    """Return the model as it lies here, and how this rank makes a step with it."""
+    """Return the model as this rank has it, and how this rank takes a step."""
     model = network().to(device)
     x, y = data(device)  # (96, 96) each
 
@@ -69,7 +69,7 @@ def check(model):
             weight = weight.full_tensor()  # every rank now holds all of it
         end, start = whole.get_parameter(name), before.get_parameter(name)
         gap = (weight.cpu() - end).abs().max() / (end - start).abs().max()
-        if not gap < 1e-3:  # which is so of nan as well
+        if not gap < 1e-3:  # true of nan as well
             raise AssertionError(f"{name} is {gap:.1e} of its way from the truth")
 
 
@@ -89,7 +89,7 @@ def bytes_sent(last=None):
 
 
 def measure(model, optimizer, step):
-    """Make a step; return the bytes held, kept and sent here, and the calls made."""
+    """Take a step; return the bytes held, kept and sent here, and the calls made."""
     kept, before = [], bytes_sent()
     for module in model.modules():
         if not list(module.children()):  # a Linear or ReLU: what comes out of it
@@ -111,7 +111,7 @@ def here(tensor):
 
 
 class Calls(TorchDispatchMode):
-    """Count what torch.distributed is told to send, whoever tells it."""
+    """Count what torch.distributed is told to send, by any part of PyTorch."""
 
     made = 0
 
@@ -129,7 +129,7 @@ def main(rank, world_size, device):
 
 
 def train(rank, world_size, device):
-    """Make the steps on this rank's road; measure the last one, check the end."""
+    """Take the steps on this road; measure the last one, check the end."""
     model, step = road(rank, world_size, device)
     optimizer = torch.optim.SGD(model.parameters(), RATE, MOMENTUM)
     for _ in range(STEPS - 1):

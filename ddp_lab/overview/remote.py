@@ -32,7 +32,7 @@ STEPS, RATE, MOMENTUM = 3, 1.0, 0.9
 
 # Plain TCP: memory that TensorPipe shares on one machine would not be counted.
 COUNTABLE = {"_transports": ["uv"], "_channels": ["basic"]}
-HERE = {}  # the model and the optimizer of this worker, for those who call
+HERE = {}  # this worker's model and optimizer, for its callers
 
 
 def forward(x):
@@ -53,7 +53,7 @@ def call(name, function, argument):
 
 
 def road(rank, world_size, device):
-    """Return the model as it lies here, and how this rank makes a step with it."""
+    """Return the model as this rank has it, and how this rank takes a step."""
     if world_size > BLOCKS:
         raise SystemExit(f"{BLOCKS} blocks are too few for {world_size} ranks")
     first, end = (r * BLOCKS // world_size for r in (rank, rank + 1))
@@ -63,7 +63,7 @@ def road(rank, world_size, device):
 
     def step(optimizer):
         HERE["optimizer"] = optimizer
-        dist.barrier()  # nobody is called before it is ready
+        dist.barrier()  # no worker is called before it is ready
         if rank == 0:
             with dist_autograd.context() as context:
                 out = model(x)
@@ -105,7 +105,7 @@ def check(model):
             weight = weight.full_tensor()  # every rank now holds all of it
         end, start = whole.get_parameter(name), before.get_parameter(name)
         gap = (weight.cpu() - end).abs().max() / (end - start).abs().max()
-        if not gap < 1e-3:  # which is so of nan as well
+        if not gap < 1e-3:  # true of nan as well
             raise AssertionError(f"{name} is {gap:.1e} of its way from the truth")
 
 
@@ -125,7 +125,7 @@ def bytes_sent(last=None):
 
 
 def measure(model, optimizer, step):
-    """Make a step; return the bytes held, kept and sent here, and the calls made."""
+    """Take a step; return the bytes held, kept and sent here, and the calls made."""
     kept, before = [], bytes_sent()
     for module in model.modules():
         if not list(module.children()):  # a Linear or ReLU: what comes out of it
@@ -147,7 +147,7 @@ def here(tensor):
 
 
 class Calls(TorchDispatchMode):
-    """Count what torch.distributed is told to send, whoever tells it."""
+    """Count what torch.distributed is told to send, by any part of PyTorch."""
 
     made = 0
 
@@ -166,7 +166,7 @@ def main(rank, world_size, device):
 
 
 def train(rank, world_size, device):
-    """Make the steps on this rank's road; measure the last one, check the end."""
+    """Take the steps on this road; measure the last one, check the end."""
     model, step = road(rank, world_size, device)
     optimizer = torch.optim.SGD(model.parameters(), RATE, MOMENTUM)
     for _ in range(STEPS - 1):

@@ -77,8 +77,8 @@ class Cut(NamedTuple):
 def stage(t, c):
     """What a rank has: micro-batches, tokens in each, layers, parameters."""
     micro = ceil(t.sequences / c.data / c.rows)
-    part = t.parameters / c.tensor / c.pipeline
-    return micro, c.rows * t.length, ceil(t.layers / c.pipeline), part
+    layers = ceil(t.layers / c.pipeline)  # of the fullest stage
+    return micro, c.rows * t.length, layers, t.parameters * layers / t.layers / c.tensor
 
 
 def memory(t, c):
