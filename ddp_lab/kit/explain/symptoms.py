@@ -79,12 +79,12 @@ class Symptom(str, Enum):
     )
     GROUPS = (
         "groups",
-        "every rank has to call `new_group`, also a rank that will not be a member",
+        "every rank has to call `new_group`, even one that will not be a member",
     )
     RENDEZVOUS = (
         "rendezvous",
-        "the ranks do not meet at one address and port: nobody, or somebody else, is "
-        "there",
+        "the ranks do not meet at one address and port: nothing listens there, or "
+        "another job does",
     )
     NETWORK = (
         "network",
