@@ -16,7 +16,7 @@ BOUND = 2  # steps that a trainer may be ahead of the slowest
 STEPS, WIDTH = 6, 4  # STEPS: of each trainer
 FAST, SLOW = 0.005, 0.12  # seconds that a gradient takes
 PATIENCE = 5  # seconds until an answer counts as forgotten
-OPTIONS = {"rpc_timeout": PATIENCE, "num_worker_threads": 2}  # none of them may wait
+OPTIONS = {"rpc_timeout": PATIENCE, "num_worker_threads": 1}  # it must not wait
 
 
 @rpc.functions.async_execution  # the trainer is answered when the future is set
