@@ -115,7 +115,8 @@ LOOKS = {
     ),
 }
 HANG_AT_THE_END = Row(
-    "with torch 2.11 to 2.13, a rank hangs at the very end of `main()`, after all its work",
+    "with torch 2.11 to 2.13, a rank hangs at the very end of `main()`, after all its "
+    "work",
     "DDP outlives its gloo group: free it (`del model`) before "
     "`destroy_process_group()`",
     "03_ddp_basics",
