@@ -29,8 +29,8 @@ LEAK = 0.1  # of what can travel behind computing does not: the first, and the l
 HOST = 4e9  # parameters that a machine's CPUs update in a second
 KINDS = ("DDP", "sharded optimizer", *GATHERING, "remote calls")
 ROOM = 0.9  # of a device's memory; the rest is the library's, or lost between blocks
-PAYS = 0.5  # of a step has to be computing, or half of the devices will do
-CLOSE = 1.05  # no formula here is better than that: of roads so close, the simplest
+PAYS = 0.5  # of a step must be computing, or half as many devices are tried
+CLOSE = 1.05  # no formula here is that exact: of roads so close, the simplest
 H100 = {"machine": 8, "memory": 80 * GB, "flops": 450e12, "fast": 360 * GB}
 
 
@@ -64,8 +64,8 @@ class Training:
 class Cut(NamedTuple):
     """A road: over how many ranks it cuts what, and its switches."""
 
-    kind: str = "DDP"  # what those ranks do that have rows of their own
-    data: int = 1  # how many they are,
+    kind: str = "DDP"  # what the ranks do that have different rows
+    data: int = 1  # how many such ranks there are,
     shard: int = 1  # and how many of them share one copy of what the kind cuts
     tensor: int = 1
     pipeline: int = 1
