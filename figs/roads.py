@@ -109,7 +109,7 @@ def road_map() -> Svg:
     )
     svg = page(
         "which road, on H100?",
-        "Steps of 4 million tokens, on as many devices as pay; drawn from the cost model.",
+        "Steps of 4 million tokens, on as many devices as pay; from the cost model.",
         f"A table of the chosen road, by model and number of H100. {told}",
         112 + TALL * len(rows) + 16,
     )
