@@ -26,6 +26,7 @@ class TwoLevels(TorchDispatchMode):
     def __init__(self, nodes):
         super().__init__()
         self.allowed = [*map(set, nodes), {node[0] for node in nodes}]
+        self.groups = {}  # members by the group's name
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         library, name, _ = str(function).split(".")
@@ -34,10 +35,20 @@ class TwoLevels(TorchDispatchMode):
                 raise AssertionError(f"{name}: a collective of dist in a group will do")
             names = [argument.name for argument in function._schema.arguments]
             group = dist.ProcessGroup.unbox(args[names.index("process_group")])
-            members = set(dist.get_process_group_ranks(group))
-            if not any(members <= allowed for allowed in self.allowed):
-                raise AssertionError(f"{name} among ranks {sorted(members)}")
+            members = sorted(dist.get_process_group_ranks(group))
+            if not any(allowed >= set(members) for allowed in self.allowed):
+                raise AssertionError(f"{name} among ranks {members}")
+            self.groups[group.group_name] = members
         return function(*args, **(kwargs or {}))
+
+
+def check_names(groups):
+    """What one rank calls group 1 is group 1 for all, or the sum was right by luck."""
+    for name in {name for by_rank in groups for name in by_rank}:
+        found = {str(by_rank[name]) for by_rank in groups if name in by_rank}
+        if len(found) > 1:
+            told = f"group {name} is {' and '.join(sorted(found))}"
+            raise AssertionError(f"{told}: has every rank made every group?")
 
 
 def main(rank, world_size, device):
@@ -48,19 +59,20 @@ def main(rank, world_size, device):
     ranks = list(range(world_size))
     nodes = [ranks[first : first + 2] for first in range(0, world_size, 2)]
     tensor = torch.tensor([10**rank, secrets.randbelow(1000)], device=device)  # (2,)
-    with TwoLevels(nodes):
+    with TwoLevels(nodes) as calls:
         total = sum_in_two_levels(tensor.clone(), nodes, rank)
     answers = [None] * world_size
     # Every rank ends with what all brought and found, so all come to one verdict.
-    answer = tensor.tolist(), None if total is None else torch.as_tensor(total).tolist()
-    dist.all_gather_object(answers, answer)
-    brought, sums = zip(*answers, strict=True)
+    found = None if total is None else torch.as_tensor(total).tolist()
+    dist.all_gather_object(answers, (tensor.tolist(), found, calls.groups))
+    brought, sums, groups = zip(*answers, strict=True)
     if sums == (None,) * world_size:
         print(f"[rank {rank}] not yet", flush=True)
         return {"solved": False}
     expected = [sum(numbers) for numbers in zip(*brought, strict=True)]
     if sums != (expected,) * world_size:
         raise AssertionError(f"the ranks hold {sums}, expected {expected}")
+    check_names(groups)
     known = f"brought {10**rank}, knows the sum {sums[rank][0]}"
     print(f"[rank {rank}] {known}", flush=True)
     return {"solved": True, "sum": sums[rank][0]}
