@@ -33,8 +33,8 @@ OPTIMIZERS = []  # the one that has made a step last, at the end
 def train(data, rank, local_rank, device, path):
     """Train; leave a checkpoint; return the DDP model, the loss and the accuracy.
 
-    The file should hold the end: a plain model loads its "model", and no one else's
-    momentum is made up. The loss is the last batch's, and the mean of all ranks.
+    The file should hold the state at the end, so that training can go on from it: a
+    plain model loads its "model". The loss is the last batch's, averaged over ranks.
     """
     torch.manual_seed(0)  # so that all models start equal
     ddp = DDP(torch.nn.Linear(1, 1).to(device))
@@ -55,7 +55,7 @@ def train(data, rank, local_rank, device, path):
 
 
 def test(ddp, data, device):
-    """Return which part of all samples is right: off by less than one."""
+    """Return the share of all samples that are right: off by less than one."""
     right, sampler = torch.zeros(1, device=device), DistributedSampler(data)
     for x, y in DataLoader(data, batch_size=4, sampler=sampler):
         off = ddp(augment(x.to(device))) - y.to(device)
@@ -174,7 +174,7 @@ def main(rank, world_size, device):
             complaints(*end, diaries, path[0], device),
             round(end[2] * SAMPLES),
         )
-        del end  # before its group, or torch up to 2.13 could wait for ever
+        del end  # before its group, or torch up to 2.13 could wait forever
         votes = [None] * world_size
         dist.all_gather_object(votes, left)  # every rank now knows all verdicts
         left = sorted(set(sum(votes, [])))

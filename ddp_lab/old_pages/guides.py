@@ -57,7 +57,7 @@ def load(settings, where):
 
 @today("stops")
 def row_25(rank, world_size):
-    """A Namespace in a checkpoint; and in map_location a GPU that the file has not."""
+    """A Namespace in a checkpoint, and a map_location for a GPU that is not in it."""
     wheres = {"cpu": "meta"}, {"cuda:0": "cuda:9"}
     SEEN["dict"] = [judge(load, {"lr": 0.1}, where)[0] for where in wheres]
     return load(Namespace(lr=0.1), {"cpu": "meta"})
@@ -77,7 +77,7 @@ def train(*parts):
 
 @today("misleads")
 def row_26(rank, world_size):
-    """A new optimizer for the third epoch: is the weight that of no restart?"""
+    """A new optimizer for the third epoch: is the weight as without a restart?"""
     return train(2, 1), train(3)
 
 
@@ -90,7 +90,7 @@ def row_27(rank, world_size):
 
 @today("misleads")
 def row_28(rank, world_size):
-    """30 seconds, to be patient: which group waits longer?"""
+    """30 seconds, for a slow network: which group waits longer?"""
     for name, timeout in {"default": None, "page": timedelta(seconds=30)}.items():
         gloo = dist.new_group(timeout=timeout)._get_backend(torch.device("cpu"))
         SEEN[name] = gloo.options._timeout.total_seconds()
@@ -109,7 +109,7 @@ def ends(call, seconds):
 
 @today("misleads")
 def row_29(rank, world_size):
-    """A hang is the network's fault: then matching calls would hang as well."""
+    """Is the network to blame for a hang? Then matching calls would hang as well."""
     all_reduce = partial(dist.all_reduce, torch.ones(1))
     if ends(all_reduce if rank == 0 else dist.barrier, seconds=1) != "hangs":
         raise AssertionError("expected different calls to hang")
@@ -118,7 +118,7 @@ def row_29(rank, world_size):
 
 @today("holds" if GPU else "stops")
 def row_30(rank, world_size):
-    """The device of a rank, as the rest of a division: its local rank?"""
+    """rank % device_count(): is it the device of the local rank?"""
     count = torch.accelerator.device_count()
     return rank % count, int(os.environ["LOCAL_RANK"]) % count
 

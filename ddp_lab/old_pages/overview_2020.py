@@ -47,6 +47,13 @@ def judge(line, *given):
     return "misleads", f"{brings}, not {promised}"
 
 
+def told(fact):
+    """Return what each rank tells, in a list that every rank now holds."""
+    facts = [None] * dist.get_world_size()
+    dist.all_gather_object(facts, fact)
+    return facts
+
+
 @today("misleads")
 def row_32(rank, world_size):
     """DataParallel as a step of the road: which class does its own page recommend?"""
@@ -69,9 +76,9 @@ def row_34(rank, world_size):
 
 @today("misleads")
 def row_35(rank, world_size):
-    """Launched by elastic: does that need a package?"""
+    """Were we launched by torchelastic, and is that a package?"""
     package = bool(find_spec("torchelastic"))
-    return ["TORCHELASTIC_RUN_ID" in os.environ, package], [True, True]
+    return [all(told("TORCHELASTIC_RUN_ID" in os.environ)), package], [True, True]
 
 
 def main(rank, world_size, device):

@@ -139,7 +139,7 @@ def main(rank, world_size, device):
             complaints(*end, diaries, path[0], device),
             round(end[2] * SAMPLES),
         )
-        del end  # before its group, or torch up to 2.13 could wait for ever
+        del end  # before its group, or torch up to 2.13 could wait forever
         votes = [None] * world_size
         dist.all_gather_object(votes, left)  # every rank now knows all verdicts
         left = sorted(set(sum(votes, [])))
