@@ -76,7 +76,8 @@ def test_every_fate_comes_out_of_a_run():
     text = "\n".join(sources("code"))
     assert not re.search(r"\bfate\[[^]]+\] *=[^=]", text)
     assert re.findall(r"\bfate\.\w+", text) == ["fate.update", "fate.values"]
-    programs = re.findall(r"%%program (?:--nproc\S+ \d )?ddp_lab/old_pages/(\w+)\.py", text)
+    program = r"%%program (?:--nproc\S+ \d )?ddp_lab/old_pages/(\w+)\.py"
+    programs = re.findall(program, text)
     runs = re.findall(r"^(\w+) = %torchrun .*old_pages/(\w+)\.py$", text, re.M)
     taken = " ".join(re.findall(r"^take\((.*)\)$", text, re.M)).replace(",", " ")
     pages = {page for page in programs if not page.startswith("exercise")}
