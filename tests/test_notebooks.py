@@ -9,7 +9,7 @@ from conftest import PROGRAMS
 
 pytest.importorskip("nbformat", reason="the notebooks' tests need Jupyter")
 
-from nbformat.v4 import new_code_cell, new_notebook  # noqa: E402
+from nbformat.v4 import new_code_cell, new_notebook, new_output  # noqa: E402
 
 from ddp_lab import ROOT  # noqa: E402
 from ddp_lab.kit.cell import program  # noqa: E402
@@ -63,6 +63,13 @@ def test_every_program_is_written_by_one_notebook():
 def test_the_notebook_is_normalised(path):
     tidy = kit.normalise(kit.read(path))
     assert path.read_text() == kit.dumps(tidy)
+
+
+def test_outputs_do_not_name_the_folder_where_they_were_made():
+    cell = new_code_cell("fails()")
+    cell.outputs = [new_output("stream", text=f'File "{ROOT}/.venv/lib/torch.py"\n')]
+    (tidy,) = kit.normalise(new_notebook(cells=[cell])).cells
+    assert tidy.outputs[0].text == 'File ".venv/lib/torch.py"\n'
 
 
 def test_a_page_leaves_out_the_code_of_folded_cells():

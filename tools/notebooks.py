@@ -7,6 +7,7 @@ python -m tools.notebooks tidy               normalise and save, run nothing
 
 import argparse
 import base64
+import json
 import mimetypes
 import re
 import sys
@@ -158,6 +159,8 @@ def normalise(notebook: NotebookNode) -> NotebookNode:
 
 
 def _normal_output(output: NotebookNode, count: int) -> NotebookNode:
+    here = json.dumps(f"{ROOT}/")[1:-1]  # tracebacks name files below it
+    output = nbformat.from_dict(json.loads(json.dumps(output).replace(here, "")))
     if output.output_type == "execute_result":
         output.execution_count = count
     return output
