@@ -78,7 +78,7 @@ SIZES = {  # parameters, layers, width
     "405 billion": (405e9, 126, 16384),
 }
 DEVICES = (1, 8, 64, 512, 4096)
-LEFT, FIRST, WIDE, TALL = 40, 136, 114, 52  # of the map: columns and rows
+LEFT, FIRST, WIDE, TALL = 40, 136, 114, 58  # of the map: columns and rows
 
 
 def chosen(size: tuple[float, int, int], devices: int) -> list[str]:
@@ -121,11 +121,8 @@ def road_map() -> Svg:
         for i, words in enumerate(row):
             x = FIRST + WIDE * i
             svg.box(x, y, WIDE - 6, TALL - 6, fill=PALE, stroke=INK)
-            text = "|".join(words)
+            text = "\n".join(words)
             for kind in ("sharded optimizer", "hybrid sharded"):  # too long for a line
-                text = text.replace(kind, kind.replace(" ", "|"))
-            lines = text.split("|")
-            for k, line in enumerate(lines):
-                middle = y + (TALL - 6) / 2 + 14 * (k - (len(lines) - 1) / 2)
-                svg.text(x + (WIDE - 6) / 2, middle, line, 11)
+                text = text.replace(kind, kind.replace(" ", "\n"))
+            svg.lines(x, y, WIDE - 6, TALL - 6, text.splitlines(), 11)
     return svg
