@@ -40,7 +40,7 @@ from ddp_lab.kit.run.rank import HOME
 from ddp_lab.kit.run.result import Run, RunFailed
 from ddp_lab.kit.run.signs import Signs
 from ddp_lab.kit.run.slurm import CLUSTER, Sent, clean
-from ddp_lab.kit.run.warm import READY_WAIT, WARM, write_python
+from ddp_lab.kit.run.warm import READY_WAIT, WARM, Tell, write_python
 
 Watch = Callable[[Run], None]
 """Called with the result so far, five times a second."""
@@ -195,7 +195,7 @@ class Job:
             command += [] if warm else [*self.options, "-u", str(RANK)]
         return Guarded([*command, *argv], self.mark, self.folder, env)
 
-    def _teller(self, watch: Watch | None) -> Callable[[str], None]:
+    def _teller(self, watch: Watch | None) -> Tell:
         """Return what shows a reader what is done before the program starts."""
 
         def tell(said: str) -> None:

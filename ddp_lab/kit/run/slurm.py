@@ -31,7 +31,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,6 +42,7 @@ from ddp_lab.kit.explain.logs import rank_folders
 from ddp_lab.kit.run import keeper, plan, warm
 from ddp_lab.kit.run.plan import Option
 from ddp_lab.kit.run.result import RunFailed
+from ddp_lab.kit.run.warm import Tell
 
 ASKED = "DDP_LAB_SLURM"
 SPREAD = "DDP_LAB_NNODES"
@@ -83,8 +84,6 @@ sys.path.insert(0, sys.argv[1])
 from ddp_lab.kit.run import guard
 guard.end_all(sys.argv[2], grace=0)
 """
-
-Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True)
