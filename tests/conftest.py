@@ -169,7 +169,7 @@ def restarts(monkeypatch):
     """Return a function: given a program's name, what torchrun is told before it."""
 
     def options(name: str) -> str:
-        if name in RESTARTS:  # or new ranks may look for the dead ones: see lesson 13
+        if name in RESTARTS:  # or new ranks may look for the dead ones: see lesson 17
             monkeypatch.setenv("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1")
         return RESTARTS.get(name, "")
 

@@ -229,7 +229,7 @@ SITUATIONS = {
 
 def lesson() -> dict:
     """Return what the lesson's cell about published trainings defines."""
-    cells = kit.read(ROOT / "notebooks" / "16_which_road.ipynb").cells
+    cells = kit.read(ROOT / "notebooks" / "20_which_road.ipynb").cells
     (source,) = [cell.source for cell in cells if "\nPUBLISHED = {" in cell.source]
     shown = ast.For | ast.Assert  # what it prints, and what is tested here
     body = [node for node in ast.parse(source).body if not isinstance(node, shown)]

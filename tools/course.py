@@ -3,7 +3,7 @@
 From the rows of `LESSONS` this writes the table in README.md and, in each notebook, the
 title, the small table under it and the "Next" line of the summary. A lesson's number is
 its place among the rows. A notebook with another number is renamed; links, paths and
-every "lesson 9" in the repository follow.
+every "lesson 13" in the repository follow.
 
 To insert a lesson, add its row, and its notebook as notebooks/99_NAME.ipynb.
 """
@@ -134,6 +134,46 @@ LESSONS = (
         ranks=4,
         programs="model",
         after="ddp_basics",
+    ),
+    Lesson(
+        "sharding",
+        "Sharding",
+        "ZeRO by hand: which rank holds what, and when",
+        SPLITTING,
+        minutes=60,
+        ranks=4,
+        programs="sharding",
+        after="ddp_in_practice model_parallel",
+    ),
+    Lesson(
+        "fully_shard",
+        "fully_shard",
+        "the library's sharding, and what a real training needs of it",
+        SPLITTING,
+        minutes=75,
+        ranks=4,
+        programs="sharding",
+        after="sharding sharded_checkpoints",
+    ),
+    Lesson(
+        "tensor_parallel",
+        "Tensor parallel",
+        "one transformer cut through all of its weights, by hand",
+        SPLITTING,
+        minutes=65,
+        ranks=4,
+        programs="tensor",
+        after="model_parallel",
+    ),
+    Lesson(
+        "meshes",
+        "DTensor and meshes",
+        "placements, what each change of them costs, and two cuts at once",
+        SPLITTING,
+        minutes=60,
+        ranks=4,
+        programs="tensor",
+        after="tensor_parallel fully_shard",
     ),
     Lesson(
         "when_it_hangs",
