@@ -101,6 +101,17 @@ def test_a_worker_that_does_not_come_is_told(run):
 
 
 @pytest.mark.processes
+def test_the_host_of_the_store_leaves_last(run, monkeypatch):
+    """Here rank 0 hosts it, and the others still need it a second later."""
+    monkeypatch.setenv("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1")
+    left = "rpc.shutdown()  #"
+    late = "rpc.shutdown(); rank and (time.sleep(1), store.get('left 0'))  #"
+    text = program("pass")
+    assert left in text
+    run(text.replace(left, late), timeout=30)
+
+
+@pytest.mark.processes
 def test_workers_that_have_met_are_not_told_that_they_have_not(run):
     assert run(program("pass")).notes == []
 

@@ -148,7 +148,11 @@ def workers(rpc_timeout=20, **options):
         leave.join(2)
         raise
     if rpc._is_current_rpc_agent_set():  # not if the lesson has left by itself
-        rpc.shutdown()  # waits until all are here, and nobody waits for a call
+        store = rpc.api._get_current_rpc_agent().store
+        rpc.shutdown()  # waits until all are here, and no worker waits for a call
+        store.set(f"left {rank}", "")
+        if rank == 9:  # it may host the store, which the others use to the very end
+            store.wait([f"left {other}" for other in range(world_size)])
 
 
 @record
