@@ -2,7 +2,7 @@
 
 .PHONY: course outputs figs check test test-all evidence lint
 .PHONY: classroom release handout grade feedback similar gradescope grades
-.PHONY: test-classroom
+.PHONY: test-classroom book open-book
 
 NBVAL := --nbval --nbval-current-env --nbval-cell-timeout 180
 
@@ -20,6 +20,13 @@ outputs: setup ## for authors: execute the notebooks in place, normalised (LESSO
 figs: setup ## redraw figs/*.svg
 	$(BIN)/python -m figs
 
+book: .venv/book-ready ## the lessons as pages to read, into build/book
+	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going -c book . build/book
+	@echo "build/book/README.html"
+
+open-book: book ## the same, opened in a browser
+	$(BIN)/python -m webbrowser "file://$(CURDIR)/build/book/README.html"
+
 # A test that waits costs no core: how many workers -n auto means, tests/conftest.py says.
 PYTEST := $(BIN)/python -m pytest -n auto
 # What fails in a crowd runs once more, alone: who is starved passes, a mistake does not.
@@ -28,7 +35,7 @@ ALONE := || { test $$? -eq 1 && $(BIN)/python -m pytest $(NBVAL) --last-failed; 
 check: lint ## style, types, rules, recorded evidence, each program on 2 ranks: < 2 minutes
 	$(PYTEST) -m check tests
 
-test: lint ## what CI runs: programs, kit, classroom and every cell of the notebooks
+test: lint .venv/book-ready ## what CI runs: programs, kit, classroom and every cell of the notebooks
 	$(PYTEST) $(NBVAL) -m "not (full or browser)" tests notebooks $(ALONE)
 
 test-all: lint ## all numbers of ranks, races, floods, bombs, the browser, evidence anew

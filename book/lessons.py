@@ -1,0 +1,129 @@
+"""What a lesson's page has beside its notebook: whole programs, hints and answers."""
+
+import re
+import shutil
+from pathlib import Path
+
+from docutils import nodes
+from pygments import highlight
+from pygments.formatters import HtmlFormatter
+from pygments.lexers import PythonLexer
+from sphinx import addnodes
+
+from ddp_lab import ROOT
+from ddp_lab.kit.cell.hints import ANSWERS, hints_in
+from tools import course, notebooks
+
+PROGRAM = re.compile(r"^%%program\b.*?\bddp_lab/(\w+/\w+)\.py")
+GLOSSARY = ROOT / "book" / "glossary.md"
+LINK = re.compile(r'(href="\.\./ddp_lab/[\w/]+)\.py"')  # as the cells show it
+
+
+def whole_programs(app):
+    """Yield a page for each program: where a lesson's links to the whole file lead."""
+    for lesson in course.LESSONS:
+        notebook = course.PATH / course.file(lesson)
+        for program in sorted({path for path, _ in notebooks.programs(notebook)}):
+            name = program.relative_to(ROOT)
+            title = f"{course.NUMBERS[lesson.name]} · {lesson.title}"
+            back = f'<a href="../../notebooks/{notebook.stem}.html">{title}</a>'
+            file = f'<a href="{program.name}" download>{name}</a>'
+            code = highlight(program.read_text(), PythonLexer(), HtmlFormatter())
+            body = f"<h1>{program.name}</h1><p>{file}, of {back}</p>{code}"
+            yield (
+                str(name.with_suffix("")),
+                {"title": str(name), "body": body},
+                "page.html",
+            )
+            (app.outdir / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(program, app.outdir / name)
+
+
+def link_programs(doctree):
+    """Let links to programs lead to their pages."""
+    for raw in doctree.findall(nodes.raw):
+        text = LINK.sub(r'\1.html"', raw.astext())
+        raw.children = [nodes.Text(text)]
+        raw.rawsource = text
+
+
+def add_answers(doctree):
+    """Put hints and an answer, folded, below each cell that asks for one."""
+    for cell in list(doctree.findall(nodes.container)):
+        if "cell" not in cell["classes"]:
+            continue
+        code = next(cell.findall(nodes.literal_block), None)
+        found = code and PROGRAM.match(code.astext())
+        answer = ANSWERS / f"{found[1]}.py" if found else None
+        if answer and answer.is_file():
+            cell.parent.insert(cell.parent.index(cell) + 1, folded(answer))
+
+
+def folded(answer: Path) -> nodes.container:
+    """Return the hints and the answer of an exercise, each behind a click."""
+    text = answer.read_text()
+    box = nodes.container(classes=["ddp-answers"])
+    for number, hint in enumerate(hints_in(text), 1):
+        box += fold(f"Hint {number}", [nodes.paragraph("", hint)])
+    body = text.partition('"""\n\n\n')[2] or text.split('"""', 2)[2].strip()
+    code = nodes.literal_block(body, body, language="python")
+    box += fold("An answer", [code])
+    return box
+
+
+def fold(title: str, inside: list[nodes.Node]) -> nodes.container:
+    """Return what shows `inside` when its title is clicked."""
+    start = f'<details class="ddp-fold"><summary>{title}</summary>'
+    box = nodes.container(classes=["ddp-folded"])
+    box += nodes.raw("", start, format="html")
+    box += inside
+    box += nodes.raw("", "</details>", format="html")
+    return box
+
+
+def colour_programs(doctree):
+    """Colour what a cell writes into a program as Python, or as a diff."""
+    for code in doctree.findall(nodes.literal_block):
+        if PROGRAM.match(text := code.astext()):
+            changed = re.search(r"^[-+] ", text, re.M)
+            code["language"] = "diff" if changed else "python"
+
+
+def link_terms(doctree):
+    """Let the first use of each of the glossary's words lead there."""
+    left = re.findall(r"^(\w.*)\n  \S", GLOSSARY.read_text(), re.M)
+    inside = nodes.reference, nodes.title, nodes.literal_block, nodes.raw, nodes.image
+    for paragraph in list(doctree.findall(nodes.paragraph)):
+        for text in list(paragraph.findall(nodes.Text)):
+            if isinstance(text.parent, inside) or text.parent.parent is None:
+                continue
+            for term in left:
+                if found := re.search(rf"(?<![\w.]){term}s?(?![\w(])", text):
+                    text.parent.replace(text, linked(text, found, term))
+                    left.remove(term)
+                    break
+
+
+def linked(text: nodes.Text, found: re.Match, term: str) -> list[nodes.Node]:
+    """Return `text` with a link to `term` where it was `found`."""
+    link = addnodes.pending_xref(
+        "", nodes.inline("", found[0]), refdomain="std", reftype="term", reftarget=term
+    )
+    pieces = [nodes.Text(text[: found.start()]), link, nodes.Text(text[found.end() :])]
+    return [piece for piece in pieces if piece.astext()]
+
+
+def complete(app, doctree):
+    """Add to a page what belongs there; Sphinx calls this for each."""
+    if app.env.docname.startswith("notebooks/"):
+        link_programs(doctree)
+        colour_programs(doctree)
+        add_answers(doctree)
+        link_terms(doctree)
+
+
+def setup(app):
+    """Connect this module; called by Sphinx."""
+    app.connect("doctree-read", complete)
+    app.connect("html-collect-pages", whole_programs)
+    return {"parallel_read_safe": True}

@@ -1,0 +1,244 @@
+"""The book: every page is there, every link leads somewhere, and a guess is judged."""
+
+import re
+import shutil
+import subprocess
+import sys
+from contextlib import contextmanager
+from html import unescape
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+from conftest import copied
+from test_jupyterlab import CHROMIUM, FLAGS
+
+pytest.importorskip("sphinx", reason="the book needs `make book`'s packages")
+
+from ddp_lab import ROOT  # noqa: E402
+from tools import course, notebooks  # noqa: E402
+
+pytestmark = pytest.mark.processes
+
+SITES = ("http:", "https:", "mailto:", "data:", "javascript:")
+GUESSES = [  # a guess, what the page says, and whether the guess is right
+    ("[7, 7]", "the answer is [7, 7], give or take 1 %", True),
+    ("7.05 6.95", "the answer is [7, 7], give or take 1 %", True),
+    ("7.2, 7", "the answer is [7, 7], give or take 1 %", False),
+    ("7", "the answer is [7, 7]", True),
+    ("[7]", "the answer is [7, 8]", False),
+    ("no", "the answer is False", True),
+    ("[yes, no]", "the answer is [True, False]", True),
+    ("rank 1", "the answer is 1", True),
+    ("30 minutes", "the answer is 30", True),
+    ("6/7", "the answer is 0.857, give or take 0.5 %", True),
+    ("Abort", "the answer is abort", True),
+    ("an abort", "the answer is abort", False),
+    ("4", "the run says 3, theory 4", True),
+    ("3", "the run says 3, theory 4", True),
+    ("5", "the run says 3, theory 4", False),
+    ("1_000", "the answer is 1000", True),
+    ("[2, 0]", "the answer is [0, 2], in any order", True),
+    ("[2, 0]", "the answer is [0, 2]", False),
+]
+
+
+class Page(HTMLParser):
+    """What a page refers to, and the anchors that it has."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.targets, self.anchors = set(), set()
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        named = dict(attributes)
+        self.anchors |= {named[key] for key in ("id", "name") if named.get(key)}
+        self.targets |= {named[key] for key in ("href", "src") if named.get(key)}
+
+
+@pytest.fixture(scope="module")
+def book(tmp_path_factory):
+    """Build the book out of a copy of the repository; return its folder."""
+    folder = copied(tmp_path_factory.mktemp("book"))
+    command = [sys.executable, "-m", "sphinx", "--quiet", "--fail-on-warning"]
+    command += ["--keep-going", "-c", "book", ".", "build/book"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return folder / "build" / "book"
+
+
+def pages(book: Path) -> list[Path]:
+    return sorted(page for page in book.rglob("*.html") if "_static" not in page.parts)
+
+
+def test_every_lesson_and_program_has_a_page(book):
+    for lesson in course.LESSONS:
+        path = course.PATH / course.file(lesson)
+        text = (book / "notebooks" / f"{path.stem}.html").read_text()
+        assert f"{course.NUMBERS[lesson.name]} · {lesson.title}" in unescape(text)
+        for program, _ in notebooks.programs(path):
+            name = f"{program.parent.name}/{program.stem}"
+            assert (book / "ddp_lab" / f"{name}.html").exists(), name
+            assert (book / "ddp_lab" / f"{name}.py").exists(), name
+
+
+def test_every_link_leads_somewhere(book):
+    dead, seen = set(), {page: Page(page.read_text()) for page in pages(book)}
+    for page, content in seen.items():
+        for target in content.targets:
+            if target.startswith(SITES):
+                continue
+            name, _, anchor = unquote(target).partition("#")
+            there = (page.parent / name.partition("?")[0]).resolve() if name else page
+            known = seen[there].anchors if there in seen else None
+            if not there.exists() or (anchor and known and anchor not in known):
+                dead.add((str(page.relative_to(book)), target))
+    assert dead == set()
+
+
+def test_every_picture_has_words(book):
+    for page in pages(book):
+        for tag in re.findall(r"<img\b[^>]*>", page.read_text(), re.S):
+            assert re.search(r'alt="[^"]', tag), (page.name, tag[:200])
+
+
+def test_an_exercise_has_its_hints_and_an_answer(book):
+    text = (book / "notebooks" / "03_ddp_basics.html").read_text()
+    for title in ("Hint 1", "Hint 3", "An answer"):
+        assert text.count(f"<summary>{title}</summary>") == 2
+
+
+def test_no_solution_of_an_assignment_is_in_the_book(book):
+    texts = [page.read_text() for page in pages(book)]
+    for path in sorted((ROOT / "classroom" / "source").glob("*/*.ipynb")):
+        source = "\n".join(cell.source for cell in notebooks.read(path).cells)
+        solutions = re.findall("### BEGIN SOLUTION\n(.*?)### END", source, re.S)
+        assert solutions, path
+        lines = "\n".join(solutions).splitlines()
+        longest = max((line.strip() for line in lines), key=len)
+        assert not any(longest in unescape(text) for text in texts), longest
+
+
+def test_no_page_is_heavy(book):
+    for page in pages(book):
+        assert page.stat().st_size < 1_500_000, page.name
+
+
+@contextmanager
+def browser(width: int = 1200, scheme: str = "light"):
+    """Yield a page of a real Chromium."""
+    sync = pytest.importorskip("playwright.sync_api")
+    if not CHROMIUM:
+        pytest.skip("there is no Chromium")
+    with sync.sync_playwright() as play:
+        window = play.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        size = {"width": width, "height": 900}
+        yield window.new_page(viewport=size, color_scheme=scheme)
+        window.close()
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("width", [1200, 390])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_pages_fit_and_are_silent(book, width, scheme):
+    with browser(width, scheme) as page:
+        said = []
+        page.on("console", lambda m: said.append(m.text) if m.type == "error" else None)
+        page.on("pageerror", lambda error: said.append(str(error)))
+        page.on(
+            "request", lambda r: said.append(r.url) if "file:" not in r.url else None
+        )
+        page.on("requestfailed", lambda r: said.append(r.url))
+        programs = [path for path in pages(book) if "ddp_lab" in path.parts]
+        for path in {*pages(book)} - {*programs[1:]}:  # programs' pages are alike
+            page.goto(path.as_uri())
+            over = "e => e.scrollWidth - e.clientWidth"
+            if page.eval_on_selector("html", over) > 0:
+                said.append(f"{path.name} is too wide")
+        quiet = [line for line in said if "theme mode" not in line]  # of the theme
+        assert [line for line in quiet if not line.startswith("data:")] == []
+
+
+@pytest.mark.browser
+def test_a_guess_is_judged_and_kept(book):
+    with browser() as page:
+        page.goto((book / "notebooks" / "03_ddp_basics.html").as_uri())
+        form = page.locator(".ddp-guess").first
+        hidden = page.locator(".ddp-hidden")
+        before = hidden.count()
+        for guess, told in (("1", "✗ wrong"), ("2", "✓ right")):
+            form.locator("input").fill(guess)
+            form.locator("button").first.click()
+            assert form.locator("output").inner_text().startswith(told)
+        assert hidden.count() == before - 1
+        page.reload()
+        assert page.locator(".ddp-guess output").first.inner_text().startswith("✓")
+
+
+@pytest.mark.browser
+def test_every_question_has_a_field(book):
+    with browser() as page:
+        for lesson in course.LESSONS:
+            path = course.PATH / course.file(lesson)
+            page.goto((book / "notebooks" / f"{path.stem}.html").as_uri())
+            cells = [c for c in notebooks.read(path).cells if c.cell_type == "code"]
+            asked = {
+                line
+                for cell in cells
+                for output in cell.outputs
+                for line, below in lines_in_pairs(output.get("text", ""))
+                if re.match("  no guess yet: the (answer|run says .* theory) ", below)
+            }
+            labels = page.locator(".ddp-guess label").all_inner_texts()
+            assert {label.strip() for label in labels} == asked, path.name
+
+
+def lines_in_pairs(text: str) -> list[tuple[str, str]]:
+    lines = text.splitlines()
+    return [*zip(lines, lines[1:], strict=False)]
+
+
+@pytest.mark.browser
+def test_the_page_judges_as_the_lessons_do():
+    with browser() as page:
+        script = (ROOT / "book" / "static" / "book.js").read_text()
+        page.evaluate(f"() => {{ {script}; window.fits = fits; }}")
+        for guess, told, right in GUESSES:
+            found = page.evaluate("([guess, told]) => fits(guess, told)", [guess, told])
+            assert found == right, (guess, told)
+
+
+@pytest.mark.browser
+def test_the_search_finds_words_without_a_server(book):
+    words = (
+        "broadcast rendezvous bucket no_sync deadlock resnet pipeline shard slurm rref"
+    )
+    with browser() as page:
+        for word in words.split():
+            page.goto(f"{(book / 'search.html').as_uri()}?q={word}")
+            page.wait_for_selector("#search-results li", timeout=20_000)
+
+
+@pytest.mark.browser
+def test_axe_finds_nothing_serious(book, tmp_path):
+    """Axe-core looks for what keeps people with a screen reader, or weak eyes, out."""
+    command = ["npm", "install", "--silent", "--prefix", str(tmp_path), "axe-core"]
+    if not shutil.which("npm") or subprocess.run(command, timeout=120).returncode:
+        pytest.skip("axe-core cannot be fetched")
+    axe = (tmp_path / "node_modules" / "axe-core" / "axe.min.js").read_text()
+    for scheme in ("light", "dark"):
+        with browser(scheme=scheme) as page:
+            for name in ("README", "notebooks/02_collectives", "book/glossary"):
+                page.goto((book / f"{name}.html").as_uri())
+                page.evaluate(axe)
+                found = page.evaluate(
+                    "axe.run(document, {resultTypes: ['violations']})"
+                )
+                serious = {
+                    each["id"]
+                    for each in found["violations"]
+                    if each["impact"] in ("serious", "critical")
+                }
+                assert serious == set(), (name, scheme)
