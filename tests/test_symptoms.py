@@ -86,6 +86,7 @@ MESSAGES = {
         "PermissionError: [Errno 13] Permission denied: 'a.pt'",
     ],
     "damaged file": [
+        "UnpicklingError: Weights only load failed. In PyTorch 2.6, we changed the",
         "PytorchStreamReader failed reading zip archive",
         "unexpected EOF, expected 4 more bytes",
         "EOFError: Ran out of input",

@@ -106,7 +106,9 @@ LOOKS = {
         "05_checkpointing",
     ),
     Symptom.DAMAGED_FILE: (
-        "`failed finding central directory`, `unexpected EOF` or `Ran out of input`",
+        "`failed finding central directory`, `unexpected EOF` or `Ran out of input`; "
+        "from `torch.load` also `[Errno 22] Invalid argument`, or `Weights only load "
+        "failed` without a word of a class that is not allowed",
         "05_checkpointing",
     ),
     Symptom.ANOTHER_CHECKPOINT: (

@@ -154,7 +154,8 @@ class Symptom(str, Enum):
         "damaged file",
         "the file is truncated, or is no checkpoint",
         r"PytorchStreamReader failed|unexpected EOF|Ran out of input"
-        r"|invalid load key|unpickling stack underflow",
+        r"|invalid load key|unpickling stack underflow"
+        r"|Weights only load failed\. In PyTorch",  # not: "This file can still be ..."
     )
     ANOTHER_CHECKPOINT = (
         "another checkpoint",
