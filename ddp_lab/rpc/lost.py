@@ -113,7 +113,7 @@ def workers(rpc_timeout=20, **options):
         store = rpc.api._get_current_rpc_agent().store
         rpc.shutdown()  # waits until all are here, and no worker waits for a call
         store.set(f"left {rank}", "")
-        if rank == 9:  # it may host the store, which the others use to the very end
+        if rank == 0:  # it may host the store, which the others use to the very end
             store.wait([f"left {other}" for other in range(world_size)])
 
 
