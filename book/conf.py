@@ -20,6 +20,7 @@ import apis  # noqa: E402
 from tools import course  # noqa: E402
 
 project = html_title = "DDP Lab"
+author = "the DDP Lab authors"
 extensions = ["myst_nb", "sphinx_copybutton", "lessons"]
 root_doc = "README"
 include_patterns = [
@@ -37,7 +38,7 @@ myst_heading_anchors = 4
 html_theme = "sphinx_book_theme"
 html_static_path = ["static"]
 html_css_files = ["book.css"]
-html_js_files = ["book.js"]
+html_js_files = ["book.js", "play.js"]
 html_theme_options = {
     "home_page_in_toc": True,
     "show_toc_level": 2,
@@ -50,7 +51,13 @@ copybutton_selector = "div.cell_input pre"
 suppress_warnings = ["misc.highlighting_failure"]
 
 GUIDES = {
-    "To look up": ["TROUBLESHOOTING", "book/glossary", "book/apis", "book/tools"],
+    "To look up": [
+        "TROUBLESHOOTING",
+        "book/glossary",
+        "book/apis",
+        "book/tools",
+        "book/play",
+    ],
     "Guides": ["ELSEWHERE", "CHANGELOG"],
     "For instructors and maintainers": [
         "classroom/README",

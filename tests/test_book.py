@@ -1,5 +1,6 @@
 """The book: every page is there, every link leads somewhere, and a guess is judged."""
 
+import importlib.util
 import re
 import shutil
 import subprocess
@@ -7,6 +8,7 @@ import sys
 from contextlib import contextmanager
 from html import unescape
 from html.parser import HTMLParser
+from itertools import product
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -242,3 +244,35 @@ def test_axe_finds_nothing_serious(book, tmp_path):
                     if each["impact"] in ("serious", "critical")
                 }
                 assert serious == set(), (name, scheme)
+
+
+@pytest.mark.browser
+def test_what_is_played_with_is_what_the_lesson_asserts():
+    place = ROOT / "ddp_lab" / "overview" / "road.py"
+    spec = importlib.util.spec_from_file_location("road", place)
+    road = sys.modules["road"] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(road)
+    script = (ROOT / "book" / "static" / "play.js").read_text()
+    model = {"parameters": 6.7e9, "layers": 32, "width": 4096, "length": 2048}
+    names = {"DDP": 1, "sharded": 16}
+    with browser() as page:
+        page.evaluate(
+            f"() => {{ {script}; Object.assign(window, {{memory, bubble}}); }}"
+        )
+        for kind, tensor, pipeline, rows, again in product(
+            names, (1, 4), (1, 8), (1, 2), (0, 1)
+        ):
+            shape = {"data": 16, "shard": names[kind], "tensor": tensor}
+            shape |= {"pipeline": pipeline, "rows": rows, "recompute": again}
+            train = model | {"sequences": 16 * rows * 4}
+            call = "([t, c]) => memory(t, c)"
+            got = page.evaluate(call, [train, shape | {"kind": kind}])
+            made = road.Training(
+                **train, devices=0, machine=8, memory=0, flops=0, fast=0, slow=0
+            )
+            expected = road.memory(made, road.Cut(kind, **shape))
+            state = got["weights"] + got["gradients"] + got["optimizer"]
+            found = state, got["gathered"], got["activations"]
+            assert found == pytest.approx(expected), shape
+        assert page.evaluate("bubble(4, 8, 1)") == pytest.approx(3 / 11)
+        assert page.evaluate("bubble(4, 8, 2)") == pytest.approx(3 / 19)
