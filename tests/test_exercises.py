@@ -2,7 +2,7 @@
 
 answers/SUBJECT/EXERCISE.py solves ddp_lab/SUBJECT/EXERCISE.py. What is in
 tests/wrong_answers/SUBJECT/EXERCISE/ comes to mind and misses the idea: each file's
-name says how.
+name says how. Puzzles are exercises, too; tests/right_answers has further solutions.
 """
 
 import ast
@@ -17,12 +17,15 @@ from ddp_lab.kit import Run, python, torchrun
 pytestmark = pytest.mark.processes
 
 ANSWERS, MISTAKES = ROOT / "answers", ROOT / "tests" / "wrong_answers"
-RIGHT = sorted(ANSWERS.glob("*/exercise*.py"))
+OTHERS = ROOT / "tests" / "right_answers"
+KINDS = ("exercise*.py", "puzzle*.py")
+RIGHT = sorted(path for kind in KINDS for path in ANSWERS.glob(f"*/{kind}"))
+ALSO_RIGHT = sorted(OTHERS.glob("*/*/*.py"))
 WRONG = sorted(MISTAKES.glob("*/*/*.py"))
 
 
 def name(answer: Path) -> str:
-    folder = ANSWERS if answer in RIGHT else MISTAKES
+    folder = next(f for f in (ANSWERS, OTHERS, MISTAKES) if answer.is_relative_to(f))
     return str(answer.relative_to(folder).with_suffix(""))
 
 
@@ -62,7 +65,7 @@ right = pytest.mark.parametrize("answer", RIGHT, ids=name)
 
 
 def test_every_exercise_has_a_right_answer_and_a_wrong_one():
-    programs = set((ROOT / "ddp_lab").glob("*/exercise*.py"))
+    programs = {p for kind in KINDS for p in (ROOT / "ddp_lab").glob(f"*/{kind}")}
     assert programs == {program(answer) for answer in RIGHT}
     assert programs == {program(answer) for answer in WRONG}
 
@@ -79,6 +82,12 @@ def test_unsolved_is_not_yet(answer, restarts):
 def test_the_solution_is_right(answer, ranks, tmp_path, restarts):
     run = start(solve(answer, tmp_path), answer, ranks, restarts)
     assert run["solved"] == [True] * ranks
+
+
+@pytest.mark.parametrize("answer", ALSO_RIGHT, ids=name)
+def test_another_style_is_right(answer, tmp_path, restarts):
+    run = start(solve(answer, tmp_path), answer, 3, restarts)
+    assert run["solved"] == [True] * 3
 
 
 @pytest.mark.parametrize("answer", WRONG, ids=name)

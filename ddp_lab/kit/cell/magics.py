@@ -17,6 +17,7 @@ from ddp_lab import workplace
 from ddp_lab.kit.cell import display as screen
 from ddp_lab.kit.cell.hints import hint, solution
 from ddp_lab.kit.cell.program import program
+from ddp_lab.kit.cell.puzzle import puzzle
 from ddp_lab.kit.cell.unloaded import ABOVE
 from ddp_lab.kit.run import launch
 from ddp_lab.kit.run.job import environment
@@ -40,6 +41,7 @@ def load(shell: InteractiveShell) -> None:
     magics.register_function(python, "line", "python")
     magics.register_function(machines, "cell", "machines")
     magics.register_function(program, "cell", "program")
+    magics.register_function(puzzle, "cell", "puzzle")
     shell.push({"hint": hint, "solution": solution}, interactive=False)
     if formatter := shell.display_formatter:
         formatter.formatters["text/html"].for_type(Run, screen.summary)

@@ -38,7 +38,8 @@ from ddp_lab.kit.cell.source import (
 )
 from ddp_lab.kit.explain.words import conjugate, listed
 
-NAME = "program"
+NAME, PUZZLE = "program", "puzzle"
+"""The magics whose cells write programs; see puzzle.py for the second one."""
 FRAMES = "frames"
 """The folder, beside the programs, of what checks an exercise."""
 Read = Callable[[str], str | None]
@@ -77,6 +78,13 @@ class Order:
             raise ProgramError("which file? For example: ddp_lab/SUBJECT/NAME.py")
         return cls(words[-1], other, shlex.join(words[:-1]) or cls.options)
 
+    @classmethod
+    def of_puzzle(cls, line: str) -> "Order":
+        """Read the words behind %%puzzle: its frame has the name of the program."""
+        order = cls.parse(line)
+        path = Path(order.path)
+        return replace(order, other=(path.parent / FRAMES / path.name).as_posix())
+
 
 def ordered(cell: str) -> tuple[Order, str] | None:
     """Return a cell's order and what stands below; None if it writes no program.
@@ -86,7 +94,8 @@ def ordered(cell: str) -> tuple[Order, str] | None:
     """
     first, _, text = cell.partition("\n")
     magic, _, line = first.partition(" ")
-    return (Order.parse(line), text) if magic == f"%%{NAME}" else None
+    parse = {f"%%{NAME}": Order.parse, f"%%{PUZZLE}": Order.of_puzzle}.get(magic)
+    return (parse(line), text) if parse else None
 
 
 @dataclass(frozen=True)
@@ -363,7 +372,19 @@ def program(line: str, cell: str) -> None:
 
     Write the program that the cell makes, and say below it what is in the file.
     """
-    order = Order.parse(line)
+    made = write(Order.parse(line), cell)
+    if made.changed:
+        paths = Path(made.order.other), Path(made.order.path)
+        variants.show(paths[0], made.lessons[0], paths[1], made.lessons[1])
+    display(says(made), raw=True)
+
+
+def write(order: Order, cell: str) -> Program:
+    """Write the program that a cell makes, and return it.
+
+    Raises:
+        ProgramError: if it makes none.
+    """
     try:
         notebook = _notebook(order.path)
         names = further(Path(notebook), order.path)
@@ -377,9 +398,7 @@ def program(line: str, cell: str) -> None:
     path = Path(order.path)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(made.text.encode())
-    if made.changed:
-        variants.show(Path(order.other), made.lessons[0], path, made.lessons[1])
-    display(says(made), raw=True)
+    return made
 
 
 def _read(path: str) -> str | None:
@@ -391,7 +410,9 @@ def _read(path: str) -> str | None:
 def _notebook(path: str) -> str:
     """Return the lesson that writes a program, as `notebooks/NAME`; "" if none does."""
     for notebook in sorted(Path("notebooks").glob("[0-9]*.ipynb"), key=_length):
-        for words in re.findall(rf'"%%{NAME} ([^"\\]*)', notebook.read_text("utf-8")):
+        for words in re.findall(
+            rf'"%%(?:{NAME}|{PUZZLE}) ([^"\\]*)', notebook.read_text("utf-8")
+        ):
             if Order.parse(words).path == path:
                 return notebook.as_posix()
     return ""

@@ -1,0 +1,73 @@
+"""%%puzzle: a few lines, run on ranks at once, drawn beside what they should do.
+
+The cell is written into its frame as `%%program` does. The program tells two facts by
+rank, each {"calls": [...], "holds": [...]} as `draw.traces` takes them: the `target`
+and, once there is something of the reader's, `yours`.
+"""
+
+import shlex
+from html import escape
+
+from IPython.display import display
+
+from ddp_lab.kit.cell import display as screen
+from ddp_lab.kit.cell import program
+from ddp_lab.kit.cell.predict import RIGHT_COLOUR
+from ddp_lab.kit.draw.colours import GREY
+from ddp_lab.kit.draw.traces import Trace, beside, differences
+from ddp_lab.kit.run import launch
+from ddp_lab.kit.run.result import Run, RunFailed
+
+SAID = 3  # differences that are told in words
+
+
+def puzzle(line: str, cell: str) -> None:
+    """%%puzzle [--nproc-per-node N] ddp_lab/SUBJECT/puzzle_NAME.py
+
+    Write the program of the puzzle, run it, and draw what it did beside the target.
+    """
+    made = program.write(program.Order.of_puzzle(line), cell)
+    command = [*shlex.split(made.order.options), made.order.path]
+    try:
+        run = launch.torchrun(command)
+    except RunFailed as failed:
+        if failed.run is None:
+            raise
+        run = failed.run
+    display(shown(run, ", ".join(made.new)), raw=True)
+
+
+def trace(run: Run, fact: str) -> Trace | None:
+    """Return what the ranks told of the target or of the reader's lines, if any did."""
+    told = [facts.get(fact, {}) for facts in run.facts]
+    if not any(each.get("calls") or each.get("holds") for each in told):
+        return None
+    return Trace([t.get("calls", []) for t in told], [t.get("holds") for t in told])
+
+
+def verdict(run: Run, target: Trace, yours: Trace | None) -> tuple[str, list[str]]:
+    """Return the colour of the verdict, and its lines."""
+    if run.failure is None and yours is None:
+        return GREY, ["not yet: only the target is shown; hint() helps"]
+    if run.failure is None:
+        return RIGHT_COLOUR, ["✓ as the target"]
+    said = differences(target, yours) if yours else []
+    if not said or not run.failure.cause.startswith(("AssertionError", "Timeout")):
+        said.insert(0, run.failure.report(traceback=False))
+    more = [f"and {len(said) - SAID} more"] if len(said) > SAID else []
+    return screen.FAILED, [f"✗ {each}" for each in said[:SAID]] + more
+
+
+def shown(run: Run, name: str) -> dict[str, str]:
+    """Return the MIME bundle of a puzzle: its picture, and the verdict below it."""
+    target, yours = trace(run, "target"), trace(run, "yours")
+    if target is None:  # it ended before there was one
+        return screen.bundle(run)
+    colour, lines = verdict(run, target, yours)
+    picture = beside(name, target, yours)
+    style = f"margin: 0.5em 0; {screen.BAR} {colour}; {screen.WRAP}"
+    html = picture._repr_html_() + escape("\n".join(lines))
+    return {
+        "text/plain": "\n".join([repr(picture), *lines]),
+        "text/html": f'<div style="{style}">{html}</div>',
+    }

@@ -1,0 +1,129 @@
+"""Puzzle: ranks 0 and 1 swap their numbers, so do 2 and 3, and none waits forever.
+
+    torchrun --standalone --nproc-per-node 4 ddp_lab/p2p/puzzle_swap.py
+
+Until `swap` is written, each rank prints:
+
+    [rank 0] not yet
+
+Written by notebooks/01_point_to_point.ipynb.
+"""
+
+import faulthandler
+import gc
+import json
+import os
+import secrets
+from contextlib import contextmanager
+
+import torch
+import torch.distributed as dist
+from torch.distributed.elastic.multiprocessing.errors import record
+from torch.utils._python_dispatch import TorchDispatchMode
+
+PATIENCE = 3  # seconds
+
+
+def swap(mine, rank, partner):
+    """Swap `mine`, of shape (1,), with your partner: return what it had. None waits forever."""
+    return None  # your code here
+
+
+def goal(rank, numbers):
+    """What this rank sends and holds in the end."""
+    partner = rank ^ 1  # 1, 0, 3, 2...
+    if partner == len(numbers):  # the last of an odd number has none
+        return {"calls": [], "holds": None}
+    calls = [["send", partner, str(numbers[rank])], ["recv", partner, ""]]
+    return {"calls": calls, "holds": [numbers[partner]]}
+
+
+class Diary(TorchDispatchMode):
+    """Keeps each call of the process group, and tells it before it is made."""
+
+    def __init__(self, tells):
+        super().__init__()
+        self.calls, self.tells = [], tells
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        library, name, _ = str(function).split(".")
+        if "c10d" in library:
+            name = name.strip("_")
+            peer = args[2] if name in ("send", "recv") else None
+            text = "" if name == "recv" else str(args[0][0].tolist()).strip("[]")
+            self.calls.append([name, peer, text])
+            if self.tells:
+                print(json.dumps({"yours": {"calls": self.calls}}), flush=True)
+        return function(*args, **(kwargs or {}))
+
+
+def attempt(rank, numbers, tells):
+    """Try the reader's lines; return what all ranks did, and what they should have."""
+    target = goal(rank, numbers)
+    if tells:
+        print(json.dumps({"target": target}), flush=True)
+    mine = torch.tensor([numbers[rank]])  # (1,)
+    with Diary(tells) as diary:
+        got = swap(mine, rank, rank ^ 1) if rank ^ 1 < len(numbers) else None
+    yours = {"calls": diary.calls, "holds": None if got is None else got.tolist()}
+    if tells:
+        print(json.dumps({"yours": yours}), flush=True)
+    results = [None] * len(numbers)
+    # Every rank now knows what all did, so that all come to one verdict.
+    dist.all_gather_object(results, (compared(yours), compared(target)))
+    return zip(*results, strict=True)
+
+
+def compared(trace):
+    """What each rank sends and holds; who receives follows from it."""
+    sent = [call for call in trace["calls"] if call[0] != "recv"]
+    return sorted(sent), trace["holds"]
+
+
+def main(rank, world_size, device):
+    # If a message never comes, each rank shows the line where it waits, and ends.
+    faulthandler.dump_traceback_later(PATIENCE, exit=True)
+    drawn = [[secrets.randbelow(90) + 10 for _ in range(world_size)]]
+    dist.broadcast_object_list(drawn)  # rank 0's numbers are now on all ranks
+    shown = [10 * r + 10 for r in range(world_size)]
+    for numbers in (shown, *drawn):
+        results, goals = attempt(rank, numbers, tells=numbers is shown)
+        if not any(calls or held for calls, held in results):
+            print(f"[rank {rank}] not yet", flush=True)
+            return {"solved": False}
+        if results != goals:
+            wrong = [r for r in range(world_size) if results[r] != goals[r]]
+            raise AssertionError(f"ranks {wrong} differ from the target")
+    print(f"[rank {rank}] as the target", flush=True)
+    return {"solved": True}
+
+
+# --- the same in every program: join the group, run main, leave whatever happens ---
+
+
+@contextmanager
+def process_group():
+    """A GPU per rank over NCCL; else gloo, on a shared GPU or the CPU."""
+    device, backend = torch.device("cpu"), "gloo"
+    if count := torch.cuda.device_count():
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % count)
+        torch.cuda.set_device(device)
+        if count >= int(os.environ["LOCAL_WORLD_SIZE"]):
+            backend = "cpu:gloo,cuda:nccl"
+    dist.init_process_group(backend, device_id=device if "nccl" in backend else None)
+    try:
+        yield dist.get_rank(), dist.get_world_size(), device
+    finally:
+        dist.destroy_process_group()
+        gc.collect()  # a leftover gloo object could abort the process at exit
+
+
+@record
+def run():
+    with process_group() as (rank, world_size, device):
+        if facts := main(rank, world_size, device):
+            print(json.dumps(facts), flush=True)
+
+
+if __name__ == "__main__":
+    run()
