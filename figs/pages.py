@@ -14,21 +14,21 @@ PAGES = [
     (2023.2, "DDP tutorial, ≈ 2023", 1),
     (2025.3, "guide, 2025", 2),
 ]
-RELEASES = [(2018.9, "1.0"), (2021.45, "1.9"), (2023.2, "2.0"), (2025.1, "2.6")]
-NEWS = ["tcp is gone", "torchrun", "compile", "weights_only"]
+RELEASES = [(2018.9, "1.0"), (2021.8, "1.10"), (2023.2, "2.0"), (2025.1, "2.6")]
+NEWS = ["c10d", "torchrun", "compile", "weights_only"]
 
 
 @figure
 def old_pages() -> Svg:
     """Draw the pages of the lesson on a time line, and releases of PyTorch below."""
     svg = page(
-        "six texts, five pages",
+        "six pages",
         "A page stays as it was; PyTorch does not.",
         "A time line from 2017 to 2026. Above it stand the texts: a tutorial of 2017, "
         "an overview of 2020, a note of about 2021, a course of 2022 that copies "
         "from the tutorial of 2017, the official DDP tutorial of about 2023, and a "
-        "guide of 2025. Below it stand releases of PyTorch: 1.0 of 2018 without tcp, "
-        "1.9 of 2021 with torchrun, 2.0 of 2023 with compile, 2.6 of 2025, whose "
+        "guide of 2025. Below it stand releases of PyTorch: 1.0 of 2018 with c10d, "
+        "1.10 of 2021 with torchrun, 2.0 of 2023 with compile, 2.6 of 2025, whose "
         "torch.load takes weights only.",
         336,
     )
