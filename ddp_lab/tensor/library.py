@@ -1,0 +1,133 @@
+"""The GPT cut by a plan of the library: as uncut, and the sums that the plan costs.
+
+    torchrun --standalone --nproc-per-node 2 ddp_lab/tensor/library.py
+
+Written by notebooks/12_meshes.ipynb.
+"""
+
+import gc
+import json
+import os
+from contextlib import contextmanager
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from ddp_lab.gpt import GPT, batch, loss_of
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.elastic.multiprocessing.errors import record
+from torch.distributed.tensor import DTensor, Replicate
+from torch.distributed.tensor.debug import CommDebugMode
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    PrepareModuleInput,
+    RowwiseParallel,
+    loss_parallel,
+    parallelize_module,
+)
+
+
+def plan():
+    """Say how each module is cut; a star stands for any block."""
+    return {
+        # Each rank looks up the characters that it has; the results are summed.
+        "tokens": RowwiseParallel(input_layouts=Replicate()),
+        "blocks.*.attention.query": ColwiseParallel(),
+        "blocks.*.attention.key": ColwiseParallel(),
+        "blocks.*.attention.value": ColwiseParallel(),
+        "blocks.*.attention.out": RowwiseParallel(),
+        "blocks.*.mlp.up": ColwiseParallel(),
+        "blocks.*.mlp.down": RowwiseParallel(),
+        # Each rank keeps the logits of its characters, as a DTensor.
+        "head": ColwiseParallel(use_local_output=False),
+    }
+
+
+def cut(net, mesh, styles):
+    parallelize_module(net, mesh, styles)
+    # Embedding and head were one Parameter, and the call has made two of it.
+    net.head.weight = net.tokens.weight
+    return net
+
+
+def shared_input():
+    """The same plan, but the attention's input becomes a DTensor once, not thrice."""
+    whole = PrepareModuleInput(
+        input_layouts=Replicate(), desired_input_layouts=Replicate()
+    )
+    return plan() | {"blocks.*.attention": whole}
+
+
+def gradients(net, x, y):
+    """Run one step's forward and backward; return the all_reduces that they took."""
+    with loss_parallel():  # the logits stay cut, through backward as well
+        with CommDebugMode() as forward:
+            loss = F.cross_entropy(net(x).flatten(0, 1), y.flatten())
+        with CommDebugMode() as backward:
+            loss.backward()
+    return [forward.get_total_counts(), backward.get_total_counts()]
+
+
+def check(net, expected):
+    """Compare all gradients; return how many numbers of the weights a rank holds."""
+    for (name, p), e in zip(net.named_parameters(), expected.parameters(), strict=True):
+        # Every rank holds the whole gradient; weights that are not cut are plain.
+        grad = p.grad.full_tensor() if isinstance(p, DTensor) else p.grad
+        message = f"gradient of {name} differs"
+        torch.testing.assert_close(grad, e.grad, rtol=0, atol=1e-9, msg=message)
+    local = (p.to_local() if isinstance(p, DTensor) else p for p in net.parameters())
+    return sum(p.numel() for p in local)
+
+
+def uncut(device):
+    torch.manual_seed(0)  # the same weights on every rank, and each time
+    return GPT().double().to(device)
+
+
+def main(rank, world_size, device):
+    device = torch.device("cpu") if dist.get_backend() == "gloo" else device
+    mesh = init_device_mesh(device.type, (world_size,))
+    x, y = (tokens.to(device) for tokens in batch(0))
+    expected = uncut(device)
+    loss_of(expected(x), y).backward()
+    whole, sums = sum(p.numel() for p in expected.parameters()), {}
+    for styles in (plan, shared_input):
+        net = cut(uncut(device), mesh, styles())
+        sums[styles.__name__] = gradients(net, x, y)
+        held = check(net, expected)
+        told = f"as uncut, all_reduces {sums[styles.__name__]}, {held} of {whole}"
+        print(f"[rank {rank}] {styles.__name__}: {told}", flush=True)
+    if sums["shared_input"] != [12, 9]:
+        raise AssertionError(f"more than by hand: {sums}")
+    return {"sums": sums, "held": held, "whole": whole}
+
+
+# --- the same in every program: join the group, run main, leave whatever happens ---
+
+
+@contextmanager
+def process_group():
+    """A GPU per rank over NCCL; else gloo, on a shared GPU or the CPU."""
+    device, backend = torch.device("cpu"), "gloo"
+    if count := torch.cuda.device_count():
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % count)
+        torch.cuda.set_device(device)
+        if count >= int(os.environ["LOCAL_WORLD_SIZE"]):
+            backend = "cpu:gloo,cuda:nccl"
+    dist.init_process_group(backend, device_id=device if "nccl" in backend else None)
+    try:
+        yield dist.get_rank(), dist.get_world_size(), device
+    finally:
+        dist.destroy_process_group()
+        gc.collect()  # a leftover gloo object could abort the process at exit
+
+
+@record
+def run():
+    with process_group() as (rank, world_size, device):
+        if facts := main(rank, world_size, device):
+            print(json.dumps(facts), flush=True)
+
+
+if __name__ == "__main__":
+    run()

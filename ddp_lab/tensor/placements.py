@@ -1,0 +1,110 @@
+"""One matrix under four placements: what each rank holds, and what is the whole.
+
+    torchrun --standalone --nproc-per-node 2 ddp_lab/tensor/placements.py
+
+Written by notebooks/12_meshes.ipynb.
+"""
+
+import gc
+import json
+import os
+from contextlib import contextmanager
+
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.elastic.multiprocessing.errors import record
+from torch.distributed.tensor import (
+    DTensor,
+    Partial,
+    Replicate,
+    Shard,
+    distribute_tensor,
+)
+
+ROWS, COLUMNS, INNER = 5, 4, 12
+
+
+def piece(whole, dim, rank, world_size):
+    """The truth about Shard(dim): chunks as torch.chunk cuts them, then nothing."""
+    chunks = whole.chunk(world_size, dim)
+    return chunks[rank] if rank < len(chunks) else whole.narrow(dim, 0, 0)
+
+
+def place(mesh, rank, world_size, device):
+    """Put one matrix on the ranks in three ways; return how many rows each holds."""
+    whole = torch.arange(1.0, ROWS * COLUMNS + 1, device=device).view(ROWS, COLUMNS)
+    expected = {
+        Replicate(): whole,
+        Shard(0): piece(whole, 0, rank, world_size),
+        Shard(1): piece(whole, 1, rank, world_size),
+    }
+    for placement, part in expected.items():
+        # Rank 0's numbers are cut and sent; those of the other ranks are ignored.
+        mine = distribute_tensor(whole + rank, mesh, [placement])
+        if not torch.equal(mine.to_local(), part) or mine.shape != whole.shape:
+            raise AssertionError(f"{placement}: holds {mine.to_local()}, not {part}")
+        # Every rank holds the whole matrix afterwards.
+        torch.testing.assert_close(mine.full_tensor(), whole, msg="not the whole")
+        print(f"[rank {rank}] {placement}: {tuple(part.shape)} of (5, 4)", flush=True)
+    return len(expected[Shard(0)])
+
+
+def product(mesh, device):
+    """Multiply what is cut along the inner dimension, by hand and by the library."""
+    x, w = torch.ones(1, INNER, device=device), torch.ones(INNER, 1, device=device)
+    expected = x @ w  # (1, 1): 12
+    x = distribute_tensor(x, mesh, [Shard(1)])
+    w = distribute_tensor(w, mesh, [Shard(0)])
+
+    # Each rank multiplies its columns by its rows: one summand of the result.
+    part = x.to_local() @ w.to_local()
+    by_hand = DTensor.from_local(part, mesh, [Partial()])
+    by_library = x @ w  # no message: only the placement says that a sum is due
+    if by_library.placements != (Partial(),):
+        raise AssertionError(f"the library has {by_library.placements}")
+    torch.testing.assert_close(by_library.to_local(), part, msg="parts differ")
+    whole = by_hand.full_tensor()  # all_reduce: every rank holds the sum
+    torch.testing.assert_close(whole, expected, msg="the product is wrong")
+    return part.item(), whole.item()
+
+
+def main(rank, world_size, device):
+    # Ranks that share a GPU join by gloo, which gathers in host memory only.
+    device = torch.device("cpu") if dist.get_backend() == "gloo" else device
+    mesh = init_device_mesh(device.type, (world_size,))
+    rows = place(mesh, rank, world_size, device)
+    part, whole = product(mesh, device)
+    print(f"[rank {rank}] Partial: {part:g}, which adds up to {whole:g}", flush=True)
+    return {"rows": rows, "part": part, "whole": whole}
+
+
+# --- the same in every program: join the group, run main, leave whatever happens ---
+
+
+@contextmanager
+def process_group():
+    """A GPU per rank over NCCL; else gloo, on a shared GPU or the CPU."""
+    device, backend = torch.device("cpu"), "gloo"
+    if count := torch.cuda.device_count():
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % count)
+        torch.cuda.set_device(device)
+        if count >= int(os.environ["LOCAL_WORLD_SIZE"]):
+            backend = "cpu:gloo,cuda:nccl"
+    dist.init_process_group(backend, device_id=device if "nccl" in backend else None)
+    try:
+        yield dist.get_rank(), dist.get_world_size(), device
+    finally:
+        dist.destroy_process_group()
+        gc.collect()  # a leftover gloo object could abort the process at exit
+
+
+@record
+def run():
+    with process_group() as (rank, world_size, device):
+        if facts := main(rank, world_size, device):
+            print(json.dumps(facts), flush=True)
+
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,2 @@
+def route(start, goal, nodes, per_node):
+    return [goal]

@@ -1,0 +1,11 @@
+def plan():
+    gather = {"input_layouts": Shard(1), "desired_input_layouts": Replicate()}
+    return {
+        "norm1": SequenceParallel(),
+        "attention": PrepareModuleInput(**gather),  # once, for its three readers
+        "attention.query": ColwiseParallel(),
+        "attention.key": ColwiseParallel(),
+        "attention.value": ColwiseParallel(),
+        "attention.out": RowwiseParallel(output_layouts=Shard(1)),
+        "norm2": SequenceParallel(use_local_output=True),
+    }

@@ -1,0 +1,14 @@
+def plan():
+    gather = {"input_layouts": Shard(1), "desired_input_layouts": Replicate()}
+    return {
+        "norm1": SequenceParallel(),
+        "attention": PrepareModuleInput(**gather),  # once, for its three readers
+        "attention.query": ColwiseParallel(),
+        "attention.key": ColwiseParallel(),
+        "attention.value": ColwiseParallel(),
+        "attention.out": RowwiseParallel(),
+        "norm2": SequenceParallel(),
+        "mlp": PrepareModuleInput(**gather),
+        "mlp.up": ColwiseParallel(),
+        "mlp.down": RowwiseParallel(),
+    }
