@@ -1,0 +1,189 @@
+"""Dropout in a GPT that is cut: one mask for all ranks, or a mask for each.
+
+    torchrun --standalone --nproc-per-node 2 ddp_lab/tensor/dropout.py
+
+Written by notebooks/11_tensor_parallel.ipynb.
+"""
+
+import copy
+import gc
+import json
+import os
+from contextlib import contextmanager
+
+import torch
+import torch.distributed as dist
+from ddp_lab.gpt import GPT, Config, batch, loss_of
+from torch import nn
+from torch.distributed.elastic.multiprocessing.errors import record
+
+CONFIG, TIME, STEPS, RATE = Config(), 24, 3, 0.1
+# What is cut, and along which dimension of its weight: PyTorch stores (out, in).
+DIMS = {"query": 0, "key": 0, "value": 0, "out": 1, "up": 0, "down": 1}
+calls = []  # of the step: [collective, bytes of the whole tensor]
+
+RATIO, SEED = 0.1, 1  # of the numbers are dropped; where the random numbers begin
+
+
+def all_reduce(part, op=dist.ReduceOp.SUM):
+    """Count the call; return a new tensor, the sum of all ranks' tensors."""
+    whole = part.clone(memory_format=torch.contiguous_format)
+    dist.all_reduce(whole, op)  # every rank now holds the sum
+    calls.append(["all_reduce", whole.nbytes])
+    return whole
+
+
+class Enter(torch.autograd.Function):
+    """f: x is whole on every rank, and each share makes a part of x's gradient."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.view_as(x)  # the same numbers; autograd wants a new tensor
+
+    @staticmethod
+    def backward(ctx, grad):
+        return all_reduce(grad)
+
+
+class Leave(torch.autograd.Function):
+    """g: each share makes a part of the sum; its gradient is whole on every rank."""
+
+    @staticmethod
+    def forward(ctx, part):
+        return all_reduce(part)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad
+
+
+def share(name, tensor):
+    """This rank's share of a parameter or a gradient; all of it, if it is not cut."""
+    dim = DIMS.get(name.split(".")[-2])
+    if dim is None:
+        return tensor
+    return tensor.chunk(dist.get_world_size(), dim)[dist.get_rank()]
+
+
+def cut(net):
+    """Leave this rank its shares; put f in front of each pair, and g behind it."""
+    for name, module in net.named_modules():
+        if name.split(".")[-1] in DIMS:
+            mine = share(f"{name}.weight", module.weight.detach())
+            module.weight = nn.Parameter(mine.clone())
+    for block in net.blocks:
+        for pair in (block.attention, block.mlp):
+            pair.register_forward_pre_hook(lambda _, inputs: Enter.apply(*inputs))
+            pair.register_forward_hook(lambda _, inputs, out: Leave.apply(out))
+    return net
+
+
+class Dropout(nn.Module):
+    """Draws masks and remembers them; without a generator, uses masks it was given."""
+
+    def __init__(self, generator=None):
+        super().__init__()
+        self.generator, self.masks = generator, []
+
+    def forward(self, x):
+        if self.generator is None:
+            return x * self.masks.pop(0) / (1 - RATIO)
+        noise = torch.rand(x.shape, generator=self.generator, device=x.device)
+        self.masks.append((noise >= RATIO).to(torch.uint8))
+        return x * self.masks[-1] / (1 - RATIO)
+
+
+def put_in(net, outside, inside):
+    """Drop from what each pair adds to x, and from what enters `out` and `down`."""
+    for block in net.blocks:
+        block.dropout = outside  # behind g, where all ranks have the same x
+        for linear in (block.attention.out, block.mlp.down):  # its own features
+            linear.register_forward_pre_hook(lambda _, inputs: inside(*inputs))
+
+
+def make_step(net, tokens, targets):
+    loss = loss_of(net(tokens), targets)
+    loss.backward()
+    return loss.item()
+
+
+def check(step, apart, net, expected):
+    """Compare every gradient with the uncut network's, or this rank's share of it."""
+    truth = {name: p.grad for name, p in expected.named_parameters()}
+    wrong = []
+    for name, p in net.named_parameters():
+        if not torch.allclose(p.grad, share(name, truth[name]), rtol=0, atol=1e-12):
+            wrong.append(name)
+    if wrong or apart > 1e-12:
+        told = f"loss {apart:.0e} off, {len(wrong)} of {len(truth)} gradients differ"
+        raise AssertionError(f"step {step}: {told}: {', '.join(wrong)}")
+
+
+def hand_over(drawn, replayed):
+    """Give the uncut net the ranks' masks; count different ones, outside and inside."""
+    different = []
+    for dropout, replay, is_inside in zip(drawn, replayed, (False, True), strict=True):
+        for mask in dropout.masks:
+            masks = [torch.empty_like(mask) for _ in range(dist.get_world_size())]
+            dist.all_gather(masks, mask)  # every rank now holds those of all ranks
+            # Inside, each rank's mask is a share of the whole one.
+            replay.masks.append(torch.cat(masks, -1) if is_inside else masks[0])
+        different.append(len(torch.stack(masks).flatten(1).unique(dim=0)))
+        dropout.masks.clear()
+    return different
+
+
+def main(rank, world_size, device):
+    if CONFIG.heads % world_size or TIME % world_size:
+        raise SystemExit(f"{world_size} ranks cannot share 12 heads: try 2, 3 or 4")
+    torch.manual_seed(0)  # the same weights on every rank
+    expected = GPT(CONFIG).double().to(device)
+    net = cut(copy.deepcopy(expected))
+    seeds = SEED, SEED + 1 + rank  # outside all ranks have one, inside its own each
+    drawn = [Dropout(torch.Generator(device).manual_seed(seed)) for seed in seeds]
+    put_in(net, *drawn)
+    put_in(expected, *(replayed := [Dropout(), Dropout()]))
+    sgd = torch.optim.SGD([*net.parameters(), *expected.parameters()], RATE)
+    for step in range(STEPS):
+        tokens, targets = (rows.to(device) for rows in batch(step, time=TIME))
+        loss = make_step(net, tokens, targets)
+        different = hand_over(drawn, replayed)
+        truth = make_step(expected, tokens, targets)
+        check(step, abs(loss - truth), net, expected)
+        if different != [1, world_size]:
+            raise AssertionError(f"different masks outside, inside: {different}")
+        sgd.step()
+        sgd.zero_grad()
+        print(f"[rank {rank}] step {step}: loss {loss:.4f}, as uncut", flush=True)
+    return {"different": different}
+
+
+# --- the same in every program: join the group, run main, leave whatever happens ---
+
+
+@contextmanager
+def process_group():
+    """A GPU per rank over NCCL; else gloo, on a shared GPU or the CPU."""
+    device, backend = torch.device("cpu"), "gloo"
+    if count := torch.cuda.device_count():
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % count)
+        torch.cuda.set_device(device)
+        if count >= int(os.environ["LOCAL_WORLD_SIZE"]):
+            backend = "cpu:gloo,cuda:nccl"
+    dist.init_process_group(backend, device_id=device if "nccl" in backend else None)
+    try:
+        yield dist.get_rank(), dist.get_world_size(), device
+    finally:
+        dist.destroy_process_group()
+        gc.collect()  # a leftover gloo object could abort the process at exit
+
+
+@record
+def run():
+    with process_group() as (rank, world_size, device):
+        if facts := main(rank, world_size, device):
+            print(json.dumps(facts), flush=True)
+
+
+if __name__ == "__main__":
+    run()

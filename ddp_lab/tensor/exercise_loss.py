@@ -1,0 +1,138 @@
+"""Exercise: loss and gradient from logits that are cut by words, never gathered.
+
+    torchrun --standalone --nproc-per-node 2 ddp_lab/tensor/exercise_loss.py
+
+Once `loss_and_gradient` is written, the ranks check and count. Until then:
+
+    [rank 0] not yet
+
+Written by notebooks/11_tensor_parallel.ipynb.
+"""
+
+import gc
+import json
+import os
+from contextlib import contextmanager
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch.distributed.elastic.multiprocessing.errors import record
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+ROWS, VOCAB, IGNORED = 40, 240, -100
+
+
+def loss_and_gradient(logits, targets, first):
+    """Return the mean cross-entropy, and its gradient for this rank's logits.
+
+    logits: (rows, words), float64, for this rank's words, which begin with word number
+    `first`. targets: (rows,), the same on every rank; rows with -100 do not count.
+    Both results must be within 1e-12 of what one process computes from all logits,
+    however large these are. No rank may send more than 3 numbers for each row.
+    """
+    return None  # your code here
+
+
+class EveryCall(TorchDispatchMode):
+    """Adds up how many numbers a rank hands to communication calls, of every kind."""
+
+    def __init__(self):
+        super().__init__()
+        self.numbers = 0
+
+    def __torch_dispatch__(self, op, types, args=(), kwargs=None):
+        name = op.name().split("::")[-1].strip("_")
+        if "c10d" in op.namespace and not name.startswith(("wait", "wrap")):
+            tensors = [t for t in tree_leaves(args) if torch.is_tensor(t)]
+            numbers = sum(t.nbytes for t in tensors) // 8  # as float64
+            # A gather's tensors are what goes in, and n times as much that comes out.
+            parts = dist.get_world_size() + 1 if "gather" in name else 1
+            self.numbers += numbers // parts
+        return op(*args, **(kwargs or {}))
+
+
+def cases():
+    """Logits of all words, (ROWS, VOCAB), and targets: the same on every rank."""
+    logits = torch.randn(4, ROWS, VOCAB, dtype=torch.float64)
+    targets = torch.randint(VOCAB, (4, ROWS))
+    logits[1] += 800  # exp of such a number is infinite
+    logits[2, :, : VOCAB // 4] -= 900  # a rank's words may all be hopeless
+    logits[2, ::2, -VOCAB // 4 :] += 900
+    targets[3, ::3] = IGNORED
+    return zip(("plain", "large", "far apart", "ignored"), logits, targets, strict=True)
+
+
+def check(name, whole, targets, rank, world_size):
+    """Compare loss and gradient with the whole; return the numbers sent, or None."""
+    first, words = rank * VOCAB // world_size, VOCAB // world_size
+    mine = whole[:, first : first + words].clone()
+    with EveryCall() as calls:
+        found = loss_and_gradient(mine, targets.clone(), first)
+    if found is None:
+        return None
+    whole.requires_grad_()
+    expected = F.cross_entropy(whole, targets, ignore_index=IGNORED)
+    expected.backward()
+    loss, gradient = (torch.as_tensor(part).detach() for part in found)
+    same = {"rtol": 0, "atol": 1e-12}
+    for what, part, truth in (
+        ("loss", loss.to(expected), expected.detach()),
+        ("gradient", gradient, whole.grad[:, first : first + words]),
+    ):
+        torch.testing.assert_close(part, truth, **same, msg=f"{name}: {what} differs")
+    if calls.numbers > 3 * ROWS:
+        sent = f"{calls.numbers} numbers for {ROWS} rows"
+        raise AssertionError(f"{name}: sends {sent}, more than 3 a row")
+    return calls.numbers
+
+
+def main(rank, world_size, device):
+    if VOCAB % world_size:
+        raise SystemExit(
+            f"{world_size} ranks cannot share {VOCAB} words: try 2, 3 or 4"
+        )
+    torch.manual_seed(0)  # the same numbers on every rank
+    sent = []
+    for name, whole, targets in cases():
+        sent.append(check(name, whole.to(device), targets.to(device), rank, world_size))
+        if sent[-1] is None:
+            print(f"[rank {rank}] not yet", flush=True)
+            print(json.dumps({"solved": False}), flush=True)
+            dist.barrier()  # to leave now would cut off those that are still joining
+            return
+    most = max(sent) / ROWS
+    print(f"[rank {rank}] as whole, {most:g} numbers sent for each row", flush=True)
+    return {"solved": True, "numbers": most}
+
+
+# --- the same in every program: join the group, run main, leave whatever happens ---
+
+
+@contextmanager
+def process_group():
+    """A GPU per rank over NCCL; else gloo, on a shared GPU or the CPU."""
+    device, backend = torch.device("cpu"), "gloo"
+    if count := torch.cuda.device_count():
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % count)
+        torch.cuda.set_device(device)
+        if count >= int(os.environ["LOCAL_WORLD_SIZE"]):
+            backend = "cpu:gloo,cuda:nccl"
+    dist.init_process_group(backend, device_id=device if "nccl" in backend else None)
+    try:
+        yield dist.get_rank(), dist.get_world_size(), device
+    finally:
+        dist.destroy_process_group()
+        gc.collect()  # a leftover gloo object could abort the process at exit
+
+
+@record
+def run():
+    with process_group() as (rank, world_size, device):
+        if facts := main(rank, world_size, device):
+            print(json.dumps(facts), flush=True)
+
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,92 @@
+"""Exercise: loss and gradient from logits that are cut by words, never gathered.
+
+Once `loss_and_gradient` is written, the ranks check and count. Until then:
+
+    [rank 0] not yet
+"""
+
+import json
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+ROWS, VOCAB, IGNORED = 40, 240, -100
+
+
+def loss_and_gradient(logits, targets, first):
+    return None  # the cell's function stands here
+
+
+class EveryCall(TorchDispatchMode):
+    """Adds up how many numbers a rank hands to communication calls, of every kind."""
+
+    def __init__(self):
+        super().__init__()
+        self.numbers = 0
+
+    def __torch_dispatch__(self, op, types, args=(), kwargs=None):
+        name = op.name().split("::")[-1].strip("_")
+        if "c10d" in op.namespace and not name.startswith(("wait", "wrap")):
+            tensors = [t for t in tree_leaves(args) if torch.is_tensor(t)]
+            numbers = sum(t.nbytes for t in tensors) // 8  # as float64
+            # A gather's tensors are what goes in, and n times as much that comes out.
+            parts = dist.get_world_size() + 1 if "gather" in name else 1
+            self.numbers += numbers // parts
+        return op(*args, **(kwargs or {}))
+
+
+def cases():
+    """Logits of all words, (ROWS, VOCAB), and targets: the same on every rank."""
+    logits = torch.randn(4, ROWS, VOCAB, dtype=torch.float64)
+    targets = torch.randint(VOCAB, (4, ROWS))
+    logits[1] += 800  # exp of such a number is infinite
+    logits[2, :, : VOCAB // 4] -= 900  # a rank's words may all be hopeless
+    logits[2, ::2, -VOCAB // 4 :] += 900
+    targets[3, ::3] = IGNORED
+    return zip(("plain", "large", "far apart", "ignored"), logits, targets, strict=True)
+
+
+def check(name, whole, targets, rank, world_size):
+    """Compare loss and gradient with the whole; return the numbers sent, or None."""
+    first, words = rank * VOCAB // world_size, VOCAB // world_size
+    mine = whole[:, first : first + words].clone()
+    with EveryCall() as calls:
+        found = loss_and_gradient(mine, targets.clone(), first)
+    if found is None:
+        return None
+    whole.requires_grad_()
+    expected = F.cross_entropy(whole, targets, ignore_index=IGNORED)
+    expected.backward()
+    loss, gradient = (torch.as_tensor(part).detach() for part in found)
+    same = {"rtol": 0, "atol": 1e-12}
+    for what, part, truth in (
+        ("loss", loss.to(expected), expected.detach()),
+        ("gradient", gradient, whole.grad[:, first : first + words]),
+    ):
+        torch.testing.assert_close(part, truth, **same, msg=f"{name}: {what} differs")
+    if calls.numbers > 3 * ROWS:
+        sent = f"{calls.numbers} numbers for {ROWS} rows"
+        raise AssertionError(f"{name}: sends {sent}, more than 3 a row")
+    return calls.numbers
+
+
+def main(rank, world_size, device):
+    if VOCAB % world_size:
+        raise SystemExit(
+            f"{world_size} ranks cannot share {VOCAB} words: try 2, 3 or 4"
+        )
+    torch.manual_seed(0)  # the same numbers on every rank
+    sent = []
+    for name, whole, targets in cases():
+        sent.append(check(name, whole.to(device), targets.to(device), rank, world_size))
+        if sent[-1] is None:
+            print(f"[rank {rank}] not yet", flush=True)
+            print(json.dumps({"solved": False}), flush=True)
+            dist.barrier()  # to leave now would cut off those that are still joining
+            return
+    most = max(sent) / ROWS
+    print(f"[rank {rank}] as whole, {most:g} numbers sent for each row", flush=True)
+    return {"solved": True, "numbers": most}

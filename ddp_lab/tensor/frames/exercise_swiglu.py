@@ -1,0 +1,137 @@
+"""Exercise: cut a SwiGLU block with one fused weight, between two cuts of the sequence.
+
+Once `own_rows` and `swiglu` are written, the ranks check and count. Until then:
+
+    [rank 0] not yet
+"""
+
+import json
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+WIDTH = 8
+SIZES = [(12, 24), (24, 48)]  # positions and hidden features of each case
+
+
+def own_rows(fused):
+    return None  # the cell's function stands here
+
+
+def swiglu(mine, fused, down):
+    return None  # the cell's function stands here
+
+
+class GatherPositions(torch.autograd.Function):
+    """All positions from each rank's own; backward, the sum for own positions."""
+
+    forward = staticmethod(lambda ctx, mine: gather(mine))
+    backward = staticmethod(lambda ctx, grad: sum_of_own(grad))
+
+
+class SumPositions(torch.autograd.Function):
+    """The sum of the ranks' parts, for own positions; backward, all positions."""
+
+    forward = staticmethod(lambda ctx, part: sum_of_own(part))
+    backward = staticmethod(lambda ctx, grad: gather(grad))
+
+
+def gather(mine):
+    positions = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
+    dist.all_gather(positions, mine.contiguous())  # every rank now holds all positions
+    return torch.cat(positions)
+
+
+def sum_of_own(parts):
+    positions = [part.contiguous() for part in parts.chunk(dist.get_world_size())]
+    mine = torch.empty_like(positions[0])
+    dist.reduce_scatter(mine, positions)  # each rank now holds its positions' sum
+    return mine
+
+
+def uncut(x, fused, down):
+    gate, up = F.linear(x, fused).chunk(2, -1)
+    return F.linear(F.silu(gate) * up, down)
+
+
+class EveryCall(TorchDispatchMode):
+    """Keeps each communication call, of every kind, and how many numbers it handles."""
+
+    def __init__(self):
+        super().__init__()
+        self.made = []  # [kind, numbers] of each call
+
+    def __torch_dispatch__(self, op, types, args=(), kwargs=None):
+        name = op.name().split("::")[-1].strip("_")
+        if "c10d" in op.namespace and not name.startswith(("wait", "wrap")):
+            kind = "reduce_scatter" if "reduce_scatter" in name else name
+            kind = "all_gather" if "gather" in name else kind
+            tensors = [t for t in tree_leaves(args) if torch.is_tensor(t)]
+            self.made.append([kind, sum(t.numel() for t in tensors)])
+        return op(*args, **(kwargs or {}))
+
+
+def counted(way, positions, function, *args):
+    """Call; it may take a gather and a reduce_scatter of all positions, and no more."""
+    with EveryCall() as calls:
+        result = function(*args)
+    numbers = (positions + positions // dist.get_world_size()) * WIDTH  # in and out
+    expected = [["all_gather", numbers], ["reduce_scatter", numbers]]
+    if (result is not None or way == "backward") and sorted(calls.made) != expected:
+        made = f"{sorted(calls.made)}, not {expected}"
+        raise AssertionError(f"{way}: calls and their numbers {made}")
+    return result
+
+
+def rows_of(hidden):
+    """Which rows of the fused weight this rank takes; the ranks must share them out."""
+    rows = own_rows(torch.arange(2 * hidden).unsqueeze(1))
+    everyone = [torch.empty_like(rows) for _ in range(dist.get_world_size())]
+    dist.all_gather(everyone, rows.contiguous())
+    if torch.cat(everyone).flatten().sort().values.tolist() != list(range(2 * hidden)):
+        raise AssertionError("the ranks do not share out the rows, each row once")
+    return rows.flatten()
+
+
+def check(positions, hidden, rank, world_size, device):
+    """Compare with the uncut block; return whether there is anything to compare."""
+    tensors = [(positions, WIDTH), (2 * hidden, WIDTH), (WIDTH, hidden)]
+    tensors = [torch.randn(size, dtype=torch.float64).to(device) for size in tensors]
+    whole = [tensor.clone().requires_grad_() for tensor in tensors]
+    x, fused, down = tensors
+    if own_rows(fused) is None:
+        return False
+    rows = rows_of(hidden)
+    shares = x.chunk(world_size)[rank], own_rows(fused), down.chunk(world_size, 1)[rank]
+    mine = [share.clone().requires_grad_() for share in shares]
+    if (out := counted("forward", positions, swiglu, *mine)) is None:
+        return False
+    expected = uncut(*whole)
+    grad = torch.linspace(-1, 1, expected.numel()).view_as(expected).to(expected)
+    counted("backward", positions, out.backward, grad.chunk(world_size)[rank].clone())
+    expected.backward(grad)
+    found = out.detach(), *(share.grad for share in mine)
+    x, fused, down = (tensor.grad for tensor in whole)
+    truth = expected.detach().chunk(world_size)[rank], x.chunk(world_size)[rank]
+    truth = *truth, fused[rows], down.chunk(world_size, 1)[rank]
+    names = "output", "gradient of x", "gradient of fused", "gradient of down"
+    for what, f, t in zip(names, found, truth, strict=True):
+        torch.testing.assert_close(f, t, rtol=0, atol=1e-10, msg=f"{what} differs")
+    return True
+
+
+def main(rank, world_size, device):
+    if 24 % world_size or 12 % world_size:
+        raise SystemExit(f"{world_size} ranks cannot share 12 positions: try 2, 3 or 4")
+    torch.manual_seed(0)  # the same numbers on every rank
+    for positions, hidden in SIZES:
+        if not check(positions, hidden, rank, world_size, device):
+            print(f"[rank {rank}] not yet", flush=True)
+            print(json.dumps({"solved": False}), flush=True)
+            dist.barrier()  # to leave now would cut off those that are still joining
+            return
+    print(f"[rank {rank}] as uncut, one gather and one sum each way", flush=True)
+    return {"solved": True, "calls": [1, 1, 1, 1]}

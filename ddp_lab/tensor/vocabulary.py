@@ -1,0 +1,189 @@
+"""Embedding, output and loss cut by words as well: no rank makes all the logits.
+
+    torchrun --standalone --nproc-per-node 2 ddp_lab/tensor/vocabulary.py
+
+Written by notebooks/11_tensor_parallel.ipynb.
+"""
+
+import copy
+import gc
+import json
+import os
+from contextlib import contextmanager
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from ddp_lab.gpt import GPT, Config, batch, loss_of
+from torch import nn
+from torch.distributed.elastic.multiprocessing.errors import record
+from torch.utils._python_dispatch import TorchDispatchMode
+
+CONFIG, TIME, STEPS, RATE = Config(vocab=960), 24, 3, 0.1  # more words than width
+DIMS = {"query": 0, "key": 0, "value": 0, "out": 1, "up": 0, "down": 1}
+DIMS |= {"tokens": 0, "head": 0}  # embedding and output: a row for each word
+calls = []  # of the step: [collective, bytes of the whole tensor]
+
+
+def all_reduce(part, op=dist.ReduceOp.SUM):
+    """Count the call; return a new tensor, the sum of all ranks' tensors."""
+    whole = part.clone(memory_format=torch.contiguous_format)
+    dist.all_reduce(whole, op)  # every rank now holds the sum
+    calls.append(["all_reduce", whole.nbytes])
+    return whole
+
+
+class Enter(torch.autograd.Function):
+    """f: x is whole on every rank, and each share makes a part of x's gradient."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.view_as(x)  # the same numbers; autograd wants a new tensor
+
+    @staticmethod
+    def backward(ctx, grad):
+        return all_reduce(grad)
+
+
+class Leave(torch.autograd.Function):
+    """g: each share makes a part of the sum; its gradient is whole on every rank."""
+
+    @staticmethod
+    def forward(ctx, part):
+        return all_reduce(part)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad
+
+
+def share(name, tensor):
+    """This rank's share of a parameter or a gradient; all of it, if it is not cut."""
+    dim = DIMS.get(name.split(".")[-2])
+    if dim is None:
+        return tensor
+    return tensor.chunk(dist.get_world_size(), dim)[dist.get_rank()]
+
+
+def own(words, rows):
+    """Which of the words are this rank's, and their rows in its share."""
+    row = words - dist.get_rank() * rows
+    mine = (row >= 0) & (row < rows)
+    return mine, torch.where(mine, row, 0)  # for other words any row; it is ignored
+
+
+class Tokens(nn.Embedding):
+    """The embedding, of which this rank holds the rows of its own words."""
+
+    def forward(self, tokens):
+        mine, row = own(tokens, len(self.weight))
+        # One rank has a word's vector, and the others add zeros to it.
+        return Leave.apply(F.embedding(row, self.weight) * mine.unsqueeze(-1))
+
+
+def cut(net):
+    """Leave this rank its shares; put f in front of each pair, and g behind it."""
+    for name, module in net.named_modules():
+        if name.split(".")[-1] in DIMS:
+            mine = share(f"{name}.weight", module.weight.detach())
+            module.weight = nn.Parameter(mine.clone())
+    for block in net.blocks:
+        for pair in (block.attention, block.mlp):
+            pair.register_forward_pre_hook(lambda _, inputs: Enter.apply(*inputs))
+            pair.register_forward_hook(lambda _, inputs, out: Leave.apply(out))
+    net.tokens = Tokens.from_pretrained(net.tokens.weight, freeze=False)
+    net.head.weight = net.tokens.weight  # still one weight with two uses
+    net.head.register_forward_pre_hook(lambda _, inputs: Enter.apply(*inputs))
+    return net
+
+
+def loss_of_shares(logits, targets):  # (batch, time, vocab / n), (batch, time)
+    """The mean cross-entropy; each rank has the logits of its own words only."""
+    largest = all_reduce(logits.detach().amax(-1), dist.ReduceOp.MAX)
+    powers = (logits - largest.unsqueeze(-1)).exp().sum(-1)
+    mine, row = own(targets, logits.size(-1))
+    right = logits.gather(-1, row.unsqueeze(-1)).squeeze(-1) * mine
+    log_sum_exp = largest + Leave.apply(powers).log()
+    return (log_sum_exp - Leave.apply(right)).mean()
+
+
+class Largest(TorchDispatchMode):
+    """Notes the bytes of the largest tensor that any operation returns."""
+
+    bytes = 0
+
+    def __torch_dispatch__(self, op, types, args=(), kwargs=None):
+        result = op(*args, **(kwargs or {}))
+        if torch.is_tensor(result):
+            self.bytes = max(self.bytes, result.nbytes)
+        return result
+
+
+def make_step(net, tokens, targets, loss_of):
+    """Forward and backward; return the loss, the calls, the largest tensor's bytes."""
+    calls.clear()
+    with Largest() as largest:
+        loss = loss_of(net(tokens), targets)
+        loss.backward()
+    return loss.item(), {"calls": list(calls), "largest": largest.bytes}
+
+
+def check(step, apart, net, expected):
+    """Compare every gradient with the uncut network's, or this rank's share of it."""
+    truth = {name: p.grad for name, p in expected.named_parameters()}
+    wrong = []
+    for name, p in net.named_parameters():
+        if not torch.allclose(p.grad, share(name, truth[name]), rtol=0, atol=1e-12):
+            wrong.append(name)
+    if wrong or apart > 1e-12:
+        told = f"loss {apart:.0e} off, {len(wrong)} of {len(truth)} gradients differ"
+        raise AssertionError(f"step {step}: {told}: {', '.join(wrong)}")
+
+
+def main(rank, world_size, device):
+    if CONFIG.heads % world_size or TIME % world_size:
+        raise SystemExit(f"{world_size} ranks cannot share 12 heads: try 2, 3 or 4")
+    torch.manual_seed(0)  # the same weights on every rank
+    expected = GPT(CONFIG).double().to(device)
+    net = cut(copy.deepcopy(expected))
+    sgd = torch.optim.SGD([*net.parameters(), *expected.parameters()], RATE)
+    for step in range(STEPS):
+        tokens, targets = (rows.to(device) for rows in batch(step, time=TIME))
+        truth, whole = make_step(expected, tokens, targets, loss_of)
+        loss, mine = make_step(net, tokens, targets, loss_of_shares)
+        check(step, abs(loss - truth), net, expected)
+        sgd.step()
+        sgd.zero_grad()
+        print(f"[rank {rank}] step {step}: loss {loss:.4f}, as uncut", flush=True)
+    return {"mine": mine, "whole": whole}
+
+
+# --- the same in every program: join the group, run main, leave whatever happens ---
+
+
+@contextmanager
+def process_group():
+    """A GPU per rank over NCCL; else gloo, on a shared GPU or the CPU."""
+    device, backend = torch.device("cpu"), "gloo"
+    if count := torch.cuda.device_count():
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % count)
+        torch.cuda.set_device(device)
+        if count >= int(os.environ["LOCAL_WORLD_SIZE"]):
+            backend = "cpu:gloo,cuda:nccl"
+    dist.init_process_group(backend, device_id=device if "nccl" in backend else None)
+    try:
+        yield dist.get_rank(), dist.get_world_size(), device
+    finally:
+        dist.destroy_process_group()
+        gc.collect()  # a leftover gloo object could abort the process at exit
+
+
+@record
+def run():
+    with process_group() as (rank, world_size, device):
+        if facts := main(rank, world_size, device):
+            print(json.dumps(facts), flush=True)
+
+
+if __name__ == "__main__":
+    run()
