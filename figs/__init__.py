@@ -17,6 +17,7 @@ from figs import (  # noqa: F401
     servers,
     splits,
     training,
+    transformer,
 )
 from figs.gallery import FIGURES
 

@@ -1354,6 +1354,84 @@ MISTAKES = [
         "for norm in norms]).norm()",
         "for norm in norms]).sum()",
     ),
+    Mistake(
+        "no sum in f",
+        "tensor/conjugate",
+        "        return all_reduce(grad)\n",
+        "        return grad\n",
+    ),
+    Mistake(
+        "a sum in g, on the way back too",
+        "tensor/conjugate",
+        "        return grad\n",
+        "        return all_reduce(grad)\n",
+    ),
+    Mistake(
+        "attention without f",
+        "tensor/conjugate",
+        "        for pair in (block.attention, block.mlp):",
+        "        for pair in (block.mlp,):",
+    ),
+    Mistake(
+        "a fused weight is cut straight",
+        "tensor/heads",
+        "[straight(third) for third in fused.chunk(3)]",
+        "[straight(fused)]",
+    ),
+    Mistake(
+        "out is cut for another rank",
+        "tensor/heads",
+        "out.chunk(world_size, 1)[rank]",
+        "out.chunk(world_size, 1)[rank - 1]",
+    ),
+    Mistake(
+        "the output layer without f",
+        "tensor/vocabulary",
+        "    net.head.register_forward_pre_hook(lambda _, inputs: Enter.apply(*inputs))\n",
+        "",
+    ),
+    Mistake(
+        "every rank adds a target's logit",
+        "tensor/vocabulary",
+        "row.unsqueeze(-1)).squeeze(-1) * mine",
+        "row.unsqueeze(-1)).squeeze(-1)",
+    ),
+    Mistake(
+        "words of other ranks are not ignored",
+        "tensor/vocabulary",
+        "F.embedding(row, self.weight) * mine.unsqueeze(-1)",
+        "F.embedding(row, self.weight)",
+    ),
+    Mistake(
+        "norms are not summed",
+        "tensor/sequence",
+        '        if name.split(".")[-2] not in DIMS:\n            p.grad',
+        '        if "norm" not in name and name.split(".")[-2] not in DIMS:\n            p.grad',
+    ),
+    Mistake(
+        "all ranks begin at position 0",
+        "tensor/sequence",
+        "at[0] + dist.get_rank() * len(at[0])",
+        "at[0] + 0 * len(at[0])",
+    ),
+    Mistake(
+        "every rank's loss counts whole",
+        "tensor/sequence",
+        "loss_of(net(tokens), targets) * tokens.size(1) / TIME",
+        "loss_of(net(tokens), targets)",
+    ),
+    Mistake(
+        "a mask for each rank, outside",
+        "tensor/dropout",
+        "seeds = SEED, SEED + 1 + rank",
+        "seeds = SEED + 1000 + rank, SEED + 1 + rank",
+    ),
+    Mistake(
+        "one mask for all ranks, inside",
+        "tensor/dropout",
+        "seeds = SEED, SEED + 1 + rank",
+        "seeds = SEED, SEED + 1",
+    ),
 ]
 
 
