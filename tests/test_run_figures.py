@@ -10,6 +10,7 @@ from ddp_lab.kit.draw.colours import tint
 from ddp_lab.kit.draw.svg import Svg
 from ddp_lab.kit.explain.calls import Call
 from figs.runs import counters, drift, lost_time, pair_times, progress, stretches
+from figs.sharding import WIDE, held_over_step
 
 # Two ranks walk alone for two steps, and meet, twice.
 PATHS = [[1.0, 2.0, 3.0, 3.0, 3.0, 3.5], [3.0, 4.0, 3.0, 4.0, 4.0, 3.5]]
@@ -162,3 +163,29 @@ def test_these_figures_keep_their_texts_on_the_page_and_apart():
     curve = [(2 * 1.1**i, 0.2 + abs(i - 20) / 100) for i in range(48)]
     for svg in (progress(DIARY, 4), lost_time(curve, curve[::8], 25.0)):
         see_texts(svg)
+
+
+# Weights, gradients and Adam's state, at three moments of a step.
+HELD = {
+    "DDP": [[4.0, 4.0, 8.0]] * 3,
+    "ZeRO-3": [[1.0, 0.0, 2.0], [2.0, 1.0, 2.0], [1.0, 0.0, 2.0]],
+}
+
+
+def test_what_is_held_is_told_and_drawn_to_scale():
+    svg = held_over_step(HELD, [("forward", 2), ("backward", 1)])
+    assert "DDP: weights 4, gradients 4, Adam 8; ZeRO-3: weights 1 to 2," in svg.desc
+    assert "gradients 0 to 1, Adam 2." in svg.desc
+    boxes = [box.attrib for box in ElementTree.fromstring(str(svg)).iter(f"{SVG}rect")]
+    columns = [box for box in boxes if abs(float(box["width"]) - WIDE / 3) < 0.01]
+    heights = [float(box["height"]) for box in columns]
+    # Three kinds in three columns; then one column has no gradients, and another none.
+    assert len(heights) == 9 + 7
+    assert abs(sum(heights[:9]) / sum(heights[9:]) - 48 / 11) < 0.01
+
+
+def test_what_is_held_keeps_its_texts_on_the_page_and_apart():
+    blocks = [(f"block {i}", 10) for i in (3, 2, 1, 0)]
+    phases = [("forward", 8), ("", 2), *blocks, ("rest", 2), ("", 1)]
+    names = ("DDP", "ZeRO-1", "ZeRO-2", "ZeRO-3")
+    see_texts(held_over_step({name: [[4e6, 4e6, 8e6]] * 53 for name in names}, phases))

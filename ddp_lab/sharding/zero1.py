@@ -1,0 +1,172 @@
+"""ZeRO-1: each rank updates a part of the weights; only it has Adam's state of them.
+
+    torchrun --standalone --nproc-per-node 2 ddp_lab/sharding/zero1.py
+
+Written by notebooks/09_sharding.ipynb.
+"""
+
+import gc
+import json
+import os
+import socket
+import stat
+import struct
+import sys
+from contextlib import contextmanager, suppress
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from ddp_lab.gpt import GPT, batch, loss_of
+from torch import nn
+from torch.distributed.elastic.multiprocessing.errors import record
+
+ROWS, STEPS, RATE = 3, 3, 1e-3  # rows of text for each rank in a step
+
+
+def sent():
+    """Bytes that this process has sent over TCP, as gloo does; 0 if not on Linux."""
+    dist.barrier()  # then all that was sent before has arrived
+    total = 0
+    for fd in map(int, os.listdir("/proc/self/fd") if sys.platform == "linux" else []):
+        with suppress(OSError, struct.error):  # closed, not TCP, or an old kernel
+            if stat.S_ISSOCK(os.fstat(fd).st_mode):
+                with socket.fromfd(fd, socket.AF_INET, socket.SOCK_STREAM) as link:
+                    info = link.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 216)
+                    once, again = struct.unpack_from("QQ", info, 200)
+                    total += once - again  # a lost packet goes out again
+    return total
+
+
+def one_row(tensors):
+    """All numbers of tensors, and zeros behind them until n equal parts can be cut."""
+    row = torch.cat([tensor.detach().flatten() for tensor in tensors])
+    return F.pad(row, (0, -len(row) % dist.get_world_size()))
+
+
+def reduce_scatter(row):
+    """The mean over ranks of this rank's part, and nothing of the others' parts."""
+    versions = torch.empty_like(row)
+    dist.all_to_all_single(versions, row)  # here then: my part, as each rank has it
+    return versions.view(dist.get_world_size(), -1).mean(0)
+
+
+class Unit:
+    """Weights in one row of numbers; each rank owns a part of the row."""
+
+    def __init__(self, weights):
+        self.weights, sizes = weights, [w.numel() for w in weights]
+        self.row = one_row(weights)
+        for w, piece in zip(weights, self.row[: sum(sizes)].split(sizes), strict=True):
+            w.data = piece.view_as(w)  # the weights now lie in the row
+        self.part = nn.Parameter(self.row.chunk(dist.get_world_size())[dist.get_rank()])
+
+    def reduce(self):
+        gradients = one_row([w.grad for w in self.weights])
+        for w in self.weights:
+            w.grad = None
+        self.part.grad = reduce_scatter(gradients)
+
+    def gather(self):
+        # Every rank then holds all parts, each as its owner has updated it.
+        dist.all_gather_into_tensor(self.row, self.part.detach())
+
+
+class Zero:
+    """Stage 1: the weights and gradients are everywhere, Adam's state is in parts."""
+
+    def __init__(self, model):
+        self.model, self.units = model, [Unit(list(model.parameters()))]
+        self.adam = torch.optim.Adam([unit.part for unit in self.units], RATE)
+
+    def step(self, tokens, targets):
+        loss_of(self.model(tokens), targets).backward()  # of this rank's own rows
+        for unit in self.units:
+            unit.reduce()
+        self.adam.step()
+        self.adam.zero_grad()
+        for unit in self.units:
+            unit.gather()
+
+
+def held(zero):
+    """Bytes of weights, of gradients, and of Adam's state that are here now."""
+    weights = [*zero.model.parameters(), *zero.adam.param_groups[0]["params"]]
+    gradients = [w.grad for w in weights if w.grad is not None]
+    state = [t for each in zero.adam.state.values() for t in each.values() if t.ndim]
+    kinds = [[t.untyped_storage() for t in k] for k in (weights, gradients, state)]
+    # Views share a storage, which counts once.
+    return [sum({s.data_ptr(): s.nbytes() for s in kind}.values()) for kind in kinds]
+
+
+def train(dtype, rank, world_size, device):
+    """Train this way and, beside it, in one process that has the rows of all ranks."""
+    torch.manual_seed(0)  # the same weights on every rank
+    model, expected = GPT().to(device, dtype), GPT().to(device, dtype)
+    expected.load_state_dict(model.state_dict())
+    adam, diary = torch.optim.Adam(expected.parameters(), RATE), []
+    moments = [w.register_post_accumulate_grad_hook for w in model.parameters()]
+    for block in model.blocks:
+        moments += [block.register_forward_pre_hook, block.register_forward_hook]
+    for register in moments:
+        register(lambda *_: diary.append(held(zero)))
+    zero = Zero(model)
+    for step in range(STEPS):
+        diary.clear()
+        rows = [each.to(device) for each in batch(step, ROWS * world_size)]
+        before = sent()
+        zero.step(*(each[rank::world_size] for each in rows))
+        left = sent() - before
+        adam.zero_grad()
+        loss_of(expected(rows[0]), rows[1]).backward()
+        adam.step()
+    return zero, expected, [*diary, held(zero)], left
+
+
+def main(rank, world_size, device):
+    # Ranks that share a GPU: gloo can gather only what is in host memory.
+    device = torch.device("cpu") if dist.get_backend() == "gloo" else device
+    # In float64, rounding stays small even where Adam enlarges it.
+    zero, expected, *_ = train(torch.float64, rank, world_size, device)
+    for unit in zero.units:
+        unit.gather()
+    for w, e in zip(zero.model.parameters(), expected.parameters(), strict=True):
+        torch.testing.assert_close(w, e, atol=1e-9, rtol=0, msg="weights differ")
+    print(f"[rank {rank}] after {STEPS} steps where one process is", flush=True)
+
+    *_, diary, left = train(torch.float32, rank, world_size, device)
+    most = [max(kind) for kind in zip(*diary, strict=True)]
+    print(f"[rank {rank}] weights, gradients, Adam at most: {most} bytes", flush=True)
+    left = left if dist.get_backend() == "gloo" else 0  # others do not use TCP here
+    return {"most": most, "diary": diary, "sent": left}
+
+
+# --- the same in every program: join the group, run main, leave whatever happens ---
+
+
+@contextmanager
+def process_group():
+    """A GPU per rank over NCCL; else gloo, on a shared GPU or the CPU."""
+    device, backend = torch.device("cpu"), "gloo"
+    if count := torch.cuda.device_count():
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % count)
+        torch.cuda.set_device(device)
+        if count >= int(os.environ["LOCAL_WORLD_SIZE"]):
+            backend = "cpu:gloo,cuda:nccl"
+    dist.init_process_group(backend, device_id=device if "nccl" in backend else None)
+    try:
+        yield dist.get_rank(), dist.get_world_size(), device
+    finally:
+        dist.destroy_process_group()
+        gc.collect()  # a leftover gloo object could abort the process at exit
+
+
+@record
+def run():
+    with process_group() as (rank, world_size, device):
+        if facts := main(rank, world_size, device):
+            print(json.dumps(facts), flush=True)
+
+
+if __name__ == "__main__":
+    run()

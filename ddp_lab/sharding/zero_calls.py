@@ -1,0 +1,94 @@
+"""What four collectives cost: the bytes that each rank really sends.
+
+    torchrun --standalone --nproc-per-node 2 ddp_lab/sharding/zero_calls.py
+
+    [rank 0] all_reduce: sends ... times the row
+
+Written by notebooks/09_sharding.ipynb.
+"""
+
+import gc
+import json
+import os
+import socket
+import stat
+import struct
+import sys
+from contextlib import contextmanager, suppress
+
+import torch
+import torch.distributed as dist
+from torch.distributed.elastic.multiprocessing.errors import record
+
+NUMBERS = 456384  # as many as the GPT of this lesson has weights
+
+
+def sent():
+    """Bytes that this process has sent over TCP, as gloo does; 0 if not on Linux."""
+    dist.barrier()  # then all that was sent before has arrived
+    total = 0
+    for fd in map(int, os.listdir("/proc/self/fd") if sys.platform == "linux" else []):
+        with suppress(OSError, struct.error):  # closed, not TCP, or an old kernel
+            if stat.S_ISSOCK(os.fstat(fd).st_mode):
+                with socket.fromfd(fd, socket.AF_INET, socket.SOCK_STREAM) as link:
+                    info = link.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 216)
+                    once, again = struct.unpack_from("QQ", info, 200)
+                    total += once - again  # a lost packet goes out again
+    return total
+
+
+def main(rank, world_size, device):
+    if NUMBERS % world_size:
+        raise ValueError(f"{world_size} ranks cannot share {NUMBERS} numbers equally")
+    # Ranks that share a GPU: gloo can gather only what is in host memory.
+    device = torch.device("cpu") if dist.get_backend() == "gloo" else device
+    row = torch.ones(NUMBERS, device=device)
+    part, pieces = row.chunk(world_size)[rank].clone(), torch.empty_like(row)
+    calls = {
+        "all_reduce": lambda: dist.all_reduce(row),
+        "reduce_scatter_tensor": lambda: dist.reduce_scatter_tensor(part, row),
+        "all_gather_into_tensor": lambda: dist.all_gather_into_tensor(row, part),
+        "all_to_all_single": lambda: dist.all_to_all_single(pieces, row),
+    }
+    facts = {}
+    for name, call in calls.items():
+        before = sent()
+        call()
+        left = (sent() - before) / row.nbytes
+        facts[name] = round(left, 2) if dist.get_backend() == "gloo" else 0
+        print(f"[rank {rank}] {name}: sends {facts[name]} times the row", flush=True)
+    # Ones were summed over the ranks, and the sums once more.
+    expected = torch.full_like(row, world_size**2)
+    torch.testing.assert_close(pieces, expected, msg="wrong sums")
+    return facts
+
+
+# --- the same in every program: join the group, run main, leave whatever happens ---
+
+
+@contextmanager
+def process_group():
+    """A GPU per rank over NCCL; else gloo, on a shared GPU or the CPU."""
+    device, backend = torch.device("cpu"), "gloo"
+    if count := torch.cuda.device_count():
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % count)
+        torch.cuda.set_device(device)
+        if count >= int(os.environ["LOCAL_WORLD_SIZE"]):
+            backend = "cpu:gloo,cuda:nccl"
+    dist.init_process_group(backend, device_id=device if "nccl" in backend else None)
+    try:
+        yield dist.get_rank(), dist.get_world_size(), device
+    finally:
+        dist.destroy_process_group()
+        gc.collect()  # a leftover gloo object could abort the process at exit
+
+
+@record
+def run():
+    with process_group() as (rank, world_size, device):
+        if facts := main(rank, world_size, device):
+            print(json.dumps(facts), flush=True)
+
+
+if __name__ == "__main__":
+    run()

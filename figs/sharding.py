@@ -1,0 +1,121 @@
+"""Figures of the lesson on sharding: who owns what, and what a run held when."""
+
+from collections.abc import Mapping, Sequence
+
+from ddp_lab.kit.draw.colours import GREY, INK, RULE, rank_colour, tint
+from ddp_lab.kit.draw.svg import Svg, page
+from figs.gallery import figure
+
+RANKS, LEFT, WIDE = 4, 150, 530  # where the rows begin, and how wide they are
+UNITS = (("rest", 34), *((f"block {i}", 120) for i in range(4)))  # name, width
+
+Held = Sequence[float]
+"""[weights, gradients, Adam's state], in bytes, at one moment."""
+KINDS = ("weights", "gradients", "Adam")
+STRENGTHS = (0.75, 0.45, 0.15)  # how strong the tint of each kind is
+PANEL, TOP = 104, 84  # how high a panel is, with its gap; where the first begins
+
+
+@figure
+def sharded_row() -> Svg:
+    """Draw weights, gradients and Adam's state as rows that four ranks share."""
+    svg = page(
+        "one row of numbers, one part for each rank",
+        "Every number has an owner, which also owns its gradient and Adam's two.",
+        "The weights of a small GPT laid out in one row: first the rest, which is the "
+        "embeddings and the last norm, then block 0, block 1, block 2 and block 3, and "
+        "at the end a few zeros as padding. The row is cut into four equal parts, one "
+        "for each of ranks 0 to 3, wherever the cuts fall. The gradients are a row of "
+        "the same length with the same cuts, and Adam's state is two of them, its "
+        "running mean and its running square.",
+        372,
+    )
+    svg.text(40, 105, "the model", 13, anchor="start", bold=True)
+    x = float(LEFT)
+    for name, width in UNITS:
+        svg.box(x, 88, width, 34, stroke=GREY, radius=0)
+        svg.label(x, 88, width, 34, name, 12)
+        x += width
+    svg.wait(x, 88, LEFT + WIDE - x, 34)
+    svg.text(LEFT + WIDE, 136, "zeros, so that the parts are equal", 12, anchor="end")
+    svg.arrow(LEFT + WIDE / 2, 128, LEFT + WIDE / 2, 158)
+    names = ("weights", "gradients", "Adam: mean", "Adam: square")
+    for i, name in enumerate(names):
+        y = 166 + 44 * i
+        svg.text(40, y + 17, name, 13, anchor="start", bold=True)
+        for rank in range(RANKS):
+            part = WIDE / RANKS
+            svg.block(LEFT + part * rank, y, part, 34, f"rank {rank}", rank)
+    note = "A rank holds the whole row, or only its part: that is what a stage chooses."
+    svg.text(40, 352, note, 13, fill=GREY, anchor="start")
+    return svg
+
+
+def held_over_step(
+    diaries: Mapping[str, Sequence[Held]], phases: Sequence[tuple[str, int]]
+) -> Svg:
+    """Draw what a rank held over one step, a panel for each way to train.
+
+    Args:
+        diaries: by way, what was held at each moment; all have as many moments.
+        phases: the name of each, and how many of the moments belong to it.
+
+    Returns:
+        The figure; time runs in moments, which are not equally long.
+    """
+    told = "; ".join(f"{name}: {_told(diary)}" for name, diary in diaries.items())
+    height = TOP + PANEL * len(diaries) + 40
+    svg = page(
+        "what one rank holds, over one step",
+        "Each column is a moment: around each block, then at each gradient made.",
+        f"Bytes that a rank holds over one training step. {told}.",
+        height,
+    )
+    top = max(sum(held) for diary in diaries.values() for held in diary)
+    for place, kind in enumerate(KINDS):
+        fill = tint(rank_colour(0), STRENGTHS[place])
+        svg.box(470 + 82 * place, 18, 12, 12, fill=fill, stroke=INK, width=0.5)
+        svg.text(486 + 82 * place, 24, kind, 12, anchor="start")
+    for place, (name, diary) in enumerate(diaries.items()):
+        _draw_panel(svg, TOP + PANEL * place, name, diary, top)
+    _draw_phases(svg, TOP + PANEL * len(diaries), phases)
+    return svg
+
+
+def _told(diary: Sequence[Held]) -> str:
+    """Say the least and the most of each kind."""
+    return ", ".join(
+        f"{kind} {min(values):,.0f}"
+        + f" to {max(values):,.0f}" * (min(values) < max(values))
+        for kind, values in zip(KINDS, zip(*diary, strict=True), strict=True)
+    )
+
+
+def _draw_panel(
+    svg: Svg, y: float, name: str, diary: Sequence[Held], top: float
+) -> None:
+    """Draw one diary: Adam's state at the bottom, gradients on top."""
+    high, wide = PANEL - 16, WIDE / len(diary)
+    most = max(sum(held) for held in diary)
+    svg.text(40, y + high - 40, name, 14, anchor="start", bold=True)
+    svg.text(40, y + high - 18, f"≤ {most / 1e6:.1f} MB", 13, fill=GREY, anchor="start")
+    floors = [0.0] * len(diary)
+    for kind in (2, 0, 1):
+        fill = tint(rank_colour(0), STRENGTHS[kind])
+        for i, held in enumerate(diary):
+            h = high * held[kind] / top
+            if h:
+                x, bottom = LEFT + wide * i, y + high - floors[i]
+                svg.add("rect", x=x, y=bottom - h, width=wide, height=h, fill=fill)
+            floors[i] += h
+    svg.line(LEFT, y + high, LEFT + WIDE, y + high, stroke=RULE)
+
+
+def _draw_phases(svg: Svg, y: float, phases: Sequence[tuple[str, int]]) -> None:
+    """Write below the panels which moments belong to which phase."""
+    x, wide = float(LEFT), WIDE / sum(count for _, count in phases)
+    for name, count in phases:
+        end = x + wide * count
+        svg.line(x + 1, y - 6, max(end - 1, x + 2), y - 6, stroke=INK)
+        svg.text((x + end) / 2, y + 10, name, 12)
+        x = end

@@ -1,0 +1,2 @@
+def stay(unit_bytes, room):
+    return [True] * len(unit_bytes)
