@@ -951,36 +951,53 @@ MISTAKES = [
         "partial(rpc.remote, to, torch.clone, args=(large,))",
     ),
     Mistake(
-        "another tensor comes back",
-        "rpc/latency",
-        "        dist.send(buf, dst=0)",
-        "        dist.send(buf + 1, dst=0)",
-    ),
-    Mistake(
-        "the callee changes what it echoes",
-        "rpc/latency",
-        "torch.clone, args",
-        "torch.neg, args",
-    ),
-    Mistake(
-        "reward the longer episodes",
+        "falls become likelier",
         "rpc/observers",
-        "(steps - steps.mean())",
-        "(steps.mean() - steps)",
+        "loss = (chosen *",
+        "loss = -(chosen *",
     ),
     Mistake(
         "one random stream for all",
         "rpc/observers",
-        "generator=self.streams[episode]",
+        "generator=self.streams[number]",
         "generator=self.streams[0]",
         ranks=3,
     ),
     Mistake(
-        "an observer that forgets episodes",
+        "one pole for all",
         "rpc/observers",
-        "range(EPISODES)[i::observers]",
-        "range(EPISODES)[: EPISODES // observers]",
-        ranks=3,
+        "(rref, number, turn * POLES + number) for",
+        "(rref, number, turn * POLES) for",
+    ),
+    Mistake(
+        "a pass for each question after all",
+        "rpc/batched",
+        "if len(desk.asked) == POLES:",
+        "if len(desk.asked) >= 1:",
+    ),
+    Mistake(
+        "the promise of the step before",
+        "rpc/batched",
+        "asked, desk.asked, desk.answers = desk.asked, {}, torch.futures.Future()",
+        "asked, desk.asked = desk.asked, {}",
+    ),
+    Mistake(
+        "a batch that forgets a pole",
+        "rpc/batched",
+        "promise.set_result(desk.agent.choose(asked))",
+        "promise.set_result(desk.agent.choose(asked) | {0: 0})",
+    ),
+    Mistake(
+        "the guest stays",
+        "rpc/guest",
+        "    rpc.shutdown()  # in such",
+        "    rank or rpc.shutdown()  # in such",
+    ),
+    Mistake(
+        "every worker waits for the guest",
+        "rpc/guest",
+        'init_rpc(f"worker{rank}", rank=rank,',
+        'init_rpc(f"worker{rank}", rank=rank, world_size=world_size,',
     ),
     Mistake(
         "skip a worker",
@@ -993,24 +1010,6 @@ MISTAKES = [
         "rpc/chain",
         "        future.set_result(total + me)\n",
         "",
-    ),
-    Mistake(
-        "a gradient counts twice",
-        "rpc/batched",
-        "self.brought, self.next_weight = []",
-        "self.brought, self.next_weight = self.brought[:1]",
-    ),
-    Mistake(
-        "the sum for the mean",
-        "rpc/batched",
-        "torch.stack(self.brought).mean(0)",
-        "torch.stack(self.brought).sum(0)",
-    ),
-    Mistake(
-        "answer with the old weights",
-        "rpc/batched",
-        "        return self.weight\n",
-        "        return torch.zeros(())\n",
     ),
     Mistake(
         "a collective without the parcel",
@@ -1349,10 +1348,106 @@ MISTAKES = [
         ranks=4,
     ),
     Mistake(
+        "fully_shard comes before the plan",
+        "tensor/two_d",
+        '    parallelize_module(net, mesh["tensor"], styles)  #',
+        '    fully_shard(net, mesh=mesh["data"])\n'
+        '    parallelize_module(net, mesh["tensor"], styles)  #',
+        ranks=4,
+    ),
+    Mistake(
         "norms of two meshes are added",
         "tensor/two_d",
         "for norm in norms]).norm()",
         "for norm in norms]).sum()",
+    ),
+    Mistake(
+        "the blocks are no groups: the root takes all",
+        "sharding/fully_shard",
+        "        fully_shard(block, mesh=mesh, **options)\n",
+        "        pass\n",
+    ),
+    Mistake(
+        "every rank feeds the first rank's rows",
+        "sharding/fully_shard",
+        "tensor.chunk(world_size)[rank]",
+        "tensor.chunk(world_size)[0]",
+    ),
+    Mistake(
+        "gradients are divided by the ranks twice",
+        "sharding/events",
+        "            loss_of(model(x), y).backward()\n        check",
+        "            (loss_of(model(x), y) / world_size).backward()\n        check",
+    ),
+    Mistake(
+        "the last micro-batch is not reduced",
+        "sharding/fully_shard_step",
+        "is_last = i == len(rows) - 1",
+        "is_last = i == len(rows)",
+    ),
+    Mistake(
+        "each micro-batch counts whole",
+        "sharding/fully_shard_step",
+        "(loss_of(model(x), y) / len(rows)).backward()",
+        "(loss_of(model(x), y) / (1 + isinstance(model, FSDPModule))).backward()",
+    ),
+    Mistake(
+        "the norm is one rank's own",
+        "sharding/fully_shard_step",
+        'facts["norm"] = clip(model).item()',
+        'facts["norm"] = own_norm(model)',
+    ),
+    Mistake(
+        "a block is recomputed with other numbers",
+        "sharding/memory",
+        "            checkpoint, block.forward, use_reentrant=False",
+        "            checkpoint, block.norm1.forward, use_reentrant=False",
+    ),
+    Mistake(
+        "the memory is never filled",
+        "sharding/meta",
+        "    set_model_state_dict(model, weights, options=options)\n",
+        "    torch.nn.init.zeros_(model.norm.weight)\n",
+    ),
+    Mistake(
+        "the others' weights are not rank 0's",
+        "sharding/meta",
+        "weights = build(device).state_dict() if rank == 0 else {}",
+        "weights = GPT().state_dict() if rank == 0 else {}",
+    ),
+    Mistake(
+        "replicas see the same rows",
+        "sharding/hybrid",
+        "part(0, rank, world_size, device)",
+        "part(0, rank % (world_size // 2), world_size, device)",
+    ),
+    Mistake(
+        "the mesh is transposed",
+        "sharding/hybrid",
+        'mesh.get_local_rank("shard")',
+        'mesh.get_local_rank("replicate")',
+        ranks=4,
+    ),
+    Mistake(
+        "what is saved shares memory with what trains on",
+        "sharding/checkpoint",
+        "    go_on()  # the state was copied: what is written is from before this\n"
+        "    future.result()\n",
+        "    future.result()\n"
+        "    go_on()\n"
+        "    dcp.save(state_of(model, optimizer), checkpoint_id=folder)\n",
+    ),
+    Mistake(
+        "it is asked for what it reads",
+        "sharding/memory",
+        "measure(shard(model, mesh, **options), x, y)",
+        "measure(shard(model, mesh, **options), y, y)",
+    ),
+    Mistake(
+        "the optimizer's state is left behind",
+        "sharding/checkpoint",
+        "    dcp.load(state, checkpoint_id=folder)\n",
+        '    dcp.load({"model": state["model"]}, checkpoint_id=folder)\n',
     ),
     Mistake(
         "no sum in f",
@@ -1432,6 +1527,68 @@ MISTAKES = [
         "seeds = SEED, SEED + 1 + rank",
         "seeds = SEED, SEED + 1",
     ),
+    Mistake(
+        "only rank 0's numbers count",
+        "sharding/zero_calls",
+        "lambda: dist.all_reduce(row)",
+        "lambda: dist.broadcast(row, 0)",
+    ),
+    Mistake(
+        "each rank cuts its own part out, and nothing is summed",
+        "sharding/zero_calls",
+        "dist.reduce_scatter_tensor(part, row)",
+        "part.copy_(row.chunk(world_size)[rank])",
+    ),
+    Mistake(
+        "past DDP",
+        "sharding/zero0",
+        "loss_of(self.ddp(tokens), targets)",
+        "loss_of(self.model(tokens), targets)",
+    ),
+    Mistake(
+        "all ranks take the same rows",
+        "sharding/zero0",
+        "each[rank::world_size] for each in rows",
+        "each[:ROWS] for each in rows",
+    ),
+    Mistake(
+        "all ranks own the first part",
+        "sharding/zero1",
+        "[dist.get_rank()])",
+        "[0])",
+    ),
+    Mistake(
+        "the others' new weights are not fetched",
+        "sharding/zero1",
+        "        self.adam.zero_grad()\n        for unit in self.units:\n"
+        "            unit.gather()\n",
+        "        self.adam.zero_grad()\n",
+    ),
+    Mistake(
+        "the whole gradient stays and grows",
+        "sharding/zero2",
+        "        for w in self.weights:\n            w.grad = None\n",
+        "",
+    ),
+    Mistake(
+        "nothing is reduced",
+        "sharding/zero2",
+        "reduce_scatter(gradients)",
+        "gradients.chunk(dist.get_world_size())[dist.get_rank()]",
+    ),
+    Mistake(
+        "a block computes with what is not there",
+        "sharding/zero3",
+        "            block.register_full_backward_pre_hook(unit.gather)\n",
+        "",
+    ),
+    Mistake(
+        "the weights of the step before",
+        "sharding/zero3",
+        "        dist.all_gather_into_tensor(self.row, self.part.detach())\n",
+        '        self.old = getattr(self, "old", self.part.detach().clone())\n'
+        "        dist.all_gather_into_tensor(self.row, self.old)\n",
+    ),
 ]
 
 
@@ -1454,7 +1611,7 @@ def test_the_mistake_is_caught(mistake, tmp_path, variant, restarts):
 def test_every_program_has_a_planted_mistake():
     programs = {name_of(path).removesuffix(".py") for path in PROGRAMS}
     programs -= {name for name in programs if name.startswith("clinic/")}  # sick
-    exercises = {name for name in programs if "/exercise" in name}
+    exercises = {n for n in programs if "/exercise" in n or "/puzzle" in n}
     # nodes/spawn.py runs under plain python, and test_programs.py breaks it.
     unplanted = {"nodes/spawn"}
     assert programs - exercises - unplanted == {m.program for m in MISTAKES}

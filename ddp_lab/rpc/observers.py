@@ -1,11 +1,10 @@
-"""Reinforcement learning by remote calls: observers play, one agent learns.
+"""Reinforcement learning by remote calls: observers balance poles, one agent learns.
 
     torchrun --standalone --nproc-per-node 2 ddp_lab/rpc/observers.py
 
 Written by notebooks/18_remote_calls.ipynb.
 """
 
-import functools
 import json
 import os
 import socket
@@ -14,91 +13,112 @@ import warnings
 from contextlib import contextmanager
 
 import torch
+from torch import nn
 from torch.distributed import rpc
 from torch.distributed.elastic.multiprocessing.errors import record
 
-CELLS, START, LIMIT = 6, 2, 15  # a corridor with its exit at the right; most steps
-ROUNDS, EPISODES, RATE = 10, 12, 0.2  # episodes of a round, of all observers together
+POLES, STEPS, ROUNDS = 8, 16, 6  # STEPS: of each pole in a round
+
+WIDTH, RATE, FADE = 128, 2.0, 0.7  # FADE: how much less a fall counts a step earlier
+
+
+def stand_up(stream):
+    return (torch.rand(2, generator=stream) - 0.5).tolist()  # angle, speed
+
+
+def push(angle, speed, action):
+    """Push a pole to the left, 0, or right, 1, for 0.2 s; return angle and speed."""
+    speed += 0.2 * (angle + 2 * action - 1)  # the more it leans, the faster it falls
+    return angle + 0.2 * speed, speed
+
+
+def balance(choose, number, seed):
+    """Play a round with one pole; `choose` asks an agent, here or far away."""
+    stream, states, actions, falls = torch.Generator().manual_seed(seed), [], [], []
+    pole = stand_up(stream)
+    for _ in range(STEPS):
+        states.append(pole)
+        actions.append(choose({number: pole})[number])
+        pole = push(*pole, actions[-1])
+        falls.append(abs(pole[0]) > 1)
+        if falls[-1]:
+            pole = stand_up(stream)
+    return states, actions, falls
+
+
+def observe(rref, number, seed):
+    """Run by an observer: whenever it has to act, it calls the agent."""
+    return balance(rref.rpc_sync().choose, number, seed)
 
 
 class Agent:
-    """Holds the policy; draws for each episode from its own random stream."""
+    """Holds the policy, and a random stream for the actions of each pole."""
 
-    def __init__(self):
-        self.logits = torch.zeros(CELLS, 2, requires_grad=True)  # of left and right
-        self.streams = [torch.Generator().manual_seed(i) for i in range(EPISODES)]
-        self.calls = 0
+    def __init__(self, width=WIDTH):
+        torch.manual_seed(0)
+        layers = [nn.Linear(2, width), nn.Tanh(), nn.Linear(width, width), nn.Tanh()]
+        self.policy = nn.Sequential(*layers, nn.Linear(width, 2)).double()
+        self.optimizer = torch.optim.SGD(self.policy.parameters(), RATE)
+        self.streams = [torch.Generator().manual_seed(n) for n in range(POLES)]
+        self.passes, self.lock = 0, threading.Lock()  # calls come on several threads
 
-    def act(self, episode, cell):
-        self.calls += 1
-        chances = self.logits[cell].detach().softmax(0)  # of 0, left, and 1, right
-        return torch.multinomial(chances, 1, generator=self.streams[episode]).item()
+    def choose(self, states):
+        """One forward pass for all of {number: state}; return {number: action}."""
+        with self.lock:
+            self.passes += 1
+        x = torch.tensor([*states.values()], dtype=torch.float64)  # (asked, 2)
+        with torch.no_grad():
+            chances = self.policy(x).softmax(1)
+        return {
+            number: each.multinomial(1, generator=self.streams[number]).item()
+            for number, each in zip(states, chances, strict=True)
+        }
 
     def learn(self, paths):
-        """REINFORCE: the actions of shorter episodes become likelier."""
-        steps = torch.tensor([float(len(path)) for path in paths])
-        logs = self.logits.log_softmax(1)  # (CELLS, 2)
-        chosen = [logs[tuple(torch.tensor(path).T)].mean() for path in paths]
-        loss = ((steps - steps.mean()) * torch.stack(chosen)).sum()
-        (gradient,) = torch.autograd.grad(loss, self.logits)
-        self.logits.data -= RATE * gradient
-
-    def expected_steps(self):
-        """The mean length of an episode, from all chances: nothing is played."""
-        left, right = self.logits.detach().softmax(1).T
-        move = torch.diag(right[:-1], 1) + torch.diag(left[1:], -1)  # (CELLS, CELLS)
-        move[0, 0] = left[0]  # there is a wall at the left
-        return sum(move.matrix_power(n)[START].sum().item() for n in range(LIMIT))
-
-
-def walk(agent, episode):
-    """Walk from START to the exit, or LIMIT steps; `agent` may be far away."""
-    cell, path = START, []
-    while cell < CELLS and len(path) < LIMIT:
-        action = agent.act(episode, cell)
-        path.append((cell, action))
-        cell = max(cell + 2 * action - 1, 0)
-    return path
+        """Learn from a round; return how many poles fell in it."""
+        parts = [torch.tensor(p, dtype=torch.float64) for p in zip(*paths, strict=True)]
+        states, actions, falls = parts  # (POLES, STEPS), and the states (..., 2)
+        steps = torch.arange(STEPS)
+        fades = (FADE ** (steps[:, None] - steps)).tril().double()
+        blame = falls @ fades  # (POLES, STEPS): for the falls that were still to come
+        logs = self.policy(states).log_softmax(2)
+        chosen = logs.gather(2, actions.long().unsqueeze(2)).squeeze(2)
+        loss = (chosen * (blame - blame.mean()) / (blame.std() + 1e-9)).mean()
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+        return int(falls.sum())
 
 
-def observe(rref, episodes):
-    """Run by an observer: whenever it has to act, it calls the agent."""
-    return [walk(rref.rpc_sync(), episode) for episode in episodes]
+def play(function, rref, turn, observers):
+    """A round by all observers at the same time; return a path for each pole."""
+    given = [(rref, number, turn * POLES + number) for number in range(POLES)]
+    names = [f"worker{1 + number % observers}" for number in range(POLES)]
+    calls = map(rpc.rpc_async, names, [function] * POLES, given)
+    return torch.futures.wait_all(list(calls))
 
 
-def play(rref, observers):
-    """One round: so many workers walk at the same time; return all paths."""
-    shares = [range(EPISODES)[i::observers] for i in range(observers)]
-    calls = [
-        rpc.rpc_async(f"worker{i}", observe, args=(rref, share))
-        for i, share in enumerate(shares, 1)
-    ]
-    paths = [call.wait() for call in calls]
-    return [paths[i % observers][i // observers] for i in range(EPISODES)]
-
-
-def train(agent, play_round):
-    """Play and learn in turn; return the expected steps before and after each round."""
-    worth = [agent.expected_steps()]
-    for _ in range(ROUNDS):
-        agent.learn(play_round())
-        worth.append(agent.expected_steps())
-    return worth
+def one_process():
+    """The truth: agent and poles in one process; return the falls of each round."""
+    one, falls = Agent(), []
+    for turn in range(ROUNDS):
+        given = [(number, turn * POLES + number) for number in range(POLES)]
+        falls.append(one.learn([balance(one.choose, *each) for each in given]))
+    return falls
 
 
 def main(rank, world_size):
     if rank != 0:
         return print(f"[rank {rank}] is an observer", flush=True)
-    one = Agent()  # the truth: agent and observer in one process
-    expected = train(one, lambda: [walk(one, i) for i in range(EPISODES)])
-    for observers in sorted({1, world_size - 1}):
-        agent = Agent()  # worker 0 owns it, and hands out a reference
-        worth = train(agent, functools.partial(play, rpc.RRef(agent), observers))
-        text = f"{worth[0]:.2f} steps, then {worth[-1]:.2f}, by {agent.calls} calls"
-        print(f"[rank 0] {observers} observer(s): {text}", flush=True)
-        # Equal to the last bit, whichever observer was faster.
-        assert worth == expected and worth[-1] < worth[0] / 2, (worth, expected)
-    return {"worth": worth, "calls": agent.calls}
+    agent, falls = Agent(), []  # worker 0 owns it, and hands out a reference
+    for turn in range(ROUNDS):
+        paths = play(observe, rpc.RRef(agent), turn, world_size - 1)
+        falls.append(agent.learn(paths))
+    print(f"[rank 0] falls by round: {falls}", flush=True)
+    expected, steps = one_process(), POLES * STEPS * ROUNDS
+    assert falls == expected and falls[-1] < falls[0] / 4, (falls, expected)
+    assert agent.passes == steps, f"{agent.passes} passes, expected {steps}"
+    return {"falls": falls, "passes": agent.passes}
 
 
 # --- the same in every program: join the group, run main, leave whatever happens ---
