@@ -25,7 +25,7 @@ PATIENCE = 3  # seconds
 
 
 def swap(mine, rank, partner):
-    """Swap `mine`, of shape (1,), with your partner: return what it had. None waits forever."""
+    """Swap `mine`, of shape (1,), with your partner; return what came."""
     return None  # your code here
 
 

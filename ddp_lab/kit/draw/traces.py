@@ -1,8 +1,8 @@
 """What ranks did, one row for each: their messages and calls, and what they hold then.
 
 What a rank did is a list of acts [name, peer, text]. ["send", 1, "5"] on rank 0 and
-["recv", 0, ""] on rank 1 are a message. A call whose name begins with "all", "reduce"
-or "broadcast" is made by all ranks together; the rest a rank does alone.
+["recv", 0, ""] on rank 1 are a message. A call whose name begins with a word of
+`TOGETHER` is made by all ranks together; the rest a rank does alone.
 """
 
 import math
@@ -21,7 +21,7 @@ WRONG = "#C0392B"
 DIFFERS: Style = {"fill": "none", "stroke": WRONG, "width": 2, "dash": "4 3"}
 PALER: Style = {"stroke": RULE}
 PITCH, HIGH, BETWEEN, LANE, SIZE = 46, 28, 24, 32, 12
-TOGETHER = ("all", "reduce", "broadcast")
+TOGETHER = ("all", "reduce", "broadcast", "scatter", "gather")
 
 
 class Act(NamedTuple):
