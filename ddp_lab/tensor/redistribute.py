@@ -60,18 +60,20 @@ def placed(whole, mesh, placement):
 
 
 def change(whole, mesh, old, new):
-    """Change a placement; return what it took, and check name and result."""
-    before = placed(whole, mesh, PLACEMENTS[old])
+    """Change a placement and go back; return what it took, and check all of it."""
+    before = placed(whole, mesh, PLACEMENTS[old]).requires_grad_()
     with Calls() as calls:
         after = before.redistribute(placements=[PLACEMENTS[new]])
-    names = [name for name, *_ in calls.made] or ["none"]
-    expected = EXPECTED[old][new]
-    if expected == "all_to_all" and mesh.device_type == "cpu":
-        expected = "all_gather"  # and each rank keeps its piece of the whole
-    if names != [expected]:
+    with Calls() as back:
+        after.backward(torch.ones_like(after))  # placed as `after` is
+    names = [[name for name, *_ in way.made] or ["none"] for way in (calls, back)]
+    expected = [EXPECTED[old][new], "all_gather" if "Shard" in new else "none"]
+    if expected[0] == "all_to_all":  # from one cut to another, there and back
+        expected = ["all_gather" if mesh.device_type == "cpu" else "all_to_all"] * 2
+    if names != [[name] for name in expected]:
         raise AssertionError(f"{old} to {new}: {names}, expected {expected}")
     torch.testing.assert_close(after.full_tensor(), whole, msg="numbers were lost")
-    return calls.made[0] if calls.made else ["none", 0, 0]
+    return [*(calls.made[0] if calls.made else ["none", 0, 0]), *names[1]]
 
 
 def main(rank, world_size, device):
@@ -83,8 +85,8 @@ def main(rank, world_size, device):
         for old, row in EXPECTED.items()
         for new in row
     }
-    for what, (name, handed_in, out) in costs.items():
-        told = f"{name}, {handed_in} numbers in, {out} out" if handed_in else name
+    for what, (name, handed_in, out, back) in costs.items():
+        told = f"{name} ({handed_in} in, {out} out), backward {back}"
         if rank == 0:  # the others would say the same
             print(f"[rank {rank}] {what}: {told}", flush=True)
 

@@ -151,7 +151,9 @@ def main(rank, world_size, device):
     norm = nn.utils.get_total_norm([e.grad for e in expected.parameters()])
     torch.testing.assert_close(gradient_norm(net), norm, msg="the norm differs")
     print(f"[rank {rank}] as one process; {made}, full_tensor() {hidden}", flush=True)
-    return {"made": made, "hidden": hidden, "held": held, "refusal": refusal(net)}
+    placements = str(net.blocks[0].mlp.up.weight.placements)
+    facts = {"made": made, "hidden": hidden, "placements": placements}
+    return facts | {"held": held, "refusal": refusal(net)}
 
 
 # --- the same in every program: join the group, run main, leave whatever happens ---
