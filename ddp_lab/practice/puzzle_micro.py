@@ -1,0 +1,112 @@
+"""Puzzle: four micro-batches under DDP, and one all_reduce, in the last of them.
+
+    torchrun --standalone --nproc-per-node 2 ddp_lab/practice/puzzle_micro.py
+
+Until `micro` is written, each rank prints:
+
+    [rank 0] not yet
+
+Written by notebooks/04_ddp_in_practice.ipynb.
+"""
+
+import faulthandler
+import gc
+import json
+import os
+import secrets
+from contextlib import contextmanager, nullcontext
+
+import torch
+import torch.distributed as dist
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
+from torch.distributed.elastic.multiprocessing.errors import record
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+PATIENCE, MICRO = 10, 4  # seconds (a first DDP imports for some); micro-batches
+
+
+def micro(model, sample, turn, last):
+    """Forward and backward of one micro-batch, with turn = 0 ... last, under DDP.
+
+    .grad shall end as the mean over all samples, after a single all_reduce.
+    """
+    return None  # your code here
+
+
+def accumulate(samples, device):
+    """Let the reader's lines see each sample; return the calls and the gradient."""
+    model, calls = DDP(torch.nn.Linear(1, 1, bias=False).to(device)), []
+
+    def hook(_, bucket):
+        calls.append(["all_reduce", None, ""])
+        return allreduce_hook(None, bucket)  # every rank now holds the mean of all
+
+    model.register_comm_hook(None, hook)
+    for turn, sample in enumerate(samples):
+        calls.append(["micro-batch", None, str(turn + 1)])
+        micro(model, torch.tensor([[float(sample)]], device=device), turn, MICRO - 1)
+    gradient = model.module.weight.grad  # of sample i it is i
+    holds = None if gradient is None else [round(gradient.item(), 3)]
+    return {"calls": calls, "holds": holds}
+
+
+def goal(brought):
+    mean = sum(sum(samples) for samples in brought) / len(brought) / MICRO
+    calls = [["micro-batch", None, str(turn + 1)] for turn in range(MICRO)]
+    return {"calls": [*calls, ["all_reduce", None, ""]], "holds": [round(mean, 3)]}
+
+
+def main(rank, world_size, device):
+    # If a rank waits forever, each shows its line, and ends.
+    faulthandler.dump_traceback_later(PATIENCE, exit=True)
+    shown = [[MICRO * r + i + 1 for i in range(MICRO)] for r in range(world_size)]
+    drawn = [[[secrets.randbelow(90) for _ in row] for row in shown]]
+    dist.broadcast_object_list(drawn)  # rank 0's numbers are now on all ranks
+    for brought in (shown, *drawn):
+        target, first = goal(brought), brought is shown
+        if first:
+            print(json.dumps({"target": target}), flush=True)
+        yours = accumulate(brought[rank], device)
+        if yours["holds"] is None:
+            print(f"[rank {rank}] not yet", flush=True)
+            return {"solved": False}
+        if first:
+            print(json.dumps({"yours": yours}), flush=True)
+        everyone = [None] * world_size
+        # Every rank now knows what all did, so that all come to one verdict.
+        dist.all_gather_object(everyone, yours)
+        if wrong := [r for r in range(world_size) if everyone[r] != target]:
+            raise AssertionError(f"ranks {wrong} differ from the target")
+    print(f"[rank {rank}] as the target", flush=True)
+    return {"solved": True}
+
+
+# --- the same in every program: join the group, run main, leave whatever happens ---
+
+
+@contextmanager
+def process_group():
+    """A GPU per rank over NCCL; else gloo, on a shared GPU or the CPU."""
+    device, backend = torch.device("cpu"), "gloo"
+    if count := torch.cuda.device_count():
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % count)
+        torch.cuda.set_device(device)
+        if count >= int(os.environ["LOCAL_WORLD_SIZE"]):
+            backend = "cpu:gloo,cuda:nccl"
+    dist.init_process_group(backend, device_id=device if "nccl" in backend else None)
+    try:
+        yield dist.get_rank(), dist.get_world_size(), device
+    finally:
+        dist.destroy_process_group()
+        gc.collect()  # a leftover gloo object could abort the process at exit
+
+
+@record
+def run():
+    with process_group() as (rank, world_size, device):
+        if facts := main(rank, world_size, device):
+            print(json.dumps(facts), flush=True)
+
+
+if __name__ == "__main__":
+    run()
