@@ -15,12 +15,11 @@ from pathlib import Path
 
 import psutil
 import pytest
-import slurm_cluster
 from conftest import FULL, living, wait_until
 
 from ddp_lab import ROOT
 from ddp_lab.kit import RunFailed, torchrun
-from ddp_lab.kit.run import slurm
+from ddp_lab.kit.run import slurm, slurm_cluster
 from ddp_lab.kit.run.result import RunInterrupted
 
 RING = "ddp_lab/p2p/ring.py"

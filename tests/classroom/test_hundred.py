@@ -8,7 +8,6 @@ import sys
 
 import nbformat
 import pytest
-import slurm_cluster
 
 pytest.importorskip("nbgrader", reason="the lessons do without it")
 
@@ -19,6 +18,7 @@ from test_course import Course  # noqa: E402
 
 from classroom.engine import judge, spread  # noqa: E402
 from classroom.engine.__main__ import changes, judge_all  # noqa: E402
+from ddp_lab.kit.run import slurm_cluster  # noqa: E402
 
 pytestmark = pytest.mark.sandbox
 

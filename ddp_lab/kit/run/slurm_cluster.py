@@ -1,7 +1,8 @@
-"""A real SLURM cluster of two nodes on this machine, in a folder of its own.
+"""A real SLURM cluster of two nodes, played on this machine in its own folder.
 
-    python -m tests.slurm_cluster start FOLDER     then: export SLURM_CONF=FOLDER/conf
-    python -m tests.slurm_cluster stop FOLDER
+    python -m ddp_lab.kit.run.slurm_cluster start FOLDER
+    export SLURM_CONF=FOLDER/conf
+    python -m ddp_lab.kit.run.slurm_cluster stop FOLDER
 
 It needs slurm-wlm and munge, no systemd, and leaves /etc alone. Each node has a host
 name, an address and an /etc/hosts of its own, for whatever a job starts there (a mount
@@ -33,10 +34,11 @@ import psutil
 from ddp_lab.kit.run import nodes
 
 NEEDED = ("munged", "slurmctld", "slurmd", "salloc", "srun", "scancel", "unshare")
+MODULE = "ddp_lab.kit.run.slurm_cluster"
 NODES = ("box1", "box2")
 CPUS = 16  # of each node, so that several jobs fit
 READY_WAIT = 60.0  # seconds
-END_WAIT = 10.0  # seconds that jobs and daemons have to end
+STOP_WAIT = 10.0  # seconds that jobs and daemons have to end
 MARK = "DDP_LAB_CLUSTER"  # in the environment of the daemons
 PR_SET_PDEATHSIG = 1  # see prctl(2)
 SBIN = "/usr/sbin:/sbin"
@@ -105,7 +107,7 @@ class Cluster:
         self.folder.mkdir(parents=True, exist_ok=True)
         with open(self.folder / "log", "wb") as log:
             holder = subprocess.Popen(
-                [sys.executable, __file__, "hold", str(self.folder), *how],
+                [sys.executable, "-m", MODULE, "hold", str(self.folder), *how],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -138,7 +140,7 @@ class Cluster:
             holder = psutil.Process(int((self.folder / "pid").read_text()))
             if "hold" in holder.cmdline():
                 holder.terminate()
-                holder.wait(4 * END_WAIT)
+                holder.wait(4 * STOP_WAIT)
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
@@ -204,7 +206,7 @@ def _write_files(folder: Path) -> None:
 def _stop(folder: Path, daemons: list[subprocess.Popen], env: dict[str, str]) -> None:
     """Cancel all jobs, end the daemons, and kill what is left of either."""
     subprocess.run(["scancel", "--full", "--user", str(os.getuid())], env=env)
-    deadline = time.monotonic() + END_WAIT
+    deadline = time.monotonic() + STOP_WAIT
     while time.monotonic() < deadline:
         command = ["squeue", "--noheader"]
         if not subprocess.run(command, env=env, capture_output=True).stdout.strip():
@@ -213,7 +215,7 @@ def _stop(folder: Path, daemons: list[subprocess.Popen], env: dict[str, str]) ->
     for daemon in reversed(daemons):
         daemon.terminate()
         with suppress(subprocess.TimeoutExpired):
-            daemon.wait(END_WAIT)
+            daemon.wait(STOP_WAIT)
     for process in of_cluster(folder):
         with suppress(psutil.Error):
             process.kill()
