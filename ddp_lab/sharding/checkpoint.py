@@ -1,0 +1,162 @@
+"""Save a sharded GPT while training goes on; resume it on any number of ranks.
+
+    torchrun --standalone --nproc-per-node 4 ddp_lab/sharding/checkpoint.py
+
+Written by notebooks/10_fully_shard.ipynb.
+"""
+
+import argparse
+import gc
+import json
+import os
+import warnings
+from contextlib import contextmanager
+from tempfile import TemporaryDirectory
+
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+import torch.distributed.checkpoint.state_dict as states
+from ddp_lab.gpt import GPT, batch, loss_of
+from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+from torch.distributed.elastic.multiprocessing.errors import record
+from torch.distributed.fsdp import fully_shard
+
+ROWS, COLUMNS, STEPS = 12, 4, 3
+
+SAVED_AFTER = 2
+
+
+def state_of(model, optimizer):
+    """Return what is saved, named as the plain model would name it."""
+    model_state, optimizer_state = get_state_dict(model, optimizer)
+    return {"model": model_state, "optimizer": optimizer_state}
+
+
+def save(model, optimizer, folder, go_on):
+    """Save while go_on() trains; then each rank's own state, and the whole one."""
+    saving = dist.new_group(backend="gloo")  # training's calls must not meet these
+    now = state_of(model, optimizer)
+    future = dcp.async_save(now, checkpoint_id=folder, process_group=saving)
+    go_on()  # the state was copied: what is written is from before this
+    future.result()
+    torch.save(model.state_dict(), f"{folder}/own_{dist.get_rank()}.pt")
+    options = states.StateDictOptions(full_state_dict=True, cpu_offload=True)
+    # Rank 0 now holds the whole state, the others an empty dict.
+    whole = states.get_model_state_dict(model, options=options)
+    if whole:
+        torch.save(whole, f"{folder}/whole.pt")
+
+
+def load(model, optimizer, folder):
+    """Load on all ranks: each reads the rows that it will hold, from all files."""
+    state = state_of(model, optimizer)
+    dcp.load(state, checkpoint_id=folder)  # fills in the rows that this rank asks for
+    parts = {"model_state_dict": state["model"], "optim_state_dict": state["optimizer"]}
+    set_state_dict(model, optimizer, **parts)
+
+
+def build(device, mesh=None):
+    """Return a GPT and its optimizer, in float64, so that Adam hides no difference."""
+    warnings.filterwarnings("ignore", "FSDP2-wrapped module")
+    torch.manual_seed(0)
+    model = GPT().double().to(device)
+    for module in [*model.blocks, model] if mesh else []:
+        fully_shard(module, mesh=mesh)
+    return model, torch.optim.AdamW(model.parameters(), lr=1e-2)
+
+
+def train(model, optimizer, steps, device, mesh=None):
+    for number in steps:
+        parts, mine = (mesh.size(), mesh.get_rank()) if mesh else (1, 0)
+        x, y = (tensor.chunk(parts)[mine].to(device) for tensor in batch(number))
+        optimizer.zero_grad()
+        loss_of(model(x), y).backward()
+        optimizer.step()
+
+
+def files_of(rows, folder):
+    """Name the files that hold any of these rows, or stop with the one that is bad."""
+    name, files = ".metadata", []
+    try:
+        metadata = dcp.FileSystemReader(folder).read_metadata()
+        pieces = metadata.state_dict_metadata["model.weight"].chunks
+        for key, stored in metadata.storage_data.items():
+            name = stored.relative_path
+            assert os.path.getsize(f"{folder}/{name}") >= stored.offset + stored.length
+            if key.fqn == "model.weight":
+                first, count = key.offset[0], pieces[key.index].sizes[0]
+                if set(rows) & set(range(first, first + count)):
+                    files.append(name)
+    except Exception:  # a damaged file can raise nearly anything
+        raise SystemExit(f"{folder}/{name} is missing, cut short or foreign") from None
+    return sorted(files)
+
+
+def save_and_load(folder, rank, world_size, device):
+    """Save if there is nothing yet; load, take one step, compare with the truth."""
+    mesh = dist.init_device_mesh(device.type, (world_size,))
+    if not os.path.exists(f"{folder}/.metadata"):
+        training = build(device, mesh)
+        train(*training, range(SAVED_AFTER), device, mesh)
+        save(*training, folder, lambda: train(*training, [SAVED_AFTER], device, mesh))
+    model, _ = resumed = build(device, mesh)
+    load(*resumed, folder)
+    train(*resumed, [SAVED_AFTER], device, mesh)
+
+    plain = build(device)
+    train(*plain, range(SAVED_AFTER + 1), device)
+    weights = zip(model.named_parameters(), plain[0].parameters(), strict=True)
+    for (name, p), e in weights:
+        torch.testing.assert_close(p.full_tensor(), e, msg=f"{name} differs")
+    held = len(model.tokens.weight.to_local())
+    print(f"[rank {rank}] as the uncut run, {held} rows of tokens", flush=True)
+    return {"held": held}
+
+
+def main(rank, world_size, device):
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--dir", help="a folder that all ranks see")
+    # Host memory for gloo: which collectives it has on a GPU depends on the release.
+    device = torch.device("cpu") if dist.get_backend() == "gloo" else device
+    with TemporaryDirectory() as own:
+        folder = [parser.parse_args().dir or own]
+        dist.broadcast_object_list(folder, src=0)  # all now hold rank 0's name
+        try:
+            loaded = save_and_load(folder[0], rank, world_size, device)
+        except dcp.api.CheckpointException as error:  # the disk is full, say
+            bad, (cause, _) = error.failures.popitem()
+            raise SystemExit(f"{folder[0]}: rank {bad}: {cause}") from None
+        dist.barrier()  # all have read; a temporary folder may go
+    return loaded
+
+
+# --- the same in every program: join the group, run main, leave whatever happens ---
+
+
+@contextmanager
+def process_group():
+    """A GPU per rank over NCCL; else gloo, on a shared GPU or the CPU."""
+    device, backend = torch.device("cpu"), "gloo"
+    if count := torch.cuda.device_count():
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % count)
+        torch.cuda.set_device(device)
+        if count >= int(os.environ["LOCAL_WORLD_SIZE"]):
+            backend = "cpu:gloo,cuda:nccl"
+    dist.init_process_group(backend, device_id=device if "nccl" in backend else None)
+    try:
+        yield dist.get_rank(), dist.get_world_size(), device
+    finally:
+        dist.destroy_process_group()
+        gc.collect()  # a leftover gloo object could abort the process at exit
+
+
+@record
+def run():
+    with process_group() as (rank, world_size, device):
+        if facts := main(rank, world_size, device):
+            print(json.dumps(facts), flush=True)
+
+
+if __name__ == "__main__":
+    run()

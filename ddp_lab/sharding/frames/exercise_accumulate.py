@@ -1,0 +1,120 @@
+"""Exercise: add up micro-batches with one all_gather and one reduce_scatter a group.
+
+Once `accumulate` is written, its gradients are compared and its calls counted. Until
+then:
+
+    [rank 0] not yet
+"""
+
+import json
+import random
+import warnings
+
+import torch
+import torch.distributed as dist
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from ddp_lab.gpt import GPT, batch, loss_of
+
+# The logits are a view; a warning says not to change them in place, and we do not.
+warnings.filterwarnings("ignore", "FSDP2-wrapped module")
+
+
+def accumulate(model, micro_batches):
+    return None  # the cell's function stands here
+
+
+class EveryCall(TorchDispatchMode):
+    """Keeps the name of each communication call, of every kind."""
+
+    def __init__(self):
+        super().__init__()
+        self.made = []
+
+    def __torch_dispatch__(self, call, types, args=(), kwargs=None):
+        name = call.name().split("::")[-1].strip("_")
+        if "c10d" in call.namespace and not name.startswith(("wait", "wrap")):
+            self.made.append(name)
+        return call(*args, **(kwargs or {}))
+
+    def count(self):
+        """Count the all_gathers and the reduce_scatters, and refuse any other."""
+        counts = [
+            sum(name in made for made in self.made) for name in ("allg", "reduce_sc")
+        ]
+        if sum(counts) != len(self.made):
+            raise AssertionError(f"only the model may communicate, not {self.made}")
+        return counts
+
+
+def build(device):
+    torch.manual_seed(0)
+    return GPT().to(device)
+
+
+def truth(micro_batches, world_size, device):
+    """The uncut model sees the rows of all ranks and all micro-batches at once."""
+    model = build(device)
+    x, y = (torch.cat(rows) for rows in zip(*micro_batches, strict=True))
+    loss_of(model(x.to(device)), y.to(device)).backward()
+    return model
+
+
+def check(model, sizes, rank, device):
+    """Call; compare loss and gradients; return the two counts."""
+    world_size, seen = dist.get_world_size(), []
+    everything = [batch(i, size * world_size) for i, size in enumerate(sizes)]
+    mine = [
+        tuple(t.chunk(world_size)[rank].to(device) for t in pair) for pair in everything
+    ]
+    model.zero_grad()
+    hook = model.tokens.register_forward_hook(lambda _, i, o: seen.append(len(i[0])))
+    with EveryCall() as calls:
+        loss = accumulate(model, mine)
+    hook.remove()
+    if loss is None:
+        return None
+
+    if seen != sizes:
+        raise AssertionError(f"forward saw {seen} rows, expected {sizes}")
+    expected = truth(everything, world_size, device)
+    weights = zip(model.named_parameters(), expected.parameters(), strict=True)
+    for (name, p), e in weights:
+        if not isinstance(p, DTensor):
+            raise AssertionError(f"{name} is still gathered")
+        if p.grad is None:
+            raise AssertionError(f"{name} has no gradient")
+        whole = p.grad.full_tensor()
+        torch.testing.assert_close(whole, e.grad, msg=f"{name}: gradient differs")
+    with torch.no_grad():
+        x, y = (torch.cat(rows) for rows in zip(*mine, strict=True))
+        own = loss_of(build(device)(x), y).item()
+    torch.testing.assert_close(float(loss), own, rtol=1e-4, atol=0, msg="loss differs")
+    return calls.count()
+
+
+def main(rank, world_size, device):
+    kind = "cpu" if dist.get_backend() == "gloo" else device.type
+    device, mesh = torch.device(kind), dist.init_device_mesh(kind, (world_size,))
+    model = build(device)
+    for block in model.blocks:
+        fully_shard(block, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    # Rows of each micro-batch on each rank; all ranks must hold the same numbers.
+    cases = [[random.sample([1, 2, 3, 5], n) for n in (3, 4, 2)]]
+    dist.broadcast_object_list(cases, src=0)
+    counts = [check(model, sizes, rank, device) for sizes in cases[0]]
+    if None in counts:
+        print(f"[rank {rank}] not yet", flush=True)
+        print(json.dumps({"solved": False}), flush=True)
+        dist.barrier()  # to leave now would cut off those that are still joining
+        return None
+    groups = 1 + len(model.blocks)
+    for sizes, made in zip(cases[0], counts, strict=True):
+        if made != [groups, groups]:
+            told = f"all_gathers, reduce_scatters {made}, expected {[groups, groups]}"
+            raise AssertionError(f"{len(sizes)} micro-batches: {told}")
+    print(f"[rank {rank}] gradients as uncut, calls {counts}", flush=True)
+    return {"solved": True, "calls": counts}

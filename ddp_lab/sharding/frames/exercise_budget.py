@@ -1,0 +1,139 @@
+"""Exercise: predict how many blocks fit into a number of bytes on each rank.
+
+Once `most_blocks` is written, models take a step and their bytes are counted; these are
+the budgets. Until then:
+
+    [rank 0] not yet
+"""
+
+import functools
+import json
+import random
+import warnings
+
+import torch
+import torch.distributed as dist
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor
+from torch.utils.checkpoint import checkpoint
+
+from ddp_lab.gpt import GPT, Config, batch, loss_of
+
+WAYS = "default", "kept", "recomputed"
+
+# The logits are a view; a warning says not to change them in place, and we do not.
+warnings.filterwarnings("ignore", "FSDP2-wrapped module")
+
+
+def most_blocks(budget, way, sizes, world_size):
+    return None  # the cell's function stands here
+
+
+def build(blocks, way="default", mesh=None):
+    """A GPT of so many blocks, recomputed and sharded if need be."""
+    torch.manual_seed(0)
+    model = GPT(Config(layers=blocks, context=24))  # what 2, 3 and 4 ranks can share
+    for block in model.blocks:
+        if way == "recomputed":
+            block.forward = functools.partial(
+                checkpoint, block.forward, use_reentrant=False
+            )
+        if mesh:
+            fully_shard(block, mesh=mesh, reshard_after_forward=way != "kept")
+    return fully_shard(model, mesh=mesh) if mesh else model
+
+
+def local(tensor):
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+class Watch(torch.autograd.graph.saved_tensors_hooks):
+    """Counts what autograd keeps, and at each such moment the gathered weights."""
+
+    def __init__(self, model):
+        super().__init__(self.keep, self.give)
+        self.model, self.kept, self.gathered = model, {}, 0
+
+    def look(self):
+        plain = [p for p in self.model.parameters() if not isinstance(p, DTensor)]
+        self.gathered = max(self.gathered, sum(p.nbytes for p in plain))
+        return {p.untyped_storage().data_ptr() for p in plain}
+
+    def keep(self, tensor):
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in self.look():  # a weight is no activation
+            self.kept[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    def give(self, tensor):
+        self.look()
+        return tensor
+
+
+def cost(model, x, y):
+    """Take a step; return the bytes of states, activations and gathered weights."""
+    optimizer, watch = torch.optim.Adam(model.parameters()), Watch(model)
+    with watch:
+        loss = loss_of(model(x), y)
+    loss.backward()
+    optimizer.step()
+    weights = list(model.parameters())
+    states = [t for w in weights for t in optimizer.state[w].values() if t.ndim]
+    tensors = [*weights, *(w.grad for w in weights), *states]
+    held = sum(local(tensor).nbytes for tensor in tensors)
+    return held, sum(watch.kept.values()), watch.gathered
+
+
+def measured_sizes(x, y):
+    """What one more block adds to an uncut model, and what is there without any."""
+    one, two = build(1), build(2)
+    block, rest = (sum(w.nbytes for w in net.parameters()) for net in (two, one))
+    _, kept_1, _ = cost(one, x, y)
+    _, kept_2, _ = cost(two, x, y)
+    _, again_1, _ = cost(build(1, "recomputed"), x, y)
+    _, again_2, _ = cost(build(2, "recomputed"), x, y)
+    block -= rest
+    return {
+        "block": block,
+        "rest": rest - block,
+        "activations of a block": kept_2 - kept_1,
+        "activations of the rest": 2 * kept_1 - kept_2,
+        "input of a block": again_2 - again_1,
+    }
+
+
+def take_step(blocks, way, mesh):
+    """Take a step with so many blocks; return its bytes, and the sizes of its parts."""
+    time = random.Random(blocks).choice((6, 12, 24))  # the same on every rank
+    x, y = (t.chunk(mesh.size())[mesh.get_rank()] for t in batch(0, 12, time))
+    return sum(cost(build(blocks, way, mesh), x, y)), measured_sizes(x, y)
+
+
+def check(way, blocks, mesh):
+    """Ask with just the bytes that a model takes, and with one byte less."""
+    budget, sizes = take_step(blocks, way, mesh)
+    for missing in (0, 1):
+        room = budget - missing
+        answer = most_blocks(room, way, dict(sizes), mesh.size())
+        if answer is not None and answer != blocks - missing:
+            told = f"{room} bytes, {way}: {answer} blocks, expected {blocks - missing}"
+            raise AssertionError(f"{told}; {blocks} blocks took {budget}")
+    return answer, budget, sizes
+
+
+def main(rank, world_size, device):
+    if world_size > 4:
+        raise ValueError(f"{world_size} ranks are too many for this exercise, take 4")
+    mesh = dist.init_device_mesh("cpu", (world_size,))  # bytes are the same anywhere
+    drawn = [random.sample((2, 3, 4, 5), len(WAYS))]
+    dist.broadcast_object_list(drawn, src=0)  # all ranks now run as many blocks
+    for way, blocks in zip(WAYS, drawn[0], strict=True):
+        answer, budget, sizes = check(way, blocks, mesh)
+        if answer is None:
+            print(f"[rank {rank}] not yet", flush=True)
+            told = {"solved": False, "budget": budget, "sizes": sizes}
+            print(json.dumps(told), flush=True)
+            dist.barrier()  # to leave now would cut off those that are still joining
+            return None
+        print(f"[rank {rank}] {way}: {blocks} blocks take {budget} bytes", flush=True)
+    return {"solved": True}

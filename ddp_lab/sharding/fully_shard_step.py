@@ -1,0 +1,194 @@
+"""Take steps: add up micro-batches, clip by the norm of all gradients, update.
+
+    torchrun --standalone --nproc-per-node 2 ddp_lab/sharding/fully_shard_step.py
+
+Written by notebooks/10_fully_shard.ipynb.
+"""
+
+import gc
+import json
+import os
+import warnings
+from contextlib import contextmanager
+
+import torch
+import torch.distributed as dist
+from ddp_lab.gpt import GPT, batch, loss_of
+from torch.distributed.elastic.multiprocessing.errors import record
+from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.tensor import DTensor
+from torch.distributed.tensor.debug import CommDebugMode
+
+MICRO_BATCHES, LIMIT, LEARNING_RATE = 4, 0.5, 0.1
+
+
+def build(mesh):
+    """Return the same whole model on every rank."""
+    torch.manual_seed(0)
+    return GPT().to(mesh.device_type)
+
+
+def shard(model, mesh, **options):
+    """Make a group of each block, and one more of what is left at the root."""
+    # A warning: the logits are a view, so leave them unchanged. We do.
+    warnings.filterwarnings("ignore", "FSDP2-wrapped module")
+    for block in model.blocks:
+        fully_shard(block, mesh=mesh, **options)
+    # The root comes last: it takes what no group has taken before.
+    return fully_shard(model, mesh=mesh, **options)
+
+
+def count(seen, name):
+    calls = seen.get_comm_counts().items()
+    return sum(times for call, times in calls if name in str(call))
+
+
+def step(model, x, y):
+    """Forward and backward; count all_gathers in each, then reduce_scatters."""
+    with CommDebugMode() as forward:
+        loss = loss_of(model(x), y)
+    with CommDebugMode() as backward:
+        loss.backward()
+    gathers = count(forward, "allgather"), count(backward, "allgather")
+    return [*gathers, count(backward, "reduce_scatter")]
+
+
+def part(number, mesh):
+    """Return this rank's rows of a batch, and their targets."""
+    x, y = batch(number)
+    if len(x) % mesh.size():
+        raise ValueError(f"{mesh.size()} ranks cannot share {len(x)} rows equally")
+    mine = (tensor.chunk(mesh.size())[mesh.get_rank()] for tensor in (x, y))
+    return [tensor.to(mesh.device_type) for tensor in mine]
+
+
+def whole(mesh):
+    """Return the truth: one process, the uncut model and all rows."""
+    model, (x, y) = build(mesh), batch(0)
+    loss_of(model(x.to(mesh.device_type)), y.to(mesh.device_type)).backward()
+    return model
+
+
+def check(model, expected):
+    """Compare each gradient with the uncut model's."""
+    weights = zip(model.named_parameters(), expected.parameters(), strict=True)
+    for (name, p), e in weights:
+        # full_tensor() gathers the rows: every rank holds the whole gradient.
+        gradient = p.grad.full_tensor()
+        torch.testing.assert_close(gradient, e.grad, msg=f"{name}: gradient differs")
+
+
+def one_step(model, mesh, x, y):
+    """Return how many numbers this rank holds, and what a step calls."""
+    numbers = sum(p.to_local().numel() for p in model.parameters())
+    calls = step(model, x, y)
+    check(model, whole(mesh))
+    return {"held": numbers, "calls": calls}
+
+
+def between(model, rows, at_the_end):
+    """Accumulate; return the calls, and the bytes of gradients half-way."""
+    before = bytes_of_gradients(model)  # rows of a weight may have such a shape, too
+    with CommDebugMode() as seen:
+        half_way = accumulate(model, rows, at_the_end)
+    calls = [count(seen, "allgather"), count(seen, "reduce_scatter")]
+    return {"calls": calls, "held": half_way - before}
+
+
+def try_out(mesh, *_):
+    model = shard(build(mesh), mesh)
+    optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE)
+    rows = [part(i, mesh) for i in range(MICRO_BATCHES)]
+    facts = {"every time": between(model, rows, at_the_end=False)}
+    model.zero_grad()
+    facts["at the end"] = between(model, rows, at_the_end=True)
+    facts["own norm"] = own_norm(model)
+    with CommDebugMode() as seen:
+        facts["norm"] = clip(model).item()
+    facts["all_reduces"] = count(seen, "all_reduce")
+    optimizer.step()
+
+    plain, kind = build(mesh), mesh.device_type
+    accumulate(plain, [[t.to(kind) for t in batch(i)] for i in range(MICRO_BATCHES)])
+    norm = clip(plain).item()
+    torch.optim.SGD(plain.parameters(), lr=LEARNING_RATE).step()
+    torch.testing.assert_close(facts["norm"], norm, rtol=1e-5, atol=0)
+    for (name, p), e in zip(model.named_parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(p.full_tensor(), e, msg=f"{name} differs")
+    return facts
+
+
+def accumulate(model, rows, at_the_end=True):
+    """Add up the micro-batches' gradients; return their bytes after two."""
+    half_way = 0
+    for i, (x, y) in enumerate(rows):
+        if isinstance(model, FSDPModule):
+            is_last = i == len(rows) - 1
+            model.set_requires_gradient_sync(is_last or not at_the_end)
+        (loss_of(model(x), y) / len(rows)).backward()
+        half_way = half_way if i > 1 else bytes_of_gradients(model)
+    return half_way
+
+
+def clip(model):
+    """Scale the gradients so that together they are no longer than LIMIT."""
+    norm = torch.nn.utils.clip_grad_norm_(model.parameters(), LIMIT)
+    # Its local part need not be the whole norm.
+    return norm.full_tensor() if isinstance(norm, DTensor) else norm
+
+
+def own_norm(model):  # the trap: of this rank's rows alone
+    parts = [p.grad.to_local().norm() for p in model.parameters()]
+    return torch.stack(parts).norm().item()
+
+
+def bytes_of_gradients(model):
+    """Count this rank's rows, and whole gradients, which FSDP keeps until the end."""
+    shapes = {p.shape for p in model.parameters()}
+    found = [o for o in gc.get_objects() if type(o) is torch.Tensor]
+    tensors = [t for t in found if t.shape in shapes and not t.requires_grad]
+    grads = [p.grad for p in model.parameters() if isinstance(p.grad, DTensor)]
+    tensors += [grad.to_local() for grad in grads]
+    # What FSDP has freed is still a tensor, at address 0.
+    return sum({t.data_ptr(): t.nbytes for t in tensors if t.data_ptr()}.values())
+
+
+def main(rank, world_size, device):
+    # gloo, with GPUs that ranks share, can gather only what is in host memory.
+    kind = "cpu" if dist.get_backend() == "gloo" else device.type
+    mesh = dist.init_device_mesh(kind, (world_size,))
+    facts = try_out(mesh, *part(0, mesh))
+    for name, fact in facts.items():
+        print(f"[rank {rank}] {name}: {fact}", flush=True)
+    return facts
+
+
+# --- the same in every program: join the group, run main, leave whatever happens ---
+
+
+@contextmanager
+def process_group():
+    """A GPU per rank over NCCL; else gloo, on a shared GPU or the CPU."""
+    device, backend = torch.device("cpu"), "gloo"
+    if count := torch.cuda.device_count():
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % count)
+        torch.cuda.set_device(device)
+        if count >= int(os.environ["LOCAL_WORLD_SIZE"]):
+            backend = "cpu:gloo,cuda:nccl"
+    dist.init_process_group(backend, device_id=device if "nccl" in backend else None)
+    try:
+        yield dist.get_rank(), dist.get_world_size(), device
+    finally:
+        dist.destroy_process_group()
+        gc.collect()  # a leftover gloo object could abort the process at exit
+
+
+@record
+def run():
+    with process_group() as (rank, world_size, device):
+        if facts := main(rank, world_size, device):
+            print(json.dumps(facts), flush=True)
+
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,138 @@
+"""Shard within half of the ranks, replicate over the halves.
+
+    torchrun --standalone --nproc-per-node 4 ddp_lab/sharding/hybrid.py
+
+Written by notebooks/10_fully_shard.ipynb.
+"""
+
+import gc
+import json
+import os
+import warnings
+from contextlib import contextmanager
+
+import torch
+import torch.distributed as dist
+from ddp_lab.gpt import GPT, batch, loss_of
+from torch.distributed.elastic.multiprocessing.errors import record
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor.debug import CommDebugMode
+
+
+def build(mesh):
+    """Return the same whole model on every rank."""
+    torch.manual_seed(0)
+    return GPT().to(mesh.device_type)
+
+
+def shard(model, mesh, **options):
+    """Make a group of each block, and one more of what is left at the root."""
+    # A warning: the logits are a view, so leave them unchanged. We do.
+    warnings.filterwarnings("ignore", "FSDP2-wrapped module")
+    for block in model.blocks:
+        fully_shard(block, mesh=mesh, **options)
+    # The root comes last: it takes what no group has taken before.
+    return fully_shard(model, mesh=mesh, **options)
+
+
+def count(seen, name):
+    calls = seen.get_comm_counts().items()
+    return sum(times for call, times in calls if name in str(call))
+
+
+def step(model, x, y):
+    """Forward and backward; count all_gathers in each, then reduce_scatters."""
+    with CommDebugMode() as forward:
+        loss = loss_of(model(x), y)
+    with CommDebugMode() as backward:
+        loss.backward()
+    gathers = count(forward, "allgather"), count(backward, "allgather")
+    return [*gathers, count(backward, "reduce_scatter")]
+
+
+def part(number, mesh):
+    """Return this rank's rows of a batch, and their targets."""
+    x, y = batch(number)
+    if len(x) % mesh.size():
+        raise ValueError(f"{mesh.size()} ranks cannot share {len(x)} rows equally")
+    mine = (tensor.chunk(mesh.size())[mesh.get_rank()] for tensor in (x, y))
+    return [tensor.to(mesh.device_type) for tensor in mine]
+
+
+def whole(mesh):
+    """Return the truth: one process, the uncut model and all rows."""
+    model, (x, y) = build(mesh), batch(0)
+    loss_of(model(x.to(mesh.device_type)), y.to(mesh.device_type)).backward()
+    return model
+
+
+def check(model, expected):
+    """Compare each gradient with the uncut model's."""
+    weights = zip(model.named_parameters(), expected.parameters(), strict=True)
+    for (name, p), e in weights:
+        # full_tensor() gathers the rows: every rank holds the whole gradient.
+        gradient = p.grad.full_tensor()
+        torch.testing.assert_close(gradient, e.grad, msg=f"{name}: gradient differs")
+
+
+def try_out(mesh, x, y):
+    if mesh.size() % 2:
+        raise ValueError(f"{mesh.size()} ranks do not make two equal rows")
+    # The mesh's last dimension shards, the first one replicates.
+    sizes, names = (2, mesh.size() // 2), ("replicate", "shard")
+    square = dist.init_device_mesh(mesh.device_type, sizes, mesh_dim_names=names)
+    model = shard(build(mesh), square)
+    with CommDebugMode() as all_calls:
+        calls = step(model, x, y)
+    # Both halves hold the same rows: each group's gradients are added once more.
+    calls.append(count(all_calls, "allreduce"))
+    check(model, whole(mesh))
+
+    rows = model.tokens.weight.to_local()
+    first = square.get_local_rank("shard") * len(rows)
+    last = first + len(rows) - 1
+    expected = build(mesh).tokens.weight[first : last + 1]
+    torch.testing.assert_close(rows, expected, msg="other rows")
+    numbers = sum(p.to_local().numel() for p in model.parameters())
+    return {"rows": [first, last], "calls": calls, "held": numbers}
+
+
+def main(rank, world_size, device):
+    # gloo, with GPUs that ranks share, can gather only what is in host memory.
+    kind = "cpu" if dist.get_backend() == "gloo" else device.type
+    mesh = dist.init_device_mesh(kind, (world_size,))
+    facts = try_out(mesh, *part(0, mesh))
+    for name, fact in facts.items():
+        print(f"[rank {rank}] {name}: {fact}", flush=True)
+    return facts
+
+
+# --- the same in every program: join the group, run main, leave whatever happens ---
+
+
+@contextmanager
+def process_group():
+    """A GPU per rank over NCCL; else gloo, on a shared GPU or the CPU."""
+    device, backend = torch.device("cpu"), "gloo"
+    if count := torch.cuda.device_count():
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % count)
+        torch.cuda.set_device(device)
+        if count >= int(os.environ["LOCAL_WORLD_SIZE"]):
+            backend = "cpu:gloo,cuda:nccl"
+    dist.init_process_group(backend, device_id=device if "nccl" in backend else None)
+    try:
+        yield dist.get_rank(), dist.get_world_size(), device
+    finally:
+        dist.destroy_process_group()
+        gc.collect()  # a leftover gloo object could abort the process at exit
+
+
+@record
+def run():
+    with process_group() as (rank, world_size, device):
+        if facts := main(rank, world_size, device):
+            print(json.dumps(facts), flush=True)
+
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,209 @@
+"""Count the bytes that a step keeps on a rank, and time it, in six ways.
+
+    torchrun --standalone --nproc-per-node 2 ddp_lab/sharding/memory.py
+
+Written by notebooks/10_fully_shard.ipynb.
+"""
+
+import functools
+import gc
+import json
+import os
+import time
+import warnings
+from contextlib import contextmanager
+
+import torch
+import torch.distributed as dist
+from ddp_lab.gpt import GPT, batch, loss_of
+from torch.distributed.elastic.multiprocessing.errors import record
+from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import DTensor
+from torch.distributed.tensor.debug import CommDebugMode
+from torch.utils.checkpoint import checkpoint
+
+KINDS = "weights", "gradients", "Adam", "activations", "gathered"
+HALF = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+WAYS = {  # what fully_shard is told
+    "sharded": {},
+    "kept": {"reshard_after_forward": False},
+    "half": {"mp_policy": HALF},
+    "recomputed": {},
+    "offloaded": {"offload_policy": CPUOffloadPolicy(pin_memory=False)},
+}
+
+
+def build(mesh):
+    """Return the same whole model on every rank."""
+    torch.manual_seed(0)
+    return GPT().to(mesh.device_type)
+
+
+def shard(model, mesh, **options):
+    """Make a group of each block, and one more of what is left at the root."""
+    # A warning: the logits are a view, so leave them unchanged. We do.
+    warnings.filterwarnings("ignore", "FSDP2-wrapped module")
+    for block in model.blocks:
+        fully_shard(block, mesh=mesh, **options)
+    # The root comes last: it takes what no group has taken before.
+    return fully_shard(model, mesh=mesh, **options)
+
+
+def count(seen, name):
+    calls = seen.get_comm_counts().items()
+    return sum(times for call, times in calls if name in str(call))
+
+
+def step(model, x, y):
+    """Forward and backward; count all_gathers in each, then reduce_scatters."""
+    with CommDebugMode() as forward:
+        loss = loss_of(model(x), y)
+    with CommDebugMode() as backward:
+        loss.backward()
+    gathers = count(forward, "allgather"), count(backward, "allgather")
+    return [*gathers, count(backward, "reduce_scatter")]
+
+
+def part(number, mesh):
+    """Return this rank's rows of a batch, and their targets."""
+    x, y = batch(number)
+    if len(x) % mesh.size():
+        raise ValueError(f"{mesh.size()} ranks cannot share {len(x)} rows equally")
+    mine = (tensor.chunk(mesh.size())[mesh.get_rank()] for tensor in (x, y))
+    return [tensor.to(mesh.device_type) for tensor in mine]
+
+
+def whole(mesh):
+    """Return the truth: one process, the uncut model and all rows."""
+    model, (x, y) = build(mesh), batch(0)
+    loss_of(model(x.to(mesh.device_type)), y.to(mesh.device_type)).backward()
+    return model
+
+
+def recompute(model):
+    """Let each block keep only its input, and compute the rest again in backward."""
+    for layer in model.blocks:
+        layer.forward = functools.partial(
+            checkpoint, layer.forward, use_reentrant=False
+        )
+    return model
+
+
+def local(tensor):
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+def check(model, expected, tolerance):
+    """Compare each gradient with the uncut model's, within a tolerance."""
+    for p, e in zip(model.parameters(), expected.parameters(), strict=True):
+        gradient = p.grad.full_tensor().to(e.device)
+        torch.testing.assert_close(gradient, e.grad, atol=tolerance, rtol=0)
+
+
+def one_step(model, mesh, x, y):
+    """Return how many numbers this rank holds, and what a step calls."""
+    numbers = sum(p.to_local().numel() for p in model.parameters())
+    calls = step(model, x, y)
+    check(model, whole(mesh))
+    return {"held": numbers, "calls": calls}
+
+
+def budget(model, optimizer, x, y):
+    """Take a step; return its bytes by kind, and its milliseconds."""
+    optimizer.zero_grad()
+    began = time.perf_counter()
+    watch = Watch(model)
+    with watch:
+        mean = loss_of(model(x), y)
+    mean.backward()
+    seconds = time.perf_counter() - began
+    weights = [*model.parameters()]
+    optimizer.step()
+    states = [t for w in weights for t in optimizer.state[w].values() if t.ndim]
+    tensors = weights, [w.grad for w in weights], states
+    held = [sum(local(t).nbytes for t in kind) for kind in tensors]
+    gathered = watch.gathered if isinstance(weights[0], DTensor) else 0
+    return [*held, sum(watch.kept.values()), gathered], 1000 * seconds
+
+
+def measure(model, x, y):
+    """Take five steps; return the bytes of one, and the median of the times."""
+    optimizer = torch.optim.Adam(model.parameters(), lr=0)  # the weights stay
+    rounds = [budget(model, optimizer, x, y) for _ in range(5)]
+    held = dict(zip(KINDS, rounds[0][0], strict=True))
+    return held | {"ms": sorted(ms for _, ms in rounds)[2]}
+
+
+def try_out(mesh, x, y):
+    expected = build(mesh)
+    everything = (tensor.to(mesh.device_type) for tensor in batch(0))
+    facts = {"one process": measure(expected, *everything)}
+    for name, options in WAYS.items():
+        model = recompute(build(mesh)) if name == "recomputed" else build(mesh)
+        facts[name] = measure(shard(model, mesh, **options), x, y)
+        check(model, expected, 5e-3 if name == "half" else 1e-5)
+    return facts
+
+
+class Watch(torch.autograd.graph.saved_tensors_hooks):
+    """Counts what autograd keeps, and at each such moment the gathered weights."""
+
+    def __init__(self, model):
+        super().__init__(self.keep, self.give)
+        self.model, self.kept, self.gathered = model, {}, 0
+
+    def look(self):
+        plain = [p for p in self.model.parameters() if not isinstance(p, DTensor)]
+        self.gathered = max(self.gathered, sum(p.nbytes for p in plain))
+        return {p.untyped_storage().data_ptr() for p in plain}
+
+    def keep(self, tensor):
+        memory = tensor.untyped_storage()
+        if memory.data_ptr() not in self.look():  # a weight is no activation
+            self.kept[memory.data_ptr()] = memory.nbytes()
+        return tensor
+
+    def give(self, tensor):
+        self.look()
+        return tensor
+
+
+def main(rank, world_size, device):
+    # gloo, with GPUs that ranks share, can gather only what is in host memory.
+    kind = "cpu" if dist.get_backend() == "gloo" else device.type
+    mesh = dist.init_device_mesh(kind, (world_size,))
+    facts = try_out(mesh, *part(0, mesh))
+    for name, fact in facts.items():
+        print(f"[rank {rank}] {name}: {fact}", flush=True)
+    return facts
+
+
+# --- the same in every program: join the group, run main, leave whatever happens ---
+
+
+@contextmanager
+def process_group():
+    """A GPU per rank over NCCL; else gloo, on a shared GPU or the CPU."""
+    device, backend = torch.device("cpu"), "gloo"
+    if count := torch.cuda.device_count():
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % count)
+        torch.cuda.set_device(device)
+        if count >= int(os.environ["LOCAL_WORLD_SIZE"]):
+            backend = "cpu:gloo,cuda:nccl"
+    dist.init_process_group(backend, device_id=device if "nccl" in backend else None)
+    try:
+        yield dist.get_rank(), dist.get_world_size(), device
+    finally:
+        dist.destroy_process_group()
+        gc.collect()  # a leftover gloo object could abort the process at exit
+
+
+@record
+def run():
+    with process_group() as (rank, world_size, device):
+        if facts := main(rank, world_size, device):
+            print(json.dumps(facts), flush=True)
+
+
+if __name__ == "__main__":
+    run()
