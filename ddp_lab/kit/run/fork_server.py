@@ -13,6 +13,7 @@ were set.
 """
 
 import faulthandler
+import functools
 import gc
 import inspect
 import io
@@ -35,6 +36,9 @@ from typing import Any
 # torchrun sleeps random.uniform(0, 0.3) seconds, so that the machines of a cluster do
 # not all come at once. On one machine it need not; after this seed it hardly does.
 SEED_WITHOUT_SLEEP = 139
+# It also asks `inspect`, 18 times, which function calls, and never for the lines of
+# code, for which all modules would be gone through: 20 ms of each launch.
+AGENT = ["-m", "torch.distributed.run"]
 GPU_TRIAL = 30  # seconds that a fork has to try whether it can use the GPU
 MARK = "DDP_LAB_RUN="  # the mark of a run in its environment: see guard.py
 # Python code that sets a variable of the environment.
@@ -92,7 +96,6 @@ def load() -> None:
     import torch.utils.serialization.config  # noqa: F401  (torch.save)
     import torchvision  # noqa: F401
 
-    inspect.stack()  # torchrun asks for it often; the first time indexes every module
     gc.collect()
     gc.freeze()  # or each collection of a rank would go through all that was imported
     _collapse()
@@ -196,6 +199,8 @@ class Server:
             for end in (self.listener, self.wake, self.woken, *self.programs, client):
                 end.close()
             _become(request)
+            if request.argv[:2] == AGENT:
+                inspect.stack = functools.partial(inspect.stack, 0)
             _seed(request.argv)
             self.run(request.argv)
         return pid
@@ -369,7 +374,7 @@ def _become(request: Request) -> None:
 
 def _seed(argv: list[str]) -> None:
     """Seed anew, so that no two forks draw the same random numbers."""
-    alone = argv[:2] == ["-m", "torch.distributed.run"] and "--standalone" in argv
+    alone = argv[:2] == AGENT and "--standalone" in argv
     random.seed(SEED_WITHOUT_SLEEP if alone else None)
     if numpy := sys.modules.get("numpy"):
         numpy.random.seed()
