@@ -28,7 +28,7 @@ open-book: book ## the same, opened in a browser
 	$(BIN)/python -m webbrowser "file://$(CURDIR)/build/book/README.html"
 
 # A test that waits costs no core: how many workers -n auto means, tests/conftest.py says.
-PYTEST := $(BIN)/python -m pytest -n auto
+PYTEST := $(BIN)/python -m pytest -p tests.early -n auto
 # What fails in a crowd runs once more, alone: who is starved passes, a mistake does not.
 ALONE := || { test $$? -eq 1 && $(BIN)/python -m pytest $(NBVAL) --last-failed; }
 

@@ -1,6 +1,7 @@
 """What the tests share: the folder, the programs, survivors, and cells of a kernel."""
 
 import functools
+import importlib
 import json
 import os
 import queue
@@ -19,12 +20,28 @@ import psutil
 import pytest
 
 from ddp_lab import ROOT, kit
+from ddp_lab.kit.cell import end
 from ddp_lab.kit.run import job, nodes, slurm
 from ddp_lab.kit.run.warm import LENT, WARM, Warm
 
 KIT = ROOT / "ddp_lab" / "kit"
 PROGRAMS = sorted(p for p in (ROOT / "ddp_lab").glob("*/*.py") if p.parent != KIT)
 """The lessons' programs."""
+
+
+class Later:
+    """A module that is imported when it is first used.
+
+    Each worker of xdist imports all files of tests, and torch takes seconds.
+    """
+
+    def __init__(self, name: str):
+        self.name = name
+
+    def __getattr__(self, name):
+        if name.startswith("_"):  # pytest asks everything whether it is a test
+            raise AttributeError(name)
+        return getattr(importlib.import_module(self.name), name)
 
 
 RESTARTS = {
@@ -255,6 +272,25 @@ def clone(tmp_path_factory):
 def variant(tmp_path):
     """Return the kit's `variant`, writing to a folder of this test."""
     return functools.partial(kit.variant, folder=tmp_path / "variants")
+
+
+AGENT = "TensorPipeRpcBackendOptions(rpc_timeout=rpc_timeout, **options)"
+OVER_TCP = AGENT.replace("**options", '**{"_transports": ["uv"], **options}')
+
+
+def over_tcp(program: str | Path, folder: Path) -> Path:
+    """Return a copy of a program by RPC that is kept waiting without a busy core.
+
+    In shared memory, TensorPipe looks for messages as fast as it can.
+    """
+    assert AGENT in end.BLOCKS, "the end has changed"
+    program = Path(program)
+    if AGENT not in (text := program.read_text()):
+        return program
+    folder.mkdir(exist_ok=True)
+    copy = folder / program.name
+    copy.write_text(text.replace(AGENT, OVER_TCP))
+    return copy
 
 
 @pytest.fixture

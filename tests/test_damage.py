@@ -9,15 +9,14 @@ import os
 from pathlib import Path
 
 import pytest
-import torch
-from conftest import FULL
+from conftest import FULL, Later
 
 from ddp_lab import ROOT
-from ddp_lab.checkpoint import atomic
 from ddp_lab.kit import torchrun
 from ddp_lab.kit.cell import data
 
 pytestmark = pytest.mark.processes
+atomic, torch = Later("ddp_lab.checkpoint.atomic"), Later("torch")
 
 # Where a program saves, and where it writes first.
 SAVED = {

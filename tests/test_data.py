@@ -9,15 +9,15 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
 import numpy as np
 import pytest
-import torch
-from torchvision.datasets import CIFAR10
+from conftest import Later
 
 from ddp_lab import ROOT
-from ddp_lab.cifar10.resnet import StandIn
 from ddp_lab.kit import torchrun
 from ddp_lab.kit.cell import data
 
 pytestmark = pytest.mark.processes
+torch, datasets = Later("torch"), Later("torchvision.datasets")
+resnet = Later("ddp_lab.cifar10.resnet")
 
 FILES = ["batches.meta", *(f"data_batch_{i}" for i in range(1, 6)), "test_batch"]
 
@@ -31,33 +31,34 @@ def few_images(monkeypatch):
 @pytest.fixture
 def no_network(monkeypatch):
     """Let nobody answer, at once."""
-    monkeypatch.setattr(CIFAR10, "url", "http://127.0.0.1:9/cifar.tar.gz")
+    monkeypatch.setattr(datasets.CIFAR10, "url", "http://127.0.0.1:9/cifar.tar.gz")
 
 
 @pytest.fixture
 def server(monkeypatch, tmp_path):
     """Serve an archive that is taken for CIFAR-10; return its path."""
-    folder = tmp_path / "served" / CIFAR10.base_folder
+    folder = tmp_path / "served" / data.CIFAR10_FOLDER
     data._write_batches(folder)
     archive = folder.parent / "cifar.tar.gz"
     with tarfile.open(archive, "w:gz") as tar:
-        tar.add(folder, CIFAR10.base_folder)
+        tar.add(folder, data.CIFAR10_FOLDER)
     md5 = {name: data._md5(folder / name) for name in FILES}
-    monkeypatch.setattr(CIFAR10, "tgz_md5", data._md5(archive))
-    monkeypatch.setattr(CIFAR10, "train_list", [[n, md5[n]] for n in FILES[1:-1]])
-    monkeypatch.setattr(CIFAR10, "test_list", [[FILES[-1], md5[FILES[-1]]]])
-    monkeypatch.setattr(CIFAR10, "meta", CIFAR10.meta | {"md5": md5["batches.meta"]})
+    cifar10 = datasets.CIFAR10
+    monkeypatch.setattr(cifar10, "tgz_md5", data._md5(archive))
+    monkeypatch.setattr(cifar10, "train_list", [[n, md5[n]] for n in FILES[1:-1]])
+    monkeypatch.setattr(cifar10, "test_list", [[FILES[-1], md5[FILES[-1]]]])
+    monkeypatch.setattr(cifar10, "meta", cifar10.meta | {"md5": md5["batches.meta"]})
     handler = partial(SimpleHTTPRequestHandler, directory=archive.parent)
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as http:
         threading.Thread(target=http.serve_forever, daemon=True).start()
         url = f"http://127.0.0.1:{http.server_port}/{archive.name}"
-        monkeypatch.setattr(CIFAR10, "url", url)
+        monkeypatch.setattr(cifar10, "url", url)
         yield archive
         http.shutdown()
 
 
 def stand_in(root):
-    return root / "stand-in" / CIFAR10.base_folder
+    return root / "stand-in" / data.CIFAR10_FOLDER
 
 
 def one_sentence(error) -> str:
@@ -70,7 +71,7 @@ def test_torchvision_reads_the_stand_in_like_cifar10(tmp_path):
     found = data.prepare(tmp_path)
     assert (found.name, found.root) == ("stand-in shapes", tmp_path)
     for train, size in ((True, found.train), (False, found.test)):
-        images = StandIn(tmp_path, train=train)
+        images = resnet.StandIn(tmp_path, train=train)
         assert images.data.shape == (size, 32, 32, 3)
         assert images.data.dtype == np.uint8
         assert np.bincount(images.targets).tolist() == [size // 10] * 10
@@ -174,18 +175,18 @@ def test_fetch_brings_cifar10_once_and_it_goes_before_the_stand_in(tmp_path, ser
     assert data.prepare(root).name == "stand-in shapes"
     assert data.fetch(root).name == "CIFAR-10"
     assert sorted(path.name for path in root.iterdir()) == [
-        CIFAR10.base_folder,
+        data.CIFAR10_FOLDER,
         "stand-in",
     ]
     server.unlink()  # whoever asked again would fail
     assert data.fetch(root) == data.prepare(root)
-    assert len(CIFAR10(root, train=True)) == 100
+    assert len(datasets.CIFAR10(root, train=True)) == 100
 
 
 def test_a_damaged_cifar10_is_refused_and_fetch_mends_it(tmp_path, server):
     root = tmp_path / "data"
     data.fetch(root)
-    path = root / CIFAR10.base_folder / "data_batch_3"
+    path = root / data.CIFAR10_FOLDER / "data_batch_3"
     path.write_bytes(path.read_bytes()[:100])
     with pytest.raises(data.DataError) as error:
         data.prepare(root)

@@ -3,25 +3,25 @@
 import math
 
 import pytest
-import torch
+from conftest import Later
 
-from ddp_lab import gpt
-from ddp_lab.gpt import GPT, Config, batch, loss_of
+gpt, torch = Later("ddp_lab.gpt"), Later("torch")
 
 
 @pytest.fixture
 def model():
     torch.manual_seed(0)
-    return GPT()
+    return gpt.GPT()
 
 
 def test_it_begins_near_a_guess_among_all_characters(model):
-    tokens, targets = batch(0)
-    assert loss_of(model(tokens), targets).item() == pytest.approx(math.log(96), abs=1)
+    tokens, targets = gpt.batch(0)
+    loss = gpt.loss_of(model(tokens), targets).item()
+    assert loss == pytest.approx(math.log(96), abs=1)
 
 
 def test_a_character_is_seen_only_by_those_after_it(model):
-    tokens, _ = batch(0)
+    tokens, _ = gpt.batch(0)
     changed = tokens.clone()
     changed[:, 20] = (changed[:, 20] + 1) % 96
     same = (model(tokens) == model(changed)).all(-1).all(0)
@@ -29,8 +29,9 @@ def test_a_character_is_seen_only_by_those_after_it(model):
 
 
 def test_it_knows_the_order_of_what_it_reads():
-    model = GPT(Config(layers=1))  # two layers would tell it even without positions
-    tokens, _ = batch(0)
+    # Two layers would tell it even without positions.
+    model = gpt.GPT(gpt.Config(layers=1))
+    tokens, _ = gpt.batch(0)
     swapped = tokens[:, [1, 0, *range(2, 32)]]
     last = model(tokens)[:, -1] - model(swapped)[:, -1]
     assert last.abs().max() > 1e-4
@@ -44,10 +45,10 @@ def test_the_text_has_a_number_for_each_character():
 
 
 def test_targets_are_the_characters_that_follow():
-    tokens, targets = batch(3, size=4, time=16)
+    tokens, targets = gpt.batch(3, size=4, time=16)
     assert tokens.shape == targets.shape == (4, 16)
     assert (tokens[:, 1:] == targets[:, :-1]).all()
-    assert not (batch(4, size=4, time=16)[0] == tokens).all()
+    assert not (gpt.batch(4, size=4, time=16)[0] == tokens).all()
 
 
 def test_embedding_and_output_are_one_weight(model):
@@ -57,16 +58,16 @@ def test_embedding_and_output_are_one_weight(model):
 
 
 def test_what_is_cut_divides_by_two_three_and_four():
-    sizes = Config()
-    for size in (sizes.vocab, sizes.heads, sizes.width, batch(0)[0].size(0)):
+    sizes = gpt.Config()
+    for size in (sizes.vocab, sizes.heads, sizes.width, gpt.batch(0)[0].size(0)):
         assert size % 12 == 0
 
 
 def test_it_learns(model):
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     for step in range(60):
-        tokens, targets = batch(step)
-        loss = loss_of(model(tokens), targets)
+        tokens, targets = gpt.batch(step)
+        loss = gpt.loss_of(model(tokens), targets)
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()

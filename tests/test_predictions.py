@@ -5,7 +5,6 @@ import re
 from fractions import Fraction
 
 import pytest
-import torch
 
 from ddp_lab.kit import predict, score, suspect
 from ddp_lab.kit.cell import predict as room
@@ -131,6 +130,8 @@ def test_a_wrong_guess_is_not_right_and_raises_nothing(guess, answer, shown):
 
 
 def test_numbers_of_torch_and_numpy_are_numbers():
+    import torch  # takes seconds
+
     numpy = pytest.importorskip("numpy")
     assert fits(torch.tensor(3), 3) and fits(3, torch.tensor(3.0))
     assert fits(numpy.float32(0.1), 0.1) and not fits(numpy.float32(0.2), 0.1)

@@ -1,13 +1,21 @@
 """What the tests of every assignment share: its programs, its cases, its judge."""
 
+import ast
 import functools
 import re
-from contextlib import closing
+from contextlib import closing, suppress
 
 import nbformat
 
 from classroom.engine import judge, sandbox
-from classroom.engine.assignment import Assignment, Criterion, load, needed, notebook
+from classroom.engine.assignment import (
+    Assignment,
+    Criterion,
+    home,
+    load,
+    needed,
+    notebook,
+)
 from classroom.engine.assignment import criteria as criteria_of
 from classroom.engine.check import try_case
 from classroom.engine.rig import Rig
@@ -27,9 +35,19 @@ RING = load("ring")
 @functools.cache
 def _programs(name: str) -> dict[str, str]:
     """Return the programs in the source notebook, marks included."""
-    found, note = judge.answers(notebook("source", name), load(name).PROGRAMS)
+    found, note = judge.answers(notebook("source", name), files_of(name))
     assert not note, note
     return found
+
+
+def files_of(name: str) -> dict[str, str]:
+    """Return PROGRAMS of an assignment, whose module may import torch: seconds."""
+    text = (home(name) / "assignments" / name / "criteria.py").read_text()
+    for node in ast.parse(text).body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "PROGRAMS":
+            with suppress(ValueError):  # no literal
+                return ast.literal_eval(node.value)
+    return dict(load(name).PROGRAMS)
 
 
 def solution(name: str) -> dict[str, str]:

@@ -1,9 +1,9 @@
 """A program with gaps is run in its notebook, and no cell of it raises."""
 
 import pytest
-from course import starter
+from course import files_of, starter
 
-from classroom.engine.assignment import load, names
+from classroom.engine.assignment import names
 from ddp_lab.kit import RunFailed
 from ddp_lab.kit.cell import magics
 
@@ -15,7 +15,7 @@ PROGRAMS = [
     for case in (
         (assignment, name)
         for assignment in names()
-        for name in load(assignment).PROGRAMS.values()
+        for name in files_of(assignment).values()
         if name != "diagnosis.py"  # which nobody runs
     )
 ]

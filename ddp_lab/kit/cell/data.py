@@ -20,11 +20,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from torchvision.datasets import CIFAR10
 
 from ddp_lab import ROOT, from_here
 
 FOLDER = ROOT / "data"
+# As torchvision names them. It is imported where it is needed: that takes seconds.
+CIFAR10_FOLDER, META = "cifar-10-batches-py", "batches.meta"
 STAND_IN = Path("stand-in")
 CHECKSUMS = "checksums.json"
 # Images of the stand-in to train on and to test on, and files that hold the former.
@@ -65,7 +66,7 @@ def prepare(root: Path = FOLDER) -> Data:
     Raises:
         DataError: if a file of CIFAR-10 or of the stand-in is missing or damaged.
     """
-    real, stand_in = root / CIFAR10.base_folder, root / STAND_IN
+    real, stand_in = root / CIFAR10_FOLDER, root / STAND_IN
     if real.exists():
         if bad := _bad_file(real, _real_checksums()):
             raise DataError(
@@ -91,7 +92,9 @@ def fetch(root: Path = FOLDER) -> Data:
         DataError: if what arrives is not CIFAR-10, or if CIFAR-10 is there but damaged
             and cannot be reached.
     """
-    real, stand_in = root / CIFAR10.base_folder, root / STAND_IN
+    from torchvision.datasets import CIFAR10
+
+    real, stand_in = root / CIFAR10_FOLDER, root / STAND_IN
     if not real.exists() or _bad_file(real, _real_checksums()):
         try:
             urllib.request.urlopen(CIFAR10.url, timeout=PATIENCE).close()
@@ -107,6 +110,8 @@ def fetch(root: Path = FOLDER) -> Data:
 
 def _download(root: Path, real: Path) -> None:
     """Put CIFAR-10 into the folder `real`, whole or not at all."""
+    from torchvision.datasets import CIFAR10
+
     root.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=root, prefix=".fetch-") as folder:
         try:
@@ -116,11 +121,13 @@ def _download(root: Path, real: Path) -> None:
                 f"CIFAR-10 did not arrive whole ({error}): run `make data` again."
             ) from None
         shutil.rmtree(real, ignore_errors=True)
-        os.replace(Path(folder) / CIFAR10.base_folder, real)
+        os.replace(Path(folder) / CIFAR10_FOLDER, real)
 
 
 def _real_checksums() -> dict[str, str]:
     """Return the MD5 of each file of CIFAR-10, as torchvision knows them."""
+    from torchvision.datasets import CIFAR10
+
     meta = CIFAR10.meta["filename"], CIFAR10.meta["md5"]
     return dict([*CIFAR10.train_list, *CIFAR10.test_list, meta])
 
@@ -151,7 +158,7 @@ def _draw_stand_in(stand_in: Path) -> None:
     stand_in.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=stand_in.parent, prefix=".draw-") as folder:
         whole = Path(folder) / STAND_IN
-        _write_batches(whole / CIFAR10.base_folder)
+        _write_batches(whole / CIFAR10_FOLDER)
         files = sorted(path for path in whole.rglob("*") if path.is_file())
         checksums = {path.relative_to(whole).as_posix(): _md5(path) for path in files}
         (whole / CHECKSUMS).write_text(json.dumps(checksums, indent=1) + "\n")
@@ -178,7 +185,7 @@ def _write_batches(folder: Path) -> None:
             }
             _dump(batch, folder / name.format(number))
     meta = {"label_names": list(SHAPES), "num_cases_per_batch": TRAIN // BATCHES}
-    _dump(meta | {"num_vis": 3 * SIDE * SIDE}, folder / CIFAR10.meta["filename"])
+    _dump(meta | {"num_vis": 3 * SIDE * SIDE}, folder / META)
 
 
 def _dump(content: dict, path: Path) -> None:
