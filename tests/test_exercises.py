@@ -9,7 +9,7 @@ import ast
 from pathlib import Path
 
 import pytest
-from conftest import FULL, STARTS_ITS_RANKS, name_of
+from conftest import FULL, STARTS_ITS_RANKS, name_of, over_tcp
 
 from ddp_lab import ROOT
 from ddp_lab.kit import Run, python, torchrun
@@ -50,7 +50,7 @@ def solve(answer: Path, folder: Path) -> Path:
             text = text.replace(stub_text, answered)
     path = folder / program(answer).name
     path.write_text(text)
-    return path
+    return over_tcp(path, folder / "tcp")
 
 
 def start(path: Path, answer: Path, ranks: int, restarts, **options) -> Run:
@@ -71,8 +71,9 @@ def test_every_exercise_has_a_right_answer_and_a_wrong_one():
 
 
 @right
-def test_unsolved_is_not_yet(answer, restarts):
-    run = start(program(answer), answer, 2, restarts)
+def test_unsolved_is_not_yet(answer, tmp_path, restarts):
+    path = over_tcp(program(answer), tmp_path / "tcp")
+    run = start(path, answer, 2, restarts)
     assert run["solved"] == [False, False]
     assert all("not yet" in "\n".join(lines) for lines in run.lines)
 

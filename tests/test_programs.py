@@ -1,7 +1,7 @@
 """Every program runs alone, from any folder, by plain torchrun, on 2, 3 and 4 ranks."""
 
 import pytest
-from conftest import FULL, PROGRAMS, STARTS_ITS_RANKS, name_of
+from conftest import FULL, PROGRAMS, STARTS_ITS_RANKS, name_of, over_tcp
 
 from ddp_lab.kit import python, torchrun
 from ddp_lab.kit.cell.data import prepare
@@ -45,8 +45,9 @@ def test_the_program_proves_its_truth(path, ranks, tmp_path, monkeypatch, restar
     if name_of(path) in STARTS_ITS_RANKS:
         run = python(f"{path} --nproc-per-node {ranks} {arguments}")
     else:
+        program = path if ranks == 2 else over_tcp(path, tmp_path / "tcp")
         options = f"--nproc-per-node {ranks} {restarts(name_of(path))}"
-        run = torchrun(f"{options} {path} {arguments}")
+        run = torchrun(f"{options} {program} {arguments}")
     assert len(run.lines) == ranks
     told = zip(run.lines, run.facts, strict=True)
     assert all(lines or facts for lines, facts in told), "a rank said nothing"
