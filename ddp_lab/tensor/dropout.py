@@ -59,8 +59,7 @@ class Leave(torch.autograd.Function):
 
 def share(name, tensor):
     """This rank's share of a parameter or a gradient; all of it, if it is not cut."""
-    dim = DIMS.get(name.split(".")[-2])
-    if dim is None:
+    if (dim := DIMS.get(name.split(".")[-2])) is None:
         return tensor
     return tensor.chunk(dist.get_world_size(), dim)[dist.get_rank()]
 
@@ -126,7 +125,6 @@ def hand_over(drawn, replayed):
         for mask in dropout.masks:
             masks = [torch.empty_like(mask) for _ in range(dist.get_world_size())]
             dist.all_gather(masks, mask)  # every rank now holds those of all ranks
-            # Inside, each rank's mask is a share of the whole one.
             replay.masks.append(torch.cat(masks, -1) if is_inside else masks[0])
         different.append(len(torch.stack(masks).flatten(1).unique(dim=0)))
         dropout.masks.clear()
@@ -136,6 +134,8 @@ def hand_over(drawn, replayed):
 def main(rank, world_size, device):
     if CONFIG.heads % world_size or TIME % world_size:
         raise SystemExit(f"{world_size} ranks cannot share 12 heads: try 2, 3 or 4")
+    # Ranks that share a GPU: not all of gloo's calls take what is in its memory.
+    device = torch.device("cpu") if dist.get_backend() == "gloo" else device
     torch.manual_seed(0)  # the same weights on every rank
     expected = GPT(CONFIG).double().to(device)
     net = cut(copy.deepcopy(expected))

@@ -146,6 +146,7 @@ def check(positions, hidden, rank, world_size, device):
 def main(rank, world_size, device):
     if 24 % world_size or 12 % world_size:
         raise SystemExit(f"{world_size} ranks cannot share 12 positions: try 2, 3 or 4")
+    device = torch.device("cpu") if dist.get_backend() == "gloo" else device
     torch.manual_seed(0)  # the same numbers on every rank
     for positions, hidden in SIZES:
         if not check(positions, hidden, rank, world_size, device):

@@ -78,6 +78,8 @@ def main(rank, world_size, device):
         raise SystemExit(
             f"{world_size} ranks cannot share {VOCAB} words: try 2, 3 or 4"
         )
+    # Ranks that share a GPU: gloo gathers only what is in host memory.
+    device = torch.device("cpu") if dist.get_backend() == "gloo" else device
     torch.manual_seed(0)  # the same numbers on every rank
     sent = []
     for name, whole, targets in cases():
