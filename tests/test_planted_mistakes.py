@@ -7,7 +7,7 @@ proof that the checks in the programs can fail.
 from dataclasses import dataclass
 
 import pytest
-from conftest import PROGRAMS, name_of
+from conftest import PROGRAMS, name_of, over_tcp
 
 from ddp_lab.kit import torchrun
 from ddp_lab.kit.cell.data import prepare
@@ -1597,6 +1597,7 @@ MISTAKES = [
 )
 def test_the_mistake_is_caught(mistake, tmp_path, variant, restarts):
     path = variant(f"ddp_lab/{mistake.program}.py", mistake.old, mistake.new)
+    path = over_tcp(path, tmp_path / "tcp")
     arguments = mistake.arguments
     if "{data}" in arguments:
         data = prepare().root
