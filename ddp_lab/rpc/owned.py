@@ -1,6 +1,6 @@
-"""The cut network as a pipeline: eight micro-batches are on their way at once.
+"""A server owns a whole network, and trainers train it by distributed autograd.
 
-    torchrun --standalone --nproc-per-node 2 ddp_lab/rpc/pipeline.py
+    torchrun --standalone --nproc-per-node 2 ddp_lab/rpc/owned.py
 
 Written by notebooks/19_training_over_rpc.ipynb.
 """
@@ -20,8 +20,8 @@ from torch.distributed import rpc
 from torch.distributed.elastic.multiprocessing.errors import record
 from torch.distributed.optim import DistributedOptimizer
 
-TOKENS, WIDTH, HIDDEN = 40, 6, 8
-LENGTH, BATCH, STEPS, LR = 5, 8, 3, 0.5
+TOKENS, WIDTH, HIDDEN = 8, 16, 32
+LENGTH, BATCH, STEPS, LR = 5, 8, 12, 4.0
 PARTS = {  # each seeded by its place, so that every worker builds the same weights
     "encoder": lambda: nn.Embedding(TOKENS, WIDTH),
     "lstm": lambda: nn.LSTM(WIDTH, HIDDEN),
@@ -29,29 +29,11 @@ PARTS = {  # each seeded by its place, so that every worker builds the same weig
 }
 building = threading.Lock()
 
-MICRO_BATCHES = 8
-KEPT, MOST = [], [0]  # what waits for backward on this worker; its largest size
-
 
 def build(part):
     with building:  # calls come on many threads, and there is one random state
         torch.manual_seed(list(PARTS).index(part))
         return PARTS[part]()
-
-
-def most():
-    return MOST[0]
-
-
-def stage(part, x, i):
-    """Run where the part lives; x is fetched straight from the stage before."""
-    module = part.local_value()
-    out = module(x if torch.is_tensor(x) else x.to_here())
-    out = out[0] if isinstance(out, tuple) else out
-    KEPT.append(i)
-    MOST[0] = max(MOST[0], len(KEPT))
-    out.register_hook(lambda grad: KEPT.remove(i))  # when backward comes
-    return out
 
 
 class CutRNN:
@@ -62,12 +44,10 @@ class CutRNN:
         self.parts = {p: rpc.remote(f"worker{o}", build, args=(p,)) for p, o in owners}
 
     def forward(self, tokens):
-        outs = []
-        for i, x in enumerate(tokens.chunk(MICRO_BATCHES, dim=1)):  # (LENGTH, 1)
-            for part in self.parts.values():
-                x = rpc.remote(part.owner(), stage, (part, x, i))  # an RRef, at once
-            outs.append(x)
-        return torch.cat([out.to_here() for out in outs], dim=1)
+        # A tensor with a gradient notes a send where it leaves and a recv at its end.
+        x = self.parts["encoder"].rpc_sync().forward(tokens)  # (LENGTH, BATCH, WIDTH)
+        x, _ = self.parts["lstm"].rpc_sync().forward(x)  # (LENGTH, BATCH, HIDDEN)
+        return self.parts["decoder"].rpc_sync().forward(x)  # (LENGTH, BATCH, TOKENS)
 
 
 def parameters(part):
@@ -100,33 +80,74 @@ def train_step(model, optimizer, tokens, target, world_size):
     return held
 
 
-def main(rank, world_size):
-    if rank > 0:
-        return print(f"[rank {rank}] serves its part of the network", flush=True)
-    model, held = CutRNN(world_size), []
-    owned = [rpc.rpc_sync(p.owner(), parameters, (p,)) for p in model.parts.values()]
-    rrefs = [rref for several in owned for rref in several]
-    # It warns of each class that it does not swap, which is the point of ours.
-    logging.getLogger("torch.distributed.optim.optimizer").setLevel(logging.ERROR)
-    # An optimizer on each worker that owns one of them; this object only calls those.
-    optimizer = DistributedOptimizer(SGD, rrefs, lr=LR)
-    uncut = nn.ModuleDict({part: build(part) for part in PARTS})  # the truth
-    truth = torch.optim.SGD(uncut.parameters(), lr=LR)
-    for step in range(1, STEPS + 1):
-        tokens, target = torch.randint(TOKENS, (2, LENGTH, BATCH))
-        held.append(train_step(model, optimizer, tokens, target, world_size))
+class Server:
+    """Owns the network; trainers meet here."""
 
-        truth.zero_grad()
-        hidden, _ = uncut["lstm"](uncut["encoder"](tokens))
-        loss_of(uncut["decoder"](hidden), target).backward()
-        truth.step()
-        for rref, expected in zip(rrefs, uncut.parameters(), strict=True):
-            torch.testing.assert_close(rref.to_here(), expected, msg="weights differ")
-        print(f"[rank 0] step {step}: weights as uncut", flush=True)
-    kept = [rpc.rpc_sync(f"worker{r}", most) for r in range(world_size)]
-    print(f"[rank 0] micro-batches kept, by worker: {kept}", flush=True)
-    assert sum(kept) == MICRO_BATCHES * len(PARTS), kept
-    return {"kept": kept}
+    def __init__(self, trainers):
+        self.network = nn.ModuleDict({part: build(part) for part in PARTS})
+        self.together = threading.Barrier(trainers)
+
+    def forward(self, tokens):
+        hidden, _ = self.network["lstm"](self.network["encoder"](tokens))
+        return self.network["decoder"](hidden)  # (LENGTH, BATCH, TOKENS)
+
+    def parameters(self):
+        return [rpc.RRef(p) for p in self.network.parameters()]
+
+    def meet(self):
+        self.together.wait()
+
+
+def batch(step, trainer):
+    """Tokens, and what the network must say to each: the number after the next."""
+    generator = torch.Generator().manual_seed(100 * step + trainer)
+    tokens = torch.randint(TOKENS, (LENGTH, BATCH), generator=generator)
+    return tokens, (tokens + 2) % TOKENS
+
+
+def one_process(trainers):
+    """The truth: one process with the batches of all trainers; return its weights."""
+    one, batches = Server(1), range(trainers)
+    optimizer = torch.optim.SGD(one.network.parameters(), lr=LR)
+    for step in range(STEPS):
+        pairs = zip(*(batch(step, trainer) for trainer in batches), strict=True)
+        tokens, target = (torch.cat(each, 1) for each in pairs)
+        optimizer.zero_grad()
+        loss_of(one.forward(tokens), target).backward()
+        optimizer.step()
+    return list(one.network.parameters())
+
+
+def train(rref, trainer, trainers):
+    """Run by each trainer: all at the same time train the one network."""
+    server, losses = rref.rpc_sync(), []
+    optimizer = DistributedOptimizer(SGD, server.parameters(), lr=LR / trainers)
+    for step in range(STEPS):
+        tokens, target = batch(step, trainer)
+        with dist_autograd.context() as context:
+            loss = loss_of(server.forward(tokens), target)
+            dist_autograd.backward(context, [loss])
+            server.meet()  # all gradients are there
+            optimizer.step(context)
+        server.meet()  # all steps are made
+        losses.append(loss.item())
+    return losses
+
+
+def main(rank, world_size):
+    # DistributedOptimizer warns of each class that it does not swap.
+    logging.getLogger("torch.distributed.optim.optimizer").setLevel(logging.ERROR)
+    if rank > 0:
+        return print(f"[rank {rank}] trains when it is asked to", flush=True)
+    trainers, server = world_size - 1, Server(world_size - 1)
+    given = [(rpc.RRef(server), n, trainers) for n in range(trainers)]
+    calls = [rpc.rpc_async(f"worker{1 + each[1]}", train, each) for each in given]
+    losses = torch.tensor(torch.futures.wait_all(calls)).mean(0).tolist()
+    found, expected = list(server.network.parameters()), one_process(trainers)
+    torch.testing.assert_close(found, expected, msg="weights differ")
+    print(f"[rank 0] loss {losses[0]:.2f}, then {losses[-1]:.2f}", flush=True)
+    assert losses[-1] < losses[0] / 5, losses
+    return {"losses": losses, "numbers": sum(p.numel() for p in found)}
 
 
 # --- the same in every program: join the group, run main, leave whatever happens ---
