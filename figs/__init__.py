@@ -15,6 +15,8 @@ from figs import (  # noqa: F401
     remote,
     roads,
     servers,
+    sharding,
+    shards,
     splits,
     training,
     transformer,
