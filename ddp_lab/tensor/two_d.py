@@ -7,6 +7,7 @@ Written by notebooks/12_meshes.ipynb.
 
 import gc
 import json
+import logging
 import os
 from collections import Counter
 from contextlib import contextmanager
@@ -135,6 +136,7 @@ def main(rank, world_size, device):
     inner = next(n for n in range(2, world_size + 1) if world_size % n == 0)
     shape, names = (world_size // inner, inner), ("data", "tensor")
     mesh = init_device_mesh(device.type, shape, mesh_dim_names=names)
+    logging.disable(logging.WARNING if rank else 0)  # one rank's warnings are enough
     x, y = (tokens.to(device) for tokens in batch(0))
     expected = uncut(device)
     loss_of(expected(x), y).backward()
