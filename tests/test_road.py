@@ -233,7 +233,8 @@ def lesson() -> dict:
     made = ast.Assign | ast.FunctionDef | ast.ImportFrom  # without what is shown
     names = dict(vars(model))
     for first in ("CARDS = {", "ROWS = {"):
-        (source,) = [cell.source for cell in cells if f"\n{first}" in f"\n{cell.source}"]
+        sources = [cell.source for cell in cells]
+        (source,) = [text for text in sources if f"\n{first}" in f"\n{text}"]
         body = [node for node in ast.parse(source).body if isinstance(node, made)]
         exec(compile(ast.Module(body, []), "the lesson", "exec"), names)  # our own cell
     return names

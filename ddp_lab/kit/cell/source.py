@@ -175,7 +175,7 @@ def joined(theirs: Iterable[Import], ours: Iterable[Import]) -> list[Import]:
 
 def written(imports: Iterable[Import]) -> str:
     """Return the lines of `imports`, sorted as isort does."""
-    sections: list[list[str]] = [[], [], []]
+    sections: list[list[str]] = [[], [], [], []]
     own = {each for each in imports if not each.name}
     for each in sorted(own, key=lambda each: (each.module.lower(), each.alias)):
         alias = f" as {each.alias}" if each.alias else ""
@@ -191,7 +191,11 @@ def written(imports: Iterable[Import]) -> str:
 
 def _section(each: Import) -> int:
     top = each.module.partition(".")[0]
-    return 0 if top == "__future__" else 1 + (top not in sys.stdlib_module_names)
+    if top == "__future__":
+        return 0
+    if top == "ddp_lab":  # the house's own stand last
+        return 3
+    return 1 if top in sys.stdlib_module_names else 2
 
 
 def _order(each: Import) -> tuple:

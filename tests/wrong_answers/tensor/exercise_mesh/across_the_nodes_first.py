@@ -1,3 +1,5 @@
 def route(start, goal, nodes, per_node):
     steps = [(goal[0], start[1]), goal]
-    return [step for at, step in zip([start, *steps], steps) if step != at]
+    return [
+        step for at, step in zip([start, *steps], steps, strict=False) if step != at
+    ]

@@ -3,4 +3,6 @@ def route(start, goal, nodes, per_node):
     if start == (Partial(), Partial()) and goal == (whole, whole):
         return [(Partial(), cut), (whole, cut), goal]
     steps = [(start[0], goal[1]), goal]
-    return [step for at, step in zip([start, *steps], steps) if step != at]
+    return [
+        step for at, step in zip([start, *steps], steps, strict=False) if step != at
+    ]
