@@ -21,7 +21,7 @@ WRONG = "#C0392B"
 DIFFERS: Style = {"fill": "none", "stroke": WRONG, "width": 2, "dash": "4 3"}
 PALER: Style = {"stroke": RULE}
 PITCH, HIGH, BETWEEN, LANE, SIZE = 46, 28, 24, 32, 12
-TOGETHER = ("all", "reduce", "broadcast", "scatter", "gather")
+TOGETHER = ("all", "reduce", "broadcast", "scatter", "gather", "barrier")
 
 
 class Act(NamedTuple):
@@ -169,6 +169,9 @@ def differences(target: Trace, yours: Trace) -> list[str]:
         if right != held:
             words = [", ".join(row) or "nothing" for row in (held, right)]
             said.append(f"rank {rank} holds {words[0]}; the target is {words[1]}")
+    if not said:  # the same acts
+        pairs = enumerate(zip(target.did, yours.did, strict=True))
+        said = [f"rank {rank} has another order" for rank, (a, b) in pairs if a != b]
     return said
 
 

@@ -1,0 +1,4 @@
+def pieces(write, rank):
+    write("piece")
+    dist.barrier()
+    write(".metadata")

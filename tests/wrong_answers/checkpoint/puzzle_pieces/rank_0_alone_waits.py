@@ -1,0 +1,5 @@
+def pieces(write, rank):
+    write("piece")
+    if rank == 0:
+        dist.barrier()
+        write(".metadata")
