@@ -25,7 +25,7 @@ NAMES = {"allgather": "all_gather", "allreduce": "all_reduce"}
 
 
 def pieces(write, rank):
-    """Every rank calls write("piece"); then rank 0 calls write(".metadata"), but not too early."""
+    """All call write("piece"), then rank 0 write(".metadata"), but not too early."""
     return None  # your code here
 
 

@@ -26,7 +26,7 @@ NAMES = {"allgather": "all_gather", "allreduce": "all_reduce"}
 
 
 def reads(rows, rank, world_size, writers):
-    """List whose files this rank has to read, if `writers` ranks saved, equal blocks each.
+    """List whose files this rank has to read, if `writers` ranks saved equal blocks.
 
     All ranks want equal blocks, too. A file has the number of the rank that wrote it.
     """

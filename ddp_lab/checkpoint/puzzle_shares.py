@@ -25,9 +25,9 @@ NAMES = {"allgather": "all_gather", "allreduce": "all_reduce"}
 
 
 def shares(rows, rank, world_size):
-    """List the rows that `rank` writes: blocks of equal size, the last ones shorter or empty.
+    """List the rows that `rank` writes, as `fully_shard` cuts: in blocks of equal size.
 
-    `fully_shard` cuts so: with 10 rows the first rank has three.
+    The last ones may be shorter, or empty.
     """
     return None  # your code here
 

@@ -26,9 +26,9 @@ NAMES = {"alltoall": "all_to_all", "allgather": "all_gather", "allreduce": "all_
 
 
 def owner(mine, rank, world_size):
-    """Return which rank has the largest `mine`: whole numbers from 0 to 99, no two equal.
+    """Return, on every rank, which rank has the largest `mine`. One all_reduce.
 
-    One all_reduce; mine: (1,). Every rank returns the same.
+    mine: (1,), a whole number from 0 to 99, no two of them equal.
     """
     return None  # your code here
 

@@ -26,9 +26,9 @@ NAMES = {"allgather": "all_gather", "allreduce": "all_reduce"}
 
 
 def rounds(batches):
-    """This rank has so many batches, others have more or fewer: how many steps can all make?
+    """Return how many steps all ranks can make; this one has so many batches.
 
-    One all_reduce.
+    Others have more or fewer. One all_reduce.
     """
     return None  # your code here
 

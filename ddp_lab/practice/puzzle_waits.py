@@ -26,9 +26,9 @@ NAMES = {"allgather": "all_gather", "allreduce": "all_reduce"}
 
 
 def waits(arrives):
-    """Ranks arrive at a barrier at the second `arrives`, (1,): how long does this one wait?
+    """Return how long this rank waits at a barrier that it reaches at `arrives`, (1,).
 
-    One all_reduce.
+    One all_reduce tells what it has to know of the others.
     """
     return None  # your code here
 
