@@ -19,7 +19,6 @@ from contextlib import contextmanager
 
 import torch
 import torch.distributed as dist
-from ddp_lab.gpt import Block, Config
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.elastic.multiprocessing.errors import record
@@ -34,6 +33,8 @@ from torch.distributed.tensor.parallel import (
     parallelize_module,
 )
 from torch.utils._python_dispatch import TorchDispatchMode
+
+from ddp_lab.gpt import Block, Config
 
 # Width, heads, and the shape (batch, time) of what the block gets.
 CASES = ((96, 12, 4, 24), (48, 12, 2, 12), (24, 12, 1, 36))

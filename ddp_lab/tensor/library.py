@@ -13,7 +13,6 @@ from contextlib import contextmanager
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
-from ddp_lab.gpt import GPT, batch, loss_of
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.elastic.multiprocessing.errors import record
 from torch.distributed.tensor import DTensor, Replicate
@@ -25,6 +24,8 @@ from torch.distributed.tensor.parallel import (
     loss_parallel,
     parallelize_module,
 )
+
+from ddp_lab.gpt import GPT, batch, loss_of
 
 
 def plan():

@@ -15,7 +15,6 @@ from contextlib import contextmanager
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
-from ddp_lab.gpt import GPT, batch, loss_of
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.elastic.multiprocessing.errors import record
@@ -30,6 +29,8 @@ from torch.distributed.tensor.parallel import (
     parallelize_module,
 )
 from torch.utils._python_dispatch import TorchDispatchMode
+
+from ddp_lab.gpt import GPT, batch, loss_of
 
 
 def plan():
@@ -140,7 +141,6 @@ def main(rank, world_size, device):
     x, y = (tokens.to(device) for tokens in batch(0))
     expected = uncut(device)
     loss_of(expected(x), y).backward()
-
     net = cut(uncut(device), mesh, shared_input())
     turn, turns = mesh["data"].get_local_rank(), mesh["data"].size()
     # Ranks of one tensor group see the same rows, those of one data group differ.
