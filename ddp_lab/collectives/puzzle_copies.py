@@ -26,7 +26,7 @@ NAMES = {"alltoall": "all_to_all", "allgather": "all_gather", "allreduce": "all_
 
 
 def copies(row, rank, world_size):
-    """Give every rank the row of rank 0, as broadcast would, but by one dist.scatter."""
+    """Return rank 0's row on every rank, as broadcast would, by one dist.scatter."""
     return None  # your code here
 
 

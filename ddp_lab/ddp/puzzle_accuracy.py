@@ -26,7 +26,7 @@ NAMES = {"allgather": "all_gather", "allreduce": "all_reduce"}
 
 
 def accuracy(right, seen):
-    """Return the accuracy over all ranks; this one had `right` of `seen`. One all_reduce."""
+    """Return the accuracy over all ranks, by one all_reduce: here `right` of `seen`."""
     return None  # your code here
 
 

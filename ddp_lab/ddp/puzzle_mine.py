@@ -27,7 +27,7 @@ NAMES = {"allgather": "all_gather", "allreduce": "all_reduce"}
 
 
 def mine(rows, rank, world_size):
-    """List the rows, of 0 to rows - 1, that a sampler deals to `rank`, without padding."""
+    """List the rows, of 0 to rows - 1, that a sampler deals to `rank`: no padding."""
     return None  # your code here
 
 

@@ -25,7 +25,7 @@ PATIENCE = 3  # seconds
 
 
 def largest(mine, rank, last):
-    """Pass a token up from rank 0; rank `last` returns the largest `mine`, (1,), of all."""
+    """Pass a token up from rank 0: rank `last` returns the largest `mine`, (1,)."""
     return None  # your code here
 
 
