@@ -50,6 +50,7 @@ def main():
         store.wait(["come"])
     options = rpc.TensorPipeRpcBackendOptions(init_method="env://")
     rpc.init_rpc(f"worker{rank}", rank=rank, rpc_backend_options=options)
+    print(f"[rank {rank}] has joined", flush=True)
     store.set(f"worker{rank}", "")
     if rank == 0:
         store.wait(residents)
