@@ -17,10 +17,11 @@ import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 import torch.distributed.checkpoint.state_dict as states
-from ddp_lab.gpt import GPT, batch, loss_of
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from torch.distributed.elastic.multiprocessing.errors import record
 from torch.distributed.fsdp import fully_shard
+
+from ddp_lab.gpt import GPT, batch, loss_of
 
 ROWS, COLUMNS, STEPS = 12, 4, 3
 

@@ -19,11 +19,12 @@ from contextlib import contextmanager
 
 import torch
 import torch.distributed as dist
-from ddp_lab.gpt import GPT, batch, loss_of
 from torch.distributed.elastic.multiprocessing.errors import record
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
+
+from ddp_lab.gpt import GPT, batch, loss_of
 
 # The logits are a view; a warning says not to change them in place, and we do not.
 warnings.filterwarnings("ignore", "FSDP2-wrapped module")

@@ -20,11 +20,12 @@ from contextlib import contextmanager
 
 import torch
 import torch.distributed as dist
-from ddp_lab.gpt import GPT, Config, batch, loss_of
 from torch.distributed.elastic.multiprocessing.errors import record
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 from torch.utils.checkpoint import checkpoint
+
+from ddp_lab.gpt import GPT, Config, batch, loss_of
 
 WAYS = "default", "kept", "recomputed"
 

@@ -13,10 +13,11 @@ from contextlib import contextmanager
 
 import torch
 import torch.distributed as dist
-from ddp_lab.gpt import GPT, batch, loss_of
 from torch.distributed.elastic.multiprocessing.errors import record
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor.debug import CommDebugMode
+
+from ddp_lab.gpt import GPT, batch, loss_of
 
 
 def build(mesh):

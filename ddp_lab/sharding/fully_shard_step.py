@@ -13,11 +13,12 @@ from contextlib import contextmanager
 
 import torch
 import torch.distributed as dist
-from ddp_lab.gpt import GPT, batch, loss_of
 from torch.distributed.elastic.multiprocessing.errors import record
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.debug import CommDebugMode
+
+from ddp_lab.gpt import GPT, batch, loss_of
 
 MICRO_BATCHES, LIMIT, LEARNING_RATE = 4, 0.5, 0.1
 

@@ -13,10 +13,11 @@ from contextlib import contextmanager
 
 import torch
 import torch.distributed as dist
-from ddp_lab.gpt import GPT, batch, loss_of
 from torch.distributed.elastic.multiprocessing.errors import record
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor.debug import CommDebugMode
+
+from ddp_lab.gpt import GPT, batch, loss_of
 
 
 def build(mesh):
@@ -76,10 +77,10 @@ def check(model, expected):
 
 
 def try_out(mesh, x, y):
-    if mesh.size() % 2:
-        raise ValueError(f"{mesh.size()} ranks do not make two equal rows")
+    # An odd number of ranks has no halves: then each rank is a replica.
+    copies = mesh.size() if mesh.size() % 2 else 2
     # The mesh's last dimension shards, the first one replicates.
-    sizes, names = (2, mesh.size() // 2), ("replicate", "shard")
+    sizes, names = (copies, mesh.size() // copies), ("replicate", "shard")
     square = dist.init_device_mesh(mesh.device_type, sizes, mesh_dim_names=names)
     model = shard(build(mesh), square)
     with CommDebugMode() as all_calls:

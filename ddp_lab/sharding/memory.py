@@ -15,12 +15,13 @@ from contextlib import contextmanager
 
 import torch
 import torch.distributed as dist
-from ddp_lab.gpt import GPT, batch, loss_of
 from torch.distributed.elastic.multiprocessing.errors import record
 from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.debug import CommDebugMode
 from torch.utils.checkpoint import checkpoint
+
+from ddp_lab.gpt import GPT, batch, loss_of
 
 KINDS = "weights", "gradients", "Adam", "activations", "gathered"
 HALF = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
