@@ -19,9 +19,10 @@ from contextlib import contextmanager
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
-from ddp_lab.gpt import GPT, Config, batch, loss_of
 from torch import nn
 from torch.distributed.elastic.multiprocessing.errors import record
+
+from ddp_lab.gpt import GPT, Config, batch, loss_of
 
 BLOCKS = [2, 3, 1, 2, 1]  # in each unit
 CONFIG = Config(layers=sum(BLOCKS), width=48, context=16)

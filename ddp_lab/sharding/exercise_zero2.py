@@ -19,9 +19,10 @@ from contextlib import contextmanager
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
-from ddp_lab.gpt import GPT, Config, batch, loss_of
 from torch.distributed.elastic.multiprocessing.errors import record
 from torch.utils._python_dispatch import TorchDispatchMode
+
+from ddp_lab.gpt import GPT, Config, batch, loss_of
 
 ROWS, MICRO_BATCHES = 2, 2  # rows of each rank in a micro-batch
 

@@ -16,9 +16,10 @@ from contextlib import contextmanager, suppress
 
 import torch
 import torch.distributed as dist
-from ddp_lab.gpt import GPT, batch, loss_of
 from torch.distributed.elastic.multiprocessing.errors import record
 from torch.nn.parallel import DistributedDataParallel as DDP
+
+from ddp_lab.gpt import GPT, batch, loss_of
 
 ROWS, STEPS, RATE = 3, 3, 1e-3  # rows of text for each rank in a step
 

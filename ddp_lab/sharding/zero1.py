@@ -17,9 +17,10 @@ from contextlib import contextmanager, suppress
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
-from ddp_lab.gpt import GPT, batch, loss_of
 from torch import nn
 from torch.distributed.elastic.multiprocessing.errors import record
+
+from ddp_lab.gpt import GPT, batch, loss_of
 
 ROWS, STEPS, RATE = 3, 3, 1e-3  # rows of text for each rank in a step
 

@@ -13,9 +13,10 @@ from contextlib import contextmanager
 
 import torch
 import torch.distributed as dist
-from ddp_lab.gpt import GPT, Config, batch, loss_of
 from torch import nn
 from torch.distributed.elastic.multiprocessing.errors import record
+
+from ddp_lab.gpt import GPT, Config, batch, loss_of
 
 CONFIG, TIME, STEPS, RATE = Config(), 24, 3, 0.1
 # What is cut, and along which dimension of its weight: PyTorch stores (out, in).

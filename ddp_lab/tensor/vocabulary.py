@@ -14,10 +14,11 @@ from contextlib import contextmanager
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
-from ddp_lab.gpt import GPT, Config, batch, loss_of
 from torch import nn
 from torch.distributed.elastic.multiprocessing.errors import record
 from torch.utils._python_dispatch import TorchDispatchMode
+
+from ddp_lab.gpt import GPT, Config, batch, loss_of
 
 CONFIG, TIME, STEPS, RATE = Config(vocab=960), 24, 3, 0.1  # more words than width
 DIMS = {"query": 0, "key": 0, "value": 0, "out": 1, "up": 0, "down": 1}
