@@ -121,9 +121,13 @@ def pytest_configure(config):
 
 
 @pytest.hookimpl(optionalhook=True)  # a machine may have pytest without xdist
-def pytest_xdist_auto_num_workers():
-    """Say what `-n auto` means here: a test that waits costs no core."""
-    return min(3 * (os.cpu_count() or 1), 12)
+def pytest_xdist_auto_num_workers(config):
+    """Say what `-n auto` means here: a test that waits costs no core.
+
+    In `make check` few wait, and each worker takes seconds to collect all tests.
+    """
+    each = 2 if config.getoption("markexpr") == "check" else 3
+    return min(each * (os.cpu_count() or 1), 12)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -204,7 +208,12 @@ def no_process_unless_marked(request, monkeypatch):
     """Refuse a launch in a test that does not say that it needs processes."""
     if not any(request.node.get_closest_marker(need) for need in NEEDS):
 
+        start = subprocess.Popen.__init__
+
         def refuse(*args, **kwargs):
+            # Whoever imports torch asks ldconfig where a library is.
+            if sys._getframe(1).f_globals["__name__"] == "ctypes.util":
+                return start(*args, **kwargs)
             raise AssertionError("mark this test: pytest.mark.processes")
 
         monkeypatch.setattr(subprocess.Popen, "__init__", refuse)
