@@ -207,7 +207,6 @@ def in_root(monkeypatch):
 def no_process_unless_marked(request, monkeypatch):
     """Refuse a launch in a test that does not say that it needs processes."""
     if not any(request.node.get_closest_marker(need) for need in NEEDS):
-
         start = subprocess.Popen.__init__
 
         def refuse(*args, **kwargs):

@@ -5,6 +5,8 @@ import math
 import pytest
 from conftest import Later
 
+from ddp_lab import ROOT
+
 gpt, torch = Later("ddp_lab.gpt"), Later("torch")
 
 
@@ -38,7 +40,7 @@ def test_it_knows_the_order_of_what_it_reads():
 
 
 def test_the_text_has_a_number_for_each_character():
-    text = (gpt.Path(gpt.__file__).with_suffix(".txt")).read_text()
+    text = (ROOT / "ddp_lab" / "gpt.txt").read_text()
     assert text.isascii() and len(gpt.TEXT) == len(text)
     letters = "".join("\n" if n == 0 else chr(n + 31) for n in gpt.TEXT.tolist())
     assert letters == text
