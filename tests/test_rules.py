@@ -91,6 +91,8 @@ def test_a_program_is_complete_alone(path):
 
 @for_all_programs
 def test_the_program_joins_and_leaves_by_the_context_manager(path):
+    if name_of(path) == "rpc/guest.py":  # its lesson is how to join without a size
+        return
     lesson, _, below = path.read_text().partition(RULE)
     joined = re.findall(r"^ +with .+", lesson + below, re.MULTILINE)
     for block in re.findall(r"^def (process_group|workers)\(", below, re.MULTILINE):

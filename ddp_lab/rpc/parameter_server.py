@@ -134,10 +134,7 @@ def workers(rpc_timeout=20, **options):
     warnings.filterwarnings("ignore", "You are using a Backend")  # torch's own doing
     options = rpc.TensorPipeRpcBackendOptions(rpc_timeout=rpc_timeout, **options)
     rpc.init_rpc(
-        f"worker{rank}",
-        rank=rank,
-        world_size=world_size,
-        rpc_backend_options=options,
+        f"worker{rank}", rank=rank, world_size=world_size, rpc_backend_options=options
     )
     try:
         yield rank, world_size
