@@ -961,7 +961,7 @@ MISTAKES = [
     Mistake(
         "one random stream for all",
         "rpc/observers",
-        "generator=self.streams[number]",
+        "generator=self.streams[n]",
         "generator=self.streams[0]",
         ranks=3,
     ),

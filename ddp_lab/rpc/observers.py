@@ -22,10 +22,6 @@ POLES, STEPS, ROUNDS = 8, 16, 6  # STEPS: of each pole in a round
 WIDTH, RATE, FADE = 128, 2.0, 0.7  # FADE: how much less a fall counts a step earlier
 
 
-def stand_up(stream):
-    return (torch.rand(2, generator=stream) - 0.5).tolist()  # angle, speed
-
-
 def push(angle, speed, action):
     """Push a pole to the left, 0, or right, 1, for 0.2 s; return angle and speed."""
     speed += 0.2 * (angle + 2 * action - 1)  # the more it leans, the faster it falls
@@ -34,16 +30,15 @@ def push(angle, speed, action):
 
 def balance(choose, number, seed):
     """Play a round with one pole; `choose` asks an agent, here or far away."""
-    stream, states, actions, falls = torch.Generator().manual_seed(seed), [], [], []
-    pole = stand_up(stream)
+    stream, states, actions, falls = torch.Generator().manual_seed(seed), [], [], [True]
     for _ in range(STEPS):
+        if falls[-1]:  # at the beginning, too: another pole is stood up
+            pole = (torch.rand(2, generator=stream) - 0.5).tolist()  # angle, speed
         states.append(pole)
         actions.append(choose({number: pole})[number])
         pole = push(*pole, actions[-1])
         falls.append(abs(pole[0]) > 1)
-        if falls[-1]:
-            pole = stand_up(stream)
-    return states, actions, falls
+    return states, actions, falls[1:]
 
 
 def observe(rref, number, seed):
@@ -69,10 +64,8 @@ class Agent:
         x = torch.tensor([*states.values()], dtype=torch.float64)  # (asked, 2)
         with torch.no_grad():
             chances = self.policy(x).softmax(1)
-        return {
-            number: each.multinomial(1, generator=self.streams[number]).item()
-            for number, each in zip(states, chances, strict=True)
-        }
+        pairs = zip(states, chances, strict=True)
+        return {n: c.multinomial(1, generator=self.streams[n]).item() for n, c in pairs}
 
     def learn(self, paths):
         """Learn from a round; return how many poles fell in it."""

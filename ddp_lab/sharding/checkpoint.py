@@ -23,8 +23,6 @@ from torch.distributed.fsdp import fully_shard
 
 from ddp_lab.gpt import GPT, batch, loss_of
 
-ROWS, COLUMNS, STEPS = 12, 4, 3
-
 SAVED_AFTER = 2
 
 
@@ -74,24 +72,6 @@ def train(model, optimizer, steps, device, mesh=None):
         optimizer.zero_grad()
         loss_of(model(x), y).backward()
         optimizer.step()
-
-
-def files_of(rows, folder):
-    """Name the files that hold any of these rows, or stop with the one that is bad."""
-    name, files = ".metadata", []
-    try:
-        metadata = dcp.FileSystemReader(folder).read_metadata()
-        pieces = metadata.state_dict_metadata["model.weight"].chunks
-        for key, stored in metadata.storage_data.items():
-            name = stored.relative_path
-            assert os.path.getsize(f"{folder}/{name}") >= stored.offset + stored.length
-            if key.fqn == "model.weight":
-                first, count = key.offset[0], pieces[key.index].sizes[0]
-                if set(rows) & set(range(first, first + count)):
-                    files.append(name)
-    except Exception:  # a damaged file can raise nearly anything
-        raise SystemExit(f"{folder}/{name} is missing, cut short or foreign") from None
-    return sorted(files)
 
 
 def save_and_load(folder, rank, world_size, device):

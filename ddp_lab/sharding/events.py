@@ -16,7 +16,6 @@ import torch.distributed as dist
 from torch.distributed.elastic.multiprocessing.errors import record
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
-from torch.distributed.tensor.debug import CommDebugMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ddp_lab.gpt import GPT, batch, loss_of
@@ -36,21 +35,6 @@ def shard(model, mesh, **options):
         fully_shard(block, mesh=mesh, **options)
     # The root comes last: it takes what no group has taken before.
     return fully_shard(model, mesh=mesh, **options)
-
-
-def count(seen, name):
-    calls = seen.get_comm_counts().items()
-    return sum(times for call, times in calls if name in str(call))
-
-
-def step(model, x, y):
-    """Forward and backward; count all_gathers in each, then reduce_scatters."""
-    with CommDebugMode() as forward:
-        loss = loss_of(model(x), y)
-    with CommDebugMode() as backward:
-        loss.backward()
-    gathers = count(forward, "allgather"), count(backward, "allgather")
-    return [*gathers, count(backward, "reduce_scatter")]
 
 
 def part(number, mesh):
@@ -76,35 +60,6 @@ def check(model, expected):
         # full_tensor() gathers the rows: every rank holds the whole gradient.
         gradient = p.grad.full_tensor()
         torch.testing.assert_close(gradient, e.grad, msg=f"{name}: gradient differs")
-
-
-def one_step(model, mesh, x, y):
-    """Return how many numbers this rank holds, and what a step calls."""
-    numbers = sum(p.to_local().numel() for p in model.parameters())
-    calls = step(model, x, y)
-    check(model, whole(mesh))
-    return {"held": numbers, "calls": calls}
-
-
-def look_ahead(model):
-    """Let each block gather the next one's weights before it computes."""
-    for block, following in zip(model.blocks, model.blocks[1:], strict=False):
-        block.set_modules_to_forward_prefetch([following])
-
-
-def diary(model, mesh, x, y):
-    with Events(model) as events:
-        loss_of(model(x), y).backward()
-    check(model, whole(mesh))
-    return " ".join(events.made)
-
-
-def try_out(mesh, *rows):
-    models = [shard(build(mesh), mesh) for _ in range(2)]
-    models.append(shard(build(mesh), mesh, reshard_after_forward=False))
-    look_ahead(models[1])
-    diaries = [diary(model, mesh, *rows) for model in models]
-    return dict(zip(("default", "ahead", "kept"), diaries, strict=True))
 
 
 class Events(TorchDispatchMode):
@@ -134,6 +89,27 @@ class Events(TorchDispatchMode):
             last = self.made[-1]  # whose backward has just run; after all, the root's
             self.add("R", int(last[1]) if last[0] == "B" else 0)
         return call(*args, **(kwargs or {}))
+
+
+def diary(model, mesh, x, y):
+    with Events(model) as events:
+        loss_of(model(x), y).backward()
+    check(model, whole(mesh))
+    return " ".join(events.made)
+
+
+def look_ahead(model):
+    """Let each block gather the next one's weights before it computes."""
+    for block, following in zip(model.blocks, model.blocks[1:], strict=False):
+        block.set_modules_to_forward_prefetch([following])
+
+
+def try_out(mesh, *rows):
+    models = [shard(build(mesh), mesh) for _ in range(2)]
+    models.append(shard(build(mesh), mesh, reshard_after_forward=False))
+    look_ahead(models[1])
+    diaries = [diary(model, mesh, *rows) for model in models]
+    return dict(zip(("default", "ahead", "kept"), diaries, strict=True))
 
 
 def main(rank, world_size, device):

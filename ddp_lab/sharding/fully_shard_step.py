@@ -44,16 +44,6 @@ def count(seen, name):
     return sum(times for call, times in calls if name in str(call))
 
 
-def step(model, x, y):
-    """Forward and backward; count all_gathers in each, then reduce_scatters."""
-    with CommDebugMode() as forward:
-        loss = loss_of(model(x), y)
-    with CommDebugMode() as backward:
-        loss.backward()
-    gathers = count(forward, "allgather"), count(backward, "allgather")
-    return [*gathers, count(backward, "reduce_scatter")]
-
-
 def part(number, mesh):
     """Return this rank's rows of a batch, and their targets."""
     x, y = batch(number)
@@ -63,28 +53,39 @@ def part(number, mesh):
     return [tensor.to(mesh.device_type) for tensor in mine]
 
 
-def whole(mesh):
-    """Return the truth: one process, the uncut model and all rows."""
-    model, (x, y) = build(mesh), batch(0)
-    loss_of(model(x.to(mesh.device_type)), y.to(mesh.device_type)).backward()
-    return model
+def own_norm(model):  # the trap: of this rank's rows alone
+    parts = [p.grad.to_local().norm() for p in model.parameters()]
+    return torch.stack(parts).norm().item()
 
 
-def check(model, expected):
-    """Compare each gradient with the uncut model's."""
-    weights = zip(model.named_parameters(), expected.parameters(), strict=True)
-    for (name, p), e in weights:
-        # full_tensor() gathers the rows: every rank holds the whole gradient.
-        gradient = p.grad.full_tensor()
-        torch.testing.assert_close(gradient, e.grad, msg=f"{name}: gradient differs")
+def bytes_of_gradients(model):
+    """Count this rank's rows, and whole gradients, which FSDP keeps until the end."""
+    shapes = {p.shape for p in model.parameters()}
+    found = [o for o in gc.get_objects() if type(o) is torch.Tensor]
+    tensors = [t for t in found if t.shape in shapes and not t.requires_grad]
+    grads = [p.grad for p in model.parameters() if isinstance(p.grad, DTensor)]
+    tensors += [grad.to_local() for grad in grads]
+    # What FSDP has freed is still a tensor, at address 0.
+    return sum({t.data_ptr(): t.nbytes for t in tensors if t.data_ptr()}.values())
 
 
-def one_step(model, mesh, x, y):
-    """Return how many numbers this rank holds, and what a step calls."""
-    numbers = sum(p.to_local().numel() for p in model.parameters())
-    calls = step(model, x, y)
-    check(model, whole(mesh))
-    return {"held": numbers, "calls": calls}
+def accumulate(model, rows, at_the_end=True):
+    """Add up the micro-batches' gradients; return their bytes after two."""
+    half_way = 0
+    for i, (x, y) in enumerate(rows):
+        if isinstance(model, FSDPModule):
+            is_last = i == len(rows) - 1
+            model.set_requires_gradient_sync(is_last or not at_the_end)
+        (loss_of(model(x), y) / len(rows)).backward()
+        half_way = half_way if i > 1 else bytes_of_gradients(model)
+    return half_way
+
+
+def clip(model):
+    """Scale the gradients so that together they are no longer than LIMIT."""
+    norm = torch.nn.utils.clip_grad_norm_(model.parameters(), LIMIT)
+    # Its local part need not be the whole norm.
+    return norm.full_tensor() if isinstance(norm, DTensor) else norm
 
 
 def between(model, rows, at_the_end):
@@ -117,41 +118,6 @@ def try_out(mesh, *_):
     for (name, p), e in zip(model.named_parameters(), plain.parameters(), strict=True):
         torch.testing.assert_close(p.full_tensor(), e, msg=f"{name} differs")
     return facts
-
-
-def accumulate(model, rows, at_the_end=True):
-    """Add up the micro-batches' gradients; return their bytes after two."""
-    half_way = 0
-    for i, (x, y) in enumerate(rows):
-        if isinstance(model, FSDPModule):
-            is_last = i == len(rows) - 1
-            model.set_requires_gradient_sync(is_last or not at_the_end)
-        (loss_of(model(x), y) / len(rows)).backward()
-        half_way = half_way if i > 1 else bytes_of_gradients(model)
-    return half_way
-
-
-def clip(model):
-    """Scale the gradients so that together they are no longer than LIMIT."""
-    norm = torch.nn.utils.clip_grad_norm_(model.parameters(), LIMIT)
-    # Its local part need not be the whole norm.
-    return norm.full_tensor() if isinstance(norm, DTensor) else norm
-
-
-def own_norm(model):  # the trap: of this rank's rows alone
-    parts = [p.grad.to_local().norm() for p in model.parameters()]
-    return torch.stack(parts).norm().item()
-
-
-def bytes_of_gradients(model):
-    """Count this rank's rows, and whole gradients, which FSDP keeps until the end."""
-    shapes = {p.shape for p in model.parameters()}
-    found = [o for o in gc.get_objects() if type(o) is torch.Tensor]
-    tensors = [t for t in found if t.shape in shapes and not t.requires_grad]
-    grads = [p.grad for p in model.parameters() if isinstance(p.grad, DTensor)]
-    tensors += [grad.to_local() for grad in grads]
-    # What FSDP has freed is still a tensor, at address 0.
-    return sum({t.data_ptr(): t.nbytes for t in tensors if t.data_ptr()}.values())
 
 
 def main(rank, world_size, device):

@@ -18,7 +18,6 @@ import torch.distributed as dist
 from torch.distributed.elastic.multiprocessing.errors import record
 from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
-from torch.distributed.tensor.debug import CommDebugMode
 from torch.utils.checkpoint import checkpoint
 
 from ddp_lab.gpt import GPT, batch, loss_of
@@ -50,21 +49,6 @@ def shard(model, mesh, **options):
     return fully_shard(model, mesh=mesh, **options)
 
 
-def count(seen, name):
-    calls = seen.get_comm_counts().items()
-    return sum(times for call, times in calls if name in str(call))
-
-
-def step(model, x, y):
-    """Forward and backward; count all_gathers in each, then reduce_scatters."""
-    with CommDebugMode() as forward:
-        loss = loss_of(model(x), y)
-    with CommDebugMode() as backward:
-        loss.backward()
-    gathers = count(forward, "allgather"), count(backward, "allgather")
-    return [*gathers, count(backward, "reduce_scatter")]
-
-
 def part(number, mesh):
     """Return this rank's rows of a batch, and their targets."""
     x, y = batch(number)
@@ -72,13 +56,6 @@ def part(number, mesh):
         raise ValueError(f"{mesh.size()} ranks cannot share {len(x)} rows equally")
     mine = (tensor.chunk(mesh.size())[mesh.get_rank()] for tensor in (x, y))
     return [tensor.to(mesh.device_type) for tensor in mine]
-
-
-def whole(mesh):
-    """Return the truth: one process, the uncut model and all rows."""
-    model, (x, y) = build(mesh), batch(0)
-    loss_of(model(x.to(mesh.device_type)), y.to(mesh.device_type)).backward()
-    return model
 
 
 def recompute(model):
@@ -101,12 +78,27 @@ def check(model, expected, tolerance):
         torch.testing.assert_close(gradient, e.grad, atol=tolerance, rtol=0)
 
 
-def one_step(model, mesh, x, y):
-    """Return how many numbers this rank holds, and what a step calls."""
-    numbers = sum(p.to_local().numel() for p in model.parameters())
-    calls = step(model, x, y)
-    check(model, whole(mesh))
-    return {"held": numbers, "calls": calls}
+class Watch(torch.autograd.graph.saved_tensors_hooks):
+    """Counts what autograd keeps, and at each such moment the gathered weights."""
+
+    def __init__(self, model):
+        super().__init__(self.keep, self.give)
+        self.model, self.kept, self.gathered = model, {}, 0
+
+    def look(self):
+        plain = [p for p in self.model.parameters() if not isinstance(p, DTensor)]
+        self.gathered = max(self.gathered, sum(p.nbytes for p in plain))
+        return {p.untyped_storage().data_ptr() for p in plain}
+
+    def keep(self, tensor):
+        memory = tensor.untyped_storage()
+        if memory.data_ptr() not in self.look():  # a weight is no activation
+            self.kept[memory.data_ptr()] = memory.nbytes()
+        return tensor
+
+    def give(self, tensor):
+        self.look()
+        return tensor
 
 
 def budget(model, optimizer, x, y):
@@ -144,29 +136,6 @@ def try_out(mesh, x, y):
         facts[name] = measure(shard(model, mesh, **options), x, y)
         check(model, expected, 5e-3 if name == "half" else 1e-5)
     return facts
-
-
-class Watch(torch.autograd.graph.saved_tensors_hooks):
-    """Counts what autograd keeps, and at each such moment the gathered weights."""
-
-    def __init__(self, model):
-        super().__init__(self.keep, self.give)
-        self.model, self.kept, self.gathered = model, {}, 0
-
-    def look(self):
-        plain = [p for p in self.model.parameters() if not isinstance(p, DTensor)]
-        self.gathered = max(self.gathered, sum(p.nbytes for p in plain))
-        return {p.untyped_storage().data_ptr() for p in plain}
-
-    def keep(self, tensor):
-        memory = tensor.untyped_storage()
-        if memory.data_ptr() not in self.look():  # a weight is no activation
-            self.kept[memory.data_ptr()] = memory.nbytes()
-        return tensor
-
-    def give(self, tensor):
-        self.look()
-        return tensor
 
 
 def main(rank, world_size, device):

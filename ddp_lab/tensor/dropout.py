@@ -148,15 +148,14 @@ def main(rank, world_size, device):
     for step in range(STEPS):
         tokens, targets = (rows.to(device) for rows in batch(step, time=TIME))
         loss = make_step(net, tokens, targets)
-        different = hand_over(drawn, replayed)
+        found = hand_over(drawn, replayed)
         truth = make_step(expected, tokens, targets)
         check(step, abs(loss - truth), net, expected)
-        if different != [1, world_size]:
-            raise AssertionError(f"different masks outside, inside: {different}")
+        assert found == [1, world_size], f"different masks outside, inside: {found}"
         sgd.step()
         sgd.zero_grad()
         print(f"[rank {rank}] step {step}: loss {loss:.4f}, as uncut", flush=True)
-    return {"different": different}
+    return {"different": found}
 
 
 # --- the same in every program: join the group, run main, leave whatever happens ---

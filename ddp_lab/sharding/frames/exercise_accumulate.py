@@ -62,6 +62,17 @@ def truth(micro_batches, world_size, device):
     return model
 
 
+def compare(model, expected):
+    weights = zip(model.named_parameters(), expected.parameters(), strict=True)
+    for (name, p), e in weights:
+        if not isinstance(p, DTensor):
+            raise AssertionError(f"{name} is still gathered")
+        if p.grad is None:
+            raise AssertionError(f"{name} has no gradient")
+        whole = p.grad.full_tensor()
+        torch.testing.assert_close(whole, e.grad, msg=f"{name}: gradient differs")
+
+
 def check(model, sizes, rank, device):
     """Call; compare loss and gradients; return the two counts."""
     world_size, seen = dist.get_world_size(), []
@@ -79,15 +90,7 @@ def check(model, sizes, rank, device):
 
     if seen != sizes:
         raise AssertionError(f"forward saw {seen} rows, expected {sizes}")
-    expected = truth(everything, world_size, device)
-    weights = zip(model.named_parameters(), expected.parameters(), strict=True)
-    for (name, p), e in weights:
-        if not isinstance(p, DTensor):
-            raise AssertionError(f"{name} is still gathered")
-        if p.grad is None:
-            raise AssertionError(f"{name} has no gradient")
-        whole = p.grad.full_tensor()
-        torch.testing.assert_close(whole, e.grad, msg=f"{name}: gradient differs")
+    compare(model, truth(everything, world_size, device))
     with torch.no_grad():
         x, y = (torch.cat(rows) for rows in zip(*mine, strict=True))
         own = loss_of(build(device)(x), y).item()
