@@ -293,6 +293,8 @@ def over_tcp(program: str | Path, folder: Path) -> Path:
     """
     assert AGENT in end.BLOCKS, "the end has changed"
     program = Path(program)
+    if program.name == "contexts.py":  # what it tells of a callback is a race
+        return program
     if AGENT not in (text := program.read_text()):
         return program
     folder.mkdir(exist_ok=True)

@@ -101,6 +101,7 @@ def main(rank, world_size, device):
     answer = verdicts()
     if not answer:
         print(f"[rank {rank}] not yet", flush=True)
+        dist.barrier()  # one that leaves at once fails those that still connect
         return {"solved": False}
     ANSWERS.append(answer)
     votes = [None] * world_size
