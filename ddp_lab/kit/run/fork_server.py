@@ -46,7 +46,7 @@ SETS = r"environ(\[[^\]]+\] *=[^=]| *\|=|\.(update|setdefault)\()|putenv\("
 
 
 PR_SET_PDEATHSIG = 1  # see prctl(2)
-MADV_HUGEPAGE, MADV_COLLAPSE = 14, 25  # see madvise(2); the second since Linux 6.1
+MADV_NOHUGEPAGE, MADV_COLLAPSE = 15, 25  # see madvise(2); the second since Linux 6.1
 HUGE = 2 << 20  # bytes of a huge page
 LIMITS = [
     number for name, number in vars(resource).items() if name.startswith("RLIMIT_")
@@ -107,8 +107,9 @@ def _collapse() -> None:
     """Move this process's memory into huge pages, so that a fork copies fewer entries.
 
     Without it a fork and its exit cost 30 ms of system time, with it 6. A fork still
-    copies a small page when it writes. A kernel that cannot do it refuses, and nothing
-    is lost.
+    copies a small page when it writes, and what it asks for later comes in small pages,
+    so that the memory it keeps can be told. A kernel that cannot do it refuses, and
+    nothing is lost.
     """
     import ctypes
 
@@ -118,7 +119,7 @@ def _collapse() -> None:
     for span, mode in areas:
         start, end = (int(address, 16) for address in span.split("-"))
         if mode == "rw-p" and end - start >= HUGE:
-            for advice in (MADV_HUGEPAGE, MADV_COLLAPSE):
+            for advice in (MADV_COLLAPSE, MADV_NOHUGEPAGE):
                 madvise(ctypes.c_void_p(start), ctypes.c_size_t(end - start), advice)
 
 
