@@ -6,6 +6,7 @@ rank, can tell from a number alone which rank has made it: the owner of its stat
 """
 
 import gc
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,6 +16,7 @@ import torch.distributed as dist
 from torch import nn
 
 INNER = {"AdamW": torch.optim.AdamW, "SGD": torch.optim.SGD}
+SETTLE = 0.5  # seconds; gloo's thread lets go of a call's tensors after the call is done
 
 
 class Training:
@@ -171,6 +173,7 @@ def main() -> None:
             rows.clear()
             for parameter in training.parameters:
                 parameter.grad = None
+            time.sleep(SETTLE)
             weigh(tensors=tensor_bytes())
             dist.barrier()  # what is given lies in memory, too
             rows = [training.row()]
