@@ -3,7 +3,7 @@
 From the rows of `LESSONS` this writes the table in README.md and, in each notebook, the
 title, the small table under it and the "Next" line of the summary. A lesson's number is
 its place among the rows. A notebook with another number is renamed; links, paths and
-every "lesson 13" in the repository follow.
+every "lesson 16" in the repository follow.
 
 To insert a lesson, add its row, and its notebook as notebooks/99_NAME.ipynb.
 """
@@ -94,6 +94,37 @@ LESSONS = (
         ranks=2,
         programs="practice",
         after="ddp_basics",
+    ),
+    Lesson(
+        "inside_ddp",
+        "Inside DDP",
+        "DDP rebuilt in ten steps, each equal to one process and counted",
+        DATA_PARALLEL,
+        minutes=75,
+        ranks=2,
+        programs="inside",
+        after="ddp_in_practice",
+    ),
+    Lesson(
+        "sending_less",
+        "Sending less",
+        "fewer bytes, fewer messages, less state, and numbers that stay right",
+        DATA_PARALLEL,
+        minutes=65,
+        ranks=4,
+        programs="less",
+        after="inside_ddp",
+    ),
+    Lesson(
+        "what_communication_costs",
+        "What communication costs",
+        "five all-reduces, and the time of a step predicted before it runs",
+        DATA_PARALLEL,
+        minutes=65,
+        ranks=4,
+        programs="cost",
+        after="inside_ddp",
+        needs="a CPU; the slow wire needs Linux",
     ),
     Lesson(
         "checkpointing",

@@ -4,7 +4,7 @@
 
     [rank 0] all_reduce: sends ... times the row
 
-Written by notebooks/09_sharding.ipynb.
+Written by notebooks/12_sharding.ipynb.
 """
 
 import gc

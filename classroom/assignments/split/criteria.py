@@ -39,7 +39,7 @@ WORDS = {
 RATE = 0.1
 NAPS = {"F": 0.03, "B": 0.06}  # seconds of a step, where time is measured
 TRIES = 3  # of which the best counts
-OVER_LESSON = 1.2  # times what lesson 8's schedule takes; good ones take 0.98 to 1.02
+OVER_LESSON = 1.2  # times what lesson 11's schedule takes; good ones take 0.98 to 1.02
 TOLERANCE = {"rtol": 1e-3, "atol": 1e-6}
 
 
@@ -313,7 +313,7 @@ def bubble(rig: Rig, *, stages: list[int], micro: int, seed: int = 0) -> Verdict
     """With m micro-batches the p ranks idle for (p - 1) / (m + p - 1) of the time.
 
     Stages that sleep show that on any machine, but not to the millisecond. So the time
-    is compared with that of lesson 8's schedule, which has this bubble and runs before:
+    is compared with that of lesson 11's schedule, which has this bubble and runs before:
     the quickest of some rounds with the quickest of as many.
     """
     widths, rows = [4] * (sum(stages) + 1), [2] * micro

@@ -98,7 +98,7 @@ class Watched(nn.Module):
 
 
 def lesson(stage: Watched, width: int, rows: list[int]) -> None:
-    """Lesson 8's schedule, all forwards and then all backwards, on the same stages."""
+    """Lesson 11's schedule, all forwards and then all backwards, on the same stages."""
     rank, last = dist.get_rank(), dist.get_world_size() - 1
     kept: list[tuple] = []
     works: list[tuple] = []
