@@ -24,7 +24,7 @@ STEPS, SAVE_EVERY = 12, 3  # 12 are 3 epochs
 BATCHES = 4  # in an epoch
 KEPT = "model", "optimizer", "scheduler"  # and the epoch, the batch, the random states
 
-BATCH = 8  # rows in a batch
+BATCH = 3  # rows in a batch; on two ranks an epoch has lesson 3's 24 samples
 
 
 def save(parts, step, random, path):
@@ -58,11 +58,11 @@ def write(saved, path):
 def build(rank, device):
     """Return DDP and, by name, the parts that remember something between steps."""
     torch.manual_seed(rank)  # one seed for all would give all ranks the same dropout
-    layers = nn.Linear(8, 16), nn.ReLU(), nn.Dropout(0.2), nn.Linear(16, 1)
+    layers = nn.Linear(2, 16), nn.ReLU(), nn.Dropout(0.2), nn.Linear(16, 1)
     ddp = DDP(nn.Sequential(*layers).to(device))  # all ranks now hold rank 0's weights
     optimizer = torch.optim.SGD(ddp.parameters(), lr=0.05, momentum=0.9)
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, STEPS)
-    ddp(torch.zeros(1, 8, device=device)).sum().backward()  # dry: DDP regroups after it
+    ddp(torch.zeros(1, 2, device=device)).sum().backward()  # dry: DDP regroups after it
     return ddp, {"model": ddp.module, "optimizer": optimizer, "scheduler": scheduler}
 
 
@@ -79,17 +79,24 @@ def shared_folder():
         dist.barrier()  # or rank 0 could delete what others have yet to read
 
 
+def make_data(samples, device):
+    """The samples of y = 2a - b, the same in every process."""
+    generator = torch.Generator().manual_seed(1)
+    x = torch.randn(samples, 2, generator=generator).to(device)
+    return x, x @ torch.tensor([[2.0], [-1.0]], device=device)  # (samples, 1)
+
+
 def train(rank, world_size, device, path=None):
     """Train for three epochs, save if there is a path; return the last weights."""
     ddp, parts = build(rank, device)
     random = torch.cuda if device.type == "cuda" else torch  # where dropout draws from
-    data = torch.linspace(-1, 1, BATCHES * BATCH * world_size * 8).view(-1, 8)
-    sampler = torch.utils.data.DistributedSampler(data)
+    x, y = make_data(BATCHES * BATCH * world_size, device)
+    sampler = torch.utils.data.DistributedSampler(x)
     for step in range(STEPS):
         sampler.set_epoch(step // BATCHES)
-        x = data[list(sampler)[step % BATCHES * BATCH :][:BATCH]].to(device)  # (8, 8)
+        rows = list(sampler)[step % BATCHES * BATCH :][:BATCH]
         parts["optimizer"].zero_grad()
-        (ddp(x).squeeze(1) - x.sum(1)).pow(2).mean().backward()
+        nn.functional.mse_loss(ddp(x[rows]), y[rows]).backward()
         parts["optimizer"].step()
         parts["scheduler"].step()
         if path and (step + 1) % SAVE_EVERY == 0:

@@ -1,0 +1,143 @@
+"""Puzzle: the order in which a save survives a power cut, and the others wait for it.
+
+    torchrun --standalone --nproc-per-node 2 ddp_lab/checkpoint/puzzle_whole.py
+
+Until `whole` is written, each rank prints:
+
+    [rank 0] not yet
+
+Written by notebooks/08_checkpointing.ipynb.
+"""
+
+import faulthandler
+import gc
+import json
+import os
+from contextlib import contextmanager
+
+import torch
+import torch.distributed as dist
+from torch.distributed.elastic.multiprocessing.errors import record
+from torch.utils._python_dispatch import TorchDispatchMode
+
+PATIENCE = 3  # seconds
+WHAT = "write", "sync file", "rename", "sync folder"
+NAMES = {"allgather": "all_gather", "allreduce": "all_reduce"}
+
+
+def whole(do, rank):
+    """Let rank 0 do "rename", "sync file", "sync folder" and "write", in their order.
+
+    After a power cut at any moment one whole file has the name, the new one as soon as
+    any rank goes on.
+    """
+    return None  # your code here
+
+
+def goal(rank, brought):
+    """What this rank calls, and what it holds in the end."""
+    order = WHAT if rank == 0 else ()
+    return [*(["does", None, what] for what in order), ["barrier", None, ""]], None
+
+
+class Diary(TorchDispatchMode):
+    """Keeps each call of the process group, and tells it before it is made."""
+
+    def __init__(self, brought, tells):
+        super().__init__()
+        self.calls, self.tells = [], tells
+
+    def do(self, what):
+        assert what in WHAT, f"{what!r} is none of {WHAT}"
+        self.calls.append(["does", None, what])
+        self.tell()
+
+    def tell(self):
+        if self.tells:
+            print(json.dumps({"yours": {"calls": self.calls}}), flush=True)
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        library, name, _ = str(function).split(".")
+        if "c10d" in library:
+            name = name.strip("_").removesuffix("_base")
+            self.calls.append([NAMES.get(name, name), None, ""])
+            self.tell()
+        return function(*args, **(kwargs or {}))
+
+
+def attempt(rank, brought, tells):
+    """Try the reader's lines; return what all ranks did, and what they should have."""
+    calls, holds = goal(rank, brought)
+    diary = Diary(brought[rank], tells)
+    target = {"calls": calls, "holds": holds}
+    if tells:
+        print(json.dumps({"target": target}), flush=True)
+    with diary:
+        got = whole(diary.do, rank)
+    holding = None if got is None else rounded(got)
+    yours = {"calls": diary.calls, "holds": holding}
+    if tells and (diary.calls or holding):
+        print(json.dumps({"yours": yours}), flush=True)
+    results = [None] * len(brought)
+    # Every rank now knows what all did, so that all come to one verdict.
+    dist.all_gather_object(results, (yours, target))
+    return zip(*results, strict=True)
+
+
+def rounded(got):
+    numbers = torch.as_tensor(got).flatten().tolist()
+    return [round(number, 4) for number in numbers]
+
+
+def draw_numbers(world_size):
+    """What the ranks bring: first numbers to look at, then some that are drawn."""
+    shown = [""] * world_size
+    drawn = [shown]  # once more
+    dist.broadcast_object_list(drawn)  # rank 0's numbers are now on all ranks
+    return shown, *drawn
+
+
+def main(rank, world_size, device):
+    # If a rank waits forever, each shows its line, and ends.
+    faulthandler.dump_traceback_later(PATIENCE, exit=True)
+    for number, brought in enumerate(draw_numbers(world_size)):
+        yours, targets = attempt(rank, brought, tells=number == 0)
+        if not any(did["calls"] or did["holds"] for did in yours):
+            print(f"[rank {rank}] not yet", flush=True)
+            return {"solved": False}
+        if yours != targets:
+            wrong = [r for r in range(world_size) if yours[r] != targets[r]]
+            raise AssertionError(f"ranks {wrong} differ from the target")
+    print(f"[rank {rank}] as the target", flush=True)
+    return {"solved": True}
+
+
+# --- the same in every program: join the group, run main, leave whatever happens ---
+
+
+@contextmanager
+def process_group():
+    """A GPU per rank over NCCL; else gloo, on a shared GPU or the CPU."""
+    device, backend = torch.device("cpu"), "gloo"
+    if count := torch.cuda.device_count():
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % count)
+        torch.cuda.set_device(device)
+        if count >= int(os.environ["LOCAL_WORLD_SIZE"]):
+            backend = "cpu:gloo,cuda:nccl"
+    dist.init_process_group(backend, device_id=device if "nccl" in backend else None)
+    try:
+        yield dist.get_rank(), dist.get_world_size(), device
+    finally:
+        dist.destroy_process_group()
+        gc.collect()  # a leftover gloo object could abort the process at exit
+
+
+@record
+def run():
+    with process_group() as (rank, world_size, device):
+        if facts := main(rank, world_size, device):
+            print(json.dumps(facts), flush=True)
+
+
+if __name__ == "__main__":
+    run()

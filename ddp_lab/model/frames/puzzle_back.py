@@ -1,0 +1,98 @@
+"""Puzzle: gradients go back through stages that each multiply by their weight.
+
+Until `back` is written, each rank prints:
+
+    [rank 0] not yet
+"""
+
+import faulthandler
+import json
+import math
+import secrets
+
+import torch
+import torch.distributed as dist
+from torch.utils._python_dispatch import TorchDispatchMode
+
+PATIENCE = 3  # seconds
+
+
+def back(grad, x, weight, left, right):
+    return None  # the cell's function stands here
+
+
+def goal(rank, weights):
+    """What this rank brings and sends, and the gradient of its weight."""
+    last, behind = len(weights) - 1, math.prod(weights[rank + 1 :])
+    sends = ["send", rank - 1, f"{behind * weights[rank]}"]
+    calls = [["recv", rank + 1, ""]] if rank < last else []
+    calls += [sends] if rank else []
+    x = math.prod(weights[:rank])  # the whole network's input is 1
+    return {"calls": [brings(x, weights[rank]), *calls], "holds": [behind * x]}
+
+
+def brings(x, weight):
+    return ["brings", None, f"x {x}, w {weight}"]
+
+
+class Diary(TorchDispatchMode):
+    """Keeps each call of the process group, and tells it before it is made."""
+
+    def __init__(self, first, tells):
+        super().__init__()
+        self.calls, self.tells = [first], tells
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        library, name, _ = str(function).split(".")
+        if "c10d" in library:
+            name = name.strip("_")
+            peer = args[2] if name in ("send", "recv") else None
+            text = "" if name == "recv" else f"{args[0][0].item():.0f}"
+            self.calls.append([name, peer, text])
+            if self.tells:
+                print(json.dumps({"yours": {"calls": self.calls}}), flush=True)
+        return function(*args, **(kwargs or {}))
+
+
+def attempt(rank, weights, tells):
+    """Try the reader's lines; return what all ranks did, and what they should have."""
+    target, last = goal(rank, weights), len(weights) - 1
+    if tells:
+        print(json.dumps({"target": target}), flush=True)
+    x = torch.tensor([float(math.prod(weights[:rank]))])
+    weight = torch.tensor([float(weights[rank])])
+    left, right = (rank - 1 if rank else None), (rank + 1 if rank < last else None)
+    with Diary(target["calls"][0], tells) as diary:
+        got = back(torch.ones(1), x, weight, left, right)
+    holds = None if got is None else [round(got.item())]
+    yours = {"calls": diary.calls, "holds": holds}
+    if tells and (len(diary.calls) > 1 or got is not None):
+        print(json.dumps({"yours": yours}), flush=True)
+    results = [None] * len(weights)
+    # Every rank now knows what all did, so that all come to one verdict.
+    dist.all_gather_object(results, (compared(yours), compared(target)))
+    return zip(*results, strict=True)
+
+
+def compared(trace):
+    """What each rank sends and holds; who receives follows from it."""
+    sent = [call for call in trace["calls"][1:] if call[0] != "recv"]
+    return sorted(sent), trace["holds"]
+
+
+def main(rank, world_size, device):
+    # If a message never comes, each rank shows the line where it waits, and ends.
+    faulthandler.dump_traceback_later(PATIENCE, exit=True)
+    drawn = [[secrets.randbelow(4) + 2 for _ in range(world_size)]]
+    dist.broadcast_object_list(drawn)  # rank 0's numbers are now on all ranks
+    shown = [[2, 3, 4, 5][r % 4] for r in range(world_size)]
+    for weights in (shown, *drawn):
+        results, goals = attempt(rank, weights, tells=weights is shown)
+        if not any(calls or held for calls, held in results):
+            print(f"[rank {rank}] not yet", flush=True)
+            return {"solved": False}
+        if results != goals:
+            wrong = [r for r in range(world_size) if results[r] != goals[r]]
+            raise AssertionError(f"ranks {wrong} differ from the target")
+    print(f"[rank {rank}] as the target", flush=True)
+    return {"solved": True}

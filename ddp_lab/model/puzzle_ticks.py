@@ -1,0 +1,92 @@
+"""Puzzle: what each stage of a pipeline does, tick by tick, under GPipe.
+
+    torchrun --standalone --nproc-per-node 3 ddp_lab/model/puzzle_ticks.py
+
+Until `ticks` is written, each rank prints:
+
+    [rank 0] not yet
+
+Written by notebooks/11_model_parallel.ipynb.
+"""
+
+import gc
+import json
+import os
+from contextlib import contextmanager
+
+import torch
+import torch.distributed as dist
+from torch.distributed.elastic.multiprocessing.errors import record
+
+MICRO = 3, 1, 2, 5  # micro-batches: the first number is shown
+
+
+def ticks(rank, stages, m):
+    """List what this stage does in each tick of GPipe: "F0", ..., "B0", or "idle".
+
+    A forward takes one tick, and so does a backward; the picture has m = 3.
+    """
+    return None  # your code here
+
+
+def goal(rank, stages, m):
+    """What this stage does in each tick; forward and backward take one each."""
+    row = ["idle"] * (2 * (m + stages - 1))
+    for i in range(m):
+        row[rank + i] = f"F{i}"  # one tick after the stage to the left
+        row[-1 - rank - i] = f"B{i}"  # the last one forward is the first one back
+    return row
+
+
+def trace(row):
+    return {"calls": [["tick", None, str(does)] for does in row], "holds": None}
+
+
+def main(rank, world_size, device):
+    for m in MICRO:
+        target, got = goal(rank, world_size, m), ticks(rank, world_size, m)
+        everyone = [None] * world_size
+        # Every rank now knows what all did, so that all come to one verdict.
+        dist.all_gather_object(everyone, got == target)
+        if m == MICRO[0]:
+            print(json.dumps({"target": trace(target)}), flush=True)
+        if got is None and not any(everyone):
+            print(f"[rank {rank}] not yet", flush=True)
+            return {"solved": False}
+        if m == MICRO[0]:
+            print(json.dumps({"yours": trace(got or [])}), flush=True)
+        if wrong := [r for r in range(world_size) if not everyone[r]]:
+            raise AssertionError(f"ranks {wrong} differ from the target, m = {m}")
+    print(f"[rank {rank}] as the target", flush=True)
+    return {"solved": True}
+
+
+# --- the same in every program: join the group, run main, leave whatever happens ---
+
+
+@contextmanager
+def process_group():
+    """A GPU per rank over NCCL; else gloo, on a shared GPU or the CPU."""
+    device, backend = torch.device("cpu"), "gloo"
+    if count := torch.cuda.device_count():
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % count)
+        torch.cuda.set_device(device)
+        if count >= int(os.environ["LOCAL_WORLD_SIZE"]):
+            backend = "cpu:gloo,cuda:nccl"
+    dist.init_process_group(backend, device_id=device if "nccl" in backend else None)
+    try:
+        yield dist.get_rank(), dist.get_world_size(), device
+    finally:
+        dist.destroy_process_group()
+        gc.collect()  # a leftover gloo object could abort the process at exit
+
+
+@record
+def run():
+    with process_group() as (rank, world_size, device):
+        if facts := main(rank, world_size, device):
+            print(json.dumps(facts), flush=True)
+
+
+if __name__ == "__main__":
+    run()

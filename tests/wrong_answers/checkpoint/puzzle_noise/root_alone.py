@@ -1,0 +1,2 @@
+def noise(state, rank, world_size):
+    return [state] if rank == 0 else None

@@ -1,0 +1,2 @@
+def back(grad, x, weight, left, right):
+    return grad * x
