@@ -56,7 +56,7 @@ def write(saved, path):
 def build(rank, device):
     """Return DDP and, by name, the parts that remember something between steps."""
     torch.manual_seed(rank)  # one seed for all would give all ranks the same dropout
-    layers = nn.Linear(2, 16), nn.ReLU(), nn.Dropout(0.2), nn.Linear(16, 1)
+    layers = nn.Linear(2, 128), nn.ReLU(), nn.Dropout(0.2), nn.Linear(128, 1)
     ddp = DDP(nn.Sequential(*layers).to(device))  # all ranks now hold rank 0's weights
     optimizer = torch.optim.SGD(ddp.parameters(), lr=0.05, momentum=0.9)
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, STEPS)
