@@ -446,6 +446,23 @@ def test_srun_without_torchrun(two_nodes, variant):
     assert subprocess.run(words, env=env, capture_output=True).returncode
 
 
+@FULL
+@on_cluster
+def test_srun_starts_torchruns_that_meet_by_c10d(two_nodes, monkeypatch, tmp_path):
+    beside = os.path.dirname(sys.executable)  # torchrun
+    monkeypatch.setenv("PATH", beside, prepend=os.pathsep)
+    met = "[rank 3] is local rank 1 of 2 on node 1, one of 4 in all"
+    words, script = "srun --mpi=none --nodes 2".split(), "ddp_lab/nodes/c10d.sh"
+    assert met in two_nodes.ask(*words, script)
+    wrong = tmp_path / "alone.sh"  # each torchrun makes a world of its own
+    text = (ROOT / script).read_text().replace('"$SLURM_NNODES"', "1")
+    wrong.write_text(text)
+    wrong.chmod(0o755)
+    env = os.environ | {"SLURM_CONF": str(two_nodes.conf)}
+    said = subprocess.run([*words, str(wrong)], env=env, capture_output=True, text=True)
+    assert met not in said.stdout and "[rank 1]" in said.stdout
+
+
 @pytest.fixture
 def submit(two_nodes, tmp_path, monkeypatch):
     """Return a function that submits a job; it returns the number and the output."""

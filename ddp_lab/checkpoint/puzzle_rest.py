@@ -29,7 +29,7 @@ def rest(order, rank, world_size, done, size):
     """List the rows that this rank still has to see; `done` batches of `size` are done.
 
     order: all rows of the epoch, shuffled, which DistributedSampler deals out in turn.
-    The picture has one batch of two rows behind it.
+    In the picture one batch of two rows is done.
     """
     return None  # your code here
 

@@ -1,4 +1,4 @@
-"""Puzzle: the order in which a save survives a power cut, and the others wait for it.
+"""Puzzle: what a power cut leaves of a save, and when the other ranks may go on.
 
 Until `whole` is written, each rank prints:
 
@@ -13,7 +13,7 @@ import torch.distributed as dist
 from torch.utils._python_dispatch import TorchDispatchMode
 
 PATIENCE = 3  # seconds
-WHAT = "write", "sync file", "rename", "sync folder"
+WHAT = "rename", "sync file", "sync folder", "write"
 NAMES = {"allgather": "all_gather", "allreduce": "all_reduce"}
 
 
@@ -23,8 +23,8 @@ def whole(do, rank):
 
 def goal(rank, brought):
     """What this rank calls, and what it holds in the end."""
-    order = WHAT if rank == 0 else ()
-    return [*(["does", None, what] for what in order), ["barrier", None, ""]], None
+    left = ("old", "old", "old", "new") if rank == 0 else ()
+    return [*(["a cut leaves", None, f] for f in left), ["barrier", None, ""]], None
 
 
 class Diary(TorchDispatchMode):
@@ -33,11 +33,21 @@ class Diary(TorchDispatchMode):
     def __init__(self, brought, tells):
         super().__init__()
         self.calls, self.tells = [], tells
+        self.done = dict.fromkeys(WHAT, False)
 
     def do(self, what):
         assert what in WHAT, f"{what!r} is none of {WHAT}"
-        self.calls.append(["does", None, what])
+        # A sync is for what was there before it: the bytes, or the new name.
+        needs = {"sync file": "write", "sync folder": "rename"}
+        self.done[what] = self.done[needs[what]] if what in needs else True
+        self.calls.append(["a cut leaves", None, self.left()])
         self.tell()
+
+    def left(self):
+        """Which file has the name, at worst, if the power is cut now."""
+        if self.done["rename"] and not self.done["sync file"]:
+            return "empty"  # the name was faster than the bytes
+        return "new" if self.done["sync folder"] else "old"
 
     def tell(self):
         if self.tells:
