@@ -5,6 +5,7 @@
 
 [ -e .venv ] && source .venv/bin/activate  # or what your cluster asks for: module load
 
+export OMP_NUM_THREADS=1  # as torchrun sets it, with a banner, where it is not set
 first=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 
 # The command is the same on every node: c10d itself agrees on who is node 0.
