@@ -14,15 +14,30 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from classroom.engine import runner
-from classroom.engine.assignment import Assignment, folder
+from classroom.engine.assignment import LAB, Assignment, folder
+from classroom.engine.modules import imported
 from classroom.engine.recorder import Recorder, Reply
 from classroom.engine.values import pack, unpack
 from classroom.engine.verdict import PASS, Verdict, compare, fail
 
-IMPORTED = [
-    Path(__file__).with_name(name) for name in ("ranks.py", "values.py", "lives.py")
-]
-"""What a harness may import; a run finds it beside its harness."""
+BESIDE = LAB / "assignments" / "beside"
+"""Files that the harnesses of several assignments share."""
+
+
+def beside(assignment: Assignment) -> list[Path]:
+    """Return the files of a run: the harness, and what it imports by a bare name.
+
+    That is ours in this folder, or what several assignments share.
+    """
+    todo = [folder(assignment) / "harness.py", Path(__file__).with_name("values.py")]
+    places = [Path(__file__).parent, folder(assignment).parent / "beside", BESIDE]
+    found: list[Path] = []
+    while todo:
+        found.append(todo.pop(0))
+        for name in imported(found[-1].read_text()):
+            files = [place / f"{name.partition('.')[0]}.py" for place in places]
+            todo += [f for f in files if f.is_file() and f not in [*found, *todo]][:1]
+    return found
 
 
 class _Turn:
@@ -74,8 +89,6 @@ class Outcome:
     """The kernel's count of the sandbox's loopback; None outside a sandbox."""
     files: dict[str, bytes] = field(default_factory=dict)
     """What else was left in the run's folder `out`."""
-    calls: list[list[str]] = field(default_factory=list)
-    """By rank, the calls that PyTorch's own flight recorder has kept, oldest first."""
     exit_codes: list[int | None] = field(default_factory=list)
     events: list[list[dict]] = field(default_factory=list)
     """By rank, what it has said as it happened (see recorder.py)."""
@@ -176,8 +189,7 @@ class Rig:
         sent |= {f"inputs_{r}": pack(values) for r, values in enumerate(by_rank)}
         sent |= {f"out/{name}": data for name, data in (files or {}).items()}
         # Ours come last: no name among the files can put something in their place.
-        ours = [folder(self.assignment) / "harness.py", *IMPORTED]
-        sent |= {path.name: path.read_bytes() for path in ours}
+        sent |= {path.name: path.read_bytes() for path in beside(self.assignment)}
         with Recorder(ranks, reply) as recorder:
             header: dict = {"ranks": ranks, "timeout": timeout, "quiet": quiet}
             header["recorder"] = str(recorder.path)
@@ -224,6 +236,5 @@ def _outcome(answer: dict, files: dict[str, bytes], ranks: int) -> Outcome:
         None if failure is None else str(failure)[:4000],
         answer.get("bytes_on_wire"),
         files,
-        answer.get("calls") or [],
         exit_codes=answer.get("exit_codes") or [],
     )

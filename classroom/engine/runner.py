@@ -119,7 +119,6 @@ def launch(header: dict, folder: Path, limits: "Limits | None") -> dict:
             raise
         run = failed.run
     answer: dict = {"failure": None, "exit_codes": run.exit_codes}
-    answer["calls"] = [[call.name for call in calls][-2000:] for calls in run.calls]
     if failure := run.failure:
         if late:
             answer["late"] = limit

@@ -73,14 +73,18 @@ def test_a_mistake_costs_its_criterion(assignment, mistake):
     (suspect,) = (c for c in cells(assignment) if c.name == mistake.criterion)
     found = verdict(assignment, answer, suspect.name, suspect.cases)
     assert found.state != "pass" and str(found).startswith(mistake.says), found
-    passed(assignment, answer, others(assignment, answer, suspect.name)[:1])
+    passed(
+        assignment, answer, others(assignment, answer, suspect.name, *mistake.also)[:1]
+    )
 
 
 @pytest.mark.full
 @pytest.mark.parametrize(("assignment", "mistake"), MISTAKES)
 def test_a_mistake_costs_no_other_criterion(assignment, mistake):
     answer = changed(assignment, *mistake.changes)
-    passed(assignment, answer, others(assignment, answer, mistake.criterion))
+    passed(
+        assignment, answer, others(assignment, answer, mistake.criterion, *mistake.also)
+    )
 
 
 def passed(assignment: str, answer: dict[str, str], criteria: list[Criterion]) -> None:
