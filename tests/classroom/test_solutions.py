@@ -25,6 +25,13 @@ MISTAKES = [
         f"classroom.assignments.{name}.mistakes"
     ).MISTAKES
 ]
+MISSED = [
+    ("ring", "a collective"),
+    ("ddp", "sends everything in finish()"),
+    ("overlap", "sends everything in wait()"),
+    ("server", "no lock"),
+    ("launcher", "starts them, and waits for all"),
+]
 
 
 @pytest.mark.parametrize("assignment", ASSIGNMENTS)
@@ -78,10 +85,25 @@ def test_a_mistake_costs_its_criterion(assignment, mistake):
     )
 
 
+def test_what_misses_the_idea_stays_under_four_points():
+    """Which criteria these fail in, the tests beside this one say."""
+    for name, mistake in MISSED:
+        (found,) = (
+            m for n, m in (p.values for p in MISTAKES) if (n, m.name) == (name, mistake)
+        )
+        lost = {found.criterion, *found.also}
+        left = sum(cell.points for cell in cells(name) if cell.name not in lost)
+        assert left < 4, (name, mistake, left)
+
+
 @pytest.mark.full
 @pytest.mark.parametrize(("assignment", "mistake"), MISTAKES)
 def test_a_mistake_costs_no_other_criterion(assignment, mistake):
     answer = changed(assignment, *mistake.changes)
+    for cell in cells(assignment):
+        if cell.name in mistake.also:
+            found = verdict(assignment, answer, cell.name, cell.cases)
+            assert found.state == "fail", (cell.name, found)
     passed(
         assignment, answer, others(assignment, answer, mistake.criterion, *mistake.also)
     )
