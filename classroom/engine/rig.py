@@ -4,6 +4,7 @@ A rig runs an assignment's harness in every rank beside the program. What was ex
 is known here only, where the judge is: no process of the run has ever seen it.
 """
 
+import ast
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -77,6 +78,27 @@ class SandboxError(Exception):
     """The sandbox itself does not work: nobody's answer is to blame."""
 
 
+class Busy(Exception):
+    """The machine has had no time for a run: nobody's answer is to blame."""
+
+
+COMPILES = "torch.compile takes longer than a check waits: leave it out here"
+PATIENCE = 4  # times the timeout, where a run had no core the first time
+
+
+def compiles(text: str) -> bool:
+    """Tell whether a program uses torch.compile."""
+    try:
+        nodes = [*ast.walk(ast.parse(text))]
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    used = {ast.unparse(n) for n in nodes if isinstance(n, ast.Attribute)}
+    froms = [n for n in nodes if isinstance(n, ast.ImportFrom) and n.module == "torch"]
+    return "torch.compile" in used or any(
+        alias.name == "compile" for node in froms for alias in node.names
+    )
+
+
 @dataclass
 class Outcome:
     """What became of one run."""
@@ -90,6 +112,8 @@ class Outcome:
     files: dict[str, bytes] = field(default_factory=dict)
     """What else was left in the run's folder `out`."""
     exit_codes: list[int | None] = field(default_factory=list)
+    starved: bool = False
+    """Whether it was ended for its silence, and had waited for a core."""
     events: list[list[dict]] = field(default_factory=list)
     """By rank, what it has said as it happened (see recorder.py)."""
 
@@ -182,6 +206,27 @@ class Rig:
             quiet: whether time is measured, so that nothing else shall run beside.
             reply: what answers the ranks' questions (`ask`), here in the judge.
         """
+        if any(map(compiles, self.programs.values())):
+            return Outcome([{}] * ranks, COMPILES, events=[[] for _ in range(ranks)])
+        more: dict = {"files": files, "quiet": quiet, "reply": reply}
+        outcome = self._once(ranks, inputs, timeout=timeout, **more)
+        if outcome.starved:  # once more, alone, and with all patience
+            more["quiet"] = True
+            outcome = self._once(ranks, inputs, timeout=PATIENCE * timeout, **more)
+        if outcome.starved:
+            raise Busy(f"for {PATIENCE * timeout:.0f} seconds it had hardly a core")
+        return outcome
+
+    def _once(
+        self,
+        ranks: int,
+        inputs: dict | Sequence[dict],
+        *,
+        timeout: float,
+        files: Mapping[str, bytes] | None,
+        quiet: bool,
+        reply: Reply | None,
+    ) -> Outcome:
         by_rank = [inputs] * ranks if isinstance(inputs, dict) else inputs
         if len(by_rank) != ranks:
             raise ValueError(f"inputs for {len(by_rank)} ranks, not for {ranks}")
@@ -237,4 +282,5 @@ def _outcome(answer: dict, files: dict[str, bytes], ranks: int) -> Outcome:
         answer.get("bytes_on_wire"),
         files,
         exit_codes=answer.get("exit_codes") or [],
+        starved=bool(answer.get("starved")),
     )
