@@ -18,12 +18,12 @@ class Look(TorchFunctionMode):
 
     def __init__(self, line: Line):
         super().__init__()
-        self.line, self.told = line, False
+        self.line, self.before, self.told = line, line.made, False
 
     def __torch_function__(
         self, function: Any, types: Any, args: tuple = (), kwargs: dict | None = None
     ) -> Any:
-        after = bool(self.line.made)  # for some calls come this way themselves
+        after = self.line.made > self.before  # for some calls come this way themselves
         result = function(*args, **(kwargs or {}))
         if after and not self.told:
             self.told = True
