@@ -11,13 +11,16 @@ what is counted is what they should take, from when a rank had got all answers t
 before its order. So time depends on what waits for what, and on no other process.
 """
 
+import glob
 import json
 import os
 import queue
+import socket
+import sys
 import threading
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from heapq import heappop, heappush
@@ -33,11 +36,13 @@ import torch.distributed as dist
 from torch._C import _distributed_c10d as _c10d
 
 GIVEN_UP_AFTER = 10.0  # seconds after which a call that a rank has not made has failed
-HELD_UP = 4.0  # seconds after which a late rank goes on in any case
+HELD_UP = 2.0  # seconds after which a late rank goes on, if the others stand still
+CALM = 1.0  # seconds without work, after which a process stands still
+WORK = 0.02  # seconds of a core
 SETTLED = 1.0  # seconds that a thread of a rank may take to send what is ready
 _GROUP: Any = dist.ProcessGroup  # whose stubs know other forms of its methods
 LARGEST = 200_000_000  # bytes of a message
-ALL = "all_reduce", "broadcast", "all_gather", "gather", "barrier"
+ALL = "all_reduce", "broadcast", "all_gather", "gather"
 
 
 class Machine:
@@ -62,6 +67,8 @@ class Machine:
         self.ranks, self.nap, self.wire = ranks, nap, wire
         self.factors, self.say = factors, say
         self.lines: dict[Connection, int] = {}  # the rank at the other end
+        self.pids: dict[int, int] = {}
+        self.looks: dict[int, tuple[float, float]] = {}  # when a rank had last worked
         self.calls: dict[int, list[tuple]] = {r: [] for r in range(ranks)}
         self.sends: defaultdict[tuple, deque] = defaultdict(deque)  # by both ends, tag
         self.recvs: defaultdict[tuple, deque] = defaultdict(deque)
@@ -85,7 +92,8 @@ class Machine:
         with Listener(str(path), "AF_UNIX") as listener:
             for _ in range(self.ranks):
                 line = listener.accept()
-                self.lines[line] = int(line.recv_bytes(LARGEST))
+                rank = self.lines[line] = int(line.recv_bytes(LARGEST))
+                self.pids[rank] = peer(line)
         while self.lines:
             soon = self.due[0][0] - time.monotonic() if self.due else None
             patience = soon if soon is None else max(0, soon)
@@ -103,6 +111,18 @@ class Machine:
 
     def at(self, moment: float, action: Callable[[], None]) -> None:
         heappush(self.due, (moment, next(self.number), action))
+
+    def still(self, ranks: Iterable[int]) -> bool:
+        """Tell whether none of these ranks has had, or waited for, a core of late."""
+        now, calm = time.monotonic(), True
+        for rank in ranks:
+            work = worked(self.pids[rank])
+            at, before = self.looks.get(rank, (now, work))
+            if work > before + WORK:
+                at, before = now, work
+            self.looks[rank] = at, before
+            calm &= now - at > CALM
+        return calm
 
     def note(self, word: str, rank: int, about: object = 0, **more: object) -> None:
         self.say(word, step=self.step, rank=rank, about=about, **more)
@@ -174,19 +194,21 @@ class Machine:
 
     def settle(self, line: Connection, ticket: int, rank: int, end: float) -> None:
         """Answer when this rank has made a call: a thread takes a moment."""
-        if rank in self.called or time.monotonic() > end:
+        over = time.monotonic() > end and self.still([rank])
+        if rank in self.called or over:
             return self.reply(line, ticket, "")
-        soon = time.monotonic() + 0.01
+        soon = time.monotonic() + 0.05
         self.at(soon, lambda: self.settle(line, ticket, rank, end))
 
     def late(self, line: Connection, ticket: int, rank: int, end: float) -> None:
         """Answer when all others have come through their backward()."""
         if len(self.through - {rank}) == self.ranks - 1:
             return self.reply(line, ticket, "")
-        if time.monotonic() > end:
+        others = {*range(self.ranks)} - self.through - {rank}
+        if time.monotonic() > end and self.still(others):
             self.note("held up", rank)
             return self.reply(line, ticket, "")
-        soon = time.monotonic() + 0.01
+        soon = time.monotonic() + 0.05
         self.at(soon, lambda: self.late(line, ticket, rank, end))
 
     # --- the wire: calls that all ranks make ---
@@ -239,6 +261,9 @@ class Machine:
         if call < self.carried or not any(self.calls.values()):
             return
         absent = [r for r in range(self.ranks) if not self.calls[r]]
+        if not self.still(absent):  # a busy machine is nobody's mistake
+            soon = time.monotonic() + 0.1
+            return self.at(soon, partial(self.give_up, call))
         names = ", ".join(map(str, absent))
         sizes = [len(calls[0][2]) for calls in self.calls.values() if calls]
         words = f"a call of {sizes[0]} bytes: rank {names} has not made it"
@@ -338,6 +363,24 @@ class Line:
         return float(np.frombuffer(self.ask("layer", layer), np.float64)[0])
 
 
+def peer(line: Connection) -> int:
+    """Return the process at the other end; 0 where the system does not tell."""
+    if not hasattr(socket, "SO_PEERCRED"):
+        return 0
+    with socket.socket(fileno=os.dup(line.fileno())) as end:
+        told = end.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+    return int.from_bytes(told[:4], sys.byteorder)
+
+
+def worked(pid: int) -> float:
+    """Return the seconds that a process has had a core, and waited for one."""
+    total = 0
+    for path in glob.glob(f"/proc/{pid}/task/*/schedstat"):
+        with suppress(OSError, ValueError):  # a thread has ended
+            total += sum(map(int, Path(path).read_text().split()[:2]))
+    return total / 1e9
+
+
 def connect(path: Path) -> Connection:
     """Connect to the machine, which may not have begun yet."""
     while True:
@@ -415,7 +458,7 @@ class Wire(_GROUP):
         self, name: str, data: torch.Tensor, result: Any, keep: Callable, root: int = 0
     ) -> Sent:
         """Bring `data` to a call; `keep` gets all ranks' tensors, or the root's."""
-        if name not in self.calls:
+        if name not in (*self.calls, "barrier"):
             allowed = ", ".join(["send", "recv", *self.calls])
             raise RuntimeError(f"{name} is not allowed here: the wire knows {allowed}")
         data = data.detach()  # a tensor of complex numbers is none of ours

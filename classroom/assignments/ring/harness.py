@@ -10,7 +10,7 @@ from wire import wired
 
 def main() -> None:
     given = inputs()
-    with wired(given, calls=["barrier"]) as line:
+    with wired(given, calls=[]) as line:
         if line is None:
             return  # this was the machine
         program = answer("ring.py")
