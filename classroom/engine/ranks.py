@@ -132,13 +132,11 @@ def answer(name: str, library: str = "") -> ModuleType:
 
 
 def refuse(library: str) -> None:
-    """Let a module of the library, or a package, say that it is the task itself.
+    """Let a class of the library, a module or a package say that it is the task itself.
 
-    What is loaded refuses to begin: its classes, whoever holds them, and its functions.
-    What is not is known by its code when it is loaded, under any name.
+    What is loaded refuses to begin: its classes, whoever holds them. What is not is
+    known by its code when it is loaded, under any name.
     """
-    spec = importlib.util.find_spec(library)
-    places = tuple(spec.submodule_search_locations or [spec.origin]) if spec else ()
     words = f"{library} is the task itself: write your own"
 
     def refused(*args: object, **kwargs: object) -> None:
@@ -148,6 +146,12 @@ def refuse(library: str) -> None:
         if event == "exec" and args[0].co_filename.startswith(places):
             raise RuntimeError(words)
 
+    place, _, name = library.rpartition(".")
+    if isinstance(kind := getattr(sys.modules.get(place), name, None), type):
+        kind.__init__ = refused  # type: ignore[misc]
+        return
+    spec = importlib.util.find_spec(library)
+    places = tuple(spec.submodule_search_locations or [spec.origin]) if spec else ()
     for name, module in [*sys.modules.items()]:
         inside = name == library or name.startswith(f"{library}.")
         for thing in [*vars(module).values()] if inside else []:

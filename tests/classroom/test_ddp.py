@@ -143,6 +143,23 @@ def test_a_start_may_pass_before_the_rest_is_written():
     assert verdict("ddp", answer, "start", visible("ddp")["start"]).state == "pass"
 
 
+REDUCER = changed(
+    "ddp",
+    (
+        "        self.syncing = True\n        self.ready",
+        "        dist.distributed_c10d._get_default_group()\n"
+        "        Reducer = vars(torch._C._distributed_c10d)['Redu' + 'cer']\n"
+        "        Reducer(parameters, [[0]], [1000])\n"
+        "        self.syncing = True\n        self.ready",
+    ),
+)
+
+
+def test_nor_is_its_reducer():
+    found = verdict("ddp", REDUCER, "steps", visible("ddp")["steps"][:1])
+    assert found.state == "fail" and "is the task itself" in found.words, found
+
+
 def test_the_library_s_own_ddp_is_no_answer():
     for criterion in ("start", "steps"):
         cases = visible("ddp")[criterion][:1]

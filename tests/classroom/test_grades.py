@@ -16,8 +16,9 @@ pytest.importorskip("nbgrader", reason="the lessons do without it")
 from nbgrader.api import Gradebook  # noqa: E402
 from nbgrader.preprocessors import NbGraderPreprocessor  # noqa: E402
 
-from classroom.engine import grades, roster  # noqa: E402
+from classroom.engine import roster  # noqa: E402
 from classroom.engine.roster import Person, Roster  # noqa: E402
+from classroom.extras import grades  # noqa: E402
 from classroom.extras.late import LateDays, Lateness  # noqa: E402
 
 pytestmark = pytest.mark.sandbox

@@ -23,9 +23,10 @@ import pytest
 from conftest import wait_until
 from course import REGION, as_notebook, cells, solution, starter
 
-from classroom.engine import gradescope, judge, runner
+from classroom.engine import judge, runner
 from classroom.engine.assignment import load, names, notebook
 from classroom.engine.check import try_case
+from classroom.extras import gradescope
 from ddp_lab import ROOT
 
 pytestmark = pytest.mark.sandbox

@@ -195,7 +195,7 @@ HOSTILE = {
                 "    def wait(self):",
             ),
         ],
-        "what it sent was something else",
+        "new_group is not allowed here",
     ),
     "slows DDP down": (
         [

@@ -62,8 +62,8 @@ class Diary:
 
     def early(self, step: int, rank: int) -> int:
         """How many calls a rank has made before its backward() was through."""
-        words = [entry["what"] for entry in self.of(step, rank, "call", "through")]
-        return words.index("through")
+        words = [entry["what"] for entry in self.of(step, rank, "call", "settled")]
+        return words.index("settled")
 
     def seconds(self, step: int) -> float:
         """From the first layer to the end of the last layer or call."""

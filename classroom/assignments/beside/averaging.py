@@ -165,11 +165,10 @@ class Training:
             if plan["ddp"]:
                 self.twin.zero_grad()
                 self.passes(number, plan, self.twin, no_sync)
-                self.line.order("through")
             else:
                 self.passes(number, plan, model, no_sync)
                 self.line.ask("settle")
-                self.line.order("through")
+                self.line.order("settled")
                 finish()
             self.line.order("done")
             stray |= any(p.grad is not None for p in frozen)
@@ -195,3 +194,4 @@ class Training:
                     self.line.ask("late")
                 error.backward()
             self.line.order("backward", micro)
+        self.line.order("through")

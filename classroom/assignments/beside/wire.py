@@ -419,6 +419,8 @@ class Wire(_GROUP):
         calls: the collective calls that this wire carries.
     """
 
+    group_name = "wire"
+
     def __init__(self, line: Line, rank: int, world_size: int, calls: Sequence[str]):
         super().__init__(rank, world_size)
         self.line, self.ranks, self.calls = line, world_size, calls
@@ -580,9 +582,8 @@ def wired(given: dict, calls: Sequence[str] = ALL) -> Iterator[Line | None]:
     )
     store = dist.HashStore()  # this process's own: there is no way to another
     dist.init_process_group("wire", store=store, rank=RANK, world_size=ranks)
-    world = cast(Any, dist.group.WORLD)
-    world._set_group_name("wire")  # functional collectives know it by its name
-    cast(Any, _c10d)._register_process_group("wire", world)
+    # Functional collectives know it by its name.
+    cast(Any, _c10d)._register_process_group(Wire.group_name, dist.group.WORLD)
     cast(Any, dist).new_group = dist.distributed_c10d.new_group = one_group
     try:
         yield line

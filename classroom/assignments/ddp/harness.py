@@ -4,6 +4,8 @@ from averaging import Training, flat
 from ranks import RANK, answer, give, inputs
 from wire import wired
 
+LIBRARY = "torch.nn.parallel torch._C._distributed_c10d.Reducer"
+
 
 def main() -> None:
     given = inputs()
@@ -11,7 +13,7 @@ def main() -> None:
         if line is None:
             return  # this was the machine
         training = Training(given, line, RANK)
-        program, net = answer("ddp.py", library="torch.nn.parallel"), training.net
+        program, net = answer("ddp.py", library=LIBRARY), training.net
         try:
             model = program.DataParallel(net, bucket_bytes=given["bucket_bytes"])
         finally:  # the start may be right before the rest of it is written

@@ -4,6 +4,8 @@ from averaging import Training
 from ranks import RANK, answer, give, inputs
 from wire import wired
 
+LIBRARY = "torch.nn.parallel torch._C._distributed_c10d.Reducer"
+
 
 def main() -> None:
     given = inputs()
@@ -11,7 +13,7 @@ def main() -> None:
         if line is None:
             return  # this was the machine
         training = Training(given, line, RANK)
-        program = answer("overlap.py", library="torch.nn.parallel")
+        program = answer("overlap.py", library=LIBRARY)
         parameters = training.net.parameters()
         overlap = program.Overlap(parameters, bucket_bytes=given["bucket_bytes"])
         give(**training.take(training.net, overlap.no_sync, overlap.wait))

@@ -5,7 +5,7 @@ import numpy as np
 from classroom.assignments.beside.wired import wired
 from classroom.engine.assignment import Criteria
 from classroom.engine.rig import Outcome, Rig, compare_all
-from classroom.engine.verdict import Verdict, fail
+from classroom.engine.verdict import PASS, Verdict, fail
 
 PROGRAMS = {"program": "ring.py"}
 WORDS = {"length": "{} numbers", "dtype": "{}", "megabytes": "{} MB"}
@@ -121,7 +121,7 @@ def no_deadlock(rig: Rig, *, ranks: int, megabytes: int) -> Verdict:
         if (got := bytes_of(diary, ranks, "to")[rank]) < 4 * length:
             what = f"the {4 * length:,} bytes of the vector in messages"
             return fail(f"rank {rank} expected {what}, got {got:,}")
-    return Verdict("pass")
+    return PASS
 
 
 CRITERIA: Criteria = {
