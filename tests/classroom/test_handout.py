@@ -34,8 +34,8 @@ GIVEN = """
 """
 # Of the engine, what `check` needs.
 ENGINE = """
-    __init__ assignment check fence groups lives ranks recorder remedy rig runner
-    sandbox serial traces values verdict watchdog
+    __init__ assignment check fence groups modules ranks recorder remedy rig runner
+    sandbox traces values verdict watchdog
 """
 # A path into one of the folders that a clone has.
 OURS = re.compile(r"(?<![\w./-])(?:bench|classroom|figs|tests|tools)/[\w./]*\w")
