@@ -19,10 +19,11 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime, timezone
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 from nbgrader.api import Gradebook
-from nbgrader.utils import parse_utc
 
 from classroom.engine.assignment import COURSE
 
@@ -196,10 +197,15 @@ def enter_due(gradebook: Gradebook, path: Path = DUE) -> None:
     known = {assignment.name for assignment in gradebook.assignments}
     for line in path.read_text().splitlines() if path.exists() else []:
         name, _, when = line.partition("#")[0].strip().partition(" ")
+        time, _, zone = when.strip().rpartition(" ")
         try:
-            if name and (due := parse_utc(when.strip())) and name in known:
-                gradebook.update_or_create_assignment(name, duedate=due)
-        except (ValueError, OverflowError):
+            if name:
+                due = datetime.fromisoformat(time).replace(tzinfo=ZoneInfo(zone))
+                if name in known:  # nbgrader knows UTC, without saying so
+                    due = due.astimezone(timezone.utc).replace(tzinfo=None)
+                    gradebook.update_or_create_assignment(name, duedate=due)
+        except (ValueError, LookupError, OSError):
+            form = "ring 2026-03-06 23:59 Europe/Berlin, or UTC"
             raise SystemExit(
-                f"{path.name}: {line!r} is no line as in: ring 2026-03-06 23:59 UTC"
+                f"{path.name}: {line!r} is no line as in: {form}"
             ) from None

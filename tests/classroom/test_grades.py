@@ -249,6 +249,19 @@ def written(gradebook, people: Roster, **policy) -> list[str]:
     return grades.write(gradebook, people, LateDays(**policy))
 
 
+def test_due_dates_are_lines_of_a_file(book, tmp_path):
+    path = tmp_path / "due.txt"
+    path.write_text(
+        "# of the term\nring 2026-03-06 23:59 Europe/Berlin\nx 2026-01-01 UTC\n"
+    )
+    roster.enter_due(book, path)
+    assert book.find_assignment("ring").duedate == datetime(2026, 3, 6, 22, 59)
+    for line in ("ring soon", "ring 2026-03-06 23:59 Nowhere/Else", "ring 2026-03-06"):
+        path.write_text(line)
+        with pytest.raises(SystemExit, match="is no line as in"):
+            roster.enter_due(book, path)
+
+
 def test_canvas_gets_back_what_it_gave(book, tmp_path):
     people = read(EXPORT, tmp_path)
     hand_in(book, "anna", "ring", bytes_sent=0)

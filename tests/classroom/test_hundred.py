@@ -1,6 +1,7 @@
 """What a large course needs, through nbgrader: late days, regrading, the roster."""
 
 import csv
+import functools
 import io
 import json
 import os
@@ -295,12 +296,8 @@ def test_what_does_not_come_back_is_blocked(tmp_path, monkeypatch, capsys):
     (report,) = judge_all(
         "ring",
         ["anna"],
-        "--ntasks=2",
-        {
-            "unsafe": True,
-            "again": False,
-            "only": [],
-        },
+        {"unsafe": True, "again": False, "only": []},
+        functools.partial(spread.reports, slurm="--ntasks=2"),
     )
     assert {found["state"] for found in report.criteria.values()} == {"blocked"}
     said = capsys.readouterr().out

@@ -33,6 +33,19 @@ class Backward(torch.autograd.Function):
         return gradient * ctx.accelerator(ctx.layer), None, None
 
 
+class Layer(nn.Module):
+    """x @ weight, and a bias if there is one."""
+
+    def __init__(self, ins: int, outs: int, kind: torch.dtype, bias: bool):
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(ins, outs, dtype=kind))
+        self.bias = nn.Parameter(torch.empty(outs, dtype=kind)) if bias else None
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x @ self.weight
+        return x if self.bias is None else x + self.bias
+
+
 class Net(nn.Module):
     """Layers tanh(x @ weight + bias), then as many heads as the caller names.
 
@@ -61,33 +74,28 @@ class Net(nn.Module):
         norm: bool = False,
     ):
         super().__init__()
-        self.accelerator, self.depth, kind = accelerator, len(sizes) - 1, dtype
-        shapes = list(pairwise(sizes))
-
-        def add(name: str, *shape: int, trained: bool = True) -> None:
-            numbers = torch.empty(shape, dtype=getattr(torch, kind))
-            self.register_parameter(name, nn.Parameter(numbers, trained))
-
-        for layer in registered or range(self.depth):
-            add(f"layer_{layer}", *shapes[layer], trained=layer not in frozen)
-            if bias:
-                add(f"bias_{layer}", shapes[layer][1], trained=layer not in frozen)
+        self.accelerator, self.depth = accelerator, len(sizes) - 1
+        kind, shapes = getattr(torch, dtype), list(pairwise(sizes))
+        for number in registered or range(self.depth):
+            layer = Layer(*shapes[number], kind, bias)
+            layer.requires_grad_(number not in frozen)
+            self.add_module(f"layer_{number}", layer)
         for one, other in tied:
-            setattr(self, f"layer_{one}", getattr(self, f"layer_{other}"))
+            weight = self.get_parameter(f"layer_{other}.weight")
+            self.get_submodule(f"layer_{one}").weight = weight
         for head in range(heads):
-            add(f"head_{head}", sizes[-1], 1)
+            self.add_module(f"head_{head}", Layer(sizes[-1], 1, kind, False))
         self.norm = nn.BatchNorm1d(sizes[-1]) if norm else nn.Identity()
 
     def forward(self, x: torch.Tensor, heads: Sequence[int] = ()) -> torch.Tensor:
         """Return (batch, len(heads)), or without heads the last layer's output."""
         for layer in range(self.depth):
-            x = x @ getattr(self, f"layer_{layer}")
-            x = torch.tanh(x + getattr(self, f"bias_{layer}", 0.0))
+            x = torch.tanh(self.get_submodule(f"layer_{layer}")(x))
             x = Backward.apply(x, layer, self.accelerator)
         x = self.norm(x)
         if not heads:
             return x
-        return torch.cat([x @ getattr(self, f"head_{head}") for head in heads], dim=1)
+        return torch.cat([self.get_submodule(f"head_{h}")(x) for h in heads], dim=1)
 
 
 def loss(

@@ -261,9 +261,10 @@ def _overlapped(outcome: Outcome, diary: list[dict]) -> Verdict:
     """See that rank 0 has done something while its call waited for the others."""
     first, *others = outcome.events
     came = [e["answered"] for told in others for e in told if "answered" in e]
-    issued = [e["at"] for e in diary if e["what"] == "call" and e["rank"] == 0]
     looks = [e["at"] for e in first if e.get("what") == "ask"]
-    if issued and looks and came and issued[0] < looks[0] < min(came):
+    mine = [e for e in diary if e["rank"] == 0 and e.get("about") != "barrier"]
+    order = [e["what"] for e in mine if e["what"] in ("call", "look")]
+    if order[:2] == ["call", "look"] and looks and came and looks[0] < min(came):
         return PASS
     return fail("rank 0 does nothing while the sum travels")
 

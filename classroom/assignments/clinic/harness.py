@@ -27,6 +27,7 @@ class Look(TorchFunctionMode):
         result = function(*args, **(kwargs or {}))
         if after and not self.told:
             self.told = True
+            self.line.order("look")  # behind the call, on the same line
             ask()
         return result
 

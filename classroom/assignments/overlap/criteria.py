@@ -87,8 +87,8 @@ def order(
         return problem
     names = {name: 4 * p.numel() for name, p in case.net.named_parameters()}
     # Autograd works backward: what was used last is ready first.
-    used = [f"layer_{layer}" for layer in range(len(sizes) - 1)]
-    used += [f"head_{head}" for head in (heads or [[]])[0]]
+    used = [f"layer_{layer}.weight" for layer in range(len(sizes) - 1)]
+    used += [f"head_{head}.weight" for head in (heads or [[]])[0]]
     expected = [names[name] for name in reversed(used)]
     for number in (1, 2):
         for rank in range(ranks):
