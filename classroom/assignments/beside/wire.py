@@ -526,6 +526,8 @@ class Wire(_GROUP):
 
         return self.call("all_gather", input, [output], keep)
 
+    all_gather_single = _allgather_base  # its name from torch 2.15 on
+
     def gather(self, outputs: list, inputs: list, opts: Any) -> Sent:
         def keep(parts: list[torch.Tensor]) -> None:
             for output, part in zip(outputs[0] if outputs else [], parts, strict=True):

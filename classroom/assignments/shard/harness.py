@@ -16,7 +16,7 @@ import torch.distributed as dist
 from torch import nn
 
 INNER = {"AdamW": torch.optim.AdamW, "SGD": torch.optim.SGD}
-SETTLE = 0.1  # seconds; a thread lets go of what has come when a call is done
+SETTLE = 0.5  # seconds; a thread lets go of what has come when a call is done
 LIBRARY = "torch.distributed.optim torch.distributed.fsdp torch.distributed._composable"
 
 
