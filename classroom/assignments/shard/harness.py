@@ -166,6 +166,7 @@ def main() -> None:
                 rows.clear()
                 for parameter in training.parameters:
                     parameter.grad = None
+                line.ask("meet")  # a short answer takes the place of a long one
                 time.sleep(SETTLE)
                 weigh(tensors=tensor_bytes())
         line.ask("meet")
