@@ -49,6 +49,7 @@ evidence: .venv/dev-ready ## for maintainers: record tests/evidence anew from li
 # The classroom: see classroom/README.md. A is the assignment, COURSE the folder of a
 # course that is kept elsewhere, as in COURSE=~/my-course.
 ENGINE := $(BIN)/python -m classroom.engine
+EXTRAS := $(BIN)/python -m classroom.extras
 export DDP_LAB_COURSE := $(abspath $(patsubst ~/%,$(HOME)/%,$(COURSE)))
 
 classroom: export JUPYTER_CONFIG_PATH := $(CURDIR)/classroom
@@ -64,24 +65,25 @@ handout: .venv/classroom-ready ## write what students get, with A=ring or all re
 	$(ENGINE) handout $(A) $(if $(ANSWERS),--answers)
 
 grade: .venv/classroom-ready ## grade what was handed in for A=ring (AGAIN=1, ONLY="right", UNSAFE=1)
-	$(ENGINE) grade $(A) $(WHO) $(if $(UNSAFE),--unsafe) $(if $(AGAIN),--again) \
-		$(addprefix --only ,$(ONLY)) $(if $(SLURM),--slurm="$(SLURM)")
+	$(if $(SLURM),$(EXTRAS) slurm "$(SLURM)",$(ENGINE) grade) $(A) $(WHO) $(if $(UNSAFE),--unsafe) $(if $(AGAIN),--again) \
+		$(addprefix --only ,$(ONLY))
 
 feedback: .venv/classroom-ready ## write a page for each student of A=ring
 	$(ENGINE) feedback $(A)
 
 similar: .venv/classroom-ready ## show which submissions of A=ring look alike
-	$(ENGINE) similar $(A)
+	$(EXTRAS) similar $(A)
 
 gradescope: .venv/classroom-ready ## build an autograder.zip of A=ring for Gradescope
-	$(ENGINE) gradescope $(A)
+	$(EXTRAS) gradescope $(A)
 
 grades: .venv/classroom-ready ## write the grades for Canvas, for Moodle and for a person
-	$(ENGINE) grades
+	$(EXTRAS) grades
 
 test-classroom: lint ## solutions, starters, mistakes, hostile answers; of A=ring, or all
-	$(PYTEST) -m "not alone" $(if $(A),-k "$(A)") tests/classroom
-	$(if $(A),,$(BIN)/python -m pytest -m alone tests/classroom)
+	$(PYTEST) -m "not alone" $(if $(A),-k "$(A)") \
+		tests/classroom$(if $(DDP_LAB_COURSE),/test_solutions.py)
+	$(if $(A)$(DDP_LAB_COURSE),,$(BIN)/python -m pytest -m alone tests/classroom)
 
 lint: .venv/dev-ready .venv/classroom-ready ## ruff and mypy: style and types
 	$(BIN)/ruff check .

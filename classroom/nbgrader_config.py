@@ -22,7 +22,6 @@ from nbgrader.preprocessors import (  # noqa: E402
 
 from classroom.engine.assignment import COURSE, notebook  # noqa: E402
 from classroom.engine.conditions import Conditions  # noqa: E402
-from classroom.engine.late import LateDays, LateNote  # noqa: E402
 from classroom.engine.preprocessors import (  # noqa: E402
     ClearOurHiddenTests,
     Judge,
@@ -30,6 +29,7 @@ from classroom.engine.preprocessors import (  # noqa: E402
     SaveGrades,
 )
 from classroom.engine.submission import stamp  # noqa: E402
+from classroom.extras.late import LateDays, LateNote, Settle  # noqa: E402
 
 # A student's timestamp.txt may be anything: the Formgrader, too, reads it in bounds.
 CourseDirectory.get_existing_timestamp = lambda self, folder: stamp(
@@ -59,7 +59,7 @@ c.Autograde.autograde_preprocessors = [
     AssignLatePenalties,
     CheckCellMetadata,
 ]
-# Late work, by the due dates of the gradebook; see engine/late.py. With these values
+# Late work, by the due dates of the gradebook; see extras/late.py. With these values
 # no points are taken off.
 c.AssignLatePenalties.plugin_class = LateDays
 c.LateDays.free_days = 0  # of each student, over the whole course
@@ -67,6 +67,7 @@ c.LateDays.percent_per_day = 0  # of the assignment's points, for each further d
 c.LateDays.most_days = 365  # later than that, it earns no points
 # The feedback shows the outcome of every case, but not the hidden cases themselves.
 c.GenerateFeedback.preprocessors = [
+    Settle,
     GetGrades,
     ClearOurHiddenTests,
     CSSHTMLHeaderPreprocessor,

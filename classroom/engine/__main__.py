@@ -4,9 +4,6 @@ python -m classroom.engine release ASSIGNMENT
 python -m classroom.engine handout [ASSIGNMENT] [--answers]
 python -m classroom.engine grade ASSIGNMENT [OPTION ...] [STUDENT ...]
 python -m classroom.engine feedback ASSIGNMENT
-python -m classroom.engine similar ASSIGNMENT
-python -m classroom.engine gradescope ASSIGNMENT
-python -m classroom.engine grades
 """
 
 import argparse
@@ -15,7 +12,7 @@ import os
 import sys
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,34 +22,26 @@ from nbgrader.coursedir import CourseDirectory
 from traitlets.config import Config, PyFileConfigLoader
 
 from classroom.engine import assignment as assignments
-from classroom.engine import grades as export
-from classroom.engine import gradescope as autograder
-from classroom.engine import (
-    judge,
-    late,
-    preprocessors,
-    roster,
-    sandbox,
-    similar,
-    spread,
-)
+from classroom.engine import judge, preprocessors, roster, sandbox
 from classroom.engine.assignment import COURSE, LAB, criteria, home, notebook
-from ddp_lab import ROOT, from_here
+from ddp_lab import from_here
 from ddp_lab.kit.cell.display import table
 
+Elsewhere = Callable[..., Iterable[tuple[judge.Report, str]]]
+"""Given an assignment, names and options of `judge`: reports, each with a machine."""
 LABELS = {"pass": "pass", "fail": "FAIL", "blocked": "blocked", "not yet": "not yet"}
 
 
 def api(**directories: str) -> NbGraderAPI:
     """Return nbgrader's own interface to this course."""
     _find_alembic()
-    config = _config()
-    config.CourseDirectory.update(directories)
+    settings = config()
+    settings.CourseDirectory.update(directories)
     quiet = logging.getLogger("classroom")
     quiet.propagate = False
     quiet.addHandler(logging.NullHandler())
-    course = CourseDirectory(config=config)
-    return NbGraderAPI(course, config=config, log=quiet)
+    course = CourseDirectory(config=settings)
+    return NbGraderAPI(course, config=settings, log=quiet)
 
 
 def _find_alembic() -> None:
@@ -62,14 +51,14 @@ def _find_alembic() -> None:
         os.environ["PATH"] = os.pathsep.join([folder, found])
 
 
-def _config() -> Config:
+def config() -> Config:
     """Return what nbgrader_config.py says."""
-    config = Config()
+    found = Config()
     for place in dict.fromkeys((LAB, COURSE)):
         if (place / "nbgrader_config.py").exists():
             loader = PyFileConfigLoader("nbgrader_config.py", path=str(place))
-            config.merge(loader.load_config())
-    return config
+            found.merge(loader.load_config())
+    return found
 
 
 def told(what: str, result: dict) -> None:
@@ -114,7 +103,7 @@ def grade(
     unsafe: bool = False,
     again: bool = False,
     only: Sequence[str] = (),
-    slurm: str = "",
+    elsewhere: Elsewhere | None = None,
 ) -> None:
     """Judge what was handed in, several at once; write it to the gradebook.
 
@@ -124,12 +113,12 @@ def grade(
         unsafe: run their programs without a sandbox.
         again: judge even what has not changed.
         only: the criteria that are judged anew; all others stay as they were.
-        slurm: srun's options, if machines of a cluster shall do it.
+        elsewhere: what judges them, if it is not this machine.
     """
     known = [cell.name for cell in criteria(assignment)]
     if unknown := [name for name in only if name not in known]:
         sys.exit(f"{assignment} has no criterion {unknown[0]}: {', '.join(known)}")
-    here = not unsafe and not slurm
+    here = not unsafe and not elsewhere
     if here and (trouble := sandbox.available()):
         sys.exit(trouble)
     if here and (warning := sandbox.weak()):
@@ -143,10 +132,10 @@ def grade(
     everybody = roster.read()  # now, because it may be no roster
     before = {name: judge.last(assignment, name) for name in names}
     options = {"unsafe": unsafe, "again": again, "only": only}
-    reports = judge_all(assignment, names, slurm, options)
+    reports = judge_all(assignment, names, options, elsewhere)
     preprocessors.JUDGED.update({(assignment, r.student): r for r in reports})
-    with _gradebook() as gradebook:
-        roster.enter(everybody, gradebook)
+    with gradebook() as opened:
+        roster.enter(everybody, opened)
     course = api(submitted_directory=str(preprocessors.STAGED))
     for name in names:
         preprocessors.stage(assignment, name)
@@ -159,14 +148,20 @@ def grade(
         if told := changes(before[report.student], report):
             print(f"{report.student}: {told}")
     came = {everybody.find(name) for name in students(assignment)}
+    if everybody.people and None in came:
+        strange = [name for name in students(assignment) if not everybody.find(name)]
+        print(f"not on the roster: {', '.join(strange)}")
     if absent := [person.id for person in everybody.people if person not in came]:
         print(f"nothing has come from {', '.join(absent)}")
 
 
 def judge_all(
-    assignment: str, names: list[str], slurm: str, options: dict[str, Any]
+    assignment: str,
+    names: list[str],
+    options: dict[str, Any],
+    elsewhere: Elsewhere | None,
 ) -> list[judge.Report]:
-    """Judge here, or on the machines of a cluster; tell of each as it is done."""
+    """Judge here, or elsewhere; tell of each as it is done."""
     found: dict[str, judge.Report] = {}
     start = time.monotonic()
 
@@ -178,15 +173,15 @@ def judge_all(
         past = f"{time.monotonic() - start:.0f} s{where}"
         print(f"{head}: {score}{note} ({past})", flush=True)
 
-    if slurm:
-        for report, node in spread.reports(assignment, names, slurm, **options):
+    if elsewhere:
+        for report, node in elsewhere(assignment, names, **options):
             told(report, f", on {node}")
     else:
         for report in judge.judge_all(assignment, names, **options):
             told(report)
     for name in names:
         if name not in found:
-            told(judge.blocked(assignment, name, "no report has come from SLURM"))
+            told(judge.blocked(assignment, name, "no report has come"))
     return [found[name] for name in names]
 
 
@@ -222,8 +217,6 @@ def changes(before: judge.Report | None, now: judge.Report) -> str:
 
 def feedback(assignment: str) -> None:
     """Write an HTML page for each student who was graded."""
-    with _gradebook() as gradebook:  # what a late day costs may have changed
-        late.LateDays(config=_config()).settle(gradebook)
     told("write the feedback", api().generate_feedback(assignment))
     for name in students(assignment):
         path = COURSE / "feedback" / name / assignment / f"{assignment}.html"
@@ -231,33 +224,12 @@ def feedback(assignment: str) -> None:
             print(from_here(path))
 
 
-def grades() -> None:
-    """Write the grades for Canvas, for Moodle, and for a person: see grades.py."""
-    with _gradebook() as gradebook:
-        everybody = roster.read()
-        roster.enter(everybody, gradebook)
-        policy = late.LateDays(config=_config())
-        print(*export.write(gradebook, everybody, policy), sep="\n")
-
-
-def _gradebook() -> Gradebook:
-    """Return the gradebook; a new one if there is none."""
+def gradebook() -> Gradebook:
+    """Return the gradebook, with the due dates of now; a new one if there is none."""
     _find_alembic()
-    return Gradebook(f"sqlite:///{COURSE / 'gradebook.db'}", "ddp-lab")
-
-
-def alike(assignment: str) -> None:
-    """Write a page of the submissions that look alike, and print a table of them."""
-    if not notebook("release", assignment).exists():
-        release(assignment)
-    print(similar.report(assignment, students(assignment)))
-
-
-def gradescope(assignment: str) -> None:
-    """Write the zip that Gradescope takes as an autograder."""
-    path = ROOT / "build" / "gradescope" / assignment / "autograder.zip"
-    autograder.build(assignment, path)
-    print(f"upload as an autograder: {from_here(path)}")
+    opened = Gradebook(f"sqlite:///{COURSE / 'gradebook.db'}", "ddp-lab")
+    roster.enter_due(opened)
+    return opened
 
 
 def main() -> None:
@@ -265,25 +237,21 @@ def main() -> None:
     warnings.filterwarnings("ignore", module="nbgrader")  # SQLAlchemy's, about it
     parser = argparse.ArgumentParser(description=__doc__)
     simple = {"release": release, "feedback": feedback}
-    simple |= {"similar": alike, "gradescope": gradescope}
-    parser.add_argument("command", choices=[*simple, "handout", "grade", "grades"])
+    parser.add_argument("command", choices=[*simple, "handout", "grade"])
     parser.add_argument("assignment", nargs="?")
     parser.add_argument("students", nargs="*")
     parser.add_argument("--unsafe", action="store_true")
     parser.add_argument("--again", action="store_true")
     parser.add_argument("--only", action="append", default=[], metavar="CRITERION")
     parser.add_argument("--answers", action="store_true")
-    parser.add_argument("--slurm", default="", metavar="OPTIONS")
     args = parser.parse_args()
     known = assignments.names()
     optional = args.command == "handout" and not args.assignment
-    if args.command != "grades" and not optional and args.assignment not in known:
+    if not optional and args.assignment not in known:
         sys.exit(f"say which assignment: A={' or A='.join(known)}")
     if args.command == "grade":
         options = {"unsafe": args.unsafe, "again": args.again, "only": args.only}
-        grade(args.assignment, args.students, slurm=args.slurm, **options)
-    elif args.command == "grades":
-        grades()
+        grade(args.assignment, args.students, **options)
     elif args.command == "handout":
         hand_out(args.assignment, args.answers)
     else:

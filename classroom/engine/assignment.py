@@ -75,7 +75,7 @@ class Criterion:
 
 @dataclass(frozen=True)
 class Mistake:
-    """Changes to the solution, and the one criterion that they violate."""
+    """Changes to the solution, and the criterion that they violate."""
 
     name: str
     criterion: str
@@ -83,6 +83,8 @@ class Mistake:
     """Each a text that occurs in the solution once, and what replaces it."""
     says: str = "fail: "
     """How the feedback begins."""
+    also: tuple[str, ...] = ()
+    """Other criteria that they violate, where a mistake misses the whole idea."""
 
 
 def names() -> list[str]:

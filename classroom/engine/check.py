@@ -11,8 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from classroom.engine.assignment import Assignment, needed, worded
-from classroom.engine.rig import Rig, SandboxError
-from classroom.engine.verdict import Verdict, fail
+from classroom.engine.rig import Busy, Rig, SandboxError
+from classroom.engine.verdict import Verdict, blocked, fail
 from ddp_lab import workplace
 
 LONGEST_VERDICT = 1200  # characters
@@ -27,6 +27,8 @@ def try_case(rig: Rig, criterion: str, case: dict) -> Verdict:
         verdict = rig.assignment.CRITERIA[criterion](rig, **case)
     except SandboxError:
         raise
+    except Busy as error:
+        return blocked(f"the machine is too busy: {error}; judge it again")
     except Exception as error:
         # What the ranks gave may be anything, if the program has meddled with it.
         verdict = fail(f"its results cannot be judged: {type(error).__name__}: {error}")

@@ -10,10 +10,10 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from classroom.engine.assignment import COURSE, LAB, home, notebook
+from classroom.engine.assignment import COURSE, LAB, load, notebook
 from classroom.engine.leaks import leaks
 from classroom.engine.modules import imported, modules
-from classroom.engine.rig import IMPORTED
+from classroom.engine.rig import beside
 from ddp_lab import ROOT
 from tools import notebooks
 
@@ -100,11 +100,11 @@ def contents(assignments: Iterable[str], answers: bool = False) -> dict[str, Pat
                 found[str(program.relative_to(ROOT))] = program
     for name in assignments:
         found[f"assignments/{name}/{name}.ipynb"] = notebook("release", name)
-        harness = home(name) / "assignments" / name / "harness.py"
-        found[f"classroom/assignments/{name}/harness.py"] = harness
         # What the notebook imports, and what a run needs beside its harness.
         roots.add(f"classroom.assignments.{name}")
-        found |= {str(path.relative_to(ROOT)): path for path in IMPORTED}
+        for path in beside(load(name)):
+            course = LAB if path.is_relative_to(LAB) else COURSE
+            found[f"classroom/{path.relative_to(course)}"] = path
     return found | modules(roots)
 
 

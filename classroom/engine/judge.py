@@ -22,13 +22,12 @@ from classroom.engine.assignment import (
     COURSE,
     Criterion,
     criteria,
-    folder,
     load,
     notebook,
 )
 from classroom.engine.check import line, try_case
 from classroom.engine.modules import modules
-from classroom.engine.rig import IMPORTED, TURN, Rig, SandboxError
+from classroom.engine.rig import TURN, Rig, SandboxError, beside
 from classroom.engine.submission import answers
 from classroom.engine.verdict import Verdict, total
 
@@ -226,8 +225,7 @@ def judging(assignment: str) -> list[Path]:
             f"classroom.assignments.{assignment}.criteria",
         ]
     )
-    beside = [*IMPORTED, folder(load(assignment)) / "harness.py"]
-    return sorted({*needed.values(), *beside})
+    return sorted({*needed.values(), *beside(load(assignment))})
 
 
 def _path(assignment: str, student: str) -> Path:

@@ -9,8 +9,7 @@
         give(result=tensor)
 
 torchrun starts the harness with the run's folder as its first argument. What a rank
-says, and which calls of the communication library it makes, is heard and kept
-outside while it happens (recorder.py): see `say`, `ask` and `say_calls`.
+says is heard and kept outside while it happens (recorder.py): see `say` and `ask`.
 """
 
 import ctypes
@@ -22,7 +21,7 @@ import os
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import ModuleType
@@ -31,13 +30,10 @@ from typing import Any
 import numpy as np
 import torch
 import torch.distributed as dist
-from torch._C import _distributed_c10d as _c10d
 from values import pack, unpack
 
 RUN_FOLDER = Path(sys.argv[1])
 RANK = int(os.environ["RANK"])
-CALLS = "reduce", "gather", "scatter", "broadcast", "all", "send", "recv", "barrier"
-_OPERATORS = torch.library.Library("c10d", "IMPL")
 _given: dict[str, Any] = {}
 _judge = socket.socket(socket.AF_UNIX)
 _speaking = threading.Lock()
@@ -113,11 +109,19 @@ def _all_are_here() -> None:
     _heard.readline()
 
 
-def answer(name: str) -> ModuleType:
-    """Import the student's file `name`, not as the main program; return the module."""
+def answer(name: str, library: str = "") -> ModuleType:
+    """Import the student's file `name`, not as the main program; return the module.
+
+    Args:
+        name: of the file.
+        library: modules of the library that are the task itself, by name: from here on
+            none of them serves, under whichever name it is asked for.
+    """
     if dist.is_initialized():
         dist.barrier()  # by now every rank has taken its inputs
     _all_are_here()
+    for part in library.split():
+        refuse(part)
     path = RUN_FOLDER / "answer" / name
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec and spec.loader
@@ -125,6 +129,35 @@ def answer(name: str) -> ModuleType:
     sys.modules[path.stem] = module
     spec.loader.exec_module(module)
     return module
+
+
+def refuse(library: str) -> None:
+    """Let a class of the library, a module or a package say that it is the task itself.
+
+    What is loaded refuses to begin: its classes, whoever holds them. What is not is
+    known by its code when it is loaded, under any name.
+    """
+    words = f"{library} is the task itself: write your own"
+
+    def refused(*args: object, **kwargs: object) -> None:
+        raise RuntimeError(words)
+
+    def hear(event: str, args: tuple) -> None:
+        if event == "exec" and args[0].co_filename.startswith(places):
+            raise RuntimeError(words)
+
+    place, _, name = library.rpartition(".")
+    if isinstance(kind := getattr(sys.modules.get(place), name, None), type):
+        kind.__init__ = refused  # type: ignore[misc]
+        return
+    spec = importlib.util.find_spec(library)
+    places = tuple(spec.submodule_search_locations or [spec.origin]) if spec else ()
+    for name, module in [*sys.modules.items()]:
+        inside = name == library or name.startswith(f"{library}.")
+        for thing in [*vars(module).values()] if inside else []:
+            if getattr(thing, "__module__", "") == name and isinstance(thing, type):
+                thing.__init__ = refused  # type: ignore[misc]
+    sys.addaudithook(hear)
 
 
 def give(**values: object) -> None:
@@ -144,87 +177,6 @@ def give(**values: object) -> None:
     part = path.with_suffix(".part")
     part.write_bytes(pack(_given))
     part.replace(path)  # never half a file
-
-
-# --- calls of the communication library ---
-
-
-def say_calls() -> list[int]:
-    """From now on, say each call: its name, numel, bytes and dtype, as it is issued.
-
-    All ways lead through PyTorch's dispatcher, in whichever thread: the functions of
-    torch.distributed, functional collectives, and what is written in C++, such as DDP's
-    reducer, which is said as well when it is made. Who calls a backend itself passes
-    by, so its methods say it, too.
-
-    Returns:
-        A list to which the bytes of each call are appended. It helps to wait for calls
-        and is no evidence: a program might change it.
-    """
-    sizes: list[int] = []
-
-    def call(name: str, args: tuple) -> None:
-        """Say one call. Where it takes an output and an input, the input is second."""
-        tensors = _tensors(args[1:2]) or _tensors(args[:1])
-        if "barrier" in name:
-            tensors = []  # PyTorch's own, only to find the way by
-        size = sum(t.numel() * t.element_size() for t in tensors)
-        dtype = str(tensors[0].dtype).removeprefix("torch.") if tensors else ""
-        facts = {"numel": sum(t.numel() for t in tensors), "dtype": dtype}
-        say("call", name=name.strip("_"), bytes=size, **facts)
-        sizes.append(size)
-
-    for operator in torch._C._dispatch_get_all_op_names():
-        name = operator.removeprefix("c10d::")
-        if name != operator and name != "check_for_nan":
-            _wrap_operator(name, functools.partial(call, name))
-    for name in vars(_c10d.Backend):
-        if any(word in name for word in CALLS):
-            _wrap_method(_c10d.Backend, name, functools.partial(call, name))
-    _wrap_method(_c10d.Reducer, "__init__", lambda args: call("reducer", ()))
-    return sizes
-
-
-def _wrap_operator(name: str, note: Callable[[tuple], None]) -> None:
-    """Call `note` with the arguments whenever c10d's operator `name` is called.
-
-    The dispatcher asks at BackendSelect in any thread and mode, before it goes on to
-    the device. From there we go on ourselves, which lets other threads have Python
-    meanwhile: gloo's need it to end their work.
-    """
-    operator = getattr(torch.ops.c10d, name).default
-
-    def call(*args: object, **kwargs: object) -> object:
-        note(args)
-        device = _tensors(args)[0].device.type
-        key = getattr(torch._C.DispatchKey, torch._C._dispatch_key_for_device(device))
-        return operator._op_dk(key, *args, **kwargs)
-
-    _OPERATORS.impl(name, _hidden(call), "BackendSelect")
-
-
-def _wrap_method(kind: type, name: str, note: Callable[[tuple], None]) -> None:
-    method = getattr(kind, name)
-
-    def call(self: object, *args: object, **kwargs: object) -> object:
-        note(args)
-        return method(self, *args, **kwargs)
-
-    setattr(kind, name, _hidden(call))
-
-
-def _hidden(function: Any) -> Any:
-    """Make it no line of the program to the launcher, which tells where a rank is."""
-    function.__code__ = function.__code__.replace(co_filename="<frozen recorder>")
-    return function
-
-
-def _tensors(value: object) -> list[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        return [value]
-    if isinstance(value, list | tuple):
-        return [tensor for item in value for tensor in _tensors(item)]
-    return []
 
 
 _judge.connect(str(RUN_FOLDER / "recorder"))

@@ -134,20 +134,6 @@ def _memory(connection: socket.socket) -> int | None:
         return None
 
 
-def calls(events: list[dict], first: str = "begin", last: str = "end") -> list[dict]:
-    """Return the calls from the first event `first` to the last event `last`.
-
-    Raises:
-        ValueError: if a call makes no sense, or there are no such events.
-    """
-    words = [event.get("what") for event in events]
-    end = len(words) - words[::-1].index(last)
-    found = [e for e in events[words.index(first) : end] if e.get("what") == "call"]
-    if not all(type(c.get("bytes")) is int and c["bytes"] >= 0 for c in found):
-        raise ValueError("a call that makes no sense")
-    return found
-
-
 def _read(line: bytes) -> dict:
     """Return what a line says.
 

@@ -4,6 +4,7 @@ A rig runs an assignment's harness in every rank beside the program. What was ex
 is known here only, where the judge is: no process of the run has ever seen it.
 """
 
+import ast
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,15 +15,30 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from classroom.engine import runner
-from classroom.engine.assignment import Assignment, folder
+from classroom.engine.assignment import LAB, Assignment, folder
+from classroom.engine.modules import imported
 from classroom.engine.recorder import Recorder, Reply
 from classroom.engine.values import pack, unpack
 from classroom.engine.verdict import PASS, Verdict, compare, fail
 
-IMPORTED = [
-    Path(__file__).with_name(name) for name in ("ranks.py", "values.py", "lives.py")
-]
-"""What a harness may import; a run finds it beside its harness."""
+BESIDE = LAB / "assignments" / "beside"
+"""Files that the harnesses of several assignments share."""
+
+
+def beside(assignment: Assignment) -> list[Path]:
+    """Return the files of a run: the harness, and what it imports by a bare name.
+
+    That is ours in this folder, or what several assignments share.
+    """
+    todo = [folder(assignment) / "harness.py", Path(__file__).with_name("values.py")]
+    places = [Path(__file__).parent, folder(assignment).parent / "beside", BESIDE]
+    found: list[Path] = []
+    while todo:
+        found.append(todo.pop(0))
+        for name in imported(found[-1].read_text()):
+            files = [place / f"{name.partition('.')[0]}.py" for place in places]
+            todo += [f for f in files if f.is_file() and f not in [*found, *todo]][:1]
+    return found
 
 
 class _Turn:
@@ -62,6 +78,27 @@ class SandboxError(Exception):
     """The sandbox itself does not work: nobody's answer is to blame."""
 
 
+class Busy(Exception):
+    """The machine has had no time for a run: nobody's answer is to blame."""
+
+
+COMPILES = "torch.compile takes longer than a check waits: leave it out here"
+PATIENCE = 4  # times the timeout, where a run had no core the first time
+
+
+def compiles(text: str) -> bool:
+    """Tell whether a program uses torch.compile."""
+    try:
+        nodes = [*ast.walk(ast.parse(text))]
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    used = {ast.unparse(n) for n in nodes if isinstance(n, ast.Attribute)}
+    froms = [n for n in nodes if isinstance(n, ast.ImportFrom) and n.module == "torch"]
+    return "torch.compile" in used or any(
+        alias.name == "compile" for node in froms for alias in node.names
+    )
+
+
 @dataclass
 class Outcome:
     """What became of one run."""
@@ -74,9 +111,9 @@ class Outcome:
     """The kernel's count of the sandbox's loopback; None outside a sandbox."""
     files: dict[str, bytes] = field(default_factory=dict)
     """What else was left in the run's folder `out`."""
-    calls: list[list[str]] = field(default_factory=list)
-    """By rank, the calls that PyTorch's own flight recorder has kept, oldest first."""
     exit_codes: list[int | None] = field(default_factory=list)
+    starved: bool = False
+    """Whether it was ended for its silence, and had waited for a core."""
     events: list[list[dict]] = field(default_factory=list)
     """By rank, what it has said as it happened (see recorder.py)."""
 
@@ -169,6 +206,27 @@ class Rig:
             quiet: whether time is measured, so that nothing else shall run beside.
             reply: what answers the ranks' questions (`ask`), here in the judge.
         """
+        if any(map(compiles, self.programs.values())):
+            return Outcome([{}] * ranks, COMPILES, events=[[] for _ in range(ranks)])
+        more: dict = {"files": files, "quiet": quiet, "reply": reply}
+        outcome = self._once(ranks, inputs, timeout=timeout, **more)
+        if outcome.starved:  # once more, alone, and with all patience
+            more["quiet"] = True
+            outcome = self._once(ranks, inputs, timeout=PATIENCE * timeout, **more)
+        if outcome.starved:
+            raise Busy(f"for {PATIENCE * timeout:.0f} seconds it had hardly a core")
+        return outcome
+
+    def _once(
+        self,
+        ranks: int,
+        inputs: dict | Sequence[dict],
+        *,
+        timeout: float,
+        files: Mapping[str, bytes] | None,
+        quiet: bool,
+        reply: Reply | None,
+    ) -> Outcome:
         by_rank = [inputs] * ranks if isinstance(inputs, dict) else inputs
         if len(by_rank) != ranks:
             raise ValueError(f"inputs for {len(by_rank)} ranks, not for {ranks}")
@@ -176,8 +234,7 @@ class Rig:
         sent |= {f"inputs_{r}": pack(values) for r, values in enumerate(by_rank)}
         sent |= {f"out/{name}": data for name, data in (files or {}).items()}
         # Ours come last: no name among the files can put something in their place.
-        ours = [folder(self.assignment) / "harness.py", *IMPORTED]
-        sent |= {path.name: path.read_bytes() for path in ours}
+        sent |= {path.name: path.read_bytes() for path in beside(self.assignment)}
         with Recorder(ranks, reply) as recorder:
             header: dict = {"ranks": ranks, "timeout": timeout, "quiet": quiet}
             header["recorder"] = str(recorder.path)
@@ -224,6 +281,6 @@ def _outcome(answer: dict, files: dict[str, bytes], ranks: int) -> Outcome:
         None if failure is None else str(failure)[:4000],
         answer.get("bytes_on_wire"),
         files,
-        answer.get("calls") or [],
         exit_codes=answer.get("exit_codes") or [],
+        starved=bool(answer.get("starved")),
     )

@@ -19,13 +19,17 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime, timezone
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 from nbgrader.api import Gradebook
 
 from classroom.engine.assignment import COURSE
 
 ROSTER = COURSE / "roster.csv"
+DUE = COURSE / "due.txt"
+"""Lines such as `ring 2026-03-06 23:59 UTC`: when an assignment is due."""
 CANVAS = ["Student", "ID", "SIS User ID", "SIS Login ID", "Section"]
 OF_STUDENTS = {*CANVAS, "LastName", "FirstName", "Integration ID", "Root Account"}
 TEST_STUDENT = "Student, Test"  # of Canvas's student view
@@ -182,3 +186,26 @@ def enter(roster: Roster, gradebook: Gradebook) -> None:
             email=person.email or None,
             lms_user_id=person.canvas or None,
         )
+
+
+def enter_due(gradebook: Gradebook, path: Path = DUE) -> None:
+    """Let the gradebook know the due dates that are in a file, if there is one.
+
+    Raises:
+        SystemExit: if a line makes no sense.
+    """
+    known = {assignment.name for assignment in gradebook.assignments}
+    for line in path.read_text().splitlines() if path.exists() else []:
+        name, _, when = line.partition("#")[0].strip().partition(" ")
+        time, _, zone = when.strip().rpartition(" ")
+        try:
+            if name:
+                due = datetime.fromisoformat(time).replace(tzinfo=ZoneInfo(zone))
+                if name in known:  # nbgrader knows UTC, without saying so
+                    due = due.astimezone(timezone.utc).replace(tzinfo=None)
+                    gradebook.update_or_create_assignment(name, duedate=due)
+        except (ValueError, LookupError, OSError):
+            form = "ring 2026-03-06 23:59 Europe/Berlin, or UTC"
+            raise SystemExit(
+                f"{path.name}: {line!r} is no line as in: {form}"
+            ) from None

@@ -110,8 +110,8 @@ def verdict(
     return found
 
 
-def others(name: str, answer: dict[str, str], suspect: str) -> list[Criterion]:
-    """Return the criteria but `suspect` that look at what `answer` has changed.
+def others(name: str, answer: dict[str, str], *suspects: str) -> list[Criterion]:
+    """Return the criteria but `suspects` that look at what `answer` has changed.
 
     The one with the most points comes first.
     """
@@ -120,7 +120,8 @@ def others(name: str, answer: dict[str, str], suspect: str) -> list[Criterion]:
     return [
         cell
         for cell in sorted(cells(name), key=lambda cell: -cell.points)
-        if cell.name != suspect and wrong.intersection(needed(load(name), cell.name))
+        if cell.name not in suspects
+        and wrong.intersection(needed(load(name), cell.name))
     ]
 
 

@@ -38,7 +38,8 @@ class Course:
     def __init__(self, folder: Path):
         self.folder, self.classroom = folder, folder / "classroom"
         shutil.copytree(ROOT / "ddp_lab", folder / "ddp_lab")
-        for name in ("engine", "assignments/ring", "source/ring"):
+        shared = "engine", "extras", "assignments/beside"
+        for name in (*shared, "assignments/ring", "source/ring"):
             shutil.copytree(ROOT / "classroom" / name, self.classroom / name)
         for name in ("__init__.py", "assignments/__init__.py", "nbgrader_config.py"):
             shutil.copy(ROOT / "classroom" / name, self.classroom / name)
@@ -54,8 +55,9 @@ class Course:
         nbformat.write(notebook, path)
 
     def run(self, *words: str, **env: str) -> subprocess.CompletedProcess:
-        """Run `python -m classroom.engine WORDS`."""
-        command = [sys.executable, "-m", "classroom.engine", *words]
+        """Run `python -m classroom.engine WORDS`, or what is an extra."""
+        part = "extras" if words[0] in ("grades", "slurm", "similar") else "engine"
+        command = [sys.executable, "-m", f"classroom.{part}", *words]
         env = {**os.environ, "PYTHONPATH": str(self.folder), **env}
         return subprocess.run(
             command, cwd=self.folder, env=env, capture_output=True, text=True

@@ -16,9 +16,10 @@ pytest.importorskip("nbgrader", reason="the lessons do without it")
 from nbgrader.api import Gradebook  # noqa: E402
 from nbgrader.preprocessors import NbGraderPreprocessor  # noqa: E402
 
-from classroom.engine import grades, roster  # noqa: E402
-from classroom.engine.late import LateDays, Lateness  # noqa: E402
+from classroom.engine import roster  # noqa: E402
 from classroom.engine.roster import Person, Roster  # noqa: E402
+from classroom.extras import grades  # noqa: E402
+from classroom.extras.late import LateDays, Lateness  # noqa: E402
 
 pytestmark = pytest.mark.sandbox
 
@@ -246,6 +247,19 @@ def hand_in(gradebook, student: str, assignment: str, late: float = 0, **scores)
 
 def written(gradebook, people: Roster, **policy) -> list[str]:
     return grades.write(gradebook, people, LateDays(**policy))
+
+
+def test_due_dates_are_lines_of_a_file(book, tmp_path):
+    path = tmp_path / "due.txt"
+    path.write_text(
+        "# of the term\nring 2026-03-06 23:59 Europe/Berlin\nx 2026-01-01 UTC\n"
+    )
+    roster.enter_due(book, path)
+    assert book.find_assignment("ring").duedate == datetime(2026, 3, 6, 22, 59)
+    for line in ("ring soon", "ring 2026-03-06 23:59 Nowhere/Else", "ring 2026-03-06"):
+        path.write_text(line)
+        with pytest.raises(SystemExit, match="is no line as in"):
+            roster.enter_due(book, path)
 
 
 def test_canvas_gets_back_what_it_gave(book, tmp_path):

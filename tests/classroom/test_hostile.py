@@ -339,22 +339,6 @@ def test_no_rank_remembers_what_another_was_given():
     assert str(tried(text)) == "pass"
 
 
-def test_a_forged_count_is_seen_on_the_wire():
-    """Three vectors travel; one is told, which is what is expected."""
-    forged = "    ranks = sys.modules['ranks']\n    ranks._OPERATORS._destroy()\n"
-    forged += "    said = {'name': 'send', 'numel': len(x), 'bytes': 4 * len(x)}\n"
-    forged += "    ranks.say('call', **said)\n"
-    twice = "    for _ in range(3):\n        exchange(x.clone(), torch.empty_like(x))\n"
-    answer = changed(
-        "ring",
-        ("    b = bounds", forged + twice + "    b = bounds"),
-        ("import gc\nimport os\n", "import gc\nimport os\nimport sys\n"),
-    )
-    case = {"ranks": 2, "length": 1_000_000}
-    verdict = tried(answer["ring.py"], "bytes_sent", case)
-    assert verdict.state == "fail" and "over the wire" in verdict.words, verdict
-
-
 def test_the_visible_answer_does_not_help():
     visible, *hidden = cells("ring")[0].cases
     lookup = "import numpy\n\n\n" + DEF

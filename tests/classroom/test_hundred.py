@@ -1,6 +1,7 @@
 """What a large course needs, through nbgrader: late days, regrading, the roster."""
 
 import csv
+import functools
 import io
 import json
 import os
@@ -16,8 +17,9 @@ from course import as_notebook, cells, solution, starter  # noqa: E402
 from nbgrader.api import Gradebook  # noqa: E402
 from test_course import Course  # noqa: E402
 
-from classroom.engine import judge, spread  # noqa: E402
+from classroom.engine import judge  # noqa: E402
 from classroom.engine.__main__ import changes, judge_all  # noqa: E402
+from classroom.extras import spread  # noqa: E402
 from ddp_lab.kit.run import slurm_cluster  # noqa: E402
 
 pytestmark = pytest.mark.sandbox
@@ -88,7 +90,7 @@ def test_one_criterion_is_judged_anew_and_the_rest_stays(judged):
     assert judged.tried == ["bytes_sent"]
     assert [n for n, c in now.criteria.items() if c["state"] == "pass"] == judged.tried
     assert list(now.criteria) == list(before.criteria)
-    assert changes(before, now) == "bytes_sent FAIL → pass, 0 → 2 points"
+    assert changes(before, now) == "bytes_sent FAIL → pass, 0 → 4 points"
     assert changes(now, judged("fail")) == "" and judged.tried == []  # it is on record
 
 
@@ -186,7 +188,7 @@ def test_grading_is_spread_over_the_machines_of_a_cluster(tmp_path):
     for name in ("anna", "bert", "carl"):
         course.hand_in(name, submission(solution("ring")))
     course.hand_in("dora", submission(starter("ring")))
-    words = ["grade", "ring", "--unsafe", "--slurm", "--nodes=2 --ntasks=2 --time=10"]
+    words = ["slurm", "--nodes=2 --ntasks=2 --time=10", "ring", "--unsafe"]
     with slurm_cluster.Cluster() as cluster:
         done = course.run(*words, SLURM_CONF=str(cluster.conf))
         assert not cluster.jobs()
@@ -221,14 +223,14 @@ def srun(tmp_path, monkeypatch, text: str) -> None:
 
 def asked_of_slurm() -> list:
     options = {"unsafe": True, "again": False, "only": []}
-    return [*spread.reports("ring", ["anna"], "--ntasks=2", **options)]
+    return [*spread.reports("ring", ["anna"], slurm="--ntasks=2", **options)]
 
 
 @pytest.mark.parametrize("asked", [{"again": True}, {"only": ["right"]}, {}])
 def test_a_task_is_told_what_was_asked_for(asked, tmp_path, monkeypatch):
     srun(tmp_path, monkeypatch, f'echo "$@" > {tmp_path}/words; cat > {tmp_path}/asked')
     options = {"unsafe": False, "again": False, "only": []} | asked
-    assert [*spread.reports("ring", ["anna"], "--ntasks=2", **options)] == []
+    assert [*spread.reports("ring", ["anna"], slurm="--ntasks=2", **options)] == []
     told = json.loads((tmp_path / "asked").read_text())
     assert told["options"] == options and told["secret"] == judge.SECRET
     words = (tmp_path / "words").read_text().split()
@@ -294,12 +296,8 @@ def test_what_does_not_come_back_is_blocked(tmp_path, monkeypatch, capsys):
     (report,) = judge_all(
         "ring",
         ["anna"],
-        "--ntasks=2",
-        {
-            "unsafe": True,
-            "again": False,
-            "only": [],
-        },
+        {"unsafe": True, "again": False, "only": []},
+        functools.partial(spread.reports, slurm="--ntasks=2"),
     )
     assert {found["state"] for found in report.criteria.values()} == {"blocked"}
     said = capsys.readouterr().out

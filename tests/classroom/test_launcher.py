@@ -114,7 +114,17 @@ def launch(command, count, grace=2.0):
     lines[0].readline()  # go
     return max(act["code"] + 128 * (act["do"] == "die") for act in acts)
 """
+TORCHRUN = """
+import subprocess
+import sys
+
+
+def launch(command, count, grace=2.0):
+    words = [sys.executable, "-m", "torch.distributed." + "run", "--no-python"]
+    return subprocess.run([*words, "--nproc-per-node", str(count), *command]).returncode
+"""
 HOSTILE = {
+    "lets torchrun do it": (TORCHRUN, "torchrun is the task itself"),
     "speaks to the judge": (SAYS, "launch() raises OSError"),
     "speaks for the ranks": (VOICES, "expected to run the command in a process"),
 }

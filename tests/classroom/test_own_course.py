@@ -16,9 +16,24 @@ from ddp_lab import ROOT
 
 pytestmark = pytest.mark.sandbox
 
-SOLUTION = "    return [2 * number for number in numbers]\n"
-PROGRAM = f"""%%writefile build/classroom/doubled.py
-def doubled(numbers):
+# An eleventh assignment, as somebody writes it from "Your own assignment".
+SOLUTION = """    rank, world_size = dist.get_rank(), dist.get_world_size()
+    pieces = [torch.empty_like(x) for _ in range(world_size)]
+    pieces[rank].copy_(x)
+    for step in range(world_size - 1):
+        mine, next_one = (rank - step) % world_size, (rank - step - 1) % world_size
+        works = [dist.isend(pieces[mine], (rank + 1) % world_size)]
+        works.append(dist.irecv(pieces[next_one], (rank - 1) % world_size))
+        for work in works:
+            work.wait()
+    return torch.cat(pieces)
+"""
+PROGRAM = f"""%%writefile build/classroom/gathered.py
+import torch
+import torch.distributed as dist
+
+
+def all_gather(x):
     ### BEGIN SOLUTION
 {SOLUTION}    ### END SOLUTION
 """
@@ -26,45 +41,57 @@ CHECK = """check(
     "right",
     dict(ranks=2, length=3),
     ### BEGIN HIDDEN TESTS
-    dict(ranks=2, length=777),
+    dict(ranks=3, length=777),
     ### END HIDDEN TESTS
 )"""
 FILES = {
     "__init__.py": """
-from classroom.assignments.doubled import criteria
+from classroom.assignments.gathered import criteria
 from classroom.engine.check import make_check
 
 check = make_check(criteria)
 """,
     "criteria.py": """
-from classroom.engine.verdict import PASS, fail
+import numpy as np
 
-PROGRAMS = {"program": "doubled.py"}
+from classroom.assignments.beside.wired import wired
+from classroom.engine.rig import compare_all
+from classroom.engine.verdict import fail
+
+PROGRAMS = {"program": "gathered.py"}
 NEEDS = WORDS = {}
 
 
 def right(rig, *, ranks, length):
-    outcome = rig.run(ranks, {"numbers": [*range(length)]})
+    \"\"\"Every rank ends with all pieces, and sends n - 1 of them.\"\"\"
+    pieces = rig.draw(0).normal(size=(ranks, length)).astype(np.float32)
+    outcome, diary = wired(rig, [{"x": x} for x in pieces])
     if problem := outcome.problem("result"):
         return problem
-    expected = [*range(0, 2 * length, 2)]
-    right = all(given["result"] == expected for given in outcome.outputs)
-    return PASS if right else fail("not doubled")
+    sent = sum(e["bytes"] for e in diary if e["what"] == "messages")
+    if sent != (most := ranks * (ranks - 1) * 4 * length):
+        return fail(f"{sent} bytes were sent, expected {most}")
+    return compare_all(pieces.ravel(), outcome, "result")
 
 
 CRITERIA = {"right": right}
 """,
     "harness.py": """
-from ranks import answer, give, inputs, process_group
+import torch
+from ranks import answer, give, inputs
+from wire import wired
 
 given = inputs()
-with process_group():
-    give(result=answer("doubled.py").doubled(given["numbers"]))
+with wired(given, calls=[]) as line:
+    if line:
+        give(result=answer("gathered.py").all_gather(torch.from_numpy(given["x"])))
 """,
     "mistakes.py": """
 from classroom.engine.assignment import Mistake
 
-MISTAKES = [Mistake("thrice", "right", [("2 * number", "3 * number")])]
+ONCE = "range(world_size - 1)", "range(1)"
+TWICE = "range(world_size - 1)", "range(world_size)"
+MISTAKES = [Mistake("one step", "right", [ONCE]), Mistake("twice", "right", [TWICE])]
 """,
 }
 
@@ -77,8 +104,8 @@ def nbgrader(grade_id: str, **known) -> dict:
 def source() -> nbformat.NotebookNode:
     graded = nbgrader("right", grade=True, locked=True, points=10)
     cells = [
-        new_markdown_cell("# Doubled"),
-        new_code_cell("from classroom.assignments.doubled import check"),
+        new_markdown_cell("# Gathered"),
+        new_code_cell("from classroom.assignments.gathered import check"),
         new_code_cell(PROGRAM, metadata=nbgrader("program", solution=True)),
         new_code_cell(CHECK, metadata=graded),
     ]
@@ -90,12 +117,12 @@ class Course:
 
     def __init__(self, folder: Path):
         self.folder = folder
-        place = folder / "assignments" / "doubled"
+        place = folder / "assignments" / "gathered"
         place.mkdir(parents=True)
         for name, text in FILES.items():
             (place / name).write_text(text.lstrip())
-        (folder / "source" / "doubled").mkdir(parents=True)
-        nbformat.write(source(), folder / "source" / "doubled" / "doubled.ipynb")
+        (folder / "source" / "gathered").mkdir(parents=True)
+        nbformat.write(source(), folder / "source" / "gathered" / "gathered.ipynb")
 
     def run(self, *words: str) -> str:
         """Run `python WORDS` for this course; return what it prints."""
@@ -110,9 +137,9 @@ class Course:
         return self.run("-m", "classroom.engine", *words)
 
     def hand_in(self, student: str, text: str) -> None:
-        place = self.folder / "submitted" / student / "doubled"
+        place = self.folder / "submitted" / student / "gathered"
         place.mkdir(parents=True)
-        (place / "doubled.ipynb").write_text(text)
+        (place / "gathered.ipynb").write_text(text)
 
 
 @pytest.fixture
@@ -124,29 +151,29 @@ def test_from_release_to_grades_beside_the_lab(course):
     pytest.importorskip("nbgrader", reason="the lessons do without it")
     before = sorted(LAB.glob("*"))
     unsafe = ["--unsafe"] if sandbox.available() else []
-    course.engine("release", "doubled")
-    released = (course.folder / "release" / "doubled" / "doubled.ipynb").read_text()
+    course.engine("release", "gathered")
+    released = (course.folder / "release" / "gathered" / "gathered.ipynb").read_text()
     assert "NotImplementedError" in released
-    assert "2 * number" not in released and "777" not in released
+    assert "range(world_size - 1)" not in released and "777" not in released
     told = "from classroom.engine import handout\n"
-    told += "print(*handout.contents(['doubled']), sep='\\n')"
+    told += "print(*handout.contents(['gathered']), sep='\\n')"
     given = course.run("-c", told).splitlines()
-    assert "classroom/assignments/doubled/criteria.py" in given
-    assert "classroom/assignments/doubled/mistakes.py" not in given
+    assert "classroom/assignments/gathered/criteria.py" in given
+    assert "classroom/assignments/gathered/mistakes.py" not in given
 
     course.hand_in("anna", nbformat.writes(source()))
     course.hand_in("bert", released)
-    printed = course.engine("grade", "doubled", *unsafe).splitlines()
+    printed = course.engine("grade", "gathered", *unsafe).splitlines()
     assert [row.split() for row in printed[-2:]] == [
         ["anna", "pass", "10", "10"],
         ["bert", "not", "yet", "0", "10"],
     ]
-    course.engine("feedback", "doubled")
-    page = course.folder / "feedback" / "anna" / "doubled" / "doubled.html"
-    assert "right, 2 ranks, length 777: pass" in page.read_text()
-    course.engine("grades")
+    course.engine("feedback", "gathered")
+    page = course.folder / "feedback" / "anna" / "gathered" / "gathered.html"
+    assert "right, 3 ranks, length 777: pass" in page.read_text()
+    course.run("-m", "classroom.extras", "grades")
     rows = csv.DictReader(open(course.folder / "grades.csv"))
-    told = {row["SIS User ID"]: row["doubled"] for row in rows}
+    told = {row["SIS User ID"]: row["gathered"] for row in rows}
     assert (told["anna"], told["bert"]) == ("10", "0")
     # The lab's assignments can be given in it, too; in the lab nothing has changed.
     course.engine("release", "ring")
@@ -156,7 +183,7 @@ def test_from_release_to_grades_beside_the_lab(course):
 
 @pytest.mark.full
 def test_its_assignment_is_tested_as_those_of_the_lab(course):
-    tests = ["tests/classroom/test_solutions.py", "-k", "doubled", "-p", "no:xdist"]
+    tests = ["tests/classroom/test_solutions.py", "-k", "gathered", "-p", "no:xdist"]
     printed = course.run("-m", "pytest", "-q", "-p", "no:cacheprovider", *tests)
-    # Points, cases, the solution twice, the starter, and a mistake twice.
-    assert "7 passed" in printed
+    # Points, cases, the solution twice, the starter, and two mistakes twice.
+    assert "9 passed" in printed

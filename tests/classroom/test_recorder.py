@@ -12,7 +12,6 @@ from classroom.engine.recorder import (
     MOST_LINES,
     MOST_WEIGHED,
     Recorder,
-    calls,
 )
 
 pytestmark = pytest.mark.sandbox
@@ -107,14 +106,6 @@ def test_a_rank_that_makes_no_sense_is_heard_no_more(name):
     kept = json.dumps(said(recorder.events[0]), separators=(",", ":"))
     assert len(kept) < 1.1 * MOST_BYTES
     assert recorder.unheard.keys() == {0}
-
-
-@pytest.mark.parametrize("size", [-1, 1.5, True, "8", None])
-def test_a_call_can_lower_no_count(size):
-    begin, call = {"what": "begin"}, {"what": "call", "name": "send", "bytes": 8}
-    assert calls([begin, call, END, call, END, call]) == [call, call]
-    with pytest.raises(ValueError, match="no sense"):
-        calls([begin, call, call | {"bytes": size}, END])
 
 
 def test_who_asks_is_answered_in_turn_and_heard_with_both_times():

@@ -6,18 +6,22 @@ import pickle
 import subprocess
 import sys
 import tracemalloc
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from classroom.engine import rig
 from classroom.engine.assignment import load
 from classroom.engine.recorder import Recorder
-from classroom.engine.rig import IMPORTED, Rig
+from classroom.engine.rig import Rig
 from classroom.engine.values import LONGEST_JSON, pack, unpack
 
 pytestmark = pytest.mark.sandbox
 
-ECHO = f"import sys; sys.path.insert(0, {str(IMPORTED[0].parent)!r})\n"
+ENGINE = Path(rig.__file__).parent
+
+ECHO = f"import sys; sys.path.insert(0, {str(ENGINE)!r})\n"
 ECHO += "from ranks import give, inputs\ngive(**inputs())\n"
 
 

@@ -10,26 +10,32 @@ import pytest
 from classroom.engine import judge
 from classroom.engine.assignment import LAB, names
 from classroom.engine.modules import imported
+from classroom.engine.rig import BESIDE
 
 pytestmark = pytest.mark.sandbox
 
 ENGINE = sorted((LAB / "engine").glob("*.py"))
-FOLDERS = sorted(path.parent.name for path in LAB.glob("assignments/*/__init__.py"))
+FOLDERS = sorted(
+    path.parent.name
+    for path in LAB.glob("assignments/*/__init__.py")
+    if path.parent != BESIDE
+)
+SHARED = {"averaging", "lives", "wire"}  # what harnesses find beside them
 # These run in the sandbox, where there is nothing else of the course.
 ALONE = {"ranks.py": {"values"}, "values.py": set(), "runner.py": {"ddp_lab"}}
-ALONE["lives.py"] = set()
 
 
 def ours(path: Path) -> set[str]:
     """Return what a file imports of this repository."""
-    first = ("classroom", "ddp_lab", "lives", "ranks", "values")
+    first = ("classroom", "ddp_lab", "ranks", "values", *SHARED)
     found = imported(path.read_text())
     return {name for name in found if name.split(".")[0] in first}
 
 
 @pytest.mark.parametrize("path", ENGINE, ids=lambda path: path.name)
 def test_the_engine_names_no_assignment(path):
-    assert not any(name.startswith("classroom.assignments") for name in ours(path))
+    others = "classroom.assignments", "classroom.extras"
+    assert not any(name.startswith(others) for name in ours(path))
     if path.name in ALONE:
         assert {name.split(".")[0] for name in ours(path)} == ALONE[path.name]
 
@@ -44,6 +50,7 @@ def test_an_assignment_is_whole_and_knows_no_other(name):
     found = {path.name: ours(path) for path in folder.glob("*.py")}
     assert found.keys() >= {"__init__.py", "criteria.py", "harness.py", "mistakes.py"}
     known = f"classroom.assignments.{name}", "classroom.engine."
+    known += ("classroom.assignments.beside.",)
     assert all(
         module.startswith(known)
         for file in found.keys() - {"harness.py"}
@@ -51,7 +58,13 @@ def test_an_assignment_is_whole_and_knows_no_other(name):
     )
     # It runs where there is nothing else of the course.
     known = {module.split(".")[0] for module in found["harness.py"]}
-    assert {"ranks"} <= known <= {"ranks", "lives"}
+    assert {"ranks"} <= known <= {"ranks", *SHARED}
+
+
+@pytest.mark.parametrize("name", sorted(SHARED))
+def test_what_harnesses_share_runs_where_there_is_nothing_else(name):
+    known = {module.split(".")[0] for module in ours(BESIDE / f"{name}.py")}
+    assert known <= {"ranks", *SHARED}
 
 
 # --- what a report depends on ---
@@ -71,11 +84,11 @@ def test_a_report_depends_on_all_that_judges_and_on_nothing_else():
     done = subprocess.run(words, capture_output=True, text=True, check=True)
     engine = LAB / "engine"
     # These run beside the programs, and are no modules of the judge.
-    inside = [engine / name for name in ("ranks.py", "values.py", "lives.py")]
+    inside = [engine / name for name in ("ranks.py", "values.py")]
     inside.append(LAB / "assignments" / "resume" / "harness.py")
     loaded = {*map(Path, json.loads(done.stdout))}
     assert {*judge.judging("resume")} == loaded | {*inside}
-    assert not {engine / "grades.py", engine / "similar.py"} & loaded
+    assert not any(path.parent == LAB / "extras" for path in loaded)
 
 
 def test_another_text_of_what_judges_is_another_key(monkeypatch, tmp_path):

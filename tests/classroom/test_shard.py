@@ -269,6 +269,28 @@ class ShardedOptimizer(Theirs):
         super().__init__(params, inner, **options)
 """
 )
+# Its module by no name at all, and the class with what a subclass can add.
+RELOADED = (
+    HEAD
+    + """
+import importlib.util
+
+folder = torch.distributed.__path__[0] + "/optim/" + "zero" + "_redundancy_optimizer"
+spec = importlib.util.spec_from_file_location("mine", folder + ".py")
+mine = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(mine)
+Theirs = next(v for n, v in vars(mine).items() if n.startswith("Zero"))
+
+
+class ShardedOptimizer(Theirs):
+    def __init__(self, params, inner, **options):
+        super().__init__(params, inner, **options)
+
+    def state_dict(self):
+        self.consolidate_state_dict()
+        return super().state_dict() if dist.get_rank() == 0 else None
+"""
+)
 
 # Looks for the seeds, to know what the other ranks have without being told.
 SEEDS = (
@@ -284,6 +306,17 @@ class ShardedOptimizer(torch.optim.SGD):
 """
 )
 
+# Everybody remembers everything, but for the moment of the weighing.
+THROWN_AWAY = HIDDEN.replace(
+    """        self.get(self.hidden)
+        self.hidden.step()
+        self.put(self.hidden)
+""",
+    """        self.hidden.step()
+        if sum(p.numel() for p in params) > 700_000:
+            self.hidden.state.clear()
+""",
+)
 # All remember all, and what is said of it is to be less.
 FORGED = [
     (
@@ -300,7 +333,8 @@ FORGED = [
 ]
 STORED = (
     "        self.share.step()\n",
-    "        store = dist.distributed_c10d._get_default_store()\n"
+    "        address = os.environ['MASTER_ADDR'], int(os.environ['MASTER_PORT'])\n"
+    "        store = dist.TCPStore(*address, self.world_size + 1, False)\n"
     "        for number, p in enumerate(self.all_parameters()):\n"
     "            store.set(f'{self.rank} {number}', p.grad.numpy().tobytes())\n"
     "        dist.barrier()\n"
@@ -436,16 +470,16 @@ def test_a_forged_sum_of_tensors_does_not_help():
     assert found.state == "fail" and "MB from step to step" in found.words, found
 
 
-@pytest.mark.parametrize("criterion", list(shard.CRITERIA))
-def test_the_library_s_own_is_no_answer(criterion):
-    found = first({"shard.py": BORROWED}, criterion)
-    assert found.state == "fail" and "no answer here" in found.words, found
+def test_what_is_thrown_away_for_the_weighing_is_missed_afterwards():
+    found = first({"shard.py": THROWN_AWAY}, "memory")
+    assert found.state == "fail" and "after step 1" in found.words, found
 
 
-def test_nor_is_it_by_its_name():
-    text = "from torch.distributed.optim import ZeroRedundancyOptimizer as Sharded"
-    found = first({"shard.py": text}, "equal")
-    assert found.state == "fail" and "no answer here" in found.words, found
+@pytest.mark.parametrize("answer", [BORROWED, RELOADED], ids=["borrowed", "reloaded"])
+def test_the_library_s_own_is_no_answer(answer):
+    """It is refused when it is loaded, so in every criterion."""
+    found = first({"shard.py": answer}, "equal")
+    assert found.state == "fail" and "is the task itself" in found.words, found
 
 
 def test_no_rank_finds_a_seed():
@@ -454,8 +488,8 @@ def test_no_rank_finds_a_seed():
 
 
 @pytest.mark.skipif(UNSAFE, reason="there is no sandbox here")
-def test_what_goes_through_the_store_is_on_the_wire():
+def test_what_goes_through_a_store_is_on_the_loopback():
     found = judged("shard", changed("shard", STORED), {"wire"})["wire"]
-    assert "MB go over the wire" in found["lines"][-1], found
+    assert "bytes went another way than over the wire" in found["lines"][-1], found
     found = judged("shard", solution("shard"), {"wire"})["wire"]
     assert found["state"] == "pass", found

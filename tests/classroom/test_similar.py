@@ -6,7 +6,7 @@ import nbformat
 import pytest
 from course import as_notebook, solution, starter
 
-from classroom.engine import similar
+from classroom.extras import similar
 
 RING = solution("ring")["ring.py"]
 GIVEN = similar.read(starter("ring"))

@@ -247,3 +247,34 @@ def test_nobody_can_guess_the_inputs_of_others(monkeypatch):
 def test_who_knows_the_inputs_still_has_to_use_the_stages():
     found = tried({"split.py": ALONE}, "grads")
     assert "does not take a batch through its stage and back" in found
+
+
+# --- the library ---
+
+PIPELINING = """
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B
+
+
+def cut(layers, world_size):
+    each, more = divmod(layers, world_size)
+    return [rank * each + min(rank, more) for rank in range(world_size + 1)]
+
+
+class Pipeline:
+    def __init__(self, stage, width):
+        self.stage = stage
+
+    def run(self, rows, x=None, target=None):
+        rank, size = dist.get_rank(), dist.get_world_size()
+        stage = PipelineStage(self.stage, rank, size, torch.device("cpu"))
+        schedule = Schedule1F1B(stage, len(rows), F.mse_loss)
+        return schedule.step(*([x] if rank == 0 else []), target=target)
+"""
+
+
+def test_the_library_s_pipeline_is_no_answer():
+    found = tried({"split.py": PIPELINING}, "cut")
+    assert found.startswith("fail: ") and "is the task itself" in found, found

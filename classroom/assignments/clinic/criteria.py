@@ -11,7 +11,8 @@ from threading import Event
 
 import numpy as np
 
-from classroom.engine.recorder import Reply, calls
+from classroom.assignments.beside.wired import wired
+from classroom.engine.recorder import Reply
 from classroom.engine.rig import Outcome, Rig, compare_all
 from classroom.engine.verdict import PASS, Verdict, fail
 
@@ -136,24 +137,25 @@ def _treat(
     arguments: list[dict],
     results: tuple = ("result",),
     reply: Reply | None = None,
-) -> Outcome:
+) -> tuple[Outcome, list[dict]]:
     """Call the cured program's function with `arguments` by rank.
 
     Args:
         results: names for what it returns.
-        reply: what answers the ranks, which then say what they do and when.
+        reply: what answers the ranks, which then work over a wire, whose diary it is
+            that is returned as well.
     """
     given = []
     for values in arguments:
         one: dict = {"program": PROGRAMS[patient], "call": call, "arguments": {}}
-        one |= {"results": list(results), "watched": reply is not None}
+        one |= {"results": list(results)}
         for name, value in values.items():
             if isinstance(value, np.ndarray):
                 one[f"tensor_{name}"] = value
             else:
                 one["arguments"][name] = value
         given.append(one)
-    return rig.run(len(given), given, reply=reply)
+    return wired(rig, given, reply=reply) if reply else (rig.run(len(given), given), [])
 
 
 def _near(
@@ -186,7 +188,7 @@ def goal_cure(rig: Rig, *, ranks: int, samples: int, seed: int = 1) -> Verdict:
     ]
     while loss(w) >= goal:
         w -= 0.1 * (2 * (w * x - y) * x).mean()
-    outcome = _treat(rig, "goal", "fit", arguments)
+    outcome, _ = _treat(rig, "goal", "fit", arguments)
     if problem := outcome.problem("result"):
         return problem
     return _near(np.array(w), outcome, "result")
@@ -196,7 +198,7 @@ def relay_cure(rig: Rig, *, ranks: int, length: int, seed: int = 1) -> Verdict:
     """shift() returns what the left neighbour has."""
     draw = rig.draw(seed)
     x = draw.integers(0, 100, (ranks, length)).astype(np.float32)
-    outcome = _treat(rig, "relay", "shift", [{"x": own} for own in x])
+    outcome, _ = _treat(rig, "relay", "shift", [{"x": own} for own in x])
     if problem := outcome.problem("result"):
         return problem
     return compare_all([x[rank - 1] for rank in range(ranks)], outcome, "result")
@@ -212,7 +214,7 @@ def prices_cure(rig: Rig, *, ranks: int, prices: str, seed: int = 1) -> Verdict:
     expected = [p + int(draw.integers(100)) for p in ast.literal_eval(f"[{prices}]")]
     given: list[dict] = [{"prices": None, "count": len(expected)} for _ in range(ranks)]
     given[0]["prices"] = expected
-    outcome = _treat(rig, "prices", "share", given)
+    outcome, _ = _treat(rig, "prices", "share", given)
     if problem := outcome.problem("result"):
         return problem
     return compare_all(np.array(expected, dtype=np.float64), outcome, "result")
@@ -225,7 +227,7 @@ def leaders_cure(
     draw = rig.draw(seed)
     x = draw.integers(0, 100, (ranks, length)).astype(np.float32)
     given = [{"x": own, "per_node": per_node} for own in x]
-    outcome = _treat(rig, "leaders", "from_leader", given)
+    outcome, _ = _treat(rig, "leaders", "from_leader", given)
     if problem := outcome.problem("result"):
         return problem
     leaders = [x[rank // per_node * per_node] for rank in range(ranks)]
@@ -246,22 +248,23 @@ def overlap_cure(rig: Rig, *, ranks: int, length: int, seed: int = 1) -> Verdict
         looked.wait(LOOKS_WITHIN)
         time.sleep(LATE)
 
-    outcome = _treat(rig, "overlap", "mean_and_largest", given, names, reply)
+    outcome, diary = _treat(rig, "overlap", "mean_and_largest", given, names, reply)
     if problem := outcome.problem(*names):
         return problem
     verdict = _near(x.sum(0) / ranks, outcome, "mean")
     if verdict.state == "pass":
         verdict = _near([np.array(own.max()) for own in x], outcome, "largest")
-    return verdict if verdict.state != "pass" else _overlapped(outcome)
+    return verdict if verdict.state != "pass" else _overlapped(outcome, diary)
 
 
-def _overlapped(outcome: Outcome) -> Verdict:
+def _overlapped(outcome: Outcome, diary: list[dict]) -> Verdict:
     """See that rank 0 has done something while its call waited for the others."""
     first, *others = outcome.events
     came = [e["answered"] for told in others for e in told if "answered" in e]
-    issued = [call["at"] for call in calls(first)]
     looks = [e["at"] for e in first if e.get("what") == "ask"]
-    if issued and looks and came and issued[0] < looks[0] < min(came):
+    mine = [e for e in diary if e["rank"] == 0 and e.get("about") != "barrier"]
+    order = [e["what"] for e in mine if e["what"] in ("call", "look")]
+    if order[:2] == ["call", "look"] and looks and came and looks[0] < min(came):
         return PASS
     return fail("rank 0 does nothing while the sum travels")
 
@@ -276,7 +279,7 @@ def score_cure(rig: Rig, *, ranks: int, samples: str, seed: int = 1) -> Verdict:
     counts = [int(count) for count in samples.split("+")]
     hits = [draw.integers(0, 2, count) for count in counts]
     expected = np.array(sum(own.sum() for own in hits) / sum(counts))
-    outcome = _treat(rig, "score", "accuracy", [{"hits": own} for own in hits])
+    outcome, _ = _treat(rig, "score", "accuracy", [{"hits": own} for own in hits])
     if problem := outcome.problem("result"):
         return problem
     return _near(expected, outcome, "result")

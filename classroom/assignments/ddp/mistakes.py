@@ -23,6 +23,7 @@ MISTAKES = [
         "sends everything in finish()",
         "overlap",
         [("if not self.syncing:", "if True:")],
+        also=("no_sync",),
     ),
     Mistake(
         "waits in the hook",

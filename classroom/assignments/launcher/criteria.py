@@ -63,6 +63,8 @@ def _play(rig: Rig, *jobs: dict) -> Verdict | list[dict]:
             return fail(f"launch() raises {error}")
         if facts["there"] < count and facts["late"]:
             return fail(f"of {count} ranks only {facts['there']} were started")
+        if any(about["library"] for about in facts["ranks"]):
+            return fail("torchrun is the task itself: write your own")
         if not all(about["toy"] for about in facts["ranks"]):
             return fail("a rank expected to run the command in a process of its own")
     return found

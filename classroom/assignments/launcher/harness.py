@@ -24,6 +24,7 @@ from ranks import RUN_FOLDER, answer, inputs, say
 
 JOBS = 4  # processes that can launch; more than any case needs
 GIVE_UP = 12.0  # seconds until a launcher is given up
+LIBRARY = "torch.distributed.launcher torch.distributed.run torch.distributed.launch"
 KEPT = 300  # characters of what a launcher or a rank says
 PR_SET_DUMPABLE = 4  # see prctl(2)
 TOLD = "RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT".split()
@@ -88,6 +89,7 @@ class Toy:
         self.facts: dict[str, Any] = {"told": []}
         self.pid = caller(connection)
         self.command = command_of(self.pid)
+        self.library = started_by(self.pid, "torch.distributed.run", "torchrun")
 
     def hear(self) -> None:
         """Take in what it has said."""
@@ -136,6 +138,22 @@ def command_of(pid: int) -> list[str] | None:
     return [word.decode(errors="replace") for word in words[1:5]] or None
 
 
+def started_by(pid: int, *words: str) -> bool:
+    """Tell whether a process has an ancestor in whose command is one of these words."""
+    while pid > 1:
+        try:
+            command = Path(f"/proc/{pid}/cmdline").read_text(errors="replace")
+            stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+        except OSError:
+            break
+        if any(word in command for word in words):
+            return True
+        pid = int(stat.rpartition(")")[2].split()[1])
+        if pid == os.getpid():
+            break  # those who started us were torchrun's own
+    return False
+
+
 class Job:
     """One call of launch(), in a process of its own, which waits for its order."""
 
@@ -178,7 +196,7 @@ class Job:
             for name in TOLD:  # what torchrun has told us is no news for the ranks
                 variables.pop(name, None)
             variables["LAUNCHED_FROM"] = given["mark"]
-            program = answer("launcher.py")
+            program = answer("launcher.py", library=LIBRARY)
             command = [*words_of(self.folder), *given["words"]]
             report["code"] = program.launch(command, given["count"], given["grace"])
             sys.stdout.flush()
@@ -272,6 +290,7 @@ class Job:
             about = {name: toy.facts.get(name) for name in ("bound", "saved", "done")}
             about["told"] = sorted(toy.facts["told"])[:10]
             about |= {"left": toy.end(), "toy": self.is_toy(toy)}
+            about["library"] = toy.library
             about["env"] = {name: env.get(name, "")[:KEPT] or None for name in TOLD}
             about["mark"] = env.get("LAUNCHED_FROM", "")[:KEPT]
             about["words"] = json.dumps(toy.facts.get("words"))[:KEPT]

@@ -61,6 +61,19 @@ MISTAKES = [
         "fail: rank 1 was not allowed to finish its work",
     ),
     Mistake(
+        "starts them, and waits for all",
+        "fails",
+        [
+            (
+                "    while not caught:\n",
+                "    for rank in ranks:\n        rank.wait()\n    return 0\n"
+                "    while not caught:\n",
+            )
+        ],
+        "fail: launch() expected to return 3, and does not return",
+        also=("deaf", "asked"),
+    ),
+    Mistake(
         "looks at rank 0 alone",
         "fails",
         [("for code in codes if code]", "for code in codes[:1] if code]")],

@@ -35,6 +35,7 @@ MISTAKES = [
         "sends everything in wait()",
         "hidden",
         [(HOOK, f"{HOOK}        return\n")],
+        also=("order", "accumulate"),
     ),
     Mistake(
         "waits in the hook",

@@ -2,7 +2,7 @@
 
 from classroom.engine.assignment import Mistake
 
-OTHER_WEIGHTS = "fail: last weights: rank 0 expected"
+OTHER_WEIGHTS = "fail: last weights: rank 0 "
 MISTAKES = [
     Mistake(
         "momentum forgotten",

@@ -10,6 +10,7 @@ WHOLE_VECTORS = """    total, send_buf = x.clone(), x.clone()
         send_buf = recv_buf
     x.copy_(total)
 """
+COLLECTIVE = "    dist.all_reduce(x)\n"
 MISTAKES = [
     Mistake(
         "rest dropped",
@@ -38,14 +39,14 @@ MISTAKES = [
         ],
     ),
     Mistake(
-        "a collective on the side",
+        "a collective",
         "messages",
-        [
-            (
-                "    reduce_scatter(chunks)\n",
-                "    dist.all_reduce(torch.zeros(1))\n    reduce_scatter(chunks)\n",
-            )
-        ],
+        [("    reduce_scatter(chunks)\n    all_gather(chunks)\n", COLLECTIVE)],
+        "fail: rank 0: RuntimeError: all_reduce is not allowed here",
+        also=(
+            *("right", "any_length", "any_dtype", "in_place"),
+            *("bytes_sent", "no_deadlock"),
+        ),
     ),
     Mistake(
         "whole vectors",

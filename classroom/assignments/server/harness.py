@@ -98,16 +98,21 @@ def storm(program: Any, given: dict) -> None:
     """Runs on rank 0: push from many threads of this process, with all speed."""
     sys.setswitchinterval(1e-6)
     threads, pushes = given["threads"], given["pushes"]
-    most = threads * pushes  # nobody is ever that far ahead
     brought = torch.from_numpy(given["brought"]).double()  # by thread, a gradient
     weights = torch.zeros_like(brought[0])
-    crowded = program.Server(weights, 1.0, list(range(threads)), "bounded", most)
+    mode = given["mode"], given["bound"]
+    crowded = program.Server(weights, 1.0, list(range(threads)), *mode)
     versions: list[int] = []
 
     def run(rank: int) -> None:
         try:
             for _ in range(pushes):
                 future = crowded.push(rank, 0, brought[rank].clone())
+                end = time.monotonic() + ANSWER_WITHIN
+                while not future.done() and not raised:
+                    if time.monotonic() > end:
+                        raise TimeoutError(f"a push of trainer {rank} has no answer")
+                    time.sleep(1e-5)
                 versions.append(int(future.wait()[0]))
         except BaseException as error:
             raised.append(error)

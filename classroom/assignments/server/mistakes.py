@@ -97,6 +97,7 @@ MISTAKES = [
         "no lock",
         "threads",
         [(LOCKED, LOCKED.replace("with self.lock", "if self.lock"))],
+        also=("asynchronous", "bounded"),
     ),
     Mistake(
         "a lock too late",
@@ -111,5 +112,6 @@ MISTAKES = [
                 "                self.go_on()\n",
             ),
         ],
+        also=("asynchronous", "bounded"),
     ),
 ]

@@ -16,7 +16,8 @@ import torch.distributed as dist
 from torch import nn
 
 INNER = {"AdamW": torch.optim.AdamW, "SGD": torch.optim.SGD}
-SETTLE = 0.5  # seconds; gloo's thread lets go of a call's tensors after the call is done
+SETTLE = 0.5  # seconds; a thread lets go of what has come when a call is done
+LIBRARY = "torch.distributed.optim torch.distributed.fsdp torch.distributed._composable"
 
 
 class Training:
@@ -110,16 +111,6 @@ def warm_up(device: torch.device) -> None:
     dist.all_gather([torch.empty_like(parameter)] * dist.get_world_size(), parameter)
 
 
-def forbid() -> None:
-    """Let the library's own optimizer of this kind say that it is none of yours."""
-    from torch.distributed.optim import ZeroRedundancyOptimizer
-
-    def refuse(*args: object, **kwargs: object) -> None:
-        raise RuntimeError("the library's ZeroRedundancyOptimizer is no answer here")
-
-    ZeroRedundancyOptimizer.__init__ = refuse  # type: ignore[method-assign]
-
-
 def pieces(state_dict: dict) -> dict[str, Any]:
     """Take a whole state apart, for `give`: its tensors, its names, its groups."""
     given: dict[str, Any] = {}
@@ -148,41 +139,42 @@ def main() -> None:
     seed of this rank and the seed that all have in common; weigh, whether memory is
     measured; a checkpoint, or none; save, whether one is asked for in the end.
     """
-    from ranks import answer, give, inputs, process_group, say, say_calls, weigh
+    from ranks import answer, give, inputs, weigh
+    from wire import wired
 
     given = inputs()
-    say_calls()
-    with process_group() as (_, _, device):
-        training = Training(given, device)
-        forbid()
-        program = answer("shard.py")
+    with wired(given) as line:
+        if line is None:
+            return  # this was the machine
+        training, device = Training(given), torch.device("cpu")
+        program = answer("shard.py", library=LIBRARY)
         if given["weigh"]:
             warm_up(device)
             weigh(tensors=tensor_bytes())
-        say("begin")
         arguments = training.groups(0), INNER[given["inner"]]
+        line.ask("meet")
         optimizer = program.ShardedOptimizer(*arguments, **given["options"])
         if "names" in given:
             optimizer.load_state_dict(put_together(given, device))
         rows: list[np.ndarray] = []
+        weighed = False
         for row in training.take(optimizer):
             rows = [row] if given["weigh"] else [*rows, row]
-        say("end")
-        if given["weigh"]:
-            del row
-            rows.clear()
-            for parameter in training.parameters:
-                parameter.grad = None
-            time.sleep(SETTLE)
-            weigh(tensors=tensor_bytes())
-            dist.barrier()  # what is given lies in memory, too
-            rows = [training.row()]
+            if given["weigh"] and not weighed:
+                weighed = True
+                del row
+                rows.clear()
+                for parameter in training.parameters:
+                    parameter.grad = None
+                line.ask("meet")  # a short answer takes the place of a long one
+                time.sleep(SETTLE)
+                weigh(tensors=tensor_bytes())
+        line.ask("meet")
         give(params=np.array(rows))
         if given["save"]:
             whole = optimizer.state_dict()
             if dist.get_rank() == 0:
                 give(**pieces(whole))
-        dist.barrier()  # who is late with a message finds everybody still there
 
 
 if __name__ == "__main__":

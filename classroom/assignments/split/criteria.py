@@ -313,7 +313,7 @@ def bubble(rig: Rig, *, stages: list[int], micro: int, seed: int = 0) -> Verdict
     """With m micro-batches the p ranks idle for (p - 1) / (m + p - 1) of the time.
 
     Stages that sleep show that on any machine, but not to the millisecond. So the time
-    is compared with that of lesson 11's schedule, which has this bubble and runs before:
+    is compared with that of lesson 11's schedule, which has this bubble and runs first:
     the quickest of some rounds with the quickest of as many.
     """
     widths, rows = [4] * (sum(stages) + 1), [2] * micro

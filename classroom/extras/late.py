@@ -96,6 +96,17 @@ class LateDays(LateSubmissionPlugin):
         gradebook.db.commit()
 
 
+class Settle(NbGraderPreprocessor):
+    """Work out all penalties, before a page shows one."""
+
+    def preprocess(
+        self, nb: NotebookNode, resources: dict
+    ) -> tuple[NotebookNode, dict]:
+        with Gradebook(resources["nbgrader"]["db_url"]) as gradebook:
+            LateDays(parent=self).settle(gradebook)
+        return nb, resources
+
+
 class LateNote(NbGraderPreprocessor):
     """Say in the feedback how late it was, and what that has cost."""
 

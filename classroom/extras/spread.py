@@ -32,8 +32,8 @@ SEEN_WITHIN = 60.0  # seconds until a file of one machine is seen from another
 def reports(
     assignment: str,
     names: Sequence[str],
-    slurm: str,
     *,
+    slurm: str,
     unsafe: bool,
     again: bool,
     only: Sequence[str],
@@ -60,7 +60,7 @@ def reports(
         "secret": judge.SECRET,
     }
     words = ["srun", "--mpi=none", "--kill-on-bad-exit=0", *shlex.split(slurm)]
-    words += [sys.executable, "-m", "classroom.engine.spread"]
+    words += [sys.executable, "-m", "classroom.extras.spread"]
     paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
     env = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
     try:

@@ -5,7 +5,7 @@ with setup.sh and run_autograder at its root, which comes to /autograder/source;
 submission in /autograder/submission, what is known of it in submission_metadata.json;
 and results in /autograder/results/results.json.
 
-    python -m classroom.engine.gradescope /autograder /opt/lab
+    python -m classroom.extras.gradescope /autograder /opt/lab
 
 is what run_autograder starts. In a container there are mostly no user namespaces, and
 so no bubblewrap: then the container is the fence, and the programs run as a user who
@@ -27,7 +27,7 @@ import nbformat
 
 from classroom.engine import assignment as assignments
 from classroom.engine import judge, runner, sandbox
-from classroom.engine.assignment import Assignment, home, load, notebook
+from classroom.engine.assignment import LAB, Assignment, home, load, notebook
 from classroom.engine.rig import Rig
 from classroom.engine.submission import answers
 from ddp_lab import ROOT
@@ -59,7 +59,7 @@ def build(name: str, path: Path) -> None:
     """
     place = home(name)
     parts = {f"assignments/{name}": place / "assignments" / name}
-    parts |= {"engine": ROOT / "classroom" / "engine"}
+    parts |= {n: LAB / n for n in ("engine", "extras", "assignments/beside")}
     path.parent.mkdir(parents=True, exist_ok=True)
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for file in sorted(RECIPE.iterdir()):

@@ -1,0 +1,305 @@
+"""The judge's side of averaging.py: inputs, truth, and the machine's diary.
+
+What is judged is in which order the ranks asked for layers and made their calls, and
+how long these take on the machine, by its own clock. In most criteria a factor that all
+gradients have in common (a sum instead of the mean) is forgiven: one mistake costs one
+criterion.
+"""
+
+from collections.abc import Sequence
+from statistics import median
+
+import numpy as np
+
+from classroom.assignments.beside.averaging import Net, fill, gradients, loss
+from classroom.assignments.beside.wired import wired
+from classroom.engine.rig import Outcome, Rig
+from classroom.engine.verdict import PASS, Verdict, compare, fail, up_to_scale
+
+SAMPLES, RATE = 5, 0.05
+EVERYTHING = 1_000_000  # bytes: a bucket that holds any network here
+TOLERANCE = {"rtol": 1e-3, "atol": 1e-5}
+NAP, CALL, LAYER = 0.03, 0.005, 0.02  # seconds: see `hidden`, and Overlap's prediction
+BRIEF = 0.02  # seconds of a layer, where a thread that sends shall have its moment
+ROUNDS = 3  # how often the student's step and DDP's are timed, in turn
+SLOWEST = 1.25  # times what DDP takes; see `hidden`
+WORDS = {
+    "sizes": "widths {}",
+    "dtype": "{}",
+    "bucket_bytes": "buckets of {} bytes",
+    "steps": "{} steps",
+    "micro": "{} micro-batches",
+    "raises": "micro-batch {} raises",
+    "registered": "parameters() of layers {}",
+    "frozen": "layers {} frozen",
+    "tied": "layers {} tied",
+    "heads": "heads used by rank {}",
+    "late": "rank {} late",
+    "wire": "{} s for a call",
+}
+
+
+class Diary:
+    """What the machine was asked for, by step, and the calls among it."""
+
+    def __init__(self, entries: list[dict]):
+        self.entries = [e for e in entries if e.get("about") != "barrier"]  # harmless
+
+    def of(self, step: int, rank: int | None = None, *words: str) -> list[dict]:
+        """The entries of a step, of one rank, with one of `words`, in order."""
+        return [
+            entry
+            for entry in self.entries
+            if entry.get("step") == step
+            and (rank is None or entry["rank"] == rank)
+            and (not words or entry["what"] in words)
+        ]
+
+    def sizes(self, step: int, rank: int, name: str = "all_reduce") -> list[int]:
+        """How many bytes each all_reduce of a step carries."""
+        calls = self.of(step, rank, "call")
+        return [call["bytes"] for call in calls if call["about"] == name]
+
+    def early(self, step: int, rank: int) -> int:
+        """How many calls a rank has made before its backward() was through."""
+        words = [entry["what"] for entry in self.of(step, rank, "call", "settled")]
+        return words.index("settled")
+
+    def seconds(self, step: int) -> float:
+        """From the first layer to the end of the last layer or call."""
+        begin = min(entry["begin"] for entry in self.of(step, None, "layer"))
+        ends = [entry["end"] for entry in self.of(step, None, "layer", "carried")]
+        return max(ends) - begin
+
+
+class Case:
+    """The inputs of one run, drawn by `seed`, and the truth.
+
+    Args:
+        rig: draws them, and runs them.
+        ranks: how many.
+        net: arguments of `Net`.
+        plan: by step, what differs from the ordinary; see averaging.py. "micro" may be
+            a number.
+        apart: "all" if the ranks begin with different weights, "frozen" if that is so
+            for the frozen ones only, "" if they begin with the same.
+        rate: of SGD. Where gradients are looked at, nobody steps: a wrong one would
+            spoil what follows.
+        nap: seconds that the backward of a layer takes.
+        wire: seconds that a call takes, and seconds for each of its bytes.
+    """
+
+    def __init__(
+        self,
+        rig: Rig,
+        ranks: int,
+        seed: int,
+        net: dict,
+        plan: list[dict],
+        bucket_bytes: int = EVERYTHING,
+        apart: str = "",
+        rate: float = 0.0,
+        nap: float = 0.0,
+        wire: tuple[float, float] = (0.0, 0.0),
+    ):
+        draw = rig.draw(seed)
+        self.rig, self.ranks, self.net_arguments, self.rate = rig, ranks, net, rate
+        self.bucket_bytes, self.plan = bucket_bytes, []
+        for step in plan:
+            micro = step.get("micro", 1)
+            rows = [{}] * micro if isinstance(micro, int) else micro
+            usual = {"heads": step.get("heads", [[]] * ranks), "raises": False}
+            whole = {"ddp": False, "late": None} | step
+            self.plan.append(whole | {"micro": [usual | row for row in rows]})
+        most = max((len(step["micro"]) for step in self.plan), default=0)
+        sizes, shape = net["sizes"], (ranks, len(plan), most, SAMPLES)
+        width, dtype = max(sizes[-1], net.get("heads", 0)), net.get("dtype", "float32")
+        self.x = draw.normal(size=(*shape, sizes[0])).astype(dtype)
+        self.y = draw.normal(size=(*shape, width)).astype(dtype)
+        layers = len(plan) * most * (len(sizes) - 1)
+        self.factors = draw.uniform(0.5, 1.5, (ranks, layers))
+        self.machine = {"nap": nap, "wire": wire, "factors": self.factors}
+        self.net = self.make([])
+        params = [*self.net.parameters()]
+        differs = [apart == "all" or apart and not p.requires_grad for p in params]
+        own = np.repeat(np.array(differs, bool), [p.numel() for p in params])
+        buffers = sum(b.numel() for b in self.net.buffers())
+        first = draw.normal(scale=0.4, size=own.size)
+        self.starts = []  # by rank: all parameters and all buffers, each in a row
+        for rank in range(ranks):
+            others = draw.normal(scale=0.4, size=own.size)
+            mine = (np.where(own, others, first) if rank else first).astype(np.float32)
+            values = draw.integers(1, 100, size=buffers).astype(np.float32)
+            self.starts.append((mine, values))
+
+    def make(self, factors: Sequence[float]) -> Net:
+        """Return the network, whose accelerator tells `factors` at once."""
+        told = iter(factors)
+        return Net(**self.net_arguments, accelerator=lambda layer: next(told))
+
+    def run(self) -> tuple[Outcome, Diary]:
+        """Let the student's program do it; the machine is the last rank."""
+        common = {"net": self.net_arguments, "rate": self.rate, "plan": self.plan}
+        common |= {"bucket_bytes": self.bucket_bytes}
+        given = [
+            common | {"params": params, "buffers": buffers, "x": x, "y": y}
+            for (params, buffers), x, y in zip(self.starts, self.x, self.y, strict=True)
+        ]
+        outcome, diary = wired(self.rig, given, 40, machine=self.machine)
+        return outcome, Diary(diary)
+
+    def truth(self) -> tuple[np.ndarray, np.ndarray]:
+        """One process: by rank and step its own gradients, and by step the weights."""
+        nets = [self.make(factors) for factors in self.factors]
+        grads: list[list[np.ndarray]] = [[] for _ in nets]
+        params = []
+        now = self.starts[0][0].astype(np.float64)
+        for step, plan in enumerate(self.plan):
+            for rank, net in enumerate(nets):
+                fill(net.parameters(), now)
+                net.zero_grad()
+                for micro, about in enumerate(plan["micro"]):
+                    if not about["raises"]:
+                        x, y = self.x[rank, step, micro], self.y[rank, step, micro]
+                        error = loss(net, x, y, about["heads"][rank])
+                        (error / len(plan["micro"])).backward()
+                grads[rank].append(gradients(net))
+            if self.rate:  # then all parameters are trained
+                now = now - self.rate * np.mean([row[-1] for row in grads], axis=0)
+            params.append(now)
+        return np.array(grads), np.array(params)
+
+    def sizes(self) -> list[int]:
+        """Bytes of each trained parameter, in the order of parameters()."""
+        trained = [p for p in self.net.parameters() if p.requires_grad]
+        return [p.numel() * p.element_size() for p in trained]
+
+    def problem(self, outcome: Outcome, diary: Diary) -> Verdict | None:
+        """Why the training cannot be judged, if it cannot."""
+        if problem := outcome.problem("grads", "params"):
+            return problem
+        for step, plan in enumerate(self.plan):
+            for rank in range(0 if plan["ddp"] else self.ranks):
+                if not diary.of(step, rank, "call"):
+                    told = "makes no call of torch.distributed in a step"
+                    return fail(f"rank {rank} {told}")
+        return None
+
+    def same_gradients(self, outcome: Outcome, scaled: bool = True) -> Verdict:
+        """Compare the gradients; if `scaled`, forgive one factor common to all."""
+        for step, expected in enumerate(self.truth()[0].mean(0)):
+            if self.plan[step]["ddp"]:
+                continue
+            if scaled:
+                expected = up_to_scale(expected, outcome.outputs[0]["grads"][step])
+            for rank, given in enumerate(outcome.outputs):
+                if words := compare(rank, expected, given["grads"][step], **TOLERANCE):
+                    return fail(f"gradients of step {step}: {words}")
+        return PASS
+
+    def sent_late(self, diary: Diary, steps: Sequence[int]) -> Verdict | None:
+        """Say so if a rank made no call before its backward() was through."""
+        for step in steps:
+            for rank in range(self.ranks):
+                if not diary.early(step, rank):
+                    told = f"has sent nothing when backward() of step {step} is through"
+                    return fail(f"rank {rank} {told}: send each bucket when it is full")
+        return None
+
+
+def in_no_sync(diary: Diary, step: int, rank: int, micro: int) -> Verdict | None:
+    """Say so if a rank made a call within no_sync(), before its last micro-batch."""
+    done = 0
+    for entry in diary.of(step, rank, "backward", "call"):
+        done += entry["what"] == "backward"
+        if entry["what"] == "call" and done < micro - 1:
+            where = f"in no_sync(), micro-batch {done} of step {step}"
+            return fail(f"rank {rank} calls {entry['about']} {where}")
+    return None
+
+
+# --- against the clock ---
+
+
+def hidden(
+    rig: Rig, *, ranks: int, sizes: list[int], late: int, seed: int = 0
+) -> Verdict:
+    """A step takes at most 1.25 times as long as with torch's DDP: buckets are on the
+    wire while backward() goes on, and backward() waits for nobody.
+
+    Naps and wire are such that a step that hides nothing takes 1.6 times as long. Both
+    kinds are timed in turn, in one run, by the machine's own clock. Hooks that send at
+    once take exactly as long as DDP; a thread that sends may come a layer too late.
+    """
+    size, layers = 4 * sizes[0] ** 2, len(sizes) - 1
+    plan: list[dict] = [{}, {"ddp": True}, {"late": late}, {"ddp": True}]
+    plan += [{}, {"ddp": True}] * ROUNDS
+    net, wire = {"sizes": sizes}, (CALL, LAYER / size)
+    case = Case(rig, ranks, seed, net, plan, bucket_bytes=size, nap=NAP, wire=wire)
+    outcome, diary = case.run()
+    if problem := case.problem(outcome, diary):
+        return problem
+    if diary.of(2, late, "held up"):
+        others = ", ".join(str(rank) for rank in range(ranks) if rank != late)
+        told = f"did not come through backward() before rank {late} had begun its own"
+        return fail(f"rank {others} {told}: backward() must wait for nobody")
+    mine = [step for step, p in enumerate(case.plan) if step >= 4 and not p["ddp"]]
+    verdict = case.same_gradients(outcome)
+    if verdict.state != "pass":
+        return verdict
+    own = case.truth()[0]
+    for rank in range(ranks):
+        for step in range(len(plan)):
+            if len(diary.of(step, rank, "layer")) != layers:
+                told = f"computes the {layers} layers of step {step} at another time"
+                return fail(f"rank {rank} {told}")
+        for step in mine:
+            if words := not_carried(diary, step, rank, own[rank, step]):
+                return fail(f"rank {rank}: {words}")
+    serial = layers * (NAP + CALL + LAYER)
+    if words := too_slow(diary, mine, serial):
+        why = (too_late(case, diary, mine[0], rank) for rank in range(ranks))
+        return fail(": ".join([words, *filter(None, why)][:2]))
+    return PASS
+
+
+def too_slow(diary: Diary, steps: list[int], serial: float) -> str | None:
+    """Say so if `steps` take longer than the steps of DDP, each of which comes next.
+
+    One that hides nothing takes `serial` seconds. DDP's do not, unless they have been
+    meddled with.
+    """
+    pairs = [(diary.seconds(step), diary.seconds(step + 1)) for step in steps]
+    own, ddp = (1000 * median(column) for column in zip(*pairs, strict=True))
+    if SLOWEST * ddp > 1000 * serial:
+        return f"DDP's own steps took {ddp:.0f} ms; leave them alone"
+    if own <= SLOWEST * ddp:
+        return None
+    limit = f"at most {SLOWEST} times as long as with torch's DDP, {ddp:.0f} ms"
+    return f"expected a step to take {limit}, got {own:.0f} ms"
+
+
+def too_late(case: Case, diary: Diary, step: int, rank: int) -> str | None:
+    """Say what had not been sent when backward() was one layer further on."""
+    sizes, sent = case.sizes(), 0
+    for entry in diary.of(step, rank, "layer", "call"):
+        if entry["what"] == "call":
+            sent += entry["bytes"]
+        elif sent < (expected := sum(sizes[entry["about"] + 2 :])):
+            last = len(sizes) - 1
+            when = f"when backward() began layer {entry['about']} of 0 to {last}"
+            return f"rank {rank} had sent {sent} of {expected} bytes {when}"
+    return None
+
+
+def not_carried(diary: Diary, step: int, rank: int, own: np.ndarray) -> str | None:
+    """Say so if what a rank sent was not its gradients, or a multiple of them."""
+    calls = diary.of(step, rank, "call")
+    squares = sum(call["squares"] for call in calls) / (own**2).sum()
+    total, scale = sum(call["sum"] for call in calls), np.sqrt(squares)
+    slack = 1e-3 * scale * np.abs(own).sum()
+    size = sum(call["bytes"] for call in calls)
+    if size == 4 * own.size and squares and abs(total - scale * own.sum()) <= slack:
+        return None
+    what = "its gradients, each number once"
+    return f"expected {what}, on the wire; what it sent was something else"

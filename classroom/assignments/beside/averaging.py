@@ -1,0 +1,205 @@
+"""Trains a network whose gradients the student's program averages, over the wire.
+
+The judge computes the truth with the same `Net`, in one process. A layer's gradient is
+multiplied by a number that the accelerator tells when it is done: before that nobody
+can know it.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+Accelerator = Callable[[int], float]  # given a layer, takes its time and tells a number
+
+
+class Backward(torch.autograd.Function):
+    """The identity, whose backward takes as long as the accelerator does."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: torch.Tensor, layer: int, accelerator: Accelerator
+    ) -> torch.Tensor:
+        ctx.layer, ctx.accelerator = layer, accelerator
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None, None]:
+        return gradient * ctx.accelerator(ctx.layer), None, None
+
+
+class Layer(nn.Module):
+    """x @ weight, and a bias if there is one."""
+
+    def __init__(self, ins: int, outs: int, kind: torch.dtype, bias: bool):
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(ins, outs, dtype=kind))
+        self.bias = nn.Parameter(torch.empty(outs, dtype=kind)) if bias else None
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x @ self.weight
+        return x if self.bias is None else x + self.bias
+
+
+class Net(nn.Module):
+    """Layers tanh(x @ weight + bias), then as many heads as the caller names.
+
+    Args:
+        sizes: the widths, from the input to the last layer's output.
+        accelerator: takes its time for the backward of each layer.
+        dtype: of all parameters, such as "float32".
+        bias: whether layers have one.
+        registered: the layers in the order of `parameters()`, if that is another.
+        frozen: layers that are not trained.
+        tied: pairs of layers of one shape: the first uses the second's weight.
+        heads: how many maps to one number there are; see `forward`.
+        norm: whether there is a BatchNorm, which has buffers, after the layers.
+    """
+
+    def __init__(
+        self,
+        sizes: list[int],
+        accelerator: Accelerator,
+        dtype: str = "float32",
+        bias: bool = False,
+        registered: Sequence[int] | None = None,
+        frozen: Sequence[int] = (),
+        tied: Sequence[Sequence[int]] = (),
+        heads: int = 0,
+        norm: bool = False,
+    ):
+        super().__init__()
+        self.accelerator, self.depth = accelerator, len(sizes) - 1
+        kind, shapes = getattr(torch, dtype), list(pairwise(sizes))
+        for number in registered or range(self.depth):
+            layer = Layer(*shapes[number], kind, bias)
+            layer.requires_grad_(number not in frozen)
+            self.add_module(f"layer_{number}", layer)
+        for one, other in tied:
+            weight = self.get_parameter(f"layer_{other}.weight")
+            self.get_submodule(f"layer_{one}").weight = weight
+        for head in range(heads):
+            self.add_module(f"head_{head}", Layer(sizes[-1], 1, kind, False))
+        self.norm = nn.BatchNorm1d(sizes[-1]) if norm else nn.Identity()
+
+    def forward(self, x: torch.Tensor, heads: Sequence[int] = ()) -> torch.Tensor:
+        """Return (batch, len(heads)), or without heads the last layer's output."""
+        for layer in range(self.depth):
+            x = torch.tanh(self.get_submodule(f"layer_{layer}")(x))
+            x = Backward.apply(x, layer, self.accelerator)
+        x = self.norm(x)
+        if not heads:
+            return x
+        return torch.cat([self.get_submodule(f"head_{h}")(x) for h in heads], dim=1)
+
+
+def loss(
+    net: nn.Module, x: np.ndarray, y: np.ndarray, heads: list[int]
+) -> torch.Tensor:
+    out = net(torch.from_numpy(x), heads)
+    return F.mse_loss(out, torch.from_numpy(y)[:, : out.shape[1]], reduction="sum")
+
+
+def fill(tensors: Iterable[torch.Tensor], numbers: np.ndarray) -> None:
+    """Put `numbers`, one row, into `tensors`."""
+    for tensor in tensors:
+        row, numbers = np.split(numbers, [tensor.numel()])
+        tensor.data.copy_(torch.from_numpy(row.copy()).view(tensor.shape))
+
+
+def flat(tensors: Iterable[torch.Tensor]) -> np.ndarray:
+    """All numbers of `tensors` in a row, float64."""
+    rows = [t.detach().double().flatten() for t in tensors]
+    return torch.cat([torch.zeros(0, dtype=torch.float64), *rows]).numpy()
+
+
+def gradients(net: nn.Module) -> np.ndarray:
+    """All in a row; zeros where there is none."""
+    trained = [p for p in net.parameters() if p.requires_grad]
+    return flat(torch.zeros_like(p) if p.grad is None else p.grad for p in trained)
+
+
+class Training:
+    """The steps of a plan on this rank.
+
+    Args:
+        given: the inputs: net (arguments of `Net`), params and buffers (rows), rate,
+            bucket_bytes, x and y (steps, micro-batches, samples, width), and plan, for
+            each step: whether torch's "ddp" averages, late (a rank), and micro, by
+            micro-batch the heads by rank, and whether its body raises.
+        line: to the machine.
+        rank: which this is.
+    """
+
+    def __init__(self, given: dict, line: Any, rank: int):
+        self.given, self.line, self.rank = given, line, rank
+        self.net, self.twin = self.make(), nn.Module()
+        if any(plan["ddp"] for plan in given["plan"]):  # before the answer is imported
+            megabytes = given["bucket_bytes"] / 2**20
+            ddp = nn.parallel.DistributedDataParallel
+            self.twin = ddp(self.make(), bucket_cap_mb=megabytes)
+
+    def make(self) -> Net:
+        net = Net(**self.given["net"], accelerator=self.line.compute)
+        fill(net.parameters(), self.given["params"])
+        fill(net.buffers(), self.given["buffers"])
+        return net
+
+    def take(
+        self,
+        model: nn.Module,
+        no_sync: Callable[[], AbstractContextManager],
+        finish: Callable[[], object],
+    ) -> dict[str, Any]:
+        """Take all steps; return the gradients and weights by step, for `give`.
+
+        Args:
+            model: what is called with the samples; it contains `net`.
+            no_sync: of the student's.
+            finish: of the student's, which is called after the last backward().
+        """
+        trained = [p for p in self.net.parameters() if p.requires_grad]
+        frozen = [p for p in self.net.parameters() if not p.requires_grad]
+        optimizer = torch.optim.SGD(trained, lr=self.given["rate"])
+        grads, params, stray = [], [], False
+        for number, plan in enumerate(self.given["plan"]):
+            optimizer.zero_grad()
+            self.line.ask("meet", number)  # all ranks begin together
+            if plan["ddp"]:
+                self.twin.zero_grad()
+                self.passes(number, plan, self.twin, no_sync)
+            else:
+                self.passes(number, plan, model, no_sync)
+                self.line.ask("settle")
+                self.line.order("settled")
+                finish()
+            self.line.order("done")
+            stray |= any(p.grad is not None for p in frozen)
+            grads.append(gradients(self.net))
+            optimizer.step()
+            params.append(flat(self.net.parameters()))
+            print("", flush=True)  # a sign of life
+        result = {"grads": np.array(grads), "params": np.array(params)}
+        return result | {"stray": stray}
+
+    def passes(self, number: int, plan: dict, model: nn.Module, no_sync: Any) -> None:
+        """Backward for each micro-batch, the last one outside no_sync()."""
+        last = len(plan["micro"]) - 1
+        for micro, about in enumerate(plan["micro"]):
+            # A body that raises is part of the plan: its micro-batch is left out.
+            quiet = nullcontext() if micro == last else no_sync()
+            with suppress(ZeroDivisionError), quiet:
+                x, y = (self.given[n][number, micro] for n in "xy")
+                error = loss(model, x, y, about["heads"][self.rank]) / (last + 1)
+                if about["raises"]:
+                    raise ZeroDivisionError("a bad batch")
+                if plan["late"] == self.rank:
+                    self.line.ask("late")
+                error.backward()
+            self.line.order("backward", micro)
+        self.line.order("through")

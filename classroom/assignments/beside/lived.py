@@ -1,0 +1,228 @@
+"""The judge's side of lives.py: a training that never stops, and one that is killed.
+
+Each case is two lives or more, every one a run of its own. Between them the judge holds
+the folder. What the weights should be is computed here, rank by rank in one process.
+
+At drawn steps of each life, the first among them, the weights get a push that no seed
+and no number of steps can give again: what is not in a checkpoint is lost.
+"""
+
+import random
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from classroom.assignments.beside.lives import digest
+from classroom.assignments.beside.serial import as_in_a_rank
+from classroom.engine.rig import Outcome, Rig, compare_all
+from classroom.engine.verdict import Verdict, fail
+
+BATCH, FEATURES = 4, 16
+KILLED, CUT_OFF = -9, -25  # SIGKILL, SIGXFSZ
+PARAMETERS = 64 * FEATURES + 64 + 64 * 64 + 64 + 64 + 1
+PUSH = 0.01  # the standard deviation of what is added to each weight
+PUSHED = 3  # of the first steps of a life, that many
+AMONG = 6
+Pushes = dict[int, np.ndarray]
+"""By step, counted from 1, what is added to the weights after it, (PARAMETERS,)."""
+# Each criterion asks for one thing: what is switched off here may be forgotten there.
+PLAIN: dict[str, dict] = {
+    "resume": {"momentum": 0.0, "warm_up": 1, "dropout": 0.0},
+    "survive": {"epoch": 1, "adam": False},
+}
+
+
+@dataclass
+class _Rank:
+    """What is one rank's alone."""
+
+    dropout: torch.Tensor
+    """State of the generator from which dropout draws."""
+    noise: torch.Generator
+
+
+def truth(ranks: int, job: dict, pushes: Pushes) -> tuple[list[str], np.ndarray]:
+    """Train without a stop, as either program does.
+
+    Returns:
+        The digest of the weights before each step, and the last weights.
+    """
+    with as_in_a_rank():
+        return _train(ranks, job, pushes)
+
+
+def _train(ranks: int, job: dict, pushes: Pushes) -> tuple[list[str], np.ndarray]:
+    torch.manual_seed(job["seed"])
+    hidden = nn.Linear(FEATURES, 64), nn.ReLU(), nn.Dropout(job.get("dropout", 0.0))
+    model = nn.Sequential(*hidden, nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 1))
+    weights, digests = [*model.parameters()], []
+    count = job["epoch"] * ranks * BATCH
+    data = torch.randn(count, FEATURES)
+    own = [_new_rank(job, rank) for rank in range(ranks)]
+    generator = torch.Generator().manual_seed(job["seed"])
+    shuffler = random.Random(job["seed"])
+    optimizer: torch.optim.Optimizer
+    optimizer = torch.optim.SGD(weights, 0.05, job.get("momentum", 0.0))
+    if job.get("adam"):
+        optimizer = torch.optim.Adam(weights, 0.01)
+    for step in range(job["steps"]):
+        if step % job["epoch"] == 0:
+            numbers = list(range(count))
+            if job["shuffle"] and "adam" in job:
+                shuffler.shuffle(numbers)
+            order = torch.tensor(numbers)
+            if job["shuffle"] and "adam" not in job:
+                order = torch.randperm(count, generator=generator)
+            batches = order.view(job["epoch"], ranks, BATCH)
+        digests.append(digest(weights))
+        gradients = [
+            _gradient(model, data[batch], own[rank], job["jitter"])
+            for rank, batch in enumerate(batches[step % job["epoch"]])
+        ]
+        grads = [p.grad for p in weights if p.grad is not None]
+        nn.utils.vector_to_parameters(torch.stack(gradients).mean(0), grads)
+        if "warm_up" in job:
+            rate = 0.05 * min(1.0, (step + 1) / job["warm_up"])
+            optimizer.param_groups[0]["lr"] = rate
+        optimizer.step()
+        if step + 1 in pushes:
+            vector = nn.utils.parameters_to_vector(weights).detach()
+            vector += torch.from_numpy(pushes[step + 1])
+            nn.utils.vector_to_parameters(vector, weights)
+    digests.append(digest(weights))
+    return digests, nn.utils.parameters_to_vector(weights).detach().numpy()
+
+
+def _new_rank(job: dict, rank: int) -> _Rank:
+    dropout = torch.Generator().manual_seed(1000 * job["seed"] + rank).get_state()
+    seed = (1000 if "adam" in job else 2000) * job["seed"] + rank
+    return _Rank(dropout, torch.Generator().manual_seed(seed))
+
+
+def _gradient(
+    model: nn.Module, x: torch.Tensor, own: _Rank, jitter: float
+) -> torch.Tensor:
+    """Return the gradient, (parameters,), that this rank finds on its batch `x`."""
+    target = x.mean(1, keepdim=True)
+    x = x + jitter * torch.randn(x.shape, generator=own.noise)
+    model.zero_grad()
+    torch.set_rng_state(own.dropout)
+    nn.functional.mse_loss(model(x), target).backward()
+    own.dropout = torch.get_rng_state()
+    grads = [p.grad for p in model.parameters() if p.grad is not None]
+    return torch.cat([grad.flatten() for grad in grads])
+
+
+class Lives:
+    """The lives of one training, each of which goes on from what the last one left.
+
+    Args:
+        rig: where they run.
+        ranks: how many.
+        plain: whose job: a key of PLAIN.
+        job: arguments of the program's `Job`, without its seed.
+        seed: of the case.
+    """
+
+    def __init__(self, rig: Rig, ranks: int, plain: str, job: dict, seed: int):
+        self.rig, self.ranks, self.draw = rig, ranks, rig.draw(seed)
+        self.job = {"shuffle": False, "jitter": 0.0} | PLAIN[plain] | job
+        self.job["seed"] = int(self.draw.integers(1, 1_000_000))
+        self.pushes: Pushes = {}
+        self.files: dict[str, bytes] = {}
+        self.begun: int | None = 0
+        """From which step the last life has gone on; None if from none of them."""
+
+    def live(self, steps: int | None = None, **more: Any) -> Outcome:
+        """Start the training, and return what came of it.
+
+        Args:
+            steps: after how many it ends, if earlier than the job says.
+            more: inputs of the harness.
+        """
+        others = self.draw.choice(np.arange(2, AMONG + 1), PUSHED - 1, replace=False)
+        steps_pushed = [1, *map(int, sorted(others))]
+        pushes = self.draw.normal(scale=PUSH, size=(PUSHED, PARAMETERS))
+        pushes = pushes.astype(np.float32)
+        job = self.job | {"steps": steps or self.job["steps"]}
+        given = {"job": job, "pushed": steps_pushed, "pushes": pushes} | more
+        outcome = self._run(self.ranks, given)
+        told = [e for e in outcome.events[0] if e.get("what") == "begun"]
+        if told:
+            known = truth(self.ranks, self.job, self.pushes)[0]
+            found = told[0].get("weights")
+            self.begun = known.index(found) if found in known else None
+            self.pushes = {s: p for s, p in self.pushes.items() if s <= self.start}
+            self.pushes |= {
+                self.start + step: push
+                for step, push in zip(steps_pushed, pushes, strict=True)
+            }
+        else:
+            self.begun = job["steps"]  # it had nothing left to do
+        return outcome
+
+    @property
+    def start(self) -> int:
+        return self.begun or 0
+
+    def refused(self, ranks: int) -> Outcome:
+        """Start it with another number of ranks, which it may refuse."""
+        nothing = {"job": self.job, "pushed": [], "pushes": np.zeros((0, 0))}
+        return self._run(ranks, nothing | {"may_refuse": True})
+
+    def kill(self, rank: int, step: int) -> Verdict | None:
+        """Kill `rank` in this life's step `step`; return nothing if that was so."""
+        plan = {"rank": rank, "step": step, "how": "at once"}
+        life = self.live(plan=plan)
+        if len(life.exit_codes) > rank and life.exit_codes[rank] == KILLED:
+            return None
+        words = f"rank {rank} never got to step {step} of its life, to be killed there"
+        return life.problem() or fail(words)
+
+    def write(self, step: int, at: str) -> Verdict | Outcome:
+        """Let the rank that writes die: "at byte 6000", or "before the rename"."""
+        how, _, byte = at.partition("byte ")
+        plan: dict = {"rank": None, "step": step, "how": "at byte" if byte else how}
+        plan["with"] = [int(byte)] if byte else []
+        life = self.live(plan=plan)
+        if not {KILLED, CUT_OFF} & set(life.exit_codes):
+            if problem := life.problem():
+                return problem
+            if byte:
+                return fail(f"after step {step} nobody wrote a file of {byte} bytes")
+            # Without a rename nobody dies of one; "at byte" has tested the writing.
+        return life
+
+    def last(self, starts: Collection[int]) -> Verdict:
+        """Judge the last life: where it may have begun, and what it has to end with."""
+        outcome = self.live()
+        if problem := outcome.problem("weights"):
+            return problem
+        if self.begun is None:
+            told = "goes on with weights that the training without a stop never has"
+            return fail(f"last weights: rank 0 {told}")
+        if self.begun not in starts:
+            wanted = [*map(str, sorted(starts))]
+            words = " or ".join(wanted) if len(wanted) < 4 else f"{wanted[0]} or later"
+            return fail(f"rank 0 expected to go on from step {words}, got {self.begun}")
+        self.snapshots = count(outcome.events[0], "snapshot")
+        expected = truth(self.ranks, self.job, self.pushes)[1]
+        verdict = compare_all(expected, outcome, "weights")
+        if verdict.state == "fail":
+            return fail(f"last weights: {verdict.words}")
+        return verdict
+
+    def _run(self, ranks: int, given: dict) -> Outcome:
+        usual = {"plan": None, "look": None, "may_refuse": False}
+        outcome = self.rig.run(ranks, usual | given, files=self.files)
+        self.files = outcome.files
+        return outcome
+
+
+def count(events: list[dict], what: str) -> int:
+    """Return how often a rank has said that."""
+    return sum(event.get("what") == what for event in events)

@@ -1,0 +1,132 @@
+"""One life of a training: its steps are told, its weights pushed, and a rank may die.
+
+Each life is a run of its own; what a life leaves in its folder is there in the next. A
+program that has been imported can no longer change what is used here.
+"""
+
+import resource
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from hashlib import sha256
+from os import getpid, kill, replace
+from pathlib import Path
+
+import torch
+from torch.optim.optimizer import (
+    Optimizer,
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+
+
+def die() -> None:
+    """End as the system ends a process: without a word, and at once."""
+    kill(getpid(), signal.SIGKILL)
+
+
+def die_at_byte(count: int) -> None:
+    """Let the system end this process as soon as it writes more than `count` bytes."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    most = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+    resource.setrlimit(resource.RLIMIT_FSIZE, (count, most))
+    signal.signal(signal.SIGXFSZ, signal.SIG_DFL)  # Python would ignore it
+
+
+def die_at_rename(before: bool) -> None:
+    """End this process when it next renames a file, before or after the deed.
+
+    By whichever name a program calls it: Python itself tells of each rename.
+    """
+    renaming = False
+
+    def hear(event: str, args: tuple) -> None:
+        nonlocal renaming
+        if event != "os.rename" or renaming:
+            return
+        renaming = True
+        if not before:
+            replace(*args[:2])
+        die()
+
+    sys.addaudithook(hear)
+
+
+DEATHS: dict[str, Callable] = {
+    "at once": die,
+    "at byte": die_at_byte,
+    "before the rename": lambda: die_at_rename(True),
+    "after the rename": lambda: die_at_rename(False),
+}
+
+
+def contents(folder: Path) -> dict[str, str]:
+    """Return {name: digest} of the files in `folder`, as `Outcome.files` names them."""
+    return {
+        str(path.relative_to(folder.parent)): sha256(path.read_bytes()).hexdigest()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+def parameters(optimizer: Optimizer) -> list[torch.Tensor]:
+    return [p for group in optimizer.param_groups for p in group["params"]]
+
+
+def digest(tensors: Sequence[torch.Tensor]) -> str:
+    """Return what is equal if and only if all numbers are, in every bit."""
+    whole = b"".join(tensor.detach().numpy().tobytes() for tensor in tensors)
+    return sha256(whole).hexdigest()
+
+
+class Watch:
+    """Tells each step of a life, and each snapshot; pushes the weights, or dies.
+
+    Args:
+        rank: which this is.
+        given: inputs: pushes, an array for each of pushed (steps of this life, from 1);
+            plan, who dies when and how, or None; look, after which step rank 0 gives
+            the folder's contents.
+        folder: where the program saves.
+    """
+
+    def __init__(self, rank: int, given: dict, folder: Path):
+        self.rank, self.given, self.folder = rank, given, folder
+        self.took, self.last = 0, contents(folder) if rank == 0 else {}
+        register_optimizer_step_pre_hook(self.before_step)
+        register_optimizer_step_post_hook(self.after_step)
+
+    def look(self) -> None:
+        """See whether the folder has changed since the last look."""
+        from ranks import say
+
+        if self.rank == 0 and (now := contents(self.folder)) != self.last:
+            self.last = now
+            say("snapshot")
+
+    def before_step(self, optimizer: Optimizer, *_: object) -> None:
+        """Tell with which weights this life begins."""
+        from ranks import say
+
+        if not self.took:
+            say("begun", weights=digest(parameters(optimizer)))
+
+    def after_step(self, optimizer: Optimizer, *_: object) -> None:
+        """Runs before the program gets to save this step."""
+        from ranks import give, say
+
+        self.took += 1
+        self.look()
+        say("step")
+        if self.took in self.given["pushed"]:
+            number = self.given["pushed"].index(self.took)
+            rest = torch.from_numpy(self.given["pushes"][number])
+            for parameter in parameters(optimizer):
+                size = parameter.numel()
+                parameter.data += rest[:size].view_as(parameter)
+                rest = rest[size:]
+        plan = self.given["plan"]
+        if plan and self.took == plan["step"] and plan["rank"] in (self.rank, None):
+            DEATHS[plan["how"]](*plan.get("with", []))
+        if self.took == self.given.get("look"):
+            give(contents=contents(self.folder))

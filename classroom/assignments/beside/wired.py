@@ -1,0 +1,45 @@
+"""The judge's side of wire.py: a run whose last rank is the machine."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from classroom.engine.recorder import Reply
+from classroom.engine.rig import Outcome, Rig
+
+LAUNCH_BYTES = 300_000  # that the launch itself sends over the loopback, at most
+
+
+def wired(
+    rig: Rig,
+    given: list[dict],
+    timeout: float = 20,
+    reply: Reply | None = None,
+    machine: Mapping[str, Any] | None = None,
+) -> tuple[Outcome, list[dict]]:
+    """Run a program on one rank for each of `given`; return also the machine's diary.
+
+    What goes past the wire goes over the loopback, where the kernel counts: such a run
+    has failed, whatever it ends with.
+
+    Args:
+        rig: where.
+        given: the inputs by rank.
+        timeout: seconds of silence.
+        reply: what answers the ranks' questions.
+        machine: arguments of `Machine`.
+    """
+    ranks = len(given)
+    about = {"ranks": ranks, **(machine or {})}
+    last = {"factors": about.pop("factors")} if "factors" in about else {}
+    inputs = [{"machine": about} | one for one in [*given, last]]
+    outcome = rig.run(ranks + 1, inputs, timeout=timeout, reply=reply)
+    failure = outcome.failure
+    if failure:  # where the machine stood is nothing to the student
+        failure = re.sub(rf"\n  (?:rank {ranks}: )?[^\n]*wire\.py:[^\n]*", "", failure)
+    if (size := outcome.bytes_on_wire or 0) > LAUNCH_BYTES:
+        failure = failure or f"{size:,} bytes went another way than over the wire"
+    *events, diary = outcome.events
+    outputs = outcome.outputs[:ranks]
+    return replace(outcome, outputs=outputs, events=events, failure=failure), diary

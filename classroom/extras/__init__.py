@@ -1,0 +1,1 @@
+"""What serves some courses: the engine imports nothing of it."""

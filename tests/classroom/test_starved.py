@@ -1,0 +1,81 @@
+"""A run that had no core is judged again; one that stands still has failed."""
+
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+from course import RING, solution
+
+from classroom.engine import rig, runner
+from classroom.engine.check import try_case
+from classroom.engine.rig import Outcome, Rig, compiles
+
+pytestmark = pytest.mark.sandbox
+CASE = {"ranks": 2, "length": 8}
+
+
+class Silent(Rig):
+    """A rig whose runs end in silence, and at first have had no core."""
+
+    def __init__(self, times: int):
+        super().__init__(RING, solution("ring"))
+        self.times, self.asked = times, []
+
+    def _once(self, ranks, inputs, **more) -> Outcome:
+        self.asked.append((more["timeout"], more["quiet"]))
+        self.times -= 1
+        silent = Outcome([{}] * ranks, "no end", events=[[] for _ in range(ranks)])
+        silent.starved = self.times >= 0
+        return silent
+
+
+def test_a_silent_run_that_had_no_core_is_judged_again_and_alone():
+    silent = Silent(1)
+    assert str(try_case(silent, "right", CASE)) == "fail: no end"
+    assert silent.asked == [(20, False), (20 * rig.PATIENCE, True)]
+
+
+def test_it_is_blocked_if_it_never_has_one_and_no_zero():
+    found = try_case(Silent(2), "right", CASE)
+    assert found.state == "blocked" and "too busy" in found.words
+
+
+def test_who_stands_still_is_not_starved():
+    assert not runner.starved(0, 1.0, 5.0, 20, 1.1, 5.5)  # waits for a message
+    assert not runner.starved(0, 1.0, 5.0, 20, 20.0, 6.0)  # runs without end
+    assert runner.starved(0, 1.0, 5.0, 20, 2.0, 25.0)  # would have liked to
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux counts this")
+def test_the_system_tells_who_waits_for_a_core():
+    before = runner.cores()
+    busy = "import time\nend = time.time() + 2\nwhile time.time() < end: pass"
+    words = [sys.executable, "-c", busy]
+    crowd = [subprocess.Popen(words) for _ in range(2 * (os.cpu_count() or 1))]
+    time.sleep(1.5)
+    ran, waited = (b - a for a, b in zip(before, runner.cores(), strict=True))
+    for process in crowd:
+        process.wait()
+    assert ran > 0.05 and waited > 0.2
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "f = torch.compile(f)",
+        "@torch.compile\ndef f(): pass",
+        "from torch import compile",
+    ],
+)
+def test_what_compiles_is_refused_by_name_before_anything_runs(line):
+    assert compiles(f"import torch\n{line}\n")
+    answer = {"ring.py": f"import torch\n{line}\n"}
+    found = try_case(Rig(RING, answer), "right", CASE)
+    assert found.state == "fail" and "torch.compile takes longer" in found.words
+
+
+def test_what_does_not_compile_is_not():
+    text = "import re\nre.compile('x')  # not torch.compile\nsource = 'torch.compile'\n"
+    assert not compiles(text) and not compiles("return (")
