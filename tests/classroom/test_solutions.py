@@ -4,7 +4,6 @@ A new assignment is tested here as soon as its folder and its notebook are there
 """
 
 import importlib
-from collections.abc import Callable
 
 import pytest
 from course import cells, changed, others, solution, starter, verdict, visible
@@ -27,17 +26,6 @@ MISTAKES = [
         f"classroom.assignments.{name}.mistakes"
     ).MISTAKES
 ]
-
-
-def firsts(params: list, group: Callable) -> list:
-    """Mark all but the first of each group: they are left to `make test-all`."""
-    seen, found = set(), []
-    for param in params:
-        key = group(*param.values)
-        marks = [pytest.mark.full] if key in seen and COURSE == LAB else []
-        found.append(pytest.param(*param.values, id=param.id, marks=marks))
-        seen.add(key)
-    return found
 
 
 MISSED = [
@@ -78,7 +66,7 @@ def test_the_solution_passes_every_case(assignment, cell):
         assert found.state == "pass", (case, found)
 
 
-@pytest.mark.parametrize(("assignment", "cell"), firsts(CRITERIA, lambda n, c: n))
+@pytest.mark.parametrize(("assignment", "cell"), CRITERIA)
 def test_the_starter_gets_nothing(assignment, cell):
     shown, _ = split(assignment, cell)
     found = verdict(assignment, starter(assignment), cell.name, shown[:1])
@@ -88,9 +76,7 @@ def test_the_starter_gets_nothing(assignment, cell):
     assert found.state == "not yet" and words in found.words, found
 
 
-@pytest.mark.parametrize(
-    ("assignment", "mistake"), firsts(MISTAKES, lambda name, m: (name, m.criterion))
-)
+@pytest.mark.parametrize(("assignment", "mistake"), MISTAKES)
 def test_a_mistake_costs_its_criterion(assignment, mistake):
     answer = changed(assignment, *mistake.changes)
     (suspect,) = (c for c in cells(assignment) if c.name == mistake.criterion)
