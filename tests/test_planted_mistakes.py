@@ -330,6 +330,136 @@ MISTAKES = [
         "y[rank::world_size], autocast=False",
     ),
     Mistake(
+        "share the weights of another rank",
+        "inside/each",
+        "dist.broadcast(tensor.detach(), src=0)",
+        "dist.broadcast(tensor.detach(), src=1)",
+    ),
+    Mistake(
+        "sum instead of the mean",
+        "inside/each",
+        "            weight.grad /= dist.get_world_size()\n",
+        "",
+    ),
+    Mistake(
+        "pieces in another order",
+        "inside/flat",
+        "zip(weights, pieces, strict=True)",
+        "zip(weights, reversed(pieces), strict=True)",
+    ),
+    Mistake(
+        "send one gradient twice",
+        "inside/flat",
+        "        dist.all_reduce(row)",
+        "        dist.all_reduce(row[:1].clone())\n        dist.all_reduce(row)",
+    ),
+    Mistake(
+        "do not wait for the last gradient",
+        "inside/hooks",
+        "for work in self.works:",
+        "for work in self.works[:-1]:",
+    ),
+    Mistake(
+        "a hook before the gradient is added up",
+        "inside/hooks",
+        "weight.register_post_accumulate_grad_hook(self.ready)",
+        "weight.register_hook(lambda _, w=weight: self.ready(w))",
+    ),
+    Mistake(
+        "a bucket that never fills up again",
+        "inside/buckets",
+        "bucket.missing = len(bucket.views)",
+        "bucket.missing = len(bucket.views) + 1",
+    ),
+    Mistake(
+        "buckets twice as large as torch's",
+        "inside/buckets",
+        "cap=2**20",
+        "cap=2**21",
+    ),
+    Mistake(
+        "send when backward() is over",
+        "inside/overlap",
+        "            if bucket.missing:\n                break",
+        "            if any(each.missing for each in self.buckets):\n"
+        "                break",
+    ),
+    Mistake(
+        "send every micro-batch",
+        "inside/no_sync",
+        "        self.syncs = False\n",
+        "        self.syncs = True\n",
+    ),
+    Mistake(
+        "stay silent after no_sync()",
+        "inside/no_sync",
+        "            self.syncs = True",
+        "            pass",
+    ),
+    Mistake(
+        "zeros for what another rank has used",
+        "inside/graph",
+        "weight.grad = view if ranks else None",
+        "weight.grad = view if weight.grad is not None else None",
+    ),
+    Mistake(
+        "what was used in an earlier micro-batch is forgotten",
+        "inside/graph",
+        "                for weight in bucket.views.keys() - used:\n",
+        "                for weight in bucket.views.keys() - used:\n"
+        "                    weight.grad = None\n",
+    ),
+    Mistake(
+        "buckets leave as they fill",
+        "inside/graph",
+        "for bucket in self.buckets[len(self.works) :]:\n"
+        "            if bucket.missing:\n"
+        "                break\n",
+        "for bucket in [] if bucket.missing else [bucket]:\n",
+    ),
+    Mistake(
+        "the mean over all ranks to the end",
+        "inside/join",
+        "row /= self.voters",
+        "row /= dist.get_world_size()",
+    ),
+    Mistake(
+        "stop when the own batches end",
+        "inside/join",
+        "        if not having:",
+        "        if batch is None:",
+    ),
+    Mistake(
+        "buffers of each rank",
+        "inside/norm",
+        "            dist.broadcast(buffer, src=0)",
+        "            buffer.add_(0)",
+    ),
+    Mistake(
+        "a mean over the own rows in backward",
+        "inside/norm",
+        "        dist.all_reduce(sums)  # each row has moved the mean for all rows\n",
+        "        sums *= dist.get_world_size()\n",
+    ),
+    Mistake(
+        "a variance of the own rows",
+        "inside/norm",
+        "        dist.all_reduce(sums)  # every rank now holds the sums over all rows",
+        "        sums *= dist.get_world_size()",
+    ),
+    Mistake(
+        "a graph that DDP does not cut",
+        "inside/beyond",
+        "torch._dynamo.config.optimize_ddp = splits",
+        "torch._dynamo.config.optimize_ddp = False",
+    ),
+    Mistake(
+        "another size of the buckets",
+        "inside/beyond",
+        "DDP(net, **options)",
+        "DDP(net, bucket_cap_mb=1, **options)",
+    ),
+    Mistake(
         "leave the optimizer out of the checkpoint",
         "checkpoint/resume",
         'KEPT = "model", "optimizer", "scheduler"',

@@ -24,8 +24,6 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 WIDTH, LAYERS, ROWS, STEPS, RATE = 512, 4, 64, 8, 0.5
 BYTES = {"Float": 4, "Double": 8, "Int": 4, "Long": 8, "Byte": 1}
 
-CALLS = {"ours": 4 + 1, "torch": 4 + 1}  # in a step: who has used what, besides
-
 MICRO = 4  # micro-batches in a step
 
 
@@ -38,8 +36,8 @@ class Bucket:
             mine.append(weights.pop())  # the last one first, as backward() comes by
         sizes = [weight.numel() for weight in mine]
         self.row = mine[0].new_zeros(sum(sizes))
-        pieces = self.row.split(sizes)
-        self.views = {w: piece.view_as(w) for w, piece in zip(mine, pieces, strict=True)}
+        pieces = zip(mine, self.row.split(sizes), strict=True)
+        self.views = {weight: piece.view_as(weight) for weight, piece in pieces}
         self.missing = len(mine)  # gradients that backward() has yet to make
 
 
@@ -129,7 +127,7 @@ class Ours(nn.Module):
 
 
 class Odd(nn.Module):
-    """A frozen layer, two that share a weight, and three heads, of which two are used."""
+    """A frozen layer, a tied weight, and three heads, of which two are used."""
 
     def __init__(self):
         super().__init__()
@@ -156,7 +154,8 @@ def network(seed):
 
 def train_step(model, x, y):
     model.zero_grad()
-    for turn, (rows, due) in enumerate(zip(x.chunk(MICRO), y.chunk(MICRO), strict=True)):
+    pairs = zip(x.chunk(MICRO), y.chunk(MICRO), strict=True)
+    for turn, (rows, due) in enumerate(pairs):
         quiet = turn < MICRO - 1 and hasattr(model, "no_sync")
         with model.no_sync() if quiet else nullcontext():
             (F.mse_loss(model(rows), due) / MICRO).backward()
@@ -173,6 +172,9 @@ def recorded():
             size = sum(math.prod(shape) * BYTES[dtype] for shape, dtype in pairs)
             calls.append([call["profiling_name"].rpartition(":")[2], size])
     return calls
+
+
+CALLS = {"ours": 4 + 1, "torch": 4 + 1}  # in a step: who has used what, besides
 
 
 def measured(model, x, y):
@@ -212,7 +214,8 @@ def main(rank, world_size, device):
             check(models[name].module, expected)
     for name, steps in facts.items():
         sizes = [size for _, size in steps[-1][0]]
-        print(f"[rank {rank}] {name}: {len(sizes)} calls, {sum(sizes)} bytes", flush=True)
+        told = f"{len(sizes)} calls, {sum(sizes)} bytes a step"
+        print(f"[rank {rank}] {name}: {told}", flush=True)
         trained = [w for w in expected.parameters() if w.requires_grad]
         due = [CALLS[name], sum(w.nbytes + 4 for w in trained)]
         if [len(sizes), sum(sizes)] != due:

@@ -23,8 +23,6 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 WIDTH, LAYERS, ROWS, STEPS, RATE = 512, 4, 64, 8, 0.5
 BYTES = {"Float": 4, "Double": 8, "Int": 4, "Long": 8, "Byte": 1}
 
-CALLS = {"ours": 2 * LAYERS, "torch": LAYERS}  # in a step
-
 
 class Ours(nn.Module):
     """Our DistributedDataParallel, so far."""
@@ -81,6 +79,9 @@ def recorded():
     return calls
 
 
+CALLS = {"ours": 2 * LAYERS, "torch": LAYERS}  # in a step
+
+
 def measured(model, x, y):
     """Make a step; return its calls, and its milliseconds."""
     dist.barrier()  # all ranks begin together
@@ -114,7 +115,8 @@ def main(rank, world_size, device):
             check(models[name].module, expected)
     for name, steps in facts.items():
         sizes = [size for _, size in steps[-1][0]]
-        print(f"[rank {rank}] {name}: {len(sizes)} calls, {sum(sizes)} bytes", flush=True)
+        told = f"{len(sizes)} calls, {sum(sizes)} bytes a step"
+        print(f"[rank {rank}] {name}: {told}", flush=True)
         due = [CALLS[name], sum(w.nbytes for w in expected.parameters())]
         if [len(sizes), sum(sizes)] != due:
             raise AssertionError(f"expected {due[0]} calls, {due[1]} bytes")

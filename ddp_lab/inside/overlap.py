@@ -7,6 +7,7 @@ Written by notebooks/05_inside_ddp.ipynb.
 
 import gc
 import json
+import math
 import os
 import time
 from contextlib import contextmanager
@@ -16,9 +17,11 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
+from torch._C import _distributed_c10d
 from torch.distributed.elastic.multiprocessing.errors import record
 
 WIDTH, LAYERS, ROWS, STEPS, RATE = 512, 4, 64, 8, 0.5
+BYTES = {"Float": 4, "Double": 8, "Int": 4, "Long": 8, "Byte": 1}
 
 
 class Bucket:
@@ -30,8 +33,8 @@ class Bucket:
             mine.append(weights.pop())  # the last one first, as backward() comes by
         sizes = [weight.numel() for weight in mine]
         self.row = mine[0].new_zeros(sum(sizes))
-        pieces = self.row.split(sizes)
-        self.views = {w: piece.view_as(w) for w, piece in zip(mine, pieces, strict=True)}
+        pieces = zip(mine, self.row.split(sizes), strict=True)
+        self.views = {weight: piece.view_as(weight) for weight, piece in pieces}
         self.missing = len(mine)  # gradients that backward() has yet to make
 
 
@@ -92,6 +95,28 @@ def train_step(model, x, y):
     torch.optim.SGD(model.parameters(), RATE).step()  # it has nothing to remember
 
 
+def recorded():
+    """This rank's calls so far, as [name, bytes], from PyTorch's flight recorder."""
+    calls = []
+    for name in ("_dump_fr_trace_json", "_dump_nccl_trace_json"):  # gloo's, NCCL's
+        dump = getattr(_distributed_c10d, name, lambda *_: "{}")
+        for call in json.loads(dump(True, False)).get("entries", []):
+            pairs = zip(call["input_sizes"], call["input_dtypes"], strict=True)
+            size = sum(math.prod(shape) * BYTES[dtype] for shape, dtype in pairs)
+            calls.append([call["profiling_name"].rpartition(":")[2], size])
+    return calls
+
+
+def measured(model, x, y):
+    """Make a step; return its calls, and its milliseconds."""
+    dist.barrier()  # all ranks begin together
+    before, start = len(recorded()), time.perf_counter()
+    train_step(model, x, y)
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()  # the host runs ahead
+    return recorded()[before:], 1000 * (time.perf_counter() - start)
+
+
 def check(module, expected):
     """Raise unless gradients and weights are those of one process, up to rounding."""
     for got, truth in zip(module.parameters(), expected.parameters(), strict=True):
@@ -101,55 +126,52 @@ def check(module, expected):
 
 
 class Watched(Ours):
-    """Ours, and a diary of a step."""
+    """Ours, and a diary of its last step."""
 
     def forward(self, *inputs):
-        self.made, self.trips = [], []
-        return super().forward(*inputs)
+        output = super().forward(*inputs)
+        self.diary = {"made": [], "trips": [], "start": time.time()}
+        return output
 
     def ready(self, bucket, weight):
-        self.made.append(time.time())
+        self.diary["made"].append(time.time())
         super().ready(bucket, weight)
 
     def send(self, row):
-        self.trips.append(trip := [time.time()])  # it leaves, and it arrives:
-        return super().send(row).then(
-            lambda arrived: (arrived.value(), trip.append(time.time()))
-        )
+        self.diary["trips"].append(trip := [time.time()])  # it leaves
 
+        def arrived(call):
+            call.value()  # raises if the call has failed
+            trip.append(time.time())
 
-def diary(model, x, y):
-    """Make a step; return when backward() was where, and the buckets on their way."""
-    model.zero_grad()
-    loss = F.mse_loss(model(x), y)
-    dist.barrier()  # all ranks begin together
-    start = time.time()
-    loss.backward()
-    end = time.time()
-    torch.optim.SGD(model.parameters(), RATE).step()
-    return {"start": start, "made": model.made, "trips": model.trips, "end": end}
+        return super().send(row).then(arrived)
+
+    def finish(self):
+        super().finish()
+        self.diary["end"] = time.time()
 
 
 def main(rank, world_size, device):
     draw = torch.Generator().manual_seed(1)
     x, y = torch.randn(2, ROWS * world_size, WIDTH, generator=draw).to(device)
-    expected = network(0).to(device)
-    caps = {"one bucket": 2**30, "buckets of 1 MB": 2**20}
-    models = {name: Watched(network(rank).to(device), cap) for name, cap in caps.items()}
+    expected = network(0).to(device)  # one process: rank 0's weights, and all rows
+    models = {"one bucket": Watched(network(rank).to(device), 2**30)}
+    models["buckets of 1 MB"] = Watched(network(rank).to(device), 2**20)
     facts = {name: [] for name in models}
-    for _ in range(STEPS):
+    for step in range(STEPS):
         train_step(expected, x, y)
-        for name, model in models.items():
+        for name in sorted(models, reverse=step % 2 == 1):  # each begins in turn
             mine = x[rank::world_size], y[rank::world_size]
-            facts[name].append(diary(model, *mine))
-            check(model.module, expected)
+            measured(models[name], *mine)
+            facts[name].append(models[name].diary)
+            check(models[name].module, expected)
     for name, steps in facts.items():
-        for step in steps:
-            early = sum(trip[0] < step["made"][-1] for trip in step["trips"])
-            if early != len(step["trips"]) - 1:  # the last gradient fills the last one
-                raise AssertionError(f"{name}: {early} left before backward() was through")
-        told = f"{early} of {len(step['trips'])} left before the last gradient was made"
+        early = [sum(t[0] < d["made"][-1] for t in d["trips"]) for d in steps]
+        told = f"{early[-1]} of {len(steps[-1]['trips'])} left early"
         print(f"[rank {rank}] {name}: {told}", flush=True)
+        # The last bucket is full only when the last gradient is made.
+        if early != [len(d["trips"]) - 1 for d in steps]:
+            raise AssertionError(f"{early} left early in {STEPS} steps")
     return facts
 
 

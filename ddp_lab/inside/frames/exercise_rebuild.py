@@ -6,11 +6,13 @@ The layers are used in an order of which their registration says nothing:
 """
 
 import secrets
+from functools import partial
 
 import torch
 import torch.distributed as dist
 
-SIZES = 600, 200, 700, 100, 400, 300, 500, 800  # bytes of the gradients
+SIZES = [600, 700, 300, 600, 300, 800, 500, 200]  # bytes of the gradients
+ORDER = [3, 2, 4, 0, 1, 7, 5, 6]  # in which they come
 CAP = 900  # bytes: a bucket is full when it has as many, or more
 
 
@@ -18,16 +20,16 @@ def rebuild(order, sizes, cap, device):
     return None  # the cell's function stands here
 
 
-def reverse(sizes, cap):
-    """The buckets of the first step: from the last weight to the first."""
-    buckets, held = [[]], 0
-    for weight in reversed(range(len(sizes))):
-        if held >= cap:
-            buckets.append([])
-            held = 0
-        buckets[-1].append(weight)
-        held += sizes[weight]
-    return buckets
+def cases(world_size):
+    """Sizes, and by rank the order: first one for all ranks, then each its own."""
+    numbers, drawn = range(len(SIZES)), [(SIZES, [ORDER] * world_size)]
+    for _ in range(4):
+        sizes = [100 + secrets.randbelow(700) for _ in numbers]
+        shuffled = partial(secrets.SystemRandom().sample, numbers, len(numbers))
+        orders = [shuffled() for _ in range(world_size)]
+        drawn.append((sizes, orders))
+    dist.broadcast_object_list(drawn)  # rank 0's cases are now on all ranks
+    return drawn
 
 
 def leaves(buckets, order):
@@ -38,48 +40,31 @@ def leaves(buckets, order):
     return full
 
 
-def orders(world_size):
-    """By rank, the order in which gradients are made: here one for all, there not."""
-    first = [3, 6, 0, 5, 2, 7, 1, 4]
-    drawn = [[first] * world_size]
-    for _ in range(4):
-        mine = list(range(len(SIZES)))
-        rows = [sorted(mine, key=lambda _: secrets.randbits(30)) for _ in range(world_size)]
-        drawn.append(rows)
-    dist.broadcast_object_list(drawn)  # rank 0's are now on all ranks
-    return drawn
-
-
-def truth(order):
-    """What has to come out: rank 0's order, cut where a bucket is full."""
-    buckets, held = [[]], 0
-    for weight in order:
-        if held >= CAP:
-            buckets.append([])
-            held = 0
-        buckets[-1].append(weight)
-        held += SIZES[weight]
-    return buckets
+def check(buckets, order, sizes):
+    """Raise unless the buckets follow rank 0's order, each closed when it is full."""
+    if sum(buckets, []) != order:
+        raise AssertionError(f"{buckets} do not follow rank 0's order, {order}")
+    for bucket in buckets:
+        held = [sizes[weight] for weight in bucket]
+        is_last = bucket is buckets[-1]
+        if sum(held[:-1]) >= CAP or (sum(held) < CAP and not is_last):
+            raise AssertionError(f"a bucket holds {held} bytes, and the limit is {CAP}")
 
 
 def main(rank, world_size, device):
-    shown = None
-    for rows in orders(world_size):
+    facts = {"solved": True}
+    for sizes, orders in cases(world_size):
+        got = rebuild(list(orders[rank]), list(sizes), CAP, device)
         found = [None] * world_size
-        got = rebuild(list(rows[rank]), list(SIZES), CAP, device)
         dist.all_gather_object(found, got)  # every rank now has the buckets of all
         if None in found:
             print(f"[rank {rank}] not yet", flush=True)
             return {"solved": False}
-        if any(each != found[0] for each in found):
+        buckets = [list(map(int, bucket)) for bucket in found[rank]]
+        if any(other != found[0] for other in found):
             raise AssertionError(f"the ranks' buckets differ: {found}")
-        if sorted(sum(got, [])) != sorted(range(len(SIZES))):
-            raise AssertionError(f"not every gradient is in one bucket: {got}")
-        early = leaves(got, rows[0])
-        if shown is None:
-            shown = early
-            before = leaves(reverse(SIZES, CAP), rows[0])
-            print(f"[rank {rank}] leave after {early} gradients, not {before}", flush=True)
-        if got != truth(rows[0]):
-            raise AssertionError(f"leave after {early}, expected {leaves(truth(rows[0]), rows[0])}")
-    return {"solved": True, "leaves": shown}
+        check(buckets, orders[0], sizes)
+        if "leaves" not in facts:
+            facts["leaves"] = leaves(buckets, orders[0])
+            print(f"[rank {rank}] they leave after {facts['leaves']}", flush=True)
+    return facts
