@@ -397,10 +397,10 @@ MISTAKES = [
         "            pass",
     ),
     Mistake(
-        "zeros for what another rank has used",
+        "a gradient for what no rank has used",
         "inside/graph",
         "weight.grad = view if ranks else None",
-        "weight.grad = view if weight.grad is not None else None",
+        "weight.grad = view",
     ),
     Mistake(
         "what was used in an earlier micro-batch is forgotten",
@@ -408,14 +408,6 @@ MISTAKES = [
         "                for weight in bucket.views.keys() - used:\n",
         "                for weight in bucket.views.keys() - used:\n"
         "                    weight.grad = None\n",
-    ),
-    Mistake(
-        "buckets leave as they fill",
-        "inside/graph",
-        "for bucket in self.buckets[len(self.works) :]:\n"
-        "            if bucket.missing:\n"
-        "                break\n",
-        "for bucket in [] if bucket.missing else [bucket]:\n",
     ),
     Mistake(
         "the mean over all ranks to the end",
