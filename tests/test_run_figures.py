@@ -9,6 +9,7 @@ from ddp_lab.kit.draw import RANK_COLOURS
 from ddp_lab.kit.draw.colours import tint
 from ddp_lab.kit.draw.svg import Svg
 from ddp_lab.kit.explain.calls import Call
+from figs.inside import overlap
 from figs.runs import counters, drift, lost_time, pair_times, progress, stretches
 from figs.sharding import WIDE, held_over_step
 
@@ -189,3 +190,25 @@ def test_what_is_held_keeps_its_texts_on_the_page_and_apart():
     phases = [("forward", 8), ("", 2), *blocks, ("rest", 2), ("", 1)]
     names = ("DDP", "ZeRO-1", "ZeRO-2", "ZeRO-3")
     see_texts(held_over_step({name: [[4e6, 4e6, 8e6]] * 53 for name in names}, phases))
+
+
+# Two ranks in one step: a bucket that leaves at once, and one that has to wait.
+DIARY = {
+    "start": 5.0,
+    "made": [5.001, 5.003, 5.006],
+    "trips": [[5.001, 5.004], [5.0061, 5.008]],
+    "end": 5.009,
+}
+
+
+def test_the_overlap_tells_what_left_early_and_is_drawn_to_scale():
+    svg = overlap({"two buckets": [DIARY, DIARY]})
+    assert "two buckets, rank 1: 1 of 2 left early." in svg.desc
+    boxes = [box.attrib for box in ElementTree.fromstring(str(svg)).iter(f"{SVG}rect")]
+    widths = [float(box["width"]) for box in boxes if float(box["width"]) < 600]
+    made, trip = widths[1], widths[4]  # 2 ms and 3 ms of 9
+    assert abs(made - 2 / 9 * 508) < 0.1 and abs(trip - 3 / 9 * 508) < 0.1
+
+
+def test_the_overlap_keeps_its_texts_on_the_page_and_apart():
+    see_texts(overlap({name: [DIARY] * 4 for name in ("one bucket", "of 1 MB")}))

@@ -1,0 +1,141 @@
+"""What torch's DDP does beyond ours, in its own log and in the flight recorder.
+
+    torchrun --standalone --nproc-per-node 2 ddp_lab/inside/beyond.py
+
+Written by notebooks/05_inside_ddp.ipynb.
+"""
+
+import gc
+import json
+import math
+import os
+from contextlib import contextmanager
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch._C import _distributed_c10d
+from torch.distributed.elastic.multiprocessing.errors import record
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+WIDTH, LAYERS, ROWS, STEPS, RATE = 512, 4, 64, 8, 0.5
+BYTES = {"Float": 4, "Double": 8, "Int": 4, "Long": 8, "Byte": 1}
+
+OPTIONS = {
+    "default": {},
+    "gradient_as_bucket_view": {"gradient_as_bucket_view": True},
+    "find_unused_parameters": {"find_unused_parameters": True},
+    "static_graph": {"static_graph": True},
+}
+
+
+def network(seed):
+    """Four layers with a million numbers; the seed decides which."""
+    torch.manual_seed(seed)
+    pairs = [(nn.Linear(WIDTH, WIDTH), nn.Tanh()) for _ in range(LAYERS)]
+    return nn.Sequential(*(each for pair in pairs for each in pair))
+
+
+def recorded():
+    """This rank's calls so far, as [name, bytes], from PyTorch's flight recorder."""
+    calls = []
+    for name in ("_dump_fr_trace_json", "_dump_nccl_trace_json"):  # gloo's, NCCL's
+        dump = getattr(_distributed_c10d, name, lambda *_: "{}")
+        for call in json.loads(dump(True, False)).get("entries", []):
+            pairs = zip(call["input_sizes"], call["input_dtypes"], strict=True)
+            size = sum(math.prod(shape) * BYTES[dtype] for shape, dtype in pairs)
+            calls.append([call["profiling_name"].rpartition(":")[2], size])
+    return calls
+
+
+class Net(nn.Module):
+    """The four layers, as a class: torch.compile looks into its forward()."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers, self.spare = network(0), nn.Linear(8, 8, bias=False)
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+
+def observed(options, rank, device):
+    """The calls of three steps, and what torch's own log says of the buckets."""
+    net, steps = Net().to(device), []
+    if not {"find_unused_parameters", "static_graph"} & options.keys():
+        del net.spare  # the others would complain
+    model, x = DDP(net, **options), torch.ones(ROWS, WIDTH, device=device)
+    for step in range(3):
+        before = len(recorded())
+        model.zero_grad()
+        model(x * (rank + step)).sum().backward()
+        steps.append(recorded()[before:])
+    log = model._get_ddp_logging_data()
+    memory = {w.grad.untyped_storage().data_ptr() for w in net.layers.parameters()}
+    rebuilt = log.get("rebuilt_bucket_sizes", "")
+    buckets = {"first": log["bucket_sizes"], "rebuilt": rebuilt}
+    return {"steps": steps, "storages": len(memory)} | buckets
+
+
+def compiled(splits, device):
+    """How many graphs torch.compile makes of the forward pass of DDP."""
+    graphs, net = [], Net().to(device)
+    del net.spare
+
+    def backend(graph, inputs):
+        graphs.append(graph)
+        return graph.forward  # as it is: to generate code would take long
+
+    torch._dynamo.reset()
+    torch._dynamo.config.optimize_ddp = splits
+    model = torch.compile(DDP(net, bucket_cap_mb=1), backend=backend)
+    model(torch.ones(ROWS, WIDTH, device=device)).sum().backward()
+    return len(graphs)
+
+
+def main(rank, world_size, device):
+    facts = {}
+    for name, options in OPTIONS.items():
+        facts[name] = observed(options, rank, device)
+        told = [[size for _, size in calls] for calls in facts[name]["steps"]]
+        print(f"[rank {rank}] {name}: {told}", flush=True)
+    graphs = [compiled(splits, device) for splits in (False, True)]
+    print(f"[rank {rank}] torch.compile: {graphs} graphs", flush=True)
+    layer = 4 * (WIDTH + 1) * WIDTH  # bytes, and the first bucket's limit is 1 MB
+    last = [size for _, size in facts["default"]["steps"][-1]]
+    if last != [layer, (LAYERS - 1) * layer] or graphs != [1, LAYERS]:
+        raise AssertionError(f"torch has changed: buckets of {last}, {graphs} graphs")
+    return facts | {"graphs": graphs}
+
+
+# --- the same in every program: join the group, run main, leave whatever happens ---
+
+
+@contextmanager
+def process_group():
+    """A GPU per rank over NCCL; else gloo, on a shared GPU or the CPU."""
+    device, backend = torch.device("cpu"), "gloo"
+    if count := torch.cuda.device_count():
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % count)
+        torch.cuda.set_device(device)
+        if count >= int(os.environ["LOCAL_WORLD_SIZE"]):
+            backend = "cpu:gloo,cuda:nccl"
+    dist.init_process_group(backend, device_id=device if "nccl" in backend else None)
+    try:
+        yield dist.get_rank(), dist.get_world_size(), device
+    finally:
+        dist.destroy_process_group()
+        gc.collect()  # a leftover gloo object could abort the process at exit
+
+
+@record
+def run():
+    with process_group() as (rank, world_size, device):
+        if facts := main(rank, world_size, device):
+            print(json.dumps(facts), flush=True)
+
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,67 @@
+"""Exercise: share a whole network in one message, whatever the types of its tensors.
+
+The network has BatchNorm, so it holds float32 and int64, and one layer in float64:
+
+    [rank 0] not yet
+"""
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+
+def share(tensors):
+    return None  # the cell's function stands here
+
+
+class Counter(TorchDispatchMode):
+    """Counts the calls of the process group, and the bytes that this rank gives."""
+
+    def __init__(self):
+        super().__init__()
+        self.calls = []
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        if "c10d" in str(function):
+            tensors = args[0] if isinstance(args[0], list | tuple) else [args[0]]
+            self.calls.append(sum(tensor.nbytes for tensor in tensors))
+        return function(*args, **(kwargs or {}))
+
+
+def network(rank, device):
+    """Every rank has its own numbers, some of which no float32 can hold."""
+    torch.manual_seed(rank)
+    net = nn.Sequential(nn.Linear(5, 7), nn.BatchNorm1d(7), nn.Linear(7, 3).double())
+    net[1].num_batches_tracked.fill_(2**60 + rank)
+    net[0].weight.data[0, 0] = float("nan")
+    net.register_buffer("mask", torch.rand(3, 11) > 0.5)
+    net.register_buffer("turned", torch.randn(4, 6).t())  # not in one row of memory
+    return net.to(device)
+
+
+def bits(tensors):
+    """The tensors as bytes: equal only if each bit is."""
+    rows = [t.detach().contiguous().flatten().view(torch.uint8) for t in tensors]
+    return torch.cat(rows)
+
+
+def main(rank, world_size, device):
+    # Rank 0's numbers depend on its seed alone, so every rank can make them.
+    expected, net = network(0, device), network(rank, device)
+    tensors = [t.detach() for t in (*net.parameters(), *net.buffers())]
+    truth = bits([*expected.parameters(), *expected.buffers()])
+    with Counter() as counter:
+        done = share(tensors)
+    if done is None:  # on all ranks alike, so no rank is left waiting
+        print(f"[rank {rank}] not yet", flush=True)
+        dist.barrier()  # to leave now would cut off those still joining
+        return {"solved": False}
+    held = [*net.parameters(), *net.buffers()]
+    if not torch.equal(bits(held), truth):
+        raise AssertionError("some tensor is not rank 0's, bit by bit")
+    calls, size = len(counter.calls), sum(counter.calls)
+    print(f"[rank {rank}] {calls} calls, {size} bytes", flush=True)
+    if [calls, size] != [1, truth.nbytes]:
+        raise AssertionError(f"expected 1 call of {truth.nbytes} bytes")
+    return {"solved": True, "calls": calls, "bytes": size}

@@ -1,0 +1,181 @@
+"""DDP rebuilt, step 10: buffers from rank 0, and BatchNorm over all ranks' rows.
+
+    torchrun --standalone --nproc-per-node 2 ddp_lab/inside/norm.py
+
+Written by notebooks/05_inside_ddp.ipynb.
+"""
+
+import gc
+import json
+import math
+import os
+import time
+from contextlib import contextmanager
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import nn
+from torch._C import _distributed_c10d
+from torch.distributed.elastic.multiprocessing.errors import record
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+WIDTH, LAYERS, ROWS, STEPS, RATE = 64, 2, 16, 8, 0.5
+BYTES = {"Float": 4, "Double": 8, "Int": 4, "Long": 8, "Byte": 1}
+
+
+class Ours(nn.Module):
+    """Our DistributedDataParallel, so far."""
+
+    def __init__(self, module):
+        super().__init__()
+        self.module = module
+        for tensor in [*module.parameters(), *module.buffers()]:
+            dist.broadcast(tensor.detach(), src=0)  # every rank now holds rank 0's
+
+    def forward(self, *inputs):
+        for buffer in self.module.buffers():  # BatchNorm's running mean, for one
+            dist.broadcast(buffer, src=0)  # every rank now holds rank 0's
+        return self.module(*inputs)
+
+    def finish(self):
+        """Average the gradients, between backward() and step()."""
+        for weight in self.module.parameters():
+            dist.all_reduce(weight.grad)  # every rank now holds the sum of all ranks
+            weight.grad /= dist.get_world_size()
+
+
+def network(seed, norm):
+    """In float64, so that rounding hides nothing."""
+    torch.manual_seed(seed)
+    first, last = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
+    return nn.Sequential(first, norm(WIDTH), nn.Tanh(), last).double()
+
+
+def train_step(model, x, y):
+    model.zero_grad()
+    F.mse_loss(model(x), y).backward()
+    if isinstance(model, Ours):
+        model.finish()
+    torch.optim.SGD(model.parameters(), RATE).step()  # it has nothing to remember
+
+
+def recorded():
+    """This rank's calls so far, as [name, bytes], from PyTorch's flight recorder."""
+    calls = []
+    for name in ("_dump_fr_trace_json", "_dump_nccl_trace_json"):  # gloo's, NCCL's
+        dump = getattr(_distributed_c10d, name, lambda *_: "{}")
+        for call in json.loads(dump(True, False)).get("entries", []):
+            pairs = zip(call["input_sizes"], call["input_dtypes"], strict=True)
+            size = sum(math.prod(shape) * BYTES[dtype] for shape, dtype in pairs)
+            calls.append([call["profiling_name"].rpartition(":")[2], size])
+    return calls
+
+
+CALLS = {"ours": 2 * LAYERS, "torch": LAYERS}  # in a step
+
+
+def measured(model, x, y):
+    """Make a step; return its calls, and its milliseconds."""
+    dist.barrier()  # all ranks begin together
+    before, start = len(recorded()), time.perf_counter()
+    train_step(model, x, y)
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()  # the host runs ahead
+    return recorded()[before:], 1000 * (time.perf_counter() - start)
+
+
+def check(module, expected):
+    """Raise if a gradient, a weight or a buffer is further away than 1e-6."""
+    for kind in (gradients, nn.Module.state_dict):
+        torch.testing.assert_close(kind(module), kind(expected), atol=1e-6, rtol=0)
+
+
+class Normalize(torch.autograd.Function):
+    """Columns of mean 0 and variance 1, over the rows of all ranks."""
+
+    @staticmethod
+    def forward(ctx, x, eps):
+        sums = torch.stack([x.sum(0), x.square().sum(0), torch.ones_like(x).sum(0)])
+        dist.all_reduce(sums)  # every rank now holds the sums over all rows
+        mean, square = sums[:2] / sums[2]
+        variance = square - mean.square()
+        inverse = (variance + eps).rsqrt()
+        normed = (x - mean) * inverse
+        ctx.save_for_backward(normed, inverse, sums[2])
+        ctx.mark_non_differentiable(mean, variance)
+        return normed, mean, variance
+
+    @staticmethod
+    def backward(ctx, grad, *_):
+        normed, inverse, rows = ctx.saved_tensors
+        sums = torch.stack([grad.sum(0), (grad * normed).sum(0)])
+        dist.all_reduce(sums)  # each row has moved the mean for all rows
+        a, b = sums / rows
+        return inverse * (grad - a - normed * b), None
+
+
+class SyncNorm(nn.BatchNorm1d):
+    """BatchNorm as one process with all the rows would do it."""
+
+    def forward(self, x):
+        normed, mean, variance = Normalize.apply(x, self.eps)
+        rows = len(x) * dist.get_world_size()
+        self.running_mean.lerp_(mean, self.momentum)
+        self.running_var.lerp_(variance * rows / (rows - 1), self.momentum)
+        self.num_batches_tracked += 1
+        return normed * self.weight + self.bias
+
+
+def gradients(module):
+    return {name: weight.grad for name, weight in module.named_parameters()}
+
+
+def main(rank, world_size, device):
+    draw = torch.Generator().manual_seed(1)
+    data = torch.randn(2, ROWS * world_size, WIDTH, generator=draw).double().to(device)
+    expected = network(0, nn.BatchNorm1d).to(device)  # one process, with all rows
+    models = {"synced": Ours(network(rank, SyncNorm).to(device))}
+    for name, wrap in {"plain": Ours, "torch": DDP}.items():
+        models[name] = wrap(network(rank, nn.BatchNorm1d).to(device))
+    facts = {}
+    for _ in range(STEPS):
+        train_step(expected, *data)
+        for name, model in models.items():
+            facts[name], _ = measured(model, *data[:, rank::world_size])
+        check(models["synced"].module, expected)
+        check(models["plain"].module, models["torch"].module)
+    for name, calls in facts.items():
+        print(f"[rank {rank}] {name}: {len(calls)} calls in a step", flush=True)
+    return facts
+
+
+# --- the same in every program: join the group, run main, leave whatever happens ---
+
+
+@contextmanager
+def process_group():
+    """A GPU per rank over NCCL; else gloo, on a shared GPU or the CPU."""
+    device, backend = torch.device("cpu"), "gloo"
+    if count := torch.cuda.device_count():
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % count)
+        torch.cuda.set_device(device)
+        if count >= int(os.environ["LOCAL_WORLD_SIZE"]):
+            backend = "cpu:gloo,cuda:nccl"
+    dist.init_process_group(backend, device_id=device if "nccl" in backend else None)
+    try:
+        yield dist.get_rank(), dist.get_world_size(), device
+    finally:
+        dist.destroy_process_group()
+        gc.collect()  # a leftover gloo object could abort the process at exit
+
+
+@record
+def run():
+    with process_group() as (rank, world_size, device):
+        if facts := main(rank, world_size, device):
+            print(json.dumps(facts), flush=True)
+
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,2 @@
+def share(tensors):
+    return True
