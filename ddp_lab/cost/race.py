@@ -1,0 +1,219 @@
+"""The five ways and the library's own, in turn: which is the fastest at which size?
+
+    torchrun --standalone --nproc-per-node 4 ddp_lab/cost/race.py
+
+    [rank 0] 1024 bytes: ring ... ms, ...
+
+Written by notebooks/07_what_communication_costs.ipynb.
+"""
+
+import gc
+import json
+import os
+import time
+from collections import defaultdict
+from contextlib import contextmanager
+from functools import partial
+from typing import NamedTuple
+
+import torch
+import torch.distributed as dist
+from torch.distributed.elastic.multiprocessing.errors import record
+
+NUMBERS = 5040  # divisible by every number of ranks up to 10
+
+SIZES = (2**10, 2**15, 2**19)  # bytes
+ROUNDS = 5  # that count, after one that does not
+
+
+class Message(NamedTuple):
+    source: int
+    target: int
+    first: int  # of the pieces that are sent,
+    last: int  # and the one behind them
+    adds: bool = True  # to what the target holds, or replaces that
+
+
+def to_root(n):
+    """The others send all to rank 0, one after another."""
+    return [[Message(rank, 0, 0, 1)] for rank in range(1, n)]
+
+
+def tree(n):
+    """Neighbors, then neighbors of those that are left, ..."""
+    distances = [2**k for k in range((n - 1).bit_length())]
+    pairs = [[(r, r - d) for r in range(d, n, 2 * d)] for d in distances]
+    return [[Message(*pair, 0, 1) for pair in step] for step in pairs]
+
+
+def ring(n):
+    """n pieces travel to the right, all at the same time; each rank adds its own."""
+    return [
+        [Message(r, (r + 1) % n, (r - s) % n, (r - s) % n + 1) for r in range(n)]
+        for s in range(n - 1)
+    ]
+
+
+def halving(n):
+    """Pairs swap halves: each rank keeps the sum of one, then of half of that, ..."""
+    power = 2 ** (n.bit_length() - 1)  # as many ranks as can be halved to the end
+    steps = [[Message(r, r - power, 0, power) for r in range(power, n)]]
+    spans = [(0, power)] * power  # by rank, the pieces that it still adds up
+    for distance in (2**k for k in range(power.bit_length() - 1)):
+        steps.append([])
+        for r, (first, last) in enumerate(spans):
+            middle = (first + last) // 2
+            halves = [(first, middle), (middle, last)]
+            mine = bool(r & distance)
+            steps[-1].append(Message(r, r ^ distance, *halves[not mine]))
+            spans[r] = halves[mine]
+    return [step for step in steps if step]
+
+
+def two_level(n):
+    """All ranks of a node to its first one; these leaders are a ring."""
+    size = int(os.environ.get("LOCAL_WORLD_SIZE", n))
+    size = 2 if size == n else size  # on one node, play nodes of two
+    leaders = range(0, n, size)
+    steps = [
+        [Message(r, r // size * size, 0, len(leaders)) for r in range(i, n, size)]
+        for i in range(1, size)
+    ]
+    for step in ring(len(leaders)):
+        steps.append([Message(a * size, b * size, *what) for a, b, *what in step])
+    return steps
+
+
+def whole(half):
+    """A plan that sums, then the same messages backwards: each returns the sum."""
+    back = [[Message(b, a, i, j, False) for a, b, i, j, _ in step] for step in half]
+    return half + back[::-1]
+
+
+def pieces(plan):
+    return max((message.last for step in plan for message in step), default=1)
+
+
+def cuts(plan, numbers):
+    """Where each piece of so many numbers begins, and where the last one ends."""
+    return [numbers * i // pieces(plan) for i in range(pieces(plan) + 1)]
+
+
+def play(plan, buffer, look=lambda: None):
+    """Send and receive this rank's messages; return how many bytes it has sent."""
+    rank, ends, sent = dist.get_rank(), cuts(plan, len(buffer)), 0
+    room = torch.empty_like(buffer)  # for what has to be added
+    for step in plan:
+        posts, sums = [], []
+        for source, target, first, last, adds in step:
+            span = slice(ends[first], ends[last])
+            if source == rank:
+                posts.append(dist.P2POp(dist.isend, buffer[span], target))
+                sent += buffer[span].nbytes
+            if target == rank:
+                into = room if adds else buffer
+                posts.append(dist.P2POp(dist.irecv, into[span], source))
+                sums += [span] * adds
+        for work in dist.batch_isend_irecv(posts) if posts else []:
+            work.wait()  # before it ends, nothing may touch what it sends
+        for span in sums:
+            buffer[span] += room[span]
+        look()
+    return sent
+
+
+WAYS = (to_root, tree, ring, halving, two_level)
+
+
+def watch(plan, rank, world_size, device):
+    """Play the plan with numbers that tell whose they are; return them by step."""
+    buffer = torch.full((pieces(plan),), 2**rank, device=device)
+    holds = [buffer.tolist()]  # rank 0's number is 1, rank 1's 2, then 4, 8, ...
+    play(plan, buffer, lambda: holds.append(buffer.tolist()))
+    if holds[-1] != [2**world_size - 1] * len(buffer):
+        raise AssertionError(f"not every rank's number is in it once: {holds}")
+    return holds
+
+
+def predicted(plan, size, ranks, node, near, far):
+    """The seconds of a plan: a message is under way for α, and holds both ends for β.
+
+    ranks, node: how many there are, and how many of them are on a node. near, far:
+    (α, β) inside a node and across. All far messages of a node share its cable.
+    """
+    clock, free = [0.0] * ranks, defaultdict(float)
+    for step in plan:
+        begin = list(clock)
+        for a, b, first, last, _ in step:
+            home, away = a // node, b // node
+            alpha, beta = near if home == away else far
+            ends = [("from", a), ("to", b)] if home == away else [(home,), (0, away)]
+            start = max(begin[a], *(free[end] for end in ends))
+            gone = start + beta * size * (last - first) / pieces(plan)
+            free.update(dict.fromkeys(ends, gone))
+            clock[a] = max(clock[a], gone)
+            clock[b] = max(clock[b], gone + alpha)
+    return max(clock)
+
+
+def race(size, world_size, device):
+    """By way, the seconds of a call in each round: those of the slowest rank."""
+    calls = {"library": dist.all_reduce}
+    for way in WAYS:
+        calls[way.__name__] = partial(play, whole(way(world_size)))
+    seconds = torch.empty(ROUNDS, len(calls))
+    for turn in range(-1, ROUNDS):
+        for c, (name, call) in enumerate(calls.items()):
+            buffer = torch.ones(size // 4, device=device)
+            dist.barrier()
+            start = time.perf_counter()
+            call(buffer)  # every rank now holds the sum
+            ends = buffer[[0, -1]].tolist()  # on a GPU, only this waits for the call
+            seconds[turn, c] = time.perf_counter() - start
+            if ends != [world_size] * 2:
+                raise AssertionError(f"{name}: {ends}, expected {world_size}")
+    seconds = seconds.to(device)
+    dist.all_reduce(seconds, dist.ReduceOp.MAX)
+    return dict(zip(calls, seconds.median(dim=0).values.tolist(), strict=True))
+
+
+def main(rank, world_size, device):
+    # gloo's send and recv work on host memory only, even beside a GPU.
+    device = torch.device("cpu") if dist.get_backend() == "gloo" else device
+    taken = {}
+    for size in SIZES:
+        taken[size] = race(size, world_size, device)
+        told = [f"{name} {1000 * t:.1f}" for name, t in taken[size].items()]
+        print(f"[rank {rank}] {size} bytes: {', '.join(told)} ms", flush=True)
+    return {"seconds": taken, "node": int(os.environ["LOCAL_WORLD_SIZE"])}
+
+
+# --- the same in every program: join the group, run main, leave whatever happens ---
+
+
+@contextmanager
+def process_group():
+    """A GPU per rank over NCCL; else gloo, on a shared GPU or the CPU."""
+    device, backend = torch.device("cpu"), "gloo"
+    if count := torch.cuda.device_count():
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % count)
+        torch.cuda.set_device(device)
+        if count >= int(os.environ["LOCAL_WORLD_SIZE"]):
+            backend = "cpu:gloo,cuda:nccl"
+    dist.init_process_group(backend, device_id=device if "nccl" in backend else None)
+    try:
+        yield dist.get_rank(), dist.get_world_size(), device
+    finally:
+        dist.destroy_process_group()
+        gc.collect()  # a leftover gloo object could abort the process at exit
+
+
+@record
+def run():
+    with process_group() as (rank, world_size, device):
+        if facts := main(rank, world_size, device):
+            print(json.dumps(facts), flush=True)
+
+
+if __name__ == "__main__":
+    run()
