@@ -88,14 +88,10 @@ def pieces(plan):
     return max((message.last for step in plan for message in step), default=1)
 
 
-def cuts(plan, numbers):
-    """Where each piece of so many numbers begins, and where the last one ends."""
-    return [numbers * i // pieces(plan) for i in range(pieces(plan) + 1)]
-
-
 def play(plan, buffer, look=lambda: None):
     """Send and receive this rank's messages; return how many bytes it has sent."""
-    rank, ends, sent = dist.get_rank(), cuts(plan, len(buffer)), 0
+    rank, n, sent = dist.get_rank(), pieces(plan), 0
+    ends = [len(buffer) * i // n for i in range(n + 1)]  # of the pieces
     room = torch.empty_like(buffer)  # for what has to be added
     for step in plan:
         posts, sums = [], []
@@ -105,13 +101,13 @@ def play(plan, buffer, look=lambda: None):
                 posts.append(dist.P2POp(dist.isend, buffer[span], target))
                 sent += buffer[span].nbytes
             if target == rank:
-                into = room if adds else buffer
-                posts.append(dist.P2POp(dist.irecv, into[span], source))
-                sums += [span] * adds
+                into = room[: ends[last] - ends[first]] if adds else buffer[span]
+                posts.append(dist.P2POp(dist.irecv, into, source))
+                sums += [(span, into)] * adds
         for work in dist.batch_isend_irecv(posts) if posts else []:
             work.wait()  # before it ends, nothing may touch what it sends
-        for span in sums:
-            buffer[span] += room[span]
+        for span, received in sums:
+            buffer[span] += received
         look()
     return sent
 

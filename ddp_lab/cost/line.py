@@ -25,7 +25,10 @@ def exchange(rank, world_size, whole, part):
     """Each rank sends `whole` to its right neighbor, and gets the left one's."""
     left, right = (rank - 1) % world_size, (rank + 1) % world_size
     received = torch.empty_like(whole)
-    swap = [dist.P2POp(dist.isend, whole, right), dist.P2POp(dist.irecv, received, left)]
+    swap = [
+        dist.P2POp(dist.isend, whole, right),
+        dist.P2POp(dist.irecv, received, left),
+    ]
     for work in dist.batch_isend_irecv(swap):
         work.wait()
     return received, left + 1.0

@@ -11,7 +11,6 @@ import gc
 import json
 import os
 import time
-from collections import defaultdict
 from contextlib import contextmanager
 from functools import partial
 from typing import NamedTuple
@@ -19,8 +18,6 @@ from typing import NamedTuple
 import torch
 import torch.distributed as dist
 from torch.distributed.elastic.multiprocessing.errors import record
-
-NUMBERS = 5040  # divisible by every number of ranks up to 10
 
 SIZES = (2**10, 2**15, 2**19)  # bytes
 ROUNDS = 5  # that count, after one that does not
@@ -94,14 +91,10 @@ def pieces(plan):
     return max((message.last for step in plan for message in step), default=1)
 
 
-def cuts(plan, numbers):
-    """Where each piece of so many numbers begins, and where the last one ends."""
-    return [numbers * i // pieces(plan) for i in range(pieces(plan) + 1)]
-
-
 def play(plan, buffer, look=lambda: None):
     """Send and receive this rank's messages; return how many bytes it has sent."""
-    rank, ends, sent = dist.get_rank(), cuts(plan, len(buffer)), 0
+    rank, n, sent = dist.get_rank(), pieces(plan), 0
+    ends = [len(buffer) * i // n for i in range(n + 1)]  # of the pieces
     room = torch.empty_like(buffer)  # for what has to be added
     for step in plan:
         posts, sums = [], []
@@ -111,13 +104,13 @@ def play(plan, buffer, look=lambda: None):
                 posts.append(dist.P2POp(dist.isend, buffer[span], target))
                 sent += buffer[span].nbytes
             if target == rank:
-                into = room if adds else buffer
-                posts.append(dist.P2POp(dist.irecv, into[span], source))
-                sums += [span] * adds
+                into = room[: ends[last] - ends[first]] if adds else buffer[span]
+                posts.append(dist.P2POp(dist.irecv, into, source))
+                sums += [(span, into)] * adds
         for work in dist.batch_isend_irecv(posts) if posts else []:
             work.wait()  # before it ends, nothing may touch what it sends
-        for span in sums:
-            buffer[span] += room[span]
+        for span, received in sums:
+            buffer[span] += received
         look()
     return sent
 
@@ -125,41 +118,10 @@ def play(plan, buffer, look=lambda: None):
 WAYS = (to_root, tree, ring, halving, two_level)
 
 
-def watch(plan, rank, world_size, device):
-    """Play the plan with numbers that tell whose they are; return them by step."""
-    buffer = torch.full((pieces(plan),), 2**rank, device=device)
-    holds = [buffer.tolist()]  # rank 0's number is 1, rank 1's 2, then 4, 8, ...
-    play(plan, buffer, lambda: holds.append(buffer.tolist()))
-    if holds[-1] != [2**world_size - 1] * len(buffer):
-        raise AssertionError(f"not every rank's number is in it once: {holds}")
-    return holds
-
-
-def predicted(plan, size, ranks, node, near, far):
-    """The seconds of a plan: a message is under way for α, and holds both ends for β.
-
-    ranks, node: how many there are, and how many of them are on a node. near, far:
-    (α, β) inside a node and across. All far messages of a node share its cable.
-    """
-    clock, free = [0.0] * ranks, defaultdict(float)
-    for step in plan:
-        begin = list(clock)
-        for a, b, first, last, _ in step:
-            home, away = a // node, b // node
-            alpha, beta = near if home == away else far
-            ends = [("from", a), ("to", b)] if home == away else [(home,), (0, away)]
-            start = max(begin[a], *(free[end] for end in ends))
-            gone = start + beta * size * (last - first) / pieces(plan)
-            free.update(dict.fromkeys(ends, gone))
-            clock[a] = max(clock[a], gone)
-            clock[b] = max(clock[b], gone + alpha)
-    return max(clock)
-
-
-def race(size, world_size, device):
+def race(size, ways, world_size, device):
     """By way, the seconds of a call in each round: those of the slowest rank."""
     calls = {"library": dist.all_reduce}
-    for way in WAYS:
+    for way in ways:
         calls[way.__name__] = partial(play, whole(way(world_size)))
     seconds = torch.empty(ROUNDS, len(calls))
     for turn in range(-1, ROUNDS):
@@ -182,7 +144,7 @@ def main(rank, world_size, device):
     device = torch.device("cpu") if dist.get_backend() == "gloo" else device
     taken = {}
     for size in SIZES:
-        taken[size] = race(size, world_size, device)
+        taken[size] = race(size, WAYS, world_size, device)
         told = [f"{name} {1000 * t:.1f}" for name, t in taken[size].items()]
         print(f"[rank {rank}] {size} bytes: {', '.join(told)} ms", flush=True)
     return {"seconds": taken, "node": int(os.environ["LOCAL_WORLD_SIZE"])}

@@ -1,0 +1,136 @@
+"""64 MB: our ring beside the library's all_reduce, in turn.
+
+    torchrun --standalone --nproc-per-node 4 ddp_lab/cost/big.py
+
+    [rank 0] 67108864 bytes: library ... ms, ring ... ms
+
+Written by notebooks/07_what_communication_costs.ipynb.
+"""
+
+import gc
+import json
+import os
+import time
+from contextlib import contextmanager
+from functools import partial
+from typing import NamedTuple
+
+import torch
+import torch.distributed as dist
+from torch.distributed.elastic.multiprocessing.errors import record
+
+SIZES = (2**26,)
+ROUNDS = 5  # that count, after one that does not
+
+
+class Message(NamedTuple):
+    source: int
+    target: int
+    first: int  # of the pieces that are sent,
+    last: int  # and the one behind them
+    adds: bool = True  # to what the target holds, or replaces that
+
+
+def ring(n):
+    """n pieces travel to the right, all at the same time; each rank adds its own."""
+    return [
+        [Message(r, (r + 1) % n, (r - s) % n, (r - s) % n + 1) for r in range(n)]
+        for s in range(n - 1)
+    ]
+
+
+def whole(half):
+    """A plan that sums, then the same messages backwards: each returns the sum."""
+    back = [[Message(b, a, i, j, False) for a, b, i, j, _ in step] for step in half]
+    return half + back[::-1]
+
+
+def pieces(plan):
+    return max((message.last for step in plan for message in step), default=1)
+
+
+def play(plan, buffer, look=lambda: None):
+    """Send and receive this rank's messages; return how many bytes it has sent."""
+    rank, n, sent = dist.get_rank(), pieces(plan), 0
+    ends = [len(buffer) * i // n for i in range(n + 1)]  # of the pieces
+    room = torch.empty_like(buffer)  # for what has to be added
+    for step in plan:
+        posts, sums = [], []
+        for source, target, first, last, adds in step:
+            span = slice(ends[first], ends[last])
+            if source == rank:
+                posts.append(dist.P2POp(dist.isend, buffer[span], target))
+                sent += buffer[span].nbytes
+            if target == rank:
+                into = room[: ends[last] - ends[first]] if adds else buffer[span]
+                posts.append(dist.P2POp(dist.irecv, into, source))
+                sums += [(span, into)] * adds
+        for work in dist.batch_isend_irecv(posts) if posts else []:
+            work.wait()  # before it ends, nothing may touch what it sends
+        for span, received in sums:
+            buffer[span] += received
+        look()
+    return sent
+
+
+def race(size, ways, world_size, device):
+    """By way, the seconds of a call in each round: those of the slowest rank."""
+    calls = {"library": dist.all_reduce}
+    for way in ways:
+        calls[way.__name__] = partial(play, whole(way(world_size)))
+    seconds = torch.empty(ROUNDS, len(calls))
+    for turn in range(-1, ROUNDS):
+        for c, (name, call) in enumerate(calls.items()):
+            buffer = torch.ones(size // 4, device=device)
+            dist.barrier()
+            start = time.perf_counter()
+            call(buffer)  # every rank now holds the sum
+            ends = buffer[[0, -1]].tolist()  # on a GPU, only this waits for the call
+            seconds[turn, c] = time.perf_counter() - start
+            if ends != [world_size] * 2:
+                raise AssertionError(f"{name}: {ends}, expected {world_size}")
+    seconds = seconds.to(device)
+    dist.all_reduce(seconds, dist.ReduceOp.MAX)
+    return dict(zip(calls, seconds.median(dim=0).values.tolist(), strict=True))
+
+
+def main(rank, world_size, device):
+    # gloo's send and recv work on host memory only, even beside a GPU.
+    device = torch.device("cpu") if dist.get_backend() == "gloo" else device
+    taken = {}
+    for size in SIZES:
+        taken[size] = race(size, (ring,), world_size, device)
+        told = [f"{name} {1000 * t:.1f}" for name, t in taken[size].items()]
+        print(f"[rank {rank}] {size} bytes: {', '.join(told)} ms", flush=True)
+    return {"seconds": taken, "node": int(os.environ["LOCAL_WORLD_SIZE"])}
+
+
+# --- the same in every program: join the group, run main, leave whatever happens ---
+
+
+@contextmanager
+def process_group():
+    """A GPU per rank over NCCL; else gloo, on a shared GPU or the CPU."""
+    device, backend = torch.device("cpu"), "gloo"
+    if count := torch.cuda.device_count():
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % count)
+        torch.cuda.set_device(device)
+        if count >= int(os.environ["LOCAL_WORLD_SIZE"]):
+            backend = "cpu:gloo,cuda:nccl"
+    dist.init_process_group(backend, device_id=device if "nccl" in backend else None)
+    try:
+        yield dist.get_rank(), dist.get_world_size(), device
+    finally:
+        dist.destroy_process_group()
+        gc.collect()  # a leftover gloo object could abort the process at exit
+
+
+@record
+def run():
+    with process_group() as (rank, world_size, device):
+        if facts := main(rank, world_size, device):
+            print(json.dumps(facts), flush=True)
+
+
+if __name__ == "__main__":
+    run()
