@@ -1,6 +1,6 @@
 """Hints for ddp_lab/cost/exercise_step.py, and an answer.
 
-1. Which parts of the step need the other ranks? Until then, each rank has its own clock.
+1. Which parts of the step need other ranks? Until then, each rank has its own clock.
 2. All forwards, and all backwards but the last, pass without a message. In the last
    backward a bucket leaves when the slowest rank has made its gradients, and the bucket
    before has arrived.

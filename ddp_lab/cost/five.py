@@ -64,9 +64,9 @@ def halving(n):
     return [step for step in steps if step]
 
 
-def two_level(n):
+def two_level(n, size=None):
     """All ranks of a node to its first one; these leaders are a ring."""
-    size = int(os.environ.get("LOCAL_WORLD_SIZE", n))
+    size = size or int(os.environ.get("LOCAL_WORLD_SIZE", n))
     size = 2 if size == n else size  # on one node, play nodes of two
     leaders = range(0, n, size)
     steps = [

@@ -25,11 +25,8 @@ def exchange(rank, world_size, whole, part):
     """Each rank sends `whole` to its right neighbor, and gets the left one's."""
     left, right = (rank - 1) % world_size, (rank + 1) % world_size
     received = torch.empty_like(whole)
-    swap = [
-        dist.P2POp(dist.isend, whole, right),
-        dist.P2POp(dist.irecv, received, left),
-    ]
-    for work in dist.batch_isend_irecv(swap):
+    there, back = (dist.isend, whole, right), (dist.irecv, received, left)
+    for work in dist.batch_isend_irecv([dist.P2POp(*there), dist.P2POp(*back)]):
         work.wait()
     return received, left + 1.0
 
@@ -87,7 +84,7 @@ def time_all(rank, world_size, device):
 
 
 def fit(sizes, seconds):
-    """α and β of seconds = α + β * size, so that the line is off by few percent.
+    """α and β of seconds = α + β * size, so that the line is off by a small share.
 
     Of all lines the one with the least sum of |error| / seconds: an outlier pulls with
     its weight, not with its square, and small messages count as much as large ones.

@@ -30,8 +30,6 @@ NETWORKS = {  # the widths between the layers, and a rank's rows
     "wide": ([512, 1024, 1024, 1024, 512], 512),
 }
 
-SIZES, ROUNDS = [2**k for k in range(14, 23)], 7  # bytes of the sums; how often each
-
 
 def computing(widths, rows, own=0.0):
     """By layer, its forward's seconds: the device's, and for each weight our own."""
@@ -82,6 +80,9 @@ def network(widths, rows):
     for layer, seconds in zip(model, computing(widths, rows), strict=True):
         layer.register_forward_hook(lambda *seen, s=seconds: Nap.apply(seen[-1], s))
     return model
+
+
+SIZES, ROUNDS = [2**k for k in range(14, 23)], 7  # bytes of the sums; how often each
 
 
 def clocked(work, device, group):
@@ -146,15 +147,14 @@ def take_step(widths, rows, rank, device, group=None):
 
 
 def main(rank, world_size, device):
-    own, alpha, beta = calibrate(device)
-    facts = {"own": own, "alpha": alpha, "beta": beta}
+    (own, alpha, beta), facts = calibrate(device), {}
     for name, (widths, rows) in NETWORKS.items():
-        seconds = computing(widths, rows, own)
-        guess = predicted(seconds, buckets(widths), alpha, beta)
+        forward = computing(widths, rows, own)
+        guess = predicted(forward, buckets(widths), alpha, beta)
         taken = take_step(widths, rows, rank, device)
         told = f"predicted {1000 * guess:.0f} ms, took {1000 * taken:.0f} ms"
         print(f"[rank {rank}] {name}: {told}", flush=True)
-        facts[name] = {"predicted": guess, "took": taken}
+        facts[name] = [guess, taken]
     return facts
 
 

@@ -58,9 +58,7 @@ def events_of(profiled, rank):
     base = trace.get("baseTimeNanoseconds", 0) / 1000  # each rank counts from its own
     events = [event for event in trace["traceEvents"] if "dur" in event]
     for event in events:
-        event.update(
-            ts=event["ts"] + base, pid=rank
-        )  # a process of the trace is a rank
+        event.update(ts=event["ts"] + base, pid=rank)  # a rank is a process
     return events
 
 
@@ -70,13 +68,8 @@ def merge(events, path):
     dist.all_gather_object(every, events)  # every rank now has all events
     first = min(event["ts"] for rank in every for event in rank)
     names = [
-        {
-            "ph": "M",
-            "name": "process_name",
-            "pid": rank,
-            "args": {"name": f"rank {rank}"},
-        }
-        for rank in range(len(every))
+        {"ph": "M", "name": "process_name", "pid": r, "args": {"name": f"rank {r}"}}
+        for r in range(len(every))
     ]
     for event in (event for rank in every for event in rank):
         event["ts"] -= first
@@ -93,9 +86,7 @@ def spans(events, name):
 
 
 def main(rank, world_size, device):
-    path = Path(
-        sys.argv[1] if len(sys.argv) > 1 else tempfile.gettempdir() + "/trace.json"
-    )
+    path = Path(*sys.argv[1:] or [tempfile.gettempdir(), "trace.json"])
     events = merge(events_of(train(rank, device), rank), path)
     # By rank and step: when a rank came to where gradients meet, and when it left.
     meets = [spans(of_rank, "backward") for of_rank in events]
