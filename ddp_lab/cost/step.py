@@ -27,7 +27,7 @@ CAP = 2**20  # bytes that close a bucket
 NETWORKS = {  # the widths between the layers, and a rank's rows
     "known": ([512] * 9, 1024),
     "deep": ([384] * 17, 1024),
-    "wide": ([512, 1024, 1024, 1024, 512], 512),
+    "wide": ([512, 1024, 1024, 1024, 256], 512),
 }
 
 
