@@ -387,7 +387,7 @@ MISTAKES = [
     ),
     Mistake(
         "the first to come is called slow",
-        "cost/trace",
+        "cost/traced",
         "times.index(max(times))",
         "times.index(min(times))",
     ),

@@ -2,8 +2,6 @@
 
     torchrun --standalone --nproc-per-node 4 ddp_lab/cost/race.py
 
-    [rank 0] 1024 bytes: ring ... ms, ...
-
 Written by notebooks/07_what_communication_costs.ipynb.
 """
 
@@ -121,10 +119,9 @@ WAYS = (to_root, tree, ring, halving, two_level)
 
 def race(size, ways, world_size, device):
     """By way, the seconds of a call in each round: those of the slowest rank."""
-    calls = {"library": dist.all_reduce}
-    for way in ways:
-        calls[way.__name__] = partial(play, whole(way(world_size)))
-    seconds = torch.empty(ROUNDS, len(calls))
+    calls = {way.__name__: partial(play, whole(way(world_size))) for way in ways}
+    calls["library"] = dist.all_reduce
+    seconds = torch.empty(ROUNDS, len(calls), device=device)
     for turn in range(-1, ROUNDS):
         for c, (name, call) in enumerate(calls.items()):
             buffer = torch.ones(size // 4, device=device)
@@ -135,7 +132,6 @@ def race(size, ways, world_size, device):
             seconds[turn, c] = time.perf_counter() - start
             if ends != [world_size] * 2:
                 raise AssertionError(f"{name}: {ends}, expected {world_size}")
-    seconds = seconds.to(device)
     dist.all_reduce(seconds, dist.ReduceOp.MAX)
     return dict(zip(calls, seconds.median(dim=0).values.tolist(), strict=True))
 

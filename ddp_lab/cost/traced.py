@@ -1,6 +1,6 @@
 """torch.profiler on every rank, one trace of them all, and the slow rank found in it.
 
-    torchrun --standalone --nproc-per-node 4 ddp_lab/cost/trace.py
+    torchrun --standalone --nproc-per-node 4 ddp_lab/cost/traced.py
 
     [rank 0] in step 0 rank ... came last, ... ms after the first one
 
