@@ -6,6 +6,7 @@
 from figs import (  # noqa: F401
     checkpoints,
     collectives,
+    costs,
     elastic,
     hangs,
     meshes,

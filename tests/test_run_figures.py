@@ -9,6 +9,7 @@ from ddp_lab.kit.draw import RANK_COLOURS
 from ddp_lab.kit.draw.colours import tint
 from ddp_lab.kit.draw.svg import Svg
 from ddp_lab.kit.explain.calls import Call
+from figs.costs import call_lines, heat, pieces_by_step
 from figs.inside import overlap
 from figs.runs import counters, drift, lost_time, pair_times, progress, stretches
 from figs.sharding import WIDE, held_over_step
@@ -212,3 +213,61 @@ def test_the_overlap_tells_what_left_early_and_is_drawn_to_scale():
 
 def test_the_overlap_keeps_its_texts_on_the_page_and_apart():
     see_texts(overlap({name: [DIARY] * 4 for name in ("one bucket", "of 1 MB")}))
+
+
+# Two ranks swap halves, and then the sums of them.
+HALVING = [[[1, 1], [3, 1], [3, 3]], [[2, 2], [2, 3], [3, 3]]]
+TO_ROOT = [[[1], [3], [3]], [[2], [2], [3]]]
+
+
+def test_pieces_are_framed_where_all_ranks_are_in_the_sum():
+    svg = pieces_by_step({"halving": HALVING, "to_root": TO_ROOT})
+    assert "halving: complete 0, 2, 4; to_root: complete 0, 1, 2." in svg.desc
+    boxes = ElementTree.fromstring(str(svg)).iter(f"{SVG}rect")
+    framed = [box for box in boxes if box.get("stroke") not in ("none", None)]
+    assert len(framed) == 2 + 4 + 1 + 2
+
+
+def test_the_colours_of_a_piece_are_those_of_its_sum():
+    root = ElementTree.fromstring(str(pieces_by_step({"to_root": TO_ROOT})))
+    fills = [box.get("fill") for box in root.iter(f"{SVG}rect")]
+    assert fills.count(RANK_COLOURS[0]) == 1 + 1 + 1 + 1
+    assert fills.count(RANK_COLOURS[1]) == 1 + 2 + 2
+
+
+SIZES = [1000, 10_000, 100_000, 1_000_000]
+CALL = {
+    "low": [1e-4, 1e-4, 1e-4, 1e-3],
+    "median": [1.1e-4, 1.2e-4, 2e-4, 1.1e-3],
+    "high": [2e-4, 2e-4, 4e-4, 0.1],
+    "alpha": 1e-4,
+    "beta": 1e-9,
+}
+
+
+def test_the_lines_tell_alpha_and_beta_and_have_a_dot_for_each_size():
+    svg = call_lines(SIZES, {"exchange": CALL, "all_reduce": CALL | {"alpha": 3e-4}})
+    assert "exchange: 100 µs and 1.00 ns a byte; all_reduce: 300 µs" in svg.desc
+    dots = [*ElementTree.fromstring(str(svg)).iter(f"{SVG}circle")]
+    assert len(dots) == 2 * len(SIZES)
+    heights = [float(dot.get("cy")) for dot in dots[: len(SIZES)]]
+    assert heights == sorted(heights, reverse=True)
+
+
+def test_the_map_is_darkest_where_the_time_is_longest():
+    svg = heat({"whole": [[90, 90], [90, 90]], "own": [[20, 25], [80, 90]]})
+    assert "own: rank 0 20 to 25, rank 1 80 to 90" in svg.desc
+    fills = [
+        box.get("fill") for box in ElementTree.fromstring(str(svg)).iter(f"{SVG}rect")
+    ]
+    assert fills.count(tint("#0072B2", 1.0)) == 4 + 1 + 1  # and rank 0
+
+
+def test_the_figures_of_costs_keep_their_texts_on_the_page_and_apart():
+    for ranks in (2, 4, 8):
+        see_texts(
+            heat({"whole step": [[90.0] * 5] * ranks, "own": [[9.0] * 5] * ranks})
+        )
+        names = ("to_root", "ring", "two_level")
+        see_texts(pieces_by_step({n: [[[1] * ranks] * 9] * ranks for n in names}))
+    see_texts(call_lines(SIZES, {f"call {n}": CALL for n in range(5)}))

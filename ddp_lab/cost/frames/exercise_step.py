@@ -1,0 +1,76 @@
+"""Exercise: predict a DDP step's time where ranks differ and gradients accumulate.
+
+Until `step_time` is written, each rank prints:
+
+    [rank 0] not yet
+"""
+
+import json
+import random
+
+import torch.distributed as dist
+
+
+def step_time(seconds, leaves, micro, alpha, beta):
+    return None  # the cell's function stands here
+
+
+SHOWN = {  # two ranks, of which now one and now the other is slower
+    "seconds": [[0.002, 0.004, 0.006], [0.003, 0.008, 0.002]],
+    "leaves": [0, 3e6, 2e6],
+    "micro": 2,
+    "alpha": 0.001,
+    "beta": 4e-9,
+}
+
+
+def truth(seconds, leaves, micro, alpha, beta):
+    """Of all buckets, the one that would end last if all behind it had to wait for it.
+
+    A bucket is ready when the last rank has made its gradients.
+    """
+    ends, layers = [], range(len(leaves))
+    for i in layers:
+        if leaves[i]:
+            ready = max(
+                sum(row) * (3 * micro - 2) + 2 * sum(row[len(row) - 1 - i :])
+                for row in seconds
+            )
+            ends.append(
+                ready + sum(alpha + beta * leaves[j] for j in layers[i:] if leaves[j])
+            )
+    return max(ends)
+
+
+def draw():
+    """A network, ranks and a wire, drawn anew: now the wire is slow, now a rank."""
+    layers, ranks = random.randrange(2, 7), random.randrange(2, 5)
+    seconds = [
+        [random.uniform(1, 9) * 1e-3 for _ in range(layers)] for _ in range(ranks)
+    ]
+    leaves = [random.choice([0, 1e6, 4e6]) for _ in range(layers - 1)] + [2e6]
+    wire = random.choice([1e-10, 2e-9, 1e-8])
+    alpha = random.choice([1e-5, 8e-3])
+    return dict(
+        zip(SHOWN, (seconds, leaves, random.randrange(1, 5), alpha, wire), strict=True)
+    )
+
+
+def off(case):
+    """How far the answer is from the truth, as a share of it."""
+    return abs(step_time(**case) / truth(**case) - 1)
+
+
+def main(rank, world_size, device):
+    if step_time(**SHOWN) is None:  # on all ranks alike
+        print(f"[rank {rank}] not yet", flush=True)
+        print(json.dumps({"solved": False}), flush=True)
+        dist.barrier()  # to leave now would cut off those still joining
+        return
+    cases = [SHOWN, *(draw() for _ in range(200))]
+    worst = max(cases, key=off)
+    told = f"{1000 * step_time(**SHOWN):.0f} ms; off by {off(worst):.0%} at most"
+    print(f"[rank {rank}] {told}", flush=True)
+    if off(worst) > 0.01:
+        raise AssertionError(f"{worst}: expected {truth(**worst):.4f} s")
+    return {"solved": True, "milliseconds": round(1000 * step_time(**SHOWN), 1)}

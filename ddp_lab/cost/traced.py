@@ -1,0 +1,137 @@
+"""torch.profiler on every rank, one trace of them all, and the slow rank found in it.
+
+    torchrun --standalone --nproc-per-node 4 ddp_lab/cost/traced.py
+
+    [rank 0] in step 0 rank ... came last, ... ms after the first one
+
+Written by notebooks/07_what_communication_costs.ipynb.
+"""
+
+import gc
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch.distributed.elastic.multiprocessing.errors import record
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.profiler import ProfilerActivity, profile, record_function
+
+STEPS, SLOW, NAPS = 5, 1, (0.02, 0.08)  # rank 1 loads its rows more slowly: seconds
+
+
+def train(rank, device):
+    """Make some steps under the profiler; return what it has seen."""
+    ddp = DDP(torch.nn.Linear(256, 256).to(device))
+    x = torch.ones(8, 256, device=device)
+    for _ in range(2):  # DDP's first two steps are unlike all others
+        ddp(x).sum().backward()
+    dist.barrier()
+    activities = [ProfilerActivity.CPU]
+    if device.type == "cuda":
+        activities.append(ProfilerActivity.CUDA)
+    with profile(activities=activities) as profiled:
+        for step in range(STEPS):
+            with record_function(f"step {step}"):
+                with record_function("load"):
+                    time.sleep(NAPS[rank == SLOW])
+                with record_function("forward"):
+                    loss = ddp(x).sum()
+                with record_function("backward"):
+                    loss.backward()
+                    ddp.module.bias.grad.sum().item()  # on a GPU, only this waits
+    return profiled
+
+
+def events_of(profiled, rank):
+    """The profiler's events as Chrome has them, on the machine's clock."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "trace.json"
+        profiled.export_chrome_trace(str(path))
+        trace = json.loads(path.read_text())
+    base = trace.get("baseTimeNanoseconds", 0) / 1000  # each rank counts from its own
+    events = [event for event in trace["traceEvents"] if "dur" in event]
+    for event in events:
+        event.update(ts=event["ts"] + base, pid=rank)  # a rank is a process
+    return events
+
+
+def merge(events, path):
+    """All ranks' events as one file, which Perfetto and chrome://tracing open."""
+    every = [None] * dist.get_world_size()
+    dist.all_gather_object(every, events)  # every rank now has all events
+    first = min(event["ts"] for rank in every for event in rank)
+    names = [
+        {"ph": "M", "name": "process_name", "pid": r, "args": {"name": f"rank {r}"}}
+        for r in range(len(every))
+    ]
+    for event in (event for rank in every for event in rank):
+        event["ts"] -= first
+    if dist.get_rank() == 0:
+        trace = {"traceEvents": names + sum(every, []), "displayTimeUnit": "ms"}
+        path.write_text(json.dumps(trace))
+    return every
+
+
+def spans(events, name):
+    """By step, when what is called so began and ended, in milliseconds."""
+    found = sorted((e["ts"], e["ts"] + e["dur"]) for e in events if e["name"] == name)
+    return [[start / 1000, end / 1000] for start, end in found]
+
+
+def main(rank, world_size, device):
+    path = Path(*sys.argv[1:] or [tempfile.gettempdir(), "trace.json"])
+    events = merge(events_of(train(rank, device), rank), path)
+    # By rank and step: when a rank came to where gradients meet, and when it left.
+    meets = [spans(of_rank, "backward") for of_rank in events]
+    comes = [[start for start, _ in rows] for rows in meets]
+    late = []
+    for step, times in enumerate(zip(*comes, strict=True)):
+        late.append(times.index(max(times)))
+        after = max(times) - min(times)
+        if rank == 0:
+            told = f"rank {late[-1]} came last, {after:.0f} ms after the first one"
+            print(f"[rank {rank}] in step {step} {told}", flush=True)
+    slow = statistics.mode(late)
+    if slow != SLOW or len(late) != STEPS:
+        raise AssertionError(f"rank {slow} is found to be slow, expected rank {SLOW}")
+    mine = {name: spans(events[rank], name) for name in ("load", "forward", "backward")}
+    whole = [spans(events[rank], f"step {step}")[0] for step in range(STEPS)]
+    return {"path": str(path), "slow": slow, "steps": whole, **mine}
+
+
+# --- the same in every program: join the group, run main, leave whatever happens ---
+
+
+@contextmanager
+def process_group():
+    """A GPU per rank over NCCL; else gloo, on a shared GPU or the CPU."""
+    device, backend = torch.device("cpu"), "gloo"
+    if count := torch.cuda.device_count():
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % count)
+        torch.cuda.set_device(device)
+        if count >= int(os.environ["LOCAL_WORLD_SIZE"]):
+            backend = "cpu:gloo,cuda:nccl"
+    dist.init_process_group(backend, device_id=device if "nccl" in backend else None)
+    try:
+        yield dist.get_rank(), dist.get_world_size(), device
+    finally:
+        dist.destroy_process_group()
+        gc.collect()  # a leftover gloo object could abort the process at exit
+
+
+@record
+def run():
+    with process_group() as (rank, world_size, device):
+        if facts := main(rank, world_size, device):
+            print(json.dumps(facts), flush=True)
+
+
+if __name__ == "__main__":
+    run()
