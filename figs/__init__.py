@@ -8,6 +8,7 @@ from figs import (  # noqa: F401
     collectives,
     elastic,
     hangs,
+    less,
     meshes,
     nodes,
     pages,
