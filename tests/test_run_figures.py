@@ -9,6 +9,7 @@ from ddp_lab.kit.draw import RANK_COLOURS
 from ddp_lab.kit.draw.colours import tint
 from ddp_lab.kit.draw.svg import Svg
 from ddp_lab.kit.explain.calls import Call
+from figs.less import loss_and_bytes
 from figs.runs import counters, drift, lost_time, pair_times, progress, stretches
 from figs.sharding import WIDE, held_over_step
 
@@ -189,3 +190,25 @@ def test_what_is_held_keeps_its_texts_on_the_page_and_apart():
     phases = [("forward", 8), ("", 2), *blocks, ("rest", 2), ("", 1)]
     names = ("DDP", "ZeRO-1", "ZeRO-2", "ZeRO-3")
     see_texts(held_over_step({name: [[4e6, 4e6, 8e6]] * 53 for name in names}, phases))
+
+
+RUNS = {"DDP": (100.0, [5.0, 3.0, 2.0]), "top-k": (5.0, [5.0, 3.5, 2.05])}
+
+
+def test_the_losses_tell_the_bytes_beside_those_of_the_first():
+    svg = loss_and_bytes(RUNS, 10)
+    assert "DDP: 2.00, bytes × 1; top-k: 2.05, bytes × 0.05." in svg.desc
+    assert "after 20 steps" in svg.desc
+
+
+def test_losses_without_bytes_tell_no_bytes():
+    runs = {name: (0, losses) for name, (_, losses) in RUNS.items()}
+    assert "bytes ×" not in loss_and_bytes(runs, 10).desc
+
+
+def test_the_losses_have_a_line_each_and_texts_apart():
+    many = {f"way {i}": (i + 1.0, [5.0, 3.0, 2.0 + i / 100]) for i in range(6)}
+    svg = loss_and_bytes(many, 10)
+    paths = ElementTree.fromstring(str(svg)).iter(f"{SVG}path")
+    assert sum(path.get("d").count("L") == 2 for path in paths) == 6
+    see_texts(svg)
