@@ -9,6 +9,7 @@ from figs import (  # noqa: F401
     costs,
     elastic,
     hangs,
+    less,
     meshes,
     nodes,
     pages,

@@ -11,6 +11,7 @@ from ddp_lab.kit.draw.svg import Svg
 from ddp_lab.kit.explain.calls import Call
 from figs.costs import call_lines, heat, pieces_by_step
 from figs.inside import overlap
+from figs.less import loss_and_bytes
 from figs.runs import counters, drift, lost_time, pair_times, progress, stretches
 from figs.sharding import WIDE, held_over_step
 
@@ -271,3 +272,25 @@ def test_the_figures_of_costs_keep_their_texts_on_the_page_and_apart():
         names = ("to_root", "ring", "two_level")
         see_texts(pieces_by_step({n: [[[1] * ranks] * 9] * ranks for n in names}))
     see_texts(call_lines(SIZES, {f"call {n}": CALL for n in range(5)}))
+
+
+RUNS = {"DDP": (100.0, [5.0, 3.0, 2.0]), "top-k": (5.0, [5.0, 3.5, 2.05])}
+
+
+def test_the_losses_tell_the_bytes_beside_those_of_the_first():
+    svg = loss_and_bytes(RUNS, 10)
+    assert "DDP: 2.00, bytes × 1; top-k: 2.05, bytes × 0.05." in svg.desc
+    assert "after 20 steps" in svg.desc
+
+
+def test_losses_without_bytes_tell_no_bytes():
+    runs = {name: (0, losses) for name, (_, losses) in RUNS.items()}
+    assert "bytes ×" not in loss_and_bytes(runs, 10).desc
+
+
+def test_the_losses_have_a_line_each_and_texts_apart():
+    many = {f"way {i}": (i + 1.0, [5.0, 3.0, 2.0 + i / 100]) for i in range(6)}
+    svg = loss_and_bytes(many, 10)
+    paths = ElementTree.fromstring(str(svg)).iter(f"{SVG}path")
+    assert sum(path.get("d").count("L") == 2 for path in paths) == 6
+    see_texts(svg)

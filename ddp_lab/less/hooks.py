@@ -1,0 +1,188 @@
+"""One training under six hooks: what each sends, and what it learns.
+
+    torchrun --standalone --nproc-per-node 4 ddp_lab/less/hooks.py
+
+    [rank 0] PowerSGD: ... bytes a step, loss ...
+
+Written by notebooks/06_sending_less.ipynb.
+"""
+
+import gc
+import json
+import os
+import socket
+import stat
+import struct
+import sys
+from contextlib import contextmanager, suppress
+
+import torch
+import torch.distributed as dist
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import (
+    allreduce_hook,
+    bf16_compress_hook,
+    fp16_compress_hook,
+)
+from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import (
+    PowerSGDState,
+    powerSGD_hook,
+)
+from torch.distributed.elastic.multiprocessing.errors import record
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+from ddp_lab.gpt import GPT, TEXT, Config, batch, loss_of
+
+SHARE = 0.01  # of the numbers in a bucket; at least one is sent
+ROWS, STEPS, RATE = 4, 100, 0.3  # rows of text for each rank in a step
+
+CONFIG = Config(layers=1, width=48, heads=4)  # 34,080 weights
+LOOK = 10  # steps between two looks at the loss
+
+
+def top_k(owed, bucket):
+    """DDP's hook: the mean of the ranks' largest numbers; `owed` keeps the others."""
+    if bucket.index() not in owed:
+        owed[bucket.index()] = 0  # step 0 goes whole: DDP then regroups its buckets
+        return allreduce_hook(None, bucket)
+    total = bucket.buffer() + owed[bucket.index()]
+    largest = total.abs().topk(max(1, int(SHARE * len(total)))).indices
+    owed[bucket.index()] = total.index_fill(0, largest, 0)  # for later steps
+    # Every rank then holds the places and the numbers that all ranks have chosen.
+    places, numbers = gathered(largest.int()), gathered(total[largest])
+    mean = torch.zeros_like(total)
+    for place, number in zip(places, numbers, strict=True):  # in one order everywhere
+        mean[place] += number / dist.get_world_size()
+    future = torch.futures.Future()  # DDP waits for what a hook returns
+    future.set_result(mean)
+    return future
+
+
+def gathered(mine):
+    """What each rank brought: (ranks, numbers)."""
+    everyone = mine.new_empty(dist.get_world_size() * len(mine))
+    dist.all_gather_into_tensor(everyone, mine)
+    return everyone.view(-1, len(mine))
+
+
+def goals(world_size):
+    """By rank, where its loss wants the weights; the mean is [0, 1]."""
+    first = torch.full((world_size,), -4.0)
+    first[0] = 4.0 * (world_size - 1)  # the ranks pull at the first weight, in vain
+    return torch.stack([first, torch.ones(world_size)], dim=1)  # (ranks, 2)
+
+
+def fp16(_, bucket):
+    """Rounded to float16, averaged, and back; DDP may refuse the hook by its name."""
+    return fp16_compress_hook(None, bucket)
+
+
+def bf16(_, bucket):
+    return bf16_compress_hook(None, bucket)
+
+
+def forgetful(owed, bucket):
+    """Top-k without error feedback."""
+    owed.update(dict.fromkeys(owed, 0))
+    return top_k(owed, bucket)
+
+
+def hooks():
+    """By name, the state and the function that register_comm_hook takes."""
+    power = PowerSGDState(None, matrix_approximation_rank=1, start_powerSGD_iter=2)
+    found = {"DDP": (None, allreduce_hook), "fp16": (None, fp16), "bf16": (None, bf16)}
+    found |= {"PowerSGD": (power, powerSGD_hook), "top-k": ({}, top_k)}
+    return found | {"forgetful top-k": ({}, forgetful)}
+
+
+def sent():
+    """Bytes that this process has sent over TCP, as gloo does; 0 if not on Linux."""
+    dist.barrier()  # then all that was sent before has arrived
+    total = 0
+    for fd in map(int, os.listdir("/proc/self/fd") if sys.platform == "linux" else []):
+        with suppress(OSError, struct.error):  # closed, not TCP, or an old kernel
+            if stat.S_ISSOCK(os.fstat(fd).st_mode):
+                with socket.fromfd(fd, socket.AF_INET, socket.SOCK_STREAM) as link:
+                    info = link.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 216)
+                    once, again = struct.unpack_from("QQ", info, 200)
+                    total += once - again  # a lost packet goes out again
+    return total
+
+
+@torch.no_grad()
+def text_loss(ddp, device):
+    """The loss on the whole text, cut into rows."""
+    rows = TEXT[: len(TEXT) // 33 * 33].view(-1, 33).to(device)
+    return loss_of(ddp.module(rows[:, :-1]), rows[:, 1:]).item()
+
+
+def train(state, hook, rank, world_size, device):
+    """Train under this hook; return the bytes of a step, and the loss as it fell."""
+    torch.manual_seed(0)
+    ddp = DDP(GPT(CONFIG).to(device))
+    ddp.register_comm_hook(state, hook)
+    sgd, losses = torch.optim.SGD(ddp.parameters(), RATE), [text_loss(ddp, device)]
+    before = sent()
+    for step in range(STEPS):
+        rows = [each.to(device) for each in batch(step, ROWS * world_size)]
+        sgd.zero_grad()
+        loss_of(ddp(rows[0][rank::world_size]), rows[1][rank::world_size]).backward()
+        sgd.step()
+        if (step + 1) % LOOK == 0:
+            losses.append(text_loss(ddp, device))
+    left = sent() - before if dist.get_backend() == "gloo" else 0
+    return {"bytes": left // STEPS, "losses": losses, "weights": ends(ddp)}
+
+
+def ends(ddp):
+    """The sum of the weights, which must be the same on all ranks."""
+    return sum(w.double().sum().item() for w in ddp.parameters())
+
+
+def main(rank, world_size, device):
+    # Ranks that share a GPU: gloo can gather only what is in host memory.
+    device = torch.device("cpu") if dist.get_backend() == "gloo" else device
+    facts = {}
+    for way, (state, hook) in hooks().items():
+        facts[way] = fact = train(state, hook, rank, world_size, device)
+        told = f"{fact['bytes']} bytes a step, loss {fact['losses'][-1]:.2f}"
+        print(f"[rank {rank}] {way}: {told}", flush=True)
+        everyone = [None] * world_size
+        dist.all_gather_object(everyone, fact.pop("weights"))  # all know all
+        if len(set(everyone)) > 1:
+            raise AssertionError(f"{way}: the ranks' weights differ: {everyone}")
+    lost = {way: fact["losses"][-1] for way, fact in facts.items()}
+    for way in ("fp16", "bf16", "PowerSGD", "top-k"):
+        if lost[way] > (lost["DDP"] + lost["forgetful top-k"]) / 2:
+            raise AssertionError(f"{way} did not learn as DDP did: {lost}")
+    return facts
+
+
+# --- the same in every program: join the group, run main, leave whatever happens ---
+
+
+@contextmanager
+def process_group():
+    """A GPU per rank over NCCL; else gloo, on a shared GPU or the CPU."""
+    device, backend = torch.device("cpu"), "gloo"
+    if count := torch.cuda.device_count():
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % count)
+        torch.cuda.set_device(device)
+        if count >= int(os.environ["LOCAL_WORLD_SIZE"]):
+            backend = "cpu:gloo,cuda:nccl"
+    dist.init_process_group(backend, device_id=device if "nccl" in backend else None)
+    try:
+        yield dist.get_rank(), dist.get_world_size(), device
+    finally:
+        dist.destroy_process_group()
+        gc.collect()  # a leftover gloo object could abort the process at exit
+
+
+@record
+def run():
+    with process_group() as (rank, world_size, device):
+        if facts := main(rank, world_size, device):
+            print(json.dumps(facts), flush=True)
+
+
+if __name__ == "__main__":
+    run()

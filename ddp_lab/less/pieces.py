@@ -1,0 +1,179 @@
+"""Adam's state in even pieces, one for each rank: ZeRO-1, beside PyTorch's own.
+
+    torchrun --standalone --nproc-per-node 4 ddp_lab/less/pieces.py
+
+    [rank 0] pieces: Adam has ... numbers here, ... bytes sent
+
+Written by notebooks/06_sending_less.ipynb.
+"""
+
+import gc
+import json
+import os
+import socket
+import stat
+import struct
+import sys
+from contextlib import contextmanager, suppress
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch.distributed.elastic.multiprocessing.errors import record
+from torch.distributed.optim import ZeroRedundancyOptimizer
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+from ddp_lab.gpt import GPT, TEXT, Config, batch, loss_of
+
+ROWS, STEPS, RATE = 4, 3, 1e-3
+
+CONFIG = Config(layers=1, width=48, heads=4, vocab=1024)  # 49,152 weights for words
+LOOK = 10  # steps between two looks at the loss
+
+
+def sent():
+    """Bytes that this process has sent over TCP, as gloo does; 0 if not on Linux."""
+    dist.barrier()  # then all that was sent before has arrived
+    total = 0
+    for fd in map(int, os.listdir("/proc/self/fd") if sys.platform == "linux" else []):
+        with suppress(OSError, struct.error):  # closed, not TCP, or an old kernel
+            if stat.S_ISSOCK(os.fstat(fd).st_mode):
+                with socket.fromfd(fd, socket.AF_INET, socket.SOCK_STREAM) as link:
+                    info = link.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 216)
+                    once, again = struct.unpack_from("QQ", info, 200)
+                    total += once - again  # a lost packet goes out again
+    return total
+
+
+@torch.no_grad()
+def text_loss(ddp, device):
+    """The loss on the whole text, cut into rows."""
+    rows = TEXT[: len(TEXT) // 33 * 33].view(-1, 33).to(device)
+    return loss_of(ddp.module(rows[:, :-1]), rows[:, 1:]).item()
+
+
+class Whole:
+    """A model that is wrapped, or not, and an optimizer of this kind."""
+
+    def __init__(self, model, wrap=DDP, kind=torch.optim.Adam, **options):
+        self.model, self.wrapped = model, wrap(model)
+        self.adam = kind(model.parameters(), lr=RATE, **options)
+
+    def step(self, tokens, targets):
+        self.adam.zero_grad()
+        loss_of(self.wrapped(tokens), targets).backward()
+        self.adam.step()
+
+
+def alone(model):
+    return Whole(model, wrap=lambda model: model)
+
+
+def library(model):
+    return Whole(model, DDP, ZeroRedundancyOptimizer, optimizer_class=torch.optim.Adam)
+
+
+def held(adam):
+    """How many numbers Adam keeps on this rank."""
+    state = getattr(adam, "optim", adam).state  # the library's is around another
+    return sum(t.numel() for each in state.values() for t in each.values() if t.ndim)
+
+
+def train(make, mine, world_size, device):
+    """Make some steps on my rows; return what made them, and what the last one sent."""
+    torch.manual_seed(0)
+    # In float64, rounding stays small even where Adam enlarges it.
+    way = make(GPT(CONFIG).to(device, torch.float64))
+    for step in range(STEPS):
+        rows = [each.to(device) for each in batch(step, ROWS * world_size)]
+        before = sent()
+        way.step(*(each[mine] for each in rows))
+        left = sent() - before
+    return way, left if dist.get_backend() == "gloo" else 0
+
+
+def ends(ddp):
+    """The sum of the weights, which must be the same on all ranks."""
+    return sum(w.double().sum().item() for w in ddp.parameters())
+
+
+def row_of(tensors):
+    """All numbers of tensors in one row, with zeros behind them so that it divides."""
+    row = torch.cat([tensor.detach().flatten() for tensor in tensors])
+    return F.pad(row, (0, -len(row) % dist.get_world_size()))
+
+
+def piece_of_mean(row):
+    """The ranks' mean of this rank's piece: a reduce_scatter, half an all_reduce."""
+    versions = torch.empty_like(row)
+    dist.all_to_all_single(versions, row)  # here then: my piece, as each rank has it
+    return versions.view(dist.get_world_size(), -1).mean(0)
+
+
+class Pieces:
+    """Adam on this rank's piece of the weights."""
+
+    def __init__(self, model):
+        self.model, self.weights = model, list(model.parameters())
+        self.row, sizes = row_of(self.weights), [w.numel() for w in self.weights]
+        parts = self.row[: sum(sizes)].split(sizes)
+        for w, part in zip(self.weights, parts, strict=True):
+            w.data = part.view_as(w)  # the weights now lie in the row
+        piece = self.row.chunk(dist.get_world_size())[dist.get_rank()]
+        self.piece = torch.nn.Parameter(piece)
+        self.adam = torch.optim.Adam([self.piece], RATE)
+
+    def step(self, tokens, targets):
+        loss_of(self.model(tokens), targets).backward()
+        self.piece.grad = piece_of_mean(row_of([w.grad for w in self.weights]))
+        self.adam.step()
+        self.model.zero_grad()
+        # Every rank then holds all pieces, each as its owner has updated it.
+        dist.all_gather_into_tensor(self.row, self.piece.detach())
+
+
+def main(rank, world_size, device):
+    # Ranks that share a GPU: gloo can gather only what is in host memory.
+    device = torch.device("cpu") if dist.get_backend() == "gloo" else device
+    truth, _ = train(alone, slice(None), world_size, device)  # one process, all rows
+    expected = row_of(truth.model.parameters())
+    facts = {"weights": sum(w.numel() for w in truth.model.parameters())}
+    for name, make in {"DDP": Whole, "pieces": Pieces, "library": library}.items():
+        way, left = train(make, slice(rank, None, world_size), world_size, device)
+        weights = row_of(way.model.parameters())
+        torch.testing.assert_close(weights, expected, atol=1e-9, rtol=0, msg=name)
+        facts[name] = {"held": held(way.adam), "sent": left}
+        told = f"Adam has {facts[name]['held']} numbers here, {left} bytes sent"
+        print(f"[rank {rank}] {name}: {told}", flush=True)
+    return facts
+
+
+# --- the same in every program: join the group, run main, leave whatever happens ---
+
+
+@contextmanager
+def process_group():
+    """A GPU per rank over NCCL; else gloo, on a shared GPU or the CPU."""
+    device, backend = torch.device("cpu"), "gloo"
+    if count := torch.cuda.device_count():
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % count)
+        torch.cuda.set_device(device)
+        if count >= int(os.environ["LOCAL_WORLD_SIZE"]):
+            backend = "cpu:gloo,cuda:nccl"
+    dist.init_process_group(backend, device_id=device if "nccl" in backend else None)
+    try:
+        yield dist.get_rank(), dist.get_world_size(), device
+    finally:
+        dist.destroy_process_group()
+        gc.collect()  # a leftover gloo object could abort the process at exit
+
+
+@record
+def run():
+    with process_group() as (rank, world_size, device):
+        if facts := main(rank, world_size, device):
+            print(json.dumps(facts), flush=True)
+
+
+if __name__ == "__main__":
+    run()

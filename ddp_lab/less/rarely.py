@@ -1,0 +1,170 @@
+"""Four trainings on the same rows, in which the ranks meet often or hardly ever.
+
+    torchrun --standalone --nproc-per-node 4 ddp_lab/less/rarely.py
+
+    [rank 0] DiLoCo: ... bytes a step, loss ...
+
+Written by notebooks/06_sending_less.ipynb.
+"""
+
+import gc
+import json
+import os
+import socket
+import stat
+import struct
+import sys
+from contextlib import contextmanager, nullcontext, suppress
+
+import torch
+import torch.distributed as dist
+from torch.distributed.elastic.multiprocessing.errors import record
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
+
+from ddp_lab.gpt import GPT, TEXT, Config, batch, loss_of
+
+ROWS, STEPS, RATE = 4, 250, 0.3
+
+CONFIG = Config(layers=1, width=48, heads=4)  # 34,080 weights
+LOOK = 25  # steps between two looks at the loss
+EVERY = 50  # steps from one meeting to the next
+WAYS = {
+    "DDP": {"first": STEPS},
+    "accumulation": {"every": EVERY},
+    "post-local SGD": {"first": 50, "every": 10},
+    "DiLoCo": {"first": 0, "every": EVERY, "rate": 0.7, "momentum": 0.9},
+}
+
+
+def sent():
+    """Bytes that this process has sent over TCP, as gloo does; 0 if not on Linux."""
+    dist.barrier()  # then all that was sent before has arrived
+    total = 0
+    for fd in map(int, os.listdir("/proc/self/fd") if sys.platform == "linux" else []):
+        with suppress(OSError, struct.error):  # closed, not TCP, or an old kernel
+            if stat.S_ISSOCK(os.fstat(fd).st_mode):
+                with socket.fromfd(fd, socket.AF_INET, socket.SOCK_STREAM) as link:
+                    info = link.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 216)
+                    once, again = struct.unpack_from("QQ", info, 200)
+                    total += once - again  # a lost packet goes out again
+    return total
+
+
+@torch.no_grad()
+def text_loss(ddp, device):
+    """The loss on the whole text, cut into rows."""
+    rows = TEXT[: len(TEXT) // 33 * 33].view(-1, 33).to(device)
+    return loss_of(ddp.module(rows[:, :-1]), rows[:, 1:]).item()
+
+
+class Accumulation:
+    """The gradients of many steps, one message, and one step by their mean."""
+
+    def __init__(self, ddp, every):
+        self.every = every
+
+    def step(self, ddp, sgd, rows, step):
+        meet = (step + 1) % self.every == 0
+        with nullcontext() if meet else ddp.no_sync():
+            (loss_of(ddp(rows[0]), rows[1]) / self.every).backward()
+        if meet:
+            sgd.step()
+            sgd.zero_grad()
+
+
+def train(options, rank, world_size, device, dtype=torch.float32, steps=STEPS):
+    """Train this way; return its bytes and losses, and the weights as one row."""
+    torch.manual_seed(0)
+    ddp = DDP(GPT(CONFIG).to(device, dtype))
+    sgd, losses = torch.optim.SGD(ddp.parameters(), RATE), [text_loss(ddp, device)]
+    way = (Local if "first" in options else Accumulation)(ddp, **options)
+    before = sent()
+    for step in range(steps):
+        rows = [each.to(device) for each in batch(step, ROWS * world_size)]
+        way.step(ddp, sgd, [each[rank::world_size] for each in rows], step)
+        if (step + 1) % LOOK == 0:
+            losses.append(text_loss(ddp, device))
+    left = sent() - before if dist.get_backend() == "gloo" else 0
+    return {"bytes": left // steps, "losses": losses}, row_of(ddp)
+
+
+def ends(ddp):
+    """The sum of the weights, which must be the same on all ranks."""
+    return sum(w.double().sum().item() for w in ddp.parameters())
+
+
+class Local:
+    """Steps of DDP first; then steps alone and, every so often, one for all ranks."""
+
+    def __init__(self, ddp, first, every=1, rate=1.0, momentum=0.0):
+        self.first, self.every = first, every
+        self.row = torch.nn.Parameter(row_of(ddp))  # the weights all have in common
+        self.outer = torch.optim.SGD([self.row], rate, momentum, nesterov=momentum > 0)
+
+    def step(self, ddp, sgd, rows, step):
+        with nullcontext() if step < self.first else ddp.no_sync():
+            loss_of(ddp(rows[0]), rows[1]).backward()
+        sgd.step()
+        sgd.zero_grad()
+        if step < self.first:
+            self.row.data = row_of(ddp)
+        elif (step + 1) % self.every == 0:
+            # In the place of a gradient: how far this rank has come, backwards.
+            self.row.grad = (self.row.data - row_of(ddp)) / dist.get_world_size()
+            dist.all_reduce(self.row.grad)  # every rank now holds the mean of all
+            self.outer.step()
+            vector_to_parameters(self.row.data.clone(), ddp.parameters())
+
+
+def row_of(ddp):
+    return parameters_to_vector(ddp.parameters()).detach()
+
+
+def main(rank, world_size, device):
+    # Ranks that share a GPU: gloo can gather only what is in host memory.
+    device = torch.device("cpu") if dist.get_backend() == "gloo" else device
+    facts, short = {}, (rank, world_size, device, torch.float64, 3)
+    # With SGD, to meet after every step, and to take the mean, is DDP.
+    rows = [train({"first": first}, *short)[1] for first in (0, STEPS)]
+    torch.testing.assert_close(*rows, atol=1e-9, rtol=0, msg="weights differ")
+    for way, options in WAYS.items():
+        facts[way], row = train(options, rank, world_size, device)
+        fact = facts[way]
+        told = f"{fact['bytes']} bytes a step, loss {fact['losses'][-1]:.2f}"
+        print(f"[rank {rank}] {way}: {told}", flush=True)
+        expected = row.clone()
+        dist.broadcast(expected, src=0)  # every rank now holds rank 0's weights
+        torch.testing.assert_close(row, expected, atol=0, rtol=0, msg="ranks differ")
+    return facts
+
+
+# --- the same in every program: join the group, run main, leave whatever happens ---
+
+
+@contextmanager
+def process_group():
+    """A GPU per rank over NCCL; else gloo, on a shared GPU or the CPU."""
+    device, backend = torch.device("cpu"), "gloo"
+    if count := torch.cuda.device_count():
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % count)
+        torch.cuda.set_device(device)
+        if count >= int(os.environ["LOCAL_WORLD_SIZE"]):
+            backend = "cpu:gloo,cuda:nccl"
+    dist.init_process_group(backend, device_id=device if "nccl" in backend else None)
+    try:
+        yield dist.get_rank(), dist.get_world_size(), device
+    finally:
+        dist.destroy_process_group()
+        gc.collect()  # a leftover gloo object could abort the process at exit
+
+
+@record
+def run():
+    with process_group() as (rank, world_size, device):
+        if facts := main(rank, world_size, device):
+            print(json.dumps(facts), flush=True)
+
+
+if __name__ == "__main__":
+    run()

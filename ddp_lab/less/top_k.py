@@ -1,0 +1,110 @@
+"""Top-k: send the largest numbers of a gradient, and owe the others.
+
+    torchrun --standalone --nproc-per-node 4 ddp_lab/less/top_k.py
+
+Two weights, of which each rank sends one a step; the second should reach 1:
+
+    [rank 0] the second weight moved in ... of 400 steps, to ...
+
+Written by notebooks/06_sending_less.ipynb.
+"""
+
+import gc
+import json
+import os
+from contextlib import contextmanager
+
+import torch
+import torch.distributed as dist
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
+from torch.distributed.elastic.multiprocessing.errors import record
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+SHARE = 0.01  # of the numbers in a bucket; at least one is sent
+
+STEPS, RATE = 400, 0.02
+
+
+def top_k(owed, bucket):
+    """DDP's hook: the mean of the ranks' largest numbers; `owed` keeps the others."""
+    if bucket.index() not in owed:
+        owed[bucket.index()] = 0  # step 0 goes whole: DDP then regroups its buckets
+        return allreduce_hook(None, bucket)
+    total = bucket.buffer() + owed[bucket.index()]
+    largest = total.abs().topk(max(1, int(SHARE * len(total)))).indices
+    owed[bucket.index()] = total.index_fill(0, largest, 0)  # for later steps
+    # Every rank then holds the places and the numbers that all ranks have chosen.
+    places, numbers = gathered(largest.int()), gathered(total[largest])
+    mean = torch.zeros_like(total)
+    for place, number in zip(places, numbers, strict=True):  # in one order everywhere
+        mean[place] += number / dist.get_world_size()
+    future = torch.futures.Future()  # DDP waits for what a hook returns
+    future.set_result(mean)
+    return future
+
+
+def gathered(mine):
+    """What each rank brought: (ranks, numbers)."""
+    everyone = mine.new_empty(dist.get_world_size() * len(mine))
+    dist.all_gather_into_tensor(everyone, mine)
+    return everyone.view(-1, len(mine))
+
+
+def goals(world_size):
+    """By rank, where its loss wants the weights; the mean is [0, 1]."""
+    first = torch.full((world_size,), -4.0)
+    first[0] = 4.0 * (world_size - 1)  # the ranks pull at the first weight, in vain
+    return torch.stack([first, torch.ones(world_size)], dim=1)  # (ranks, 2)
+
+
+def main(rank, world_size, device):
+    # Ranks that share a GPU: gloo can gather only what is in host memory.
+    device = torch.device("cpu") if dist.get_backend() == "gloo" else device
+    layer, one = torch.nn.Linear(2, 1, bias=False), torch.eye(2, device=device)
+    torch.nn.init.zeros_(layer.weight)
+    ddp, goal = DDP(layer.to(device)), goals(world_size)[rank].to(device)
+    ddp.register_comm_hook({}, top_k)
+    sgd, path = torch.optim.SGD(ddp.parameters(), RATE), [0.0]
+    for _ in range(STEPS):
+        sgd.zero_grad()
+        ((ddp(one).flatten() - goal).square().sum() / 2).backward()
+        sgd.step()
+        path.append(layer.weight[0, 1].item())
+    moved = sum(now != before for before, now in zip(path, path[1:], strict=False))
+    told = f"the second weight moved in {moved} of {STEPS} steps, to {path[-1]:.2f}"
+    print(f"[rank {rank}] {told}", flush=True)
+    off = (layer.weight.flatten().cpu() - goals(world_size).mean(0)).abs().max()
+    if off > 0.1:
+        raise AssertionError(told)
+    return {"moved": moved, "path": path}
+
+
+# --- the same in every program: join the group, run main, leave whatever happens ---
+
+
+@contextmanager
+def process_group():
+    """A GPU per rank over NCCL; else gloo, on a shared GPU or the CPU."""
+    device, backend = torch.device("cpu"), "gloo"
+    if count := torch.cuda.device_count():
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % count)
+        torch.cuda.set_device(device)
+        if count >= int(os.environ["LOCAL_WORLD_SIZE"]):
+            backend = "cpu:gloo,cuda:nccl"
+    dist.init_process_group(backend, device_id=device if "nccl" in backend else None)
+    try:
+        yield dist.get_rank(), dist.get_world_size(), device
+    finally:
+        dist.destroy_process_group()
+        gc.collect()  # a leftover gloo object could abort the process at exit
+
+
+@record
+def run():
+    with process_group() as (rank, world_size, device):
+        if facts := main(rank, world_size, device):
+            print(json.dumps(facts), flush=True)
+
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,2 @@
+def one_bit(gradient, owed):
+    return gradient, gradient.abs().mean()
