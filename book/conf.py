@@ -37,7 +37,7 @@ nb_execution_mode = "off"
 myst_heading_anchors = 4
 html_theme = "sphinx_book_theme"
 html_static_path = ["static"]
-html_css_files = ["book.css"]
+html_css_files = ["book.css", "steps.css"]
 html_js_files = ["book.js", "play.js"]
 html_theme_options = {
     "home_page_in_toc": True,
@@ -56,6 +56,7 @@ GUIDES = {
         "book/glossary",
         "book/apis",
         "book/tools",
+        "book/steps",
         "book/play",
     ],
     "Guides": ["ELSEWHERE", "CHANGELOG"],

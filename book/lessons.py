@@ -12,10 +12,13 @@ from sphinx import addnodes
 
 from ddp_lab import ROOT
 from ddp_lab.kit.cell.hints import ANSWERS, hints_in
+from ddp_lab.kit.draw.steps import STYLE
+from figs import STEPPERS
 from tools import course, notebooks
 
 PROGRAM = re.compile(r"^%%program\b.*?\bddp_lab/(\w+/\w+)\.py")
 GLOSSARY = ROOT / "book" / "glossary.md"
+STEPPER = re.compile(r"figs/steps/(\w+)\.html")
 LINK = re.compile(r'(href="\.\./ddp_lab/[\w/]+)\.py"')  # as the cells show it
 
 
@@ -113,8 +116,37 @@ def linked(text: nodes.Text, found: re.Match, term: str) -> list[nodes.Node]:
     return [piece for piece in pieces if piece.astext()]
 
 
+def show_steps(app, doctree):
+    """Put steppers where a paragraph links to their pages, in place of the links."""
+    for paragraph in list(doctree.findall(nodes.paragraph)):
+        links = [*paragraph.findall(addnodes.download_reference)]
+        found = [STEPPER.search(link["reftarget"]) for link in links]
+        if not found or None in found:
+            continue
+        fresh = [nodes.raw("", drawn(app, name[1]), format="html") for name in found]
+        if app.env.docname != "book/steps":
+            titles = [link.astext() for link in links]
+            fresh = [fold(f"Step by step: {', '.join(titles)}", fresh)]
+        paragraph.replace_self(fresh)
+
+
+def drawn(app, name: str) -> str:
+    """Return a stepper, or a strip of its pictures where nothing can be pressed."""
+    steps = STEPPERS[name]()
+    return steps.strip() if app.builder.name == "epub" else steps.html()
+
+
+def write_style(app):
+    """Put the steppers' style among the pages' others."""
+    if app.builder.format == "html":
+        folder = app.outdir / "_static"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "steps.css").write_text(STYLE)
+
+
 def complete(app, doctree):
     """Add to a page what belongs there; Sphinx calls this for each."""
+    show_steps(app, doctree)
     if app.env.docname.startswith("notebooks/"):
         link_programs(doctree)
         colour_programs(doctree)
@@ -124,6 +156,7 @@ def complete(app, doctree):
 
 def setup(app):
     """Connect this module; called by Sphinx."""
+    app.connect("builder-inited", write_style)
     app.connect("doctree-read", complete)
     app.connect("html-collect-pages", whole_programs)
     return {"parallel_read_safe": True}

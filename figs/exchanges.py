@@ -83,7 +83,9 @@ def two_level(n: int, size: int = 2) -> list[list[Message]]:
         for i in range(1, size)
     ]
     for step in ring(len(leaders)):
-        steps.append([Message(a * size, b * size, *span) for a, b, *span, _, _ in step])
+        steps.append(
+            [Message(m.source * size, m.target * size, m.first, m.last) for m in step]
+        )
     return steps
 
 

@@ -86,7 +86,8 @@ def starts(orders: Orders) -> list[list[int]]:
     stages = len(orders)
     turns = 1 + max(work.turn for order in orders for work in order)
     done: dict[tuple[int, Work], int] = {}  # when, by rank and work
-    at, begun = [0] * stages, [[] for _ in orders]  # type: list[int], list[list[int]]
+    at: list[int] = [0] * stages
+    begun: list[list[int]] = [[] for _ in orders]
     for slot in range(4 * sum(map(len, orders))):
         now = []
         for rank, order in enumerate(orders):
@@ -261,7 +262,7 @@ LANES = ("layer", "buckets", "the wire", "averaged")
 
 
 def sent_at(bucket: int) -> int:
-    """Return the slot in which a bucket's all_reduce begins: it is full, the wire free."""
+    """Return the slot in which a bucket leaves: it is full, and the wire is free."""
     full = EACH * (bucket + 1)
     return max(full, sent_at(bucket - 1) + SENDING) if bucket else full
 
@@ -450,8 +451,8 @@ def draw_shards(svg: Svg, rank: int, moment: Moment) -> None:
         x = SHARD_LEFT + 18 + WIDE * layer
         gradient = moment.gradients[layer]
         for row in (0, 25):
-            empty = {"stroke": RULE, "width": 1, "dash": "2 3"}
-            svg.box(x, y + row, PART * RANKS - 2, 22, radius=2, **empty)
+            wide = PART * RANKS - 2
+            svg.box(x, y + row, wide, 22, radius=2, stroke=RULE, width=1, dash="2 3")
         for part in range(RANKS):
             mine, left = part == rank, x + PART * part
             weight = mine or moment.whole == layer

@@ -102,9 +102,9 @@ def draw_message(svg: Svg, source: int, target: int) -> None:
     svg.head(x, y2, -1, 0, fill=rank_colour(source), size=9)
 
 
-def tensors() -> Held:
-    """Return four whole tensors, one a rank."""
-    return [[Value(frozenset([rank]), -1)] for rank in range(N)]
+def tensors(places: int = 1) -> Held:
+    """Return four whole tensors, one for each rank, in each of so many places."""
+    return [[Value(frozenset([rank]), -1)] * places for rank in range(N)]
 
 
 def pieces() -> Held:
@@ -127,7 +127,7 @@ def broadcast() -> Steps:
         "broadcast",
         "broadcast in a tree",
         exchanges.broadcast(N),
-        [[Value(frozenset([0]), -1)], *([None] for _ in range(N - 1))],
+        kept(lambda rank, piece: rank == 0, tensors()),
         [
             "Rank 0 has a tensor, A; what the others have does not matter.",
             "Rank 0 sends it to rank 2.",
@@ -190,12 +190,11 @@ def scatter() -> Steps:
 @stepper
 def gather() -> Steps:
     """Draw pieces that are collected."""
-    held = [[Value(frozenset([r]), -1) for _ in range(N)] for r in range(N)]
     return walk(
         "gather",
         "gather",
         exchanges.gather(N),
-        kept(lambda rank, piece: rank == piece, held),
+        kept(lambda rank, piece: rank == piece, tensors(N)),
         [
             "Each rank has one tensor, and rank 0 has room for all of them.",
             "Rank 1 sends its tensor to rank 0.",
@@ -208,12 +207,11 @@ def gather() -> Steps:
 @stepper
 def all_gather() -> Steps:
     """Draw pieces that go round a ring."""
-    held = [[Value(frozenset([r]), -1) for _ in range(N)] for r in range(N)]
     return walk(
         "all_gather",
         "all_gather round a ring",
         exchanges.all_gather(N),
-        kept(lambda rank, piece: rank == piece, held),
+        kept(lambda rank, piece: rank == piece, tensors(N)),
         [
             "Each rank has one tensor, and room for all four.",
             "Every rank sends its tensor to the right; rank 3's right is rank 0.",
@@ -254,7 +252,7 @@ def all_to_all() -> Steps:
         [
             "Each rank has a list of four pieces: piece q is for rank q. "
             "Piece r of rank r stays.",
-            "Ranks 0 and 1 swap the pieces that they have for each other; so do 2 and 3.",
+            "Ranks 0 and 1 swap the pieces that they have for each other, 2 and 3 too.",
             "Ranks 0 and 2 swap, and 1 and 3.",
             "Ranks 0 and 3 swap, and 1 and 2. Rows have become columns.",
         ],
