@@ -1,6 +1,6 @@
 """The book: the committed lessons as pages, built by Sphinx; nothing is executed.
 
-    make book
+    make book, make epub
 
 The pages are the files of the repository: README.md in front, the notebooks in their
 order, the guides. What a page says stands there and nowhere else; this file says how it
@@ -46,9 +46,12 @@ html_theme_options = {
     "pygments_dark_style": "a11y-high-contrast-dark",
 }
 copybutton_selector = "div.cell_input pre"
+epub_basename, epub_theme_options = "ddp-lab", {"relbar1": False}
+epub_show_urls = "no"
+epub_exclude_files = ["search.html"]
 
 # A cell of a notebook is no pure Python.
-suppress_warnings = ["misc.highlighting_failure"]
+suppress_warnings = ["misc.highlighting_failure", "epub.unknown_project_files"]
 
 GUIDES = {
     "To look up": [
@@ -71,7 +74,7 @@ GUIDES = {
 def navigation() -> str:
     """Return the tables of contents that the front page ends with."""
     trees = {
-        f"{part} · {course.hours(lessons)}": [
+        f"{part} · {course.hours(lessons).replace('ours', '')}": [
             f"notebooks/{Path(course.file(lesson)).stem}" for lesson in lessons
         ]
         for part, lessons in course.parts().items()
@@ -94,16 +97,16 @@ def read(app, page, source):
     source[0] = re.sub(r"\[([^]]+)\]\(source/[^)]*\)", r"\1", source[0])
 
 
-def copy_drawings(app, error):
+def copy_drawings(app):
     """Put the drawings where the pages' own HTML looks for them."""
     for pattern in ("*.svg", "*.png"):
         for drawing in (ROOT / "figs").glob(pattern):
-            (app.outdir / "figs").mkdir(exist_ok=True)
+            (app.outdir / "figs").mkdir(parents=True, exist_ok=True)
             shutil.copy(drawing, app.outdir / "figs")
 
 
 def setup(app):
     """Connect what is done with each page; called by Sphinx."""
     app.connect("source-read", read)
-    app.connect("build-finished", copy_drawings)
+    app.connect("builder-inited", copy_drawings)
     return {"parallel_read_safe": True}

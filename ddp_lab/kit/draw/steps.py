@@ -7,11 +7,12 @@ are a strip that scrolls, and links go on and back. Without any style they all s
 below each other.
 """
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from ddp_lab.kit.draw.svg import Svg
+from ddp_lab.kit.draw.svg import READABLE, Svg
 
 MOST = 40  # steps that the style knows
 ONE = ", ".join(
@@ -36,7 +37,7 @@ STYLE = f"""\
 {ONE} {{ display: block; }}
 .ddp-steps figure > svg {{ border-radius: 6px; }}
 .ddp-steps figcaption {{
-  min-height: 3.2em; max-width: 34rem; margin: 0 auto; padding: 0.4rem 0;
+  min-height: 4.4em; max-width: 34rem; margin: 0 auto; padding: 0.4rem 0;
 }}
 .ddp-steps figure a {{ display: none; }}
 .ddp-steps label {{
@@ -66,6 +67,12 @@ body {{ font-family: system-ui, sans-serif; margin: 1rem auto; max-width: 46rem;
 Shown = Callable[[Svg], str]
 
 
+def readable(svg: Svg) -> str:
+    """Return a picture that does not shrink until its text is too small to read."""
+    least = math.ceil(svg.width * READABLE / svg.smallest)
+    return str(svg).replace("max-width:100%", f"max-width:100%;min-width:{least}px", 1)
+
+
 @dataclass(frozen=True)
 class Steps:
     """Pictures of one thing, step by step; the title of each says what is new in it.
@@ -81,7 +88,7 @@ class Steps:
         if not 1 < len(self.pictures) <= MOST:
             raise ValueError(f"{len(self.pictures)} steps; 2 to {MOST} can be shown")
 
-    def html(self, shown: Shown = str) -> str:
+    def html(self, shown: Shown = readable) -> str:
         """Return the steps as HTML, each picture as `shown` writes it."""
         return "\n".join(
             [
