@@ -20,7 +20,8 @@ import apis  # noqa: E402
 from tools import course  # noqa: E402
 
 project = html_title = "DDP Lab"
-author = "the DDP Lab authors"
+author = copyright = "the DDP Lab authors"
+version = re.search('^version = "(.*)"', (ROOT / "pyproject.toml").read_text(), re.M)[1]
 extensions = ["myst_nb", "sphinx_copybutton", "lessons"]
 root_doc = "README"
 include_patterns = [
@@ -46,7 +47,7 @@ html_theme_options = {
     "pygments_dark_style": "a11y-high-contrast-dark",
 }
 copybutton_selector = "div.cell_input pre"
-epub_basename, epub_theme_options = "ddp-lab", {"relbar1": False}
+epub_basename = "ddp-lab"
 epub_show_urls = "no"
 epub_exclude_files = ["search.html"]
 

@@ -217,7 +217,8 @@ function playCost(box) {
   const gain = slider(box, "inside a node, α and β are", [1, 3, 10, 30, 100], 2, draw,
     times => times === 1 ? "the same" : `${times} times less`);
   const told = put(box, "p", {"aria-live": "polite"});
-  const table = put(box, "table"), charts = put(box, "div", {class: "ddp-chart"});
+  const table = put(put(box, "div", {class: "ddp-chart"}), "table");
+  const charts = put(box, "div", {class: "ddp-chart"});
 
   function show() {
     const across = {alpha: alpha(), beta: 1 / rate()};
