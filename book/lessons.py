@@ -24,7 +24,7 @@ STEPPER = re.compile(r"figs/steps/(\w+)\.html")
 LINK = re.compile(r'(href="\.\./ddp_lab/[\w/]+)\.py"')  # as the cells show it
 
 
-SINGLE = re.compile(r"""<(img|br|hr|input)\b((?:[^>"']|"[^"]*"|'[^']*')*?)\s*/?>""")
+SINGLE = re.compile(r"""<(img|br|hr|input|wbr)\b((?:[^>"']|"[^"]*"|'[^']*')*?)\s*/?>""")
 CHANGED = {"- ": Generic.Deleted, "+ ": Generic.Inserted}
 
 
@@ -51,7 +51,7 @@ def whole_programs(app):
             name = program.relative_to(ROOT)
             title = f"{course.NUMBERS[lesson.name]} · {lesson.title}"
             back = f'<a href="../../notebooks/{notebook.stem}.html">{title}</a>'
-            file = f'<a href="{program.name}" download>{name}</a>'
+            file = f'<a href="{program.name}" download="">{name}</a>'
             code = highlight(program.read_text(), PythonLexer(), HtmlFormatter())
             body = f"<h1>{program.name}</h1><p>{file}, of {back}</p>{code}"
             yield (
@@ -188,7 +188,7 @@ def as_xhtml(app, doctree, page):
     """Close the elements that HTML leaves open; readers of books ask for it."""
     if app.builder.name == "epub":
         for raw in doctree.findall(nodes.raw):
-            text = SINGLE.sub(r"<\1\2/>", raw.astext())
+            text = SINGLE.sub(r"<\1\2/>", raw.astext()).replace("&nbsp;", "&#160;")
             raw.children = [nodes.Text(text)]
             raw.rawsource = text
 
