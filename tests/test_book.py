@@ -61,7 +61,9 @@ class Page(HTMLParser):
         named = dict(attributes)
         self.anchors |= {named[key] for key in ("id", "name") if named.get(key)}
         self.targets |= {named[key] for key in ("href", "src") if named.get(key)}
-        loaded = "src" if tag in ("img", "script") else "href" if tag == "link" else ""
+        loaded = {"img": "src", "script": "src"}.get(tag, "")
+        if named.get("rel") == "stylesheet":
+            loaded = "href"
         if named.get(loaded):
             self.loads.add(named[loaded])
 
