@@ -2,7 +2,7 @@
 
 .PHONY: course outputs figs check test test-all evidence lint
 .PHONY: classroom release handout grade feedback similar gradescope grades
-.PHONY: test-classroom book open-book
+.PHONY: test-classroom book open-book epub
 
 NBVAL := --nbval --nbval-current-env --nbval-cell-timeout 180
 
@@ -26,6 +26,9 @@ book: .venv/book-ready ## the lessons as pages to read, into build/book
 
 open-book: book ## the same, opened in a browser
 	$(BIN)/python -m webbrowser "file://$(CURDIR)/build/book/README.html"
+
+epub: .venv/book-ready ## the same as one file for readers of books, build/epub/ddp-lab.epub
+	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going -b epub -c book . build/epub
 
 # A test that waits costs no core: how many workers -n auto means, tests/conftest.py says.
 PYTEST := $(BIN)/python -m pytest -p tests.early -n auto

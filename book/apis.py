@@ -1,6 +1,7 @@
 """An index of what the course calls in torch, computed from its programs."""
 
 import ast
+import re
 from collections import defaultdict
 from pathlib import Path
 
@@ -18,6 +19,9 @@ PLACES = (
     "torch.utils.data.",
 )
 """Where those names live that the course is about."""
+OLD_PAGES = course.PATH / course.file(
+    course.LESSONS[course.NUMBERS["what_old_pages_say"]]
+)
 SEARCH = "https://docs.pytorch.org/docs/stable/search.html?q="
 
 
@@ -66,12 +70,27 @@ def lessons_by_name() -> dict[str, dict[str, Path]]:
     return found
 
 
+def old_rows() -> dict[int, set[str]]:
+    """Return the words of code in each row of the lesson on old pages."""
+    found: dict[int, set[str]] = defaultdict(set)
+    for cell in notebooks.read(OLD_PAGES).cells:
+        for row, rest in re.findall(r"^\| (\d+) \|(.*)", cell.source, re.M):
+            code = " ".join(re.findall(r"`([^`]*)`", rest))
+            found[int(row)] |= {*re.findall(r"\w+", code)}
+    return found
+
+
 def index() -> str:
     """Return the index as a list in Markdown."""
-    lines = []
+    lines, rows = [], old_rows()
     for name, lessons in sorted(lessons_by_name().items(), key=by_last_part):
         module, _, last = name.rpartition(".")
         shows = ", ".join(f"{lesson(key)} {page(lessons[key])}" for key in lessons)
+        old = [str(row) for row in sorted(rows) if last in rows[row]]
+        if old:
+            many = "rows" if len(old) > 1 else "row"
+            shows += f"; [old pages](../notebooks/{OLD_PAGES.name}), {many} "
+            shows += ", ".join(old)
         lines.append(f"- [`{last}`]({SEARCH}{last}) of {module}: {shows}")
     return "\n".join(lines)
 

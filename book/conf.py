@@ -1,6 +1,6 @@
 """The book: the committed lessons as pages, built by Sphinx; nothing is executed.
 
-    make book
+    make book, make epub
 
 The pages are the files of the repository: README.md in front, the notebooks in their
 order, the guides. What a page says stands there and nowhere else; this file says how it
@@ -20,7 +20,8 @@ import apis  # noqa: E402
 from tools import course  # noqa: E402
 
 project = html_title = "DDP Lab"
-author = "the DDP Lab authors"
+author = copyright = "the DDP Lab authors"
+version = re.search('^version = "(.*)"', (ROOT / "pyproject.toml").read_text(), re.M)[1]
 extensions = ["myst_nb", "sphinx_copybutton", "lessons"]
 root_doc = "README"
 include_patterns = [
@@ -37,7 +38,7 @@ nb_execution_mode = "off"
 myst_heading_anchors = 4
 html_theme = "sphinx_book_theme"
 html_static_path = ["static"]
-html_css_files = ["book.css"]
+html_css_files = ["book.css", "steps.css"]
 html_js_files = ["book.js", "play.js"]
 html_theme_options = {
     "home_page_in_toc": True,
@@ -46,9 +47,12 @@ html_theme_options = {
     "pygments_dark_style": "a11y-high-contrast-dark",
 }
 copybutton_selector = "div.cell_input pre"
+epub_basename = "ddp-lab"
+epub_show_urls = "no"
+epub_exclude_files = ["search.html"]
 
 # A cell of a notebook is no pure Python.
-suppress_warnings = ["misc.highlighting_failure"]
+suppress_warnings = ["misc.highlighting_failure", "epub.unknown_project_files"]
 
 GUIDES = {
     "To look up": [
@@ -56,6 +60,7 @@ GUIDES = {
         "book/glossary",
         "book/apis",
         "book/tools",
+        "book/steps",
         "book/play",
     ],
     "Guides": ["ELSEWHERE", "CHANGELOG"],
@@ -70,7 +75,7 @@ GUIDES = {
 def navigation() -> str:
     """Return the tables of contents that the front page ends with."""
     trees = {
-        f"{part} · {course.hours(lessons)}": [
+        f"{part} · {course.hours(lessons).replace('ours', '')}": [
             f"notebooks/{Path(course.file(lesson)).stem}" for lesson in lessons
         ]
         for part, lessons in course.parts().items()
@@ -93,16 +98,16 @@ def read(app, page, source):
     source[0] = re.sub(r"\[([^]]+)\]\(source/[^)]*\)", r"\1", source[0])
 
 
-def copy_drawings(app, error):
+def copy_drawings(app):
     """Put the drawings where the pages' own HTML looks for them."""
     for pattern in ("*.svg", "*.png"):
         for drawing in (ROOT / "figs").glob(pattern):
-            (app.outdir / "figs").mkdir(exist_ok=True)
+            (app.outdir / "figs").mkdir(parents=True, exist_ok=True)
             shutil.copy(drawing, app.outdir / "figs")
 
 
 def setup(app):
     """Connect what is done with each page; called by Sphinx."""
     app.connect("source-read", read)
-    app.connect("build-finished", copy_drawings)
+    app.connect("builder-inited", copy_drawings)
     return {"parallel_read_safe": True}

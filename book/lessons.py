@@ -1,4 +1,4 @@
-"""What a lesson's page has beside its notebook: whole programs, hints and answers."""
+"""What a lesson's page has beside its notebook: programs, steppers, hints, answers."""
 
 import re
 import shutil
@@ -7,16 +7,40 @@ from pathlib import Path
 from docutils import nodes
 from pygments import highlight
 from pygments.formatters import HtmlFormatter
+from pygments.lexer import Lexer
 from pygments.lexers import PythonLexer
+from pygments.token import Generic
 from sphinx import addnodes
 
 from ddp_lab import ROOT
 from ddp_lab.kit.cell.hints import ANSWERS, hints_in
+from ddp_lab.kit.draw.steps import STYLE
+from figs import STEPPERS
 from tools import course, notebooks
 
 PROGRAM = re.compile(r"^%%program\b.*?\bddp_lab/(\w+/\w+)\.py")
 GLOSSARY = ROOT / "book" / "glossary.md"
+STEPPER = re.compile(r"figs/steps/(\w+)\.html")
 LINK = re.compile(r'(href="\.\./ddp_lab/[\w/]+)\.py"')  # as the cells show it
+
+
+SINGLE = re.compile(r"""<(img|br|hr|input|wbr)\b((?:[^>"']|"[^"]*"|'[^']*')*?)\s*/?>""")
+CHANGED = {"- ": Generic.Deleted, "+ ": Generic.Inserted}
+
+
+class ProgramDiff(Lexer):
+    """Python, but for the lines that a cell takes out of a program or puts into it."""
+
+    def get_tokens_unprocessed(self, text):
+        """Yield where each token begins, what it is, and its text."""
+        at, python = 0, PythonLexer()
+        for line in text.splitlines(keepends=True):
+            if kind := CHANGED.get(line[:2]):
+                yield at, kind, line
+            else:
+                tokens = python.get_tokens_unprocessed(line)
+                yield from ((at + n, kind, piece) for n, kind, piece in tokens)
+            at += len(line)
 
 
 def whole_programs(app):
@@ -27,7 +51,7 @@ def whole_programs(app):
             name = program.relative_to(ROOT)
             title = f"{course.NUMBERS[lesson.name]} · {lesson.title}"
             back = f'<a href="../../notebooks/{notebook.stem}.html">{title}</a>'
-            file = f'<a href="{program.name}" download>{name}</a>'
+            file = f'<a href="{program.name}" download="">{name}</a>'
             code = highlight(program.read_text(), PythonLexer(), HtmlFormatter())
             body = f"<h1>{program.name}</h1><p>{file}, of {back}</p>{code}"
             yield (
@@ -86,7 +110,7 @@ def colour_programs(doctree):
     for code in doctree.findall(nodes.literal_block):
         if PROGRAM.match(text := code.astext()):
             changed = re.search(r"^[-+] ", text, re.M)
-            code["language"] = "diff" if changed else "python"
+            code["language"] = "ddp-diff" if changed else "python"
 
 
 def link_terms(doctree):
@@ -113,9 +137,67 @@ def linked(text: nodes.Text, found: re.Match, term: str) -> list[nodes.Node]:
     return [piece for piece in pieces if piece.astext()]
 
 
+def show_steps(app, doctree):
+    """Put steppers where a paragraph links to their pages, in place of the links."""
+    for paragraph in list(doctree.findall(nodes.paragraph)):
+        links = [*paragraph.findall(addnodes.download_reference)]
+        found = [STEPPER.search(link["reftarget"]) for link in links]
+        if not found or None in found:
+            continue
+        fresh = [nodes.raw("", drawn(app, name[1]), format="html") for name in found]
+        if app.env.docname != "book/steps":
+            titles = [link.astext() for link in links]
+            fresh = [fold(f"Step by step: {', '.join(titles)}", fresh)]
+        paragraph.replace_self(fresh)
+
+
+def drawn(app, name: str) -> str:
+    """Return a stepper, or a strip of its pictures where nothing can be pressed."""
+    steps = STEPPERS[name]()
+    return steps.strip() if app.builder.name == "epub" else steps.html()
+
+
+def write_style(app):
+    """Put the steppers' style among the pages' others."""
+    if app.builder.format == "html":
+        folder = app.outdir / "_static"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "steps.css").write_text(STYLE)
+
+
+def offer_files(app, doctree):
+    """Put links to the notebook and to its programs below a lesson's first table."""
+    notebook = ROOT / f"{app.env.docname}.ipynb"
+    table = next(doctree.findall(nodes.table), None)
+    if table is None or app.builder.name == "epub":
+        return
+    paths = dict.fromkeys(path for path, _ in notebooks.programs(notebook))
+    links = [
+        f'<a href="../_sources/notebooks/{notebook.name}" download>the notebook</a>'
+    ]
+    for path in paths:
+        name = path.relative_to(ROOT).with_suffix("")
+        links.append(f'<a href="../{name}.html">{name.name}.py</a>')
+    files = f'<p class="ddp-files">Files: {", ".join(links)}</p>'
+    table.parent.insert(
+        table.parent.index(table) + 1, nodes.raw("", files, format="html")
+    )
+
+
+def as_xhtml(app, doctree, page):
+    """Close the elements that HTML leaves open; readers of books ask for it."""
+    if app.builder.name == "epub":
+        for raw in doctree.findall(nodes.raw):
+            text = SINGLE.sub(r"<\1\2/>", raw.astext()).replace("&nbsp;", "&#160;")
+            raw.children = [nodes.Text(text)]
+            raw.rawsource = text
+
+
 def complete(app, doctree):
     """Add to a page what belongs there; Sphinx calls this for each."""
+    show_steps(app, doctree)
     if app.env.docname.startswith("notebooks/"):
+        offer_files(app, doctree)
         link_programs(doctree)
         colour_programs(doctree)
         add_answers(doctree)
@@ -124,6 +206,9 @@ def complete(app, doctree):
 
 def setup(app):
     """Connect this module; called by Sphinx."""
+    app.connect("builder-inited", write_style)
+    app.add_lexer("ddp-diff", ProgramDiff)
     app.connect("doctree-read", complete)
+    app.connect("doctree-resolved", as_xhtml)
     app.connect("html-collect-pages", whole_programs)
     return {"parallel_read_safe": True}

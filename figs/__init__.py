@@ -1,6 +1,7 @@
 """The lessons' figures: the SVG files here, and the code that draws them.
 
-`FIGURES` names them all; `python -m figs` redraws them.
+`FIGURES` names them all, `STEPPERS` what is drawn step by step; `python -m figs`
+redraws them.
 """
 
 from figs import (  # noqa: F401
@@ -16,13 +17,15 @@ from figs import (  # noqa: F401
     processes,
     remote,
     roads,
+    schedules,
     servers,
     sharding,
     shards,
     splits,
     training,
     transformer,
+    walks,
 )
-from figs.gallery import FIGURES
+from figs.gallery import FIGURES, STEPPERS
 
-__all__ = ["FIGURES"]
+__all__ = ["FIGURES", "STEPPERS"]

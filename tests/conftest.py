@@ -87,6 +87,7 @@ NEEDS = ("processes", "sandbox", "browser")  # markers; see pyproject.toml
 # Files whose tests share a kernel, a sandbox, a cluster, or what took long to make.
 TOGETHER = (
     ".ipynb",
+    "test_book.py",
     "test_grades.py",
     "test_handout.py",
     "test_kernel.py",

@@ -5,16 +5,19 @@ import re
 import shutil
 import subprocess
 import sys
+import xml.etree.ElementTree as ElementTree
 from contextlib import contextmanager
 from html import unescape
 from html.parser import HTMLParser
 from itertools import product
 from pathlib import Path
 from urllib.parse import unquote
+from zipfile import ZipFile
 
 import pytest
 from conftest import copied
 from test_jupyterlab import CHROMIUM, FLAGS
+from test_steps import book_costs
 
 pytest.importorskip("sphinx", reason="the book needs `make book`'s packages")
 
@@ -51,13 +54,18 @@ class Page(HTMLParser):
 
     def __init__(self, text):
         super().__init__()
-        self.targets, self.anchors = set(), set()
+        self.targets, self.anchors, self.loads = set(), set(), set()
         self.feed(text)
 
     def handle_starttag(self, tag, attributes):
         named = dict(attributes)
         self.anchors |= {named[key] for key in ("id", "name") if named.get(key)}
         self.targets |= {named[key] for key in ("href", "src") if named.get(key)}
+        loaded = {"img": "src", "script": "src"}.get(tag, "")
+        if named.get("rel") == "stylesheet":
+            loaded = "href"
+        if named.get(loaded):
+            self.loads.add(named[loaded])
 
 
 @pytest.fixture(scope="module")
@@ -124,8 +132,54 @@ def test_no_solution_of_an_assignment_is_in_the_book(book):
 
 
 def test_no_page_is_heavy(book):
+    """With its styles, scripts and drawings, a page has up to 3 MB."""
     for page in pages(book):
-        assert page.stat().st_size < 1_500_000, page.name
+        names = {
+            unquote(name).partition("?")[0] for name in Page(page.read_text()).loads
+        }
+        files = {(page.parent / name).resolve() for name in names}
+        weight = sum(file.stat().st_size for file in {page, *files} if file.is_file())
+        assert weight < 3_000_000, (page.name, weight)
+
+
+def test_headings_are_a_table_of_contents(book):
+    for page in pages(book):
+        article = page.read_text().partition("<article")[2].partition("</article>")[0]
+        levels = [int(level) for level in re.findall(r"<h([1-6])\b", article)]
+        if article:
+            assert levels[:1] == [1] and levels.count(1) == 1, page.name
+            steps = zip(levels, levels[1:], strict=False)
+            assert all(b <= a + 1 for a, b in steps), (page.name, levels)
+
+
+def test_steppers_are_where_lessons_link_to_them(book):
+    for path, page in {
+        **{course.PATH / course.file(x): "" for x in course.LESSONS},
+        ROOT / "book" / "steps.md": "book/steps.html",
+    }.items():
+        text = (book / (page or f"notebooks/{path.stem}.html")).read_text()
+        linked = re.findall(r"figs/steps/(\w+)\.html", path.read_text())
+        shown = re.findall(r'<input type="radio" name="(\w+)" id="\w+-1" ', text)
+        assert shown == linked, path.name
+
+
+def test_a_lesson_offers_its_files(book):
+    page = book / "notebooks" / "03_ddp_basics.html"
+    files = re.search(r'<p class="ddp-files">.*?</p>', page.read_text())[0]
+    assert "by_hand.html" in files
+    (notebook,) = re.findall(r'href="([^"]*\.ipynb)" download', files)
+    assert (page.parent / notebook).read_text().startswith("{")
+
+
+def test_lines_that_a_cell_changes_stand_out(book):
+    text = (book / "notebooks" / "03_ddp_basics.html").read_text()
+    assert 'class="gd">-    average_gradients(model)' in text
+    assert 'class="gi">+    model = DDP(model)' in text
+
+
+def test_the_index_names_rows_of_old_pages(book):
+    text = re.sub(r"<[^>]+>", "", (book / "book" / "apis.html").read_text())
+    assert re.search(r"all_gather_into_tensor of .*; old pages, row 21$", text, re.M)
 
 
 @contextmanager
@@ -177,6 +231,24 @@ def test_a_guess_is_judged_and_kept(book):
         assert hidden.count() == before - 1
         page.reload()
         assert page.locator(".ddp-guess output").first.inner_text().startswith("✓")
+
+
+@pytest.mark.browser
+def test_steppers_step_by_keys_and_buttons(book):
+    with browser() as page:
+        page.goto((book / "book" / "steps.html").as_uri())
+        for box in page.locator(".ddp-steps").all():
+            dots, figures = box.locator("input"), box.locator("figure")
+            shown = "figures => figures.findIndex(f => f.offsetParent)"
+            dots.first.focus()
+            for step in range(1, dots.count()):
+                page.keyboard.press("ArrowRight")
+                assert figures.evaluate_all(shown) == step
+            box.locator("label:visible").first.click()
+            assert figures.evaluate_all(shown) == dots.count() - 2
+            page.keyboard.press("ArrowRight")  # a button hands the keys to the dots
+            assert figures.evaluate_all(shown) == dots.count() - 1
+            assert box.locator("figure:visible").count() == 1
 
 
 @pytest.mark.browser
@@ -232,7 +304,8 @@ def test_axe_finds_nothing_serious(book, tmp_path):
     axe = (tmp_path / "node_modules" / "axe-core" / "axe.min.js").read_text()
     for scheme in ("light", "dark"):
         with browser(scheme=scheme) as page:
-            for name in ("README", "notebooks/02_collectives", "book/glossary"):
+            names = "README notebooks/02_collectives book/glossary book/steps book/play"
+            for name in names.split():
                 page.goto((book / f"{name}.html").as_uri())
                 page.evaluate(axe)
                 found = page.evaluate(
@@ -244,6 +317,40 @@ def test_axe_finds_nothing_serious(book, tmp_path):
                     if each["impact"] in ("serious", "critical")
                 }
                 assert serious == set(), (name, scheme)
+
+
+@pytest.mark.browser
+def test_the_page_computes_costs_as_python_does():
+    costs = book_costs()
+    script = (ROOT / "book" / "static" / "play.js").read_text()
+    fast, slow = costs.Wire(1e-6, 1e-11), costs.Wire(3e-5, 1e-9)
+    wires = [wire._asdict() for wire in (fast, slow)]
+    with browser() as page:
+        page.evaluate(f"() => {{ {script}; window.costs = costs; }}")
+        for n, node, size in product((2, 4, 16, 1024), (1, 2, 8), (8, 1e6, 1e10)):
+            if node <= n:
+                call = (
+                    "([n, size, fast, slow, node]) => costs(n, size, fast, slow, node)"
+                )
+                found = page.evaluate(call, [n, size, *wires, node])
+                told = costs.formulas(n, size, fast, slow, node)
+                assert found == pytest.approx(told, rel=1e-9, abs=0), (n, node, size)
+
+
+@pytest.mark.full
+def test_a_reader_of_books_can_open_the_book(tmp_path):
+    folder = copied(tmp_path)
+    command = [sys.executable, "-m", "sphinx", "--quiet", "--fail-on-warning"]
+    command += ["-b", "epub", "-c", "book", ".", "build/epub"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    with ZipFile(folder / "build" / "epub" / "ddp-lab.epub") as book:
+        names = [name for name in book.namelist() if name.endswith(".xhtml")]
+        assert len(names) > len(course.LESSONS)
+        for name in names:
+            ElementTree.fromstring(book.read(name))  # it has to be well formed
+        drawn = book.read("notebooks/02_collectives.xhtml").decode()
+        assert drawn.count("<svg") >= 30 and 'type="radio"' not in drawn
 
 
 @pytest.mark.browser

@@ -118,5 +118,5 @@ def test_machines_call_what_make_knows(name):
 def test_the_newest_changes_are_those_of_the_version():
     project = (ROOT / "pyproject.toml").read_text()
     version = re.search(r'^version = "(.*)"', project, re.M)
-    newest = re.search(r"^## \[(\S+)\]", (ROOT / HISTORY).read_text(), re.M)
+    newest = re.search(r"^## \[(\d\S+)\]", (ROOT / HISTORY).read_text(), re.M)
     assert newest[1] == version[1]

@@ -24,7 +24,7 @@ ASSIGNMENTS = ROOT / "assignments"
 """Where students get them; the repository has none."""
 LINKED = (
     "README.md TROUBLESHOOTING.md classroom/README.md figs/*.png figs/*.svg "
-    "ddp_lab/*/frames/*.py"
+    "figs/steps/*.html ddp_lab/*/frames/*.py"
 )
 """What the notebooks and these pages show or link to, or make programs of."""
 SOURCE = "ddp_lab_source"
