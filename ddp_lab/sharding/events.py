@@ -104,11 +104,26 @@ def look_ahead(model):
         block.set_modules_to_forward_prefetch([following])
 
 
+def orders(n):
+    """What should happen, with n blocks: by default, looking ahead, and kept."""
+    ups, downs = range(1, n + 1), range(n, 0, -1)
+    gathers = [f"G{i - 1} " * (i > 1) for i in downs]  # of the next block backward
+    works = [f"B{i} R{i}" for i in downs]
+    back = [gather + work for gather, work in zip(gathers, works, strict=True)]
+    plain = ["G0", *(f"G{i} F{i}" for i in ups)]
+    ahead = ["G0 G1", *(f"G{i + 1} F{i}" for i in ups[:-1]), f"F{n}"]
+    ways = [*plain, f"G{n}", *back], [*ahead, f"G{n}", *back], [*plain, *works]
+    return [" ".join([*way, "R0"]) for way in ways]
+
+
 def try_out(mesh, *rows):
     models = [shard(build(mesh), mesh) for _ in range(2)]
     models.append(shard(build(mesh), mesh, reshard_after_forward=False))
     look_ahead(models[1])
     diaries = [diary(model, mesh, *rows) for model in models]
+    for made, expected in zip(diaries, orders(len(models[0].blocks)), strict=True):
+        if [now[:2] for now in made.split()] != expected.split():
+            raise AssertionError(f"{made}, expected {expected}")
     return dict(zip(("default", "ahead", "kept"), diaries, strict=True))
 
 
