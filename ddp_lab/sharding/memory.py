@@ -84,6 +84,27 @@ def cpu_ms(model, x, y):
     return 1000 * (time.process_time() - began)
 
 
+def try_out(mesh, *mine):
+    nets = {"one process": build(mesh)}
+    for name, options in WAYS.items():
+        net = recompute(build(mesh)) if name == "recomputed" else build(mesh)
+        nets[name] = shard(net, mesh, **options)
+    rows = dict.fromkeys(nets, mine)
+    rows["one process"] = [tensor.to(mesh.device_type) for tensor in batch(0)]
+    facts = {name: measure(net, *rows[name]) for name, net in nets.items()}
+    for name in WAYS:
+        check(nets[name], nets["one process"], 3e-2 if name == "half" else 1e-4)
+    one, cut, kept, half, recomputed, _ = facts.values()
+    if kept["gathered"] != one["weights"] or 2 * half["gathered"] != cut["gathered"]:
+        raise AssertionError("kept or half gathers other bytes than it should")
+    if recomputed["of a block"] > cut["of a block"] / 5:
+        raise AssertionError("recomputed, a block keeps too much")
+    turns = [{n: cpu_ms(nets[n], *rows[n]) for n in nets} for _ in range(9)]
+    for name, fact in facts.items():
+        fact["CPU ms"] = sorted(turn[name] for turn in turns)[4]
+    return facts
+
+
 class Watch(torch.autograd.graph.saved_tensors_hooks):
     """Counts what autograd keeps, and at each such moment the gathered weights."""
 
@@ -125,27 +146,6 @@ def measure(model, x, y):
     held = [sum(local(t).nbytes for t in kind) for kind in tensors]
     held += [watch.bytes(), watch.so_far[1] - watch.so_far[0], watch.gathered]
     return dict(zip(KINDS, held, strict=True))
-
-
-def try_out(mesh, *mine):
-    nets = {"one process": build(mesh)}
-    for name, options in WAYS.items():
-        net = recompute(build(mesh)) if name == "recomputed" else build(mesh)
-        nets[name] = shard(net, mesh, **options)
-    rows = dict.fromkeys(nets, mine)
-    rows["one process"] = [tensor.to(mesh.device_type) for tensor in batch(0)]
-    facts = {name: measure(net, *rows[name]) for name, net in nets.items()}
-    for name in WAYS:
-        check(nets[name], nets["one process"], 3e-2 if name == "half" else 1e-4)
-    one, cut, kept, half, recomputed, _ = facts.values()
-    if kept["gathered"] != one["weights"] or 2 * half["gathered"] != cut["gathered"]:
-        raise AssertionError("kept or half gathers other bytes than it should")
-    if recomputed["of a block"] > cut["of a block"] / 5:
-        raise AssertionError("recomputed, a block keeps too much")
-    turns = [{n: cpu_ms(nets[n], *rows[n]) for n in nets} for _ in range(9)]
-    for name, fact in facts.items():
-        fact["CPU ms"] = sorted(turn[name] for turn in turns)[4]
-    return facts
 
 
 def main(rank, world_size, device):

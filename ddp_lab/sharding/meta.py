@@ -42,21 +42,18 @@ def shard(model, mesh, **options):
 
 
 class Calls(TorchDispatchMode):
-    """Keeps the name of each collective."""
+    """Counts collectives by name."""
 
-    def __init__(self):
-        super().__init__()
-        self.made = []
+    made = ""
 
     def __torch_dispatch__(self, op, types, args=(), kwargs=None):
         if DTensor in types:
             return NotImplemented  # first DTensor turns it into work on local parts
-        if "c10d" in op.namespace:
-            self.made.append(op.name())
+        self.made += f" {op.name()}" * ("c10d" in op.namespace)
         return op(*args, **(kwargs or {}))
 
     def count(self, kind):
-        return sum(kind in name for name in self.made)
+        return self.made.count(kind)
 
 
 def step(model, x, y):
@@ -78,13 +75,6 @@ def part(number, mesh):
     return [tensor.to(mesh.device_type) for tensor in mine]
 
 
-def whole(mesh):
-    """Return the truth: one process, the uncut model and all rows."""
-    model, (x, y) = build(mesh), batch(0)
-    loss_of(model(x.to(mesh.device_type)), y.to(mesh.device_type)).backward()
-    return model
-
-
 def check(model, expected):
     """Compare each gradient with the uncut model's."""
     weights = zip(model.named_parameters(), expected.parameters(), strict=True)
@@ -92,6 +82,13 @@ def check(model, expected):
         # full_tensor() gathers the rows: every rank holds the whole gradient.
         gradient = p.grad.full_tensor()
         torch.testing.assert_close(gradient, e.grad, msg=f"{name}: gradient differs")
+
+
+def whole(mesh):
+    """Return the truth: one process, the uncut model and all rows."""
+    model, (x, y) = build(mesh), batch(0)
+    loss_of(model(x.to(mesh.device_type)), y.to(mesh.device_type)).backward()
+    return model
 
 
 def bytes_here(model):

@@ -28,10 +28,11 @@ def sent():
     total = 0
     for fd in map(int, os.listdir("/proc/self/fd") if sys.platform == "linux" else []):
         with suppress(OSError, struct.error):  # closed, not TCP, or an old kernel
-            with socket.fromfd(fd, socket.AF_INET, socket.SOCK_STREAM) as link:
-                info = link.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 216)
-                once, again = struct.unpack_from("QQ", info, 200)
-                total += once - again  # a lost packet goes out again
+            if os.readlink(f"/proc/self/fd/{fd}").startswith("socket:"):
+                with socket.fromfd(fd, socket.AF_INET, socket.SOCK_STREAM) as link:
+                    info = link.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 216)
+                    once, again = struct.unpack_from("QQ", info, 200)
+                    total += once - again  # a lost packet goes out again
     return total
 
 

@@ -51,6 +51,14 @@ def cut(net, mesh, styles):
     return net
 
 
+def shared_input():
+    """The same plan, but the attention's input becomes a DTensor once, not thrice."""
+    whole = PrepareModuleInput(
+        input_layouts=Replicate(), desired_input_layouts=Replicate()
+    )
+    return plan() | {"blocks.*.attention": whole}
+
+
 class Calls(TorchDispatchMode):
     """Counts the collectives of every kind."""
 
@@ -63,14 +71,6 @@ class Calls(TorchDispatchMode):
         if "c10d" in op.namespace and not name.startswith(("wait", "_wrap")):
             self.made += 1
         return op(*args, **(kwargs or {}))
-
-
-def shared_input():
-    """The same plan, but the attention's input becomes a DTensor once, not thrice."""
-    whole = PrepareModuleInput(
-        input_layouts=Replicate(), desired_input_layouts=Replicate()
-    )
-    return plan() | {"blocks.*.attention": whole}
 
 
 def gradients(net, x, y):

@@ -48,12 +48,6 @@ def plan():
     }
 
 
-def group_of(args):
-    """The name of a call's group: fully_shard passes the group, DTensor its name."""
-    boxed = [arg for arg in args if isinstance(arg, torch.ScriptObject)]
-    return dist.ProcessGroup.unbox(boxed[0]).group_name if boxed else args[-1]
-
-
 def cut(net, mesh, styles):
     parallelize_module(net, mesh["tensor"], styles)  # first: it wants plain weights
     net.head.weight = net.tokens.weight
@@ -68,6 +62,12 @@ def shared_input():
         input_layouts=Replicate(), desired_input_layouts=Replicate()
     )
     return plan() | {"blocks.*.attention": whole}
+
+
+def group_of(args):
+    """The name of a call's group: fully_shard passes the group, DTensor its name."""
+    boxed = [arg for arg in args if isinstance(arg, torch.ScriptObject)]
+    return dist.ProcessGroup.unbox(boxed[0]).group_name if boxed else args[-1]
 
 
 class ByGroup(TorchDispatchMode):
