@@ -66,7 +66,7 @@ class Calls(TorchDispatchMode):
 
     def __torch_dispatch__(self, op, types, args=(), kwargs=None):
         if DTensor in types:
-            return NotImplemented  # first DTensor turns it into work on local parts
+            return NotImplemented  # DTensor first makes local operations of it
         name = op.name().split("::")[1]
         if "c10d" in op.namespace and not name.startswith(("wait", "_wrap")):
             self.made += 1
