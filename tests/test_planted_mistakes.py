@@ -1598,8 +1598,8 @@ MISTAKES = [
     Mistake(
         "a block is recomputed with other numbers",
         "sharding/memory",
-        "            checkpoint, layer.forward, use_reentrant=False",
-        "            checkpoint, layer.norm1.forward, use_reentrant=False",
+        "(checkpoint, layer.forward, use_reentrant=False)",
+        "(checkpoint, layer.norm1.forward, use_reentrant=False)",
     ),
     Mistake(
         "the memory is never filled",
@@ -1638,8 +1638,8 @@ MISTAKES = [
     Mistake(
         "it is asked for what it reads",
         "sharding/memory",
-        "measure(shard(model, mesh, **options), x, y)",
-        "measure(shard(model, mesh, **options), y, y)",
+        "rows = dict.fromkeys(nets, mine)",
+        "rows = dict.fromkeys(nets, mine[1:] * 2)",
     ),
     Mistake(
         "the optimizer's state is left behind",
@@ -1891,6 +1891,202 @@ MISTAKES = [
         "tensor/two_d",
         "for norm in norms]).norm()",
         "for norm in norms]).sum()",
+    ),
+    Mistake(
+        "the library's message is sent for one's own",
+        "sharding/zero_calls",
+        "dist.all_to_all_single(pieces, row)",
+        "pieces.copy_(row * 1) or dist.all_reduce(row.clone())",
+    ),
+    Mistake(
+        "twice the gradients go out",
+        "sharding/zero1",
+        "self.part.grad = reduce_scatter(gradients)",
+        "dist.all_reduce(gradients)\n"
+        "        gradients /= dist.get_world_size()\n"
+        "        self.part.grad = gradients.chunk(dist.get_world_size())"
+        "[dist.get_rank()]",
+    ),
+    Mistake(
+        "Adam gets the whole row, not the part",
+        "sharding/zero1",
+        "torch.optim.Adam([unit.part for unit in self.units], RATE)",
+        "torch.optim.Adam(list(model.parameters()), RATE)",
+    ),
+    Mistake(
+        "all blocks are one unit: gradients wait for the last one",
+        "sharding/zero2",
+        "*(Unit([*block.parameters()]) for block in blocks)]",
+        "Unit([*blocks.parameters()])]",
+    ),
+    Mistake(
+        "a micro-batch early: the first gradient reduces the unit",
+        "sharding/zero2",
+        "        if self.made % len(self.weights):\n",
+        "        if (self.made - 1) % len(self.weights):\n",
+    ),
+    Mistake(
+        "a block is not freed after forward",
+        "sharding/zero3",
+        "            block.register_forward_hook(unit.free)\n",
+        "",
+    ),
+    Mistake(
+        "a block is not freed after backward",
+        "sharding/zero3",
+        "        self.free()  # the unit's backward is over\n",
+        "",
+    ),
+    Mistake(
+        "the last block stays whole: not what the library does by default",
+        "sharding/fully_shard",
+        "    return fully_shard(model, mesh=mesh, **options)",
+        "    model.blocks[-1].set_reshard_after_forward(False)\n"
+        "    return fully_shard(model, mesh=mesh, **options)",
+    ),
+    Mistake(
+        "nobody looks ahead",
+        "sharding/events",
+        "set_modules_to_forward_prefetch([following])",
+        "set_modules_to_forward_prefetch([])",
+    ),
+    Mistake(
+        "freed although it should stay",
+        "sharding/events",
+        "models.append(shard(build(mesh), mesh, reshard_after_forward=False))",
+        "models.append(shard(build(mesh), mesh))",
+    ),
+    Mistake(
+        "reduced every time, although it should wait",
+        "sharding/fully_shard_step",
+        "set_requires_gradient_sync(is_last or not at_the_end)",
+        "set_requires_gradient_sync(True)",
+    ),
+    Mistake(
+        "nothing is recomputed",
+        "sharding/memory",
+        "nets[name] = shard(net, mesh, **options)",
+        "nets[name] = shard(build(mesh), mesh, **options)",
+    ),
+    Mistake(
+        "bf16 is asked for and not given",
+        "sharding/memory",
+        "MixedPrecisionPolicy(torch.bfloat16, torch.float32)",
+        "MixedPrecisionPolicy(torch.float32, torch.float32)",
+    ),
+    Mistake(
+        "the model has memory from the start",
+        "sharding/meta",
+        '    with torch.device("meta"):',
+        "    with torch.device(mesh.device_type):",
+    ),
+    Mistake(
+        "an evaluation leaves the root gathered",
+        "sharding/meta",
+        "    model.to_empty(device=mesh.device_type)  #",
+        "    model.to_empty(device=mesh.device_type), model.unshard()  #",
+    ),
+    Mistake(
+        "no replicas: all ranks share one copy",
+        "sharding/hybrid",
+        "model = shard(build(mesh), square)",
+        "model = shard(build(mesh), mesh)",
+        ranks=4,
+    ),
+    Mistake(
+        "what is resumed begins anew",
+        "sharding/checkpoint",
+        "    load(*resumed, folder)\n",
+        "",
+    ),
+    Mistake(
+        "the step while it saved counts twice",
+        "sharding/checkpoint",
+        "    train(*resumed, [SAVED_AFTER], device, mesh)\n",
+        "    train(*resumed, [SAVED_AFTER] * 2, device, mesh)\n",
+    ),
+    Mistake(
+        "norms are cut with the weights they stand beside",
+        "tensor/conjugate",
+        '"up": 0, "down": 1}',
+        '"up": 0, "down": 1, "norm2": 0}',
+    ),
+    Mistake(
+        "down is cut by columns, as up is",
+        "tensor/conjugate",
+        '"up": 0, "down": 1}',
+        '"up": 0, "down": 0}',
+    ),
+    Mistake(
+        "heads of query and key are not the same",
+        "tensor/heads",
+        "torch.cat([straight(third) for third in fused.chunk(3)])",
+        "torch.cat([straight(t.roll(8 * i, 0)) for i, t in enumerate(fused.chunk(3))])",
+    ),
+    Mistake(
+        "all logits are put together after all",
+        "tensor/vocabulary",
+        "    largest = all_reduce(logits.detach().amax(-1), dist.ReduceOp.MAX)",
+        "    n = dist.get_world_size()\n"
+        "    everyone = [torch.empty_like(logits) for _ in range(n)]\n"
+        "    dist.all_gather(everyone, logits.detach().contiguous())\n"
+        "    largest = torch.cat(everyone, -1).amax(-1)",
+    ),
+    Mistake(
+        "each rank subtracts its own largest logit",
+        "tensor/vocabulary",
+        "largest = all_reduce(logits.detach().amax(-1), dist.ReduceOp.MAX)",
+        "largest = logits.detach().amax(-1)",
+    ),
+    Mistake(
+        "a share is thought a sum",
+        "tensor/sequence",
+        "    dist.reduce_scatter(mine, positions)",
+        "    mine.copy_(positions[dist.get_rank()])",
+    ),
+    Mistake(
+        "the embeddings are not summed",
+        "tensor/sequence",
+        '        if name.split(".")[-2] not in DIMS:\n            p.grad',
+        '        if "norm" in name and name.split(".")[-2] not in DIMS:\n'
+        "            p.grad",
+    ),
+    Mistake(
+        "what is kept is scaled by what is dropped",
+        "tensor/dropout",
+        "        return x * self.masks[-1] / (1 - RATIO)",
+        "        return x * self.masks[-1] / RATIO",
+    ),
+    Mistake(
+        "a mask for the whole hidden row, inside",
+        "tensor/dropout",
+        "noise = torch.rand(x.shape, generator",
+        "noise = torch.rand((*x.shape[:-1], 1), generator",
+    ),
+    Mistake(
+        "the parts are taken for summands",
+        "tensor/redistribute",
+        '"Shard(0)": {"Replicate": "all_gather"',
+        '"Shard(0)": {"Replicate": "all_reduce"',
+    ),
+    Mistake(
+        "each rank adds its number",
+        "tensor/redistribute_silent",
+        "rows = distribute_tensor(whole, mesh, [Shard(0)])",
+        "rows = distribute_tensor(whole, mesh, [Shard(0)]) + dist.get_rank()",
+    ),
+    Mistake(
+        "each rank loads another seed",
+        "tensor/library",
+        "    torch.manual_seed(0)  # the same",
+        "    torch.manual_seed(dist.get_rank())  # the same",
+    ),
+    Mistake(
+        "the blocks are not sharded, only the root",
+        "tensor/two_d",
+        "    for part in (*net.blocks, net):",
+        "    for part in (net,):",
+        ranks=4,
     ),
 ]
 

@@ -33,18 +33,20 @@ def state_of(model, optimizer):
 
 
 def save(model, optimizer, folder, go_on):
-    """Save while go_on() trains; then each rank's own state, and the whole one."""
-    saving = dist.new_group(backend="gloo")  # training's calls must not meet these
-    now = state_of(model, optimizer)
-    future = dcp.async_save(now, checkpoint_id=folder, process_group=saving)
-    go_on()  # the state was copied: what is written is from before this
-    future.result()
+    """Save each rank's own state, and the whole one; then all, while go_on() trains."""
+    os.makedirs(folder, exist_ok=True)
     torch.save(model.state_dict(), f"{folder}/own_{dist.get_rank()}.pt")
     options = states.StateDictOptions(full_state_dict=True, cpu_offload=True)
     # Rank 0 now holds the whole state, the others an empty dict.
     whole = states.get_model_state_dict(model, options=options)
     if whole:
         torch.save(whole, f"{folder}/whole.pt")
+
+    saving = dist.new_group(backend="gloo")  # training's calls must not meet these
+    now = state_of(model, optimizer)
+    future = dcp.async_save(now, checkpoint_id=folder, process_group=saving)
+    go_on()  # the state was copied: what is written is from before this
+    future.result()
 
 
 def load(model, optimizer, folder):

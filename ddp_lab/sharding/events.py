@@ -46,13 +46,6 @@ def part(number, mesh):
     return [tensor.to(mesh.device_type) for tensor in mine]
 
 
-def whole(mesh):
-    """Return the truth: one process, the uncut model and all rows."""
-    model, (x, y) = build(mesh), batch(0)
-    loss_of(model(x.to(mesh.device_type)), y.to(mesh.device_type)).backward()
-    return model
-
-
 def check(model, expected):
     """Compare each gradient with the uncut model's."""
     weights = zip(model.named_parameters(), expected.parameters(), strict=True)
@@ -60,6 +53,13 @@ def check(model, expected):
         # full_tensor() gathers the rows: every rank holds the whole gradient.
         gradient = p.grad.full_tensor()
         torch.testing.assert_close(gradient, e.grad, msg=f"{name}: gradient differs")
+
+
+def whole(mesh):
+    """Return the truth: one process, the uncut model and all rows."""
+    model, (x, y) = build(mesh), batch(0)
+    loss_of(model(x.to(mesh.device_type)), y.to(mesh.device_type)).backward()
+    return model
 
 
 class Events(TorchDispatchMode):
@@ -109,7 +109,22 @@ def try_out(mesh, *rows):
     models.append(shard(build(mesh), mesh, reshard_after_forward=False))
     look_ahead(models[1])
     diaries = [diary(model, mesh, *rows) for model in models]
+    for made, expected in zip(diaries, orders(len(models[0].blocks)), strict=True):
+        if [now[:2] for now in made.split()] != expected.split():
+            raise AssertionError(f"{made}, expected {expected}")
     return dict(zip(("default", "ahead", "kept"), diaries, strict=True))
+
+
+def orders(n):
+    """What should happen, with n blocks: by default, looking ahead, and kept."""
+    ups, downs = range(1, n + 1), range(n, 0, -1)
+    gathers = [f"G{i - 1} " * (i > 1) for i in downs]  # of the next block backward
+    works = [f"B{i} R{i}" for i in downs]
+    back = [gather + work for gather, work in zip(gathers, works, strict=True)]
+    plain = ["G0", *(f"G{i} F{i}" for i in ups)]
+    ahead = ["G0 G1", *(f"G{i + 1} F{i}" for i in ups[:-1]), f"F{n}"]
+    ways = [*plain, f"G{n}", *back], [*ahead, f"G{n}", *back], [*plain, *works]
+    return [" ".join([*way, "R0"]) for way in ways]
 
 
 def main(rank, world_size, device):

@@ -125,9 +125,11 @@ def take_step(blocks, way, mesh):
     return sum(cost(build(blocks, way, mesh), x, y)), measured_sizes(x, y)
 
 
-def check(way, blocks, mesh):
+def check(way, blocks, times, mesh):
     """Ask with just the bytes that a model takes, and with one byte less."""
     budget, sizes = take_step(blocks, way, mesh)
+    # Of a model whose numbers are so many times as large, and which nobody can run.
+    budget, sizes = times * budget, {kind: times * n for kind, n in sizes.items()}
     for missing in (0, 1):
         room = budget - missing
         answer = most_blocks(room, way, dict(sizes), mesh.size())
@@ -141,10 +143,10 @@ def main(rank, world_size, device):
     if world_size > 4:
         raise ValueError(f"{world_size} ranks are too many for this exercise, take 4")
     mesh = dist.init_device_mesh("cpu", (world_size,))  # bytes are the same anywhere
-    drawn = [random.sample((2, 3, 4, 5), len(WAYS))]
+    drawn = [random.sample((2, 3, 4, 5), len(WAYS)), random.randrange(2, 9)]
     dist.broadcast_object_list(drawn, src=0)  # all ranks now run as many blocks
     for way, blocks in zip(WAYS, drawn[0], strict=True):
-        answer, budget, sizes = check(way, blocks, mesh)
+        answer, budget, sizes = check(way, blocks, drawn[1], mesh)
         if answer is None:
             print(f"[rank {rank}] not yet", flush=True)
             told = {"solved": False, "budget": budget, "sizes": sizes}

@@ -15,7 +15,8 @@ import torch
 import torch.distributed as dist
 from torch.distributed.elastic.multiprocessing.errors import record
 from torch.distributed.fsdp import fully_shard
-from torch.distributed.tensor.debug import CommDebugMode
+from torch.distributed.tensor import DTensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from ddp_lab.gpt import GPT, batch, loss_of
 
@@ -36,19 +37,29 @@ def shard(model, mesh, **options):
     return fully_shard(model, mesh=mesh, **options)
 
 
-def count(seen, name):
-    calls = seen.get_comm_counts().items()
-    return sum(times for call, times in calls if name in str(call))
+class Calls(TorchDispatchMode):
+    """Counts collectives by name."""
+
+    made = ""
+
+    def __torch_dispatch__(self, op, types, args=(), kwargs=None):
+        if DTensor in types:
+            return NotImplemented  # first DTensor turns it into work on local parts
+        self.made += f" {op.name()}" * ("c10d" in op.namespace)
+        return op(*args, **(kwargs or {}))
+
+    def count(self, kind):
+        return self.made.count(kind)
 
 
 def step(model, x, y):
     """Forward and backward; count all_gathers in each, then reduce_scatters."""
-    with CommDebugMode() as forward:
+    with Calls() as forward:
         loss = loss_of(model(x), y)
-    with CommDebugMode() as backward:
+    with Calls() as backward:
         loss.backward()
-    gathers = count(forward, "allgather"), count(backward, "allgather")
-    return [*gathers, count(backward, "reduce_scatter")]
+    gathers = forward.count("allgather"), backward.count("allgather")
+    return [*gathers, backward.count("reduce_scatter")]
 
 
 def part(number, mesh):
@@ -60,13 +71,6 @@ def part(number, mesh):
     return [tensor.to(mesh.device_type) for tensor in mine]
 
 
-def whole(mesh):
-    """Return the truth: one process, the uncut model and all rows."""
-    model, (x, y) = build(mesh), batch(0)
-    loss_of(model(x.to(mesh.device_type)), y.to(mesh.device_type)).backward()
-    return model
-
-
 def check(model, expected):
     """Compare each gradient with the uncut model's."""
     weights = zip(model.named_parameters(), expected.parameters(), strict=True)
@@ -76,20 +80,31 @@ def check(model, expected):
         torch.testing.assert_close(gradient, e.grad, msg=f"{name}: gradient differs")
 
 
-def one_step(model, mesh, x, y):
+def whole(mesh):
+    """Return the truth: one process, the uncut model and all rows."""
+    model, (x, y) = build(mesh), batch(0)
+    loss_of(model(x.to(mesh.device_type)), y.to(mesh.device_type)).backward()
+    return model
+
+
+def one_step(model, mesh, x, y, expected):
     """Return how many numbers this rank holds, and what a step calls."""
     numbers = sum(p.to_local().numel() for p in model.parameters())
     calls = step(model, x, y)
     check(model, whole(mesh))
+    if calls != expected:
+        raise AssertionError(f"collectives {calls}, expected {expected}")
     return {"held": numbers, "calls": calls}
 
 
 def try_out(mesh, x, y):
+    by_block, alone = shard(build(mesh), mesh), fully_shard(build(mesh), mesh=mesh)
     kept = shard(build(mesh), mesh, reshard_after_forward=False)
+    groups = len(by_block.blocks) + 1  # the root's is the last one
     return {
-        "by block": one_step(shard(build(mesh), mesh), mesh, x, y),
-        "kept": one_step(kept, mesh, x, y),
-        "one group": one_step(fully_shard(build(mesh), mesh=mesh), mesh, x, y),
+        "by block": one_step(by_block, mesh, x, y, [groups, groups - 1, groups]),
+        "kept": one_step(kept, mesh, x, y, [groups, 0, groups]),
+        "one group": one_step(alone, mesh, x, y, [1, 0, 1]),
     }
 
 

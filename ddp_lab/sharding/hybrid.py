@@ -15,7 +15,8 @@ import torch
 import torch.distributed as dist
 from torch.distributed.elastic.multiprocessing.errors import record
 from torch.distributed.fsdp import fully_shard
-from torch.distributed.tensor.debug import CommDebugMode
+from torch.distributed.tensor import DTensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from ddp_lab.gpt import GPT, batch, loss_of
 
@@ -36,19 +37,29 @@ def shard(model, mesh, **options):
     return fully_shard(model, mesh=mesh, **options)
 
 
-def count(seen, name):
-    calls = seen.get_comm_counts().items()
-    return sum(times for call, times in calls if name in str(call))
+class Calls(TorchDispatchMode):
+    """Counts collectives by name."""
+
+    made = ""
+
+    def __torch_dispatch__(self, op, types, args=(), kwargs=None):
+        if DTensor in types:
+            return NotImplemented  # first DTensor turns it into work on local parts
+        self.made += f" {op.name()}" * ("c10d" in op.namespace)
+        return op(*args, **(kwargs or {}))
+
+    def count(self, kind):
+        return self.made.count(kind)
 
 
 def step(model, x, y):
     """Forward and backward; count all_gathers in each, then reduce_scatters."""
-    with CommDebugMode() as forward:
+    with Calls() as forward:
         loss = loss_of(model(x), y)
-    with CommDebugMode() as backward:
+    with Calls() as backward:
         loss.backward()
-    gathers = count(forward, "allgather"), count(backward, "allgather")
-    return [*gathers, count(backward, "reduce_scatter")]
+    gathers = forward.count("allgather"), backward.count("allgather")
+    return [*gathers, backward.count("reduce_scatter")]
 
 
 def part(number, mesh):
@@ -60,13 +71,6 @@ def part(number, mesh):
     return [tensor.to(mesh.device_type) for tensor in mine]
 
 
-def whole(mesh):
-    """Return the truth: one process, the uncut model and all rows."""
-    model, (x, y) = build(mesh), batch(0)
-    loss_of(model(x.to(mesh.device_type)), y.to(mesh.device_type)).backward()
-    return model
-
-
 def check(model, expected):
     """Compare each gradient with the uncut model's."""
     weights = zip(model.named_parameters(), expected.parameters(), strict=True)
@@ -76,6 +80,13 @@ def check(model, expected):
         torch.testing.assert_close(gradient, e.grad, msg=f"{name}: gradient differs")
 
 
+def whole(mesh):
+    """Return the truth: one process, the uncut model and all rows."""
+    model, (x, y) = build(mesh), batch(0)
+    loss_of(model(x.to(mesh.device_type)), y.to(mesh.device_type)).backward()
+    return model
+
+
 def try_out(mesh, x, y):
     # An odd number of ranks has no halves: then each rank is a replica.
     copies = mesh.size() if mesh.size() % 2 else 2
@@ -83,11 +94,15 @@ def try_out(mesh, x, y):
     sizes, names = (copies, mesh.size() // copies), ("replicate", "shard")
     square = dist.init_device_mesh(mesh.device_type, sizes, mesh_dim_names=names)
     model = shard(build(mesh), square)
-    with CommDebugMode() as all_calls:
+    with Calls() as all_calls:
         calls = step(model, x, y)
     # Both halves hold the same rows: each group's gradients are added once more.
-    calls.append(count(all_calls, "allreduce"))
+    calls.append(all_calls.count("allreduce"))
     check(model, whole(mesh))
+    groups = len(model.blocks) + 1
+    expected = [groups, groups - 1, groups, groups] if copies < mesh.size() else calls
+    if calls != expected:
+        raise AssertionError(f"collectives {calls}, expected {expected}")
 
     rows = model.tokens.weight.to_local()
     first = square.get_local_rank("shard") * len(rows)

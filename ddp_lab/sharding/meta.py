@@ -1,4 +1,4 @@
-"""Build a model that no rank ever holds whole, and fill it from one rank's weights.
+"""Build a model without memory, shard it, and fill it with one rank's weights.
 
     torchrun --standalone --nproc-per-node 2 ddp_lab/sharding/meta.py
 
@@ -19,7 +19,8 @@ from torch.distributed.checkpoint.state_dict import (
 )
 from torch.distributed.elastic.multiprocessing.errors import record
 from torch.distributed.fsdp import fully_shard
-from torch.distributed.tensor.debug import CommDebugMode
+from torch.distributed.tensor import DTensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from ddp_lab.gpt import GPT, batch, loss_of
 
@@ -40,19 +41,29 @@ def shard(model, mesh, **options):
     return fully_shard(model, mesh=mesh, **options)
 
 
-def count(seen, name):
-    calls = seen.get_comm_counts().items()
-    return sum(times for call, times in calls if name in str(call))
+class Calls(TorchDispatchMode):
+    """Counts collectives by name."""
+
+    made = ""
+
+    def __torch_dispatch__(self, op, types, args=(), kwargs=None):
+        if DTensor in types:
+            return NotImplemented  # first DTensor turns it into work on local parts
+        self.made += f" {op.name()}" * ("c10d" in op.namespace)
+        return op(*args, **(kwargs or {}))
+
+    def count(self, kind):
+        return self.made.count(kind)
 
 
 def step(model, x, y):
     """Forward and backward; count all_gathers in each, then reduce_scatters."""
-    with CommDebugMode() as forward:
+    with Calls() as forward:
         loss = loss_of(model(x), y)
-    with CommDebugMode() as backward:
+    with Calls() as backward:
         loss.backward()
-    gathers = count(forward, "allgather"), count(backward, "allgather")
-    return [*gathers, count(backward, "reduce_scatter")]
+    gathers = forward.count("allgather"), backward.count("allgather")
+    return [*gathers, backward.count("reduce_scatter")]
 
 
 def part(number, mesh):
@@ -64,13 +75,6 @@ def part(number, mesh):
     return [tensor.to(mesh.device_type) for tensor in mine]
 
 
-def whole(mesh):
-    """Return the truth: one process, the uncut model and all rows."""
-    model, (x, y) = build(mesh), batch(0)
-    loss_of(model(x.to(mesh.device_type)), y.to(mesh.device_type)).backward()
-    return model
-
-
 def check(model, expected):
     """Compare each gradient with the uncut model's."""
     weights = zip(model.named_parameters(), expected.parameters(), strict=True)
@@ -78,6 +82,13 @@ def check(model, expected):
         # full_tensor() gathers the rows: every rank holds the whole gradient.
         gradient = p.grad.full_tensor()
         torch.testing.assert_close(gradient, e.grad, msg=f"{name}: gradient differs")
+
+
+def whole(mesh):
+    """Return the truth: one process, the uncut model and all rows."""
+    model, (x, y) = build(mesh), batch(0)
+    loss_of(model(x.to(mesh.device_type)), y.to(mesh.device_type)).backward()
+    return model
 
 
 def bytes_here(model):
@@ -102,6 +113,9 @@ def try_out(mesh, x, y):
     calls = step(model, x, y)
     check(model, whole(mesh))
     tied = model.head.weight is model.tokens.weight
+    mine = sum(p.to_local().nbytes for p in model.parameters())
+    if stages != [0, 0, mine] or not tied:
+        raise AssertionError(f"bytes here {stages}, embedding and head tied: {tied}")
     return {"stages": stages, "calls": calls, "tied": tied}
 
 

@@ -9,20 +9,18 @@ import gc
 import json
 import os
 import socket
-import stat
 import struct
 import sys
 from contextlib import contextmanager, suppress
 
 import torch
 import torch.distributed as dist
-import torch.nn.functional as F
 from torch import nn
 from torch.distributed.elastic.multiprocessing.errors import record
 
 from ddp_lab.gpt import GPT, batch, loss_of
 
-ROWS, STEPS, RATE = 3, 3, 1e-3  # rows of text for each rank in a step
+STAGE, ROWS, STEPS, RATE = 2, 3, 3, 1e-3
 
 
 def sent():
@@ -31,7 +29,7 @@ def sent():
     total = 0
     for fd in map(int, os.listdir("/proc/self/fd") if sys.platform == "linux" else []):
         with suppress(OSError, struct.error):  # closed, not TCP, or an old kernel
-            if stat.S_ISSOCK(os.fstat(fd).st_mode):
+            if os.readlink(f"/proc/self/fd/{fd}").startswith("socket:"):
                 with socket.fromfd(fd, socket.AF_INET, socket.SOCK_STREAM) as link:
                     info = link.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 216)
                     once, again = struct.unpack_from("QQ", info, 200)
@@ -42,7 +40,7 @@ def sent():
 def one_row(tensors):
     """All numbers of tensors, and zeros behind them until n equal parts can be cut."""
     row = torch.cat([tensor.detach().flatten() for tensor in tensors])
-    return F.pad(row, (0, -len(row) % dist.get_world_size()))
+    return nn.functional.pad(row, (0, -len(row) % dist.get_world_size()))
 
 
 def reduce_scatter(row):
@@ -96,12 +94,11 @@ class Zero:
 
 
 def held(zero):
-    """Bytes of weights, of gradients, and of Adam's state that are here now."""
+    """Bytes of weights, gradients, and Adam's state here now; a storage counts once."""
     weights = [*zero.model.parameters(), *zero.adam.param_groups[0]["params"]]
     gradients = [w.grad for w in weights if w.grad is not None]
     state = [t for each in zero.adam.state.values() for t in each.values() if t.ndim]
     kinds = [[t.untyped_storage() for t in k] for k in (weights, gradients, state)]
-    # Views share a storage, which counts once.
     return [sum({s.data_ptr(): s.nbytes() for s in kind}.values()) for kind in kinds]
 
 
@@ -138,12 +135,15 @@ def main(rank, world_size, device):
         unit.gather()
     for w, e in zip(zero.model.parameters(), expected.parameters(), strict=True):
         torch.testing.assert_close(w, e, atol=1e-9, rtol=0, msg="weights differ")
-    print(f"[rank {rank}] after {STEPS} steps where one process is", flush=True)
-
     *_, diary, left = train(torch.float32, rank, world_size, device)
     most = [max(kind) for kind in zip(*diary, strict=True)]
-    print(f"[rank {rank}] weights, gradients, Adam at most: {most} bytes", flush=True)
     left = left if dist.get_backend() == "gloo" else 0  # others do not use TCP here
+    row = sum(4 * e.numel() for e in expected.parameters())
+    whole = [m > 0.8 * size for m, size in zip(most, (row, row, 2 * row), strict=True)]
+    limit = (2 + (STAGE == 3)) * row * (world_size - 1) / world_size
+    if whole != [STAGE < 3, STAGE < 2, STAGE < 1] or left > 1.01 * limit:
+        raise AssertionError(f"stage {STAGE} held {most} bytes and sent {left}")
+    print(f"[rank {rank}] as one process; weights, gradients, Adam: {most}", flush=True)
     return {"most": most, "diary": diary, "sent": left}
 
 

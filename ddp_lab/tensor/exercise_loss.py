@@ -68,7 +68,7 @@ def check(name, whole, targets, rank, world_size):
     """Compare loss and gradient with the whole; return the numbers sent, or None."""
     first, words = rank * VOCAB // world_size, VOCAB // world_size
     mine = whole[:, first : first + words].clone()
-    with EveryCall() as calls:
+    with torch.inference_mode(), EveryCall() as calls:  # autograd may not help
         found = loss_and_gradient(mine, targets.clone(), first)
     if found is None:
         return None
@@ -95,7 +95,9 @@ def main(rank, world_size, device):
         )
     # Ranks that share a GPU: gloo gathers only what is in host memory.
     device = torch.device("cpu") if dist.get_backend() == "gloo" else device
-    torch.manual_seed(0)  # the same numbers on every rank
+    seed = [torch.seed()]  # of numbers that no one has seen
+    dist.broadcast_object_list(seed, src=0)
+    torch.manual_seed(seed[0])  # the same numbers on every rank
     sent = []
     for name, whole, targets in cases():
         sent.append(check(name, whole.to(device), targets.to(device), rank, world_size))

@@ -121,8 +121,7 @@ class Largest(TorchDispatchMode):
 def make_step(net, tokens, targets, loss_of):
     calls.clear()
     with Largest() as largest:
-        loss = loss_of(net(tokens), targets)
-        loss.backward()
+        (loss := loss_of(net(tokens), targets)).backward()
     return loss.item(), {"calls": list(calls), "largest": largest.bytes}
 
 
@@ -152,6 +151,7 @@ def main(rank, world_size, device):
         truth, whole = make_step(expected, tokens, targets, loss_of)
         loss, mine = make_step(net, tokens, targets, loss_of_shares)
         check(step, abs(loss - truth), net, expected)
+        assert mine["largest"] * world_size <= whole["largest"], "too many logits"
         sgd.step()
         sgd.zero_grad()
         print(f"[rank {rank}] step {step}: loss {loss:.4f}, as uncut", flush=True)

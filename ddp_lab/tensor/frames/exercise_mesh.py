@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 SLOW = 10  # a number that crosses between nodes costs as much as ten inside one
 SIZE = 48  # of the matrix that is really moved, (48, 48)
-MESHES = ((2, 4), (4, 2), (3, 3))  # nodes, ranks in each
+MESHES = ((2, 4), (4, 2), (3, 3), (2, 16))  # nodes, ranks in each
 ALL = (Partial(), Replicate(), Shard(0), Shard(1))
 
 

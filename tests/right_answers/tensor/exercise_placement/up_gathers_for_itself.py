@@ -1,0 +1,13 @@
+def plan():
+    gather = {"input_layouts": Shard(1), "desired_input_layouts": Replicate()}
+    return {
+        "norm1": SequenceParallel(),
+        "attention": PrepareModuleInput(**gather),
+        "attention.query": ColwiseParallel(),
+        "attention.key": ColwiseParallel(),
+        "attention.value": ColwiseParallel(),
+        "attention.out": RowwiseParallel(output_layouts=Shard(1)),
+        "norm2": SequenceParallel(),
+        "mlp.up": ColwiseParallel(input_layouts=Shard(1)),
+        "mlp.down": RowwiseParallel(output_layouts=Shard(1)),
+    }

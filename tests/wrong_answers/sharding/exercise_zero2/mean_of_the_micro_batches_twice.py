@@ -1,0 +1,10 @@
+def shard_gradients(weights, parts):
+    def hook_for(part):
+        def reduce(w):
+            part.add_(reduce_scatter(w.grad) / MICRO_BATCHES)
+            w.grad = None
+
+        return reduce
+
+    pairs = zip(weights, parts, strict=True)
+    return [w.register_post_accumulate_grad_hook(hook_for(p)) for w, p in pairs]
