@@ -101,6 +101,10 @@ TOGETHER = (
 for name in (slurm.ASKED, slurm.SPREAD, "SLURM_JOB_ID"):
     os.environ.pop(name, None)
 
+# Beside other tests, a second thread of torch mostly spins while it waits for a core.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 # A kernel is told its ports long before it listens there; those that Jupyter takes may
 # meanwhile be given to any of the many processes here.
 with suppress(ImportError):  # without Jupyter nobody starts a kernel

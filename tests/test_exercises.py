@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from conftest import FULL, STARTS_ITS_RANKS, name_of, over_tcp
+from ranks import launch
 
 from ddp_lab import ROOT
 from ddp_lab.kit import Run, python, torchrun
@@ -58,7 +59,9 @@ def start(path: Path, answer: Path, ranks: int, restarts, **options) -> Run:
     name = name_of(program(answer))
     if name in STARTS_ITS_RANKS:
         return python(f"{path} --nproc-per-node {ranks}", **options)
-    return torchrun(f"--nproc-per-node {ranks} {restarts(name)} {path}", **options)
+    if again := restarts(name):
+        return torchrun(f"--nproc-per-node {ranks} {again} {path}", **options)
+    return launch(ranks, path, **options)
 
 
 right = pytest.mark.parametrize("answer", RIGHT, ids=name)

@@ -5,11 +5,13 @@ proof that the checks in the programs can fail.
 """
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 from conftest import PROGRAMS, name_of, over_tcp
+from ranks import launch
 
-from ddp_lab.kit import torchrun
+from ddp_lab.kit import Run, torchrun
 from ddp_lab.kit.cell.data import prepare
 
 pytestmark = pytest.mark.processes
@@ -2091,6 +2093,16 @@ MISTAKES = [
 ]
 
 
+def start(mistake: Mistake, path: Path, arguments: str, restarts) -> Run:
+    """Run a program with a mistake; by torchrun only if it needs restarts, or nodes."""
+    again = restarts(f"{mistake.program}.py")
+    if again or mistake.nodes > 1:
+        options = f"--nnodes {mistake.nodes} --nproc-per-node {mistake.ranks} {again}"
+        command = f"{options} {path} {arguments}"
+        return torchrun(command, timeout=20, expect_failure=True)
+    return launch(mistake.ranks, path, arguments, timeout=20, expect_failure=True)
+
+
 @pytest.mark.parametrize(
     "mistake", MISTAKES, ids=lambda mistake: f"{mistake.program}: {mistake.name}"
 )
@@ -2101,10 +2113,7 @@ def test_the_mistake_is_caught(mistake, tmp_path, variant, restarts):
     if "{data}" in arguments:
         data = prepare().root
         arguments = arguments.format(data=data, tmp=tmp_path / "checkpoint.pt")
-    nodes = f"--nnodes {mistake.nodes} " if mistake.nodes > 1 else ""
-    options = f"{nodes}--nproc-per-node {mistake.ranks}"
-    command = f"{options} {restarts(f'{mistake.program}.py')} {path} {arguments}"
-    run = torchrun(command, timeout=20, expect_failure=True)
+    run = start(mistake, path, arguments, restarts)
     assert run.failure.kind in ("exception", "timeout"), run.failure.report()
 
 

@@ -1,7 +1,11 @@
-"""Every program runs alone, from any folder, by plain torchrun, on 2, 3 and 4 ranks."""
+"""Every program runs alone, from any folder, on 2, 3 and 4 ranks.
+
+On 4 it is torchrun that starts them, as in the notebooks; else nobody (see ranks.py).
+"""
 
 import pytest
 from conftest import FULL, PROGRAMS, STARTS_ITS_RANKS, name_of, over_tcp
+from ranks import launch
 
 from ddp_lab.kit import python, torchrun
 from ddp_lab.kit.cell.data import prepare
@@ -44,10 +48,12 @@ def test_the_program_proves_its_truth(path, ranks, tmp_path, monkeypatch, restar
         ranks = 1
     if name_of(path) in STARTS_ITS_RANKS:
         run = python(f"{path} --nproc-per-node {ranks} {arguments}")
+    elif (again := restarts(name_of(path))) or ranks == 4:
+        program = over_tcp(path, tmp_path / "tcp")
+        run = torchrun(f"--nproc-per-node {ranks} {again} {program} {arguments}")
     else:
         program = path if ranks == 2 else over_tcp(path, tmp_path / "tcp")
-        options = f"--nproc-per-node {ranks} {restarts(name_of(path))}"
-        run = torchrun(f"{options} {program} {arguments}")
+        run = launch(ranks, program, arguments)
     assert len(run.lines) == ranks
     told = zip(run.lines, run.facts, strict=True)
     assert all(lines or facts for lines, facts in told), "a rank said nothing"

@@ -61,9 +61,12 @@ def drawn_images(count):
     chance = torch.Generator()
     chance.seed()
     labels = (torch.rand(count, generator=chance) ** 2 * CLASSES).long()
-    labels[:CLASSES] = torch.arange(CLASSES)  # at least one of each
-    labels = labels[torch.randperm(count, generator=chance)]
+    labels[: 2 * CLASSES] = torch.arange(2 * CLASSES) % CLASSES
     right = torch.rand(count, generator=chance) * 10 < 9 - labels / 2
+    # Of each class a right and a wrong guess, so that every image counts.
+    right[: 2 * CLASSES] = torch.arange(2 * CLASSES) < CLASSES
+    order = torch.randperm(count, generator=chance)
+    labels, right = labels[order], right[order]
     both = torch.stack([torch.where(right, labels, (labels + 1) % CLASSES), labels])
     dist.broadcast(both, src=0)  # all now hold rank 0's
     return both

@@ -12,6 +12,7 @@ One thing is not as in a plain start: all forks hash strings alike, as if PYTHON
 were set.
 """
 
+import atexit
 import faulthandler
 import functools
 import gc
@@ -96,11 +97,28 @@ def load() -> None:
     import torch.utils.serialization.config  # noqa: F401  (torch.save)
     import torchvision  # noqa: F401
 
+    _forget_exits()
     gc.collect()
     gc.freeze()  # or each collection of a rank would go through all that was imported
     _collapse()
     if len(os.listdir("/proc/self/task")) > 1:
         sys.exit("an import has started a thread, so a fork would not be a clean copy")
+
+
+def _forget_exits() -> None:
+    """Drop what torch would do when this process exits, which each fork would do, too.
+
+    It undoes registrations, which end with the process anyway, and adds up the seconds
+    of compilations, for a log (`TORCH_LOGS`): 25 ms of each fork, and the memory that
+    it touches has to be copied.
+    """
+    import torch._dynamo.utils
+
+    finalizers: Any = weakref.finalize
+    for finalizer in list(finalizers._registry):
+        finalizer.atexit = False
+    if "TORCH_LOGS" not in os.environ:
+        atexit.unregister(torch._dynamo.utils.dump_compile_times)
 
 
 def _collapse() -> None:
@@ -316,6 +334,11 @@ def _sets_environment(request: Request) -> bool:
         text = Path(request.folder, script).read_text(errors="replace")
     except OSError:
         return False  # a module, or no such file
+    return sets_environment(text)
+
+
+def sets_environment(text: str) -> bool:
+    """Tell whether a program with this text sets variables before it imports torch."""
     head = re.split(r"^\s*(?:import|from) torch", text, maxsplit=1, flags=re.M)[0]
     return bool(re.search(SETS, head))
 
@@ -363,9 +386,6 @@ def _become(request: Request) -> None:
     os.chdir(request.folder)
     sys.stdout = _stream(1)
     sys.stderr = _stream(2)
-    finalizers: Any = weakref.finalize
-    for finalizer in list(finalizers._registry):
-        finalizer.atexit = False  # torch's, 50 ms long: the server's to call, not ours
     processes: Any = sys.modules.get("multiprocessing.process")
     if processes:
         processes.ORIGINAL_DIR = os.getcwd()  # from which children find a relative path

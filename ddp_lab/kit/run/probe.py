@@ -63,20 +63,20 @@ def _look(ranks: dict[Path, int]) -> None:
     awake = {rank: pid for rank, pid in ranks.items() if not is_stopped(pid)}
     for rank in awake:
         (rank / "flight.json").unlink(missing_ok=True)
-    unasked = [rank for rank in awake if not _ask(rank)]
+    unasked = [rank for rank in awake if not ask(rank)]
     for rank, pid in ranks.items():
         _leave(rank / "stack.json", from_outside(pid))
         _leave_rest(rank / "seen.json", pid)
         _note_ends(rank / "children", Children.read(rank))
     deadline = time.monotonic() + FLIGHT_WAIT
     while time.monotonic() < deadline:
-        unasked = [rank for rank in unasked if not _ask(rank)]
+        unasked = [rank for rank in unasked if not ask(rank)]
         if all((rank / "flight.json").exists() for rank in awake):
             return
         time.sleep(0.01)
 
 
-def _ask(rank: Path) -> bool:
+def ask(rank: Path) -> bool:
     """Ask a rank for its calls; return False if it is not listening yet."""
     try:
         pipe = os.open(rank / "ask", os.O_WRONLY | os.O_NONBLOCK)

@@ -1,0 +1,243 @@
+"""Start a program's ranks without a launcher: for tests of what the program does.
+
+A launch by `torchrun` (ddp_lab/kit/run/launch.py) has a guard, an agent, a rendezvous
+and a proxy for each rank. Here a rank is a fork of the warm process that holds torch,
+with the variables that torchrun would set, and nothing else: a fourth of the work. The
+ranks meet at a store that another fork hosts, as torchrun's agent does. What they leave
+is read and judged as after any launch.
+"""
+
+import json
+import os
+import selectors
+import shlex
+import shutil
+import socket
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from ddp_lab.kit import Run, RunFailed, torchrun
+from ddp_lab.kit.explain.failure import Failure, find_failure
+from ddp_lab.kit.explain.logs import TorchrunLog, read_json
+from ddp_lab.kit.run import fork_server, job, probe
+from ddp_lab.kit.run.signs import Signs
+from ddp_lab.kit.run.warm import WARM
+
+TICK = 0.5  # seconds between two looks at the output
+GRACE = 1.0  # seconds that the other ranks have to end, once one has failed
+STORES = """
+import collections, sys
+from torch.distributed import TCPStore
+kept = collections.deque(maxlen=16)
+for line in sys.stdin:
+    kept.append(TCPStore("localhost", 0, is_master=True, wait_for_workers=False))
+    print(kept[-1].port, flush=True)
+"""
+"""For each line that it reads, makes a store and says at which port."""
+
+
+class Fork:
+    """A fork of the warm process, which runs `python -u ARGV`.
+
+    Args:
+        argv: what comes after `python -u`.
+        env: its environment.
+        streams: its stdin, stdout and stderr.
+    """
+
+    def __init__(
+        self, argv: list[str], env: dict[str, str], *streams: IO | socket.socket
+    ):
+        warm = WARM.python(job.environment())
+        if warm is None:
+            raise RunFailed("there is no warm process", None)
+        self.line = socket.socket(socket.AF_UNIX)
+        self.line.connect(str(Path(warm).with_name("socket")))
+        variables = [f"{name}={value}" for name, value in env.items()]
+        parts = [os.getcwd(), str(len(argv)), *argv, *variables]
+        data = b"\0".join(map(os.fsencode, parts))
+        numbers = [stream.fileno() for stream in streams]
+        socket.send_fds(self.line, [len(data).to_bytes(8, "big")], numbers)
+        self.line.sendall(data)
+        self.reply = self.line.makefile("r")
+        self.pid = int(self.reply.readline())
+
+    def end(self) -> int:
+        """Return how it has ended; wait for that, if need be."""
+        status = self.reply.readline()
+        return os.waitstatus_to_exitcode(int(status or 9))
+
+    def let_go(self) -> None:
+        """Have it killed, with all that it has started, if it still runs."""
+        self.reply.close()
+        self.line.close()
+
+
+@dataclass
+class Stores:
+    """A fork that hosts the stores at which ranks meet."""
+
+    fork: Fork | None = None
+    line: IO | None = None
+
+    def new(self) -> int:
+        """Return the port of a new store."""
+        for _ in range(2):
+            if self.fork:
+                try:
+                    print(file=self.line, flush=True)
+                    if port := self.line.readline():
+                        return int(port)
+                except OSError:
+                    pass  # the warm process has been replaced
+                self.fork.let_go()
+            ours, its = socket.socketpair()
+            with ours, its, open(os.devnull, "w") as nowhere:
+                self.line = ours.makefile("rw")
+                self.fork = Fork(["-c", STORES], job.environment(), its, its, nowhere)
+        raise RunFailed("no store for the ranks", None)
+
+
+STORE = Stores()
+
+
+def launch(
+    ranks: int,
+    program: Path,
+    arguments: str = "",
+    timeout: float = 60,
+    expect_failure: bool = False,
+) -> Run:
+    """Return what became of `ranks` ranks of a program, as `torchrun` does.
+
+    Args:
+        ranks: their number.
+        program: their file.
+        arguments: of the program.
+        timeout: seconds without a sign of life, after which they are killed.
+        expect_failure: return a run that fails, and raise if it succeeds.
+    """
+    text = program.read_text()
+    words = [str(program), *shlex.split(arguments)]
+    if fork_server.sets_environment(text):  # before it imports torch: so no fork
+        return torchrun(
+            ["--nproc-per-node", str(ranks), *words],
+            timeout=timeout,
+            expect_failure=expect_failure,
+        )
+    folder = Path(tempfile.mkdtemp(prefix="ddp_lab-ranks-"))
+    try:
+        run = _launch(ranks, words, folder, timeout)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    if run.failure and not expect_failure:
+        raise RunFailed(run.failure.report(), run)
+    if expect_failure and not run.failure:
+        raise RunFailed("expected the run to fail, but it succeeded", run)
+    return run
+
+
+def _launch(ranks: int, words: list[str], folder: Path, timeout: float) -> Run:
+    start, shared = time.monotonic(), job.environment()
+    shared |= {
+        "WORLD_SIZE": str(ranks),
+        "LOCAL_WORLD_SIZE": str(ranks),
+        "ROLE_WORLD_SIZE": str(ranks),
+        "GROUP_RANK": "0",
+        "GROUP_WORLD_SIZE": "1",
+        "ROLE_NAME": "default",
+        "MASTER_ADDR": "localhost",
+        "MASTER_PORT": str(STORE.new()),
+        "TORCHELASTIC_RESTART_COUNT": "0",
+        "TORCHELASTIC_MAX_RESTARTS": "0",
+        "TORCHELASTIC_RUN_ID": folder.name,
+        "TORCHELASTIC_USE_AGENT_STORE": "True",
+        "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1",
+    }
+    living: dict[int, Fork] = {}
+    try:
+        for rank in range(ranks):
+            home = folder / "run" / "attempt_0" / str(rank)
+            home.mkdir(parents=True)
+            own = {name: str(rank) for name in ("RANK", "LOCAL_RANK", "ROLE_RANK")}
+            own["TORCHELASTIC_ERROR_FILE"] = str(home / "error.json")
+            with (
+                open(os.devnull) as nothing,
+                open(home / "stdout.log", "wb") as out,
+                open(home / "stderr.log", "wb") as err,
+            ):
+                living[rank] = Fork(words, shared | own, nothing, out, err)
+        stopped = _wait(living, folder, timeout)
+    finally:
+        for fork in living.values():
+            fork.let_go()
+    log = TorchrunLog.read(folder)
+    code = int(bool(stopped) or any(rank.code for rank in log.ranks))
+    failure: Failure | None = None
+    if stopped:
+        failure = Failure("timeout", None, f"no end after {timeout:g} seconds")
+    else:
+        failure, _ = find_failure(log, code, None, 0)
+    return Run(
+        command=shlex.join(["torchrun", "--nproc-per-node", str(ranks), *words]),
+        lines=[rank.lines for rank in log.ranks],
+        facts=[rank.facts for rank in log.ranks],
+        warnings=log.warnings(failed=failure is not None),
+        exit_codes=[rank.code for rank in log.ranks],
+        seconds=time.monotonic() - start,
+        failure=failure,
+        code=code,
+    )
+
+
+def _wait(living: dict[int, Fork], folder: Path, timeout: float) -> bool:
+    """Wait until all ranks have ended; return whether they stand still instead.
+
+    What counts as a sign of life is what counts for the launcher.
+    """
+    signs, size, done, changed = Signs(folder), -1, -1, time.monotonic()
+    failed = 0.0
+    with selectors.DefaultSelector() as selector:
+        for rank, fork in living.items():
+            selector.register(fork.line, selectors.EVENT_READ, rank)
+        while living:
+            for key, _ in selector.select(TICK):
+                fork = living.pop(key.data)
+                selector.unregister(fork.line)
+                code, now = fork.end(), time.time()
+                fork.let_go()
+                end = {"code": code, "time": now, "asked": False}
+                home = folder / "run" / "attempt_0" / str(key.data)
+                (home / "exit.json").write_text(json.dumps(end))
+                if code and not failed:
+                    failed = time.monotonic()
+            now = time.monotonic()
+            if failed and now - failed > GRACE:
+                return False
+            if (alive := signs.count()[1]) != size:
+                size, changed = alive, now
+            elif now - changed > timeout / 2 and done < 0:
+                done = _calls(folder)
+            elif now - changed > timeout:
+                if (calls := _calls(folder)) == done:
+                    return True
+                done, changed = calls, now
+    return False
+
+
+def _calls(folder: Path) -> int:
+    """Return how many calls the ranks have completed."""
+    homes = list(probe.living(folder))
+    for home in homes:
+        (home / "flight.json").unlink(missing_ok=True)
+    deadline, unasked = time.monotonic() + probe.FLIGHT_WAIT, homes
+    while time.monotonic() < deadline:
+        unasked = [home for home in unasked if not probe.ask(home)]
+        if all((home / "flight.json").exists() for home in homes):
+            break
+        time.sleep(0.02)
+    flights = [read_json(home / "flight.json") or {} for home in homes]
+    return sum(call["done"] for each in flights for call in each.get("calls", []))
