@@ -14,6 +14,7 @@ from figs import (  # noqa: F401
     processes,
     remote,
     roads,
+    schedules,
     servers,
     sharding,
     shards,
