@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from ddp_lab.kit.draw.colours import GREY, INK, rank_colour, text_on, tint
+from ddp_lab.kit.draw.colours import GREY, INK, PALE, RULE, rank_colour, text_on, tint
 from ddp_lab.kit.draw.svg import Svg, page
 from figs.gallery import figure
 from figs.processes import END, START, clock
@@ -33,7 +33,7 @@ def schedules(title: str, pictures: Mapping[str, Sequence[Sequence[Bar]]]) -> Sv
     height = 110 + sum(40 + GAP * len(each) for each in rows)
     svg = page(
         title,
-        "Number: the micro-batch. Hatched: the rank is idle.",
+        "Number: the micro-batch. Grey: the rank is idle.",
         f"Ranks over time, as bars, one for each action. {'; '.join(pictures)}.",
         height,
     )
@@ -63,20 +63,31 @@ def draw_legend(svg: Svg, kinds: Sequence[str]) -> None:
 
 
 def draw_row(svg: Svg, y: float, rank: int, row: Sequence[Bar], scale: float) -> None:
-    """Draw what one rank does, and hatch the time in which it is idle."""
-    colour, end = rank_colour(rank), max(end for *_, end in row)
+    """Draw what one rank does, on grey: the time in which it is idle.
+
+    One element holds all boxes of a kind, and one their numbers: that keeps it small.
+    """
+    colour = rank_colour(rank)
     svg.chip(40, y, 64, HEIGHT, rank)
-    svg.wait(START, y, end * scale, HEIGHT)
-    for name, start, stop in row:
-        kind = next(letter for letter in name if letter.isalpha())
-        micro_batch = name.partition(kind)[2]
-        x, w = START + start * scale, (stop - start) * scale
-        svg.box(
-            x, y, w, HEIGHT, fill=tint(colour, TINTS[kind]), stroke=colour, radius=1
-        )
-        if w >= NARROW:
-            fill = ink(rank, kind)
-            svg.text(x + w / 2, y + HEIGHT / 2, micro_batch, 11, fill=fill)
+    idle = max(end for *_, end in row) * scale
+    svg.box(START, y, idle, HEIGHT, fill=PALE, stroke=RULE, radius=0)
+    for kind, tone in TINTS.items():
+        boxes, places, numbers = "", [], ""
+        for name, start, end in row:
+            _, found, micro_batch = name.partition(kind)
+            x, w = round(START + start * scale, 1), round((end - start) * scale, 1)
+            if not found:
+                continue
+            boxes += f"M{x:g} {y:g}h{w:g}v{HEIGHT}h{-w:g}z"
+            if w >= NARROW and len(micro_batch) == 1:
+                places.append(f"{x + w / 2:.0f}")
+                numbers += micro_batch
+        if boxes:
+            svg.add("path", d=boxes, fill=tint(colour, tone), stroke=colour)
+        if numbers:
+            # With a place for each character, each is centered on its own.
+            font = {"font_size": 11, "text_anchor": "middle", "fill": ink(rank, kind)}
+            svg.add("text", numbers, x=" ".join(places), y=y + HEIGHT / 2 + 4, **font)
 
 
 def ink(rank: int, kind: str) -> str:

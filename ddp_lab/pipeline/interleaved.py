@@ -123,6 +123,8 @@ def main(rank, world_size, device):
         if rank == 0 and took < end:  # it begins before all others; no nap is too short
             raise AssertionError(f"{name}: {took} units, foreseen {end}")
         end = max(end for row in bars for *_, end in row)
+        if end != 3 * (m + (world_size - 1) / STAGES_PER_RANK):
+            raise AssertionError(f"{name}: {end} units are not the textbook's")
         told = f"{end:g} units foreseen, {kept} micro-batches kept"
         print(f"[rank {rank}] {name}: {told}", flush=True)
         facts[name] = {"units": end, "kept": kept, "bars": bars[rank], "diary": diary}

@@ -99,6 +99,8 @@ def total(counts, m):
     LOADS[:] = [*counts[:-1], counts[-1] + HEAD]
     table = [one_f_one_b(r, len(counts), m) for r in range(len(counts))]
     bars = foresee(table, len(counts))
+    work = sum(end - start for row in bars for _, start, end in row)
+    assert work == 3 * m * (LAYERS + HEAD) / 2, f"{work} units of work"
     return max(end for row in bars for *_, end in row)
 
 
