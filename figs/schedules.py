@@ -86,7 +86,7 @@ def draw_row(svg: Svg, y: float, rank: int, row: Sequence[Bar], scale: float) ->
             svg.add("path", d=boxes, fill=tint(colour, tone), stroke=colour)
         if numbers:
             # With a place for each character, each is centered on its own.
-            font = {"font_size": 11, "text_anchor": "middle", "fill": ink(rank, kind)}
+            font = {"font_size": 12, "text_anchor": "middle", "fill": ink(rank, kind)}
             svg.add("text", numbers, x=" ".join(places), y=y + HEIGHT / 2 + 4, **font)
 
 

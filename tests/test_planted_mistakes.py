@@ -1351,7 +1351,7 @@ MISTAKES = [
     Mistake(
         "a backward needs nothing of the stage behind",
         "pipeline/plan",
-        "    behind = [(stage + 1, \"I\", i)] if stage < stages - 1 else []",
+        '    behind = [(stage + 1, "I", i)] if stage < stages - 1 else []',
         "    behind = []",
     ),
     Mistake(
@@ -1405,8 +1405,8 @@ MISTAKES = [
     Mistake(
         "blocks under numbers of their own",
         "pipeline/tied",
-        "{str(n): whole.blocks[n] for n in mine}",
-        "{str(n - mine[0]): whole.blocks[n] for n in mine}",
+        "{str(n): whole.blocks[n] for n in range(*edges)}",
+        "{str(n - edges[0]): whole.blocks[n] for n in range(*edges)}",
     ),
     Mistake(
         "no sum in f",

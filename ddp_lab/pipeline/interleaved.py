@@ -16,10 +16,9 @@ import torch
 import torch.distributed as dist
 from torch.distributed.elastic.multiprocessing.errors import record
 
-KEPT = {"F": 1, "B": -1, "I": 0, "W": -1}  # micro-batches more than before
-
 STAGES_PER_RANK = 2
 TIME = {"F": 1, "B": 2, "I": 1, "W": 1}  # of all stages of a rank, in units
+KEPT = {"F": 1, "B": -1, "I": 0, "W": -1}  # micro-batches more than before
 
 UNIT = 0.02  # seconds
 

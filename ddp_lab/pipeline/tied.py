@@ -31,10 +31,9 @@ class Part(nn.Module):
 
     def __init__(self, whole, rank, world_size):
         super().__init__()
-        count = len(whole.blocks)
-        mine = range(rank * count // world_size, (rank + 1) * count // world_size)
+        edges = [r * len(whole.blocks) // world_size for r in (rank, rank + 1)]
         self.is_first, self.is_last = rank == 0, rank == world_size - 1
-        self.blocks = nn.ModuleDict({str(n): whole.blocks[n] for n in mine})
+        self.blocks = nn.ModuleDict({str(n): whole.blocks[n] for n in range(*edges)})
         if self.is_first:
             self.tokens, self.positions = whole.tokens, whole.positions
         if self.is_last:

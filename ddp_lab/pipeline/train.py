@@ -46,8 +46,8 @@ class Layer:
 
 def go_through(row, layer, batch, target):
     """Do what a row says; return how many inputs were in memory at most."""
-    rank, last, sends, inputs = dist.get_rank(), dist.get_world_size() - 1, [], []
-    most = 0
+    rank, last, most = dist.get_rank(), dist.get_world_size() - 1, 0
+    sends, inputs = [], []
     for what, i in row:
         if what == "F":
             x = batch[i] if rank == 0 else received(batch[i], rank - 1, tag=2 * i)
