@@ -57,7 +57,7 @@ def foresee(table):
             raise ValueError(f"none of these can begin: {[head for head, _ in heads]}")
         for r in free:
             action = todo[r].pop(0)
-            ends[r] = max([ends[r], *(done[need] for need in needs(action))]) + 1
+            ends[r] = max([ends[r], *(done[need] for need in needs(action, p))]) + 1
             done[action] = ends[r]
     return max(ends)
 
