@@ -14,6 +14,7 @@ from figs import (  # noqa: F401
     meshes,
     nodes,
     pages,
+    pipelines,
     processes,
     remote,
     roads,

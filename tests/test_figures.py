@@ -175,15 +175,17 @@ def text_boxes(svg: Svg) -> list[tuple[str, float, float, float, float]]:
     """Return each text of a drawing and about where: left, top, right, bottom."""
     boxes = []
     for node in ElementTree.fromstring(str(svg)).iter(f"{SVG}text"):
-        size, x = float(node.get("font-size")), float(node.get("x"))
+        size, y = float(node.get("font-size")), float(node.get("y"))
         font = {
             "bold": "font-weight" in node.keys(),
             "mono": "font-family" in node.keys(),
         }
-        width = text_width(node.text, size, **font)
-        x -= {"middle": width / 2, "end": width}.get(node.get("text-anchor"), 0)
-        y = float(node.get("y"))
-        boxes.append((node.text, x, y - 0.75 * size, x + width, y + 0.05 * size))
+        places = [*map(float, node.get("x").split())]
+        texts = node.text if places[1:] else [node.text]  # a place for each character
+        for x, text in zip(places, texts, strict=True):
+            width = text_width(text, size, **font)
+            x -= {"middle": width / 2, "end": width}.get(node.get("text-anchor"), 0)
+            boxes.append((text, x, y - 0.75 * size, x + width, y + 0.05 * size))
     return boxes
 
 

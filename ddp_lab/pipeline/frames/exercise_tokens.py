@@ -1,0 +1,71 @@
+"""Exercise: micro-batches with padding, whose gradients add up to the whole batch's.
+
+Fill in micro_loss(), and the pipeline trains with it. Until then:
+
+    [rank 0] not yet
+"""
+
+import copy
+import random
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import nn
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B
+
+PADDING = -100  # the target of a position that does not count
+WIDTH, ROWS = 12, 6  # rows of a micro-batch
+
+
+def micro_loss(logits, targets, all_targets):
+    return None  # the cell's function stands here
+
+
+def case(world_size, m, device):
+    """A net, a batch and targets, of which some micro-batches have few or none."""
+    seed = torch.tensor(random.randrange(2**31))
+    dist.broadcast(seed, src=0)  # all ranks draw what rank 0 draws
+    torch.manual_seed(seed.item())
+    net = nn.Sequential(
+        *(nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh()) for _ in range(world_size))
+    )
+    batch = torch.randn(m * ROWS, WIDTH)
+    targets = torch.randint(WIDTH, (m, ROWS))
+    for i, row in enumerate(targets):
+        row[torch.randperm(ROWS)[: (i * ROWS) // (m - 1)]] = PADDING
+    targets = targets[torch.randperm(m)]  # one is whole, and one has only padding
+    return net.to(device), batch.to(device), targets.flatten().to(device)
+
+
+def train_step(net, batch, targets, m):
+    """Go through the pipeline once; return this rank's part of the net."""
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    part = copy.deepcopy(net[rank])
+    stage = PipelineStage(part, rank, world_size, batch.device)
+    # scale_grads=False: the micro-batches' gradients are added up as they are.
+    schedule = Schedule1F1B(
+        stage,
+        m,
+        loss_fn=lambda logits, own: micro_loss(logits, own, targets),
+        scale_grads=False,
+    )
+    schedule.step(*([batch] if rank == 0 else []), target=targets)
+    return part
+
+
+def main(rank, world_size, device):
+    # Ranks that share a GPU: gloo can send and receive only what is in host memory.
+    device = torch.device("cpu") if dist.get_backend() == "gloo" else device
+    if micro_loss(torch.zeros(1, 2), torch.tensor([0]), torch.tensor([0])) is None:
+        print(f"[rank {rank}] not yet", flush=True)
+        dist.barrier()  # to leave now would cut off those that are still joining
+        return {"solved": False}
+    for m in (world_size, 2 * world_size, 3 * world_size):
+        net, batch, targets = case(world_size, m, device)
+        F.cross_entropy(net(batch), targets, ignore_index=PADDING).backward()
+        part = train_step(net, batch, targets, m)
+        for p, e in zip(part.parameters(), net[rank].parameters(), strict=True):
+            torch.testing.assert_close(p.grad, e.grad, msg="gradient differs")
+    print(f"[rank {rank}] as the whole batch, three times", flush=True)
+    return {"solved": True}

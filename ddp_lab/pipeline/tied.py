@@ -1,0 +1,126 @@
+"""A GPT on a pipeline: its tied weight lies on the first stage and on the last.
+
+    torchrun --standalone --nproc-per-node 2 ddp_lab/pipeline/tied.py
+
+    [rank 0] blocks 0 to 1: weights as uncut after 3 steps
+
+Written by notebooks/98_pipelines.ipynb.
+"""
+
+import copy
+import gc
+import json
+import os
+import tempfile
+from contextlib import contextmanager
+
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+from torch import nn
+from torch.distributed.elastic.multiprocessing.errors import record
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B
+
+from ddp_lab.gpt import GPT, batch, loss_of
+
+STEPS, MICRO_BATCHES, ROWS = 3, 4, 8
+
+
+class Part(nn.Module):
+    """Some of a GPT's modules, under the names that they have there."""
+
+    def __init__(self, whole, rank, world_size):
+        super().__init__()
+        edges = [r * len(whole.blocks) // world_size for r in (rank, rank + 1)]
+        self.is_first, self.is_last = rank == 0, rank == world_size - 1
+        self.blocks = nn.ModuleDict({str(n): whole.blocks[n] for n in range(*edges)})
+        if self.is_first:
+            self.tokens, self.positions = whole.tokens, whole.positions
+        if self.is_last:
+            self.norm, self.head = whole.norm, whole.head
+
+    def forward(self, x):  # the tokens, or (rows, time, width) from the left
+        if self.is_first:
+            places = torch.arange(x.size(1), device=x.device)
+            x = self.tokens(x) + self.positions(places)
+        for block in self.blocks.values():
+            x = block(x)
+        return self.head(self.norm(x)) if self.is_last else x
+
+
+def sum_the_tied(part, ends):
+    """Give both copies of the tied weight the gradient of both of its uses."""
+    if part.is_first or part.is_last:
+        copy = part.tokens if part.is_first else part.head
+        dist.all_reduce(copy.weight.grad, group=ends)  # both ends hold the sum
+
+
+def reload(part, device):
+    """Save the parts, and load what was saved into a GPT that is in one piece."""
+    names = [tempfile.mkdtemp() if dist.get_rank() == 0 else None]
+    dist.broadcast_object_list(names, src=0)  # all write into rank 0's folder
+    dcp.save({"model": part.state_dict()}, checkpoint_id=names[0])
+    state = {"model": GPT().to(device, torch.float64).state_dict()}
+    dcp.load(state, checkpoint_id=names[0])
+    return state["model"]
+
+
+def main(rank, world_size, device):
+    # Ranks that share a GPU: gloo can send and receive only what is in host memory.
+    device = torch.device("cpu") if dist.get_backend() == "gloo" else device
+    torch.manual_seed(0)  # the same weights on every rank
+    expected = GPT().to(device, torch.float64)
+    part = Part(copy.deepcopy(expected), rank, world_size)
+    ends = dist.new_group([0, world_size - 1])
+    stage = PipelineStage(part, rank, world_size, device)
+    # It divides the gradients by the number of micro-batches, whose losses are means.
+    schedule = Schedule1F1B(stage, MICRO_BATCHES, loss_fn=loss_of)
+    sgd = [torch.optim.SGD(net.parameters(), 0.1) for net in (part, expected)]
+    for step in range(STEPS):
+        rows, targets = (each.to(device) for each in batch(step, ROWS))
+        schedule.step(*([rows] if rank == 0 else []), target=targets)
+        sum_the_tied(part, ends)
+        loss_of(expected(rows), targets).backward()
+        for optimizer in sgd:
+            optimizer.step()
+            optimizer.zero_grad()
+    truth = expected.state_dict()
+    for name, weight in part.state_dict().items():
+        torch.testing.assert_close(weight, truth[name], msg=f"{name} differs")
+    for name, weight in reload(part, device).items():
+        torch.testing.assert_close(weight, truth[name], msg=f"{name} was saved wrong")
+    blocks, held = list(part.blocks), sum(p.numel() for p in part.parameters())
+    told = f"blocks {blocks[0]} to {blocks[-1]}: weights as uncut after {STEPS} steps"
+    print(f"[rank {rank}] {told}", flush=True)
+    return {"held": held, "whole": sum(p.numel() for p in expected.parameters())}
+
+
+# --- the same in every program: join the group, run main, leave whatever happens ---
+
+
+@contextmanager
+def process_group():
+    """A GPU per rank over NCCL; else gloo, on a shared GPU or the CPU."""
+    device, backend = torch.device("cpu"), "gloo"
+    if count := torch.cuda.device_count():
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % count)
+        torch.cuda.set_device(device)
+        if count >= int(os.environ["LOCAL_WORLD_SIZE"]):
+            backend = "cpu:gloo,cuda:nccl"
+    dist.init_process_group(backend, device_id=device if "nccl" in backend else None)
+    try:
+        yield dist.get_rank(), dist.get_world_size(), device
+    finally:
+        dist.destroy_process_group()
+        gc.collect()  # a leftover gloo object could abort the process at exit
+
+
+@record
+def run():
+    with process_group() as (rank, world_size, device):
+        if facts := main(rank, world_size, device):
+            print(json.dumps(facts), flush=True)
+
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,133 @@
+"""Pictures of pipelines' schedules: as tables, as foreseen, and as a run went."""
+
+from collections.abc import Mapping, Sequence
+
+from ddp_lab.kit.draw.colours import GREY, INK, PALE, RULE, rank_colour, text_on, tint
+from ddp_lab.kit.draw.svg import Svg, page
+from figs.gallery import figure
+from figs.processes import END, START, clock
+
+Bar = Sequence
+"""[name, start, end], where a name like "2F5" is: stage, F, B, I or W, micro-batch."""
+TINTS = {"F": 0.25, "B": 0.7, "I": 0.5, "W": 0.9}
+MEANS = {"F": "forward", "B": "backward", "I": "its input half", "W": "its weight half"}
+HEIGHT, GAP = 26, 32  # of a rank's row; from one row to the next
+NARROW = 12  # pixels: in a narrower box a number has no room
+
+
+def schedules(title: str, pictures: Mapping[str, Sequence[Sequence[Bar]]]) -> Svg:
+    """Draw some schedules below each other, all to the same scale of time.
+
+    Args:
+        title: what the page shows.
+        pictures: by caption, the bars of each rank, in units or in seconds.
+
+    Returns:
+        The drawing, which a notebook displays as the last expression of a cell.
+    """
+    rows = [from_zero(rows) for rows in pictures.values()]
+    last = max(end for each in rows for row in each for *_, end in row)
+    kinds = [
+        k for k in TINTS if any(k in b[0] for each in rows for r in each for b in r)
+    ]
+    height = 110 + sum(40 + GAP * len(each) for each in rows)
+    svg = page(
+        title,
+        "Number: the micro-batch. Grey: the rank is idle.",
+        f"Ranks over time, as bars, one for each action. {'; '.join(pictures)}.",
+        height,
+    )
+    draw_legend(svg, kinds)
+    y = 104.0
+    for caption, each in zip(pictures, rows, strict=True):
+        svg.text(START, y, caption, 13, fill=GREY, anchor="start")
+        for rank, row in enumerate(each):
+            draw_row(svg, y + 14 + GAP * rank, rank, row, (END - START) / last)
+        y += 40 + GAP * len(each)
+    clock(svg, height - 20)
+    return svg
+
+
+def from_zero(rows: Sequence[Sequence[Bar]]) -> list[list[Bar]]:
+    """Return bars that count from the first start of all."""
+    first = min(start for row in rows for _, start, _ in row)
+    return [[[n, start - first, end - first] for n, start, end in row] for row in rows]
+
+
+def draw_legend(svg: Svg, kinds: Sequence[str]) -> None:
+    """Say which shade is which kind of action."""
+    for place, kind in enumerate(kinds):
+        x = START + 140 * place
+        svg.box(x, 70, 18, 16, fill=tint(INK, TINTS[kind] / 2), stroke=GREY, radius=2)
+        svg.text(x + 26, 79, f"{kind} {MEANS[kind]}", 13, fill=GREY, anchor="start")
+
+
+def draw_row(svg: Svg, y: float, rank: int, row: Sequence[Bar], scale: float) -> None:
+    """Draw what one rank does, on grey: the time in which it is idle.
+
+    One element holds all boxes of a kind, and one their numbers: that keeps it small.
+    """
+    colour = rank_colour(rank)
+    svg.chip(40, y, 64, HEIGHT, rank)
+    idle = max(end for *_, end in row) * scale
+    svg.box(START, y, idle, HEIGHT, fill=PALE, stroke=RULE, radius=0)
+    for kind, tone in TINTS.items():
+        boxes, places, numbers = "", [], ""
+        for name, start, end in row:
+            _, found, micro_batch = name.partition(kind)
+            x, w = round(START + start * scale, 1), round((end - start) * scale, 1)
+            if not found:
+                continue
+            boxes += f"M{x:g} {y:g}h{w:g}v{HEIGHT}h{-w:g}z"
+            if w >= NARROW and len(micro_batch) == 1:
+                places.append(f"{x + w / 2:.0f}")
+                numbers += micro_batch
+        if boxes:
+            svg.add("path", d=boxes, fill=tint(colour, tone), stroke=colour)
+        if numbers:
+            # With a place for each character, each is centered on its own.
+            font = {"font_size": 12, "text_anchor": "middle", "fill": ink(rank, kind)}
+            svg.add("text", numbers, x=" ".join(places), y=y + HEIGHT / 2 + 4, **font)
+
+
+def ink(rank: int, kind: str) -> str:
+    """Return a color that can be read on a box of this kind."""
+    return text_on(rank_colour(rank)) if TINTS[kind] > 0.6 else INK
+
+
+@figure
+def schedule_table() -> Svg:
+    """Draw a table of actions, and when each of them happens."""
+    table = {
+        0: [("F", 0), ("F", 1), ("B", 0), ("F", 2), ("B", 1), ("B", 2)],
+        1: [("F", 0), ("B", 0), ("F", 1), ("B", 1), ("F", 2), ("B", 2)],
+    }
+    starts = [[0, 1, 4, 6, 7, 10], [1, 2, 4, 5, 7, 8]]
+    svg = page(
+        "a schedule is a table",
+        "Each rank has a row of actions; each begins when what it needs is there.",
+        "The rows of two ranks. Rank 0: F0, F1, B0, F2, B1, B2. Rank 1: F0, B0, F1, "
+        "B1, F2, B2. Below them the same actions over 12 units of time, a forward as "
+        "long as one unit and a backward as two: rank 1 begins after one unit, rank 0 "
+        "waits from unit 2 to 4 and from 9 to 10, and the last action is rank 0's B2.",
+        338,
+    )
+    draw_legend(svg, "FB")
+    unit = (END - START) / 12
+    for rank, row in table.items():
+        y = 104 + GAP * rank
+        svg.chip(40, y, 64, HEIGHT, rank)
+        for place, (kind, i) in enumerate(row):
+            x, colour = START + 48 * place, rank_colour(rank)
+            svg.box(x, y, 40, HEIGHT, fill=tint(colour, TINTS[kind]), stroke=colour)
+            text = f"{kind}{i}"
+            svg.text(x + 20, y + HEIGHT / 2, text, 13, fill=ink(rank, kind))
+    svg.text(START, 196, "the same over time", 13, fill=GREY, anchor="start")
+    for rank, row in table.items():
+        bars = [
+            [f"{rank}{kind}{i}", start, start + (2 if kind == "B" else 1)]
+            for (kind, i), start in zip(row, starts[rank], strict=True)
+        ]
+        draw_row(svg, 212 + GAP * rank, rank, bars, unit)
+    clock(svg, 306)
+    return svg
