@@ -3,7 +3,7 @@
 From the rows of `LESSONS` this writes the table in README.md and, in each notebook, the
 title, the small table under it and the "Next" line of the summary. A lesson's number is
 its place among the rows. A notebook with another number is renamed; links, paths and
-every "lesson 16" in the repository follow.
+every "lesson 17" in the repository follow.
 
 To insert a lesson, add its row, and its notebook as notebooks/99_NAME.ipynb.
 """
@@ -205,6 +205,16 @@ LESSONS = (
         ranks=4,
         programs="tensor",
         after="tensor_parallel fully_shard",
+    ),
+    Lesson(
+        "pipelines",
+        "Pipelines",
+        "schedules as tables, foreseen and run, and a GPT on one of them",
+        SPLITTING,
+        minutes=70,
+        ranks=4,
+        programs="pipeline",
+        after="model_parallel sharded_checkpoints",
     ),
     Lesson(
         "when_it_hangs",
