@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from math import log10
+from typing import Any
 
 from ddp_lab.kit.draw.colours import (
     GREY,
@@ -15,7 +16,7 @@ from figs.gallery import figure
 
 DARK = "#0072B2"  # of the longest time
 PANEL, TALL = 196, 130  # of one call's plot
-Points = Mapping[str, Sequence[float]]
+Points = Mapping[str, Any]
 """low, median and high, in seconds by size."""
 
 

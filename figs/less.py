@@ -95,7 +95,7 @@ def _fewer(sent: float, most: float) -> str:
 def _apart(heights: Mapping[str, float]) -> dict[str, float]:
     """Move labels at these heights apart, as little as the order allows."""
     found: dict[str, float] = {}
-    last = BOTTOM + 2 * LINE
+    last: float = BOTTOM + 2 * LINE
     for name in sorted(heights, key=lambda name: -heights[name]):
         last = min(heights[name], last - LINE)
         found[name] = last

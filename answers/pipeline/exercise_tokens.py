@@ -10,4 +10,6 @@
 
 def micro_loss(logits, targets, all_targets):
     count = (all_targets != PADDING).sum()
-    return F.cross_entropy(logits, targets, ignore_index=PADDING, reduction="sum") / count
+    return (
+        F.cross_entropy(logits, targets, ignore_index=PADDING, reduction="sum") / count
+    )
