@@ -61,6 +61,7 @@ GUIDES = {
         "book/apis",
         "book/tools",
         "book/steps",
+        "book/steps_training",
         "book/play",
     ],
     "Guides": ["ELSEWHERE", "CHANGELOG"],

@@ -145,7 +145,7 @@ def show_steps(app, doctree):
         if not found or None in found:
             continue
         fresh = [nodes.raw("", drawn(app, name[1]), format="html") for name in found]
-        if app.env.docname != "book/steps":
+        if not app.env.docname.startswith("book/steps"):
             titles = [link.astext() for link in links]
             fresh = [fold(f"Step by step: {', '.join(titles)}", fresh)]
         paragraph.replace_self(fresh)

@@ -156,6 +156,7 @@ def test_steppers_are_where_lessons_link_to_them(book):
     for path, page in {
         **{course.PATH / course.file(x): "" for x in course.LESSONS},
         ROOT / "book" / "steps.md": "book/steps.html",
+        ROOT / "book" / "steps_training.md": "book/steps_training.html",
     }.items():
         text = (book / (page or f"notebooks/{path.stem}.html")).read_text()
         linked = re.findall(r"figs/steps/(\w+)\.html", path.read_text())
@@ -234,9 +235,10 @@ def test_a_guess_is_judged_and_kept(book):
 
 
 @pytest.mark.browser
-def test_steppers_step_by_keys_and_buttons(book):
+@pytest.mark.parametrize("name", ["steps", "steps_training"])
+def test_steppers_step_by_keys_and_buttons(book, name):
     with browser() as page:
-        page.goto((book / "book" / "steps.html").as_uri())
+        page.goto((book / "book" / f"{name}.html").as_uri())
         for box in page.locator(".ddp-steps").all():
             dots, figures = box.locator("input"), box.locator("figure")
             shown = "figures => figures.findIndex(f => f.offsetParent)"
