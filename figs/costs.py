@@ -1,6 +1,7 @@
 """Figures of the lesson on what communication costs: lines, pieces and late ranks."""
 
 from collections.abc import Mapping, Sequence
+from itertools import product
 from math import log10
 from typing import Any
 
@@ -8,16 +9,17 @@ from ddp_lab.kit.draw.colours import (
     GREY,
     INK,
     RULE,
+    rank_colour,
     text_on,
     tint,
 )
-from ddp_lab.kit.draw.svg import Svg, page
+from ddp_lab.kit.draw.svg import Svg, number, page
 from figs.gallery import figure
 
 DARK = "#0072B2"  # of the longest time
 PANEL, TALL = 196, 130  # of one call's plot
 Points = Mapping[str, Any]
-"""low, median and high, in seconds by size."""
+"""`low`, `median` and `high`, in seconds by size; `alpha` and `beta`, each a number."""
 
 
 @figure
@@ -166,29 +168,27 @@ def pieces_by_step(ways: Mapping[str, Holds]) -> Svg:
             bold=True,
         )
         wide = min(112.0, 676 / len(holds[0]))
-        for step in range(len(holds[0])):
-            for rank in range(ranks):
-                _draw_pieces(
-                    svg,
-                    24 + wide * step,
-                    top + 18 * rank,
-                    wide - 14,
-                    holds[rank][step],
-                    ranks,
-                )
+        fills: dict[int, str] = dict.fromkeys(range(ranks), "")
+        frames = ""
+        for step, rank in product(range(len(holds[0])), range(ranks)):
+            x, y = 24 + wide * step, top + 18 * rank
+            each = (wide - 14) / len(holds[rank][step])
+            for piece, sums in enumerate(holds[rank][step]):
+                here = [r for r in range(ranks) if sums >> r & 1]
+                stripe = (each - 2) / max(1, len(here))
+                for i, r in enumerate(here):
+                    fills[r] += _rectangle(x + each * piece + stripe * i, y, stripe)
+                if len(here) == ranks:
+                    frames += _rectangle(x + each * piece, y, each - 2)
+        for rank, d in fills.items():
+            svg.add("path", d=d or "M0 0", fill=rank_colour(rank))
+        svg.path(frames or "M0 0")
     return svg
 
 
-def _draw_pieces(
-    svg: Svg, x: float, y: float, wide: float, pieces: Sequence[int], ranks: int
-) -> None:
-    """Draw what one rank holds: a box for each piece, framed where it is complete."""
-    each = wide / len(pieces)
-    for place, sums in enumerate(pieces):
-        here = [rank for rank in range(ranks) if sums >> rank & 1]
-        svg.stripes(x + each * place, y, each - 2, 14, here)
-        stroke = INK if len(here) == ranks else "none"
-        svg.box(x + each * place, y, each - 2, 14, fill="none", stroke=stroke, radius=0)
+def _rectangle(x: float, y: float, wide: float) -> str:
+    """Return a rectangle as a piece of a path: a box for each would be a long text."""
+    return f"M{number(x)} {number(y)}h{number(wide)}v14h{number(-wide)}z"
 
 
 def _told(holds: Holds) -> str:

@@ -569,10 +569,10 @@ MISTAKES = [
         "DDP(net, bucket_cap_mb=1, **options)",
     ),
     Mistake(
-        "outliers count as much as all others",
+        "outliers count more than all others",
         "cost/line",
         "weight = ((rows @ line)[:, 0] - 1).abs().clamp(min=1e-3).rsqrt()",
-        "weight = torch.ones_like(y)",
+        "weight = ((rows @ line)[:, 0] - 1).abs().clamp(min=1e-3).sqrt()",
     ),
     Mistake(
         "a rank looks at the part that it had before",
@@ -603,8 +603,8 @@ MISTAKES = [
     Mistake(
         "what comes back stays in the room for sums",
         "cost/race",
-        "into = room if adds else buffer",
-        "into = room",
+        "into = room[: ends[last] - ends[first]] if adds else buffer[span]",
+        "into = room[: ends[last] - ends[first]]",
     ),
     Mistake(
         "the bucket that is full waits for one more",

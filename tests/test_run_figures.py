@@ -224,16 +224,16 @@ TO_ROOT = [[[1], [3], [3]], [[2], [2], [3]]]
 def test_pieces_are_framed_where_all_ranks_are_in_the_sum():
     svg = pieces_by_step({"halving": HALVING, "to_root": TO_ROOT})
     assert "halving: complete 0, 2, 4; to_root: complete 0, 1, 2." in svg.desc
-    boxes = ElementTree.fromstring(str(svg)).iter(f"{SVG}rect")
-    framed = [box for box in boxes if box.get("stroke") not in ("none", None)]
-    assert len(framed) == 2 + 4 + 1 + 2
+    paths = ElementTree.fromstring(str(svg)).iter(f"{SVG}path")
+    frames = [path.get("d").count("z") for path in paths if path.get("stroke")]
+    assert frames == [2 + 4, 1 + 2]
 
 
 def test_the_colours_of_a_piece_are_those_of_its_sum():
     root = ElementTree.fromstring(str(pieces_by_step({"to_root": TO_ROOT})))
-    fills = [box.get("fill") for box in root.iter(f"{SVG}rect")]
-    assert fills.count(RANK_COLOURS[0]) == 1 + 1 + 1 + 1
-    assert fills.count(RANK_COLOURS[1]) == 1 + 2 + 2
+    stripes = {p.get("fill"): p.get("d").count("z") for p in root.iter(f"{SVG}path")}
+    assert stripes[RANK_COLOURS[0]] == 1 + 1 + 2
+    assert stripes[RANK_COLOURS[1]] == 1 + 2 + 2
 
 
 SIZES = [1000, 10_000, 100_000, 1_000_000]
