@@ -308,10 +308,10 @@ MISTAKES = [
         "total.clone()",
     ),
     Mistake(
-        "the sum of the ranks for their mean",
+        "each rank takes its own choice only",
         "less/top_k",
-        "number / dist.get_world_size()",
-        "number * dist.get_world_size()",
+        "zip(places, numbers, strict=True)",
+        "[(largest, total[largest])]",
     ),
     Mistake(
         "top-k that owes nothing",

@@ -9,6 +9,7 @@ import gc
 import json
 import os
 import socket
+import stat
 import struct
 import sys
 from contextlib import contextmanager, suppress
@@ -29,7 +30,7 @@ def sent():
     total = 0
     for fd in map(int, os.listdir("/proc/self/fd") if sys.platform == "linux" else []):
         with suppress(OSError, struct.error):  # closed, not TCP, or an old kernel
-            if os.readlink(f"/proc/self/fd/{fd}").startswith("socket:"):
+            if stat.S_ISSOCK(os.fstat(fd).st_mode):
                 with socket.fromfd(fd, socket.AF_INET, socket.SOCK_STREAM) as link:
                     info = link.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 216)
                     once, again = struct.unpack_from("QQ", info, 200)
