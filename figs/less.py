@@ -7,7 +7,7 @@ from ddp_lab.kit.draw.svg import Svg, page
 from figs.gallery import figure
 
 LEFT, RIGHT, TOP, BOTTOM = 84, 430, 84, 330  # where the curves are
-LINE = 19  # the height of a label
+ROOM = 19  # the height of a label
 STEPS, BEGIN, WIDE = 6, 150, 88  # steps that are drawn; where they begin; how wide each
 
 
@@ -95,8 +95,8 @@ def _fewer(sent: float, most: float) -> str:
 def _apart(heights: Mapping[str, float]) -> dict[str, float]:
     """Move labels at these heights apart, as little as the order allows."""
     found: dict[str, float] = {}
-    last: float = BOTTOM + 2 * LINE
+    last: float = BOTTOM + 2 * ROOM
     for name in sorted(heights, key=lambda name: -heights[name]):
-        last = min(heights[name], last - LINE)
+        last = min(heights[name], last - ROOM)
         found[name] = last
     return found

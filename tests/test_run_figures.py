@@ -195,7 +195,7 @@ def test_what_is_held_keeps_its_texts_on_the_page_and_apart():
 
 
 # Two ranks in one step: a bucket that leaves at once, and one that has to wait.
-DIARY = {
+ONE_STEP = {
     "start": 5.0,
     "made": [5.001, 5.003, 5.006],
     "trips": [[5.001, 5.004], [5.0061, 5.008]],
@@ -204,7 +204,7 @@ DIARY = {
 
 
 def test_the_overlap_tells_what_left_early_and_is_drawn_to_scale():
-    svg = overlap({"two buckets": [DIARY, DIARY]})
+    svg = overlap({"two buckets": [ONE_STEP, ONE_STEP]})
     assert "two buckets, rank 1: 1 of 2 left early." in svg.desc
     boxes = [box.attrib for box in ElementTree.fromstring(str(svg)).iter(f"{SVG}rect")]
     widths = [float(box["width"]) for box in boxes if float(box["width"]) < 600]
@@ -213,7 +213,7 @@ def test_the_overlap_tells_what_left_early_and_is_drawn_to_scale():
 
 
 def test_the_overlap_keeps_its_texts_on_the_page_and_apart():
-    see_texts(overlap({name: [DIARY] * 4 for name in ("one bucket", "of 1 MB")}))
+    see_texts(overlap({name: [ONE_STEP] * 4 for name in ("one bucket", "of 1 MB")}))
 
 
 # Two ranks swap halves, and then the sums of them.

@@ -17,7 +17,7 @@ from test_figures import SVG, text_boxes
 from test_jupyterlab import browser, notebook, server, wait_for_kernel  # noqa: F401
 
 from ddp_lab import ROOT
-from ddp_lab.kit.draw.steps import MOST, Steps
+from ddp_lab.kit.draw.steps import MOST_STEPS, Steps
 from ddp_lab.kit.draw.svg import READABLE, Svg
 from figs import STEPPERS, exchanges, schedules
 from figs.exchanges import ALL_REDUCES, Message, Value, own, pieces, play, whole
@@ -291,7 +291,7 @@ def test_pictures_of_steps_can_be_read(name):
         assert len({one.width for one in DRAWN[name].pictures}) == 1
 
 
-@pytest.mark.parametrize("count", [0, 1, MOST + 1])
+@pytest.mark.parametrize("count", [0, 1, MOST_STEPS + 1])
 def test_too_few_and_too_many_steps_are_refused(count):
     with pytest.raises(ValueError, match="steps"):
         Steps("a", "a", [Svg("a", "b")] * count)

@@ -178,6 +178,7 @@ TOLD = """
 cannot write work/README.md (Is a directory): rename what is there
 cannot write work/classroom/README.md (Is a directory): rename what is there
 cannot write work/figs (File exists): rename what is there
+cannot write work/figs/steps (Not a directory): rename what is there
 00_start_here cannot be read; rename work/notebooks/00_start_here.ipynb, or
 01_point_to_point cannot be read; rename work/notebooks/01_point_to_point.ipynb, or
 02_collectives cannot be read; rename work/notebooks/02_collectives.ipynb, or

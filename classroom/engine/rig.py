@@ -83,7 +83,7 @@ class Busy(Exception):
 
 
 COMPILES = "torch.compile takes longer than a check waits: leave it out here"
-PATIENCE = 4  # times the timeout, where a run had no core the first time
+LONGER = 4  # times the timeout, where a run had no core the first time
 
 
 def compiles(text: str) -> bool:
@@ -212,9 +212,9 @@ class Rig:
         outcome = self._once(ranks, inputs, timeout=timeout, **more)
         if outcome.starved:  # once more, alone, and with all patience
             more["quiet"] = True
-            outcome = self._once(ranks, inputs, timeout=PATIENCE * timeout, **more)
+            outcome = self._once(ranks, inputs, timeout=LONGER * timeout, **more)
         if outcome.starved:
-            raise Busy(f"for {PATIENCE * timeout:.0f} seconds it had hardly a core")
+            raise Busy(f"for {LONGER * timeout:.0f} seconds it had hardly a core")
         return outcome
 
     def _once(

@@ -38,7 +38,7 @@ OPTIONS: dict[str, dict] = {
 TOLERANCE = {"float64": 1e-7, "float32": 1e-5}  # absolute and relative
 WIRE_SLACK = 0.05  # of the bytes that are needed
 MEMORY_SLACK = 1_000_000  # bytes by which a process grows anyway
-TRIES = 4  # of which the best counts
+WEIGHINGS = 4  # of which the best counts
 PIECE = 25_000  # numbers of a parameter, where there are many of them
 SILENCE = 40  # seconds of silence; on a busy machine many messages take their time
 
@@ -238,7 +238,7 @@ def memory(rig: Rig, *, ranks: int, million: float, seed: int = 0) -> Verdict:
     A copy of the share's parameters is allowed. Counted are the tensors of the process,
     and all that the system has given to it.
     """
-    for _ in range(TRIES):  # what was freed may not be given back at once
+    for _ in range(WEIGHINGS):  # what was freed may not be given back at once
         verdict = _weighed(rig, ranks, million, seed)
         if "from step to step" not in verdict.words:
             break

@@ -58,7 +58,7 @@ class Source:
     @property
     def names(self) -> dict[str, Item]:
         """Each name with the item that defines it."""
-        return {name: item for item in self.items for name in item.names}
+        return {name: item for item in self.items for name in sorted(item.names)}
 
     @property
     def text(self) -> str:

@@ -14,10 +14,10 @@ from html import escape
 
 from ddp_lab.kit.draw.svg import READABLE, Svg
 
-MOST = 40  # steps that the style knows
+MOST_STEPS = 40  # steps that the style knows
 ONE = ", ".join(
     f".ddp-steps > input:nth-of-type({n}):checked ~ div > figure:nth-of-type({n})"
-    for n in range(1, MOST + 1)
+    for n in range(1, MOST_STEPS + 1)
 )
 STYLE = f"""\
 .ddp-steps {{
@@ -85,8 +85,10 @@ class Steps:
     pictures: Sequence[Svg]
 
     def __post_init__(self) -> None:
-        if not 1 < len(self.pictures) <= MOST:
-            raise ValueError(f"{len(self.pictures)} steps; 2 to {MOST} can be shown")
+        if not 1 < len(self.pictures) <= MOST_STEPS:
+            raise ValueError(
+                f"{len(self.pictures)} steps; 2 to {MOST_STEPS} can be shown"
+            )
 
     def html(self, shown: Shown = readable) -> str:
         """Return the steps as HTML, each picture as `shown` writes it."""
