@@ -99,7 +99,8 @@ MISTAKES = [
                 "",
             )
         ],
-        "fail: rank 0 expected to go on from step 4, got 6",
+        "fail: last weights: rank 0 goes on with weights that the training without a"
+        " stop never has",
     ),
     Mistake(
         "only the newest is kept",
