@@ -39,8 +39,8 @@ STOPS = {
 # The same layers' names with other sizes, which only a look at the tensors can tell.
 OTHER_MODEL = {
     "checkpoint/resume": (
-        "nn.Linear(8, 16), nn.ReLU(), nn.Dropout(0.2), nn.Linear(16,",
-        "nn.Linear(8, 24), nn.ReLU(), nn.Dropout(0.2), nn.Linear(24,",
+        "nn.Linear(2, 128), nn.ReLU(), nn.Dropout(0.2), nn.Linear(128,",
+        "nn.Linear(2, 96), nn.ReLU(), nn.Dropout(0.2), nn.Linear(96,",
     ),
     "checkpoint/dcp": (
         "ROWS, COLUMNS, STEPS = 12, 4, 3",

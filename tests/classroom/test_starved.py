@@ -34,7 +34,7 @@ class Silent(Rig):
 def test_a_silent_run_that_had_no_core_is_judged_again_and_alone():
     silent = Silent(1)
     assert str(try_case(silent, "right", CASE)) == "fail: no end"
-    assert silent.asked == [(20, False), (20 * rig.PATIENCE, True)]
+    assert silent.asked == [(20, False), (20 * rig.LONGER, True)]
 
 
 def test_it_is_blocked_if_it_never_has_one_and_no_zero():
