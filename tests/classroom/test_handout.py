@@ -26,7 +26,7 @@ from classroom.engine import handout, leaks  # noqa: E402
 
 RELEASE = "from classroom.engine.__main__ import hand_out, release\n"
 SENT = [".py", ".ipynb", ".svg", ".md", ".sbatch", ".json", ".toml", ".txt"]
-SENT += [".cff", ""]  # LICENSE, Makefile, .gitignore
+SENT += [".cff", ".html", ""]  # the steppers; LICENSE, Makefile, .gitignore
 # What lies at the root.
 GIVEN = """
     .gitignore CITATION.cff LICENSE Makefile README.md TROUBLESHOOTING.md pyproject.toml

@@ -12,6 +12,7 @@ Below a rule line stands what all programs end with.
 
 import ast
 import json
+import os
 import re
 import shlex
 import traceback
@@ -397,7 +398,10 @@ def write(order: Order, cell: str) -> Program:
         raise ProgramError(f"the cell is not valid Python\n{said}") from None
     path = Path(order.path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(made.text.encode())
+    # Aside and renamed: whoever reads the program meanwhile reads a whole one.
+    part = path.with_name(f".{path.name}.{os.getpid()}")
+    part.write_bytes(made.text.encode())
+    part.replace(path)
     return made
 
 
