@@ -195,7 +195,7 @@ def restarts(monkeypatch):
     """Return a function: given a program's name, what torchrun is told before it."""
 
     def options(name: str) -> str:
-        if name in RESTARTS:  # or new ranks may look for the dead ones: see lesson 21
+        if name in RESTARTS:  # or new ranks may look for the dead ones: see lesson 23
             monkeypatch.setenv("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1")
         return RESTARTS.get(name, "")
 

@@ -405,7 +405,7 @@ def test_who_only_tries_to_connect_again_shows_no_sign_of_life(room, who):
 
 @pytest.mark.skipif(not shutil.which("mpirun"), reason="needs Open MPI's mpirun")
 def test_the_lesson_says_how_mpirun_starts_ranks(monkeypatch):
-    notebook = (ROOT / "notebooks/19_many_machines.ipynb").read_text()
+    notebook = (ROOT / "notebooks/21_many_machines.ipynb").read_text()
     prose = ["".join(cell["source"]) for cell in json.loads(notebook)["cells"]]
     (command,) = re.findall(r"```bash\n(.*mpirun.*?)```", "\n".join(prose), re.DOTALL)
     address = "MASTER_ADDR=node0 MASTER_PORT=29500"
@@ -432,7 +432,7 @@ QUICK = (
 
 @pytest.fixture
 def own_store(monkeypatch):
-    """Let the ranks of each attempt have a store of their own, as lesson 21 says."""
+    """Let the ranks of each attempt have a store of their own, as lesson 23 says."""
     monkeypatch.setenv("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1")
 
 

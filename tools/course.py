@@ -3,7 +3,7 @@
 From the rows of `LESSONS` this writes the table in README.md and, in each notebook, the
 title, the small table under it and the "Next" line of the summary. A lesson's number is
 its place among the rows. A notebook with another number is renamed; links, paths and
-every "lesson 17" in the repository follow.
+every "lesson 19" in the repository follow.
 
 To insert a lesson, add its row, and its notebook as notebooks/99_NAME.ipynb.
 """
@@ -215,6 +215,26 @@ LESSONS = (
         ranks=4,
         programs="pipeline",
         after="model_parallel sharded_checkpoints",
+    ),
+    Lesson(
+        "long_sequences_and_experts",
+        "Long sequences and experts",
+        "one sequence and one layer of experts, each spread over all ranks",
+        SPLITTING,
+        minutes=70,
+        ranks=4,
+        programs="long",
+        after="tensor_parallel",
+    ),
+    Lesson(
+        "all_at_once",
+        "All at once, and a thousand ranks",
+        "three cuts together on eight ranks, and a plan for many more",
+        SPLITTING,
+        minutes=70,
+        ranks=8,
+        programs="scale",
+        after="meshes pipelines",
     ),
     Lesson(
         "when_it_hangs",

@@ -22,55 +22,55 @@ class Row:
 LOOKS = {
     Symptom.ABSENT: (
         "nothing more is printed; some ranks wait in a collective",
-        "17_when_it_hangs",
+        "19_when_it_hangs",
     ),
     Symptom.DIFFERENT_CALLS: (
         "a hang, a wrong result or an abort in gloo's `pair.cc`",
-        "17_when_it_hangs",
+        "19_when_it_hangs",
     ),
     Symptom.DIFFERENT_TENSORS: (
         "an abort with `op.preamble.length <= op.nbytes`, or silently wrong numbers",
-        "17_when_it_hangs",
+        "19_when_it_hangs",
     ),
     Symptom.CYCLE: ("every rank waits in `send` or `recv`", "01_point_to_point"),
     Symptom.BUSY: (
         "nothing more is printed, and no rank waits for another",
-        "17_when_it_hangs",
+        "19_when_it_hangs",
     ),
     Symptom.VICTIM: (
         "`Connection closed by peer` or `Connection reset by peer`",
         "00_start_here",
     ),
     Symptom.KILLED: ("a rank ends by SIGKILL, without a word", "08_checkpointing"),
-    Symptom.CRASH: ("a rank ends by SIGSEGV, SIGABRT or SIGBUS", "17_when_it_hangs"),
+    Symptom.CRASH: ("a rank ends by SIGSEGV, SIGABRT or SIGBUS", "19_when_it_hangs"),
     Symptom.NO_LAUNCHER: (
         "`environment variable RANK expected, but not set`",
         "00_start_here",
     ),
     Symptom.PORT_TAKEN: (
         "`EADDRINUSE` or `address already in use`",
-        "19_many_machines",
+        "21_many_machines",
     ),
     Symptom.UNUSED_PARAMETERS: (
         "`Expected to have finished reduction in the prior iteration`",
-        "18_the_ward",
+        "20_the_ward",
     ),
     Symptom.GROUPS: (
         "ranks wait in `new_group`, or in a call of the next group",
-        "18_the_ward",
+        "20_the_ward",
     ),
     Symptom.RENDEZVOUS: (
         "every rank waits in `init_process_group`",
-        "18_the_ward",
+        "20_the_ward",
     ),
     Symptom.NETWORK: (
         "ranks on several nodes wait, or `connectFullMesh failed`, or `Unable to find "
         "address for`",
-        "20_the_wire",
+        "22_the_wire",
     ),
     Symptom.WORLD_IN_A_WORLD: (
         "more processes than ranks, each complaining or waiting",
-        "19_many_machines",
+        "21_many_machines",
     ),
     Symptom.CUDA_MEMORY: ("`CUDA out of memory`", "10_cifar10_resnet"),
     Symptom.MEMORY: (
@@ -93,12 +93,12 @@ LOOKS = {
     Symptom.SHARED_GPU: ("`Duplicate GPU detected`", "00_start_here"),
     Symptom.NO_KEYBOARD: (
         "`bdb.BdbQuit` or `EOFError: EOF when reading a line`",
-        "17_when_it_hangs",
+        "19_when_it_hangs",
     ),
     Symptom.OPEN_FILES: (
         "`Too many open files`, `Failed to init uv loop`, or a rendezvous that does "
         "not come where `ulimit -n` is low",
-        "17_when_it_hangs",
+        "19_when_it_hangs",
     ),
     Symptom.DISK_FULL: ("`No space left on device`", "08_checkpointing"),
     Symptom.READ_ONLY: (
