@@ -327,6 +327,16 @@ except RuntimeError:
         others=0,
     ),
     Fault(
+        "an_error_of_its_own_in_the_words_of_a_victim",
+        "import urllib.error\n"
+        "if odd: raise urllib.error.URLError('Connection reset by peer')\n"
+        "dist.all_reduce(tensor)",
+        ranks=(2, 3),
+        kind="exception",
+        cause="urllib.error.URLError: <urlopen error Connection reset by peer>$",
+        line="raise urllib",
+    ),
+    Fault(
         "all_raise",
         "raise ValueError(rank)",
         kind="exception",
@@ -665,6 +675,85 @@ if odd:
         cause="has not come, and ranks? .* in all_reduce$",
         line=HUNG,
         report=("rank [023]: .*Timed out waiting 1000ms",),
+    ),
+    Fault(
+        "different_sizes_of_which_one_aborts",
+        "late = torch.ones(4) if rank < 2 else torch.ones(7, dtype=torch.int64)\n"
+        "dist.all_reduce(late)",
+        ranks=(3,),
+        kind="signal",
+        rank=2,
+        symptom="different tensors",
+        cause=r"call 2 is all_reduce of float32 \(4,\)",
+        line="dist.all_reduce(late)",
+    ),
+    Fault(
+        "receives_from_another_source",
+        "if rank == 0: dist.send(tensor, 1)\nif odd: dist.recv(tensor, 2)",
+        ranks=(3,),
+        kind="timeout",
+        symptom="different calls",
+        cause="waits in recv for rank 2, and rank 0 waits in send for it$",
+        line="if odd: dist.recv",
+    ),
+    Fault(
+        "waits_before_it_tells",
+        "try:\n"
+        "    if odd: raise ValueError('no such sample')\n"
+        "    dist.all_reduce(tensor)\n"
+        "finally:\n"
+        "    dist.barrier()",
+        ranks=(2, 3),
+        kind="timeout",
+        symptom="absent",
+        cause=r"has raised ValueError: no such sample, and waits in barrier .*, and "
+        r"ranks? .* in all_reduce$",
+        line="raise ValueError",
+    ),
+    Fault(
+        "all_handle_an_error",
+        "try:\n"
+        "    raise KeyError('not there')\n"
+        "except KeyError:\n"
+        "    if odd: time.sleep(600)\n"
+        "    dist.all_reduce(tensor)",
+        ranks=(2,),
+        kind="timeout",
+        symptom="absent",
+        cause="has not come, and rank 0 waits in all_reduce$",
+        line="if odd: time.sleep",
+    ),
+    Fault(
+        "a_task_of_asyncio_waits",
+        "import asyncio\n"
+        "async def fetch(): await asyncio.sleep(600)\n"
+        "async def train():\n"
+        "    if odd: await fetch()\n"
+        "    dist.all_reduce(tensor)\n"
+        "asyncio.run(train())",
+        ranks=(2,),
+        kind="timeout",
+        symptom="absent",
+        cause="has not come, and rank 0 waits in all_reduce$",
+        line="async def fetch()",
+    ),
+    Fault(
+        "meets_elsewhere",
+        whole="""
+import os
+import torch.distributed as dist
+
+if os.environ["RANK"] == "1":
+    os.environ["MASTER_PORT"] = str(int(os.environ["MASTER_PORT"]) ^ 1)
+dist.init_process_group("gloo")
+""",
+        options="--standalone",
+        ranks=(3,),
+        timeout=6,
+        kind="timeout",
+        symptom="rendezvous",
+        cause=r"looks for the others at \S+, and they meet at \S+$",
+        line="dist.init_process_group",
     ),
     # Who was first, and who was only asked to end.
     Fault(

@@ -49,6 +49,7 @@ SECTION = re.compile(r"^=== (\S+)\n", re.MULTILINE)
 # The local variables that an explanation reads.
 ARGUMENTS = (PEER_ARGUMENT, ROOT_ARGUMENT, TAG_ARGUMENT)
 READ = {name for each in ARGUMENTS for names in each.values() for name in names}
+READ |= {"init_method"}
 # What is not the same on two machines, or in two runs, and what stands in its place.
 NAMELESS = {"parent": 0, "errors": ""}
 LIBRARY = r"<(?:site-packages|stdlib)>"
@@ -67,6 +68,7 @@ CHANGING: list[tuple[re.Pattern, str | Callable]] = [
         (r"\b(pid:? )\d+", r"\g<1>0"),
         (r"(time      : ).*", r"\g<1>0"),
         (r"(host      : ).*", r"\g<1>localhost"),
+        (r"\blocalhost:\d+", "localhost:0"),
         (r'("process_group": )\d+', r"\g<1>0"),
         (r"(closing signal SIG\w+|via signal|Sending process|process) \d{3,}", r"\1 0"),
         (r"^frame #\d+: .*\n?", ""),  # of C++, with addresses
@@ -182,7 +184,7 @@ def live(fault: Fault, ranks: int, here: Path) -> tuple[Recording, Run]:
         stacks = {name: text for name, text in last.items() if name.endswith("/stack")}
         last = first | stacks
     meta = {name: heard[name] for name in ("log", "code", "stopped", "limit")}
-    last, meta["times"] = _timeless(last, heard["times"])
+    last, meta["times"] = _timeless(_without_ports(last), heard["times"])
     files = {"meta.json": json.dumps(meta)} | {
         name: _tidy(name, _anywhere(_placeless(text, here)))
         for name, text in sorted(last.items())
@@ -250,6 +252,18 @@ def _timeless(
     return files | texts, {rank: clock[time] for rank, time in written.items()}
 
 
+def _without_ports(files: dict[str, str]) -> dict[str, str]:
+    """Return the files with a number for each place where ranks mean to meet."""
+    told = {n: json.loads(t) for n, t in files.items() if n.endswith("flight.json")}
+    places = list(dict.fromkeys(each.get("meets", "") for each in told.values()))
+    for each in told.values():
+        if len(places) > 1 and each.get("meets"):
+            each["meets"] = f"host:{places.index(each['meets']) + 1}"
+        else:
+            each.pop("meets", None)
+    return files | {name: json.dumps(each) for name, each in told.items()}
+
+
 def _snapshot(folder: Path) -> dict[str, str]:
     paths = {path.name: path for name in OF_RUN for path in folder.glob(name)}
     for name in OF_RANK:
@@ -315,7 +329,12 @@ def _tidy(name: str, text: str) -> str:
         for call in found["calls"]:
             call["frames"] = call["frames"][:1]
         groups, calls = json.dumps(found["groups"]), _lines(found["calls"])
-        return f'{{"groups": {groups}, "calls": {calls}}}'
+        if handles := found.get("handles"):
+            handles["frames"] = handles["frames"][:MOST_FRAMES]
+        more = {n: found[n] for n in ("handles", "tasks", "meets") if found.get(n)}
+        rest = json.dumps(more)[1:-1]
+        rest = f"{rest}, " if rest else ""
+        return f'{{{rest}"groups": {groups}, "calls": {calls}}}'
     if kind.startswith("stack"):
         return _lines([_tidy_frame(frame) for frame in found])
     if kind.startswith("seen"):

@@ -112,6 +112,7 @@ TRACEBACK = """Traceback (most recent call last):
     work()
 ValueError: {says}
 """
+OF_TORCH = TRACEBACK.replace("ValueError", "RuntimeError")
 
 
 def test_the_two_ends_of_a_long_file_are_read(tmp_path):
@@ -498,7 +499,7 @@ def test_a_fork_says_itself_how_it_ends(tmp_path):
 
 
 def test_a_fork_that_exits_because_it_lost_a_peer_is_a_victim(tmp_path):
-    lost = TRACEBACK.format(line=7, says="Connection closed by peer")
+    lost = OF_TORCH.format(line=7, says="Connection closed by peer")
     events = [
         *(started(pid) for pid in (1, 2, 3)),
         {"pid": 1, "before": lost, "left": 5.0},
@@ -619,7 +620,7 @@ def test_who_destroys_its_group_waits_for_nobody():
 
 
 def test_who_gave_up_has_waited_wherever_it_was():
-    lost = TRACEBACK.format(line=3, says="Connection closed by peer")
+    lost = OF_TORCH.format(line=3, says="Connection closed by peer")
     late = TRACEBACK.format(line=4, says="Timed out waiting 9ms")
     logs = [
         RankLog(traceback=text, stack=stacks.from_text(text)) for text in (lost, late)
@@ -675,7 +676,7 @@ def test_a_broadcast_of_many_may_have_been_passed_by_its_root():
 
 def test_of_roots_that_nobody_knows_only_the_standstill_is_told():
     first, second = (replace(rooted(rank, 0), stack=[]) for rank in (0, 1))
-    lost = TRACEBACK.format(line=3, says="Connection closed by peer")
+    lost = OF_TORCH.format(line=3, says="Connection closed by peer")
     logs = [replace(log, traceback=lost) for log in (first, second)]
     found = diagnose(*logs, has_passed(2))
     assert found.rank is None
@@ -724,6 +725,17 @@ def test_calls_that_need_the_same_size_are_these():
     assert calls.SAME_SIZE == ("all_reduce", "broadcast", "reduce", "all_gather")
 
 
+def test_the_old_file_is_named_in_which_ranks_do_not_meet():
+    def at(rank):
+        log = waiting(rank, "init_process_group")
+        log.stack[0].values["init_method"] = "'file:///disk/met'"
+        return log
+
+    found = diagnose(at(0), at(1))
+    assert (found.symptom, found.rank) == (Symptom.RENDEZVOUS, None)
+    assert found.cause.startswith("the ranks do not meet in file:///disk/met, which")
+
+
 def test_who_makes_fewer_groups_than_the_others_is_named():
     def at(rank, name, groups):
         log = waiting(rank, name)
@@ -748,9 +760,9 @@ def test_who_has_waited_too_long_comes_before_who_lost_a_peer(tmp_path):
     left_behind(tmp_path, [None, None], report)
     for rank, says in enumerate(("Connection closed by peer", "Timed out waiting 9ms")):
         stderr = tmp_path / "run" / "attempt_0" / str(rank) / "stderr.log"
-        stderr.write_text(TRACEBACK.format(line=3, says=says))
+        stderr.write_text(OF_TORCH.format(line=3, says=says))
     failure, _ = find_failure(TorchrunLog.read(tmp_path), 1, None, 0)
-    assert (failure.rank, failure.cause) == (1, "ValueError: Timed out waiting 9ms")
+    assert (failure.rank, failure.cause) == (1, "RuntimeError: Timed out waiting 9ms")
     assert failure.others == {}
 
 

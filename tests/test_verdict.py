@@ -276,6 +276,25 @@ def test_agent_and_workers_are_no_ranks(monkeypatch):
     assert job.members == {12, 13, 14, 15} and job.above == {10, 11}
 
 
+@pytest.mark.parametrize("communicates, seen", [(True, 12), (False, 14)])
+def test_a_helper_is_not_taken_for_its_rank(monkeypatch, communicates, seen):
+    """A rank may start a Python and wait for it; a wrapper does the same."""
+    jobs = "ddp_lab.kit.terminal.jobs"
+    monkeypatch.setattr(f"{jobs}._has_torch", lambda pid: True)
+    monkeypatch.setattr(f"{jobs}.communicates", lambda pid: communicates)
+    inside = [Frame("/usr/lib/python3.12/subprocess.py", 1, "wait")]
+    monkeypatch.setattr(f"{jobs}.look", lambda pid: Look(0, "sleeping", stack=inside))
+    machine = processes(
+        monkeypatch,
+        (11, 1, "python torchrun train.py", {}),
+        (12, 11, "python train.py", TORCHRUN | {"RANK": 0}),
+        (13, 11, "python train.py", TORCHRUN | {"RANK": 1}),
+        (14, 12, "python evaluate.py", TORCHRUN | {"RANK": 0}),
+    )
+    (job,) = machine.jobs()
+    assert ranks(job) == {0: seen, 1: 13}
+
+
 def test_a_parent_that_is_rank_0_itself(monkeypatch):
     child = {"WORLD_SIZE": 3, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 5}
     machine = processes(

@@ -1,5 +1,6 @@
 """The communication calls of a rank, as PyTorch's flight recorder has kept them."""
 
+import math
 from dataclasses import dataclass, replace
 
 from ddp_lab.kit.explain.stacks import Frame
@@ -45,6 +46,13 @@ class Call:
             return self.name
         more = f" and {len(self.shapes) - 1} more" if len(self.shapes) > 1 else ""
         return f"{self.name} of {self.dtypes[0]} {self.shapes[0]}{more}"
+
+    @property
+    def size(self) -> int:
+        """The bytes of its first tensor; 0 if they are not known."""
+        dtype = self.dtypes[0] if self.dtypes else ""
+        bits = int("".join(filter(str.isdecimal, dtype)) or 8)
+        return math.prod(self.shapes[0]) * bits // 8 if self.shapes else 0
 
     @property
     def key(self) -> tuple[str, int]:

@@ -50,14 +50,17 @@ class End:
     quietly: bool = False
     """Whether it may have left because another one had gone, and have said so on a
     stderr that all share."""
+    own_error: bool = False
+    """Whether the program itself has raised its error, in whatever words."""
 
     def lost_peer(self) -> bool:
         """Tell whether the rank only noticed that another one had gone."""
-        return self.asked or stderr.lost_peer("\n".join([self.cause, *self.before]))
+        said = "" if self.own_error else "\n".join([self.cause, *self.before])
+        return self.asked or stderr.lost_peer(said)
 
     def out_of_step(self) -> bool:
         """Tell whether the rank and the others did not come together."""
-        return bool(stderr.OUT_OF_STEP.search(self.words))
+        return not self.own_error and bool(stderr.OUT_OF_STEP.search(self.words))
 
     def is_victim(self) -> bool:
         """Tell whether somebody else's failure, or absence, explains this one."""
@@ -117,7 +120,8 @@ def find(log: RankLog, code: int | None) -> End | None:
     end = End(kind, cause, frame, log.traceback, log.time, words, before, certain)
     quietly = kind == "exit" and log.others_lost_peer
     own_word = bool(log.end and "time" in log.end)
-    return replace(end, asked=asked, own_word=own_word, quietly=quietly)
+    end = replace(end, asked=asked, own_word=own_word, quietly=quietly)
+    return replace(end, own_error=log.has_own_words)
 
 
 def signal_and_sender(code: int) -> str:

@@ -380,7 +380,8 @@ def _not_together(logs: list[RankLog], first: int, found: dict[int, End]) -> Fai
     """Return the failure of a run in which every rank that complains is a victim."""
     said = found[first]
     stands = hang.find_stands(logs)
-    diagnosis = hang.mismatch([log.calls for log in logs])
+    too_small = first if SIZES.search(said.words) else None
+    diagnosis = hang.mismatch([log.calls for log in logs], too_small)
     if not (diagnosis and diagnosis.symptom is Symptom.DIFFERENT_TENSORS):
         diagnosis = _told_by_torch(said, stands[first].name)
         diagnosis = diagnosis or hang.diagnose(logs, stands)
@@ -414,6 +415,8 @@ def _told_by_torch(said: End, name: str) -> hang.Diagnosis | None:
 def _known(failure: Failure, logs: list[RankLog]) -> Failure:
     """Add what the cause usually means, and calls that differed before it came up."""
     symptom = symptoms.find(failure.cause)
+    if symptom is Symptom.VICTIM and failure.rank is not None:
+        symptom = None if logs[failure.rank].has_own_words else symptom
     if symptom:  # a signal's usual meaning is part of the cause already
         means = None if failure.kind == "signal" else f"that is: {symptom.means}"
         return replace(failure, symptom=symptom, means=means)

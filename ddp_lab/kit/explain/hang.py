@@ -24,6 +24,7 @@ RPC = "torch/distributed/rpc/"
 # Where a rank waits in C++ for the gradients of the others.
 GRADIENTS = ("torch/nn/parallel/distributed.py", "torch/autograd/graph.py")
 AWAY = ("elsewhere", "lingers", "left")  # where a rank is that does not come
+QUOTES = "\"'"
 
 
 def diagnose(logs: list[RankLog], stands: list[Stand]) -> Diagnosis | None:
@@ -40,6 +41,7 @@ def diagnose(logs: list[RankLog], stands: list[Stand]) -> Diagnosis | None:
     return (
         _unable(waiting, stands, _program(logs))
         or _cycle(waiting)
+        or _other_source(waiting)
         or _groups(waiting, logs)
         or mismatch([log.calls for log in logs])
         or roots.find(waiting, logs)
@@ -65,8 +67,7 @@ def _groups(waiting: list[Stand], logs: list[RankLog]) -> Diagnosis | None:
     """Some rank waits for the others to join a group, or to make one."""
     names = {stand.name for stand in waiting}
     if names == {"init_process_group"} and len(waiting) == len(logs):
-        cause = "every rank waits in init_process_group, and does not find the others"
-        return Diagnosis(Symptom.RENDEZVOUS, cause, None, waiting[0].frame)
+        return _not_met(waiting, logs)
     if "new_group" not in names:
         return None
     # Who has raised and left its groups has none to count.
@@ -80,6 +81,27 @@ def _groups(waiting: list[Stand], logs: list[RankLog]) -> Diagnosis | None:
     first = next(stand for stand in waiting if stand.rank == fewest[0])
     rank = first.rank if len(fewest) == 1 else None
     return Diagnosis(Symptom.GROUPS, cause, rank, first.frame)
+
+
+def _not_met(waiting: list[Stand], logs: list[RankLog]) -> Diagnosis:
+    """No rank finds the others: they look at different places, or in an old file."""
+    all_frames = [frame for log in logs for frame in log.stack]
+    for method in filter(None, (f.values.get("init_method") for f in all_frames)):
+        if "file://" in method:
+            cause = f"the ranks do not meet in {method.strip(QUOTES)}, which has to be "
+            cause += "a new file for each run"
+            return Diagnosis(Symptom.RENDEZVOUS, cause, None, waiting[0].frame)
+    meets = {stand.rank: logs[stand.rank].meets for stand in waiting}
+    odd = odd_one(meets) if all(meets.values()) else None
+    if odd is not None:
+        rest = next(place for rank, place in meets.items() if rank != odd)
+        cause = f"looks for the others at {meets[odd]}, and they meet at {rest}"
+        return Diagnosis(Symptom.RENDEZVOUS, cause, odd, waiting[odd].frame)
+    cause = "every rank waits in init_process_group, and does not find the others"
+    if len({*filter(None, meets.values())}) > 1:
+        sides = ", ".join(f"rank {rank} at {place}" for rank, place in meets.items())
+        cause += f": they look at different places, {sides}"
+    return Diagnosis(Symptom.RENDEZVOUS, cause, None, waiting[0].frame)
 
 
 def _unable(
@@ -226,13 +248,35 @@ def _other_tag(path: list[Stand]) -> Diagnosis:
     return Diagnosis(Symptom.DIFFERENT_CALLS, ", but ".join(sides), None, frame)
 
 
-def mismatch(calls: list[list[Call]]) -> Diagnosis | None:
-    """Say which call was not the same on all ranks, and what each rank did instead."""
+def _other_source(waiting: list[Stand]) -> Diagnosis | None:
+    """A rank receives from one rank while another one sends to it."""
+    sends = {s.rank: s.peers[0] for s in waiting if s.name == "send" and s.peers}
+    for stand in waiting:
+        senders = [rank for rank, to in sends.items() if to == stand.rank]
+        if stand.name == "recv" and stand.peers and senders:
+            if stand.peers[0] not in senders:
+                cause = f"waits in recv for rank {stand.peers[0]}, and {ranks(senders)}"
+                cause += f" {conjugate('wait', senders)} in send for it"
+                found = Symptom.DIFFERENT_CALLS, cause, stand.rank, stand.frame
+                return Diagnosis(*found)
+    return None
+
+
+def mismatch(calls: list[list[Call]], too_small: int | None = None) -> Diagnosis | None:
+    """Say which call was not the same on all ranks, and what each rank did instead.
+
+    Args:
+        calls: of each rank.
+        too_small: a rank without a record that got more than its tensor has room for.
+    """
     by_rank = first_mismatch(calls)
     if not by_rank:
         return None
     texts = {rank: str(call) for rank, call in by_rank.items()}
-    rank = odd_one(texts)
+    votes = dict(texts)
+    if too_small is not None and too_small not in votes:
+        votes[too_small] = str(min(by_rank.values(), key=lambda call: call.size))
+    rank = odd_one(votes)
     call = by_rank[rank if rank is not None else min(by_rank)]
     same = len({call.does for call in by_rank.values()}) == 1
     symptom = Symptom.DIFFERENT_TENSORS if same else Symptom.DIFFERENT_CALLS

@@ -11,6 +11,7 @@ from ddp_lab.kit.explain.calls import Call
 from ddp_lab.kit.explain.files import clip
 
 PROGRAM = "the program itself"
+RAISES = re.compile(r"\braise\b")
 DEEPEST = 100  # levels of a fact
 # With what torchrun asks a rank to end: what it was sent itself, or SIGTERM.
 REQUESTS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
@@ -58,6 +59,12 @@ class RankLog:
     """The exception that ended its main part, as text, and when; see rank.py."""
     exit: dict | None = None
     """How it ended, when, and whether it had been asked to; see proxy.py."""
+    handles: dict | None = None
+    """The exception that it was handling when it was last asked; see rank.py."""
+    tasks: dict[str, list[stacks.Frame]] = field(default_factory=dict)
+    """Where the tasks of asyncio stood, by name."""
+    meets: str = ""
+    """The address and port where it means to find the others."""
     code: int | None = None
     """The exit code, negative for a signal; None if it did not end by itself."""
 
@@ -72,8 +79,16 @@ class RankLog:
     @property
     def gave_up(self) -> bool:
         """Whether it has raised because others did not do their part of a call."""
-        said = self.traceback
+        said = "" if self.has_own_words else self.traceback
         return stderr.lost_peer(said) or bool(stderr.OUT_OF_STEP.search(said))
+
+    @property
+    def has_own_words(self) -> bool:
+        """Whether the program itself has raised its error, and none has led to that."""
+        if not self.raised or self.raised.get("before") or not self.frames:
+            return False
+        innermost = self.frames[0]
+        return innermost.own and bool(RAISES.search(innermost.code))
 
     @property
     def frames(self) -> list[stacks.Frame]:
@@ -186,6 +201,9 @@ class RankLog:
             stopped=before.stopped,
             calls=before.calls,
             groups=before.groups,
+            handles=before.handles,
+            tasks=before.tasks,
+            meets=before.meets,
             end=before.end,
             raised=before.raised,
             exit=before.exit,

@@ -7,6 +7,7 @@ from pathlib import Path
 from ddp_lab.kit.explain.calls import Call
 from ddp_lab.kit.explain.rank_log import PROGRAM, RankLog
 from ddp_lab.kit.explain.stacks import C10D, KIT, Frame, last_error, own
+from ddp_lab.kit.explain.stderr import OUT_OF_STEP, lost_peer
 from ddp_lab.kit.explain.words import ended_by, listed
 
 # The arguments in which a call names one rank: as in the whole world, or in the group.
@@ -28,6 +29,7 @@ ROOT_ARGUMENT = {
 }
 TAG_ARGUMENT = {"send": ("tag",), "recv": ("tag",)}
 ALONE = ("destroy_process_group",)  # in which a rank does not wait for the others
+IN_ASYNCIO = ("selectors.py", str(Path("/asyncio/")))
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,24 @@ class Stand:
 def find_stands(logs: list[RankLog]) -> list[Stand]:
     """Return where each rank stood when it was last seen."""
     stands = [_stand(rank, log) for rank, log in enumerate(logs)]
+    if not all(log.handles for log in logs):  # else all have come to the same place
+        stands = [_handling(stand, logs[stand.rank]) for stand in stands]
     return [_with_peers(stand, logs) for stand in stands]
+
+
+def _handling(stand: Stand, log: RankLog) -> Stand:
+    """Return the stand of a rank that waits while it handles an exception of its own.
+
+    So it does in a `finally`, or at the end of a `with`: nobody has been told yet.
+    """
+    if not log.handles or stand.state not in ("waits", "elsewhere"):
+        return stand
+    error = log.handles["error"]
+    if lost_peer(error) or OUT_OF_STEP.search(error):
+        return stand
+    raised = own([Frame(*each) for each in log.handles["frames"]])
+    end = f"has raised {error}, and {stand}"
+    return Stand(stand.rank, "left", raised or stand.frame, end=end)
 
 
 def _stand(rank: int, log: RankLog) -> Stand:
@@ -148,7 +167,18 @@ def _inside(rank: int, log: RankLog) -> Stand:
         call = undone[0] if undone else None
         name = call.name if call else "wait" if on_work else "a communication"
         return Stand(rank, "waits", frame, name, call)
+    waits = bool(log.stack) and any(p in log.stack[0].file for p in IN_ASYNCIO)
+    if waits and any(map(own, log.tasks.values())):
+        return _in_tasks(rank, log)
     return Stand(rank, "elsewhere" if frame else "unknown", frame, beside=beside(log))
+
+
+def _in_tasks(rank: int, log: RankLog) -> Stand:
+    """Return where a rank stands whose main thread waits for tasks of asyncio."""
+    frames = {name: frame for name, s in log.tasks.items() if (frame := own(s))}
+    first, *rest = sorted(frames)
+    more = tuple(f"task {name} at {frames[name].place}" for name in rest)
+    return Stand(rank, "elsewhere", frames[first], beside=more + beside(log))
 
 
 def beside(log: RankLog) -> tuple[str, ...]:

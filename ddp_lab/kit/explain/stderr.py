@@ -42,9 +42,11 @@ OUT_OF_STEP = re.compile(
     r"Timed out waiting \d+ms|Watchdog caught collective|monitoredBarrier"
     r"|op\.preamble\.length|wait timeout after|Detected mismatch between collectives"
 )
-# torch raises that as a RuntimeError. What loses a connection of its own, say to a
-# server, has failed by itself.
-OF_ITS_OWN = re.compile(r"(\w+\.)*(OSError|Connection\w*Error|BrokenPipeError)\b")
+# torch raises that as a RuntimeError, or one of its own. What loses a connection of its
+# own, say to a server, has failed by itself.
+OF_ITS_OWN = re.compile(
+    r"(?!torch\.|RuntimeError\b|Dist\w+Error\b)(\w+\.)*\w*(Error|Exception|Timeout)\b"
+)
 SOURCE = re.compile(r"    [^ |+]")  # a line of the program in a traceback
 LONGEST = 4000  # characters that are shown of a traceback that is not the rank's end
 

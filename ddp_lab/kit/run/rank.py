@@ -7,7 +7,9 @@ keeps in its log folder, beside torchrun's own stdout.log and stderr.log:
 
     pid           its process
     flight.json   its calls of the communication library, from PyTorch's flight
-                  recorder; written when asked through the pipe `ask`, and at the end
+                  recorder; written when asked through the pipe `ask`, and at the end.
+                  When asked, also the exception that it handles, where asyncio's
+                  tasks stand, and the address where it means to meet
     stack         where each thread was when torchrun ended the rank with SIGTERM
     raised.json   the exception that ended the program's main part, as text, and when
     end.json      the exit code, when the main part ended, the exceptions that it was
@@ -137,7 +139,41 @@ def _answer(folder: Path) -> None:
                 pipe.read()
         except OSError:
             return  # the program has removed it, say
-        _write(folder / "flight.json", flight())
+        _write(folder / "flight.json", flight() | _now())
+
+
+def _now() -> dict:
+    """Return what the main thread handles, where asyncio's tasks stand, and where the
+    rank means to find the others."""
+    asyncio = sys.modules.get("asyncio.tasks")
+    try:
+        # In a `finally`, or a with block, a rank may wait before its exception is told.
+        error = sys._current_exceptions().get(threading.main_thread().ident)
+        error = error[1] if isinstance(error, tuple) else error  # of Python 3.11
+        handles = error and {"error": _in_words(error)[:500], "frames": _frames(error)}
+        tasks = {each.get_name(): _awaits(each) for each in _tasks(asyncio)}
+    except Exception:  # of the program's own exception, when it is asked
+        handles, tasks = None, {}
+    meets = [os.environ.get(name, "") for name in ("MASTER_ADDR", "MASTER_PORT")]
+    return {"handles": handles, "tasks": tasks, "meets": ":".join(meets)}
+
+
+def _tasks(asyncio: Any) -> list:
+    """Return the tasks of asyncio that are not done."""
+    since_312, before = "_scheduled_tasks", "_all_tasks"
+    name = since_312 if hasattr(asyncio, since_312) else before
+    return [task for task in list(getattr(asyncio, name, ())) if not task.done()]
+
+
+def _awaits(task: Any) -> list[tuple[str, int, str]]:
+    """Return file, line and function of what a task awaits, the innermost one first."""
+    found: list[tuple[str, int, str]] = []
+    coroutine = task.get_coro()
+    while frame := getattr(coroutine, "cr_frame", None):
+        code = frame.f_code
+        found.insert(0, (code.co_filename, frame.f_lineno, code.co_name))
+        coroutine = coroutine.cr_await
+    return found
 
 
 def _write(path: Path, content: Any) -> bool:

@@ -16,7 +16,7 @@ import psutil
 
 from ddp_lab.kit.explain.files import shorten
 from ddp_lab.kit.explain.stacks import KIT, Frame
-from ddp_lab.kit.terminal.look import look
+from ddp_lab.kit.terminal.look import communicates, look
 
 # How a launcher tells a process its number, and how many there are. The first that is
 # set counts: torchrun in a SLURM job sets the first pair, and inherits the last.
@@ -217,8 +217,9 @@ class Machine:
             if self.processes[child].number == process.number
             and self.processes[child].python
             and not self._forked(child)
+            and _has_torch(child)
         ]
-        if started:
+        if started and not communicates(pid):  # else it has started a helper
             stack = look(pid).stack
             if any(frame.file.endswith("subprocess.py") for frame in stack):
                 return self._inner(started[0])
