@@ -148,7 +148,8 @@ def _now() -> dict:
     asyncio = sys.modules.get("asyncio.tasks")
     try:
         # In a `finally`, or a with block, a rank may wait before its exception is told.
-        error = sys._current_exceptions().get(threading.main_thread().ident)
+        raised: Any = sys._current_exceptions()
+        error = raised.get(threading.main_thread().ident)
         error = error[1] if isinstance(error, tuple) else error  # of Python 3.11
         handles = error and {"error": _in_words(error)[:500], "frames": _frames(error)}
         tasks = {each.get_name(): _awaits(each) for each in _tasks(asyncio)}
