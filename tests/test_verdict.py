@@ -16,6 +16,7 @@ from ddp_lab.kit.terminal import seen as looks
 from ddp_lab.kit.terminal import why
 from ddp_lab.kit.terminal.jobs import Job, Machine, Process, duration, spawned_rank
 from ddp_lab.kit.terminal.look import Look
+from ddp_lab.kit.terminal.main import main
 from ddp_lab.kit.terminal.seen import Seen
 from ddp_lab.kit.terminal.verdict import judge
 
@@ -397,6 +398,41 @@ def test_two_machines_are_explained_together(tmp_path, capsys):
     assert "rank 0 is in two files" in capsys.readouterr().err
     (tmp_path / "c.json").write_text("{}")
     assert why.explain_files([str(tmp_path / "c.json")]) == 2
+
+
+@pytest.fixture
+def one_job(monkeypatch):
+    """Let `why` find one job of this machine, and see it at once."""
+    process = Process(7, 1, ["python", "train.py"], {}, 0, "sleeping", True)
+    job = Job("torchrun", "train.py", 2, {0: process, 1: process})
+    monkeypatch.setattr(Machine, "__init__", lambda self: setattr(self, "hidden", {}))
+    monkeypatch.setattr(Machine, "jobs", lambda self: [job])
+    monkeypatch.setattr(looks, "observe", lambda *_: ({0: WAITS, 1: seen(20)}, 8.0))
+
+
+def test_what_cannot_be_saved_is_told_all_the_same(one_job, tmp_path, capsys):
+    assert main(["why", "--save", str(tmp_path / "none" / "a.json")]) == 2
+    told = capsys.readouterr()
+    assert told.err.startswith("ddp-lab: not saved: ") and "Traceback" not in told.err
+    assert "rank 1: has not come, and rank 0 waits in all_reduce" in told.out
+
+
+def test_ctrl_c_while_it_looks(one_job, monkeypatch, capsys):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(looks, "observe", interrupted)
+    assert main(["why"]) == 130
+    assert capsys.readouterr().err == ""
+
+
+def test_who_was_woken_is_told_of_one_and_of_several():
+    polls = seen(20, woken=5)
+    (one, two) = (
+        judge(dict(enumerate(r)), 2, 8.0) for r in ([WAITS, polls], [polls] * 2)
+    )
+    assert "but rank 1 is woken now and then" in one.failure.means
+    assert "but ranks 0 and 1 are woken now and then" in two.failure.means
 
 
 def test_what_is_saved_holds_no_value_of_the_program(tmp_path):

@@ -37,6 +37,8 @@ def main(words: Sequence[str] | None = None) -> int:
         return 0 if asked else USAGE
     try:
         return commands[words[0]](words)
+    except KeyboardInterrupt:  # while it looks
+        return 128 + signal.SIGINT
     except BrokenPipeError:
         # Python would complain of it once more when it flushes stdout at the end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

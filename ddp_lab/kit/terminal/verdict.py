@@ -221,10 +221,11 @@ def _means(does: dict[int, str], seen: dict[int, Seen], seconds: float) -> str |
     silent = [one.silent for one in seen.values() if one.silent is not None]
     said = f"; the last output came {duration(min(silent))} ago" if silent else ""
     if "wakes" in all_of_them and "moves" not in all_of_them:
-        who = hang.ranks([rank for rank in does if does[rank] == "wakes"])
+        woken = [rank for rank in does if does[rank] == "wakes"]
+        who = f"{hang.ranks(woken)} {conjugate('are', woken)}"
         return (
-            f"no rank has left its line {held}, but {who} was woken now and then: it "
-            f"polls, or works in small steps{said}"
+            f"no rank has left its line {held}, but {who} woken now and then, as by "
+            f"polling or by work in small steps{said}"
         )
     if all_of_them & {"waits", "stands"} and not all_of_them & {"moves", "busy"}:
         return f"nothing has moved {held}{said}"

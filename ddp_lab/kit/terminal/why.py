@@ -38,11 +38,20 @@ def explain_here(pid: int | None, seconds: float, save: str | None) -> int:
     job = jobs[0]
     print(f"{job}\n", flush=True)
     ranks, watched = looks.observe(job, seconds)
-    if save is not None:
-        path = Path(save or f"why-{socket.gethostname()}.json")
-        looks.save(path, job, ranks, watched)
-        print(f"saved in {path}; all of them together: ddp-lab why *.json\n")
+    code = LOOKED if save is None else _save(save, job, ranks, watched)
     _print(job, ranks, watched)
+    return code
+
+
+def _save(name: str, job: Job, ranks: dict[int, looks.Seen], watched: float) -> int:
+    """Write what was seen, for `explain_files`; return the exit code."""
+    path = Path(name or f"why-{socket.gethostname()}.json")
+    try:
+        looks.save(path, job, ranks, watched)
+    except OSError as error:
+        print(f"ddp-lab: not saved: {error}\n", file=sys.stderr)
+        return USAGE
+    print(f"saved in {path}; all of them together: ddp-lab why *.json\n")
     return LOOKED
 
 
