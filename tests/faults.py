@@ -748,12 +748,58 @@ if os.environ["RANK"] == "1":
 dist.init_process_group("gloo")
 """,
         options="--standalone",
-        ranks=(3,),
+        ranks=(2, 3),
         timeout=6,
         kind="timeout",
         symptom="rendezvous",
-        cause=r"looks for the others at \S+, and they meet at \S+$",
+        cause=r"looks for the others at \S+, but torchrun has told them to meet at ",
         line="dist.init_process_group",
+    ),
+    Fault(
+        "meets_where_nobody_listens",
+        whole="""
+import os
+import torch.distributed as dist
+
+os.environ["MASTER_PORT"] = str(int(os.environ["MASTER_PORT"]) ^ 1)
+dist.init_process_group("gloo")
+""",
+        options="--standalone",
+        ranks=(2,),
+        timeout=6,
+        kind="timeout",
+        rank=None,
+        symptom="rendezvous",
+        cause="every rank waits .*: nobody listens at .*, which the program has set.*"
+        "TORCHELASTIC_USE_AGENT_STORE is False$",
+        line="dist.init_process_group",
+    ),
+    Fault(
+        "a_remote_call_is_late",
+        whole="""
+import os, time
+import torch.distributed.rpc as rpc
+
+rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+
+
+def slow():
+    time.sleep(9)
+
+
+rpc.init_rpc(f"worker{rank}", rank=rank, world_size=world_size)
+if rank == 1:
+    rpc.rpc_sync("worker0", slow, timeout=2)
+rpc.shutdown()
+""",
+        options="--standalone",
+        ranks=(2,),
+        timeout=20,
+        kind="exception",
+        symptom="late call",
+        cause="RuntimeError: RPCErr:1:RPC ran for more than set timeout",
+        line="rpc.rpc_sync",
+        report=(r"rank 0: .*sick\.py:\d+ in slow: time\.sleep\(9\)",),
     ),
     # Who was first, and who was only asked to end.
     Fault(

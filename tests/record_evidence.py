@@ -255,12 +255,11 @@ def _timeless(
 def _without_ports(files: dict[str, str]) -> dict[str, str]:
     """Return the files with a number for each place where ranks mean to meet."""
     told = {n: json.loads(t) for n, t in files.items() if n.endswith("flight.json")}
-    places = list(dict.fromkeys(each.get("meets", "") for each in told.values()))
+    met = [place for each in told.values() for place in each.get("meets", [])]
+    places = list(dict.fromkeys(met))
     for each in told.values():
-        if len(places) > 1 and each.get("meets"):
-            each["meets"] = f"host:{places.index(each['meets']) + 1}"
-        else:
-            each.pop("meets", None)
+        meets = [f"host:{places.index(p) + 1}" for p in each.pop("meets", [])]
+        each |= {"meets": meets} if len(places) > 1 else {}
     return files | {name: json.dumps(each) for name, each in told.items()}
 
 

@@ -30,6 +30,10 @@ MESSAGES = {
         "NCCL WARN Socket closed",
         "eof (this error originated at tensorpipe/transport/shm/x.cc:259)",
     ],
+    "late call": [
+        "RPCErr:1:RPC ran for more than set timeout (2000 ms) and will now be marked "
+        "with an error"
+    ],
     "killed": ["process 1 terminated with signal SIGKILL"],
     "crash": [
         "ended by SIGSEGV (a crash in native code)",

@@ -41,6 +41,7 @@ LOOKS = {
         "`Connection closed by peer` or `Connection reset by peer`",
         "00_start_here",
     ),
+    Symptom.LATE_CALL: ("`RPC ran for more than set timeout`", "24_remote_calls"),
     Symptom.KILLED: ("a rank ends by SIGKILL, without a word", "08_checkpointing"),
     Symptom.CRASH: ("a rank ends by SIGSEGV, SIGABRT or SIGBUS", "19_when_it_hangs"),
     Symptom.NO_LAUNCHER: (

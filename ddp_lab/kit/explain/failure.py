@@ -285,6 +285,8 @@ def _failed_by_itself(
     others = {rank: other for rank, other in found.items() if rank != first}
     failure = Failure(end.kind, first, end.cause, *_place(end.frame))
     failure = replace(failure, traceback=end.traceback, others=_failures(others))
+    if symptoms.find(end.cause) is Symptom.LATE_CALL:
+        failure = replace(failure, others=_at_work(logs, first) | failure.others)
     shared = hang.has_program(logs)  # then nobody knows which rank has written what
     printed = logs[0 if shared else first].tracebacks
     if end.kind == "exit" and printed:
@@ -295,6 +297,12 @@ def _failed_by_itself(
         what = shorten(end.before[0])
         failure = replace(failure, means=f"it left while it handled {what}")
     return _known(failure, logs)
+
+
+def _at_work(logs: list[RankLog], first: int) -> dict[int, str]:
+    """Return where the threads of the other ranks stand, which answer remote calls."""
+    told = {rank: hang.beside(log) for rank, log in enumerate(logs) if rank != first}
+    return {rank: "; ".join(each) for rank, each in told.items() if each}
 
 
 def _failures(found: dict[int, End]) -> dict[int, str]:

@@ -91,16 +91,22 @@ def _not_met(waiting: list[Stand], logs: list[RankLog]) -> Diagnosis:
             cause = f"the ranks do not meet in {method.strip(QUOTES)}, which has to be "
             cause += "a new file for each run"
             return Diagnosis(Symptom.RENDEZVOUS, cause, None, waiting[0].frame)
-    meets = {stand.rank: logs[stand.rank].meets for stand in waiting}
-    odd = odd_one(meets) if all(meets.values()) else None
-    if odd is not None:
-        rest = next(place for rank, place in meets.items() if rank != odd)
-        cause = f"looks for the others at {meets[odd]}, and they meet at {rest}"
-        return Diagnosis(Symptom.RENDEZVOUS, cause, odd, waiting[odd].frame)
     cause = "every rank waits in init_process_group, and does not find the others"
-    if len({*filter(None, meets.values())}) > 1:
-        sides = ", ".join(f"rank {rank} at {place}" for rank, place in meets.items())
-        cause += f": they look at different places, {sides}"
+    told = [logs[stand.rank].meets for stand in waiting]
+    moved = [s for s, meets in zip(waiting, told, strict=True) if len({*meets}) > 1]
+    if moved and len(moved) < len(waiting) and all(told):
+        verb = conjugate("look", moved)
+        cause = f"{verb} for the others at {logs[moved[0].rank].meets[-1]}, but "
+        cause += f"torchrun has told them to meet at {told[moved[0].rank][0]}"
+        if len(moved) == 1:
+            return Diagnosis(Symptom.RENDEZVOUS, cause, moved[0].rank, moved[0].frame)
+        cause = f"{ranks([s.rank for s in moved])} {cause}"
+    elif moved:
+        cause += (
+            f": nobody listens at {told[moved[0].rank][-1]}, which the program has "
+        )
+        cause += "set. Under torchrun rank 0 opens no store of its own, unless "
+        cause += "TORCHELASTIC_USE_AGENT_STORE is False"
     return Diagnosis(Symptom.RENDEZVOUS, cause, None, waiting[0].frame)
 
 

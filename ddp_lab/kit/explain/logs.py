@@ -250,7 +250,7 @@ def _add_evidence(log: RankLog, folder: Path) -> None:
             log.beside[log.dead[-1]] = []
     flight = read_json(folder / "flight.json") or {}
     log.calls, log.groups = from_flight(flight), flight.get("groups", {})
-    log.handles, log.meets = flight.get("handles"), flight.get("meets", "")
+    log.handles, log.meets = flight.get("handles"), tuple(flight.get("meets", ()))
     for name, frames in flight.get("tasks", {}).items():
         log.tasks[name] = [stacks.Frame(*each) for each in frames]
     seen = stacks.from_json(read_json(folder / "stack.json"))

@@ -63,8 +63,8 @@ class RankLog:
     """The exception that it was handling when it was last asked; see rank.py."""
     tasks: dict[str, list[stacks.Frame]] = field(default_factory=dict)
     """Where the tasks of asyncio stood, by name."""
-    meets: str = ""
-    """The address and port where it means to find the others."""
+    meets: tuple[str, ...] = ()
+    """The address and port at which it was told to meet, and those that it took."""
     code: int | None = None
     """The exit code, negative for a signal; None if it did not end by itself."""
 

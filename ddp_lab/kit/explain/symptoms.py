@@ -50,6 +50,12 @@ class Symptom(str, Enum):
         r"Connection (closed|reset) by peer|Broken pipe|Socket closed"
         r"|(eof|closed) \(this error originated at tensorpipe/",
     )
+    LATE_CALL = (
+        "late call",
+        "the worker that was called had no answer in time: it works, waits, or has no "
+        "thread left for the call",
+        r"RPC ran for more than set timeout",
+    )
     KILLED = (
         "killed",
         "usually the system has run out of memory and has chosen this process",

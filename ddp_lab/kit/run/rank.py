@@ -9,7 +9,7 @@ keeps in its log folder, beside torchrun's own stdout.log and stderr.log:
     flight.json   its calls of the communication library, from PyTorch's flight
                   recorder; written when asked through the pipe `ask`, and at the end.
                   When asked, also the exception that it handles, where asyncio's
-                  tasks stand, and the address where it means to meet
+                  tasks stand, and where it was told and means to meet
     stack         where each thread was when torchrun ended the rank with SIGTERM
     raised.json   the exception that ended the program's main part, as text, and when
     end.json      the exit code, when the main part ended, the exceptions that it was
@@ -45,6 +45,7 @@ C10D = os.path.join("torch", "distributed", "distributed_c10d.py")
 LIBRARY = ("site-packages", "dist-packages", os.path.dirname(os.__file__), "<frozen")
 NODE = "DDP_LAB_NODE"  # the node that is played, for torchrun: see nodes.py
 HOME = "DDP_LAB_HOME"  # the run's folder, for a program that starts its ranks itself
+TOLD = ""  # where torchrun has told us to meet
 FRAMES = 100  # that are kept of an exception, and
 LEAVES, CHAIN = 5, 9  # exceptions of a group, and that led to it
 RESERVED = 16_384  # bytes for raised.json, should the disk be full by then
@@ -53,7 +54,8 @@ PR_SET_PTRACER, ANY = 0x59616D61, -1  # see prctl(2)
 
 def run(argv: list[str]) -> None:
     """Do what `python -u ARGV` does; never return."""
-    own = os.getpid()
+    global TOLD
+    TOLD, own = _meeting(), os.getpid()
     folder = _log_folder()
     if home := os.environ.pop(HOME, ""):  # which is not for its children
         folder = Path(home)
@@ -155,8 +157,12 @@ def _now() -> dict:
         tasks = {each.get_name(): _awaits(each) for each in _tasks(asyncio)}
     except Exception:  # of the program's own exception, when it is asked
         handles, tasks = None, {}
-    meets = [os.environ.get(name, "") for name in ("MASTER_ADDR", "MASTER_PORT")]
-    return {"handles": handles, "tasks": tasks, "meets": ":".join(meets)}
+    return {"handles": handles, "tasks": tasks, "meets": [TOLD, _meeting()]}
+
+
+def _meeting() -> str:
+    """Return where this rank is told, or means, to find the others."""
+    return ":".join(os.environ.get(n, "") for n in ("MASTER_ADDR", "MASTER_PORT"))
 
 
 def _tasks(asyncio: Any) -> list:
