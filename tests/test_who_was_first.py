@@ -260,6 +260,10 @@ def test_a_restart_whose_ranks_did_not_meet_hides_no_failure():
     assert "which did not meet again" in failure.means
     assert "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1" in failure.means
     assert explain(raised(9.0), well(), earlier=[first]).rank == 0
+    again = explain(waits(0), waits(1), earlier=[first, [waits(0), waits(1)]])
+    assert (again.rank, again.cause) == (1, "exit code 5")
+    assert "which did not meet again" in again.means
+    assert not [line for line in again.earlier if "a bug" in line]
 
 
 def test_who_exits_while_others_lose_a_peer_comes_after_who_raised():

@@ -32,14 +32,16 @@ def restarted(earlier: list[Attempt]) -> list[str]:
     return [f"restarted {times}: {'; '.join(_told(earlier, count + 1))}"]
 
 
-def before(earlier: list[Attempt], last: Attempt) -> list[str]:
+def before(
+    earlier: list[Attempt], last: Attempt, may_be_a_bug: bool = True
+) -> list[str]:
     """Return what is told of the attempts before the last one, which failed too."""
     if not earlier:
         return []
     count = len(earlier) + 1
     same = sum(_way(failure) == _way(last) for failure in earlier)
     lines = _told(earlier, count)
-    if not (same and last.line):
+    if not (same and last.line and may_be_a_bug):
         return lines
     if same == len(earlier):
         many = "both attempts" if count == 2 else f"all {count} attempts"

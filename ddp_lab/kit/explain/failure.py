@@ -127,9 +127,11 @@ def find_failure(
     if log.full_disk:
         failure = _on_a_full_disk(failure, log.full_disk)
     before = _earlier(log)
-    told = attempts.before([_attempt(each) for each in before], _attempt(failure))
-    if before and not _meets(before[-1]) and _meets(failure):
-        failure = replace(before[-1], means=attempts.never_met(failure.cause))
+    tried, apart = [_attempt(each) for each in before], _meets(failure)
+    told = attempts.before(tried, _attempt(failure), may_be_a_bug=not apart)
+    met = [each for each in before if not _meets(each)]
+    if met and apart:  # which is no failure of the program's
+        failure = replace(met[-1], means=attempts.never_met(failure.cause))
     return replace(failure, earlier=told, places=log.places), codes
 
 
