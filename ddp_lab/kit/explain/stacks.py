@@ -16,6 +16,8 @@ LIBRARY = ("site-packages", "dist-packages", sysconfig.get_path("stdlib"), "<fro
 # The standard library of any Python, which may not be the one that we are.
 STANDARD = re.compile(r"/lib(64)?/python\d+\.\d+/(?!site-packages|dist-packages)")
 KIT = str(Path(__file__).parents[1])
+# What an installed package is below; torch is what starts the ranks, and no program.
+PACKAGE = re.compile(r".*[/\\](?:site|dist)-packages[/\\](?!torch\b)\w+")
 C10D = "distributed_c10d.py"
 BOOTSTRAP = str(Path("multiprocessing", "process.py"))
 FRAME_LINE = re.compile(
@@ -82,7 +84,18 @@ class Frame:
 
 def own(stack: list[Frame]) -> Frame | None:
     """Return the innermost frame that is the program's."""
-    return next((frame for frame in stack if frame.own), None)
+    found = next((frame for frame in stack if frame.own), None)
+    return found or _of_its_package(stack)
+
+
+def _of_its_package(stack: list[Frame]) -> Frame | None:
+    """Return the innermost frame of an installed package that `-m` has started."""
+    libraries = [f for f in stack if not f.standard and KIT not in f.file]
+    outermost = libraries[-1] if libraries else None
+    installed = outermost and PACKAGE.match(outermost.file)
+    if not outermost or outermost.name != "<module>" or not installed:
+        return None
+    return next(f for f in stack if f.file.startswith(installed[0]))
 
 
 def from_text(text: str) -> list[Frame]:
