@@ -1,5 +1,6 @@
 """A client of the fork server may die at any time, and nobody else notices."""
 
+import os
 import signal
 import socket
 import subprocess
@@ -62,3 +63,29 @@ def test_a_program_that_has_no_session_yet_is_killed_as_well():
         assert program.wait(10) == -signal.SIGKILL
     finally:
         program.kill()
+
+
+OWNER = """
+import os, subprocess, time
+from ddp_lab.kit.run.warm import WARM
+
+WARM.process = subprocess.Popen(["cat"], stdin=subprocess.PIPE)  # ends as a server does
+if os.fork() == 0:
+    time.sleep(600)  # as a DataLoader's worker does, or what a cell has started
+print(WARM.process.pid, flush=True)
+time.sleep(600)
+"""
+
+
+def test_no_server_outlives_its_owner_who_has_forked():
+    words = [sys.executable, "-c", OWNER]
+    owner = subprocess.Popen(
+        words, stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    try:
+        server = psutil.Process(int(owner.stdout.readline()))
+        os.kill(owner.pid, signal.SIGKILL)
+        assert wait_until(lambda: not server.is_running(), 90), "it still serves"
+    finally:
+        os.killpg(owner.pid, signal.SIGKILL)
+        owner.communicate()

@@ -170,6 +170,16 @@ class Warm:
             shutil.rmtree(self.folder, ignore_errors=True)
         self.process, self.folder, self.settings = None, None, None
 
+    def forget(self) -> None:
+        """Let go of the server in a process that its owner has forked.
+
+        The fork holds the pipe, too, and would keep the server alive without the owner.
+        """
+        if self.process and self.process.stdin:
+            os.close(self.process.stdin.fileno())
+            self.process.stdin = None
+        self.__init__()  # type: ignore[misc]
+
 
 def settings_in(env: dict[str, str]) -> dict[str, str]:
     """Return the variables of which a server has one setting."""
@@ -222,3 +232,4 @@ def write_python(folder: Path, socket: str) -> str:
 
 WARM = Warm()
 atexit.register(WARM.stop)
+os.register_at_fork(after_in_child=WARM.forget)
