@@ -20,7 +20,7 @@ pytestmark = pytest.mark.sandbox
 pytest.importorskip("nbgrader", reason="the lessons do without it")
 from nbgrader.api import Gradebook  # noqa: E402
 
-# Of each of these criteria one visible and one hidden case, to be quick; and its points.
+# Of each of these criteria a visible and a hidden case, to be quick, and its points.
 FEW = {"right": (12, 999, 2), "any_length": (10, 2, 1)}
 CHECK = """check(
     "{}",

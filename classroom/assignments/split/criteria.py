@@ -340,7 +340,7 @@ def span(diaries: list[list[dict]]) -> float:
     rank on the left has made, backward what the rank on the right has. That is so on
     every machine, and costs nobody anything where a machine is busy.
     """
-    last, ends = len(diaries) - 1, {}
+    last, ends = len(diaries) - 1, dict[tuple, int]()
     clock, todo = [0] * len(diaries), [[*diary] for diary in diaries]
     while any(todo):
         before = len(ends)
