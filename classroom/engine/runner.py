@@ -15,7 +15,7 @@ import time
 from collections import deque
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ddp_lab.kit.run.limits import Limits
@@ -96,8 +96,12 @@ def fill(folder: Path, header: dict, files: dict[str, bytes]) -> None:
     (folder / "recorder").symlink_to(header["recorder"])
 
 
-def launch(header: dict, folder: Path, limits: "Limits | None") -> dict:
-    """Run the harness in `folder` as `header` asks; return how it went."""
+def launch(header: dict, folder: Path, limits: "Limits | None", **more: Any) -> dict:
+    """Run the harness in `folder` as `header` asks; return how it went.
+
+    Args:
+        more: what else `torchrun` of the lab's launcher takes.
+    """
     from ddp_lab.kit.run.launch import torchrun
     from ddp_lab.kit.run.limits import Limits
     from ddp_lab.kit.run.result import RunFailed, RunInterrupted
@@ -122,8 +126,8 @@ def launch(header: dict, folder: Path, limits: "Limits | None") -> dict:
     try:
         words = [str(folder / "harness.py"), str(folder)]
         command = ["--nproc-per-node", str(header["ranks"]), *words]
-        limits = limits or Limits()
-        run = torchrun(command, timeout=header["timeout"], limits=limits, watch=watch)
+        more |= {"timeout": header["timeout"], "limits": limits or Limits()}
+        run = torchrun(command, watch=watch, **more)
     except (RunFailed, RunInterrupted) as failed:
         if failed.run is None or (isinstance(failed, RunInterrupted) and not late):
             raise
