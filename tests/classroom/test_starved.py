@@ -1,9 +1,11 @@
 """A run that had no core is judged again; one that stands still has failed."""
 
+import gc
 import os
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from course import RING, solution
@@ -67,6 +69,7 @@ def test_the_system_tells_who_waits_for_a_core():
         "f = torch.compile(f)",
         "@torch.compile\ndef f(): pass",
         "from torch import compile",
+        "import torch as t\nf = t.compile(f)",
     ],
 )
 def test_what_compiles_is_refused_by_name_before_anything_runs(line):
@@ -79,3 +82,23 @@ def test_what_compiles_is_refused_by_name_before_anything_runs(line):
 def test_what_does_not_compile_is_not():
     text = "import re\nre.compile('x')  # not torch.compile\nsource = 'torch.compile'\n"
     assert not compiles(text) and not compiles("return (")
+
+
+@pytest.fixture
+def collecting():
+    """Let the collector run all the time, with a callback that lets others go on."""
+    before, interval = gc.get_threshold(), sys.getswitchinterval()
+    gc.callbacks.append(lambda *_: sum(range(50)))
+    gc.set_threshold(5)
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(interval)
+    gc.set_threshold(*before)
+    gc.callbacks.pop()
+
+
+def test_many_submissions_are_parsed_at_once(collecting):
+    """In Python before 3.13 ast.parse of two threads at once may raise SystemError."""
+    text = "x = [f(a + b * (c - d)) for a in range(3)]\n" * 200
+    with ThreadPoolExecutor(4) as pool:
+        assert not any(pool.map(compiles, [text] * 40))
