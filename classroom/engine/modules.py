@@ -52,8 +52,8 @@ def _files(name: str) -> Iterator[tuple[str, Path]]:
 
 
 def parsed(text: str) -> ast.Module:
-    """Return Python text as a tree. Many submissions are judged at once, and before
-    Python 3.13 two threads that parse may get a SystemError (gh-106905).
+    """Return Python text as a tree. Many submissions are judged at once, and in some
+    Pythons, such as 3.11.7, two threads that parse at once may get a SystemError.
     """
     with _PARSING:
         return ast.parse(text)

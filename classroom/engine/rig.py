@@ -5,7 +5,6 @@ is known here only, where the judge is: no process of the run has ever seen it.
 """
 
 import ast
-import functools
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -26,7 +25,6 @@ BESIDE = LAB / "assignments" / "beside"
 """Files that the harnesses of several assignments share."""
 
 
-@functools.cache
 def beside(assignment: Assignment) -> list[Path]:
     """Return the files of a run: the harness, and what it imports by a bare name.
 
