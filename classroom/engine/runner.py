@@ -112,11 +112,12 @@ def launch(header: dict, folder: Path, limits: "Limits | None", **more: Any) -> 
     end = time.monotonic() + limit
     late, judged = False, limits is not None  # elsewhere /proc has others' processes
     looks = deque([(time.monotonic(), 0.0, 0.0)])  # each with what `cores` told
+    seen: dict[str, list[int]] = {}
 
     def watch(run: "Run") -> None:
         nonlocal late
         if judged and time.monotonic() > looks[-1][0] + 1:
-            looks.append((time.monotonic(), *cores()))
+            looks.append((time.monotonic(), *cores(seen)))
         while looks[-1][0] - looks[0][0] > header["timeout"]:
             looks.popleft()
         if time.monotonic() > end and not late:
@@ -143,13 +144,17 @@ def launch(header: dict, folder: Path, limits: "Limits | None", **more: Any) -> 
     return answer
 
 
-def cores() -> tuple[float, float]:
-    """Return the seconds that all processes here have run, and waited for a core."""
-    ran = waited = 0
+def cores(seen: dict[str, list[int]]) -> tuple[float, float]:
+    """Return the seconds that all processes here have run, and waited for a core.
+
+    Args:
+        seen: of each thread what it had when it was last seen; what has ended since
+            counts all the same.
+    """
     for path in glob.glob("/proc/[0-9]*/task/*/schedstat"):
         with suppress(OSError, ValueError):  # it has ended
-            numbers = Path(path).read_text().split()
-            ran, waited = ran + int(numbers[0]), waited + int(numbers[1])
+            seen[path] = [*map(int, Path(path).read_text().split()[:2])]
+    ran, waited = map(sum, zip(*seen.values(), strict=True)) if seen else (0, 0)
     return ran / 1e9, waited / 1e9
 
 
