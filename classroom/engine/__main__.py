@@ -9,13 +9,17 @@ python -m classroom.engine feedback ASSIGNMENT
 import argparse
 import logging
 import os
+import sqlite3
 import sys
 import time
 import warnings
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import nbgrader
+from alembic.script import ScriptDirectory
 from nbgrader.api import Gradebook
 from nbgrader.apps import NbGraderAPI
 from nbgrader.coursedir import CourseDirectory
@@ -34,7 +38,7 @@ LABELS = {"pass": "pass", "fail": "FAIL", "blocked": "blocked", "not yet": "not 
 
 def api(**directories: str) -> NbGraderAPI:
     """Return nbgrader's own interface to this course."""
-    _find_alembic()
+    _begin_gradebook()
     settings = config()
     settings.CourseDirectory.update(directories)
     quiet = logging.getLogger("classroom")
@@ -44,11 +48,17 @@ def api(**directories: str) -> NbGraderAPI:
     return NbGraderAPI(course, config=settings, log=quiet)
 
 
-def _find_alembic() -> None:
-    """Let nbgrader find what it starts by its name, to make the gradebook."""
-    folder, found = str(Path(sys.executable).parent), os.environ["PATH"]
-    if folder not in found.split(os.pathsep):
-        os.environ["PATH"] = os.pathsep.join([folder, found])
+def _begin_gradebook() -> None:
+    """Begin the gradebook, if there is none, as nbgrader would: it is empty, and of
+    today's form. For that one word nbgrader starts alembic, which takes seconds.
+    """
+    if (path := COURSE / "gradebook.db").exists():
+        return
+    head = ScriptDirectory(str(Path(nbgrader.__file__).parent / "alembic"))
+    with closing(sqlite3.connect(path)) as book, book:
+        book.execute("CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL)")
+        words = "INSERT INTO alembic_version VALUES (?)"
+        book.execute(words, [head.get_current_head()])
 
 
 def config() -> Config:
@@ -226,7 +236,7 @@ def feedback(assignment: str) -> None:
 
 def gradebook() -> Gradebook:
     """Return the gradebook, with the due dates of now; a new one if there is none."""
-    _find_alembic()
+    _begin_gradebook()
     opened = Gradebook(f"sqlite:///{COURSE / 'gradebook.db'}", "ddp-lab")
     roster.enter_due(opened)
     return opened

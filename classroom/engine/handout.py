@@ -96,8 +96,8 @@ def contents(assignments: Iterable[str], answers: bool = False) -> dict[str, Pat
         if f"(notebooks/{lesson.name})" in listed:
             found[f"notebooks/{lesson.name}"] = lesson
             roots.update(imported(_code(lesson)))
-            for program, _ in notebooks.programs(lesson):
-                found[str(program.relative_to(ROOT))] = program
+            for order, _ in notebooks.program_cells(lesson):
+                found[order.path] = ROOT / order.path
     for name in assignments:
         found[f"assignments/{name}/{name}.ipynb"] = notebook("release", name)
         # What the notebook imports, and what a run needs beside its harness.

@@ -111,12 +111,7 @@ def secrets(answers: bool = False) -> list[Secret]:
         answers: whether students get the answers to the lessons' exercises, so that
             none of their lines is a secret.
     """
-    public: set[str] = set()
-    for lesson in notebooks.lessons():
-        for cell in notebooks.read(lesson).cells:
-            public |= _lines(cell.source)
-        for _, text in notebooks.programs(lesson):
-            public |= _lines(text)
+    public = {*_of_lessons()}
     known: list[tuple[str, set[str]]] = []
     cases: list[Secret] = []
     for name in names():
@@ -138,6 +133,17 @@ def secrets(answers: bool = False) -> list[Secret]:
         public |= {line for path in right for line in _lines(path.read_text())}
     own = [Secret(name, frozenset(lines - public)) for name, lines in known]
     return [secret for secret in own if secret.lines] + cases
+
+
+@functools.cache
+def _of_lessons() -> frozenset[str]:
+    """Return the lines of the lessons, and of the programs that they write."""
+    lines: set[str] = set()
+    for lesson in notebooks.lessons():
+        texts = [cell.source for cell in notebooks.read(lesson).cells]
+        texts += [text for _, text in notebooks.programs(lesson)]
+        lines.update(*map(_lines, texts))
+    return frozenset(lines)
 
 
 def _cases(where: str, text: str) -> Iterator[Secret]:

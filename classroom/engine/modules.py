@@ -1,6 +1,7 @@
 """Which files a module needs: its own, and those of all of ours that it imports."""
 
 import ast
+import threading
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from ddp_lab import ROOT
 
 OURS = "classroom", "tools", "bench", "figs"
 """The packages that are looked into; ddp_lab is everywhere."""
+_PARSING = threading.Lock()
 
 
 def modules(roots: Iterable[str]) -> dict[str, Path]:
@@ -49,10 +51,18 @@ def _files(name: str) -> Iterator[tuple[str, Path]]:
                 yield path, file
 
 
+def parsed(text: str) -> ast.Module:
+    """Return Python text as a tree. Many submissions are judged at once, and in some
+    Pythons, such as 3.11.7, two threads that parse at once may get a SystemError.
+    """
+    with _PARSING:
+        return ast.parse(text)
+
+
 def imported(text: str) -> list[str]:
     """Return the full names that Python text imports, anywhere in it."""
     found = []
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(parsed(text)):
         if isinstance(node, ast.Import):
             found += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):

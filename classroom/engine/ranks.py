@@ -34,6 +34,8 @@ from values import pack, unpack
 
 RUN_FOLDER = Path(sys.argv[1])
 RANK = int(os.environ["RANK"])
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # see mallopt(3)
+KEPT_FREE = 65_536  # bytes
 _given: dict[str, Any] = {}
 _judge = socket.socket(socket.AF_UNIX)
 _speaking = threading.Lock()
@@ -55,10 +57,23 @@ def ask(**facts: object) -> Any:
         return json.loads(_heard.readline())
 
 
+def give_back_at_once() -> None:
+    """Have freed memory go back to the system at once, whichever thread has freed it.
+
+    Left alone, glibc keeps twice the largest block that was ever freed, megabytes, at
+    the end of each thread's own heap, which malloc_trim does not touch: a process
+    would weigh what its threads happen to have had at one time.
+    """
+    with suppress(OSError, AttributeError):  # another C library
+        for setting in (M_TRIM_THRESHOLD, M_MMAP_THRESHOLD):
+            ctypes.CDLL(None).mallopt(setting, KEPT_FREE)
+
+
 def weigh(**facts: object) -> None:
     """Let the judge look up how much memory this process has: "memory" of the event.
 
-    What is free is given back first; see `held` in watchdog.py.
+    What is free is given back first; see `held` in watchdog.py. A harness that weighs
+    begins with `give_back_at_once`.
     """
     _all_are_here()
     gc.collect()

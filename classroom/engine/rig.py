@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 
 from classroom.engine import runner
 from classroom.engine.assignment import LAB, Assignment, folder
-from classroom.engine.modules import imported
+from classroom.engine.modules import imported, parsed
 from classroom.engine.recorder import Recorder, Reply
 from classroom.engine.values import pack, unpack
 from classroom.engine.verdict import PASS, Verdict, compare, fail
@@ -89,12 +89,14 @@ LONGER = 4  # times the timeout, where a run had no core the first time
 def compiles(text: str) -> bool:
     """Tell whether a program uses torch.compile."""
     try:
-        nodes = [*ast.walk(ast.parse(text))]
+        nodes = [*ast.walk(parsed(text))]
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False
     used = {ast.unparse(n) for n in nodes if isinstance(n, ast.Attribute)}
+    whole = [a for n in nodes if isinstance(n, ast.Import) for a in n.names]
+    names = {a.asname or a.name for a in whole if a.name == "torch"}
     froms = [n for n in nodes if isinstance(n, ast.ImportFrom) and n.module == "torch"]
-    return "torch.compile" in used or any(
+    return bool(used & {f"{name}.compile" for name in names}) or any(
         alias.name == "compile" for node in froms for alias in node.names
     )
 

@@ -15,7 +15,7 @@ import time
 from collections import deque
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ddp_lab.kit.run.limits import Limits
@@ -96,8 +96,12 @@ def fill(folder: Path, header: dict, files: dict[str, bytes]) -> None:
     (folder / "recorder").symlink_to(header["recorder"])
 
 
-def launch(header: dict, folder: Path, limits: "Limits | None") -> dict:
-    """Run the harness in `folder` as `header` asks; return how it went."""
+def launch(header: dict, folder: Path, limits: "Limits | None", **more: Any) -> dict:
+    """Run the harness in `folder` as `header` asks; return how it went.
+
+    Args:
+        more: what else `torchrun` of the lab's launcher takes.
+    """
     from ddp_lab.kit.run.launch import torchrun
     from ddp_lab.kit.run.limits import Limits
     from ddp_lab.kit.run.result import RunFailed, RunInterrupted
@@ -108,11 +112,12 @@ def launch(header: dict, folder: Path, limits: "Limits | None") -> dict:
     end = time.monotonic() + limit
     late, judged = False, limits is not None  # elsewhere /proc has others' processes
     looks = deque([(time.monotonic(), 0.0, 0.0)])  # each with what `cores` told
+    seen: dict[str, list[int]] = {}
 
     def watch(run: "Run") -> None:
         nonlocal late
         if judged and time.monotonic() > looks[-1][0] + 1:
-            looks.append((time.monotonic(), *cores()))
+            looks.append((time.monotonic(), *cores(seen)))
         while looks[-1][0] - looks[0][0] > header["timeout"]:
             looks.popleft()
         if time.monotonic() > end and not late:
@@ -122,8 +127,8 @@ def launch(header: dict, folder: Path, limits: "Limits | None") -> dict:
     try:
         words = [str(folder / "harness.py"), str(folder)]
         command = ["--nproc-per-node", str(header["ranks"]), *words]
-        limits = limits or Limits()
-        run = torchrun(command, timeout=header["timeout"], limits=limits, watch=watch)
+        more |= {"timeout": header["timeout"], "limits": limits or Limits()}
+        run = torchrun(command, watch=watch, **more)
     except (RunFailed, RunInterrupted) as failed:
         if failed.run is None or (isinstance(failed, RunInterrupted) and not late):
             raise
@@ -139,13 +144,17 @@ def launch(header: dict, folder: Path, limits: "Limits | None") -> dict:
     return answer
 
 
-def cores() -> tuple[float, float]:
-    """Return the seconds that all processes here have run, and waited for a core."""
-    ran = waited = 0
+def cores(seen: dict[str, list[int]]) -> tuple[float, float]:
+    """Return the seconds that all processes here have run, and waited for a core.
+
+    Args:
+        seen: of each thread what it had when it was last seen; what has ended since
+            counts all the same.
+    """
     for path in glob.glob("/proc/[0-9]*/task/*/schedstat"):
         with suppress(OSError, ValueError):  # it has ended
-            numbers = Path(path).read_text().split()
-            ran, waited = ran + int(numbers[0]), waited + int(numbers[1])
+            seen[path] = [*map(int, Path(path).read_text().split()[:2])]
+    ran, waited = map(sum, zip(*seen.values(), strict=True)) if seen else (0, 0)
     return ran / 1e9, waited / 1e9
 
 

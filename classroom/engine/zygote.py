@@ -40,7 +40,7 @@ if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
 from classroom.engine import fence, runner
-from ddp_lab.kit.run import fork_server, job, rank, warm
+from ddp_lab.kit.run import fork_server, rank, warm
 from ddp_lab.kit.run.limits import Limits
 
 SCRATCH = "/run"  # inside the sandbox, where the run's folder and logs are
@@ -172,9 +172,8 @@ def _fill(channel: socket.socket, pipe: int) -> None:
 
 def launch(header: dict, limits: Limits, pipe: int) -> None:
     """Be the launcher: run the harness, and say what became of it."""
-    job.WARM = _Given()
     try:
-        answer = runner.launch(header, FOLDER, limits)
+        answer = runner.launch(header, FOLDER, limits, warm=_Given())
     except Exception as error:  # say, a full disk
         answer = {"trouble": f"{type(error).__name__}: {error}"[:500]}
     with open(pipe, "w") as stream:

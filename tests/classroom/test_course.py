@@ -20,8 +20,8 @@ pytestmark = pytest.mark.sandbox
 pytest.importorskip("nbgrader", reason="the lessons do without it")
 from nbgrader.api import Gradebook  # noqa: E402
 
-# Of each of these criteria one visible and one hidden case, to be quick.
-FEW = {"right": (12, 999), "any_length": (10, 2)}
+# Of each of these criteria a visible and a hidden case, to be quick, and its points.
+FEW = {"right": (12, 999, 2), "any_length": (10, 2, 1)}
 CHECK = """check(
     "{}",
     dict(ranks=3, length={}, seed=2),
@@ -50,6 +50,7 @@ class Course:
                 name = cell.metadata.nbgrader.grade_id
                 if name in FEW:
                     cell.source = CHECK.format(name, *FEW[name])
+                    cell.metadata.nbgrader.points = FEW[name][-1]
                 else:
                     notebook.cells.remove(cell)
         nbformat.write(notebook, path)

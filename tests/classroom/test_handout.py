@@ -24,7 +24,18 @@ pytest.importorskip("nbgrader", reason="the lessons do without it")
 
 from classroom.engine import handout, leaks  # noqa: E402
 
-RELEASE = "from classroom.engine.__main__ import hand_out, release\n"
+HAND_OUT = """
+import sys, zipfile
+from classroom.engine.__main__ import COURSE, main, release
+
+for name in {names}:
+    release(name)
+for answers in ("--answers", ""):  # students unpack the last one
+    sys.argv = ["engine", "handout", *filter(None, [answers])]
+    main()
+    with zipfile.ZipFile(COURSE / "handout" / "ddp-lab-students.zip") as archive:
+        archive.extractall({home!r} + answers)
+"""
 SENT = [".py", ".ipynb", ".svg", ".md", ".sbatch", ".json", ".toml", ".txt"]
 SENT += [".cff", ".html", ""]  # the steppers; LICENSE, Makefile, .gitignore
 # What lies at the root.
@@ -75,11 +86,9 @@ def python(code: str, folder: Path, **env: str) -> str:
 def handed(request, tmp_path_factory):
     """Return the names of assignments, and the folder that students have unpacked."""
     course = tmp_path_factory.mktemp("course")
-    calls = "".join(f"release({name!r})\n" for name in request.param)
-    python(f"{RELEASE}{calls}hand_out(None)", ROOT, DDP_LAB_COURSE=str(course))
-    home = tmp_path_factory.mktemp("home")
-    with zipfile.ZipFile(course / "handout" / "ddp-lab-students.zip") as archive:
-        archive.extractall(home)
+    home = tmp_path_factory.mktemp("home") / "home"
+    code = HAND_OUT.format(names=request.param, home=str(home))
+    python(code, ROOT, DDP_LAB_COURSE=str(course))
     return request.param, home / handout.NAME
 
 
@@ -188,19 +197,14 @@ def test_a_new_file_is_not_handed_out_by_accident(tmp_path):
 HINT = "from ddp_lab.kit import hint\nhint('p2p/exercise')"
 
 
-@pytest.mark.parametrize("options", [[], ["--answers"]], ids=["kept", "given"])
-def test_answers_to_the_lessons_go_along_if_the_course_says_so(options, tmp_path):
-    call = [sys.executable, "-m", "classroom.engine", "handout", *options]
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "DDP_LAB_COURSE": str(tmp_path)}
-    subprocess.run(call, cwd=ROOT, env=env, check=True, capture_output=True)
-    with zipfile.ZipFile(tmp_path / "handout" / "ddp-lab-students.zip") as archive:
-        archive.extractall(tmp_path)
-    folder = tmp_path / handout.NAME
+@pytest.mark.parametrize("answers", ["", "--answers"], ids=["kept", "given"])
+def test_answers_to_the_lessons_go_along_if_the_course_says_so(answers, handed):
+    folder = handed[1].parent.with_name(f"home{answers}") / handout.NAME
     there = {path.relative_to(folder) for path in folder.glob("answers/**/*.py")}
     known = {path.relative_to(ROOT) for path in ROOT.glob("answers/*/*.py")}
-    assert known and there == (known if options else set())
+    assert known and there == (known if answers else set())
     said = python(HINT, folder)
-    assert ("p2p/exercise, hint 1 of" if options else "kept by your course") in said
+    assert ("p2p/exercise, hint 1 of" if answers else "kept by your course") in said
 
 
 # --- the search ---

@@ -97,6 +97,20 @@ RIGHT = {
         (HEAD, f"{HEAD}import threading\n"),
     ),
 }
+OBJECTS = changed(
+    "ring",
+    (
+        EXCHANGE,
+        """    for turn in range(2):
+        if turn == (rank % 2 if rank < world_size - 1 else 1):
+            dist.send_object_list([send_buf.clone()], dst=right)
+        else:
+            box = [None]
+            dist.recv_object_list(box, src=left)
+            recv_buf.copy_(box[0])
+""",
+    ),
+)
 BODY = solution("ring")["ring.py"]
 BODY = BODY[BODY.index("    world_size = dist.get_world_size()\n    b = bounds") :]
 BODY = BODY[: BODY.index("@record")]
@@ -157,6 +171,16 @@ def test_another_style_passes(name):
 def test_another_style_passes_every_criterion(name, cell):
     found = verdict("ring", RIGHT[name], cell.name, cell.cases)
     assert found.state == "pass", found
+
+
+def test_objects_are_messages_too_and_cost_what_they_send():
+    """As the notebook says: a pickled chunk of few numbers is far larger than they."""
+    case = visible("ring")["bytes_sent"][0]
+    assert str(verdict("ring", OBJECTS, "messages", [case])) == "pass"
+    found = verdict("ring", OBJECTS, "bytes_sent", [case])
+    assert found.state == "fail" and "bytes, expected 4,000 =" in found.words, found
+    case = case | {"length": 1_000_000}
+    assert str(verdict("ring", OBJECTS, "bytes_sent", [case])) == "pass"
 
 
 @pytest.mark.parametrize(("secret", "state"), [("", "pass"), ("3f9c", "fail")])

@@ -30,8 +30,13 @@ MISTAKES = [
 
 MISSED = [
     ("ring", "a collective"),
+    ("ring", "whole vectors"),
     ("ddp", "sends everything in finish()"),
     ("overlap", "sends everything in wait()"),
+    ("overlap", "waits in the hook"),
+    ("shard", "everybody remembers everything"),
+    ("split", "all forwards first"),
+    ("split", "one micro-batch at a time"),
     ("server", "no lock"),
     ("launcher", "starts them, and waits for all"),
 ]

@@ -12,6 +12,7 @@ from threading import Event
 import numpy as np
 
 from classroom.assignments.beside.wired import wired
+from classroom.engine.modules import parsed
 from classroom.engine.recorder import Reply
 from classroom.engine.rig import Outcome, Rig, compare_all
 from classroom.engine.verdict import PASS, Verdict, fail
@@ -59,7 +60,7 @@ def diagnoses(text: str) -> dict[str, dict]:
     """
     found: dict[str, dict] = {}
     try:
-        statements = ast.parse(text).body
+        statements = parsed(text).body
     except SyntaxError as error:
         raise ValueError(f"line {error.lineno}: {error.msg}") from None
     except (RecursionError, MemoryError) as error:

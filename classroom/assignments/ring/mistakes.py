@@ -52,6 +52,7 @@ MISTAKES = [
         "whole vectors",
         "bytes_sent",
         [("    reduce_scatter(chunks)\n    all_gather(chunks)\n", WHOLE_VECTORS)],
+        also=("no_deadlock",),
     ),
     Mistake(
         "send first if it is much",

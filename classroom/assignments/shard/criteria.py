@@ -38,7 +38,6 @@ OPTIONS: dict[str, dict] = {
 TOLERANCE = {"float64": 1e-7, "float32": 1e-5}  # absolute and relative
 WIRE_SLACK = 0.05  # of the bytes that are needed
 MEMORY_SLACK = 1_000_000  # bytes by which a process grows anyway
-WEIGHINGS = 4  # of which the best counts
 PIECE = 25_000  # numbers of a parameter, where there are many of them
 SILENCE = 40  # seconds of silence; on a busy machine many messages take their time
 
@@ -238,15 +237,6 @@ def memory(rig: Rig, *, ranks: int, million: float, seed: int = 0) -> Verdict:
     A copy of the share's parameters is allowed. Counted are the tensors of the process,
     and all that the system has given to it.
     """
-    for _ in range(WEIGHINGS):  # what was freed may not be given back at once
-        verdict = _weighed(rig, ranks, million, seed)
-        if "from step to step" not in verdict.words:
-            break
-    return verdict
-
-
-def _weighed(rig: Rig, ranks: int, million: float, seed: int) -> Verdict:
-    """Weigh each rank once, between two steps."""
     shapes = [[PIECE]] * round(million * rig.draw(seed).uniform(0.8, 1.2) * 1e6 / PIECE)
     case = Case(rig, seed, ranks, shapes, "AdamW", 2, dtype="float32", weigh=True)
     outcome = case.run(rig)

@@ -6,7 +6,6 @@ rank, can tell from a number alone which rank has made it: the owner of its stat
 """
 
 import gc
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,7 +15,6 @@ import torch.distributed as dist
 from torch import nn
 
 INNER = {"AdamW": torch.optim.AdamW, "SGD": torch.optim.SGD}
-SETTLE = 0.5  # seconds; a thread lets go of what has come when a call is done
 LIBRARY = "torch.distributed.optim torch.distributed.fsdp torch.distributed._composable"
 
 
@@ -139,9 +137,10 @@ def main() -> None:
     seed of this rank and the seed that all have in common; weigh, whether memory is
     measured; a checkpoint, or none; save, whether one is asked for in the end.
     """
-    from ranks import answer, give, inputs, weigh
+    from ranks import answer, give, give_back_at_once, inputs, weigh
     from wire import wired
 
+    give_back_at_once()
     given = inputs()
     with wired(given) as line:
         if line is None:
@@ -166,8 +165,7 @@ def main() -> None:
                 rows.clear()
                 for parameter in training.parameters:
                     parameter.grad = None
-                line.ask("meet")  # a short answer takes the place of a long one
-                time.sleep(SETTLE)
+                line.ask("meet")  # so the line's thread has let go of what came before
                 weigh(tensors=tensor_bytes())
         line.ask("meet")
         give(params=np.array(rows))

@@ -5,7 +5,6 @@ drawn here, and nobody knows before the judge has been asked. So who was asked w
 for what, is the schedule, by the judge's own clock.
 """
 
-import time
 from functools import partial
 from itertools import accumulate, pairwise
 
@@ -14,7 +13,6 @@ import torch
 import torch.nn.functional as F
 
 from classroom.assignments.split.harness import (
-    ROUNDS,
     TOLD,
     Factor,
     fill,
@@ -37,9 +35,8 @@ WORDS = {
     "micro": "{} micro-batches",
 }
 RATE = 0.1
-NAPS = {"F": 0.03, "B": 0.06}  # seconds of a step, where time is measured
-TRIES = 3  # of which the best counts
-OVER_LESSON = 1.2  # times what lesson 11's schedule takes; good ones take 0.98 to 1.02
+TAKES = {"F": 1, "B": 2}  # what a step costs
+IDLE_SLACK = 0.02  # of the time
 TOLERANCE = {"rtol": 1e-3, "atol": 1e-6}
 
 
@@ -51,7 +48,7 @@ class Case:
         widths: of the input and of each layer's output.
         rows: how many samples each micro-batch has.
         plan: by step, the numbers of the batches whose gradients add up for it.
-        schedules: how many batches are judged by when which micro-batch came.
+        schedule: whether it is judged in which order the micro-batches come.
     """
 
     def __init__(
@@ -62,7 +59,7 @@ class Case:
         rows: list[int],
         plan: list[list[int]],
         seed: int,
-        schedules: int = 0,
+        schedule: bool = False,
     ):
         draw = rig.draw(seed)
         self.rig, self.ranks, self.plan = rig, len(stages), plan
@@ -80,9 +77,9 @@ class Case:
 
         # By rank, batch and micro-batch: what the judge's piece does ahead and back.
         # Where no schedule is asked for, micro-batches may come in any order.
-        count = schedules or sum(map(len, plan))
+        count = sum(map(len, plan))
         self.factors = draw.uniform(0.5, 1.5, (self.ranks, count, len(rows), 2))
-        if not schedules:
+        if not schedule:
             self.factors[:] = self.factors[:, :, :1]
         self.came: dict[tuple, np.ndarray] = {}  # what should come, as `Watched` tells
 
@@ -95,24 +92,17 @@ class Case:
         back = asked["step"] == "B"
         return self.factors[rank, asked["batch"], asked["number"], int(back)]
 
-    def nap(self, rank: int, asked: dict) -> float:
-        """The same, in the time that a large stage would take."""
-        time.sleep(NAPS[asked["step"]])
-        return self.reply(rank, asked)
-
-    def run(self, task: str = "train") -> Outcome:
+    def run(self) -> Outcome:
         """Let the student's program do it."""
         given = []
         for rank, (first, end) in enumerate(pairwise(self.bounds)):
-            values = {"task": task, "rate": RATE, "plan": self.plan}
+            values: dict = {"task": "train", "rate": RATE, "plan": self.plan}
             values |= {"width": self.widths[first], "rows": self.rows}
             values |= {"widths": self.widths[first : end + 1]}
             values |= {"params": flat(self.stage(rank).parameters()).astype(np.float32)}
             given.append(values)
         given[0]["x"], given[-1]["target"] = self.x, self.target
-        reply = self.nap if task == "race" else self.reply
-        quiet = task == "race"
-        return self.rig.run(self.ranks, given, reply=reply, quiet=quiet)
+        return self.rig.run(self.ranks, given, reply=self.reply)
 
     def loss(self, batch: int, number: int) -> tuple[torch.Tensor, torch.Tensor]:
         """One process's outputs and loss of batch `number`, which comes as `batch`."""
@@ -162,24 +152,23 @@ class Case:
             list(map(np.array, params)),
         )
 
-    def diaries(self, outcome: Outcome, batch: int) -> Verdict | list[list[dict]]:
-        """By rank what it asked for in `batch`, in order; or what is wrong with it.
+    def diaries(self, outcome: Outcome) -> Verdict | list[list[dict]]:
+        """By rank what it asked for, in order; or what is wrong with it.
 
         Every micro-batch has to come once, and as the stages beside it have left it.
         """
-        self.loss(batch, 0)[1].backward()
+        self.loss(0, 0)[1].backward()
         found = []
         for rank, events in enumerate(outcome.events):
-            asked = [event for event in events if event.get("what") == "ask"]
-            diary = [event for event in asked if event["batch"] == batch]
-            steps = {(event["step"], event["number"]) for event in diary}
-            if not len(diary) == len(steps) == 2 * len(self.rows):
+            diary = [event for event in events if event.get("what") == "ask"]
+            steps = sorted((event["step"], event["number"]) for event in diary)
+            if steps != [(step, i) for step in "BF" for i in range(len(self.rows))]:
                 whole = (
                     f"each of {len(self.rows)} micro-batches once forward, once back"
                 )
                 return fail(f"rank {rank} expected {whole}, got {told(diary)}")
             for event in diary:
-                key = event["step"], rank, batch, event["number"]
+                key = event["step"], rank, 0, event["number"]
                 came, expected = np.array(event["came"]), self.came[key]
                 if key[0] == "B":  # its size is asked for by `grads`
                     came, expected = came / norm(came), expected / norm(expected)
@@ -286,17 +275,18 @@ def steps(
 def memory(
     rig: Rig, *, stages: list[int], widths: list[int], rows: list[int], seed: int = 0
 ) -> Verdict:
-    """Rank r of p never holds more than p - r micro-batches, however many come."""
-    case = Case(rig, stages, widths, rows, [[0]], seed, schedules=1)
+    """Rank r of p never holds more than p - r micro-batches, however many come, and
+    the first rank more than one: it goes on while the first one is further on.
+    """
+    case = Case(rig, stages, widths, rows, [[0]], seed, schedule=True)
     outcome = case.run()
     if problem := problem_of(outcome):
         return problem
-    diaries = case.diaries(outcome, 0)
+    diaries = case.diaries(outcome)
     if isinstance(diaries, Verdict):
         return diaries
     for rank, diary in enumerate(diaries):
-        alive = max(accumulate(1 if e["step"] == "F" else -1 for e in diary))
-        limit = case.ranks - rank
+        alive, limit = under_way(diary), case.ranks - rank
         if alive > limit:
             held = f"expected at most {limit} micro-batches between F and B"
             return fail(f"rank {rank} {held}, got {alive}: {told(diary)}")
@@ -306,46 +296,67 @@ def memory(
         if rank and kept > limit:
             most = f"expected at most {limit} micro-batches in memory"
             return fail(f"rank {rank} {most} when the next one came, got {kept}")
+    if under_way(diaries[0]) == 1:
+        words = "rank 0 waits for each micro-batch to come back before the next one"
+        return fail(f"{words}: {told(diaries[0])}")
     return PASS
 
 
 def bubble(rig: Rig, *, stages: list[int], micro: int, seed: int = 0) -> Verdict:
-    """With m micro-batches the p ranks idle for (p - 1) / (m + p - 1) of the time.
+    """With m micro-batches the p ranks idle for (p - 1) / (m + p - 1) of the time, and
+    no rank holds more than 2 p of them.
 
-    Stages that sleep show that on any machine, but not to the millisecond. So the time
-    is compared with that of lesson 11's schedule, which has this bubble and runs first:
-    the quickest of some rounds with the quickest of as many.
+    The time is that of the order in which each rank has taken its steps.
     """
-    widths, rows = [4] * (sum(stages) + 1), [2] * micro
-    for _ in range(TRIES):  # a machine may be busy; a bubble stays
-        case = Case(rig, stages, widths, rows, [[0]], seed, schedules=2 * ROUNDS)
-        outcome = case.run("race")
-        if problem := outcome.problem("done"):
-            return problem
-        for batch in range(ROUNDS, 2 * ROUNDS):
-            diaries = case.diaries(outcome, batch)
-            if isinstance(diaries, Verdict):
-                return diaries
-            first = told(diaries[0])
-        spans = [span(outcome.events, batch, micro) for batch in range(2 * ROUNDS)]
-        theirs, mine = min(spans[:ROUNDS]), min(spans[ROUNDS:])
-        if mine <= OVER_LESSON * theirs:
-            return PASS
-    theory = (case.ranks - 1) / (micro + case.ranks - 1)
-    got = 1 - (1 - theory) * theirs / mine
-    what = f"a bubble of {theory:.0%} = (p - 1) / (m + p - 1), got {got:.0%}"
-    return fail(f"expected {what}; the schedule of rank 0 is {first}")
+    widths, ranks = [4] * (sum(stages) + 1), len(stages)
+    case = Case(rig, stages, widths, [2] * micro, [[0]], seed, schedule=True)
+    outcome = case.run()
+    if problem := problem_of(outcome):
+        return problem
+    diaries = case.diaries(outcome)
+    if isinstance(diaries, Verdict):
+        return diaries
+    first = f"the schedule of rank 0 is {told(diaries[0])}"
+    theory, work = (ranks - 1) / (micro + ranks - 1), micro * sum(TAKES.values())
+    if (got := 1 - work / span(diaries)) > theory + IDLE_SLACK:
+        what = f"a bubble of {theory:.0%} = (p - 1) / (m + p - 1), got {got:.0%}"
+        return fail(f"expected {what}; {first}")
+    for rank, diary in enumerate(diaries):
+        if (alive := under_way(diary)) > 2 * ranks:
+            held = f"at most 2 p = {2 * ranks} micro-batches between F and B"
+            return fail(f"rank {rank} expected {held}, got {alive}; {first}")
+    return PASS
 
 
-def span(events: list[list[dict]], batch: int, micro: int) -> float:
-    """Seconds from the first begin to the last end of a batch, on any rank.
+def under_way(diary: list[dict]) -> int:
+    """Return how many micro-batches a stage holds at most."""
+    return max(accumulate(1 if event["step"] == "F" else -1 for event in diary))
 
-    What a rank says of it later, when the batch has come through, does not count.
+
+def span(diaries: list[list[dict]]) -> float:
+    """Return how long the ranks' schedules take together.
+
+    A step begins when its rank is free and what it needs is there: forward what the
+    rank on the left has made, backward what the rank on the right has. That is so on
+    every machine, and costs nobody anything where a machine is busy.
     """
-    asked = [[e for e in told if e["what"] == "ask"] for told in events]
-    by_rank = [[e for e in own if e["batch"] == batch][: 2 * micro] for own in asked]
-    of_all = [event for own in by_rank for event in own]
-    return max(e["answered"] for e in of_all) - min(e["at"] for e in of_all)
+    last, ends = len(diaries) - 1, dict[tuple, int]()
+    clock, todo = [0] * len(diaries), [[*diary] for diary in diaries]
+    while any(todo):
+        before = len(ends)
+        for rank, own in enumerate(todo):
+            while own:
+                step, number = own[0]["step"], own[0]["number"]
+                at = rank - 1 if step == "F" else rank + 1
+                needs = (step, at, number) if 0 <= at <= last else None
+                if needs and needs not in ends:
+                    break
+                begin = max(clock[rank], ends[needs] if needs else 0)
+                clock[rank] = ends[step, rank, number] = begin + TAKES[step]
+                own.pop(0)
+        if len(ends) == before:
+            return float("inf")  # no order in which anybody can have worked
+    return max(clock)
 
 
 CRITERIA: Criteria = {

@@ -15,7 +15,6 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-ROUNDS = 3  # how often the lesson's schedule and the student's are timed
 LIBRARY = "torch.distributed.pipelining torch.distributed.fsdp"
 TOLD = 100  # numbers of a micro-batch that the judge gets to see, at most
 
@@ -98,30 +97,6 @@ class Watched(nn.Module):
         return ask(**told, came=numbers)
 
 
-def lesson(stage: Watched, width: int, rows: list[int]) -> None:
-    """Lesson 11's schedule, all forwards and then all backwards, on the same stages."""
-    rank, last = dist.get_rank(), dist.get_world_size() - 1
-    kept: list[tuple] = []
-    works: list[tuple] = []
-    for count in rows:
-        x = torch.zeros(count, width)
-        if rank > 0:
-            dist.recv(x, src=rank - 1)
-        out = stage(x.requires_grad_())
-        kept.append((x, out))
-        if rank < last:
-            works.append((send_buf := out.detach(), dist.isend(send_buf, dst=rank + 1)))
-    for x, out in kept:
-        gradient = torch.ones(out.shape)
-        if rank < last:
-            dist.recv(gradient, src=rank + 1)
-        out.backward(gradient)
-        if rank > 0:
-            works.append((x.grad, dist.isend(x.grad, dst=rank - 1)))
-    for _, work in works:
-        work.wait()
-
-
 def train(
     program: ModuleType, stage: Watched, given: dict, device: torch.device
 ) -> dict[str, object]:
@@ -150,23 +125,10 @@ def train(
     return result
 
 
-def race(program: ModuleType, stage: Watched, given: dict) -> None:
-    """Run the student's schedule as often as the lesson's, which has been before."""
-    pipeline = program.Pipeline(stage, given["width"])
-    x, target = (
-        torch.from_numpy(given[name][0]) if name in given else None
-        for name in ("x", "target")
-    )
-    for _ in range(ROUNDS):
-        stage.begin()
-        dist.barrier()
-        pipeline.run(given["rows"], x, target)
-
-
 def main() -> None:
     """Inputs: task; for "cut" the questions, [layers, ranks] each; else widths (of this
     stage), width (what comes in), params, rows, rate, x (batches, samples, width) on
-    the first rank, target on the last one, and by step the batches to take, or naps.
+    the first rank, target on the last one, and by step the batches to take.
     """
     from ranks import answer, give, inputs, process_group
 
@@ -177,18 +139,9 @@ def main() -> None:
             return give(bounds=[list(program.cut(*q)) for q in given["questions"]])
         layers = network(given["widths"])
         fill(layers, given["params"])
-        if given["task"] == "race":
-            device = torch.device("cpu")  # the judge sleeps there as well as anywhere
         stage = Watched(layers).to(device)
-        if given["task"] == "race":
-            for _ in range(ROUNDS):  # before any of the student's lines
-                stage.begin()
-                dist.barrier()
-                lesson(stage, given["width"], given["rows"])
-            race(answer("split.py", library=LIBRARY), stage, given)
-            give(done=True)
-        else:
-            give(**train(answer("split.py", library=LIBRARY), stage, given, device))
+        program = answer("split.py", library=LIBRARY)
+        give(**train(program, stage, given, device))
         dist.barrier()  # who is late with a message finds everybody still there
 
 

@@ -31,7 +31,20 @@ MISTAKES = [
             )
         ],
     ),
-    Mistake("all forwards first", "memory", [(AHEAD, "ahead = m")]),
+    Mistake(
+        "all forwards first",
+        "memory",
+        [(AHEAD, "ahead = m")],
+        "fail: rank 0 expected at most 2 micro-batches between F and B, got 4",
+        also=("bubble",),
+    ),
+    Mistake(
+        "one micro-batch at a time",
+        "memory",
+        [(AHEAD, "ahead = 0")],
+        "fail: rank 0 waits for each micro-batch to come back",
+        also=("bubble",),
+    ),
     Mistake(
         "one more under way than needed",
         "memory",
@@ -44,8 +57,9 @@ MISTAKES = [
         "fail: rank 1 expected at most 1 micro-batches in memory",
     ),
     Mistake(
-        "one fewer under way than needed",
+        "no more than two under way",
         "bubble",
-        [(AHEAD, "ahead = max(0, self.world_size - 2 - self.rank)")],
+        [(AHEAD, "ahead = min(1, self.world_size - 1 - self.rank)")],
+        "fail: expected a bubble of 22% = (p - 1) / (m + p - 1), got ",
     ),
 ]

@@ -40,7 +40,7 @@ from ddp_lab.kit.run.rank import HOME
 from ddp_lab.kit.run.result import Run, RunFailed
 from ddp_lab.kit.run.signs import Signs
 from ddp_lab.kit.run.slurm import CLUSTER, Sent, clean
-from ddp_lab.kit.run.warm import READY_WAIT, WARM, Tell, write_python
+from ddp_lab.kit.run.warm import READY_WAIT, WARM, Tell, Warm, write_python
 
 Watch = Callable[[Run], None]
 """Called with the result so far, five times a second."""
@@ -104,6 +104,8 @@ class Job:
         """Python's own, for a cold start of a program that starts its ranks itself."""
         self.warm: str | None = None
         """What is run instead of Python, in a warm start."""
+        self.server: Warm = WARM
+        """Who forks it, in a warm start."""
         self.plan: Plan | None = None
         """What each node runs, if this machine plays several."""
         self.meets: dict | None = None
@@ -179,9 +181,9 @@ class Job:
             words = self.sent.command(self.folder, "" if cold else CLUSTER.warm(env))
             env = clean(env)
             return Guarded(words, self.mark, self.folder, env)
-        warm = self.warm = None if cold else WARM.python(env, tell)
+        warm = self.warm = None if cold else self.server.python(env, tell)
         self.start, self.began = time.monotonic(), time.time()  # not in the imports
-        if not cold and (trouble := WARM.untold_trouble()):
+        if not cold and (trouble := self.server.untold_trouble()):
             self.notes.append(f"not a warm start: {trouble}")
         # What torchrun starts its workers with: a documented hook.
         env["PYTHON_EXEC"] = warm or write_python(self.folder, "-")
@@ -264,7 +266,7 @@ class Job:
         if OVERDUE in self.notes:
             return int(any(self._exit_codes()))
         if code and not self.stopped:
-            if self.warm and (by := WARM.lost(self.warm)):
+            if self.warm and (by := self.server.lost(self.warm)):
                 self._stop("warm", by)
             elif self.sent and (why := self.sent.ended_by_slurm(self.folder)):
                 self._stop("slurm", why)

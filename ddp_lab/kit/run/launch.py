@@ -82,7 +82,7 @@ from ddp_lab.kit.run import plan, slurm
 from ddp_lab.kit.run.job import SPAWN, TORCHRUN, Job, Watch
 from ddp_lab.kit.run.limits import Limits
 from ddp_lab.kit.run.result import Run, RunFailed, RunInterrupted
-from ddp_lab.kit.run.warm import READ_AT_IMPORT
+from ddp_lab.kit.run.warm import READ_AT_IMPORT, Warm
 
 OWN_RENDEZVOUS = re.compile(r"--(standalone|nnodes|node|rdzv|master)")
 LOGGING = ("--log-dir", "--log_dir", "--redirects", "--tee", "-r", "-t")
@@ -108,6 +108,7 @@ def torchrun(
     events: Sequence[str] = (),
     rate: str = "",
     delay: str = "",
+    warm: Warm | None = None,
 ) -> Run:
     """Run `torchrun COMMAND` and return the result.
 
@@ -124,6 +125,7 @@ def torchrun(
         events: what happens to a run on several nodes, and when (see events.py).
         rate: that of each node's link, say "100mbit".
         delay: that of each node's link, one way, say "5ms".
+        warm: the fork server of a warm start, if not this process's own.
 
     With `--nnodes 2`, or `1:2`, and neither a node's rank nor an address, this machine
     plays the nodes (see nodes.py), unless SLURM has some for us (see slurm.py).
@@ -149,6 +151,7 @@ def torchrun(
         _refuse_foreign(own)
     job = Job(shlex.join(["torchrun", *argv]), TORCHRUN, _with(limits, timeout), sent)
     job.notes += note
+    job.server = warm or job.server
     if played:
         job.plan = plan.make(own, program, **happening)
     elif plan.nodes(own)[1] > 1:
