@@ -41,8 +41,9 @@ def lists_of(rank, device):
     """First 3, 2, 1 or 4 numbers that can be told apart, then some at random."""
     count = 1 + (3 * rank + 2) % 4
     yield torch.arange(10 * rank, 10 * rank + count, device=device)
-    drawn = [secrets.randbelow(1000) for _ in range(1 + secrets.randbelow(30))]
-    yield torch.tensor(drawn, device=device)
+    drawn = [secrets.randbelow(1000) for _ in range(secrets.randbelow(30))]
+    # Any number may be in a list, so none of them can stand for its end.
+    yield torch.tensor([-1, torch.iinfo(torch.int64).min, *drawn], device=device)
 
 
 class MessagesOnly(TorchDispatchMode):
