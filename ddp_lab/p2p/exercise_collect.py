@@ -78,18 +78,19 @@ def check_sizes(lists, sizes):
 
 
 def main(rank, world_size, device):
-    # If a message never comes, each rank shows the line where it waits, and ends.
-    faulthandler.dump_traceback_later(PATIENCE, exit=True)
     # gloo's send and recv work on host memory only, even beside a GPU.
     device = torch.device("cpu") if dist.get_backend() == "gloo" else device
     facts = {}
     for mine in lists_of(rank, device):
+        # If a message never comes, each rank shows the line where it waits, and ends.
+        faulthandler.dump_traceback_later(PATIENCE, exit=True)
         with MessagesOnly() as messages:
             got = collect(mine.clone(), rank, world_size)
         answers = [None] * world_size
         # Every rank ends with what all had and got, so all come to one verdict.
         answer = mine.tolist(), None if got is None else got.tolist(), messages.sizes
         dist.all_gather_object(answers, answer)
+        faulthandler.cancel_dump_traceback_later()  # leaving may take its time
         lists, (collected, *_), sizes = zip(*answers, strict=True)
         if collected is None:
             print(f"[rank {rank}] not yet", flush=True)
