@@ -75,14 +75,16 @@ def write_parts(folder, damage, rank):
     parts = {}
     for step, kinds in damage.items():
         path = parts[step] = Path(folder, f"step_{step}.pt")
-        part = torch.randn(FLOATS).relu()  # half of the numbers are zeros by nature
+        part = torch.randn(FLOATS)
+        part[: random.randrange(FLOATS // 2)] = 0  # zeros by nature, few or many
         torch.save({"step": step, "part": part}, path)
         whole, numbers = path.read_bytes(), part.numpy().tobytes()
         if kinds[rank] == "cut":
             path.write_bytes(whole[: random.randrange(len(whole))])
         elif kinds[rank] == "zeros":
-            half = numbers[len(numbers) // 2 :]
-            path.write_bytes(whole.replace(half, bytes(len(half))))
+            zeros = bytes(random.randrange(40, len(numbers) // 2, 4))
+            lost = numbers[len(numbers) // 2 :][: len(zeros)]
+            path.write_bytes(whole.replace(lost, zeros))
             assert zipfile.is_zipfile(path), "a check of the form does not see it"
     return parts
 

@@ -41,8 +41,9 @@ def lists_of(rank, device):
     """First 3, 2, 1 or 4 numbers that can be told apart, then some at random."""
     count = 1 + (3 * rank + 2) % 4
     yield torch.arange(10 * rank, 10 * rank + count, device=device)
-    drawn = [secrets.randbelow(1000) for _ in range(1 + secrets.randbelow(30))]
-    yield torch.tensor(drawn, device=device)
+    drawn = [secrets.randbelow(1000) for _ in range(secrets.randbelow(30))]
+    # Any number may be in a list, so none of them can stand for its end.
+    yield torch.tensor([-1, torch.iinfo(torch.int64).min, *drawn], device=device)
 
 
 class MessagesOnly(TorchDispatchMode):
@@ -77,18 +78,19 @@ def check_sizes(lists, sizes):
 
 
 def main(rank, world_size, device):
-    # If a message never comes, each rank shows the line where it waits, and ends.
-    faulthandler.dump_traceback_later(PATIENCE, exit=True)
     # gloo's send and recv work on host memory only, even beside a GPU.
     device = torch.device("cpu") if dist.get_backend() == "gloo" else device
     facts = {}
     for mine in lists_of(rank, device):
+        # If a message never comes, each rank shows the line where it waits, and ends.
+        faulthandler.dump_traceback_later(PATIENCE, exit=True)
         with MessagesOnly() as messages:
             got = collect(mine.clone(), rank, world_size)
         answers = [None] * world_size
         # Every rank ends with what all had and got, so all come to one verdict.
         answer = mine.tolist(), None if got is None else got.tolist(), messages.sizes
         dist.all_gather_object(answers, answer)
+        faulthandler.cancel_dump_traceback_later()  # leaving may take its time
         lists, (collected, *_), sizes = zip(*answers, strict=True)
         if collected is None:
             print(f"[rank {rank}] not yet", flush=True)

@@ -65,6 +65,7 @@ def main(rank, world_size, device):
     # Every rank ends with what all brought and found, so all come to one verdict.
     found = None if total is None else torch.as_tensor(total).tolist()
     dist.all_gather_object(answers, (tensor.tolist(), found, calls.groups))
+    faulthandler.cancel_dump_traceback_later()  # leaving may take its time
     brought, sums, groups = zip(*answers, strict=True)
     if sums == (None,) * world_size:
         print(f"[rank {rank}] not yet", flush=True)

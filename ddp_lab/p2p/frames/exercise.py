@@ -31,19 +31,20 @@ class MessagesOnly(TorchDispatchMode):
 
 
 def main(rank, world_size, device):
-    # If a message never comes, each rank shows the line where it waits, and ends.
-    faulthandler.dump_traceback_later(PATIENCE, exit=True)
     # gloo's send and recv work on host memory only, even beside a GPU.
     device = torch.device("cpu") if dist.get_backend() == "gloo" else device
     facts = {}
     for brought in ((rank + 1) ** 2, secrets.randbelow(1000)):
         send_buf = torch.tensor([brought], device=device)  # (1,)
+        # If a message never comes, each rank shows the line where it waits, and ends.
+        faulthandler.dump_traceback_later(PATIENCE, exit=True)
         with MessagesOnly():
             total = sum_by_messages(send_buf, rank, world_size)
         answers = [None] * world_size
         # Every rank ends with what all brought and found: they come to one verdict.
         answer = brought, None if total is None else int(total)
         dist.all_gather_object(answers, answer)
+        faulthandler.cancel_dump_traceback_later()  # leaving may take its time
         numbers, sums = (list(column) for column in zip(*answers, strict=True))
         if sums == [None] * world_size:
             print(f"[rank {rank}] not yet", flush=True)
