@@ -141,8 +141,7 @@ def main(rank, world_size, device):
         check(models["synced"].module, expected)
         check(models["plain"].module, models["torch"].module)
     for name, steps in facts.items():
-        count = len(steps[-1][0])
-        print(f"[rank {rank}] {name}: {count} calls in a step", flush=True)
+        print(f"[rank {rank}] {name}: {len(steps[-1][0])} calls in a step", flush=True)
     return facts
 
 

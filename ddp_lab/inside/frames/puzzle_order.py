@@ -13,7 +13,6 @@ import torch
 import torch.distributed as dist
 
 PATIENCE = 3  # seconds
-SIZES = [2, 1, 1]  # gradients that fill bucket 0, 1, 2
 
 
 def leave(full, left, send):
@@ -23,9 +22,9 @@ def leave(full, left, send):
 class Rank:
     """Gets a gradient after the other, and keeps what the reader's lines send."""
 
-    def __init__(self, device, tells):
-        self.device, self.tells = device, tells
-        self.missing, self.calls, self.holds = list(SIZES), [], []
+    def __init__(self, missing, device, tells):
+        self.missing, self.device, self.tells = missing, device, tells
+        self.calls, self.holds = [], []
 
     def send(self, number):
         """The bucket holds its number: so does the mean, if all ranks send it now."""
@@ -45,23 +44,27 @@ class Rank:
 
 def goal(order):
     """What a rank does whose gradients come in this order, and what it holds."""
-    calls, missing, left = [], list(SIZES), 0
+    calls, missing, left = [], counts(order), 0
     for number in order:
         calls.append(["made", None, f"for {number}"])
         missing[number] -= 1
-        until = next((i for i, n in enumerate(missing) if n), len(SIZES))
+        until = next((i for i, n in enumerate(missing) if n), len(missing))
         calls += [["all_reduce", None, f"bucket {i}"] for i in range(left, until)]
         left = until
-    return {"calls": calls, "holds": [float(i) for i in range(len(SIZES))]}
+    return {"calls": calls, "holds": [float(i) for i in range(len(missing))]}
+
+
+def counts(order):
+    """How many gradients fill each bucket."""
+    return [order.count(number) for number in range(max(order) + 1)]
 
 
 def orders(world_size):
     """By rank the buckets of its gradients: first to look at, then some drawn."""
-    shown = ([[0, 0, 1, 2], [2, 0, 1, 0], [1, 2, 0, 0]] * world_size)[:world_size]
-    drawn = [
-        [secrets.SystemRandom().sample(order, len(order)) for order in shown]
-        for _ in range(4)
-    ]
+    shown = ([[0, 0, 1], [1, 0, 0]] * world_size)[:world_size]
+    gradients, draw = [0, 0, 1, 2, 2, 2, 3], secrets.SystemRandom()
+    drawn = [[draw.sample(gradients, 7) for _ in shown] for _ in range(4)]
+    drawn.append(([[0, 1, 2], [2, 1, 0]] * world_size)[:world_size])
     dist.broadcast_object_list(drawn)  # rank 0's orders are now on all ranks
     return shown, *drawn
 
@@ -70,7 +73,8 @@ def main(rank, world_size, device):
     # If a rank waits forever, each shows its line, and ends.
     faulthandler.dump_traceback_later(PATIENCE, exit=True)
     for turn, brought in enumerate(orders(world_size)):
-        mine, target = Rank(device, tells=turn == 0), goal(brought[rank])
+        target = goal(brought[rank])
+        mine = Rank(counts(brought[rank]), device, tells=turn == 0)
         if turn == 0:
             print(json.dumps({"target": target}), flush=True)
         for number in brought[rank]:

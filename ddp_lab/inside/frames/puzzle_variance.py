@@ -71,7 +71,7 @@ def rounded(got):
 
 def draw_numbers(world_size):
     """What the ranks bring: first numbers to look at, then some that are drawn."""
-    shown = [[[1, 3], [5], [2, 9, 4]][r % 3] for r in range(world_size)]
+    shown = [[[1, 3], [5, 5, 6]][r % 2] for r in range(world_size)]
     drawn = []
     for _ in range(3):
         sizes = [1 + secrets.randbelow(4) for _ in shown]
