@@ -30,9 +30,9 @@ class Ours(nn.Module):
         super().__init__()
         self.module, self.weights = module, list(module.parameters())
         self.works = []  # what is under way
-        self.buckets, self.views, self.made = [], {}, set()
         for tensor in [*module.parameters(), *module.buffers()]:
             dist.broadcast(tensor.detach(), src=0)  # every rank now holds rank 0's
+        self.buckets, self.views, self.made = [], {}, set()
         weights = list(self.weights)
         while weights:
             mine = [weights.pop()]  # the last one first, as backward() comes by

@@ -136,10 +136,10 @@ def check(module, expected):
 def main(rank, world_size, device):
     draw = torch.Generator().manual_seed(1)
     x, y = torch.randn(2, ROWS * world_size, WIDTH, generator=draw).to(device)
-    # Ranks use different doors, and others in the next step.
-    x[:, 0] = x[:, 0].abs() * (-1.0) ** (torch.arange(len(x)) % world_size).to(device)
     expected = network(0).to(device)  # one process: rank 0's weights, and all rows
     ours, its = (network(rank).to(device) for _ in range(2))  # each rank's are others
+    # Ranks use different doors, and others in the next step.
+    x[:, 0] = x[:, 0].abs() * (-1.0) ** (torch.arange(len(x)) % world_size).to(device)
     models = {"ours": Ours(ours)}
     models["torch"] = DDP(its, bucket_cap_mb=1, find_unused_parameters=True)
     facts = {name: [] for name in models}

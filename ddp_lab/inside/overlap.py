@@ -31,9 +31,9 @@ class Ours(nn.Module):
         super().__init__()
         self.module, self.weights = module, list(module.parameters())
         self.works = []  # what is under way
-        self.buckets, self.views, self.made = [], {}, set()
         for tensor in [*module.parameters(), *module.buffers()]:
             dist.broadcast(tensor.detach(), src=0)  # every rank now holds rank 0's
+        self.buckets, self.views, self.made = [], {}, set()
         weights = list(self.weights)
         while weights:
             mine = [weights.pop()]  # the last one first, as backward() comes by
@@ -133,8 +133,8 @@ def main(rank, world_size, device):
     ours, its = (network(rank).to(device) for _ in range(2))  # each rank's are others
     models = {"ours": Ours(ours), "torch": DDP(its, bucket_cap_mb=1)}
     models["one bucket"] = Ours(network(rank).to(device), cap=2**30)
-    facts = {name: [] for name in models}
     diaries = {"one bucket": [], "ours": []}
+    facts = {name: [] for name in models}
     for step in range(STEPS):
         train_step(expected, x, y)
         mine = slice((rank + step) % world_size, None, world_size)  # of all rows
