@@ -152,9 +152,6 @@ CEILINGS = {"cells": 60, "launches": 12, "words": 2500, "lines": 40, "old": 0.15
 """The last: the share of the lines of programs that a lesson shows again."""
 # Where a lesson is clearer beyond one, and why: at most five.
 BEYOND: dict[tuple[str, str], float] = {
-    # A cell is a whole step, as the difference from the last one: half of it would not
-    # run, and its coloured diff is read at once.
-    ("05_inside_ddp", "lines"): 65,
     # A way to send less is a program of its own: its state, its call and its truth.
     ("06_sending_less", "lines"): 61,
     # Its class has the methods of the one in lesson 6, which cut the first of its rows.

@@ -461,8 +461,8 @@ MISTAKES = [
     Mistake(
         "pieces in another order",
         "inside/flat",
-        "zip(weights, pieces, strict=True)",
-        "zip(weights, reversed(pieces), strict=True)",
+        "zip(self.weights, pieces, strict=True)",
+        "zip(self.weights, reversed(pieces), strict=True)",
     ),
     Mistake(
         "send one gradient twice",
@@ -483,10 +483,10 @@ MISTAKES = [
         "weight.register_hook(lambda _, w=weight: self.ready(w))",
     ),
     Mistake(
-        "a bucket that never fills up again",
+        "buckets that stay full after the first step",
         "inside/buckets",
-        "bucket.missing = len(bucket.views)",
-        "bucket.missing = len(bucket.views) + 1",
+        "        self.works, self.made = [], set()",
+        "        self.works = []",
     ),
     Mistake(
         "buckets twice as large as torch's",
@@ -497,9 +497,8 @@ MISTAKES = [
     Mistake(
         "send when backward() is over",
         "inside/overlap",
-        "            if bucket.missing:\n                break",
-        "            if any(each.missing for each in self.buckets):\n"
-        "                break",
+        "            if not weights <= self.made:\n",
+        "            if len(self.made) < len(self.weights):\n",
     ),
     Mistake(
         "send every micro-batch",
@@ -516,26 +515,31 @@ MISTAKES = [
     Mistake(
         "a gradient for what no rank has used",
         "inside/graph",
-        "weight.grad = view if ranks else None",
-        "weight.grad = view",
+        "weight.grad = weight.grad if ranks else None",
+        "weight.grad = weight.grad",
     ),
     Mistake(
-        "what was used in an earlier micro-batch is forgotten",
+        "no gradient for what only another rank has used",
         "inside/graph",
-        "                for weight in bucket.views.keys() - used:\n",
-        "                for weight in bucket.views.keys() - used:\n"
-        "                    weight.grad = None\n",
+        "        dist.all_reduce(votes)",
+        "        dist.all_reduce(votes.clone())",
+    ),
+    Mistake(
+        "a step on weights that are frozen",
+        "inside/graph",
+        "    layers[3].requires_grad_(False)\n",
+        "    layers[3].requires_grad_(seed != 0)\n",
     ),
     Mistake(
         "the mean over all ranks to the end",
         "inside/join",
-        "row /= self.voters",
+        "row /= max(self.voters, 1)",
         "row /= dist.get_world_size()",
     ),
     Mistake(
         "stop when the own batches end",
         "inside/join",
-        "        if not having:",
+        "        if not model.voters:",
         "        if batch is None:",
     ),
     Mistake(
@@ -565,8 +569,8 @@ MISTAKES = [
     Mistake(
         "another size of the buckets",
         "inside/beyond",
-        "DDP(net, **options)",
-        "DDP(net, bucket_cap_mb=1, **options)",
+        '"default": {},',
+        '"default": {"bucket_cap_mb": 1},',
     ),
     Mistake(
         "outliers count more than all others",

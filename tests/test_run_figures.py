@@ -212,6 +212,17 @@ def test_the_overlap_tells_what_left_early_and_is_drawn_to_scale():
     assert abs(made - 2 / 9 * 508) < 0.1 and abs(trip - 3 / 9 * 508) < 0.1
 
 
+def test_the_overlap_has_a_lane_for_each_bucket_and_numbers_its_gradients():
+    late = {**ONE_STEP, "trips": [[5.001, 5.008], [5.0061, 5.0085]]}
+    svg = overlap({"two buckets": [late]})
+    boxes = [box.attrib for box in ElementTree.fromstring(str(svg)).iter(f"{SVG}rect")]
+    first, second = [box for box in boxes if box["fill"] == RANK_COLOURS[0]]
+    assert float(second["y"]) >= float(first["y"]) + float(first["height"])
+    texts = [text for text, *_ in text_boxes(svg)]
+    assert {"bucket 0", "bucket 1", "0 ms"} <= set(texts)
+    assert texts.count("0") == 1 and texts.count("1") == 2  # two fill the second one
+
+
 def test_the_overlap_keeps_its_texts_on_the_page_and_apart():
     see_texts(overlap({name: [ONE_STEP] * 4 for name in ("one bucket", "of 1 MB")}))
 

@@ -7,26 +7,47 @@ Written by notebooks/05_inside_ddp.ipynb.
 
 import gc
 import json
-import math
 import os
+import time
 from contextlib import contextmanager
 
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch._C import _distributed_c10d
 from torch.distributed.elastic.multiprocessing.errors import record
 from torch.nn.parallel import DistributedDataParallel as DDP
 
-WIDTH, LAYERS, ROWS, STEPS, RATE = 512, 4, 64, 8, 0.5
-BYTES = {"Float": 4, "Double": 8, "Int": 4, "Long": 8, "Byte": 1}
+WIDTH, LAYERS, ROWS, STEPS, RATE = 512, 4, 64, 12, 0.5
+SIZE = 4  # bytes of a number
+LAYER = SIZE * WIDTH**2, SIZE * WIDTH  # bytes of its weights, and of its biases
+CALLS = {"ours": [*LAYER] * LAYERS, "torch": [sum(LAYER)] * LAYERS}  # in a step
 
 OPTIONS = {
     "default": {},
     "gradient_as_bucket_view": {"gradient_as_bucket_view": True},
     "find_unused_parameters": {"find_unused_parameters": True},
     "static_graph": {"static_graph": True},
+    "bucket_cap_mb": {"bucket_cap_mb": 2},
 }
+
+
+class Ours(nn.Module):
+    """Our DistributedDataParallel, so far."""
+
+    def __init__(self, module):
+        super().__init__()
+        self.module, self.weights = module, list(module.parameters())
+        for tensor in [*module.parameters(), *module.buffers()]:
+            dist.broadcast(tensor.detach(), src=0)  # every rank now holds rank 0's
+
+    def forward(self, *inputs):
+        return self.module(*inputs)
+
+    def finish(self):
+        """Average the gradients, between backward() and step()."""
+        for weight in self.weights:
+            dist.all_reduce(weight.grad)  # every rank now holds the sum of all ranks
+            weight.grad /= dist.get_world_size()
 
 
 def network(seed):
@@ -40,12 +61,38 @@ def recorded():
     """This rank's calls so far, as [name, bytes], from PyTorch's flight recorder."""
     calls = []
     for name in ("_dump_fr_trace_json", "_dump_nccl_trace_json"):  # gloo's, NCCL's
-        dump = getattr(_distributed_c10d, name, lambda *_: "{}")
+        dump = getattr(torch._C._distributed_c10d, name, lambda *_: "{}")
         for call in json.loads(dump(True, False)).get("entries", []):
-            pairs = zip(call["input_sizes"], call["input_dtypes"], strict=True)
-            size = sum(math.prod(shape) * BYTES[dtype] for shape, dtype in pairs)
-            calls.append([call["profiling_name"].rpartition(":")[2], size])
+            numbers = sum(torch.Size(shape).numel() for shape in call["input_sizes"])
+            calls.append([call["profiling_name"].rpartition(":")[2], SIZE * numbers])
     return calls
+
+
+def measured(train, *given):
+    """Train by this function; return the calls that it makes, and its milliseconds."""
+    dist.barrier()  # all ranks begin together
+    before, start = len(recorded()), time.perf_counter()
+    train(*given)
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()  # the host runs ahead
+    took = 1000 * (time.perf_counter() - start)
+    return recorded()[before:], took
+
+
+def train_step(model, x, y):
+    model.zero_grad()
+    nn.functional.mse_loss(model(x), y).backward()
+    if isinstance(model, Ours):
+        model.finish()
+    torch.optim.SGD(model.parameters(), RATE).step()  # it has nothing to remember
+
+
+def check(module, expected):
+    """Raise unless gradients and weights are those of one process, up to rounding."""
+    for got, truth in zip(module.parameters(), expected.parameters(), strict=True):
+        for a, b in ((got.grad, truth.grad), (got.detach(), truth.detach())):
+            if a is not b and not (off := (a - b).norm() / b.norm()) < 1e-4:
+                raise AssertionError(f"{off:.0%} away from one process")
 
 
 class Net(nn.Module):
@@ -74,9 +121,8 @@ def observed(options, rank, device):
         steps.append(recorded()[before:])
     log = model._get_ddp_logging_data()
     memory = {w.grad.untyped_storage().data_ptr() for w in net.layers.parameters()}
-    rebuilt = log.get("rebuilt_bucket_sizes", "")
-    buckets = {"first": log["bucket_sizes"], "rebuilt": rebuilt}
-    return {"steps": steps, "storages": len(memory)} | buckets
+    buckets = [log["bucket_sizes"], log.get("rebuilt_bucket_sizes")]
+    return {"steps": steps, "storages": len(memory), "buckets": buckets}
 
 
 def compiled(splits, device):
@@ -86,7 +132,7 @@ def compiled(splits, device):
 
     def backend(graph, inputs):
         graphs.append(graph)
-        return graph.forward  # as it is: to generate code would take long
+        return graph.forward  # unchanged: to generate code would take long
 
     torch._dynamo.reset()
     torch._dynamo.config.optimize_ddp = splits
@@ -103,7 +149,7 @@ def main(rank, world_size, device):
         print(f"[rank {rank}] {name}: {told}", flush=True)
     graphs = [compiled(splits, device) for splits in (False, True)]
     print(f"[rank {rank}] torch.compile: {graphs} graphs", flush=True)
-    layer = 4 * (WIDTH + 1) * WIDTH  # bytes, and the first bucket's limit is 1 MB
+    layer = sum(LAYER)  # bytes, and the first bucket's limit is 1 MB
     last = [size for _, size in facts["default"]["steps"][-1]]
     if last != [layer, (LAYERS - 1) * layer] or graphs != [1, LAYERS]:
         raise AssertionError(f"torch has changed: buckets of {last}, {graphs} graphs")

@@ -8,17 +8,20 @@ Written by notebooks/05_inside_ddp.ipynb.
 import gc
 import json
 import os
+import time
 from contextlib import contextmanager
 
 import torch
 import torch.distributed as dist
-import torch.nn.functional as F
 from torch import nn
 from torch.distributed.algorithms.join import Join
 from torch.distributed.elastic.multiprocessing.errors import record
 from torch.nn.parallel import DistributedDataParallel as DDP
 
-WIDTH, LAYERS, ROWS, STEPS, RATE = 512, 4, 64, 8, 0.5
+WIDTH, LAYERS, ROWS, STEPS, RATE = 512, 4, 64, 12, 0.5
+SIZE = 4  # bytes of a number
+LAYER = SIZE * WIDTH**2, SIZE * WIDTH  # bytes of its weights, and of its biases
+CALLS = {"ours": [sum(LAYER) * LAYERS], "torch": [sum(LAYER)] * LAYERS}  # in a step
 
 
 class Ours(nn.Module):
@@ -26,7 +29,7 @@ class Ours(nn.Module):
 
     def __init__(self, module):
         super().__init__()
-        self.module = module
+        self.module, self.weights = module, list(module.parameters())
         for tensor in [*module.parameters(), *module.buffers()]:
             dist.broadcast(tensor.detach(), src=0)  # every rank now holds rank 0's
 
@@ -35,15 +38,15 @@ class Ours(nn.Module):
 
     def finish(self):
         """Average the gradients, between backward() and step()."""
-        weights = list(self.module.parameters())
-        for weight in weights:
-            if weight.grad is None:  # of a rank without a batch, which sends zeros
-                weight.grad = torch.zeros_like(weight)
-        row = torch.cat([weight.grad.flatten() for weight in weights])
-        row /= self.voters
-        dist.all_reduce(row)  # every rank now holds the mean of all ranks
-        pieces = row.split([weight.numel() for weight in weights])
-        for weight, piece in zip(weights, pieces, strict=True):
+        has = self.weights[0].grad is not None  # or this rank has no batch
+        grads = [w.grad if has else torch.zeros_like(w) for w in self.weights]
+        vote = grads[0].new_tensor([has])
+        row = torch.cat([each.flatten() for each in (*grads, vote)])
+        dist.all_reduce(row)  # every rank now holds the sums of all ranks
+        self.voters = int(row[-1])
+        row /= max(self.voters, 1)
+        pieces = row[:-1].split([weight.numel() for weight in self.weights])
+        for weight, piece in zip(self.weights, pieces, strict=True):
             weight.grad = piece.view_as(weight)  # no copy: it lies in the row
 
 
@@ -54,9 +57,31 @@ def network(seed):
     return nn.Sequential(*(each for pair in pairs for each in pair))
 
 
+def recorded():
+    """This rank's calls so far, as [name, bytes], from PyTorch's flight recorder."""
+    calls = []
+    for name in ("_dump_fr_trace_json", "_dump_nccl_trace_json"):  # gloo's, NCCL's
+        dump = getattr(torch._C._distributed_c10d, name, lambda *_: "{}")
+        for call in json.loads(dump(True, False)).get("entries", []):
+            numbers = sum(torch.Size(shape).numel() for shape in call["input_sizes"])
+            calls.append([call["profiling_name"].rpartition(":")[2], SIZE * numbers])
+    return calls
+
+
+def measured(train, *given):
+    """Train by this function; return the calls that it makes, and its milliseconds."""
+    dist.barrier()  # all ranks begin together
+    before, start = len(recorded()), time.perf_counter()
+    train(*given)
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()  # the host runs ahead
+    took = 1000 * (time.perf_counter() - start)
+    return recorded()[before:], took
+
+
 def train_step(model, x, y):
     model.zero_grad()
-    F.mse_loss(model(x), y).backward()
+    nn.functional.mse_loss(model(x), y).backward()
     if isinstance(model, Ours):
         model.finish()
     torch.optim.SGD(model.parameters(), RATE).step()  # it has nothing to remember
@@ -66,30 +91,28 @@ def check(module, expected):
     """Raise unless gradients and weights are those of one process, up to rounding."""
     for got, truth in zip(module.parameters(), expected.parameters(), strict=True):
         for a, b in ((got.grad, truth.grad), (got.detach(), truth.detach())):
-            if a is not b and (off := (a - b).norm() / b.norm()) > 1e-4:
+            if a is not b and not (off := (a - b).norm() / b.norm()) < 1e-4:
                 raise AssertionError(f"{off:.0%} away from one process")
 
 
-def joined(model, batches, device):
-    """Yield this rank's batches; then None, for as long as another rank has one."""
+def by_hand(model, batches):
+    """Train until no rank has a batch; after each step yield how many ranks had one."""
     batches = iter(batches)
     while True:
-        batch = next(batches, None)
-        having = torch.tensor(float(batch is not None), device=device)
-        dist.all_reduce(having)  # every rank now knows how many have a batch
-        if not having:
+        model.zero_grad()
+        if batch := next(batches, None):
+            nn.functional.mse_loss(model(batch[0]), batch[1]).backward()
+        model.finish()
+        if not model.voters:
             return
-        model.voters = having.item()
-        yield batch
+        torch.optim.SGD(model.parameters(), RATE).step()
+        yield model.voters
 
 
-def by_library(model, batches, divides_by_all, expected):
-    """How far from one process the same training ends under torch's Join."""
+def by_join(model, batches, divides_by_all=False):
     with Join([model], divide_by_initial_world_size=divides_by_all):
         for batch in batches:
             train_step(model, *batch)
-    pairs = zip(model.module.parameters(), expected.parameters(), strict=True)
-    return max((ours - its).abs().max().item() for ours, its in pairs)
 
 
 def main(rank, world_size, device):
@@ -97,20 +120,23 @@ def main(rank, world_size, device):
     data = torch.randn(2, STEPS, world_size, ROWS, WIDTH, generator=draw).to(device)
     mine = list(zip(*data[:, : STEPS - rank, rank], strict=True))  # each has one fewer
     ours, expected = Ours(network(rank).to(device)), network(0).to(device)
-    for step, batch in enumerate(joined(ours, mine, device)):
-        ours.zero_grad()
-        if batch is not None:
-            F.mse_loss(ours(batch[0]), batch[1]).backward()
-        ours.finish()
-        torch.optim.SGD(ours.parameters(), RATE).step()
-        train_step(expected, *data[:, step, : int(ours.voters)].flatten(1, 2))
+    for step, voters in enumerate(by_hand(ours, mine)):
+        train_step(expected, *data[:, step, :voters].flatten(1, 2))
         check(ours.module, expected)
     print(f"[rank {rank}] {len(mine)} batches, {step + 1} steps", flush=True)
-    models = [DDP(network(rank).to(device)) for _ in range(2)]
-    far = [by_library(models[k], mine, bool(k), expected) for k in range(2)]
+    theirs = [DDP(network(rank).to(device), bucket_cap_mb=1) for _ in range(2)]
+    by_join(theirs[0], mine)
+    by_join(theirs[1], mine, divides_by_all=True)
+    truth = expected[0].weight
+    far = [(its.module[0].weight - truth).abs().max().item() for its in theirs]
     if step + 1 != STEPS or not far[0] < 1e-5 < far[1]:
         raise AssertionError(f"{step + 1} steps; torch's Join is {far} away")
-    return {"batches": len(mine), "steps": step + 1, "far": far}
+    facts = {"batches": len(mine), "steps": step + 1, "far": far}
+    facts |= {"ours": [], "torch": []}
+    for _ in range(4):  # the same training again, all of it timed
+        facts["ours"].append(measured(list, by_hand(ours, mine)))
+        facts["torch"].append(measured(by_join, theirs[0], mine))
+    return facts
 
 
 # --- the same in every program: join the group, run main, leave whatever happens ---

@@ -7,21 +7,20 @@ Written by notebooks/05_inside_ddp.ipynb.
 
 import gc
 import json
-import math
 import os
 import time
 from contextlib import contextmanager
 
 import torch
 import torch.distributed as dist
-import torch.nn.functional as F
 from torch import nn
-from torch._C import _distributed_c10d
 from torch.distributed.elastic.multiprocessing.errors import record
 from torch.nn.parallel import DistributedDataParallel as DDP
 
-WIDTH, LAYERS, ROWS, STEPS, RATE = 64, 2, 16, 8, 0.5
-BYTES = {"Float": 4, "Double": 8, "Int": 4, "Long": 8, "Byte": 1}
+WIDTH, LAYERS, ROWS, STEPS, RATE = 64, 2, 16, 12, 0.5
+SIZE = 8  # bytes of a number: float64 and int64
+LAYER = SIZE * WIDTH**2, SIZE * WIDTH  # bytes of its weights, and of its biases
+CALLS = {"ours": [*LAYER] * LAYERS, "torch": [sum(LAYER)] * LAYERS}  # in a step
 
 
 class Ours(nn.Module):
@@ -29,7 +28,7 @@ class Ours(nn.Module):
 
     def __init__(self, module):
         super().__init__()
-        self.module = module
+        self.module, self.weights = module, list(module.parameters())
         for tensor in [*module.parameters(), *module.buffers()]:
             dist.broadcast(tensor.detach(), src=0)  # every rank now holds rank 0's
 
@@ -40,7 +39,7 @@ class Ours(nn.Module):
 
     def finish(self):
         """Average the gradients, between backward() and step()."""
-        for weight in self.module.parameters():
+        for weight in self.weights:
             dist.all_reduce(weight.grad)  # every rank now holds the sum of all ranks
             weight.grad /= dist.get_world_size()
 
@@ -52,37 +51,38 @@ def network(seed, norm):
     return nn.Sequential(first, norm(WIDTH), nn.Tanh(), last).double()
 
 
+def recorded():
+    """This rank's calls so far, as [name, bytes], from PyTorch's flight recorder."""
+    calls = []
+    for name in ("_dump_fr_trace_json", "_dump_nccl_trace_json"):  # gloo's, NCCL's
+        dump = getattr(torch._C._distributed_c10d, name, lambda *_: "{}")
+        for call in json.loads(dump(True, False)).get("entries", []):
+            numbers = sum(torch.Size(shape).numel() for shape in call["input_sizes"])
+            calls.append([call["profiling_name"].rpartition(":")[2], SIZE * numbers])
+    return calls
+
+
+def measured(train, *given):
+    """Train by this function; return the calls that it makes, and its milliseconds."""
+    dist.barrier()  # all ranks begin together
+    before, start = len(recorded()), time.perf_counter()
+    train(*given)
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()  # the host runs ahead
+    took = 1000 * (time.perf_counter() - start)
+    return recorded()[before:], took
+
+
 def train_step(model, x, y):
     model.zero_grad()
-    F.mse_loss(model(x), y).backward()
+    nn.functional.mse_loss(model(x), y).backward()
     if isinstance(model, Ours):
         model.finish()
     torch.optim.SGD(model.parameters(), RATE).step()  # it has nothing to remember
 
 
-def recorded():
-    """This rank's calls so far, as [name, bytes], from PyTorch's flight recorder."""
-    calls = []
-    for name in ("_dump_fr_trace_json", "_dump_nccl_trace_json"):  # gloo's, NCCL's
-        dump = getattr(_distributed_c10d, name, lambda *_: "{}")
-        for call in json.loads(dump(True, False)).get("entries", []):
-            pairs = zip(call["input_sizes"], call["input_dtypes"], strict=True)
-            size = sum(math.prod(shape) * BYTES[dtype] for shape, dtype in pairs)
-            calls.append([call["profiling_name"].rpartition(":")[2], size])
-    return calls
-
-
-CALLS = {"ours": 2 * LAYERS, "torch": LAYERS}  # in a step
-
-
-def measured(model, x, y):
-    """Make a step; return its calls, and its milliseconds."""
-    dist.barrier()  # all ranks begin together
-    before, start = len(recorded()), time.perf_counter()
-    train_step(model, x, y)
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()  # the host runs ahead
-    return recorded()[before:], 1000 * (time.perf_counter() - start)
+def gradients(module):
+    return {name: weight.grad for name, weight in module.named_parameters()}
 
 
 def check(module, expected):
@@ -116,8 +116,6 @@ class Normalize(torch.autograd.Function):
 
 
 class SyncNorm(nn.BatchNorm1d):
-    """BatchNorm as one process with all the rows would do it."""
-
     def forward(self, x):
         normed, mean, variance = Normalize.apply(x, self.eps)
         rows = len(x) * dist.get_world_size()
@@ -127,10 +125,6 @@ class SyncNorm(nn.BatchNorm1d):
         return normed * self.weight + self.bias
 
 
-def gradients(module):
-    return {name: weight.grad for name, weight in module.named_parameters()}
-
-
 def main(rank, world_size, device):
     draw = torch.Generator().manual_seed(1)
     data = torch.randn(2, ROWS * world_size, WIDTH, generator=draw).double().to(device)
@@ -138,15 +132,16 @@ def main(rank, world_size, device):
     models = {"synced": Ours(network(rank, SyncNorm).to(device))}
     for name, wrap in {"plain": Ours, "torch": DDP}.items():
         models[name] = wrap(network(rank, nn.BatchNorm1d).to(device))
-    facts = {}
-    for _ in range(STEPS):
+    facts = {name: [] for name in models}
+    for step in range(STEPS):
         train_step(expected, *data)
-        for name, model in models.items():
-            facts[name], _ = measured(model, *data[:, rank::world_size])
+        for name in sorted(models, reverse=step % 2 == 1):  # each begins in turn
+            mine = models[name], *data[:, rank::world_size]
+            facts[name].append(measured(train_step, *mine))
         check(models["synced"].module, expected)
         check(models["plain"].module, models["torch"].module)
-    for name, calls in facts.items():
-        print(f"[rank {rank}] {name}: {len(calls)} calls in a step", flush=True)
+    for name, steps in facts.items():
+        print(f"[rank {rank}] {name}: {len(steps[-1][0])} calls in a step", flush=True)
     return facts
 
 

@@ -1,0 +1,99 @@
+"""Puzzle: the mean gradient of the ranks that have a batch, by one all_reduce.
+
+Until `mean` is written, each rank prints:
+
+    [rank 0] not yet
+"""
+
+import faulthandler
+import json
+import secrets
+
+import torch
+import torch.distributed as dist
+from torch.utils._python_dispatch import TorchDispatchMode
+
+PATIENCE = 3  # seconds
+NAMES = {"allgather": "all_gather", "allreduce": "all_reduce"}
+
+
+def mean(grad):
+    return None  # the cell's function stands here
+
+
+def goal(rank, brought):
+    """What this rank calls, and what it holds in the end."""
+    having = [grad for grad in brought if grad is not None]
+    return ["all_reduce"], [round(sum(having) / len(having), 4)]
+
+
+class Diary(TorchDispatchMode):
+    """Keeps each call of the process group, and tells it before it is made."""
+
+    def __init__(self, brought, tells):
+        super().__init__()
+        text = "nothing" if brought is None else str(brought)
+        self.calls, self.tells = [["brings", None, text]], tells
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        library, name, _ = str(function).split(".")
+        if "c10d" in library:
+            name = name.strip("_").removesuffix("_base")
+            self.calls.append([NAMES.get(name, name), None, ""])
+            if self.tells:
+                print(json.dumps({"yours": {"calls": self.calls}}), flush=True)
+        return function(*args, **(kwargs or {}))
+
+
+def attempt(rank, brought, tells):
+    """Try the reader's lines; return what all ranks did, and what they should have."""
+    calls, holds = goal(rank, brought)
+    diary = Diary(brought[rank], tells)
+    did = [diary.calls[0], *([call, None, ""] for call in calls)]
+    target = {"calls": did, "holds": holds}
+    if tells:
+        print(json.dumps({"target": target}), flush=True)
+    mine = None if brought[rank] is None else torch.tensor([float(brought[rank])])
+    with diary:
+        got = mean(mine)
+    holding = None if got is None else rounded(got)
+    yours = {"calls": diary.calls, "holds": holding}
+    if tells and (len(diary.calls) > 1 or holding):
+        print(json.dumps({"yours": yours}), flush=True)
+    results = [None] * len(brought)
+    # Every rank now knows what all did, so that all come to one verdict.
+    dist.all_gather_object(results, (yours, target))
+    return zip(*results, strict=True)
+
+
+def rounded(got):
+    numbers = torch.as_tensor(got).flatten().tolist()
+    return [round(number, 4) for number in numbers]
+
+
+def draw_numbers(world_size):
+    """What the ranks bring: first numbers to look at, then some that are drawn."""
+    shown = [[6, None, 2][r % 3] for r in range(world_size)]
+    drawn = []
+    for _ in range(5):
+        some = [secrets.choice([None, secrets.randbelow(90)]) for _ in shown]
+        some[secrets.randbelow(world_size)] = secrets.randbelow(90)
+        drawn.append(some)
+    drawn.append([0, *[None] * (world_size - 1)])  # a gradient of 0 is one, too
+    dist.broadcast_object_list(drawn)  # rank 0's numbers are now on all ranks
+    return shown, *drawn
+
+
+def main(rank, world_size, device):
+    # If a rank waits forever, each shows its line, and ends.
+    faulthandler.dump_traceback_later(PATIENCE, exit=True)
+    for number, brought in enumerate(draw_numbers(world_size)):
+        yours, targets = attempt(rank, brought, tells=number == 0)
+        if not any(len(did["calls"]) > 1 or did["holds"] for did in yours):
+            print(f"[rank {rank}] not yet", flush=True)
+            return {"solved": False}
+        if yours != targets:
+            wrong = [r for r in range(world_size) if yours[r] != targets[r]]
+            raise AssertionError(f"ranks {wrong} differ from the target")
+    print(f"[rank {rank}] as the target", flush=True)
+    return {"solved": True}
