@@ -155,10 +155,6 @@ BEYOND: dict[tuple[str, str], float] = {
     # A cell is a whole step, as the difference from the last one: half of it would not
     # run, and its coloured diff is read at once.
     ("05_inside_ddp", "lines"): 65,
-    # A way to send less is a program of its own: its state, its call and its truth.
-    ("06_sending_less", "lines"): 61,
-    # Its class has the methods of the one in lesson 6, which cut the first of its rows.
-    ("12_sharding", "old"): 0.2,
 }
 FORMAL = (
     "def main(rank, world_size, device):",
