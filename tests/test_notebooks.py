@@ -151,12 +151,7 @@ def test_the_lesson_predicts_breaks_and_builds(path):
 CEILINGS = {"cells": 60, "launches": 12, "words": 2500, "lines": 40, "old": 0.15}
 """The last: the share of the lines of programs that a lesson shows again."""
 # Where a lesson is clearer beyond one, and why: at most five.
-BEYOND: dict[tuple[str, str], float] = {
-    # A way to send less is a program of its own: its state, its call and its truth.
-    ("06_sending_less", "lines"): 61,
-    # Its class has the methods of the one in lesson 6, which cut the first of its rows.
-    ("12_sharding", "old"): 0.2,
-}
+BEYOND: dict[tuple[str, str], float] = {}
 FORMAL = (
     "def main(rank, world_size, device):",
     "def main(rank, world_size):",

@@ -352,8 +352,8 @@ MISTAKES = [
     Mistake(
         "a rank keeps its own gradient",
         "less/pieces",
-        "versions.view(dist.get_world_size(), -1).mean(0)",
-        "versions.view(dist.get_world_size(), -1)[0]",
+        "brought.unflatten(0, (dist.get_world_size(), -1)).mean(0)",
+        "brought.unflatten(0, (dist.get_world_size(), -1))[0]",
     ),
     Mistake(
         "the new pieces are told to nobody",
@@ -370,7 +370,7 @@ MISTAKES = [
     Mistake(
         "clip before unscaling",
         "less/clip",
-        " / self.scaler.get_scale()",
+        " / scaler.get_scale()",
         "",
     ),
     Mistake(
@@ -407,8 +407,8 @@ MISTAKES = [
     Mistake(
         "each rank shuffles its own way",
         "less/seeds",
-        "DistributedSampler(data)",
-        "DistributedSampler(data, seed=dist.get_rank())",
+        "DistributedSampler(samples)",
+        "DistributedSampler(samples, seed=dist.get_rank())",
     ),
     Mistake(
         "every rank draws rank 0's samples",
@@ -607,8 +607,8 @@ MISTAKES = [
     Mistake(
         "what comes back stays in the room for sums",
         "cost/race",
-        "into = room[: ends[last] - ends[first]] if adds else buffer[span]",
-        "into = room[: ends[last] - ends[first]]",
+        "into = room[span] if adds else buffer[span]",
+        "into = room[span]",
     ),
     Mistake(
         "the bucket that is full waits for one more",

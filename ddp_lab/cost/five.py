@@ -11,12 +11,16 @@ import gc
 import json
 import os
 from contextlib import contextmanager
+from functools import cache
+from itertools import zip_longest
 from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
 from torch.distributed.elastic.multiprocessing.errors import record
 
+PART = 2**20  # numbers; a longer message goes in parts, and each is added on arrival
+room_for = cache(torch.empty)  # kept, since memory is slow when it is first touched
 NUMBERS = 5040  # divisible by every number of ranks up to 10
 
 
@@ -92,22 +96,25 @@ def play(plan, buffer, look=lambda: None):
     """Send and receive this rank's messages; return how many bytes it has sent."""
     rank, n, sent = dist.get_rank(), pieces(plan), 0
     ends = [len(buffer) * i // n for i in range(n + 1)]  # of the pieces
-    room = torch.empty_like(buffer)  # for what has to be added
+    room = room_for(len(buffer), dtype=buffer.dtype, device=buffer.device)
     for step in plan:
-        posts, sums = [], []
+        sends, receives, sums = [], [], []
         for source, target, first, last, adds in step:
-            span = slice(ends[first], ends[last])
-            if source == rank:
-                posts.append(dist.P2POp(dist.isend, buffer[span], target))
-                sent += buffer[span].nbytes
-            if target == rank:
-                into = room[: ends[last] - ends[first]] if adds else buffer[span]
-                posts.append(dist.P2POp(dist.irecv, into, source))
-                sums += [(span, into)] * adds
-        for work in dist.batch_isend_irecv(posts) if posts else []:
-            work.wait()  # before it ends, nothing may touch what it sends
-        for span, received in sums:
-            buffer[span] += received
+            for begin in range(ends[first], ends[last], PART):
+                span = slice(begin, min(begin + PART, ends[last]))
+                if source == rank:
+                    sends.append(dist.P2POp(dist.isend, buffer[span], target))
+                    sent += buffer[span].nbytes
+                if target == rank:
+                    into = room[span] if adds else buffer[span]
+                    receives.append(dist.P2POp(dist.irecv, into, source))
+                    sums.append(span if adds else None)
+        ops = receives + sends  # in no step does a rank send what it adds to
+        for work, span in zip_longest(dist.batch_isend_irecv(ops) if ops else [], sums):
+            if work:  # over NCCL, the first one stands for all
+                work.wait()
+            if span:
+                buffer[span] += room[span]
         look()
     return sent
 

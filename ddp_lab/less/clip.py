@@ -2,7 +2,7 @@
 
     torchrun --standalone --nproc-per-node 4 ddp_lab/less/clip.py
 
-    [rank 0] step 0: norm ..., clipped to 1.0
+    [rank 0] step 0: clipped from ..., scale ...
     [rank 0] step 1: skipped, scale ...
 
 Written by notebooks/06_sending_less.ipynb.
@@ -21,22 +21,22 @@ from torch.distributed.elastic.multiprocessing.errors import record
 from ddp_lab.gpt import GPT, Config, batch, loss_of
 
 ROWS, STEPS, RATE = 4, 4, 1e-2
-
-CONFIG = Config(layers=1, width=48, heads=4, vocab=1024)  # 49,152 weights for words
 MICRO, LIMIT, BAD = 2, 1.0, 1  # micro-batches; the largest norm; a step that overflows
 
+CONFIG = Config(layers=1, width=48, heads=4, vocab=1024)  # 49,152 weights for words
 
-def row_of(tensors):
+
+def in_a_row(tensors):
     """All numbers of tensors in one row, with zeros behind them so that it divides."""
-    row = torch.cat([tensor.detach().flatten() for tensor in tensors])
-    return F.pad(row, (0, -len(row) % dist.get_world_size()))
+    numbers = torch.cat([each.detach().flatten() for each in tensors])
+    return F.pad(numbers, (0, -len(numbers) % dist.get_world_size()))
 
 
 def piece_of_mean(row):
     """The ranks' mean of this rank's piece: a reduce_scatter, half an all_reduce."""
-    versions = torch.empty_like(row)
-    dist.all_to_all_single(versions, row)  # here then: my piece, as each rank has it
-    return versions.view(dist.get_world_size(), -1).mean(0)
+    brought = torch.empty_like(row)
+    dist.all_to_all_single(brought, row)  # here then: my piece, as each rank has it
+    return brought.unflatten(0, (dist.get_world_size(), -1)).mean(0)
 
 
 class Pieces:
@@ -44,53 +44,24 @@ class Pieces:
 
     def __init__(self, model):
         self.model, self.weights = model, list(model.parameters())
-        self.row, sizes = row_of(self.weights), [w.numel() for w in self.weights]
+        self.row, sizes = in_a_row(self.weights), [w.numel() for w in self.weights]
         parts = self.row[: sum(sizes)].split(sizes)
         for w, part in zip(self.weights, parts, strict=True):
             w.data = part.view_as(w)  # the weights now lie in the row
-        piece = self.row.chunk(dist.get_world_size())[dist.get_rank()]
-        self.piece = torch.nn.Parameter(piece)
+        mine = self.row.chunk(dist.get_world_size())[dist.get_rank()]
+        self.piece = torch.nn.Parameter(mine)
         self.adam = torch.optim.Adam([self.piece], RATE)
 
-    def step(self, tokens, targets):
+    def make_step(self, tokens, targets):
         loss_of(self.model(tokens), targets).backward()
-        self.piece.grad = piece_of_mean(row_of([w.grad for w in self.weights]))
+        self.piece.grad = piece_of_mean(in_a_row([w.grad for w in self.weights]))
         self.adam.step()
+        self.tell()
+
+    def tell(self):
         self.model.zero_grad()
         # Every rank then holds all pieces, each as its owner has updated it.
         dist.all_gather_into_tensor(self.row, self.piece.detach())
-
-
-class Clipped(Pieces):
-    """Pieces, for several micro-batches, with GradScaler and clipping."""
-
-    def __init__(self, model, device):
-        super().__init__(model)
-        self.scaler = torch.amp.GradScaler(device.type, init_scale=1024)
-
-    def step(self, micro_batches, overflow):
-        for tokens, targets in micro_batches:
-            loss = loss_of(self.model(tokens), targets) / len(micro_batches)
-            self.scaler.scale(loss).backward()  # one scale for all of them
-        if overflow:
-            self.weights[0].grad[0, 0] = torch.inf  # in the piece of rank 0
-        self.piece.grad = piece_of_mean(row_of([w.grad for w in self.weights]))
-        norm = norm_of_all(self.piece.grad) / self.scaler.get_scale()
-        if not norm.isfinite():
-            self.piece.grad.fill_(torch.inf)  # so that all ranks skip, and not rank 0
-        self.scaler.unscale_(self.adam)
-        self.piece.grad *= (LIMIT / (norm + 1e-6)).clamp(max=1)  # as PyTorch does
-        self.scaler.step(self.adam)
-        self.scaler.update()
-        self.model.zero_grad()
-        # Every rank then holds all pieces, each as its owner has updated it.
-        dist.all_gather_into_tensor(self.row, self.piece.detach())
-        return norm.item()
-
-
-def rows_of(step, world_size, device):
-    tokens, targets = batch(step, ROWS * world_size)
-    return tokens.to(device), targets.to(device)
 
 
 def norm_of_all(piece):
@@ -100,40 +71,67 @@ def norm_of_all(piece):
     return total.sqrt()
 
 
+class Clipped(Pieces):
+    """Pieces, for several micro-batches, with GradScaler and clipping."""
+
+    def make_step(self, micro_batches, scaler, overflow):
+        for tokens, targets in micro_batches:
+            loss = loss_of(self.model(tokens), targets) / len(micro_batches)
+            scaler.scale(loss).backward()  # one scale for all of them
+        if overflow:
+            self.weights[0].grad[0, 0] = torch.inf  # in the piece of rank 0
+        self.piece.grad = piece_of_mean(in_a_row([w.grad for w in self.weights]))
+        norm = norm_of_all(self.piece.grad) / scaler.get_scale()
+        if not norm.isfinite():
+            self.piece.grad.fill_(torch.inf)  # all ranks skip, not rank 0 alone
+        scaler.unscale_(self.adam)
+        self.piece.grad *= (LIMIT / (norm + 1e-6)).clamp(max=1)  # as PyTorch does
+        scaler.step(self.adam)  # which is left out after an infinity
+        scaler.update()
+        self.tell()
+        return norm.item()
+
+
 def one_process(world_size, device):
     """The truth: PyTorch's own clipping, and the whole batch of each good step."""
     torch.manual_seed(0)
-    model = GPT(CONFIG).to(device, torch.float64)
-    adam, norms = torch.optim.Adam(model.parameters(), RATE), []
+    model, norms = GPT(CONFIG).to(device, torch.float64), []
+    adam = torch.optim.Adam(model.parameters(), RATE)
     for step in range(STEPS):
-        tokens, targets = rows_of(step, world_size, device)
-        adam.zero_grad()
+        tokens, targets = (t.to(device) for t in batch(step, ROWS * world_size))
+        model.zero_grad()
         loss_of(model(tokens), targets).backward()
         norm = torch.nn.utils.clip_grad_norm_(model.parameters(), LIMIT)
         norms.append(norm.item())
         if step != BAD:
             adam.step()
-    return row_of(model.parameters()), norms
+    return in_a_row(model.parameters()), norms
+
+
+def in_pieces(norms, rank, world_size, device):
+    """Make the same steps on all ranks; compare the norms, and keep the scales."""
+    torch.manual_seed(0)
+    way, scales = Clipped(GPT(CONFIG).to(device, torch.float64)), [1024]
+    scaler = torch.amp.GradScaler(device.type, init_scale=scales[0])
+    for step in range(STEPS):
+        rows = [t.to(device)[rank::world_size] for t in batch(step, ROWS * world_size)]
+        micro_batches = list(zip(*(each.chunk(MICRO) for each in rows), strict=True))
+        overflow = step == BAD and rank == world_size - 1
+        norm = way.make_step(micro_batches, scaler, overflow)
+        scales.append(scaler.get_scale())
+        did = "skipped" if scales[-1] < scales[-2] else f"clipped from {norm:.2f}"
+        print(f"[rank {rank}] step {step}: {did}, scale {scales[-1]:.0f}", flush=True)
+        if step != BAD and abs(norm - norms[step]) > 1e-9:
+            raise AssertionError(f"the norm is {norm}, expected {norms[step]}")
+    return way, scales[1:]
 
 
 def main(rank, world_size, device):
     # Ranks that share a GPU: gloo can gather only what is in host memory.
     device = torch.device("cpu") if dist.get_backend() == "gloo" else device
     expected, norms = one_process(world_size, device)
-    torch.manual_seed(0)
-    way, scales = Clipped(GPT(CONFIG).to(device, torch.float64), device), []
-    for step in range(STEPS):
-        mine = [each[rank::world_size] for each in rows_of(step, world_size, device)]
-        micro_batches = zip(*(each.chunk(MICRO) for each in mine), strict=True)
-        overflow = step == BAD and rank == world_size - 1
-        norm = way.step(list(micro_batches), overflow)
-        scales.append(way.scaler.get_scale())
-        did = "skipped" if step == BAD else f"clipped from {norm:.2f}"
-        print(f"[rank {rank}] step {step}: {did}, scale {scales[-1]:.0f}", flush=True)
-        if step != BAD and abs(norm - norms[step]) > 1e-9:
-            raise AssertionError(f"the norm is {norm}, expected {norms[step]}")
-    weights = row_of(way.model.parameters())
-    torch.testing.assert_close(weights, expected, atol=1e-9, rtol=0, msg="weights")
+    way, scales = in_pieces(norms, rank, world_size, device)
+    torch.testing.assert_close(in_a_row(way.weights), expected, atol=1e-9, rtol=0)
     return {"norms": norms, "scales": scales}
 
 

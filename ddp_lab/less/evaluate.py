@@ -36,12 +36,6 @@ def exact(losses, right):
     return loss / count, hits / count
 
 
-def mean_of_means(lines, statistic):
-    """The statistic of each line, then its mean over lines, then over ranks."""
-    mine = torch.stack([statistic(line.float()) for line in lines]).mean()
-    return summed([mine / dist.get_world_size()])[0]
-
-
 def gathered(losses):
     """What all ranks have, however much each: two calls, and all of the numbers."""
     most = torch.tensor(len(losses))
@@ -51,6 +45,12 @@ def gathered(losses):
     dist.all_gather(everyone, row)  # every rank now holds all numbers, and padding
     numbers = torch.cat(everyone)
     return numbers[~numbers.isnan()]
+
+
+def mean_of_means(lines, statistic):
+    """The statistic of each line, then its mean over lines, then over ranks."""
+    mine = torch.stack([statistic(line.float()) for line in lines]).mean()
+    return summed([mine / dist.get_world_size()])[0]
 
 
 def by_histogram(losses):

@@ -11,10 +11,10 @@ import gc
 import json
 import os
 import socket
-import stat
 import struct
 import sys
 from contextlib import contextmanager, suppress
+from functools import partial
 
 import torch
 import torch.distributed as dist
@@ -29,20 +29,22 @@ ROWS, STEPS, RATE = 4, 3, 1e-3
 
 CONFIG = Config(layers=1, width=48, heads=4, vocab=1024)  # 49,152 weights for words
 LOOK = 10  # steps between two looks at the loss
+ZERO = partial(ZeroRedundancyOptimizer, optimizer_class=torch.optim.Adam)
 
 
 def sent():
-    """Bytes that this process has sent over TCP, as gloo does; 0 if not on Linux."""
+    """Bytes that this process has sent over TCP, as gloo does; 0 if it cannot tell."""
     dist.barrier()  # then all that was sent before has arrived
     total = 0
     for fd in map(int, os.listdir("/proc/self/fd") if sys.platform == "linux" else []):
         with suppress(OSError, struct.error):  # closed, not TCP, or an old kernel
-            if stat.S_ISSOCK(os.fstat(fd).st_mode):
+            if os.readlink(f"/proc/self/fd/{fd}").startswith("socket:"):
                 with socket.fromfd(fd, socket.AF_INET, socket.SOCK_STREAM) as link:
                     info = link.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 216)
                     once, again = struct.unpack_from("QQ", info, 200)
                     total += once - again  # a lost packet goes out again
-    return total
+    dist.barrier()  # a rank that leaves closes connections that others still count
+    return total if dist.get_backend() == "gloo" else 0  # others do not use TCP here
 
 
 @torch.no_grad()
@@ -52,25 +54,11 @@ def text_loss(ddp, device):
     return loss_of(ddp.module(rows[:, :-1]), rows[:, 1:]).item()
 
 
-class Whole:
-    """A model that is wrapped, or not, and an optimizer of this kind."""
-
-    def __init__(self, model, wrap=DDP, kind=torch.optim.Adam, **options):
-        self.model, self.wrapped = model, wrap(model)
-        self.adam = kind(model.parameters(), lr=RATE, **options)
-
-    def step(self, tokens, targets):
-        self.adam.zero_grad()
-        loss_of(self.wrapped(tokens), targets).backward()
-        self.adam.step()
-
-
-def alone(model):
-    return Whole(model, wrap=lambda model: model)
-
-
-def library(model):
-    return Whole(model, DDP, ZeroRedundancyOptimizer, optimizer_class=torch.optim.Adam)
+def same_on_all(row):
+    """Stop unless these numbers are the same on all ranks, to the bit."""
+    expected = row.clone()
+    dist.broadcast(expected, src=0)  # every rank now holds rank 0's
+    torch.testing.assert_close(row, expected, atol=0, rtol=0, msg="ranks differ")
 
 
 def held(adam):
@@ -82,32 +70,27 @@ def held(adam):
 def train(make, mine, world_size, device):
     """Make some steps on my rows; return what made them, and what the last one sent."""
     torch.manual_seed(0)
-    # In float64, rounding stays small even where Adam enlarges it.
+    # In float64, rounding stays small even where Adam enlarges its effect.
     way = make(GPT(CONFIG).to(device, torch.float64))
     for step in range(STEPS):
-        rows = [each.to(device) for each in batch(step, ROWS * world_size)]
-        before = sent()
-        way.step(*(each[mine] for each in rows))
-        left = sent() - before
-    return way, left if dist.get_backend() == "gloo" else 0
+        tokens, targets = (t.to(device)[mine] for t in batch(step, ROWS * world_size))
+        start = sent()
+        way.make_step(tokens, targets)
+        left = sent() - start
+    return way, left
 
 
-def ends(ddp):
-    """The sum of the weights, which must be the same on all ranks."""
-    return sum(w.double().sum().item() for w in ddp.parameters())
-
-
-def row_of(tensors):
+def in_a_row(tensors):
     """All numbers of tensors in one row, with zeros behind them so that it divides."""
-    row = torch.cat([tensor.detach().flatten() for tensor in tensors])
-    return F.pad(row, (0, -len(row) % dist.get_world_size()))
+    numbers = torch.cat([each.detach().flatten() for each in tensors])
+    return F.pad(numbers, (0, -len(numbers) % dist.get_world_size()))
 
 
 def piece_of_mean(row):
     """The ranks' mean of this rank's piece: a reduce_scatter, half an all_reduce."""
-    versions = torch.empty_like(row)
-    dist.all_to_all_single(versions, row)  # here then: my piece, as each rank has it
-    return versions.view(dist.get_world_size(), -1).mean(0)
+    brought = torch.empty_like(row)
+    dist.all_to_all_single(brought, row)  # here then: my piece, as each rank has it
+    return brought.unflatten(0, (dist.get_world_size(), -1)).mean(0)
 
 
 class Pieces:
@@ -115,32 +98,50 @@ class Pieces:
 
     def __init__(self, model):
         self.model, self.weights = model, list(model.parameters())
-        self.row, sizes = row_of(self.weights), [w.numel() for w in self.weights]
+        self.row, sizes = in_a_row(self.weights), [w.numel() for w in self.weights]
         parts = self.row[: sum(sizes)].split(sizes)
         for w, part in zip(self.weights, parts, strict=True):
             w.data = part.view_as(w)  # the weights now lie in the row
-        piece = self.row.chunk(dist.get_world_size())[dist.get_rank()]
-        self.piece = torch.nn.Parameter(piece)
+        mine = self.row.chunk(dist.get_world_size())[dist.get_rank()]
+        self.piece = torch.nn.Parameter(mine)
         self.adam = torch.optim.Adam([self.piece], RATE)
 
-    def step(self, tokens, targets):
+    def make_step(self, tokens, targets):
         loss_of(self.model(tokens), targets).backward()
-        self.piece.grad = piece_of_mean(row_of([w.grad for w in self.weights]))
+        self.piece.grad = piece_of_mean(in_a_row([w.grad for w in self.weights]))
         self.adam.step()
+        self.tell()
+
+    def tell(self):
         self.model.zero_grad()
         # Every rank then holds all pieces, each as its owner has updated it.
         dist.all_gather_into_tensor(self.row, self.piece.detach())
 
 
+class Whole:
+    """All weights and gradients, and an optimizer of this kind."""
+
+    def __init__(self, model, wrap=DDP, adam=torch.optim.Adam):
+        self.model, self.wrapped = model, wrap(model)
+        self.adam = adam(model.parameters(), lr=RATE)
+
+    def make_step(self, tokens, targets):
+        loss_of(self.wrapped(tokens), targets).backward()
+        self.adam.step()
+        self.model.zero_grad()
+
+
 def main(rank, world_size, device):
     # Ranks that share a GPU: gloo can gather only what is in host memory.
     device = torch.device("cpu") if dist.get_backend() == "gloo" else device
-    truth, _ = train(alone, slice(None), world_size, device)  # one process, all rows
-    expected = row_of(truth.model.parameters())
-    facts = {"weights": sum(w.numel() for w in truth.model.parameters())}
-    for name, make in {"DDP": Whole, "pieces": Pieces, "library": library}.items():
+    alone = partial(Whole, wrap=lambda model: model)  # one process, all rows
+    truth, _ = train(alone, slice(None), world_size, device)
+    expected = in_a_row(truth.model.parameters())
+    facts = {}
+    ways = {"DDP": Whole, "pieces": Pieces, "library": partial(Whole, adam=ZERO)}
+    for name, make in ways.items():
         way, left = train(make, slice(rank, None, world_size), world_size, device)
-        weights = row_of(way.model.parameters())
+        weights = in_a_row(way.model.parameters())
         torch.testing.assert_close(weights, expected, atol=1e-9, rtol=0, msg=name)
         facts[name] = {"held": held(way.adam), "sent": left}
         told = f"Adam has {facts[name]['held']} numbers here, {left} bytes sent"

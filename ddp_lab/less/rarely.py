@@ -11,7 +11,6 @@ import gc
 import json
 import os
 import socket
-import stat
 import struct
 import sys
 from contextlib import contextmanager, nullcontext, suppress
@@ -24,31 +23,30 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from ddp_lab.gpt import GPT, TEXT, Config, batch, loss_of
 
-ROWS, STEPS, RATE = 4, 250, 0.3
+ROWS, STEPS, RATE, LOOK = 4, 250, 0.3, 25  # LOOK: steps between two looks at the loss
 
 CONFIG = Config(layers=1, width=48, heads=4)  # 34,080 weights
-LOOK = 25  # steps between two looks at the loss
-EVERY = 50  # steps from one meeting to the next
 WAYS = {
     "DDP": {"first": STEPS},
-    "accumulation": {"every": EVERY},
+    "accumulation": {"every": 50},  # steps from one meeting to the next
     "post-local SGD": {"first": 50, "every": 10},
-    "DiLoCo": {"first": 0, "every": EVERY, "rate": 0.7, "momentum": 0.9},
+    "DiLoCo": {"first": 0, "every": 50, "rate": 0.7, "momentum": 0.9},
 }
 
 
 def sent():
-    """Bytes that this process has sent over TCP, as gloo does; 0 if not on Linux."""
+    """Bytes that this process has sent over TCP, as gloo does; 0 if it cannot tell."""
     dist.barrier()  # then all that was sent before has arrived
     total = 0
     for fd in map(int, os.listdir("/proc/self/fd") if sys.platform == "linux" else []):
         with suppress(OSError, struct.error):  # closed, not TCP, or an old kernel
-            if stat.S_ISSOCK(os.fstat(fd).st_mode):
+            if os.readlink(f"/proc/self/fd/{fd}").startswith("socket:"):
                 with socket.fromfd(fd, socket.AF_INET, socket.SOCK_STREAM) as link:
                     info = link.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 216)
                     once, again = struct.unpack_from("QQ", info, 200)
                     total += once - again  # a lost packet goes out again
-    return total
+    dist.barrier()  # a rank that leaves closes connections that others still count
+    return total if dist.get_backend() == "gloo" else 0  # others do not use TCP here
 
 
 @torch.no_grad()
@@ -58,19 +56,11 @@ def text_loss(ddp, device):
     return loss_of(ddp.module(rows[:, :-1]), rows[:, 1:]).item()
 
 
-class Accumulation:
-    """The gradients of many steps, one message, and one step by their mean."""
-
-    def __init__(self, ddp, every):
-        self.every = every
-
-    def step(self, ddp, sgd, rows, step):
-        meet = (step + 1) % self.every == 0
-        with nullcontext() if meet else ddp.no_sync():
-            (loss_of(ddp(rows[0]), rows[1]) / self.every).backward()
-        if meet:
-            sgd.step()
-            sgd.zero_grad()
+def same_on_all(row):
+    """Stop unless these numbers are the same on all ranks, to the bit."""
+    expected = row.clone()
+    dist.broadcast(expected, src=0)  # every rank now holds rank 0's
+    torch.testing.assert_close(row, expected, atol=0, rtol=0, msg="ranks differ")
 
 
 def train(options, rank, world_size, device, dtype=torch.float32, steps=STEPS):
@@ -79,19 +69,27 @@ def train(options, rank, world_size, device, dtype=torch.float32, steps=STEPS):
     ddp = DDP(GPT(CONFIG).to(device, dtype))
     sgd, losses = torch.optim.SGD(ddp.parameters(), RATE), [text_loss(ddp, device)]
     way = (Local if "first" in options else Accumulation)(ddp, **options)
-    before = sent()
+    mine, start = slice(rank, None, world_size), sent()
     for step in range(steps):
-        rows = [each.to(device) for each in batch(step, ROWS * world_size)]
-        way.step(ddp, sgd, [each[rank::world_size] for each in rows], step)
+        rows = [t.to(device)[mine] for t in batch(step, ROWS * world_size)]
+        way.step(ddp, sgd, rows, step)
         if (step + 1) % LOOK == 0:
             losses.append(text_loss(ddp, device))
-    left = sent() - before if dist.get_backend() == "gloo" else 0
-    return {"bytes": left // steps, "losses": losses}, row_of(ddp)
+    return {"bytes": (sent() - start) // steps, "losses": losses}, row_of(ddp)
 
 
-def ends(ddp):
-    """The sum of the weights, which must be the same on all ranks."""
-    return sum(w.double().sum().item() for w in ddp.parameters())
+class Accumulation:
+    """The gradients of many steps, one message, and one step by their mean."""
+
+    def __init__(self, ddp, every):
+        self.every = every
+
+    def step(self, ddp, sgd, rows, step):
+        with ddp.no_sync() if (step + 1) % self.every else nullcontext():
+            (loss_of(ddp(rows[0]), rows[1]) / self.every).backward()
+        if (step + 1) % self.every == 0:
+            sgd.step()
+            sgd.zero_grad()
 
 
 class Local:
@@ -130,12 +128,10 @@ def main(rank, world_size, device):
     torch.testing.assert_close(*rows, atol=1e-9, rtol=0, msg="weights differ")
     for way, options in WAYS.items():
         facts[way], row = train(options, rank, world_size, device)
-        fact = facts[way]
-        told = f"{fact['bytes']} bytes a step, loss {fact['losses'][-1]:.2f}"
+        told = "{bytes} bytes a step".format(**facts[way])
+        told += f", loss {facts[way]['losses'][-1]:.2f}"
         print(f"[rank {rank}] {way}: {told}", flush=True)
-        expected = row.clone()
-        dist.broadcast(expected, src=0)  # every rank now holds rank 0's weights
-        torch.testing.assert_close(row, expected, atol=0, rtol=0, msg="ranks differ")
+        same_on_all(row)
     return facts
 
 

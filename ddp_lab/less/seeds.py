@@ -2,8 +2,6 @@
 
     torchrun --standalone --nproc-per-node 4 ddp_lab/less/seeds.py
 
-    [rank 0] one seed: ... different noises, ... different dropouts
-
 Written by notebooks/06_sending_less.ipynb.
 """
 
@@ -15,58 +13,40 @@ from contextlib import contextmanager
 import torch
 import torch.distributed as dist
 from torch.distributed.elastic.multiprocessing.errors import record
-from torch.utils.data import DataLoader, Dataset, DistributedSampler
+from torch.utils.data import DataLoader, DistributedSampler
 
 EACH, WORKERS = 8, 2  # samples for each rank; processes that load them
 
 
-class Noisy(Dataset):
-    """A sample is its number, and the noise that a worker of the loader adds."""
-
-    def __init__(self, samples):
-        self.samples = samples
-
-    def __len__(self):
-        return self.samples
-
-    def __getitem__(self, i):
-        return i, torch.rand(()).item()
+def noisy(samples):
+    """Samples, which are numbers, and the noise that a worker adds to each."""
+    return [(sample, torch.rand(()).item()) for sample in samples]
 
 
 def drawn(seed, generator, samples):
     """This rank's samples, the noise of its workers, and what its dropout keeps."""
     torch.manual_seed(seed)
-    data = Noisy(samples)
-    sampler = DistributedSampler(data)  # its own seed, 0, is the same on all ranks
-    loader = DataLoader(
-        data, EACH // 2, sampler=sampler, num_workers=WORKERS, generator=generator
-    )
-    numbers, noise = (torch.cat(column) for column in zip(*loader, strict=True))
-    kept = torch.nn.functional.dropout(torch.ones(32)).bool()
-    return numbers.tolist(), noise.tolist(), kept.tolist()
+    how = {"num_workers": WORKERS, "collate_fn": noisy, "generator": generator}
+    loader = DataLoader(samples, EACH // 2, sampler=DistributedSampler(samples), **how)
+    numbers, noise = zip(*(pair for pairs in loader for pair in pairs), strict=True)
+    return numbers, noise, torch.nn.functional.dropout(torch.ones(32)).tolist()
 
 
 def main(rank, world_size, device):
-    ways = {
-        "one seed": (0, None),
-        "a seed each": (rank, None),
-        "and a generator": (rank, torch.Generator().manual_seed(0)),
-    }
-    expected = [[1, 1], [world_size, world_size], [1, world_size]]
-    facts = {}
-    for way, (seed, generator) in ways.items():
+    facts, samples = {}, range(EACH * world_size)
+    ways = {"one seed": (0, None), "a seed each": (rank, None)}
+    ways["and a generator"] = rank, torch.Generator().manual_seed(0)
+    for way, how in ways.items():
         everyone = [None] * world_size
-        mine = drawn(seed, generator, EACH * world_size)
-        dist.all_gather_object(everyone, mine)  # all know all
+        dist.all_gather_object(everyone, drawn(*how, samples))  # all know all
         shares, *drawings = zip(*everyone, strict=True)
-        different = [len(set(map(tuple, drawing))) for drawing in drawings]
-        told = f"{different[0]} different noises, {different[1]} different dropouts"
+        facts[way] = [len(set(map(tuple, drawing))) for drawing in drawings]
+        told = "{} different noises, {} different dropouts".format(*facts[way])
         print(f"[rank {rank}] {way}: {told}", flush=True)
-        facts[way] = different
-        if sorted(sum(shares, [])) != list(range(EACH * world_size)):
+        if sorted(sum(shares, ())) != list(samples):
             raise AssertionError(f"{way}: the shares are {shares}")
-    if list(facts.values()) != expected:
-        raise AssertionError(f"{facts}, expected {expected}")
+    if [*facts.values()] != [[1, 1], [world_size, world_size], [1, world_size]]:
+        raise AssertionError(f"different drawings by way: {facts}")
     return facts
 
 

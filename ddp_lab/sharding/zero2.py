@@ -24,7 +24,7 @@ STAGE, ROWS, STEPS, RATE = 2, 3, 3, 1e-3
 
 
 def sent():
-    """Bytes that this process has sent over TCP, as gloo does; 0 if not on Linux."""
+    """Bytes that this process has sent over TCP, as gloo does; 0 if it cannot tell."""
     dist.barrier()  # then all that was sent before has arrived
     total = 0
     for fd in map(int, os.listdir("/proc/self/fd") if sys.platform == "linux" else []):

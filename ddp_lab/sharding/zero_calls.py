@@ -21,7 +21,7 @@ NUMBERS = 456384  # as many as the GPT of this lesson has weights
 
 
 def sent():
-    """Bytes that this process has sent over TCP, as gloo does; 0 if not on Linux."""
+    """Bytes that this process has sent over TCP, as gloo does; 0 if it cannot tell."""
     dist.barrier()  # then all that was sent before has arrived
     total = 0
     for fd in map(int, os.listdir("/proc/self/fd") if sys.platform == "linux" else []):

@@ -1,0 +1,102 @@
+"""Puzzle: what a rank sends of three numbers, and what it owes then.
+
+Until `top_one` is written, each rank prints:
+
+    [rank 0] not yet
+"""
+
+import faulthandler
+import json
+import secrets
+
+import torch
+import torch.distributed as dist
+from torch.utils._python_dispatch import TorchDispatchMode
+
+PATIENCE = 10  # seconds
+NAMES = {"allgather": "all_gather", "allreduce": "all_reduce"}
+
+
+def top_one(gradient, owed):
+    return None  # the cell's function stands here
+
+
+def goal(rank, brought):
+    """What this rank calls, and what it holds in the end."""
+    total = [g + o for g, o in zip(brought[rank][:3], brought[rank][3:], strict=True)]
+    place = max(range(3), key=lambda i: abs(total[i]))
+    sent = [total[i] * (i == place) + 0.0 for i in range(3)]
+    return [], sent + [total[i] - sent[i] + 0.0 for i in range(3)]
+
+
+class Diary(TorchDispatchMode):
+    """Keeps each call of the process group, and tells it before it is made."""
+
+    def __init__(self, brought, tells):
+        super().__init__()
+        self.calls, self.tells = [["brings", None, str(brought).strip("[]")]], tells
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        library, name, _ = str(function).split(".")
+        if "c10d" in library:
+            name = name.strip("_").removesuffix("_base")
+            self.calls.append([NAMES.get(name, name), None, ""])
+            if self.tells:
+                print(json.dumps({"yours": {"calls": self.calls}}), flush=True)
+        return function(*args, **(kwargs or {}))
+
+
+def attempt(rank, brought, tells):
+    """Try the reader's lines; return what all ranks did, and what they should have."""
+    calls, holds = goal(rank, brought)
+    diary = Diary(brought[rank], tells)
+    did = [diary.calls[0], *([call, None, ""] for call in calls)]
+    target = {"calls": did, "holds": holds}
+    if tells:
+        print(json.dumps({"target": target}), flush=True)
+    with diary:
+        got = top_one(*torch.tensor(brought[rank], dtype=torch.float64).split(3))
+    holding = None if got is None else rounded(torch.cat(list(got)))
+    yours = {"calls": diary.calls, "holds": holding}
+    if tells and (len(diary.calls) > 1 or holding):
+        print(json.dumps({"yours": yours}), flush=True)
+    results = [None] * len(brought)
+    # Every rank now knows what all did, so that all come to one verdict.
+    dist.all_gather_object(results, (yours, target))
+    return zip(*results, strict=True)
+
+
+def rounded(got):
+    numbers = torch.as_tensor(got).flatten().tolist()
+    return [round(number, 4) + 0.0 for number in numbers]  # no -0.0
+
+
+def draw_numbers(world_size):
+    """What the ranks bring: first numbers to look at, then some that are drawn."""
+    few = [[9, -2, 1, 0, 0, 0], [1, -8, 3, 2, 3, 3], [2, 2, 1, 1, 4, 5]]
+    shown = [(few + [[-3, 5, 0, -6, -1, 1]])[r % 4] for r in range(world_size)]
+    drawn = []
+    for _ in range(4):
+        rows = [[secrets.randbelow(90) - 45 for _ in range(6)] for _ in shown]
+        for row in rows:  # no two sums are of one size
+            row[:3] = [3 * g + i for i, g in enumerate(row[:3])]
+            row[3:] = [3 * o for o in row[3:]]
+            row[2] += 300 * secrets.choice([-1, 0, 1])
+        drawn.append(rows)
+    dist.broadcast_object_list(drawn)  # rank 0's numbers are now on all ranks
+    return shown, *drawn
+
+
+def main(rank, world_size, device):
+    # If a rank waits forever, each shows its line, and ends.
+    faulthandler.dump_traceback_later(PATIENCE, exit=True)
+    for number, brought in enumerate(draw_numbers(world_size)):
+        yours, targets = attempt(rank, brought, tells=number == 0)
+        if not any(len(did["calls"]) > 1 or did["holds"] for did in yours):
+            print(f"[rank {rank}] not yet", flush=True)
+            return {"solved": False}
+        if yours != targets:
+            wrong = [r for r in range(world_size) if yours[r] != targets[r]]
+            raise AssertionError(f"ranks {wrong} differ from the target")
+    print(f"[rank {rank}] as the target", flush=True)
+    return {"solved": True}
