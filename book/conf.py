@@ -34,11 +34,13 @@ include_patterns = [
     "classroom/*.md",
     "book/*.md",
 ]
+exclude_patterns = [".*", "build", "work", "tests"]  # nor are these looked through
 nb_execution_mode = "off"
 myst_heading_anchors = 4
 html_theme = "sphinx_book_theme"
+templates_path = ["templates"]
 html_static_path = ["static"]
-html_css_files = ["book.css", "steps.css"]
+html_css_files = ["icons.css", "book.css", "steps.css"]
 html_js_files = ["book.js", "play.js"]
 html_theme_options = {
     "home_page_in_toc": True,

@@ -2,6 +2,7 @@
 
 import re
 import shutil
+from functools import cache
 from pathlib import Path
 
 from docutils import nodes
@@ -21,6 +22,7 @@ from tools import course, notebooks
 PROGRAM = re.compile(r"^%%program\b.*?\bddp_lab/(\w+/\w+)\.py")
 GLOSSARY = ROOT / "book" / "glossary.md"
 STEPPER = re.compile(r"figs/steps/(\w+)\.html")
+SIDEBAR = "the sidebar of programs"
 LINK = re.compile(r'(href="\.\./ddp_lab/[\w/]+)\.py"')  # as the cells show it
 
 
@@ -43,11 +45,17 @@ class ProgramDiff(Lexer):
             at += len(line)
 
 
+@cache
+def programs(notebook: Path) -> list[Path]:
+    """Return the programs of a lesson, in the order in which it writes them."""
+    return [*dict.fromkeys(path for path, _ in notebooks.programs(notebook))]
+
+
 def whole_programs(app):
     """Yield a page for each program: where a lesson's links to the whole file lead."""
     for lesson in course.LESSONS:
         notebook = course.PATH / course.file(lesson)
-        for program in sorted({path for path, _ in notebooks.programs(notebook)}):
+        for program in sorted(programs(notebook)):
             name = program.relative_to(ROOT)
             title = f"{course.NUMBERS[lesson.name]} · {lesson.title}"
             back = f'<a href="../../notebooks/{notebook.stem}.html">{title}</a>'
@@ -61,6 +69,14 @@ def whole_programs(app):
             )
             (app.outdir / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(program, app.outdir / name)
+
+
+def share_sidebar(app, page, template, context, doctree):
+    """Let the navigation beside all programs be one: it takes longer than the rest."""
+    if page.startswith("ddp_lab/"):
+        if SIDEBAR not in app.builder.globalcontext:
+            app.builder.globalcontext[SIDEBAR] = cache(context["toctree"])
+        context["toctree"] = app.builder.globalcontext[SIDEBAR]
 
 
 def link_programs(doctree):
@@ -171,11 +187,10 @@ def offer_files(app, doctree):
     table = next(doctree.findall(nodes.table), None)
     if table is None or app.builder.name == "epub":
         return
-    paths = dict.fromkeys(path for path, _ in notebooks.programs(notebook))
     links = [
         f'<a href="../_sources/notebooks/{notebook.name}" download>the notebook</a>'
     ]
-    for path in paths:
+    for path in programs(notebook):
         name = path.relative_to(ROOT).with_suffix("")
         links.append(f'<a href="../{name}.html">{name.name}.py</a>')
     files = f'<p class="ddp-files">Files: {", ".join(links)}</p>'
@@ -211,4 +226,5 @@ def setup(app):
     app.connect("doctree-read", complete)
     app.connect("doctree-resolved", as_xhtml)
     app.connect("html-collect-pages", whole_programs)
+    app.connect("html-page-context", share_sidebar, priority=100)  # before the theme
     return {"parallel_read_safe": True}
