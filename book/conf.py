@@ -42,11 +42,12 @@ templates_path = ["templates"]
 html_static_path = ["static"]
 html_css_files = ["icons.css", "book.css", "steps.css"]
 html_js_files = ["book.js", "play.js"]
+html_context = {"default_mode": "auto"}  # light or dark, as the reader's system is
 html_theme_options = {
     "home_page_in_toc": True,
     "show_toc_level": 2,
     "pygments_light_style": "a11y-high-contrast-light",
-    "pygments_dark_style": "a11y-high-contrast-dark",
+    "pygments_dark_style": "github-dark-high-contrast",
 }
 copybutton_selector = "div.cell_input pre"
 epub_basename = "ddp-lab"
@@ -97,6 +98,7 @@ def read(app, page, source):
         source[0] += navigation()
     if page == "book/apis":
         source[0] += apis.index()
+    source[0] = re.sub(r"^- \[ \] ", "- ☐ ", source[0], flags=re.M)
     # Assignments hold their solutions: they are named, and stay where they are.
     source[0] = re.sub(r"\[([^]]+)\]\(source/[^)]*\)", r"\1", source[0])
 
