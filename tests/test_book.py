@@ -300,7 +300,8 @@ LOOK = """() => {
   return {
     wide: wide.map(text => text.slice(0, 80)),
     code: [...document.querySelectorAll(".cell_input pre")]
-      .filter(e => e.scrollWidth > e.clientWidth && !/.{89}/.test(e.textContent)).map(e => e.textContent.slice(0, 80)),
+      .filter(e => e.scrollWidth > e.clientWidth && !/.{89}/.test(e.textContent))
+      .map(e => e.textContent.slice(0, 80)),
     images: drawn.map(e => [e.src, e.clientWidth / e.naturalWidth]),
     least: Math.min(...letters.filter(e => e.getClientRects().length)
       .map(e => e.getAttribute("font-size") * e.getScreenCTM().a)),
