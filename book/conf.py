@@ -49,7 +49,7 @@ html_theme_options = {
     "pygments_light_style": "a11y-high-contrast-light",
     "pygments_dark_style": "github-dark-high-contrast",
 }
-copybutton_selector = "div.cell_input pre"
+copybutton_selector = "div.highlight pre:not(.cell_output pre)"
 epub_basename = "ddp-lab"
 epub_show_urls = "no"
 epub_exclude_files = ["search.html"]

@@ -26,7 +26,7 @@ pytest.importorskip("sphinx", reason="the book needs `make book`'s packages")
 
 from ddp_lab import ROOT  # noqa: E402
 from ddp_lab.kit.draw.svg import READABLE  # noqa: E402
-from figs import STEPPERS  # noqa: E402
+from figs import STEPPERS, schedules  # noqa: E402
 from tools import course, notebooks  # noqa: E402
 
 pytestmark = pytest.mark.processes
@@ -370,6 +370,15 @@ def test_all_other_pages_fit_and_are_silent(book, page):
     assert sweep(book, page, {*all_pages(book)} - {*SOME}) == []
 
 
+@pytest.mark.parametrize("name", ["notebooks/03_ddp_basics", "ddp_lab/ddp/basics"])
+def test_code_has_a_button_that_copies_it(book, page, name):
+    page.goto((book / f"{name}.html").as_uri())
+    page.locator("div.highlight:has(pre) button.copybtn").first.wait_for(
+        state="attached"
+    )
+    assert page.locator(".cell_output .copybtn").count() == 0
+
+
 def test_a_guess_is_judged_and_kept(book, page):
     page.goto((book / "notebooks" / "03_ddp_basics.html").as_uri())
     form = page.locator(".ddp-guess").first
@@ -484,33 +493,79 @@ def test_the_page_computes_costs_as_python_does(page):
             assert found == pytest.approx(told, rel=1e-9, abs=0), (n, node, size)
 
 
-def test_what_is_played_with_is_what_the_lesson_asserts(page):
+def lesson_road():
+    """Load the cost model of the lesson on roads, which no package holds."""
     place = ROOT / "ddp_lab" / "overview" / "road.py"
     spec = importlib.util.spec_from_file_location("road", place)
     road = sys.modules["road"] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(road)
-    model = {"parameters": 6.7e9, "layers": 32, "width": 4096, "length": 2048}
-    names = {"DDP": 1, "sharded": 16}
-    page.evaluate(
-        f"() => {{ {script('play.js')}; Object.assign(window, {{memory, bubble}}); }}"
+    return road
+
+
+def memory_of(road, model: dict, shape: dict) -> tuple[float, float, float]:
+    """Return what the lesson says that a device holds, in bytes."""
+    made = road.Training(
+        **model, devices=0, machine=8, memory=0, flops=0, fast=0, slow=0
     )
+    return road.memory(made, road.Cut(**shape))
+
+
+SEVEN_BILLION = {"parameters": 6.7e9, "layers": 32, "width": 4096, "length": 2048}
+
+
+def test_the_page_computes_memory_as_the_lesson_does(page):
+    road, shards = lesson_road(), {"DDP": 1, "sharded": 16}
+    page.evaluate(f"() => {{ {script('play.js')}; window.memory = memory; }}")
     for kind, tensor, pipeline, rows, again in product(
-        names, (1, 4), (1, 8), (1, 2), (0, 1)
+        shards, (1, 4), (1, 8), (1, 2), (0, 1)
     ):
-        shape = {"data": 16, "shard": names[kind], "tensor": tensor}
+        shape = {"kind": kind, "data": 16, "shard": shards[kind], "tensor": tensor}
         shape |= {"pipeline": pipeline, "rows": rows, "recompute": again}
-        train = model | {"sequences": 16 * rows * 4}
-        call = "([t, c]) => memory(t, c)"
-        got = page.evaluate(call, [train, shape | {"kind": kind}])
-        made = road.Training(
-            **train, devices=0, machine=8, memory=0, flops=0, fast=0, slow=0
-        )
-        expected = road.memory(made, road.Cut(kind, **shape))
+        train = SEVEN_BILLION | {"sequences": 16 * rows * 4}
+        got = page.evaluate("([t, c]) => memory(t, c)", [train, shape])
         state = got["weights"] + got["gradients"] + got["optimizer"]
         found = state, got["gathered"], got["activations"]
-        assert found == pytest.approx(expected), shape
-    assert page.evaluate("bubble(4, 8, 1)") == pytest.approx(3 / 11)
-    assert page.evaluate("bubble(4, 8, 2)") == pytest.approx(3 / 19)
+        assert found == pytest.approx(memory_of(road, train, shape)), shape
+
+
+def test_the_page_computes_the_bubble_that_schedules_have(page):
+    page.evaluate(f"() => {{ {script('play.js')}; window.bubble = bubble; }}")
+    for p, m, v in ((2, 2, 1), (3, 6, 1), (4, 8, 1), (2, 4, 2), (3, 6, 2), (4, 8, 4)):
+        begun = schedules.starts(schedules.interleaved(p, m, v))
+        share = 1 - 2 * m * v / (1 + max(map(max, begun)))  # of the slots, idle
+        assert page.evaluate(f"bubble({p}, {m}, {v})") == pytest.approx(share), (p, m)
+
+
+UNITS = {"µs": 1e-6, "ms": 1e-3, "s": 1}
+
+
+def press(page, slider: str, *keys: str) -> None:
+    """Move a slider as a reader does who has no mouse."""
+    page.locator(f"label:has-text('{slider}') input").focus()
+    for key in keys:
+        page.keyboard.press(key)
+
+
+def test_a_slider_changes_what_is_told(book, page):
+    costs = book_costs()
+    page.goto((book / "book" / "play.html").as_uri())
+    press(page, "size of the tensor S", "End")
+    press(page, "ranks n", "ArrowLeft")
+    fast, slow = costs.Wire(2e-6, 8e-12), costs.Wire(2e-5, 8e-11)
+    told = costs.formulas(8, 2**34, fast, slow, 8)
+    cells = page.locator("#play-cost tbody td:nth-child(2)").all_inner_texts()
+    found = [float(n) * UNITS[unit] for n, unit in map(str.split, cells)]
+    assert found == pytest.approx([*told.values()], rel=0.01)
+
+    press(page, "ranks that cut each layer", "ArrowRight")
+    shape = {"kind": "sharded", "data": 8, "shard": 8, "tensor": 2, "pipeline": 1}
+    shape |= {"rows": 1, "recompute": 0}
+    total = sum(memory_of(lesson_road(), SEVEN_BILLION | {"sequences": 64}, shape))
+    says = page.locator("#play-memory p").first.inner_text()
+    assert says.startswith(f"{total / 1e9:.0f} GB fits on")
+
+    press(page, "stages of each rank v", "ArrowRight")
+    assert "= 3 / 19: " in page.locator("#play-bubble p").inner_text()
 
 
 @pytest.mark.full
