@@ -2,6 +2,7 @@
 
 import importlib.util
 import math
+import os
 import re
 import shutil
 import subprocess
@@ -75,11 +76,14 @@ class Page(HTMLParser):
 
 @pytest.fixture(scope="module")
 def book(tmp_path_factory):
-    """Build the book out of a copy of the repository; return its folder."""
+    """Build the book as where there is no PyTorch; return its folder."""
     folder = copied(tmp_path_factory.mktemp("book"))
+    nothing = tmp_path_factory.mktemp("nothing")
+    (nothing / "torch.py").write_text("raise ImportError('the book needs no torch')\n")
     command = [sys.executable, "-m", "sphinx", "--quiet", "--fail-on-warning"]
     command += ["--keep-going", "-c", "book", ".", "build/book"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    env = os.environ | {"PYTHONPATH": str(nothing)}
+    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return folder / "build" / "book"
 
