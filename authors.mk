@@ -20,15 +20,25 @@ outputs: setup ## for authors: execute the notebooks in place, normalised (LESSO
 figs: setup ## redraw figs/*.svg
 	$(BIN)/python -m figs
 
-book: .venv/book-ready ## the lessons as pages to read, into build/book
-	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going -c book . build/book
+# The book needs no PyTorch. Where the lab is not installed, a small environment does.
+BOOK := $(if $(wildcard .venv/ready),.venv,build/book-env)
+SPHINX := $(BOOK)/bin/sphinx-build --quiet --fail-on-warning --keep-going
+
+build/book-env/book-ready: pyproject.toml
+	$(PYTHON) -m venv build/book-env
+	build/book-env/bin/python -m pip install --quiet --upgrade "pip>=25.1"
+	build/book-env/bin/pip install --quiet --group book
+	@touch $@
+
+book: $(BOOK)/book-ready ## the lessons as pages to read, into build/book
+	$(SPHINX) -c book . build/book
 	@echo "build/book/README.html"
 
 open-book: book ## the same, opened in a browser
-	$(BIN)/python -m webbrowser "file://$(CURDIR)/build/book/README.html"
+	$(BOOK)/bin/python -m webbrowser "file://$(CURDIR)/build/book/README.html"
 
-epub: .venv/book-ready ## the same as one file for readers of books, build/epub/ddp-lab.epub
-	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going -b epub -c book . build/epub
+epub: $(BOOK)/book-ready ## the same as one file for readers of books, build/epub/ddp-lab.epub
+	$(SPHINX) -b epub -c book . build/epub
 
 # A test that waits costs no core: how many workers -n auto means, tests/conftest.py says.
 PYTEST := $(BIN)/python -m pytest -p tests.early -n auto
@@ -41,7 +51,7 @@ check: lint ## style, types, rules, recorded evidence, each program on 2 ranks: 
 test: lint .venv/book-ready ## what CI runs: programs, kit, classroom and every cell of the notebooks
 	$(PYTEST) $(NBVAL) -m "not (full or browser)" tests notebooks $(ALONE)
 
-test-all: lint ## all numbers of ranks, races, floods, bombs, the browser, evidence anew
+test-all: lint .venv/book-ready ## all numbers of ranks, races, floods, bombs, the browser, evidence anew
 	$(PYTEST) $(NBVAL) -m "not alone" tests notebooks
 	$(BIN)/python -m pytest -m alone tests
 	$(BIN)/python -m tests.record_evidence --check

@@ -85,7 +85,8 @@ def index() -> str:
     lines, rows = [], old_rows()
     for name, lessons in sorted(lessons_by_name().items(), key=by_last_part):
         module, _, last = name.rpartition(".")
-        shows = ", ".join(f"{lesson(key)} {page(lessons[key])}" for key in lessons)
+        shows = "lessons " if len(lessons) > 1 else "lesson "
+        shows += ", ".join(f"{lesson(key)} {page(lessons[key])}" for key in lessons)
         old = [str(row) for row in sorted(rows) if last in rows[row]]
         if old:
             many = "rows" if len(old) > 1 else "row"
@@ -98,7 +99,7 @@ def index() -> str:
 def lesson(name: str) -> str:
     """Return a link to a lesson: its number."""
     number = course.NUMBERS[name]
-    return f"lesson [{number}](../notebooks/{course.file(course.LESSONS[number])})"
+    return f"[{number}](../notebooks/{course.file(course.LESSONS[number])})"
 
 
 def page(program: Path) -> str:

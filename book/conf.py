@@ -34,19 +34,22 @@ include_patterns = [
     "classroom/*.md",
     "book/*.md",
 ]
+exclude_patterns = [".*", "build", "work", "tests"]  # nor are these looked through
 nb_execution_mode = "off"
 myst_heading_anchors = 4
 html_theme = "sphinx_book_theme"
+templates_path = ["templates"]
 html_static_path = ["static"]
-html_css_files = ["book.css", "steps.css"]
+html_css_files = ["icons.css", "book.css", "steps.css"]
 html_js_files = ["book.js", "play.js"]
+html_context = {"default_mode": "auto"}  # light or dark, as the reader's system is
 html_theme_options = {
     "home_page_in_toc": True,
     "show_toc_level": 2,
     "pygments_light_style": "a11y-high-contrast-light",
-    "pygments_dark_style": "a11y-high-contrast-dark",
+    "pygments_dark_style": "github-dark-high-contrast",
 }
-copybutton_selector = "div.cell_input pre"
+copybutton_selector = "div.highlight pre:not(.cell_output pre)"
 epub_basename = "ddp-lab"
 epub_show_urls = "no"
 epub_exclude_files = ["search.html"]
@@ -95,6 +98,7 @@ def read(app, page, source):
         source[0] += navigation()
     if page == "book/apis":
         source[0] += apis.index()
+    source[0] = re.sub(r"^- \[ \] ", "- ☐ ", source[0], flags=re.M)
     # Assignments hold their solutions: they are named, and stay where they are.
     source[0] = re.sub(r"\[([^]]+)\]\(source/[^)]*\)", r"\1", source[0])
 

@@ -2,6 +2,7 @@
 
 import re
 import shutil
+from functools import cache
 from pathlib import Path
 
 from docutils import nodes
@@ -19,8 +20,13 @@ from figs import STEPPERS
 from tools import course, notebooks
 
 PROGRAM = re.compile(r"^%%program\b.*?\bddp_lab/(\w+/\w+)\.py")
+VERBS = ("store",)
+AFTER_AN_ARTICLE = r"(?:(?<=\ba )|(?<=\bthe ))"
+OTHER_SENSES = {"inside_ddp": ("backend", "node")}
+"""Words of the glossary that a lesson uses for something else, say autograd's graph."""
 GLOSSARY = ROOT / "book" / "glossary.md"
 STEPPER = re.compile(r"figs/steps/(\w+)\.html")
+SIDEBAR = "the sidebar of programs"
 LINK = re.compile(r'(href="\.\./ddp_lab/[\w/]+)\.py"')  # as the cells show it
 
 
@@ -43,11 +49,17 @@ class ProgramDiff(Lexer):
             at += len(line)
 
 
+@cache
+def programs(notebook: Path) -> list[Path]:
+    """Return the programs of a lesson, in the order in which it writes them."""
+    return [*dict.fromkeys(path for path, _ in notebooks.programs(notebook))]
+
+
 def whole_programs(app):
     """Yield a page for each program: where a lesson's links to the whole file lead."""
     for lesson in course.LESSONS:
         notebook = course.PATH / course.file(lesson)
-        for program in sorted({path for path, _ in notebooks.programs(notebook)}):
+        for program in sorted(programs(notebook)):
             name = program.relative_to(ROOT)
             title = f"{course.NUMBERS[lesson.name]} · {lesson.title}"
             back = f'<a href="../../notebooks/{notebook.stem}.html">{title}</a>'
@@ -63,6 +75,14 @@ def whole_programs(app):
             shutil.copy(program, app.outdir / name)
 
 
+def share_sidebar(app, page, template, context, doctree):
+    """Let the navigation beside all programs be one: it takes longer than the rest."""
+    if page.startswith("ddp_lab/"):
+        if SIDEBAR not in app.builder.globalcontext:
+            app.builder.globalcontext[SIDEBAR] = cache(context["toctree"])
+        context["toctree"] = app.builder.globalcontext[SIDEBAR]
+
+
 def link_programs(doctree):
     """Let links to programs lead to their pages."""
     for raw in doctree.findall(nodes.raw):
@@ -71,7 +91,7 @@ def link_programs(doctree):
         raw.rawsource = text
 
 
-def add_answers(doctree):
+def add_answers(app, doctree):
     """Put hints and an answer, folded, below each cell that asks for one."""
     for cell in list(doctree.findall(nodes.container)):
         if "cell" not in cell["classes"]:
@@ -80,6 +100,7 @@ def add_answers(doctree):
         found = code and PROGRAM.match(code.astext())
         answer = ANSWERS / f"{found[1]}.py" if found else None
         if answer and answer.is_file():
+            app.env.note_dependency(answer)
             cell.parent.insert(cell.parent.index(cell) + 1, folded(answer))
 
 
@@ -113,28 +134,49 @@ def colour_programs(doctree):
             code["language"] = "ddp-diff" if changed else "python"
 
 
-def link_terms(doctree):
+def terms() -> re.Pattern:
+    """Return what finds the glossary's words, in the singular or the plural."""
+    found = re.findall(r"^(\w.*)\n  \S", GLOSSARY.read_text(), re.M)
+    words = []
+    for term in sorted(found, key=len, reverse=True):  # local rank before rank
+        first = f"[{term[0]}{term[0].upper()}]" if term.islower() else term[0]
+        noun = AFTER_AN_ARTICLE if term in VERBS else ""
+        words.append(noun + first + re.escape(term[1:]))
+    return re.compile(rf"(?<![\w.])({'|'.join(words)})(?:e?s)?(?![\w(])")
+
+
+def link_terms(doctree, lesson: str):
     """Let the first use of each of the glossary's words lead there."""
-    left = re.findall(r"^(\w.*)\n  \S", GLOSSARY.read_text(), re.M)
-    inside = nodes.reference, nodes.title, nodes.literal_block, nodes.raw, nodes.image
+    pattern, done = terms(), {*OTHER_SENSES.get(lesson, ())}
     for paragraph in list(doctree.findall(nodes.paragraph)):
         for text in list(paragraph.findall(nodes.Text)):
-            if isinstance(text.parent, inside) or text.parent.parent is None:
+            if inside(text, nodes.reference, nodes.title, nodes.table, nodes.raw):
                 continue
-            for term in left:
-                if found := re.search(rf"(?<![\w.]){term}s?(?![\w(])", text):
-                    text.parent.replace(text, linked(text, found, term))
-                    left.remove(term)
-                    break
+            pieces, at = [], 0
+            for found in pattern.finditer(text):
+                term = found[1]
+                if term[1:].islower():  # not DDP
+                    term = term.lower()
+                if term not in done:
+                    pieces += [nodes.Text(text[at : found.start()]), link(found, term)]
+                    at = found.end()
+                    done.add(term)
+            if pieces:
+                pieces.append(nodes.Text(text[at:]))
+                text.parent.replace(text, [each for each in pieces if each.astext()])
 
 
-def linked(text: nodes.Text, found: re.Match, term: str) -> list[nodes.Node]:
-    """Return `text` with a link to `term` where it was `found`."""
-    link = addnodes.pending_xref(
-        "", nodes.inline("", found[0]), refdomain="std", reftype="term", reftarget=term
+def inside(node: nodes.Node | None, *kinds: type) -> bool:
+    """Return whether a node stands in one of `kinds`."""
+    return node is not None and (isinstance(node, kinds) or inside(node.parent, *kinds))
+
+
+def link(found: re.Match, term: str) -> nodes.Node:
+    """Return a link to the glossary with the words that were `found`."""
+    words = nodes.inline("", found[0])
+    return addnodes.pending_xref(
+        "", words, refdomain="std", reftype="term", reftarget=term
     )
-    pieces = [nodes.Text(text[: found.start()]), link, nodes.Text(text[found.end() :])]
-    return [piece for piece in pieces if piece.astext()]
 
 
 def show_steps(app, doctree):
@@ -144,6 +186,8 @@ def show_steps(app, doctree):
         found = [STEPPER.search(link["reftarget"]) for link in links]
         if not found or None in found:
             continue
+        for name in found:
+            app.env.note_dependency(ROOT / name[0])
         fresh = [nodes.raw("", drawn(app, name[1]), format="html") for name in found]
         if not app.env.docname.startswith("book/steps"):
             titles = [link.astext() for link in links]
@@ -171,11 +215,10 @@ def offer_files(app, doctree):
     table = next(doctree.findall(nodes.table), None)
     if table is None or app.builder.name == "epub":
         return
-    paths = dict.fromkeys(path for path, _ in notebooks.programs(notebook))
     links = [
         f'<a href="../_sources/notebooks/{notebook.name}" download>the notebook</a>'
     ]
-    for path in paths:
+    for path in programs(notebook):
         name = path.relative_to(ROOT).with_suffix("")
         links.append(f'<a href="../{name}.html">{name.name}.py</a>')
     files = f'<p class="ddp-files">Files: {", ".join(links)}</p>'
@@ -200,15 +243,17 @@ def complete(app, doctree):
         offer_files(app, doctree)
         link_programs(doctree)
         colour_programs(doctree)
-        add_answers(doctree)
-        link_terms(doctree)
+        add_answers(app, doctree)
+        app.env.note_dependency(GLOSSARY)
+        link_terms(doctree, app.env.docname.rpartition("/")[2][3:])
 
 
 def setup(app):
     """Connect this module; called by Sphinx."""
     app.connect("builder-inited", write_style)
     app.add_lexer("ddp-diff", ProgramDiff)
-    app.connect("doctree-read", complete)
+    app.connect("doctree-read", complete, priority=400)  # before files are collected
     app.connect("doctree-resolved", as_xhtml)
     app.connect("html-collect-pages", whole_programs)
+    app.connect("html-page-context", share_sidebar, priority=100)  # before the theme
     return {"parallel_read_safe": True}

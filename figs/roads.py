@@ -4,8 +4,6 @@ from math import inf
 
 from ddp_lab.kit.draw.colours import GREY, INK, PALE
 from ddp_lab.kit.draw.svg import Svg, page
-from ddp_lab.overview.road import GB, H100, Training, road
-from ddp_lab.overview.road import name as name_of
 from figs.gallery import figure
 
 RANKS = 4
@@ -83,11 +81,13 @@ LEFT, FIRST, WIDE, TALL = 40, 136, 114, 58  # of the map: columns and rows
 
 def chosen(size: tuple[float, int, int], devices: int) -> list[str]:
     """Return what the cost model chooses; recomputing is left out."""
-    asked = Training(*size, 1024, 4096, devices, **H100, slow=45 * GB)
-    time, _, cut = road(asked)[0]
+    from ddp_lab.overview import road  # it imports torch, which the book does without
+
+    asked = road.Training(*size, 1024, 4096, devices, **road.H100, slow=45 * road.GB)
+    time, _, cut = road.road(asked)[0]
     if time == inf:
         return ["does not fit"]
-    words = name_of(cut).split(", ")
+    words = road.name(cut).split(", ")
     return [word for word in words if "recomputed" not in word]
 
 

@@ -115,8 +115,10 @@ function playMemory(box) {
     let x = 10;
     Object.entries(bytes).forEach(([name, n], at) => {
       put(picture, "rect", {x, y: 8, width: n * scale, height: 32, fill: COLOURS[at]});
-      put(legend, "span", {style: `color: ${COLOURS[at]}`, "aria-hidden": true}, "■ ");
-      put(legend, "span", {}, `${name} ${gb(n)} `);
+      const key = put(legend, "span");
+      put(key, "span", {style: `color: ${COLOURS[at]}`, "aria-hidden": true}, "■ ");
+      put(key, "span", {}, `${name} ${gb(n)}`);
+      legend.append(" ");
       x += n * scale;
     });
     const edge = 10 + 80 * GB * scale;

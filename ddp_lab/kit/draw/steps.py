@@ -45,7 +45,7 @@ STYLE = f"""\
   margin: 0 0.2rem; padding: 0.15rem 0.9rem; cursor: pointer; user-select: none;
 }}
 .ddp-steps label:hover {{ border-color: currentcolor; }}
-.ddp-steps label.ddp-end {{ opacity: 0.4; cursor: default; }}
+.ddp-steps label.ddp-end {{ visibility: hidden; }}
 @media print {{
   .ddp-steps > input, .ddp-steps label {{ display: none !important; }}
   .ddp-steps figure {{ display: block !important; break-inside: avoid; }}
