@@ -58,34 +58,33 @@ class Experts(nn.Module):
         return torch.zeros_like(tokens).index_add(0, kept, out).view_as(x)
 
     def through_experts(self, rows, counts):
-        """Each expert takes its rows; they come sorted by expert."""
         parts = zip(self.experts.values(), rows.split(counts.tolist()), strict=True)
         return torch.cat([expert(part) for expert, part in parts])
 
 
 class Exchange(torch.autograd.Function):
-    """Send some rows to each rank; gradients go back the way that the rows came."""
+    """Rows go to other ranks, and their gradients come back the same way."""
 
     @staticmethod
     def forward(ctx, rows, sends, comes):
-        ctx.splits = sends, comes
-        return exchange(rows, sends, comes)
+        ctx.back = comes, sends
+        recv_buf = rows.new_empty(sum(comes), rows.size(1))
+        # Each rank gets its rows, in the order of the ranks that they come from.
+        dist.all_to_all_single(recv_buf, rows.contiguous(), comes, sends)
+        return recv_buf
 
     @staticmethod
     def backward(ctx, grad):
-        sends, comes = ctx.splits
-        return exchange(grad, comes, sends), None, None
-
-
-def exchange(rows, sends, comes):
-    """Return the rows for this rank, in the order of the ranks they come from."""
-    recv_buf = rows.new_empty(sum(comes), rows.size(1))
-    dist.all_to_all_single(recv_buf, rows.contiguous(), comes, sends)
-    return recv_buf
+        return Exchange.apply(grad, *ctx.back), None, None
 
 
 class ExpertsOverRanks(Experts):
-    """The same layer, of which each rank has some experts."""
+    """The same layer, of which each rank has its share of the experts."""
+
+    def __init__(self, whole):
+        rank, n = dist.get_rank(), dist.get_world_size()
+        super().__init__(range(rank * EXPERTS // n, (rank + 1) * EXPERTS // n))
+        self.load_state_dict(whole.state_dict(), strict=False)
 
     def through_experts(self, rows, counts):
         n = dist.get_world_size()
@@ -100,11 +99,6 @@ class ExpertsOverRanks(Experts):
         return Exchange.apply(out[order.argsort()], comes, sends)
 
 
-def share(rank, n):
-    """Which experts does a rank hold?"""
-    return range(rank * EXPERTS // n, (rank + 1) * EXPERTS // n)
-
-
 def average(net):
     """Average the gradients; an expert's come from the tokens of all ranks already."""
     for name, p in net.named_parameters():
@@ -113,54 +107,43 @@ def average(net):
         p.grad /= dist.get_world_size()
 
 
-def check(net, expected):
-    """Compare the gradients of what this rank holds with those in one process."""
-    truth = {name: p.grad for name, p in expected.named_parameters()}
-    wrong = []
-    for name, p in net.named_parameters():
-        if not torch.allclose(p.grad, truth[name], rtol=0, atol=1e-12):
-            wrong.append(name)
-    if wrong:
-        raise AssertionError(f"gradients differ: {', '.join(wrong)}")
-
-
-def make_net(device):
-    """A small GPT with experts, of which this rank has its share."""
-    torch.manual_seed(0)  # the same weights on every rank
-    net, whole = GPT(CONFIG), Experts()
-    layer = ExpertsOverRanks(share(dist.get_rank(), dist.get_world_size()))
-    layer.load_state_dict(whole.state_dict(), strict=False)
-    net.blocks[0].mlp = layer
-    return net.to(device), layer
-
-
-def same_everywhere(net):
-    """Do all ranks have the same weights, except for experts?"""
-    named = net.named_parameters()
-    mine = torch.cat([p.detach().flatten() for name, p in named if "exp" not in name])
-    dist.all_reduce(most := mine.clone(), dist.ReduceOp.MAX)  # the largest of all ranks
-    return mine.equal(most)
-
-
-def train(alpha, device):
-    """Train; return by step how many tokens chose each expert."""
-    rank, n, loads, dropped = dist.get_rank(), dist.get_world_size(), [], []
-    net, layer = make_net(device)
+def train(alpha, net, layer):
+    """Train; return by step how many tokens wanted each expert, and found room."""
+    rank, n, loads = dist.get_rank(), dist.get_world_size(), []
     adam = torch.optim.AdamW(net.parameters(), lr=0.01)
     for step in range(STEPS):
-        tokens, targets = (x.to(device) for x in batch(step * n + rank, ROWS))
-        loss = loss_of(net(tokens), targets)
-        (loss + alpha * layer.balance).backward()
+        rows = [x.to(net.head.weight.device) for x in batch(step * n + rank, ROWS)]
+        (loss_of(net(rows[0]), rows[1]) + alpha * layer.balance).backward()
         average(net)
         adam.step()
         adam.zero_grad()
         both = torch.stack([layer.wanted, layer.counts])
         dist.all_reduce(both)  # every rank now knows the choices of all
-        loads.append(both[0].tolist())
-        dropped.append(1 - (both[1].sum() / both[0].sum()).item())
-    if not same_everywhere(net):
+        loads.append(both.tolist())
+    weight = net.head.weight.detach()
+    dist.all_reduce(most := weight.clone(), dist.ReduceOp.MAX)  # the largest of all
+    if not weight.equal(most):
         raise AssertionError(f"alpha {alpha}: the ranks' weights are not the same")
-    return loads, sum(dropped[-LAST:]) / LAST, loss.item()
+    return loads
+
+
+def try_out(rank, n, device):
+    facts = {"loads": [], "dropped": []}
+    for alpha in ALPHAS:
+        torch.manual_seed(0)  # the same weights on every rank
+        net = GPT(CONFIG)
+        net.blocks[0].mlp = layer = ExpertsOverRanks(Experts())
+        loads = train(alpha, net.to(device), layer)
+        wanted, kept = torch.tensor(loads[-LAST:]).sum((0, 2)).tolist()
+        dropped = 1 - kept / wanted
+        told = f"{dropped:.0%} of the tokens dropped in the last {LAST} steps"
+        print(f"[rank {rank}] alpha {alpha}: {told}", flush=True)
+        facts["loads"].append([wanted for wanted, _ in loads])
+        facts["dropped"].append(dropped)
+    without, balanced = facts["dropped"]
+    if balanced > without / 2:
+        raise AssertionError(f"dropped: {without:.2f} without, {balanced:.2f} with")
+    return facts
 
 
 def main(rank, world_size, device):
@@ -168,17 +151,7 @@ def main(rank, world_size, device):
         raise SystemExit(f"{world_size} ranks cannot share 12 experts: try 2, 3 or 4")
     # Ranks that share a GPU: not all of gloo's calls take what is in its memory.
     device = torch.device("cpu") if dist.get_backend() == "gloo" else device
-    facts = {"loads": [], "dropped": [], "loss": []}
-    for alpha in ALPHAS:
-        loads, dropped, loss = train(alpha, device)
-        told = f"{dropped:.0%} of the tokens dropped in the last {LAST} steps"
-        print(f"[rank {rank}] alpha {alpha}: {told}", flush=True)
-        for name, fact in zip(facts, (loads, dropped, loss), strict=True):
-            facts[name].append(fact)
-    without, balanced = facts["dropped"]
-    if balanced > without / 2:
-        raise AssertionError(f"dropped: {without:.2f} without, {balanced:.2f} with")
-    return facts
+    return try_out(rank, world_size, device)
 
 
 # --- the same in every program: join the group, run main, leave whatever happens ---

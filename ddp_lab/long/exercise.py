@@ -29,10 +29,9 @@ sent = []  # how many numbers left this rank, by message
 def backward(q, k, v, out, lse, grad):
     """Return the gradients of this rank's q, k and v; grad is that of its out.
 
-    All are (batch, heads, time / n, size); lse, (batch, heads, time / n, 1), is the
-    logarithm of a query's Σ exp(score). sees(owner) is the mask for the keys of a rank,
-    and pass_on(a, b, ...) sends tensors to the right and returns the left one's.
-    At most 4 n - 2 tensors of k's size may be sent.
+    All are (batch, heads, time / n, size), but lse has size 1. sees(owner) is the mask
+    for the keys of a rank: True where our query sees its key. pass_on(a, b, ...) sends
+    tensors to the right and returns a list of as many, which come from the left.
     """
     return None  # your code here
 

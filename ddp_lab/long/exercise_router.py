@@ -26,12 +26,10 @@ MOST_DROPPED, MOST_LOST = 0.01, 0.1
 
 
 def adjust(bias, wanted):
-    """Return the bias of the next step, (experts,): it is added before tokens choose.
+    """Return the bias of the next step, (experts,).
 
-    wanted, (experts,), is how many of this rank's tokens chose each expert. An expert
-    has room for 1.2 times its equal share of all ranks' tokens. In the end fewer than
-    1 % may find no room, and the scores of the chosen experts, without bias, may be 0.1
-    below the best possible mean.
+    wanted, (experts,), is how many of this rank's tokens chose each expert with this
+    bias. All ranks begin with zeros.
     """
     return None  # your code here
 

@@ -26,7 +26,7 @@ NAMES = {"alltoall": "all_to_all", "allgather": "all_gather"}
 
 
 def coming(going):
-    """Return how many rows each rank will send here; going, (n,), is what this one sends.
+    """Return how many rows come from each rank; going, (n,): how many go to each.
 
     One all_to_all_single.
     """

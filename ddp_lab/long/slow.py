@@ -2,8 +2,7 @@
 
     torchrun --standalone --nproc-per-node 2 ddp_lab/long/slow.py
 
-    [rank 0] no limit: computed ... rows
-    [rank 1] no limit: computed ... rows, and waited for rank 0
+    [rank 1] no limit: computed ... rows, the busiest rank ...
 
 Written by notebooks/17_long_sequences_and_experts.ipynb.
 """
@@ -57,34 +56,33 @@ class Experts(nn.Module):
         return torch.zeros_like(tokens).index_add(0, kept, out).view_as(x)
 
     def through_experts(self, rows, counts):
-        """Each expert takes its rows; they come sorted by expert."""
         parts = zip(self.experts.values(), rows.split(counts.tolist()), strict=True)
         return torch.cat([expert(part) for expert, part in parts])
 
 
 class Exchange(torch.autograd.Function):
-    """Send some rows to each rank; gradients go back the way that the rows came."""
+    """Rows go to other ranks, and their gradients come back the same way."""
 
     @staticmethod
     def forward(ctx, rows, sends, comes):
-        ctx.splits = sends, comes
-        return exchange(rows, sends, comes)
+        ctx.back = comes, sends
+        recv_buf = rows.new_empty(sum(comes), rows.size(1))
+        # Each rank gets its rows, in the order of the ranks that they come from.
+        dist.all_to_all_single(recv_buf, rows.contiguous(), comes, sends)
+        return recv_buf
 
     @staticmethod
     def backward(ctx, grad):
-        sends, comes = ctx.splits
-        return exchange(grad, comes, sends), None, None
-
-
-def exchange(rows, sends, comes):
-    """Return the rows for this rank, in the order of the ranks they come from."""
-    recv_buf = rows.new_empty(sum(comes), rows.size(1))
-    dist.all_to_all_single(recv_buf, rows.contiguous(), comes, sends)
-    return recv_buf
+        return Exchange.apply(grad, *ctx.back), None, None
 
 
 class ExpertsOverRanks(Experts):
-    """The same layer, of which each rank has some experts."""
+    """The same layer, of which each rank has its share of the experts."""
+
+    def __init__(self, whole):
+        rank, n = dist.get_rank(), dist.get_world_size()
+        super().__init__(range(rank * EXPERTS // n, (rank + 1) * EXPERTS // n))
+        self.load_state_dict(whole.state_dict(), strict=False)
 
     def through_experts(self, rows, counts):
         n = dist.get_world_size()
@@ -100,13 +98,28 @@ class ExpertsOverRanks(Experts):
         out = super().through_experts(arrived[order], held)
         done = time.time()
         back = Exchange.apply(out[order.argsort()], comes, sends)
-        self.diary = [["experts", began, done], ["combine", done, time.time()]]
+        self.diary = [["experts", began, done], ["wait", done, time.time()]]
         return back
 
 
-def share(rank, n):
-    """Which experts does a rank hold?"""
-    return range(rank * EXPERTS // n, (rank + 1) * EXPERTS // n)
+def try_out(rank, n, device):
+    torch.manual_seed(0)  # the same numbers on every rank
+    layer, facts = ExpertsOverRanks(Experts()).to(device), {}
+    tokens = torch.randn(n, 192, CONFIG.width).to(device)[rank]
+    tokens[::2] += 40 * layer.router.weight[0].detach()  # these choose expert 0
+    for name, layer.slack in SLACKS.items():
+        dist.barrier()
+        layer(tokens[None])
+        ends = [None] * n
+        # Every rank now knows how many rows each had, and when it was done.
+        dist.all_gather_object(ends, (layer.rows, layer.diary[0][2]))
+        rows, last = max(ends)
+        told = f"{name}: computed {layer.rows} rows, the busiest rank {rows}"
+        if layer.diary[1][2] < last:  # one clock for all ranks of a machine
+            raise AssertionError(f"{told}, but did not wait")
+        print(f"[rank {rank}] {told}", flush=True)
+        facts[name] = [layer.rows, layer.counts.sum().item(), layer.diary]
+    return facts
 
 
 def main(rank, world_size, device):
@@ -114,28 +127,7 @@ def main(rank, world_size, device):
         raise SystemExit(f"{world_size} ranks cannot share 12 experts: try 2, 3 or 4")
     # Ranks that share a GPU: not all of gloo's calls take what is in its memory.
     device = torch.device("cpu") if dist.get_backend() == "gloo" else device
-    torch.manual_seed(0)  # the same numbers on every rank
-    whole, facts = Experts().to(device), {}
-    layer = ExpertsOverRanks(share(rank, world_size)).to(device)
-    layer.load_state_dict(whole.state_dict(), strict=False)
-    tokens = torch.randn(world_size, 192, CONFIG.width).to(device)[rank]
-    tokens[::2] += 40 * layer.router.weight[0].detach()  # these choose expert 0
-    for name, layer.slack in SLACKS.items():
-        dist.barrier()
-        with torch.no_grad():
-            layer(tokens[None])
-        done = [None] * world_size
-        # Every rank now knows how many rows each had, and when it was done.
-        dist.all_gather_object(done, (layer.rows, layer.diary[0][2]))
-        rows, last = max(done)
-        if layer.diary[1][2] < last:  # one clock for all ranks of a machine
-            raise AssertionError(f"{name}: did not wait for a rank with {rows} rows")
-        told = f"computed {layer.rows} rows"
-        told += ", and waited for rank 0" if layer.rows < rows else ""
-        print(f"[rank {rank}] {name}: {told}", flush=True)
-        kept = layer.counts.sum().item()
-        facts[name] = {"rows": layer.rows, "kept": kept, "diary": layer.diary}
-    return facts
+    return try_out(rank, world_size, device)
 
 
 # --- the same in every program: join the group, run main, leave whatever happens ---

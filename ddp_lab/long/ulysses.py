@@ -71,7 +71,6 @@ def spread(net):
     net.positions.register_forward_pre_hook(
         lambda _, at: at[0] + dist.get_rank() * len(at[0])  # where its positions begin
     )
-    return net
 
 
 def main(rank, world_size, device):
@@ -81,7 +80,7 @@ def main(rank, world_size, device):
     device = torch.device("cpu") if dist.get_backend() == "gloo" else device
     torch.manual_seed(0)  # the same weights on every rank
     expected = GPT(CONFIG).double().to(device)
-    net = spread(copy.deepcopy(expected))
+    spread(net := copy.deepcopy(expected))
     tokens, targets = (rows.to(device) for rows in batch(0, time=TIME))
     (truth := loss_of(expected(tokens), targets)).backward()
     own = [rows.chunk(world_size, 1)[rank] for rows in (tokens, targets)]
@@ -90,7 +89,8 @@ def main(rank, world_size, device):
     loss.backward()
     dist.all_reduce(whole := loss.detach().clone())  # every rank now holds the mean
     wrong = [] if torch.allclose(whole, truth, rtol=0, atol=1e-12) else ["loss"]
-    for (name, p), e in zip(net.named_parameters(), expected.parameters(), strict=True):
+    pairs = zip(net.named_parameters(), expected.parameters(), strict=True)
+    for (name, p), e in pairs:
         dist.all_reduce(p.grad)  # the sum over all positions
         if not torch.allclose(p.grad, e.grad, rtol=0, atol=1e-12):
             wrong.append(name)

@@ -112,16 +112,17 @@ def main(rank, world_size, device):
     expected = own(F.scaled_dot_product_attention(q, k, v, is_causal=True))
     out, tiles, sent = ring_attention(own(q), own(k), own(v))
     off = (out - expected).abs().amax((0, 1, 3))  # by position
-    wrong = (off > 1e-5).sum().item()
+    right = (off < 1e-5).sum().item()
     told = f"pieces {pieces_of(rank, world_size)}: tiles by turn {tiles}"
-    if wrong or off.isnan().any():
-        raise AssertionError(f"{told}, {wrong} of {len(off)} positions are wrong")
-    print(f"[rank {rank}] {told}, as whole attention", flush=True)
+    told += f", {right} of {len(off)} positions right"
+    print(f"[rank {rank}] {told}", flush=True)
+    if right < len(off):
+        raise AssertionError(f"wrong: {told}")
+    pieces, size = pieces_of(rank, world_size), own(k).nbytes
     positions = torch.arange(TIME, device=device).view(1, 1, TIME, 1)
     if not own(positions).flatten().equal(library_positions(device)):
         raise AssertionError("the library cuts the sequence in another way")
-    facts = {"pieces": pieces_of(rank, world_size), "tiles": tiles, "sent": sent}
-    return facts | {"own": own(k).nbytes}
+    return {"pieces": pieces, "tiles": tiles, "sent": sent, "own": size}
 
 
 # --- the same in every program: join the group, run main, leave whatever happens ---
