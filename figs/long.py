@@ -146,7 +146,7 @@ def tiles(title: str, dealt: Mapping[str, Sequence[Sequence[int]]]) -> Svg:
     svg = page(
         title,
         "Down: pieces of queries. Across: pieces of keys. White: hidden, not computed.",
-        f"A triangle of tiles, each in the color of the rank that computes it. How many "
+        "A triangle of tiles, each in the color of the rank that computes it. How many "
         f"the ranks compute, {told}.",
         430,
     )

@@ -17,9 +17,7 @@ def backward(q, k, v, out, lse, grad):
     average = (grad * out).sum(-1, keepdim=True)
     grad_q, grad_k, grad_v = (torch.zeros_like(x) for x in (q, k, v))
     for turn in range(n):
-        scores = (q @ k.mT * scale).masked_fill(
-            ~sees((rank - turn) % n), float("-inf")
-        )
+        scores = (q @ k.mT * scale).masked_fill(~sees((rank - turn) % n), float("-inf"))
         p = (scores - lse).exp()
         grad_scores = p * (grad @ v.mT - average) * scale
         grad_q += grad_scores @ k

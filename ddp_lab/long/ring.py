@@ -95,7 +95,7 @@ def own(whole):
 
 def main(rank, world_size, device):
     if TIME % (2 * world_size):
-        raise SystemExit(f"{TIME} positions make no {2 * world_size} pieces: try 2 to 4")
+        raise SystemExit(f"{world_size} ranks cannot cut {TIME} positions: try 2 to 4")
     # Ranks that share a GPU: gloo can send and receive only what is in host memory.
     device = torch.device("cpu") if dist.get_backend() == "gloo" else device
     torch.manual_seed(0)  # the same numbers on every rank

@@ -89,7 +89,7 @@ def judge(rank, world_size, device):
 
 def main(rank, world_size, device):
     if TIME % (2 * world_size):
-        raise SystemExit(f"{TIME} positions make no {2 * world_size} pieces: try 2 to 4")
+        raise SystemExit(f"{world_size} ranks cannot cut {TIME} positions: try 2 to 4")
     # Ranks that share a GPU: gloo can send and receive only what is in host memory.
     device = torch.device("cpu") if dist.get_backend() == "gloo" else device
     target = 4 * world_size - 2

@@ -72,9 +72,7 @@ def draw_numbers(world_size):
     """What the ranks bring: first numbers to look at, then some that are drawn."""
     ranks = range(world_size)
     shown = [[(3 * r + 2 * to) % 7 for to in ranks] for r in ranks]
-    drawn = [
-        [[secrets.randbelow(99) for _ in ranks] for _ in ranks] for _ in range(4)
-    ]
+    drawn = [[[secrets.randbelow(99) for _ in ranks] for _ in ranks] for _ in range(4)]
     dist.broadcast_object_list(drawn)  # rank 0's numbers are now on all ranks
     return shown, *drawn
 

@@ -12,6 +12,6 @@ def backward(q, k, v, out, lse, grad):
     grad_k, grad_v = parts[1]
     for turn in range(2, n + 1):
         sums = pass_on(grad_k, grad_v)
-        grad_k, grad_v = (s + p for s, p in zip(sums, parts[turn % n]))
+        grad_k, grad_v = (s + p for s, p in zip(sums, parts[turn % n], strict=True))
     if n > 1:
         return grad_q, grad_k, grad_v
