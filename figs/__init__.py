@@ -11,6 +11,7 @@ from figs import (  # noqa: F401
     elastic,
     hangs,
     less,
+    long,
     meshes,
     nodes,
     pages,

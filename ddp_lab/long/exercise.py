@@ -1,0 +1,151 @@
+"""Exercise: the backward of ring attention, which sends no more than it must.
+
+    torchrun --standalone --nproc-per-node 2 ddp_lab/long/exercise.py
+
+Fill in backward(), and its gradients are compared with whole attention's. Until then:
+
+    [rank 0] not yet
+
+Written by notebooks/17_long_sequences_and_experts.ipynb.
+"""
+
+import gc
+import json
+import os
+import random
+from contextlib import contextmanager
+
+import torch
+import torch.distributed as dist
+from torch.distributed.elastic.multiprocessing.errors import record
+from torch.utils._python_dispatch import TorchDispatchMode
+
+BATCH, HEADS, TIME, SIZE = 2, 3, 48, 8
+NAMES = ("q", "k", "v")
+places = []  # by rank, the positions that it has
+sent = []  # how many numbers left this rank, by message
+
+
+def backward(q, k, v, out, lse, grad):
+    """Return the gradients of this rank's q, k and v; grad is that of its out.
+
+    All are (batch, heads, time / n, size), but lse has size 1. sees(owner) is the mask
+    for the keys of a rank: True where our query sees its key. pass_on(a, b, ...) sends
+    tensors to the right and returns a list of as many, which come from the left.
+    """
+    return None  # your code here
+
+
+def sees(owner):
+    """A mask (time / n, time / n): which of our queries see which keys of `owner`."""
+    return places[dist.get_rank()][:, None] >= places[owner]
+
+
+def pass_on(*tensors):
+    """Send tensors to the right; return as many, which come from the left."""
+    rank, n = dist.get_rank(), dist.get_world_size()
+    send_bufs = [tensor.contiguous() for tensor in tensors]
+    recv_bufs = [torch.empty_like(tensor) for tensor in send_bufs]
+    ops = [dist.P2POp(dist.isend, send, (rank + 1) % n) for send in send_bufs]
+    ops += [dist.P2POp(dist.irecv, recv, (rank - 1) % n) for recv in recv_bufs]
+    for work in dist.batch_isend_irecv(ops):
+        work.wait()
+    sent.extend(tensor.numel() for tensor in send_bufs)
+    return recv_bufs
+
+
+class OnlyMessages(TorchDispatchMode):
+    """Lets messages pass, and raises where all ranks are called together."""
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        name = str(function)
+        if "c10d" in name and not any(word in name for word in ("send", "recv")):
+            raise AssertionError(f"{name}: only pass_on may communicate here")
+        return function(*args, **(kwargs or {}))
+
+
+def case(world_size, device):
+    """Numbers for all ranks, and the positions that each of them has."""
+    seed = torch.tensor(random.randrange(2**31))
+    dist.broadcast(seed, src=0)  # all ranks draw what rank 0 draws
+    torch.manual_seed(seed.item())
+    numbers = torch.randn(4, BATCH, HEADS, TIME, SIZE, dtype=torch.float64)
+    pieces = torch.arange(TIME).view(2 * world_size, -1)[torch.randperm(2 * world_size)]
+    places[:] = [dealt.flatten().to(device) for dealt in pieces.chunk(world_size)]
+    return numbers.to(device)
+
+
+def whole_attention(q, k, v):
+    """The truth, for all positions: the attention, and the logarithm of its total."""
+    hidden = torch.ones(TIME, TIME, dtype=torch.bool, device=q.device).triu(1)
+    scores = (q @ k.mT / SIZE**0.5).masked_fill(hidden, float("-inf"))
+    return scores.softmax(-1) @ v, scores.logsumexp(-1, keepdim=True)
+
+
+def judge(rank, world_size, device):
+    """Compare the gradients; return what was sent, in tensors of k's size."""
+    q, k, v, grad = case(world_size, device)
+    inputs = [tensor.requires_grad_() for tensor in (q, k, v)]
+    out, lse = whole_attention(*inputs)
+    truth = torch.autograd.grad(out, inputs, grad)
+    sent.clear()
+    mine = [x.detach()[:, :, places[rank]] for x in (q, k, v, out, lse, grad)]
+    with torch.no_grad(), OnlyMessages():
+        got = backward(*mine)
+    if got is None:
+        return None
+    for name, mine, whole in zip(NAMES, got, truth, strict=True):
+        expected = whole[:, :, places[rank]]
+        off = (mine - expected).abs().max().item()
+        if mine.shape != expected.shape or not off < 1e-10:
+            raise AssertionError(f"the gradient of {name} is {off:.0e} off")
+    return sum(sent) * world_size / k.numel()
+
+
+def main(rank, world_size, device):
+    if TIME % (2 * world_size):
+        raise SystemExit(f"{world_size} ranks cannot cut {TIME} positions: try 2 to 4")
+    # Ranks that share a GPU: gloo can send and receive only what is in host memory.
+    device = torch.device("cpu") if dist.get_backend() == "gloo" else device
+    target = 4 * world_size - 2
+    for _ in range(3):  # other numbers, and other pieces, each time
+        tensors = judge(rank, world_size, device)
+        if tensors is None:
+            print(f"[rank {rank}] not yet", flush=True)
+            dist.barrier()  # to leave now would cut off those that are still joining
+            return {"solved": False}
+        if tensors > target:
+            raise AssertionError(f"sent {tensors:g} tensors, expected {target} at most")
+    print(f"[rank {rank}] gradients as whole, {tensors:g} tensors sent", flush=True)
+    return {"solved": True, "tensors": tensors}
+
+
+# --- the same in every program: join the group, run main, leave whatever happens ---
+
+
+@contextmanager
+def process_group():
+    """A GPU per rank over NCCL; else gloo, on a shared GPU or the CPU."""
+    device, backend = torch.device("cpu"), "gloo"
+    if count := torch.cuda.device_count():
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % count)
+        torch.cuda.set_device(device)
+        if count >= int(os.environ["LOCAL_WORLD_SIZE"]):
+            backend = "cpu:gloo,cuda:nccl"
+    dist.init_process_group(backend, device_id=device if "nccl" in backend else None)
+    try:
+        yield dist.get_rank(), dist.get_world_size(), device
+    finally:
+        dist.destroy_process_group()
+        gc.collect()  # a leftover gloo object could abort the process at exit
+
+
+@record
+def run():
+    with process_group() as (rank, world_size, device):
+        if facts := main(rank, world_size, device):
+            print(json.dumps(facts), flush=True)
+
+
+if __name__ == "__main__":
+    run()

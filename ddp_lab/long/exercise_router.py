@@ -1,0 +1,128 @@
+"""Exercise: a router that leaves fewer than 1 % of the tokens without an expert.
+
+    torchrun --standalone --nproc-per-node 2 ddp_lab/long/exercise_router.py
+
+Fill in adjust(), and the ranks route their tokens with it. Until then:
+
+    [rank 0] not yet; ... % dropped
+
+Written by notebooks/17_long_sequences_and_experts.ipynb.
+"""
+
+import gc
+import json
+import math
+import os
+import random
+from contextlib import contextmanager
+
+import torch
+import torch.distributed as dist
+from torch.distributed.elastic.multiprocessing.errors import record
+
+EXPERTS, TOKENS, SLACK = 12, 1024, 1.2  # tokens of each rank, in each step
+STEPS, CHANGE, LAST = 300, 150, 50  # the texts change; the last steps are judged
+MOST_DROPPED, MOST_LOST = 0.01, 0.1
+
+
+def adjust(bias, wanted):
+    """Return the bias of the next step, (experts,).
+
+    wanted, (experts,), is how many of this rank's tokens chose each expert with this
+    bias. All ranks begin with zeros.
+    """
+    return None  # your code here
+
+
+def total_of(wanted):
+    """How many tokens of all ranks chose each expert."""
+    total = wanted.clone()
+    dist.all_reduce(total)  # every rank now holds the sum
+    return total
+
+
+def judges_own(bias, wanted, total):
+    """What the scores are compared with: it knows the ranks' sum."""
+    return bias - 0.3 * (total / total.float().mean() - 1)
+
+
+def texts(seed, rank):
+    """By step, the scores (tokens, experts) that a rank's router gives its tokens."""
+    common = torch.Generator().manual_seed(seed)
+    own = torch.Generator().manual_seed(seed + rank + 1)
+    lean = 1.5 * torch.randn(EXPERTS, generator=own)  # each rank has its own topics
+    for step in range(STEPS):
+        if step % CHANGE == 0:  # all experts become more popular, or less
+            popular = torch.randn(EXPERTS, generator=common)
+        yield popular + lean + torch.randn(TOKENS, EXPERTS, generator=own)
+
+
+def route(rule, seed, device):
+    """Route all steps' tokens; return the shares dropped, and the mean score taken."""
+    rank, n = dist.get_rank(), dist.get_world_size()
+    bias, dropped, taken = torch.zeros(EXPERTS, device=device), [], []
+    room = math.ceil(SLACK * n * TOKENS / EXPERTS)  # of an expert, for all ranks
+    for step, scores in enumerate(texts(seed, rank)):
+        scores = scores.to(device)
+        chosen = (scores + bias).argmax(-1)  # the bias chooses, and does nothing else
+        wanted = chosen.bincount(minlength=EXPERTS)
+        total = total_of(wanted)
+        if step >= STEPS - LAST:
+            dropped.append((total - room).clamp(min=0).sum().item() / (n * TOKENS))
+            taken.append(scores.gather(-1, chosen[:, None]).mean())
+        if rule is judges_own:
+            bias = rule(bias, wanted, total)
+        elif (bias := rule(bias.clone(), wanted.clone())) is None:
+            return None
+    taken = torch.stack(taken).mean() / n
+    return sum(dropped) / LAST, total_of(taken).item()
+
+
+def main(rank, world_size, device):
+    # Ranks that share a GPU: not all of gloo's calls take what is in its memory.
+    device = torch.device("cpu") if dist.get_backend() == "gloo" else device
+    seed = torch.tensor(random.randrange(2**31))
+    dist.broadcast(seed, src=0)  # all ranks draw what rank 0 draws
+    got = route(adjust, seed.item(), device)
+    if got is None:
+        dropped = route(lambda bias, wanted: bias, seed.item(), device)[0]
+        print(f"[rank {rank}] not yet; {dropped:.0%} dropped", flush=True)
+        return {"solved": False}
+    dropped, taken = got
+    lost = route(judges_own, seed.item(), device)[1] - taken
+    told = f"{dropped:.2%} dropped, scores {max(lost, 0):.2f} below the best"
+    if not dropped < MOST_DROPPED or not lost < MOST_LOST:
+        raise AssertionError(f"{told}, expected below 1 % and below {MOST_LOST}")
+    print(f"[rank {rank}] {told}", flush=True)
+    return {"solved": True, "dropped": dropped, "lost": lost}
+
+
+# --- the same in every program: join the group, run main, leave whatever happens ---
+
+
+@contextmanager
+def process_group():
+    """A GPU per rank over NCCL; else gloo, on a shared GPU or the CPU."""
+    device, backend = torch.device("cpu"), "gloo"
+    if count := torch.cuda.device_count():
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % count)
+        torch.cuda.set_device(device)
+        if count >= int(os.environ["LOCAL_WORLD_SIZE"]):
+            backend = "cpu:gloo,cuda:nccl"
+    dist.init_process_group(backend, device_id=device if "nccl" in backend else None)
+    try:
+        yield dist.get_rank(), dist.get_world_size(), device
+    finally:
+        dist.destroy_process_group()
+        gc.collect()  # a leftover gloo object could abort the process at exit
+
+
+@record
+def run():
+    with process_group() as (rank, world_size, device):
+        if facts := main(rank, world_size, device):
+            print(json.dumps(facts), flush=True)
+
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,83 @@
+"""Exercise: a router that leaves fewer than 1 % of the tokens without an expert.
+
+Fill in adjust(), and the ranks route their tokens with it. Until then:
+
+    [rank 0] not yet; ... % dropped
+"""
+
+import math
+import random
+
+import torch
+import torch.distributed as dist
+
+EXPERTS, TOKENS, SLACK = 12, 1024, 1.2  # tokens of each rank, in each step
+STEPS, CHANGE, LAST = 300, 150, 50  # the texts change; the last steps are judged
+MOST_DROPPED, MOST_LOST = 0.01, 0.1
+
+
+def adjust(bias, wanted):
+    return None  # the cell's function stands here
+
+
+def total_of(wanted):
+    """How many tokens of all ranks chose each expert."""
+    total = wanted.clone()
+    dist.all_reduce(total)  # every rank now holds the sum
+    return total
+
+
+def judges_own(bias, wanted, total):
+    """What the scores are compared with: it knows the ranks' sum."""
+    return bias - 0.3 * (total / total.float().mean() - 1)
+
+
+def texts(seed, rank):
+    """By step, the scores (tokens, experts) that a rank's router gives its tokens."""
+    common = torch.Generator().manual_seed(seed)
+    own = torch.Generator().manual_seed(seed + rank + 1)
+    lean = 1.5 * torch.randn(EXPERTS, generator=own)  # each rank has its own topics
+    for step in range(STEPS):
+        if step % CHANGE == 0:  # all experts become more popular, or less
+            popular = torch.randn(EXPERTS, generator=common)
+        yield popular + lean + torch.randn(TOKENS, EXPERTS, generator=own)
+
+
+def route(rule, seed, device):
+    """Route all steps' tokens; return the shares dropped, and the mean score taken."""
+    rank, n = dist.get_rank(), dist.get_world_size()
+    bias, dropped, taken = torch.zeros(EXPERTS, device=device), [], []
+    room = math.ceil(SLACK * n * TOKENS / EXPERTS)  # of an expert, for all ranks
+    for step, scores in enumerate(texts(seed, rank)):
+        scores = scores.to(device)
+        chosen = (scores + bias).argmax(-1)  # the bias chooses, and does nothing else
+        wanted = chosen.bincount(minlength=EXPERTS)
+        total = total_of(wanted)
+        if step >= STEPS - LAST:
+            dropped.append((total - room).clamp(min=0).sum().item() / (n * TOKENS))
+            taken.append(scores.gather(-1, chosen[:, None]).mean())
+        if rule is judges_own:
+            bias = rule(bias, wanted, total)
+        elif (bias := rule(bias.clone(), wanted.clone())) is None:
+            return None
+    taken = torch.stack(taken).mean() / n
+    return sum(dropped) / LAST, total_of(taken).item()
+
+
+def main(rank, world_size, device):
+    # Ranks that share a GPU: not all of gloo's calls take what is in its memory.
+    device = torch.device("cpu") if dist.get_backend() == "gloo" else device
+    seed = torch.tensor(random.randrange(2**31))
+    dist.broadcast(seed, src=0)  # all ranks draw what rank 0 draws
+    got = route(adjust, seed.item(), device)
+    if got is None:
+        dropped = route(lambda bias, wanted: bias, seed.item(), device)[0]
+        print(f"[rank {rank}] not yet; {dropped:.0%} dropped", flush=True)
+        return {"solved": False}
+    dropped, taken = got
+    lost = route(judges_own, seed.item(), device)[1] - taken
+    told = f"{dropped:.2%} dropped, scores {max(lost, 0):.2f} below the best"
+    if not dropped < MOST_DROPPED or not lost < MOST_LOST:
+        raise AssertionError(f"{told}, expected below 1 % and below {MOST_LOST}")
+    print(f"[rank {rank}] {told}", flush=True)
+    return {"solved": True, "dropped": dropped, "lost": lost}

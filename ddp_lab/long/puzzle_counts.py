@@ -1,0 +1,135 @@
+"""Puzzle: how many rows will come from each rank, by one all_to_all.
+
+    torchrun --standalone --nproc-per-node 4 ddp_lab/long/puzzle_counts.py
+
+Until `coming` is written, each rank prints:
+
+    [rank 0] not yet
+
+Written by notebooks/17_long_sequences_and_experts.ipynb.
+"""
+
+import faulthandler
+import gc
+import json
+import os
+import secrets
+from contextlib import contextmanager
+
+import torch
+import torch.distributed as dist
+from torch.distributed.elastic.multiprocessing.errors import record
+from torch.utils._python_dispatch import TorchDispatchMode
+
+PATIENCE = 3  # seconds
+NAMES = {"alltoall": "all_to_all", "allgather": "all_gather"}
+
+
+def coming(going):
+    """Return how many rows come from each rank; going, (n,): how many go to each.
+
+    One all_to_all_single.
+    """
+    return None  # your code here
+
+
+def goal(rank, brought):
+    """What this rank calls, and what it holds in the end."""
+    return ["all_to_all"], [going[rank] for going in brought]
+
+
+class Diary(TorchDispatchMode):
+    """Keeps each call of the process group, and tells it before it is made."""
+
+    def __init__(self, brought, tells):
+        super().__init__()
+        self.calls, self.tells = [["brings", None, str(brought).strip("[]")]], tells
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        library, name, _ = str(function).split(".")
+        if "c10d" in library:
+            name = name.strip("_").removesuffix("_base")
+            self.calls.append([NAMES.get(name, name), None, ""])
+            if self.tells:
+                print(json.dumps({"yours": {"calls": self.calls}}), flush=True)
+        return function(*args, **(kwargs or {}))
+
+
+def attempt(rank, brought, tells):
+    """Try the reader's lines; return what all ranks did, and what they should have."""
+    calls, holds = goal(rank, brought)
+    diary = Diary(brought[rank], tells)
+    did = [diary.calls[0], *([call, None, ""] for call in calls)]
+    target = {"calls": did, "holds": holds}
+    if tells:
+        print(json.dumps({"target": target}), flush=True)
+    with diary:
+        got = coming(torch.tensor(brought[rank]))
+    holding = None if got is None else rounded(got)
+    yours = {"calls": diary.calls, "holds": holding}
+    if tells and (len(diary.calls) > 1 or holding):
+        print(json.dumps({"yours": yours}), flush=True)
+    results = [None] * len(brought)
+    # Every rank now knows what all did, so that all come to one verdict.
+    dist.all_gather_object(results, (yours, target))
+    return zip(*results, strict=True)
+
+
+def rounded(got):
+    numbers = torch.as_tensor(got).flatten().tolist()
+    return [round(number, 4) for number in numbers]
+
+
+def draw_numbers(world_size):
+    """What the ranks bring: first numbers to look at, then some that are drawn."""
+    ranks = range(world_size)
+    shown = [[(3 * r + 2 * to) % 7 for to in ranks] for r in ranks]
+    drawn = [[[secrets.randbelow(99) for _ in ranks] for _ in ranks] for _ in range(4)]
+    dist.broadcast_object_list(drawn)  # rank 0's numbers are now on all ranks
+    return shown, *drawn
+
+
+def main(rank, world_size, device):
+    # If a rank waits forever, each shows its line, and ends.
+    faulthandler.dump_traceback_later(PATIENCE, exit=True)
+    for number, brought in enumerate(draw_numbers(world_size)):
+        yours, targets = attempt(rank, brought, tells=number == 0)
+        if not any(len(did["calls"]) > 1 or did["holds"] for did in yours):
+            print(f"[rank {rank}] not yet", flush=True)
+            return {"solved": False}
+        if yours != targets:
+            wrong = [r for r in range(world_size) if yours[r] != targets[r]]
+            raise AssertionError(f"ranks {wrong} differ from the target")
+    print(f"[rank {rank}] as the target", flush=True)
+    return {"solved": True}
+
+
+# --- the same in every program: join the group, run main, leave whatever happens ---
+
+
+@contextmanager
+def process_group():
+    """A GPU per rank over NCCL; else gloo, on a shared GPU or the CPU."""
+    device, backend = torch.device("cpu"), "gloo"
+    if count := torch.cuda.device_count():
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % count)
+        torch.cuda.set_device(device)
+        if count >= int(os.environ["LOCAL_WORLD_SIZE"]):
+            backend = "cpu:gloo,cuda:nccl"
+    dist.init_process_group(backend, device_id=device if "nccl" in backend else None)
+    try:
+        yield dist.get_rank(), dist.get_world_size(), device
+    finally:
+        dist.destroy_process_group()
+        gc.collect()  # a leftover gloo object could abort the process at exit
+
+
+@record
+def run():
+    with process_group() as (rank, world_size, device):
+        if facts := main(rank, world_size, device):
+            print(json.dumps(facts), flush=True)
+
+
+if __name__ == "__main__":
+    run()

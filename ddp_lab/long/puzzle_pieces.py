@@ -1,0 +1,95 @@
+"""Puzzle: pieces of a sequence are dealt to the ranks, so that all compute as much.
+
+    torchrun --standalone --nproc-per-node 4 ddp_lab/long/puzzle_pieces.py
+
+Until `pieces` is written, each rank prints:
+
+    [rank 0] not yet
+
+Written by notebooks/17_long_sequences_and_experts.ipynb.
+"""
+
+import faulthandler
+import gc
+import json
+import os
+from contextlib import contextmanager
+
+import torch
+import torch.distributed as dist
+from torch.distributed.elastic.multiprocessing.errors import record
+
+PATIENCE = 3  # seconds
+SIZES = (2, 3, 4, 7, 8)  # other numbers of ranks that are asked about
+
+
+def pieces(rank, n):
+    """Return the two pieces, of 0 to 2 n - 1, that a rank gets.
+
+    All ranks shall compute as many tiles, for any n.
+    """
+    return None  # your code here
+
+
+def tiles(dealt, n):
+    """How many tiles each rank computes: its queries see earlier pieces, and their own.
+
+    Raises if a piece has not exactly one rank.
+    """
+    if sorted(piece for each in dealt for piece in each) != list(range(2 * n)):
+        raise AssertionError(f"each of {2 * n} pieces needs one rank: {dealt}")
+    return [sum(piece + 1 for piece in each) for each in dealt]
+
+
+def main(rank, world_size, device):
+    # If a rank waits forever, each shows its line, and ends.
+    faulthandler.dump_traceback_later(PATIENCE, exit=True)
+    brings = ["brings", None, f"{2 * world_size} pieces"]
+    goal = {"calls": [brings], "holds": [2 * world_size + 1]}
+    print(json.dumps({"target": goal}), flush=True)
+    for n in (world_size, *SIZES):
+        dealt = [pieces(r, n) for r in range(n)]
+        if None in dealt:
+            print(f"[rank {rank}] not yet", flush=True)
+            dist.barrier()  # to leave now would cut off those that are still joining
+            return {"solved": False}
+        held = tiles(dealt, n)
+        if n == world_size:
+            yours = {"calls": [brings], "holds": [held[rank]]}
+            print(json.dumps({"yours": yours}), flush=True)
+            dist.barrier()  # so that all tell theirs before one of them may raise
+        if held != [2 * n + 1] * n:
+            raise AssertionError(f"{n} ranks compute {held} tiles")
+    print(f"[rank {rank}] {held[0]} tiles on each of {n} ranks", flush=True)
+    return {"solved": True}
+
+
+# --- the same in every program: join the group, run main, leave whatever happens ---
+
+
+@contextmanager
+def process_group():
+    """A GPU per rank over NCCL; else gloo, on a shared GPU or the CPU."""
+    device, backend = torch.device("cpu"), "gloo"
+    if count := torch.cuda.device_count():
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % count)
+        torch.cuda.set_device(device)
+        if count >= int(os.environ["LOCAL_WORLD_SIZE"]):
+            backend = "cpu:gloo,cuda:nccl"
+    dist.init_process_group(backend, device_id=device if "nccl" in backend else None)
+    try:
+        yield dist.get_rank(), dist.get_world_size(), device
+    finally:
+        dist.destroy_process_group()
+        gc.collect()  # a leftover gloo object could abort the process at exit
+
+
+@record
+def run():
+    with process_group() as (rank, world_size, device):
+        if facts := main(rank, world_size, device):
+            print(json.dumps(facts), flush=True)
+
+
+if __name__ == "__main__":
+    run()

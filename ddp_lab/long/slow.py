@@ -1,0 +1,161 @@
+"""Half of the tokens choose expert 0: all ranks wait until it has done them.
+
+    torchrun --standalone --nproc-per-node 2 ddp_lab/long/slow.py
+
+    [rank 1] no limit: computed ... rows, the busiest rank ...
+
+Written by notebooks/17_long_sequences_and_experts.ipynb.
+"""
+
+import gc
+import json
+import math
+import os
+import time
+from contextlib import contextmanager
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import nn
+from torch.distributed.elastic.multiprocessing.errors import record
+
+from ddp_lab.gpt import MLP, Config
+
+CONFIG, EXPERTS, SLACK = Config(layers=1, width=48), 12, 1.25
+
+NAP, SLACKS = 0.001, {"no limit": EXPERTS, "slack 1.25": SLACK}  # seconds for a row
+
+
+def admitted(chosen, slack):
+    """Which tokens find room with the expert they chose; sorted by expert."""
+    room = math.ceil(slack * len(chosen) / EXPERTS)
+    wants = F.one_hot(chosen, EXPERTS)  # (tokens, experts)
+    place = (wants.cumsum(0) * wants).sum(-1)  # 1 for the first with this choice
+    kept = (place <= room).nonzero().flatten()
+    return kept[chosen[kept].argsort(stable=True)]
+
+
+class Experts(nn.Module):
+    """In place of an MLP: a router chooses one of twelve for each token."""
+
+    def __init__(self, held=range(EXPERTS)):
+        super().__init__()
+        self.slack, self.router = SLACK, nn.Linear(CONFIG.width, EXPERTS, bias=False)
+        self.experts = nn.ModuleDict({str(e): MLP(CONFIG) for e in held})
+
+    def forward(self, x):  # (batch, time, width)
+        tokens = x.flatten(0, 1)
+        probs = self.router(tokens).softmax(-1)  # (tokens, experts)
+        weight, chosen = probs.max(-1)
+        kept = admitted(chosen, self.slack)
+        self.wanted = chosen.bincount(minlength=EXPERTS)
+        self.counts = chosen[kept].bincount(minlength=EXPERTS)
+        out = self.through_experts(tokens[kept], self.counts) * weight[kept, None]
+        # What no expert took gets zeros: only the residual carries it on.
+        return torch.zeros_like(tokens).index_add(0, kept, out).view_as(x)
+
+    def through_experts(self, rows, counts):
+        parts = zip(self.experts.values(), rows.split(counts.tolist()), strict=True)
+        return torch.cat([expert(part) for expert, part in parts])
+
+
+class Exchange(torch.autograd.Function):
+    """Rows go to other ranks, and their gradients come back the same way."""
+
+    @staticmethod
+    def forward(ctx, rows, sends, comes):
+        ctx.back = comes, sends
+        recv_buf = rows.new_empty(sum(comes), rows.size(1))
+        # Each rank gets its rows, in the order of the ranks that they come from.
+        dist.all_to_all_single(recv_buf, rows.contiguous(), comes, sends)
+        return recv_buf
+
+    @staticmethod
+    def backward(ctx, grad):
+        return Exchange.apply(grad, *ctx.back), None, None
+
+
+class ExpertsOverRanks(Experts):
+    """The same layer, of which each rank has its share of the experts."""
+
+    def __init__(self, whole):
+        rank, n = dist.get_rank(), dist.get_world_size()
+        super().__init__(range(rank * EXPERTS // n, (rank + 1) * EXPERTS // n))
+        self.load_state_dict(whole.state_dict(), strict=False)
+
+    def through_experts(self, rows, counts):
+        n = dist.get_world_size()
+        come = torch.empty_like(counts)
+        dist.all_to_all_single(come, counts)  # how many rows each rank has for ours
+        sends, comes = (each.view(n, -1).sum(1).tolist() for each in (counts, come))
+        arrived = Exchange.apply(rows, sends, comes)  # sorted by rank, then by expert
+        expert = torch.arange(EXPERTS // n, device=come.device).repeat(n)
+        order = expert.repeat_interleave(come).argsort(stable=True)
+        held = come.view(n, -1).sum(0)
+        began, self.rows = time.time(), held.sum().item()
+        time.sleep(NAP * self.rows)  # the work of this rank's experts
+        out = super().through_experts(arrived[order], held)
+        done = time.time()
+        back = Exchange.apply(out[order.argsort()], comes, sends)
+        self.diary = [["experts", began, done], ["wait", done, time.time()]]
+        return back
+
+
+def try_out(rank, n, device):
+    torch.manual_seed(0)  # the same numbers on every rank
+    layer, facts = ExpertsOverRanks(Experts()).to(device), {}
+    tokens = torch.randn(n, 192, CONFIG.width).to(device)[rank]
+    tokens[::2] += 40 * layer.router.weight[0].detach()  # these choose expert 0
+    for name, layer.slack in SLACKS.items():
+        dist.barrier()
+        layer(tokens[None])
+        ends = [None] * n
+        # Every rank now knows how many rows each had, and when it was done.
+        dist.all_gather_object(ends, (layer.rows, layer.diary[0][2]))
+        rows, last = max(ends)
+        told = f"{name}: computed {layer.rows} rows, the busiest rank {rows}"
+        if layer.diary[1][2] < last:  # one clock for all ranks of a machine
+            raise AssertionError(f"{told}, but did not wait")
+        print(f"[rank {rank}] {told}", flush=True)
+        facts[name] = [layer.rows, layer.counts.sum().item(), layer.diary]
+    return facts
+
+
+def main(rank, world_size, device):
+    if EXPERTS % world_size:
+        raise SystemExit(f"{world_size} ranks cannot share 12 experts: try 2, 3 or 4")
+    # Ranks that share a GPU: not all of gloo's calls take what is in its memory.
+    device = torch.device("cpu") if dist.get_backend() == "gloo" else device
+    return try_out(rank, world_size, device)
+
+
+# --- the same in every program: join the group, run main, leave whatever happens ---
+
+
+@contextmanager
+def process_group():
+    """A GPU per rank over NCCL; else gloo, on a shared GPU or the CPU."""
+    device, backend = torch.device("cpu"), "gloo"
+    if count := torch.cuda.device_count():
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % count)
+        torch.cuda.set_device(device)
+        if count >= int(os.environ["LOCAL_WORLD_SIZE"]):
+            backend = "cpu:gloo,cuda:nccl"
+    dist.init_process_group(backend, device_id=device if "nccl" in backend else None)
+    try:
+        yield dist.get_rank(), dist.get_world_size(), device
+    finally:
+        dist.destroy_process_group()
+        gc.collect()  # a leftover gloo object could abort the process at exit
+
+
+@record
+def run():
+    with process_group() as (rank, world_size, device):
+        if facts := main(rank, world_size, device):
+            print(json.dumps(facts), flush=True)
+
+
+if __name__ == "__main__":
+    run()

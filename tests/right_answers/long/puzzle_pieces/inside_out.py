@@ -1,0 +1,2 @@
+def pieces(rank, n):
+    return {n + rank, n - 1 - rank}

@@ -1,0 +1,2 @@
+def adjust(bias, wanted):
+    return torch.zeros_like(bias)

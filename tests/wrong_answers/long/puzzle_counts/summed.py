@@ -1,0 +1,3 @@
+def coming(going):
+    dist.all_reduce(going)
+    return going

@@ -1,0 +1,2 @@
+def coming(going):
+    return going

@@ -1,0 +1,2 @@
+def pieces(rank, n):
+    return [2 * rank, 2 * rank + 1]

@@ -1,0 +1,2 @@
+def pieces(rank, n):
+    return [rank, 2 * n - rank]
