@@ -18,6 +18,7 @@ from figs import (  # noqa: F401
     processes,
     remote,
     roads,
+    scale,
     schedules,
     servers,
     sharding,

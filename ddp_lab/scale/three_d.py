@@ -37,7 +37,8 @@ groups, sent = {}, Counter()  # by dimension: this rank's group, and the bytes i
 
 def lay_out(device, world_size):
     """2 x 2 x 2 for eight ranks; other numbers go to tensor, pipeline, data in turn."""
-    sizes, turn, factor = dict.fromkeys(NAMES, 1), cycle(NAMES[::-2] + NAMES[1:2]), 2
+    turn, factor = cycle(("tensor", "pipeline", "data")), 2
+    sizes = dict.fromkeys(NAMES, 1)
     while world_size > 1:
         if world_size % factor:
             factor += 1
@@ -168,7 +169,8 @@ def finish(part, ends):
 
 def join_ends(mesh):
     """Return the group of the first and the last rank of this rank's pipeline."""
-    lines, mine = mesh.mesh.flatten(1).T.tolist(), None
+    first = mesh.mesh.movedim(NAMES.index("pipeline"), 0)
+    lines, mine = first.flatten(1).T.tolist(), None
     for line in lines:  # every rank makes every group, in the same order
         group = dist.new_group([line[0], line[-1]]) if len(line) > 1 else None
         mine = group if dist.get_rank() in line else mine
@@ -227,8 +229,8 @@ def main(rank, world_size, device):
     if CONFIG.heads % mesh["tensor"].size() or ROWS % (MICRO * mesh["data"].size()):
         raise SystemExit(f"{world_size} ranks cannot share 12 heads: try 2, 3, 4 or 8")
     groups.update({name: mesh.get_group(name) for name in NAMES})
-    stage, turn, _ = mesh.get_coordinate()
-    stages, turns, _ = mesh.shape
+    stage, turn = (mesh.get_local_rank(name) for name in ("pipeline", "data"))
+    stages, turns = mesh["pipeline"].size(), mesh["data"].size()
     torch.manual_seed(0)  # the same weights on every rank
     expected = GPT(CONFIG).double().to(device)
     part = Stage(cut(copy.deepcopy(expected)), stage, stages)
