@@ -19,6 +19,7 @@ from figs import (  # noqa: F401
     processes,
     remote,
     roads,
+    scale,
     schedules,
     servers,
     sharding,

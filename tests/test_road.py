@@ -79,7 +79,7 @@ NO_HOST = (
 )
 NO_ACTIVATIONS = ("optimizer, gathered, activations\n", "optimizer, gathered, 0\n")
 WHOLE_ACTIVATIONS = ("((kept - t.whole) / c.tensor + t.whole)", "kept")
-ONE_FLYING = ("layers * min(c.pipeline, micro)", "layers")
+ONE_FLYING = ("layers * min(ahead, micro)", "layers")
 FREE_ATTENTION = ("dense + 6 * t.layers * t.width * t.length", "dense")
 ADAM_ALWAYS = ("gathered = t.states * part", "gathered = 12 * part")
 FREE_OPTIMIZER = ("gathered = t.states * part", "gathered = 0 * part")

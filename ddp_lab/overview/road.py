@@ -72,6 +72,7 @@ class Cut(NamedTuple):
     rows: int = 1  # sequences of a micro-batch
     recompute: float = 0  # the share of the layers that runs forward twice
     offload: bool = False  # the optimizer lies in main memory, and steps there
+    laps: int = 1  # thinner stages of each rank: interleaved, if more than one
 
 
 def stage(t, c):
@@ -98,8 +99,10 @@ def memory(t, c):
     kept = t.kept or 34 * t.width
     kept = tokens * ((kept - t.whole) / c.tensor + t.whole)
     entered = tokens * t.number * t.width / c.tensor
-    # 1F1B: the first of p stages starts p micro-batches before one comes back.
-    flying = layers * min(c.pipeline, micro)
+    # 1F1B: the first of p stages starts p micro-batches before one comes back;
+    # interleaved, a few more.
+    ahead = c.pipeline + (c.laps > 1) * (c.pipeline - 1) / c.laps
+    flying = layers * min(ahead, micro)
     activations = flying * (c.recompute * entered + (1 - c.recompute) * kept)
     activations += kept * (c.recompute > 0)  # the layer that is being recomputed
     return weights + gradients + optimizer, gathered, activations
@@ -112,7 +115,8 @@ def messages(t, c):
     # Half of a layer's sums are forward's, and recomputing makes these again.
     sums = t.sums * layers * micro * (1 + c.recompute / 2)
     yield "tensor sums", sums, "sum", activation, c.tensor, 1
-    ends = 1 if c.pipeline == 2 else 2  # to the right, and a gradient to the left
+    # To the right, and a gradient to the left; of two ranks, each lacks one of these.
+    ends = 2 * c.laps - (c.pipeline == 2)
     if c.kind == "remote calls":
         ends = 2 * (c.pipeline - 1)  # rank 0 sends both to each of the others
     apart = c.tensor * c.data
@@ -171,7 +175,7 @@ def seconds(t, c):
     spent["tensor sums"] = wire["tensor sums"]  # the next matrix waits for each
     spent["passing on"] = wire["passing on"]
     # A stage of p works on m micro-batches, and for p - 1 it has none.
-    spent["bubble"] = sum(spent.values()) * (c.pipeline - 1) / micro
+    spent["bubble"] = sum(spent.values()) * (c.pipeline - 1) / micro / c.laps
     backward = spent["computing"] * 2 / 3 / micro  # of the last micro-batch
     spent["gradients"] = exposed("gradients", backward)
     here = min(t.machine, t.devices)
@@ -278,7 +282,8 @@ def name(c):
     if c.kind == "remote calls":
         words = {c.kind: c.pipeline}
     cut = ", ".join(f"{word} {n}" for word, n in words.items() if n > 1)
-    switches = f", {c.recompute:.0%} recomputed" * (c.recompute > 0)
+    switches = f", {c.laps} laps" * (c.laps > 1)
+    switches += f", {c.recompute:.0%} recomputed" * (c.recompute > 0)
     return (cut or "one process") + switches + ", offloaded" * c.offload
 
 

@@ -1,0 +1,150 @@
+"""Exercise: the layout that trains a model in time for the fewest device-hours.
+
+    torchrun --standalone --nproc-per-node 2 ddp_lab/scale/exercise_cheapest.py
+
+Three trainings, drawn anew in each run, priced by the model of lesson 26. Until
+cheapest() returns a layout:
+
+    [rank 0] not yet: write cheapest()
+
+Written by notebooks/18_all_at_once.ipynb.
+"""
+
+import gc
+import json
+import os
+import random
+from contextlib import contextmanager
+from dataclasses import replace
+from math import inf
+
+import torch
+import torch.distributed as dist
+from torch.distributed.elastic.multiprocessing.errors import record
+
+from ddp_lab.overview.road import GB, H100, Cut, Training, cuts, devices, fill, seconds
+
+CLOSE, DAY = 1.01, 24 * 3600
+SIZES = (8, 16, 32, 64, 128, 256)  # of a job: whole machines of eight
+
+
+def cheapest(t, tokens, days):
+    """Return the layout, a Cut, that trains on `tokens` in `days` for the least money.
+
+    t: the model, its batch, and a cluster of 256 devices, as the planner wants them.
+    SIZES are the numbers of devices that you can rent, layouts(t, count) yields what
+    can be done with so many, and price(t, c, tokens) tells the days that a layout
+    takes and its device-hours: both infinite, if it does not fit.
+    """
+    return None  # your code here
+
+
+def price(t, c, tokens):
+    """The days that a layout takes, and its device-hours; no end if it does not fit."""
+    if fill(replace(t, devices=devices(c)), c) > 1:
+        return inf, inf
+    steps = tokens / t.sequences / t.length
+    time = steps * sum(seconds(replace(t, devices=devices(c)), c).values())
+    return time / DAY, time / 3600 * devices(c)
+
+
+def layouts(t, count):
+    """Every layout on so many devices, with each share of recomputing."""
+    for c in cuts(t, count):
+        if c.kind != "remote calls" and c.rows <= 2:
+            yield from (c._replace(recompute=share) for share in (0, 1))
+
+
+def least(t, tokens, days):
+    """The fewest device-hours in time, for each number of devices; and in any time."""
+    found, late = {}, {}
+    for count in SIZES:
+        prices = [price(t, c, tokens) for c in layouts(t, count)]
+        late[count] = min((hours for _, hours in prices), default=inf)
+        in_time = (hours for took, hours in prices if took <= days)
+        found[count] = min(in_time, default=inf)
+    return found, late
+
+
+def draw(seed):
+    """Three trainings for which neither the fewest nor all devices are cheapest."""
+    chance, cases = random.Random(seed), []
+    while len(cases) < 3:
+        layers, width = chance.choice((32, 40, 48)), 256 * chance.randrange(16, 34)
+        wires = {"fast": chance.choice((20, 50, 360)) * GB}
+        wires["slow"] = chance.choice((1, 3, 6)) * GB
+        machine, sequences = H100 | wires, chance.choice((128, 256))
+        model = 12 * layers * width**2, layers, width
+        t = Training(*model, sequences, 4096, SIZES[-1], **machine)
+        tokens, days = chance.randrange(50, 300) * 1e9, chance.randrange(10, 90)
+        found, late = least(t, tokens, days)
+        best = min(found.values())
+        fewest = next((hours for hours in found.values() if hours < inf), inf)
+        # Twice the fewest devices would be in time, but dear; then the cheap are late.
+        trap = (
+            fewest > 1.03 * best if len(cases) < 2 else min(late.values()) < best / 1.03
+        )
+        if best < inf and trap and found[SIZES[-1]] > 1.03 * best:
+            cases.append((t, tokens, days, best))
+    return cases
+
+
+def judge(t, tokens, days, fewest):
+    """Return how many times the fewest hours the layout takes, or raise."""
+    c = cheapest(t, tokens, days)
+    if c is None:
+        return None
+    told = f"{t.parameters / 1e9:.0f} billion in {days} days: {c}"
+    if devices(c) not in SIZES or t.layers % c.pipeline or t.width % c.tensor:
+        raise AssertionError(f"{told} is no layout on 8, 16, ... or 512 devices")
+    took, hours = price(t, c, tokens)
+    if took == inf:
+        raise AssertionError(f"{told} does not fit")
+    if took > days:
+        raise AssertionError(f"{told} takes {took:.0f} days")
+    if hours > CLOSE * fewest:
+        raise AssertionError(f"{told}: {hours / fewest:.2f} times the hours needed")
+    return hours / fewest
+
+
+def main(rank, world_size, device):
+    cases = draw(random.random()) if rank == 0 else [None] * 3
+    dist.broadcast_object_list(cases)  # every rank holds rank 0's trainings
+    times = [judge(*case) for case in cases]
+    if None in times:
+        print(f"[rank {rank}] not yet: write cheapest()", flush=True)
+        return {"solved": False}
+    told = ", ".join(f"{each:.3f}" for each in times)
+    print(f"[rank {rank}] {told} of the fewest device-hours", flush=True)
+    return {"solved": True, "times": times}
+
+
+# --- the same in every program: join the group, run main, leave whatever happens ---
+
+
+@contextmanager
+def process_group():
+    """A GPU per rank over NCCL; else gloo, on a shared GPU or the CPU."""
+    device, backend = torch.device("cpu"), "gloo"
+    if count := torch.cuda.device_count():
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % count)
+        torch.cuda.set_device(device)
+        if count >= int(os.environ["LOCAL_WORLD_SIZE"]):
+            backend = "cpu:gloo,cuda:nccl"
+    dist.init_process_group(backend, device_id=device if "nccl" in backend else None)
+    try:
+        yield dist.get_rank(), dist.get_world_size(), device
+    finally:
+        dist.destroy_process_group()
+        gc.collect()  # a leftover gloo object could abort the process at exit
+
+
+@record
+def run():
+    with process_group() as (rank, world_size, device):
+        if facts := main(rank, world_size, device):
+            print(json.dumps(facts), flush=True)
+
+
+if __name__ == "__main__":
+    run()
