@@ -95,6 +95,7 @@ TOGETHER = (
     "test_old_pages.py",
     "test_ring.py",
     "test_slurm.py",
+    "test_work.py",
 )
 
 # What would send runs to a cluster.

@@ -46,16 +46,18 @@ class Fork:
         argv: what comes after `python -u`.
         env: its environment.
         streams: its stdin, stdout and stderr.
+        server: the socket of the warm process.
     """
 
     def __init__(
-        self, argv: list[str], env: dict[str, str], *streams: IO | socket.socket
+        self,
+        argv: list[str],
+        env: dict[str, str],
+        *streams: IO | socket.socket,
+        server: Path,
     ):
-        warm = WARM.python(job.environment())
-        if warm is None:
-            raise RunFailed("there is no warm process", None)
         self.line = socket.socket(socket.AF_UNIX)
-        self.line.connect(str(Path(warm).with_name("socket")))
+        self.line.connect(str(server))
         variables = [f"{name}={value}" for name, value in env.items()]
         parts = [os.getcwd(), str(len(argv)), *argv, *variables]
         data = b"\0".join(map(os.fsencode, parts))
@@ -74,6 +76,16 @@ class Fork:
         """Have it killed, with all that it has started, if it still runs."""
         self.reply.close()
         self.line.close()
+
+
+def warm_process() -> Path:
+    """Return the socket of the warm process, which is started anew if it has to be.
+
+    Once for all ranks: it looks whether any of thousands of files has changed.
+    """
+    if warm := WARM.python(job.environment()):
+        return Path(warm).with_name("socket")
+    raise RunFailed("there is no warm process", None)
 
 
 @dataclass
@@ -97,7 +109,10 @@ class Stores:
             ours, its = socket.socketpair()
             with ours, its, open(os.devnull, "w") as nowhere:
                 self.line = ours.makefile("rw")
-                self.fork = Fork(["-c", STORES], job.environment(), its, its, nowhere)
+                argv, server = ["-c", STORES], warm_process()
+                self.fork = Fork(
+                    argv, job.environment(), its, its, nowhere, server=server
+                )
         raise RunFailed("no store for the ranks", None)
 
 
@@ -158,6 +173,7 @@ def _launch(ranks: int, words: list[str], folder: Path, timeout: float) -> Run:
         "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1",
     }
     living: dict[int, Fork] = {}
+    server = warm_process()
     try:
         for rank in range(ranks):
             home = folder / "run" / "attempt_0" / str(rank)
@@ -169,7 +185,9 @@ def _launch(ranks: int, words: list[str], folder: Path, timeout: float) -> Run:
                 open(home / "stdout.log", "wb") as out,
                 open(home / "stderr.log", "wb") as err,
             ):
-                living[rank] = Fork(words, shared | own, nothing, out, err)
+                living[rank] = Fork(
+                    words, shared | own, nothing, out, err, server=server
+                )
         stopped = _wait(living, folder, timeout)
     finally:
         for fork in living.values():

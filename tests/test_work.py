@@ -24,13 +24,19 @@ LESSON = "01_point_to_point.ipynb"
 PROGRAM = "ddp_lab/p2p/ring.py"
 
 
-@pytest.fixture
-def mine(tmp_path, monkeypatch):
-    """Return the folder with a learner's copies, and go where `make open` is called."""
-    monkeypatch.chdir(tmp_path)
-    folder = tmp_path / "work"
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """Return a folder with a learner's copies, made once: all lessons are read."""
+    folder = tmp_path_factory.mktemp("learner") / "work"
     assert work.make(folder) == []
     return folder
+
+
+@pytest.fixture
+def mine(made, tmp_path, monkeypatch):
+    """Return the folder with a learner's copies, and go where `make open` is called."""
+    monkeypatch.chdir(tmp_path)
+    return shutil.copytree(made, tmp_path / "work", symlinks=True)
 
 
 def test_the_copies_have_no_outputs_and_else_are_the_lessons(mine):

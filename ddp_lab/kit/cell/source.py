@@ -5,6 +5,7 @@ no formatter.
 """
 
 import ast
+import functools
 import symtable
 import sys
 from collections.abc import Collection, Iterable, Sequence
@@ -79,6 +80,12 @@ def take_apart(text: str) -> Source:
     Raises:
         SyntaxError: if it is no Python.
     """
+    kept = _taken_apart(text)
+    return replace(kept, imports=[*kept.imports], items=[*kept.items])
+
+
+@functools.lru_cache(maxsize=1024)  # a program is made of others, cell by cell
+def _taken_apart(text: str) -> Source:
     source, lines, done = Source(), text.splitlines(), 0
     waiting: list[str] = []  # comments above an import: it will stand elsewhere
     for nodes in _by_line(ast.parse(text).body):
@@ -149,6 +156,12 @@ def _imports(node: ast.stmt) -> Iterable[Import]:
 def _item(above: list[str], own: list[str], is_block: bool = False) -> Item:
     blank = next((n for n, line in enumerate(above) if line.strip()), len(above))
     text = "\n".join([*above[blank:], *own]).strip("\n")
+    return Item(text, *_names(text), is_block, blank)
+
+
+@functools.lru_cache(maxsize=4096)  # most programs share most of their items
+def _names(text: str) -> tuple[frozenset[str], frozenset[str]]:
+    """Return the names that a statement defines, and those that it uses."""
     table = symtable.symtable(text, "cell", "exec")
     symbols = table.get_symbols()
     names = {
@@ -159,7 +172,7 @@ def _item(above: list[str], own: list[str], is_block: bool = False) -> Item:
     uses = {symbol.get_name() for symbol in symbols if symbol.is_referenced()}
     for child in table.get_children():
         uses |= _globals(child)
-    return Item(text, frozenset(names), frozenset(uses), is_block, blank)
+    return frozenset(names), frozenset(uses)
 
 
 def _globals(table: symtable.SymbolTable) -> set[str]:
