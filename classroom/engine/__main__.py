@@ -38,7 +38,7 @@ LABELS = {"pass": "pass", "fail": "FAIL", "blocked": "blocked", "not yet": "not 
 
 def api(**directories: str) -> NbGraderAPI:
     """Return nbgrader's own interface to this course."""
-    _begin_gradebook()
+    begin_gradebook()
     settings = config()
     settings.CourseDirectory.update(directories)
     quiet = logging.getLogger("classroom")
@@ -48,11 +48,11 @@ def api(**directories: str) -> NbGraderAPI:
     return NbGraderAPI(course, config=settings, log=quiet)
 
 
-def _begin_gradebook() -> None:
+def begin_gradebook(path: Path = COURSE / "gradebook.db") -> None:
     """Begin the gradebook, if there is none, as nbgrader would: it is empty, and of
     today's form. For that one word nbgrader starts alembic, which takes seconds.
     """
-    if (path := COURSE / "gradebook.db").exists():
+    if path.exists():
         return
     head = ScriptDirectory(str(Path(nbgrader.__file__).parent / "alembic"))
     with closing(sqlite3.connect(path)) as book, book:
@@ -236,7 +236,7 @@ def feedback(assignment: str) -> None:
 
 def gradebook() -> Gradebook:
     """Return the gradebook, with the due dates of now; a new one if there is none."""
-    _begin_gradebook()
+    begin_gradebook()
     opened = Gradebook(f"sqlite:///{COURSE / 'gradebook.db'}", "ddp-lab")
     roster.enter_due(opened)
     return opened

@@ -3,28 +3,30 @@
 import re
 
 import pytest
+from course import solution
 
-from classroom.engine.assignment import LAB
+from classroom.engine.assignment import LAB, home, names
 from ddp_lab.kit.cell import end
 from ddp_lab.kit.cell.program import Order, whole
-from tools.notebooks import programs
 
 # An assignment's programs join by themselves; this is the end that they share.
 JOINS = '"""Joins."""\n\n\ndef main():\n    with process_group():\n        pass\n'
 END = whole(Order("ddp_lab/start/joins.py"), JOINS, {}.get).text.partition(end.RULE)[2]
-MARKS = re.compile(r"^ *### (BEGIN|END) SOLUTION\n", re.MULTILINE)
 PROGRAMS = {
-    path.name: MARKS.sub("", text)
-    for notebook in sorted(LAB.glob("source/*/*.ipynb"))
-    for path, text in programs(notebook)
-    if path.name != "diagnosis.py"  # which nobody runs
+    file: text
+    for name in names()
+    if home(name) == LAB
+    for file, text in solution(name).items()
+    if file != "diagnosis.py"  # which nobody runs
 }
+assert PROGRAMS
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_program_ends_as_those_of_the_lessons(name):
     own = PROGRAMS[name].partition(end.RULE)[2]
-    assert own.partition("\n")[2] == END.partition("\n")[2]  # but for the rule line
+    # But for the rule line; a cell ends without a line end.
+    assert own.partition("\n")[2].rstrip() == END.partition("\n")[2].rstrip()
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

@@ -2,12 +2,9 @@
 
 import csv
 import io
-import os
 import re
 import shutil
-import sys
 from datetime import datetime, timedelta
-from pathlib import Path
 
 import pytest
 
@@ -17,6 +14,7 @@ from nbgrader.api import Gradebook  # noqa: E402
 from nbgrader.preprocessors import NbGraderPreprocessor  # noqa: E402
 
 from classroom.engine import roster  # noqa: E402
+from classroom.engine.__main__ import begin_gradebook  # noqa: E402
 from classroom.engine.roster import Person, Roster  # noqa: E402
 from classroom.extras import grades  # noqa: E402
 from classroom.extras.late import LateDays, Lateness  # noqa: E402
@@ -210,11 +208,8 @@ def test_a_folder_may_have_any_of_a_students_names(name, tmp_path):
 def empty(tmp_path_factory):
     """Return the file of a gradebook: ring was due long ago, ddp has no due date."""
     path = tmp_path_factory.mktemp("book") / "gradebook.db"
-    with pytest.MonkeyPatch.context() as patch:
-        # nbgrader starts alembic by its name.
-        patch.setenv("PATH", str(Path(sys.executable).parent), prepend=os.pathsep)
-        gradebook = Gradebook(f"sqlite:///{path}")
-    with gradebook:
+    begin_gradebook(path)
+    with Gradebook(f"sqlite:///{path}") as gradebook:
         for name, due in (("ring", DUE), ("ddp", None)):
             gradebook.add_assignment(name, duedate=due)
             gradebook.add_notebook(name, name)

@@ -79,8 +79,8 @@ def autograder(built, tmp_path) -> Path:
     path = tmp_path / "source/lab/classroom/source/ring/ring.ipynb"
     asked = nbformat.read(path, as_version=4)
     asked.cells = asked.cells[:2]
-    for cell, length in zip(asked.cells, (12, 10), strict=True):
-        name = cell.metadata.nbgrader.grade_id
+    for cell, length, points in zip(asked.cells, (12, 10), (2, 1), strict=True):
+        name, cell.metadata.nbgrader.points = cell.metadata.nbgrader.grade_id, points
         cell.source = f'check("{name}", dict(ranks=3, length={length}, seed=2))'
     nbformat.write(asked, path)
     (tmp_path / "submission").mkdir()

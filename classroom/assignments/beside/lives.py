@@ -13,6 +13,7 @@ from os import getpid, kill, replace
 from pathlib import Path
 
 import torch
+from torch.distributed import barrier
 from torch.optim.optimizer import (
     Optimizer,
     register_optimizer_step_post_hook,
@@ -92,17 +93,25 @@ class Watch:
 
     def __init__(self, rank: int, given: dict, folder: Path):
         self.rank, self.given, self.folder = rank, given, folder
-        self.took, self.last = 0, contents(folder) if rank == 0 else {}
+        self.took, self.seen = 0, {*contents(folder).values()} if rank == 0 else set()
         register_optimizer_step_pre_hook(self.before_step)
         register_optimizer_step_post_hook(self.after_step)
 
     def look(self) -> None:
-        """See whether the folder has changed since the last look."""
+        """See whether something has been written since the last look.
+
+        Meanwhile no rank writes: a snapshot in several files would count twice, where
+        one rank is ahead.
+        """
         from ranks import say
 
-        if self.rank == 0 and (now := contents(self.folder)) != self.last:
-            self.last = now
-            say("snapshot")
+        barrier()
+        if self.rank == 0:
+            now = {*contents(self.folder).values()}
+            if now - self.seen:
+                say("snapshot")
+            self.seen |= now
+        barrier()
 
     def before_step(self, optimizer: Optimizer, *_: object) -> None:
         """Tell with which weights this life begins."""
