@@ -116,7 +116,7 @@ def main(rank, world_size, device):
     draw = torch.Generator().manual_seed(1)
     x, y = torch.randn(2, ROWS * world_size, WIDTH, generator=draw).to(device)
     expected = network(0).to(device)  # one process: rank 0's weights, and all rows
-    ours, its = (network(rank).to(device) for _ in range(2))  # each rank's are others
+    ours, its = (network(rank).to(device) for _ in range(2))  # each rank brings its own
     models = {"ours": Ours(ours), "torch": DDP(its, bucket_cap_mb=1)}
     facts = {name: [] for name in models}
     for step in range(STEPS):
