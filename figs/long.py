@@ -25,7 +25,7 @@ def ring_turns() -> Svg:
         "Four ranks over four turns. Each has its own queries all the time. Whose keys "
         f"and values the ranks 0 to 3 have, in {told}. Between two turns each rank "
         "sends what it has to the next rank, and the last rank to the first.",
-        332,
+        344,
     )
     svg.text(159, 88, "queries of", 13, fill=GREY)
     for turn in range(RANKS):
@@ -59,9 +59,9 @@ def heads_for_positions() -> Svg:
         "positions of all heads. An all_to_all leads to the right square, where rank 0 "
         "has the first quarter of the columns: all positions of three heads. Another "
         "all_to_all leads back.",
-        372,
+        384,
     )
-    cell, top = 52, 110
+    cell, top = 56, 110
     for x, by_rows in ((120, True), (460, False)):
         svg.text(x + 2 * cell, top - 16, "heads →", 13, fill=GREY)
         for row in range(RANKS):
@@ -75,7 +75,7 @@ def heads_for_positions() -> Svg:
             down = top + cell * rank + 14 if by_rows else top + RANKS * cell + 8
             svg.chip(across, down, 62 if by_rows else cell - 4, 24, rank)
     svg.text(88, top - 16, "positions ↓", 13, fill=GREY)
-    for y, way in ((top + 74, 1), (top + 134, -1)):
+    for y, way in ((top + 84, 1), (top + 148, -1)):
         ends = (352, 440)[::way]
         svg.arrow(ends[0], y, ends[1], y)
         svg.text(396, y - 14, "all_to_all", 13)

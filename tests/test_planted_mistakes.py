@@ -567,12 +567,6 @@ MISTAKES = [
         '        p.grad /= 1 if "experts." in name else dist.get_world_size()',
     ),
     Mistake(
-        "each rank expects as many rows as it sends",
-        "long/experts",
-        "        dist.all_to_all_single(come, counts)",
-        "        come.copy_(counts)",
-    ),
-    Mistake(
         "a row less is sent than was announced, and gloo says nothing",
         "long/experts",
         "        arrived = Exchange.apply(rows, sends, comes)",

@@ -12,6 +12,7 @@ from ddp_lab.kit.explain.calls import Call
 from figs.costs import call_lines, heat, pieces_by_step
 from figs.inside import overlap
 from figs.less import loss_and_bytes
+from figs.long import choices, tiles
 from figs.runs import counters, drift, lost_time, pair_times, progress, stretches
 from figs.sharding import WIDE, held_over_step
 
@@ -304,4 +305,25 @@ def test_the_losses_have_a_line_each_and_texts_apart():
     svg = loss_and_bytes(many, 10)
     paths = ElementTree.fromstring(str(svg)).iter(f"{SVG}path")
     assert sum(path.get("d").count("L") == 2 for path in paths) == 6
+    see_texts(svg)
+
+
+def test_the_tiles_are_counted_for_each_rank():
+    svg = tiles("tiles", {"in a row": [[0, 1], [2, 3]], "fair": [[0, 3], [1, 2]]})
+    assert "in a row: [3, 7]; fair: [5, 5]." in svg.desc
+    words = [text for text, *_ in text_boxes(svg)]
+    assert [words.count(count) for count in ("7", "5")] == [1, 2]
+    boxes = list(ElementTree.fromstring(str(svg)).iter(f"{SVG}rect"))
+    for rank, colour in enumerate(RANK_COLOURS[:2]):
+        drawn = [box.get("fill") for box in boxes].count(tint(colour, 0.45))
+        assert drawn == [3 + 5, 7 + 5][rank]
+
+
+def test_the_darkest_expert_is_the_one_that_most_tokens_chose():
+    svg = choices("who is chosen", {"one": [[9, 1, 1, 1]] * 3, "all": [[3] * 4] * 2})
+    assert "one: 75%; all: 25%." in svg.desc
+    paths = ElementTree.fromstring(str(svg)).iter(f"{SVG}path")
+    shades = {path.get("fill"): path.get("d").count("M") for path in paths}
+    # Three times the mean is six of eight shades; the mean is two, and a third is one.
+    assert [shades[tint("#0072B2", s / 8)] for s in (6, 2, 1)] == [3, 4 * 2, 3 * 3]
     see_texts(svg)

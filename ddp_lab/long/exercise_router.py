@@ -4,7 +4,7 @@
 
 Fill in adjust(), and the ranks route their tokens with it. Until then:
 
-    [rank 0] not yet; ... % dropped
+    [rank 0] not yet
 
 Written by notebooks/17_long_sequences_and_experts.ipynb.
 """
@@ -85,8 +85,8 @@ def main(rank, world_size, device):
     dist.broadcast(seed, src=0)  # all ranks draw what rank 0 draws
     got = route(adjust, seed.item(), device)
     if got is None:
-        dropped = route(lambda bias, wanted: bias, seed.item(), device)[0]
-        print(f"[rank {rank}] not yet; {dropped:.0%} dropped", flush=True)
+        print(f"[rank {rank}] not yet", flush=True)
+        dist.barrier()  # to leave now would cut off those that are still joining
         return {"solved": False}
     dropped, taken = got
     lost = route(judges_own, seed.item(), device)[1] - taken
