@@ -9,11 +9,13 @@ from ddp_lab.kit.draw import RANK_COLOURS
 from ddp_lab.kit.draw.colours import tint
 from ddp_lab.kit.draw.svg import Svg
 from ddp_lab.kit.explain.calls import Call
+from ddp_lab.overview.road import GB, H100, Cut, Training
 from figs.costs import call_lines, heat, pieces_by_step
 from figs.inside import overlap
 from figs.less import loss_and_bytes
 from figs.long import choices, tiles
 from figs.runs import counters, drift, lost_time, pair_times, progress, stretches
+from figs.scale import planned, three_groups
 from figs.sharding import WIDE, held_over_step
 
 # Two ranks walk alone for two steps, and meet, twice.
@@ -327,3 +329,26 @@ def test_the_darkest_expert_is_the_one_that_most_tokens_chose():
     # Three times the mean is six of eight shades; the mean is two, and a third is one.
     assert [shades[tint("#0072B2", s / 8)] for s in (6, 2, 1)] == [3, 4 * 2, 3 * 3]
     see_texts(svg)
+
+
+def test_the_mesh_tells_its_lines_and_what_was_sent_along_them():
+    sent, across = {"tensor": 40, "pipeline": 5}, dict(pipeline=2, data=1, tensor=1)
+    places = [[p, d, t] for p in (0, 1) for d in (0, 1) for t in (0, 1)]
+    facts = [{"at": at, "sent": sent, "across": across} for at in places]
+    svg = three_groups(facts)
+    assert "pipeline: 0 and 4, 1 and 5, 2 and 6, 3 and 7; over 2 nodes" in svg.desc
+    assert "tensor: 0 and 1, 2 and 3, 4 and 5, 6 and 7; inside a node" in svg.desc
+    assert "a rank sends 40 bytes" in svg.desc and "sends 0 bytes" in svg.desc
+    see_texts(svg)
+
+
+def test_a_layout_is_drawn_with_its_lines_and_all_that_fills_it():
+    t = Training(175e9, 96, 12288, 1536, 2048, 1024, **H100, slow=45 * GB)
+    svg = planned(t, Cut("DDP", 16, 1, 8, 8, laps=3))
+    assert "tensor 8: neighbors, in one machine; data 16: every 8th rank" in svg.desc
+    assert "pipeline 8: every 128th rank, over 8 machines" in svg.desc
+    assert "fits" in str(svg) and "does not fit" not in str(svg)
+    see_texts(svg)
+    over = planned(t, Cut("DDP", 1024))
+    assert "does not fit" in str(over)
+    see_texts(over)

@@ -99,8 +99,7 @@ def memory(t, c):
     kept = t.kept or 34 * t.width
     kept = tokens * ((kept - t.whole) / c.tensor + t.whole)
     entered = tokens * t.number * t.width / c.tensor
-    # 1F1B: the first of p stages starts p micro-batches before one comes back;
-    # interleaved, a few more.
+    # 1F1B: the first of p stages is p micro-batches ahead; interleaved, a few more.
     ahead = c.pipeline + (c.laps > 1) * (c.pipeline - 1) / c.laps
     flying = layers * min(ahead, micro)
     activations = flying * (c.recompute * entered + (1 - c.recompute) * kept)
@@ -115,8 +114,7 @@ def messages(t, c):
     # Half of a layer's sums are forward's, and recomputing makes these again.
     sums = t.sums * layers * micro * (1 + c.recompute / 2)
     yield "tensor sums", sums, "sum", activation, c.tensor, 1
-    # To the right, and a gradient to the left; of two ranks, each lacks one of these.
-    ends = 2 * c.laps - (c.pipeline == 2)
+    ends = 2 * c.laps - (c.pipeline == 2)  # to the right, and a gradient to the left
     if c.kind == "remote calls":
         ends = 2 * (c.pipeline - 1)  # rank 0 sends both to each of the others
     apart = c.tensor * c.data
@@ -278,12 +276,11 @@ def told(t):
 
 
 def name(c):
-    words = {"tensor": c.tensor, "pipeline": c.pipeline, c.kind: c.data}
+    words = {"tensor": c.tensor, "pipeline": c.pipeline, "laps": c.laps, c.kind: c.data}
     if c.kind == "remote calls":
         words = {c.kind: c.pipeline}
     cut = ", ".join(f"{word} {n}" for word, n in words.items() if n > 1)
-    switches = f", {c.laps} laps" * (c.laps > 1)
-    switches += f", {c.recompute:.0%} recomputed" * (c.recompute > 0)
+    switches = f", {c.recompute:.0%} recomputed" * (c.recompute > 0)
     return (cut or "one process") + switches + ", offloaded" * c.offload
 
 

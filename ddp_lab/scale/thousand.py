@@ -75,7 +75,7 @@ def group_of(args):
 
 
 class ByGroup(TorchDispatchMode):
-    """Counts the collectives along each dimension of a mesh, and a rank's bytes."""
+    """Counts the collectives along each dimension of a mesh."""
 
     def __init__(self, mesh):
         super().__init__()

@@ -136,22 +136,21 @@ def check(step, part, expected, losses, truth):
 
 
 class Stage(nn.Module):
-    """Some of a GPT's modules, under the names that they have there."""
+    """A stage: some of a GPT's modules, under the names that they have there."""
 
     def __init__(self, whole, stage, stages):
         super().__init__()
-        edges = [n * len(whole.blocks) // stages for n in (stage, stage + 1)]
+        start, stop = (n * len(whole.blocks) // stages for n in (stage, stage + 1))
         self.is_first, self.is_last = stage == 0, stage == stages - 1
-        self.blocks = nn.ModuleDict({str(n): whole.blocks[n] for n in range(*edges)})
-        if self.is_first:
-            self.tokens, self.positions = whole.tokens, whole.positions
-        if self.is_last:
-            self.norm, self.head = whole.norm, whole.head
+        mine = {str(n): whole.blocks[n] for n in range(start, stop)}
+        self.blocks = nn.ModuleDict(mine)
+        ends = ["tokens", "positions"] * self.is_first + ["norm", "head"] * self.is_last
+        for name in ends:
+            self.add_module(name, getattr(whole, name))
 
-    def forward(self, x):  # the tokens, or (rows, time, width) from the left
+    def forward(self, x):  # tokens; or (rows, time, width), from the left
         if self.is_first:
-            places = torch.arange(x.size(1), device=x.device)
-            x = self.tokens(x) + self.positions(places)
+            x = self.tokens(x) + self.positions(torch.arange(x.size(1)).to(x.device))
         for block in self.blocks.values():
             x = block(x)
         return self.head(self.norm(x)) if self.is_last else x
@@ -231,7 +230,7 @@ def main(rank, world_size, device):
     groups.update({name: mesh.get_group(name) for name in NAMES})
     stage, turn = (mesh.get_local_rank(name) for name in ("pipeline", "data"))
     stages, turns = mesh["pipeline"].size(), mesh["data"].size()
-    torch.manual_seed(0)  # the same weights on every rank
+    torch.manual_seed(0)  # every rank starts from one model
     expected = GPT(CONFIG).double().to(device)
     part = Stage(cut(copy.deepcopy(expected)), stage, stages)
     pipe = PipelineStage(part, stage, stages, device, group=groups["pipeline"])
