@@ -85,15 +85,14 @@ def rounded(got):
 
 def draw_numbers(world_size):
     """What the ranks bring: first numbers to look at, then some that are drawn."""
-    few = [[9, -2, 1, 0, 0, 0], [1, -8, 3, 2, 3, 3], [2, 2, 1, 1, 4, 5]]
+    few = [[9, -2, 1, 0, 0, 0], [1, -8, 3, 2, 3, 3], [2, 2, 1, 1, 4, 4]]
     shown = [(few + [[-3, 5, 0, -6, -1, 1]])[r % 4] for r in range(world_size)]
     drawn = []
     for _ in range(4):
         rows = [[secrets.randbelow(90) - 45 for _ in range(6)] for _ in shown]
-        for row in rows:  # no two sums are of one size
-            row[:3] = [3 * g + i for i, g in enumerate(row[:3])]
-            row[3:] = [3 * o for o in row[3:]]
-            row[2] += 300 * secrets.choice([-1, 0, 1])
+        for row in rows:  # no two sums are of one size: they differ modulo 7
+            row[:] = [7 * number for number in row]
+            row[1:3] = row[1] + 1, row[2] + 2
         drawn.append(rows)
     dist.broadcast_object_list(drawn)  # rank 0's numbers are now on all ranks
     return shown, *drawn

@@ -1,0 +1,3 @@
+def one_bit(gradient, owed):
+    total = gradient + owed
+    return total > 0, total.abs()
