@@ -24,6 +24,7 @@ VERBS = ("store",)
 AFTER_AN_ARTICLE = r"(?:(?<=\ba )|(?<=\bthe ))"
 OTHER_SENSES = {"inside_ddp": ("backend", "node")}
 """Words of the glossary that a lesson uses for something else, say autograd's graph."""
+LINKS = nodes.reference, addnodes.pending_xref, addnodes.download_reference
 GLOSSARY = ROOT / "book" / "glossary.md"
 STEPPER = re.compile(r"figs/steps/(\w+)\.html")
 SIDEBAR = "the sidebar of programs"
@@ -150,7 +151,7 @@ def link_terms(doctree, lesson: str):
     pattern, done = terms(), {*OTHER_SENSES.get(lesson, ())}
     for paragraph in list(doctree.findall(nodes.paragraph)):
         for text in list(paragraph.findall(nodes.Text)):
-            if inside(text, nodes.reference, nodes.title, nodes.table, nodes.raw):
+            if inside(text, *LINKS, nodes.title, nodes.table, nodes.raw):
                 continue
             pieces, at = [], 0
             for found in pattern.finditer(text):

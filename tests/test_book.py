@@ -61,6 +61,7 @@ class Page(HTMLParser):
     def __init__(self, text):
         super().__init__()
         self.targets, self.anchors, self.loads = set(), set(), set()
+        self.link, self.nested = None, set()
         self.feed(text)
 
     def handle_starttag(self, tag, attributes):
@@ -72,6 +73,14 @@ class Page(HTMLParser):
             loaded = "href"
         if named.get(loaded):
             self.loads.add(named[loaded])
+        if tag == "a":
+            if self.link:
+                self.nested.add(self.link)
+            self.link = named.get("href")
+
+    def handle_endtag(self, tag):
+        if tag == "a":
+            self.link = None
 
 
 @pytest.fixture(scope="module")
@@ -112,6 +121,7 @@ def test_every_lesson_and_program_has_a_page(book):
 def test_every_link_leads_somewhere(book, parsed):
     dead = set()
     for page, content in parsed.items():
+        assert not content.nested, page.name  # a link in a link is none
         for target in content.targets:
             if target.startswith(SITES):
                 continue

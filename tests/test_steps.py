@@ -9,7 +9,7 @@ import sys
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
 from html.parser import HTMLParser
-from itertools import combinations, product
+from itertools import chain, combinations, product, zip_longest
 from typing import NamedTuple
 
 import pytest
@@ -168,6 +168,31 @@ def test_a_schedule_does_all_work_once_and_waits_as_the_formula_says(name):
         for (rank, work), slot in when.items():
             if before := schedules.needed(rank, work, p, turns):
                 assert when[before] < slot
+
+
+def of_lesson(program: str) -> dict:
+    """Return the schedules that a program of the lesson on pipelines defines."""
+    tree = ast.parse((ROOT / "ddp_lab" / "pipeline" / program).read_text())
+    names = {"gpipe", "one_f_one_b", "interleaved", "by_turns"}
+    tree.body = [
+        node
+        for node in tree.body
+        if getattr(node, "name", "") in names
+        or ast.unparse(node).startswith("STAGES_PER_RANK =")
+    ]
+    found = {"chain": chain, "zip_longest": zip_longest}
+    exec(compile(tree, program, "exec"), found)
+    return found
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_the_lesson_has_the_same_schedules(name):
+    make, _ = SCHEDULES[name]
+    theirs = of_lesson("interleaved.py" if name == "interleaved" else "plan.py")
+    for p, m in ((2, 4), (3, 6), (4, 8)):
+        for rank, order in enumerate(make(p, m)):
+            mine = [(work.turn * p + rank, work.kind, work.batch) for work in order]
+            assert mine == theirs[make.__name__](rank, p, m), (p, m, rank)
 
 
 def test_1f1b_keeps_less_than_gpipe():
