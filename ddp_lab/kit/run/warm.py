@@ -28,9 +28,7 @@ from ddp_lab.kit.explain.words import signal_name
 
 FORK_SERVER = Path(__file__).with_name("fork_server.py")
 PROXY = Path(__file__).with_name("proxy.py")
-READY_WAIT = (
-    60.0  # seconds that the fork server has for its imports; more, if it computes
-)
+READY_WAIT = 60.0  # seconds for the fork server's imports; more, if it computes
 IMPORTS = "importing torch, once"  # what a run does meanwhile
 TOLD_EVERY = 0.2  # seconds
 # Read when torch or a library below it is loaded: a server has one setting of these.
