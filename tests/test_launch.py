@@ -562,6 +562,24 @@ def test_a_program_inherits_little_of_the_kit_and_no_frame_without_a_module(prog
     assert run["unknown"] == [[]], "torchrun asks inspect often, which searches long"
 
 
+AT_EXIT = """
+import sys
+
+def note(frame, event, arg):
+    code = frame.f_code
+    if event == "call" and code.co_name in ("cleanup", "dump_compile_times"):
+        print(code.co_name, code.co_filename)
+
+sys.setprofile(note)
+print("done")
+"""
+
+
+def test_a_fork_takes_nothing_apart_that_its_end_frees_anyway(program):
+    run = python(program(AT_EXIT, head=""))
+    assert run.lines == [["done"]]
+
+
 @pytest.mark.parametrize("cold", [False, True])
 def test_a_module_runs_as_a_program(tmp_path, monkeypatch, cold):
     for name in ("a_package/__init__.py", "a_package/__main__.py", "a_module.py"):

@@ -88,6 +88,8 @@ def load() -> None:
     """
     import encodings.idna  # noqa: F401  (for the first name of a host)
 
+    exits: Any = atexit
+    register, exits.register = exits.register, _register_unless_nanobinds
     import torch._dynamo  # noqa: F401
     import torch.distributed.elastic.rendezvous.c10d_rendezvous_backend  # noqa: F401
     import torch.distributed.launcher.api  # noqa: F401  (what torchrun itself imports)
@@ -97,12 +99,26 @@ def load() -> None:
     import torch.utils.serialization.config  # noqa: F401  (torch.save)
     import torchvision  # noqa: F401
 
+    exits.register = register
     _forget_exits()
     gc.collect()
     gc.freeze()  # or each collection of a rank would go through all that was imported
     _collapse()
     if len(os.listdir("/proc/self/task")) > 1:
         sys.exit("an import has started a thread, so a fork would not be a clean copy")
+
+
+def _register_unless_nanobinds(
+    function: Callable, *args: Any, register: Callable = atexit.register, **kwargs: Any
+) -> Callable:
+    """Register what to do at exit, but not what nanobind would do (it is in Triton).
+
+    It takes its types apart one by one: a third of the memory that a fork touches.
+    """
+    code = getattr(function, "__code__", None)
+    if code is None or (code.co_filename, code.co_name) != ("<internal>", "cleanup"):
+        register(function, *args, **kwargs)
+    return function
 
 
 def _forget_exits() -> None:
@@ -418,4 +434,5 @@ if __name__ == "__main__":
 
     sys.path[0] = ""
     path = Path(sys.argv[1])
+    rank.get_ready()
     fork_server.main(path, rank.run, namespaces.enter_like, guard.end_all)

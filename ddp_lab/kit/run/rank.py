@@ -28,6 +28,7 @@ threads, and sometimes one of them aborts the process there, after all its work.
 
 import atexit
 import faulthandler
+import functools
 import importlib.util
 import json
 import os
@@ -96,12 +97,23 @@ def _log_folder() -> Path | None:
     return folder if report and (folder / "stdout.log").exists() else None
 
 
+def get_ready() -> None:
+    """Read what every fork would have to read."""
+    _code_of_children()
+
+
+@functools.cache
+def _code_of_children() -> Any:
+    path = str(Path(__file__).with_name("children.py"))
+    spec: Any = importlib.util.spec_from_file_location("ddp_lab.kit.run.children", path)
+    return spec, spec.loader.get_code(spec.name)
+
+
 def _children() -> Any:
     """Return children.py as a module that the program does not find."""
-    path = Path(__file__).with_name("children.py")
-    spec: Any = importlib.util.spec_from_file_location("ddp_lab.kit.run.children", path)
+    spec, code = _code_of_children()
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    exec(code, module.__dict__)
     return module
 
 
