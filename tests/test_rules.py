@@ -27,8 +27,6 @@ LENGTH = {
     "overview/remote.py": 184,
     # A cost model, to be read from top to bottom.
     "overview/road.py": 300,
-    # Three cuts of one model, with the truth, and counts of bytes and of memory.
-    "scale/three_d.py": 262,
 }
 # What every program ends with begins below this line.
 RULE = end.RULE
