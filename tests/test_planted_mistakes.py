@@ -318,8 +318,8 @@ MISTAKES = [
     Mistake(
         "each end of the pipeline keeps its own gradient of the tied weight",
         "scale/three_d",
-        "    if ends and (",
-        "    if not ends and (",
+        'tied.weight.grad, group=groups["pipeline"]',
+        'tied.weight.grad, group=groups["data"]',
         ranks=4,
     ),
     Mistake(
@@ -332,8 +332,15 @@ MISTAKES = [
     Mistake(
         "the last stage forgets its norm",
         "scale/three_d",
-        "self.head(self.norm(x)) if",
-        "self.head(x) if",
+        "    if stage < stages - 1:\n",
+        "    net.norm = nn.Identity()\n    if stage < stages - 1:\n",
+    ),
+    Mistake(
+        "the stages change places",
+        "scale/three_d",
+        "if n * stages // len(net.blocks) != stage:",
+        "if n * stages // len(net.blocks) == stage:",
+        ranks=4,
     ),
     Mistake(
         "a sum is counted as sent once",
