@@ -128,10 +128,13 @@ def planned(t: Training, c: Cut) -> Svg:
     colours = [tint(RANK_COLOURS[i], 0.75) for i in (0, 2, 1)]
     shades = dict(zip(kinds, colours, strict=True))
     scale = max(1.0, full) * t.memory
-    bar(svg, 176, f"memory, of {t.memory / GB:.0f} GB", kinds, shades, scale)
+    most = f"memory, of {t.memory / GB:.0f} GB; a layout may use up to the dashed line"
+    told = [f"{size / GB:.1f} GB" for size in kinds.values()]
+    bar(svg, 176, most, kinds, shades, scale, told)
     x = LEFT + (RIGHT - LEFT) * t.memory * ROOM / scale
     svg.line(x, 186, x, 226, stroke=INK, width=2, dash="4 3")
-    bar(svg, 280, "seconds of a step", spent, WHYS, whole)
+    told = [f"{time / whole:.0%}" for time in spent.values()]
+    bar(svg, 280, "seconds of a step", spent, WHYS, whole, told)
     return svg
 
 
@@ -164,12 +167,13 @@ def bar(
     parts: Mapping[str, float],
     shades: Mapping[str, str],
     scale: float,
+    told: Sequence[str],
 ) -> None:
     """Draw parts of a whole beside each other, and below them what is what."""
     svg.text(LEFT, y, title, 13, fill=GREY, anchor="start", bold=True)
     x, place = float(LEFT), 0
     svg.box(LEFT, y + 14, RIGHT - LEFT, 32, stroke=RULE, radius=0)
-    for part, size in parts.items():
+    for (part, size), said in zip(parts.items(), told, strict=True):
         width = (RIGHT - LEFT) * size / scale
         shade = shades.get(part, PALE)
         if width >= 0.5:
@@ -177,11 +181,10 @@ def bar(
         x += width
         column, row = place % 4, place // 4
         svg.box(LEFT + 160 * column, y + 56 + 22 * row, 12, 12, fill=shade, radius=2)
-        share = f"{size / sum(parts.values()):.0%}"
         svg.text(
             LEFT + 18 + 160 * column,
             y + 62 + 22 * row,
-            f"{part} {share}",
+            f"{part} {said}",
             12,
             anchor="start",
         )

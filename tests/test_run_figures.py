@@ -1,5 +1,6 @@
 """Figures that a lesson draws from its run: each says what the run said."""
 
+import re
 import xml.etree.ElementTree as ElementTree
 from itertools import combinations
 
@@ -348,6 +349,9 @@ def test_a_layout_is_drawn_with_its_lines_and_all_that_fills_it():
     assert "tensor 8: neighbors, in one machine; data 16: every 8th rank" in svg.desc
     assert "pipeline 8: every 128th rank, over 8 machines" in svg.desc
     assert "fits" in str(svg) and "does not fit" not in str(svg)
+    # Below the bar stands what the description says, not a share of what is used.
+    told = re.search(r"model [\d.]+ GB", svg.desc)[0]
+    assert f">{told}<" in str(svg)
     see_texts(svg)
     over = planned(t, Cut("DDP", 1024))
     assert "does not fit" in str(over)
