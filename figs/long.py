@@ -7,7 +7,7 @@ from ddp_lab.kit.draw.svg import Svg, page
 from figs.gallery import figure
 
 RANKS = 4
-SIDE = 260  # of a square of tiles
+SQUARE = 260  # of a square of tiles
 SHADES = 8
 DARK = "#0072B2"  # of an expert that all tokens choose
 
@@ -153,7 +153,7 @@ def tiles(title: str, dealt: Mapping[str, Sequence[Sequence[int]]]) -> Svg:
     for place, (caption, pieces) in enumerate(dealt.items()):
         x, y = 60 + 340 * place, 104
         home = {piece: r for r, each in enumerate(pieces) for piece in each}
-        cell = SIDE / len(home)
+        cell = SQUARE / len(home)
         svg.text(x, y - 18, caption, 13, fill=GREY, anchor="start")
         for row, rank in sorted(home.items()):
             fill = tint(rank_colour(rank), 0.45)
@@ -164,8 +164,8 @@ def tiles(title: str, dealt: Mapping[str, Sequence[Sequence[int]]]) -> Svg:
                 svg.box(*at, cell, cell, fill=colour, stroke=RULE, radius=0)
             svg.text(x - 12, y + cell * (row + 0.5), str(row), 12, fill=GREY)
         for rank, count in enumerate(counts[caption]):
-            svg.chip(x + 66 * rank, y + SIDE + 14, 62, 24, rank)
-            svg.text(x + 66 * rank + 31, y + SIDE + 52, str(count), 13)
+            svg.chip(x + 66 * rank, y + SQUARE + 14, 62, 24, rank)
+            svg.text(x + 66 * rank + 31, y + SQUARE + 52, str(count), 13)
     return svg
 
 
