@@ -2,11 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from itertools import product
+from typing import TYPE_CHECKING
 
 from ddp_lab.kit.draw.colours import GREY, INK, PALE, RANK_COLOURS, RULE, tint
 from ddp_lab.kit.draw.svg import Svg, page
-from ddp_lab.overview.road import GB, ROOM, Cut, Training, memory, name, seconds
 from figs.gallery import figure
+
+if TYPE_CHECKING:
+    from ddp_lab.overview.road import Cut, Training
 
 NAMES = ("pipeline", "data", "tensor")
 """The dimensions of the lesson's mesh; the last one runs fastest."""
@@ -100,7 +103,7 @@ def middle(c: Sequence[int], shape: Sequence[int]) -> tuple[float, float]:
     return 100 + 190 * t + 320 * p, 180 + 100 * d - 50 * p
 
 
-def planned(t: Training, c: Cut) -> Svg:
+def planned(t: "Training", c: "Cut") -> Svg:
     """Draw what the planner says of a layout: its lines, its memory and its time.
 
     Args:
@@ -110,6 +113,9 @@ def planned(t: Training, c: Cut) -> Svg:
     Returns:
         The drawing, which a notebook displays as the last expression of a cell.
     """
+    # Not above: it imports torch, which the book does without.
+    from ddp_lab.overview.road import GB, ROOM, memory, name, seconds
+
     kinds = dict(zip(("model", "gathered", "activations"), memory(t, c), strict=True))
     spent = {why: time for why, time in seconds(t, c).items() if time > 0}
     full, whole = sum(kinds.values()) / t.memory, sum(spent.values())
@@ -138,7 +144,7 @@ def planned(t: Training, c: Cut) -> Svg:
     return svg
 
 
-def groups_told(t: Training, c: Cut) -> str:
+def groups_told(t: "Training", c: "Cut") -> str:
     """Say of each dimension which ranks are in a line, and where they sit."""
     stride, told = 1, []
     for along, size in (
