@@ -102,9 +102,8 @@ def _not_met(waiting: list[Stand], logs: list[RankLog]) -> Diagnosis:
             return Diagnosis(Symptom.RENDEZVOUS, cause, moved[0].rank, moved[0].frame)
         cause = f"{ranks([s.rank for s in moved])} {cause}"
     elif moved:
-        cause += (
-            f": nobody listens at {told[moved[0].rank][-1]}, which the program has "
-        )
+        place = told[moved[0].rank][-1]
+        cause += f": nobody listens at {place}, which the program has "
         cause += "set. Under torchrun rank 0 opens no store of its own, unless "
         cause += "TORCHELASTIC_USE_AGENT_STORE is False"
     return Diagnosis(Symptom.RENDEZVOUS, cause, None, waiting[0].frame)
@@ -263,8 +262,8 @@ def _other_source(waiting: list[Stand]) -> Diagnosis | None:
             if stand.peers[0] not in senders:
                 cause = f"waits in recv for rank {stand.peers[0]}, and {ranks(senders)}"
                 cause += f" {conjugate('wait', senders)} in send for it"
-                found = Symptom.DIFFERENT_CALLS, cause, stand.rank, stand.frame
-                return Diagnosis(*found)
+                symptom = Symptom.DIFFERENT_CALLS
+                return Diagnosis(symptom, cause, stand.rank, stand.frame)
     return None
 
 

@@ -182,7 +182,8 @@ class Warm:
         if self.process and self.process.stdin:
             os.close(self.process.stdin.fileno())
             self.process.stdin = None
-        self.__init__()  # type: ignore[misc]
+        self.process, self.folder, self.settings = None, None, None
+        self._lock = threading.RLock()  # another thread may have held it
 
 
 def settings_in(env: dict[str, str]) -> dict[str, str]:

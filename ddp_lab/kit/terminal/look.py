@@ -7,6 +7,8 @@ is in, which some programs take for an error. What stands still is read exactly.
 
 import os
 import time
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -78,27 +80,25 @@ def _for_whom(main: list[Frame], threads: list[list[Frame]]) -> list[Frame]:
 
 def communicates(pid: int) -> bool:
     """Tell whether a process has threads of a communication library."""
-    names = []
+    return any(name.startswith(LIBRARIES) for name, _ in tasks(pid))
+
+
+def tasks(pid: int) -> Iterator[tuple[str, Path]]:
+    """Yield the name of each thread of a process, and its folder in /proc."""
     for task in Path(f"/proc/{pid}/task").glob("*"):
-        try:
-            names.append((task / "comm").read_text())
-        except OSError:
-            continue  # ended meanwhile
-    return any(name.startswith(LIBRARIES) for name in names)
+        with suppress(OSError):  # ended meanwhile
+            yield (task / "comm").read_text().strip(), task
 
 
 def _collectives(pid: int) -> int:
     """Return how often the threads have been woken in which gloo's collectives run."""
     count = 0
-    for task in Path(f"/proc/{pid}/task").glob("*"):
-        try:
-            if (task / "comm").read_text().strip() == GLOO_THREAD:
+    for name, task in tasks(pid):
+        if name == GLOO_THREAD:
+            with suppress(OSError, IndexError):  # ended meanwhile
                 status = (task / "status").read_text()
-                count += int(
-                    status.partition("\nvoluntary_ctxt_switches:")[2].split()[0]
-                )
-        except (OSError, IndexError):
-            continue  # ended meanwhile
+                switches = status.partition("\nvoluntary_ctxt_switches:")[2]
+                count += int(switches.split()[0])
     return count
 
 

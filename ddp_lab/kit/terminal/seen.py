@@ -19,7 +19,7 @@ from ddp_lab.kit.explain.logs import RankLog, read_json
 from ddp_lab.kit.explain.stacks import C10D, Frame
 from ddp_lab.kit.run.rank import as_call
 from ddp_lab.kit.terminal.jobs import Job
-from ddp_lab.kit.terminal.look import Look, look
+from ddp_lab.kit.terminal.look import Look, look, tasks
 
 GOLDEN = 0.618034
 FEWEST = 3  # looks
@@ -188,11 +188,7 @@ def _silent(pid: int) -> float | None:
 
 
 def _nccl(pid: int) -> bool:
-    try:
-        names = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/comm")]
-    except OSError:
-        return False
-    return any("nccl" in name for name in names)
+    return any("nccl" in name for name, _ in tasks(pid))
 
 
 def _flight(rank: int, environment: dict[str, str], started: float) -> dict:
