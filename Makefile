@@ -26,7 +26,7 @@ setup: .venv/ready ## make .venv and install what the lab needs, once
 export DDP_LAB_COLD := $(COLD)
 
 # SLURM="--partition=gpu --gres=gpu:4 --time=60" NNODES=2: on machines of a cluster, with
-# the ranks spread over them (see kit/run/slurm.py).
+# the ranks spread over them (see kit/slurm/sent.py).
 lab open: export DDP_LAB_SLURM := $(or $(SLURM),$(DDP_LAB_SLURM))
 lab open: export DDP_LAB_NNODES := $(or $(NNODES),$(DDP_LAB_NNODES))
 

@@ -6,7 +6,7 @@ from math import log
 
 from ddp_lab.kit.draw.colours import GREY, INK, RULE, WHITE, bar_colour, text_on, tint
 from ddp_lab.kit.draw.svg import Svg, page
-from ddp_lab.kit.explain.calls import Call
+from ddp_lab.kit.record.calls import Call
 
 WORLD = "0"  # what the group of all ranks is called
 CALL = 140  # the width of a call

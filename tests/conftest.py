@@ -21,8 +21,10 @@ import pytest
 
 from ddp_lab import ROOT, kit
 from ddp_lab.kit.cell import end
-from ddp_lab.kit.run import job, nodes, slurm
+from ddp_lab.kit.played import nodes
+from ddp_lab.kit.run import job
 from ddp_lab.kit.run.warm import LENT, WARM, Warm
+from ddp_lab.kit.slurm import sent as slurm
 
 KIT = ROOT / "ddp_lab" / "kit"
 PROGRAMS = sorted(p for p in (ROOT / "ddp_lab").glob("*/*.py") if p.parent != KIT)

@@ -21,7 +21,7 @@ from typing import IO
 
 from ddp_lab.kit import Run, RunFailed, torchrun
 from ddp_lab.kit.explain.failure import Failure, find_failure
-from ddp_lab.kit.explain.logs import TorchrunLog, read_json
+from ddp_lab.kit.record.logs import TorchrunLog, read_json
 from ddp_lab.kit.run import fork_server, job, probe
 from ddp_lab.kit.run.signs import Signs
 from ddp_lab.kit.run.warm import WARM

@@ -10,12 +10,18 @@ from conftest import KIT, PROGRAMS
 
 from ddp_lab import ROOT
 
-ROOMS = {"run", "explain", "cell", "draw", "terminal"}
 # What each room may import of the others. `draw` takes types only, see below.
-KNOWS = {"explain": {"explain"}, "run": {"run", "explain"}}
-KNOWS["draw"] = {"draw", "explain"}
-KNOWS["cell"] = {"cell", "draw", "run", "explain"}
-KNOWS["terminal"] = {"terminal", "run", "explain"}
+KNOWS = {
+    "record": {"record"},
+    "explain": {"explain", "record"},
+    "draw": {"draw", "explain", "record"},
+    "run": {"run", "explain", "record", "played", "slurm"},
+    "played": {"played", "run"},
+    "slurm": {"slurm", "run", "played", "record"},
+    "cell": {"cell", "draw", "run", "explain", "record"},
+    "terminal": {"terminal", "run", "explain", "record"},
+}
+ROOMS = {*KNOWS}
 OUTSIDE = {"figs", "bench", "tools", "classroom", "tests"}
 MODULES = sorted(KIT.rglob("*.py"))
 
@@ -103,7 +109,7 @@ def test_nothing_imports_in_a_circle():
         ("run/guard.py", "from figs import FIGURES", wrong_imports),
         ("terminal/why.py", "from ddp_lab.kit.draw import svg", wrong_imports),
         ("cell/magics.py", "from ddp_lab.kit.terminal import why", wrong_imports),
-        ("explain/stacks.py", "from ddp_lab.kit.explain import failure", circle),
+        ("record/stacks.py", "from ddp_lab.kit.record import logs", circle),
     ],
 )
 def test_a_planted_import_is_seen(importer, line, caught, tmp_path, monkeypatch):

@@ -13,12 +13,13 @@ from dataclasses import replace
 import pytest
 
 from ddp_lab import ROOT
-from ddp_lab.kit.explain import calls, hang, stacks
+from ddp_lab.kit.explain import hang
 from ddp_lab.kit.explain.failure import Failure, find_failure
-from ddp_lab.kit.explain.logs import RankLog, TorchrunLog, clip, read
-from ddp_lab.kit.explain.spawned import SpawnLog
-from ddp_lab.kit.explain.stacks import Frame, own
 from ddp_lab.kit.explain.symptoms import Symptom
+from ddp_lab.kit.record import calls, stacks
+from ddp_lab.kit.record.logs import RankLog, TorchrunLog, clip, read
+from ddp_lab.kit.record.spawned import SpawnLog
+from ddp_lab.kit.record.stacks import Frame, own
 from tests.faults import CASES, FAULTS
 from tests.record_evidence import EVIDENCE, LOGS, Recording
 
@@ -71,12 +72,14 @@ def test_finding_a_failure_changes_nothing(fault, tmp_path):
 
 
 def test_explaining_needs_no_process():
-    """Neither psutil nor subprocess comes in with the room, and nothing of the kit."""
-    for path in (ROOT / "ddp_lab" / "kit" / "explain").glob("*.py"):
+    """Neither psutil nor subprocess comes in with the rooms, and no other room."""
+    kit = ROOT / "ddp_lab" / "kit"
+    for path in [*kit.glob("explain/*.py"), *kit.glob("record/*.py")]:
         imports = re.findall(r"^\s*(?:from|import) (\S+)", path.read_text(), re.M)
         assert not {"psutil", "subprocess", "multiprocessing"} & {*imports}, path
-        inside = [name for name in imports if name.startswith("ddp_lab")]
-        assert all(name.startswith("ddp_lab.kit.explain") for name in inside), path
+        inside = [name.split(".")[:3] for name in imports if name.startswith("ddp_lab")]
+        rooms = {room for _, _, room in inside}
+        assert rooms <= {"explain", "record"}, path
 
 
 REPORT = """

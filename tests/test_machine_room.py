@@ -12,12 +12,14 @@ from IPython.core.error import UsageError
 
 from ddp_lab.kit.cell import magics
 from ddp_lab.kit.draw import lives as draw
-from ddp_lab.kit.explain import agents
+from ddp_lab.kit.explain import nodes as explain_nodes
 from ddp_lab.kit.explain.attempts import Attempt, restarted
-from ddp_lab.kit.explain.failure import find_failure
-from ddp_lab.kit.explain.lives import by_attempt, changes, lives
-from ddp_lab.kit.explain.logs import TorchrunLog, rank_folders
-from ddp_lab.kit.run import events, job, nodes, owned, plan
+from ddp_lab.kit.explain.failure import find_failure, find_notes
+from ddp_lab.kit.played import events, nodes
+from ddp_lab.kit.record import agents
+from ddp_lab.kit.record.lives import by_attempt, changes, lives
+from ddp_lab.kit.record.logs import TorchrunLog, rank_folders
+from ddp_lab.kit.run import job, owned, plan
 from ddp_lab.kit.run.launch import machines, torchrun
 from ddp_lab.kit.run.limits import Limits
 from ddp_lab.kit.run.result import Run, RunFailed
@@ -500,10 +502,10 @@ def test_a_cable_explains_only_what_was_noticed_while_it_was_pulled(left):
     left.plan()
     left.happened((4.0, "cut node 1"), (6.0, "mend node 1"))
     found = agents.read_all(left.folder)
-    assert not agents.cut_off(found, 3.0)
-    trouble = agents.cut_off(found, 5.0)
+    assert not explain_nodes.cut_off(found, 3.0)
+    trouble = explain_nodes.cut_off(found, 5.0)
     assert trouble and trouble.node == 1
-    assert not agents.cut_off(found, 6.0 + agents.MENDING + 1)
+    assert not explain_nodes.cut_off(found, 6.0 + explain_nodes.MENDING + 1)
 
 
 def test_another_program_is_told_beside_a_failure(left):
@@ -517,7 +519,7 @@ def test_another_program_is_told_beside_a_failure(left):
 
 def test_a_success_of_nodes_that_differ_says_so(left):
     left.plan(nnodes=3)
-    assert TorchrunLog.read(left.folder).notes() == [
+    assert find_notes(TorchrunLog.read(left.folder)) == [
         "the nodes were not started alike: --nnodes 2 on node 0, --nnodes 3 on node 1"
     ]
 

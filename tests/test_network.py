@@ -17,8 +17,8 @@ import psutil
 import pytest
 from conftest import FULL, living, wait_until
 
-from ddp_lab.kit.run import wiring
-from ddp_lab.kit.run.network import Network, NoNetwork
+from ddp_lab.kit.played import wiring
+from ddp_lab.kit.played.network import Network, NoNetwork
 
 pytestmark = [
     pytest.mark.processes,
@@ -36,7 +36,7 @@ NO_MORE.append('echo 1 > /proc/sys/user/max_user_namespaces && exec "$@"')
 HEAD = """
 import ctypes, json, os, select, socket, subprocess, sys, threading, time
 from ddp_lab.kit.run.namespaces import KINDS, enter_like
-from ddp_lab.kit.run.network import Network, NoNetwork
+from ddp_lab.kit.played.network import Network, NoNetwork
 
 try:
     network = Network(2)
@@ -134,7 +134,7 @@ print(python(1, "print(json.dumps({'folder': os.getcwd()}))").communicate()[0])
 def test_links_are_up_at_once(played):
     """Linux looks at once only at a link whose ends have different indexes."""
     facts = played("""
-from ddp_lab.kit.run.wiring import run
+from ddp_lab.kit.played.wiring import run
 links = json.loads(run("ip -json link show type veth", network.switch))
 tell(indexes=[[link["ifindex"], link["link_index"]] for link in links])
 """)

@@ -19,7 +19,7 @@ from conftest import FULL, wait_until, words_of
 
 from ddp_lab import ROOT
 from ddp_lab.kit import RunFailed, torchrun
-from ddp_lab.kit.run import nodes
+from ddp_lab.kit.played import nodes
 from ddp_lab.kit.run.launch import machines
 from ddp_lab.kit.run.warm import LENT
 

@@ -16,10 +16,10 @@ from ddp_lab.kit.cell import display, plots, variants
 from ddp_lab.kit.draw import RANK_COLOURS, bar_colour, before_after, standstill
 from ddp_lab.kit.draw.colours import THEMES, contrast, text_on
 from ddp_lab.kit.draw.svg import READABLE, text_width
-from ddp_lab.kit.explain.calls import Call, with_failed
 from ddp_lab.kit.explain.failure import find_failure
 from ddp_lab.kit.explain.hang import Stand
-from ddp_lab.kit.explain.stacks import Frame
+from ddp_lab.kit.record.calls import Call, with_failed
+from ddp_lab.kit.record.stacks import Frame
 from ddp_lab.kit.run.rank import as_call
 from tests.faults import CASES
 

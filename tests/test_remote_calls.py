@@ -5,7 +5,7 @@ from conftest import FULL, wait_until
 
 from ddp_lab.kit import torchrun
 from ddp_lab.kit.cell.program import Order, whole
-from ddp_lab.kit.explain.stacks import Frame
+from ddp_lab.kit.record.stacks import Frame
 from ddp_lab.kit.run import probe
 
 PROGRAM = '''

@@ -9,7 +9,7 @@ from test_figures import SVG, text_boxes
 from ddp_lab.kit.draw import RANK_COLOURS
 from ddp_lab.kit.draw.colours import tint
 from ddp_lab.kit.draw.svg import Svg
-from ddp_lab.kit.explain.calls import Call
+from ddp_lab.kit.record.calls import Call
 from ddp_lab.overview.road import GB, H100, Cut, Training
 from figs.costs import call_lines, heat, pieces_by_step
 from figs.inside import overlap

@@ -9,10 +9,10 @@ from dataclasses import replace
 import pytest
 
 from ddp_lab.kit.cell.display import bundle
-from ddp_lab.kit.explain import stacks, stderr
-from ddp_lab.kit.explain.files import clean, read, read_json
-from ddp_lab.kit.explain.logs import TorchrunLog
-from ddp_lab.kit.explain.rank_log import DEEPEST, RankLog
+from ddp_lab.kit.record import stacks, stderr
+from ddp_lab.kit.record.files import clean, read, read_json
+from ddp_lab.kit.record.logs import TorchrunLog
+from ddp_lab.kit.record.rank_log import DEEPEST, RankLog
 from ddp_lab.kit.run.result import Run
 from ddp_lab.kit.terminal.follow import Output
 

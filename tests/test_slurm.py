@@ -19,8 +19,9 @@ from conftest import FULL, living, wait_until
 
 from ddp_lab import ROOT
 from ddp_lab.kit import RunFailed, torchrun
-from ddp_lab.kit.run import slurm, slurm_cluster
 from ddp_lab.kit.run.result import RunInterrupted
+from ddp_lab.kit.slurm import cluster as slurm_cluster
+from ddp_lab.kit.slurm import sent as slurm
 
 RING = "ddp_lab/p2p/ring.py"
 # Rank 3 of 4, on node 1, does what it is told, and so does what it leaves behind.
@@ -57,7 +58,7 @@ dist.destroy_process_group()
 KERNEL = """
 import pathlib, sys
 from ddp_lab.kit import torchrun
-from ddp_lab.kit.run import slurm
+from ddp_lab.kit.slurm import sent as slurm
 slurm.RUNS = pathlib.Path(sys.argv[2])
 torchrun(sys.argv[1])
 """

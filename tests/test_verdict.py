@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from ddp_lab.kit.explain.stacks import Frame
+from ddp_lab.kit.record.stacks import Frame
 from ddp_lab.kit.run.probe import from_py_spy
 from ddp_lab.kit.terminal import seen as looks
 from ddp_lab.kit.terminal import why

@@ -6,11 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from ddp_lab.kit.explain import attempts, ends, stacks
+from ddp_lab.kit.explain import attempts, ends
 from ddp_lab.kit.explain.failure import Failure, find_failure, find_notes
-from ddp_lab.kit.explain.logs import RankLog, RunLog, TorchrunLog
-from ddp_lab.kit.explain.rank_log import PROGRAM
-from ddp_lab.kit.explain.stacks import Frame
+from ddp_lab.kit.record import stacks
+from ddp_lab.kit.record.logs import RankLog, RunLog, TorchrunLog
+from ddp_lab.kit.record.rank_log import PROGRAM
+from ddp_lab.kit.record.stacks import Frame
 
 TRACEBACK = """Traceback (most recent call last):
   File "a.py", line {line}, in work

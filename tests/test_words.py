@@ -4,7 +4,7 @@ import signal
 
 import pytest
 
-from ddp_lab.kit.explain.words import conjugate, ended_by, listed, signal_name
+from ddp_lab.kit.record.words import conjugate, ended_by, listed, signal_name
 
 
 @pytest.mark.parametrize(

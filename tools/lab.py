@@ -32,8 +32,8 @@ from papermill.engines import Engine, papermill_engines
 from ddp_lab import ROOT, from_here
 from ddp_lab.kit.cell.display import table
 from ddp_lab.kit.run.job import environment
-from ddp_lab.kit.run.slurm import ASKED, CLUSTER
 from ddp_lab.kit.run.warm import WARM
+from ddp_lab.kit.slurm.sent import ASKED, CLUSTER
 from tools import notebooks
 
 FOLDER = ROOT / "build" / "lab"

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from ddp_lab import from_here
 from ddp_lab.kit.draw import bar_colour, standstill
-from ddp_lab.kit.explain.calls import Call
 from ddp_lab.kit.explain.failure import Failure
-from ddp_lab.kit.explain.files import clean
+from ddp_lab.kit.record.calls import Call
+from ddp_lab.kit.record.files import clean
 from ddp_lab.kit.run.limits import SHORT
 from ddp_lab.kit.run.result import Run
 

@@ -57,7 +57,7 @@ def torchrun(line: str) -> Run:
 
     With `--nnodes 2` this machine plays several. Then these options may come before:
     --rate 100mbit and --delay 5ms, of each machine's link; --events NAME, of a list in
-    the notebook that says what happens to them: see ddp_lab/kit/run/events.py.
+    the notebook that says what happens to them: see ddp_lab/kit/played/events.py.
     """
     options, words = _split(line, PLAYED)
     return _run(launch.torchrun, _with_events(options), _command(words))

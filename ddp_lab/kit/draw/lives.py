@@ -6,7 +6,7 @@ from typing import Protocol
 
 from ddp_lab.kit.draw.colours import GREY, INK, RULE, rank_colour, text_on
 from ddp_lab.kit.draw.svg import Svg, text_width
-from ddp_lab.kit.explain.lives import Life
+from ddp_lab.kit.record.lives import Life
 
 PAGE, MARGIN = 720, 16
 NAMES = 116  # the width of the column with the places

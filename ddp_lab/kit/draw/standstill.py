@@ -9,8 +9,8 @@ from dataclasses import replace
 from html import escape
 
 from ddp_lab.kit.draw.colours import bar_colour, text_on
-from ddp_lab.kit.explain.calls import Call
 from ddp_lab.kit.explain.hang import Stand, ranks
+from ddp_lab.kit.record.calls import Call
 
 SHOWN = 3  # how many of the last calls are shown
 TINT = "40"  # the opacity of what is done, behind a rank's colour: a quarter

@@ -3,8 +3,8 @@
 import re
 from dataclasses import dataclass
 
-from ddp_lab.kit.explain.files import shorten
-from ddp_lab.kit.explain.words import listed
+from ddp_lab.kit.record.files import shorten
+from ddp_lab.kit.record.words import listed
 
 MOST = 5  # ways to fail that are told
 BUG = "this is a bug, not a fault, and restarting does not help"

@@ -8,10 +8,10 @@ import re
 import signal
 from dataclasses import dataclass, replace
 
-from ddp_lab.kit.explain import stacks, stderr
-from ddp_lab.kit.explain.logs import RankLog
-from ddp_lab.kit.explain.stacks import Frame
-from ddp_lab.kit.explain.words import signal_name
+from ddp_lab.kit.record import stacks, stderr
+from ddp_lab.kit.record.logs import RankLog
+from ddp_lab.kit.record.stacks import Frame
+from ddp_lab.kit.record.words import signal_name
 
 HEADSTART = 0.1  # seconds by which a death without a word may be noticed late
 AFTERWARDS = 1.0  # seconds that the end of a child takes which has raised

@@ -11,13 +11,14 @@ from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from pathlib import Path
 
-from ddp_lab.kit.explain import agents, attempts, ends, hang, stacks, symptoms
+from ddp_lab.kit.explain import attempts, ends, hang, nodes, symptoms
 from ddp_lab.kit.explain.attempts import Attempt
 from ddp_lab.kit.explain.diagnosis import odd_one
 from ddp_lab.kit.explain.ends import HEADSTART, End
-from ddp_lab.kit.explain.files import shorten
-from ddp_lab.kit.explain.logs import RankLog, RunLog, TorchrunLog
 from ddp_lab.kit.explain.symptoms import Symptom
+from ddp_lab.kit.record import stacks
+from ddp_lab.kit.record.files import shorten
+from ddp_lab.kit.record.logs import RankLog, RunLog, TorchrunLog
 
 SIZES = re.compile(r"op\.preamble\.length <= op\.nbytes\. (\d+) vs (\d+)")
 FINGERPRINT = re.compile(
@@ -168,7 +169,8 @@ def find_notes(log: RunLog) -> list[str]:
         for rank, end in enumerate(left)
         if end and rank not in early and not end["left_group"]
     ]
-    notes = attempts.restarted([_attempt(each) for each in _earlier(log)])
+    notes = nodes.odd(log.agents)
+    notes += attempts.restarted([_attempt(each) for each in _earlier(log)])
     if early:
         whose = "its" if len(early) == 1 else "their"
         notes.append(
@@ -195,27 +197,27 @@ def _of_nodes(
         return failure
     found = _ends(log.ranks, codes)
     own = [e.time for e in found.values() if not e.is_victim() and not e.asked]
-    lost = agents.gone(log.agents)
+    lost = nodes.gone(log.agents)
     early = lost.time - (0 if lost.exact else HEADSTART) if lost else 0.0
     if lost and not any(time < early for time in own):
         return _node_failed(failure, lost)
     noticed = min((end.time for end in found.values()), default=time.time())
     trouble = None
     if not own and (failure.rank is None or found):
-        trouble = agents.cut_off(log.agents, noticed)
+        trouble = nodes.cut_off(log.agents, noticed)
         words = {rank: end.words for rank, end in found.items()}
-        trouble = trouble or agents.own_loopback(log.agents, words)
+        trouble = trouble or nodes.own_loopback(log.agents, words)
     if not log.ranks:
-        trouble = trouble or agents.never_met(log.agents)
+        trouble = trouble or nodes.never_met(log.agents)
     elif stopped and not own and None not in codes:
-        trouble = trouble or agents.never_again(log.agents)
+        trouble = trouble or nodes.never_again(log.agents)
     failure = _node_failed(failure, trouble) if trouble else failure
-    differ = agents.differing_programs(log.agents)
+    differ = nodes.differing_programs(log.agents)
     means = "; ".join(filter(None, [differ, failure.means])) or None
     return replace(failure, means=means)
 
 
-def _node_failed(failure: Failure, trouble: agents.Trouble) -> Failure:
+def _node_failed(failure: Failure, trouble: nodes.Trouble) -> Failure:
     """Return the failure of a node; what its ranks show is kept beside it."""
     stopped = STOPPED["timeout"].partition("{")[0]
     said = [w for w in (failure.cause, failure.means) if w and stopped in w]

@@ -3,10 +3,7 @@
 import os
 
 from ddp_lab.kit.explain import roots
-from ddp_lab.kit.explain.calls import Call, first_mismatch
 from ddp_lab.kit.explain.diagnosis import Diagnosis, odd_one
-from ddp_lab.kit.explain.rank_log import PROGRAM, RankLog
-from ddp_lab.kit.explain.stacks import Frame, own
 from ddp_lab.kit.explain.stands import (
     PEER_ARGUMENT,
     ROOT_ARGUMENT,
@@ -16,7 +13,10 @@ from ddp_lab.kit.explain.stands import (
     ranks,
 )
 from ddp_lab.kit.explain.symptoms import Symptom
-from ddp_lab.kit.explain.words import conjugate
+from ddp_lab.kit.record.calls import Call, first_mismatch
+from ddp_lab.kit.record.rank_log import PROGRAM, RankLog
+from ddp_lab.kit.record.stacks import Frame, own
+from ddp_lab.kit.record.words import conjugate
 
 __all__ = ["Diagnosis", "Stand", "find_stands", "ranks"]
 

@@ -1,11 +1,11 @@
 """Find out which rank means another src or dst than the others, of those that wait."""
 
-from ddp_lab.kit.explain.calls import Call
 from ddp_lab.kit.explain.diagnosis import Diagnosis, odd_one
-from ddp_lab.kit.explain.rank_log import RankLog
 from ddp_lab.kit.explain.stands import ROOT_ARGUMENT, Stand, ranks
 from ddp_lab.kit.explain.symptoms import Symptom
-from ddp_lab.kit.explain.words import conjugate
+from ddp_lab.kit.record.calls import Call
+from ddp_lab.kit.record.rank_log import RankLog
+from ddp_lab.kit.record.words import conjugate
 
 
 def find(waiting: list[Stand], logs: list[RankLog]) -> Diagnosis | None:

@@ -4,11 +4,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ddp_lab.kit.explain.calls import Call
-from ddp_lab.kit.explain.rank_log import PROGRAM, RankLog
-from ddp_lab.kit.explain.stacks import C10D, KIT, Frame, last_error, own
-from ddp_lab.kit.explain.stderr import OUT_OF_STEP, lost_peer
-from ddp_lab.kit.explain.words import ended_by, listed
+from ddp_lab.kit.record.calls import Call
+from ddp_lab.kit.record.rank_log import PROGRAM, RankLog
+from ddp_lab.kit.record.stacks import C10D, KIT, Frame, last_error, own
+from ddp_lab.kit.record.stderr import OUT_OF_STEP, lost_peer
+from ddp_lab.kit.record.words import ended_by, listed
 
 # The arguments in which a call names one rank: as in the whole world, or in the group.
 DST, SRC = ("dst", "group_dst"), ("src", "group_src")

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from ddp_lab.kit.explain.words import signal_name
+from ddp_lab.kit.record.words import signal_name
 from ddp_lab.kit.run import guard
 
 GUARD_WAIT = 30.0  # seconds that a guard has to end a run; it may be frozen

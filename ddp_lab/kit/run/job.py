@@ -16,10 +16,11 @@ from typing import Any
 from ddp_lab import ROOT
 from ddp_lab.kit.explain.failure import Failure, find_failure, find_notes
 from ddp_lab.kit.explain.hang import ranks
-from ddp_lab.kit.explain.lives import events as read_events
-from ddp_lab.kit.explain.lives import lives as read_lives
-from ddp_lab.kit.explain.lives import nodes_by_rank
-from ddp_lab.kit.explain.logs import (
+from ddp_lab.kit.explain.symptoms import find
+from ddp_lab.kit.record.lives import events as read_events
+from ddp_lab.kit.record.lives import lives as read_lives
+from ddp_lab.kit.record.lives import nodes_by_rank
+from ddp_lab.kit.record.logs import (
     RankLog,
     RunLog,
     TorchrunLog,
@@ -27,9 +28,8 @@ from ddp_lab.kit.explain.logs import (
     rank_folders,
     read_json,
 )
-from ddp_lab.kit.explain.spawned import SpawnLog
-from ddp_lab.kit.explain.symptoms import find
-from ddp_lab.kit.explain.words import signal_name
+from ddp_lab.kit.record.spawned import SpawnLog
+from ddp_lab.kit.record.words import signal_name
 from ddp_lab.kit.run import machine, probe
 from ddp_lab.kit.run.guarded import Guarded
 from ddp_lab.kit.run.kept import keep
@@ -39,15 +39,15 @@ from ddp_lab.kit.run.plan import Plan
 from ddp_lab.kit.run.rank import HOME
 from ddp_lab.kit.run.result import Run, RunFailed
 from ddp_lab.kit.run.signs import Signs
-from ddp_lab.kit.run.slurm import CLUSTER, Sent, clean
 from ddp_lab.kit.run.warm import READY_WAIT, WARM, Tell, Warm, write_python
+from ddp_lab.kit.slurm.sent import CLUSTER, Sent, clean
 
 Watch = Callable[[Run], None]
 """Called with the result so far, five times a second."""
 
 UNPLAYED: dict[str, Any] = {"how": "", "typed": [], "left_out": []}  # see nodes.py
 RANK = Path(__file__).with_name("rank.py")
-NODES = Path(__file__).with_name("nodes.py")
+NODES = Path(__file__).parents[1] / "played" / "nodes.py"
 KEPT_LOGS = ROOT / "build" / "logs"
 OVERDUE = "torchrun had not ended long after its ranks, and was ended"
 # The kernel's own settings, which would change how a program prints or draws.

@@ -77,12 +77,13 @@ from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
 
-from ddp_lab.kit.run import events as happens
-from ddp_lab.kit.run import plan, slurm
+from ddp_lab.kit.played import events as happens
+from ddp_lab.kit.run import plan
 from ddp_lab.kit.run.job import SPAWN, TORCHRUN, Job, Watch
 from ddp_lab.kit.run.limits import Limits
 from ddp_lab.kit.run.result import Run, RunFailed, RunInterrupted
 from ddp_lab.kit.run.warm import READ_AT_IMPORT, Warm
+from ddp_lab.kit.slurm import sent as slurm
 
 OWN_RENDEZVOUS = re.compile(r"--(standalone|nnodes|node|rdzv|master)")
 LOGGING = ("--log-dir", "--log_dir", "--redirects", "--tee", "-r", "-t")

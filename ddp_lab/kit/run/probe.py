@@ -17,9 +17,9 @@ from typing import Any
 
 import psutil
 
-from ddp_lab.kit.explain.children import Child, Children
-from ddp_lab.kit.explain.logs import rank_folders, read_json
-from ddp_lab.kit.explain.stacks import Frame, own
+from ddp_lab.kit.record.children import Child, Children
+from ddp_lab.kit.record.logs import rank_folders, read_json
+from ddp_lab.kit.record.stacks import Frame, own
 from ddp_lab.kit.run import children as children_py
 from ddp_lab.kit.run import guard
 

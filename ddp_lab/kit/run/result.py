@@ -3,9 +3,9 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ddp_lab.kit.explain.calls import Call
 from ddp_lab.kit.explain.failure import Failure
-from ddp_lab.kit.explain.lives import Life
+from ddp_lab.kit.record.calls import Call
+from ddp_lab.kit.record.lives import Life
 
 
 @dataclass(frozen=True)

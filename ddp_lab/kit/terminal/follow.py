@@ -14,8 +14,8 @@ from typing import Any, BinaryIO
 
 import psutil
 
-from ddp_lab.kit.explain.lives import lives, node_folders
-from ddp_lab.kit.explain.logs import attempts, ranks_of
+from ddp_lab.kit.record.lives import lives, node_folders
+from ddp_lab.kit.record.logs import attempts, ranks_of
 from ddp_lab.kit.run import launch
 from ddp_lab.kit.run.limits import Limits
 from ddp_lab.kit.run.result import Run, RunFailed, RunInterrupted

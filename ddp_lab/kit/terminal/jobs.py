@@ -14,8 +14,8 @@ from pathlib import Path
 
 import psutil
 
-from ddp_lab.kit.explain.files import shorten
-from ddp_lab.kit.explain.stacks import KIT, Frame
+from ddp_lab.kit.record.files import shorten
+from ddp_lab.kit.record.stacks import KIT, Frame
 from ddp_lab.kit.terminal.look import communicates, look
 
 # How a launcher tells a process its number, and how many there are. The first that is

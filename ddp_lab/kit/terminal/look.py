@@ -14,7 +14,7 @@ from pathlib import Path
 
 import psutil
 
-from ddp_lab.kit.explain.stacks import C10D, Frame
+from ddp_lab.kit.record.stacks import C10D, Frame
 from ddp_lab.kit.run import probe
 
 TRIES = 3  # a process that moves while its memory is read may give no stack

@@ -13,10 +13,10 @@ from itertools import count, zip_longest
 from pathlib import Path
 from typing import Any
 
-from ddp_lab.kit.explain import stacks
 from ddp_lab.kit.explain.hang import find_stands
-from ddp_lab.kit.explain.logs import RankLog, read_json
-from ddp_lab.kit.explain.stacks import C10D, Frame
+from ddp_lab.kit.record import stacks
+from ddp_lab.kit.record.logs import RankLog, read_json
+from ddp_lab.kit.record.stacks import C10D, Frame
 from ddp_lab.kit.run.rank import as_call
 from ddp_lab.kit.terminal.jobs import Job
 from ddp_lab.kit.terminal.look import Look, look, tasks

@@ -4,14 +4,15 @@ from dataclasses import dataclass, field, replace
 
 import psutil
 
-from ddp_lab.kit.explain import hang, stacks
-from ddp_lab.kit.explain.calls import from_flight
+from ddp_lab.kit.explain import hang
 from ddp_lab.kit.explain.failure import Failure
 from ddp_lab.kit.explain.hang import Diagnosis, Stand
-from ddp_lab.kit.explain.logs import RankLog
-from ddp_lab.kit.explain.stacks import Frame
 from ddp_lab.kit.explain.symptoms import Symptom
-from ddp_lab.kit.explain.words import conjugate
+from ddp_lab.kit.record import stacks
+from ddp_lab.kit.record.calls import from_flight
+from ddp_lab.kit.record.logs import RankLog
+from ddp_lab.kit.record.stacks import Frame
+from ddp_lab.kit.record.words import conjugate
 from ddp_lab.kit.terminal.jobs import duration
 from ddp_lab.kit.terminal.seen import Seen
 

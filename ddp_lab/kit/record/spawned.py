@@ -7,12 +7,12 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ddp_lab.kit.explain import stacks
-from ddp_lab.kit.explain.children import Child, Children
-from ddp_lab.kit.explain.files import MOST_READ, clip, read, read_json
-from ddp_lab.kit.explain.logs import RunLog
-from ddp_lab.kit.explain.rank_log import PROGRAM, RankLog
-from ddp_lab.kit.explain.stderr import Part, lost_peer
+from ddp_lab.kit.record import stacks
+from ddp_lab.kit.record.children import Child, Children
+from ddp_lab.kit.record.files import MOST_READ, clip, read, read_json
+from ddp_lab.kit.record.logs import RunLog
+from ddp_lab.kit.record.rank_log import PROGRAM, RankLog
+from ddp_lab.kit.record.stderr import Part, lost_peer
 
 # How multiprocessing introduces the traceback of a child, which its parent may ignore.
 # Of several at once, the names may come first.

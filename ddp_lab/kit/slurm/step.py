@@ -21,7 +21,9 @@ from pathlib import Path
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[3]))  # which -I has left out
 
-from ddp_lab.kit.run import guard, keeper, nodes  # noqa: E402
+from ddp_lab.kit.played import nodes  # noqa: E402
+from ddp_lab.kit.run import guard  # noqa: E402
+from ddp_lab.kit.slurm import keeper  # noqa: E402
 
 
 def main(folder: Path) -> int:

@@ -7,8 +7,8 @@ child has a failure of its own.
 import re
 from dataclasses import dataclass
 
-from ddp_lab.kit.explain import stacks
-from ddp_lab.kit.explain.files import clip
+from ddp_lab.kit.record import stacks
+from ddp_lab.kit.record.files import clip
 
 # Printed by every healthy run; whatever else appears on stderr is for the reader.
 NOISE = re.compile(r"OMP_NUM_THREADS|^\*+$|^\[Gloo\] Rank|^\s*$")

@@ -10,12 +10,12 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ddp_lab.kit.explain import agents, stacks
-from ddp_lab.kit.explain.agents import Agent
-from ddp_lab.kit.explain.calls import from_flight, with_failed
-from ddp_lab.kit.explain.children import Children
-from ddp_lab.kit.explain.files import MOST_READ, clip, names, read, read_json
-from ddp_lab.kit.explain.lives import (
+from ddp_lab.kit.record import agents, stacks
+from ddp_lab.kit.record.agents import Agent
+from ddp_lab.kit.record.calls import from_flight, with_failed
+from ddp_lab.kit.record.children import Children
+from ddp_lab.kit.record.files import MOST_READ, clip, names, read, read_json
+from ddp_lab.kit.record.lives import (
     Change,
     Life,
     by_attempt,
@@ -23,7 +23,7 @@ from ddp_lab.kit.explain.lives import (
     lives,
     node_folders,
 )
-from ddp_lab.kit.explain.rank_log import RankLog
+from ddp_lab.kit.record.rank_log import RankLog
 
 FULL = 100_000  # bytes: a disk with less room than that is full
 # torchrun's own report of the ranks that have failed.
@@ -100,13 +100,12 @@ class TorchrunLog(RunLog):
         return cls(last, stderr, earlier, full, *nodes)
 
     def notes(self) -> list[str]:
-        """Return which processes of its ranks have failed, and which nodes differ."""
-        dead = [
+        """Return which processes of its ranks have failed."""
+        return [
             f"rank {rank}: {what}"
             for rank, log in enumerate(self.ranks)
             for what in log.dead
         ]
-        return dead + agents.odd(self.agents)
 
     @classmethod
     def read_output(cls, folder: Path, limit: int = MOST_READ) -> "TorchrunLog":

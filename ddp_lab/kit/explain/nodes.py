@@ -1,17 +1,15 @@
-"""torchrun on each node of a run, and why the nodes do not come together."""
+"""Why the nodes of a run do not come together, or one of them is lost."""
 
-import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import dataclass, replace
 
 from ddp_lab.kit.explain.attempts import OWN_STORE
-from ddp_lab.kit.explain.files import read, read_json, shorten
-from ddp_lab.kit.explain.lives import by_attempt, events, lives, node_folders
-from ddp_lab.kit.explain.stacks import last_error
 from ddp_lab.kit.explain.symptoms import Symptom
-from ddp_lab.kit.explain.words import conjugate, ended_by, listed
+from ddp_lab.kit.record.agents import Agent
+from ddp_lab.kit.record.files import shorten
+from ddp_lab.kit.record.stacks import last_error
+from ddp_lab.kit.record.words import conjugate, ended_by, listed
 
 # Where gloo has looked for another rank.
 OWN = re.compile(r"remote=\[(127\.[\d.]+|::1)\]")
@@ -19,48 +17,6 @@ OWN = re.compile(r"remote=\[(127\.[\d.]+|::1)\]")
 ECHOES = re.compile(r"ChildFailedError|SignalException|RendezvousClosedError")
 SLOW_ANSWER = 0.5  # seconds: nodes that wait longer for an answer meet late
 MENDING = 60.0  # seconds that connections may need when a cable is mended
-
-
-@dataclass(frozen=True)
-class Agent:
-    """torchrun on one node."""
-
-    node: int
-    meets: dict
-    """How it is to find the others: `nnodes`, `rank`, `at`, `id`, `backend`; and the
-    `program`. See plan.py."""
-    came: bool = True
-    """Whether it was started at all."""
-    code: int | None = None
-    """Its exit code; None if it has not ended."""
-    time: float = 0.0
-    """When it ended, in seconds since the epoch."""
-    done: str = ""
-    """What was done to end it; see nodes.py."""
-    said: str = field(default="", repr=False)
-    """What it has written itself."""
-    ranks: tuple[int, ...] = ()
-    """Those of the last attempt."""
-    started: float = 0.0
-    """When the first of them was, in seconds since the epoch."""
-    has_network: bool = True
-    """Whether it shares no address with another node."""
-    cut: tuple[float, float] | None = None
-    """From when to when its cable was pulled, the last time."""
-    delay: float = 0.0
-    """Seconds that its link takes, one way."""
-
-    @property
-    def stopped(self) -> bool:
-        """Whether an event has asked it to end."""
-        return self.done.startswith("stop")
-
-    @property
-    def lost(self) -> bool:
-        """Whether it has ended although it had neither done its work nor failed."""
-        asked = self.done and not self.done.startswith("kill")
-        killed = self.code is not None and self.code < 0 and not asked
-        return killed or self.stopped and bool(self.code)
 
 
 @dataclass(frozen=True)
@@ -78,45 +34,6 @@ class Trouble:
     """Whether that is known, and not only when it was noticed."""
     ranks: tuple[int, ...] = ()
     """Those that it explains."""
-
-
-def read_all(folder: Path) -> list[Agent]:
-    """Return the agents of a run with this log folder, if it has several nodes."""
-    plan = read_json(folder / "plan.json") or {}
-    played = read_json(folder / "played.json") or {}
-    last = next(iter(by_attempt(lives(folder))[-1:]), [])
-    found, happened = [], events(folder)
-    alone = [folder] if len(plan.get("meets", [])) == 1 else []
-    homes = node_folders(folder) or alone
-    for node, home in enumerate(homes):
-        end = read_json(home / "exit.json") or {"code": None, "time": 0.0, "done": ""}
-        meets = plan["meets"][node] if plan.get("meets") else {}
-        here = [life for life in last if life.node == node]
-        agent = Agent(
-            node,
-            meets,
-            came=(home / "err").exists(),
-            **end,
-            said=read(home / "err"),
-            ranks=tuple(life.rank for life in here),
-            started=min((life.start for life in here), default=0.0),
-            has_network=not played.get("shared"),
-            cut=_cut(node, happened),
-            delay=0.0 if played.get("shared") else plan.get("delay", 0.0),
-        )
-        found.append(agent)
-    return found
-
-
-def _cut(node: int, happened: list[tuple[float, str]]) -> tuple[float, float] | None:
-    """Return from when to when a node's cable was pulled, the last time."""
-    begin, end = 0.0, math.inf
-    for time, what in happened:
-        if what == f"cut node {node}":
-            begin, end = time, math.inf
-        elif what == f"mend node {node}":
-            end = time
-    return (begin, end) if begin else None
 
 
 def cut_off(agents: list[Agent], first: float) -> Trouble | None:

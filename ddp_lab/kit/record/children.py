@@ -10,9 +10,9 @@ import signal
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ddp_lab.kit.explain.files import read
-from ddp_lab.kit.explain.stderr import lost_peer
-from ddp_lab.kit.explain.words import ended_by
+from ddp_lab.kit.record.files import read
+from ddp_lab.kit.record.stderr import lost_peer
+from ddp_lab.kit.record.words import ended_by
 
 # Libraries that start processes to help; `torch.multiprocessing` starts ranks.
 HELPERS = ("multiprocessing.", "concurrent.", "torch.utils.data.", "joblib.")

@@ -1,8 +1,8 @@
 """A real SLURM cluster of two nodes, played on this machine in its own folder.
 
-    python -m ddp_lab.kit.run.slurm_cluster start FOLDER
+    python -m ddp_lab.kit.slurm.cluster start FOLDER
     export SLURM_CONF=FOLDER/conf
-    python -m ddp_lab.kit.run.slurm_cluster stop FOLDER
+    python -m ddp_lab.kit.slurm.cluster stop FOLDER
 
 It needs slurm-wlm and munge, no systemd, and leaves /etc alone. Each node has a host
 name, an address and an /etc/hosts of its own, for whatever a job starts there (a mount
@@ -31,10 +31,10 @@ from pathlib import Path
 
 import psutil
 
-from ddp_lab.kit.run import nodes
+from ddp_lab.kit.played import nodes
 
 NEEDED = ("munged", "slurmctld", "slurmd", "salloc", "srun", "scancel", "unshare")
-MODULE = "ddp_lab.kit.run.slurm_cluster"
+MODULE = "ddp_lab.kit.slurm.cluster"
 NODES = ("box1", "box2")
 CPUS = 16  # of each node, so that several jobs fit
 READY_WAIT = 60.0  # seconds

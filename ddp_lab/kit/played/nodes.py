@@ -38,8 +38,9 @@ from typing import Any
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[3]))  # which -I has left out
 
-from ddp_lab.kit.run import events, guard, plan, proxy  # noqa: E402
-from ddp_lab.kit.run.network import Network, NoNetwork  # noqa: E402
+from ddp_lab.kit.played import events  # noqa: E402
+from ddp_lab.kit.played.network import Network, NoNetwork  # noqa: E402
+from ddp_lab.kit.run import guard, plan, proxy  # noqa: E402
 
 TICK = 0.01  # seconds between two looks at what goes on
 HEAD_START = 1.0  # seconds that the others leave to the node where all meet

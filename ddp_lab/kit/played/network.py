@@ -27,9 +27,9 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from ddp_lab.kit.played.wiring import NoNetwork, made, run
 from ddp_lab.kit.run import plan
 from ddp_lab.kit.run.namespaces import enter
-from ddp_lab.kit.run.wiring import NoNetwork, made, run
 
 SWITCH = Path(__file__).with_name("switch.py")
 QUEUE = 1 << 20  # bytes that wait for a link with a rate; what is more is lost

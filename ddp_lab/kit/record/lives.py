@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 
-from ddp_lab.kit.explain.files import names, read, read_json
-from ddp_lab.kit.explain.words import conjugate, listed, signal_name
+from ddp_lab.kit.record.files import names, read, read_json
+from ddp_lab.kit.record.words import conjugate, listed, signal_name
 
 
 @dataclass(frozen=True)

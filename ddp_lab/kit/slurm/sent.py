@@ -37,12 +37,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ddp_lab import ROOT
-from ddp_lab.kit.explain.files import read, read_json
-from ddp_lab.kit.explain.logs import rank_folders
-from ddp_lab.kit.run import keeper, plan, warm
+from ddp_lab.kit.record.files import read, read_json
+from ddp_lab.kit.record.logs import rank_folders
+from ddp_lab.kit.run import plan, warm
 from ddp_lab.kit.run.plan import Option
 from ddp_lab.kit.run.result import RunFailed
 from ddp_lab.kit.run.warm import Tell
+from ddp_lab.kit.slurm import keeper
 
 ASKED = "DDP_LAB_SLURM"
 SPREAD = "DDP_LAB_NNODES"
@@ -194,7 +195,7 @@ class Cluster:
             self._cool()
             self._settings = settings
             self._warm_name = f"{self.name}-warm-{uuid.uuid4().hex[:8]}"
-            words = [sys.executable, str(HERE / "fork_server.py")]
+            words = [sys.executable, str(warm.FORK_SERVER)]
             server = SERVER.format(f"/tmp/{self._warm_name}", shlex.join(words))
             step = srun(self.held, len(self.held.hosts), self._warm_name)
             self._warm = subprocess.Popen(

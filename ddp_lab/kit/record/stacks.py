@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from ddp_lab.kit.explain.files import clean
+from ddp_lab.kit.record.files import clean
 
 LIBRARY = ("site-packages", "dist-packages", sysconfig.get_path("stdlib"), "<frozen")
 # The standard library of any Python, which may not be the one that we are.

@@ -20,7 +20,8 @@ from pathlib import Path
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[3]))  # which -I has left out
 
-from ddp_lab.kit.run import guard, nodes, proxy, warm  # noqa: E402
+from ddp_lab.kit.played import nodes  # noqa: E402
+from ddp_lab.kit.run import guard, proxy, warm  # noqa: E402
 from ddp_lab.kit.run.plan import AGENT, PORT  # noqa: E402
 
 

@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass, replace
 
-from ddp_lab.kit.explain.stacks import Frame
+from ddp_lab.kit.record.stacks import Frame
 
 DTYPES = {
     "Float": "float32",

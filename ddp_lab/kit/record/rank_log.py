@@ -6,9 +6,9 @@ import signal
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ddp_lab.kit.explain import stacks, stderr
-from ddp_lab.kit.explain.calls import Call
-from ddp_lab.kit.explain.files import clip
+from ddp_lab.kit.record import stacks, stderr
+from ddp_lab.kit.record.calls import Call
+from ddp_lab.kit.record.files import clip
 
 PROGRAM = "the program itself"
 RAISES = re.compile(r"\braise\b")

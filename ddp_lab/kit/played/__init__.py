@@ -1,0 +1,1 @@
+"""Nodes played on this machine: their network, their torchruns, their fates."""

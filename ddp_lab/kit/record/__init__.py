@@ -1,0 +1,1 @@
+"""What a run leaves behind: its files, read, and the types of what is in them."""

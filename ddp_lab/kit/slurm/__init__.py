@@ -1,0 +1,1 @@
+"""Runs that are sent to the machines of a SLURM cluster, or of one that is played."""
