@@ -39,7 +39,7 @@ from ddp_lab.kit.run.plan import Plan
 from ddp_lab.kit.run.rank import HOME
 from ddp_lab.kit.run.result import Run, RunFailed
 from ddp_lab.kit.run.signs import Signs
-from ddp_lab.kit.run.warm import READY_WAIT, WARM, Tell, Warm, write_python
+from ddp_lab.kit.run.warm import READY_WAIT, WARM, Tell, Warm, plain, write_python
 from ddp_lab.kit.slurm.sent import CLUSTER, Sent, clean
 
 Watch = Callable[[Run], None]
@@ -187,7 +187,7 @@ class Job:
             self.notes.append(f"not a warm start: {trouble}")
         # What torchrun starts its workers with: a documented hook.
         env["PYTHON_EXEC"] = warm or write_python(self.folder, "-")
-        command = [warm or sys.executable]
+        command = [warm or plain()]
         if self.plan:
             return Guarded(self._played(command), self.mark, self.folder, env)
         if self.meets:

@@ -22,6 +22,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 
 from ddp_lab.kit.record.words import signal_name
@@ -237,9 +238,15 @@ def _seconds_used(folder: Path) -> float:
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
+def plain() -> str:
+    """Return the Python of a plain start: ours or, without torch, that of the shell."""
+    ours = sys.executable if find_spec("torch") else shutil.which("python")
+    return ours or sys.executable
+
+
 def write_python(folder: Path, socket: str) -> str:
     """Write a command for $PYTHON_EXEC to `folder`; return its path (see proxy.py)."""
-    words = [sys.executable, "-IS", str(PROXY), socket]
+    words = [plain(), "-IS", str(PROXY), socket]
     script = folder / "python"
     script.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
     script.chmod(0o755)
