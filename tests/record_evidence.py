@@ -26,6 +26,8 @@ from pathlib import Path
 from unittest import mock
 
 from ddp_lab import ROOT
+from ddp_lab.kit import say
+from ddp_lab.kit.explain.cause import Cause
 from ddp_lab.kit.explain.ends import HEADSTART
 from ddp_lab.kit.explain.failure import Failure, find_failure, find_notes
 from ddp_lab.kit.explain.stands import PEER_ARGUMENT, ROOT_ARGUMENT, TAG_ARGUMENT
@@ -34,7 +36,7 @@ from ddp_lab.kit.record.spawned import SpawnLog
 from ddp_lab.kit.record.stacks import KIT
 from ddp_lab.kit.run import job, launch
 from ddp_lab.kit.run.result import Run, RunFailed
-from tests.faults import CASES, Fault
+from tests.faults import CASES, Fault, brief
 
 EVIDENCE = ROOT / "tests" / "evidence"
 OF_RUN, OF_RANK = (
@@ -119,7 +121,7 @@ class Recording:
         log: RunLog = LOGS[meta["log"]].read(folder)
         end = meta["code"], meta["stopped"], meta["limit"]
         failure, codes = find_failure(log, *end)
-        notes = [] if failure else log.notes() + find_notes(log)
+        notes = [] if failure else find_notes(log)
         warnings = log.warnings(failed=failure is not None)
         return Explanation(failure, codes, notes, warnings)
 
@@ -130,22 +132,22 @@ class Explanation:
 
     failure: Failure | None
     exit_codes: list[int | None]
-    notes: list[str]
+    notes: list[Cause]
     warnings: list[list[str]]
-
-    @classmethod
-    def of(cls, run: Run) -> "Explanation":
-        return cls(run.failure, run.exit_codes, run.notes, run.warnings)
 
     def as_json(self, here: Path) -> dict:
         """Return it for the file that is kept, with the paths of no machine."""
-        told: dict = {"exit_codes": self.exit_codes, "notes": self.notes}
+        notes = [brief(note) for note in self.notes]
+        told: dict = {"exit_codes": self.exit_codes, "notes": notes}
         if failure := self.failure:
-            names = ("kind", "rank", "symptom", "cause", "where", "line", "means")
+            names = ("kind", "rank", "symptom", "line")
             told = {name: getattr(failure, name) for name in names} | told
             words = failure.traceback.rstrip().splitlines()
             told["traceback"] = [words[0], words[-1]] if words else []
-            told["others"] = {str(rank): say for rank, say in failure.others.items()}
+            told["why"] = brief(failure.why)
+            told["also"] = [brief(each) for each in failure.also]
+            told["others"] = {str(r): brief(each) for r, each in failure.told.items()}
+            told |= {"earlier": brief(failure.attempts)} if failure.attempts else {}
             told["stands"] = [
                 {"state": stand.state, "in": stand.name, "for": list(stand.peers)}
                 | ({"line": stand.frame.line} if stand.frame else {})
@@ -378,8 +380,10 @@ def record(fault: Fault, ranks: int, check: bool) -> None:
         fault.judge(ranks, run, text)
         told = recording.explain(laid_out, here)
         fault.judge(ranks, told, text)
-        new, kept = Explanation.of(run).as_json(here), told.as_json(here)
+        new = Explanation(run.failure, run.exit_codes, told.notes, run.warnings)
+        new, kept = new.as_json(here), told.as_json(here)
         assert not (found := differences(kept, new)), found
+        assert run.notes == [say.cause(note) for note in told.notes]
         folder = EVIDENCE / fault.name
         if check:
             old = json.loads((folder / f"{ranks}.json").read_text())

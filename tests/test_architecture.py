@@ -13,13 +13,14 @@ from ddp_lab import ROOT
 # What each room may import of the others. `draw` takes types only, see below.
 KNOWS = {
     "record": {"record"},
-    "explain": {"explain", "record"},
-    "draw": {"draw", "explain", "record"},
-    "run": {"run", "explain", "record", "played", "slurm"},
+    "say": {"explain", "record"},
+    "explain": {"explain", "say", "record"},
+    "draw": {"draw", "say", "explain", "record"},
+    "run": {"run", "say", "explain", "record", "played", "slurm"},
     "played": {"played", "run"},
     "slurm": {"slurm", "run", "played", "record"},
-    "cell": {"cell", "draw", "run", "explain", "record"},
-    "terminal": {"terminal", "run", "explain", "record"},
+    "cell": {"cell", "draw", "run", "say", "explain", "record"},
+    "terminal": {"terminal", "run", "say", "explain", "record"},
 }
 ROOMS = {*KNOWS}
 OUTSIDE = {"figs", "bench", "tools", "classroom", "tests"}
@@ -39,7 +40,7 @@ def imported(path: Path) -> Iterator[str]:
 
 
 def room(path: Path) -> str:
-    return path.relative_to(KIT).parts[0]
+    return path.relative_to(KIT).parts[0].removesuffix(".py")
 
 
 def wrong_imports(modules: list[Path]) -> list[str]:

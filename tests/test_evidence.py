@@ -14,7 +14,8 @@ import pytest
 
 from ddp_lab import ROOT
 from ddp_lab.kit.explain import hang
-from ddp_lab.kit.explain.failure import Failure, find_failure
+from ddp_lab.kit.explain.cause import Cause, Kind
+from ddp_lab.kit.explain.failure import Failure, find_failure, find_notes
 from ddp_lab.kit.explain.symptoms import Symptom
 from ddp_lab.kit.record import calls, stacks
 from ddp_lab.kit.record.logs import RankLog, TorchrunLog, clip, read
@@ -74,11 +75,14 @@ def test_finding_a_failure_changes_nothing(fault, tmp_path):
 def test_explaining_needs_no_process():
     """Neither psutil nor subprocess comes in with the rooms, and no other room."""
     kit = ROOT / "ddp_lab" / "kit"
-    for path in [*kit.glob("explain/*.py"), *kit.glob("record/*.py")]:
+    modules = [*kit.glob("explain/*.py"), *kit.glob("record/*.py"), kit / "say.py"]
+    for path in modules:
         imports = re.findall(r"^\s*(?:from|import) (\S+)", path.read_text(), re.M)
         assert not {"psutil", "subprocess", "multiprocessing"} & {*imports}, path
-        inside = [name.split(".")[:3] for name in imports if name.startswith("ddp_lab")]
-        rooms = {room for _, _, room in inside}
+        inside = [
+            name.split(".") for name in imports if name.startswith("ddp_lab.kit.")
+        ]
+        rooms = {room for _, _, room, *_ in inside}
         assert rooms <= {"explain", "record"}, path
 
 
@@ -242,6 +246,12 @@ def diagnose(*logs: RankLog):
     return hang.diagnose(list(logs), hang.find_stands(list(logs)))
 
 
+def told(found: Cause) -> tuple[Kind, list[int], list[int]]:
+    """Return the kind of a cause, which ranks explain it, and which ones wait."""
+    ranks = [[stand.rank for stand in each] for each in (found.stands, found.waiting)]
+    return found.kind, *ranks
+
+
 def test_of_two_that_are_elsewhere_the_one_that_is_waited_for_is_named():
     busy = [RankLog(stack=[Frame("a.py", 20 + rank, "work")]) for rank in (1, 2)]
     found = diagnose(waiting(0, "recv", 2), *busy)
@@ -253,9 +263,9 @@ def test_who_waits_for_some_that_are_apart_is_not_the_odd_one():
     apart = [RankLog(stack=[Frame("a.py", 20 + rank, "work")]) for rank in (1, 2)]
     found = diagnose(waiting(0, "barrier"), *apart)
     assert found.rank is None
-    assert found.cause == "ranks 1 and 2 have not come, and rank 0 waits in barrier"
+    assert told(found) == (Kind.ABSENT, [1, 2], [0])
     together = diagnose(waiting(0, "barrier"), apart[0], apart[0])
-    assert together.rank == 0
+    assert (together.rank, together.kind) == (0, Kind.ALONE)
 
 
 def test_a_cycle_is_found_wherever_it_is():
@@ -263,10 +273,7 @@ def test_a_cycle_is_found_wherever_it_is():
         waiting(0, "send", 1), waiting(1, "recv", 2), waiting(2, "send", 1)
     )
     assert found.symptom is Symptom.CYCLE
-    assert (
-        found.cause
-        == "rank 1 waits in recv for rank 2, rank 2 waits in send for rank 1"
-    )
+    assert told(found) == (Kind.CYCLE, [1, 2], [])
     assert found.frame.line == 11
 
 
@@ -278,7 +285,7 @@ def test_a_chain_is_no_cycle():
 
 def test_who_waits_in_a_rooted_call_of_which_there_is_no_record_may_be_right():
     found = diagnose(*map(waiting, range(3), ("broadcast", "barrier", "barrier")))
-    assert found.rank is None and found.cause.startswith("the ranks wait in different")
+    assert found.rank is None and found.kind is Kind.APART
     found = diagnose(*map(waiting, range(3), ("all_reduce", "barrier", "barrier")))
     assert found.rank == 0
     others = (waiting(rank, "monitored_barrier") for rank in (1, 2))
@@ -289,38 +296,35 @@ def test_who_waits_in_the_same_call_at_another_line_is_named():
     logs = [waiting(0, "all_reduce") for _ in range(2)]
     found = diagnose(*logs, waiting(2, "all_reduce"))
     assert (found.symptom, found.rank) == (Symptom.DIFFERENT_CALLS, 2)
-    assert found.cause == (
-        "waits in all_reduce at a.py:12, but ranks 0 and 1 wait in it at a.py:10"
-    )
-    assert diagnose(*logs) is None
+    assert told(found) == (Kind.LINES_APART, [2], [0, 1])
+    assert diagnose(*logs).kind is Kind.NOT_TOGETHER
 
 
-@pytest.mark.parametrize("file", hang.GRADIENTS)
-def test_who_brings_no_gradients_is_named(file):
-    inside = Frame(f"site-packages/{file}", 1, "f")
+def test_who_brings_no_gradients_is_named():
+    inside = Frame(f"site-packages/{hang.BACKWARD}", 1, "f")
     steps = [RankLog(stack=[inside, Frame("a.py", 5, "main")]) for _ in range(2)]
     busy = RankLog(stack=[Frame("a.py", 9, "load")])
     found = diagnose(*steps, busy)
     assert (found.symptom, found.rank, found.frame.line) == (Symptom.ABSENT, 2, 9)
-    told = "stands at a.py:9, and ranks 0 and 1 wait for its gradients"
-    assert found.cause == told
+    assert told(found) == (Kind.NO_GRADIENTS, [2], [0, 1])
     assert diagnose(*steps).rank is None
     assert diagnose(steps[0], busy, busy).rank is None
 
 
 def test_roots_that_agree_are_no_cause():
-    assert diagnose(waiting(0, "broadcast", 0), waiting(1, "broadcast", 0)) is None
+    found = diagnose(waiting(0, "broadcast", 0), waiting(1, "broadcast", 0))
+    assert found.kind is Kind.NOT_TOGETHER
 
 
 def test_the_one_other_root_is_named():
     found = diagnose(*(waiting(rank, "reduce", int(rank == 1)) for rank in range(3)))
     assert (found.symptom, found.rank) == (Symptom.DIFFERENT_CALLS, 1)
-    assert "reduce with different dst: 0 on ranks 0 and 2, 1 on rank 1" in found.cause
+    assert (found.kind, found.name) == (Kind.ROOTS_DIFFER, "dst")
+    assert [stand.root for stand in found.stands] == [0, 1, 0]
 
 
 def test_a_rank_of_which_nothing_is_known_explains_nothing():
     assert diagnose(RankLog(), RankLog()) is None
-    assert str(hang.Stand(0, "unknown")) == "left no word of where it stands"
 
 
 @pytest.mark.parametrize("name", ["broadcast", "scatter", "reduce", "gather"])
@@ -332,7 +336,7 @@ def test_whoever_has_a_root_may_mean_another_one(name):
 
 def test_nobody_sends_is_told_with_the_first_ranks_line():
     found = diagnose(waiting(0, "recv"), waiting(1, "recv"))
-    assert found.cause == "every rank waits in recv, so nobody answers"
+    assert found.kind is Kind.NOBODY_SENDS
     assert found.frame.line == 10
 
 
@@ -407,7 +411,7 @@ def test_ranks_of_which_nothing_else_is_known_count_from_0(tmp_path, numbers, ra
 def test_a_child_that_its_parent_has_ended_is_no_failure(tmp_path):
     ended = [{"pid": 1, "asked": 1.0}, {"pid": 1, "code": -15, "time": 1.1}]
     log = spawned(tmp_path, started(1), *ended)
-    assert find_failure(log, 0, None, 0) == (None, [0]) and log.notes() == []
+    assert find_failure(log, 0, None, 0) == (None, [0]) and find_notes(log) == []
 
 
 @pytest.mark.parametrize("by", ["torch.multiprocessing.spawn", "multiprocessing.pool"])
@@ -415,9 +419,10 @@ def test_a_failure_of_which_the_program_was_told_is_a_note(tmp_path, by):
     index = {"index": 0} if by.startswith("torch") else {}
     end = {"pid": 1, "code": 5, "time": 1.0}
     log = spawned(tmp_path, started(1, by, **index), end)
-    who = "rank 0" if index else "Process-1 of multiprocessing.pool"
     assert find_failure(log, 0, None, 0) == (None, [0])
-    assert log.notes() == [f"{who} ended with exit code 5"]
+    (note,) = find_notes(log)
+    assert (note.kind, note.child.code) == (Kind.CHILD_FAILED, 5)
+    assert note.child.rank == (0 if index else None)
 
 
 def test_of_ranks_that_all_raise_the_first_is_named_not_whom_mp_spawn_names(tmp_path):
@@ -455,7 +460,9 @@ def test_what_a_child_has_printed_counts_also_if_another_was_ended_in_its_words(
     log = spawned(tmp_path, started(1), started(2), *ends, err=err)
     failure, _ = find_failure(log, 1, None, 0)
     assert (failure.rank, failure.cause) == (1, "exit code 1")
-    assert "a rank printed a traceback: ValueError: no guard" in failure.means
+    (also,) = failure.also
+    assert (also.kind, also.rank) == (Kind.PRINTED, None)
+    assert also.error == "ValueError: no guard"
 
 
 ENDS = """Traceback (most recent call last):
@@ -552,7 +559,8 @@ def ended(code: int, asked: float | bool = False, **more) -> RankLog:
 def test_a_rank_that_somebody_else_has_ended_is_named():
     found = diagnose(waiting(0, "barrier"), ended(-signal.SIGTERM))
     assert (found.symptom, found.rank) == (Symptom.ABSENT, 1)
-    assert found.cause == "was ended by SIGTERM, and rank 0 waits in barrier"
+    assert told(found) == (Kind.UNABLE, [1], [0])
+    assert found.stands[0].end == Cause(Kind.SIGNAL, code=-15)
 
 
 def test_a_rank_that_was_asked_to_end_is_not():
@@ -566,7 +574,8 @@ def test_a_rank_that_has_raised_and_does_not_end_is_named():
     stack = [Frame("a.py", 5, "main")]
     found = diagnose(waiting(0, "barrier"), RankLog(raised=raised, stack=stack))
     assert (found.rank, found.frame.line) == (1, 5)
-    assert found.cause == "has raised ValueError: no, and rank 0 waits in barrier"
+    assert told(found) == (Kind.UNABLE, [1], [0])
+    assert found.stands[0].end.error == "ValueError: no"
 
 
 def test_several_that_cannot_come_are_told_each():
@@ -574,10 +583,7 @@ def test_several_that_cannot_come_are_told_each():
         waiting(0, "barrier"), ended(-9), RankLog(stopped=True), waiting(3, "barrier")
     )
     assert found.rank is None
-    assert found.cause == (
-        "rank 1 was ended by SIGKILL, rank 2 is stopped (SIGSTOP), "
-        "and ranks 0 and 3 wait in barrier"
-    )
+    assert told(found) == (Kind.UNABLE, [1, 2], [0, 3])
 
 
 def after_main(line: int, thread: str = "feeder") -> RankLog:
@@ -589,25 +595,16 @@ def after_main(line: int, thread: str = "feeder") -> RankLog:
 
 def test_threads_that_go_on_are_told_by_rank():
     same = diagnose(after_main(3), after_main(3))
-    assert same.cause == (
-        "ranks 0 and 1 have ended their main program, but thread feeder is still "
-        "at a.py:3"
-    )
+    assert told(same) == (Kind.LINGERS, [0, 1], [])
     two = diagnose(after_main(3), after_main(4, "reader"))
-    assert two.cause == (
-        "the ranks have ended their main program, but thread feeder is still at a.py:3 "
-        "on rank 0, thread reader is still at a.py:4 on rank 1"
-    )
+    assert [stand.name for stand in two.stands] == ["thread feeder", "thread reader"]
 
 
 def test_of_remote_calls_nobody_says_that_no_rank_waits():
     rpc = Frame("/x/site-packages/torch/distributed/rpc/api.py", 842, "rpc_sync")
     found = diagnose(*[RankLog(stack=[rpc, Frame("a.py", 3 + r, "f")]) for r in (0, 1)])
     assert (found.symptom, found.rank) == (Symptom.BUSY, None)
-    assert found.cause == (
-        "rank 0 stands at a.py:3, rank 1 stands at a.py:4, "
-        "and of remote calls nobody records who waits for whom"
-    )
+    assert told(found) == (Kind.BUSY, [0, 1], []) and found.name == "rpc"
 
 
 def test_a_rank_that_only_ends_late_is_absent_where_others_wait():
@@ -619,7 +616,7 @@ def test_who_destroys_its_group_waits_for_nobody():
     stuck = RankLog(stack=[*waiting(0, "destroy_process_group").stack])
     found = diagnose(stuck, RankLog(end={"code": 0, "left_group": True}))
     assert (found.symptom, found.rank) == (Symptom.BUSY, 0)
-    assert found.cause.endswith(", and the others have left")
+    assert found.name == "left"
 
 
 def test_who_gave_up_has_waited_wherever_it_was():
@@ -629,7 +626,7 @@ def test_who_gave_up_has_waited_wherever_it_was():
         RankLog(traceback=text, stack=stacks.from_text(text)) for text in (lost, late)
     ]
     assert {stand.state for stand in hang.find_stands(logs)} == {"waits"}
-    assert diagnose(*logs) is None
+    assert diagnose(*logs) is None or diagnose(*logs).kind is Kind.NOT_TOGETHER
 
 
 def test_an_installed_package_that_is_the_program_has_lines():
@@ -675,7 +672,7 @@ def has_passed(rank: int, name: str = "reduce", line: int = 0) -> RankLog:
 def test_whoever_has_passed_was_not_the_root_of_those_that_wait():
     found = diagnose(rooted(0, 0), rooted(1, 2), has_passed(2), has_passed(3))
     assert (found.symptom, found.rank) == (Symptom.DIFFERENT_CALLS, 1)
-    assert found.cause.endswith("with different dst: 0 on rank 0, 2 on rank 1")
+    assert [(s.rank, s.root) for s in found.stands] == [(0, 0), (1, 2)]
 
 
 def test_whoever_denies_to_be_the_root_is_none():
@@ -700,10 +697,8 @@ def test_of_roots_that_nobody_knows_only_the_standstill_is_told():
     logs = [replace(log, traceback=lost) for log in (first, second)]
     found = diagnose(*logs, has_passed(2))
     assert found.rank is None
-    assert found.cause == (
-        "ranks 0 and 1 wait in reduce, which rank 2 has passed: "
-        "they do not all mean the same dst"
-    )
+    assert told(found) == (Kind.PASSED_BY, [], [0, 1])
+    assert (found.ranks, found.name) == ((2,), "dst")
 
 
 @pytest.mark.processes  # importing torch starts one
@@ -723,10 +718,8 @@ def test_a_call_that_differs_before_the_failure_is_told():
     found = hang.mismatch([[call(0, (2,))], [call(1, (3,))], [call(2, (2,))]])
     assert (found.symptom, found.rank) == (Symptom.DIFFERENT_TENSORS, 1)
     assert found.frame.line == 4
-    assert found.cause == (
-        "call 1 is all_reduce of float32 (2,) at a.py:3 on ranks 0 and 2, "
-        "but all_reduce of float32 (3,) at a.py:4 on rank 1"
-    )
+    assert found.kind is Kind.CALLS_DIFFER
+    assert [call.shapes for call in found.calls.values()] == [((2,),), ((3,),), ((2,),)]
     assert hang.mismatch([[call(0, (2,))], [call(1, (2,))], []]) is None
 
 
@@ -753,7 +746,7 @@ def test_the_old_file_is_named_in_which_ranks_do_not_meet():
 
     found = diagnose(at(0), at(1))
     assert (found.symptom, found.rank) == (Symptom.RENDEZVOUS, None)
-    assert found.cause.startswith("the ranks do not meet in file:///disk/met, which")
+    assert (found.kind, found.places) == (Kind.OLD_FILE, ("file:///disk/met",))
 
 
 def test_who_makes_fewer_groups_than_the_others_is_named():
@@ -797,9 +790,10 @@ def test_a_rank_waits_in_the_call_that_its_own_code_made_last():
 
 
 def test_a_report_says_the_cause_first_and_the_others_last():
-    known = {"where": "a.py:3 in f", "means": "that is: y", "others": {0: "waits"}}
-    failure = Failure("exception", 1, "E: x", traceback="Trace\n", **known)
-    head, rest = "rank 1: E: x\n  at a.py:3 in f\n  that is: y\n", "  rank 0: waits"
+    why = Cause(Kind.RAISED, 1, Frame("a.py", 3, "f"), error="E: x")
+    also, others = (Cause(Kind.HELD, error="y"),), {0: Cause(Kind.RAISED, error="z")}
+    failure = Failure("exception", why, also, "Trace\n", others)
+    head, rest = "rank 1: E: x\n  at a.py:3 in f\n  y\n", "  rank 0: z"
     assert failure.report() == f"{head}\nTrace\n\n{rest}"
     assert failure.report(traceback=False) == head + rest
 
@@ -807,6 +801,6 @@ def test_a_report_says_the_cause_first_and_the_others_last():
 def test_a_run_that_was_stopped_by_hand_says_so():
     log = TorchrunLog([RankLog(["a line"]), RankLog()])
     failure, codes = find_failure(log, -2, "interrupt", 0)
-    assert failure.cause == "stopped by hand; all processes were ended"
-    assert failure.others == {0: "last printed 'a line'", 1: "printed nothing"}
+    assert (failure.why.kind, failure.why.name) == (Kind.STOPPED, "interrupt")
+    assert [stand.printed for stand in failure.told.values()] == ["a line", ""]
     assert codes == [None, None]

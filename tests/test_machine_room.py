@@ -13,8 +13,9 @@ from IPython.core.error import UsageError
 from ddp_lab.kit.cell import magics
 from ddp_lab.kit.draw import lives as draw
 from ddp_lab.kit.explain import nodes as explain_nodes
-from ddp_lab.kit.explain.attempts import Attempt, restarted
-from ddp_lab.kit.explain.failure import find_failure, find_notes
+from ddp_lab.kit.explain.attempts import compare
+from ddp_lab.kit.explain.cause import Cause, Kind
+from ddp_lab.kit.explain.failure import Failure, find_failure, find_notes
 from ddp_lab.kit.played import events, nodes
 from ddp_lab.kit.record import agents
 from ddp_lab.kit.record.lives import by_attempt, changes, lives
@@ -327,26 +328,21 @@ def test_attempts_are_counted_over_all_nodes(left):
     how = [life.how for life in found]
     assert how[:3] == ["exit code 1", "SIGKILL", "asked to end"]
     assert found[1].end == 4.0
-    assert [change.words for change in changes(left.folder)] == [
-        "node 1 has gone",
-        "node 1 has come",
-        "",
-    ]
+    found = [(change.lost, change.come) for change in changes(left.folder)]
+    assert found == [((1,), ()), ((), (1,)), ((), ())]
 
 
 def test_an_attempt_that_ended_because_a_node_came_has_not_failed():
-    ended = Attempt("node", None, "node 1 has come")
-    failed = Attempt("signal", 1, "ended by SIGKILL")
-    assert restarted([ended, failed]) == [
-        "restarted twice: attempt 1 of 3 ended: node 1 has come; "
-        "attempt 2 of 3 failed: rank 1: ended by SIGKILL"
-    ]
+    ended = Cause(Kind.NODES_CHANGED, sides={"come": (1,)})
+    failed = Cause(Kind.SIGNAL, 1, code=-9)
+    found = compare([ended, failed])
+    assert found and found.ways == (((1,), ended), ((2,), failed))
 
 
-def told(left: Left, stopped: str | None = "timeout") -> str:
+def told(left: Left, stopped: str | None = "timeout") -> Failure:
     failure, _ = find_failure(TorchrunLog.read(left.folder), 1, stopped, 5.0)
     assert failure
-    return failure.report()
+    return failure
 
 
 def test_a_node_that_was_killed_is_named_and_not_its_ranks(left):
@@ -354,10 +350,10 @@ def test_a_node_that_was_killed_is_named_and_not_its_ranks(left):
     left.life(0, 0, 0, 1.0, 5.2, code=1)
     left.life(1, 0, 1, 1.0, 5.0, code=-9)
     left.write("node_1/exit.json", {"code": -9, "time": 5.0, "done": "kill node 1"})
-    assert told(left, None).startswith(
-        "node 1: has gone, with rank 1: its torchrun was ended by SIGKILL\n"
-        "  by the event `kill node 1`"
-    )
+    failure = told(left, None)
+    assert (failure.why.kind, failure.node, failure.rank) == (Kind.NODE_LOST, 1, None)
+    assert (failure.why.ranks, failure.why.code) == ((1,), -9)
+    assert failure.also == (Cause(Kind.EVENT, name="kill node 1"),)
 
 
 def test_the_rendezvous_goes_with_the_node_that_holds_it(left):
@@ -365,10 +361,9 @@ def test_the_rendezvous_goes_with_the_node_that_holds_it(left):
     left.life(0, 0, 0, 1.0, 5.0, code=-9)
     left.life(1, 0, 1, 1.0, 5.2, code=1)
     left.write("node_0/exit.json", {"code": -9, "time": 5.0, "done": ""})
-    assert told(left, None).startswith(
-        "node 0: has gone, with rank 0: its torchrun was ended by SIGKILL\n"
-        "  the others have lost the rendezvous with it"
-    )
+    failure = told(left, None)
+    assert (failure.why.kind, failure.node) == (Kind.NODE_LOST, 0)
+    assert failure.also == (Cause(Kind.RENDEZVOUS_LOST),)
 
 
 def test_a_rank_that_was_killed_a_moment_before_its_node_is_named(left):
@@ -376,7 +371,9 @@ def test_a_rank_that_was_killed_a_moment_before_its_node_is_named(left):
     left.life(0, 0, 0, 1.0, 5.2, code=1)
     left.life(1, 0, 1, 1.0, 4.99, code=-9)
     left.write("node_1/exit.json", {"code": -9, "time": 5.0, "done": "kill node 1"})
-    assert told(left, None).startswith("rank 1 (node 1, local 0): ended by SIGKILL")
+    failure = told(left, None)
+    assert (failure.rank, failure.why.code) == (1, -9)
+    assert failure.places[1] == "node 1, local 0"
 
 
 def test_a_rank_that_failed_before_its_node_was_killed_is_named(left):
@@ -384,7 +381,8 @@ def test_a_rank_that_failed_before_its_node_was_killed_is_named(left):
     left.life(0, 0, 0, 1.0, 3.0, code=3)
     left.life(1, 0, 1, 1.0, 5.0, code=-9)
     left.write("node_1/exit.json", {"code": -9, "time": 5.0, "done": "kill node 1"})
-    assert told(left, None).startswith("rank 0 (node 0, local 0): exit code 3")
+    failure = told(left, None)
+    assert (failure.rank, failure.why.code) == (0, 3)
 
 
 def test_a_node_that_was_lost_in_an_earlier_attempt_is_not_blamed(left):
@@ -394,35 +392,37 @@ def test_a_node_that_was_lost_in_an_earlier_attempt_is_not_blamed(left):
     left.write("node_1/exit.json", {"code": -9, "time": 2.9, "done": "kill node 1"})
     left.happened((2.8, "kill node 1"))
     left.life(0, 0, 0, 9.0, 11.0, code=7, size=1)
-    said = told(left, None)
-    assert said.startswith("rank 0 (node 0, local 0): exit code 7")
-    assert "attempt 1 of 2 ended: node 1 has gone" in said
+    failure = told(left, None)
+    assert (failure.rank, failure.why.code) == (0, 7)
+    assert failure.attempts.ways == (((1,), Cause(Kind.NODES_CHANGED, nodes=(1,))),)
 
 
 @pytest.mark.parametrize(
-    "differ, words",
+    "differ, sides",
     [
-        ({"nnodes": 3}, "the nodes were not started alike: --nnodes 2 on node 0, "),
-        ({"id": "b"}, "the nodes were not started alike: --rdzv-id none on node 0, "),
-        ({"at": "node1:1"}, "the nodes look for each other at different places: at "),
-        ({"backend": "static"}, "the nodes were not started alike: a c10d rendezvous"),
-        ({}, "the nodes do not meet at node0:29400, although they were started alike"),
+        ({"nnodes": 3}, {"2": (0,), "3": (1,)}),
+        ({"id": "b"}, {"none": (0,), "b": (1,)}),
+        ({"at": "node1:1"}, {"node0:29400": (0,), "node1:1": (1,)}),
+        ({"backend": "static"}, {"c10d": (0,), "static": (1,)}),
+        ({}, {}),
     ],
 )
-def test_nodes_that_do_not_meet(left, differ, words):
+def test_nodes_that_do_not_meet(left, differ, sides):
     left.plan(**differ)
-    said = told(left)
-    assert said.startswith(f"the run: {words}")
-    assert "no end after 5 seconds" in said
+    failure = told(left)
+    kind = Kind.NODES_DIFFER if differ else Kind.NODES_NOT_MET
+    assert (failure.why.kind, failure.rank, failure.node) == (kind, None, None)
+    assert (failure.why.name, failure.why.sides) == ("".join(differ), sides)
+    assert [also.kind for also in failure.also] == [Kind.STOPPED]
 
 
 @pytest.mark.parametrize("code", [-15, 0])
 def test_ranks_that_were_ended_for_a_node_that_joins_do_not_begin_again(left, code):
     left.plan()
     left.life(0, 0, 0, 1.0, 5.0, code=code, size=1, asked=4.0)
-    assert told(left).startswith(
-        "the run: the nodes do not meet again at node0:29400, where node 1 has come\n"
-    )
+    why = told(left).why
+    assert (why.kind, why.nodes) == (Kind.NODES_NOT_MET_AGAIN, (1,))
+    assert why.places == ("node0:29400",)
 
 
 @pytest.mark.parametrize("delay, told_of", [(1.0, True), (0.005, False)])
@@ -432,9 +432,7 @@ def test_nodes_that_do_not_meet_for_a_delay(left, delay, told_of, shared):
     plan = json.loads((left.folder / "plan.json").read_text())
     left.write("plan.json", plan | {"delay": delay})
     left.write("played.json", {"shared": shared})
-    said = "with this delay an answer takes 2 seconds"
-    assert (said in told(left)) == (told_of and not shared)
-    assert ("firewalls" in told(left)) == (not told_of or shared)
+    assert told(left).why.limit == (2.0 if told_of and not shared else 0)
 
 
 @pytest.mark.parametrize(
@@ -474,7 +472,8 @@ def test_what_torchrun_says_of_itself_is_told_of_its_node(left):
     left.write("node_1/err", error)
     left.write("node_1/exit.json", {"code": 1, "time": 5.0, "done": ""})
     left.write("node_0/exit.json", {"code": 1, "time": 9.0, "done": "another failed"})
-    assert told(left, None).startswith("node 1: OSError: no")
+    why = told(left, None).why
+    assert (why.kind, why.node, why.error) == (Kind.NODE_SAID, 1, "OSError: no")
 
 
 REFUSED = (
@@ -493,9 +492,9 @@ def test_a_node_that_offers_its_own_loopback_is_named(left, shared):
     folder = next((left.folder / "node_0/lives").iterdir())
     raised = {"error": REFUSED, "traceback": REFUSED, "time": 5.1, "frames": []}
     left.write(str(folder / "raised.json"), raised)
-    said = told(left, None)
-    named = "node 1: offers 127.0.1.1, where rank 0 finds only its own machine"
-    assert said.startswith(named) != shared
+    why = told(left, None).why
+    assert (why.kind is Kind.OWN_LOOPBACK) != shared
+    assert shared or (why.node, why.places, why.ranks) == (1, ("127.0.1.1",), (0,))
 
 
 def test_a_cable_explains_only_what_was_noticed_while_it_was_pulled(left):
@@ -512,30 +511,27 @@ def test_another_program_is_told_beside_a_failure(left):
     left.plan(program="b.py")
     left.life(0, 0, 0, 1.0, 3.0, code=3)
     left.life(1, 0, 1, 1.0, 5.0, code=-15, asked=4.9)
-    said = told(left, None)
-    assert said.startswith("rank 0 (node 0, local 0): exit code 3")
-    assert "a.py runs on node 0, b.py runs on node 1" in said
+    failure = told(left, None)
+    assert (failure.rank, failure.why.code) == (0, 3)
+    assert (failure.also[0].kind, failure.also[0].name) == (
+        Kind.NODES_DIFFER,
+        "program",
+    )
 
 
 def test_a_success_of_nodes_that_differ_says_so(left):
     left.plan(nnodes=3)
-    assert find_notes(TorchrunLog.read(left.folder)) == [
-        "the nodes were not started alike: --nnodes 2 on node 0, --nnodes 3 on node 1"
-    ]
+    (note,) = find_notes(TorchrunLog.read(left.folder))
+    assert (note.kind, note.name) == (Kind.NODES_DIFFER, "nnodes")
 
 
-@pytest.mark.parametrize(
-    "rank, words",
-    [
-        ("0", "the run: the second node has not come: this one waits at a:1, with"),
-        ("1", "the run: the node with --node-rank 0 has not come: nobody is at a:1"),
-    ],
-)
-def test_the_command_of_one_node_waits_in_vain(left, rank, words):
+@pytest.mark.parametrize("rank, kind", [("0", Kind.NODE_ALONE), ("1", Kind.NO_NODE_0)])
+def test_the_command_of_one_node_waits_in_vain(left, rank, kind):
     meets = {"nnodes": "2", "rank": rank, "at": "a:1", "backend": "static"}
     left.write("plan.json", {"meets": [meets]})
     left.write("err", "")
-    assert told(left).startswith(words)
+    why = told(left).why
+    assert (why.kind, why.places, why.node) == (kind, ("a:1",), None)
 
 
 def test_ranks_of_one_real_node_are_told_with_their_number_among_all(left):
@@ -550,14 +546,16 @@ def test_ranks_of_one_real_node_are_told_with_their_number_among_all(left):
         left.write(f"{home}/stdout.log", "")
     # In torchrun's report, too, it has that number.
     left.write("err", "  rank      : 3 (local_rank: 1)\n  exitcode  : 3 (pid: 7)\n")
-    assert told(left, None) == "rank 1 (rank 3 of all 4): exit code 3"
+    failure = told(left, None)
+    assert (failure.rank, failure.why.code) == (1, 3)
+    assert failure.places[1] == "rank 3 of all 4"
 
 
 def test_a_run_that_is_stopped_before_any_node_came_says_only_that(left):
     left.plan()
     for node in (0, 1):
         (left.folder / f"node_{node}/err").unlink()
-    assert "no end after 5 seconds" in told(left)
+    assert told(left).why == Cause(Kind.STOPPED, name="timeout", limit=5.0)
 
 
 # --- where it is read from ---

@@ -16,8 +16,8 @@ from ddp_lab.kit.cell import display, plots, variants
 from ddp_lab.kit.draw import RANK_COLOURS, bar_colour, before_after, standstill
 from ddp_lab.kit.draw.colours import THEMES, contrast, text_on
 from ddp_lab.kit.draw.svg import READABLE, text_width
+from ddp_lab.kit.explain.cause import Cause, Kind, Stand
 from ddp_lab.kit.explain.failure import find_failure
-from ddp_lab.kit.explain.hang import Stand
 from ddp_lab.kit.record.calls import Call, with_failed
 from ddp_lab.kit.record.stacks import Frame
 from ddp_lab.kit.run.rank import as_call
@@ -65,7 +65,7 @@ def test_calls_of_several_groups_are_told_apart():
 
 
 def test_of_a_rank_that_left_no_record_no_call_is_told():
-    killed = Stand(1, "left", FRAME, end="was ended by SIGABRT")
+    killed = Stand(1, "left", FRAME, end=Cause(Kind.SIGNAL, code=-6))
     early = Stand(2, "elsewhere", FRAME)
     stands = [Stand(0, "waits", FRAME, "barrier"), killed, early]
     drawn = rows(standstill(stands, [[call("barrier", done=False)], [], []], {}))

@@ -11,8 +11,10 @@ from ddp_lab.kit.cell import predict as room
 from ddp_lab.kit.cell.answers import fits, show
 from ddp_lab.kit.cell.predict import Verdict
 from ddp_lab.kit.draw.colours import WHITE, contrast
+from ddp_lab.kit.explain.cause import Cause, Kind
 from ddp_lab.kit.explain.failure import Failure
 from ddp_lab.kit.explain.symptoms import Symptom
+from ddp_lab.kit.record.stacks import Frame
 from ddp_lab.kit.run.result import Run
 
 pytest.importorskip("nbformat", reason="the notebooks' tests need Jupyter")
@@ -193,7 +195,9 @@ def test_a_guess_of_any_size_is_shown_short(shown):
 
 
 def run_that_failed(name, rank, line, symptom, cause="stands still", others=None):
-    failure = Failure("timeout", rank, cause, None, line, symptom, others=others or {})
+    why = Cause(Kind.RAISED, rank, Frame("", line, ""), symptom, error=cause)
+    told = {r: Cause(Kind.RAISED, r, error=says) for r, says in (others or {}).items()}
+    failure = Failure("timeout", why, told=told)
     return Run(f"torchrun {name}", [[], []], [], [], [], 4.0, failure)
 
 
@@ -221,7 +225,7 @@ def test_none_is_an_answer_where_others_are_given(shown):
 def test_a_line_may_be_named_by_what_stands_in_it(shown, tmp_path):
     program = tmp_path / "a.py"
     program.write_text("x = 1\nsend(x)\nx = recv()\n")
-    failure = Failure("timeout", 1, "stands still", f"{program}:2 in f: send(x)", 2)
+    failure = Failure("timeout", Cause(Kind.BUSY, 1, Frame(str(program), 2, "f")))
     run = Run("torchrun a.py", [[], []], [], [], [], 4.0, failure)
     assert suspect(1, " send(x)  ").fits(run) and suspect(1, 2).fits(run)
     for wrong in ("x", "recv", "x = ", "", "no such line"):

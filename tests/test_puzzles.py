@@ -7,6 +7,7 @@ import pytest
 
 from ddp_lab.kit.cell import program, puzzle
 from ddp_lab.kit.draw.traces import Trace, beside, differences
+from ddp_lab.kit.explain.cause import Cause, Kind
 from ddp_lab.kit.explain.failure import Failure
 from ddp_lab.kit.run.result import Run
 
@@ -30,7 +31,8 @@ def run(cause="", **facts):
         }
         for rank in range(2)
     ]
-    failure = Failure("exception", 0, cause, None, None, None) if cause else None
+    why = Cause(Kind.RAISED, 0, error=cause or "")
+    failure = Failure("exception", why) if cause else None
     return Run("torchrun puzzle.py", [[], []], told, [[], []], [0, 0], 0.3, failure)
 
 

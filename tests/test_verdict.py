@@ -10,11 +10,12 @@ from pathlib import Path
 import psutil
 import pytest
 
+from ddp_lab.kit.explain.cause import Kind
 from ddp_lab.kit.record.stacks import Frame
 from ddp_lab.kit.run.probe import from_py_spy
 from ddp_lab.kit.terminal import seen as looks
 from ddp_lab.kit.terminal import why
-from ddp_lab.kit.terminal.jobs import Job, Machine, Process, duration, spawned_rank
+from ddp_lab.kit.terminal.jobs import Job, Machine, Process, spawned_rank
 from ddp_lab.kit.terminal.look import Look
 from ddp_lab.kit.terminal.main import main
 from ddp_lab.kit.terminal.seen import Seen
@@ -42,131 +43,144 @@ GONE = Seen(0, "here", "gone")
 
 
 @pytest.mark.parametrize(
-    "ranks, hangs, rank, line, cause",
+    "ranks, hangs, rank, line, kind, states",
     [
         (
             [WAITS, seen(20)],
             True,
             1,
             20,
-            "has not come, and rank 0 waits in all_reduce",
+            Kind.ABSENT,
+            ["waits", "elsewhere"],
         ),
         (
             [WAITS, seen(20, share=0.99)],
             False,
             1,
             20,
-            "is busy at /home/me/train.py:20, and rank 0 waits in all_reduce",
+            Kind.DOES,
+            ["waits", "busy"],
         ),
         (  # the machine is full, and gives it nothing of a core
             [WAITS, seen(20, runnable=0.9)],
             False,
             1,
             20,
-            "is busy at /home/me/train.py:20, and rank 0 waits in all_reduce",
+            Kind.DOES,
+            ["waits", "busy"],
         ),
         (  # it polls, or loads something piece by piece
             [WAITS, seen(20, woken=20)],
             True,
             1,
             20,
-            "has not come, and rank 0 waits in all_reduce",
+            Kind.ABSENT,
+            ["waits", "wakes"],
         ),
         (
             [WAITS, seen(20, moved=True)],
             False,
             1,
             20,
-            "moves, and rank 0 waits in all_reduce",
+            Kind.DOES,
+            ["waits", "moves"],
         ),
         (
             [seen(20, moved=True), seen(30, "all_reduce", moved=True)],
             False,
             None,
             None,
-            "all 2 ranks move; rank 0 is the slowest: the others wait for it",
+            Kind.ALL_MOVE,
+            ["moves", "moves"],
         ),
         (
             [seen(20, moved=True), seen(20, moved=True)],
             False,
             None,
             None,
-            "all 2 ranks move",
+            Kind.ALL_MOVE,
+            ["moves", "moves"],
         ),
         (
             [WAITS, WAITS, AWAY],
             True,
             None,
             30,
-            "rank 2 is not on this machine, and ranks 0 and 1 wait in all_reduce",
+            Kind.DOES,
+            ["waits", "waits", "away"],
         ),
-        ([WAITS, GONE], True, 1, 30, "has left, and rank 0 waits in all_reduce"),
+        ([WAITS, GONE], True, 1, 30, Kind.ABSENT, ["waits", "left"]),
         (
             [WAITS, Seen(7, "here", "sleeping", trouble="not permitted")],
             True,
             None,
             30,
-            "rank 1 cannot be looked at, and rank 0 waits in all_reduce",
+            Kind.DOES,
+            ["waits", "unseen"],
         ),
         (
             [WAITS, Seen(7, "here", psutil.STATUS_STOPPED, stack(30, "all_reduce"))],
             True,
             1,
             30,
-            "is frozen, and rank 0 waits in all_reduce",
+            Kind.UNABLE,
+            ["waits", "stopped"],
         ),
         (
             [seen(20, share=0.9), seen(20, share=0.9)],
             False,
             None,
             20,
-            "ranks 0 and 1 are busy at /home/me/train.py:20",
+            Kind.DOES,
+            ["busy", "busy"],
         ),
         (
             [seen(20), seen(21)],
             False,
             None,
             20,
-            "rank 0 stands at /home/me/train.py:20, rank 1 stands at "
-            "/home/me/train.py:21, and no rank waits for another",
+            Kind.BUSY,
+            ["elsewhere", "elsewhere"],
         ),
         (
             [WAITS, seen(31, "barrier")],
             True,
             None,
             30,
-            "the ranks wait in different calls: rank 0 in all_reduce, rank 1 in "
-            "barrier",
+            Kind.APART,
+            ["waits", "waits"],
         ),
         (
             [WAITS, seen(40, "all_reduce")],
             True,
             None,
             30,
-            "every rank waits in all_reduce, at different lines: /home/me/train.py:30 "
-            "and /home/me/train.py:40, but they do not meet: groups, sizes or "
-            "earlier calls may differ (`ddp-lab torchrun` compares them)",
+            Kind.NOT_TOGETHER,
+            ["waits", "waits"],
         ),
         (
             [seen(20, woken=9), seen(21, moved=True)],
             False,
             0,
             20,
-            "runs now and then at /home/me/train.py:20, and rank 1 moves",
+            Kind.DOES,
+            ["wakes", "moves"],
         ),
         (  # two groups, say, and a third rank that may yet come to one of them
             [WAITS, seen(31, "barrier"), seen(20, moved=True)],
             False,
             2,
             20,
-            "moves, rank 0 waits in all_reduce, and rank 1 waits in barrier",
+            Kind.DOES,
+            ["waits", "waits", "moves"],
         ),
         (  # all of those that we see receive: the others may send
             [seen(5, "recv"), seen(5, "recv"), AWAY],
             True,
             None,
             5,
-            "rank 2 is not on this machine, and ranks 0 and 1 wait in recv",
+            Kind.DOES,
+            ["waits", "waits", "away"],
         ),
         (  # a cycle of two is one, whatever the third does
             [
@@ -177,19 +191,22 @@ GONE = Seen(0, "here", "gone")
             False,
             None,
             5,
-            "rank 0 waits in send for rank 1, rank 1 waits in send for rank 0",
+            Kind.CYCLE,
+            ["waits", "waits", "moves"],
         ),
     ],
 )
-def test_a_cause_in_a_sentence(ranks, hangs, rank, line, cause):
+def test_what_the_looks_at_ranks_tell(ranks, hangs, rank, line, kind, states):
     verdict = judge(dict(enumerate(ranks)), len(ranks), 8)
     failure = verdict.failure
-    told = verdict.hangs, failure.rank, failure.line, failure.cause
-    assert told == (hangs, rank, line, cause)
-    still = not any(
-        one.moved or one.share or one.runnable or one.woken for one in ranks
-    )
-    assert still == ("nothing has moved" in (failure.means or ""))
+    told = verdict.hangs, failure.rank, failure.line, failure.why.kind
+    assert told == (hangs, rank, line, kind)
+    assert [stand.state for stand in failure.told.values()] == states
+    (watched,) = failure.also
+    assert (watched.kind, watched.limit) == (Kind.WATCHED, 8)
+    if kind is Kind.ALL_MOVE:
+        slowest = [0] if ranks[1].waited else []
+        assert [stand.rank for stand in failure.why.stands] == slowest
 
 
 def look(line: int, call: str = "", woken: int = 5, **values: str) -> Look:
@@ -251,9 +268,8 @@ def test_a_fork_does_not_stand_where_its_parent_has_started_it():
     inside = [Frame(path[0], 1, "get"), *stack(20)]
     workers = [(8, from_py_spy(frames)), (9, from_py_spy(frames[3:]))]
     rank = Seen(7, "here", "sleeping", inside, workers=workers)
-    told = judge({0: rank}, 1, 5.0).failure.others[0]
-    assert "its process 9 stands at /home/me/train.py:1 in epoch" in told
-    assert "its process 8" not in told
+    told = judge({0: rank}, 1, 5.0).failure.told[0]
+    assert told.beside == (("process 9", Frame(MINE, 1, "epoch")),)
 
 
 TORCHRUN = {"WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2, "TORCHELASTIC_RUN_ID": "x"}
@@ -426,15 +442,6 @@ def test_ctrl_c_while_it_looks(one_job, monkeypatch, capsys):
     assert capsys.readouterr().err == ""
 
 
-def test_who_was_woken_is_told_of_one_and_of_several():
-    polls = seen(20, woken=5)
-    (one, two) = (
-        judge(dict(enumerate(r)), 2, 8.0) for r in ([WAITS, polls], [polls] * 2)
-    )
-    assert "but rank 1 is woken now and then" in one.failure.means
-    assert "but ranks 0 and 1 are woken now and then" in two.failure.means
-
-
 def test_what_is_saved_holds_no_value_of_the_program(tmp_path):
     frames = [Frame(C10D, 1, "send", {"dst": "1"}), Frame(MINE, 2, "f", {"key": "'s'"})]
     ranks_ = {0: Seen(1, "here", "sleeping", frames)}
@@ -468,11 +475,3 @@ def test_a_dump_of_the_recorder_is_read_and_does_nothing(tmp_path, monkeypatch):
     assert looks._flight(1, environment, started=0) == {}
     assert not (tmp_path / "bomb").exists()
     assert looks._flight(0, environment, started=2e10) == {}, "of an earlier job"
-
-
-@pytest.mark.parametrize(
-    "seconds, text",
-    [(0.2, "1 second"), (8.6, "8 seconds"), (150, "2 minutes"), (9e4, "25 hours")],
-)
-def test_durations(seconds, text):
-    assert duration(seconds) == text

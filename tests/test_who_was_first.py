@@ -6,7 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from ddp_lab.kit.explain import attempts, ends
+from ddp_lab.kit.explain import ends
+from ddp_lab.kit.explain.attempts import MOST, compare
+from ddp_lab.kit.explain.cause import Attempts, Cause, Kind
 from ddp_lab.kit.explain.failure import Failure, find_failure, find_notes
 from ddp_lab.kit.record import stacks
 from ddp_lab.kit.record.logs import RankLog, RunLog, TorchrunLog
@@ -89,16 +91,16 @@ def test_who_failed_first_by_itself_is_named(logs, first):
     assert failure.rank == first, failure.report()
     other = logs[1 - first]
     told = ends.find(other, other.code)
-    if told.is_victim() and not told.unwilling():
-        assert failure.others == {} or told.out_of_step()
+    if told.is_victim and not told.unwilling:
+        assert failure.told == {} or told.out_of_step
     else:
-        assert 1 - first in failure.others
+        assert 1 - first in failure.told
 
 
 def test_who_left_while_it_handled_an_exception_says_which():
     failure = explain(left(5.0, 1, "KeyError: 'x'", "OSError: no"), well())
-    assert (failure.rank, failure.cause) == (0, "exit code 1")
-    assert failure.means == "it left while it handled KeyError: 'x'"
+    assert (failure.rank, failure.why.code) == (0, 1)
+    assert failure.also == (Cause(Kind.HANDLED, error="KeyError: 'x'"),)
 
 
 def test_without_times_who_died_without_a_word_comes_first():
@@ -140,8 +142,8 @@ def test_who_raised_and_was_ended_on_its_way_out_is_no_victim():
 def test_what_was_said_before_a_run_is_stopped_comes_first(stopped):
     failure = explain(ended(6.0, None, asked=6.0), raised(5.0), stopped=stopped)
     assert (failure.rank, failure.cause) == (1, "ValueError: no")
-    assert "all processes were" in failure.means
-    assert failure.others[0].startswith("was asked to end, and did not; it ")
+    assert [(c.kind, c.name) for c in failure.also] == [(Kind.STOPPED, stopped)]
+    assert failure.told[0].kind is Kind.UNWILLING and failure.told[0].stands
 
 
 def test_a_rank_that_has_raised_and_does_not_end_has_failed():
@@ -162,9 +164,9 @@ def test_a_traceback_that_may_have_been_caught_is_no_failure():
     log.add_stderr(TRACEBACK.format(line=3, error="ValueError: no"))
     failure = explain(RankLog(), log, stopped="timeout")
     assert (failure.kind, failure.rank) == ("timeout", 1)
-    assert failure.means.startswith(
-        "before, rank 1 printed a traceback: ValueError: no"
-    )
+    printed = failure.also[0]
+    assert (printed.kind, printed.rank) == (Kind.PRINTED, 1)
+    assert printed.error == "ValueError: no"
     assert TorchrunLog([log]).warnings(failed=False)[0][-1] == "ValueError: no"
     assert TorchrunLog([log]).warnings(failed=True) == [[]]
 
@@ -174,7 +176,7 @@ def test_a_dead_thread_explains_more_than_what_was_caught():
     thread = "Exception in thread T:\n" + TRACEBACK.format(line=5, error="KeyError: 1")
     log.add_stderr(caught + thread)
     failure = explain(RankLog(), log, stopped="timeout")
-    assert "rank 1 printed a traceback: KeyError: 1" in failure.means
+    assert (failure.also[0].rank, failure.also[0].error) == (1, "KeyError: 1")
 
 
 def test_a_traceback_on_a_stderr_that_all_share_is_any_ranks():
@@ -182,16 +184,14 @@ def test_a_traceback_on_a_stderr_that_all_share_is_any_ranks():
     log.add_stderr(TRACEBACK.format(line=3, error="ValueError: no"))
     failure = explain(log, RankLog(), stopped="timeout")
     assert failure.rank is None and "ValueError: no" in failure.traceback
-    assert failure.means.startswith(
-        "before, a rank printed a traceback: ValueError: no"
-    )
+    assert (failure.also[0].kind, failure.also[0].rank) == (Kind.PRINTED, None)
 
 
 def test_a_launcher_that_was_ended_is_told():
     asked = [ended(5.0, -15, asked=4.0), ended(5.0, -15, asked=4.0)]
     failure = explain(*asked, code=-9)
     assert (failure.kind, failure.rank) == ("launch", None)
-    assert failure.cause.startswith("the launcher was ended by SIGKILL")
+    assert (failure.why.kind, failure.why.code) == (Kind.LAUNCHER, -9)
     said = TRACEBACK.format(line=1, error="api.SignalException: got signal: 15")
     failure = explain(*asked, stderr=said)
     assert (failure.kind, failure.rank) == ("launch", None)
@@ -222,31 +222,27 @@ def test_an_exception_is_told_in_its_own_words(error, cause):
 def test_a_full_disk_explains_what_has_no_words(tmp_path):
     full = {"full_disk": tmp_path}
     failure = explain(well(), ended(5.0, 1), **full)
-    assert failure.symptom == "disk full" and str(tmp_path) in failure.means
+    assert failure.symptom == "disk full" and failure.also[0].name == str(tmp_path)
     assert explain(well(), raised(5.0), **full).symptom is None
     assert explain(well(), ended(5.0, -9), **full).symptom == "killed"
     failure = explain(well(), raised(5.0, "OSError: No space left on device"), **full)
-    assert failure.symptom == "disk full" and str(tmp_path) in failure.means
+    assert failure.symptom == "disk full" and failure.also[0].name == str(tmp_path)
 
 
 # --- attempts ---
 
 
-def failed(cause: str, line: int | None = 3, rank: int = 1) -> attempts.Attempt:
-    where = f"a.py:{line}" if line else None
-    return attempts.Attempt("exception", rank, cause, where, line)
+def failed(error: str, line: int = 3, rank: int = 1) -> Cause:
+    return Cause(Kind.RAISED, rank, Frame("a.py", line, ""), error=error)
 
 
 def test_a_run_that_was_never_restarted_says_nothing_of_it():
-    assert attempts.restarted([]) == attempts.before([], failed("x")) == []
+    assert compare([]) is compare([], failed("x")) is None
 
 
 def test_attempts_that_failed_alike_are_told_once():
-    said = attempts.restarted([failed("E: no 1"), failed("E: no 2", rank=0)])
-    line = "restarted twice: attempts 1 and 2 of 3 failed: rank 1: E: no 1 at a.py:3"
-    assert said == [line]
-    ten = [failed(f"E: {i}") for i in range(10)]
-    assert attempts.restarted(ten)[0].startswith("restarted 10 times: attempts 1 to 10")
+    found = compare([failed("E: no 1"), failed("E: no 2", rank=0)])
+    assert found == Attempts((((1, 2), failed("E: no 1")),), 3)
 
 
 def test_a_restart_whose_ranks_did_not_meet_hides_no_failure():
@@ -257,14 +253,13 @@ def test_a_restart_whose_ranks_did_not_meet_hides_no_failure():
 
     first = [well(), ended(1.0, 5)]
     failure = explain(waits(0), waits(1), earlier=[first])
-    assert (failure.rank, failure.cause) == (1, "exit code 5")
-    assert "which did not meet again" in failure.means
-    assert "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1" in failure.means
+    assert (failure.rank, failure.why.code) == (1, 5)
+    assert [also.kind for also in failure.also] == [Kind.NOT_MET_AGAIN]
     assert explain(raised(9.0), well(), earlier=[first]).rank == 0
     again = explain(waits(0), waits(1), earlier=[first, [waits(0), waits(1)]])
-    assert (again.rank, again.cause) == (1, "exit code 5")
-    assert "which did not meet again" in again.means
-    assert not [line for line in again.earlier if "a bug" in line]
+    assert (again.rank, again.why.code) == (1, 5)
+    assert [also.kind for also in again.also] == [Kind.NOT_MET_AGAIN]
+    assert not again.attempts.same, "a failed meeting is no bug"
 
 
 def test_who_exits_while_others_lose_a_peer_comes_after_who_raised():
@@ -290,33 +285,27 @@ def test_who_has_raised_may_be_aborted_on_its_way_out():
     log.traceback, log.guessed = TRACEBACK.format(line=3, error="ValueError: no"), False
     assert explain(well(), log).cause == "ValueError: no"
     log.traceback = "Fatal Python error: Aborted\n"
-    assert "SIGABRT" in explain(well(), log).cause
+    assert explain(well(), log).why.kind is Kind.SIGNAL
 
 
 def test_of_many_ways_to_fail_the_first_are_told():
-    (said,) = attempts.restarted([failed(f"E{'x' * i}: no") for i in range(12)])
-    assert said.count(" of 13 failed: ") == attempts.MOST
-    assert "attempt 1 of 13" in said and "attempt 6 of 13" not in said
-    assert said.endswith("; 7 more failed in other ways")
+    found = compare([failed(f"E{'x' * i}: no") for i in range(12)])
+    assert [numbers for numbers, _ in found.ways] == [(n + 1,) for n in range(MOST)]
+    assert found.count == 13
 
 
 def test_the_same_error_at_the_same_line_is_a_bug():
-    same = failed("E: no")
-    both, three = attempts.before([same], same), attempts.before([same] * 2, same)
-    assert both == [f"the same error at the same line in both attempts: {attempts.BUG}"]
-    assert "in all 3 attempts" in three[0]
-    other = failed("F: no", line=9)
-    lines = attempts.before([same, other], same)
-    assert len(lines) == 3
-    assert lines[-1] == f"the same as now in 2 of 3 attempts: {attempts.BUG}"
-    assert attempts.BUG not in str(attempts.before([other], same))
+    same, other = failed("E: no"), failed("F: no", line=9)
+    assert compare([same], same).same == 1
+    assert compare([same] * 2, same).same == 2
+    assert compare([same, other], same).same == 1
+    assert compare([other], same).same == 0
+    assert compare([same]).same == 0, "the last one went well, or did not meet"
 
 
 def test_two_deaths_without_a_line_may_be_two_faults():
-    death = failed("ended by SIGKILL", line=None)
-    assert attempts.before([death], death) == [
-        "attempt 1 of 2 failed: rank 1: ended by SIGKILL"
-    ]
+    death = Cause(Kind.SIGNAL, 1, code=-9)
+    assert compare([death], death).same == 0
 
 
 def test_attempts_are_read_in_the_order_of_their_numbers(tmp_path):
@@ -337,8 +326,9 @@ def test_attempts_are_read_in_the_order_of_their_numbers(tmp_path):
     assert [ranks[1].code for ranks in log.earlier] == [*range(20, 31)]
     assert find_failure(log, 0, None, 0)[0] is None
     (note,) = find_notes(log)
-    assert note.startswith("restarted 11 times: attempt 1 of 12 failed: rank 1: exit ")
-    assert note.endswith("rank 1: exit code 24; 6 more failed in other ways")
+    assert (note.kind, note.attempts.count) == (Kind.RESTARTED, 12)
+    codes = [cause.code for _, cause in note.attempts.ways]
+    assert codes == [20, 21, 22, 23, 24]
 
 
 def test_without_room_for_a_traceback_it_is_that_on_stderr():
@@ -346,7 +336,7 @@ def test_without_room_for_a_traceback_it_is_that_on_stderr():
     log.raised |= {"traceback": ""}
     log.add_end("a line\n" + TRACEBACK.format(line=3, error="ValueError: no"))
     assert log.warnings == ["a line"] and "ValueError: no" in log.traceback
-    assert not log.guessed and ends.find(log, 1).cause == "ValueError: no"
+    assert not log.guessed and ends.find(log, 1).cause.error == "ValueError: no"
     log.traceback = ""
     log.add_end("")
     assert log.traceback == "ValueError: no"

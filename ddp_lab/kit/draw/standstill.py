@@ -5,11 +5,11 @@ the reader's theme, and shows in a notebook that nobody has run or trusted yet.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from html import escape
 
+from ddp_lab.kit import say
 from ddp_lab.kit.draw.colours import bar_colour, text_on
-from ddp_lab.kit.explain.hang import Stand, ranks
+from ddp_lab.kit.explain.cause import Stand
 from ddp_lab.kit.record.calls import Call
 
 SHOWN = 3  # how many of the last calls are shown
@@ -37,7 +37,7 @@ def standstill(
     although another one has.
 
     Args:
-        stands: by rank; see `ddp_lab.kit.explain.hang`.
+        stands: by rank; see `ddp_lab.kit.explain.stands`.
         calls: by rank, oldest first; send and recv of gloo are not among them.
         told: what is known of a rank besides, such as how it has ended.
         places: of each rank where it is, if there are several nodes.
@@ -111,17 +111,12 @@ def _now(stand: Stand, told: str) -> str:
         text += f"<br>{escape(stand.frame.short)}"
     if stand.frame and stand.frame.code:
         text += f"<br><code>{escape(stand.frame.code)}</code>"
-    text += "".join(f"<br>{escape(also)}" for also in stand.beside)
+    text += "".join(f"<br>{escape(also)}" for also in say.beside(stand))
     style = "flex: 1 1 16em; min-width: 0; overflow-wrap: break-word"
     return f'<div style="{style};">{text}</div>'
 
 
 def _what(stand: Stand, told: str) -> str:
-    if told and told != str(stand):
+    if told and told != say.stand(stand):
         return told
-    if stand.state == "waits":
-        peers = f" for {ranks(stand.peers)}" if stand.peers else ""
-        return f"waits in {stand.name}{peers}"
-    if stand.state == "elsewhere":
-        return "is at its own line"
-    return str(replace(stand, frame=None))
+    return say.now(stand)

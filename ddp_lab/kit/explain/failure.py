@@ -2,99 +2,122 @@
 
 Who failed by itself comes first (see ends.py). Whoever only noticed that somebody else
 had gone, or waited for it in vain, comes last; and if nobody else is left, the calls
-and the stacks tell (see hang.py).
+and the stacks tell (see hang.py). say.py makes the sentences.
 """
 
-import re
+import signal
 import time
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from pathlib import Path
 
-from ddp_lab.kit.explain import attempts, ends, hang, nodes, symptoms
-from ddp_lab.kit.explain.attempts import Attempt
-from ddp_lab.kit.explain.diagnosis import odd_one
+from ddp_lab.kit import say
+from ddp_lab.kit.explain import attempts, ends, hang, nodes, stands, symptoms
+from ddp_lab.kit.explain.cause import (
+    MEETING,
+    Attempts,
+    Cause,
+    Kind,
+    Stand,
+    odd_one,
+)
 from ddp_lab.kit.explain.ends import HEADSTART, End
 from ddp_lab.kit.explain.symptoms import Symptom
 from ddp_lab.kit.record import stacks
-from ddp_lab.kit.record.files import shorten
 from ddp_lab.kit.record.logs import RankLog, RunLog, TorchrunLog
 
-SIZES = re.compile(r"op\.preamble\.length <= op\.nbytes\. (\d+) vs (\d+)")
-FINGERPRINT = re.compile(
-    r"Rank (\d+) is running collective: CollectiveFingerPrint\((?:SequenceNumber=\d+, "
-    r")?OpType=(\w+)(?:, TensorShape=\[(.*?)\], TensorDtypes=(\w+))?"
-)
-STOPPED = {
-    "timeout": "no end after {0:g} seconds; all processes were stopped",
-    "interrupt": "stopped by hand; all processes were ended",
-    "output": "more than {0:,} bytes of output; all processes were stopped",
-    # Nobody asked for these: the system for want of memory, or somebody by hand.
-    "guard": "the guard of this run was ended by {0} from outside; all processes were "
-    "stopped",
-    "torchrun": "torchrun itself was ended by {0} from outside, and its ranks with it",
-    "nodes": "what plays the nodes on this machine (nodes.py, or its switch.py) was "
-    "ended by {0} from outside, and the nodes with it",
-    "srun": "srun was ended by {0} from outside, and the ranks with it",
-    "slurm": "ended by SLURM: {0}",
-    "warm": "the warm process, of which this run is a fork, was ended by {0} from "
-    "outside, and the run with it; the next run starts a new one",
-}
+KINDS = {Kind.RAISED: "exception", Kind.EXIT: "exit"}  # "signal" is anything else
 
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a run failed."""
+    """Why a run failed: the facts, and by its properties the words for them."""
 
     kind: str
     """"exception", "signal", "exit"; "timeout", "interrupt" or "output" if the run was
     stopped; "guard", "torchrun", "nodes", "srun" or "warm" if a signal from outside has
     ended what the ranks depend on; "slurm" if SLURM has ended them; "launch" if no rank
     was started; "node" if a node was lost, or the nodes did not come together."""
-    rank: int | None
-    """The rank that failed first; None when no rank is to blame alone."""
-    cause: str
-    """One line: the exception, the signal, the exit code, or who waits for whom."""
-    where: str | None = None
-    """The program's own line, as in `sick.py:45 in pass_on`."""
-    line: int | None = None
-    """Its number."""
-    symptom: Symptom | None = None
-    """What this is called, if it is a known way to go wrong."""
-    means: str | None = None
-    """What the cause usually means, in one sentence."""
+    why: Cause
+    also: tuple[Cause, ...] = ()
+    """What is known besides."""
     traceback: str = field(default="", repr=False)
-    others: dict[int, str] = field(default_factory=dict)
+    told: dict[int, Cause | Stand] = field(default_factory=dict)
     """What is known of the other ranks: their own failures and, if somebody waited in
     vain, where each rank stood. A rank that only lost its connection is left out."""
-    stands: list[hang.Stand] = field(default_factory=list, repr=False)
+    stands: list[Stand] = field(default_factory=list, repr=False)
     """Where each rank stood when it was last seen, if the run stood still."""
-    earlier: list[str] = field(default_factory=list)
+    attempts: Attempts | None = None
     """How the attempts before this one failed, if torchrun has restarted the ranks."""
     places: dict[int, str] = field(default_factory=dict)
     """Of each rank on several nodes where it is: `node 1, local 0`."""
-    node: int | None = None
-    """The node that is to blame, if no rank is."""
 
-    def name(self, rank: int) -> str:
-        """Return `rank 3`, and where it is if there are several nodes."""
-        place = self.places.get(rank)
-        return f"rank {rank} ({place})" if place else f"rank {rank}"
+    @property
+    def rank(self) -> int | None:
+        """The rank that failed first; None when no rank is to blame alone."""
+        return self.why.rank
+
+    @property
+    def node(self) -> int | None:
+        """The node that is to blame, if no rank is."""
+        return self.why.node
+
+    @property
+    def symptom(self) -> Symptom | None:
+        """What this is called, if it is a known way to go wrong."""
+        return self.why.symptom
+
+    @property
+    def cause(self) -> str:
+        """One line: the exception, the signal, the exit code, or who waits for whom."""
+        return say.cause(self.why)
+
+    @property
+    def where(self) -> str | None:
+        """The program's own line, as in `sick.py:45 in pass_on`."""
+        return self.why.frame.place if self.why.frame else None
+
+    @property
+    def line(self) -> int | None:
+        """Its number."""
+        return self.why.frame.line if self.why.frame else None
+
+    @property
+    def means(self) -> str | None:
+        """What the cause usually means, and what else is known, in one line."""
+        return say.means(self.why, self.also)
+
+    @property
+    def others(self) -> dict[int, str]:
+        """What is told of the other ranks."""
+        return {rank: say.of_rank(known) for rank, known in self.told.items()}
+
+    @property
+    def earlier(self) -> list[str]:
+        """What is told of the attempts before this one."""
+        return say.earlier(self.attempts)
 
     def report(self, traceback: bool = True) -> str:
         """Return the cause, then the evidence, then the other ranks."""
-        who = "the run" if self.node is None else f"node {self.node}"
-        who = who if self.rank is None else self.name(self.rank)
-        text = [f"{who}: {self.cause}"]
+        text = [f"{say.who(self.why, self.places)}: {self.cause}"]
         if self.where:
             text.append(f"  at {self.where}")
         if self.means:
             text.append(f"  {self.means}")
         if traceback and self.traceback:
             text.append("\n" + self.traceback.rstrip() + "\n")
-        text += [f"  {self.name(rank)}: {what}" for rank, what in self.others.items()]
+        for rank, what in self.others.items():
+            text.append(f"  {say.rank(rank, self.places)}: {what}")
         text += [f"  {line}" for line in self.earlier]
         return "\n".join(text)
+
+    def blames(self, rank: int | None) -> "Failure":
+        """Return this failure, as one of that rank."""
+        return replace(self, why=replace(self.why, rank=rank))
+
+    def held_by(self, holder: str) -> "Failure":
+        """Return this failure, with the words on who holds what was missing."""
+        return replace(self, also=(*self.also, Cause(Kind.HELD, error=holder)))
 
 
 def find_failure(
@@ -108,7 +131,7 @@ def find_failure(
     Args:
         log: what the run left behind.
         code: exit code of the whole command.
-        stopped: why the launcher has ended the run, a key of `STOPPED`, if it has.
+        stopped: why the launcher has ended the run, a key of `say.STOPPED`, if it has.
         limit: the seconds of silence or the bytes of output that it was allowed, or the
             signal from outside.
     """
@@ -122,24 +145,25 @@ def find_failure(
     else:
         codes = [code] if codes == [None] else codes
         failure = _first_failure(log, code, codes)
-        failure = replace(failure, rank=log.culprit(failure.rank))
+        failure = failure.blames(log.culprit(failure.rank))
     if log.agents:
         failure = _of_nodes(failure, log, codes, stopped)
     if log.full_disk:
         failure = _on_a_full_disk(failure, log.full_disk)
     before = _earlier(log)
-    tried, apart = [_attempt(each) for each in before], _meets(failure)
-    told = attempts.before(tried, _attempt(failure), may_be_a_bug=not apart)
-    met = [each for each in before if not _meets(each)]
-    if met and apart:  # which is no failure of the program's
-        failure = replace(met[-1], means=attempts.never_met(failure.cause))
-    return replace(failure, earlier=told, places=log.places), codes
+    met = [each for each in before if not _meeting(each)]
+    # A failed meeting is no failure of the program's, and so never a bug.
+    last = None if _meeting(failure) else failure.why
+    found = attempts.compare([each.why for each in before], last)
+    if met and last is None:
+        failure = replace(met[-1], also=(Cause(Kind.NOT_MET_AGAIN, of=failure.why),))
+    return replace(failure, attempts=found, places=log.places), codes
 
 
-def _meets(failure: Failure) -> bool:
+def _meeting(failure: Failure) -> bool:
     """Tell whether a run failed because its ranks did not find each other."""
-    names = [stand.name for stand in failure.stands]
-    return "init_process_group" in "".join([failure.where or "", *names])
+    stood = any(stand.name == MEETING for stand in failure.stands)
+    return stood or failure.why.meeting
 
 
 def _earlier(log: RunLog) -> list[Failure]:
@@ -149,43 +173,37 @@ def _earlier(log: RunLog) -> list[Failure]:
         failure = _first_failure(TorchrunLog(ranks), 1, [rank.code for rank in ranks])
         own = failure.rank is not None and not ranks[failure.rank].asked
         gone = change and failure.rank in change.ranks
-        if change and change.words and (not own or gone):
-            failure = Failure("node", None, change.words)
+        if change and (change.lost or change.come) and (not own or gone):
+            come = {"come": change.come} if change.come else {}
+            changed = Cause(Kind.NODES_CHANGED, nodes=change.lost, sides=come)
+            failure = Failure("node", changed)
         found.append(failure)
     return found
 
 
-def _attempt(failure: Failure) -> Attempt:
-    said = failure.cause, failure.where, failure.line
-    return Attempt(failure.kind, failure.rank, *said)
-
-
-def find_notes(log: RunLog) -> list[str]:
-    """Return what is wrong with a run although every rank has ended well."""
+def find_notes(log: RunLog) -> list[Cause]:
+    """Return what is odd about a run although every rank has ended well."""
     left = [rank.end or {} for rank in log.ranks]
-    early = [rank for rank, end in enumerate(left) if end.get("early")]
-    stayed = [
+    early = tuple(rank for rank, end in enumerate(left) if end.get("early"))
+    stayed = tuple(
         rank
         for rank, end in enumerate(left)
         if end and rank not in early and not end["left_group"]
+    )
+    notes = [
+        Cause(Kind.CHILD_FAILED, rank, child=child)
+        for rank, child in log.failed_children()
     ]
-    notes = nodes.odd(log.agents)
-    notes += attempts.restarted([_attempt(each) for each in _earlier(log)])
-    if early:
-        whose = "its" if len(early) == 1 else "their"
-        notes.append(
-            f"{hang.ranks(early)} left before the end of {whose} program, by os._exit "
-            "or for another program, so Python's own work at the end was not done"
-        )
-    if stayed:
-        notes.append(f"{hang.ranks(stayed)} ended without dist.destroy_process_group()")
+    notes += [Cause(Kind.NO_RANK)] if log.no_rank else []
+    notes += nodes.odd(log.agents)
+    if before := attempts.compare([each.why for each in _earlier(log)]):
+        notes.append(Cause(Kind.RESTARTED, attempts=before))
+    notes += [Cause(Kind.LEFT_EARLY, ranks=early)] if early else []
+    notes += [Cause(Kind.KEPT_GROUP, ranks=stayed)] if stayed else []
     if len(left) > 1 and all(end.get("joined") is False for end in left):
-        notes.append(
-            f"no rank has joined a process group: {len(left)} copies of the program "
-            "have run side by side, and none knew of the others"
-        )
+        notes.append(Cause(Kind.NOT_JOINED, limit=len(left)))
     if found := hang.mismatch([rank.calls for rank in log.ranks]):
-        notes.append(f"not the same on all ranks: {found.cause}")
+        notes.append(Cause(Kind.NOT_THE_SAME, of=found))
     return notes
 
 
@@ -196,46 +214,35 @@ def _of_nodes(
     if stopped not in (None, "timeout"):
         return failure
     found = _ends(log.ranks, codes)
-    own = [e.time for e in found.values() if not e.is_victim() and not e.asked]
+    own = [e.time for e in found.values() if not e.is_victim]
     lost = nodes.gone(log.agents)
     early = lost.time - (0 if lost.exact else HEADSTART) if lost else 0.0
     if lost and not any(time < early for time in own):
-        return _node_failed(failure, lost)
+        return _node_failed(failure, lost.cause, lost.also)
     noticed = min((end.time for end in found.values()), default=time.time())
     trouble = None
     if not own and (failure.rank is None or found):
         trouble = nodes.cut_off(log.agents, noticed)
-        words = {rank: end.words for rank, end in found.items()}
-        trouble = trouble or nodes.own_loopback(log.agents, words)
+        heard = {rank: end.heard for rank, end in found.items()}
+        trouble = trouble or nodes.own_loopback(log.agents, heard)
     if not log.ranks:
         trouble = trouble or nodes.never_met(log.agents)
     elif stopped and not own and None not in codes:
         trouble = trouble or nodes.never_again(log.agents)
     failure = _node_failed(failure, trouble) if trouble else failure
     differ = nodes.differing_programs(log.agents)
-    means = "; ".join(filter(None, [differ, failure.means])) or None
-    return replace(failure, means=means)
+    return replace(failure, also=(*differ, *failure.also))
 
 
-def _node_failed(failure: Failure, trouble: nodes.Trouble) -> Failure:
+def _node_failed(
+    failure: Failure, trouble: Cause, also: tuple[Cause, ...] = ()
+) -> Failure:
     """Return the failure of a node; what its ranks show is kept beside it."""
-    stopped = STOPPED["timeout"].partition("{")[0]
-    said = [w for w in (failure.cause, failure.means) if w and stopped in w]
-    means = [trouble.means, *said]
-    others = {r: w for r, w in failure.others.items() if r not in trouble.ranks}
-    return replace(
-        failure,
-        kind="node",
-        rank=None,
-        node=trouble.node,
-        cause=trouble.cause,
-        where=None,
-        line=None,
-        symptom=trouble.symptom,
-        means="; ".join(filter(None, means)) or None,
-        traceback="",
-        others=others,
-    )
+    known = [failure.why, *failure.also]
+    timeout = [c for c in known if c.kind is Kind.STOPPED and c.name == "timeout"]
+    told = {r: known for r, known in failure.told.items() if r not in trouble.ranks}
+    found = Failure("node", trouble, (*also, *timeout), told=told)
+    return replace(found, stands=failure.stands)
 
 
 def _first_failure(log: RunLog, code: int, codes: list[int | None]) -> Failure:
@@ -244,7 +251,7 @@ def _first_failure(log: RunLog, code: int, codes: list[int | None]) -> Failure:
     if not found or _launcher_was_first(log, code, found):
         return _launch_failure(log.stderr, code)
     first = _first(found)
-    if found[first].lost_peer() or found[first].out_of_step():
+    if found[first].is_victim:
         return _not_together(log.ranks, first, found)
     return _failed_by_itself(log.ranks, first, found)
 
@@ -255,7 +262,8 @@ def _launcher_was_first(log: RunLog, code: int, found: dict[int, End]) -> bool:
     Its report of ranks that have failed is no failure of its own.
     """
     if code < 0:  # then nobody asks the ranks, and the guard ends them
-        return all(end.asked or "SIGTERM" in end.cause for end in found.values())
+        asks = -signal.SIGTERM
+        return all(end.asked or end.cause.code == asks for end in found.values())
     error = stacks.last_error(log.stderr)
     its_own = bool(error) and "ChildFailedError" not in error
     return its_own and all(end.asked for end in found.values())
@@ -266,7 +274,8 @@ def _ends(logs: list[RankLog], codes: list[int | None]) -> dict[int, End]:
     all_ends = {rank: ends.find(log, codes[rank]) for rank, log in enumerate(logs)}
     found = {rank: end for rank, end in all_ends.items() if end}
     # Those that leave because another one has gone do so alike.
-    odd = odd_one({rank: end.cause for rank, end in found.items() if end.quietly})
+    quiet = {rank: end for rank, end in found.items() if end.quietly}
+    odd = odd_one({r: (end.cause.code, end.cause.error) for r, end in quiet.items()})
     if odd is not None:
         found[odd] = replace(found[odd], quietly=False)
     return found
@@ -278,7 +287,7 @@ def _first(found: dict[int, End]) -> int:
     A size that gloo did not expect comes before whatever was computed from it.
     """
     return min(
-        found, key=lambda r: (not SIZES.search(found[r].words), found[r].order())
+        found, key=lambda rank: (not found[rank].heard.sizes, found[rank].order())
     )
 
 
@@ -286,35 +295,61 @@ def _failed_by_itself(
     logs: list[RankLog], first: int, found: dict[int, End]
 ) -> Failure:
     end = found[first]
-    others = {rank: other for rank, other in found.items() if rank != first}
-    failure = Failure(end.kind, first, end.cause, *_place(end.frame))
-    failure = replace(failure, traceback=end.traceback, others=_failures(others))
-    if symptoms.find(end.cause) is Symptom.LATE_CALL:
-        failure = replace(failure, others=_at_work(logs, first) | failure.others)
+    told: dict[int, Cause | Stand] = _failures(found, first)
+    why = replace(end.cause, rank=first, symptom=_symptom(end.cause, logs[first]))
+    if why.symptom is Symptom.LATE_CALL:
+        told = _at_work(logs, first) | told
+    also = _also(end, first, logs, why.symptom)
+    if also and also[0].of:  # a wrong sum, say, is a symptom of what was before it
+        why = replace(why, symptom=also[0].of.symptom)
+    kind = KINDS.get(why.kind, "signal")
+    return Failure(kind, why, also, end.traceback, told)
+
+
+def _also(
+    end: End, first: int, logs: list[RankLog], symptom: Symptom | None
+) -> tuple[Cause, ...]:
+    """Return what else is known of a rank that failed."""
+    if symptom:  # a signal's usual meaning is part of the cause already
+        by_signal = end.cause.kind is Kind.SIGNAL
+        return () if by_signal else (Cause(Kind.KNOWN_AS, symptom=symptom),)
+    if found := hang.mismatch([log.calls for log in logs]):
+        return (Cause(Kind.BEFORE, of=found),)
     shared = hang.has_program(logs)  # then nobody knows which rank has written what
     printed = logs[0 if shared else first].tracebacks
-    if end.kind == "exit" and printed:
+    if end.cause.kind is Kind.EXIT and printed:
         whole = [each for each in printed if stacks.last_error(each)]  # the last is cut
-        who = "a rank" if shared else f"rank {first}"
-        failure = replace(failure, means=_printed(who, (whole or printed)[-1]))
-    elif end.kind == "exit" and end.before:
-        what = shorten(end.before[0])
-        failure = replace(failure, means=f"it left while it handled {what}")
-    return _known(failure, logs)
+        return (_printed(None if shared else first, (whole or printed)[-1]),)
+    if end.cause.kind is Kind.EXIT and end.before:
+        return (Cause(Kind.HANDLED, error=end.before[0]),)
+    return ()
 
 
-def _at_work(logs: list[RankLog], first: int) -> dict[int, str]:
+def _symptom(cause: Cause, log: RankLog | None = None) -> Symptom | None:
+    """Return what it is called that a rank, or the launcher, has failed by."""
+    if cause.kind in (Kind.SIGNAL, Kind.LAUNCHER):
+        return symptoms.of_signal(-(cause.code or 0))
+    found = symptoms.find(cause.error)
+    own = found is Symptom.VICTIM and log and log.has_own_words
+    return None if own else found
+
+
+def _at_work(logs: list[RankLog], first: int) -> dict[int, Cause | Stand]:
     """Return where the threads of the other ranks stand, which answer remote calls."""
-    told = {rank: hang.beside(log) for rank, log in enumerate(logs) if rank != first}
-    return {rank: "; ".join(each) for rank, each in told.items() if each}
+    found: dict[int, Cause | Stand] = {}
+    for rank, log in enumerate(logs):
+        if rank != first and (stands.beside(log) or log.dead):
+            also, dead = stands.beside(log), tuple(log.dead)
+            found[rank] = Stand(rank, "serves", beside=also, dead=dead)
+    return found
 
 
-def _failures(found: dict[int, End]) -> dict[int, str]:
-    """Return what is told of the other ranks' failures, if they were their own."""
+def _failures(found: dict[int, End], first: int) -> dict[int, Cause | Stand]:
+    """Return the other ranks' failures, if they were their own."""
     return {
-        rank: shorten(end.cause)
+        rank: end.cause
         for rank, end in sorted(found.items())
-        if not end.lost_peer() or end.unwilling()
+        if rank != first and (not end.lost_peer or end.unwilling)
     }
 
 
@@ -323,28 +358,26 @@ def _stopped(logs: list[RankLog], stopped: str, limit: float | str) -> Failure:
 
     What a rank said before anybody was ended comes first.
     """
-    stands = hang.find_stands(logs)
-    others = {stand.rank: _stand(stand, logs[stand.rank]) for stand in stands}
-    cause = STOPPED[stopped].format(limit)
+    stood = hang.find_stands(logs)
+    stop = Cause(Kind.STOPPED, name=stopped, limit=limit)
+    told: dict[int, Cause | Stand] = {stand.rank: stand for stand in stood}
     found = _ends(logs, [log.code for log in logs])
-    own = {r: end for r, end in found.items() if not end.is_victim() and end.certain}
+    own = {r: end for r, end in found.items() if not end.is_victim and end.certain}
     if own:
         first = _first(own)
         failure = _failed_by_itself(logs, first, found)
         for rank, end in found.items():
-            if end.unwilling():
-                failure.others[rank] = f"{end.cause}; it {others[rank]}"
-        others = {r: what for r, what in others.items() if r != first}
-        known = (failure.means, cause, hang.program_stands(logs))
-        means = "; ".join(filter(None, known))
-        return replace(
-            failure, others=others | failure.others, means=means, stands=stands
-        )
-    failure = Failure(stopped, None, cause, others=others, stands=stands)
-    diagnosis = hang.diagnose(logs, stands) if stopped == "timeout" else None
-    if diagnosis:
-        failure = _diagnosed(failure, diagnosis, means=cause)
-    return _with_traceback(failure, logs) if stopped == "timeout" else failure
+            if end.unwilling and rank != first:
+                failure.told[rank] = replace(end.cause, stands=(stood[rank],))
+        told.pop(first)
+        also = (*failure.also, stop, *hang.program_stands(logs))
+        return replace(failure, told=told | failure.told, also=also, stands=stood)
+    failure = Failure(stopped, stop, told=told, stands=stood)
+    if stopped != "timeout":
+        return failure
+    if why := hang.diagnose(logs, stood):
+        failure = replace(failure, why=why, also=(stop,))
+    return _with_traceback(failure, logs)
 
 
 def _with_traceback(failure: Failure, logs: list[RankLog]) -> Failure:
@@ -359,82 +392,54 @@ def _with_traceback(failure: Failure, logs: list[RankLog]) -> Failure:
     shared = hang.has_program(logs)  # then nobody knows which rank has written it
     if failure.rank is None and len(told) == 1 and not shared:
         stand = failure.stands[min(told)]
-        where, line = _place(stand.frame)
-        failure = replace(failure, rank=stand.rank, where=where, line=line)
+        why = replace(failure.why, rank=stand.rank, frame=stand.frame)
+        failure = replace(failure, why=why)
     rank = failure.rank if failure.rank in told else min(told)
-    who = "a rank" if shared and rank == 0 else f"rank {rank}"
-    means = "; ".join(filter(None, [_printed(who, told[rank]), failure.means]))
-    return replace(failure, means=means, traceback=told[rank])
+    printed = _printed(None if shared and rank == 0 else rank, told[rank])
+    return replace(failure, also=(printed, *failure.also), traceback=told[rank])
 
 
-def _printed(who: str, traceback: str) -> str:
-    """Return one sentence on a traceback that was not the rank's end."""
+def _printed(rank: int | None, traceback: str) -> Cause:
+    """Return a traceback that was not the rank's end."""
     error = stacks.last_error(traceback) or traceback.strip().splitlines()[0]
     frame = stacks.own(stacks.from_text(traceback))
-    at = f", at {frame.short}" if frame else ""
-    return f"before, {who} printed a traceback: {shorten(error)}{at}"
-
-
-def _diagnosed(failure: Failure, found: hang.Diagnosis, means: str) -> Failure:
-    where, line = _place(found.frame)
-    return replace(
-        failure,
-        rank=found.rank,
-        cause=found.cause,
-        where=where,
-        line=line,
-        symptom=found.symptom,
-        means=means,
-    )
+    return Cause(Kind.PRINTED, rank, frame, error=error)
 
 
 def _not_together(logs: list[RankLog], first: int, found: dict[int, End]) -> Failure:
     """Return the failure of a run in which every rank that complains is a victim."""
-    said = found[first]
-    stands = hang.find_stands(logs)
-    too_small = first if SIZES.search(said.words) else None
-    diagnosis = hang.mismatch([log.calls for log in logs], too_small)
-    if not (diagnosis and diagnosis.symptom is Symptom.DIFFERENT_TENSORS):
-        diagnosis = _told_by_torch(said, stands[first].name)
-        diagnosis = diagnosis or hang.diagnose(logs, stands)
-    if not diagnosis:
-        return replace(_failed_by_itself(logs, first, found), stands=stands)
-    others = {stand.rank: _stand(stand, logs[stand.rank]) for stand in stands}
-    failure = Failure(said.kind, first, said.cause, others=others, stands=stands)
-    means = f"rank {first}: {shorten(said.cause)}"
-    return _diagnosed(replace(failure, traceback=said.traceback), diagnosis, means)
+    said, stood = found[first], hang.find_stands(logs)
+    too_small = first if said.heard.sizes else None
+    why = hang.mismatch([log.calls for log in logs], too_small)
+    if not (why and why.symptom is Symptom.DIFFERENT_TENSORS):
+        why = _told_by_torch(said, found, stood[first].name)
+        why = why or hang.diagnose(logs, stood)
+    if not why or why.kind is Kind.NOT_TOGETHER:  # of which their own words tell more
+        return replace(_failed_by_itself(logs, first, found), stands=stood)
+    also = Cause(Kind.SAID, first, of=said.cause)
+    failure = Failure(KINDS.get(said.cause.kind, "signal"), why, (also,))
+    told: dict[int, Cause | Stand] = {stand.rank: stand for stand in stood}
+    return replace(failure, traceback=said.traceback, told=told, stands=stood)
 
 
-def _told_by_torch(said: End, name: str) -> hang.Diagnosis | None:
-    """Return the cause that gloo, or TORCH_DISTRIBUTED_DEBUG=DETAIL, has printed."""
-    if sizes := SIZES.search(said.words):
-        cause = f"{sizes[1]} bytes came where {sizes[2]} were expected: "
-        cause += f"the ranks bring tensors of different sizes to {name or 'one call'}"
-        return hang.Diagnosis(Symptom.DIFFERENT_TENSORS, cause, None, said.frame)
-    sides = {rank: call for rank, *call in FINGERPRINT.findall(said.words)}
-    if len(sides) == 2:
-        calls = [
-            f"rank {rank} calls {name.lower()}"
-            + (f" of {dtype} [{shape}]" if dtype else "")
-            for rank, (name, shape, dtype) in sides.items()
-        ]
-        same = len({name for name, *_ in sides.values()}) == 1
-        symptom = Symptom.DIFFERENT_TENSORS if same else Symptom.DIFFERENT_CALLS
-        return hang.Diagnosis(symptom, ", but ".join(calls), None, said.frame)
-    return None
-
-
-def _known(failure: Failure, logs: list[RankLog]) -> Failure:
-    """Add what the cause usually means, and calls that differed before it came up."""
-    symptom = symptoms.find(failure.cause)
-    if symptom is Symptom.VICTIM and failure.rank is not None:
-        symptom = None if logs[failure.rank].has_own_words else symptom
-    if symptom:  # a signal's usual meaning is part of the cause already
-        means = None if failure.kind == "signal" else f"that is: {symptom.means}"
-        return replace(failure, symptom=symptom, means=means)
-    if found := hang.mismatch([log.calls for log in logs]):
-        return replace(failure, symptom=found.symptom, means=f"before: {found.cause}")
-    return failure
+def _told_by_torch(said: End, found: dict[int, End], name: str) -> Cause | None:
+    """Return the cause that gloo, DDP or TORCH_DISTRIBUTED_DEBUG=DETAIL has printed."""
+    heard = said.heard
+    why = Cause(Kind.SIZES_DIFFER, None, said.cause.frame, Symptom.DIFFERENT_TENSORS)
+    if heard.sizes:
+        return replace(why, sizes=heard.sizes, name=name)
+    counts: dict[int, int] = {}
+    for end in found.values():
+        counts |= end.heard.counts
+    if counts:
+        return replace(
+            why, kind=Kind.PARAMETERS_DIFFER, rank=odd_one(counts), counts=counts
+        )
+    if len(heard.calls) != 2:
+        return None
+    if len({call.name for call in heard.calls.values()}) > 1:
+        why = replace(why, symptom=Symptom.DIFFERENT_CALLS)
+    return replace(why, kind=Kind.SAID_TO_DIFFER, calls=heard.calls)
 
 
 def _on_a_full_disk(failure: Failure, folder: Path) -> Failure:
@@ -442,27 +447,17 @@ def _on_a_full_disk(failure: Failure, folder: Path) -> Failure:
     said = failure.symptom or failure.kind not in ("exit", "launch")
     if said and failure.symptom is not Symptom.DISK_FULL:
         return failure
-    means = f"that is: the disk is full, on which the lab keeps the output ({folder})"
-    return replace(failure, symptom=Symptom.DISK_FULL, means=means)
+    full = Cause(Kind.KNOWN_AS, symptom=Symptom.DISK_FULL, name=str(folder))
+    why = replace(failure.why, symptom=Symptom.DISK_FULL)
+    return replace(failure, why=why, also=(full,))
 
 
 def _launch_failure(stderr: str, code: int) -> Failure:
     """Return the failure of a run that started no rank, or whose ranks left no word."""
-    cause = stacks.last_error(stderr)
-    if not cause:
-        lines = [line for line in stderr.splitlines() if line.strip()]
-        cause = lines[-1].strip() if lines else f"exit code {code}"
-    if code < 0:
-        cause = f"the launcher was ended by {ends.signal_and_sender(code)}"
-    return _known(Failure("launch", None, cause, traceback=stderr), [])
-
-
-def _place(frame: stacks.Frame | None) -> tuple[str | None, int | None]:
-    return (frame.place, frame.line) if frame else (None, None)
-
-
-def _stand(stand: hang.Stand, log: RankLog) -> str:
-    """Return where a rank stood, or at least what it printed last."""
-    if stand.state != "unknown":
-        return str(stand)
-    return f"last printed {log.lines[-1]!r}" if log.lines else "printed nothing"
+    lines = [line for line in stderr.splitlines() if line.strip()]
+    error = stacks.last_error(stderr) or (lines[-1].strip() if lines else "")
+    why = Cause(Kind.RAISED, error=error) if error else Cause(Kind.EXIT, code=code)
+    why = Cause(Kind.LAUNCHER, code=code) if code < 0 else why
+    why = replace(why, symptom=_symptom(why))
+    also = (Cause(Kind.KNOWN_AS, symptom=why.symptom),) if why.symptom else ()
+    return Failure("launch", why, also, traceback=stderr)

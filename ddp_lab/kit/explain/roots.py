@@ -1,14 +1,15 @@
 """Find out which rank means another src or dst than the others, of those that wait."""
 
-from ddp_lab.kit.explain.diagnosis import Diagnosis, odd_one
-from ddp_lab.kit.explain.stands import ROOT_ARGUMENT, Stand, ranks
+from dataclasses import replace
+
+from ddp_lab.kit.explain.cause import Cause, Kind, Stand, odd_one
+from ddp_lab.kit.explain.stands import ROOT_ARGUMENT
 from ddp_lab.kit.explain.symptoms import Symptom
 from ddp_lab.kit.record.calls import Call
 from ddp_lab.kit.record.rank_log import RankLog
-from ddp_lab.kit.record.words import conjugate
 
 
-def find(waiting: list[Stand], logs: list[RankLog]) -> Diagnosis | None:
+def find(waiting: list[Stand], logs: list[RankLog]) -> Cause | None:
     """Some wait in one collective, but not all of them mean the same src or dst."""
     rooted = [stand for stand in waiting if stand.name in ROOT_ARGUMENT]
     if not rooted:
@@ -20,26 +21,20 @@ def find(waiting: list[Stand], logs: list[RankLog]) -> Diagnosis | None:
     if len(set(roots.values())) < 2:
         return None
     odd = _wrong_root(same, roots, logs)
-    first, name = next((s for s in same if s.rank == odd), same[0]), same[0].name
-    sides = [
-        f"{root} on {ranks([r for r in roots if roots[r] == root])}"
-        for root in dict.fromkeys(roots.values())
-    ]
-    cause = f"the ranks wait in {name} with different {ROOT_ARGUMENT[name][0]}: "
-    cause += ", ".join(sides)
-    return Diagnosis(Symptom.DIFFERENT_CALLS, cause, odd, first.frame)
+    first = next((s for s in same if s.rank == odd), same[0])
+    found = Cause(Kind.ROOTS_DIFFER, odd, first.frame, Symptom.DIFFERENT_CALLS)
+    known = tuple(stand for stand in same if stand.rank in roots)
+    return replace(found, name=ROOT_ARGUMENT[first.name][0], stands=known)
 
 
-def _passed_by(same: list[Stand], logs: list[RankLog]) -> Diagnosis | None:
+def _passed_by(same: list[Stand], logs: list[RankLog]) -> Cause | None:
     """Every rank has made the call, of which no src or dst is known, and some wait."""
     passed = [rank for rank, call in _passed(same, logs).items() if call.done]
     if not passed or len(passed) + len(same) < len(logs):
         return None
-    name, who = same[0].name, ranks([stand.rank for stand in same])
-    has = conjugate("have", passed)
-    cause = f"{who} {conjugate('wait', same)} in {name}, which {ranks(passed)} {has} "
-    cause += f"passed: they do not all mean the same {ROOT_ARGUMENT[name][0]}"
-    return Diagnosis(Symptom.DIFFERENT_CALLS, cause, None, same[0].frame)
+    found = Cause(Kind.PASSED_BY, None, same[0].frame, Symptom.DIFFERENT_CALLS)
+    found = replace(found, name=ROOT_ARGUMENT[same[0].name][0], ranks=tuple(passed))
+    return replace(found, waiting=tuple(same))
 
 
 def _together(one: Stand, other: Stand) -> bool:

@@ -1,14 +1,13 @@
 """Say where each rank stands: whom it waits for, or what it does instead."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
-from ddp_lab.kit.record.calls import Call
+from ddp_lab.kit.explain.cause import Cause, Kind, Stand
+from ddp_lab.kit.record.heard import listen
 from ddp_lab.kit.record.rank_log import PROGRAM, RankLog
 from ddp_lab.kit.record.stacks import C10D, KIT, Frame, last_error, own
-from ddp_lab.kit.record.stderr import OUT_OF_STEP, lost_peer
-from ddp_lab.kit.record.words import ended_by, listed
 
 # The arguments in which a call names one rank: as in the whole world, or in the group.
 DST, SRC = ("dst", "group_dst"), ("src", "group_src")
@@ -29,50 +28,11 @@ ROOT_ARGUMENT = {
 }
 TAG_ARGUMENT = {"send": ("tag",), "recv": ("tag",)}
 ALONE = ("destroy_process_group",)  # in which a rank does not wait for the others
+# In which a rank waits for others although no call of its program says so: where DDP
+# compares its parameters, say. Of remote calls nobody knows who waits for whom.
+WITHIN = ("torch/distributed/", "torch/nn/parallel/")
+RPC = "torch/distributed/rpc/"
 IN_ASYNCIO = ("selectors.py", str(Path("/asyncio/")))
-
-
-@dataclass(frozen=True)
-class Stand:
-    """Where one rank stood."""
-
-    rank: int
-    state: str
-    """"waits" in a communication, "elsewhere", "stopped" (halted by a signal),
-    "lingers" (has done its main program, and does not end), "left", or "unknown"."""
-    frame: Frame | None = None
-    """The program's own line."""
-    name: str = ""
-    """The function that it waits in, such as `all_reduce` or `send`; or what of it
-    lingers, such as `thread Thread-1`."""
-    call: Call | None = None
-    """The same as the flight recorder has it; it knows no send and recv of gloo."""
-    peers: tuple[int, ...] = ()
-    """The ranks that it waits for, as far as that is known."""
-    root: int | None = None
-    """The src or dst of a collective that has one."""
-    tag: int | None = None
-    """By which a send and a recv find each other."""
-    end: str = ""
-    """How it ended if not well, such as `was ended by SIGKILL`."""
-    beside: tuple[str, ...] = ()
-    """Where its other threads and its processes stand."""
-
-    def __str__(self) -> str:
-        """Return, say, `waits in send for rank 1 at sick.py:45 in ...`."""
-        at = f" at {self.frame.place}" if self.frame else ""
-        if self.state == "waits":
-            peers = f" for {ranks(self.peers)}" if self.peers else ""
-            return f"waits in {self.call or self.name}{peers}{at}"
-        if self.state == "left":
-            return self.end or "has left"
-        if self.state == "stopped":
-            return f"is stopped (SIGSTOP){at}"
-        if self.state == "lingers":
-            return f"{self.end or 'has ended'} its main program, but {self.name}{at}"
-        if not at:
-            return "left no word of where it stands"
-        return "; ".join([f"stands{at}", *self.beside])
 
 
 def find_stands(logs: list[RankLog]) -> list[Stand]:
@@ -91,10 +51,11 @@ def _handling(stand: Stand, log: RankLog) -> Stand:
     if not log.handles or stand.state not in ("waits", "elsewhere"):
         return stand
     error = log.handles["error"]
-    if lost_peer(error) or OUT_OF_STEP.search(error):
+    heard = listen(error)
+    if heard.lost_peer or heard.out_of_step:
         return stand
     raised = own([Frame(*each) for each in log.handles["frames"]])
-    end = f"has raised {error}, and {stand}"
+    end = Cause(Kind.RAISED, error=error, stands=(stand,))
     return Stand(stand.rank, "left", raised or stand.frame, end=end)
 
 
@@ -112,19 +73,19 @@ def _stand(rank: int, log: RankLog) -> Stand:
     return _inside(rank, log)
 
 
-def _end(log: RankLog) -> str:
+def _end(log: RankLog) -> Cause | None:
     """Return how a rank ended that nobody had asked to end, if it did, and not well."""
     if not log.exit or log.exit["asked"] or not log.exit["code"]:
-        return ""
+        return None
     code = log.exit["code"]
     if log.raised or code > 0 and log.traceback:
         return _raised(log)
-    return f"has ended with exit code {code}" if code > 0 else ended_by(code)
+    return Cause(Kind.EXIT if code > 0 else Kind.SIGNAL, code=code)
 
 
-def _raised(log: RankLog) -> str:
+def _raised(log: RankLog) -> Cause:
     error = log.raised["error"] if log.raised else last_error(log.traceback)
-    return f"has raised {error}"
+    return Cause(Kind.RAISED, error=error)
 
 
 def _after_main(stack: list[Frame]) -> bool:
@@ -141,19 +102,19 @@ def _after_main(stack: list[Frame]) -> bool:
 
 def _lingering(rank: int, log: RankLog) -> Stand:
     """Return where a rank stands that should have ended."""
-    end = f"{_raised(log)} in" if log.raised else ""
+    end = _raised(log) if log.raised else None
     if frame := own(log.stack):
-        return Stand(rank, "lingers", frame, "an exit function is still", end=end)
+        return Stand(rank, "lingers", frame, "an exit function", end=end)
     for name, stack in log.beside.items():
         if own(stack) and name != PROGRAM:
-            return Stand(rank, "lingers", own(stack), f"{name} is still", end=end)
-    return Stand(rank, "lingers", None, "it does not end", end=end)
+            return Stand(rank, "lingers", own(stack), name, end=end)
+    return Stand(rank, "lingers", end=end)
 
 
 def _inside(rank: int, log: RankLog) -> Stand:
     """Return where a rank stands that is in the midst of its program."""
     frame, undone = own(log.stack), [call for call in log.calls if not call.done]
-    inside = _communication(log.stack)
+    inside = communication(log.stack)
     if inside and inside.name not in ALONE:
         calls = [call for call in undone if call.name == inside.name]
         call = calls[-1] if calls else None
@@ -167,27 +128,35 @@ def _inside(rank: int, log: RankLog) -> Stand:
         call = undone[0] if undone else None
         name = call.name if call else "wait" if on_work else "a communication"
         return Stand(rank, "waits", frame, name, call)
-    waits = bool(log.stack) and any(p in log.stack[0].file for p in IN_ASYNCIO)
-    if waits and any(map(own, log.tasks.values())):
+    innermost = log.stack[0].file if log.stack else ""
+    if (
+        any(part in innermost for part in WITHIN)
+        and RPC not in innermost
+        and not inside
+    ):
+        return Stand(rank, "waits", frame, entered(log.stack))
+    if any(part in innermost for part in IN_ASYNCIO) and any(
+        map(own, log.tasks.values())
+    ):
         return _in_tasks(rank, log)
-    return Stand(rank, "elsewhere" if frame else "unknown", frame, beside=beside(log))
+    if frame is None:
+        return Stand(rank, "unknown", printed=(log.lines or [""])[-1])
+    dead = tuple(log.dead)
+    return Stand(rank, "elsewhere", frame, beside=beside(log), dead=dead)
 
 
 def _in_tasks(rank: int, log: RankLog) -> Stand:
     """Return where a rank stands whose main thread waits for tasks of asyncio."""
     frames = {name: frame for name, s in log.tasks.items() if (frame := own(s))}
     first, *rest = sorted(frames)
-    more = tuple(f"task {name} at {frames[name].place}" for name in rest)
-    return Stand(rank, "elsewhere", frames[first], beside=more + beside(log))
+    more = tuple((f"task {name}", frames[name]) for name in rest)
+    also, dead = more + beside(log), tuple(log.dead)
+    return Stand(rank, "elsewhere", frames[first], beside=also, dead=dead)
 
 
-def beside(log: RankLog) -> tuple[str, ...]:
+def beside(log: RankLog) -> tuple[tuple[str, Frame | None], ...]:
     """Return where the other threads of a rank stand, and its processes."""
-    return tuple(
-        f"{name} at {frame.place}" if (frame := own(stack)) else name
-        for name, stack in log.beside.items()
-        if name != PROGRAM
-    )
+    return tuple((n, own(stack)) for n, stack in log.beside.items() if n != PROGRAM)
 
 
 def _in_torch(innermost: Frame) -> bool:
@@ -195,7 +164,14 @@ def _in_torch(innermost: Frame) -> bool:
     return innermost.own or str(Path("/torch/")) in innermost.file
 
 
-def _communication(stack: list[Frame]) -> Frame | None:
+def entered(stack: list[Frame]) -> str:
+    """Return the function of torch that the program has called."""
+    frames = [frame for frame in stack if str(Path("/torch/")) in frame.file]
+    ddp = any("nn/parallel" in frame.file for frame in frames)
+    return "DDP" if ddp else frames[-1].name
+
+
+def communication(stack: list[Frame]) -> Frame | None:
     """Return the function of torch.distributed that the program has called."""
     found = None
     for frame in stack:
@@ -222,9 +198,3 @@ def _with_peers(stand: Stand, logs: list[RankLog]) -> Stand:
     made = [{call.key for call in log.calls} for log in logs]
     absent = [r for r in members if r < len(logs) and stand.call.key not in made[r]]
     return replace(stand, peers=tuple(absent))
-
-
-def ranks(numbers: Iterable[int]) -> str:
-    """Return `rank 1` or `ranks 0, 2 and 3`."""
-    names = [str(number) for number in numbers]
-    return f"rank{'s' * (len(names) > 1)} {listed(names)}"

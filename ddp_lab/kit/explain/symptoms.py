@@ -1,7 +1,10 @@
 """The known ways in which a distributed program goes wrong, and what each one means."""
 
 import re
+import signal
 from enum import Enum
+
+from ddp_lab.kit.record.rank_log import CRASHES
 
 
 class Symptom(str, Enum):
@@ -176,3 +179,10 @@ def find(message: str) -> Symptom | None:
         if symptom.pattern and re.search(symptom.pattern, message):
             return symptom
     return None
+
+
+def of_signal(number: int) -> Symptom | None:
+    """Return the symptom of a process that this signal has ended."""
+    if number == signal.SIGKILL:
+        return Symptom.KILLED
+    return Symptom.CRASH if number in CRASHES else None

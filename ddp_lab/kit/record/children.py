@@ -11,8 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ddp_lab.kit.record.files import read
-from ddp_lab.kit.record.stderr import lost_peer
-from ddp_lab.kit.record.words import ended_by
+from ddp_lab.kit.record.heard import lost_peer
 
 # Libraries that start processes to help; `torch.multiprocessing` starts ranks.
 HELPERS = ("multiprocessing.", "concurrent.", "torch.utils.data.", "joblib.")
@@ -62,21 +61,6 @@ class Child:
         """The traceback that was its end."""
         gone = self.code and not self.asked and lost_peer(self.before)
         return self.said or (self.before if gone else "")
-
-    @property
-    def who(self) -> str:
-        """As a reader may call it."""
-        if self.rank is not None:
-            return f"rank {self.rank}"
-        return f"{self.name} of {self.by}"
-
-    @property
-    def end(self) -> str:
-        """How it ended, as in `was ended by SIGKILL`."""
-        assert self.code is not None
-        if self.code >= 0:
-            return f"ended with exit code {self.code}"
-        return ended_by(self.code)
 
 
 @dataclass(frozen=True)

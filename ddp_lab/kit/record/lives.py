@@ -11,7 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from ddp_lab.kit.record.files import names, read, read_json
-from ddp_lab.kit.record.words import conjugate, listed, signal_name
+from ddp_lab.kit.record.words import signal_name
 
 
 @dataclass(frozen=True)
@@ -130,8 +130,10 @@ def _numbered(found: list[Life]) -> list[Life]:
 class Change:
     """How the nodes of one attempt differ from those of the next."""
 
-    words: str = ""
-    """Say, `node 1 has gone`; empty if they are the same."""
+    lost: tuple[int, ...] = ()
+    """The nodes that have gone."""
+    come: tuple[int, ...] = ()
+    """Those that are new."""
     ranks: frozenset[int] = frozenset()
     """Those on nodes that have gone."""
 
@@ -157,17 +159,8 @@ def _change(
         if began < time < end and what in (f"kill node {node}", f"stop node {node}")
     }
     lost |= here - then
-    new = then - here
-    told = [f"{_nodes(lost)} gone"] if lost else []
-    told += [f"{_nodes(new)} come"] if new else []
     ranks = frozenset(life.rank for life in this if life.node in lost)
-    return Change(", ".join(told), ranks)
-
-
-def _nodes(numbers: set[int]) -> str:
-    """Return `node 1 has`, or `nodes 1 and 2 have`."""
-    verb = conjugate("have", numbers)
-    return f"node{'s' * (len(numbers) > 1)} {listed(map(str, sorted(numbers)))} {verb}"
+    return Change(tuple(sorted(lost)), tuple(sorted(then - here)), ranks)
 
 
 def nodes_by_rank(found: list[Life]) -> list[int | None]:

@@ -7,13 +7,13 @@ is in spawned.py. They differ in where it is written which rank did what.
 import re
 import shutil
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ddp_lab.kit.record import agents, stacks
 from ddp_lab.kit.record.agents import Agent
 from ddp_lab.kit.record.calls import from_flight, with_failed
-from ddp_lab.kit.record.children import Children
+from ddp_lab.kit.record.children import Child, Children
 from ddp_lab.kit.record.files import MOST_READ, clip, names, read, read_json
 from ddp_lab.kit.record.lives import (
     Change,
@@ -66,9 +66,17 @@ class RunLog(ABC):
         """Return the rank to blame, if rank `first` was the first to complain."""
         return first
 
-    def notes(self) -> list[str]:
-        """Return what is odd about the processes of a run that succeeds."""
-        return []
+    def failed_children(self) -> list[tuple[int | None, Child]]:
+        """Return the processes that a run has started and that have failed.
+
+        With each goes the rank that has started it, unless the program itself has.
+        """
+        return [(r, child) for r, log in enumerate(self.ranks) for child in log.dead]
+
+    @property
+    def no_rank(self) -> bool:
+        """Whether a program called mp.spawn for no rank at all."""
+        return False
 
     def warnings(self, failed: bool) -> list[list[str]]:
         """Return what the reader is to see of each rank's stderr.
@@ -98,14 +106,6 @@ class TorchrunLog(RunLog):
         full = folder.parent if _is_full(folder) else None
         nodes = agents.read_all(folder), changes(folder), _places(folder)
         return cls(last, stderr, earlier, full, *nodes)
-
-    def notes(self) -> list[str]:
-        """Return which processes of its ranks have failed."""
-        return [
-            f"rank {rank}: {what}"
-            for rank, log in enumerate(self.ranks)
-            for what in log.dead
-        ]
 
     @classmethod
     def read_output(cls, folder: Path, limit: int = MOST_READ) -> "TorchrunLog":
@@ -245,8 +245,7 @@ def _add_evidence(log: RankLog, folder: Path) -> None:
     log.add_seen(read_json(folder / "seen.json"))
     for child in Children.read(folder).all:
         if child.died:
-            log.dead.append(f"its process {child.name} {child.end}")
-            log.beside[log.dead[-1]] = []
+            log.dead.append(replace(child, rank=None, by=""))
     flight = read_json(folder / "flight.json") or {}
     log.calls, log.groups = from_flight(flight), flight.get("groups", {})
     log.handles, log.meets = flight.get("handles"), tuple(flight.get("meets", ()))

@@ -8,11 +8,15 @@ from typing import Any
 
 from ddp_lab.kit.record import stacks, stderr
 from ddp_lab.kit.record.calls import Call
+from ddp_lab.kit.record.children import Child
 from ddp_lab.kit.record.files import clip
+from ddp_lab.kit.record.heard import Heard, listen, lost_peer
 
 PROGRAM = "the program itself"
 RAISES = re.compile(r"\braise\b")
 DEEPEST = 100  # levels of a fact
+LOGGED = 5  # of the last lines of stderr, which may tell why it was aborted
+TRACEBACK = "Traceback (most recent call last):"
 # With what torchrun asks a rank to end: what it was sent itself, or SIGTERM.
 REQUESTS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 # What mp.spawn says when one of its ranks has failed.
@@ -46,8 +50,8 @@ class RankLog:
     beside: dict[str, list[stacks.Frame]] = field(default_factory=dict)
     """Where its other threads stood, and the processes that it had started; and beside
     rank 0 the `PROGRAM`, if that is another process."""
-    dead: list[str] = field(default_factory=list)
-    """How processes ended that it had started, of those that did not end well."""
+    dead: list[Child] = field(default_factory=list)
+    """The processes that it had started and that did not end well."""
     stopped: bool = False
     """Whether it was halted, say by SIGSTOP."""
     calls: list[Call] = field(default_factory=list)
@@ -79,8 +83,39 @@ class RankLog:
     @property
     def gave_up(self) -> bool:
         """Whether it has raised because others did not do their part of a call."""
-        said = "" if self.has_own_words else self.traceback
-        return stderr.lost_peer(said) or bool(stderr.OUT_OF_STEP.search(said))
+        heard = self.heard
+        return heard.lost_peer or heard.out_of_step
+
+    @property
+    def heard(self) -> Heard:
+        """What it has said of other ranks when it ended; nothing in words of its own.
+
+        A process that a signal has ended may have a traceback of something handled.
+        """
+        if self.has_own_words:
+            return Heard()
+        said = [(self.raised or {}).get("error", ""), *self.before]
+        if self.traceback and (self.code is None or self.code >= 0 or self.in_words):
+            said.append(self.traceback)
+        elif self.code and self.code > 0 and not self.others_lost_peer:
+            said.append(self.last_words)
+        plain = [part.lines for part in self.remarks if not part.is_traceback]
+        return listen("\n".join(said), "\n".join(sum(plain, [])[-LOGGED:]))
+
+    @property
+    def before(self) -> tuple[str, ...]:
+        """The exceptions that led to its end."""
+        return tuple((self.raised or self.end or {}).get("before", ()))
+
+    @property
+    def in_words(self) -> bool:
+        """Whether its traceback tells why it ended, and not the signal that ended it.
+
+        gloo may abort a process that is ending anyway.
+        """
+        if self.code == -signal.SIGABRT and self.traceback.startswith(TRACEBACK):
+            return not self.guessed
+        return bool(self.raised or self.code == -signal.SIGTERM and self.traceback)
 
     @property
     def has_own_words(self) -> bool:
@@ -171,7 +206,7 @@ class RankLog:
             # Another program took the rank's place, or it left in the midst.
             self._end_with(parts[-1])
         elif code and code > 0 and parts and parts[-1].may_be_the_end:
-            if stderr.lost_peer(parts[-1].text):  # which it has logged before it left
+            if lost_peer(parts[-1].text):  # which it has logged before it left
                 self._end_with(parts[-1])
 
     def _end_with(self, *parts: stderr.Part) -> None:

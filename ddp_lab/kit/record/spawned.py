@@ -10,9 +10,10 @@ from pathlib import Path
 from ddp_lab.kit.record import stacks
 from ddp_lab.kit.record.children import Child, Children
 from ddp_lab.kit.record.files import MOST_READ, clip, read, read_json
+from ddp_lab.kit.record.heard import lost_peer
 from ddp_lab.kit.record.logs import RunLog
 from ddp_lab.kit.record.rank_log import PROGRAM, RankLog
-from ddp_lab.kit.record.stderr import Part, lost_peer
+from ddp_lab.kit.record.stderr import Part
 
 # How multiprocessing introduces the traceback of a child, which its parent may ignore.
 # Of several at once, the names may come first.
@@ -83,7 +84,7 @@ class SpawnLog(RunLog):
             log.beside = {PROGRAM: program, **log.beside}
         for child in self.children.all:
             if child.failed and child.rank is None:
-                log.beside[f"{child.who} {child.end}"] = []
+                log.dead.append(child)
         if any(child.failed for child in self.children.ranks) or self._by_hand():
             return
         raised, end = (read_json(folder / f"{n}.json") for n in ("raised", "end"))
@@ -116,13 +117,12 @@ class SpawnLog(RunLog):
         named = REPORTED.search(self.stderr)
         return int(named[1]) if named else None
 
-    def notes(self) -> list[str]:
-        """Return what is odd about the processes of a run that succeeds."""
-        odd = [child for child in self.children.all if child.failed]
-        notes = [f"{child.who} {child.end}" for child in odd]
-        if self.children.no_rank:
-            notes.append("the program has started no rank")
-        return notes
+    def failed_children(self) -> list[tuple[int | None, Child]]:
+        return [(None, child) for child in self.children.all if child.failed]
+
+    @property
+    def no_rank(self) -> bool:
+        return self.children.no_rank
 
 
 def _tell(log: RankLog, child: Child) -> None:

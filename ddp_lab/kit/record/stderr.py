@@ -30,24 +30,6 @@ JOINT = re.compile(
     r"(During handling of|The above exception was)|-- Process \d+ terminated with"
     r"|Original Traceback"
 )
-# What a rank says when another one has gone.
-LOST_PEER = re.compile(
-    r"Connection (closed|reset) by peer|connectFullMesh failed|Broken pipe"
-    r"|remote process exited|NCCL communicator was aborted|recvValue failed"
-    r"|failed to recv, got 0 bytes|Connection was likely closed|Socket closed"
-    r"|\b(eof|closed|ECONNRESET)\b.* \(this error originated at tensorpipe/"
-)
-# What a rank says when it has waited too long, or got what it had not asked for.
-OUT_OF_STEP = re.compile(
-    r"Timed out waiting \d+ms|Watchdog caught collective|monitoredBarrier"
-    r"|op\.preamble\.length|wait timeout after|Detected mismatch between collectives"
-)
-# torch raises that as a RuntimeError, or one of its own. What loses a connection of its
-# own, say to a server, has failed by itself.
-OF_ITS_OWN = re.compile(
-    r"(?!torch\.|RuntimeError\b|Dist\w+Error\b)(\w+\.)*\w*(Error|Exception|Timeout)\b"
-)
-SOURCE = re.compile(r"    [^ |+]")  # a line of the program in a traceback
 LONGEST = 4000  # characters that are shown of a traceback that is not the rank's end
 
 
@@ -71,12 +53,6 @@ class Part:
         if not self.is_traceback:
             return [line for line in self.text.split("\n") if not NOISE.search(line)]
         return [line for line in clip(self.text, LONGEST).split("\n") if line.strip()]
-
-
-def lost_peer(text: str) -> bool:
-    """Tell whether a rank's words, or its traceback, say that another one has gone."""
-    said = [line for line in text.split("\n") if LOST_PEER.search(line)]
-    return not all(OF_ITS_OWN.match(line) or SOURCE.match(line) for line in said)
 
 
 def split(text: str) -> list[Part]:

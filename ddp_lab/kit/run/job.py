@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from ddp_lab import ROOT
+from ddp_lab.kit import say
 from ddp_lab.kit.explain.failure import Failure, find_failure, find_notes
-from ddp_lab.kit.explain.hang import ranks
 from ddp_lab.kit.explain.symptoms import find
 from ddp_lab.kit.record.lives import events as read_events
 from ddp_lab.kit.record.lives import lives as read_lives
@@ -308,7 +308,8 @@ class Job:
         notes = list(self.notes)
         if code is not None:
             failure, exit_codes = find_failure(log, code, self.stopped, self.limit)
-            notes += self._lost() + ([] if failure else log.notes() + find_notes(log))
+            notes += self._lost()
+            notes += [] if failure else [say.cause(each) for each in find_notes(log)]
             kept, trouble = self._keep()
             notes += [trouble] if trouble else []
         lives = read_lives(self.folder, self.began) if final else []
@@ -365,7 +366,7 @@ class Job:
         lost = [rank for rank in range(self.seen[1]) if rank not in there]
         if not lost and (self.folder / "out").exists():
             return []
-        whose = f"of {ranks(lost)}" if lost else "of this run"
+        whose = f"of {say.ranks(lost)}" if lost else "of this run"
         removed = "were removed meanwhile; what was printed is lost"
         return [f"the log files {whose} {removed}"]
 
@@ -402,4 +403,4 @@ def _with_holder(failure: Failure | None) -> Failure | None:
     if failure is None or failure.symptom is None:
         return failure
     held = machine.holder(failure.symptom, failure.cause)
-    return replace(failure, means=f"{failure.means}; {held}") if held else failure
+    return failure.held_by(held) if held else failure

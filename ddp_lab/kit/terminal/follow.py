@@ -8,7 +8,6 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -24,6 +23,9 @@ from ddp_lab.kit.run.result import Run, RunFailed, RunInterrupted
 NO_LIMITS = Limits(silence=math.inf, output=sys.maxsize, kept_runs=0)
 LAUNCHERS = {"torchrun": launch.torchrun, "python": launch.python}
 INTERRUPTED, TIMED_OUT = 130, 124  # as a shell, and timeout(1), say it
+# What is told of a failure, for a program to read.
+TOLD: tuple[str, ...] = ("kind", "rank", "node", "cause", "where", "line", "symptom")
+TOLD += ("means", "traceback", "others", "earlier", "places")
 PROGRESS = 10.0  # seconds between two states of a progress bar
 # The ranks' colours in a terminal, which brings its own light or dark background.
 COLOURS = (34, 33, 32, 35, 36, 31)
@@ -80,7 +82,7 @@ def as_json(done: Run, code: int) -> dict:
     """Return what is known of a run, for a program to read."""
     failure = None
     if done.failure:
-        failure = asdict(replace(done.failure, stands=[]))
+        failure = {name: getattr(done.failure, name) for name in TOLD}
         failure["stands"] = [
             {
                 "rank": stand.rank,

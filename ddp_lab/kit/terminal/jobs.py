@@ -16,6 +16,7 @@ import psutil
 
 from ddp_lab.kit.record.files import shorten
 from ddp_lab.kit.record.stacks import KIT, Frame
+from ddp_lab.kit.say import duration
 from ddp_lab.kit.terminal.look import communicates, look
 
 # How a launcher tells a process its number, and how many there are. The first that is
@@ -380,12 +381,3 @@ def folder(pid: int) -> str:
         return os.readlink(f"/proc/{pid}/cwd")
     except OSError:
         return "?"
-
-
-def duration(seconds: float) -> str:
-    """Return `12 seconds`, `5 minutes` or `3 hours`: as much as is worth telling."""
-    for unit, name in ((86_400, "day"), (3_600, "hour"), (60, "minute")):
-        if seconds >= 2 * unit:
-            return f"{seconds // unit:.0f} {name}s"
-    whole = max(int(seconds), 1)
-    return f"{whole} second{'s' * (whole > 1)}"

@@ -1,0 +1,100 @@
+"""What torch and gloo say of the other ranks, in the words in which one has ended.
+
+This is the only place that knows their words. Those of the program itself, such as the
+error of a connection of its own, say nothing of other ranks: RankLog.heard.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ddp_lab.kit.record.calls import DTYPES, Call
+
+# What a rank says when another one has gone.
+LOST_PEER = re.compile(
+    r"Connection (closed|reset) by peer|connectFullMesh failed|Broken pipe"
+    r"|remote process exited|NCCL communicator was aborted|recvValue failed"
+    r"|failed to recv, got 0 bytes|Connection was likely closed|Socket closed"
+    r"|\b(eof|closed|ECONNRESET)\b.* \(this error originated at tensorpipe/"
+)
+# What a rank says when it has waited too long, or got what it had not asked for.
+OUT_OF_STEP = re.compile(
+    r"Timed out waiting \d+ms|Watchdog caught collective|monitoredBarrier"
+    r"|op\.preamble\.length|wait timeout after|Detected mismatch between collectives"
+    r"|DDP expects same model across all ranks"
+)
+# torch raises that as a RuntimeError, or one of its own. What loses a connection of its
+# own, say to a server, has failed by itself.
+OF_ITS_OWN = re.compile(
+    r"(?!torch\.|RuntimeError\b|Dist\w+Error\b)(\w+\.)*\w*(Error|Exception|Timeout)\b"
+)
+SOURCE = re.compile(r"    [^ |+]")  # a line of the program in a traceback
+SIZES = re.compile(r"op\.preamble\.length <= op\.nbytes\. (\d+) vs (\d+)")
+FINGERPRINT = re.compile(
+    r"Rank (\d+) is running collective: CollectiveFingerPrint\((?:SequenceNumber=\d+, "
+    r")?OpType=(\w+)(?:, TensorShape=\[(.*?)\], TensorDtypes=(\w+))?"
+)
+# DDP compares how many parameters each rank has.
+PARAMETERS = re.compile(
+    r"Rank (\d+) has (\d+) params, while rank (\d+) has inconsistent (\d+) params"
+)
+# Where gloo has looked for another rank, and finds only this machine.
+LOOPBACK = re.compile(r"remote=\[(127\.[\d.]+|::1)\]")
+# What torchrun says when another node has failed, or its own ranks.
+ECHOES = re.compile(r"ChildFailedError|SignalException|RendezvousClosedError")
+
+
+@dataclass(frozen=True)
+class Heard:
+    """What a rank has said of others."""
+
+    lost_peer: bool = False
+    """Whether another one has gone."""
+    out_of_step: bool = False
+    """Whether they did not come together: too late, or with something else."""
+    logged: bool = False
+    """Whether it has logged that, and then ended in another way."""
+    sizes: tuple[int, int] | None = None
+    """The bytes that came, and those that were expected."""
+    calls: Mapping[int, Call] = field(default_factory=dict)
+    """The calls of two ranks that differ, as TORCH_DISTRIBUTED_DEBUG=DETAIL has it."""
+    counts: Mapping[int, int] = field(default_factory=dict)
+    """How many parameters ranks have, as DDP has it."""
+    loopback: str = ""
+    """The address of its own machine at which it has looked for another."""
+
+
+def lost_peer(text: str) -> bool:
+    """Tell whether a rank's words, or its traceback, say that another one has gone."""
+    said = [line for line in text.split("\n") if LOST_PEER.search(line)]
+    return not all(OF_ITS_OWN.match(line) or SOURCE.match(line) for line in said)
+
+
+def listen(ended: str, logged: str = "") -> Heard:
+    """Return what is said of other ranks.
+
+    Args:
+        ended: the words in which a rank has ended.
+        logged: what it has written last beside them.
+    """
+    words = f"{ended}\n{logged}"
+    sizes, loopback = SIZES.search(words), LOOPBACK.search(words)
+    counts: dict[int, int] = {}
+    for one, count, other, others in PARAMETERS.findall(words):
+        counts |= {int(one): int(count), int(other): int(others)}
+    return Heard(
+        lost_peer(ended),
+        bool(OUT_OF_STEP.search(ended)),
+        bool(OUT_OF_STEP.search(logged)),
+        (int(sizes[1]), int(sizes[2])) if sizes else None,
+        {int(rank): _call(*call) for rank, *call in FINGERPRINT.findall(words)},
+        counts,
+        loopback[1] if loopback else "",
+    )
+
+
+def _call(name: str, shape: str, dtype: str) -> Call:
+    sizes = tuple(int(size) for size in shape.split(",") if size.strip().isdecimal())
+    dtypes = (DTYPES.get(dtype, dtype),) if dtype else ()
+    name = name.lower()
+    return Call(name, name, "", 0, (sizes,), dtypes, False, False, None)
