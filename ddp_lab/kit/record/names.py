@@ -20,7 +20,7 @@ ASKED = "asked"
 HOST = "host"
 LIVES = "lives"
 
-# In the folder of a rank; some of a program's that starts its ranks itself in the run's.
+# In the folder of a rank; of a program that starts its ranks itself, in the run's.
 STDOUT, STDERR = "stdout.log", "stderr.log"
 PID, ASK = "pid", "ask"
 FLIGHT = "flight.json"
@@ -35,8 +35,8 @@ WHERE = "where.json"
 CHILDREN = "children"
 
 
-def node(number: int) -> str:
-    """Return the name of a node's folder."""
+def node(number: int | str) -> str:
+    """Return the name of a node's folder; of `*`, the pattern for all."""
     return f"node_{number}"
 
 
