@@ -698,3 +698,39 @@ def test_a_warm_process_that_was_killed_is_replaced(program, warm):
     run = torchrun(command)
     assert run.lines == [["0"]] and run.notes == []
     assert warm.process.poll() is None and not warm.trouble
+
+
+def test_a_silent_program_that_is_warm_has_no_more_time_than_others(program):
+    path = program("time.sleep(600)")
+    limits = Limits(silence=2, first_sign=200)  # for imports, of which there are none
+    run = torchrun(f"--nproc-per-node 1 {path}", limits=limits, expect_failure=True)
+    assert run.failure.kind == "timeout" and run.seconds < limits.first_sign
+
+
+BEATS = """
+    import threading
+    def beat():
+        while True:
+            print("alive", flush=True)
+            time.sleep(0.2)
+    threading.Thread(target=beat, daemon=True).start()
+"""
+
+
+@pytest.mark.parametrize("launch", [torchrun, python])
+def test_a_hang_beside_a_thread_that_prints_is_told(program, launch):
+    head = "import time\n"
+    command = program(f"{BEATS}\n    time.sleep(600)", head)
+    command = f"--nproc-per-node 1 {command}" if launch is torchrun else command
+    run = launch(command, timeout=1, expect_failure=True)
+    assert run.failure.kind == "timeout"
+    assert "time.sleep(600)" in run.failure.where
+
+
+def test_a_rank_that_computes_while_it_prints_is_left_alone(program):
+    path = program(f"""{BEATS}
+    begin = time.monotonic()
+    while time.monotonic() < begin + 12:
+        pass
+    """)
+    assert torchrun(f"--nproc-per-node 1 {path}", timeout=1).failure is None

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import socket
 from dataclasses import asdict
 from pathlib import Path
@@ -420,6 +421,57 @@ def test_nodes_that_do_not_meet(left, differ, words):
     said = told(left)
     assert said.startswith(f"the run: {words}")
     assert "no end after 5 seconds" in said
+
+
+STATIC = {"backend": "static", "id": "none"}
+ALONE = "--node-rank has to count from 0 to --nnodes - 1, but it is"
+
+
+@pytest.mark.parametrize(
+    "both, ranks, words",
+    [
+        ({}, "12", f"{ALONE} 1 on node 0, 2 on node 1\n"),
+        ({}, "02", f"{ALONE} 0 on node 0, 2 on node 1\n"),
+        ({}, "2", f"{ALONE} 2 on node 0\n"),
+        (
+            {"at": "127.0.0.1:29500"},
+            "01",
+            "each node looks for the others at 127.0.0.1",
+        ),
+        ({"at": "node1:29500"}, "01", "--node-rank 0 has to be where all meet, but th"),
+        ({"at": "node1:29500"}, "10", "the nodes do not meet at node1:29500, although"),
+    ],
+)
+def test_a_command_that_keeps_nodes_apart_is_to_blame(left, both, ranks, words):
+    """And no network."""
+    left.plan()
+    (one, *_) = json.loads((left.folder / "plan.json").read_text())["meets"]
+    one |= {"at": "node0:29500"} | STATIC | both
+    left.write("plan.json", {"meets": [one | {"rank": rank} for rank in ranks]})
+    if len(ranks) == 1:
+        shutil.rmtree(left.folder / "node_0")
+        shutil.rmtree(left.folder / "node_1")
+    assert told(left).startswith(f"the run: {words}")
+
+
+def test_a_port_that_is_taken_is_no_matter_of_the_network(left):
+    left.plan()
+    error = "E: The server socket has failed to listen. port: 1, code: -98, EADDRINUSE"
+    left.write("node_0/err", f"Traceback (most recent call last):\n{error}\n")
+    left.write("node_0/exit.json", {"code": 1, "time": 5.0, "done": ""})
+    found, _ = find_failure(TorchrunLog.read(left.folder), 1, None, 5.0)
+    assert found and (found.node, found.symptom) == (0, "port taken")
+
+
+def test_a_torchrun_that_was_sent_a_signal_is_named(left):
+    left.plan()
+    left.life(0, 0, 0, 1.0, 5.2, code=1)
+    left.life(1, 0, 1, 1.0, 5.0, code=-15, asked=4.9)
+    said = "a.b.SignalException: Process 7 got signal: 15"
+    left.write("node_1/err", f"Traceback (most recent call last):\n{said}\n")
+    left.write("node_1/exit.json", {"code": 1, "time": 5.0, "done": ""})
+    words = "node 1: has gone, with rank 1: its torchrun was ended by SIGTERM"
+    assert told(left, None).startswith(words)
 
 
 @pytest.mark.parametrize("code", [-15, 0])

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from ddp_lab.kit.explain.attempts import OWN_STORE
-from ddp_lab.kit.explain.symptoms import Symptom
-from ddp_lab.kit.record.agents import Agent
+from ddp_lab.kit.explain.symptoms import Symptom, find
+from ddp_lab.kit.record.agents import Agent, misled
 from ddp_lab.kit.record.files import shorten
 from ddp_lab.kit.record.stacks import last_error
 from ddp_lab.kit.record.words import conjugate, ended_by, listed
@@ -15,6 +15,12 @@ from ddp_lab.kit.record.words import conjugate, ended_by, listed
 OWN = re.compile(r"remote=\[(127\.[\d.]+|::1)\]")
 # What torchrun says when another node has failed, or its own ranks.
 ECHOES = re.compile(r"ChildFailedError|SignalException|RendezvousClosedError")
+# What keeps nodes apart; see `agents.misled`.
+MISLED = {
+    "rank": "--node-rank has to count from 0 to --nnodes - 1, but it is {}",
+    "itself": "each node looks for the others at {}, where it finds only itself",
+    "host": "--node-rank 0 has to be where all meet, but they meet at {}",
+}
 SLOW_ANSWER = 0.5  # seconds: nodes that wait longer for an answer meet late
 MENDING = 60.0  # seconds that connections may need when a cable is mended
 
@@ -139,7 +145,9 @@ def failed(agents: list[Agent]) -> Trouble | None:
     if not found:
         return None
     time, agent, error = min(found, key=lambda each: each[0])
-    return Trouble(shorten(error, 300), agent.node, Symptom.RENDEZVOUS, time=time)
+    symptom = find(error) or Symptom.RENDEZVOUS
+    means = f"that is: {symptom.means}"
+    return Trouble(shorten(error, 300), agent.node, symptom, means, time)
 
 
 def _error(agent: Agent) -> str:
@@ -170,6 +178,12 @@ def _differ(agents: list[Agent]) -> Trouble | None:
     if sides := _sides(told, "at {1} on {0}"):
         cause = f"the nodes look for each other at different places: {sides}"
         return Trouble(cause, _odd(told), Symptom.RENDEZVOUS)
+    if found := misled(agents):
+        what, where = found
+        sides = {"rank": "{} on {}", "host": "{}, and it is {}"}.get(what, "{}")
+        words = (sides.format(said, _nodes(nodes)) for said, nodes in where.items())
+        cause = MISLED[what].format(", ".join(words))
+        return Trouble(cause, None, Symptom.RENDEZVOUS)
     return None
 
 
