@@ -42,7 +42,7 @@ scripts: setup ## write the notebooks' programs into ddp_lab, running nothing
 	$(BIN)/python -m tools.notebooks scripts
 
 data: setup ## fetch CIFAR-10, or draw the stand-in where there is no network
-	$(BIN)/python -m ddp_lab.kit.cell.data
+	$(BIN)/python -m ddp_lab.data
 
 bench: setup ## measure launches, collectives, data and training, into build/bench
 	$(BIN)/python -m bench

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bench import Result, Timing
+from ddp_lab.data import prepare
 from ddp_lab.kit import torchrun
-from ddp_lab.kit.cell.data import prepare
 
 PROGRAM = Path(__file__).with_name("programs") / "data.py"
 

@@ -13,8 +13,8 @@ import torch
 
 from bench import FOLDER, Result, interleaved
 from ddp_lab import ROOT
+from ddp_lab.data import prepare
 from ddp_lab.kit import torchrun
-from ddp_lab.kit.cell.data import prepare
 
 PROGRAMS = Path(__file__).with_name("programs")
 BASELINE, STEP = PROGRAMS / "baseline.py", PROGRAMS / "step.py"

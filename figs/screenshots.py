@@ -22,7 +22,7 @@ from nbclient import NotebookClient
 from playwright.sync_api import Error, sync_playwright
 
 from ddp_lab import ROOT
-from ddp_lab.kit.played.nodes import free_port
+from ddp_lab.kit.run.ports import free_port
 from tools import course, notebooks, work
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")

@@ -21,10 +21,10 @@ import pytest
 
 from ddp_lab import ROOT, kit
 from ddp_lab.kit.cell import end
-from ddp_lab.kit.played import nodes
-from ddp_lab.kit.run import job
+from ddp_lab.kit.run import here, ports
+from ddp_lab.kit.run.here import environment
 from ddp_lab.kit.run.warm import LENT, WARM, Warm
-from ddp_lab.kit.slurm import sent as slurm
+from ddp_lab.kit.slurm import lease as slurm
 
 KIT = ROOT / "ddp_lab" / "kit"
 PROGRAMS = sorted(p for p in (ROOT / "ddp_lab").glob("*/*.py") if p.parent != KIT)
@@ -113,7 +113,7 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 with suppress(ImportError):  # without Jupyter nobody starts a kernel
     from jupyter_client.connect import LocalPortCache
 
-    LocalPortCache.find_available_port = lambda self, ip: nodes.free_port()
+    LocalPortCache.find_available_port = lambda self, ip: ports.free_port()
 
 # A background shell starts us deaf to Ctrl-C, and so would be all that we start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -123,7 +123,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 def pytest_configure(config):
     """Let all workers of xdist use one warm process."""
     if not hasattr(config, "workerinput") and config.getoption("numprocesses", None):
-        WARM.lend(job.environment())
+        WARM.lend(environment())
     if cache := getattr(config, "cache", None):
         FAILED.update(cache.get(CROWD, []))
 
@@ -317,7 +317,7 @@ def warm(monkeypatch):
     monkeypatch.delenv("DDP_LAB_COLD", raising=False)
     monkeypatch.delenv(LENT, raising=False)
     fresh = Warm()
-    monkeypatch.setattr(job, "WARM", fresh)
+    monkeypatch.setattr(here, "WARM", fresh)
     yield fresh
     fresh.stop()
 
@@ -363,7 +363,7 @@ def wait_until(condition, seconds: float = 20) -> bool:
 @pytest.fixture
 def free_port() -> int:
     """Return a port at which nobody listens, for programs that insist on one."""
-    return nodes.free_port()
+    return ports.free_port()
 
 
 class Cell:

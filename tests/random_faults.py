@@ -26,7 +26,7 @@ from unittest import mock
 import psutil
 
 from ddp_lab.kit import Limits, Run, RunFailed, python, torchrun
-from ddp_lab.kit.run import job
+from ddp_lab.kit.run.here import environment
 from ddp_lab.kit.run.warm import WARM
 from tests.random_programs import NOTHING, Fault, draw
 
@@ -343,7 +343,7 @@ def _living(here: Path) -> list[psutil.Process]:
 def happen_all(seed: int, numbers: Iterable[int], jobs: int) -> Iterator[Verdict]:
     """Let faults happen, `jobs` at a time; yield each verdict when it is there."""
     with mock.patch.dict(os.environ):
-        WARM.lend(job.environment())
+        WARM.lend(environment())
         with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
             runs = [pool.submit(happen, seed, number) for number in numbers]
             for run in as_completed(runs):

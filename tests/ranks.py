@@ -23,7 +23,8 @@ from ddp_lab.kit import Run, RunFailed, torchrun
 from ddp_lab.kit.explain.cause import Cause, Kind
 from ddp_lab.kit.explain.failure import Failure, find_failure
 from ddp_lab.kit.record.logs import TorchrunLog, read_json
-from ddp_lab.kit.run import fork_server, job, probe
+from ddp_lab.kit.run import fork_server, probe
+from ddp_lab.kit.run.here import environment
 from ddp_lab.kit.run.signs import Signs
 from ddp_lab.kit.run.warm import WARM
 
@@ -84,7 +85,7 @@ def warm_process() -> Path:
 
     Once for all ranks: it looks whether any of thousands of files has changed.
     """
-    if warm := WARM.python(job.environment()):
+    if warm := WARM.python(environment()):
         return Path(warm).with_name("socket")
     raise RunFailed("there is no warm process", None)
 
@@ -111,9 +112,7 @@ class Stores:
             with ours, its, open(os.devnull, "w") as nowhere:
                 self.line = ours.makefile("rw")
                 argv, server = ["-c", STORES], warm_process()
-                self.fork = Fork(
-                    argv, job.environment(), its, its, nowhere, server=server
-                )
+                self.fork = Fork(argv, environment(), its, its, nowhere, server=server)
         raise RunFailed("no store for the ranks", None)
 
 
@@ -157,7 +156,7 @@ def launch(
 
 
 def _launch(ranks: int, words: list[str], folder: Path, timeout: float) -> Run:
-    start, shared = time.monotonic(), job.environment()
+    start, shared = time.monotonic(), environment()
     shared |= {
         "WORLD_SIZE": str(ranks),
         "LOCAL_WORLD_SIZE": str(ranks),

@@ -34,7 +34,8 @@ from ddp_lab.kit.explain.stands import PEER_ARGUMENT, ROOT_ARGUMENT, TAG_ARGUMEN
 from ddp_lab.kit.record.logs import RunLog, TorchrunLog
 from ddp_lab.kit.record.spawned import SpawnLog
 from ddp_lab.kit.record.stacks import KIT
-from ddp_lab.kit.run import job, launch
+from ddp_lab.kit.run import launch
+from ddp_lab.kit.run import live as live_run
 from ddp_lab.kit.run.result import Run, RunFailed
 from tests.faults import CASES, Fault, brief
 
@@ -218,7 +219,10 @@ def _listening():
 
     listeners = [mock.patch.object(log, "read", reads(log)) for log in LOGS.values()]
     with ExitStack() as stack:
-        for listener in [mock.patch.object(job, "find_failure", finds), *listeners]:
+        for listener in [
+            mock.patch.object(live_run, "find_failure", finds),
+            *listeners,
+        ]:
             stack.enter_context(listener)
         yield heard
 

@@ -17,8 +17,8 @@ KNOWS = {
     "explain": {"explain", "say", "record"},
     "draw": {"draw", "say", "explain", "record"},
     "run": {"run", "say", "explain", "record", "played", "slurm"},
-    "played": {"played", "run"},
-    "slurm": {"slurm", "run", "played", "record"},
+    "played": {"played", "run", "record"},
+    "slurm": {"slurm", "run", "record"},
     "cell": {"cell", "draw", "run", "say", "explain", "record"},
     "terminal": {"terminal", "run", "say", "explain", "record"},
 }
@@ -95,6 +95,39 @@ def circle(modules: dict[str, Path]) -> list[str]:
 
 def test_each_room_knows_only_what_it_may():
     assert wrong_imports(MODULES) == []
+
+
+@pytest.mark.parametrize("behind", ["played", "slurm"])
+def test_a_room_with_a_door_has_one_guest_who_comes_when_needed(behind):
+    guests = {}
+    for path in MODULES:
+        lazy = [
+            node.module or ""
+            for outer in ast.walk(ast.parse(path.read_text()))
+            if isinstance(outer, ast.FunctionDef)
+            for node in ast.walk(outer)
+            if isinstance(node, ast.ImportFrom)
+        ]
+        own = f"ddp_lab.kit.{behind}"
+        found = [name for name in imported(path) if name.startswith(own)]
+        if found and room(path) != behind:
+            guests[path.name] = all(
+                any(name.startswith(each) for each in lazy if each) for name in found
+            )
+    assert guests == {"launch.py": True}
+
+
+def test_no_name_stands_for_two_things():
+    """There were two Jobs, two agents, two keepers and two nodes.py."""
+    modules: dict[str, list[str]] = {}
+    for path in MODULES:
+        if not path.name.startswith("__"):
+            modules.setdefault(path.stem, []).append(path.name)
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef):
+                modules.setdefault(node.name, []).append(path.name)
+    twice = {name: where for name, where in modules.items() if len(where) > 1}
+    assert twice == {}
 
 
 def test_nothing_imports_in_a_circle():

@@ -8,8 +8,8 @@ import pytest
 from bench import Result, Timing, interleaved, launch, three_digits, written
 from bench import __main__ as command
 from ddp_lab import ROOT
+from ddp_lab.data import prepare
 from ddp_lab.kit import torchrun
-from ddp_lab.kit.cell.data import prepare
 
 pytestmark = pytest.mark.processes
 

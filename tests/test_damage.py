@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 from conftest import FULL, Later
 
-from ddp_lab import ROOT
+from ddp_lab import ROOT, data
 from ddp_lab.kit import torchrun
-from ddp_lab.kit.cell import data
 
 pytestmark = pytest.mark.processes
 atomic, torch = Later("ddp_lab.checkpoint.atomic"), Later("torch")

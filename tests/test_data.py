@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 from conftest import Later
 
-from ddp_lab import ROOT
+from ddp_lab import ROOT, data
 from ddp_lab.kit import torchrun
-from ddp_lab.kit.cell import data
 
 pytestmark = pytest.mark.processes
 torch, datasets = Later("torch"), Later("torchvision.datasets")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ddp_lab.kit import RunFailed, torchrun
-from ddp_lab.kit.run import job
+from ddp_lab.kit.run import live
 from tests.test_shown import NO_FACTS
 
 pytestmark = pytest.mark.processes
@@ -35,7 +35,7 @@ if rank == 7:
 @pytest.fixture
 def left(monkeypatch, tmp_path):
     """Return the folder in which a run's logs are kept, as they were at its end."""
-    read = job.Job._read
+    read = live.LiveRun._read
 
     def keep(self, final):
         if final:
@@ -43,7 +43,7 @@ def left(monkeypatch, tmp_path):
             shutil.copytree(self.folder, tmp_path / "left", ignore=pipes)
         return read(self, final)
 
-    monkeypatch.setattr(job.Job, "_read", keep)
+    monkeypatch.setattr(live.LiveRun, "_read", keep)
     return tmp_path / "left"
 
 

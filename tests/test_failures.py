@@ -341,7 +341,7 @@ LONG = {
 )
 def test_long_output_stays_on_disk(program, ranks, kind, tmp_path, monkeypatch):
     kept = tmp_path / "logs"  # nobody else's
-    monkeypatch.setattr("ddp_lab.kit.run.job.KEPT_LOGS", kept)
+    monkeypatch.setattr("ddp_lab.kit.run.live.KEPT_LOGS", kept)
     monkeypatch.chdir(tmp_path)
     run = torchrun(f"--nproc-per-node {ranks} {program(LONG[kind])}")
     try:

@@ -15,8 +15,9 @@ from conftest import FULL, wait_until
 
 from ddp_lab import ROOT
 from ddp_lab.kit import Limits, RunFailed, machines, python, torchrun
-from ddp_lab.kit.run import job, kept
+from ddp_lab.kit.run import kept, live
 from ddp_lab.kit.run.fork_server import SEED_WITHOUT_SLEEP
+from ddp_lab.kit.run.here import environment
 from ddp_lab.kit.run.warm import LENT, Warm
 
 pytestmark = pytest.mark.processes
@@ -255,7 +256,7 @@ def test_a_timeout_takes_the_place_of_the_limit_for_silence(program):
 
 
 def test_only_the_last_long_outputs_are_kept(program, monkeypatch, tmp_path):
-    monkeypatch.setattr(job, "KEPT_LOGS", tmp_path / "logs")
+    monkeypatch.setattr(live, "KEPT_LOGS", tmp_path / "logs")
     command = f"--nproc-per-node 1 {program('print(30_000 * rank.__repr__())')}"
     runs = [torchrun(command, limits=Limits(kept_runs=n)) for n in (3, 3, 2, 0)]
     assert runs[3].log_folder is None
@@ -279,7 +280,7 @@ def test_long_output_that_cannot_be_kept_here_costs_no_result(
     read_only = tmp_path / "file"  # root may write to any folder, but not below a file
     read_only.touch()
     second = tmp_path / "second" if place == "temporary" else read_only / "second"
-    monkeypatch.setattr(job, "KEPT_LOGS", read_only / "build" / "logs")
+    monkeypatch.setattr(live, "KEPT_LOGS", read_only / "build" / "logs")
     monkeypatch.setattr(kept, "second_home", lambda: second)
     run = torchrun(f"--nproc-per-node 1 {program('print(30_000 * rank.__repr__())')}")
     assert run.lines == [["0" * 30_000]]
@@ -464,7 +465,7 @@ def test_a_torchrun_that_is_slow_to_end_is_no_hang(program):
     run = torchrun(f"--nproc-per-node 2 {path}", limits=limits)
     assert run.lines == [["done"]] * 2
     assert run.failure is None and run.exit_codes == [0, 0]
-    assert run.notes[0] == job.OVERDUE
+    assert run.notes[0] == live.OVERDUE
 
 
 def test_python_sorts_lines_by_the_rank_that_they_name(program):
@@ -669,7 +670,7 @@ def test_a_lent_warm_process_is_used_as_long_as_it_serves(
     def grandparent():
         return torchrun(f"--nproc-per-node 1 {file}").lines[0]
 
-    lender, env = Warm(), job.environment()
+    lender, env = Warm(), environment()
     monkeypatch.setenv(LENT, "")  # so that it is removed in the end
     lender.lend(env)
     server = [str(lender.process.pid)]
@@ -697,3 +698,39 @@ def test_a_warm_process_that_was_killed_is_replaced(program, warm):
     run = torchrun(command)
     assert run.lines == [["0"]] and run.notes == []
     assert warm.process.poll() is None and not warm.trouble
+
+
+def test_a_silent_program_that_is_warm_has_no_more_time_than_others(program):
+    path = program("time.sleep(600)")
+    limits = Limits(silence=2, first_sign=200)  # for imports, of which there are none
+    run = torchrun(f"--nproc-per-node 1 {path}", limits=limits, expect_failure=True)
+    assert run.failure.kind == "timeout" and run.seconds < limits.first_sign
+
+
+BEATS = """
+    import threading
+    def beat():
+        while True:
+            print("alive", flush=True)
+            time.sleep(0.2)
+    threading.Thread(target=beat, daemon=True).start()
+"""
+
+
+@pytest.mark.parametrize("launch", [torchrun, python])
+def test_a_hang_beside_a_thread_that_prints_is_told(program, launch):
+    head = "import time\n"
+    command = program(f"{BEATS}\n    time.sleep(600)", head)
+    command = f"--nproc-per-node 1 {command}" if launch is torchrun else command
+    run = launch(command, timeout=1, expect_failure=True)
+    assert run.failure.kind == "timeout"
+    assert "time.sleep(600)" in run.failure.where
+
+
+def test_a_rank_that_computes_while_it_prints_is_left_alone(program):
+    path = program(f"""{BEATS}
+    begin = time.monotonic()
+    while time.monotonic() < begin + 12:
+        pass
+    """)
+    assert torchrun(f"--nproc-per-node 1 {path}", timeout=1).failure is None

@@ -3,7 +3,9 @@
 import json
 import os
 import re
+import shutil
 import socket
+from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,13 +18,18 @@ from ddp_lab.kit.explain import nodes as explain_nodes
 from ddp_lab.kit.explain.attempts import compare
 from ddp_lab.kit.explain.cause import Cause, Kind
 from ddp_lab.kit.explain.failure import Failure, find_failure, find_notes
-from ddp_lab.kit.played import events, nodes
+from ddp_lab.kit.played import events, plan
+from ddp_lab.kit.played.room import GPUS, LOOPBACK, Room
 from ddp_lab.kit.record import agents
 from ddp_lab.kit.record.lives import by_attempt, changes, lives
 from ddp_lab.kit.record.logs import TorchrunLog, rank_folders
-from ddp_lab.kit.run import job, owned, plan
+from ddp_lab.kit.run import options as of
+from ddp_lab.kit.run import owned
+from ddp_lab.kit.run.here import Here
 from ddp_lab.kit.run.launch import machines, torchrun
 from ddp_lab.kit.run.limits import Limits
+from ddp_lab.kit.run.live import LiveRun
+from ddp_lab.kit.run.ports import listens
 from ddp_lab.kit.run.result import Run, RunFailed
 
 # --- what each node runs ---
@@ -54,7 +61,7 @@ def options(command: str) -> list[list[str]]:
 def test_a_command_that_names_no_node_is_for_all_of_them(command, for_all):
     parts = command.replace(" --", "|--").split("|")
     words = [[part] if "=" in part else part.split() for part in parts]
-    assert plan.is_for_all(words) == for_all
+    assert of.is_for_all(words) == for_all
 
 
 def test_a_fixed_number_of_nodes_meets_at_node_0():
@@ -105,7 +112,7 @@ def test_settings_of_the_rendezvous_are_kept():
     ],
 )
 def test_where_a_node_looks_for_the_others(command, at, backend):
-    found = plan.meets(options(command), ["a.py"])
+    found = of.meets(options(command), ["a.py"])
     assert (found["at"], found["backend"]) == (at, backend)
     assert (found["nnodes"], found["ranks"], found["rank"]) == ("2", "1", "0")
 
@@ -122,13 +129,13 @@ def test_where_a_node_looks_for_the_others(command, at, backend):
     ],
 )
 def test_the_nodes_share_out_the_gpus(tmp_path, monkeypatch, there, ranks, shares):
-    monkeypatch.setenv(nodes.GPUS, there)
-    monkeypatch.setenv(nodes.LOOPBACK, "1")
+    monkeypatch.setenv(GPUS, there)
+    monkeypatch.setenv(LOOPBACK, "1")
     words = options(f"--nnodes 2 --nproc-per-node {ranks}")
-    made = plan.make(words, ["a.py"]).as_json() | {"python": ["python"]}
+    made = asdict(plan.make(words, ["a.py"])) | {"python": ["python"]}
     (tmp_path / "plan.json").write_text(json.dumps(made))
-    room = nodes.Room(tmp_path, "0" * 32)
-    assert [node.env.get(nodes.GPUS, "") for node in room.nodes] == shares
+    room = Room(tmp_path, "0" * 32)
+    assert [node.env.get(GPUS, "") for node in room.nodes] == shares
 
 
 # --- what happens to them ---
@@ -144,23 +151,23 @@ def test_the_nodes_share_out_the_gpus(tmp_path, monkeypatch, there, ranks, share
 )
 def test_the_node_where_all_meet_is_known(tmp_path, monkeypatch, words, place):
     made = plan.make(options(words), ["a.py"])
-    (tmp_path / "plan.json").write_text(json.dumps(made.as_json() | {"python": ["p"]}))
-    monkeypatch.setattr(nodes.Room, "_network", lambda room: (object(), ""))
-    assert nodes.Room(tmp_path, "mark")._place() == place
+    (tmp_path / "plan.json").write_text(json.dumps(asdict(made) | {"python": ["p"]}))
+    monkeypatch.setattr(Room, "_network", lambda room: (object(), ""))
+    assert Room(tmp_path, "mark")._place() == place
 
 
 def test_who_listens_is_seen():
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-        assert nodes.listens(os.getpid(), port)
-    assert not nodes.listens(os.getpid(), port)
+        assert listens(os.getpid(), port)
+    assert not listens(os.getpid(), port)
 
 
 def test_words_are_heard_in_whatever_pieces_they_come(left, monkeypatch):
-    monkeypatch.setenv(nodes.LOOPBACK, "1")
-    made = plan.make(options("--nnodes 2"), ["a.py"]).as_json() | {"python": ["python"]}
+    monkeypatch.setenv(LOOPBACK, "1")
+    made = asdict(plan.make(options("--nnodes 2"), ["a.py"])) | {"python": ["python"]}
     left.write("plan.json", made)
-    room = nodes.Room(left.folder, "0" * 32)
+    room = Room(left.folder, "0" * 32)
     left.life(1, 0, 1, 1.0)
     (life,) = room._lives(1)
     heard = []
@@ -416,6 +423,55 @@ def test_nodes_that_do_not_meet(left, differ, sides):
     assert [also.kind for also in failure.also] == [Kind.STOPPED]
 
 
+STATIC = {"backend": "static", "id": "none"}
+
+
+@pytest.mark.parametrize(
+    "both, ranks, what, sides",
+    [
+        ({}, "12", "rank", {"1": (0,), "2": (1,)}),
+        ({}, "02", "rank", {"0": (0,), "2": (1,)}),
+        ({}, "2", "rank", {"2": (0,)}),
+        ({"at": "127.0.0.1:1"}, "01", "itself", {"127.0.0.1:1": (0, 1)}),
+        ({"at": "node1:1"}, "01", "host", {"node1:1": (0,)}),
+        ({"at": "node1:1"}, "10", "", {}),
+    ],
+)
+def test_a_command_that_keeps_nodes_apart_is_to_blame(left, both, ranks, what, sides):
+    """And no network."""
+    left.plan()
+    (one, *_) = json.loads((left.folder / "plan.json").read_text())["meets"]
+    one |= {"at": "node0:29500"} | STATIC | both
+    left.write("plan.json", {"meets": [one | {"rank": rank} for rank in ranks]})
+    if len(ranks) == 1:
+        shutil.rmtree(left.folder / "node_0")
+        shutil.rmtree(left.folder / "node_1")
+    why = told(left).why
+    kind = Kind.NODES_MISLED if what else Kind.NODES_NOT_MET
+    assert (why.kind, why.name, why.sides) == (kind, what, sides)
+
+
+def test_a_port_that_is_taken_is_no_matter_of_the_network(left):
+    left.plan()
+    error = "E: The server socket has failed to listen. port: 1, code: -98, EADDRINUSE"
+    left.write("node_0/err", f"Traceback (most recent call last):\n{error}\n")
+    left.write("node_0/exit.json", {"code": 1, "time": 5.0, "done": ""})
+    found, _ = find_failure(TorchrunLog.read(left.folder), 1, None, 5.0)
+    assert found and (found.node, found.symptom) == (0, "port taken")
+
+
+def test_a_torchrun_that_was_sent_a_signal_is_named(left):
+    left.plan()
+    left.life(0, 0, 0, 1.0, 5.2, code=1)
+    left.life(1, 0, 1, 1.0, 5.0, code=-15, asked=4.9)
+    said = "a.b.SignalException: Process 7 got signal: 15"
+    left.write("node_1/err", f"Traceback (most recent call last):\n{said}\n")
+    left.write("node_1/exit.json", {"code": 1, "time": 5.0, "done": ""})
+    why = told(left, None).why
+    gone = (why.kind, why.node, why.ranks, why.code)
+    assert gone == (Kind.NODE_LOST, 1, (1,), -15)
+
+
 @pytest.mark.parametrize("code", [-15, 0])
 def test_ranks_that_were_ended_for_a_node_that_joins_do_not_begin_again(left, code):
     left.plan()
@@ -456,9 +512,8 @@ def test_an_agent_that_is_ended_with_a_silent_run_has_not_gone(left):
     left.plan()
     for node in (0, 1):
         left.life(node, 0, node, 1.0)
-    halted = job.Job("torchrun", job.TORCHRUN, Limits())
-    halted.owned.remove()
-    halted.folder = left.folder
+    halted = LiveRun("torchrun", place := Here([]), Limits())
+    place.owned = SimpleNamespace(path=left.folder)
     halted.standing = TorchrunLog.read(left.folder)
     killed = {"code": -9, "time": 9.0, "done": ""}
     left.write("node_0/exit.json", killed)

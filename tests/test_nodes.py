@@ -19,8 +19,9 @@ from conftest import FULL, wait_until, words_of
 
 from ddp_lab import ROOT
 from ddp_lab.kit import RunFailed, torchrun
-from ddp_lab.kit.played import nodes
+from ddp_lab.kit.played import room
 from ddp_lab.kit.run.launch import machines
+from ddp_lab.kit.run.ports import free_port
 from ddp_lab.kit.run.warm import LENT
 
 pytestmark = [
@@ -28,7 +29,7 @@ pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="nodes are played on Linux"),
 ]
 
-KIT = Path(nodes.__file__).parent
+KIT = Path(room.__file__).parent
 TWO = "--nnodes 2 --nproc-per-node 2"
 # Every rank says where it is, and what its network is, before the rest happens.
 HEAD = """
@@ -238,7 +239,7 @@ def test_a_rank_and_then_its_node_are_killed(room):
     assert run.failure.report().startswith(EVENTS["kill rank 2"])
 
 
-@pytest.mark.parametrize("what", ["nodes.py", "switch.py"])
+@pytest.mark.parametrize("what", ["room.py", "switch.py"])
 def test_what_plays_the_nodes_is_killed(room, what):
     killed: list[int] = []
 
@@ -257,7 +258,7 @@ def test_what_plays_the_nodes_is_killed(room, what):
         expect_failure=True,
     )
     assert run.failure.kind == "nodes"
-    assert "nodes.py" in run.failure.cause and "SIGKILL" in run.failure.cause
+    assert "room.py" in run.failure.cause and "SIGKILL" in run.failure.cause
     assert room.left() == []
 
 
@@ -410,7 +411,7 @@ def test_the_lesson_says_how_mpirun_starts_ranks(monkeypatch):
     (command,) = re.findall(r"```bash\n(.*mpirun.*?)```", "\n".join(prose), re.DOTALL)
     address = "MASTER_ADDR=node0 MASTER_PORT=29500"
     assert address in command
-    here = f"MASTER_ADDR=127.0.0.1 MASTER_PORT={nodes.free_port()}"
+    here = f"MASTER_ADDR=127.0.0.1 MASTER_PORT={free_port()}"
     monkeypatch.setenv("PATH", os.path.dirname(sys.executable), prepend=os.pathsep)
     for setting in ("ALLOW_RUN_AS_ROOT", "ALLOW_RUN_AS_ROOT_CONFIRM"):
         monkeypatch.setenv(f"OMPI_{setting}", "1")
@@ -565,7 +566,7 @@ def test_nothing_stays_when_caller_and_guard_are_killed(room, launched):
     assert wait_until(lambda: room.left() == [])
 
 
-@pytest.mark.parametrize("what", ["nodes.py", "guard.py", "--node-rank 1"])
+@pytest.mark.parametrize("what", ["room.py", "guard.py", "--node-rank 1"])
 def test_nothing_stays_when_one_process_is_killed(room, launched, what):
     caller = launched()
     for process in started(caller, what):

@@ -11,8 +11,8 @@ import pytest
 from conftest import PROGRAMS, name_of, over_tcp
 from ranks import launch
 
+from ddp_lab.data import prepare
 from ddp_lab.kit import Run, torchrun
-from ddp_lab.kit.cell.data import prepare
 
 pytestmark = pytest.mark.processes
 

@@ -7,8 +7,8 @@ import pytest
 from conftest import FULL, PROGRAMS, STARTS_ITS_RANKS, name_of, over_tcp
 from ranks import launch
 
+from ddp_lab.data import prepare
 from ddp_lab.kit import python, torchrun
-from ddp_lab.kit.cell.data import prepare
 
 # Small numbers where the default is a lesson's worth of work.
 ARGUMENTS = {

@@ -98,7 +98,7 @@ SAID = [
     ),
     (
         Cause(Kind.STOPPED, name="nodes", limit="SIGKILL"),
-        "what plays the nodes on this machine (nodes.py, or its switch.py) "
+        "what plays the nodes on this machine (room.py, or its switch.py) "
         "was ended by SIGKILL from outside, and the nodes with it",
     ),
     (
@@ -426,6 +426,20 @@ SAID = [
     (
         Cause(Kind.NODES_DIFFER, name="program", sides={"a.py": (0,), "b.py": (1,)}),
         "a.py runs on node 0, b.py runs on node 1",
+    ),
+    (
+        Cause(Kind.NODES_MISLED, name="rank", sides={"1": (0,), "2": (1,)}),
+        "--node-rank has to count from 0 to --nnodes - 1, but it is 1 on node 0, "
+        "2 on node 1",
+    ),
+    (
+        Cause(Kind.NODES_MISLED, name="itself", sides={"127.0.0.1:1": (0, 1)}),
+        "each node looks for the others at 127.0.0.1:1, where it finds only itself",
+    ),
+    (
+        Cause(Kind.NODES_MISLED, name="host", sides={"node1:1": (0,)}),
+        "--node-rank 0 has to be where all meet, but they meet at node1:1, and it is "
+        "node 0",
     ),
     (
         Cause(Kind.NODES_NOT_COME, nodes=(1,), sides={"a:1": (0, 2)}),

@@ -12,6 +12,7 @@ import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -19,9 +20,11 @@ from conftest import FULL, living, wait_until
 
 from ddp_lab import ROOT
 from ddp_lab.kit import RunFailed, torchrun
+from ddp_lab.kit.run import owned
 from ddp_lab.kit.run.result import RunInterrupted
 from ddp_lab.kit.slurm import cluster as slurm_cluster
-from ddp_lab.kit.slurm import sent as slurm
+from ddp_lab.kit.slurm import control, sent
+from ddp_lab.kit.slurm import lease as slurm
 
 RING = "ddp_lab/p2p/ring.py"
 # Rank 3 of 4, on node 1, does what it is told, and so does what it leaves behind.
@@ -58,8 +61,8 @@ dist.destroy_process_group()
 KERNEL = """
 import pathlib, sys
 from ddp_lab.kit import torchrun
-from ddp_lab.kit.slurm import sent as slurm
-slurm.RUNS = pathlib.Path(sys.argv[2])
+from ddp_lab.kit.slurm import sent
+sent.RUNS = pathlib.Path(sys.argv[2])
 torchrun(sys.argv[1])
 """
 
@@ -93,16 +96,16 @@ def servers(name: str) -> list[Path]:
 def cluster():
     with slurm_cluster.Cluster() as cluster:
         yield cluster
-        slurm.CLUSTER.close()
+        slurm.LEASE.close()
         assert wait_until(lambda: not cluster.jobs()), cluster.jobs()
     assert slurm_cluster.of_cluster(cluster.folder) == []
-    assert servers(slurm.CLUSTER.name) == []
+    assert servers(slurm.LEASE.name) == []
 
 
 @pytest.fixture
 def two_nodes(cluster, tmp_path, monkeypatch):
     """Let runs be spread over both nodes, which see all folders of this machine."""
-    monkeypatch.setattr(slurm, "RUNS", tmp_path / "runs")
+    monkeypatch.setattr(sent, "RUNS", tmp_path / "runs")
     monkeypatch.setenv("SLURM_CONF", str(cluster.conf))
     monkeypatch.setenv(slurm.ASKED, "--time=10")
     monkeypatch.setenv(slurm.SPREAD, "2")
@@ -127,10 +130,11 @@ def told(tmp_path):
 
 def nothing_is_left(cluster, told) -> bool:
     """Tell whether no process, no step and no folder of a run is there any more."""
-    job = slurm.CLUSTER.held.job if slurm.CLUSTER.held else ""
+    job = slurm.LEASE.held.job if slurm.LEASE.held else ""
     steps = cluster.ask("squeue", "-h", "-s", "-j", job, "-o", "%j").split()
     steps = [name for name in steps if "-warm-" not in name]
-    runs = list(slurm.RUNS.glob("*")) if slurm.RUNS.exists() else []
+    owned.sweep(sent.RUNS, young=0)  # as the next launch: a lock would be in the way
+    runs = list(sent.RUNS.glob("*")) if sent.RUNS.exists() else []
     return not (told.alive() or steps or runs)
 
 
@@ -148,7 +152,7 @@ def when_all_are_there(do, ranks: int = 4):
 
 def kernel(command, **environment) -> subprocess.Popen:
     """Start a process that launches, as a kernel does."""
-    words = [sys.executable, "-c", KERNEL, command, str(slurm.RUNS)]
+    words = [sys.executable, "-c", KERNEL, command, str(sent.RUNS)]
     env = os.environ | environment
     return subprocess.Popen(words, env=env, stderr=subprocess.PIPE, text=True)
 
@@ -178,7 +182,7 @@ def test_ranks_are_spread(words, nodes, spread, monkeypatch):
     options = [[word] for word in words.split() if "=" in word or word[2:3] == "s"]
     rest = [word for word in words.split() if [word] not in options]
     options += [rest[i : i + 2] for i in range(0, len(rest), 2)]
-    by_node = slurm.spread(options)
+    by_node = sent.spread(options)
     assert [" ".join(sum(each, [])) for each in by_node] == spread
 
 
@@ -190,7 +194,7 @@ def test_a_number_of_nodes_that_is_none_is_refused(said, monkeypatch):
     with pytest.raises(RunFailed, match=sentence):
         torchrun(f"--nproc-per-node 2 {__file__}")
     with pytest.raises(SystemExit, match=sentence):
-        slurm.Cluster().lend()
+        slurm.Lease().lend()
 
 
 @pytest.mark.parametrize(
@@ -210,22 +214,54 @@ def test_what_is_for_slurm(asked, around, words, taken, monkeypatch):
         monkeypatch.setenv("SLURM_JOB_ID", "7")
         monkeypatch.setenv("SLURM_JOB_NODELIST", "a[1-2]")
         monkeypatch.setenv("SLURM_JOB_NUM_NODES", str(around))
-    assert slurm.takes(words) == taken
+    assert sent.takes(words) == taken
 
 
 @pytest.mark.parametrize(
-    "said, why",
+    "said, goes_on, why",
     [
-        ("*** JOB 5 ON n1 CANCELLED AT 2026-11-22T16:05:11 ***", "was cancelled"),
-        ("*** STEP 5.0 ON n1 CANCELLED AT 26-11-22 DUE TO TIME LIMIT ***", "time was"),
-        ("*** JOB 5 ON n1 CANCELLED AT 26-11-22 DUE TO NODE FAILURE ***", "a node has"),
-        ("srun: error: n1: task 0: Exited with exit code 1", ""),
+        (
+            "*** JOB 5 ON n1 CANCELLED AT 2026-11-22T16:05:11 ***",
+            False,
+            "the job was c",
+        ),
+        ("*** STEP 5.0 ON n1 CANCELLED AT 2026-11-22 ***", False, "the job was canc"),
+        ("*** STEP 5.0 ON n1 CANCELLED AT 2026-11-22 ***", True, "this step was canc"),
+        (
+            "*** STEP 5.0 ON n1 CANCELLED AT 26-1 DUE TO TIME LIMIT ***",
+            False,
+            "time was",
+        ),
+        (
+            "*** JOB 5 ON n1 CANCELLED AT 26-1 DUE TO NODE FAILURE ***",
+            False,
+            "a node has",
+        ),
+        (
+            "*** STEP 5.0 ON n1 CANCELLED AT 26-1 DUE TO NODE FAILURE ***\n"
+            "srun: error: Node failure on n2",
+            False,
+            "node 1 (n2) has failed",
+        ),
+        ("srun: error: n1: task 0: Exited with exit code 1", False, ""),
     ],
 )
-def test_why_slurm_has_ended_a_run(said, why, tmp_path):
+def test_why_slurm_has_ended_a_run(said, goes_on, why, tmp_path, monkeypatch):
     (tmp_path / "err").write_text(f"slurmstepd: error: {said}\n")
-    found = slurm.Sent([], []).ended_by_slurm(tmp_path)
+    monkeypatch.setattr(sent.control, "lives", lambda job: goes_on)
+    run = sent.Sent([], [])
+    run.owned = SimpleNamespace(path=tmp_path)
+    run.allocation = slurm.Allocation("5", ["n1", "n2"])
+    found = run.ended_by_slurm()
     assert why in found and bool(why) == bool(found)
+
+
+def test_a_controller_that_does_not_answer_is_no_dead_job(monkeypatch):
+    answers = {"squeue": "5 RUNNING\n6 COMPLETING\n"}
+    monkeypatch.setattr(control, "ask", lambda *words, **how: answers.get(words[0]))
+    assert [control.lives(job) for job in "567"] == [True, False, False]
+    answers.clear()
+    assert control.lives("7") and control.steps("ddp_lab") is None
 
 
 # --- a run ---
@@ -236,12 +272,12 @@ def test_the_same_command_runs_on_both_nodes(two_nodes):
     run = torchrun(f"--nproc-per-node 4 {RING}")
     assert run["arrived"] == run["expected"] == [6, 0, 1, 3]
     assert run.nodes == [0, 0, 1, 1]
-    job = slurm.CLUSTER.held.job
+    job = slurm.LEASE.held.job
     assert run.played == f"by SLURM, in job {job}: 2 ranks on box1, 2 ranks on box2"
     assert run.command == f"torchrun --nproc-per-node 4 {RING}"
     uneven = torchrun(f"--nproc-per-node 3 {RING}")
-    assert uneven.nodes == [0, 0, 1] and slurm.CLUSTER.held.job == job
-    assert not list(slurm.RUNS.glob("*"))
+    assert uneven.nodes == [0, 0, 1] and slurm.LEASE.held.job == job
+    assert not list(sent.RUNS.glob("*"))
 
 
 @on_cluster
@@ -337,7 +373,7 @@ def test_a_dead_kernel_leaves_no_job(also_killed, two_nodes, told):
 def test_a_dead_kernel_in_somebody_elses_job_leaves_no_step(two_nodes, told):
     """As the kernels of `make lab`, or one that runs in a job of its own."""
     torchrun(f"--nproc-per-node 2 {RING}")
-    held = slurm.CLUSTER.held
+    held = slurm.LEASE.held
     mark = f"in another's job {os.getpid()}"
     job = {"SLURM_JOB_ID": held.job, "SLURM_JOB_NODELIST": ",".join(held.hosts)}
     job |= {"SLURM_JOB_NUM_NODES": "2", slurm.ASKED: "", "DDP_LAB_TEST": mark}
@@ -355,13 +391,63 @@ def test_a_dead_kernel_in_somebody_elses_job_leaves_no_step(two_nodes, told):
 
 @on_cluster
 def test_a_refused_allocation_is_told_in_a_sentence(two_nodes, monkeypatch):
-    slurm.CLUSTER.close()
+    slurm.LEASE.close()
     monkeypatch.setenv(slurm.ASKED, "--partition=nowhere")
     with pytest.raises(RunFailed) as refused:
         torchrun(f"--nproc-per-node 4 {RING}")
     said = str(refused.value)
     assert said.startswith("SLURM gives no machines (DDP_LAB_SLURM=")
     assert '"--partition=nowhere", 2 nodes): ' in said and "artition" in said
+
+
+@on_cluster
+@pytest.mark.parametrize(
+    "wish, nodes, why",
+    [
+        ("--partition=short --time=10", "2", "PartitionTimeLimit"),
+        ("--time=10", "5", "node"),
+        pytest.param("--nodelist=box2", "1", "(?i)drain", marks=FULL),
+    ],
+)
+def test_a_wish_that_cannot_be_met_is_told_at_once(
+    wish, nodes, why, two_nodes, monkeypatch
+):
+    slurm.LEASE.close()
+    state = "scontrol", "update", "nodename=box2", "reason=test"
+    if "box2" in wish:
+        two_nodes.ask(*state, "state=drain")
+    monkeypatch.setenv(slurm.ASKED, wish)
+    monkeypatch.setenv(slurm.SPREAD, nodes)
+    try:
+        with pytest.raises(RunFailed, match=f"SLURM gives no machines.*{why}"):
+            torchrun(f"--nproc-per-node 5 {RING}")
+    finally:
+        two_nodes.ask(*state, "state=resume")
+    assert wait_until(lambda: not two_nodes.ask("squeue", "-h"))
+
+
+@on_cluster
+def test_a_lent_job_that_has_ended_is_replaced(two_nodes, monkeypatch, tmp_path):
+    slurm.LEASE.close()
+    monkeypatch.setenv("SLURM_JOB_ID", "999999")
+    monkeypatch.setenv("SLURM_JOB_NODELIST", "box[1-2]")
+    monkeypatch.setenv("SLURM_JOB_NUM_NODES", "2")
+    assert torchrun(f"--nproc-per-node 2 {RING}")["arrived"] == [1, 0]
+    job, name = slurm.LEASE.held.job, slurm.LEASE.name
+    silent = tmp_path / "squeue"
+    silent.write_text("#!/bin/sh\nexit 1\n")
+    silent.chmod(0o755)
+    with monkeypatch.context() as patch:  # which is no reason for another job
+        patch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+        assert torchrun(f"--nproc-per-node 2 {RING}")["arrived"] == [1, 0]
+    assert slurm.LEASE.held.job == job
+    slurm.LEASE.close()
+    monkeypatch.setenv(slurm.ASKED, "")
+    with pytest.raises(RunFailed, match="job 999999 of SLURM, in which .* has ended"):
+        torchrun(f"--nnodes 2 {RING}")
+    monkeypatch.setenv(slurm.ASKED, "--time=10")
+    torchrun(f"--nproc-per-node 2 {RING}")
+    assert slurm.LEASE.name != name  # or what ends the old one would end the new one
 
 
 # --- what takes longer ---
@@ -393,7 +479,7 @@ def test_nodes_that_may_come_and_go(two_nodes):
 @on_cluster
 def test_a_job_that_is_cancelled_from_outside(two_nodes, told):
     def cancel():
-        two_nodes.ask("scancel", slurm.CLUSTER.held.job)
+        two_nodes.ask("scancel", slurm.LEASE.held.job)
 
     with pytest.raises(RunFailed, match="the run: ended by SLURM: the job was canc"):
         torchrun(told("sleeps"), watch=when_all_are_there(cancel))
@@ -403,20 +489,47 @@ def test_a_job_that_is_cancelled_from_outside(two_nodes, told):
 
 @FULL
 @on_cluster
+def test_a_step_that_is_cancelled_from_outside(two_nodes, told):
+    def cancel():
+        two_nodes.ask("scancel", *control.steps(f"{slurm.LEASE.name}-"))
+
+    with pytest.raises(RunFailed, match="ended by SLURM: this step was cancelled"):
+        torchrun(told("sleeps"), watch=when_all_are_there(cancel))
+    assert wait_until(lambda: nothing_is_left(two_nodes, told))
+
+
+@FULL
+@on_cluster
+def test_a_node_that_dies_is_named(two_nodes, told):
+    state = "scontrol", "update", "nodename=box2"
+
+    def die():
+        two_nodes.ask(*state, "state=down", "reason=test")
+
+    try:
+        with pytest.raises(RunFailed, match=r"node 1 \(box2\) has failed"):
+            torchrun(told("sleeps"), watch=when_all_are_there(die))
+    finally:
+        two_nodes.ask(*state, "state=resume")
+    slurm.LEASE.close()
+
+
+@FULL
+@on_cluster
 def test_a_job_whose_time_is_up(two_nodes, told, monkeypatch):
-    slurm.CLUSTER.close()
+    slurm.LEASE.close()
     monkeypatch.setenv(slurm.ASKED, "--time=1")
     with pytest.raises(RunFailed, match="ended by SLURM: the job's time was up"):
         torchrun(told("sleeps"), timeout=200)
     assert wait_until(lambda: nothing_is_left(two_nodes, told))
-    slurm.CLUSTER.close()
+    slurm.LEASE.close()
 
 
 @FULL
 @on_cluster
 @pytest.mark.parametrize("end", ["kill", "interrupt"])
 def test_a_job_that_still_waits_in_the_queue(end, two_nodes, told):
-    slurm.CLUSTER.close()
+    slurm.LEASE.close()
     two_nodes.ask("salloc", "--no-shell", "--exclusive", "--nodes=2", "-J", "all")
     mark = f"in the queue {end} {os.getpid()}"
     wish = {slurm.ASKED: "--exclusive", "DDP_LAB_TEST": mark}
@@ -518,12 +631,12 @@ def test_the_first_lessons(two_nodes):
         assert "1 rank on box2" in (ROOT / f"build/lab/{name}.html").read_text()
     ours = "squeue", "-h", "-o", "%j"
     named = [name for name in two_nodes.ask(*ours).split() if "ddp_lab" in name]
-    assert wait_until(lambda: {*named} <= {slurm.CLUSTER.name})
+    assert wait_until(lambda: {*named} <= {slurm.LEASE.name})
 
 
 def test_a_machine_without_slurm_says_so(monkeypatch, tmp_path):
     monkeypatch.setenv(slurm.ASKED, "--time=5")
-    monkeypatch.setattr(slurm, "CLUSTER", slurm.Cluster())
+    monkeypatch.setattr(sent, "LEASE", slurm.Lease())
     monkeypatch.setattr(shutil, "which", lambda name: None)
     with pytest.raises(RunFailed, match="there is no salloc here"):
         torchrun(f"--nproc-per-node 4 {RING}")

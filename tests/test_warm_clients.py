@@ -12,8 +12,9 @@ import psutil
 import pytest
 from conftest import wait_until
 
-from ddp_lab.kit.run import fork_server, job
+from ddp_lab.kit.run import fork_server
 from ddp_lab.kit.run import warm as warm_start
+from ddp_lab.kit.run.here import environment
 from ddp_lab.kit.run.warm import Warm
 
 pytestmark = [
@@ -25,7 +26,7 @@ pytestmark = [
 @pytest.fixture
 def warm(warm):
     """A fork server of this test's own, ready to fork."""
-    assert warm.python(job.environment()), warm.trouble
+    assert warm.python(environment()), warm.trouble
     return warm
 
 
@@ -93,7 +94,7 @@ def test_on_a_busy_machine_a_server_that_computes_is_waited_for(
     monkeypatch.setattr(warm_start, "FORK_SERVER", server)
     monkeypatch.setattr(warm_start, "READY_WAIT", 0.4)
     monkeypatch.setattr(warm_start, "_seconds_used", lambda folder: next(used) / 1000)
-    fresh, env = Warm(), job.environment()
+    fresh, env = Warm(), environment()
     try:
         folder = fresh._start(env, warm_start.settings_in(env))
         told = fresh._await(folder, None)

@@ -31,9 +31,9 @@ from papermill.engines import Engine, papermill_engines
 
 from ddp_lab import ROOT, from_here
 from ddp_lab.kit.cell.display import table
-from ddp_lab.kit.run.job import environment
+from ddp_lab.kit.run.here import environment
 from ddp_lab.kit.run.warm import WARM
-from ddp_lab.kit.slurm.sent import ASKED, CLUSTER
+from ddp_lab.kit.slurm.lease import ASKED, LEASE
 from tools import notebooks
 
 FOLDER = ROOT / "build" / "lab"
@@ -259,7 +259,7 @@ def main() -> None:
     count = f"{len(lessons)} lessons" if len(lessons) > 1 else "1 lesson"
     print(f"{count}, up to {jobs} at a time; first torch is imported", flush=True)
     WARM.lend(environment())  # or every lesson would import torch again
-    CLUSTER.lend()  # or every lesson would wait for machines of its own
+    LEASE.lend()  # or every lesson would wait for machines of its own
     os.chdir(notebooks.FOLDER)  # where JupyterLab starts their kernels
     progress, machine = Progress(len(lessons)), Machine()
     crew = ThreadPoolExecutor(jobs)

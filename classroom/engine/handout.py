@@ -23,7 +23,8 @@ NAME = "ddp-lab"
 FILES = """
     LICENSE CITATION.cff TROUBLESHOOTING.md Makefile requirements.txt pyproject.toml
     .gitignore .devcontainer/devcontainer.json data/README.md figs/*.svg
-    figs/steps/*.html ddp_lab/__init__.py ddp_lab/gpt.py ddp_lab/gpt.txt
+    figs/steps/*.html ddp_lab/__init__.py ddp_lab/data.py ddp_lab/gpt.py
+    ddp_lab/gpt.txt
     ddp_lab/kit/**/*.py ddp_lab/*/*.sbatch
     ddp_lab/*/frames/*.py bench/programs/*.py
 """

@@ -23,7 +23,7 @@ STOPPED = {
     "guard": "the guard of this run was ended by {0} from outside; all processes were "
     "stopped",
     "torchrun": "torchrun itself was ended by {0} from outside, and its ranks with it",
-    "nodes": "what plays the nodes on this machine (nodes.py, or its switch.py) was "
+    "nodes": "what plays the nodes on this machine (room.py, or its switch.py) was "
     "ended by {0} from outside, and the nodes with it",
     "srun": "srun was ended by {0} from outside, and the ranks with it",
     "slurm": "ended by SLURM: {0}",
@@ -421,6 +421,14 @@ DIFFER = {
 }
 
 
+MISLED = {  # see record.agents.misled
+    "rank": "--node-rank has to count from 0 to --nnodes - 1, but it is {}|{} on {}",
+    "itself": "each node looks for the others at {}, where it finds only itself|{}",
+    "host": "--node-rank 0 has to be where all meet, but they meet at {}|{}, and it "
+    "is {}",
+}
+
+
 def _cut_off(why: Cause) -> str:
     return "is cut off: its cable is pulled"
 
@@ -432,7 +440,15 @@ def _node_lost(why: Cause) -> str:
 
 
 def _nodes_differ(why: Cause) -> str:
-    whole, side = DIFFER[why.name].split("|")
+    return _by_sides(DIFFER[why.name], why)
+
+
+def _nodes_misled(why: Cause) -> str:
+    return _by_sides(MISLED[why.name], why)
+
+
+def _by_sides(words: str, why: Cause) -> str:
+    whole, side = words.split("|")
     told = [side.format(what, nodes(on)) for what, on in why.sides.items()]
     return whole.format(", ".join(told))
 
@@ -495,6 +511,8 @@ def _advice(why: Cause) -> str:
     """Return what to do about a trouble of nodes."""
     if why.kind is Kind.NODES_NOT_MET_AGAIN:
         return OWN_STORE
+    if why.kind is Kind.NODE_SAID and why.symptom:
+        return f"that is: {why.symptom.means}"
     if why.kind is Kind.OWN_LOOPBACK:
         return "look at its GLOO_SOCKET_IFNAME, and at its host name in its /etc/hosts"
     if why.kind is not Kind.NODES_NOT_MET:

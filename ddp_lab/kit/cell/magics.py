@@ -20,7 +20,7 @@ from ddp_lab.kit.cell.program import program
 from ddp_lab.kit.cell.puzzle import puzzle
 from ddp_lab.kit.cell.unloaded import ABOVE
 from ddp_lab.kit.run import launch
-from ddp_lab.kit.run.job import environment
+from ddp_lab.kit.run.here import environment
 from ddp_lab.kit.run.result import Run, RunFailed, RunInterrupted
 from ddp_lab.kit.run.warm import WARM
 

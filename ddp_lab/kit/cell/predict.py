@@ -22,7 +22,7 @@ BRIEF.maxlist = BRIEF.maxtuple = BRIEF.maxset = 32
 BRIEF.maxstring = BRIEF.maxother = 120
 
 
-class Verdict(Enum):
+class Guessed(Enum):
     """What a guess turns out to be, in words and in the colour of its sign."""
 
     RIGHT = "✓ right", RIGHT_COLOUR
@@ -33,7 +33,7 @@ class Verdict(Enum):
         self.words, self.colour = words, colour
 
 
-COMPARED: dict[str, Verdict] = {}
+COMPARED: dict[str, Guessed] = {}
 """By question, or by the command that failed: the last verdict in this kernel."""
 
 
@@ -58,17 +58,17 @@ class Prediction:
         if within:
             told += f", give or take {100 * within:g} %"
         verdict = self.verdict(answer, theory, within)
-        if verdict is not Verdict.NOT_MADE:
+        if verdict is not Guessed.NOT_MADE:
             told = f"you guessed {BRIEF.repr(self.guess)}; {told}"
         _tell(self.question, self.question, [(verdict, told)])
 
-    def verdict(self, answer: Any, theory: Any = None, within: float = 0) -> Verdict:
+    def verdict(self, answer: Any, theory: Any = None, within: float = 0) -> Guessed:
         """Return what `compare` says of the guess."""
         if self.guess is None:
-            return Verdict.NOT_MADE
+            return Guessed.NOT_MADE
         truths = [answer] if theory is None else [answer, theory]
         right = any(fits(self.guess, truth, within) for truth in truths)
-        return Verdict.RIGHT if right else Verdict.WRONG
+        return Guessed.RIGHT if right else Guessed.WRONG
 
 
 def predict(question: str, guess: Any) -> Prediction:
@@ -76,21 +76,21 @@ def predict(question: str, guess: Any) -> Prediction:
     return Prediction(question, guess)
 
 
-def _tell(key: str, question: str, told: list[tuple[Verdict, str]]) -> None:
+def _tell(key: str, question: str, told: list[tuple[Guessed, str]]) -> None:
     """Show a question with its verdicts, and remember what they come to."""
     verdicts = [verdict for verdict, _ in told]
-    worst = (Verdict.WRONG, Verdict.NOT_MADE, Verdict.RIGHT)
+    worst = (Guessed.WRONG, Guessed.NOT_MADE, Guessed.RIGHT)
     COMPARED[key] = next(verdict for verdict in worst if verdict in verdicts)
     lines = [f"  {verdict.words}: {words}" for verdict, words in told]
     text = "\n".join([question, *lines])
-    if {*verdicts} == {Verdict.NOT_MADE}:
+    if {*verdicts} == {Guessed.NOT_MADE}:
         print(text)  # there is nothing to judge
         return
     html = "".join(f"<br>{_sign(v)} {escape(words)}" for v, words in told)
     _show_card(text, escape(question) + html, COMPARED[key].colour)
 
 
-def _sign(verdict: Verdict) -> str:
+def _sign(verdict: Guessed) -> str:
     style = f"background-color: {verdict.colour}; color: {WHITE}; padding: 0 0.4em;"
     return f'<span style="{style}">{verdict.words}</span>'
 
@@ -106,7 +106,7 @@ def score() -> None:
     """Show how many of the questions that have an answer by now were guessed right."""
     counts = Counter(COMPARED.values())
     of = f"of {len(COMPARED)} predictions"
-    right, wrong, missing = (counts[verdict] for verdict in Verdict)
+    right, wrong, missing = (counts[verdict] for verdict in Guessed)
     if right + wrong == 0:
         told = f"0 {of} made: put a guess in place of a None, and run the lesson again"
     else:
@@ -114,7 +114,7 @@ def score() -> None:
         told += f", {wrong} wrong" if wrong else ""
         told += f", {missing} not made" if missing else ""
     all_right = right == len(COMPARED) > 0
-    colour = (Verdict.RIGHT if all_right else Verdict.NOT_MADE).colour
+    colour = (Guessed.RIGHT if all_right else Guessed.NOT_MADE).colour
     _show_card(told, f"<b>{told}</b>", colour)
 
 
@@ -142,13 +142,13 @@ class Suspicion:
     def fits(self, run: Run) -> bool:
         """Return whether all of the suspicion is what was found in the run."""
         rows = self._rows(run)
-        return all(self._verdict(*row[1:3]) is Verdict.RIGHT for row in rows)
+        return all(self._verdict(*row[1:3]) is Guessed.RIGHT for row in rows)
 
-    def _verdict(self, suspected: Any, truth: Any) -> Verdict:
+    def _verdict(self, suspected: Any, truth: Any) -> Guessed:
         nothing = self == Suspicion(None, None, None)
         if nothing or (suspected is None and truth is not None):
-            return Verdict.NOT_MADE
-        return Verdict.RIGHT if fits(suspected, truth) else Verdict.WRONG
+            return Guessed.NOT_MADE
+        return Guessed.RIGHT if fits(suspected, truth) else Guessed.WRONG
 
     def _rows(self, run: Run) -> list[tuple[str, Any, Any, str]]:
         """Return what was asked, what was suspected, the truth, and how to tell it."""

@@ -133,7 +133,7 @@ def whole(
         ProgramError: if the cell makes no program.
         SyntaxError: if it is no Python; lines are counted from below the magic.
     """
-    lines, changes = cell.splitlines(), list[Change]()
+    lines, changes = cell.splitlines(), list[Replacement]()
     if order.other:
         lines, changes = _changes(lines)
     own = _lesson("\n".join(lines))
@@ -317,20 +317,20 @@ def _usage(docstring: str, order: Order, notebook: str) -> str:
 
 
 @dataclass(frozen=True)
-class Change:
+class Replacement:
     """Lines of another program, and those that stand there instead."""
 
     old: list[str]
     new: list[str]
 
 
-def _changes(lines: Sequence[str]) -> tuple[list[str], list[Change]]:
+def _changes(lines: Sequence[str]) -> tuple[list[str], list[Replacement]]:
     """Return a cell's lines without those of its changes, and the changes.
 
     Raises:
         ProgramError: if a change stands right beside other lines.
     """
-    rest, changes, quoted = list(lines), list[Change](), False
+    rest, changes, quoted = list(lines), list[Replacement](), False
     for filled, group in groupby(enumerate(lines), lambda pair: bool(pair[1].strip())):
         block = list(group)
         is_change = not quoted and any(line[0] in "+-" for _, line in block if filled)
@@ -341,13 +341,13 @@ def _changes(lines: Sequence[str]) -> tuple[list[str], list[Change]]:
                 raise ProgramError(f"{said}: {block[0][1]}")
             old = [line[1:] for _, line in block if line[0] in "- "]
             new = [line[1:] for _, line in block if line[0] in "+ "]
-            changes.append(Change(old, new))
+            changes.append(Replacement(old, new))
             for number, _ in block:
                 rest[number] = ""
     return rest, changes
 
 
-def _replaced(text: str, changes: Sequence[Change], path: str) -> str:
+def _replaced(text: str, changes: Sequence[Replacement], path: str) -> str:
     """Return the program at `path` with its lines replaced.
 
     Raises:

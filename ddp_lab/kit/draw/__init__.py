@@ -6,9 +6,9 @@ on.
 """
 
 from ddp_lab.kit.draw.colours import RANK_COLOURS, bar_colour
-from ddp_lab.kit.draw.lives import lives
 from ddp_lab.kit.draw.standstill import standstill
 from ddp_lab.kit.draw.svg import Svg
+from ddp_lab.kit.draw.timeline import lives
 from ddp_lab.kit.draw.values import before_after
 
 __all__ = [

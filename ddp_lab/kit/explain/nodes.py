@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from ddp_lab.kit.explain.cause import Cause, Kind
-from ddp_lab.kit.explain.symptoms import Symptom
-from ddp_lab.kit.record.agents import Agent
+from ddp_lab.kit.explain.symptoms import Symptom, find
+from ddp_lab.kit.record.agents import Agent, misled
 from ddp_lab.kit.record.files import shorten
 from ddp_lab.kit.record.heard import ECHOES, Heard
 from ddp_lab.kit.record.stacks import last_error
@@ -123,8 +123,8 @@ def failed(agents: list[Agent]) -> Cause | None:
     if not found:
         return None
     _, node, error = min(found)
-    said = Cause(Kind.NODE_SAID, symptom=Symptom.RENDEZVOUS, node=node)
-    return replace(said, error=shorten(error, 300))
+    symptom = find(error) or Symptom.RENDEZVOUS
+    return Cause(Kind.NODE_SAID, symptom=symptom, node=node, error=shorten(error, 300))
 
 
 def _error(agent: Agent) -> str:
@@ -147,7 +147,13 @@ def _differ(agents: list[Agent]) -> Cause | None:
         sides = {rank: tuple(nodes) for rank, nodes in ranks.items()}
         same = Cause(Kind.NODES_DIFFER, symptom=Symptom.RENDEZVOUS)
         return replace(same, name="rank", sides=sides)
-    return _sides("at", {agent.node: agent.meets.get("at", "") for agent in agents})
+    if found := _sides("at", {a.node: a.meets.get("at", "") for a in agents}):
+        return found
+    if keeps_apart := misled(agents):
+        name, sides = keeps_apart
+        found = Cause(Kind.NODES_MISLED, symptom=Symptom.RENDEZVOUS)
+        return replace(found, name=name, sides=sides)
+    return None
 
 
 def _not_come(agents: list[Agent]) -> Cause | None:

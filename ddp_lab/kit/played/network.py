@@ -27,8 +27,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from ddp_lab.kit.played.plan import name
 from ddp_lab.kit.played.wiring import NoNetwork, made, run
-from ddp_lab.kit.run import plan
 from ddp_lab.kit.run.namespaces import enter
 
 SWITCH = Path(__file__).with_name("switch.py")
@@ -64,7 +64,7 @@ class Network:
         self.holder: subprocess.Popen[bytes] | None = None  # which is that process
         self.nodes = [[*user, *files[i : i + 3]] for i in range(first, len(files), 3)]
 
-    name = staticmethod(plan.name)
+    name = staticmethod(name)
 
     @staticmethod
     def address(node: int) -> str:

@@ -1,11 +1,17 @@
 """torchrun on each node of a run: how it was to meet the others, and how it ended."""
 
 import math
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from ddp_lab.kit.record.files import read, read_json
 from ddp_lab.kit.record.lives import by_attempt, events, lives, node_folders
+
+# How torchrun leaves that has been sent a signal, with exit code 1.
+SIGNALLED = re.compile(r"SignalException: Process \d+ got signal: (\d+)")
+ITSELF = re.compile(r"(localhost|127\.[\d.]+|\[?::1\]?):\d+")  # on each machine
+NODE = re.compile(r"node(\d+):\d+")
 
 
 @dataclass(frozen=True)
@@ -19,7 +25,7 @@ class Agent:
     came: bool = True
     """Whether it was started at all."""
     code: int | None = None
-    """Its exit code; None if it has not ended."""
+    """Its exit code, negative for a signal; None if it has not ended."""
     time: float = 0.0
     """When it ended, in seconds since the epoch."""
     done: str = ""
@@ -60,6 +66,9 @@ def read_all(folder: Path) -> list[Agent]:
     homes = node_folders(folder) or alone
     for node, home in enumerate(homes):
         end = read_json(home / "exit.json") or {"code": None, "time": 0.0, "done": ""}
+        said = read(home / "err")
+        if end["code"] == 1 and not end["done"] and (by := SIGNALLED.search(said)):
+            end["code"] = -int(by[1])  # sent by somebody else
         meets = plan["meets"][node] if plan.get("meets") else {}
         here = [life for life in last if life.node == node]
         agent = Agent(
@@ -67,7 +76,7 @@ def read_all(folder: Path) -> list[Agent]:
             meets,
             came=(home / "err").exists(),
             **end,
-            said=read(home / "err"),
+            said=said,
             ranks=tuple(life.rank for life in here),
             started=min((life.start for life in here), default=0.0),
             has_network=not played.get("shared"),
@@ -76,6 +85,31 @@ def read_all(folder: Path) -> list[Agent]:
         )
         found.append(agent)
     return found
+
+
+def misled(agents: list[Agent]) -> tuple[str, dict[str, tuple[int, ...]]] | None:
+    """Return what in the commands keeps the nodes apart, although they are alike.
+
+    `rank`: the --node-rank of each, which do not count from 0; `itself`: an address at
+    which each finds only itself; `host`: where all look for --node-rank 0, and which
+    node that is.
+    """
+    first, sides = agents[0].meets, dict[str, tuple[int, ...]]()
+    if first.get("backend") == "static":
+        for agent in agents:
+            rank = agent.meets["rank"]
+            sides[rank] = (*sides.get(rank, ()), agent.node)
+        count = int(first["nnodes"]) if str(first["nnodes"]).isdecimal() else math.inf
+        if any(not rank.isdecimal() or int(rank) >= count for rank in sides):
+            return "rank", sides
+    everyone = tuple(agent.node for agent in agents)
+    if len(agents) > 1 and all(agent.has_network for agent in agents):
+        if ITSELF.fullmatch(first.get("at", "")):
+            return "itself", {first["at"]: everyone}
+        found, zero = NODE.fullmatch(first.get("at", "")), sides.get("0")
+        if found and zero and int(found[1]) not in zero:
+            return "host", {first["at"]: zero}
+    return None
 
 
 def _cut(node: int, happened: list[tuple[float, str]]) -> tuple[float, float] | None:

@@ -8,7 +8,7 @@ Who starts whom (no import shows it):
 
     cell        %torchrun (magics.py) calls the launcher in the kernel
      |
-    launcher    job.py, guarded.py; warm.py has started the fork server, once for all
+    launcher    live.py, here.py, guarded.py; warm.py has the fork server, for all runs
      |  starts with a socket: the guard's stdin
     guard       guard.py
      |  starts with a mark: a limit, and a variable, which all children inherit
@@ -27,12 +27,12 @@ torchrun for each of them, and a process in between:
 
     guard       guard.py
      |  starts, with the mark
-    nodes       nodes.py  -- makes a network for each node (network.py), if it may
+    room        room.py  -- makes a network for each node (network.py), if it may
      |  starts for each node, inside its network, with the mark of the node
     proxy       proxy.py, and all that is below it, as above
 
 A fork enters the network of the proxy that it stands for (fork_server.py). Where the
-machines are those of a SLURM cluster, slurm.py says who starts whom, and who ends it.
+machines are those of a SLURM cluster, sent.py says who starts whom, and who ends it.
 
 Who notices that somebody has gone, by what, and what follows:
 
@@ -45,9 +45,9 @@ Who notices that somebody has gone, by what, and what follows:
                     proxy: socket closes         exits with 1
     a rank          torchrun: its worker ends    ends the others
     torchrun        guard: waitpid               ends what is left, exits likewise
-    a node's        nodes.py: waitpid            after a while asks the others to end,
+    a node's        room.py: waitpid             after a while asks the others to end,
       torchrun                                   if every node is needed
-    nodes.py        guard: waitpid               ends what is left, exits likewise; then
+    room.py         guard: waitpid               ends what is left, exits likewise; then
                                                  nobody holds the networks any more
     silence, Ctrl-C launcher                     closes the guard's stdin
     launcher, guard next launch: a lock is free  removes their files (owned.py)
@@ -55,7 +55,7 @@ Who notices that somebody has gone, by what, and what follows:
 What comes back lies in the run's folder, which the launcher reads five times a second:
 
     out, err                 torchrun's own output, or all of it (`python`)
-    plan.json, node_N/       of a run on several nodes: see nodes.py
+    plan.json, node_N/       of a run on several nodes: see room.py
     .../RANK/stdout.log      what the rank prints; beside it stderr.log
              pid, ask        where to find and to ask the rank       (rank.py)
              flight.json     its calls of the communication library  (rank.py)
@@ -77,24 +77,18 @@ from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
 
-from ddp_lab.kit.played import events as happens
-from ddp_lab.kit.run import plan
-from ddp_lab.kit.run.job import SPAWN, TORCHRUN, Job, Watch
+from ddp_lab.kit.run import options as of
+from ddp_lab.kit.run.here import Family, Here
 from ddp_lab.kit.run.limits import Limits
+from ddp_lab.kit.run.live import LiveRun, Watch
+from ddp_lab.kit.run.options import Option
+from ddp_lab.kit.run.place import Place
 from ddp_lab.kit.run.result import Run, RunFailed, RunInterrupted
 from ddp_lab.kit.run.warm import READ_AT_IMPORT, Warm
-from ddp_lab.kit.slurm import sent as slurm
 
-OWN_RENDEZVOUS = re.compile(r"--(standalone|nnodes|node|rdzv|master)")
-LOGGING = ("--log-dir", "--log_dir", "--redirects", "--tee", "-r", "-t")
 SETS = re.compile(r"(\w+)=(.*)", re.DOTALL)  # a variable, in front of a command
-# All other options of torchrun take a value.
-FLAGS = tuple(
-    "--standalone --module -m --no-python --no_python --run-path --run_path "
-    "--virtual-local-rank --virtual_local_rank --help -h".split()
-)
-NO_PYTHON = ("--no-python", "--no_python")
-NO_FILE = (*NO_PYTHON, "--module", "-m", "--help", "-h")
+NO_FILE = (of.NO_PYTHON, *of.MODULE, "--help", "-h")
+SLURM = ("DDP_LAB_SLURM", "SLURM_JOB_ID")  # one says that there may be machines for us
 DEFAULT = Limits()
 
 
@@ -129,36 +123,40 @@ def torchrun(
         warm: the fork server of a warm start, if not this process's own.
 
     With `--nnodes 2`, or `1:2`, and neither a node's rank nor an address, this machine
-    plays the nodes (see nodes.py), unless SLURM has some for us (see slurm.py).
+    plays the nodes (see room.py), unless SLURM has some for us (see sent.py).
 
     Raises:
         RunFailed: says the root cause first; `.run` holds the rest.
         RunInterrupted: if Ctrl-C or the stop button ended the run.
     """
     argv = _words(command)
-    options, program = _options(argv)
+    options, program = of.split(argv)
     _require(options, program)
     own, note = _without_logging(options)
-    sent = None
-    if slurm.takes(own) and not (events or rate or delay):
-        sent = slurm.Sent(own, program)
-    elif not any(OWN_RENDEZVOUS.match(option[0]) for option in own):
-        argv.insert(0, "--standalone")
-        own.insert(0, ["--standalone"])
-    played = plan.is_for_all(own) and not sent
-    machines = [own] * plan.nodes(own)[1] if played else []
-    happening = _happening(machines, events, rate, delay)
-    if played or sent:
-        _refuse_foreign(own)
-    job = Job(shlex.join(["torchrun", *argv]), TORCHRUN, _with(limits, timeout), sent)
-    job.notes += note
-    job.server = warm or job.server
-    if played:
-        job.plan = plan.make(own, program, **happening)
-    elif plan.nodes(own)[1] > 1:
-        job.meets = plan.meets(own, program)
-    words = [*plan.AGENT, "--log-dir", str(job.folder), *sum(own, []), *program]
-    return _judged(job, job.run(words, cold, watch), expect_failure)
+    place: Place | None = None
+    happening = bool(events or rate or delay)
+    if not happening and any(os.environ.get(name) for name in SLURM):
+        from ddp_lab.kit.slurm.sent import for_slurm
+
+        place = for_slurm(own, program, cold)
+    if place is None and of.is_for_all(own):
+        from ddp_lab.kit.played.play import Played
+
+        place = Played(({}, own, program), events, rate, delay, cold=cold, server=warm)
+    elif place is None:
+        if happening:
+            said = "events, a rate and a delay are for several nodes: --nnodes 2"
+            raise RunFailed(f"the launcher: {said}", None)
+        if not any(of.OWN_RENDEZVOUS.match(option[0]) for option in own):
+            argv.insert(0, "--standalone")
+            own.insert(0, ["--standalone"])
+        several = of.nodes(own)[1] > 1
+        meets = of.meets(own, program) if several else None
+        words = of.words(own, program)
+        place = Here(words, cold=cold, server=warm, meets=meets)
+    place.notes += note
+    live = LiveRun(shlex.join(["torchrun", *argv]), place, _with(limits, timeout))
+    return _judged(live, watch, expect_failure)
 
 
 def machines(
@@ -184,17 +182,17 @@ def machines(
     """
     if not commands:
         raise RunFailed("the launcher: no machine has a command", None)
-    parts = [_typed(command) for command in commands]
-    happening = _happening([own for _, own, _ in parts], events, rate, delay)
-    job = Job("\n".join(commands), TORCHRUN, _with(limits, timeout))
-    job.plan = plan.by_hand(parts, **happening)
-    _refuse_foreign(sum((own for _, own, _ in parts), []))
-    names = [name for env, *_ in parts for name in env]
-    cold = cold or any(name.startswith(READ_AT_IMPORT) for name in names)
-    return _judged(job, job.run([], cold, watch), expect_failure)
+    from ddp_lab.kit.played.play import Played
+
+    typed = [_typed(command) for command in commands]
+    variables = [name for env, *_ in typed for name in env]
+    cold = cold or any(name.startswith(READ_AT_IMPORT) for name in variables)
+    place = Played(typed, events, rate, delay, cold=cold)
+    live = LiveRun("\n".join(commands), place, _with(limits, timeout))
+    return _judged(live, watch, expect_failure)
 
 
-def _typed(command: str) -> tuple[dict[str, str], list[list[str]], list[str]]:
+def _typed(command: str) -> tuple[dict[str, str], list[Option], list[str]]:
     """Return the variables, the options and the program of one machine's command."""
     words, env = shlex.split(command), dict[str, str]()
     while words and (found := SETS.fullmatch(words[0])):
@@ -203,7 +201,7 @@ def _typed(command: str) -> tuple[dict[str, str], list[list[str]], list[str]]:
     if words[:1] != ["torchrun"]:
         said = f"what is typed on a machine begins with `torchrun`, not {command!r}"
         raise RunFailed(f"the launcher: {said}", None)
-    options, program = _options(words[1:])
+    options, program = of.split(words[1:])
     _require(options, program)
     return env, _without_logging(options)[0], program
 
@@ -228,14 +226,14 @@ def python(
         raise RunFailed("the launcher: python needs a program", None)
     if not program[0].startswith("-"):
         _require([], program)
-    job = Job(shlex.join(["python", *argv]), SPAWN, _with(limits, timeout))
-    job.options = options
-    return _judged(job, job.run(program, cold or bool(options), watch), expect_failure)
+    place = Family(program, options, cold)
+    live = LiveRun(shlex.join(["python", *argv]), place, _with(limits, timeout))
+    return _judged(live, watch, expect_failure)
 
 
-def _require(options: Sequence[list[str]], program: Sequence[str]) -> None:
+def _require(options: Sequence[Option], program: Sequence[str]) -> None:
     """Refuse a program whose file is missing; each rank would say so at length."""
-    if any(_is_one_of(option[0], NO_FILE) for option in options):
+    if of.has(options, *NO_FILE):
         return
     # A wrong option, of which torchrun tells, may make another word the first.
     if program and program[0].endswith(".py") and not os.path.exists(program[0]):
@@ -262,67 +260,12 @@ def _python_options(argv: list[str]) -> tuple[list[str], list[str]]:
     return options, rest
 
 
-def _options(argv: list[str]) -> tuple[list[list[str]], list[str]]:
-    """Return torchrun's own options, each with its value, and what comes after them."""
-    options: list[list[str]] = []
-    rest = list(argv)
-    while rest and rest[0].startswith("-") and rest[0] != "--":
-        word = rest[0]
-        alone = "=" in word or _is_one_of(word, FLAGS) or _is_short_with_value(word)
-        length = 1 if alone else 2
-        options.append(rest[:length])
-        del rest[:length]
-    return options, rest
-
-
-def _is_one_of(word: str, options: Sequence[str]) -> bool:
-    """Tell whether `word` begins with one of these options, which may be cut short."""
-    name = word.partition("=")[0]
-    if _is_short_with_value(name):
-        name = name[:2]
-    cut_short = len(name) > 2 and any(o.startswith(name) for o in options)
-    return name in options or cut_short
-
-
-def _is_short_with_value(word: str) -> bool:
-    """Tell whether `word` is a short option together with its value, as in -r3."""
-    return len(word) > 2 and word[1] != "-"
-
-
-def _without_logging(options: list[list[str]]) -> tuple[list[list[str]], list[str]]:
+def _without_logging(options: list[Option]) -> tuple[list[Option], list[str]]:
     """Return torchrun's options but those on logs, and a note if there were some."""
-    left_out = [option for option in options if _is_one_of(option[0], LOGGING)]
+    left_out = [option for option in options if of.named(option, *of.LOGGING)]
     said = ", ".join(map(shlex.join, left_out))
     note = [f"the lab keeps the ranks' output itself, without {said}"] * bool(said)
     return [option for option in options if option not in left_out], note
-
-
-def _refuse_foreign(options: Sequence[list[str]]) -> None:
-    """Refuse a program that is not Python's: it would not say which rank it is."""
-    if any(_is_one_of(option[0], NO_PYTHON) for option in options):
-        said = "on several nodes the ranks are Python programs, without --no-python"
-        raise RunFailed(f"the launcher: {said}", None)
-
-
-def _happening(
-    machines: Sequence[list[list[str]]], events: Sequence[str], rate: str, delay: str
-) -> dict:
-    """Return what happens to the nodes that are played, of torchrun's options each."""
-    if not machines and (events or rate or delay):
-        said = "events, a rate and a delay are for several nodes: --nnodes 2"
-        raise RunFailed(f"the launcher: {said}", None)
-    if len(machines) > plan.MOST_NODES:
-        said = f"one machine plays up to {plan.MOST_NODES} nodes, not {len(machines)}"
-        raise RunFailed(f"the launcher: {said}", None)
-    try:
-        happens.parse_all(events, len(machines), plan.most_ranks(machines))
-        return {
-            "events": list(events),
-            "rate": happens.rate(rate) if rate else 0.0,
-            "delay": happens.span(delay) if delay else 0.0,
-        }
-    except ValueError as error:
-        raise RunFailed(f"the launcher: {error}", None) from None
 
 
 def _with(limits: Limits, timeout: float | None) -> Limits:
@@ -330,15 +273,16 @@ def _with(limits: Limits, timeout: float | None) -> Limits:
     return limits if timeout is None else replace(limits, silence=timeout)
 
 
-def _judged(job: Job, run: Run, expect_failure: bool) -> Run:
-    """Return `run`, or raise if it ended in another way than expected."""
+def _judged(live: LiveRun, watch: Watch | None, expect_failure: bool) -> Run:
+    """Return the result of a run, or raise if it ended in another way than expected."""
+    run = live.run(watch)
     if run.failure is None:
         if expect_failure:
             message = "expected the run to fail, but it succeeded"
             raise RunFailed(f"{message}\n\n$ {run.command}", run)
         return run
     message = f"{run.failure.report()}\n\n$ {run.command}"
-    if job.stopped == "interrupt":
+    if live.stopped == "interrupt":
         raise RunInterrupted(message, run)
     if not expect_failure:
         raise RunFailed(message, run)

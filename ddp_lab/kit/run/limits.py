@@ -3,6 +3,10 @@
 from dataclasses import dataclass
 
 SHORT = 20_000  # bytes of output; longer output is not shown whole, and kept in a file
+STANDSTILL = 5  # times the seconds of silence that ranks may print and not get on
+TICK = 0.01  # seconds between two looks at what goes on
+FOLLOW = 5.0  # seconds in which the other nodes may notice that one has failed
+LEAVE = 10.0  # seconds that agents have to end which were asked to
 
 
 @dataclass(frozen=True)
@@ -10,7 +14,10 @@ class Limits:
     """The limits of one run, passed to `torchrun` and `python`."""
 
     silence: float = 120.0
-    """Seconds without a sign of life after which a run is ended."""
+    """Seconds without a sign of life after which a run is ended.
+
+    It is ended after five times as many although it prints (a thread says that it is
+    alive, say), if its main threads do next to nothing and no call is completed."""
     first_sign: float = 45.0
     """Seconds until the first sign of life, if that is more than `silence`: importing
     torch on a busy machine is slow, and no hang."""

@@ -11,17 +11,16 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import psutil
 
+from ddp_lab.kit.record import names
 from ddp_lab.kit.record.children import Child, Children
 from ddp_lab.kit.record.logs import rank_folders, read_json
 from ddp_lab.kit.record.stacks import Frame, own
-from ddp_lab.kit.run import children as children_py
-from ddp_lab.kit.run import guard
+from ddp_lab.kit.run import births, guard
 
 FLIGHT_WAIT = 3.0  # seconds that a rank has to write down its calls
 ABORT_WAIT = 3.0  # seconds that a rank has to write its stack when it is aborted
@@ -35,43 +34,79 @@ def living(folder: Path) -> dict[Path, int]:
     found = {}
     for rank in rank_folders(folder):
         try:
-            pid = int((rank / "pid").read_text())
+            pid = int((rank / names.PID).read_text())
         except (OSError, ValueError):
             continue  # not started yet
-        if not (rank / "end.json").exists() and psutil.pid_exists(pid):
+        if not (rank / names.END).exists() and psutil.pid_exists(pid):
             found[rank] = pid
     return found
 
 
-def look_at_ranks(folder: Path, mark: str, last: bool) -> int:
-    """Look at torchrun's ranks; return how many calls they have completed.
+@dataclass(frozen=True)
+class Progress:
+    """What a look tells of how far the ranks have got."""
 
-    Leaves stack.json and flight.json in the log folder of each living rank.
+    done: int
+    """How many calls of the communication library they have completed."""
+    used: float | None
+    """The seconds that they have computed; None if that is not known."""
+
+
+def look_at_ranks(folder: Path, node: int | None = None) -> Progress:
+    """Look at torchrun's ranks, or those of one node whose folder many share.
+
+    Leaves stack.json, seen.json and flight.json in the log folder of each living rank.
     """
-    _look(living(folder))
-    flights = [read_json(rank / "flight.json") or {} for rank in rank_folders(folder)]
+    home = folder / names.node(node or 0)
+    there = living(folder).items()
+    ranks = {r: pid for r, pid in there if node is None or home in r.parents}
+    _look(ranks)
+    return Progress(done_in(folder), sum(map(_used, ranks.values())))
+
+
+def done_in(folder: Path) -> int:
+    """Return how many calls the ranks have completed, as they have left it."""
+    flights = [read_json(rank / names.FLIGHT) or {} for rank in rank_folders(folder)]
     return sum(call["done"] for flight in flights for call in flight.get("calls", []))
 
 
-def look_at_node(folder: Path, node: int) -> None:
-    """Look at the ranks that live on this node, of a run whose folder many share."""
-    home = folder / f"node_{node}"
-    _look({r: pid for r, pid in living(folder).items() if home in r.parents})
+def _used(pid: int) -> float:
+    """Return the seconds that the main thread of a rank has computed.
+
+    What it has started computes for it; its other threads may only say that it lives.
+    """
+    try:
+        process = psutil.Process(pid)
+        used = {
+            each.id: each.user_time + each.system_time for each in process.threads()
+        }
+        others = process.children(recursive=True)
+        return used.get(pid, 0.0) + sum(sum(c.cpu_times()[:2]) for c in others)
+    except psutil.Error:
+        return 0.0
+
+
+def command_of(process: psutil.Process) -> list[str]:
+    """Return the words of a process's command; none if it is gone."""
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
 
 
 def _look(ranks: dict[Path, int]) -> None:
     awake = {rank: pid for rank, pid in ranks.items() if not is_stopped(pid)}
     for rank in awake:
-        (rank / "flight.json").unlink(missing_ok=True)
+        (rank / names.FLIGHT).unlink(missing_ok=True)
     unasked = [rank for rank in awake if not ask(rank)]
     for rank, pid in ranks.items():
-        _leave(rank / "stack.json", from_outside(pid))
-        _leave_rest(rank / "seen.json", pid)
-        _note_ends(rank / "children", Children.read(rank))
+        _leave(rank / names.SEEN_STACK, from_outside(pid))
+        _leave_rest(rank / names.SEEN, pid)
+        _note_ends(rank / names.CHILDREN, Children.read(rank))
     deadline = time.monotonic() + FLIGHT_WAIT
     while time.monotonic() < deadline:
         unasked = [rank for rank in unasked if not ask(rank)]
-        if all((rank / "flight.json").exists() for rank in awake):
+        if all((rank / names.FLIGHT).exists() for rank in awake):
             return
         time.sleep(0.01)
 
@@ -79,7 +114,7 @@ def _look(ranks: dict[Path, int]) -> None:
 def ask(rank: Path) -> bool:
     """Ask a rank for its calls; return False if it is not listening yet."""
     try:
-        pipe = os.open(rank / "ask", os.O_WRONLY | os.O_NONBLOCK)
+        pipe = os.open(rank / names.ASK, os.O_WRONLY | os.O_NONBLOCK)
         os.write(pipe, b"?")
         os.close(pipe)
     except OSError:
@@ -87,33 +122,33 @@ def ask(rank: Path) -> bool:
     return True
 
 
-def look_at_family(folder: Path, mark: str, last: bool) -> int:
-    """Look at the ranks that a program has started itself; return 0: nobody counts.
+def look_at_family(folder: Path, mark: str, last: bool) -> Progress:
+    """Look at the ranks that a program has started itself; nobody counts their calls.
 
     Leaves the stack of rank N in stack_N.json, that of the program in stack.json if it
     is no rank itself, and adds to `children` who has ended (see children.py).
     """
     children = Children.read(folder)
-    ended = _note_ends(folder / "children", children)
+    ended = _note_ends(folder / names.CHILDREN, children)
     ranks: dict[int, int] = {}
     for child in children.all:
         if child.code is None and child.rank is not None and child not in ended:
             ranks[child.rank] = child.pid
-            said, at = children_py.said(child.errors)
+            said, at = births.said(child.errors)
             if said:  # it has raised, and has not ended yet
                 event = {"pid": child.pid, "said": said, "time": at}
-                children_py.add_line(folder / "children", event)
-    names = {child.pid: child.name for child in children.all}
+                births.add_line(folder / names.CHILDREN, event)
+    called = {child.pid: child.name for child in children.all}
     if not children.ranks:
         ranks = _by_hand(mark, children.parent)
     elif children.parent:
-        _leave(folder / "stack.json", from_outside(children.parent))
+        _leave(folder / names.SEEN_STACK, from_outside(children.parent))
     for rank, pid in ranks.items():
-        _leave(folder / f"stack_{rank}.json", from_outside(pid))
-        _leave_rest(folder / f"seen_{rank}.json", pid, names)
+        _leave(folder / names.seen_stack(rank), from_outside(pid))
+        _leave_rest(folder / names.seen(rank), pid, called)
     if last and not list(folder.glob("stack*.json")):  # py-spy may not look
         _abort(guard.marked(mark))
-    return 0
+    return Progress(0, _used(children.parent) if children.parent else None)
 
 
 def _by_hand(mark: str, parent: int) -> dict[int, int]:
@@ -140,7 +175,7 @@ def _note_ends(path: Path, children: Children) -> list[Child]:
     ended = []
     for child in children.all:
         if child.code is None and (end := _end_of(child.pid)):
-            children_py.add_line(path, {"pid": child.pid, **end})
+            births.add_line(path, {"pid": child.pid, **end})
             ended.append(child)
     return ended
 
@@ -170,10 +205,10 @@ def _abort(processes: Sequence[psutil.Process]) -> None:
 def _leave(path: Path, stack: list[Frame]) -> None:
     """Keep a stack in a file. None is seen of a process that has ended meanwhile."""
     if stack:
-        _write(path, [asdict(frame) for frame in stack])
+        names.write(path, [asdict(frame) for frame in stack])
 
 
-def _leave_rest(path: Path, pid: int, names: dict[int, str] | None = None) -> None:
+def _leave_rest(path: Path, pid: int, called: dict[int, str] | None = None) -> None:
     """Keep what else is seen of a rank: is it stopped, and who works beside it?
 
     That is each of its threads, and of the processes that it has started, which stands
@@ -182,14 +217,14 @@ def _leave_rest(path: Path, pid: int, names: dict[int, str] | None = None) -> No
     others = {_thread(name, frames): frames for name, frames in threads(pid)[1:]}
     for number, child in enumerate(_children(pid)):
         frames = from_outside(child)
-        name = (names or {}).get(child, f"child process {number}")
+        name = (called or {}).get(child, f"child process {number}")
         others[_worker(frames) or name] = frames
     beside = [
         {"name": name, "stack": [asdict(frame) for frame in frames]}
         for name, frames in others.items()
         if own(frames)
     ]
-    _write(path, {"stopped": is_stopped(pid), "beside": beside})
+    names.write(path, {"stopped": is_stopped(pid), "beside": beside})
 
 
 def _children(pid: int) -> list[int]:
@@ -220,13 +255,6 @@ def is_stopped(pid: int) -> bool:
         return psutil.Process(pid).status() == psutil.STATUS_STOPPED
     except psutil.Error:
         return False
-
-
-def _write(path: Path, content: Any) -> None:
-    try:
-        path.write_text(json.dumps(content))
-    except OSError:
-        pass  # the disk is full, say: then other evidence has to do
 
 
 def from_outside(pid: int) -> list[Frame]:

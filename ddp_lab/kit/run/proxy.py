@@ -20,7 +20,7 @@ A rank's proxy leaves exit.json in the rank's log folder (see rank.py):
             false if it ended before anybody asked
 
 and where.json: which rank of how many it is, the how manieth of its node, and since
-when. On a node that the lab plays (nodes.py) the log folder is moved to `lives` beside
+when. On a node that the lab plays (room.py) the log folder is moved to `lives` beside
 torchrun's own, which keeps a link to it: torchrun removes what an earlier attempt of
 the same number has left.
 

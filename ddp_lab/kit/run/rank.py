@@ -17,7 +17,7 @@ keeps in its log folder, beside torchrun's own stdout.log and stderr.log:
                   ever been, in a process group. It is written when all is done,
                   threads and exit functions included: a rank that left none has died
                   early.
-    children      what it has started by multiprocessing (children.py)
+    children      what it has started by multiprocessing (births.py)
 
 A program that starts its ranks itself is run through this file as well. It leaves the
 last three in the run's folder.
@@ -44,7 +44,7 @@ from typing import Any
 
 C10D = os.path.join("torch", "distributed", "distributed_c10d.py")
 LIBRARY = ("site-packages", "dist-packages", os.path.dirname(os.__file__), "<frozen")
-NODE = "DDP_LAB_NODE"  # the node that is played, for torchrun: see nodes.py
+NODE = "DDP_LAB_NODE"  # the node that is played, for torchrun: see room.py
 HOME = "DDP_LAB_HOME"  # the run's folder, for a program that starts its ranks itself
 TOLD = ""  # where torchrun has told us to meet
 FRAMES = 100  # that are kept of an exception, and
@@ -61,7 +61,7 @@ def run(argv: list[str]) -> None:
     if home := os.environ.pop(HOME, ""):  # which is not for its children
         folder = Path(home)
         _allow_py_spy()
-        _children().watch(folder / "children")
+        _births().watch(folder / "children")
     elif folder:
         os.environ.pop(NODE, None)  # torchrun's, and its proxies'
         _open_up(folder)
@@ -99,19 +99,19 @@ def _log_folder() -> Path | None:
 
 def get_ready() -> None:
     """Read what every fork would have to read."""
-    _code_of_children()
+    _code_of_births()
 
 
 @functools.cache
-def _code_of_children() -> Any:
-    path = str(Path(__file__).with_name("children.py"))
-    spec: Any = importlib.util.spec_from_file_location("ddp_lab.kit.run.children", path)
+def _code_of_births() -> Any:
+    path = str(Path(__file__).with_name("births.py"))
+    spec: Any = importlib.util.spec_from_file_location("ddp_lab.kit.run.births", path)
     return spec, spec.loader.get_code(spec.name)
 
 
-def _children() -> Any:
-    """Return children.py as a module that the program does not find."""
-    spec, code = _code_of_children()
+def _births() -> Any:
+    """Return births.py as a module that the program does not find."""
+    spec, code = _code_of_births()
     module = importlib.util.module_from_spec(spec)
     exec(code, module.__dict__)
     return module
@@ -133,7 +133,7 @@ def _open_up(folder: Path) -> None:
     faulthandler.register(signal.SIGTERM, file=stack, chain=True)
     os.register_at_fork(after_in_child=lambda: faulthandler.unregister(signal.SIGTERM))
     _allow_py_spy()
-    _children().watch(folder / "children")
+    _births().watch(folder / "children")
     threading.Thread(target=_answer, args=[folder], daemon=True).start()
 
 

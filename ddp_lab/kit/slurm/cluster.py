@@ -31,7 +31,7 @@ from pathlib import Path
 
 import psutil
 
-from ddp_lab.kit.played import nodes
+from ddp_lab.kit.run.ports import free_port
 
 NEEDED = ("munged", "slurmctld", "slurmd", "salloc", "srun", "scancel", "unshare")
 MODULE = "ddp_lab.kit.slurm.cluster"
@@ -182,7 +182,7 @@ def _write_files(folder: Path) -> None:
     folder.chmod(0o755)
     ports: list[int] = []
     while len({*ports}) <= len(NODES):
-        ports = [nodes.free_port() for _ in range(1 + len(NODES))]
+        ports = [free_port() for _ in range(1 + len(NODES))]
     host = socket.gethostname().partition(".")[0]
     # Programs make ports of it, and all clusters of this machine share one network.
     first = random.randrange(1, 60_000)

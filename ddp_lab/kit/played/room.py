@@ -1,6 +1,6 @@
 """Play the nodes of a run on this machine: start their agents, let events happen.
 
-    python -IS nodes.py FOLDER
+    python -IS room.py FOLDER
 
 The guard starts this file instead of torchrun. FOLDER/plan.json says what each node
 runs (plan.py); here each gets an agent, which is a real torchrun, and what the agent
@@ -27,7 +27,6 @@ import os
 import resource
 import shlex
 import signal
-import socket
 import sys
 import time
 from collections.abc import Iterator
@@ -38,20 +37,19 @@ from typing import Any
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[3]))  # which -I has left out
 
-from ddp_lab.kit.played import events  # noqa: E402
+from ddp_lab.kit.played import events, plan  # noqa: E402
 from ddp_lab.kit.played.network import Network, NoNetwork  # noqa: E402
-from ddp_lab.kit.run import guard, plan, proxy  # noqa: E402
+from ddp_lab.kit.record import names  # noqa: E402
+from ddp_lab.kit.run import guard, proxy  # noqa: E402
+from ddp_lab.kit.run.limits import FOLLOW, LEAVE, TICK  # noqa: E402
+from ddp_lab.kit.run.options import AGENT, PORT  # noqa: E402
+from ddp_lab.kit.run.ports import free_port, listens  # noqa: E402
 
-TICK = 0.01  # seconds between two looks at what goes on
 HEAD_START = 1.0  # seconds that the others leave to the node where all meet
-FOLLOW = 5.0  # seconds in which the other nodes may notice that one has failed
-LEAVE = 10.0  # seconds that agents have to end which were asked to
-PORTS = range(20_000, 32_000)  # below those that the system gives to anybody
 NUMBERS = {2: "two", 3: "three", 4: "four", 5: "five", 6: "six"}
 LOOPBACK = "DDP_LAB_LOOPBACK"  # set: do without networks of the nodes' own
 GPUS = "CUDA_VISIBLE_DEVICES"
 KILLED = -int(signal.SIGKILL)
-LISTEN = "0A"  # a socket's state in /proc/net/tcp
 
 
 @dataclass
@@ -78,7 +76,7 @@ class Room:
     def __init__(self, folder: Path, mark: str):
         self.folder = folder
         self.mark = mark
-        self.plan: Any = json.loads((folder / "plan.json").read_text())
+        self.plan: Any = json.loads((folder / names.PLAN).read_text())
         self.events = events.parse_all(self.plan["events"], len(self.plan["typed"]))
         self.since = time.time()
         """When the last event was, or the start."""
@@ -127,17 +125,17 @@ class Room:
         ]
         word = {"how": how, "typed": typed, "shared": bool(why)}
         word["left_out"] = needy if why else []
-        write(self.folder / "played.json", word)
+        names.write(self.folder / names.PLAYED, word)
 
     def _nodes(self) -> list[Node]:
         nodes = []
-        torchrun = [*self.plan["python"], *plan.AGENT]
+        torchrun = [*self.plan["python"], *AGENT]
         command = self.plan["typed" if self.network else "on_loopback"]
         for number, words in enumerate(command):
-            home = self.folder / f"node_{number}"
+            home = self.folder / names.node(number)
             home.mkdir()
             logs = ["--log-dir", str(home)]
-            own = [word.replace(plan.PORT, self.port) for word in words]
+            own = [word.replace(PORT, self.port) for word in words]
             env = self._gpus(number) | self.plan["env"][number]
             nodes.append(Node(number, home, [*torchrun, *logs, *own], env))
         return nodes
@@ -201,7 +199,7 @@ class Room:
         """Leave word of how many bytes have crossed each node's link."""
         if self.network:
             seen = [self.network.traffic(node.number) for node in self.nodes]
-            write(self.folder / "traffic.json", [vars(each) for each in seen])
+            names.write(self.folder / names.TRAFFIC, [vars(each) for each in seen])
 
     def _end_all(self) -> int:
         """Ask the agents to end, and wait; the guard ends those that do not."""
@@ -236,7 +234,7 @@ class Room:
         """Start the node's agent, unless it is there."""
         if node.pid:
             return
-        (node.folder / "exit.json").unlink(missing_ok=True)
+        (node.folder / names.EXIT).unlink(missing_ok=True)
         pid = os.fork()
         if pid:
             node.pid, node.code, node.done = pid, None, ""
@@ -250,7 +248,7 @@ class Room:
 
     def _become(self, node: Node) -> None:
         """Be the agent of this node: we are its process."""
-        for number, name in ((1, "out"), (2, "err")):
+        for number, name in ((1, names.OUT), (2, names.ERR)):
             file = os.open(node.folder / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
             os.dup2(file, number)
         env = os.environ | node.env | {proxy.NODE: str(node.number)}
@@ -277,10 +275,10 @@ class Room:
                 _kill(pid)
             time.sleep(TICK)
         self._reap(at)
-        for life in (node.folder / "lives").glob("*"):
+        for life in (node.folder / names.LIVES).glob("*"):
             if _code(life) is None:  # nobody was left to say so
                 end = {"code": KILLED, "time": time.time(), "asked": False}
-                write(life / "exit.json", end)
+                names.write(life / names.EXIT, end)
 
     def _reap(self, at: float = 0.0) -> None:
         """Note which agents have ended, and when: now, or at a time that is known."""
@@ -291,7 +289,7 @@ class Room:
             if pid:
                 node.pid, node.code = 0, os.waitstatus_to_exitcode(status)
                 end = {"code": node.code, "time": at or time.time(), "done": node.done}
-                write(node.folder / "exit.json", end)
+                names.write(node.folder / names.EXIT, end)
 
     # --- what happens ---
 
@@ -301,9 +299,9 @@ class Room:
             return
         event = self.events.pop(0)
         self.since = time.time()
-        self.heard = {life: _size(life / "stdout.log") for life in self._all_lives()}
+        self.heard = {life: _size(life / names.STDOUT) for life in self._all_lives()}
         self.tails = {}
-        with open(self.folder / "events.jsonl", "a") as file:
+        with open(self.folder / names.EVENTS, "a") as file:
             word = {"time": self.since, "what": event.text}
             file.write(json.dumps(word) + "\n")
         if event.rank is not None:
@@ -344,13 +342,16 @@ class Room:
         return [life for life in lives if self.ranks.get(life) == rank]
 
     def _all_lives(self) -> list[Path]:
-        return sorted(self.folder.glob("node_*/lives/*"), key=lambda path: path.name)
+        return sorted(
+            self.folder.glob(f"{names.node('*')}/{names.LIVES}/*"),
+            key=lambda path: path.name,
+        )
 
     def _says(self, life: Path, text: str) -> bool:
         """Tell whether a life has said `text` since the last event."""
         heard, words = self.heard.get(life, 0), text.encode()
         try:
-            with open(life / "stdout.log", "rb") as file:
+            with open(life / names.STDOUT, "rb") as file:
                 file.seek(heard)
                 new = file.read()
         except OSError:
@@ -369,32 +370,6 @@ def visible_gpus() -> list[str]:
         return [name for name in chosen.split(",") if name]
     count = len([*Path("/dev").glob("nvidia[0-9]*")])
     return [str(number) for number in range(count)]
-
-
-def free_port() -> int:
-    """Return a port at which nobody listens, and which the system gives to nobody."""
-    for _ in PORTS:
-        port = PORTS[int.from_bytes(os.urandom(4), "big") % len(PORTS)]
-        with socket.socket() as trial:
-            try:
-                trial.bind(("", port))
-                return port
-            except OSError:
-                continue
-    raise OSError("no port is free")
-
-
-def listens(pid: int, port: int) -> bool:
-    """Tell whether a process listens at `port` in the network of the process `pid`."""
-    for name in ("tcp", "tcp6"):
-        try:
-            rows = Path(f"/proc/{pid}/net/{name}").read_text().splitlines()[1:]
-        except OSError:
-            continue
-        sockets = [row.split()[1:4] for row in rows]
-        if any(at.endswith(f":{port:04X}") and how == LISTEN for at, _, how in sockets):
-            return True
-    return False
 
 
 def mark_node(mark: str, node: int) -> None:
@@ -435,7 +410,7 @@ def _size(path: Path) -> int:
 def _rank(life: Path) -> int | None:
     """Return the rank whose life it is; None if a rank has removed the file."""
     try:
-        return json.loads((life / "where.json").read_text())["rank"]
+        return json.loads((life / names.WHERE).read_text())["rank"]
     except OSError:
         return None
 
@@ -443,7 +418,7 @@ def _rank(life: Path) -> int | None:
 def _code(life: Path) -> int | None:
     """Return how a life has ended; None if nobody has said so."""
     try:
-        return json.loads((life / "exit.json").read_text())["code"]
+        return json.loads((life / names.EXIT).read_text())["code"]
     except (OSError, ValueError):
         return None
 
@@ -451,7 +426,7 @@ def _code(life: Path) -> int | None:
 def _kill_rank(life: Path) -> None:
     try:
         if _code(life) is None:
-            _kill(int((life / "pid").read_text()))
+            _kill(int((life / names.PID).read_text()))
     except (OSError, ValueError):
         return  # it has not begun yet
     deadline = time.time() + FOLLOW
@@ -464,16 +439,6 @@ def _kill(pid: int) -> None:
         os.kill(pid, signal.SIGKILL)
     except ProcessLookupError:
         pass
-
-
-def write(path: Path, content: Any) -> None:
-    """Write a file, never half of one."""
-    part = path.with_suffix(".part")
-    try:
-        part.write_text(json.dumps(content))
-        part.replace(path)
-    except OSError:
-        pass  # a rank has removed the folder, or the disk is full
 
 
 if __name__ == "__main__":

@@ -38,7 +38,7 @@ def watch(path: Path) -> None:
     python: Any = multiprocessing
     note = Notes(path)
     note({"parent": os.getpid()})
-    python.process._children = _Children(note)
+    python.process._children = _Living(note)
     get_context = python.get_context
 
     def get_and_note(method: str | None = None) -> Any:
@@ -97,7 +97,7 @@ def add_line(path: Path, event: dict) -> None:
         pass
 
 
-class _Children(set):
+class _Living(set):
     """The living children, as `multiprocessing.process` keeps them."""
 
     def __init__(self, note: Notes):

@@ -1,6 +1,6 @@
 """CIFAR-10 on this machine, or a stand-in that the same code can read.
 
-    python -m ddp_lab.kit.cell.data      (what `make data` calls)
+    python -m ddp_lab.data      (what `make data` calls)
 
 `fetch` downloads CIFAR-10 once, checked; where it cannot, it draws the stand-in: ten
 classes of shapes, in CIFAR-10's own files. `prepare` returns what is there, draws the

@@ -1,0 +1,123 @@
+"""From a torchrun command for several nodes to what each node of them runs.
+
+A command that names no node and no address, such as `--nnodes 2 --nproc-per-node 2
+program.py`, is meant for all its nodes. Here is what one types on each of them.
+"""
+
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from ddp_lab.kit.run import options as of
+from ddp_lab.kit.run.options import LOOPBACK, Option
+
+NAME = re.compile(r"\bnode\d+\b")  # of a played node
+PLACE = re.compile(r"node(\d+):(\d+)")  # where its torchrun listens
+MOST_NODES = 80  # that are played: each has three files in one message (wiring.py)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What `room.py` has to do."""
+
+    typed: list[list[str]]
+    """What one types on each node, after `torchrun`."""
+    on_loopback: list[list[str]]
+    """The same for nodes that share one address."""
+    least: int
+    """With how many nodes the job can go on."""
+    fixed: bool = True
+    """Whether every node is needed: then the end of one is the end of all."""
+    elsewhere: str = ""
+    """Where the rendezvous is, if no node hosts it."""
+    env: list[dict[str, str]] = field(default_factory=list)
+    """What each node has in its environment beside what all have."""
+    meets: list[dict] = field(default_factory=list)
+    """How each node is to find the others; see `options.meets`."""
+    events: list[str] = field(default_factory=list)
+    rate: float = 0.0
+    """Bits per second of each node's link; 0 leaves it as it is."""
+    delay: float = 0.0
+    """Seconds that each node's link takes, one way."""
+
+
+def name(number: int) -> str:
+    """Return the host name of a node."""
+    return f"node{number}"
+
+
+def most_ranks(machines: Sequence[Sequence[Option]]) -> int | None:
+    """Return how many ranks there can be on machines with these options, if told."""
+    counts = [of.value(options, "--nproc-per-node") or "1" for options in machines]
+    known = all(count.isdecimal() for count in counts)
+    return sum(map(int, counts)) if known else None
+
+
+def make(options: Sequence[Option], program: Sequence[str], **more: object) -> Plan:
+    """Return what each node runs.
+
+    Args:
+        options: those of torchrun.
+        program: the program and its arguments.
+        more: what else the plan says: `events`, `rate`, `delay`.
+    """
+    least, most = of.nodes(options)
+    one = _c10d if of.is_elastic(options) else _static
+    both = [one(number, list(options)) for number in range(most)]
+    typed, on_loopback = ([*zip(*both, strict=True)][which] for which in (0, 1))
+    return Plan(
+        [of.words(each, program) for each in typed],
+        [of.words(each, program) for each in on_loopback],
+        least,
+        of.is_fixed(options),
+        elsewhere=of.elsewhere(options),
+        env=[{} for _ in typed],
+        meets=[of.meets(each, program) for each in typed],
+        **more,  # type: ignore[arg-type]
+    )
+
+
+def by_hand(
+    machines: Sequence[tuple[dict[str, str], list[Option], list[str]]], **more: object
+) -> Plan:
+    """Return a plan of commands that were typed for each node by itself.
+
+    Args:
+        machines: of each, its own environment, torchrun's options, and the program.
+        more: what else the plan says: `events`, `rate`, `delay`.
+    """
+    typed = [of.words(options, program) for _, options, program in machines]
+    count = len(typed)
+    return Plan(
+        typed,
+        [[NAME.sub(LOOPBACK, word) for word in words] for words in typed],
+        min(of.nodes(options)[0] for _, options, _ in machines),
+        fixed=all(of.nodes(each) == (count, count) for _, each, _ in machines),
+        env=[env for env, _, _ in machines],
+        meets=[of.meets(options, program) for _, options, program in machines],
+        **more,  # type: ignore[arg-type]
+    )
+
+
+def _static(node: int, options: list[Option]) -> tuple[list[Option], list[Option]]:
+    """Return the options of one node in a static rendezvous."""
+    typed = [*options, ["--node-rank", str(node)], ["--master-addr", name(0)]]
+    return typed, of.at(node, options, LOOPBACK)
+
+
+def _c10d(node: int, options: list[Option]) -> tuple[list[Option], list[Option]]:
+    """Return the options of one node in a rendezvous that nodes join and leave."""
+    if not of.value(options, "--rdzv-backend"):
+        options = [*options, ["--rdzv-backend", "c10d"]]
+    # Where all have one host name, each would take itself for the host.
+    local = [["--local-addr", _local(node)]]
+    if of.elsewhere(options):
+        return options, options + local
+    on_loopback = of.at(node, options, LOOPBACK) + local
+    return [*options, [of.ENDPOINT, name(0)]], on_loopback
+
+
+def _local(node: int) -> str:
+    """Return an address of this machine: torchrun counts nodes in their order."""
+    return f"127.0.0.{1 + node}" if sys.platform == "linux" else LOOPBACK

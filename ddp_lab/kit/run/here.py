@@ -1,0 +1,134 @@
+"""Runs on this machine: a torchrun, or a program that starts its ranks itself."""
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from ddp_lab.kit.record import names
+from ddp_lab.kit.record.spawned import SpawnLog
+from ddp_lab.kit.record.words import signal_name
+from ddp_lab.kit.run import guard, probe
+from ddp_lab.kit.run.guarded import Guarded
+from ddp_lab.kit.run.limits import Limits
+from ddp_lab.kit.run.options import AGENT
+from ddp_lab.kit.run.place import Place
+from ddp_lab.kit.run.rank import HOME
+from ddp_lab.kit.run.warm import WARM, Tell, Warm, plain, write_python
+
+RANK = Path(__file__).with_name("rank.py")
+# In the command of a process that is no fork of one that holds torch.
+IMPORTS = (str(RANK), "multiprocessing.spawn")
+# The kernel's own settings, which would change how a program prints or draws.
+COLOURS = ("FORCE_COLOR", "CLICOLOR_FORCE", "CLICOLOR")
+DROPPED = ("MPLBACKEND", "PYTHONUNBUFFERED", *COLOURS)
+
+
+def environment() -> dict[str, str]:
+    """Return the environment in which every run begins."""
+    env = {name: value for name, value in os.environ.items() if name not in DROPPED}
+    env |= {"TERM": "dumb", "PYTHONFAULTHANDLER": "1"}
+    env.setdefault("OMP_NUM_THREADS", "1")  # torchrun does so too, and prints a banner
+    return env
+
+
+class Here(Place):
+    """A run of torchrun.
+
+    Args:
+        words: torchrun's options, and the program.
+        cold: whether every process shall import torch anew.
+        server: the fork server of a warm start, if not this process's own.
+        meets: how it finds the others, if it is one node of several.
+    """
+
+    starter = "torchrun"
+
+    def __init__(
+        self,
+        words: Sequence[str],
+        *,
+        cold: bool = False,
+        server: Warm | None = None,
+        meets: dict | None = None,
+    ):
+        super().__init__()
+        self.words, self.cold, self.server = words, cold, server or WARM
+        self.waits_for_nodes = bool(meets)
+        self.plan: dict = {"meets": [meets]} if meets else {}
+        self.env = environment()
+        self.python: str | None = None
+        """What is run instead of Python, in a warm start."""
+
+    def wait(self, tell: Tell) -> None:
+        """Wait for the fork server's imports."""
+        if self.cold:
+            return
+        self.python = self.server.python(self.env, tell)
+        if trouble := self.server.untold_trouble():
+            self.notes.append(f"not a warm start: {trouble}")
+
+    def start(self) -> Guarded:
+        """Start it under a guard."""
+        # What torchrun starts its workers with: a documented hook.
+        self.env["PYTHON_EXEC"] = self.python or write_python(self.folder, "-")
+        command = self.command([self.python or plain()])
+        return Guarded(command, self.mark, self.folder, self.env)
+
+    def command(self, python: list[str]) -> list[str]:
+        """Return what the guard shall start, with these words for a Python."""
+        if self.plan:
+            (self.folder / names.PLAN).write_text(json.dumps(self.plan))
+        return [*python, *AGENT, "--log-dir", str(self.folder), *self.words]
+
+    def look(self, last: bool = False) -> probe.Progress:
+        """Look at torchrun's ranks."""
+        return probe.look_at_ranks(self.folder)
+
+    def patience(self, limits: Limits, begun: bool) -> float:
+        """Wait longer while somebody imports torch."""
+        if self.python and (self.waits_for_nodes or begun and not self._imports()):
+            return limits.silence
+        return max(limits.silence, limits.first_sign)
+
+    def _imports(self) -> bool:
+        """Tell whether a process of the run may still import torch."""
+        return any(
+            sign in word
+            for process in guard.marked(self.mark)
+            for word in probe.command_of(process)
+            for sign in IMPORTS
+        )
+
+    def lost(self, code: int) -> Sequence[str]:
+        """Tell of the fork server, and of what the guard has started."""
+        if self.python and (by := self.server.lost(self.python)):
+            return "warm", by
+        return (self.starter, signal_name(-code)) if code < 0 and self.starter else ()
+
+
+class Family(Here):
+    """A run of a program that starts its ranks itself; they share one output.
+
+    Args:
+        words: the program, and its arguments.
+        options: Python's own, which a fork cannot take.
+        cold: as of `Here`.
+    """
+
+    log = SpawnLog
+    starter = ""  # the program itself: how it ended is its own failure
+
+    def __init__(self, words: Sequence[str], options: Sequence[str], cold: bool):
+        super().__init__(words, cold=cold or bool(options))
+        self.options = options
+
+    def command(self, python: list[str]) -> list[str]:
+        """Return the program, under rank.py."""
+        self.env[HOME] = str(self.folder)
+        how = [] if self.python else [*self.options, "-u", str(RANK)]
+        return [*python, *how, *self.words]
+
+    def look(self, last: bool = False) -> probe.Progress:
+        """Look at the program, and at all that it has started."""
+        return probe.look_at_family(self.folder, self.mark, last)

@@ -1,0 +1,292 @@
+"""One run while it goes on: started, watched, ended, and read."""
+
+import re
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ddp_lab import ROOT
+from ddp_lab.kit import say
+from ddp_lab.kit.explain.failure import Failure, find_failure, find_notes
+from ddp_lab.kit.explain.symptoms import find
+from ddp_lab.kit.record import names
+from ddp_lab.kit.record.lives import events as read_events
+from ddp_lab.kit.record.lives import lives as read_lives
+from ddp_lab.kit.record.lives import nodes_by_rank
+from ddp_lab.kit.record.logs import (
+    RankLog,
+    RunLog,
+    folders_by_attempt,
+    rank_folders,
+    read_json,
+)
+from ddp_lab.kit.run import machine
+from ddp_lab.kit.run.guarded import Guarded
+from ddp_lab.kit.run.kept import keep
+from ddp_lab.kit.run.limits import SHORT, STANDSTILL, Limits
+from ddp_lab.kit.run.place import Place
+from ddp_lab.kit.run.result import Run, RunFailed
+from ddp_lab.kit.run.signs import Signs, Still
+
+Watch = Callable[[Run], None]
+"""Called with the result so far, five times a second."""
+
+UNPLAYED: dict[str, Any] = {"how": "", "typed": [], "left_out": []}  # see room.py
+KEPT_LOGS = ROOT / "build" / "logs"
+OVERDUE = "torchrun had not ended long after its ranks, and was ended"
+
+
+class LiveRun:
+    """One run of a command.
+
+    Args:
+        command: the plain command, as a terminal would take it.
+        place: where it is.
+        limits: what the run may take.
+    """
+
+    def __init__(self, command: str, place: Place, limits: Limits):
+        self.command = command
+        self.place = place
+        self.limits = limits
+        self.stopped: str | None = None
+        """Why the run was ended, if it did not end by itself: a key of `STOPPED`."""
+        self.limit: float | str = limits.silence
+        """What `STOPPED` tells beside it: a limit, or a signal."""
+        self.start, self.began = time.monotonic(), time.time()
+        self.notes = place.notes
+        self.standing: RunLog | None = None  # all just before we ended it
+        self.seen = 0, 0
+        """How many attempts, and how many ranks of the last one have left logs."""
+        self.ended = 0.0  # when the guard ended what was left
+        self.started = False
+
+    @property
+    def folder(self) -> Path:
+        """Return where the run's files are."""
+        return self.place.folder
+
+    def run(self, watch: Watch | None) -> Run:
+        """Run it until it ends or is stopped; return what became of it."""
+        try:
+            run = self._run(watch)
+            run = replace(run, failure=_with_holder(run.failure))
+            if watch:
+                watch(run)  # who follows the files reads them to their ends
+            return run
+        except BrokenPipeError:  # nobody reads any more what `watch` prints
+            raise
+        except OSError as error:  # too many open files, say
+            symptom = find(str(error))
+            means = f"\n  that is: {symptom.means}" if symptom else ""
+            raise RunFailed(f"the launcher: {error}{means}", None) from error
+        finally:
+            self.place.close()
+
+    def _run(self, watch: Watch | None) -> Run:
+        child, code = None, 0
+
+        def tell(said: str) -> None:
+            if watch:
+                watch(replace(self._result(), state=said))
+
+        try:
+            try:
+                tell("")  # now, because any of what follows may take long
+                self.place.wait(tell)
+                self.start, self.began = time.monotonic(), time.time()
+                child = self.place.start()
+                self.started = True
+                self._wait(child, watch)
+            except KeyboardInterrupt:
+                self.stopped = "interrupt"
+            if self.stopped and child:
+                self.place.look(last=True)
+                self.standing = self.place.log.read(self.folder)
+        except KeyboardInterrupt:  # once more: ask no rank, end it
+            if child:
+                child.hurry()
+        finally:
+            if child:  # however we leave, every process of the run is ended
+                code = child.end()
+                self.ended = child.since
+                self.place.end(stopped=bool(self.stopped) or code < 0)
+        return self._result(self._judged(code))
+
+    def _wait(self, child: Guarded, watch: Watch | None) -> None:
+        """Wait until the run ends, or has to be stopped."""
+        limits, signs, failing = self.limits, Signs(self.folder), False
+        silent, still = Still(self.place.look), Still(self.place.look)
+        while child.runs():
+            now = time.monotonic()
+            if signs.count():
+                silent = Still(self.place.look)
+            if signs.written > limits.output:
+                return self._stop("output", limits.output)
+            patience = limits.silence
+            if not signs.said and silent.seconds > patience / 2:
+                patience = self.place.patience(limits, bool(signs.begun))
+            if silent.seconds > patience and self._left_alone():
+                # On a busy machine torchrun is slow to follow.
+                if silent.seconds > max(patience, limits.first_sign):
+                    self.notes.append(OVERDUE)
+                    return None
+            elif silent.over(patience, busy=False):
+                return self._stop("timeout", limits.silence)
+            elif still.over(STANDSTILL * limits.silence, busy=True):
+                return self._stop("timeout", STANDSTILL * limits.silence)
+            if not failing and self._one_has_failed():
+                failing = True
+                self.place.look()  # at the others, before torchrun ends them
+            attempts = folders_by_attempt(self.folder) or [[]]
+            self.seen = max(self.seen, (len(attempts), len(attempts[-1])))
+            if watch:
+                watch(self._result())
+            while child.runs() and time.monotonic() < now + 0.2:
+                time.sleep(0.01)
+        if ended_by := child.lost():
+            self._stop("guard", ended_by)
+
+    def _stop(self, why: str, limit: float | str) -> None:
+        """Say why the run has not ended by itself: a key of `STOPPED`, its argument."""
+        self.stopped, self.limit = why, limit
+
+    def _judged(self, code: int) -> int:
+        """Return the exit code that counts, once all have ended.
+
+        Say it if something else has ended what the ranks depend on.
+        """
+        if OVERDUE in self.notes:
+            return int(any(self._exit_codes()))
+        if code and not self.stopped and (lost := self.place.lost(code)):
+            self._stop(*lost)
+        return code
+
+    def _exit_codes(self) -> list[int | None]:
+        """Return how each rank has ended; None for one that has not."""
+        ends = [read_json(rank / names.EXIT) for rank in rank_folders(self.folder)]
+        return [end["code"] if end else None for end in ends]
+
+    def _left_alone(self) -> bool:
+        """Tell whether all ranks have ended, and only torchrun is still there.
+
+        If they can begin again, and have not all done their work, it waits for others.
+        """
+        ends = [read_json(rank / names.EXIT) for rank in rank_folders(self.folder)]
+        if not ends or any(end is None or end["code"] is None for end in ends):
+            return False
+        plan = read_json(self.folder / names.PLAN) or {}
+        again = not plan.get("fixed", True)
+        return not (again and any(end["code"] or end["asked"] for end in ends))
+
+    def _one_has_failed(self) -> bool:
+        ends = [read_json(f / names.END) for f in rank_folders(self.folder)]
+        return any(end and end["code"] for end in ends)
+
+    def _result(self, code: int | None = None) -> Run:
+        """Return the result so far; it is final once the exit code is known."""
+        seconds, final = time.monotonic() - self.start, code is not None
+        log = self._read(final)
+        failure, exit_codes, kept = None, [code for _ in log.ranks], None
+        notes = list(self.notes)
+        if code is not None:
+            failure, exit_codes = find_failure(log, code, self.stopped, self.limit)
+            notes += self._lost()
+            notes += [] if failure else [say.cause(each) for each in find_notes(log)]
+            kept, trouble = self._keep()
+            notes += [trouble] if trouble else []
+        lives = read_lives(self.folder, self.began) if final else []
+        happened = read_events(self.folder, self.began)
+        how = read_json(self.folder / names.PLAYED) or UNPLAYED
+        if how["left_out"]:
+            said = ", ".join(how["left_out"])
+            notes.append(f"left out, because the nodes share one network: {said}")
+        if final and not self.stopped:
+            done = [what for _, what in happened] + how["left_out"]
+            plan = read_json(self.folder / names.PLAN) or {}
+            notes += _not_happened(plan.get("events", []), done)
+        return Run(
+            command=self.command,
+            lines=[rank.lines for rank in log.ranks],
+            facts=[rank.facts for rank in log.ranks],
+            warnings=log.warnings(failed=failure is not None),
+            exit_codes=exit_codes,
+            seconds=seconds,
+            failure=failure,
+            calls=[rank.calls for rank in log.ranks],
+            notes=notes,
+            log_folder=kept if final else self.folder,
+            code=code,
+            nodes=nodes_by_rank(lives),
+            lives=lives,
+            events=happened,
+            traffic=read_json(self.folder / names.TRAFFIC) or [],
+            played=how["how"],
+            typed=how["typed"],
+        )
+
+    def _read(self, final: bool) -> RunLog:
+        """Return what the run printed, and in the end what else is known of it."""
+        if not final:
+            return self.place.log.read_output(self.folder, SHORT)
+        log = self.place.log.read(self.folder)
+        # A rank may have removed them all; the launcher has counted them before.
+        log.ranks.extend(RankLog() for _ in range(self.seen[1] - len(log.ranks)))
+        if self.standing:
+            log.agents[:] = self.standing.agents
+            for rank, before in enumerate(self.standing.ranks):
+                log.ranks[rank] = log.ranks[rank].as_it_stood(before)
+        for end in (rank.exit for rank in log.ranks if rank.exit):
+            if self.ended and end["time"] >= self.ended:  # by the guard
+                end["asked"] = min(end["asked"] or self.ended, self.ended)
+        return log
+
+    def _lost(self) -> list[str]:
+        """Return whose output is lost, because a program has removed it."""
+        if not self.started:
+            return []
+        folders = enumerate(rank_folders(self.folder))
+        there = [rank for rank, path in folders if (path / names.STDOUT).exists()]
+        lost = [rank for rank in range(self.seen[1]) if rank not in there]
+        if not lost and (self.folder / names.OUT).exists():
+            return []
+        whose = f"of {say.ranks(lost)}" if lost else "of this run"
+        removed = "were removed meanwhile; what was printed is lost"
+        return [f"the log files {whose} {removed}"]
+
+    def _keep(self) -> tuple[Path | None, str]:
+        """Keep output that is too long to be shown; see `keep`."""
+        files = {name: self.folder / name for name in (names.OUT, names.ERR)}
+        for rank, path in enumerate(rank_folders(self.folder)):
+            files[f"rank_{rank}.out"] = path / names.STDOUT
+            files[f"rank_{rank}.err"] = path / names.STDERR
+        sizes = {name: p.stat().st_size for name, p in files.items() if p.is_file()}
+        most = self.limits.kept_runs
+        if not most or all(size <= SHORT for size in sizes.values()):
+            return None, ""
+        program = re.search(r"([\w.-]+)\.py\b", self.command)
+        prefix = f"{program[1] if program else 'run'}-"
+        long = {name: files[name] for name, size in sizes.items() if size}
+        return keep(long, prefix, most, KEPT_LOGS)
+
+
+def _not_happened(sentences: Sequence[str], done: list[str]) -> list[str]:
+    """Return a note for each event to which the run has not come."""
+    notes = []
+    for sentence in sentences:
+        what = sentence.rpartition(":")[2].strip()
+        if what in done:
+            done.remove(what)
+        else:
+            notes.append(f"the run was over before this event: {sentence}")
+    return notes
+
+
+def _with_holder(failure: Failure | None) -> Failure | None:
+    """Add to a failure for want of a port or of a GPU's memory who holds it now."""
+    if failure is None or failure.symptom is None:
+        return failure
+    held = machine.holder(failure.symptom, failure.cause)
+    return failure.held_by(held) if held else failure

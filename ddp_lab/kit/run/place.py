@@ -1,0 +1,92 @@
+"""Where a run is: what starts its processes there, looks at them and ends them."""
+
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+
+from ddp_lab.kit.record.logs import RunLog, TorchrunLog
+from ddp_lab.kit.run.guarded import Guarded
+from ddp_lab.kit.run.limits import Limits
+from ddp_lab.kit.run.owned import Owned
+from ddp_lab.kit.run.probe import Progress
+from ddp_lab.kit.run.result import RunFailed
+from ddp_lab.kit.run.warm import Tell
+
+
+class Place(ABC):
+    """Where one run is: this machine (here.py), or machines behind a door.
+
+    `wait`, `start`, `look` and `end` are called in this order, and `close` whatever
+    happens. What comes back lies in the folder: see launch.py.
+    """
+
+    log: type[RunLog] = TorchrunLog
+    """How that is read."""
+    home: Path | None = None
+    """Where the folder is made; where temporary files are, if it is not given."""
+
+    def __init__(self) -> None:
+        self.mark = uuid.uuid4().hex
+        """What each process of the run carries (guard.py)."""
+        self.owned: Owned | None = None
+        self.notes: list[str] = []
+        """What a reader is told of it although it makes no run a failure."""
+
+    @property
+    def folder(self) -> Path:
+        """Return the run's folder, which is made when it is first needed."""
+        if self.owned is None:
+            try:
+                self.owned = Owned(self.home)
+            except OSError as error:
+                where = self.home or "the folder of temporary files"
+                said = f"the lab cannot keep its logs in {where}: {error.strerror}"
+                raise RunFailed(said, None) from None
+        return self.owned.path
+
+    def wait(self, tell: Tell) -> None:  # noqa: B027  (nothing, where all is there)
+        """Wait for what the run needs: machines, or imports."""
+
+    @abstractmethod
+    def start(self) -> Guarded:
+        """Start the run."""
+
+    @abstractmethod
+    def look(self, last: bool = False) -> Progress:
+        """Leave in the folder where the ranks stand; see probe.py.
+
+        Args:
+            last: whether the run is about to be ended.
+        """
+
+    @abstractmethod
+    def patience(self, limits: Limits, begun: bool) -> float:
+        """Return how many seconds a run may be silent that has printed nothing yet.
+
+        Args:
+            limits: what it may take.
+            begun: whether a rank is there.
+        """
+
+    def end(self, stopped: bool) -> None:  # noqa: B027  (the guard has ended all)
+        """End what is out of the guard's reach.
+
+        Args:
+            stopped: whether the run has not ended by itself.
+        """
+
+    @abstractmethod
+    def lost(self, code: int) -> Sequence[str]:
+        """Return what from outside has ended the run: a key of `STOPPED`, and by what.
+
+        It is empty if nothing has.
+
+        Args:
+            code: the exit code of what was started.
+        """
+
+    def close(self) -> None:
+        """Remove the folder."""
+        if self.owned:
+            self.owned.remove()
