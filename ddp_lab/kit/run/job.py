@@ -116,7 +116,7 @@ class Job:
         self.standing: RunLog | None = None  # all just before we ended it
         self.seen = 0, 0
         """How many attempts, and how many ranks of the last one have left logs."""
-        self.ended = 0.0  # when the guard ended what was left
+        self.ended = 0.0  # when we were interrupted, or the guard ended what was left
         self.started = False
         self.owned: Owned | None = None
         if sent:  # there once the machines are, for which we may wait long
@@ -156,7 +156,7 @@ class Job:
                 self.started = True
                 self._wait(child, watch)
             except KeyboardInterrupt:
-                self.stopped = "interrupt"
+                self.stopped, self.ended = "interrupt", time.time()
             if self.stopped and child:
                 self._look(last=True)
                 self.standing = self.kind.log.read(self.folder)
@@ -166,7 +166,7 @@ class Job:
         finally:
             if child:  # however we leave, every process of the run is ended
                 code = child.end()
-                self.ended = child.since
+                self.ended = self.ended or child.since
                 if self.sent:
                     self.sent.end(stopped=bool(self.stopped) or code < 0)
         return self._result(self._judged(code))

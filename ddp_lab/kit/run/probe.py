@@ -90,8 +90,8 @@ def ask(rank: Path) -> bool:
 def look_at_family(folder: Path, mark: str, last: bool) -> int:
     """Look at the ranks that a program has started itself; return 0: nobody counts.
 
-    Leaves the stack of rank N in stack_N.json, that of the program in stack.json if it
-    is no rank itself, and adds to `children` who has ended (see children.py).
+    Leaves the stack of rank N in stack_N.json, or a file gone_N; that of the program in
+    stack.json if it is no rank itself; and adds to `children` who has ended.
     """
     children = Children.read(folder)
     ended = _note_ends(folder / "children", children)
@@ -106,6 +106,7 @@ def look_at_family(folder: Path, mark: str, last: bool) -> int:
     names = {child.pid: child.name for child in children.all}
     if not children.ranks:
         ranks = _by_hand(mark, children.parent)
+        _forget_gone(folder, ranks)
     elif children.parent:
         _leave(folder / "stack.json", from_outside(children.parent))
     for rank, pid in ranks.items():
@@ -133,6 +134,16 @@ def _by_hand(mark: str, parent: int) -> dict[int, int]:
                 return {0: parent}
             found[int(rank)] = process.pid
     return found or ({0: parent} if parent else {})
+
+
+def _forget_gone(folder: Path, ranks: dict[int, int]) -> None:
+    """Remove what was seen of ranks that are there no more, and say so."""
+    for path in folder.glob("stack_*.json"):
+        rank = path.stem.removeprefix("stack_")
+        if int(rank) not in ranks:
+            path.unlink()
+            (folder / f"seen_{rank}.json").unlink(missing_ok=True)
+            (folder / f"gone_{rank}").touch()
 
 
 def _note_ends(path: Path, children: Children) -> list[Child]:
