@@ -3,7 +3,9 @@
 import json
 import os
 import re
+import signal
 import socket
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -464,6 +466,60 @@ def test_an_agent_that_is_ended_with_a_silent_run_has_not_gone(left):
     left.write("node_0/exit.json", killed)
     failure, _ = find_failure(halted._read(final=True), 1, "timeout", 5.0)
     assert failure and failure.kind == "timeout"
+
+
+def test_what_a_rank_says_after_we_were_interrupted_twice_is_our_own_doing(tmp_path):
+    """The second interrupt comes while we still look, so nothing was seen before."""
+    home = tmp_path / "run" / "attempt_0" / "0"
+    home.mkdir(parents=True)
+    halted = job.Job("torchrun", job.TORCHRUN, Limits())
+    halted.owned.remove()
+    halted.folder = tmp_path
+
+    def interrupted(*args) -> None:
+        raise KeyboardInterrupt
+
+    def looks(last: bool) -> None:  # which takes a while, and a rank complains
+        end = {"code": 5, "time": time.time(), "asked": False}
+        (home / "exit.json").write_text(json.dumps(end))
+        raise KeyboardInterrupt
+
+    child = SimpleNamespace(hurry=lambda: None, end=lambda: -15, since=time.time() + 9)
+    vars(halted).update(_start=lambda *args: child, _wait=interrupted, _look=looks)
+    failure = halted._run([], True, None).failure
+    assert failure and (failure.kind, failure.rank) == ("interrupt", None)
+
+
+def test_a_node_whose_torchrun_was_asked_to_end_from_outside_is_named(left):
+    """It obeys SIGTERM, and its exit code is 1."""
+    left.plan()
+    left.life(0, 0, 0, 1.0, 5.4, code=1)
+    left.life(1, 0, 1, 1.0, 5.1, code=-15, asked=5.0)
+    said = "torch.distributed.elastic.multiprocessing.api.SignalException: "
+    left.write("node_1/err", f"{said}Process 7 got signal: 15\n")
+    left.write("node_1/exit.json", {"code": 1, "time": 5.2, "done": ""})
+    failure = told(left, None)
+    assert (failure.why.kind, failure.node, failure.why.ranks) == (
+        Kind.NODE_LOST,
+        1,
+        (1,),
+    )
+    assert failure.why.code == -signal.SIGTERM
+    # A launcher that ends the rest of a run sends it, too.
+    left.write("node_0/exit.json", {"code": 1, "time": 5.1, "done": ""})
+    assert told(left, None).node != 1
+
+
+@pytest.mark.parametrize("ranks, nodes", [(("1", "2"), (1,)), (("0", "3"), (1,))])
+def test_a_node_rank_that_does_not_count_from_0_is_named(left, ranks, nodes):
+    left.plan()
+    plan = json.loads((left.folder / "plan.json").read_text())
+    for meets, rank in zip(plan["meets"], ranks, strict=True):
+        meets.update(backend="static", rank=rank)
+    left.write("plan.json", plan)
+    why = told(left).why
+    assert (why.kind, why.nodes, why.limit) == (Kind.NODE_RANKS, nodes, 2)
+    assert why.node == nodes[0]
 
 
 def test_what_torchrun_says_of_itself_is_told_of_its_node(left):

@@ -428,6 +428,15 @@ SAID = [
         "a.py runs on node 0, b.py runs on node 1",
     ),
     (
+        Cause(Kind.NODE_RANKS, node=1, nodes=(1,), ranks=(2,), limit=2),
+        "has --node-rank 2, but of 2 nodes they count from 0 to 1",
+    ),
+    (
+        Cause(Kind.NODE_RANKS, nodes=(0, 1), ranks=(2, 3), limit=2),
+        "node 0 has --node-rank 2, node 1 has --node-rank 3, but of 2 nodes "
+        "they count from 0 to 1",
+    ),
+    (
         Cause(Kind.NODES_NOT_COME, nodes=(1,), sides={"a:1": (0, 2)}),
         "node 1 has not come, and nodes 0 and 2 wait at a:1",
     ),

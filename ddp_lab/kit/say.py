@@ -437,6 +437,15 @@ def _nodes_differ(why: Cause) -> str:
     return whole.format(", ".join(told))
 
 
+def _node_ranks(why: Cause) -> str:
+    had = zip(why.nodes, why.ranks, strict=True)
+    told = ", ".join(f"node {node} has --node-rank {rank}" for node, rank in had)
+    if why.node is not None:
+        told = f"has --node-rank {why.ranks[0]}"
+    last = int(why.limit) - 1
+    return f"{told}, but of {why.limit} nodes they count from 0 to {last}"
+
+
 def _nodes_not_come(why: Cause) -> str:
     ((place, there),) = why.sides.items()
     return (

@@ -63,6 +63,7 @@ class Kind(Enum):
     NODE_LOST = auto()  # node, ranks; code: of its torchrun, None if asked to end
     NODE_SAID = auto()  # node; error: of its torchrun
     NODES_DIFFER = auto()  # name: in what; sides: what each has, and which nodes
+    NODE_RANKS = auto()  # nodes; ranks: their --node-rank; limit: of --nnodes
     NODES_NOT_COME = auto()  # nodes; sides: where the others wait
     NODE_ALONE = auto()  # places; name: of --nnodes; limit: how many are missing
     NO_NODE_0 = auto()  # places

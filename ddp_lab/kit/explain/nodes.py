@@ -1,5 +1,7 @@
 """Why the nodes of a run do not come together, or one of them is lost."""
 
+import math
+import signal
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -48,6 +50,9 @@ def gone(agents: list[Agent]) -> Lost | None:
     if not lost:
         return None
     first = min(lost, key=lambda agent: agent.time)
+    others = [a.time for a in agents if a.code and not (a.done or a.lost)]
+    if first.code == -signal.SIGTERM and min(others, default=math.inf) < first.time:
+        return None  # srun, say, ends the rest of a run whose first node has failed
     found = Cause(Kind.NODE_LOST, symptom=Symptom.KILLED, node=first.node)
     code = None if first.stopped else first.code
     also = [Cause(Kind.EVENT, name=first.done)] if first.done else []
@@ -60,7 +65,8 @@ def gone(agents: list[Agent]) -> Lost | None:
 def never_met(agents: list[Agent]) -> Cause | None:
     """Return why no rank was started on any node, as far as the commands tell."""
     return (
-        _differ(agents)
+        _misnumbered(agents)
+        or _differ(agents)
         or _not_come(agents)
         or _alone(agents)
         or failed(agents)
@@ -132,6 +138,19 @@ def _error(agent: Agent) -> str:
     lines = [line.strip() for line in agent.said.splitlines() if line.strip()]
     error = last_error(agent.said) or (lines or [""])[-1]
     return "" if ECHOES.search(error) else error
+
+
+def _misnumbered(agents: list[Agent]) -> Cause | None:
+    """Some --node-rank is too large: they count from 0."""
+    static = [a for a in agents if a.meets.get("backend") == "static"]
+    ranks = {a.node: int(a.meets["rank"]) for a in static}
+    sizes = {int(a.meets["nnodes"].partition(":")[0]) for a in static}
+    wrong = tuple(n for n, rank in ranks.items() if rank >= max(sizes))
+    if not wrong:
+        return None
+    one = wrong[0] if len(wrong) == 1 else None
+    found = Cause(Kind.NODE_RANKS, symptom=Symptom.RENDEZVOUS, node=one, nodes=wrong)
+    return replace(found, ranks=tuple(ranks[n] for n in wrong), limit=max(sizes))
 
 
 def _differ(agents: list[Agent]) -> Cause | None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ddp_lab.kit.record.files import read, read_json
+from ddp_lab.kit.record.heard import signal_obeyed
 from ddp_lab.kit.record.lives import by_attempt, events, lives, node_folders
 
 
@@ -60,6 +61,9 @@ def read_all(folder: Path) -> list[Agent]:
     homes = node_folders(folder) or alone
     for node, home in enumerate(homes):
         end = read_json(home / "exit.json") or {"code": None, "time": 0.0, "done": ""}
+        said = read(home / "err")
+        if end["code"] and not end["done"] and (obeyed := signal_obeyed(said)):
+            end["code"] = -obeyed
         meets = plan["meets"][node] if plan.get("meets") else {}
         here = [life for life in last if life.node == node]
         agent = Agent(
@@ -67,7 +71,7 @@ def read_all(folder: Path) -> list[Agent]:
             meets,
             came=(home / "err").exists(),
             **end,
-            said=read(home / "err"),
+            said=said,
             ranks=tuple(life.rank for life in here),
             started=min((life.start for life in here), default=0.0),
             has_network=not played.get("shared"),
