@@ -21,6 +21,7 @@ from ddp_lab.kit.record import calls, stacks
 from ddp_lab.kit.record.logs import RankLog, TorchrunLog, clip, read
 from ddp_lab.kit.record.spawned import SpawnLog
 from ddp_lab.kit.record.stacks import Frame, own
+from ddp_lab.kit.run import probe
 from tests.faults import CASES, FAULTS
 from tests.record_evidence import EVIDENCE, LOGS, Recording
 
@@ -349,7 +350,7 @@ def test_who_died_without_a_word_comes_before_who_raised(tmp_path):
     raised = tmp_path / "run" / "attempt_0" / "0" / "stderr.log"
     raised.write_text(TRACEBACK.format(line=3, says="because rank 1 was not there"))
     failure, _ = find_failure(TorchrunLog.read(tmp_path), 1, None, 0)
-    assert (failure.rank, failure.kind, failure.cause) == (1, "exit", "exit code 3")
+    assert (failure.rank, failure.kind, failure.why.code) == (1, "exit", 3)
     assert failure.others == {0: "ValueError: because rank 1 was not there"}
 
 
@@ -459,7 +460,7 @@ def test_what_a_child_has_printed_counts_also_if_another_was_ended_in_its_words(
     err = said + said[: len(said) // 2]
     log = spawned(tmp_path, started(1), started(2), *ends, err=err)
     failure, _ = find_failure(log, 1, None, 0)
-    assert (failure.rank, failure.cause) == (1, "exit code 1")
+    assert (failure.rank, failure.why.code) == (1, 1)
     (also,) = failure.also
     assert (also.kind, also.rank) == (Kind.PRINTED, None)
     assert also.error == "ValueError: no guard"
@@ -489,8 +490,8 @@ def test_children_may_speak_at_once(tmp_path, names, says, first):
     err += "".join(ENDS.format(says=each) for each in says)
     log = spawned(tmp_path, *map(started, (1, 2, 3)), *ends, err=err)
     failure, _ = find_failure(log, 1, None, 0)
-    cause = "RuntimeError: bad" if "bad" in says else "exit code 3"
-    assert failure.rank == first and failure.cause.startswith(cause)
+    known = failure.why.error if "bad" in says else failure.why.code
+    assert (failure.rank, known) == (first, "RuntimeError: bad" if "bad" in says else 3)
     assert log.ranks[0].warnings == ["ValueError: handled"]
 
 
@@ -521,7 +522,7 @@ def test_a_fork_that_exits_because_it_lost_a_peer_is_a_victim(tmp_path):
     events.insert(3, {"pid": 2, "before": "", "left": 4.0})
     events[-2]["code"] = 3
     failure, _ = find_failure(spawned(tmp_path, *events, err=lost * 2), 1, None, 0)
-    assert (failure.rank, failure.cause) == (1, "exit code 3")
+    assert (failure.rank, failure.why.code) == (1, 3)
 
 
 def test_the_last_words_on_a_stderr_that_all_share_may_be_a_victims(tmp_path):
@@ -529,7 +530,32 @@ def test_the_last_words_on_a_stderr_that_all_share_may_be_a_victims(tmp_path):
     err = f"ERROR:root:{LOST}\n"
     log = spawned(tmp_path, *map(started, (1, 2)), *ends, err=err)
     failure, _ = find_failure(log, 1, None, 0)
-    assert (failure.rank, failure.cause) == (0, "exit code 3")
+    assert (failure.rank, failure.why.code) == (0, 3)
+
+
+LOST_BY = "".join(f"[rank{{rank}}]: {line}\n" for line in ENDS.splitlines())
+
+
+def test_of_ranks_started_by_hand_who_left_no_word_has_gone(tmp_path):
+    """SIGKILL leaves none; those that complain are its victims."""
+    err = "".join(LOST_BY.format(rank=rank, says=LOST) for rank in (0, 2))
+    failure, _ = find_failure(spawned(tmp_path, err=err), 1, None, 0)
+    assert (failure.rank, failure.why.kind) == (1, Kind.ABSENT)
+    assert {rank: s.state for rank, s in failure.told.items()}[1] == "left"
+
+
+def test_where_a_rank_stood_that_has_gone_is_not_shown(tmp_path, monkeypatch):
+    frame = {"file": "a.py", "line": 3, "name": "main", "values": {}}
+    there = {0: 10, 1: 11}
+    monkeypatch.setattr(probe, "_by_hand", lambda mark, parent: there)
+    monkeypatch.setattr(probe, "from_outside", lambda pid: [Frame(**frame)])
+    monkeypatch.setattr(probe, "_leave_rest", lambda path, pid, names: None)
+    probe.look_at_family(tmp_path, "", False)
+    assert len([log for log in SpawnLog.read(tmp_path).ranks if log.stack]) == 2
+    del there[1]
+    probe.look_at_family(tmp_path, "", True)
+    here, gone = SpawnLog.read(tmp_path).ranks
+    assert here.stack and not gone.stack and gone.finished
 
 
 def test_the_program_may_fail_although_no_rank_has(tmp_path):

@@ -4,7 +4,9 @@ import json
 import os
 import re
 import shutil
+import signal
 import socket
+import time
 from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
@@ -460,18 +462,6 @@ def test_a_port_that_is_taken_is_no_matter_of_the_network(left):
     assert found and (found.node, found.symptom) == (0, "port taken")
 
 
-def test_a_torchrun_that_was_sent_a_signal_is_named(left):
-    left.plan()
-    left.life(0, 0, 0, 1.0, 5.2, code=1)
-    left.life(1, 0, 1, 1.0, 5.0, code=-15, asked=4.9)
-    said = "a.b.SignalException: Process 7 got signal: 15"
-    left.write("node_1/err", f"Traceback (most recent call last):\n{said}\n")
-    left.write("node_1/exit.json", {"code": 1, "time": 5.0, "done": ""})
-    why = told(left, None).why
-    gone = (why.kind, why.node, why.ranks, why.code)
-    assert gone == (Kind.NODE_LOST, 1, (1,), -15)
-
-
 @pytest.mark.parametrize("code", [-15, 0])
 def test_ranks_that_were_ended_for_a_node_that_joins_do_not_begin_again(left, code):
     left.plan()
@@ -519,6 +509,45 @@ def test_an_agent_that_is_ended_with_a_silent_run_has_not_gone(left):
     left.write("node_0/exit.json", killed)
     failure, _ = find_failure(halted._read(final=True), 1, "timeout", 5.0)
     assert failure and failure.kind == "timeout"
+
+
+def test_what_a_rank_says_after_we_were_interrupted_twice_is_our_own_doing(tmp_path):
+    """The second interrupt comes while we still look, so nothing was seen before."""
+    home = tmp_path / "run" / "attempt_0" / "0"
+    home.mkdir(parents=True)
+    halted = LiveRun("torchrun", place := Here([]), Limits())
+    place.owned = SimpleNamespace(path=tmp_path, remove=lambda: None)
+
+    def interrupted(*args) -> None:
+        raise KeyboardInterrupt
+
+    def looks(last: bool) -> None:  # which takes a while, and a rank complains
+        end = {"code": 5, "time": time.time(), "asked": False}
+        (home / "exit.json").write_text(json.dumps(end))
+        raise KeyboardInterrupt
+
+    child = SimpleNamespace(hurry=lambda: None, end=lambda: -15, since=time.time() + 9)
+    vars(place).update(wait=lambda tell: None, start=lambda: child, look=looks)
+    vars(halted).update(_wait=interrupted)
+    failure = halted._run(None).failure
+    assert failure and (failure.kind, failure.rank) == ("interrupt", None)
+
+
+def test_a_node_whose_torchrun_was_asked_to_end_from_outside_is_named(left):
+    """It obeys SIGTERM, and its exit code is 1."""
+    left.plan()
+    left.life(0, 0, 0, 1.0, 5.4, code=1)
+    left.life(1, 0, 1, 1.0, 5.1, code=-15, asked=5.0)
+    said = "torch.distributed.elastic.multiprocessing.api.SignalException: "
+    left.write("node_1/err", f"{said}Process 7 got signal: 15\n")
+    left.write("node_1/exit.json", {"code": 1, "time": 5.2, "done": ""})
+    failure = told(left, None)
+    why = failure.why
+    assert (why.kind, why.node, why.ranks) == (Kind.NODE_LOST, 1, (1,))
+    assert why.code == -signal.SIGTERM
+    # A launcher that ends the rest of a run sends it, too.
+    left.write("node_0/exit.json", {"code": 1, "time": 5.1, "done": ""})
+    assert told(left, None).node != 1
 
 
 def test_what_torchrun_says_of_itself_is_told_of_its_node(left):

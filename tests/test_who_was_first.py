@@ -262,6 +262,35 @@ def test_a_restart_whose_ranks_did_not_meet_hides_no_failure():
     assert not again.attempts.same, "a failed meeting is no bug"
 
 
+@pytest.mark.parametrize("rank", range(3))
+def test_whose_model_is_another_is_told_by_all_that_ddp_says(rank):
+    counts = [2 if r == rank else 4 for r in range(3)]
+    says = "DDP expects same model across all ranks, but Rank {} has {} params, while "
+    logs = []
+    for one, count in enumerate(counts):
+        other = next(r for r in range(3) if counts[r] != count)
+        words = (
+            says.format(one, count) + f"rank {other} has inconsistent {counts[other]}"
+        )
+        logs.append(raised(5.0 + one, f"RuntimeError: [{one}]: {words} params."))
+        logs[-1].raised["frames"] = [["/x/site-packages/torch/nn/utils.py", 1, "f"]]
+    failure = explain(*logs)
+    assert (failure.why.kind, failure.rank) == (Kind.PARAMETERS_DIFFER, rank)
+    assert failure.why.counts == dict(enumerate(counts))
+    assert failure.symptom == "different tensors"
+
+
+def test_a_meeting_that_fails_again_and_again_is_no_bug():
+    def fails() -> RankLog:
+        log = raised(5.0, "torch.distributed.DistNetworkError: no answer")
+        c10d = f"/x/site-packages/torch/{stacks.C10D}"
+        log.raised["frames"] = [[c10d, 1, "init_process_group"], ["a.py", 3, "main"]]
+        return log
+
+    failure = explain(fails(), fails(), earlier=[[fails(), fails()]])
+    assert failure.why.meeting and failure.attempts and not failure.attempts.same
+
+
 def test_who_exits_while_others_lose_a_peer_comes_after_who_raised():
     quiet = replace(ended(1.0, 1), others_lost_peer=True)
     assert explain(quiet, raised(1.3)).rank == 1

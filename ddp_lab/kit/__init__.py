@@ -3,7 +3,7 @@
 `torchrun`, `machines` and `python` run a program in processes of its own and return a
 `Run`; `variant` and `diff` change a program and compare two; `predict` keeps a guess,
 `suspect` a diagnosis, and `score` counts what was right; `hint` and `solution` help
-with an exercise. CONTRIBUTING.md says what each room is for.
+with an exercise. CONTRIBUTING.md has its rooms, and what each may import.
 
 A name is looked up when it is asked for, so that one room does not import the others:
 drawing needs no launcher, and what the fork server imports, every program inherits.

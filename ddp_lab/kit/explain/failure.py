@@ -408,7 +408,7 @@ def _printed(rank: int | None, traceback: str) -> Cause:
 
 def _not_together(logs: list[RankLog], first: int, found: dict[int, End]) -> Failure:
     """Return the failure of a run in which every rank that complains is a victim."""
-    said, stood = found[first], hang.find_stands(logs)
+    said, stood = found[first], _without_the_silent(hang.find_stands(logs), found)
     too_small = first if said.heard.sizes else None
     why = hang.mismatch([log.calls for log in logs], too_small)
     if not (why and why.symptom is Symptom.DIFFERENT_TENSORS):
@@ -420,6 +420,18 @@ def _not_together(logs: list[RankLog], first: int, found: dict[int, End]) -> Fai
     failure = Failure(KINDS.get(said.cause.kind, "signal"), why, (also,))
     told: dict[int, Cause | Stand] = {stand.rank: stand for stand in stood}
     return replace(failure, traceback=said.traceback, told=told, stands=stood)
+
+
+def _without_the_silent(stood: list[Stand], found: dict[int, End]) -> list[Stand]:
+    """Return where the ranks stood; who has left no word has gone if all others say so.
+
+    A program may have started them in some way of its own.
+    """
+    silent = [stand for stand in stood if stand.state == "unknown"]
+    lost = [rank for rank, end in found.items() if end.heard.lost_peer]
+    if len(silent) != 1 or len(lost) < len(stood) - 1:
+        return stood
+    return [replace(s, state="left") if s is silent[0] else s for s in stood]
 
 
 def _told_by_torch(said: End, found: dict[int, End], name: str) -> Cause | None:

@@ -1,5 +1,7 @@
 """Why the nodes of a run do not come together, or one of them is lost."""
 
+import math
+import signal
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -48,6 +50,9 @@ def gone(agents: list[Agent]) -> Lost | None:
     if not lost:
         return None
     first = min(lost, key=lambda agent: agent.time)
+    others = [a.time for a in agents if a.code and not (a.done or a.lost)]
+    if first.code == -signal.SIGTERM and min(others, default=math.inf) < first.time:
+        return None  # srun, say, ends the rest of a run whose first node has failed
     found = Cause(Kind.NODE_LOST, symptom=Symptom.KILLED, node=first.node)
     code = None if first.stopped else first.code
     also = [Cause(Kind.EVENT, name=first.done)] if first.done else []

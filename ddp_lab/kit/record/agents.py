@@ -6,10 +6,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ddp_lab.kit.record.files import read, read_json
+from ddp_lab.kit.record.heard import signal_obeyed
 from ddp_lab.kit.record.lives import by_attempt, events, lives, node_folders
 
-# How torchrun leaves that has been sent a signal, with exit code 1.
-SIGNALLED = re.compile(r"SignalException: Process \d+ got signal: (\d+)")
 ITSELF = re.compile(r"(localhost|127\.[\d.]+|\[?::1\]?):\d+")  # on each machine
 NODE = re.compile(r"node(\d+):\d+")
 
@@ -67,8 +66,8 @@ def read_all(folder: Path) -> list[Agent]:
     for node, home in enumerate(homes):
         end = read_json(home / "exit.json") or {"code": None, "time": 0.0, "done": ""}
         said = read(home / "err")
-        if end["code"] == 1 and not end["done"] and (by := SIGNALLED.search(said)):
-            end["code"] = -int(by[1])  # sent by somebody else
+        if end["code"] and not end["done"] and (obeyed := signal_obeyed(said)):
+            end["code"] = -obeyed
         meets = plan["meets"][node] if plan.get("meets") else {}
         here = [life for life in last if life.node == node]
         agent = Agent(

@@ -42,6 +42,8 @@ PARAMETERS = re.compile(
 LOOPBACK = re.compile(r"remote=\[(127\.[\d.]+|::1)\]")
 # What torchrun says when another node has failed, or its own ranks.
 ECHOES = re.compile(r"ChildFailedError|SignalException|RendezvousClosedError")
+# What it says when somebody has asked it to end; its exit code is then 1.
+OBEYED = re.compile(r"SignalException: Process \d+ got signal: (\d+)")
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,12 @@ def lost_peer(text: str) -> bool:
     """Tell whether a rank's words, or its traceback, say that another one has gone."""
     said = [line for line in text.split("\n") if LOST_PEER.search(line)]
     return not all(OF_ITS_OWN.match(line) or SOURCE.match(line) for line in said)
+
+
+def signal_obeyed(said: str) -> int:
+    """Return the signal because of which a torchrun says that it ends; 0 for none."""
+    found = OBEYED.search(said)
+    return int(found[1]) if found else 0
 
 
 def listen(ended: str, logged: str = "") -> Heard:

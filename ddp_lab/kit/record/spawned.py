@@ -34,6 +34,7 @@ NAMES_RANK = re.compile(r"\[rank (\d{1,9})\] |\{.*\"rank\": (\d{1,9})\b(?!\.)")
 UNCAUGHT = re.compile(r"^\[rank(\d{1,3})\]: ?(.*\n?)", re.MULTILINE)
 # mp.spawn reports what one of its ranks has said or done.
 REPORTED = re.compile(r"[Pp]rocess (\d+) terminated with ")
+DONE = {"code": 0, "left_group": True}  # of an end that nobody has seen
 SPAWN = "torch.multiprocessing.spawn"  # which raises if a rank has failed
 # The exit race (see rank.py) may still abort a child of mp.spawn that has said it all.
 ABORT = re.compile(
@@ -54,6 +55,8 @@ class SpawnLog(RunLog):
     @classmethod
     def read(cls, folder: Path) -> "SpawnLog":
         run = cls.read_output(folder)
+        for path in folder.glob("gone_*"):
+            _rank(run.ranks, int(path.name.removeprefix("gone_"))).end = DONE
         for path in sorted(folder.glob("stack_*.json")):
             rank = int(path.stem.removeprefix("stack_"))
             log = _rank(run.ranks, rank)
@@ -77,7 +80,9 @@ class SpawnLog(RunLog):
         """Let rank 0 stand for the program itself, if no rank has failed before it."""
         log = self.ranks[0]
         program = stacks.from_json(read_json(folder / "stack.json"))
-        seen = {path.name for path in folder.glob("stack_*.json")}
+        seen = {
+            path.name for p in ("stack_*.json", "gone_*") for path in folder.glob(p)
+        }
         if not self.children.ranks and len(self.ranks) > 1 and seen == {"stack_0.json"}:
             program, log.stack = log.stack, []  # its ranks cannot be told apart
         if self.children.ranks or program:
@@ -133,12 +138,12 @@ def _tell(log: RankLog, child: Child) -> None:
         log.raised = {"error": error, "traceback": said, "time": child.time}
     log.stack = stacks.from_text(log.traceback) or log.stack
     if child.code is None:
-        log.end = {"code": 0, "left_group": True} if child.gone else None
+        log.end = DONE if child.gone else None
         return
     log.exit = {"code": child.code, "time": child.time, "asked": child.asked or False}
     log.code, log.time = None if child.asked else child.code, child.time
     if child.code == 0:
-        log.end = {"code": 0, "left_group": True}  # as far as anybody knows
+        log.end = DONE
 
 
 def _split(stdout: str, children: Children) -> list[RankLog]:

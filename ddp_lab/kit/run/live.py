@@ -60,7 +60,7 @@ class LiveRun:
         self.standing: RunLog | None = None  # all just before we ended it
         self.seen = 0, 0
         """How many attempts, and how many ranks of the last one have left logs."""
-        self.ended = 0.0  # when the guard ended what was left
+        self.ended = 0.0  # when we were interrupted, or the guard ended what was left
         self.started = False
 
     @property
@@ -101,7 +101,7 @@ class LiveRun:
                 self.started = True
                 self._wait(child, watch)
             except KeyboardInterrupt:
-                self.stopped = "interrupt"
+                self.stopped, self.ended = "interrupt", time.time()
             if self.stopped and child:
                 self.place.look(last=True)
                 self.standing = self.place.log.read(self.folder)
@@ -111,7 +111,7 @@ class LiveRun:
         finally:
             if child:  # however we leave, every process of the run is ended
                 code = child.end()
-                self.ended = child.since
+                self.ended = self.ended or child.since
                 self.place.end(stopped=bool(self.stopped) or code < 0)
         return self._result(self._judged(code))
 

@@ -125,8 +125,8 @@ def ask(rank: Path) -> bool:
 def look_at_family(folder: Path, mark: str, last: bool) -> Progress:
     """Look at the ranks that a program has started itself; nobody counts their calls.
 
-    Leaves the stack of rank N in stack_N.json, that of the program in stack.json if it
-    is no rank itself, and adds to `children` who has ended (see children.py).
+    Leaves the stack of rank N in stack_N.json, or a file gone_N; that of the program in
+    stack.json if it is no rank itself; and adds to `children` who has ended.
     """
     children = Children.read(folder)
     ended = _note_ends(folder / names.CHILDREN, children)
@@ -141,6 +141,7 @@ def look_at_family(folder: Path, mark: str, last: bool) -> Progress:
     called = {child.pid: child.name for child in children.all}
     if not children.ranks:
         ranks = _by_hand(mark, children.parent)
+        _forget_gone(folder, ranks)
     elif children.parent:
         _leave(folder / names.SEEN_STACK, from_outside(children.parent))
     for rank, pid in ranks.items():
@@ -168,6 +169,16 @@ def _by_hand(mark: str, parent: int) -> dict[int, int]:
                 return {0: parent}
             found[int(rank)] = process.pid
     return found or ({0: parent} if parent else {})
+
+
+def _forget_gone(folder: Path, ranks: dict[int, int]) -> None:
+    """Remove what was seen of ranks that are there no more, and say so."""
+    for path in folder.glob("stack_*.json"):
+        rank = path.stem.removeprefix("stack_")
+        if int(rank) not in ranks:
+            path.unlink()
+            (folder / f"seen_{rank}.json").unlink(missing_ok=True)
+            (folder / f"gone_{rank}").touch()
 
 
 def _note_ends(path: Path, children: Children) -> list[Child]:
