@@ -22,6 +22,7 @@ MISLED = {
     "host": "--node-rank 0 has to be where all meet, but they meet at {}",
 }
 SLOW_ANSWER = 0.5  # seconds: nodes that wait longer for an answer meet late
+CARRIES = 1000.0  # bytes a second: a link that carries more is not still
 MENDING = 60.0  # seconds that connections may need when a cable is mended
 
 
@@ -55,6 +56,19 @@ def cut_off(agents: list[Agent], first: float) -> Trouble | None:
             means = f"by the event `cut node {agent.node}`"
             return Trouble(cause, agent.node, Symptom.NETWORK, means)
     return None
+
+
+def slow(agents: list[Agent]) -> Trouble | None:
+    """Return whose link is slow, if a run was ended while its links still carried."""
+    busy = [agent for agent in agents if agent.carries > CARRIES]
+    if len(busy) < 2:
+        return None
+    slowed = [agent.node for agent in agents if agent.slow]
+    node = slowed[0] if len(slowed) == 1 else None
+    most = max(agent.carries for agent in busy) / 1000
+    cause = "has a slow link" if slowed else "the network is slow"
+    means = f"nothing stood still: {most:,.0f} KB crossed each link in a second"
+    return Trouble(cause, node, Symptom.NETWORK, means)
 
 
 def gone(agents: list[Agent]) -> Trouble | None:
