@@ -19,7 +19,6 @@ from conftest import FULL, wait_until, words_of
 
 from ddp_lab import ROOT
 from ddp_lab.kit import RunFailed, torchrun
-from ddp_lab.kit.played import room
 from ddp_lab.kit.run.launch import machines
 from ddp_lab.kit.run.ports import free_port
 from ddp_lab.kit.run.warm import LENT
@@ -29,7 +28,7 @@ pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="nodes are played on Linux"),
 ]
 
-KIT = Path(room.__file__).parent
+KIT = ROOT / "ddp_lab" / "kit" / "played"
 TWO = "--nnodes 2 --nproc-per-node 2"
 # Every rank says where it is, and what its network is, before the rest happens.
 HEAD = """
@@ -304,6 +303,14 @@ def test_the_nodes_do_not_meet(room, what):
         machines(commands, timeout=6, events=["1 second later: start node 1"])
     assert failed.value.run.failure.cause == told
     assert room.left() == []
+
+
+def test_a_slow_link_is_named(room):
+    sends = "time.sleep(2)\ndist.all_reduce(torch.ones(1 << 22))"  # to be slowed first
+    program = room.program(sends)
+    event = 'rank 0 says "begins": slow node 1 to 500kbit'
+    with pytest.raises(RunFailed, match="node 1: has a slow link"):
+        torchrun(f"{TWO} {program}", timeout=6, events=[event])
 
 
 def test_the_second_node_never_comes(room):

@@ -427,6 +427,8 @@ SAID = [
         Cause(Kind.NODES_DIFFER, name="program", sides={"a.py": (0,), "b.py": (1,)}),
         "a.py runs on node 0, b.py runs on node 1",
     ),
+    (Cause(Kind.SLOW_LINK, node=1, limit=20_000.0), "has a slow link"),
+    (Cause(Kind.SLOW_LINK, limit=20_000.0), "the network is slow"),
     (
         Cause(Kind.NODES_MISLED, name="rank", sides={"1": (0,), "2": (1,)}),
         "--node-rank has to count from 0 to --nnodes - 1, but it is 1 on node 0, "

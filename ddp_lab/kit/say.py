@@ -433,6 +433,10 @@ def _cut_off(why: Cause) -> str:
     return "is cut off: its cable is pulled"
 
 
+def _slow_link(why: Cause) -> str:
+    return "the network is slow" if why.node is None else "has a slow link"
+
+
 def _node_lost(why: Cause) -> str:
     had = f", with {ranks(why.ranks)}" if why.ranks else ""
     how = "was asked to end" if why.code is None else ended_by(why.code)
@@ -513,6 +517,9 @@ def _advice(why: Cause) -> str:
         return OWN_STORE
     if why.kind is Kind.NODE_SAID and why.symptom:
         return f"that is: {why.symptom.means}"
+    if why.kind is Kind.SLOW_LINK:
+        carried = float(why.limit) / 1000
+        return f"nothing stood still: {carried:,.0f} KB crossed each link in a second"
     if why.kind is Kind.OWN_LOOPBACK:
         return "look at its GLOO_SOCKET_IFNAME, and at its host name in its /etc/hosts"
     if why.kind is not Kind.NODES_NOT_MET:

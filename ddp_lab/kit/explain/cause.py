@@ -60,6 +60,7 @@ class Kind(Enum):
     ENDED = auto()  # while we looked
     # Nodes.
     CUT_OFF = auto()  # node
+    SLOW_LINK = auto()  # node; limit: bytes a second that a link carried
     NODE_LOST = auto()  # node, ranks; code: of its torchrun, None if asked to end
     NODE_SAID = auto()  # node; error: of its torchrun
     NODES_DIFFER = auto()  # name: in what; sides: what each has, and which nodes

@@ -229,6 +229,8 @@ def _of_nodes(
         trouble = trouble or nodes.never_met(log.agents)
     elif stopped and not own and None not in codes:
         trouble = trouble or nodes.never_again(log.agents)
+    if stopped and not own:
+        trouble = trouble or nodes.slow(log.agents)
     failure = _node_failed(failure, trouble) if trouble else failure
     differ = nodes.differing_programs(log.agents)
     return replace(failure, also=(*differ, *failure.also))

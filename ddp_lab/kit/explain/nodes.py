@@ -13,6 +13,7 @@ from ddp_lab.kit.record.heard import ECHOES, Heard
 from ddp_lab.kit.record.stacks import last_error
 
 SLOW_ANSWER = 0.5  # seconds: nodes that wait longer for an answer meet late
+CARRIES = 1000.0  # bytes a second: a link that carries more is not still
 MENDING = 60.0  # seconds that connections may need when a cable is mended
 # In what the commands of nodes may differ that are to meet.
 ALIKE = ("nnodes", "id", "backend")
@@ -41,6 +42,17 @@ def cut_off(agents: list[Agent], first: float) -> Cause | None:
         if agent.cut and agent.cut[0] <= first <= agent.cut[1] + MENDING:
             return Cause(Kind.CUT_OFF, symptom=Symptom.NETWORK, node=agent.node)
     return None
+
+
+def slow(agents: list[Agent]) -> Cause | None:
+    """Return whose link is slow, if a run was ended while its links still carried."""
+    busy = [agent.carries for agent in agents if agent.carries > CARRIES]
+    if len(busy) < 2:
+        return None
+    slowed = [agent.node for agent in agents if agent.slow]
+    node = slowed[0] if len(slowed) == 1 else None
+    found = Cause(Kind.SLOW_LINK, symptom=Symptom.NETWORK, node=node)
+    return replace(found, limit=max(busy))
 
 
 def gone(agents: list[Agent]) -> Lost | None:

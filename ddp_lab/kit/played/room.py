@@ -9,6 +9,7 @@ starts belongs to the node. In FOLDER we leave
     played.json        how the nodes were played, and what one types on each of them
     events.jsonl       what happened to them, and when: {"time", "what"} in each line
     traffic.json       what has crossed their links, if they have some (network.py)
+    rates.json         bytes that each link carries in a second, just now
     node_N/            the log folder of node N's agent; in it
       out, err         what the agent itself says
       exit.json        how the agent ended: {"code", "time", "done"}, the last of which
@@ -48,6 +49,7 @@ from ddp_lab.kit.run.ports import free_port, listens  # noqa: E402
 HEAD_START = 1.0  # seconds that the others leave to the node where all meet
 NUMBERS = {2: "two", 3: "three", 4: "four", 5: "five", 6: "six"}
 LOOPBACK = "DDP_LAB_LOOPBACK"  # set: do without networks of the nodes' own
+RATES_EVERY = 2.0  # seconds between two looks at what the links carry
 GPUS = "CUDA_VISIBLE_DEVICES"
 KILLED = -int(signal.SIGKILL)
 
@@ -88,6 +90,9 @@ class Room:
         """Whose lives they are."""
         self.network, why = self._network()
         self._leave_word(why)
+        self.counted: dict[int, int] = {}
+        """What each link had carried when we last looked, and when that was."""
+        self.counted_at = time.time()
         self.port = "" if self.network else str(free_port())
         """Where all meet, if that is for us to choose."""
         self.nodes = self._nodes()
@@ -160,6 +165,8 @@ class Room:
         while any(node.pid for node in self.nodes) or self._may_start():
             self._reap()
             self._next_event()
+            if self.network and time.time() > self.counted_at + RATES_EVERY:
+                self._leave_rates()
             if self.plan["fixed"] and not failed_at and self._one_has_failed():
                 failed_at = time.time()
             if failed_at and time.time() > failed_at + FOLLOW:
@@ -200,6 +207,15 @@ class Room:
         if self.network:
             seen = [self.network.traffic(node.number) for node in self.nodes]
             names.write(self.folder / names.TRAFFIC, [vars(each) for each in seen])
+
+    def _leave_rates(self) -> None:
+        """Leave word of how many bytes each link carries in a second."""
+        now = time.time()
+        seen = {node.number: carried(node.pid) for node in self.nodes if node.pid}
+        passed, before = now - self.counted_at, self.counted
+        rates = {n: (seen[n] - before[n]) / passed for n in seen if n in before}
+        names.write(self.folder / names.RATES, rates)
+        self.counted, self.counted_at = seen, now
 
     def _end_all(self) -> int:
         """Ask the agents to end, and wait; the guard ends those that do not."""
@@ -370,6 +386,16 @@ def visible_gpus() -> list[str]:
         return [name for name in chosen.split(",") if name]
     count = len([*Path("/dev").glob("nvidia[0-9]*")])
     return [str(number) for number in range(count)]
+
+
+def carried(pid: int) -> int:
+    """Return how many bytes have crossed the link of the node with this process."""
+    try:
+        rows = Path(f"/proc/{pid}/net/dev").read_text().splitlines()
+    except OSError:
+        return 0  # it has just ended
+    fields = next((row.split()[1:] for row in rows if "eth0:" in row), ["0"] * 9)
+    return int(fields[0]) + int(fields[8])
 
 
 def mark_node(mark: str, node: int) -> None:

@@ -5,6 +5,7 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ddp_lab.kit.record import names
 from ddp_lab.kit.record.files import read, read_json
 from ddp_lab.kit.record.heard import signal_obeyed
 from ddp_lab.kit.record.lives import by_attempt, events, lives, node_folders
@@ -41,6 +42,10 @@ class Agent:
     """From when to when its cable was pulled, the last time."""
     delay: float = 0.0
     """Seconds that its link takes, one way."""
+    carries: float = 0.0
+    """Bytes that its link carried in a second when it was last looked at."""
+    slow: bool = False
+    """Whether an event has slowed its link."""
 
     @property
     def stopped(self) -> bool:
@@ -59,6 +64,7 @@ def read_all(folder: Path) -> list[Agent]:
     """Return the agents of a run with this log folder, if it has several nodes."""
     plan = read_json(folder / "plan.json") or {}
     played = read_json(folder / "played.json") or {}
+    rates = read_json(folder / names.RATES) or {}
     last = next(iter(by_attempt(lives(folder))[-1:]), [])
     found, happened = [], events(folder)
     alone = [folder] if len(plan.get("meets", [])) == 1 else []
@@ -81,6 +87,8 @@ def read_all(folder: Path) -> list[Agent]:
             has_network=not played.get("shared"),
             cut=_cut(node, happened),
             delay=0.0 if played.get("shared") else plan.get("delay", 0.0),
+            carries=rates.get(str(node), 0.0),
+            slow=any(what.startswith(f"slow node {node} ") for _, what in happened),
         )
         found.append(agent)
     return found
