@@ -368,7 +368,7 @@ SAID = [
     ),
     (
         Cause(Kind.DOES, stands=(left(0), left(1), away(2, "stopped"))),
-        "rank 2 is stopped, by a signal or a debugger, and ranks 0 and 1 are "
+        "rank 2 is stopped by a signal or a debugger, and ranks 0 and 1 are "
         "not there any more",
     ),
     (
@@ -679,7 +679,7 @@ STANDS = [
     ),
     (
         watched(away(0, "stopped")),
-        "is stopped, by a signal or a debugger at a.py:20 in main [here, pid 7]",
+        "is stopped by a signal or a debugger at a.py:20 in main [here, pid 7]",
     ),
     (
         watched(away(0, "moves")),

@@ -242,7 +242,7 @@ def _unable(why: Cause) -> str:
 
 def _halted(one: Stand) -> str:
     return (
-        "is stopped, by a signal or a debugger"
+        "is stopped by a signal or a debugger"
         if one.watched
         else "is stopped (SIGSTOP)"
     )
@@ -366,7 +366,7 @@ def _short(one: Stand) -> str:
 
 
 DOES = {
-    "stopped": "{is} stopped, by a signal or a debugger",
+    "stopped": "{is} stopped by a signal or a debugger",
     "left": "{is} not there any more",
     "elsewhere": "{stand} at {place}",
     "wakes": "{run} now and then at {place}",
