@@ -41,9 +41,12 @@ def program(answer: Path) -> Path:
 
 def solve(answer: Path, folder: Path) -> Path:
     """Write the program that a cell with `answer` in it makes; return its path."""
-    path = program(answer).relative_to(ROOT)
+    path, cell = program(answer).relative_to(ROOT), answer.read_text()
     order = Order.parse(f"{path} --from {path.parent / FRAMES / path.name}")
-    made = whole(order, answer.read_text(), lambda other: (ROOT / other).read_text())
+    if not cell.startswith('"""'):
+        cell = f'"""Solved."""\n{cell}'
+    # The program is its frame, and what the cell with the stub imports.
+    made = whole(order, cell, lambda _: program(answer).read_text())
     folder.mkdir(exist_ok=True)
     solved = folder / path.name
     solved.write_text(made.text)
