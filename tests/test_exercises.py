@@ -24,7 +24,8 @@ KINDS = ("exercise*.py", "puzzle*.py")
 RIGHT = sorted(path for kind in KINDS for path in ANSWERS.glob(f"*/{kind}"))
 ALSO_RIGHT = sorted(OTHERS.glob("*/*/*.py"))
 WRONG = sorted(MISTAKES.glob("*/*/*.py"))
-ALONE = STARTS_ITS_RANKS | RESTARTS.keys()
+REFERENCES = {"rpc/exercise_far.py", "rpc/exercise_specimens.py"}
+ALONE = STARTS_ITS_RANKS | RESTARTS.keys() | REFERENCES
 """Exercises of which each answer has a launch of its own."""
 
 

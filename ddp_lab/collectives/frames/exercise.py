@@ -29,7 +29,7 @@ class TwoCollectives(TorchDispatchMode):
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         library, name, _ = str(function).split(".")
-        counts = "c10d" in library and name != "wait_tensor"
+        counts = "c10d" in library and not name.startswith(("wait", "_wrap"))
         if counts and not name.replace("_", "").startswith(ALLOWED):
             raise AssertionError(f"{name} was called, no reduce_scatter or all_gather")
         result = function(*args, **(kwargs or {}))
