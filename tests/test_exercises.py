@@ -110,7 +110,7 @@ def test_right_answers_pass_and_no_wrong_one_does(answer, tmp_path, restarts):
 def passes(path: Path, answer: Path, restarts) -> bool:
     """Return whether three ranks find an answer right; it is the only one they see."""
     try:
-        run = start(path, answer, 3, restarts, timeout=20)
+        run = start(path, answer, 3, restarts)
     except RunFailed:
         return False
     assert run["solved"] == [True] * 3
@@ -121,7 +121,7 @@ def judge(paths: list[Path]) -> list[Path]:
     """Return those that three ranks find right; they try one after the other."""
     passed, words = [], " ".join(map(str, paths))
     try:
-        run = launch(3, ROOT / "tests" / "in_turn.py", words, timeout=20)
+        run = launch(3, ROOT / "tests" / "in_turn.py", words, timeout=30)
     except RunFailed as error:
         run = error.run
     for turn, path in enumerate(paths, 1):
