@@ -48,8 +48,8 @@ def solve(answer: Path, folder: Path) -> Path:
         cell = f'"""Solved."""\n{cell}'
     # The program is its frame, and what the cell with the stub imports.
     made = whole(order, cell, lambda _: program(answer).read_text())
-    folder.mkdir(exist_ok=True)
-    solved = folder / path.name
+    solved = folder / name_of(program(answer))
+    solved.parent.mkdir(parents=True)
     solved.write_text(made.text)
     return over_tcp(solved, folder / "tcp")
 
