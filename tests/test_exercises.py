@@ -3,17 +3,18 @@
 answers/SUBJECT/EXERCISE.py solves ddp_lab/SUBJECT/EXERCISE.py. What is in
 tests/wrong_answers/SUBJECT/EXERCISE/ comes to mind and misses the idea: each file's
 name says how. Puzzles are exercises, too; tests/right_answers has further solutions.
+All answers to an exercise are judged in one launch, if none of them ends its ranks.
 """
 
-import ast
 from pathlib import Path
 
 import pytest
-from conftest import FULL, STARTS_ITS_RANKS, name_of, over_tcp
+from conftest import FULL, RESTARTS, STARTS_ITS_RANKS, name_of, over_tcp
 from ranks import launch
 
 from ddp_lab import ROOT
-from ddp_lab.kit import Run, python, torchrun
+from ddp_lab.kit import Run, RunFailed, python, torchrun
+from ddp_lab.kit.cell.program import FRAMES, Order, whole
 
 pytestmark = pytest.mark.processes
 
@@ -23,6 +24,9 @@ KINDS = ("exercise*.py", "puzzle*.py")
 RIGHT = sorted(path for kind in KINDS for path in ANSWERS.glob(f"*/{kind}"))
 ALSO_RIGHT = sorted(OTHERS.glob("*/*/*.py"))
 WRONG = sorted(MISTAKES.glob("*/*/*.py"))
+REFERENCES = {"rpc/exercise_far.py", "rpc/exercise_specimens.py"}
+ALONE = STARTS_ITS_RANKS | RESTARTS.keys() | REFERENCES
+"""Exercises of which each answer has a launch of its own."""
 
 
 def name(answer: Path) -> str:
@@ -37,21 +41,17 @@ def program(answer: Path) -> Path:
 
 
 def solve(answer: Path, folder: Path) -> Path:
-    """Put the functions of `answer` in the place of the program's; return its path."""
-    text, solution = program(answer).read_text(), answer.read_text()
-    for function in ast.parse(solution).body:
-        if isinstance(function, ast.FunctionDef):
-            stub = next(
-                node
-                for node in ast.parse(text).body
-                if getattr(node, "name", None) == function.name
-            )
-            stub_text = ast.get_source_segment(text, stub)
-            answered = ast.get_source_segment(solution, function)
-            text = text.replace(stub_text, answered)
-    path = folder / program(answer).name
-    path.write_text(text)
-    return over_tcp(path, folder / "tcp")
+    """Write the program that a cell with `answer` in it makes; return its path."""
+    path, cell = program(answer).relative_to(ROOT), answer.read_text()
+    order = Order.parse(f"{path} --from {path.parent / FRAMES / path.name}")
+    if not cell.startswith('"""'):
+        cell = f'"""Solved."""\n{cell}'
+    # The program is its frame, and what the cell with the stub imports.
+    made = whole(order, cell, lambda _: program(answer).read_text())
+    solved = folder / name_of(program(answer))
+    solved.parent.mkdir(parents=True)
+    solved.write_text(made.text)
+    return over_tcp(solved, folder / "tcp")
 
 
 def start(path: Path, answer: Path, ranks: int, restarts, **options) -> Run:
@@ -82,23 +82,56 @@ def test_unsolved_is_not_yet(answer, tmp_path, restarts):
 
 
 @right
-@pytest.mark.parametrize("ranks", [2, 3, pytest.param(4, marks=FULL)])
+@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=FULL)])
 def test_the_solution_is_right(answer, ranks, tmp_path, restarts):
     run = start(solve(answer, tmp_path), answer, ranks, restarts)
     assert run["solved"] == [True] * ranks
 
 
-@pytest.mark.parametrize("answer", ALSO_RIGHT, ids=name)
-def test_another_style_is_right(answer, tmp_path, restarts):
-    run = start(solve(answer, tmp_path), answer, 3, restarts)
+@right
+def test_right_answers_pass_and_no_wrong_one_does(answer, tmp_path, restarts):
+    exercise = program(answer)
+    wrong = [each for each in WRONG if program(each) == exercise]
+    right = [answer, *(each for each in ALSO_RIGHT if program(each) == exercise)]
+    # The right ones come last: ranks that a wrong one has damaged would refuse them.
+    solved = {
+        solve(each, tmp_path / str(turn)): each
+        for turn, each in enumerate([*wrong, *right])
+    }
+    if name_of(exercise) in ALONE:
+        found = [p for p in solved if passes(p, answer, restarts)]
+    else:
+        found = judge(list(solved))
+    passed = {solved[path] for path in found}
+    assert not [name(each) for each in wrong if each in passed]
+    assert not [name(each) for each in right if each not in passed]
+
+
+def passes(path: Path, answer: Path, restarts) -> bool:
+    """Return whether three ranks find an answer right; it is the only one they see."""
+    try:
+        run = start(path, answer, 3, restarts)
+    except RunFailed:
+        return False
     assert run["solved"] == [True] * 3
+    return True
 
 
-@pytest.mark.parametrize("answer", WRONG, ids=name)
-def test_a_wrong_answer_fails(answer, tmp_path, restarts):
-    path = solve(answer, tmp_path)
-    run = start(path, answer, 3, restarts, timeout=20, expect_failure=True)
-    assert run.failure.kind != "launch"
+def judge(paths: list[Path]) -> list[Path]:
+    """Return those that three ranks find right; they try one after the other."""
+    passed, words = [], " ".join(map(str, paths))
+    try:
+        run = launch(3, ROOT / "tests" / "in_turn.py", words, timeout=30)
+    except RunFailed as error:
+        run = error.run
+    for turn, path in enumerate(paths, 1):
+        told = [facts.get(str(path)) for facts in run.facts]
+        if None in told:  # it has ended a rank, or made one wait for ever: go on
+            return passed + judge(paths[turn:])
+        if all(told):
+            passed.append(path)
+    assert not any("not yet" in line for lines in run.lines for line in lines)
+    return passed
 
 
 def test_the_shares_are_right_on_two_nodes(tmp_path):

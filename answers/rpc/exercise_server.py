@@ -10,6 +10,7 @@
 """
 
 
+@rpc.functions.async_execution
 def push(trainer, gradient):
     future = torch.futures.Future()
     with server.lock:

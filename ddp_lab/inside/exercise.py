@@ -41,7 +41,8 @@ class Counter(TorchDispatchMode):
         self.calls = []
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        if "c10d" in str(function):
+        library, name, _ = str(function).split(".")
+        if "c10d" in library and not name.startswith(("wait", "_wrap")):
             tensors = args[0] if isinstance(args[0], list | tuple) else [args[0]]
             self.calls.append(sum(tensor.nbytes for tensor in tensors))
         return function(*args, **(kwargs or {}))

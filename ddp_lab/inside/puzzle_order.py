@@ -82,15 +82,16 @@ def orders(world_size):
 
 
 def main(rank, world_size, device):
-    # If a rank waits forever, each shows its line, and ends.
-    faulthandler.dump_traceback_later(PATIENCE, exit=True)
     for turn, brought in enumerate(orders(world_size)):
         target = goal(brought[rank])
         mine = Rank(counts(brought[rank]), device, tells=turn == 0)
         if turn == 0:
             print(json.dumps({"target": target}), flush=True)
+        # If this rank waits forever, it shows its line, and ends.
+        faulthandler.dump_traceback_later(PATIENCE, exit=True)
         for number in brought[rank]:
             mine.gets(number)
+        faulthandler.cancel_dump_traceback_later()
         yours = {"calls": mine.calls, "holds": mine.holds}
         if turn == 0 and mine.holds:
             print(json.dumps({"yours": yours}), flush=True)

@@ -63,9 +63,13 @@ def attempt(rank, numbers, tells):
     if tells:
         print(json.dumps({"target": target}), flush=True)
     mine = torch.tensor([numbers[rank]])  # (1,)
+    # If this rank waits forever, it shows its line, and ends.
+    faulthandler.dump_traceback_later(PATIENCE, exit=True)
     with Diary(tells) as diary:
         got = swap(mine, rank, rank ^ 1) if rank ^ 1 < len(numbers) else None
-    yours = {"calls": diary.calls, "holds": None if got is None else got.tolist()}
+    faulthandler.cancel_dump_traceback_later()
+    holds = None if got is None else torch.as_tensor(got).flatten().tolist()
+    yours = {"calls": diary.calls, "holds": holds}
     if tells:
         print(json.dumps({"yours": yours}), flush=True)
     results = [None] * len(numbers)
@@ -81,8 +85,6 @@ def compared(trace):
 
 
 def main(rank, world_size, device):
-    # If a message never comes, each rank shows the line where it waits, and ends.
-    faulthandler.dump_traceback_later(PATIENCE, exit=True)
     drawn = [[secrets.randbelow(90) + 10 for _ in range(world_size)]]
     dist.broadcast_object_list(drawn)  # rank 0's numbers are now on all ranks
     shown = [10 * r + 10 for r in range(world_size)]

@@ -22,7 +22,7 @@ from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_
 from torch.distributed.elastic.multiprocessing.errors import record
 from torch.nn.parallel import DistributedDataParallel as DDP
 
-PATIENCE, MICRO = 10, 4  # seconds (a first DDP imports for some); micro-batches
+PATIENCE, MICRO = 10, 4  # seconds; micro-batches
 
 
 def micro(model, sample, turn, last):
@@ -44,7 +44,10 @@ def accumulate(samples, device):
     model.register_comm_hook(None, hook)
     for turn, sample in enumerate(samples):
         calls.append(["micro-batch", None, str(turn + 1)])
+        # If this rank waits forever, it shows its line, and ends.
+        faulthandler.dump_traceback_later(PATIENCE, exit=True)
         micro(model, torch.tensor([[float(sample)]], device=device), turn, MICRO - 1)
+        faulthandler.cancel_dump_traceback_later()
     gradient = model.module.weight.grad  # of sample i it is i
     holds = None if gradient is None else [round(gradient.item(), 3)]
     return {"calls": calls, "holds": holds}
@@ -57,8 +60,6 @@ def goal(brought):
 
 
 def main(rank, world_size, device):
-    # If a rank waits forever, each shows its line, and ends.
-    faulthandler.dump_traceback_later(PATIENCE, exit=True)
     shown = [[MICRO * r + i + 1 for i in range(MICRO)] for r in range(world_size)]
     drawn = [[[secrets.randbelow(90) for _ in row] for row in shown]]
     dist.broadcast_object_list(drawn)  # rank 0's numbers are now on all ranks

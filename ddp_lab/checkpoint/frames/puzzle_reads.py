@@ -39,7 +39,7 @@ class Diary(TorchDispatchMode):
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         library, name, _ = str(function).split(".")
-        if "c10d" in library:
+        if "c10d" in library and not name.startswith(("wait", "_wrap")):
             name = name.strip("_").removesuffix("_base")
             self.calls.append([NAMES.get(name, name), None, ""])
             if self.tells:
@@ -55,9 +55,12 @@ def attempt(rank, brought, tells):
     target = {"calls": did, "holds": holds}
     if tells:
         print(json.dumps({"target": target}), flush=True)
+    # If this rank waits forever, it shows its line, and ends.
+    faulthandler.dump_traceback_later(PATIENCE, exit=True)
     with diary:
         got = reads(*brought[rank][:1], rank, len(brought), brought[rank][1])
-    holding = None if got is None else rounded(got)
+    faulthandler.cancel_dump_traceback_later()
+    holding = None if got is None else rounded(sorted(got))
     yours = {"calls": diary.calls, "holds": holding}
     if tells and (len(diary.calls) > 1 or holding):
         print(json.dumps({"yours": yours}), flush=True)
@@ -84,8 +87,6 @@ def draw_numbers(world_size):
 
 
 def main(rank, world_size, device):
-    # If a rank waits forever, each shows its line, and ends.
-    faulthandler.dump_traceback_later(PATIENCE, exit=True)
     for number, brought in enumerate(draw_numbers(world_size)):
         yours, targets = attempt(rank, brought, tells=number == 0)
         if not any(len(did["calls"]) > 1 or did["holds"] for did in yours):

@@ -12,8 +12,8 @@ import torch.distributed as dist
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-# How PyTorch's own names of the two begin.
-ALLOWED = ("reduce_scatter", "allgather")
+# How PyTorch's own names of the two begin, whatever underscores are in them.
+ALLOWED = ("reducescatter", "allgather")
 
 
 def all_reduce_by_hand(tensor, rank, world_size):
@@ -29,11 +29,14 @@ class TwoCollectives(TorchDispatchMode):
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         library, name, _ = str(function).split(".")
-        if "c10d" in library:
-            if not name.strip("_").startswith(ALLOWED):
-                raise AssertionError(f"{name} was called, not one of {ALLOWED}")
-            self.received.append(sum(out.numel() for out in tree_leaves(args[0])))
-        return function(*args, **(kwargs or {}))
+        counts = "c10d" in library and not name.startswith(("wait", "_wrap"))
+        if counts and not name.replace("_", "").startswith(ALLOWED):
+            raise AssertionError(f"{name} was called, no reduce_scatter or all_gather")
+        result = function(*args, **(kwargs or {}))
+        if counts:
+            tensors = filter(torch.is_tensor, tree_leaves(result))
+            self.received.append(sum(out.numel() for out in tensors))
+        return result
 
 
 def tensors_of(rank, device):

@@ -37,7 +37,7 @@ class Diary(TorchDispatchMode):
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         library, name, _ = str(function).split(".")
-        if "c10d" in library:
+        if "c10d" in library and not name.startswith(("wait", "_wrap")):
             name = name.strip("_").removesuffix("_base")
             self.calls.append([NAMES.get(name, name), None, ""])
             if self.tells:
@@ -54,8 +54,11 @@ def attempt(rank, brought, tells):
     if tells:
         print(json.dumps({"target": target}), flush=True)
     mine = None if brought[rank] is None else torch.tensor([float(brought[rank])])
+    # If this rank waits forever, it shows its line, and ends.
+    faulthandler.dump_traceback_later(PATIENCE, exit=True)
     with diary:
         got = mean(mine)
+    faulthandler.cancel_dump_traceback_later()
     holding = None if got is None else rounded(got)
     yours = {"calls": diary.calls, "holds": holding}
     if tells and (len(diary.calls) > 1 or holding):
@@ -85,8 +88,6 @@ def draw_numbers(world_size):
 
 
 def main(rank, world_size, device):
-    # If a rank waits forever, each shows its line, and ends.
-    faulthandler.dump_traceback_later(PATIENCE, exit=True)
     for number, brought in enumerate(draw_numbers(world_size)):
         yours, targets = attempt(rank, brought, tells=number == 0)
         if not any(len(did["calls"]) > 1 or did["holds"] for did in yours):

@@ -60,7 +60,8 @@ def check(name, whole, targets, rank, world_size):
     whole.requires_grad_()
     expected = F.cross_entropy(whole, targets, ignore_index=IGNORED)
     expected.backward()
-    loss, gradient = (torch.as_tensor(part).detach() for part in found)
+    parts = (torch.as_tensor(part, dtype=whole.dtype) for part in found)
+    loss, gradient = (part.detach() for part in parts)
     same = {"rtol": 0, "atol": 1e-12}
     for what, part, truth in (
         ("loss", loss.to(expected), expected.detach()),

@@ -1,6 +1,7 @@
 """Every waiting trainer keeps a thread of the server busy."""
 
 
+@rpc.functions.async_execution
 def push(trainer, gradient):
     with server.lock:
         server.apply(trainer, gradient)

@@ -1,3 +1,4 @@
+@rpc.functions.async_execution
 def push(trainer, gradient):
     future = torch.futures.Future()
     with server.lock:

@@ -1,6 +1,7 @@
 """All are answered at once; a lead that is too large is not noted."""
 
 
+@rpc.functions.async_execution
 def push(trainer, gradient):
     future = torch.futures.Future()
     with server.lock:

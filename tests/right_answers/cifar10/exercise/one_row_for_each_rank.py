@@ -1,0 +1,10 @@
+def batch_statistics(x):
+    x = x.double()
+    table = x.new_zeros(dist.get_world_size(), 3, x.shape[1])
+    mine = torch.full_like(x[0], len(x)), x.mean(0), x.var(0, correction=0)
+    table[dist.get_rank()] = torch.stack(mine)
+    dist.all_reduce(table)
+    counts, means, variances = table.unbind(dim=1)
+    weights = counts / counts.sum(dim=0)
+    mean = (weights * means).sum(dim=0)
+    return mean, (weights * (variances + (means - mean) ** 2)).sum(dim=0)

@@ -1,0 +1,2 @@
+def mine(rows, rank, world_size):
+    return range(rows)[rank::world_size]

@@ -1,0 +1,2 @@
+def shares(rows, rank, world_size):
+    return list(range(rows))
