@@ -334,8 +334,8 @@ SMALLER = [
     ("cost/s*.py", "range(14, 23)], 7", "range(14, 23)], 2"),
     ("cost/race.py", "BIG = 2**26", "BIG = 2**22"),
     ("cost/race.py", "ROUNDS = 5", "ROUNDS = 2"),
-    ("sharding/memory.py", "for _ in range(9)]", "for _ in range(1)]"),
-    ("sharding/memory.py", "for turn in turns)[4]", "for turn in turns)[0]"),
+    ("sharding/memory.py", "for _ in range(5)]", "for _ in range(1)]"),
+    ("sharding/memory.py", "for turn in turns)[2]", "for turn in turns)[0]"),
 ]
 """Programs, what they have, and what their tests can do with: lessons run the rest."""
 
