@@ -9,7 +9,7 @@ import ast
 from pathlib import Path
 
 import pytest
-from conftest import FULL, STARTS_ITS_RANKS, name_of, over_tcp
+from conftest import FULL, STARTS_ITS_RANKS, name_of, over_tcp, smaller
 from ranks import launch
 
 from ddp_lab import ROOT
@@ -49,9 +49,10 @@ def solve(answer: Path, folder: Path) -> Path:
             stub_text = ast.get_source_segment(text, stub)
             answered = ast.get_source_segment(solution, function)
             text = text.replace(stub_text, answered)
-    path = folder / program(answer).name
+    path = folder / name_of(program(answer))
+    path.parent.mkdir(parents=True)
     path.write_text(text)
-    return over_tcp(path, folder / "tcp")
+    return over_tcp(smaller(path, folder / "smaller"), folder / "tcp")
 
 
 def start(path: Path, answer: Path, ranks: int, restarts, **options) -> Run:

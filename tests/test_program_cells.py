@@ -215,7 +215,8 @@ def test_the_change_is_shown_without_what_further_cells_bring():
     shown = "\n".join(again.lessons)
     assert "third()" in shown and "def third" not in shown and "def main" not in shown
     assert "import re" not in shown
-    assert (again.changed, again.gone) == (alone.changed, alone.gone) == (["second"], [])
+    assert again.changed == alone.changed == ["second"]
+    assert again.gone == alone.gone == []
 
 
 def test_a_frame_lends_its_docstring_another_program_does_not():
