@@ -45,6 +45,9 @@ PYTEST := $(BIN)/python -m pytest -p tests.early -n auto
 # What fails in a crowd runs once more, alone: who is starved passes, a mistake does not.
 ALONE := || { test $$? -eq 1 && $(BIN)/python -m pytest $(NBVAL) --last-failed; }
 
+# Containers often set it: then each worker compiles all tests again, 3 seconds.
+unexport PYTHONDONTWRITEBYTECODE
+
 check: lint ## style, types, rules, recorded evidence, each program on 2 ranks: < 2 minutes
 	$(PYTEST) -m check tests
 

@@ -14,6 +14,7 @@ import sysconfig
 import time
 import venv
 from contextlib import suppress
+from fnmatch import fnmatch
 from pathlib import Path
 
 import psutil
@@ -114,6 +115,20 @@ with suppress(ImportError):  # without Jupyter nobody starts a kernel
     from jupyter_client.connect import LocalPortCache
 
     LocalPortCache.find_available_port = lambda self, ip: ports.free_port()
+
+# Most lessons import torch in their kernels: nbval's are forks of the warm process.
+with suppress(ImportError):
+    from ipykernel import kernelspec
+
+    plain_kernel = kernelspec.get_kernel_dict
+
+    def warm_kernel(*args, **kwargs) -> dict:
+        told = plain_kernel(*args, **kwargs)
+        if python := WARM.python(job.environment()):
+            told["argv"][0] = python
+        return told
+
+    kernelspec.get_kernel_dict = warm_kernel
 
 # A background shell starts us deaf to Ctrl-C, and so would be all that we start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -308,6 +323,39 @@ def over_tcp(program: str | Path, folder: Path) -> Path:
     folder.mkdir(exist_ok=True)
     copy = folder / program.name
     copy.write_text(text.replace(AGENT, OVER_TCP))
+    return copy
+
+
+SMALLER = [
+    ("inside/*.py", "RATE = 512, 4, 64, 12, 0.5", "RATE = 512, 4, 16, 4, 0.5"),
+    ("less/hooks.py", "RATE = 4, 100, 0.3", "RATE = 4, 70, 0.3"),
+    ("less/hooks.py", "LOOK = 10 ", "LOOK = 70 "),
+    ("less/rarely.py", "LOOK = 4, 250, 0.3, 25", "LOOK = 4, 100, 0.3, 50"),
+    ("cost/line.py", "round(21 * 1.6**k)", "round(21 * 1.3**k)"),
+    ("cost/line.py", "ROUNDS = 7", "ROUNDS = 2"),
+    ("cost/s*.py", "range(14, 23)], 7", "range(14, 23)], 2"),
+    ("cost/race.py", "BIG = 2**26", "BIG = 2**22"),
+    ("cost/race.py", "ROUNDS = 5", "ROUNDS = 2"),
+    ("less/exercise.py", "STEPS, RATE = 256, 200", "STEPS, RATE = 256, 120"),
+    ("long/exercise_router.py", "LAST = 300, 150, 50", "LAST = 200, 100, 50"),
+    ("sharding/exercise_accumulate.py", "n in (3, 4, 2)", "n in (3, 2)"),
+    ("sharding/memory.py", "for _ in range(5)]", "for _ in range(1)]"),
+    ("sharding/memory.py", "for turn in turns)[2]", "for turn in turns)[0]"),
+]
+"""Programs, what they have, and what their tests can do with: lessons run the rest."""
+
+
+def smaller(program: Path, folder: Path) -> Path:
+    """Return a copy of a program with small numbers, or the program if it has none."""
+    text = whole = program.read_text()
+    for name, large, small in SMALLER:
+        if fnmatch(name_of(program), name):
+            text = text.replace(large, small)
+    if text == whole:
+        return program
+    copy = folder / program.parent.name / program.name
+    copy.parent.mkdir(parents=True, exist_ok=True)
+    copy.write_text(text)
     return copy
 
 

@@ -80,14 +80,21 @@ class Fork:
         self.line.close()
 
 
-def warm_process() -> Path:
-    """Return the socket of the warm process, which is started anew if it has to be.
+SOCKETS: list[Path] = []  # of warm processes; the last one serves
 
-    Once for all ranks: it looks whether any of thousands of files has changed.
+
+def warm_process() -> Path:
+    """Return the socket of the warm process, which is started if there is none.
+
+    It is asked for once: to look whether any of thousands of files has changed takes
+    longer than a fork.
     """
-    if warm := WARM.python(environment()):
-        return Path(warm).with_name("socket")
-    raise RunFailed("there is no warm process", None)
+    if not SOCKETS or not SOCKETS[-1].exists():
+        warm = WARM.python(environment())
+        if warm is None:
+            raise RunFailed("there is no warm process", None)
+        SOCKETS.append(Path(warm).with_name("socket"))
+    return SOCKETS[-1]
 
 
 @dataclass

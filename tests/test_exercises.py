@@ -9,7 +9,7 @@ All answers to an exercise are judged in one launch, if none of them ends its ra
 from pathlib import Path
 
 import pytest
-from conftest import FULL, RESTARTS, STARTS_ITS_RANKS, name_of, over_tcp
+from conftest import FULL, RESTARTS, STARTS_ITS_RANKS, name_of, over_tcp, smaller
 from ranks import launch
 
 from ddp_lab import ROOT
@@ -51,7 +51,7 @@ def solve(answer: Path, folder: Path) -> Path:
     solved = folder / name_of(program(answer))
     solved.parent.mkdir(parents=True)
     solved.write_text(made.text)
-    return over_tcp(solved, folder / "tcp")
+    return over_tcp(smaller(solved, folder / "smaller"), folder / "tcp")
 
 
 def start(path: Path, answer: Path, ranks: int, restarts, **options) -> Run:

@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import xml.etree.ElementTree as ElementTree
+from functools import partial
 from itertools import combinations
 from pathlib import Path
 
@@ -204,14 +205,14 @@ SAMPLES = {
         [2, 1],
     ),
 }
-DRAWINGS = {name: draw() for name, draw in FIGURES.items()} | {
-    title: before_after(title, *values) for title, values in SAMPLES.items()
+DRAWINGS = FIGURES | {
+    title: partial(before_after, title, *values) for title, values in SAMPLES.items()
 }
 
 
 @pytest.mark.parametrize("name", DRAWINGS)
 def test_texts_stay_on_the_page_and_off_each_other(name):
-    svg = DRAWINGS[name]
+    svg = DRAWINGS[name]()
     boxes = text_boxes(svg)
     for text, left, top, right, bottom in boxes:
         assert left >= 4 and top >= 4, text
@@ -223,7 +224,7 @@ def test_texts_stay_on_the_page_and_off_each_other(name):
 
 @pytest.mark.parametrize("name", DRAWINGS)
 def test_a_drawing_is_plain_white_and_small(name):
-    svg = DRAWINGS[name]
+    svg = DRAWINGS[name]()
     root = ElementTree.fromstring(str(svg))
     assert [child.tag for child in root][:2] == [f"{SVG}title", f"{SVG}desc"]
     page = root[2].attrib

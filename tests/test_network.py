@@ -223,15 +223,15 @@ tell(
 def test_a_link_holds_its_rate_both_ways_until_it_is_lifted(played):
     facts = played("""
 network.rate(0, 1e8)
-slow_here = seconds(2_500_000)
+slow_here = seconds(2_500_000, count=3)
 network.rate(0, None)
 network.rate(1, 1e8)
-slow_there = seconds(2_500_000)
+slow_there = seconds(2_500_000, count=3)
 network.rate(1, None)
-tell(slow=[slow_here, slow_there], fast=seconds(2_500_000))
+tell(slow=[slow_here, slow_there], fast=seconds(2_500_000, count=30))
 """)
     assert all(0.19 < slow < 2 for slow in facts["slow"])  # 20 Mbit at 100 Mbit/s: 0.2
-    assert facts["fast"] < min(facts["slow"])
+    assert facts["fast"] < 0.19  # one of many tries has a core, on any machine
 
 
 def test_a_delay_is_added_to_what_a_node_sends_until_it_is_lifted(played):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from conftest import PROGRAMS, name_of, over_tcp
+from conftest import PROGRAMS, name_of, over_tcp, smaller
 from ranks import launch
 
 from ddp_lab.data import prepare
@@ -2336,8 +2336,8 @@ def start(mistake: Mistake, path: Path, arguments: str, restarts) -> Run:
     "mistake", MISTAKES, ids=lambda mistake: f"{mistake.program}: {mistake.name}"
 )
 def test_the_mistake_is_caught(mistake, tmp_path, variant, restarts):
-    path = variant(f"ddp_lab/{mistake.program}.py", mistake.old, mistake.new)
-    path = over_tcp(path, tmp_path / "tcp")
+    path = Path(variant(f"ddp_lab/{mistake.program}.py", mistake.old, mistake.new))
+    path = over_tcp(smaller(path, tmp_path / "smaller"), tmp_path / "tcp")
     arguments = mistake.arguments
     if "{data}" in arguments:
         data = prepare().root

@@ -196,6 +196,29 @@ def helper():
     assert said.startswith("helper is new; second changed; the rest as in base.py, wi")
 
 
+def test_the_change_is_shown_without_what_further_cells_bring():
+    cell = """\"""A.\"""
+
+ def second():
+-    return first() + math.pi
++    return first() + third()
+"""
+    first = Order("a/new.py", "a/base.py")
+    files = {"a/base.py": made(BASE).text}
+    alone = whole(first, cell, files.get)
+    files[first.path] = alone.text
+    more = "import re\n\n\ndef third():\n    return re\n"
+    more += "\n\ndef main(rank, world_size, device):\n    return second()\n"
+    files[first.path] = whole(Order(first.path), more, files.get).text
+    again = whole(first, cell, files.get, further={"third", "main"})
+    assert "def third" in again.text and again.text == files[first.path]
+    shown = "\n".join(again.lessons)
+    assert "third()" in shown and "def third" not in shown and "def main" not in shown
+    assert "import re" not in shown
+    assert again.changed == alone.changed == ["second"]
+    assert again.gone == alone.gone == []
+
+
 def test_a_frame_lends_its_docstring_another_program_does_not():
     stub = "def first():\n    return None  # your code here\n"
     text = made(stub, other="a/frames.py", frames=BASE).text

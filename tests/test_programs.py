@@ -3,8 +3,18 @@
 On 4 it is torchrun that starts them, as in the notebooks; else nobody (see ranks.py).
 """
 
+from fnmatch import fnmatch
+
 import pytest
-from conftest import FULL, PROGRAMS, STARTS_ITS_RANKS, name_of, over_tcp
+from conftest import (
+    FULL,
+    PROGRAMS,
+    SMALLER,
+    STARTS_ITS_RANKS,
+    name_of,
+    over_tcp,
+    smaller,
+)
 from ranks import launch
 
 from ddp_lab.data import prepare
@@ -46,6 +56,7 @@ def test_the_program_proves_its_truth(path, ranks, tmp_path, monkeypatch, restar
         arguments = arguments.format(data=data, tmp=tmp_path / "checkpoint.pt")
     if name_of(path) in ALONE:
         ranks = 1
+    path = smaller(path, tmp_path / "smaller")
     if name_of(path) in STARTS_ITS_RANKS:
         run = python(f"{path} --nproc-per-node {ranks} {arguments}")
     elif (again := restarts(name_of(path))) or ranks == 4:
@@ -58,6 +69,12 @@ def test_the_program_proves_its_truth(path, ranks, tmp_path, monkeypatch, restar
     told = zip(run.lines, run.facts, strict=True)
     assert all(lines or facts for lines, facts in told), "a rank said nothing"
     assert list(folder.iterdir()) == [], "the program left something behind"
+
+
+@pytest.mark.parametrize("name, large, small", SMALLER)
+def test_what_is_made_smaller_is_there(name, large, small):
+    texts = [path.read_text() for path in PROGRAMS if fnmatch(name_of(path), name)]
+    assert max(text.count(large) for text in texts) == 1 and large != small
 
 
 @PROCESSES

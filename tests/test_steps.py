@@ -8,6 +8,7 @@ import re
 import sys
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
+from functools import cache
 from html.parser import HTMLParser
 from itertools import chain, combinations, product, zip_longest
 from typing import NamedTuple
@@ -23,7 +24,7 @@ from figs import STEPPERS, exchanges, schedules
 from figs.exchanges import ALL_REDUCES, Message, Value, own, pieces, play, whole
 
 PAGES = ROOT / "figs" / "steps"
-DRAWN = {name: draw() for name, draw in STEPPERS.items()}
+stepper = cache(lambda name: STEPPERS[name]())
 MANY = range(2, 10)
 
 
@@ -248,23 +249,23 @@ class Tags(HTMLParser):
 
 
 def test_the_committed_pages_are_what_the_code_draws():
-    drawn = {f"{name}.html": steps.page() for name, steps in DRAWN.items()}
+    drawn = {f"{name}.html": stepper(name).page() for name in STEPPERS}
     there = {path.name: path.read_text("utf-8") for path in PAGES.iterdir()}
     assert {name for name, _ in drawn.items() ^ there.items()} == set(), "make figs"
 
 
 def test_each_stepper_has_its_own_name_and_place():
-    assert len({steps.name for steps in DRAWN.values()}) == len(DRAWN)
+    assert len({stepper(name).name for name in STEPPERS}) == len(STEPPERS)
     pages = (ROOT / "book").glob("steps*.md")
     prose = "".join(page.read_text() for page in pages)
     linked = re.findall(r"figs/steps/(\w+)\.html", prose)
-    assert sorted(linked) == sorted(DRAWN)
+    assert sorted(linked) == sorted(STEPPERS)
     lessons = "".join(p.read_text() for p in (ROOT / "notebooks").glob("*.ipynb"))
     for name in re.findall(r"figs/steps/(\w+)\.html", lessons):
-        assert name in DRAWN
+        assert name in STEPPERS
 
 
-@pytest.mark.parametrize("name", DRAWN)
+@pytest.mark.parametrize("name", STEPPERS)
 def test_a_page_needs_no_script_no_kernel_and_no_network(name):
     text = (PAGES / f"{name}.html").read_text("utf-8")
     page = Tags(text)
@@ -274,9 +275,9 @@ def test_a_page_needs_no_script_no_kernel_and_no_network(name):
     assert len(text) < 200_000
 
 
-@pytest.mark.parametrize("name", DRAWN)
+@pytest.mark.parametrize("name", STEPPERS)
 def test_buttons_and_links_lead_to_steps(name):
-    page, steps = Tags(DRAWN[name].html()), DRAWN[name]
+    page, steps = Tags(stepper(name).html()), stepper(name)
     dots = [has["id"] for has in page.all("input")]
     places = [has["id"] for has in page.all("figure")]
     assert len(dots) == len(places) == len(steps.pictures)
@@ -290,16 +291,16 @@ def test_buttons_and_links_lead_to_steps(name):
 
 
 def test_an_output_of_a_notebook_has_pictures_that_nobody_has_to_trust():
-    steps = DRAWN["sum_ring"]
+    steps = stepper("sum_ring")
     page = Tags(steps._repr_html_())
     assert [has["alt"] for has in page.all("img")] == [repr(s) for s in steps.pictures]
     assert not page.all("script", "svg")
     assert repr(steps).count("\n") == len(steps.pictures)
 
 
-@pytest.mark.parametrize("name", DRAWN)
+@pytest.mark.parametrize("name", STEPPERS)
 def test_pictures_of_steps_can_be_read(name):
-    for svg in DRAWN[name].pictures:
+    for svg in stepper(name).pictures:
         assert svg.title and svg.desc and svg.smallest >= READABLE
         boxes = text_boxes(svg)
         for text, left, top, right, bottom in boxes:
@@ -313,7 +314,7 @@ def test_pictures_of_steps_can_be_read(name):
             for node in ElementTree.fromstring(str(svg)).iter()
         }
         assert tags <= {"svg", "title", "desc", "rect", "text", "path", "polygon"}
-        assert len({one.width for one in DRAWN[name].pictures}) == 1
+        assert len({one.width for one in stepper(name).pictures}) == 1
 
 
 @pytest.mark.parametrize("count", [0, 1, MOST_STEPS + 1])
@@ -328,7 +329,7 @@ def test_too_few_and_too_many_steps_are_refused(count):
 @pytest.mark.browser
 def test_jupyterlab_steps_without_a_kernel_and_without_trust(notebook, server):  # noqa: F811
     """An output that is not trusted is a strip with links; a page has all of it."""
-    steps = DRAWN["sum_tree"]
+    steps = stepper("sum_tree")
     (notebook.parent / "tree.html").write_text(steps.page())
     document = json.loads(notebook.read_text())
     kind = {"output_type": "display_data", "metadata": {}}

@@ -127,7 +127,7 @@ def whole(
         read: where the text of another program, and of this one so far, comes from.
         notebook: the path of the cell's notebook, for the docstring.
         further: names that further cells of the notebook have put into the program;
-            they stay in it when its first cell is run again.
+            they stay in it when its first cell is run again, which does not show them.
 
     Raises:
         ProgramError: if the cell makes no program.
@@ -168,6 +168,7 @@ def whole(
         )
     source = replace(source, docstring=_docstring(theirs, ours, order, notebook))
     old = {name: item.text for name, item in theirs.names.items()}
+    later = set(further) - ours.names.keys()
     return Program(
         order,
         _with_end(source, order.path),
@@ -176,10 +177,10 @@ def whole(
         [
             n
             for n, i in source.names.items()
-            if i not in ours.items and i.text != old.get(n, i.text)
+            if i not in ours.items and n not in later and i.text != old.get(n, i.text)
         ],
         [n for n, i in theirs.names.items() if i.is_block and n not in source.names],
-        (_shown(merged, ours, theirs), _shown(source, ours)),
+        (_shown(merged, ours, later, theirs), _shown(source, ours, later)),
     )
 
 
@@ -188,12 +189,21 @@ def _lesson(text: str) -> str:
     return re.split(rf"^{re.escape(end.RULE)}", text, maxsplit=1, flags=re.M)[0]
 
 
-def _shown(source: Source, ours: Source, theirs: Source | None = None) -> str:
-    """Return a lesson without its docstring, items of `theirs` as they were."""
+def _shown(
+    source: Source,
+    ours: Source,
+    later: Collection[str],
+    theirs: Source | None = None,
+) -> str:
+    """Return a lesson without its docstring, and without what comes `later`.
+
+    Items of `theirs` are as they were.
+    """
     old = theirs.names if theirs else {}
     items = [
         item if item in ours.items else old.get(min(item.names, default=""), item)
         for item in source.items
+        if item.names.isdisjoint(later)
     ]
     return Source("", _used(source.imports, items, ours.imports), items).text
 
