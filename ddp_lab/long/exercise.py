@@ -1,4 +1,4 @@
-"""Exercise: the backward of ring attention, which sends no more than it must.
+"""Exercise: the backward of ring attention, with few tensors sent.
 
     torchrun --standalone --nproc-per-node 2 ddp_lab/long/exercise.py
 

@@ -1,4 +1,4 @@
-"""Exercise: the backward of ring attention, which sends no more than it must.
+"""Exercise: the backward of ring attention, with few tensors sent.
 
 Fill in backward(), and its gradients are compared with whole attention's. Until then:
 

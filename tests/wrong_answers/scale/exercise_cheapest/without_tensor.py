@@ -4,6 +4,7 @@ def cheapest(t, tokens, days):
     for count in SIZES:
         for c in layouts(t, count):
             took, hours = price(t, c, tokens)
-            if c.tensor == c.pipeline == 1 and c.kind == "sharded" and took <= days and hours < best:
+            whole = c.tensor == c.pipeline == 1 and c.kind == "sharded"
+            if whole and took <= days and hours < best:
                 best, chosen = hours, c
     return chosen or Cut("DDP", 8)
