@@ -55,7 +55,7 @@ def events_of(profiled, rank):
         path = Path(folder) / "trace.json"
         profiled.export_chrome_trace(str(path))
         trace = json.loads(path.read_text())
-    base = trace.get("baseTimeNanoseconds", 0) / 1000  # each rank counts from its own
+    base = trace.get("baseTimeNanoseconds", 0) / 1000  # what ts counts from
     events = [event for event in trace["traceEvents"] if "dur" in event]
     for event in events:
         event.update(ts=event["ts"] + base, pid=rank)  # a rank is a process

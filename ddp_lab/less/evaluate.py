@@ -2,7 +2,7 @@
 
     torchrun --standalone --nproc-per-node 4 ddp_lab/less/evaluate.py
 
-    [rank 0] loss: ... exactly, ... by means of means
+    [rank 0] loss: ... exactly, ... as a mean of means
 
 Written by notebooks/06_sending_less.ipynb.
 """
@@ -110,7 +110,7 @@ def main(rank, world_size, device):
         print(f"[rank {rank}] {name}: {told}", flush=True)
         if abs(ours - truth) > 1e-5:
             raise AssertionError(f"{name}: {ours}, expected {truth}")
-    if abs(facts["histogram"] - facts["median"]["truth"]) > TOP / BINS:
+    if abs(facts["histogram"] - facts["median"]["truth"]) > TOP / BINS / 2 + 1e-6:
         raise AssertionError(f"the median by histogram is {facts['histogram']}")
     return facts
 

@@ -26,7 +26,7 @@ SIZES = (2, 3, 4, 7, 8)  # other numbers of ranks that are asked about
 def pieces(rank, n):
     """Return the two pieces, of 0 to 2 n - 1, that a rank gets.
 
-    All ranks shall compute as many tiles, for any n.
+    All ranks must compute equally many tiles, for any n.
     """
     return None  # your code here
 

@@ -29,7 +29,7 @@ class Rows:
         self.largest = torch.full_like(self.total, float("-inf"))
 
     def see(self, k, v, diagonal):
-        """Add a tile; on the diagonal, a query sees no key behind it."""
+        """Add a tile; on the diagonal, a query sees no later key."""
         scores = self.q @ k.mT / SIZE**0.5  # (batch, heads, queries, keys)
         if diagonal:
             hidden = torch.ones_like(scores, dtype=torch.bool).triu(1)

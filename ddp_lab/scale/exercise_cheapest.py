@@ -95,8 +95,8 @@ def judge(t, tokens, days, fewest):
     if c is None:
         return None
     told = f"{t.parameters / 1e9:.0f} billion in {days} days: {c}"
-    if devices(c) not in SIZES or t.layers % c.pipeline or t.width % c.tensor:
-        raise AssertionError(f"{told} is no layout on 8, 16, ... or 512 devices")
+    if devices(c) not in SIZES or c not in layouts(t, devices(c)):
+        raise AssertionError(f"{told} is not among the layouts on 8, 16, ... or 256")
     took, hours = price(t, c, tokens)
     if took == inf:
         raise AssertionError(f"{told} does not fit")

@@ -40,6 +40,8 @@ def play_alone(plan, n):
         for source, target, first, last, adds in step:
             if source == target or not {source, target} <= set(range(n)):
                 raise AssertionError(f"step {number}: no message {source} to {target}")
+            if not 0 <= first < last:
+                raise AssertionError(f"step {number}: no pieces {first} to {last}")
             for i in range(first, last):
                 holds[target][i] = before[source][i] + adds * before[target][i]
     return holds

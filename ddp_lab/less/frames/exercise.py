@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils._python_dispatch import TorchDispatchMode
 
 NUMBERS, STEPS, RATE = 256, 200, 0.3
 LEFT = 0.02  # of the first loss may be left
@@ -20,10 +21,20 @@ def one_bit(gradient, owed):
     return None  # the cell's function stands here
 
 
+class Alone(TorchDispatchMode):
+    """Raises where one_bit calls other ranks: only bits and scale may leave."""
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        if "c10d" in str(function):
+            raise AssertionError(f"{function}: one_bit may not communicate")
+        return function(*args, **(kwargs or {}))
+
+
 def hook(state, bucket):
     """The mean of what all ranks have made of their gradients, from bits and scales."""
     gradient, n = bucket.buffer(), dist.get_world_size()
-    bits, scale = one_bit(gradient.clone(), state["owed"])
+    with Alone():
+        bits, scale = one_bit(gradient.clone(), state["owed"])
     if bits.dtype != torch.bool or bits.shape != gradient.shape or scale.numel() != 1:
         raise AssertionError(f"{bits.dtype} {tuple(bits.shape)}, scale {scale}")
     powers = 2 ** torch.arange(8, dtype=torch.uint8, device=bits.device)

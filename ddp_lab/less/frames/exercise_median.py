@@ -34,12 +34,13 @@ class Counter(TorchDispatchMode):
         return function(*args, **(kwargs or {}))
 
 
-def draw(world_size):
-    """By rank, the numbers of all ranks; how many, differs widely."""
+def draw(world_size, turn):
+    """By rank, the numbers of all ranks: now an even number of them, now an odd one."""
     drawn = [None]
     if dist.get_rank() == 0:
         sizes = [1 + secrets.randbelow(9) ** 2 for _ in range(world_size)]
         sizes[secrets.randbelow(world_size)] = 0  # one rank has none
+        sizes[sizes.index(max(sizes))] += (sum(sizes) + turn) % 2
         low = secrets.randbelow(TOP // 2)  # the others' numbers are not alike either
         drawn[0] = [
             [(low * rank + secrets.randbelow(TOP // 2)) % TOP for _ in range(size)]
@@ -53,7 +54,7 @@ def main(rank, world_size, device):
     device = torch.device("cpu") if dist.get_backend() == "gloo" else device
     calls = numbers = 0
     for turn in range(ROUNDS):
-        everyone = draw(world_size)
+        everyone = draw(world_size, turn)
         if turn == 0:  # the first and the last number there can be
             everyone = [[[0, TOP - 1][r % 2]] * (r + 1) for r in range(world_size)]
         mine = torch.tensor(everyone[rank], dtype=torch.int64, device=device)

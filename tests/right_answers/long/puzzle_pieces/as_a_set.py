@@ -1,0 +1,2 @@
+def pieces(rank, n):
+    return {2 * n - 1 - rank, rank}

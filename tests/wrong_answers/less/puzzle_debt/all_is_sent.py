@@ -1,0 +1,3 @@
+def top_one(gradient, owed):
+    total = gradient + owed
+    return total, torch.zeros_like(total)

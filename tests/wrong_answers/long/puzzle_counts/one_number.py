@@ -1,0 +1,4 @@
+def coming(going):
+    come = torch.empty_like(going)
+    dist.all_to_all_single(come, going)
+    return come.sum()

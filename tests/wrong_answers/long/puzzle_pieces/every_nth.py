@@ -1,0 +1,2 @@
+def pieces(rank, n):
+    return [rank, rank + n]

@@ -1,0 +1,3 @@
+def order(sizes, sent, machine):
+    last = max(sizes, key=sent.get)
+    return [*sizes, last]
