@@ -563,11 +563,11 @@ def drawn_situations(road, count: int):
         cut = cut._replace(
             recompute=chance.choice([0, 0.25, 1]), laps=chance.choice([1, 1, 2, 5])
         )
-        width = 128 * chance.randrange(1, 200)
+        width = chance.choice([128, 1024, 5120, 16384, 25600])
         old = {"kept": chance.randrange(35, 200) * width, "whole": 10 * width}
         yield (
             road.Training(
-                parameters=chance.uniform(1e8, 1e12),
+                parameters=10 ** chance.uniform(6, 12),
                 layers=chance.randrange(8, 128),
                 width=width,
                 sequences=chance.randrange(1, 4096),
