@@ -32,7 +32,6 @@ LINK = re.compile(r'(href="\.\./ddp_lab/[\w/]+)\.py"')  # as the cells show it
 
 
 SINGLE = re.compile(r"""<(img|br|hr|input|wbr)\b((?:[^>"']|"[^"]*"|'[^']*')*?)\s*/?>""")
-SCRIPT = re.compile(r"<(script|style)>.*?</\1>\s*", re.DOTALL)
 CHANGED = {"- ": Generic.Deleted, "+ ": Generic.Inserted}
 
 
@@ -233,8 +232,7 @@ def as_xhtml(app, doctree, page):
     """Close the elements that HTML leaves open; readers of books ask for it."""
     if app.builder.name == "epub":
         for raw in doctree.findall(nodes.raw):
-            text = SCRIPT.sub("", raw.astext())  # what it would play with is a picture
-            text = SINGLE.sub(r"<\1\2/>", text).replace("&nbsp;", "&#160;")
+            text = SINGLE.sub(r"<\1\2/>", raw.astext()).replace("&nbsp;", "&#160;")
             raw.children = [nodes.Text(text)]
             raw.rawsource = text
 

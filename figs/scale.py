@@ -108,25 +108,27 @@ def middle(c: Sequence[int], shape: Sequence[int]) -> tuple[float, float]:
 
 @dataclass(repr=False)
 class Playable(Svg):
-    """A drawing that becomes a form of sliders where a page may run its script.
+    """A drawing that becomes a form with sliders where a page may run its script.
 
-    In a notebook that is not trusted yet the script is left out: there it is a picture.
+    Where it may not, in a notebook that is not trusted yet, it stays a picture.
     """
 
     start: str = ""
     """Where the sliders stand first, in JSON."""
 
     def _repr_html_(self) -> str:
-        """Return the picture, and the script that replaces it."""
+        """Return the picture, and the script that puts the form in its place."""
         script, style = (
             Path(__file__).with_name(f"planner.{kind}").read_text(encoding="utf-8")
             for kind in ("js", "css")
         )
-        box = "document.currentScript.previousElementSibling"
-        return (
-            f"<style>{style}</style>\n<div>{super()._repr_html_()}</div>\n"
-            f"<script>(() => {{\n{script}planner({box}, {self.start});\n}})();</script>"
-        )
+        return f"""<div>{super()._repr_html_()}</div>
+<script>(() => {{
+{script}
+const box = document.currentScript.previousElementSibling;
+put(box.parentElement, "style", {{}}, {json.dumps(style)});
+planner(box, {self.start});
+}})();</script>"""
 
 
 def planned(t: "Training", c: "Cut") -> Playable:
