@@ -287,11 +287,11 @@ function verdict(t, c) {
   const [most, next] = Object.entries(spent).sort((a, b) => b[1] - a[1]);
   const percent = ([, part]) => `${Math.round(100 * part / time)} %`;
   const [kind] = Object.entries(held).sort((a, b) => b[1] - a[1])[0];
-  const room = `${gb(ROOM * t.memory)} can be used`;
+  const room = `${gb(ROOM * t.memory)} usable`;
   return sum(held) > ROOM * t.memory
-    ? `Does not fit: ${gb(sum(held))} where ${room}; the largest part: ${kind}.`
-    : `Fits, with ${gb(sum(held))} where ${room}, and a step of ${time.toPrecision(3)} s is `
-      + `bound by ${most[0]}, ${percent(most)}, then by ${next[0]}, ${percent(next)}.`;
+    ? `It does not fit: ${gb(sum(held))} for ${room}, with ${kind} the largest part.`
+    : `It fits (${gb(sum(held))} of ${room}), and a step of ${time.toPrecision(3)} s is `
+      + `bound by ${most[0]} (${percent(most)}), then ${next[0]} (${percent(next)}).`;
 }
 
 /** Draw all GPUs, machine by machine, and mark the lines of one rank. */
@@ -405,10 +405,10 @@ function planner(box, start) {
     devices: add(box, "GPUs", powers(0, 14), thousands),
     tensor: add(box, "tensor", [1, 2, 4, 8, 16]),
     pipeline: add(box, "pipeline", [1, 2, 4, 8, 16, 32, 64]),
-    laps: add(box, "stages of each rank (laps)", [1, 2, 3, 4, 5, 8]),
-    kind: add(box, "ranks along data share out", Object.keys(KINDS), kind => KINDS[kind]),
-    rows: add(box, "sequences of a micro-batch", [1, 2, 4, 8, 16]),
-    recompute: add(box, "layers that are recomputed", [0, 0.25, 0.5, 0.75, 1], percent),
+    laps: add(box, "stages per rank (laps)", [1, 2, 3, 4, 5, 8]),
+    kind: add(box, "sharded over the data ranks", Object.keys(KINDS), kind => KINDS[kind]),
+    rows: add(box, "sequences per micro-batch", [1, 2, 4, 8, 16]),
+    recompute: add(box, "layers recomputed", [0, 0.25, 0.5, 0.75, 1], percent),
   };
   const about = put(box, "details"), summary = put(about, "summary");
   const more = put(about, "div", {class: "ddp-sliders"});
@@ -420,7 +420,7 @@ function planner(box, start) {
     length: add(more, "tokens of a sequence", powers(10, 17), thousands),
     matrix: add(more, "attention keeps its matrix", [false, true], yes => yes ? "yes" : "no"),
     gpu: add(more, "GPU", gpus, gpuName),
-    slow: add(more, "between machines, for each GPU", rates, rate => `${rate / GB} GB/s`),
+    slow: add(more, "bandwidth between machines, per GPU", rates, rate => `${rate / GB} GB/s`),
   });
   const told = put(box, "p", {"aria-live": "polite", class: "ddp-told"});
   const canvas = title => {
@@ -430,7 +430,7 @@ function planner(box, start) {
   const [bytes, bytesKey] = canvas("memory of a GPU; the line is all that it has");
   const [times, timesKey] = canvas("seconds of a step");
   const [mesh, meshKey] = canvas("which ranks share a machine");
-  const choice = put(box, "label", {class: "ddp-wide"}, "show the lines of rank ");
+  const choice = put(box, "label", {class: "ddp-wide"}, "show the groups of rank ");
   const shown = put(choice, "output"), rank = put(choice, "input", {type: "range", min: 0, value: 0});
   const [lanes, lanesKey] = canvas("the pipeline's schedule");
   mesh.setAttribute("class", "ddp-mesh");
@@ -484,7 +484,7 @@ function planner(box, start) {
     const share = shareOfPeak(t, c, peak, !MODELS_ONLY.includes(name));
     const asReported = row.reported && sum(seconds(row.t, row.c)) === sum(seconds(t, c));
     return `That is ${Math.round(100 * share)} % of the GPUs' peak`
-      + (asReported ? `; reported were ${Math.round(100 * row.reported)} %.` : ".");
+      + (asReported ? `; the paper reported ${Math.round(100 * row.reported)} %.` : ".");
   }
 
   function show() {

@@ -28,7 +28,7 @@ pytest.importorskip("sphinx", reason="the book needs `make book`'s packages")
 
 from ddp_lab import ROOT  # noqa: E402
 from ddp_lab.kit.draw.svg import READABLE  # noqa: E402
-from figs import STEPPERS, schedules  # noqa: E402
+from figs import STEPPERS, scale, schedules  # noqa: E402
 from tools import course, notebooks  # noqa: E402
 
 pytestmark = pytest.mark.processes
@@ -677,14 +677,34 @@ def test_a_slider_changes_what_is_told(book, page):
     box = page.locator("#play-planner")
     box.locator("select").select_option("Megatron 1T")
     told = box.locator(".ddp-told")
-    assert told.inner_text().endswith("53 % of the GPUs' peak; reported were 52 %.")
-    press(page, "layers that are recomputed", "Home")
-    assert "Does not fit" in told.inner_text() and "reported" not in told.inner_text()
+    assert told.inner_text().endswith(
+        "53 % of the GPUs' peak; the paper reported 52 %."
+    )
+    press(page, "layers recomputed", "Home")
+    assert "It does not fit" in told.inner_text()
+    assert "reported" not in told.inner_text()
     press(page, "GPUs", "Home")
     assert told.inner_text() == "Tensor 8 and pipeline 64 need 512 GPUs."
 
     press(page, "stages of each rank v", "ArrowRight")
     assert "= 3 / 19: " in page.locator("#play-bubble p").inner_text()
+
+
+def test_a_cells_picture_becomes_a_form_that_starts_there(page):
+    road, said = lesson_road(), []
+    page.on("pageerror", lambda error: said.append(str(error)))
+    t = road.Training(175e9, 96, 12288, 1536, 2048, 1000, **road.H100, slow=7e9)
+    drawn = scale.planned(t, cut := road.Cut("DDP", 15, 1, 8, 8, laps=2))
+    page.set_content(f"<div id='cell'>{drawn._repr_html_()}</div>")
+    assert page.locator("img").count() == 0 and said == []
+    told = page.locator(".ddp-told").inner_text()
+    took = sum(road.seconds(t, cut).values())
+    assert "Tensor 8 × pipeline 8 × data 15, with 103 micro" in told
+    assert "counted as one lap. 40 GPUs are left over." in told and "It fits" in told
+    plain = sum(road.seconds(t, cut._replace(laps=1)).values())
+    assert took < plain and f"a step of {plain:#.3g} s" in told
+    page.locator(".ddp-mesh").click(position={"x": 30, "y": 12})
+    assert "show the groups of rank 0" not in page.locator(".ddp-play").inner_text()
 
 
 @pytest.mark.full
