@@ -42,7 +42,7 @@ const gathers = c => c.kind.endsWith("sharded");
 const sum = parts => Object.values(parts).reduce((total, each) => total + each, 0);
 
 /** Return a rank's calls in a step: why, how many, how, bytes, ranks, stride. */
-function messages(t, c) {
+function callsOf(t, c) {
   const {micro, tokens, layers, part} = stage(t, c);
   const activation = NUMBER * t.width * tokens, times = layers * micro;
   let weights = NUMBER * part;
@@ -77,7 +77,7 @@ function travel(t, how, size, ranks, stride) {
 /** Return what a rank sends in a step, and how long that takes, by why. */
 function sent(t, c) {
   const total = {};
-  for (const [why, times, ...call] of messages(t, c)) {
+  for (const [why, times, ...call] of callsOf(t, c)) {
     const [bytes, time] = travel(t, ...call);
     total[why] ??= [0, 0];
     total[why][0] += times * bytes;
