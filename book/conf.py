@@ -39,9 +39,9 @@ nb_execution_mode = "off"
 myst_heading_anchors = 4
 html_theme = "sphinx_book_theme"
 templates_path = ["templates"]
-html_static_path = ["static"]
-html_css_files = ["icons.css", "book.css", "steps.css"]
-html_js_files = ["book.js", "play.js"]
+html_static_path = ["static", "../figs/planner.js", "../figs/planner.css"]
+html_css_files = ["icons.css", "book.css", "steps.css", "planner.css"]
+html_js_files = ["book.js", "planner.js", "play.js"]
 html_context = {"default_mode": "auto"}  # light or dark, as the reader's system is
 html_theme_options = {
     "home_page_in_toc": True,

@@ -1,7 +1,10 @@
 """Pictures of a mesh with three dimensions, and of what a layout costs."""
 
+import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import product
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ddp_lab.kit.draw.colours import GREY, INK, PALE, RANK_COLOURS, RULE, tint
@@ -103,7 +106,32 @@ def middle(c: Sequence[int], shape: Sequence[int]) -> tuple[float, float]:
     return 100 + 190 * t + 320 * p, 180 + 100 * d - 50 * p
 
 
-def planned(t: "Training", c: "Cut") -> Svg:
+@dataclass(repr=False)
+class Playable(Svg):
+    """A drawing that becomes a form with sliders where a page may run its script.
+
+    Where it may not, in a notebook that is not trusted yet, it stays a picture.
+    """
+
+    start: str = ""
+    """Where the sliders stand first, in JSON."""
+
+    def _repr_html_(self) -> str:
+        """Return the picture, and the script that puts the form in its place."""
+        script, style = (
+            Path(__file__).with_name(f"planner.{kind}").read_text(encoding="utf-8")
+            for kind in ("js", "css")
+        )
+        return f"""<div>{super()._repr_html_()}</div>
+<script>(() => {{
+{script}
+const box = document.currentScript.previousElementSibling;
+put(box.parentElement, "style", {{}}, {json.dumps(style)});
+planner(box, {self.start});
+}})();</script>"""
+
+
+def planned(t: "Training", c: "Cut") -> Playable:
     """Draw what the planner says of a layout: its lines, its memory and its time.
 
     Args:
@@ -111,12 +139,16 @@ def planned(t: "Training", c: "Cut") -> Svg:
         c: the layout.
 
     Returns:
-        The drawing, which a notebook displays as the last expression of a cell.
+        The drawing, which a notebook displays as the last expression of a cell, with
+        sliders to go on from there.
     """
     # Not above: it imports torch, which the book does without.
     from ddp_lab.overview.road import GB, ROOM, memory, name, seconds
 
-    kinds = dict(zip(("model", "gathered", "activations"), memory(t, c), strict=True))
+    model, gathered, activations = memory(t, c)
+    half = memory(replace(t, states=0), c)[0] / 2  # weights weigh what gradients do
+    kinds = {"weights": half, "gradients": half, "optimizer": model - 2 * half}
+    kinds |= {"gathered": gathered, "activations": activations}
     spent = {why: time for why, time in seconds(t, c).items() if time > 0}
     full, whole = sum(kinds.values()) / t.memory, sum(spent.values())
     fits = "fits" if full <= ROOM else "does not fit"
@@ -127,12 +159,11 @@ def planned(t: "Training", c: "Cut") -> Svg:
         f"{whole:.3g} s a step; memory {full:.0%} full: {fits}.",
         f"A layout on {t.devices} devices. {groups_told(t, c)} Memory: {bytes_told}. "
         f"Time: {times_told}.",
-        400,
+        414,
     )
     for i, line in enumerate(groups_told(t, c).split("; ")):
         svg.text(LEFT, 92 + 22 * i, line.rstrip("."), 14, anchor="start")
-    colours = [tint(RANK_COLOURS[i], 0.75) for i in (0, 2, 1)]
-    shades = dict(zip(kinds, colours, strict=True))
+    shades = {kind: tint(RANK_COLOURS[i], 0.75) for i, kind in enumerate(kinds)}
     scale = max(1.0, full) * t.memory
     most = f"memory, of {t.memory / GB:.0f} GB; a layout may use up to the dashed line"
     told = [f"{size / GB:.1f} GB" for size in kinds.values()]
@@ -140,8 +171,9 @@ def planned(t: "Training", c: "Cut") -> Svg:
     x = LEFT + (RIGHT - LEFT) * t.memory * ROOM / scale
     svg.line(x, 186, x, 226, stroke=INK, width=2, dash="4 3")
     told = [f"{time / whole:.0%}" for time in spent.values()]
-    bar(svg, 280, "seconds of a step", spent, WHYS, whole, told)
-    return svg
+    bar(svg, 294, "seconds of a step", spent, WHYS, whole, told)
+    start = json.dumps({"t": vars(t), "c": c._asdict()})
+    return Playable(**vars(svg), start=start)
 
 
 def groups_told(t: "Training", c: "Cut") -> str:

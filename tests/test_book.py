@@ -3,6 +3,7 @@
 import importlib.util
 import math
 import os
+import random
 import re
 import shutil
 import subprocess
@@ -27,7 +28,7 @@ pytest.importorskip("sphinx", reason="the book needs `make book`'s packages")
 
 from ddp_lab import ROOT  # noqa: E402
 from ddp_lab.kit.draw.svg import READABLE  # noqa: E402
-from figs import STEPPERS, schedules  # noqa: E402
+from figs import STEPPERS, scale, schedules  # noqa: E402
 from tools import course, notebooks  # noqa: E402
 
 pytestmark = pytest.mark.processes
@@ -270,6 +271,11 @@ def script(name: str) -> str:
     return (ROOT / "book" / "static" / name).read_text()
 
 
+def planner() -> str:
+    """Return the planner's script, whose functions those of play.js use."""
+    return (ROOT / "figs" / "planner.js").read_text()
+
+
 SOME = [
     "README.html",
     "notebooks/02_collectives.html",
@@ -498,7 +504,7 @@ def test_the_page_computes_costs_as_python_does(page):
     costs = book_costs()
     fast, slow = costs.Wire(1e-6, 1e-11), costs.Wire(3e-5, 1e-9)
     wires = [wire._asdict() for wire in (fast, slow)]
-    page.evaluate(f"() => {{ {script('play.js')}; window.costs = costs; }}")
+    page.evaluate(f"() => {{ {planner()}{script('play.js')}; window.costs = costs; }}")
     for n, node, size in product((2, 4, 16, 1024), (1, 2, 8), (8, 1e6, 1e10)):
         if node <= n:
             call = "([n, size, fast, slow, node]) => costs(n, size, fast, slow, node)"
@@ -529,7 +535,7 @@ SEVEN_BILLION = {"parameters": 6.7e9, "layers": 32, "width": 4096, "length": 204
 
 def test_the_page_computes_memory_as_the_lesson_does(page):
     road, shards = lesson_road(), {"DDP": 1, "sharded": 16}
-    page.evaluate(f"() => {{ {script('play.js')}; window.memory = memory; }}")
+    page.evaluate(f"() => {{ {planner()}; window.memory = memory; }}")
     for kind, tensor, pipeline, rows, again in product(
         shards, (1, 4), (1, 8), (1, 2), (0, 1)
     ):
@@ -542,8 +548,98 @@ def test_the_page_computes_memory_as_the_lesson_does(page):
         assert found == pytest.approx(memory_of(road, train, shape)), shape
 
 
+def drawn_situations(road, count: int):
+    """Yield trainings and layouts as a reader may set them, and odder ones."""
+    chance = random.Random(33)
+    for _ in range(count):
+        tensor, pipeline, data = (2 ** chance.randrange(5) for _ in range(3))
+        near = max(1, 8 // tensor)
+        hybrid = near if data % near == 0 else data
+        shards = {"DDP": 1, "hybrid sharded": hybrid}
+        kind = chance.choice([*shards, "sharded optimizer", "sharded"])
+        shard = shards.get(kind, data)
+        kind = kind if shard > 1 else "DDP"
+        cut = road.Cut(kind, data, shard, tensor, pipeline, 2 ** chance.randrange(3))
+        cut = cut._replace(
+            recompute=chance.choice([0, 0.25, 1]), laps=chance.choice([1, 1, 2, 5])
+        )
+        width = chance.choice([128, 1024, 5120, 16384, 25600])
+        old = {"kept": chance.randrange(35, 200) * width, "whole": 10 * width}
+        yield (
+            road.Training(
+                parameters=10 ** chance.uniform(6, 12),
+                layers=chance.randrange(8, 128),
+                width=width,
+                sequences=chance.randrange(1, 4096),
+                length=2 ** chance.randrange(9, 17),
+                devices=data * tensor * pipeline,
+                **road.H100 | {"machine": chance.choice([1, 4, 8])},
+                slow=chance.uniform(1, 100) * 1e9,
+                **chance.choice([old, {}]),
+            ),
+            cut,
+        )
+
+
+def test_the_planner_computes_what_the_lesson_does(page):
+    road = lesson_road()
+    page.evaluate(f"""() => {{ {planner()}; window.told = ([t, c]) => (
+        {{memory: memory(t, c), sent: sent(t, c), seconds: seconds(t, c),
+          share: shareOfPeak(t, c, 1e15, false)}}); }}""")
+    drawn = [*drawn_situations(road, 300)]
+    assert len({cut.kind for _, cut in drawn}) == 4
+    given = [[vars(t), c._asdict()] for t, c in drawn]
+    found = page.evaluate("given => given.map(told)", given)
+    for (t, c), got in zip(drawn, found, strict=True):
+        held = got["memory"]
+        state = held["weights"] + held["gradients"] + held["optimizer"]
+        told = state, held["gathered"], held["activations"]
+        assert told == pytest.approx(road.memory(t, c)), c
+        assert got["seconds"] | {"main memory": 0} == pytest.approx(
+            road.seconds(t, c)
+        ), c
+        for why, pair in road.sent(t, c).items():
+            assert got["sent"][why] == pytest.approx(pair), (why, c)
+        took = sum(road.seconds(t, c).values())
+        alone = road.operations(t) * t.sequences * t.length / t.devices
+        assert got["share"] == pytest.approx(alone / took / 1e15)
+
+
+def test_the_planner_starts_from_the_lessons_published_layouts(page):
+    (path,) = ROOT.glob("notebooks/*_all_at_once.ipynb")
+    (cell,) = (c for c in notebooks.read(path).cells if "\nROWS = {" in c.source)
+    known = {"GB": 1e9, "Cut": lesson_road().Cut}
+    exec(cell.source.partition("\nfound = ")[0], known)  # the lesson's own table
+    names = "PUBLISHED, MODELS_ONLY"
+    found, only = page.evaluate(f"() => {{ {planner()}; return [{names}]; }}")
+    assert found.keys() == known["ROWS"].keys() and only == [*known["MODELS_ONLY"]]
+    for name, (reported, heads, sizes, machine, cut, laps) in known["ROWS"].items():
+        *model, gpu, slow, layout = found[name]
+        assert model == [reported, heads, [*sizes]], name
+        assert gpu | {"slow": slow * 1e9} == machine, name
+        assert layout == [*known["Cut"](*cut, laps=laps)[:7], laps]
+
+
+def test_the_planner_draws_the_schedules_that_the_figures_do(page):
+    page.evaluate(f"() => {{ {planner()}; window.schedule = schedule; }}")
+    for p, m, v in ((1, 3, 1), (2, 2, 1), (3, 6, 1), (4, 3, 1), (2, 4, 2), (4, 8, 3)):
+        orders = (
+            schedules.interleaved(p, m, v) if v > 1 else schedules.one_f_one_b(p, m)
+        )
+        begun = schedules.starts(orders)
+        found = page.evaluate(f"schedule({p}, {m}, {v}, [1, 1])")
+        assert [[work[2] for work in row] for row in found] == begun, (p, m, v)
+        kinds = [[("FB"[work[0]], work[1]) for work in row] for row in found]
+        assert kinds == [[work[:2] for work in order] for order in orders]
+        long = page.evaluate(f"schedule({p}, {m}, {v}, [1, 2])")
+        end = max(work[3] for row in long for work in row)
+        assert 1 - 3 * m * v / end == pytest.approx((p - 1) / (m * v + p - 1))
+
+
 def test_the_page_computes_the_bubble_that_schedules_have(page):
-    page.evaluate(f"() => {{ {script('play.js')}; window.bubble = bubble; }}")
+    page.evaluate(
+        f"() => {{ {planner()}{script('play.js')}; window.bubble = bubble; }}"
+    )
     for p, m, v in ((2, 2, 1), (3, 6, 1), (4, 8, 1), (2, 4, 2), (3, 6, 2), (4, 8, 4)):
         begun = schedules.starts(schedules.interleaved(p, m, v))
         share = 1 - 2 * m * v / (1 + max(map(max, begun)))  # of the slots, idle
@@ -578,8 +674,37 @@ def test_a_slider_changes_what_is_told(book, page):
     says = page.locator("#play-memory p").first.inner_text()
     assert says.startswith(f"{total / 1e9:.0f} GB fits on")
 
+    box = page.locator("#play-planner")
+    box.locator("select").select_option("Megatron 1T")
+    told = box.locator(".ddp-told")
+    assert told.inner_text().endswith(
+        "53 % of the GPUs' peak; the paper reported 52 %."
+    )
+    press(page, "layers recomputed", "Home")
+    assert "It does not fit" in told.inner_text()
+    assert "reported" not in told.inner_text()
+    press(page, "GPUs", "Home")
+    assert told.inner_text() == "Tensor 8 and pipeline 64 need 512 GPUs."
+
     press(page, "stages of each rank v", "ArrowRight")
     assert "= 3 / 19: " in page.locator("#play-bubble p").inner_text()
+
+
+def test_a_cells_picture_becomes_a_form_that_starts_there(page):
+    road, said = lesson_road(), []
+    page.on("pageerror", lambda error: said.append(str(error)))
+    t = road.Training(175e9, 96, 12288, 1536, 2048, 1000, **road.H100, slow=7e9)
+    drawn = scale.planned(t, cut := road.Cut("DDP", 15, 1, 8, 8, laps=2))
+    page.set_content(f"<div id='cell'>{drawn._repr_html_()}</div>")
+    assert page.locator("img").count() == 0 and said == []
+    told = page.locator(".ddp-told").inner_text()
+    took = sum(road.seconds(t, cut).values())
+    assert "Tensor 8 × pipeline 8 × data 15, with 103 micro" in told
+    assert "counted as one lap. 40 GPUs are left over." in told and "It fits" in told
+    plain = sum(road.seconds(t, cut._replace(laps=1)).values())
+    assert took < plain and f"a step of {plain:#.3g} s" in told
+    page.locator(".ddp-mesh").click(position={"x": 30, "y": 12})
+    assert "show the groups of rank 0" not in page.locator(".ddp-play").inner_text()
 
 
 @pytest.mark.full

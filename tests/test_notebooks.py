@@ -72,6 +72,14 @@ def test_outputs_do_not_name_the_folder_where_they_were_made():
     assert tidy.outputs[0].text == 'File ".venv/lib/torch.py"\n'
 
 
+def test_outputs_have_no_script():
+    cell = new_code_cell("form")
+    html = "<img alt='a'>\n<script>(() => {\nplay();\n})();</script>"
+    cell.outputs = [new_output("display_data", {"text/html": html, "text/plain": "a"})]
+    (tidy,) = kit.normalise(new_notebook(cells=[cell])).cells
+    assert tidy.outputs[0].data == {"text/html": "<img alt='a'>", "text/plain": "a"}
+
+
 def test_a_page_leaves_out_the_code_of_folded_cells():
     """As JupyterLab does; nbconvert has its own mark for that."""
     cells = [new_code_cell("seen = 1"), new_code_cell("assert seen")]

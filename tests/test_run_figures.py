@@ -4,13 +4,14 @@ import re
 import xml.etree.ElementTree as ElementTree
 from itertools import combinations
 
+import pytest
 from test_figures import SVG, text_boxes
 
 from ddp_lab.kit.draw import RANK_COLOURS
 from ddp_lab.kit.draw.colours import tint
 from ddp_lab.kit.draw.svg import Svg
 from ddp_lab.kit.record.calls import Call
-from ddp_lab.overview.road import GB, H100, Cut, Training
+from ddp_lab.overview.road import GB, H100, Cut, Training, memory
 from figs.costs import call_lines, heat, pieces_by_step
 from figs.inside import overlap
 from figs.less import loss_and_bytes
@@ -350,8 +351,12 @@ def test_a_layout_is_drawn_with_its_lines_and_all_that_fills_it():
     assert "pipeline 8: every 128th rank, over 8 machines" in svg.desc
     assert "fits" in str(svg) and "does not fit" not in str(svg)
     # Below the bar stands what the description says, not a share of what is used.
-    told = re.search(r"model [\d.]+ GB", svg.desc)[0]
-    assert f">{told}<" in str(svg)
+    held = memory(t, Cut("DDP", 16, 1, 8, 8, laps=3))
+    told = re.findall(r"(\w+) ([\d.]+) GB", svg.desc)
+    assert all(f">{kind} {size} GB<" in str(svg) for kind, size in told)
+    assert [kind for kind, _ in told[:2]] == ["weights", "gradients"] and len(told) == 5
+    whole = sum(float(size) for _, size in told)
+    assert whole == pytest.approx(sum(held) / GB, abs=0.3)
     see_texts(svg)
     over = planned(t, Cut("DDP", 1024))
     assert "does not fit" in str(over)

@@ -1,34 +1,15 @@
-/* Things to play with: sliders, a formula, a picture. Formulas first, then the page. */
+/* Things to play with: sliders, a formula, a picture. Formulas first, then the page.
+
+Sliders, and what a device holds, are those of figs/planner.js. */
 
 "use strict";
 
-const GB = 1e9;
 const MODELS = {  // parameters, layers, width; 2,048 tokens in a sequence
   "1.3 billion": [1.3e9, 24, 2048],
   "7 billion": [6.7e9, 32, 4096],
   "13 billion": [13e9, 40, 5120],
   "70 billion": [69e9, 80, 8192],
 };
-
-/** Return bytes on a device, by kind: as memory() of ddp_lab/overview/road.py. */
-function memory(t, c) {
-  const micro = Math.ceil(t.sequences / c.data / c.rows);
-  const tokens = c.rows * t.length;
-  const layers = Math.ceil(t.layers / c.pipeline);
-  const part = t.parameters * layers / t.layers / c.tensor;
-  let weights = 2 * part, gradients = 2 * part, gathered = 0;
-  const optimizer = 12 * part / c.shard;
-  if (c.kind === "sharded") {
-    gathered = 3 * weights / layers;
-    weights /= c.shard;
-    gradients /= c.shard;
-  }
-  const kept = tokens * 34 * t.width / c.tensor;
-  const entered = tokens * 2 * t.width / c.tensor;
-  const flying = layers * Math.min(c.pipeline, micro);
-  const activations = flying * (c.recompute ? entered : kept) + (c.recompute ? kept : 0);
-  return {weights, gradients, optimizer, gathered, activations};
-}
 
 /** Return the share of a step in which the p stages of a pipeline wait. */
 function bubble(p, m, v) {
@@ -55,32 +36,6 @@ function costs(n, size, inside, across, node) {
 
 /* --- the page --- */
 
-const SVG = "http://www.w3.org/2000/svg";
-const COLOURS = ["#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9"];
-
-/** Return a new element with some attributes, in `parent`. */
-function put(parent, tag, attributes = {}, text = "") {
-  const svg = tag === "svg" || parent.namespaceURI === SVG;
-  const element = svg ? document.createElementNS(SVG, tag) : document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
-  element.textContent = text;
-  parent.append(element);
-  return element;
-}
-
-/** Add a slider over some choices, as they are `written`; return what is chosen. */
-function slider(box, title, choices, start, changed, written = String) {
-  const label = put(box, "label", {}, `${title}: `);
-  const shown = put(label, "output", {}, written(choices[start]));
-  const input = put(label, "input",
-    {type: "range", min: 0, max: choices.length - 1, value: start});
-  input.addEventListener("input", () => {
-    shown.textContent = written(choices[input.value]);
-    changed();
-  });
-  return () => choices[input.value];
-}
-
 function playMemory(box) {
   const draw = () => show();
   const model = slider(box, "parameters", Object.keys(MODELS), 1, draw);
@@ -105,30 +60,16 @@ function playMemory(box) {
       kind, data: data(), shard: shards, tensor: tensor(), pipeline: stages(),
       rows: rows(), recompute: again() !== "kept",
     });
-    const total = Object.values(bytes).reduce((sum, each) => sum + each, 0);
+    const total = sum(bytes);
     const fits = total < 0.9 * 80 * GB ? "fits on" : "does not fit on";
     told.textContent = `${gb(total)} ${fits} a device of 80 GB (the line).`;
     picture.setAttribute("aria-label", told.textContent);
-    picture.replaceChildren();
-    legend.replaceChildren();
     const scale = 640 / Math.max(total, 80 * GB);
-    let x = 10;
-    Object.entries(bytes).forEach(([name, n], at) => {
-      put(picture, "rect", {x, y: 8, width: n * scale, height: 32, fill: COLOURS[at]});
-      const key = put(legend, "span");
-      put(key, "span", {style: `color: ${COLOURS[at]}`, "aria-hidden": true}, "■ ");
-      put(key, "span", {}, `${name} ${gb(n)}`);
-      legend.append(" ");
-      x += n * scale;
-    });
+    parts(picture, legend, bytes, scale, COLOURS, gb);
     const edge = 10 + 80 * GB * scale;
     put(picture, "line", {x1: edge, x2: edge, y1: 2, y2: 46, stroke: "currentColor"});
   }
   show();
-}
-
-function gb(bytes) {
-  return `${(bytes / GB).toFixed(bytes < 10 * GB ? 1 : 0)} GB`;
 }
 
 function playBubble(box) {
@@ -165,9 +106,6 @@ const WAYS = {  // the name, the formula where all wires are alike, how it is dr
   two_level: ["two levels", "2(g − 1)(α + βS) inside, 2(m − 1)(α + βS/m) between", "9 3 2 3", 4],
 };
 const DARK = ["#0072B2", "#B87700", "#008F6B", "#B85C94", "#3D8FC4"];
-
-const powers = (first, last) =>
-  Array.from({length: last - first + 1}, (_, k) => 2 ** (first + k));
 
 function amount(value, units, base) {
   let at = 0;
@@ -253,7 +191,8 @@ function playCost(box) {
 }
 
 document.addEventListener("DOMContentLoaded", () => {
-  const makers = {"play-cost": playCost, "play-memory": playMemory, "play-bubble": playBubble};
+  const makers = {"play-cost": playCost, "play-memory": playMemory, "play-bubble": playBubble,
+    "play-planner": planner};
   for (const [id, make] of Object.entries(makers)) {
     const box = document.getElementById(id);
     if (box) make(box);

@@ -1,0 +1,2 @@
+def next_stage(rank, pipeline, data, tensor):
+    return (rank + 1) % (pipeline * data * tensor)

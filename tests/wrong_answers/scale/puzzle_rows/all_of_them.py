@@ -1,0 +1,2 @@
+def rows(rank, pipeline, data, tensor, batch):
+    return range(batch)

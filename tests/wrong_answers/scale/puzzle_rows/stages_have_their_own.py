@@ -1,0 +1,3 @@
+def rows(rank, pipeline, data, tensor, batch):
+    share, place = batch // data, rank // tensor
+    return range(place * share, (place + 1) * share)
