@@ -3,7 +3,7 @@
     assignments/NAME/__init__.py   `check`, which the notebook imports
     assignments/NAME/criteria.py   what is asked: see `Assignment`
     assignments/NAME/harness.py    runs beside the student's program, in every rank
-    assignments/NAME/mistakes.py   MISTAKES, each a `Mistake`
+    assignments/NAME/mistakes.py   MISTAKES: see `mistakes`
     source/NAME/NAME.ipynb         prose, the programs with their solutions, the cases
 
 The engine names no assignment. They lie in classroom/, and in the folder of a course
@@ -12,8 +12,10 @@ that DDP_LAB_COURSE names: what is there goes before what has the same name here
 
 import importlib
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Protocol, cast
 
@@ -85,6 +87,35 @@ class Mistake:
     """How the feedback begins."""
     also: tuple[str, ...] = ()
     """Other criteria that they violate, where a mistake misses the whole idea."""
+
+
+def mistakes(text: str) -> list[Mistake]:
+    """Read mistakes, each a difference to the solution under a line that names it:
+
+        @@ CRITERION, OTHER, ...: NAME
+        > how the feedback begins, if not with "fail: "
+         a line that stays, to say where
+        -a line of the solution
+        +what stands there instead
+
+    A blank line separates two places. Lines that begin with a space or - must occur in
+    the solution once, together.
+    """
+    found = []
+    for part in re.split(r"^@@ ", text, flags=re.M)[1:]:
+        head, *lines = part.splitlines()
+        criteria, _, name = head.partition(": ")
+        criterion, *also = criteria.split(", ")
+        said = [line[2:] for line in lines if line[:1] == ">"]
+        places = [[*group] for any_, group in groupby(lines, bool) if any_]
+        changes = [(_side(place, " -"), _side(place, " +")) for place in places]
+        says = said[0] if said else Mistake.says
+        found.append(Mistake(name, criterion, changes, says, tuple(also)))
+    return found
+
+
+def _side(lines: list[str], marks: str) -> str:
+    return "".join(f"{line[1:]}\n" for line in lines if line[0] in marks)
 
 
 def names() -> list[str]:
