@@ -42,7 +42,11 @@ Criteria = Mapping[str, Callable[..., Verdict]]
 
 
 class Assignment(Protocol):
-    """What the module criteria.py of an assignment provides."""
+    """What the module criteria.py of an assignment provides.
+
+    It may also have NEEDS: by criterion, the files of the programs that it looks at, if
+    not at all of them. The others need not have been written yet.
+    """
 
     __name__: str
 
@@ -53,13 +57,6 @@ class Assignment(Protocol):
     @property
     def CRITERIA(self) -> Criteria:
         """By the `grade_id` of the cell that grades: called with a `Rig` and a case."""
-
-    @property
-    def NEEDS(self) -> Mapping[str, Sequence[str]]:
-        """The files that a criterion looks at, where it does not look at all of them.
-
-        The other programs need not have been written yet.
-        """
 
     @property
     def WORDS(self) -> Mapping[str, str]:
@@ -165,7 +162,8 @@ def criteria(name: str) -> list[Criterion]:
 
 def needed(assignment: Assignment, criterion: str) -> Sequence[str]:
     """Return the files of the programs that a criterion looks at."""
-    return assignment.NEEDS.get(criterion) or list(assignment.PROGRAMS.values())
+    files = getattr(assignment, "NEEDS", {}).get(criterion)
+    return files or list(assignment.PROGRAMS.values())
 
 
 def worded(assignment: Assignment, case: dict) -> str:

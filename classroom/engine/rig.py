@@ -19,7 +19,7 @@ from classroom.engine.assignment import LAB, Assignment, folder
 from classroom.engine.modules import imported, parsed
 from classroom.engine.recorder import Recorder, Reply
 from classroom.engine.values import pack, unpack
-from classroom.engine.verdict import PASS, Verdict, compare, fail
+from classroom.engine.verdict import PASS, Decided, Verdict, compare, fail
 
 BESIDE = LAB / "assignments" / "beside"
 """Files that the harnesses of several assignments share."""
@@ -41,37 +41,22 @@ def beside(assignment: Assignment) -> list[Path]:
     return found
 
 
-class _Turn:
-    """Whose turn it is to judge (`with`): torch's seeds and threads are for one alone.
-
-    While a program runs, the judge has nothing to do, and gives the turn to another.
-    """
-
-    def __init__(self) -> None:
-        self._lock, self._mine = threading.Lock(), threading.local()
-
-    def __enter__(self) -> None:
-        self._lock.acquire()
-        self._mine.is_so = True
-
-    def __exit__(self, *exception: object) -> None:
-        self._mine.is_so = False
-        self._lock.release()
-
-    @contextmanager
-    def given(self) -> Iterator[None]:
-        """Let others have it meanwhile, if we have it."""
-        if not getattr(self._mine, "is_so", False):
-            yield
-            return
-        self.__exit__()
-        try:
-            yield
-        finally:
-            self.__enter__()
+TURN = threading.RLock()
+"""Whose turn it is to judge: torch's seeds and threads are for one alone."""
 
 
-TURN = _Turn()
+@contextmanager
+def others_turn() -> Iterator[None]:
+    """Let others judge while a program runs, if it is our turn."""
+    try:
+        TURN.release()
+    except RuntimeError:  # it is not
+        yield
+        return
+    try:
+        yield
+    finally:
+        TURN.acquire()
 
 
 class SandboxError(Exception):
@@ -118,6 +103,11 @@ class Outcome:
     """Whether it was ended for its silence, and had waited for a core."""
     events: list[list[dict]] = field(default_factory=list)
     """By rank, what it has said as it happened (see recorder.py)."""
+
+    def must_give(self, *names: str) -> None:
+        """Decide the case if nothing can be judged; see `problem`."""
+        if problem := self.problem(*names):
+            raise Decided(problem)
 
     def problem(self, *names: str) -> Verdict | None:
         """Return why nothing can be judged; None if every rank gave all of `names`."""
@@ -240,7 +230,7 @@ class Rig:
         with Recorder(ranks, reply) as recorder:
             header: dict = {"ranks": ranks, "timeout": timeout, "quiet": quiet}
             header["recorder"] = str(recorder.path)
-            with TURN.given():
+            with others_turn():
                 answer, received = self._execute(header, sent)
         try:
             outcome = _outcome(answer, received, ranks)

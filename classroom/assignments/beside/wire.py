@@ -176,6 +176,10 @@ class Machine:
     ) -> None:
         self.met.append((line, ticket))
         if len(self.met) == self.ranks:
+            sent = [part for waiting in self.sends.values() for *_, part in waiting]
+            sent += [call[2] for calls in self.calls.values() for call in calls]
+            if sent:  # and nobody has received it
+                self.say("parked", bytes=sum(map(len, sent)))
             self.step, self.through, self.called = self.step + 1, set(), set()
             self.clock = [max(self.clock)] * self.ranks
             for other, its in self.met:
