@@ -4,7 +4,6 @@ A rig runs an assignment's harness in every rank beside the program. What was ex
 is known here only, where the judge is: no process of the run has ever seen it.
 """
 
-import ast
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,7 +15,7 @@ from numpy.typing import ArrayLike
 
 from classroom.engine import runner
 from classroom.engine.assignment import LAB, Assignment, folder
-from classroom.engine.modules import imported, parsed
+from classroom.engine.modules import imported
 from classroom.engine.recorder import Recorder, Reply
 from classroom.engine.values import pack, unpack
 from classroom.engine.verdict import PASS, Decided, Verdict, compare, fail
@@ -67,23 +66,7 @@ class Busy(Exception):
     """The machine has had no time for a run: nobody's answer is to blame."""
 
 
-COMPILES = "torch.compile takes longer than a check waits: leave it out here"
 LONGER = 4  # times the timeout, where a run had no core the first time
-
-
-def compiles(text: str) -> bool:
-    """Tell whether a program uses torch.compile."""
-    try:
-        nodes = [*ast.walk(parsed(text))]
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return False
-    used = {ast.unparse(n) for n in nodes if isinstance(n, ast.Attribute)}
-    whole = [a for n in nodes if isinstance(n, ast.Import) for a in n.names]
-    names = {a.asname or a.name for a in whole if a.name == "torch"}
-    froms = [n for n in nodes if isinstance(n, ast.ImportFrom) and n.module == "torch"]
-    return bool(used & {f"{name}.compile" for name in names}) or any(
-        alias.name == "compile" for node in froms for alias in node.names
-    )
 
 
 @dataclass
@@ -198,8 +181,6 @@ class Rig:
             quiet: whether time is measured, so that nothing else shall run beside.
             reply: what answers the ranks' questions (`ask`), here in the judge.
         """
-        if any(map(compiles, self.programs.values())):
-            return Outcome([{}] * ranks, COMPILES, events=[[] for _ in range(ranks)])
         more: dict = {"files": files, "quiet": quiet, "reply": reply}
         outcome = self._once(ranks, inputs, timeout=timeout, **more)
         if outcome.starved:  # once more, alone, and with all patience
