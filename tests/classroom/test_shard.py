@@ -382,12 +382,12 @@ def first(answer: dict[str, str], criterion: str) -> Verdict:
 
 
 @pytest.mark.parametrize("style", [FLAT, EACH], ids=["flat", "each"])
-@pytest.mark.parametrize("criterion", list(shard.CRITERIA))
-def test_another_style_gets_full_marks(style, criterion):
+@pytest.mark.parametrize("criterion", ["memory", "groups", "checkpoint"])
+def test_another_style_passes(style, criterion):
+    """The criteria that look most closely; test_..._every_case has the rest."""
     (cell,) = (cell for cell in cells("shard") if cell.name == criterion)
-    for case in (cell.cases[0], cell.cases[-1]):
-        found = verdict("shard", {"shard.py": style}, criterion, [case])
-        assert found.state == "pass", (case, found)
+    found = verdict("shard", {"shard.py": style}, criterion, cell.cases[-1:])
+    assert found.state == "pass", found
 
 
 @pytest.mark.full
