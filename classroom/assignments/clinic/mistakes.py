@@ -36,7 +36,6 @@ MISTAKES = mistakes(
 +        loss *= dist.get_world_size()
 
 @@ relay_cure: as if there were two ranks
-> fail: rank
 -    dist.recv(recv_buf, src=(rank - 1) % world_size)
 +    dist.recv(recv_buf, src=1 - rank)
 
