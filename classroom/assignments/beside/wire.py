@@ -40,7 +40,7 @@ HELD_UP = 2.0  # seconds after which a late rank goes on, if the others stand st
 CALM = 1.0  # seconds without work, after which a process stands still
 WORK = 0.02  # seconds of a core
 SETTLED = 1.0  # seconds that a thread of a rank may take to send what is ready
-LOOK_EVERY = 0.05  # seconds
+AGAIN_AFTER = 0.05  # seconds until it looks once more
 _GROUP: Any = dist.ProcessGroup  # whose stubs know other forms of its methods
 LARGEST = 200_000_000  # bytes of a message
 ALL = "all_reduce", "broadcast", "all_gather", "gather"
@@ -201,7 +201,7 @@ class Machine:
         if time.monotonic() > end and self.still(others):
             self.note("held up", order.rank)
             return self.reply(order)
-        self.at(time.monotonic() + LOOK_EVERY, partial(self.late, order, end))
+        self.at(time.monotonic() + AGAIN_AFTER, partial(self.late, order, end))
 
     def take_settle(self, order: Order) -> None:
         self.settle(order, time.monotonic() + SETTLED)
@@ -211,7 +211,7 @@ class Machine:
         over = time.monotonic() > end and self.still([order.rank])
         if order.rank in self.called or over:
             return self.reply(order)
-        self.at(time.monotonic() + LOOK_EVERY, partial(self.settle, order, end))
+        self.at(time.monotonic() + AGAIN_AFTER, partial(self.settle, order, end))
 
     # --- the wire: calls that all ranks make ---
 
@@ -263,7 +263,7 @@ class Machine:
             return
         absent = [r for r in range(self.ranks) if not self.calls[r]]
         if not self.still(absent):  # a busy machine is nobody's mistake
-            soon = time.monotonic() + LOOK_EVERY
+            soon = time.monotonic() + AGAIN_AFTER
             return self.at(soon, partial(self.give_up, call))
         names = ", ".join(map(str, absent))
         waiting = [order for calls in self.calls.values() for order, _ in calls]
