@@ -3,7 +3,7 @@
     assignments/NAME/__init__.py   `check`, which the notebook imports
     assignments/NAME/criteria.py   what is asked: see `Assignment`
     assignments/NAME/harness.py    runs beside the student's program, in every rank
-    assignments/NAME/mistakes.py   MISTAKES, each a `Mistake`
+    assignments/NAME/mistakes.py   MISTAKES: see `mistakes`
     source/NAME/NAME.ipynb         prose, the programs with their solutions, the cases
 
 The engine names no assignment. They lie in classroom/, and in the folder of a course
@@ -12,8 +12,10 @@ that DDP_LAB_COURSE names: what is there goes before what has the same name here
 
 import importlib
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Protocol, cast
 
@@ -40,7 +42,11 @@ Criteria = Mapping[str, Callable[..., Verdict]]
 
 
 class Assignment(Protocol):
-    """What the module criteria.py of an assignment provides."""
+    """What the module criteria.py of an assignment provides.
+
+    It may also have NEEDS: by criterion, the files of the programs that it looks at, if
+    not at all of them. The others need not have been written yet.
+    """
 
     __name__: str
 
@@ -51,13 +57,6 @@ class Assignment(Protocol):
     @property
     def CRITERIA(self) -> Criteria:
         """By the `grade_id` of the cell that grades: called with a `Rig` and a case."""
-
-    @property
-    def NEEDS(self) -> Mapping[str, Sequence[str]]:
-        """The files that a criterion looks at, where it does not look at all of them.
-
-        The other programs need not have been written yet.
-        """
 
     @property
     def WORDS(self) -> Mapping[str, str]:
@@ -85,6 +84,35 @@ class Mistake:
     """How the feedback begins."""
     also: tuple[str, ...] = ()
     """Other criteria that they violate, where a mistake misses the whole idea."""
+
+
+def mistakes(text: str) -> list[Mistake]:
+    """Read mistakes, each a difference to the solution under a line that names it:
+
+        @@ CRITERION, OTHER, ...: NAME
+        > how the feedback begins, if not with "fail: "
+         a line that stays, to say where
+        -a line of the solution
+        +what stands there instead
+
+    A blank line separates two places. Lines that begin with a space or - must occur in
+    the solution once, together.
+    """
+    found = []
+    for part in re.split(r"^@@ ", text, flags=re.M)[1:]:
+        head, *lines = part.splitlines()
+        criteria, _, name = head.partition(": ")
+        criterion, *also = criteria.split(", ")
+        said = [line[2:] for line in lines if line[:1] == ">"]
+        places = [[*group] for any_, group in groupby(lines, bool) if any_]
+        changes = [(_side(place, " -"), _side(place, " +")) for place in places]
+        says = said[0] if said else Mistake.says
+        found.append(Mistake(name, criterion, changes, says, tuple(also)))
+    return found
+
+
+def _side(lines: list[str], marks: str) -> str:
+    return "".join(f"{line[1:]}\n" for line in lines if line[0] in marks)
 
 
 def names() -> list[str]:
@@ -134,7 +162,8 @@ def criteria(name: str) -> list[Criterion]:
 
 def needed(assignment: Assignment, criterion: str) -> Sequence[str]:
     """Return the files of the programs that a criterion looks at."""
-    return assignment.NEEDS.get(criterion) or list(assignment.PROGRAMS.values())
+    files = getattr(assignment, "NEEDS", {}).get(criterion)
+    return files or list(assignment.PROGRAMS.values())
 
 
 def worded(assignment: Assignment, case: dict) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from classroom.engine.assignment import Assignment, needed, worded
 from classroom.engine.rig import Busy, Rig, SandboxError
-from classroom.engine.verdict import Verdict, blocked, fail
+from classroom.engine.verdict import Decided, Verdict, blocked, fail
 from ddp_lab import workplace
 
 LONGEST_VERDICT = 1200  # characters
@@ -27,6 +27,8 @@ def try_case(rig: Rig, criterion: str, case: dict) -> Verdict:
         verdict = rig.assignment.CRITERIA[criterion](rig, **case)
     except SandboxError:
         raise
+    except Decided as decided:
+        verdict = decided.verdict
     except Busy as error:
         return blocked(f"the machine is too busy: {error}; judge it again")
     except Exception as error:

@@ -3,11 +3,10 @@
 import ast
 import functools
 import importlib
-import io
 import json
 import re
-import zipfile
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,39 +53,28 @@ def leaks(folder: Path, answers: bool = False) -> list[str]:
     known = secrets(answers)
     found = []
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
-        for name, text in texts(path.name, path.read_bytes()):
-            where = f"{path.relative_to(folder)}{name.removeprefix(path.name)}"
-            if text is None:
-                found.append(f"{where}: no text, so it cannot be searched")
-                continue
-            if MARK.search(text):
-                found.append(f"{where}: a mark of the source notebook")
-            lines, squeezed = _lines(text), "".join(text.split())
-            found += [
-                f"{where}: {one.name}" for one in known if one.is_in(lines, squeezed)
-            ]
+        where, text = path.relative_to(folder), _text(path)
+        if text is None:
+            found.append(f"{where}: no text, so it cannot be searched")
+            continue
+        if MARK.search(text):
+            found.append(f"{where}: a mark of the source notebook")
+        lines, squeezed = _lines(text), "".join(text.split())
+        found += [f"{where}: {one.name}" for one in known if one.is_in(lines, squeezed)]
     return found
 
 
-def texts(name: str, data: bytes) -> Iterator[tuple[str, str | None]]:
-    """Yield the text of a file, of a zip's files one by one; None if it is no text."""
-    if zipfile.is_zipfile(io.BytesIO(data)):
-        with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            for entry in archive.infolist():
-                if not entry.is_dir():
-                    yield from texts(f"{name}/{entry.filename}", archive.read(entry))
-        return
+def _text(path: Path) -> str | None:
+    """Return what a file says; None if it is no text, as an archive is none."""
+    data = path.read_bytes()
     try:
         text = data.decode()
     except UnicodeDecodeError:
-        yield name, None
-        return
-    if name.endswith((".ipynb", ".json")):
-        try:
+        return None
+    if path.suffix in (".ipynb", ".json"):
+        with suppress(ValueError):  # as JSON with comments is
             text = "\n".join([text, *_strings(json.loads(text))])
-        except ValueError:
-            pass  # as JSON with comments is
-    yield name, text
+    return None if "\0" in text else text
 
 
 def _strings(value: object) -> Iterator[str]:
@@ -159,6 +147,8 @@ def _cases(where: str, text: str) -> Iterator[Secret]:
 
 
 def _lines(text: str) -> set[str]:
-    """Return the lines of a text that tell something, without comments and spaces."""
-    lines = (re.sub(r"\s+#.*", "", line).strip() for line in text.splitlines())
+    """Return the lines of a text that tell something, without comments and spaces, nor
+    the marks of a difference.
+    """
+    lines = (re.sub(r"\s+#.*", "", line).strip("+- ") for line in text.splitlines())
     return {line for line in lines if len(line) >= TELLING_LINE and line[0] != "#"}

@@ -4,7 +4,6 @@ A rig runs an assignment's harness in every rank beside the program. What was ex
 is known here only, where the judge is: no process of the run has ever seen it.
 """
 
-import ast
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,10 +15,10 @@ from numpy.typing import ArrayLike
 
 from classroom.engine import runner
 from classroom.engine.assignment import LAB, Assignment, folder
-from classroom.engine.modules import imported, parsed
+from classroom.engine.modules import imported
 from classroom.engine.recorder import Recorder, Reply
 from classroom.engine.values import pack, unpack
-from classroom.engine.verdict import PASS, Verdict, compare, fail
+from classroom.engine.verdict import PASS, Decided, Verdict, compare, fail
 
 BESIDE = LAB / "assignments" / "beside"
 """Files that the harnesses of several assignments share."""
@@ -41,37 +40,22 @@ def beside(assignment: Assignment) -> list[Path]:
     return found
 
 
-class _Turn:
-    """Whose turn it is to judge (`with`): torch's seeds and threads are for one alone.
-
-    While a program runs, the judge has nothing to do, and gives the turn to another.
-    """
-
-    def __init__(self) -> None:
-        self._lock, self._mine = threading.Lock(), threading.local()
-
-    def __enter__(self) -> None:
-        self._lock.acquire()
-        self._mine.is_so = True
-
-    def __exit__(self, *exception: object) -> None:
-        self._mine.is_so = False
-        self._lock.release()
-
-    @contextmanager
-    def given(self) -> Iterator[None]:
-        """Let others have it meanwhile, if we have it."""
-        if not getattr(self._mine, "is_so", False):
-            yield
-            return
-        self.__exit__()
-        try:
-            yield
-        finally:
-            self.__enter__()
+TURN = threading.RLock()
+"""Whose turn it is to judge: torch's seeds and threads are for one alone."""
 
 
-TURN = _Turn()
+@contextmanager
+def others_turn() -> Iterator[None]:
+    """Let others judge while a program runs, if it is our turn."""
+    try:
+        TURN.release()
+    except RuntimeError:  # it is not
+        yield
+        return
+    try:
+        yield
+    finally:
+        TURN.acquire()
 
 
 class SandboxError(Exception):
@@ -82,23 +66,7 @@ class Busy(Exception):
     """The machine has had no time for a run: nobody's answer is to blame."""
 
 
-COMPILES = "torch.compile takes longer than a check waits: leave it out here"
 LONGER = 4  # times the timeout, where a run had no core the first time
-
-
-def compiles(text: str) -> bool:
-    """Tell whether a program uses torch.compile."""
-    try:
-        nodes = [*ast.walk(parsed(text))]
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return False
-    used = {ast.unparse(n) for n in nodes if isinstance(n, ast.Attribute)}
-    whole = [a for n in nodes if isinstance(n, ast.Import) for a in n.names]
-    names = {a.asname or a.name for a in whole if a.name == "torch"}
-    froms = [n for n in nodes if isinstance(n, ast.ImportFrom) and n.module == "torch"]
-    return bool(used & {f"{name}.compile" for name in names}) or any(
-        alias.name == "compile" for node in froms for alias in node.names
-    )
 
 
 @dataclass
@@ -118,6 +86,11 @@ class Outcome:
     """Whether it was ended for its silence, and had waited for a core."""
     events: list[list[dict]] = field(default_factory=list)
     """By rank, what it has said as it happened (see recorder.py)."""
+
+    def must_give(self, *names: str) -> None:
+        """Decide the case if nothing can be judged; see `problem`."""
+        if problem := self.problem(*names):
+            raise Decided(problem)
 
     def problem(self, *names: str) -> Verdict | None:
         """Return why nothing can be judged; None if every rank gave all of `names`."""
@@ -208,8 +181,6 @@ class Rig:
             quiet: whether time is measured, so that nothing else shall run beside.
             reply: what answers the ranks' questions (`ask`), here in the judge.
         """
-        if any(map(compiles, self.programs.values())):
-            return Outcome([{}] * ranks, COMPILES, events=[[] for _ in range(ranks)])
         more: dict = {"files": files, "quiet": quiet, "reply": reply}
         outcome = self._once(ranks, inputs, timeout=timeout, **more)
         if outcome.starved:  # once more, alone, and with all patience
@@ -240,7 +211,7 @@ class Rig:
         with Recorder(ranks, reply) as recorder:
             header: dict = {"ranks": ranks, "timeout": timeout, "quiet": quiet}
             header["recorder"] = str(recorder.path)
-            with TURN.given():
+            with others_turn():
                 answer, received = self._execute(header, sent)
         try:
             outcome = _outcome(answer, received, ranks)

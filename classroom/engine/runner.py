@@ -133,13 +133,20 @@ def launch(header: dict, folder: Path, limits: "Limits | None", **more: Any) -> 
         if failed.run is None or (isinstance(failed, RunInterrupted) and not late):
             raise
         run = failed.run
-    answer: dict = {"failure": None, "exit_codes": run.exit_codes}
+    answer = told(run, folder)
     if failure := run.failure:
         if late:
             answer["late"] = limit
         if judged and (late or failure.kind == "timeout"):
             answer["starved"] = starved(*looks[0], *looks[-1])
-        text = failure.report(traceback=False)
+    return answer
+
+
+def told(run: "Run", folder: Path) -> dict:
+    """Return how a run in `folder` went."""
+    answer: dict = {"failure": None, "exit_codes": run.exit_codes}
+    if run.failure:
+        text = run.failure.report(traceback=False)
         answer["failure"] = _tidy(text, folder)[:4000]
     return answer
 

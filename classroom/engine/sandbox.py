@@ -27,7 +27,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -351,17 +351,11 @@ class _Slots:
     """How many runs go on at once, of all submissions of this judge."""
 
     def __init__(self, count: int):
-        self.free, self.count = count, count
+        self.free = count
         self._changed, self._in_line = threading.Condition(), threading.Lock()
 
-    def one(self) -> AbstractContextManager[None]:
-        return self._take(1)
-
-    def all(self) -> AbstractContextManager[None]:
-        return self._take(self.count)
-
     @contextmanager
-    def _take(self, count: int) -> Iterator[None]:
+    def take(self, count: int) -> Iterator[None]:
         with self._in_line, self._changed:  # who wants all is not overtaken
             self._changed.wait_for(lambda: self.free >= count)
             self.free -= count
@@ -404,7 +398,7 @@ class Sandbox(Rig):
         if self.ended or self._closed.is_set():
             return self._not_started()
         self._begin()
-        with _SLOTS.all() if header.get("quiet") else _SLOTS.one():
+        with _SLOTS.take(SLOTS if header.get("quiet") else 1):
             return self._run(header, files)
 
     def _run(

@@ -25,6 +25,14 @@ class Verdict:
 PASS = Verdict("pass")
 
 
+class Decided(Exception):
+    """Raised where a verdict is clear before a criterion has come to its end."""
+
+    def __init__(self, verdict: Verdict):
+        super().__init__(str(verdict))
+        self.verdict = verdict
+
+
 def fail(words: str) -> Verdict:
     """Return the verdict of a wrong answer."""
     return Verdict("fail", words)

@@ -3,11 +3,15 @@
 import ast
 import functools
 import re
+import shutil
+import tempfile
 from contextlib import closing, suppress
+from pathlib import Path
 
 import nbformat
+from ranks import launch
 
-from classroom.engine import judge, sandbox
+from classroom.engine import judge, runner, sandbox
 from classroom.engine.assignment import (
     Assignment,
     Criterion,
@@ -20,6 +24,7 @@ from classroom.engine.assignment import criteria as criteria_of
 from classroom.engine.check import try_case
 from classroom.engine.rig import Rig
 from classroom.engine.verdict import Verdict
+from ddp_lab.kit import RunFailed
 
 REGION = re.compile(
     r"^( *)### BEGIN SOLUTION\n(.*?)^ *### END SOLUTION\n?", re.M | re.S
@@ -93,6 +98,23 @@ def visible(name: str) -> dict[str, list[dict]]:
 # --- without a sandbox, which is faster; what an answer gets does not depend on it ---
 
 
+class Forks(Rig):
+    """A rig whose ranks have no launcher, only what is in ../ranks.py."""
+
+    def _execute(self, header, files):
+        folder = Path(tempfile.mkdtemp(prefix="classroom-"))
+        try:
+            runner.fill(folder, header, files)
+            program, limit = folder / "harness.py", header["timeout"]
+            try:
+                run = launch(header["ranks"], program, str(folder), limit)
+            except RunFailed as failed:
+                run = failed.run
+            return runner.told(run, folder), runner.collect(folder / "out")
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
 def verdict(
     name: str, answer: dict[str, str], criterion: str, cases: list[dict]
 ) -> Verdict:
@@ -102,7 +124,7 @@ def verdict(
     """
     assignment = load(name)
     files = needed(assignment, criterion)
-    rig = Rig(assignment, {f: text for f, text in answer.items() if f in files})
+    rig = Forks(assignment, {f: text for f, text in answer.items() if f in files})
     for case in cases:
         found = try_case(rig, criterion, case)
         if found.state != "pass":

@@ -137,6 +137,7 @@ if dist.get_rank():
     harness.ask = lambda: ranks.say("ask no more", answered=1e12)
 """
 EARLY = {**SYNCHRONOUS, "overlap.py": SYNCHRONOUS["overlap.py"] + FORGED}
+GLANCE = changed("clinic", (LARGEST + WAIT, f"    x.shape, len(x)\n{WAIT}{LARGEST}"))
 LARGEST_FIRST = changed("clinic", (ISSUED + LARGEST, LARGEST + ISSUED))
 
 
@@ -145,6 +146,7 @@ LARGEST_FIRST = changed("clinic", (ISSUED + LARGEST, LARGEST + ISSUED))
     [
         pytest.param(SYNCHRONOUS, id="no overlap"),
         pytest.param(EARLY, id="an answer that nobody gave"),
+        pytest.param(GLANCE, id="a glance at the shape"),
         pytest.param(LARGEST_FIRST, id="the largest first", marks=pytest.mark.full),
     ],
 )

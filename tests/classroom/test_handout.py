@@ -1,5 +1,6 @@
 """What students get works by itself, and gives no answer away, in whichever form."""
 
+import io
 import json
 import os
 import re
@@ -326,6 +327,7 @@ PLANTED = {
         lambda: WRONG.read_text(),
         "tests/wrong_answers/cifar10/exercise/weighted_variances.py",
     ),
+    "packed": ("a.zip", lambda: zipped(solved()), "no text, so it cannot be searched"),
     "compiled": (
         "a.pyc",
         lambda: b"\xa7\r\r\n" + solved().encode(),
@@ -334,21 +336,22 @@ PLANTED = {
 }
 
 
+def zipped(text: str) -> bytes:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        archive.writestr("a.py", text)
+    return packed.getvalue()
+
+
 @pytest.mark.parametrize("name", PLANTED)
-@pytest.mark.parametrize("packed", [False, True], ids=["a file", "in a zip"])
-def test_what_is_planted_is_found(name, packed, tmp_path):
+def test_what_is_planted_is_found(name, tmp_path):
     file, made, said = PLANTED[name]
     data = made()
     data = data if isinstance(data, bytes) else data.encode()
-    if packed:
-        with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
-            archive.writestr(f"folder/{file}", data)
-    else:
-        (tmp_path / file).parent.mkdir(exist_ok=True)
-        (tmp_path / file).write_bytes(data)
-    where = f"a.zip/folder/{file}" if packed else file
+    (tmp_path / file).parent.mkdir(exist_ok=True)
+    (tmp_path / file).write_bytes(data)
     found = leaks.leaks(tmp_path)
-    assert any(line.startswith(f"{where}: {said}") for line in found), found
+    assert any(line.startswith(f"{file}: {said}") for line in found), found
 
 
 def test_where_answers_are_given_all_else_is_a_secret_still(tmp_path):

@@ -123,7 +123,39 @@ def launch(command, count, grace=2.0):
     words = [sys.executable, "-m", "torch.distributed." + "run", "--no-python"]
     return subprocess.run([*words, "--nproc-per-node", str(count), *command]).returncode
 """
+# torchrun's own parts, without its name: eight points of ten, once.
+ELASTIC = """
+import os
+import socket
+
+from torch.distributed.elastic import multiprocessing
+
+
+def launch(command, count, grace=2.0):
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = str(probe.getsockname()[1])
+    env = {"WORLD_SIZE": str(count), "LOCAL_WORLD_SIZE": str(count)}
+    env = os.environ | env | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    numbers = {rank: str(rank) for rank in range(count)}
+    started = multiprocessing.start_processes(
+        "rank",
+        command[0],
+        {rank: tuple(command[1:]) for rank in numbers},
+        {r: env | {"RANK": word, "LOCAL_RANK": word} for r, word in numbers.items()},
+        multiprocessing.DefaultLogsSpecs(),
+    )
+    try:
+        failures = started.wait().failures.values()
+    except multiprocessing.SignalException as asked:
+        started.close(asked.sigval, grace)
+        return 128 + asked.sigval
+    if not failures:
+        return 0
+    code = min(failures, key=lambda failure: failure.timestamp).exitcode
+    return code if code > 0 else 128 - code
+"""
 HOSTILE = {
+    "lets torchrun's parts do it": (ELASTIC, "is the task itself"),
     "lets torchrun do it": (TORCHRUN, "torchrun is the task itself"),
     "speaks to the judge": (SAYS, "launch() raises OSError"),
     "speaks for the ranks": (VOICES, "expected to run the command in a process"),

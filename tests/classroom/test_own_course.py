@@ -87,11 +87,17 @@ with wired(given, calls=[]) as line:
         give(result=answer("gathered.py").all_gather(torch.from_numpy(given["x"])))
 """,
     "mistakes.py": """
-from classroom.engine.assignment import Mistake
+from classroom.engine.assignment import mistakes
 
-ONCE = "range(world_size - 1)", "range(1)"
-TWICE = "range(world_size - 1)", "range(world_size)"
-MISTAKES = [Mistake("one step", "right", [ONCE]), Mistake("twice", "right", [TWICE])]
+MISTAKES = mistakes('''
+@@ right: one step
+-    for step in range(world_size - 1):
++    for step in range(1):
+
+@@ right: one step too many
+-    for step in range(world_size - 1):
++    for step in range(world_size):
+''')
 """,
 }
 

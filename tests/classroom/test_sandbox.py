@@ -204,12 +204,12 @@ def test_a_run_that_measures_time_has_the_machine_for_itself():
         with room:
             order.append(name)
 
-    with slots.one():
-        alone = threading.Thread(target=take, args=["alone", slots.all()])
+    with slots.take(1):
+        alone = threading.Thread(target=take, args=["alone", slots.take(2)])
         alone.start()
         assert wait_until(slots._in_line.locked)
         # There is room for one more, but who was first in line is not overtaken.
-        later = threading.Thread(target=take, args=["later", slots.one()])
+        later = threading.Thread(target=take, args=["later", slots.take(1)])
         later.start()
         alone.join(0.3), later.join(0.3)
         assert order == []

@@ -344,18 +344,50 @@ STORED = (
 )
 
 
+# The state is on its way to a neighbor, who has the same, while the judge weighs.
+PARKED = HIDDEN.replace(
+    """        for p, state in optimizer.state.items():
+            kept[p] = {n: v.numpy().copy() for n, v in state.items()}
+        optimizer.state.clear()
+""",
+    """        values = [v for s in optimizer.state.values() for v in s.values()]
+        row = torch.cat([value.flatten() for value in values])
+        right = (dist.get_rank() + 1) % dist.get_world_size()
+        kept.update(params=[*optimizer.state], work=dist.isend(row, right))
+        row.data = torch.zeros(0)
+        optimizer.state.clear()
+""",
+).replace(
+    """        for p, state in kept.items():
+            optimizer.state[p] = {n: torch.from_numpy(v) for n, v in state.items()}
+        kept.clear()
+""",
+    """        if not kept:
+            return
+        row = torch.empty(sum(1 + 2 * p.numel() for p in kept["params"]))
+        left = (dist.get_rank() - 1) % dist.get_world_size()
+        dist.recv(row, left)
+        kept.pop("work").wait()
+        for p in kept.pop("params"):
+            step, a, b, row = row.split([1, n := p.numel(), n, len(row) - 1 - 2 * n])
+            state = {"step": step[0].clone(), "exp_avg": a.clone()}
+            optimizer.state[p] = state | {"exp_avg_sq": b.clone()}
+""",
+)
+
+
 def first(answer: dict[str, str], criterion: str) -> Verdict:
     """Return the verdict of the first visible case."""
     return verdict("shard", answer, criterion, visible("shard")[criterion][:1])
 
 
 @pytest.mark.parametrize("style", [FLAT, EACH], ids=["flat", "each"])
-@pytest.mark.parametrize("criterion", list(shard.CRITERIA))
-def test_another_style_gets_full_marks(style, criterion):
+@pytest.mark.parametrize("criterion", ["memory", "groups", "checkpoint"])
+def test_another_style_passes(style, criterion):
+    """The criteria that look most closely; test_..._every_case has the rest."""
     (cell,) = (cell for cell in cells("shard") if cell.name == criterion)
-    for case in (cell.cases[0], cell.cases[-1]):
-        found = verdict("shard", {"shard.py": style}, criterion, [case])
-        assert found.state == "pass", (case, found)
+    found = verdict("shard", {"shard.py": style}, criterion, cell.cases[-1:])
+    assert found.state == "pass", found
 
 
 @pytest.mark.full
@@ -377,6 +409,11 @@ def test_the_whole_on_every_rank_is_no_share(criterion):
 def test_what_is_hidden_from_the_tensors_is_seen_by_the_system():
     found = first({"shard.py": HIDDEN}, "memory")
     assert found.state == "fail" and "MB from step to step" in found.words, found
+
+
+def test_what_is_parked_on_the_wire_is_seen_there():
+    found = first({"shard.py": PARKED}, "memory")
+    assert found.state == "fail" and "MB are on their way" in found.words, found
 
 
 # Where a program keeps its state from step to step, if not in its own memory.

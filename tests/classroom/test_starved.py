@@ -12,7 +12,8 @@ from course import RING, solution
 
 from classroom.engine import rig, runner
 from classroom.engine.check import try_case
-from classroom.engine.rig import Outcome, Rig, compiles
+from classroom.engine.modules import parsed
+from classroom.engine.rig import Outcome, Rig
 
 pytestmark = pytest.mark.sandbox
 CASE = {"ranks": 2, "length": 8}
@@ -70,22 +71,15 @@ def test_the_system_tells_who_waits_for_a_core():
 @pytest.mark.parametrize(
     "line",
     [
-        "f = torch.compile(f)",
         "@torch.compile\ndef f(): pass",
-        "from torch import compile",
-        "import torch as t\nf = t.compile(f)",
+        "from torch import compile\ncompile(print)",
+        "torch.nn.Linear(2, 2).compile()",
     ],
 )
-def test_what_compiles_is_refused_by_name_before_anything_runs(line):
-    assert compiles(f"import torch\n{line}\n")
+def test_what_compiles_is_refused_at_once(line):
     answer = {"ring.py": f"import torch\n{line}\n"}
     found = try_case(Rig(RING, answer), "right", CASE)
     assert found.state == "fail" and "torch.compile takes longer" in found.words
-
-
-def test_what_does_not_compile_is_not():
-    text = "import re\nre.compile('x')  # not torch.compile\nsource = 'torch.compile'\n"
-    assert not compiles(text) and not compiles("return (")
 
 
 @pytest.fixture
@@ -105,4 +99,4 @@ def test_many_submissions_are_parsed_at_once(collecting):
     """ast.parse of two threads at once raises SystemError in Python 3.11.7, say."""
     text = "x = [f(a + b * (c - d)) for a in range(3)]\n" * 200
     with ThreadPoolExecutor(4) as pool:
-        assert not any(pool.map(compiles, [text] * 40))
+        assert len([*pool.map(parsed, [text] * 40)]) == 40

@@ -7,6 +7,7 @@ criterion.
 """
 
 from collections.abc import Sequence
+from itertools import product
 from statistics import median
 
 import numpy as np
@@ -14,15 +15,22 @@ import numpy as np
 from classroom.assignments.beside.averaging import Net, fill, gradients, loss
 from classroom.assignments.beside.wired import wired
 from classroom.engine.rig import Outcome, Rig
-from classroom.engine.verdict import PASS, Verdict, compare, fail, up_to_scale
+from classroom.engine.verdict import (
+    PASS,
+    Decided,
+    Verdict,
+    compare,
+    fail,
+    up_to_scale,
+)
 
 SAMPLES, RATE = 5, 0.05
 EVERYTHING = 1_000_000  # bytes: a bucket that holds any network here
 TOLERANCE = {"rtol": 1e-3, "atol": 1e-5}
 NAP, CALL, LAYER = 0.03, 0.005, 0.02  # seconds: see `hidden`, and Overlap's prediction
 BRIEF = 0.02  # seconds of a layer, where a thread that sends shall have its moment
-ROUNDS = 3  # how often the student's step and DDP's are timed, in turn
-SLOWEST = 1.25  # times what DDP takes; see `hidden`
+ROUNDS = 3  # how many steps are timed
+SLOWEST = 1.25  # times the shortest possible step; see `hidden`
 WORDS = {
     "sizes": "widths {}",
     "dtype": "{}",
@@ -109,8 +117,8 @@ class Case:
             micro = step.get("micro", 1)
             rows = [{}] * micro if isinstance(micro, int) else micro
             usual = {"heads": step.get("heads", [[]] * ranks), "raises": False}
-            whole = {"ddp": False, "late": None} | step
-            self.plan.append(whole | {"micro": [usual | row for row in rows]})
+            micros = {"micro": [usual | row for row in rows]}
+            self.plan.append({"late": None} | step | micros)
         most = max((len(step["micro"]) for step in self.plan), default=0)
         sizes, shape = net["sizes"], (ranks, len(plan), most, SAMPLES)
         width, dtype = max(sizes[-1], net.get("heads", 0)), net.get("dtype", "float32")
@@ -174,22 +182,20 @@ class Case:
         trained = [p for p in self.net.parameters() if p.requires_grad]
         return [p.numel() * p.element_size() for p in trained]
 
-    def problem(self, outcome: Outcome, diary: Diary) -> Verdict | None:
-        """Why the training cannot be judged, if it cannot."""
-        if problem := outcome.problem("grads", "params"):
-            return problem
-        for step, plan in enumerate(self.plan):
-            for rank in range(0 if plan["ddp"] else self.ranks):
+    def judged(self) -> tuple[Outcome, Diary]:
+        """Let the student's program do it; decide the case if that is no training."""
+        outcome, diary = self.run()
+        outcome.must_give("grads", "params")
+        for step in range(len(self.plan)):
+            for rank in range(self.ranks):
                 if not diary.of(step, rank, "call"):
                     told = "makes no call of torch.distributed in a step"
-                    return fail(f"rank {rank} {told}")
-        return None
+                    raise Decided(fail(f"rank {rank} {told}"))
+        return outcome, diary
 
     def same_gradients(self, outcome: Outcome, scaled: bool = True) -> Verdict:
         """Compare the gradients; if `scaled`, forgive one factor common to all."""
         for step, expected in enumerate(self.truth()[0].mean(0)):
-            if self.plan[step]["ddp"]:
-                continue
             if scaled:
                 expected = up_to_scale(expected, outcome.outputs[0]["grads"][step])
             for rank, given in enumerate(outcome.outputs):
@@ -207,15 +213,20 @@ class Case:
         return None
 
 
-def in_no_sync(diary: Diary, step: int, rank: int, micro: int) -> Verdict | None:
-    """Say so if a rank made a call within no_sync(), before its last micro-batch."""
-    done = 0
-    for entry in diary.of(step, rank, "backward", "call"):
-        done += entry["what"] == "backward"
-        if entry["what"] == "call" and done < micro - 1:
-            where = f"in no_sync(), micro-batch {done} of step {step}"
-            return fail(f"rank {rank} calls {entry['about']} {where}")
-    return None
+def accumulated(case: Case, micro: int) -> Verdict:
+    """Judge steps of `micro` micro-batches, of which all but the last are in no_sync():
+    no rank makes a call there.
+    """
+    outcome, diary = case.judged()
+    steps = range(len(case.plan))
+    for rank, step in product(range(case.ranks), steps):
+        done = 0
+        for entry in diary.of(step, rank, "backward", "call"):
+            done += entry["what"] == "backward"
+            if entry["what"] == "call" and done < micro - 1:
+                where = f"in no_sync(), micro-batch {done} of step {step}"
+                return fail(f"rank {rank} calls {entry['about']} {where}")
+    return case.sent_late(diary, steps) or case.same_gradients(outcome)
 
 
 # --- against the clock ---
@@ -224,26 +235,23 @@ def in_no_sync(diary: Diary, step: int, rank: int, micro: int) -> Verdict | None
 def hidden(
     rig: Rig, *, ranks: int, sizes: list[int], late: int, seed: int = 0
 ) -> Verdict:
-    """A step takes at most 1.25 times as long as with torch's DDP: buckets are on the
-    wire while backward() goes on, and backward() waits for nobody.
+    """A step takes at most 1.25 times as long as the shortest possible, in which only
+    the last bucket is on the wire when backward() ends; backward() waits for nobody.
 
-    Naps and wire are such that a step that hides nothing takes 1.6 times as long. Both
-    kinds are timed in turn, in one run, by the machine's own clock. Hooks that send at
-    once take exactly as long as DDP; a thread that sends may come a layer too late.
+    That is what hooks that send at once come to, and torch's DDP, by the machine's own
+    clock; a thread that sends may come a layer too late. Naps and wire are such that a
+    step that hides nothing takes 1.5 times as long.
     """
     size, layers = 4 * sizes[0] ** 2, len(sizes) - 1
-    plan: list[dict] = [{}, {"ddp": True}, {"late": late}, {"ddp": True}]
-    plan += [{}, {"ddp": True}] * ROUNDS
+    plan: list[dict] = [{}, {"late": late}, *[{}] * ROUNDS]
     net, wire = {"sizes": sizes}, (CALL, LAYER / size)
     case = Case(rig, ranks, seed, net, plan, bucket_bytes=size, nap=NAP, wire=wire)
-    outcome, diary = case.run()
-    if problem := case.problem(outcome, diary):
-        return problem
-    if diary.of(2, late, "held up"):
+    outcome, diary = case.judged()
+    if diary.of(1, late, "held up"):
         others = ", ".join(str(rank) for rank in range(ranks) if rank != late)
         told = f"did not come through backward() before rank {late} had begun its own"
         return fail(f"rank {others} {told}: backward() must wait for nobody")
-    mine = [step for step, p in enumerate(case.plan) if step >= 4 and not p["ddp"]]
+    timed = range(2, len(plan))
     verdict = case.same_gradients(outcome)
     if verdict.state != "pass":
         return verdict
@@ -253,30 +261,22 @@ def hidden(
             if len(diary.of(step, rank, "layer")) != layers:
                 told = f"computes the {layers} layers of step {step} at another time"
                 return fail(f"rank {rank} {told}")
-        for step in mine:
+        for step in timed:
             if words := not_carried(diary, step, rank, own[rank, step]):
                 return fail(f"rank {rank}: {words}")
-    serial = layers * (NAP + CALL + LAYER)
-    if words := too_slow(diary, mine, serial):
-        why = (too_late(case, diary, mine[0], rank) for rank in range(ranks))
+    if words := too_slow(diary, timed, layers * NAP + CALL + LAYER):
+        why = (too_late(case, diary, timed[0], rank) for rank in range(ranks))
         return fail(": ".join([words, *filter(None, why)][:2]))
     return PASS
 
 
-def too_slow(diary: Diary, steps: list[int], serial: float) -> str | None:
-    """Say so if `steps` take longer than the steps of DDP, each of which comes next.
-
-    One that hides nothing takes `serial` seconds. DDP's do not, unless they have been
-    meddled with.
-    """
-    pairs = [(diary.seconds(step), diary.seconds(step + 1)) for step in steps]
-    own, ddp = (1000 * median(column) for column in zip(*pairs, strict=True))
-    if SLOWEST * ddp > 1000 * serial:
-        return f"DDP's own steps took {ddp:.0f} ms; leave them alone"
-    if own <= SLOWEST * ddp:
+def too_slow(diary: Diary, steps: Sequence[int], best: float) -> str | None:
+    """Say so if `steps` take too long; the shortest possible takes `best` seconds."""
+    own = median(map(diary.seconds, steps))
+    if own <= SLOWEST * best:
         return None
-    limit = f"at most {SLOWEST} times as long as with torch's DDP, {ddp:.0f} ms"
-    return f"expected a step to take {limit}, got {own:.0f} ms"
+    limit = f"at most {SLOWEST} times the shortest possible, {1000 * best:.0f} ms"
+    return f"expected a step to take {limit}, got {1000 * own:.0f} ms"
 
 
 def too_late(case: Case, diary: Diary, step: int, rank: int) -> str | None:

@@ -129,26 +129,18 @@ class Training:
 
     Args:
         given: the inputs: net (arguments of `Net`), params and buffers (rows), rate,
-            bucket_bytes, x and y (steps, micro-batches, samples, width), and plan, for
-            each step: whether torch's "ddp" averages, late (a rank), and micro, by
-            micro-batch the heads by rank, and whether its body raises.
+            x and y (steps, micro-batches, samples, width), and plan, for each step:
+            late (a rank), and micro, by micro-batch the heads by rank, and whether its
+            body raises.
         line: to the machine.
         rank: which this is.
     """
 
     def __init__(self, given: dict, line: Any, rank: int):
         self.given, self.line, self.rank = given, line, rank
-        self.net, self.twin = self.make(), nn.Module()
-        if any(plan["ddp"] for plan in given["plan"]):  # before the answer is imported
-            megabytes = given["bucket_bytes"] / 2**20
-            ddp = nn.parallel.DistributedDataParallel
-            self.twin = ddp(self.make(), bucket_cap_mb=megabytes)
-
-    def make(self) -> Net:
-        net = Net(**self.given["net"], accelerator=self.line.compute)
-        fill(net.parameters(), self.given["params"])
-        fill(net.buffers(), self.given["buffers"])
-        return net
+        self.net = Net(**given["net"], accelerator=line.compute)
+        fill(self.net.parameters(), given["params"])
+        fill(self.net.buffers(), given["buffers"])
 
     def take(
         self,
@@ -170,14 +162,10 @@ class Training:
         for number, plan in enumerate(self.given["plan"]):
             optimizer.zero_grad()
             self.line.ask("meet", number)  # all ranks begin together
-            if plan["ddp"]:
-                self.twin.zero_grad()
-                self.passes(number, plan, self.twin, no_sync)
-            else:
-                self.passes(number, plan, model, no_sync)
-                self.line.ask("settle")
-                self.line.order("settled")
-                finish()
+            self.passes(number, plan, model, no_sync)
+            self.line.ask("settle")
+            self.line.order("settled")
+            finish()
             self.line.order("done")
             stray |= any(p.grad is not None for p in frozen)
             grads.append(gradients(self.net))

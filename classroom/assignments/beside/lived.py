@@ -19,7 +19,7 @@ from torch import nn
 from classroom.assignments.beside.lives import digest
 from classroom.assignments.beside.serial import as_in_a_rank
 from classroom.engine.rig import Outcome, Rig, compare_all
-from classroom.engine.verdict import Verdict, fail
+from classroom.engine.verdict import Decided, Verdict, fail
 
 BATCH, FEATURES = 4, 16
 KILLED, CUT_OFF = -9, -25  # SIGKILL, SIGXFSZ
@@ -174,34 +174,34 @@ class Lives:
         nothing = {"job": self.job, "pushed": [], "pushes": np.zeros((0, 0))}
         return self._run(ranks, nothing | {"may_refuse": True})
 
-    def kill(self, rank: int, step: int) -> Verdict | None:
-        """Kill `rank` in this life's step `step`; return nothing if that was so."""
+    def kill(self, rank: int, step: int) -> None:
+        """Kill `rank` in this life's step `step`, if it gets there."""
         plan = {"rank": rank, "step": step, "how": "at once"}
         life = self.live(plan=plan)
         if len(life.exit_codes) > rank and life.exit_codes[rank] == KILLED:
-            return None
+            return
+        life.must_give()
         words = f"rank {rank} never got to step {step} of its life, to be killed there"
-        return life.problem() or fail(words)
+        raise Decided(fail(words))
 
-    def write(self, step: int, at: str) -> Verdict | Outcome:
+    def write(self, step: int, at: str) -> Outcome:
         """Let the rank that writes die: "at byte 6000", or "before the rename"."""
         how, _, byte = at.partition("byte ")
         plan: dict = {"rank": None, "step": step, "how": "at byte" if byte else how}
         plan["with"] = [int(byte)] if byte else []
         life = self.live(plan=plan)
         if not {KILLED, CUT_OFF} & set(life.exit_codes):
-            if problem := life.problem():
-                return problem
+            life.must_give()
             if byte:
-                return fail(f"after step {step} nobody wrote a file of {byte} bytes")
+                words = f"after step {step} nobody wrote a file of {byte} bytes"
+                raise Decided(fail(words))
             # Without a rename nobody dies of one; "at byte" has tested the writing.
         return life
 
     def last(self, starts: Collection[int]) -> Verdict:
         """Judge the last life: where it may have begun, and what it has to end with."""
         outcome = self.live()
-        if problem := outcome.problem("weights"):
-            return problem
+        outcome.must_give("weights")
         if self.begun is None:
             told = "goes on with weights that the training without a stop never has"
             return fail(f"last weights: rank 0 {told}")
@@ -209,7 +209,8 @@ class Lives:
             wanted = [*map(str, sorted(starts))]
             words = " or ".join(wanted) if len(wanted) < 4 else f"{wanted[0]} or later"
             return fail(f"rank 0 expected to go on from step {words}, got {self.begun}")
-        self.snapshots = count(outcome.events[0], "snapshot")
+        said = [event.get("what") for event in outcome.events[0]]
+        self.snapshots = said.count("snapshot")
         expected = truth(self.ranks, self.job, self.pushes)[1]
         verdict = compare_all(expected, outcome, "weights")
         if verdict.state == "fail":
@@ -221,8 +222,3 @@ class Lives:
         outcome = self.rig.run(ranks, usual | given, files=self.files)
         self.files = outcome.files
         return outcome
-
-
-def count(events: list[dict], what: str) -> int:
-    """Return how often a rank has said that."""
-    return sum(event.get("what") == what for event in events)

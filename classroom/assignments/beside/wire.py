@@ -28,7 +28,7 @@ from itertools import accumulate, count
 from multiprocessing.connection import Client, Connection, Listener, wait
 from pathlib import Path
 from types import FunctionType
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -40,9 +40,20 @@ HELD_UP = 2.0  # seconds after which a late rank goes on, if the others stand st
 CALM = 1.0  # seconds without work, after which a process stands still
 WORK = 0.02  # seconds of a core
 SETTLED = 1.0  # seconds that a thread of a rank may take to send what is ready
+AGAIN_AFTER = 0.05  # seconds until it looks once more
 _GROUP: Any = dist.ProcessGroup  # whose stubs know other forms of its methods
 LARGEST = 200_000_000  # bytes of a message
 ALL = "all_reduce", "broadcast", "all_gather", "gather"
+
+
+class Order(NamedTuple):
+    """What a rank has asked for, and where the answer goes."""
+
+    line: Connection
+    ticket: int
+    rank: int
+    about: Any
+    payload: bytes
 
 
 class Machine:
@@ -69,9 +80,10 @@ class Machine:
         self.lines: dict[Connection, int] = {}  # the rank at the other end
         self.pids: dict[int, int] = {}
         self.looks: dict[int, tuple[float, float]] = {}  # when a rank had last worked
-        self.calls: dict[int, list[tuple]] = {r: [] for r in range(ranks)}
-        self.sends: defaultdict[tuple, deque] = defaultdict(deque)  # by both ends, tag
-        self.recvs: defaultdict[tuple, deque] = defaultdict(deque)
+        # By rank, each with what that rank's clock said when it made the call.
+        self.calls: dict[int, list[tuple[Order, float]]] = {r: [] for r in range(ranks)}
+        self.sends = defaultdict[tuple, deque[Order]](deque)  # by both ends, tag
+        self.recvs = defaultdict[tuple, deque[Order]](deque)  # by receiver, tag
         self.messages: dict[tuple[int, int], list[int]] = {}  # by both ends: how many
         self.asked = [0] * ranks  # layers
         self.carried = 0  # calls
@@ -79,7 +91,7 @@ class Machine:
         self.clock = [0.0] * ranks  # when each rank got the last answer
         self.busy = [0.0] * ranks  # until when each accelerator is
         self.full = 0.0  # until when the wire is
-        self.met: list[tuple] = []
+        self.met: list[Order] = []
         self.through: set[int] = set()  # backward(), in this step
         self.called: set[int] = set()  # a collective, in this step
         self.step = -1
@@ -101,7 +113,8 @@ class Machine:
                 try:
                     head, _, payload = line.recv_bytes(LARGEST).partition(b"\n")
                     ticket, word, about = json.loads(head)
-                    self.take(line, ticket, word, about, payload)
+                    rank = self.lines[line]
+                    self.take(word, Order(line, ticket, rank, about, payload))
                 except (EOFError, OSError, ValueError, TypeError):
                     del self.lines[line]
             while self.due and self.due[0][0] <= time.monotonic():
@@ -127,101 +140,88 @@ class Machine:
     def note(self, word: str, rank: int, about: object = 0, **more: object) -> None:
         self.say(word, step=self.step, rank=rank, about=about, **more)
 
-    def reply(
-        self, line: Connection, ticket: int, words: str, parts: Sequence[bytes] = ()
-    ) -> None:
+    def reply(self, order: Order, words: str = "", parts: Sequence[bytes] = ()) -> None:
         """Answer an order, with words if it has failed."""
-        head = json.dumps([ticket, words, [len(part) for part in parts]])
+        head = json.dumps([order.ticket, words, [len(part) for part in parts]])
         with suppress(OSError):  # who has left needs no answer
-            line.send_bytes(head.encode() + b"\n" + b"".join(parts))
+            order.line.send_bytes(head.encode() + b"\n" + b"".join(parts))
 
-    def take(
-        self, line: Connection, ticket: int, word: str, about: Any, payload: bytes
-    ) -> None:
+    def take(self, word: str, order: Order) -> None:
         """Take an order: what has a method `take_WORD`, or else a word to note."""
-        rank = self.lines[line]
-        if order := getattr(self, f"take_{word}", None):
-            return order(line, ticket, rank, about, payload)
-        self.note(word, rank, about)
+        if take := getattr(self, f"take_{word}", None):
+            return take(order)
+        self.note(word, order.rank, order.about)
         if word == "through":
-            self.through.add(rank)
+            self.through.add(order.rank)
 
     # --- an accelerator ---
 
-    def take_layer(
-        self, line: Connection, ticket: int, rank: int, layer: int, _: bytes
-    ) -> None:
+    def take_layer(self, order: Order) -> None:
         # One layer at a time: who asks for two waits for both.
+        rank = order.rank
         end = max(self.clock[rank], self.busy[rank]) + self.nap
         self.busy[rank] = end
-        self.note("layer", rank, layer, begin=end - self.nap, end=end)
+        self.note("layer", rank, order.about, begin=end - self.nap, end=end)
         assert self.factors is not None
         factor = self.factors[rank, self.asked[rank]].tobytes()
         self.asked[rank] += 1
         real = time.monotonic() + end - self.clock[rank]
-        self.at(real, partial(self.compute, line, ticket, end, factor))
+        self.at(real, partial(self.compute, order, end, factor))
 
-    def compute(self, line: Connection, ticket: int, end: float, factor: bytes) -> None:
+    def compute(self, order: Order, end: float, factor: bytes) -> None:
         """Tell a rank that its layer is computed."""
-        self.wake(line, end)
-        self.reply(line, ticket, "", [factor])
+        self.wake(order.rank, end)
+        self.reply(order, "", [factor])
 
-    def wake(self, line: Connection, moment: float) -> None:
-        if line in self.lines:
-            rank = self.lines[line]
-            self.clock[rank] = max(self.clock[rank], moment)
+    def wake(self, rank: int, moment: float) -> None:
+        self.clock[rank] = max(self.clock[rank], moment)
 
-    def take_meet(
-        self, line: Connection, ticket: int, rank: int, _: Any, __: bytes
-    ) -> None:
-        self.met.append((line, ticket))
-        if len(self.met) == self.ranks:
-            self.step, self.through, self.called = self.step + 1, set(), set()
-            self.clock = [max(self.clock)] * self.ranks
-            for other, its in self.met:
-                self.reply(other, its, "")
-            self.met = []
+    def take_meet(self, order: Order) -> None:
+        self.met.append(order)
+        if len(self.met) < self.ranks:
+            return
+        sent = [one.payload for waiting in self.sends.values() for one in waiting]
+        sent += [one.payload for calls in self.calls.values() for one, _ in calls]
+        if sent:  # and nobody has received it
+            self.say("parked", bytes=sum(map(len, sent)))
+        self.step, self.through, self.called = self.step + 1, set(), set()
+        self.clock = [max(self.clock)] * self.ranks
+        for one in self.met:
+            self.reply(one)
+        self.met = []
 
-    def take_late(
-        self, line: Connection, ticket: int, rank: int, _: Any, __: bytes
-    ) -> None:
-        self.late(line, ticket, rank, time.monotonic() + HELD_UP)
+    def take_late(self, order: Order) -> None:
+        self.late(order, time.monotonic() + HELD_UP)
 
-    def take_settle(
-        self, line: Connection, ticket: int, rank: int, _: Any, __: bytes
-    ) -> None:
-        self.settle(line, ticket, rank, time.monotonic() + SETTLED)
-
-    def settle(self, line: Connection, ticket: int, rank: int, end: float) -> None:
-        """Answer when this rank has made a call: a thread takes a moment."""
-        over = time.monotonic() > end and self.still([rank])
-        if rank in self.called or over:
-            return self.reply(line, ticket, "")
-        soon = time.monotonic() + 0.05
-        self.at(soon, lambda: self.settle(line, ticket, rank, end))
-
-    def late(self, line: Connection, ticket: int, rank: int, end: float) -> None:
+    def late(self, order: Order, end: float) -> None:
         """Answer when all others have come through their backward()."""
-        if len(self.through - {rank}) == self.ranks - 1:
-            return self.reply(line, ticket, "")
-        others = {*range(self.ranks)} - self.through - {rank}
+        others = {*range(self.ranks)} - self.through - {order.rank}
+        if not others:
+            return self.reply(order)
         if time.monotonic() > end and self.still(others):
-            self.note("held up", rank)
-            return self.reply(line, ticket, "")
-        soon = time.monotonic() + 0.05
-        self.at(soon, lambda: self.late(line, ticket, rank, end))
+            self.note("held up", order.rank)
+            return self.reply(order)
+        self.at(time.monotonic() + AGAIN_AFTER, partial(self.late, order, end))
+
+    def take_settle(self, order: Order) -> None:
+        self.settle(order, time.monotonic() + SETTLED)
+
+    def settle(self, order: Order, end: float) -> None:
+        """Answer when this rank has made a call: a thread takes a moment."""
+        over = time.monotonic() > end and self.still([order.rank])
+        if order.rank in self.called or over:
+            return self.reply(order)
+        self.at(time.monotonic() + AGAIN_AFTER, partial(self.settle, order, end))
 
     # --- the wire: calls that all ranks make ---
 
-    def take_call(
-        self, line: Connection, ticket: int, rank: int, about: list, payload: bytes
-    ) -> None:
-        name, root, kind = about
+    def take_call(self, order: Order) -> None:
+        (name, _, kind), rank = order.about, order.rank
         self.called.add(rank)
-        values = np.frombuffer(payload, kind) if kind else np.zeros(0)
+        values = np.frombuffer(order.payload, kind) if kind else np.zeros(0)
         sums = {"sum": float(values.sum()), "squares": float((values**2).sum())}
-        self.note("call", rank, name, bytes=len(payload), **sums)
-        self.calls[rank].append((line, ticket, payload, self.clock[rank], name, root))
+        self.note("call", rank, name, bytes=len(order.payload), **sums)
+        self.calls[rank].append((order, self.clock[rank]))
         mine, now = self.carried + len(self.calls[rank]) - 1, time.monotonic()
         self.at(now + GIVEN_UP_AFTER, partial(self.give_up, mine))
         while all(self.calls.values()):
@@ -229,32 +229,33 @@ class Machine:
 
     def carry(self, now: float) -> None:
         """Put the first call on the wire, which every rank has made."""
-        parts = [self.calls[rank].pop(0) for rank in range(self.ranks)]
-        sizes = [len(payload) for _, _, payload, *_ in parts]
-        begin = max(clock for _, _, _, clock, *_ in parts)
+        first = [self.calls[rank].pop(0) for rank in range(self.ranks)]
+        orders, clocks = zip(*first, strict=True)
+        sizes = [len(order.payload) for order in orders]
+        names = [order.about[0] for order in orders]
+        begin = max(clocks)
         end = max(self.full, begin) + self.wire[0] + self.wire[1] * max(sizes)
         words, self.full = "", end
         ranks = f"ranks 0 to {self.ranks - 1}"
-        if len({name for *_, name, _ in parts}) > 1:
-            names = ", ".join(name for *_, name, _ in parts)
-            words = f"{ranks} make different calls: {names}"
-        elif len(set(sizes)) > 1:
+        if len({*names}) > 1:
+            words = f"{ranks} make different calls: {', '.join(names)}"
+        elif len({*sizes}) > 1:
             words = f"{ranks} bring {sizes} bytes to one call"
         self.carried += 1
-        self.at(now + end - begin, partial(self.deliver, end, parts, words))
+        self.at(now + end - begin, partial(self.deliver, end, orders, words))
 
-    def deliver(self, end: float, parts: list[tuple], words: str) -> None:
+    def deliver(self, end: float, orders: Sequence[Order], words: str) -> None:
         """Give every rank what all of them, or one root, have brought to a call."""
         self.note("carried", -1, end=end)
-        payloads = [payload for _, _, payload, *_ in parts]
-        for rank, (line, ticket, _, _, name, root) in enumerate(parts):
-            self.wake(line, end)
-            given = payloads
+        payloads = [order.payload for order in orders]
+        for order in orders:
+            self.wake(order.rank, end)
+            (name, root, _), given = order.about, payloads
             if name == "broadcast":
                 given = [payloads[root]]
-            elif name == "gather" and rank != root:
+            elif name == "gather" and order.rank != root:
                 given = []
-            self.reply(line, ticket, words, given)
+            self.reply(order, words, given)
 
     def give_up(self, call: int) -> None:
         """Tell those who wait for `call` who has not made it."""
@@ -262,52 +263,47 @@ class Machine:
             return
         absent = [r for r in range(self.ranks) if not self.calls[r]]
         if not self.still(absent):  # a busy machine is nobody's mistake
-            soon = time.monotonic() + 0.1
+            soon = time.monotonic() + AGAIN_AFTER
             return self.at(soon, partial(self.give_up, call))
         names = ", ".join(map(str, absent))
-        sizes = [len(calls[0][2]) for calls in self.calls.values() if calls]
-        words = f"a call of {sizes[0]} bytes: rank {names} has not made it"
-        for rank, calls in self.calls.items():
-            for line, ticket, *_ in calls:
-                self.reply(line, ticket, words)
-            self.calls[rank] = []
+        waiting = [order for calls in self.calls.values() for order, _ in calls]
+        size = len(waiting[0].payload)
+        for order in waiting:
+            self.reply(order, f"a call of {size} bytes: rank {names} has not made it")
+        self.calls = {rank: [] for rank in self.calls}
 
     # --- the wire: messages from one rank to another ---
 
-    def take_send(
-        self, line: Connection, ticket: int, rank: int, about: list, payload: bytes
-    ) -> None:
-        to, tag = about
-        self.sends[rank, to, tag].append((line, ticket, payload))
+    def take_send(self, order: Order) -> None:
+        to, tag = order.about
+        self.sends[order.rank, to, tag].append(order)
         self.match(to)
 
-    def take_recv(
-        self, line: Connection, ticket: int, rank: int, about: list, _: bytes
-    ) -> None:
-        source, tag, size = about  # source -1: anybody
-        self.recvs[rank, tag].append((line, ticket, source, size))
-        self.match(rank)
+    def take_recv(self, order: Order) -> None:
+        _, tag, _ = order.about
+        self.recvs[order.rank, tag].append(order)
+        self.match(order.rank)
 
     def match(self, to: int) -> None:
         """Hand over what has a sender and a receiver; a send ends no sooner."""
         for (rank, tag), waiting in [*self.recvs.items()]:
             for receiver in [*waiting] if rank == to else []:
-                line, ticket, source, size = receiver
+                source, _, size = receiver.about  # source -1: anybody
                 sources = range(self.ranks) if source < 0 else [source]
                 came = next((s for s in sources if self.sends[s, to, tag]), None)
                 if came is None:
                     continue
                 waiting.remove(receiver)
-                its, its_ticket, payload = self.sends[came, to, tag].popleft()
-                words = ""
-                if len(payload) != size:
-                    told = f"sends {len(payload)} bytes, rank {to} receives {size}"
+                sender = self.sends[came, to, tag].popleft()
+                words, sent = "", len(sender.payload)
+                if sent != size:
+                    told = f"sends {sent} bytes, rank {to} receives {size}"
                     words = f"rank {came} {told}"
                 total = self.messages.setdefault((came, to), [0, 0])
-                total[0], total[1] = total[0] + 1, total[1] + len(payload)
-                source_told = came.to_bytes(4, "little")
-                self.reply(line, ticket, words, [payload, source_told])
-                self.reply(its, its_ticket, words)
+                total[0], total[1] = total[0] + 1, total[1] + sent
+                parts = [sender.payload, came.to_bytes(4, "little")]
+                self.reply(receiver, words, parts)
+                self.reply(sender, words)
 
 
 # --- a rank's end of it ---

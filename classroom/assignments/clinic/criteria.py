@@ -190,8 +190,7 @@ def goal_cure(rig: Rig, *, ranks: int, samples: int, seed: int = 1) -> Verdict:
     while loss(w) >= goal:
         w -= 0.1 * (2 * (w * x - y) * x).mean()
     outcome, _ = _treat(rig, "goal", "fit", arguments)
-    if problem := outcome.problem("result"):
-        return problem
+    outcome.must_give("result")
     return _near(np.array(w), outcome, "result")
 
 
@@ -200,8 +199,7 @@ def relay_cure(rig: Rig, *, ranks: int, length: int, seed: int = 1) -> Verdict:
     draw = rig.draw(seed)
     x = draw.integers(0, 100, (ranks, length)).astype(np.float32)
     outcome, _ = _treat(rig, "relay", "shift", [{"x": own} for own in x])
-    if problem := outcome.problem("result"):
-        return problem
+    outcome.must_give("result")
     return compare_all([x[rank - 1] for rank in range(ranks)], outcome, "result")
 
 
@@ -216,8 +214,7 @@ def prices_cure(rig: Rig, *, ranks: int, prices: str, seed: int = 1) -> Verdict:
     given: list[dict] = [{"prices": None, "count": len(expected)} for _ in range(ranks)]
     given[0]["prices"] = expected
     outcome, _ = _treat(rig, "prices", "share", given)
-    if problem := outcome.problem("result"):
-        return problem
+    outcome.must_give("result")
     return compare_all(np.array(expected, dtype=np.float64), outcome, "result")
 
 
@@ -229,8 +226,7 @@ def leaders_cure(
     x = draw.integers(0, 100, (ranks, length)).astype(np.float32)
     given = [{"x": own, "per_node": per_node} for own in x]
     outcome, _ = _treat(rig, "leaders", "from_leader", given)
-    if problem := outcome.problem("result"):
-        return problem
+    outcome.must_give("result")
     leaders = [x[rank // per_node * per_node] for rank in range(ranks)]
     return compare_all(leaders, outcome, "result")
 
@@ -250,8 +246,7 @@ def overlap_cure(rig: Rig, *, ranks: int, length: int, seed: int = 1) -> Verdict
         time.sleep(LATE)
 
     outcome, diary = _treat(rig, "overlap", "mean_and_largest", given, names, reply)
-    if problem := outcome.problem(*names):
-        return problem
+    outcome.must_give(*names)
     verdict = _near(x.sum(0) / ranks, outcome, "mean")
     if verdict.state == "pass":
         verdict = _near([np.array(own.max()) for own in x], outcome, "largest")
@@ -281,8 +276,7 @@ def score_cure(rig: Rig, *, ranks: int, samples: str, seed: int = 1) -> Verdict:
     hits = [draw.integers(0, 2, count) for count in counts]
     expected = np.array(sum(own.sum() for own in hits) / sum(counts))
     outcome, _ = _treat(rig, "score", "accuracy", [{"hits": own} for own in hits])
-    if problem := outcome.problem("result"):
-        return problem
+    outcome.must_give("result")
     return _near(expected, outcome, "result")
 
 

@@ -8,6 +8,8 @@ from ranks import RANK, answer, ask, give, inputs, process_group
 from torch.overrides import TorchFunctionMode
 from wire import Line, wired
 
+GLANCES = "__get__", "__len__", "dim", "numel", "size"  # at no number of a tensor
+
 
 class Look(TorchFunctionMode):
     """Tells the judge of the first thing that is done to a tensor once a call is out.
@@ -25,7 +27,8 @@ class Look(TorchFunctionMode):
     ) -> Any:
         after = self.line.made > self.before  # for some calls come this way themselves
         result = function(*args, **(kwargs or {}))
-        if after and not self.told:
+        glance = getattr(function, "__name__", "") in GLANCES
+        if after and not glance and not self.told:
             self.told = True
             self.line.order("look")  # behind the call, on the same line
             ask()

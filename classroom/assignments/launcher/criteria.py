@@ -9,7 +9,7 @@ import signal
 
 from classroom.engine.assignment import Criteria
 from classroom.engine.rig import Rig
-from classroom.engine.verdict import PASS, Verdict, fail
+from classroom.engine.verdict import PASS, Decided, Verdict, fail
 
 PROGRAMS = {"program": "launcher.py"}
 WORDS = {
@@ -38,17 +38,16 @@ def _job(acts: list[dict], **more: object) -> dict:
     return plan | {"mark": "a shell", "words": []} | more
 
 
-def _play(rig: Rig, *jobs: dict) -> Verdict | list[dict]:
-    """Let launch() run all jobs at once; return what became of each, or what is wrong.
+def _play(rig: Rig, *jobs: dict) -> list[dict]:
+    """Let launch() run all jobs at once; return what became of each.
 
-    Wrong with any of them is if not all ranks were started, or if launch() raised.
+    The case is decided if not all ranks were started, or if launch() raised.
     """
     outcome = rig.run(1, {"jobs": list(jobs)}, timeout=40)
     events = outcome.events[0] if outcome.events else []
-    if problem := outcome.problem():
-        return problem
+    outcome.must_give()
     if not any(event.get("what") == "told" for event in events):
-        return fail("its harness ended before it had told what happened")
+        raise Decided(fail("its harness ended before it had told what happened"))
     found = [event for event in events if event.get("what") == "job"]
     for number, (job, facts) in enumerate(zip(jobs, found, strict=True)):
         error, count = facts["error"], len(job["acts"])
@@ -58,15 +57,16 @@ def _play(rig: Rig, *jobs: dict) -> Verdict | list[dict]:
             if event.get("what") == "rank" and event["job"] == number
         ]
         if error and error.startswith("NotImplementedError"):
-            return Verdict("not yet", f"launch() raises {error}")
+            raise Decided(Verdict("not yet", f"launch() raises {error}"))
         if error:
-            return fail(f"launch() raises {error}")
+            raise Decided(fail(f"launch() raises {error}"))
         if facts["there"] < count and facts["late"]:
-            return fail(f"of {count} ranks only {facts['there']} were started")
+            raise Decided(fail(f"of {count} ranks only {facts['there']} were started"))
         if any(about["library"] for about in facts["ranks"]):
-            return fail("torchrun is the task itself: write your own")
+            raise Decided(fail("torchrun is the task itself: write your own"))
         if not all(about["toy"] for about in facts["ranks"]):
-            return fail("a rank expected to run the command in a process of its own")
+            words = "a rank expected to run the command in a process of its own"
+            raise Decided(fail(words))
     return found
 
 
@@ -90,10 +90,7 @@ def variables(rig: Rig, *, ranks: int, seed: int = 0) -> Verdict:
     """Each rank is told who it is, and gets the command and the rest as they are."""
     mark = f"shell {rig.draw(seed).integers(1000, 10000)}"
     words = ["--text", "two words", "$HOME", ""]
-    found = _play(rig, _job([_act("end")] * ranks, mark=mark, words=words))
-    if isinstance(found, Verdict):
-        return found
-    (facts,) = found
+    (facts,) = _play(rig, _job([_act("end")] * ranks, mark=mark, words=words))
     if len(facts["ranks"]) != ranks:
         return fail(f"{ranks} ranks expected, {len(facts['ranks'])} were started")
     port = facts["ranks"][0]["env"]["MASTER_PORT"]
@@ -121,10 +118,7 @@ def waits(rig: Rig, *, ranks: int, apart: float) -> Verdict:
     """All ranks end well, one after the other; launch() waits for the last."""
     for order in (range(ranks), reversed(range(ranks))):
         acts = [_act("end", after=apart * place) for place in order]
-        found = _play(rig, _job(acts))
-        if isinstance(found, Verdict):
-            return found
-        (facts,) = found
+        (facts,) = _play(rig, _job(acts))
         undone = [r for r, about in enumerate(facts["ranks"]) if not about["done"]]
         if undone and not facts["late"]:
             return fail(f"rank {undone[0]} was not allowed to finish its work")
@@ -144,8 +138,7 @@ def fails(rig: Rig, *, ranks: int, who: int, how: str) -> Verdict:
         died = int(getattr(signal, number))
         code = 128 + died
         acts[who] = _act("die", died)
-    found = _play(rig, _job(acts))
-    return found if isinstance(found, Verdict) else _ended(found[0], code)
+    return _ended(_play(rig, _job(acts))[0], code)
 
 
 def deaf(
@@ -159,10 +152,7 @@ def deaf(
     told = "leaves" if saves else "deaf"
     acts = [_act("work", told=told, saves=saves) for _ in range(ranks)]
     acts[who] = _act("end", 3)
-    found = _play(rig, _job(acts, grace=grace))
-    if isinstance(found, Verdict):
-        return found
-    (facts,) = found
+    (facts,) = _play(rig, _job(acts, grace=grace))
     # With which code, and whether good ranks are ended at all, is asked by `fails`.
     if facts["late"] or not saves:
         if (verdict := _ended(facts, facts["code"] or 3)).state != "pass":
@@ -188,10 +178,7 @@ def asked(rig: Rig, *, ranks: int, asked: str, ranks_are: str) -> Verdict:
     saves = 0.7 if ranks_are == "late" else 0.0
     told = "deaf" if ranks_are == "deaf" else "leaves"
     acts = [_act("work", told=told, saves=saves, leaves=0) for _ in range(ranks)]
-    found = _play(rig, _job(acts, signal=asked))
-    if isinstance(found, Verdict):
-        return found
-    (facts,) = found
+    (facts,) = _play(rig, _job(acts, signal=asked))
     for rank, about in enumerate(facts["ranks"]):
         if number not in about["told"]:
             return fail(f"rank {rank} expected {asked}, and did not get it")
@@ -204,8 +191,6 @@ def together(rig: Rig, *, ranks: int, jobs: int) -> Verdict:
     """Several jobs at once on one machine do not get in each other's way."""
     plan = _job([_act("end") for _ in range(ranks)], binds=True)
     found = _play(rig, *[plan] * jobs)
-    if isinstance(found, Verdict):
-        return found
     ports = [facts["ranks"][0]["env"]["MASTER_PORT"] for facts in found]
     for number, facts in enumerate(found, 1):
         for about in facts["ranks"]:
@@ -222,10 +207,7 @@ def together(rig: Rig, *, ranks: int, jobs: int) -> Verdict:
 
 def output(rig: Rig, *, ranks: int, lines: int) -> Verdict:
     """What ranks print is to be seen while they run, on both streams."""
-    found = _play(rig, _job([_act("end") for _ in range(ranks)], lines=lines))
-    if isinstance(found, Verdict):
-        return found
-    (facts,) = found
+    (facts,) = _play(rig, _job([_act("end") for _ in range(ranks)], lines=lines))
     for rank in range(ranks):
         for stream, count in (("out", lines), ("err", 1)):
             name = f"{rank} {stream}"
@@ -246,4 +228,3 @@ CRITERIA: Criteria = {
     "together": together,
     "output": output,
 }
-NEEDS: dict[str, list[str]] = {}

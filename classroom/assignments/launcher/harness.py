@@ -20,11 +20,15 @@ from pathlib import Path
 from typing import Any
 
 import ranks
+import torch.distributed.elastic.multiprocessing  # noqa: F401  (of which `record` is)
 from ranks import RUN_FOLDER, answer, inputs, say
 
 JOBS = 4  # processes that can launch; more than any case needs
 GIVE_UP = 12.0  # seconds until a launcher is given up
-LIBRARY = "torch.distributed.launcher torch.distributed.run torch.distributed.launch"
+LIBRARY = """
+    torch.distributed.launcher torch.distributed.run torch.distributed.launch
+    torch.distributed.elastic.agent torch.distributed.elastic.multiprocessing.api
+"""
 KEPT = 300  # characters of what a launcher or a rank says
 PR_SET_DUMPABLE = 4  # see prctl(2)
 TOLD = "RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT".split()

@@ -1,166 +1,117 @@
 """What students get wrong in Launcher."""
 
-from classroom.engine.assignment import Mistake
+from classroom.engine.assignment import mistakes
 
-START = "subprocess.Popen(command, env=told(rank, count, port))"
-FREE = """\
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))  # 0: any that is free
-        return probe.getsockname()[1]
+MISTAKES = mistakes(
+    """
+@@ variables: local rank forgotten
+> fail: rank 0 expected LOCAL_RANK 0, got nothing
+-    numbers = {"RANK": rank, "LOCAL_RANK": rank, "MASTER_PORT": port}
++    numbers = {"RANK": rank, "MASTER_PORT": port}
+
+@@ variables: a port for each rank
+> fail: rank 1 expected MASTER_PORT
+-        ranks.append(subprocess.Popen(command, env=told(rank, count, port)))
++        ranks.append(subprocess.Popen(command, env=told(rank, count, free_port())))
+
+@@ variables: nothing but the variables
+> fail: rank 0 has lost the variables
+-    return os.environ | words | {"MASTER_ADDR": "127.0.0.1"}
++    return words | {"MASTER_ADDR": "127.0.0.1"}
+
+@@ variables: one string for a shell
+> fail: rank 0 expected the words
+ import os
++import shlex
+
+-        ranks.append(subprocess.Popen(command, env=told(rank, count, port)))
++        ranks.append(subprocess.Popen(
++            "exec " + shlex.join(command[:6]) + " "
++            + " ".join(command[6:]),
++            env=told(rank, count, port), shell=True))
+
+@@ waits: back when the first is done
+> fail: rank 1 was not allowed to finish its work
+-        if codes == [0] * count:
++        if 0 in codes:
++            end(ranks, signal.SIGKILL, 0)
+
+@@ fails, deaf, asked: starts them, and waits for all
+> fail: launch() expected to return 3, and does not return
+         ranks.append(subprocess.Popen(command, env=told(rank, count, port)))
++    for rank in ranks:
++        rank.wait()
++    return 0
+
+@@ fails: looks at rank 0 alone
+> fail: launch() expected to return 3, and does not return
+-        if failed := [code for code in codes if code]:
++        if failed := [code for code in codes[:1] if code]:
+
+@@ fails: the others are left
+> fail: launch() has returned, and rank 0, rank 2 still runs
+-            end(ranks, signal.SIGTERM, grace)
++            print(ranks, signal.SIGTERM, grace)
+
+@@ fails: a signal is minus its number
+> fail: launch() expected to return 137, returned -9
+-            return failed[0] if failed[0] > 0 else 128 - failed[0]
++            return failed[0]
+
+@@ fails: the code of whom we have ended
+> fail: launch() expected to return 3, returned 5
+             end(ranks, signal.SIGTERM, grace)
++            failed = [rank.returncode for rank in ranks]
+
+@@ deaf: asks only
+> fail: launch() expected to return 3, and does not return
+-            rank.kill()
+
+@@ deaf: no time to save
+> fail: rank 1 needed 0.7 s of the 1.5 s of grace
+-            end(ranks, signal.SIGTERM, grace)
++            end(ranks, signal.SIGTERM, 0.1)
+
+@@ asked: keeps the signal to itself
+> fail: rank 0 expected SIGTERM, and did not get it
+-    end(ranks, caught[0], grace)
++    end(ranks, signal.SIGKILL, grace)
+
+@@ asked: Ctrl-C is forgotten
+> fail: launch() raises KeyboardInterrupt
+-    for number in signal.SIGTERM, signal.SIGINT:
++    for number in [signal.SIGTERM]:
+
+@@ asked: all went well, since it was asked for
+> fail: launch() expected to return 143, returned 0
+-    return 128 + caught[0]
++    return 0
+
+@@ together: the port of old pages
+> fail: job
+-    with socket.socket() as probe:
+-        probe.bind(("127.0.0.1", 0))  # 0: any that is free
+-        return probe.getsockname()[1]
++    return 29500
+
+@@ together: holds the port
+> fail: job 1: its rank 0 cannot open port
+ from torch.distributed.elastic.multiprocessing.errors import record
+-
++
++kept = []
++
+
+-    with socket.socket() as probe:
+-        probe.bind(("127.0.0.1", 0))  # 0: any that is free
+-        return probe.getsockname()[1]
++    probe = socket.create_server(("127.0.0.1", 0))
++    kept.append(probe)
++    return probe.getsockname()[1]
+
+@@ output: output into a pipe
+> fail: rank 0: of its 3 lines on stdout 3 are lost
+-        ranks.append(subprocess.Popen(command, env=told(rank, count, port)))
++        ranks.append(subprocess.Popen(command, env=told(rank, count, port), stdout=subprocess.PIPE))
 """
-LAST = """\
-            end(ranks, signal.SIGTERM, grace)
-            return failed[0] if failed[0] > 0 else 128 - failed[0]
-"""
-CODES = """\
-            failed = [rank.returncode for rank in ranks]
-            return"""
-MISTAKES = [
-    Mistake(
-        "local rank forgotten",
-        "variables",
-        [('"LOCAL_RANK": rank, ', "")],
-        "fail: rank 0 expected LOCAL_RANK 0, got nothing",
-    ),
-    Mistake(
-        "a port for each rank",
-        "variables",
-        [("told(rank, count, port)))", "told(rank, count, free_port())))")],
-        "fail: rank 1 expected MASTER_PORT",
-    ),
-    Mistake(
-        "nothing but the variables",
-        "variables",
-        [('return os.environ | words | {"M', 'return words | {"M')],
-        "fail: rank 0 has lost the variables",
-    ),
-    Mistake(
-        "one string for a shell",
-        "variables",
-        [
-            (
-                START,
-                "subprocess.Popen(\n"
-                '            "exec " + shlex.join(command[:6]) + " "\n'
-                '            + " ".join(command[6:]),\n'
-                "            env=told(rank, count, port), shell=True)",
-            ),
-            ("import signal\n", "import shlex\nimport signal\n"),
-        ],
-        "fail: rank 0 expected the words",
-    ),
-    Mistake(
-        "back when the first is done",
-        "waits",
-        [
-            (
-                "        if codes == [0] * count:\n",
-                "        if 0 in codes:\n            end(ranks, signal.SIGKILL, 0)\n",
-            )
-        ],
-        "fail: rank 1 was not allowed to finish its work",
-    ),
-    Mistake(
-        "starts them, and waits for all",
-        "fails",
-        [
-            (
-                "    while not caught:\n",
-                "    for rank in ranks:\n        rank.wait()\n    return 0\n"
-                "    while not caught:\n",
-            )
-        ],
-        "fail: launch() expected to return 3, and does not return",
-        also=("deaf", "asked"),
-    ),
-    Mistake(
-        "looks at rank 0 alone",
-        "fails",
-        [("for code in codes if code]", "for code in codes[:1] if code]")],
-        "fail: launch() expected to return 3, and does not return",
-    ),
-    Mistake(
-        "the others are left",
-        "fails",
-        [(LAST, LAST.replace("end(ranks", "print(ranks"))],
-        "fail: launch() has returned, and rank 0, rank 2 still runs",
-    ),
-    Mistake(
-        "a signal is minus its number",
-        "fails",
-        [
-            (
-                "return failed[0] if failed[0] > 0 else 128 - failed[0]",
-                "return failed[0]",
-            )
-        ],
-        "fail: launch() expected to return 137, returned -9",
-    ),
-    Mistake(
-        "the code of whom we have ended",
-        "fails",
-        [(LAST, LAST.replace("            return", CODES))],
-        "fail: launch() expected to return 3, returned 5",
-    ),
-    Mistake(
-        "asks only",
-        "deaf",
-        [
-            (
-                "            rank.kill()\n            rank.wait()\n",
-                "            rank.wait()\n",
-            )
-        ],
-        "fail: launch() expected to return 3, and does not return",
-    ),
-    Mistake(
-        "no time to save",
-        "deaf",
-        [(LAST, LAST.replace("SIGTERM, grace", "SIGTERM, 0.1"))],
-        "fail: rank 1 needed 0.7 s of the 1.5 s of grace",
-    ),
-    Mistake(
-        "keeps the signal to itself",
-        "asked",
-        [("end(ranks, caught[0], grace)", "end(ranks, signal.SIGKILL, grace)")],
-        "fail: rank 0 expected SIGTERM, and did not get it",
-    ),
-    Mistake(
-        "Ctrl-C is forgotten",
-        "asked",
-        [("in signal.SIGTERM, signal.SIGINT:", "in [signal.SIGTERM]:")],
-        "fail: launch() raises KeyboardInterrupt",
-    ),
-    Mistake(
-        "all went well, since it was asked for",
-        "asked",
-        [("return 128 + caught[0]", "return 0")],
-        "fail: launch() expected to return 143, returned 0",
-    ),
-    Mistake(
-        "the port of old pages",
-        "together",
-        [(FREE, "    return 29500\n")],
-        "fail: job ",
-    ),
-    Mistake(
-        "holds the port",
-        "together",
-        [
-            (
-                FREE,
-                '    probe = socket.create_server(("127.0.0.1", 0))\n'
-                "    kept.append(probe)\n"
-                "    return probe.getsockname()[1]\n",
-            ),
-            ("\ndef free_port():", "kept = []\n\n\ndef free_port():"),
-        ],
-        "fail: job 1: its rank 0 cannot open port",
-    ),
-    Mistake(
-        "output into a pipe",
-        "output",
-        [(START, START.replace("port))", "port), stdout=subprocess.PIPE)"))],
-        "fail: rank 0: of its 3 lines on stdout 3 are lost",
-    ),
-]
+)

@@ -6,8 +6,8 @@ from classroom.assignments.beside.averaged import (
     EVERYTHING,
     RATE,
     Case,
+    accumulated,
     hidden,
-    in_no_sync,
 )
 from classroom.engine.assignment import Criteria
 from classroom.engine.rig import Rig
@@ -29,9 +29,7 @@ def mean(
     """After wait(), every .grad is the mean over the ranks, in every step."""
     plan: list[dict] = [{}] * steps
     case = Case(rig, ranks, seed, {"sizes": sizes}, plan, bucket_bytes, rate=RATE)
-    outcome, diary = case.run()
-    problem = case.problem(outcome, diary)
-    return problem or case.same_gradients(outcome, scaled=False)
+    return case.same_gradients(case.judged()[0], scaled=False)
 
 
 def buckets(
@@ -41,9 +39,7 @@ def buckets(
     than needed, and nothing is sent twice.
     """
     case = Case(rig, ranks, seed, {"sizes": sizes}, [{}] * 3, bucket_bytes)
-    outcome, diary = case.run()
-    if problem := case.problem(outcome, diary):
-        return problem
+    outcome, diary = case.judged()
     params = case.sizes()
     most, room = 0, 0
     for size in reversed(params):
@@ -82,9 +78,7 @@ def order(
     if heads:
         net["heads"], step = 1 + max(map(max, heads)), {"heads": heads}
     case = Case(rig, ranks, seed, net, [step] * 3, bucket_bytes=1, nap=BRIEF)
-    outcome, diary = case.run()
-    if problem := case.problem(outcome, diary):
-        return problem
+    outcome, diary = case.judged()
     names = {name: 4 * p.numel() for name, p in case.net.named_parameters()}
     # Autograd works backward: what was used last is ready first.
     used = [f"layer_{layer}.weight" for layer in range(len(sizes) - 1)]
@@ -111,8 +105,7 @@ def waits(
     """However slow the wire, wait() returns when the means are there, not before."""
     net, slow = {"sizes": sizes}, (wire, 0.0)
     case = Case(rig, ranks, seed, net, [{}] * 2, bucket_bytes, wire=slow)
-    outcome, diary = case.run()
-    return case.problem(outcome, diary) or case.same_gradients(outcome)
+    return case.same_gradients(case.judged()[0])
 
 
 def odd(
@@ -134,9 +127,7 @@ def odd(
         flat = [head for step in heads for row in step for head in row]
         net["heads"], plan = 1 + max(flat), [{"heads": step} for step in heads]
     case = Case(rig, ranks, seed, net, plan, bucket_bytes=1)
-    outcome, diary = case.run()
-    if problem := case.problem(outcome, diary):
-        return problem
+    outcome, diary = case.judged()
     expected = sum(case.sizes())
     for rank in range(ranks):
         for step in range(len(plan)):
@@ -158,15 +149,7 @@ def accumulate(
 ) -> Verdict:
     """In no_sync() nothing is sent; the next backward() sends the whole sum."""
     net, plan = {"sizes": sizes}, [{"micro": micro}] * steps
-    case = Case(rig, ranks, seed, net, plan, bucket_bytes=1, nap=BRIEF)
-    outcome, diary = case.run()
-    if problem := case.problem(outcome, diary):
-        return problem
-    for rank in range(ranks):
-        for step in range(steps):
-            if problem := in_no_sync(diary, step, rank, micro):
-                return problem
-    return case.sent_late(diary, range(steps)) or case.same_gradients(outcome)
+    return accumulated(Case(rig, ranks, seed, net, plan, 1, nap=BRIEF), micro)
 
 
 CRITERIA: Criteria = {
@@ -178,4 +161,3 @@ CRITERIA: Criteria = {
     "odd": odd,
     "accumulate": accumulate,
 }
-NEEDS: dict[str, list[str]] = {}

@@ -38,8 +38,8 @@ def _lives(rig: Rig, ranks: int, job: dict, seed: int) -> Lives:
 
 def _stop_and_go_on(lives: Lives, stop: int) -> Verdict:
     """End well after `stop` steps, where a checkpoint is due, then go on."""
-    first = lives.live(steps=stop)
-    return first.problem("weights") or lives.last({stop})
+    lives.live(steps=stop).must_give("weights")
+    return lives.last({stop})
 
 
 # --- criteria ---
@@ -78,8 +78,7 @@ def dies(
     job = {"steps": steps, "epoch": save_every, "save_every": save_every}
     start, lives = 0, _lives(rig, ranks, job, seed)
     for rank, step in re.findall(r"rank (\d+) in step (\d+)", deaths):
-        if problem := lives.kill(int(rank), int(step) - start):
-            return problem
+        lives.kill(int(rank), int(step) - start)
         start = (int(step) - 1) // save_every * save_every
     return lives.last({start})
 
@@ -102,8 +101,6 @@ def writing(
     job = {"steps": steps, "epoch": save_every, "save_every": save_every}
     lives = _lives(rig, ranks, job, seed)
     life = lives.write(step, at)
-    if isinstance(life, Verdict):
-        return life
     return lives.last({step - save_every, step} if life.failure else {steps})
 
 
@@ -116,8 +113,7 @@ def damaged(
     lives = _lives(rig, ranks, job, seed)
     look = last - save_every + 1  # the second checkpoint is there, the third is not
     life = lives.live(steps=last, look=look)
-    if problem := life.problem("weights", "contents"):
-        return problem
+    life.must_give("weights", "contents")
     old = life.outputs[0]["contents"]
     now = {name: sha256(data).hexdigest() for name, data in life.files.items()}
     new = [name for name, digest in now.items() if old.get(name) != digest]
@@ -141,12 +137,10 @@ def refuses(
     job = {"epoch": save_every, "save_every": save_every, "steps": 2 * save_every}
     lives = _lives(rig, ranks, job, seed)
     life = lives.live(steps=save_every)
-    if problem := life.problem("weights"):
-        return problem
+    life.must_give("weights")
     before = dict(life.files)
     life = lives.refused(then)
-    if problem := life.problem("refused"):
-        return problem
+    life.must_give("refused")
     for rank, given in enumerate(life.outputs):
         words, wanted = given["refused"], f"a sentence with {ranks} and {then}"
         if words is None:
@@ -168,4 +162,3 @@ CRITERIA: Criteria = {
     "damaged": damaged,
     "refuses": refuses,
 }
-NEEDS: dict[str, list[str]] = {}

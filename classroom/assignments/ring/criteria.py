@@ -36,7 +36,8 @@ def right(
 ) -> Verdict:
     """Every rank ends with the sum of all vectors."""
     outcome, _, expected = run(rig, ranks, length, dtype, seed)
-    return outcome.problem("result") or compare_all(expected, outcome, "result")
+    outcome.must_give("result")
+    return compare_all(expected, outcome, "result")
 
 
 def any_length(
@@ -58,8 +59,7 @@ def in_place(
 ) -> Verdict:
     """The caller's own tensor holds the sum."""
     outcome, _, expected = run(rig, ranks, length, dtype, seed)
-    if problem := outcome.problem("result", "same"):
-        return problem
+    outcome.must_give("result", "same")
     verdict = compare_all(expected, outcome, "result")
     if verdict.state == "pass" and not all(g["same"] for g in outcome.outputs):
         return fail("all_reduce returns a new tensor: the sum belongs in the old one")
@@ -71,8 +71,7 @@ def messages(
 ) -> Verdict:
     """The numbers of the sum come to each rank in messages, and in no other way."""
     outcome, diary, expected = run(rig, ranks, length, dtype, seed)
-    if problem := outcome.problem("result"):
-        return problem
+    outcome.must_give("result")
     size = size_of(length, dtype)
     for rank, received in enumerate(bytes_of(diary, ranks, "to")):
         if received < size:
@@ -86,8 +85,7 @@ def bytes_sent(
 ) -> Verdict:
     """Each of n ranks sends 2 (n - 1) / n of the vector's bytes, within 5 %."""
     outcome, diary, expected = run(rig, ranks, length, dtype, seed)
-    if problem := outcome.problem("result"):
-        return problem
+    outcome.must_give("result")
     wrong = over_budget(diary, ranks, size_of(length, dtype))
     return wrong or compare_all(expected, outcome, "result")
 
@@ -114,8 +112,7 @@ def no_deadlock(rig: Rig, *, ranks: int, megabytes: int) -> Verdict:
     same = {"x": None, "length": length, "dtype": "float32"}
     inputs = [same | {"value": int(value)} for value in values]
     outcome, diary = wired(rig, inputs, timeout=40)
-    if problem := outcome.problem("length"):
-        return problem
+    outcome.must_give("length")
     expected = float(values.sum())
     for rank, given in enumerate(outcome.outputs):
         told = f"rank {rank} expected {length:,} times {expected:g}"
@@ -139,4 +136,3 @@ CRITERIA: Criteria = {
     "bytes_sent": bytes_sent,
     "no_deadlock": no_deadlock,
 }
-NEEDS: dict[str, list[str]] = {}

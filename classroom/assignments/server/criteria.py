@@ -100,8 +100,7 @@ def followed(
 ) -> Verdict:
     """Compare with the truth, event by event: who is answered, and with what."""
     first = outcome.outputs[0]
-    if problem := outcome.problem("done"):
-        return problem
+    outcome.must_give("done")
     if missing := {"course", "told"} - first.keys():
         return fail(f"rank 0 ended before it had given {', '.join(sorted(missing))}")
     course = iter(first["course"])
@@ -225,8 +224,7 @@ def _storm(
     given |= {"pushes": pushes, "brought": brought, "mode": mode, "bound": bound}
     outcome = rig.run(ranks, given, timeout=40)
     first = outcome.outputs[0]
-    if problem := outcome.problem("done"):
-        return problem
+    outcome.must_give("done")
     count = threads * pushes
     at_once = mode == "asynchronous" or bound >= count
     if at_once and first.get("versions") != list(range(1, count + 1)):
@@ -246,4 +244,3 @@ CRITERIA: Criteria = {
     "snapshots": snapshots,
     "threads": threads,
 }
-NEEDS: dict[str, list[str]] = {}

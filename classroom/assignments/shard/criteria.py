@@ -15,7 +15,7 @@ from classroom.assignments.beside.wired import wired
 from classroom.assignments.shard.harness import INNER, Training, pieces
 from classroom.engine.assignment import Criteria
 from classroom.engine.rig import Outcome, Rig
-from classroom.engine.verdict import PASS, Verdict, compare, fail
+from classroom.engine.verdict import PASS, Decided, Verdict, compare, fail
 
 PROGRAMS = {"program": "shard.py"}
 WORDS = {
@@ -84,9 +84,10 @@ class Case:
         return self.given | {"seed": self.seeds[rank]}
 
     def run(self, rig: Rig, checkpoint: dict | None = None) -> Outcome:
-        """Let the student's program do it."""
+        """Let the student's program do it; decide the case if it does not."""
         given = [self.inputs(r) | (checkpoint or {}) for r in range(self.ranks)]
         outcome, self.diary = wired(rig, given, SILENCE)
+        outcome.must_give("params")
         return outcome
 
     def alone(self, rank: int, load: dict | None = None) -> tuple[np.ndarray, dict]:
@@ -132,35 +133,36 @@ class Truth:
         with np.errstate(all="ignore"):
             return np.abs(a - b) <= self.tolerance * (1 + np.abs(b))
 
-    def owners(self, outcome: Outcome) -> tuple[np.ndarray, Verdict | None]:
-        """Return the rank that has kept each number's state, and what is wrong.
+    def owners(self, outcome: Outcome) -> np.ndarray:
+        """Return the rank that has kept each number's state; -1: nobody needs to.
 
         A rank is the owner if all ranks, after every step, hold what an unsharded
-        optimizer makes of this rank's gradients. -1 stands for: none.
+        optimizer makes of this rank's gradients. Without one the case is decided.
         """
         begun, expected = self.case.begun(), self.rows[0]
-        nobody = np.full(expected.shape[1], -1)
         for rank, given in enumerate(outcome.outputs):
             if words := compare(rank, expected, given["params"], atol=np.inf):
-                return nobody, fail(words)
+                raise Decided(fail(words))
         got = np.array([given["params"] for given in outcome.outputs])
         # What is frozen, or has not come yet, is as it was on each rank.
         touched = ~begun & (got != self.rows)
         if touched.any():
             rank, step, place = np.argwhere(touched)[0]
             words = "frozen, or not yet in a group, and has changed"
-            return nobody, fail(f"{self.place(step, place)} is {words} on rank {rank}")
+            words = f"{self.place(step, place)} is {words} on rank {rank}"
+            raise Decided(fail(words))
         for rank in range(1, self.case.ranks):
             if (apart := begun & ~self.near(got[rank], got[0])).any():
                 step, place = np.argwhere(apart)[0]
                 told = f"rank 0 holds {got[0, step, place]:.9g}"
                 told += f", rank {rank} {got[rank, step, place]:.9g}"
-                return nobody, fail(f"{self.place(step, place)}: {told}")
+                raise Decided(fail(f"{self.place(step, place)}: {told}"))
         fits = self.near(got[0], self.rows) | ~begun  # by rank whose past it would be
         for step in range(len(expected)):
             if (strange := ~fits[:, : step + 1].all(1).any(0)).any():
-                return nobody, self.strange(step, int(np.flatnonzero(strange)[0]), got)
-        return np.where(begun.any(0), fits.all(1).argmax(0), -1), None
+                place = int(np.flatnonzero(strange)[0])
+                raise Decided(self.strange(step, place, got))
+        return np.where(begun.any(0), fits.all(1).argmax(0), -1)
 
     def strange(self, step: int, place: int, got: np.ndarray) -> Verdict:
         """Say that a number is nobody's."""
@@ -178,8 +180,8 @@ class Truth:
 
 def _equal(rig: Rig, case: Case) -> Verdict:
     """Compare the parameters after every step."""
-    outcome = case.run(rig)
-    return outcome.problem("params") or Truth(case).owners(outcome)[1] or PASS
+    Truth(case).owners(case.run(rig))
+    return PASS
 
 
 # --- criteria ---
@@ -216,12 +218,7 @@ def shares(
     for place in range(first, first + len(more)):  # each in a group of its own
         groups.append({"at": 1, "params": [place], "options": {}})
     case = Case(rig, seed, ranks, [*shapes, *more], inner, 2, groups=groups)
-    outcome = case.run(rig)
-    if problem := outcome.problem("params"):
-        return problem
-    owners, wrong = Truth(case).owners(outcome)
-    if wrong:
-        return wrong
+    owners = Truth(case).owners(case.run(rig))
     counts = np.bincount(owners, minlength=ranks).tolist()
     most = sum(case.sizes) / ranks + max(case.sizes)
     if max(counts) > most:
@@ -240,9 +237,9 @@ def memory(rig: Rig, *, ranks: int, million: float, seed: int = 0) -> Verdict:
     shapes = [[PIECE]] * round(million * rig.draw(seed).uniform(0.8, 1.2) * 1e6 / PIECE)
     case = Case(rig, seed, ranks, shapes, "AdamW", 2, dtype="float32", weigh=True)
     outcome = case.run(rig)
-    problem = outcome.problem("params") or Truth(case).owners(outcome)[1]
-    if problem:
-        return problem
+    Truth(case).owners(outcome)
+    if parked := [e["bytes"] for e in case.diary if e["what"] == "parked"]:
+        return fail(f"{max(parked) / 1e6:,.1f} MB are on their way between two steps")
     # Of each number AdamW remembers two.
     most = (2 + 1) * 4 * (sum(case.sizes) / ranks + PIECE)
     for rank, events in enumerate(outcome.events):
@@ -264,9 +261,7 @@ def wire(rig: Rig, *, ranks: int, million: float, seed: int = 0) -> Verdict:
     shapes = [[PIECE]] * round(million * 1e6 / PIECE)
     case = Case(rig, seed, ranks, shapes, "SGD", 3, dtype="float32")
     outcome = case.run(rig)
-    problem = outcome.problem("params") or Truth(case).owners(outcome)[1]
-    if problem:
-        return problem
+    Truth(case).owners(outcome)
     needed = case.steps * (ranks - 1) * 4 * sum(case.sizes)
     sent = sum(on_behalf(event, ranks) for event in case.diary)
     if sent > (1 + WIRE_SLACK) * needed:
@@ -355,15 +350,14 @@ def checkpoint(
         rig, seed, ranks, shapes, inner, saved or loaded, **more, save=bool(saved)
     )
     if saved:
-        outcome = case.run(rig)
-        problem = outcome.problem("params")
-        return problem or _same_state(case, Truth(case), outcome)
+        return _same_state(case, Truth(case), case.run(rig))
     # One process has taken some steps, and with other options than it now begins with.
     one = Case(rig, seed + 1000, 1, shapes, inner, loaded, **more)
     one.given["options"] = OPTIONS[inner] | {"lr": OPTIONS[inner]["lr"] / 2}
     state = one.alone(0)[1]
     outcome = case.run(rig, {n: _as_array(v) for n, v in pieces(state).items()})
-    return outcome.problem("params") or Truth(case, state).owners(outcome)[1] or PASS
+    Truth(case, state).owners(outcome)
+    return PASS
 
 
 def _as_array(value: object) -> object:
@@ -372,9 +366,7 @@ def _as_array(value: object) -> object:
 
 def _same_state(case: Case, truth: Truth, outcome: Outcome) -> Verdict:
     """Compare rank 0's whole state with the owners' in the unsharded optimizers."""
-    owners, wrong = truth.owners(outcome)
-    if wrong:
-        return wrong
+    owners = truth.owners(outcome)
     expected, given = pieces(truth.states[0]), outcome.outputs[0]
     if "names" not in given:
         return fail("rank 0 ended before it had given its state_dict()")
@@ -416,4 +408,3 @@ CRITERIA: Criteria = {
     "odd": odd,
     "checkpoint": checkpoint,
 }
-NEEDS: dict[str, list[str]] = {}

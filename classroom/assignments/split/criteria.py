@@ -22,7 +22,7 @@ from classroom.assignments.split.harness import (
 )
 from classroom.engine.assignment import Criteria
 from classroom.engine.rig import Outcome, Rig, compare_all
-from classroom.engine.verdict import PASS, Verdict, compare, fail
+from classroom.engine.verdict import PASS, Decided, Verdict, compare, fail
 
 PROGRAMS = {"program": "split.py"}
 WORDS = {
@@ -93,7 +93,7 @@ class Case:
         return self.factors[rank, asked["batch"], asked["number"], int(back)]
 
     def run(self) -> Outcome:
-        """Let the student's program do it."""
+        """Let the student's program do it; decide the case if it does not."""
         given = []
         for rank, (first, end) in enumerate(pairwise(self.bounds)):
             values: dict = {"task": "train", "rate": RATE, "plan": self.plan}
@@ -102,7 +102,13 @@ class Case:
             values |= {"params": flat(self.stage(rank).parameters()).astype(np.float32)}
             given.append(values)
         given[0]["x"], given[-1]["target"] = self.x, self.target
-        return self.rig.run(self.ranks, given, reply=self.reply)
+        outcome = self.rig.run(self.ranks, given, reply=self.reply)
+        outcome.must_give("grads", "params")
+        for rank, events in enumerate(outcome.events):
+            if not {"F", "B"} <= {event.get("step") for event in events}:
+                told = "does not take a batch through its stage and back"
+                raise Decided(fail(f"rank {rank} {told}"))
+        return outcome
 
     def loss(self, batch: int, number: int) -> tuple[torch.Tensor, torch.Tensor]:
         """One process's outputs and loss of batch `number`, which comes as `batch`."""
@@ -152,21 +158,22 @@ class Case:
             list(map(np.array, params)),
         )
 
-    def diaries(self, outcome: Outcome) -> Verdict | list[list[dict]]:
-        """By rank what it asked for, in order; or what is wrong with it.
+    def diaries(self) -> list[list[dict]]:
+        """By rank what it asked for, in order.
 
         Every micro-batch has to come once, and as the stages beside it have left it.
         """
         self.loss(0, 0)[1].backward()
         found = []
-        for rank, events in enumerate(outcome.events):
+        for rank, events in enumerate(self.run().events):
             diary = [event for event in events if event.get("what") == "ask"]
             steps = sorted((event["step"], event["number"]) for event in diary)
             if steps != [(step, i) for step in "BF" for i in range(len(self.rows))]:
                 whole = (
                     f"each of {len(self.rows)} micro-batches once forward, once back"
                 )
-                return fail(f"rank {rank} expected {whole}, got {told(diary)}")
+                words = f"rank {rank} expected {whole}, got {told(diary)}"
+                raise Decided(fail(words))
             for event in diary:
                 key = event["step"], rank, 0, event["number"]
                 came, expected = np.array(event["came"]), self.came[key]
@@ -177,7 +184,8 @@ class Case:
                 ):
                     what = "output" if key[0] == "F" else "gradient"
                     words = f"which is not what the unsplit network's {what} would be"
-                    return fail(f"rank {rank} at {told([event])} gets a tensor {words}")
+                    words = f"rank {rank} at {told([event])} gets a tensor {words}"
+                    raise Decided(fail(words))
             found.append(diary)
         return found
 
@@ -185,16 +193,6 @@ class Case:
 def norm(numbers: np.ndarray) -> float:
     """Their length, or 1 if they are all 0."""
     return float(np.linalg.norm(numbers)) or 1.0
-
-
-def problem_of(outcome: Outcome) -> Verdict | None:
-    """Why the run cannot be judged, if it cannot."""
-    if problem := outcome.problem("grads", "params"):
-        return problem
-    for rank, events in enumerate(outcome.events):
-        if not {"F", "B"} <= {event.get("step") for event in events}:
-            return fail(f"rank {rank} does not take a batch through its stage and back")
-    return None
 
 
 def told(diary: list[dict]) -> str:
@@ -208,8 +206,7 @@ def told(diary: list[dict]) -> str:
 def cut(rig: Rig, *, questions: list[list[int]]) -> Verdict:
     """Layers are dealt out in a row; two ranks' shares differ by one at most."""
     outcome = rig.run(2, {"task": "cut", "questions": questions})
-    if problem := outcome.problem("bounds"):
-        return problem
+    outcome.must_give("bounds")
     for (layers, ranks), got in zip(
         questions, outcome.outputs[0]["bounds"], strict=True
     ):
@@ -227,8 +224,6 @@ def outputs(
     """The last rank returns what the unsplit network makes of the batch."""
     case = Case(rig, stages, widths, rows, [[0]], seed)
     outcome = case.run()
-    if problem := problem_of(outcome):
-        return problem
     expected, last = case.truth()[0], case.ranks - 1
     got = outcome.outputs[last].get("outputs", "nothing")
     words = compare(last, expected, got, **TOLERANCE)
@@ -241,8 +236,6 @@ def grads(
     """Every rank ends with the unsplit network's gradients, for any micro-batches."""
     case = Case(rig, stages, widths, rows, [[0]], seed)
     outcome = case.run()
-    if problem := problem_of(outcome):
-        return problem
     return compare_all(case.truth()[1], outcome, "grads", **TOLERANCE)
 
 
@@ -261,8 +254,6 @@ def steps(
     plan = [[next(numbers) for _ in range(batches)] for _ in range(steps)]
     case = Case(rig, stages, widths, rows, plan, seed)
     outcome = case.run()
-    if problem := problem_of(outcome):
-        return problem
     expected = case.truth()[2]
     for step in range(steps):
         for rank, given in enumerate(outcome.outputs):
@@ -279,12 +270,7 @@ def memory(
     the first rank more than one: it goes on while the first one is further on.
     """
     case = Case(rig, stages, widths, rows, [[0]], seed, schedule=True)
-    outcome = case.run()
-    if problem := problem_of(outcome):
-        return problem
-    diaries = case.diaries(outcome)
-    if isinstance(diaries, Verdict):
-        return diaries
+    diaries = case.diaries()
     for rank, diary in enumerate(diaries):
         alive, limit = under_way(diary), case.ranks - rank
         if alive > limit:
@@ -310,12 +296,7 @@ def bubble(rig: Rig, *, stages: list[int], micro: int, seed: int = 0) -> Verdict
     """
     widths, ranks = [4] * (sum(stages) + 1), len(stages)
     case = Case(rig, stages, widths, [2] * micro, [[0]], seed, schedule=True)
-    outcome = case.run()
-    if problem := problem_of(outcome):
-        return problem
-    diaries = case.diaries(outcome)
-    if isinstance(diaries, Verdict):
-        return diaries
+    diaries = case.diaries()
     first = f"the schedule of rank 0 is {told(diaries[0])}"
     theory, work = (ranks - 1) / (micro + ranks - 1), micro * sum(TAKES.values())
     if (got := 1 - work / span(diaries)) > theory + IDLE_SLACK:
@@ -367,4 +348,3 @@ CRITERIA: Criteria = {
     "memory": memory,
     "bubble": bubble,
 }
-NEEDS: dict[str, list[str]] = {}

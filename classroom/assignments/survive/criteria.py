@@ -29,8 +29,7 @@ def _one_kill(rig: Rig, ranks: int, job: dict, seed: int) -> Verdict:
     """Kill any rank in one of the steps 4 to 6, again in its next life, and go on."""
     lives = _lives(rig, ranks, job, seed)
     for step in map(int, lives.draw.integers(4, 7, 2)):
-        if problem := lives.kill(int(lives.draw.integers(ranks)), step):
-            return problem
+        lives.kill(int(lives.draw.integers(ranks)), step)
     return lives.last(range(1, lives.job["steps"]))
 
 
@@ -45,8 +44,7 @@ def kills(rig: Rig, *, ranks: int, kills: int, seed: int = 1) -> Verdict:
     lives = _lives(rig, ranks, {"steps": STEPS}, seed)
     steps = [*map(int, lives.draw.integers(5, 9, kills - 1)), 1]
     for step in steps:
-        if problem := lives.kill(int(lives.draw.integers(ranks)), step):
-            return problem
+        lives.kill(int(lives.draw.integers(ranks)), step)
     return lives.last(range(sum(steps) - LOST * kills, STEPS))
 
 
@@ -73,9 +71,7 @@ def writing(rig: Rig, *, ranks: int, step: int, at: str, seed: int = 1) -> Verdi
         at: "at byte 6000" of a file, "before the rename" or "after the rename".
     """
     lives = _lives(rig, ranks, {"steps": step + 10}, seed)
-    life = lives.write(step, at)
-    if isinstance(life, Verdict):
-        return life
+    lives.write(step, at)
     return lives.last(range(max(0, step - LOST_WRITING), step + 11))
 
 
@@ -98,4 +94,3 @@ CRITERIA: Criteria = {
     "writing": writing,
     "seldom": seldom,
 }
-NEEDS: dict[str, list[str]] = {}
