@@ -5,6 +5,8 @@ same numbers as the ranks, which only the judge knows: see harness.py.
 """
 
 from collections.abc import Iterator
+from itertools import groupby
+from typing import Any
 
 import numpy as np
 import torch
@@ -30,8 +32,8 @@ WORDS = {
 RANKS, VOCAB, RATE = 8, 96, 0.05
 CUT = {"query": 0, "key": 0, "value": 0, "out": 1, "up": 0, "down": 1}
 EXACT = {"rtol": 1e-8, "atol": 1e-10}
-BYTES_SLACK, LAUNCH_BYTES = 0.05, 500_000
-MEMORY_SLACK, GROWS_ANYWAY = 0.1, 1_500_000  # of what is needed; bytes
+LEAST, MOST, LAUNCH_BYTES = 0.8, 1.05, 500_000  # times the bytes needed; bytes
+MEMORY_SLACK, GROWS_ANYWAY = 0.05, 3_000_000  # of what is needed; bytes
 SILENCE = 40  # seconds; eight ranks take their time on a busy machine
 
 
@@ -103,7 +105,7 @@ class Case:
             pieces = []
             for half, part in enumerate(h.chunk(2, -1)):
                 at = step, block, replica, half
-                self.came[at] = sorted(prints(part))
+                self.came[at] = prints(part)
                 pieces.append(part * self.factors[at])
             return torch.cat(pieces, -1)
 
@@ -164,14 +166,13 @@ class Case:
             step, block, replica, half = at
             rank = 4 * (block >= self.half) + 2 * replica + half
             events = self.asked(outcome, rank, step, block)
-            came = sorted(sum((e["rows"] for e in events if e["what"] == "ask"), []))
-            where = f"rank {rank}, step {step}, block {block}"
-            if len(came) != len(self.came[at]):
-                told = f"{len(self.came[at])} rows once through its half of the MLP"
-                return fail(f"{where}: expected {told}, got {len(came)}")
-            if not np.allclose(came, self.came[at], rtol=1e-6, atol=1e-6):
-                told = "its half of the MLP has not in it what one process has"
-                return fail(f"{where}: {told}")
+            came = np.array(sum((e["rows"] for e in events if e["what"] == "ask"), []))
+            # A library may have tried the stage out with zeros; that costs bytes only.
+            near = np.isclose(came, np.array(self.came[at])[:, None], 1e-6, 1e-6)
+            if missing := (~near.any(1)).sum():
+                told = f"of its {len(near)} rows, {missing} have not come"
+                told += " through its half of the MLP as in one process"
+                return fail(f"rank {rank}, step {step}, block {block}: {told}")
         return None
 
     def asked(self, outcome: Outcome, rank: int, step: int, block: int) -> list[dict]:
@@ -190,7 +191,8 @@ class Case:
                 mine = row[at : at + expected.size]
                 at += expected.size
                 if words := compare(rank, expected.ravel(), mine, **EXACT):
-                    yield f"{what}, {name}: {words}"
+                    told = "weights" if step is None else f"gradients of step {step}"
+                    yield f"{told}, {name}: {words}"
 
     def right(self, outcome: Outcome, *more: str) -> Verdict | None:
         """Return what is wrong with weights after all steps, or `more`."""
@@ -225,7 +227,7 @@ class Case:
 # --- criteria ---
 
 
-def loss(rig: Rig, *, seed: int = 0, **sizes: int) -> Verdict:
+def loss(rig: Rig, *, seed: int = 0, **sizes: Any) -> Verdict:
     """Ranks of the last stage return the loss of one process with the whole batch, and
     every rank takes its own rows through its own half of each of its blocks.
     """
@@ -234,13 +236,13 @@ def loss(rig: Rig, *, seed: int = 0, **sizes: int) -> Verdict:
     return case.problem(outcome) or case.lost(outcome) or PASS
 
 
-def gradients(rig: Rig, *, seed: int = 0, **sizes: int) -> Verdict:
+def gradients(rig: Rig, *, seed: int = 0, **sizes: Any) -> Verdict:
     """Each rank ends with its share of the gradients of one process."""
     case = Case(rig, seed, **sizes)
     return case.right(case.run(), "grads 0") or PASS
 
 
-def clip(rig: Rig, *, limit: float, seed: int = 0, **sizes: int) -> Verdict:
+def clip(rig: Rig, *, limit: float, seed: int = 0, **sizes: Any) -> Verdict:
     """The norm is that of all gradients, each counted once, and with it they are
     clipped as in one process.
     """
@@ -254,14 +256,14 @@ def clip(rig: Rig, *, limit: float, seed: int = 0, **sizes: int) -> Verdict:
     return case.right(outcome, "grads 0") or PASS
 
 
-def steps(rig: Rig, *, seed: int = 0, **sizes: int) -> Verdict:
+def steps(rig: Rig, *, seed: int = 0, **sizes: Any) -> Verdict:
     """Losses and weights stay those of one process, step after step."""
     case = Case(rig, seed, **sizes)
     outcome = case.run()
     return case.right(outcome) or case.lost(outcome) or PASS
 
 
-def memory(rig: Rig, *, width: int, heads: int, seed: int = 0, **sizes: int) -> Verdict:
+def memory(rig: Rig, *, width: int, heads: int, seed: int = 0, **sizes: Any) -> Verdict:
     """Between two steps no rank keeps more than its share of weights and gradients, and
     the second step is as right as the first.
     """
@@ -271,9 +273,10 @@ def memory(rig: Rig, *, width: int, heads: int, seed: int = 0, **sizes: int) -> 
     if problem := case.right(outcome):
         return problem
     for rank, events in enumerate(outcome.events):
+        order = [key for key, _ in groupby(e.get("step", e["what"]) for e in events)]
+        if order != ["weigh", 0, "weigh", 1]:
+            return fail(f"rank {rank} is not weighed between its steps: {order}")
         weighed = [e["memory"] for e in events if e["what"] == "weigh"]
-        if len(weighed) != 2:
-            return fail(f"rank {rank} says what it should not: weigh")
         if None in weighed:
             return blocked("this system does not tell how much memory a process has")
         share = sum(part.nbytes for part in case.share(rank, case.weights).values())
@@ -281,11 +284,11 @@ def memory(rig: Rig, *, width: int, heads: int, seed: int = 0, **sizes: int) -> 
         if (kept := weighed[1] - weighed[0]) > most:
             told = f"keeps {kept / 1e6:,.1f} MB from step to step"
             told += f", expected at most {most / 1e6:,.1f}"
-            return fail(f"rank {rank} {told}: twice its share, and a tenth")
+            return fail(f"rank {rank} {told}")
     return PASS
 
 
-def flight(rig: Rig, *, seed: int = 0, **sizes: int) -> Verdict:
+def flight(rig: Rig, *, seed: int = 0, **sizes: Any) -> Verdict:
     """The first stage has two micro-batches under way at most, and at least once; the
     last stage has one.
     """
@@ -299,7 +302,9 @@ def flight(rig: Rig, *, seed: int = 0, **sizes: int) -> Verdict:
         blocks = range(case.half, case.layers) if stage else range(case.half)
         for block in blocks:
             events = case.asked(outcome, rank, 0, block)
-            rows = [len(e["rows"]) if e["what"] == "ask" else -e["rows"] for e in events]
+            rows = [
+                len(e["rows"]) if e["what"] == "ask" else -e["rows"] for e in events
+            ]
             most, expected = max(np.cumsum(rows)) / each, 2 - stage
             if sum(rows) or most != expected:
                 told = f"{expected} micro-batches under way in block {block}"
@@ -307,8 +312,9 @@ def flight(rig: Rig, *, seed: int = 0, **sizes: int) -> Verdict:
     return PASS
 
 
-def wire(rig: Rig, *, seed: int = 0, **sizes: int) -> Verdict:
-    """All ranks together send what the three cuts need, and 5 % more at most.
+def wire(rig: Rig, *, seed: int = 0, **sizes: Any) -> Verdict:
+    """All ranks together send what the three cuts need, and 5 % more at most; where it
+    is much less, a rank has computed what another one should have.
 
     When it is graded, the kernel counts; else the processes ask it by themselves.
     """
@@ -316,16 +322,13 @@ def wire(rig: Rig, *, seed: int = 0, **sizes: int) -> Verdict:
     outcome = case.run()
     if problem := case.right(outcome, "grads 0"):
         return problem
-    sent = outcome.bytes_on_wire
-    if sent is None:
-        told = [given["sent"] for given in outcome.outputs]
-        if None in told:
-            return blocked("this system does not tell what a process has sent")
-        sent = sum(told)
-    needed = case.needed()
-    if sent > (1 + BYTES_SLACK) * needed + LAUNCH_BYTES:
-        told = f"{needed / 1e6:,.1f} MB on the wire, got {sent / 1e6:,.1f}"
-        return fail(f"expected {told}")
+    told = [given["sent"] for given in outcome.outputs]
+    if outcome.bytes_on_wire is None and None in told:
+        return blocked("this system does not tell what a process has sent")
+    sent, needed = outcome.bytes_on_wire or sum(told), case.needed()
+    if not LEAST * needed < sent < MOST * needed + LAUNCH_BYTES:
+        words = f"{needed / 1e6:,.1f} MB on the wire, got {sent / 1e6:,.1f}"
+        return fail(f"expected {words}")
     return PASS
 
 

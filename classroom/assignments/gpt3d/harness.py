@@ -1,8 +1,8 @@
 """Takes steps with the student's Trainer on a GPT whose MLPs ask the judge.
 
-In each MLP the judge multiplies the hidden layer by a number of its own, another one for
-each replica, each half and each step. So the gradients are right only where every rank
-has taken its own rows through its own half; and who was asked when, is the schedule.
+In each MLP the judge multiplies the hidden layer by a number, another one for each
+replica, half and step. So the gradients are right only where every rank has taken its
+own rows through its own half; and who has asked when, is the schedule.
 """
 
 import os
@@ -12,14 +12,13 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
 from torch.distributed.tensor import DTensor
 
-from ddp_lab.gpt import GPT, MLP, Config
+from ddp_lab.gpt import GPT, MLP, Config, loss_of
 
 TINY = {"layers": 2, "width": 8, "heads": 2, "context": 4}
 
@@ -154,6 +153,18 @@ class Steps:
         return torch.cat([none, *rows])
 
 
+def warm_up(program: Any, given: dict) -> None:
+    """Do once what loads and opens more, so that it is not counted: a step of a tiny
+    model by the program, and one of the whole model, whose products need buffers.
+    """
+    rows = {name: given[name] for name in ("x", "y") if name in given}
+    few = {name: data[:1, :, :2] for name, data in rows.items()}
+    Steps(program, given | few | {"sizes": TINY}, asks=False).take()
+    whole = model(given["sizes"], 0, lambda block, h: h)
+    (data,) = (torch.from_numpy(data[0]) for data in rows.values())
+    loss_of(whole(data), data).backward()
+
+
 def main() -> None:
     """Inputs: sizes of the model, the seed of its weights, x (steps, rows, time) on the
     first stage, y on the last one, micro, rate of SGD, limit of the gradients' norm, or
@@ -165,9 +176,8 @@ def main() -> None:
     given = inputs()
     with process_group():
         program = answer("gpt3d.py")
-        if given["weigh"]:  # what a first training loads and opens is not counted
-            few = {n: given[n][:1, :, :2] % 96 for n in ("x", "y") if n in given}
-            Steps(program, given | few | {"sizes": TINY}, asks=False).take()
+        if given["weigh"]:
+            warm_up(program, given)
             weigh()
         before = bytes_sent()
         steps = Steps(program, given)
