@@ -71,8 +71,9 @@ class Case:
         self.rig, self.layers, self.rows, self.micro = rig, layers, rows, micro
         self.steps, self.limit = steps, limit
         sizes = {"layers": layers, "width": width, "heads": heads, "context": time}
-        self.given = {"sizes": sizes, "seed": int(draw.integers(2**62)), "rate": RATE}
+        self.given: dict = {"sizes": sizes, "seed": int(draw.integers(2**62))}
         self.given |= {"micro": micro, "limit": limit, "weigh": weigh, "steps": steps}
+        self.given |= {"rate": RATE}
         # The characters to come are drawn, too: they do not follow from the others.
         self.x, self.y = draw.integers(VOCAB, size=(2, steps, 2, rows // 2, time))
         # By step and block, replica and half.
