@@ -124,7 +124,7 @@ with suppress(ImportError):
 
     def warm_kernel(*args, **kwargs) -> dict:
         told = plain_kernel(*args, **kwargs)
-        if python := WARM.python(job.environment()):
+        if python := WARM.python(environment()):
             told["argv"][0] = python
         return told
 
