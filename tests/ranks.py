@@ -25,7 +25,7 @@ from ddp_lab.kit.explain.failure import Failure, find_failure
 from ddp_lab.kit.record.logs import TorchrunLog, read_json
 from ddp_lab.kit.run import fork_server, probe
 from ddp_lab.kit.run.here import environment
-from ddp_lab.kit.run.signs import Signs
+from ddp_lab.kit.run.signs import Signs, Still
 from ddp_lab.kit.run.warm import WARM
 
 TICK = 0.5  # seconds between two looks at the output
@@ -223,8 +223,11 @@ def _wait(living: dict[int, Fork], folder: Path, timeout: float) -> bool:
 
     What counts as a sign of life is what counts for the launcher.
     """
-    signs, size, done, changed = Signs(folder), -1, -1, time.monotonic()
-    failed = 0.0
+
+    def look() -> probe.Progress:
+        return probe.Progress(_calls(folder), None)
+
+    signs, silent, failed = Signs(folder), Still(look), 0.0
     with selectors.DefaultSelector() as selector:
         for rank, fork in living.items():
             selector.register(fork.line, selectors.EVENT_READ, rank)
@@ -239,17 +242,12 @@ def _wait(living: dict[int, Fork], folder: Path, timeout: float) -> bool:
                 (home / "exit.json").write_text(json.dumps(end))
                 if code and not failed:
                     failed = time.monotonic()
-            now = time.monotonic()
-            if failed and now - failed > GRACE:
+            if failed and time.monotonic() - failed > GRACE:
                 return False
-            if (alive := signs.count()[1]) != size:
-                size, changed = alive, now
-            elif now - changed > timeout / 2 and done < 0:
-                done = _calls(folder)
-            elif now - changed > timeout:
-                if (calls := _calls(folder)) == done:
-                    return True
-                done, changed = calls, now
+            if signs.count():
+                silent = Still(look)
+            elif silent.over(timeout, busy=False):
+                return True
     return False
 
 

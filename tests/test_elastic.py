@@ -4,7 +4,8 @@ import pytest
 from conftest import FULL
 
 from ddp_lab.kit import torchrun
-from ddp_lab.kit.run import plan
+from ddp_lab.kit.played import plan
+from ddp_lab.kit.run import options as torchruns
 
 RANGE = [["--nnodes", "1:2"], ["--nproc-per-node", "2"]]
 PLACE = ["--rdzv-endpoint", "127.0.0.1:29400"]
@@ -12,7 +13,7 @@ PLACE = ["--rdzv-endpoint", "127.0.0.1:29400"]
 
 def test_a_rendezvous_that_no_node_hosts_is_named_alike_on_all():
     options = [*RANGE, PLACE, ["--rdzv-conf", "is_host=0,last_call_timeout=2"]]
-    assert plan.is_for_all(options)
+    assert torchruns.is_for_all(options)
     made = plan.make(options, ["program.py"])
     assert made.elsewhere == "127.0.0.1:29400"
     assert made.typed[0] == made.typed[1] and "is_host=0" in str(made.typed[0])
@@ -20,9 +21,9 @@ def test_a_rendezvous_that_no_node_hosts_is_named_alike_on_all():
 
 
 def test_a_rendezvous_that_some_node_hosts_is_the_command_of_one_node():
-    assert not plan.is_for_all([*RANGE, PLACE])
-    assert not plan.is_for_all([*RANGE, PLACE, ["--rdzv-conf", "is_host=1"]])
-    assert plan.make(RANGE, ["program.py"]).elsewhere == ""
+    assert not torchruns.is_for_all([*RANGE, PLACE])
+    assert not torchruns.is_for_all([*RANGE, PLACE, ["--rdzv-conf", "is_host=1"]])
+    assert torchruns.elsewhere(RANGE) == ""
 
 
 @FULL

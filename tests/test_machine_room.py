@@ -463,8 +463,8 @@ def test_a_command_that_keeps_nodes_apart_is_to_blame(left, both, ranks, what, s
 )
 def test_a_link_that_still_carries_is_slow(left, rates, event, kind, node):
     left.plan()
-    for node in (0, 1):
-        left.life(node, 0, node, 1.0)
+    for each in (0, 1):
+        left.life(each, 0, each, 1.0)
     left.write("rates.json", dict(enumerate(rates)))
     left.happened(*([(2.0, event)] if event else []))
     why = told(left).why

@@ -165,7 +165,7 @@ IMAGE = re.compile(r'<img src="\.\./figs/(\w+\.svg)" style="([^"]+)" alt="[^"]+"
 def badly_shown(source: str) -> list[str]:
     """Name the pictures in a Markdown cell that a narrow window makes too small."""
     boxes = "".join(BOX.findall(source))
-    bad = re.findall(r"\S*figs/(?!steps/)\S*", BOX.sub("", source))
+    bad = re.findall(r"\S*\bfigs/(?!steps/)\S*", BOX.sub("", source))
     for name, style in IMAGE.findall(boxes):
         text = (FIGS / name).read_text(encoding="utf-8")
         sizes = map(float, re.findall(r'font-size="([\d.]+)"', text))

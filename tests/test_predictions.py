@@ -9,7 +9,7 @@ import pytest
 from ddp_lab.kit import predict, score, suspect
 from ddp_lab.kit.cell import predict as room
 from ddp_lab.kit.cell.answers import fits, show
-from ddp_lab.kit.cell.predict import Verdict
+from ddp_lab.kit.cell.predict import Guessed
 from ddp_lab.kit.draw.colours import WHITE, contrast
 from ddp_lab.kit.explain.cause import Cause, Kind
 from ddp_lab.kit.explain.failure import Failure
@@ -183,7 +183,7 @@ def test_the_page_shows_it_untrusted_and_escaped(shown):
     (html,) = (bundle["text/html"] for bundle in shown)
     assert "Is 1 &lt; 2?" in html and "&lt;script&gt;" in html
     assert not re.search(r"<(?!/?(div|span|br)\b)|class=|url\(|var\(", html)
-    assert all(contrast(verdict.colour, WHITE) >= 4.5 for verdict in Verdict)
+    assert all(contrast(verdict.colour, WHITE) >= 4.5 for verdict in Guessed)
 
 
 def test_a_guess_of_any_size_is_shown_short(shown):
@@ -361,9 +361,9 @@ def test_the_right_answer_is_right_and_others_are_wrong(path):
         how = {"theory": theory, "within": float(found["within"] or 0) / 100}
         for guess in [answer, *spellings(answer)]:
             verdict = predict("?", guess).verdict(answer, **how)
-            assert verdict is Verdict.RIGHT, (guess, found[0])
+            assert verdict is Guessed.RIGHT, (guess, found[0])
         if theory is not None:
-            assert predict("?", theory).verdict(answer, **how) is Verdict.RIGHT
+            assert predict("?", theory).verdict(answer, **how) is Guessed.RIGHT
         for guess in mistakes(answer):
             verdict = predict("?", guess).verdict(answer, **how)
-            assert verdict is Verdict.WRONG, (guess, found[0])
+            assert verdict is Guessed.WRONG, (guess, found[0])
