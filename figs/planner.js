@@ -164,9 +164,9 @@ const PEAKS = new Map([[A100, 312e12], [H100, 989e12]]);
 // width, sequences, length; the machine, and its cards' share of a device; kind, data,
 // shard, tensor, pipeline, rows, recomputed, laps. As lesson 18 has them.
 const PUBLISHED = {
-  "Megatron 146B": [0.47, 96, [146e9, 80, 12288, 2304, 2048], A100, 23, ["DDP", 24, 1, 8, 8, 1, 1, 5]],
+  "Megatron 146B": [0.47, 96, [146e9, 80, 12288, 2304, 2048], A100, 23, ["DDP", 24, 1, 8, 8, 2, 1, 2]],
   "Megatron 530B": [0.52, 128, [530e9, 105, 20480, 2520, 2048], A100, 23, ["DDP", 9, 1, 8, 35, 1, 1, 3]],
-  "Megatron 1T": [0.52, 160, [1008e9, 128, 25600, 3072, 2048], A100, 23, ["DDP", 6, 1, 8, 64, 1, 1, 2]],
+  "Megatron 1T": [0.52, 160, [1008e9, 128, 25600, 3072, 2048], A100, 23, ["DDP", 6, 1, 8, 64, 1, 1, 1]],
   "MT-NLG 530B": [0.40, 128, [530e9, 105, 20480, 1920, 2048], A100, 23, ["DDP", 8, 1, 8, 35, 1, 1, 1]],
   "GPT-3, 2022": [0.51, 0, [175e9, 96, 12288, 64, 2048], A100, 23, ["DDP", 1, 1, 8, 8, 1, 0, 3]],
   "530B, 2022": [0.56, 0, [530e9, 105, 20480, 280, 2048], A100, 23, ["DDP", 1, 1, 8, 35, 1, 0, 3]],
@@ -240,7 +240,7 @@ function gb(bytes) {
 }
 
 /** Draw parts of a whole beside each other in `picture`, and name them in `legend`. */
-function parts(picture, legend, sizes, scale, colours, said) {
+function drawParts(picture, legend, sizes, scale, colours, said) {
   picture.replaceChildren();
   legend.replaceChildren();
   let x = 10;
@@ -502,9 +502,9 @@ function planner(box, start) {
       `Tensor ${c.tensor} × pipeline ${c.pipeline} × data ${c.data}, with ${micro} micro-batches each.`,
       verdict(t, c), peakTold(t, c), ...odd].join(" ");
     const scale = 640 / Math.max(sum(held), t.memory), edge = 10 + t.memory * scale;
-    parts(bytes, bytesKey, held, scale, COLOURS, gb);
+    drawParts(bytes, bytesKey, held, scale, COLOURS, gb);
     put(bytes, "line", {x1: edge, x2: edge, y1: 2, y2: 46, stroke: "currentColor"});
-    parts(times, timesKey, spent, 640 / sum(spent), Object.values(WHYS),
+    drawParts(times, timesKey, spent, 640 / sum(spent), Object.values(WHYS),
       time => `${time.toPrecision(2)} s`);
     rank.max = c.tensor * c.data * c.pipeline - 1;
     shown.textContent = rank.value;

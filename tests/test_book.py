@@ -276,6 +276,17 @@ def planner() -> str:
     return (ROOT / "figs" / "planner.js").read_text()
 
 
+def test_no_two_scripts_of_a_page_have_one_name():
+    """The second one would take the place of the first, for both."""
+    scripts = [
+        planner(),
+        *(path.read_text() for path in (ROOT / "book" / "static").glob("*.js")),
+    ]
+    name = re.compile(r"^(?:async )?(?:function|const|let|var|class) (\w+)", re.M)
+    names = [found for text in scripts for found in {*name.findall(text)}]
+    assert sorted(names) == sorted({*names})
+
+
 SOME = [
     "README.html",
     "notebooks/02_collectives.html",

@@ -65,7 +65,7 @@ function playMemory(box) {
     told.textContent = `${gb(total)} ${fits} a device of 80 GB (the line).`;
     picture.setAttribute("aria-label", told.textContent);
     const scale = 640 / Math.max(total, 80 * GB);
-    parts(picture, legend, bytes, scale, COLOURS, gb);
+    drawParts(picture, legend, bytes, scale, COLOURS, gb);
     const edge = 10 + 80 * GB * scale;
     put(picture, "line", {x1: edge, x2: edge, y1: 2, y2: 46, stroke: "currentColor"});
   }
