@@ -50,15 +50,17 @@ def test_an_assignment_is_whole_and_knows_no_other(name):
     found = {path.name: ours(path) for path in folder.glob("*.py")}
     assert found.keys() >= {"__init__.py", "criteria.py", "harness.py", "mistakes.py"}
     known = f"classroom.assignments.{name}", "classroom.engine."
-    known += ("classroom.assignments.beside.",)
+    known += ("classroom.assignments.beside.", "ddp_lab.gpt")  # the lessons' model
     assert all(
         module.startswith(known)
         for file in found.keys() - {"harness.py"}
         for module in found[file]
     )
+    of_the_lab = [m for m in found["harness.py"] if m.startswith("ddp_lab")]
+    assert all(module.startswith("ddp_lab.gpt") for module in of_the_lab)
     # It runs where there is nothing else of the course.
-    known = {module.split(".")[0] for module in found["harness.py"]}
-    assert {"ranks"} <= known <= {"ranks", *SHARED}
+    known = {m.split(".")[0] for m in found["harness.py"]}
+    assert {"ranks"} <= known <= {"ranks", "ddp_lab", *SHARED}
 
 
 @pytest.mark.parametrize("name", sorted(SHARED))
