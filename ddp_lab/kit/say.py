@@ -512,7 +512,9 @@ def means(why: Cause, also: Iterable[Cause]) -> str | None:
 
 
 def _advice(why: Cause) -> str:
-    """Return what to do about a trouble of nodes."""
+    """Return what is to be known, or done, about a trouble of nodes."""
+    if why.kind is Kind.CUT_OFF:
+        return f"by the event `cut node {why.node}`"
     if why.kind is Kind.NODES_NOT_MET_AGAIN:
         return OWN_STORE
     if why.kind is Kind.NODE_SAID and why.symptom:

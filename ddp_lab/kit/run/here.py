@@ -61,7 +61,8 @@ class Here(Place):
         """What is run instead of Python, in a warm start."""
 
     def wait(self, tell: Tell) -> None:
-        """Wait for the fork server's imports."""
+        """Wait for the fork server's imports, once there is room for our files."""
+        assert self.folder
         if self.cold:
             return
         self.python = self.server.python(self.env, tell)

@@ -4,6 +4,7 @@ import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
+from tempfile import gettempdir
 
 from ddp_lab.kit.record.logs import RunLog, TorchrunLog
 from ddp_lab.kit.run.guarded import Guarded
@@ -40,7 +41,7 @@ class Place(ABC):
             try:
                 self.owned = Owned(self.home)
             except OSError as error:
-                where = self.home or "the folder of temporary files"
+                where = self.home or gettempdir()
                 said = f"the lab cannot keep its logs in {where}: {error.strerror}"
                 raise RunFailed(said, None) from None
         return self.owned.path
