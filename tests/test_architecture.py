@@ -9,6 +9,7 @@ import pytest
 from conftest import KIT, PROGRAMS
 
 from ddp_lab import ROOT
+from ddp_lab.kit.record import names
 
 # What each room may import of the others. `draw` takes types only, see below.
 KNOWS = {
@@ -93,12 +94,12 @@ def circle(modules: dict[str, Path]) -> list[str]:
     return next((found for name in edges if (found := search(name, []))), [])
 
 
-def test_each_room_knows_only_what_it_may():
+def test_each_whereknows_only_what_it_may():
     assert wrong_imports(MODULES) == []
 
 
 @pytest.mark.parametrize("behind", ["played", "slurm"])
-def test_a_room_with_a_door_has_one_guest_who_comes_when_needed(behind):
+def test_a_wherewith_a_door_has_one_guest_who_comes_when_needed(behind):
     guests = {}
     for path in MODULES:
         lazy = [
@@ -165,6 +166,42 @@ def test_the_kit_names_no_lesson(path):
     programs = [f"{p.parent.name}/{p.name}" for p in PROGRAMS]
     assert [name for name in (*lessons, *programs) if name in text] == []
     assert not re.search(r"\blesson \d", text)
+
+
+FILE = re.compile(r"[\w*{}]+\.(json|jsonl|log)")
+WITHOUT_THE_KIT = ("rank.py", "proxy.py", "births.py")
+
+
+@pytest.mark.parametrize("script", WITHOUT_THE_KIT)
+def test_scripts_without_the_kit_write_files_of_the_record(script):
+    """They cannot import its names."""
+    known = {value for value in vars(names).values() if isinstance(value, str)}
+    tree = ast.parse((KIT / "run" / script).read_text())
+    docs = {
+        ast.get_docstring(node, clean=False)
+        for node in ast.walk(tree)
+        if isinstance(node, (ast.Module, ast.FunctionDef, ast.ClassDef))
+    }
+    texts = [n.value for n in ast.walk(tree) if isinstance(n, ast.Constant)]
+    said = [t for t in texts if isinstance(t, str) and t not in docs]
+    found = {m[0] for text in said for m in FILE.finditer(text)}
+    assert found <= known
+
+
+@pytest.mark.parametrize("where", ["run", "played", "slurm"])
+def test_files_of_a_run_are_called_by_their_names(where):
+    """They were bare strings in nine modules."""
+    known = {
+        v for v in vars(names).values() if isinstance(v, str) and FILE.fullmatch(v)
+    }
+    bare = [
+        f"{path.name}:{node.lineno}: {node.value}"
+        for path in (KIT / where).glob("*.py")
+        if path.name not in WITHOUT_THE_KIT
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Constant) and node.value in known
+    ]
+    assert bare == []
 
 
 def test_a_constant_is_the_same_number_everywhere():

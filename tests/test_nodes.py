@@ -284,7 +284,7 @@ APART = {
     ),
     "the same rank": (
         [f"{STATIC} 0", f"{STATIC} 0"],
-        "two nodes have the same --node-rank: 0 on node 0, 0 on node 1",
+        "two nodes have the same --node-rank: 0 on nodes 0 and 1",
     ),
     "another number of nodes": (
         [C10D, C10D.replace("--nnodes 2", "--nnodes 3")],
