@@ -15,7 +15,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from conftest import checkout, wait_until
+from conftest import copied, wait_until
 
 pytestmark = pytest.mark.processes
 
@@ -36,7 +36,7 @@ dist.all_reduce(torch.ones(4))
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
-    folder = checkout(tmp_path_factory.mktemp("source"))
+    folder = copied(tmp_path_factory.mktemp("source"))
     words = [sys.executable, "-c", BUILD]
     built = subprocess.run(
         words, cwd=folder, capture_output=True, text=True, check=True

@@ -517,8 +517,8 @@ def _advice(why: Cause) -> str:
         return f"by the event `cut node {why.node}`"
     if why.kind is Kind.NODES_NOT_MET_AGAIN:
         return OWN_STORE
-    if why.kind is Kind.NODE_SAID and why.symptom:
-        return f"that is: {why.symptom.means}"
+    if why.kind is Kind.NODE_SAID:
+        return _known_as(why)
     if why.kind is Kind.SLOW_LINK:
         carried = float(why.limit) / 1000
         return f"nothing stood still: {carried:,.0f} KB crossed each link in a second"
