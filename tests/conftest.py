@@ -337,7 +337,6 @@ SMALLER = [
     ("cost/race.py", "BIG = 2**26", "BIG = 2**22"),
     ("cost/race.py", "ROUNDS = 5", "ROUNDS = 2"),
     ("less/exercise.py", "STEPS, RATE = 256, 200", "STEPS, RATE = 256, 120"),
-    ("long/exercise_router.py", "LAST = 300, 150, 50", "LAST = 200, 100, 50"),
     ("sharding/exercise_accumulate.py", "n in (3, 4, 2)", "n in (3, 2)"),
     ("sharding/memory.py", "for _ in range(5)]", "for _ in range(1)]"),
     ("sharding/memory.py", "for turn in turns)[2]", "for turn in turns)[0]"),

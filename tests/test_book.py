@@ -689,7 +689,7 @@ def test_a_slider_changes_what_is_told(book, page):
     box.locator("select").select_option("Megatron 1T")
     told = box.locator(".ddp-told")
     assert told.inner_text().endswith(
-        "53 % of the GPUs' peak; the paper reported 52 %."
+        "51 % of the GPUs' peak; the paper reported 52 %."
     )
     press(page, "layers recomputed", "Home")
     assert "It does not fit" in told.inner_text()
