@@ -18,6 +18,7 @@ from ddp_lab.kit import Limits, RunFailed, machines, python, torchrun
 from ddp_lab.kit.run import kept, live
 from ddp_lab.kit.run.fork_server import SEED_WITHOUT_SLEEP
 from ddp_lab.kit.run.here import environment
+from ddp_lab.kit.run.options import OWN_STORE
 from ddp_lab.kit.run.warm import LENT, Warm
 
 pytestmark = pytest.mark.processes
@@ -438,6 +439,49 @@ def test_too_many_open_files_are_told_as_such(program, most, ranks, cold, told):
     assert re.match(told, done.stdout), done.stdout + done.stderr
     if not told.startswith("ok"):
         assert "than `ulimit -n` allows" in done.stdout
+
+
+HOLDS_ALL = """
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+held = []
+try:
+    while True:
+        held.append(open(__file__))
+except OSError:
+    pass
+"""
+
+
+@pytest.mark.parametrize("then", ["pass", "held.append(open(__file__))"])
+def test_a_rank_without_a_free_descriptor_leaves_word(program, then):
+    path = program(HOLDS_ALL + then, head="import resource")
+    launch = f"--nproc-per-node 2 {path}"
+    if then == "pass":
+        run = torchrun(launch)
+        assert run.notes == ["no rank has joined a process group"] and not run.failure
+        return
+    failure = torchrun(launch, expect_failure=True).failure
+    assert failure.symptom == "too many open files"
+    assert f"    {then}" in failure.traceback  # with its line, which is in a file
+
+
+@pytest.mark.parametrize(
+    "options, said, own",
+    [
+        ("--max-restarts 1", None, "1"),
+        ("--max-restarts 1", "0", "0"),
+        ("--max-restarts 0", None, None),
+        ("--nnodes 1:1 --max-restarts 2", None, "1"),
+    ],
+)
+def test_each_attempt_has_a_store_of_its_own(program, monkeypatch, options, said, own):
+    if said is not None:
+        monkeypatch.setenv(OWN_STORE, said)
+    path = program(f"print(os.environ.get({OWN_STORE!r}))")
+    run = torchrun(f"{options} --nproc-per-node 1 {path}")
+    assert run.lines == [[str(own)]]
+    shown = f"{OWN_STORE}=1 " if own and not said else ""
+    assert run.command.startswith(f"{shown}torchrun --")
 
 
 def test_a_torchrun_that_is_slow_to_end_is_no_hang(program):

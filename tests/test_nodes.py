@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -19,7 +20,9 @@ from conftest import FULL, wait_until, words_of
 
 from ddp_lab import ROOT
 from ddp_lab.kit import RunFailed, torchrun
+from ddp_lab.kit.explain.cause import Kind
 from ddp_lab.kit.run.launch import machines
+from ddp_lab.kit.run.options import OWN_STORE
 from ddp_lab.kit.run.ports import free_port
 from ddp_lab.kit.run.warm import LENT
 
@@ -313,6 +316,17 @@ def test_a_slow_link_is_named(room):
         torchrun(f"{TWO} {program}", timeout=6, events=[event])
 
 
+def test_a_rendezvous_whose_port_somebody_else_holds_names_the_holder(room):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        meets = f"--rdzv-backend c10d --rdzv-endpoint localhost:{port}"
+        with pytest.raises(RunFailed) as failed:
+            torchrun(f"--nnodes 2 {meets} {room.program('steps(1)')}", timeout=4)
+    failure = failed.value.run.failure
+    assert failure.why.kind == Kind.NODE_ALONE
+    assert f"port {port} belongs to process {os.getpid()}" in failure.means
+
+
 def test_the_second_node_never_comes(room):
     with pytest.raises(RunFailed, match="node 1 has not come, and node 0 waits at"):
         torchrun(
@@ -438,13 +452,7 @@ QUICK = (
 )
 
 
-@pytest.fixture
-def own_store(monkeypatch):
-    """Let the ranks of each attempt have a store of their own, as lesson 23 says."""
-    monkeypatch.setenv("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1")
-
-
-def test_a_rank_that_dies_is_restarted_with_all_others(room, own_store):
+def test_a_rank_that_dies_is_restarted_with_all_others(room):
     run = torchrun(
         f"--nnodes 2 --nproc-per-node 1 {QUICK} {room.program('steps(8)')}",
         events=['rank 1 says "step 2": kill rank 1'],
@@ -459,7 +467,7 @@ def test_a_rank_that_dies_is_restarted_with_all_others(room, own_store):
 @pytest.mark.parametrize(
     "shared", [False, pytest.param(True, marks=FULL)], ids=["own networks", "loopback"]
 )
-def test_a_node_that_dies_comes_back(room, own_store, shared, request):
+def test_a_node_that_dies_comes_back(room, shared, request):
     if shared:
         request.getfixturevalue("loopback")
     run = torchrun(
@@ -481,7 +489,7 @@ def test_a_node_that_dies_comes_back(room, own_store, shared, request):
 
 
 @FULL
-def test_a_node_that_is_absent_joins(room, own_store):
+def test_a_node_that_is_absent_joins(room):
     run = torchrun(
         f"--nnodes 1:2 --nproc-per-node 1 {QUICK} {room.program('steps(60)')}",
         events=['rank 0 says "step 2": start node 1'],
@@ -489,8 +497,9 @@ def test_a_node_that_is_absent_joins(room, own_store):
     assert [life.world_size for life in run.lives] == [1, 2, 2]
 
 
-def test_a_node_that_joins_is_not_heard_without_a_store_of_its_own(room):
+def test_a_node_that_joins_is_not_heard_without_a_store_of_its_own(room, monkeypatch):
     """torch 2.15 tells only the nodes of the first round where the ranks' store is."""
+    monkeypatch.setenv(OWN_STORE, "0")
     run = torchrun(
         f"--nnodes 1:2 --nproc-per-node 1 {QUICK} {room.program('steps(60)')}",
         timeout=6,

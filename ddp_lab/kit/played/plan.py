@@ -54,12 +54,18 @@ def most_ranks(machines: Sequence[Sequence[Option]]) -> int | None:
     return sum(map(int, counts)) if known else None
 
 
-def make(options: Sequence[Option], program: Sequence[str], **more: object) -> Plan:
+def make(
+    options: Sequence[Option],
+    program: Sequence[str],
+    env: dict[str, str] | None = None,
+    **more: object,
+) -> Plan:
     """Return what each node runs.
 
     Args:
         options: those of torchrun.
         program: the program and its arguments.
+        env: variables for each node.
         more: what else the plan says: `events`, `rate`, `delay`.
     """
     least, most = of.nodes(options)
@@ -72,7 +78,7 @@ def make(options: Sequence[Option], program: Sequence[str], **more: object) -> P
         least,
         of.is_fixed(options),
         elsewhere=of.elsewhere(options),
-        env=[{} for _ in typed],
+        env=[env or {}] * most,
         meets=[of.meets(each, program) for each in typed],
         **more,  # type: ignore[arg-type]
     )

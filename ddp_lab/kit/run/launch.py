@@ -125,6 +125,9 @@ def torchrun(
     With `--nnodes 2`, or `1:2`, and neither a node's rank nor an address, this machine
     plays the nodes (see room.py), unless SLURM has some for us (see sent.py).
 
+    Where ranks may be restarted, each attempt has its own store (`options.OWN_STORE`),
+    unless the environment says otherwise.
+
     Raises:
         RunFailed: says the root cause first; `.run` holds the rest.
         RunInterrupted: if Ctrl-C or the stop button ended the run.
@@ -133,6 +136,7 @@ def torchrun(
     options, program = of.split(argv)
     _require(options, program)
     own, note = _without_logging(options)
+    env = {} if of.is_fixed(own) or of.OWN_STORE in os.environ else {of.OWN_STORE: "1"}
     place: Place | None = None
     happening = bool(events or rate or delay)
     if not happening and any(os.environ.get(name) for name in SLURM):
@@ -142,7 +146,7 @@ def torchrun(
     if place is None and of.is_for_all(own):
         from ddp_lab.kit.played.play import Played
 
-        place = Played(({}, own, program), events, rate, delay, cold=cold, server=warm)
+        place = Played((env, own, program), events, rate, delay, cold=cold, server=warm)
     elif place is None:
         if happening:
             said = "events, a rate and a delay are for several nodes: --nnodes 2"
@@ -155,7 +159,9 @@ def torchrun(
         words = of.words(own, program)
         place = Here(words, cold=cold, server=warm, meets=meets)
     place.notes += note
-    live = LiveRun(shlex.join(["torchrun", *argv]), place, _with(limits, timeout))
+    place.env |= env
+    shown = [*map("=".join, env.items()), shlex.join(["torchrun", *argv])]
+    live = LiveRun(" ".join(shown), place, _with(limits, timeout))
     return _judged(live, watch, expect_failure)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from ddp_lab import ROOT
 from ddp_lab.kit import say
+from ddp_lab.kit.explain.cause import Kind
 from ddp_lab.kit.explain.failure import Failure, find_failure, find_notes
 from ddp_lab.kit.explain.symptoms import find
 from ddp_lab.kit.record import names
@@ -288,5 +289,9 @@ def _with_holder(failure: Failure | None) -> Failure | None:
     """Add to a failure for want of a port or of a GPU's memory who holds it now."""
     if failure is None or failure.symptom is None:
         return failure
-    held = machine.holder(failure.symptom, failure.cause)
+    if failure.why.kind in (Kind.NODE_ALONE, Kind.NO_NODE_0):
+        # What the run has held is free by now.
+        held = machine.holder_of(*failure.why.places)
+    else:
+        held = machine.holder(failure.symptom, failure.cause)
     return failure.held_by(held) if held else failure

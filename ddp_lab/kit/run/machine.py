@@ -1,6 +1,7 @@
 """Who holds, right now, what a run could not get: a port, or the memory of a GPU."""
 
 import re
+import socket
 import subprocess
 
 import psutil
@@ -20,6 +21,17 @@ def holder(symptom: str, message: str) -> str:
         found = re.search(r"port: (\d+)|:(\d+)\b", message)
         return _listener(int(found[1] or found[2])) if found else ""
     return _gpu_users() if symptom in ("CUDA memory", "busy GPU") else ""
+
+
+def holder_of(place: str) -> str:
+    """Return who listens at a place, `localhost:29500`; "" if it is not here."""
+    host, _, port = place.rpartition(":")
+    try:
+        with socket.socket() as trial:
+            trial.bind((host, 0))  # which only an address of this machine allows
+    except OSError:
+        return ""
+    return _listener(int(port))
 
 
 def _listener(port: int) -> str:

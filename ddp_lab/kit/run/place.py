@@ -26,6 +26,8 @@ class Place(ABC):
     """How that is read."""
     home: Path | None = None
     """Where the folder is made; where temporary files are, if it is not given."""
+    env: dict[str, str]
+    """The environment in which it begins."""
 
     def __init__(self) -> None:
         self.mark = uuid.uuid4().hex

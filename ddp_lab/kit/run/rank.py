@@ -68,6 +68,7 @@ def run(argv: list[str]) -> None:
     code, before = _exit_code(argv, folder)
     end = {"code": code, "time": time.time(), "before": before}
     _finish()
+    _make_room()
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
@@ -293,8 +294,17 @@ def _has_joined() -> bool:
 # --- what ended it ---
 
 
+def _make_room() -> None:
+    """Give up stdin, from which nobody reads, if no other file could be opened."""
+    try:
+        os.close(os.dup(0))
+    except OSError:
+        os.closerange(0, 1)
+
+
 def _leave_word(folder: Path, error: BaseException) -> None:
     """Write raised.json, whatever the program's exception does when it is asked."""
+    _make_room()
     try:
         found = _raised(error)
     except Exception as another:  # of the error itself, or of a signal handler

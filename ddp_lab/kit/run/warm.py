@@ -26,6 +26,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from ddp_lab.kit.record.words import signal_name
+from ddp_lab.kit.run.options import OWN_STORE
 
 FORK_SERVER = Path(__file__).with_name("fork_server.py")
 PROXY = Path(__file__).with_name("proxy.py")
@@ -47,7 +48,6 @@ READ_AT_IMPORT = (
     "ATEN_",
 )
 SET_BY_TORCH = "TORCHINDUCTOR_CACHE_DIR"  # in the kernel, at some time, and not for us
-READ_LATER = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"  # by torchrun, at each rendezvous
 LENT = "DDP_LAB_WARM"  # names the folder of a fork server that is lent: see `make lab`
 
 Tell = Callable[[str], None]
@@ -190,7 +190,10 @@ class Warm:
 def settings_in(env: dict[str, str]) -> dict[str, str]:
     """Return the variables of which a server has one setting."""
     found = {k: v for k, v in env.items() if k.startswith(READ_AT_IMPORT)}
-    for name in (SET_BY_TORCH, READ_LATER):
+    for name in (
+        SET_BY_TORCH,
+        OWN_STORE,
+    ):  # torchrun reads the second, when it needs it
         found.pop(name, None)
     return found
 

@@ -108,7 +108,7 @@ class Sent(Place):
         self, options: Sequence[Option], program: Sequence[str], cold: bool = False
     ):
         super().__init__()
-        self.home = RUNS
+        self.home, self.env = RUNS, environment()
         self.by_node = spread(options)
         self.program, self.cold = list(program), cold
         self.allocation: Allocation | None = None
@@ -125,14 +125,14 @@ class Sent(Place):
     def start(self) -> Guarded:
         """Start a step."""
         assert self.allocation
-        run, env = str(self.folder), environment()
+        run = str(self.folder)
         address = _address(self.allocation.hosts[0])
         at = [of.at(node, each, address) for node, each in enumerate(self.by_node)]
         there = [sys.executable, "-IS", str(HERE / "on_node.py"), run]
         plan = {
             "srun": [*self._srun(), *there],
             "mark": self.mark_there,
-            "server": "" if self.cold else LEASE.warm(env),
+            "server": "" if self.cold else LEASE.warm(self.env),
             "words": [of.words(options, self.program) for options in at],
             "meets": [of.meets(options, self.program) for options in at],
             "least": of.nodes(self.by_node[0])[0],
@@ -142,7 +142,7 @@ class Sent(Place):
         played = {"how": self._how(), "typed": [], "left_out": []}
         (self.folder / names.PLAYED).write_text(json.dumps(played))
         words = [sys.executable, "-IS", str(HERE / "step.py"), run]
-        return Guarded(words, self.mark, self.folder, control.clean(env))
+        return Guarded(words, self.mark, self.folder, control.clean(self.env))
 
     def _srun(self, name: str = "") -> list[str]:
         assert self.allocation
