@@ -190,11 +190,8 @@ class Warm:
 def settings_in(env: dict[str, str]) -> dict[str, str]:
     """Return the variables of which a server has one setting."""
     found = {k: v for k, v in env.items() if k.startswith(READ_AT_IMPORT)}
-    for name in (
-        SET_BY_TORCH,
-        OWN_STORE,
-    ):  # torchrun reads the second, when it needs it
-        found.pop(name, None)
+    found.pop(SET_BY_TORCH, None)
+    found.pop(OWN_STORE, None)  # torchrun reads it at each rendezvous
     return found
 
 
