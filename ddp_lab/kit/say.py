@@ -557,7 +557,8 @@ def _printed(why: Cause) -> str:
 
 
 def _handled(why: Cause) -> str:
-    return f"it left while it handled {shorten(why.error)}"
+    at = f", from {why.frame.short}" if why.frame else ""
+    return f"it left while it handled {shorten(why.error)}{at}"
 
 
 def _program_stands(why: Cause) -> str:

@@ -77,7 +77,7 @@ class Kind(Enum):
     BEFORE = auto()  # of: what was not the same on all ranks
     SAID = auto()  # of: how a rank ended that has only noticed it
     PRINTED = auto()  # a traceback that was not the end: rank, error, frame
-    HANDLED = auto()  # error: in whose handling it left
+    HANDLED = auto()  # error, frame: in whose handling it left
     PROGRAM_STANDS = auto()  # frame: of the program that has started the ranks
     EVENT = auto()  # name: what was done to a node
     RENDEZVOUS_LOST = auto()  # with the node
@@ -177,6 +177,17 @@ class Cause:
     child: Child | None = None
     of: "Cause | None" = None
     attempts: "Attempts | None" = None
+
+    @property
+    def exception(self) -> str:
+        """The type of the exception that was raised, such as `ValueError`."""
+        return self.error.partition(":")[0] if self.kind is Kind.RAISED else ""
+
+    @property
+    def way(self) -> tuple[Kind, str, int | None]:
+        """What it has in common with the end of another rank that went alike."""
+        code = None if self.kind is Kind.RAISED else self.code
+        return self.kind, self.exception, code
 
     @property
     def meeting(self) -> bool:
