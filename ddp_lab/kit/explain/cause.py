@@ -36,7 +36,8 @@ class Kind(Enum):
     NOT_MET = auto()
     MEETS_ELSEWHERE = auto()  # ranks; places: theirs, and what torchrun has told them
     NOBODY_LISTENS = auto()  # places
-    CALLS_DIFFER = auto()  # calls: by rank
+    CALLS_DIFFER = auto()  # calls: by rank; of: where an earlier one was made
+    CALLED_ELSEWHERE = auto()  # calls: by rank, of which one is at another line
     SIZES_DIFFER = auto()  # sizes: bytes that came, and that were expected; name
     SAID_TO_DIFFER = auto()  # calls: of two ranks, as torch names them
     PARAMETERS_DIFFER = auto()  # counts: by rank, of DDP's parameters
@@ -134,6 +135,8 @@ class Stand:
     """The src or dst of a collective that has one."""
     tag: int | None = None
     """By which a send and a recv find each other."""
+    members: str = ""
+    """The ranks of the group that it makes, as they were given."""
     end: "Cause | None" = None
     """How it ended if not well, or what it has raised before it came here."""
     beside: tuple[tuple[str, Frame | None], ...] = ()

@@ -422,14 +422,23 @@ def _not_together(logs: list[RankLog], first: int, found: dict[int, End]) -> Fai
     too_small = first if said.heard.sizes else None
     why = hang.mismatch([log.calls for log in logs], too_small)
     if not (why and why.symptom is Symptom.DIFFERENT_TENSORS):
-        why = _told_by_torch(said, found, stood[first].name)
+        why = _told_by_torch(logs, said, found, stood[first].name)
         why = why or hang.diagnose(logs, stood)
     if not why or why.kind is Kind.NOT_TOGETHER:  # of which their own words tell more
         return replace(_failed_by_itself(logs, first, found), stands=stood)
-    also = Cause(Kind.SAID, first, of=said.cause)
-    failure = Failure(KINDS.get(said.cause.kind, "signal"), why, (also,))
+    also, traceback = [Cause(Kind.SAID, first, of=said.cause)], said.traceback
+    if printed := _last_printed(logs, why.rank):  # which it has caught, and left
+        also, traceback = [_printed(why.rank, printed), *also], printed
+    failure = Failure(KINDS.get(said.cause.kind, "signal"), why, tuple(also))
     told: dict[int, Cause | Stand] = {stand.rank: stand for stand in stood}
-    return replace(failure, traceback=said.traceback, told=told, stands=stood)
+    return replace(failure, traceback=traceback, told=told, stands=stood)
+
+
+def _last_printed(logs: list[RankLog], rank: int | None) -> str:
+    """Return the last traceback of a rank that has printed it, and left without one."""
+    if rank is None or not logs[rank].finished or hang.has_program(logs):
+        return ""
+    return next(iter(logs[rank].tracebacks[-1:]), "")
 
 
 def _without_the_silent(stood: list[Stand], found: dict[int, End]) -> list[Stand]:
@@ -444,12 +453,17 @@ def _without_the_silent(stood: list[Stand], found: dict[int, End]) -> list[Stand
     return [replace(s, state="left") if s is silent[0] else s for s in stood]
 
 
-def _told_by_torch(said: End, found: dict[int, End], name: str) -> Cause | None:
+def _told_by_torch(
+    logs: list[RankLog], said: End, found: dict[int, End], name: str
+) -> Cause | None:
     """Return the cause that gloo, DDP or TORCH_DISTRIBUTED_DEBUG=DETAIL has printed."""
     heard = said.heard
     why = Cause(Kind.SIZES_DIFFER, None, said.cause.frame, Symptom.DIFFERENT_TENSORS)
     if heard.sizes:
-        return replace(why, sizes=heard.sizes, name=name)
+        rank, call = hang.without_record(logs)
+        frame = found[rank].cause.frame if rank in found else why.frame
+        why = replace(why, rank=rank, frame=frame or why.frame)
+        return replace(why, sizes=heard.sizes, name=call or name)
     counts: dict[int, int] = {}
     for end in found.values():
         counts |= end.heard.counts

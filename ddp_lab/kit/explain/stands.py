@@ -120,7 +120,9 @@ def _inside(rank: int, log: RankLog) -> Stand:
         peer, root = _named(inside, PEER_ARGUMENT), _named(inside, ROOT_ARGUMENT)
         peers = () if peer is None else (peer,)
         tag = _named(inside, TAG_ARGUMENT)
-        return Stand(rank, "waits", frame, inside.name, call, peers, root, tag)
+        members = inside.values.get("ranks", "") if inside.name == "new_group" else ""
+        found = Stand(rank, "waits", frame, inside.name, call, peers, root, tag)
+        return replace(found, members=members)
     in_library = bool(log.stack) and not log.stack[0].own
     on_work = frame is not None and ".wait(" in frame.code and _in_torch(log.stack[0])
     if undone and (in_library or on_work) or on_work or log.heard.gave_up:

@@ -54,6 +54,8 @@ REPORTED = re.compile(r"[Pp]rocess (\d+) terminated with ")
 # Whoever raises anew what another process has raised puts its traceback in the message.
 RAISED_ANEW = re.compile(r"Caught \w+ in|terminated with the following error")
 
+# A store that has no answer: who asks it directly waits for no call of the others.
+STORE = "torch.distributed.DistStoreError"
 # What a pool's worker has raised; its traceback stands between quotes.
 REMOTE = re.compile(r", from [\w.]+\._?RemoteTraceback: ")
 REMOTELY = re.compile(r'RemoteTraceback: \n"""\n(.*?)\n"""\n', re.DOTALL)

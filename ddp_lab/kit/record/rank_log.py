@@ -10,7 +10,7 @@ from ddp_lab.kit.record import stacks, stderr
 from ddp_lab.kit.record.calls import Call
 from ddp_lab.kit.record.children import Child
 from ddp_lab.kit.record.files import clip
-from ddp_lab.kit.record.heard import ENDS_OTHERS, Heard, listen, lost_peer
+from ddp_lab.kit.record.heard import ENDS_OTHERS, STORE, Heard, listen, lost_peer
 
 PROGRAM = "the program itself"
 RAISES = re.compile(r"\braise\b")
@@ -111,11 +111,12 @@ class RankLog:
 
     @property
     def has_own_words(self) -> bool:
-        """Whether the program itself has raised its error, and none has led to that."""
+        """Whether the program itself has met its error, and no other has led to it."""
         if not self.raised or self.raised.get("before") or not self.frames:
             return False
         innermost = self.frames[0]
-        return innermost.own and bool(RAISES.search(innermost.code))
+        own = RAISES.search(innermost.code) or self.raised["error"].startswith(STORE)
+        return innermost.own and bool(own)
 
     @property
     def frames(self) -> list[stacks.Frame]:
