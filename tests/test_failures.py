@@ -320,7 +320,7 @@ def test_a_full_gpu_is_told_with_who_holds_its_memory(fail, tmp_path, monkeypatc
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     run = fail(f"if odd: raise torch.OutOfMemoryError({OUT_OF_MEMORY!r})", 2)
     assert (run.failure.rank, run.failure.symptom) == (ODD, "CUDA memory")
-    assert "this GPU has no room left" in run.failure.means
+    assert "this GPU has no room for" in run.failure.means
     assert f"process {os.getpid()} (" in run.failure.means
     assert "has 70000 MiB" in run.failure.means
 

@@ -77,7 +77,9 @@ def test_no_call_is_ticked_that_raised_or_is_waited_in(fault, ranks, tmp_path):
     log, ending = lay_out(fault, ranks, tmp_path)
     failure, _ = find_failure(log, *ending)
     for rank in log.ranks:
-        assert not (rank.gave_up and rank.calls and all(c.done for c in rank.calls))
+        assert not (
+            rank.heard.gave_up and rank.calls and all(c.done for c in rank.calls)
+        )
     if not failure or not failure.stands:
         return
     drawn = rows(standstill(failure.stands, [r.calls for r in log.ranks], {}))

@@ -170,6 +170,10 @@ SAID = [
         "but all_reduce of float32 (7,) at a.py:30 on rank 1",
     ),
     (
+        Cause(Kind.CALLED_ELSEWHERE, 1, calls=MISMATCH.calls),
+        "before, call 2 was made at a.py:20 on ranks 0 and 2, but at a.py:30 on rank 1",
+    ),
+    (
         Cause(Kind.SIZES_DIFFER, sizes=(64, 32), name="all_reduce"),
         "64 bytes came where 32 were expected: the ranks bring tensors of "
         "different sizes to all_reduce",
@@ -508,6 +512,10 @@ SAID = [
     (
         Cause(Kind.HANDLED, error="KeyError: 1"),
         "it left while it handled KeyError: 1",
+    ),
+    (
+        Cause(Kind.HANDLED, frame=HERE, error="KeyError: 1"),
+        "it left while it handled KeyError: 1, from a.py:20",
     ),
     (
         Cause(Kind.PROGRAM_STANDS, frame=HERE),

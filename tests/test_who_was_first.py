@@ -6,11 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from ddp_lab.kit.explain import ends
+from ddp_lab.kit import say
+from ddp_lab.kit.explain import ends, hang
 from ddp_lab.kit.explain.attempts import MOST, compare
 from ddp_lab.kit.explain.cause import Attempts, Cause, Kind
 from ddp_lab.kit.explain.failure import Failure, find_failure, find_notes
-from ddp_lab.kit.record import stacks
+from ddp_lab.kit.record import stacks, stderr
+from ddp_lab.kit.record.calls import Call
+from ddp_lab.kit.record.heard import Blames
 from ddp_lab.kit.record.logs import RankLog, RunLog, TorchrunLog
 from ddp_lab.kit.record.rank_log import PROGRAM
 from ddp_lab.kit.record.stacks import Frame
@@ -92,7 +95,7 @@ def test_who_failed_first_by_itself_is_named(logs, first):
     other = logs[1 - first]
     told = ends.find(other, other.code)
     if told.is_victim and not told.unwilling:
-        assert failure.told == {} or told.out_of_step
+        assert failure.told == {} or told.blames is not Blames.GONE
     else:
         assert 1 - first in failure.told
 
@@ -369,3 +372,102 @@ def test_without_room_for_a_traceback_it_is_that_on_stderr():
     log.traceback = ""
     log.add_end("")
     assert log.traceback == "ValueError: no"
+
+
+def test_who_left_by_sys_exit_has_a_line():
+    """So has the exception that it handled then."""
+    log = left(5.0, 1, "OSError: nfs")
+    log.end |= {"frames": [["a.py", 9, "main"]], "handled": [["a.py", 4, "load"]]}
+    failure = explain(log, well())
+    assert failure.line == 9
+    assert "left while it handled OSError: nfs, from a.py:4" in failure.means
+
+
+POOL = """multiprocessing.pool.RemoteTraceback:\x20
+\"\"\"
+Traceback (most recent call last):
+  File "/usr/lib/python3.11/multiprocessing/pool.py", line 48, in mapstar
+    return list(map(*args))
+  File "data.py", line 5, in tokenize
+    raise LookupError("no shard 5")
+LookupError: no shard 5
+\"\"\"
+
+The above exception was the direct cause of the following exception:
+
+"""
+
+
+@pytest.mark.parametrize("pool", ["multiprocessing.pool.", "concurrent.futures._"])
+def test_what_a_pools_worker_has_raised_has_its_line(pool):
+    said = POOL.replace("multiprocessing.pool.", pool)
+    said += TRACEBACK.format(line=7, error="LookupError: no shard 5")
+    error = f"LookupError: no shard 5, from {pool}{POOL.partition('.pool.')[2]}"
+    failure = explain(raised(5.0, error.rstrip(), traceback=said), well())
+    assert (failure.cause, failure.line) == ("LookupError: no shard 5", 5)
+
+
+def test_who_asks_a_store_itself_waits_for_no_rank():
+    error = "torch.distributed.DistStoreError: wait timeout after 9ms, keys: /a"
+    log = replace(raised(5.0, error), stack=[Frame("a.py", 3, "work")])
+    barrier = Frame(f"site-packages/{stacks.C10D}", 0, "barrier")
+    other = replace(raised(5.1, LOST), stack=[barrier, Frame("a.py", 9, "main")])
+    failure = explain(other, log)
+    assert (failure.rank, failure.cause) == (1, error)
+
+
+def in_call(rank: int, *calls: Call) -> RankLog:
+    """Return the log of a rank that has lost another one in its last call."""
+    c10d = Frame(f"site-packages/{stacks.C10D}", 0, "all_reduce")
+    log = replace(raised(5.1, LOST), stack=[c10d, Frame("a.py", 9, "main")])
+    return replace(log, calls=list(calls))
+
+
+def reduced(number: int, line: int, size: int = 4, done: bool = True) -> Call:
+    frame, names = Frame("a.py", line, "main"), ("all_reduce", "all_reduce")
+    return Call(*names, "0", number, ((size,),), ("float32",), done, False, frame)
+
+
+def test_of_a_rank_that_has_caught_its_exception_and_left_that_is_told():
+    quits = well()
+    quits.add_end(TRACEBACK.format(line=5, error="ValueError: bad sample 7"))
+    here = [in_call(rank, reduced(1, 9, done=False)) for rank in (0, 2)]
+    failure = explain(here[0], quits, here[1])
+    assert (failure.rank, failure.why.kind) == (1, Kind.ABSENT)
+    assert failure.also[0].kind is Kind.PRINTED
+    assert "ValueError: bad sample 7" in failure.traceback
+
+
+def test_whom_gloo_aborts_has_brought_the_other_size():
+    here = [in_call(rank, reduced(1, 9, 80_000, done=False)) for rank in (0, 2)]
+    died = ended(5.0, -6)
+    died.remarks = stderr.split("op.preamble.length <= op.nbytes. 53336 vs 46668")
+    failure = explain(here[0], died, here[1])
+    assert (failure.rank, failure.why.kind) == (1, Kind.SIZES_DIFFER)
+    assert failure.why.name == "all_reduce"
+
+
+def test_where_one_rank_has_made_a_call_too_many_is_told():
+    """From then on, its calls look like those of the others until they differ."""
+    odd = [reduced(1, 6), reduced(2, 9), reduced(3, 6, done=False)]
+    rest = [
+        reduced(1, 6),
+        reduced(2, 6),
+        replace(reduced(3, 9), name="barrier", does="barrier"),
+    ]
+    found = hang.mismatch([odd, rest, rest])
+    assert found.rank == found.of.rank == 0
+    assert (found.of.kind, found.of.frame.line) == (Kind.CALLED_ELSEWHERE, 9)
+    assert hang.mismatch([[odd[0], odd[2]], [rest[0], rest[2]]]).of is None
+
+
+def test_ranks_that_make_groups_in_another_order_are_told_so():
+    logs = []
+    for ranks, made in (("[0, 1]", 1), ("[1, 2]", 3), ("[0, 1]", 2)):
+        c10d = Frame(f"site-packages/{stacks.C10D}", 0, "new_group", {"ranks": ranks})
+        groups = {str(number): [0, 1, 2] for number in range(made)}
+        stack = [c10d, Frame("a.py", 7, "main")]
+        logs.append(RankLog(stack=stack, groups=groups))
+    found = hang.diagnose(logs, hang.find_stands(logs))
+    assert (found.kind, found.rank) == (Kind.APART, 1)
+    assert "rank 1 in new_group of [1, 2]" in say.cause(found)

@@ -181,7 +181,17 @@ def _calls_differ(why: Cause) -> str:
         sides.setdefault(str(call), []).append(number)
     first = {what: why.calls[on[0]] for what, on in sides.items()}
     told = [f"{w}{_at(first[w])} on {ranks(on)}" for w, on in sides.items()]
-    return f"call {next(iter(first.values())).number} is {', but '.join(told)}"
+    before = f"; {cause(why.of)}" if why.of else ""
+    return f"call {next(iter(first.values())).number} is {', but '.join(told)}{before}"
+
+
+def _called_elsewhere(why: Cause) -> str:
+    sides: dict[str, list[int]] = {}
+    for number, call in why.calls.items():
+        sides.setdefault(_at(call).strip(), []).append(number)
+    told = [f"{place} on {ranks(on)}" for place, on in sides.items()]
+    number = next(iter(why.calls.values())).number
+    return f"before, call {number} was made {', but '.join(told)}"
 
 
 def _at(call: Call) -> str:
@@ -275,6 +285,7 @@ def _apart(why: Cause) -> str:
     sides: dict[str, list[int]] = {}
     for s in why.waiting:
         group = f" of group {s.call.group}" if one_name and s.call else ""
+        group = f" of {s.members}" if s.members else group
         sides.setdefault(f"{s.name}{group}", []).append(s.rank)
     told = ", ".join(f"{ranks(on)} in {call}" for call, on in sides.items())
     return f"the ranks wait in different calls: {told}"
@@ -557,7 +568,8 @@ def _printed(why: Cause) -> str:
 
 
 def _handled(why: Cause) -> str:
-    return f"it left while it handled {shorten(why.error)}"
+    at = f", from {why.frame.short}" if why.frame else ""
+    return f"it left while it handled {shorten(why.error)}{at}"
 
 
 def _program_stands(why: Cause) -> str:

@@ -106,7 +106,7 @@ def _stops_at_stub(run: Run) -> bool:
 
     What a library has not implemented, it says in words behind the name.
     """
-    return run.failure is not None and run.failure.cause == "NotImplementedError"
+    return run.failure is not None and run.failure.why.error == "NotImplementedError"
 
 
 def _split(line: str, more: Sequence[str] = ()) -> tuple[dict, list[str]]:

@@ -154,9 +154,7 @@ class Suspicion:
         """Return what was asked, what was suspected, the truth, and how to tell it."""
         found = run.failure
         assert found, "the run has not failed"
-        rank, error = found.rank, found.cause.partition(":")[0]
-        if any(other.startswith(error) for other in found.others.values()):
-            rank = None  # several raised it, and which one was the first is chance
+        rank = None if found.by_chance else found.rank
         who = "no single rank" if rank is None else f"rank {rank}"
         named = repr(found.symptom) if found.symptom else "no symptom that has a name"
         at = f"line {found.line}: {(found.where or '').partition(': ')[2]}".rstrip(": ")

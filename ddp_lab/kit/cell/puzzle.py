@@ -19,6 +19,7 @@ from ddp_lab.kit.run import launch
 from ddp_lab.kit.run.result import Run, RunFailed
 
 SAID = 3  # differences that are told in words
+JUDGED = ("AssertionError", "Timeout")  # how a frame ends a try: the picture tells
 
 
 def puzzle(line: str, cell: str) -> None:
@@ -52,7 +53,7 @@ def verdict(run: Run, target: Trace, yours: Trace | None) -> tuple[str, list[str
     if run.failure is None:
         return RIGHT_COLOUR, ["✓ as the target"]
     said = differences(target, yours) if yours else []
-    if not said or not run.failure.cause.startswith(("AssertionError", "Timeout")):
+    if not said or not run.failure.why.error.startswith(JUDGED):
         said.insert(0, run.failure.report(traceback=False))
     more = [f"and {len(said) - SAID} more"] if len(said) > SAID else []
     return screen.FAILED, [f"✗ {each}" for each in said[:SAID]] + more

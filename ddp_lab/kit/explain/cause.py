@@ -36,7 +36,8 @@ class Kind(Enum):
     NOT_MET = auto()
     MEETS_ELSEWHERE = auto()  # ranks; places: theirs, and what torchrun has told them
     NOBODY_LISTENS = auto()  # places
-    CALLS_DIFFER = auto()  # calls: by rank
+    CALLS_DIFFER = auto()  # calls: by rank; of: where an earlier one was made
+    CALLED_ELSEWHERE = auto()  # calls: by rank, of which one is at another line
     SIZES_DIFFER = auto()  # sizes: bytes that came, and that were expected; name
     SAID_TO_DIFFER = auto()  # calls: of two ranks, as torch names them
     PARAMETERS_DIFFER = auto()  # counts: by rank, of DDP's parameters
@@ -77,7 +78,7 @@ class Kind(Enum):
     BEFORE = auto()  # of: what was not the same on all ranks
     SAID = auto()  # of: how a rank ended that has only noticed it
     PRINTED = auto()  # a traceback that was not the end: rank, error, frame
-    HANDLED = auto()  # error: in whose handling it left
+    HANDLED = auto()  # error, frame: in whose handling it left
     PROGRAM_STANDS = auto()  # frame: of the program that has started the ranks
     EVENT = auto()  # name: what was done to a node
     RENDEZVOUS_LOST = auto()  # with the node
@@ -134,6 +135,8 @@ class Stand:
     """The src or dst of a collective that has one."""
     tag: int | None = None
     """By which a send and a recv find each other."""
+    members: str = ""
+    """The ranks of the group that it makes, as they were given."""
     end: "Cause | None" = None
     """How it ended if not well, or what it has raised before it came here."""
     beside: tuple[tuple[str, Frame | None], ...] = ()
@@ -177,6 +180,17 @@ class Cause:
     child: Child | None = None
     of: "Cause | None" = None
     attempts: "Attempts | None" = None
+
+    @property
+    def exception(self) -> str:
+        """The type of the exception that was raised, such as `ValueError`."""
+        return self.error.partition(":")[0] if self.kind is Kind.RAISED else ""
+
+    @property
+    def way(self) -> tuple[Kind, str, int | None]:
+        """What it has in common with the end of another rank that went alike."""
+        code = None if self.kind is Kind.RAISED else self.code
+        return self.kind, self.exception, code
 
     @property
     def meeting(self) -> bool:

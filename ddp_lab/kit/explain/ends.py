@@ -4,21 +4,18 @@ torchrun names the failure that it saw first, which is often the victim: the ran
 peer has gone complains at once. So every rank's own evidence is read here.
 """
 
-import re
 import signal
 from dataclasses import dataclass, replace
 
 from ddp_lab.kit.explain.cause import Cause, Kind
 from ddp_lab.kit.explain.stands import communication
 from ddp_lab.kit.record import stacks
-from ddp_lab.kit.record.heard import Heard
+from ddp_lab.kit.record.heard import RAISED_ANEW, REMOTE, REMOTELY, Blames, Heard
 from ddp_lab.kit.record.rank_log import TRACEBACK, RankLog
 from ddp_lab.kit.record.stacks import Frame
 
 HEADSTART = 0.1  # seconds by which a death without a word may be noticed late
 AFTERWARDS = 1.0  # seconds that the end of a child takes which has raised
-# Whoever raises anew what another process has raised puts its traceback in the message.
-RAISED_ANEW = re.compile(r"Caught \w+ in|terminated with the following error")
 
 
 @dataclass(frozen=True)
@@ -43,19 +40,14 @@ class End:
     stderr that all share."""
 
     @property
-    def lost_peer(self) -> bool:
-        """Whether the rank only noticed that another one had gone."""
-        return self.asked or self.heard.lost_peer
-
-    @property
-    def out_of_step(self) -> bool:
-        """Whether the rank and the others did not come together."""
-        return self.heard.out_of_step or self.heard.logged
+    def blames(self) -> Blames:
+        """Whom it blames; torchrun asks a rank because another one has gone."""
+        return Blames.GONE if self.asked else self.heard.blames
 
     @property
     def is_victim(self) -> bool:
         """Whether somebody else's failure, or absence, explains this one."""
-        return self.lost_peer or self.out_of_step
+        return self.blames is not Blames.ITSELF
 
     @property
     def unwilling(self) -> bool:
@@ -69,9 +61,9 @@ class End:
         An abort may be how native code takes the failure of another rank.
         """
         kind, code = self.cause.kind, self.cause.code
-        if self.lost_peer:
+        if self.blames is Blames.GONE:
             return (4 if self.traceback else 5), self.time
-        if self.out_of_step:
+        if self.is_victim:
             return 3, self.time
         if kind is Kind.SIGNAL and code == -signal.SIGABRT:
             return 0, self.time + HEADSTART
@@ -120,6 +112,10 @@ def _exception(log: RankLog, frame: Frame | None) -> tuple[str, Frame | None]:
     error = (log.raised or {}).get("error") or stacks.last_error(log.traceback)
     if not error:
         return log.traceback.splitlines()[0], frame
+    if remote := REMOTE.search(error):
+        inside = REMOTELY.search(log.traceback)
+        raised = stacks.own(stacks.from_text(inside[1])) if inside else None
+        return stacks.one_line(error[: remote.start()]), raised or frame
     if TRACEBACK not in error:
         return stacks.one_line(error), frame
     head = error.partition(TRACEBACK)[0].strip().removesuffix("Original").strip()

@@ -24,6 +24,7 @@ from ddp_lab.kit.explain.cause import (
 from ddp_lab.kit.explain.ends import HEADSTART, End
 from ddp_lab.kit.explain.symptoms import Symptom
 from ddp_lab.kit.record import stacks
+from ddp_lab.kit.record.heard import Blames
 from ddp_lab.kit.record.logs import RankLog, RunLog, TorchrunLog
 
 KINDS = {Kind.RAISED: "exception", Kind.EXIT: "exit"}  # "signal" is anything else
@@ -66,6 +67,12 @@ class Failure:
     def symptom(self) -> Symptom | None:
         """What this is called, if it is a known way to go wrong."""
         return self.why.symptom
+
+    @property
+    def by_chance(self) -> bool:
+        """Whether another rank failed likewise: which one was the first is chance."""
+        others = [known for known in self.told.values() if isinstance(known, Cause)]
+        return any(known.way == self.why.way for known in others)
 
     @property
     def cause(self) -> str:
@@ -267,7 +274,7 @@ def _launcher_was_first(log: RunLog, code: int, found: dict[int, End]) -> bool:
         asks = -signal.SIGTERM
         return all(end.asked or end.cause.code == asks for end in found.values())
     error = stacks.last_error(log.stderr)
-    its_own = bool(error) and "ChildFailedError" not in error
+    its_own = bool(error) and stacks.REPORT not in error
     return its_own and all(end.asked for end in found.values())
 
 
@@ -323,7 +330,8 @@ def _also(
         whole = [each for each in printed if stacks.last_error(each)]  # the last is cut
         return (_printed(None if shared else first, (whole or printed)[-1]),)
     if end.cause.kind is Kind.EXIT and end.before:
-        return (Cause(Kind.HANDLED, error=end.before[0]),)
+        frame = stacks.own(stacks.from_lists((logs[first].end or {}).get("handled")))
+        return (Cause(Kind.HANDLED, frame=frame, error=end.before[0]),)
     return ()
 
 
@@ -351,7 +359,7 @@ def _failures(found: dict[int, End], first: int) -> dict[int, Cause | Stand]:
     return {
         rank: end.cause
         for rank, end in sorted(found.items())
-        if rank != first and (not end.lost_peer or end.unwilling)
+        if rank != first and (end.blames is not Blames.GONE or end.unwilling)
     }
 
 
@@ -414,14 +422,23 @@ def _not_together(logs: list[RankLog], first: int, found: dict[int, End]) -> Fai
     too_small = first if said.heard.sizes else None
     why = hang.mismatch([log.calls for log in logs], too_small)
     if not (why and why.symptom is Symptom.DIFFERENT_TENSORS):
-        why = _told_by_torch(said, found, stood[first].name)
+        why = _told_by_torch(logs, said, found, stood[first].name)
         why = why or hang.diagnose(logs, stood)
     if not why or why.kind is Kind.NOT_TOGETHER:  # of which their own words tell more
         return replace(_failed_by_itself(logs, first, found), stands=stood)
-    also = Cause(Kind.SAID, first, of=said.cause)
-    failure = Failure(KINDS.get(said.cause.kind, "signal"), why, (also,))
+    also, traceback = [Cause(Kind.SAID, first, of=said.cause)], said.traceback
+    if printed := _last_printed(logs, why.rank):  # which it has caught, and left
+        also, traceback = [_printed(why.rank, printed), *also], printed
+    failure = Failure(KINDS.get(said.cause.kind, "signal"), why, tuple(also))
     told: dict[int, Cause | Stand] = {stand.rank: stand for stand in stood}
-    return replace(failure, traceback=said.traceback, told=told, stands=stood)
+    return replace(failure, traceback=traceback, told=told, stands=stood)
+
+
+def _last_printed(logs: list[RankLog], rank: int | None) -> str:
+    """Return the last traceback of a rank that has printed it, and left without one."""
+    if rank is None or not logs[rank].finished or hang.has_program(logs):
+        return ""
+    return next(iter(logs[rank].tracebacks[-1:]), "")
 
 
 def _without_the_silent(stood: list[Stand], found: dict[int, End]) -> list[Stand]:
@@ -430,18 +447,23 @@ def _without_the_silent(stood: list[Stand], found: dict[int, End]) -> list[Stand
     A program may have started them in some way of its own.
     """
     silent = [stand for stand in stood if stand.state == "unknown"]
-    lost = [rank for rank, end in found.items() if end.heard.lost_peer]
+    lost = [rank for rank, end in found.items() if end.heard.blames is Blames.GONE]
     if len(silent) != 1 or len(lost) < len(stood) - 1:
         return stood
     return [replace(s, state="left") if s is silent[0] else s for s in stood]
 
 
-def _told_by_torch(said: End, found: dict[int, End], name: str) -> Cause | None:
+def _told_by_torch(
+    logs: list[RankLog], said: End, found: dict[int, End], name: str
+) -> Cause | None:
     """Return the cause that gloo, DDP or TORCH_DISTRIBUTED_DEBUG=DETAIL has printed."""
     heard = said.heard
     why = Cause(Kind.SIZES_DIFFER, None, said.cause.frame, Symptom.DIFFERENT_TENSORS)
     if heard.sizes:
-        return replace(why, sizes=heard.sizes, name=name)
+        rank, call = hang.without_record(logs)
+        frame = found[rank].cause.frame if rank in found else why.frame
+        why = replace(why, rank=rank, frame=frame or why.frame)
+        return replace(why, sizes=heard.sizes, name=call or name)
     counts: dict[int, int] = {}
     for end in found.values():
         counts |= end.heard.counts

@@ -27,6 +27,7 @@ TOLD_FIRST = ("stopped", "left", "elsewhere", "wakes", "busy", "moves")
 OFTEN = 0.5  # of the looks
 AWAY = ("elsewhere", "wakes", "lingers", "left")  # where a rank is that does not come
 QUOTES = "\"'"
+DIFFERENT = Symptom.DIFFERENT_CALLS
 
 
 def diagnose(logs: list[RankLog], stands: list[Stand]) -> Cause | None:
@@ -110,6 +111,12 @@ def _groups(waiting: list[Stand], logs: list[RankLog]) -> Cause | None:
         return _not_met(waiting, logs)
     if "new_group" not in names:
         return None
+    groups = {s.rank: s.members for s in waiting if s.members}
+    if len({*groups.values()}) > 1:  # then it is no matter of how many
+        makers = [stand for stand in waiting if stand.members]
+        first = next((s for s in makers if s.rank == odd_one(groups)), makers[0])
+        found = Cause(Kind.APART, odd_one(groups), first.frame, symptom=DIFFERENT)
+        return replace(found, waiting=tuple(makers))
     # Who has raised and left its groups has none to count.
     there = [stand for stand in waiting if logs[stand.rank].groups]
     made = {s.rank: len(logs[s.rank].groups) + (s.name == "new_group") for s in there}
@@ -284,7 +291,42 @@ def mismatch(calls: list[list[Call]], too_small: int | None = None) -> Cause | N
     frame = by_rank[rank if rank is not None else min(by_rank)].frame
     same = len({call.does for call in by_rank.values()}) == 1
     symptom = Symptom.DIFFERENT_TENSORS if same else Symptom.DIFFERENT_CALLS
-    return Cause(Kind.CALLS_DIFFER, rank, frame, symptom, calls=by_rank)
+    found = Cause(Kind.CALLS_DIFFER, rank, frame, symptom, calls=by_rank)
+    return replace(found, of=_called_elsewhere(calls, by_rank, rank))
+
+
+def _called_elsewhere(
+    calls: list[list[Call]], differ: dict[int, Call], rank: int | None
+) -> Cause | None:
+    """Return the first call that `rank` alone has made at another line.
+
+    The calls of a rank that has made one too many look like those of the others until
+    they differ.
+    """
+    group, until = next(iter(differ.values())).key
+    for number in range(1, until):
+        made = {
+            r: call
+            for r, its_calls in enumerate(calls)
+            for call in its_calls
+            if call.key == (group, number) and call.frame and not call.p2p
+        }
+        lines = {r: call.frame.short for r, call in made.items() if call.frame}
+        if rank is not None and odd_one(lines) == rank and len(lines) > 2:
+            return Cause(Kind.CALLED_ELSEWHERE, rank, made[rank].frame, calls=made)
+    return None
+
+
+def without_record(logs: list[RankLog]) -> tuple[int | None, str]:
+    """Return the one rank that has left no record, where all others made one call.
+
+    gloo aborts a rank that gets more than its tensor has room for.
+    """
+    silent = [rank for rank, log in enumerate(logs) if not log.calls]
+    last = {str(log.calls[-1]): log.calls[-1].name for log in logs if log.calls}
+    if len(silent) != 1 or len(last) != 1 or len(logs) < 3:
+        return None, ""
+    return silent[0], next(iter(last.values()))
 
 
 def _absent(waiting: list[Stand], stands: list[Stand]) -> Cause | None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from ddp_lab.kit.explain.cause import Cause, Kind, Stand
 from ddp_lab.kit.record.heard import listen
 from ddp_lab.kit.record.rank_log import PROGRAM, RankLog
-from ddp_lab.kit.record.stacks import C10D, KIT, Frame, last_error, own
+from ddp_lab.kit.record.stacks import C10D, KIT, Frame, from_lists, last_error, own
 
 # The arguments in which a call names one rank: as in the whole world, or in the group.
 DST, SRC = ("dst", "group_dst"), ("src", "group_src")
@@ -51,10 +51,9 @@ def _handling(stand: Stand, log: RankLog) -> Stand:
     if not log.handles or stand.state not in ("waits", "elsewhere"):
         return stand
     error = log.handles["error"]
-    heard = listen(error)
-    if heard.lost_peer or heard.out_of_step:
+    if listen(error).gave_up:
         return stand
-    raised = own([Frame(*each) for each in log.handles["frames"]])
+    raised = own(from_lists(log.handles["frames"]))
     end = Cause(Kind.RAISED, error=error, stands=(stand,))
     return Stand(stand.rank, "left", raised or stand.frame, end=end)
 
@@ -62,13 +61,13 @@ def _handling(stand: Stand, log: RankLog) -> Stand:
 def _stand(rank: int, log: RankLog) -> Stand:
     if log.finished:
         return Stand(rank, "left")
-    if not log.gave_up and (end := _end(log)):
+    if not log.heard.gave_up and (end := _end(log)):
         return Stand(rank, "left", own(log.stack), end=end)
     if log.stopped:
         return Stand(rank, "stopped", own(log.stack))
     if _after_main(log.stack):
         return _lingering(rank, log)
-    if log.raised and not log.gave_up:  # and its end takes long
+    if log.raised and not log.heard.gave_up:  # and its end takes long
         return Stand(rank, "left", own(log.stack), end=_raised(log))
     return _inside(rank, log)
 
@@ -121,10 +120,12 @@ def _inside(rank: int, log: RankLog) -> Stand:
         peer, root = _named(inside, PEER_ARGUMENT), _named(inside, ROOT_ARGUMENT)
         peers = () if peer is None else (peer,)
         tag = _named(inside, TAG_ARGUMENT)
-        return Stand(rank, "waits", frame, inside.name, call, peers, root, tag)
+        members = inside.values.get("ranks", "") if inside.name == "new_group" else ""
+        found = Stand(rank, "waits", frame, inside.name, call, peers, root, tag)
+        return replace(found, members=members)
     in_library = bool(log.stack) and not log.stack[0].own
     on_work = frame is not None and ".wait(" in frame.code and _in_torch(log.stack[0])
-    if undone and (in_library or on_work) or on_work or log.gave_up:
+    if undone and (in_library or on_work) or on_work or log.heard.gave_up:
         call = undone[0] if undone else None
         name = call.name if call else "wait" if on_work else "a communication"
         return Stand(rank, "waits", frame, name, call)

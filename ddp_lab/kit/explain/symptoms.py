@@ -107,12 +107,13 @@ class Symptom(str, Enum):
     )
     CUDA_MEMORY = (
         "CUDA memory",
-        "this GPU has no room left for this rank",
+        "this GPU has no room for what this rank asks for",
         r"CUDA out of memory|CUDA error: out of memory",
     )
     MEMORY = (
         "memory",
-        "the machine has no memory left for this rank",
+        "this rank gets no more memory: the machine's is used up, or limited, or it "
+        "asks for too much",
         r"can't allocate memory|Cannot allocate memory|MemoryError",
     )
     NO_GPU = (

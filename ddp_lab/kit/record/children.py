@@ -1,6 +1,6 @@
 """What a process has started by `multiprocessing`, and how that ended.
 
-It is written down by run/children.py. Of a program that starts its ranks itself these
+It is written down by run/births.py. Of a program that starts its ranks itself these
 are its ranks, except for a child that a library has started, say for a pool.
 """
 
@@ -13,6 +13,7 @@ from pathlib import Path
 from ddp_lab.kit.record.files import read
 from ddp_lab.kit.record.heard import lost_peer
 
+BY_HAND = "subprocess"  # of a rank that Popen has started
 # Libraries that start processes to help; `torch.multiprocessing` starts ranks.
 HELPERS = ("multiprocessing.", "concurrent.", "torch.utils.data.", "joblib.")
 NUMBER = re.compile(r"-(\d{1,6})(?::\d+)*$")  # of a child, in its usual name
@@ -21,7 +22,7 @@ POLITE = (-signal.SIGTERM, -signal.SIGINT)  # how somebody asks a process to end
 
 @dataclass
 class Child:
-    """A process that the program has started by `multiprocessing`; see children.py."""
+    """A process that the program has started by `multiprocessing`."""
 
     pid: int
     name: str
@@ -126,6 +127,11 @@ class Children:
             if rank is not None and not (rank in found and found[rank].failed):
                 found[rank] = child
         return found
+
+    @property
+    def by_hand(self) -> bool:
+        """Whether the ranks are programs of their own, whose words torch may begin."""
+        return all(child.by == BY_HAND for child in self.ranks)
 
     def ended(self, rank: int) -> float:
         """Return when a rank ended, as far as that is known."""

@@ -1,14 +1,16 @@
-"""What torch and gloo say of the other ranks, in the words in which one has ended.
+"""What torch and gloo say of other ranks: only this module knows their words.
 
-This is the only place that knows their words. Those of the program itself, such as the
-error of a connection of its own, say nothing of other ranks: RankLog.heard.
+Those of the program itself, such as the error of a connection of its own, say nothing
+of other ranks: RankLog.heard.
 """
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import Enum, auto
 
 from ddp_lab.kit.record.calls import DTYPES, Call
+from ddp_lab.kit.record.stacks import REPORT
 
 # What a rank says when another one has gone.
 LOST_PEER = re.compile(
@@ -41,21 +43,41 @@ PARAMETERS = re.compile(
 # Where gloo has looked for another rank, and finds only this machine.
 LOOPBACK = re.compile(r"remote=\[(127\.[\d.]+|::1)\]")
 # What torchrun says when another node has failed, or its own ranks.
-ECHOES = re.compile(r"ChildFailedError|SignalException|RendezvousClosedError")
+ECHOES = re.compile(rf"{REPORT}|SignalException|RendezvousClosedError")
 # What it says when somebody has asked it to end; its exit code is then 1.
 OBEYED = re.compile(r"SignalException: Process \d+ got signal: (\d+)")
+# Its report of the ranks that have failed.
+EXIT_CODE = re.compile(r"rank\s*: (\d+) .*\n\s*exitcode\s*: (-?\d+)")
+# What mp.spawn says when one of its ranks has failed, and what that has said or done.
+ENDS_OTHERS = re.compile(r"Terminating process \d+ via signal")
+REPORTED = re.compile(r"[Pp]rocess (\d+) terminated with ")
+# Whoever raises anew what another process has raised puts its traceback in the message.
+RAISED_ANEW = re.compile(r"Caught \w+ in|terminated with the following error")
+
+# A store that has no answer: who asks it directly waits for no call of the others.
+STORE = "torch.distributed.DistStoreError"
+# What a pool's worker has raised; its traceback stands between quotes.
+REMOTE = re.compile(r", from [\w.]+\._?RemoteTraceback: ")
+REMOTELY = re.compile(r'RemoteTraceback: \n"""\n(.*?)\n"""\n', re.DOTALL)
+
+
+class Blames(Enum):
+    """Whom a rank blames for its end, in words that are torch's."""
+
+    ITSELF = auto()
+    GONE = auto()
+    """Another rank, which has gone."""
+    OUT_OF_STEP = auto()
+    """Others, which came too late, or with something else."""
+    LOGGED = auto()
+    """Them likewise, in a log: then it ended in another way."""
 
 
 @dataclass(frozen=True)
 class Heard:
     """What a rank has said of others."""
 
-    lost_peer: bool = False
-    """Whether another one has gone."""
-    out_of_step: bool = False
-    """Whether they did not come together: too late, or with something else."""
-    logged: bool = False
-    """Whether it has logged that, and then ended in another way."""
+    blames: Blames = Blames.ITSELF
     sizes: tuple[int, int] | None = None
     """The bytes that came, and those that were expected."""
     calls: Mapping[int, Call] = field(default_factory=dict)
@@ -64,6 +86,11 @@ class Heard:
     """How many parameters ranks have, as DDP has it."""
     loopback: str = ""
     """The address of its own machine at which it has looked for another."""
+
+    @property
+    def gave_up(self) -> bool:
+        """Whether it ended because others did not do their part of a call."""
+        return self.blames in (Blames.GONE, Blames.OUT_OF_STEP)
 
 
 def lost_peer(text: str) -> bool:
@@ -91,14 +118,20 @@ def listen(ended: str, logged: str = "") -> Heard:
     for one, count, other, others in PARAMETERS.findall(words):
         counts |= {int(one): int(count), int(other): int(others)}
     return Heard(
-        lost_peer(ended),
-        bool(OUT_OF_STEP.search(ended)),
-        bool(OUT_OF_STEP.search(logged)),
+        _blames(ended, logged),
         (int(sizes[1]), int(sizes[2])) if sizes else None,
         {int(rank): _call(*call) for rank, *call in FINGERPRINT.findall(words)},
         counts,
         loopback[1] if loopback else "",
     )
+
+
+def _blames(ended: str, logged: str) -> Blames:
+    if lost_peer(ended):
+        return Blames.GONE
+    if OUT_OF_STEP.search(ended):
+        return Blames.OUT_OF_STEP
+    return Blames.LOGGED if OUT_OF_STEP.search(logged) else Blames.ITSELF
 
 
 def _call(name: str, shape: str, dtype: str) -> Call:

@@ -4,7 +4,6 @@
 is in spawned.py. They differ in where it is written which rank did what.
 """
 
-import re
 import shutil
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
@@ -15,6 +14,7 @@ from ddp_lab.kit.record.agents import Agent
 from ddp_lab.kit.record.calls import from_flight, with_failed
 from ddp_lab.kit.record.children import Child, Children
 from ddp_lab.kit.record.files import MOST_READ, clip, names, read, read_json
+from ddp_lab.kit.record.heard import EXIT_CODE
 from ddp_lab.kit.record.lives import (
     Change,
     Life,
@@ -26,8 +26,6 @@ from ddp_lab.kit.record.lives import (
 from ddp_lab.kit.record.rank_log import RankLog
 
 FULL = 100_000  # bytes: a disk with less room than that is full
-# torchrun's own report of the ranks that have failed.
-EXIT_CODE = re.compile(r"rank\s*: (\d+) .*\n\s*exitcode\s*: (-?\d+)")
 
 
 @dataclass(frozen=True)
@@ -250,14 +248,14 @@ def _add_evidence(log: RankLog, folder: Path) -> None:
     log.calls, log.groups = from_flight(flight), flight.get("groups", {})
     log.handles, log.meets = flight.get("handles"), tuple(flight.get("meets", ()))
     for name, frames in flight.get("tasks", {}).items():
-        log.tasks[name] = [stacks.Frame(*each) for each in frames]
+        log.tasks[name] = stacks.from_lists(frames)
     seen = stacks.from_json(read_json(folder / "stack.json"))
     said = log.frames or stacks.from_text(log.traceback)
     raised = log.end or (folder / "error.json").exists()
     # What SIGTERM made it write is the last resort: it shows no variables.
     log.stack = (said if raised else seen) or said or seen
     log.stack = log.stack or stacks.from_text(read(folder / "stack"))
-    if log.gave_up:
+    if log.heard.gave_up:
         log.calls = with_failed(log.calls, stacks.own(said))
 
 

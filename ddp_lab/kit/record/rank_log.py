@@ -10,7 +10,7 @@ from ddp_lab.kit.record import stacks, stderr
 from ddp_lab.kit.record.calls import Call
 from ddp_lab.kit.record.children import Child
 from ddp_lab.kit.record.files import clip
-from ddp_lab.kit.record.heard import Heard, listen, lost_peer
+from ddp_lab.kit.record.heard import ENDS_OTHERS, STORE, Heard, listen, lost_peer
 
 PROGRAM = "the program itself"
 RAISES = re.compile(r"\braise\b")
@@ -19,8 +19,6 @@ LOGGED = 5  # of the last lines of stderr, which may tell why it was aborted
 TRACEBACK = "Traceback (most recent call last):"
 # With what torchrun asks a rank to end: what it was sent itself, or SIGTERM.
 REQUESTS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
-# What mp.spawn says when one of its ranks has failed.
-ENDS_OTHERS = re.compile(r"Terminating process \d+ via signal")
 # What makes faulthandler write where the threads are.
 CRASHES = (
     signal.SIGSEGV,
@@ -81,12 +79,6 @@ class RankLog:
         return self.end is not None and self.end["code"] == 0
 
     @property
-    def gave_up(self) -> bool:
-        """Whether it has raised because others did not do their part of a call."""
-        heard = self.heard
-        return heard.lost_peer or heard.out_of_step
-
-    @property
     def heard(self) -> Heard:
         """What it has said of other ranks when it ended; nothing in words of its own.
 
@@ -119,16 +111,17 @@ class RankLog:
 
     @property
     def has_own_words(self) -> bool:
-        """Whether the program itself has raised its error, and none has led to that."""
+        """Whether the program itself has met its error, and no other has led to it."""
         if not self.raised or self.raised.get("before") or not self.frames:
             return False
         innermost = self.frames[0]
-        return innermost.own and bool(RAISES.search(innermost.code))
+        own = RAISES.search(innermost.code) or self.raised["error"].startswith(STORE)
+        return innermost.own and bool(own)
 
     @property
     def frames(self) -> list[stacks.Frame]:
-        """Where it raised the exception that ended it, innermost frame first."""
-        return [stacks.Frame(*each) for each in (self.raised or {}).get("frames", [])]
+        """Where it raised what ended it, or left by sys.exit; innermost frame first."""
+        return stacks.from_lists((self.raised or self.end or {}).get("frames"))
 
     @property
     def asked(self) -> bool:

@@ -1,6 +1,6 @@
 """Read what a program wrote that starts its ranks itself: they share one output.
 
-Its ranks are what `multiprocessing` has started for it; see children.py.
+Its ranks are what `multiprocessing` has started for it; see births.py.
 """
 
 import re
@@ -10,7 +10,7 @@ from pathlib import Path
 from ddp_lab.kit.record import stacks
 from ddp_lab.kit.record.children import Child, Children
 from ddp_lab.kit.record.files import MOST_READ, clip, read, read_json
-from ddp_lab.kit.record.heard import lost_peer
+from ddp_lab.kit.record.heard import REPORTED, lost_peer
 from ddp_lab.kit.record.logs import RunLog
 from ddp_lab.kit.record.rank_log import PROGRAM, RankLog
 from ddp_lab.kit.record.stderr import Part
@@ -32,8 +32,6 @@ ENDS_CHILD = re.compile(r".*\n  File .*\bprocess\.py\", line \d+, in _bootstrap\
 NAMES_RANK = re.compile(r"\[rank (\d{1,9})\] |\{.*\"rank\": (\d{1,9})\b(?!\.)")
 # How torch begins each line of the exception that has ended a rank.
 UNCAUGHT = re.compile(r"^\[rank(\d{1,3})\]: ?(.*\n?)", re.MULTILINE)
-# mp.spawn reports what one of its ranks has said or done.
-REPORTED = re.compile(r"[Pp]rocess (\d+) terminated with ")
 DONE = {"code": 0, "left_group": True}  # of an end that nobody has seen
 SPAWN = "torch.multiprocessing.spawn"  # which raises if a rank has failed
 # The exit race (see rank.py) may still abort a child of mp.spawn that has said it all.
@@ -210,7 +208,7 @@ def _uncaught(stderr: str, children: Children) -> dict[int, str]:
     What the program itself says, if it is rank 0, is better known (see rank.py).
     """
     said: dict[int, str] = {}
-    for rank, line in [] if children.ranks else UNCAUGHT.findall(stderr):
+    for rank, line in UNCAUGHT.findall(stderr) if children.by_hand else []:
         said[int(rank)] = said.get(int(rank), "") + line
     return said if any(said) else {}
 

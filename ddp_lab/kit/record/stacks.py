@@ -32,6 +32,7 @@ GROUP = "Exception Group Traceback (most recent call last):"
 # What Python draws on the left of a group.
 GROUP_RULE = re.compile(r"^ *(\+-\+|[+|])(-+( \d+ -+)?$| |$)", re.MULTILINE)
 LONGEST_ERROR = 2000  # characters
+REPORT = "ChildFailedError"  # with which torchrun reports the ranks that failed
 
 
 @dataclass(frozen=True)
@@ -151,7 +152,7 @@ def one_line(error: str) -> str:
 def _last_traceback(text: str) -> str:
     """Return the last traceback that is not torchrun's own report of its workers'."""
     found = ["Traceback (" + part for part in BEGIN.split(text)[1:]]
-    own = [part for part in found if "ChildFailedError: \n" not in part]
+    own = [part for part in found if f"{REPORT}: \n" not in part]
     return (own or found or [""])[-1]
 
 
@@ -160,6 +161,21 @@ def _frames(text: str) -> list[Frame]:
         Frame(found["file"], int(found["line"]), found["name"] or "")
         for found in FRAME_LINE.finditer(text)
     ]
+
+
+def from_lists(frames: list | None) -> list[Frame]:
+    """Return the frames of which rank.py has kept file, line and function."""
+    return [Frame(*frame) for frame in frames or []]
+
+
+def starts_up(stack: list[Frame]) -> bool:
+    """Tell whether a process still imports what its program needs."""
+    outer: list[Frame] = []
+    for frame in reversed(stack):
+        if frame.file.startswith("<frozen importlib"):
+            return all(each.name == "<module>" for each in outer)
+        outer += [frame] if frame.own else []
+    return False
 
 
 def from_json(frames: list[dict] | None) -> list[Frame]:

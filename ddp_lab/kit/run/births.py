@@ -1,4 +1,7 @@
-"""Note which processes a program starts by `multiprocessing`, and how they end.
+"""Note which ranks, and other processes, a program starts, and how they end.
+
+Those are what it starts by `multiprocessing`, and a Python that it starts by Popen with
+a RANK of its own.
 
 rank.py loads this into a program that starts its ranks itself. The run's folder then
 has a file `children`, to which every event adds a line of JSON:
@@ -23,6 +26,7 @@ import multiprocessing.process
 import multiprocessing.util as util
 import os
 import pickle
+import subprocess
 import sys
 import time
 import traceback
@@ -30,6 +34,7 @@ from pathlib import Path
 from typing import Any
 
 SPAWN = "torch.multiprocessing.spawn"  # the module of mp.spawn
+BY_HAND = "subprocess"
 MOST_SAID = 16_384  # characters of a traceback
 
 
@@ -48,6 +53,7 @@ def watch(path: Path) -> None:
         return get_context(method)
 
     _hear_forks(note)
+    _hear_popen(note)
     python.get_context = get_and_note  # of which mp.spawn makes use, with no rank too
 
 
@@ -74,6 +80,37 @@ def _hear_forks(note: "Notes") -> None:
         util.Finalize(None, leaves, exitpriority=1000)
 
     util.register_after_fork(note, begins)
+
+
+def _hear_popen(note: "Notes") -> None:
+    """Note each Python that is given a number of its own, by the variable RANK."""
+    python: Any = subprocess.Popen
+    begin, send, end = python.__init__, python.send_signal, python._handle_exitstatus
+    ours = os.environ.get("RANK")
+    ranks: set[int] = set()
+
+    def begin_and_note(popen: Any, args: Any, *more: Any, **options: Any) -> None:
+        begin(popen, args, *more, **options)
+        rank = (options.get("env") or os.environ).get("RANK", "")
+        words = [args] if isinstance(args, (str, os.PathLike)) else [*args]
+        is_python = os.path.basename(os.fsdecode(words[0])).startswith("python")
+        if is_python and rank != ours and rank.isdecimal():
+            ranks.add(popen.pid)
+            event = {"pid": popen.pid, "name": f"rank {rank}", "by": BY_HAND}
+            note(event | {"index": int(rank)})
+
+    def note_and_send(popen: Any, number: int) -> None:
+        if popen.pid in ranks and popen.poll() is None:
+            note({"pid": popen.pid, "asked": time.time()})
+        send(popen, number)
+
+    def end_and_note(popen: Any, *status: Any) -> None:
+        end(popen, *status)
+        if popen.pid in ranks:
+            note({"pid": popen.pid, "code": popen.returncode, "time": time.time()})
+
+    python.__init__, python.send_signal = begin_and_note, note_and_send
+    python._handle_exitstatus = end_and_note
 
 
 class Notes:

@@ -134,7 +134,7 @@ class LiveRun:
                 if silent.seconds > max(patience, limits.first_sign):
                     self.notes.append(OVERDUE)
                     return None
-            elif silent.over(patience, busy=False):
+            elif silent.over(patience, busy=False, first=limits.first_sign):
                 return self._stop("timeout", limits.silence)
             elif still.over(STANDSTILL * limits.silence, busy=True):
                 return self._stop("timeout", STANDSTILL * limits.silence)

@@ -1,6 +1,6 @@
 """Look at the ranks of a run from outside: where they stand, what they have called.
 
-What is seen is left in the ranks' log folders, for `explain.logs` to read.
+What is seen is left in the ranks' log folders, for `record.logs` to read.
 """
 
 import json
@@ -19,7 +19,7 @@ import psutil
 from ddp_lab.kit.record import names
 from ddp_lab.kit.record.children import Child, Children
 from ddp_lab.kit.record.logs import rank_folders, read_json
-from ddp_lab.kit.record.stacks import Frame, own
+from ddp_lab.kit.record.stacks import Frame, own, starts_up
 from ddp_lab.kit.run import births, guard
 
 FLIGHT_WAIT = 3.0  # seconds that a rank has to write down its calls
@@ -50,6 +50,8 @@ class Progress:
     """How many calls of the communication library they have completed."""
     used: float | None
     """The seconds that they have computed; None if that is not known."""
+    starting: bool = False
+    """Whether one of them still imports what its program needs."""
 
 
 def look_at_ranks(folder: Path, node: int | None = None) -> Progress:
@@ -60,8 +62,9 @@ def look_at_ranks(folder: Path, node: int | None = None) -> Progress:
     home = folder / names.node(node or 0)
     there = living(folder).items()
     ranks = {r: pid for r, pid in there if node is None or home in r.parents}
-    _look(ranks)
-    return Progress(done_in(folder), sum(map(_used, ranks.values())))
+    stacks = _look(ranks)
+    used = sum(map(_used, ranks.values()))
+    return Progress(done_in(folder), used, any(map(starts_up, stacks)))
 
 
 def done_in(folder: Path) -> int:
@@ -94,21 +97,24 @@ def command_of(process: psutil.Process) -> list[str]:
         return []
 
 
-def _look(ranks: dict[Path, int]) -> None:
+def _look(ranks: dict[Path, int]) -> list[list[Frame]]:
+    """Leave what is seen of each rank; return their stacks."""
     awake = {rank: pid for rank, pid in ranks.items() if not is_stopped(pid)}
     for rank in awake:
         (rank / names.FLIGHT).unlink(missing_ok=True)
     unasked = [rank for rank in awake if not ask(rank)]
+    stacks = []
     for rank, pid in ranks.items():
-        _leave(rank / names.SEEN_STACK, from_outside(pid))
+        stacks.append(_leave(rank / names.SEEN_STACK, pid))
         _leave_rest(rank / names.SEEN, pid)
         _note_ends(rank / names.CHILDREN, Children.read(rank))
     deadline = time.monotonic() + FLIGHT_WAIT
     while time.monotonic() < deadline:
         unasked = [rank for rank in unasked if not ask(rank)]
         if all((rank / names.FLIGHT).exists() for rank in awake):
-            return
+            break
         time.sleep(0.01)
+    return stacks
 
 
 def ask(rank: Path) -> bool:
@@ -143,13 +149,15 @@ def look_at_family(folder: Path, mark: str, last: bool) -> Progress:
         ranks = _by_hand(mark, children.parent)
         _forget_gone(folder, ranks)
     elif children.parent:
-        _leave(folder / names.SEEN_STACK, from_outside(children.parent))
+        _leave(folder / names.SEEN_STACK, children.parent)
+    stacks = []
     for rank, pid in ranks.items():
-        _leave(folder / names.seen_stack(rank), from_outside(pid))
+        stacks.append(_leave(folder / names.seen_stack(rank), pid))
         _leave_rest(folder / names.seen(rank), pid, called)
     if last and not list(folder.glob("stack*.json")):  # py-spy may not look
         _abort(guard.marked(mark))
-    return Progress(0, _used(children.parent) if children.parent else None)
+    used = _used(children.parent) if children.parent else None
+    return Progress(0, used, any(map(starts_up, stacks)))
 
 
 def _by_hand(mark: str, parent: int) -> dict[int, int]:
@@ -213,10 +221,11 @@ def _abort(processes: Sequence[psutil.Process]) -> None:
     psutil.wait_procs(processes, timeout=ABORT_WAIT)
 
 
-def _leave(path: Path, stack: list[Frame]) -> None:
-    """Keep a stack in a file. None is seen of a process that has ended meanwhile."""
-    if stack:
+def _leave(path: Path, pid: int) -> list[Frame]:
+    """Keep the stack of a process in a file, if it has not ended; return it."""
+    if stack := from_outside(pid):
         names.write(path, [asdict(frame) for frame in stack])
+    return stack
 
 
 def _leave_rest(path: Path, pid: int, called: dict[int, str] | None = None) -> None:

@@ -65,8 +65,8 @@ def run(argv: list[str]) -> None:
     elif folder:
         os.environ.pop(NODE, None)  # torchrun's, and its proxies'
         _open_up(folder)
-    code, before = _exit_code(argv, folder)
-    end = {"code": code, "time": time.time(), "before": before}
+    code, left = _exit_code(argv, folder)
+    end = {"code": code, "time": time.time()} | left
     _finish()
     _make_room()
     for stream in (sys.stdout, sys.stderr):
@@ -400,21 +400,21 @@ def _frames(error: BaseException) -> list[tuple[str, int, str]]:
 # --- what Python does with a program ---
 
 
-def _exit_code(argv: list[str], folder: Path | None) -> tuple[int, list[str]]:
+def _exit_code(argv: list[str], folder: Path | None) -> tuple[int, dict]:
     """Run the program; return its exit code, negative for a signal.
 
-    Return also the exceptions that it was handling when it left by sys.exit.
+    Return also where it left by sys.exit, and the exceptions that it handled then.
     """
     own = os.getpid()
     try:
         _run_main(argv[1:] if argv[0] == "-u" else argv)
-        return 0, []
+        return 0, {}
     except SystemExit as end:
         code = _code(end)
         try:
-            return code, _words_before(end)
+            return code, _how_it_left(end) if code else {}
         except Exception:  # of a signal handler, say
-            return code, []
+            return code, {}
     except BaseException as error:
         calls = error.__traceback__
         while calls and calls.tb_frame.f_code.co_filename == __file__:
@@ -425,13 +425,20 @@ def _exit_code(argv: list[str], folder: Path | None) -> tuple[int, list[str]]:
         try:
             sys.excepthook(type(error), error, calls)
         except SystemExit as end:
-            return _code(end), []
+            return _code(end), {}
         except BaseException as another:  # in the program's own hook, or in a handler
             print("Error in sys.excepthook:", file=sys.stderr)
             sys.__excepthook__(type(another), another, another.__traceback__)
             print("\nOriginal exception was:", file=sys.stderr)
             sys.__excepthook__(type(error), error, calls)
-        return -signal.SIGINT if isinstance(error, KeyboardInterrupt) else 1, []
+        return -signal.SIGINT if isinstance(error, KeyboardInterrupt) else 1, {}
+
+
+def _how_it_left(end: SystemExit) -> dict:
+    found: dict = {"frames": _frames(end)[:FRAMES], "before": _words_before(end)}
+    if handled := _before(end):
+        found["handled"] = _frames(handled[0][0])[:FRAMES]
+    return found
 
 
 def _code(end: SystemExit) -> int:

@@ -69,7 +69,7 @@ class Still:
 
     def __init__(self, look: Callable[[], Progress]):
         self.look = look
-        self.since = time.monotonic()
+        self.began = self.since = time.monotonic()
         self.before: Progress | None = None
 
     @property
@@ -77,19 +77,21 @@ class Still:
         """How long it is since it began, or last moved."""
         return time.monotonic() - self.since
 
-    def over(self, limit: float, busy: bool) -> bool:
+    def over(self, limit: float, busy: bool, first: float = 0.0) -> bool:
         """Tell whether nothing has moved for `limit` seconds.
 
         Args:
             limit: the seconds.
             busy: whether a rank that computes moves; else only one that communicates.
+            first: the seconds that a program has to import what it needs.
         """
         if self.before is None and self.seconds > limit / 2:
             self.before = self.look()
         if self.before is None or self.seconds <= limit:
             return False
         now, before = self.look(), self.before
-        if now.done == before.done:
+        starting = now.starting and time.monotonic() - self.began < first
+        if now.done == before.done and not starting:
             if not busy:
                 return True
             # Of machines that do not answer nothing is known.
