@@ -21,7 +21,7 @@ import torch.distributed as dist
 from torch.distributed.elastic.multiprocessing.errors import record
 from torch.utils._python_dispatch import TorchDispatchMode
 
-PATIENCE = 10  # seconds
+PATIENCE = 3  # seconds
 NAMES = {"allgather": "all_gather", "allreduce": "all_reduce"}
 
 
@@ -66,8 +66,11 @@ def attempt(rank, brought, tells):
     target = {"calls": did, "holds": holds}
     if tells:
         print(json.dumps({"target": target}), flush=True)
+    # If this rank waits forever, it shows its line, and ends.
+    faulthandler.dump_traceback_later(PATIENCE, exit=True)
     with diary:
         got = top_one(*torch.tensor(brought[rank], dtype=torch.float64).split(3))
+    faulthandler.cancel_dump_traceback_later()
     holding = None if got is None else rounded(torch.cat(list(got)))
     yours = {"calls": diary.calls, "holds": holding}
     if tells and (len(diary.calls) > 1 or holding):
@@ -99,8 +102,6 @@ def draw_numbers(world_size):
 
 
 def main(rank, world_size, device):
-    # If a rank waits forever, each shows its line, and ends.
-    faulthandler.dump_traceback_later(PATIENCE, exit=True)
     for number, brought in enumerate(draw_numbers(world_size)):
         yours, targets = attempt(rank, brought, tells=number == 0)
         if not any(len(did["calls"]) > 1 or did["holds"] for did in yours):

@@ -42,13 +42,14 @@ def tiles(dealt, n):
 
 
 def main(rank, world_size, device):
-    # If a rank waits forever, each shows its line, and ends.
-    faulthandler.dump_traceback_later(PATIENCE, exit=True)
     brings = ["brings", None, f"{2 * world_size} pieces"]
     goal = {"calls": [brings], "holds": [2 * world_size + 1]}
     print(json.dumps({"target": goal}), flush=True)
     for n in (world_size, *SIZES):
+        # If these lines never end, the rank shows where it is, and ends.
+        faulthandler.dump_traceback_later(PATIENCE, exit=True)
         dealt = [pieces(r, n) for r in range(n)]
+        faulthandler.cancel_dump_traceback_later()
         if None in dealt:
             print(f"[rank {rank}] not yet", flush=True)
             dist.barrier()  # to leave now would cut off those that are still joining

@@ -45,8 +45,12 @@ def goal(shape, batch):
 
 def attempt(shape, batch):
     """What the reader's lines say for each rank of a mesh."""
+    # If these lines never end, the rank shows where it is, and ends.
+    faulthandler.dump_traceback_later(PATIENCE, exit=True)
     said = [rows(r, *shape, batch) for r in range(len(places(shape)))]
-    return [None if each is None else [*each] for each in said]
+    said = [None if each is None else [*each] for each in said]
+    faulthandler.cancel_dump_traceback_later()
+    return said
 
 
 def trace(place, held):
@@ -54,8 +58,6 @@ def trace(place, held):
 
 
 def main(rank, world_size, device):
-    # If a rank waits forever, each shows its line, and ends.
-    faulthandler.dump_traceback_later(PATIENCE, exit=True)
     shape = SHAPES.get(world_size, (1, world_size, 1))
     place, target = places(shape)[rank], goal(shape, 4 * shape[1])
     print(json.dumps({"target": trace(place, target[rank])}), flush=True)

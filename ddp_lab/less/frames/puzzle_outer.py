@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 from torch.utils._python_dispatch import TorchDispatchMode
 
-PATIENCE, RATES = 10, (0.5, 0.75)  # seconds; the outer rate, round by round
+PATIENCE, RATES = 3, (0.5, 0.75)  # seconds; the outer rate, round by round
 NAMES = {"allgather": "all_gather", "allreduce": "all_reduce"}
 
 
@@ -52,9 +52,12 @@ def attempt(rank, brought, rate, tells):
     target = {"calls": did, "holds": holds}
     if tells:
         print(json.dumps({"target": target}), flush=True)
+    # If this rank waits forever, it shows its line, and ends.
+    faulthandler.dump_traceback_later(PATIENCE, exit=True)
     with diary:
         pair = torch.tensor(brought[rank], dtype=torch.float64).split(1)
         got = outer(*pair, rate, len(brought))
+    faulthandler.cancel_dump_traceback_later()
     holding = None if got is None else rounded(got)
     yours = {"calls": diary.calls, "holds": holding}
     if tells and (len(diary.calls) > 1 or holding):
@@ -80,8 +83,6 @@ def draw_numbers(world_size):
 
 
 def main(rank, world_size, device):
-    # If a rank waits forever, each shows its line, and ends.
-    faulthandler.dump_traceback_later(PATIENCE, exit=True)
     for rate, brought in zip(RATES, draw_numbers(world_size), strict=True):
         yours, targets = attempt(rank, brought, rate, tells=rate == RATES[0])
         if not any(len(did["calls"]) > 1 or did["holds"] for did in yours):

@@ -1,4 +1,4 @@
-"""Exercise: the backward of ring attention, with few tensors sent.
+"""Exercise: the backward of ring attention, with few tensors sent, and few held.
 
 Fill in backward(), and its gradients are compared with whole attention's. Until then:
 
@@ -6,15 +6,18 @@ Fill in backward(), and its gradients are compared with whole attention's. Until
 """
 
 import random
+from unittest import mock
 
 import torch
 import torch.distributed as dist
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.weak import WeakIdKeyDictionary
 
 BATCH, HEADS, TIME, SIZE = 2, 3, 48, 8
 NAMES = ("q", "k", "v")
+PLAYED, MOST = 12, 20  # ranks of the ring that is played, and what one may hold there
 places = []  # by rank, the positions that it has
-sent = []  # how many numbers left this rank, by message
 
 
 def backward(q, k, v, out, lse, grad):
@@ -30,7 +33,9 @@ def pass_on(*tensors):
     """Send tensors to the right; return as many, which come from the left."""
     rank, n = dist.get_rank(), dist.get_world_size()
     send_bufs = [tensor.contiguous() for tensor in tensors]
-    recv_bufs = [torch.empty_like(tensor) for tensor in send_bufs]
+    recv_bufs = [torch.zeros_like(tensor) for tensor in send_bufs]
+    if n > dist.group.WORLD.size():  # this ring is played: only shapes come
+        return recv_bufs
     ops = [dist.P2POp(dist.isend, send, (rank + 1) % n) for send in send_bufs]
     ops += [dist.P2POp(dist.irecv, recv, (rank - 1) % n) for recv in recv_bufs]
     for work in dist.batch_isend_irecv(ops):
@@ -38,16 +43,27 @@ def pass_on(*tensors):
     return recv_bufs
 
 
-class OnlyMessages(TorchDispatchMode):
-    """Counts what is sent, and raises where all ranks are called together."""
+class Watch(TorchDispatchMode):
+    """Counts what is sent and what is held; no call to all ranks passes."""
+
+    def __init__(self, *given, may=("send", "recv")):
+        super().__init__()
+        self.may, self.sent, self.most = may, 0, 0
+        self.held = WeakIdKeyDictionary()
+        self.held.update({tensor.untyped_storage(): 0 for tensor in given})
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         name = str(function)
-        if "c10d" in name and not any(word in name for word in ("send", "recv")):
+        if "c10d" in name and not any(word in name for word in self.may):
             raise AssertionError(f"{name}: only pass_on may communicate here")
         if "c10d.send" in name:
-            sent.extend(tensor.numel() for tensor in args[0])
-        return function(*args, **(kwargs or {}))
+            self.sent += sum(tensor.nbytes for tensor in args[0])
+        made = function(*args, **(kwargs or {}))
+        for tensor in filter(torch.is_tensor, tree_leaves(made)):
+            memory = tensor.untyped_storage()  # it is forgotten when it is freed
+            self.held.setdefault(memory, memory.nbytes())
+        self.most = max(self.most, sum(self.held.values()))
+        return made
 
 
 def case(world_size, device):
@@ -74,9 +90,8 @@ def judge(rank, world_size, device):
     inputs = [tensor.requires_grad_() for tensor in (q, k, v)]
     out, lse = whole_attention(*inputs)
     truth = torch.autograd.grad(out, inputs, grad)
-    sent.clear()
     mine = [x.detach()[:, :, places[rank]] for x in (q, k, v, out, lse, grad)]
-    with torch.no_grad(), OnlyMessages():
+    with torch.no_grad(), Watch(*mine) as watch:
         got = backward(*mine)
     if got is None:
         return None
@@ -85,7 +100,19 @@ def judge(rank, world_size, device):
         off = (mine - expected).abs().max().item()
         if mine.shape != expected.shape or not off < 1e-10:
             raise AssertionError(f"the gradient of {name} is {off:.0e} off")
-    return sum(sent) * world_size / k.numel()
+    return watch.sent * world_size / k.nbytes
+
+
+def play():
+    """As rank 0 of a larger ring: return the most that backward() held at a time."""
+    places[:] = torch.arange(TIME).chunk(PLAYED)
+    mine = torch.randn(6, BATCH, HEADS, TIME // PLAYED, SIZE).double().unbind()
+    q, k, v, out, lse, grad = mine
+    patches = {"get_rank": lambda *_: 0, "get_world_size": lambda *_: PLAYED}
+    with torch.no_grad(), mock.patch.multiple(dist, **patches):
+        with Watch(*mine, may=()) as watch:
+            backward(q, k, v, out, lse[..., :1], grad)
+    return watch.most / (k.numel() * k.element_size())
 
 
 def main(rank, world_size, device):
@@ -102,5 +129,8 @@ def main(rank, world_size, device):
             return {"solved": False}
         if tensors > target:
             raise AssertionError(f"sent {tensors:g} tensors, expected {target} at most")
-    print(f"[rank {rank}] gradients as whole, {tensors:g} tensors sent", flush=True)
-    return {"solved": True, "tensors": tensors}
+    if (held := play()) > MOST:
+        raise AssertionError(f"held {held:.0f} tensors with {PLAYED} ranks, not {MOST}")
+    told = f"{tensors:g} tensors sent, no more than {held:.0f} held"
+    print(f"[rank {rank}] gradients as whole, {told}", flush=True)
+    return {"solved": True, "tensors": tensors, "held": held}
