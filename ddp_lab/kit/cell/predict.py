@@ -155,7 +155,8 @@ class Suspicion:
         found = run.failure
         assert found, "the run has not failed"
         rank, error = found.rank, found.cause.partition(":")[0]
-        if any(other.startswith(error) for other in found.others.values()):
+        others = [said for who, said in found.others.items() if who != rank]
+        if any(said.startswith(error) for said in others):
             rank = None  # several raised it, and which one was the first is chance
         who = "no single rank" if rank is None else f"rank {rank}"
         named = repr(found.symptom) if found.symptom else "no symptom that has a name"
