@@ -295,7 +295,8 @@ def lost_time(truth: Curve, dots: Curve, best: float) -> Svg:
     svg.line(x, TOP, x, BOTTOM, stroke=GREY, width=1.2, dash="6 4")
     for minutes in (low, best, high):
         svg.text(at(minutes, 0)[0], BOTTOM + 18, f"{minutes:.0f} min", 13, fill=GREY)
-    svg.text((LEFT + RIGHT) / 2, BOTTOM + 40, "between two saves (logarithmic)", 13, fill=GREY)
+    axis = "between two saves (logarithmic)"
+    svg.text((LEFT + RIGHT) / 2, BOTTOM + 40, axis, 13, fill=GREY)
     for share in (0, top):
         y = at(low, share)[1]
         svg.text(LEFT - 10, y, f"{share:.0%}", 13, fill=GREY, anchor="end")
