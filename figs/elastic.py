@@ -18,8 +18,7 @@ def elastic_restart() -> Svg:
         "train and save a snapshot. Then rank 3 dies, and the other three fail at "
         "their next collective. The torchruns of both nodes meet again at the "
         "rendezvous, where ranks and world size are assigned again. All four ranks "
-        "are new processes, which begin at the snapshot: what was done after it is "
-        "done twice.",
+        "begin again at the snapshot: what was done after it is done twice.",
         392,
     )
     saved = START + 108
@@ -36,7 +35,7 @@ def elastic_restart() -> Svg:
         svg.line(x, middle - dy, x + 18, middle + dy, stroke=INK, width=3)
     moment(svg, saved, 76, 314, "snapshot")
     moment(svg, DIES, 76, 314, "rank 3 dies")
-    svg.text(GO + 75, 326, "new processes", 13, fill=GREY)
+    svg.text(GO + 75, 326, "all begin again", 13, fill=GREY)
     clock(svg, 364)
     return svg
 

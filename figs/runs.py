@@ -264,7 +264,7 @@ Curve = Sequence[tuple[float, float]]
 
 
 def lost_time(truth: Curve, dots: Curve, best: float) -> Svg:
-    """Draw what saving too often and too seldom costs.
+    """Draw what saving too often and too rarely costs.
 
     Args:
         truth: what the formula says, by growing interval.
@@ -274,14 +274,14 @@ def lost_time(truth: Curve, dots: Curve, best: float) -> Svg:
     Returns:
         The figure, whose axis of intervals is logarithmic.
     """
-    (low, often), (high, seldom) = truth[0], truth[-1]
+    (low, often), (high, rarely) = truth[0], truth[-1]
     interval, least = min(truth, key=lambda point: point[1])
     top = max(share for _, share in (*truth, *dots))
     svg = page(
-        "save often, or seldom?",
-        "Line: the formula. Dots: simulated. Dashed: the rule of thumb.",
+        "save often, or rarely?",
+        "Share of time lost. Line: formula. Dots: simulated. Dashed: rule of thumb.",
         f"The share of time that is lost, over the minutes between two saves: "
-        f"{often:.0%} at {low:.0f}, {least:.0%} at {interval:.0f}, {seldom:.0%} at "
+        f"{often:.0%} at {low:.0f}, {least:.0%} at {interval:.0f}, {rarely:.0%} at "
         f"{high:.0f}. The rule of thumb says {best:.0f} minutes.",
         398,
     )
@@ -295,7 +295,8 @@ def lost_time(truth: Curve, dots: Curve, best: float) -> Svg:
     svg.line(x, TOP, x, BOTTOM, stroke=GREY, width=1.2, dash="6 4")
     for minutes in (low, best, high):
         svg.text(at(minutes, 0)[0], BOTTOM + 18, f"{minutes:.0f} min", 13, fill=GREY)
-    svg.text((LEFT + RIGHT) / 2, BOTTOM + 40, "between two saves", 13, fill=GREY)
+    axis = "between two saves (logarithmic)"
+    svg.text((LEFT + RIGHT) / 2, BOTTOM + 40, axis, 13, fill=GREY)
     for share in (0, top):
         y = at(low, share)[1]
         svg.text(LEFT - 10, y, f"{share:.0%}", 13, fill=GREY, anchor="end")

@@ -212,6 +212,14 @@ def test_a_diagnosis_is_told_row_by_row(shown):
     suspect("me", print, 3).compare(run)  # raises nothing
 
 
+def test_a_rank_that_says_the_cause_itself_is_the_one():
+    said = {0: "waits in all_reduce", 1: "has raised ValueError: 21,5, and waits"}
+    run = run_that_failed("a.py", 1, 50, None, cause=said[1], others=said)
+    assert suspect(1, 50, None).fits(run)
+    run = run_that_failed("a.py", 1, 50, None, cause=said[1], others={0: said[1]})
+    assert suspect(None, 50, None).fits(run)
+
+
 def test_none_is_an_answer_where_others_are_given(shown):
     run = run_that_failed("a.py", None, 50, None)
     suspect(None, None, None).compare(run)

@@ -71,8 +71,9 @@ class Failure:
     @property
     def by_chance(self) -> bool:
         """Whether another rank failed likewise: which one was the first is chance."""
-        others = [known for known in self.told.values() if isinstance(known, Cause)]
-        return any(known.way == self.why.way for known in others)
+        others = [known for rank, known in self.told.items() if rank != self.rank]
+        causes = [known for known in others if isinstance(known, Cause)]
+        return any(known.way == self.why.way for known in causes)
 
     @property
     def cause(self) -> str:
