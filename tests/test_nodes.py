@@ -76,7 +76,7 @@ class Room:
         texts = [path.read_text() for path in self.signed.iterdir()]
         signed = [text.split() for text in texts if text]
         networks = {name for name, _ in signed} - {os.readlink("/proc/self/ns/net")}
-        # Those that have gone give their names to the next ones, of another run perhaps.
+        # Those that have gone give their names to the next ones, say of another run.
         ours = {int(run) for _, run in signed} | {resource.RLIM_INFINITY}
         found = [f"rank {pid}" for pid in pids if psutil.pid_exists(pid)]
         for process in Path("/proc").glob("[0-9]*"):
