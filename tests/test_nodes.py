@@ -7,6 +7,7 @@ loopback; most tests take what there is.
 import json
 import os
 import re
+import resource
 import shutil
 import signal
 import socket
@@ -35,14 +36,15 @@ KIT = ROOT / "ddp_lab" / "kit" / "played"
 TWO = "--nnodes 2 --nproc-per-node 2"
 # Every rank says where it is, and what its network is, before the rest happens.
 HEAD = """
-import os, signal, sys, time
+import os, resource, signal, sys, time
 import torch
 import torch.distributed as dist
 
 rank, node = int(os.environ["RANK"]), int(os.environ["GROUP_RANK"])
 network = os.readlink("/proc/self/ns/net")
+run, _ = resource.getrlimit(resource.RLIMIT_RTTIME)  # see guard.py
 with open(f"{sys.argv[1]}/{os.getpid()}", "w") as file:
-    file.write(network)
+    file.write(f"{network} {run}")
 dist.init_process_group("gloo")
 print(f"[rank {rank}] begins", flush=True)
 
@@ -71,14 +73,19 @@ class Room:
     def left(self) -> list[str]:
         """Return who is still there: ranks, and whoever keeps a network of theirs."""
         pids = [int(path.name) for path in self.signed.iterdir()]
-        ours = os.readlink("/proc/self/ns/net")
-        networks = {path.read_text() for path in self.signed.iterdir()} - {ours}
+        texts = [path.read_text() for path in self.signed.iterdir()]
+        signed = [text.split() for text in texts if text]
+        networks = {name for name, _ in signed} - {os.readlink("/proc/self/ns/net")}
+        # Those that have gone give their names to the next ones, say of another run.
+        ours = {int(run) for _, run in signed} | {resource.RLIM_INFINITY}
         found = [f"rank {pid}" for pid in pids if psutil.pid_exists(pid)]
         for process in Path("/proc").glob("[0-9]*"):
             try:
                 links = [process / "ns/net", *(process / "fd").iterdir()]
                 if networks & {os.readlink(link) for link in links}:
-                    found.append(f"{process.name} keeps a network")
+                    run, _ = resource.prlimit(int(process.name), resource.RLIMIT_RTTIME)
+                    if run in ours:
+                        found.append(f"{process.name} keeps a network")
             except OSError:
                 continue  # it has ended, or is not ours
         return found
@@ -114,7 +121,7 @@ def test_two_nodes_do_what_two_machines_do(room, shared, request):
     ]
     assert run.nodes == [0, 0, 1, 1]
     assert run.exit_codes == [0] * 4 and run.notes == []
-    networks = {path.read_text() for path in room.signed.iterdir()}
+    networks = {path.read_text().split()[0] for path in room.signed.iterdir()}
     assert len(networks) == (1 if "loopback" in run.played else 2)
     assert len(run.traffic) == (0 if "loopback" in run.played else 2)
     assert [len(each.split()) > 5 for each in run.typed] == [True, True]

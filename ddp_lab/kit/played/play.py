@@ -48,7 +48,7 @@ class Played(Here):
             said = "on several nodes the ranks are Python programs, without --no-python"
             raise RunFailed(f"the launcher: {said}", None)
         super().__init__([], **how)
-        made = plan.make(*one[1:], one[0], **happening) if one else None
+        made = plan.make(one[1], one[2], one[0], **happening) if one else None
         self.plan = asdict(made or plan.by_hand(machines, **happening))
         self.waits_for_nodes = True
 

@@ -39,7 +39,7 @@ if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[3]))  # which -I has left out
 
 from ddp_lab.kit.played import events, plan  # noqa: E402
-from ddp_lab.kit.played.network import Network, NoNetwork  # noqa: E402
+from ddp_lab.kit.played.network import Network, NoNetwork, Traffic  # noqa: E402
 from ddp_lab.kit.record import names  # noqa: E402
 from ddp_lab.kit.run import guard, proxy  # noqa: E402
 from ddp_lab.kit.run.limits import FOLLOW, LEAVE, TICK  # noqa: E402
@@ -84,13 +84,11 @@ class Room:
         """When the last event was, or the start."""
         self.heard: dict[Path, int] = {}
         """How much of what each life has said we have read, or need not."""
-        self.tails: dict[Path, bytes] = {}
-        """Its end, in which the next words to wait for may begin."""
         self.ranks: dict[Path, int] = {}
         """Whose lives they are."""
         self.network, why = self._network()
         self._leave_word(why)
-        self.counted: dict[int, int] = {}
+        self.counted = [0] * len(self.plan["typed"])
         """What each link had carried when we last looked, and when that was."""
         self.counted_at = time.time()
         self.port = "" if self.network else str(free_port())
@@ -204,18 +202,22 @@ class Room:
 
     def _leave_traffic(self) -> None:
         """Leave word of how many bytes have crossed each node's link."""
-        if self.network:
-            seen = [self.network.traffic(node.number) for node in self.nodes]
+        if seen := self._traffic():
             names.write(self.folder / names.TRAFFIC, [vars(each) for each in seen])
 
     def _leave_rates(self) -> None:
         """Leave word of how many bytes each link carries in a second."""
-        now = time.time()
-        seen = {node.number: carried(node.pid) for node in self.nodes if node.pid}
-        passed, before = now - self.counted_at, self.counted
-        rates = {n: (seen[n] - before[n]) / passed for n in seen if n in before}
+        now, before = time.time(), self.counted
+        seen = [each.bytes_sent + each.bytes_received for each in self._traffic()]
+        passed = now - self.counted_at
+        rates = {n: (seen[n] - before[n]) / passed for n in range(len(seen))}
         names.write(self.folder / names.RATES, rates)
         self.counted, self.counted_at = seen, now
+
+    def _traffic(self) -> list[Traffic]:
+        """Return what has crossed each node's link, if there are links."""
+        network = self.network
+        return [network.traffic(n.number) for n in self.nodes] if network else []
 
     def _end_all(self) -> int:
         """Ask the agents to end, and wait; the guard ends those that do not."""
@@ -316,7 +318,6 @@ class Room:
         event = self.events.pop(0)
         self.since = time.time()
         self.heard = {life: _size(life / names.STDOUT) for life in self._all_lives()}
-        self.tails = {}
         with open(self.folder / names.EVENTS, "a") as file:
             word = {"time": self.since, "what": event.text}
             file.write(json.dumps(word) + "\n")
@@ -372,11 +373,10 @@ class Room:
                 new = file.read()
         except OSError:
             return False  # a rank has removed it
-        said = self.tails.get(life, b"") + new
-        if words in said:
+        if words in new:
             return True
-        self.heard[life] = heard + len(new)
-        self.tails[life] = said[-len(words) :]
+        # Its end, in which they may begin, is read again.
+        self.heard[life] = heard + max(0, len(new) - len(words) + 1)
         return False
 
 
@@ -386,16 +386,6 @@ def visible_gpus() -> list[str]:
         return [name for name in chosen.split(",") if name]
     count = len([*Path("/dev").glob("nvidia[0-9]*")])
     return [str(number) for number in range(count)]
-
-
-def carried(pid: int) -> int:
-    """Return how many bytes have crossed the link of the node with this process."""
-    try:
-        rows = Path(f"/proc/{pid}/net/dev").read_text().splitlines()
-    except OSError:
-        return 0  # it has just ended
-    fields = next((row.split()[1:] for row in rows if "eth0:" in row), ["0"] * 9)
-    return int(fields[0]) + int(fields[8])
 
 
 def mark_node(mark: str, node: int) -> None:

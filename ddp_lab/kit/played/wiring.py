@@ -49,7 +49,8 @@ def made(hosts: dict[str, str]) -> list[int]:
 
     Returns:
         Files: the user namespace, where it takes one, and the network of the switch;
-        then network, host name and mounts of each node.
+        then network, host name and mounts of each node; last, what the links of the
+        switch have carried.
 
     Raises:
         NoNetwork: if that is not allowed here.
@@ -119,7 +120,7 @@ def _make(hosts: dict[str, str]) -> list[int]:
         link set dev switch up
         {plugs}
     """)
-    return [*user, switch, *nodes]
+    return [*user, switch, *nodes, os.open("/proc/self/net/dev", os.O_RDONLY)]
 
 
 def _cover_names(hosts: dict[str, str]) -> None:

@@ -135,7 +135,7 @@ class LiveRun:
                     self.notes.append(OVERDUE)
                     return None
             elif silent.over(patience, busy=False, first=limits.first_sign):
-                return self._stop("timeout", limits.silence)
+                return self._stop("timeout", patience)
             elif still.over(STANDSTILL * limits.silence, busy=True):
                 return self._stop("timeout", STANDSTILL * limits.silence)
             if not failing and self._one_has_failed():
