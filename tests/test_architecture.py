@@ -204,6 +204,14 @@ def test_files_of_a_run_are_called_by_their_names(where):
     assert bare == []
 
 
+def test_modules_that_the_kit_mentions_are_there():
+    """Docstrings named modules that had moved."""
+    there = {path.name for path in MODULES}
+    for path in MODULES:
+        named = re.findall(r"[Ss]ee (?:\w+/)?(\w+\.py)", path.read_text())
+        assert {*named} <= there, path
+
+
 def test_a_constant_is_the_same_number_everywhere():
     """PATIENCE was seven numbers once."""
     numbers: dict[str, dict[str, str]] = {}

@@ -544,6 +544,18 @@ def test_of_ranks_started_by_hand_who_left_no_word_has_gone(tmp_path):
     assert {rank: s.state for rank, s in failure.told.items()}[1] == "left"
 
 
+def test_a_rank_that_popen_has_started_and_that_is_killed_is_named(tmp_path):
+    """The highest number went unnoticed: nobody knew that there was one."""
+    ranks = [started(pid, "subprocess", index=pid - 1) for pid in (1, 2, 3)]
+    codes = ((1, 1), (2, 1), (3, -9))
+    ends = [{"pid": pid, "code": code, "time": 1.0} for pid, code in codes]
+    err = "".join(LOST_BY.format(rank=rank, says=LOST) for rank in (0, 1))
+    log = spawned(tmp_path, *ranks, *ends, err=err)
+    assert log.failed(0)  # the program has not looked at the codes
+    failure, _ = find_failure(log, 0, None, 0)
+    assert (failure.rank, failure.why.code) == (2, -9)
+
+
 def test_where_a_rank_stood_that_has_gone_is_not_shown(tmp_path, monkeypatch):
     frame = {"file": "a.py", "line": 3, "name": "main", "values": {}}
     there = {0: 10, 1: 11}

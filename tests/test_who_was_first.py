@@ -126,6 +126,7 @@ def test_who_loses_a_server_has_lost_no_rank(error, rank):
     other = replace(raised(5.1, LOST), stack=[barrier, Frame("a.py", 9, "main")])
     failure = explain(other, lost)
     assert (failure.rank, failure.cause == error) == (rank, rank is not None)
+    assert rank is None or failure.symptom is None
 
 
 def test_a_traceback_on_stderr_may_quote_another_one():
@@ -469,5 +470,24 @@ def test_ranks_that_make_groups_in_another_order_are_told_so():
         stack = [c10d, Frame("a.py", 7, "main")]
         logs.append(RankLog(stack=stack, groups=groups))
     found = hang.diagnose(logs, hang.find_stands(logs))
-    assert (found.kind, found.rank) == (Kind.APART, 1)
+    assert (found.kind, found.rank) == (Kind.APART, None)
     assert "rank 1 in new_group of [1, 2]" in say.cause(found)
+
+
+def test_the_source_of_a_warning_is_no_last_word():
+    log = ended(5.0, 4)
+    warned = 'a.py:7: UserWarning: this option is old\n  warnings.warn("this option")\n'
+    log.add_end(warned)
+    assert log.last_words == ""
+    log.add_end("no data\n" + warned)
+    assert log.last_words == "no data"
+
+
+def test_who_still_imports_serves_no_remote_call():
+    rpc = Frame("site-packages/torch/distributed/rpc/__init__.py", 4, "<module>")
+    load = Frame("<frozen importlib._bootstrap>", 241, "_call_with_frames_removed")
+    stack = [rpc, load, Frame("a.py", 3, "<module>")]
+    logs = [RankLog(stack=stack), RankLog(stack=stack)]
+    assert stacks.starts_up(stack)
+    found = hang.diagnose(logs, hang.find_stands(logs))
+    assert (found.kind, found.name) == (Kind.BUSY, "")

@@ -49,9 +49,39 @@ TIMES = {1: "once", 2: "twice"}
 SHOWN = 3  # of the lines at which a moving rank was seen
 
 
+# Sentences that need no grammar; the others are functions, below.
+PLAIN = {
+    Kind.RAISED: "{0.error}",
+    Kind.NODE_SAID: "{0.error}",
+    Kind.HELD: "{0.error}",
+    Kind.OLD_FILE: "the ranks do not meet in {0.places[0]}, which has to be a new file "
+    "for each run",
+    Kind.NOT_MET: "every rank waits in {0.name}, and does not find the others",
+    Kind.NOBODY_LISTENS: "every rank waits in {0.name}, and does not find the others: "
+    "nobody listens at {0.places[0]}, which the program has set. Under torchrun rank 0 "
+    "opens no store of its own, unless TORCHELASTIC_USE_AGENT_STORE is False",
+    Kind.NOBODY_SENDS: "every rank waits in {0.waiting[0].name}, so nobody answers",
+    Kind.ENDED: "it has ended while we looked",
+    Kind.CUT_OFF: "is cut off: its cable is pulled",
+    Kind.NO_NODE_0: "the node with --node-rank 0 has not come: nobody is at "
+    "{0.places[0]}",
+    Kind.NODES_NOT_MET: "the nodes do not meet at {0.places[0]}, although they were "
+    "started alike",
+    Kind.EVENT: "by the event `{0.name}`",
+    Kind.RENDEZVOUS_LOST: "the others have lost the rendezvous with it",
+    Kind.NOT_JOINED: "no rank has joined a process group: {0.limit} copies of the "
+    "program have run side by side, and none knew of the others",
+    Kind.NO_RANK: "the program has started no rank",
+    Kind.UNRECORDED: "NCCL: a rank at a line that reads from its GPU may wait there "
+    "for a call that it has made before; TORCH_FR_BUFFER_SIZE=2000 keeps a record "
+    "of them",
+}
+
+
 def cause(why: Cause) -> str:
     """Return the cause as one line."""
-    return SENTENCES[why.kind](why)
+    plain = PLAIN.get(why.kind)
+    return plain.format(why) if plain else SENTENCES[why.kind](why)
 
 
 def who(why: Cause, places: Mapping[int, str]) -> str:
@@ -83,10 +113,6 @@ def _several(what: str, numbers: Iterable[int]) -> str:
 
 
 # --- how a rank has ended ---
-
-
-def _raised(why: Cause) -> str:
-    return why.error
 
 
 def _signal(why: Cause) -> str:
@@ -148,30 +174,11 @@ def _fewer_groups(why: Cause) -> str:
     )
 
 
-def _old_file(why: Cause) -> str:
-    return (
-        f"the ranks do not meet in {why.places[0]}, which has to be a new file for "
-        "each run"
-    )
-
-
-def _not_met(why: Cause) -> str:
-    return f"every rank waits in {why.name}, and does not find the others"
-
-
 def _meets_elsewhere(why: Cause) -> str:
     subject = f"{ranks(why.ranks)} " if why.rank is None else ""
     return (
         f"{subject}{conjugate('look', why.ranks)} for the others at {why.places[0]}, "
         f"but torchrun has told them to meet at {why.places[1]}"
-    )
-
-
-def _nobody_listens(why: Cause) -> str:
-    return (
-        f"{_not_met(why)}: nobody listens at {why.places[0]}, which the program has "
-        "set. Under torchrun rank 0 opens no store of its own, unless "
-        "TORCHELASTIC_USE_AGENT_STORE is False"
     )
 
 
@@ -299,10 +306,6 @@ def _lines_apart(why: Cause) -> str:
     )
 
 
-def _nobody_sends(why: Cause) -> str:
-    return f"every rank waits in {why.waiting[0].name}, so nobody answers"
-
-
 def _not_together(why: Cause) -> str:
     lines = list(dict.fromkeys(_short(s) for s in why.waiting))
     apart = f", at different lines: {' and '.join(lines[:SHOWN])}" * (len(lines) > 1)
@@ -415,10 +418,6 @@ def _all_move(why: Cause) -> str:
     return told
 
 
-def _ended(why: Cause) -> str:
-    return "it has ended while we looked"
-
-
 # --- nodes ---
 
 
@@ -438,10 +437,6 @@ MISLED = {  # see record.agents.misled
     "host": "--node-rank 0 has to be where all meet, but they meet at {}|{}, and it "
     "is {}",
 }
-
-
-def _cut_off(why: Cause) -> str:
-    return "is cut off: its cable is pulled"
 
 
 def _slow_link(why: Cause) -> str:
@@ -482,14 +477,6 @@ def _node_alone(why: Cause) -> str:
     return (
         f"{who} not come: this one waits at {why.places[0]}, with --nnodes {why.name}"
     )
-
-
-def _no_node_0(why: Cause) -> str:
-    return f"the node with --node-rank 0 has not come: nobody is at {why.places[0]}"
-
-
-def _nodes_not_met(why: Cause) -> str:
-    return f"the nodes do not meet at {why.places[0]}, although they were started alike"
 
 
 def _nodes_not_met_again(why: Cause) -> str:
@@ -576,14 +563,6 @@ def _program_stands(why: Cause) -> str:
     return f"{THE_PROGRAM} stands at {why.frame.short}" if why.frame else ""
 
 
-def _event(why: Cause) -> str:
-    return f"by the event `{why.name}`"
-
-
-def _rendezvous_lost(why: Cause) -> str:
-    return "the others have lost the rendezvous with it"
-
-
 def _not_met_again(why: Cause) -> str:
     return (
         f"torchrun restarted the ranks, which did not meet again: {shorten(_of(why))}; "
@@ -640,13 +619,6 @@ def _kept_group(why: Cause) -> str:
     return f"{ranks(why.ranks)} ended without dist.destroy_process_group()"
 
 
-def _not_joined(why: Cause) -> str:
-    return (
-        f"no rank has joined a process group: {why.limit} copies of the program "
-        "have run side by side, and none knew of the others"
-    )
-
-
 def _not_the_same(why: Cause) -> str:
     return f"not the same on all ranks: {_of(why)}"
 
@@ -654,17 +626,6 @@ def _not_the_same(why: Cause) -> str:
 def _child_failed(why: Cause) -> str:
     whose = "" if why.rank is None else f"rank {why.rank}: "
     return f"{whose}{child(why.child)}" if why.child else ""
-
-
-def _no_rank(why: Cause) -> str:
-    return "the program has started no rank"
-
-
-def _unrecorded(why: Cause) -> str:
-    return (
-        "NCCL: a rank at a line that reads from its GPU may wait there for a call "
-        "that it has made before; TORCH_FR_BUFFER_SIZE=2000 keeps a record of them"
-    )
 
 
 # --- where one rank stands ---
@@ -829,4 +790,4 @@ SENTENCES: dict[Kind, Callable[[Cause], str]] = {
     kind: globals()[f"_{kind.name.lower()}"]
     for kind in Kind
     if f"_{kind.name.lower()}" in globals()
-} | {Kind.NODE_SAID: _raised, Kind.HELD: _raised}
+}

@@ -341,7 +341,7 @@ def _symptom(cause: Cause, log: RankLog | None = None) -> Symptom | None:
     if cause.kind in (Kind.SIGNAL, Kind.LAUNCHER):
         return symptoms.of_signal(-(cause.code or 0))
     found = symptoms.find(cause.error)
-    own = found is Symptom.VICTIM and log and log.has_own_words
+    own = found is Symptom.VICTIM and log and log.heard.blames is not Blames.GONE
     return None if own else found
 
 

@@ -27,7 +27,6 @@ TOLD_FIRST = ("stopped", "left", "elsewhere", "wakes", "busy", "moves")
 OFTEN = 0.5  # of the looks
 AWAY = ("elsewhere", "wakes", "lingers", "left")  # where a rank is that does not come
 QUOTES = "\"'"
-DIFFERENT = Symptom.DIFFERENT_CALLS
 
 
 def diagnose(logs: list[RankLog], stands: list[Stand]) -> Cause | None:
@@ -113,10 +112,9 @@ def _groups(waiting: list[Stand], logs: list[RankLog]) -> Cause | None:
         return None
     groups = {s.rank: s.members for s in waiting if s.members}
     if len({*groups.values()}) > 1:  # then it is no matter of how many
-        makers = [stand for stand in waiting if stand.members]
-        first = next((s for s in makers if s.rank == odd_one(groups)), makers[0])
-        found = Cause(Kind.APART, odd_one(groups), first.frame, symptom=DIFFERENT)
-        return replace(found, waiting=tuple(makers))
+        makers = tuple(stand for stand in waiting if stand.members)
+        found = Cause(Kind.APART, None, makers[0].frame, Symptom.DIFFERENT_CALLS)
+        return replace(found, waiting=makers)  # which one errs, earlier groups decide
     # Who has raised and left its groups has none to count.
     there = [stand for stand in waiting if logs[stand.rank].groups]
     made = {s.rank: len(logs[s.rank].groups) + (s.name == "new_group") for s in there}
@@ -219,7 +217,8 @@ def _busy(stands: list[Stand], logs: list[RankLog]) -> Cause | None:
         return replace(found, stands=(away,), waiting=rest)
     rank = busy[0].rank if len(busy) == 1 else None
     others = ""
-    if any(RPC in frame.file for stand in busy for frame in logs[stand.rank].stack):
+    stacks = [logs[stand.rank].stack for stand in busy]
+    if any(RPC in f.file and f.name != "<module>" for s in stacks for f in s):
         others = "rpc"
     if rank is not None and all(s is busy[0] or s.state == "left" for s in stands):
         others = "left"

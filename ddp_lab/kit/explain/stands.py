@@ -7,7 +7,15 @@ from pathlib import Path
 from ddp_lab.kit.explain.cause import Cause, Kind, Stand
 from ddp_lab.kit.record.heard import listen
 from ddp_lab.kit.record.rank_log import PROGRAM, RankLog
-from ddp_lab.kit.record.stacks import C10D, KIT, Frame, from_lists, last_error, own
+from ddp_lab.kit.record.stacks import (
+    C10D,
+    KIT,
+    Frame,
+    from_lists,
+    last_error,
+    own,
+    starts_up,
+)
 
 # The arguments in which a call names one rank: as in the whole world, or in the group.
 DST, SRC = ("dst", "group_dst"), ("src", "group_src")
@@ -134,6 +142,7 @@ def _inside(rank: int, log: RankLog) -> Stand:
         any(part in innermost for part in WITHIN)
         and RPC not in innermost
         and not inside
+        and not starts_up(log.stack)
     ):
         return Stand(rank, "waits", frame, entered(log.stack))
     if any(part in innermost for part in IN_ASYNCIO) and any(

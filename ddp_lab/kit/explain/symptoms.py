@@ -71,7 +71,8 @@ class Symptom(str, Enum):
     )
     NO_LAUNCHER = (
         "no launcher",
-        "the program was started by python, not by torchrun",
+        "the program was started by python, not by torchrun, or has removed what "
+        "torchrun tells it",
         r"environment variable \w+ expected, but not set",
     )
     PORT_TAKEN = (
@@ -97,8 +98,9 @@ class Symptom(str, Enum):
     )
     NETWORK = (
         "network",
-        "the nodes do not reach each other: a cable, a firewall, the wrong interface, "
-        "or an address that each machine takes for its own",
+        "this node has no such interface, or does not reach the others: "
+        "`GLOO_SOCKET_IFNAME`, a cable, a firewall, or an address that each machine "
+        "takes for its own",
         r"Unable to find (address|interface) for",
     )
     WORLD_IN_A_WORLD = (

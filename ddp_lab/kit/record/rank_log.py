@@ -147,7 +147,13 @@ class RankLog:
         last = self.remarks[-1] if self.remarks else None
         if not last or last.is_traceback:
             return ""
-        return next((w for w in last.lines[::-1] if not ENDS_OTHERS.search(w)), "")
+        above = ["", *last.lines]
+        for before, line in zip(above[-2::-1], above[:0:-1], strict=True):
+            source = line.startswith("  ") and stderr.WARNING.match(before)
+            said = not (ENDS_OTHERS.search(line) or stderr.WARNING.match(line))
+            if said and not source:
+                return line
+        return ""
 
     @property
     def tracebacks(self) -> list[str]:

@@ -92,7 +92,7 @@ class SpawnLog(RunLog):
             return
         raised, end = (read_json(folder / f"{n}.json") for n in ("raised", "end"))
         if raised or end and end["code"]:
-            log.end, log.raised = None, raised
+            log.end, log.raised = end, raised
             log.code = end["code"] if end else None
             log.time = raised["time"] if raised else 0.0
 

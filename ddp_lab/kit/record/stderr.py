@@ -25,6 +25,8 @@ DUMPED = re.compile(
 )
 # The line before a traceback that belongs to it.
 SOMEBODY_ELSE = re.compile(r"Exception in thread |Exception ignored |Process \S+:$")
+# Python prints a line of the source below it, indented.
+WARNING = re.compile(r".+:\d+: \w*Warning: ")
 # The line between two tracebacks of one failure.
 JOINT = re.compile(
     r"(During handling of|The above exception was)|-- Process \d+ terminated with"
