@@ -79,10 +79,13 @@ class Killer:
     def half_write(self, content, file, *args, **kwargs):
         """Stand for torch.save."""
         self.write(content, file, *args, **kwargs)
+        if torch.is_storage(content):
+            return  # part of a tensor that is pickled, to be sent
         path = file if isinstance(file, str | Path) else getattr(file, "name", None)
-        if path and self.due("write"):
+        if self.due("write"):
             if not self.spare:
-                os.truncate(path, os.path.getsize(path) // 2)
+                if path:  # else it is in memory, and no file of it there yet
+                    os.truncate(path, os.path.getsize(path) // 2)
                 os.kill(os.getpid(), signal.SIGKILL)
             self.spare -= 1
 
