@@ -94,14 +94,11 @@ class Killer:
             os.kill(os.getpid(), signal.SIGKILL)
 
     def half_write(self, content, file, *args, **kwargs):
-        """Stand for torch.save."""
         self.write(content, file, *args, **kwargs)
-        if torch.is_storage(content):
-            return  # part of a tensor that is pickled, to be sent
         path = file if isinstance(file, str | Path) else getattr(file, "name", None)
-        if self.due("write"):
+        if self.due("write") and not torch.is_storage(content):  # that is pickled
             if not self.spare:
-                if path:  # else it is in memory, and no file of it there yet
+                if path:  # else it is still in memory
                     os.truncate(path, os.path.getsize(path) // 2)
                 os.kill(os.getpid(), signal.SIGKILL)
             self.spare -= 1
