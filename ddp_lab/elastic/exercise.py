@@ -94,12 +94,12 @@ class Killer:
             os.kill(os.getpid(), signal.SIGKILL)
 
     def half_write(self, content, file, *args, **kwargs):
-        """Stand for torch.save."""
         self.write(content, file, *args, **kwargs)
         path = file if isinstance(file, str | Path) else getattr(file, "name", None)
-        if path and self.due("write"):
+        if self.due("write") and not torch.is_storage(content):  # that is pickled
             if not self.spare:
-                os.truncate(path, os.path.getsize(path) // 2)
+                if path:  # else it is still in memory
+                    os.truncate(path, os.path.getsize(path) // 2)
                 os.kill(os.getpid(), signal.SIGKILL)
             self.spare -= 1
 

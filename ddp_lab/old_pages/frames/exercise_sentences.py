@@ -108,7 +108,10 @@ def main(rank, world_size, device):
     dist.all_gather_object(votes, measured(device))  # all now hold what all found
     # A sentence holds if it does on every rank.
     expected = {number: all(vote[number] for vote in votes) for number in votes[0]}
-    right = sum(answer.get(number) == expected[number] for number in expected)
+    right = sum(
+        number in answer and bool(answer[number]) is fact
+        for number, fact in expected.items()
+    )
     if right < len(expected):
         raise AssertionError(f"{right} of {len(expected)} verdicts are right")
     print(f"[rank {rank}] {right} of {len(expected)} verdicts are right", flush=True)

@@ -10,5 +10,7 @@ def backward(q, k, v, out, lse, grad):
         slope = p * (grad @ v.mT - average) / SIZE**0.5
         grad_q += slope @ k
         part = slope.mT @ q, p.mT @ grad
-        sums = part if hop == 1 else [a + b for a, b in zip(part, pass_on(*sums))]
+        if hop > 1:
+            part = [a + b for a, b in zip(part, pass_on(*sums), strict=True)]
+        sums = part
     return grad_q, *sums
