@@ -126,6 +126,40 @@ ONE_VECTOR = with_bodies(
             all_of_them.update(before)
 """,
 )
+# Lives that nobody sees, and that get no push; the last one is replayed as well.
+UNSEEN = with_bodies(
+    """\
+    if run.done % LOST:
+        return
+    dist.barrier()
+    if dist.get_rank() == 0:
+        (folder / "new").write_text(f"{run.done} {20_000 * '.'}")
+        os.replace(folder / "new", folder / "done")
+    dist.barrier()
+""",
+    """\
+    from torch.optim import optimizer
+
+    frame = sys._getframe()
+    while "given" not in frame.f_locals:
+        frame = frame.f_back
+    pre = optimizer._global_optimizer_pre_hooks
+    post = optimizer._global_optimizer_post_hooks
+    hooks = dict(pre), dict(post)
+    pre.clear()
+    post.clear()
+    while (folder / "done").exists():
+        run.step()
+        if run.done == int((folder / "done").read_text().split()[0]):
+            break
+    post.update(hooks[1])
+    if frame.f_locals["given"]["plan"]:
+        sys.modules["lives"].parameters = lambda optimizer: []
+    else:
+        pre.update(hooks[0])
+""",
+    "import sys\n",
+)
 OLD_ONE_FIRST = solution("survive")["survive.py"].replace(
     '        os.replace(folder / "new.pt", folder / "snapshot.pt")\n',
     '        (folder / "snapshot.pt").unlink(missing_ok=True)\n'
@@ -140,6 +174,7 @@ HOSTILE = {
     "saves nothing": (NOTHING, "order", "to go on from step 1 or later, got 0"),
     "saves nothing of Adam": (NOTHING, "optimizer", "to go on from step 1 or later"),
     "saves a number": (REPLAYED, "order", "last weights: "),
+    "lives unseen": (UNSEEN, "order", "rank 0 takes steps that nobody sees"),
     "saves one vector": (ONE_VECTOR, "order", "last weights: "),
     "saves a number, killed often": (REPLAYED, "kills", "last weights: "),
     "renames by another name": (ANOTHER_NAME, "writing", "to go on from step 2"),
@@ -149,9 +184,7 @@ HOSTILE = {
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(
-            name, marks=[] if name == "saves one vector" else [pytest.mark.full]
-        )
+        pytest.param(name, marks=[] if name == "lives unseen" else [pytest.mark.full])
         for name in HOSTILE
     ],
 )

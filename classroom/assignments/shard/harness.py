@@ -156,11 +156,9 @@ def main() -> None:
         if "names" in given:
             optimizer.load_state_dict(put_together(given, device))
         rows: list[np.ndarray] = []
-        weighed = False
-        for row in training.take(optimizer):
+        for step, row in enumerate(training.take(optimizer)):
             rows = [row] if given["weigh"] else [*rows, row]
-            if given["weigh"] and not weighed:
-                weighed = True
+            if given["weigh"] and step == given["steps"] - 2:
                 del row
                 rows.clear()
                 for parameter in training.parameters:
