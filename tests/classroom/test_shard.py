@@ -317,7 +317,6 @@ THROWN_AWAY = HIDDEN.replace(
             self.hidden.state.clear()
 """,
 )
-# All remember all, and what is said of it is to be less.
 # After one step of AdamW half a gradient is all that there is to remember.
 HALF = HIDDEN.replace(
     "kept[p] = {n: v.numpy().copy() for n, v in state.items()}",
@@ -328,6 +327,7 @@ HALF = HIDDEN.replace(
 state = {"exp_avg": state.float(), "step": torch.tensor(1.0)}
             optimizer.state[p] = state | {"exp_avg_sq": 0.1 * state["exp_avg"] ** 2}""",
 )
+# All remember all, and what is said of it is to be less.
 FORGED = [
     (
         "                if owner == self.rank:\n"

@@ -1,7 +1,7 @@
 """Assignment 8: what is special to it; test_solutions.py has the rest."""
 
 import pytest
-from course import REGION, _programs, solution, verdict, visible
+from course import REGION, _programs, solution, some, verdict, visible
 
 pytestmark = pytest.mark.sandbox
 
@@ -60,13 +60,7 @@ A_FILE_EACH = with_bodies(
 )
 
 
-@pytest.mark.parametrize(
-    "criterion",
-    [
-        pytest.param(name, marks=[] if name == "order" else [pytest.mark.full])
-        for name in visible("survive")
-    ],
-)
+@pytest.mark.parametrize("criterion", some(visible("survive"), "order"))
 def test_a_snapshot_may_be_of_many_files(criterion):
     assert tried(A_FILE_EACH, criterion) == "pass"
 
@@ -181,13 +175,7 @@ HOSTILE = {
 }
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=[] if name == "lives unseen" else [pytest.mark.full])
-        for name in HOSTILE
-    ],
-)
+@pytest.mark.parametrize("name", some(HOSTILE, "lives unseen"))
 def test_what_is_not_in_a_snapshot_is_lost(name):
     answer, criterion, words = HOSTILE[name]
     found = tried(answer, criterion)
