@@ -229,14 +229,13 @@ def shares(
 
 def memory(rig: Rig, *, ranks: int, million: float, seed: int = 0) -> Verdict:
     """Between two steps no rank keeps more than its share of the state, wherever it may
-    be; and the next step is as right as the others.
+    be; and the second step is as right as the first.
 
     A copy of the share's parameters is allowed. Counted are the tensors of the process,
-    and all that the system has given to it; after two steps, because after one the
-    state is no more than a gradient.
+    and all that the system has given to it.
     """
     shapes = [[PIECE]] * round(million * rig.draw(seed).uniform(0.8, 1.2) * 1e6 / PIECE)
-    case = Case(rig, seed, ranks, shapes, "AdamW", 3, dtype="float32", weigh=True)
+    case = Case(rig, seed, ranks, shapes, "AdamW", 2, dtype="float32", weigh=True)
     outcome = case.run(rig)
     Truth(case).owners(outcome)
     if parked := [e["bytes"] for e in case.diary if e["what"] == "parked"]:

@@ -156,9 +156,11 @@ def main() -> None:
         if "names" in given:
             optimizer.load_state_dict(put_together(given, device))
         rows: list[np.ndarray] = []
-        for step, row in enumerate(training.take(optimizer)):
+        weighed = False
+        for row in training.take(optimizer):
             rows = [row] if given["weigh"] else [*rows, row]
-            if given["weigh"] and step == given["steps"] - 2:
+            if given["weigh"] and not weighed:
+                weighed = True
                 del row
                 rows.clear()
                 for parameter in training.parameters:
