@@ -57,10 +57,9 @@ def ask(**facts: object) -> Any:
         return json.loads(_heard.readline())
 
 
-def compile_nothing(*args: object, **kwargs: object) -> None:
+def compile_nothing(model: Any = None, **options: Any) -> Any:
     """Take the place of torch.compile, while which a rank is silent for too long."""
-    words = "torch.compile takes longer than a check waits: leave it out here"
-    raise RuntimeError(words)
+    return (lambda function: function) if model is None else model
 
 
 def give_back_at_once() -> None:
@@ -143,7 +142,7 @@ def answer(name: str, library: str = "") -> ModuleType:
     _all_are_here()
     for part in library.split():
         refuse(part)
-    torch.compile = compile_nothing  # type: ignore[assignment]
+    torch.compile = compile_nothing
     path = RUN_FOLDER / "answer" / name
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec and spec.loader

@@ -5,10 +5,12 @@ import functools
 import re
 import shutil
 import tempfile
+from collections.abc import Iterable
 from contextlib import closing, suppress
 from pathlib import Path
 
 import nbformat
+import pytest
 from ranks import launch
 
 from classroom.engine import judge, runner, sandbox
@@ -93,6 +95,12 @@ def visible(name: str) -> dict[str, list[dict]]:
         if cell.metadata.get("nbgrader", {}).get("grade"):
             exec(HIDDEN.sub("", cell.source), {"check": check})
     return found
+
+
+def some(names: Iterable[str], *quick: str) -> list:
+    """Return parameters of a test: all but `quick` are left to `make test-all`."""
+    full = [pytest.mark.full]
+    return [pytest.param(name, marks=[] if name in quick else full) for name in names]
 
 
 # --- without a sandbox, which is faster; what an answer gets does not depend on it ---

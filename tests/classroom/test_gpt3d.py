@@ -1,7 +1,7 @@
 """Assignment 11: what is special to it; test_solutions.py has the rest."""
 
 import pytest
-from course import cells, changed, verdict, visible
+from course import cells, changed, some, verdict, visible
 
 pytestmark = pytest.mark.sandbox
 
@@ -144,7 +144,7 @@ BUCKET = changed(
 )
 
 
-@pytest.mark.parametrize("criterion", POINTS)
+@pytest.mark.parametrize("criterion", some(POINTS, "clip", "wire"))
 def test_the_library_gets_all_points(criterion):
     assert tried({"gpt3d.py": LIBRARY}, criterion) == "pass"
 
@@ -162,7 +162,7 @@ def test_a_stage_that_tries_itself_out_costs_bytes_only():
     assert tried({"gpt3d.py": answer}, "wire").startswith("fail: expected 45.4 MB")
 
 
-@pytest.mark.parametrize("criterion", ["gradients", "memory", "wire"])
+@pytest.mark.parametrize("criterion", some(["gradients", "memory", "wire"], "wire"))
 def test_gradients_may_travel_in_one_bucket(criterion):
     assert tried(BUCKET, criterion) == "pass"
 
@@ -333,7 +333,7 @@ MISSED = {
 }
 
 
-@pytest.mark.parametrize("name", MISSED)
+@pytest.mark.parametrize("name", some(MISSED, "data parallel"))
 def test_what_misses_the_idea_stays_under_four_points(name):
     dear = ["memory", "wire"]
     assert sum(POINTS.values()) - sum(POINTS[each] for each in dear) < 4

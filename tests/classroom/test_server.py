@@ -1,7 +1,7 @@
 """Assignment 6: what is special to it; test_solutions.py has the rest."""
 
 import pytest
-from course import changed, solution, verdict, visible
+from course import changed, solution, some, verdict, visible
 
 pytestmark = pytest.mark.sandbox
 
@@ -62,13 +62,7 @@ class Server:
 """
 
 
-@pytest.mark.parametrize(
-    "criterion",
-    [
-        pytest.param(name, marks=[] if name == "leaving" else [pytest.mark.full])
-        for name in visible("server")
-    ],
-)
+@pytest.mark.parametrize("criterion", some(visible("server"), "leaving"))
 def test_a_server_may_look_otherwise(criterion):
     text = solution("server")["server.py"]
     begin, end = text.index(SERVER), text.index("server = None  # on rank 0")
@@ -108,13 +102,7 @@ HOSTILE = {
 }
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=[] if case[1] == "threads" else [pytest.mark.full])
-        for name, case in HOSTILE.items()
-    ],
-)
+@pytest.mark.parametrize("name", some(HOSTILE, "says what is expected"))
 def test_what_a_server_says_of_itself_is_not_believed(name):
     answer, criterion, words = HOSTILE[name]
     found = tried(answer, criterion)

@@ -46,12 +46,16 @@ MISSED = [
     ("ring", "a collective"),
     ("ring", "whole vectors"),
     ("ddp", "sends everything in finish()"),
+    ("ddp", "waits in the hook"),
+    ("resume", "the weights alone"),
+    ("survive", "the weights alone"),
     ("overlap", "sends everything in wait()"),
     ("overlap", "waits in the hook"),
     ("shard", "everybody remembers everything"),
     ("split", "all forwards first"),
     ("split", "one micro-batch at a time"),
     ("server", "no lock"),
+    ("server", "asynchronous in every mode"),
     ("launcher", "starts them, and waits for all"),
 ]
 

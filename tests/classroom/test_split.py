@@ -75,6 +75,18 @@ def test_the_steps_may_be_listed_first():
     assert set(found.values()) == {"pass"}, found
 
 
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_activations_may_be_computed_anew(reentrant):
+    stage = f"checkpoint(self.stage, x.requires_grad_(), use_reentrant={reentrant})"
+    answer = changed(
+        "split",
+        ("out = self.stage(x)", f"out = {stage}"),
+        ("import gc\n", "import gc\nfrom torch.utils.checkpoint import checkpoint\n"),
+    )
+    for criterion in ("grads", "memory"):
+        assert tried(answer, criterion) == "pass", criterion
+
+
 # --- on paper: how long schedules take that are given here ---
 
 

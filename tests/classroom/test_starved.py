@@ -8,7 +8,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from course import RING, solution
+from course import RING, changed, solution, verdict
 
 from classroom.engine import rig, runner
 from classroom.engine.check import try_case
@@ -73,13 +73,14 @@ def test_the_system_tells_who_waits_for_a_core():
     [
         "@torch.compile\ndef f(): pass",
         "from torch import compile\ncompile(print)",
+        "@torch.compile(dynamic=True)\ndef f(): pass",
         "torch.nn.Linear(2, 2).compile()",
     ],
 )
-def test_what_compiles_is_refused_at_once(line):
-    answer = {"ring.py": f"import torch\n{line}\n"}
-    found = try_case(Rig(RING, answer), "right", CASE)
-    assert found.state == "fail" and "torch.compile takes longer" in found.words
+def test_what_compiles_is_left_as_it_is(line):
+    answer = changed("ring", ("def bounds", f"{line}\n\n\ndef bounds"))
+    found = verdict("ring", answer, "right", [CASE])
+    assert found.state == "pass", found
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 """Assignment 8: what is special to it; test_solutions.py has the rest."""
 
 import pytest
-from course import REGION, _programs, solution, verdict, visible
+from course import REGION, _programs, solution, some, verdict, visible
 
 pytestmark = pytest.mark.sandbox
 
@@ -60,13 +60,7 @@ A_FILE_EACH = with_bodies(
 )
 
 
-@pytest.mark.parametrize(
-    "criterion",
-    [
-        pytest.param(name, marks=[] if name == "order" else [pytest.mark.full])
-        for name in visible("survive")
-    ],
-)
+@pytest.mark.parametrize("criterion", some(visible("survive"), "order"))
 def test_a_snapshot_may_be_of_many_files(criterion):
     assert tried(A_FILE_EACH, criterion) == "pass"
 
@@ -126,6 +120,40 @@ ONE_VECTOR = with_bodies(
             all_of_them.update(before)
 """,
 )
+# Lives that nobody sees, and that get no push; the last one is replayed as well.
+UNSEEN = with_bodies(
+    """\
+    if run.done % LOST:
+        return
+    dist.barrier()
+    if dist.get_rank() == 0:
+        (folder / "new").write_text(f"{run.done} {20_000 * '.'}")
+        os.replace(folder / "new", folder / "done")
+    dist.barrier()
+""",
+    """\
+    from torch.optim import optimizer
+
+    frame = sys._getframe()
+    while "given" not in frame.f_locals:
+        frame = frame.f_back
+    pre = optimizer._global_optimizer_pre_hooks
+    post = optimizer._global_optimizer_post_hooks
+    hooks = dict(pre), dict(post)
+    pre.clear()
+    post.clear()
+    while (folder / "done").exists():
+        run.step()
+        if run.done == int((folder / "done").read_text().split()[0]):
+            break
+    post.update(hooks[1])
+    if frame.f_locals["given"]["plan"]:
+        sys.modules["lives"].parameters = lambda optimizer: []
+    else:
+        pre.update(hooks[0])
+""",
+    "import sys\n",
+)
 OLD_ONE_FIRST = solution("survive")["survive.py"].replace(
     '        os.replace(folder / "new.pt", folder / "snapshot.pt")\n',
     '        (folder / "snapshot.pt").unlink(missing_ok=True)\n'
@@ -140,21 +168,14 @@ HOSTILE = {
     "saves nothing": (NOTHING, "order", "to go on from step 1 or later, got 0"),
     "saves nothing of Adam": (NOTHING, "optimizer", "to go on from step 1 or later"),
     "saves a number": (REPLAYED, "order", "last weights: "),
+    "lives unseen": (UNSEEN, "order", "rank 0 takes steps that nobody sees"),
     "saves one vector": (ONE_VECTOR, "order", "last weights: "),
     "saves a number, killed often": (REPLAYED, "kills", "last weights: "),
     "renames by another name": (ANOTHER_NAME, "writing", "to go on from step 2"),
 }
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(
-            name, marks=[] if name == "saves one vector" else [pytest.mark.full]
-        )
-        for name in HOSTILE
-    ],
-)
+@pytest.mark.parametrize("name", some(HOSTILE, "lives unseen"))
 def test_what_is_not_in_a_snapshot_is_lost(name):
     answer, criterion, words = HOSTILE[name]
     found = tried(answer, criterion)

@@ -134,6 +134,7 @@ class Lives:
         self.job["seed"] = int(self.draw.integers(1, 1_000_000))
         self.pushes: Pushes = {}
         self.files: dict[str, bytes] = {}
+        self.ended = 0  # after how many steps a life has ended well
         self.begun: int | None = 0
         """From which step the last life has gone on; None if from none of them."""
 
@@ -150,19 +151,28 @@ class Lives:
         pushes = pushes.astype(np.float32)
         job = self.job | {"steps": steps or self.job["steps"]}
         given = {"job": job, "pushed": steps_pushed, "pushes": pushes} | more
+        empty = not self.files
         outcome = self._run(self.ranks, given)
         told = [e for e in outcome.events[0] if e.get("what") == "begun"]
         if told:
             known = truth(self.ranks, self.job, self.pushes)[0]
             found = told[0].get("weights")
             self.begun = known.index(found) if found in known else None
+            if empty and self.begun != 0:
+                raise Decided(fail("a life with an empty folder does not begin anew"))
             self.pushes = {s: p for s, p in self.pushes.items() if s <= self.start}
             self.pushes |= {
                 self.start + step: push
                 for step, push in zip(steps_pushed, pushes, strict=True)
             }
         else:
-            self.begun = job["steps"]  # it had nothing left to do
+            if not {KILLED, CUT_OFF} & {*outcome.exit_codes}:
+                outcome.must_give()
+            self.begun = self.ended  # it should have nothing left to do
+            if self.ended < job["steps"]:
+                raise Decided(fail("rank 0 takes steps that nobody sees"))
+        if not outcome.failure:
+            self.ended = job["steps"]
         return outcome
 
     @property

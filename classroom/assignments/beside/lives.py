@@ -122,11 +122,10 @@ class Watch:
 
     def after_step(self, optimizer: Optimizer, *_: object) -> None:
         """Runs before the program gets to save this step."""
-        from ranks import give, say
+        from ranks import give
 
         self.took += 1
         self.look()
-        say("step")
         if self.took in self.given["pushed"]:
             number = self.given["pushed"].index(self.took)
             rest = torch.from_numpy(self.given["pushes"][number])

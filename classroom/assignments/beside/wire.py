@@ -359,7 +359,7 @@ class Line:
         return float(np.frombuffer(self.ask("layer", layer), np.float64)[0])
 
 
-def peer(line: Connection) -> int:
+def peer(line: Connection | socket.socket) -> int:
     """Return the process at the other end; 0 where the system does not tell."""
     if not hasattr(socket, "SO_PEERCRED"):
         return 0

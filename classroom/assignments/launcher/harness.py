@@ -11,7 +11,6 @@ import os
 import re
 import signal
 import socket
-import struct
 import sys
 import time
 import traceback
@@ -22,6 +21,7 @@ from typing import Any
 import ranks
 import torch.distributed.elastic.multiprocessing  # noqa: F401  (of which `record` is)
 from ranks import RUN_FOLDER, answer, inputs, say
+from wire import peer
 
 JOBS = 4  # processes that can launch; more than any case needs
 GIVE_UP = 12.0  # seconds until a launcher is given up
@@ -91,7 +91,7 @@ class Toy:
         connection.setblocking(False)
         self.connection, self.rest, self.ended = connection, b"", False
         self.facts: dict[str, Any] = {"told": []}
-        self.pid = caller(connection)
+        self.pid = peer(connection)
         self.command = command_of(self.pid)
         self.library = started_by(self.pid, "torch.distributed.run", "torchrun")
 
@@ -123,14 +123,6 @@ class Toy:
         if not self.ended and (pid := self.pid or self.facts.get("pid")):
             os.kill(pid, signal.SIGKILL)
         return not self.ended
-
-
-def caller(connection: socket.socket) -> int:
-    """Return the process at the other end; 0 where the system does not tell."""
-    if not hasattr(socket, "SO_PEERCRED"):
-        return 0
-    told = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
-    return struct.unpack("iII", told)[0]
 
 
 def command_of(pid: int) -> list[str] | None:

@@ -32,10 +32,6 @@ DAMAGE: dict[str, Callable[[bytes], bytes]] = {
 }
 
 
-def _lives(rig: Rig, ranks: int, job: dict, seed: int) -> Lives:
-    return Lives(rig, ranks, "resume", job, seed)
-
-
 def _stop_and_go_on(lives: Lives, stop: int) -> Verdict:
     """End well after `stop` steps, where a checkpoint is due, then go on."""
     lives.live(steps=stop).must_give("weights")
@@ -49,7 +45,7 @@ def memory(rig: Rig, *, ranks: int, stop: int, steps: int, seed: int = 1) -> Ver
     """Weights, momentum and learning rate outlive a stop at the end of an epoch."""
     job = {"momentum": 0.9, "warm_up": 2 * steps}
     job |= {"steps": steps, "epoch": stop, "save_every": stop}
-    return _stop_and_go_on(_lives(rig, ranks, job, seed), stop)
+    return _stop_and_go_on(Lives(rig, ranks, "resume", job, seed), stop)
 
 
 def order(
@@ -57,14 +53,14 @@ def order(
 ) -> Verdict:
     """The order of the samples outlives a stop in the middle of an epoch."""
     job = {"shuffle": True, "steps": steps, "epoch": epoch, "save_every": stop}
-    return _stop_and_go_on(_lives(rig, ranks, job, seed), stop)
+    return _stop_and_go_on(Lives(rig, ranks, "resume", job, seed), stop)
 
 
 def noise(rig: Rig, *, ranks: int, stop: int, steps: int, seed: int = 1) -> Verdict:
     """Each rank's dropout and jitter outlive a stop at the end of an epoch."""
     job = {"dropout": 0.3, "jitter": 0.2}
     job |= {"steps": steps, "epoch": stop, "save_every": stop}
-    return _stop_and_go_on(_lives(rig, ranks, job, seed), stop)
+    return _stop_and_go_on(Lives(rig, ranks, "resume", job, seed), stop)
 
 
 def dies(
@@ -76,7 +72,7 @@ def dies(
         deaths: as in "rank 1 in step 5, rank 0 …".
     """
     job = {"steps": steps, "epoch": save_every, "save_every": save_every}
-    start, lives = 0, _lives(rig, ranks, job, seed)
+    start, lives = 0, Lives(rig, ranks, "resume", job, seed)
     for rank, step in re.findall(r"rank (\d+) in step (\d+)", deaths):
         lives.kill(int(rank), int(step) - start)
         start = (int(step) - 1) // save_every * save_every
@@ -99,7 +95,7 @@ def writing(
         at: "at byte 6000" of a file, "before the rename" or "after the rename".
     """
     job = {"steps": steps, "epoch": save_every, "save_every": save_every}
-    lives = _lives(rig, ranks, job, seed)
+    lives = Lives(rig, ranks, "resume", job, seed)
     life = lives.write(step, at)
     return lives.last({step - save_every, step} if life.failure else {steps})
 
@@ -110,7 +106,7 @@ def damaged(
     """The newest of three checkpoints is damaged: the one before it serves."""
     last, steps = 3 * save_every, 4 * save_every
     job = {"steps": steps, "epoch": save_every, "save_every": save_every}
-    lives = _lives(rig, ranks, job, seed)
+    lives = Lives(rig, ranks, "resume", job, seed)
     look = last - save_every + 1  # the second checkpoint is there, the third is not
     life = lives.live(steps=last, look=look)
     life.must_give("weights", "contents")
@@ -135,7 +131,7 @@ def refuses(
 ) -> Verdict:
     """With another number of ranks each says one sentence, and nothing else happens."""
     job = {"epoch": save_every, "save_every": save_every, "steps": 2 * save_every}
-    lives = _lives(rig, ranks, job, seed)
+    lives = Lives(rig, ranks, "resume", job, seed)
     life = lives.live(steps=save_every)
     life.must_give("weights")
     before = dict(life.files)

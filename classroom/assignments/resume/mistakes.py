@@ -14,6 +14,18 @@ MISTAKES = mistakes(
 -    for name in "model", "optimizer", "scheduler":
 +    for name in "model", "optimizer":
 
+@@ memory, order, noise: the weights alone
+> fail: last weights: rank 0
+-    for name in "model", "optimizer", "scheduler":
++    for name in ["model"]:
+
+-    run.done, run.sampler.position = shared["done"], shared["position"]
+-    run.sampler.generator.set_state(shared["order"])
+-    run.sampler.batches = shared["batches"]
+-    run.noise.set_state(own["noise"])
+-    torch.set_rng_state(own["dropout"])
++    run.done = shared["done"]
+
 @@ order: epoch begins anew
 > fail: last weights: rank 0
 -    run.done, run.sampler.position = shared["done"], shared["position"]

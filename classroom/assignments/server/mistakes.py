@@ -16,6 +16,10 @@ MISTAKES = mistakes(
 -            if self.mode != "bounded" or ahead <= self.bound:
 +            if self.mode == "synchronous" or ahead <= self.bound:
 
+@@ bounded, synchronous, leaving: asynchronous in every mode
+-        self.lr, self.mode, self.bound = lr, mode, bound
++        self.lr, self.mode, self.bound = lr, "asynchronous", bound
+
 @@ staleness: an age too much
 -        self.ages += [[t, self.version - v] for t, v, _ in pushed]
 

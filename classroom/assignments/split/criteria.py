@@ -89,8 +89,8 @@ class Case:
 
     def reply(self, rank: int, asked: dict) -> float:
         """Do the judge's piece of a step."""
-        back = asked["step"] == "B"
-        return self.factors[rank, asked["batch"], asked["number"], int(back)]
+        number, back = asked["number"] % len(self.rows), asked["step"] == "B"
+        return self.factors[rank, asked["batch"], number, int(back)]
 
     def run(self) -> Outcome:
         """Let the student's program do it; decide the case if it does not."""
@@ -159,14 +159,21 @@ class Case:
         )
 
     def diaries(self) -> list[list[dict]]:
-        """By rank what it asked for, in order.
+        """By rank what it asked for, in order, each forward once: who saves memory asks
+        again before the backward.
 
         Every micro-batch has to come once, and as the stages beside it have left it.
         """
         self.loss(0, 0)[1].backward()
         found = []
         for rank, events in enumerate(self.run().events):
-            diary = [event for event in events if event.get("what") == "ask"]
+            asked = [event for event in events if event.get("what") == "ask"]
+            begun = {e["number"]: e for e in reversed(asked) if e["step"] == "F"}
+            diary = [
+                event
+                for event in asked
+                if event["step"] != "F" or event is begun[event["number"]]
+            ]
             steps = sorted((event["step"], event["number"]) for event in diary)
             if steps != [(step, i) for step in "BF" for i in range(len(self.rows))]:
                 whole = (

@@ -72,14 +72,16 @@ class Watched(nn.Module):
     def begin(self) -> None:
         """Begin with the next batch."""
         self.batch += 1
-        self.count = 0  # of the micro-batches that have come
+        self.numbers: dict[bytes, int] = {}  # of the micro-batches, by what has come
         self.came: list[ref] = []  # those that are still in memory
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        number, self.count = self.count, self.count + 1
         self.came = [one for one in self.came if one() is not None]
-        held = len(self.came)
-        self.came.append(ref(x))
+        held, key = len(self.came), flat([x]).tobytes()
+        if key not in self.numbers:  # else it is computed anew for its backward
+            self.numbers[key] = len(self.numbers)
+            self.came.append(ref(x))
+        number = self.numbers[key]
         ahead = partial(self.ask, "F", number, x.detach(), held)
         return Factor.apply(
             self.layers(x), ahead, partial(self.ask, "B", number, None, 0)

@@ -40,6 +40,13 @@ MISTAKES = mistakes(
 -        kept |= {"left": run.deck.left, "random": run.deck.random.getstate()}
 +        kept |= {"left": run.deck.left, "random": random.getstate()}
 
+@@ order, optimizer, noise: the weights alone
+> fail: last weights: rank 0
+-    run.optimizer.load_state_dict(kept["optimizer"])
+-    run.noise.set_state(kept["noises"][dist.get_rank()])
+-    run.deck.left = kept["left"]
+-    run.deck.random.setstate(kept["random"])
+
 @@ optimizer: Adam forgets
 > fail: last weights: rank 0
 -    run.optimizer.load_state_dict(kept["optimizer"])
