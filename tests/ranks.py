@@ -191,6 +191,21 @@ def take_turns(
     return ended, printed
 
 
+def tell_apart(
+    ranks: int, wrong: list[Path], right: list[Path], timeout: float = 30
+) -> tuple[dict[Path, str], str]:
+    """Let the same ranks run wrong programs and then right ones: see `take_turns`.
+
+    If a right one fails, a wrong one may have damaged the ranks: each runs alone then.
+    """
+    ended, printed = take_turns(ranks, [*wrong, *right], timeout)
+    if any(ended[path] for path in right):
+        for path in [*wrong, *right]:
+            alone, more = take_turns(ranks, [path], timeout)
+            ended, printed = ended | alone, f"{printed}\n{more}"
+    return ended, printed
+
+
 def _launch(ranks: int, words: list[str], folder: Path, timeout: float) -> Run:
     start, shared = time.monotonic(), environment()
     shared |= {

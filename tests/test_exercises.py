@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from conftest import FULL, RESTARTS, STARTS_ITS_RANKS, name_of, over_tcp, smaller
-from ranks import launch, take_turns
+from ranks import launch, tell_apart
 
 from ddp_lab import ROOT
 from ddp_lab.kit import Run, RunFailed, python, torchrun
@@ -127,7 +127,8 @@ def test_right_answers_pass_and_no_wrong_one_does(answer, tmp_path, restarts):
     if name_of(exercise) in ALONE:
         found = [p for p in solved if passes(p, answer, restarts)]
     else:
-        ended, printed = take_turns(3, list(solved))
+        paths = list(solved)
+        ended, printed = tell_apart(3, paths[: len(wrong)], paths[len(wrong) :])
         found = [path for path, failure in ended.items() if not failure]
         assert "not yet" not in printed
     passed = {solved[path] for path in found}

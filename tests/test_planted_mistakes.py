@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from conftest import PROGRAMS, RESTARTS, name_of, over_tcp, smaller
-from ranks import launch, take_turns
+from ranks import launch, tell_apart
 
 from ddp_lab import ROOT
 from ddp_lab.data import prepare
@@ -2364,9 +2364,8 @@ def test_mistakes_are_caught_and_the_program_is_right(turn, tmp_path):
         planted(mistake, tmp_path / str(number)): mistake.name
         for number, mistake in enumerate(TURNS[turn])
     }
-    # It comes last: in ranks that a mistake has damaged it would fail, too.
     right = quick(ROOT / "ddp_lab" / f"{program}.py", tmp_path / "right")
-    ended, printed = take_turns(ranks, [*paths, right], timeout=20)
+    ended, printed = tell_apart(ranks, [*paths], [right], timeout=20)
     assert not ended.pop(right), printed
     unnoticed = {paths[p]: kind for p, kind in ended.items() if kind not in NOTICED}
     assert not unnoticed, printed
