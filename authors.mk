@@ -52,7 +52,7 @@ check: lint ## style, types, rules, recorded evidence, each program on 2 ranks: 
 	$(PYTEST) -m check tests
 
 test: lint .venv/book-ready ## what CI runs: programs, kit, classroom and every cell of the notebooks
-	$(PYTEST) $(NBVAL) -m "not (full or browser)" tests notebooks $(ALONE)
+	$(PYTEST) $(NBVAL) -m "not (full or browser or repeats)" tests notebooks $(ALONE)
 
 test-all: lint .venv/book-ready ## all numbers of ranks, races, floods, bombs, the browser, evidence anew
 	$(PYTEST) $(NBVAL) -m "not alone" tests notebooks

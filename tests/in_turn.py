@@ -1,7 +1,7 @@
 """Run programs one after the other in the same ranks; tell which of them raise.
 
 Each program has a store of its own, at which its ranks meet as if nothing had been
-before; rank 0 hosts it.
+before. Rank 0 hosts it, and keeps it until the other ranks are through as well.
 """
 
 import faulthandler
@@ -10,8 +10,13 @@ import os
 import runpy
 import sys
 import traceback
+from contextlib import suppress
+from datetime import timedelta
 
-from torch.distributed import TCPStore
+from torch.distributed import DistStoreError, TCPStore
+
+PATIENCE = timedelta(seconds=15)
+"""How long rank 0 waits for the others; without a store they go on, with an error."""
 
 
 def succeeds(path: str) -> bool:
@@ -28,11 +33,16 @@ def succeeds(path: str) -> bool:
 
 
 if __name__ == "__main__":
-    ports, store = TCPStore("localhost", int(os.environ["MASTER_PORT"])), None
+    rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    told, store = TCPStore("localhost", int(os.environ["MASTER_PORT"])), None
     for path in sys.argv[1:]:
-        if os.environ["RANK"] == "0":
+        if rank == 0:
             store = TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
-            ports.set(path, str(store.port))
-        os.environ["MASTER_PORT"] = ports.get(path).decode()
+            told.set(path, str(store.port))
+        os.environ["MASTER_PORT"] = told.get(path).decode()
         # As it is known only now, nothing that a program prints passes for it.
         print(json.dumps({path: succeeds(path)}), flush=True)
+        told.set(f"{path} {rank}", "")
+        if rank == 0:
+            with suppress(DistStoreError):
+                told.wait([f"{path} {other}" for other in range(ranks)], PATIENCE)

@@ -28,6 +28,7 @@ from ddp_lab.kit.run.here import environment
 from ddp_lab.kit.run.signs import Signs, Still
 from ddp_lab.kit.run.warm import WARM
 
+IN_TURN = Path(__file__).with_name("in_turn.py")
 TICK = 0.5  # seconds between two looks at the output
 GRACE = 1.0  # seconds that the other ranks have to end, once one has failed
 STORES = """
@@ -160,6 +161,49 @@ def launch(
     if expect_failure and not run.failure:
         raise RunFailed("expected the run to fail, but it succeeded", run)
     return run
+
+
+def take_turns(
+    ranks: int, programs: list[Path], timeout: float = 30
+) -> tuple[dict[Path, str], str]:
+    """Return how each of some programs ends, and all that they print.
+
+    The same ranks run one after the other; after one that ends a rank, or makes it wait
+    for ever, other ranks go on. It ends with "" if all ranks succeed, else with what a
+    failed run calls the kind of its failure.
+    """
+    kind, words = "", " ".join(map(str, programs))
+    try:
+        run = launch(ranks, IN_TURN, words, timeout=timeout)
+    except RunFailed as error:
+        run, kind = error.run, error.run.failure.kind
+    ended: dict[Path, str] = {}
+    printed = "\n".join(line for lines in run.lines for line in lines)
+    for turn, path in enumerate(programs, 1):
+        told = [facts.get(str(path)) for facts in run.facts]
+        if None in told:
+            assert kind, f"{path} was never tried"
+            rest, more = {}, ""
+            if programs[turn:]:
+                rest, more = take_turns(ranks, programs[turn:], timeout)
+            return ended | {path: kind} | rest, f"{printed}\n{more}"
+        ended[path] = "" if all(told) else "exception"
+    return ended, printed
+
+
+def tell_apart(
+    ranks: int, wrong: list[Path], right: list[Path], timeout: float = 30
+) -> tuple[dict[Path, str], str]:
+    """Let the same ranks run wrong programs and then right ones: see `take_turns`.
+
+    If a right one fails, a wrong one may have damaged the ranks: each runs alone then.
+    """
+    ended, printed = take_turns(ranks, [*wrong, *right], timeout)
+    if any(ended[path] for path in right):
+        for path in [*wrong, *right]:
+            alone, more = take_turns(ranks, [path], timeout)
+            ended, printed = ended | alone, f"{printed}\n{more}"
+    return ended, printed
 
 
 def _launch(ranks: int, words: list[str], folder: Path, timeout: float) -> Run:

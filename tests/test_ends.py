@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from conftest import FULL
 
 from ddp_lab.kit import RunFailed, torchrun
 from ddp_lab.kit.run import live
@@ -107,18 +108,22 @@ def small_disk(tmp_path):
     subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
-@WAYS
+RAISES = ("while True: print('x' * 100_000)", "OSError: [Errno 28] No space left")
+EXITS = (
+    "try:\n        while True: os.write(1, b'x' * 100_000)\n"
+    "    except OSError:\n        os._exit(7)",
+    "exit code 7",
+)
+
+
 @pytest.mark.parametrize(
-    "fill, cause",
+    "cold, fill, cause",
     [
-        ("while True: print('x' * 100_000)", "OSError: [Errno 28] No space left"),
-        (
-            "try:\n        while True: os.write(1, b'x' * 100_000)\n"
-            "    except OSError:\n        os._exit(7)",
-            "exit code 7",
-        ),
+        pytest.param(False, *RAISES, id="raises-warm"),
+        pytest.param(False, *EXITS, id="exits-warm"),
+        pytest.param(True, *RAISES, id="raises-cold"),
+        pytest.param(True, *EXITS, id="exits-cold", marks=FULL),
     ],
-    ids=["raises", "exits"],
 )
 def test_a_disk_that_fills_up_is_told(
     small_disk, tmp_path, monkeypatch, cold, fill, cause

@@ -73,7 +73,7 @@ def fail(program, survivors):
         options = {"timeout": 4, "expect_failure": True} | options
         result = torchrun(f"--nproc-per-node {ranks} {path}", **options)
         # A killed process is there until the system has taken it down.
-        assert wait_until(lambda: nobody_left(survivors, result.facts), 3)
+        assert wait_until(lambda: nobody_left(survivors, result.facts))
         return result
 
     return run
@@ -114,7 +114,7 @@ def test_a_fault_that_happens_is_explained(fault, ranks, tmp_path, survivors):
     assert len(run.notes) == len(told.notes)
     new = replace(told, failure=run.failure, exit_codes=run.exit_codes)
     assert not differences(old, new.as_json(tmp_path))
-    assert wait_until(lambda: nobody_left(survivors, run.facts), 3)
+    assert wait_until(lambda: nobody_left(survivors, run.facts))
 
 
 COLD = pytest.mark.parametrize("cold", [False, pytest.param(True, marks=FULL)])

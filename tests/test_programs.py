@@ -1,6 +1,8 @@
 """Every program runs alone, from any folder, on 2, 3 and 4 ranks.
 
 On 4 it is torchrun that starts them, as in the notebooks; else nobody (see ranks.py).
+On 2 ranks most programs run in `make check` only: `make test` sees them succeed beside
+their planted mistakes, and unsolved exercises in the notebooks.
 """
 
 from fnmatch import fnmatch
@@ -16,6 +18,7 @@ from conftest import (
     smaller,
 )
 from ranks import launch
+from test_planted_mistakes import TURNS
 
 from ddp_lab.data import prepare
 from ddp_lab.kit import python, torchrun
@@ -34,18 +37,22 @@ ALONE = {"ddp/single.py", "overview/one_process.py", "overview/data_parallel.py"
 # The clinic's programs are sick on purpose: see test_clinic.py.
 HEALTHY = [path for path in PROGRAMS if path.parent.name != "clinic"]
 PROCESSES = pytest.mark.processes
-NUMBERS_OF_RANKS = pytest.mark.parametrize(
-    "ranks",
-    [
-        pytest.param(2, marks=[PROCESSES, pytest.mark.check]),
-        pytest.param(3, marks=PROCESSES),
-        pytest.param(4, marks=[PROCESSES, FULL]),
-    ],
-)
 
 
-@NUMBERS_OF_RANKS
-@pytest.mark.parametrize("path", HEALTHY, ids=name_of)
+def cases():
+    """Return programs with numbers of ranks, marked by where they run."""
+    for path in HEALTHY:
+        name = name_of(path)
+        unsolved = path.name.startswith(("exercise", "puzzle"))
+        again = unsolved or (name.removesuffix(".py"), 2) in TURNS
+        marks = {2: [pytest.mark.check], 3: [FULL] if unsolved else [], 4: [FULL]}
+        marks[2] += [pytest.mark.repeats] if again else []
+        for ranks, more in marks.items():
+            marked = [PROCESSES, *more]
+            yield pytest.param(path, ranks, marks=marked, id=f"{name}-{ranks}")
+
+
+@pytest.mark.parametrize("path, ranks", cases())
 def test_the_program_proves_its_truth(path, ranks, tmp_path, monkeypatch, restarts):
     folder = tmp_path / "elsewhere"
     folder.mkdir()

@@ -118,8 +118,15 @@ def alive(folder: Path) -> list[psutil.Process]:
 # --- the run ends ---
 
 
-@COLD
-@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize(
+    "end, cold",
+    [
+        *[pytest.param(end, False, id=f"{end}-warm") for end in ENDS],
+        pytest.param("failure", True, id="failure-cold"),
+        pytest.param("success", True, id="success-cold", marks=FULL),
+        pytest.param("timeout", True, id="timeout-cold", marks=FULL),
+    ],
+)
 def test_nobody_escapes_a_run_that_ends(program, escaped, end, cold):
     command = f"--nproc-per-node 2 {program(ENDS[end])} {escaped}"
     run = torchrun(command, cold=cold, timeout=5, expect_failure=end != "success")

@@ -70,7 +70,7 @@ MISTAKES = mistakes(
 @@ deaf: no time to save
 > fail: rank 1 needed 0.7 s of the 1.5 s of grace
 -            end(ranks, signal.SIGTERM, grace)
-+            end(ranks, signal.SIGTERM, 0.1)
++            end(ranks, signal.SIGTERM, 0.4)
 
 @@ asked: keeps the signal to itself
 > fail: rank 0 expected SIGTERM, and did not get it
