@@ -4,6 +4,7 @@ import ast
 import re
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import nbformat
 import pytest
@@ -410,3 +411,41 @@ def test_a_program_that_a_reader_has_lost_is_the_labs(workplace, tmp_path):
     stub = re.search(r"^def .*:\n", (ROOT / frame).read_text(), re.M)[0]
     program.program(f"a/new.py --from {frame}", f"{stub}    return 1\n")
     assert "return 1" in (tmp_path / "a" / "new.py").read_text()
+
+
+@pytest.mark.parametrize(
+    "seen, said, ranks, backend",
+    [
+        (2, {}, 2, "cpu:gloo,cuda:nccl"),
+        (1, {}, 2, "gloo"),
+        (1, {"SLURM_GPUS_ON_NODE": "1"}, 2, "gloo"),  # two tasks share one
+        (1, {"SLURM_GPUS_ON_NODE": "2"}, 2, "cpu:gloo,cuda:nccl"),  # --gpus-per-task=1
+        (1, {"SLURM_GPUS_ON_NODE": "2", "TORCHELASTIC_RUN_ID": "0"}, 2, "gloo"),
+        (3, {"SLURM_GPUS_ON_NODE": "4"}, 4, "gloo"),  # fewer than the job has
+    ],
+)
+def test_a_task_that_sees_one_gpu_of_its_own_does_not_share_it(
+    seen, said, ranks, backend, monkeypatch
+):
+    """Seen with SLURM 22.05, which sets no SLURM_GPUS_PER_TASK in such a step.
+
+    Ranks of one torchrun all see the same GPUs: who shows them one lets them share it.
+    """
+    for name in ("SLURM_GPUS_ON_NODE", "TORCHELASTIC_RUN_ID"):
+        monkeypatch.delenv(name, raising=False)
+    told = {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": str(ranks)} | said
+    for name, value in told.items():
+        monkeypatch.setenv(name, value)
+    joined, spaces = [], {}
+    exec(end.BLOCKS, spaces)
+    cuda = SimpleNamespace(device_count=lambda: seen, set_device=lambda device: None)
+    group = SimpleNamespace(
+        init_process_group=lambda backend, device_id: joined.append(backend),
+        destroy_process_group=lambda: None,
+        get_rank=lambda: 0,
+        get_world_size=lambda: ranks,
+    )
+    spaces["torch"] = SimpleNamespace(cuda=cuda, device=lambda *kind: kind)
+    spaces["dist"] = group
+    with spaces["process_group"]():
+        assert joined == [backend]

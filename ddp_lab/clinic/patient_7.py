@@ -40,6 +40,8 @@ def process_group():
     if count := torch.cuda.device_count():
         device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % count)
         torch.cuda.set_device(device)
+        if count == 1 and "TORCHELASTIC_RUN_ID" not in os.environ:
+            count = int(os.environ.get("SLURM_GPUS_ON_NODE", 1))  # each sees its own
         if count >= int(os.environ["LOCAL_WORLD_SIZE"]):
             backend = "cpu:gloo,cuda:nccl"
     dist.init_process_group(backend, device_id=device if "nccl" in backend else None)
