@@ -52,7 +52,7 @@ def cases():
             yield pytest.param(path, ranks, marks=marked, id=f"{name}-{ranks}")
 
 
-@pytest.mark.parametrize("path, ranks", cases())
+@pytest.mark.parametrize("path, ranks", list(cases()))
 def test_the_program_proves_its_truth(path, ranks, tmp_path, monkeypatch, restarts):
     folder = tmp_path / "elsewhere"
     folder.mkdir()
