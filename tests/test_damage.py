@@ -6,6 +6,8 @@ cannot write where nobody may.
 """
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -199,6 +201,23 @@ def test_a_save_that_cannot_be(name, obstacle, ranks, folder, earlier, launch):
     assert set(after) == set(before), "half a file is left"
     if obstacle == "half":  # there is room again
         launch(name, ranks)
+
+
+@on_linux
+@pytest.mark.parametrize("numbers", [10, 30_000])
+def test_a_disk_that_fills_up_early_or_inside_a_tensor(numbers, tmp_path):
+    # torch.save raises an OSError or, inside a large tensor, a RuntimeError.
+    lines = (
+        "import resource, pathlib, torch",
+        "from ddp_lab.checkpoint.basics import write",
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, resource.RLIM_INFINITY))",
+        f"write(torch.zeros({numbers}), pathlib.Path({str(tmp_path)!r}, 'model.pt'))",
+    )
+    command = [sys.executable, "-c", "\n".join(lines)]
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    last = run.stderr.strip().splitlines()[-1]
+    assert last.startswith(f"OSError: cannot save in {tmp_path}: "), run.stderr
+    assert not list(tmp_path.iterdir()), "half a file is left"
 
 
 @on_linux

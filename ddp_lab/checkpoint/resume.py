@@ -52,9 +52,9 @@ def write(saved, path):
         names = os.open(path.parent, os.O_RDONLY)
         os.fsync(names)  # from here on, a power cut cannot bring that one back
         os.close(names)
-    except OSError as error:  # a full disk, say; half a file is of no use
-        temporary.unlink(missing_ok=True)
-        raise OSError(f"cannot save in {path.parent}: {error.strerror}") from None
+    except (OSError, RuntimeError) as error:  # a full disk, say
+        temporary.unlink(missing_ok=True)  # half a file is of no use
+        raise OSError(f"cannot save in {path.parent}: {error.args[-1]}") from None
 
 
 def build(rank, device):

@@ -132,9 +132,9 @@ def save(path, parts, epoch, run):
             names = os.open(path.parent, os.O_RDONLY)
             os.fsync(names)  # and the name is on the disk, too
             os.close(names)
-        except OSError as error:  # a full disk, say; half a file is of no use
-            new.unlink(missing_ok=True)
-            raise OSError(f"cannot save {path}: {error.strerror}") from None
+        except (OSError, RuntimeError) as error:  # a full disk, say
+            new.unlink(missing_ok=True)  # half a file is of no use
+            raise OSError(f"cannot save {path}: {error.args[-1]}") from None
 
 
 def resume(path, parts, run):

@@ -50,7 +50,7 @@ def save(model, optimizer, folder, go_on):
 
 
 def load(model, optimizer, folder):
-    """Load on all ranks: each reads the rows that it will hold, from all files."""
+    """Load on all ranks: each reads the rows that it will hold, from their files."""
     state = state_of(model, optimizer)
     dcp.load(state, checkpoint_id=folder)  # fills in the rows that this rank asks for
     parts = {"model_state_dict": state["model"], "optim_state_dict": state["optimizer"]}
