@@ -30,8 +30,8 @@ RANGE = re.compile(r"(\d+)(?::(\d+))?")
 LOOPBACK = "127.0.0.1"
 # By default the ranks of all attempts share a store. Those of a later one may find dead
 # ranks' addresses there (gloo, torch 2.15: 3 of 8 runs in which a rank died once went
-# wrong, and none of 8 with a store for each attempt); a node that joins is never told where it
-# is.
+# wrong, none of 8 with a store for each attempt); a node that joins is never told
+# where it is.
 OWN_STORE = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
 PORT = "{port}"  # stands for one that is free
 STATIC_PORT, C10D_PORT = 29500, 29400  # torchrun's own
