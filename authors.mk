@@ -81,7 +81,7 @@ handout: .venv/classroom-ready ## write what students get, with A=ring or all re
 	$(ENGINE) handout $(A) $(if $(ANSWERS),--answers)
 
 grade: .venv/classroom-ready ## grade what was handed in for A=ring (AGAIN=1, ONLY="right", UNSAFE=1)
-	$(if $(SLURM),$(EXTRAS) slurm "$(SLURM)",$(ENGINE) grade) $(A) $(WHO) $(if $(UNSAFE),--unsafe) $(if $(AGAIN),--again) \
+	$(EXTRAS) $(if $(SLURM),slurm "$(SLURM)",grade) $(A) $(WHO) $(if $(UNSAFE),--unsafe) $(if $(AGAIN),--again) \
 		$(addprefix --only ,$(ONLY))
 
 feedback: .venv/classroom-ready ## write a page for each student of A=ring

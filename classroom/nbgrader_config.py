@@ -21,9 +21,9 @@ from nbgrader.preprocessors import (  # noqa: E402
 )
 
 from classroom.engine.assignment import COURSE, notebook  # noqa: E402
-from classroom.engine.conditions import Conditions  # noqa: E402
 from classroom.engine.preprocessors import (  # noqa: E402
     ClearOurHiddenTests,
+    Conditions,
     Judge,
     Page,
     SaveGrades,

@@ -20,13 +20,12 @@ from typing import Any
 
 import nbgrader
 from alembic.script import ScriptDirectory
-from nbgrader.api import Gradebook
 from nbgrader.apps import NbGraderAPI
 from nbgrader.coursedir import CourseDirectory
 from traitlets.config import Config, PyFileConfigLoader
 
 from classroom.engine import assignment as assignments
-from classroom.engine import judge, preprocessors, roster, sandbox
+from classroom.engine import judge, preprocessors, sandbox
 from classroom.engine.assignment import COURSE, LAB, criteria, home, notebook
 from ddp_lab import from_here
 from ddp_lab.kit.cell.display import table
@@ -139,13 +138,10 @@ def grade(
     if not names:
         where = from_here(COURSE / "submitted" / "STUDENT" / assignment)
         sys.exit(f"nobody has handed in {where}/")
-    everybody = roster.read()  # now, because it may be no roster
     before = {name: judge.last(assignment, name) for name in names}
     options = {"unsafe": unsafe, "again": again, "only": only}
     reports = judge_all(assignment, names, options, elsewhere)
     preprocessors.JUDGED.update({(assignment, r.student): r for r in reports})
-    with gradebook() as opened:
-        roster.enter(everybody, opened)
     course = api(submitted_directory=str(preprocessors.STAGED))
     for name in names:
         preprocessors.stage(assignment, name)
@@ -157,12 +153,6 @@ def grade(
     for report in reports:
         if told := changes(before[report.student], report):
             print(f"{report.student}: {told}")
-    came = {everybody.find(name) for name in students(assignment)}
-    if everybody.people and None in came:
-        strange = [name for name in students(assignment) if not everybody.find(name)]
-        print(f"not on the roster: {', '.join(strange)}")
-    if absent := [person.id for person in everybody.people if person not in came]:
-        print(f"nothing has come from {', '.join(absent)}")
 
 
 def judge_all(
@@ -234,15 +224,7 @@ def feedback(assignment: str) -> None:
             print(from_here(path))
 
 
-def gradebook() -> Gradebook:
-    """Return the gradebook, with the due dates of now; a new one if there is none."""
-    begin_gradebook()
-    opened = Gradebook(f"sqlite:///{COURSE / 'gradebook.db'}", "ddp-lab")
-    roster.enter_due(opened)
-    return opened
-
-
-def main() -> None:
+def main(grade: Callable[..., None] = grade) -> None:
     """Run the command that the docstring of this module describes."""
     warnings.filterwarnings("ignore", module="nbgrader")  # SQLAlchemy's, about it
     parser = argparse.ArgumentParser(description=__doc__)

@@ -18,13 +18,7 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from classroom.engine import sandbox
-from classroom.engine.assignment import (
-    COURSE,
-    Criterion,
-    criteria,
-    load,
-    notebook,
-)
+from classroom.engine.assignment import COURSE, Criterion, criteria, load, notebook
 from classroom.engine.check import line, try_case
 from classroom.engine.modules import modules
 from classroom.engine.rig import TURN, Rig, SandboxError, beside

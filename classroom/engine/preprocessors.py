@@ -1,8 +1,10 @@
-"""What nbgrader does in this course: it writes down what the judge has found."""
+"""What nbgrader does in this course: it writes what is judged, and what was found."""
 
+import inspect
 import os
 import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import nbformat
@@ -25,6 +27,14 @@ JUDGED: dict[tuple[str, str], Report] = {}
 FAILED = re.compile(": (fail|not yet|blocked): ")
 ERROR = re.compile(r"rank \d+: (\S+: .*\n +at .*)")
 LONG_STORY = 60  # characters that are not told twice
+ASKED = """## What is judged
+
+| Criterion | Points | Condition |
+|---|---|---|
+"""
+FOOT = """
+A criterion has several cases; those in this notebook are some of them.
+It gives its points if all of its cases pass."""
 # A verdict is a long line, and its end, what the rank got, must be in sight. Our own
 # table stands for nbgrader's list, in which every criterion is called "Test cell".
 STYLE = """
@@ -35,6 +45,40 @@ STYLE = """
 #notebook .anchor-link { display: none; }
 #toc li:has(a:not([href^="#comment"])) { display: none; }
 """
+
+
+class Conditions(NbGraderPreprocessor):
+    """Tell students, in a table behind the goals, what is judged.
+
+    A row is a criterion, its points, and the docstring of the function that judges it.
+    """
+
+    def preprocess(
+        self, nb: NotebookNode, resources: dict
+    ) -> tuple[NotebookNode, dict]:
+        judges = load(resources["nbgrader"]["assignment"]).CRITERIA
+        asked = [cell.metadata.nbgrader for cell in nb.cells if is_grade(cell)]
+        rows = [
+            f"| `{known.grade_id}` | {known.points:g} | "
+            f"{condition(judges[known.grade_id])} |"
+            for known in asked
+        ]
+        total = sum(known.points for known in asked)
+        rows.append(f"| | {total:g} | |\n")
+        goals = [
+            number
+            for number, cell in enumerate(nb.cells)
+            if cell.cell_type == "markdown" and cell.source.startswith("## Goal")
+        ]
+        cell = new_markdown_cell(ASKED + "\n".join(rows) + FOOT, id="conditions")
+        nb.cells.insert(1 + (goals[0] if goals else 0), cell)
+        return nb, resources
+
+
+def condition(judge: Callable) -> str:
+    """Return what a criterion asks for: the first paragraph of its docstring."""
+    first = inspect.cleandoc(judge.__doc__ or "").partition("\n\n")[0]
+    return " ".join(first.split()).replace("|", "\\|")
 
 
 def stage(assignment: str, student: str) -> Path:

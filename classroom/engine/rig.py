@@ -109,17 +109,12 @@ class Outcome:
 
 
 def compare_all(
-    expected: ArrayLike,
-    outcome: Outcome,
-    name: str,
-    *,
-    rtol: float = 0.0,
-    atol: float = 0.0,
+    expected: ArrayLike, outcome: Outcome, name: str, **near: float
 ) -> Verdict:
-    """Compare what each rank gave as `name` with `expected`: one array, or by rank."""
+    """`compare` each rank's `name` with `expected`: one array, or one each."""
     for rank, given in enumerate(outcome.outputs):
         truth = expected[rank] if isinstance(expected, list) else expected
-        if words := compare(rank, truth, given.get(name), rtol=rtol, atol=atol):
+        if words := compare(rank, truth, given.get(name), **near):
             return fail(words)
     return PASS
 

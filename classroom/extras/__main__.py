@@ -3,30 +3,59 @@
 python -m classroom.extras similar ASSIGNMENT
 python -m classroom.extras gradescope ASSIGNMENT
 python -m classroom.extras grades
+python -m classroom.extras grade ASSIGNMENT [OPTION ...] [STUDENT ...]
 python -m classroom.extras slurm OPTIONS ASSIGNMENT [OPTION ...] [STUDENT ...]
 
-The last one is `grade` of classroom.engine, on the machines of a cluster.
+The last two are `grade` of classroom.engine with the roster and the due dates, here or
+on the machines of a cluster.
 """
 
 import argparse
 import functools
 import sys
 import warnings
+from typing import Any
+
+from nbgrader.api import Gradebook
 
 from classroom.engine import __main__ as engine
-from classroom.engine import assignment, roster
-from classroom.engine.assignment import notebook
+from classroom.engine import assignment
+from classroom.engine.assignment import COURSE, notebook
 from classroom.extras import grades as export
 from classroom.extras import gradescope as autograder
-from classroom.extras import late, similar, spread
+from classroom.extras import late, roster, similar, spread
 from ddp_lab import ROOT, from_here
+
+
+def opened(everybody: roster.Roster) -> Gradebook:
+    """Return the gradebook, which knows the roster and the due dates of now."""
+    engine.begin_gradebook()
+    gradebook = Gradebook(f"sqlite:///{COURSE / 'gradebook.db'}", "ddp-lab")
+    roster.enter_due(gradebook)
+    roster.enter(everybody, gradebook)
+    return gradebook
+
+
+def grade(name: str, students: list[str], **options: Any) -> None:
+    """Grade, and tell who is not on the roster and who has handed in nothing."""
+    everybody = roster.read()  # now, because it may be no roster
+    if not notebook("release", name).exists():
+        engine.release(name)  # so that the gradebook knows what is due
+    opened(everybody).close()
+    engine.grade(name, students, **options)
+    came = {student: everybody.find(student) for student in engine.students(name)}
+    strange = [student for student, person in came.items() if person is None]
+    if everybody.people and strange:
+        print(f"not on the roster: {', '.join(strange)}")
+    absent = [p.id for p in everybody.people if p not in came.values()]
+    if absent:
+        print(f"nothing has come from {', '.join(absent)}")
 
 
 def grades() -> None:
     """Write the grades for Canvas, for Moodle, and for a person: see grades.py."""
-    with engine.gradebook() as gradebook:
-        everybody = roster.read()
-        roster.enter(everybody, gradebook)
+    everybody = roster.read()
+    with opened(everybody) as gradebook:
         policy = late.LateDays(config=engine.config())
         print(*export.write(gradebook, everybody, policy), sep="\n")
 
@@ -52,8 +81,9 @@ def main() -> None:
         options = sys.argv[2]
         sys.argv[1:3] = ["grade"]
         elsewhere = functools.partial(spread.reports, slurm=options)
-        engine.grade = functools.partial(engine.grade, elsewhere=elsewhere)
-        return engine.main()
+        return engine.main(functools.partial(grade, elsewhere=elsewhere))
+    if sys.argv[1:2] == ["grade"]:
+        return engine.main(grade)
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("command", choices=["similar", "gradescope", "grades"])
     parser.add_argument("assignment", nargs="?")

@@ -20,8 +20,8 @@ from datetime import datetime, timezone
 from nbgrader.api import Assignment, Grade, Gradebook, SubmittedAssignment
 
 from classroom.engine.assignment import COURSE
-from classroom.engine.roster import Person, Roster
 from classroom.extras.late import LateDays, Lateness
+from classroom.extras.roster import Person, Roster
 from ddp_lab import from_here
 
 POINTS = "    Points Possible"  # the spaces are Canvas's

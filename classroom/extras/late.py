@@ -19,6 +19,8 @@ from nbgrader.plugins import LateSubmissionPlugin
 from nbgrader.preprocessors import NbGraderPreprocessor
 from traitlets import Float, Integer
 
+from classroom.extras import roster
+
 DAY = timedelta(days=1).total_seconds()
 
 
@@ -97,12 +99,13 @@ class LateDays(LateSubmissionPlugin):
 
 
 class Settle(NbGraderPreprocessor):
-    """Work out all penalties, before a page shows one."""
+    """Work out all penalties by the due dates of now, before a page shows one."""
 
     def preprocess(
         self, nb: NotebookNode, resources: dict
     ) -> tuple[NotebookNode, dict]:
         with Gradebook(resources["nbgrader"]["db_url"]) as gradebook:
+            roster.enter_due(gradebook)
             LateDays(parent=self).settle(gradebook)
         return nb, resources
 

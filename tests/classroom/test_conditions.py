@@ -10,7 +10,7 @@ from classroom.engine.assignment import load, names, notebook
 
 pytest.importorskip("nbgrader", reason="the lessons do without it")
 
-from classroom.engine.conditions import Conditions, condition  # noqa: E402
+from classroom.engine.preprocessors import Conditions, condition  # noqa: E402
 
 pytestmark = pytest.mark.sandbox
 

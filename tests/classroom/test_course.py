@@ -57,7 +57,8 @@ class Course:
 
     def run(self, *words: str, **env: str) -> subprocess.CompletedProcess:
         """Run `python -m classroom.engine WORDS`, or what is an extra."""
-        part = "extras" if words[0] in ("grades", "slurm", "similar") else "engine"
+        extras = "grade", "grades", "slurm", "similar"
+        part = "extras" if words[0] in extras else "engine"
         command = [sys.executable, "-m", f"classroom.{part}", *words]
         env = {**os.environ, "PYTHONPATH": str(self.folder), **env}
         return subprocess.run(

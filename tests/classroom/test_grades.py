@@ -1,6 +1,7 @@
 """Roster in, grades out: files as Canvas and Moodle write and read them."""
 
 import csv
+import functools
 import io
 import re
 import shutil
@@ -12,12 +13,13 @@ pytest.importorskip("nbgrader", reason="the lessons do without it")
 
 from nbgrader.api import Gradebook  # noqa: E402
 from nbgrader.preprocessors import NbGraderPreprocessor  # noqa: E402
+from traitlets.config import Config  # noqa: E402
 
-from classroom.engine import roster  # noqa: E402
 from classroom.engine.__main__ import begin_gradebook  # noqa: E402
-from classroom.engine.roster import Person, Roster  # noqa: E402
-from classroom.extras import grades  # noqa: E402
-from classroom.extras.late import LateDays, Lateness  # noqa: E402
+from classroom.extras import __main__ as extras  # noqa: E402
+from classroom.extras import grades, roster  # noqa: E402
+from classroom.extras.late import LateDays, Lateness, Settle  # noqa: E402
+from classroom.extras.roster import Person, Roster  # noqa: E402
 
 pytestmark = pytest.mark.sandbox
 
@@ -255,6 +257,41 @@ def test_due_dates_are_lines_of_a_file(book, tmp_path):
         path.write_text(line)
         with pytest.raises(SystemExit, match="is no line as in"):
             roster.enter_due(book, path)
+
+
+def test_the_feedback_knows_a_due_date_that_has_moved(book, tmp_path, monkeypatch):
+    hand_in(book, "anna", "ring", 3)
+    path = tmp_path / "due.txt"
+    path.write_text("ring 2024-03-06 12:00 UTC")
+    now = functools.partial(roster.enter_due, path=path)
+    monkeypatch.setattr(roster, "enter_due", now)
+    url = book.db.get_bind().url.render_as_string()
+    settle = Settle(config=Config({"LateDays": {"percent_per_day": 5}}))
+    settle.preprocess(None, {"nbgrader": {"db_url": url}})
+    with Gradebook(url) as another:
+        assert another.find_submission("ring", "anna").late_submission_penalty == 0.5
+
+
+def test_grading_tells_who_is_strange_and_who_is_absent(
+    book, tmp_path, monkeypatch, capsys
+):
+    people, known = read(TABLE, tmp_path), []
+
+    def grade(name, students, **options):
+        with Gradebook(book.db.get_bind().url.render_as_string()) as gradebook:
+            known.extend(student.last_name for student in gradebook.students)
+
+    monkeypatch.setattr(extras, "COURSE", tmp_path)
+    monkeypatch.setattr(extras, "notebook", lambda *_: tmp_path)
+    monkeypatch.setattr(extras.roster, "read", lambda: people)
+    monkeypatch.setattr(extras.engine, "students", lambda name: ["anna", "zoe"])
+    monkeypatch.setattr(extras.engine, "grade", grade)
+    extras.grade("ring", [])
+    assert sorted(known) == ["Ahlgren", "Bär"]  # before anybody is judged
+    assert capsys.readouterr().out.splitlines() == [
+        "not on the roster: zoe",
+        "nothing has come from bert",
+    ]
 
 
 def test_canvas_gets_back_what_it_gave(book, tmp_path):
