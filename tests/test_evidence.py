@@ -22,6 +22,7 @@ from ddp_lab.kit.record.logs import RankLog, TorchrunLog, clip, read
 from ddp_lab.kit.record.spawned import SpawnLog
 from ddp_lab.kit.record.stacks import Frame, own
 from ddp_lab.kit.run import probe
+from ddp_lab.kit.run.rank import _raised
 from tests.faults import CASES, FAULTS
 from tests.record_evidence import EVIDENCE, LOGS, Recording
 
@@ -648,6 +649,26 @@ def test_of_remote_calls_nobody_says_that_no_rank_waits():
 def test_a_rank_that_only_ends_late_is_absent_where_others_wait():
     found = diagnose(waiting(0, "barrier"), after_main(3))
     assert (found.symptom, found.rank) == (Symptom.ABSENT, 1)
+
+
+def test_a_rank_whose_stack_nobody_can_read_is_absent_if_all_others_wait_for_it():
+    calls_it = rooted(0, 0, name="barrier"), rooted(2, 0, name="barrier")
+    found = diagnose(calls_it[0], RankLog(), calls_it[1])
+    assert told(found) == (Kind.ABSENT, [1], [0, 2]) and found.rank == 1
+    assert diagnose(calls_it[0], RankLog(), RankLog()) is None, "it may be either"
+
+
+def test_a_victim_may_hide_what_led_to_its_error():
+    try:
+        try:
+            raise RuntimeError("Connection closed by peer [127.0.0.1]:7")
+        except RuntimeError:
+            raise ValueError("could not sync") from None
+    except ValueError as error:
+        raised = _raised(error)
+    assert raised["error"] == "ValueError: could not sync"
+    assert "Connection" not in raised["traceback"], "what is shown keeps to `from None`"
+    assert RankLog(code=1, raised=raised).heard.gave_up
 
 
 def test_who_destroys_its_group_waits_for_nobody():

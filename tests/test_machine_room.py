@@ -25,6 +25,7 @@ from ddp_lab.kit.played.room import GPUS, LOOPBACK, Room
 from ddp_lab.kit.record import agents
 from ddp_lab.kit.record.lives import by_attempt, changes, lives
 from ddp_lab.kit.record.logs import TorchrunLog, rank_folders
+from ddp_lab.kit.record.stacks import Frame
 from ddp_lab.kit.run import options as of
 from ddp_lab.kit.run import owned
 from ddp_lab.kit.run.here import Here
@@ -346,6 +347,14 @@ def test_an_attempt_that_ended_because_a_node_came_has_not_failed():
     failed = Cause(Kind.SIGNAL, 1, code=-9)
     found = compare([ended, failed])
     assert found and found.ways == (((1,), ended), ((2,), failed))
+
+
+def test_attempts_that_failed_alike_on_different_ranks_name_each():
+    ends = [Cause(Kind.SIGNAL, rank, Frame("a.py", 3, "f"), code=-9) for rank in (0, 1)]
+    first, second = ends
+    found = compare([first, second, first], second)
+    assert found and found.ways == (((1, 3), first), ((2,), second))
+    assert found.same == 3, "it is one bug, on whichever rank"
 
 
 def told(left: Left, stopped: str | None = "timeout") -> Failure:

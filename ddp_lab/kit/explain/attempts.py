@@ -19,14 +19,14 @@ def compare(earlier: list[Cause], last: Cause | None = None) -> Attempts | None:
         return None
     ways: dict[tuple, list[int]] = {}
     for number, cause in enumerate(earlier, 1):
-        ways.setdefault(_way(cause), []).append(number)
+        ways.setdefault((cause.rank, *_way(cause)), []).append(number)
     told = [(tuple(numbers), earlier[numbers[0] - 1]) for numbers in ways.values()]
-    same = len(ways.get(_way(last), [])) if last and last.frame else 0
-    return Attempts(tuple(told[:MOST]), len(earlier) + 1, same)
+    alike = [last and last.frame and _way(cause) == _way(last) for cause in earlier]
+    return Attempts(tuple(told[:MOST]), len(earlier) + 1, sum(map(bool, alike)))
 
 
 def _way(cause: Cause) -> tuple:
-    """Return what two failures have in common that are the same.
+    """Return what two failures have in common that are the same, on whichever rank.
 
     The message of an exception may name a step or an address.
     """

@@ -333,6 +333,9 @@ def _absent(waiting: list[Stand], stands: list[Stand]) -> Cause | None:
     absent = [stand for stand in stands if stand.state in AWAY]
     wanted = {peer for stand in waiting for peer in stand.peers}
     absent = [s for s in absent if s.rank in wanted] or absent
+    if not absent and {stand.peers for stand in waiting} == {tuple(wanted)[:1]}:
+        # All wait for one rank, be its stack unreadable: it may be another program.
+        absent = [s for s in stands if s.rank in wanted and s.state == "unknown"]
     if not absent:
         return None
     together = len({stand.frame and stand.frame.short for stand in absent}) == 1

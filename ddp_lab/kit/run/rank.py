@@ -369,12 +369,14 @@ def _leaves(error: BaseException) -> list[BaseException]:
 
 
 def _before(error: BaseException) -> list[tuple[BaseException, bool]]:
-    """Return the exceptions that led to this one, and whether `from` says so."""
+    """Return the exceptions that led to this one, and whether `from` says so.
+
+    They are evidence, so also those that `from None` hides.
+    """
     found, explicit = [(error, True)], True
     while len(found) <= CHAIN:
         last, _ = found[-1]
-        context = None if last.__suppress_context__ else last.__context__
-        before = last.__cause__ or context
+        before = last.__cause__ or last.__context__
         if before is None or any(before is known for known, _ in found):
             break
         explicit = explicit and last.__cause__ is not None
