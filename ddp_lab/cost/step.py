@@ -30,6 +30,8 @@ NETWORKS = {  # the widths between the layers, and a rank's rows
     "wide": ([512, 1024, 1024, 1024, 256], 512),
 }
 
+SIZES, ROUNDS = [2**k for k in range(14, 23)], 7  # bytes of the sums; how often each
+
 
 def computing(widths, rows, own=0.0):
     """By layer, its forward's seconds: the device's, and for each weight our own."""
@@ -80,9 +82,6 @@ def network(widths, rows):
     for layer, seconds in zip(model, computing(widths, rows), strict=True):
         layer.register_forward_hook(lambda *seen, s=seconds: Nap.apply(seen[-1], s))
     return model
-
-
-SIZES, ROUNDS = [2**k for k in range(14, 23)], 7  # bytes of the sums; how often each
 
 
 def clocked(work, device, group):
