@@ -245,7 +245,7 @@ def test_a_run_that_was_never_restarted_says_nothing_of_it():
 
 
 def test_attempts_that_failed_alike_are_told_once():
-    found = compare([failed("E: no 1"), failed("E: no 2", rank=0)])
+    found = compare([failed("E: no 1"), failed("E: no 2")])
     assert found == Attempts((((1, 2), failed("E: no 1")),), 3)
 
 
