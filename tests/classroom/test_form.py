@@ -1,9 +1,10 @@
 """The assignments' programs have the form of the lessons', which a student knows."""
 
+import ast
 import re
 
 import pytest
-from course import solution
+from course import solution, starter
 
 from classroom.engine.assignment import LAB, home, names
 from ddp_lab.kit.cell import end
@@ -34,3 +35,13 @@ def test_it_joins_and_leaves_by_the_context_manager(name):
     own = PROGRAMS[name].partition(end.RULE)[0]
     assert own.count("    with process_group() as (rank, ") == 1
     assert not re.search(r"\bsetup\(|init_process_group|destroy_process_group", own)
+
+
+@pytest.mark.parametrize("name", sorted({n for n in names() if home(n) == LAB}))
+def test_every_gap_of_a_program_is_inside_a_function(name):
+    """One that is not stops whoever fills in the others, and needs none there."""
+    for file, text in starter(name).items():
+        tree = ast.parse(text) if file in PROGRAMS else ast.Module([], [])
+        classes = [each for each in tree.body if isinstance(each, ast.ClassDef)]
+        for body in (tree, *classes):
+            assert not any(isinstance(line, ast.Raise) for line in body.body)
