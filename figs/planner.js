@@ -427,12 +427,13 @@ function planner(box, start) {
     put(box, "p", {class: "ddp-head"}, title);
     return [put(box, "svg", {viewBox: "0 0 660 48", role: "img"}), put(box, "p")];
   };
-  const [bytes, bytesKey] = canvas("memory of a GPU; the line is all that it has");
+  const [bytes, bytesKey] = canvas("memory of a GPU; a layout may use up to the line");
   const [times, timesKey] = canvas("seconds of a step");
   const [mesh, meshKey] = canvas("which ranks share a machine");
   const choice = put(box, "label", {class: "ddp-wide"}, "show the groups of rank ");
   const shown = put(choice, "output"), rank = put(choice, "input", {type: "range", min: 0, value: 0});
   const [lanes, lanesKey] = canvas("the pipeline's schedule");
+  const drawn = [bytes, bytesKey, times, timesKey, mesh, meshKey, lanes, lanesKey];
   mesh.setAttribute("class", "ddp-mesh");
   let row, at = () => null;
 
@@ -495,13 +496,15 @@ function planner(box, start) {
     if (c.data === 0) {
       told.textContent = `Tensor ${c.tensor} and pipeline ${c.pipeline} need `
         + `${thousands(c.tensor * c.pipeline)} GPUs.`;
+      drawn.forEach(each => each.replaceChildren());
+      at = () => null;
       return;
     }
     const spent = seconds(t, c), held = memory(t, c);
     told.textContent = [
       `Tensor ${c.tensor} × pipeline ${c.pipeline} × data ${c.data}, with ${micro} micro-batches each.`,
       verdict(t, c), peakTold(t, c), ...odd].join(" ");
-    const scale = 640 / Math.max(sum(held), t.memory), edge = 10 + t.memory * scale;
+    const scale = 640 / Math.max(sum(held), t.memory), edge = 10 + ROOM * t.memory * scale;
     drawParts(bytes, bytesKey, held, scale, COLOURS, gb);
     put(bytes, "line", {x1: edge, x2: edge, y1: 2, y2: 46, stroke: "currentColor"});
     drawParts(times, timesKey, spent, 640 / sum(spent), Object.values(WHYS),

@@ -696,6 +696,7 @@ def test_a_slider_changes_what_is_told(book, page):
     assert "reported" not in told.inner_text()
     press(page, "GPUs", "Home")
     assert told.inner_text() == "Tensor 8 and pipeline 64 need 512 GPUs."
+    assert box.locator("svg rect").count() == 0  # nor is the last layout drawn
 
     press(page, "stages of each rank v", "ArrowRight")
     assert "= 3 / 19: " in page.locator("#play-bubble p").inner_text()

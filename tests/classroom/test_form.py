@@ -41,7 +41,9 @@ def test_it_joins_and_leaves_by_the_context_manager(name):
 def test_every_gap_of_a_program_is_inside_a_function(name):
     """One that is not stops whoever fills in the others, and needs none there."""
     for file, text in starter(name).items():
-        tree = ast.parse(text) if file in PROGRAMS else ast.Module([], [])
+        tree = ast.parse(text)
+        if file not in PROGRAMS or len(tree.body) == 1:  # all of it is to be written
+            continue
         classes = [each for each in tree.body if isinstance(each, ast.ClassDef)]
         for body in (tree, *classes):
             assert not any(isinstance(line, ast.Raise) for line in body.body)
