@@ -208,18 +208,6 @@ def pytest_terminal_summary(terminalreporter, config):
             terminalreporter.line(f"CROWD {name}")
 
 
-@pytest.fixture
-def restarts(monkeypatch):
-    """Return a function: given a program's name, what torchrun is told before it."""
-
-    def options(name: str) -> str:
-        if name in RESTARTS:  # or new ranks may look for the dead ones: see lesson 23
-            monkeypatch.setenv("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1")
-        return RESTARTS.get(name, "")
-
-    return options
-
-
 @pytest.fixture(autouse=True)
 def in_root(monkeypatch):
     """Work where the notebooks do."""

@@ -94,12 +94,12 @@ def circle(modules: dict[str, Path]) -> list[str]:
     return next((found for name in edges if (found := search(name, []))), [])
 
 
-def test_each_whereknows_only_what_it_may():
+def test_each_room_knows_only_what_it_may():
     assert wrong_imports(MODULES) == []
 
 
 @pytest.mark.parametrize("behind", ["played", "slurm"])
-def test_a_wherewith_a_door_has_one_guest_who_comes_when_needed(behind):
+def test_a_room_with_a_door_has_one_guest_who_comes_when_needed(behind):
     guests = {}
     for path in MODULES:
         lazy = [

@@ -1,7 +1,7 @@
 """Machines that fail: a rendezvous that lives elsewhere, a world that shrinks."""
 
 import pytest
-from conftest import FULL
+from conftest import FULL, RESTARTS
 
 from ddp_lab.kit import torchrun
 from ddp_lab.kit.played import plan
@@ -28,9 +28,9 @@ def test_a_rendezvous_that_some_node_hosts_is_the_command_of_one_node():
 
 @FULL
 @pytest.mark.processes
-def test_a_world_that_shrinks_is_told_by_the_ranks_that_are_left(tmp_path, restarts):
+def test_a_world_that_shrinks_is_told_by_the_ranks_that_are_left(tmp_path):
     quick = "last_call_timeout=5,keep_alive_interval=1,keep_alive_max_attempt=3"
-    options = f"--nnodes 1:2 --nproc-per-node 2 {restarts('elastic/survive.py')}"
+    options = f"--nnodes 1:2 --nproc-per-node 2 {RESTARTS['elastic/survive.py']}"
     program = f"ddp_lab/elastic/survive.py --dir {tmp_path} --pause 0.05"
     run = torchrun(
         f"{options} --rdzv-conf {quick} {program}",

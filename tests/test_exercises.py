@@ -61,12 +61,12 @@ def solve(answer: Path, folder: Path) -> Path:
     return over_tcp(smaller(solved, folder / "smaller"), folder / "tcp")
 
 
-def start(path: Path, answer: Path, ranks: int, restarts, **options) -> Run:
+def start(path: Path, answer: Path, ranks: int, **options) -> Run:
     """Run an exercise, or a copy of it that is solved."""
     name = name_of(program(answer))
     if name in STARTS_ITS_RANKS:
         return python(f"{path} --nproc-per-node {ranks}", **options)
-    if again := restarts(name):
+    if again := RESTARTS.get(name):
         return torchrun(f"--nproc-per-node {ranks} {again} {path}", **options)
     return launch(ranks, path, **options)
 
@@ -100,22 +100,22 @@ def test_notebooks_show_that_unsolved_is_not_yet():
     ],
     ids=name,
 )
-def test_unsolved_is_not_yet(answer, tmp_path, restarts):
+def test_unsolved_is_not_yet(answer, tmp_path):
     path = over_tcp(program(answer), tmp_path / "tcp")
-    run = start(path, answer, 2, restarts)
+    run = start(path, answer, 2)
     assert run["solved"] == [False, False]
     assert all("not yet" in "\n".join(lines) for lines in run.lines)
 
 
 @right
 @pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=FULL)])
-def test_the_solution_is_right(answer, ranks, tmp_path, restarts):
-    run = start(solve(answer, tmp_path), answer, ranks, restarts)
+def test_the_solution_is_right(answer, ranks, tmp_path):
+    run = start(solve(answer, tmp_path), answer, ranks)
     assert run["solved"] == [True] * ranks
 
 
 @right
-def test_right_answers_pass_and_no_wrong_one_does(answer, tmp_path, restarts):
+def test_right_answers_pass_and_no_wrong_one_does(answer, tmp_path):
     exercise = program(answer)
     wrong = [each for each in WRONG if program(each) == exercise]
     right = [answer, *(each for each in ALSO_RIGHT if program(each) == exercise)]
@@ -125,7 +125,7 @@ def test_right_answers_pass_and_no_wrong_one_does(answer, tmp_path, restarts):
         for turn, each in enumerate([*wrong, *right])
     }
     if name_of(exercise) in ALONE:
-        found = [p for p in solved if passes(p, answer, restarts)]
+        found = [p for p in solved if passes(p, answer)]
     else:
         paths = list(solved)
         ended, printed = tell_apart(3, paths[: len(wrong)], paths[len(wrong) :])
@@ -136,10 +136,10 @@ def test_right_answers_pass_and_no_wrong_one_does(answer, tmp_path, restarts):
     assert not [name(each) for each in right if each not in passed]
 
 
-def passes(path: Path, answer: Path, restarts) -> bool:
+def passes(path: Path, answer: Path) -> bool:
     """Return whether three ranks find an answer right; it is the only one they see."""
     try:
-        run = start(path, answer, 3, restarts)
+        run = start(path, answer, 3)
     except RunFailed:
         return False
     assert run["solved"] == [True] * 3

@@ -2372,12 +2372,12 @@ def test_mistakes_are_caught_and_the_program_is_right(turn, tmp_path):
 
 
 @pytest.mark.parametrize("mistake", ALONE, ids=lambda m: f"{m.program}: {m.name}")
-def test_the_mistake_is_caught(mistake, tmp_path, restarts):
+def test_the_mistake_is_caught(mistake, tmp_path):
     path, arguments = planted(mistake, tmp_path), mistake.arguments
     if "{data}" in arguments:
         data = prepare().root
         arguments = arguments.format(data=data, tmp=tmp_path / "checkpoint.pt")
-    again = restarts(f"{mistake.program}.py")
+    again = RESTARTS.get(f"{mistake.program}.py", "")
     if again or mistake.nodes > 1:
         options = f"--nnodes {mistake.nodes} --nproc-per-node {mistake.ranks} {again}"
         command = f"{options} {path} {arguments}"

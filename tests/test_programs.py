@@ -11,6 +11,7 @@ import pytest
 from conftest import (
     FULL,
     PROGRAMS,
+    RESTARTS,
     SMALLER,
     STARTS_ITS_RANKS,
     name_of,
@@ -53,7 +54,7 @@ def cases():
 
 
 @pytest.mark.parametrize("path, ranks", list(cases()))
-def test_the_program_proves_its_truth(path, ranks, tmp_path, monkeypatch, restarts):
+def test_the_program_proves_its_truth(path, ranks, tmp_path, monkeypatch):
     folder = tmp_path / "elsewhere"
     folder.mkdir()
     monkeypatch.chdir(folder)
@@ -66,7 +67,7 @@ def test_the_program_proves_its_truth(path, ranks, tmp_path, monkeypatch, restar
     path = smaller(path, tmp_path / "smaller")
     if name_of(path) in STARTS_ITS_RANKS:
         run = python(f"{path} --nproc-per-node {ranks} {arguments}")
-    elif (again := restarts(name_of(path))) or ranks == 4:
+    elif (again := RESTARTS.get(name_of(path), "")) or ranks == 4:
         program = over_tcp(path, tmp_path / "tcp")
         run = torchrun(f"--nproc-per-node {ranks} {again} {program} {arguments}")
     else:

@@ -46,6 +46,7 @@ OWN_STORE = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 in the environment helps"
 BUG = "this is a bug, not a fault, and restarting does not help"
 NO_LINE = "a line of a library"
 TIMES = {1: "once", 2: "twice"}
+NOT_MET = "every rank waits in {0.name}, and does not find the others"
 SHOWN = 3  # of the lines at which a moving rank was seen
 
 
@@ -56,8 +57,8 @@ PLAIN = {
     Kind.HELD: "{0.error}",
     Kind.OLD_FILE: "the ranks do not meet in {0.places[0]}, which has to be a new file "
     "for each run",
-    Kind.NOT_MET: "every rank waits in {0.name}, and does not find the others",
-    Kind.NOBODY_LISTENS: "every rank waits in {0.name}, and does not find the others: "
+    Kind.NOT_MET: NOT_MET,
+    Kind.NOBODY_LISTENS: f"{NOT_MET}: "
     "nobody listens at {0.places[0]}, which the program has set. Under torchrun rank 0 "
     "opens no store of its own, unless TORCHELASTIC_USE_AGENT_STORE is False",
     Kind.NOBODY_SENDS: "every rank waits in {0.waiting[0].name}, so nobody answers",

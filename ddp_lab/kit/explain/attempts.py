@@ -21,8 +21,10 @@ def compare(earlier: list[Cause], last: Cause | None = None) -> Attempts | None:
     for number, cause in enumerate(earlier, 1):
         ways.setdefault((cause.rank, *_way(cause)), []).append(number)
     told = [(tuple(numbers), earlier[numbers[0] - 1]) for numbers in ways.values()]
-    alike = [last and last.frame and _way(cause) == _way(last) for cause in earlier]
-    return Attempts(tuple(told[:MOST]), len(earlier) + 1, sum(map(bool, alike)))
+    same = 0
+    if last and last.frame:
+        same = sum(_way(cause) == _way(last) for cause in earlier)
+    return Attempts(tuple(told[:MOST]), len(earlier) + 1, same)
 
 
 def _way(cause: Cause) -> tuple:

@@ -182,15 +182,11 @@ class Cause:
     attempts: "Attempts | None" = None
 
     @property
-    def exception(self) -> str:
-        """The type of the exception that was raised, such as `ValueError`."""
-        return self.error.partition(":")[0] if self.kind is Kind.RAISED else ""
-
-    @property
     def way(self) -> tuple[Kind, str, int | None]:
         """What it has in common with the end of another rank that went alike."""
-        code = None if self.kind is Kind.RAISED else self.code
-        return self.kind, self.exception, code
+        if self.kind is Kind.RAISED:
+            return self.kind, self.error.partition(":")[0], None
+        return self.kind, "", self.code
 
     @property
     def meeting(self) -> bool:
