@@ -497,6 +497,74 @@ if odd:
         line="if odd: dist.all_reduce(tensor)",
     ),
     Fault(
+        "thread_of_a_library_goes_on",
+        "import queue\nfrom concurrent.futures import ThreadPoolExecutor\n"
+        "pool = ThreadPoolExecutor(1, 'loader')\n"
+        "if odd: pool.submit(queue.Queue().get)",
+        ranks=(3,),
+        kind="timeout",
+        symptom="busy",
+        cause=r"LINGERS \[1: lingers thread loader_0 \(queue\.get\)",
+    ),
+    *[
+        Fault(
+            f"joins_{name}",
+            whole=f"""
+import os
+import torch.distributed as dist
+
+rank = int(os.environ["RANK"])
+odd = rank == 1
+dist.init_process_group("gloo", {arguments})
+""",
+            options="--standalone",
+            ranks=(3,),
+            kind="timeout",
+            symptom="rendezvous",
+            cause=f"JOINS_AS_ANOTHER .*ranks 1 .*rank {says} of {of} rank 1 of 3",
+            line='dist.init_process_group("gloo", ',
+        )
+        for name, arguments, says, of in (
+            ("as_another", "rank=0 if odd else rank, world_size=3", 0, 3),
+            ("as_one_of_more", "rank=rank, world_size=3 + odd", 1, 4),
+        )
+    ],
+    Fault(
+        "one_does_not_shut_down_its_remote_calls",
+        "import torch.distributed.rpc as rpc\n"
+        "rpc.init_rpc(f'worker{rank}', rank=rank, world_size=world_size)\n"
+        f"if odd: {HUNG}\nrpc.shutdown()",
+        ranks=(3,),
+        kind="timeout",
+        symptom="absent",
+        cause=r"ABSENT .*\[1: elsewhere .*<- \[0: elsewhere shutdown .*2: ",
+        line=HUNG,
+    ),
+    Fault(
+        "a_task_of_asyncio_fails",
+        """
+import asyncio
+
+async def feed(queue):
+    if odd: raise ValueError("no data")
+    await queue.put(1)
+
+async def work():
+    queue = asyncio.Queue()
+    feeder = asyncio.create_task(feed(queue))
+    await queue.get()
+    await feeder
+
+asyncio.run(work())
+""",
+        ranks=(3,),
+        kind="timeout",
+        symptom="absent",
+        cause="ABSENT .*<- .*: waits barrier",
+        line="await queue.get()",
+        report=("^PRINTED task Task-2 ValueError: no data at .*raise",),
+    ),
+    Fault(
         "all_are_busy",
         HUNG,
         kind="timeout",

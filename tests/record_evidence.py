@@ -47,11 +47,13 @@ OF_RUN, OF_RANK = (
 )
 LOGS: dict[str, type[RunLog]] = {"TorchrunLog": TorchrunLog, "SpawnLog": SpawnLog}
 MOST_FRAMES = 10  # of an exception
+# What a rank tells when it is asked, beside its calls.
+TOLD = ("handles", "tasks", "failed_tasks", "threads", "started_as", "meets")
 SECTION = re.compile(r"^=== (\S+)\n", re.MULTILINE)
 # The local variables that an explanation reads.
 ARGUMENTS = (PEER_ARGUMENT, ROOT_ARGUMENT, TAG_ARGUMENT)
 READ = {name for each in ARGUMENTS for names in each.values() for name in names}
-READ |= {"init_method"}
+READ |= {"init_method", "rank", "world_size"}
 # What is not the same on two machines, or in two runs, and what stands in its place.
 NAMELESS = {"parent": 0, "errors": ""}
 LIBRARY = r"<(?:site-packages|stdlib)>"
@@ -273,7 +275,9 @@ def _snapshot(folder: Path) -> dict[str, str]:
     for name in OF_RANK:
         for path in folder.glob(f"*/attempt_*/*/{name}"):
             paths[f"{_rank(path)}/{name}"] = path
-    return {name: path.read_text(errors="replace") for name, path in paths.items()}
+    kept = {name: path.read_text(errors="replace") for name, path in paths.items()}
+    # What SIGTERM made a rank write is read only if nobody has seen where it stood.
+    return {name: text for name, text in kept.items() if f"{name}.json" not in kept}
 
 
 def _rank(path: Path) -> str:
@@ -335,7 +339,7 @@ def _tidy(name: str, text: str) -> str:
         groups, calls = json.dumps(found["groups"]), _lines(found["calls"])
         if handles := found.get("handles"):
             handles["frames"] = handles["frames"][:MOST_FRAMES]
-        more = {n: found[n] for n in ("handles", "tasks", "meets") if found.get(n)}
+        more = {name: found[name] for name in TOLD if found.get(name)}
         rest = json.dumps(more)[1:-1]
         rest = f"{rest}, " if rest else ""
         return f'{{{rest}"groups": {groups}, "calls": {calls}}}'

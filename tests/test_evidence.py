@@ -25,6 +25,7 @@ from ddp_lab.kit.run import probe
 from ddp_lab.kit.run.rank import _raised
 from tests.faults import CASES, FAULTS
 from tests.record_evidence import EVIDENCE, LOGS, Recording
+from tests.test_say import said_twice
 
 IDS = [f"{fault.name}-{ranks}" for fault, ranks in CASES]
 
@@ -37,6 +38,7 @@ def test_a_kept_run_is_explained(fault, ranks, tmp_path):
     text = (here / recording.program).read_text()
     fault.judge(ranks, told, text)
     assert told.as_json(here) == json.loads((here / f"{ranks}.json").read_text())
+    assert not (told.failure and said_twice(told.failure))
 
 
 def test_nothing_is_kept_that_no_fault_explains():

@@ -94,7 +94,7 @@ SAID = [
     ),
     (
         Cause(Kind.STOPPED, name="torchrun", limit="SIGKILL"),
-        "torchrun itself was ended by SIGKILL from outside, and its ranks with it",
+        "torchrun itself was ended by SIGKILL, and its ranks with it",
     ),
     (
         Cause(Kind.STOPPED, name="nodes", limit="SIGKILL"),
@@ -111,8 +111,8 @@ SAID = [
     ),
     (
         Cause(Kind.STOPPED, name="warm", limit="SIGKILL"),
-        "the warm process, of which this run is a fork, was ended by SIGKILL "
-        "from outside, and the run with it; the next run starts a new one",
+        "the warm process, which is the parent of torchrun and of all ranks, "
+        "was ended by SIGKILL, and the run with it; the next run starts a new one",
     ),
     (
         Cause(Kind.CYCLE, stands=(waits(0, "send", 1), waits(1, "recv", 0))),
@@ -151,6 +151,24 @@ SAID = [
     (
         Cause(Kind.MEETS_ELSEWHERE, 1, ranks=(1,), places=("a:2", "a:1")),
         "looks for the others at a:2, but torchrun has told them to meet at a:1",
+    ),
+    (
+        Cause(
+            Kind.JOINS_AS_ANOTHER,
+            1,
+            ranks=(1,),
+            places=("rank 0 of 3", "rank 1 of 3"),
+        ),
+        "joins as rank 0 of 3, but torchrun has started it as rank 1 of 3",
+    ),
+    (
+        Cause(
+            Kind.JOINS_AS_ANOTHER,
+            ranks=(0, 1),
+            places=("rank 0 of 3", "rank 0 of 2"),
+        ),
+        "ranks 0 and 1 do not join as what torchrun has started: rank 0 joins "
+        "as rank 0 of 3, not as rank 0 of 2",
     ),
     (
         Cause(Kind.MEETS_ELSEWHERE, ranks=(1, 2), places=("a:2", "a:1")),
@@ -328,8 +346,12 @@ SAID = [
         "has ended its main program, but thread feeder is still at a.py:20",
     ),
     (
+        Cause(Kind.LINGERS, 1, stands=(Stand(1, "lingers", name="thread t (a.get)"),)),
+        "has ended its main program, but thread t (a.get) has not ended",
+    ),
+    (
         Cause(Kind.LINGERS, stands=(Stand(0, "lingers"), Stand(1, "lingers"))),
-        "ranks 0 and 1 have ended their main program, but it does not end",
+        "ranks 0 and 1 have ended their main program, but they do not end",
     ),
     (
         Cause(
@@ -504,6 +526,10 @@ SAID = [
     (
         Cause(Kind.PRINTED, 1, HERE, error="KeyError: 1"),
         "before, rank 1 printed a traceback: KeyError: 1, at a.py:20",
+    ),
+    (
+        Cause(Kind.PRINTED, 1, HERE, name="task Task-2", error="KeyError: 1"),
+        "before, task Task-2 of rank 1 failed: KeyError: 1, at a.py:20",
     ),
     (
         Cause(Kind.PRINTED, error="KeyError: 1"),
@@ -723,6 +749,29 @@ STANDS = [
 @pytest.mark.parametrize("why, said", SAID)
 def test_a_cause_is_said(why, said):
     assert say.cause(why) == said
+
+
+def said_twice(failure: Failure) -> list[str]:
+    """Return the sentences of a report that say again what stands above them."""
+    head, *lines = failure.report(traceback=False).splitlines()
+    of_ranks = [line.strip() for line in lines if line.startswith("  rank ")]
+    rest = [line.strip() for line in lines if not line.startswith("  rank ")]
+    parts = of_ranks + [part for line in rest for part in line.split("; ")]
+    again = [part for n, part in enumerate(parts) if part in parts[:n]]
+    return again + [line for line in lines if line.strip().startswith(head)]
+
+
+@pytest.mark.parametrize("seen", [None, Watched("here", 7, 0.99)])
+@pytest.mark.parametrize(
+    "kind, state",
+    [(Kind.BUSY, "elsewhere"), (Kind.LINGERS, "lingers"), (Kind.DOES, "busy")],
+)
+def test_where_the_culprit_stands_is_said_once(kind, state, seen):
+    stand = away(1, state, watched=seen)
+    why = Cause(kind, 1, HERE, stands=(stand,), name="left" * (kind is Kind.BUSY))
+    told = Failure("timeout", why, told={0: left(0), 1: stand})
+    assert not said_twice(told)
+    assert ("pid 7" in told.report()) == bool(seen)
 
 
 def test_each_kind_of_cause_is_said():

@@ -22,6 +22,7 @@ from ddp_lab.kit.terminal.look import Look
 from ddp_lab.kit.terminal.main import main
 from ddp_lab.kit.terminal.seen import Seen
 from ddp_lab.kit.terminal.verdict import judge
+from tests.test_say import said_twice
 
 C10D = "/venv/lib/python3.12/site-packages/torch/distributed/distributed_c10d.py"
 MINE = "/home/me/train.py"
@@ -204,6 +205,7 @@ def test_what_the_looks_at_ranks_tell(ranks, hangs, rank, line, kind, states):
     told = verdict.hangs, failure.rank, failure.line, failure.why.kind
     assert told == (hangs, rank, line, kind)
     assert [stand.state for stand in failure.told.values()] == states
+    assert not said_twice(failure)
     (watched,) = failure.also
     assert (watched.kind, watched.limit) == (Kind.WATCHED, 8)
     if kind is Kind.ALL_MOVE:

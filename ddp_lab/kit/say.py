@@ -19,16 +19,17 @@ STOPPED = {
     "timeout": "no end after {0:g} seconds; all processes were stopped",
     "interrupt": "stopped by hand; all processes were ended",
     "output": "more than {0:,} bytes of output; all processes were stopped",
-    # Nobody asked for these: the system for want of memory, or somebody by hand.
+    # Nobody asked for these: the system for want of memory, somebody by hand, or, of
+    # their own parents, a rank.
     "guard": "the guard of this run was ended by {0} from outside; all processes were "
     "stopped",
-    "torchrun": "torchrun itself was ended by {0} from outside, and its ranks with it",
+    "torchrun": "torchrun itself was ended by {0}, and its ranks with it",
     "nodes": "what plays the nodes on this machine (room.py, or its switch.py) was "
     "ended by {0} from outside, and the nodes with it",
     "srun": "srun was ended by {0} from outside, and the ranks with it",
     "slurm": "ended by SLURM: {0}",
-    "warm": "the warm process, of which this run is a fork, was ended by {0} from "
-    "outside, and the run with it; the next run starts a new one",
+    "warm": "the warm process, which is the parent of torchrun and of all ranks, was "
+    "ended by {0}, and the run with it; the next run starts a new one",
 }
 USUAL_SENDER = {
     "SIGKILL": "usually sent by the system when memory runs out",
@@ -47,6 +48,8 @@ BUG = "this is a bug, not a fault, and restarting does not help"
 NO_LINE = "a line of a library"
 TIMES = {1: "once", 2: "twice"}
 NOT_MET = "every rank waits in {0.name}, and does not find the others"
+# What tells where the one rank stands that it is about.
+WHOLE = (Kind.BUSY, Kind.LINGERS, Kind.DOES)
 SHOWN = 3  # of the lines at which a moving rank was seen
 
 
@@ -180,6 +183,16 @@ def _meets_elsewhere(why: Cause) -> str:
     return (
         f"{subject}{conjugate('look', why.ranks)} for the others at {why.places[0]}, "
         f"but torchrun has told them to meet at {why.places[1]}"
+    )
+
+
+def _joins_as_another(why: Cause) -> str:
+    says, told = why.places
+    if why.rank is not None:
+        return f"joins as {says}, but torchrun has started it as {told}"
+    return (
+        f"{ranks(why.ranks)} do not join as what torchrun has started: rank "
+        f"{why.ranks[0]} joins as {says}, not as {told}"
     )
 
 
@@ -332,24 +345,25 @@ def _busy(why: Cause) -> str:
 
 
 def _lingers(why: Cause) -> str:
-    told = [
-        f"{_still(s)} at {s.frame.short}" if s.frame else _still(s) for s in why.stands
-    ]
+    told = [_still(s, s.frame.short if s.frame else "") for s in why.stands]
     if len(why.stands) == 1:
         return f"{_done(why.stands[0])} its main program, but {told[0]}"
     if len({*told}) > 1:
         on = [f"{t} on rank {s.rank}" for t, s in zip(told, why.stands, strict=True)]
         return f"the ranks have ended their main program, but {', '.join(on)}"
     late = ranks(s.rank for s in why.stands)
-    return f"{late} have ended their main program, but {told[0]}"
+    same = told[0] if why.stands[0].name else "they do not end"
+    return f"{late} have ended their main program, but {same}"
 
 
 def _done(one: Stand) -> str:
     return f"{how_it_ended(one.end)} in" if one.end else "has ended"
 
 
-def _still(one: Stand) -> str:
-    return f"{one.name} is still" if one.name else "it does not end"
+def _still(one: Stand, place: str) -> str:
+    if not one.name:
+        return "it does not end"
+    return f"{one.name} {f'is still at {place}' if place else 'has not ended'}"
 
 
 def _left_alone(why: Cause) -> str:
@@ -552,6 +566,8 @@ def _said(why: Cause) -> str:
 def _printed(why: Cause) -> str:
     who = "a rank" if why.rank is None else f"rank {why.rank}"
     at = f", at {why.frame.short}" if why.frame else ""
+    if why.name:
+        return f"before, {why.name} of {who} failed: {shorten(why.error)}{at}"
     return f"before, {who} printed a traceback: {shorten(why.error)}{at}"
 
 
@@ -632,9 +648,11 @@ def _child_failed(why: Cause) -> str:
 # --- where one rank stands ---
 
 
-def of_rank(known: Cause | Stand) -> str:
-    """Return what is told of a rank that is not the one to blame."""
+def of_rank(known: Cause | Stand, why: Cause | None = None) -> str:
+    """Return what is told of a rank beside the cause `why`, which may tell it all."""
     if isinstance(known, Stand):
+        if why and why.kind in WHOLE and [s.rank for s in why.stands] == [known.rank]:
+            return now(known) if known.watched else ""
         return stand(known)
     return cause(known) if known.stands else shorten(cause(known))
 
@@ -660,7 +678,8 @@ def _stands(one: Stand) -> str:
         case "stopped":
             return f"{_halted(one)}{at}"
         case "lingers":
-            return f"{_done(one)} its main program, but {_still(one)}{at}"
+            place = one.frame.place if one.frame else ""
+            return f"{_done(one)} its main program, but {_still(one, place)}"
         case "serves":
             return "; ".join(beside(one))
         case "away":
@@ -682,12 +701,15 @@ def _stands(one: Stand) -> str:
     return f"last printed {one.printed!r}" if one.printed else "printed nothing"
 
 
+NOW = {"elsewhere": "is at its own line", "lingers": "does not end"}
+
+
 def now(one: Stand) -> str:
     """Return what a rank does, where a picture shows its line and its call."""
     if one.state == "waits":
         return f"waits in {one.name}{_peers(one)}"
-    if one.state == "elsewhere":
-        return "is at its own line"
+    if one.state in NOW:
+        return f"{NOW[one.state]}{_process(one)}"
     return stand(replace(one, frame=None))
 
 

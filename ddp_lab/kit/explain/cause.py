@@ -36,6 +36,7 @@ class Kind(Enum):
     NOT_MET = auto()
     MEETS_ELSEWHERE = auto()  # ranks; places: theirs, and what torchrun has told them
     NOBODY_LISTENS = auto()  # places
+    JOINS_AS_ANOTHER = auto()  # ranks; places: what the first of them says, and is
     CALLS_DIFFER = auto()  # calls: by rank; of: where an earlier one was made
     CALLED_ELSEWHERE = auto()  # calls: by rank, of which one is at another line
     SIZES_DIFFER = auto()  # sizes: bytes that came, and that were expected; name
@@ -77,7 +78,8 @@ class Kind(Enum):
     KNOWN_AS = auto()  # symptom; name: the folder on a full disk
     BEFORE = auto()  # of: what was not the same on all ranks
     SAID = auto()  # of: how a rank ended that has only noticed it
-    PRINTED = auto()  # a traceback that was not the end: rank, error, frame
+    PRINTED = auto()  # a traceback that was not the end: rank, error, frame; name: of
+    # the task of asyncio that has failed by it, if nobody has printed it
     HANDLED = auto()  # error, frame: in whose handling it left
     PROGRAM_STANDS = auto()  # frame: of the program that has started the ranks
     EVENT = auto()  # name: what was done to a node

@@ -114,8 +114,9 @@ class Failure:
             text.append(f"  {self.means}")
         if traceback and self.traceback:
             text.append("\n" + self.traceback.rstrip() + "\n")
-        for rank, what in self.others.items():
-            text.append(f"  {say.rank(rank, self.places)}: {what}")
+        for rank, known in self.told.items():
+            if what := say.of_rank(known, self.why):
+                text.append(f"  {say.rank(rank, self.places)}: {what}")
         text += [f"  {line}" for line in self.earlier]
         return "\n".join(text)
 
@@ -326,10 +327,9 @@ def _also(
     if found := hang.mismatch([log.calls for log in logs]):
         return (Cause(Kind.BEFORE, of=found),)
     shared = hang.has_program(logs)  # then nobody knows which rank has written what
-    printed = logs[0 if shared else first].tracebacks
+    printed, task = logs[0 if shared else first].aside
     if end.cause.kind is Kind.EXIT and printed:
-        whole = [each for each in printed if stacks.last_error(each)]  # the last is cut
-        return (_printed(None if shared else first, (whole or printed)[-1]),)
+        return (_printed(None if shared else first, printed, task),)
     if end.cause.kind is Kind.EXIT and end.before:
         frame = stacks.own(stacks.from_lists((logs[first].end or {}).get("handled")))
         return (Cause(Kind.HANDLED, frame=frame, error=end.before[0]),)
@@ -397,7 +397,7 @@ def _with_traceback(failure: Failure, logs: list[RankLog]) -> Failure:
     A thread may have died for which the main thread waits, or an exception was caught
     and logged, and the rank is on a way of its own.
     """
-    told = {rank: log.tracebacks[-1] for rank, log in enumerate(logs) if log.tracebacks}
+    told = {rank: found for rank, log in enumerate(logs) if (found := log.aside)[0]}
     if not told:
         return failure
     shared = hang.has_program(logs)  # then nobody knows which rank has written it
@@ -406,15 +406,15 @@ def _with_traceback(failure: Failure, logs: list[RankLog]) -> Failure:
         why = replace(failure.why, rank=stand.rank, frame=stand.frame)
         failure = replace(failure, why=why)
     rank = failure.rank if failure.rank in told else min(told)
-    printed = _printed(None if shared and rank == 0 else rank, told[rank])
-    return replace(failure, also=(printed, *failure.also), traceback=told[rank])
+    printed = _printed(None if shared and rank == 0 else rank, *told[rank])
+    return replace(failure, also=(printed, *failure.also), traceback=told[rank][0])
 
 
-def _printed(rank: int | None, traceback: str) -> Cause:
+def _printed(rank: int | None, traceback: str, task: str = "") -> Cause:
     """Return a traceback that was not the rank's end."""
     error = stacks.last_error(traceback) or traceback.strip().splitlines()[0]
     frame = stacks.own(stacks.from_text(traceback))
-    return Cause(Kind.PRINTED, rank, frame, error=error)
+    return Cause(Kind.PRINTED, rank, frame, name=task, error=error)
 
 
 def _not_together(logs: list[RankLog], first: int, found: dict[int, End]) -> Failure:
@@ -428,18 +428,13 @@ def _not_together(logs: list[RankLog], first: int, found: dict[int, End]) -> Fai
     if not why or why.kind is Kind.NOT_TOGETHER:  # of which their own words tell more
         return replace(_failed_by_itself(logs, first, found), stands=stood)
     also, traceback = [Cause(Kind.SAID, first, of=said.cause)], said.traceback
-    if printed := _last_printed(logs, why.rank):  # which it has caught, and left
-        also, traceback = [_printed(why.rank, printed), *also], printed
+    if why.rank is not None and logs[why.rank].finished and not hang.has_program(logs):
+        printed, task = logs[why.rank].aside  # which it has caught, and left
+        if printed:
+            also, traceback = [_printed(why.rank, printed, task), *also], printed
     failure = Failure(KINDS.get(said.cause.kind, "signal"), why, tuple(also))
     told: dict[int, Cause | Stand] = {stand.rank: stand for stand in stood}
     return replace(failure, traceback=traceback, told=told, stands=stood)
-
-
-def _last_printed(logs: list[RankLog], rank: int | None) -> str:
-    """Return the last traceback of a rank that has printed it, and left without one."""
-    if rank is None or not logs[rank].finished or hang.has_program(logs):
-        return ""
-    return next(iter(logs[rank].tracebacks[-1:]), "")
 
 
 def _without_the_silent(stood: list[Stand], found: dict[int, End]) -> list[Stand]:

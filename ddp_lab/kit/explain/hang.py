@@ -106,8 +106,11 @@ def _two_worlds(logs: list[RankLog], stands: list[Stand]) -> Cause | None:
 def _groups(waiting: list[Stand], logs: list[RankLog]) -> Cause | None:
     """Some rank waits for the others to join a group, or to make one."""
     names = {stand.name for stand in waiting}
-    if names == {MEETING} and len(waiting) == len(logs):
-        return _not_met(waiting, logs)
+    if MEETING in names and len(waiting) == len(logs):
+        if found := _joins_as_another(waiting, logs):
+            return found
+        if len(names) == 1:
+            return _not_met(waiting, logs)
     if "new_group" not in names:
         return None
     groups = {s.rank: s.members for s in waiting if s.members}
@@ -124,6 +127,29 @@ def _groups(waiting: list[Stand], logs: list[RankLog]) -> Cause | None:
     first = next(stand for stand in waiting if stand.rank == fewest[0])
     rank = first.rank if len(fewest) == 1 else None
     return Cause(Kind.FEWER_GROUPS, rank, first.frame, Symptom.GROUPS, ranks=fewest)
+
+
+def _joins_as_another(waiting: list[Stand], logs: list[RankLog]) -> Cause | None:
+    """Some rank says that it is another one, or one of another number."""
+    wrong: dict[int, tuple[list[str], tuple[str, ...]]] = {}
+    for stand in waiting:
+        log = logs[stand.rank]
+        says = [_joins_as(log.stack, name) for name in ("rank", "world_size")]
+        if all(says) and log.started_as and says != [*log.started_as]:
+            wrong[stand.rank] = says, log.started_as
+    if not wrong:
+        return None
+    first = next(stand for stand in waiting if stand.rank in wrong)
+    rank = first.rank if len(wrong) == 1 else None
+    places = tuple("rank {} of {}".format(*each) for each in wrong[first.rank])
+    found = Cause(Kind.JOINS_AS_ANOTHER, rank, first.frame, Symptom.RENDEZVOUS)
+    return replace(found, ranks=tuple(wrong), places=places, name=MEETING)
+
+
+def _joins_as(stack: list[Frame], name: str) -> str:
+    """Return the rank, or the world size, with which a rank looks for the others."""
+    told = (frame.values.get(name, "") for frame in stack if not frame.own)
+    return next(filter(str.isdecimal, told), "")
 
 
 def _not_met(waiting: list[Stand], logs: list[RankLog]) -> Cause:
@@ -217,9 +243,15 @@ def _busy(stands: list[Stand], logs: list[RankLog]) -> Cause | None:
         return replace(found, stands=(away,), waiting=rest)
     rank = busy[0].rank if len(busy) == 1 else None
     others = ""
-    stacks = [logs[stand.rank].stack for stand in busy]
-    if any(RPC in f.file and f.name != "<module>" for s in stacks for f in s):
+    calls = {s.rank: _remote_calls(logs[s.rank].stack) for s in busy}
+    if any(calls.values()):
         others = "rpc"
+    leaves = [r for r, names in calls.items() if "shutdown" in names]
+    there = [replace(s, name="shutdown") for s in busy if s.rank in leaves]
+    rest = [stand for stand in stands if stand.rank not in leaves]
+    if there and not any(calls.get(stand.rank) for stand in rest):
+        if absent := _absent(there, rest):
+            return absent
     if rank is not None and all(s is busy[0] or s.state == "left" for s in stands):
         others = "left"
     if len(stands) == 1:
@@ -228,6 +260,11 @@ def _busy(stands: list[Stand], logs: list[RankLog]) -> Cause | None:
         rank, others = None, "program"
     found = Cause(Kind.BUSY, rank, busy[0].frame, Symptom.BUSY, name=others)
     return replace(found, stands=tuple(busy))
+
+
+def _remote_calls(stack: list[Frame]) -> list[str]:
+    """Return the functions of torch's RPC in which a rank is."""
+    return [f.name for f in stack if RPC in f.file and f.name != "<module>"]
 
 
 def _without_gradients(busy: list[Stand], logs: list[RankLog]) -> Stand | None:

@@ -40,6 +40,7 @@ ALONE = ("destroy_process_group",)  # in which a rank does not wait for the othe
 # compares its parameters, say. Of remote calls nobody knows who waits for whom.
 WITHIN = ("torch/distributed/", "torch/nn/parallel/")
 RPC = "torch/distributed/rpc/"
+OF_THREADS = ("threading.py", str(Path("concurrent/futures/thread.py")))
 IN_ASYNCIO = ("selectors.py", str(Path("/asyncio/")))
 
 
@@ -112,9 +113,14 @@ def _lingering(rank: int, log: RankLog) -> Stand:
     end = _raised(log) if log.raised else None
     if frame := own(log.stack):
         return Stand(rank, "lingers", frame, "an exit function", end=end)
-    for name, stack in log.beside.items():
-        if own(stack) and name != PROGRAM:
-            return Stand(rank, "lingers", own(stack), name, end=end)
+    waits = [(f"thread {name}", own(stack)) for name, stack in log.threads.items()]
+    for name, frame in waits or beside(log):
+        if frame:
+            return Stand(rank, "lingers", frame, name, end=end)
+    for name, stack in log.threads.items():  # which a library has sent to work
+        calls = [frame for frame in stack if not frame.file.endswith(OF_THREADS)]
+        does = f" ({Path(calls[-1].file).stem}.{calls[-1].name})" if calls else ""
+        return Stand(rank, "lingers", name=f"thread {name}{does}", end=end)
     return Stand(rank, "lingers", end=end)
 
 

@@ -247,8 +247,11 @@ def _add_evidence(log: RankLog, folder: Path) -> None:
     flight = read_json(folder / "flight.json") or {}
     log.calls, log.groups = from_flight(flight), flight.get("groups", {})
     log.handles, log.meets = flight.get("handles"), tuple(flight.get("meets", ()))
-    for name, frames in flight.get("tasks", {}).items():
-        log.tasks[name] = stacks.from_lists(frames)
+    log.started_as = tuple(flight.get("started_as", ()))
+    log.failed_tasks = flight.get("failed_tasks", {})
+    for kept, there in (("tasks", log.tasks), ("threads", log.threads)):
+        for name, frames in flight.get(kept, {}).items():
+            there[name] = stacks.from_lists(frames)
     seen = stacks.from_json(read_json(folder / "stack.json"))
     said = log.frames or stacks.from_text(log.traceback)
     raised = log.end or (folder / "error.json").exists()

@@ -65,6 +65,12 @@ class RankLog:
     """The exception that it was handling when it was last asked; see rank.py."""
     tasks: dict[str, list[stacks.Frame]] = field(default_factory=dict)
     """Where the tasks of asyncio stood, by name."""
+    failed_tasks: dict[str, str] = field(default_factory=dict)
+    """The tracebacks of those that have failed, while nobody awaited them."""
+    threads: dict[str, list[stacks.Frame]] = field(default_factory=dict)
+    """Where those of its threads stood for which Python waits at the end."""
+    started_as: tuple[str, ...] = ()
+    """RANK and WORLD_SIZE, as torchrun has told them."""
     meets: tuple[str, ...] = ()
     """The address and port at which it was told to meet, and those that it took."""
     code: int | None = None
@@ -156,14 +162,17 @@ class RankLog:
         return ""
 
     @property
-    def tracebacks(self) -> list[str]:
-        """The tracebacks that were not its end, as far as that is known.
+    def aside(self) -> tuple[str, str]:
+        """A traceback that was not its end, and the task of asyncio that it has ended.
 
-        Those of threads come last: one that is dead explains more than what was caught.
+        It is the last one, but whole ones come first, and among these those of threads:
+        one that is dead explains more than what was caught.
         """
+        for name, text in self.failed_tasks.items():
+            return text, f"task {name}"
         found = [part.text for part in self.remarks if part.is_traceback]
         found += [self.traceback] if self.guessed else []
-        return sorted(found, key=lambda text: text.startswith("Exception in thread "))
+        return max(reversed(found), key=_tells, default=""), ""
 
     def add_line(self, line: str) -> None:
         """Keep a line of stdout: a JSON object is a fact, anything else a line."""
@@ -237,7 +246,10 @@ class RankLog:
             groups=before.groups,
             handles=before.handles,
             tasks=before.tasks,
+            failed_tasks=before.failed_tasks,
+            threads=before.threads,
             meets=before.meets,
+            started_as=before.started_as,
             end=before.end,
             raised=before.raised,
             exit=before.exit,
@@ -251,6 +263,11 @@ class RankLog:
                 if not part.is_traceback or part.text in known
             ],
         )
+
+
+def _tells(traceback: str) -> tuple[bool, bool]:
+    whole = bool(stacks.last_error(traceback))
+    return whole, traceback.startswith("Exception in thread ")
 
 
 def _fact(line: str) -> dict | None:

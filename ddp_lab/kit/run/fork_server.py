@@ -73,6 +73,7 @@ def main(path: Path, run: Program, enter: Enter, end_all: Callable[..., None]) -
     if os.path.exists("/dev/nvidiactl") and not _can_use_gpu():
         sys.exit("a forked process cannot use the GPU here")
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # or it would take a while to end
     server = Server(path, run, enter)
     _say_ready(path.with_name("ready"))
     server.serve()
@@ -392,6 +393,7 @@ def _become(request: Request) -> None:
     os.setsid()
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     for number, stream in enumerate(request.streams):
         os.dup2(stream, number)
         os.close(stream)

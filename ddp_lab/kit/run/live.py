@@ -136,7 +136,9 @@ class LiveRun:
                     return None
             elif silent.over(patience, busy=False, first=limits.first_sign):
                 return self._stop("timeout", patience)
-            elif still.over(STANDSTILL * limits.silence, busy=True):
+            elif signs.begun and still.over(
+                STANDSTILL * limits.silence, busy=True, first=limits.first_sign
+            ):
                 return self._stop("timeout", STANDSTILL * limits.silence)
             if not failing and self._one_has_failed():
                 failing = True

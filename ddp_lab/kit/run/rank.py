@@ -8,8 +8,7 @@ keeps in its log folder, beside torchrun's own stdout.log and stderr.log:
     pid           its process
     flight.json   its calls of the communication library, from PyTorch's flight
                   recorder; written when asked through the pipe `ask`, and at the end.
-                  When asked, also the exception that it handles, where asyncio's
-                  tasks stand, and where it was told and means to meet
+                  When asked, also what `_now` tells, and as which rank it was started
     stack         where each thread was when torchrun ended the rank with SIGTERM
     raised.json   the exception that ended the program's main part, as text, and when
     end.json      the exit code, when the main part ended, the exceptions that it was
@@ -47,6 +46,7 @@ LIBRARY = ("site-packages", "dist-packages", os.path.dirname(os.__file__), "<fro
 NODE = "DDP_LAB_NODE"  # the node that is played, for torchrun: see room.py
 HOME = "DDP_LAB_HOME"  # the run's folder, for a program that starts its ranks itself
 TOLD = ""  # where torchrun has told us to meet
+STARTED_AS: list[str] = []  # which rank, and of how many
 FRAMES = 100  # that are kept of an exception, and
 LEAVES, CHAIN = 5, 9  # exceptions of a group, and that led to it
 RESERVED = 16_384  # bytes for raised.json, should the disk be full by then
@@ -57,6 +57,7 @@ def run(argv: list[str]) -> None:
     """Do what `python -u ARGV` does; never return."""
     global TOLD
     TOLD, own = _meeting(), os.getpid()
+    STARTED_AS[:] = [os.environ.get(name, "") for name in ("RANK", "WORLD_SIZE")]
     folder = _log_folder()
     if home := os.environ.pop(HOME, ""):  # which is not for its children
         folder = Path(home)
@@ -158,31 +159,56 @@ def _answer(folder: Path) -> None:
 
 
 def _now() -> dict:
-    """Return what the main thread handles, where asyncio's tasks stand, and where the
-    rank means to find the others."""
+    """Return what the main thread handles, where asyncio's tasks stand or how they
+    have failed, which threads it will wait for, and where the rank means to find the
+    others."""
     asyncio = sys.modules.get("asyncio.tasks")
+    since_312, before = "_scheduled_tasks", "_all_tasks"
+    known = getattr(asyncio, since_312 if hasattr(asyncio, since_312) else before, ())
     try:
         # In a `finally`, or a with block, a rank may wait before its exception is told.
         raised: Any = sys._current_exceptions()
         error = raised.get(threading.main_thread().ident)
         error = error[1] if isinstance(error, tuple) else error  # of Python 3.11
         handles = error and {"error": _in_words(error)[:500], "frames": _frames(error)}
-        tasks = {each.get_name(): _awaits(each) for each in _tasks(asyncio)}
+        tasks = {each.get_name(): _awaits(each) for each in [*known] if not each.done()}
+        failed = {e.get_name(): _of_task(e) for e in [*known] if e._log_traceback}
     except Exception:  # of the program's own exception, when it is asked
-        handles, tasks = None, {}
-    return {"handles": handles, "tasks": tasks, "meets": [TOLD, _meeting()]}
+        handles, tasks, failed = None, {}, {}
+    return {
+        "handles": handles,
+        "tasks": tasks,
+        "failed_tasks": failed,
+        "threads": _threads(),
+        "meets": [TOLD, _meeting()],
+        "started_as": STARTED_AS,
+    }
+
+
+def _of_task(task: Any) -> str:
+    """Return the exception that ended a task, and that nobody has asked it for."""
+    return "".join(traceback.format_exception(task._exception, limit=FRAMES))
+
+
+def _threads() -> dict[str, list[tuple[str, int, str]]]:
+    """Return where each thread stands for which Python waits at the end."""
+    frames = sys._current_frames()
+    return {
+        each.name: _in_lists(traceback.extract_stack(frames[each.ident]))
+        for each in threading.enumerate()
+        if each.ident in frames
+        and not each.daemon
+        and each is not threading.main_thread()
+    }
+
+
+def _in_lists(calls: traceback.StackSummary) -> list[tuple[str, int, str]]:
+    return [(call.filename, call.lineno or 0, call.name) for call in calls[::-1]]
 
 
 def _meeting() -> str:
     """Return where this rank is told, or means, to find the others."""
     return ":".join(os.environ.get(n, "") for n in ("MASTER_ADDR", "MASTER_PORT"))
-
-
-def _tasks(asyncio: Any) -> list:
-    """Return the tasks of asyncio that are not done."""
-    since_312, before = "_scheduled_tasks", "_all_tasks"
-    name = since_312 if hasattr(asyncio, since_312) else before
-    return [task for task in list(getattr(asyncio, name, ())) if not task.done()]
 
 
 def _awaits(task: Any) -> list[tuple[str, int, str]]:
@@ -395,8 +421,7 @@ def _frames(error: BaseException) -> list[tuple[str, int, str]]:
     found = _frames(leaves[0])[: FRAMES // 2] if leaves else []
     if isinstance(error, SyntaxError) and error.filename:
         found.append((error.filename, error.lineno or 0, ""))
-    calls = traceback.extract_tb(error.__traceback__)[::-1]
-    return found + [(call.filename, call.lineno or 0, call.name) for call in calls]
+    return found + _in_lists(traceback.extract_tb(error.__traceback__))
 
 
 # --- what Python does with a program ---
