@@ -751,6 +751,39 @@ def test_a_cause_is_said(why, said):
     assert say.cause(why) == said
 
 
+@pytest.mark.parametrize(
+    "what, of, said",
+    [
+        ("cold", ["no room"], "not a warm start: no room"),
+        (
+            "logging",
+            ["--tee 3", "-r 1"],
+            "the lab keeps the ranks' output itself, without --tee 3, -r 1",
+        ),
+        ("not kept", ["no room"], "the long output is not kept: no room"),
+        (
+            "not played",
+            ["cut node 1"],
+            "left out, because the nodes share one network: cut node 1",
+        ),
+        ("not whole", ["no room"], "the long output is not kept whole: no room"),
+        ("overdue", [], "torchrun had not ended long after its ranks, and was ended"),
+        (
+            "removed",
+            ["rank 1"],
+            "the log files of rank 1 were removed meanwhile; what was printed is lost",
+        ),
+        (
+            "too late",
+            ["7 seconds later: kill node 1"],
+            "the run was over before this event: 7 seconds later: kill node 1",
+        ),
+    ],
+)
+def test_a_note_is_said(what, of, said):
+    assert say.note(what, of) == said
+
+
 def said_twice(failure: Failure) -> list[str]:
     """Return the sentences of a report that say again what stands above them."""
     head, *lines = failure.report(traceback=False).splitlines()

@@ -645,6 +645,24 @@ def _child_failed(why: Cause) -> str:
     return f"{whose}{child(why.child)}" if why.child else ""
 
 
+# What the launcher itself has noticed of a run.
+NOTES = {
+    "cold": "not a warm start: {}",
+    "logging": "the lab keeps the ranks' output itself, without {}",
+    "not kept": "the long output is not kept: {}",
+    "not played": "left out, because the nodes share one network: {}",
+    "not whole": "the long output is not kept whole: {}",
+    "overdue": "torchrun had not ended long after its ranks, and was ended",
+    "removed": "the log files of {} were removed meanwhile; what was printed is lost",
+    "too late": "the run was over before this event: {}",
+}
+
+
+def note(what: str, of: Iterable[str] = ()) -> str:
+    """Return a note of `NOTES`, and what it is about."""
+    return NOTES[what].format(", ".join(of))
+
+
 # --- where one rank stands ---
 
 

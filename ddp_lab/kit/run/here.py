@@ -5,6 +5,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from ddp_lab.kit import say
 from ddp_lab.kit.record import names
 from ddp_lab.kit.record.spawned import SpawnLog
 from ddp_lab.kit.record.words import signal_name
@@ -67,7 +68,7 @@ class Here(Place):
             return
         self.python = self.server.python(self.env, tell)
         if trouble := self.server.untold_trouble():
-            self.notes.append(f"not a warm start: {trouble}")
+            self.notes.append(say.note("cold", [trouble]))
 
     def start(self) -> Guarded:
         """Start it under a guard."""

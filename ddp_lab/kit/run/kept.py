@@ -5,6 +5,8 @@ import shutil
 import tempfile
 from pathlib import Path
 
+from ddp_lab.kit import say
+
 
 def second_home() -> Path:
     """Return where output is kept if the repository is not ours to write in."""
@@ -33,7 +35,7 @@ def keep(
             trouble = trouble or f"{error.strerror}: {place}"
             continue
         return folder, _move(files, folder)
-    return None, f"the long output is not kept: {trouble}"
+    return None, say.note("not kept", [trouble])
 
 
 def _move(files: dict[str, Path], folder: Path) -> str:
@@ -42,7 +44,7 @@ def _move(files: dict[str, Path], folder: Path) -> str:
         for name, path in files.items():
             shutil.move(path, folder / name)
     except OSError as error:
-        return f"the long output is not kept whole: {error.strerror}: {folder}"
+        return say.note("not whole", [f"{error.strerror}: {folder}"])
     return ""
 
 

@@ -77,6 +77,7 @@ from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
 
+from ddp_lab.kit import say
 from ddp_lab.kit.run import options as of
 from ddp_lab.kit.run.here import Family, Here
 from ddp_lab.kit.run.limits import Limits
@@ -143,7 +144,8 @@ def torchrun(
         from ddp_lab.kit.slurm.sent import for_slurm
 
         place = for_slurm(own, program, cold)
-    if place is None and of.is_for_all(own):
+    played = place is None and of.is_for_all(own)
+    if played:
         from ddp_lab.kit.played.play import Played
 
         place = Played((env, own, program), events, rate, delay, cold=cold, server=warm)
@@ -158,8 +160,9 @@ def torchrun(
         meets = of.meets(own, program) if several else None
         words = of.words(own, program)
         place = Here(words, cold=cold, server=warm, meets=meets)
+    assert place
     place.notes += note
-    place.env |= env
+    place.env |= {} if played else env  # which the plan has for each node
     shown = [*map("=".join, env.items()), shlex.join(["torchrun", *argv])]
     live = LiveRun(" ".join(shown), place, _with(limits, timeout))
     return _judged(live, watch, expect_failure)
@@ -269,8 +272,7 @@ def _python_options(argv: list[str]) -> tuple[list[str], list[str]]:
 def _without_logging(options: list[Option]) -> tuple[list[Option], list[str]]:
     """Return torchrun's options but those on logs, and a note if there were some."""
     left_out = [option for option in options if of.named(option, *of.LOGGING)]
-    said = ", ".join(map(shlex.join, left_out))
-    note = [f"the lab keeps the ranks' output itself, without {said}"] * bool(said)
+    note = [say.note("logging", map(shlex.join, left_out))] if left_out else []
     return [option for option in options if option not in left_out], note
 
 

@@ -36,7 +36,7 @@ Watch = Callable[[Run], None]
 
 UNPLAYED: dict[str, Any] = {"how": "", "typed": [], "left_out": []}  # see room.py
 KEPT_LOGS = ROOT / "build" / "logs"
-OVERDUE = "torchrun had not ended long after its ranks, and was ended"
+OVERDUE = say.note("overdue")
 
 
 class LiveRun:
@@ -204,8 +204,7 @@ class LiveRun:
         happened = read_events(self.folder, self.began)
         how = read_json(self.folder / names.PLAYED) or UNPLAYED
         if how["left_out"]:
-            said = ", ".join(how["left_out"])
-            notes.append(f"left out, because the nodes share one network: {said}")
+            notes.append(say.note("not played", how["left_out"]))
         if final and not self.stopped:
             done = [what for _, what in happened] + how["left_out"]
             plan = read_json(self.folder / names.PLAN) or {}
@@ -255,9 +254,7 @@ class LiveRun:
         lost = [rank for rank in range(self.seen[1]) if rank not in there]
         if not lost and (self.folder / names.OUT).exists():
             return []
-        whose = f"of {say.ranks(lost)}" if lost else "of this run"
-        removed = "were removed meanwhile; what was printed is lost"
-        return [f"the log files {whose} {removed}"]
+        return [say.note("removed", [say.ranks(lost) if lost else "this run"])]
 
     def _keep(self) -> tuple[Path | None, str]:
         """Keep output that is too long to be shown; see `keep`."""
@@ -283,7 +280,7 @@ def _not_happened(sentences: Sequence[str], done: list[str]) -> list[str]:
         if what in done:
             done.remove(what)
         else:
-            notes.append(f"the run was over before this event: {sentence}")
+            notes.append(say.note("too late", [sentence]))
     return notes
 
 
