@@ -707,6 +707,14 @@ def test_an_installed_package_that_is_the_program_has_lines():
     assert own([stack[0], torchs]) is None
 
 
+def test_of_tasks_of_asyncio_the_first_is_named():
+    waits = [Frame("/usr/lib/python3.12/selectors.py", 9, "select")]
+    tasks = {f"Task-{n}": [Frame("a.py", n, "work")] for n in (10, 2)}
+    (stand,) = hang.find_stands([RankLog(stack=waits, tasks=tasks)])
+    assert stand.frame.line == 2
+    assert [frame.line for _, frame in stand.beside] == [10]
+
+
 def test_who_waits_for_a_thread_waits_for_no_rank():
     wait = Frame("/lib/python3.11/site-packages/x/threading.py", 9, "wait")
     (stand,) = hang.find_stands([RankLog(stack=[wait, Frame("a.py", 1, "main")])])

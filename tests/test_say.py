@@ -259,6 +259,10 @@ SAID = [
         "was ended by SIGKILL, and the program itself stands at a.py:20",
     ),
     (
+        Cause(Kind.ABSENT, 1, stands=(away(1),), waiting=(waits(0), waits(2, "send"))),
+        "has not come, and rank 0 waits in barrier and rank 2 waits in send",
+    ),
+    (
         Cause(Kind.ABSENT, 1, stands=(away(1),), waiting=(waits(0), waits(2))),
         "has not come, and ranks 0 and 2 wait in barrier",
     ),

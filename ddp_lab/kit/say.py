@@ -378,9 +378,13 @@ def _world_in_a_world(why: Cause) -> str:
 
 
 def _wait(waiting: Sequence[Stand]) -> str:
-    """Return `rank 0 waits in barrier`."""
-    who = [s.rank for s in waiting]
-    return f"{ranks(who)} {conjugate('wait', who)} in {waiting[0].name}"
+    """Return `rank 0 waits in barrier`, or who waits in which call."""
+    calls: dict[str, list[int]] = {}
+    for s in waiting:
+        calls.setdefault(s.name, []).append(s.rank)
+    return listed(
+        f"{ranks(on)} {conjugate('wait', on)} in {name}" for name, on in calls.items()
+    )
 
 
 def _place(one: Stand) -> str:

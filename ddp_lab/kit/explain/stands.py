@@ -164,7 +164,7 @@ def _inside(rank: int, log: RankLog) -> Stand:
 def _in_tasks(rank: int, log: RankLog) -> Stand:
     """Return where a rank stands whose main thread waits for tasks of asyncio."""
     frames = {name: frame for name, s in log.tasks.items() if (frame := own(s))}
-    first, *rest = sorted(frames)
+    first, *rest = sorted(frames, key=lambda name: (len(name), name))  # as begun
     more = tuple((f"task {name}", frames[name]) for name in rest)
     also, dead = more + beside(log), tuple(log.dead)
     return Stand(rank, "elsewhere", frames[first], beside=also, dead=dead)
