@@ -248,9 +248,9 @@ def _busy(stands: list[Stand], logs: list[RankLog]) -> Cause | None:
         others = "rpc"
     leaves = [r for r, names in calls.items() if "shutdown" in names]
     there = [replace(s, name="shutdown") for s in busy if s.rank in leaves]
-    rest = [stand for stand in stands if stand.rank not in leaves]
-    if there and not any(calls.get(stand.rank) for stand in rest):
-        if absent := _absent(there, rest):
+    elsewhere = [stand for stand in stands if stand.rank not in leaves]
+    if there and not any(calls.get(stand.rank) for stand in elsewhere):
+        if absent := _absent(there, elsewhere):
             return absent
     if rank is not None and all(s is busy[0] or s.state == "left" for s in stands):
         others = "left"
