@@ -24,6 +24,9 @@ def test_competitors_take_turns_and_the_first_turn_does_not_count():
     assert turns == ["a", "b"] * 4
     assert len(first.seconds) == 3
     assert second.seconds == [2.5] * 3  # a competitor may keep the time itself
+    turns.clear()
+    (only,) = interleaved({"a": lambda: turns.append("a")}, 2, warm=0)
+    assert len(only.seconds) == len(turns) == 2
 
 
 def test_a_ratio_is_that_of_pairs():
