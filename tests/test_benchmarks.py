@@ -83,10 +83,11 @@ def test_a_ring_that_forgets_a_step_is_noticed(tmp_path):
     assert "our ring of 1024 bytes" in run.failure.cause
 
 
-def test_the_old_page_and_both_ways_to_load_run():
+def test_the_old_page_and_both_ways_to_load_run(variant):
     data = prepare().root
-    run = torchrun(f"--nproc-per-node 2 {PROGRAMS / 'baseline.py'} {data} 1")
-    assert run["images"] == [256, 256]
+    path = variant(PROGRAMS / "baseline.py", "BATCH = 256", "BATCH = 16")
+    run = torchrun(f"--nproc-per-node 2 {path} {data} 1")
+    assert run["images"] == [16, 16]
     run = torchrun(f"--nproc-per-node 1 {PROGRAMS / 'data.py'} {data} 1")
     assert len(run["seconds"][0]) == 3
 
