@@ -63,21 +63,22 @@ class Result:
 
 
 def interleaved(
-    competitors: Mapping[str, Callable[[], float | None]], rounds: int
+    competitors: Mapping[str, Callable[[], float | None]], rounds: int, warm: int = 1
 ) -> list[Timing]:
     """Let the competitors take turns; return their timings.
 
     Args:
         competitors: by name, what to do. It is timed, unless it returns seconds itself.
-        rounds: how often; one more before is not counted.
+        rounds: how often.
+        warm: how often before, uncounted.
     """
     seconds: dict[str, list[float]] = {name: [] for name in competitors}
-    for turn in range(rounds + 1):
+    for turn in range(warm + rounds):
         for name, work in competitors.items():
             start = time.perf_counter()
             own = work()
             taken = time.perf_counter() - start if own is None else own
-            if turn:
+            if turn >= warm:
                 seconds[name].append(taken)
     return [Timing(name, times) for name, times in seconds.items()]
 

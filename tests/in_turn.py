@@ -14,6 +14,7 @@ from contextlib import suppress
 from datetime import timedelta
 
 from torch.distributed import DistStoreError, TCPStore
+from torch.distributed.distributed_c10d import _world
 
 PATIENCE = timedelta(seconds=15)
 """How long rank 0 waits for the others; without a store they go on, with an error."""
@@ -29,6 +30,9 @@ def succeeds(path: str) -> bool:
         return False
     finally:
         faulthandler.cancel_dump_traceback_later()
+        # A rank that could not join has counted a group, and would look for the others
+        # under another name: whoever leaves at once may be gone before all have joined.
+        _world.group_count = 0
     return True
 
 

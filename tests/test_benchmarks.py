@@ -24,6 +24,9 @@ def test_competitors_take_turns_and_the_first_turn_does_not_count():
     assert turns == ["a", "b"] * 4
     assert len(first.seconds) == 3
     assert second.seconds == [2.5] * 3  # a competitor may keep the time itself
+    turns.clear()
+    (only,) = interleaved({"a": lambda: turns.append("a")}, 2, warm=0)
+    assert len(only.seconds) == len(turns) == 2
 
 
 def test_a_ratio_is_that_of_pairs():
@@ -80,10 +83,11 @@ def test_a_ring_that_forgets_a_step_is_noticed(tmp_path):
     assert "our ring of 1024 bytes" in run.failure.cause
 
 
-def test_the_old_page_and_both_ways_to_load_run():
+def test_the_old_page_and_both_ways_to_load_run(variant):
     data = prepare().root
-    run = torchrun(f"--nproc-per-node 2 {PROGRAMS / 'baseline.py'} {data} 1")
-    assert run["images"] == [256, 256]
+    path = variant(PROGRAMS / "baseline.py", "BATCH = 256", "BATCH = 16")
+    run = torchrun(f"--nproc-per-node 2 {path} {data} 1")
+    assert run["images"] == [16, 16]
     run = torchrun(f"--nproc-per-node 1 {PROGRAMS / 'data.py'} {data} 1")
     assert len(run["seconds"][0]) == 3
 
