@@ -357,7 +357,7 @@ function drawSchedule(picture, legend, c, micro) {
   if (p === 1) return legend.replaceChildren("One stage: no bubble.");
   const share = 100 * (p - 1) / (micro * c.laps + p - 1);
   legend.replaceChildren(
-    `A pipeline of ${p} stages, ${micro} micro-batches: each rank waits for `
+    `A pipeline of ${p} ranks, ${micro} micro-batches: each rank waits for `
     + `${share.toFixed(1)} % of the time. `);
   if (picture.style.display) return legend.append("(Too many to draw.)");
   const rows = schedule(p, micro, c.laps, [1, 2]);
