@@ -357,7 +357,7 @@ function drawSchedule(picture, legend, c, micro) {
   if (p === 1) return legend.replaceChildren("One stage: no bubble.");
   const share = 100 * (p - 1) / (micro * c.laps + p - 1);
   legend.replaceChildren(
-    `A pipeline of ${p} stages, ${micro} micro-batches: each rank waits for `
+    `A pipeline of ${p} ranks, ${micro} micro-batches: each rank waits for `
     + `${share.toFixed(1)} % of the time. `);
   if (picture.style.display) return legend.append("(Too many to draw.)");
   const rows = schedule(p, micro, c.laps, [1, 2]);
@@ -502,10 +502,12 @@ function planner(box, start) {
     }
     const spent = seconds(t, c), held = memory(t, c);
     told.textContent = [
-      `Tensor ${c.tensor} × pipeline ${c.pipeline} × data ${c.data}, with ${micro} micro-batches each.`,
+      `Tensor ${c.tensor} × pipeline ${c.pipeline} × data ${c.data}, with ${micro} micro-batch${micro === 1 ? "" : "es"} each.`,
       verdict(t, c), peakTold(t, c), ...odd].join(" ");
     const scale = 640 / Math.max(sum(held), t.memory), edge = 10 + ROOM * t.memory * scale;
     drawParts(bytes, bytesKey, held, scale, COLOURS, gb);
+    put(bytes, "rect", {x: 10, y: 8, width: t.memory * scale, height: 32, fill: "none",
+      stroke: "currentColor", "stroke-opacity": 0.35});
     put(bytes, "line", {x1: edge, x2: edge, y1: 2, y2: 46, stroke: "currentColor"});
     drawParts(times, timesKey, spent, 640 / sum(spent), Object.values(WHYS),
       time => `${time.toPrecision(2)} s`);

@@ -149,6 +149,8 @@ def planned(t: "Training", c: "Cut") -> Playable:
     half = memory(replace(t, states=0), c)[0] / 2  # weights weigh what gradients do
     kinds = {"weights": half, "gradients": half, "optimizer": model - 2 * half}
     kinds |= {"gathered": gathered, "activations": activations}
+    shades = {kind: tint(RANK_COLOURS[i], 0.75) for i, kind in enumerate(kinds)}
+    kinds = {kind: size for kind, size in kinds.items() if size > 0}
     spent = {why: time for why, time in seconds(t, c).items() if time > 0}
     full, whole = sum(kinds.values()) / t.memory, sum(spent.values())
     fits = "fits" if full <= ROOM else "does not fit"
@@ -163,7 +165,6 @@ def planned(t: "Training", c: "Cut") -> Playable:
     )
     for i, line in enumerate(groups_told(t, c).split("; ")):
         svg.text(LEFT, 92 + 22 * i, line.rstrip("."), 14, anchor="start")
-    shades = {kind: tint(RANK_COLOURS[i], 0.75) for i, kind in enumerate(kinds)}
     scale = max(1.0, full) * t.memory
     most = f"memory, of {t.memory / GB:.0f} GB; a layout may use up to the dashed line"
     told = [f"{size / GB:.1f} GB" for size in kinds.values()]

@@ -354,10 +354,13 @@ def test_a_layout_is_drawn_with_its_lines_and_all_that_fills_it():
     held = memory(t, Cut("DDP", 16, 1, 8, 8, laps=3))
     told = re.findall(r"(\w+) ([\d.]+) GB", svg.desc)
     assert all(f">{kind} {size} GB<" in str(svg) for kind, size in told)
-    assert [kind for kind, _ in told[:2]] == ["weights", "gradients"] and len(told) == 5
+    kinds = ["weights", "gradients", "optimizer", "activations"]
+    assert [kind for kind, _ in told] == kinds  # DDP gathers nothing
     whole = sum(float(size) for _, size in told)
     assert whole == pytest.approx(sum(held) / GB, abs=0.3)
     see_texts(svg)
+    sharded = planned(t, Cut("sharded", 128, 128, 8))
+    assert "optimizer" in sharded.desc and ", gathered " in sharded.desc
     over = planned(t, Cut("DDP", 1024))
     assert "does not fit" in str(over)
     see_texts(over)

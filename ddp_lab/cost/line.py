@@ -18,7 +18,7 @@ import torch.distributed as dist
 from torch.distributed.elastic.multiprocessing.errors import record
 
 SIZES = [48 * round(21 * 1.6**k) for k in range(20)]  # from 1 KB to 8 MB
-ROUNDS = 7  # that count, after one that is checked instead
+ROUNDS = 5  # that count, after one that is checked instead
 
 
 def exchange(rank, world_size, whole, part):

@@ -39,19 +39,29 @@ def to_root(n):
     return [[Message(rank, 0, 0, 1)] for rank in range(1, n)]
 
 
-def tree(n):
-    """Neighbors, then neighbors of those that are left, ..."""
-    distances = [2**k for k in range((n - 1).bit_length())]
-    pairs = [[(r, r - d) for r in range(d, n, 2 * d)] for d in distances]
-    return [[Message(*pair, 0, 1) for pair in step] for step in pairs]
-
-
 def ring(n):
     """n pieces travel to the right, all at the same time; each rank adds its own."""
     return [
         [Message(r, (r + 1) % n, (r - s) % n, (r - s) % n + 1) for r in range(n)]
         for s in range(n - 1)
     ]
+
+
+def whole(half):
+    """A plan that sums, then the same messages backwards: each returns the sum."""
+    back = [[Message(b, a, i, j, False) for a, b, i, j, _ in step] for step in half]
+    return half + back[::-1]
+
+
+def pieces(plan):
+    return max((message.last for step in plan for message in step), default=1)
+
+
+def tree(n):
+    """Neighbors, then neighbors of those that are left, ..."""
+    distances = [2**k for k in range((n - 1).bit_length())]
+    pairs = [[(r, r - d) for r in range(d, n, 2 * d)] for d in distances]
+    return [[Message(*pair, 0, 1) for pair in step] for step in pairs]
 
 
 def halving(n):
@@ -82,16 +92,6 @@ def two_level(n, size=None):
     for step in ring(len(leaders)):
         steps.append([Message(a * size, b * size, *what) for a, b, *what in step])
     return steps
-
-
-def whole(half):
-    """A plan that sums, then the same messages backwards: each returns the sum."""
-    back = [[Message(b, a, i, j, False) for a, b, i, j, _ in step] for step in half]
-    return half + back[::-1]
-
-
-def pieces(plan):
-    return max((message.last for step in plan for message in step), default=1)
 
 
 def play(plan, buffer, look=lambda: None):
@@ -129,16 +129,16 @@ def race(size, ways, world_size, device):
     calls = {way.__name__: partial(play, whole(way(world_size))) for way in ways}
     calls["library"] = dist.all_reduce
     seconds = torch.empty(ROUNDS, len(calls), device=device)
+    numbers = torch.arange(size // 4, device=device) % 1000.0
     for turn in range(-1, ROUNDS):
         for c, (name, call) in enumerate(calls.items()):
-            buffer = torch.arange(size // 4, device=device) % 1000.0
-            expected = world_size * buffer
+            buffer = numbers.clone()
             dist.barrier()
             start = time.perf_counter()
             call(buffer)  # every rank now holds the sum
             buffer[-1].item()  # on a GPU, only this waits for the call
             seconds[turn, c] = time.perf_counter() - start
-            assert buffer.equal(expected), f"{name} of {size} bytes is not the sum"
+            assert buffer.equal(world_size * numbers), f"{name}, {size}: not the sum"
     dist.all_reduce(seconds, dist.ReduceOp.MAX)
     return dict(zip(calls, seconds.median(dim=0).values.tolist(), strict=True))
 

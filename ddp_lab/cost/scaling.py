@@ -27,7 +27,7 @@ CAP = 2**20  # bytes that close a bucket
 
 NETWORKS = {"known": ([512] * 5, 2048)}
 
-SIZES, ROUNDS = [2**k for k in range(14, 23)], 7  # bytes of the sums; how often each
+SIZES, ROUNDS = [2**k for k in range(14, 23)], 5  # bytes of the sums; how often each
 
 
 def computing(widths, rows, own=0.0):

@@ -30,7 +30,7 @@ NETWORKS = {  # the widths between the layers, and a rank's rows
     "wide": ([512, 1024, 1024, 1024, 256], 512),
 }
 
-SIZES, ROUNDS = [2**k for k in range(14, 23)], 7  # bytes of the sums; how often each
+SIZES, ROUNDS = [2**k for k in range(14, 23)], 5  # bytes of the sums; how often each
 
 
 def computing(widths, rows, own=0.0):

@@ -20,9 +20,14 @@ import torch
 import torch.distributed as dist
 from torch.distributed.elastic.multiprocessing.errors import record
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 PATIENCE = 3  # seconds
-NAMES = {"alltoall": "all_to_all", "allgather": "all_gather"}
+NAMES = {
+    "alltoall": "all_to_all",
+    "all_to_all_single": "all_to_all",  # as the functional one is called
+    "allgather": "all_gather",
+}
 
 
 def coming(going):
@@ -44,12 +49,18 @@ class Diary(TorchDispatchMode):
     def __init__(self, brought, tells):
         super().__init__()
         self.calls, self.tells = [["brings", None, str(brought).strip("[]")]], tells
+        self.enough = 2 * len(brought)  # numbers, that go and that come
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         library, name, _ = str(function).split(".")
         if "c10d" in library:
             name = name.strip("_").removesuffix("_base")
-            self.calls.append([NAMES.get(name, name), None, ""])
+            name = NAMES.get(name, name)
+            given = [x for x in tree_leaves((args, kwargs)) if torch.is_tensor(x)]
+            if sum(x.numel() for x in given) > self.enough:
+                name += " of too much"
+            if not name.startswith(("wait", "wrap")):  # of the functional one
+                self.calls.append([name, None, ""])
             if self.tells:
                 print(json.dumps({"yours": {"calls": self.calls}}), flush=True)
         return function(*args, **(kwargs or {}))

@@ -25,7 +25,7 @@ OTHERS = (4, 2, 2), (2, 3, 4), (3, 1, 2), (1, 4, 2)  # which are asked about, to
 
 
 def rows(rank, pipeline, data, tensor, batch):
-    """Return the rows, of 0 to batch - 1, that a rank works on.
+    """Return the rows next to each other, of 0 to batch - 1, of a rank.
 
     Sizes of the mesh; tensor runs fastest, and data divides the batch.
     """

@@ -39,7 +39,8 @@ def case(world_size, m, device):
 
 
 def train_step(net, batch, targets, m):
-    """Go through the pipeline once; return this rank's part of the net."""
+    """Go through the pipeline once; return this rank's part of the net, and the losses,
+    which the last rank has."""
     rank, world_size = dist.get_rank(), dist.get_world_size()
     part = copy.deepcopy(net[rank])
     stage = PipelineStage(part, rank, world_size, batch.device)
@@ -50,8 +51,9 @@ def train_step(net, batch, targets, m):
         loss_fn=lambda logits, own: micro_loss(logits, own, targets),
         scale_grads=False,
     )
-    schedule.step(*([batch] if rank == 0 else []), target=targets)
-    return part
+    losses = []
+    schedule.step(*([batch] if rank == 0 else []), target=targets, losses=losses)
+    return part, losses
 
 
 def main(rank, world_size, device):
@@ -63,9 +65,12 @@ def main(rank, world_size, device):
         return {"solved": False}
     for m in (world_size, 2 * world_size, 3 * world_size):
         net, batch, targets = case(world_size, m, device)
-        F.cross_entropy(net(batch), targets, ignore_index=PADDING).backward()
-        part = train_step(net, batch, targets, m)
+        loss = F.cross_entropy(net(batch), targets, ignore_index=PADDING)
+        loss.backward()
+        part, losses = train_step(net, batch, targets, m)
         for p, e in zip(part.parameters(), net[rank].parameters(), strict=True):
             torch.testing.assert_close(p.grad, e.grad, msg="gradient differs")
+        if losses:
+            torch.testing.assert_close(sum(losses), loss, msg="sum of losses differs")
     print(f"[rank {rank}] as the whole batch, three times", flush=True)
     return {"solved": True}

@@ -7,6 +7,7 @@ Until `next_stage` is written, each rank prints:
 
 import faulthandler
 import json
+from operator import index
 
 import torch
 import torch.distributed as dist
@@ -32,7 +33,7 @@ def attempt(shape):
     faulthandler.dump_traceback_later(PATIENCE, exit=True)
     said = [next_stage(r, *shape) for r in range(len(goal(shape)))]
     faulthandler.cancel_dump_traceback_later()
-    return said
+    return [None if rank is None else index(rank) for rank in said]  # of a tensor, too
 
 
 def trace(rank, peers):

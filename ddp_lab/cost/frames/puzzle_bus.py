@@ -1,0 +1,94 @@
+"""Puzzle: what each link carried in an all_reduce, by the clock of the slowest rank.
+
+Until `bus` is written, each rank prints:
+
+    [rank 0] not yet
+"""
+
+import faulthandler
+import json
+import secrets
+
+import torch
+import torch.distributed as dist
+from torch.utils._python_dispatch import TorchDispatchMode
+
+PATIENCE = 3  # seconds
+NAMES = {"allgather": "all_gather", "allreduce": "all_reduce"}
+
+
+def bus(size, mine, n):
+    return None  # the cell's function stands here
+
+
+def goal(brought, size):
+    """What each rank calls, and what it holds in the end."""
+    n, slowest = len(brought), max(brought)[0]
+    return ["all_reduce"], [round(2 * (n - 1) / n * size / slowest, 2)]
+
+
+class Diary(TorchDispatchMode):
+    """Keeps each call of the process group, and tells it before it is made."""
+
+    def __init__(self, brought, tells):
+        super().__init__()
+        self.calls, self.tells = [["brings", None, str(brought).strip("[]")]], tells
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        library, name, _ = str(function).split(".")
+        if "c10d" in library:
+            name = name.strip("_").removesuffix("_base")
+            self.calls.append([NAMES.get(name, name), None, ""])
+            if self.tells:
+                print(json.dumps({"yours": {"calls": self.calls}}), flush=True)
+        return function(*args, **(kwargs or {}))
+
+
+def attempt(rank, brought, size, tells):
+    """Try the reader's lines; return what all ranks did, and what they should have."""
+    calls, holds = goal(brought, size)
+    diary = Diary(brought[rank], tells)
+    did = [diary.calls[0], *([call, None, ""] for call in calls)]
+    target = {"calls": did, "holds": holds}
+    if tells:
+        print(json.dumps({"target": target}), flush=True)
+    # If this rank waits forever, it shows its line, and ends.
+    faulthandler.dump_traceback_later(PATIENCE, exit=True)
+    with diary:
+        mine = torch.tensor(brought[rank], dtype=torch.float64)
+        got = bus(size, mine, len(brought))
+    faulthandler.cancel_dump_traceback_later()
+    holding = None if got is None else rounded(got)
+    yours = {"calls": diary.calls, "holds": holding}
+    if tells and (len(diary.calls) > 1 or holding):
+        print(json.dumps({"yours": yours}), flush=True)
+    results = [None] * len(brought)
+    # Every rank now knows what all did, so that all come to one verdict.
+    dist.all_gather_object(results, (yours, target))
+    return zip(*results, strict=True)
+
+
+def rounded(got):
+    numbers = torch.as_tensor(got).flatten().tolist()
+    return [round(number, 2) + 0.0 for number in numbers]  # no -0.0
+
+
+def draw(world_size):
+    """Each rank's milliseconds and the size: some to look at, then some at random."""
+    shown = [[[5], [9], [6], [4]][r % 4] for r in range(world_size)]
+    drawn = [[[1 + secrets.randbelow(50)] for _ in shown], 20 + secrets.randbelow(80)]
+    dist.broadcast_object_list(drawn)  # rank 0's numbers are now on all ranks
+    return (shown, 12), drawn
+
+
+def main(rank, world_size, device):
+    for number, (brought, size) in enumerate(draw(world_size)):
+        yours, targets = attempt(rank, brought, size, tells=number == 0)
+        if not any(len(did["calls"]) > 1 or did["holds"] for did in yours):
+            print(f"[rank {rank}] not yet", flush=True)
+            return {"solved": False}
+        if yours != targets:
+            wrong = [r for r in range(world_size) if yours[r] != targets[r]]
+            raise AssertionError(f"ranks {wrong} differ from the target")
+    print(f"[rank {rank}] as the target", flush=True)
+    return {"solved": True}

@@ -1,0 +1,140 @@
+"""Puzzle: what each link carried in an all_reduce, by the clock of the slowest rank.
+
+    torchrun --standalone --nproc-per-node 4 ddp_lab/cost/puzzle_bus.py
+
+Until `bus` is written, each rank prints:
+
+    [rank 0] not yet
+
+Written by notebooks/07_what_communication_costs.ipynb.
+"""
+
+import faulthandler
+import gc
+import json
+import os
+import secrets
+from contextlib import contextmanager
+
+import torch
+import torch.distributed as dist
+from torch.distributed.elastic.multiprocessing.errors import record
+from torch.utils._python_dispatch import TorchDispatchMode
+
+PATIENCE = 3  # seconds
+NAMES = {"allgather": "all_gather", "allreduce": "all_reduce"}
+
+
+def bus(size, mine, n):
+    """Return the bus bandwidth of an all_reduce on n ranks.
+
+    size: of the tensor, in MB; mine: milliseconds of this rank's call. The call took
+    as long as its slowest rank, which one dist.all_reduce finds.
+    """
+    return None  # your code here
+
+
+def goal(brought, size):
+    """What each rank calls, and what it holds in the end."""
+    n, slowest = len(brought), max(brought)[0]
+    return ["all_reduce"], [round(2 * (n - 1) / n * size / slowest, 2)]
+
+
+class Diary(TorchDispatchMode):
+    """Keeps each call of the process group, and tells it before it is made."""
+
+    def __init__(self, brought, tells):
+        super().__init__()
+        self.calls, self.tells = [["brings", None, str(brought).strip("[]")]], tells
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        library, name, _ = str(function).split(".")
+        if "c10d" in library:
+            name = name.strip("_").removesuffix("_base")
+            self.calls.append([NAMES.get(name, name), None, ""])
+            if self.tells:
+                print(json.dumps({"yours": {"calls": self.calls}}), flush=True)
+        return function(*args, **(kwargs or {}))
+
+
+def attempt(rank, brought, size, tells):
+    """Try the reader's lines; return what all ranks did, and what they should have."""
+    calls, holds = goal(brought, size)
+    diary = Diary(brought[rank], tells)
+    did = [diary.calls[0], *([call, None, ""] for call in calls)]
+    target = {"calls": did, "holds": holds}
+    if tells:
+        print(json.dumps({"target": target}), flush=True)
+    # If this rank waits forever, it shows its line, and ends.
+    faulthandler.dump_traceback_later(PATIENCE, exit=True)
+    with diary:
+        mine = torch.tensor(brought[rank], dtype=torch.float64)
+        got = bus(size, mine, len(brought))
+    faulthandler.cancel_dump_traceback_later()
+    holding = None if got is None else rounded(got)
+    yours = {"calls": diary.calls, "holds": holding}
+    if tells and (len(diary.calls) > 1 or holding):
+        print(json.dumps({"yours": yours}), flush=True)
+    results = [None] * len(brought)
+    # Every rank now knows what all did, so that all come to one verdict.
+    dist.all_gather_object(results, (yours, target))
+    return zip(*results, strict=True)
+
+
+def rounded(got):
+    numbers = torch.as_tensor(got).flatten().tolist()
+    return [round(number, 2) + 0.0 for number in numbers]  # no -0.0
+
+
+def draw(world_size):
+    """Each rank's milliseconds and the size: some to look at, then some at random."""
+    shown = [[[5], [9], [6], [4]][r % 4] for r in range(world_size)]
+    drawn = [[[1 + secrets.randbelow(50)] for _ in shown], 20 + secrets.randbelow(80)]
+    dist.broadcast_object_list(drawn)  # rank 0's numbers are now on all ranks
+    return (shown, 12), drawn
+
+
+def main(rank, world_size, device):
+    for number, (brought, size) in enumerate(draw(world_size)):
+        yours, targets = attempt(rank, brought, size, tells=number == 0)
+        if not any(len(did["calls"]) > 1 or did["holds"] for did in yours):
+            print(f"[rank {rank}] not yet", flush=True)
+            return {"solved": False}
+        if yours != targets:
+            wrong = [r for r in range(world_size) if yours[r] != targets[r]]
+            raise AssertionError(f"ranks {wrong} differ from the target")
+    print(f"[rank {rank}] as the target", flush=True)
+    return {"solved": True}
+
+
+# --- the same in every program: join the group, run main, leave whatever happens ---
+
+
+@contextmanager
+def process_group():
+    """A GPU per rank over NCCL; else gloo, on a shared GPU or the CPU."""
+    device, backend = torch.device("cpu"), "gloo"
+    if count := torch.cuda.device_count():
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % count)
+        torch.cuda.set_device(device)
+        if count == 1 and "TORCHELASTIC_RUN_ID" not in os.environ:
+            count = int(os.environ.get("SLURM_GPUS_ON_NODE", 1))  # each sees its own
+        if count >= int(os.environ["LOCAL_WORLD_SIZE"]):
+            backend = "cpu:gloo,cuda:nccl"
+    dist.init_process_group(backend, device_id=device if "nccl" in backend else None)
+    try:
+        yield dist.get_rank(), dist.get_world_size(), device
+    finally:
+        dist.destroy_process_group()
+        gc.collect()  # a leftover gloo object could abort the process at exit
+
+
+@record
+def run():
+    with process_group() as (rank, world_size, device):
+        if facts := main(rank, world_size, device):
+            print(json.dumps(facts), flush=True)
+
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,105 @@
+"""Puzzle: which share of a step a rank is idle, until the last rank is done.
+
+Until `idle` is written, each rank prints:
+
+    [rank 0] not yet
+"""
+
+import faulthandler
+import json
+import secrets
+
+import torch
+import torch.distributed as dist
+from torch.utils._python_dispatch import TorchDispatchMode
+
+PATIENCE = 3  # seconds
+NAMES = {"allgather": "all_gather", "allreduce": "all_reduce"}
+
+
+def idle(mine):
+    return None  # the cell's function stands here
+
+
+def goal(rank, brought):
+    """What this rank calls, and what it holds in the end."""
+    last = max(end for actions in brought for _, end in actions)
+    work = sum(end - begin for begin, end in brought[rank])
+    return ["all_reduce"], [round(1 - work / last, 2)]
+
+
+class Diary(TorchDispatchMode):
+    """Keeps each call of the process group, and tells it before it is made."""
+
+    def __init__(self, brought, tells):
+        super().__init__()
+        text = ", ".join(f"{begin}–{end}" for begin, end in brought)
+        self.calls, self.tells = [["brings", None, text]], tells
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        library, name, _ = str(function).split(".")
+        if "c10d" in library:
+            name = name.strip("_").removesuffix("_base")
+            self.calls.append([NAMES.get(name, name), None, ""])
+            if self.tells:
+                print(json.dumps({"yours": {"calls": self.calls}}), flush=True)
+        return function(*args, **(kwargs or {}))
+
+
+def attempt(rank, brought, tells):
+    """Try the reader's lines; return what all ranks did, and what they should have."""
+    calls, holds = goal(rank, brought)
+    diary = Diary(brought[rank], tells)
+    did = [diary.calls[0], *([call, None, ""] for call in calls)]
+    target = {"calls": did, "holds": holds}
+    if tells:
+        print(json.dumps({"target": target}), flush=True)
+    # If this rank waits forever, it shows its line, and ends.
+    faulthandler.dump_traceback_later(PATIENCE, exit=True)
+    with diary:
+        mine = torch.tensor(brought[rank], dtype=torch.float64)
+        got = idle(mine)
+    faulthandler.cancel_dump_traceback_later()
+    holding = None if got is None else rounded(got)
+    yours = {"calls": diary.calls, "holds": holding}
+    if tells and (len(diary.calls) > 1 or holding):
+        print(json.dumps({"yours": yours}), flush=True)
+    results = [None] * len(brought)
+    # Every rank now knows what all did, so that all come to one verdict.
+    dist.all_gather_object(results, (yours, target))
+    return zip(*results, strict=True)
+
+
+def rounded(got):
+    numbers = torch.as_tensor(got).flatten().tolist()
+    return [round(number, 2) + 0.0 for number in numbers]  # no -0.0
+
+
+def draw(world_size):
+    """When actions begin and end: GPipe's, to look at, then some that are drawn."""
+    turn = 2 + world_size - 1  # two micro-batches are through, forward
+    shown = [
+        [[r, r + 1], [r + 1, r + 2]]
+        + [[turn + 2 * back, turn + 2 * back + 2] for back in (far, far + 1)]
+        for r, far in zip(range(world_size), reversed(range(world_size)), strict=True)
+    ]
+    drawn = []
+    for _ in shown:
+        ends = sorted({secrets.randbelow(90) for _ in range(9)} | {90, 91, 92, 93})
+        drawn.append([list(pair) for pair in zip(ends[::2], ends[1::2], strict=False)])
+    every = [shown, drawn]
+    dist.broadcast_object_list(every)  # rank 0's numbers are now on all ranks
+    return every
+
+
+def main(rank, world_size, device):
+    for number, brought in enumerate(draw(world_size)):
+        yours, targets = attempt(rank, brought, tells=number == 0)
+        if not any(len(did["calls"]) > 1 or did["holds"] for did in yours):
+            print(f"[rank {rank}] not yet", flush=True)
+            return {"solved": False}
+        if yours != targets:
+            wrong = [r for r in range(world_size) if yours[r] != targets[r]]
+            raise AssertionError(f"ranks {wrong} differ from the target")
+    print(f"[rank {rank}] as the target", flush=True)
+    return {"solved": True}

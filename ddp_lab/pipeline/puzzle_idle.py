@@ -1,0 +1,151 @@
+"""Puzzle: which share of a step a rank is idle, until the last rank is done.
+
+    torchrun --standalone --nproc-per-node 4 ddp_lab/pipeline/puzzle_idle.py
+
+Until `idle` is written, each rank prints:
+
+    [rank 0] not yet
+
+Written by notebooks/16_pipelines.ipynb.
+"""
+
+import faulthandler
+import gc
+import json
+import os
+import secrets
+from contextlib import contextmanager
+
+import torch
+import torch.distributed as dist
+from torch.distributed.elastic.multiprocessing.errors import record
+from torch.utils._python_dispatch import TorchDispatchMode
+
+PATIENCE = 3  # seconds
+NAMES = {"allgather": "all_gather", "allreduce": "all_reduce"}
+
+
+def idle(mine):
+    """Return which share of the step this rank is idle.
+
+    mine, (actions, 2): when each action of this rank begins and ends. The step begins
+    at 0 and ends when all ranks are done. One dist.all_reduce.
+    """
+    return None  # your code here
+
+
+def goal(rank, brought):
+    """What this rank calls, and what it holds in the end."""
+    last = max(end for actions in brought for _, end in actions)
+    work = sum(end - begin for begin, end in brought[rank])
+    return ["all_reduce"], [round(1 - work / last, 2)]
+
+
+class Diary(TorchDispatchMode):
+    """Keeps each call of the process group, and tells it before it is made."""
+
+    def __init__(self, brought, tells):
+        super().__init__()
+        text = ", ".join(f"{begin}–{end}" for begin, end in brought)
+        self.calls, self.tells = [["brings", None, text]], tells
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        library, name, _ = str(function).split(".")
+        if "c10d" in library:
+            name = name.strip("_").removesuffix("_base")
+            self.calls.append([NAMES.get(name, name), None, ""])
+            if self.tells:
+                print(json.dumps({"yours": {"calls": self.calls}}), flush=True)
+        return function(*args, **(kwargs or {}))
+
+
+def attempt(rank, brought, tells):
+    """Try the reader's lines; return what all ranks did, and what they should have."""
+    calls, holds = goal(rank, brought)
+    diary = Diary(brought[rank], tells)
+    did = [diary.calls[0], *([call, None, ""] for call in calls)]
+    target = {"calls": did, "holds": holds}
+    if tells:
+        print(json.dumps({"target": target}), flush=True)
+    # If this rank waits forever, it shows its line, and ends.
+    faulthandler.dump_traceback_later(PATIENCE, exit=True)
+    with diary:
+        mine = torch.tensor(brought[rank], dtype=torch.float64)
+        got = idle(mine)
+    faulthandler.cancel_dump_traceback_later()
+    holding = None if got is None else rounded(got)
+    yours = {"calls": diary.calls, "holds": holding}
+    if tells and (len(diary.calls) > 1 or holding):
+        print(json.dumps({"yours": yours}), flush=True)
+    results = [None] * len(brought)
+    # Every rank now knows what all did, so that all come to one verdict.
+    dist.all_gather_object(results, (yours, target))
+    return zip(*results, strict=True)
+
+
+def rounded(got):
+    numbers = torch.as_tensor(got).flatten().tolist()
+    return [round(number, 2) + 0.0 for number in numbers]  # no -0.0
+
+
+def draw(world_size):
+    """When actions begin and end: GPipe's, to look at, then some that are drawn."""
+    turn = 2 + world_size - 1  # two micro-batches are through, forward
+    shown = [
+        [[r, r + 1], [r + 1, r + 2]]
+        + [[turn + 2 * back, turn + 2 * back + 2] for back in (far, far + 1)]
+        for r, far in zip(range(world_size), reversed(range(world_size)), strict=True)
+    ]
+    drawn = []
+    for _ in shown:
+        ends = sorted({secrets.randbelow(90) for _ in range(9)} | {90, 91, 92, 93})
+        drawn.append([list(pair) for pair in zip(ends[::2], ends[1::2], strict=False)])
+    every = [shown, drawn]
+    dist.broadcast_object_list(every)  # rank 0's numbers are now on all ranks
+    return every
+
+
+def main(rank, world_size, device):
+    for number, brought in enumerate(draw(world_size)):
+        yours, targets = attempt(rank, brought, tells=number == 0)
+        if not any(len(did["calls"]) > 1 or did["holds"] for did in yours):
+            print(f"[rank {rank}] not yet", flush=True)
+            return {"solved": False}
+        if yours != targets:
+            wrong = [r for r in range(world_size) if yours[r] != targets[r]]
+            raise AssertionError(f"ranks {wrong} differ from the target")
+    print(f"[rank {rank}] as the target", flush=True)
+    return {"solved": True}
+
+
+# --- the same in every program: join the group, run main, leave whatever happens ---
+
+
+@contextmanager
+def process_group():
+    """A GPU per rank over NCCL; else gloo, on a shared GPU or the CPU."""
+    device, backend = torch.device("cpu"), "gloo"
+    if count := torch.cuda.device_count():
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % count)
+        torch.cuda.set_device(device)
+        if count == 1 and "TORCHELASTIC_RUN_ID" not in os.environ:
+            count = int(os.environ.get("SLURM_GPUS_ON_NODE", 1))  # each sees its own
+        if count >= int(os.environ["LOCAL_WORLD_SIZE"]):
+            backend = "cpu:gloo,cuda:nccl"
+    dist.init_process_group(backend, device_id=device if "nccl" in backend else None)
+    try:
+        yield dist.get_rank(), dist.get_world_size(), device
+    finally:
+        dist.destroy_process_group()
+        gc.collect()  # a leftover gloo object could abort the process at exit
+
+
+@record
+def run():
+    with process_group() as (rank, world_size, device):
+        if facts := main(rank, world_size, device):
+            print(json.dumps(facts), flush=True)
+
+
+if __name__ == "__main__":
+    run()

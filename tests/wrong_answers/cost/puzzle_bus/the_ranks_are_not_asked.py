@@ -1,0 +1,2 @@
+def bus(size, mine, n):
+    return 2 * (n - 1) / n * size / mine

@@ -1,0 +1,2 @@
+def stages(rank, p, laps):
+    return [rank + lap * p for lap in range(laps)]
