@@ -50,7 +50,7 @@ HOME = "DDP_LAB_HOME"  # the run's folder, for a program that starts its ranks i
 TOLD = ""  # where torchrun has told us to meet
 FRAMES = 100  # that are kept of an exception, and
 LEAVES, CHAIN = 5, 9  # exceptions of a group, and that led to it
-# Torch 2.14 alone says so of all_gather_into_tensor and reduce_scatter_tensor.
+# Torch 2.13 and 2.14 say so of all_gather_into_tensor and reduce_scatter_tensor.
 RENAMED = ".*deprecated. Please use `torch.distributed.*_single` instead"
 RESERVED = 16_384  # bytes for raised.json, should the disk be full by then
 PR_SET_PTRACER, ANY = 0x59616D61, -1  # see prctl(2)
