@@ -37,7 +37,7 @@ TRUTHS = {
 def attempt(name, buf):
     """Return the result or None, and the refusal or None."""
     # PREMUL_SUM carries a factor. A private function makes it in every release;
-    # PyTorch 2.15 also takes dist.ReduceOp.PREMUL_SUM(0.5).
+    # newer releases also take dist.ReduceOp.PREMUL_SUM(0.5).
     made = {"PREMUL_SUM": dist._make_nccl_premul_sum(0.5)}
     made["a function"] = lambda a, b: a + b
     try:

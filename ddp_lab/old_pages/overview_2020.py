@@ -40,7 +40,8 @@ def judge(line, *given):
         except (Exception, SystemExit) as error:
             said = f"{type(error).__name__}: {error}".splitlines()[0]
             return ("hangs" if "timed out" in said else "stops"), said
-    if said := [str(w.message) for w in caught if "deprecated" in str(w.message)]:
+    said = [str(w.message) for w in caught if "deprecated" in str(w.message)]
+    if said and "_single" not in said[0]:  # 2.13 and 2.14 say it of row 5's
         return "warns", said[0]
     if brings == promised:
         return "holds", str(brings)

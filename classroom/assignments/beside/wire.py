@@ -522,7 +522,7 @@ class Wire(_GROUP):
 
         return self.call("all_gather", input, [output], keep)
 
-    all_gather_single = _allgather_base  # its name from torch 2.15 on
+    all_gather_single = _allgather_base  # its name in newer releases
 
     def gather(self, outputs: list, inputs: list, opts: Any) -> Sent:
         def keep(parts: list[torch.Tensor]) -> None:

@@ -38,6 +38,7 @@ import threading
 import time
 import traceback
 import types
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,8 @@ TOLD = ""  # where torchrun has told us to meet
 STARTED_AS: list[str] = []  # which rank, and of how many
 FRAMES = 100  # that are kept of an exception, and
 LEAVES, CHAIN = 5, 9  # exceptions of a group, and that led to it
+# Torch 2.13 and 2.14 say so of all_gather_into_tensor and reduce_scatter_tensor.
+RENAMED = ".*deprecated. Please use `torch.distributed.*_single` instead"
 RESERVED = 16_384  # bytes for raised.json, should the disk be full by then
 PR_SET_PTRACER, ANY = 0x59616D61, -1  # see prctl(2)
 
@@ -58,6 +61,7 @@ def run(argv: list[str]) -> None:
     global TOLD
     TOLD, own = _meeting(), os.getpid()
     STARTED_AS[:] = [os.environ.get(name, "") for name in ("RANK", "WORLD_SIZE")]
+    warnings.filterwarnings("ignore", RENAMED, FutureWarning)
     folder = _log_folder()
     if home := os.environ.pop(HOME, ""):  # which is not for its children
         folder = Path(home)
