@@ -6,6 +6,7 @@ Worker 0 runs them against the last worker, by name or by reference:
 """
 
 import json
+import random
 import threading
 import time
 from unittest import mock
@@ -15,6 +16,7 @@ from torch.distributed import rpc
 
 STEPS = 8
 HISTORY, GUESTS = [], []  # of worker 0; of the last worker
+SUMMANDS = [random.randrange(1, 100) for _ in range(STEPS)]  # of each worker
 DOOR = threading.Lock()  # for changing GUESTS
 BOTH = threading.Barrier(2)  # no guest is welcomed alone, and no addition runs alone
 OPTIONS = {"rpc_timeout": 2}
@@ -40,7 +42,12 @@ def slowly_add(rref):
     BOTH.wait(1.5)
     time.sleep(0.2)
     with DOOR:
-        rref.local_value().add_(1)
+        rref.local_value().add_(SUMMANDS[-1])
+        SUMMANDS.insert(0, SUMMANDS.pop())  # each comes once
+
+
+def summands():
+    return sum(SUMMANDS)
 
 
 def greet(name, host):
@@ -91,9 +98,9 @@ def of_add_up(owner):
     with mock.patch.object(time, "sleep", side_effect=asleep):
         total = add_up(rref)
     time.sleep(0.5)  # a wait that was forgotten, for the next specimen's sake
-    at_owner = rref.to_here().sum().item()
-    early = min(total, 2.0 * STEPS - 1)  # how early differs
-    return (total, at_owner), (2.0 * STEPS, 2.0 * STEPS), (early, 2.0 * STEPS)
+    at_owner, right = rref.to_here().sum().item(), 2.0 * rpc.rpc_sync(owner, summands)
+    early = min(total, right - 1)  # how early differs
+    return (total, at_owner), (right, right), (early, right)
 
 
 def of_enrol(owner):
