@@ -99,12 +99,12 @@ class Witness:
 
 
 def whole(weights):
-    """How many have a .grad, and the bytes of all tensors as large as one of them."""
-    sizes = {w.numel() for w in weights if w.dim() > 1}
+    """How many have a .grad, and the bytes of all tensors of the shape of a matrix."""
+    shapes = {w.shape for w in weights if w.dim() > 1}
     found = (each for each in gc.get_objects() if issubclass(type(each), torch.Tensor))
     gc.collect()
     left = sum(w.grad is not None for w in weights)
-    return left, sum(each.nbytes for each in found if each.numel() in sizes)
+    return left, sum(each.nbytes for each in found if each.shape in shapes)
 
 
 def train(config, dtype, device, rank, world_size):
