@@ -48,7 +48,7 @@ def write(saved, path):
         os.close(names)
     except (OSError, RuntimeError) as error:  # a full disk, say
         temporary.unlink(missing_ok=True)  # half a file is of no use
-        first = error.__context__ or error  # torch.save may hide the system's
+        first = error if isinstance(error, OSError) else error.__context__ or error
         raise OSError(f"cannot save in {path.parent}: {first.args[-1]}") from None
 
 
