@@ -1255,10 +1255,16 @@ MISTAKES = [
         "loss.backward()",
     ),
     Mistake(
-        "the decoder's first call in no context",
+        "micro-batches in another order",
         "rpc/rnn",
-        'self.parts["decoder"].rpc_sync().forward(x)',
-        'self.parts["decoder"].rpc_async().forward(x).wait()',
+        "for rref in scores]",
+        "for rref in reversed(scores)]",
+    ),
+    Mistake(
+        "a batch that is not cut",
+        "rpc/rnn",
+        "chunk(micro_batches, 1)",
+        "chunk(1, 1)",
     ),
     Mistake(
         "a part that nobody steps",

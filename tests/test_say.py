@@ -193,8 +193,8 @@ SAID = [
     ),
     (
         Cause(Kind.SIZES_DIFFER, sizes=(64, 32), name="all_reduce"),
-        "64 bytes came where 32 were expected: the ranks bring tensors of "
-        "different sizes to all_reduce",
+        "a message of 64 bytes came where one of 32 was expected (a tensor or a piece "
+        "of one): the ranks bring tensors of different sizes to all_reduce",
     ),
     (
         Cause(

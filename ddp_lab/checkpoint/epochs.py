@@ -52,7 +52,8 @@ def write(saved, path):
         os.close(names)
     except (OSError, RuntimeError) as error:  # a full disk, say
         temporary.unlink(missing_ok=True)  # half a file is of no use
-        raise OSError(f"cannot save in {path.parent}: {error.args[-1]}") from None
+        first = error if isinstance(error, OSError) else error.__context__ or error
+        raise OSError(f"cannot save in {path.parent}: {first.args[-1]}") from None
 
 
 def build(rank, device):

@@ -134,7 +134,8 @@ def save(path, parts, epoch, run):
             os.close(names)
         except (OSError, RuntimeError) as error:  # a full disk, say
             new.unlink(missing_ok=True)  # half a file is of no use
-            raise OSError(f"cannot save {path}: {error.args[-1]}") from None
+            first = error if isinstance(error, OSError) else error.__context__ or error
+            raise OSError(f"cannot save {path}: {first.args[-1]}") from None
 
 
 def resume(path, parts, run):

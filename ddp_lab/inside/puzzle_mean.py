@@ -94,7 +94,8 @@ def draw_numbers(world_size):
         some = [secrets.choice([None, secrets.randbelow(90)]) for _ in shown]
         some[secrets.randbelow(world_size)] = secrets.randbelow(90)
         drawn.append(some)
-    drawn.append([0, *[None] * (world_size - 1)])  # a gradient of 0 is one, too
+    drawn.append([0, *[None] * (world_size - 1)])  # a gradient of 0 is one, too,
+    drawn.append([0, 8, *[None] * (world_size - 2)])  # and counts
     dist.broadcast_object_list(drawn)  # rank 0's numbers are now on all ranks
     return shown, *drawn
 

@@ -222,7 +222,8 @@ def _at(call: Call) -> str:
 def _sizes_differ(why: Cause) -> str:
     came, expected = why.sizes
     return (
-        f"{came} bytes came where {expected} were expected: "
+        f"a message of {came} bytes came where one of {expected} was expected "
+        "(a tensor or a piece of one): "
         f"the ranks bring tensors of different sizes to {why.name or 'one call'}"
     )
 

@@ -91,7 +91,7 @@ def main(rank, world_size, device):
     sizes = itertools.pairwise(WIDTHS)
     # Float32: weights, biases and their gradients, and the input kept for backward.
     layer_bytes = [4 * (2 * (a + 1) * b + ROWS * a) for a, b in sizes]
-    if place(layer_bytes, world_size) is None:
+    if place(list(layer_bytes), world_size) is None:
         print(f"[rank {rank}] not yet", flush=True)
         print(json.dumps({"solved": False, "layer_bytes": layer_bytes}), flush=True)
         dist.barrier()  # to leave now would cut off those that are still joining

@@ -12,6 +12,7 @@ Written by notebooks/11_model_parallel.ipynb.
 import gc
 import json
 import os
+import random
 from contextlib import contextmanager
 
 import torch
@@ -94,7 +95,9 @@ def counted(function, *args):
 def main(rank, world_size, device):
     if HIDDEN % world_size:
         raise ValueError(f"{world_size} ranks cannot share {HIDDEN} features")
-    torch.manual_seed(0)  # the same numbers on every rank
+    seed = torch.tensor(random.randrange(2**31), device=device)
+    dist.broadcast(seed, src=0)  # all ranks draw the numbers that rank 0 draws
+    torch.manual_seed(seed.item())
     shapes = [(HIDDEN, WIDTH), (HIDDEN,)] * 2 + [(WIDTH, HIDDEN), (WIDTH,)]
     tensors = [torch.randn(s, device=device) for s in [(ROWS, WIDTH), *shapes]]
     dims = [None, 0, 0, 0, 0, 1, None]  # PyTorch stores weights as (out, in)

@@ -20,6 +20,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.elastic.multiprocessing.errors import record
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 PATIENCE = 3  # seconds
 NAMES = {"allgather": "all_gather", "allreduce": "all_reduce"}
@@ -47,12 +48,14 @@ class Diary(TorchDispatchMode):
     def __init__(self, brought, tells):
         super().__init__()
         self.calls, self.tells = [["brings", None, str(brought).strip("[]")]], tells
+        self.sent = 0  # numbers
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         library, name, _ = str(function).split(".")
         if "c10d" in library and not name.startswith(("wait", "_wrap")):
             name = name.strip("_").removesuffix("_base")
             self.calls.append([NAMES.get(name, name), None, ""])
+            self.sent += sum(t.numel() for t in tree_leaves(args) if torch.is_tensor(t))
             if self.tells:
                 print(json.dumps({"yours": {"calls": self.calls}}), flush=True)
         return function(*args, **(kwargs or {}))
@@ -63,7 +66,7 @@ def attempt(rank, brought, tells):
     calls, holds = goal(rank, brought)
     diary = Diary(brought[rank], tells)
     did = [diary.calls[0], *([call, None, ""] for call in calls)]
-    target = {"calls": did, "holds": holds}
+    target = {"calls": did, "holds": holds, "sent": 1}
     if tells:
         print(json.dumps({"target": target}), flush=True)
     mine = torch.tensor(brought[rank], dtype=torch.float64)  # (2,)
@@ -73,7 +76,7 @@ def attempt(rank, brought, tells):
         got = normed(mine, len(brought))
     faulthandler.cancel_dump_traceback_later()
     holding = None if got is None else rounded(got)
-    yours = {"calls": diary.calls, "holds": holding}
+    yours = {"calls": diary.calls, "holds": holding, "sent": diary.sent}
     if tells and (len(diary.calls) > 1 or holding):
         print(json.dumps({"yours": yours}), flush=True)
     results = [None] * len(brought)
@@ -103,7 +106,8 @@ def main(rank, world_size, device):
             return {"solved": False}
         if yours != targets:
             wrong = [r for r in range(world_size) if yours[r] != targets[r]]
-            raise AssertionError(f"ranks {wrong} differ from the target")
+            sent = [did["sent"] for did in yours]
+            raise AssertionError(f"ranks {wrong} differ from the target; sent: {sent}")
     print(f"[rank {rank}] as the target", flush=True)
     return {"solved": True}
 

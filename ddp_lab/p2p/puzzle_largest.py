@@ -47,7 +47,7 @@ class Diary(TorchDispatchMode):
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         library, name, _ = str(function).split(".")
         if "c10d" in library:
-            name = name.strip("_")
+            name = name.strip("_").removesuffix("_any_source")
             peer = args[2] if name in ("send", "recv") else None
             text = "" if name == "recv" else str(args[0][0].tolist()).strip("[]")
             self.calls.append([name, peer, text])

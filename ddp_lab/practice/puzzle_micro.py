@@ -26,9 +26,11 @@ PATIENCE, MICRO = 10, 4  # seconds; micro-batches
 
 
 def micro(model, sample, turn, last):
-    """Forward and backward of one micro-batch, with turn = 0 ... last, under DDP.
+    """Run forward and backward on one micro-batch; called for turn = 0, 1, ..., last.
 
-    .grad shall end as the mean over all samples, after a single all_reduce.
+    model, under DDP, has one weight; model(sample) is the loss. After the last turn the
+    weight's .grad must be the mean over the samples of all turns and ranks, and no turn
+    but the last may communicate.
     """
     return None  # your code here
 

@@ -11,6 +11,7 @@ Written by notebooks/24_remote_calls.ipynb.
 
 import json
 import os
+import random
 import socket
 import threading
 import time
@@ -23,7 +24,7 @@ from torch.distributed import rpc
 from torch.distributed.elastic.multiprocessing.errors import record
 
 STEPS = 8
-HISTORY, GUESTS = [], []  # of worker 0; of the last worker
+HISTORY, GUESTS, GIFT = [], [], random.randrange(2, 100)  # each worker has its own
 DOOR = threading.Lock()  # for changing GUESTS
 BOTH = threading.Barrier(2)  # no guest is welcomed alone, and no addition runs alone
 OPTIONS = {"rpc_timeout": 2}
@@ -44,7 +45,7 @@ def repeat(owner):
 
 
 def add_up(rref):
-    """3. Let the owner add 1 STEPS times, all at once; return the sum after that."""
+    """3. Let the owner run slowly_add STEPS times, all at once; return the sum then."""
     for _ in range(STEPS):
         rpc.rpc_async(rref.owner(), slowly_add, args=(rref,))
     return rref.to_here().sum().item()
@@ -63,7 +64,7 @@ def slowly_add(rref):
     BOTH.wait(1.5)
     time.sleep(0.2)
     with DOOR:
-        rref.local_value().add_(1)
+        rref.local_value().add_(GIFT)
 
 
 def greet(name, host):
@@ -83,16 +84,16 @@ def greetings():
 
 
 def alive():
-    return int(rpc._rref_context_get_debug_info()["num_owner_rrefs"])
+    return int(rpc._rref_context_get_debug_info()["num_owner_rrefs"]), GIFT
 
 
 def settled(owner, expected):
     """How many objects live at `owner`, when as many do as should, or in the end."""
     deadline = time.monotonic() + 2
-    while rpc.rpc_sync(owner, alive) != expected and time.monotonic() < deadline:
+    while rpc.rpc_sync(owner, alive)[0] != expected and time.monotonic() < deadline:
         time.sleep(0.05)  # references are given back in the background
     time.sleep(0.3)  # and one too many may be given back yet
-    return rpc.rpc_sync(owner, alive)
+    return rpc.rpc_sync(owner, alive)[0]
 
 
 def of_grow(owner):
@@ -114,9 +115,9 @@ def of_add_up(owner):
     with mock.patch.object(time, "sleep", side_effect=asleep):
         total = add_up(rref)
     time.sleep(0.5)  # a wait that was forgotten, for the next specimen's sake
+    right = 2.0 * STEPS * rpc.rpc_sync(owner, alive)[1]
     at_owner = rref.to_here().sum().item()
-    early = min(total, 2.0 * STEPS - 1)  # how early differs
-    return (total, at_owner), (2.0 * STEPS, 2.0 * STEPS), (early, 2.0 * STEPS)
+    return (total, at_owner), (right, right), (min(total, right - 1), right)
 
 
 def of_enrol(owner):

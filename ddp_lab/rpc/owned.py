@@ -27,38 +27,13 @@ PARTS = {  # each seeded by its place, so that every worker builds the same weig
     "lstm": lambda: nn.LSTM(WIDTH, HIDDEN),
     "decoder": lambda: nn.Linear(HIDDEN, TOKENS),
 }
-building = threading.Lock()
+alone = threading.Lock()  # calls come on many threads
 
 
 def build(part):
-    with building:  # calls come on many threads, and there is one random state
+    with alone:  # there is one random state
         torch.manual_seed(list(PARTS).index(part))
         return PARTS[part]()
-
-
-class CutRNN:
-    """Three RRefs to modules that other workers own."""
-
-    def __init__(self, world_size):
-        owners = zip(PARTS, (1, 0, world_size - 1), strict=True)
-        self.parts = {p: rpc.remote(f"worker{o}", build, args=(p,)) for p, o in owners}
-
-    def forward(self, tokens):
-        # A tensor with a gradient notes a send where it leaves and a recv at its end.
-        x = self.parts["encoder"].rpc_sync().forward(tokens)  # (LENGTH, BATCH, WIDTH)
-        x, _ = self.parts["lstm"].rpc_sync().forward(x)  # (LENGTH, BATCH, HIDDEN)
-        return self.parts["decoder"].rpc_sync().forward(x)  # (LENGTH, BATCH, TOKENS)
-
-
-def parameters(part):
-    """Return an RRef to each parameter of `part`; only its owner can make them."""
-    return [rpc.RRef(p) for p in part.local_value().parameters()]
-
-
-def gradients(context):
-    """Return how many gradients this worker has in the context, and in .grad."""
-    held = dist_autograd.get_gradients(context)
-    return len(held), sum(p.grad is not None for p in held)
 
 
 class SGD(torch.optim.SGD):
@@ -69,23 +44,11 @@ def loss_of(scores, target):
     return nn.functional.cross_entropy(scores.flatten(0, 1), target.flatten())
 
 
-def train_step(model, optimizer, tokens, target, world_size):
-    """One step of the cut network; return, by worker, where the gradients lay."""
-    with dist_autograd.context() as context:
-        loss = loss_of(model.forward(tokens), target)
-        dist_autograd.backward(context, [loss])  # on all workers; fills the context
-        names = [f"worker{rank}" for rank in range(world_size)]
-        held = [rpc.rpc_sync(name, gradients, (context,)) for name in names]
-        optimizer.step(context)  # each owner takes its own gradients from it
-    return held
-
-
 class Server:
     """Owns the network; trainers meet here."""
 
-    def __init__(self, trainers):
-        self.network = nn.ModuleDict({part: build(part) for part in PARTS})
-        self.together = threading.Barrier(trainers)
+    def __init__(self, network, trainers):
+        self.network, self.together = network, threading.Barrier(trainers)
 
     def forward(self, tokens):
         hidden, _ = self.network["lstm"](self.network["encoder"](tokens))
@@ -105,19 +68,6 @@ def batch(step, trainer):
     return tokens, (tokens + 2) % TOKENS
 
 
-def one_process(trainers):
-    """The truth: one process with the batches of all trainers; return its weights."""
-    one, batches = Server(1), range(trainers)
-    optimizer = torch.optim.SGD(one.network.parameters(), lr=LR)
-    for step in range(STEPS):
-        pairs = zip(*(batch(step, trainer) for trainer in batches), strict=True)
-        tokens, target = (torch.cat(each, 1) for each in pairs)
-        optimizer.zero_grad()
-        loss_of(one.forward(tokens), target).backward()
-        optimizer.step()
-    return list(one.network.parameters())
-
-
 def train(rref, trainer, trainers):
     """Run by each trainer: all at the same time train the one network."""
     server, losses = rref.rpc_sync(), []
@@ -134,16 +84,31 @@ def train(rref, trainer, trainers):
     return losses
 
 
+def one_process(trainers):
+    """The truth: one process with the batches of all trainers; return its weights."""
+    network = nn.ModuleDict({part: build(part) for part in PARTS})
+    optimizer = torch.optim.SGD(network.parameters(), lr=LR)
+    for step in range(STEPS):
+        pairs = zip(*(batch(step, trainer) for trainer in range(trainers)), strict=True)
+        tokens, target = (torch.cat(each, 1) for each in pairs)
+        optimizer.zero_grad()
+        loss_of(Server(network, 1).forward(tokens), target).backward()
+        optimizer.step()
+    return list(network.parameters())
+
+
 def main(rank, world_size):
     # DistributedOptimizer warns of each class that it does not swap.
     logging.getLogger("torch.distributed.optim.optimizer").setLevel(logging.ERROR)
     if rank > 0:
         return print(f"[rank {rank}] trains when it is asked to", flush=True)
-    trainers, server = world_size - 1, Server(world_size - 1)
-    given = [(rpc.RRef(server), n, trainers) for n in range(trainers)]
+    trainers = world_size - 1
+    network = nn.ModuleDict({part: build(part) for part in PARTS})
+    rref = rpc.RRef(Server(network, trainers))
+    given = [(rref, n, trainers) for n in range(trainers)]
     calls = [rpc.rpc_async(f"worker{1 + each[1]}", train, each) for each in given]
     losses = torch.tensor(torch.futures.wait_all(calls)).mean(0).tolist()
-    found, expected = list(server.network.parameters()), one_process(trainers)
+    found, expected = list(network.parameters()), one_process(trainers)
     torch.testing.assert_close(found, expected, msg="weights differ")
     print(f"[rank 0] loss {losses[0]:.2f}, then {losses[-1]:.2f}", flush=True)
     assert losses[-1] < losses[0] / 5, losses

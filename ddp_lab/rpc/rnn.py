@@ -10,6 +10,7 @@ import logging
 import os
 import socket
 import threading
+import time
 import warnings
 from contextlib import contextmanager
 
@@ -21,19 +22,29 @@ from torch.distributed.elastic.multiprocessing.errors import record
 from torch.distributed.optim import DistributedOptimizer
 
 TOKENS, WIDTH, HIDDEN = 40, 6, 8
-LENGTH, BATCH, STEPS, LR = 5, 8, 3, 0.5
+LENGTH, BATCH, LR = 5, 8, 0.5
+MICRO_BATCHES, NAP = (4, 1, 4), 0.05  # of each step; seconds for each of BATCH
 PARTS = {  # each seeded by its place, so that every worker builds the same weights
     "encoder": lambda: nn.Embedding(TOKENS, WIDTH),
     "lstm": lambda: nn.LSTM(WIDTH, HIDDEN),
     "decoder": lambda: nn.Linear(HIDDEN, TOKENS),
 }
-building = threading.Lock()
+alone = threading.Lock()  # calls come on many threads
 
 
 def build(part):
-    with building:  # calls come on many threads, and there is one random state
+    with alone:  # there is one random state
         torch.manual_seed(list(PARTS).index(part))
         return PARTS[part]()
+
+
+def pass_on(part, rref):
+    """Run by the owner of `part`: fetch what the part before it made, and go on."""
+    x = rref.to_here()  # notes a send there and a recv here, if it has a gradient
+    with alone:  # one micro-batch after the other, as on a device
+        time.sleep(NAP * x.shape[1])  # a big part would take that long
+        x = part.local_value()(x)
+    return x[0] if isinstance(x, tuple) else x
 
 
 class CutRNN:
@@ -41,13 +52,20 @@ class CutRNN:
 
     def __init__(self, world_size):
         owners = zip(PARTS, (1, 0, world_size - 1), strict=True)
+        self.seconds = []  # of each forward pass
         self.parts = {p: rpc.remote(f"worker{o}", build, args=(p,)) for p, o in owners}
 
-    def forward(self, tokens):
-        # A tensor with a gradient notes a send where it leaves and a recv at its end.
-        x = self.parts["encoder"].rpc_sync().forward(tokens)  # (LENGTH, BATCH, WIDTH)
-        x, _ = self.parts["lstm"].rpc_sync().forward(x)  # (LENGTH, BATCH, HIDDEN)
-        return self.parts["decoder"].rpc_sync().forward(x)  # (LENGTH, BATCH, TOKENS)
+    def forward(self, tokens, micro_batches):
+        """Send every micro-batch through all parts, and wait for none on its way."""
+        start, scores = time.monotonic(), []
+        for micro_batch in tokens.chunk(micro_batches, 1):
+            rref = rpc.RRef(micro_batch)  # (LENGTH, BATCH // micro_batches)
+            for part in self.parts.values():
+                rref = rpc.remote(part.owner(), pass_on, args=(part, rref))
+            scores.append(rref)
+        scores = torch.cat([rref.to_here() for rref in scores], 1)
+        self.seconds.append(time.monotonic() - start)
+        return scores  # (LENGTH, BATCH, TOKENS)
 
 
 def parameters(part):
@@ -69,12 +87,11 @@ def loss_of(scores, target):
     return nn.functional.cross_entropy(scores.flatten(0, 1), target.flatten())
 
 
-def train_step(model, optimizer, tokens, target, world_size):
+def train_step(model, optimizer, tokens, target, micro_batches, names):
     """One step of the cut network; return, by worker, where the gradients lay."""
     with dist_autograd.context() as context:
-        loss = loss_of(model.forward(tokens), target)
+        loss = loss_of(model.forward(tokens, micro_batches), target)
         dist_autograd.backward(context, [loss])  # on all workers; fills the context
-        names = [f"worker{rank}" for rank in range(world_size)]
         held = [rpc.rpc_sync(name, gradients, (context,)) for name in names]
         optimizer.step(context)  # each owner takes its own gradients from it
     return held
@@ -83,7 +100,7 @@ def train_step(model, optimizer, tokens, target, world_size):
 def main(rank, world_size):
     if rank > 0:
         return print(f"[rank {rank}] serves its part of the network", flush=True)
-    model, held = CutRNN(world_size), []
+    model, names = CutRNN(world_size), [f"worker{r}" for r in range(world_size)]
     owned = [rpc.rpc_sync(p.owner(), parameters, (p,)) for p in model.parts.values()]
     rrefs = [rref for several in owned for rref in several]
     # It warns of each class that it does not swap, which is the point of ours.
@@ -92,9 +109,11 @@ def main(rank, world_size):
     optimizer = DistributedOptimizer(SGD, rrefs, lr=LR)
     uncut = nn.ModuleDict({part: build(part) for part in PARTS})  # the truth
     truth = torch.optim.SGD(uncut.parameters(), lr=LR)
-    for step in range(1, STEPS + 1):
+    held = []
+    for micro_batches in MICRO_BATCHES:
         tokens, target = torch.randint(TOKENS, (2, LENGTH, BATCH))
-        held.append(train_step(model, optimizer, tokens, target, world_size))
+        given = tokens, target, micro_batches
+        held.append(train_step(model, optimizer, *given, names))
 
         truth.zero_grad()
         hidden, _ = uncut["lstm"](uncut["encoder"](tokens))
@@ -102,10 +121,12 @@ def main(rank, world_size):
         truth.step()
         for rref, expected in zip(rrefs, uncut.parameters(), strict=True):
             torch.testing.assert_close(rref.to_here(), expected, msg="weights differ")
-        print(f"[rank 0] step {step}: weights as uncut", flush=True)
+        said = f"cut into {micro_batches}: {model.seconds[-1]:.1f} s, weights as uncut"
+        print(f"[rank 0] {said}", flush=True)
     there, grad = zip(*held[0], strict=True)  # no optimizer had touched a .grad yet
     print(f"[rank 0] in the context: {there}; in .grad: {grad}", flush=True)
-    return {"in_context": there, "in_grad": grad}
+    assert model.seconds[2] < 0.9 * model.seconds[1], model.seconds
+    return {"in_context": there, "in_grad": grad, "seconds": model.seconds[1:]}
 
 
 # --- the same in every program: join the group, run main, leave whatever happens ---

@@ -86,7 +86,7 @@ class Unit:
 
 
 class Zero:
-    """Stage 3: all is in parts, but for the block that computes."""
+    """Stage 3: all is in parts, but for the rest and the block that computes."""
 
     def __init__(self, model):
         self.model, blocks = model, model.blocks

@@ -5,6 +5,8 @@ The network has BatchNorm, so it holds float32 and int64, and one layer in float
     [rank 0] not yet
 """
 
+import secrets
+
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -30,11 +32,11 @@ class Counter(TorchDispatchMode):
         return function(*args, **(kwargs or {}))
 
 
-def network(rank, device):
-    """Every rank has its own numbers, some of which no float32 can hold."""
-    torch.manual_seed(rank)
+def network(seed, device):
+    """Numbers for one seed, some of which no float32 can hold."""
+    torch.manual_seed(seed)
     net = nn.Sequential(nn.Linear(5, 7), nn.BatchNorm1d(7), nn.Linear(7, 3).double())
-    net[1].num_batches_tracked.fill_(2**60 + rank)
+    net[1].num_batches_tracked.fill_(2**60 + seed)
     net[0].weight.data[0, 0] = float("nan")
     net.register_buffer("mask", torch.rand(3, 11) > 0.5)
     net.register_buffer("turned", torch.randn(4, 6).t())  # not in one row of memory
@@ -48,8 +50,9 @@ def bits(tensors):
 
 
 def main(rank, world_size, device):
-    # Rank 0's numbers depend on its seed alone, so every rank can make them.
-    expected, net = network(0, device), network(rank, device)
+    seed = [secrets.randbelow(2**31)]
+    dist.broadcast_object_list(seed)  # so every rank can make rank 0's numbers
+    expected, net = network(seed[0], device), network(seed[0] + rank, device)
     tensors = [t.detach() for t in (*net.parameters(), *net.buffers())]
     truth = bits([*expected.parameters(), *expected.buffers()])
     with Counter() as counter:

@@ -47,7 +47,8 @@ def check(buckets, order, sizes):
     for bucket in buckets:
         held = [sizes[weight] for weight in bucket]
         is_last = bucket is buckets[-1]
-        if sum(held[:-1]) >= CAP or (sum(held) < CAP and not is_last):
+        too_little = sum(held) < CAP and not is_last
+        if not held or too_little or sum(held[:-1]) >= CAP:
             raise AssertionError(f"a bucket holds {held} bytes, and the limit is {CAP}")
 
 

@@ -6,6 +6,7 @@ Once `gated` is written, the ranks count what it communicates. Until then:
 """
 
 import json
+import random
 
 import torch
 import torch.distributed as dist
@@ -79,7 +80,9 @@ def counted(function, *args):
 def main(rank, world_size, device):
     if HIDDEN % world_size:
         raise ValueError(f"{world_size} ranks cannot share {HIDDEN} features")
-    torch.manual_seed(0)  # the same numbers on every rank
+    seed = torch.tensor(random.randrange(2**31), device=device)
+    dist.broadcast(seed, src=0)  # all ranks draw the numbers that rank 0 draws
+    torch.manual_seed(seed.item())
     shapes = [(HIDDEN, WIDTH), (HIDDEN,)] * 2 + [(WIDTH, HIDDEN), (WIDTH,)]
     tensors = [torch.randn(s, device=device) for s in [(ROWS, WIDTH), *shapes]]
     dims = [None, 0, 0, 0, 0, 1, None]  # PyTorch stores weights as (out, in)

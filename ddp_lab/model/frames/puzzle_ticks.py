@@ -10,6 +10,7 @@ import json
 import torch.distributed as dist
 
 MICRO = 3, 1, 2, 5  # micro-batches: the first number is shown
+STAGES = 1, 2, 3, 6  # of pipelines that each rank lists as a whole
 
 
 def ticks(rank, stages, m):
@@ -46,5 +47,9 @@ def main(rank, world_size, device):
             print(json.dumps({"yours": trace(got or [])}), flush=True)
         if wrong := [r for r in range(world_size) if not everyone[r]]:
             raise AssertionError(f"ranks {wrong} differ from the target, m = {m}")
+    for stages in STAGES:
+        rows = [list(ticks(stage, stages, 4)) for stage in range(stages)]
+        if rows != [goal(stage, stages, 4) for stage in range(stages)]:
+            raise AssertionError(f"with {stages} stages they differ from the target")
     print(f"[rank {rank}] as the target", flush=True)
     return {"solved": True}

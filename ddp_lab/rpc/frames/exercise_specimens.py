@@ -6,6 +6,7 @@ Worker 0 runs them against the last worker, by name or by reference:
 """
 
 import json
+import random
 import threading
 import time
 from unittest import mock
@@ -14,7 +15,7 @@ import torch
 from torch.distributed import rpc
 
 STEPS = 8
-HISTORY, GUESTS = [], []  # of worker 0; of the last worker
+HISTORY, GUESTS, GIFT = [], [], random.randrange(2, 100)  # each worker has its own
 DOOR = threading.Lock()  # for changing GUESTS
 BOTH = threading.Barrier(2)  # no guest is welcomed alone, and no addition runs alone
 OPTIONS = {"rpc_timeout": 2}
@@ -40,7 +41,7 @@ def slowly_add(rref):
     BOTH.wait(1.5)
     time.sleep(0.2)
     with DOOR:
-        rref.local_value().add_(1)
+        rref.local_value().add_(GIFT)
 
 
 def greet(name, host):
@@ -60,16 +61,16 @@ def greetings():
 
 
 def alive():
-    return int(rpc._rref_context_get_debug_info()["num_owner_rrefs"])
+    return int(rpc._rref_context_get_debug_info()["num_owner_rrefs"]), GIFT
 
 
 def settled(owner, expected):
     """How many objects live at `owner`, when as many do as should, or in the end."""
     deadline = time.monotonic() + 2
-    while rpc.rpc_sync(owner, alive) != expected and time.monotonic() < deadline:
+    while rpc.rpc_sync(owner, alive)[0] != expected and time.monotonic() < deadline:
         time.sleep(0.05)  # references are given back in the background
     time.sleep(0.3)  # and one too many may be given back yet
-    return rpc.rpc_sync(owner, alive)
+    return rpc.rpc_sync(owner, alive)[0]
 
 
 def of_grow(owner):
@@ -91,9 +92,9 @@ def of_add_up(owner):
     with mock.patch.object(time, "sleep", side_effect=asleep):
         total = add_up(rref)
     time.sleep(0.5)  # a wait that was forgotten, for the next specimen's sake
+    right = 2.0 * STEPS * rpc.rpc_sync(owner, alive)[1]
     at_owner = rref.to_here().sum().item()
-    early = min(total, 2.0 * STEPS - 1)  # how early differs
-    return (total, at_owner), (2.0 * STEPS, 2.0 * STEPS), (early, 2.0 * STEPS)
+    return (total, at_owner), (right, right), (min(total, right - 1), right)
 
 
 def of_enrol(owner):

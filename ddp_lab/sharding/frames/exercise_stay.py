@@ -118,7 +118,7 @@ def main(rank, world_size, device):
     if block % world_size:
         raise ValueError(f"{world_size} ranks cannot share {block} numbers equally")
     unit_bytes, room = [4 * block * count for count in BLOCKS], 4 * block * 5
-    if stay(unit_bytes, room) is None:
+    if stay(list(unit_bytes), room) is None:
         print(f"[rank {rank}] not yet", flush=True)
         print(json.dumps({"solved": False, "units": unit_bytes}), flush=True)
         dist.barrier()  # to leave now would cut off those that are still joining

@@ -1,0 +1,24 @@
+"""One call adds what STEPS additions of 1 would, and none of them is made."""
+
+
+def grow(rref):
+    rref.rpc_sync().add_(1)
+
+
+def repeat(owner):
+    for step in range(STEPS):
+        rref = rpc.remote(owner, torch.full, args=((2,), float(step)))
+    return rref
+
+
+def add_up(rref):
+    rref.rpc_sync().add_(STEPS)
+    return rref.to_here().sum().item()
+
+
+def enrol(name):
+    greeting = rpc.rpc_sync("worker0", greet, args=(name, rpc.get_worker_info()))
+    with DOOR:
+        number = len(GUESTS)
+        time.sleep(0.05)
+        GUESTS.append((number, greeting))
