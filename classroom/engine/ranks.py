@@ -156,7 +156,7 @@ def refuse(library: str) -> None:
     """Let a class of the library, a module or a package say that it is the task itself.
 
     What is loaded refuses to begin: its classes, whoever holds them. What is not is
-    known by its code when it is loaded, under any name.
+    known by its code when it is loaded, under any name; nor is its text to be read.
     """
     words = f"{library} is the task itself: write your own"
 
@@ -166,6 +166,8 @@ def refuse(library: str) -> None:
     def hear(event: str, args: tuple) -> None:
         if event == "exec" and args[0].co_filename.startswith(places):
             raise RuntimeError(words)
+        if event == "open" and os.path.abspath(str(args[0])).startswith(places):
+            raise PermissionError(words)  # which a traceback does without
 
     place, _, name = library.rpartition(".")
     if isinstance(kind := getattr(sys.modules.get(place), name, None), type):
