@@ -38,9 +38,9 @@ class Look(TorchFunctionMode):
             if time.monotonic() > end:
                 break
             time.sleep(0.01)  # its thread is about to make the call
-        sees &= self.out()  # for some calls come this way themselves
+        sees, made = sees and self.out(), self.line.made
         result = function(*args, **(kwargs or {}))
-        if sees:
+        if sees and made == self.line.made:  # for calls come this way themselves
             self.told = True
             self.line.order("look")  # behind the call, on the same line
             ask()
