@@ -13,7 +13,7 @@ import shutil
 import tempfile
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -118,7 +118,8 @@ def launch(header: dict, folder: Path, limits: "Limits | None", **more: Any) -> 
     def watch(run: "Run") -> None:
         nonlocal late
         if time.monotonic() > looks[-1][0] + 1:
-            looks.append((time.monotonic(), *cores(seen, None if alone else below())))
+            ours = ["[0-9]*"] if alone else below()
+            looks.append((time.monotonic(), *cores(seen, ours)))
         while looks[-1][0] - looks[0][0] > header["timeout"]:
             looks.popleft()
         if time.monotonic() > end and not late and run.code is None:
@@ -159,17 +160,15 @@ def below() -> list[int]:
     return [process.pid for process in psutil.Process().children(recursive=True)]
 
 
-def cores(
-    seen: dict[str, list[int]], pids: Sequence[int] | None = None
-) -> tuple[float, float]:
+def cores(seen: dict[str, list[int]], pids: Iterable) -> tuple[float, float]:
     """Return the seconds that processes have run, and waited for a core.
 
     Args:
         seen: of each thread what it had when it was last seen; what has ended since
             counts all the same.
-        pids: which processes; all that are here, if it is None.
+        pids: which processes; "[0-9]*" are all that are here.
     """
-    for pid in ["[0-9]*"] if pids is None else pids:
+    for pid in pids:
         for path in glob.glob(f"/proc/{pid}/task/*/schedstat"):
             with suppress(OSError, ValueError):  # it has ended
                 seen[path] = [*map(int, Path(path).read_text().split()[:2])]

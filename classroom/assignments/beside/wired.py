@@ -21,8 +21,8 @@ def wired(
     calls: Sequence[str] = ALL,
 ) -> tuple[Outcome, list[dict]]:
     """Run a program on one rank for each of `given`; return also the machine's diary:
-    {"what": "messages", "rank": from, "to": to, "count": ..., "bytes": ...} for each two
-    ranks, and what else `Machine` notes, such as each "call".
+    {"what": "messages", "rank": ..., "to": ..., "count": ..., "bytes": ...} for each
+    two ranks, and what else `Machine` notes, such as each "call".
 
     What goes past the wire goes over the loopback, where the kernel counts: such a run
     has failed, whatever it ends with.
