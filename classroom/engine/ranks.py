@@ -174,7 +174,8 @@ def refuse(library: str) -> None:
         kind.__init__ = refused  # type: ignore[misc]
         return
     spec = importlib.util.find_spec(library)
-    places = tuple(spec.submodule_search_locations or [spec.origin]) if spec else ()
+    found = (spec.submodule_search_locations or [spec.origin]) if spec else []
+    places = tuple(map(str, found))
     for name, module in [*sys.modules.items()]:
         inside = name == library or name.startswith(f"{library}.")
         for thing in [*vars(module).values()] if inside else []:
