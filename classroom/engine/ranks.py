@@ -174,8 +174,8 @@ def refuse(library: str) -> None:
         kind.__init__ = refused  # type: ignore[misc]
         return
     spec = importlib.util.find_spec(library)
-    found = (spec.submodule_search_locations or [spec.origin]) if spec else []
-    places = tuple(map(str, found))
+    inside_of = spec and (spec.submodule_search_locations or [str(spec.origin)])
+    places = tuple(inside_of or [])
     for name, module in [*sys.modules.items()]:
         inside = name == library or name.startswith(f"{library}.")
         for thing in [*vars(module).values()] if inside else []:
