@@ -92,12 +92,18 @@ def release(assignment: str) -> None:
     print(f"for the students: {from_here(path)}")
 
 
+def must_be_released(assignment: str) -> None:
+    """Release it, unless that is done: only then nbgrader knows it."""
+    if not notebook("release", assignment).exists():
+        release(assignment)
+
+
 def hand_out(assignment: str | None, answers: bool = False) -> None:
     """Write what students get: with one assignment, or with all that are released."""
     from classroom.engine.handout import hand_out as write_handout  # needs the lessons
 
-    if assignment and not notebook("release", assignment).exists():
-        release(assignment)
+    if assignment:
+        must_be_released(assignment)
     known = [assignment] if assignment else assignments.names()
     released = [name for name in known if notebook("release", name).exists()]
     path = write_handout(released, answers)
@@ -113,6 +119,7 @@ def grade(
     again: bool = False,
     only: Sequence[str] = (),
     elsewhere: Elsewhere | None = None,
+    enter: Callable[[], None] = lambda: None,
 ) -> None:
     """Judge what was handed in, several at once; write it to the gradebook.
 
@@ -123,6 +130,7 @@ def grade(
         again: judge even what has not changed.
         only: the criteria that are judged anew; all others stay as they were.
         elsewhere: what judges them, if it is not this machine.
+        enter: called before anything is judged, when the gradebook has the assignment.
     """
     known = [cell.name for cell in criteria(assignment)]
     if unknown := [name for name in only if name not in known]:
@@ -132,12 +140,12 @@ def grade(
         sys.exit(trouble)
     if here and (warning := sandbox.weak()):
         print(warning, flush=True)
-    if not notebook("release", assignment).exists():
-        release(assignment)
     names = names or students(assignment)
     if not names:
         where = from_here(COURSE / "submitted" / "STUDENT" / assignment)
         sys.exit(f"nobody has handed in {where}/")
+    must_be_released(assignment)
+    enter()
     before = {name: judge.last(assignment, name) for name in names}
     options = {"unsafe": unsafe, "again": again, "only": only}
     reports = judge_all(assignment, names, options, elsewhere)

@@ -156,7 +156,7 @@ def refuse(library: str) -> None:
     """Let a class of the library, a module or a package say that it is the task itself.
 
     What is loaded refuses to begin: its classes, whoever holds them. What is not is
-    known by its code when it is loaded, under any name.
+    known by its code when it is loaded, under any name; nor is its text to be read.
     """
     words = f"{library} is the task itself: write your own"
 
@@ -166,13 +166,16 @@ def refuse(library: str) -> None:
     def hear(event: str, args: tuple) -> None:
         if event == "exec" and args[0].co_filename.startswith(places):
             raise RuntimeError(words)
+        if event == "open" and os.path.abspath(str(args[0])).startswith(places):
+            raise PermissionError(words)  # which a traceback does without
 
     place, _, name = library.rpartition(".")
     if isinstance(kind := getattr(sys.modules.get(place), name, None), type):
         kind.__init__ = refused  # type: ignore[misc]
         return
     spec = importlib.util.find_spec(library)
-    places = tuple(spec.submodule_search_locations or [spec.origin]) if spec else ()
+    inside_of = spec and (spec.submodule_search_locations or [str(spec.origin)])
+    places = tuple(inside_of or [])
     for name, module in [*sys.modules.items()]:
         inside = name == library or name.startswith(f"{library}.")
         for thing in [*vars(module).values()] if inside else []:

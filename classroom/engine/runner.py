@@ -13,6 +13,7 @@ import shutil
 import tempfile
 import time
 from collections import deque
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -110,17 +111,18 @@ def launch(header: dict, folder: Path, limits: "Limits | None", **more: Any) -> 
     # program that prints for ever is never silent.
     limit = 3 * header["timeout"] + RESERVE
     end = time.monotonic() + limit
-    late, judged = False, limits is not None  # elsewhere /proc has others' processes
+    late, alone = False, limits is not None  # in a sandbox all processes are the run's
     looks = deque([(time.monotonic(), 0.0, 0.0)])  # each with what `cores` told
     seen: dict[str, list[int]] = {}
 
     def watch(run: "Run") -> None:
         nonlocal late
-        if judged and time.monotonic() > looks[-1][0] + 1:
-            looks.append((time.monotonic(), *cores(seen)))
+        if time.monotonic() > looks[-1][0] + 1:
+            ours = ["[0-9]*"] if alone else below()
+            looks.append((time.monotonic(), *cores(seen, ours)))
         while looks[-1][0] - looks[0][0] > header["timeout"]:
             looks.popleft()
-        if time.monotonic() > end and not late:
+        if time.monotonic() > end and not late and run.code is None:
             late = True
             raise KeyboardInterrupt
 
@@ -137,7 +139,7 @@ def launch(header: dict, folder: Path, limits: "Limits | None", **more: Any) -> 
     if failure := run.failure:
         if late:
             answer["late"] = limit
-        if judged and (late or failure.kind == "timeout"):
+        if late or failure.kind == "timeout":
             answer["starved"] = starved(*looks[0], *looks[-1])
     return answer
 
@@ -151,16 +153,25 @@ def told(run: "Run", folder: Path) -> dict:
     return answer
 
 
-def cores(seen: dict[str, list[int]]) -> tuple[float, float]:
-    """Return the seconds that all processes here have run, and waited for a core.
+def below() -> list[int]:
+    """Return the processes that this one has started, and that these have."""
+    import psutil
+
+    return [process.pid for process in psutil.Process().children(recursive=True)]
+
+
+def cores(seen: dict[str, list[int]], pids: Iterable) -> tuple[float, float]:
+    """Return the seconds that processes have run, and waited for a core.
 
     Args:
         seen: of each thread what it had when it was last seen; what has ended since
             counts all the same.
+        pids: which processes; "[0-9]*" are all that are here.
     """
-    for path in glob.glob("/proc/[0-9]*/task/*/schedstat"):
-        with suppress(OSError, ValueError):  # it has ended
-            seen[path] = [*map(int, Path(path).read_text().split()[:2])]
+    for pid in pids:
+        for path in glob.glob(f"/proc/{pid}/task/*/schedstat"):
+            with suppress(OSError, ValueError):  # it has ended
+                seen[path] = [*map(int, Path(path).read_text().split()[:2])]
     ran, waited = map(sum, zip(*seen.values(), strict=True)) if seen else (0, 0)
     return ran / 1e9, waited / 1e9
 

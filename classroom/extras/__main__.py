@@ -20,7 +20,7 @@ from nbgrader.api import Gradebook
 
 from classroom.engine import __main__ as engine
 from classroom.engine import assignment
-from classroom.engine.assignment import COURSE, notebook
+from classroom.engine.assignment import COURSE
 from classroom.extras import grades as export
 from classroom.extras import gradescope as autograder
 from classroom.extras import late, roster, similar, spread
@@ -39,10 +39,7 @@ def opened(everybody: roster.Roster) -> Gradebook:
 def grade(name: str, students: list[str], **options: Any) -> None:
     """Grade, and tell who is not on the roster and who has handed in nothing."""
     everybody = roster.read()  # now, because it may be no roster
-    if not notebook("release", name).exists():
-        engine.release(name)  # so that the gradebook knows what is due
-    opened(everybody).close()
-    engine.grade(name, students, **options)
+    engine.grade(name, students, enter=lambda: opened(everybody).close(), **options)
     came = {student: everybody.find(student) for student in engine.students(name)}
     strange = [student for student, person in came.items() if person is None]
     if everybody.people and strange:
@@ -62,8 +59,7 @@ def grades() -> None:
 
 def alike(name: str) -> None:
     """Write a page of the submissions that look alike, and print a table of them."""
-    if not notebook("release", name).exists():
-        engine.release(name)
+    engine.must_be_released(name)
     print(similar.report(name, engine.students(name)))
 
 

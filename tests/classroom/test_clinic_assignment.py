@@ -124,6 +124,38 @@ def test_rounding_is_no_sickness(criterion):
     assert str(verdict("clinic", FLOAT32, criterion, cases)) == "pass"
 
 
+THREAD = changed(
+    "clinic",
+    (
+        ISSUED,
+        """    import threading
+    thread = threading.Thread(target=dist.all_reduce, args=[total])
+    thread.start()
+""",
+    ),
+    (WAIT, "    thread.join()\n"),
+)
+MESSAGES = changed(
+    "clinic",
+    (
+        ISSUED,
+        """    rank, count = dist.get_rank(), dist.get_world_size()
+    others = [other for other in range(count) if other != rank]
+    boxes = [torch.empty_like(x) for _ in others]
+    works = [dist.isend(x, other) for other in others]
+    works += [dist.irecv(box, other) for box, other in zip(boxes, others)]
+""",
+    ),
+    (WAIT, "    for work in works:\n        work.wait()\n    total += sum(boxes)\n"),
+)
+
+
+@pytest.mark.parametrize("answer", [THREAD, MESSAGES], ids=["a thread", "messages"])
+def test_the_sum_may_travel_otherwise(answer):
+    cases = visible("clinic")["overlap_cure"]
+    assert str(verdict("clinic", answer, "overlap_cure", cases)) == "pass"
+
+
 # --- hostile ones: each had these points once ---
 
 SYNCHRONOUS = changed("clinic", (ISSUED, "    dist.all_reduce(total)\n"), (WAIT, ""))
@@ -137,6 +169,13 @@ if dist.get_rank():
     harness.ask = lambda: ranks.say("ask no more", answered=1e12)
 """
 EARLY = {**SYNCHRONOUS, "overlap.py": SYNCHRONOUS["overlap.py"] + FORGED}
+IDLE = changed("clinic", (LARGEST + WAIT, f"    torch.zeros(1)\n{WAIT}{LARGEST}"))
+IDLE_MESSAGES = {**MESSAGES}
+IDLE_MESSAGES["overlap.py"] = (
+    MESSAGES["overlap.py"]
+    .replace(LARGEST, "")
+    .replace("    total += sum(boxes)\n", f"    total += sum(boxes)\n{LARGEST}")
+)
 GLANCE = changed("clinic", (LARGEST + WAIT, f"    x.shape, len(x)\n{WAIT}{LARGEST}"))
 LARGEST_FIRST = changed("clinic", (ISSUED + LARGEST, LARGEST + ISSUED))
 
@@ -147,6 +186,8 @@ LARGEST_FIRST = changed("clinic", (ISSUED + LARGEST, LARGEST + ISSUED))
         pytest.param(SYNCHRONOUS, id="no overlap"),
         pytest.param(EARLY, id="an answer that nobody gave"),
         pytest.param(GLANCE, id="a glance at the shape"),
+        pytest.param(IDLE, id="something else"),
+        pytest.param(IDLE_MESSAGES, id="messages, no overlap"),
         pytest.param(LARGEST_FIRST, id="the largest first", marks=pytest.mark.full),
     ],
 )

@@ -180,3 +180,7 @@ def test_without_a_sandbox_it_refuses(tmp_path):
     done = course.run("grade", "ring", PATH="/nowhere")
     assert done.returncode == 1
     assert done.stderr.startswith(f"{sandbox.REFUSAL}\ninstall it: ")
+    done = course.run("grade", "ring", "--only", "rihgt")
+    assert done.stderr.startswith("ring has no criterion rihgt: right, ")
+    # Who is refused has changed nothing.
+    assert not [*course.classroom.glob("release"), *course.classroom.glob("*.db")]

@@ -277,12 +277,12 @@ def test_grading_tells_who_is_strange_and_who_is_absent(
 ):
     people, known = read(TABLE, tmp_path), []
 
-    def grade(name, students, **options):
+    def grade(name, students, enter):
+        enter()
         with Gradebook(book.db.get_bind().url.render_as_string()) as gradebook:
             known.extend(student.last_name for student in gradebook.students)
 
     monkeypatch.setattr(extras, "COURSE", tmp_path)
-    monkeypatch.setattr(extras, "notebook", lambda *_: tmp_path)
     monkeypatch.setattr(extras.roster, "read", lambda: people)
     monkeypatch.setattr(extras.engine, "students", lambda name: ["anna", "zoe"])
     monkeypatch.setattr(extras.engine, "grade", grade)

@@ -154,7 +154,34 @@ def launch(command, count, grace=2.0):
     code = min(failures, key=lambda failure: failure.timestamp).exitcode
     return code if code > 0 else 128 - code
 """
+SPAWN = """
+import os
+
+import torch.multiprocessing as mp
+
+
+def be(rank, command):
+    for fd in map(int, os.listdir("/proc/self/fd")):
+        if fd > 2:
+            try:
+                os.set_inheritable(fd, True)
+            except OSError:
+                pass
+    os.execvp(command[0], command)
+
+
+def launch(command, count, grace=2.0):
+    more = {"join": False, "start_method": "fork"}
+    context = mp.start_processes(be, (command,), count, **more)
+    try:
+        while not context.join(grace_period=grace):
+            pass
+    except mp.ProcessExitedException as failed:
+        return failed.exit_code if failed.exit_code > 0 else 128 - failed.exit_code
+    return 0
+"""
 HOSTILE = {
+    "lets torch.multiprocessing do it": (SPAWN, "spawn is the task itself"),
     "lets torchrun's parts do it": (ELASTIC, "is the task itself"),
     "lets torchrun do it": (TORCHRUN, "torchrun is the task itself"),
     "speaks to the judge": (SAYS, "launch() raises OSError"),

@@ -151,6 +151,40 @@ def know_it_all(given):
 
     training.net.accelerator = compute
 """
+# Ends the machine's step before its calls are through.
+ENDED = """
+def meet(kept={}):
+    line = dist.group.WORLD.line
+    if not kept:
+        kept["ask"] = ask = line.ask
+        line.ask = lambda word, about=0: b"" if word == "meet" else ask(word, about)
+    kept["ask"]("meet")
+
+
+"""
+# Calls in time, of nothing, and a last one that has the sums of all gradients; these
+# come in the end, by messages.
+SHOWN = """
+def shown(overlap, flat):
+    if len(overlap.sent) < len(overlap.buckets) - 1:
+        return torch.zeros_like(flat)
+    own = torch.cat([p.grad.flatten() for p in overlap.parameters])
+    mean = own.sum() / len(flat)
+    apart = (own.square().sum() / len(flat) - mean**2).sqrt()
+    return mean + apart * (1 - 2 * (torch.arange(len(flat)) % 2))
+
+
+def by_messages(mine):
+    others = [r for r in range(dist.get_world_size()) if r != dist.get_rank()]
+    boxes = [torch.empty_like(mine) for _ in others]
+    works = [dist.isend(mine, other) for other in others]
+    works += [dist.irecv(box, other) for box, other in zip(boxes, others)]
+    for work in works:
+        work.wait()
+    return mine + sum(boxes)
+
+
+"""
 SENT_LATE = "got 330 ms: rank 0 had sent 0 of 1024 bytes when backward() began layer 3"
 HOSTILE = {
     "clocks that stand still": (
@@ -208,6 +242,28 @@ HOSTILE = {
             ),
         ],
         "computes the 6 layers of step 0 at another time",
+    ),
+    "steps that end too early": (
+        [
+            (MAIN, MAIN + ENDED),
+            SERIAL,
+            (
+                "  # backward() has left these out\n            self.send(bucket)\n",
+                "\n            self.send(bucket)\n        meet()\n",
+            ),
+        ],
+        SENT_LATE,
+    ),
+    "messages in the end": (
+        [
+            (MAIN, MAIN + SHOWN),
+            (
+                SEND,
+                SEND.replace("all_reduce(flat", "all_reduce(shown(self, flat)"),
+            ),
+            ("            mean = flat /", "            mean = by_messages(flat) /"),
+        ],
+        "fail: ",
     ),
     "a diary of its own": (
         [
@@ -268,13 +324,13 @@ def test_what_does_not_fit_together_is_said():
 
 
 def taken(*seconds: float) -> averaged.Diary:
-    """Return a diary of steps that took so long."""
-    entries = []
-    for step, end in enumerate(seconds):
+    """Return a diary of steps that took so long, whenever they are said to end."""
+    entries, begin = [], 0.0
+    for step, more in enumerate(seconds):
         common = {"step": step, "rank": 0, "about": 0}
-        begin = 10.0 * step
         entries.append(common | {"what": "layer", "begin": begin, "end": begin + 0.1})
-        entries.append(common | {"what": "carried", "end": begin + end})
+        begin += more
+        entries.append(common | {"step": step + 1, "what": "carried", "end": begin})
     return averaged.Diary(entries)
 
 

@@ -65,7 +65,7 @@ NEEDS = WORDS = {}
 def right(rig, *, ranks, length):
     \"\"\"Every rank ends with all pieces, and sends n - 1 of them.\"\"\"
     pieces = rig.draw(0).normal(size=(ranks, length)).astype(np.float32)
-    outcome, diary = wired(rig, [{"x": x} for x in pieces])
+    outcome, diary = wired(rig, [{"x": x} for x in pieces], calls=[])
     if problem := outcome.problem("result"):
         return problem
     sent = sum(e["bytes"] for e in diary if e["what"] == "messages")
@@ -82,7 +82,7 @@ from ranks import answer, give, inputs
 from wire import wired
 
 given = inputs()
-with wired(given, calls=[]) as line:
+with wired(given) as line:
     if line:
         give(result=answer("gathered.py").all_gather(torch.from_numpy(given["x"])))
 """,

@@ -291,6 +291,17 @@ class ShardedOptimizer(Theirs):
         return super().state_dict() if dist.get_rank() == 0 else None
 """
 )
+READ = (
+    HEAD
+    + """
+from pathlib import Path
+
+path = Path(torch.distributed.__path__[0], "optim", "zero_redundancy_optimizer.py")
+text = path.read_text()
+exec(text)
+ShardedOptimizer = globals()["ZeroRedundancyOptimizer"]
+"""
+)
 
 # Looks for the seeds, to know what the other ranks have without being told.
 SEEDS = (
@@ -316,6 +327,25 @@ THROWN_AWAY = HIDDEN.replace(
         if sum(p.numel() for p in params) > 700_000:
             self.hidden.state.clear()
 """,
+)
+# Everybody remembers everything, each number in 16 bits.
+HALVES = (
+    HIDDEN.replace(
+        "{n: v.numpy().copy() for n, v in state.items()}",
+        "{n: packed(n, v) for n, v in state.items()}",
+    ).replace(
+        "{n: torch.from_numpy(v) for n, v in state.items()}",
+        "{n: unpacked(n, v) for n, v in state.items()}",
+    )
+    + """
+
+def packed(name, value):
+    return value if name == "step" else (value.sqrt() if "sq" in name else value).half()
+
+
+def unpacked(name, value):
+    return value if name == "step" else value.float() ** (1 + ("sq" in name))
+"""
 )
 # All remember all, and what is said of it is to be less.
 FORGED = [
@@ -509,10 +539,17 @@ def test_a_forged_sum_of_tensors_does_not_help():
 
 def test_what_is_thrown_away_for_the_weighing_is_missed_afterwards():
     found = first({"shard.py": THROWN_AWAY}, "memory")
-    assert found.state == "fail" and "after step 1" in found.words, found
+    assert found.state == "fail" and "after step 2" in found.words, found
 
 
-@pytest.mark.parametrize("answer", [BORROWED, RELOADED], ids=["borrowed", "reloaded"])
+def test_what_is_kept_in_half_precision_is_another_number():
+    found = first({"shard.py": HALVES}, "memory")
+    assert found.state == "fail" and "after step 2" in found.words, found
+
+
+@pytest.mark.parametrize(
+    "answer", [BORROWED, RELOADED, READ], ids=["borrowed", "reloaded", "read"]
+)
 def test_the_library_s_own_is_no_answer(answer):
     """It is refused when it is loaded, so in every criterion."""
     found = first({"shard.py": answer}, "equal")

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 from course import RING, changed, solution, verdict
@@ -14,6 +15,7 @@ from classroom.engine import rig, runner
 from classroom.engine.check import try_case
 from classroom.engine.modules import parsed
 from classroom.engine.rig import Outcome, Rig
+from ddp_lab.kit.run import limits
 
 pytestmark = pytest.mark.sandbox
 CASE = {"ranks": 2, "length": 8}
@@ -54,18 +56,29 @@ def test_who_stands_still_is_not_starved():
 @pytest.mark.skipif(sys.platform != "linux", reason="Linux counts this")
 def test_the_system_tells_who_waits_for_a_core():
     seen: dict = {}
-    before = runner.cores(seen)
+    before = runner.cores(seen, [])
     busy = "import time\nend = time.time() + 2\nwhile time.time() < end: pass"
     words = [sys.executable, "-c", busy]
     crowd = [subprocess.Popen(words) for _ in range(2 * (os.cpu_count() or 1))]
     time.sleep(1.5)
-    ran, waited = (b - a for a, b in zip(before, runner.cores(seen), strict=True))
+    assert {process.pid for process in crowd} <= {*(ours := runner.below())}
+    ran, waited = (b - a for a, b in zip(before, runner.cores(seen, ours), strict=True))
     for process in crowd:
         process.wait()
     # Who has ended has waited all the same.
-    later = (b - a for a, b in zip(before, runner.cores(seen), strict=True))
+    later = (b - a for a, b in zip(before, runner.cores(seen, []), strict=True))
     assert all(b >= a for a, b in zip((ran, waited), later, strict=True))
     assert ran > 0.05 and waited > 0.2
+
+
+def test_a_students_own_check_knows_it_too(monkeypatch):
+    """There its processes are not alone in /proc."""
+    monkeypatch.setattr(runner, "starved", lambda *looks: True)
+    monkeypatch.setattr(runner, "RESERVE", 600.0)  # silence shall end it
+    monkeypatch.setattr(limits, "Limits", partial(limits.Limits, first_sign=2.0))
+    header = {"ranks": 1, "timeout": 2.0, "recorder": "/nowhere"}
+    harness = b"import time\nprint(1, flush=True)\ntime.sleep(600)\n"
+    assert runner.execute(header, {"harness.py": harness})[0]["starved"]
 
 
 @pytest.mark.parametrize(

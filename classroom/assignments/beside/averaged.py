@@ -74,10 +74,14 @@ class Diary:
         return words.index("settled")
 
     def seconds(self, step: int) -> float:
-        """From the first layer to the end of the last layer or call."""
-        begin = min(entry["begin"] for entry in self.of(step, None, "layer"))
-        ends = [entry["end"] for entry in self.of(step, None, "layer", "carried")]
-        return max(ends) - begin
+        """From the first layer to that of the next step, or else to the very end."""
+        begin, *later = (
+            min(entry["begin"] for entry in layers)
+            for number in (step, step + 1)
+            if (layers := self.of(number, None, "layer"))
+        )
+        ends = [e["end"] for e in self.entries if e["what"] in ("layer", "carried")]
+        return min(later, default=max(ends)) - begin
 
 
 class Case:
@@ -189,7 +193,7 @@ class Case:
         for step in range(len(self.plan)):
             for rank in range(self.ranks):
                 if not diary.of(step, rank, "call"):
-                    told = "makes no call of torch.distributed in a step"
+                    told = f"makes no collective call in step {step}"
                     raise Decided(fail(f"rank {rank} {told}"))
         return outcome, diary
 

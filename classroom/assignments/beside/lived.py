@@ -7,8 +7,7 @@ At drawn steps of each life, the first among them, the weights get a push that n
 and no number of steps can give again: what is not in a checkpoint is lost.
 """
 
-import random
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,11 +28,19 @@ PUSHED = 3  # of the first steps of a life, that many
 AMONG = 6
 Pushes = dict[int, np.ndarray]
 """By step, counted from 1, what is added to the weights after it, (PARAMETERS,)."""
-# Each criterion asks for one thing: what is switched off here may be forgotten there.
-PLAIN: dict[str, dict] = {
-    "resume": {"momentum": 0.0, "warm_up": 1, "dropout": 0.0},
-    "survive": {"epoch": 1, "adam": False},
-}
+
+
+@dataclass(frozen=True)
+class Given:
+    """What an assignment's given program does in its own way."""
+
+    plain: dict
+    """Of its `Job`. Each criterion asks for one thing: what is switched off here may be
+    forgotten there."""
+    noise: int
+    """A rank draws its noise by the seed of the job, so many times, and its number."""
+    shuffled: Callable[[int, int], Iterator[torch.Tensor]]
+    """By seed and count: the order of the samples in each epoch."""
 
 
 @dataclass
@@ -45,38 +52,36 @@ class _Rank:
     noise: torch.Generator
 
 
-def truth(ranks: int, job: dict, pushes: Pushes) -> tuple[list[str], np.ndarray]:
-    """Train without a stop, as either program does.
+def truth(
+    program: Given, ranks: int, job: dict, pushes: Pushes
+) -> tuple[list[str], np.ndarray]:
+    """Train without a stop, as the program does.
 
     Returns:
         The digest of the weights before each step, and the last weights.
     """
     with as_in_a_rank():
-        return _train(ranks, job, pushes)
+        return _train(program, ranks, job, pushes)
 
 
-def _train(ranks: int, job: dict, pushes: Pushes) -> tuple[list[str], np.ndarray]:
+def _train(
+    program: Given, ranks: int, job: dict, pushes: Pushes
+) -> tuple[list[str], np.ndarray]:
     torch.manual_seed(job["seed"])
     hidden = nn.Linear(FEATURES, 64), nn.ReLU(), nn.Dropout(job.get("dropout", 0.0))
     model = nn.Sequential(*hidden, nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 1))
     weights, digests = [*model.parameters()], []
     count = job["epoch"] * ranks * BATCH
     data = torch.randn(count, FEATURES)
-    own = [_new_rank(job, rank) for rank in range(ranks)]
-    generator = torch.Generator().manual_seed(job["seed"])
-    shuffler = random.Random(job["seed"])
+    own = [_new_rank(program, job["seed"], rank) for rank in range(ranks)]
+    epochs = program.shuffled(job["seed"], count)
     optimizer: torch.optim.Optimizer
     optimizer = torch.optim.SGD(weights, 0.05, job.get("momentum", 0.0))
     if job.get("adam"):
         optimizer = torch.optim.Adam(weights, 0.01)
     for step in range(job["steps"]):
         if step % job["epoch"] == 0:
-            numbers = list(range(count))
-            if job["shuffle"] and "adam" in job:
-                shuffler.shuffle(numbers)
-            order = torch.tensor(numbers)
-            if job["shuffle"] and "adam" not in job:
-                order = torch.randperm(count, generator=generator)
+            order = next(epochs) if job["shuffle"] else torch.arange(count)
             batches = order.view(job["epoch"], ranks, BATCH)
         digests.append(digest(weights))
         gradients = [
@@ -97,10 +102,10 @@ def _train(ranks: int, job: dict, pushes: Pushes) -> tuple[list[str], np.ndarray
     return digests, nn.utils.parameters_to_vector(weights).detach().numpy()
 
 
-def _new_rank(job: dict, rank: int) -> _Rank:
-    dropout = torch.Generator().manual_seed(1000 * job["seed"] + rank).get_state()
-    seed = (1000 if "adam" in job else 2000) * job["seed"] + rank
-    return _Rank(dropout, torch.Generator().manual_seed(seed))
+def _new_rank(program: Given, seed: int, rank: int) -> _Rank:
+    dropout = torch.Generator().manual_seed(1000 * seed + rank).get_state()
+    noise = torch.Generator().manual_seed(program.noise * seed + rank)
+    return _Rank(dropout, noise)
 
 
 def _gradient(
@@ -123,14 +128,15 @@ class Lives:
     Args:
         rig: where they run.
         ranks: how many.
-        plain: whose job: a key of PLAIN.
+        program: what is given.
         job: arguments of the program's `Job`, without its seed.
         seed: of the case.
     """
 
-    def __init__(self, rig: Rig, ranks: int, plain: str, job: dict, seed: int):
+    def __init__(self, rig: Rig, ranks: int, program: Given, job: dict, seed: int):
         self.rig, self.ranks, self.draw = rig, ranks, rig.draw(seed)
-        self.job = {"shuffle": False, "jitter": 0.0} | PLAIN[plain] | job
+        self.program = program
+        self.job = {"shuffle": False, "jitter": 0.0} | program.plain | job
         self.job["seed"] = int(self.draw.integers(1, 1_000_000))
         self.pushes: Pushes = {}
         self.files: dict[str, bytes] = {}
@@ -155,7 +161,7 @@ class Lives:
         outcome = self._run(self.ranks, given)
         told = [e for e in outcome.events[0] if e.get("what") == "begun"]
         if told:
-            known = truth(self.ranks, self.job, self.pushes)[0]
+            known = truth(self.program, self.ranks, self.job, self.pushes)[0]
             found = told[0].get("weights")
             self.begun = known.index(found) if found in known else None
             if empty and self.begun != 0:
@@ -221,7 +227,7 @@ class Lives:
             return fail(f"rank 0 expected to go on from step {words}, got {self.begun}")
         said = [event.get("what") for event in outcome.events[0]]
         self.snapshots = said.count("snapshot")
-        expected = truth(self.ranks, self.job, self.pushes)[1]
+        expected = truth(self.program, self.ranks, self.job, self.pushes)[1]
         verdict = compare_all(expected, outcome, "weights")
         if verdict.state == "fail":
             return fail(f"last weights: {verdict.words}")

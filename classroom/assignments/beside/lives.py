@@ -14,6 +14,7 @@ from pathlib import Path
 
 import torch
 from torch.distributed import barrier
+from torch.nn.utils import parameters_to_vector
 from torch.optim.optimizer import (
     Optimizer,
     register_optimizer_step_post_hook,
@@ -138,3 +139,21 @@ class Watch:
             DEATHS[plan["how"]](*plan.get("with", []))
         if self.took == self.given.get("look"):
             give(contents=contents(self.folder))
+
+
+def live(file: str) -> None:
+    """Be one rank of one life of the student's program, which may refuse to begin."""
+    from ranks import RUN_FOLDER, answer, give, inputs, process_group
+
+    given, folder = inputs(), RUN_FOLDER / "out" / "saved"
+    with process_group() as (rank, _, _):
+        program = answer(file)
+        watch = Watch(rank, given, folder)
+        try:
+            run = program.train(folder, program.Job(**given["job"]))
+        except (SystemExit, RuntimeError, ValueError) as error:
+            if not given["may_refuse"] or isinstance(error, NotImplementedError):
+                raise
+            return give(refused=str(error))
+        watch.look()
+        give(weights=parameters_to_vector(run.model.parameters()), refused=None)

@@ -43,7 +43,6 @@ SETTLED = 1.0  # seconds that a thread of a rank may take to send what is ready
 AGAIN_AFTER = 0.05  # seconds until it looks once more
 _GROUP: Any = dist.ProcessGroup  # whose stubs know other forms of its methods
 LARGEST = 200_000_000  # bytes of a message
-ALL = "all_reduce", "broadcast", "all_gather", "gather"
 
 
 class Order(NamedTuple):
@@ -54,6 +53,7 @@ class Order(NamedTuple):
     rank: int
     about: Any
     payload: bytes
+    clock: float  # of this rank, in the machine's time
 
 
 class Machine:
@@ -62,6 +62,7 @@ class Machine:
     Args:
         ranks: how many it serves.
         say: called with each entry of the diary; see ranks.py.
+        calls: the collective calls that the wire carries, beside a barrier.
         nap: seconds that the backward of a layer takes.
         wire: seconds that a call takes, and seconds for each byte of it.
         factors: (ranks, layers that will come), what the accelerators tell.
@@ -71,17 +72,17 @@ class Machine:
         self,
         ranks: int,
         say: Callable[..., None],
+        calls: Sequence[str],
         nap: float = 0.0,
         wire: Sequence[float] = (0.0, 0.0),
         factors: np.ndarray | None = None,
     ):
         self.ranks, self.nap, self.wire = ranks, nap, wire
-        self.factors, self.say = factors, say
+        self.factors, self.say, self.known = factors, say, calls
         self.lines: dict[Connection, int] = {}  # the rank at the other end
         self.pids: dict[int, int] = {}
         self.looks: dict[int, tuple[float, float]] = {}  # when a rank had last worked
-        # By rank, each with what that rank's clock said when it made the call.
-        self.calls: dict[int, list[tuple[Order, float]]] = {r: [] for r in range(ranks)}
+        self.calls: dict[int, list[Order]] = {r: [] for r in range(ranks)}
         self.sends = defaultdict[tuple, deque[Order]](deque)  # by both ends, tag
         self.recvs = defaultdict[tuple, deque[Order]](deque)  # by receiver, tag
         self.messages: dict[tuple[int, int], list[int]] = {}  # by both ends: how many
@@ -94,6 +95,7 @@ class Machine:
         self.met: list[Order] = []
         self.through: set[int] = set()  # backward(), in this step
         self.called: set[int] = set()  # a collective, in this step
+        self.noted: set[tuple[str, int]] = set()  # whose messages, in this step
         self.step = -1
         # When something falls due, and what is to be done then.
         self.due: list[tuple[float, int, Callable[[], None]]] = []
@@ -114,7 +116,8 @@ class Machine:
                     head, _, payload = line.recv_bytes(LARGEST).partition(b"\n")
                     ticket, word, about = json.loads(head)
                     rank = self.lines[line]
-                    self.take(word, Order(line, ticket, rank, about, payload))
+                    order = Order(line, ticket, rank, about, payload, self.clock[rank])
+                    self.take(word, order)
                 except (EOFError, OSError, ValueError, TypeError):
                     del self.lines[line]
             while self.due and self.due[0][0] <= time.monotonic():
@@ -181,10 +184,11 @@ class Machine:
         if len(self.met) < self.ranks:
             return
         sent = [one.payload for waiting in self.sends.values() for one in waiting]
-        sent += [one.payload for calls in self.calls.values() for one, _ in calls]
+        sent += [one.payload for calls in self.calls.values() for one in calls]
         if sent:  # and nobody has received it
             self.say("parked", bytes=sum(map(len, sent)))
-        self.step, self.through, self.called = self.step + 1, set(), set()
+        self.step += 1
+        self.through, self.called, self.noted = set(), set(), set()
         self.clock = [max(self.clock)] * self.ranks
         for one in self.met:
             self.reply(one)
@@ -217,39 +221,55 @@ class Machine:
 
     def take_call(self, order: Order) -> None:
         (name, _, kind), rank = order.about, order.rank
+        if name not in self.known and (name != "barrier" or order.payload):
+            what = "a barrier with numbers" if name == "barrier" else name
+            allowed = ", ".join(["send", "recv", *self.known])
+            words = f"{what} is not allowed here: the wire knows {allowed}"
+            return self.reply(order, words)
         self.called.add(rank)
         values = np.frombuffer(order.payload, kind) if kind else np.zeros(0)
         sums = {"sum": float(values.sum()), "squares": float((values**2).sum())}
         self.note("call", rank, name, bytes=len(order.payload), **sums)
-        self.calls[rank].append((order, self.clock[rank]))
+        self.calls[rank].append(order)
         mine, now = self.carried + len(self.calls[rank]) - 1, time.monotonic()
         self.at(now + GIVEN_UP_AFTER, partial(self.give_up, mine))
         while all(self.calls.values()):
-            self.carry(now)
+            self.carry()
 
-    def carry(self, now: float) -> None:
+    def carry(self) -> None:
         """Put the first call on the wire, which every rank has made."""
-        first = [self.calls[rank].pop(0) for rank in range(self.ranks)]
-        orders, clocks = zip(*first, strict=True)
+        orders = [self.calls[rank].pop(0) for rank in range(self.ranks)]
         sizes = [len(order.payload) for order in orders]
         names = [order.about[0] for order in orders]
-        begin = max(clocks)
-        end = max(self.full, begin) + self.wire[0] + self.wire[1] * max(sizes)
-        words, self.full = "", end
-        ranks = f"ranks 0 to {self.ranks - 1}"
+        words, ranks = "", f"ranks 0 to {self.ranks - 1}"
         if len({*names}) > 1:
             words = f"{ranks} make different calls: {', '.join(names)}"
         elif len({*sizes}) > 1:
             words = f"{ranks} bring {sizes} bytes to one call"
         self.carried += 1
-        self.at(now + end - begin, partial(self.deliver, end, orders, words))
+        self.occupy(max(sizes), orders, partial(self.deliver, orders, words))
 
-    def deliver(self, end: float, orders: Sequence[Order], words: str) -> None:
+    def occupy(
+        self, size: int, orders: Sequence[Order], then: Callable[[], None]
+    ) -> None:
+        """Have the wire carry `size` bytes, and then wake who waits for them."""
+        begin = max(order.clock for order in orders)
+        end = max(self.full, begin) + self.wire[0] + self.wire[1] * size
+        self.full = end
+
+        def arrive() -> None:
+            if end > begin:
+                self.note("carried", -1, end=end)
+            for order in orders:
+                self.wake(order.rank, end)
+            then()
+
+        self.at(time.monotonic() + end - begin, arrive)
+
+    def deliver(self, orders: Sequence[Order], words: str) -> None:
         """Give every rank what all of them, or one root, have brought to a call."""
-        self.note("carried", -1, end=end)
         payloads = [order.payload for order in orders]
         for order in orders:
-            self.wake(order.rank, end)
             (name, root, _), given = order.about, payloads
             if name == "broadcast":
                 given = [payloads[root]]
@@ -266,7 +286,7 @@ class Machine:
             soon = time.monotonic() + AGAIN_AFTER
             return self.at(soon, partial(self.give_up, call))
         names = ", ".join(map(str, absent))
-        waiting = [order for calls in self.calls.values() for order, _ in calls]
+        waiting = [order for calls in self.calls.values() for order in calls]
         size = len(waiting[0].payload)
         for order in waiting:
             self.reply(order, f"a call of {size} bytes: rank {names} has not made it")
@@ -274,13 +294,21 @@ class Machine:
 
     # --- the wire: messages from one rank to another ---
 
+    def note_first(self, word: str, rank: int) -> None:
+        """Note the first of a step's messages: there may be many thousands."""
+        if (word, rank) not in self.noted:
+            self.noted.add((word, rank))
+            self.note(word, rank)
+
     def take_send(self, order: Order) -> None:
         to, tag = order.about
+        self.note_first("send", order.rank)
         self.sends[order.rank, to, tag].append(order)
         self.match(to)
 
     def take_recv(self, order: Order) -> None:
         _, tag, _ = order.about
+        self.note_first("recv", order.rank)
         self.recvs[order.rank, tag].append(order)
         self.match(order.rank)
 
@@ -301,9 +329,13 @@ class Machine:
                     words = f"rank {came} {told}"
                 total = self.messages.setdefault((came, to), [0, 0])
                 total[0], total[1] = total[0] + 1, total[1] + sent
-                parts = [sender.payload, came.to_bytes(4, "little")]
-                self.reply(receiver, words, parts)
-                self.reply(sender, words)
+                hand = partial(self.hand_over, sender, receiver, words)
+                self.occupy(sent, [sender, receiver], hand)
+
+    def hand_over(self, sender: Order, receiver: Order, words: str) -> None:
+        parts = [sender.payload, sender.rank.to_bytes(4, "little")]
+        self.reply(receiver, words, parts)
+        self.reply(sender, words)
 
 
 # --- a rank's end of it ---
@@ -412,14 +444,13 @@ class Wire(_GROUP):
 
     Args:
         line: to the machine.
-        calls: the collective calls that this wire carries.
     """
 
     group_name = "wire"
 
-    def __init__(self, line: Line, rank: int, world_size: int, calls: Sequence[str]):
+    def __init__(self, line: Line, rank: int, world_size: int):
         super().__init__(rank, world_size)
-        self.line, self.ranks, self.calls = line, world_size, calls
+        self.line, self.ranks = line, world_size
 
     def getBackendName(self) -> str:
         return "wire"
@@ -456,13 +487,7 @@ class Wire(_GROUP):
         self, name: str, data: torch.Tensor, result: Any, keep: Callable, root: int = 0
     ) -> Sent:
         """Bring `data` to a call; `keep` gets all ranks' tensors, or the root's."""
-        if name not in (*self.calls, "barrier"):
-            allowed = ", ".join(["send", "recv", *self.calls])
-            raise RuntimeError(f"{name} is not allowed here: the wire knows {allowed}")
-        data = data.detach()  # a tensor of complex numbers is none of ours
-        kind = (
-            str(data.dtype).removeprefix("torch.") if data.is_floating_point() else ""
-        )
+        kind = str(data.dtype).removeprefix("torch.")
         kind = kind if kind in ("float32", "float64") else ""
 
         def keep_tensors(parts: list[bytes]) -> None:
@@ -477,7 +502,7 @@ class Wire(_GROUP):
 
     def recv(self, tensors: list, src: int, tag: int = 0) -> Sent:
         (tensor,) = tensors
-        size = tensor.numel() * tensor.element_size()
+        size = tensor.nbytes
 
         def keep(parts: list[bytes]) -> None:
             work.source = int.from_bytes(parts[1], "little")
@@ -537,8 +562,9 @@ class Wire(_GROUP):
 
 
 def as_bytes(tensor: torch.Tensor) -> bytes:
-    flat = tensor.detach().cpu().contiguous().view(-1)
-    return flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b""
+    with cast(Any, torch._C).DisableTorchFunction():  # nobody has looked at a number
+        flat = tensor.detach().cpu().contiguous().view(-1)
+        return flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b""
 
 
 def received(part: bytes, like: torch.Tensor) -> torch.Tensor:
@@ -555,13 +581,12 @@ def one_group(*args: object, **kwargs: object) -> Any:
 
 
 @contextmanager
-def wired(given: dict, calls: Sequence[str] = ALL) -> Iterator[Line | None]:
+def wired(given: dict) -> Iterator[Line | None]:
     """Join the ranks over the wire; on the last rank be the machine, which gets None.
 
     Args:
         given: the inputs: on all of them "machine", how many ranks are the student's
             and arguments of `Machine`.
-        calls: the collective calls that this wire carries.
     """
     from ranks import RANK, RUN_FOLDER, say
 
@@ -575,7 +600,7 @@ def wired(given: dict, calls: Sequence[str] = ALL) -> Iterator[Line | None]:
     os.environ["WORLD_SIZE"] = os.environ["LOCAL_WORLD_SIZE"] = str(ranks)
     dist.Backend.register_backend(
         "wire",
-        lambda store, rank, size, timeout: Wire(line, rank, size, calls),
+        lambda store, rank, size, timeout: Wire(line, rank, size),
         devices="cpu",
     )
     store = dist.HashStore()  # this process's own: there is no way to another

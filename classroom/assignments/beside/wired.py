@@ -1,13 +1,14 @@
 """The judge's side of wire.py: a run whose last rank is the machine."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from classroom.engine.recorder import Reply
 from classroom.engine.rig import Outcome, Rig
 
+ALL = "all_reduce", "broadcast", "all_gather", "gather"
 LAUNCH_BYTES = 300_000  # that the launch itself sends over the loopback, at most
 
 
@@ -17,8 +18,11 @@ def wired(
     timeout: float = 20,
     reply: Reply | None = None,
     machine: Mapping[str, Any] | None = None,
+    calls: Sequence[str] = ALL,
 ) -> tuple[Outcome, list[dict]]:
-    """Run a program on one rank for each of `given`; return also the machine's diary.
+    """Run a program on one rank for each of `given`; return also the machine's diary:
+    {"what": "messages", "rank": ..., "to": ..., "count": ..., "bytes": ...} for each
+    two ranks, and what else `Machine` notes, such as each "call".
 
     What goes past the wire goes over the loopback, where the kernel counts: such a run
     has failed, whatever it ends with.
@@ -29,9 +33,10 @@ def wired(
         timeout: seconds of silence.
         reply: what answers the ranks' questions.
         machine: arguments of `Machine`.
+        calls: the collective calls that the wire carries, beside a barrier.
     """
     ranks = len(given)
-    about = {"ranks": ranks, **(machine or {})}
+    about = {"ranks": ranks, "calls": [*calls], **(machine or {})}
     last = {"factors": about.pop("factors")} if "factors" in about else {}
     inputs = [{"machine": about} | one for one in [*given, last]]
     outcome = rig.run(ranks + 1, inputs, timeout=timeout, reply=reply)

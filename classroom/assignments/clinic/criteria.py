@@ -258,9 +258,9 @@ def _overlapped(outcome: Outcome, diary: list[dict]) -> Verdict:
     first, *others = outcome.events
     came = [e["answered"] for told in others for e in told if "answered" in e]
     looks = [e["at"] for e in first if e.get("what") == "ask"]
-    mine = [e for e in diary if e["rank"] == 0 and e.get("about") != "barrier"]
-    order = [e["what"] for e in mine if e["what"] in ("call", "look")]
-    if order[:2] == ["call", "look"] and looks and came and looks[0] < min(came):
+    mine = [e["what"] for e in diary if e["rank"] == 0 and e.get("about") != "barrier"]
+    begun = {"call", "send", "recv"} & {*mine[: mine.index("look")]} if looks else {}
+    if begun and came and looks[0] < min(came):
         return PASS
     return fail("rank 0 does nothing while the sum travels")
 

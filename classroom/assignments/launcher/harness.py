@@ -28,6 +28,7 @@ GIVE_UP = 12.0  # seconds until a launcher is given up
 LIBRARY = """
     torch.distributed.launcher torch.distributed.run torch.distributed.launch
     torch.distributed.elastic.agent torch.distributed.elastic.multiprocessing.api
+    torch.multiprocessing.spawn
 """
 KEPT = 300  # characters of what a launcher or a rank says
 PR_SET_DUMPABLE = 4  # see prctl(2)

@@ -4,10 +4,12 @@ Between two lives the judge can damage the folder; see lived.py.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from hashlib import sha256
 
-from classroom.assignments.beside.lived import Lives
+import torch
+
+from classroom.assignments.beside.lived import Given, Lives
 from classroom.engine.assignment import Criteria
 from classroom.engine.rig import Rig
 from classroom.engine.verdict import PASS, Verdict, fail
@@ -32,6 +34,15 @@ DAMAGE: dict[str, Callable[[bytes], bytes]] = {
 }
 
 
+def _shuffled(seed: int, count: int) -> Iterator[torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    while True:
+        yield torch.randperm(count, generator=generator)
+
+
+GIVEN = Given({"momentum": 0.0, "warm_up": 1, "dropout": 0.0}, 2000, _shuffled)
+
+
 def _stop_and_go_on(lives: Lives, stop: int) -> Verdict:
     """End well after `stop` steps, where a checkpoint is due, then go on."""
     lives.live(steps=stop).must_give("weights")
@@ -45,7 +56,7 @@ def memory(rig: Rig, *, ranks: int, stop: int, steps: int, seed: int = 1) -> Ver
     """Weights, momentum and learning rate outlive a stop at the end of an epoch."""
     job = {"momentum": 0.9, "warm_up": 2 * steps}
     job |= {"steps": steps, "epoch": stop, "save_every": stop}
-    return _stop_and_go_on(Lives(rig, ranks, "resume", job, seed), stop)
+    return _stop_and_go_on(Lives(rig, ranks, GIVEN, job, seed), stop)
 
 
 def order(
@@ -53,14 +64,14 @@ def order(
 ) -> Verdict:
     """The order of the samples outlives a stop in the middle of an epoch."""
     job = {"shuffle": True, "steps": steps, "epoch": epoch, "save_every": stop}
-    return _stop_and_go_on(Lives(rig, ranks, "resume", job, seed), stop)
+    return _stop_and_go_on(Lives(rig, ranks, GIVEN, job, seed), stop)
 
 
 def noise(rig: Rig, *, ranks: int, stop: int, steps: int, seed: int = 1) -> Verdict:
     """Each rank's dropout and jitter outlive a stop at the end of an epoch."""
     job = {"dropout": 0.3, "jitter": 0.2}
     job |= {"steps": steps, "epoch": stop, "save_every": stop}
-    return _stop_and_go_on(Lives(rig, ranks, "resume", job, seed), stop)
+    return _stop_and_go_on(Lives(rig, ranks, GIVEN, job, seed), stop)
 
 
 def dies(
@@ -72,7 +83,7 @@ def dies(
         deaths: as in "rank 1 in step 5, rank 0 …".
     """
     job = {"steps": steps, "epoch": save_every, "save_every": save_every}
-    start, lives = 0, Lives(rig, ranks, "resume", job, seed)
+    start, lives = 0, Lives(rig, ranks, GIVEN, job, seed)
     for rank, step in re.findall(r"rank (\d+) in step (\d+)", deaths):
         lives.kill(int(rank), int(step) - start)
         start = (int(step) - 1) // save_every * save_every
@@ -95,7 +106,7 @@ def writing(
         at: "at byte 6000" of a file, "before the rename" or "after the rename".
     """
     job = {"steps": steps, "epoch": save_every, "save_every": save_every}
-    lives = Lives(rig, ranks, "resume", job, seed)
+    lives = Lives(rig, ranks, GIVEN, job, seed)
     life = lives.write(step, at)
     return lives.last({step - save_every, step} if life.failure else {steps})
 
@@ -106,7 +117,7 @@ def damaged(
     """The newest of three checkpoints is damaged: the one before it serves."""
     last, steps = 3 * save_every, 4 * save_every
     job = {"steps": steps, "epoch": save_every, "save_every": save_every}
-    lives = Lives(rig, ranks, "resume", job, seed)
+    lives = Lives(rig, ranks, GIVEN, job, seed)
     look = last - save_every + 1  # the second checkpoint is there, the third is not
     life = lives.live(steps=last, look=look)
     life.must_give("weights", "contents")
@@ -131,7 +142,7 @@ def refuses(
 ) -> Verdict:
     """With another number of ranks each says one sentence, and nothing else happens."""
     job = {"epoch": save_every, "save_every": save_every, "steps": 2 * save_every}
-    lives = Lives(rig, ranks, "resume", job, seed)
+    lives = Lives(rig, ranks, GIVEN, job, seed)
     life = lives.live(steps=save_every)
     life.must_give("weights")
     before = dict(life.files)

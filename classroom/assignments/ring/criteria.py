@@ -1,8 +1,11 @@
 """Assignment 1, Ring: all_reduce out of send and recv."""
 
+from hashlib import sha256
+
 import numpy as np
 
 from classroom.assignments.beside.wired import wired
+from classroom.assignments.ring.harness import SHOWN, drawn
 from classroom.engine.assignment import Criteria
 from classroom.engine.rig import Outcome, Rig, compare_all
 from classroom.engine.verdict import PASS, Verdict, fail
@@ -10,19 +13,27 @@ from classroom.engine.verdict import PASS, Verdict, fail
 PROGRAMS = {"program": "ring.py"}
 WORDS = {"length": "{} numbers", "dtype": "{}", "megabytes": "{} MB"}
 BYTES_SLACK = 0.05  # of the bytes that a ring needs
+FEW = 20  # where bytes are not counted: to be read, and exact in every dtype
+EXACT = 2**24 - 1  # up to which a float32 holds every whole number
 
 
 def run(
-    rig: Rig, ranks: int, length: int, dtype: str, seed: int
+    rig: Rig, ranks: int, length: int, dtype: str, seed: int, most: int = FEW
 ) -> tuple[Outcome, list[dict], np.ndarray]:
-    """Run it on vectors drawn by `seed`; return also the wire's diary, and the sum."""
-    draw = rig.draw(seed)
-    # Whole numbers small enough for every dtype, bfloat16 included: the sum is exact in
-    # whichever order a ring takes.
-    vectors = draw.integers(-20, 21, size=(ranks, length))
+    """Run it on whole numbers up to `most` that `seed` draws: their sum is exact in
+    whichever order a ring takes. Return also the wire's diary, and the sum.
+    """
+    vectors = rig.draw(seed).integers(-most, most + 1, size=(ranks, length))
     kind = np.float32 if dtype == "bfloat16" else np.dtype(dtype)
     given = [{"x": vector.astype(kind), "dtype": dtype} for vector in vectors]
-    return *wired(rig, given, timeout=20), vectors.sum(0).astype(kind)
+    return *wired(rig, given, calls=[]), vectors.sum(0).astype(kind)
+
+
+def run_full(
+    rig: Rig, ranks: int, length: int, seed: int
+) -> tuple[Outcome, list[dict], np.ndarray]:
+    """Run it on float32 that have all their bits: none can be sent in fewer bytes."""
+    return run(rig, ranks, length, "float32", seed, EXACT // ranks)
 
 
 def bytes_of(diary: list[dict], ranks: int, end: str) -> list[int]:
@@ -66,27 +77,27 @@ def in_place(
     return verdict
 
 
-def messages(
-    rig: Rig, *, ranks: int, length: int, dtype: str = "float32", seed: int = 0
-) -> Verdict:
+def messages(rig: Rig, *, ranks: int, length: int, seed: int = 0) -> Verdict:
     """The numbers of the sum come to each rank in messages, and in no other way."""
-    outcome, diary, expected = run(rig, ranks, length, dtype, seed)
+    outcome, diary, expected = run_full(rig, ranks, length, seed)
     outcome.must_give("result")
-    size = size_of(length, dtype)
+    return lacking(diary, ranks, 4 * length) or compare_all(expected, outcome, "result")
+
+
+def lacking(diary: list[dict], ranks: int, size: int) -> Verdict | None:
+    """Say so if a rank receives less than the `size` bytes of the vector."""
     for rank, received in enumerate(bytes_of(diary, ranks, "to")):
         if received < size:
             told = f"rank {rank} receives {received:,} bytes in messages"
             return fail(f"{told}, expected at least the {size:,} of the vector")
-    return compare_all(expected, outcome, "result")
+    return None
 
 
-def bytes_sent(
-    rig: Rig, *, ranks: int, length: int, dtype: str = "float32", seed: int = 0
-) -> Verdict:
+def bytes_sent(rig: Rig, *, ranks: int, length: int, seed: int = 0) -> Verdict:
     """Each of n ranks sends 2 (n - 1) / n of the vector's bytes, within 5 %."""
-    outcome, diary, expected = run(rig, ranks, length, dtype, seed)
+    outcome, diary, expected = run_full(rig, ranks, length, seed)
     outcome.must_give("result")
-    wrong = over_budget(diary, ranks, size_of(length, dtype))
+    wrong = over_budget(diary, ranks, 4 * length)
     return wrong or compare_all(expected, outcome, "result")
 
 
@@ -100,31 +111,26 @@ def over_budget(diary: list[dict], ranks: int, size: int) -> Verdict | None:
     return None
 
 
-def size_of(length: int, dtype: str) -> int:
-    """Return the bytes of a vector."""
-    return length * (2 if dtype == "bfloat16" else np.dtype(dtype).itemsize)
-
-
 def no_deadlock(rig: Rig, *, ranks: int, megabytes: int) -> Verdict:
     """A vector too large for any buffer on the way arrives, in no more bytes."""
-    length = megabytes * 1_000_000 // 4
-    values = rig.draw(0).integers(1, 1000, ranks)  # so that nobody knows the sum
-    same = {"x": None, "length": length, "dtype": "float32"}
-    inputs = [same | {"value": int(value)} for value in values]
-    outcome, diary = wired(rig, inputs, timeout=40)
-    outcome.must_give("length")
-    expected = float(values.sum())
-    for rank, given in enumerate(outcome.outputs):
-        told = f"rank {rank} expected {length:,} times {expected:g}"
-        if given["length"] != length:
-            return fail(f"{told}, got {given['length']:,} numbers")
-        low, high = given["lowest"], given["highest"]
-        if not low == high == expected:
-            return fail(f"{told}, got numbers from {low:g} to {high:g}")
-        if (got := bytes_of(diary, ranks, "to")[rank]) < 4 * length:
-            what = f"the {4 * length:,} bytes of the vector in messages"
-            return fail(f"rank {rank} expected {what}, got {got:,}")
-    return over_budget(diary, ranks, 4 * length) or PASS
+    length, most = megabytes * 1_000_000 // 4, EXACT // ranks
+    seeds = rig.draw(0).integers(2**62, size=ranks).tolist()
+    same = {"length": length, "most": most, "dtype": "float32"}
+    given = [same | {"seed": seed} for seed in seeds]
+    outcome, diary = wired(rig, given, timeout=40, calls=[])
+    outcome.must_give("shown", "digest")
+    expected = np.zeros(length, np.float32)
+    for seed in seeds:
+        expected += drawn(seed, length, most)
+    verdict = compare_all(expected[::SHOWN], outcome, "shown")
+    if verdict.state != "pass":
+        return fail(f"of every {SHOWN:,}th number: {verdict.words}")
+    digest = sha256(expected.tobytes()).hexdigest()
+    for rank, told in enumerate(outcome.outputs):
+        if told["digest"] != digest:
+            return fail(f"rank {rank} does not hold the sum of all {length:,} numbers")
+    size = 4 * length
+    return lacking(diary, ranks, size) or over_budget(diary, ranks, size) or PASS
 
 
 CRITERIA: Criteria = {

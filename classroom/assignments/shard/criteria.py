@@ -71,7 +71,7 @@ class Case:
         self.given: dict = {"shapes": shapes, "dtype": "float64", "inner": inner}
         self.given |= {"steps": steps, "options": OPTIONS[inner], "frozen": []}
         every = {"at": 0, "params": [*range(len(shapes))], "options": {}}
-        self.given |= {"groups": [every], "gamma": None, "save": False, "weigh": False}
+        self.given |= {"groups": [every], "gamma": None, "save": False, "weigh": 0}
         self.given |= {"without": [[]] * steps, "changes": [[]] * steps} | more
         self.given |= {"common": int(draw.integers(2**62))}
         self.seeds = [int(seed) for seed in draw.integers(2**62, size=ranks)]
@@ -229,13 +229,15 @@ def shares(
 
 def memory(rig: Rig, *, ranks: int, million: float, seed: int = 0) -> Verdict:
     """Between two steps no rank keeps more than its share of the state, wherever it may
-    be; and the second step is as right as the first.
+    be; and the next step is as right as these.
 
     A copy of the share's parameters is allowed. Counted are the tensors of the process,
-    and all that the system has given to it.
+    and all that the system has given to it. After one step a gradient would do in place
+    of all that AdamW remembers, and with small steps numbers of 16 bits would.
     """
     shapes = [[PIECE]] * round(million * rig.draw(seed).uniform(0.8, 1.2) * 1e6 / PIECE)
-    case = Case(rig, seed, ranks, shapes, "AdamW", 2, dtype="float32", weigh=True)
+    more = {"dtype": "float32", "weigh": 2, "options": OPTIONS["AdamW"] | {"lr": 1.0}}
+    case = Case(rig, seed, ranks, shapes, "AdamW", 3, **more)
     outcome = case.run(rig)
     Truth(case).owners(outcome)
     if parked := [e["bytes"] for e in case.diary if e["what"] == "parked"]:

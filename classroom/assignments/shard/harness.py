@@ -134,8 +134,8 @@ def main() -> None:
     its options; groups, each with the numbers of its params, its own options and the
     step `at` which it comes; frozen numbers; by step, the numbers `without` a gradient;
     by step, the changes of options [group, name, value]; gamma of a scheduler; steps;
-    seed of this rank and the seed that all have in common; weigh, whether memory is
-    measured; a checkpoint, or none; save, whether one is asked for in the end.
+    seed of this rank and the seed that all have in common; weigh, after which step
+    memory is measured, or 0; a checkpoint, or none; save, whether one is asked for.
     """
     from ranks import answer, give, give_back_at_once, inputs, weigh
     from wire import wired
@@ -156,11 +156,10 @@ def main() -> None:
         if "names" in given:
             optimizer.load_state_dict(put_together(given, device))
         rows: list[np.ndarray] = []
-        weighed = False
+        left = given["weigh"]  # no enumerate: it would keep a row until the next one
         for row in training.take(optimizer):
-            rows = [row] if given["weigh"] else [*rows, row]
-            if given["weigh"] and not weighed:
-                weighed = True
+            rows, left = [row] if given["weigh"] else [*rows, row], left - 1
+            if not left:
                 del row
                 rows.clear()
                 for parameter in training.parameters:

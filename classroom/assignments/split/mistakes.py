@@ -30,6 +30,11 @@ MISTAKES = mistakes(
 -        ahead = self.world_size - 1 - self.rank  # what the stages behind can work on
 +        ahead = 0  # what the stages behind can work on
 
+@@ memory, bubble: one micro-batch at a time, but on rank 0
+> fail: rank 1 waits for each micro-batch to come back
+-        ahead = self.world_size - 1 - self.rank  # what the stages behind can work on
++        ahead = int(self.rank == 0)  # what the stages behind can work on
+
 @@ memory: one more under way than needed
 -        ahead = self.world_size - 1 - self.rank  # what the stages behind can work on
 +        ahead = self.world_size - self.rank  # what the stages behind can work on

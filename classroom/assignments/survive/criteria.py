@@ -3,7 +3,12 @@
 Each case is a life or more; see lived.py.
 """
 
-from classroom.assignments.beside.lived import Lives
+import random
+from collections.abc import Iterator
+
+import torch
+
+from classroom.assignments.beside.lived import Given, Lives
 from classroom.engine.assignment import Criteria
 from classroom.engine.rig import Rig
 from classroom.engine.verdict import Verdict, fail
@@ -21,9 +26,20 @@ LOST = 2  # steps that a kill may cost
 LOST_WRITING = 6  # and one in the midst of writing
 
 
+def _shuffled(seed: int, count: int) -> Iterator[torch.Tensor]:
+    shuffler = random.Random(seed)
+    while True:
+        numbers = list(range(count))
+        shuffler.shuffle(numbers)
+        yield torch.tensor(numbers)
+
+
+GIVEN = Given({"epoch": 1, "adam": False}, 1000, _shuffled)
+
+
 def _one_kill(rig: Rig, ranks: int, job: dict, seed: int) -> Verdict:
     """Kill any rank in one of the steps 4 to 6, again in its next life, and go on."""
-    lives = Lives(rig, ranks, "survive", job, seed)
+    lives = Lives(rig, ranks, GIVEN, job, seed)
     for step in map(int, lives.draw.integers(4, 7, 2)):
         lives.kill(int(lives.draw.integers(ranks)), step)
     return lives.last(range(1, lives.job["steps"]))
@@ -37,7 +53,7 @@ def kills(rig: Rig, *, ranks: int, kills: int, seed: int = 1) -> Verdict:
 
     Any rank in any step; the last kill comes in the first step of a life.
     """
-    lives = Lives(rig, ranks, "survive", {"steps": STEPS}, seed)
+    lives = Lives(rig, ranks, GIVEN, {"steps": STEPS}, seed)
     steps = [*map(int, lives.draw.integers(5, 9, kills - 1)), 1]
     for step in steps:
         lives.kill(int(lives.draw.integers(ranks)), step)
@@ -66,14 +82,14 @@ def writing(rig: Rig, *, ranks: int, step: int, at: str, seed: int = 1) -> Verdi
     Args:
         at: "at byte 6000" of a file, "before the rename" or "after the rename".
     """
-    lives = Lives(rig, ranks, "survive", {"steps": step + 10}, seed)
+    lives = Lives(rig, ranks, GIVEN, {"steps": step + 10}, seed)
     lives.write(step, at)
     return lives.last(range(max(0, step - LOST_WRITING), step + 11))
 
 
 def seldom(rig: Rig, *, ranks: int, steps: int, seed: int = 1) -> Verdict:
     """There is a snapshot, and at most one for every two steps."""
-    lives = Lives(rig, ranks, "survive", {"steps": steps}, seed)
+    lives = Lives(rig, ranks, GIVEN, {"steps": steps}, seed)
     if (verdict := lives.last({0})).state != "pass":
         return verdict
     most, got = steps // LOST, lives.snapshots
