@@ -19,7 +19,7 @@ from course import (
 )
 
 from classroom.assignments.ring import criteria as ring
-from classroom.assignments.ring.harness import SHOWN, drawn
+from classroom.assignments.ring.harness import ONE_OF, drawn
 from classroom.engine.check import try_case
 from classroom.engine.rig import Outcome, Rig
 
@@ -314,12 +314,12 @@ SUM = sum(
 
 def held(numbers: np.ndarray) -> dict:
     digest = sha256(np.ascontiguousarray(numbers)).hexdigest()
-    return {"shown": numbers[::SHOWN], "digest": digest}
+    return {"shown": numbers[::ONE_OF], "digest": digest}
 
 
 ELSEWHERE = SUM.copy()
 ELSEWHERE[7] += 1
-WRONG = f"fail: of every {SHOWN:,}th number: rank 1 expected "
+WRONG = f"fail: of every {ONE_OF:,}th number: rank 1 expected "
 
 
 @pytest.mark.parametrize(

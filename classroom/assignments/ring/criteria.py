@@ -5,7 +5,7 @@ from hashlib import sha256
 import numpy as np
 
 from classroom.assignments.beside.wired import wired
-from classroom.assignments.ring.harness import SHOWN, drawn
+from classroom.assignments.ring.harness import ONE_OF, drawn
 from classroom.engine.assignment import Criteria
 from classroom.engine.rig import Outcome, Rig, compare_all
 from classroom.engine.verdict import PASS, Verdict, fail
@@ -122,9 +122,9 @@ def no_deadlock(rig: Rig, *, ranks: int, megabytes: int) -> Verdict:
     expected = np.zeros(length, np.float32)
     for seed in seeds:
         expected += drawn(seed, length, most)
-    verdict = compare_all(expected[::SHOWN], outcome, "shown")
+    verdict = compare_all(expected[::ONE_OF], outcome, "shown")
     if verdict.state != "pass":
-        return fail(f"of every {SHOWN:,}th number: {verdict.words}")
+        return fail(f"of every {ONE_OF:,}th number: {verdict.words}")
     digest = sha256(expected.tobytes()).hexdigest()
     for rank, told in enumerate(outcome.outputs):
         if told["digest"] != digest:

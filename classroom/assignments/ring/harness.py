@@ -7,7 +7,7 @@ from hashlib import sha256
 
 import numpy as np
 
-SHOWN = 100_000  # of a large vector one number of so many is handed over, and a digest
+ONE_OF = 100_000  # of a large vector one number of so many is handed over, and a digest
 
 
 def drawn(seed: int, length: int, most: int) -> np.ndarray:
@@ -36,7 +36,7 @@ def main() -> None:
         if not large:
             return give(result=x)
         whole = x.numpy() + np.float32(0)  # there are two zeros
-        give(shown=x[::SHOWN], digest=sha256(whole.tobytes()).hexdigest())
+        give(shown=x[::ONE_OF], digest=sha256(whole.tobytes()).hexdigest())
 
 
 if __name__ == "__main__":
