@@ -1771,7 +1771,7 @@ MISTAKES = [
     Mistake(
         "the norm is one rank's own",
         "sharding/fully_shard_step",
-        'facts["norm"] = clip(model).item()',
+        'facts["norm"] = round(clip(model).item(), 4)',
         'facts["norm"] = own_norm(model)',
     ),
     Mistake(
