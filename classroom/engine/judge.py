@@ -111,7 +111,8 @@ def judge(
     if only and old and old.answer == report.answer:
         kept = {name: c for name, c in old.criteria.items() if name not in only}
     elif old and old.key == report.key and not (again or only):
-        kept = old.criteria  # all of them, unless the grading was broken off
+        # All of them, unless the grading was broken off, or the machine too busy.
+        kept = {n: c for n, c in old.criteria.items() if c["state"] != "blocked"}
     todo = [cell for cell in cells if cell.name not in kept]
     if old and not todo:
         return old

@@ -10,6 +10,7 @@ import json
 import os
 import re
 import shutil
+import sys
 import tempfile
 import time
 from collections import deque
@@ -26,7 +27,8 @@ LARGEST_ANSWER = 100_000_000  # bytes of all its files
 LARGEST_HEADER = 1_000_000  # bytes of its first line
 # The first sign of life may be late, because a machine that grades is busy.
 FIRST_SIGN = 120.0  # seconds
-STARVED = 0.2  # of the time
+STARVED = 0.2  # of the time, that threads have waited for a core
+ITS_OWN = 0.75  # of the cores that the ranks can use: then they wait for each other
 RESERVE = 60.0  # seconds that a run may take beyond three times its timeout
 
 
@@ -75,7 +77,8 @@ def execute(
     folder = Path(tempfile.mkdtemp(prefix="classroom-"))
     try:
         fill(folder, header, files)
-        return launch(header, folder, limits), collect(folder / "out")
+        answer = launch(header, folder, limits)
+        return answer, collect(folder / "out", answer)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -140,7 +143,9 @@ def launch(header: dict, folder: Path, limits: "Limits | None", **more: Any) -> 
         if late:
             answer["late"] = limit
         if late or failure.kind == "timeout":
-            answer["starved"] = starved(*looks[0], *looks[-1])
+            here = len(os.sched_getaffinity(0)) if sys.platform == "linux" else 1
+            useful = min(header["ranks"], here)
+            answer["starved"] = starved(useful, *looks[0], *looks[-1])
     return answer
 
 
@@ -177,15 +182,22 @@ def cores(seen: dict[str, list[int]], pids: Iterable) -> tuple[float, float]:
 
 
 def starved(
-    begin: float, ran: float, waited: float, end: float, more: float, longer: float
+    useful: int,
+    begin: float,
+    ran: float,
+    waited: float,
+    end: float,
+    more: float,
+    longer: float,
 ) -> bool:
     """Tell whether a run that was silent wanted to go on, and was not let.
 
-    Given are two looks at `cores`, each after its time. Who waits for a message wants
-    no core; and who runs without end has one, unless others have it.
+    Given are how many cores are of use to it, and two looks at `cores`, each after its
+    time. Who waits for a message wants no core; and ranks that wait for cores while
+    they have nearly all of them have nobody to wait for but each other.
     """
-    got, lost = max(0.0, more - ran), max(0.0, longer - waited)
-    return lost > got and lost > STARVED * (end - begin)
+    got, lost, time = more - ran, longer - waited, end - begin
+    return lost > STARVED * time and got < ITS_OWN * useful * time
 
 
 def _tidy(text: str, folder: Path) -> str:
@@ -200,19 +212,18 @@ def _tidy(text: str, folder: Path) -> str:
     return re.sub(ours, "in the check, outside your program", text)
 
 
-def collect(out: Path) -> dict[str, bytes]:
-    """Return the files in `out`, as many as an answer may hold."""
+def collect(out: Path, answer: dict) -> dict[str, bytes]:
+    """Return the files in `out`; if an answer holds no more, the run has failed."""
     found, left = {}, LARGEST_ANSWER
     for path in sorted(out.rglob("*")):
-        try:
-            if path.is_symlink() or not path.is_file():
+        with suppress(OSError):
+            if path.is_symlink() or not path.is_file() or path.suffix == ".part":
                 continue
-            if path.name.endswith(".part") or path.stat().st_size > left:
+            data = b"" if (size := path.stat().st_size) > left else path.read_bytes()
+            if (size := max(size, len(data))) > left:
+                why = f"the files of a run are more than {LARGEST_ANSWER:,} bytes"
+                answer["failure"] = answer.get("failure") or f"{path.name}: {why}"
                 continue
-            data = path.read_bytes()
-        except OSError:
-            continue
-        if len(data) <= left:
-            left -= len(data)
+            left -= size
             found[str(path.relative_to(out))] = data
     return found

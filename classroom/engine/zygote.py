@@ -142,7 +142,9 @@ def _run(channel: socket.socket, inside: int) -> tuple[dict, dict[str, bytes]]:
     told = json.loads(words)
     if "trouble" not in told:
         told = judged(told, server.codes) | {"bytes_on_wire": wire}
-    return told, runner.collect(FOLDER / "out")
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    told["seconds"] = used.ru_utime + used.ru_stime
+    return told, runner.collect(FOLDER / "out", told)
 
 
 def _take(channel: socket.socket) -> dict:
