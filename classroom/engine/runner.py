@@ -120,7 +120,8 @@ def launch(header: dict, folder: Path, limits: "Limits | None", **more: Any) -> 
 
     def watch(run: "Run") -> None:
         nonlocal late
-        if time.monotonic() > looks[-1][0] + 1:
+        # Once it is stopped, it takes its time to be asked where it stands.
+        if run.code is None and time.monotonic() > looks[-1][0] + 1:
             ours = ["[0-9]*"] if alone else below()
             looks.append((time.monotonic(), *cores(seen, ours)))
         while looks[-1][0] - looks[0][0] > header["timeout"]:
