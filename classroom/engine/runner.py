@@ -31,6 +31,9 @@ STARVED = 0.2  # of the time, that threads have waited for a core
 ITS_OWN = 0.75  # of the cores that the ranks can use: then they wait for each other
 RESERVE = 60.0  # seconds that a run may take beyond three times its timeout
 
+Answer = tuple[dict, dict[str, bytes]]  # how a run went, and its files
+Look = tuple[float, float, float]  # when, and what `cores` tells
+
 
 def write(stream: IO[bytes], header: dict, files: dict[str, bytes]) -> None:
     """Write a message: `header` and the sizes of `files` as a line, then the files."""
@@ -41,7 +44,7 @@ def write(stream: IO[bytes], header: dict, files: dict[str, bytes]) -> None:
     stream.flush()
 
 
-def read(stream: IO[bytes]) -> tuple[dict, dict[str, bytes]]:
+def read(stream: IO[bytes]) -> Answer:
     """Read one message. Its author is not trusted.
 
     Raises:
@@ -65,7 +68,7 @@ def read(stream: IO[bytes]) -> tuple[dict, dict[str, bytes]]:
 
 def execute(
     header: dict, files: dict[str, bytes], limits: "Limits | None" = None
-) -> tuple[dict, dict[str, bytes]]:
+) -> Answer:
     """Run what `header` asks for, in a new folder; return how it went and its files.
 
     Args:
@@ -115,7 +118,7 @@ def launch(header: dict, folder: Path, limits: "Limits | None", **more: Any) -> 
     limit = 3 * header["timeout"] + RESERVE
     end = time.monotonic() + limit
     late, alone = False, limits is not None  # in a sandbox all processes are the run's
-    looks = deque([(time.monotonic(), 0.0, 0.0)])  # each with what `cores` told
+    looks = deque[Look]([(time.monotonic(), 0.0, 0.0)])
     seen: dict[str, list[int]] = {}
 
     def watch(run: "Run") -> None:
@@ -146,17 +149,14 @@ def launch(header: dict, folder: Path, limits: "Limits | None", **more: Any) -> 
         if late or failure.kind == "timeout":
             here = len(os.sched_getaffinity(0)) if sys.platform == "linux" else 1
             useful = min(header["ranks"], here)
-            answer["starved"] = starved(useful, *looks[0], *looks[-1])
+            answer["starved"] = starved(useful, looks[0], looks[-1])
     return answer
 
 
 def told(run: "Run", folder: Path) -> dict:
     """Return how a run in `folder` went."""
-    answer: dict = {"failure": None, "exit_codes": run.exit_codes}
-    if run.failure:
-        text = run.failure.report(traceback=False)
-        answer["failure"] = _tidy(text, folder)[:4000]
-    return answer
+    text = run.failure and _tidy(run.failure.report(traceback=False), folder)[:4000]
+    return {"failure": text, "exit_codes": run.exit_codes}
 
 
 def below() -> list[int]:
@@ -182,23 +182,17 @@ def cores(seen: dict[str, list[int]], pids: Iterable) -> tuple[float, float]:
     return ran / 1e9, waited / 1e9
 
 
-def starved(
-    useful: int,
-    begin: float,
-    ran: float,
-    waited: float,
-    end: float,
-    more: float,
-    longer: float,
-) -> bool:
+def starved(useful: int, first: Look, last: Look) -> bool:
     """Tell whether a run that was silent wanted to go on, and was not let.
 
     Given are how many cores are of use to it, and two looks at `cores`, each after its
     time. Who waits for a message wants no core; and ranks that wait for cores while
     they have nearly all of them have nobody to wait for but each other.
     """
-    got, lost, time = more - ran, longer - waited, end - begin
-    return lost > STARVED * time and got < ITS_OWN * useful * time
+    lasted, got, lost = (
+        after - before for before, after in zip(first, last, strict=True)
+    )
+    return lost > STARVED * lasted and got < ITS_OWN * useful * lasted
 
 
 def _tidy(text: str, folder: Path) -> str:

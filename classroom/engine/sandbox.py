@@ -253,7 +253,7 @@ class _Run:
         self.answers = self.channel.makefile("rb")
         self.keeper = int(runner.read(self.answers)[0]["keeper"])
 
-    def ask(self, header: dict, files: dict[str, bytes]) -> tuple[dict, dict]:
+    def ask(self, header: dict, files: dict[str, bytes]) -> runner.Answer:
         """Return the keeper's answer."""
         with self.channel.makefile("wb") as requests:
             runner.write(requests, header, files)
@@ -396,18 +396,14 @@ class Sandbox(Rig):
         self._closed = threading.Event()
         self._lock = threading.Lock()
 
-    def _execute(
-        self, header: dict, files: dict[str, bytes]
-    ) -> tuple[dict, dict[str, bytes]]:
+    def _execute(self, header: dict, files: dict[str, bytes]) -> runner.Answer:
         if self.ended or self._closed.is_set():
             return self._not_started()
         self._begin()
         with _SLOTS.take(SLOTS if header.get("quiet") else 1):
             return self._run(header, files)
 
-    def _run(
-        self, header: dict, files: dict[str, bytes]
-    ) -> tuple[dict, dict[str, bytes]]:
+    def _run(self, header: dict, files: dict[str, bytes]) -> runner.Answer:
         run = _Run(self.limits, header["recorder"], self._group)
         self._runs.append(run)
         try:
@@ -427,7 +423,7 @@ class Sandbox(Rig):
             self._lasted += time.monotonic() - run.begun
             run.close()
 
-    def _not_started(self) -> tuple[dict, dict[str, bytes]]:
+    def _not_started(self) -> runner.Answer:
         """Return the answer of a run that there is none of.
 
         Raises:
@@ -458,25 +454,19 @@ class Sandbox(Rig):
             if self._group:
                 self._group.close()
 
-    def _end(self, reason: str) -> None:
-        self.ended = reason
-        self._kill()
-
     def _kill(self) -> None:
         for run in list(self._runs):
             run.kill()
 
     def _watch(self) -> None:
         """End it when it goes over a limit."""
-        while not self._closed.wait(LOOK_EVERY):
-            if reason := self._over():
-                return self._end(reason)
-            now = time.monotonic()
+        while not (self.ended or self._closed.wait(LOOK_EVERY)):
+            self.ended, now = self._over(), time.monotonic()
             lasted = self._lasted + sum(now - run.begun for run in [*self._runs])
-            if lasted > self.limits.wall:
+            if not self.ended and lasted > self.limits.wall:
                 self._late = True
                 self._closed.set()
-                self._kill()
+        self._kill()
 
     def _over(self) -> str:
         """Return which limit has been met; "" if none."""

@@ -51,15 +51,17 @@ def test_it_is_blocked_if_it_never_has_one_and_no_zero():
 
 
 def test_who_stands_still_is_not_starved():
-    assert not runner.starved(2, 0, 1.0, 5.0, 20, 1.1, 5.5)  # waits for a message
-    assert not runner.starved(2, 0, 1.0, 5.0, 20, 20.0, 6.0)  # runs without end
-    assert runner.starved(2, 0, 1.0, 5.0, 20, 2.0, 25.0)  # would have liked to
+    first = 0, 1.0, 5.0
+    assert not runner.starved(2, first, (20, 1.1, 5.5))  # waits for a message
+    assert not runner.starved(2, first, (20, 20.0, 6.0))  # runs without end
+    assert runner.starved(2, first, (20, 2.0, 25.0))  # would have liked to
 
 
 def test_ranks_that_wait_for_others_are_starved_and_for_each_other_are_not():
     """Eight compute on two cores for 40 seconds."""
-    assert runner.starved(2, 0, 0, 0, 40, 30.0, 28.0)  # others had the cores meanwhile
-    assert not runner.starved(2, 0, 0, 0, 40, 78.0, 240.0)  # nobody else was there
+    first = 0, 0.0, 0.0
+    assert runner.starved(2, first, (40, 30.0, 28.0))  # others had the cores meanwhile
+    assert not runner.starved(2, first, (40, 78.0, 240.0))  # nobody else was there
 
 
 def test_what_counts_is_the_silence_and_not_the_questions_after_it(monkeypatch):
