@@ -73,7 +73,7 @@ HOSTILE = {
     "kills process 1": ("os.kill(1, 9)\n    raise OSError('it lives')", "it lives"),
     "closes all files": ("os.closerange(0, 1000)", "fail: "),
     "patches the harness": (
-        "import ranks\n    sys.modules['__main__'].give = lambda **values: None",
+        "import ranks\n    ranks.give.__code__ = (lambda **values: None).__code__",
         "ended before it had given its result",
     ),
     "patches torch": (
@@ -91,7 +91,7 @@ HOSTILE = {
     ),
     "gives half a character": (
         "import ranks\n    ranks.give(result='\\ud800')\n"
-        "    sys.modules['__main__'].give = lambda **values: None",
+        "    ranks.give.__code__ = (lambda **values: None).__code__",
         "got ?",
     ),
     "is no Python": ("return (", "SyntaxError"),
