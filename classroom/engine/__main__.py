@@ -146,7 +146,7 @@ def grade(
         sys.exit(f"nobody has handed in {where}/")
     must_be_released(assignment)
     enter()
-    before = {name: judge.last(assignment, name) for name in names}
+    before = {name: judge.read(judge.path_of(assignment, name)) for name in names}
     options = {"unsafe": unsafe, "again": again, "only": only}
     reports = judge_all(assignment, names, options, elsewhere)
     preprocessors.JUDGED.update({(assignment, r.student): r for r in reports})
@@ -212,12 +212,10 @@ def changes(before: judge.Report | None, now: judge.Report) -> str:
     """Return what has changed since the last grading; "" if nothing has."""
     if before is None:
         return ""
-    old = {name: found["state"] for name, found in before.criteria.items()}
-    new = {name: found["state"] for name, found in now.criteria.items()}
     told = [
-        f"{name} {LABELS[old[name]]} → {LABELS[state]}"
-        for name, state in new.items()
-        if old.get(name, state) != state
+        f"{name} {LABELS[old['state']]} → {LABELS[found['state']]}"
+        for name, found in now.criteria.items()
+        if (old := before.criteria.get(name, found))["state"] != found["state"]
     ]
     points = f"{before.score:g} → {now.score:g} points"
     return ", ".join([*told, points]) if told or before.score != now.score else ""

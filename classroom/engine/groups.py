@@ -226,18 +226,16 @@ def _own() -> dict[str, str]:
 
 def _may_make(folder: Path) -> bool:
     trial = folder / f"{traces.name()}trial"
-    try:
+    with suppress(OSError):
         trial.mkdir()
         trial.rmdir()
-    except OSError:
-        return False
-    return True
+        return True
+    return False
 
 
 def _counts(file: Path) -> dict[str, int]:
     """Return the numbers in a file with a name and a number a line."""
-    try:
+    with suppress(OSError, ValueError):
         lines = [line.split() for line in file.read_text().splitlines()]
         return {words[0]: int(words[1]) for words in lines if len(words) == 2}
-    except (OSError, ValueError):
-        return {}
+    return {}

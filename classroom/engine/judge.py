@@ -12,6 +12,7 @@ import secrets
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -105,13 +106,14 @@ def judge(
     cells = criteria(assignment)
     report = Report(assignment, student, _key(assignment, programs, note, cells), note)
     report.answer = hashlib.sha256(json.dumps([programs, note]).encode()).hexdigest()
-    path = _path(assignment, student)
+    path = path_of(assignment, student)
     old = read(path)
     kept: dict[str, Judged] = {}
     if only and old and old.answer == report.answer:
         kept = {name: c for name, c in old.criteria.items() if name not in only}
     elif old and old.key == report.key and not (again or only):
-        kept = old.criteria  # all of them, unless the grading was broken off
+        # All of them, unless the grading was broken off, or the machine too busy.
+        kept = {n: c for n, c in old.criteria.items() if c["state"] != "blocked"}
     todo = [cell for cell in cells if cell.name not in kept]
     if old and not todo:
         return old
@@ -138,11 +140,6 @@ def judge(
         OPEN.remove(rig)
     report.criteria = {cell.name: (kept | found)[cell.name] for cell in cells}
     return report
-
-
-def last(assignment: str, student: str) -> Report | None:
-    """Return the report of the last grading; None if there is none."""
-    return read(_path(assignment, student))
 
 
 def try_all(
@@ -222,7 +219,8 @@ def judging(assignment: str) -> list[Path]:
     return sorted({*needed.values(), *beside(load(assignment))})
 
 
-def _path(assignment: str, student: str) -> Path:
+def path_of(assignment: str, student: str) -> Path:
+    """Return where the report of the last grading is, if there is one."""
     return COURSE / "reports" / assignment / f"{student}.json"
 
 
@@ -236,10 +234,9 @@ def write(path: Path, report: Report) -> None:
 
 def read(path: Path) -> Report | None:
     """Return a report that was saved; None if there is none."""
-    try:
+    with suppress(OSError, ValueError, TypeError):
         return Report(**json.loads(path.read_text()))
-    except (OSError, ValueError, TypeError):
-        return None
+    return None
 
 
 # --- many ---

@@ -43,10 +43,8 @@ def _files(name: str) -> Iterator[tuple[str, Path]]:
         base = home(parts[2]) if own and count > 2 else LAB
         for end in ("/__init__.py", ".py"):
             path = "/".join(parts[:count]) + end
-            if parts[0] == "classroom":
-                file = base / path.partition("/")[2]
-            else:
-                file = ROOT / path
+            course = parts[0] == "classroom"
+            file = base / path.partition("/")[2] if course else ROOT / path
             if file.is_file():
                 yield path, file
 

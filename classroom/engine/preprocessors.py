@@ -21,6 +21,7 @@ from classroom.engine.assignment import COURSE, load, notebook
 from classroom.engine.judge import Report, judge
 from classroom.engine.submission import WRITEFILE, answers, stamp
 
+Pair = tuple[NotebookNode, dict]  # of a notebook, or a cell, and the resources
 STAGED = COURSE / "staged"
 JUDGED: dict[tuple[str, str], Report] = {}
 """By assignment and student, what this grading run has found already."""
@@ -53,9 +54,7 @@ class Conditions(NbGraderPreprocessor):
     A row is a criterion, its points, and the docstring of the function that judges it.
     """
 
-    def preprocess(
-        self, nb: NotebookNode, resources: dict
-    ) -> tuple[NotebookNode, dict]:
+    def preprocess(self, nb: NotebookNode, resources: dict) -> Pair:
         judges = load(resources["nbgrader"]["assignment"]).CRITERIA
         asked = [cell.metadata.nbgrader for cell in nb.cells if is_grade(cell)]
         rows = [
@@ -65,13 +64,10 @@ class Conditions(NbGraderPreprocessor):
         ]
         total = sum(known.points for known in asked)
         rows.append(f"| | {total:g} | |\n")
-        goals = [
-            number
-            for number, cell in enumerate(nb.cells)
-            if cell.cell_type == "markdown" and cell.source.startswith("## Goal")
-        ]
+        heads = [cell.source[:7] for cell in nb.cells]
+        goal = heads.index("## Goal") if "## Goal" in heads else 0
         cell = new_markdown_cell(ASKED + "\n".join(rows) + FOOT, id="conditions")
-        nb.cells.insert(1 + (goals[0] if goals else 0), cell)
+        nb.cells.insert(1 + goal, cell)
         return nb, resources
 
 
@@ -109,9 +105,7 @@ def stage(assignment: str, student: str) -> Path:
 class Judge(NbGraderPreprocessor):
     """Write what became of each criterion under the cell that grades it."""
 
-    def preprocess(
-        self, nb: NotebookNode, resources: dict
-    ) -> tuple[NotebookNode, dict]:
+    def preprocess(self, nb: NotebookNode, resources: dict) -> Pair:
         """Judge the submission that `resources` names, or read its report."""
         about = resources["nbgrader"]
         who = about["assignment"], about["student"]
@@ -123,9 +117,7 @@ class Judge(NbGraderPreprocessor):
         ]
         return super().preprocess(nb, resources)
 
-    def preprocess_cell(
-        self, cell: NotebookNode, resources: dict, index: int
-    ) -> tuple[NotebookNode, dict]:
+    def preprocess_cell(self, cell: NotebookNode, resources: dict, index: int) -> Pair:
         if cell.cell_type == "code":
             cell.outputs, cell.execution_count = [], None
         if is_grade(cell) and cell.metadata.nbgrader.grade_id in self.report.criteria:
@@ -186,7 +178,7 @@ class ClearOurHiddenTests(ClearHiddenTests):
 
     def preprocess_cell(
         self, cell: NotebookNode, resources: dict, cell_index: int
-    ) -> tuple[NotebookNode, dict]:
+    ) -> Pair:
         if is_grade(cell):
             return super().preprocess_cell(cell, resources, cell_index)
         return cell, resources
@@ -195,9 +187,7 @@ class ClearOurHiddenTests(ClearHiddenTests):
 class Page(NbGraderPreprocessor):
     """Begin the feedback with a table of all verdicts, and let no line be cut off."""
 
-    def preprocess(
-        self, nb: NotebookNode, resources: dict
-    ) -> tuple[NotebookNode, dict]:
+    def preprocess(self, nb: NotebookNode, resources: dict) -> Pair:
         resources["inlining"]["css"].append(STYLE)
         rows = ["| Criterion | Verdict | Points |", "|---|---|---|"]
         for cell in filter(is_grade, nb.cells):

@@ -127,11 +127,10 @@ def _memory(connection: socket.socket) -> int | None:
 
     None where the system has no such count.
     """
-    try:
+    with suppress(OSError, AttributeError):  # no Linux
         peer = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS)
         return watchdog.held(int.from_bytes(peer[:4], sys.byteorder))
-    except (OSError, AttributeError):  # no Linux
-        return None
+    return None
 
 
 def _read(line: bytes) -> dict:

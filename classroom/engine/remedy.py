@@ -2,6 +2,7 @@
 
 import shutil
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 INSTALL = "install it: sudo apt install bubblewrap, or sudo dnf install bubblewrap"
@@ -50,12 +51,9 @@ def remedy(root: Path = Path("/")) -> str:
         return INSTALL
     found = []
     for name, (forbids, words) in SWITCHES.items():
-        try:
-            value = (root / "proc" / "sys" / name).read_text().strip()
-        except OSError:
-            continue  # this kernel has no such switch
-        if value == forbids:
-            found.append(words)
+        with suppress(OSError):  # this kernel has no such switch
+            if (root / "proc" / "sys" / name).read_text().strip() == forbids:
+                found.append(words)
     if any("sysctl" in words for words in found):
         found.append(SYSCTL)
     if any((root / name).exists() for name in CONTAINERS):

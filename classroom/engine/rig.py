@@ -219,9 +219,7 @@ class Rig:
             outcome.failure = outcome.failure or f"rank {rank} is not heard: {why}"
         return outcome
 
-    def _execute(
-        self, header: dict, files: dict[str, bytes]
-    ) -> tuple[dict, dict[str, bytes]]:
+    def _execute(self, header: dict, files: dict[str, bytes]) -> runner.Answer:
         return runner.execute(header, files)
 
     def close(self) -> None:

@@ -10,6 +10,7 @@ import json
 import os
 import re
 import shutil
+import sys
 import tempfile
 import time
 from collections import deque
@@ -26,8 +27,12 @@ LARGEST_ANSWER = 100_000_000  # bytes of all its files
 LARGEST_HEADER = 1_000_000  # bytes of its first line
 # The first sign of life may be late, because a machine that grades is busy.
 FIRST_SIGN = 120.0  # seconds
-STARVED = 0.2  # of the time
+STARVED = 0.2  # of the time, that threads have waited for a core
+ITS_OWN = 0.75  # of the cores that the ranks can use: then they wait for each other
 RESERVE = 60.0  # seconds that a run may take beyond three times its timeout
+
+Answer = tuple[dict, dict[str, bytes]]  # how a run went, and its files
+Look = tuple[float, float, float]  # when, and what `cores` tells
 
 
 def write(stream: IO[bytes], header: dict, files: dict[str, bytes]) -> None:
@@ -39,7 +44,7 @@ def write(stream: IO[bytes], header: dict, files: dict[str, bytes]) -> None:
     stream.flush()
 
 
-def read(stream: IO[bytes]) -> tuple[dict, dict[str, bytes]]:
+def read(stream: IO[bytes]) -> Answer:
     """Read one message. Its author is not trusted.
 
     Raises:
@@ -63,7 +68,7 @@ def read(stream: IO[bytes]) -> tuple[dict, dict[str, bytes]]:
 
 def execute(
     header: dict, files: dict[str, bytes], limits: "Limits | None" = None
-) -> tuple[dict, dict[str, bytes]]:
+) -> Answer:
     """Run what `header` asks for, in a new folder; return how it went and its files.
 
     Args:
@@ -75,7 +80,8 @@ def execute(
     folder = Path(tempfile.mkdtemp(prefix="classroom-"))
     try:
         fill(folder, header, files)
-        return launch(header, folder, limits), collect(folder / "out")
+        answer = launch(header, folder, limits)
+        return answer, collect(folder / "out", answer)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -112,12 +118,13 @@ def launch(header: dict, folder: Path, limits: "Limits | None", **more: Any) -> 
     limit = 3 * header["timeout"] + RESERVE
     end = time.monotonic() + limit
     late, alone = False, limits is not None  # in a sandbox all processes are the run's
-    looks = deque([(time.monotonic(), 0.0, 0.0)])  # each with what `cores` told
+    looks = deque[Look]([(time.monotonic(), 0.0, 0.0)])
     seen: dict[str, list[int]] = {}
 
     def watch(run: "Run") -> None:
         nonlocal late
-        if time.monotonic() > looks[-1][0] + 1:
+        # Once it is stopped, it takes its time to be asked where it stands.
+        if run.code is None and time.monotonic() > looks[-1][0] + 1:
             ours = ["[0-9]*"] if alone else below()
             looks.append((time.monotonic(), *cores(seen, ours)))
         while looks[-1][0] - looks[0][0] > header["timeout"]:
@@ -140,17 +147,16 @@ def launch(header: dict, folder: Path, limits: "Limits | None", **more: Any) -> 
         if late:
             answer["late"] = limit
         if late or failure.kind == "timeout":
-            answer["starved"] = starved(*looks[0], *looks[-1])
+            here = len(os.sched_getaffinity(0)) if sys.platform == "linux" else 1
+            useful = min(header["ranks"], here)
+            answer["starved"] = starved(useful, looks[0], looks[-1])
     return answer
 
 
 def told(run: "Run", folder: Path) -> dict:
     """Return how a run in `folder` went."""
-    answer: dict = {"failure": None, "exit_codes": run.exit_codes}
-    if run.failure:
-        text = run.failure.report(traceback=False)
-        answer["failure"] = _tidy(text, folder)[:4000]
-    return answer
+    text = run.failure and _tidy(run.failure.report(traceback=False), folder)[:4000]
+    return {"failure": text, "exit_codes": run.exit_codes}
 
 
 def below() -> list[int]:
@@ -176,16 +182,17 @@ def cores(seen: dict[str, list[int]], pids: Iterable) -> tuple[float, float]:
     return ran / 1e9, waited / 1e9
 
 
-def starved(
-    begin: float, ran: float, waited: float, end: float, more: float, longer: float
-) -> bool:
+def starved(useful: int, first: Look, last: Look) -> bool:
     """Tell whether a run that was silent wanted to go on, and was not let.
 
-    Given are two looks at `cores`, each after its time. Who waits for a message wants
-    no core; and who runs without end has one, unless others have it.
+    Given are how many cores are of use to it, and two looks at `cores`, each after its
+    time. Who waits for a message wants no core; and ranks that wait for cores while
+    they have nearly all of them have nobody to wait for but each other.
     """
-    got, lost = max(0.0, more - ran), max(0.0, longer - waited)
-    return lost > got and lost > STARVED * (end - begin)
+    lasted, got, lost = (
+        after - before for before, after in zip(first, last, strict=True)
+    )
+    return lost > STARVED * lasted and got < ITS_OWN * useful * lasted
 
 
 def _tidy(text: str, folder: Path) -> str:
@@ -200,19 +207,18 @@ def _tidy(text: str, folder: Path) -> str:
     return re.sub(ours, "in the check, outside your program", text)
 
 
-def collect(out: Path) -> dict[str, bytes]:
-    """Return the files in `out`, as many as an answer may hold."""
+def collect(out: Path, answer: dict) -> dict[str, bytes]:
+    """Return the files in `out`; if an answer holds no more, the run has failed."""
     found, left = {}, LARGEST_ANSWER
     for path in sorted(out.rglob("*")):
-        try:
-            if path.is_symlink() or not path.is_file():
+        with suppress(OSError):
+            if path.is_symlink() or not path.is_file() or path.suffix == ".part":
                 continue
-            if path.name.endswith(".part") or path.stat().st_size > left:
+            data = b"" if (size := path.stat().st_size) > left else path.read_bytes()
+            if (size := max(size, len(data))) > left:
+                why = f"the files of a run are more than {LARGEST_ANSWER:,} bytes"
+                answer["failure"] = answer.get("failure") or f"{path.name}: {why}"
                 continue
-            data = path.read_bytes()
-        except OSError:
-            continue
-        if len(data) <= left:
-            left -= len(data)
+            left -= size
             found[str(path.relative_to(out))] = data
     return found

@@ -33,7 +33,7 @@ from pathlib import Path
 
 from classroom.engine import fence, groups, remedy, runner, traces, watchdog
 from classroom.engine.assignment import Assignment
-from classroom.engine.rig import Rig, SandboxError
+from classroom.engine.rig import Busy, Rig, SandboxError
 from ddp_lab import ROOT
 
 GB = 1_000_000_000
@@ -69,8 +69,10 @@ def slots() -> int:
 class Limits:
     """What one submission may use."""
 
-    seconds: float = 600
-    """That all its runs may take together."""
+    seconds: float = 1200
+    """Of a core, that all its runs may take together."""
+    wall: float = 3600
+    """Seconds that they may last together: after that nobody's answer is to blame."""
     memory: int = 6 * GB
     """Bytes of all its processes together; each may have two thirds of it."""
     tasks: int = 300
@@ -251,7 +253,7 @@ class _Run:
         self.answers = self.channel.makefile("rb")
         self.keeper = int(runner.read(self.answers)[0]["keeper"])
 
-    def ask(self, header: dict, files: dict[str, bytes]) -> tuple[dict, dict]:
+    def ask(self, header: dict, files: dict[str, bytes]) -> runner.Answer:
         """Return the keeper's answer."""
         with self.channel.makefile("wb") as requests:
             runner.write(requests, header, files)
@@ -385,32 +387,32 @@ class Sandbox(Rig):
     ):
         super().__init__(assignment, programs)
         self.limits = limits or Limits()
-        self.at_once, self._spent = min(SLOTS, SIDE_BY_SIDE), 0.0
+        self.at_once = min(SLOTS, SIDE_BY_SIDE)
+        self._spent = self._lasted = 0.0  # seconds of a core, and by the clock
+        self._late = False
         self._group: groups.Group | None = None
         self._runs: list[_Run] = []
         self._watchdog: threading.Thread | None = None
         self._closed = threading.Event()
         self._lock = threading.Lock()
 
-    def _execute(
-        self, header: dict, files: dict[str, bytes]
-    ) -> tuple[dict, dict[str, bytes]]:
+    def _execute(self, header: dict, files: dict[str, bytes]) -> runner.Answer:
         if self.ended or self._closed.is_set():
             return self._not_started()
         self._begin()
         with _SLOTS.take(SLOTS if header.get("quiet") else 1):
             return self._run(header, files)
 
-    def _run(
-        self, header: dict, files: dict[str, bytes]
-    ) -> tuple[dict, dict[str, bytes]]:
+    def _run(self, header: dict, files: dict[str, bytes]) -> runner.Answer:
         run = _Run(self.limits, header["recorder"], self._group)
         self._runs.append(run)
         try:
             if self.ended or self._closed.is_set():  # meanwhile
                 return self._not_started()
             asked = {"recorder": RECORDER, "limits": self.limits.of_a_process()}
-            return run.ask(header | asked, files)
+            answer, found = run.ask(header | asked, files)
+            self._spent += float(answer.get("seconds", 0))
+            return answer, found
         except Exception as error:  # it was killed, or what it wrote is no answer
             if self._closed.is_set():
                 return self._not_started()
@@ -418,18 +420,21 @@ class Sandbox(Rig):
             return {"failure": f"the run was ended: {why}"}, {}
         finally:
             self._runs.remove(run)
-            self._spent += time.monotonic() - run.begun
+            self._lasted += time.monotonic() - run.begun
             run.close()
 
-    def _not_started(self) -> tuple[dict, dict[str, bytes]]:
+    def _not_started(self) -> runner.Answer:
         """Return the answer of a run that there is none of.
 
         Raises:
             SandboxError: if the judge has closed the sandbox: nobody is to blame.
+            Busy: if the runs have lasted too long: nor is anybody then.
         """
+        if self._late:
+            raise Busy(f"all runs have lasted {self.limits.wall:.0f} seconds")
         if self._closed.is_set():
             raise SandboxError("it was closed")
-        return {"failure": NOT_STARTED}, {}
+        return {"failure": f"{NOT_STARTED}: {self.ended}"}, {}
 
     def _begin(self) -> None:
         """Make the control group, and watch, unless that is done already."""
@@ -449,25 +454,24 @@ class Sandbox(Rig):
             if self._group:
                 self._group.close()
 
-    def _end(self, reason: str) -> None:
-        self.ended = reason
-        self._kill()
-
     def _kill(self) -> None:
         for run in list(self._runs):
             run.kill()
 
     def _watch(self) -> None:
         """End it when it goes over a limit."""
-        while not self._closed.wait(LOOK_EVERY):
-            if reason := self._over():
-                return self._end(reason)
+        while not (self.ended or self._closed.wait(LOOK_EVERY)):
+            self.ended, now = self._over(), time.monotonic()
+            lasted = self._lasted + sum(now - run.begun for run in [*self._runs])
+            if not self.ended and lasted > self.limits.wall:
+                self._late = True
+                self._closed.set()
+        self._kill()
 
     def _over(self) -> str:
         """Return which limit has been met; "" if none."""
-        now = time.monotonic()
-        if self._spent + sum(now - r.begun for r in self._runs) > self.limits.seconds:
-            return f"it took more than {self.limits.seconds:.0f} seconds in all"
+        if self._spent > self.limits.seconds:
+            return f"it took more than {self.limits.seconds:.0f} seconds of a core"
         if self._group:
             met = self._group.over()
         else:

@@ -48,10 +48,9 @@ def _init_of(pid: int) -> list[int]:
 
 
 def _namespace(pid: int | str) -> str:
-    try:
+    with suppress(OSError):
         return os.readlink(f"/proc/{pid}/ns/pid")
-    except OSError:
-        return ""
+    return ""
 
 
 def _number(pid: int) -> int:
@@ -98,20 +97,15 @@ def _threads(pid: int) -> int:
 
 
 def _resident(pid: int) -> int:
-    try:
+    with suppress(OSError, IndexError):
         return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE
-    except (OSError, IndexError):
-        return 0
+    return 0
 
 
 def _proportional(pid: int) -> int:
     """Return a process's share: a page that n processes hold counts 1/n for each."""
-    try:
-        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
-            if line.startswith("Pss:"):
-                return int(line.split()[1]) * 1024
-    except (OSError, ValueError):
-        pass
+    with suppress(OSError):  # it has ended, or does not let us
+        return _sum(f"/proc/{pid}/smaps_rollup", "Pss:")
     return _resident(pid)
 
 
@@ -122,7 +116,7 @@ def _in_files(family: list[int]) -> int:
     """
     sizes: dict[tuple[int, int], int] = {}
     for pid in family:
-        try:
+        with suppress(OSError):  # it has ended, or does not let us
             for name in os.listdir(f"/proc/{pid}/fd"):
                 path = f"/proc/{pid}/fd/{name}"
                 if os.readlink(path).startswith("/memfd:"):
@@ -133,6 +127,4 @@ def _in_files(family: list[int]) -> int:
                 disk = os.statvfs(place)
                 used = (disk.f_blocks - disk.f_bfree) * disk.f_frsize
                 sizes[os.stat(place).st_dev, 0] = used
-        except OSError:
-            continue  # it has ended, or does not let us
     return sum(sizes.values())

@@ -68,11 +68,9 @@ def main(control: socket.socket) -> None:
 
 def _bury() -> None:
     """Let the keepers go that have ended."""
-    try:
+    with suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
-    except ChildProcessError:
-        pass
 
 
 def _alone(work: Callable[..., None], *args: Any) -> None:
@@ -114,7 +112,7 @@ def keep(zygote: int, channel_file: int, inside: int, *groups: int) -> None:
         runner.write(answers, answer, found)
 
 
-def _run(channel: socket.socket, inside: int) -> tuple[dict, dict[str, bytes]]:
+def _run(channel: socket.socket, inside: int) -> runner.Answer:
     """Run what the judge asks for; return how it went, and its files."""
     header = _take(channel)
     limits = limit(*header["limits"])
@@ -142,7 +140,9 @@ def _run(channel: socket.socket, inside: int) -> tuple[dict, dict[str, bytes]]:
     told = json.loads(words)
     if "trouble" not in told:
         told = judged(told, server.codes) | {"bytes_on_wire": wire}
-    return told, runner.collect(FOLDER / "out")
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    told["seconds"] = used.ru_utime + used.ru_stime
+    return told, runner.collect(FOLDER / "out", told)
 
 
 def _take(channel: socket.socket) -> dict:

@@ -140,7 +140,7 @@ class OtherUser(Rig):
 def rig(source: Assignment, programs: Mapping[str, str], lab: Path) -> Rig:
     """Return a rig behind the best fence that there is here."""
     if sandbox.available() is None:
-        return sandbox.Sandbox(source, programs, sandbox.Limits(seconds=SECONDS))
+        return sandbox.Sandbox(source, programs, sandbox.Limits(wall=SECONDS))
     try:
         pwd.getpwnam(STUDENT)
     except KeyError:

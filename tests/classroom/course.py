@@ -118,7 +118,8 @@ class Forks(Rig):
                 run = launch(header["ranks"], program, str(folder), limit)
             except RunFailed as failed:
                 run = failed.run
-            return runner.told(run, folder), runner.collect(folder / "out")
+            answer = runner.told(run, folder)
+            return answer, runner.collect(folder / "out", answer)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 

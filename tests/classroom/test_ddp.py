@@ -116,6 +116,22 @@ def test_calls_cannot_be_made_up():
     assert found.state == "fail" and "the shortest possible" in found.words, found
 
 
+FORGED_ENDS = """        for micro in range(8):
+            dist.group.WORLD.line.order("backward", micro)
+        yield
+        self.finish()
+"""
+
+
+def test_that_a_backward_has_ended_cannot_be_made_up():
+    """Each micro-batch is sent, in no_sync() too; the numbers are right."""
+    begin = "        self.syncing = False\n        try:\n            yield\n"
+    end = "        finally:\n            self.syncing = True\n"
+    answer = changed("ddp", (begin + end, FORGED_ENDS))
+    found = verdict("ddp", answer, "no_sync", visible("ddp")["no_sync"])
+    assert str(found).startswith("fail: rank 0 calls all_reduce in no_sync()"), found
+
+
 def test_a_barrier_costs_nothing():
     for criterion in ("buckets", "frozen_tied"):
         cases = visible("ddp")[criterion][:1]

@@ -94,6 +94,13 @@ def test_one_criterion_is_judged_anew_and_the_rest_stays(judged):
     assert changes(now, judged("fail")) == "" and judged.tried == []  # it is on record
 
 
+def test_what_was_blocked_is_judged_again(judged):
+    judged("fail", only=["bytes_sent"])
+    judged("blocked", only=["bytes_sent"])
+    assert judged("pass").criteria["bytes_sent"]["state"] == "pass"
+    assert judged.tried == ["bytes_sent"]
+
+
 def test_who_hands_in_anew_is_judged_by_all_criteria(judged):
     judged("fail")
     judged.programs["ring.py"] = "x = 2"

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from classroom.engine import rig
+from classroom.engine import rig, runner
 from classroom.engine.assignment import load
 from classroom.engine.recorder import Recorder
 from classroom.engine.rig import Rig
@@ -23,6 +23,15 @@ ENGINE = Path(rig.__file__).parent
 
 ECHO = f"import sys; sys.path.insert(0, {str(ENGINE)!r})\n"
 ECHO += "from ranks import give, inputs\ngive(**inputs())\n"
+
+
+def test_what_an_answer_cannot_hold_is_told(tmp_path, monkeypatch):
+    monkeypatch.setattr(runner, "LARGEST_ANSWER", 100)
+    for rank in range(2):
+        (tmp_path / f"rank_{rank}").write_bytes(bytes(60))
+    answer = {"failure": None}
+    assert [*runner.collect(tmp_path, answer)] == ["rank_0"]
+    assert answer["failure"] == "rank_1: the files of a run are more than 100 bytes"
 
 
 def test_any_name_and_any_kind_arrives(tmp_path):

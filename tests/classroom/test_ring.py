@@ -241,6 +241,33 @@ def test_the_library_s_all_reduce_passes_nothing(name, body):
     assert found.state == "fail" and " is not allowed here: " in found.words, found
 
 
+LACKING = """    n, said = dist.get_world_size(), []
+    for call in (
+        lambda: dist.reduce(x, 0),
+        lambda: dist.scatter(x, None if dist.get_rank() else [x] * n),
+        lambda: dist.reduce_scatter(x, [x] * n),
+        lambda: dist.reduce_scatter_tensor(x, torch.cat([x] * n)),
+        lambda: dist.all_to_all([x] * n, [x] * n),
+        lambda: dist.all_to_all_single(x, x),
+        dist.monitored_barrier,
+    ):
+        try:
+            call()
+        except RuntimeError as error:
+            said.append(str(error).split(" is not allowed here: the wire knows")[0])
+    raise RuntimeError(" ".join(said))
+
+
+"""
+
+
+def test_what_the_wire_lacks_is_not_allowed():
+    found = verdict("ring", hostile(LACKING), "right", visible("ring")["right"][:1])
+    told = "reduce scatter reduce_scatter reduce_scatter_tensor all_to_all"
+    told += " all_to_all_single monitored_barrier\n"
+    assert f"RuntimeError: {told}" in found.words, found
+
+
 @pytest.mark.parametrize(
     ("name", "case"),
     [

@@ -7,6 +7,8 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from course import RING, changed, solution, verdict
@@ -15,6 +17,7 @@ from classroom.engine import rig, runner
 from classroom.engine.check import try_case
 from classroom.engine.modules import parsed
 from classroom.engine.rig import Outcome, Rig
+from ddp_lab.kit import RunFailed
 from ddp_lab.kit.run import limits
 
 pytestmark = pytest.mark.sandbox
@@ -48,9 +51,36 @@ def test_it_is_blocked_if_it_never_has_one_and_no_zero():
 
 
 def test_who_stands_still_is_not_starved():
-    assert not runner.starved(0, 1.0, 5.0, 20, 1.1, 5.5)  # waits for a message
-    assert not runner.starved(0, 1.0, 5.0, 20, 20.0, 6.0)  # runs without end
-    assert runner.starved(0, 1.0, 5.0, 20, 2.0, 25.0)  # would have liked to
+    first = 0, 1.0, 5.0
+    assert not runner.starved(2, first, (20, 1.1, 5.5))  # waits for a message
+    assert not runner.starved(2, first, (20, 20.0, 6.0))  # runs without end
+    assert runner.starved(2, first, (20, 2.0, 25.0))  # would have liked to
+
+
+def test_ranks_that_wait_for_others_are_starved_and_for_each_other_are_not():
+    """Eight compute on two cores for 40 seconds."""
+    first = 0, 0.0, 0.0
+    assert runner.starved(2, first, (40, 30.0, 28.0))  # others had the cores meanwhile
+    assert not runner.starved(2, first, (40, 78.0, 240.0))  # nobody else was there
+
+
+def test_what_counts_is_the_silence_and_not_the_questions_after_it(monkeypatch):
+    """Eight ranks are asked where they stand, which takes long on a busy machine."""
+    now, failure = [0.0], SimpleNamespace(kind="timeout", report=lambda **_: "no end")
+    monkeypatch.setattr(runner, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(runner, "cores", lambda *_: (now[0] / 4, 2 * min(now[0], 40)))
+
+    def torchrun(command, watch, **more):
+        run = SimpleNamespace(code=None, exit_codes=[], failure=failure)
+        for now[0] in range(40):
+            watch(run)
+        now[0], run.code = 100, 1
+        watch(run)
+        raise RunFailed("no end", run)
+
+    monkeypatch.setattr("ddp_lab.kit.run.launch.torchrun", torchrun)
+    header = {"ranks": 8, "timeout": 40}
+    assert runner.launch(header, Path("/nowhere"), limits.Limits())["starved"]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="Linux counts this")

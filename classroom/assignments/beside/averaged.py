@@ -219,16 +219,19 @@ class Case:
 
 def accumulated(case: Case, micro: int) -> Verdict:
     """Judge steps of `micro` micro-batches, of which all but the last are in no_sync():
-    no rank makes a call there.
+    no rank makes a call there, nor before all their layers have been computed.
     """
     outcome, diary = case.judged()
     steps = range(len(case.plan))
     for rank, step in product(range(case.ranks), steps):
-        done = 0
-        for entry in diary.of(step, rank, "backward", "call"):
+        whole = [not about["raises"] for about in case.plan[step]["micro"][:-1]]
+        layers, done = sum(whole) * case.net.depth, 0
+        for entry in diary.of(step, rank, "backward", "layer", "call"):
             done += entry["what"] == "backward"
-            if entry["what"] == "call" and done < micro - 1:
-                where = f"in no_sync(), micro-batch {done} of step {step}"
+            layers -= entry["what"] == "layer"
+            if entry["what"] == "call" and (done < micro - 1 or layers > 0):
+                at = min(done, micro - 2)
+                where = f"in no_sync(), micro-batch {at} of step {step}"
                 return fail(f"rank {rank} calls {entry['about']} {where}")
     return case.sent_late(diary, steps) or case.same_gradients(outcome)
 

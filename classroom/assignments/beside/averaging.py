@@ -114,7 +114,7 @@ def fill(tensors: Iterable[torch.Tensor], numbers: np.ndarray) -> None:
 
 def flat(tensors: Iterable[torch.Tensor]) -> np.ndarray:
     """All numbers of `tensors` in a row, float64."""
-    rows = [t.detach().double().flatten() for t in tensors]
+    rows = [t.detach().cpu().double().flatten() for t in tensors]
     return torch.cat([torch.zeros(0, dtype=torch.float64), *rows]).numpy()
 
 

@@ -22,7 +22,7 @@ import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
+from functools import partial, partialmethod
 from heapq import heappop, heappush
 from itertools import accumulate, count
 from multiprocessing.connection import Client, Connection, Listener, wait
@@ -43,6 +43,22 @@ SETTLED = 1.0  # seconds that a thread of a rank may take to send what is ready
 AGAIN_AFTER = 0.05  # seconds until it looks once more
 _GROUP: Any = dist.ProcessGroup  # whose stubs know other forms of its methods
 LARGEST = 200_000_000  # bytes of a message
+# What no wire carries, as torch.distributed calls it, and as a program does.
+LACKING = {
+    "reduce": "reduce",
+    "scatter": "scatter",
+    "reduce_scatter": "reduce_scatter",
+    "reduce_scatter_single": "reduce_scatter_tensor",
+    "_reduce_scatter_base": "reduce_scatter_tensor",
+    "alltoall": "all_to_all",
+    "all_to_all_single": "all_to_all_single",
+    "alltoall_base": "all_to_all_single",
+    "gather_single": "gather_single",
+    "allreduce_coalesced": "all_reduce of several tensors",
+    "allgather_coalesced": "all_gather of several tensors",
+    "_start_coalescing": "coalescing",
+    "_end_coalescing": "coalescing",
+}
 
 
 class Order(NamedTuple):
@@ -495,6 +511,13 @@ class Wire(_GROUP):
 
         return self.order("call", [name, root, kind], data, result, keep_tensors)
 
+    def refuse(self, name: str, *args: object, **kwargs: object) -> Sent:
+        """Have the machine say that it does not carry such a call."""
+        return self.call(name, torch.zeros(0), None, lambda parts: None)
+
+    def monitored_barrier(self, *args: object, **kwargs: object) -> None:
+        self.refuse("monitored_barrier").wait()
+
     # The names of arguments are those by which torch.distributed calls them.
 
     def send(self, tensors: list, dst: int, tag: int = 0) -> Sent:
@@ -517,9 +540,9 @@ class Wire(_GROUP):
         return self.recv(tensors, -1, tag)
 
     def allreduce(self, tensors: list, opts: Any = None) -> Sent:
-        if opts is not None and opts.reduceOp != dist.ReduceOp.SUM:
-            raise ValueError("this wire, as gloo, knows SUM and no mean")
         (tensor,) = tensors
+        if opts is not None and opts.reduceOp != dist.ReduceOp.SUM:
+            return self.refuse("all_reduce of anything but a sum")
 
         def keep(parts: list[torch.Tensor]) -> None:
             tensor.copy_(torch.stack(parts).sum(0))
@@ -608,6 +631,8 @@ def wired(given: dict) -> Iterator[Line | None]:
     # Functional collectives know it by its name.
     cast(Any, _c10d)._register_process_group(Wire.group_name, dist.group.WORLD)
     cast(Any, dist).new_group = dist.distributed_c10d.new_group = one_group
+    world = cast(Any, dist.group.WORLD)
+    cast(Any, dist).monitored_barrier = world.monitored_barrier  # else it asks for gloo
     try:
         yield line
         line.ask("meet")  # who is late finds everybody still there
@@ -616,6 +641,8 @@ def wired(given: dict) -> Iterator[Line | None]:
             dist.destroy_process_group()
 
 
+for _method, _name in LACKING.items():
+    setattr(Wire, _method, partialmethod(Wire.refuse, _name))
 # Make these no lines of the program to the launcher, which tells where a rank is.
 for _kind in (Sent, Wire, Line):
     for _function in vars(_kind).values():

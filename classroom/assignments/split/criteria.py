@@ -12,14 +12,8 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from classroom.assignments.split.harness import (
-    TOLD,
-    Factor,
-    fill,
-    flat,
-    gradients,
-    network,
-)
+from classroom.assignments.beside.averaging import fill, flat, gradients
+from classroom.assignments.split.harness import TOLD, Factor, network
 from classroom.engine.assignment import Criteria
 from classroom.engine.rig import Outcome, Rig, compare_all
 from classroom.engine.verdict import PASS, Decided, Verdict, compare, fail
@@ -70,7 +64,7 @@ class Case:
         self.whole = network(widths)
         size = sum(p.numel() for p in self.whole.parameters())
         self.params = draw.normal(scale=0.5, size=size).astype(np.float32)
-        fill(self.whole, self.params)
+        fill(self.whole.parameters(), self.params)
         shape = 1 + max(number for batches in plan for number in batches), sum(rows)
         self.x = draw.normal(size=(*shape, widths[0])).astype(np.float32)
         self.target = draw.normal(size=(*shape, widths[-1])).astype(np.float32)
@@ -135,7 +129,7 @@ class Case:
 
     def truth(self) -> tuple[np.ndarray, list[np.ndarray], list[np.ndarray]]:
         """One process: all outputs, and by rank the gradients and weights by step."""
-        fill(self.whole, self.params)
+        fill(self.whole.parameters(), self.params)
         optimizer = torch.optim.SGD(self.whole.parameters(), lr=RATE)
         ranks = range(self.ranks)
         outputs: list[np.ndarray] = []
@@ -148,7 +142,7 @@ class Case:
                 loss.backward()
                 outputs.append(flat([out]))
             for rank in ranks:
-                grads[rank].append(flat(gradients(self.stage(rank))))
+                grads[rank].append(gradients(self.stage(rank)))
             optimizer.step()
             for rank in ranks:
                 params[rank].append(flat(self.stage(rank).parameters()))

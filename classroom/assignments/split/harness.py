@@ -3,7 +3,6 @@
 The judge computes the truth with the same `network`, unsplit, in one process.
 """
 
-from collections.abc import Iterable
 from functools import partial
 from itertools import pairwise
 from types import ModuleType
@@ -23,24 +22,6 @@ def network(widths: list[int]) -> nn.Sequential:
     """The whole network: one layer between each two widths."""
     layers = [nn.Sequential(nn.Linear(a, b), nn.Tanh()) for a, b in pairwise(widths)]
     return nn.Sequential(*layers)
-
-
-def flat(tensors: Iterable[torch.Tensor]) -> np.ndarray:
-    """All numbers of `tensors` in a row, float64."""
-    return torch.cat([t.detach().cpu().double().flatten() for t in tensors]).numpy()
-
-
-def fill(module: nn.Module, numbers: np.ndarray) -> None:
-    """Put `numbers`, one row, into the parameters of `module`."""
-    for parameter in module.parameters():
-        row, numbers = np.split(numbers, [parameter.numel()])
-        parameter.data.copy_(torch.from_numpy(row.copy()).view(parameter.shape))
-
-
-def gradients(module: nn.Module) -> list[torch.Tensor]:
-    """Zeros where there is none."""
-    pairs = ((p, p.grad) for p in module.parameters())
-    return [torch.zeros_like(p) if grad is None else grad for p, grad in pairs]
 
 
 class Factor(torch.autograd.Function):
@@ -77,7 +58,7 @@ class Watched(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         self.came = [one for one in self.came if one() is not None]
-        held, key = len(self.came), flat([x]).tobytes()
+        held, key = len(self.came), x.detach().cpu().numpy().tobytes()
         if key not in self.numbers:  # else it is computed anew for its backward
             self.numbers[key] = len(self.numbers)
             self.came.append(ref(x))
@@ -103,6 +84,8 @@ def train(
     program: ModuleType, stage: Watched, given: dict, device: torch.device
 ) -> dict[str, object]:
     """Take the batches of each step, then step; return what the judge wants to see."""
+    from averaging import flat, gradients
+
     pipeline = program.Pipeline(stage, given["width"])
     optimizer = torch.optim.SGD(stage.parameters(), lr=given["rate"])
     outputs, grads, params = [], [], []
@@ -118,7 +101,7 @@ def train(
             stage.begin()
             out = pipeline.run(given["rows"], x, target)
             outputs.append(None if out is None else flat([out]))
-        grads.append(flat(gradients(stage)))
+        grads.append(gradients(stage))
         optimizer.step()
         params.append(flat(stage.parameters()))
     result: dict[str, object] = {"grads": np.array(grads), "params": np.array(params)}
@@ -132,6 +115,7 @@ def main() -> None:
     stage), width (what comes in), params, rows, rate, x (batches, samples, width) on
     the first rank, target on the last one, and by step the batches to take.
     """
+    from averaging import fill
     from ranks import answer, give, inputs, process_group
 
     given = inputs()
@@ -140,7 +124,7 @@ def main() -> None:
             program = answer("split.py", library=LIBRARY)
             return give(bounds=[list(program.cut(*q)) for q in given["questions"]])
         layers = network(given["widths"])
-        fill(layers, given["params"])
+        fill(layers.parameters(), given["params"])
         stage = Watched(layers).to(device)
         program = answer("split.py", library=LIBRARY)
         give(**train(program, stage, given, device))
