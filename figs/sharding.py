@@ -7,7 +7,7 @@ from ddp_lab.kit.draw.svg import Svg, page
 from figs.gallery import figure
 
 RANKS, LEFT, WIDE = 4, 150, 530  # where the rows begin, and how wide they are
-UNITS = (("rest", 34), *((f"block {i}", 120) for i in range(4)))  # name, width
+EMBEDDED = 14  # of WIDE: 12,288 of 456,384 numbers; the last norm has 192
 
 Held = Sequence[float]
 """[weights, gradients, Adam's state], in bytes, at one moment."""
@@ -22,22 +22,22 @@ def sharded_row() -> Svg:
     svg = page(
         "one row of numbers, one part for each rank",
         "Every number has an owner, which also owns its gradient and Adam's two.",
-        "The weights of a small GPT laid out in one row: first the rest, which is the "
-        "embeddings and the last norm, then block 0, block 1, block 2 and block 3, and "
-        "at the end a few zeros as padding. The row is cut into four equal parts, one "
-        "for each of ranks 0 to 3, wherever the cuts fall. The gradients are a row of "
-        "the same length with the same cuts, and Adam's state is two of them, its "
-        "running mean and its running square.",
+        "The weights of a small GPT laid out in one row: first the embeddings, then "
+        "block 0, block 1, block 2 and block 3, and at the end the last norm, which is "
+        "tiny. The row is cut into four equal parts, one for each of ranks 0 to 3, "
+        "wherever the cuts fall. The gradients are a row of the same length with the "
+        "same cuts, and Adam's state is two of them, its running mean and its running "
+        "square.",
         372,
     )
     svg.text(40, 105, "the model", 13, anchor="start", bold=True)
-    x = float(LEFT)
-    for name, width in UNITS:
-        svg.box(x, 88, width, 34, stroke=GREY, radius=0)
-        svg.label(x, 88, width, 34, name, 12)
-        x += width
-    svg.wait(x, 88, LEFT + WIDE - x, 34)
-    svg.text(LEFT + WIDE, 136, "zeros, so that the parts are equal", 12, anchor="end")
+    svg.box(LEFT, 88, EMBEDDED, 34, stroke=GREY, radius=0)
+    block = (WIDE - EMBEDDED) / 4
+    for i in range(4):
+        svg.box(LEFT + EMBEDDED + block * i, 88, block, 34, stroke=GREY, radius=0)
+        svg.label(LEFT + EMBEDDED + block * i, 88, block, 34, f"block {i}", 12)
+    svg.text(LEFT, 136, "embeddings", 12, anchor="start")
+    svg.text(LEFT + WIDE, 136, "the last norm", 12, anchor="end")
     svg.arrow(LEFT + WIDE / 2, 128, LEFT + WIDE / 2, 158)
     names = ("weights", "gradients", "Adam: mean", "Adam: square")
     for i, name in enumerate(names):

@@ -23,8 +23,8 @@ from torch.distributed.elastic.multiprocessing.errors import record
 GB, FLOPS = 1e9, 150e12
 FAST, SLOW = 250 * GB, 25 * GB  # bytes a second of a device: in a machine, between two
 MICRO = 2048  # tokens of a micro-batch
-QUESTIONS, CLOSE = 4, 1.01  # about seconds; and of the fewest seconds
-ASKED = []
+QUESTIONS, CLOSE = 4, 1.01  # layouts that seconds tells of; and of the fewest seconds
+ASKED = set()
 
 
 def layout(parameters, layers, width, tokens, machines):
@@ -47,10 +47,10 @@ def memory(split, parameters, layers, width, tokens):
 
 
 def seconds(split, *training):
-    """The seconds of a step with this layout; after four questions an error."""
-    ASKED.append(split)
+    """The seconds of a step with this layout; of a fifth layout an error."""
+    ASKED.add(tuple(int(n) for n in split))
     if len(ASKED) > QUESTIONS:
-        raise AssertionError(f"seconds() answers {QUESTIONS} times for each training")
+        raise AssertionError(f"seconds() tells of {QUESTIONS} layouts a training")
     return duration(split, *training)
 
 
@@ -107,7 +107,7 @@ def judge(training, machines, least):
     told = f"{training[0] / 1e9:.0f} billion on {machines} machines: {split}"
     if len(split) != 3 or any(n != int(n) or n < 1 for n in split):
         raise AssertionError(f"{told} are not three whole numbers")
-    data, tensor, pipeline = split
+    data, tensor, pipeline = split = [int(n) for n in split]  # of NumPy's, perhaps
     if data * tensor * pipeline != 8 * machines or training[1] % pipeline:
         raise AssertionError(f"{told} for {8 * machines} devices")
     if memory(split, *training) > 80 * GB:
