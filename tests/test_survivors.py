@@ -205,7 +205,7 @@ def test_nobody_escapes_when_caller_and_guard_are_killed(launched, escaped, surv
 KILLED = {
     "guard": ("guard.py", "the guard of this run was ended by SIGKILL from outside"),
     "torchrun": ("torch.distributed.run", "torchrun itself was ended by SIGKILL"),
-    "warm": ("fork_server.py", "the warm process, of which this run is a fork, was"),
+    "warm": ("fork_server.py", "the warm process, which is the parent of torchrun and"),
 }
 
 

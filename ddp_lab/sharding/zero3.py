@@ -20,7 +20,7 @@ from torch.distributed.elastic.multiprocessing.errors import record
 
 from ddp_lab.gpt import GPT, batch, loss_of
 
-STAGE, ROWS, STEPS, RATE = 3, 3, 3, 1e-3
+STAGE, HALVES, ROWS, STEPS, RATE = 3, 3, 3, 3, 1e-3
 
 
 def sent():
@@ -151,7 +151,7 @@ def main(rank, world_size, device):
     most = [max(kind) for kind in zip(*diary, strict=True)]
     row = sum(4 * e.numel() for e in expected.parameters())
     whole = [m > 0.8 * size for m, size in zip(most, (row, row, 2 * row), strict=True)]
-    limit = (2 + (STAGE == 3)) * row * (world_size - 1) / world_size
+    limit = HALVES * row * (world_size - 1) / world_size
     if whole != [STAGE < 3, STAGE < 2, STAGE < 1] or left > 1.01 * limit:
         raise AssertionError(f"stage {STAGE} held {most} bytes and sent {left}")
     print(f"[rank {rank}] as one process; weights, gradients, Adam: {most}", flush=True)

@@ -63,7 +63,7 @@ def write_parts(folder, damage, rank):
         if kinds[rank] == "cut":
             path.write_bytes(whole[: random.randrange(len(whole))])
         elif kinds[rank] == "zeros":
-            zeros = bytes(random.randrange(40, len(numbers) // 2, 4))
+            zeros = bytes(random.randrange(40, len(numbers) // 20, 4))  # few
             lost = numbers[len(numbers) // 2 :][: len(zeros)]
             path.write_bytes(whole.replace(lost, zeros))
             assert zipfile.is_zipfile(path), "a check of the form does not see it"
