@@ -53,14 +53,13 @@ class Diary(TorchDispatchMode):
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         library, name, _ = str(function).split(".")
-        if "c10d" in library:
+        if "c10d" in library and not name.startswith(("wait", "_wrap")):
             name = name.strip("_").removesuffix("_base")
             name = NAMES.get(name, name)
             given = [x for x in tree_leaves((args, kwargs)) if torch.is_tensor(x)]
             if sum(x.numel() for x in given) > self.enough:
                 name += " of too much"
-            if not name.startswith(("wait", "wrap")):  # of the functional one
-                self.calls.append([name, None, ""])
+            self.calls.append([name, None, ""])
             if self.tells:
                 print(json.dumps({"yours": {"calls": self.calls}}), flush=True)
         return function(*args, **(kwargs or {}))
