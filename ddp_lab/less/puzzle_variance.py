@@ -50,7 +50,7 @@ class Diary(TorchDispatchMode):
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         library, name, _ = str(function).split(".")
-        if "c10d" in library:
+        if "c10d" in library and not name.startswith(("wait", "_wrap")):
             name = name.strip("_").removesuffix("_base")
             self.calls.append([NAMES.get(name, name), None, ""])
             if self.tells:
