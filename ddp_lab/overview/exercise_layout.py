@@ -12,6 +12,7 @@ Written by notebooks/26_which_road.ipynb.
 
 import gc
 import json
+import math
 import os
 import random
 from contextlib import contextmanager
@@ -46,20 +47,13 @@ def memory(split, parameters, layers, width, tokens):
     return 16 * parameters / tensor / pipeline + kept / tensor
 
 
-def seconds(split, *training):
-    """The seconds of a step with this layout; of a fifth layout an error."""
-    ASKED.add(tuple(int(n) for n in split))
-    if len(ASKED) > QUESTIONS:
-        raise AssertionError(f"seconds() tells of {QUESTIONS} layouts a training")
-    return duration(split, *training)
-
-
-def duration(split, parameters, layers, width, tokens):
+def seconds(split, parameters, layers, width, tokens):
     """Computing, the sums of tensor and the passing on, with the bubble; gradients."""
+    ASKED.add(tuple(int(n) for n in split))
     data, tensor, pipeline = split
     micro_batches = tokens / MICRO / data  # of each pipeline
     if micro_batches < 1:
-        return float("inf")
+        return math.inf
     compute = 6 * parameters * tokens / (data * tensor * pipeline) / FLOPS
     # Four all_reduces a layer and micro-batch, on the link that joins all of them.
     sums = 4 * layers / pipeline * micro_batches * 2 * MICRO * width
@@ -81,9 +75,7 @@ def fastest(*training, machines):
         if layers % pipeline == devices % (tensor * pipeline) == 0
     ]
     fits = [split for split in splits if memory(split, *training) <= 80 * GB]
-    return min(
-        [(duration(s, *training), s[1]) for s in fits], default=(float("inf"), 0)
-    )
+    return min([(seconds(s, *training), s[1]) for s in fits], default=(math.inf, 0))
 
 
 def draw(seed):
@@ -95,7 +87,7 @@ def draw(seed):
         training = 12 * layers * width**2, layers, width, tokens
         machines = chance.choice((15, 30, 60, 120, 240))
         least, tensor = fastest(*training, machines=machines)
-        if least < float("inf"):
+        if least < math.inf:
             found.setdefault(tensor, (training, machines, least))
     return [found[tensor] for tensor in (8, 2, 4)]
 
@@ -105,6 +97,8 @@ def judge(training, machines, least):
     ASKED.clear()
     split = layout(*training, machines)
     told = f"{training[0] / 1e9:.0f} billion on {machines} machines: {split}"
+    if len(ASKED) > QUESTIONS:
+        raise AssertionError(f"asked seconds() about {len(ASKED)} layouts a training")
     if len(split) != 3 or any(n != int(n) or n < 1 for n in split):
         raise AssertionError(f"{told} are not three whole numbers")
     data, tensor, pipeline = split = [int(n) for n in split]  # of NumPy's, perhaps
@@ -112,7 +106,7 @@ def judge(training, machines, least):
         raise AssertionError(f"{told} for {8 * machines} devices")
     if memory(split, *training) > 80 * GB:
         raise AssertionError(f"{told}: too much for a device of 80 GB")
-    times = duration(split, *training) / least
+    times = seconds(split, *training) / least
     if times > CLOSE:
         raise AssertionError(f"{told}: {times:.2f} times as long as need be")
     return [*split, times]
