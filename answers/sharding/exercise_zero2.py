@@ -17,5 +17,6 @@ def shard_gradients(weights, parts):
 
         return reduce
 
-    pairs = zip(weights, parts, strict=True)
-    return [w.register_post_accumulate_grad_hook(hook_for(p)) for w, p in pairs]
+    for w, part in zip(weights, parts, strict=True):
+        w.register_post_accumulate_grad_hook(hook_for(part))
+    return True

@@ -30,8 +30,9 @@ def gated(x, w1, b1, w3, b3, w2, b2):
 
     This is the feed-forward block of many language models, with biases. x (6, 8) and
     b2 (8,) are whole; w1, b1, w3 and b3 are cut by outputs, w2 by inputs. The output
-    and all gradients must equal the uncut block's, with one all_reduce forward and one
-    backward: [1, 1] for any number of ranks. SumOverRanks is already defined.
+    and all gradients must equal the uncut block's, with one all_reduce forward, one
+    backward and nothing else between the ranks: [1, 1], however many they are.
+    SumOverRanks is already defined.
     """
     return None  # your code here
 
