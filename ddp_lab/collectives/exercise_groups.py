@@ -19,6 +19,7 @@ from contextlib import contextmanager
 
 import torch
 import torch.distributed as dist
+from torch.distributed.distributed_c10d import _resolve_process_group
 from torch.distributed.elastic.multiprocessing.errors import record
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -48,11 +49,14 @@ class TwoLevels(TorchDispatchMode):
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         library, name, _ = str(function).split(".")
-        if "c10d" in library:
-            if name in ("send", "recv_", "recv_any_source_") or "functional" in library:
-                raise AssertionError(f"{name}: a collective of dist in a group will do")
+        if "c10d" in library and not name.startswith(("wait", "_wrap")):
+            if name in ("send", "recv_", "recv_any_source_"):
+                raise AssertionError(f"{name}: a collective in a group will do")
             names = [argument.name for argument in function._schema.arguments]
-            group = dist.ProcessGroup.unbox(args[names.index("process_group")])
+            if "functional" in library:
+                group = _resolve_process_group(args[names.index("group_name")])
+            else:
+                group = dist.ProcessGroup.unbox(args[names.index("process_group")])
             members = sorted(dist.get_process_group_ranks(group))
             if not any(allowed >= set(members) for allowed in self.allowed):
                 raise AssertionError(f"{name} among ranks {members}")

@@ -71,7 +71,8 @@ def main(rank, world_size, device):
             got = collect(mine.clone(), rank, world_size)
         answers = [None] * world_size
         # Every rank ends with what all had and got, so all come to one verdict.
-        answer = mine.tolist(), None if got is None else got.tolist(), messages.sizes
+        got = None if got is None else torch.as_tensor(got).tolist()
+        answer = mine.tolist(), got, messages.sizes
         dist.all_gather_object(answers, answer)
         faulthandler.cancel_dump_traceback_later()  # leaving may take its time
         lists, (collected, *_), sizes = zip(*answers, strict=True)
