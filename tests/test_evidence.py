@@ -155,6 +155,12 @@ def rank_of(tmp_path, **files: str) -> RankLog:
     return log
 
 
+def test_what_native_code_adds_to_a_message_is_not_shown(tmp_path):
+    stderr = "agent.cpp: eof\nframe #0: c10::Error::Error() + 0x9d (0x7f in libc10.so)"
+    log = rank_of(tmp_path, stderr_log=stderr)
+    assert log.warnings == ["agent.cpp: eof"]
+
+
 def test_what_record_has_written_comes_before_stderr(tmp_path):
     words = TRACEBACK.format(line=3, says="recorded")
     report = {"message": {"extraInfo": {"py_callstack": words}}}
