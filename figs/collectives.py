@@ -267,7 +267,7 @@ def ring_pieces() -> Svg:
         "rank adds the piece that comes from its left neighbor to its own, so that "
         "after step 3 rank 0 holds the sum of all four in its piece 1, rank 1 in piece "
         "2, rank 2 in piece 3 and rank 3 in piece 0. In steps 4 to 6 the finished "
-        "pieces go round, and at the end all pieces are 4 on every rank.",
+        "pieces go around, and at the end all pieces are 4 on every rank.",
         412,
     )
     for (first, last), name in {(1, 3): "reduce_scatter", (4, 6): "all_gather"}.items():

@@ -16,7 +16,7 @@ def sending_less() -> Svg:
     """Draw six steps of a rank: a full message each, small ones, or one at the end."""
     svg = page(
         "six steps of one rank, three ways",
-        "Grey: what the rank computes. White: what it exchanges with the others.",
+        "Gray: what the rank computes. White: what it exchanges with the others.",
         "Six training steps of one rank, in three ways. DDP: each step ends with a "
         "message as large as the whole gradient. Smaller: each step ends with a small "
         "message, and what was left out is owed to the next step. Rarely: five steps "

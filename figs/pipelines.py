@@ -33,7 +33,7 @@ def schedules(title: str, pictures: Mapping[str, Sequence[Sequence[Bar]]]) -> Sv
     height = 110 + sum(40 + GAP * len(each) for each in rows)
     svg = page(
         title,
-        "Number: the micro-batch. Grey: the rank is idle.",
+        "Number: the micro-batch. Gray: the rank is idle.",
         f"Ranks over time, as bars, one for each action. {'; '.join(pictures)}.",
         height,
     )
