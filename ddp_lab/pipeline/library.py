@@ -96,8 +96,13 @@ def tag(action):  # as several messages are under way between two ranks
     return 1000 * action[0] + 2 * action[2] + (action[1] == "F")
 
 
-SCHEDULES = "LoopedBFS", "Interleaved1F1B", "InterleavedZeroBubble"
-SCHEDULES = *SCHEDULES, "ZBVZeroBubble", "DualPipeV"
+SCHEDULES = (
+    "LoopedBFS",
+    "Interleaved1F1B",
+    "InterleavedZeroBubble",
+    "ZBVZeroBubble",  # these two have the shape of a V
+    "DualPipeV",
+)
 
 
 def table_of(schedule, p):

@@ -1,4 +1,4 @@
-"""Gradients of remote calls lie in contexts; four ways to get none, or none in time.
+"""Gradients of remote calls lie in contexts: six ways to ask for one.
 
     torchrun --standalone --nproc-per-node 2 ddp_lab/rpc/contexts.py
 
@@ -61,14 +61,14 @@ def side_by_side(x):
 
 
 def without_context(x):
-    remote(x).backward()  # what came back is a leaf: its past is unknown
+    remote(x).backward()
     with dist_autograd.context() as context:
         return check(context, x)
 
 
 def plain_backward(x):
     with dist_autograd.context():
-        remote(x).backward()  # the local engine; it knows no way out
+        remote(x).backward()  # the local engine
 
 
 def one_of_two(x):
@@ -88,8 +88,8 @@ def get_layer():
     return layer
 
 
-def first_async(x):
-    """The first rpc_async() of an RRef asks for its type, and calls in a callback."""
+def async_twice(x):
+    """The same call twice."""
     module, said = rpc.remote(OWNER, get_layer), []
     for _ in range(2):
         with dist_autograd.context() as context:
@@ -105,7 +105,7 @@ WAYS = {  # each, and what has to come of it
     plain_backward: "INTERNAL ASSERT FAILED",
     one_of_two: "ran for more than set timeout",
     times_zero: "right",
-    first_async: "no gradient, and no error, then right",
+    async_twice: "no gradient, and no error, then right",
 }
 
 
