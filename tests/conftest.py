@@ -165,6 +165,7 @@ def pytest_xdist_make_scheduler(config, log):
             file = nodeid.partition("::")[0]
             return file if file.endswith(TOGETHER) else nodeid
 
+    config.option.loadscopereorder = False  # see `mixed`
     return Scheduling(config, log)
 
 
@@ -176,11 +177,44 @@ def pytest_ignore_collect(collection_path, config):
     return None
 
 
-def pytest_collection_modifyitems(items):
-    """Mark what `make check` runs."""
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(config, items):
+    """Mark what `make check` runs; mix what is left after -m."""
     for item in items:
         if not any(item.get_closest_marker(need) for need in (*NEEDS, "full")):
             item.add_marker("check")
+    yield
+    if hasattr(config, "workerinput"):
+        items[:] = mixed(items)
+
+
+def mixed(items: list) -> list:
+    """Spread what one worker runs as a whole among the tests that stand alone.
+
+    Those are the notebooks and files of `TOGETHER`, the longest first. Notebooks keep
+    the cores busy, and many tests wait: one after the other they take longer. The last
+    quarter of the tests stands alone, so that no worker is late. A test that needs no
+    processes takes no time, and counts for nothing.
+    """
+    wholes: dict[Path, list] = {}
+    alone = []
+    for item in items:
+        if item.path.name.endswith(TOGETHER):
+            wholes.setdefault(item.path, []).append(item)
+        else:
+            alone.append(item)
+    rest = sorted(wholes.values(), key=len)
+    counted = sum(not item.get_closest_marker("check") for item in alone)
+    apart = counted * 3 / 4 / max(1, len(rest))
+    found, due = [], 0.0
+    for item in alone:
+        if not item.get_closest_marker("check"):
+            due += 1
+        while rest and due >= apart:
+            found += rest.pop()
+            due -= apart
+        found.append(item)
+    return [*found, *(item for whole in reversed(rest) for item in whole)]
 
 
 CELLS: set[str] = set()
