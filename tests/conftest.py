@@ -92,7 +92,9 @@ NEEDED = re.compile(rf"^pytestmark = (\[\s*)?pytest\.mark\.({'|'.join(NEEDS)})\b
 # Files whose tests share a kernel, a sandbox, a cluster, or what took long to make.
 TOGETHER = (
     ".ipynb",
+    "test_alone.py",
     "test_book.py",
+    "test_damage.py",
     "test_grades.py",
     "test_handout.py",
     "test_kernel.py",
@@ -138,9 +140,11 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 def pytest_configure(config):
-    """Let all workers of xdist use one warm process."""
+    """Let all workers of xdist use one warm process, and be forks of it."""
     if not hasattr(config, "workerinput") and config.getoption("numprocesses", None):
         WARM.lend(environment())
+        if python := WARM.python(environment()):
+            config.option.tx = [f"popen//python={python}"] * len(config.option.tx)
     if cache := getattr(config, "cache", None):
         FAILED.update(cache.get(CROWD, []))
 
