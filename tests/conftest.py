@@ -21,7 +21,6 @@ import psutil
 import pytest
 
 from ddp_lab import ROOT, kit
-from ddp_lab.kit.cell import end
 from ddp_lab.kit.run import here, ports
 from ddp_lab.kit.run.here import environment
 from ddp_lab.kit.run.warm import LENT, WARM, Warm
@@ -339,27 +338,6 @@ def clone(tmp_path_factory):
 def variant(tmp_path):
     """Return the kit's `variant`, writing to a folder of this test."""
     return functools.partial(kit.variant, folder=tmp_path / "variants")
-
-
-AGENT = "TensorPipeRpcBackendOptions(rpc_timeout=rpc_timeout, **options)"
-OVER_TCP = AGENT.replace("**options", '**{"_transports": ["uv"], **options}')
-
-
-def over_tcp(program: str | Path, folder: Path) -> Path:
-    """Return a copy of a program by RPC that is kept waiting without a busy core.
-
-    In shared memory, TensorPipe looks for messages as fast as it can.
-    """
-    assert AGENT in end.BLOCKS, "the end has changed"
-    program = Path(program)
-    if program.name == "contexts.py":  # what it tells of a callback is a race
-        return program
-    if AGENT not in (text := program.read_text()):
-        return program
-    folder.mkdir(exist_ok=True)
-    copy = folder / program.name
-    copy.write_text(text.replace(AGENT, OVER_TCP))
-    return copy
 
 
 SMALLER = [

@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 
 import pytest
-from conftest import FULL, RESTARTS, STARTS_ITS_RANKS, name_of, over_tcp, smaller
+from conftest import FULL, RESTARTS, STARTS_ITS_RANKS, name_of, smaller
 from ranks import launch, tell_apart
 
 from ddp_lab import ROOT
@@ -58,7 +58,7 @@ def solve(answer: Path, folder: Path) -> Path:
     solved = folder / name_of(program(answer))
     solved.parent.mkdir(parents=True)
     solved.write_text(made.text)
-    return over_tcp(smaller(solved, folder / "smaller"), folder / "tcp")
+    return smaller(solved, folder / "smaller")
 
 
 def start(path: Path, answer: Path, ranks: int, **options) -> Run:
@@ -101,8 +101,7 @@ def test_notebooks_show_that_unsolved_is_not_yet():
     ids=name,
 )
 def test_unsolved_is_not_yet(answer, tmp_path):
-    path = over_tcp(program(answer), tmp_path / "tcp")
-    run = start(path, answer, 2)
+    run = start(program(answer), answer, 2)
     assert run["solved"] == [False, False]
     assert all("not yet" in "\n".join(lines) for lines in run.lines)
 

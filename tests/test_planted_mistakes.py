@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from conftest import PROGRAMS, RESTARTS, name_of, over_tcp, smaller
+from conftest import PROGRAMS, RESTARTS, name_of, smaller
 from ranks import launch, tell_apart
 
 from ddp_lab import ROOT
@@ -2360,7 +2360,7 @@ def planted(mistake: Mistake, folder: Path) -> Path:
 
 def quick(path: Path, folder: Path) -> Path:
     """Return a copy of a program that tests can afford, or the program itself."""
-    return over_tcp(smaller(path, folder / "smaller"), folder / "tcp")
+    return smaller(path, folder / "smaller")
 
 
 @pytest.mark.parametrize("turn", TURNS, ids=lambda turn: f"{turn[0]}-{turn[1]}")

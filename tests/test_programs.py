@@ -17,7 +17,6 @@ from conftest import (
     SMALLER,
     STARTS_ITS_RANKS,
     name_of,
-    over_tcp,
     smaller,
 )
 from ranks import launch
@@ -91,11 +90,9 @@ def test_the_program_proves_its_truth(path, ranks, tmp_path, monkeypatch):
     if name_of(path) in STARTS_ITS_RANKS:
         run = python(f"{path} --nproc-per-node {ranks} {arguments}")
     elif (again := RESTARTS.get(name_of(path), "")) or ranks == 4:
-        program = over_tcp(path, tmp_path / "tcp")
-        run = torchrun(f"--nproc-per-node {ranks} {again} {program} {arguments}")
+        run = torchrun(f"--nproc-per-node {ranks} {again} {path} {arguments}")
     else:
-        program = path if ranks == 2 else over_tcp(path, tmp_path / "tcp")
-        run = launch(ranks, program, arguments)
+        run = launch(ranks, path, arguments)
     assert len(run.lines) == ranks
     told = zip(run.lines, run.facts, strict=True)
     assert all(lines or facts for lines, facts in told), "a rank said nothing"

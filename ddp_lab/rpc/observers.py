@@ -118,13 +118,14 @@ def main(rank, world_size):
 
 
 @contextmanager
-def workers(rpc_timeout=20, **options):
-    """Join as worker0, worker1, ...; on one machine, TensorPipe listens on loopback."""
+def workers(**options):
+    """Join as worker0, worker1, ... over TCP: shared memory keeps a core busy."""
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     if os.environ["LOCAL_WORLD_SIZE"] == os.environ["WORLD_SIZE"]:
         os.environ.setdefault("TP_SOCKET_IFNAME", socket.if_indextoname(1))  # loopback
     warnings.filterwarnings("ignore", "You are using a Backend")  # torch's own doing
-    options = rpc.TensorPipeRpcBackendOptions(rpc_timeout=rpc_timeout, **options)
+    options = {"rpc_timeout": 20, "_transports": ["uv"], **options}
+    options = rpc.TensorPipeRpcBackendOptions(**options)
     rpc.init_rpc(
         f"worker{rank}", rank=rank, world_size=world_size, rpc_backend_options=options
     )
