@@ -46,8 +46,6 @@ C10D = os.path.join("torch", "distributed", "distributed_c10d.py")
 LIBRARY = ("site-packages", "dist-packages", os.path.dirname(os.__file__), "<frozen")
 NODE = "DDP_LAB_NODE"  # the node that is played, for torchrun: see room.py
 HOME = "DDP_LAB_HOME"  # the run's folder, for a program that starts its ranks itself
-TOLD = ""  # where torchrun has told us to meet
-STARTED_AS: list[str] = []  # which rank, and of how many
 FRAMES = 100  # that are kept of an exception, and
 LEAVES, CHAIN = 5, 9  # exceptions of a group, and that led to it
 # Torch 2.13 and 2.14 say so of all_gather_into_tensor and reduce_scatter_tensor.
@@ -58,9 +56,7 @@ PR_SET_PTRACER, ANY = 0x59616D61, -1  # see prctl(2)
 
 def run(argv: list[str]) -> None:
     """Do what `python -u ARGV` does; never return."""
-    global TOLD
-    TOLD, own = _meeting(), os.getpid()
-    STARTED_AS[:] = [os.environ.get(name, "") for name in ("RANK", "WORLD_SIZE")]
+    own = os.getpid()
     warnings.filterwarnings("ignore", RENAMED, FutureWarning)
     folder = _log_folder()
     if home := os.environ.pop(HOME, ""):  # which is not for its children
@@ -140,7 +136,9 @@ def _open_up(folder: Path) -> None:
     os.register_at_fork(after_in_child=lambda: faulthandler.unregister(signal.SIGTERM))
     _allow_py_spy()
     _births().watch(folder / "children")
-    threading.Thread(target=_answer, args=[folder], daemon=True).start()
+    started_as = [os.environ.get(name, "") for name in ("RANK", "WORLD_SIZE")]
+    told = {"meets": _meeting(), "started_as": started_as}  # by torchrun
+    threading.Thread(target=_answer, args=[folder, told], daemon=True).start()
 
 
 def _allow_py_spy() -> None:
@@ -151,7 +149,7 @@ def _allow_py_spy() -> None:
         ctypes.CDLL(None).prctl(PR_SET_PTRACER, ctypes.c_ulong(ANY), 0, 0, 0)
 
 
-def _answer(folder: Path) -> None:
+def _answer(folder: Path, told: dict) -> None:
     """Write flight.json whenever somebody writes to `ask`."""
     while True:
         try:
@@ -159,13 +157,13 @@ def _answer(folder: Path) -> None:
                 pipe.read()
         except OSError:
             return  # the program has removed it, say
-        _write(folder / "flight.json", flight() | _now())
+        _write(folder / "flight.json", flight() | _now(told))
 
 
-def _now() -> dict:
+def _now(told: dict) -> dict:
     """Return what the main thread handles, where asyncio's tasks stand or how they
     have failed, which threads it will wait for, and where the rank means to find the
-    others."""
+    others, beside what it was told."""
     asyncio = sys.modules.get("asyncio.tasks")
     since_312, before = "_scheduled_tasks", "_all_tasks"
     known = getattr(asyncio, since_312 if hasattr(asyncio, since_312) else before, ())
@@ -184,8 +182,8 @@ def _now() -> dict:
         "tasks": tasks,
         "failed_tasks": failed,
         "threads": _threads(),
-        "meets": [TOLD, _meeting()],
-        "started_as": STARTED_AS,
+        "meets": [told["meets"], _meeting()],
+        "started_as": told["started_as"],
     }
 
 
