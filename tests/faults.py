@@ -941,6 +941,24 @@ rpc.shutdown()
         line="if odd: raise ValueError",
         report=("^0: UNWILLING",),
     ),
+    *[
+        Fault(
+            f"its_proxy_gets_{name.lower()}",
+            f"""
+parents = [None] * world_size
+dist.all_gather_object(parents, os.getppid())
+if rank == 0: os.kill(parents[1], signal.{name})
+if odd: {HUNG}
+""",
+            cold=True,  # else its parent is the fork server
+            ranks=(3,),
+            timeout=90,
+            kind="signal",
+            symptom=symptom,
+            cause=f"SIGNAL {name}$",
+        )
+        for name, symptom in (("SIGTERM", None), ("SIGKILL", "killed"))
+    ],
     Fault(
         "others_complain_when_asked",
         "def complain(*_): raise RuntimeError('asked to end')\n"

@@ -15,6 +15,7 @@ from ddp_lab.kit.record.rank_log import TRACEBACK, RankLog
 from ddp_lab.kit.record.stacks import Frame
 
 HEADSTART = 0.1  # seconds by which a death without a word may be noticed late
+AT_ONCE = 0.5  # seconds within which torchrun asks all ranks to end
 AFTERWARDS = 1.0  # seconds that the end of a child takes which has raised
 
 
@@ -105,6 +106,19 @@ def find(log: RankLog, code: int | None) -> End | None:
     quietly = cause.kind is Kind.EXIT and log.others_lost_peer
     own_word = bool(log.end and "time" in log.end)
     return replace(end, own_word=own_word, quietly=quietly)
+
+
+def asked_by_others(logs: list[RankLog]) -> set[int]:
+    """Return the ranks that somebody else than torchrun has asked to end.
+
+    torchrun asks after a rank has failed, and asks all that are left at once.
+    """
+    exits = [log.exit for log in logs]
+    asked = {rank: end["asked"] for rank, end in enumerate(exits) if end and end["asked"]}
+    first = min(asked.values(), default=0.0)
+    together = {rank for rank, when in asked.items() if when < first + AT_ONCE}
+    failed = any(end is None or end["code"] and end["time"] < first for end in exits)
+    return set() if failed or len(together) == len(logs) else together
 
 
 def _exception(log: RankLog, frame: Frame | None) -> tuple[str, Frame | None]:

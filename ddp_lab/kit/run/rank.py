@@ -52,6 +52,7 @@ LEAVES, CHAIN = 5, 9  # exceptions of a group, and that led to it
 RENAMED = ".*deprecated. Please use `torch.distributed.*_single` instead"
 RESERVED = 16_384  # bytes for raised.json, should the disk be full by then
 PR_SET_PTRACER, ANY = 0x59616D61, -1  # see prctl(2)
+PR_SET_PDEATHSIG = 1
 
 
 def run(argv: list[str]) -> None:
@@ -143,10 +144,14 @@ def _open_up(folder: Path) -> None:
 
 def _allow_py_spy() -> None:
     """Let processes of this user look at our stack, which Ubuntu forbids by default."""
+    _prctl(PR_SET_PTRACER, ANY)
+
+
+def _prctl(what: int, value: int) -> None:
     if sys.platform == "linux":
         import ctypes
 
-        ctypes.CDLL(None).prctl(PR_SET_PTRACER, ctypes.c_ulong(ANY), 0, 0, 0)
+        ctypes.CDLL(None).prctl(what, ctypes.c_ulong(value), 0, 0, 0)
 
 
 def _answer(folder: Path, told: dict) -> None:
@@ -530,5 +535,6 @@ def _become_main(file: str) -> types.ModuleType:
     return main
 
 
-if __name__ == "__main__":
+if __name__ == "__main__":  # and so no fork, whose parent would be the fork server
+    _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # as the fork server does
     run(sys.argv[1:])
