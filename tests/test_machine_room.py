@@ -112,6 +112,8 @@ def test_settings_of_the_rendezvous_are_kept():
         ("--nnodes 2 --master-addr a --master-port 1", "a:1", "static"),
         ("--nnodes 2 --rdzv-endpoint a", "a:29400", "c10d"),
         ("--nnodes 2 --rdzv-endpoint a:1", "a:1", "c10d"),
+        (f"--nnodes 2 --master-addr a --master-port {of.PORT}", "a", "static"),
+        (f"--nnodes 2 --rdzv-endpoint a:{of.PORT}", "a", "c10d"),
     ],
 )
 def test_where_a_node_looks_for_the_others(command, at, backend):
@@ -635,6 +637,8 @@ def test_a_success_of_nodes_that_differ_says_so(left):
     left.plan(nnodes=3)
     (note,) = find_notes(TorchrunLog.read(left.folder))
     assert (note.kind, note.name) == (Kind.NODES_DIFFER, "nnodes")
+    left.plan(at="192.168.0.10:29500")  # which is the same place by another name
+    assert find_notes(TorchrunLog.read(left.folder)) == []
 
 
 @pytest.mark.parametrize("rank, kind", [("0", Kind.NODE_ALONE), ("1", Kind.NO_NODE_0)])

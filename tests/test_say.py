@@ -321,7 +321,7 @@ SAID = [
     ),
     (
         Cause(Kind.BUSY, stands=(away(0), away(1))),
-        "ranks 0 and 1 stand at a.py:20, and no rank waits for another",
+        "ranks 0 and 1 stand at a.py:20, and no rank is seen to wait for another",
     ),
     (
         Cause(Kind.BUSY, stands=(away(0), replace(away(1), frame=THERE)), name="rpc"),

@@ -5,6 +5,7 @@ test_terminal.py asks about living programs.
 
 import json
 import pickle
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -13,7 +14,7 @@ import pytest
 from ddp_lab.kit.explain.cause import Kind
 from ddp_lab.kit.explain.failure import find_failure
 from ddp_lab.kit.record.logs import RankLog, TorchrunLog
-from ddp_lab.kit.record.stacks import Frame
+from ddp_lab.kit.record.stacks import KIT, Frame
 from ddp_lab.kit.run.probe import from_py_spy
 from ddp_lab.kit.terminal import seen as looks
 from ddp_lab.kit.terminal import why
@@ -213,8 +214,24 @@ def test_what_the_looks_at_ranks_tell(ranks, hangs, rank, line, kind, states):
         assert [stand.rank for stand in failure.why.stands] == slowest
 
 
-ELSEWHERE = "/venv/lib/python3.12/site-packages/torch/nn/parallel/distributed.py"
-COMPARES = [Frame(ELSEWHERE, 9, "__init__"), *stack(30)]
+TORCH = "/venv/lib/python3.12/site-packages/torch"
+COMPARES = [Frame(f"{TORCH}/nn/parallel/distributed.py", 9, "__init__"), *stack(30)]
+COMPUTES = Frame(f"{TORCH}/_ops.py", 9, "__call__")
+WRITES = Frame(f"{TORCH}/distributed/checkpoint/filesystem.py", 9, "_write_item")
+JOINS = Frame(f"{TORCH}/distributed/rpc/__init__.py", 9, "init_rpc")
+GATHERS = [  # as DTensor.full_tensor
+    COMPUTES,
+    Frame(f"{TORCH}/distributed/_functional_collectives.py", 9, "wait_tensor"),
+    Frame(f"{TORCH}/distributed/tensor/_api.py", 9, "full_tensor"),
+    *stack(30),
+]
+
+
+def on_work(line: int) -> list[Frame]:
+    """Return the stack of a rank that waits for a handle, in C++."""
+    frames = stack(line)
+    vars(frames[0])["code"] = "handle.wait()"
+    return frames
 
 
 @pytest.mark.parametrize(
@@ -226,6 +243,15 @@ COMPARES = [Frame(ELSEWHERE, 9, "__init__"), *stack(30)]
         (Kind.NOT_TOGETHER, [stack(30, "barrier")] * 3),
         (Kind.LINES_APART, [*[stack(30, "barrier")] * 2, stack(31, "barrier")]),
         (Kind.ABSENT, [COMPARES, stack(20)]),  # as DDP compares its parameters
+        (Kind.ABSENT, [GATHERS, stack(20)]),
+        (Kind.BUSY, [[COMPUTES, *stack(30)], stack(20)]),
+        (Kind.ABSENT, [stack(30, "barrier"), [WRITES, *stack(20)]]),
+        (Kind.ABSENT, [[JOINS, *stack(30)], stack(20)]),
+        (Kind.APART, [on_work(30), *[stack(31, "barrier")] * 2]),
+        (  # whatever group each one makes
+            Kind.ABSENT,
+            [stack(5, "new_group", ranks=f"[{r}, 9]") for r in range(3)] + [stack(20)],
+        ),
         (Kind.BUSY, [stack(20), stack(21)]),
         (Kind.CYCLE, [stack(5, "send", dst="1"), stack(5, "send", dst="0")]),
         (
@@ -245,12 +271,16 @@ def test_a_run_of_the_lab_and_a_job_of_anybody_are_explained_alike(kind, stacks)
     assert (job.rank, job.line) == (run.rank, run.line)
     assert job.cause == run.cause
     assert [s.state for s in job.stands] == [s.state for s in run.stands]
+    victim = job.rank is not None and job.stands[job.rank].name == "wait"
+    assert not victim, "somebody else has not sent"
 
 
-def look(line: int, call: str = "", woken: int = 5, **values: str) -> Look:
+def look(
+    line: int, call: str = "", woken: int = 5, collectives: int = 0, **values: str
+) -> Look:
     frames = stack(line, call)
     frames[-2] = Frame(MINE, line, "main", values)
-    return Look(0, "sleeping", woken=woken, stack=frames)
+    return Look(0, "sleeping", woken=woken, collectives=collectives, stack=frames)
 
 
 @pytest.mark.parametrize(
@@ -266,10 +296,51 @@ def look(line: int, call: str = "", woken: int = 5, **values: str) -> Look:
         (look(3, "all_reduce"), look(3, "all_reduce"), False),
         (look(3, "all_reduce", 5), look(3, "all_reduce", 6), True),
         (look(3, "init_process_group", 5), look(3, "init_process_group", 9), False),
+        # Signals wake whoever waits in gloo, whose own threads tell more.
+        (look(3, "all_reduce", 5, 4), look(3, "all_reduce", 9, 4), False),
+        (look(3, "all_reduce", 5, 4), look(3, "all_reduce", 5, 6), True),
+        (look(3, "recv", 5, 4), look(3, "recv", 9, 4), True),
     ],
 )
 def test_who_has_moved(first, last, moved):
     assert looks._moved([first, last]) is moved
+
+
+def test_a_main_thread_that_waits_for_its_threads_leaves_the_word_to_them():
+    waits = stack(30, "barrier")
+    rank = Seen(7, "here", "sleeping", stack(20), threads=[("w", waits)])
+    for share, state in ((0.0, "waits"), (0.9, "busy")):
+        there = judge({0: replace(rank, share=share)}, 1, 8).failure.stands[0]
+        assert there.state == state
+
+
+def test_threads_of_remote_calls_poll_and_compute_nothing():
+    path = f"{TORCH}/distributed/rpc/api.py"
+    calls = [Frame(path, 9, "rpc_sync"), *stack(20)]
+    serves = [Frame(MINE, 7, "slow"), Frame(path, 9, "_run_function")]
+    ranks = {
+        0: Seen(7, "here", "sleeping", calls, share=0.15),
+        1: Seen(8, "here", "sleeping", calls, share=0.15, threads=[("", serves)]),
+    }
+    failure = judge(ranks, 2, 8).failure
+    assert (failure.why.kind, failure.why.name) == (Kind.BUSY, "rpc")
+    assert {stand.state for stand in failure.stands} == {"elsewhere"}
+    ((name, frame),) = failure.stands[1].beside
+    assert "remote call" in name and frame == serves[0]
+
+
+def test_what_comes_after_the_main_program_is_at_no_line_of_the_lab():
+    ends = [
+        Frame("/usr/lib/python3.12/threading.py", 9, "_shutdown"),
+        Frame(f"{KIT}/run/rank.py", 96, "_finish"),
+    ]
+    late = [("Thread-1", stack(9)), ("", [Frame(f"{KIT}/run/rank.py", 7, "_answer")])]
+    for threads, name, line in ((late, "thread Thread-1", 9), ([], "", None)):
+        rank = Seen(7, "here", "sleeping", ends, threads=threads)
+        failure = judge({0: WAITS, 1: rank}, 2, 8).failure
+        there = failure.stands[1]
+        assert (failure.rank, there.state, there.name) == (1, "lingers", name)
+        assert (there.frame and there.frame.line) == line
 
 
 def processes(monkeypatch, *table: tuple) -> Machine:
@@ -329,6 +400,26 @@ def test_agent_and_workers_are_no_ranks(monkeypatch):
     assert (job.launcher, job.size, job.missing) == ("torchrun", 2, [])
     assert job.program == "train.py --lr 1"
     assert job.members == {12, 13, 14, 15} and job.above == {10, 11}
+
+
+@pytest.mark.parametrize("pods", [1, 2])
+def test_a_torchrun_with_numbers_of_its_own_is_no_rank(monkeypatch, pods):
+    """Kubernetes gives each pod a RANK, and torchrun passes on others."""
+    table = []
+    for pod in range(pods):
+        told = {"RANK": pod, "WORLD_SIZE": pods, "MASTER_ADDR": "a", "MASTER_PORT": 1}
+        table.append((10 + pod, 1, "python torchrun train.py", told))
+        rank = {"RANK": pod, "WORLD_SIZE": 2, "TORCHELASTIC_RUN_ID": "x"}
+        table.append((20 + pod, 10 + pod, "python train.py", told | rank))
+    (job,) = processes(monkeypatch, *table).jobs()
+    assert ranks(job) == {pod: 20 + pod for pod in range(pods)}
+
+
+@pytest.mark.parametrize("words", ["proxy.py /tmp/socket", "rank.py"])
+def test_a_rank_of_another_lab_is_called_by_its_program(words):
+    words = f"python -IS /other/ddp_lab/kit/run/{words} -u train.py --lr 1"
+    rank = Process(1, 0, words.split(), {}, 0, "sleeping", True)
+    assert rank.program == "train.py --lr 1"
 
 
 @pytest.mark.parametrize("communicates, seen", [(True, 12), (False, 14)])

@@ -34,7 +34,7 @@ LOOKS = {
     ),
     Symptom.CYCLE: ("every rank waits in `send` or `recv`", "01_point_to_point"),
     Symptom.BUSY: (
-        "nothing more is printed, and no rank waits for another",
+        "nothing more is printed, and no rank is seen to wait for another",
         "19_when_it_hangs",
     ),
     Symptom.VICTIM: (

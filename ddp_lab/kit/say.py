@@ -38,7 +38,7 @@ USUAL_SENDER = {
     "SIGBUS": "often a full /dev/shm",
 }
 OTHERS = {  # of ranks that are busy: what is known of the rest
-    "": "no rank waits for another",
+    "": "no rank is seen to wait for another",
     "rpc": "of remote calls nobody records who waits for whom",
     "left": "the others have left",
 }

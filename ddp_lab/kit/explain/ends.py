@@ -114,7 +114,9 @@ def asked_by_others(logs: list[RankLog]) -> set[int]:
     torchrun asks after a rank has failed, and asks all that are left at once.
     """
     exits = [log.exit for log in logs]
-    asked = {rank: end["asked"] for rank, end in enumerate(exits) if end and end["asked"]}
+    asked = {
+        rank: end["asked"] for rank, end in enumerate(exits) if end and end["asked"]
+    }
     first = min(asked.values(), default=0.0)
     together = {rank for rank, when in asked.items() if when < first + AT_ONCE}
     failed = any(end is None or end["code"] and end["time"] < first for end in exits)

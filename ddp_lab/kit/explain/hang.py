@@ -25,6 +25,7 @@ RESTLESS = {"moves", "busy", "unseen", "away"}  # of which nobody knows what com
 # Whom the others may be waiting for, first those that will hardly come.
 TOLD_FIRST = ("stopped", "left", "elsewhere", "wakes", "busy", "moves")
 OFTEN = 0.5  # of the looks
+ALL_MEET = ("init_rpc", "shutdown")  # of the calls of torch's RPC
 AWAY = ("elsewhere", "wakes", "lingers", "left")  # where a rank is that does not come
 QUOTES = "\"'"
 
@@ -46,7 +47,7 @@ def diagnose(logs: list[RankLog], stands: list[Stand]) -> Cause | None:
         _unable(waiting, stands, _program(logs))
         or cycle(waiting)
         or _other_source(waiting)
-        or _groups(waiting, logs)
+        or _groups(waiting, stands, logs)
         or mismatch([log.calls for log in logs])
         or roots.find(waiting, logs)
         or _absent(waiting, stands)
@@ -103,7 +104,9 @@ def _two_worlds(logs: list[RankLog], stands: list[Stand]) -> Cause | None:
     return Cause(Kind.WORLD_IN_A_WORLD, None, stands[0].frame, symptom, ranks=ranks)
 
 
-def _groups(waiting: list[Stand], logs: list[RankLog]) -> Cause | None:
+def _groups(
+    waiting: list[Stand], stands: list[Stand], logs: list[RankLog]
+) -> Cause | None:
     """Some rank waits for the others to join a group, or to make one."""
     names = {stand.name for stand in waiting}
     if MEETING in names and len(waiting) == len(logs):
@@ -111,7 +114,7 @@ def _groups(waiting: list[Stand], logs: list[RankLog]) -> Cause | None:
             return found
         if len(names) == 1:
             return _not_met(waiting, logs)
-    if "new_group" not in names:
+    if "new_group" not in names or any(s.state in AWAY for s in stands):
         return None
     groups = {s.rank: s.members for s in waiting if s.members}
     if len({*groups.values()}) > 1:  # then it is no matter of how many
@@ -246,9 +249,9 @@ def _busy(stands: list[Stand], logs: list[RankLog]) -> Cause | None:
     calls = {s.rank: _remote_calls(logs[s.rank].stack) for s in busy}
     if any(calls.values()):
         others = "rpc"
-    leaves = [r for r, names in calls.items() if "shutdown" in names]
-    there = [replace(s, name="shutdown") for s in busy if s.rank in leaves]
-    elsewhere = [stand for stand in stands if stand.rank not in leaves]
+    meet = {r: name for r, names in calls.items() for name in ALL_MEET if name in names}
+    there = [replace(s, name=meet[s.rank]) for s in busy if s.rank in meet]
+    elsewhere = [stand for stand in stands if stand.rank not in meet]
     if there and not any(calls.get(stand.rank) for stand in elsewhere):
         if absent := _absent(there, elsewhere):
             return absent
@@ -394,8 +397,9 @@ def _apart(waiting: list[Stand]) -> Cause | None:
         return _nobody_sends(waiting) or _lines_apart(waiting, known)
     rank = odd_one(groups)
     recorded = {stand.rank for stand in waiting if stand.call}
-    if rank not in recorded and rank is not None and groups[rank][0] in ROOT_ARGUMENT:
-        rank = None  # its src or dst does not wait for all, so others may be ahead
+    if rank is not None and rank not in recorded:
+        if groups[rank][0] in (*ROOT_ARGUMENT, "wait"):
+            rank = None  # it may not wait for all, so others may be ahead
     first = next((s for s in waiting if s.rank == rank), waiting[0])
     found = Cause(Kind.APART, rank, first.frame, Symptom.DIFFERENT_CALLS)
     return replace(found, waiting=tuple(waiting))

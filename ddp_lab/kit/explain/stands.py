@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import takewhile
 from pathlib import Path
 
 from ddp_lab.kit.explain.cause import Cause, Kind, Stand
@@ -40,6 +41,8 @@ ALONE = ("destroy_process_group",)  # in which a rank does not wait for the othe
 # compares its parameters, say. Of remote calls nobody knows who waits for whom.
 WITHIN = ("torch/distributed/", "torch/nn/parallel/")
 RPC = "torch/distributed/rpc/"
+CHECKPOINT = "torch/distributed/checkpoint/"  # where a rank writes and reads as well
+FUNCTIONAL = "torch/distributed/_functional_collectives.py"  # as of DTensor
 OF_THREADS = ("threading.py", str(Path("concurrent/futures/thread.py")))
 IN_ASYNCIO = ("selectors.py", str(Path("/asyncio/")))
 
@@ -143,14 +146,12 @@ def _inside(rank: int, log: RankLog) -> Stand:
         call = undone[0] if undone else None
         name = call.name if call else "wait" if on_work else "a communication"
         return Stand(rank, "waits", frame, name, call)
-    innermost = log.stack[0].file if log.stack else ""
-    if (
-        any(part in innermost for part in WITHIN)
-        and RPC not in innermost
-        and not inside
-        and not starts_up(log.stack)
-    ):
+    if _within(log.stack) and not inside and not starts_up(log.stack):
         return Stand(rank, "waits", frame, entered(log.stack))
+    for stack in log.threads.values():
+        if not inside and communication(stack):
+            return _inside(rank, replace(log, stack=stack))
+    innermost = log.stack[0].file if log.stack else ""
     if any(part in innermost for part in IN_ASYNCIO) and any(
         map(own, log.tasks.values())
     ):
@@ -159,6 +160,16 @@ def _inside(rank: int, log: RankLog) -> Stand:
         return Stand(rank, "unknown", printed=(log.lines or [""])[-1])
     dead = tuple(log.dead)
     return Stand(rank, "elsewhere", frame, beside=beside(log), dead=dead)
+
+
+def _within(stack: list[Frame]) -> bool:
+    """Tell whether a rank is in code of torch that waits for others."""
+    library = [*takewhile(lambda frame: not frame.own, stack)]
+    if any(frame.file.endswith(FUNCTIONAL) for frame in library):
+        return True  # and in an operator, as of a computation
+    innermost = stack[0].file if stack else ""
+    own_work = any(part in innermost for part in (RPC, CHECKPOINT))
+    return not own_work and any(part in innermost for part in WITHIN)
 
 
 def _in_tasks(rank: int, log: RankLog) -> Stand:

@@ -158,7 +158,7 @@ def meets(options: Sequence[Option], program: Sequence[str]) -> dict:
         "nnodes": value(options, "--nnodes") or "1",
         "ranks": value(options, "--nproc-per-node") or "1",
         "rank": value(options, "--node-rank") or "0",
-        "at": endpoint,
+        "at": endpoint.removesuffix(f":{PORT}"),  # if it is found only there
         "id": value(options, "--rdzv-id") or "none",
         "backend": backend,
         "program": program[:1],

@@ -234,7 +234,7 @@ def _leave_rest(path: Path, pid: int, called: dict[int, str] | None = None) -> N
     That is each of its threads, and of the processes that it has started, which stands
     in code of the program.
     """
-    others = {_thread(name, frames): frames for name, frames in threads(pid)[1:]}
+    others = {thread_name(name, frames): frames for name, frames in threads(pid)[1:]}
     for number, child in enumerate(_children(pid)):
         frames = from_outside(child)
         name = (called or {}).get(child, f"child process {number}")
@@ -254,7 +254,7 @@ def _children(pid: int) -> list[int]:
         return []
 
 
-def _thread(name: str | None, stack: list[Frame]) -> str:
+def thread_name(name: str | None, stack: list[Frame]) -> str:
     """Return what to call a thread: those that C++ has started have no name."""
     if any(frame.name == "_run_function" for frame in stack):
         return "a thread that serves a remote call"

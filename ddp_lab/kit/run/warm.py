@@ -239,9 +239,12 @@ def _seconds_used(folder: Path) -> float:
 
 
 def plain() -> str:
-    """Return the Python of a plain start: ours or, without torch, that of the shell."""
-    ours = sys.executable if find_spec("torch") else shutil.which("python")
-    return ours or sys.executable
+    """Return the Python of a plain start: ours or, without torch, that of the shell.
+
+    With -S we do not see what ours has installed.
+    """
+    ours = sys.flags.no_site or find_spec("torch")
+    return (None if ours else shutil.which("python")) or sys.executable
 
 
 def write_python(folder: Path, socket: str) -> str:

@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 
 from ddp_lab.kit.record.files import shorten
-from ddp_lab.kit.record.stacks import KIT, Frame
+from ddp_lab.kit.record.stacks import Frame
 from ddp_lab.kit.say import duration
 from ddp_lab.kit.terminal.look import communicates, look
 
@@ -35,15 +35,17 @@ LAUNCHERS = {
 }
 # Everything that runs in a SLURM job has these, a shell and an editor as well.
 INHERITED_BY_ALL = "SLURM_PROCID"
+RUN_ID = "TORCHELASTIC_RUN_ID"
 # What the ranks of one job have in common, and two jobs have not.
 MEETING = (
-    "TORCHELASTIC_RUN_ID",
+    RUN_ID,
     "MASTER_ADDR",
     "MASTER_PORT",
     "SLURM_JOB_ID",
     "SLURM_STEP_ID",
     "PMIX_NAMESPACE",
 )
+STARTERS = ("/ddp_lab/kit/run/proxy.py", "/ddp_lab/kit/run/rank.py")
 HERE = ("localhost", "127.0.0.1", "::1", "")
 # Processes in which libraries do a part of a rank's work, by a function of theirs.
 WORKERS = ("_worker_loop", "_process_worker", "worker", "main_loop", "_pin_memory_loop")
@@ -74,8 +76,8 @@ class Process:
     def program(self) -> str:
         """The command without the interpreter: `train.py --lr 0.1`."""
         words = self.words[1:] if self.python else self.words
-        ours = [i for i, word in enumerate(words) if word.startswith(KIT)]
-        if ours:  # what the lab has started: see proxy.py and rank.py
+        ours = [i for i, word in enumerate(words) if word.endswith(STARTERS)]
+        if ours:  # what the lab has started, this one or another
             words = words[ours[0] + (2 if words[ours[0]].endswith("proxy.py") else 1) :]
         while words and words[0].startswith("-") and words[0] not in ("-m", "-c"):
             words = words[1:]
@@ -179,6 +181,7 @@ class Machine:
             pid: number
             for pid, process in self.processes.items()
             if pid not in ourselves and process.python and (number := process.number)
+            if not self._launches(pid)
         }
         spawned = self._spawned(ourselves, numbered)
         parents = {parent for _, parent in spawned}
@@ -202,6 +205,12 @@ class Machine:
             return False
         below = [numbered[p][0] for p in self.below(pid) if p in numbered]
         return all(other == variable for other in below)
+
+    def _launches(self, pid: int) -> bool:
+        """Tell whether a process is torchrun, to which a cluster gives numbers, too."""
+        family = [pid, *self.children.get(pid, [])]
+        mine, *theirs = [RUN_ID in self.processes[p].environment for p in family]
+        return not mine and any(theirs)
 
     def _inner(self, pid: int) -> Process:
         """Return the process that does the work, if `pid` only has it started."""
@@ -265,7 +274,7 @@ class Machine:
         if variable == "LOCAL_RANK" and 0 not in ranks and parent and parent.python:
             ranks = {0: parent, **ranks}
         launcher = LAUNCHERS.get(variable, "mpirun")
-        if "TORCHELASTIC_RUN_ID" in first.environment:
+        if RUN_ID in first.environment:
             launcher = "torchrun"
         size = max(size, max(ranks) + 1)
         job = Job(launcher, first.program, size, ranks)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ddp_lab.kit.explain.hang import find_stands
+from ddp_lab.kit.explain.stands import PEER_ARGUMENT
 from ddp_lab.kit.record import stacks
 from ddp_lab.kit.record.logs import RankLog, read_json
 from ddp_lab.kit.record.stacks import C10D, Frame
@@ -143,8 +144,9 @@ def _moved(looks: Sequence[Look]) -> bool:
         return True
     if len({_state(one.stack) for one in stacked}) > 1:
         return True
-    if not stacked or not (name := _call(stacked[0].stack)):
-        return False
+    name = _call(stacked[0].stack) if stacked else ""
+    if not name or looks[0].collectives and name not in (*PEER_ARGUMENT, "wait"):
+        return False  # and signals wake it, if anything does
     return name not in ASKING and stacked[-1].woken > stacked[0].woken
 
 

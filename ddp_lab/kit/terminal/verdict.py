@@ -9,10 +9,12 @@ from ddp_lab.kit.explain import hang
 from ddp_lab.kit.explain.cause import Cause, Kind, Stand, Watched
 from ddp_lab.kit.explain.failure import Failure
 from ddp_lab.kit.explain.hang import BACKWARD, OFTEN
+from ddp_lab.kit.explain.stands import RPC
 from ddp_lab.kit.record import stacks
 from ddp_lab.kit.record.calls import from_flight
 from ddp_lab.kit.record.logs import RankLog
 from ddp_lab.kit.record.stacks import Frame
+from ddp_lab.kit.run.probe import thread_name
 from ddp_lab.kit.terminal.seen import Seen
 
 BUSY = 0.1  # of a core: a process that waits uses less, one that computes uses more
@@ -61,7 +63,15 @@ def _log(seen: Seen | None) -> RankLog:
     if _ended(seen):
         return RankLog(end={"code": 0, "left_group": True})
     groups = seen.flight.get("groups", {})
-    return RankLog(stack=seen.stack, calls=from_flight(seen.flight), groups=groups)
+    calls, threads = from_flight(seen.flight), {}
+    if not _computes(seen):
+        threads = {name: stack for name, stack in seen.threads if stacks.own(stack)}
+    return RankLog(stack=seen.stack, calls=calls, groups=groups, threads=threads)
+
+
+def _computes(seen: Seen) -> bool:
+    remote = any(RPC in frame.file for frame in seen.stack)  # whose threads poll
+    return seen.share >= BUSY and not remote or seen.runnable >= OFTEN
 
 
 def _ended(seen: Seen) -> bool:
@@ -76,7 +86,7 @@ def _watched(stand: Stand, seen: Seen | None) -> Stand:
         stand = replace(stand, frame=_line(seen))
     if stand.state == "unknown" and seen.stack:
         stand = replace(stand, state="elsewhere")
-    computes = seen.share >= BUSY or seen.runnable >= OFTEN
+    computes = _computes(seen)
     in_backward = bool(seen.stack) and seen.stack[0].file.endswith(BACKWARD)
     if in_backward and not computes:
         stand = replace(stand, state="waits", name="backward")
@@ -93,7 +103,12 @@ def _watched(stand: Stand, seen: Seen | None) -> Stand:
 
 def _line(seen: Seen) -> Frame | None:
     """Return a line of a rank that stands in none of its program's files."""
-    own = [f for f in seen.stack if not f.standard and "/torch/" not in f.file]
+    libraries = ("/torch/", stacks.KIT)
+    own = [
+        frame
+        for frame in seen.stack
+        if not (frame.standard or any(part in frame.file for part in libraries))
+    ]
     if own:  # the program itself is an installed package
         return own[0]
     # It is past its last line, and waits for its threads.
@@ -122,6 +137,6 @@ def _beside(seen: Seen) -> tuple[tuple[str, Frame | None], ...]:
     if seen.stack and seen.stack[0].own:
         return ()
     found = {f"process {pid}": stack for pid, stack in seen.workers}
-    found |= {f"thread {name}": stack for name, stack in seen.threads}
+    found |= {thread_name(name, stack): stack for name, stack in seen.threads}
     told = [(name, frame) for name, s in found.items() if (frame := stacks.own(s))]
     return tuple(told[:SHOWN])
