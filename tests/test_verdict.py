@@ -19,7 +19,7 @@ from ddp_lab.kit.run.probe import from_py_spy
 from ddp_lab.kit.terminal import seen as looks
 from ddp_lab.kit.terminal import why
 from ddp_lab.kit.terminal.jobs import Job, Machine, Process, spawned_rank
-from ddp_lab.kit.terminal.look import Look
+from ddp_lab.kit.terminal.look import Look, _threads
 from ddp_lab.kit.terminal.main import main
 from ddp_lab.kit.terminal.seen import Seen
 from ddp_lab.kit.terminal.verdict import judge
@@ -400,6 +400,21 @@ def test_agent_and_workers_are_no_ranks(monkeypatch):
     assert (job.launcher, job.size, job.missing) == ("torchrun", 2, [])
     assert job.program == "train.py --lr 1"
     assert job.members == {12, 13, 14, 15} and job.above == {10, 11}
+
+
+def test_what_a_rank_has_left_behind_is_no_rank(monkeypatch):
+    table = (12, 1, "python watch.py", TORCHRUN | {"RANK": 1})
+    for torch, jobs in ((True, 1), (False, 0)):  # its torchrun may have gone, too
+        there = "ddp_lab.kit.terminal.jobs._has_torch"
+        monkeypatch.setattr(there, lambda pid, torch=torch: torch)
+        assert len(processes(monkeypatch, table).jobs()) == jobs
+
+
+def test_py_spy_complains_in_its_first_line(monkeypatch):
+    said = "Error: Failed to read it.\n\nStack backtrace:\n  10: main"
+    monkeypatch.setattr("ddp_lab.kit.run.probe.dump", lambda *_, **__: ([], said))
+    monkeypatch.setattr("ddp_lab.kit.run.probe.py_spy", lambda: "py-spy")
+    assert _threads(7) == ([], "py-spy cannot read it: Failed to read it.")
 
 
 @pytest.mark.parametrize("pods", [1, 2])

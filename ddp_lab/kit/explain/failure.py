@@ -261,11 +261,12 @@ def _first_failure(log: RunLog, code: int, codes: list[int | None]) -> Failure:
     found = _ends(log.ranks, codes)
     if not found or _launcher_was_first(log, code, found):
         return _launch_failure(log.stderr, code)
-    if not log.agents:  # else a node, or its torchrun, may have been asked
+    first = _first(found)
+    if found[first].is_victim and not log.agents:  # of which one may have been asked
         for rank in {*found} & ends.asked_by_others(log.ranks):
             if found[rank].cause.kind is Kind.SIGNAL:
                 found[rank] = replace(found[rank], asked=False)
-    first = _first(found)
+        first = _first(found)
     if found[first].is_victim:
         return _not_together(log.ranks, first, found)
     return _failed_by_itself(log.ranks, first, found)

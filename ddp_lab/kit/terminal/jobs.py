@@ -203,6 +203,11 @@ class Machine:
             return False
         if any(numbered.get(above) == numbered[pid] for above in self.above(pid)):
             return False
+        process = self.processes[pid]
+        parent = self.processes.get(process.parent)
+        alone = RUN_ID in process.environment and not (parent and parent.python)
+        if alone and not _has_torch(pid):  # what a rank has left behind, say
+            return False
         below = [numbered[p][0] for p in self.below(pid) if p in numbered]
         return all(other == variable for other in below)
 

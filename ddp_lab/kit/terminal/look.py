@@ -117,7 +117,8 @@ def _threads(pid: int) -> tuple[list[tuple[str, list[Frame]]], str]:
 
 def _trouble(pid: int, said: str) -> str:
     """Say in one line why py-spy could not look at `pid`."""
-    last = said.splitlines()[-1] if said else "no answer"
+    words = said.removeprefix("Error: ").splitlines()  # then where that was, in Rust
+    last = words[0] if words else "no answer"
     if "ermission denied" not in said and "not permitted" not in said:
         return f"py-spy cannot read it: {last}"
     try:
