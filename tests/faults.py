@@ -779,7 +779,7 @@ asyncio.run(work())
         kind="timeout",
         rank=None,
         symptom="cycle",
-        cause="NOBODY_SENDS .*: waits wait",
+        cause=r"NOBODY_SENDS .*: waits Work\.wait",
         line="dist.irecv(tensor",
     ),
     Fault(

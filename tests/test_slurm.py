@@ -491,7 +491,9 @@ def test_a_job_that_is_cancelled_from_outside(two_nodes, told):
 @on_cluster
 def test_a_step_that_is_cancelled_from_outside(two_nodes, told):
     def cancel():
-        two_nodes.ask("scancel", *control.steps(f"{slurm.LEASE.name}-"))
+        steps = two_nodes.ask("squeue", "-h", "-s", "-o", "%i %j").splitlines()
+        (step,) = [line for line in steps if "-warm-" not in line and "-" in line]
+        two_nodes.ask("scancel", step.split()[0])
 
     with pytest.raises(RunFailed, match="ended by SLURM: this step was cancelled"):
         torchrun(told("sleeps"), watch=when_all_are_there(cancel))

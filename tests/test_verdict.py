@@ -271,7 +271,7 @@ def test_a_run_of_the_lab_and_a_job_of_anybody_are_explained_alike(kind, stacks)
     assert (job.rank, job.line) == (run.rank, run.line)
     assert job.cause == run.cause
     assert [s.state for s in job.stands] == [s.state for s in run.stands]
-    victim = job.rank is not None and job.stands[job.rank].name == "wait"
+    victim = job.rank is not None and job.stands[job.rank].name == "Work.wait"
     assert not victim, "somebody else has not sent"
 
 
@@ -558,6 +558,9 @@ def test_two_machines_are_explained_together(tmp_path, capsys):
     assert "rank 0 is in two files" in capsys.readouterr().err
     (tmp_path / "c.json").write_text("{}")
     assert why.explain_files([str(tmp_path / "c.json")]) == 2
+    assert "was not written by" in capsys.readouterr().err
+    assert why.explain_files([str(tmp_path / "d.json")]) == 2
+    assert "No such file" in capsys.readouterr().err
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from ddp_lab.kit.explain.stands import (
     PEER_ARGUMENT,
     ROOT_ARGUMENT,
     RPC,
+    WORK,
     beside,
     find_stands,
 )
@@ -398,7 +399,7 @@ def _apart(waiting: list[Stand]) -> Cause | None:
     rank = odd_one(groups)
     recorded = {stand.rank for stand in waiting if stand.call}
     if rank is not None and rank not in recorded:
-        if groups[rank][0] in (*ROOT_ARGUMENT, "wait"):
+        if groups[rank][0] in (*ROOT_ARGUMENT, WORK):
             rank = None  # it may not wait for all, so others may be ahead
     first = next((s for s in waiting if s.rank == rank), waiting[0])
     found = Cause(Kind.APART, rank, first.frame, Symptom.DIFFERENT_CALLS)
@@ -418,7 +419,7 @@ def _lines_apart(waiting: list[Stand], known: bool) -> Cause | None:
 
 def _nobody_sends(waiting: list[Stand]) -> Cause | None:
     first = waiting[0]
-    if first.call or first.name not in (*PEER_ARGUMENT, "wait"):
+    if first.call or first.name not in (*PEER_ARGUMENT, WORK):
         return None
     found = Cause(Kind.NOBODY_SENDS, None, first.frame, Symptom.CYCLE)
     return replace(found, waiting=tuple(waiting))

@@ -41,6 +41,7 @@ ALONE = ("destroy_process_group",)  # in which a rank does not wait for the othe
 # compares its parameters, say. Of remote calls nobody knows who waits for whom.
 WITHIN = ("torch/distributed/", "torch/nn/parallel/")
 RPC = "torch/distributed/rpc/"
+WORK = "Work.wait"  # of what an asynchronous call returns
 CHECKPOINT = "torch/distributed/checkpoint/"  # where a rank writes and reads as well
 FUNCTIONAL = "torch/distributed/_functional_collectives.py"  # as of DTensor
 OF_THREADS = ("threading.py", str(Path("concurrent/futures/thread.py")))
@@ -144,7 +145,7 @@ def _inside(rank: int, log: RankLog) -> Stand:
     on_work = frame is not None and ".wait(" in frame.code and _in_torch(log.stack[0])
     if undone and (in_library or on_work) or on_work or log.heard.gave_up:
         call = undone[0] if undone else None
-        name = call.name if call else "wait" if on_work else "a communication"
+        name = call.name if call else WORK if on_work else "a communication"
         return Stand(rank, "waits", frame, name, call)
     if _within(log.stack) and not inside and not starts_up(log.stack):
         return Stand(rank, "waits", frame, entered(log.stack))

@@ -34,7 +34,9 @@ HERE = Path(__file__).parent
 END_WAIT = 15.0  # seconds that SLURM has to end a step
 REASON_EVERY = 2.0  # seconds between two questions why we wait
 # Reasons that do not pass by themselves, however long one waits.
-NEVER = re.compile("^Partition.*Limit|PerJob|DOWN|DRAINED|NotAvail|BadConstraints")
+NEVER = re.compile(
+    "^Partition.*(Limit|Config)|PerJob|DOWN|DRAINED|NotAvail|BadConstraints"
+)
 # One torchrun on each node with all that the job has there, beside any other step; and
 # the end of one is for us to judge.
 STEP = "--overlap --ntasks-per-node=1 --mpi=none --export=ALL"

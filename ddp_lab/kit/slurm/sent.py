@@ -172,10 +172,11 @@ class Sent(Place):
     def end(self, stopped: bool) -> None:
         """End what is left of the run on the nodes: a killed srun leaves its ranks.
 
-        If it is stopped, the nodes could not look for what the ranks have left behind.
+        If it is stopped, or SLURM has ended it, the nodes could not look for what the
+        ranks have left behind; and forks of a node's server are of another step.
         """
         keeper.end_steps(self.name, tidy=0, most=END_WAIT)
-        if stopped:
+        if stopped or self.ended_by_slurm():
             self._on_each_node(SWEEP, self.mark_there)
 
     def _on_each_node(self, program: str, argument: str) -> str | None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ddp_lab.kit.explain.hang import find_stands
-from ddp_lab.kit.explain.stands import PEER_ARGUMENT
+from ddp_lab.kit.explain.stands import PEER_ARGUMENT, WORK
 from ddp_lab.kit.record import stacks
 from ddp_lab.kit.record.logs import RankLog, read_json
 from ddp_lab.kit.record.stacks import C10D, Frame
@@ -145,7 +145,7 @@ def _moved(looks: Sequence[Look]) -> bool:
     if len({_state(one.stack) for one in stacked}) > 1:
         return True
     name = _call(stacked[0].stack) if stacked else ""
-    if not name or looks[0].collectives and name not in (*PEER_ARGUMENT, "wait"):
+    if not name or looks[0].collectives and name not in (*PEER_ARGUMENT, WORK):
         return False  # and signals wake it, if anything does
     return name not in ASKING and stacked[-1].woken > stacked[0].woken
 
@@ -248,14 +248,16 @@ def load(path: Path) -> tuple[Job, dict[int, Seen], float]:
     """Return what `save` has written.
 
     Raises:
-        ValueError: if it is another file.
+        ValueError: if it is another file, or cannot be read.
     """
     try:
         content = json.loads(path.read_text())
         ranks = {int(rank): _read(told) for rank, told in content["ranks"].items()}
         job = Job(content["launcher"], content["program"], content["size"], {})
         return job, ranks, content["seconds"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except OSError as error:
+        raise ValueError(str(error)) from error
+    except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{path} was not written by `ddp-lab why --save`") from error
 
 

@@ -26,8 +26,9 @@ def explain_here(pid: int | None, seconds: float, save: str | None) -> int:
     for note in _hidden(machine):
         print(f"note: {note}", file=sys.stderr)
     if not jobs:
-        what = "no job" if pid is None else f"no Python process {pid}"
-        print(f"ddp-lab: there is {what} on this machine", file=sys.stderr)
+        what = "no job is seen on this machine; `ddp-lab why PID` looks at any Python"
+        what = what if pid is None else f"there is no Python process {pid}"
+        print(f"ddp-lab: {what}", file=sys.stderr)
         return NO_JOB
     if len(jobs) > 1:
         print("There are several jobs. Choose one by a process of it:\n")
