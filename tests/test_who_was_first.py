@@ -366,6 +366,19 @@ def test_attempts_are_read_in_the_order_of_their_numbers(tmp_path):
     assert codes == [20, 21, 22, 23, 24]
 
 
+@pytest.mark.parametrize("line, values", [(3, {"x": "1"}), (8, {})])
+def test_a_rank_that_has_gone_on_is_not_where_it_was_seen(tmp_path, line, values):
+    """At one line, what was seen from outside tells more; it has the variables."""
+    folder = tmp_path / "run" / "attempt_0" / "0"
+    folder.mkdir(parents=True)
+    seen = {"file": "/a.py", "line": 3, "name": "<module>", "values": {"x": "1"}}
+    (folder / "stack.json").write_text(json.dumps([seen]))
+    said = f'Current thread 0x1 (most recent call first):\n  File "/a.py", line {line}'
+    (folder / "stack").write_text(f"{said} in <module>\n")
+    (frame,) = TorchrunLog.read(tmp_path).ranks[0].stack
+    assert (frame.line, frame.values) == (line, values)
+
+
 def test_without_room_for_a_traceback_it_is_that_on_stderr():
     log = raised(5.0)
     log.raised |= {"traceback": ""}

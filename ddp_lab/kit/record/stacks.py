@@ -89,6 +89,12 @@ def own(stack: list[Frame]) -> Frame | None:
     return found or _of_its_package(stack)
 
 
+def same_line(one: list[Frame], other: list[Frame]) -> bool:
+    """Tell whether two stacks are at the same line of the program."""
+    lines = [(f.file, f.line) if (f := own(stack)) else None for stack in (one, other)]
+    return lines[0] == lines[1]
+
+
 def _of_its_package(stack: list[Frame]) -> Frame | None:
     """Return the innermost frame of an installed package that `-m` has started."""
     libraries = [f for f in stack if not f.standard and KIT not in f.file]
