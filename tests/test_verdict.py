@@ -276,11 +276,23 @@ def test_a_run_of_the_lab_and_a_job_of_anybody_are_explained_alike(kind, stacks)
 
 
 def look(
-    line: int, call: str = "", woken: int = 5, collectives: int = 0, **values: str
+    line: int,
+    call: str = "",
+    woken: int = 5,
+    collectives: int = 0,
+    carried: int = 0,
+    **values: str,
 ) -> Look:
     frames = stack(line, call)
     frames[-2] = Frame(MINE, line, "main", values)
-    return Look(0, "sleeping", woken=woken, collectives=collectives, stack=frames)
+    return Look(
+        0,
+        "sleeping",
+        woken=woken,
+        stack=frames,
+        collectives=collectives,
+        carried=carried,
+    )
 
 
 @pytest.mark.parametrize(
@@ -300,6 +312,8 @@ def look(
         (look(3, "all_reduce", 5, 4), look(3, "all_reduce", 9, 4), False),
         (look(3, "all_reduce", 5, 4), look(3, "all_reduce", 5, 6), True),
         (look(3, "recv", 5, 4), look(3, "recv", 9, 4), True),
+        (look(3, "recv"), look(3, "recv", carried=9_000_000), True),
+        (look(3), look(3, carried=9_000_000), False),
     ],
 )
 def test_who_has_moved(first, last, moved):

@@ -39,6 +39,8 @@ class Look:
     """How often the main thread has waited for something and got it, so far."""
     collectives: int = 0
     """A number that grows with each collective over gloo."""
+    carried: int = 0
+    """Bytes that it has read and written so far, over sockets, too."""
     stack: list[Frame] = field(default_factory=list)
     """Of the main thread, or of the one it waits for; innermost frame first."""
     threads: list[tuple[str, list[Frame]]] = field(default_factory=list)
@@ -54,7 +56,7 @@ def look(pid: int) -> Look:
         process = psutil.Process(pid)
         with process.oneshot():
             status, cpu = process.status(), sum(process.cpu_times()[:2])
-            woken = process.num_ctx_switches().voluntary
+            woken, carried = process.num_ctx_switches().voluntary, _carried(process)
     except (psutil.Error, OSError):
         return Look(now, "gone")
     if status == psutil.STATUS_ZOMBIE:
@@ -63,7 +65,8 @@ def look(pid: int) -> Look:
     main = next((frames for name, frames in threads if name == "MainThread"), [])
     stack = _for_whom(main, [frames for _, frames in threads])
     others = [(name, frames) for name, frames in threads if frames is not stack]
-    return Look(now, status, cpu, woken, _collectives(pid), stack, others, trouble)
+    seen = stack, others, trouble
+    return Look(now, status, cpu, woken, _collectives(pid), carried, *seen)
 
 
 def _for_whom(main: list[Frame], threads: list[list[Frame]]) -> list[Frame]:
@@ -100,6 +103,14 @@ def _collectives(pid: int) -> int:
                 switches = status.partition("\nvoluntary_ctxt_switches:")[2]
                 count += int(switches.split()[0])
     return count
+
+
+def _carried(process: psutil.Process) -> int:
+    try:
+        counted = process.io_counters()
+        return counted.read_chars + counted.write_chars
+    except (psutil.Error, AttributeError):  # macOS counts none
+        return 0
 
 
 def _threads(pid: int) -> tuple[list[tuple[str, list[Frame]]], str]:
