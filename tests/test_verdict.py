@@ -322,10 +322,12 @@ def test_who_has_moved(first, last, moved):
 
 def test_a_main_thread_that_waits_for_its_threads_leaves_the_word_to_them():
     waits = stack(30, "barrier")
-    rank = Seen(7, "here", "sleeping", stack(20), threads=[("w", waits)])
-    for share, state in ((0.0, "waits"), (0.9, "busy")):
-        there = judge({0: replace(rank, share=share)}, 1, 8).failure.stands[0]
-        assert there.state == state
+    executor = Frame("/usr/lib/python3.12/concurrent/futures/thread.py", 9, "run")
+    for thread, line in ((waits, 30), ([waits[0], executor], 20)):
+        rank = Seen(7, "here", "sleeping", stack(20), threads=[("w", thread)])
+        for share, state, at in ((0.0, "waits", line), (0.9, "busy", 20)):
+            there = judge({0: replace(rank, share=share)}, 1, 8).failure.stands[0]
+            assert (there.state, there.frame.line) == (state, at)
 
 
 def test_threads_of_remote_calls_poll_and_compute_nothing():

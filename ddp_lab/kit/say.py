@@ -744,7 +744,8 @@ def _process(one: Stand) -> str:
     """Return which process it is of those that were watched, and what is beside it."""
     if not one.watched or not one.watched.pid:
         return ""
-    more = "".join(f"\n    its {each}" for each in _stand_beside(one.beside[:SHOWN]))
+    there = _stand_beside(one.beside[:SHOWN])
+    more = "".join(f"\n    its {each.removeprefix('a ')}" for each in there)
     return f" [{one.watched.host}, pid {one.watched.pid}]{more}"
 
 

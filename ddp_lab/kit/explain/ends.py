@@ -15,7 +15,7 @@ from ddp_lab.kit.record.rank_log import TRACEBACK, RankLog
 from ddp_lab.kit.record.stacks import Frame
 
 HEADSTART = 0.1  # seconds by which a death without a word may be noticed late
-AT_ONCE = 0.5  # seconds within which torchrun asks all ranks to end
+ALL_ASKED = 0.5  # seconds within which torchrun asks all ranks to end
 AFTERWARDS = 1.0  # seconds that the end of a child takes which has raised
 
 
@@ -118,7 +118,7 @@ def asked_by_others(logs: list[RankLog]) -> set[int]:
         rank: end["asked"] for rank, end in enumerate(exits) if end and end["asked"]
     }
     first = min(asked.values(), default=0.0)
-    together = {rank for rank, when in asked.items() if when < first + AT_ONCE}
+    together = {rank for rank, when in asked.items() if when < first + ALL_ASKED}
     failed = any(end is None or end["code"] and end["time"] < first for end in exits)
     return set() if failed or len(together) == len(logs) else together
 

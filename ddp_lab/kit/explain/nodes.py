@@ -103,8 +103,9 @@ def never_again(agents: list[Agent]) -> Cause | None:
 def odd(agents: list[Agent]) -> list[Cause]:
     """Return how the nodes of a run that succeeds were not started alike."""
     differ = _differ(agents) if agents else None
-    met = differ is None or differ.name == "at"  # at one place, by two names
-    return [*([] if met else [differ]), *differing_programs(agents)]
+    if differ and differ.name == "at":  # at one place, by two names
+        differ = None
+    return [*([differ] if differ else []), *differing_programs(agents)]
 
 
 def own_loopback(agents: list[Agent], heard: Mapping[int, Heard]) -> Cause | None:

@@ -151,7 +151,8 @@ def _inside(rank: int, log: RankLog) -> Stand:
         return Stand(rank, "waits", frame, entered(log.stack))
     for stack in log.threads.values():
         if not inside and communication(stack):
-            return _inside(rank, replace(log, stack=stack))
+            there = _inside(rank, replace(log, stack=stack))
+            return replace(there, frame=there.frame or frame)
     innermost = log.stack[0].file if log.stack else ""
     if any(part in innermost for part in IN_ASYNCIO) and any(
         map(own, log.tasks.values())

@@ -40,7 +40,7 @@ class Look:
     collectives: int = 0
     """A number that grows with each collective over gloo."""
     carried: int = 0
-    """Bytes that it has read and written so far, over sockets, too."""
+    """Bytes that it has read and written so far; what gloo sends counts, too."""
     stack: list[Frame] = field(default_factory=list)
     """Of the main thread, or of the one it waits for; innermost frame first."""
     threads: list[tuple[str, list[Frame]]] = field(default_factory=list)

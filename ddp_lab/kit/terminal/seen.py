@@ -24,7 +24,7 @@ from ddp_lab.kit.terminal.look import Look, look, tasks
 
 GOLDEN = 0.618034
 FEWEST = 3  # looks
-CARRIES = 100_000  # bytes: in a call that stands still, less is read and written
+LARGE = 100_000  # bytes: in a call that stands still, less is read and written
 # Where PyTorch keeps the flight recorder's dumps, by the variable that can change it.
 DUMPS = {
     "TORCH_FR_DUMP_TEMP_FILE": "/tmp/nccl_trace_rank_",
@@ -146,7 +146,7 @@ def _moved(looks: Sequence[Look]) -> bool:
     if len({_state(one.stack) for one in stacked}) > 1:
         return True
     name = _call(stacked[0].stack) if stacked else ""
-    if name and looks[-1].carried - looks[0].carried > CARRIES:
+    if name and looks[-1].carried - looks[0].carried > LARGE:
         return True  # a large message
     if not name or looks[0].collectives and name not in (*PEER_ARGUMENT, WORK):
         return False  # and signals wake it, if anything does

@@ -9,7 +9,7 @@ from ddp_lab.kit.explain import hang
 from ddp_lab.kit.explain.cause import Cause, Kind, Stand, Watched
 from ddp_lab.kit.explain.failure import Failure
 from ddp_lab.kit.explain.hang import BACKWARD, OFTEN
-from ddp_lab.kit.explain.stands import RPC
+from ddp_lab.kit.explain.stands import RPC, communication
 from ddp_lab.kit.record import stacks
 from ddp_lab.kit.record.calls import from_flight
 from ddp_lab.kit.record.logs import RankLog
@@ -65,7 +65,7 @@ def _log(seen: Seen | None) -> RankLog:
     groups = seen.flight.get("groups", {})
     calls, threads = from_flight(seen.flight), {}
     if not _computes(seen):
-        threads = {name: stack for name, stack in seen.threads if stacks.own(stack)}
+        threads = {n: s for n, s in seen.threads if stacks.own(s) or communication(s)}
     return RankLog(stack=seen.stack, calls=calls, groups=groups, threads=threads)
 
 
