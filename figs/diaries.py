@@ -2,16 +2,15 @@
 
 from collections.abc import Sequence
 
-from ddp_lab.kit.cell import plots
+from ddp_lab.kit.draw import Svg
+from ddp_lab.kit.draw.timeline import timeline
 
 Diary = Sequence[tuple[str, float, float]]
 """What one rank did: [name, start, end], in seconds of a clock that ranks share."""
 PAUSE = 0.2  # seconds between the two
 
 
-def side_by_side(
-    title: str, first: Sequence[Diary], second: Sequence[Diary]
-) -> plots.Plot:
+def side_by_side(title: str, first: Sequence[Diary], second: Sequence[Diary]) -> Svg:
     """Draw two runs one after the other, each counted from its own start.
 
     Args:
@@ -20,7 +19,7 @@ def side_by_side(
         second: the same of another run, of as many ranks.
 
     Returns:
-        The plot, which a notebook displays as the last expression of a cell.
+        The picture, which a notebook displays as the last expression of a cell.
     """
     begins = [
         min(start for diary in run for _, start, _ in diary) for run in (first, second)
@@ -35,4 +34,4 @@ def side_by_side(
         ]
         for pair in zip(first, second, strict=True)
     ]
-    return plots.timeline(rows, title)
+    return timeline(rows, title)

@@ -15,8 +15,9 @@ import pytest
 from ddp_lab import ROOT
 from ddp_lab.kit.cell import variants
 from ddp_lab.kit.draw import RANK_COLOURS, before_after
-from ddp_lab.kit.draw.colours import WHITE, contrast, text_on
+from ddp_lab.kit.draw.colours import PALE, WHITE, contrast, text_on
 from ddp_lab.kit.draw.svg import Svg, text_width
+from ddp_lab.kit.draw.timeline import RANK_BAR, timeline
 from figs import FIGURES
 
 FIGS, NOTEBOOKS = ROOT / "figs", ROOT / "notebooks"
@@ -372,34 +373,55 @@ def test_ranks_that_do_not_match_are_refused(before, after):
 
 
 def test_a_timeline_shows_bars_labels_and_waits():
-    pytest.importorskip("matplotlib")
-    from ddp_lab.kit.cell import plots
-
     rows = [
         [["work", 5.0, 6.0], ["wait for rank 1", 6.0, 9.0], ["a long label", 9.0, 9.1]],
         [["work", 5.0, 9.0]],
     ]
-    plot = plots.timeline(rows, "a straggler")
-    (axes,) = plot.figure.axes
-    bars = [(bar.get_x(), bar.get_width(), bar.get_hatch()) for bar in axes.patches]
-    assert [hatch for *_, hatch in bars] == [None, "///", None, None]
-    assert [x for x, *_ in bars] == pytest.approx([0, 1, 4, 0])
-    labels = [text.get_text() for text in axes.texts]
-    assert labels == ["rank 0", "rank 1", "work", "wait for rank 1", "work"]
-    top, bottom = (axes.transData.transform((0, rank))[1] for rank in (0, 1))
-    assert top > bottom
-    assert plot.png().startswith(b"\x89PNG")
-    assert '<img alt="a straggler" ' in plot._repr_html_()
-    assert 'src="data:image/png;base64,' in plot._repr_html_()
-    assert repr(plot) == "Plot: a straggler"
+    picture = timeline(rows, "a straggler")
+    root = ElementTree.fromstring(str(picture))
+    words = [text.text for text in root.iter(f"{SVG}text")]
+    assert words[0] == "a straggler" and words[-5:] == [
+        *("rank 0", "rank 1", "work", "wait for rank 1", "work")
+    ]
+    assert words[1:-5] == [
+        "0",
+        "0.5",
+        "1",
+        "1.5",
+        "2",
+        "2.5",
+        "3",
+        "3.5",
+        "4",
+        "seconds",
+    ]
+    found = [rect.attrib for rect in root.iter(f"{SVG}rect")]
+    bars = [bar for bar in found if bar["height"] == str(RANK_BAR)][2:]
+    left, second = float(bars[0]["x"]), float(bars[0]["width"])
+    starts = [(float(bar["x"]) - left) / second for bar in bars]
+    assert starts == pytest.approx([0, 1, 4, 0], abs=0.01)
+    widths = [float(bar["width"]) / second for bar in bars]
+    assert widths == pytest.approx([1, 3, 0.1, 4], abs=0.01)
+    assert [bar["y"] == bars[0]["y"] for bar in bars] == [True, True, True, False]
+    assert [bar["fill"] == PALE for bar in bars] == [False, True, False, False]
+    assert "rank 1: work 0.000 to 4.000 s" in repr(picture)
 
 
 @pytest.mark.parametrize("rows", [[], [[], []], [[["work", 2.0, 1.0]]]])
 def test_a_timeline_of_nothing_or_backwards_is_refused(rows):
-    from ddp_lab.kit.cell import plots
-
     with pytest.raises(ValueError):
-        plots.timeline(rows, "broken")
+        timeline(rows, "broken")
+
+
+def test_a_plot_is_an_image_with_its_title():
+    figures = pytest.importorskip("matplotlib.figure")
+    from ddp_lab.kit.cell.plots import Plot
+
+    plot = Plot("by class", figures.Figure())
+    assert plot.png().startswith(b"\x89PNG")
+    assert '<img alt="by class" ' in plot._repr_html_()
+    assert 'src="data:image/png;base64,' in plot._repr_html_()
+    assert repr(plot) == "Plot: by class"
 
 
 # differences

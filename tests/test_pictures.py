@@ -262,7 +262,7 @@ def smallest_as_shown(source: str, width: float) -> float:
     """Return the size of the smallest text of an image that is `width` wide."""
     kind, _, data = source.partition(";base64,")
     if kind == "data:image/png":
-        return plots.SMALLEST * width / plots.PAGE_WIDTH
+        return plots.SMALLEST * width / plots.PAGE
     name = source.partition("?")[0].rpartition("/")[2]
     text = base64.b64decode(data) if data else (FIGS / name).read_bytes()
     sizes = map(float, re.findall(rb'font-size="([\d.]+)"', text))
