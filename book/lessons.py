@@ -15,8 +15,8 @@ from sphinx import addnodes
 
 from ddp_lab import ROOT
 from ddp_lab.kit.cell.hints import ANSWERS, hints_in
-from ddp_lab.kit.draw.steps import STYLE
 from figs import STEPPERS
+from figs.step_by_step import STYLE
 from tools import course, notebooks
 
 PROGRAM = re.compile(r"^%%program\b.*?\bddp_lab/(\w+/\w+)\.py")

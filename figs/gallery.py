@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from ddp_lab.kit.draw import Svg
-from ddp_lab.kit.draw.steps import Steps
+from figs.step_by_step import Steps
 
 FIGURES: dict[str, Callable[[], Svg]] = {}
 """The functions that draw them."""

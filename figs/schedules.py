@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from ddp_lab.kit.draw.colours import GREY, INK, PALE, RULE, rank_colour, tint
-from ddp_lab.kit.draw.steps import Steps
 from ddp_lab.kit.draw.svg import Svg
 from figs.gallery import stepper
+from figs.step_by_step import Steps
 
 # --- pipelines ---
 

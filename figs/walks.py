@@ -3,12 +3,12 @@
 from collections.abc import Callable, Sequence
 
 from ddp_lab.kit.draw.colours import INK, RULE, rank_colour
-from ddp_lab.kit.draw.steps import Steps
 from ddp_lab.kit.draw.svg import Svg
 from ddp_lab.kit.draw.values import Cell
 from figs import exchanges
 from figs.exchanges import Held, Message, Plan, Value
 from figs.gallery import stepper
+from figs.step_by_step import Steps
 
 N, LETTERS = 4, "ABCD"
 WIDE, LEFT, CHIP, HIGH, PITCH = 392, 10, 56, 34, 46

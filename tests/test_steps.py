@@ -18,10 +18,10 @@ from test_figures import SVG, text_boxes
 from test_jupyterlab import browser, notebook, server, wait_for_kernel  # noqa: F401
 
 from ddp_lab import ROOT
-from ddp_lab.kit.draw.steps import MOST_STEPS, Steps
 from ddp_lab.kit.draw.svg import READABLE, Svg
 from figs import STEPPERS, exchanges, schedules
 from figs.exchanges import ALL_REDUCES, Message, Value, own, pieces, play, whole
+from figs.step_by_step import MOST_STEPS, Steps
 
 PAGES = ROOT / "figs" / "steps"
 stepper = cache(lambda name: STEPPERS[name]())
