@@ -8,7 +8,7 @@ from pathlib import Path
 from ddp_lab.kit.record import names
 from ddp_lab.kit.record.files import read, read_json
 from ddp_lab.kit.record.heard import signal_obeyed
-from ddp_lab.kit.record.lives import by_attempt, events, lives, node_folders
+from ddp_lab.kit.record.lives import events, last_attempt, lives, node_folders
 
 ITSELF = re.compile(r"(localhost|127\.[\d.]+|\[?::1\]?):\d+")  # on each machine
 NODE = re.compile(r"node(\d+):\d+")
@@ -65,7 +65,7 @@ def read_all(folder: Path) -> list[Agent]:
     plan = read_json(folder / "plan.json") or {}
     played = read_json(folder / "played.json") or {}
     rates = read_json(folder / names.RATES) or {}
-    last = next(iter(by_attempt(lives(folder))[-1:]), [])
+    last = last_attempt(lives(folder))
     found, happened = [], events(folder)
     alone = [folder] if len(plan.get("meets", [])) == 1 else []
     homes = node_folders(folder) or alone

@@ -165,7 +165,7 @@ def _change(
 
 def nodes_by_rank(found: list[Life]) -> list[int | None]:
     """Return the node of each rank in the last attempt, None where none was started."""
-    last = next(iter(by_attempt(found)[-1:]), [])
+    last = last_attempt(found)
     size = max((life.world_size for life in last), default=0)
     there = {life.rank: life.node for life in last}
     return [there.get(rank) for rank in range(size)]
@@ -179,3 +179,8 @@ def by_attempt(found: list[Life]) -> list[list[Life]]:
             attempts.append([])
         attempts[-1].append(life)
     return [sorted(each, key=lambda life: life.rank) for each in attempts]
+
+
+def last_attempt(found: list[Life]) -> list[Life]:
+    """Return the lives of the last attempt, by rank."""
+    return next(iter(by_attempt(found)[-1:]), [])

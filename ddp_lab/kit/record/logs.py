@@ -20,6 +20,7 @@ from ddp_lab.kit.record.lives import (
     Life,
     by_attempt,
     changes,
+    last_attempt,
     lives,
     node_folders,
 )
@@ -94,16 +95,18 @@ class TorchrunLog(RunLog):
     def read(cls, folder: Path) -> "TorchrunLog":
         stderr = _said(folder, MOST_READ)
         said = [(int(rank), int(code)) for rank, code in EXIT_CODE.findall(stderr)]
-        local = _local_ranks(folder)
+        last, several = last_attempt(lives(folder)), bool(node_folders(folder))
+        # Where we see one node only, we count its ranks.
+        local = {} if several else {life.rank: life.local_rank for life in last}
         codes = {local.get(rank, rank): code for rank, code in said}
         *before, there = folders_by_attempt(folder) or [[]]
         earlier = [_read_ranks(ranks, {}) for ranks in before]
         removed = range(len(there), max(codes, default=-1) + 1)
         there = there + [folder / "removed" / str(rank) for rank in removed]
-        last = _read_ranks(there, codes)
+        ranks = _read_ranks(there, codes)
         full = folder.parent if _is_full(folder) else None
-        nodes = agents.read_all(folder), changes(folder), _places(folder)
-        return cls(last, stderr, earlier, full, *nodes)
+        nodes = agents.read_all(folder), changes(folder), _places(folder, last)
+        return cls(ranks, stderr, earlier, full, *nodes)
 
     @classmethod
     def read_output(cls, folder: Path, limit: int = MOST_READ) -> "TorchrunLog":
@@ -117,20 +120,11 @@ def _said(folder: Path, limit: int) -> str:
     return "\n".join(filter(None, said))
 
 
-def _local_ranks(folder: Path) -> dict[int, int]:
-    """Return by rank its number on the only node that we see, by which we count."""
-    if node_folders(folder):
-        return {}
-    last = next(iter(by_attempt(lives(folder))[-1:]), [])
-    return {life.rank: life.local_rank for life in last}
-
-
-def _places(folder: Path) -> dict[int, str]:
+def _places(folder: Path, last: list[Life]) -> dict[int, str]:
     """Return where each rank of the last attempt is, if there are several nodes.
 
     Of the ranks of one node, which we count from 0, it is their number among all.
     """
-    last = next(iter(by_attempt(lives(folder))[-1:]), [])
     if not node_folders(folder):
         return {
             life.local_rank: f"rank {life.rank} of all {life.world_size}"

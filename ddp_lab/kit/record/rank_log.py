@@ -238,25 +238,12 @@ class RankLog:
         """
         known = [part.text for part in before.remarks]
         return replace(
-            self,
+            before,
+            lines=self.lines,
+            facts=self.facts,
+            dead=self.dead,
+            others_lost_peer=self.others_lost_peer,
             stack=before.stack or self.stack,
-            beside=before.beside,
-            stopped=before.stopped,
-            calls=before.calls,
-            groups=before.groups,
-            handles=before.handles,
-            tasks=before.tasks,
-            failed_tasks=before.failed_tasks,
-            threads=before.threads,
-            meets=before.meets,
-            started_as=before.started_as,
-            end=before.end,
-            raised=before.raised,
-            exit=before.exit,
-            code=before.code,
-            time=before.time,
-            traceback=before.traceback,
-            guessed=before.guessed,
             remarks=[
                 part
                 for part in self.remarks
