@@ -140,7 +140,7 @@ class LiveRun:
                 STANDSTILL * limits.silence, busy=True, first=limits.first_sign
             ):
                 return self._stop("timeout", STANDSTILL * limits.silence)
-            if not failing and self._one_has_failed():
+            if not failing and self._one_has_failed(names.END):
                 failing = True
                 self.place.look()  # at the others, before torchrun ends them
             attempts = folders_by_attempt(self.folder) or [[]]
@@ -162,31 +162,29 @@ class LiveRun:
         Say it if something else has ended what the ranks depend on.
         """
         if OVERDUE in self.notes:
-            return int(any(self._exit_codes()))
+            return int(self._one_has_failed(names.EXIT))
         if code and not self.stopped and (lost := self.place.lost(code)):
             self._stop(*lost)
         return code
 
-    def _exit_codes(self) -> list[int | None]:
-        """Return how each rank has ended; None for one that has not."""
-        ends = [read_json(rank / names.EXIT) for rank in rank_folders(self.folder)]
-        return [end["code"] if end else None for end in ends]
+    def _ends(self, name: str) -> list[dict | None]:
+        """Return by rank what the file `name` tells of its end, if it is there."""
+        return [read_json(rank / name) for rank in rank_folders(self.folder)]
 
     def _left_alone(self) -> bool:
         """Tell whether all ranks have ended, and only torchrun is still there.
 
         If they can begin again, and have not all done their work, it waits for others.
         """
-        ends = [read_json(rank / names.EXIT) for rank in rank_folders(self.folder)]
+        ends = self._ends(names.EXIT)
         if not ends or any(end is None or end["code"] is None for end in ends):
             return False
         plan = read_json(self.folder / names.PLAN) or {}
         again = not plan.get("fixed", True)
         return not (again and any(end["code"] or end["asked"] for end in ends))
 
-    def _one_has_failed(self) -> bool:
-        ends = [read_json(f / names.END) for f in rank_folders(self.folder)]
-        return any(end and end["code"] for end in ends)
+    def _one_has_failed(self, name: str) -> bool:
+        return any(end and end["code"] for end in self._ends(name))
 
     def _result(self, code: int | None = None) -> Run:
         """Return the result so far; it is final once the exit code is known."""
