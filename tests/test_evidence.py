@@ -569,8 +569,9 @@ def test_where_a_rank_stood_that_has_gone_is_not_shown(tmp_path, monkeypatch):
     frame = {"file": "a.py", "line": 3, "name": "main", "values": {}}
     there = {0: 10, 1: 11}
     monkeypatch.setattr(probe, "_by_hand", lambda mark, parent: there)
-    monkeypatch.setattr(probe, "from_outside", lambda pid: [Frame(**frame)])
-    monkeypatch.setattr(probe, "_leave_rest", lambda path, pid, names: None)
+    found = [("MainThread", [Frame(**frame)])]
+    monkeypatch.setattr(probe, "threads", lambda pid: found)
+    monkeypatch.setattr(probe, "_children", lambda pid: [])
     probe.look_at_family(tmp_path, "", False)
     assert len([log for log in SpawnLog.read(tmp_path).ranks if log.stack]) == 2
     del there[1]

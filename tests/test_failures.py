@@ -225,7 +225,7 @@ def test_a_stopped_rank_is_looked_at_and_left_as_it_is():
 
 
 def test_without_py_spy_the_ranks_tell_where_they_stand(fail, tmp_path, monkeypatch):
-    monkeypatch.setattr("ddp_lab.kit.run.probe.from_outside", lambda pid: [])
+    monkeypatch.setattr("ddp_lab.kit.run.probe.threads", lambda pid: [])
     run = fail("if odd: time.sleep(600)\ndist.all_reduce(tensor)", 2)
     assert (run.failure.rank, run.failure.symptom) == (ODD, "absent")
     assert run.failure.line == number_of(tmp_path / "sick.py", "time.sleep(600)")

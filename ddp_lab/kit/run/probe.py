@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -27,6 +27,7 @@ ABORT_WAIT = 3.0  # seconds that a rank has to write its stack when it is aborte
 MOST_RANKS = 1024  # that a program may start by hand
 MOST_CHILDREN = 8  # processes of one rank that are looked at
 PY_SPY_WAIT = 5.0  # seconds that py-spy has to answer
+NOBODY: Mapping[int, str] = {}
 
 
 def living(folder: Path) -> dict[Path, int]:
@@ -105,8 +106,7 @@ def _look(ranks: dict[Path, int]) -> list[list[Frame]]:
     unasked = [rank for rank in awake if not ask(rank)]
     stacks = []
     for rank, pid in ranks.items():
-        stacks.append(_leave(rank / names.SEEN_STACK, pid))
-        _leave_rest(rank / names.SEEN, pid)
+        stacks.append(_leave(pid, rank / names.SEEN_STACK, rank / names.SEEN))
         _note_ends(rank / names.CHILDREN, Children.read(rank))
     deadline = time.monotonic() + FLIGHT_WAIT
     while time.monotonic() < deadline:
@@ -149,11 +149,11 @@ def look_at_family(folder: Path, mark: str, last: bool) -> Progress:
         ranks = _by_hand(mark, children.parent)
         _forget_gone(folder, ranks)
     elif children.parent:
-        _leave(folder / names.SEEN_STACK, children.parent)
+        _leave(children.parent, folder / names.SEEN_STACK)
     stacks = []
     for rank, pid in ranks.items():
-        stacks.append(_leave(folder / names.seen_stack(rank), pid))
-        _leave_rest(folder / names.seen(rank), pid, called)
+        files = folder / names.seen_stack(rank), folder / names.seen(rank)
+        stacks.append(_leave(pid, *files, called))
     if last and not list(folder.glob("stack*.json")):  # py-spy may not look
         _abort(guard.marked(mark))
     used = _used(children.parent) if children.parent else None
@@ -221,30 +221,31 @@ def _abort(processes: Sequence[psutil.Process]) -> None:
     psutil.wait_procs(processes, timeout=ABORT_WAIT)
 
 
-def _leave(path: Path, pid: int) -> list[Frame]:
-    """Keep the stack of a process in a file, if it has not ended; return it."""
-    if stack := from_outside(pid):
-        names.write(path, [asdict(frame) for frame in stack])
-    return stack
+def _leave(
+    pid: int, stack: Path, seen: Path | None = None, called: Mapping[int, str] = NOBODY
+) -> list[Frame]:
+    """Keep in a file where a process stands, if it has not ended; return it.
 
-
-def _leave_rest(path: Path, pid: int, called: dict[int, str] | None = None) -> None:
-    """Keep what else is seen of a rank: is it stopped, and who works beside it?
-
-    That is each of its threads, and of the processes that it has started, which stands
-    in code of the program.
+    In the file `seen` what else is seen of a rank: is it stopped, and who works beside
+    it? That is each of its threads, and of the processes that it has started, which
+    stands in code of the program.
     """
-    others = {thread_name(name, frames): frames for name, frames in threads(pid)[1:]}
-    for number, child in enumerate(_children(pid)):
-        frames = from_outside(child)
-        name = (called or {}).get(child, f"child process {number}")
-        others[_worker(frames) or name] = frames
-    beside = [
-        {"name": name, "stack": [asdict(frame) for frame in frames]}
-        for name, frames in others.items()
-        if own(frames)
-    ]
-    names.write(path, {"stopped": is_stopped(pid), "beside": beside})
+    (_, main), *others = threads(pid) or [("", [])]
+    if main:
+        names.write(stack, [asdict(frame) for frame in main])
+    if seen:
+        beside = {thread_name(name, frames): frames for name, frames in others}
+        for number, child in enumerate(_children(pid)):
+            frames = from_outside(child)
+            name = called.get(child, f"child process {number}")
+            beside[_worker(frames) or name] = frames
+        told = [
+            {"name": name, "stack": [asdict(frame) for frame in frames]}
+            for name, frames in beside.items()
+            if own(frames)
+        ]
+        names.write(seen, {"stopped": is_stopped(pid), "beside": told})
+    return main
 
 
 def _children(pid: int) -> list[int]:
