@@ -119,91 +119,72 @@ def lives(run: Lived) -> Svg:
     global rank, which another attempt may give to another place. A cross marks a life
     that ended by failing, or was killed; what happened to the nodes stands above.
     """
-    drawing = _Drawing(run)
-    for height, (node, locals_) in zip(drawing.tops, drawing.nodes, strict=True):
-        drawing.names(height, node, locals_)
-    for number, (at, what) in enumerate(drawing.events):
-        drawing.event(number, at, what)
+    first = min((life.start for life in run.lives), default=0.0)
+    times = [life.end or run.seconds for life in run.lives]
+    last = max([*times, *(at for at, _ in run.events), first + 0.1])
+    rows, bottom = _rows(run)
+    svg = Svg("Who was alive when", _told(run, first), PAGE, bottom + AXIS)
+    scale = Scale(svg, MARGIN + NAMES, first, last)
+    scale.draw(bottom, "seconds since the first rank was started", bottom)
+    for node, places in groupby(rows, lambda place: place[0]):
+        heights = [rows[place] for place in places]
+        middle = (heights[0] + heights[-1] + ROW) / 2
+        svg.text(MARGIN, middle, f"node {node}", 14, anchor="start", bold=True)
+    for (_, local), y in rows.items():
+        x = scale.left - 8
+        svg.text(x, y + ROW / 2, f"local {local}", 12, anchor="end", fill=GREY)
+    for number, (at, what) in enumerate(run.events):
+        _event(scale, at, what, MARGIN + LINE * number, bottom)
     for life in run.lives:
-        drawing.bar(life)
-    return drawing.svg
+        end = last if life.end is None else life.end
+        _bar(scale, life, end, rows[life.node, life.local_rank] + (ROW - BAR) / 2)
+    return svg
 
 
-class _Drawing:
-    """The page, and where on it a time and a place are."""
+def _rows(run: Lived) -> tuple[dict[tuple[int, int], float], float]:
+    """Return the upper edge of the row of each node and local rank, and the lowest."""
+    top = MARGIN + LINE * len(run.events) + 6
+    places = sorted({(life.node, life.local_rank) for life in run.lives})
+    nodes = [*dict.fromkeys(node for node, _ in places)]
+    rows = {
+        place: top + ROW * i + BETWEEN * nodes.index(place[0])
+        for i, place in enumerate(places)
+    }
+    return rows, top + ROW * len(rows) + BETWEEN * len(nodes)
 
-    def __init__(self, run: Lived):
-        places = sorted({(life.node, life.local_rank) for life in run.lives})
-        groups = groupby(places, key=lambda place: place[0])
-        self.nodes = [(node, [local for _, local in each]) for node, each in groups]
-        self.events = run.events
-        first = min((life.start for life in run.lives), default=0.0)
-        times = [life.end or run.seconds for life in run.lives]
-        self.last = max([*times, *(at for at, _ in run.events), first + 0.1])
-        top = MARGIN + LINE * len(run.events) + 6
-        self.tops = []
-        for _, locals_ in self.nodes:
-            self.tops.append(top)
-            top += ROW * len(locals_) + BETWEEN
-        self.bottom = top
-        desc = _told(run.lives, run.events)
-        self.svg = Svg("Who was alive when", desc, PAGE, top + AXIS)
-        self.scale = Scale(self.svg, MARGIN + NAMES, first, self.last)
-        words = "seconds since the first rank was started"
-        self.scale.draw(self.bottom, words, self.bottom)
 
-    def y(self, life: Life) -> float:
-        """Return the upper edge of a life's row."""
-        which = next(i for i, (node, _) in enumerate(self.nodes) if node == life.node)
-        row = self.nodes[which][1].index(life.local_rank)
-        return self.tops[which] + row * ROW
+def _event(scale: Scale, at: float, what: str, y: float, bottom: float) -> None:
+    """Draw a line through all rows, and say above what happened."""
+    svg, x, wide = scale.svg, scale.x(at), text_width(what, 12)
+    svg.line(x, y + LINE, x, bottom, stroke=INK, dash="3 3")
+    if x + wide / 2 > PAGE - MARGIN:
+        svg.text(PAGE - MARGIN, y + LINE / 2, what, 12, anchor="end")
+    else:
+        svg.text(max(x, MARGIN + wide / 2), y + LINE / 2, what, 12)
 
-    def names(self, top: float, node: int, locals_: Sequence[int]) -> None:
-        """Write the places of one node."""
-        middle = top + ROW * len(locals_) / 2
-        self.svg.text(MARGIN, middle, f"node {node}", 14, anchor="start", bold=True)
-        for row, local in enumerate(locals_):
-            y = top + row * ROW + ROW / 2
-            x = self.scale.left - 8
-            self.svg.text(x, y, f"local {local}", 12, anchor="end", fill=GREY)
 
-    def event(self, number: int, at: float, what: str) -> None:
-        """Draw a line through all rows, and say above what happened."""
-        x, y = self.scale.x(at), MARGIN + LINE * number + LINE / 2
-        self.svg.line(x, y + LINE / 2, x, self.bottom, stroke=INK, dash="3 3")
-        wide = text_width(what, 12)
-        if x + wide / 2 > PAGE - MARGIN:
-            self.svg.text(PAGE - MARGIN, y, what, 12, anchor="end")
-        else:
-            self.svg.text(max(x, MARGIN + wide / 2), y, what, 12)
-
-    def bar(self, life: Life) -> None:
-        """Draw one life."""
-        end = self.last if life.end is None else life.end
-        x, y = self.scale.x(life.start), self.y(life) + (ROW - BAR) / 2
-        wide = max(self.scale.x(end) - x, 3.0)
-        colour = rank_colour(life.rank)
-        self.svg.box(x, y, wide, BAR, fill=colour, stroke="none", radius=3)
-        name = f"rank {life.rank}"
-        name = name if text_width(name, 12, bold=True) < wide - 6 else str(life.rank)
-        if text_width(name, 12, bold=True) < wide - 2:
-            self.svg.text(x + wide / 2, y + BAR / 2, name, 12, fill=text_on(colour))
-        if life.how not in WELL:
-            self._cross(x + wide, y + BAR / 2)
-
-    def _cross(self, x: float, y: float) -> None:
+def _bar(scale: Scale, life: Life, end: float, y: float) -> None:
+    """Draw one life, and a cross where it did not end well."""
+    svg, x, colour = scale.svg, scale.x(life.start), rank_colour(life.rank)
+    wide = max(scale.x(end) - x, 3.0)
+    svg.box(x, y, wide, BAR, fill=colour, stroke="none", radius=3)
+    name = f"rank {life.rank}"
+    name = name if text_width(name, 12, bold=True) < wide - 6 else str(life.rank)
+    if text_width(name, 12, bold=True) < wide - 2:
+        svg.text(x + wide / 2, y + BAR / 2, name, 12, fill=text_on(colour))
+    if life.how not in WELL:
+        x, y = x + wide, y + BAR / 2
         for slope in (-1, 1):
-            self.svg.line(x - 5, y - 5 * slope, x + 5, y + 5 * slope, width=2.5)
+            svg.line(x - 5, y - 5 * slope, x + 5, y + 5 * slope, width=2.5)
 
 
-def _told(found: Sequence[Life], events: Sequence[tuple[float, str]]) -> str:
-    """Say in words what the picture shows."""
-    first = min((life.start for life in found), default=0.0)
+def _told(run: Lived, first: float) -> str:
+    """Say in words what the picture of lives shows."""
     told = [
         f"{life.place}: rank {life.rank} of {life.world_size} from "
         f"{life.start - first:.1f} s"
         + (f" to {life.end - first:.1f} s, {life.how}" if life.end else "")
-        for life in found
+        for life in run.lives
     ]
-    told += [f"after {at - first:.1f} s: {what}" for at, what in events]
+    told += [f"after {at - first:.1f} s: {what}" for at, what in run.events]
     return "; ".join(told) + "."
