@@ -146,7 +146,7 @@ def _rows(run: Lived) -> tuple[dict[tuple[int, int], float], float]:
     top = MARGIN + LINE * len(run.events) + 6
     places = sorted({(life.node, life.local_rank) for life in run.lives})
     nodes = [*dict.fromkeys(node for node, _ in places)]
-    rows = {
+    rows: dict[tuple[int, int], float] = {
         place: top + ROW * i + BETWEEN * nodes.index(place[0])
         for i, place in enumerate(places)
     }

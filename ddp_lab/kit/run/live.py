@@ -167,7 +167,7 @@ class LiveRun:
             self._stop(*lost)
         return code
 
-    def _ends(self, name: str) -> list[dict | None]:
+    def _ends(self, name: str) -> list[Any]:
         """Return by rank what the file `name` tells of its end, if it is there."""
         return [read_json(rank / name) for rank in rank_folders(self.folder)]
 
