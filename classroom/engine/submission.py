@@ -87,8 +87,8 @@ def _programs(
 ) -> tuple[dict[str, str], list[str]]:
     try:
         cells = json.loads(read(path, LARGEST_NOTEBOOK))["cells"]
-        # Prose is not run.
-        cells = [cell for cell in cells if cell.get("cell_type") != "markdown"]
+        prose = "markdown", "raw"  # which Jupyter does not run
+        cells = [cell for cell in cells if cell.get("cell_type") not in prose]
         sources = [(_grade_id(cell), _source(cell)) for cell in cells]
     except FileNotFoundError:
         return {}, [f"there is no {path.name}"]

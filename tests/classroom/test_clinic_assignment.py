@@ -147,6 +147,7 @@ MESSAGES = changed(
 """,
     ),
     (WAIT, "    for work in works:\n        work.wait()\n    total += sum(boxes)\n"),
+    ("x.max()", "torch.amax(input=x, dim=0)"),
 )
 
 

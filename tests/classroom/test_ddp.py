@@ -56,6 +56,13 @@ RIGHT = {
     ),
     "functional collectives": changed(
         "ddp",
+        (
+            SHARE,
+            "        for t in [*module.parameters(), *module.buffers()]:\n"
+            "            row = t.detach().reshape(1, -1)\n"
+            "            rows = fc.all_gather_tensor(row, 0, dist.group.WORLD)\n"
+            "            t.copy_(rows[0].view_as(t))\n",
+        ),
         (SEND, 'self.sent.append(fc.all_reduce(flat, "sum", dist.group.WORLD))'),
         ("for bucket, (flat, work) in zip(", "for bucket, flat in zip("),
         ("            work.wait()  # only now flat holds the sum over the ranks\n", ""),

@@ -241,7 +241,8 @@ def test_the_library_s_all_reduce_passes_nothing(name, body):
     assert found.state == "fail" and " is not allowed here: " in found.words, found
 
 
-LACKING = """    n, said = dist.get_world_size(), []
+LACKING = """    from torch.distributed import _functional_collectives as functional
+    n, said = dist.get_world_size(), []
     for call in (
         lambda: dist.reduce(x, 0),
         lambda: dist.scatter(x, None if dist.get_rank() else [x] * n),
@@ -250,6 +251,8 @@ LACKING = """    n, said = dist.get_world_size(), []
         lambda: dist.all_to_all([x] * n, [x] * n),
         lambda: dist.all_to_all_single(x, x),
         dist.monitored_barrier,
+        lambda: functional.all_gather_tensor(x, 0, dist.group.WORLD) + 0,
+        lambda: functional.reduce_scatter_tensor(x, "sum", 0, dist.group.WORLD) + 0,
     ):
         try:
             call()
@@ -264,7 +267,7 @@ LACKING = """    n, said = dist.get_world_size(), []
 def test_what_the_wire_lacks_is_not_allowed():
     found = verdict("ring", hostile(LACKING), "right", visible("ring")["right"][:1])
     told = "reduce scatter reduce_scatter reduce_scatter_tensor all_to_all"
-    told += " all_to_all_single monitored_barrier\n"
+    told += " all_to_all_single monitored_barrier all_gather reduce_scatter_tensor\n"
     assert f"RuntimeError: {told}" in found.words, found
 
 

@@ -1,7 +1,13 @@
 """Assignment 6: what is special to it; test_solutions.py has the rest."""
 
+from itertools import product
+
 import pytest
-from course import changed, solution, some, verdict, visible
+from course import cells, changed, solution, some, verdict, visible
+
+from classroom.assignments.server.criteria import Truth, written
+from classroom.engine.assignment import load
+from classroom.engine.rig import Rig
 
 pytestmark = pytest.mark.sandbox
 
@@ -68,6 +74,27 @@ def test_a_server_may_look_otherwise(criterion):
     begin, end = text.index(SERVER), text.index("server = None  # on rank 0")
     answer = {"server.py": text[:begin] + STYLE.lstrip() + text[end:]}
     assert tried(answer, criterion) == "pass"
+
+
+# --- scripts ---
+
+
+@pytest.mark.parametrize("criterion", ["bounded", "leaving"])
+def test_what_matters_is_in_a_script_whatever_the_secret(criterion):
+    """One event answers all that can be answered at once: else luck would decide."""
+    rig, leaving = Rig(load("server"), {}), criterion == "leaving"
+    (cell,) = (cell for cell in cells("server") if cell.name == criterion)
+    cases = [dict(case) for case in cell.cases if "threads" not in case]
+    for rig.secret, case in product(map(str, range(30)), cases):
+        ranks, seed = case["ranks"], case["seed"]
+        mode = "synchronous" if leaving else "bounded"
+        known = rig, ranks, mode, case.get("bound", 0)
+        leaver = ranks - 1 if leaving else None
+        script = written(*known, case["pushes"], seed, leaver)
+        truth = Truth(*known, seed)
+        told = [(what, len(truth.play(what, who))) for what, who in script]
+        most = max(count for what, count in told if not leaving or what == "leave")
+        assert most >= (1 if leaving else ranks - 1), (rig.secret, case)
 
 
 # --- hostile ones: each had these points once ---

@@ -317,6 +317,34 @@ class ShardedOptimizer(torch.optim.SGD):
 """
 )
 
+# All state on every rank, in the place of what was held when the judge first weighed.
+BALLAST = (
+    HIDDEN.replace(
+        "kept[p] = {n: v.numpy().copy()",
+        "ROOM.clear()\n            kept[p] = {n: v.numpy().copy()",
+    )
+    + "\n\nROOM = [bytearray(b'x') * 20_000_000]\n"
+)
+
+# Looks for its first gradient once that step is over: with the gradients of all steps
+# nobody would need a state.
+REREADS = changed(
+    "shard",
+    (
+        "        self.share.step()\n",
+        """        import gc
+        grads = [p.grad for p in self.all_parameters() if p.grad is not None]
+        kept = gc.get_objects() if hasattr(self, "first") else []
+        for thing in kept:
+            if issubclass(type(thing), torch.Tensor) and thing.numel():
+                if thing.flatten()[0].item() == self.first:
+                    raise RuntimeError("the first gradient is still there")
+        self.first = getattr(self, "first", grads[0].flatten()[0].item())
+        self.share.step()
+""",
+    ),
+)
+
 # Everybody remembers everything, but for the moment of the weighing.
 THROWN_AWAY = HIDDEN.replace(
     """        self.get(self.hidden)
@@ -441,6 +469,11 @@ def test_what_is_hidden_from_the_tensors_is_seen_by_the_system():
     assert found.state == "fail" and "MB from step to step" in found.words, found
 
 
+def test_what_is_held_from_the_import_on_is_no_room():
+    found = first({"shard.py": BALLAST}, "memory")
+    assert found.state == "fail" and "has been imported" in found.words, found
+
+
 def test_what_is_parked_on_the_wire_is_seen_there():
     found = first({"shard.py": PARKED}, "memory")
     assert found.state == "fail" and "MB are on their way" in found.words, found
@@ -559,6 +592,11 @@ def test_the_library_s_own_is_no_answer(answer):
 def test_no_rank_finds_a_seed():
     found = first({"shard.py": SEEDS}, "equal")
     assert found.state == "fail" and "KeyError: 'seed'" in found.words, found
+
+
+def test_no_rank_finds_the_gradients_of_a_step_that_is_over():
+    found = first(REREADS, "shares")
+    assert found.state == "pass", found
 
 
 @pytest.mark.skipif(UNSAFE, reason="there is no sandbox here")

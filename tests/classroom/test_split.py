@@ -1,7 +1,7 @@
 """Assignment 4: what is special to it; test_solutions.py has the rest."""
 
 import pytest
-from course import changed, judged, solution, verdict, visible
+from course import changed, judged, solution, some, verdict, visible
 
 from classroom.assignments.split import criteria
 from classroom.engine.rig import Rig
@@ -85,6 +85,38 @@ def test_activations_may_be_computed_anew(reentrant):
     )
     for criterion in ("grads", "memory"):
         assert tried(answer, criterion) == "pass", criterion
+
+
+FUNCTIONAL = changed(
+    "split",
+    (
+        "        out = self.stage(x)  # (rows, width of the next stage)\n",
+        """\
+        params = {n: p.detach() for n, p in self.stage.named_parameters()}
+        stage = lambda p, v: torch.func.functional_call(self.stage, p, (v,))
+        out, x = torch.func.vjp(stage, params, x.detach())
+""",
+    ),
+    (
+        "            (share * F.mse_loss(out, target)).backward()\n",
+        "            gradient = share * 2 * (out - target) / out.numel()\n",
+    ),
+    (
+        "            out.backward(recv_buf.to(self.device))\n",
+        """\
+            gradient = recv_buf
+        grads, back = x(gradient)
+        for name, p in self.stage.named_parameters():
+            p.grad = grads[name] if p.grad is None else p.grad + grads[name]
+""",
+    ),
+    ("self.send(x.grad, self.left)", "self.send(back, self.left)"),
+)
+
+
+@pytest.mark.parametrize("criterion", some(visible("split"), "bubble"))
+def test_the_stage_may_be_used_as_a_function(criterion):
+    assert tried(FUNCTIONAL, criterion) == "pass"
 
 
 # --- on paper: how long schedules take that are given here ---

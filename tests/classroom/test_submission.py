@@ -93,8 +93,9 @@ def test_a_cell_is_found_however_jupyter_takes_it(place, head):
     assert handed_in(place, cell(f"{head}2\n")) == ("2\n", "")
 
 
-def test_prose_writes_nothing(place):
-    prose = cell(HEAD + "3\n", kind="markdown")
+@pytest.mark.parametrize("kind", ["markdown", "raw"])
+def test_prose_writes_nothing(place, kind):
+    prose = cell(HEAD + "3\n", kind=kind)
     assert handed_in(place, cell(HEAD + "2\n"), prose) == ("2\n", "")
 
 

@@ -9,6 +9,7 @@ criterion.
 from collections.abc import Sequence
 from itertools import product
 from statistics import median
+from typing import Any
 
 import numpy as np
 
@@ -89,10 +90,10 @@ class Case:
 
     Args:
         rig: draws them, and runs them.
-        ranks: how many.
         net: arguments of `Net`.
         plan: by step, what differs from the ordinary; see averaging.py. "micro" may be
             a number.
+        ranks: how many.
         apart: "all" if the ranks begin with different weights, "frozen" if that is so
             for the frozen ones only, "" if they begin with the same.
         rate: of SGD. Where gradients are looked at, nobody steps: a wrong one would
@@ -104,10 +105,11 @@ class Case:
     def __init__(
         self,
         rig: Rig,
-        ranks: int,
-        seed: int,
         net: dict,
         plan: list[dict],
+        *,
+        ranks: int,
+        seed: int = 0,
         bucket_bytes: int = EVERYTHING,
         apart: str = "",
         rate: float = 0.0,
@@ -217,10 +219,13 @@ class Case:
         return None
 
 
-def accumulated(case: Case, micro: int) -> Verdict:
+def accumulated(
+    rig: Rig, net: dict, plan: list[dict], micro: int, **more: Any
+) -> Verdict:
     """Judge steps of `micro` micro-batches, of which all but the last are in no_sync():
     no rank makes a call there, nor before all their layers have been computed.
     """
+    case = Case(rig, net, plan, bucket_bytes=1, nap=BRIEF, **more)
     outcome, diary = case.judged()
     steps = range(len(case.plan))
     for rank, step in product(range(case.ranks), steps):
@@ -240,7 +245,7 @@ def accumulated(case: Case, micro: int) -> Verdict:
 
 
 def hidden(
-    rig: Rig, *, ranks: int, sizes: list[int], late: int, seed: int = 0
+    rig: Rig, *, ranks: int, sizes: list[int], late: int, **more: Any
 ) -> Verdict:
     """A step takes at most 1.25 times as long as the shortest possible, in which only
     the last bucket is on the wire when backward() ends; backward() waits for nobody.
@@ -252,7 +257,8 @@ def hidden(
     size, layers = 4 * sizes[0] ** 2, len(sizes) - 1
     plan: list[dict] = [{}, {"late": late}, *[{}] * ROUNDS]
     net, wire = {"sizes": sizes}, (CALL, LAYER / size)
-    case = Case(rig, ranks, seed, net, plan, bucket_bytes=size, nap=NAP, wire=wire)
+    more |= {"ranks": ranks, "bucket_bytes": size, "nap": NAP, "wire": wire}
+    case = Case(rig, net, plan, **more)
     outcome, diary = case.judged()
     if diary.of(1, late, "held up"):
         others = ", ".join(str(rank) for rank in range(ranks) if rank != late)

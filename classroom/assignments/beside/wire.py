@@ -50,6 +50,7 @@ LACKING = {
     "reduce_scatter": "reduce_scatter",
     "reduce_scatter_single": "reduce_scatter_tensor",
     "_reduce_scatter_base": "reduce_scatter_tensor",
+    "reduce_scatter_tensor_coalesced": "reduce_scatter_tensor",
     "alltoall": "all_to_all",
     "all_to_all_single": "all_to_all_single",
     "alltoall_base": "all_to_all_single",
@@ -82,6 +83,7 @@ class Machine:
         nap: seconds that the backward of a layer takes.
         wire: seconds that a call takes, and seconds for each byte of it.
         factors: (ranks, layers that will come), what the accelerators tell.
+        seeds: by rank, of the numbers that it draws.
     """
 
     def __init__(
@@ -92,8 +94,10 @@ class Machine:
         nap: float = 0.0,
         wire: Sequence[float] = (0.0, 0.0),
         factors: np.ndarray | None = None,
+        seeds: Sequence[int] = (),
     ):
         self.ranks, self.nap, self.wire = ranks, nap, wire
+        self.draws = [*map(np.random.default_rng, seeds)]
         self.factors, self.say, self.known = factors, say, calls
         self.lines: dict[Connection, int] = {}  # the rank at the other end
         self.pids: dict[int, int] = {}
@@ -194,6 +198,12 @@ class Machine:
 
     def wake(self, rank: int, moment: float) -> None:
         self.clock[rank] = max(self.clock[rank], moment)
+
+    def take_draw(self, order: Order) -> None:
+        """Draw numbers for a rank; nobody can draw them again."""
+        count, kind = order.about
+        row = self.draws[order.rank].standard_normal(count, np.dtype(kind).type)
+        self.reply(order, "", [row.tobytes()])
 
     def take_meet(self, order: Order) -> None:
         self.met.append(order)
@@ -572,6 +582,13 @@ class Wire(_GROUP):
 
     all_gather_single = _allgather_base  # its name in newer releases
 
+    def allgather_into_tensor_coalesced(
+        self, outputs: list, inputs: list, opts: Any = None
+    ) -> Sent:
+        if len(inputs) > 1:
+            return self.refuse("all_gather of several tensors")
+        return self._allgather_base(outputs[0], inputs[0])
+
     def gather(self, outputs: list, inputs: list, opts: Any) -> Sent:
         def keep(parts: list[torch.Tensor]) -> None:
             for output, part in zip(outputs[0] if outputs else [], parts, strict=True):
@@ -616,7 +633,7 @@ def wired(given: dict) -> Iterator[Line | None]:
     print("", flush=True)  # a sign of life
     path, more = RUN_FOLDER / "machine", given.pop("machine")
     if RANK == (ranks := more["ranks"]):
-        Machine(say=say, factors=given.get("factors"), **more).serve(path)
+        Machine(say=say, **given, **more).serve(path)
         yield None
         return
     line = Line(path, RANK)

@@ -31,7 +31,8 @@ class Look(TorchFunctionMode):
         self, function: Any, types: Any, args: tuple = (), kwargs: dict | None = None
     ) -> Any:
         sees = getattr(function, "__name__", "") not in GLANCES and not self.told
-        tensors = [thing for thing in args if isinstance(thing, torch.Tensor)]
+        given = [*args, *(kwargs or {}).values()]
+        tensors = [thing for thing in given if isinstance(thing, torch.Tensor)]
         sees &= any(tensor.numel() >= self.count for tensor in tensors)
         end = time.monotonic() + THREAD
         while sees and not self.out() and threading.active_count() > self.threads:

@@ -3,14 +3,12 @@
 Except in `steps`, all ranks begin with the same weights.
 """
 
-from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from classroom.assignments.beside import averaged
 from classroom.assignments.beside.averaged import (
-    BRIEF,
-    EVERYTHING,
     RATE,
     TOLERANCE,
     Case,
@@ -25,10 +23,10 @@ PROGRAMS = {"program": "ddp.py"}
 WORDS = averaged.WORDS
 
 
-def start(rig: Rig, *, ranks: int, sizes: list[int], seed: int = 0) -> Verdict:
+def start(rig: Rig, *, sizes: list[int], **more: Any) -> Verdict:
     """Every rank begins with rank 0's parameters and buffers."""
     net = {"sizes": sizes, "bias": True, "norm": True}
-    case = Case(rig, ranks, seed, net, plan=[], apart="all")
+    case = Case(rig, net, [], apart="all", **more)
     outcome, _ = case.run()
     expected = np.concatenate(case.starts[0]).astype(np.float64)
     unfinished = "NotImplementedError" in (outcome.failure or "")
@@ -41,20 +39,11 @@ def start(rig: Rig, *, ranks: int, sizes: list[int], seed: int = 0) -> Verdict:
     return verdict
 
 
-def steps(
-    rig: Rig,
-    *,
-    ranks: int,
-    sizes: list[int],
-    steps: int,
-    bucket_bytes: int = EVERYTHING,
-    seed: int = 0,
-) -> Verdict:
+def steps(rig: Rig, *, sizes: list[int], steps: int, **more: Any) -> Verdict:
     """From different weights, the weights after every step are those of one process."""
     net = {"sizes": sizes, "bias": True}
-    plan: list[dict] = [{}] * steps
-    case = Case(rig, ranks, seed, net, plan, bucket_bytes, apart="all", rate=RATE)
-    outcome, diary = case.judged()
+    case = Case(rig, net, [{}] * steps, apart="all", rate=RATE, **more)
+    outcome, _ = case.judged()
     for step, truth in enumerate(case.truth()[1]):
         for rank, given in enumerate(outcome.outputs):
             if words := compare(rank, truth, given["params"][step], **TOLERANCE):
@@ -63,20 +52,13 @@ def steps(
 
 
 def buckets(
-    rig: Rig,
-    *,
-    ranks: int,
-    sizes: list[int],
-    bucket_bytes: int,
-    dtype: str = "float32",
-    seed: int = 0,
+    rig: Rig, *, sizes: list[int], dtype: str = "float32", **more: Any
 ) -> Verdict:
     """One all_reduce for each bucket, of the right size, in each step."""
-    net = {"sizes": sizes, "bias": True, "dtype": dtype}
-    case = Case(rig, ranks, seed, net, [{}] * 2, bucket_bytes)
-    outcome, diary = case.judged()
+    case = Case(rig, {"sizes": sizes, "bias": True, "dtype": dtype}, [{}] * 2, **more)
+    _, diary = case.judged()
     expected = by_bucket(case)
-    for rank in range(ranks):
+    for rank in range(case.ranks):
         for step in range(2):
             called = diary.of(step, rank, "call")
             others = sorted({call["about"] for call in called} - {"all_reduce"})
@@ -101,47 +83,30 @@ def by_bucket(case: Case) -> list[int]:
     return totals
 
 
-def overlap(
-    rig: Rig, *, ranks: int, sizes: list[int], late: int, seed: int = 0
-) -> Verdict:
+def overlap(rig: Rig, **case: Any) -> Verdict:
     """A bucket is sent as soon as it is full, and backward() goes on meanwhile: a step
     takes at most 1.25 times as long as the shortest possible, and waits for nobody.
     """
-    return averaged.hidden(rig, ranks=ranks, sizes=sizes, late=late, seed=seed)
+    return averaged.hidden(rig, **case)
 
 
 def no_sync(
-    rig: Rig,
-    *,
-    ranks: int,
-    sizes: list[int],
-    micro: int,
-    raises: int | None = None,
-    seed: int = 0,
+    rig: Rig, *, sizes: list[int], micro: int, raises: int | None = None, **more: Any
 ) -> Verdict:
     """In no_sync() nothing is sent; the next backward() sends the whole sum, also after
     a raise.
     """
     second = [{"raises": number == raises} for number in range(micro)]
     plan: list[dict] = [{"micro": micro}, {"micro": second}]
-    net = {"sizes": sizes, "bias": True}
-    return accumulated(Case(rig, ranks, seed, net, plan, 1, nap=BRIEF), micro)
+    return accumulated(rig, {"sizes": sizes, "bias": True}, plan, micro, **more)
 
 
-def frozen_tied(
-    rig: Rig,
-    *,
-    ranks: int,
-    sizes: list[int],
-    frozen: Sequence[int] = (),
-    tied: Sequence[Sequence[int]] = (),
-    seed: int = 0,
-) -> Verdict:
+def frozen_tied(rig: Rig, *, ranks: int, seed: int = 0, **net: Any) -> Verdict:
     """What is frozen is the same from the start, and not sent; what is used twice is
     sent once.
     """
-    net = {"sizes": sizes, "bias": True, "frozen": frozen, "tied": tied}
-    case = Case(rig, ranks, seed, net, [{}] * 2, apart="frozen")
+    net["bias"] = True
+    case = Case(rig, net, [{}] * 2, ranks=ranks, seed=seed, apart="frozen")
     outcome, diary = case.judged()
     expected = sum(case.sizes())
     for rank, given in enumerate(outcome.outputs):
@@ -162,19 +127,18 @@ def sent(diary: Diary, step: int, rank: int) -> int:
 def unused(
     rig: Rig,
     *,
-    ranks: int,
     sizes: list[int],
     heads: list[list[int]],
     micro: int = 1,
-    seed: int = 0,
+    **more: Any,
 ) -> Verdict:
     """Parameters that a rank, or all ranks, have not used count as zeros."""
-    count = 1 + max(head for row in heads for head in row)
+    count, ranks = 1 + max(head for row in heads for head in row), len(heads)
     net = {"sizes": sizes, "bias": True, "heads": count}
     # Every rank moves on to its neighbour's heads with each micro-batch and step.
     turns = [heads[turn % ranks :] + heads[: turn % ranks] for turn in range(micro + 1)]
     plan = [{"micro": [{"heads": turns[s + m]} for m in range(micro)]} for s in (0, 1)]
-    case = Case(rig, ranks, seed, net, plan, bucket_bytes=1)
+    case = Case(rig, net, plan, bucket_bytes=1, **more)
     return case.same_gradients(case.judged()[0])
 
 

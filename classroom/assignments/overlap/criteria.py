@@ -1,9 +1,10 @@
 """Assignment 10, Overlap: communication hidden behind computation."""
 
+from typing import Any
+
 from classroom.assignments.beside import averaged
 from classroom.assignments.beside.averaged import (
     BRIEF,
-    EVERYTHING,
     RATE,
     Case,
     accumulated,
@@ -17,29 +18,21 @@ PROGRAMS = {"program": "overlap.py"}
 WORDS = averaged.WORDS
 
 
-def mean(
-    rig: Rig,
-    *,
-    ranks: int,
-    sizes: list[int],
-    steps: int,
-    bucket_bytes: int = EVERYTHING,
-    seed: int = 0,
-) -> Verdict:
+def mean(rig: Rig, *, sizes: list[int], steps: int, **more: Any) -> Verdict:
     """After wait(), every .grad is the mean over the ranks, in every step."""
-    plan: list[dict] = [{}] * steps
-    case = Case(rig, ranks, seed, {"sizes": sizes}, plan, bucket_bytes, rate=RATE)
+    case = Case(rig, {"sizes": sizes}, [{}] * steps, rate=RATE, **more)
     return case.same_gradients(case.judged()[0], scaled=False)
 
 
 def buckets(
-    rig: Rig, *, ranks: int, sizes: list[int], bucket_bytes: int, seed: int = 0
+    rig: Rig, *, ranks: int, sizes: list[int], bucket_bytes: int, **more: Any
 ) -> Verdict:
     """From the second step on, no all_reduce is larger than a bucket, there are no more
     than needed, and nothing is sent twice.
     """
-    case = Case(rig, ranks, seed, {"sizes": sizes}, [{}] * 3, bucket_bytes)
-    outcome, diary = case.judged()
+    more |= {"ranks": ranks, "bucket_bytes": bucket_bytes}
+    case = Case(rig, {"sizes": sizes}, [{}] * 3, **more)
+    _, diary = case.judged()
     params = case.sizes()
     most, room = 0, 0
     for size in reversed(params):
@@ -64,11 +57,10 @@ def buckets(
 def order(
     rig: Rig,
     *,
-    ranks: int,
     sizes: list[int],
     registered: list[int] | None = None,
     heads: list[list[int]] | None = None,
-    seed: int = 0,
+    **more: Any,
 ) -> Verdict:
     """From the second step on, buckets are sent during backward(), in the order in
     which rank 0's first one had the gradients ready.
@@ -77,7 +69,7 @@ def order(
     step: dict = {}
     if heads:
         net["heads"], step = 1 + max(map(max, heads)), {"heads": heads}
-    case = Case(rig, ranks, seed, net, [step] * 3, bucket_bytes=1, nap=BRIEF)
+    case = Case(rig, net, [step] * 3, bucket_bytes=1, nap=BRIEF, **more)
     outcome, diary = case.judged()
     names = {name: 4 * p.numel() for name, p in case.net.named_parameters()}
     # Autograd works backward: what was used last is ready first.
@@ -85,7 +77,7 @@ def order(
     used += [f"head_{head}.weight" for head in (heads or [[]])[0]]
     expected = [names[name] for name in reversed(used)]
     for number in (1, 2):
-        for rank in range(ranks):
+        for rank in range(case.ranks):
             got = diary.sizes(number, rank)
             if got != expected:
                 told = f"rank {rank} expected all_reduces of {expected} bytes"
@@ -93,18 +85,9 @@ def order(
     return case.sent_late(diary, [1, 2]) or case.same_gradients(outcome)
 
 
-def waits(
-    rig: Rig,
-    *,
-    ranks: int,
-    sizes: list[int],
-    wire: float,
-    bucket_bytes: int = EVERYTHING,
-    seed: int = 0,
-) -> Verdict:
+def waits(rig: Rig, *, sizes: list[int], wire: float, **more: Any) -> Verdict:
     """However slow the wire, wait() returns when the means are there, not before."""
-    net, slow = {"sizes": sizes}, (wire, 0.0)
-    case = Case(rig, ranks, seed, net, [{}] * 2, bucket_bytes, wire=slow)
+    case = Case(rig, {"sizes": sizes}, [{}] * 2, wire=(wire, 0.0), **more)
     return case.same_gradients(case.judged()[0])
 
 
@@ -112,21 +95,18 @@ def odd(
     rig: Rig,
     *,
     ranks: int,
-    sizes: list[int],
-    heads: list[list[list[int]]] | None = None,
-    frozen: tuple[int, ...] = (),
-    tied: tuple = (),
     seed: int = 0,
+    heads: list[list[list[int]]] | None = None,
+    **net: Any,
 ) -> Verdict:
     """What is frozen is not sent, what is used twice is sent once, and what a rank has
     not used counts as zeros.
     """
-    net: dict = {"sizes": sizes, "frozen": frozen, "tied": tied}
     plan: list[dict] = [{}, {}]
     if heads:
         flat = [head for step in heads for row in step for head in row]
         net["heads"], plan = 1 + max(flat), [{"heads": step} for step in heads]
-    case = Case(rig, ranks, seed, net, plan, bucket_bytes=1)
+    case = Case(rig, net, plan, ranks=ranks, seed=seed, bucket_bytes=1)
     outcome, diary = case.judged()
     expected = sum(case.sizes())
     for rank in range(ranks):
@@ -139,17 +119,11 @@ def odd(
 
 
 def accumulate(
-    rig: Rig,
-    *,
-    ranks: int,
-    sizes: list[int],
-    micro: int,
-    steps: int = 2,
-    seed: int = 0,
+    rig: Rig, *, sizes: list[int], micro: int, steps: int = 2, **more: Any
 ) -> Verdict:
     """In no_sync() nothing is sent; the next backward() sends the whole sum."""
-    net, plan = {"sizes": sizes}, [{"micro": micro}] * steps
-    return accumulated(Case(rig, ranks, seed, net, plan, 1, nap=BRIEF), micro)
+    plan = [{"micro": micro}] * steps
+    return accumulated(rig, {"sizes": sizes}, plan, micro, **more)
 
 
 CRITERIA: Criteria = {

@@ -12,6 +12,7 @@ PROGRAMS = {"program": "server.py"}
 WORDS = {"pushes": "{} pushes", "threads": "{} threads", "mode": "{}"}
 WORDS |= {"bound": "a bound of {}", "length": "{} numbers"}
 LENGTH, LR = 6, 0.125
+REDRAWN = 50  # times, until a script asks for what matters
 Event = tuple[str, int]
 Answer = tuple[int, int, np.ndarray]  # trainer, version, weights
 
@@ -70,18 +71,25 @@ def written(
     seed: int,
     leaver: int | None = None,
 ) -> list[Event]:
-    """Return a script that this mode allows; a leaver goes half-way, never waiting."""
-    truth, draw = Truth(rig, ranks, mode, bound, seed), rig.draw(seed)
-    script: list[Event] = []
-    while len(script) < pushes:
-        free = [t for t in truth.clocks if t not in truth.waiting]
-        if leaver in free and len(script) >= pushes // 2 and leaver in truth.clocks:
-            event = "leave", leaver
-        else:
-            # The first ones are the fast ones.
-            event = "push", free[int(len(free) * draw.random() ** 2)]
-        script.append(event)
-        truth.play(*event)
+    """Return a script that this mode allows; a leaver goes when all others wait for it.
+
+    If that can be, a push answers everybody at once, or there is a leave.
+    """
+    draw = rig.draw(seed)
+    for _ in range(REDRAWN):
+        truth, answered = Truth(rig, ranks, mode, bound, seed), [0]
+        script: list[Event] = []
+        while len(script) < pushes:
+            free = [t for t in truth.clocks if t not in truth.waiting]
+            if free == [leaver] and len(script) >= pushes // 2:
+                event = "leave", leaver
+            else:
+                # The first ones are the fast ones.
+                event = "push", free[int(len(free) * draw.random() ** 2)]
+            script.append(event)
+            answered.append(len(truth.play(*event)))
+        if ("leave", leaver) in script or leaver is None and max(answered) == ranks - 1:
+            break
     return script
 
 

@@ -38,6 +38,7 @@ OPTIONS: dict[str, dict] = {
 TOLERANCE = {"float64": 1e-7, "float32": 1e-5}  # absolute and relative
 WIRE_SLACK = 0.05  # of the bytes that are needed
 MEMORY_SLACK = 1_000_000  # bytes by which a process grows anyway
+IMPORTS = 1_000_000  # bytes more that a program may hold before it begins
 PIECE = 25_000  # numbers of a parameter, where there are many of them
 SILENCE = 40  # seconds of silence; on a busy machine many messages take their time
 
@@ -80,19 +81,17 @@ class Case:
         groups = self.given["groups"]
         self.since = {i: group["at"] for group in groups for i in group["params"]}
 
-    def inputs(self, rank: int) -> dict:
-        return self.given | {"seed": self.seeds[rank]}
-
     def run(self, rig: Rig, checkpoint: dict | None = None) -> Outcome:
         """Let the student's program do it; decide the case if it does not."""
-        given = [self.inputs(r) | (checkpoint or {}) for r in range(self.ranks)]
-        outcome, self.diary = wired(rig, given, SILENCE)
+        given = [self.given | (checkpoint or {})] * self.ranks
+        outcome, self.diary = wired(rig, given, SILENCE, machine={"seeds": self.seeds})
         outcome.must_give("params")
         return outcome
 
     def alone(self, rank: int, load: dict | None = None) -> tuple[np.ndarray, dict]:
         """Unsharded, with what this rank has: parameters by step, and the state."""
-        training = Training(self.inputs(rank))
+        draw = np.random.default_rng(self.seeds[rank]).standard_normal
+        training = Training({**self.given}, draw)
         inner = INNER[self.inner]
         optimizer = inner(training.groups(0), **self.given["options"])
         if load:
@@ -245,17 +244,25 @@ def memory(rig: Rig, *, ranks: int, million: float, seed: int = 0) -> Verdict:
     # Of each number AdamW remembers two.
     most = (2 + 1) * 4 * (sum(case.sizes) / ranks + PIECE)
     for rank, events in enumerate(outcome.events):
-        if (words := [event["what"] for event in events]) != ["weigh", "weigh"]:
+        if (words := [event["what"] for event in events]) != ["weigh"] * 3:
             return fail(f"rank {rank} says what it should not: {', '.join(words)}")
-        before, after = events
-        kept = after["tensors"] - before["tensors"]
-        if before["memory"] is not None:
-            # By the system's count, which knows what is no tensor, or hides.
-            kept = max(kept, after["memory"] - before["memory"] - MEMORY_SLACK)
-        if kept > most:
+        before, begun, after = events
+        if (held := grown(before, begun)) > IMPORTS:
+            told = f"holds {held / 1e6:,.1f} MB when it has been imported"
+            return fail(f"rank {rank} {told}, expected at most {IMPORTS / 1e6:,.1f}")
+        if (kept := grown(begun, after)) > most:
             told = f"keeps {kept / 1e6:,.1f} MB from step to step"
             return fail(f"rank {rank} {told}, expected at most {most / 1e6:,.1f}")
     return PASS
+
+
+def grown(before: dict, after: dict) -> int:
+    """Return by how many bytes a process has grown from one weighing to another."""
+    kept = after["tensors"] - before["tensors"]
+    if before["memory"] is None:
+        return kept
+    # By the system's count, which knows what is no tensor, or hides.
+    return max(kept, after["memory"] - before["memory"] - MEMORY_SLACK)
 
 
 def wire(rig: Rig, *, ranks: int, million: float, seed: int = 0) -> Verdict:

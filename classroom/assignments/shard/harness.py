@@ -3,10 +3,13 @@
 There is no network: gradients are drawn, and every rank has its own, as it has its own
 parameters to begin with. So the judge, who takes the same steps unsharded once for each
 rank, can tell from a number alone which rank has made it: the owner of its state.
+The wire's machine draws them, step by step: neither those of a step that is over, nor
+those to come, are in any process that is judged.
 """
 
 import gc
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -14,6 +17,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+Draw = Callable[[int, type], np.ndarray]
 INNER = {"AdamW": torch.optim.AdamW, "SGD": torch.optim.SGD}
 LIBRARY = "torch.distributed.optim torch.distributed.fsdp torch.distributed._composable"
 
@@ -21,29 +25,27 @@ LIBRARY = "torch.distributed.optim torch.distributed.fsdp torch.distributed._com
 class Training:
     """The parameters of one rank, its gradients, and the steps taken with them.
 
-    All is drawn at once: afterwards no rank can say by a seed what another one has.
-
     Args:
-        given: the inputs; see `main`. The seeds are taken out of it.
-        device: where the parameters lie.
+        given: the inputs; see `main`. The common seed is taken out of it.
+        draw: given how many and their dtype, draws this rank's next numbers.
     """
 
-    def __init__(self, given: dict, device: torch.device | str = "cpu"):
-        self.given, self.device = given, device
-        own, common = (np.random.default_rng(given.pop(n)) for n in ("seed", "common"))
-        self.parameters, self.gradients = [], []
-        for number, shape in enumerate(given["shapes"]):
-            mine, same = self.drawn(own, shape), self.drawn(common, shape)
+    def __init__(self, given: dict, draw: Draw):
+        self.given, self.draw, self.parameters = given, draw, list[nn.Parameter]()
+        common = np.random.default_rng(given.pop("common")).standard_normal
+        both = zip(self.drawn(draw), self.drawn(common), strict=True)
+        for number, (mine, same) in enumerate(both):
             # Who has no gradient in its first step is sent or not, as you like.
             parameter = nn.Parameter(same if self.waits(number) else mine)
             parameter.requires_grad_(number not in given["frozen"])
             self.parameters.append(parameter)
-        for _ in range(given["steps"]):
-            self.gradients.append([self.drawn(own, shape) for shape in given["shapes"]])
 
-    def drawn(self, draw: np.random.Generator, shape: list[int]) -> torch.Tensor:
-        values = draw.standard_normal(shape, dtype=np.dtype(self.given["dtype"]).type)
-        return torch.from_numpy(np.asarray(values)).to(self.device)
+    def drawn(self, draw: Draw) -> Iterator[torch.Tensor]:
+        """Draw numbers for all parameters at once; return them in their shapes."""
+        sizes = [math.prod(shape) for shape in self.given["shapes"]]
+        row = torch.from_numpy(draw(sum(sizes), np.dtype(self.given["dtype"]).type))
+        for part, shape in zip(row.split(sizes), self.given["shapes"], strict=True):
+            yield part.clone().view(shape)
 
     def waits(self, number: int) -> bool:
         """Tell whether a parameter has no gradient when it comes to the optimizer."""
@@ -66,19 +68,23 @@ class Training:
         scheduler = None
         if gamma := self.given["gamma"]:
             scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, gamma)
-        for step, gradients in enumerate(self.gradients):
+        for step in range(self.given["steps"]):
             for group in self.groups(step) if step else []:
                 optimizer.add_param_group(group)
             for place, name, value in self.given["changes"][step]:
                 optimizer.param_groups[place][name] = value
-            for number, parameter in enumerate(self.parameters):
-                left_out = number in self.given["without"][step]
-                left_out |= not parameter.requires_grad
-                parameter.grad = None if left_out else gradients[number].clone()
+            self.put_gradients(self.given["without"][step])
             optimizer.step()
             if scheduler:
                 scheduler.step()
             yield self.row()
+
+    def put_gradients(self, without: list[int]) -> None:
+        """Give new gradients to all parameters but those with these numbers."""
+        pairs = zip(self.parameters, self.drawn(self.draw), strict=True)
+        for number, (parameter, gradient) in enumerate(pairs):
+            left_out = number in without or not parameter.requires_grad
+            parameter.grad = None if left_out else gradient
 
     def row(self) -> np.ndarray:
         """Return all parameters in a row."""
@@ -97,9 +103,9 @@ def tensor_bytes() -> int:
     return sum(found.values())
 
 
-def warm_up(device: torch.device) -> None:
+def warm_up() -> None:
     """Do once what makes torch load more of itself, so that it is not counted."""
-    parameter = nn.Parameter(torch.zeros(8, device=device))
+    parameter = nn.Parameter(torch.zeros(8))
     for inner in INNER.values():
         parameter.grad = torch.ones_like(parameter)
         optimizer = inner([parameter], lr=0.1)
@@ -120,12 +126,12 @@ def pieces(state_dict: dict) -> dict[str, Any]:
     return given | {"names": names, "saved_groups": state_dict["param_groups"]}
 
 
-def put_together(given: dict, device: torch.device) -> dict:
+def put_together(given: dict) -> dict:
     """Make a whole state of its `pieces`."""
     state: dict[int, dict] = {}
     for number, name in given["names"]:
         value = torch.from_numpy(given[f"{number}:{name}"].copy())
-        state.setdefault(number, {})[name] = value.to(device)
+        state.setdefault(number, {})[name] = value
     return {"state": state, "param_groups": given["saved_groups"]}
 
 
@@ -134,8 +140,8 @@ def main() -> None:
     its options; groups, each with the numbers of its params, its own options and the
     step `at` which it comes; frozen numbers; by step, the numbers `without` a gradient;
     by step, the changes of options [group, name, value]; gamma of a scheduler; steps;
-    seed of this rank and the seed that all have in common; weigh, after which step
-    memory is measured, or 0; a checkpoint, or none; save, whether one is asked for.
+    the seed that all have in common; weigh, after which step memory is measured, or 0;
+    a checkpoint, or none; save, whether one is asked for.
     """
     from ranks import answer, give, give_back_at_once, inputs, weigh
     from wire import wired
@@ -145,16 +151,23 @@ def main() -> None:
     with wired(given) as line:
         if line is None:
             return  # this was the machine
-        training, device = Training(given), torch.device("cpu")
+
+        def draw(count: int, kind: type) -> np.ndarray:
+            told = line.ask("draw", [count, np.dtype(kind).name])
+            return np.frombuffer(bytearray(told), kind)
+
+        training = Training(given, draw)
+        if given["weigh"]:
+            warm_up()
+            weigh(tensors=tensor_bytes())
         program = answer("shard.py", library=LIBRARY)
         if given["weigh"]:
-            warm_up(device)
             weigh(tensors=tensor_bytes())
         arguments = training.groups(0), INNER[given["inner"]]
         line.ask("meet")
         optimizer = program.ShardedOptimizer(*arguments, **given["options"])
         if "names" in given:
-            optimizer.load_state_dict(put_together(given, device))
+            optimizer.load_state_dict(put_together(given))
         rows: list[np.ndarray] = []
         left = given["weigh"]  # no enumerate: it would keep a row until the next one
         for row in training.take(optimizer):

@@ -27,17 +27,28 @@ def network(widths: list[int]) -> nn.Sequential:
 class Factor(torch.autograd.Function):
     """What the judge does at a stage's end: x times `ahead`, gradient times `back`.
 
-    Both are called with the tensor that has come, and return a number.
+    Both are called with the tensor that has come, and return a number. In this form,
+    torch.func's transforms go through it as well.
     """
 
     @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, ahead: Any, back: Any) -> torch.Tensor:
-        ctx.back = back
+    def forward(x: torch.Tensor, ahead: Any, back: Any) -> torch.Tensor:
         return x * ahead(x)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple, output: torch.Tensor) -> None:
+        ctx.back = inputs[2]
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None, None]:
         return gradient * ctx.back(gradient), None, None
+
+
+def seen(x: torch.Tensor) -> torch.Tensor:
+    """Return the numbers of `x`, though a transform of torch.func may wrap them."""
+    found: list[torch.Tensor] = []
+    Factor.apply(x, lambda plain: found.append(plain.detach().cpu()) or 1.0, None)
+    return found[0]
 
 
 class Watched(nn.Module):
@@ -58,12 +69,13 @@ class Watched(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         self.came = [one for one in self.came if one() is not None]
-        held, key = len(self.came), x.detach().cpu().numpy().tobytes()
+        held, numbers = len(self.came), seen(x)
+        key = numbers.numpy().tobytes()
         if key not in self.numbers:  # else it is computed anew for its backward
             self.numbers[key] = len(self.numbers)
             self.came.append(ref(x))
         number = self.numbers[key]
-        ahead = partial(self.ask, "F", number, x.detach(), held)
+        ahead = partial(self.ask, "F", number, numbers, held)
         return Factor.apply(
             self.layers(x), ahead, partial(self.ask, "B", number, None, 0)
         )
@@ -74,8 +86,8 @@ class Watched(nn.Module):
         """Let the judge do its piece of a forward or a backward."""
         from ranks import ask
 
-        seen = at_end if x is None else x  # what comes in, from the left or the right
-        numbers = [float(f"{v:.7g}") for v in seen.flatten()[:TOLD].tolist()]
+        came = seen(at_end) if x is None else x  # from the left or the right
+        numbers = [float(f"{v:.7g}") for v in came.flatten()[:TOLD].tolist()]
         told = {"step": step, "batch": self.batch, "number": number, "held": held}
         return ask(**told, came=numbers)
 
