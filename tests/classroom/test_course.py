@@ -1,4 +1,4 @@
-"""The course as an instructor runs it: release, grade, feedback, grades."""
+"""The lab's own course as an instructor runs it; test_own_course.py has all steps."""
 
 import csv
 import json
@@ -29,7 +29,6 @@ CHECK = """check(
     dict(ranks=3, length={}, seed=12),
     ### END HIDDEN TESTS
 )"""
-MARK = "touched-by-a-notebook"
 
 
 class Course:
@@ -76,77 +75,6 @@ class Course:
     def feedback(self, student: str) -> str:
         path = self.classroom / "feedback" / student / "ring" / "ring.html"
         return path.read_text()
-
-
-def tampered(path: Path) -> str:
-    """Return the solution with changed tests, points and metadata, and a trap."""
-    notebook = as_notebook("ring", solution("ring"))
-    trap = f"open({str(path)!r}, 'w').write('x')"
-    for cell in notebook.cells:
-        if cell.source.startswith("check("):
-            cell.source = f"{trap}\nprint('right: pass')"
-            cell.metadata.nbgrader.points = 100
-    notebook.cells.insert(0, nbformat.v4.new_code_cell(trap))
-    return nbformat.writes(notebook)
-
-
-@pytest.mark.skipif(sandbox.available() is not None, reason="there is no sandbox here")
-def test_from_release_to_grades(tmp_path):
-    course, trap = Course(tmp_path), tmp_path / MARK
-    done = course.run("release", "ring")
-    assert done.returncode == 0, done.stderr
-    released = (course.classroom / "release" / "ring" / "ring.ipynb").read_text()
-    assert "| `right` | 2 | Every rank ends with the sum of all vectors. |" in released
-    assert "### YOUR CODE" in released and "NotImplementedError" in released
-    assert "SOLUTION" not in released and "HIDDEN" not in released
-    assert "length=999" not in released and "dist.irecv" not in released
-
-    course.hand_in("anna", nbformat.writes(as_notebook("ring", solution("ring"))))
-    course.hand_in("bert", released)
-    course.hand_in("carl", b"\xffno notebook")
-    course.hand_in("dora", tampered(trap))
-    course.hand_in("emil", None)
-    exits = {"ring.py": "import os\n\n\ndef all_reduce(x):\n    os._exit(0)\n"}
-    course.hand_in("fay", nbformat.writes(as_notebook("ring", exits)))
-
-    done = course.run("grade", "ring")
-    assert done.returncode == 0, done.stderr
-    rows = [line.split() for line in done.stdout.splitlines()[-6:]]
-    assert [[row[0], *row[-2:]] for row in rows] == [
-        ["anna", "3", "3"],
-        ["bert", "0", "3"],
-        ["carl", "0", "3"],
-        ["dora", "3", "3"],
-        ["emil", "0", "3"],
-        ["fay", "0", "3"],
-    ]
-    assert not trap.exists()  # no cell of a submission has been executed
-
-    times = _times(course)
-    done = course.run("grade", "ring")  # everything is there already
-    assert done.returncode == 0 and _times(course) == times
-
-    assert course.run("feedback", "ring").returncode == 0
-    assert "right, 3 ranks, 999 numbers: pass" in course.feedback("anna")
-    assert "seed=12" not in course.feedback("anna")  # a hidden case's source
-    assert "raises NotImplementedError at ring.py" in course.feedback("bert")
-    assert "is not a notebook" in course.feedback("carl")
-    assert "there is no ring.ipynb" in course.feedback("emil")
-    assert "ended before it had given its result" in course.feedback("fay")
-
-    assert course.run("grades").returncode == 0
-    rows = list(csv.DictReader(open(course.classroom / "grades.csv")))
-    assert (rows[0]["Student"].strip(), rows[0]["ring"]) == ("Points Possible", "3")
-    assert [(row["SIS User ID"], row["ring"]) for row in rows[1:4]] == [
-        ("anna", "3"),
-        ("bert", "0"),
-        ("carl", "0"),
-    ]
-
-
-def _times(course: Course) -> dict[str, int]:
-    reports = (course.classroom / "reports" / "ring").glob("*.json")
-    return {path.name: path.stat().st_mtime_ns for path in reports}
 
 
 def test_what_is_blocked_is_neither_zero_nor_pass(tmp_path):

@@ -199,7 +199,8 @@ def test_the_library_s_own_step_is_the_shortest_possible():
     rig, layers = Allowed(ddp, {"ddp.py": WRAPPED}), 6
     wire = averaged.CALL, averaged.LAYER / 1024
     net, plan = {"sizes": [16] * (layers + 1)}, [{}] * 4
-    case = averaged.Case(rig, 2, 1, net, plan, 1024, nap=averaged.NAP, wire=wire)
+    known = {"ranks": 2, "bucket_bytes": 1024, "nap": averaged.NAP, "wire": wire}
+    case = averaged.Case(rig, net, plan, **known)
     outcome, diary = case.run()
     assert case.same_gradients(outcome).state == "pass", outcome.failure
     best = layers * averaged.NAP + averaged.CALL + averaged.LAYER

@@ -180,10 +180,22 @@ def launch(command, count, grace=2.0):
         return failed.exit_code if failed.exit_code > 0 else 128 - failed.exit_code
     return 0
 """
+CHILD = f"""
+import subprocess
+import sys
+
+TEXT = {ELASTIC!r} + "\\nimport sys\\nsys.exit(launch(sys.argv[2:], int(sys.argv[1])))"
+
+
+def launch(command, count, grace=2.0):
+    words = [sys.executable, "-c", TEXT, str(count), *command]
+    return subprocess.run(words).returncode
+"""
 HOSTILE = {
     "lets torch.multiprocessing do it": (SPAWN, "spawn is the task itself"),
     "lets torchrun's parts do it": (ELASTIC, "is the task itself"),
-    "lets torchrun do it": (TORCHRUN, "torchrun is the task itself"),
+    "lets torchrun do it": (TORCHRUN, "launcher is the task itself"),
+    "lets a child of its own do it": (CHILD, "launcher is the task itself"),
     "speaks to the judge": (SAYS, "launch() raises OSError"),
     "speaks for the ranks": (VOICES, "expected to run the command in a process"),
 }

@@ -142,10 +142,12 @@ class Course:
     def engine(self, *words: str) -> str:
         return self.run("-m", "classroom.engine", *words)
 
-    def hand_in(self, student: str, text: str) -> None:
+    def hand_in(self, student: str, text: str | None) -> None:
+        """Put a file where `nbgrader collect` would; None hands in a folder only."""
         place = self.folder / "submitted" / student / "gathered"
         place.mkdir(parents=True)
-        (place / "gathered.ipynb").write_text(text)
+        if text is not None:
+            (place / "gathered.ipynb").write_text(text)
 
 
 @pytest.fixture
@@ -153,13 +155,37 @@ def course(tmp_path):
     return Course(tmp_path / "my course")
 
 
-def test_from_release_to_grades_beside_the_lab(course):
+def tampered(path: Path) -> str:
+    """Return the solution with changed tests, points and metadata, and a trap."""
+    notebook, trap = source(), f"open({str(path)!r}, 'w').write('x')"
+    notebook.cells[-1].source = f"{trap}\nprint('right: pass')"
+    notebook.cells[-1].metadata["nbgrader"]["points"] = 100
+    notebook.cells.insert(0, new_code_cell(trap))
+    return nbformat.writes(notebook)
+
+
+def left_with_0() -> str:
+    notebook = source()
+    head = PROGRAM.partition("\n")[0]
+    text = "import os\n\n\ndef all_gather(x):\n    os._exit(0)\n"
+    notebook.cells[2].source = f"{head}\n{text}"
+    return nbformat.writes(notebook)
+
+
+def times(course: Course) -> dict[str, int]:
+    reports = (course.folder / "reports" / "gathered").glob("*.json")
+    return {path.name: path.stat().st_mtime_ns for path in reports}
+
+
+def test_from_release_to_grades_beside_the_lab(course, tmp_path):
     pytest.importorskip("nbgrader", reason="the lessons do without it")
     before = sorted(LAB.glob("*"))
     unsafe = ["--unsafe"] if sandbox.available() else []
     course.engine("release", "gathered")
     released = (course.folder / "release" / "gathered" / "gathered.ipynb").read_text()
-    assert "NotImplementedError" in released
+    assert "| `right` | 10 | Every rank ends with all pieces, and sends" in released
+    assert "### YOUR CODE" in released and "NotImplementedError" in released
+    assert "SOLUTION" not in released and "HIDDEN" not in released
     assert "range(world_size - 1)" not in released and "777" not in released
     told = "from classroom.engine import handout\n"
     told += "print(*handout.contents(['gathered']), sep='\\n')"
@@ -169,18 +195,45 @@ def test_from_release_to_grades_beside_the_lab(course):
 
     course.hand_in("anna", nbformat.writes(source()))
     course.hand_in("bert", released)
-    printed = course.run("-m", "classroom.extras", "grade", "gathered", *unsafe)
-    assert [row.split() for row in printed.splitlines()[-2:]] == [
-        ["anna", "pass", "10", "10"],
-        ["bert", "not", "yet", "0", "10"],
+    course.hand_in("carl", "no notebook")
+    course.hand_in("dora", tampered(trap := tmp_path / "touched by a notebook"))
+    course.hand_in("emil", None)
+    course.hand_in("fay", left_with_0())
+    grade = "-m", "classroom.extras", "grade", "gathered", *unsafe
+    rows = [row.split() for row in course.run(*grade).splitlines()[-6:]]
+    assert [[row[0], *row[-2:]] for row in rows] == [
+        ["anna", "10", "10"],
+        ["bert", "0", "10"],
+        ["carl", "0", "10"],
+        ["dora", "10", "10"],
+        ["emil", "0", "10"],
+        ["fay", "0", "10"],
     ]
+    assert not trap.exists()  # no cell of a submission has been executed
+
+    before_that = times(course)
+    course.run(*grade)  # everything is there already
+    assert before_that and times(course) == before_that
+
     course.engine("feedback", "gathered")
-    page = course.folder / "feedback" / "anna" / "gathered" / "gathered.html"
-    assert "right, 3 ranks, length 777: pass" in page.read_text()
+    said = {
+        student: page.read_text()
+        for page in course.folder.glob("feedback/*/gathered/gathered.html")
+        for student in [page.parts[-3]]
+    }
+    assert "right, 3 ranks, length 777: pass" in said["anna"]
+    assert "length=777" not in said["anna"]  # a hidden case's source
+    assert "raises NotImplementedError at gathered.py" in said["bert"]
+    assert "is not a notebook" in said["carl"]
+    assert "there is no gathered.ipynb" in said["emil"]
+    assert "ended before it had given its result" in said["fay"]
+
     course.run("-m", "classroom.extras", "grades")
-    rows = csv.DictReader(open(course.folder / "grades.csv"))
-    told = {row["SIS User ID"]: row["gathered"] for row in rows}
-    assert (told["anna"], told["bert"]) == ("10", "0")
+    rows = list(csv.DictReader(open(course.folder / "grades.csv")))
+    head = rows[0]["Student"].strip(), rows[0]["gathered"]
+    assert head == ("Points Possible", "10")
+    told = {row["SIS User ID"]: row["gathered"] for row in rows[1:]}
+    assert told == dict(anna="10", bert="0", carl="0", dora="10", emil="0", fay="0")
     # The lab's assignments can be given in it, too; in the lab nothing has changed.
     course.engine("release", "ring")
     assert (course.folder / "release" / "ring" / "ring.ipynb").exists()

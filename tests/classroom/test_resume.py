@@ -126,6 +126,12 @@ def test_a_number_and_a_replay_are_no_checkpoint(answer, says):
 RIGHT = {"dealt again": DEALT_AGAIN, "a file each": with_a_file_each()}
 
 
+def test_nobody_dies_who_writes_no_file_of_that_size():
+    case = dict(ranks=2, step=2, at="at byte 90000", steps=3, save_every=2)
+    found = verdict("resume", solution("resume"), "writing", [case])
+    assert found.state == "pass", found
+
+
 @pytest.mark.parametrize("name", RIGHT)
 def test_another_style_passes(name):
     """The criteria that look most closely; test_..._every_criterion has the rest."""

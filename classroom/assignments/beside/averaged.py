@@ -188,6 +188,17 @@ class Case:
         trained = [p for p in self.net.parameters() if p.requires_grad]
         return [p.numel() * p.element_size() for p in trained]
 
+    def buckets(self) -> list[int]:
+        """Return how many bytes each bucket of a step holds."""
+        totals: list[int] = []
+        room = 0
+        for size in reversed(self.sizes()):
+            if not totals or size > room:
+                totals, room = [*totals, 0], self.bucket_bytes
+            totals[-1] += size
+            room -= size
+        return totals
+
     def judged(self) -> tuple[Outcome, Diary]:
         """Let the student's program do it; decide the case if that is no training."""
         outcome, diary = self.run()

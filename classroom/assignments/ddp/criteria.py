@@ -12,7 +12,6 @@ from classroom.assignments.beside.averaged import (
     RATE,
     TOLERANCE,
     Case,
-    Diary,
     accumulated,
 )
 from classroom.engine.assignment import Criteria
@@ -57,7 +56,7 @@ def buckets(
     """One all_reduce for each bucket, of the right size, in each step."""
     case = Case(rig, {"sizes": sizes, "bias": True, "dtype": dtype}, [{}] * 2, **more)
     _, diary = case.judged()
-    expected = by_bucket(case)
+    expected = case.buckets()
     for rank in range(case.ranks):
         for step in range(2):
             called = diary.of(step, rank, "call")
@@ -69,18 +68,6 @@ def buckets(
                 wanted = f"all_reduces of {expected} bytes in step {step}"
                 return fail(f"rank {rank} expected {wanted}, got {got}")
     return PASS
-
-
-def by_bucket(case: Case) -> list[int]:
-    """Return how many bytes the all_reduces of one step carry."""
-    totals: list[int] = []
-    room = 0
-    for size in reversed(case.sizes()):
-        if not totals or size > room:
-            totals, room = [*totals, 0], case.bucket_bytes
-        totals[-1] += size
-        room -= size
-    return totals
 
 
 def overlap(rig: Rig, **case: Any) -> Verdict:
@@ -111,17 +98,13 @@ def frozen_tied(rig: Rig, *, ranks: int, seed: int = 0, **net: Any) -> Verdict:
     expected = sum(case.sizes())
     for rank, given in enumerate(outcome.outputs):
         for step in range(2):
-            if (got := sent(diary, step, rank)) != expected:
+            calls = diary.of(step, rank, "call")
+            if (got := sum(call["bytes"] for call in calls)) != expected:
                 wanted = f"{expected} bytes sent in step {step}"
                 return fail(f"rank {rank} expected {wanted}, got {got}")
         if given["stray"]:
             return fail(f"rank {rank} has a .grad at a frozen parameter")
     return case.same_gradients(outcome)
-
-
-def sent(diary: Diary, step: int, rank: int) -> int:
-    """Return the bytes of all calls of a rank in a step."""
-    return sum(call["bytes"] for call in diary.of(step, rank, "call"))
 
 
 def unused(

@@ -63,7 +63,7 @@ def _play(rig: Rig, *jobs: dict) -> list[dict]:
         if facts["there"] < count and facts["late"]:
             raise Decided(fail(f"of {count} ranks only {facts['there']} were started"))
         if any(about["library"] for about in facts["ranks"]):
-            raise Decided(fail("torchrun is the task itself: write your own"))
+            raise Decided(fail("PyTorch's launcher is the task itself: write your own"))
         if not all(about["toy"] for about in facts["ranks"]):
             words = "a rank expected to run the command in a process of its own"
             raise Decided(fail(words))

@@ -15,6 +15,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -94,7 +95,7 @@ class Toy:
         self.facts: dict[str, Any] = {"told": []}
         self.pid = peer(connection)
         self.command = command_of(self.pid)
-        self.library = started_by(self.pid, "torch.distributed.run", "torchrun")
+        self.library = started_by_torch(self.pid)
 
     def hear(self) -> None:
         """Take in what it has said."""
@@ -135,19 +136,17 @@ def command_of(pid: int) -> list[str] | None:
     return [word.decode(errors="replace") for word in words[1:5]] or None
 
 
-def started_by(pid: int, *words: str) -> bool:
-    """Tell whether a process has an ancestor in whose command is one of these words."""
-    while pid > 1:
-        try:
-            command = Path(f"/proc/{pid}/cmdline").read_text(errors="replace")
-            stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
-        except OSError:
-            break
-        if any(word in command for word in words):
-            return True
-        pid = int(stat.rpartition(")")[2].split()[1])
-        if pid == os.getpid():
-            break  # those who started us were torchrun's own
+def started_by_torch(pid: int) -> bool:
+    """Tell whether between a process and us is a program, not our own, with torch."""
+    with suppress(OSError):
+        ours = Path("/proc/self/cmdline").read_bytes()
+        while pid > 1 and pid != os.getpid():
+            home = Path(f"/proc/{pid}")
+            other = (home / "cmdline").read_bytes() != ours
+            if other and "/libtorch" in (home / "maps").read_text(errors="replace"):
+                return True
+            stat = (home / "stat").read_text(errors="replace")
+            pid = int(stat.rpartition(")")[2].split()[1])
     return False
 
 

@@ -33,12 +33,7 @@ def buckets(
     more |= {"ranks": ranks, "bucket_bytes": bucket_bytes}
     case = Case(rig, {"sizes": sizes}, [{}] * 3, **more)
     _, diary = case.judged()
-    params = case.sizes()
-    most, room = 0, 0
-    for size in reversed(params):
-        if not most or size > room:
-            most, room = most + 1, bucket_bytes
-        room -= size
+    params, most = case.sizes(), len(case.buckets())
     for step in (1, 2):
         for rank in range(ranks):
             got = diary.sizes(step, rank)

@@ -6,6 +6,7 @@ Between two lives the judge can damage the folder; see lived.py.
 import re
 from collections.abc import Callable, Iterator
 from hashlib import sha256
+from typing import Any
 
 import torch
 
@@ -43,8 +44,9 @@ def _shuffled(seed: int, count: int) -> Iterator[torch.Tensor]:
 GIVEN = Given({"momentum": 0.0, "warm_up": 1, "dropout": 0.0}, 2000, _shuffled)
 
 
-def _stop_and_go_on(lives: Lives, stop: int) -> Verdict:
+def _stop_and_go_on(rig: Rig, stop: int, **job: Any) -> Verdict:
     """End well after `stop` steps, where a checkpoint is due, then go on."""
+    lives = Lives(rig, GIVEN, save_every=stop, **job)
     lives.live(steps=stop).must_give("weights")
     return lives.last({stop})
 
@@ -52,72 +54,51 @@ def _stop_and_go_on(lives: Lives, stop: int) -> Verdict:
 # --- criteria ---
 
 
-def memory(rig: Rig, *, ranks: int, stop: int, steps: int, seed: int = 1) -> Verdict:
+def memory(rig: Rig, *, stop: int, steps: int, **more: Any) -> Verdict:
     """Weights, momentum and learning rate outlive a stop at the end of an epoch."""
-    job = {"momentum": 0.9, "warm_up": 2 * steps}
-    job |= {"steps": steps, "epoch": stop, "save_every": stop}
-    return _stop_and_go_on(Lives(rig, ranks, GIVEN, job, seed), stop)
+    more |= {"momentum": 0.9, "warm_up": 2 * steps, "steps": steps, "epoch": stop}
+    return _stop_and_go_on(rig, stop, **more)
 
 
-def order(
-    rig: Rig, *, ranks: int, stop: int, steps: int, epoch: int, seed: int = 1
-) -> Verdict:
+def order(rig: Rig, *, stop: int, **more: Any) -> Verdict:
     """The order of the samples outlives a stop in the middle of an epoch."""
-    job = {"shuffle": True, "steps": steps, "epoch": epoch, "save_every": stop}
-    return _stop_and_go_on(Lives(rig, ranks, GIVEN, job, seed), stop)
+    return _stop_and_go_on(rig, stop, shuffle=True, **more)
 
 
-def noise(rig: Rig, *, ranks: int, stop: int, steps: int, seed: int = 1) -> Verdict:
+def noise(rig: Rig, *, stop: int, **more: Any) -> Verdict:
     """Each rank's dropout and jitter outlive a stop at the end of an epoch."""
-    job = {"dropout": 0.3, "jitter": 0.2}
-    job |= {"steps": steps, "epoch": stop, "save_every": stop}
-    return _stop_and_go_on(Lives(rig, ranks, GIVEN, job, seed), stop)
+    return _stop_and_go_on(rig, stop, dropout=0.3, jitter=0.2, epoch=stop, **more)
 
 
-def dies(
-    rig: Rig, *, ranks: int, deaths: str, steps: int, save_every: int, seed: int = 1
-) -> Verdict:
+def dies(rig: Rig, *, deaths: str, save_every: int, **more: Any) -> Verdict:
     """A rank dies by SIGKILL between two checkpoints, and the training ends right.
 
     Args:
         deaths: as in "rank 1 in step 5, rank 0 …".
     """
-    job = {"steps": steps, "epoch": save_every, "save_every": save_every}
-    start, lives = 0, Lives(rig, ranks, GIVEN, job, seed)
+    start, lives = 0, Lives(rig, GIVEN, epoch=save_every, save_every=save_every, **more)
     for rank, step in re.findall(r"rank (\d+) in step (\d+)", deaths):
         lives.kill(int(rank), int(step) - start)
         start = (int(step) - 1) // save_every * save_every
     return lives.last({start})
 
 
-def writing(
-    rig: Rig,
-    *,
-    ranks: int,
-    step: int,
-    at: str,
-    steps: int,
-    save_every: int,
-    seed: int = 1,
-) -> Verdict:
+def writing(rig: Rig, *, step: int, at: str, save_every: int, **more: Any) -> Verdict:
     """The rank that writes a checkpoint dies while it does; an older one serves.
 
     Args:
         at: "at byte 6000" of a file, "before the rename" or "after the rename".
     """
-    job = {"steps": steps, "epoch": save_every, "save_every": save_every}
-    lives = Lives(rig, ranks, GIVEN, job, seed)
-    life = lives.write(step, at)
+    lives = Lives(rig, GIVEN, epoch=save_every, save_every=save_every, **more)
+    life, steps = lives.write(step, at), lives.job["steps"]
     return lives.last({step - save_every, step} if life.failure else {steps})
 
 
-def damaged(
-    rig: Rig, *, ranks: int, save_every: int, left: str, seed: int = 1
-) -> Verdict:
+def damaged(rig: Rig, *, save_every: int, left: str, **more: Any) -> Verdict:
     """The newest of three checkpoints is damaged: the one before it serves."""
-    last, steps = 3 * save_every, 4 * save_every
-    job = {"steps": steps, "epoch": save_every, "save_every": save_every}
-    lives = Lives(rig, ranks, GIVEN, job, seed)
+    last = 3 * save_every
+    more |= {"steps": last + save_every, "epoch": save_every, "save_every": save_every}
+    lives = Lives(rig, GIVEN, **more)
     look = last - save_every + 1  # the second checkpoint is there, the third is not
     life = lives.live(steps=last, look=look)
     life.must_give("weights", "contents")
@@ -137,13 +118,11 @@ def _with_hole(whole: bytes) -> bytes:
     return whole[:start] + bytes(size) + whole[start + size :]
 
 
-def refuses(
-    rig: Rig, *, ranks: int, then: int, save_every: int = 2, seed: int = 1
-) -> Verdict:
+def refuses(rig: Rig, *, ranks: int, then: int, seed: int = 1) -> Verdict:
     """With another number of ranks each says one sentence, and nothing else happens."""
-    job = {"epoch": save_every, "save_every": save_every, "steps": 2 * save_every}
-    lives = Lives(rig, ranks, GIVEN, job, seed)
-    life = lives.live(steps=save_every)
+    job = {"epoch": 2, "save_every": 2, "steps": 4}
+    lives = Lives(rig, GIVEN, ranks=ranks, seed=seed, **job)
+    life = lives.live(steps=2)
     life.must_give("weights")
     before = dict(life.files)
     life = lives.refused(then)

@@ -1,6 +1,7 @@
 """Assignment 6, Server: a parameter server, judged by scripts of pushes and leaves."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -93,16 +94,6 @@ def written(
     return script
 
 
-def run(
-    rig: Rig, ranks: int, mode: str, bound: int, script: list[Event], seed: int
-) -> tuple[Outcome, Truth]:
-    """Play the script; return what came of it, and the truth, not yet played."""
-    truth = Truth(rig, ranks, mode, bound, seed)
-    same = {"mode": mode, "bound": bound, "script": script, "lr": LR, "threads": 0}
-    given = [{"target": t, "weights": truth.start, **same} for t in truth.targets]
-    return rig.run(ranks, given), truth
-
-
 def followed(
     outcome: Outcome, truth: Truth, script: list[Event], weighed: bool = True
 ) -> Verdict:
@@ -132,75 +123,71 @@ def followed(
 
 def _scripted(
     rig: Rig,
-    ranks: int,
     mode: str,
-    bound: int,
-    pushes: int,
-    seed: int,
     *,
+    ranks: int,
+    pushes: int,
+    bound: int = 0,
+    seed: int = 0,
     leaver: int | None = None,
     weighed: bool = True,
-) -> tuple[Verdict, Outcome, Truth]:
-    """Write a script and play it; return the verdict, and what it is based on."""
+) -> tuple[Verdict, dict, Truth]:
+    """Write a script and play it; return the verdict, rank 0's facts and the truth."""
     script = written(rig, ranks, mode, bound, pushes, seed, leaver)
-    outcome, truth = run(rig, ranks, mode, bound, script, seed)
-    return followed(outcome, truth, script, weighed), outcome, truth
+    truth = Truth(rig, ranks, mode, bound, seed)
+    same = {"mode": mode, "bound": bound, "script": script, "lr": LR, "threads": 0}
+    given = [{"target": t, "weights": truth.start, **same} for t in truth.targets]
+    outcome = rig.run(ranks, given)
+    return followed(outcome, truth, script, weighed), outcome.outputs[0], truth
 
 
-def synchronous(rig: Rig, *, ranks: int, pushes: int, seed: int = 0) -> Verdict:
+def synchronous(rig: Rig, **case: Any) -> Verdict:
     """Synchronous: when all have pushed, one step along the mean; all are answered."""
-    return _scripted(rig, ranks, "synchronous", 0, pushes, seed)[0]
+    return _scripted(rig, "synchronous", **case)[0]
 
 
-def asynchronous(
-    rig: Rig, *, ranks: int, pushes: int, threads: int = 0, seed: int = 0
-) -> Verdict:
+def asynchronous(rig: Rig, *, threads: int = 0, **case: Any) -> Verdict:
     """Asynchronous: a step for each gradient, and an answer at once; so many threads
     lose nothing.
     """
     if threads:
-        return _storm(rig, ranks, "asynchronous", 0, threads, pushes, seed=seed)
-    return _scripted(rig, ranks, "asynchronous", 0, pushes, seed)[0]
+        return _storm(rig, "asynchronous", threads=threads, **case)
+    return _scripted(rig, "asynchronous", **case)[0]
 
 
-def staleness(rig: Rig, *, ranks: int, pushes: int, seed: int = 0) -> Verdict:
+def staleness(rig: Rig, *, pushes: int, **more: Any) -> Verdict:
     """`ages` tells whose each gradient was, and how many updates it has missed."""
-    verdict, outcome, truth = _scripted(
-        rig, ranks, "bounded", pushes, pushes, seed, weighed=False
-    )
+    more |= {"pushes": pushes, "bound": pushes}
+    verdict, first, truth = _scripted(rig, "bounded", weighed=False, **more)
     if verdict.state != "pass":
         return verdict
-    ages = outcome.outputs[0].get("ages")
+    ages = first.get("ages")
     if ages != truth.ages:
         return fail(f"ages: expected {truth.ages}, got {ages}")
     return PASS
 
 
-def bounded(
-    rig: Rig, *, ranks: int, bound: int, pushes: int, threads: int = 0, seed: int = 0
-) -> Verdict:
+def bounded(rig: Rig, *, threads: int = 0, **case: Any) -> Verdict:
     """Who is more than `bound` steps ahead of the slowest waits, and nobody else; many
     threads lose nothing.
     """
     if threads:
-        return _storm(rig, ranks, "bounded", bound, threads, pushes, seed=seed)
-    return _scripted(rig, ranks, "bounded", bound, pushes, seed)[0]
+        return _storm(rig, "bounded", threads=threads, **case)
+    return _scripted(rig, "bounded", **case)[0]
 
 
-def leaving(rig: Rig, *, ranks: int, pushes: int, seed: int = 0) -> Verdict:
+def leaving(rig: Rig, *, ranks: int, **more: Any) -> Verdict:
     """Nobody waits for a trainer that has left."""
-    mode, leaver = "synchronous", ranks - 1
-    return _scripted(rig, ranks, mode, 0, pushes, seed, leaver=leaver, weighed=False)[0]
+    more |= {"ranks": ranks, "leaver": ranks - 1}
+    return _scripted(rig, "synchronous", weighed=False, **more)[0]
 
 
-def snapshots(rig: Rig, *, ranks: int, pushes: int, seed: int = 0) -> Verdict:
+def snapshots(rig: Rig, *, pushes: int, **more: Any) -> Verdict:
     """Weights that were given out, or brought, never change again."""
-    verdict, outcome, truth = _scripted(
-        rig, ranks, "bounded", pushes, pushes, seed, weighed=False
-    )
+    more |= {"pushes": pushes, "bound": pushes}
+    verdict, first, truth = _scripted(rig, "bounded", weighed=False, **more)
     if verdict.state != "pass":
         return verdict
-    first = outcome.outputs[0]
     if compare(0, truth.start, first.get("brought")):
         return fail("the tensor that Server was made with has been changed")
     if compare(0, first["told"], first.get("after")):
@@ -208,21 +195,21 @@ def snapshots(rig: Rig, *, ranks: int, pushes: int, seed: int = 0) -> Verdict:
     return PASS
 
 
-def threads(
-    rig: Rig, *, ranks: int, threads: int, pushes: int, length: int, seed: int = 0
-) -> Verdict:
+def threads(rig: Rig, *, threads: int, pushes: int, **more: Any) -> Verdict:
     """Pushes that come at the same time lose nothing."""
-    most = threads * pushes  # nobody is ever that far ahead
-    return _storm(rig, ranks, "bounded", most, threads, pushes, length, seed)
+    more |= {"threads": threads, "pushes": pushes}
+    # Nobody is ever that far ahead.
+    return _storm(rig, "bounded", bound=threads * pushes, **more)
 
 
 def _storm(
     rig: Rig,
-    ranks: int,
     mode: str,
-    bound: int,
+    *,
+    ranks: int,
     threads: int,
     pushes: int,
+    bound: int = 0,
     length: int = 100_000,
     seed: int = 0,
 ) -> Verdict:

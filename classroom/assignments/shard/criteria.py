@@ -7,6 +7,8 @@ each of these pasts; whose past a number has had, that rank has kept its state.
 
 from collections.abc import Sequence
 from copy import deepcopy
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import torch
@@ -48,22 +50,23 @@ class Case:
 
     Args:
         rig: which draws.
-        seed: of the case.
         ranks: how many.
         shapes: of the parameters.
-        inner: the class of the optimizer, a key of OPTIONS.
         steps: how many are taken.
+        inner: the class of the optimizer, a key of OPTIONS.
+        seed: of the case.
         more: other inputs of the harness; see its `main`.
     """
 
     def __init__(
         self,
         rig: Rig,
-        seed: int,
+        *,
         ranks: int,
         shapes: Sequence[Sequence[int]],
-        inner: str,
         steps: int,
+        inner: str = "AdamW",
+        seed: int = 0,
         **more: object,
     ):
         draw = rig.draw(seed)
@@ -95,9 +98,7 @@ class Case:
         inner = INNER[self.inner]
         optimizer = inner(training.groups(0), **self.given["options"])
         if load:
-            optimizer.load_state_dict(
-                deepcopy(load)
-            )  # it would go on with these tensors
+            optimizer.load_state_dict(deepcopy(load))  # it goes on with these tensors
         rows = list(training.take(optimizer))
         rows = rows[-1:] if self.given["weigh"] else rows  # after the last step
         return np.array(rows), optimizer.state_dict()
@@ -177,26 +178,14 @@ class Truth:
         return f"after step {step}, number {place - first} of parameter {number}"
 
 
-def _equal(rig: Rig, case: Case) -> Verdict:
-    """Compare the parameters after every step."""
-    Truth(case).owners(case.run(rig))
-    return PASS
-
-
 # --- criteria ---
 
 
-def equal(
-    rig: Rig,
-    *,
-    ranks: int,
-    shapes: list[list[int]],
-    inner: str,
-    steps: int,
-    seed: int = 0,
-) -> Verdict:
+def equal(rig: Rig, **given: Any) -> Verdict:
     """After every step all ranks hold what the unsharded optimizer would make."""
-    return _equal(rig, Case(rig, seed, ranks, shapes, inner, steps))
+    case = Case(rig, **given)
+    Truth(case).owners(case.run(rig))
+    return PASS
 
 
 def shares(
@@ -204,19 +193,19 @@ def shares(
     *,
     ranks: int,
     shapes: list[list[int]],
-    added: list[list[int]] | None = None,
-    inner: str = "AdamW",
-    seed: int = 0,
+    added: Sequence[list[int]] = (),
+    **more: Any,
 ) -> Verdict:
     """No rank moves more numbers than the mean of all ranks and the largest parameter.
 
     Told by whose gradients the numbers have followed, in two steps.
     """
-    first, more = len(shapes), added or []
+    first = len(shapes)
     groups = [{"at": 0, "params": [*range(first)], "options": {}}]
-    for place in range(first, first + len(more)):  # each in a group of its own
+    for place in range(first, first + len(added)):  # each in a group of its own
         groups.append({"at": 1, "params": [place], "options": {}})
-    case = Case(rig, seed, ranks, [*shapes, *more], inner, 2, groups=groups)
+    more |= {"groups": groups, "steps": 2}
+    case = Case(rig, ranks=ranks, shapes=[*shapes, *added], **more)
     owners = Truth(case).owners(case.run(rig))
     counts = np.bincount(owners, minlength=ranks).tolist()
     most = sum(case.sizes) / ranks + max(case.sizes)
@@ -235,8 +224,9 @@ def memory(rig: Rig, *, ranks: int, million: float, seed: int = 0) -> Verdict:
     of all that AdamW remembers, and with small steps numbers of 16 bits would.
     """
     shapes = [[PIECE]] * round(million * rig.draw(seed).uniform(0.8, 1.2) * 1e6 / PIECE)
-    more = {"dtype": "float32", "weigh": 2, "options": OPTIONS["AdamW"] | {"lr": 1.0}}
-    case = Case(rig, seed, ranks, shapes, "AdamW", 3, **more)
+    more: dict = {"ranks": ranks, "shapes": shapes, "seed": seed, "steps": 3}
+    more |= {"dtype": "float32", "weigh": 2, "options": OPTIONS["AdamW"] | {"lr": 1.0}}
+    case = Case(rig, **more)
     outcome = case.run(rig)
     Truth(case).owners(outcome)
     if parked := [e["bytes"] for e in case.diary if e["what"] == "parked"]:
@@ -268,7 +258,8 @@ def grown(before: dict, after: dict) -> int:
 def wire(rig: Rig, *, ranks: int, million: float, seed: int = 0) -> Verdict:
     """A step sends each parameter once to each other rank, and nothing else of size."""
     shapes = [[PIECE]] * round(million * 1e6 / PIECE)
-    case = Case(rig, seed, ranks, shapes, "SGD", 3, dtype="float32")
+    more: dict = {"ranks": ranks, "shapes": shapes, "seed": seed, "steps": 3}
+    case = Case(rig, inner="SGD", dtype="float32", **more)
     outcome = case.run(rig)
     Truth(case).owners(outcome)
     needed = case.steps * (ranks - 1) * 4 * sum(case.sizes)
@@ -296,47 +287,29 @@ def on_behalf(event: dict, ranks: int) -> float:
 def groups(
     rig: Rig,
     *,
-    ranks: int,
     shapes: list[list[int]],
-    added: list[list[int]] | None = None,
-    changes: list[list] | None = None,
-    gamma: float | None = None,
+    added: Sequence[list[int]] = (),
+    changes: Sequence[list] = (),
     inner: str = "AdamW",
-    seed: int = 0,
+    **more: Any,
 ) -> Verdict:
     """Groups have options of their own, which may change, and new groups may come."""
-    half, total = len(shapes) // 2, len(shapes) + len(added or [])
-    by_group = [
-        [*range(half)],
-        [*range(half, len(shapes))],
-        [*range(len(shapes), total)],
-    ]
+    bounds = [0, len(shapes) // 2, len(shapes), len(shapes) + len(added)]
+    by_group = [[*range(a, b)] for a, b in pairwise(bounds)]
     groups = [
         {"at": at, "params": params, "options": {"lr": OPTIONS[inner]["lr"] * faster}}
         for at, params, faster in zip((0, 0, 2), by_group, (1, 3, 2), strict=True)
         if params
     ]
-    by_step = [[c[1:] for c in changes or [] if c[0] == step] for step in range(5)]
-    more = {"groups": groups, "gamma": gamma, "changes": by_step}
-    return _equal(
-        rig, Case(rig, seed, ranks, [*shapes, *(added or [])], inner, 5, **more)
-    )
+    by_step = [[c[1:] for c in changes if c[0] == step] for step in range(5)]
+    more |= {"groups": groups, "changes": by_step, "inner": inner, "steps": 5}
+    return equal(rig, shapes=[*shapes, *added], **more)
 
 
-def odd(
-    rig: Rig,
-    *,
-    ranks: int,
-    shapes: list[list[int]],
-    without: list[list[int]] | None = None,
-    frozen: Sequence[int] = (),
-    inner: str = "AdamW",
-    seed: int = 0,
-) -> Verdict:
+def odd(rig: Rig, *, without: Sequence[list[int]] = (), **given: Any) -> Verdict:
     """What is frozen, or has no gradient, stays; a rank may own no parameter."""
-    by_step = [[i for at, i in without or [] if at == step] for step in range(4)]
-    more = {"without": by_step, "frozen": [*frozen]}
-    return _equal(rig, Case(rig, seed, ranks, shapes, inner, 4, **more))
+    by_step = [[i for at, i in without if at == step] for step in range(4)]
+    return equal(rig, without=by_step, steps=4, **given)
 
 
 def checkpoint(
@@ -354,14 +327,13 @@ def checkpoint(
     groups = [{"at": 0, "params": half, "options": {}} for half in halves]
     # The last parameter has no gradient, and so no state.
     without = [[len(shapes) - 1]] * (saved or loaded)
-    more = {"groups": groups, "without": without}
-    case = Case(
-        rig, seed, ranks, shapes, inner, saved or loaded, **more, save=bool(saved)
-    )
+    more: dict = {"groups": groups, "without": without}
+    more |= {"shapes": shapes, "inner": inner, "steps": saved or loaded}
+    case = Case(rig, ranks=ranks, seed=seed, save=bool(saved), **more)
     if saved:
         return _same_state(case, Truth(case), case.run(rig))
     # One process has taken some steps, and with other options than it now begins with.
-    one = Case(rig, seed + 1000, 1, shapes, inner, loaded, **more)
+    one = Case(rig, ranks=1, seed=seed + 1000, **more)
     one.given["options"] = OPTIONS[inner] | {"lr": OPTIONS[inner]["lr"] / 2}
     state = one.alone(0)[1]
     outcome = case.run(rig, {n: _as_array(v) for n, v in pieces(state).items()})

@@ -5,8 +5,10 @@ drawn here, and nobody knows before the judge has been asked. So who was asked w
 for what, is the schedule, by the judge's own clock.
 """
 
+from collections.abc import Sequence
 from functools import partial
 from itertools import accumulate, pairwise
+from typing import Any
 
 import numpy as np
 import torch
@@ -48,11 +50,12 @@ class Case:
     def __init__(
         self,
         rig: Rig,
+        *,
         stages: list[int],
         widths: list[int],
         rows: list[int],
-        plan: list[list[int]],
-        seed: int,
+        plan: Sequence[list[int]] = ([0],),
+        seed: int = 0,
         schedule: bool = False,
     ):
         draw = rig.draw(seed)
@@ -146,11 +149,7 @@ class Case:
             optimizer.step()
             for rank in ranks:
                 params[rank].append(flat(self.stage(rank).parameters()))
-        return (
-            np.array(outputs),
-            list(map(np.array, grads)),
-            list(map(np.array, params)),
-        )
+        return np.array(outputs), [*map(np.array, grads)], [*map(np.array, params)]
 
     def diaries(self) -> list[list[dict]]:
         """By rank what it asked for, in order, each forward once: who saves memory asks
@@ -170,10 +169,8 @@ class Case:
             ]
             steps = sorted((event["step"], event["number"]) for event in diary)
             if steps != [(step, i) for step in "BF" for i in range(len(self.rows))]:
-                whole = (
-                    f"each of {len(self.rows)} micro-batches once forward, once back"
-                )
-                words = f"rank {rank} expected {whole}, got {told(diary)}"
+                whole = f"{len(self.rows)} micro-batches once forward, once back"
+                words = f"rank {rank} expected each of {whole}, got {told(diary)}"
                 raise Decided(fail(words))
             for event in diary:
                 key = event["step"], rank, 0, event["number"]
@@ -208,9 +205,8 @@ def cut(rig: Rig, *, questions: list[list[int]]) -> Verdict:
     """Layers are dealt out in a row; two ranks' shares differ by one at most."""
     outcome = rig.run(2, {"task": "cut", "questions": questions})
     outcome.must_give("bounds")
-    for (layers, ranks), got in zip(
-        questions, outcome.outputs[0]["bounds"], strict=True
-    ):
+    bounds = outcome.outputs[0]["bounds"]
+    for (layers, ranks), got in zip(questions, bounds, strict=True):
         each, more = divmod(layers, ranks)
         sizes = [each + 1] * more + [each] * (ranks - more)
         expected = [0, *accumulate(sizes)]
@@ -219,11 +215,9 @@ def cut(rig: Rig, *, questions: list[list[int]]) -> Verdict:
     return PASS
 
 
-def outputs(
-    rig: Rig, *, stages: list[int], widths: list[int], rows: list[int], seed: int = 0
-) -> Verdict:
+def outputs(rig: Rig, **given: Any) -> Verdict:
     """The last rank returns what the unsplit network makes of the batch."""
-    case = Case(rig, stages, widths, rows, [[0]], seed)
+    case = Case(rig, **given)
     outcome = case.run()
     expected, last = case.truth()[0], case.ranks - 1
     got = outcome.outputs[last].get("outputs", "nothing")
@@ -231,29 +225,18 @@ def outputs(
     return fail(words) if words else PASS
 
 
-def grads(
-    rig: Rig, *, stages: list[int], widths: list[int], rows: list[int], seed: int = 0
-) -> Verdict:
+def grads(rig: Rig, **given: Any) -> Verdict:
     """Every rank ends with the unsplit network's gradients, for any micro-batches."""
-    case = Case(rig, stages, widths, rows, [[0]], seed)
+    case = Case(rig, **given)
     outcome = case.run()
     return compare_all(case.truth()[1], outcome, "grads", **TOLERANCE)
 
 
-def steps(
-    rig: Rig,
-    *,
-    stages: list[int],
-    widths: list[int],
-    rows: list[int],
-    steps: int,
-    batches: int = 1,
-    seed: int = 0,
-) -> Verdict:
+def steps(rig: Rig, *, steps: int, batches: int = 1, **given: Any) -> Verdict:
     """The weights are those of the unsplit network after every step of a training."""
     numbers = iter(range(steps * batches))
     plan = [[next(numbers) for _ in range(batches)] for _ in range(steps)]
-    case = Case(rig, stages, widths, rows, plan, seed)
+    case = Case(rig, plan=plan, **given)
     outcome = case.run()
     expected = case.truth()[2]
     for step in range(steps):
@@ -264,13 +247,11 @@ def steps(
     return PASS
 
 
-def memory(
-    rig: Rig, *, stages: list[int], widths: list[int], rows: list[int], seed: int = 0
-) -> Verdict:
+def memory(rig: Rig, **given: Any) -> Verdict:
     """Rank r of p never holds more than p - r micro-batches, however many come, and
     all but the last one more than one: they go on while the first is further on.
     """
-    case = Case(rig, stages, widths, rows, [[0]], seed, schedule=True)
+    case = Case(rig, schedule=True, **given)
     diaries = case.diaries()
     for rank, diary in enumerate(diaries):
         alive, limit = under_way(diary), case.ranks - rank
@@ -284,7 +265,7 @@ def memory(
             most = f"expected at most {limit} micro-batches in memory"
             return fail(f"rank {rank} {most} when the next one came, got {kept}")
     for rank, diary in enumerate(diaries[:-1]):
-        if under_way(diary) == 1 < len(rows):
+        if under_way(diary) == 1 < len(case.rows):
             words = f"rank {rank} waits for each micro-batch to come back"
             return fail(f"{words} before the next one: {told(diary)}")
     return PASS
@@ -296,9 +277,9 @@ def bubble(rig: Rig, *, stages: list[int], micro: int, seed: int = 0) -> Verdict
 
     The time is that of the order in which each rank has taken its steps.
     """
-    widths, ranks = [4] * (sum(stages) + 1), len(stages)
-    case = Case(rig, stages, widths, [2] * micro, [[0]], seed, schedule=True)
-    diaries = case.diaries()
+    given: dict = {"widths": [4] * (sum(stages) + 1), "rows": [2] * micro}
+    case = Case(rig, stages=stages, seed=seed, schedule=True, **given)
+    diaries, ranks = case.diaries(), case.ranks
     first = f"the schedule of rank 0 is {told(diaries[0])}"
     theory, work = (ranks - 1) / (micro + ranks - 1), micro * sum(TAKES.values())
     if (got := 1 - work / span(diaries)) > theory + IDLE_SLACK:

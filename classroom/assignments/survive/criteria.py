@@ -5,6 +5,7 @@ Each case is a life or more; see lived.py.
 
 import random
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 
@@ -37,59 +38,58 @@ def _shuffled(seed: int, count: int) -> Iterator[torch.Tensor]:
 GIVEN = Given({"epoch": 1, "adam": False}, 1000, _shuffled)
 
 
-def _one_kill(rig: Rig, ranks: int, job: dict, seed: int) -> Verdict:
+def _one_kill(rig: Rig, **job: Any) -> Verdict:
     """Kill any rank in one of the steps 4 to 6, again in its next life, and go on."""
-    lives = Lives(rig, ranks, GIVEN, job, seed)
+    lives = Lives(rig, GIVEN, **job)
     for step in map(int, lives.draw.integers(4, 7, 2)):
-        lives.kill(int(lives.draw.integers(ranks)), step)
+        lives.kill(int(lives.draw.integers(lives.ranks)), step)
     return lives.last(range(1, lives.job["steps"]))
 
 
 # --- criteria ---
 
 
-def kills(rig: Rig, *, ranks: int, kills: int, seed: int = 1) -> Verdict:
+def kills(rig: Rig, *, kills: int, **more: Any) -> Verdict:
     """Kills cost two steps each at most, and the weights are as if there were none.
 
     Any rank in any step; the last kill comes in the first step of a life.
     """
-    lives = Lives(rig, ranks, GIVEN, {"steps": STEPS}, seed)
+    lives = Lives(rig, GIVEN, steps=STEPS, **more)
     steps = [*map(int, lives.draw.integers(5, 9, kills - 1)), 1]
     for step in steps:
-        lives.kill(int(lives.draw.integers(ranks)), step)
+        lives.kill(int(lives.draw.integers(lives.ranks)), step)
     return lives.last(range(sum(steps) - LOST * kills, STEPS))
 
 
-def order(rig: Rig, *, ranks: int, steps: int, epoch: int, seed: int = 1) -> Verdict:
+def order(rig: Rig, **given: Any) -> Verdict:
     """No sample of an epoch comes twice, and the next epochs have their own order."""
-    job = {"shuffle": True, "steps": steps, "epoch": epoch}
-    return _one_kill(rig, ranks, job, seed)
+    return _one_kill(rig, shuffle=True, **given)
 
 
-def optimizer(rig: Rig, *, ranks: int, steps: int, seed: int = 1) -> Verdict:
+def optimizer(rig: Rig, **given: Any) -> Verdict:
     """What Adam remembers outlives a kill."""
-    return _one_kill(rig, ranks, {"adam": True, "steps": steps}, seed)
+    return _one_kill(rig, adam=True, **given)
 
 
-def noise(rig: Rig, *, ranks: int, steps: int, seed: int = 1) -> Verdict:
+def noise(rig: Rig, **given: Any) -> Verdict:
     """Each rank's own noise goes on where it was."""
-    return _one_kill(rig, ranks, {"jitter": 0.2, "steps": steps}, seed)
+    return _one_kill(rig, jitter=0.2, **given)
 
 
-def writing(rig: Rig, *, ranks: int, step: int, at: str, seed: int = 1) -> Verdict:
+def writing(rig: Rig, *, step: int, at: str, **more: Any) -> Verdict:
     """A death while a snapshot is written costs a few steps, and not the run.
 
     Args:
         at: "at byte 6000" of a file, "before the rename" or "after the rename".
     """
-    lives = Lives(rig, ranks, GIVEN, {"steps": step + 10}, seed)
+    lives = Lives(rig, GIVEN, steps=step + 10, **more)
     lives.write(step, at)
     return lives.last(range(max(0, step - LOST_WRITING), step + 11))
 
 
-def seldom(rig: Rig, *, ranks: int, steps: int, seed: int = 1) -> Verdict:
+def seldom(rig: Rig, *, steps: int, **more: Any) -> Verdict:
     """There is a snapshot, and at most one for every two steps."""
-    lives = Lives(rig, ranks, GIVEN, {"steps": steps}, seed)
+    lives = Lives(rig, GIVEN, steps=steps, **more)
     if (verdict := lives.last({0})).state != "pass":
         return verdict
     most, got = steps // LOST, lives.snapshots
