@@ -86,6 +86,11 @@ class Mistake:
     """Other criteria that they violate, where a mistake misses the whole idea."""
 
 
+def named(*criteria: Callable[..., Verdict]) -> Criteria:
+    """Return criteria, each by the name of its function."""
+    return {criterion.__name__: criterion for criterion in criteria}
+
+
 def mistakes(text: str) -> list[Mistake]:
     """Read mistakes, each a difference to the solution under a line that names it:
 

@@ -1,11 +1,4 @@
-"""Try programs against a criterion: in a notebook, and when they are graded.
-
-A criterion is a function of an assignment's criteria.py:
-
-    def right(rig: Rig, *, ranks: int, length: int, seed: int = 0) -> Verdict:
-        outcome = rig.run(ranks, [{"x": x} for x in vectors])
-        return outcome.problem("result") or compare_all(expected, outcome, "result")
-"""
+"""Try programs against a criterion: in a notebook, and when they are graded."""
 
 from collections.abc import Callable
 from pathlib import Path

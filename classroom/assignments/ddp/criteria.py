@@ -14,7 +14,7 @@ from classroom.assignments.beside.averaged import (
     Case,
     accumulated,
 )
-from classroom.engine.assignment import Criteria
+from classroom.engine.assignment import named
 from classroom.engine.rig import Rig, compare_all
 from classroom.engine.verdict import PASS, Verdict, compare, fail
 
@@ -125,12 +125,4 @@ def unused(
     return case.same_gradients(case.judged()[0])
 
 
-CRITERIA: Criteria = {
-    "start": start,
-    "steps": steps,
-    "buckets": buckets,
-    "overlap": overlap,
-    "no_sync": no_sync,
-    "frozen_tied": frozen_tied,
-    "unused": unused,
-}
+CRITERIA = named(start, steps, buckets, overlap, no_sync, frozen_tied, unused)

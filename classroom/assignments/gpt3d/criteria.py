@@ -13,7 +13,7 @@ import torch
 
 from classroom.assignments.beside.serial import as_in_a_rank
 from classroom.assignments.gpt3d.harness import model, prints
-from classroom.engine.assignment import Criteria
+from classroom.engine.assignment import named
 from classroom.engine.rig import Outcome, Rig
 from classroom.engine.verdict import PASS, Verdict, blocked, compare, fail
 from ddp_lab.gpt import loss_of
@@ -35,6 +35,7 @@ EXACT = {"rtol": 1e-8, "atol": 1e-10}
 LEAST, MOST = 0.8, 1.03  # times the bytes needed
 # What the loopback carries, launch and headers included, is more on a busy machine.
 MOST_OF_ALL, LAUNCH_BYTES = 1.2, 5_000_000
+BEGINS_WITH = 10_000_000  # bytes that a program may hold before its first step
 MEMORY_SLACK, GROWS_ANYWAY = 0.05, 3_000_000  # of what is needed; bytes
 SILENCE = 40  # seconds; eight ranks take their time on a busy machine
 
@@ -277,14 +278,19 @@ def memory(rig: Rig, *, width: int, heads: int, seed: int = 0, **sizes: Any) -> 
         return problem
     for rank, events in enumerate(outcome.events):
         order = [key for key, _ in groupby(e.get("step", e["what"]) for e in events)]
-        if order != ["weigh", 0, "weigh", 1]:
-            return fail(f"rank {rank} is not weighed between its steps: {order}")
         weighed = [e["memory"] for e in events if e["what"] == "weigh"]
+        if order != ["weigh", 0, "weigh", 1] or len(weighed) != 3:
+            return fail(f"rank {rank} is not weighed between its steps: {order}")
         if None in weighed:
             return blocked("this system does not tell how much memory a process has")
+        before, begun, after = weighed
+        if (held := begun - before) > BEGINS_WITH:
+            told = f"holds {held / 1e6:,.1f} MB before its first step"
+            told += f", expected at most {BEGINS_WITH / 1e6:,.1f}"
+            return fail(f"rank {rank} {told}")
         share = sum(part.nbytes for part in case.share(rank, case.weights).values())
         most = (1 + MEMORY_SLACK) * 2 * share + GROWS_ANYWAY
-        if (kept := weighed[1] - weighed[0]) > most:
+        if (kept := after - begun) > most:
             told = f"keeps {kept / 1e6:,.1f} MB from step to step"
             told += f", expected at most {most / 1e6:,.1f}"
             return fail(f"rank {rank} {told}")
@@ -339,13 +345,5 @@ def wire(rig: Rig, *, seed: int = 0, **sizes: Any) -> Verdict:
     return PASS
 
 
-CRITERIA: Criteria = {
-    "loss": loss,
-    "gradients": gradients,
-    "clip": clip,
-    "steps": steps,
-    "memory": memory,
-    "flight": flight,
-    "wire": wire,
-}
+CRITERIA = named(loss, gradients, clip, steps, memory, flight, wire)
 NEEDS: dict[str, list[str]] = {}

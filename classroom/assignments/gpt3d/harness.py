@@ -175,6 +175,8 @@ def main() -> None:
     give_back_at_once()
     given = inputs()
     with process_group():
+        if given["weigh"]:
+            weigh()
         program = answer("gpt3d.py")
         if given["weigh"]:
             warm_up(program, given)

@@ -7,7 +7,7 @@ are toys which sign in, then end as planned here; see harness.py.
 import json
 import signal
 
-from classroom.engine.assignment import Criteria
+from classroom.engine.assignment import named
 from classroom.engine.rig import Rig
 from classroom.engine.verdict import PASS, Decided, Verdict, fail
 
@@ -219,12 +219,4 @@ def output(rig: Rig, *, ranks: int, lines: int) -> Verdict:
     return _ended(facts, 0)
 
 
-CRITERIA: Criteria = {
-    "variables": variables,
-    "waits": waits,
-    "fails": fails,
-    "deaf": deaf,
-    "asked": asked,
-    "together": together,
-    "output": output,
-}
+CRITERIA = named(variables, waits, fails, deaf, asked, together, output)

@@ -26,6 +26,7 @@ from wire import peer
 
 JOBS = 4  # processes that can launch; more than any case needs
 GIVE_UP = 12.0  # seconds until a launcher is given up
+LOOK = 0.01  # seconds between two looks
 LIBRARY = """
     torch.distributed.launcher torch.distributed.run torch.distributed.launch
     torch.distributed.elastic.agent torch.distributed.elastic.multiprocessing.api
@@ -316,10 +317,11 @@ def env_of(toy: Toy) -> dict[str, str]:
 
 
 def wait_for(condition: Callable[[], bool], seconds: float) -> None:
-    """Wait until the condition holds, but no longer than so many seconds."""
-    end = time.monotonic() + seconds
-    while not condition() and time.monotonic() < end:
-        time.sleep(0.01)
+    """Wait until it holds, for so many seconds, or longer where the machine is busy."""
+    for _ in range(round(seconds / LOOK)):
+        if condition():
+            return
+        time.sleep(LOOK)
 
 
 def main() -> None:

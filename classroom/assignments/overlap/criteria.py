@@ -10,7 +10,7 @@ from classroom.assignments.beside.averaged import (
     accumulated,
     hidden,
 )
-from classroom.engine.assignment import Criteria
+from classroom.engine.assignment import named
 from classroom.engine.rig import Rig
 from classroom.engine.verdict import PASS, Verdict, fail
 
@@ -121,12 +121,4 @@ def accumulate(
     return accumulated(rig, {"sizes": sizes}, plan, micro, **more)
 
 
-CRITERIA: Criteria = {
-    "mean": mean,
-    "buckets": buckets,
-    "hidden": hidden,
-    "order": order,
-    "waits": waits,
-    "odd": odd,
-    "accumulate": accumulate,
-}
+CRITERIA = named(mean, buckets, hidden, order, waits, odd, accumulate)

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from classroom.assignments.beside.lived import Given, Lives
-from classroom.engine.assignment import Criteria
+from classroom.engine.assignment import named
 from classroom.engine.rig import Rig
 from classroom.engine.verdict import PASS, Verdict, fail
 
@@ -139,12 +139,4 @@ def refuses(rig: Rig, *, ranks: int, then: int, seed: int = 1) -> Verdict:
     return PASS
 
 
-CRITERIA: Criteria = {
-    "memory": memory,
-    "order": order,
-    "noise": noise,
-    "dies": dies,
-    "writing": writing,
-    "damaged": damaged,
-    "refuses": refuses,
-}
+CRITERIA = named(memory, order, noise, dies, writing, damaged, refuses)

@@ -7,7 +7,7 @@ import numpy as np
 
 from classroom.assignments.beside.wired import wired
 from classroom.assignments.ring.harness import ONE_OF, drawn
-from classroom.engine.assignment import Criteria
+from classroom.engine.assignment import named
 from classroom.engine.rig import Outcome, Rig, compare_all
 from classroom.engine.verdict import PASS, Verdict, fail
 
@@ -128,12 +128,6 @@ def no_deadlock(rig: Rig, *, ranks: int, megabytes: int) -> Verdict:
     return lacking(diary, ranks, size) or over_budget(diary, ranks, size) or PASS
 
 
-CRITERIA: Criteria = {
-    "right": right,
-    "any_length": any_length,
-    "any_dtype": any_dtype,
-    "in_place": in_place,
-    "messages": messages,
-    "bytes_sent": bytes_sent,
-    "no_deadlock": no_deadlock,
-}
+CRITERIA = named(
+    right, any_length, any_dtype, in_place, messages, bytes_sent, no_deadlock
+)

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from classroom.engine.assignment import Criteria
+from classroom.engine.assignment import named
 from classroom.engine.rig import Outcome, Rig
 from classroom.engine.verdict import PASS, Verdict, compare, fail
 
@@ -230,12 +230,6 @@ def _storm(
     return PASS
 
 
-CRITERIA: Criteria = {
-    "synchronous": synchronous,
-    "asynchronous": asynchronous,
-    "staleness": staleness,
-    "bounded": bounded,
-    "leaving": leaving,
-    "snapshots": snapshots,
-    "threads": threads,
-}
+CRITERIA = named(
+    synchronous, asynchronous, staleness, bounded, leaving, snapshots, threads
+)

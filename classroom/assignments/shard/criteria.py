@@ -15,7 +15,7 @@ import torch
 
 from classroom.assignments.beside.wired import wired
 from classroom.assignments.shard.harness import INNER, Training, pieces
-from classroom.engine.assignment import Criteria
+from classroom.engine.assignment import named
 from classroom.engine.rig import Outcome, Rig
 from classroom.engine.verdict import PASS, Decided, Verdict, compare, fail
 
@@ -380,12 +380,4 @@ def _same_groups(expected: list[dict], got: list[dict]) -> Verdict:
     return PASS
 
 
-CRITERIA: Criteria = {
-    "equal": equal,
-    "shares": shares,
-    "memory": memory,
-    "wire": wire,
-    "groups": groups,
-    "odd": odd,
-    "checkpoint": checkpoint,
-}
+CRITERIA = named(equal, shares, memory, wire, groups, odd, checkpoint)

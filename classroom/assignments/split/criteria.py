@@ -16,7 +16,7 @@ import torch.nn.functional as F
 
 from classroom.assignments.beside.averaging import fill, flat, gradients
 from classroom.assignments.split.harness import TOLD, Factor, network
-from classroom.engine.assignment import Criteria
+from classroom.engine.assignment import named
 from classroom.engine.rig import Outcome, Rig, compare_all
 from classroom.engine.verdict import PASS, Decided, Verdict, compare, fail
 
@@ -323,11 +323,4 @@ def span(diaries: list[list[dict]]) -> float:
     return max(clock)
 
 
-CRITERIA: Criteria = {
-    "cut": cut,
-    "outputs": outputs,
-    "grads": grads,
-    "steps": steps,
-    "memory": memory,
-    "bubble": bubble,
-}
+CRITERIA = named(cut, outputs, grads, steps, memory, bubble)

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from classroom.assignments.beside.lived import Given, Lives
-from classroom.engine.assignment import Criteria
+from classroom.engine.assignment import named
 from classroom.engine.rig import Rig
 from classroom.engine.verdict import Verdict, fail
 
@@ -98,11 +98,4 @@ def seldom(rig: Rig, *, steps: int, **more: Any) -> Verdict:
     return verdict
 
 
-CRITERIA: Criteria = {
-    "kills": kills,
-    "order": order,
-    "optimizer": optimizer,
-    "noise": noise,
-    "writing": writing,
-    "seldom": seldom,
-}
+CRITERIA = named(kills, order, optimizer, noise, writing, seldom)
