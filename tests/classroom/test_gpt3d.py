@@ -1,7 +1,7 @@
 """Assignment 11: what is special to it; test_solutions.py has the rest."""
 
 import pytest
-from course import cells, changed, some, verdict, visible
+from course import cells, changed, solution, some, verdict, visible
 
 pytestmark = pytest.mark.sandbox
 
@@ -373,3 +373,10 @@ EARLY = changed(
 
 def test_a_rank_is_weighed_between_its_steps():
     assert "is not weighed between its steps" in tried(EARLY, "memory")
+
+
+@pytest.mark.full
+def test_what_is_held_from_the_import_on_is_no_room():
+    (text,) = solution("gpt3d").values()
+    text += "\n\nROOM = [bytearray(b'x') * 30_000_000]\n"
+    assert "MB before its first step" in tried({"gpt3d.py": text}, "memory")
