@@ -90,8 +90,11 @@ def writing(rig: Rig, *, step: int, at: str, save_every: int, **more: Any) -> Ve
         at: "at byte 6000" of a file, "before the rename" or "after the rename".
     """
     lives = Lives(rig, GIVEN, epoch=save_every, save_every=save_every, **more)
-    life, steps = lives.write(step, at), lives.job["steps"]
-    return lives.last({step - save_every, step} if life.failure else {steps})
+    died, end = lives.write(step, at).failure, lives.job["steps"]
+    starts = (
+        {step - save_every, step} if died else {end // save_every * save_every, end}
+    )
+    return lives.last(starts)
 
 
 def damaged(rig: Rig, *, save_every: int, left: str, **more: Any) -> Verdict:

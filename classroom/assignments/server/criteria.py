@@ -83,7 +83,7 @@ def written(
         while len(script) < pushes:
             free = [t for t in truth.clocks if t not in truth.waiting]
             if free == [leaver] and len(script) >= pushes // 2:
-                event = "leave", leaver
+                event = "leave", free[0]
             else:
                 # The first ones are the fast ones.
                 event = "push", free[int(len(free) * draw.random() ** 2)]

@@ -44,13 +44,6 @@ class Factor(torch.autograd.Function):
         return gradient * ctx.back(gradient), None, None
 
 
-def seen(x: torch.Tensor) -> torch.Tensor:
-    """Return the numbers of `x`, though a transform of torch.func may wrap them."""
-    found: list[torch.Tensor] = []
-    Factor.apply(x, lambda plain: found.append(plain.detach().cpu()) or 1.0, None)
-    return found[0]
-
-
 class Watched(nn.Module):
     """A stage whose last piece is the judge's: nothing goes on before it has answered.
 
@@ -64,30 +57,29 @@ class Watched(nn.Module):
     def begin(self) -> None:
         """Begin with the next batch."""
         self.batch += 1
-        self.numbers: dict[bytes, int] = {}  # of the micro-batches, by what has come
+        self.numbers: dict[tuple, int] = {}  # of the micro-batches, by what has come
         self.came: list[ref] = []  # those that are still in memory
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         self.came = [one for one in self.came if one() is not None]
-        held, numbers = len(self.came), seen(x)
-        key = numbers.numpy().tobytes()
+        held, key = len(self.came), tuple(x.flatten().tolist())
         if key not in self.numbers:  # else it is computed anew for its backward
             self.numbers[key] = len(self.numbers)
             self.came.append(ref(x))
         number = self.numbers[key]
-        ahead = partial(self.ask, "F", number, numbers, held)
+        ahead = partial(self.ask, "F", number, key, held)
         return Factor.apply(
             self.layers(x), ahead, partial(self.ask, "B", number, None, 0)
         )
 
     def ask(
-        self, step: str, number: int, x: torch.Tensor | None, held: int, at_end: Any
+        self, step: str, number: int, x: tuple | None, held: int, at_end: torch.Tensor
     ) -> float:
         """Let the judge do its piece of a forward or a backward."""
         from ranks import ask
 
-        came = seen(at_end) if x is None else x  # from the left or the right
-        numbers = [float(f"{v:.7g}") for v in came.flatten()[:TOLD].tolist()]
+        came = at_end.flatten().tolist() if x is None else x  # from right, from left
+        numbers = [float(f"{value:.7g}") for value in came[:TOLD]]
         told = {"step": step, "batch": self.batch, "number": number, "held": held}
         return ask(**told, came=numbers)
 
