@@ -66,6 +66,7 @@ evidence: .venv/dev-ready ## for maintainers: record tests/evidence anew from li
 # course that is kept elsewhere, as in COURSE=~/my-course.
 ENGINE := $(BIN)/python -m classroom.engine
 EXTRAS := $(BIN)/python -m classroom.extras
+$(if $(word 2,$(COURSE)),$(error COURSE=$(COURSE): make takes no path with a space))
 export DDP_LAB_COURSE := $(abspath $(patsubst ~/%,$(HOME)/%,$(COURSE)))
 
 classroom: export JUPYTER_CONFIG_PATH := $(CURDIR)/classroom
