@@ -147,11 +147,13 @@ MESSAGES = changed(
 """,
     ),
     (WAIT, "    for work in works:\n        work.wait()\n    total += sum(boxes)\n"),
-    ("x.max()", "torch.amax(input=x, dim=0)"),
 )
+NAMED = changed("clinic", ("x.max()", "torch.amax(input=x, dim=0)"))
 
 
-@pytest.mark.parametrize("answer", [THREAD, MESSAGES], ids=["a thread", "messages"])
+@pytest.mark.parametrize(
+    "answer", [THREAD, MESSAGES, NAMED], ids=["a thread", "messages", "by its name"]
+)
 def test_the_sum_may_travel_otherwise(answer):
     cases = visible("clinic")["overlap_cure"]
     assert str(verdict("clinic", answer, "overlap_cure", cases)) == "pass"
