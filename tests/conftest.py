@@ -104,6 +104,9 @@ TOGETHER = (
     "test_work.py",
 )
 
+# Its wrong answers wait for what never comes, until somebody's patience ends.
+WAITING = "test_exercises.py"
+
 # What would send runs to a cluster.
 for name in (slurm.ASKED, slurm.SPREAD, "SLURM_JOB_ID"):
     os.environ.pop(name, None)
@@ -192,32 +195,40 @@ def pytest_collection_modifyitems(config, items):
 
 
 def mixed(items: list) -> list:
-    """Spread what one worker runs as a whole among the tests that stand alone.
+    """Spread notebooks, which keep the cores busy, and tests that wait among others.
 
-    Those are the notebooks and files of `TOGETHER`, the longest first. Notebooks keep
-    the cores busy, and many tests wait: one after the other they take longer. The last
-    quarter of the tests stands alone, so that no worker is late. A test that needs no
-    processes takes no time, and counts for nothing.
+    One after the other they take longer. So is spread what one worker runs as a whole,
+    the longest first. The last quarter is of the others, so that no worker is late.
     """
     wholes: dict[Path, list] = {}
-    alone = []
+    waiting, others = [], []
     for item in items:
         if item.path.name.endswith(TOGETHER):
             wholes.setdefault(item.path, []).append(item)
+        elif item.path.name == WAITING:
+            waiting.append([item])
         else:
-            alone.append(item)
-    rest = sorted(wholes.values(), key=len)
-    counted = sum(not item.get_closest_marker("check") for item in alone)
-    apart = counted * 3 / 4 / max(1, len(rest))
+            others.append(item)
+    longest_first = sorted(wholes.values(), key=len, reverse=True)
+    return spread(longest_first, spread(waiting, others))
+
+
+def spread(units: list[list], among: list) -> list:
+    """Put units of tests between others, evenly, but for the last quarter of these.
+
+    A test that needs no processes takes no time, and counts for nothing.
+    """
+    rest = units[::-1]
+    counted = sum(not item.get_closest_marker("check") for item in among)
+    apart = counted * 3 / 4 / max(1, len(units))
     found, due = [], 0.0
-    for item in alone:
-        if not item.get_closest_marker("check"):
-            due += 1
+    for item in among:
+        due += not item.get_closest_marker("check")
         while rest and due >= apart:
             found += rest.pop()
             due -= apart
         found.append(item)
-    return [*found, *(item for whole in reversed(rest) for item in whole)]
+    return [*found, *(item for unit in rest[::-1] for item in unit)]
 
 
 CELLS: set[str] = set()
