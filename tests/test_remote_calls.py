@@ -128,6 +128,6 @@ def test_a_chain_that_blocks_every_thread_is_told_with_the_calls_it_serves(varia
 
 def test_a_thread_is_named_by_what_it_does():
     served = [Frame("a.py", 3, "f"), Frame("rpc/internal.py", 9, "_run_function")]
-    assert probe._thread(None, served) == "a thread that serves a remote call"
-    assert probe._thread(None, served[:1]) == "a thread without a name"
-    assert probe._thread("feeder", served[:1]) == "thread feeder"
+    assert probe.thread_name(None, served) == "a thread that serves a remote call"
+    assert probe.thread_name(None, served[:1]) == "a thread without a name"
+    assert probe.thread_name("feeder", served[:1]) == "thread feeder"

@@ -17,7 +17,7 @@ LOST_PEER = re.compile(
     r"Connection (closed|reset) by peer|connectFullMesh failed|Broken pipe"
     r"|remote process exited|NCCL communicator was aborted|recvValue failed"
     r"|failed to recv, got 0 bytes|Connection was likely closed|Socket closed"
-    r"|\b(eof|closed|ECONNRESET)\b.* \(this error originated at tensorpipe/"
+    r"|\b(eof|EOF|EPIPE|closed|ECONNRESET)\b.* \(this error originated at tensorpipe/"
 )
 # What a rank says when it has waited too long, or got what it had not asked for.
 OUT_OF_STEP = re.compile(
