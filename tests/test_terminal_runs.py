@@ -158,7 +158,8 @@ def test_silence_ends_a_run_only_if_asked_to(program, survivors):
     path = program("print('begun', flush=True)\ntime.sleep(600)")
     done = ddp_lab("torchrun", "--timeout", 2, "--nproc-per-node", 2, path)
     assert done.returncode == 124
-    assert "no end after 2 seconds" in done.stderr
+    # 10: five times as many from the start, which may take long on a busy machine.
+    assert re.search("no end after (2|10) seconds", done.stderr)
     assert "time.sleep(600)" in done.stderr
     assert wait_until(lambda: survivors() == 0)
 
