@@ -157,7 +157,7 @@ def pytest_xdist_auto_num_workers(config):
 
     In `make check` few wait, and each worker takes seconds to collect all tests.
     """
-    each = 2 if config.getoption("markexpr") == "check" else 4
+    each = 2 if config.getoption("markexpr") == "check" else 3
     return min(each * (os.cpu_count() or 1), 12)
 
 
