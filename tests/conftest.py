@@ -144,8 +144,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 def pytest_configure(config):
     """Let all workers of xdist use one warm process, and be forks of it."""
     if not hasattr(config, "workerinput") and config.getoption("numprocesses", None):
-        WARM.lend(environment())
-        if python := WARM.python(environment()):
+        if python := WARM.lend(environment()):
             config.option.tx = [f"popen//python={python}"] * len(config.option.tx)
     if cache := getattr(config, "cache", None):
         FAILED.update(cache.get(CROWD, []))

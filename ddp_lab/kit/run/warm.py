@@ -154,10 +154,12 @@ class Warm:
         self._told = self.trouble or self._told
         return untold
 
-    def lend(self, env: dict[str, str]) -> None:
-        """Let the processes that we start use this server instead of their own."""
-        if self.python(env):
+    def lend(self, env: dict[str, str]) -> str | None:
+        """Let what we start use this server instead of its own; return its `python`."""
+        python = self.python(env)
+        if python:
             os.environ[LENT] = str(self.folder)
+        return python
 
     def _alive(self) -> bool:
         if self.process is not None:

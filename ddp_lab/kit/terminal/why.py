@@ -27,7 +27,8 @@ def explain_here(pid: int | None, seconds: float, save: str | None) -> int:
         print(f"note: {note}", file=sys.stderr)
     if not jobs:
         what = "no job is seen on this machine; `ddp-lab why PID` looks at any Python"
-        what = what if pid is None else f"there is no Python process {pid}"
+        if pid is not None:
+            what = f"there is no Python process {pid}"
         print(f"ddp-lab: {what}", file=sys.stderr)
         return NO_JOB
     if len(jobs) > 1:
