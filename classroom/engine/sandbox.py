@@ -412,6 +412,7 @@ class Sandbox(Rig):
             asked = {"recorder": RECORDER, "limits": self.limits.of_a_process()}
             answer, found = run.ask(header | asked, files)
             self._spent += float(answer.get("seconds", 0))
+            self.ended = self.ended or self._over()  # before the next one begins
             return answer, found
         except Exception as error:  # it was killed, or what it wrote is no answer
             if self._closed.is_set():
@@ -461,7 +462,7 @@ class Sandbox(Rig):
     def _watch(self) -> None:
         """End it when it goes over a limit."""
         while not (self.ended or self._closed.wait(LOOK_EVERY)):
-            self.ended, now = self._over(), time.monotonic()
+            self.ended, now = self.ended or self._over(), time.monotonic()
             lasted = self._lasted + sum(now - run.begun for run in [*self._runs])
             if not self.ended and lasted > self.limits.wall:
                 self._late = True

@@ -205,7 +205,9 @@ def two_judged(body: str, **limits: float) -> list[str]:
     return ["\n".join(found[cell.name]["lines"]) for cell in wanted]
 
 
-def test_after_an_ending_by_force_nothing_more_is_started():
+def test_after_an_ending_by_force_nothing_more_is_started(monkeypatch):
+    """What was too much is known with the answer, before anybody looks again."""
+    monkeypatch.setattr(sandbox, "LOOK_EVERY", 600)
     busy = "while time.process_time() < 3: pass"
     assert two_judged(busy, seconds=2)[1] == f"any_length: fail: {sandbox.NOT_STARTED}"
 
