@@ -112,8 +112,8 @@ def batch(
     starts = torch.randint(
         len(TEXT) - time, (size,), generator=torch.Generator().manual_seed(step)
     )
-    rows = TEXT[starts[:, None] + torch.arange(time + 1)]
-    return rows[:, :-1], rows[:, 1:]
+    places = starts[:, None] + torch.arange(time)
+    return TEXT[places], TEXT[places + 1]
 
 
 def encoded(text: str) -> torch.Tensor:

@@ -112,12 +112,20 @@ def table_of(schedule, p):
     return [[(int(s), what, int(i)) for s, what, i in action.findall(r)] for r in rows]
 
 
+class Stage(pipelining.PipelineStage):
+    """PyTorch 2.11 greets every neighbor first, also itself, which gloo cannot."""
+
+    def _get_init_p2p_neighbors_ops(self):
+        greetings = super()._get_init_p2p_neighbors_ops()
+        return [greeting for greeting in greetings if greeting.peer != dist.get_rank()]
+
+
 def train_step(name, net, home, batch, target, m):
     """One step by the library; check this rank's gradients, and return the schedule."""
     mine = [stage for stage, rank in enumerate(home) if rank == dist.get_rank()]
     parts = [copy.deepcopy(net[stage]) for stage in mine]
     stages = [
-        pipelining.PipelineStage(part, stage, len(home), batch.device)
+        Stage(part, stage, len(home), batch.device)
         for part, stage in zip(parts, mine, strict=True)
     ]
     schedule = getattr(pipelining, f"Schedule{name}")(stages, m, loss_fn=F.mse_loss)
