@@ -414,6 +414,14 @@ except RuntimeError:
         cause="EXIT 1 needs an even number",
         exit_code=1,
     ),
+    Fault(
+        "exit_that_takes_long",  # and torchrun, which sees the others fail, ends it
+        "import atexit; atexit.register(time.sleep, 2 * odd)\n"
+        f"if odd: {LOSES}; sys.exit('no intact images')",
+        kind="exit",
+        cause="EXIT 1 no intact images",
+        exit_code=1,
+    ),
     *[
         Fault(
             name,

@@ -43,9 +43,11 @@ OF_RUN, OF_RANK = (
     ("out", "err", "children", "raised.json", "end.json")
     + ("stack.json", "stack_*.json", "seen_*.json"),
     ("pid", "stdout.log", "stderr.log", "error.json", "flight.json", "seen.json")
-    + ("stack.json", "stack", "raised.json", "end.json", "exit.json", "children"),
+    + ("stack.json", "stack", "raised.json", "left.json", "end.json", "exit.json")
+    + ("children",),
 )
 LOGS: dict[str, type[RunLog]] = {"TorchrunLog": TorchrunLog, "SpawnLog": SpawnLog}
+ENDS = ("raised.json", "left.json", "end.json", "exit.json")
 MOST_FRAMES = 10  # of an exception
 # What a rank tells when it is asked, beside its calls.
 TOLD = ("handles", "tasks", "failed_tasks", "threads", "started_as", "meets")
@@ -240,7 +242,7 @@ def _timeless(
     for name, text in files.items():
         if name.rpartition("/")[2] == "children":
             found[name] = [json.loads(line) for line in text.splitlines()]
-        elif name.rpartition("/")[2] in ("raised.json", "end.json", "exit.json"):
+        elif name.rpartition("/")[2] in ENDS:
             found[name] = [json.loads(text)]
     events = [event for each in found.values() for event in each]
     times = [event.get(key) for event in events for key in ("time", "asked")]

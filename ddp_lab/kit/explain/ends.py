@@ -86,7 +86,7 @@ def find(log: RankLog, code: int | None) -> End | None:
     log = replace(log, code=code)
     asked = log.asked or log.exit is None and code == -signal.SIGTERM
     frame = stacks.own(log.frames or stacks.from_text(log.traceback))
-    if log.exit and log.exit["code"] is None and not log.raised:
+    if log.exit and log.exit["code"] is None and not (log.raised or log.end):
         cause = Cause(Kind.UNWILLING, frame=frame)
     elif code is not None and code < 0 and not log.in_words:
         cause = Cause(Kind.SIGNAL, frame=frame, code=code)

@@ -214,6 +214,9 @@ def _read_rank(folder: Path, limit: int) -> RankLog:
     log.end = read_json(folder / "end.json")
     log.raised = read_json(folder / "raised.json")
     log.exit = read_json(folder / "exit.json")
+    left = read_json(folder / "left.json")
+    if left and not log.end and log.exit and left["time"] < log.exit["asked"]:
+        log.end = left  # and was ended before it had done the rest
     said = read(folder / "stderr.log", limit)
     if log.raised or log.exit or (folder / "pid").exists():  # rank.py is there
         log.add_end(said)

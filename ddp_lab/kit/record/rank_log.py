@@ -136,7 +136,8 @@ class RankLog:
             return False
         code = self.exit["code"]
         by_request = code is None or -code in REQUESTS
-        return by_request and not self.raised or self.time >= self.exit["asked"]
+        own = self.raised or self.end
+        return by_request and not own or self.time >= self.exit["asked"]
 
     @property
     def warnings(self) -> list[str]:

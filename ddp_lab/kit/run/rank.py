@@ -16,6 +16,8 @@ keeps in its log folder, beside torchrun's own stdout.log and stderr.log:
                   ever been, in a process group. It is written when all is done,
                   threads and exit functions included: a rank that left none has died
                   early.
+    left.json     the first half of it, if the program left by sys.exit, and not with 0;
+                  torchrun may end the rank before all is done
     children      what it has started by multiprocessing (births.py)
 
 A program that starts its ranks itself is run through this file as well. It leaves the
@@ -69,6 +71,8 @@ def run(argv: list[str]) -> None:
         _open_up(folder)
     code, left = _exit_code(argv, folder)
     end = {"code": code, "time": time.time()} | left
+    if left and folder and os.getpid() == own:
+        _write(folder / "left.json", end)
     _finish()
     _make_room()
     for stream in (sys.stdout, sys.stderr):
