@@ -1,5 +1,6 @@
 """The launcher: what comes back by rank, what a failure says, what stays (nothing)."""
 
+import json
 import os
 import re
 import shutil
@@ -467,6 +468,34 @@ def test_a_rank_without_a_free_descriptor_leaves_word(program, then):
     assert f"    {then}" in failure.traceback  # with its line, which is in a file
 
 
+SLOW_THREAD = """
+import resource, sys, threading, time
+from pathlib import Path
+from ddp_lab.kit.run import rank
+
+begin, threads = threading.Thread.start, []
+threading.Thread.start = lambda thread: threads.append(thread)  # as on a busy machine
+rank._open_up(Path(sys.argv[1]))
+make_room = rank._make_room
+rank._make_room = lambda: (make_room(), begin(threads[0]), time.sleep(0.2))
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+held = []
+try:
+    while True:
+        held.append(open(__file__))
+except OSError as error:
+    rank._leave_word(Path(sys.argv[1]), error)
+"""
+
+
+def test_the_thread_that_answers_takes_no_descriptor_from_the_last_word(tmp_path):
+    (tmp_path / "slow.py").write_text(SLOW_THREAD)
+    words = [sys.executable, str(tmp_path / "slow.py"), str(tmp_path)]
+    subprocess.run(words, env=os.environ | {"PYTHONPATH": str(ROOT)}, check=True)
+    said = json.loads((tmp_path / "raised.json").read_text())["traceback"]
+    assert "    held.append(open(__file__))" in said
+
+
 @pytest.mark.parametrize(
     "options, said, own",
     [
@@ -653,6 +682,7 @@ def test_torchrun_alone_need_not_wait():
 
 # What the variable says when torch is loaded counts, not what is set later.
 SETS_FIRST = """
+import json
 import os
 os.environ["TORCH_DISTRIBUTED_DEBUG"] = "DETAIL"
 import torch.distributed as dist

@@ -41,6 +41,7 @@ import time
 import traceback
 import types
 import warnings
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,7 @@ FRAMES = 100  # that are kept of an exception, and
 LEAVES, CHAIN = 5, 9  # exceptions of a group, and that led to it
 # Torch 2.13 and 2.14 say so of all_gather_into_tensor and reduce_scatter_tensor.
 RENAMED = ".*deprecated. Please use `torch.distributed.*_single` instead"
+WORDS = 100  # bytes of questions, each one long, that are read at once
 RESERVED = 16_384  # bytes for raised.json, should the disk be full by then
 PR_SET_PTRACER, ANY = 0x59616D61, -1  # see prctl(2)
 PR_SET_PDEATHSIG = 1
@@ -129,6 +131,7 @@ def _open_up(folder: Path) -> None:
     try:
         (folder / "pid").write_text(str(os.getpid()))
         os.mkfifo(folder / "ask")
+        asked = os.open(folder / "ask", os.O_RDWR)  # now: later none may be free
         stack = open(folder / "stack", "w")  # noqa: SIM115  (open as long as we live)
     except OSError:
         return  # a full disk, say: the program may still run
@@ -143,7 +146,7 @@ def _open_up(folder: Path) -> None:
     _births().watch(folder / "children")
     started_as = [os.environ.get(name, "") for name in ("RANK", "WORLD_SIZE")]
     told = {"meets": _meeting(), "started_as": started_as}  # by torchrun
-    threading.Thread(target=_answer, args=[folder, told], daemon=True).start()
+    threading.Thread(target=_answer, args=[asked, folder, told], daemon=True).start()
 
 
 def _allow_py_spy() -> None:
@@ -158,15 +161,12 @@ def _prctl(what: int, value: int) -> None:
         ctypes.CDLL(None).prctl(what, ctypes.c_ulong(value), 0, 0, 0)
 
 
-def _answer(folder: Path, told: dict) -> None:
+def _answer(asked: int, folder: Path, told: dict) -> None:
     """Write flight.json whenever somebody writes to `ask`."""
-    while True:
-        try:
-            with open(folder / "ask", "rb") as pipe:  # waits for a writer
-                pipe.read()
-        except OSError:
-            return  # the program has removed it, say
-        _write(folder / "flight.json", flight() | _now(told))
+    pipe = os.fstat(asked)
+    with suppress(OSError):  # or the program closes what it does not know
+        while os.path.samestat(os.fstat(asked), pipe) and os.read(asked, WORDS):
+            _write(folder / "flight.json", flight() | _now(told))
 
 
 def _now(told: dict) -> dict:
