@@ -48,8 +48,6 @@ class Patient:
     """What else to replace: the first cure has only brought the reason to light."""
     reason: str = ""
     """The exception that comes to light."""
-    timeout: float = 4
-    """Seconds of silence that show a hang."""
     prints: str = ""
     """What rank 0, of two, prints as long as it is well."""
 
@@ -305,7 +303,8 @@ def test_the_row_points_at_lines_that_are_there(patient):
 @pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=FULL)])
 def test_the_patient_is_sick(patient, ranks):
     command = f"--nproc-per-node {ranks} {program(patient)}"
-    run = torchrun(command, timeout=patient.timeout, expect_failure=True)
+    timeout = 4 if patient.hangs else 20  # who does not may be slow
+    run = torchrun(command, timeout=timeout, expect_failure=True)
     failure, report = run.failure, run.failure.report()
     assert (failure.kind == "timeout") == patient.hangs, report
     assert failure.symptom == patient.symptom, report
