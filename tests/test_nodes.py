@@ -216,7 +216,8 @@ EVENTS = {
     "end\n  by the event `stop node 1`",
     "cut node 1": "node 1: is cut off: its cable is pulled\n  by the event `cut node 1`"
     "; no end after 5 seconds",
-    "kill rank 2": "rank 2 (node 1, local 0): ended by SIGKILL",
+    "kill rank 2": "rank 2 (node 1, local 0): ended by SIGKILL (by the event `kill "
+    "rank 2`)",
 }
 
 

@@ -143,6 +143,8 @@ def _stopped(why: Cause) -> str:
 
 def _signal_and_sender(why: Cause) -> str:
     name = signal_name(-(why.code or 0)) or f"signal {-(why.code or 0)}"
+    if why.name:
+        return f"{name} ({PLAIN[Kind.EVENT].format(why)})"
     return f"{name} ({USUAL_SENDER[name]})" if name in USUAL_SENDER else name
 
 

@@ -22,7 +22,7 @@ class Kind(Enum):
 
     # How a rank ended, or the command.
     RAISED = auto()  # error; name: the function of torch.distributed, if in one
-    SIGNAL = auto()  # code
+    SIGNAL = auto()  # code; name: of the event, if one has sent it
     EXIT = auto()  # code; error: its last words
     UNWILLING = auto()  # it was asked to end; stands: where it was
     LAUNCHER = auto()  # code: of the signal that has ended it

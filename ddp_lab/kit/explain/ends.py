@@ -89,7 +89,7 @@ def find(log: RankLog, code: int | None) -> End | None:
     if log.exit and log.exit["code"] is None and not (log.raised or log.end):
         cause = Cause(Kind.UNWILLING, frame=frame)
     elif code is not None and code < 0 and not log.in_words:
-        cause = Cause(Kind.SIGNAL, frame=frame, code=code)
+        cause = Cause(Kind.SIGNAL, frame=frame, code=code, name=log.event)
     elif log.traceback:
         error, frame = _exception(log, frame)
         inside = communication(log.frames or stacks.from_text(log.traceback))

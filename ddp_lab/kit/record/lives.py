@@ -76,6 +76,17 @@ def events(folder: Path, since: float = 0.0) -> list[tuple[float, str]]:
     return found
 
 
+def killed_by(folder: Path) -> dict[Path, str]:
+    """Return by its log folder which event has killed a rank, of those that one has."""
+    return {
+        life.folder: what
+        for time, what in events(folder)
+        for life in lives(folder)
+        if what in (f"kill rank {life.rank}", f"kill node {life.node}")
+        if life.how == "SIGKILL" and life.start < time <= (life.end or 0.0)
+    }
+
+
 def _below(folder: Path) -> Iterator[Path]:
     for name in names(folder):
         yield folder / name

@@ -20,6 +20,7 @@ from ddp_lab.kit.record.lives import (
     Life,
     by_attempt,
     changes,
+    killed_by,
     last_attempt,
     lives,
     node_folders,
@@ -100,10 +101,11 @@ class TorchrunLog(RunLog):
         local = {} if several else {life.rank: life.local_rank for life in last}
         codes = {local.get(rank, rank): code for rank, code in said}
         *before, there = folders_by_attempt(folder) or [[]]
-        earlier = [_read_ranks(ranks, {}) for ranks in before]
+        killed = killed_by(folder)
+        earlier = [_read_ranks(ranks, {}, killed) for ranks in before]
         removed = range(len(there), max(codes, default=-1) + 1)
         there = there + [folder / "removed" / str(rank) for rank in removed]
-        ranks = _read_ranks(there, codes)
+        ranks = _read_ranks(there, codes, killed)
         full = folder.parent if _is_full(folder) else None
         nodes = agents.read_all(folder), changes(folder), _places(folder, last)
         return cls(ranks, stderr, earlier, full, *nodes)
@@ -176,18 +178,21 @@ def ranks_of(attempt: Path) -> list[Path]:
     return [attempt / str(rank) for rank in range(max(found, default=-1) + 1)]
 
 
-def _read_ranks(folders: list[Path], codes: dict[int, int]) -> list[RankLog]:
+def _read_ranks(
+    folders: list[Path], codes: dict[int, int], killed: dict[Path, str]
+) -> list[RankLog]:
     """Return all that is known of the ranks of an attempt.
 
     Args:
         folders: those of their logs, by rank; they need not be there.
         codes: the exit codes of the ranks that torchrun calls failed, if it has said.
+        killed: what has killed some of them.
     """
     logs = []
     for rank, folder in enumerate(folders):
         log = _read_rank(folder, MOST_READ)
         _add_evidence(log, folder)
-        log.code = codes.get(rank)
+        log.code, log.event = codes.get(rank), killed.get(folder, "")
         if log.exit and log.exit["code"] is not None:
             log.code = log.exit["code"]
         left = log.code == 0 if log.exit else codes and rank not in codes
