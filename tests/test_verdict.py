@@ -330,6 +330,23 @@ def test_a_main_thread_that_waits_for_its_threads_leaves_the_word_to_them():
             assert (there.state, there.frame.line) == (state, at)
 
 
+def test_who_may_be_no_member_of_a_group_is_not_blamed(tmp_path):
+    called = Frame(
+        C10D.replace("distributed_c10d", "c10d_logger"),
+        83,
+        "wrapper",
+        {"kwargs": '{"group": <torch._C._distributed_c10d.ProcessGroup at 0x7f12>}'},
+    )
+    inside, *mine = stack(30, "all_reduce")
+    waits = Seen(7, "here", "sleeping", [inside, called, *mine])
+    looks.save(tmp_path / "a", Job("torchrun", "a.py", 1, {}), {0: waits}, 8)
+    saved = looks.load(tmp_path / "a")[1][0]
+    for first, kind in ((waits, Kind.DOES), (saved, Kind.DOES), (WAITS, Kind.ABSENT)):
+        failure = judge({0: first, 1: seen(20), 2: seen(21)}, 3, 8).failure
+        assert (failure.why.kind, failure.rank) == (kind, None)
+        assert judge({0: first, 1: seen(20)}, 2, 8).failure.rank == 1
+
+
 def test_threads_of_remote_calls_poll_and_compute_nothing():
     path = f"{TORCH}/distributed/rpc/api.py"
     calls = [Frame(path, 9, "rpc_sync"), *stack(20)]

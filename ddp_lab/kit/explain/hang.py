@@ -377,7 +377,8 @@ def _absent(waiting: list[Stand], stands: list[Stand]) -> Cause | None:
     if not absent and {stand.peers for stand in waiting} == {tuple(wanted)[:1]}:
         # All wait for one rank, be its stack unreadable: it may be another program.
         absent = [s for s in stands if s.rank in wanted and s.state == "unknown"]
-    if not absent:
+    others = not wanted and any(stand.given for stand in waiting)
+    if not absent or others and len(absent) > 1:  # some may be no members
         return None
     together = len({stand.frame and stand.frame.short for stand in absent}) == 1
     first, one = waiting[0], absent[0].rank if len(absent) == 1 else None

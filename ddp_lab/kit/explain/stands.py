@@ -44,6 +44,7 @@ RPC = "torch/distributed/rpc/"
 WORK = "Work.wait"  # of what an asynchronous call returns
 CHECKPOINT = "torch/distributed/checkpoint/"  # where a rank writes and reads as well
 FUNCTIONAL = "torch/distributed/_functional_collectives.py"  # as of DTensor
+GROUP = "ProcessGroup at 0x"  # what py-spy shows of one
 OF_THREADS = ("threading.py", str(Path("concurrent/futures/thread.py")))
 IN_ASYNCIO = ("selectors.py", str(Path("/asyncio/")))
 
@@ -139,7 +140,8 @@ def _inside(rank: int, log: RankLog) -> Stand:
         peers = () if peer is None else (peer,)
         tag = _named(inside, TAG_ARGUMENT)
         members = inside.values.get("ranks", "") if inside.name == "new_group" else ""
-        found = Stand(rank, "waits", frame, inside.name, call, peers, root, tag)
+        given = _is_given_group(log.stack)
+        found = Stand(rank, "waits", frame, inside.name, call, peers, root, tag, given)
         return replace(found, members=members)
     in_library = bool(log.stack) and not log.stack[0].own
     on_work = frame is not None and ".wait(" in frame.code and _in_torch(log.stack[0])
@@ -209,6 +211,13 @@ def communication(stack: list[Frame]) -> Frame | None:
         if frame.file.endswith(C10D):
             found = frame
     return found
+
+
+def _is_given_group(stack: list[Frame]) -> bool:
+    """Tell whether the program has named a group in its call of torch.distributed."""
+    library = takewhile(lambda frame: not frame.own, stack)
+    given = [f.values.values() for f in library if f.name == "wrapper"]
+    return any(GROUP in value for values in given for value in values)
 
 
 def _named(frame: Frame, arguments: Mapping[str, tuple[str, ...]]) -> int | None:

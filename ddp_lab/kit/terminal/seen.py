@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ddp_lab.kit.explain.hang import find_stands
-from ddp_lab.kit.explain.stands import PEER_ARGUMENT, WORK
+from ddp_lab.kit.explain.stands import GROUP, PEER_ARGUMENT, WORK
 from ddp_lab.kit.record import stacks
 from ddp_lab.kit.record.logs import RankLog, read_json
 from ddp_lab.kit.record.stacks import C10D, Frame
@@ -242,8 +242,10 @@ def save(path: Path, job: Job, ranks: dict[int, Seen], seconds: float) -> None:
 
 
 def _told(frame: Frame) -> dict:
-    values = frame.values if frame.file.endswith(C10D) else {}
-    values = {name: v for name, v in values.items() if v.isdecimal()}
+    told = frame.values if frame.file.endswith(C10D) else {}
+    values = {name: v for name, v in told.items() if v.isdecimal()}
+    if frame.name == "wrapper" and GROUP in str(frame.values):
+        values["group"] = GROUP
     return asdict(frame) | {"values": values, "code": frame.code}
 
 
