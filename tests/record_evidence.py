@@ -32,13 +32,13 @@ from ddp_lab.kit.explain.failure import Failure, find_failure, find_notes
 from ddp_lab.kit.explain.stands import PEER_ARGUMENT, ROOT_ARGUMENT, TAG_ARGUMENT
 from ddp_lab.kit.record.logs import RunLog, TorchrunLog
 from ddp_lab.kit.record.spawned import SpawnLog
-from ddp_lab.kit.record.stacks import KIT
 from ddp_lab.kit.run import launch
 from ddp_lab.kit.run import live as live_run
 from ddp_lab.kit.run.result import Run, RunFailed
 from tests.faults import CASES, Fault, brief
 
 EVIDENCE = ROOT / "tests" / "evidence"
+KIT = str(ROOT / "ddp_lab" / "kit")
 OF_RUN, OF_RANK = (
     ("out", "err", "children", "raised.json", "end.json")
     + ("stack.json", "stack_*.json", "seen_*.json"),

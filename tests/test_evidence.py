@@ -638,7 +638,7 @@ def test_several_that_cannot_come_are_told_each():
 
 def after_main(line: int, thread: str = "feeder") -> RankLog:
     """Return the log of a rank whose main program has ended, and a thread has not."""
-    rank_py = f"{stacks.KIT}/run/rank.py"
+    rank_py = f"/lab{stacks.KIT}run/rank.py"
     stack = [Frame("<threading>", 1, "_shutdown"), Frame(rank_py, 2, "_finish")]
     return RankLog(stack=stack, beside={f"thread {thread}": [Frame("a.py", line, "f")]})
 

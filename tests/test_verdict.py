@@ -11,6 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from ddp_lab import ROOT
 from ddp_lab.kit.explain.cause import Kind
 from ddp_lab.kit.explain.failure import find_failure
 from ddp_lab.kit.record.logs import RankLog, TorchrunLog
@@ -362,12 +363,14 @@ def test_threads_of_remote_calls_poll_and_compute_nothing():
     assert "remote call" in name and frame == serves[0]
 
 
-def test_what_comes_after_the_main_program_is_at_no_line_of_the_lab():
+@pytest.mark.parametrize("lab", [str(ROOT), "/home/me/another/clone"])
+def test_what_comes_after_the_main_program_is_at_no_line_of_the_lab(lab):
+    rank_py = f"{lab}{KIT}run/rank.py"
     ends = [
         Frame("/usr/lib/python3.12/threading.py", 9, "_shutdown"),
-        Frame(f"{KIT}/run/rank.py", 96, "_finish"),
+        Frame(rank_py, 96, "_finish"),
     ]
-    late = [("Thread-1", stack(9)), ("", [Frame(f"{KIT}/run/rank.py", 7, "_answer")])]
+    late = [("Thread-1", stack(9)), ("", [Frame(rank_py, 7, "_answer")])]
     for threads, name, line in ((late, "thread Thread-1", 9), ([], "", None)):
         rank = Seen(7, "here", "sleeping", ends, threads=threads)
         failure = judge({0: WAITS, 1: rank}, 2, 8).failure

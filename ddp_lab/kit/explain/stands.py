@@ -103,7 +103,7 @@ def _raised(log: RankLog) -> Cause:
 
 def _after_main(stack: list[Frame]) -> bool:
     """Tell whether the main thread has done its program, and what comes after it."""
-    if any(f.name == "_finish" and f.file.startswith(KIT) for f in stack):
+    if any(f.name == "_finish" and KIT in f.file for f in stack):
         return True  # see rank.py
     ending = [
         frame.name

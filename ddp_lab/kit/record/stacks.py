@@ -15,7 +15,7 @@ from ddp_lab.kit.record.files import clean
 LIBRARY = ("site-packages", "dist-packages", sysconfig.get_path("stdlib"), "<frozen")
 # The standard library of any Python, which may not be the one that we are.
 STANDARD = re.compile(r"/lib(64)?/python\d+\.\d+/(?!site-packages|dist-packages)")
-KIT = str(Path(__file__).parents[1])
+KIT = "/ddp_lab/kit/"  # of this installation, or of another one
 # What an installed package is below; torch is what starts the ranks, and no program.
 PACKAGE = re.compile(r".*[/\\](?:site|dist)-packages[/\\](?!torch\b)\w+")
 C10D = "distributed_c10d.py"
@@ -49,7 +49,7 @@ class Frame:
     def own(self) -> bool:
         """Whether the frame belongs to the program, not to a library or to the kit."""
         library = self.standard or any(part in self.file for part in LIBRARY)
-        return not library and not self.file.startswith(("<", KIT))
+        return not (library or self.file.startswith("<") or KIT in self.file)
 
     @property
     def begins_child(self) -> bool:
