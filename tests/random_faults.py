@@ -25,7 +25,7 @@ from unittest import mock
 
 import psutil
 
-from ddp_lab.kit import Limits, Run, RunFailed, python, torchrun
+from ddp_lab.kit import Limits, Run, python, torchrun
 from ddp_lab.kit.run.here import environment
 from ddp_lab.kit.run.warm import WARM
 from tests.random_programs import NOTHING, Fault, draw
@@ -175,7 +175,7 @@ class Told:
     warnings: str = ""
     notes: str = ""
     trouble: str = ""
-    """What it raised instead of a RunFailed."""
+    """What it raised instead of a RunFailed that has a run."""
     survivors: tuple[str, ...] = ()
 
     @property
@@ -270,11 +270,10 @@ def _launched(fault: Fault, program: Path) -> Told:
     signal.alarm(RETURNS)
     try:
         run = _launch(fault, program)
-    except RunFailed as failed:
-        run = failed.run
-        assert run
-    except Exception as error:  # a mistake of the launcher
-        return Told(monotonic() - start, trouble=repr(error))
+    except Exception as error:
+        run = getattr(error, "run", None)
+        if run is None:  # a mistake of the launcher
+            return Told(monotonic() - start, trouble=repr(error))
     finally:
         signal.alarm(0)
         signal.signal(signal.SIGALRM, old)

@@ -11,6 +11,7 @@ import psutil
 import pytest
 from conftest import FULL
 
+from ddp_lab.kit import RunFailed
 from tests import random_programs
 from tests.random_faults import (
     WRONG,
@@ -19,6 +20,7 @@ from tests.random_faults import (
     Truth,
     Verdict,
     _ended,
+    _launched,
     happen_all,
     judge,
     truth,
@@ -153,6 +155,15 @@ def test_the_table_counts_and_says_how_to_repeat():
     assert summary.right_rank == 0.75
     assert summary.wrong("false success") == [43]
     assert "   1 another rank was named  --only 42\n" in str(summary)
+
+
+def test_a_launcher_that_has_no_run_to_tell_of_is_in_trouble(monkeypatch, tmp_path):
+    def fails(*_, **__):
+        raise RunFailed("the launcher: it has not returned", None)
+
+    monkeypatch.setattr("tests.random_faults.torchrun", fails)
+    told = _launched(fault("raises"), tmp_path / "sick.py")
+    assert "has not returned" in told.trouble and not told.failed
 
 
 @pytest.mark.processes
