@@ -282,7 +282,7 @@ def test_who_waits_for_some_that_are_apart_is_not_the_odd_one():
 
 def test_a_cycle_is_found_wherever_it_is():
     found = diagnose(
-        waiting(0, "send", 1), waiting(1, "recv", 2), waiting(2, "send", 1)
+        waiting(0, "send", 1), waiting(1, "send", 2), waiting(2, "send", 1)
     )
     assert found.symptom is Symptom.CYCLE
     assert told(found) == (Kind.CYCLE, [1, 2], [])

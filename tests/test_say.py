@@ -131,6 +131,11 @@ SAID = [
         "recv with tag 2 for rank 0",
     ),
     (
+        Cause(Kind.PAIR, stands=(waits(0, "send", 1), waits(1, "recv", 0))),
+        "rank 0 waits in send for rank 1, rank 1 waits in recv for rank 0: a message "
+        "on its way, or they mean different groups",
+    ),
+    (
         Cause(
             Kind.OTHER_SOURCE,
             1,

@@ -187,6 +187,17 @@ GONE = Seen(0, "here", "gone")
             Kind.DOES,
             ["waits", "waits", "away"],
         ),
+        (  # a large message
+            [
+                Seen(1, "here", "sleeping", stack(5, "send", dst="1"), moved=True),
+                Seen(2, "here", "sleeping", stack(6, "recv", src="0")),
+            ],
+            False,
+            None,
+            None,
+            Kind.ALL_MOVE,
+            ["moves", "moves"],
+        ),
         (  # a cycle of two is one, whatever the third does
             [
                 Seen(1, "here", "sleeping", stack(5, "send", dst="1")),
@@ -255,6 +266,7 @@ def on_work(line: int) -> list[Frame]:
         ),
         (Kind.BUSY, [stack(20), stack(21)]),
         (Kind.CYCLE, [stack(5, "send", dst="1"), stack(5, "send", dst="0")]),
+        (Kind.PAIR, [stack(5, "send", dst="1"), stack(5, "recv", src="0")]),
         (
             Kind.ROOTS_DIFFER,
             [stack(5, "reduce", dst=str(int(r == 1))) for r in range(3)],

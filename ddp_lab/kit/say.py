@@ -164,6 +164,10 @@ def _other_tag(why: Cause) -> str:
     )
 
 
+def _pair(why: Cause) -> str:
+    return f"{_cycle(why)}: a message on its way, or they mean different groups"
+
+
 def _other_source(why: Cause) -> str:
     (one,) = why.stands
     senders = [s.rank for s in why.waiting]

@@ -30,6 +30,7 @@ class Kind(Enum):
     # Why the ranks stand still.
     CYCLE = auto()  # stands: each waits for the next one
     OTHER_TAG = auto()  # stands: of a sender and its receiver
+    PAIR = auto()  # stands: likewise, of one tag
     OTHER_SOURCE = auto()  # stands: who receives; waiting: who sends to it
     FEWER_GROUPS = auto()  # ranks: that have called new_group less often
     OLD_FILE = auto()  # places: where the ranks do not meet

@@ -295,7 +295,8 @@ def cycle(waiting: list[Stand]) -> Cause | None:
             continue
         kind, symptom = Kind.CYCLE, Symptom.CYCLE
         if len(path) == 2 and {s.name for s in path} == {"send", "recv"}:
-            if path[0].tag != path[1].tag:  # they mean each other, and do not meet
+            kind, symptom = Kind.PAIR, Symptom.BUSY  # they mean each other
+            if path[0].tag != path[1].tag:
                 kind, symptom = Kind.OTHER_TAG, Symptom.DIFFERENT_CALLS
         return Cause(kind, None, start.frame, symptom, stands=tuple(path))
     return None

@@ -38,6 +38,10 @@ def judge(seen: dict[int, Seen], size: int, seconds: float) -> Verdict:
     """Return the explanation of a job whose ranks were watched for some `seconds`."""
     logs = [_log(seen.get(rank)) for rank in range(size)]
     found = [_watched(s, seen.get(s.rank)) for s in hang.find_stands(logs)]
+    sent = [(s.rank, *s.peers) for s in found if (s.state, s.name) == ("moves", "send")]
+    for stand in found:  # of recv nobody counts the bytes
+        if stand.name == "recv" and (*stand.peers, stand.rank) in sent:
+            found[stand.rank] = replace(stand, state="moves")
     stands = [stand for stand in found if stand.watched] or found
     why = hang.diagnose(logs, found) or hang.does(stands)
     states = {stand.state for stand in stands}
