@@ -666,6 +666,7 @@ def test_a_rank_whose_stack_nobody_can_read_is_absent_if_all_others_wait_for_it(
     calls_it = rooted(0, 0, name="barrier"), rooted(2, 0, name="barrier")
     found = diagnose(calls_it[0], RankLog(), calls_it[1])
     assert told(found) == (Kind.ABSENT, [1], [0, 2]) and found.rank == 1
+    assert found.frame is None, "it is not where the others wait"
     assert diagnose(calls_it[0], RankLog(), RankLog()) is None, "it may be either"
 
 

@@ -383,7 +383,9 @@ def _absent(waiting: list[Stand], stands: list[Stand]) -> Cause | None:
         return None
     together = len({stand.frame and stand.frame.short for stand in absent}) == 1
     first, one = waiting[0], absent[0].rank if len(absent) == 1 else None
-    found = Cause(Kind.ABSENT, one, absent[0].frame or first.frame, Symptom.ABSENT)
+    left = absent[0].state == "left"  # else it is at some line, and not at theirs
+    frame = absent[0].frame or (first.frame if left else None)
+    found = Cause(Kind.ABSENT, one, frame, Symptom.ABSENT)
     if len(waiting) == 1 and len(absent) > 1 and together:
         found = Cause(Kind.ALONE, first.rank, first.frame, Symptom.ABSENT)
     return replace(found, stands=tuple(absent), waiting=tuple(waiting))
