@@ -48,7 +48,8 @@ def main():
         store.wait(residents[:rank])  # they join one after the other
     else:
         store.wait(["come"])
-    options = rpc.TensorPipeRpcBackendOptions(init_method="env://")
+    options = {"init_method": "env://", "_transports": ["uv"]}  # not by shared memory
+    options = rpc.TensorPipeRpcBackendOptions(**options)
     rpc.init_rpc(f"worker{rank}", rank=rank, rpc_backend_options=options)
     print(f"[rank {rank}] has joined", flush=True)
     store.set(f"worker{rank}", "")
