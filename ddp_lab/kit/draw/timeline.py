@@ -19,8 +19,10 @@ RANK_ROW, RANK_BAR = 46, 30  # the same of a rank that does several things
 LINE = 18  # height of a line of events
 AXIS = 40  # height of the scale below
 # Seconds between ticks.
-STEPS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 60)
-LONG_STEPS = (120, 300, 600)
+STEPS = (
+    *(0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5),
+    *(1, 2, 5, 10, 20, 60, 120, 300, 600),
+)
 MOST_TICKS = 10
 WELL = ("done", "asked to end", "")
 
@@ -54,8 +56,7 @@ class Scale:
     def draw(self, y: float, words: str, top: float) -> None:
         """Draw the scale at height `y`, `words` below it, and lines up to `top`."""
         self.svg.line(self.left, y, self.right, y, stroke=RULE)
-        steps = (*STEPS, *LONG_STEPS)
-        step = next((s for s in steps if self.span / s <= MOST_TICKS), steps[-1])
+        step = next((s for s in STEPS if self.span / s <= MOST_TICKS), STEPS[-1])
         for number in range(int(self.span / step) + 1):
             x = self.x(self.first + number * step)
             self.svg.line(x, top, x, y + 5, stroke=RULE, width=0.5)

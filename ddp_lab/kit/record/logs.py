@@ -255,14 +255,14 @@ def _add_evidence(log: RankLog, folder: Path) -> None:
         for name, frames in flight.get(kept, {}).items():
             there[name] = stacks.from_lists(frames)
     seen = stacks.from_json(read_json(folder / "stack.json"))
-    at_end = stacks.from_text(read(folder / "stack"))
-    if at_end and stacks.own(seen) and not stacks.same_line(seen, at_end):
-        seen = at_end  # it has gone on since somebody looked
     said = log.frames or stacks.from_text(log.traceback)
     raised = log.end or (folder / "error.json").exists()
-    # What SIGTERM made it write is the last resort: it shows no variables.
     log.stack = (said if raised else seen) or said or seen
-    log.stack = log.stack or at_end
+    if log.stack is seen:  # else what SIGTERM made it write tells nothing new
+        at_end = stacks.from_text(read(folder / "stack"))
+        moved = stacks.own(seen) and not stacks.same_line(seen, at_end)
+        if at_end and (moved or not seen):
+            log.stack = at_end
     if log.heard.gave_up:
         log.calls = with_failed(log.calls, stacks.own(said))
 
