@@ -300,9 +300,9 @@ def _calls(folder: Path) -> int:
     homes = list(probe.living(folder))
     for home in homes:
         (home / "flight.json").unlink(missing_ok=True)
-    deadline, unasked = time.monotonic() + probe.FLIGHT_WAIT, homes
+        probe.ask(home)
+    deadline = time.monotonic() + probe.FLIGHT_WAIT
     while time.monotonic() < deadline:
-        unasked = [home for home in unasked if not probe.ask(home)]
         if all((home / "flight.json").exists() for home in homes):
             break
         time.sleep(0.02)

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -103,29 +104,25 @@ def _look(ranks: dict[Path, int]) -> list[list[Frame]]:
     awake = {rank: pid for rank, pid in ranks.items() if not is_stopped(pid)}
     for rank in awake:
         (rank / names.FLIGHT).unlink(missing_ok=True)
-    unasked = [rank for rank in awake if not ask(rank)]
+        ask(rank)
     stacks = []
     for rank, pid in ranks.items():
         stacks.append(_leave(pid, rank / names.SEEN_STACK, rank / names.SEEN))
         _note_ends(rank / names.CHILDREN, Children.read(rank))
     deadline = time.monotonic() + FLIGHT_WAIT
     while time.monotonic() < deadline:
-        unasked = [rank for rank in unasked if not ask(rank)]
         if all((rank / names.FLIGHT).exists() for rank in awake):
             break
         time.sleep(0.01)
     return stacks
 
 
-def ask(rank: Path) -> bool:
-    """Ask a rank for its calls; return False if it is not listening yet."""
-    try:
+def ask(rank: Path) -> None:
+    """Ask a rank for its calls."""
+    with suppress(OSError):  # it has ended meanwhile, say
         pipe = os.open(rank / names.ASK, os.O_WRONLY | os.O_NONBLOCK)
         os.write(pipe, b"?")
         os.close(pipe)
-    except OSError:
-        return False
-    return True
 
 
 def look_at_family(folder: Path, mark: str, last: bool) -> Progress:

@@ -129,9 +129,9 @@ def _births() -> Any:
 def _open_up(folder: Path) -> None:
     """Let the launcher see where this rank stands, while it runs and when it ends."""
     try:
-        (folder / "pid").write_text(str(os.getpid()))
         os.mkfifo(folder / "ask")
         asked = os.open(folder / "ask", os.O_RDWR)  # now: later none may be free
+        (folder / "pid").write_text(str(os.getpid()))
         stack = open(folder / "stack", "w")  # noqa: SIM115  (open as long as we live)
     except OSError:
         return  # a full disk, say: the program may still run
