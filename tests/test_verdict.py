@@ -581,10 +581,30 @@ def test_a_child_of_multiprocessing_is_a_rank_or_a_worker():
     wrap = Frame(f"{torch}multiprocessing/spawn.py", 76, "_wrap", {"i": "3"})
     worker = Frame(f"{torch}utils/data/_utils/worker.py", 260, "_worker_loop")
     mine = Frame(MINE, 4, "demo", {"rank": "1"})
-    assert spawned_rank([mine, wrap]) == 3
+    assert spawned_rank([Frame(MINE, 9, "step"), wrap]) == 3
+    assert spawned_rank([mine, wrap]) == 1, "as of two programs of one world"
     assert spawned_rank([Frame(MINE, 9, "step"), mine]) == 1
     assert spawned_rank([worker, mine]) is None
     assert spawned_rank([Frame(MINE, 9, "step")]) is None
+
+
+@pytest.mark.parametrize("world", ["2", "4"])
+def test_ranks_of_a_world_that_mp_spawn_is_a_part_of(monkeypatch, world):
+    path = f"{TORCH}/multiprocessing/spawn.py"
+    stacks = {7: [Frame(path, 200, "start_processes", {"nprocs": "2"})]}
+    for pid in (8, 9):
+        numbers = {"rank": str(int(world) - 10 + pid), "world_size": world}
+        stacks[pid] = [Frame(MINE, 4, "demo", numbers), Frame(path, 76, "_wrap")]
+    jobs = "ddp_lab.kit.terminal.jobs"
+    monkeypatch.setattr(f"{jobs}._has_torch", lambda pid: pid > 7)
+    looked = {pid: Look(0, "sleeping", stack=frames) for pid, frames in stacks.items()}
+    monkeypatch.setattr(f"{jobs}.look", looked.__getitem__)
+    words = "python train.py"
+    (job,) = processes(
+        monkeypatch, (7, 1, words, {}), (8, 7, words, {}), (9, 7, words, {})
+    ).jobs()
+    assert (job.size, job.gone) == (int(world), [])
+    assert sorted([*job.ranks, *job.away]) == list(range(int(world)))
 
 
 def test_two_machines_are_explained_together(tmp_path, capsys):

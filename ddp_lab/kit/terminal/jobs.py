@@ -328,12 +328,14 @@ class Machine:
 
     def _spawn_job(self, parent: int, spawned: dict[tuple[int, int], Process]) -> Job:
         ranks = {rank: child for (rank, by), child in spawned.items() if by == parent}
-        told = [frame.values.get("nprocs", "") for frame in look(parent).stack]
-        sizes = [int(size) for size in told if size.isdecimal()]
-        size = max([rank + 1 for rank in ranks] + sizes)
+        frames = look(parent).stack + look(ranks[min(ranks)].pid).stack
+        here, world = (max(_values(frames, n)) for n in ("nprocs", "world_size"))
+        size = max(max(ranks) + 1, here, world)
         program = self.processes[parent].program
         job = Job("multiprocessing", program, size, dict(sorted(ranks.items())))
-        job.gone = [rank for rank in range(size) if rank not in ranks]
+        missing = [rank for rank in range(size) if rank not in ranks]
+        whole = len(ranks) == here  # the rest is some other program's
+        job.away, job.gone = (missing, []) if whole else ([], missing)
         return self._with_family(job)
 
     def alone(self, pid: int) -> Job | None:
@@ -347,18 +349,22 @@ class Machine:
 def spawned_rank(stack: list[Frame]) -> int | None:
     """Return the rank of a child of multiprocessing, if its stack tells that it is one.
 
-    mp.spawn counts its children, in `i`; whoever starts them one by one tells each its
-    rank as an argument, which then is among the variables of its outermost functions.
+    It is among the variables of its outermost functions, most often as an argument: of
+    the very first under mp.spawn, which else tells by the number, `i`, of the child.
     """
     if any(frame.name in WORKERS and not frame.own for frame in stack):
         return None
-    for frame in reversed(stack):
-        names = ("i",) if frame.name == "_wrap" else ("rank", "global_rank", "gpu")
-        if frame.own or frame.name == "_wrap":
-            for name in names:
-                if frame.values.get(name, "").isdecimal():
-                    return int(frame.values[name])
-    return None
+    own = [frame for frame in reversed(stack) if frame.own]
+    wrap = [frame for frame in stack if frame.name == "_wrap"]
+    own = own[:1] if wrap else own
+    told = [(own, "rank"), (own, "global_rank"), (wrap, "i"), (own, "gpu")]
+    return next((n for frames, name in told for n in _values(frames, name)[1:]), None)
+
+
+def _values(frames: list[Frame], name: str) -> list[int]:
+    """Return 0, and the numbers that a variable has on a stack."""
+    told = (frame.values.get(name, "") for frame in frames)
+    return [0, *(int(value) for value in told if value.isdecimal())]
 
 
 def _expected(
