@@ -13,7 +13,7 @@ from dataclasses import replace
 import pytest
 
 from ddp_lab import ROOT
-from ddp_lab.kit.explain import hang
+from ddp_lab.kit.explain import hang, stands
 from ddp_lab.kit.explain.cause import Cause, Kind
 from ddp_lab.kit.explain.failure import Failure, find_failure, find_notes
 from ddp_lab.kit.explain.symptoms import Symptom
@@ -255,7 +255,7 @@ def waiting(rank: int, name: str, peer: int | None = None) -> RankLog:
 
 
 def diagnose(*logs: RankLog):
-    return hang.diagnose(list(logs), hang.find_stands(list(logs)))
+    return hang.diagnose(list(logs), stands.find_stands(list(logs)))
 
 
 def told(found: Cause) -> tuple[Kind, list[int], list[int]]:
@@ -696,7 +696,7 @@ def test_who_gave_up_has_waited_wherever_it_was():
     logs = [
         RankLog(traceback=text, stack=stacks.from_text(text)) for text in (lost, late)
     ]
-    assert {stand.state for stand in hang.find_stands(logs)} == {"waits"}
+    assert {stand.state for stand in stands.find_stands(logs)} == {"waits"}
     assert diagnose(*logs) is None or diagnose(*logs).kind is Kind.NOT_TOGETHER
 
 
@@ -720,14 +720,14 @@ def test_an_installed_package_that_is_the_program_has_lines():
 def test_of_tasks_of_asyncio_the_first_is_named():
     waits = [Frame("/usr/lib/python3.12/selectors.py", 9, "select")]
     tasks = {f"Task-{n}": [Frame("a.py", n, "work")] for n in (10, 2)}
-    (stand,) = hang.find_stands([RankLog(stack=waits, tasks=tasks)])
+    (stand,) = stands.find_stands([RankLog(stack=waits, tasks=tasks)])
     assert stand.frame.line == 2
     assert [frame.line for _, frame in stand.beside] == [10]
 
 
 def test_who_waits_for_a_thread_waits_for_no_rank():
     wait = Frame("/lib/python3.11/site-packages/x/threading.py", 9, "wait")
-    (stand,) = hang.find_stands([RankLog(stack=[wait, Frame("a.py", 1, "main")])])
+    (stand,) = stands.find_stands([RankLog(stack=[wait, Frame("a.py", 1, "main")])])
     assert stand.state == "elsewhere"
 
 
@@ -864,7 +864,7 @@ def test_where_there_is_no_error_none_is_told():
 
 def test_a_rank_waits_in_the_call_that_its_own_code_made_last():
     outer, inner = (waiting(0, name).stack for name in ("all_reduce", "send"))
-    (stand,) = hang.find_stands([RankLog(stack=[*inner, *outer])])
+    (stand,) = stands.find_stands([RankLog(stack=[*inner, *outer])])
     assert (stand.state, stand.name) == ("waits", "send")
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from ddp_lab.kit import say
-from ddp_lab.kit.explain import ends, hang
+from ddp_lab.kit.explain import ends, hang, stands
 from ddp_lab.kit.explain.attempts import MOST, compare
 from ddp_lab.kit.explain.cause import Attempts, Cause, Kind
 from ddp_lab.kit.explain.failure import Failure, find_failure, find_notes
@@ -484,7 +484,7 @@ def test_ranks_that_make_groups_in_another_order_are_told_so():
         groups = {str(number): [0, 1, 2] for number in range(made)}
         stack = [c10d, Frame("a.py", 7, "main")]
         logs.append(RankLog(stack=stack, groups=groups))
-    found = hang.diagnose(logs, hang.find_stands(logs))
+    found = hang.diagnose(logs, stands.find_stands(logs))
     assert (found.kind, found.rank) == (Kind.APART, None)
     assert "rank 1 in new_group of [1, 2]" in say.cause(found)
 
@@ -504,5 +504,5 @@ def test_who_still_imports_serves_no_remote_call():
     stack = [rpc, load, Frame("a.py", 3, "<module>")]
     logs = [RankLog(stack=stack), RankLog(stack=stack)]
     assert stacks.starts_up(stack)
-    found = hang.diagnose(logs, hang.find_stands(logs))
+    found = hang.diagnose(logs, stands.find_stands(logs))
     assert (found.kind, found.name) == (Kind.BUSY, "")

@@ -12,7 +12,6 @@ from ddp_lab.kit.explain.cause import Attempts, Cause, Kind, Stand
 from ddp_lab.kit.record.calls import Call
 from ddp_lab.kit.record.children import Child
 from ddp_lab.kit.record.files import shorten
-from ddp_lab.kit.record.stacks import Frame
 from ddp_lab.kit.record.words import conjugate, ended_by, listed, signal_name
 
 STOPPED = {
@@ -750,13 +749,9 @@ def _process(one: Stand) -> str:
     """Return which process it is of those that were watched, and what is beside it."""
     if not one.watched or not one.watched.pid:
         return ""
-    there = _stand_beside(one.beside[:SHOWN])
-    more = "".join(f"\n    its {each.removeprefix('a ')}" for each in there)
+    there = [(name.removeprefix("a "), f) for name, f in one.beside[:SHOWN] if f]
+    more = "".join(f"\n    its {name} stands at {f.place}" for name, f in there)
     return f" [{one.watched.host}, pid {one.watched.pid}]{more}"
-
-
-def _stand_beside(found: Iterable[tuple[str, Frame | None]]) -> list[str]:
-    return [f"{name} stands at {frame.place}" for name, frame in found if frame]
 
 
 def beside(one: Stand) -> list[str]:

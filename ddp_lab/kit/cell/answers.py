@@ -21,7 +21,8 @@ def fits(guess: Any, answer: Any, within: float = 0) -> bool:
     stand for a list of equal ones. A guess may be off by the share `within`.
     """
     with suppress(Exception):  # a guess may be anything, and is no error
-        if isinstance(answer, str) and _is_one(guess):
+        some = isinstance(guess, list | tuple | Set)
+        if isinstance(answer, str) and some and len(guess) == 1:
             (guess,) = guess  # a list of one, of which the answer is a text of words
         guess, answer = _plain(guess), _plain(answer)
         if isinstance(answer, Set):
@@ -40,10 +41,6 @@ def fits(guess: Any, answer: Any, within: float = 0) -> bool:
             return off <= (within + FLOAT32) * abs(float(answer))
         return bool(guess == answer)
     return False
-
-
-def _is_one(guess: Any) -> bool:
-    return isinstance(guess, list | tuple | Set) and len(guess) == 1
 
 
 def _all_in(some: Iterable, others: Iterable, within: float) -> bool:

@@ -423,17 +423,15 @@ def _read(path: str) -> str | None:
 
 def _notebook(path: str) -> str:
     """Return the lesson that writes a program, as `notebooks/NAME`; "" if none does."""
-    for notebook in sorted(Path("notebooks").glob("[0-9]*.ipynb"), key=_length):
+    found = Path("notebooks").glob("[0-9]*.ipynb")
+    # The name of a copy is longer.
+    for notebook in sorted(found, key=lambda path: len(path.name)):
         for words in re.findall(
             rf'"%%(?:{NAME}|{PUZZLE}) ([^"\\]*)', notebook.read_text("utf-8")
         ):
             if Order.parse(words).path == path:
                 return notebook.as_posix()
     return ""
-
-
-def _length(notebook: Path) -> int:
-    return len(notebook.name)  # a copy's name is longer
 
 
 def says(made: Program) -> dict[str, str]:

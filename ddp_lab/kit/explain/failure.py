@@ -124,10 +124,6 @@ class Failure:
         """Return this failure, as one of that rank."""
         return replace(self, why=replace(self.why, rank=rank))
 
-    def held_by(self, holder: str) -> "Failure":
-        """Return this failure, with the words on who holds what was missing."""
-        return replace(self, also=(*self.also, Cause(Kind.HELD, error=holder)))
-
 
 def find_failure(
     log: RunLog, code: int, stopped: str | None, limit: float | str
@@ -374,7 +370,7 @@ def _stopped(logs: list[RankLog], stopped: str, limit: float | str) -> Failure:
 
     What a rank said before anybody was ended comes first.
     """
-    stood = hang.find_stands(logs)
+    stood = stands.find_stands(logs)
     stop = Cause(Kind.STOPPED, name=stopped, limit=limit)
     told: dict[int, Cause | Stand] = {stand.rank: stand for stand in stood}
     found = _ends(logs, [log.code for log in logs])
@@ -424,7 +420,7 @@ def _printed(rank: int | None, traceback: str, task: str = "") -> Cause:
 
 def _not_together(logs: list[RankLog], first: int, found: dict[int, End]) -> Failure:
     """Return the failure of a run in which every rank that complains is a victim."""
-    said, stood = found[first], _without_the_silent(hang.find_stands(logs), found)
+    said, stood = found[first], _without_the_silent(stands.find_stands(logs), found)
     too_small = first if said.heard.sizes else None
     why = hang.mismatch([log.calls for log in logs], too_small)
     if not (why and why.symptom is Symptom.DIFFERENT_TENSORS):

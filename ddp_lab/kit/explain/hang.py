@@ -11,14 +11,11 @@ from ddp_lab.kit.explain.stands import (
     RPC,
     WORK,
     beside,
-    find_stands,
 )
 from ddp_lab.kit.explain.symptoms import Symptom
 from ddp_lab.kit.record.calls import Call, first_mismatch
 from ddp_lab.kit.record.rank_log import PROGRAM, RankLog
 from ddp_lab.kit.record.stacks import Frame, own
-
-__all__ = ["diagnose", "does", "find_stands", "mismatch"]
 
 # Where a rank waits in C++ for the gradients of the others, or computes its own.
 BACKWARD = "torch/autograd/graph.py"
@@ -247,7 +244,11 @@ def _busy(stands: list[Stand], logs: list[RankLog]) -> Cause | None:
         return replace(found, stands=(away,), waiting=rest)
     rank = busy[0].rank if len(busy) == 1 else None
     others = ""
-    calls = {s.rank: _remote_calls(logs[s.rank].stack) for s in busy}
+    inside = {s.rank: logs[s.rank].stack for s in busy}
+    calls = {
+        rank: [f.name for f in stack if RPC in f.file and f.name != "<module>"]
+        for rank, stack in inside.items()
+    }
     if any(calls.values()):
         others = "rpc"
     meet = {r: name for r, names in calls.items() for name in ALL_MEET if name in names}
@@ -266,22 +267,14 @@ def _busy(stands: list[Stand], logs: list[RankLog]) -> Cause | None:
     return replace(found, stands=tuple(busy))
 
 
-def _remote_calls(stack: list[Frame]) -> list[str]:
-    """Return the functions of torch's RPC in which a rank is."""
-    return [f.name for f in stack if RPC in f.file and f.name != "<module>"]
-
-
 def _without_gradients(busy: list[Stand], logs: list[RankLog]) -> Stand | None:
     """Return the one rank that is elsewhere while all others wait for gradients.
 
     Of ranks that a program starts itself nobody records what DDP calls.
     """
-    away = [s for s in busy if not _waits_for_gradients(logs[s.rank])]
+    first = {s.rank: logs[s.rank].stack[:1] for s in busy}
+    away = [s for s in busy if not any(BACKWARD in f.file for f in first[s.rank])]
     return away[0] if len(away) == 1 < len(busy) else None
-
-
-def _waits_for_gradients(log: RankLog) -> bool:
-    return any(frame.file.endswith(BACKWARD) for frame in log.stack[:1])
 
 
 def cycle(waiting: list[Stand]) -> Cause | None:

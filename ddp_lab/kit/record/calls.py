@@ -76,7 +76,7 @@ def from_flight(flight: dict) -> list[Call]:
             call["does"],
             call["group"],
             call["number"],
-            tuple(_shape(shape) for shape in call["shapes"]),
+            tuple(tuple(s) if isinstance(s, list) else (s,) for s in call["shapes"]),
             tuple(DTYPES.get(dtype, dtype) for dtype in call["dtypes"]),
             call["done"],
             call["p2p"],
@@ -84,10 +84,6 @@ def from_flight(flight: dict) -> list[Call]:
         )
         for call in flight.get("calls", [])
     ]
-
-
-def _shape(shape: int | list[int]) -> tuple[int, ...]:
-    return tuple(shape) if isinstance(shape, list) else (shape,)
 
 
 def with_failed(calls: list[Call], frame: Frame | None) -> list[Call]:

@@ -83,9 +83,9 @@ class RunLog(ABC):
 
         A traceback on it that was nobody's end belongs to it.
         """
-        return [
-            log.warnings + ([] if failed else log.traceback_lines) for log in self.ranks
-        ]
+        end = ["" if failed else log.traceback for log in self.ranks]
+        left = [[x for x in text.split("\n") if x.strip()] for text in end]
+        return [log.warnings + more for log, more in zip(self.ranks, left, strict=True)]
 
 
 @dataclass(frozen=True)

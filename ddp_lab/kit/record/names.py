@@ -41,16 +41,6 @@ def node(number: int | str) -> str:
     return f"node_{number}"
 
 
-def seen_stack(rank: int) -> str:
-    """Return where the stack is of a rank that a program has started itself."""
-    return f"stack_{rank}.json"
-
-
-def seen(rank: int) -> str:
-    """Return where the rest is that was seen of such a rank."""
-    return f"seen_{rank}.json"
-
-
 def write(path: Path, content: Any) -> None:
     """Write a file, never half of one; nothing if that cannot be.
 

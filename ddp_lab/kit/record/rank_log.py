@@ -137,18 +137,13 @@ class RankLog:
         if not self.exit or not self.exit["asked"]:
             return False
         code = self.exit["code"]
-        by_request = code is None or -code in REQUESTS
-        own = self.raised or self.end
-        return by_request and not own or self.time >= self.exit["asked"]
+        by_request = (code is None or -code in REQUESTS) and not self.end
+        return by_request and not self.raised or self.time >= self.exit["asked"]
 
     @property
     def warnings(self) -> list[str]:
         """stderr without noise, and without the traceback that was its end."""
         return [line for part in self.remarks for line in part.lines]
-
-    @property
-    def traceback_lines(self) -> list[str]:
-        return [line for line in self.traceback.split("\n") if line.strip()]
 
     @property
     def last_words(self) -> str:

@@ -99,17 +99,12 @@ class SpawnLog(RunLog):
     def failed(self, code: int) -> bool:
         """Tell whether the program has failed, or a child whose parent ignores it."""
         said = CHILD.search(self.stderr) or self._by_hand()
-        return code != 0 or bool(said) or any(self._ignored())
+        unheard = [child for child in self.children.ranks if child.by != SPAWN]
+        return code != 0 or bool(said) or any(child.died for child in unheard)
 
     def _by_hand(self) -> dict[int, str]:
         """Return what ranks have raised that it has started in some way of its own."""
         return _uncaught(self.stderr, self.children)
-
-    def _ignored(self) -> list[Child]:
-        """Return the ranks of whose failure the program has not been told."""
-        return [
-            child for child in self.children.ranks if child.died and child.by != SPAWN
-        ]
 
     def culprit(self, first: int | None) -> int | None:
         """Return the rank that the program itself names: they share one stderr."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from ddp_lab import ROOT
 from ddp_lab.kit import say
-from ddp_lab.kit.explain.cause import Kind
+from ddp_lab.kit.explain.cause import Cause, Kind
 from ddp_lab.kit.explain.failure import Failure, find_failure, find_notes
 from ddp_lab.kit.explain.symptoms import find
 from ddp_lab.kit.record import names
@@ -291,4 +291,5 @@ def _with_holder(failure: Failure | None) -> Failure | None:
         held = machine.holder_of(*failure.why.places)
     else:
         held = machine.holder(failure.symptom, failure.cause)
-    return failure.held_by(held) if held else failure
+    also = (*failure.also, Cause(Kind.HELD, error=held))
+    return replace(failure, also=also) if held else failure

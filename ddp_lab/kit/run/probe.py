@@ -149,7 +149,7 @@ def look_at_family(folder: Path, mark: str, last: bool) -> Progress:
         _leave(children.parent, folder / names.SEEN_STACK)
     stacks = []
     for rank, pid in ranks.items():
-        files = folder / names.seen_stack(rank), folder / names.seen(rank)
+        files = folder / f"stack_{rank}.json", folder / f"seen_{rank}.json"
         stacks.append(_leave(pid, *files, called))
     if last and not list(folder.glob("stack*.json")):  # py-spy may not look
         _abort(guard.marked(mark))

@@ -53,7 +53,6 @@ FRAMES = 100  # that are kept of an exception, and
 LEAVES, CHAIN = 5, 9  # exceptions of a group, and that led to it
 # Torch 2.13 and 2.14 say so of all_gather_into_tensor and reduce_scatter_tensor.
 RENAMED = ".*deprecated. Please use `torch.distributed.*_single` instead"
-WORDS = 100  # bytes of questions, each one long, that are read at once
 RESERVED = 16_384  # bytes for raised.json, should the disk be full by then
 PR_SET_PTRACER, ANY = 0x59616D61, -1  # see prctl(2)
 PR_SET_PDEATHSIG = 1
@@ -165,7 +164,7 @@ def _answer(asked: int, folder: Path, told: dict) -> None:
     """Write flight.json whenever somebody writes to `ask`."""
     pipe = os.fstat(asked)
     with suppress(OSError):  # or the program closes what it does not know
-        while os.path.samestat(os.fstat(asked), pipe) and os.read(asked, WORDS):
+        while os.path.samestat(os.fstat(asked), pipe) and os.read(asked, 4096):
             _write(folder / "flight.json", flight() | _now(told))
 
 
@@ -183,7 +182,9 @@ def _now(told: dict) -> dict:
         error = error[1] if isinstance(error, tuple) else error  # of Python 3.11
         handles = error and {"error": _in_words(error)[:500], "frames": _frames(error)}
         tasks = {each.get_name(): _awaits(each) for each in [*known] if not each.done()}
-        failed = {e.get_name(): _of_task(e) for e in [*known] if e._log_traceback}
+        ended = {e.get_name(): e._exception for e in [*known] if e._log_traceback}
+        in_full = functools.partial(traceback.format_exception, limit=FRAMES)
+        failed = {name: "".join(in_full(error)) for name, error in ended.items()}
     except Exception:  # of the program's own exception, when it is asked
         handles, tasks, failed = None, {}, {}
     return {
@@ -194,11 +195,6 @@ def _now(told: dict) -> dict:
         "meets": [told["meets"], _meeting()],
         "started_as": told["started_as"],
     }
-
-
-def _of_task(task: Any) -> str:
-    """Return the exception that ended a task, and that nobody has asked it for."""
-    return "".join(traceback.format_exception(task._exception, limit=FRAMES))
 
 
 def _threads() -> dict[str, list[tuple[str, int, str]]]:

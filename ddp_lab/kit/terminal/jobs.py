@@ -334,8 +334,8 @@ class Machine:
         program = self.processes[parent].program
         job = Job("multiprocessing", program, size, dict(sorted(ranks.items())))
         missing = [rank for rank in range(size) if rank not in ranks]
-        whole = len(ranks) == here  # the rest is some other program's
-        job.away, job.gone = (missing, []) if whole else ([], missing)
+        # If all that it has started are there, others start the rest.
+        job.away, job.gone = (missing, []) if len(ranks) == here else ([], missing)
         return self._with_family(job)
 
     def alone(self, pid: int) -> Job | None:

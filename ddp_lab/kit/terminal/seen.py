@@ -13,8 +13,7 @@ from itertools import count, zip_longest
 from pathlib import Path
 from typing import Any
 
-from ddp_lab.kit.explain.hang import find_stands
-from ddp_lab.kit.explain.stands import GROUP, PEER_ARGUMENT, WORK
+from ddp_lab.kit.explain.stands import GROUP, PEER_ARGUMENT, WORK, find_stands
 from ddp_lab.kit.record import stacks
 from ddp_lab.kit.record.logs import RankLog, read_json
 from ddp_lab.kit.record.stacks import C10D, Frame
@@ -93,7 +92,7 @@ def observe(job: Job, seconds: float) -> tuple[dict[int, Seen], float]:
         process = job.ranks[rank]
         seen.flight = _flight(rank, process.environment, process.started)
         seen.silent = _silent(process.pid)
-        seen.nccl = _nccl(process.pid)
+        seen.nccl = any("nccl" in name for name, _ in tasks(process.pid))
         if not seen.waited:
             found = [(pid, look(pid).stack) for pid in job.workers[rank][:8]]
             seen.workers = [(pid, stack) for pid, stack in found if stack]
@@ -190,10 +189,6 @@ def _silent(pid: int) -> float | None:
         if stat.S_ISREG(found.st_mode):
             ages.append(time.time() - found.st_mtime)
     return min(ages, default=None)
-
-
-def _nccl(pid: int) -> bool:
-    return any("nccl" in name for name, _ in tasks(pid))
 
 
 def _flight(rank: int, environment: dict[str, str], started: float) -> dict:

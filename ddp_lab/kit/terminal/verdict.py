@@ -9,7 +9,7 @@ from ddp_lab.kit.explain import hang
 from ddp_lab.kit.explain.cause import Cause, Kind, Stand, Watched
 from ddp_lab.kit.explain.failure import Failure
 from ddp_lab.kit.explain.hang import BACKWARD, OFTEN
-from ddp_lab.kit.explain.stands import RPC, communication
+from ddp_lab.kit.explain.stands import RPC, communication, find_stands
 from ddp_lab.kit.record import stacks
 from ddp_lab.kit.record.calls import from_flight
 from ddp_lab.kit.record.logs import RankLog
@@ -37,7 +37,7 @@ class Verdict:
 def judge(seen: dict[int, Seen], size: int, seconds: float) -> Verdict:
     """Return the explanation of a job whose ranks were watched for some `seconds`."""
     logs = [_log(seen.get(rank)) for rank in range(size)]
-    found = [_watched(s, seen.get(s.rank)) for s in hang.find_stands(logs)]
+    found = [_watched(s, seen.get(s.rank)) for s in find_stands(logs)]
     sent = [(s.rank, *s.peers) for s in found if (s.state, s.name) == ("moves", "send")]
     for stand in found:  # of recv nobody counts the bytes
         if stand.name == "recv" and (*stand.peers, stand.rank) in sent:

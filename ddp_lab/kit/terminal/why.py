@@ -23,8 +23,9 @@ def explain_here(pid: int | None, seconds: float, save: str | None) -> int:
         ]
         if not jobs and (job := machine.alone(pid)):
             jobs = [job]
-    for note in _hidden(machine):
-        print(f"note: {note}", file=sys.stderr)
+    for user, count in machine.hidden.items():
+        what = f"{count} Python processes of user {user} are not for us to see"
+        print(f"note: {what}", file=sys.stderr)
     if not jobs:
         what = "no job is seen on this machine; `ddp-lab why PID` looks at any Python"
         if pid is not None:
@@ -91,10 +92,3 @@ def _print(job: Job, ranks: dict[int, looks.Seen], watched: float) -> None:
     print(verdict.failure.report())
     for note in verdict.notes:
         print(f"note: {note}")
-
-
-def _hidden(machine: Machine) -> list[str]:
-    return [
-        f"{count} Python processes of user {user} are not for us to see"
-        for user, count in machine.hidden.items()
-    ]
