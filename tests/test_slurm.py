@@ -87,19 +87,20 @@ On a busy machine a whole test has taken 59.
 GONE = 60
 
 
-def servers(name: str) -> list[Path]:
-    """Return the folders of fork servers that a process has had on nodes."""
-    return [*Path("/tmp").glob(f"{name}-warm-*")]
+def servers(cluster, name: str) -> list[Path]:
+    """Return the folders of fork servers that a process has on nodes."""
+    return [*cluster.folder.glob(f"tmp/*/{name}-warm-*")]
 
 
 @pytest.fixture(scope="module")
-def cluster():
-    with slurm_cluster.Cluster() as cluster:
+def cluster(tmp_path_factory):
+    shared = [tmp_path_factory.getbasetemp()]
+    with slurm_cluster.Cluster(shared=shared) as cluster:
         yield cluster
         slurm.LEASE.close()
         assert wait_until(lambda: not cluster.jobs()), cluster.jobs()
+        assert servers(cluster, slurm.LEASE.name) == []
     assert slurm_cluster.of_cluster(cluster.folder) == []
-    assert servers(slurm.LEASE.name) == []
 
 
 @pytest.fixture
@@ -365,7 +366,7 @@ def test_a_dead_kernel_leaves_no_job(also_killed, two_nodes, told):
     assert wait_until(lambda: not living(mark), GONE), living(mark)
     assert wait_until(lambda: nothing_is_left(two_nodes, told), GONE)
     assert wait_until(lambda: new not in two_nodes.ask(*jobs).split(), GONE)
-    assert wait_until(lambda: servers(new) == [], GONE)
+    assert wait_until(lambda: servers(two_nodes, new) == [], GONE)
 
 
 @FULL
@@ -515,7 +516,9 @@ def test_a_node_that_dies_is_named(two_nodes, told):
         two_nodes.ask(*state, "state=resume")
     name = slurm.LEASE.name
     slurm.LEASE.close()
-    for folder in servers(name):  # nobody is asked to end there, and tidies up
+    for folder in servers(
+        two_nodes, name
+    ):  # nobody is asked to end there, and tidies up
         shutil.rmtree(folder)
 
 

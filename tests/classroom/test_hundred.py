@@ -196,7 +196,7 @@ def test_grading_is_spread_over_the_machines_of_a_cluster(tmp_path):
         course.hand_in(name, submission(solution("ring")))
     course.hand_in("dora", submission(starter("ring")))
     words = ["slurm", "--nodes=2 --ntasks=2 --time=10", "ring", "--unsafe"]
-    with slurm_cluster.Cluster() as cluster:
+    with slurm_cluster.Cluster(shared=[tmp_path]) as cluster:
         done = course.run(*words, SLURM_CONF=str(cluster.conf))
         assert not cluster.jobs()
     assert done.returncode == 0, done.stderr

@@ -5,10 +5,11 @@
     python -m ddp_lab.kit.slurm.cluster stop FOLDER
 
 It needs slurm-wlm and munge, no systemd, and leaves /etc alone. Each node has a host
-name, an address and an /etc/hosts of its own, for whatever a job starts there (a mount
-and a UTS namespace); processes and files are the machine's. Ports are free ones, so
-clusters can stand side by side. One process holds the daemons, and stops them when it
-is told to (SIGTERM) or when whoever started it dies.
+name, an address, an /etc/hosts and a /tmp of its own, for whatever a job starts there;
+processes and other files are the machine's. The nodes share this folder and the lab,
+wherever they lie. Ports are free ones, so clusters can stand side by side. One process
+holds the daemons, and stops them when it is told to (SIGTERM) or when whoever started
+it dies.
 
 The settings that are not obvious: nobody is there to read cgroups (linuxproc, no
 accounting), the nodes have more CPUs than the machine (config_overrides), a requeued
@@ -26,17 +27,21 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
 import psutil
 
+from ddp_lab import ROOT
+from ddp_lab.kit.run.namespaces import BIND, BIND_ALL, SLAVES, mount, unshare
 from ddp_lab.kit.run.ports import free_port
 
 NEEDED = ("munged", "slurmctld", "slurmd", "salloc", "srun", "scancel", "unshare")
 MODULE = "ddp_lab.kit.slurm.cluster"
 NODES = ("box1", "box2")
 CPUS = 16  # of each node, so that several jobs fit
+OWN = Path("/tmp")  # of each node
 READY_WAIT = 60.0  # seconds
 STOP_WAIT = 10.0  # seconds that jobs and daemons have to end
 MARK = "DDP_LAB_CLUSTER"  # in the environment of the daemons
@@ -88,26 +93,41 @@ class Cluster:
 
     Args:
         folder: for its files; on leaving, it is removed.
+        shared: folders in /tmp that all nodes see even so.
     """
 
-    def __init__(self, folder: Path | None = None):
+    def __init__(self, folder: Path | None = None, shared: Sequence[Path] = ()):
         # Short, because the path of a socket has to be.
-        self.folder = folder or Path(tempfile.mkdtemp(prefix="slurm-", dir="/tmp"))
+        self.folder = folder or Path(tempfile.mkdtemp(prefix="slurm-", dir=OWN))
+        self.shared = shared
         self.conf = self.folder / "conf"
 
     def __enter__(self) -> "Cluster":
-        self.start("with-parent")
+        self.start(how="with-parent")
         return self
 
     def __exit__(self, *error: object) -> None:
         self.stop()
 
-    def start(self, *how: str) -> None:
+    def start(self, how: str = "alone") -> None:
         """Start a process that holds the daemons; wait until the nodes are idle."""
         self.folder.mkdir(parents=True, exist_ok=True)
         with open(self.folder / "log", "wb") as log:
             holder = subprocess.Popen(
-                [sys.executable, "-m", MODULE, "hold", str(self.folder), *how],
+                [
+                    *map(
+                        str,
+                        [
+                            sys.executable,
+                            "-m",
+                            MODULE,
+                            "hold",
+                            self.folder,
+                            how,
+                            *self.shared,
+                        ],
+                    )
+                ],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -144,17 +164,17 @@ class Cluster:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def hold(folder: Path, *how: str) -> None:
+def hold(folder: Path, how: str, *shared: str) -> None:
     """Start the daemons, and stop them when we are told to."""
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit())
-    if how:
+    if how == "with-parent":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
     env = os.environ | {MARK: str(folder), "SLURM_CONF": str(folder / "conf")}
     env["PATH"] += f":{SBIN}"
     daemons: list[subprocess.Popen] = []
     try:
         _write_files(folder)
-        _start(folder, env, daemons)
+        _start(folder, env, daemons, [folder, ROOT, sys.prefix, *shared])
         signal.pause()
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -162,7 +182,12 @@ def hold(folder: Path, *how: str) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _start(folder: Path, env: dict[str, str], daemons: list[subprocess.Popen]) -> None:
+def _start(
+    folder: Path,
+    env: dict[str, str],
+    daemons: list[subprocess.Popen],
+    shared: Sequence[Path | str],
+) -> None:
     key = [f"--{each}={folder}/munge.{each[:3]}" for each in ("key-file", "pid-file")]
     key += [f"--log-file={folder}/munge.log", f"--seed-file={folder}/munge.seed"]
     munge = ["munged", "--foreground", "--force", *key]
@@ -172,10 +197,27 @@ def _start(folder: Path, env: dict[str, str], daemons: list[subprocess.Popen]) -
         time.sleep(0.02)
     daemons.append(subprocess.Popen(["slurmctld", "-D", "-i"], env=env))
     for node in NODES:
-        enter = f"mount --bind {folder}/hosts /etc/hosts && hostname {node}"
-        words = f"{enter} && exec slurmd -D -N {node}"
-        isolated = ["unshare", "--mount", "--uts", "sh", "-c", words]
-        daemons.append(subprocess.Popen(isolated, env=env))
+
+        def move(node: str = node) -> None:
+            _move(folder, node, shared)
+
+        slurmd = ["slurmd", "-D", "-N", node]
+        daemons.append(subprocess.Popen(slurmd, env=env, preexec_fn=move))
+
+
+def _move(folder: Path, node: str, shared: Sequence[Path | str]) -> None:
+    """Move this process to a node."""
+    unshare("mnt", "uts")
+    socket.sethostname(node)
+    mount("none", "/", "", SLAVES)  # nothing of it shall be seen outside
+    mount(f"{folder}/hosts", "/etc/hosts", "", BIND)
+    own = folder / "tmp" / node
+    for path in map(Path, shared):
+        if path.is_relative_to(OWN):
+            there = own / path.relative_to(OWN)
+            there.mkdir(parents=True, exist_ok=True)
+            mount(str(path), str(there), "", BIND)
+    mount(str(own), str(OWN), "", BIND_ALL)
 
 
 def _write_files(folder: Path) -> None:
@@ -199,8 +241,8 @@ def _write_files(folder: Path) -> None:
     (folder / "hosts").write_text("\n".join(hosts) + "\n")
     (folder / "munge.key").write_bytes(os.urandom(128))
     (folder / "munge.key").chmod(0o600)
-    for name in ("state", *NODES):
-        (folder / name).mkdir()
+    for name in ("state", *NODES, *(f"tmp/{node}" for node in NODES)):
+        (folder / name).mkdir(parents=True)
 
 
 def _stop(folder: Path, daemons: list[subprocess.Popen], env: dict[str, str]) -> None:
