@@ -1,9 +1,11 @@
 """Runs on a SLURM cluster: a real one, of two nodes that are this machine.
 
-Its nodes see this machine's processes, and we see theirs. But nothing there carries a
-mark that a guard here would look for, so only SLURM, or the kit over there, ends it.
+Its nodes see their own processes only, and we see all, by other numbers. But nothing
+there carries a mark that a guard here would look for, so only SLURM, or the kit over
+there, ends it.
 """
 
+import fcntl
 import os
 import re
 import shutil
@@ -29,18 +31,18 @@ from ddp_lab.kit.slurm import lease as slurm
 RING = "ddp_lab/p2p/ring.py"
 # Rank 3 of 4, on node 1, does what it is told, and so does what it leaves behind.
 PROGRAM = """
-import os, signal, subprocess, sys, time
+import fcntl, os, signal, subprocess, sys, time
 import torch.distributed as dist
 
 what, folder = sys.argv[1:]
 rank = int(os.environ["RANK"])
-open(f"{folder}/{os.getpid()}", "w").close()
+fcntl.flock(os.open(f"{folder}/{rank}", os.O_CREAT), fcntl.LOCK_EX)
 dist.init_process_group("gloo")
 if what == "deaf":
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 if what in ("escapes", "leaves a child"):
     subprocess.Popen(
-        ["sh", "-c", f"echo > {folder}/$$; exec sleep 600"],
+        ["flock", "--no-fork", f"{folder}/left by {rank}", "sleep", "600"],
         env={}, start_new_session=True,
     )
     while len(os.listdir(folder)) < 2 * int(os.environ["WORLD_SIZE"]):
@@ -100,7 +102,19 @@ def cluster(tmp_path_factory):
         slurm.LEASE.close()
         assert wait_until(lambda: not cluster.jobs()), cluster.jobs()
         assert servers(cluster, slurm.LEASE.name) == []
-    assert slurm_cluster.of_cluster(cluster.folder) == []
+    assert wait_until(lambda: not of_cluster(cluster.folder))
+
+
+def of_cluster(folder: Path) -> list[psutil.Process]:
+    """Return the daemons of the cluster in `folder`, and what they have started."""
+    found = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            env = process.environ()
+            task = env.get("SLURM_CONF") == f"{folder}/conf" and "SLURM_TASK_PID" in env
+            if env.get(slurm_cluster.MARK) == str(folder) or task:
+                found.append(process)
+    return found
 
 
 @pytest.fixture
@@ -116,17 +130,25 @@ def two_nodes(cluster, tmp_path, monkeypatch):
 @pytest.fixture
 def told(tmp_path):
     """Return a function: the command for 4 ranks, the last of which does something."""
-    program, folder = tmp_path / "told.py", tmp_path / "pids"
+    program, folder = tmp_path / "told.py", tmp_path / "locks"
     program.write_text(PROGRAM)
     folder.mkdir()
 
     def command(what: str) -> str:
         return f"--nproc-per-node 4 {program} '{what}' {folder}"
 
-    command.alive = lambda: [
-        path.name for path in folder.iterdir() if psutil.pid_exists(int(path.name))
-    ]
+    command.alive = lambda: [p.name for p in folder.iterdir() if is_locked(p)]
     return command
+
+
+def is_locked(path: Path) -> bool:
+    """Tell whether somebody holds a file locked; the lock goes with its holder."""
+    with open(path) as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
 
 
 def nothing_is_left(cluster, told) -> bool:

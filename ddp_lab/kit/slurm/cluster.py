@@ -5,8 +5,8 @@
     python -m ddp_lab.kit.slurm.cluster stop FOLDER
 
 It needs slurm-wlm and munge, no systemd, and leaves /etc alone. Each node has a host
-name, an address, an /etc/hosts and a /tmp of its own, for whatever a job starts there;
-processes and other files are the machine's. The nodes share this folder and the lab,
+name, an address, an /etc/hosts, a /tmp and processes of its own, for whatever a job
+starts there; other files are the machine's. The nodes share this folder and the lab,
 wherever they lie. Ports are free ones, so clusters can stand side by side. One process
 holds the daemons, and stops them when it is told to (SIGTERM) or when whoever started
 it dies.
@@ -47,6 +47,8 @@ STOP_WAIT = 10.0  # seconds that jobs and daemons have to end
 MARK = "DDP_LAB_CLUSTER"  # in the environment of the daemons
 PR_SET_PDEATHSIG = 1  # see prctl(2)
 SBIN = "/usr/sbin:/sbin"
+# A node's first process is a shell, which cares for orphans; all others end with it.
+ISOLATED = "unshare --pid --fork --kill-child --mount-proc".split()
 
 CONF = """\
 ClusterName=lab
@@ -84,7 +86,7 @@ def missing() -> str:
         return f"no {absent[0]}: apt-get install slurm-wlm munge"
     if os.getuid() != 0:
         return "munged and slurmd are started as root here"
-    probe = subprocess.run(["unshare", "--mount", "--uts", "true"], capture_output=True)
+    probe = subprocess.run([*ISOLATED, "true"], capture_output=True)
     return probe.stderr.decode().strip()
 
 
@@ -201,8 +203,8 @@ def _start(
         def move(node: str = node) -> None:
             _move(folder, node, shared)
 
-        slurmd = ["slurmd", "-D", "-N", node]
-        daemons.append(subprocess.Popen(slurmd, env=env, preexec_fn=move))
+        words = [*ISOLATED, "sh", "-c", f"slurmd -D -N {node}; exit"]
+        daemons.append(subprocess.Popen(words, env=env, preexec_fn=move))
 
 
 def _move(folder: Path, node: str, shared: Sequence[Path | str]) -> None:
@@ -246,7 +248,7 @@ def _write_files(folder: Path) -> None:
 
 
 def _stop(folder: Path, daemons: list[subprocess.Popen], env: dict[str, str]) -> None:
-    """Cancel all jobs, end the daemons, and kill what is left of either."""
+    """Cancel all jobs, and end the daemons with all that is on the nodes."""
     subprocess.run(["scancel", "--full", "--user", str(os.getuid())], env=env)
     deadline = time.monotonic() + STOP_WAIT
     while time.monotonic() < deadline:
@@ -255,25 +257,8 @@ def _stop(folder: Path, daemons: list[subprocess.Popen], env: dict[str, str]) ->
             break
         time.sleep(0.1)
     for daemon in reversed(daemons):
-        daemon.terminate()
-        with suppress(subprocess.TimeoutExpired):
-            daemon.wait(STOP_WAIT)
-    for process in of_cluster(folder):
-        with suppress(psutil.Error):
-            process.kill()
-
-
-def of_cluster(folder: Path) -> list[psutil.Process]:
-    """Return the daemons of the cluster in `folder`, and what they have started."""
-    found = []
-    for process in psutil.process_iter():
-        with suppress(psutil.Error):
-            env = process.environ()
-            task = env.get("SLURM_CONF") == f"{folder}/conf" and "SLURM_TASK_PID" in env
-            if env.get(MARK) == str(folder) or task:
-                if process.pid != os.getpid():
-                    found.append(process)
-    return found
+        daemon.kill()  # and with it, a node's first process and all others
+        daemon.wait()
 
 
 def _which(name: str) -> str | None:
