@@ -22,9 +22,9 @@ from conftest import FULL, living, wait_until
 
 from ddp_lab import ROOT
 from ddp_lab.kit import RunFailed, torchrun
+from ddp_lab.kit.played import cluster as slurm_cluster
 from ddp_lab.kit.run import owned
 from ddp_lab.kit.run.result import RunInterrupted
-from ddp_lab.kit.slurm import cluster as slurm_cluster
 from ddp_lab.kit.slurm import control, sent
 from ddp_lab.kit.slurm import lease as slurm
 

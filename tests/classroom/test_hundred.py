@@ -20,7 +20,7 @@ from test_course import Course  # noqa: E402
 from classroom.engine import judge  # noqa: E402
 from classroom.engine.__main__ import changes, judge_all  # noqa: E402
 from classroom.extras import spread  # noqa: E402
-from ddp_lab.kit.slurm import cluster as slurm_cluster  # noqa: E402
+from ddp_lab.kit.played import cluster as slurm_cluster  # noqa: E402
 
 pytestmark = pytest.mark.sandbox
 

@@ -1,15 +1,15 @@
 """A real SLURM cluster of two nodes, played on this machine in its own folder.
 
-    python -m ddp_lab.kit.slurm.cluster start FOLDER
+    python -m ddp_lab.kit.played.cluster start FOLDER
     export SLURM_CONF=FOLDER/conf
-    python -m ddp_lab.kit.slurm.cluster stop FOLDER
+    python -m ddp_lab.kit.played.cluster stop FOLDER
 
 It needs slurm-wlm and munge, no systemd, and leaves /etc alone. Each node has a host
-name, an address, an /etc/hosts, a /tmp and processes of its own, for whatever a job
-starts there; other files are the machine's. The nodes share this folder and the lab,
-wherever they lie. Ports are free ones, so clusters can stand side by side. One process
-holds the daemons, and stops them when it is told to (SIGTERM) or when whoever started
-it dies.
+name, a network, a /tmp and processes of its own; this machine, at which jobs are
+submitted, is joined to the same switch (network.py). What lies elsewhere than in /tmp
+is the machine's, and so a disk that the nodes share; this folder and the lab are shared
+wherever they lie. Clusters can stand side by side. One process holds the daemons, and
+stops them when it is told to (SIGTERM) or when whoever started it dies.
 
 The settings that are not obvious: nobody is there to read cgroups (linuxproc, no
 accounting), the nodes have more CPUs than the machine (config_overrides), a requeued
@@ -29,16 +29,18 @@ import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import psutil
 
 from ddp_lab import ROOT
-from ddp_lab.kit.run.namespaces import BIND, BIND_ALL, SLAVES, mount, unshare
+from ddp_lab.kit.played.wiring import NoNetwork, made, run
+from ddp_lab.kit.run.namespaces import BIND, BIND_ALL, enter, mount
 from ddp_lab.kit.run.ports import free_port
 
 NEEDED = ("munged", "slurmctld", "slurmd", "salloc", "srun", "scancel", "unshare")
-MODULE = "ddp_lab.kit.slurm.cluster"
+MODULE = "ddp_lab.kit.played.cluster"
 NODES = ("box1", "box2")
 CPUS = 16  # of each node, so that several jobs fit
 OWN = Path("/tmp")  # of each node
@@ -52,9 +54,8 @@ ISOLATED = "unshare --pid --fork --kill-child --mount-proc".split()
 
 CONF = """\
 ClusterName=lab
-FirstJobId={first_job}
-SlurmctldHost={host}(127.0.0.1)
-SlurmctldPort={ports[0]}
+SlurmctldHost={host}({address})
+SlurmctldPort={port}
 SlurmUser=root
 AuthType=auth/munge
 AuthInfo=socket={folder}/munge.socket,cred_expire=10
@@ -86,6 +87,11 @@ def missing() -> str:
         return f"no {absent[0]}: apt-get install slurm-wlm munge"
     if os.getuid() != 0:
         return "munged and slurmd are started as root here"
+    try:
+        for file in made({}):
+            os.close(file)
+    except NoNetwork as error:
+        return str(error)
     probe = subprocess.run([*ISOLATED, "true"], capture_output=True)
     return probe.stderr.decode().strip()
 
@@ -114,22 +120,10 @@ class Cluster:
     def start(self, how: str = "alone") -> None:
         """Start a process that holds the daemons; wait until the nodes are idle."""
         self.folder.mkdir(parents=True, exist_ok=True)
+        words = [MODULE, "hold", str(self.folder), how, *map(str, self.shared)]
         with open(self.folder / "log", "wb") as log:
             holder = subprocess.Popen(
-                [
-                    *map(
-                        str,
-                        [
-                            sys.executable,
-                            "-m",
-                            MODULE,
-                            "hold",
-                            self.folder,
-                            how,
-                            *self.shared,
-                        ],
-                    )
-                ],
+                [sys.executable, "-m", *words],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -175,8 +169,14 @@ def hold(folder: Path, how: str, *shared: str) -> None:
     env["PATH"] += f":{SBIN}"
     daemons: list[subprocess.Popen] = []
     try:
-        _write_files(folder)
-        _start(folder, env, daemons, [folder, ROOT, sys.prefix, *shared])
+        network, nodes = _joined()
+        _write_files(folder, network)
+        _start(folder, env, daemons)
+        for name, files in nodes.items():
+            seen = [folder, ROOT, sys.prefix, *shared]
+            own = partial(_move, files, folder / "tmp" / name, seen)
+            words = [*ISOLATED, "sh", "-c", f"slurmd -D -N {name}; exit"]
+            daemons.append(subprocess.Popen(words, env=env, preexec_fn=own))
         signal.pause()
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -184,12 +184,31 @@ def hold(folder: Path, how: str, *shared: str) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _start(
-    folder: Path,
-    env: dict[str, str],
-    daemons: list[subprocess.Popen],
-    shared: Sequence[Path | str],
-) -> None:
+def _joined() -> tuple[str, dict[str, list[int]]]:
+    """Make the nodes' networks, and join this machine to them.
+
+    Returns:
+        How all addresses begin, and the namespaces of each node.
+    """
+    taken = {name for _, name in socket.if_nameindex()}
+    number = random.choice([n for n in range(256) if f"cluster{n}" not in taken])
+    network, link = f"198.18.{number}", f"cluster{number}"  # set aside for such tests
+    switch, *files, _ = made({name: _address(network, name) for name in NODES})
+    run(f"""ip -batch -
+        link add {link} type veth peer login netns /proc/{os.getpid()}/fd/{switch}
+        address add {_address(network)}/24 dev {link}
+        link set dev {link} up
+    """)
+    run("ip link set dev login master switch up", [switch])
+    return network, {name: files[3 * n : 3 * n + 3] for n, name in enumerate(NODES)}
+
+
+def _address(network: str, node: str = "") -> str:
+    """Return the address of a node, or of this machine."""
+    return f"{network}.{10 + NODES.index(node) if node else 1}"
+
+
+def _start(folder: Path, env: dict[str, str], daemons: list[subprocess.Popen]) -> None:
     key = [f"--{each}={folder}/munge.{each[:3]}" for each in ("key-file", "pid-file")]
     key += [f"--log-file={folder}/munge.log", f"--seed-file={folder}/munge.seed"]
     munge = ["munged", "--foreground", "--force", *key]
@@ -198,22 +217,17 @@ def _start(
     while not (folder / "munge.socket").exists() and daemons[0].poll() is None:
         time.sleep(0.02)
     daemons.append(subprocess.Popen(["slurmctld", "-D", "-i"], env=env))
-    for node in NODES:
-
-        def move(node: str = node) -> None:
-            _move(folder, node, shared)
-
-        words = [*ISOLATED, "sh", "-c", f"slurmd -D -N {node}; exit"]
-        daemons.append(subprocess.Popen(words, env=env, preexec_fn=move))
 
 
-def _move(folder: Path, node: str, shared: Sequence[Path | str]) -> None:
-    """Move this process to a node."""
-    unshare("mnt", "uts")
-    socket.sethostname(node)
-    mount("none", "/", "", SLAVES)  # nothing of it shall be seen outside
-    mount(f"{folder}/hosts", "/etc/hosts", "", BIND)
-    own = folder / "tmp" / node
+def _move(files: Sequence[int], own: Path, shared: Sequence[Path | str]) -> None:
+    """Move this process to a node.
+
+    Args:
+        files: its namespaces.
+        own: what is its /tmp.
+        shared: what it sees there even so.
+    """
+    enter(files)
     for path in map(Path, shared):
         if path.is_relative_to(OWN):
             there = own / path.relative_to(OWN)
@@ -222,25 +236,17 @@ def _move(folder: Path, node: str, shared: Sequence[Path | str]) -> None:
     mount(str(own), str(OWN), "", BIND_ALL)
 
 
-def _write_files(folder: Path) -> None:
+def _write_files(folder: Path, network: str) -> None:
     folder.chmod(0o755)
-    ports: list[int] = []
-    while len({*ports}) <= len(NODES):
-        ports = [free_port() for _ in range(1 + len(NODES))]
-    host = socket.gethostname().partition(".")[0]
-    # Programs make ports of it, and all clusters of this machine share one network.
-    first = random.randrange(1, 60_000)
-    lines = [CONF.format(folder=folder, host=host, ports=ports, first_job=first)]
-    hosts = ["127.0.0.1 localhost"]
-    for number, (node, port) in enumerate(zip(NODES, ports[1:], strict=True), start=2):
-        where = f"NodeHostname={host} NodeAddr=127.0.0.{number} Port={port}"
-        lines.append(f"NodeName={node} {where} CPUs={CPUS} State=UNKNOWN\n")
-        hosts.append(f"127.0.0.{number} {node}")
+    host, own = socket.gethostname().partition(".")[0], _address(network)
+    conf = CONF.format(folder=folder, host=host, address=own, port=free_port())
+    for name in NODES:
+        where = f"NodeAddr={_address(network, name)} CPUs={CPUS}"
+        conf += f"NodeName={name} {where} State=UNKNOWN\n"
     always = f"Nodes={','.join(NODES)} MaxTime=INFINITE State=UP"
-    lines.append(f"PartitionName=main Default=YES {always}\n")
-    lines.append(f"PartitionName=short {always.replace('INFINITE', '1')}\n")
-    (folder / "conf").write_text("".join(lines))
-    (folder / "hosts").write_text("\n".join(hosts) + "\n")
+    conf += f"PartitionName=main Default=YES {always}\n"
+    conf += f"PartitionName=short {always.replace('INFINITE', '1')}\n"
+    (folder / "conf").write_text(conf)
     (folder / "munge.key").write_bytes(os.urandom(128))
     (folder / "munge.key").chmod(0o600)
     for name in ("state", *NODES, *(f"tmp/{node}" for node in NODES)):
