@@ -114,6 +114,10 @@ SAID = [
         "ended by SLURM: DUE TO TIME LIMIT",
     ),
     (
+        Cause(Kind.STOPPED, name="suspended", limit="7"),
+        "SLURM has suspended job 7, and so its ranks stood still",
+    ),
+    (
         Cause(Kind.STOPPED, name="warm", limit="SIGKILL"),
         "the warm process, which is the parent of torchrun and of all ranks, "
         "was ended by SIGKILL, and the run with it; the next run starts a new one",

@@ -388,7 +388,9 @@ def test_a_dead_kernel_leaves_no_job(also_killed, two_nodes, told):
     assert wait_until(lambda: not living(mark), GONE), living(mark)
     assert wait_until(lambda: nothing_is_left(two_nodes, told), GONE)
     assert wait_until(lambda: new not in two_nodes.ask(*jobs).split(), GONE)
-    assert wait_until(lambda: servers(two_nodes, new) == [], GONE)
+    # A killed srun has another half, which kills whoever would tidy up on the nodes.
+    swept = also_killed == "srun"
+    assert swept or wait_until(lambda: servers(two_nodes, new) == [], GONE)
 
 
 @FULL
@@ -525,6 +527,20 @@ def test_a_step_that_is_cancelled_from_outside(two_nodes, told):
 
 @FULL
 @on_cluster
+def test_a_job_that_is_suspended(two_nodes, told):
+    def suspend():
+        two_nodes.ask("scontrol", "suspend", slurm.LEASE.held.job)
+
+    with pytest.raises(RunFailed) as failed:
+        torchrun(told("sleeps"), watch=when_all_are_there(suspend), timeout=8)
+    said = f"the run: SLURM has suspended job {slurm.LEASE.held.job}, and so its ranks"
+    assert str(failed.value).startswith(said)
+    assert "stopped" not in str(failed.value)
+    assert wait_until(lambda: nothing_is_left(two_nodes, told), GONE)
+
+
+@FULL
+@on_cluster
 def test_a_node_that_dies_is_named(two_nodes, told):
     state = "scontrol", "update", "nodename=box2"
 
@@ -542,6 +558,18 @@ def test_a_node_that_dies_is_named(two_nodes, told):
         two_nodes, name
     ):  # nobody is asked to end there, and tidies up
         shutil.rmtree(folder)
+
+
+@FULL
+@on_cluster
+def test_what_a_killed_fork_server_has_left_is_swept(two_nodes):
+    torchrun(f"--nproc-per-node 2 {RING}")
+    left = two_nodes.folder / "tmp/box1/ddp_lab-1-warm-2-box1"
+    left.mkdir()
+    process = kernel(f"--nproc-per-node 2 {RING}")
+    assert process.wait(BEGUN) == 0
+    assert not left.exists()
+    assert len(servers(two_nodes, slurm.LEASE.name)) == 2  # which live
 
 
 @FULL

@@ -72,6 +72,10 @@ class Place(ABC):
             begun: whether a rank is there.
         """
 
+    def hindered(self) -> Sequence[str]:
+        """Return what keeps a silent run from going on; as `lost` does."""
+        return ()
+
     def end(self, stopped: bool) -> None:  # noqa: B027  (the guard has ended all)
         """End what is out of the guard's reach.
 

@@ -42,11 +42,13 @@ NEVER = re.compile(
 STEP = "--overlap --ntasks-per-node=1 --mpi=none --export=ALL"
 STEP += " --wait=0 --kill-on-bad-exit=0 --quiet"
 # A fork server on each node: it ends when its stdin closes, or when SLURM asks all that
-# is there to end, and leaves nothing.
+# is there to end, and leaves nothing; what one that was killed has left, the next does.
 SERVER = """
 folder={}-$SLURMD_NODENAME
 trap : TERM
-mkdir "$folder" && {} "$folder/socket" > "$folder/log" 2>&1
+for old in /tmp/ddp_lab-*-warm-*; do flock --nonblock "$old" rm -rf "$old"; done
+mkdir "$folder" &&
+    flock --no-fork "$folder" {} "$folder/socket" > "$folder/log" 2>&1
 rm -rf "$folder"
 """
 

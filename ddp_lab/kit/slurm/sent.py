@@ -112,7 +112,7 @@ class Sent(Place):
         self.by_node = spread(options)
         self.program, self.cold = list(program), cold
         self.allocation: Allocation | None = None
-        self.name = ""
+        self.name, self.suspended = "", False
         # Another one than here: what is there is no guard's of this machine, even where
         # a test's nodes are this machine.
         self.mark_there = self.mark[::-1]
@@ -159,7 +159,11 @@ class Sent(Place):
         return f"by SLURM, in job {self.allocation.job}: {', '.join(places)}"
 
     def look(self, last: bool = False) -> Progress:
-        """Let each node look at its ranks."""
+        """Let each node look at its ranks, unless SLURM has suspended all there."""
+        assert self.allocation
+        self.suspended = control.state(self.allocation.job) == "SUSPENDED"
+        if self.suspended:
+            return Progress(done_in(self.folder), None)
         said = self._on_each_node(LOOK, str(self.folder))
         used = re.findall(r"used ([\d.e-]+)", said or "")
         whole = len(used) == len(self.by_node)
@@ -169,14 +173,22 @@ class Sent(Place):
         """Wait longer: a node may have to import torch first."""
         return max(limits.silence, limits.first_sign + READY_WAIT)
 
+    def hindered(self) -> Sequence[str]:
+        """Tell whether the job is suspended, as the last look has found it."""
+        assert self.allocation
+        return ("suspended", self.allocation.job) if self.suspended else ()
+
     def end(self, stopped: bool) -> None:
         """End what is left of the run on the nodes: a killed srun leaves its ranks.
 
         If it is stopped, or SLURM has ended it, the nodes could not look for what the
         ranks have left behind; and forks of a node's server are of another step.
+        What is suspended hears of no end but that of the job, which may be ours.
         """
+        if self.suspended:
+            control.cancel_named(LEASE.name)
         keeper.end_steps(self.name, tidy=0, most=END_WAIT)
-        if stopped or self.ended_by_slurm():
+        if (stopped or self.ended_by_slurm()) and not self.suspended:
             self._on_each_node(SWEEP, self.mark_there)
 
     def _on_each_node(self, program: str, argument: str) -> str | None:
