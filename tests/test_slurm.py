@@ -552,12 +552,7 @@ def test_a_node_that_dies_is_named(two_nodes, told):
             torchrun(told("sleeps"), watch=when_all_are_there(die))
     finally:
         two_nodes.ask(*state, "state=resume")
-    name = slurm.LEASE.name
     slurm.LEASE.close()
-    for folder in servers(
-        two_nodes, name
-    ):  # nobody is asked to end there, and tidies up
-        shutil.rmtree(folder)
 
 
 @FULL

@@ -173,7 +173,7 @@ def hold(folder: Path, how: str, *shared: str) -> None:
         _write_files(folder, network)
         _start(folder, env, daemons)
         for name, files in nodes.items():
-            seen = [folder, ROOT, sys.prefix, *shared]
+            seen = [folder, ROOT, Path(sys.prefix), *map(Path, shared)]
             own = partial(_move, files, folder / "tmp" / name, seen)
             words = [*ISOLATED, "sh", "-c", f"slurmd -D -N {name}; exit"]
             daemons.append(subprocess.Popen(words, env=env, preexec_fn=own))
@@ -192,7 +192,7 @@ def _joined() -> tuple[str, dict[str, list[int]]]:
     """
     taken = {name for _, name in socket.if_nameindex()}
     number = random.choice([n for n in range(256) if f"cluster{n}" not in taken])
-    network, link = f"198.18.{number}", f"cluster{number}"  # set aside for such tests
+    network, link = f"198.18.{number}", f"cluster{number}"  # for tests: RFC 2544
     switch, *files, _ = made({name: _address(network, name) for name in NODES})
     run(f"""ip -batch -
         link add {link} type veth peer login netns /proc/{os.getpid()}/fd/{switch}
@@ -219,7 +219,7 @@ def _start(folder: Path, env: dict[str, str], daemons: list[subprocess.Popen]) -
     daemons.append(subprocess.Popen(["slurmctld", "-D", "-i"], env=env))
 
 
-def _move(files: Sequence[int], own: Path, shared: Sequence[Path | str]) -> None:
+def _move(files: Sequence[int], own: Path, shared: Sequence[Path]) -> None:
     """Move this process to a node.
 
     Args:
@@ -228,7 +228,7 @@ def _move(files: Sequence[int], own: Path, shared: Sequence[Path | str]) -> None
         shared: what it sees there even so.
     """
     enter(files)
-    for path in map(Path, shared):
+    for path in shared:
         if path.is_relative_to(OWN):
             there = own / path.relative_to(OWN)
             there.mkdir(parents=True, exist_ok=True)
