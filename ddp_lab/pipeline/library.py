@@ -113,11 +113,9 @@ def table_of(schedule, p):
 
 
 class Stage(pipelining.PipelineStage):
-    """PyTorch 2.11 greets every neighbor first, also itself, which gloo cannot."""
-
-    def _get_init_p2p_neighbors_ops(self):
-        greetings = super()._get_init_p2p_neighbors_ops()
-        return [greeting for greeting in greetings if greeting.peer != dist.get_rank()]
+    def _get_init_p2p_neighbors_ops(self):  # PyTorch 2.11 greets itself: gloo cannot
+        ops = super()._get_init_p2p_neighbors_ops()
+        return [op for op in ops if op.peer != dist.get_rank()]
 
 
 def train_step(name, net, home, batch, target, m):
