@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from classroom.engine.assignment import Assignment, needed, worded
+from classroom.engine.assignment import Assignment, load, needed, worded
 from classroom.engine.rig import Busy, Rig, SandboxError
 from classroom.engine.verdict import Decided, Verdict, blocked, fail
 from ddp_lab import workplace
@@ -40,8 +40,9 @@ def line(assignment: Assignment, criterion: str, case: dict, verdict: Verdict) -
     return f"{criterion}, {words}: {verdict}" if words else f"{criterion}: {verdict}"
 
 
-def make_check(assignment: Assignment) -> Callable[..., None]:
+def make_check(name: str) -> Callable[..., None]:
     """Return the `check` of an assignment, for its notebook."""
+    assignment = load(name)
     # Where the notebook works, and its cells write.
     written = workplace(Path.cwd()) / "build" / "classroom"
     written.mkdir(parents=True, exist_ok=True)

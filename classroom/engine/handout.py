@@ -92,7 +92,7 @@ def contents(assignments: Iterable[str], answers: bool = False) -> dict[str, Pat
     patterns = [*FILES.split(), *([ANSWERS] if answers else [])]
     found = {path: ROOT / path for path in _plain(patterns)}
     listed = (ROOT / "README.md").read_text()
-    roots = {*COMMANDS}
+    roots = {*COMMANDS, "classroom.engine.check"}
     for lesson in notebooks.lessons():
         if f"(notebooks/{lesson.name})" in listed:
             found[f"notebooks/{lesson.name}"] = lesson
@@ -101,8 +101,8 @@ def contents(assignments: Iterable[str], answers: bool = False) -> dict[str, Pat
                 found[order.path] = ROOT / order.path
     for name in assignments:
         found[f"assignments/{name}/{name}.ipynb"] = notebook("release", name)
-        # What the notebook imports, and what a run needs beside its harness.
-        roots.add(f"classroom.assignments.{name}")
+        # What `check` imports, and what a run needs beside its harness.
+        roots.add(f"classroom.assignments.{name}.criteria")
         for path in beside(load(name)):
             course = LAB if path.is_relative_to(LAB) else COURSE
             found[f"classroom/{path.relative_to(course)}"] = path

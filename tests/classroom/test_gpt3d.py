@@ -379,4 +379,4 @@ def test_a_rank_is_weighed_between_its_steps():
 def test_what_is_held_from_the_import_on_is_no_room():
     (text,) = solution("gpt3d").values()
     text += "\n\nROOM = [bytearray(b'x') * 30_000_000]\n"
-    assert "MB before its first step" in tried({"gpt3d.py": text}, "memory")
+    assert "MB before it begins" in tried({"gpt3d.py": text}, "memory")

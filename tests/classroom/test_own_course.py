@@ -44,13 +44,11 @@ CHECK = """check(
     dict(ranks=3, length=777),
     ### END HIDDEN TESTS
 )"""
-FILES = {
-    "__init__.py": """
-from classroom.assignments.gathered import criteria
-from classroom.engine.check import make_check
+IMPORT = """from classroom.engine.check import make_check
 
-check = make_check(criteria)
-""",
+check = make_check("gathered")"""
+FILES = {
+    "__init__.py": "",
     "criteria.py": """
 import numpy as np
 
@@ -111,7 +109,7 @@ def source() -> nbformat.NotebookNode:
     graded = nbgrader("right", grade=True, locked=True, points=10)
     cells = [
         new_markdown_cell("# Gathered"),
-        new_code_cell("from classroom.assignments.gathered import check"),
+        new_code_cell(IMPORT),
         new_code_cell(PROGRAM, metadata=nbgrader("program", solution=True)),
         new_code_cell(CHECK, metadata=graded),
     ]

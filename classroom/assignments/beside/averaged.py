@@ -16,14 +16,7 @@ import numpy as np
 from classroom.assignments.beside.averaging import Net, fill, gradients, loss
 from classroom.assignments.beside.wired import wired
 from classroom.engine.rig import Outcome, Rig
-from classroom.engine.verdict import (
-    PASS,
-    Decided,
-    Verdict,
-    compare,
-    fail,
-    up_to_scale,
-)
+from classroom.engine.verdict import PASS, Decided, Verdict, compare, fail, up_to_scale
 
 SAMPLES, RATE = 5, 0.05
 EVERYTHING = 1_000_000  # bytes: a bucket that holds any network here
@@ -162,11 +155,10 @@ class Case:
         outcome, diary = wired(self.rig, given, 40, machine=self.machine)
         return outcome, Diary(diary)
 
-    def truth(self) -> tuple[np.ndarray, np.ndarray]:
-        """One process: by rank and step its own gradients, and by step the weights."""
+    def truth(self) -> np.ndarray:
+        """One process: by rank and step the gradients of this rank's samples."""
         nets = [self.make(factors) for factors in self.factors]
         grads: list[list[np.ndarray]] = [[] for _ in nets]
-        params = []
         now = self.starts[0][0].astype(np.float64)
         for step, plan in enumerate(self.plan):
             for rank, net in enumerate(nets):
@@ -180,8 +172,7 @@ class Case:
                 grads[rank].append(gradients(net))
             if self.rate:  # then all parameters are trained
                 now = now - self.rate * np.mean([row[-1] for row in grads], axis=0)
-            params.append(now)
-        return np.array(grads), np.array(params)
+        return np.array(grads)
 
     def sizes(self) -> list[int]:
         """Bytes of each trained parameter, in the order of parameters()."""
@@ -202,7 +193,7 @@ class Case:
     def judged(self) -> tuple[Outcome, Diary]:
         """Let the student's program do it; decide the case if that is no training."""
         outcome, diary = self.run()
-        outcome.must_give("grads", "params")
+        outcome.must_give("grads")
         for step in range(len(self.plan)):
             for rank in range(self.ranks):
                 if not diary.of(step, rank, "call"):
@@ -212,13 +203,25 @@ class Case:
 
     def same_gradients(self, outcome: Outcome, scaled: bool = True) -> Verdict:
         """Compare the gradients; if `scaled`, forgive one factor common to all."""
-        for step, expected in enumerate(self.truth()[0].mean(0)):
+        for step, expected in enumerate(self.truth().mean(0)):
             if scaled:
                 expected = up_to_scale(expected, outcome.outputs[0]["grads"][step])
             for rank, given in enumerate(outcome.outputs):
                 if words := compare(rank, expected, given["grads"][step], **TOLERANCE):
                     return fail(f"gradients of step {step}: {words}")
         return PASS
+
+    def sent_once(self, diary: Diary) -> Verdict | None:
+        """Say so if a rank sends more or less than each gradient once in a step; what
+        it agrees on in the first one comes on top.
+        """
+        expected = sum(self.sizes())
+        for rank, step in product(range(self.ranks), range(len(self.plan))):
+            got = sum(call["bytes"] for call in diary.of(step, rank, "call"))
+            if got < expected or step and got > expected:
+                told = f"{expected} bytes sent in step {step}"
+                return fail(f"rank {rank} expected {told}, got {got}")
+        return None
 
     def sent_late(self, diary: Diary, steps: Sequence[int]) -> Verdict | None:
         """Say so if a rank made no call before its backward() was through."""
@@ -279,7 +282,7 @@ def hidden(
     verdict = case.same_gradients(outcome)
     if verdict.state != "pass":
         return verdict
-    own = case.truth()[0]
+    own = case.truth()
     for rank in range(ranks):
         for step in range(len(plan)):
             if len(diary.of(step, rank, "layer")) != layers:

@@ -7,6 +7,7 @@ can know it.
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -18,19 +19,24 @@ from torch import nn
 Accelerator = Callable[[int], float]  # given a layer, takes its time and tells a number
 
 
-class Backward(torch.autograd.Function):
-    """The identity, whose backward takes as long as the accelerator does."""
+class Factor(torch.autograd.Function):
+    """x times `ahead`, and the gradient times `back`.
+
+    Both are called with the tensor that has come, and return a number. In this form,
+    torch.func's transforms go through it as well.
+    """
 
     @staticmethod
-    def forward(
-        ctx: Any, x: torch.Tensor, layer: int, accelerator: Accelerator
-    ) -> torch.Tensor:
-        ctx.layer, ctx.accelerator = layer, accelerator
-        return x.clone()
+    def forward(x: torch.Tensor, ahead: Any, back: Any) -> torch.Tensor:
+        return x * ahead(x)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple, output: torch.Tensor) -> None:
+        ctx.back = inputs[2]
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None, None]:
-        return gradient * ctx.accelerator(ctx.layer), None, None
+        return gradient * ctx.back(gradient), None, None
 
 
 class Layer(nn.Module):
@@ -91,11 +97,14 @@ class Net(nn.Module):
         """Return (batch, len(heads)), or without heads the last layer's output."""
         for layer in range(self.depth):
             x = torch.tanh(self.get_submodule(f"layer_{layer}")(x))
-            x = Backward.apply(x, layer, self.accelerator)
+            x = Factor.apply(x, lambda x: 1, partial(self.back, layer))
         x = self.norm(x)
         if not heads:
             return x
         return torch.cat([self.get_submodule(f"head_{h}")(x) for h in heads], dim=1)
+
+    def back(self, layer: int, gradient: torch.Tensor) -> float:
+        return self.accelerator(layer)
 
 
 def loss(
@@ -148,7 +157,7 @@ class Training:
         no_sync: Callable[[], AbstractContextManager],
         finish: Callable[[], object],
     ) -> dict[str, Any]:
-        """Take all steps; return the gradients and weights by step, for `give`.
+        """Take all steps; return the gradients by step, for `give`.
 
         Args:
             model: what is called with the samples; it contains `net`.
@@ -158,7 +167,7 @@ class Training:
         trained = [p for p in self.net.parameters() if p.requires_grad]
         frozen = [p for p in self.net.parameters() if not p.requires_grad]
         optimizer = torch.optim.SGD(trained, lr=self.given["rate"])
-        grads, params, stray = [], [], False
+        grads, stray = [], False
         for number, plan in enumerate(self.given["plan"]):
             optimizer.zero_grad()
             self.line.ask("meet", number)  # all ranks begin together
@@ -170,10 +179,8 @@ class Training:
             stray |= any(p.grad is not None for p in frozen)
             grads.append(gradients(self.net))
             optimizer.step()
-            params.append(flat(self.net.parameters()))
             print("", flush=True)  # a sign of life
-        result = {"grads": np.array(grads), "params": np.array(params)}
-        return result | {"stray": stray}
+        return {"grads": np.array(grads), "stray": stray}
 
     def passes(self, number: int, plan: dict, model: nn.Module, no_sync: Any) -> None:
         """Backward for each micro-batch, the last one outside no_sync()."""

@@ -43,15 +43,15 @@ class Given:
     """By seed and count: the order of the samples in each epoch."""
 
 
-@dataclass
 class _Rank:
-    """What is one rank's alone."""
+    """What is one rank's alone: its noise, and where its dropout draws next."""
 
-    dropout: torch.Tensor
-    """State of the generator from which dropout draws."""
-    noise: torch.Generator
+    def __init__(self, program: Given, seed: int, rank: int):
+        self.dropout = torch.Generator().manual_seed(1000 * seed + rank).get_state()
+        self.noise = torch.Generator().manual_seed(program.noise * seed + rank)
 
 
+@as_in_a_rank()
 def truth(
     program: Given, ranks: int, job: dict, pushes: Pushes
 ) -> tuple[list[str], np.ndarray]:
@@ -60,20 +60,13 @@ def truth(
     Returns:
         The digest of the weights before each step, and the last weights.
     """
-    with as_in_a_rank():
-        return _train(program, ranks, job, pushes)
-
-
-def _train(
-    program: Given, ranks: int, job: dict, pushes: Pushes
-) -> tuple[list[str], np.ndarray]:
     torch.manual_seed(job["seed"])
     hidden = nn.Linear(FEATURES, 64), nn.ReLU(), nn.Dropout(job.get("dropout", 0.0))
     model = nn.Sequential(*hidden, nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 1))
     weights, digests = [*model.parameters()], []
     count = job["epoch"] * ranks * BATCH
     data = torch.randn(count, FEATURES)
-    own = [_new_rank(program, job["seed"], rank) for rank in range(ranks)]
+    own = [_Rank(program, job["seed"], rank) for rank in range(ranks)]
     epochs = program.shuffled(job["seed"], count)
     optimizer: torch.optim.Optimizer
     optimizer = torch.optim.SGD(weights, 0.05, job.get("momentum", 0.0))
@@ -100,12 +93,6 @@ def _train(
             nn.utils.vector_to_parameters(vector, weights)
     digests.append(digest(weights))
     return digests, nn.utils.parameters_to_vector(weights).detach().numpy()
-
-
-def _new_rank(program: Given, seed: int, rank: int) -> _Rank:
-    dropout = torch.Generator().manual_seed(1000 * seed + rank).get_state()
-    noise = torch.Generator().manual_seed(program.noise * seed + rank)
-    return _Rank(dropout, noise)
 
 
 def _gradient(

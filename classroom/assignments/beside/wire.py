@@ -562,17 +562,11 @@ class Wire(_GROUP):
     def broadcast(self, tensors: list, opts: Any) -> Sent:
         (tensor,) = tensors
 
-        def keep(parts: list[torch.Tensor]) -> None:
-            tensor.copy_(parts[0])
-
+        keep = partial(fill, tensors)
         return self.call("broadcast", tensor, tensors, keep, opts.rootRank)
 
     def allgather(self, outputs: list, inputs: list, opts: Any = None) -> Sent:
-        def keep(parts: list[torch.Tensor]) -> None:
-            for output, part in zip(outputs[0], parts, strict=True):
-                output.copy_(part)
-
-        return self.call("all_gather", inputs[0], outputs, keep)
+        return self.call("all_gather", inputs[0], outputs, partial(fill, outputs[0]))
 
     def _allgather_base(self, output: Any, input: Any, opts: Any = None) -> Sent:
         def keep(parts: list[torch.Tensor]) -> None:
@@ -590,15 +584,17 @@ class Wire(_GROUP):
         return self._allgather_base(outputs[0], inputs[0])
 
     def gather(self, outputs: list, inputs: list, opts: Any) -> Sent:
-        def keep(parts: list[torch.Tensor]) -> None:
-            for output, part in zip(outputs[0] if outputs else [], parts, strict=True):
-                output.copy_(part)
-
+        keep = partial(fill, outputs[0] if outputs else [])
         return self.call("gather", inputs[0], outputs, keep, opts.rootRank)
 
     def barrier(self, opts: Any = None) -> Sent:
         nothing = torch.zeros(0)
         return self.call("barrier", nothing, [nothing], lambda parts: None)
+
+
+def fill(outputs: list[torch.Tensor], parts: list[torch.Tensor]) -> None:
+    for output, part in zip(outputs, parts, strict=True):
+        output.copy_(part)
 
 
 def as_bytes(tensor: torch.Tensor) -> bytes:

@@ -139,24 +139,21 @@ def _treat(
     results: tuple = ("result",),
     reply: Reply | None = None,
 ) -> tuple[Outcome, list[dict]]:
-    """Call the cured program's function with `arguments` by rank.
+    """Call the cured program's function with `arguments` by rank; see that it returns.
 
     Args:
         results: names for what it returns.
         reply: what answers the ranks, which then work over a wire, whose diary it is
             that is returned as well.
     """
-    given = []
-    for values in arguments:
-        one: dict = {"program": PROGRAMS[patient], "call": call, "arguments": {}}
-        one |= {"results": list(results)}
-        for name, value in values.items():
-            if isinstance(value, np.ndarray):
-                one[f"tensor_{name}"] = value
-            else:
-                one["arguments"][name] = value
-        given.append(one)
-    return wired(rig, given, reply=reply) if reply else (rig.run(len(given), given), [])
+    about = {"program": PROGRAMS[patient], "call": call, "results": list(results)}
+    given = [{**about, "takes": [*values], **values} for values in arguments]
+    if reply:
+        outcome, diary = wired(rig, given, reply=reply)
+    else:
+        outcome, diary = rig.run(len(given), given), []
+    outcome.must_give(*results)
+    return outcome, diary
 
 
 def _near(
@@ -190,7 +187,6 @@ def goal_cure(rig: Rig, *, ranks: int, samples: int, seed: int = 1) -> Verdict:
     while loss(w) >= goal:
         w -= 0.1 * (2 * (w * x - y) * x).mean()
     outcome, _ = _treat(rig, "goal", "fit", arguments)
-    outcome.must_give("result")
     return _near(np.array(w), outcome, "result")
 
 
@@ -199,7 +195,6 @@ def relay_cure(rig: Rig, *, ranks: int, length: int, seed: int = 1) -> Verdict:
     draw = rig.draw(seed)
     x = draw.integers(0, 100, (ranks, length)).astype(np.float32)
     outcome, _ = _treat(rig, "relay", "shift", [{"x": own} for own in x])
-    outcome.must_give("result")
     return compare_all([x[rank - 1] for rank in range(ranks)], outcome, "result")
 
 
@@ -214,7 +209,6 @@ def prices_cure(rig: Rig, *, ranks: int, prices: str, seed: int = 1) -> Verdict:
     given: list[dict] = [{"prices": None, "count": len(expected)} for _ in range(ranks)]
     given[0]["prices"] = expected
     outcome, _ = _treat(rig, "prices", "share", given)
-    outcome.must_give("result")
     return compare_all(np.array(expected, dtype=np.float64), outcome, "result")
 
 
@@ -226,7 +220,6 @@ def leaders_cure(
     x = draw.integers(0, 100, (ranks, length)).astype(np.float32)
     given = [{"x": own, "per_node": per_node} for own in x]
     outcome, _ = _treat(rig, "leaders", "from_leader", given)
-    outcome.must_give("result")
     leaders = [x[rank // per_node * per_node] for rank in range(ranks)]
     return compare_all(leaders, outcome, "result")
 
@@ -246,7 +239,6 @@ def overlap_cure(rig: Rig, *, ranks: int, length: int, seed: int = 1) -> Verdict
         time.sleep(LATE)
 
     outcome, diary = _treat(rig, "overlap", "mean_and_largest", given, names, reply)
-    outcome.must_give(*names)
     verdict = _near(x.sum(0) / ranks, outcome, "mean")
     if verdict.state == "pass":
         verdict = _near([np.array(own.max()) for own in x], outcome, "largest")
@@ -276,7 +268,6 @@ def score_cure(rig: Rig, *, ranks: int, samples: str, seed: int = 1) -> Verdict:
     hits = [draw.integers(0, 2, count) for count in counts]
     expected = np.array(sum(own.sum() for own in hits) / sum(counts))
     outcome, _ = _treat(rig, "score", "accuracy", [{"hits": own} for own in hits])
-    outcome.must_give("result")
     return _near(expected, outcome, "result")
 
 

@@ -4,6 +4,7 @@ import threading
 import time
 from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from ranks import RANK, answer, ask, give, inputs, process_group
@@ -54,9 +55,10 @@ class Look(TorchFunctionMode):
 def call(given: dict, line: Line | None = None) -> None:
     """Call the function; over a line it is watched, and all but rank 0 come late."""
     function = getattr(answer(given["program"]), given["call"])
-    arguments = dict(given["arguments"])
-    for name in [name for name in given if name.startswith("tensor_")]:
-        arguments[name.removeprefix("tensor_")] = torch.from_numpy(given[name])
+    arguments = {name: given[name] for name in given["takes"]}
+    for name, value in arguments.items():
+        if isinstance(value, np.ndarray):
+            arguments[name] = torch.from_numpy(value)
     if line and RANK == 0:
         with Look(line, len(arguments["x"])):
             results = function(**arguments)

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from classroom.assignments.beside.serial import as_in_a_rank
+from classroom.assignments.beside.weighed import too_heavy
 from classroom.assignments.gpt3d.harness import model, prints
 from classroom.engine.assignment import named
 from classroom.engine.rig import Outcome, Rig
@@ -278,22 +279,15 @@ def memory(rig: Rig, *, width: int, heads: int, seed: int = 0, **sizes: Any) -> 
         return problem
     for rank, events in enumerate(outcome.events):
         order = [key for key, _ in groupby(e.get("step", e["what"]) for e in events)]
-        weighed = [e["memory"] for e in events if e["what"] == "weigh"]
+        weighed = [event for event in events if event["what"] == "weigh"]
         if order != ["weigh", 0, "weigh", 1] or len(weighed) != 3:
             return fail(f"rank {rank} is not weighed between its steps: {order}")
-        if None in weighed:
+        if None in (event["memory"] for event in weighed):
             return blocked("this system does not tell how much memory a process has")
-        before, begun, after = weighed
-        if (held := begun - before) > BEGINS_WITH:
-            told = f"holds {held / 1e6:,.1f} MB before its first step"
-            told += f", expected at most {BEGINS_WITH / 1e6:,.1f}"
-            return fail(f"rank {rank} {told}")
         share = sum(part.nbytes for part in case.share(rank, case.weights).values())
         most = (1 + MEMORY_SLACK) * 2 * share + GROWS_ANYWAY
-        if (kept := after - begun) > most:
-            told = f"keeps {kept / 1e6:,.1f} MB from step to step"
-            told += f", expected at most {most / 1e6:,.1f}"
-            return fail(f"rank {rank} {told}")
+        if problem := too_heavy(rank, weighed, BEGINS_WITH, most):
+            return problem
     return PASS
 
 

@@ -116,13 +116,13 @@ def warm_up() -> None:
 
 
 def pieces(state_dict: dict) -> dict[str, Any]:
-    """Take a whole state apart, for `give`: its tensors, its names, its groups."""
+    """Take a whole state apart: its numbers, their names, its groups."""
     given: dict[str, Any] = {}
     names = []
     for number, state in state_dict["state"].items():
         for name, value in state.items():
             names.append([int(number), name])
-            given[f"{int(number)}:{name}"] = torch.as_tensor(value)
+            given[f"{int(number)}:{name}"] = torch.as_tensor(value).cpu().numpy()
     return given | {"names": names, "saved_groups": state_dict["param_groups"]}
 
 

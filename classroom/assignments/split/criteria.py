@@ -14,8 +14,8 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from classroom.assignments.beside.averaging import fill, flat, gradients
-from classroom.assignments.split.harness import TOLD, Factor, network
+from classroom.assignments.beside.averaging import Factor, fill, flat, gradients
+from classroom.assignments.split.harness import TOLD, network
 from classroom.engine.assignment import named
 from classroom.engine.rig import Outcome, Rig, compare_all
 from classroom.engine.verdict import PASS, Decided, Verdict, compare, fail

@@ -6,7 +6,6 @@ The judge computes the truth with the same `network`, unsplit, in one process.
 from functools import partial
 from itertools import pairwise
 from types import ModuleType
-from typing import Any
 from weakref import ref
 
 import numpy as np
@@ -22,26 +21,6 @@ def network(widths: list[int]) -> nn.Sequential:
     """The whole network: one layer between each two widths."""
     layers = [nn.Sequential(nn.Linear(a, b), nn.Tanh()) for a, b in pairwise(widths)]
     return nn.Sequential(*layers)
-
-
-class Factor(torch.autograd.Function):
-    """What the judge does at a stage's end: x times `ahead`, gradient times `back`.
-
-    Both are called with the tensor that has come, and return a number. In this form,
-    torch.func's transforms go through it as well.
-    """
-
-    @staticmethod
-    def forward(x: torch.Tensor, ahead: Any, back: Any) -> torch.Tensor:
-        return x * ahead(x)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple, output: torch.Tensor) -> None:
-        ctx.back = inputs[2]
-
-    @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None, None]:
-        return gradient * ctx.back(gradient), None, None
 
 
 class Watched(nn.Module):
@@ -61,6 +40,8 @@ class Watched(nn.Module):
         self.came: list[ref] = []  # those that are still in memory
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        from averaging import Factor
+
         self.came = [one for one in self.came if one() is not None]
         held, key = len(self.came), tuple(x.flatten().tolist())
         if key not in self.numbers:  # else it is computed anew for its backward
