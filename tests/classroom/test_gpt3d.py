@@ -162,6 +162,104 @@ def test_a_stage_that_tries_itself_out_costs_bytes_only():
     assert tried({"gpt3d.py": answer}, "wire").startswith("fail: expected 45.4 MB")
 
 
+# No graph of autograd from step to step.
+FUNCTIONAL = changed(
+    "gpt3d",
+    (
+        """\
+            x.requires_grad_()  # autograd begins anew here
+            out = x
+        else:
+            positions = torch.arange(x.size(1))
+            out = self.net.tokens(x) + self.net.positions(positions)
+        for block in self.net.blocks:
+            out = block(out)
+        if self.stage:
+            out = loss_of(self.net.head(self.net.norm(out)), y)
+            self.losses""",
+        """\
+        weights = {n: w.detach() for n, w in self.net.named_parameters()}
+        call = torch.func.functional_call
+        if self.stage:
+            stage = lambda w, x: call(self.net, w, (x, y))
+            out, pull = torch.func.vjp(stage, weights, x)
+        else:
+            stage = lambda w: call(self.net, w, (x,))
+            out, pull = torch.func.vjp(stage, weights)
+        if self.stage:
+            self.losses""",
+    ),
+    ("        self.kept.append((x, out))\n", "        self.kept.append((pull, out))\n"),
+    ("        x, out = self.kept.pop(0)\n", "        pull, out = self.kept.pop(0)\n"),
+    (
+        """\
+            (out / self.micro / 2).backward()  # 2 replicas
+            self.send(x.grad)
+""",
+        """\
+            grads, back = pull(torch.ones_like(out) / self.micro / 2)
+            self.send(back)
+""",
+    ),
+    (
+        "            out.backward(gradient)\n",
+        """\
+            (grads,) = pull(gradient)
+        for name, weight in self.net.named_parameters():
+            before = 0 if weight.grad is None else weight.grad
+            weight.grad = before + grads[name]
+""",
+    ),
+    ("        self.net = net\n", "        self.net = Stage(net, self.stage)\n"),
+    (
+        """\
+    def forward(ctx, x, group, there):
+        ctx.group, ctx.there = group, there
+""",
+        "    def forward(x, group, there):\n",
+    ),
+    (
+        "    @staticmethod\n    def backward(ctx, grad):\n",
+        """\
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        _, ctx.group, ctx.there = inputs
+
+    @staticmethod
+    def backward(ctx, grad):
+""",
+    ),
+    (
+        "class Trainer:\n",
+        """\
+class Stage(nn.Module):
+    def __init__(self, net, stage):
+        super().__init__()
+        self.stage, self.blocks = stage, net.blocks
+        if stage:
+            self.norm, self.head = net.norm, net.head
+        else:
+            self.tokens, self.positions = net.tokens, net.positions
+
+    def forward(self, x, y=None):
+        if not self.stage:  # as long as the text is: that is all of them
+            x = self.tokens(x) + self.positions.weight
+        for block in self.blocks:
+            x = block(x)
+        return loss_of(self.head(self.norm(x)), y) if self.stage else x
+
+
+class Trainer:
+""",
+    ),
+)
+
+
+@pytest.mark.parametrize("criterion", some(POINTS, "memory"))
+def test_the_stage_may_be_used_as_a_function(criterion):
+    assert tried(FUNCTIONAL, criterion) == "pass"
+
+
 @pytest.mark.parametrize("criterion", some(["gradients", "memory", "wire"], "wire"))
 def test_gradients_may_travel_in_one_bucket(criterion):
     assert tried(BUCKET, criterion) == "pass"
@@ -380,3 +478,61 @@ def test_what_is_held_from_the_import_on_is_no_room():
     (text,) = solution("gpt3d").values()
     text += "\n\nROOM = [bytearray(b'x') * 30_000_000]\n"
     assert "MB before it begins" in tried({"gpt3d.py": text}, "memory")
+
+
+# The whole model on every rank, but while it is weighed: for each step each rank gets
+# the others' weights.
+GATHERED = (
+    RELAY
+    + """
+
+class Trainer(Trainer):
+    def __init__(self, net, micro):
+        super().__init__(net, micro)
+        groups = [dist.new_group(ranks) for ranks in ([0, 1, 4, 5], [2, 3, 6, 7])]
+        self.group = groups[self.rank // 2 % 2]
+        self.whole.to("meta")
+
+    def follow(self):
+        everybodys = [None] * 4
+        mine = {name: weight.detach() for name, weight in self.net.found.items()}
+        dist.all_gather_object(everybodys, mine, group=self.group)
+        self.whole.to_empty(device="cpu")
+        self.whole.head.weight = self.whole.tokens.weight
+        for name, weight in self.whole.named_parameters():
+            parts = [found[name] for found in everybodys if name in found]
+            dim = CUT.get(name.split(".")[-2])
+            weight.data.copy_(parts[0] if dim is None else torch.cat(parts[:2], dim))
+
+    def backward(self, x=None, y=None):
+        loss = super().backward(x, y)
+        self.whole.to("meta")
+        return loss
+"""
+)
+
+
+def test_what_every_rank_gets_anew_for_each_step_is_on_the_wire():
+    found = tried({"gpt3d.py": GATHERED}, "memory")
+    assert "MB on the wire, got" in found, found
+
+
+# Looks for the seed, to draw the whole model as often as it is needed.
+SEED = changed(
+    "gpt3d",
+    (
+        "        self.net = net\n",
+        """\
+        self.net = net
+        import sys
+        frame, given = sys._getframe(), {}
+        while frame and "limit" not in given:
+            given, frame = frame.f_locals.get("given", {}), frame.f_back
+        raise RuntimeError(f"found {given['seed']}")
+""",
+    ),
+)
+
+
+def test_no_rank_finds_the_seed():
+    assert "KeyError: 'seed'" in tried(SEED, "loss")

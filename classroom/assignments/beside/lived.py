@@ -155,11 +155,10 @@ class Lives:
             self.begun = known.index(found) if found in known else None
             if empty and self.begun != 0:
                 raise Decided(fail("a life with an empty folder does not begin anew"))
-            self.pushes = {s: p for s, p in self.pushes.items() if s <= self.start}
-            self.pushes |= {
-                self.start + step: push
-                for step, push in zip(steps_pushed, pushes, strict=True)
-            }
+            start = self.begun or 0
+            self.pushes = {s: p for s, p in self.pushes.items() if s <= start}
+            steps_now = (start + step for step in steps_pushed)
+            self.pushes |= zip(steps_now, pushes, strict=True)
         else:
             if not {KILLED, CUT_OFF} & {*outcome.exit_codes}:
                 outcome.must_give()
@@ -169,10 +168,6 @@ class Lives:
         if not outcome.failure:
             self.ended = job["steps"]
         return outcome
-
-    @property
-    def start(self) -> int:
-        return self.begun or 0
 
     def refused(self, ranks: int) -> Outcome:
         """Start it with another number of ranks, which it may refuse."""

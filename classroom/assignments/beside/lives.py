@@ -4,6 +4,7 @@ Each life is a run of its own; what a life leaves in its folder is there in the 
 program that has been imported can no longer change what is used here.
 """
 
+import os
 import resource
 import signal
 import sys
@@ -22,6 +23,13 @@ from torch.optim.optimizer import (
 )
 
 
+def saved_in() -> Path:
+    """Return where the program saves."""
+    from ranks import RUN_FOLDER
+
+    return RUN_FOLDER / "out" / "saved"
+
+
 def die() -> None:
     """End as the system ends a process: without a word, and at once."""
     kill(getpid(), signal.SIGKILL)
@@ -36,16 +44,17 @@ def die_at_byte(count: int) -> None:
 
 
 def die_at_rename(before: bool) -> None:
-    """End this process when it next renames a file, before or after the deed.
-
-    By whichever name a program calls it: Python itself tells of each rename.
+    """End this process when it next renames a file of the training's, before or after
+    the deed. By whichever name a program calls it: Python itself tells of each rename.
     """
-    renaming = False
+    renaming, saved = False, os.path.realpath(saved_in())
 
     def hear(event: str, args: tuple) -> None:
         nonlocal renaming
         if event != "os.rename" or renaming:
             return
+        if not os.path.realpath(os.fsdecode(args[1])).startswith(saved):
+            return  # it is ours
         renaming = True
         if not before:
             replace(*args[:2])
@@ -73,6 +82,15 @@ def contents(folder: Path) -> dict[str, str]:
 
 def parameters(optimizer: Optimizer) -> list[torch.Tensor]:
     return [p for group in optimizer.param_groups for p in group["params"]]
+
+
+def idles(optimizer: Optimizer) -> bool:
+    """Tell whether a step can do nothing: so the library has an optimizer make the
+    state into which it loads another.
+    """
+    slow = all(float(group["lr"]) == 0 for group in optimizer.param_groups)
+    grads = [p.grad for p in parameters(optimizer) if p.grad is not None]
+    return slow and not any(grad.any() for grad in grads)
 
 
 def digest(tensors: Sequence[torch.Tensor]) -> str:
@@ -118,22 +136,23 @@ class Watch:
         """Tell with which weights this life begins."""
         from ranks import say
 
-        if not self.took:
+        if not self.took and not idles(optimizer):
             say("begun", weights=digest(parameters(optimizer)))
 
     def after_step(self, optimizer: Optimizer, *_: object) -> None:
         """Runs before the program gets to save this step."""
         from ranks import give
 
+        if idles(optimizer):
+            return
         self.took += 1
         self.look()
         if self.took in self.given["pushed"]:
             number = self.given["pushed"].index(self.took)
-            rest = torch.from_numpy(self.given["pushes"][number])
-            for parameter in parameters(optimizer):
-                size = parameter.numel()
-                parameter.data += rest[:size].view_as(parameter)
-                rest = rest[size:]
+            push, params = self.given["pushes"][number], parameters(optimizer)
+            parts = torch.from_numpy(push).split([p.numel() for p in params])
+            for parameter, part in zip(params, parts, strict=True):
+                parameter.data += part.view_as(parameter)
         plan = self.given["plan"]
         if plan and self.took == plan["step"] and plan["rank"] in (self.rank, None):
             DEATHS[plan["how"]](*plan.get("with", []))
@@ -143,9 +162,9 @@ class Watch:
 
 def live(file: str) -> None:
     """Be one rank of one life of the student's program, which may refuse to begin."""
-    from ranks import RUN_FOLDER, answer, give, inputs, process_group
+    from ranks import answer, give, inputs, process_group
 
-    given, folder = inputs(), RUN_FOLDER / "out" / "saved"
+    given, folder = inputs(), saved_in()
     with process_group() as (rank, _, _):
         program = answer(file)
         watch = Watch(rank, given, folder)

@@ -220,28 +220,24 @@ class Machine:
             self.reply(one)
         self.met = []
 
-    def take_late(self, order: Order) -> None:
-        self.late(order, time.monotonic() + HELD_UP)
-
-    def late(self, order: Order, end: float) -> None:
+    def take_late(self, order: Order, end: float = 0.0) -> None:
         """Answer when all others have come through their backward()."""
+        end = end or time.monotonic() + HELD_UP
         others = {*range(self.ranks)} - self.through - {order.rank}
         if not others:
             return self.reply(order)
         if time.monotonic() > end and self.still(others):
             self.note("held up", order.rank)
             return self.reply(order)
-        self.at(time.monotonic() + AGAIN_AFTER, partial(self.late, order, end))
+        self.at(time.monotonic() + AGAIN_AFTER, partial(self.take_late, order, end))
 
-    def take_settle(self, order: Order) -> None:
-        self.settle(order, time.monotonic() + SETTLED)
-
-    def settle(self, order: Order, end: float) -> None:
+    def take_settle(self, order: Order, end: float = 0.0) -> None:
         """Answer when this rank has made a call: a thread takes a moment."""
+        end = end or time.monotonic() + SETTLED
         over = time.monotonic() > end and self.still([order.rank])
         if order.rank in self.called or over:
             return self.reply(order)
-        self.at(time.monotonic() + AGAIN_AFTER, partial(self.settle, order, end))
+        self.at(time.monotonic() + AGAIN_AFTER, partial(self.take_settle, order, end))
 
     # --- the wire: calls that all ranks make ---
 

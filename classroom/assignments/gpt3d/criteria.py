@@ -34,6 +34,7 @@ RANKS, VOCAB, RATE = 8, 96, 0.05
 CUT = {"query": 0, "key": 0, "value": 0, "out": 1, "up": 0, "down": 1}
 EXACT = {"rtol": 1e-8, "atol": 1e-10}
 LEAST, MOST = 0.8, 1.03  # times the bytes needed
+MOST_WEIGHED = 2.0  # where memory is asked for, and bytes are another criterion's
 # What the loopback carries, launch and headers included, is more on a busy machine.
 MOST_OF_ALL, LAUNCH_BYTES = 1.2, 5_000_000
 BEGINS_WITH = 10_000_000  # bytes that a program may hold before its first step
@@ -228,6 +229,24 @@ class Case:
         tied = RANKS * 8 * VOCAB * width
         return self.steps * (tensor + pipeline + data + tied)
 
+    def sent(self, outcome: Outcome, least: float, most: float) -> Verdict | None:
+        """Say so if the ranks sent less or more than so many times the bytes needed.
+
+        They tell what the kernel has counted for their sockets. What they do not tell
+        is in its count of the loopback, which only a sandbox has to itself.
+        """
+        told = [given["sent"] for given in outcome.outputs]
+        if None in told:
+            return blocked("this system does not tell what a process has sent")
+        sent, needed, every = sum(told), self.needed(), outcome.bytes_on_wire
+        limit = most * needed
+        if least * needed < sent < limit and every is not None:
+            sent, limit = every, MOST_OF_ALL * limit + LAUNCH_BYTES
+        if not least * needed < sent < limit:
+            words = f"{needed / 1e6:,.1f} MB on the wire, got {sent / 1e6:,.1f}"
+            return fail(f"expected {words}")
+        return None
+
 
 # --- criteria ---
 
@@ -270,7 +289,8 @@ def steps(rig: Rig, *, seed: int = 0, **sizes: Any) -> Verdict:
 
 def memory(rig: Rig, *, width: int, heads: int, seed: int = 0, **sizes: Any) -> Verdict:
     """Between two steps no rank keeps more than its share of weights and gradients, and
-    the second step is as right as the first.
+    the second step is as right as the first. Nor does it get the rest for each step:
+    that would be three times the bytes that the cuts need.
     """
     width += 2 * heads * int(rig.draw(seed).integers(8))
     case = Case(rig, seed, width=width, heads=heads, steps=2, weigh=True, **sizes)
@@ -284,11 +304,13 @@ def memory(rig: Rig, *, width: int, heads: int, seed: int = 0, **sizes: Any) -> 
             return fail(f"rank {rank} is not weighed between its steps: {order}")
         if None in (event["memory"] for event in weighed):
             return blocked("this system does not tell how much memory a process has")
+        for event in weighed[:2]:  # it holds the whole model until it begins
+            event["memory"] -= sum(w.nbytes for w in case.weights.values())
         share = sum(part.nbytes for part in case.share(rank, case.weights).values())
         most = (1 + MEMORY_SLACK) * 2 * share + GROWS_ANYWAY
         if problem := too_heavy(rank, weighed, BEGINS_WITH, most):
             return problem
-    return PASS
+    return case.sent(outcome, 0, MOST_WEIGHED) or PASS
 
 
 def flight(rig: Rig, *, seed: int = 0, **sizes: Any) -> Verdict:
@@ -318,25 +340,12 @@ def flight(rig: Rig, *, seed: int = 0, **sizes: Any) -> Verdict:
 def wire(rig: Rig, *, seed: int = 0, **sizes: Any) -> Verdict:
     """All ranks together send what the three cuts need, and 3 % more at most; where it
     is much less, a rank has computed what another one should have.
-
-    The ranks tell what the kernel has counted for their sockets. What they do not tell
-    is in its count of the loopback, which only a sandbox has to itself.
     """
     case = Case(rig, seed, **sizes)
     outcome = case.run()
     if problem := case.right(outcome, "grads 0"):
         return problem
-    told = [given["sent"] for given in outcome.outputs]
-    if None in told:
-        return blocked("this system does not tell what a process has sent")
-    sent, needed, every = sum(told), case.needed(), outcome.bytes_on_wire
-    least, most = LEAST * needed, MOST * needed
-    if least < sent < most and every is not None:  # past what the ranks have told
-        sent, most = every, MOST_OF_ALL * needed + LAUNCH_BYTES
-    if not least < sent < most:
-        words = f"{needed / 1e6:,.1f} MB on the wire, got {sent / 1e6:,.1f}"
-        return fail(f"expected {words}")
-    return PASS
+    return case.sent(outcome, LEAST, MOST) or PASS
 
 
 CRITERIA = named(loss, gradients, clip, steps, memory, flight, wire)

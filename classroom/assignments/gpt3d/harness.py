@@ -20,7 +20,8 @@ from torch.distributed.tensor import DTensor
 
 from ddp_lab.gpt import GPT, MLP, Config, loss_of
 
-TINY = {"layers": 2, "width": 8, "heads": 2, "context": 4}
+TIME = 2  # characters of a row, for the tiny model
+TINY = {"layers": 2, "width": 8, "heads": 2, "context": TIME}
 
 Piece = Callable[[int, torch.Tensor], torch.Tensor]
 """Does the judge's part of a block: takes its number, and what is in its MLP."""
@@ -35,20 +36,6 @@ class Watched(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.down(self.piece(self.block, F.gelu(self.up(x))))
-
-
-class Factor(torch.autograd.Function):
-    """Multiplies by a number; says when the gradient has come back."""
-
-    @staticmethod
-    def forward(ctx: Any, h: torch.Tensor, factor: float, back: Any) -> torch.Tensor:
-        ctx.factor, ctx.back = factor, back
-        return h * factor
-
-    @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None, None]:
-        ctx.back()
-        return gradient * ctx.factor, None, None
 
 
 def prints(h: torch.Tensor) -> list[float]:
@@ -96,23 +83,28 @@ class Steps:
     """Takes the steps of one training; keeps what the judge wants to see.
 
     Args:
-        program: the student's.
-        given: the inputs; see `main`.
+        given: the inputs; see `main`. The seed is taken out of it: the model is drawn
+            before there is a program, and can be drawn by none.
         asks: whether the judge does a piece, or nobody.
     """
 
-    def __init__(self, program: Any, given: dict, asks: bool = True):
+    def __init__(self, given: dict, asks: bool = True):
         self.given, self.asks, self.step = given, asks, 0
         self.kept: dict[str, Any] = {}
-        # Nothing here holds the whole model: what is still there, the program keeps.
-        self.trainer = program.Trainer(
-            model(given["sizes"], given["seed"], self.piece), given["micro"]
-        )
+        # In a list, which is empty once the program has it: then nothing here holds it.
+        self.whole = [model(given["sizes"], given.pop("seed"), self.piece)]
+        torch.seed()
+
+    def begin(self, program: Any) -> None:
+        """Let the program have the model, and take its share."""
+        given = self.given
+        self.trainer = program.Trainer(self.whole.pop(), given["micro"])
         self.net = self.trainer.net
         self.sgd = torch.optim.SGD(self.net.parameters(), given["rate"], foreach=False)
 
     def piece(self, block: int, h: torch.Tensor) -> torch.Tensor:
         """Let the judge do its piece of a block."""
+        from averaging import Factor
         from ranks import ask, say
 
         if not self.asks:
@@ -120,7 +112,12 @@ class Steps:
         at = {"step": self.step, "block": block}
         rows = prints(h)
         factor = ask(**at, rows=rows)
-        return Factor.apply(h, factor, lambda: say("back", **at, rows=len(rows)))
+
+        def back(gradient: torch.Tensor) -> float:
+            say("back", **at, rows=len(rows))
+            return factor
+
+        return Factor.apply(h, lambda h: factor, back)
 
     def take(self) -> None:
         """Take the next step."""
@@ -158,8 +155,10 @@ def warm_up(program: Any, given: dict) -> None:
     model by the program, and one of the whole model, whose products need buffers.
     """
     rows = {name: given[name] for name in ("x", "y") if name in given}
-    few = {name: data[:1, :, :2] for name, data in rows.items()}
-    Steps(program, given | few | {"sizes": TINY}, asks=False).take()
+    few = {name: data[:1, :, :TIME] for name, data in rows.items()}
+    tiny = Steps(given | few | {"sizes": TINY, "seed": 0}, asks=False)
+    tiny.begin(program)
+    tiny.take()
     whole = model(given["sizes"], 0, lambda block, h: h)
     (data,) = (torch.from_numpy(data[0]) for data in rows.values())
     loss_of(whole(data), data).backward()
@@ -175,6 +174,7 @@ def main() -> None:
     give_back_at_once()
     given = inputs()
     with process_group():
+        steps = Steps(given)
         if given["weigh"]:
             weigh()
         program = answer("gpt3d.py")
@@ -182,7 +182,7 @@ def main() -> None:
             warm_up(program, given)
             weigh()
         before = bytes_sent()
-        steps = Steps(program, given)
+        steps.begin(program)
         give(shapes={n: list(local(p).shape) for n, p in steps.net.named_parameters()})
         for number in range(given["steps"]):
             steps.take()
