@@ -149,10 +149,11 @@ class Watch:
         self.look()
         if self.took in self.given["pushed"]:
             number = self.given["pushed"].index(self.took)
-            push, params = self.given["pushes"][number], parameters(optimizer)
-            parts = torch.from_numpy(push).split([p.numel() for p in params])
-            for parameter, part in zip(params, parts, strict=True):
-                parameter.data += part.view_as(parameter)
+            rest = torch.from_numpy(self.given["pushes"][number])
+            for parameter in parameters(optimizer):
+                size = parameter.numel()
+                parameter.data += rest[:size].view_as(parameter)
+                rest = rest[size:]
         plan = self.given["plan"]
         if plan and self.took == plan["step"] and plan["rank"] in (self.rank, None):
             DEATHS[plan["how"]](*plan.get("with", []))
