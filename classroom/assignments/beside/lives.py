@@ -151,9 +151,9 @@ class Watch:
             number = self.given["pushed"].index(self.took)
             rest = torch.from_numpy(self.given["pushes"][number])
             for parameter in parameters(optimizer):
-                size = parameter.numel()
-                parameter.data += rest[:size].view_as(parameter)
-                rest = rest[size:]
+                count = parameter.numel()
+                parameter.data += rest[:count].view_as(parameter)
+                rest = rest[count:]
         plan = self.given["plan"]
         if plan and self.took == plan["step"] and plan["rank"] in (self.rank, None):
             DEATHS[plan["how"]](*plan.get("with", []))
