@@ -23,18 +23,20 @@ def count(roots: list[int], limit: int) -> tuple[int, int]:
 def held(pid: int) -> int:
     """Return the bytes that a process keeps, or has others keep for it.
 
-    Counted is its memory, but for files that it maps, and what its children hold alone;
-    in a sandbox what orphans hold, too, and files in memory, whoever has made them.
+    Counted is its memory, but for files that it maps, and that of its children, who
+    share most of it: no answer that is weighed needs any. In a sandbox also that of
+    orphans, and files in memory, whoever has made them.
 
     Raises:
         OSError: if it has ended, or the system has no such count.
     """
     init = _init_of(pid)
     family = _family([pid, *init])
-    bytes_ = _sum(f"/proc/{pid}/status", "RssAnon:", "RssShmem:", "VmSwap:")
+    kinds = "RssAnon:", "RssShmem:", "VmSwap:"
+    bytes_ = _sum(f"/proc/{pid}/status", *kinds)
     for other in {*family} - {pid}:
         with suppress(OSError):  # it has ended
-            bytes_ += _sum(f"/proc/{other}/smaps_rollup", "Private_Dirty:", "Swap:")
+            bytes_ += _sum(f"/proc/{other}/status", *kinds)
     return bytes_ + (_in_files([pid, *family]) if init else 0)
 
 
