@@ -52,8 +52,9 @@ def model(sizes: dict, seed: int, piece: Piece) -> GPT:
     for number, block in enumerate(net.blocks):
         block.mlp = Watched(block.mlp, number, piece)
     with torch.no_grad():
-        for weight in net.parameters():  # no norm begins with ones
-            weight += 0.1 * torch.randn(weight.shape, dtype=weight.dtype)
+        for weight in net.parameters():
+            if weight.ndim == 1:  # no norm begins with ones
+                weight += 0.1 * torch.randn(weight.shape, dtype=weight.dtype)
     return net
 
 
@@ -152,14 +153,14 @@ class Steps:
 
 def warm_up(program: Any, given: dict) -> None:
     """Do once what loads and opens more, so that it is not counted: a step of a tiny
-    model by the program, and one of the whole model, whose products need buffers.
+    model by the program, and one of whole blocks, whose products need buffers.
     """
     rows = {name: given[name] for name in ("x", "y") if name in given}
     few = {name: data[:1, :, :TIME] for name, data in rows.items()}
     tiny = Steps(given | few | {"sizes": TINY, "seed": 0}, asks=False)
     tiny.begin(program)
     tiny.take()
-    whole = model(given["sizes"], 0, lambda block, h: h)
+    whole = model(given["sizes"] | {"layers": 1}, 0, lambda block, h: h)
     (data,) = (torch.from_numpy(data[0]) for data in rows.values())
     loss_of(whole(data), data).backward()
 
