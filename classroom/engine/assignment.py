@@ -1,6 +1,5 @@
 """What an assignment is: a folder in assignments/ and a notebook in source/.
 
-    assignments/NAME/__init__.py   which is empty
     assignments/NAME/criteria.py   what is asked: see `Assignment`
     assignments/NAME/harness.py    runs beside the student's program, in every rank
     assignments/NAME/mistakes.py   MISTAKES: see `mistakes`

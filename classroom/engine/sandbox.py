@@ -39,7 +39,7 @@ from ddp_lab import ROOT
 GB = 1_000_000_000
 SCRATCH = "/run"  # as zygote.py knows it
 RECORDER = f"{SCRATCH}/recorder"  # inside
-ZYGOTE = Path(__file__).with_name("zygote.py")
+PYTHON, ZYGOTE = sys.executable, Path(__file__).with_name("zygote.py")
 GONE_WITHIN = 60.0  # seconds, once a sandbox has been killed
 INHERITED = ("PYTHONDONTWRITEBYTECODE", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES")
 ETC = {  # the whole of /etc, but for what the linker needs
@@ -69,8 +69,8 @@ def slots() -> int:
 class Limits:
     """What one submission may use."""
 
-    seconds: float = 1200
-    """Of a core, that all its runs may take together."""
+    seconds: float = 600
+    """Of a core, for all its runs: of right answers gpt3d's takes most of them, 30."""
     wall: float = 3600
     """Seconds that they may last together: after that nobody's answer is to blame."""
     memory: int = 6 * GB
@@ -142,15 +142,13 @@ class Zygote:
         self.close()
         traces.sweep()
         self._control, its_end = socket.socketpair()
-        words = [sys.executable, str(ZYGOTE), str(its_end.fileno())]
         with tempfile.TemporaryFile() as said, its_end:
             self._process = subprocess.Popen(
-                words,
-                stdin=subprocess.DEVNULL,
+                [PYTHON, ZYGOTE],
+                stdin=its_end,
                 stdout=said,
                 stderr=said,
                 env=_environment(),
-                pass_fds=[its_end.fileno()],
                 start_new_session=True,
             )
             its_end.close()

@@ -1,11 +1,11 @@
 """The warm process of a grading run: holds torch, and forks whatever a case needs.
 
-    python zygote.py FD
+    python zygote.py
 
-It runs outside of every sandbox, and nothing of a student's. A message at the socket FD
-brings the sandbox that the judge has made for one run, as a file that stands for its
-first process. For each a keeper is forked, which enters it, but for its processes: what
-the keeper forks is born among those, and can neither see nor name the keeper.
+It runs outside of every sandbox, and nothing of a student's. A message at its stdin, a
+socket, brings the sandbox of one run: a file that stands for its first process. For
+each a keeper is forked, which enters it, but for its processes: what the keeper forks
+is born among those, and can neither see nor name the keeper.
 
     judge        sandbox.py
      |  message                               outside
@@ -278,4 +278,4 @@ class Server(fork_server.Server):
 
 
 if __name__ == "__main__":
-    main(socket.socket(fileno=int(sys.argv[1])))
+    main(socket.socket(fileno=os.dup(0)))

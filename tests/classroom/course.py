@@ -2,6 +2,7 @@
 
 import ast
 import functools
+import os
 import re
 import shutil
 import tempfile
@@ -27,6 +28,8 @@ from classroom.engine.check import try_case
 from classroom.engine.rig import Rig
 from classroom.engine.verdict import Verdict
 from ddp_lab.kit import RunFailed
+from ddp_lab.kit.run.here import environment
+from ddp_lab.kit.run.warm import LENT, WARM
 
 REGION = re.compile(
     r"^( *)### BEGIN SOLUTION\n(.*?)^ *### END SOLUTION\n?", re.M | re.S
@@ -157,6 +160,9 @@ def others(name: str, answer: dict[str, str], *suspects: str) -> list[Criterion]
 
 
 # --- in a sandbox ---
+
+if LENT in os.environ:  # then the judge's warm process is a fork of that of these tests
+    sandbox.PYTHON = WARM.python(environment()) or sandbox.PYTHON
 
 
 def box(
