@@ -194,8 +194,8 @@ def launch(command, count, grace=2.0):
 HOSTILE = {
     "lets torch.multiprocessing do it": (SPAWN, "spawn is the task itself"),
     "lets torchrun's parts do it": (ELASTIC, "is the task itself"),
-    "lets torchrun do it": (TORCHRUN, "launcher is the task itself"),
-    "lets a child of its own do it": (CHILD, "launcher is the task itself"),
+    "lets torchrun do it": (TORCHRUN, "launch() and a rank has loaded torch"),
+    "lets a child of its own do it": (CHILD, "launch() and a rank has loaded torch"),
     "speaks to the judge": (SAYS, "launch() raises OSError"),
     "speaks for the ranks": (VOICES, "expected to run the command in a process"),
 }

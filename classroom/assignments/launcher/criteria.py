@@ -24,7 +24,7 @@ WORDS = {
     "lines": "{} lines each",
 }
 LEAVES = 5  # how a rank ends that was told to
-ENOUGH = 1.5  # seconds of grace
+ENOUGH = 3.0  # seconds of grace, in which every rank gets a core
 
 
 def _act(do: str, code: int = 0, **more: object) -> dict:
@@ -63,7 +63,8 @@ def _play(rig: Rig, *jobs: dict) -> list[dict]:
         if facts["there"] < count and facts["late"]:
             raise Decided(fail(f"of {count} ranks only {facts['there']} were started"))
         if any(about["library"] for about in facts["ranks"]):
-            raise Decided(fail("PyTorch's launcher is the task itself: write your own"))
+            words = "a process between launch() and a rank has loaded torch"
+            raise Decided(fail(f"{words}: start the ranks without one"))
         if not all(about["toy"] for about in facts["ranks"]):
             words = "a rank expected to run the command in a process of its own"
             raise Decided(fail(words))

@@ -93,7 +93,7 @@ class Toy:
     def __init__(self, connection: socket.socket):
         connection.setblocking(False)
         self.connection, self.rest, self.ended = connection, b"", False
-        self.facts: dict[str, Any] = {"told": []}
+        self.facts: dict[str, Any] = {"told": [], "env": {}}
         self.pid = peer(connection)
         self.command = command_of(self.pid)
         self.library = started_by_torch(self.pid)
@@ -223,7 +223,7 @@ class Job:
             self.toys.append(toy)
         for toy in self.toys:
             toy.hear()
-            if "env" in toy.facts and "act" not in toy.facts:
+            if "words" in toy.facts and "act" not in toy.facts:
                 rank, acts = toy.facts["env"].get("RANK"), self.plan["acts"]
                 known = rank in map(str, range(len(acts)))
                 toy.facts["act"] = acts[int(rank) if known else 0]
@@ -282,8 +282,8 @@ class Job:
         report["code"] = report["code"] if type(report["code"]) is int else None
         facts = {"late": late, "there": self.there, "job": self.number}
         say("job", **report, **facts, live=self.live, said=self.said())
-        for toy in sorted(self.toys, key=lambda toy: env_of(toy).get("RANK") or ""):
-            env = env_of(toy)
+        for toy in sorted(self.toys, key=lambda toy: toy.facts["env"].get("RANK", "")):
+            env = toy.facts["env"]
             about = {name: toy.facts.get(name) for name in ("bound", "saved", "done")}
             about["told"] = sorted(toy.facts["told"])[:10]
             about |= {"left": toy.end(), "toy": self.is_toy(toy)}
@@ -309,11 +309,6 @@ class Job:
 
 
 ORDER = "mark", "words", "grace"  # what launch() is told, or finds
-
-
-def env_of(toy: Toy) -> dict[str, str]:
-    """Return the environment in which a toy was started."""
-    return toy.facts.get("env") or {}
 
 
 def wait_for(condition: Callable[[], bool], seconds: float) -> None:

@@ -68,7 +68,7 @@ MISTAKES = mistakes(
 -            rank.kill()
 
 @@ deaf: no time to save
-> fail: rank 1 needed 0.7 s of the 1.5 s of grace
+> fail: rank 1 needed 0.7 s of the 3.0 s of grace
 -            end(ranks, signal.SIGTERM, grace)
 +            end(ranks, signal.SIGTERM, 0.4)
 

@@ -74,11 +74,13 @@ def written(
 ) -> list[Event]:
     """Return a script that this mode allows; a leaver goes when all others wait for it.
 
-    If that can be, a push answers everybody at once, or there is a leave.
+    If that can be, a push answers everybody at once, and, of three trainers, one that
+    comes later goes on before one that waits; or there is a leave.
     """
     draw = rig.draw(seed)
     for _ in range(REDRAWN):
         truth, answered = Truth(rig, ranks, mode, bound, seed), [0]
+        overtaken = mode != "bounded" or ranks < 4
         script: list[Event] = []
         while len(script) < pushes:
             free = [t for t in truth.clocks if t not in truth.waiting]
@@ -89,7 +91,9 @@ def written(
                 event = "push", free[int(len(free) * draw.random() ** 2)]
             script.append(event)
             answered.append(len(truth.play(*event)))
-        if ("leave", leaver) in script or leaver is None and max(answered) == ranks - 1:
+            overtaken |= bool(answered[-1] and truth.waiting)
+        all_at_once = leaver is None and max(answered) == ranks - 1
+        if ("leave", leaver) in script or all_at_once and overtaken:
             break
     return script
 
