@@ -90,7 +90,7 @@ HOSTILE = {
         "cannot be read",
     ),
     "gives half a character": (
-        "import ranks\n    ranks.give(result='\\ud800')\n"
+        "import ranks\n    ranks.give(result='\\ud800', same=True)\n"
         "    ranks.give.__code__ = (lambda **values: None).__code__",
         "got ?",
     ),
