@@ -97,6 +97,10 @@ RIGHT = {
         ),
         (HEAD, f"{HEAD}import threading\n"),
     ),
+    "returns a view": changed(
+        "ring",
+        ("    all_gather(chunks)\n", "    all_gather(chunks)\n    return x.view(-1)\n"),
+    ),
 }
 OBJECTS = changed(
     "ring",
@@ -191,7 +195,7 @@ def hostile(body: str) -> dict[str, str]:
 @pytest.mark.parametrize("name", RIGHT)
 def test_another_style_passes(name):
     """The criteria that look most closely; test_..._every_criterion has the rest."""
-    for criterion in ("messages", "bytes_sent"):
+    for criterion in ("in_place", "messages", "bytes_sent"):
         found = verdict("ring", RIGHT[name], criterion, visible("ring")[criterion])
         assert found.state == "pass", (criterion, found)
 

@@ -15,7 +15,7 @@ def main() -> None:
             return  # this was the machine
         x = torch.from_numpy(given.pop("x")).to(getattr(torch, given["dtype"]))
         result = answer("ring.py").all_reduce(x)
-        same = result is None or result is x
+        same = result is None or result.data_ptr() == x.data_ptr()
         give(result=x if same else result, same=same)
 
 
