@@ -361,6 +361,16 @@ def test_no_deadlock_says_what_should_be_where(second, said):
     assert str(ring.no_deadlock(rig, ranks=2, megabytes=1)).startswith(said)
 
 
+def test_the_machine_is_not_to_blame_for_a_hang():
+    rig = Given({}, {})
+    waits = "ranks 0 and 1 wait in Work.wait"
+    told = f"no end after 20 seconds\nrank 2: has not come, and {waits}"
+    rig.outcome.failure = f"{told}\n  rank 0: ring.py:20\n  rank 2: wire.py:30"
+    rig.programs = solution("ring")
+    found = str(try_case(rig, "right", {"ranks": 2, "length": 8}))
+    assert found == f"fail: no end after 20 seconds\n{waits}\n  rank 0: ring.py:20"
+
+
 def test_who_knows_the_sum_still_has_to_receive_the_vector():
     rig = Given(*[{"result": SUM}] * 2, sent=10_000)
     found = ring.no_deadlock(rig, ranks=2, megabytes=1)

@@ -4,10 +4,8 @@ from classroom.engine.verdict import Verdict, fail
 
 
 def grown(before: dict, after: dict) -> int:
-    """Return by how many bytes a process has grown from one weighing to another.
-
-    That is the system's count, which knows what is no tensor, or hides; where there is
-    none, what the harness has told of its tensors.
+    """Return by how many bytes a process has grown from one weighing to another, by the
+    system's count; where there is none, by what the harness has told of its tensors.
     """
     what = "tensors" if before["memory"] is None else "memory"
     return after[what] - before[what]

@@ -42,7 +42,8 @@ def wired(
     outcome = rig.run(ranks + 1, inputs, timeout=timeout, reply=reply)
     failure = outcome.failure
     if failure:  # where the machine stood is nothing to the student
-        failure = re.sub(rf"\n  (?:rank {ranks}: )?[^\n]*wire\.py:[^\n]*", "", failure)
+        stands = rf"\n  (?:rank {ranks}: )?[^\n]*wire\.py:[^\n]*"
+        failure = re.sub(rf"{stands}|rank {ranks}: has not come, and ", "", failure)
     if (size := outcome.bytes_on_wire or 0) > LAUNCH_BYTES:
         failure = failure or f"{size:,} bytes went another way than over the wire"
     *events, diary = outcome.events

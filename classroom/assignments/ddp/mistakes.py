@@ -12,7 +12,7 @@ MISTAKES = mistakes(
 -            mean = flat / dist.get_world_size()
 +            mean = flat
 
-@@ buckets: counts numbers instead of bytes
+@@ buckets, overlap: counts numbers instead of bytes
 -        size = parameter.numel() * parameter.element_size()
 +        size = parameter.numel()
 
