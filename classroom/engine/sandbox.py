@@ -144,7 +144,7 @@ class Zygote:
         self._control, its_end = socket.socketpair()
         with tempfile.TemporaryFile() as said, its_end:
             self._process = subprocess.Popen(
-                [PYTHON, ZYGOTE],
+                [PYTHON, str(ZYGOTE)],
                 stdin=its_end,
                 stdout=said,
                 stderr=said,

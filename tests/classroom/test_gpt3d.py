@@ -158,6 +158,7 @@ def test_what_the_library_sends_without_need_counts():
     assert answer != LIBRARY and found.words.startswith("expected 31.7 MB"), found
 
 
+@pytest.mark.full
 def test_a_stage_that_tries_itself_out_costs_bytes_only():
     answer = LIBRARY.replace(", **more)", ")")
     assert answer != LIBRARY and tried({"gpt3d.py": answer}, "gradients") == "pass"
@@ -444,6 +445,7 @@ def test_what_misses_the_idea_stays_under_four_points(name):
         assert found.startswith("fail: rank ") or "MB on the wire" in found, found
 
 
+@pytest.mark.full
 def test_the_relay_is_as_right_as_it_may_be():
     """Else the test above shows nothing: memory and bytes alone give it away."""
     answer = MISSED["the whole model, and the judge's numbers relayed"]
