@@ -145,7 +145,7 @@ class Zygote:
         with tempfile.TemporaryFile() as said, its_end:
             self._process = subprocess.Popen(
                 [PYTHON, str(ZYGOTE)],
-                stdin=its_end,
+                stdin=its_end.fileno(),
                 stdout=said,
                 stderr=said,
                 env=_environment(),
