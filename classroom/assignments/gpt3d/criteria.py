@@ -34,7 +34,7 @@ RANKS, VOCAB, RATE = 8, 96, 0.05
 CUT = {"query": 0, "key": 0, "value": 0, "out": 1, "up": 0, "down": 1}
 EXACT = {"rtol": 1e-8, "atol": 1e-10}
 LEAST, MOST = 0.8, 1.03  # times the bytes needed
-MOST_WEIGHED = 2.0  # where memory is asked for, and bytes are another criterion's
+MOST_BESIDE = 2.0  # where memory is asked for, and bytes are another criterion's
 # What the loopback carries, launch and headers included, is more on a busy machine.
 MOST_OF_ALL, LAUNCH_BYTES = 1.2, 5_000_000
 BEGINS_WITH = 10_000_000  # bytes that a program may hold before its first step
@@ -310,7 +310,7 @@ def memory(rig: Rig, *, width: int, heads: int, seed: int = 0, **sizes: Any) -> 
         most = (1 + MEMORY_SLACK) * 2 * share + GROWS_ANYWAY
         if problem := too_heavy(rank, weighed, BEGINS_WITH, most):
             return problem
-    return case.sent(outcome, 0, MOST_WEIGHED) or PASS
+    return case.sent(outcome, 0, MOST_BESIDE) or PASS
 
 
 def flight(rig: Rig, *, seed: int = 0, **sizes: Any) -> Verdict:

@@ -40,8 +40,8 @@ OPTIONS: dict[str, dict] = {
 }
 TOLERANCE = {"float64": 1e-7, "float32": 1e-5}  # absolute and relative
 WIRE_SLACK = 0.05  # of the bytes that are needed
-BEGINS_WITH = 2_000_000  # bytes that a program may hold before the first step
-GROWS_ANYWAY = 1_000_000  # bytes
+IMPORTS = 2_000_000  # bytes that a program may hold before the first step
+GROWTH = 1_000_000  # bytes
 PIECE = 25_000  # numbers of a parameter, where there are many of them
 SILENCE = 40  # seconds of silence; on a busy machine many messages take their time
 
@@ -233,11 +233,11 @@ def memory(rig: Rig, *, ranks: int, million: float, seed: int = 0) -> Verdict:
     if parked := [e["bytes"] for e in case.diary if e["what"] == "parked"]:
         return fail(f"{max(parked) / 1e6:,.1f} MB are on their way between two steps")
     # Of each number AdamW remembers two.
-    most = (2 + 1) * 4 * (sum(case.sizes) / ranks + PIECE) + GROWS_ANYWAY
+    most = (2 + 1) * 4 * (sum(case.sizes) / ranks + PIECE) + GROWTH
     for rank, events in enumerate(outcome.events):
         if (words := [event["what"] for event in events]) != ["weigh"] * 3:
             return fail(f"rank {rank} says what it should not: {', '.join(words)}")
-        if problem := too_heavy(rank, events, BEGINS_WITH, most):
+        if problem := too_heavy(rank, events, IMPORTS, most):
             return problem
     return PASS
 
