@@ -682,7 +682,6 @@ def test_torchrun_alone_need_not_wait():
 
 # What the variable says when torch is loaded counts, not what is set later.
 SETS_FIRST = """
-import json
 import os
 os.environ["TORCH_DISTRIBUTED_DEBUG"] = "DETAIL"
 import torch.distributed as dist

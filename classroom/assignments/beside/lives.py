@@ -4,13 +4,13 @@ Each life is a run of its own; what a life leaves in its folder is there in the 
 program that has been imported can no longer change what is used here.
 """
 
-import os
 import resource
 import signal
 import sys
 from collections.abc import Callable, Sequence
 from hashlib import sha256
-from os import getpid, kill, replace
+from os import fsdecode, getpid, kill, replace
+from os.path import realpath
 from pathlib import Path
 
 import torch
@@ -47,13 +47,13 @@ def die_at_rename(before: bool) -> None:
     """End this process when it next renames a file of the training's, before or after
     the deed. By whichever name a program calls it: Python itself tells of each rename.
     """
-    renaming, saved = False, os.path.realpath(saved_in())
+    renaming, saved = False, realpath(saved_in())
 
     def hear(event: str, args: tuple) -> None:
         nonlocal renaming
         if event != "os.rename" or renaming:
             return
-        if not os.path.realpath(os.fsdecode(args[1])).startswith(saved):
+        if not realpath(fsdecode(args[1])).startswith(saved):
             return  # it is ours
         renaming = True
         if not before:
