@@ -241,10 +241,10 @@ ANOTHER_NAME = {
 HOSTILE = {
     "saves nothing": (NOTHING, "order", "to go on from step 1 or later, got 0"),
     "saves nothing of Adam": (NOTHING, "optimizer", "to go on from step 1 or later"),
-    "saves a number": (REPLAYED, "order", "last weights: "),
+    "saves a number": (REPLAYED, "order", "to go on from step 1 or later, got 0"),
     "lives unseen": (UNSEEN, "order", "rank 0 takes steps that nobody sees"),
     "saves one vector": (ONE_VECTOR, "order", "last weights: "),
-    "saves a number, killed often": (REPLAYED, "kills", "last weights: "),
+    "saves a number, killed often": (REPLAYED, "kills", "to go on from step 4"),
     "renames by another name": (ANOTHER_NAME, "writing", "to go on from step 2"),
 }
 
