@@ -6,7 +6,7 @@
 
 It needs slurm-wlm and munge, no systemd, and leaves /etc alone. Each node has a host
 name, a network, a /tmp and processes of its own; this machine, at which jobs are
-submitted, is joined to the same switch (network.py). What lies elsewhere than in /tmp
+submitted, is joined to the same switch (wiring.py). What lies elsewhere than in /tmp
 is the machine's, and so a disk that the nodes share; this folder and the lab are shared
 wherever they lie. Clusters can stand side by side. One process holds the daemons, and
 stops them when it is told to (SIGTERM) or when whoever started it dies.

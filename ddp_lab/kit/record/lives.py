@@ -76,12 +76,12 @@ def events(folder: Path, since: float = 0.0) -> list[tuple[float, str]]:
     return found
 
 
-def killed_by(folder: Path) -> dict[Path, str]:
+def killed_by(found: list[Life], events: list[tuple[float, str]]) -> dict[Path, str]:
     """Return by its log folder which event has killed a rank, of those that one has."""
     return {
         life.folder: what
-        for time, what in events(folder)
-        for life in lives(folder)
+        for time, what in events
+        for life in found
         if what in (f"kill rank {life.rank}", f"kill node {life.node}")
         if life.how == "SIGKILL" and life.start < time <= (life.end or 0.0)
     }

@@ -20,6 +20,7 @@ from ddp_lab.kit.record.lives import (
     Life,
     by_attempt,
     changes,
+    events,
     killed_by,
     last_attempt,
     lives,
@@ -96,12 +97,12 @@ class TorchrunLog(RunLog):
     def read(cls, folder: Path) -> "TorchrunLog":
         stderr = _said(folder, MOST_READ)
         said = [(int(rank), int(code)) for rank, code in EXIT_CODE.findall(stderr)]
-        last, several = last_attempt(lives(folder)), bool(node_folders(folder))
+        known, several = lives(folder), bool(node_folders(folder))
+        last, killed = last_attempt(known), killed_by(known, events(folder))
         # Where we see one node only, we count its ranks.
         local = {} if several else {life.rank: life.local_rank for life in last}
         codes = {local.get(rank, rank): code for rank, code in said}
         *before, there = folders_by_attempt(folder) or [[]]
-        killed = killed_by(folder)
         earlier = [_read_ranks(ranks, {}, killed) for ranks in before]
         removed = range(len(there), max(codes, default=-1) + 1)
         there = there + [folder / "removed" / str(rank) for rank in removed]

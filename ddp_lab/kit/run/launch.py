@@ -63,7 +63,7 @@ What comes back lies in the run's folder, which the launcher reads five times a 
              stack.json      where it was when we looked, by py-spy  (probe.py)
              seen.json       is it stopped, and who works beside it  (probe.py)
              raised.json     the exception that ended it             (rank.py)
-             left.json       the same, when its main part is done    (rank.py)
+             left.json       the code with which its program leaves  (rank.py)
              end.json        its exit code, when all is done         (rank.py)
              children        what it has started (or the program: `python`)
              exit.json       how it ended, when, and whether asked   (proxy.py)
