@@ -351,6 +351,7 @@ ELSEWHERE[7] += 1
     [
         (SUM, "pass"),
         (ELSEWHERE, "fail: rank 1 expected ["),
+        (-SUM, "fail: rank 1 expected ["),
         (SUM * np.nan, "fail: rank 1 expected ["),
         (SUM[:1], "fail: rank 1 expected shape (250000,), got (1,)"),
         (SUM.astype("float64"), "fail: rank 1 expected float32, got float64"),
