@@ -1,6 +1,6 @@
 # What authors and instructors do besides; the Makefile reads it where it is there.
 
-.PHONY: course outputs figs check test test-all evidence lint
+.PHONY: course outputs figs check test test-all proofs evidence lint
 .PHONY: classroom release handout grade feedback similar gradescope grades
 .PHONY: test-classroom book open-book epub
 
@@ -52,12 +52,15 @@ check: lint ## style, types, rules, recorded evidence, each program on 2 ranks: 
 	$(PYTEST) -m check tests
 
 test: lint .venv/book-ready ## what CI runs: programs, kit, classroom and every cell of the notebooks
-	$(PYTEST) $(NBVAL) -m "not (full or browser or repeats)" tests notebooks $(ALONE)
+	$(PYTEST) $(NBVAL) -m "not (full or browser or repeats or proved)" tests notebooks $(ALONE)
 
 test-all: lint .venv/book-ready ## all numbers of ranks, races, floods, bombs, the browser, evidence anew
 	$(PYTEST) $(NBVAL) -m "not alone" tests notebooks
 	$(BIN)/python -m pytest -m alone tests
 	$(BIN)/python -m tests.record_evidence --check
+
+proofs: .venv/dev-ready .venv/classroom-ready ## for authors: try the mistakes anew that have changed, or their programs
+	$(BIN)/python -m tests.proofs
 
 evidence: .venv/dev-ready ## for maintainers: record tests/evidence anew from live runs
 	$(BIN)/python -m tests.record_evidence

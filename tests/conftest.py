@@ -17,6 +17,7 @@ from contextlib import suppress
 from fnmatch import fnmatch
 from pathlib import Path
 
+import proofs
 import psutil
 import pytest
 
@@ -188,6 +189,7 @@ def pytest_collection_modifyitems(config, items):
     for item in items:
         if not any(item.get_closest_marker(need) for need in (*NEEDS, "full")):
             item.add_marker("check")
+        proofs.mark(item)
     yield
     if hasattr(config, "workerinput"):
         items[:] = mixed(items)

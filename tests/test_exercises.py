@@ -10,8 +10,9 @@ import json
 from importlib.metadata import version
 from pathlib import Path
 
+import proofs
 import pytest
-from conftest import FULL, RESTARTS, STARTS_ITS_RANKS, name_of, smaller
+from conftest import FULL, RESTARTS, SMALLER, STARTS_ITS_RANKS, name_of, smaller
 from ranks import launch, tell_apart
 
 from ddp_lab import ROOT
@@ -116,17 +117,31 @@ def test_the_solution_is_right(answer, ranks, tmp_path):
     assert run["solved"] == [True] * ranks
 
 
+def depends_on(answer: Path) -> list[str]:
+    """Return what the verdict on all answers depends on: see proofs.py."""
+    texts = [proofs.text(each) for each in (program(answer), *all_answers(answer))]
+    return [*texts, repr(SMALLER)]
+
+
+def all_answers(answer: Path) -> list[Path]:
+    """Return the wrong answers to an exercise, and then the right ones.
+
+    In this order, as ranks that a wrong one has damaged would refuse the others.
+    """
+    wrong, right = (folder / name(answer) for folder in (MISTAKES, OTHERS))
+    found = [each for each in WRONG if each.parent == wrong]
+    return [*found, answer, *(each for each in ALSO_RIGHT if each.parent == right)]
+
+
+@pytest.mark.proof(of=depends_on)
 @right
 def test_right_answers_pass_and_no_wrong_one_does(answer, tmp_path):
-    exercise = program(answer)
-    wrong = [each for each in WRONG if program(each) == exercise]
-    right = [answer, *(each for each in ALSO_RIGHT if program(each) == exercise)]
-    # The right ones come last: ranks that a wrong one has damaged would refuse them.
+    answers = all_answers(answer)
+    wrong = [each for each in answers if each in WRONG]
     solved = {
-        solve(each, tmp_path / str(turn)): each
-        for turn, each in enumerate([*wrong, *right])
+        solve(each, tmp_path / str(turn)): each for turn, each in enumerate(answers)
     }
-    if name_of(exercise) in ALONE:
+    if name_of(program(answer)) in ALONE:
         found = [p for p in solved if passes(p, answer)]
     else:
         paths = list(solved)
@@ -135,7 +150,7 @@ def test_right_answers_pass_and_no_wrong_one_does(answer, tmp_path):
         assert "not yet" not in printed
     passed = {solved[path] for path in found}
     assert not [name(each) for each in wrong if each in passed]
-    assert not [name(each) for each in right if each not in passed]
+    assert not [name(each) for each in answers if each not in {*wrong, *passed}]
 
 
 def passes(path: Path, answer: Path) -> bool:

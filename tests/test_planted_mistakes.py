@@ -8,8 +8,9 @@ from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 
+import proofs
 import pytest
-from conftest import PROGRAMS, RESTARTS, name_of, smaller
+from conftest import PROGRAMS, RESTARTS, SMALLER, name_of, smaller
 from ranks import launch, tell_apart
 
 from ddp_lab import ROOT
@@ -2363,6 +2364,14 @@ def quick(path: Path, folder: Path) -> Path:
     return smaller(path, folder / "smaller")
 
 
+def depends_on(turn: tuple = (), mistake: Mistake | None = None) -> list[str]:
+    """Return what the verdict on mistakes depends on: see proofs.py."""
+    mistakes = [mistake] if mistake else TURNS[turn]
+    programs = {f"ddp_lab/{each.program}.py" for each in mistakes}
+    return [*map(proofs.text, programs), *map(repr, mistakes), repr(SMALLER)]
+
+
+@pytest.mark.proof(of=depends_on)
 @pytest.mark.parametrize("turn", TURNS, ids=lambda turn: f"{turn[0]}-{turn[1]}")
 def test_mistakes_are_caught_and_the_program_is_right(turn, tmp_path):
     program, ranks = turn
@@ -2377,6 +2386,7 @@ def test_mistakes_are_caught_and_the_program_is_right(turn, tmp_path):
     assert not unnoticed, printed
 
 
+@pytest.mark.proof(of=depends_on)
 @pytest.mark.parametrize("mistake", ALONE, ids=lambda m: f"{m.program}: {m.name}")
 def test_the_mistake_is_caught(mistake, tmp_path):
     path, arguments = planted(mistake, tmp_path), mistake.arguments

@@ -1,8 +1,8 @@
 """Every program runs alone, from any folder, on 2, 3 and 4 ranks.
 
 On 4 it is torchrun that starts them, as in the notebooks; else nobody (see ranks.py).
-On 2 ranks most programs run in `make check` only: `make test` sees them succeed beside
-their planted mistakes or in the notebooks, and unsolved exercises there, too.
+On 2 ranks most programs run in `make check` only: `make test` sees them succeed in the
+notebooks, and unsolved exercises there, too.
 """
 
 import json
@@ -20,7 +20,6 @@ from conftest import (
     smaller,
 )
 from ranks import launch
-from test_planted_mistakes import TURNS
 
 from ddp_lab import ROOT
 from ddp_lab.data import prepare
@@ -67,7 +66,7 @@ def cases():
     for path in HEALTHY:
         name = name_of(path)
         unsolved = path.name.startswith(("exercise", "puzzle"))
-        again = unsolved or (name.removesuffix(".py"), 2) in TURNS or name in seen
+        again = unsolved or name in seen
         marks = {2: [pytest.mark.check], 3: [FULL] if unsolved else [], 4: [FULL]}
         marks[2] += [pytest.mark.repeats] if again else []
         for ranks, more in marks.items():

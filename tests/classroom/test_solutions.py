@@ -3,6 +3,7 @@
 A new assignment is tested here as soon as its folder and its notebook are there.
 """
 
+import functools
 import importlib
 
 import pytest
@@ -17,6 +18,7 @@ from classroom.engine.assignment import (
     names,
     needed,
 )
+from classroom.engine.modules import modules
 
 pytestmark = pytest.mark.sandbox
 
@@ -110,6 +112,25 @@ def test_the_starter_gets_nothing(assignment, cell):
     assert found.state == "not yet" and words in found.words, found
 
 
+def depends_on(assignment: str, mistake) -> list[str]:
+    """Return what the verdict on a mistake depends on: see tests/proofs.py."""
+    answer = changed(assignment, *mistake.changes)
+    return [*answer.values(), mistake.says, *engine(), *own(assignment), *own("beside")]
+
+
+@functools.cache
+def engine() -> list[str]:
+    needed = modules(["classroom.engine.judge", "classroom.engine.zygote"])
+    return [path.read_text() for path in needed.values()]
+
+
+@functools.cache
+def own(name: str) -> list[str]:
+    folder = (LAB if name == "beside" else home(name)) / "assignments" / name
+    return [path.read_text() for path in sorted(folder.glob("*.py"))]
+
+
+@pytest.mark.proof(of=depends_on)
 @pytest.mark.parametrize(("assignment", "mistake"), MISTAKES)
 def test_a_mistake_costs_its_criterion(assignment, mistake):
     answer = changed(assignment, *mistake.changes)

@@ -1,0 +1,111 @@
+"""Write down which wrong answers are refused, so that `make test` need not ask again.
+
+    python -m tests.proofs
+
+What a program refuses today it refuses tomorrow, unless somebody changes the program,
+the mistake, the test, or the PyTorch below. A test that is such a proof has the marker
+`proof`, with a function that returns, for the test's parameters, the texts on which its
+verdict depends. proofs.json keeps a digest of these, and where the test has passed. As
+long as both are the same, `make test` leaves it out; pytest by hand and `make test-all`
+leave nothing out.
+"""
+
+import hashlib
+import inspect
+import json
+import os
+import re
+import sys
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+FILE = ROOT / "tests" / "proofs.json"
+CARRIERS = ("tests/ranks.py", "tests/in_turn.py", "ddp_lab/kit/cell/program.py")
+"""What brings a wrong answer before its judge."""
+TESTS = (
+    "tests/test_exercises.py",
+    "tests/test_planted_mistakes.py",
+    "tests/classroom/test_solutions.py",
+)
+STANDING: dict[str, list[str]] = json.loads(FILE.read_text()) if FILE.exists() else {}
+"""By test, a digest of what it depends on, and where it has passed."""
+
+
+@cache
+def here() -> str:
+    """Return what else a verdict depends on."""
+    torch, python = version("torch").split(".")[:2], sys.version_info[:2]
+    gpu = ", CUDA" if os.path.exists("/dev/nvidiactl") else ""
+    return f"torch {'.'.join(torch)}, Python {python[0]}.{python[1]}{gpu}"
+
+
+@cache
+def text(path: Path | str) -> str:
+    """Return a file, and what it imports of the lessons."""
+    found = (ROOT / path).read_text()
+    for module in re.findall(r"^from (ddp_lab\.(?!kit)[\w.]+) import", found, re.M):
+        found += text(Path(*module.split(".")).with_suffix(".py"))
+    return found
+
+
+def digest(item: pytest.Item) -> str:
+    """Return a digest of all that the verdict of a proof depends on."""
+    texts = item.get_closest_marker("proof").kwargs["of"]
+    parts = [inspect.getsource(item.function), *map(text, CARRIERS)]
+    parts += texts(**item.callspec.params)
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+
+
+def mark(item: pytest.Item) -> None:
+    """Mark a proof that stands, and have its report tell what it would prove."""
+    if item.get_closest_marker("proof"):
+        now = digest(item)
+        item.user_properties.append(("proof", now))
+        known, *where = STANDING.get(item.nodeid, [""])
+        if known == now and here() in where:
+            item.add_marker("proved")
+
+
+class Recorder:
+    """Keeps the proofs that there are, and those that passed."""
+
+    def __init__(self) -> None:
+        self.all: dict[str, str] = {}
+        self.passed: set[str] = set()
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        for item in session.items:
+            self.all[item.nodeid] = dict(item.user_properties)["proof"]
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.when == "call" and report.passed:
+            self.passed.add(report.nodeid)
+
+    def standing(self) -> dict[str, list[str]]:
+        """Return what stands now: a proof of other texts stands no more."""
+        found = {}
+        for name, now in sorted(self.all.items()):
+            known, *where = STANDING.get(name, [""])
+            places = {*where} if known == now else set()
+            places |= {here()} if name in self.passed else set()
+            if places:
+                found[name] = [now, *sorted(places)]
+        return found
+
+
+def main() -> int:
+    """Run the proofs that do not stand, and write down those that do now."""
+    recorder = Recorder()
+    pytest.main(["-q", "-q", "--collect-only", "-m", "proof", *TESTS], [recorder])
+    code = pytest.main(["-n", "auto", "-m", "proof and not proved", *TESTS], [recorder])
+    rows = [f"{json.dumps(k)}: {json.dumps(v)}" for k, v in recorder.standing().items()]
+    FILE.write_text("{\n" + ",\n".join(rows) + "\n}\n")
+    return 0 if code == pytest.ExitCode.NO_TESTS_COLLECTED else code
+
+
+if __name__ == "__main__":
+    sys.exit(main())
