@@ -63,7 +63,9 @@ def process_group():
             count = int(os.environ.get("SLURM_GPUS_ON_NODE", 1))  # each sees its own
         if count >= int(os.environ["LOCAL_WORLD_SIZE"]):
             backend = "cpu:gloo,cuda:nccl"
+    os.environ["TORCH_DIST_INIT_BARRIER"] = "1"  # nobody leaves before all have joined
     dist.init_process_group(backend, device_id=device if "nccl" in backend else None)
+    del os.environ["TORCH_DIST_INIT_BARRIER"]  # new_group need not wait for all
     try:
         yield dist.get_rank(), dist.get_world_size(), device
     finally:
