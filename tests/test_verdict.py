@@ -504,6 +504,33 @@ def test_a_helper_is_not_taken_for_its_rank(monkeypatch, communicates, seen):
     assert ranks(job) == {0: seen, 1: 13}
 
 
+def test_what_a_lab_holds_is_no_job(monkeypatch):
+    """Its tests and its grading runs have ranks; a program's own forks are a job."""
+    jobs = "ddp_lab.kit.terminal.jobs"
+    numbers = {"rank": "0", "world_size": "1"}
+    inside = Look(0, "sleeping", stack=[Frame(MINE, 4, "main", numbers)])
+    monkeypatch.setattr(f"{jobs}._has_torch", lambda pid: True)
+    monkeypatch.setattr(f"{jobs}.look", lambda pid: inside)
+    server = "python /other/ddp_lab/kit/run/fork_server.py /tmp/ddp_lab-warm-x/socket"
+    grader = "python /other/classroom/engine/zygote.py"
+    proxy = "python -IS /other/ddp_lab/kit/run/proxy.py /run/server/socket"
+    inherited = {"RANK": 0, "WORLD_SIZE": 1}
+    table = [
+        (10, 1, "python -m pytest", {}),
+        (11, 10, server, inherited),
+        (12, 11, server, inherited),  # a rank that a test holds
+        (20, 10, grader, {}),
+        (21, 20, grader, {}),  # the keeper of a run, its torchrun, and a rank
+        (22, 21, grader, {}),
+        (23, 21, grader, {}),
+        (24, 22, f"{proxy} /run/case/harness.py", TORCHRUN | {"RANK": 0}),
+    ]
+    assert processes(monkeypatch, *table).jobs() == []
+    table += [(13, 12, server, inherited)]  # by os.fork
+    (job,) = processes(monkeypatch, *table).jobs()
+    assert ranks(job) == {0: 13}
+
+
 def test_a_parent_that_is_rank_0_itself(monkeypatch):
     child = {"WORLD_SIZE": 3, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 5}
     machine = processes(

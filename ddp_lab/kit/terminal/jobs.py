@@ -46,6 +46,8 @@ MEETING = (
     "PMIX_NAMESPACE",
 )
 STARTERS = ("/ddp_lab/kit/run/proxy.py", "/ddp_lab/kit/run/rank.py")
+# Of this lab or another: they hold torch, and fork what others ask for.
+FORK_SERVER, GRADER = "/ddp_lab/kit/run/fork_server.py", "/classroom/engine/zygote.py"
 HERE = ("localhost", "127.0.0.1", "::1", "")
 # Processes in which libraries do a part of a rank's work, by a function of theirs.
 WORKERS = ("_worker_loop", "_process_worker", "worker", "main_loop", "_pin_memory_loop")
@@ -71,6 +73,10 @@ class Process:
             if all(value.isdecimal() for value in values):
                 return rank, int(values[0]), int(values[1])
         return None
+
+    def runs(self, file: str) -> bool:
+        """Tell whether a file with this end is the script of a Python."""
+        return self.python and any(word.endswith(file) for word in self.words[:3])
 
     @property
     def program(self) -> str:
@@ -176,23 +182,39 @@ class Machine:
 
     def jobs(self) -> list[Job]:
         """Return all jobs that can be seen, the newest first."""
-        ourselves = {os.getpid(), *self.above(os.getpid())}
+        others = {os.getpid(), *self.above(os.getpid()), *self._served()}
         numbered = {
             pid: number
             for pid, process in self.processes.items()
-            if pid not in ourselves and process.python and (number := process.number)
+            if pid not in others and process.python and (number := process.number)
             if not self._launches(pid)
         }
-        spawned = self._spawned(ourselves, numbered)
+        spawned = self._spawned(others, numbered)
         parents = {parent for _, parent in spawned}
         top = [pid for pid in numbered if self._is_rank(pid, numbered, parents)]
         groups = self._groups({pid: numbered[pid] for pid in top})
         jobs = [self._job({pid: numbered[pid] for pid in pids}) for pids in groups]
         known = {pid for job in jobs for pid in job.members}
         more = [self._spawn_job(parent, spawned) for parent in sorted(parents)]
-        # The lab's fork server makes ranks by a fork, too, and torchrun numbers them.
+        # A rank that is a fork of the fork server has no numbers; nor have its workers.
         jobs += [job for job in more if not known & job.members]
         return sorted(jobs, key=lambda job: -max(p.started for p in job.ranks.values()))
+
+    def _served(self) -> set[int]:
+        """Return the fork servers and what each has forked, and all of grading runs.
+
+        What a fork server has forked is numbered by its proxy, if it is a rank of a
+        job: else a test holds it. A grading run shows nothing of itself.
+        """
+        found: set[int] = set()
+        for pid, process in self.processes.items():
+            if process.runs(GRADER):
+                found |= {pid, *self.below(pid)}
+            parent = self.processes.get(process.parent)
+            forked = parent is not None and parent.words == process.words
+            if process.runs(FORK_SERVER) and not forked:
+                found |= {pid, *self.children.get(pid, [])}
+        return found
 
     # --- ranks that their environment tells ---
 
@@ -307,7 +329,7 @@ class Machine:
     # --- ranks that a program has started itself ---
 
     def _spawned(
-        self, ourselves: set[int], numbered: dict[int, tuple]
+        self, others: set[int], numbered: dict[int, tuple]
     ) -> dict[tuple[int, int], Process]:
         """Return the children of multiprocessing that are ranks, by rank and parent."""
         found = {}
@@ -318,7 +340,7 @@ class Machine:
                 continue  # a worker of a rank
             parent = self.processes.get(process.parent)
             child = process.python and parent is not None and parent.python
-            if pid in ourselves or not child or not self._forked(pid):
+            if pid in others or not child or not self._forked(pid):
                 continue
             if _has_torch(pid):
                 rank = spawned_rank(look(pid).stack)
