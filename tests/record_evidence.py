@@ -68,6 +68,7 @@ CHANGING: list[tuple[re.Pattern, str | Callable]] = [
         (r"\bport: \d+", "port: 0"),
         (r"\[(E|W|I)?\d{3,4} \d\d:\d\d:\d\d\.\d+", "[0"),
         (r"\b([EWI])\d{4} \d\d:\d\d:\d\d\.\d+ +\d+ ", r"\g<1>0 "),
+        (r"^([EWI]0 )\S*/site-packages/", r"\1"),  # which may lie below this folder
         (r"(torch\S*\.(?:py|cpp|hpp|h)):\d+", r"\1:0"),
         # As long as before: an explanation cuts long messages short.
         (r"(?<=\.cc:)\d+|(?<=\]:)\d+", lambda found: "0" * len(found[0])),
