@@ -1,8 +1,8 @@
 """The static figures of checkpoints: how one is written and read, and what is in it."""
 
 from ddp_lab.kit.draw.colours import GREY, rank_colour
-from ddp_lab.kit.draw.svg import Svg, page
 from figs.gallery import figure
+from figs.page import Page, page
 from figs.processes import BAR, START, clock, lane, moment
 
 CONTENTS = (
@@ -16,7 +16,7 @@ CONTENTS = (
 
 
 @figure
-def checkpoint_save_load() -> Svg:
+def checkpoint_save_load() -> Page:
     """Draw rank 0 writing a file that all ranks read after a barrier."""
     svg = page(
         "save on one rank, load on all",
@@ -43,7 +43,7 @@ def checkpoint_save_load() -> Svg:
     return svg
 
 
-def draw_files(svg: Svg, y: float, renames: float, meet: float) -> None:
+def draw_files(svg: Page, y: float, renames: float, meet: float) -> None:
     """Draw what lies on the disk while rank 0 writes and renames."""
     for i, name in enumerate(("ckpt.pt", "temporary")):
         svg.text(40, y + 14 + 36 * i, name, 12, anchor="start", mono=i == 0)
@@ -55,7 +55,7 @@ def draw_files(svg: Svg, y: float, renames: float, meet: float) -> None:
 
 
 @figure
-def checkpoint_contents() -> Svg:
+def checkpoint_contents() -> Page:
     """Draw what a checkpoint holds, and what is lost with each part."""
     parts = "; ".join(f"{name}: {loss}" for name, loss in CONTENTS)
     svg = page(
@@ -80,7 +80,7 @@ def checkpoint_contents() -> Svg:
 
 
 @figure
-def sharded_weight() -> Svg:
+def sharded_weight() -> Page:
     """Draw a weight of 12 rows as DDP keeps it, and as FSDP does."""
     svg = page(
         "a weight of 12 rows on four ranks",

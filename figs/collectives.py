@@ -12,9 +12,9 @@ from ddp_lab.kit.draw.colours import (
     rank_colour,
     tint,
 )
-from ddp_lab.kit.draw.svg import Svg, page
 from ddp_lab.kit.draw.values import Cell, Column, cell_width, spoken
 from figs.gallery import figure
+from figs.page import Page, page
 
 LETTERS = "ABCD"
 ALL = range(4)
@@ -25,7 +25,7 @@ NODE = 15  # radius of the circle in which values are added
 
 Held = Callable[[int], str]  # a rank's cells
 Flow = tuple[int, int]  # from this rank, to that rank
-Middle = Callable[[Svg, float, float], None]  # draws from one column to the other
+Middle = Callable[[Page, float, float], None]  # draws from one column to the other
 
 
 def cells(held: str) -> list[Cell]:
@@ -49,20 +49,20 @@ def centre(rank: int) -> float:
     return TOP + 50 * rank + 20
 
 
-def curve(svg: Svg, x1: float, y1: float, x2: float, y2: float, colour: str) -> None:
+def curve(svg: Page, x1: float, y1: float, x2: float, y2: float, colour: str) -> None:
     """Draw a calm line that leaves and arrives level."""
     half = (x1 + x2) / 2
     d = f"M{x1:g} {y1:g}C{half:g} {y1:g} {half:g} {y2:g} {x2:g} {y2:g}"
     svg.path(d, stroke=colour, width=2)
 
 
-def flow(svg: Svg, x1: float, y1: float, x2: float, y2: float, colour: str) -> None:
+def flow(svg: Page, x1: float, y1: float, x2: float, y2: float, colour: str) -> None:
     """Draw such a line with an arrow's head at its end."""
     curve(svg, x1, y1, x2 - 6, y2, colour)
     svg.head(x2, y2, 1, 0, fill=colour)
 
 
-def draw_flows(svg: Svg, x1: float, x2: float, flows: Sequence[Flow]) -> None:
+def draw_flows(svg: Page, x1: float, x2: float, flows: Sequence[Flow]) -> None:
     """Draw who sends to whom, in the colours of the senders."""
     for source, target in flows:
         shared = sum(to == target for _, to in flows) > 1
@@ -71,7 +71,7 @@ def draw_flows(svg: Svg, x1: float, x2: float, flows: Sequence[Flow]) -> None:
 
 
 def draw_sum(
-    svg: Svg,
+    svg: Page,
     x1: float,
     x2: float,
     sources: Sequence[int],
@@ -91,7 +91,7 @@ def draw_sum(
 
 def exchange(
     call: str, says: str, names: str, before: Held, after: Held, draw_middle: Middle
-) -> Svg:
+) -> Page:
     """Draw a collective.
 
     `names` are those of the tensors before and after ("x x" where it works in place);
@@ -99,7 +99,7 @@ def exchange(
     """
     (name1, name2), left, right = names.split(), rows(before), rows(after)
     desc = f"{says} Before: {spoken(left)}. After: {spoken(right)}."
-    svg = Svg(call, desc, NARROW, TOP + 206)
+    svg = Page(call, desc, NARROW, TOP + 206)
     svg.text(EDGE, 28, call, 16, anchor="start", mono=True)
     for i, line in enumerate(textwrap.wrap(says, LETTERS_A_LINE)):
         svg.text(EDGE, 54 + 20 * i, line, 14, fill=GREY, anchor="start")
@@ -123,7 +123,7 @@ def sums(sources: Sequence[int], targets: Sequence[int]) -> Middle:
 
 
 @figure
-def broadcast() -> Svg:
+def broadcast() -> Page:
     """Draw one tensor copied to all ranks."""
     return exchange(
         "dist.broadcast(x, src=0)",
@@ -136,7 +136,7 @@ def broadcast() -> Svg:
 
 
 @figure
-def scatter() -> Svg:
+def scatter() -> Page:
     """Draw a list of pieces of which each rank receives one."""
     return exchange(
         "dist.scatter(piece, pieces, src=0)",
@@ -149,7 +149,7 @@ def scatter() -> Svg:
 
 
 @figure
-def gather() -> Svg:
+def gather() -> Page:
     """Draw one tensor of each rank collected on one rank."""
     return exchange(
         "dist.gather(x, received, dst=0)",
@@ -162,7 +162,7 @@ def gather() -> Svg:
 
 
 @figure
-def reduce() -> Svg:
+def reduce() -> Page:
     """Draw the sum of all ranks on one rank."""
     return exchange(
         "dist.reduce(x, dst=0)",
@@ -175,7 +175,7 @@ def reduce() -> Svg:
 
 
 @figure
-def all_reduce() -> Svg:
+def all_reduce() -> Page:
     """Draw the sum of all ranks on all ranks."""
     return exchange(
         "dist.all_reduce(x)",
@@ -188,7 +188,7 @@ def all_reduce() -> Svg:
 
 
 @figure
-def all_gather() -> Svg:
+def all_gather() -> Page:
     """Draw one tensor of each rank collected on all ranks."""
     return exchange(
         "dist.all_gather(received, x)",
@@ -201,7 +201,7 @@ def all_gather() -> Svg:
 
 
 @figure
-def reduce_scatter() -> Svg:
+def reduce_scatter() -> Page:
     """Draw the sum of all ranks, of which each rank keeps one piece."""
     return exchange(
         "dist.reduce_scatter(piece, pieces)",
@@ -214,7 +214,7 @@ def reduce_scatter() -> Svg:
 
 
 @figure
-def all_to_all() -> Svg:
+def all_to_all() -> Page:
     """Draw each rank dealing out its list to all ranks."""
     return exchange(
         "dist.all_to_all(received, pieces)",
@@ -227,7 +227,7 @@ def all_to_all() -> Svg:
 
 
 @figure
-def groups() -> Svg:
+def groups() -> Page:
     """Draw the even and the odd ranks, each group adding among its own members."""
     says = "Every rank creates both groups; each sum stays inside its own group."
     held = "ranks 0 and 2 hold A+C, ranks 1 and 3 hold B+D"
@@ -238,7 +238,7 @@ def groups() -> Svg:
     return svg
 
 
-def draw_group(svg: Svg, members: list[int], y: float) -> None:
+def draw_group(svg: Page, members: list[int], y: float) -> None:
     """Draw the sum over the members of a group, in a frame of their own."""
     total = "+".join(LETTERS[rank] for rank in members)
     svg.box(LEFT - 16, y - 32, WIDTH - 2 * LEFT + 32, 134, fill="none", dash="6 5")
@@ -257,7 +257,7 @@ def draw_group(svg: Svg, members: list[int], y: float) -> None:
 
 
 @figure
-def ring_pieces() -> Svg:
+def ring_pieces() -> Page:
     """Draw an all_reduce over a ring, step by step: which pieces hold whose sum."""
     svg = page(
         "all_reduce round a ring, in pieces",
@@ -306,7 +306,7 @@ def pass_on(counts: list[list[int]], fresh: list[int | None], *, add: bool) -> N
 
 
 def draw_pieces(
-    svg: Svg, x: float, y: float, counts: list[int], fresh: int | None
+    svg: Page, x: float, y: float, counts: list[int], fresh: int | None
 ) -> None:
     """Draw the four pieces of one rank side by side, darker the more they hold."""
     for piece, count in enumerate(counts):

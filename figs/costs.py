@@ -13,8 +13,9 @@ from ddp_lab.kit.draw.colours import (
     text_on,
     tint,
 )
-from ddp_lab.kit.draw.svg import Svg, number, page
+from ddp_lab.kit.draw.svg import number
 from figs.gallery import figure
+from figs.page import Page, page
 
 DARK = "#0072B2"  # of the longest time
 PANEL, TALL = 196, 130  # of one call's plot
@@ -23,7 +24,7 @@ Points = Mapping[str, Any]
 
 
 @figure
-def cost_line() -> Svg:
+def cost_line() -> Page:
     """Draw α + β · bytes on logarithmic axes, with its two regimes."""
     svg = page(
         "time = α + β · bytes, on logarithmic axes",
@@ -64,7 +65,7 @@ def cost_line() -> Svg:
     return svg
 
 
-def call_lines(sizes: Sequence[int], calls: Mapping[str, Points]) -> Svg:
+def call_lines(sizes: Sequence[int], calls: Mapping[str, Points]) -> Page:
     """Draw each call's times by size, with their noise and the line fitted to them.
 
     Args:
@@ -114,7 +115,7 @@ def call_lines(sizes: Sequence[int], calls: Mapping[str, Points]) -> Svg:
 
 
 def _draw_axes(
-    svg: Svg,
+    svg: Page,
     left: float,
     top: float,
     low: float,
@@ -146,7 +147,7 @@ Holds = Sequence[Sequence[Sequence[int]]]
 """By rank and step, the pieces: bit r is set where rank r's number is in the sum."""
 
 
-def pieces_by_step(ways: Mapping[str, Holds]) -> Svg:
+def pieces_by_step(ways: Mapping[str, Holds]) -> Page:
     """Draw who holds which sum of which piece after each step, a row for each way."""
     ranks = len(next(iter(ways.values())))
     row = 18 * ranks + 46
@@ -201,7 +202,7 @@ def _told(holds: Holds) -> str:
     return "complete " + ", ".join(map(str, complete))
 
 
-def heat(maps: Mapping[str, Sequence[Sequence[float]]]) -> Svg:
+def heat(maps: Mapping[str, Sequence[Sequence[float]]]) -> Page:
     """Draw a map for each name: by rank and step, milliseconds; darker is longer."""
     told = "; ".join(
         f"{name}: "

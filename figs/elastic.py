@@ -1,15 +1,15 @@
 """The static figure of a restart: one rank dies, and all start again."""
 
 from ddp_lab.kit.draw.colours import GREY, INK
-from ddp_lab.kit.draw.svg import Svg, page
 from figs.gallery import figure
+from figs.page import Page, page
 from figs.processes import BAR, START, clock, lane, moment
 
 DIES, MEET, GO = 324, 404, 500  # where on the page what happens
 
 
 @figure
-def elastic_restart() -> Svg:
+def elastic_restart() -> Page:
     """Draw four ranks on two nodes, one of which dies, and what all do then."""
     svg = page(
         "one rank dies, all start again",

@@ -1,8 +1,8 @@
 """The static figure of the clinic: from what stands still to where to look."""
 
 from ddp_lab.kit.draw.colours import GREY, INK, PALE
-from ddp_lab.kit.draw.svg import Svg, page
 from figs.gallery import figure
+from figs.page import Page, page
 
 ASK, TELL, WIDE, HIGH = 40, 364, 250, 54  # where boxes begin, and their size
 STEP = 88  # from one question to the next
@@ -42,7 +42,7 @@ QUESTIONS = (
 
 
 @figure
-def hang_tree() -> Svg:
+def hang_tree() -> Page:
     """Draw the questions to ask of a program that stands still, in their order."""
     told = " ".join(
         f"{' '.join(ask)} If yes: {' '.join(tell)} If no, go on."

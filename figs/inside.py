@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import TypedDict
 
 from ddp_lab.kit.draw.colours import GREY, INK, PALE, RULE, rank_colour, tint
-from ddp_lab.kit.draw.svg import Svg, page
+from figs.page import Page, page
 
 LEFT, WIDE = 172, 508  # where the lanes begin, and how wide they are
 LANE, TRIP, RUN, TOP = 24, 15, 34, 84  # heights: backward, a bucket, a run, the head
@@ -22,7 +22,7 @@ class Diary(TypedDict):
     end: float
 
 
-def overlap(runs: Mapping[str, Sequence[Diary]]) -> Svg:
+def overlap(runs: Mapping[str, Sequence[Diary]]) -> Page:
     """Draw backward() and the buckets' trips, for each run and each rank.
 
     Args:
@@ -66,7 +66,7 @@ def _height(diary: Diary) -> int:
     return LANE + TRIP * len(diary["trips"]) + GAP
 
 
-def _draw_ticks(svg: Svg, bottom: float, seconds: float) -> None:
+def _draw_ticks(svg: Page, bottom: float, seconds: float) -> None:
     """Draw a line for each of a few round numbers of milliseconds."""
     steps = (n * 10**k for k in range(-2, 6) for n in (1, 2, 5))
     step = next(step for step in steps if 1000 * seconds / step <= 6)
@@ -78,7 +78,7 @@ def _draw_ticks(svg: Svg, bottom: float, seconds: float) -> None:
 
 
 def _draw_rank(
-    svg: Svg, y: float, rank: int, diary: Diary, scale: tuple[float, float]
+    svg: Page, y: float, rank: int, diary: Diary, scale: tuple[float, float]
 ) -> None:
     """Draw the lanes of a rank; `scale` is the first second, and pixels for one."""
     begin, pixels = scale

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 
 from ddp_lab.kit.draw.colours import GREY, INK, RULE, bar_colour
-from ddp_lab.kit.draw.svg import Svg, page
 from figs.gallery import figure
+from figs.page import Page, page
 
 LEFT, RIGHT, TOP, BOTTOM = 84, 430, 84, 330  # where the curves are
 ROOM = 19  # the height of a label
@@ -12,7 +12,7 @@ STEPS, BEGIN, WIDE = 6, 150, 88  # steps that are drawn; where they begin; how w
 
 
 @figure
-def sending_less() -> Svg:
+def sending_less() -> Page:
     """Draw six steps of a rank: a full message each, small ones, or one at the end."""
     svg = page(
         "six steps of one rank, three ways",
@@ -38,7 +38,9 @@ def sending_less() -> Svg:
     return svg
 
 
-def loss_and_bytes(runs: Mapping[str, tuple[float, Sequence[float]]], look: int) -> Svg:
+def loss_and_bytes(
+    runs: Mapping[str, tuple[float, Sequence[float]]], look: int
+) -> Page:
     """Draw how the loss fell in some trainings, each with the bytes that it sent.
 
     Args:

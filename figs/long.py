@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 
 from ddp_lab.kit.draw.colours import GREY, INK, PALE, RULE, WHITE, rank_colour, tint
-from ddp_lab.kit.draw.svg import Svg, page
 from figs.gallery import figure
+from figs.page import Page, page
 
 RANKS = 4
 SQUARE = 260  # of a square of tiles
@@ -13,7 +13,7 @@ DARK = "#0072B2"  # of an expert that all tokens choose
 
 
 @figure
-def ring_turns() -> Svg:
+def ring_turns() -> Page:
     """Draw whose keys and values each rank has in each turn."""
     told = "; ".join(
         f"turn {turn}: {', '.join(str((rank - turn) % RANKS) for rank in range(RANKS))}"
@@ -49,7 +49,7 @@ def ring_turns() -> Svg:
 
 
 @figure
-def heads_for_positions() -> Svg:
+def heads_for_positions() -> Page:
     """Draw the exchange of Ulysses: a share of positions for a share of heads."""
     svg = page(
         "positions for heads",
@@ -83,7 +83,7 @@ def heads_for_positions() -> Svg:
 
 
 @figure
-def tokens_to_experts() -> Svg:
+def tokens_to_experts() -> Page:
     """Draw the way of two ranks' tokens to four experts, and back."""
     chosen = {0: [2, 0, 3, 0], 1: [1, 2, 2, 0]}
     svg = page(
@@ -128,7 +128,7 @@ def tokens_to_experts() -> Svg:
     return svg
 
 
-def tiles(title: str, dealt: Mapping[str, Sequence[Sequence[int]]]) -> Svg:
+def tiles(title: str, dealt: Mapping[str, Sequence[Sequence[int]]]) -> Page:
     """Draw which rank computes which tile of scores.
 
     Args:
@@ -169,7 +169,7 @@ def tiles(title: str, dealt: Mapping[str, Sequence[Sequence[int]]]) -> Svg:
     return svg
 
 
-def choices(title: str, loads: Mapping[str, Sequence[Sequence[int]]]) -> Svg:
+def choices(title: str, loads: Mapping[str, Sequence[Sequence[int]]]) -> Page:
     """Draw how many tokens chose each expert, over the steps of some trainings.
 
     Args:

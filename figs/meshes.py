@@ -1,8 +1,8 @@
 """The static figures of DTensors: placements, what changes them, and a mesh."""
 
 from ddp_lab.kit.draw.colours import GREY, INK, PALE, rank_colour, tint
-from ddp_lab.kit.draw.svg import Svg, page
 from figs.gallery import figure
+from figs.page import Page, page
 
 WHOLE = [[1, 2], [3, 4], [5, 6], [7, 8]]
 SUMMANDS = ([[1, 0], [2, 3], [4, 1], [0, 5]], [[0, 2], [1, 1], [1, 5], [7, 3]])
@@ -10,7 +10,7 @@ CELL = 34
 
 
 @figure
-def placements() -> Svg:
+def placements() -> Page:
     """Draw one matrix on two ranks under each placement."""
     svg = page(
         "one matrix on two ranks",
@@ -34,7 +34,7 @@ def placements() -> Svg:
     return svg
 
 
-def draw_part(svg: Svg, x: float, y: float, name: str, rank: int) -> None:
+def draw_part(svg: Page, x: float, y: float, name: str, rank: int) -> None:
     """Draw what one rank holds; dotted cells are elsewhere."""
     held = SUMMANDS[rank] if name == "Partial()" else WHOLE
     for i, row in enumerate(held):
@@ -50,7 +50,7 @@ def draw_part(svg: Svg, x: float, y: float, name: str, rank: int) -> None:
 
 
 @figure
-def placement_changes() -> Svg:
+def placement_changes() -> Page:
     """Draw which collective leads from one placement to another."""
     svg = page(
         "what a change of placement costs",
@@ -85,7 +85,7 @@ def placement_changes() -> Svg:
 
 
 @figure
-def mesh() -> Svg:
+def mesh() -> Page:
     """Draw four ranks on two nodes, with the groups of both dimensions."""
     svg = page(
         'mesh_dim_names=("data", "tensor"), shape (2, 2)',

@@ -1,16 +1,15 @@
 """The static figures of many machines: what is near and far, and a sum over both."""
 
-from ddp_lab.kit.draw import Svg
 from ddp_lab.kit.draw.colours import GREY, INK
-from ddp_lab.kit.draw.svg import page
 from figs.gallery import figure
+from figs.page import Page, page
 
 NODES = (0, 1)
 STEPS = ("reduce", "all_reduce", "broadcast")
 
 
 @figure
-def two_nodes() -> Svg:
+def two_nodes() -> Page:
     """Draw two machines with two ranks each, and the wire between them."""
     svg = page(
         "two nodes, four ranks",
@@ -42,7 +41,7 @@ def two_nodes() -> Svg:
 
 
 @figure
-def wire_time() -> Svg:
+def wire_time() -> Page:
     """Draw the time of three messages: latency, then the bits."""
     svg = page(
         "time on the wire = latency + bits ÷ bandwidth",
@@ -73,7 +72,7 @@ def wire_time() -> Svg:
 
 
 @figure
-def two_levels() -> Svg:
+def two_levels() -> Page:
     """Draw an all_reduce in three steps: inside the nodes, across, inside again."""
     svg = page(
         "a sum on two levels",

@@ -1,8 +1,8 @@
 """The static figure of old pages and the releases they were written for."""
 
 from ddp_lab.kit.draw.colours import GREY, RULE
-from ddp_lab.kit.draw.svg import Svg, page
 from figs.gallery import figure
+from figs.page import Page, page
 
 FIRST, LAST, LEFT, YEAR = 2017, 2026, 58, 66.0  # pixels of a year
 # When it was written, how it is called here, how high it hangs above the line.
@@ -19,7 +19,7 @@ NEWS = ["c10d", "torchrun", "compile", "weights_only"]
 
 
 @figure
-def old_pages() -> Svg:
+def old_pages() -> Page:
     """Draw the pages of the lesson on a time line, and releases of PyTorch below."""
     svg = page(
         "six pages",

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 
 from ddp_lab.kit.draw.colours import GREY, INK, PALE, RULE, rank_colour, text_on, tint
-from ddp_lab.kit.draw.svg import Svg, page
 from figs.gallery import figure
+from figs.page import Page, page
 from figs.processes import END, START, clock
 
 Bar = Sequence
@@ -15,7 +15,7 @@ HEIGHT, GAP = 26, 32  # of a rank's row; from one row to the next
 NARROW = 12  # pixels: in a narrower box a number has no room
 
 
-def schedules(title: str, pictures: Mapping[str, Sequence[Sequence[Bar]]]) -> Svg:
+def schedules(title: str, pictures: Mapping[str, Sequence[Sequence[Bar]]]) -> Page:
     """Draw some schedules below each other, all to the same scale of time.
 
     Args:
@@ -54,7 +54,7 @@ def from_zero(rows: Sequence[Sequence[Bar]]) -> list[list[Bar]]:
     return [[[n, start - first, end - first] for n, start, end in row] for row in rows]
 
 
-def draw_legend(svg: Svg, kinds: Sequence[str]) -> None:
+def draw_legend(svg: Page, kinds: Sequence[str]) -> None:
     """Say which shade is which kind of action."""
     for place, kind in enumerate(kinds):
         x = START + 140 * place
@@ -62,7 +62,7 @@ def draw_legend(svg: Svg, kinds: Sequence[str]) -> None:
         svg.text(x + 26, 79, f"{kind} {MEANS[kind]}", 13, fill=GREY, anchor="start")
 
 
-def draw_row(svg: Svg, y: float, rank: int, row: Sequence[Bar], scale: float) -> None:
+def draw_row(svg: Page, y: float, rank: int, row: Sequence[Bar], scale: float) -> None:
     """Draw what one rank does, on grey: the time in which it is idle.
 
     One element holds all boxes of a kind, and one their numbers: that keeps it small.
@@ -96,7 +96,7 @@ def ink(rank: int, kind: str) -> str:
 
 
 @figure
-def schedule_table() -> Svg:
+def schedule_table() -> Page:
     """Draw a table of actions, and when each of them happens."""
     table = {
         0: [("F", 0), ("F", 1), ("B", 0), ("F", 2), ("B", 1), ("B", 2)],

@@ -3,33 +3,33 @@
 from math import cos, radians, sin
 
 from ddp_lab.kit.draw.colours import GREY, RULE, rank_colour
-from ddp_lab.kit.draw.svg import Svg, page
 from figs.gallery import figure
+from figs.page import Page, page
 
 START, END = 124, 680  # where time begins and ends on a page with lanes
 BAR = 40  # the height of what a rank does
 
 
-def lane(svg: Svg, y: float, rank: int) -> None:
+def lane(svg: Page, y: float, rank: int) -> None:
     """Draw the line of a rank's time, with its name, in the middle of bars at `y`."""
     svg.line(START - 20, y + BAR / 2, END, y + BAR / 2, stroke=RULE)
     svg.chip(40, y, 64, BAR, rank)
 
 
-def clock(svg: Svg, y: float) -> None:
+def clock(svg: Page, y: float) -> None:
     """Draw the arrow of time."""
     svg.arrow(START, y, END, y, stroke=GREY)
     svg.text(START - 20, y, "time", 13, fill=GREY, anchor="end")
 
 
-def moment(svg: Svg, x: float, y1: float, y2: float, text: str) -> None:
+def moment(svg: Page, x: float, y1: float, y2: float, text: str) -> None:
     """Mark a moment with a dashed line from `y1` to `y2`, and name it below."""
     svg.line(x, y1, x, y2, stroke=GREY, width=1.2, dash="4 4")
     svg.text(x, y2 + 12, text, 13, fill=GREY)
 
 
 @figure
-def world() -> Svg:
+def world() -> Page:
     """Draw two machines with two ranks each: rank, local rank, world size."""
     svg = page(
         "rank, local rank, world size",
@@ -49,7 +49,7 @@ def world() -> Svg:
     return svg
 
 
-def draw_node(svg: Svg, x: float, node: int) -> None:
+def draw_node(svg: Page, x: float, node: int) -> None:
     """Draw one machine: its torchrun and the two processes that this starts."""
     svg.box(x, 150, 310, 200, fill="none", dash="6 5")
     svg.text(x + 16, 168, f"node {node}", 13, fill=GREY, anchor="start")
@@ -64,7 +64,7 @@ def draw_node(svg: Svg, x: float, node: int) -> None:
 
 
 @figure
-def p2p_send_recv() -> Svg:
+def p2p_send_recv() -> Page:
     """Draw a send that waits for its recv, and one that does not."""
     svg = page(
         "send and recv: which of the two?",
@@ -81,7 +81,7 @@ def p2p_send_recv() -> Svg:
     return svg
 
 
-def draw_send(svg: Svg, y0: float, word: str, *, waits: bool) -> None:
+def draw_send(svg: Page, y0: float, word: str, *, waits: bool) -> None:
     """Draw two ranks over time: a send, and a recv that comes late."""
     sent, called, done = START + 86, 420, 540
     y1 = y0 + 88
@@ -107,7 +107,7 @@ def draw_send(svg: Svg, y0: float, word: str, *, waits: bool) -> None:
 
 
 @figure
-def p2p_deadlock() -> Svg:
+def p2p_deadlock() -> Page:
     """Draw two ranks that both send first, and therefore wait for ever."""
     svg = page(
         "two sends, no recv",
@@ -134,7 +134,7 @@ def p2p_deadlock() -> Svg:
 
 
 @figure
-def p2p_ring() -> Svg:
+def p2p_ring() -> Page:
     """Draw a token that goes once round four ranks."""
     svg = page(
         "a token round the ring",
@@ -161,7 +161,7 @@ def p2p_ring() -> Svg:
 
 
 def draw_hop(
-    svg: Svg, x: float, y: float, radius: float, angle: float, label: str
+    svg: Page, x: float, y: float, radius: float, angle: float, label: str
 ) -> None:
     """Draw the quarter of a ring from one rank to the next, and what travels on it."""
 
@@ -179,7 +179,7 @@ def draw_hop(
 
 
 @figure
-def barrier() -> Svg:
+def barrier() -> Page:
     """Draw four ranks that wait for the last of them."""
     svg = page(
         "dist.barrier()",
@@ -204,7 +204,7 @@ def barrier() -> Svg:
 
 
 @figure
-def async_overlap() -> Svg:
+def async_overlap() -> Page:
     """Draw two ranks that compute while their all_reduce is under way."""
     svg = page(
         "async_op=True, and a wait()",

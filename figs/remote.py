@@ -3,15 +3,15 @@
 from collections.abc import Sequence
 
 from ddp_lab.kit.draw.colours import GREY
-from ddp_lab.kit.draw.svg import Svg, page
 from figs.gallery import figure
+from figs.page import Page, page
 from figs.processes import BAR, START, clock, lane
 
 CALLED, RETURNS = 200, 470  # when the function begins and ends at the callee
 
 
 @figure
-def remote_calls() -> Svg:
+def remote_calls() -> Page:
     """Draw rpc_sync, rpc_async and remote as two workers over time."""
     svg = page(
         "three ways to call a function elsewhere",
@@ -32,7 +32,7 @@ def remote_calls() -> Svg:
 
 
 def draw_call(
-    svg: Svg,
+    svg: Page,
     y: float,
     name: str,
     meanwhile: Sequence[tuple[str, float]],
@@ -67,7 +67,7 @@ def draw_call(
 
 
 @figure
-def remote_references() -> Svg:
+def remote_references() -> Page:
     """Draw an owner, the references that two users hold, and what is travelling."""
     svg = page(
         "one owner, many references",

@@ -3,8 +3,8 @@
 from math import inf
 
 from ddp_lab.kit.draw.colours import GREY, INK, PALE
-from ddp_lab.kit.draw.svg import Svg, page
 from figs.gallery import figure
+from figs.page import Page, page
 
 RANKS = 4
 NAME, ROWS, WEIGHTS, TRAVELS, BAR = 40, 176, 336, 496, 144  # where columns begin
@@ -22,7 +22,7 @@ ROADS = (
 
 
 @figure
-def roads() -> Svg:
+def roads() -> Page:
     """Draw which rows and which weights each rank works with, road by road."""
     kinds = {
         "one": "rank 0 has all",
@@ -53,7 +53,7 @@ def roads() -> Svg:
     return svg
 
 
-def draw_bar(svg: Svg, x: float, y: float, kind: str) -> None:
+def draw_bar(svg: Page, x: float, y: float, kind: str) -> None:
     """Draw who has what: rank 0, all ranks, or each a part of it."""
     if kind == "one":
         svg.block(x, y, BAR, HIGH, "rank 0", 0)
@@ -92,7 +92,7 @@ def chosen(size: tuple[float, int, int], devices: int) -> list[str]:
 
 
 @figure
-def road_map() -> Svg:
+def road_map() -> Page:
     """Draw which road the cost model chooses, by the model's size and the devices."""
     rows = {
         size: [chosen(numbers, devices) for devices in DEVICES]

@@ -5,8 +5,8 @@ from itertools import pairwise
 from math import log
 
 from ddp_lab.kit.draw.colours import GREY, INK, RULE, WHITE, bar_colour, text_on, tint
-from ddp_lab.kit.draw.svg import Svg, page
 from ddp_lab.kit.record.calls import Call
+from figs.page import Page, page
 
 WORLD = "0"  # what the group of all ranks is called
 CALL = 140  # the width of a call
@@ -18,7 +18,7 @@ Done = Sequence[float]
 """[when, step, ranks]: a step that was done, the time in seconds, by how many ranks."""
 
 
-def drift(paths: Sequence[Sequence[float]], every: int, truth: float) -> Svg:
+def drift(paths: Sequence[Sequence[float]], every: int, truth: float) -> Page:
     """Draw how the ranks walk apart for `every` steps, and meet at their mean.
 
     Args:
@@ -65,7 +65,7 @@ def moment(i: int, every: int) -> int:
     return block * every + min(place + 1, every)
 
 
-def draw_axes(svg: Svg, steps: int, every: int, level: float) -> None:
+def draw_axes(svg: Page, steps: int, every: int, level: float) -> None:
     """Draw the line of steps, the zero, and the level of the truth."""
     svg.line(LEFT, BOTTOM, RIGHT, BOTTOM, stroke=RULE)
     svg.text(LEFT - 10, BOTTOM, "0", 13, fill=GREY, anchor="end")
@@ -77,7 +77,7 @@ def draw_axes(svg: Svg, steps: int, every: int, level: float) -> None:
     svg.text((LEFT + RIGHT) / 2, BOTTOM + 38, "steps", 13, fill=GREY)
 
 
-def counters(calls: Sequence[Sequence[Call]]) -> Svg:
+def counters(calls: Sequence[Sequence[Call]]) -> Page:
     """Draw how far each rank has counted in each group.
 
     Args:
@@ -119,7 +119,7 @@ def counters(calls: Sequence[Sequence[Call]]) -> Svg:
 
 
 def _draw_count(
-    svg: Svg, x: float, y: float, width: float, rank: int, made: Sequence[Call]
+    svg: Page, x: float, y: float, width: float, rank: int, made: Sequence[Call]
 ) -> None:
     """Draw a rank's last calls in one group, or an empty place."""
     step = min(CALL, width)
@@ -140,7 +140,7 @@ DARK = "#0072B2"  # of the longest time
 SIDE, CHIP, GAP = 300, 34, 4  # of a matrix; of a rank's name; between two cells
 
 
-def pair_times(times: Mapping[str, Matrix], nodes: Sequence[int]) -> Svg:
+def pair_times(times: Mapping[str, Matrix], nodes: Sequence[int]) -> Page:
     """Draw how long each pair of ranks took, as a matrix for each run.
 
     Args:
@@ -179,7 +179,7 @@ def _told(rows: Matrix, nodes: Sequence[int]) -> str:
 
 
 def draw_pairs(
-    svg: Svg,
+    svg: Page,
     x: float,
     y: float,
     name: str,
@@ -209,7 +209,7 @@ def draw_pairs(
             svg.line(x + at, y, x + at, y + end, stroke=INK, width=2)
 
 
-def progress(diary: Sequence[Done], steps: int) -> Svg:
+def progress(diary: Sequence[Done], steps: int) -> Page:
     """Draw the steps of a training that was interrupted, over time.
 
     Args:
@@ -263,7 +263,7 @@ Curve = Sequence[tuple[float, float]]
 """(how often in minutes, what share of the time is lost)."""
 
 
-def lost_time(truth: Curve, dots: Curve, best: float) -> Svg:
+def lost_time(truth: Curve, dots: Curve, best: float) -> Page:
     """Draw what saving too often and too rarely costs.
 
     Args:

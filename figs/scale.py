@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ddp_lab.kit.draw.colours import GREY, INK, PALE, RANK_COLOURS, RULE, tint
-from ddp_lab.kit.draw.svg import Svg, page
 from figs.gallery import figure
+from figs.page import Page, page
 
 if TYPE_CHECKING:
     from ddp_lab.overview.road import Cut, Training
@@ -35,7 +35,7 @@ WHYS = {
 
 
 @figure
-def three_cuts() -> Svg:
+def three_cuts() -> Page:
     """Draw the mesh of eight ranks before any run."""
     return draw_mesh(
         "eight ranks, three dimensions",
@@ -45,7 +45,7 @@ def three_cuts() -> Svg:
     )
 
 
-def three_groups(facts: Sequence[Mapping]) -> Svg:
+def three_groups(facts: Sequence[Mapping]) -> Page:
     """Draw the mesh of a run of three_d.py, and what a rank sends along its lines.
 
     Args:
@@ -68,7 +68,7 @@ def three_groups(facts: Sequence[Mapping]) -> Svg:
 
 def draw_mesh(
     title: str, note: str, shape: Sequence[int], notes: Mapping[str, str]
-) -> Svg:
+) -> Page:
     """Draw ranks as corners of a box, and the lines of each dimension."""
     ranks = {c: i for i, c in enumerate(product(*map(range, shape)))}
     lines: dict[str, list] = {along: [] for along in NAMES}
@@ -107,7 +107,7 @@ def middle(c: Sequence[int], shape: Sequence[int]) -> tuple[float, float]:
 
 
 @dataclass(repr=False)
-class Playable(Svg):
+class Playable(Page):
     """A drawing that becomes a form with sliders where a page may run its script.
 
     Where it may not, in a notebook that is not trusted yet, it stays a picture.
@@ -200,7 +200,7 @@ def ordinal(n: int) -> str:
 
 
 def bar(
-    svg: Svg,
+    svg: Page,
     y: float,
     title: str,
     parts: Mapping[str, float],

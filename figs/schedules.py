@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from ddp_lab.kit.draw.colours import GREY, INK, PALE, RULE, rank_colour, tint
-from ddp_lab.kit.draw.svg import Svg
 from figs.gallery import stepper
+from figs.page import Page
 from figs.step_by_step import Steps
 
 # --- pipelines ---
@@ -152,7 +152,7 @@ def draw_slots(
     now: int,
     length: int,
     slot: float,
-) -> Svg:
+) -> Page:
     """Draw what each rank has done up to a slot, and how much it keeps then."""
     counts = [kept(*pair, now) for pair in zip(orders, begun, strict=True)]
     doing = [
@@ -164,7 +164,7 @@ def draw_slots(
         for rank, (what, count) in enumerate(zip(doing, counts, strict=True))
     )
     right = LEFT + slot * length
-    svg = Svg(says, f"Slot {now + 1}: {desc}.", right + 74, 30 + PITCH * len(orders))
+    svg = Page(says, f"Slot {now + 1}: {desc}.", right + 74, 30 + PITCH * len(orders))
     svg.text(right + 38, 14, "keeps", 12, fill=GREY)
     for rank, (order, times) in enumerate(zip(orders, begun, strict=True)):
         y = 26 + PITCH * rank
@@ -183,7 +183,7 @@ def named(work: Work) -> str:
 
 
 def draw_work(
-    svg: Svg, x: float, y: float, wide: float, rank: int, work: Work, new: bool
+    svg: Page, x: float, y: float, wide: float, rank: int, work: Work, new: bool
 ) -> None:
     """Draw one slot of a rank: backward is darker than forward."""
     colour = rank_colour(rank)
@@ -290,10 +290,10 @@ def ddp_buckets() -> Steps:
     return Steps("ddp_buckets", "DDP's buckets, on one rank", pictures)
 
 
-def draw_buckets(says: str, now: int) -> Svg:
+def draw_buckets(says: str, now: int) -> Page:
     """Draw what has been computed and sent before the slot `now`."""
     desc = " ".join(f"Bucket {b}: {bucket_state(b, now)}." for b in BUCKETS)
-    svg = Svg(says, desc, 96 + UNIT * 8 + 8, TOP + ROW * 4 + 6)
+    svg = Page(says, desc, 96 + UNIT * 8 + 8, TOP + ROW * 4 + 6)
     for lane, name in enumerate(LANES):
         svg.text(8, TOP + ROW * lane + 15, name, 13, anchor="start")
     svg.arrow(96, 14, 96 + UNIT * 8, 14, stroke=GREY, size=7)
@@ -313,7 +313,7 @@ def bucket_state(bucket: int, now: int) -> str:
     return "on the wire" if now >= begun else f"{ready} of {EACH} layers"
 
 
-def draw_bucket(svg: Svg, bucket: int, now: int) -> None:
+def draw_bucket(svg: Page, bucket: int, now: int) -> None:
     """Draw a bucket as it fills, its way over the wire, and what comes back."""
     x, begun = 96 + UNIT * EACH * bucket, sent_at(bucket)
     svg.box(x + 2, TOP + ROW, UNIT * EACH - 4, 30, fill=PALE, dash="4 3")
@@ -341,7 +341,13 @@ def draw_bucket(svg: Svg, bucket: int, now: int) -> None:
 
 
 def slab(
-    svg: Svg, x: float, lane: int, wide: float, text: str, bucket: int | None, new: bool
+    svg: Page,
+    x: float,
+    lane: int,
+    wide: float,
+    text: str,
+    bucket: int | None,
+    new: bool,
 ) -> None:
     """Draw one box of a lane."""
     colour = GREY if bucket is None else rank_colour(0)
@@ -412,7 +418,7 @@ def shards_over_a_step() -> Steps:
     return Steps("shards_over_a_step", "One step with everything in shards", pictures)
 
 
-def draw_moment(moment: Moment) -> Svg:
+def draw_moment(moment: Moment) -> Page:
     """Draw what the four ranks hold."""
     names = [f"layer {layer + 1}" for layer in range(UNITS)]
     whole = "no layer" if moment.whole is None else names[moment.whole]
@@ -421,7 +427,7 @@ def draw_moment(moment: Moment) -> Svg:
         f"Whole weights on every rank: {whole}. Gradients: {', '.join(held) or 'none'}."
     )
     high = SHARD_TOP + SHARD_PITCH * RANKS - 2
-    svg = Svg(moment.says, desc, SHARD_LEFT + 20 + WIDE * UNITS, high)
+    svg = Page(moment.says, desc, SHARD_LEFT + 20 + WIDE * UNITS, high)
     for layer, name in enumerate(names):
         x = SHARD_LEFT + 18 + WIDE * layer
         bold = layer == moment.whole
@@ -441,7 +447,7 @@ def call_of(moment: Moment, layer: int) -> str:
     return "reduce_scatter" if fresh and not earlier else ""
 
 
-def draw_shards(svg: Svg, rank: int, moment: Moment) -> None:
+def draw_shards(svg: Page, rank: int, moment: Moment) -> None:
     """Draw a rank's weights, and its gradients below them."""
     y = SHARD_TOP + SHARD_PITCH * rank
     svg.chip(8, y + 4, CHIP, 40, rank)
@@ -463,7 +469,7 @@ def draw_shards(svg: Svg, rank: int, moment: Moment) -> None:
 
 
 def quarter(
-    svg: Svg, x: float, y: float, owner: int, there: bool, new: bool = False
+    svg: Page, x: float, y: float, owner: int, there: bool, new: bool = False
 ) -> None:
     """Draw a quarter of a layer in the color of its owner, if it is there."""
     if not there:

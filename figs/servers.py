@@ -1,8 +1,8 @@
 """The static figures of servers: weights that are old, a table that all want."""
 
 from ddp_lab.kit.draw.colours import GREY, INK, RULE, WHITE
-from ddp_lab.kit.draw.svg import Svg, page
 from figs.gallery import figure
+from figs.page import Page, page
 from figs.processes import BAR, START, clock, lane
 
 # Of each trainer: when its gradients begin, how long one takes, how many there are.
@@ -20,7 +20,7 @@ def pushes() -> list[tuple[int, float, float]]:
 
 
 @figure
-def staleness() -> Svg:
+def staleness() -> Page:
     """Draw trainers who push to a server when they are ready: how old is what comes?"""
     svg = page(
         "an asynchronous parameter server",
@@ -48,7 +48,7 @@ def staleness() -> Svg:
 
 
 @figure
-def table_roads() -> Svg:
+def table_roads() -> Page:
     """Draw a table on one server, and the same table cut by rows."""
     svg = page(
         "one table, two roads",

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 
 from ddp_lab.kit.draw.colours import GREY, INK, RULE, rank_colour, tint
-from ddp_lab.kit.draw.svg import Svg, page
 from figs.gallery import figure
+from figs.page import Page, page
 
 RANKS, LEFT, WIDE = 4, 150, 530  # where the rows begin, and how wide they are
 EMBEDDED = 14  # of WIDE: 12,288 of 456,384 numbers; the last norm has 192
@@ -17,7 +17,7 @@ PANEL, TOP = 104, 84  # how high a panel is, with its gap; where the first begin
 
 
 @figure
-def sharded_row() -> Svg:
+def sharded_row() -> Page:
     """Draw weights, gradients and Adam's state as rows that four ranks share."""
     svg = page(
         "one row of numbers, one part for each rank",
@@ -53,7 +53,7 @@ def sharded_row() -> Svg:
 
 def held_over_step(
     diaries: Mapping[str, Sequence[Held]], phases: Sequence[tuple[str, int]]
-) -> Svg:
+) -> Page:
     """Draw what a rank held over one step, a panel for each way to train.
 
     Args:
@@ -92,7 +92,7 @@ def _told(diary: Sequence[Held]) -> str:
 
 
 def _draw_panel(
-    svg: Svg, y: float, name: str, diary: Sequence[Held], top: float
+    svg: Page, y: float, name: str, diary: Sequence[Held], top: float
 ) -> None:
     """Draw one diary: Adam's state at the bottom, gradients on top."""
     high, wide = PANEL - 16, WIDE / len(diary)
@@ -111,7 +111,7 @@ def _draw_panel(
     svg.line(LEFT, y + high, LEFT + WIDE, y + high, stroke=RULE)
 
 
-def _draw_phases(svg: Svg, y: float, phases: Sequence[tuple[str, int]]) -> None:
+def _draw_phases(svg: Page, y: float, phases: Sequence[tuple[str, int]]) -> None:
     """Write below the panels which moments belong to which phase."""
     x, wide = float(LEFT), WIDE / sum(count for _, count in phases)
     for name, count in phases:

@@ -1,8 +1,8 @@
 """The figure of fully_shard: a GPT in groups, and what happens to a group."""
 
 from ddp_lab.kit.draw.colours import GREY, rank_colour
-from ddp_lab.kit.draw.svg import Svg, page
 from figs.gallery import figure
+from figs.page import Page, page
 
 ROOT, BLOCK = ("tokens, head", "positions", "norm"), ("norms", "attention", "MLP")
 STATES = (
@@ -14,7 +14,7 @@ STATES = (
 
 
 @figure
-def shard_groups() -> Svg:
+def shard_groups() -> Page:
     """Draw the groups of a GPT, cut for four ranks, and the life of one group."""
     svg = page(
         "a GPT in five groups on four ranks",
@@ -43,7 +43,7 @@ def shard_groups() -> Svg:
     return svg
 
 
-def draw_group(svg: Svg, x: float, name: str, weights: tuple[str, ...]) -> None:
+def draw_group(svg: Page, x: float, name: str, weights: tuple[str, ...]) -> None:
     """Draw the weights of one group, each in the pieces of four ranks."""
     svg.box(x, 78, 120, 176, dash="5 4")
     svg.text(x + 60, 94, name, 13, bold=True, anchor="middle")
@@ -54,7 +54,7 @@ def draw_group(svg: Svg, x: float, name: str, weights: tuple[str, ...]) -> None:
             svg.block(x + 8 + 26 * rank, y + 18, 26, 20, str(rank), rank)
 
 
-def draw_state(svg: Svg, x: float, name: str, held: str) -> None:
+def draw_state(svg: Page, x: float, name: str, held: str) -> None:
     """Draw which pieces of a group rank 1 holds at one moment."""
     svg.text(x + 60, 298, name, 13, bold=True, anchor="middle")
     for rank in range(4):

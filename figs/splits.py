@@ -1,8 +1,8 @@
 """The static figures of models that are split: by layers, by time, by weights."""
 
 from ddp_lab.kit.draw.colours import GREY, INK, rank_colour, tint
-from ddp_lab.kit.draw.svg import Svg, page
 from figs.gallery import figure
+from figs.page import Page, page
 from figs.processes import START, clock
 
 STAGES, MICRO_BATCHES = 3, 4
@@ -10,7 +10,7 @@ UNIT, SLOT = 23, 30  # what one micro-batch takes: width; height
 
 
 @figure
-def model_split() -> Svg:
+def model_split() -> Page:
     """Draw the same four layers on two devices of one process, and on two ranks."""
     svg = page(
         "one model in two places",
@@ -32,7 +32,7 @@ def model_split() -> Svg:
     return svg
 
 
-def draw_half(svg: Svg, x: float, y: float, half: int, rank: int, place: str) -> None:
+def draw_half(svg: Page, x: float, y: float, half: int, rank: int, place: str) -> None:
     """Draw one half of the layers in the place where it lies."""
     colour = rank_colour(rank)
     svg.box(x, y, 236, 104, stroke=colour)
@@ -42,7 +42,7 @@ def draw_half(svg: Svg, x: float, y: float, half: int, rank: int, place: str) ->
         svg.block(x + 18 + 108 * i, y + 44, 92, 44, layer, rank)
 
 
-def draw_crossing(svg: Svg, y: float, carrier: str) -> None:
+def draw_crossing(svg: Page, y: float, carrier: str) -> None:
     """Draw what crosses between the halves, and what carries it."""
     svg.text(360, y + 20, "activations", 13)
     svg.arrow(298, y + 38, 422, y + 38, width=2)
@@ -52,7 +52,7 @@ def draw_crossing(svg: Svg, y: float, carrier: str) -> None:
 
 
 @figure
-def pipeline() -> Svg:
+def pipeline() -> Page:
     """Draw three stages with one batch, and with four micro-batches."""
     svg = page(
         "a pipeline of three stages",
@@ -75,7 +75,7 @@ def pipeline() -> Svg:
     return svg
 
 
-def draw_stage(svg: Svg, y: float, rank: int, micro_batches: int) -> None:
+def draw_stage(svg: Page, y: float, rank: int, micro_batches: int) -> None:
     """Draw the time of one stage: GPipe's schedule for so many micro-batches."""
     each = MICRO_BATCHES // micro_batches
     slots = micro_batches + STAGES - 1  # for all forwards, and again for all backwards
@@ -89,7 +89,7 @@ def draw_stage(svg: Svg, y: float, rank: int, micro_batches: int) -> None:
             draw_task(svg, x, y, w, text, rank)
 
 
-def draw_task(svg: Svg, x: float, y: float, w: float, text: str, rank: int) -> None:
+def draw_task(svg: Page, x: float, y: float, w: float, text: str, rank: int) -> None:
     """Draw the work of one stage on one micro-batch; backward is the darker one."""
     colour = rank_colour(rank)
     strength = 0.3 if text.startswith("F") else 0.65
@@ -98,7 +98,7 @@ def draw_task(svg: Svg, x: float, y: float, w: float, text: str, rank: int) -> N
 
 
 @figure
-def column_row() -> Svg:
+def column_row() -> Page:
     """Draw the columns, and the rows, of one Linear's weights on two ranks."""
     svg = page(
         "one Linear on two ranks: y = x W",
@@ -119,7 +119,7 @@ def column_row() -> Svg:
     return svg
 
 
-def signs(svg: Svg, y: float, name: str, call: str) -> None:
+def signs(svg: Page, y: float, name: str, call: str) -> None:
     """Draw what both ways have in common: the signs, the collective, and y."""
     svg.text(40, y, name, 14, anchor="start", bold=True)
     svg.text(164, y + 66, "×", 18)
@@ -130,7 +130,7 @@ def signs(svg: Svg, y: float, name: str, call: str) -> None:
     svg.shared(586, y + 46, 94, 40, ["y"], (0, 1))
 
 
-def draw_columns(svg: Svg, y: float) -> None:
+def draw_columns(svg: Page, y: float) -> None:
     """Draw the whole x times the columns of W."""
     signs(svg, y, "column split", "all_gather")
     svg.shared(54, y + 46, 90, 40, ["x"], (0, 1))
@@ -139,7 +139,7 @@ def draw_columns(svg: Svg, y: float) -> None:
         svg.block(330 + 54 * rank, y + 46, 50, 40, f"y{rank}", rank)
 
 
-def draw_rows(svg: Svg, y: float) -> None:
+def draw_rows(svg: Page, y: float) -> None:
     """Draw the halves of x times the rows of W."""
     signs(svg, y, "row split", "all_reduce")
     for rank in (0, 1):
@@ -152,7 +152,7 @@ def draw_rows(svg: Svg, y: float) -> None:
 
 
 @figure
-def pair() -> Svg:
+def pair() -> Page:
     """Draw a column cut before a row cut, and the two places that communicate."""
     svg = page(
         "columns, then rows: f and g",
@@ -185,7 +185,7 @@ def pair() -> Svg:
     return svg
 
 
-def draw_share(svg: Svg, y: float, rank: int) -> None:
+def draw_share(svg: Page, y: float, rank: int) -> None:
     """Draw what one rank does with its share of both weights."""
     boxes = ((206, 96, f"× W1 col {rank}"), (330, 66, "ReLU"), (424, 96, ""))
     svg.arrow(176, y + 24, 202, y + 24)

@@ -1,15 +1,15 @@
 """The static figures of data-parallel training."""
 
 from ddp_lab.kit.draw.colours import GREY, INK, RULE
-from ddp_lab.kit.draw.svg import Svg, page
 from figs.gallery import figure
+from figs.page import Page, page
 from figs.processes import BAR, END, START, clock, lane, moment
 
 RANKS = (0, 1)
 
 
 @figure
-def ddp_overview() -> Svg:
+def ddp_overview() -> Page:
     """Draw one step of data-parallel training on two ranks."""
     svg = page(
         "one step on two ranks",
@@ -27,7 +27,7 @@ def ddp_overview() -> Svg:
     return svg
 
 
-def draw_replica(svg: Svg, y: float, rank: int) -> None:
+def draw_replica(svg: Page, y: float, rank: int) -> None:
     """Draw what one rank does alone before and after the gradients are averaged."""
     svg.chip(40, y, 64, 60, rank)
     for i in range(4):
@@ -44,7 +44,7 @@ def draw_replica(svg: Svg, y: float, rank: int) -> None:
 
 
 @figure
-def ddp_step() -> Svg:
+def ddp_step() -> Page:
     """Draw gradient buckets that are all-reduced while backward still runs."""
     svg = page(
         "one DDP step",
@@ -70,14 +70,14 @@ def ddp_step() -> Svg:
     return svg
 
 
-def draw_bucket(svg: Svg, x: float, y: float, i: int) -> None:
+def draw_bucket(svg: Page, x: float, y: float, i: int) -> None:
     """Draw the all_reduce of one bucket, to which both ranks bring gradients."""
     svg.shared(x, y, 72, BAR, [f"bucket {i}"], RANKS)
     svg.arrow(x + 6, y - 32, x + 6, y - 4, stroke=GREY)
     svg.arrow(x + 6, y + BAR + 32, x + 6, y + BAR + 4, stroke=GREY)
 
 
-def draw_computation(svg: Svg, y: float, rank: int, ready: tuple, done: float) -> None:
+def draw_computation(svg: Page, y: float, rank: int, ready: tuple, done: float) -> None:
     """Draw what one rank computes in a step; its gradients are `ready` in turn."""
     lane(svg, y, rank)
     svg.block(START, y, 254 - START, BAR, "forward", rank)
@@ -88,7 +88,7 @@ def draw_computation(svg: Svg, y: float, rank: int, ready: tuple, done: float) -
 
 
 @figure
-def sampler_padding() -> Svg:
+def sampler_padding() -> Page:
     """Draw 13 samples dealt out to two ranks, with one of them handed out twice."""
     svg = page(
         "13 samples for two ranks",
@@ -117,7 +117,7 @@ def sampler_padding() -> Svg:
 
 
 @figure
-def spawn_under_torchrun() -> Svg:
+def spawn_under_torchrun() -> Page:
     """Draw torchrun starting two processes, each of which spawns two ranks."""
     svg = page(
         "mp.spawn under torchrun",
@@ -141,7 +141,7 @@ def spawn_under_torchrun() -> Svg:
 
 
 @figure
-def cifar10_epoch() -> Svg:
+def cifar10_epoch() -> Page:
     """Draw one epoch: deal out, train, test, count, save, and again."""
     svg = page(
         "one epoch on two ranks",
@@ -166,7 +166,7 @@ def cifar10_epoch() -> Svg:
     return svg
 
 
-def draw_worker(svg: Svg, y: float, rank: int) -> None:
+def draw_worker(svg: Page, y: float, rank: int) -> None:
     """Draw what one rank does in an epoch."""
     svg.chip(40, y, 64, 60, rank)
     steps = (
@@ -187,7 +187,7 @@ def draw_worker(svg: Svg, y: float, rank: int) -> None:
 
 
 @figure
-def hidden_wire() -> Svg:
+def hidden_wire() -> Page:
     """Draw the same step twice: transfers after backward(), and within it."""
     svg = page(
         "after backward(), or within it",
@@ -206,7 +206,7 @@ def hidden_wire() -> Svg:
     return svg
 
 
-def draw_step(svg: Svg, y: float, word: str, *, hidden: bool) -> None:
+def draw_step(svg: Page, y: float, word: str, *, hidden: bool) -> None:
     """Draw one step: four layers on rank 0 over their transfers on the wire."""
     computes, carries, wire = 64, 56, y + 54
     lane(svg, y, 0)

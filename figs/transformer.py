@@ -1,8 +1,8 @@
 """The static figures of one transformer block that is cut over two ranks."""
 
 from ddp_lab.kit.draw.colours import GREY, INK
-from ddp_lab.kit.draw.svg import Svg, page
 from figs.gallery import figure
+from figs.page import Page, page
 
 TOP, LANE, APART = 116, 52, 16  # the upper lane; the height of one; between the two
 TALL = 2 * LANE + APART
@@ -10,7 +10,7 @@ HEADS, RANKS, CELL = 12, 4, 17
 
 
 @figure
-def block_shares() -> Svg:
+def block_shares() -> Page:
     """Draw what two ranks hold of a block: whole norms, shares of all Linears."""
     svg = page(
         "what each rank holds of a block",
@@ -29,7 +29,7 @@ def block_shares() -> Svg:
 
 
 @figure
-def block_conjugate() -> Svg:
+def block_conjugate() -> Page:
     """Draw the same block with f in front of each pair of cuts, and g behind it."""
     svg = page(
         "f in front of each pair, g behind it",
@@ -47,7 +47,7 @@ def block_conjugate() -> Svg:
 
 
 @figure
-def block_sequence() -> Svg:
+def block_sequence() -> Page:
     """Draw the same block with the sequence cut wherever no weight is cut."""
     svg = page(
         "cut by features inside, by positions outside",
@@ -65,7 +65,7 @@ def block_sequence() -> Svg:
     return svg
 
 
-def legend(svg: Svg, f: tuple[str, str], g: tuple[str, str]) -> None:
+def legend(svg: Page, f: tuple[str, str], g: tuple[str, str]) -> None:
     """Write what f and g do forward and backward."""
     for y, name, (forward, backward) in ((272, "f", f), (296, "g", g)):
         svg.text(40, y, name, 14, anchor="start", bold=True)
@@ -73,7 +73,7 @@ def legend(svg: Svg, f: tuple[str, str], g: tuple[str, str]) -> None:
         svg.text(264, y, f"backward: {backward}", 13, fill=GREY, anchor="start")
 
 
-def draw_block(svg: Svg, f: str, g: str, by_places: bool = False) -> None:
+def draw_block(svg: Page, f: str, g: str, by_places: bool = False) -> None:
     """Draw x, and two times: norm, f, the shares, g, and the addition to x."""
     x = 36
     draw_whole(svg, x, 30, "x", by_places)
@@ -98,14 +98,14 @@ def draw_block(svg: Svg, f: str, g: str, by_places: bool = False) -> None:
     draw_step(svg, x + 31, by_places)
 
 
-def draw_step(svg: Svg, x: float, by_places: bool) -> None:
+def draw_step(svg: Page, x: float, by_places: bool) -> None:
     """Draw the arrow to the next box: one, or one for each rank's positions."""
     middles = (LANE / 2, LANE * 1.5 + APART) if by_places else (TALL / 2,)
     for middle in middles:
         svg.arrow(x, TOP + middle, x + 11, TOP + middle, size=6)
 
 
-def draw_whole(svg: Svg, x: float, w: float, text: str, by_places: bool) -> None:
+def draw_whole(svg: Page, x: float, w: float, text: str, by_places: bool) -> None:
     """Draw what every rank has whole, or has for its own positions."""
     if not by_places:
         svg.shared(x, TOP, w, TALL, [text], (0, 1))
@@ -114,7 +114,7 @@ def draw_whole(svg: Svg, x: float, w: float, text: str, by_places: bool) -> None
         svg.block(x, TOP + rank * (LANE + APART), w, LANE, text, rank)
 
 
-def draw_around(svg: Svg, x: float) -> None:
+def draw_around(svg: Page, x: float) -> None:
     """Draw the way of x around a pair, to the addition behind it."""
     over = TOP - 30
     svg.path(f"M{x + 22} {TOP - 2}V{over}H{x + 293}V{TOP - 8}", stroke=INK)
@@ -122,7 +122,7 @@ def draw_around(svg: Svg, x: float) -> None:
 
 
 @figure
-def fused_weight() -> Svg:
+def fused_weight() -> Page:
     """Draw the heads of a fused weight, cut over four ranks in both ways."""
     svg = page(
         "one weight for query, key and value, on four ranks",

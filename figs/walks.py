@@ -3,11 +3,11 @@
 from collections.abc import Callable, Sequence
 
 from ddp_lab.kit.draw.colours import INK, RULE, rank_colour
-from ddp_lab.kit.draw.svg import Svg
 from ddp_lab.kit.draw.values import Cell
 from figs import exchanges
 from figs.exchanges import Held, Message, Plan, Value
 from figs.gallery import stepper
+from figs.page import Page
 from figs.step_by_step import Steps
 
 N, LETTERS = 4, "ABCD"
@@ -40,14 +40,14 @@ def walk(
     return Steps(name, title, pictures)
 
 
-def draw(says: str, held: Held, step: Sequence[Message], node: int) -> Svg:
+def draw(says: str, held: Held, step: Sequence[Message], node: int) -> Page:
     """Draw what each rank holds, and on the right the messages that have led there."""
     words = "; ".join(
         f"rank {rank} {', '.join(map(written, row))}" for rank, row in enumerate(held)
     )
     sent = ", ".join(f"{m.source} to {m.target}" for m in step)
     sent = f"Sent from rank {sent}. " if step else ""
-    svg = Svg(says, f"{sent}Held: {words}.", WIDE, 14 + PITCH * N)
+    svg = Page(says, f"{sent}Held: {words}.", WIDE, 14 + PITCH * N)
     for first in range(0, N, node or N):
         if node:
             top, high = 5 + PITCH * first, PITCH * node - 4
@@ -77,7 +77,7 @@ def written(value: Value | None) -> str:
 
 
 def draw_value(
-    svg: Svg, rank: int, place: int, places: int, value: Value | None, new: bool
+    svg: Page, rank: int, place: int, places: int, value: Value | None, new: bool
 ) -> None:
     """Draw one place of a rank."""
     wide = (ALL + GAP) / places - GAP
@@ -91,7 +91,7 @@ def draw_value(
         svg.box(x, y, wide, HIGH, stroke=RULE, width=1, radius=3, dash="3 3")
 
 
-def draw_message(svg: Svg, source: int, target: int) -> None:
+def draw_message(svg: Page, source: int, target: int) -> None:
     """Draw an arc from one rank to another, in the color of the first."""
     x = LEFT + CHIP + ALL + 14
     y1, y2 = (10 + PITCH * rank + HIGH / 2 for rank in (source, target))

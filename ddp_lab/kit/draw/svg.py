@@ -21,7 +21,6 @@ from ddp_lab.kit.draw.colours import (
     WHITE,
     rank_colour,
     text_on,
-    tint,
 )
 
 SANS = "system-ui, -apple-system, 'Segoe UI', Helvetica, Arial, sans-serif"
@@ -147,20 +146,6 @@ class Svg:
         text = shorten(text, w - 4, size, **face)
         self.text(x + w / 2, y + h / 2, text, size, **font)
 
-    def lines(
-        self,
-        x: float,
-        y: float,
-        w: float,
-        h: float,
-        texts: Sequence[str],
-        size: float = 13,
-    ) -> None:
-        """Write `texts` below each other in the middle of a box."""
-        for i, text in enumerate(texts):
-            middle = y + h / 2 + (i - (len(texts) - 1) / 2) * (size + 6)
-            self.text(x + w / 2, middle, text, size)
-
     def path(self, d: str, **pen: Style) -> None:
         """Draw the SVG path `d`."""
         self.add("path", d=d, fill="none", **_pen(**pen))
@@ -227,22 +212,6 @@ class Svg:
         text = text or f"rank {rank}"
         self.label(x, y, w, h, text, fill=text_on(colour), bold=True)
 
-    def block(
-        self,
-        x: float,
-        y: float,
-        w: float,
-        h: float,
-        text: str,
-        rank: int | None = None,
-        **font: Style,
-    ) -> None:
-        """Draw a tinted box with a label: what `rank` does or holds; None is grey."""
-        colour = GREY if rank is None else rank_colour(rank)
-        fill = PALE if rank is None else tint(colour)
-        self.box(x, y, w, h, fill=fill, stroke=colour)
-        self.label(x, y, w, h, text, **font)
-
     def stripes(
         self, x: float, y: float, w: float, h: float, ranks: Sequence[int]
     ) -> None:
@@ -251,20 +220,6 @@ class Svg:
         for i, rank in enumerate(ranks):
             fill = rank_colour(rank)
             self.box(x + i * share, y, share, h, fill=fill, stroke="none", radius=0)
-
-    def shared(
-        self,
-        x: float,
-        y: float,
-        w: float,
-        h: float,
-        texts: Sequence[str],
-        ranks: Sequence[int],
-    ) -> None:
-        """Draw what `ranks` do or hold together: a white box with their colours."""
-        self.box(x, y, w, h, stroke=INK)
-        self.stripes(x + 5, y + h - 8, w - 10, 4, ranks)
-        self.lines(x, y, w, h - 6, texts)
 
     def wait(self, x: float, y: float, w: float, h: float, text: str = "") -> None:
         """Draw a hatched grey box: time in which somebody only waits."""
@@ -308,11 +263,3 @@ class Svg:
         data = base64.b64encode(str(self).encode()).decode()
         source = f"data:image/svg+xml;base64,{data}"
         return image(repr(self), source, self.width, self.smallest)
-
-
-def page(name: str, says: str, desc: str, height: float, *, mono: bool = False) -> Svg:
-    """Return a page headed by `name` and one sentence; `desc` tells what it shows."""
-    svg = Svg(name, desc, height=height)
-    svg.text(40, 28, name, 16, anchor="start", mono=mono, bold=not mono)
-    svg.text(40, 52, says, 14, fill=GREY, anchor="start")
-    return svg
