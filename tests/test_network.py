@@ -216,36 +216,33 @@ tell(
     one, other = facts["node0"], facts["node1"]
     assert 1_000_000 <= one["bytes_sent"] < 1_200_000  # each sends each half once
     assert 1_000_000 <= one["bytes_received"] < 1_200_000
-    assert one["packets_sent"] > 10
     assert abs(one["bytes_sent"] - other["bytes_received"]) < 1000  # one is asked later
 
 
-def test_a_link_holds_its_rate_both_ways_until_it_is_lifted(played):
+def test_a_link_holds_its_rate_both_ways_until_it_has_another(played):
     facts = played("""
 network.rate(0, 1e8)
 slow_here = seconds(2_500_000, count=3)
-network.rate(0, None)
+network.rate(0, 1e11)
 network.rate(1, 1e8)
 slow_there = seconds(2_500_000, count=3)
-network.rate(1, None)
+network.rate(1, 1e11)
 tell(slow=[slow_here, slow_there], fast=seconds(2_500_000, count=30))
 """)
     assert all(0.19 < slow < 2 for slow in facts["slow"])  # 20 Mbit at 100 Mbit/s: 0.2
     assert facts["fast"] < 0.19  # one of many tries has a core, on any machine
 
 
-def test_a_delay_is_added_to_what_a_node_sends_until_it_is_lifted(played):
+def test_a_delay_is_added_to_what_a_node_sends(played):
     facts = played("""
-times = []
-for delays in [(None, None), (0.05, None), (0.05, 0.1), (0.02, 0.05), (None, None)]:
-    for node, delay in enumerate(delays):
-        network.delay(node, delay)
+times = [seconds(100, count=8)]
+for node, delay in enumerate([0.05, 0.1]):
+    network.delay(node, delay)
     times.append(seconds(100, count=8))
 tell(times=times, large=seconds(5_000_000), sent=network.traffic(1).bytes_sent)
 """)
-    before, one, both, less, after = facts["times"]
-    assert 0.05 < one < 0.15 < both < 0.3 and 0.07 < less < 0.15
-    assert before < 0.05 and after < 0.05
+    before, one, both = facts["times"]
+    assert before < 0.05 < one < 0.15 < both < 0.3
     assert facts["sent"] > 5_000_000
 
 
@@ -253,7 +250,8 @@ def test_a_cut_stops_all_and_connections_go_on_when_it_is_mended(played):
     facts = played("""
 class Stream:
     def __init__(self, delay):
-        network.delay(1, delay)
+        if delay:
+            network.delay(1, delay)
         self.server = python(0, '''
 connection, _ = socket.create_server(("", 5001)).accept()
 while data := connection.recv(1):

@@ -41,9 +41,6 @@ class Traffic:
 
     bytes_sent: int
     bytes_received: int
-    packets_sent: int
-    """What the link was given at once: up to 64 KB, unless it has a rate."""
-    packets_received: int
 
 
 class Network:
@@ -58,7 +55,6 @@ class Network:
         *files, counts = made(hosts)
         first = len(files) - 3 * count
         user, self.switch = files[: first - 1], files[:first]
-        self.delayed: set[int] = set()
         self.orders: socket.socket | None = None  # to switch.py, once it is needed
         self.holder: subprocess.Popen[bytes] | None = None  # which is that process
         self.nodes = [[*user, *files[i : i + 3]] for i in range(first, len(files), 3)]
@@ -79,37 +75,26 @@ class Network:
         """Move this process to a node: a fork calls it before it becomes a program."""
         enter(self.nodes[node])
 
-    def rate(self, node: int, bits_per_second: float | None) -> None:
-        """Let a node's link carry so much each way; None: as much as it can."""
-        queue = "noqueue"
-        if bits_per_second:
-            burst = max(BURST, int(bits_per_second / 8 * BURST_TIME))
-            queue = f"tbf rate {bits_per_second:.0f}bit burst {burst} limit {QUEUE}"
+    def rate(self, node: int, bits_per_second: float) -> None:
+        """Let a node's link carry so much each way."""
+        burst = max(BURST, int(bits_per_second / 8 * BURST_TIME))
+        queue = f"tbf rate {bits_per_second:.0f}bit burst {burst} limit {QUEUE}"
         run(f"tc qdisc replace dev eth0 root {queue}", self.nodes[node])
         self._switch(f"tc qdisc replace dev {self.name(node)} root {queue}")
 
-    def delay(self, node: int, seconds: float | None) -> None:
-        """Let what a node sends arrive so much later; None: at once again.
+    def delay(self, node: int, seconds: float) -> None:
+        """Let what a node sends arrive so much later, from now on.
 
         From a node to another and back again it takes what both have, together.
         """
         near, held, late = self.name(node), f"held{node}", f"late{node}"
-        if seconds and node not in self.delayed:
-            self._switch(f"""ip -batch -
-                link add {held} type veth peer name {late}
-                link set dev {near} nomaster
-                link set dev {late} master switch up
-                link set dev {held} up
-            """)
-            self.delayed.add(node)
-        if node in self.delayed:
-            self._order(f"{near} {held} {seconds or 0}")
-        if not seconds and node in self.delayed:
-            self._switch(f"""ip -batch -
-                link del dev {held}
-                link set dev {near} master switch
-            """)
-            self.delayed.remove(node)
+        self._switch(f"""ip -batch -
+            link add {held} type veth peer name {late}
+            link set dev {near} nomaster
+            link set dev {late} master switch up
+            link set dev {held} up
+        """)
+        self._order(f"{near} {held} {seconds}")
 
     def _order(self, words: str) -> None:
         """Have switch.py carry out an order; it is started with the first one."""
@@ -149,7 +134,7 @@ class Network:
         links = dict(line.strip().split(":") for line in self.counts if ":" in line)
         # At the switch, which receives what the node sends.
         count = [int(number) for number in links[self.name(node)].split()]
-        return Traffic(count[0], count[8], count[1], count[9])
+        return Traffic(count[0], count[8])
 
     def _switch(self, command: str) -> None:
         run(command, self.switch)

@@ -11,9 +11,9 @@ What comes in at `node0` goes out at `held0` so much later, and what comes in at
 goes out at `node0` at once. (The kernel's own netem is not in every kernel. This costs
 0.05 ms and carries about 1 Gbit/s.)
 
-Our stdin is a socket of packets. Each is an order, `node0 held0 0.005` (seconds; with 0
-they are let go), and is answered when it has been carried out. When the socket closes,
-we end. Signals that ask to end are for its owner.
+Our stdin is a socket of packets. Each is an order, `node0 held0 0.005` (seconds), and
+is answered when it has been carried out. When the socket closes, we end. Signals that
+ask to end are for its owner.
 """
 
 import _signal as signal
@@ -33,9 +33,8 @@ AT_ONCE = 64  # frames that we take before we look at the clock
 class Wire:
     """Joins two links."""
 
-    def __init__(self, near: str, far: str):
-        self.near, self.far = _end(near), _end(far)
-        self.seconds = 0.0
+    def __init__(self, near: str, far: str, seconds: str):
+        self.near, self.far, self.seconds = _end(near), _end(far), float(seconds)
         self.held: deque[tuple[float, bytes]] = deque()  # when each goes out
 
     def carry(self, end: socket.socket) -> None:
@@ -79,32 +78,23 @@ def main() -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)
     orders = socket.socket(fileno=0)
-    wires: dict[str, Wire] = {}
+    wires: list[Wire] = []
     while True:
-        due = [wire.held[0][0] for wire in wires.values() if wire.held]
+        due = [wire.held[0][0] for wire in wires if wire.held]
         wait = max(0.0, min(due) - time.monotonic()) if due else None
-        ends = {end: wire for wire in wires.values() for end in (wire.near, wire.far)}
+        ends = {end: wire for wire in wires for end in (wire.near, wire.far)}
         ready, _, _ = select.select([orders, *ends], [], [], wait)
         for end in ready:
             if end in ends:
                 ends[end].carry(end)
-        for wire in wires.values():
+        for wire in wires:
             wire.release()
         if orders in ready:
             order = orders.recv(1000).decode()
             if not order:
                 os._exit(0)
-            _follow(wires, *order.split())
+            wires.append(Wire(*order.split()))
             orders.send(b"done")
-
-
-def _follow(wires: dict[str, Wire], near: str, far: str, seconds: str) -> None:
-    if float(seconds):
-        wires[near] = wires.get(near) or Wire(near, far)
-        wires[near].seconds = float(seconds)
-    elif wire := wires.pop(near, None):
-        wire.near.close()
-        wire.far.close()
 
 
 if __name__ == "__main__":

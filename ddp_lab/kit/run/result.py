@@ -41,7 +41,7 @@ class Run:
     """What happened to the nodes, and after how many seconds."""
     traffic: list[dict] = field(default_factory=list, repr=False)
     """What has crossed each node's link, by the link's own counters, if it has one:
-    `bytes_sent`, `bytes_received`, `packets_sent`, `packets_received`."""
+    `bytes_sent` and `bytes_received`."""
     played: str = ""
     """How several nodes were played on this machine, if they were."""
     typed: list[str] = field(default_factory=list, repr=False)
