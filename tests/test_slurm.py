@@ -484,6 +484,16 @@ def lines(path, text: str) -> list[str]:
     return [line for line in said if text in line]
 
 
+@on_cluster
+def test_nodes_have_memory_of_their_own(two_nodes):
+    everywhere = ["srun", "--nodes=2", "--ntasks-per-node=1", "sh", "-c"]
+    two_nodes.ask(*everywhere, "touch /dev/shm/$SLURMD_NODENAME")
+    there = "echo $SLURMD_NODENAME /dev/shm/*; readlink /proc/self/ns/ipc"
+    seen = {*two_nodes.ask(*everywhere, there).split("\n")}
+    assert {"box1 /dev/shm/box1", "box2 /dev/shm/box2"} < seen
+    assert len(seen - {os.readlink("/proc/self/ns/ipc")}) == 4
+
+
 @FULL
 @on_cluster
 def test_a_cold_start(two_nodes):

@@ -1,15 +1,15 @@
 """A real SLURM cluster of two nodes, played on this machine in its own folder.
 
-    python -m ddp_lab.kit.played.cluster start FOLDER
-    export SLURM_CONF=FOLDER/conf
-    python -m ddp_lab.kit.played.cluster stop FOLDER
-
 It needs slurm-wlm and munge, no systemd, and leaves /etc alone. Each node has a host
-name, a network, a /tmp and processes of its own; this machine, at which jobs are
-submitted, is joined to the same switch (wiring.py). What lies elsewhere than in /tmp
-is the machine's, and so a disk that the nodes share; this folder and the lab are shared
-wherever they lie. Clusters can stand side by side. One process holds the daemons, and
-stops them when it is told to (SIGTERM) or when whoever started it dies.
+name, a network, a /tmp, memory to share and processes of its own; this machine, at
+which jobs are submitted, is joined to the same switch (wiring.py). What lies elsewhere
+than in /tmp and /dev/shm is the machine's, and so a disk that the nodes share; this
+folder and the lab are shared wherever they lie. Clusters can stand side by side.
+
+    python -m ddp_lab.kit.played.cluster FOLDER SHARED...
+
+is a process that holds the daemons, and stops them when it is told to (SIGTERM) or when
+whoever started it dies.
 
 The settings that are not obvious: nobody is there to read cgroups (linuxproc, no
 accounting), the nodes have more CPUs than the machine (config_overrides), a requeued
@@ -32,8 +32,6 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-import psutil
-
 from ddp_lab import ROOT
 from ddp_lab.kit.played.wiring import NoNetwork, made, run
 from ddp_lab.kit.run.namespaces import BIND, BIND_ALL, enter, mount
@@ -43,14 +41,15 @@ NEEDED = ("munged", "slurmctld", "slurmd", "salloc", "srun", "scancel", "unshare
 MODULE = "ddp_lab.kit.played.cluster"
 NODES = ("box1", "box2")
 CPUS = 16  # of each node, so that several jobs fit
-OWN = Path("/tmp")  # of each node
+OWN = Path("/tmp")  # of each node, and MEMORY
+MEMORY = "/dev/shm"
 READY_WAIT = 60.0  # seconds
 STOP_WAIT = 10.0  # seconds that jobs and daemons have to end
 MARK = "DDP_LAB_CLUSTER"  # in the environment of the daemons
 PR_SET_PDEATHSIG = 1  # see prctl(2)
 SBIN = "/usr/sbin:/sbin"
 # A node's first process is a shell, which cares for orphans; all others end with it.
-ISOLATED = "unshare --pid --fork --kill-child --mount-proc".split()
+ISOLATED = "unshare --pid --ipc --fork --kill-child --mount-proc".split()
 
 CONF = """\
 ClusterName=lab
@@ -82,7 +81,8 @@ KillWait=5
 
 def missing() -> str:
     """Return why there can be no cluster here; "" if there can."""
-    absent = [name for name in NEEDED if not _which(name)]
+    path = f"{os.environ['PATH']}:{SBIN}"
+    absent = [name for name in NEEDED if not shutil.which(name, path=path)]
     if absent:
         return f"no {absent[0]}: apt-get install slurm-wlm munge"
     if os.getuid() != 0:
@@ -100,44 +100,42 @@ class Cluster:
     """Two nodes that wait for jobs; a context manager.
 
     Args:
-        folder: for its files; on leaving, it is removed.
         shared: folders in /tmp that all nodes see even so.
     """
 
-    def __init__(self, folder: Path | None = None, shared: Sequence[Path] = ()):
+    def __init__(self, shared: Sequence[Path] = ()):
         # Short, because the path of a socket has to be.
-        self.folder = folder or Path(tempfile.mkdtemp(prefix="slurm-", dir=OWN))
+        self.folder = Path(tempfile.mkdtemp(prefix="slurm-", dir=OWN))
         self.shared = shared
         self.conf = self.folder / "conf"
 
     def __enter__(self) -> "Cluster":
-        self.start(how="with-parent")
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.stop()
-
-    def start(self, how: str = "alone") -> None:
         """Start a process that holds the daemons; wait until the nodes are idle."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        words = [MODULE, "hold", str(self.folder), how, *map(str, self.shared)]
+        words = [MODULE, str(self.folder), *map(str, self.shared)]
         with open(self.folder / "log", "wb") as log:
-            holder = subprocess.Popen(
+            self.holder = subprocess.Popen(
                 [sys.executable, "-m", *words],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
             )
-        (self.folder / "pid").write_text(str(holder.pid))
         deadline = time.monotonic() + READY_WAIT
         while self.ask("sinfo", "-h", "-t", "idle", "-o", "%D") != str(len(NODES)):
-            if holder.poll() is not None or time.monotonic() > deadline:
+            if self.holder.poll() is not None or time.monotonic() > deadline:
                 said = (self.folder / "log").read_text(errors="replace")
                 logs = "".join(p.read_text()[-500:] for p in self.folder.glob("*.log"))
-                self.stop()
+                self.__exit__()
                 raise RuntimeError(f"no cluster: {said}\n{logs}")
             time.sleep(0.1)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Stop the cluster and all that runs on it; remove its folder."""
+        self.holder.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            self.holder.wait(4 * STOP_WAIT)
+        shutil.rmtree(self.folder, ignore_errors=True)
 
     def ask(self, *command: str) -> str:
         """Return what a command of SLURM prints, in this cluster."""
@@ -150,21 +148,11 @@ class Cluster:
         jobs = self.ask("squeue", "--noheader")
         return "\n".join(filter(None, [jobs, self.ask("squeue", "--noheader", "-s")]))
 
-    def stop(self) -> None:
-        """Stop the cluster and all that runs on it; remove its folder."""
-        with suppress(OSError, ValueError, psutil.Error):
-            holder = psutil.Process(int((self.folder / "pid").read_text()))
-            if "hold" in holder.cmdline():
-                holder.terminate()
-                holder.wait(4 * STOP_WAIT)
-        shutil.rmtree(self.folder, ignore_errors=True)
 
-
-def hold(folder: Path, how: str, *shared: str) -> None:
+def hold(folder: Path, *shared: str) -> None:
     """Start the daemons, and stop them when we are told to."""
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit())
-    if how == "with-parent":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
     env = os.environ | {MARK: str(folder), "SLURM_CONF": str(folder / "conf")}
     env["PATH"] += f":{SBIN}"
     daemons: list[subprocess.Popen] = []
@@ -234,6 +222,7 @@ def _move(files: Sequence[int], own: Path, shared: Sequence[Path]) -> None:
             there.mkdir(parents=True, exist_ok=True)
             mount(str(path), str(there), "", BIND)
     mount(str(own), str(OWN), "", BIND_ALL)
+    mount("tmpfs", MEMORY, "tmpfs")
 
 
 def _write_files(folder: Path, network: str) -> None:
@@ -267,23 +256,5 @@ def _stop(folder: Path, daemons: list[subprocess.Popen], env: dict[str, str]) ->
         daemon.wait()
 
 
-def _which(name: str) -> str | None:
-    return shutil.which(name, path=f"{os.environ['PATH']}:{SBIN}")
-
-
-def main() -> None:
-    """Start or stop a cluster, or hold one."""
-    what, folder, *how = sys.argv[1:]
-    if what == "hold":
-        hold(Path(folder), *how)
-    elif reason := missing():
-        sys.exit(reason)
-    elif what == "start":
-        Cluster(Path(folder).absolute()).start()
-        print(f"export SLURM_CONF={Path(folder).absolute()}/conf")
-    else:
-        Cluster(Path(folder).absolute()).stop()
-
-
 if __name__ == "__main__":
-    main()
+    hold(Path(sys.argv[1]), *sys.argv[2:])
