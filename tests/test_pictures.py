@@ -43,7 +43,7 @@ def rows(drawn: str) -> list[str]:
 def test_where_ranks_stand_is_told_in_rows_of_text():
     done, waits = call("all_reduce"), call("all_reduce", 2, done=False)
     stands = [Stand(0, "waits", FRAME, "all_reduce", waits, (1,)), Stand(1, "left")]
-    drawn = standstill(stands, [[done, waits], [done]], {1: "ended by SIGABRT"})
+    drawn = standstill(stands, [[done, waits], [done]], {1: "ended by SIGABRT"}, {})
     first, second = rows(drawn)
     assert re.search(r"1\. all_reduce\s✓\s+float32 \[4\]", first)
     assert re.search(r"2\. all_reduce\s…\s+float32 \[4\]", first)
@@ -58,7 +58,7 @@ def test_calls_of_several_groups_are_told_apart():
     waits = replace(call("barrier"), done=False)
     calls = [[call("barrier"), replace(waits, group=name)] for name in ("1", "2")]
     stands = [Stand(rank, "waits", FRAME, "barrier") for rank in range(2)]
-    drawn = [" ".join(row.split()) for row in rows(standstill(stands, calls, {}))]
+    drawn = [" ".join(row.split()) for row in rows(standstill(stands, calls, {}, {}))]
     assert "1. barrier ✓ float32 [4] group 0" in drawn[0]
     assert "1. barrier … float32 [4] group 1 1. – group 2" in drawn[0]
     assert "1. – group 1 1. barrier … float32 [4] group 2" in drawn[1]
@@ -68,7 +68,7 @@ def test_of_a_rank_that_left_no_record_no_call_is_told():
     killed = Stand(1, "left", FRAME, end=Cause(Kind.SIGNAL, code=-6))
     early = Stand(2, "elsewhere", FRAME)
     stands = [Stand(0, "waits", FRAME, "barrier"), killed, early]
-    drawn = rows(standstill(stands, [[call("barrier", done=False)], [], []], {}))
+    drawn = rows(standstill(stands, [[call("barrier", done=False)], [], []], {}, {}))
     assert ["–" in row for row in drawn[:2]] == [False, False] and "1. –" in drawn[2]
 
 
@@ -82,7 +82,7 @@ def test_no_call_is_ticked_that_raised_or_is_waited_in(fault, ranks, tmp_path):
         )
     if not failure or not failure.stands:
         return
-    drawn = rows(standstill(failure.stands, [r.calls for r in log.ranks], {}))
+    drawn = rows(standstill(failure.stands, [r.calls for r in log.ranks], {}, {}))
     for stand, row in zip(failure.stands, drawn, strict=True):
         if stand.call:  # each group counts its own calls
             told = re.findall(rf"{stand.call.number}\. {stand.call.name}\s(.)", row)
@@ -129,7 +129,7 @@ LONG_NAMES = ("reduce_scatter_tensor", "all_gather_into_tensor", "monitored_barr
 
 @pytest.mark.parametrize("name", LONG_NAMES)
 def test_the_name_of_a_call_fits_into_its_box(name):
-    drawn = standstill([Stand(0, "left")], [[call(name, 100)]], {})
+    drawn = standstill([Stand(0, "left")], [[call(name, 100)]], {}, {})
     box = re.search(r"<b>(100\. .*?)</b>", drawn)[1]
     room = 12 * 12 - 2 * 6 - 2 * 2  # its width without padding and border
     for part in re.split(r" |<wbr>", unescape(box)):
@@ -148,7 +148,7 @@ def test_a_ranks_bar_is_seen_in_every_theme_and_carries_text(rank):
 
 def test_what_is_drawn_of_ranks_has_the_colours_of_bars():
     calls = [[call("barrier", done=rank < 4)] for rank in range(8)]
-    drawn = standstill([Stand(rank, "left") for rank in range(8)], calls, {})
+    drawn = standstill([Stand(rank, "left") for rank in range(8)], calls, {}, {})
     drawn += display._lines(["a"], bar_colour(7))[1]
     bars = {bar_colour(rank) for rank in range(8)}
     for colour in RANK_COLOURS:

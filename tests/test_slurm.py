@@ -272,7 +272,7 @@ def test_what_is_for_slurm(asked, around, words, taken, monkeypatch):
 def test_why_slurm_has_ended_a_run(said, goes_on, why, tmp_path, monkeypatch):
     (tmp_path / "err").write_text(f"slurmstepd: error: {said}\n")
     monkeypatch.setattr(sent.control, "lives", lambda job: goes_on)
-    run = sent.Sent([], [])
+    run = sent.Sent([], [], cold=False)
     run.owned = SimpleNamespace(path=tmp_path)
     run.allocation = slurm.Allocation("5", ["n1", "n2"])
     found = run.ended_by_slurm()

@@ -26,11 +26,7 @@ from ddp_lab.kit.run.warm import WARM
 
 OPTIONS = ("--timeout", "--expect-failure", "--cold")
 BETWEEN = 0.2  # seconds between two states of a run that has just begun
-PLAYED = (
-    "--rate",
-    "--delay",
-    "--events",
-)  # of several nodes
+PLAYED = ("--rate", "--delay", "--events")  # of several nodes
 
 
 def load(shell: InteractiveShell) -> None:

@@ -19,7 +19,6 @@ CELL = (
     "width: 12em; padding: 0.2em 0.5em; border-radius: 4px; box-sizing: border-box; "
     "overflow-wrap: break-word; border: 2px"
 )
-NOWHERE: Mapping[int, str] = {}
 NOT_MADE = "#8c959f"
 LEGEND = "✓ a call that is done, … one that is not, – one that this rank has not made"
 
@@ -28,7 +27,7 @@ def standstill(
     stands: Sequence[Stand],
     calls: Sequence[Sequence[Call]],
     told: Mapping[int, str],
-    places: Mapping[int, str] = NOWHERE,
+    places: Mapping[int, str],
 ) -> str:
     """Return HTML with a row for each rank: its last calls, and where it is now.
 
@@ -106,7 +105,8 @@ def _call(key: tuple[str, int], call: Call | None, rank: int, with_group: bool) 
 
 def _now(stand: Stand, told: str) -> str:
     """Return what a rank does now, and its line of the program."""
-    text = f"<b>{escape(_what(stand, told))}</b>"
+    known = told and told != say.stand(stand)
+    text = f"<b>{escape(told if known else say.now(stand))}</b>"
     if stand.frame:
         text += f"<br>{escape(stand.frame.short)}"
     if stand.frame and stand.frame.code:
@@ -114,9 +114,3 @@ def _now(stand: Stand, told: str) -> str:
     text += "".join(f"<br>{escape(also)}" for also in say.beside(stand))
     style = "flex: 1 1 16em; min-width: 0; overflow-wrap: break-word"
     return f'<div style="{style};">{text}</div>'
-
-
-def _what(stand: Stand, told: str) -> str:
-    if told and told != say.stand(stand):
-        return told
-    return say.now(stand)

@@ -383,7 +383,9 @@ def _stopped(logs: list[RankLog], stopped: str, limit: float | str) -> Failure:
             if end.unwilling and rank != first:
                 failure.told[rank] = replace(end.cause, stands=(stood[rank],))
         told.pop(first)
-        also = (*failure.also, stop, *hang.program_stands(logs))
+        also = (*failure.also, stop)
+        if program := hang.program_of(logs):
+            also = (*also, Cause(Kind.PROGRAM_STANDS, frame=program))
         return replace(failure, told=told | failure.told, also=also, stands=stood)
     failure = Failure(stopped, stop, told=told, stands=stood)
     if stopped != "timeout":

@@ -36,13 +36,13 @@ def diagnose(logs: list[RankLog], stands: list[Stand]) -> Cause | None:
     if not waiting:
         return (
             _two_worlds(logs, stands)
-            or _unable(waiting, stands, _program(logs))
+            or _unable(waiting, stands, program_of(logs))
             or _lingers(stands)
             or _busy(stands, logs)
             or _left_alone(logs, stands)
         )
     return (
-        _unable(waiting, stands, _program(logs))
+        _unable(waiting, stands, program_of(logs))
         or cycle(waiting)
         or _other_source(waiting)
         or _groups(waiting, stands, logs)
@@ -208,7 +208,7 @@ def _lingers(stands: list[Stand]) -> Cause | None:
 
 def _left_alone(logs: list[RankLog], stands: list[Stand]) -> Cause | None:
     """No rank is to be seen; the program that has started them stands still."""
-    program = _program(logs)
+    program = program_of(logs)
     if not program or any(stand.state not in ("left", "unknown") for stand in stands):
         return None
     # Beside rank 0 is what the program itself has started.
@@ -217,18 +217,12 @@ def _left_alone(logs: list[RankLog], stands: list[Stand]) -> Cause | None:
     return Cause(Kind.LEFT_ALONE, None, program, Symptom.BUSY, stands=there)
 
 
-def program_stands(logs: list[RankLog]) -> list[Cause]:
-    """Return where the program stands that has started the ranks, if it did."""
-    program = _program(logs)
-    return [Cause(Kind.PROGRAM_STANDS, frame=program)] if program else []
-
-
 def has_program(logs: list[RankLog]) -> bool:
     """Tell whether a program has started the ranks, and they share its output."""
     return bool(logs) and PROGRAM in logs[0].beside
 
 
-def _program(logs: list[RankLog]) -> Frame | None:
+def program_of(logs: list[RankLog]) -> Frame | None:
     """Return where the program stands that has started the ranks."""
     return own(logs[0].beside.get(PROGRAM, [])) if logs else None
 

@@ -172,7 +172,8 @@ class Room:
             if self.network and (by := self.network.lost()):
                 os.kill(os.getpid(), by)  # end alike: the guard ends the rest
             time.sleep(TICK)
-        self._leave_traffic()
+        if seen := self._traffic():
+            names.write(self.folder / names.TRAFFIC, [vars(each) for each in seen])
         return self._code()
 
     def _start_all(self) -> None:
@@ -199,11 +200,6 @@ class Room:
         if self.plan["elsewhere"] or not found:
             return -1, 0
         return int(found[1]), int(self.port or found[2])
-
-    def _leave_traffic(self) -> None:
-        """Leave word of how many bytes have crossed each node's link."""
-        if seen := self._traffic():
-            names.write(self.folder / names.TRAFFIC, [vars(each) for each in seen])
 
     def _leave_rates(self) -> None:
         """Leave word of how many bytes each link carries in a second."""

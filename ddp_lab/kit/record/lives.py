@@ -5,6 +5,7 @@ and one rank of one attempt is a life.
 """
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -12,6 +13,8 @@ from pathlib import Path
 
 from ddp_lab.kit.record.files import names, read, read_json
 from ddp_lab.kit.record.words import signal_name
+
+NODE = re.compile(r"node_(\d+)")
 
 
 @dataclass(frozen=True)
@@ -43,12 +46,8 @@ class Life:
 
 def node_folders(folder: Path) -> list[Path]:
     """Return the log folders of the agents, by node, of a run on several nodes."""
-    numbers = [
-        int(name.removeprefix("node_"))
-        for name in names(folder)
-        if name.startswith("node_") and name.removeprefix("node_").isdecimal()
-    ]
-    return [folder / f"node_{number}" for number in sorted(numbers)]
+    found = [each for name in names(folder) if (each := NODE.fullmatch(name))]
+    return [folder / each[0] for each in sorted(found, key=lambda each: int(each[1]))]
 
 
 def lives(folder: Path, since: float = 0.0) -> list[Life]:

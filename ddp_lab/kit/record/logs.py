@@ -139,22 +139,18 @@ def _places(folder: Path, last: list[Life]) -> dict[int, str]:
     return {life.rank: life.place + names.get(f"node_{life.node}", "") for life in last}
 
 
-def attempts(folder: Path) -> list[Path]:
-    """Return the folder of each attempt: torchrun may have restarted the ranks."""
-    found = [
+def folders_by_attempt(folder: Path) -> list[list[Path]]:
+    """Return the folders of the ranks' logs in each attempt, by rank, on all nodes."""
+    if node_folders(folder):
+        return [_by_rank(ranks, folder) for ranks in by_attempt(lives(folder))]
+    attempts = [
         folder / run / name
         for run in names(folder)
         for name in names(folder / run)
         if name.startswith("attempt_") and name.removeprefix("attempt_").isdecimal()
     ]
-    return sorted(found, key=lambda path: int(path.name.removeprefix("attempt_")))
-
-
-def folders_by_attempt(folder: Path) -> list[list[Path]]:
-    """Return the folders of the ranks' logs in each attempt, by rank, on all nodes."""
-    if node_folders(folder):
-        return [_by_rank(ranks, folder) for ranks in by_attempt(lives(folder))]
-    return [ranks_of(attempt) for attempt in attempts(folder)]
+    attempts.sort(key=lambda path: int(path.name.removeprefix("attempt_")))
+    return [_ranks_of(attempt) for attempt in attempts]
 
 
 def _by_rank(ranks: list[Life], folder: Path) -> list[Path]:
@@ -169,7 +165,7 @@ def rank_folders(folder: Path) -> list[Path]:
     return next(iter(folders_by_attempt(folder)[-1:]), [])
 
 
-def ranks_of(attempt: Path) -> list[Path]:
+def _ranks_of(attempt: Path) -> list[Path]:
     """Return the folders of the ranks' logs in this attempt, by rank.
 
     Not all need be there: a rank may have removed its own, or another's.

@@ -436,5 +436,5 @@ if __name__ == "__main__":
 
     sys.path[0] = ""
     path = Path(sys.argv[1])
-    rank.get_ready()
+    rank.code_of_births()
     fork_server.main(path, rank.run, namespaces.enter_like, guard.end_all)

@@ -142,9 +142,9 @@ def torchrun(
     place: Place | None = None
     happening = bool(events or rate or delay)
     if not happening and any(os.environ.get(name) for name in SLURM):
-        from ddp_lab.kit.slurm.sent import for_slurm
+        from ddp_lab.kit.slurm import sent
 
-        place = for_slurm(own, program, cold)
+        place = sent.Sent(own, program, cold) if sent.takes(own) else None
     played = place is None and of.is_for_all(own)
     if played:
         from ddp_lab.kit.played.play import Played

@@ -21,7 +21,8 @@ OWN_RENDEZVOUS = re.compile(r"--(standalone|nnodes|node|rdzv|master)")
 
 # Who writes one of these speaks of one node, and of a place where all meet.
 ENDPOINT = "--rdzv-endpoint"
-ONE_NODE = ("--node-rank", ENDPOINT, "--master-addr", "--standalone")
+OF_A_PLACE = ("--node-rank", ENDPOINT, "--master-addr")
+ONE_NODE = (*OF_A_PLACE, "--standalone")
 # What else all nodes may name: a rendezvous that none of them hosts.
 NO_HOST = "is_host=0"
 # What a static rendezvous does not know: it needs every node, and restarts none.
@@ -106,11 +107,6 @@ def elsewhere(options: Sequence[Option]) -> str:
     return (value(options, ENDPOINT) or "") if NO_HOST in conf else ""
 
 
-def names_a_place(options: Sequence[Option]) -> bool:
-    """Tell whether a command says where its ranks meet, or which node it is for."""
-    return has(options, *(each for each in ONE_NODE if each != "--standalone"))
-
-
 def is_elastic(options: Sequence[Option]) -> bool:
     """Tell whether a static rendezvous would not do."""
     least, most = nodes(options)
@@ -132,17 +128,13 @@ def at(node: int, options: Sequence[Option], address: str) -> list[Option]:
     if is_elastic(options):
         if not value(options, "--rdzv-backend"):
             options = [*options, ["--rdzv-backend", "c10d"]]
+        host, given = f"is_host={int(node == 0)}", value(options, "--rdzv-conf")
+        conf = ["--rdzv-conf", ",".join(filter(None, [host, given]))]
         place = [ENDPOINT, f"{address}:{PORT}"]
-        return [*without(options, "--rdzv-conf"), _host(node, options), place]
+        return [*without(options, "--rdzv-conf"), conf, place]
     here = [["--node-rank", str(node)], ["--master-addr", address]]
     port = value(options, "--master-port") or PORT
     return [*without(options, "--master-port"), *here, ["--master-port", port]]
-
-
-def _host(node: int, options: Sequence[Option]) -> Option:
-    """Return the option that tells a node whether all meet at its place."""
-    host, given = f"is_host={int(node == 0)}", value(options, "--rdzv-conf")
-    return ["--rdzv-conf", ",".join(filter(None, [host, given]))]
 
 
 def meets(options: Sequence[Option], program: Sequence[str]) -> dict:

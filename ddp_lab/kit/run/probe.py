@@ -233,7 +233,7 @@ def _leave(
     if seen:
         beside = {thread_name(name, frames): frames for name, frames in others}
         for number, child in enumerate(_children(pid)):
-            frames = from_outside(child)
+            _, frames = next(iter(threads(child)), ("", []))
             name = called.get(child, f"child process {number}")
             beside[_worker(frames) or name] = frames
         told = [
@@ -275,18 +275,11 @@ def is_stopped(pid: int) -> bool:
         return False
 
 
-def from_outside(pid: int) -> list[Frame]:
-    """Return the stack of the main thread of process `pid`, innermost frame first.
-
-    It is empty if py-spy is missing, or not permitted to look into this process.
-    """
-    return next((frames for _, frames in threads(pid)), [])
-
-
 def threads(pid: int) -> list[tuple[str | None, list[Frame]]]:
     """Return the threads of process `pid`, by name, with their stacks; the main first.
 
-    The process is left as it is found: one that is stopped cannot be halted for us.
+    There are none if py-spy is missing, or not permitted to look. The process is left
+    as it is found: one that is stopped cannot be halted for us.
     """
     found, _ = dump(pid, nonblocking=is_stopped(pid))
     return sorted(found, key=lambda thread: thread[0] != "MainThread")

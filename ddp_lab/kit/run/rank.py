@@ -105,13 +105,9 @@ def _log_folder() -> Path | None:
     return folder if report and (folder / "stdout.log").exists() else None
 
 
-def get_ready() -> None:
-    """Read what every fork would have to read."""
-    _code_of_births()
-
-
 @functools.cache
-def _code_of_births() -> Any:
+def code_of_births() -> Any:
+    """Return what every fork would have to read."""
     path = str(Path(__file__).with_name("births.py"))
     spec: Any = importlib.util.spec_from_file_location("ddp_lab.kit.run.births", path)
     return spec, spec.loader.get_code(spec.name)
@@ -119,7 +115,7 @@ def _code_of_births() -> Any:
 
 def _births() -> Any:
     """Return births.py as a module that the program does not find."""
-    spec, code = _code_of_births()
+    spec, code = code_of_births()
     module = importlib.util.module_from_spec(spec)
     exec(code, module.__dict__)
     return module

@@ -63,16 +63,9 @@ guard.end_all(sys.argv[2], grace=0)
 """
 
 
-def for_slurm(
-    options: Sequence[Option], program: Sequence[str], cold: bool
-) -> "Sent | None":
-    """Return the run of a torchrun command, if it is one for SLURM."""
-    return Sent(options, program, cold) if takes(options) else None
-
-
 def takes(options: Sequence[Option]) -> bool:
     """Tell whether a command of torchrun with these options is one for SLURM."""
-    if of.names_a_place(options):
+    if of.has(options, *of.OF_A_PLACE):
         return False
     asked = bool(os.environ.get(ASKED))
     return asked or 1 < of.nodes(options)[1] <= nodes_around()
@@ -104,9 +97,7 @@ class Sent(Place):
         cold: as of `Here`.
     """
 
-    def __init__(
-        self, options: Sequence[Option], program: Sequence[str], cold: bool = False
-    ):
+    def __init__(self, options: Sequence[Option], program: Sequence[str], cold: bool):
         super().__init__()
         self.home, self.env = RUNS, environment()
         self.by_node = spread(options)

@@ -13,8 +13,7 @@ from typing import Any, BinaryIO
 
 import psutil
 
-from ddp_lab.kit.record.lives import lives, node_folders
-from ddp_lab.kit.record.logs import attempts, ranks_of
+from ddp_lab.kit.record.logs import folders_by_attempt
 from ddp_lab.kit.run import launch
 from ddp_lab.kit.run.limits import Limits
 from ddp_lab.kit.run.result import Run, RunFailed, RunInterrupted
@@ -151,10 +150,8 @@ class Output:
 
 def _ranks(folder: Path) -> list[tuple[int, Path]]:
     """Return each rank of each attempt, and its folder."""
-    if node_folders(folder):
-        return [(life.rank, life.folder) for life in lives(folder)]
-    homes = [home for attempt in attempts(folder) for home in ranks_of(attempt)]
-    return [(int(home.name), home) for home in homes]
+    attempts = folders_by_attempt(folder)
+    return [each for homes in attempts for each in enumerate(homes)]
 
 
 def _tell_first(folder: Path) -> bool:

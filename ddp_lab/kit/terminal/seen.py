@@ -6,10 +6,10 @@ import pickle
 import socket
 import stat
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
-from itertools import count, zip_longest
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -76,17 +76,17 @@ def observe(job: Job, seconds: float) -> tuple[dict[int, Seen], float]:
     """
     looks: dict[int, list[Look]] = {rank: [] for rank in job.ranks}
     pids = [process.pid for process in job.ranks.values()]
-    start, pauses = time.monotonic(), _pauses()
+    start = time.monotonic()
     with ThreadPoolExecutor(8) as pool:
         while True:
             for rank, one in zip(looks, pool.map(look, pids), strict=True):
                 looks[rank].append(one)
             now = time.monotonic() - start
-            enough = len(looks[min(looks)]) >= FEWEST
-            if enough and (now >= seconds or all(map(_moved, looks.values()))):
+            count = len(looks[min(looks)])
+            if count >= FEWEST and (now >= seconds or all(map(_moved, looks.values()))):
                 break
             # Never in time with a program that does something every half second, say.
-            time.sleep(next(pauses))
+            time.sleep(0.2 + 0.4 * (count * GOLDEN % 1))
     ranks = {r: _seen(pid, looks[r]) for r, pid in zip(looks, pids, strict=True)}
     for rank, seen in ranks.items():
         process = job.ranks[rank]
@@ -103,12 +103,6 @@ def observe(job: Job, seconds: float) -> tuple[dict[int, Seen], float]:
     for rank in job.away:
         ranks[rank] = Seen(0, "", "away")
     return dict(sorted(ranks.items())), time.monotonic() - start
-
-
-def _pauses() -> Iterator[float]:
-    """Yield seconds to wait between two looks, never the same."""
-    for number in count():
-        yield 0.2 + 0.4 * (number * GOLDEN % 1)
 
 
 def _seen(pid: int, looks: Sequence[Look]) -> Seen:

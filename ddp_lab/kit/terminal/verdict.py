@@ -27,8 +27,6 @@ SHOWN = 3  # of the processes and threads that stand beside a rank
 class Verdict:
     """What is told of a job."""
 
-    hangs: bool
-    """Whether nothing moves, nobody computes, and somebody waits."""
     failure: Failure
     """The explanation, in the words of a run's failure."""
     notes: list[str] = field(default_factory=list)
@@ -45,6 +43,7 @@ def judge(seen: dict[int, Seen], size: int, seconds: float) -> Verdict:
     stands = [stand for stand in found if stand.watched] or found
     why = hang.diagnose(logs, found) or hang.does(stands)
     states = {stand.state for stand in stands}
+    # Nothing moves, nobody computes, and somebody waits.
     hangs = "waits" in states and not {"moves", "busy"} & states
     silent = [one.silent for one in seen.values() if one.silent is not None]
     last = say.duration(min(silent)) if silent else ""
@@ -58,7 +57,7 @@ def judge(seen: dict[int, Seen], size: int, seconds: float) -> Verdict:
         told={stand.rank: stand for stand in stands},
         stands=found,
     )
-    return Verdict(hangs, failure, notes)
+    return Verdict(failure, notes)
 
 
 def _log(seen: Seen | None) -> RankLog:
