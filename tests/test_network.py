@@ -208,8 +208,8 @@ ranks = [
 ]
 tell(
     codes=[rank.wait() for rank in ranks],
-    node0=vars(network.traffic(0)),
-    node1=vars(network.traffic(1)),
+    node0=network.traffic(0),
+    node1=network.traffic(1),
 )
 """)
     assert facts["codes"] == [0, 0]
@@ -239,7 +239,7 @@ times = [seconds(100, count=8)]
 for node, delay in enumerate([0.05, 0.1]):
     network.delay(node, delay)
     times.append(seconds(100, count=8))
-tell(times=times, large=seconds(5_000_000), sent=network.traffic(1).bytes_sent)
+tell(times=times, large=seconds(5_000_000), sent=network.traffic(1)["bytes_sent"])
 """)
     before, one, both = facts["times"]
     assert before < 0.05 < one < 0.15 < both < 0.3

@@ -21,22 +21,7 @@ if TYPE_CHECKING:
     from ddp_lab.kit.run.limits import Limits
     from ddp_lab.kit.run.result import Run, RunFailed
 
-__all__ = [
-    "Failure",
-    "Limits",
-    "Run",
-    "RunFailed",
-    "diff",
-    "hint",
-    "machines",
-    "predict",
-    "python",
-    "score",
-    "solution",
-    "suspect",
-    "torchrun",
-    "variant",
-]
+# ruff: noqa: F401  (for those who check types)
 PLACES = {
     "cell.hints": ("hint", "solution"),
     "cell.predict": ("predict", "score", "suspect"),

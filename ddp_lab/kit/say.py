@@ -7,6 +7,7 @@ its name in front, so the sentence goes on from there: `has not come, and ...`.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 from ddp_lab.kit.explain.cause import Attempts, Cause, Kind, Stand
 from ddp_lab.kit.record.calls import Call
@@ -14,6 +15,7 @@ from ddp_lab.kit.record.children import Child
 from ddp_lab.kit.record.files import shorten
 from ddp_lab.kit.record.words import conjugate, ended_by, listed, signal_name
 
+What = TypeVar("What")
 STOPPED = {
     "timeout": "no end after {0:g} seconds; all processes were stopped",
     "interrupt": "stopped by hand; all processes were ended",
@@ -203,9 +205,7 @@ def _joins_as_another(why: Cause) -> str:
 
 
 def _calls_differ(why: Cause) -> str:
-    sides: dict[str, list[int]] = {}
-    for number, call in why.calls.items():
-        sides.setdefault(str(call), []).append(number)
+    sides = _sides((str(call), number) for number, call in why.calls.items())
     first = {what: why.calls[on[0]] for what, on in sides.items()}
     told = [f"{w}{_at(first[w])} on {ranks(on)}" for w, on in sides.items()]
     before = f"; {cause(why.of)}" if why.of else ""
@@ -213,12 +213,18 @@ def _calls_differ(why: Cause) -> str:
 
 
 def _called_elsewhere(why: Cause) -> str:
-    sides: dict[str, list[int]] = {}
-    for number, call in why.calls.items():
-        sides.setdefault(_at(call).strip(), []).append(number)
+    sides = _sides((_at(call).strip(), number) for number, call in why.calls.items())
     told = [f"{place} on {ranks(on)}" for place, on in sides.items()]
     number = next(iter(why.calls.values())).number
     return f"before, call {number} was made {', but '.join(told)}"
+
+
+def _sides(told: Iterable[tuple[What, int]]) -> dict[What, list[int]]:
+    """Return of which ranks each thing is told."""
+    sides: dict[What, list[int]] = {}
+    for what, number in told:
+        sides.setdefault(what, []).append(number)
+    return sides
 
 
 def _at(call: Call) -> str:
@@ -243,17 +249,13 @@ def _said_to_differ(why: Cause) -> str:
 
 
 def _parameters_differ(why: Cause) -> str:
-    sides: dict[int, list[int]] = {}
-    for number, count in sorted(why.counts.items()):
-        sides.setdefault(count, []).append(number)
+    sides = _sides((count, number) for number, count in sorted(why.counts.items()))
     told = [f"{count} parameters on {ranks(on)}" for count, on in sides.items()]
     return f"the ranks give DDP different models: {', but '.join(told)}"
 
 
 def _roots_differ(why: Cause) -> str:
-    sides: dict[int | None, list[int]] = {}
-    for each in why.stands:
-        sides.setdefault(each.root, []).append(each.rank)
+    sides = _sides((each.root, each.rank) for each in why.stands)
     told = ", ".join(f"{root} on {ranks(on)}" for root, on in sides.items())
     call = why.stands[0].name
     return f"the ranks wait in {call} with different {why.name}: {told}"
@@ -341,9 +343,7 @@ def _not_together(why: Cause) -> str:
 def _busy(why: Cause) -> str:
     if why.name == "program":
         return f"the program stands at {_place(why.stands[0])}"
-    sides: dict[str, list[int]] = {}
-    for s in why.stands:
-        sides.setdefault(_place(s), []).append(s.rank)
+    sides = _sides((_place(each), each.rank) for each in why.stands)
     told = [f"{ranks(on)} {conjugate('stand', on)} at {p}" for p, on in sides.items()]
     if len(why.stands) == 1:
         told = [f"stands at {place}" for place in sides]
@@ -375,8 +375,7 @@ def _still(one: Stand, place: str) -> str:
 
 def _left_alone(why: Cause) -> str:
     left = all(s.state == "left" for s in why.stands)
-    program = f"{THE_PROGRAM} stands at {why.frame.short}" if why.frame else ""
-    told = "; ".join([program, *beside(why.stands[0])])
+    told = "; ".join([_program_stands(why), *beside(why.stands[0])])
     return f"all ranks have left, and {told}" if left else told
 
 
@@ -386,9 +385,7 @@ def _world_in_a_world(why: Cause) -> str:
 
 def _wait(waiting: Sequence[Stand]) -> str:
     """Return `rank 0 waits in barrier`, or who waits in which call."""
-    calls: dict[str, list[int]] = {}
-    for s in waiting:
-        calls.setdefault(s.name, []).append(s.rank)
+    calls = _sides((each.name, each.rank) for each in waiting)
     return listed(
         f"{ranks(on)} {conjugate('wait', on)} in {name}" for name, on in calls.items()
     )

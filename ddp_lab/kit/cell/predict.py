@@ -139,11 +139,6 @@ class Suspicion:
             told.append((verdict, f"{what}: {said}the run says {words}"))
         _tell(run.command, "Which rank, which line, which symptom?", told)
 
-    def fits(self, run: Run) -> bool:
-        """Return whether all of the suspicion is what was found in the run."""
-        rows = self._rows(run)
-        return all(self._verdict(*row[1:3]) is Guessed.RIGHT for row in rows)
-
     def _verdict(self, suspected: Any, truth: Any) -> Guessed:
         nothing = self == Suspicion(None, None, None)
         if nothing or (suspected is None and truth is not None):

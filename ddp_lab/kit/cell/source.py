@@ -86,16 +86,16 @@ def take_apart(text: str) -> Source:
 
 @functools.lru_cache(maxsize=1024)  # a program is made of others, cell by cell
 def _taken_apart(text: str) -> Source:
-    source, lines, done = Source(), text.splitlines(), 0
+    source, lines, done, tree = Source(), text.splitlines(), 0, ast.parse(text)
     waiting: list[str] = []  # comments above an import: it will stand elsewhere
-    for nodes in _by_line(ast.parse(text).body):
+    for nodes in _by_line(tree.body):
         first, last = _first_line(nodes[0]), nodes[-1].end_lineno or 0
         above = [*waiting, *_below_last(source.items, lines[done : first - 1])]
         waiting, own, done = [], lines[first - 1 : last], last
         if all(isinstance(node, ast.Import | ast.ImportFrom) for node in nodes):
             source.imports += [each for node in nodes for each in _imports(node)]
             waiting = [line for line in above if line]
-        elif not (source.imports or source.items) and _is_text(nodes[0]):
+        elif nodes[0] is tree.body[0] and ast.get_docstring(tree) is not None:
             source.docstring = "\n".join(own)
             waiting = [line for line in above if line]
         else:
@@ -133,14 +133,6 @@ def _below_last(items: list[Item], between: list[str]) -> list[str]:
         items[-1] = replace(items[-1], text=text)
         return between[ends[-1] :]
     return between
-
-
-def _is_text(node: ast.stmt) -> bool:
-    return (
-        isinstance(node, ast.Expr)
-        and isinstance(node.value, ast.Constant)
-        and isinstance(node.value.value, str)
-    )
 
 
 def _imports(node: ast.stmt) -> Iterable[Import]:

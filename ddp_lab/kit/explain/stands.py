@@ -144,7 +144,9 @@ def _inside(rank: int, log: RankLog) -> Stand:
         found = Stand(rank, "waits", frame, inside.name, call, peers, root, tag, given)
         return replace(found, members=members)
     in_library = bool(log.stack) and not log.stack[0].own
-    on_work = frame is not None and ".wait(" in frame.code and _in_torch(log.stack[0])
+    # In C++ or torch, and not in a thread, say.
+    in_torch = not in_library or str(Path("/torch/")) in log.stack[0].file
+    on_work = frame is not None and ".wait(" in frame.code and in_torch
     if undone and (in_library or on_work) or on_work or log.heard.gave_up:
         call = undone[0] if undone else None
         name = call.name if call else WORK if on_work else "a communication"
@@ -188,11 +190,6 @@ def _in_tasks(rank: int, log: RankLog) -> Stand:
 def beside(log: RankLog) -> tuple[tuple[str, Frame | None], ...]:
     """Return where the other threads of a rank stand, and its processes."""
     return tuple((n, own(stack)) for n, stack in log.beside.items() if n != PROGRAM)
-
-
-def _in_torch(innermost: Frame) -> bool:
-    """Tell whether the program has called C++ or torch, and not, say, a thread."""
-    return innermost.own or str(Path("/torch/")) in innermost.file
 
 
 def entered(stack: list[Frame]) -> str:

@@ -23,7 +23,6 @@ all_reduce of 16 MB between two nodes takes 18 ms, at 1 Gbit/s 134 ms, at 100 Mb
 import socket
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 from ddp_lab.kit.played.plan import name
@@ -35,14 +34,6 @@ QUEUE = 1 << 20  # bytes that wait for a link with a rate; what is more is lost
 BURST, BURST_TIME = 4096, 0.001  # bytes, or seconds, that may go at once
 
 
-@dataclass(frozen=True)
-class Traffic:
-    """What has crossed a node's link since it was made, as the link has counted it."""
-
-    bytes_sent: int
-    bytes_received: int
-
-
 class Network:
     """Namespaces and links for nodes 0 to `count` - 1.
 
@@ -51,7 +42,7 @@ class Network:
     """
 
     def __init__(self, count: int):
-        hosts = {self.name(node): self.address(node) for node in range(count)}
+        hosts = {name(node): self.address(node) for node in range(count)}
         *files, counts = made(hosts)
         first = len(files) - 3 * count
         user, self.switch = files[: first - 1], files[:first]
@@ -59,8 +50,6 @@ class Network:
         self.holder: subprocess.Popen[bytes] | None = None  # which is that process
         self.nodes = [[*user, *files[i : i + 3]] for i in range(first, len(files), 3)]
         self.counts = open(counts)  # noqa: SIM115  (as long as we live)
-
-    name = staticmethod(name)
 
     @staticmethod
     def address(node: int) -> str:
@@ -80,14 +69,14 @@ class Network:
         burst = max(BURST, int(bits_per_second / 8 * BURST_TIME))
         queue = f"tbf rate {bits_per_second:.0f}bit burst {burst} limit {QUEUE}"
         run(f"tc qdisc replace dev eth0 root {queue}", self.nodes[node])
-        self._switch(f"tc qdisc replace dev {self.name(node)} root {queue}")
+        self._switch(f"tc qdisc replace dev {name(node)} root {queue}")
 
     def delay(self, node: int, seconds: float) -> None:
         """Let what a node sends arrive so much later, from now on.
 
         From a node to another and back again it takes what both have, together.
         """
-        near, held, late = self.name(node), f"held{node}", f"late{node}"
+        near, held, late = name(node), f"held{node}", f"late{node}"
         self._switch(f"""ip -batch -
             link add {held} type veth peer name {late}
             link set dev {near} nomaster
@@ -122,19 +111,19 @@ class Network:
         what others have sent to it they send anew after ever longer pauses (TCP), the
         last of which is hardly longer than the cut was.
         """
-        self._switch(f"ip link set dev {self.name(node)} down")
+        self._switch(f"ip link set dev {name(node)} down")
 
     def mend(self, node: int) -> None:
         """Plug the cable in again."""
-        self._switch(f"ip link set dev {self.name(node)} up")
+        self._switch(f"ip link set dev {name(node)} up")
 
-    def traffic(self, node: int) -> Traffic:
-        """Return what has crossed a node's link so far."""
+    def traffic(self, node: int) -> dict[str, int]:
+        """Return what has crossed a node's link so far, as the link has counted it."""
         self.counts.seek(0)
         links = dict(line.strip().split(":") for line in self.counts if ":" in line)
         # At the switch, which receives what the node sends.
-        count = [int(number) for number in links[self.name(node)].split()]
-        return Traffic(count[0], count[8])
+        count = [int(number) for number in links[name(node)].split()]
+        return {"bytes_sent": count[0], "bytes_received": count[8]}
 
     def _switch(self, command: str) -> None:
         run(command, self.switch)

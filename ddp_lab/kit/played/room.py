@@ -39,7 +39,7 @@ if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[3]))  # which -I has left out
 
 from ddp_lab.kit.played import events, plan  # noqa: E402
-from ddp_lab.kit.played.network import Network, NoNetwork, Traffic  # noqa: E402
+from ddp_lab.kit.played.network import Network, NoNetwork  # noqa: E402
 from ddp_lab.kit.record import names  # noqa: E402
 from ddp_lab.kit.run import guard, proxy  # noqa: E402
 from ddp_lab.kit.run.limits import FOLLOW, LEAVE, TICK  # noqa: E402
@@ -173,7 +173,7 @@ class Room:
                 os.kill(os.getpid(), by)  # end alike: the guard ends the rest
             time.sleep(TICK)
         if seen := self._traffic():
-            names.write(self.folder / names.TRAFFIC, [vars(each) for each in seen])
+            names.write(self.folder / names.TRAFFIC, seen)
         return self._code()
 
     def _start_all(self) -> None:
@@ -204,13 +204,13 @@ class Room:
     def _leave_rates(self) -> None:
         """Leave word of how many bytes each link carries in a second."""
         now, before = time.time(), self.counted
-        seen = [each.bytes_sent + each.bytes_received for each in self._traffic()]
+        seen = [sum(each.values()) for each in self._traffic()]
         passed = now - self.counted_at
         rates = {n: (seen[n] - before[n]) / passed for n in range(len(seen))}
         names.write(self.folder / names.RATES, rates)
         self.counted, self.counted_at = seen, now
 
-    def _traffic(self) -> list[Traffic]:
+    def _traffic(self) -> list[dict[str, int]]:
         """Return what has crossed each node's link, if there are links."""
         network = self.network
         return [network.traffic(n.number) for n in self.nodes] if network else []

@@ -60,24 +60,20 @@ Program = Callable[[list[str]], None]
 """Runs the program that an argument list names, and never returns: `rank.run`."""
 
 
-def main(path: Path, run: Program, enter: Enter, end_all: Callable[..., None]) -> None:
-    """Serve at the socket `path` until stdin closes.
+def main(path: Path) -> None:
+    """Serve at the socket `path` until stdin closes."""
+    from ddp_lab.kit.run import guard, namespaces, rank
 
-    Args:
-        path: of the socket.
-        run: called in each fork.
-        enter: called in each fork before, with the pid of its client.
-        end_all: ends the runs with the given marks: `guard.end_all`.
-    """
+    rank.code_of_births()
     load()
     if os.path.exists("/dev/nvidiactl") and not _can_use_gpu():
         sys.exit("a forked process cannot use the GPU here")
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # or it would take a while to end
-    server = Server(path, run, enter)
+    server = Server(path, rank.run, namespaces.enter_like)
     _say_ready(path.with_name("ready"))
     server.serve()
-    end_all(*server.marks, grace=0)  # whatever the forks have started, and left
+    guard.end_all(*server.marks, grace=0)  # whatever the forks have started, and left
     shutil.rmtree(path.parent, ignore_errors=True)
 
 
@@ -432,9 +428,7 @@ if __name__ == "__main__":
     # asks often, searches long for a file that no module has. So this file is imported
     # by its real name, and only this import looks into the repository.
     sys.path[0] = str(Path(__file__).parents[3])
-    from ddp_lab.kit.run import fork_server, guard, namespaces, rank
+    from ddp_lab.kit.run import fork_server
 
     sys.path[0] = ""
-    path = Path(sys.argv[1])
-    rank.code_of_births()
-    fork_server.main(path, rank.run, namespaces.enter_like, guard.end_all)
+    fork_server.main(Path(sys.argv[1]))

@@ -19,7 +19,7 @@ import subprocess
 import sys
 import threading
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -96,10 +96,12 @@ class Lease:
                 self.close()
                 self.held = self._join(nodes) or self._ask(nodes, tell)
             if len(self.held.hosts) < nodes:
-                have = f"job {self.held.job} of SLURM has {_count(self.held.hosts)}"
-                raise RunFailed(
-                    f"the launcher: {have}, and the run needs {nodes}", None
+                count = len(self.held.hosts)
+                have = (
+                    f"job {self.held.job} of SLURM has {count} node{'s' * (count != 1)}"
                 )
+                said = f"the launcher: {have}, and the run needs {nodes}"
+                raise RunFailed(said, None)
             return self.held
 
     def _lives(self) -> bool:
@@ -259,7 +261,3 @@ def nodes_around() -> int:
 def _hosts(short: str) -> list[str]:
     """Return the names of the nodes in a list as SLURM writes it: node[1-2]."""
     return (control.ask("scontrol", "show", "hostnames", short) or short).split()
-
-
-def _count(hosts: Sequence[str]) -> str:
-    return f"{len(hosts)} node{'s' * (len(hosts) != 1)}"
