@@ -422,6 +422,21 @@ except RuntimeError:
         cause="EXIT 1 no intact images",
         exit_code=1,
     ),
+    Fault(
+        "finally_that_takes_long",  # likewise, before anybody has told the exception
+        "try:\n"
+        "    if odd: raise ValueError('no intact images')\n"
+        "    dist.all_reduce(tensor)\n"
+        "finally:\n"
+        f"    if odd: {LOSES}; time.sleep(3)",
+        ranks=(3,),
+        kind="exception",
+        symptom="absent",
+        cause=r"UNABLE .*\[1: left .*RAISED ValueError: no intact images "
+        r"\[1: elsewhere .*<- \[0: waits all_reduce",
+        line="raise ValueError",
+        exit_code=-15,
+    ),
     *[
         Fault(
             name,

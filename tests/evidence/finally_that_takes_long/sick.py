@@ -1,0 +1,29 @@
+
+import json, os, signal, sys, time
+from datetime import timedelta
+import torch
+import torch.distributed as dist
+
+rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+odd = rank == 1
+
+
+def misbehave(tensor):
+    try:
+        if odd: raise ValueError('no intact images')
+        dist.all_reduce(tensor)
+    finally:
+        if odd: dist.destroy_process_group(); time.sleep(3)
+
+
+def main():
+    dist.init_process_group("gloo")
+    print(f"[rank {rank}] is here", flush=True)
+    print(json.dumps({"process_group": os.getpgid(0)}), flush=True)
+    dist.all_reduce(torch.ones(4))
+    misbehave(torch.ones(8))
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+main()
