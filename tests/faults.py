@@ -712,6 +712,15 @@ asyncio.run(work())
         report=("^0: left",),
     ),
     Fault(
+        "thread_waits_for_a_lock",  # in C, and in no line of anybody
+        "import threading\nlock = threading.Lock()\nlock.acquire()\n"
+        "if odd: threading.Thread(target=lock.acquire, name='keeper').start()",
+        ranks=(2,),
+        kind="timeout",
+        symptom="busy",
+        cause=r"LINGERS \[1: lingers thread keeper\]",
+    ),
+    Fault(
         "exit_function_hangs",
         f"import atexit\nif odd: atexit.register(lambda: {HUNG})",
         ranks=(2,),

@@ -7,6 +7,7 @@ import json
 import pickle
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -17,10 +18,12 @@ from ddp_lab.kit.explain.failure import find_failure
 from ddp_lab.kit.record.logs import RankLog, TorchrunLog
 from ddp_lab.kit.record.stacks import KIT, Frame
 from ddp_lab.kit.run.probe import from_py_spy
+from ddp_lab.kit.run.result import Run
 from ddp_lab.kit.terminal import seen as looks
 from ddp_lab.kit.terminal import why
+from ddp_lab.kit.terminal.follow import Output
 from ddp_lab.kit.terminal.jobs import Job, Machine, Process, spawned_rank
-from ddp_lab.kit.terminal.look import Look, _threads
+from ddp_lab.kit.terminal.look import Look, _threads, _trouble
 from ddp_lab.kit.terminal.main import main
 from ddp_lab.kit.terminal.seen import Seen
 from ddp_lab.kit.terminal.verdict import judge
@@ -441,9 +444,14 @@ def test_agent_and_workers_are_no_ranks(monkeypatch):
         (13, 11, "python train.py --lr 1", two),
         (14, 13, "python train.py --lr 1", two),  # DataLoader's
         (15, 13, "python -c from multiprocessing.spawn import spawn_main", two),
+        (16, 11, "", {}),  # has ended, and so has another process's child
+        (17, 10, "", {}),
     )
+    for pid in (16, 17):
+        zombie = replace(machine.processes[pid], status=psutil.STATUS_ZOMBIE)
+        machine.processes[pid] = zombie
     (job,) = machine.jobs()
-    assert ranks(job) == {0: 12, 1: 13}
+    assert ranks(job) == {0: 12, 1: 13} and job.zombies == [16]
     assert (job.launcher, job.size, job.missing) == ("torchrun", 2, [])
     assert job.program == "train.py --lr 1"
     assert job.members == {12, 13, 14, 15} and job.above == {10, 11}
@@ -462,6 +470,18 @@ def test_py_spy_complains_in_its_first_line(monkeypatch):
     monkeypatch.setattr("ddp_lab.kit.run.probe.dump", lambda *_, **__: ([], said))
     monkeypatch.setattr("ddp_lab.kit.run.probe.py_spy", lambda: "py-spy")
     assert _threads(7) == ([], "py-spy cannot read it: Failed to read it.")
+
+
+@pytest.mark.parametrize("user, whose", [(0, False), (1000, True)])
+def test_who_may_not_look_is_told_whose_process_it_is(monkeypatch, user, whose):
+    process = SimpleNamespace(
+        uids=lambda: SimpleNamespace(effective=0), username=lambda: "root"
+    )
+    monkeypatch.setattr(psutil, "Process", lambda pid: process)
+    monkeypatch.setattr("os.geteuid", lambda: user)
+    said = _trouble(7, "Error: Permission denied (os error 13)")
+    assert said.startswith("not permitted: ")
+    assert ("belongs to root" in said) == whose
 
 
 @pytest.mark.parametrize("pods", [1, 2])
@@ -631,6 +651,14 @@ def test_ranks_of_a_world_that_mp_spawn_is_a_part_of(monkeypatch, world):
     ).jobs()
     assert (job.size, job.gone) == (int(world), [])
     assert sorted([*job.ranks, *job.away]) == list(range(int(world)))
+
+
+def test_what_slurm_says_of_its_queue_is_told_once(tmp_path, capsys):
+    output = Output(by_rank=False)
+    for state in ("", "3 jobs before", "3 jobs before", ""):
+        run = Run("", [], [], [], [], 0.0, None, log_folder=tmp_path, state=state)
+        output.update(run)
+    assert capsys.readouterr().err == "note: 3 jobs before\n"
 
 
 def test_two_machines_are_explained_together(tmp_path, capsys):

@@ -34,34 +34,33 @@ class Verdict:
 
 def judge(seen: dict[int, Seen], size: int, seconds: float) -> Verdict:
     """Return the explanation of a job whose ranks were watched for some `seconds`."""
-    logs = [_log(seen.get(rank)) for rank in range(size)]
-    found = [_watched(s, seen.get(s.rank)) for s in find_stands(logs)]
+    logs = [_log(seen[rank]) for rank in range(size)]
+    found = [_watched(s, seen[s.rank]) for s in find_stands(logs)]
     sent = [(s.rank, *s.peers) for s in found if (s.state, s.name) == ("moves", "send")]
     for stand in found:  # of recv nobody counts the bytes
         if stand.name == "recv" and (*stand.peers, stand.rank) in sent:
             found[stand.rank] = replace(stand, state="moves")
-    stands = [stand for stand in found if stand.watched] or found
-    why = hang.diagnose(logs, found) or hang.does(stands)
-    states = {stand.state for stand in stands}
+    why = hang.diagnose(logs, found) or hang.does(found)
+    states = {stand.state for stand in found}
     # Nothing moves, nobody computes, and somebody waits.
     hangs = "waits" in states and not {"moves", "busy"} & states
     silent = [one.silent for one in seen.values() if one.silent is not None]
     last = say.duration(min(silent)) if silent else ""
-    also = Cause(Kind.WATCHED, limit=seconds, name=last, stands=tuple(stands))
-    nccl = any(seen[s.rank].nccl for s in stands if s.state in ("busy", "elsewhere"))
+    also = Cause(Kind.WATCHED, limit=seconds, name=last, stands=tuple(found))
+    nccl = any(seen[s.rank].nccl for s in found if s.state in ("busy", "elsewhere"))
     notes = [say.cause(Cause(Kind.UNRECORDED))] if nccl else []
     failure = Failure(
         "hang" if hangs else "look",
         why if hangs else replace(why, symptom=None),
         (also,),
-        told={stand.rank: stand for stand in stands},
+        told={stand.rank: stand for stand in found},
         stands=found,
     )
     return Verdict(failure, notes)
 
 
-def _log(seen: Seen | None) -> RankLog:
-    if seen is None or seen.status == "away":
+def _log(seen: Seen) -> RankLog:
+    if seen.status == "away":
         return RankLog()
     if _ended(seen):
         return RankLog(end={"code": 0, "left_group": True})
@@ -81,10 +80,8 @@ def _ended(seen: Seen) -> bool:
     return seen.status in (psutil.STATUS_ZOMBIE, "gone")
 
 
-def _watched(stand: Stand, seen: Seen | None) -> Stand:
+def _watched(stand: Stand, seen: Seen) -> Stand:
     """Add what is known only of a process that is watched for a while."""
-    if seen is None:
-        return stand
     if stand.frame is None:
         stand = replace(stand, frame=_line(seen))
     if stand.state == "unknown" and seen.stack:
