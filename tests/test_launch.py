@@ -20,6 +20,7 @@ from ddp_lab.kit.run import kept, live
 from ddp_lab.kit.run.fork_server import SEED_WITHOUT_SLEEP
 from ddp_lab.kit.run.here import environment
 from ddp_lab.kit.run.options import OWN_STORE
+from ddp_lab.kit.run.rank import _leave_word
 from ddp_lab.kit.run.warm import LENT, Warm
 
 pytestmark = pytest.mark.processes
@@ -494,6 +495,19 @@ def test_the_thread_that_answers_takes_no_descriptor_from_the_last_word(tmp_path
     subprocess.run(words, env=os.environ | {"PYTHONPATH": str(ROOT)}, check=True)
     said = json.loads((tmp_path / "raised.json").read_text())["traceback"]
     assert "    held.append(open(__file__))" in said
+
+
+def test_an_exception_that_cannot_be_shown_leaves_word_of_when_it_was(tmp_path):
+    class Mute:
+        def __str__(self):
+            raise RuntimeError
+
+    error, before = ValueError("b"), time.time()
+    vars(error)["__notes__"] = [Mute()]
+    _leave_word(tmp_path, error)
+    left = json.loads((tmp_path / "raised.json").read_text())
+    assert left["error"].startswith("ValueError, which cannot be shown: ")
+    assert before <= left["time"] <= time.time()
 
 
 @pytest.mark.parametrize(
