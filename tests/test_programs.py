@@ -2,13 +2,15 @@
 
 On 4 it is torchrun that starts them, as in the notebooks; else nobody (see ranks.py).
 On 2 ranks most programs run in `make check` only: `make test` sees them succeed in the
-notebooks, and unsolved exercises there, too.
+notebooks, and unsolved exercises there, too. On 3 they run once, while nothing changes.
 """
 
 import json
 import re
 from fnmatch import fnmatch
+from pathlib import Path
 
+import proofs
 import pytest
 from conftest import (
     FULL,
@@ -60,6 +62,12 @@ def shown() -> set[str]:
     return found
 
 
+def depends_on(path: Path, ranks: int) -> list[str]:
+    """Return what a program's success depends on: see proofs.py."""
+    words = [ARGUMENTS.get(name_of(path), ""), RESTARTS.get(name_of(path), "")]
+    return [proofs.text(path), *words, repr(SMALLER)]
+
+
 def cases():
     """Return programs with numbers of ranks, marked by where they run."""
     seen = shown()
@@ -69,6 +77,7 @@ def cases():
         again = unsolved or name in seen
         marks = {2: [pytest.mark.check], 3: [FULL] if unsolved else [], 4: [FULL]}
         marks[2] += [pytest.mark.repeats] if again else []
+        marks[3] += [pytest.mark.proof(of=depends_on)]
         for ranks, more in marks.items():
             marked = [PROCESSES, *more]
             yield pytest.param(path, ranks, marks=marked, id=f"{name}-{ranks}")
