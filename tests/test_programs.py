@@ -137,3 +137,30 @@ def test_what_leaves_a_node_is_what_theory_says():
     for facts in (facts for way in ways for facts in run[way]):
         # Every packet carries its addresses as well; and ranks do not look at once.
         assert 0.9 < facts["sent"] / facts["theory"] < 1.15, facts
+
+
+# One rank is slow to join: it has met the others, and is not done.
+SLOW = """
+import time
+import torch.distributed.distributed_c10d as c10d
+
+join = c10d._new_process_group_helper
+
+def slowly(*args, **kwargs):
+    joined = join(*args, **kwargs)
+    time.sleep(int(os.environ["RANK"]))
+    print(json.dumps({"joined": time.monotonic()}), flush=True)
+    return joined
+
+c10d._new_process_group_helper = slowly
+"""
+
+
+@PROCESSES
+def test_no_rank_goes_on_before_all_have_joined(variant):
+    """It might leave, and a rank that still connects to it would fail."""
+    path = variant("ddp_lab/p2p/ring.py", "\nimport torch\n", f"\nimport torch\n{SLOW}")
+    went = 'print(json.dumps({"went": time.monotonic()}), flush=True)'
+    path = variant(path, "    arrived = pass", f"    {went}\n    arrived = pass")
+    run = launch(2, Path(path))
+    assert max(run["joined"]) <= min(run["went"])
