@@ -119,8 +119,8 @@ def test_the_solution_is_right(answer, ranks, tmp_path):
 
 def depends_on(answer: Path) -> list[str]:
     """Return what the verdict on all answers depends on: see proofs.py."""
-    texts = [proofs.text(each) for each in (program(answer), *all_answers(answer))]
-    return [*texts, repr(SMALLER)]
+    files = [program(answer), *all_answers(answer), Path(__file__)]
+    return [*map(proofs.text, files), repr(SMALLER)]
 
 
 def all_answers(answer: Path) -> list[Path]:
