@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
@@ -13,6 +14,7 @@ from random import Random
 
 import pytest
 from conftest import FULL, wait_until
+from forked import let_servers_be_forks, let_torchrun_be_a_fork
 
 from ddp_lab import ROOT
 from ddp_lab.kit import Limits, RunFailed, machines, python, torchrun
@@ -41,6 +43,26 @@ def program(tmp_path):
         return str(path)
 
     return write
+
+
+@pytest.fixture
+def forks(monkeypatch):
+    """Let the warm processes of this test be forks."""
+    let_servers_be_forks(monkeypatch)
+
+
+@pytest.fixture
+def warm(forks, warm):
+    """Return a warm start of this test's own, whose server is a fork."""
+    return warm
+
+
+def server_of(warm: Warm) -> str:
+    """Return the pid of a fork server, who listens at its socket."""
+    with socket.socket(socket.AF_UNIX) as line:
+        line.connect(str(warm.folder / "socket"))
+        who = line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 4)
+    return str(int.from_bytes(who, sys.byteorder))
 
 
 def test_lines_facts_and_exit_codes_come_back_by_rank(program):
@@ -112,7 +134,8 @@ def test_a_raising_rank_is_named_with_its_line(program):
 
 
 @pytest.mark.parametrize("cold", [False, True])
-def test_the_victim_is_not_taken_for_the_cause(program, cold, tmp_path):
+def test_the_victim_is_not_taken_for_the_cause(program, cold, tmp_path, monkeypatch):
+    let_torchrun_be_a_fork(monkeypatch)
     path = program(f"""
         left_the_group = "{tmp_path}/left"
         if rank == 0:
@@ -607,19 +630,17 @@ print(json.dumps({
 }), flush=True)
 print(random.random(), flush=True)
 print(__import__("torch").initial_seed(), flush=True)
-sys.exit(int(sys.argv[1]))
 """
 
 
-@pytest.mark.parametrize("code, ranks", [(0, 2), (3, 1)])
-def test_a_warm_start_is_like_a_cold_one(program, survivors, code, ranks):
-    command = f"--nproc-per-node {ranks} {program(SAME, head='')} {code} b"
-    failing = {"expect_failure": True} if code else {}
-    warm, cold = (torchrun(command, cold=cold, **failing) for cold in (False, True))
+def test_a_warm_start_is_like_a_cold_one(program, survivors):
+    """So are the exit codes of programs that fail: see test_ends.py."""
+    command = f"--nproc-per-node 2 {program(SAME, head='')} a b"
+    warm, cold = (torchrun(command, cold=cold) for cold in (False, True))
     assert warm.facts == cold.facts
-    assert warm.exit_codes == cold.exit_codes == [code] * ranks
+    assert warm.exit_codes == cold.exit_codes == [0, 0]
     lines = [line for lines in warm.lines for line in lines]
-    assert len(set(lines)) == 2 * ranks, "two ranks draw the same random numbers"
+    assert len(set(lines)) == 4, "two ranks draw the same random numbers"
 
 
 NEIGHBOURS = """
@@ -704,8 +725,8 @@ print(dist.get_debug_level())
 
 
 def test_a_program_that_sets_variables_for_torch_is_started_the_plain_way(program):
-    run = torchrun(f"--nproc-per-node 2 {program(SETS_FIRST, head='')}")
-    assert run.lines == [["DebugLevel.DETAIL"]] * 2
+    run = torchrun(f"--nproc-per-node 1 {program(SETS_FIRST, head='')}")
+    assert run.lines == [["DebugLevel.DETAIL"]]
 
 
 def test_a_changed_variable_or_file_starts_the_warm_process_anew(
@@ -730,6 +751,7 @@ def test_a_changed_variable_or_file_starts_the_warm_process_anew(
 def test_a_warm_start_that_is_not_to_be_had_is_told_once(
     program, warm, monkeypatch, tmp_path
 ):
+    let_torchrun_be_a_fork(monkeypatch)
     (tmp_path / "torchvision.py").write_text("raise ImportError('half installed')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     command = f"--nproc-per-node 1 {program('print(rank)')}"
@@ -741,12 +763,13 @@ def test_a_warm_start_that_is_not_to_be_had_is_told_once(
 
 def test_nothing_is_warm_if_nobody_wants_it(program, warm, monkeypatch):
     path = program("import os; print(os.getppid())", head="")
+    let_torchrun_be_a_fork(monkeypatch)
     monkeypatch.setenv("DDP_LAB_COLD", "1")
     torchrun(f"--nproc-per-node 1 {path}")
     assert warm.process is None
     monkeypatch.delenv("DDP_LAB_COLD")
     ours = torchrun(f"--nproc-per-node 1 {path}").lines
-    assert ours == [[str(warm.process.pid)]]
+    assert ours == [[server_of(warm)]]
     monkeypatch.setenv("DDP_LAB_COLD", "1")
     assert torchrun(f"--nproc-per-node 1 {path}").lines != ours
 
@@ -762,21 +785,21 @@ def test_a_lent_warm_process_is_used_as_long_as_it_serves(
     lender, env = Warm(), environment()
     monkeypatch.setenv(LENT, "")  # so that it is removed in the end
     lender.lend(env)
-    server = [str(lender.process.pid)]
+    server = [server_of(lender)]
     assert grandparent() == server and warm.process is None
     warm.stop()
     assert grandparent() == server, "the borrower has ended it"
     monkeypatch.setenv("PYTORCH_ALLOC_CONF", "expandable_segments:True")
-    assert grandparent() == [str(warm.process.pid)] != server, "another setting"
+    assert grandparent() == [server_of(warm)] != server, "another setting"
     monkeypatch.delenv("PYTORCH_ALLOC_CONF")
     assert grandparent() == server
     lender.process.kill()
     time.sleep(0.5)  # it is a zombie now
-    assert grandparent() == [str(warm.process.pid)] != server
+    assert grandparent() == [server_of(warm)] != server
     lender.stop()
-    own = str(warm.process.pid)
+    own = server_of(warm)
     shutil.rmtree(warm.folder)  # somebody has tidied /tmp, or the lender has ended
-    assert grandparent() == [str(warm.process.pid)] != [own]
+    assert grandparent() == [server_of(warm)] != [own]
 
 
 def test_a_warm_process_that_was_killed_is_replaced(program, warm):
@@ -819,7 +842,7 @@ def test_a_hang_beside_a_thread_that_prints_is_told(program, launch):
 def test_a_rank_that_computes_while_it_prints_is_left_alone(program):
     path = program(f"""{BEATS}
     begin = time.monotonic()
-    while time.monotonic() < begin + 12:
+    while time.monotonic() < begin + 8:  # who stands still is ended after 5
         pass
     """)
     assert torchrun(f"--nproc-per-node 1 {path}", timeout=1).failure is None
