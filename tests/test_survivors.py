@@ -1,18 +1,22 @@
 """No process of a run outlives it: whatever it does, and whoever is killed meanwhile.
 
 A process can leave its session, its group, its parent and its environment behind. So
-those that the programs here start write down their own numbers.
+those that the programs here start write down their own numbers, and ranks the mark of
+their run.
 """
 
+import resource
 import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
 import pytest
-from conftest import FULL, wait_until, words_of
+from conftest import FULL, WARM, wait_until, words_of
+from forked import let_servers_be_forks, let_torchrun_be_a_fork
 
 from ddp_lab import ROOT
 from ddp_lab.kit import python, torchrun
@@ -24,7 +28,7 @@ pytestmark = [
 ]
 
 HEAD = """
-import multiprocessing, os, signal, subprocess, sys, time
+import multiprocessing, os, resource, signal, subprocess, sys, time
 
 rank, folder = int(os.environ.get("RANK", 0)), sys.argv[1]
 
@@ -61,23 +65,31 @@ def a_child_that_changes_its_group():
     context.Process(target=change_group, daemon=True).start()
 
 def escape():
+    with open(f"{folder}/{os.getpid()}", "w") as file:
+        file.write(str(resource.getrlimit(resource.RLIMIT_RTTIME)[0]))  # see guard.py
     fork_and(os.setsid)
     fork_and(os.setpgrp)
     fork_and(become_a_daemon)
     no_environment()
     a_child_that_changes_its_group()
-    while len(os.listdir(folder)) < 5 * int(os.environ.get("WORLD_SIZE", 1)):
+    while len(os.listdir(folder)) < 6 * int(os.environ.get("WORLD_SIZE", 1)):
         time.sleep(0.01)
     print("all are there", flush=True)
 
 """
-ESCAPED = 5  # processes, of each rank
+SIGNED = 6  # processes, of each rank: itself, and those that have escaped
 ENDS = {
     "success": "",
     "failure": "if rank == 1: raise ValueError('no')\ntime.sleep(600)",
     "timeout": "signal.signal(signal.SIGTERM, signal.SIG_IGN)\ntime.sleep(600)",
 }
 COLD = pytest.mark.parametrize("cold", [False, True], ids=["warm", "cold"])
+
+
+@pytest.fixture(autouse=True)
+def forks(monkeypatch):
+    """Let the warm processes of these tests be forks."""
+    let_servers_be_forks(monkeypatch)
 
 
 @pytest.fixture
@@ -115,6 +127,19 @@ def alive(folder: Path) -> list[psutil.Process]:
     return found
 
 
+def left(folder: Path) -> list[psutil.Process]:
+    """Return these, and whoever has the mark of their run: torchrun, say."""
+    marks, found = {*map(Path.read_text, folder.iterdir())} - {""}, []
+    if living := alive(folder):
+        return living
+    for process in psutil.process_iter():
+        with suppress(psutil.Error, OSError):
+            mark, _ = resource.prlimit(process.pid, resource.RLIMIT_RTTIME)
+            if str(mark) in marks and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+    return found
+
+
 # --- the run ends ---
 
 
@@ -127,12 +152,13 @@ def alive(folder: Path) -> list[psutil.Process]:
         pytest.param("timeout", True, id="timeout-cold", marks=FULL),
     ],
 )
-def test_nobody_escapes_a_run_that_ends(program, escaped, end, cold):
+def test_nobody_escapes_a_run_that_ends(program, escaped, end, cold, monkeypatch):
+    let_torchrun_be_a_fork(monkeypatch)
     command = f"--nproc-per-node 2 {program(ENDS[end])} {escaped}"
     run = torchrun(command, cold=cold, timeout=5, expect_failure=end != "success")
     assert run.lines == [["all are there"]] * 2
-    assert len(list(escaped.iterdir())) == 2 * ESCAPED
-    assert alive(escaped) == []
+    assert len(list(escaped.iterdir())) == 2 * SIGNED
+    assert left(escaped) == []
 
 
 @pytest.mark.parametrize("end", [pytest.param("success", marks=FULL), "timeout"])
@@ -143,8 +169,8 @@ def test_nobody_escapes_a_program_that_starts_its_ranks_itself(
     failing = end != "success"
     command = f"{program(ENDS[end])} {escaped}"
     python(command, cold=cold, timeout=5, expect_failure=failing)
-    assert len(list(escaped.iterdir())) == ESCAPED
-    assert alive(escaped) == []
+    assert len(list(escaped.iterdir())) == SIGNED
+    assert left(escaped) == []
 
 
 # --- somebody is killed ---
@@ -152,6 +178,8 @@ def test_nobody_escapes_a_program_that_starts_its_ranks_itself(
 CALLER = """
 import sys
 from ddp_lab.kit import torchrun
+from tests import forked
+forked.servers()
 try:
     torchrun(f"--nproc-per-node 2 {sys.argv[1]} {sys.argv[2]}", cold=len(sys.argv) > 3)
 except Exception as failed:
@@ -170,7 +198,7 @@ def launched(program, escaped, monkeypatch):
         command = [sys.executable, "-c", CALLER, *words]
         caller = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
         callers.append(caller)
-        assert wait_until(lambda: len(alive(escaped)) == 2 * ESCAPED, 60)
+        assert wait_until(lambda: len(alive(escaped)) == 2 * SIGNED, 60)
         return psutil.Process(caller.pid)
 
     yield launch
@@ -182,13 +210,14 @@ def launched(program, escaped, monkeypatch):
 def found(words: str, caller: psutil.Process | None = None) -> list[psutil.Process]:
     """Return what `pkill -f WORDS` finds of all that the caller (we) has started."""
     started = (caller or psutil.Process()).children(recursive=True)
-    return [process for process in started if words in " ".join(words_of(process))]
+    kept = WARM.process and WARM.process.pid  # that of all tests
+    return [p for p in started if words in " ".join(words_of(p)) and p.pid != kept]
 
 
 @COLD
 def test_nobody_escapes_when_the_caller_is_killed(launched, escaped, survivors, cold):
     launched(cold).kill()
-    assert wait_until(lambda: not alive(escaped) and survivors() == 0)
+    assert wait_until(lambda: not left(escaped) and survivors() == 0)
 
 
 def test_nobody_escapes_when_caller_and_guard_are_killed(launched, escaped, survivors):
@@ -198,7 +227,7 @@ def test_nobody_escapes_when_caller_and_guard_are_killed(launched, escaped, surv
     for process in guards:
         process.kill()
     caller.kill()
-    assert wait_until(lambda: not alive(escaped) and survivors() == 0)
+    assert wait_until(lambda: not left(escaped) and survivors() == 0)
 
 
 # What the ranks depend on is killed: the launcher says so, and nobody stays.
@@ -252,12 +281,12 @@ def test_whoever_the_ranks_depend_on_is_killed(
     command = f"--nproc-per-node 2 {program(ENDS['timeout'])} {escaped}"
 
     def ready():
-        return len(alive(escaped)) == 2 * ESCAPED
+        return len(alive(escaped)) == 2 * SIGNED
 
     run = kill(command, words, ready, cold)
     assert (run.failure.kind, run.failure.rank) == (what, None)
     assert told in run.failure.cause
-    assert alive(escaped) == []
+    assert left(escaped) == []
     warm.stop()
     assert wait_until(lambda: survivors() == 0, 3)
 
