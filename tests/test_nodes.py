@@ -17,11 +17,13 @@ from pathlib import Path
 
 import psutil
 import pytest
-from conftest import FULL, wait_until, words_of
+from conftest import FULL, WARM, wait_until, words_of
+from forked import let_servers_be_forks
 
 from ddp_lab import ROOT
 from ddp_lab.kit import RunFailed, torchrun
 from ddp_lab.kit.explain.cause import Kind
+from ddp_lab.kit.run.here import environment
 from ddp_lab.kit.run.launch import machines
 from ddp_lab.kit.run.options import OWN_STORE
 from ddp_lab.kit.run.ports import free_port
@@ -73,12 +75,13 @@ class Room:
     def left(self) -> list[str]:
         """Return who is still there: ranks, and whoever keeps a network of theirs."""
         pids = [int(path.name) for path in self.signed.iterdir()]
+        if found := [f"rank {pid}" for pid in pids if psutil.pid_exists(pid)]:
+            return found
         texts = [path.read_text() for path in self.signed.iterdir()]
         signed = [text.split() for text in texts if text]
         networks = {name for name, _ in signed} - {os.readlink("/proc/self/ns/net")}
         # Those that have gone give their names to the next ones, say of another run.
         ours = {int(run) for _, run in signed} | {resource.RLIM_INFINITY}
-        found = [f"rank {pid}" for pid in pids if psutil.pid_exists(pid)]
         for process in Path("/proc").glob("[0-9]*"):
             try:
                 links = [process / "ns/net", *(process / "fd").iterdir()]
@@ -434,14 +437,16 @@ def test_who_only_tries_to_connect_again_shows_no_sign_of_life(room, who):
 
 
 @pytest.mark.skipif(not shutil.which("mpirun"), reason="needs Open MPI's mpirun")
-def test_the_lesson_says_how_mpirun_starts_ranks(monkeypatch):
+def test_the_lesson_says_how_mpirun_starts_ranks(monkeypatch, tmp_path):
     notebook = (ROOT / "notebooks/21_many_machines.ipynb").read_text()
     prose = ["".join(cell["source"]) for cell in json.loads(notebook)["cells"]]
     (command,) = re.findall(r"```bash\n(.*mpirun.*?)```", "\n".join(prose), re.DOTALL)
     address = "MASTER_ADDR=node0 MASTER_PORT=29500"
     assert address in command
     here = f"MASTER_ADDR=127.0.0.1 MASTER_PORT={free_port()}"
-    monkeypatch.setenv("PATH", os.path.dirname(sys.executable), prepend=os.pathsep)
+    # The words are what is tested: what they start may be forks, which hold torch.
+    (tmp_path / "python").symlink_to(WARM.python(environment()) or sys.executable)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     for setting in ("ALLOW_RUN_AS_ROOT", "ALLOW_RUN_AS_ROOT_CONFIRM"):
         monkeypatch.setenv(f"OMPI_{setting}", "1")
     monkeypatch.setenv("OMPI_MCA_rmaps_base_oversubscribe", "1")  # on one core
@@ -536,6 +541,8 @@ def test_no_node_is_started_when_nobody_is_left_to_say_so(room):
 CALLER = """
 import sys
 from ddp_lab.kit import torchrun
+from tests import forked
+forked.servers()
 try:
     torchrun(sys.argv[1], cold=len(sys.argv) > 2)
 except BaseException as failed:
@@ -546,6 +553,7 @@ except BaseException as failed:
 @pytest.fixture
 def launched(room, monkeypatch):
     """Return a function: a caller in a process of its own, whose ranks go on."""
+    let_servers_be_forks(monkeypatch)
     monkeypatch.delenv(LENT, raising=False)
     callers = []
 
