@@ -3,20 +3,34 @@
 import itertools
 import os
 import re
+import resource
 import shutil
 import signal
 import time
+from contextlib import suppress
 
+import forked
+import psutil
 import pytest
-from conftest import Cell, living, wait_until
+from conftest import WARM, Cell, living, wait_until
 from jupyter_client import KernelManager
 
 from ddp_lab import ROOT
-from ddp_lab.kit.run import warm
+from ddp_lab.kit.run.here import environment
 
 pytestmark = pytest.mark.processes
 
 MARK = f"kernel-{os.getpid()}"  # each worker of pytest-xdist has a kernel of its own
+LIMIT = 500_000 + os.getpid() % 300_000  # another mark, which forks inherit as well
+# The lab, whose warm process and cold torchruns are forks of our warm process.
+LOAD = f"""
+import resource
+from tests import forked
+forked.servers()
+forked.torchruns()
+resource.setrlimit(resource.RLIMIT_MSGQUEUE, ({LIMIT}, {LIMIT}))
+%load_ext ddp_lab
+"""
 MOST_SHOWN = 300_000  # bytes of messages that one cell may send
 STOPPED_WITHIN = 15  # seconds after which a stopped cell has surely come back
 
@@ -73,7 +87,7 @@ class Lab:
         self.client.start_channels()
         self.client.wait_for_ready(timeout=60)
         if load:
-            assert not self.cell("%load_ext ddp_lab").end().error
+            assert not self.cell(LOAD).end().error
 
     def cell(self, code: str) -> Cell:
         return Cell(self.client, code)
@@ -109,6 +123,17 @@ class Lab:
             self.manager.shutdown_kernel(now=True)
 
 
+def ours() -> list[psutil.Process]:
+    """Return the living processes of this file's kernel, forks of others included."""
+    found = set(living(MARK))
+    for process in psutil.process_iter():
+        with suppress(psutil.Error, OSError):
+            limit, _ = resource.prlimit(process.pid, resource.RLIMIT_MSGQUEUE)
+            if limit == LIMIT and process.status() != psutil.STATUS_ZOMBIE:
+                found.add(process)
+    return [*found]
+
+
 @pytest.fixture(scope="module")
 def programs(tmp_path_factory):
     """Return a function that writes a program; what the lab keeps of it is removed."""
@@ -131,12 +156,13 @@ def running(tmp_path_factory, programs):
     home = tmp_path_factory.mktemp("home")  # no settings of whoever runs the tests
     names = ("IPYTHONDIR", "JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR")
     env = os.environ | dict.fromkeys(names, str(home))
+    env[forked.HOLDS_TORCH] = WARM.python(environment()) or pytest.skip("all is cold")
     lab = Lab(env | {"PYTHONPATH": str(ROOT), "DDP_LAB_TEST": MARK})
     try:
         lab.start()
         assert lab.works(programs(GOOD))
-        assert wait_until(lambda: len(living(MARK)) <= 2), living(MARK)
-        yield lab, len(living(MARK))  # the kernel, and its fork server if it has one
+        assert wait_until(lambda: len(ours()) == 3), ours()
+        yield lab, 3  # the kernel, its fork server, and the proxy of that
     finally:
         lab.close()
 
@@ -156,7 +182,7 @@ def lab(running, programs):
 @pytest.fixture
 def rests(running):
     """Return a function: has the run left nothing but the kernel's own processes?"""
-    return lambda: wait_until(lambda: len(living(MARK)) == running[1])
+    return lambda: wait_until(lambda: len(ours()) == running[1])
 
 
 def stands(cell: Cell, path, rank: int) -> bool:
@@ -173,13 +199,13 @@ def stands(cell: Cell, path, rank: int) -> bool:
 def test_a_stopped_run_says_where_every_rank_stood(lab, programs, rests, name, ranks):
     path = programs(HANGING[name])
     cell = lab.launch(path, ranks)
-    assert len(living(MARK)) >= 2 + ranks
+    assert len(ours()) >= 2 + ranks
     lab.stop(cell)
     assert cell.error
     told = [rank for rank in range(ranks) if stands(cell, path, rank)]
     assert told == list(range(ranks)), cell.text
     assert lab.answers()
-    assert rests(), living(MARK)
+    assert rests(), ours()
 
 
 def test_a_stopped_run_raises_keyboard_interrupt(lab, programs):
@@ -196,7 +222,7 @@ def test_a_second_press_of_stop_changes_nothing(lab, programs, rests):
     assert cell.error
     assert lab.answers()
     assert lab.manager.provisioner.pid == kernel
-    assert rests(), living(MARK)
+    assert rests(), ours()
 
 
 def restart(lab):
@@ -235,39 +261,29 @@ SENDING = ("", 4, "sends")  # the fork server's death would do
 def test_no_run_outlives_its_kernel(lab, programs, rests, end, what):
     options, ranks, name = what
     lab.launch(programs(HANGING[name]), ranks, options)
-    started = living(MARK)
+    started = ours()
     assert len(started) >= 3 + ranks  # the kernel, the guard, torchrun, the ranks
     end(lab)
-    assert wait_until(lambda: not set(started) & set(living(MARK))), living(MARK)
+    assert wait_until(lambda: not set(started) & set(ours())), ours()
     if not lab.manager.is_alive():
-        assert living(MARK) == []
+        assert ours() == []
         lab.start()
     assert lab.works(programs(GOOD))
-    assert rests(), living(MARK)
+    assert rests(), ours()
 
 
-def test_a_run_stopped_before_it_has_begun_harms_no_later_one(lab, programs, rests):
-    restart_now(lab)  # torch is being imported for the first time: that takes seconds
-    code = f"print('off')\n%torchrun --nproc-per-node 2 {programs(HANGING['sleeps'])}"
-    cell = lab.stop(lab.cell(code).wait_for("off"))
-    assert cell.error
-    assert lab.works(programs(GOOD))
-    assert rests(), living(MARK)
-    assert "launch.py" not in cell.text
-
-
-@pytest.mark.parametrize(
-    "code", ["run = %torchrun x.py", "%python x.py", "%%machines\ntorchrun x.py"]
-)
-def test_a_kernel_without_the_lab_says_what_to_do(lab, code):
+def test_a_kernel_without_the_lab_says_what_to_do(lab):
     lab.manager.restart_kernel(now=True)
     lab.connect(load=False)
-    shown = lab.cell(code).end().text
-    assert "has not run `%load_ext ddp_lab`: run the cells above" in shown
-    heavy = "import sys; {'torch', 'ddp_lab.kit.cell.magics'} & {*sys.modules}"
-    assert lab.cell(heavy).end().text == "set()\n"  # nor does it slow down others
-    assert not lab.cell("%load_ext ddp_lab").end().error
-    assert "there is no file x.py" in lab.cell(code).end().text
+    codes = ["run = %torchrun x.py", "%python x.py", "%%machines\ntorchrun x.py"]
+    for code in codes:
+        shown = lab.cell(code).end().text
+        assert "has not run `%load_ext ddp_lab`: run the cells above" in shown
+        heavy = "import sys; {'torch', 'ddp_lab.kit.cell.magics'} & {*sys.modules}"
+        assert lab.cell(heavy).end().text == "set()\n"  # nor does it slow down others
+    assert not lab.cell(LOAD).end().error
+    for code in codes:
+        assert "there is no file x.py" in lab.cell(code).end().text
 
 
 def test_a_name_without_a_value_leads_to_the_cells_above(lab):
@@ -290,7 +306,7 @@ runpy.run_path({server!r}, run_name="__main__")
 def held(lab, tmp_path):
     """Return a file; until it is there, the kernel's fork server imports nothing."""
     go, late = tmp_path / "go", tmp_path / "late.py"
-    late.write_text(LATE.format(go=str(go), server=str(warm.FORK_SERVER)))
+    late.write_text(LATE.format(go=str(go), server=forked.__file__))
     setup = f"""
 from pathlib import Path
 from ddp_lab.kit.run import warm
@@ -314,7 +330,7 @@ def test_a_launch_is_seen_before_torch_is_imported(lab, programs, held, rests):
     # What is stored does not depend on how long that took.
     assert "last seen after" not in cell.text
     assert "last seen after" not in first["text/plain"]  # nbval knows no later ones
-    assert rests(), living(MARK)
+    assert rests(), ours()
 
 
 def test_a_launch_that_waits_for_torch_can_be_stopped(lab, programs, held, rests):
@@ -323,18 +339,31 @@ def test_a_launch_that_waits_for_torch_can_be_stopped(lab, programs, held, rests
     lab.stop(cell)
     assert cell.error
     assert "last seen after" not in cell.text
-    assert rests(), living(MARK)
+    assert wait_until(lambda: len(ours()) == 2), ours()  # it still waits
     held.touch()
     assert lab.works(path)
+    assert rests(), ours()
+
+
+def test_a_run_stopped_before_it_has_begun_harms_no_later_one(
+    lab, programs, held, rests
+):
+    code = f"print('off')\n%torchrun --nproc-per-node 2 {programs(HANGING['sleeps'])}"
+    cell = lab.stop(lab.cell(code).wait_for("off"))
+    assert cell.error
+    held.touch()
+    assert lab.works(programs(GOOD))
+    assert rests(), ours()
+    assert "launch.py" not in cell.text
 
 
 def test_a_kernel_that_ends_does_not_wait_for_its_imports(lab, programs, held):
     cell = lab.cell(f"%torchrun --nproc-per-node 2 {programs(GOOD)}")
     cell.wait_for("importing torch")
-    started = living(MARK)
+    started = ours()
     assert len(started) == 2  # the kernel and its fork server
     restart(lab)
-    assert wait_until(lambda: not set(started) & set(living(MARK))), living(MARK)
+    assert wait_until(lambda: not set(started) & set(ours())), ours()
 
 
 def test_threads_that_wait_for_torch_all_say_so(lab, programs, held, rests):
@@ -351,7 +380,7 @@ with ThreadPoolExecutor() as pool:
     cell.end()
     assert cell.text.count("[rank 1] all is well") == 2, cell.text
     assert "last seen after" not in cell.text
-    assert rests(), living(MARK)
+    assert rests(), ours()
 
 
 def test_a_failed_run_begins_with_its_cause_and_is_short(lab, programs, rests):
@@ -363,7 +392,7 @@ def test_a_failed_run_begins_with_its_cause_and_is_short(lab, programs, rests):
     assert f"{path.name}:6 in work" in traceback.splitlines()[1]
     assert len(traceback.splitlines()) <= 25
     assert "ddp_lab/kit" not in traceback and "torch/distributed" not in traceback
-    assert rests(), living(MARK)
+    assert rests(), ours()
 
 
 # Each pauses for a second, so that the live display has to cope as well.
@@ -411,7 +440,7 @@ def test_a_flood_of_output_does_not_drown_the_notebook(lab, programs, rests, nam
     assert "[rank 0] the last line" in cell.text
     assert cell.size < MOST_SHOWN
     assert lab.answers()
-    assert rests(), living(MARK)
+    assert rests(), ours()
 
 
 def test_hints_and_an_answer_are_there_without_an_import(lab, monkeypatch):
