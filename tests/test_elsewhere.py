@@ -20,7 +20,11 @@ from tools import course, notebooks  # noqa: E402
 pytestmark = pytest.mark.processes
 
 ADDRESS = "https://github.com/OWNER/ddp-lab.git"
-WHERE = 'import ddp_lab; print(ddp_lab.__file__, "torch:", torch.__file__)'
+WHERE = """
+import ddp_lab
+from importlib.util import find_spec
+print(ddp_lab.__file__, "torch:", find_spec("torch").origin)
+"""
 
 
 def start_cell() -> str:
@@ -74,7 +78,7 @@ def test_a_lesson_runs_where_nothing_is_installed(tmp_path, kernel, repository):
     start = start_cell()
     assert ADDRESS in start and "nproc = 2 " in code[1]
     start = start.replace(ADDRESS, repository)
-    sources = [start, start, *code[: first + 1], "import torch", WHERE, "run.facts"]
+    sources = [start, start, *code[: first + 1], WHERE, "run.facts"]
     book = new_notebook(cells=[new_code_cell(source) for source in sources])
     empty = tmp_path / "empty"
     empty.mkdir()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from conftest import FULL
+from forked import let_torchrun_be_a_fork
 
 from ddp_lab.kit import RunFailed, torchrun
 from ddp_lab.kit.run import live
@@ -15,6 +16,13 @@ from tests.test_shown import NO_FACTS
 
 pytestmark = pytest.mark.processes
 WAYS = pytest.mark.parametrize("cold", [False, True], ids=["warm", "cold"])
+
+
+@pytest.fixture(autouse=True)
+def forks(monkeypatch):
+    """Let torchrun be a fork where the ranks' cold starts are what is looked at."""
+    let_torchrun_be_a_fork(monkeypatch)
+
 
 ENDS = """
 import os, signal, sys, time

@@ -16,6 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 from conftest import FULL, living, wait_until
+from forked import let_servers_be_forks
 
 from ddp_lab.kit.played import wiring
 from ddp_lab.kit.played.network import Network, NoNetwork
@@ -324,14 +325,19 @@ tell(ours=names[0], theirs=names[1], before=socket.gethostname())
 @pytest.mark.parametrize(
     "user", ["as we are", pytest.param("ordinary user", marks=FULL)]
 )
-def test_ranks_are_forked_on_their_nodes(user, tmp_path):
+def test_ranks_are_forked_on_their_nodes(user, tmp_path, monkeypatch):
     (tmp_path / "who.py").write_text("""
 import json, os, socket
 facts = {"rank": int(os.environ["RANK"]), "node": socket.gethostname()}
 print(json.dumps({**facts, "links": sorted(os.listdir("/sys/class/net"))}), flush=True)
 """)
+    if user == "as we are":  # another one may not use our warm process
+        let_servers_be_forks(monkeypatch)
     launch = f"""
 from ddp_lab.kit import torchrun
+from tests import forked
+if forked.HOLDS_TORCH in os.environ:
+    forked.servers()
 words = "--nnodes 2 --nproc-per-node 2 {tmp_path}/who.py"
 tell(runs=[torchrun(words, cold=cold).facts for cold in (False, True)])
 """
