@@ -738,14 +738,16 @@ def test_a_changed_variable_or_file_starts_the_warm_process_anew(
     extra.write_text("word = 'one'")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     assert torchrun(f"--nproc-per-node 1 {path}").lines == [["one None"]]
-    first = warm.process.pid
+    first = server_of(warm)
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "/tmp/a")  # torch does so itself
     assert torchrun(f"--nproc-per-node 1 {path}").lines == [["one None"]]
-    assert warm.process.pid == first
+    assert server_of(warm) == first
     extra.write_text("word = 'two'")
     assert torchrun(f"--nproc-per-node 1 {path}").lines == [["two None"]]
+    second = server_of(warm)
     monkeypatch.setenv("TORCH_WORD", "three")
     assert torchrun(f"--nproc-per-node 1 {path}").lines == [["two three"]]
+    assert server_of(warm) != second
 
 
 def test_a_warm_start_that_is_not_to_be_had_is_told_once(
