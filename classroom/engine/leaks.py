@@ -37,10 +37,11 @@ class Secret:
 
     def is_in(self, lines: set[str], squeezed: str) -> bool:
         """Tell whether a file with these lines, and this text, gives it away."""
-        found = self.lines & lines
-        enough = len(found) >= min(TELLING_LINES, len(self.lines))
-        given = any(enough or len(line) >= TELLING_ALONE for line in found)
-        return given or any(one in squeezed for one in self.spellings)
+        if found := self.lines & lines:
+            enough = len(found) >= min(TELLING_LINES, len(self.lines))
+            if enough or any(len(line) >= TELLING_ALONE for line in found):
+                return True
+        return any(map(squeezed.__contains__, self.spellings))
 
 
 def leaks(folder: Path, answers: bool = False) -> list[str]:
@@ -51,6 +52,7 @@ def leaks(folder: Path, answers: bool = False) -> list[str]:
         answers: whether they get the answers to the lessons' exercises.
     """
     known = secrets(answers)
+    every = frozenset().union(*(secret.lines for secret in known))
     found = []
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
         where, text = path.relative_to(folder), _text(path)
@@ -59,7 +61,7 @@ def leaks(folder: Path, answers: bool = False) -> list[str]:
             continue
         if MARK.search(text):
             found.append(f"{where}: a mark of the source notebook")
-        lines, squeezed = _lines(text), "".join(text.split())
+        lines, squeezed = _lines(text) & every, "".join(text.split())
         found += [f"{where}: {one.name}" for one in known if one.is_in(lines, squeezed)]
     return found
 
