@@ -13,6 +13,8 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 from classroom.engine import sandbox
 from classroom.engine.assignment import LAB
 from ddp_lab import ROOT
+from ddp_lab.kit.run.here import environment
+from ddp_lab.kit.run.warm import WARM
 
 pytestmark = pytest.mark.sandbox
 
@@ -98,6 +100,15 @@ MISTAKES = mistakes('''
 ''')
 """,
 }
+
+
+# The judge's warm process is what is named first: a fork of ours.
+GRADE = """
+import runpy, sys
+from classroom.engine import sandbox
+sandbox.PYTHON = sys.argv.pop(1)
+runpy.run_module("classroom.extras", run_name="__main__", alter_sys=True)
+"""
 
 
 def nbgrader(grade_id: str, **known) -> dict:
@@ -197,7 +208,8 @@ def test_from_release_to_grades_beside_the_lab(course, tmp_path):
     course.hand_in("dora", tampered(trap := tmp_path / "touched by a notebook"))
     course.hand_in("emil", None)
     course.hand_in("fay", left_with_0())
-    grade = "-m", "classroom.extras", "grade", "gathered", *unsafe
+    python = WARM.python(environment()) or sys.executable
+    grade = "-c", GRADE, python, "grade", "gathered", *unsafe
     rows = [row.split() for row in course.run(*grade).splitlines()[-6:]]
     assert [[row[0], *row[-2:]] for row in rows] == [
         ["anna", "10", "10"],
