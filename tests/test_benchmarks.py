@@ -7,6 +7,7 @@ import pytest
 
 from bench import Result, Timing, interleaved, launch, three_digits, written
 from bench import __main__ as command
+from bench import data as images
 from ddp_lab import ROOT
 from ddp_lab.data import prepare
 from ddp_lab.kit import torchrun
@@ -83,12 +84,18 @@ def test_a_ring_that_forgets_a_step_is_noticed(tmp_path):
     assert "our ring of 1024 bytes" in run.failure.cause
 
 
+def few(variant) -> str:
+    """Return the program that times how images are read, with few of them."""
+    numbers = "IMAGES, BATCH = 4096, 256", "IMAGES, BATCH = 512, 64"
+    return variant(PROGRAMS / "data.py", *numbers)
+
+
 def test_the_old_page_and_both_ways_to_load_run(variant):
     data = prepare().root
     path = variant(PROGRAMS / "baseline.py", "BATCH = 256", "BATCH = 16")
     run = torchrun(f"--nproc-per-node 2 {path} {data} 1")
     assert run["images"] == [16, 16]
-    run = torchrun(f"--nproc-per-node 1 {PROGRAMS / 'data.py'} {data} 1")
+    run = torchrun(f"--nproc-per-node 1 {few(variant)} {data} 1")
     assert len(run["seconds"][0]) == 3
 
 
@@ -98,7 +105,8 @@ def test_the_trace_of_a_step_shows_that_communication_overlaps(tmp_path):
     assert trace.stat().st_size < 1_000_000
 
 
-def test_the_command_writes_json_and_a_picture(tmp_path, monkeypatch, capsys):
+def test_the_command_writes_json_and_a_picture(tmp_path, monkeypatch, capsys, variant):
+    monkeypatch.setattr(images, "PROGRAM", few(variant))
     monkeypatch.setattr(command, "FOLDER", tmp_path)
     monkeypatch.setattr(command, "ROOT", tmp_path.parent)
     monkeypatch.setattr(sys, "argv", ["bench", "--rounds", "1", "data"])

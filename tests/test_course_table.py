@@ -104,27 +104,7 @@ def text_of(folder, number: int, name: str) -> str:
 
 
 @pytest.mark.processes
-def test_two_lessons_change_places(tmp_path):
-    folder = copied(tmp_path)
-
-    def swap(text, row):
-        (other,) = re.findall(ROW.format("model_parallel"), text, re.S)
-        return text.replace(row + other, other + row)
-
-    rewrite(folder, "cifar10_resnet", swap)
-    look(folder)
-    now = course.NUMBERS["cifar10_resnet"]
-    assert f'"# {now} · Model parallel' in text_of(folder, now, "model_parallel")
-    assert f'"# {now + 1} · ResNet' in text_of(folder, now + 1, "cifar10_resnet")
-    # Numbers without a link follow as well: in prose, in code, and in a syllabus.
-    roads = course.NUMBERS["which_road"]
-    assert f"as in lesson {now}." in text_of(folder, roads, "which_road")
-    guide = (folder / "classroom" / "README.md").read_text()
-    assert f"[split](source/split/split.ipynb) | 1, {now} |" in guide
-
-
-@pytest.mark.processes
-def test_a_lesson_is_inserted_by_its_row(tmp_path):
+def test_a_lesson_is_inserted_by_its_row_and_two_change_places(tmp_path):
     folder = copied(tmp_path)
     source = folder / "notebooks" / course.file(course.LESSONS[1])
     shutil.copy(source, source.with_name("99_more_messages.ipynb"))
@@ -133,11 +113,25 @@ def test_a_lesson_is_inserted_by_its_row(tmp_path):
         new = row.replace("point_to_point", "more_messages").replace("Point to", "More")
         return text.replace(row, row + new)
 
+    def swap(text, row):
+        (other,) = re.findall(ROW.format("model_parallel"), text, re.S)
+        return text.replace(row + other, other + row)
+
     rewrite(folder, "point_to_point", insert)
+    rewrite(folder, "cifar10_resnet", swap)
     look(folder)
     assert '"# 2 · More' in text_of(folder, 2, "more_messages")
-    later = course.NUMBERS["when_it_hangs"] + 1
+    now = {name: number + 1 for name, number in course.NUMBERS.items()}
+    later = now["when_it_hangs"]
     assert f'"# {later} · When it hangs' in text_of(folder, later, "when_it_hangs")
     assert "from lesson 1." in text_of(folder, later, "when_it_hangs")
-    last = course.NUMBERS["ddp_basics"] + 1
-    assert f"lessons 0 to {last}, then" in (folder / "README.md").read_text()
+    first = f"lessons 0 to {now['ddp_basics']}, then"
+    assert first in (folder / "README.md").read_text()
+    place = now["cifar10_resnet"]
+    assert f'"# {place} · Model parallel' in text_of(folder, place, "model_parallel")
+    assert f'"# {place + 1} · ResNet' in text_of(folder, place + 1, "cifar10_resnet")
+    # Numbers without a link follow as well: in prose, in code, and in a syllabus.
+    roads = text_of(folder, now["which_road"], "which_road")
+    assert f"as in lesson {place}." in roads
+    guide = (folder / "classroom" / "README.md").read_text()
+    assert f"[split](source/split/split.ipynb) | 1, {place} |" in guide
