@@ -354,13 +354,11 @@ def variant(tmp_path):
 
 SMALLER = [
     ("inside/*.py", "RATE = 512, 4, 64, 12, 0.5", "RATE = 512, 4, 16, 4, 0.5"),
-    ("less/hooks.py", "RATE = 4, 100, 0.3", "RATE = 4, 70, 0.3"),
-    ("less/hooks.py", "LOOK = 10 ", "LOOK = 70 "),
-    ("less/rarely.py", "LOOK = 4, 250, 0.3, 25", "LOOK = 4, 20, 0.3, 20"),
-    ("less/rarely.py", '{"every": 50}', '{"every": 10}'),
-    ("less/rarely.py", '"first": 50, "every": 10', '"first": 10, "every": 5'),
-    ("less/rarely.py", '"first": 0, "every": 50', '"first": 0, "every": 10'),
-    ("less/top_k.py", "STEPS, RATE = 400, 0.02", "STEPS, RATE = 200, 0.04"),
+    ("less/hooks.py", "LOOK = 25 ", "LOOK = 75 "),
+    ("less/rarely.py", "LOOK = 4, 100, 0.3, 20", "LOOK = 4, 20, 0.3, 20"),
+    ("less/rarely.py", '{"every": 20}', '{"every": 10}'),
+    ("less/rarely.py", '"first": 20, "every": 10', '"first": 10, "every": 5'),
+    ("less/rarely.py", '"first": 0, "every": 20', '"first": 0, "every": 10'),
     ("cost/line.py", "round(21 * 1.6**k)", "round(21 * 1.3**k)"),
     ("cost/line.py", "ROUNDS = 5", "ROUNDS = 2"),
     ("cost/s*.py", "range(14, 23)], 5", "range(14, 23)], 2"),

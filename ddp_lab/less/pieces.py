@@ -28,7 +28,7 @@ from ddp_lab.gpt import GPT, TEXT, Config, batch, loss_of
 ROWS, STEPS, RATE = 4, 3, 1e-3
 
 CONFIG = Config(layers=1, width=48, heads=4, vocab=1024)  # 49,152 weights for words
-LOOK = 10  # steps between two looks at the loss
+LOOK = 25  # steps between two looks at the loss
 ZERO = partial(ZeroRedundancyOptimizer, optimizer_class=torch.optim.Adam)
 
 

@@ -23,14 +23,14 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from ddp_lab.gpt import GPT, TEXT, Config, batch, loss_of
 
-ROWS, STEPS, RATE, LOOK = 4, 250, 0.3, 25  # LOOK: steps between two looks at the loss
+ROWS, STEPS, RATE, LOOK = 4, 100, 0.3, 20  # LOOK: steps between two looks at the loss
 
 CONFIG = Config(layers=1, width=48, heads=4)  # 34,080 weights
 WAYS = {
     "DDP": {"first": STEPS},
-    "accumulation": {"every": 50},  # steps from one meeting to the next
-    "post-local SGD": {"first": 50, "every": 10},
-    "DiLoCo": {"first": 0, "every": 50, "rate": 0.7, "momentum": 0.9},
+    "accumulation": {"every": 20},  # steps from one meeting to the next
+    "post-local SGD": {"first": 20, "every": 10},
+    "DiLoCo": {"first": 0, "every": 20, "rate": 0.7, "momentum": 0.9},
 }
 
 

@@ -4,7 +4,7 @@
 
 Two weights, of which each rank sends one a step; the second should reach 1:
 
-    [rank 0] the second weight moved in ... of 400 steps, to ...
+    [rank 0] the second weight moved in ... of 200 steps, to ...
 
 Written by notebooks/06_sending_less.ipynb.
 """
@@ -22,7 +22,7 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 
 SHARE = 0.01  # of the numbers in a bucket; at least one is sent
 
-STEPS, RATE = 400, 0.02
+STEPS, RATE = 200, 0.04
 
 
 def top_k(owed, bucket):
