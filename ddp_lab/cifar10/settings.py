@@ -81,8 +81,8 @@ def main(rank, world_size, device):
     parser.add_argument("--rounds", type=int, default=12)
     args = parser.parse_args()
     torch.manual_seed(rank)  # other images on every rank
-    images = torch.randn(4, 16, 3, 32, 32, device=device)  # four batches of 16
-    batches = list(zip(images, torch.randint(10, (4, 16), device=device), strict=True))
+    images = torch.randn(4, 8, 3, 32, 32, device=device)  # four batches of 8
+    batches = list(zip(images, torch.randint(10, (4, 8), device=device), strict=True))
 
     model = network().to(device)
     # In each of them all ranks hold rank 0's weights.

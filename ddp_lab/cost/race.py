@@ -22,7 +22,7 @@ PART = 2**20  # numbers; a longer message goes in parts, and each is added on ar
 room_for = cache(torch.empty)  # kept, since memory is slow when it is first touched
 
 SIZES = (2**10, 2**15, 2**19)  # bytes
-BIG = 2**26  # only the ring, and not over a slow wire
+BIG = 2**25  # only the ring, and not over a slow wire
 ROUNDS = 5  # that count, after one that does not
 
 

@@ -101,10 +101,15 @@ class ExpertsOverRanks(Experts):
 
 def average(net):
     """Average the gradients; an expert's come from the tokens of all ranks already."""
+    common = []
     for name, p in net.named_parameters():
-        if "experts." not in name:
-            dist.all_reduce(p.grad)  # every rank now holds the sum
         p.grad /= dist.get_world_size()
+        if "experts." not in name:
+            common.append(p.grad)
+    row = torch.cat([grad.flatten() for grad in common])  # one message for all
+    dist.all_reduce(row)  # every rank now holds the sum
+    for grad, part in zip(common, row.split([g.numel() for g in common]), strict=True):
+        grad.copy_(part.view_as(grad))
 
 
 def train(alpha, net, layer):

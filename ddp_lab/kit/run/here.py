@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -31,6 +32,11 @@ def environment() -> dict[str, str]:
     env |= {"TERM": "dumb", "PYTHONFAULTHANDLER": "1"}
     env.setdefault("OMP_NUM_THREADS", "1")  # torchrun does so too, and prints a banner
     return env
+
+
+def warm_python() -> str:
+    """Return a Python that has imported torch already; our own if there is none."""
+    return WARM.python(environment()) or sys.executable
 
 
 class Here(Place):
