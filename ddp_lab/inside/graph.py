@@ -17,7 +17,7 @@ from torch import nn
 from torch.distributed.elastic.multiprocessing.errors import record
 from torch.nn.parallel import DistributedDataParallel as DDP
 
-WIDTH, LAYERS, ROWS, STEPS, RATE = 512, 4, 64, 12, 0.5
+WIDTH, LAYERS, ROWS, STEPS, RATE = 512, 4, 64, 8, 0.5
 SIZE = 4  # bytes of a number
 LAYER = SIZE * WIDTH**2, SIZE * WIDTH  # bytes of its weights, and of its biases
 CALLS = {name: [*[LAYER[0]] * 3, 2 * LAYER[0], 4 * SIZE] for name in ("ours", "torch")}
