@@ -359,7 +359,7 @@ SMALLER = [
     ("less/rarely.py", '{"every": 20}', '{"every": 10}'),
     ("less/rarely.py", '"first": 20, "every": 10', '"first": 10, "every": 5'),
     ("less/rarely.py", '"first": 0, "every": 20', '"first": 0, "every": 10'),
-    ("cost/line.py", "round(21 * 1.5**k)", "round(21 * 1.3**k)"),
+    ("cost/line.py", "round(21 * 1.6**k)", "round(21 * 1.3**k)"),
     ("cost/line.py", "ROUNDS = 5", "ROUNDS = 2"),
     ("cost/s*.py", "range(14, 23)], 5", "range(14, 23)], 2"),
     ("cost/race.py", "BIG = 2**25", "BIG = 2**22"),
