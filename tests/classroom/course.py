@@ -16,6 +16,7 @@ from ranks import launch
 
 from classroom.engine import judge, runner, sandbox
 from classroom.engine.assignment import (
+    LAB,
     Assignment,
     Criterion,
     home,
@@ -25,6 +26,7 @@ from classroom.engine.assignment import (
 )
 from classroom.engine.assignment import criteria as criteria_of
 from classroom.engine.check import try_case
+from classroom.engine.modules import modules
 from classroom.engine.rig import Rig
 from classroom.engine.verdict import Verdict
 from ddp_lab.kit import RunFailed
@@ -40,6 +42,7 @@ HIDDEN = re.compile(
 STUB = r"\1### YOUR CODE\n\1raise NotImplementedError\n"  # as in nbgrader_config.py
 UNSAFE = sandbox.available() is not None
 RING = load("ring")
+BESIDE = LAB / "assignments" / "beside"
 
 
 @functools.cache
@@ -78,6 +81,21 @@ def changed(name: str, *changes: tuple[str, str]) -> dict[str, str]:
         assert len(files) == 1 and found[files[0]].count(old) == 1, (old, files)
         found[files[0]] = found[files[0]].replace(old, new)
     return found
+
+
+@functools.cache
+def judging(name: str) -> list[str]:
+    """Return what judges an assignment, and its solution: see tests/proofs.py."""
+    files = [*modules(["classroom.engine.judge", "classroom.engine.zygote"]).values()]
+    for folder in (home(name) / "assignments" / name, BESIDE):
+        files += sorted(folder.glob("*.py"))
+    texts = [path.read_text() for path in (*files, Path(__file__))]
+    return [*texts, *_programs(name).values(), f"unsafe: {UNSAFE}"]
+
+
+def proofs_of(name: str, file: str) -> pytest.MarkDecorator:
+    """Return the marker of a file whose tests are proofs about an assignment."""
+    return pytest.mark.proof(of=lambda **_: [Path(file).read_text(), *judging(name)])
 
 
 @functools.cache

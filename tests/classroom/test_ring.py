@@ -11,6 +11,7 @@ from course import (
     cells,
     changed,
     judged,
+    proofs_of,
     solution,
     states,
     verdict,
@@ -21,7 +22,7 @@ from classroom.assignments.ring import criteria as ring
 from classroom.engine.check import try_case
 from classroom.engine.rig import Outcome, Rig
 
-pytestmark = pytest.mark.sandbox
+pytestmark = [pytest.mark.sandbox, proofs_of("ring", __file__)]
 
 
 @pytest.mark.parametrize(

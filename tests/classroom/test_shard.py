@@ -3,13 +3,23 @@
 from contextlib import closing
 
 import pytest
-from course import UNSAFE, box, cells, changed, judged, solution, verdict, visible
+from course import (
+    UNSAFE,
+    box,
+    cells,
+    changed,
+    judged,
+    proofs_of,
+    solution,
+    verdict,
+    visible,
+)
 
 from classroom.assignments.shard import criteria as shard
 from classroom.engine.check import try_case
 from classroom.engine.verdict import Verdict
 
-pytestmark = pytest.mark.sandbox
+pytestmark = [pytest.mark.sandbox, proofs_of("shard", __file__)]
 
 HEAD = """
 import sys

@@ -3,11 +3,10 @@
 A new assignment is tested here as soon as its folder and its notebook are there.
 """
 
-import functools
 import importlib
 
 import pytest
-from course import cells, changed, others, solution, starter, verdict, visible
+from course import cells, changed, judging, others, solution, starter, verdict, visible
 
 from classroom.engine.assignment import (
     COURSE,
@@ -18,7 +17,6 @@ from classroom.engine.assignment import (
     names,
     needed,
 )
-from classroom.engine.modules import modules
 
 pytestmark = pytest.mark.sandbox
 
@@ -115,19 +113,7 @@ def test_the_starter_gets_nothing(assignment, cell):
 def depends_on(assignment: str, mistake) -> list[str]:
     """Return what the verdict on a mistake depends on: see tests/proofs.py."""
     answer = changed(assignment, *mistake.changes)
-    return [*answer.values(), mistake.says, *engine(), *own(assignment), *own("beside")]
-
-
-@functools.cache
-def engine() -> list[str]:
-    needed = modules(["classroom.engine.judge", "classroom.engine.zygote"])
-    return [path.read_text() for path in needed.values()]
-
-
-@functools.cache
-def own(name: str) -> list[str]:
-    folder = (LAB if name == "beside" else home(name)) / "assignments" / name
-    return [path.read_text() for path in sorted(folder.glob("*.py"))]
+    return [*answer.values(), mistake.says, *judging(assignment)]
 
 
 @pytest.mark.proof(of=depends_on)

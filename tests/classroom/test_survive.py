@@ -1,9 +1,18 @@
 """Assignment 8: what is special to it; test_solutions.py has the rest."""
 
 import pytest
-from course import REGION, _programs, changed, solution, some, verdict, visible
+from course import (
+    REGION,
+    _programs,
+    changed,
+    proofs_of,
+    solution,
+    some,
+    verdict,
+    visible,
+)
 
-pytestmark = pytest.mark.sandbox
+pytestmark = [pytest.mark.sandbox, proofs_of("survive", __file__)]
 
 
 def with_bodies(save: str, load: str, head: str = "") -> dict[str, str]:
