@@ -106,8 +106,7 @@ def average(net):
         p.grad /= dist.get_world_size()
         if "experts." not in name:
             common.append(p.grad)
-    row = torch.cat([grad.flatten() for grad in common])  # one message for all
-    dist.all_reduce(row)  # every rank now holds the sum
+    dist.all_reduce(row := torch.cat([g.flatten() for g in common]))  # now the sums
     for grad, part in zip(common, row.split([g.numel() for g in common]), strict=True):
         grad.copy_(part.view_as(grad))
 
