@@ -418,19 +418,21 @@ def test_a_run_that_died_early_is_never_called_a_success(program, many):
 def test_a_suspicion_is_compared_with_what_was_found(fail, tmp_path, capsys):
     run = fail("if odd: time.sleep(600)\ndist.all_reduce(tensor)", 2)
     line = number_of(tmp_path / "sick.py", "time.sleep(600)")
-    suspicion = suspect(ODD, line, "absent")
-    assert suspicion.fits(run)
-    suspicion.compare(run)
-    assert "✓ right: rank: you say 1; the run says rank 1" in capsys.readouterr().out
+    suspect(ODD, line, "absent").compare(run)
+    told = capsys.readouterr().out
+    assert "✓ right: rank: you say 1; the run says rank 1" in told
+    assert told.count("✓ right:") == 3
     for wrong in (suspect(0, line, "absent"), suspect(ODD, 1, "absent"), suspect()):
-        assert not wrong.fits(run)
         wrong.compare(run)
-    assert "no guess yet: rank: the run says rank 1" in capsys.readouterr().out
+        told = capsys.readouterr().out
+        assert told.count("✓ right:") < 3
+    assert "no guess yet: rank: the run says rank 1" in told
     suspect(ODD, line, "flu").compare(run)
     assert "symptoms are: absent, " in capsys.readouterr().out
 
 
-def test_nobody_is_the_one_if_every_rank_raises(fail, tmp_path):
+def test_nobody_is_the_one_if_every_rank_raises(fail, tmp_path, capsys):
     run = fail("raise ValueError(rank)", 2)
     line = number_of(tmp_path / "sick.py", "raise ValueError")
-    assert suspect(None, line, None).fits(run)
+    suspect(None, line, None).compare(run)
+    assert capsys.readouterr().out.count("✓ right:") == 3
