@@ -2,6 +2,7 @@
 
 import functools
 import importlib
+import inspect
 import json
 import os
 import queue
@@ -393,6 +394,12 @@ def smaller(program: Path, folder: Path) -> Path:
     copy.parent.mkdir(parents=True, exist_ok=True)
     copy.write_text(text)
     return copy
+
+
+def how_they_run() -> list[str]:
+    """Return how programs are run in tests, as text: see proofs.py."""
+    starts = [*sorted(STARTS_ITS_RANKS), *sorted(RESTARTS.items())]
+    return [repr(SMALLER), inspect.getsource(smaller), repr(starts)]
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ digest of these, and where the test has passed. As long as both are the same,
 import hashlib
 import inspect
 import json
-import os
+import platform
 import re
 import sys
 from functools import cache
@@ -28,7 +28,10 @@ EVERYWHERE = (
     "tests/ranks.py",
     "tests/in_turn.py",
     "ddp_lab/kit/cell/program.py",
+    "ddp_lab/kit/cell/source.py",
+    "ddp_lab/kit/cell/end.py",
     "ddp_lab/gpt.txt",
+    "ddp_lab/data.py",
 )
 """What programs are run by, made by, and trained on."""
 STANDING: dict[str, list[str]] = json.loads(FILE.read_text()) if FILE.exists() else {}
@@ -39,8 +42,9 @@ STANDING: dict[str, list[str]] = json.loads(FILE.read_text()) if FILE.exists() e
 def here() -> str:
     """Return what else a verdict depends on."""
     torch, python = version("torch").split(".")[:2], sys.version_info[:2]
-    gpu = ", CUDA" if os.path.exists("/dev/nvidiactl") else ""
-    return f"torch {'.'.join(torch)}, Python {python[0]}.{python[1]}{gpu}"
+    gpus = len([*Path("/dev").glob("nvidia[0-9]*")])
+    machine = f"{sys.platform} on {platform.machine()}, {gpus} GPUs"
+    return f"torch {'.'.join(torch)}, Python {python[0]}.{python[1]}, {machine}"
 
 
 @cache
@@ -82,8 +86,11 @@ class Recorder:
             self.all[item.nodeid] = dict(item.user_properties)["proof"]
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        if report.when == "call" and report.passed:
+        now = dict(report.user_properties).get("proof")
+        if report.when == "call" and report.passed and now == self.all[report.nodeid]:
             self.passed.add(report.nodeid)
+        elif report.failed:
+            self.passed.discard(report.nodeid)
 
     def standing(self) -> dict[str, list[str]]:
         """Return what stands now: a proof of other texts stands no more."""

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import proofs
 import pytest
-from conftest import FULL, RESTARTS, SMALLER, STARTS_ITS_RANKS, name_of, smaller
+from conftest import FULL, RESTARTS, STARTS_ITS_RANKS, how_they_run, name_of, smaller
 from ranks import launch, tell_apart
 
 from ddp_lab import ROOT
@@ -120,7 +120,7 @@ def test_the_solution_is_right(answer, ranks, tmp_path):
 def depends_on(answer: Path) -> list[str]:
     """Return what the verdict on all answers depends on: see proofs.py."""
     files = [program(answer), *all_answers(answer), Path(__file__)]
-    return [*map(proofs.text, files), repr(SMALLER)]
+    return [*map(proofs.text, files), *how_they_run()]
 
 
 def all_answers(answer: Path) -> list[Path]:

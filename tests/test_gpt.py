@@ -66,7 +66,7 @@ def test_what_is_cut_divides_by_two_three_and_four():
         assert size % 12 == 0
 
 
-@pytest.mark.proof(of=lambda: [proofs.text("ddp_lab/gpt.py")])
+@pytest.mark.proof(of=lambda: [*map(proofs.text, ("ddp_lab/gpt.py", __file__))])
 def test_it_learns(model):
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     for step in range(50):

@@ -4,13 +4,14 @@ A program that keeps quiet with one of these in it teaches nothing, so this file
 proof that the checks in the programs can fail.
 """
 
+import inspect
 from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 
 import proofs
 import pytest
-from conftest import PROGRAMS, RESTARTS, SMALLER, name_of, smaller
+from conftest import PROGRAMS, RESTARTS, how_they_run, name_of, smaller
 from ranks import launch, tell_apart
 
 from ddp_lab import ROOT
@@ -2368,7 +2369,8 @@ def depends_on(turn: tuple = (), mistake: Mistake | None = None) -> list[str]:
     """Return what the verdict on mistakes depends on: see proofs.py."""
     mistakes = [mistake] if mistake else TURNS[turn]
     programs = {f"ddp_lab/{each.program}.py" for each in mistakes}
-    return [*map(proofs.text, programs), *map(repr, mistakes), repr(SMALLER)]
+    own = [repr(NOTICED), *map(inspect.getsource, (planted, quick))]
+    return [*map(proofs.text, programs), *map(repr, mistakes), *own, *how_they_run()]
 
 
 @pytest.mark.proof(of=depends_on)

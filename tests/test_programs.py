@@ -18,6 +18,7 @@ from conftest import (
     RESTARTS,
     SMALLER,
     STARTS_ITS_RANKS,
+    how_they_run,
     name_of,
     smaller,
 )
@@ -64,8 +65,8 @@ def shown() -> set[str]:
 
 def depends_on(path: Path, ranks: int) -> list[str]:
     """Return what a program's success depends on: see proofs.py."""
-    words = [ARGUMENTS.get(name_of(path), ""), RESTARTS.get(name_of(path), "")]
-    return [proofs.text(path), *words, repr(SMALLER)]
+    words = [ARGUMENTS.get(name_of(path), ""), repr(name_of(path) in ALONE)]
+    return [proofs.text(path), *words, *how_they_run()]
 
 
 def cases():

@@ -2,6 +2,7 @@
 
 import ast
 import functools
+import json
 import os
 import re
 import shutil
@@ -11,7 +12,9 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 import nbformat
+import proofs
 import pytest
+from conftest import KIT
 from ranks import launch
 
 from classroom.engine import judge, runner, sandbox
@@ -87,10 +90,12 @@ def changed(name: str, *changes: tuple[str, str]) -> dict[str, str]:
 def judging(name: str) -> list[str]:
     """Return what judges an assignment, and its solution: see tests/proofs.py."""
     files = [*modules(["classroom.engine.judge", "classroom.engine.zygote"]).values()]
-    for folder in (home(name) / "assignments" / name, BESIDE):
+    files += [LAB / "engine" / "ranks.py", KIT / "record" / "logs.py", Path(__file__)]
+    for folder in (home(name) / "assignments" / name, BESIDE, KIT / "explain"):
         files += sorted(folder.glob("*.py"))
-    texts = [path.read_text() for path in (*files, Path(__file__))]
-    return [*texts, *_programs(name).values(), f"unsafe: {UNSAFE}"]
+    cells = json.loads(notebook("source", name).read_text())["cells"]
+    cases = [[c["source"], c["metadata"]] for c in cells if c["cell_type"] == "code"]
+    return [*map(proofs.text, files), json.dumps(cases), f"unsafe: {UNSAFE}"]
 
 
 def proofs_of(name: str, file: str) -> pytest.MarkDecorator:
