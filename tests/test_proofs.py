@@ -65,3 +65,21 @@ def test_a_program_is_read_with_what_it_imports():
     hooks, gpt = "ddp_lab/less/hooks.py", "ddp_lab/gpt.py"
     assert proofs.text(gpt) in proofs.text(hooks)
     assert proofs.text(hooks).startswith(Path(proofs.ROOT, hooks).read_text())
+
+
+def test_what_cannot_be_read_stays_in_the_file(monkeypatch, tmp_path):
+    monkeypatch.setattr(proofs, "FILE", tmp_path / "proofs.json")
+    monkeypatch.setattr(pytest, "main", lambda *_: pytest.ExitCode.INTERRUPTED)
+    assert proofs.main() == pytest.ExitCode.INTERRUPTED and not proofs.FILE.exists()
+
+
+def test_a_pass_counts_for_the_texts_that_were_read(monkeypatch):
+    recorder = proofs.Recorder()
+    recorder.all = dict.fromkeys(("one", "other", "left a mess"), "of now")
+    for name, texts in zip(recorder.all, ("of now", "of later", "of now"), strict=True):
+        said = {"nodeid": name, "user_properties": [("proof", texts)]}
+        ok = SimpleNamespace(when="call", passed=True, failed=False, **said)
+        recorder.pytest_runtest_logreport(ok)
+    mess = SimpleNamespace(when="teardown", passed=False, failed=True, **said)
+    recorder.pytest_runtest_logreport(mess)
+    assert recorder.passed == {"one"}
