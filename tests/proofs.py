@@ -107,11 +107,19 @@ class Recorder:
 def main() -> int:
     """Run the proofs that do not stand, and write down those that do now."""
     recorder = Recorder()
-    live = "proof and not (full or browser)"
-    pytest.main(["-qq", "--collect-only", "-m", live, "tests"], [recorder])
-    code = pytest.main(
-        ["-n", "auto", "-m", f"{live} and not proved", "tests"], [recorder]
-    )
+    which = "proof and not (full or browser)"
+    if code := pytest.main(["-qq", "--collect-only", "-m", which, "tests"], [recorder]):
+        return code  # else what could not be read would stand no more
+    words = [
+        "-p",
+        "tests.early",
+        "-n",
+        "auto",
+        "-m",
+        f"{which} and not proved",
+        "tests",
+    ]
+    code = pytest.main(words, [recorder])
     rows = [f"{json.dumps(k)}: {json.dumps(v)}" for k, v in recorder.standing().items()]
     FILE.write_text("{\n" + ",\n".join(rows) + "\n}\n")
     return 0 if code == pytest.ExitCode.NO_TESTS_COLLECTED else code
