@@ -110,16 +110,8 @@ def main() -> int:
     which = "proof and not (full or browser)"
     if code := pytest.main(["-qq", "--collect-only", "-m", which, "tests"], [recorder]):
         return code  # else what could not be read would stand no more
-    words = [
-        "-p",
-        "tests.early",
-        "-n",
-        "auto",
-        "-m",
-        f"{which} and not proved",
-        "tests",
-    ]
-    code = pytest.main(words, [recorder])
+    words = ["-p", "tests.early", "-n", "auto", "tests", "-m"]
+    code = pytest.main([*words, f"{which} and not proved"], [recorder])
     rows = [f"{json.dumps(k)}: {json.dumps(v)}" for k, v in recorder.standing().items()]
     FILE.write_text("{\n" + ",\n".join(rows) + "\n}\n")
     return 0 if code == pytest.ExitCode.NO_TESTS_COLLECTED else code

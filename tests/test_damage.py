@@ -7,15 +7,14 @@ cannot write where nobody may.
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from conftest import FULL, WARM, Later
+from conftest import FULL, Later
 
 from ddp_lab import ROOT, data
 from ddp_lab.kit import torchrun
-from ddp_lab.kit.run.here import environment
+from ddp_lab.kit.run.here import warm_python
 
 pytestmark = pytest.mark.processes
 atomic, torch = Later("ddp_lab.checkpoint.atomic"), Later("torch")
@@ -215,8 +214,7 @@ def test_a_disk_that_fills_up_early_or_inside_a_tensor(numbers, tmp_path):
         "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, resource.RLIM_INFINITY))",
         f"write(torch.zeros({numbers}), pathlib.Path({str(tmp_path)!r}, 'model.pt'))",
     )
-    python = WARM.python(environment()) or sys.executable  # a fork, which holds torch
-    command = [python, "-c", "\n".join(lines)]
+    command = [warm_python(), "-c", "\n".join(lines)]
     run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     last = run.stderr.strip().splitlines()[-1]
     assert last == f"OSError: cannot save in {tmp_path}: File too large", run.stderr

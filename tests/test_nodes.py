@@ -17,13 +17,13 @@ from pathlib import Path
 
 import psutil
 import pytest
-from conftest import FULL, WARM, wait_until, words_of
+from conftest import FULL, wait_until, words_of
 from forked import let_servers_be_forks
 
 from ddp_lab import ROOT
 from ddp_lab.kit import RunFailed, torchrun
 from ddp_lab.kit.explain.cause import Kind
-from ddp_lab.kit.run.here import environment
+from ddp_lab.kit.run.here import warm_python
 from ddp_lab.kit.run.launch import machines
 from ddp_lab.kit.run.options import OWN_STORE
 from ddp_lab.kit.run.ports import free_port
@@ -445,7 +445,7 @@ def test_the_lesson_says_how_mpirun_starts_ranks(monkeypatch, tmp_path):
     assert address in command
     here = f"MASTER_ADDR=127.0.0.1 MASTER_PORT={free_port()}"
     # The words are what is tested: what they start may be forks, which hold torch.
-    (tmp_path / "python").symlink_to(WARM.python(environment()) or sys.executable)
+    (tmp_path / "python").symlink_to(warm_python())
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     for setting in ("ALLOW_RUN_AS_ROOT", "ALLOW_RUN_AS_ROOT_CONFIRM"):
         monkeypatch.setenv(f"OMPI_{setting}", "1")

@@ -19,7 +19,6 @@ from ranks import launch
 
 from classroom.engine import judge, runner, sandbox
 from classroom.engine.assignment import (
-    LAB,
     Assignment,
     Criterion,
     home,
@@ -29,7 +28,6 @@ from classroom.engine.assignment import (
 )
 from classroom.engine.assignment import criteria as criteria_of
 from classroom.engine.check import try_case
-from classroom.engine.modules import modules
 from classroom.engine.rig import Rig
 from classroom.engine.verdict import Verdict
 from ddp_lab.kit import RunFailed
@@ -45,7 +43,6 @@ HIDDEN = re.compile(
 STUB = r"\1### YOUR CODE\n\1raise NotImplementedError\n"  # as in nbgrader_config.py
 UNSAFE = sandbox.available() is not None
 RING = load("ring")
-BESIDE = LAB / "assignments" / "beside"
 
 
 @functools.cache
@@ -89,10 +86,8 @@ def changed(name: str, *changes: tuple[str, str]) -> dict[str, str]:
 @functools.cache
 def judging(name: str) -> list[str]:
     """Return what judges an assignment, and its solution: see tests/proofs.py."""
-    files = [*modules(["classroom.engine.judge", "classroom.engine.zygote"]).values()]
-    files += [LAB / "engine" / "ranks.py", KIT / "record" / "logs.py", Path(__file__)]
-    for folder in (home(name) / "assignments" / name, BESIDE, KIT / "explain"):
-        files += sorted(folder.glob("*.py"))
+    files = [*judge.judging(name), *sorted((KIT / "explain").glob("*.py"))]
+    files += [KIT / "record" / "logs.py", Path(__file__)]
     cells = json.loads(notebook("source", name).read_text())["cells"]
     cases = [[c["source"], c["metadata"]] for c in cells if c["cell_type"] == "code"]
     return [*map(proofs.text, files), json.dumps(cases), f"unsafe: {UNSAFE}"]

@@ -28,8 +28,7 @@ from classroom.engine.assignment import load, names, notebook
 from classroom.engine.check import try_case
 from classroom.extras import gradescope
 from ddp_lab import ROOT
-from ddp_lab.kit.run.here import environment
-from ddp_lab.kit.run.warm import WARM
+from ddp_lab.kit.run.here import warm_python
 
 pytestmark = pytest.mark.sandbox
 
@@ -248,9 +247,8 @@ def test_no_solution_and_no_mistake_is_in_the_zip(name, tmp_path):
 def test_what_the_warm_process_imports_is_installed():
     text = "import sys\nfrom ddp_lab.kit.run import fork_server\nfork_server.load()\n"
     text += "print(*{name.partition('.')[0] for name in list(sys.modules)})"
-    python = WARM.python(environment()) or sys.executable  # a fork, or a real start
     done = subprocess.run(
-        [python, "-c", text],
+        [warm_python(), "-c", text],
         cwd=ROOT,
         env=os.environ | {"OMP_NUM_THREADS": "1"},  # or a thread is no clean start
         capture_output=True,

@@ -13,8 +13,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 from classroom.engine import sandbox
 from classroom.engine.assignment import LAB
 from ddp_lab import ROOT
-from ddp_lab.kit.run.here import environment
-from ddp_lab.kit.run.warm import WARM
+from ddp_lab.kit.run.here import warm_python
 
 pytestmark = pytest.mark.sandbox
 
@@ -208,8 +207,7 @@ def test_from_release_to_grades_beside_the_lab(course, tmp_path):
     course.hand_in("dora", tampered(trap := tmp_path / "touched by a notebook"))
     course.hand_in("emil", None)
     course.hand_in("fay", left_with_0())
-    python = WARM.python(environment()) or sys.executable
-    grade = "-c", GRADE, python, "grade", "gathered", *unsafe
+    grade = "-c", GRADE, warm_python(), "grade", "gathered", *unsafe
     rows = [row.split() for row in course.run(*grade).splitlines()[-6:]]
     assert [[row[0], *row[-2:]] for row in rows] == [
         ["anna", "10", "10"],

@@ -113,7 +113,8 @@ def test_the_starter_gets_nothing(assignment, cell):
 def depends_on(assignment: str, mistake) -> list[str]:
     """Return what the verdict on a mistake depends on: see tests/proofs.py."""
     answer = changed(assignment, *mistake.changes)
-    return [*answer.values(), mistake.says, *judging(assignment)]
+    told = [mistake.criterion, mistake.says, *answer.values()]
+    return [*told, *judging(assignment)]
 
 
 @pytest.mark.proof(of=depends_on)
