@@ -848,3 +848,19 @@ def test_a_rank_that_computes_while_it_prints_is_left_alone(program):
         pass
     """)
     assert torchrun(f"--nproc-per-node 1 {path}", timeout=1).failure is None
+
+
+NO_SERVER = """
+import ctypes
+from torch.distributed import TCPStore
+resolver = ctypes.CDLL(None)
+resolver.__res_init()
+resolver.__res_state.restype = ctypes.POINTER(ctypes.c_int)
+resolver.__res_state()[1] = 0  # attempts: a question for a server fails, and is told
+TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+"""
+
+
+def test_a_warm_start_asks_no_server_for_the_names_of_ranks(program):
+    run = torchrun(f"--nproc-per-node 1 {program('', NO_SERVER)}")
+    assert run.warnings == [[]]

@@ -98,6 +98,7 @@ def load() -> None:
 
     exits.register = register
     _forget_exits()
+    _ask_for_no_names()
     gc.collect()
     gc.freeze()  # or each collection of a rank would go through all that was imported
     _collapse()
@@ -132,6 +133,34 @@ def _forget_exits() -> None:
         finalizer.atexit = False
     if "TORCH_LOGS" not in os.environ:
         atexit.unregister(torch._dynamo.utils.dump_compile_times)
+
+
+def _ask_for_no_names() -> None:
+    """Let torch log its peers by address, and not ask the network for their names.
+
+    It asks at each connection of its store, 24 times in a launch of four ranks. Where
+    the name server is slow, drops questions or cannot be reached, one takes 5 or 10
+    seconds. After a question that failed torch asks no more, and neither do the forks:
+    here is one, to be sent to no server at all.
+    """
+    import ctypes
+
+    import torch
+
+    resolver = ctypes.CDLL(None)
+    if not hasattr(resolver, "__res_state"):  # another C library than glibc
+        return
+    resolver.__res_init()
+    resolver.__res_state.restype = ctypes.POINTER(ctypes.c_int)
+    state = resolver.__res_state()  # two numbers, and more: see resolv.h
+    state[1], attempts = 0, state[1]
+    stderr, silent = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(silent, 2)  # torch tells of the question
+    torch.distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    os.dup2(stderr, 2)
+    os.close(stderr)
+    os.close(silent)
+    state[1] = attempts
 
 
 def _collapse() -> None:
