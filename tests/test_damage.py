@@ -9,6 +9,7 @@ import os
 import subprocess
 from pathlib import Path
 
+import proofs
 import pytest
 from conftest import FULL, Later
 
@@ -16,7 +17,15 @@ from ddp_lab import ROOT, data
 from ddp_lab.kit import torchrun
 from ddp_lab.kit.run.here import warm_python
 
-pytestmark = pytest.mark.processes
+SAVING = sorted((ROOT / "ddp_lab").glob("c[hi]*/*.py"))  # checkpoint and cifar10
+
+
+def depends_on(**_: object) -> list[str]:
+    """Return what a program's answer to a damage depends on: see proofs.py."""
+    return [*map(proofs.text, [*SAVING, Path(__file__)])]
+
+
+pytestmark = [pytest.mark.processes, pytest.mark.proof(of=depends_on)]
 atomic, torch = Later("ddp_lab.checkpoint.atomic"), Later("torch")
 
 # Where a program saves, and where it writes first.

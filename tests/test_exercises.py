@@ -96,6 +96,13 @@ def test_notebooks_show_that_unsolved_is_not_yet():
     assert shown == {answer for answer in RIGHT if name(answer) not in NOT_COMPARED}
 
 
+def depends_on(answer: Path, **_: int) -> list[str]:
+    """Return what the verdict on all answers depends on: see proofs.py."""
+    files = [program(answer), *all_answers(answer), Path(__file__)]
+    return [*map(proofs.text, files), *how_they_run()]
+
+
+@pytest.mark.proof(of=depends_on)
 @pytest.mark.parametrize(
     "answer",
     [
@@ -110,17 +117,12 @@ def test_unsolved_is_not_yet(answer, tmp_path):
     assert all("not yet" in "\n".join(lines) for lines in run.lines)
 
 
+@pytest.mark.proof(of=depends_on)
 @right
 @pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=FULL)])
 def test_the_solution_is_right(answer, ranks, tmp_path):
     run = start(solve(answer, tmp_path), answer, ranks)
     assert run["solved"] == [True] * ranks
-
-
-def depends_on(answer: Path) -> list[str]:
-    """Return what the verdict on all answers depends on: see proofs.py."""
-    files = [program(answer), *all_answers(answer), Path(__file__)]
-    return [*map(proofs.text, files), *how_they_run()]
 
 
 def all_answers(answer: Path) -> list[Path]:

@@ -78,9 +78,9 @@ def cases():
         again = unsolved or name in seen
         marks = {2: [pytest.mark.check], 3: [FULL] if unsolved else [], 4: [FULL]}
         marks[2] += [pytest.mark.repeats] if again else []
-        marks[3] += [pytest.mark.proof(of=depends_on)]
+        proof = pytest.mark.proof(of=depends_on)
         for ranks, more in marks.items():
-            marked = [PROCESSES, *more]
+            marked = [PROCESSES, proof, *more]
             yield pytest.param(path, ranks, marks=marked, id=f"{name}-{ranks}")
 
 

@@ -1,5 +1,6 @@
 """A proof stands as long as nothing has changed that its verdict depends on."""
 
+import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -65,6 +66,20 @@ def test_a_program_is_read_with_what_it_imports():
     hooks, gpt = "ddp_lab/less/hooks.py", "ddp_lab/gpt.py"
     assert proofs.text(gpt) in proofs.text(hooks)
     assert proofs.text(hooks).startswith(Path(proofs.ROOT, hooks).read_text())
+
+
+@pytest.mark.processes
+def test_a_file_that_changes_changes_the_digest_of_all_but_others(
+    monkeypatch, tmp_path
+):
+    monkeypatch.setattr(proofs, "ROOT", tmp_path)
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    (tmp_path / "tests").mkdir()
+    found = []
+    for file, text in [("a", "1"), ("a", "2"), ("b", "2"), ("tests/c", "3")]:
+        (tmp_path / file).write_text(text)
+        found.append(proofs.all_but.__wrapped__("tests/"))
+    assert len({*found}) == 3 and found[2] == found[3]
 
 
 def test_what_cannot_be_read_stays_in_the_file(monkeypatch, tmp_path):

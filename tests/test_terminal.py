@@ -309,7 +309,7 @@ LOOP = """
 """
 HEALTHY = {
     "a training loop": Program(
-        LOOP.format(step="torch.ones(64, 64) @ torch.ones(64, 64)"),
+        LOOP.format(step="torch.ones(64, 64) @ torch.ones(64, 64); time.sleep(0.02)"),
         "the run: all 2 ranks move",
         ends=True,
         marks=(),
