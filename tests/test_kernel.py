@@ -73,7 +73,7 @@ class Lab:
 
     def start(self) -> None:
         """Start a kernel."""
-        self.manager = KernelManager()
+        self.manager = KernelManager(shutdown_wait_time=60)  # on a busy machine
         config = [f"--config={ROOT}/ddp_lab/kit/cell/ipython_config.py"]
         folder = ROOT / "notebooks"
         self.manager.start_kernel(env=self.env, cwd=folder, extra_arguments=config)

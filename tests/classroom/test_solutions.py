@@ -75,6 +75,16 @@ def test_a_criterion_has_visible_and_hidden_cases(assignment, cell):
     assert [*shown, *hidden] == cell.cases
 
 
+def depends_on(assignment: str, mistake=None, cell=None) -> list[str]:
+    """Return what the verdict on an answer depends on: see tests/proofs.py."""
+    if not mistake:
+        return judging(assignment)
+    answer = changed(assignment, *mistake.changes)
+    told = [mistake.criterion, mistake.says, *answer.values()]
+    return [*told, *judging(assignment)]
+
+
+@pytest.mark.proof(of=depends_on)
 @pytest.mark.parametrize(("assignment", "cell"), CRITERIA)
 def test_the_solution_gets_full_marks(assignment, cell):
     _, hidden = split(assignment, cell)
@@ -90,6 +100,7 @@ def test_the_solution_passes_every_case(assignment, cell):
         assert found.state == "pass", (case, found)
 
 
+@pytest.mark.proof(of=depends_on)
 @pytest.mark.parametrize(
     ("assignment", "cell"),
     [
@@ -108,13 +119,6 @@ def test_the_starter_gets_nothing(assignment, cell):
     read = cell.name.endswith("_diagnosis")
     words = "there is no DIAGNOSES" if read else "NotImplementedError"
     assert found.state == "not yet" and words in found.words, found
-
-
-def depends_on(assignment: str, mistake) -> list[str]:
-    """Return what the verdict on a mistake depends on: see tests/proofs.py."""
-    answer = changed(assignment, *mistake.changes)
-    told = [mistake.criterion, mistake.says, *answer.values()]
-    return [*told, *judging(assignment)]
 
 
 @pytest.mark.proof(of=depends_on)
