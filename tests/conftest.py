@@ -200,7 +200,7 @@ def mixed(items: list) -> list:
     """Spread notebooks, which keep the cores busy, and tests that wait among others.
 
     One after the other they take longer. So is spread what one worker runs as a whole,
-    the longest first. The last quarter is of the others, so that no worker is late.
+    the longest first. The last sixth is of the others, so that no worker is late.
     """
     wholes: dict[Path, list] = {}
     waiting, others = [], []
@@ -216,13 +216,13 @@ def mixed(items: list) -> list:
 
 
 def spread(units: list[list], among: list) -> list:
-    """Put units of tests between others, evenly, but for the last quarter of these.
+    """Put units of tests between others, evenly, but for the last sixth of these.
 
     A test that needs no processes takes no time, and counts for nothing.
     """
     rest = units[::-1]
     counted = sum(not item.get_closest_marker("check") for item in among)
-    apart = counted * 3 / 4 / max(1, len(units))
+    apart = counted * 5 / 6 / max(1, len(units))
     found, due = [], 0.0
     for item in among:
         due += not item.get_closest_marker("check")
