@@ -13,6 +13,8 @@ were set.
 """
 
 import atexit
+import contextlib
+import datetime
 import faulthandler
 import functools
 import gc
@@ -156,7 +158,9 @@ def _ask_for_no_names() -> None:
     state[1], attempts = 0, state[1]
     stderr, silent = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     os.dup2(silent, 2)  # torch tells of the question
-    torch.distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    store, at_most = torch.distributed.TCPStore, datetime.timedelta(seconds=3)
+    with contextlib.suppress(RuntimeError):  # where one cannot even connect to oneself
+        store("127.0.0.1", 0, None, True, timeout=at_most, wait_for_workers=False)
     os.dup2(stderr, 2)
     os.close(stderr)
     os.close(silent)
