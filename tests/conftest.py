@@ -74,10 +74,10 @@ def words_of(process: psutil.Process) -> list[str]:
 
 def copied(folder: Path) -> Path:
     """Copy the repository, as it is now, into a repository of its own in `folder`."""
-    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-    listed = subprocess.check_output(command, cwd=ROOT, text=True)
-    for name in filter(None, listed.split("\0")):
-        if (ROOT / name).is_file() and not name.startswith("tests/evidence/"):
+    if not proofs.tracked():
+        pytest.skip("needs a git repository")
+    for name in proofs.tracked():
+        if not name.startswith("tests/evidence/"):
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, folder / name)
     subprocess.run(["git", "init", "-q"], cwd=folder, check=True)
@@ -289,19 +289,6 @@ def no_process_unless_marked(request, monkeypatch):
         monkeypatch.setattr(subprocess.Popen, "__init__", refuse)
 
 
-def checkout(folder: Path) -> Path:
-    """Copy into `folder` what git would put there, changed files as they are here."""
-    words = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-    listed = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
-    if listed.returncode:
-        pytest.skip("needs a git repository")
-    for name in filter(None, listed.stdout.split("\0")):
-        if (ROOT / name).is_file():
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(ROOT / name, folder / name)
-    return install(folder)
-
-
 def install(folder: Path) -> Path:
     """Leave `folder` as `make setup` does; most packages are those of these tests."""
     home, here = folder / ".venv", Path(sys.prefix)
@@ -344,7 +331,7 @@ def make(folder: Path, *words: str, **env: str) -> subprocess.CompletedProcess:
 @pytest.fixture(scope="session")
 def clone(tmp_path_factory):
     """Return a fresh clone, as after `make setup`."""
-    return checkout(tmp_path_factory.mktemp("clone"))
+    return install(copied(tmp_path_factory.mktemp("clone")))
 
 
 @pytest.fixture

@@ -60,15 +60,22 @@ def text(path: Path | str) -> str:
 
 
 @cache
-def all_but(pattern: str) -> str:
-    """Return a digest of the repository's files, but those whose path matches."""
+def tracked() -> list[str]:
+    """Return the names of the repository's files; [] where there is no repository."""
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     listed = b""
     with suppress(FileNotFoundError):  # where there is no git
         listed = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE).stdout
+    names = sorted(filter(None, listed.decode().split("\0")))
+    return [name for name in names if (ROOT / name).is_file()]
+
+
+@cache
+def all_but(pattern: str) -> str:
+    """Return a digest of the repository's files, but those whose path matches."""
     found = hashlib.sha256()
-    for name in sorted(filter(None, listed.decode().split("\0"))):
-        if (ROOT / name).is_file() and not re.match(pattern, name):
+    for name in tracked():
+        if not re.match(pattern, name):
             found.update(f"{name}\0".encode() + (ROOT / name).read_bytes())
     return found.hexdigest()
 

@@ -1,12 +1,11 @@
 """The commands of the Makefiles, as a person calls them, in a fresh clone."""
 
 import re
-import shutil
 import subprocess
 import sys
 
 import pytest
-from conftest import FULL, checkout, make, outside
+from conftest import FULL, copied, make, outside
 
 from ddp_lab import ROOT
 
@@ -69,7 +68,7 @@ def test_make_outputs_executes_a_lesson_in_place(clone):
 
 def test_an_editable_installation_gives_no_warning(tmp_path):
     """pip shows what the build says, to a newcomer in the first minutes."""
-    folder = checkout(tmp_path)
+    folder = copied(tmp_path)
     words = [sys.executable, "-W", "error", "-c", BUILD]
     done = subprocess.run(words, cwd=folder, env=outside(), capture_output=True)
     assert done.returncode == 0, done.stderr.decode()[-2000:]
@@ -79,8 +78,7 @@ def test_an_editable_installation_gives_no_warning(tmp_path):
 @FULL
 def test_make_setup_says_what_it_does_and_warns_of_nothing(tmp_path):
     """Without what the lab needs, which is 6 GB; with the rest as it is."""
-    folder = checkout(tmp_path)
-    shutil.rmtree(folder / ".venv")
+    folder = copied(tmp_path)
     done = make(folder, "setup", PIP_NO_DEPS="1", PIP_ROOT_USER_ACTION="ignore")
     if "NewConnectionError" in done.stdout:
         pytest.skip("needs a package index")

@@ -73,6 +73,7 @@ def test_a_file_that_changes_changes_the_digest_of_all_but_others(
     monkeypatch, tmp_path
 ):
     monkeypatch.setattr(proofs, "ROOT", tmp_path)
+    monkeypatch.setattr(proofs, "tracked", proofs.tracked.__wrapped__)
     subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
     (tmp_path / "tests").mkdir()
     found = []

@@ -9,6 +9,7 @@ import json
 import os
 import socket
 import threading
+import time
 import warnings
 from contextlib import contextmanager
 
@@ -85,6 +86,7 @@ def times_zero(x):
 
 
 def get_layer():
+    time.sleep(0.5)  # questions about it are answered late
     return layer
 
 

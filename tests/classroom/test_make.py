@@ -2,7 +2,7 @@
 
 import nbformat
 import pytest
-from conftest import FULL, checkout, make
+from conftest import FULL, copied, install, make
 from course import as_notebook, solution
 
 from classroom.engine import sandbox
@@ -13,7 +13,7 @@ pytest.importorskip("nbgrader", reason="the lessons do without it")
 
 @pytest.mark.skipif(sandbox.available() is not None, reason="there is no sandbox here")
 def test_from_make_release_to_make_grades(tmp_path):
-    folder = checkout(tmp_path)
+    folder = install(copied(tmp_path))
     classroom = folder / "classroom"
 
     def run(*words: str) -> str:
