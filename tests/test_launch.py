@@ -402,7 +402,16 @@ def test_what_is_no_file_is_not_missed():
     ["--log-dir {0}", "--log_dir={0} -r 0", "--redirects=0 --tee 3", "-t3 --redir 1:2"],
 )
 def test_the_lab_keeps_the_output_whatever_the_command_says(program, options, tmp_path):
-    path = program("print('[mine]', *sys.argv[1:])\nif rank: sys.exit('no')")
+    path = program("""
+        print('[mine]', *sys.argv[1:], flush=True)
+        printed = os.path.join(os.path.dirname(__file__), "printed")
+        if rank == 0:
+            open(printed, "w")
+        while not os.path.exists(printed):  # else rank 0 may be killed before
+            time.sleep(0.01)
+        if rank == 1:
+            sys.exit('no')
+    """)
     options, own = options.format(tmp_path / "logs"), "--tee 3 --log-dir=x -r 0"
     command = f"{options} --nproc-per-node 2 {path} {own}"
     run = torchrun(command, expect_failure=True)
