@@ -1,6 +1,7 @@
 """`make lab` and the cells of a notebook: a failing lesson, and what a cell shows."""
 
 import re
+import socket
 import threading
 
 import pytest
@@ -10,6 +11,7 @@ pytest.importorskip("papermill", reason="these tests need Jupyter")
 
 import nbformat  # noqa: E402
 from IPython.core.error import UsageError  # noqa: E402
+from jupyter_client.connect import LocalPortCache  # noqa: E402
 from nbclient import NotebookClient  # noqa: E402
 from nbformat.v4 import new_code_cell, new_notebook  # noqa: E402
 
@@ -73,6 +75,23 @@ def test_a_failing_lesson_stops_no_other(tmp_path, monkeypatch, capsys, program)
     assert backend in ("gloo", "nccl")
     assert "[rank 2] of 3" in (lab.FOLDER / "02_well.html").read_text()
     assert "there is no file" in (lab.FOLDER / "01_sick.html").read_text()
+
+
+def test_a_kernel_listens_at_no_port_that_another_process_was_given(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(notebooks, "FOLDER", tmp_path)
+    monkeypatch.setattr(lab, "FOLDER", tmp_path / "build" / "lab")
+    monkeypatch.setattr("sys.argv", ["lab"])
+    monkeypatch.setenv(LENT, "")
+    nbformat.write(lesson("x = 1"), tmp_path / "01_a.ipynb")
+    with socket.create_server(("127.0.0.1", 0)) as another:
+        taken = another.getsockname()[1]
+        monkeypatch.setattr(LocalPortCache, "find_available_port", lambda *_: taken)
+        notebooks.execute(tmp_path / "01_a.ipynb")
+        with pytest.raises(SystemExit) as end:
+            lab.main()
+    assert end.value.code == 0
 
 
 def test_the_links_of_a_page_lead_somewhere(tmp_path):

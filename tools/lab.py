@@ -168,6 +168,7 @@ class Lessons(Engine):
             kernel_name=kernel_name,
             timeout=CELL_TIMEOUT,
             extra_arguments=notebooks.KERNEL_ARGUMENTS,
+            config=notebooks.kernel_ports(),
         )
         for name in ("lesson", "progress", "machine"):
             setattr(client, name, options[name])

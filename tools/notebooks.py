@@ -18,10 +18,12 @@ from pathlib import Path
 import nbformat
 from nbclient import NotebookClient
 from nbformat import NotebookNode
+from traitlets.config import Config
 
 from ddp_lab import ROOT
 from ddp_lab.kit.cell import program
 from ddp_lab.kit.cell.program import Order
+from ddp_lab.kit.run.ports import free_port
 
 FOLDER = ROOT / "notebooks"
 KERNELSPEC = {
@@ -219,6 +221,16 @@ def write_scripts() -> None:
             print(f"{path.name} → {file.relative_to(ROOT)}")
 
 
+def kernel_ports() -> Config:
+    """Return ports for one kernel.
+
+    Those that Jupyter takes may be given to any process before the kernel listens.
+    """
+    names = ("shell", "iopub", "stdin", "hb", "control")
+    ports = {f"{name}_port": free_port() for name in names}
+    return Config(AsyncKernelManager={"cache_ports": False, **ports})
+
+
 def execute(path: Path) -> None:
     """Execute the notebook `path` where JupyterLab would, normalise it and save it.
 
@@ -231,6 +243,7 @@ def execute(path: Path) -> None:
         timeout=600,
         resources={"metadata": {"path": str(path.parent)}},
         extra_arguments=KERNEL_ARGUMENTS,
+        config=kernel_ports(),
     ).execute()
     tidy(path, notebook)
 
