@@ -347,6 +347,10 @@ def test_the_second_node_never_comes(room):
         )
 
 
+def test_a_port_is_given_once():
+    assert len({free_port() for _ in range(500)}) == 500
+
+
 @pytest.mark.parametrize(
     "rank, told",
     [
