@@ -91,13 +91,13 @@ def main(rank, world_size, device):
         faulthandler.dump_traceback_later(PATIENCE, exit=True)
         for number in brought[rank]:
             mine.gets(number)
-        faulthandler.cancel_dump_traceback_later()
         yours = {"calls": mine.calls, "holds": mine.holds}
         if turn == 0 and mine.holds:
             print(json.dumps({"yours": yours}), flush=True)
         results = [None] * world_size
         # Every rank now knows what all did, so that all come to one verdict.
         dist.all_gather_object(results, (yours, target))
+        faulthandler.cancel_dump_traceback_later()  # an unfinished message stalls it
         if not any(did["holds"] for did, _ in results):
             print(f"[rank {rank}] not yet", flush=True)
             return {"solved": False}

@@ -17,11 +17,12 @@ import secrets
 from contextlib import contextmanager
 
 import torch
+import torch._dynamo
 import torch.distributed as dist
 from torch.distributed.elastic.multiprocessing.errors import record
 from torch.utils._python_dispatch import TorchDispatchMode
 
-PATIENCE = 3  # seconds
+PATIENCE = 3  # seconds; torch._dynamo, which Diary needs, is imported above
 NAMES = {"allgather": "all_gather", "allreduce": "all_reduce"}
 
 
@@ -68,7 +69,6 @@ def attempt(rank, brought, tells):
     faulthandler.dump_traceback_later(PATIENCE, exit=True)
     with diary:
         got = variance(torch.tensor(brought[rank], dtype=torch.float64))
-    faulthandler.cancel_dump_traceback_later()
     holding = None if got is None else rounded(got)
     yours = {"calls": diary.calls, "holds": holding}
     if tells and (len(diary.calls) > 1 or holding):
@@ -76,6 +76,7 @@ def attempt(rank, brought, tells):
     results = [None] * len(brought)
     # Every rank now knows what all did, so that all come to one verdict.
     dist.all_gather_object(results, (yours, target))
+    faulthandler.cancel_dump_traceback_later()  # an unfinished message stalls it
     return zip(*results, strict=True)
 
 

@@ -17,12 +17,13 @@ import secrets
 from contextlib import contextmanager
 
 import torch
+import torch._dynamo
 import torch.distributed as dist
 from torch.distributed.elastic.multiprocessing.errors import record
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-PATIENCE = 3  # seconds
+PATIENCE = 3  # seconds; torch._dynamo, which Diary needs, is imported above
 NAMES = {
     "alltoall": "all_to_all",
     "all_to_all_single": "all_to_all",  # as the functional one is called
@@ -77,7 +78,6 @@ def attempt(rank, brought, tells):
     faulthandler.dump_traceback_later(PATIENCE, exit=True)
     with diary:
         got = coming(torch.tensor(brought[rank]))
-    faulthandler.cancel_dump_traceback_later()
     holding = None if got is None else rounded(got)
     yours = {"calls": diary.calls, "holds": holding}
     if tells and (len(diary.calls) > 1 or holding):
@@ -85,6 +85,7 @@ def attempt(rank, brought, tells):
     results = [None] * len(brought)
     # Every rank now knows what all did, so that all come to one verdict.
     dist.all_gather_object(results, (yours, target))
+    faulthandler.cancel_dump_traceback_later()  # an unfinished message stalls it
     return zip(*results, strict=True)
 
 

@@ -17,11 +17,12 @@ import secrets
 from contextlib import contextmanager
 
 import torch
+import torch._dynamo
 import torch.distributed as dist
 from torch.distributed.elastic.multiprocessing.errors import record
 from torch.utils._python_dispatch import TorchDispatchMode
 
-PATIENCE = 3  # seconds
+PATIENCE = 3  # seconds; torch._dynamo, which Diary needs, is imported above
 
 
 def echo(mine, rank, last):
@@ -71,7 +72,6 @@ def attempt(rank, numbers, tells):
     faulthandler.dump_traceback_later(PATIENCE, exit=True)
     with Diary(tells) as diary:
         got = echo(mine, rank, len(numbers) - 1)
-    faulthandler.cancel_dump_traceback_later()
     holds = None if got is None else torch.as_tensor(got).flatten().tolist()
     yours = {"calls": diary.calls, "holds": holds}
     if tells:
@@ -79,6 +79,7 @@ def attempt(rank, numbers, tells):
     results = [None] * len(numbers)
     # Every rank now knows what all did, so that all come to one verdict.
     dist.all_gather_object(results, (compared(yours), compared(target)))
+    faulthandler.cancel_dump_traceback_later()  # an unfinished message stalls it
     return zip(*results, strict=True)
 
 

@@ -17,11 +17,12 @@ import secrets
 from contextlib import contextmanager
 
 import torch
+import torch._dynamo
 import torch.distributed as dist
 from torch.distributed.elastic.multiprocessing.errors import record
 from torch.utils._python_dispatch import TorchDispatchMode
 
-PATIENCE = 3  # seconds
+PATIENCE = 3  # seconds; torch._dynamo, which Diary needs, is imported above
 
 
 def largest(mine, rank, last):
@@ -66,7 +67,6 @@ def attempt(rank, numbers, tells):
     faulthandler.dump_traceback_later(PATIENCE, exit=True)
     with Diary(tells) as diary:
         got = largest(mine, rank, len(numbers) - 1)
-    faulthandler.cancel_dump_traceback_later()
     holds = None if got is None else torch.as_tensor(got).flatten().tolist()
     yours = {"calls": diary.calls, "holds": holds}
     if tells:
@@ -74,6 +74,7 @@ def attempt(rank, numbers, tells):
     results = [None] * len(numbers)
     # Every rank now knows what all did, so that all come to one verdict.
     dist.all_gather_object(results, (compared(yours), compared(target)))
+    faulthandler.cancel_dump_traceback_later()  # an unfinished message stalls it
     return zip(*results, strict=True)
 
 
@@ -84,7 +85,8 @@ def compared(trace):
 
 
 def main(rank, world_size, device):
-    drawn = [[secrets.randbelow(90) + 10 for _ in range(world_size)]]
+    rising = sorted(secrets.SystemRandom().sample(range(10, 100), world_size))
+    drawn = [rising, rising[::-1]]  # the last rank has the largest, and the smallest
     dist.broadcast_object_list(drawn)  # rank 0's numbers are now on all ranks
     shown = [[7, 4, 9, 2][r % 4] for r in range(world_size)]
     for numbers in (shown, *drawn):

@@ -49,7 +49,6 @@ def accumulate(samples, device):
         # If this rank waits forever, it shows its line, and ends.
         faulthandler.dump_traceback_later(PATIENCE, exit=True)
         micro(model, torch.tensor([[float(sample)]], device=device), turn, MICRO - 1)
-        faulthandler.cancel_dump_traceback_later()
     gradient = model.module.weight.grad  # of sample i it is i
     holds = None if gradient is None else [round(gradient.item(), 3)]
     return {"calls": calls, "holds": holds}
@@ -70,14 +69,15 @@ def main(rank, world_size, device):
         if first:
             print(json.dumps({"target": target}), flush=True)
         yours = accumulate(brought[rank], device)
-        if yours["holds"] is None:
-            print(f"[rank {rank}] not yet", flush=True)
-            return {"solved": False}
-        if first:
+        if first and yours["holds"]:
             print(json.dumps({"yours": yours}), flush=True)
         everyone = [None] * world_size
         # Every rank now knows what all did, so that all come to one verdict.
         dist.all_gather_object(everyone, yours)
+        faulthandler.cancel_dump_traceback_later()  # an unfinished message stalls it
+        if not any(did["holds"] for did in everyone):
+            print(f"[rank {rank}] not yet", flush=True)
+            return {"solved": False}
         if wrong := [r for r in range(world_size) if everyone[r] != target]:
             raise AssertionError(f"ranks {wrong} differ from the target")
     print(f"[rank {rank}] as the target", flush=True)

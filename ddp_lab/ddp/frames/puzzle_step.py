@@ -10,10 +10,12 @@ import json
 import secrets
 
 import torch
+import torch._dynamo
 import torch.distributed as dist
 from torch.utils._python_dispatch import TorchDispatchMode
 
-PATIENCE, RATE = 3, 0.5  # seconds; the learning rate
+PATIENCE = 3  # seconds; torch._dynamo, which Diary needs, is imported above
+RATE = 0.5  # the learning rate
 NAMES = {"allgather": "all_gather", "allreduce": "all_reduce"}
 
 
@@ -60,7 +62,6 @@ def attempt(rank, brought, tells):
             RATE,
             len(brought),
         )
-    faulthandler.cancel_dump_traceback_later()
     holding = None if got is None else rounded(got)
     yours = {"calls": diary.calls, "holds": holding}
     if tells and (len(diary.calls) > 1 or holding):
@@ -68,6 +69,7 @@ def attempt(rank, brought, tells):
     results = [None] * len(brought)
     # Every rank now knows what all did, so that all come to one verdict.
     dist.all_gather_object(results, (yours, target))
+    faulthandler.cancel_dump_traceback_later()  # an unfinished message stalls it
     return zip(*results, strict=True)
 
 

@@ -10,10 +10,12 @@ import json
 import secrets
 
 import torch
+import torch._dynamo
 import torch.distributed as dist
 from torch.utils._python_dispatch import TorchDispatchMode
 
-PATIENCE, RATES = 3, (0.5, 0.75)  # seconds; the outer rate, round by round
+PATIENCE = 3  # seconds; torch._dynamo, which Diary needs, is imported above
+RATES = 0.5, 0.75  # the outer rate, round by round
 NAMES = {"allgather": "all_gather", "allreduce": "all_reduce"}
 
 
@@ -57,7 +59,6 @@ def attempt(rank, brought, rate, tells):
     with diary:
         pair = torch.tensor(brought[rank], dtype=torch.float64).split(1)
         got = outer(*pair, rate, len(brought))
-    faulthandler.cancel_dump_traceback_later()
     holding = None if got is None else rounded(got)
     yours = {"calls": diary.calls, "holds": holding}
     if tells and (len(diary.calls) > 1 or holding):
@@ -65,6 +66,7 @@ def attempt(rank, brought, rate, tells):
     results = [None] * len(brought)
     # Every rank now knows what all did, so that all come to one verdict.
     dist.all_gather_object(results, (yours, target))
+    faulthandler.cancel_dump_traceback_later()  # an unfinished message stalls it
     return zip(*results, strict=True)
 
 
