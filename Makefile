@@ -12,7 +12,12 @@ help: ## print this
 
 setup: .venv/ready ## make .venv and install what the lab needs, once
 
+# Otherwise JupyterLab's question about news covers the first output of a lesson.
+QUIET := {"@jupyterlab/apputils-extension:notification": \
+	{"fetchNews": "false", "checkForUpdates": false}}
+
 .venv/ready: requirements.txt pyproject.toml ddp_lab/kit/cell/ipython_config.py
+	@command -v $(PYTHON) >/dev/null || { echo "There is no program $(PYTHON)."; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
 		{ echo "The lab needs Python 3.10 or later: make PYTHON=python3.12 ..."; exit 1; }
 	$(PYTHON) -m venv .venv
@@ -20,6 +25,8 @@ setup: .venv/ready ## make .venv and install what the lab needs, once
 	@echo "Fetching PyTorch and JupyterLab, once: about 6 GB on disk, 2 to 8 minutes."
 	$(BIN)/pip install -r requirements.txt
 	@mkdir -p .venv/etc/ipython && cp ddp_lab/kit/cell/ipython_config.py .venv/etc/ipython
+	@mkdir -p .venv/share/jupyter/lab/settings && \
+		echo '$(QUIET)' > .venv/share/jupyter/lab/settings/overrides.json
 	@touch $@
 
 # COLD=1 starts every process the plain way, without the warm one (see kit/run/warm.py).

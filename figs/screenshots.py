@@ -28,11 +28,8 @@ from tools import course, notebooks, work
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
 OPTIONS = "--no-browser --allow-root --ip=127.0.0.1 --IdentityProvider.token=".split()
-# No news, and cells off screen exist as well.
-SETTINGS = {
-    "apputils-extension/notification": {"fetchNews": "false", "checkForUpdates": False},
-    "notebook-extension/tracker": {"windowingMode": "none"},
-}
+# Cells off screen exist as well.
+SETTINGS = {"notebook-extension/tracker": {"windowingMode": "none"}}
 
 
 @dataclass(frozen=True)

@@ -29,8 +29,7 @@ QUIET = [*FLAGS, "--disable-background-networking", "--disable-component-update"
 SCREENSHOT = ROOT / "build" / "screenshots" / "jupyterlab.png"
 BROWSER_WAIT = 120_000  # milliseconds for what an idle machine does in five seconds
 MARK = f"jupyterlab-{os.getpid()}"
-SETTINGS = {  # no questions and no news, and cells off screen exist as well
-    "apputils-extension/notification": {"fetchNews": "false", "checkForUpdates": False},
+SETTINGS = {  # cells off screen exist as well
     "notebook-extension/tracker": {"windowingMode": "none"},
 }
 
@@ -88,7 +87,6 @@ class Server:
         self.write(
             "config_dir/jupyter_server_config.json", {"ServerApp": address | quiet}
         )
-        self.write("config_dir/jupyter_lab_config.json", {"LabApp": {"news_url": ""}})
         folders = ("CONFIG_DIR", "DATA_DIR", "RUNTIME_DIR")
         env = {f"JUPYTER_{name}": str(self.home / name.lower()) for name in folders}
         env |= {
@@ -306,6 +304,7 @@ def test_make_open_shows_every_picture_and_page(clone, tmp_path):
         assert lessons(work) == lessons(clone)
         for name in lessons(work):
             look_for_pictures(page, server, work, name)
+        assert page.locator(".Toastify__toast").count() == 0  # over the first output
         for path in ("README.md", "TROUBLESHOOTING.md", "classroom/README.md"):
             follow(page, server, work, path)
 
