@@ -312,6 +312,15 @@ def test_who_waits_in_the_same_call_at_another_line_is_named():
     assert diagnose(*logs).kind is Kind.NOT_TOGETHER
 
 
+def test_the_call_of_torch_is_the_one_below_the_program_not_what_records_it():
+    step = Frame("site-packages/torch/distributed/pipelining/schedules.py", 1, "step")
+    inside = replace(step, name="_wait_batch_p2p")
+    record = Frame("site-packages/torch/distributed/elastic/errors.py", 1, "wrapper")
+    log = RankLog(stack=[inside, step, Frame("a.py", 5, "main"), record])
+    (stand,) = stands.find_stands([log])
+    assert (stand.state, stand.name, stand.frame.line) == ("waits", "step", 5)
+
+
 def test_who_brings_no_gradients_is_named():
     inside = Frame(f"site-packages/{hang.BACKWARD}", 1, "f")
     steps = [RankLog(stack=[inside, Frame("a.py", 5, "main")]) for _ in range(2)]

@@ -64,6 +64,18 @@ def test_calls_of_several_groups_are_told_apart():
     assert "1. – group 1 1. barrier … float32 [4] group 2" in drawn[1]
 
 
+def test_a_call_of_a_group_is_none_that_others_have_not_made():
+    waits = replace(call("barrier", done=False), members=(0, 1, 2))
+    within = replace(call("all_reduce"), group="9", members=(0, 1))
+    left = replace(within, members=())  # it has destroyed the group
+    calls = [[within, waits], [left], []]
+    stands = [Stand(rank, "elsewhere", FRAME) for rank in range(3)]
+    drawn, legend = standstill(stands, calls, {}, {}).rsplit("<div", 1)
+    assert [row.count("–") for row in rows(drawn)] == [0, 1, 1]
+    assert "not in this group" in legend
+    assert "not in this group" not in standstill(stands, [[waits], [], []], {}, {})
+
+
 def test_of_a_rank_that_left_no_record_no_call_is_told():
     killed = Stand(1, "left", FRAME, end=Cause(Kind.SIGNAL, code=-6))
     early = Stand(2, "elsewhere", FRAME)

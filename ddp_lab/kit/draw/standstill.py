@@ -21,6 +21,7 @@ CELL = (
 )
 NOT_MADE = "#8c959f"
 LEGEND = "✓ a call that is done, … one that is not, – one that this rank has not made"
+OUTSIDE = ", no box: the rank is not in this group"
 
 
 def standstill(
@@ -33,7 +34,7 @@ def standstill(
 
     A call that is complete is filled with the rank's colour, one that waits or has
     failed has a solid frame, and a dotted one marks a call that this rank has not made
-    although another one has.
+    although another one has. A rank that is not in the group of a call has no box.
 
     Args:
         stands: by rank; see `ddp_lab.kit.explain.stands`.
@@ -46,34 +47,48 @@ def standstill(
         _row(stand, keys, its_calls, told.get(stand.rank, ""), places.get(stand.rank))
         for stand, its_calls in zip(stands, calls, strict=True)
     ]
-    legend = f'<div style="{SMALL}; opacity: 0.75;">{LEGEND}</div>' if keys else ""
+    outside = any(0 < len(members) < len(stands) for members in keys.values())
+    words = LEGEND + OUTSIDE * outside
+    legend = f'<div style="{SMALL}; opacity: 0.75;">{words}</div>' if keys else ""
     return "".join(rows) + legend
 
 
-def _last_keys(calls: Sequence[Sequence[Call]]) -> list[tuple[str, int]]:
+def _last_keys(
+    calls: Sequence[Sequence[Call]],
+) -> dict[tuple[str, int], tuple[int, ...]]:
     """Return the keys of the last calls, as the rank that has made most saw them.
 
-    Those in which others wait, say in another group, come after them.
+    Those in which others wait, say in another group, come after them. With each key
+    come the ranks of its group, none if they are not known.
     """
     longest = max(calls, key=len, default=[])
     last = [call.key for call in longest if not call.p2p][-SHOWN:]
     each = [call for its_calls in calls for call in its_calls if not call.p2p]
-    return [*dict.fromkeys(last + [call.key for call in each if not call.done])]
+    shown = last + [call.key for call in each if not call.done]
+    # A rank that has left the group does not know any more who is in it.
+    each.sort(key=lambda call: len(call.members))
+    members = {call.key: call.members for call in each}
+    return {key: members[key] for key in shown}
 
 
 def _row(
     stand: Stand,
-    keys: list[tuple[str, int]],
+    keys: Mapping[tuple[str, int], tuple[int, ...]],
     calls: Sequence[Call],
     told: str,
     place: str | None,
 ) -> str:
     by_key = {call.key: call for call in calls}
     if stand.end and not calls:  # it was killed, and has left no record
-        keys = []
+        keys = {}
     cells = [_chip(stand.rank, place)]
     several = len({group for group, _ in keys}) > 1
-    cells += [_call(key, by_key.get(key), stand.rank, several) for key in keys]
+    cells += [
+        f'<div style="{CELL} solid transparent;"></div>'
+        if members and stand.rank not in members
+        else _call(key, by_key.get(key), stand.rank, several)
+        for key, members in keys.items()
+    ]
     cells.append(_now(stand, told))
     row = "display: flex; flex-wrap: wrap; align-items: flex-start; gap: 0.4em"
     return f'<div style="{row}; margin: 0.5em 0;">{"".join(cells)}</div>'

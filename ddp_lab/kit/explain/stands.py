@@ -194,9 +194,9 @@ def beside(log: RankLog) -> tuple[tuple[str, Frame | None], ...]:
 
 def entered(stack: list[Frame]) -> str:
     """Return the function of torch that the program has called."""
-    frames = [frame for frame in stack if str(Path("/torch/")) in frame.file]
-    ddp = any("nn/parallel" in frame.file for frame in frames)
-    return "DDP" if ddp else frames[-1].name
+    called = [*takewhile(lambda frame: not frame.own, stack)] or stack[:1]
+    ddp = any("nn/parallel" in frame.file for frame in called)
+    return "DDP" if ddp else called[-1].name
 
 
 def communication(stack: list[Frame]) -> Frame | None:
@@ -229,7 +229,7 @@ def _with_peers(stand: Stand, logs: list[RankLog]) -> Stand:
     """Add to a rank that waits in a collective who has not made this call yet."""
     if stand.call is None or stand.call.p2p:
         return stand
-    members = logs[stand.rank].groups.get(stand.call.group, range(len(logs)))
+    members = stand.call.members or range(len(logs))
     made = [{call.key for call in log.calls} for log in logs]
     absent = [r for r in members if r < len(logs) and stand.call.key not in made[r]]
     return replace(stand, peers=tuple(absent))

@@ -39,6 +39,8 @@ class Call:
     p2p: bool
     frame: Frame | None
     """The program's own line."""
+    members: tuple[int, ...] = ()
+    """The ranks of the group, where they are known."""
 
     def __str__(self) -> str:
         """Return, say, `all_reduce of float32 (4,)`."""
@@ -70,6 +72,7 @@ class Call:
 
 def from_flight(flight: dict) -> list[Call]:
     """Return the calls in a rank's flight.json (see rank.py), oldest first."""
+    groups = flight.get("groups", {})
     return [
         Call(
             call["name"],
@@ -81,6 +84,7 @@ def from_flight(flight: dict) -> list[Call]:
             call["done"],
             call["p2p"],
             Frame(*call["frames"][0]) if call["frames"] else None,
+            tuple(groups.get(call["group"], ())),
         )
         for call in flight.get("calls", [])
     ]
