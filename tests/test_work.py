@@ -85,7 +85,7 @@ def test_the_assignments_that_are_handed_out_are_copied_too(tmp_path, monkeypatc
     handed_out = tmp_path / "assignments" / "ring" / "ring.ipynb"
     handed_out.parent.mkdir(parents=True)
     shutil.copy(ROOT / "notebooks" / LESSON, handed_out)
-    monkeypatch.setattr(work, "ASSIGNMENTS", tmp_path / "assignments")
+    monkeypatch.setattr(work, "ASSIGNMENTS", [tmp_path / "assignments"])
     monkeypatch.chdir(tmp_path)
     folder = tmp_path / "work"
     assert work.make(folder) == []
@@ -109,8 +109,9 @@ def test_a_copy_works_in_the_learners_folder_and_a_lesson_in_the_root(mine):
 
 def links(text: str) -> set[str]:
     """Return the files that a page or the prose of a notebook links to or shows."""
-    found = re.findall(r"""\]\(([^)#\s]+)|<img[^>]*?\ssrc=["']([^"']+)""", text)
-    return {a or b for a, b in found if not re.match(r"(https?|data):", a or b)}
+    forms = r"""\]\(([^)#\s]+)|<img[^>]*?\ssrc=["']([^"']+)|^\[[^]]*\]: ([^#\s]+)"""
+    found = {"".join(groups) for groups in re.findall(forms, text, re.M)}
+    return {link for link in found if not re.match(r"(https?|data):", link)}
 
 
 def prose(path: Path) -> str:
@@ -126,6 +127,15 @@ def test_what_the_lessons_link_to_lies_in_the_folder_that_is_served(mine):
             target = mine / "notebooks" / link
             assert target.is_file() and mine in target.resolve().parents, link
     assert {name.name for name in mine.iterdir() if name.is_symlink()} == {"data"}
+
+
+def test_pages_keep_the_links_that_lead_somewhere_and_no_others(mine):
+    for page in mine.rglob("*.md"):
+        for link in links(page.read_text()):
+            assert (page.parent / link).is_file(), f"{page.name}: {link}"
+    readme = (mine / "README.md").read_text()
+    assert len(links(readme)) > len(notebooks.lessons())
+    assert "](CONTRIBUTING.md)" not in readme and "CONTRIBUTING.md" in readme
 
 
 def test_links_of_an_earlier_edition_are_replaced_and_lead_nowhere_astray(mine):

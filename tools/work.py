@@ -6,10 +6,11 @@ which their cells write programs; and the assignments, where the course hands so
 git ignores it, so a `git pull` has no conflict with what a learner has run or written.
 What a learner works in is never overwritten; what the lessons link to, drawings and
 pages, is the course's, and copied anew each time: JupyterLab serves this folder alone,
-and follows no link out of it.
+and follows no link out of it. A page keeps only the links that lead to something here.
 """
 
 import hashlib
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,13 +21,12 @@ from ddp_lab import ROOT, from_here
 from tools import notebooks
 
 WORK = ROOT / "work"
-ASSIGNMENTS = ROOT / "assignments"
-"""Where students get them; the repository has none."""
-LINKED = (
-    "README.md TROUBLESHOOTING.md classroom/README.md figs/*.png figs/*.svg "
-    "figs/steps/*.html ddp_lab/*/frames/*.py"
-)
+ASSIGNMENTS = ROOT / "assignments", ROOT / "classroom" / "release"
+"""Where students get them, and where `make release` writes them in a clone."""
+PAGES = "README.md TROUBLESHOOTING.md ELSEWHERE.md classroom/README.md"
+LINKED = "LICENSE figs/*.png figs/*.svg figs/steps/*.html ddp_lab/*/frames/*.py"
 """What the notebooks and these pages show or link to, or make programs of."""
+LINK = re.compile(r"\[([^]]*)\]\((?!https?:|#)([^)#]+)[^)]*\)")
 SOURCE = "ddp_lab_source"
 """In a copy's metadata: the digest of the lesson that it was made of."""
 Put = Callable[[Path, Path], str | None]
@@ -68,6 +68,9 @@ def make(work: Path = WORK) -> list[str]:
 
 def _contents() -> Iterator[tuple[Path, str, Put]]:
     """Yield each original, where in `work` it belongs, and what puts it there."""
+    pages = [(path, name) for name in PAGES.split() if (path := ROOT / name).exists()]
+    for path, name in pages:
+        yield path, name, _renew
     for pattern in LINKED.split():
         for path in sorted(ROOT.glob(pattern)):
             yield path, str(path.relative_to(ROOT)), _renew
@@ -76,14 +79,26 @@ def _contents() -> Iterator[tuple[Path, str, Put]]:
         yield path, f"notebooks/{path.name}", _copy
         for program, _ in notebooks.programs(path):
             yield program, str(program.relative_to(ROOT)), _keep
-    for path in sorted(ASSIGNMENTS.glob("*/*.ipynb")):
-        yield path, f"assignments/{path.stem}/{path.name}", _copy
+    for folder in ASSIGNMENTS:
+        for path in sorted(folder.glob("*/*.ipynb")):
+            yield path, f"assignments/{path.stem}/{path.name}", _copy
+    for path, name in pages:  # last: now all is there that they may lead to
+        yield path, name, _cut_links
 
 
 def _renew(path: Path, copy: Path) -> None:
     """Copy a file of the course over what is there."""
     copy.unlink(missing_ok=True)  # a link is replaced, not what it leads to
     shutil.copyfile(path, copy)
+
+
+def _cut_links(path: Path, copy: Path) -> None:
+    """Leave only the words of a page's links that lead to nothing here."""
+
+    def kept(link: re.Match) -> str:
+        return link[0] if (copy.parent / link[2]).exists() else link[1]
+
+    copy.write_text(LINK.sub(kept, copy.read_text()))
 
 
 def _keep(path: Path, copy: Path) -> None:
