@@ -322,14 +322,14 @@ real, warm.FORK_SERVER = warm.FORK_SERVER, Path({str(late)!r})
 
 def test_a_launch_is_seen_before_torch_is_imported(lab, programs, held, rests):
     cell = lab.cell(f"%torchrun --nproc-per-node 2 {programs(GOOD)}")
-    cell.wait_for("$ torchrun", "last seen after 1 s: importing torch, once")
+    cell.wait_for("$ torchrun", "running for 1 s: importing torch, once")
     first = next(m["content"]["data"] for m in cell.messages if "data" in m["content"])
     held.touch()
     cell.end()
     assert "[rank 1] all is well" in cell.text
     # What is stored does not depend on how long that took.
-    assert "last seen after" not in cell.text
-    assert "last seen after" not in first["text/plain"]  # nbval knows no later ones
+    assert "running for" not in cell.text
+    assert "running for" not in first["text/plain"]  # nbval knows no later ones
     assert rests(), ours()
 
 
@@ -338,7 +338,7 @@ def test_a_launch_that_waits_for_torch_can_be_stopped(lab, programs, held, rests
     cell = lab.cell(f"%torchrun --nproc-per-node 2 {path}").wait_for("importing torch")
     lab.stop(cell)
     assert cell.error
-    assert "last seen after" not in cell.text
+    assert "running for" not in cell.text
     assert wait_until(lambda: len(ours()) == 2), ours()  # it still waits
     held.touch()
     assert lab.works(path)
@@ -379,7 +379,7 @@ with ThreadPoolExecutor() as pool:
     held.touch()
     cell.end()
     assert cell.text.count("[rank 1] all is well") == 2, cell.text
-    assert "last seen after" not in cell.text
+    assert "running for" not in cell.text
     assert rests(), ours()
 
 

@@ -842,7 +842,7 @@ def test_where_a_rank_stands_is_said(stand, said):
 
 def test_what_stands_beside_a_line_of_the_program_is_brief():
     assert say.now(waits(0, "recv", 1)) == "waits in recv for rank 1"
-    assert say.now(away(0)) == "is at its own line"
+    assert say.now(away(0)) == "is in its own code"
     assert say.now(left(0)) == "has left"
 
 

@@ -89,12 +89,12 @@ def test_a_source_line_is_cleaned_too(tmp_path):
 # --- while a run goes on ---
 
 
-def test_a_state_is_dated_because_it_may_be_the_last_that_is_shown(tmp_path, capsys):
+def test_a_state_is_dated(tmp_path, capsys):
     nowhere = tmp_path / "not there yet"
     run = Run("a.py", [], [], [], [], 8.2, None, log_folder=nowhere, state="queued")
-    assert bundle(run, live=True)["text/plain"] == "last seen after 8 s: queued"
+    assert bundle(run, live=True)["text/plain"] == "running for 8 s: queued"
     begun = replace(run, state="")
-    assert bundle(begun, live=True)["text/plain"] == "last seen after 8 s: running"
+    assert bundle(begun, live=True)["text/plain"] == "running for 8 s"
     output = Output(by_rank=True)
     for each in (run, run, begun):
         output.update(each)

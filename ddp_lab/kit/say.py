@@ -392,7 +392,7 @@ def _wait(waiting: Sequence[Stand]) -> str:
 
 
 def _place(one: Stand) -> str:
-    return "; ".join([one.frame.short if one.frame else "its own line", *beside(one)])
+    return "; ".join([_short(one), *beside(one)])
 
 
 def _short(one: Stand) -> str:
@@ -727,7 +727,7 @@ def _stands(one: Stand) -> str:
     return f"last printed {one.printed!r}" if one.printed else "printed nothing"
 
 
-NOW = {"elsewhere": "is at its own line", "lingers": "does not end"}
+NOW = {"elsewhere": "is in its own code", "lingers": "does not end"}
 
 
 def now(one: Stand) -> str:

@@ -40,8 +40,7 @@ def bundle(run: Run, live: bool = False, failure: bool = True) -> dict[str, str]
         lines = _rank_lines(run, rank, live)
         parts.append(_lines(lines, bar_colour(rank)))
     if live:
-        # True as well where it stays: in the output of a kernel that has died.
-        state = f"last seen after {run.seconds:.0f} s: {run.state or 'running'}"
+        state = f"running for {run.seconds:.0f} s" + f": {run.state}" * bool(run.state)
         parts.append(_lines([state], "transparent"))
     elif run.failure:
         parts.append(_failure(run.failure, run.calls, failure))
