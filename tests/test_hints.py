@@ -130,6 +130,17 @@ def test_who_tries_again_is_not_told_the_same_again(cells, said):
         assert said(hints.hint, "p2p/pears").startswith(f"p2p/pears, hint {number}")
 
 
+def test_a_number_asks_for_that_hint(cells, said):
+    cells.append("%torchrun ddp_lab/p2p/apples.py")
+    for number, hint in ((2, "Count them."), (1, "How many apples are there?")):
+        told = f"p2p/apples, hint {number} of 2: {hint}\n"
+        assert said(hints.hint, number) == told
+    for number in (3, -1):
+        assert "hint 2 is the last hint" in said(hints.hint, number)
+    assert said(hints.hint).startswith("p2p/apples, hint 2")
+    assert "There is no exercise 2" in said(hints.solution, 2)
+
+
 @pytest.mark.parametrize("name", ["p2p/apples", "ddp_lab/p2p/apples.py"])
 def test_an_exercise_can_be_named(name, cells, said):
     cells.append("%torchrun ddp_lab/p2p/pears.py")

@@ -8,10 +8,11 @@ from types import SimpleNamespace
 
 import nbformat
 import pytest
+from IPython.core.error import UsageError
 from nbformat.v4 import new_code_cell, new_notebook
 
 from ddp_lab import ROOT
-from ddp_lab.kit.cell import end, program
+from ddp_lab.kit.cell import end, magics, program
 from ddp_lab.kit.cell.program import Order, ProgramError, whole
 from ddp_lab.kit.cell.source import take_apart
 
@@ -404,6 +405,21 @@ def test_a_syntax_error_is_shown_and_nothing_is_written(workplace, tmp_path):
     with pytest.raises(ProgramError, match="there is no a/gone.py"):
         program.program("a/new.py --from a/gone.py", BASE)
     assert (tmp_path / "a" / "new.py").read_text() == before
+
+
+def test_what_was_before_a_cell_that_is_refused_is_not_run(workplace, monkeypatch):
+    runs = []
+    monkeypatch.setattr(magics.launch, "torchrun", lambda c, **_: runs.append(c))
+    monkeypatch.setattr(magics._Screen, "finish", lambda *_: None)
+    program.program("a/new.py", BASE)
+    with pytest.raises(ProgramError):
+        program.program("a/new.py", BASE + "\ndef f(:\n    pass\n")
+    with pytest.raises(UsageError, match="a/new.py was not run: the cell that"):
+        magics.torchrun("--nproc-per-node 2 a/new.py")
+    magics.torchrun("a/other.py")
+    program.program("a/new.py", BASE)
+    magics.torchrun("a/new.py")
+    assert runs == [["a/other.py"], ["a/new.py"]]
 
 
 def test_a_program_that_a_reader_has_lost_is_the_labs(workplace, tmp_path):

@@ -24,18 +24,23 @@ given: dict[str, int] = {}
 """How many of its hints an exercise has given in this kernel."""
 
 
-def hint(exercise: str = "") -> None:
-    """Print the next hint for `exercise`, called SUBJECT/NAME as its file in ddp_lab.
+def hint(which: str | int = "") -> None:
+    """Print the next hint for an exercise, or the one of a number: `hint(2)`.
 
-    By default for the one that a cell of this kernel has written or launched last.
+    By default for the exercise that a cell of this kernel has written or launched last;
+    others are called SUBJECT/NAME, as their files in ddp_lab.
     """
+    number, exercise = (which, "") if isinstance(which, int) else (0, which)
     if not (name := _chosen(exercise)):
         return
     hints = hints_in(_answer(name))
-    number = given[name] = given.get(name, 0) + 1
-    if number > len(hints):
-        print(f"{name}: that was the last hint; solution() shows an answer.")
+    number = number or given.get(name, 0) + 1
+    if not 0 < number <= len(hints):
+        print(
+            f"{name}: hint {len(hints)} is the last hint; solution() shows an answer."
+        )
         return
+    given[name] = number
     told = f"{name}, hint {number} of {len(hints)}: {hints[number - 1]}"
     print(textwrap.fill(told, 88))
 
@@ -91,7 +96,7 @@ def _chosen(exercise: str) -> str:
     """Return which exercise is meant; if there is none, say so and return ""."""
     shell = get_ipython()
     cells = shell.history_manager.input_hist_raw if shell else []
-    asked = exercise.removeprefix("ddp_lab/").removesuffix(".py")
+    asked = str(exercise).removeprefix("ddp_lab/").removesuffix(".py")
     for name in [asked] if asked else reversed(PROGRAM.findall("\n".join(cells))):
         if (ANSWERS / f"{name}.py").is_file():
             return name

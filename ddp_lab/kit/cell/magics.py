@@ -16,7 +16,7 @@ from IPython.display import DisplayHandle, display
 from ddp_lab import workplace
 from ddp_lab.kit.cell import display as screen
 from ddp_lab.kit.cell.hints import hint, solution
-from ddp_lab.kit.cell.program import program
+from ddp_lab.kit.cell.program import program, refused
 from ddp_lab.kit.cell.puzzle import puzzle
 from ddp_lab.kit.cell.unloaded import ABOVE
 from ddp_lab.kit.run import launch
@@ -82,6 +82,9 @@ def python(line: str) -> Run:
 
 
 def _run(launcher: Callable[..., Run], options: dict, command: list[str]) -> Run:
+    for path in refused.intersection(" ".join(command).split()):
+        said = "the cell that writes it was refused; mend it, and run it again"
+        raise UsageError(f"{path} was not run: {said}")
     output = _Screen()
     try:
         run = launcher(command, watch=output.update, **options)

@@ -43,6 +43,8 @@ NAME, PUZZLE = "program", "puzzle"
 """The magics whose cells write programs; see puzzle.py for the second one."""
 FRAMES = "frames"
 """The folder, beside the programs, of what checks an exercise."""
+refused: set[str] = set()
+"""The programs whose cell was run last and made none: their files are older."""
 Read = Callable[[str], str | None]
 """Given a program's path as cells say it, its text; None if there is none."""
 
@@ -396,6 +398,7 @@ def write(order: Order, cell: str) -> Program:
     Raises:
         ProgramError: if it makes none.
     """
+    refused.add(order.path)
     try:
         notebook = _notebook(order.path)
         names = further(Path(notebook), order.path)
@@ -412,6 +415,7 @@ def write(order: Order, cell: str) -> Program:
     part = path.with_name(f".{path.name}.{os.getpid()}")
     part.write_bytes(made.text.encode())
     part.replace(path)
+    refused.discard(order.path)
     return made
 
 
