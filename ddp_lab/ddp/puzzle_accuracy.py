@@ -78,7 +78,7 @@ def attempt(rank, brought, tells):
 
 
 def rounded(got):
-    numbers = torch.as_tensor(got).flatten().tolist()
+    numbers = torch.as_tensor(got, dtype=torch.float64).flatten().tolist()
     return [round(number, 4) for number in numbers]
 
 

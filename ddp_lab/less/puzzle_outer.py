@@ -84,7 +84,7 @@ def attempt(rank, brought, rate, tells):
 
 
 def rounded(got):
-    numbers = torch.as_tensor(got).flatten().tolist()
+    numbers = torch.as_tensor(got, dtype=torch.float64).flatten().tolist()
     return [round(number, 4) + 0.0 for number in numbers]  # no -0.0
 
 

@@ -14,6 +14,7 @@ import gc
 import json
 import os
 from contextlib import contextmanager
+from operator import index
 
 import torch
 import torch.distributed as dist
@@ -36,9 +37,9 @@ def tiles(dealt, n):
 
     Raises if a piece has not exactly one rank.
     """
-    if sorted(piece for each in dealt for piece in each) != list(range(2 * n)):
+    if sorted(index(piece) for each in dealt for piece in each) != list(range(2 * n)):
         raise AssertionError(f"each of {2 * n} pieces needs one rank: {dealt}")
-    return [sum(piece + 1 for piece in each) for each in dealt]
+    return [sum(index(piece) + 1 for piece in each) for each in dealt]
 
 
 def main(rank, world_size, device):

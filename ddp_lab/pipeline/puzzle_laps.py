@@ -14,6 +14,7 @@ import gc
 import json
 import os
 from contextlib import contextmanager
+from operator import index
 
 import torch
 import torch.distributed as dist
@@ -43,7 +44,7 @@ def asked(p, laps):
     faulthandler.dump_traceback_later(PATIENCE, exit=True)
     said = [stages(rank, p, laps) for rank in range(p)]
     faulthandler.cancel_dump_traceback_later()
-    return [None if each is None else [*each] for each in said]
+    return [None if each is None else [*map(index, each)] for each in said]
 
 
 def trace(p, held):

@@ -25,7 +25,7 @@ def bus(size, mine, n):
 def goal(brought, size):
     """What each rank calls, and what it holds in the end."""
     n, slowest = len(brought), max(brought)[0]
-    return ["all_reduce"], [round(2 * (n - 1) / n * size / slowest, 2)]
+    return ["all_reduce"], rounded(2 * (n - 1) / n * size / slowest)
 
 
 class Diary(TorchDispatchMode):
@@ -70,8 +70,8 @@ def attempt(rank, brought, size, tells):
 
 
 def rounded(got):
-    numbers = torch.as_tensor(got).flatten().tolist()
-    return [round(number, 2) + 0.0 for number in numbers]  # no -0.0
+    numbers = torch.as_tensor(got, dtype=torch.float64).flatten().tolist()
+    return [round(number + 1e-9, 2) + 0.0 for number in numbers]  # .005 goes up
 
 
 def draw(world_size):

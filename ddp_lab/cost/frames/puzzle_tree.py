@@ -7,6 +7,7 @@ Until `goes_to` is written, each rank prints:
 
 import faulthandler
 import json
+from operator import index
 
 import torch
 import torch.distributed as dist
@@ -35,6 +36,7 @@ def asked(n):
     faulthandler.dump_traceback_later(PATIENCE, exit=True)
     said = [[goes_to(rank, step) for rank in range(n)] for step in range(len(goal(n)))]
     faulthandler.cancel_dump_traceback_later()
+    said = [[None if r is None else index(r) for r in targets] for targets in said]
     for step, targets in enumerate(said):
         for rank, target in enumerate(targets):
             if target is not None and not (0 <= target < n and target != rank):

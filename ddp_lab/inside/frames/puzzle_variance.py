@@ -69,7 +69,7 @@ def attempt(rank, brought, tells):
 
 
 def rounded(got):
-    numbers = torch.as_tensor(got).flatten().tolist()
+    numbers = torch.as_tensor(got, dtype=torch.float64).flatten().tolist()
     return [round(number + 1e-9, 4) for number in numbers]  # .00005 is rounded up
 
 

@@ -59,7 +59,7 @@ def attempt(rank, brought, tells):
     faulthandler.dump_traceback_later(PATIENCE, exit=True)
     with diary:
         got = top_one(*torch.tensor(brought[rank], dtype=torch.float64).split(3))
-    holding = None if got is None else rounded(torch.cat(list(got)))
+    holding = None if got is None else rounded(torch.cat([*map(torch.as_tensor, got)]))
     yours = {"calls": diary.calls, "holds": holding}
     if tells and (len(diary.calls) > 1 or holding):
         print(json.dumps({"yours": yours}), flush=True)

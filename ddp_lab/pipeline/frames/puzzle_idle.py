@@ -26,7 +26,7 @@ def goal(rank, brought):
     """What this rank calls, and what it holds in the end."""
     last = max(end for actions in brought for _, end in actions)
     work = sum(end - begin for begin, end in brought[rank])
-    return ["all_reduce"], [round(1 - work / last, 2)]
+    return ["all_reduce"], rounded(1 - work / last)
 
 
 class Diary(TorchDispatchMode):
@@ -72,8 +72,8 @@ def attempt(rank, brought, tells):
 
 
 def rounded(got):
-    numbers = torch.as_tensor(got).flatten().tolist()
-    return [round(number, 2) + 0.0 for number in numbers]  # no -0.0
+    numbers = torch.as_tensor(got, dtype=torch.float64).flatten().tolist()
+    return [round(number + 1e-9, 2) + 0.0 for number in numbers]  # .005 goes up
 
 
 def draw(world_size):
@@ -86,8 +86,8 @@ def draw(world_size):
     ]
     drawn = []
     for _ in shown:
-        ends = sorted({secrets.randbelow(90) for _ in range(9)} | {90, 91, 92, 93})
-        drawn.append([list(pair) for pair in zip(ends[::2], ends[1::2], strict=False)])
+        ends = sorted(secrets.SystemRandom().sample(range(94), 12))
+        drawn.append([list(pair) for pair in zip(ends[::2], ends[1::2], strict=True)])
     every = [shown, drawn]
     dist.broadcast_object_list(every)  # rank 0's numbers are now on all ranks
     return every

@@ -7,6 +7,7 @@ Until `stages` is written, each rank prints:
 
 import faulthandler
 import json
+from operator import index
 
 import torch.distributed as dist
 
@@ -30,7 +31,7 @@ def asked(p, laps):
     faulthandler.dump_traceback_later(PATIENCE, exit=True)
     said = [stages(rank, p, laps) for rank in range(p)]
     faulthandler.cancel_dump_traceback_later()
-    return [None if each is None else [*each] for each in said]
+    return [None if each is None else [*map(index, each)] for each in said]
 
 
 def trace(p, held):

@@ -7,6 +7,7 @@ Until `rows` is written, each rank prints:
 
 import faulthandler
 import json
+from operator import index
 
 import torch
 import torch.distributed as dist
@@ -36,7 +37,7 @@ def attempt(shape, batch):
     # If these lines never end, the rank shows where it is, and ends.
     faulthandler.dump_traceback_later(PATIENCE, exit=True)
     said = [rows(r, *shape, batch) for r in range(len(places(shape)))]
-    said = [None if each is None else [*each] for each in said]
+    said = [None if each is None else [*map(index, each)] for each in said]
     faulthandler.cancel_dump_traceback_later()
     return said
 
