@@ -24,6 +24,7 @@ from ddp_lab.kit.explain.cause import Cause, Kind
 from ddp_lab.kit.explain.failure import Failure, find_failure
 from ddp_lab.kit.record.logs import TorchrunLog, read_json
 from ddp_lab.kit.run import fork_server, probe
+from ddp_lab.kit.run.cold import why_cold
 from ddp_lab.kit.run.here import environment
 from ddp_lab.kit.run.signs import Signs, Still
 from ddp_lab.kit.run.warm import WARM
@@ -145,7 +146,8 @@ def launch(
     """
     text = program.read_text()
     words = [str(program), *shlex.split(arguments)]
-    if fork_server.sets_environment(text):  # before it imports torch: so no fork
+    # Of these no fork is made.
+    if fork_server.sets_environment(text) or why_cold(program):
         return torchrun(
             ["--nproc-per-node", str(ranks), *words],
             timeout=timeout,

@@ -84,7 +84,9 @@ def resume(saved, without, rank, device):
     run, saved = Run(rank, device), copy.deepcopy(saved)
     run.ddp.module.load_state_dict(saved["model"])
     run.optimizer.load_state_dict(saved["optimizer"])
-    for name in saved["forgotten"].keys() - {without}:
+    for name in saved["forgotten"]:
+        if name == without:
+            continue
         part = getattr(run, name)
         put_back = getattr(part, "load_state_dict", None) or part.set_state
         put_back(saved["forgotten"][name])

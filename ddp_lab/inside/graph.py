@@ -49,7 +49,7 @@ class Ours(nn.Module):
     def forward(self, *inputs):
         output = self.module(*inputs)
         self.used = reached(output)
-        for weight in set(self.weights) - self.used:
+        for weight in (w for w in self.weights if w not in self.used):
             weight.grad = torch.zeros_like(weight)
             self.ready(weight)  # no hook will say so
         return output

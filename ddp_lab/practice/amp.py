@@ -80,7 +80,7 @@ def main(rank, world_size, device):
     start = flat(single.parameters())
     train(single, x, y, autocast=False)
     met = train(model, x[rank::world_size], y[rank::world_size], autocast=True)
-    types = dict(zip(TYPES, [*met, " ".join(travelled)], strict=True))
+    types = dict(zip(TYPES, [*met, " ".join(sorted(travelled))], strict=True))
     for what, dtype in types.items():
         print(f"[rank {rank}] {what}: {dtype}", flush=True)
     if types != TYPES:

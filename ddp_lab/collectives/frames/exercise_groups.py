@@ -48,7 +48,7 @@ class TwoLevels(TorchDispatchMode):
 
 def check_names(groups):
     """What one rank calls group 1 is group 1 for all, or the sum was right by luck."""
-    for name in {name for by_rank in groups for name in by_rank}:
+    for name in sorted({name for by_rank in groups for name in by_rank}):
         found = {str(by_rank[name]) for by_rank in groups if name in by_rank}
         if len(found) > 1:
             told = f"group {name} is {' and '.join(sorted(found))}"

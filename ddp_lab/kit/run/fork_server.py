@@ -8,8 +8,9 @@ only rank.py, because every program inherits what it has imported. When the pipe
 it ends, and so do all that it has forked and all that they have started. If it is
 killed, its forks are killed with it.
 
-One thing is not as in a plain start: all forks hash strings alike, as if PYTHONHASHSEED
-were set.
+Two things are not as in a plain start: all forks hash alike, as if PYTHONHASHSEED were
+set, and hold what this process has imported. Where that could matter, a program starts
+cold: see cold.py.
 """
 
 import atexit

@@ -80,13 +80,14 @@ from pathlib import Path
 
 from ddp_lab.kit import say
 from ddp_lab.kit.run import options as of
+from ddp_lab.kit.run.cold import why_cold
 from ddp_lab.kit.run.here import Family, Here
 from ddp_lab.kit.run.limits import Limits
 from ddp_lab.kit.run.live import LiveRun, Watch
 from ddp_lab.kit.run.options import Option
 from ddp_lab.kit.run.place import Place
 from ddp_lab.kit.run.result import Run, RunFailed, RunInterrupted
-from ddp_lab.kit.run.warm import READ_AT_IMPORT, Warm
+from ddp_lab.kit.run.warm import READ_AT_IMPORT, Warm, wanted
 
 SETS = re.compile(r"(\w+)=(.*)", re.DOTALL)  # a variable, in front of a command
 NO_FILE = (of.NO_PYTHON, *of.MODULE, "--help", "-h")
@@ -117,7 +118,8 @@ def torchrun(
             ended; takes the place of `limits.silence`.
         limits: what else the run may take.
         expect_failure: return a run that fails, and raise if it succeeds.
-        cold: import torch anew in every process, as a terminal does (see warm.py).
+        cold: import torch anew in every process, as a terminal does (see warm.py); done
+            for any program that a fork would run otherwise (see cold.py).
         watch: called with the result so far, five times a second.
         events: what happens to a run on several nodes, and when (see events.py).
         rate: that of each node's link, say "100mbit".
@@ -137,7 +139,8 @@ def torchrun(
     argv = _words(command)
     options, program = of.split(argv)
     _require(options, program)
-    own, note = _without_logging(options)
+    own, notes = _without_logging(options)
+    cold = _starts_cold(cold, program, notes)
     env = {} if of.is_fixed(own) or of.OWN_STORE in os.environ else {of.OWN_STORE: "1"}
     place: Place | None = None
     happening = bool(events or rate or delay)
@@ -162,7 +165,7 @@ def torchrun(
         words = of.words(own, program)
         place = Here(words, cold=cold, server=warm, meets=meets)
     assert place
-    place.notes += note
+    place.notes += notes
     place.env |= {} if played else env  # which the plan has for each node
     shown = [*map("=".join, env.items()), shlex.join(["torchrun", *argv])]
     live = LiveRun(" ".join(shown), place, _with(limits, timeout))
@@ -197,7 +200,11 @@ def machines(
     typed = [_typed(command) for command in commands]
     variables = [name for env, *_ in typed for name in env]
     cold = cold or any(name.startswith(READ_AT_IMPORT) for name in variables)
+    notes: list[str] = []
+    for *_, program in typed:
+        cold = _starts_cold(cold, program, notes)
     place = Played(typed, events, rate, delay, cold=cold)
+    place.notes += notes
     live = LiveRun("\n".join(commands), place, _with(limits, timeout))
     return _judged(live, watch, expect_failure)
 
@@ -236,9 +243,19 @@ def python(
         raise RunFailed("the launcher: python needs a program", None)
     if not program[0].startswith("-"):
         _require([], program)
-    place = Family(program, options, cold)
+    notes: list[str] = []
+    place = Family(program, options, _starts_cold(cold, program, notes))
+    place.notes += notes
     live = LiveRun(shlex.join(["python", *argv]), place, _with(limits, timeout))
     return _judged(live, watch, expect_failure)
+
+
+def _starts_cold(cold: bool, program: Sequence[str], notes: list[str]) -> bool:
+    """Tell whether a program starts cold, with a note if it has not been asked to."""
+    why = why_cold(Path(program[0])) if program and wanted() and not cold else ""
+    if why:
+        notes.append(say.note("cold", [why]))
+    return cold or bool(why)
 
 
 def _require(options: Sequence[Option], program: Sequence[str]) -> None:

@@ -1,0 +1,141 @@
+"""Tell which programs a fork would run otherwise than a shell; they start cold.
+
+A fork has what its parent has imported, and hashes and allocates as the parent does. So
+all ranks go through a set in one order, which in a shell differs from rank to rank; and
+a file beside the program that is named like an imported module is not found.
+"""
+
+import ast
+import sys
+import sysconfig
+from collections.abc import Iterator
+from pathlib import Path
+
+SETS = ("set", "frozenset")
+# What takes its argument apart, in order.
+IN_ORDER = ("list", "tuple", "enumerate", "zip", "map", "filter", "iter", "dict")
+IN_ORDER_METHODS = ("join", "extend", "fromkeys")
+# What does not depend on the order in which a generator's items come.
+ANY_ORDER = ("all", "any", "frozenset", "len", "max", "min", "set", "sorted", "sum")
+OF_SETS = (ast.BitAnd, ast.BitOr, ast.BitXor, ast.Sub)
+
+
+def why_cold(program: Path) -> str:
+    """Return why a program has to start cold; "" if it need not, or is not there."""
+    try:
+        for name in sorted(hiding(program.parent)):
+            return f"{name}, beside the program, is named like a module of Python"
+        for path in (program, *imported(program)):
+            if line := line_of_set_order(ast.parse(path.read_bytes())):
+                return f"{path.name}:{line} takes a set in order, and ranks may differ"
+    except (OSError, SyntaxError, ValueError):
+        pass  # which the program itself will say
+    return ""
+
+
+def imported(program: Path) -> Iterator[Path]:
+    """Yield the files beside a program that it imports."""
+    for node in ast.walk(ast.parse(program.read_bytes())):
+        match node:
+            case ast.Import(aliases):
+                names = [alias.name for alias in aliases]
+            case ast.ImportFrom(str(name)):
+                names = [name]
+            case _:
+                continue
+        paths = [program.with_name(f"{name}.py") for name in names]
+        yield from (path for path in paths if path.is_file())
+
+
+def hiding(folder: Path) -> Iterator[str]:
+    """Yield the files in `folder` that programs there import instead of a library."""
+    libraries = Path(sysconfig.get_path("purelib"))
+    for path in folder.iterdir():
+        name = path.stem if path.suffix == ".py" else path.name
+        if path.suffix == ".py" or (path / "__init__.py").exists():
+            files = (libraries / name, libraries / f"{name}.py")
+            if name in sys.stdlib_module_names or any(map(Path.exists, files)):
+                yield path.name
+
+
+def line_of_set_order(tree: ast.Module) -> int:
+    """Return the line of a program that goes through a set; 0 if none is found.
+
+    Names are followed within the file, into the parameters of its functions as well.
+    """
+    nodes, names, known = list(ast.walk(tree)), set[str](), -1
+    functions = {n.name: n for n in nodes if isinstance(n, ast.FunctionDef)}
+    while known < len(names):
+        known = len(names)
+        names |= {name for node in nodes for name in _named(node, names, functions)}
+    harmless = {id(each) for node in nodes for each in _in_any_order(node)}
+    lines = [
+        taken.lineno
+        for node in nodes
+        if id(node) not in harmless
+        for taken in _taken_in_order(node)
+        if _is_set(taken, names)
+    ]
+    return min(lines, default=0)
+
+
+def _is_set(node: ast.AST, names: set[str]) -> bool:
+    """Tell whether an expression is a set, where these names stand for sets."""
+    match node:
+        case ast.Set() | ast.SetComp():
+            return True
+        case ast.Name(name) | ast.Attribute(attr=name):
+            return name in names
+        case ast.Call(ast.Name(name)):
+            return name in SETS or f"{name}()" in names
+        case ast.BinOp(left, op, right) if isinstance(op, OF_SETS):
+            return _is_set(left, names) or _is_set(right, names)
+    return False
+
+
+def _named(
+    node: ast.AST, names: set[str], functions: dict[str, ast.FunctionDef]
+) -> Iterator[str]:
+    """Yield the names that `node` gives to sets; `f()` for what f returns."""
+    pairs: list[tuple[ast.AST | None, ast.AST | None]] = []
+    match node:
+        case ast.Assign(targets, value):
+            for target in targets:
+                pairs.append((target, value))
+                if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
+                    pairs += zip(target.elts, value.elts, strict=False)
+        case ast.AnnAssign(target, _, value) | ast.NamedExpr(target, value):
+            pairs.append((target, value))
+        case ast.FunctionDef(name):
+            returned = [n.value for n in ast.walk(node) if isinstance(n, ast.Return)]
+            if any(value and _is_set(value, names) for value in returned):
+                yield f"{name}()"
+        case ast.Call(ast.Name(name), args) if name in functions:
+            pairs += zip(functions[name].args.args, args, strict=False)
+    for given, worth in pairs:
+        if worth is not None and _is_set(worth, names):
+            match given:
+                case ast.Name(name) | ast.Attribute(attr=name) | ast.arg(name):
+                    yield name
+
+
+def _taken_in_order(node: ast.AST) -> list[ast.expr]:
+    """Return the expressions that `node` takes apart item by item."""
+    match node:
+        case ast.For(_, taken) | ast.Starred(taken):
+            return [taken]
+        case ast.ListComp() | ast.DictComp() | ast.GeneratorExp():
+            return [each.iter for each in node.generators]
+        case ast.Call(ast.Name(name), args) if name in IN_ORDER:
+            return args
+        case ast.Call(ast.Attribute(attr=name), args) if name in IN_ORDER_METHODS:
+            return args
+    return []
+
+
+def _in_any_order(node: ast.AST) -> list[ast.expr]:
+    """Return the arguments of which `node` does not see the order."""
+    match node:
+        case ast.Call(ast.Name(name), args) if name in ANY_ORDER:
+            return args
+    return []
