@@ -35,7 +35,7 @@ book: $(BOOK)/book-ready ## the lessons as pages to read, into build/book
 	@echo "build/book/README.html"
 
 open-book: book ## the same, opened in a browser
-	$(BOOK)/bin/python -m webbrowser "file://$(CURDIR)/build/book/README.html"
+	@$(BOOK)/bin/python book/serve.py
 
 epub: $(BOOK)/book-ready ## the same as one file for readers of books, build/epub/ddp-lab.epub
 	$(SPHINX) -b epub -c book . build/epub

@@ -28,6 +28,10 @@ LINKS = nodes.reference, addnodes.pending_xref, addnodes.download_reference
 GLOSSARY = ROOT / "book" / "glossary.md"
 STEPPER = re.compile(r"figs/steps/(\w+)\.html")
 SIDEBAR = "the sidebar of programs"
+RUN = (
+    'To run it: <a href="../README.html#start"><code>make open</code></a>, '
+    'or <a href="../ELSEWHERE.html">in Colab or Kaggle</a>.'
+)
 LINK = re.compile(r'(href="\.\./ddp_lab/[\w/]+)\.py"')  # as the cells show it
 
 
@@ -211,7 +215,7 @@ def write_style(app):
 
 
 def offer_files(app, doctree):
-    """Put links to the notebook and to its programs below a lesson's first table."""
+    """Say below a lesson's first table how to run it, and link its files."""
     notebook = ROOT / f"{app.env.docname}.ipynb"
     table = next(doctree.findall(nodes.table), None)
     if table is None or app.builder.name == "epub":
@@ -222,7 +226,7 @@ def offer_files(app, doctree):
     for path in programs(notebook):
         name = path.relative_to(ROOT).with_suffix("")
         links.append(f'<a href="../{name}.html">{name.name}.py</a>')
-    files = f'<p class="ddp-files">Files: {", ".join(links)}</p>'
+    files = f'<p class="ddp-files">{RUN}<br>Files: {", ".join(links)}</p>'
     table.parent.insert(
         table.parent.index(table) + 1, nodes.raw("", files, format="html")
     )

@@ -201,7 +201,7 @@ def test_steppers_are_where_lessons_link_to_them(book):
 def test_a_lesson_offers_its_files(book):
     page = book / "notebooks" / "03_ddp_basics.html"
     files = re.search(r'<p class="ddp-files">.*?</p>', page.read_text())[0]
-    assert "by_hand.html" in files
+    assert "by_hand.html" in files and "make open" in files
     (notebook,) = re.findall(r'href="([^"]*\.ipynb)" download', files)
     assert (page.parent / notebook).read_text().startswith("{")
 
@@ -515,6 +515,20 @@ def test_the_search_finds_words_without_a_server(book, page):
     for word in ("broadcast", "no_sync", "slurm", "rref"):
         page.goto(f"{(book / 'search.html').as_uri()}?q={word}")
         page.wait_for_selector("#search-results li")
+
+
+def test_the_search_shows_the_lines_that_it_found_if_the_book_is_served(book, page):
+    command = [sys.executable, "-u", book.parents[1] / "book" / "serve.py"]
+    env = os.environ | {"BROWSER": "true"}  # a program that opens nothing
+    with subprocess.Popen(
+        command, env=env, stdout=subprocess.PIPE, text=True
+    ) as served:
+        try:
+            address = re.search(r"http\S+(?=README)", served.stdout.readline())[0]
+            page.goto(f"{address}search.html?q=no_sync")
+            page.wait_for_selector("#search-results .context", timeout=10_000)
+        finally:
+            served.terminate()
 
 
 def test_the_page_computes_costs_as_python_does(page):
