@@ -27,7 +27,7 @@ NAMES = {"allgather": "all_gather", "allreduce": "all_reduce"}
 
 
 def noise(state, rank, world_size):
-    """Return a list of all ranks' states on rank 0, and None elsewhere: one call.
+    """Return a list of all ranks' states on rank 0, and None elsewhere: one gather.
 
     state: (1,), this rank's random state, here one whole number.
     """

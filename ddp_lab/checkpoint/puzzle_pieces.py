@@ -26,7 +26,7 @@ NAMES = {"allgather": "all_gather", "allreduce": "all_reduce"}
 
 
 def pieces(write, rank):
-    """All call write("piece"), then rank 0 write(".metadata"), but not too early."""
+    """All write("piece") and meet in a barrier. Then rank 0 writes ".metadata"."""
     return None  # your code here
 
 

@@ -30,7 +30,7 @@ def whole(do, rank):
     """Let rank 0 do("rename"), "sync file", "sync folder", "write", in the right order.
 
     The picture says which file a power cut after each of them leaves, at worst. The
-    other rank must not go on before that is the new one.
+    other rank must wait in a barrier until that is the new one.
     """
     return None  # your code here
 
