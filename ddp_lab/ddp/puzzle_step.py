@@ -46,7 +46,8 @@ class Diary(TorchDispatchMode):
 
     def __init__(self, brought, tells):
         super().__init__()
-        self.calls, self.tells = [["brings", None, str(brought).strip("[]")]], tells
+        text = "weight {}, grad {}, rate {}".format(*brought, RATE)
+        self.calls, self.tells = [["brings", None, text]], tells
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         library, name, _ = str(function).split(".")

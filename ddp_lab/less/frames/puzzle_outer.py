@@ -34,7 +34,8 @@ class Diary(TorchDispatchMode):
 
     def __init__(self, brought, tells):
         super().__init__()
-        self.calls, self.tells = [["brings", None, str(brought).strip("[]")]], tells
+        text = "common {}, mine {}, rate {}".format(*brought)
+        self.calls, self.tells = [["brings", None, text]], tells
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         library, name, _ = str(function).split(".")
@@ -49,7 +50,7 @@ class Diary(TorchDispatchMode):
 def attempt(rank, brought, rate, tells):
     """Try the reader's lines; return what all ranks did, and what they should have."""
     calls, holds = goal(rank, brought, rate)
-    diary = Diary(brought[rank], tells)
+    diary = Diary([*brought[rank], rate], tells)
     did = [diary.calls[0], *([call, None, ""] for call in calls)]
     target = {"calls": did, "holds": holds}
     if tells:
