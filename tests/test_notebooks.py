@@ -53,6 +53,22 @@ def test_a_cell_that_is_run_again_alone_changes_nothing(path):
         assert made.text == read(order.path), cell[:200]
 
 
+def test_two_lessons_make_no_variant_of_one_name():
+    """Side by side they would run each other's."""
+    made = {}
+    for path in kit.lessons():
+        code = "\n".join(cell.source for cell in cells(path, "code"))
+        called = r"(?<!def )\bvariant\(\s*(?:f?\"([^\"]+)\"|(\w+))(.*?)(?:\n\)|\)\n|\Z)"
+        for literal, name, rest in re.findall(called, code, re.S):
+            folder = re.search(r"folder=\"([^\"]+)", rest)
+            known = re.findall(rf'\b{name} = "(ddp_lab/[^"]+)', code) if name else []
+            for program_path in [literal] if literal else known:
+                key = folder[1] if folder else "", program_path
+                made.setdefault(key, set()).add(path.stem)
+    assert len(made) > 40
+    assert [key for key, lessons in made.items() if len(lessons) > 1] == []
+
+
 def test_every_program_is_written_by_one_notebook():
     written = [file for path in kit.lessons() for file, _ in kit.programs(path)]
     assert len(written) == len(set(written))

@@ -4,6 +4,7 @@ import ast
 import re
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import nbformat
@@ -12,7 +13,7 @@ from IPython.core.error import UsageError
 from nbformat.v4 import new_code_cell, new_notebook
 
 from ddp_lab import ROOT
-from ddp_lab.kit.cell import end, magics, program
+from ddp_lab.kit.cell import end, magics, program, variants
 from ddp_lab.kit.cell.program import Order, ProgramError, whole
 from ddp_lab.kit.cell.source import take_apart
 
@@ -420,6 +421,23 @@ def test_what_was_before_a_cell_that_is_refused_is_not_run(workplace, monkeypatc
     program.program("a/new.py", BASE)
     magics.torchrun("a/new.py")
     assert runs == [["a/other.py"], ["a/new.py"]]
+
+
+def test_a_program_that_was_changed_elsewhere_is_run_with_a_word(
+    workplace, monkeypatch, capsys
+):
+    """A lesson may be open twice: the other one's cells write the same files."""
+    monkeypatch.setattr(magics.launch, "torchrun", lambda *_, **__: None)
+    monkeypatch.setattr(magics._Screen, "finish", lambda *_: None)
+    program.program("a/new.py", BASE)
+    paths = ["a/new.py", variants.variant("a/new.py", "SIZE = 3", "SIZE = 4")]
+    for path in paths:
+        magics.torchrun(path)
+    assert "changed outside" not in capsys.readouterr().out
+    for path in paths:
+        Path(path).write_text("another")
+        magics.torchrun(path)
+        assert f"{path} was changed outside this notebook" in capsys.readouterr().out
 
 
 def test_a_program_that_a_reader_has_lost_is_the_labs(workplace, tmp_path):

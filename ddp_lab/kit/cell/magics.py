@@ -15,8 +15,9 @@ from IPython.display import DisplayHandle, display
 
 from ddp_lab import workplace
 from ddp_lab.kit.cell import display as screen
+from ddp_lab.kit.cell import written
 from ddp_lab.kit.cell.hints import hint, solution
-from ddp_lab.kit.cell.program import program, refused
+from ddp_lab.kit.cell.program import program
 from ddp_lab.kit.cell.puzzle import puzzle
 from ddp_lab.kit.cell.unloaded import ABOVE
 from ddp_lab.kit.run import launch
@@ -82,9 +83,12 @@ def python(line: str) -> Run:
 
 
 def _run(launcher: Callable[..., Run], options: dict, command: list[str]) -> Run:
-    for path in refused.intersection(" ".join(command).split()):
+    words = " ".join(command).split()
+    for path in written.refused(words):
         said = "the cell that writes it was refused; mend it, and run it again"
         raise UsageError(f"{path} was not run: {said}")
+    for path in written.changed(words):
+        print(f"{path} was changed outside this notebook, and runs as it is now.")
     output = _Screen()
     try:
         run = launcher(command, watch=output.update, **options)

@@ -12,7 +12,6 @@ Below a rule line stands what all programs end with.
 
 import ast
 import json
-import os
 import re
 import shlex
 import traceback
@@ -26,7 +25,7 @@ from pathlib import Path
 from IPython.display import display
 
 from ddp_lab import ROOT
-from ddp_lab.kit.cell import end, variants
+from ddp_lab.kit.cell import end, variants, written
 from ddp_lab.kit.cell.source import (
     Import,
     Item,
@@ -43,8 +42,6 @@ NAME, PUZZLE = "program", "puzzle"
 """The magics whose cells write programs; see puzzle.py for the second one."""
 FRAMES = "frames"
 """The folder, beside the programs, of what checks an exercise."""
-refused: set[str] = set()
-"""The programs whose cell was run last and made none: their files are older."""
 Read = Callable[[str], str | None]
 """Given a program's path as cells say it, its text; None if there is none."""
 
@@ -398,7 +395,7 @@ def write(order: Order, cell: str) -> Program:
     Raises:
         ProgramError: if it makes none.
     """
-    refused.add(order.path)
+    written.texts[order.path] = ""
     try:
         notebook = _notebook(order.path)
         names = further(Path(notebook), order.path)
@@ -409,13 +406,7 @@ def write(order: Order, cell: str) -> Program:
             error.end_lineno += 1
         said = "".join(traceback.format_exception_only(error))
         raise ProgramError(f"the cell is not valid Python\n{said}") from None
-    path = Path(order.path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # Aside and renamed: whoever reads the program meanwhile reads a whole one.
-    part = path.with_name(f".{path.name}.{os.getpid()}")
-    part.write_bytes(made.text.encode())
-    part.replace(path)
-    refused.discard(order.path)
+    written.write(order.path, made.text)
     return made
 
 

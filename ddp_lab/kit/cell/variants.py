@@ -8,6 +8,7 @@ from itertools import groupby
 from pathlib import Path
 
 from ddp_lab import from_here
+from ddp_lab.kit.cell import written
 from ddp_lab.kit.cell.display import TEXT
 
 FOLDER = Path("build", "variants")  # from the folder that a notebook works in
@@ -15,14 +16,17 @@ FOLDER = Path("build", "variants")  # from the folder that a notebook works in
 COLOURS = {"+": "rgba(46, 160, 67, 0.2)", "-": "rgba(248, 81, 73, 0.2)"}
 
 
-def variant(program: str | Path, old: str, new: str, folder: Path = FOLDER) -> str:
+def variant(
+    program: str | Path, old: str, new: str, folder: str | Path = FOLDER
+) -> str:
     """Write a copy of `program` in which `new` stands for `old`; show the change.
 
     Args:
         program: path of the program.
         old: text that occurs in it exactly once.
         new: what to put there.
-        folder: where the copy goes, as SUBJECT/NAME.py.
+        folder: where the copy goes, as SUBJECT/NAME.py; for a lesson that varies the
+            program of another one, which must not find it there.
 
     Returns:
         The copy's path, by default build/variants/SUBJECT/NAME.py.
@@ -36,11 +40,12 @@ def variant(program: str | Path, old: str, new: str, folder: Path = FOLDER) -> s
         raise ValueError(
             f"{program.name} has {old!r} {text.count(old)} times, not once"
         )
-    copy, changed = folder / program.parent.name / program.name, text.replace(old, new)
-    copy.parent.mkdir(parents=True, exist_ok=True)
-    copy.write_text(changed)  # which may be `program` itself, changed once more
+    copy = Path(folder) / program.parent.name / program.name
+    changed = text.replace(old, new)
+    path = from_here(copy)
+    written.write(path, changed)  # which may be `program` itself, changed once more
     show(program, text, copy, changed)
-    return from_here(copy)
+    return path
 
 
 def diff(before: str | Path, after: str | Path) -> None:
