@@ -14,7 +14,7 @@ NBVAL := --nbval --nbval-current-env --nbval-cell-timeout 180
 course: setup ## write what follows from tools/course.py: README, headers, numbers
 	$(BIN)/python -m tools.course
 
-outputs: setup ## for authors: execute the notebooks in place, normalised (LESSONS="01")
+outputs: setup ## for authors: execute the notebooks in place, normalized (LESSONS="01")
 	$(BIN)/python -m tools.notebooks outputs $(LESSONS)
 
 figs: setup ## redraw figs/*.svg

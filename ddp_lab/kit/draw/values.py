@@ -160,8 +160,8 @@ def coloured(before: list[list[str]], after: list[list[str]]) -> tuple[Rows, str
     if all(cell.ranks == (rank,) for rank, row in enumerate(rows) for cell in row):
         return rows, ""
     if moved:
-        return rows, "A cell has the colour of the rank that held it before."
-    return rows, "White cells have changed; coloured ones are as before."
+        return rows, "A cell has the color of the rank that held it before."
+    return rows, "White cells have changed; colored ones are as before."
 
 
 def before_after(title: str, before: Sequence, after: Sequence) -> Svg:
