@@ -15,6 +15,7 @@ SWAP = Trace(
     [[["send", 1, "10"], ["recv", 1, ""]], [["send", 0, "20"], ["recv", 0, ""]]],
     [[20], [10]],
 )
+UNDER_WAY = "a message is still under way: wait() for each isend and irecv"
 NOTHING = Trace([[], []], [None, None])
 
 
@@ -161,6 +162,13 @@ def test_an_exception_comes_first():
     assert "NameError" in said(replace(wrong, facts=run(target=SWAP).facts))[0]
 
 
+def test_a_message_that_is_not_waited_for_is_told_though_it_is_drawn():
+    wrong = run("Timeout (0:00:03)!", target=SWAP, yours=SWAP)
+    assert said(wrong) == [f"✗ {UNDER_WAY}"]
+    del wrong.facts[0]["yours"]["holds"]  # as long as its lines have not returned
+    assert said(wrong)[:2] == ["✗ rank 0 waits in recv from rank 1", f"✗ {UNDER_WAY}"]
+
+
 def test_many_differences_are_cut():
     other = Trace([[], []], [5, 6])
     wrong = run("AssertionError: all", target=SWAP, yours=other)
@@ -192,11 +200,13 @@ def test_a_cell_is_run_and_drawn(monkeypatch, tmp_path):
     stub = "def swap(mine, rank, partner):\n    return None"
     sends = stub.replace("return None", "dist.send(mine, partner)")
     raises = stub.replace("return None", "return mine.no_such")
-    for cell in (stub, sends, raises):
+    forgets = sends.replace("dist.", "dist.irecv(mine.clone(), partner)\n    dist.")
+    for cell in (stub, sends, raises, forgets):
         puzzle.puzzle(line, cell)
     texts = [bundle["text/plain"] for bundle in bundles]
     assert texts[0].endswith("not yet: only the target is shown; hint() helps")
     assert "yours" not in texts[0]
     assert "✗ rank 0 waits in send to rank 1" in texts[1]
     assert "AttributeError" in texts[2]
+    assert f"✗ {UNDER_WAY}" in texts[3]
     assert (tmp_path / "ddp_lab/p2p/puzzle_swap.py").is_file()

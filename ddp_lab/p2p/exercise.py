@@ -60,7 +60,7 @@ def main(rank, world_size, device):
         answers = [None] * world_size
         # Every rank ends with what all brought and found: they come to one verdict.
         answer = brought, None if total is None else int(total)
-        dist.all_gather_object(answers, answer)
+        dist.all_gather_object(answers, answer)  # stuck here: isend without wait()?
         faulthandler.cancel_dump_traceback_later()  # leaving may take its time
         numbers, sums = (list(column) for column in zip(*answers, strict=True))
         if sums == [None] * world_size:

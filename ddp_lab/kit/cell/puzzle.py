@@ -19,7 +19,8 @@ from ddp_lab.kit.run import launch
 from ddp_lab.kit.run.result import Run, RunFailed
 
 SAID = 3  # differences that are told in words
-JUDGED = ("AssertionError", "Timeout")  # how a frame ends a try: the picture tells
+STANDSTILL = "Timeout"
+JUDGED = ("AssertionError", STANDSTILL)  # how a frame ends a try: the picture tells
 
 
 def puzzle(line: str, cell: str) -> None:
@@ -46,6 +47,19 @@ def trace(run: Run, fact: str) -> Trace | None:
     return Trace([t.get("calls", []) for t in told], [t.get("holds") for t in told])
 
 
+def stalled(run: Run, yours: Trace) -> list[str]:
+    """Say who waits for a message that each end has called for, and so is drawn."""
+    if not all(step.done for step in yours.steps):
+        return []  # the picture tells
+    if not any(act.name == "send" for act in yours.acts):
+        return []
+    told = [facts.get("yours", {}) for facts in run.facts]
+    inside = [rank for rank, each in enumerate(told) if "holds" not in each]
+    last = [(rank, len(yours.did[rank]) - 1) for rank in inside if yours.did[rank]]
+    said = [yours.each[key].waits for key in last]
+    return [*said, "a message is still under way: wait() for each isend and irecv"]
+
+
 def verdict(run: Run, target: Trace, yours: Trace | None) -> tuple[str, list[str]]:
     """Return the colour of the verdict, and its lines."""
     if run.failure is None and yours is None:
@@ -53,6 +67,8 @@ def verdict(run: Run, target: Trace, yours: Trace | None) -> tuple[str, list[str
     if run.failure is None:
         return RIGHT_COLOUR, ["✓ as the target"]
     said = differences(target, yours) if yours else []
+    if yours and run.failure.why.error.startswith(STANDSTILL):
+        said = stalled(run, yours) + said
     if not said or not run.failure.why.error.startswith(JUDGED):
         said.insert(0, run.failure.report(traceback=False))
     more = [f"and {len(said) - SAID} more"] if len(said) > SAID else []

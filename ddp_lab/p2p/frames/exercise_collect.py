@@ -73,7 +73,7 @@ def main(rank, world_size, device):
         # Every rank ends with what all had and got, so all come to one verdict.
         got = None if got is None else torch.as_tensor(got).tolist()
         answer = mine.tolist(), got, messages.sizes
-        dist.all_gather_object(answers, answer)
+        dist.all_gather_object(answers, answer)  # stuck here: isend without wait()?
         faulthandler.cancel_dump_traceback_later()  # leaving may take its time
         lists, (collected, *_), sizes = zip(*answers, strict=True)
         if collected is None:
