@@ -1,5 +1,6 @@
 """What nbval cannot see: notebooks and programs agree, all lessons have one form."""
 
+import ast
 import functools
 import re
 import statistics
@@ -9,6 +10,7 @@ from conftest import PROGRAMS
 
 pytest.importorskip("nbformat", reason="the notebooks' tests need Jupyter")
 
+from IPython.core.inputtransformer2 import TransformerManager  # noqa: E402
 from nbformat.v4 import new_code_cell, new_notebook, new_output  # noqa: E402
 
 from ddp_lab import ROOT  # noqa: E402
@@ -51,6 +53,60 @@ def test_a_cell_that_is_run_again_alone_changes_nothing(path):
         names = program.further(path, order.path)
         made = program.whole(order, cell, read, f"notebooks/{path.name}", names)
         assert made.text == read(order.path), cell[:200]
+
+
+PICTURES = {"before_after", "lives", "timeline", "Plot"}  # of draw and plots
+
+
+def statements(cell) -> ast.Module:
+    return ast.parse(TransformerManager().transform_cell(cell.source))
+
+
+def draws(node: ast.AST) -> bool:
+    """Tell whether a node is a call that returns a picture."""
+    if not isinstance(node, ast.Call):
+        return False
+    return ast.unparse(node.func).rpartition(".")[2] in PICTURES
+
+
+def dropped(cell) -> list[str]:
+    """Return the pictures that a cell makes and IPython does not show."""
+    tree = statements(cell)
+    lines = [node for node in ast.walk(tree) if isinstance(node, ast.Expr)]
+    unseen = [line for line in lines if line is not tree.body[-1]]
+    return [ast.unparse(line) for line in unseen if draws(line.value)]
+
+
+def test_no_picture_is_made_and_dropped():
+    paths = [*kit.lessons(), *(ROOT / "classroom" / "source").glob("*/*.ipynb")]
+    code = [cell for path in paths for cell in cells(path, "code")]
+    assert [line for cell in code for line in dropped(cell)] == []
+    drawn = "draw.before_after(a, b, c)"
+    for lost in (
+        f"{drawn}\nassert a",
+        f"if a:\n    {drawn}",
+        f"x = %python a\n{drawn}\n1",
+    ):
+        assert dropped(new_code_cell(lost)) == [drawn]
+    for shown in (drawn, f"%cd a\n{drawn}", f"display({drawn})\nassert a"):
+        assert dropped(new_code_cell(shown)) == []
+
+
+def test_a_picture_that_a_cell_makes_is_in_its_output():
+    made = [
+        cell
+        for path in kit.lessons()
+        for cell in cells(path, "code")
+        if any(map(draws, ast.walk(statements(cell))))
+    ]
+    html = [
+        " ".join(o.get("data", {}).get("text/html", "") for o in c.outputs)
+        for c in made
+    ]
+    assert len(made) > 10
+    assert [
+        c.source for c, shown in zip(made, html, strict=True) if "<img" not in shown
+    ] == []
 
 
 def test_two_lessons_make_no_variant_of_one_name():
