@@ -42,8 +42,9 @@ epub: $(BOOK)/book-ready ## the same as one file for readers of books, build/epu
 
 # A test that waits costs no core: how many workers -n auto means, tests/conftest.py says.
 PYTEST := $(BIN)/python -m pytest -p tests.early -n auto
+SELECTED := $(NBVAL) -m "not (full or browser or repeats or proved)" tests notebooks
 # What fails in a crowd runs once more, alone: who is starved passes, a mistake does not.
-ALONE := || { test $$? -eq 1 && $(BIN)/python -m pytest $(NBVAL) --last-failed; }
+ALONE := || { test $$? -eq 1 && $(BIN)/python -m pytest $(SELECTED) --last-failed; }
 
 # Containers often set it: then each worker compiles all tests again, 3 seconds.
 unexport PYTHONDONTWRITEBYTECODE
@@ -52,7 +53,7 @@ check: lint ## style, types, rules, recorded evidence, each program on 2 ranks: 
 	$(PYTEST) -m check tests
 
 test: lint .venv/book-ready ## what CI runs: programs, kit, classroom and every cell of the notebooks
-	$(PYTEST) $(NBVAL) -m "not (full or browser or repeats or proved)" tests notebooks $(ALONE)
+	$(PYTEST) $(SELECTED) $(ALONE)
 
 test-all: lint .venv/book-ready ## all numbers of ranks, races, floods, bombs, the browser, evidence anew
 	$(PYTEST) $(NBVAL) -m "not alone" tests notebooks
