@@ -549,6 +549,7 @@ def test_an_exception_that_cannot_be_shown_leaves_word_of_when_it_was(tmp_path):
         ("--max-restarts 1", "0", "0"),
         ("--max-restarts 0", None, None),
         ("--nnodes 1:1 --max-restarts 2", None, "1"),
+        ("--max-restarts 1 --master-port 29613", None, None),
     ],
 )
 def test_each_attempt_has_a_store_of_its_own(program, monkeypatch, options, said, own):

@@ -21,7 +21,7 @@ from conftest import FULL, wait_until, words_of
 from forked import let_servers_be_forks
 
 from ddp_lab import ROOT
-from ddp_lab.kit import RunFailed, torchrun
+from ddp_lab.kit import RunFailed, say, torchrun
 from ddp_lab.kit.explain.cause import Kind
 from ddp_lab.kit.run.here import warm_python
 from ddp_lab.kit.run.launch import machines
@@ -525,8 +525,7 @@ def test_a_node_that_joins_is_not_heard_without_a_store_of_its_own(room, monkeyp
     )
     assert run.failure.report().splitlines() == [
         "the run: the nodes do not meet again at node0:29400, where node 1 has come",
-        "  TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 in the environment helps; no end after "
-        "6 seconds; all processes were stopped",
+        f"  {say.OWN_STORE}; no end after 6 seconds; all processes were stopped",
     ]
     assert room.left() == []
 

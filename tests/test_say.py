@@ -574,8 +574,12 @@ SAID = [
     ),
     (
         Cause(Kind.NOT_MET_AGAIN, of=FAILED),
-        "torchrun restarted the ranks, which did not meet again: ValueError: "
-        "no 7; TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 in the environment helps",
+        "torchrun restarted the ranks, which did not meet again: ValueError: no 7",
+    ),
+    (
+        Cause(Kind.NOT_MET_AGAIN, of=FAILED, name="shared"),
+        "torchrun restarted the ranks, which did not meet again: ValueError: no 7; "
+        f"{say.OWN_STORE}",
     ),
     (
         Cause(Kind.HELD, error="port 1 belongs to process 7 (nc)"),
@@ -849,7 +853,7 @@ def test_what_stands_beside_a_line_of_the_program_is_brief():
 @pytest.mark.parametrize(
     "why, said",
     [
-        (Cause(Kind.NODES_NOT_MET_AGAIN), "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 in "),
+        (Cause(Kind.NODES_NOT_MET_AGAIN, name="shared"), say.OWN_STORE),
         (Cause(Kind.OWN_LOOPBACK), "look at its GLOO_SOCKET_IFNAME, and at its host "),
         (Cause(Kind.NODES_NOT_MET), "look at what that name means on each of them, "),
         (Cause(Kind.NODES_NOT_MET, limit=2.0), "with this delay an answer takes 2 sec"),
@@ -858,6 +862,10 @@ def test_what_stands_beside_a_line_of_the_program_is_brief():
 def test_what_to_do_is_said_first(why, said):
     told = say.means(why, [Cause(Kind.EVENT, name="cut node 1")])
     assert told.startswith(said) and told.endswith("; by the event `cut node 1`")
+
+
+def test_a_store_for_each_attempt_is_no_advice_to_those_who_have_it():
+    assert say.means(Cause(Kind.NODES_NOT_MET_AGAIN), []) is None
 
 
 def test_a_report_begins_with_whom_it_blames():

@@ -260,7 +260,9 @@ def test_a_restart_whose_ranks_did_not_meet_hides_no_failure():
     first = [well(), ended(1.0, 5)]
     failure = explain(waits(0), waits(1), earlier=[first])
     assert (failure.rank, failure.why.code) == (1, 5)
-    assert [also.kind for also in failure.also] == [Kind.NOT_MET_AGAIN]
+    assert failure.also == (Cause(Kind.NOT_MET_AGAIN, of=failure.also[0].of),)
+    shared = explain(waits(0), waits(1), earlier=[first], shares_store=True)
+    assert [also.name for also in shared.also] == ["shared"]
     assert explain(raised(9.0), well(), earlier=[first]).rank == 0
     again = explain(waits(0), waits(1), earlier=[first, [waits(0), waits(1)]])
     assert (again.rank, again.why.code) == (1, 5)

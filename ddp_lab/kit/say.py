@@ -45,7 +45,10 @@ OTHERS = {  # of ranks that are busy: what is known of the rest
     "left": "the others have left",
 }
 THE_PROGRAM = "the program itself"
-OWN_STORE = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 in the environment helps"
+OWN_STORE = (
+    "all attempts share one store; TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 in the "
+    "environment gives each its own, with `--standalone` or `--rdzv-backend c10d`"
+)
 BUG = "this is a bug, not a fault, and restarting does not help"
 NO_LINE = "a line of a library"
 TIMES = {1: "once", 2: "twice"}
@@ -537,7 +540,7 @@ def _advice(why: Cause) -> str:
     if why.kind is Kind.CUT_OFF:
         return f"by the event `cut node {why.node}`"
     if why.kind is Kind.NODES_NOT_MET_AGAIN:
-        return OWN_STORE
+        return OWN_STORE if why.name else ""
     if why.kind is Kind.NODE_SAID:
         return _known_as(why)
     if why.kind is Kind.SLOW_LINK:
@@ -589,10 +592,9 @@ def _program_stands(why: Cause) -> str:
 
 
 def _not_met_again(why: Cause) -> str:
-    return (
-        f"torchrun restarted the ranks, which did not meet again: {shorten(_of(why))}; "
-        f"{OWN_STORE}"
-    )
+    store = f"; {OWN_STORE}" if why.name else ""
+    of = shorten(_of(why))
+    return f"torchrun restarted the ranks, which did not meet again: {of}{store}"
 
 
 def _of(why: Cause) -> str:

@@ -72,7 +72,7 @@ class Kind(Enum):
     NODE_ALONE = auto()  # places; name: of --nnodes; limit: how many are missing
     NO_NODE_0 = auto()  # places
     NODES_NOT_MET = auto()  # places; limit: seconds until an answer comes
-    NODES_NOT_MET_AGAIN = auto()  # places; nodes: new ones
+    NODES_NOT_MET_AGAIN = auto()  # places; nodes: new ones; name: as below
     OWN_LOOPBACK = auto()  # node; places: the address; ranks: that have looked there
     NODES_CHANGED = auto()  # nodes: that have gone; sides: that have come
     # What is told beside another cause.
@@ -85,7 +85,7 @@ class Kind(Enum):
     PROGRAM_STANDS = auto()  # frame: of the program that has started the ranks
     EVENT = auto()  # name: what was done to a node
     RENDEZVOUS_LOST = auto()  # with the node
-    NOT_MET_AGAIN = auto()  # after a restart; of
+    NOT_MET_AGAIN = auto()  # after a restart; of; name: "shared", of a store
     HELD = auto()  # error: who holds a port, or a GPU
     WATCHED = auto()  # limit: seconds; stands; silent
     # What is odd about a run that succeeds.

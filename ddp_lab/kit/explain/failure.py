@@ -162,7 +162,8 @@ def find_failure(
     last = None if _meeting(failure) else failure.why
     found = attempts.compare([each.why for each in before], last)
     if met and last is None:
-        failure = replace(met[-1], also=(Cause(Kind.NOT_MET_AGAIN, of=failure.why),))
+        again = Cause(Kind.NOT_MET_AGAIN, name=_store(log), of=failure.why)
+        failure = replace(met[-1], also=(again,))
     return replace(failure, attempts=found, places=log.places), codes
 
 
@@ -170,6 +171,10 @@ def _meeting(failure: Failure) -> bool:
     """Tell whether a run failed because its ranks did not find each other."""
     stood = any(stand.name == MEETING for stand in failure.stands)
     return stood or failure.why.meeting
+
+
+def _store(log: RunLog) -> str:
+    return "shared" if log.shares_store else ""
 
 
 def _earlier(log: RunLog) -> list[Failure]:
@@ -234,7 +239,7 @@ def _of_nodes(
     if not log.ranks:
         trouble = trouble or nodes.never_met(log.agents)
     elif stopped and not own and None not in codes:
-        trouble = trouble or nodes.never_again(log.agents)
+        trouble = trouble or nodes.never_again(log.agents, _store(log))
     if stopped and not own:
         trouble = trouble or nodes.slow(log.agents)
     failure = _node_failed(failure, trouble) if trouble else failure

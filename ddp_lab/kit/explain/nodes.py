@@ -85,7 +85,7 @@ def never_met(agents: list[Agent]) -> Cause | None:
     )
 
 
-def never_again(agents: list[Agent]) -> Cause | None:
+def never_again(agents: list[Agent], store: str) -> Cause | None:
     """Return why no rank is started again, although all nodes are there to do so.
 
     torch 2.15 says only in the first round where the ranks of all rounds find the store
@@ -94,7 +94,7 @@ def never_again(agents: list[Agent]) -> Cause | None:
     there = [agent for agent in agents if agent.came and agent.code is None]
     if len(there) < 2:
         return None
-    found = Cause(Kind.NODES_NOT_MET_AGAIN, symptom=Symptom.RENDEZVOUS)
+    found = Cause(Kind.NODES_NOT_MET_AGAIN, symptom=Symptom.RENDEZVOUS, name=store)
     new = tuple(agent.node for agent in there if not agent.ranks)
     ranks = tuple(rank for agent in agents for rank in agent.ranks)
     return replace(found, nodes=new, ranks=ranks, places=(_at(there[0]),))

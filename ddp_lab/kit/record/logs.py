@@ -48,6 +48,8 @@ class RunLog(ABC):
     """Which nodes came or went at the end of each attempt before this one."""
     places: dict[int, str] = field(default_factory=dict)
     """Of each rank on several nodes where it is: `node 1, local 0`; see `_places`."""
+    shares_store: bool = False
+    """Whether the ranks of all attempts find each other in one store."""
 
     @classmethod
     @abstractmethod
@@ -109,7 +111,9 @@ class TorchrunLog(RunLog):
         ranks = _read_ranks(there, codes, killed)
         full = folder.parent if _is_full(folder) else None
         nodes = agents.read_all(folder), changes(folder), _places(folder, last)
-        return cls(ranks, stderr, earlier, full, *nodes)
+        told = [read_json(rank / "where.json") or {} for rank in there]
+        shares = any(each.get("shares_store") for each in told)
+        return cls(ranks, stderr, earlier, full, *nodes, shares_store=shares)
 
     @classmethod
     def read_output(cls, folder: Path, limit: int = MOST_READ) -> "TorchrunLog":

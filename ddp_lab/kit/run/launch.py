@@ -130,7 +130,7 @@ def torchrun(
     plays the nodes (see room.py), unless SLURM has some for us (see sent.py).
 
     Where ranks may be restarted, each attempt has its own store (`options.OWN_STORE`),
-    unless the environment says otherwise.
+    unless the environment says otherwise, or the rendezvous is static.
 
     Raises:
         RunFailed: says the root cause first; `.run` holds the rest.
@@ -160,6 +160,7 @@ def torchrun(
         if not any(of.OWN_RENDEZVOUS.match(option[0]) for option in own):
             argv.insert(0, "--standalone")
             own.insert(0, ["--standalone"])
+        env = {} if of.is_static(own) else env
         several = of.nodes(own)[1] > 1
         meets = of.meets(own, program) if several else None
         words = of.words(own, program)

@@ -116,6 +116,14 @@ def is_elastic(options: Sequence[Option]) -> bool:
     )
 
 
+def is_static(options: Sequence[Option]) -> bool:
+    """Tell whether torchrun takes a static rendezvous, which has one store."""
+    if has(options, "--standalone"):
+        return False
+    several = nodes(options)[1] > 1 or has(options, ENDPOINT, "--master-port")
+    return (value(options, "--rdzv-backend") or "static" * several) == "static"
+
+
 def is_fixed(options: Sequence[Option]) -> bool:
     """Tell whether every node is needed: then the end of one is the end of all."""
     least, most = nodes(options)

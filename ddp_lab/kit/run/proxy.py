@@ -116,6 +116,8 @@ def say_where(folder: str) -> str:
     start = time.time()
     words = [f'"{key}": {os.environ.get(name, 0)}' for key, name in WHERE.items()]
     words += [f'"node": {node or 0}', f'"start": {start:.6f}']
+    shares = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    words += [f'"shares_store": {str(shares).lower()}']
     try:
         with open(f"{folder}/where.json", "w") as file:
             file.write(f"{{{', '.join(words)}}}")
