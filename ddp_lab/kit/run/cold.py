@@ -25,25 +25,29 @@ def why_cold(program: Path) -> str:
     try:
         for name in sorted(hiding(program.parent)):
             return f"{name}, beside the program, is named like a module of Python"
-        for path in (program, *imported(program)):
-            if line := line_of_set_order(ast.parse(path.read_bytes())):
+        nodes = nodes_of(program)
+        for path in (program, *imported(nodes, program.parent)):
+            if line := line_of_set_order(nodes if path == program else nodes_of(path)):
                 return f"{path.name}:{line} takes a set in order, and ranks may differ"
     except (OSError, SyntaxError, ValueError):
         pass  # which the program itself will say
     return ""
 
 
-def imported(program: Path) -> Iterator[Path]:
-    """Yield the files beside a program that it imports."""
-    for node in ast.walk(ast.parse(program.read_bytes())):
-        match node:
-            case ast.Import(aliases):
-                names = [alias.name for alias in aliases]
-            case ast.ImportFrom(str(name)):
-                names = [name]
-            case _:
-                continue
-        paths = [program.with_name(f"{name}.py") for name in names]
+def nodes_of(program: Path) -> list[ast.AST]:
+    """Return all nodes of a program's syntax tree."""
+    return list(ast.walk(ast.parse(program.read_bytes())))
+
+
+def imported(nodes: list[ast.AST], folder: Path) -> Iterator[Path]:
+    """Yield the files in `folder` that a program there imports."""
+    for node in nodes:
+        names: list[str] = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            names = [node.module or ""]
+        paths = [folder / f"{name}.py" for name in names]
         yield from (path for path in paths if path.is_file())
 
 
@@ -58,12 +62,14 @@ def hiding(folder: Path) -> Iterator[str]:
                 yield path.name
 
 
-def line_of_set_order(tree: ast.Module) -> int:
+def line_of_set_order(nodes: list[ast.AST]) -> int:
     """Return the line of a program that goes through a set; 0 if none is found.
 
     Names are followed within the file, into the parameters of its functions as well.
     """
-    nodes, names, known = list(ast.walk(tree)), set[str](), -1
+    if not any(_is_set(node, set()) for node in nodes):
+        return 0
+    names, known = set[str](), -1
     functions = {n.name: n for n in nodes if isinstance(n, ast.FunctionDef)}
     while known < len(names):
         known = len(names)
