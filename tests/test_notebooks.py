@@ -62,51 +62,47 @@ def statements(cell) -> ast.Module:
     return ast.parse(TransformerManager().transform_cell(cell.source))
 
 
-def draws(node: ast.AST) -> bool:
-    """Tell whether a node is a call that returns a picture."""
-    if not isinstance(node, ast.Call):
-        return False
-    return ast.unparse(node.func).rpartition(".")[2] in PICTURES
+def drawn(tree: ast.Module) -> list[ast.Call]:
+    """Return the calls of a cell that make a picture: by the kit, or by figs."""
+    made = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    figs = [alias for n in made if "figs." in f"{n.module}." for alias in n.names]
+    names = PICTURES | {alias.asname or alias.name for alias in figs}
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    return [c for c in calls if ast.unparse(c.func).rpartition(".")[2] in names]
 
 
 def dropped(cell) -> list[str]:
     """Return the pictures that a cell makes and IPython does not show."""
     tree = statements(cell)
-    lines = [node for node in ast.walk(tree) if isinstance(node, ast.Expr)]
-    unseen = [line for line in lines if line is not tree.body[-1]]
-    return [ast.unparse(line) for line in unseen if draws(line.value)]
+    made, lines = drawn(tree), [n for n in ast.walk(tree) if isinstance(n, ast.Expr)]
+    unseen = [n for n in lines if n is not tree.body[-1] and n.value in made]
+    return [ast.unparse(line) for line in unseen]
 
 
 def test_no_picture_is_made_and_dropped():
     paths = [*kit.lessons(), *(ROOT / "classroom" / "source").glob("*/*.ipynb")]
     code = [cell for path in paths for cell in cells(path, "code")]
     assert [line for cell in code for line in dropped(cell)] == []
-    drawn = "draw.before_after(a, b, c)"
+    call = "draw.before_after(a, b, c)"
     for lost in (
-        f"{drawn}\nassert a",
-        f"if a:\n    {drawn}",
-        f"x = %python a\n{drawn}\n1",
+        f"{call}\nassert a",
+        f"if a:\n    {call}",
+        f"x = %python a\n{call}\n1",
     ):
-        assert dropped(new_code_cell(lost)) == [drawn]
-    for shown in (drawn, f"%cd a\n{drawn}", f"display({drawn})\nassert a"):
+        assert dropped(new_code_cell(lost)) == [call]
+    assert dropped(new_code_cell("from figs.runs import a as b\nb(1)\n1")) == ["b(1)"]
+    for shown in (call, f"%cd a\n{call}", f"display({call})\nassert a"):
         assert dropped(new_code_cell(shown)) == []
 
 
-def test_a_picture_that_a_cell_makes_is_in_its_output():
-    made = [
-        cell
-        for path in kit.lessons()
-        for cell in cells(path, "code")
-        if any(map(draws, ast.walk(statements(cell))))
-    ]
-    html = [
-        " ".join(o.get("data", {}).get("text/html", "") for o in c.outputs)
-        for c in made
-    ]
-    assert len(made) > 10
-    assert [
-        c.source for c, shown in zip(made, html, strict=True) if "<img" not in shown
-    ] == []
+@lessons
+def test_a_picture_that_a_cell_makes_is_in_its_output(path):
+    for cell in cells(path, "code"):
+        if drawn(statements(cell)):
+            html = [
+                output.get("data", {}).get("text/html", "") for output in cell.outputs
+            ]
+            assert "<img" in "".join(html), cell.source
 
 
 def test_two_lessons_make_no_variant_of_one_name():
