@@ -1,8 +1,9 @@
 """Take the screenshots of README.md: python -m figs.screenshots [lesson] [hang]
 
 A lesson is executed up to the cells that are shown, in a temporary copy, with a
-reader's guesses; launches before them are left out. JupyterLab opens it in Chromium, in
-its light theme. Do it on a quiet machine: what explains a hang needs time to look.
+reader's guesses; launches before them are left out. The picture is of a cell with the
+launch alone, and of some of the outputs. JupyterLab opens it in Chromium, in its light
+theme. Do it on a quiet machine: what explains a hang needs time to look.
 """
 
 import json
@@ -16,7 +17,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from nbclient import NotebookClient
 from playwright.sync_api import Error, sync_playwright
@@ -28,18 +28,19 @@ from tools import course, notebooks, work
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
 OPTIONS = "--no-browser --allow-root --ip=127.0.0.1 --IdentityProvider.token=".split()
-# Cells off screen exist as well.
-SETTINGS = {"notebook-extension/tracker": {"windowingMode": "none"}}
+SETTINGS = {"notebook-extension/tracker": {"codeCellConfig": {"lineWrap": True}}}
 
 
 @dataclass(frozen=True)
 class Shot:
-    """Which cells of a lesson are shown, and what its reader has guessed before."""
+    """What of a lesson is shown, and what its reader has guessed before."""
 
     lesson: str
     first: str
-    """What the first cell that is shown begins with."""
+    """What the first cell begins with; its first line is shown."""
     last: str
+    shown: tuple[str, ...]
+    """Of the outputs from there on: what those that are shown begin with, as text."""
     guesses: dict[str, str]
     """What is written in the place of what stands in the lesson."""
 
@@ -49,6 +50,7 @@ SHOTS = {
         "collectives",
         "run = %torchrun --nproc-per-node {nproc} ddp_lab/collectives/rooted.py",
         "from IPython.display import display",
+        ("$ torchrun", "[rank 0]", "after broadcast", "after scatter", "scatter from"),
         {
             'rank 1 holds (a list)", None': 'rank 1 holds (a list)", [0, 1, 2, 3]',
             '(a list by rank)", None': '(a list by rank)", [0, 10, 20, 30]',
@@ -62,6 +64,7 @@ SHOTS = {
         "when_it_hangs",
         "run_2 = %torchrun",
         "run_2 = %torchrun",
+        ("$ torchrun", "[rank 0]"),
         {
             "rank=None, line=None, sym": "rank=0, line='dist.reduce', sym",
             "=None)": "='busy')",
@@ -70,8 +73,8 @@ SHOTS = {
 }
 
 
-def executed(shot: Shot, folder: Path) -> tuple[Path, int, int]:
-    """Execute a learner's copy in `folder`; return it, and which cells are shown."""
+def executed(shot: Shot, folder: Path) -> Path:
+    """Execute a learner's copy in `folder`, leave what is shown of it; return it."""
     work.make(folder)
     lesson = course.LESSONS[course.NUMBERS[shot.lesson]]
     path = folder / "notebooks" / course.file(lesson)
@@ -88,8 +91,16 @@ def executed(shot: Shot, folder: Path) -> tuple[Path, int, int]:
         cell.source = cell.source.replace(old, new)
     where = {"metadata": {"path": str(path.parent)}}
     NotebookClient(book, timeout=600, allow_errors=True, resources=where).execute()
+    outputs = [out for cell in book.cells[first:] for out in cell.get("outputs", [])]
+    book.cells = [book.cells[first]]
+    book.cells[0].source = book.cells[0].source.partition("\n")[0]
+    book.cells[0].outputs = [
+        out
+        for out in outputs
+        if out.get("data", {}).get("text/plain", "").startswith(shot.shown)
+    ]
     path.write_text(notebooks.dumps(book))
-    return path, first, last
+    return path
 
 
 @contextmanager
@@ -116,7 +127,7 @@ def server(home: Path) -> Iterator[str]:
 def take(name: str) -> None:
     """Write figs/NAME.png."""
     with tempfile.TemporaryDirectory() as home, sync_playwright() as driver:
-        path, first, last = executed(SHOTS[name], Path(home) / "work")
+        path = executed(SHOTS[name], Path(home) / "work")
         with server(Path(home)) as address:
             browser = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
             page = browser.new_page()
@@ -127,19 +138,11 @@ def take(name: str) -> None:
                     page.goto(f"{address}/notebooks/{path.name}")
                     break
                 time.sleep(1)
-            cells = page.locator(".jp-Cell")
-            cells.nth(last).wait_for(timeout=60_000)
-            time.sleep(10)  # for fonts, pictures and Markdown
-            cells.nth(first).evaluate("cell => cell.scrollIntoView()")
-            time.sleep(1)
-            boxes = [cells.nth(n).bounding_box() for n in range(first, last + 1)]
-            page.screenshot(path=ROOT / "figs" / f"{name}.png", clip=around(boxes))
-
-
-def around(boxes: list) -> Any:
-    """Return the rectangle around boxes that lie below each other."""
-    top, end = boxes[0]["y"], boxes[-1]["y"] + boxes[-1]["height"]
-    return {**boxes[0], "y": top, "height": end - top}
+            cell = page.locator(".jp-Cell")
+            cell.wait_for(timeout=60_000)
+            page.add_style_tag(content=".jp-Collapser {visibility: hidden}")
+            time.sleep(10)  # for fonts and pictures
+            cell.screenshot(path=ROOT / "figs" / f"{name}.png")
 
 
 if __name__ == "__main__":

@@ -29,6 +29,15 @@ def test_readme_and_headers_are_what_the_command_writes():
     assert differ() == set()
 
 
+def test_the_readme_counts_lessons_hours_and_assignments():
+    readme = (course.ROOT / "README.md").read_text()
+    hours = sum(lesson.minutes for lesson in course.LESSONS) / 60
+    assert f"The {len(course.LESSONS)} lessons take about {hours:.0f} hours" in readme
+    table = (course.ROOT / "classroom" / "README.md").read_text()
+    rows = re.findall(r"\| \d+ · .*\(source/", table)
+    assert f"holds {len(rows)} assignments" in readme
+
+
 @pytest.mark.parametrize(
     "change",
     [{"minutes": 55}, {"ranks": 3}, {"after": "the_ward"}, {"title": "Another"}],
