@@ -822,10 +822,6 @@ def test_sizes_have_to_agree_where_every_rank_brings_the_same(does):
     assert call((2,)).matches(call((2,), "int32")) == equal
 
 
-def test_calls_that_need_the_same_size_are_these():
-    assert calls.SAME_SIZE == ("all_reduce", "broadcast", "reduce", "all_gather")
-
-
 def test_the_old_file_is_named_in_which_ranks_do_not_meet():
     def at(rank):
         log = waiting(rank, "init_process_group")

@@ -14,6 +14,8 @@ MESSAGES = {
     "absent": [
         "Timed out waiting 4000ms for recv operation to complete",
         "Watchdog caught collective operation timeout: WorkNCCL(SeqNum=3)",
+        "NCCL operation failed: Operation timed out after 600000 ms",
+        "Aborting process due to timeout",
         "[Rank 0]: Ranks 1 failed to pass monitoredBarrier in 2000 ms",
     ],
     "different calls": ["Detected mismatch between collectives on ranks. Rank 0 is"],

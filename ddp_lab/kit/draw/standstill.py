@@ -10,7 +10,7 @@ from html import escape
 from ddp_lab.kit import say
 from ddp_lab.kit.draw.colours import bar_colour, text_on
 from ddp_lab.kit.explain.cause import Stand
-from ddp_lab.kit.record.calls import Call
+from ddp_lab.kit.record.calls import Call, Key
 
 SHOWN = 3  # how many of the last calls are shown
 TINT = "40"  # the opacity of what is done, behind a rank's colour: a quarter
@@ -55,7 +55,7 @@ def standstill(
 
 def _last_keys(
     calls: Sequence[Sequence[Call]],
-) -> dict[tuple[str, int], tuple[int, ...]]:
+) -> dict[Key, tuple[int, ...]]:
     """Return the keys of the last calls, as the rank that has made most saw them.
 
     Those in which others wait, say in another group, come after them. With each key
@@ -73,7 +73,7 @@ def _last_keys(
 
 def _row(
     stand: Stand,
-    keys: Mapping[tuple[str, int], tuple[int, ...]],
+    keys: Mapping[Key, tuple[int, ...]],
     calls: Sequence[Call],
     told: str,
     place: str | None,
@@ -82,7 +82,7 @@ def _row(
     if stand.end and not calls:  # it was killed, and has left no record
         keys = {}
     cells = [_chip(stand.rank, place)]
-    several = len({group for group, _ in keys}) > 1
+    several = len({group for group, *_ in keys}) > 1
     cells += [
         f'<div style="{CELL} solid transparent;"></div>'
         if members and stand.rank not in members and key not in by_key
@@ -103,7 +103,7 @@ def _chip(rank: int, place: str | None) -> str:
     return f'<div style="{style}; font-weight: 600;">rank {rank}{below}</div>'
 
 
-def _call(key: tuple[str, int], call: Call | None, rank: int, with_group: bool) -> str:
+def _call(key: Key, call: Call | None, rank: int, with_group: bool) -> str:
     colour = bar_colour(rank)
     name, sign, detail, look = "", "–", "", f"dotted {NOT_MADE}"
     if call:
@@ -114,7 +114,7 @@ def _call(key: tuple[str, int], call: Call | None, rank: int, with_group: bool) 
             detail = f"<br>{call.dtypes[0]} {list(call.shapes[0])}"
     detail += f"<br>group {escape(key[0])}" if with_group else ""
     name = escape(name).replace("_", "_<wbr>")
-    what = f"<b>{key[1]}. {name}{'&nbsp;' if name else ''}{sign}</b>{detail}"
+    what = f"<b>{key[2]}. {name}{'&nbsp;' if name else ''}{sign}</b>{detail}"
     return f'<div style="{CELL} {look}; {SMALL};">{what}</div>'
 
 

@@ -38,6 +38,7 @@ def diagnose(logs: list[RankLog], stands: list[Stand]) -> Cause | None:
             _two_worlds(logs, stands)
             or _unable(waiting, stands, program_of(logs))
             or _lingers(stands)
+            or mismatch([log.calls for log in logs])
             or _busy(stands, logs)
             or _left_alone(logs, stands)
         )
@@ -331,13 +332,13 @@ def _called_elsewhere(
     The calls of a rank that has made one too many look like those of the others until
     they differ.
     """
-    group, until = next(iter(differ.values())).key
+    group, backend, until = next(iter(differ.values())).key
     for number in range(1, until):
         made = {
             r: call
             for r, its_calls in enumerate(calls)
             for call in its_calls
-            if call.key == (group, number) and call.frame and not call.p2p
+            if call.key == (group, backend, number) and call.frame and not call.p2p
         }
         lines = {r: call.frame.short for r, call in made.items() if call.frame}
         if rank is not None and odd_one(lines) == rank and len(lines) > 2:

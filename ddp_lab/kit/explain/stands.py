@@ -147,7 +147,8 @@ def _inside(rank: int, log: RankLog) -> Stand:
     # In C++ or torch, and not in a thread, say.
     in_torch = not in_library or str(Path("/torch/")) in log.stack[0].file
     on_work = frame is not None and ".wait(" in frame.code and in_torch
-    if undone and (in_library or on_work) or on_work or log.heard.gave_up:
+    where = in_library or on_work or any(call.on_device for call in undone)
+    if undone and where or on_work or log.heard.gave_up:
         call = undone[0] if undone else None
         name = call.name if call else WORK if on_work else "a communication"
         return Stand(rank, "waits", frame, name, call)

@@ -27,6 +27,7 @@ class Symptom(str, Enum):
         "absent",
         "a rank that the others wait for is elsewhere, or has left",
         r"Timed out waiting \d+ms|Watchdog caught collective operation timeout"
+        r"|Operation timed out after \d+ ms|Aborting process due to timeout"
         r"|failed to pass monitoredBarrier",
     )
     DIFFERENT_CALLS = (

@@ -18,7 +18,19 @@ DTYPES = {
     "Bool": "bool",
 }
 # Every rank has to bring a tensor of the same size to these.
-SAME_SIZE = ("all_reduce", "broadcast", "reduce", "all_gather")
+SAME_SIZE = (
+    "all_reduce",
+    "broadcast",
+    "reduce",
+    "all_gather",
+    "_all_gather_base",  # all_gather_into_tensor
+    "reduce_scatter",
+    "_reduce_scatter_base",
+)
+GLOO = "gloo"  # over any other backend a call runs on the device, and its host goes on
+
+Key = tuple[str, str, int]
+"""A call's group, backend and number."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +53,7 @@ class Call:
     """The program's own line."""
     members: tuple[int, ...] = ()
     """The ranks of the group, where they are known."""
+    backend: str = GLOO
 
     def __str__(self) -> str:
         """Return, say, `all_reduce of float32 (4,)`."""
@@ -57,9 +70,17 @@ class Call:
         return math.prod(self.shapes[0]) * bits // 8 if self.shapes else 0
 
     @property
-    def key(self) -> tuple[str, int]:
-        """Which call of which group: equal on all ranks that take part in it."""
-        return self.group, self.number
+    def key(self) -> Key:
+        """Which call of which group: equal on all ranks that take part in it.
+
+        The backends of a group count apart.
+        """
+        return self.group, self.backend, self.number
+
+    @property
+    def on_device(self) -> bool:
+        """Whether the host goes on, and stands where it reads the result."""
+        return self.backend != GLOO and not self.done and not self.p2p
 
     def matches(self, other: "Call") -> bool:
         """Return whether both may be one rank's part of the same communication."""
@@ -85,6 +106,7 @@ def from_flight(flight: dict) -> list[Call]:
             call["p2p"],
             Frame(*call["frames"][0]) if call["frames"] else None,
             tuple(groups.get(call["group"], ())),
+            call.get("backend", GLOO),
         )
         for call in flight.get("calls", [])
     ]
@@ -112,7 +134,7 @@ def first_mismatch(calls: list[list[Call]]) -> dict[int, Call] | None:
     Args:
         calls: by rank, as `from_flight` returns them.
     """
-    made: dict[tuple[str, int], dict[int, Call]] = {}
+    made: dict[Key, dict[int, Call]] = {}
     for rank, its_calls in enumerate(calls):
         for call in its_calls:
             if not call.p2p:

@@ -22,6 +22,7 @@ LOST_PEER = re.compile(
 # What a rank says when it has waited too long, or got what it had not asked for.
 OUT_OF_STEP = re.compile(
     r"Timed out waiting \d+ms|Watchdog caught collective|monitoredBarrier"
+    r"|Operation timed out after \d+ ms|Aborting process due to timeout"
     r"|op\.preamble\.length|wait timeout after|Detected mismatch between collectives"
     r"|DDP expects same model across all ranks"
 )

@@ -257,14 +257,29 @@ def flight() -> dict:
         # gloo writes into the first, NCCL into the second.
         for name in ("_dump_fr_trace", "_dump_nccl_trace"):
             if dump := getattr(c10d, name, None):
-                entries = pickle.loads(dump()).get("entries", [])
-                calls += [as_call(entry) for entry in entries]
+                calls += as_calls(pickle.loads(dump()).get("entries", []))
         return {"groups": _groups(), "calls": calls}
     except Exception as error:  # another release; or torch is just being imported
         return {"groups": {}, "calls": [], "error": repr(error)}
     finally:
         if stub:
             del torch._inductor
+
+
+def as_calls(entries: list[dict]) -> list[dict]:
+    """Return the calls of a recorder's entries, without what only ends a batch.
+
+    Over NCCL the calls of a batch are "scheduled" for ever; its last entry tells.
+    """
+
+    def batch(entry: dict) -> tuple:
+        names = ("process_group", "collective_seq_id", "p2p_seq_id", "is_p2p")
+        return tuple(str(entry[name]) for name in names)
+
+    ends = [e for e in entries if e["profiling_name"].endswith(":coalesced")]
+    over = {batch(entry) for entry in ends if entry["state"] == "completed"}
+    calls = [(entry, as_call(entry)) for entry in entries if entry not in ends]
+    return [call | {"done": call["done"] or batch(e) in over} for e, call in calls]
 
 
 def as_call(entry: dict) -> dict:
@@ -286,10 +301,11 @@ def as_call(entry: dict) -> dict:
         "p2p": entry["is_p2p"],
         "shapes": entry["input_sizes"],
         "dtypes": entry["input_dtypes"],
-        # gloo keeps no other state; what NCCL retires may have run out of time.
+        # These keep no other state; what legacy NCCL retires may have run out of time.
         "done": entry["state"] == "completed"
-        or backend == "gloo"
+        or backend in ("gloo", "nccl2")
         and entry.get("retired", False),
+        "backend": backend,
         "frames": own,
     }
 
