@@ -57,11 +57,13 @@ def main(rank, world_size, device):
     for sizes, orders in cases(world_size):
         got = rebuild(list(orders[rank]), list(sizes), CAP, device)
         found = [None] * world_size
+        if got is not None:
+            got = [list(map(int, bucket)) for bucket in got]  # also of tensors
         dist.all_gather_object(found, got)  # every rank now has the buckets of all
         if None in found:
             print(f"[rank {rank}] not yet", flush=True)
             return {"solved": False}
-        buckets = [list(map(int, bucket)) for bucket in found[rank]]
+        buckets = found[rank]
         if any(other != found[0] for other in found):
             raise AssertionError(f"the ranks' buckets differ: {found}")
         check(buckets, orders[0], sizes)

@@ -35,6 +35,7 @@ def hook(state, bucket):
     gradient, n = bucket.buffer(), dist.get_world_size()
     with Alone():
         bits, scale = one_bit(gradient.clone(), state["owed"])
+        scale = torch.as_tensor(scale, device=bits.device)  # also of a number
     if bits.dtype != torch.bool or bits.shape != gradient.shape or scale.numel() != 1:
         raise AssertionError(f"{bits.dtype} {tuple(bits.shape)}, scale {scale}")
     powers = 2 ** torch.arange(8, dtype=torch.uint8, device=bits.device)
