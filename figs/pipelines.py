@@ -2,17 +2,21 @@
 
 from collections.abc import Mapping, Sequence
 
-from ddp_lab.kit.draw.colours import GREY, INK, PALE, RULE, rank_colour, text_on, tint
+from ddp_lab.kit.draw.colours import GREY, INK, rank_colour, text_on, tint
 from figs.gallery import figure
 from figs.page import Page, page
-from figs.processes import END, START, clock
+from figs.processes import END, START
 
 Bar = Sequence
-"""[name, start, end], where a name like "2F5" is: stage, F, B, I or W, micro-batch."""
+"""[name, start, end], the last two in units of time.
+
+A name like "2F5" is: stage, F, B, I or W, micro-batch.
+"""
 TINTS = {"F": 0.25, "B": 0.7, "I": 0.5, "W": 0.9}
 MEANS = {"F": "forward", "B": "backward", "I": "its input half", "W": "its weight half"}
 HEIGHT, GAP = 26, 32  # of a rank's row; from one row to the next
-NARROW = 12  # pixels: in a narrower box a number has no room
+NARROW = 8  # pixels: in a narrower box a number has no room
+IDLE = tint(GREY, 0.35)
 
 
 def schedules(title: str, pictures: Mapping[str, Sequence[Sequence[Bar]]]) -> Page:
@@ -20,31 +24,33 @@ def schedules(title: str, pictures: Mapping[str, Sequence[Sequence[Bar]]]) -> Pa
 
     Args:
         title: what the page shows.
-        pictures: by caption, the bars of each rank, in units or in seconds.
+        pictures: by caption, the bars of each rank.
 
     Returns:
         The drawing, which a notebook displays as the last expression of a cell.
     """
     rows = [from_zero(rows) for rows in pictures.values()]
-    last = max(end for each in rows for row in each for *_, end in row)
+    ends = [max(end for row in each for *_, end in row) for each in rows]
+    captions = [f"{c}: {end:.4g} units" for c, end in zip(pictures, ends, strict=True)]
+    scale = (END - START) / max(ends)
     kinds = [
         k for k in TINTS if any(k in b[0] for each in rows for r in each for b in r)
     ]
-    height = 110 + sum(40 + GAP * len(each) for each in rows)
+    height = 80 + sum(78 + GAP * len(each) for each in rows)
     svg = page(
         title,
-        "Number: the micro-batch. Gray: the rank is idle.",
-        f"Ranks over time, as bars, one for each action. {'; '.join(pictures)}.",
+        "Number: the micro-batch, where it fits. Gray: the rank is idle.",
+        f"Ranks over time, as bars, one for each action. {'; '.join(captions)}.",
         height,
     )
     draw_legend(svg, kinds)
     y = 104.0
-    for caption, each in zip(pictures, rows, strict=True):
+    for caption, each, end in zip(captions, rows, ends, strict=True):
         svg.text(START, y, caption, 13, fill=GREY, anchor="start")
         for rank, row in enumerate(each):
-            draw_row(svg, y + 14 + GAP * rank, rank, row, (END - START) / last)
-        y += 40 + GAP * len(each)
-    clock(svg, height - 20)
+            draw_row(svg, y + 14 + GAP * rank, rank, row, end, scale)
+        draw_units(svg, y + 14 + GAP * len(each), end, scale)
+        y += 78 + GAP * len(each)
     return svg
 
 
@@ -62,20 +68,32 @@ def draw_legend(svg: Page, kinds: Sequence[str]) -> None:
         svg.text(x + 26, 79, f"{kind} {MEANS[kind]}", 13, fill=GREY, anchor="start")
 
 
-def draw_row(svg: Page, y: float, rank: int, row: Sequence[Bar], scale: float) -> None:
-    """Draw what one rank does, on grey: the time in which it is idle.
+def draw_units(svg: Page, y: float, end: float, scale: float) -> None:
+    """Draw the axis of time below the rows of a schedule."""
+    step = 1 if end < 15 else 5
+    ticks = {round(START + n * scale, 1): n for n in range(0, int(end) + 1, step)}
+    marks = "".join(f"M{x:g} {y:g}v6" for x in ticks)
+    svg.path(f"M{START} {y:g}h{end * scale:.1f}{marks}", stroke=GREY)
+    svg.text(START - 20, y + 16, "units", 12, fill=GREY, anchor="end")
+    for x, n in ticks.items():
+        svg.text(x, y + 16, str(n), 12, fill=GREY)
+
+
+def draw_row(
+    svg: Page, y: float, rank: int, row: Sequence[Bar], end: float, scale: float
+) -> None:
+    """Draw what one rank does until the `end` of all, on gray: there it is idle.
 
     One element holds all boxes of a kind, and one their numbers: that keeps it small.
     """
     colour = rank_colour(rank)
     svg.chip(40, y, 64, HEIGHT, rank)
-    idle = max(end for *_, end in row) * scale
-    svg.box(START, y, idle, HEIGHT, fill=PALE, stroke=RULE, radius=0)
+    svg.box(START, y, end * scale, HEIGHT, fill=IDLE, stroke="none", radius=0)
     for kind, tone in TINTS.items():
         boxes, places, numbers = "", [], ""
-        for name, start, end in row:
+        for name, begins, ends in row:
             _, found, micro_batch = name.partition(kind)
-            x, w = round(START + start * scale, 1), round((end - start) * scale, 1)
+            x, w = round(START + begins * scale, 1), round((ends - begins) * scale, 1)
             if not found:
                 continue
             boxes += f"M{x:g} {y:g}h{w:g}v{HEIGHT}h{-w:g}z"
@@ -86,7 +104,7 @@ def draw_row(svg: Page, y: float, rank: int, row: Sequence[Bar], scale: float) -
             svg.add("path", d=boxes, fill=tint(colour, tone), stroke=colour)
         if numbers:
             # With a place for each character, each is centered on its own.
-            font = {"font_size": 12, "text_anchor": "middle", "fill": ink(rank, kind)}
+            font = {"font_size": 11, "text_anchor": "middle", "fill": ink(rank, kind)}
             svg.add("text", numbers, x=" ".join(places), y=y + HEIGHT / 2 + 4, **font)
 
 
@@ -110,7 +128,7 @@ def schedule_table() -> Page:
         "B1, F2, B2. Below them the same actions over 12 units of time, a forward as "
         "long as one unit and a backward as two: rank 1 begins after one unit, rank 0 "
         "waits from unit 2 to 4 and from 9 to 10, and the last action is rank 0's B2.",
-        338,
+        310,
     )
     draw_legend(svg, "FB")
     unit = (END - START) / 12
@@ -128,6 +146,6 @@ def schedule_table() -> Page:
             [f"{rank}{kind}{i}", start, start + (2 if kind == "B" else 1)]
             for (kind, i), start in zip(row, starts[rank], strict=True)
         ]
-        draw_row(svg, 212 + GAP * rank, rank, bars, unit)
-    clock(svg, 306)
+        draw_row(svg, 212 + GAP * rank, rank, bars, 12, unit)
+    draw_units(svg, 276, 12, unit)
     return svg
