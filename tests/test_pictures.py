@@ -72,6 +72,8 @@ def test_a_call_of_a_group_is_none_that_others_have_not_made():
     stands = [Stand(rank, "elsewhere", FRAME) for rank in range(3)]
     drawn, legend = standstill(stands, calls, {}, {}).rsplit("<div", 1)
     assert [row.count("–") for row in rows(drawn)] == [0, 1, 1]
+    boxes = re.findall(r'<div style="(width: 12em.*?)"', drawn)  # 12 of their letters
+    assert ["font-size: 12px" in box for box in boxes] == [True] * 6
     assert "not in this group" in legend
     assert "not in this group" not in standstill(stands, [[waits], [], []], {}, {})
 

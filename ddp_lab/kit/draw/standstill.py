@@ -84,7 +84,7 @@ def _row(
     cells = [_chip(stand.rank, place)]
     several = len({group for group, *_ in keys}) > 1
     cells += [
-        f'<div style="{CELL} solid transparent;"></div>'
+        f'<div style="{CELL} solid transparent; {SMALL};"></div>'
         if members and stand.rank not in members and key not in by_key
         else _call(key, by_key.get(key), stand.rank, several)
         for key, members in keys.items()
