@@ -23,8 +23,8 @@ def turns(trace):
     return [(step.turn, str(step.acts[0]), step.done) for step in trace.steps]
 
 
-def run(cause="", **facts):
-    """Return a run whose two ranks told `facts`, each a trace."""
+def run(cause="", where="swap", **facts):
+    """Return a run whose two ranks told `facts`, each a trace; it failed in `where`."""
     told = [
         {
             name: {"calls": trace.did[rank], "holds": trace.holds[rank]}
@@ -33,7 +33,8 @@ def run(cause="", **facts):
         for rank in range(2)
     ]
     why = Cause(Kind.RAISED, 0, error=cause or "")
-    failure = Failure("exception", why) if cause else None
+    trace = f'File "puzzle.py", line 9, in {where}\n    got'
+    failure = Failure("exception", why, traceback=trace) if cause else None
     return Run("torchrun puzzle.py", [[], []], told, [[], []], [0, 0], 0.3, failure)
 
 
@@ -167,6 +168,11 @@ def test_a_message_that_is_not_waited_for_is_told_though_it_is_drawn():
     assert said(wrong) == [f"✗ {UNDER_WAY}"]
     del wrong.facts[0]["yours"]["holds"]  # as long as its lines have not returned
     assert said(wrong)[:2] == ["✗ rank 0 waits in recv from rank 1", f"✗ {UNDER_WAY}"]
+
+
+def test_what_the_frame_cannot_read_is_told_as_returned():
+    wrong = run("TypeError: 'int' object is not iterable", "attempt", target=SWAP)
+    assert said(wrong)[0] == "✗ what swap returned cannot be used:"
 
 
 def test_many_differences_are_cut():

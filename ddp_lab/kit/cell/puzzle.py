@@ -60,8 +60,10 @@ def stalled(run: Run, yours: Trace) -> list[str]:
     return [*said, "a message is still under way: wait() for each isend and irecv"]
 
 
-def verdict(run: Run, target: Trace, yours: Trace | None) -> tuple[str, list[str]]:
-    """Return the colour of the verdict, and its lines."""
+def verdict(
+    run: Run, name: str, target: Trace, yours: Trace | None
+) -> tuple[str, list[str]]:
+    """Return the colour of the verdict, and its lines; `name` is what was written."""
     if run.failure is None and yours is None:
         return GREY, ["not yet: only the target is shown; hint() helps"]
     if run.failure is None:
@@ -69,8 +71,13 @@ def verdict(run: Run, target: Trace, yours: Trace | None) -> tuple[str, list[str
     said = differences(target, yours) if yours else []
     if yours and run.failure.why.error.startswith(STANDSTILL):
         said = stalled(run, yours) + said
-    if not said or not run.failure.why.error.startswith(JUDGED):
+    judged = run.failure.why.error.startswith(JUDGED)
+    if not said or not judged:
         said.insert(0, run.failure.report(traceback=False))
+    if not judged and run.failure.kind == "exception" and run.failure.symptom is None:
+        inside = [f" in {each}\n" for each in name.split(", ")]
+        if not any(each in run.failure.traceback for each in inside):
+            said.insert(0, f"what {name} returned cannot be used:")
     more = [f"and {len(said) - SAID} more"] if len(said) > SAID else []
     return screen.FAILED, [f"✗ {each}" for each in said[:SAID]] + more
 
@@ -80,7 +87,7 @@ def shown(run: Run, name: str) -> dict[str, str]:
     target, yours = trace(run, "target"), trace(run, "yours")
     if target is None:  # it ended before there was one
         return screen.bundle(run)
-    colour, lines = verdict(run, target, yours)
+    colour, lines = verdict(run, name, target, yours)
     picture = beside(name, target, yours)
     style = f"margin: 0.5em 0; {screen.BAR} {colour}; {screen.WRAP}"
     html = picture._repr_html_() + escape("\n".join(lines))

@@ -60,8 +60,9 @@ def exchange(rank, peers):
 
 def main(rank, world_size, device):
     shape = SHAPES.get(world_size, (world_size, 1, 1))
-    target, got = goal(shape), attempt(shape)
+    target = goal(shape)
     print(json.dumps({"target": trace(rank, target)}), flush=True)
+    got = attempt(shape)
     if set(got) == {None}:
         print(f"[rank {rank}] not yet", flush=True)
         dist.barrier()  # to leave now would cut off those that are still joining
