@@ -4,6 +4,7 @@ import ast
 import re
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -447,39 +448,86 @@ def test_a_program_that_a_reader_has_lost_is_the_labs(workplace, tmp_path):
     assert "return 1" in (tmp_path / "a" / "new.py").read_text()
 
 
+# What torch.distributed says, and whose tensors gloo carries.
+BACKENDS = {"cuda": "nccl", "xpu": "xccl", "mps": "gloo"}
+
+
+@pytest.fixture
+def joins(monkeypatch):
+    """Return a function that tells how the shared end joins, and whether it leaves."""
+
+    def join(kind, seen, ranks, raises=False, **said):
+        for name in ("SLURM_GPUS_ON_NODE", "TORCHELASTIC_RUN_ID"):
+            monkeypatch.delenv(name, raising=False)
+        told = {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": str(ranks)} | said
+        for name, value in told.items():
+            monkeypatch.setenv(name, value)
+        done, spaces = [], {}
+        exec(end.BLOCKS, spaces)
+        accelerator = SimpleNamespace(
+            device_count=lambda: seen,
+            current_accelerator=lambda: SimpleNamespace(type=kind),
+            set_device_index=lambda index: None,
+        )
+        spaces["torch"] = SimpleNamespace(
+            accelerator=accelerator, device=lambda *where: where[0]
+        )
+        spaces["dist"] = SimpleNamespace(
+            init_process_group=lambda backend, device_id: done.append(backend),
+            destroy_process_group=lambda: done.append("left"),
+            get_default_backend_for_device=BACKENDS.get,
+            get_rank=lambda: 0,
+            get_world_size=lambda: ranks,
+        )
+        with suppress(ValueError), spaces["process_group"]() as (*_, device):
+            done.append(device)
+            if raises:
+                raise ValueError
+        return done
+
+    return join
+
+
+NCCL = "cpu:gloo,cuda:nccl"
+
+
 @pytest.mark.parametrize(
     "seen, said, ranks, backend",
     [
-        (2, {}, 2, "cpu:gloo,cuda:nccl"),
+        (2, {}, 2, NCCL),
         (1, {}, 2, "gloo"),
         (1, {"SLURM_GPUS_ON_NODE": "1"}, 2, "gloo"),  # two tasks share one
-        (1, {"SLURM_GPUS_ON_NODE": "2"}, 2, "cpu:gloo,cuda:nccl"),  # --gpus-per-task=1
+        (1, {"SLURM_GPUS_ON_NODE": "2"}, 2, NCCL),  # --gpus-per-task=1
         (1, {"SLURM_GPUS_ON_NODE": "2", "TORCHELASTIC_RUN_ID": "0"}, 2, "gloo"),
         (3, {"SLURM_GPUS_ON_NODE": "4"}, 4, "gloo"),  # fewer than the job has
     ],
 )
 def test_a_task_that_sees_one_gpu_of_its_own_does_not_share_it(
-    seen, said, ranks, backend, monkeypatch
+    seen, said, ranks, backend, joins
 ):
     """Seen with SLURM 22.05, which sets no SLURM_GPUS_PER_TASK in such a step.
 
     Ranks of one torchrun all see the same GPUs: who shows them one lets them share it.
     """
-    for name in ("SLURM_GPUS_ON_NODE", "TORCHELASTIC_RUN_ID"):
-        monkeypatch.delenv(name, raising=False)
-    told = {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": str(ranks)} | said
-    for name, value in told.items():
-        monkeypatch.setenv(name, value)
-    joined, spaces = [], {}
-    exec(end.BLOCKS, spaces)
-    cuda = SimpleNamespace(device_count=lambda: seen, set_device=lambda device: None)
-    group = SimpleNamespace(
-        init_process_group=lambda backend, device_id: joined.append(backend),
-        destroy_process_group=lambda: None,
-        get_rank=lambda: 0,
-        get_world_size=lambda: ranks,
-    )
-    spaces["torch"] = SimpleNamespace(cuda=cuda, device=lambda *kind: kind)
-    spaces["dist"] = group
-    with spaces["process_group"]():
-        assert joined == [backend]
+    assert joins("cuda", seen, ranks, **said) == [backend, "cuda", "left"]
+
+
+@pytest.mark.parametrize(
+    "kind, seen, backend, device",
+    [
+        ("cuda", 0, "gloo", "cpu"),  # a CUDA build without a GPU
+        ("xpu", 2, "cpu:gloo,xpu:xccl", "xpu"),
+        ("xpu", 1, "gloo", "cpu"),  # shared, and gloo does not carry its tensors
+        ("mps", 1, "gloo", "cpu"),
+        ("mps", 2, "gloo", "cpu"),
+    ],
+)
+def test_an_accelerator_is_taken_where_its_tensors_can_be_sent(
+    kind, seen, backend, device, joins
+):
+    assert joins(kind, seen, 2) == [backend, device, "left"]
+
+
+def test_a_rank_that_raises_over_nccl_does_not_wait_for_the_others(joins):
+    assert joins("cuda", 2, 2, raises=True) == [NCCL, "cuda"]
+    assert joins("cuda", 1, 2, raises=True) == ["gloo", "cuda", "left"]

@@ -149,22 +149,28 @@ def train(rank, world_size, device):
 @contextmanager
 def process_group():
     """A GPU per rank over NCCL; else gloo, on a shared GPU or the CPU."""
-    device, backend = torch.device("cpu"), "gloo"
-    if count := torch.cuda.device_count():
-        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % count)
-        torch.cuda.set_device(device)
+    device, backend, well = torch.device("cpu"), "gloo", False
+    if count := torch.accelerator.device_count():
+        kind = torch.accelerator.current_accelerator().type
+        index = int(os.environ["LOCAL_RANK"]) % count
+        own = dist.get_default_backend_for_device(kind)  # cuda: nccl, xpu: xccl
         if count == 1 and "TORCHELASTIC_RUN_ID" not in os.environ:
             count = int(os.environ.get("SLURM_GPUS_ON_NODE", 1))  # each sees its own
-        if count >= int(os.environ["LOCAL_WORLD_SIZE"]):
-            backend = "cpu:gloo,cuda:nccl"
+        if count >= int(os.environ["LOCAL_WORLD_SIZE"]) and own != "gloo":
+            backend = f"cpu:gloo,{kind}:{own}"
+        if kind == "cuda" or backend != "gloo":  # gloo carries CPU and CUDA tensors
+            device = torch.device(kind, index)
+            torch.accelerator.set_device_index(index)
     os.environ["TORCH_DIST_INIT_BARRIER"] = "1"  # nobody leaves before all have joined
-    dist.init_process_group(backend, device_id=device if "nccl" in backend else None)
+    dist.init_process_group(backend, device_id=device if backend != "gloo" else None)
     del os.environ["TORCH_DIST_INIT_BARRIER"]  # new_group need not wait for all
     try:
         yield dist.get_rank(), dist.get_world_size(), device
+        well = True
     finally:
-        dist.destroy_process_group()
-        gc.collect()  # a leftover gloo object could abort the process at exit
+        if well or backend == "gloo":  # NCCL would wait for waiting ranks
+            dist.destroy_process_group()
+            gc.collect()  # a leftover gloo object could abort the process at exit
 
 
 @record

@@ -77,7 +77,7 @@ def resume(saved, without, rank, device):
 
 
 def source_of_random(device):
-    return torch.cuda if device.type == "cuda" else torch
+    return torch if device.type == "cpu" else torch.get_device_module(device)
 
 
 def distances(run, expected):
