@@ -162,7 +162,7 @@ def main(rank, world_size, device):
     # Ranks that share a GPU: gloo can gather only what is in host memory.
     device = torch.device("cpu") if dist.get_backend() == "gloo" else device
     with workers(**COUNTABLE):
-        return train(rank, world_size, device)
+        return train(rank, world_size, torch.device("cpu"))
 
 
 def train(rank, world_size, device):

@@ -21,6 +21,7 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.elastic.multiprocessing.errors import record
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
@@ -35,9 +36,10 @@ def road(rank, world_size, device):
     if ROWS % world_size:
         raise SystemExit(f"{world_size} ranks cannot share {ROWS} rows")
     model = network().to(device)
+    mesh = init_device_mesh(device.type, (world_size,))
     for block in model:
-        fully_shard(block)  # gathers a block's weights before it computes
-    fully_shard(model)
+        fully_shard(block, mesh=mesh)  # gathers its weights before it computes
+    fully_shard(model, mesh=mesh)
     x, y = data(device)[:, rank::world_size]  # (96 / world_size, 96) each
 
     def step(optimizer):
