@@ -50,6 +50,28 @@ MESSAGES = {
         "port: 29511, useIpv6: false, code: -98, name: EADDRINUSE",
         "OSError: [Errno 98] Address already in use",
     ],
+    "static graph": [
+        "Expected to have finished reduction in the prior iteration before starting a "
+        "new one. ... this is not compatible with static_graph set to True."
+    ],
+    "ready twice": [
+        "Expected to mark a variable ready only once. This error is caused by one of",
+        "Parameter at index 7 with name blocks.2.bias has been marked as ready twice.",
+    ],
+    "rendezvous": [
+        "torch.distributed.elastic.rendezvous.api.RendezvousConnectionError: no",
+        "The connection to the C10d store has failed. See inner exception for details.",
+    ],
+    "plain tensor": ["aten.addmm.default got mixed torch.Tensor and DTensor, need to"],
+    "two meshes": [
+        "Cannot run aten.add.Tensor on inputs with different meshes: got DeviceMesh((1",
+        "All operands in aten.stack.default must have the same mesh",
+    ],
+    "not importable": ["AttributeError: Can't pickle local object 'main.<locals>.f'"],
+    "folder": [
+        "Parent directory /scratch/run does not exist.",
+        "FileExistsError: [Errno 17] File exists: 'run'",
+    ],
     "unused parameters": ["Expected to have finished reduction in the prior iteration"],
     "CUDA memory": [
         "OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB",

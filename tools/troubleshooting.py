@@ -21,7 +21,9 @@ class Row:
 
 LOOKS = {
     Symptom.ABSENT: (
-        "nothing more is printed; some ranks wait in a collective",
+        "nothing more is printed, some ranks wait in a collective, or `Timed out "
+        "waiting 1800000ms for recv operation to complete`, or from NCCL `Watchdog "
+        "caught collective operation timeout` †",
         "19_when_it_hangs",
     ),
     Symptom.DIFFERENT_CALLS: (
@@ -42,7 +44,10 @@ LOOKS = {
         "00_start_here",
     ),
     Symptom.LATE_CALL: ("`RPC ran for more than set timeout`", "24_remote_calls"),
-    Symptom.KILLED: ("a rank ends by SIGKILL, without a word", "08_checkpointing"),
+    Symptom.KILLED: (
+        "a rank ends by SIGKILL, without a word, or torchrun says `exitcode: -9`",
+        "08_checkpointing",
+    ),
     Symptom.CRASH: ("a rank ends by SIGSEGV, SIGABRT or SIGBUS", "19_when_it_hangs"),
     Symptom.NO_LAUNCHER: (
         "`environment variable RANK expected, but not set`",
@@ -52,16 +57,26 @@ LOOKS = {
         "`EADDRINUSE` or `address already in use`",
         "21_many_machines",
     ),
+    Symptom.STATIC_GRAPH: (
+        "`Expected to have finished reduction in the prior iteration`, and further on "
+        "`not compatible with static_graph set to True`",
+        "05_inside_ddp",
+    ),
     Symptom.UNUSED_PARAMETERS: (
         "`Expected to have finished reduction in the prior iteration`",
         "20_the_ward",
+    ),
+    Symptom.READY_TWICE: (
+        "`Expected to mark a variable ready only once`, `has been marked as ready "
+        "twice`",
+        "13_fully_shard",
     ),
     Symptom.GROUPS: (
         "ranks wait in `new_group`, or in a call of the next group",
         "20_the_ward",
     ),
     Symptom.RENDEZVOUS: (
-        "every rank waits in `init_process_group`",
+        "every rank waits in `init_process_group`, or `RendezvousConnectionError`",
         "20_the_ward",
     ),
     Symptom.NETWORK: (
@@ -73,6 +88,15 @@ LOOKS = {
         "more processes than ranks, each complaining or waiting",
         "21_many_machines",
     ),
+    Symptom.PLAIN_TENSOR: (
+        "`got mixed torch.Tensor and DTensor`",
+        "13_fully_shard",
+    ),
+    Symptom.TWO_MESHES: (
+        "`on inputs with different meshes` or `must have the same mesh`",
+        "15_meshes",
+    ),
+    Symptom.NOT_IMPORTABLE: ("`Can't pickle local object`", "21_many_machines"),
     Symptom.CUDA_MEMORY: ("`CUDA out of memory`", "10_cifar10_resnet"),
     Symptom.MEMORY: (
         "`DefaultCPUAllocator: can't allocate memory`",
@@ -106,6 +130,10 @@ LOOKS = {
         "`Read-only file system` or `Permission denied`",
         "08_checkpointing",
     ),
+    Symptom.FOLDER: (
+        "`Parent directory ... does not exist` or `FileExistsError`",
+        "08_checkpointing",
+    ),
     Symptom.DAMAGED_FILE: (
         "`failed finding central directory`, `unexpected EOF` or `Ran out of input`; "
         "from `torch.load` also `[Errno 22] Invalid argument`, or `Weights only load "
@@ -113,7 +141,7 @@ LOOKS = {
         "08_checkpointing",
     ),
     Symptom.ANOTHER_CHECKPOINT: (
-        "`Error(s) in loading state_dict`",
+        "`Error(s) in loading state_dict`, with `module.` or `_orig_mod.` in the keys",
         "08_checkpointing",
     ),
 }
@@ -124,9 +152,34 @@ HANG_AT_THE_END = Row(
     "`destroy_process_group()`",
     "03_ddp_basics",
 )
+SUMMARY = Row(
+    "`ChildFailedError`, `exitcode : 1`, `error_file: <N/A>`",
+    "torchrun's summary, and not the cause: read the first traceback of the rank under "
+    "`Root Cause`, further up; with `@record` over `main` it stands there",
+    "00_start_here",
+)
+NOT_DESTROYED = Row(
+    "`process group has NOT been destroyed` †, `destroy_process_group() was not "
+    "called` †, or `terminate called without an active exception` †",
+    "the program ended with its group alive: call `dist.destroy_process_group()` at "
+    "the end; after an error it is a consequence, so read what came before",
+    "00_start_here",
+)
+ONE_THREAD = Row(
+    "`Setting OMP_NUM_THREADS environment variable for each process to be 1`",
+    "no error: torchrun gives each rank one thread; if ranks compute on the CPU, set "
+    "it to cores / ranks",
+    "21_many_machines",
+)
+ONE_DECIDES = Row(
+    "a hang after early stopping, or after one rank skipped a batch",
+    "one rank decided alone: `all_reduce` the decision, so that all ranks stop, or "
+    "skip, in the same step",
+    "19_when_it_hangs",
+)
 ROWS = [
     Row(looks, symptom.means, lesson) for symptom, (looks, lesson) in LOOKS.items()
-] + [HANG_AT_THE_END]
+] + [HANG_AT_THE_END, ONE_DECIDES, SUMMARY, NOT_DESTROYED, ONE_THREAD]
 
 
 def table() -> str:

@@ -82,11 +82,24 @@ class Symptom(str, Enum):
         "system choose one",
         r"EADDRINUSE|[Aa]ddress already in use",
     )
+    STATIC_GRAPH = (
+        "static graph",
+        "a parameter got no gradient, and `static_graph=True` was told that none ever "
+        "changes: take `find_unused_parameters=True` instead, or use every output in "
+        "the loss",
+        r"not compatible with static_graph set to True",
+    )
     UNUSED_PARAMETERS = (
         "unused parameters",
         "a parameter got no gradient, and DDP still waits for it: "
         "`find_unused_parameters=True`, or use every parameter in each step",
         r"Expected to have finished reduction in the prior iteration",
+    )
+    READY_TWICE = (
+        "ready twice",
+        "a parameter got its gradient twice in one backward: checkpoint with "
+        "`use_reentrant=False`, or use each parameter in one `forward` of DDP",
+        r"mark a variable ready only once|marked as ready twice",
     )
     GROUPS = (
         "groups",
@@ -96,6 +109,7 @@ class Symptom(str, Enum):
         "rendezvous",
         "the ranks do not meet at one address and port: nothing listens there, or "
         "another job does",
+        r"RendezvousConnectionError|The connection to the C10d store has failed",
     )
     NETWORK = (
         "network",
@@ -107,6 +121,24 @@ class Symptom(str, Enum):
     WORLD_IN_A_WORLD = (
         "world in a world",
         "`mp.spawn` under torchrun: both start the ranks, choose one",
+    )
+    PLAIN_TENSOR = (
+        "plain tensor",
+        "a sharded parameter met a plain tensor: call the model itself, name another "
+        "method to `register_fsdp_forward_method`, or distribute the tensor",
+        r"got mixed torch\.Tensor and DTensor",
+    )
+    TWO_MESHES = (
+        "two meshes",
+        "DTensors of different meshes met in one operation: handle the parameters of "
+        "each mesh by themselves, or make a plain tensor by `full_tensor()`",
+        r"on inputs with different meshes|must have the same mesh",
+    )
+    NOT_IMPORTABLE = (
+        "not importable",
+        "what a new process runs, it imports by name: move the function or class out "
+        "of the function that defines it, and replace a lambda",
+        r"Can't (pickle|get) local object",
     )
     CUDA_MEMORY = (
         "CUDA memory",
@@ -163,6 +195,12 @@ class Symptom(str, Enum):
         "the program may not read this file or folder, or not write to it",
         r"Read-only file system|PermissionError",
     )
+    FOLDER = (
+        "folder",
+        "a folder is missing, or another rank has just made it: on each rank "
+        "`os.makedirs(folder, exist_ok=True)`",
+        r"Parent directory .* does not exist|FileExistsError",
+    )
     DAMAGED_FILE = (
         "damaged file",
         "the file is truncated, or is no checkpoint",
@@ -172,7 +210,9 @@ class Symptom(str, Enum):
     )
     ANOTHER_CHECKPOINT = (
         "another checkpoint",
-        "the checkpoint is of another model, or its keys still begin with `module.`",
+        "the checkpoint is of another model, or its keys still begin with `module.` "
+        "(DDP), `_orig_mod.` (torch.compile) or both: strip them, or save the state of "
+        "the model inside",
         r"Error\(s\) in loading state_dict",
     )
 
