@@ -198,7 +198,8 @@ const withMatrix = (width, heads, length) =>
 /* --- the page --- */
 
 const SVG = "http://www.w3.org/2000/svg";
-const COLOURS = ["#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9"];
+const COLOURS = ["#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442",
+  "#882255"];  // the ranks'
 
 /** Return a new element with some attributes, in `parent`. */
 function put(parent, tag, attributes = {}, text = "") {

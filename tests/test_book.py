@@ -29,6 +29,7 @@ from test_steps import book_costs
 pytest.importorskip("sphinx", reason="the book needs `make book`'s packages")
 
 from ddp_lab import ROOT  # noqa: E402
+from ddp_lab.kit.draw.colours import RANK_COLOURS  # noqa: E402
 from ddp_lab.kit.draw.svg import READABLE  # noqa: E402
 from figs import STEPPERS, scale, schedules  # noqa: E402
 from tools import course, notebooks  # noqa: E402
@@ -283,6 +284,11 @@ def script(name: str) -> str:
 def planner() -> str:
     """Return the planner's script, whose functions those of play.js use."""
     return (ROOT / "figs" / "planner.js").read_text()
+
+
+def test_a_page_draws_ranks_in_their_colors():
+    listed = re.search(r"COLOURS = \[(.*?)\]", planner(), re.S)[1]
+    assert re.findall('"(.*?)"', listed) == [*RANK_COLOURS]
 
 
 def test_no_two_scripts_of_a_page_have_one_name():

@@ -87,11 +87,16 @@ function playBubble(box) {
     picture.setAttribute("aria-label", told.textContent);
     picture.setAttribute("viewBox", `0 0 660 ${18 * p() + 8}`);
     picture.replaceChildren();
-    const total = m() * v() + p() - 1, slot = 640 / total;
+    const total = m() * v() + p() - 1, left = 58, slot = (650 - left) / total;
+    const write = (text, x, rank, anchor) => put(picture, "text", {x, y: 15 + 18 * rank,
+      "font-size": 11, "text-anchor": anchor, fill: "currentColor"}, text);
     for (let rank = 0; rank < p(); rank++) {  // forward: rank r begins after r slots
+      write(`rank ${rank}`, left - 6, rank, "end");
       for (let n = 0; n < m() * v(); n++) {
-        put(picture, "rect", {x: 10 + (rank + n) * slot, y: 4 + 18 * rank,
-          width: Math.max(slot - 1, 0.5), height: 14, fill: COLOURS[n % m() % 5]});
+        const x = left + (rank + n) * slot, batch = String(n % m());
+        put(picture, "rect", {x, y: 4 + 18 * rank, width: Math.max(slot - 1, 0.5), height: 14,
+          fill: COLOURS[rank % 8], "fill-opacity": 0.35});
+        if (slot > 7 * batch.length) write(batch, x + slot / 2, rank, "middle");
       }
     }
   }
