@@ -292,6 +292,9 @@ def follow(page, server, folder, path: str) -> None:
     page.click(f'.jp-Notebook a[href*="/files/{path}"]')
     page.wait_for_url(f"**/lab/tree/{path}*")
     page.wait_for_selector(".jp-MarkdownViewer h1")
+    if path == "README.md":
+        heading = page.locator(".jp-MarkdownViewer h2", has_text="The lessons")
+        assert wait_until(lambda: heading.bounding_box()["y"] < 500)
     images = page.locator(".jp-MarkdownViewer img")
     assert wait_until(lambda: all(w for w, _ in images.evaluate_all(IMAGES))), path
 

@@ -118,7 +118,9 @@ def _copy(path: Path, copy: Path) -> str | None:
     original = notebooks.read(path)
     if not copy.exists():
         images_inside = notebooks.with_images(blank(original), path.parent)
-        copy.write_text(notebooks.dumps(images_inside))
+        # JupyterLab's name of this heading; elsewhere it has no capital letter.
+        text = notebooks.dumps(images_inside).replace("#the-lessons", "#The-lessons")
+        copy.write_text(text)
         return None
     try:
         if notebooks.read(copy).metadata.get(SOURCE) == digest(original):
