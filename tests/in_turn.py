@@ -13,6 +13,7 @@ import traceback
 from contextlib import suppress
 from datetime import timedelta
 
+import torch.distributed as dist
 from torch.distributed import DistStoreError, TCPStore
 from torch.distributed.distributed_c10d import _world
 
@@ -27,6 +28,8 @@ def succeeds(path: str) -> bool:
         runpy.run_path(path, run_name="__main__")
     except BaseException:
         traceback.print_exc()
+        if dist.is_initialized():  # over a device's backend who raises does not leave
+            dist.destroy_process_group()
         return False
     finally:
         faulthandler.cancel_dump_traceback_later()
@@ -37,6 +40,11 @@ def succeeds(path: str) -> bool:
 
 
 if __name__ == "__main__":
+    if os.environ.get("PLAYED_ACCELERATORS"):
+        sys.path.append(os.path.join(os.path.dirname(__file__), "accelerator"))
+        import play
+
+        play.register()
     rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     told, store = TCPStore("localhost", int(os.environ["MASTER_PORT"])), None
     for path in sys.argv[1:]:

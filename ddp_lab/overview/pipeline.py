@@ -171,7 +171,7 @@ def process_group():
             device = torch.device(kind, index)
             torch.accelerator.set_device_index(index)
     os.environ["TORCH_DIST_INIT_BARRIER"] = "1"  # nobody leaves before all have joined
-    dist.init_process_group(backend, device_id=device if backend != "gloo" else None)
+    dist.init_process_group(backend, device_id=device if "nccl" in backend else None)
     del os.environ["TORCH_DIST_INIT_BARRIER"]  # new_group need not wait for all
     try:
         yield dist.get_rank(), dist.get_world_size(), device

@@ -22,7 +22,18 @@ from torch.distributed.elastic.multiprocessing.errors import record
 
 
 def add_up(shelf, rank, world_size):
-    return None
+    """Return the sum of all numbers on the shelf, on every rank, as a tensor.
+
+    There are len(shelf) numbers. Each rank calls shelf.take(start, stop) once, and gets
+    those from place `start` up to, but not including, place `stop`, as a tensor.
+
+    Together the ranks take each number once: rank 0 the first ones, rank 1 the next
+    ones, and so on. Their pieces differ by one number at most, and the longer pieces
+    come first: 11 numbers make 6 and 5 on two ranks, 4, 4 and 3 on three.
+
+    `torch` and `dist`, which is torch.distributed, are imported already.
+    """
+    return None  # your code here
 
 
 class Shelf:
@@ -100,7 +111,7 @@ def process_group():
             device = torch.device(kind, index)
             torch.accelerator.set_device_index(index)
     os.environ["TORCH_DIST_INIT_BARRIER"] = "1"  # nobody leaves before all have joined
-    dist.init_process_group(backend, device_id=device if backend != "gloo" else None)
+    dist.init_process_group(backend, device_id=device if "nccl" in backend else None)
     del os.environ["TORCH_DIST_INIT_BARRIER"]  # new_group need not wait for all
     try:
         yield dist.get_rank(), dist.get_world_size(), device

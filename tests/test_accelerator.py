@@ -1,0 +1,85 @@
+"""The programs on accelerators that this machine plays: see accelerator/play.py.
+
+In `make test` one program of each folder runs with a device for each rank; `make
+test-all` runs all of them, and once more with one device for all ranks.
+"""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import FULL, PROGRAMS, name_of, smaller
+from ranks import take_turns
+
+from ddp_lab import ROOT
+
+pytestmark = pytest.mark.processes
+
+PLAY = Path(__file__).parent / "accelerator" / "play.py"
+RANKS = 2
+# What asks for more than two ranks, other ways to start, or data: no matter of devices.
+LEFT_OUT = ("clinic/", "cifar10/", "elastic/", "nodes/", "old_pages/", "rpc/")
+OTHERS = ("overview/data_parallel.py", "scale/exercise_cheapest.py")
+ALL = [
+    path
+    for path in PROGRAMS
+    if not name_of(path).startswith(LEFT_OUT) and name_of(path) not in OTHERS
+]
+BIG = {"scale/three_d.py": 8}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiled():
+    """Compile the devices once, before the clock of any run starts."""
+    if not (shutil.which("g++") and shutil.which("ninja")):
+        pytest.skip("needs g++ and ninja")
+    code = f"import sys; sys.path.append({str(PLAY.parent)!r}); import play; play.load"
+    subprocess.run([sys.executable, "-c", f"{code}; play.compiled()"], check=True)
+
+
+def ends(programs, devices, monkeypatch, tmp_path, ranks=RANKS):
+    """Return how programs end on so many devices, and what they print."""
+    monkeypatch.setenv("PLAYED_ACCELERATORS", str(devices))
+    small = {smaller(path, tmp_path): path for path in programs}
+    ended, printed = take_turns(ranks, [*small], timeout=60)
+    return {name_of(small[path]): how for path, how in ended.items() if how}, printed
+
+
+def of_each_folder():
+    """Return the first program of each folder."""
+    folders = {path.parent: path for path in reversed(ALL)}
+    return sorted(folders.values())
+
+
+def test_one_program_of_each_lesson_runs_on_devices(monkeypatch, tmp_path):
+    failed, printed = ends(of_each_folder(), RANKS, monkeypatch, tmp_path)
+    assert failed == {}, printed[-6000:]
+
+
+@FULL
+@pytest.mark.parametrize("devices", [RANKS, 1], ids=["each its own", "one shared"])
+@pytest.mark.parametrize("folder", sorted({path.parent.name for path in ALL}))
+def test_every_program_runs_on_devices(folder, devices, monkeypatch, tmp_path):
+    programs = [path for path in ALL if path.parent.name == folder]
+    failed, printed = ends(programs, devices, monkeypatch, tmp_path)
+    assert failed == {}, printed[-6000:]
+
+
+HELLO = ROOT / "ddp_lab" / "start" / "hello.py"
+PLANTED = {
+    "a tensor on the CPU": (
+        "share = mine.sum()",
+        "share = (mine * torch.ones(1)).sum()",
+    ),
+    "numpy": ("total.item()", "total.numpy().item()"),
+}
+
+
+@pytest.mark.parametrize("mistake", PLANTED)
+def test_what_fails_on_a_gpu_fails_here(mistake, variant, monkeypatch, tmp_path):
+    path = Path(variant(HELLO, *PLANTED[mistake]))
+    assert take_turns(RANKS, [path])[0] == {path: ""}  # on the CPU it is right
+    failed, _ = ends([path], RANKS, monkeypatch, tmp_path)
+    assert failed == {name_of(path): "exception"}
