@@ -131,8 +131,8 @@ def fold(title: str, inside: list[nodes.Node]) -> nodes.container:
     return box
 
 
-def colour_programs(doctree):
-    """Colour what a cell writes into a program as Python, or as a diff."""
+def color_programs(doctree):
+    """Color what a cell writes into a program as Python, or as a diff."""
     for code in doctree.findall(nodes.literal_block):
         if PROGRAM.match(text := code.astext()):
             changed = re.search(r"^[-+] ", text, re.M)
@@ -247,7 +247,7 @@ def complete(app, doctree):
     if app.env.docname.startswith("notebooks/"):
         offer_files(app, doctree)
         link_programs(doctree)
-        colour_programs(doctree)
+        color_programs(doctree)
         add_answers(app, doctree)
         app.env.note_dependency(GLOSSARY)
         link_terms(doctree, app.env.docname.rpartition("/")[2][3:])

@@ -212,17 +212,17 @@ def draw(classes: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         mine = classes == number
         edge = distance(u[mine], v[mine]) * radius[mine]  # pixels outside the shape
         inside[mine] = np.clip(0.5 - edge, 0, 1)
-    # Two colours for the ground, which shade into each other; a third for the shape.
-    ground, other, colour = rng.uniform(0, 255, (3, n, 3, 1, 1))
+    # Two colors for the ground, which shade into each other; a third for the shape.
+    ground, other, color = rng.uniform(0, 255, (3, n, 3, 1, 1))
     middle = (ground + other) / 2
     apart = middle + np.where(middle < 128, CONTRAST, -CONTRAST)
-    colour = np.where(np.abs(colour - middle) < CONTRAST, apart, colour)
+    color = np.where(np.abs(color - middle) < CONTRAST, apart, color)
     slope = rng.uniform(-1, 1, (2, n, 1, 1, 1))
     shade = np.clip(
         0.5 + (slope[0] * (rows - 16) + slope[1] * (columns - 16)) / 32, 0, 1
     )
     image = ground + (other - ground) * shade
-    image += (colour - image) * inside[:, None]
+    image += (color - image) * inside[:, None]
     image += rng.normal(0, 1, image.shape) * rng.uniform(2, 15, (n, 1, 1, 1))
     return np.clip(image, 0, 255).astype(np.uint8)
 

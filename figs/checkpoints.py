@@ -1,6 +1,6 @@
 """The static figures of checkpoints: how one is written and read, and what is in it."""
 
-from ddp_lab.kit.draw.colours import GREY, rank_colour
+from ddp_lab.kit.draw.colors import GREY, rank_color
 from figs.gallery import figure
 from figs.page import Page, page
 from figs.processes import BAR, START, clock, lane, moment
@@ -50,8 +50,8 @@ def draw_files(svg: Page, y: float, renames: float, meet: float) -> None:
     svg.block(START, y, meet - 40 - START, 28, "the old file, whole")
     svg.block(meet - 40, y, 680 - meet + 40, 28, "the new file, whole", 0)
     svg.block(184, y + 36, meet - 40 - 184, 28, "growing", 0)
-    svg.path(f"M{meet - 36} {y + 50}h12v-10", stroke=rank_colour(0), width=2)
-    svg.head(meet - 24, y + 32, 0, -1, fill=rank_colour(0))
+    svg.path(f"M{meet - 36} {y + 50}h12v-10", stroke=rank_color(0), width=2)
+    svg.head(meet - 24, y + 32, 0, -1, fill=rank_color(0))
 
 
 @figure

@@ -3,13 +3,13 @@
 import textwrap
 from collections.abc import Callable, Sequence
 
-from ddp_lab.kit.draw.colours import (
+from ddp_lab.kit.draw.colors import (
     GREY,
     INK,
-    RANK_COLOURS,
+    RANK_COLORS,
     RULE,
     WHITE,
-    rank_colour,
+    rank_color,
     tint,
 )
 from ddp_lab.kit.draw.values import Cell, Column, cell_width, spoken
@@ -49,25 +49,25 @@ def centre(rank: int) -> float:
     return TOP + 50 * rank + 20
 
 
-def curve(svg: Page, x1: float, y1: float, x2: float, y2: float, colour: str) -> None:
+def curve(svg: Page, x1: float, y1: float, x2: float, y2: float, color: str) -> None:
     """Draw a calm line that leaves and arrives level."""
     half = (x1 + x2) / 2
     d = f"M{x1:g} {y1:g}C{half:g} {y1:g} {half:g} {y2:g} {x2:g} {y2:g}"
-    svg.path(d, stroke=colour, width=2)
+    svg.path(d, stroke=color, width=2)
 
 
-def flow(svg: Page, x1: float, y1: float, x2: float, y2: float, colour: str) -> None:
+def flow(svg: Page, x1: float, y1: float, x2: float, y2: float, color: str) -> None:
     """Draw such a line with an arrow's head at its end."""
-    curve(svg, x1, y1, x2 - 6, y2, colour)
-    svg.head(x2, y2, 1, 0, fill=colour)
+    curve(svg, x1, y1, x2 - 6, y2, color)
+    svg.head(x2, y2, 1, 0, fill=color)
 
 
 def draw_flows(svg: Page, x1: float, x2: float, flows: Sequence[Flow]) -> None:
-    """Draw who sends to whom, in the colours of the senders."""
+    """Draw who sends to whom, in the colors of the senders."""
     for source, target in flows:
         shared = sum(to == target for _, to in flows) > 1
         y2 = centre(target) + (9 * (source - 1.5) if shared else 0)
-        flow(svg, x1, centre(source), x2, y2, rank_colour(source))
+        flow(svg, x1, centre(source), x2, y2, rank_color(source))
 
 
 def draw_sum(
@@ -81,7 +81,7 @@ def draw_sum(
     """Draw values that meet in a plus sign, and the sum that leaves it."""
     x, y = (x1 + x2) / 2, sum(map(centre, sources)) / len(sources)
     for rank in sources:
-        curve(svg, x1, centre(rank), x, y, rank_colour(rank))
+        curve(svg, x1, centre(rank), x, y, rank_color(rank))
     for rank in targets:
         flow(svg, x, y, x2, centre(rank), GREY)
     svg.add("circle", cx=x, cy=y, r=NODE, fill=WHITE, stroke=INK, stroke_width=1.5)
@@ -311,7 +311,7 @@ def draw_pieces(
     """Draw the four pieces of one rank side by side, darker the more they hold."""
     for piece, count in enumerate(counts):
         left, new = x + 17 * piece, piece == fresh
-        fill = tint(RANK_COLOURS[2], (0, 0.25, 0.5, 0.9)[count - 1])
+        fill = tint(RANK_COLORS[2], (0, 0.25, 0.5, 0.9)[count - 1])
         pen = {"stroke": INK if new else RULE, "width": 2.5 if new else 1}
         svg.box(left, y, 17, 34, fill=fill, radius=2, **pen)
         svg.text(left + 8.5, y + 17, str(count), 13, bold=count == 4)

@@ -5,11 +5,11 @@ from itertools import product
 from math import log10
 from typing import Any
 
-from ddp_lab.kit.draw.colours import (
+from ddp_lab.kit.draw.colors import (
     GREY,
     INK,
     RULE,
-    rank_colour,
+    rank_color,
     text_on,
     tint,
 )
@@ -182,7 +182,7 @@ def pieces_by_step(ways: Mapping[str, Holds]) -> Page:
                 if len(here) == ranks:
                     frames += _rectangle(x + each * piece, y, each - 2)
         for rank, d in fills.items():
-            svg.add("path", d=d or "M0 0", fill=rank_colour(rank))
+            svg.add("path", d=d or "M0 0", fill=rank_color(rank))
         svg.path(frames or "M0 0")
     return svg
 

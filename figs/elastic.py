@@ -1,6 +1,6 @@
 """The static figure of a restart: one rank dies, and all start again."""
 
-from ddp_lab.kit.draw.colours import GREY, INK
+from ddp_lab.kit.draw.colors import GREY, INK
 from figs.gallery import figure
 from figs.page import Page, page
 from figs.processes import BAR, START, clock, lane, moment

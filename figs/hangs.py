@@ -1,6 +1,6 @@
 """The static figure of the clinic: from what stands still to where to look."""
 
-from ddp_lab.kit.draw.colours import GREY, INK, PALE
+from ddp_lab.kit.draw.colors import GREY, INK, PALE
 from figs.gallery import figure
 from figs.page import Page, page
 

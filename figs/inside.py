@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import TypedDict
 
-from ddp_lab.kit.draw.colours import GREY, INK, PALE, RULE, rank_colour, tint
+from ddp_lab.kit.draw.colors import GREY, INK, PALE, RULE, rank_color, tint
 from figs.page import Page, page
 
 LEFT, WIDE = 172, 508  # where the lanes begin, and how wide they are
@@ -86,14 +86,14 @@ def _draw_rank(
     def at(second: float) -> float:
         return round(LEFT + (second - begin) * pixels, 1)
 
-    colour, trips = rank_colour(rank), diary["trips"]
+    color, trips = rank_color(rank), diary["trips"]
     svg.text(40, y + LANE / 2, f"rank {rank}", 13, anchor="start", bold=True)
     svg.text(LEFT - 8, y + LANE / 2, "backward", 12, fill=GREY, anchor="end")
     for a, b in zip([diary["start"], *diary["made"]], diary["made"], strict=False):
         x, width = at(a), round(at(b) - at(a), 1)
         if width > 3:  # those of biases are too thin to see
-            fill = tint(colour, 0.6)
-            svg.box(x, y, width, LANE, fill=fill, stroke=colour, radius=0)
+            fill = tint(color, 0.6)
+            svg.box(x, y, width, LANE, fill=fill, stroke=color, radius=0)
         if width > 12:  # a gradient fills the bucket that leaves next
             number = sum(trip[0] < b for trip in trips)
             svg.text(x + width / 2, y + LANE / 2, str(number), 12)
@@ -107,5 +107,5 @@ def _draw_rank(
         name = f"bucket {number}"
         svg.text(LEFT - 8, top + TRIP / 2, name, 11, fill=GREY, anchor="end")
         width = max(round(at(arrives) - x, 1), 1)
-        svg.box(x, top + 3, width, TRIP - 5, fill=colour, stroke=colour, radius=0)
+        svg.box(x, top + 3, width, TRIP - 5, fill=color, stroke=color, radius=0)
     svg.line(last, y - 3, last, down + 3, stroke=INK, width=2, dash="4 3")

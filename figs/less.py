@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from ddp_lab.kit.draw.colours import GREY, INK, RULE, bar_colour
+from ddp_lab.kit.draw.colors import GREY, INK, RULE, bar_color
 from figs.gallery import figure
 from figs.page import Page, page
 
@@ -82,9 +82,9 @@ def loss_and_bytes(
         d = "M" + "L".join(
             "{:.1f} {:.1f}".format(*at(j, x)) for j, x in enumerate(losses)
         )
-        svg.path(d, stroke=bar_colour(i), width=2)
+        svg.path(d, stroke=bar_color(i), width=2)
         x, y = at(len(losses) - 1, losses[-1])
-        svg.line(x + 3, y, x + 24, heights[name], stroke=bar_colour(i), width=1.2)
+        svg.line(x + 3, y, x + 24, heights[name], stroke=bar_color(i), width=1.2)
         svg.text(x + 28, heights[name], labels[name], 13, anchor="start", fill=INK)
     return svg
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from ddp_lab.kit.draw.colours import GREY, INK, PALE, RULE, WHITE, rank_colour, tint
+from ddp_lab.kit.draw.colors import GREY, INK, PALE, RULE, WHITE, rank_color, tint
 from figs.gallery import figure
 from figs.page import Page, page
 
@@ -67,7 +67,7 @@ def heads_for_positions() -> Page:
         for row in range(RANKS):
             for column in range(RANKS):
                 rank = row if by_rows else column
-                fill = tint(rank_colour(rank), 0.45)
+                fill = tint(rank_color(rank), 0.45)
                 place = x + cell * column, top + cell * row
                 svg.box(*place, cell, cell, fill=fill, stroke=WHITE, radius=0)
         for rank in range(RANKS):
@@ -156,12 +156,12 @@ def tiles(title: str, dealt: Mapping[str, Sequence[Sequence[int]]]) -> Page:
         cell = SQUARE / len(home)
         svg.text(x, y - 18, caption, 13, fill=GREY, anchor="start")
         for row, rank in sorted(home.items()):
-            fill = tint(rank_colour(rank), 0.45)
+            fill = tint(rank_color(rank), 0.45)
             for column in range(len(home)):
                 seen = column <= row
                 at = x + cell * column, y + cell * row
-                colour = fill if seen else WHITE
-                svg.box(*at, cell, cell, fill=colour, stroke=RULE, radius=0)
+                color = fill if seen else WHITE
+                svg.box(*at, cell, cell, fill=color, stroke=RULE, radius=0)
             svg.text(x - 12, y + cell * (row + 0.5), str(row), 12, fill=GREY)
         for rank, count in enumerate(counts[caption]):
             svg.chip(x + 66 * rank, y + SQUARE + 14, 62, 24, rank)

@@ -1,6 +1,6 @@
 """The static figures of DTensors: placements, what changes them, and a mesh."""
 
-from ddp_lab.kit.draw.colours import GREY, INK, PALE, rank_colour, tint
+from ddp_lab.kit.draw.colors import GREY, INK, PALE, rank_color, tint
 from figs.gallery import figure
 from figs.page import Page, page
 
@@ -44,8 +44,8 @@ def draw_part(svg: Page, x: float, y: float, name: str, rank: int) -> None:
             if cut != rank:
                 svg.box(*place, dash="3 3", radius=0)
                 continue
-            colour = rank_colour(rank)
-            svg.box(*place, fill=tint(colour), stroke=colour, radius=0)
+            color = rank_color(rank)
+            svg.box(*place, fill=tint(color), stroke=color, radius=0)
             svg.label(*place, str(value))
 
 

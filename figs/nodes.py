@@ -1,6 +1,6 @@
 """The static figures of many machines: what is near and far, and a sum over both."""
 
-from ddp_lab.kit.draw.colours import GREY, INK
+from ddp_lab.kit.draw.colors import GREY, INK
 from figs.gallery import figure
 from figs.page import Page, page
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from ddp_lab.kit.draw.colours import GREY, INK, PALE, rank_colour, tint
+from ddp_lab.kit.draw.colors import GREY, INK, PALE, rank_color, tint
 from ddp_lab.kit.draw.svg import Style, Svg
 
 
@@ -34,9 +34,9 @@ class Page(Svg):
         **font: Style,
     ) -> None:
         """Draw a tinted box with a label: what `rank` does or holds; None is grey."""
-        colour = GREY if rank is None else rank_colour(rank)
-        fill = PALE if rank is None else tint(colour)
-        self.box(x, y, w, h, fill=fill, stroke=colour)
+        color = GREY if rank is None else rank_color(rank)
+        fill = PALE if rank is None else tint(color)
+        self.box(x, y, w, h, fill=fill, stroke=color)
         self.label(x, y, w, h, text, **font)
 
     def shared(
@@ -48,7 +48,7 @@ class Page(Svg):
         texts: Sequence[str],
         ranks: Sequence[int],
     ) -> None:
-        """Draw what `ranks` do or hold together: a white box with their colours."""
+        """Draw what `ranks` do or hold together: a white box with their colors."""
         self.box(x, y, w, h, stroke=INK)
         self.stripes(x + 5, y + h - 8, w - 10, 4, ranks)
         self.lines(x, y, w, h - 6, texts)

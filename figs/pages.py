@@ -1,6 +1,6 @@
 """The static figure of old pages and the releases they were written for."""
 
-from ddp_lab.kit.draw.colours import GREY, RULE
+from ddp_lab.kit.draw.colors import GREY, RULE
 from figs.gallery import figure
 from figs.page import Page, page
 

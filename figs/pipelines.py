@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from ddp_lab.kit.draw.colours import GREY, INK, rank_colour, text_on, tint
+from ddp_lab.kit.draw.colors import GREY, INK, rank_color, text_on, tint
 from figs.gallery import figure
 from figs.page import Page, page
 from figs.processes import END, START
@@ -86,7 +86,7 @@ def draw_row(
 
     One element holds all boxes of a kind, and one their numbers: that keeps it small.
     """
-    colour = rank_colour(rank)
+    color = rank_color(rank)
     svg.chip(40, y, 64, HEIGHT, rank)
     svg.box(START, y, end * scale, HEIGHT, fill=IDLE, stroke="none", radius=0)
     for kind, tone in TINTS.items():
@@ -101,7 +101,7 @@ def draw_row(
                 places.append(f"{x + w / 2:.0f}")
                 numbers += micro_batch
         if boxes:
-            svg.add("path", d=boxes, fill=tint(colour, tone), stroke=colour)
+            svg.add("path", d=boxes, fill=tint(color, tone), stroke=color)
         if numbers:
             # With a place for each character, each is centered on its own.
             font = {"font_size": 11, "text_anchor": "middle", "fill": ink(rank, kind)}
@@ -110,7 +110,7 @@ def draw_row(
 
 def ink(rank: int, kind: str) -> str:
     """Return a color that can be read on a box of this kind."""
-    return text_on(rank_colour(rank)) if TINTS[kind] > 0.6 else INK
+    return text_on(rank_color(rank)) if TINTS[kind] > 0.6 else INK
 
 
 @figure
@@ -136,8 +136,8 @@ def schedule_table() -> Page:
         y = 104 + GAP * rank
         svg.chip(40, y, 64, HEIGHT, rank)
         for place, (kind, i) in enumerate(row):
-            x, colour = START + 48 * place, rank_colour(rank)
-            svg.box(x, y, 40, HEIGHT, fill=tint(colour, TINTS[kind]), stroke=colour)
+            x, color = START + 48 * place, rank_color(rank)
+            svg.box(x, y, 40, HEIGHT, fill=tint(color, TINTS[kind]), stroke=color)
             text = f"{kind}{i}"
             svg.text(x + 20, y + HEIGHT / 2, text, 13, fill=ink(rank, kind))
     svg.text(START, 196, "the same over time", 13, fill=GREY, anchor="start")

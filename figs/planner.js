@@ -198,7 +198,7 @@ const withMatrix = (width, heads, length) =>
 /* --- the page --- */
 
 const SVG = "http://www.w3.org/2000/svg";
-const COLOURS = ["#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442",
+const COLORS = ["#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442",
   "#882255"];  // the ranks'
 
 /** Return a new element with some attributes, in `parent`. */
@@ -241,15 +241,15 @@ function gb(bytes) {
 }
 
 /** Draw parts of a whole beside each other in `picture`, and name them in `legend`. */
-function drawParts(picture, legend, sizes, scale, colours, said) {
+function drawParts(picture, legend, sizes, scale, colors, said) {
   picture.replaceChildren();
   legend.replaceChildren();
   let x = 10;
   Object.entries(sizes).forEach(([name, n], at) => {
-    put(picture, "rect", {x, y: 8, width: n * scale, height: 32, fill: colours[at]});
+    put(picture, "rect", {x, y: 8, width: n * scale, height: 32, fill: colors[at]});
     if (n > 0) {
       const key = put(legend, "span");
-      put(key, "span", {style: `color: ${colours[at]}`, "aria-hidden": true}, "■ ");
+      put(key, "span", {style: `color: ${colors[at]}`, "aria-hidden": true}, "■ ");
       put(key, "span", {}, `${name} ${said(n)}`);
       legend.append(" ");
     }
@@ -316,8 +316,8 @@ function drawMesh(picture, legend, t, c, rank) {
     const y = 4 + (Math.floor(machine / across) * (high + 1) + Math.floor(seat / wide)) * size;
     return `M${x.toFixed(2)} ${y.toFixed(2)}`;
   };
-  const fill = (ranks, mark, colour) =>
-    put(picture, "path", {d: ranks.map(r => place(r) + marks[mark]).join(""), ...colour});
+  const fill = (ranks, mark, color) =>
+    put(picture, "path", {d: ranks.map(r => place(r) + marks[mark]).join(""), ...color});
   const rest = new Set(Array.from({length: t.devices}, (_, r) => r));
   for (const line of Object.values(found)) line.forEach(r => rest.delete(r));
   picture.replaceChildren();
@@ -326,17 +326,17 @@ function drawMesh(picture, legend, t, c, rank) {
   fill([...rest].filter(r => r < used), "■", {fill: "currentColor", "fill-opacity": 0.25});
   fill(idle, "■", {fill: "none", stroke: "currentColor", "stroke-opacity": 0.4, "stroke-width": 0.5});
   legend.replaceChildren(`${thousands(t.devices)} GPUs in ${thousands(machines)} machines. `);
-  for (const [along, [mark, colour]] of Object.entries(LINES)) {
+  for (const [along, [mark, color]] of Object.entries(LINES)) {
     const homes = [...new Set(found[along].map(r => Math.floor(r / t.machine)))];
     const over = homes.length, block = `h${wide * size}v${high * size}h${-wide * size}z`;
     if (size < 8) {  // a mark alone is too small to be seen
       const others = homes.filter(home => home !== Math.floor(rank / t.machine));
       const d = others.map(home => place(home * t.machine) + block).join("");
-      put(picture, "path", {d, fill: colour, "fill-opacity": 0.35});
+      put(picture, "path", {d, fill: color, "fill-opacity": 0.35});
     }
-    fill(found[along].filter(r => r !== rank), mark, {fill: colour});
+    fill(found[along].filter(r => r !== rank), mark, {fill: color});
     const key = put(legend, "span");
-    put(key, "span", {style: `color: ${colour}`, "aria-hidden": true}, `${mark} `);
+    put(key, "span", {style: `color: ${color}`, "aria-hidden": true}, `${mark} `);
     put(key, "span", {}, `${along} ${found[along].length}: ${MACHINES(over)}`);
     legend.append(" ");
   }
@@ -365,16 +365,16 @@ function drawSchedule(picture, legend, c, micro) {
   const end = Math.max(...rows.map(row => row.at(-1)[3])), slot = 640 / end;
   const high = Math.max(1, Math.min(14, 150 / p)), gap = slot > 3 ? 1 : 0;
   picture.setAttribute("viewBox", `0 0 660 ${Math.ceil(p * (high + 1) + 8)}`);
-  [[0, "#56B4E9", "forward"], [1, "#0072B2", "backward"]].forEach(([kind, colour, name]) => {
+  [[0, "#56B4E9", "forward"], [1, "#0072B2", "backward"]].forEach(([kind, color, name]) => {
     const d = rows.flatMap((row, rank) => row.filter(work => work[0] === kind)
       .map(([, , begin, until]) => {
         const wide = ((until - begin) * slot - gap).toFixed(2);
         const x = (10 + begin * slot).toFixed(2), y = (4 + rank * (high + 1)).toFixed(2);
         return `M${x} ${y}h${wide}v${high}h-${wide}z`;
       }));
-    put(picture, "path", {d: d.join(""), fill: colour});
+    put(picture, "path", {d: d.join(""), fill: color});
     const key = put(legend, "span");
-    put(key, "span", {style: `color: ${colour}`, "aria-hidden": true}, "■ ");
+    put(key, "span", {style: `color: ${color}`, "aria-hidden": true}, "■ ");
     put(key, "span", {}, name);
     legend.append(" ");
   });
@@ -506,7 +506,7 @@ function planner(box, start) {
       `Tensor ${c.tensor} × pipeline ${c.pipeline} × data ${c.data}, with ${micro} micro-batch${micro === 1 ? "" : "es"} each.`,
       verdict(t, c), peakTold(t, c), ...odd].join(" ");
     const scale = 640 / Math.max(sum(held), t.memory), edge = 10 + ROOM * t.memory * scale;
-    drawParts(bytes, bytesKey, held, scale, COLOURS, gb);
+    drawParts(bytes, bytesKey, held, scale, COLORS, gb);
     put(bytes, "rect", {x: 10, y: 8, width: t.memory * scale, height: 32, fill: "none",
       stroke: "currentColor", "stroke-opacity": 0.35});
     put(bytes, "line", {x1: edge, x2: edge, y1: 2, y2: 46, stroke: "currentColor"});

@@ -2,7 +2,7 @@
 
 from math import cos, radians, sin
 
-from ddp_lab.kit.draw.colours import GREY, RULE, rank_colour
+from ddp_lab.kit.draw.colors import GREY, RULE, rank_color
 from figs.gallery import figure
 from figs.page import Page, page
 
@@ -57,7 +57,7 @@ def draw_node(svg: Page, x: float, node: int) -> None:
     for local in (0, 1):
         left, rank = x + 16 + 144 * local, 2 * node + local
         svg.arrow(x + 125 + 60 * local, 212, left + 67, 238, stroke=GREY)
-        svg.box(left, 242, 134, 92, stroke=rank_colour(rank))
+        svg.box(left, 242, 134, 92, stroke=rank_color(rank))
         svg.chip(left, 242, 134, 34, rank)
         svg.text(left + 67, 294, f"local rank {local}", 14)
         svg.text(left + 67, 316, f"GPU {local}, or CPU", 13, fill=GREY)
@@ -119,7 +119,7 @@ def p2p_deadlock() -> Page:
     )
     late = 540
     for rank, y in enumerate((114, 212)):
-        other, ghost = 1 - rank, rank_colour(rank)
+        other, ghost = 1 - rank, rank_color(rank)
         lane(svg, y, rank)
         call = f"send(x, dst={other})"
         svg.text(START + 4, y - 14, call, 13, anchor="start", mono=True)

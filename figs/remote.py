@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from ddp_lab.kit.draw.colours import GREY
+from ddp_lab.kit.draw.colors import GREY
 from figs.gallery import figure
 from figs.page import Page, page
 from figs.processes import BAR, START, clock, lane

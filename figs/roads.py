@@ -2,7 +2,7 @@
 
 from math import inf
 
-from ddp_lab.kit.draw.colours import GREY, INK, PALE
+from ddp_lab.kit.draw.colors import GREY, INK, PALE
 from figs.gallery import figure
 from figs.page import Page, page
 

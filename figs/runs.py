@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from math import log
 
-from ddp_lab.kit.draw.colours import GREY, INK, RULE, WHITE, bar_colour, text_on, tint
+from ddp_lab.kit.draw.colors import GREY, INK, RULE, WHITE, bar_color, text_on, tint
 from ddp_lab.kit.record.calls import Call
 from figs.page import Page, page
 
@@ -52,7 +52,7 @@ def drift(paths: Sequence[Sequence[float]], every: int, truth: float) -> Page:
         svg.chip(LEFT + 70 * rank, 84, 62, 26, rank)
         points = (at(i, value) for i, value in enumerate(walk))
         d = "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in points)
-        svg.path(d, stroke=bar_colour(rank), width=2)
+        svg.path(d, stroke=bar_color(rank), width=2)
     for i in meetings:
         x, y = at(i, walks[0][i])
         svg.add("circle", cx=x, cy=y, r=5, fill=WHITE, stroke=INK, stroke_width=2)
@@ -242,7 +242,7 @@ def progress(diary: Sequence[Done], steps: int) -> Page:
     svg.text(RIGHT, BOTTOM + 18, f"{seconds:.0f} s", 13, fill=GREY)
     for part in parts:
         d = "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in map(at, part))
-        svg.path(d, stroke=bar_colour(0), width=1 + part[0][2])
+        svg.path(d, stroke=bar_color(0), width=1 + part[0][2])
         x, y = at(part[-1])
         svg.text(x, y - 12, f"{part[0][2]:.0f} ranks", 12, fill=GREY)
     return svg
@@ -301,7 +301,7 @@ def lost_time(truth: Curve, dots: Curve, best: float) -> Page:
         y = at(low, share)[1]
         svg.text(LEFT - 10, y, f"{share:.0%}", 13, fill=GREY, anchor="end")
     d = "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in (at(*point) for point in truth))
-    svg.path(d, stroke=bar_colour(0), width=2)
+    svg.path(d, stroke=bar_color(0), width=2)
     for x, y in (at(*point) for point in dots):
         svg.add("circle", cx=x, cy=y, r=5, fill=WHITE, stroke=INK, stroke_width=2)
     return svg

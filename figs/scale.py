@@ -7,7 +7,7 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ddp_lab.kit.draw.colours import GREY, INK, PALE, RANK_COLOURS, RULE, tint
+from ddp_lab.kit.draw.colors import GREY, INK, PALE, RANK_COLORS, RULE, tint
 from figs.gallery import figure
 from figs.page import Page, page
 
@@ -23,15 +23,15 @@ PENS: dict[str, dict] = {
 }
 CHIP, LEFT, RIGHT = (92, 30), 40, 680
 WHYS = {
-    "computing": tint(RANK_COLOURS[0], 0.75),
-    "recomputing": tint(RANK_COLOURS[0], 0.4),
+    "computing": tint(RANK_COLORS[0], 0.75),
+    "recomputing": tint(RANK_COLORS[0], 0.4),
     "bubble": PALE,
-    "tensor sums": tint(RANK_COLOURS[1], 0.75),
-    "gathering": tint(RANK_COLOURS[2], 0.75),
-    "gradients": tint(RANK_COLOURS[2], 0.4),
-    "passing on": tint(RANK_COLOURS[3], 0.75),
+    "tensor sums": tint(RANK_COLORS[1], 0.75),
+    "gathering": tint(RANK_COLORS[2], 0.75),
+    "gradients": tint(RANK_COLORS[2], 0.4),
+    "passing on": tint(RANK_COLORS[3], 0.75),
 }
-"""What a step's time goes into, and the colour that it is drawn in."""
+"""What a step's time goes into, and the color that it is drawn in."""
 
 
 @figure
@@ -149,7 +149,7 @@ def planned(t: "Training", c: "Cut") -> Playable:
     half = memory(replace(t, states=0), c)[0] / 2  # weights weigh what gradients do
     kinds = {"weights": half, "gradients": half, "optimizer": model - 2 * half}
     kinds |= {"gathered": gathered, "activations": activations}
-    shades = {kind: tint(RANK_COLOURS[i], 0.75) for i, kind in enumerate(kinds)}
+    shades = {kind: tint(RANK_COLORS[i], 0.75) for i, kind in enumerate(kinds)}
     kinds = {kind: size for kind, size in kinds.items() if size > 0}
     spent = {why: time for why, time in seconds(t, c).items() if time > 0}
     full, whole = sum(kinds.values()) / t.memory, sum(spent.values())

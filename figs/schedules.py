@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from ddp_lab.kit.draw.colours import GREY, INK, PALE, RULE, rank_colour, tint
+from ddp_lab.kit.draw.colors import GREY, INK, PALE, RULE, rank_color, tint
 from figs.gallery import stepper
 from figs.page import Page
 from figs.step_by_step import Steps
@@ -186,9 +186,9 @@ def draw_work(
     svg: Page, x: float, y: float, wide: float, rank: int, work: Work, new: bool
 ) -> None:
     """Draw one slot of a rank: backward is darker than forward."""
-    colour = rank_colour(rank)
-    fill = tint(colour, 0.25 if work.kind == "F" else 0.6)
-    pen = {"stroke": INK, "width": 2.5} if new else {"stroke": colour, "width": 1}
+    color = rank_color(rank)
+    fill = tint(color, 0.25 if work.kind == "F" else 0.6)
+    pen = {"stroke": INK, "width": 2.5} if new else {"stroke": color, "width": 1}
     svg.box(x, y, wide, HIGH, fill=fill, radius=2, **pen)
     svg.text(x + wide / 2, y + HIGH / 2, named(work), 12 if wide < 28 else 13)
 
@@ -350,10 +350,10 @@ def slab(
     new: bool,
 ) -> None:
     """Draw one box of a lane."""
-    colour = GREY if bucket is None else rank_colour(0)
-    pen = {"stroke": INK, "width": 2.5} if new else {"stroke": colour, "width": 1.2}
+    color = GREY if bucket is None else rank_color(0)
+    pen = {"stroke": INK, "width": 2.5} if new else {"stroke": color, "width": 1.2}
     y = TOP + ROW * lane
-    svg.box(x + 2, y, wide - 4, 30, fill=tint(colour, 0.25), radius=3, **pen)
+    svg.box(x + 2, y, wide - 4, 30, fill=tint(color, 0.25), radius=3, **pen)
     svg.label(x + 2, y, wide - 4, 30, text, 12)
 
 
@@ -474,7 +474,7 @@ def quarter(
     """Draw a quarter of a layer in the color of its owner, if it is there."""
     if not there:
         return
-    colour = rank_colour(owner)
-    pen = {"stroke": INK, "width": 2} if new else {"stroke": colour, "width": 1.2}
-    svg.box(x, y, PART - 2, 22, fill=tint(colour, 0.5), radius=2, **pen)
+    color = rank_color(owner)
+    pen = {"stroke": INK, "width": 2} if new else {"stroke": color, "width": 1.2}
+    svg.box(x, y, PART - 2, 22, fill=tint(color, 0.5), radius=2, **pen)
     svg.text(x + PART / 2 - 1, y + 11, str(owner), 11)

@@ -1,6 +1,6 @@
 """The static figures of servers: weights that are old, a table that all want."""
 
-from ddp_lab.kit.draw.colours import GREY, INK, RULE, WHITE
+from ddp_lab.kit.draw.colors import GREY, INK, RULE, WHITE
 from figs.gallery import figure
 from figs.page import Page, page
 from figs.processes import BAR, START, clock, lane

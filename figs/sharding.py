@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from ddp_lab.kit.draw.colours import GREY, INK, RULE, rank_colour, tint
+from ddp_lab.kit.draw.colors import GREY, INK, RULE, rank_color, tint
 from figs.gallery import figure
 from figs.page import Page, page
 
@@ -73,7 +73,7 @@ def held_over_step(
     )
     top = max(sum(held) for diary in diaries.values() for held in diary)
     for place, kind in enumerate(KINDS):
-        fill = tint(rank_colour(0), STRENGTHS[place])
+        fill = tint(rank_color(0), STRENGTHS[place])
         svg.box(470 + 82 * place, 18, 12, 12, fill=fill, stroke=INK, width=0.5)
         svg.text(486 + 82 * place, 24, kind, 12, anchor="start")
     for place, (name, diary) in enumerate(diaries.items()):
@@ -101,7 +101,7 @@ def _draw_panel(
     svg.text(40, y + high - 18, f"≤ {most / 1e6:.1f} MB", 13, fill=GREY, anchor="start")
     floors = [0.0] * len(diary)
     for kind in (2, 0, 1):
-        fill = tint(rank_colour(0), STRENGTHS[kind])
+        fill = tint(rank_color(0), STRENGTHS[kind])
         for i, held in enumerate(diary):
             h = high * held[kind] / top
             if h:

@@ -1,6 +1,6 @@
 """The figure of fully_shard: a GPT in groups, and what happens to a group."""
 
-from ddp_lab.kit.draw.colours import GREY, rank_colour
+from ddp_lab.kit.draw.colors import GREY, rank_color
 from figs.gallery import figure
 from figs.page import Page, page
 
@@ -61,9 +61,7 @@ def draw_state(svg: Page, x: float, name: str, held: str) -> None:
         if rank == 1 or held != "its piece":
             svg.block(x + 8 + 26 * rank, 312, 26, 24, str(rank), rank)
         else:
-            svg.box(
-                x + 8 + 26 * rank, 312, 26, 24, stroke=rank_colour(rank), dash="3 3"
-            )
+            svg.box(x + 8 + 26 * rank, 312, 26, 24, stroke=rank_color(rank), dash="3 3")
     svg.text(x + 60, 352, held, 12, fill=GREY, anchor="middle")
     if x < 500:
         svg.arrow(x + 124, 324, x + 168, 324, width=2)

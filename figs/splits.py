@@ -1,6 +1,6 @@
 """The static figures of models that are split: by layers, by time, by weights."""
 
-from ddp_lab.kit.draw.colours import GREY, INK, rank_colour, tint
+from ddp_lab.kit.draw.colors import GREY, INK, rank_color, tint
 from figs.gallery import figure
 from figs.page import Page, page
 from figs.processes import START, clock
@@ -34,8 +34,8 @@ def model_split() -> Page:
 
 def draw_half(svg: Page, x: float, y: float, half: int, rank: int, place: str) -> None:
     """Draw one half of the layers in the place where it lies."""
-    colour = rank_colour(rank)
-    svg.box(x, y, 236, 104, stroke=colour)
+    color = rank_color(rank)
+    svg.box(x, y, 236, 104, stroke=color)
     svg.chip(x, y, 236, 28, rank, place)
     for i in (0, 1):
         layer = f"layer {2 * half + i + 1}"
@@ -91,9 +91,9 @@ def draw_stage(svg: Page, y: float, rank: int, micro_batches: int) -> None:
 
 def draw_task(svg: Page, x: float, y: float, w: float, text: str, rank: int) -> None:
     """Draw the work of one stage on one micro-batch; backward is the darker one."""
-    colour = rank_colour(rank)
+    color = rank_color(rank)
     strength = 0.3 if text.startswith("F") else 0.65
-    svg.box(x, y, w, SLOT, fill=tint(colour, strength), stroke=colour, radius=2)
+    svg.box(x, y, w, SLOT, fill=tint(color, strength), stroke=color, radius=2)
     svg.label(x, y, w, SLOT, text, size=12)
 
 

@@ -1,6 +1,6 @@
 """The static figures of data-parallel training."""
 
-from ddp_lab.kit.draw.colours import GREY, INK, RULE
+from ddp_lab.kit.draw.colors import GREY, INK, RULE
 from figs.gallery import figure
 from figs.page import Page, page
 from figs.processes import BAR, END, START, clock, lane, moment

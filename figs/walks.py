@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from ddp_lab.kit.draw.colours import INK, RULE, rank_colour
+from ddp_lab.kit.draw.colors import INK, RULE, rank_color
 from ddp_lab.kit.draw.values import Cell
 from figs import exchanges
 from figs.exchanges import Held, Message, Plan, Value
@@ -98,8 +98,8 @@ def draw_message(svg: Page, source: int, target: int) -> None:
     y1, y2 = y1 + 6, y2 - 6
     out = x + 24 + 29 * abs(source - target) + 12 * (target < source)
     d = f"M{x:g} {y1:g}C{out:g} {y1:g} {out:g} {y2:g} {x + 6:g} {y2:g}"
-    svg.path(d, stroke=rank_colour(source), width=2.5)
-    svg.head(x, y2, -1, 0, fill=rank_colour(source), size=9)
+    svg.path(d, stroke=rank_color(source), width=2.5)
+    svg.head(x, y2, -1, 0, fill=rank_color(source), size=9)
 
 
 def tensors(places: int = 1) -> Held:

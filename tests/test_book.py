@@ -29,7 +29,7 @@ from test_steps import book_costs
 pytest.importorskip("sphinx", reason="the book needs `make book`'s packages")
 
 from ddp_lab import ROOT  # noqa: E402
-from ddp_lab.kit.draw.colours import RANK_COLOURS  # noqa: E402
+from ddp_lab.kit.draw.colors import RANK_COLORS  # noqa: E402
 from ddp_lab.kit.draw.svg import READABLE  # noqa: E402
 from figs import STEPPERS, scale, schedules  # noqa: E402
 from tools import course, notebooks  # noqa: E402
@@ -287,8 +287,8 @@ def planner() -> str:
 
 
 def test_a_page_draws_ranks_in_their_colors():
-    listed = re.search(r"COLOURS = \[(.*?)\]", planner(), re.S)[1]
-    assert re.findall('"(.*?)"', listed) == [*RANK_COLOURS]
+    listed = re.search(r"COLORS = \[(.*?)\]", planner(), re.S)[1]
+    assert re.findall('"(.*?)"', listed) == [*RANK_COLORS]
 
 
 def test_no_two_scripts_of_a_page_have_one_name():

@@ -135,7 +135,7 @@ def test_the_two_ends_of_a_long_file_are_read(tmp_path):
 
 
 def test_what_is_read_can_be_shown(tmp_path):
-    path = tmp_path / "colours"
+    path = tmp_path / "colors"
     path.write_bytes(b"\x1b[31mred\x1b[0m \xff\n10%\r100%\r\n\ttab\x00")
     assert read(path) == "red \ufffd\n100%\n\ttab"
 

@@ -14,8 +14,8 @@ import pytest
 
 from ddp_lab import ROOT
 from ddp_lab.kit.cell import variants
-from ddp_lab.kit.draw import RANK_COLOURS, before_after
-from ddp_lab.kit.draw.colours import PALE, WHITE, contrast, text_on
+from ddp_lab.kit.draw import RANK_COLORS, before_after
+from ddp_lab.kit.draw.colors import PALE, WHITE, contrast, text_on
 from ddp_lab.kit.draw.svg import Svg, text_width
 from ddp_lab.kit.draw.timeline import RANK_BAR, timeline
 from figs import FIGURES
@@ -242,10 +242,10 @@ def test_a_drawing_is_plain_white_and_small(name):
     assert not any("id" in node.keys() for node in root.iter())
 
 
-def test_rank_colours_differ_and_carry_readable_text():
-    assert len(set(RANK_COLOURS)) == 8
-    for colour in RANK_COLOURS:
-        assert contrast(colour, text_on(colour)) >= 4.5
+def test_rank_colors_differ_and_carry_readable_text():
+    assert len(set(RANK_COLORS)) == 8
+    for color in RANK_COLORS:
+        assert contrast(color, text_on(color)) >= 4.5
 
 
 # before_after
@@ -297,7 +297,7 @@ def test_a_drawing_shows_as_an_image_with_its_words():
     assert base64.b64decode(image[2]).decode() == str(svg)
 
 
-def test_a_value_that_moved_has_the_colour_of_where_it_was():
+def test_a_value_that_moved_has_the_color_of_where_it_was():
     blue, orange, green = fills(3)
     ring = before_after("ring", [10, 11, 12], [12, 10, 11])
     assert cells_after(ring) == [("12", green), ("10", blue), ("11", orange)]
@@ -427,10 +427,10 @@ def test_a_plot_is_an_image_with_its_title():
 # differences
 
 
-def test_a_difference_is_shown_whole_and_in_two_colours():
+def test_a_difference_is_shown_whole_and_in_two_colors():
     lines = ["--- a.py", "+++ b.py", "", " same", "-old <1>", "-old 2", "+new"]
     shown = variants._html(lines)
-    red = f'<div style="background-color: {variants.COLOURS["-"]};">'
-    green = f'<div style="background-color: {variants.COLOURS["+"]};">'
+    red = f'<div style="background-color: {variants.COLORS["-"]};">'
+    green = f'<div style="background-color: {variants.COLORS["+"]};">'
     assert f"{red}-old &lt;1&gt;\n-old 2</div>{green}+new</div>" in shown
     assert "<div> same</div>" in shown and "--- a.py\n+++ b.py\n" in shown

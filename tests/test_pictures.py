@@ -13,8 +13,8 @@ from test_figures import FIGS, NOTEBOOKS, SAMPLES
 from test_jupyterlab import notebook, page_of, server  # noqa: F401  (fixtures)
 
 from ddp_lab.kit.cell import display, plots, variants
-from ddp_lab.kit.draw import RANK_COLOURS, bar_colour, before_after, standstill
-from ddp_lab.kit.draw.colours import THEMES, contrast, text_on
+from ddp_lab.kit.draw import RANK_COLORS, bar_color, before_after, standstill
+from ddp_lab.kit.draw.colors import THEMES, contrast, text_on
 from ddp_lab.kit.draw.svg import READABLE, text_width
 from ddp_lab.kit.explain.cause import Cause, Kind, Stand
 from ddp_lab.kit.explain.failure import find_failure
@@ -150,24 +150,24 @@ def test_the_name_of_a_call_fits_into_its_box(name):
         assert text_width(part, 12, bold=True) <= room, part
 
 
-# Colours
+# Colors
 
 
 @pytest.mark.parametrize("rank", range(8))
 def test_a_ranks_bar_is_seen_in_every_theme_and_carries_text(rank):
     for theme in THEMES:
-        assert contrast(bar_colour(rank), theme) >= 3, theme
-    assert contrast(bar_colour(rank), text_on(bar_colour(rank))) >= 4.5
+        assert contrast(bar_color(rank), theme) >= 3, theme
+    assert contrast(bar_color(rank), text_on(bar_color(rank))) >= 4.5
 
 
-def test_what_is_drawn_of_ranks_has_the_colours_of_bars():
+def test_what_is_drawn_of_ranks_has_the_colors_of_bars():
     calls = [[call("barrier", done=rank < 4)] for rank in range(8)]
     drawn = standstill([Stand(rank, "left") for rank in range(8)], calls, {}, {})
-    drawn += display._lines(["a"], bar_colour(7))[1]
-    bars = {bar_colour(rank) for rank in range(8)}
-    for colour in RANK_COLOURS:
-        assert (colour in drawn) == (colour in bars)
-    assert all(colour in drawn for colour in bars)
+    drawn += display._lines(["a"], bar_color(7))[1]
+    bars = {bar_color(rank) for rank in range(8)}
+    for color in RANK_COLORS:
+        assert (color in drawn) == (color in bars)
+    assert all(color in drawn for color in bars)
 
 
 # The lessons' pictures
@@ -230,7 +230,7 @@ def kit_shows() -> list[str]:
     names = (*LONG_NAMES, "a" * 60)
     calls = [[call(name, n, n < 3) for n, name in enumerate(names)]] * 8
     stands = [Stand(rank, "waits", FRAME, "a" * 60) for rank in range(8)]
-    lines = [display._lines([WORDS], bar_colour(rank))[1] for rank in range(8)]
+    lines = [display._lines([WORDS], bar_color(rank))[1] for rank in range(8)]
     change = ["--- a.py", "+++ b.py", f" {WORDS}", f"-{WORDS}", f"+{WORDS}"]
     bars = [[["work", 5.0, 6.0], ["wait for rank 1", 6.0, 9.0]]] * 8
     return [
@@ -266,8 +266,8 @@ BROKEN = """texts => texts.flatMap(element => {
         }
     return found;
 })"""
-# The colours of the page and of its texts.
-COLOURS = """texts => [getComputedStyle(document.querySelector('.jp-Notebook')),
+# The colors of the page and of its texts.
+COLORS = """texts => [getComputedStyle(document.querySelector('.jp-Notebook')),
     ...texts.map(text => getComputedStyle(text))].map((style, i) =>
     i ? style.color : style.backgroundColor)"""
 
@@ -338,9 +338,9 @@ def test_everything_that_the_kit_shows_can_be_read(theme, notebook, server):  # 
         assert outputs.evaluate_all(TOO_WIDE) == []
         texts = page.locator(".jp-OutputArea-output :is(pre, pre div, b, code)")
         assert texts.evaluate_all(BROKEN) == []
-        back, *colours = [
+        back, *colors = [
             "#" + "".join(f"{int(c):02X}" for c in re.findall(r"\d+", rgb)[:3])
-            for rgb in texts.evaluate_all(COLOURS)
+            for rgb in texts.evaluate_all(COLORS)
         ]
         assert back.lower() in [theme.lower() for theme in THEMES]
-        assert all(contrast(colour, back) >= 4.5 for colour in colours)
+        assert all(contrast(color, back) >= 4.5 for color in colors)

@@ -10,7 +10,7 @@ from ddp_lab.kit import predict, score, suspect
 from ddp_lab.kit.cell import predict as room
 from ddp_lab.kit.cell.answers import fits, show
 from ddp_lab.kit.cell.predict import Guessed
-from ddp_lab.kit.draw.colours import WHITE, contrast
+from ddp_lab.kit.draw.colors import WHITE, contrast
 from ddp_lab.kit.explain.cause import Cause, Kind
 from ddp_lab.kit.explain.failure import Failure
 from ddp_lab.kit.explain.symptoms import Symptom
@@ -183,7 +183,7 @@ def test_the_page_shows_it_untrusted_and_escaped(shown):
     (html,) = (bundle["text/html"] for bundle in shown)
     assert "Is 1 &lt; 2?" in html and "&lt;script&gt;" in html
     assert not re.search(r"<(?!/?(div|span|br)\b)|class=|url\(|var\(", html)
-    assert all(contrast(verdict.colour, WHITE) >= 4.5 for verdict in Guessed)
+    assert all(contrast(verdict.color, WHITE) >= 4.5 for verdict in Guessed)
 
 
 def test_a_guess_of_any_size_is_shown_short(shown):

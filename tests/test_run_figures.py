@@ -7,8 +7,8 @@ from itertools import combinations
 import pytest
 from test_figures import SVG, text_boxes
 
-from ddp_lab.kit.draw import RANK_COLOURS
-from ddp_lab.kit.draw.colours import tint
+from ddp_lab.kit.draw import RANK_COLORS
+from ddp_lab.kit.draw.colors import tint
 from ddp_lab.kit.draw.svg import Svg
 from ddp_lab.kit.record.calls import Call
 from ddp_lab.overview.road import GB, H100, Cut, Training, memory
@@ -84,14 +84,14 @@ def test_the_counters_tell_each_group_apart():
         assert left > column > world and abs(top - places[row][1]) < 2, text
 
 
-def test_the_counters_show_a_ranks_last_calls_in_its_colour():
+def test_the_counters_show_a_ranks_last_calls_in_its_color():
     many = [call("all_reduce", "0", number) for number in range(1, 9)]
     root = ElementTree.fromstring(str(counters([many, many])))
     texts = [node.text for node in root.iter(f"{SVG}text")]
     assert "8 all_reduce" in texts and "1 all_reduce" not in texts
     fills = [node.get("fill") for node in root.iter(f"{SVG}rect")]
     shown = sum("all_reduce" in text for text in texts) // 2
-    assert fills.count(tint(RANK_COLOURS[1])) == shown == 4
+    assert fills.count(tint(RANK_COLORS[1])) == shown == 4
 
 
 def test_the_counters_keep_their_texts_on_the_page_and_apart():
@@ -221,7 +221,7 @@ def test_the_overlap_has_a_lane_for_each_bucket_and_numbers_its_gradients():
     late = {**ONE_STEP, "trips": [[5.001, 5.008], [5.0061, 5.0085]]}
     svg = overlap({"two buckets": [late]})
     boxes = [box.attrib for box in ElementTree.fromstring(str(svg)).iter(f"{SVG}rect")]
-    first, second = [box for box in boxes if box["fill"] == RANK_COLOURS[0]]
+    first, second = [box for box in boxes if box["fill"] == RANK_COLORS[0]]
     assert float(second["y"]) >= float(first["y"]) + float(first["height"])
     texts = [text for text, *_ in text_boxes(svg)]
     assert {"bucket 0", "bucket 1", "0 ms"} <= set(texts)
@@ -245,11 +245,11 @@ def test_pieces_are_framed_where_all_ranks_are_in_the_sum():
     assert frames == [2 + 4, 1 + 2]
 
 
-def test_the_colours_of_a_piece_are_those_of_its_sum():
+def test_the_colors_of_a_piece_are_those_of_its_sum():
     root = ElementTree.fromstring(str(pieces_by_step({"to_root": TO_ROOT})))
     stripes = {p.get("fill"): p.get("d").count("z") for p in root.iter(f"{SVG}path")}
-    assert stripes[RANK_COLOURS[0]] == 1 + 1 + 2
-    assert stripes[RANK_COLOURS[1]] == 1 + 2 + 2
+    assert stripes[RANK_COLORS[0]] == 1 + 1 + 2
+    assert stripes[RANK_COLORS[1]] == 1 + 2 + 2
 
 
 SIZES = [1000, 10_000, 100_000, 1_000_000]
@@ -318,8 +318,8 @@ def test_the_tiles_are_counted_for_each_rank():
     words = [text for text, *_ in text_boxes(svg)]
     assert [words.count(count) for count in ("7", "5")] == [1, 2]
     boxes = list(ElementTree.fromstring(str(svg)).iter(f"{SVG}rect"))
-    for rank, colour in enumerate(RANK_COLOURS[:2]):
-        drawn = [box.get("fill") for box in boxes].count(tint(colour, 0.45))
+    for rank, color in enumerate(RANK_COLORS[:2]):
+        drawn = [box.get("fill") for box in boxes].count(tint(color, 0.45))
         assert drawn == [3 + 5, 7 + 5][rank]
 
 

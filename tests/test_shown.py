@@ -19,8 +19,8 @@ from ddp_lab.kit.terminal.follow import Output
 # --- characters ---
 
 OBEYED = {
-    "colours": "\x1b[31m",
-    "colours with colons": "\x1b[38:5:196m",
+    "colors": "\x1b[31m",
+    "colors with colons": "\x1b[38:5:196m",
     "private modes": "\x1b[?1049h",
     "soft reset": "\x1b[!p",
     "title": "\x1b]0;title\x07",
@@ -28,7 +28,7 @@ OBEYED = {
     "device control": "\x1bPq#0\x1b\\",
     "reset": "\x1bc",
     "character set": "\x1b(0",
-    "C1 colours": "\x9b31m",
+    "C1 colors": "\x9b31m",
     "C1 title": "\x9d0;title\x9c",
     "C1": "".join(map(chr, range(0x80, 0xA0))),
     "C0": "".join(chr(c) for c in range(32) if c not in (9, 10, 13)),

@@ -237,12 +237,12 @@ def in_terminal(words: list[str], **environment: str) -> str:
     return text.decode()
 
 
-@pytest.mark.parametrize("no_colour", ["", pytest.param("1", marks=FULL)])
-def test_colour_is_for_terminals(program, no_colour):
+@pytest.mark.parametrize("no_color", ["", pytest.param("1", marks=FULL)])
+def test_color_is_for_terminals(program, no_color):
     path = program("print('hello')")
     words = command("torchrun", "--nproc-per-node", 1, path)
-    said = in_terminal(words, NO_COLOR=no_colour)
-    assert "hello" in said and ("\x1b[" in said) == (not no_colour)
+    said = in_terminal(words, NO_COLOR=no_color)
+    assert "hello" in said and ("\x1b[" in said) == (not no_color)
 
 
 def test_of_a_progress_bar_the_last_state_is_shown(program):

@@ -31,7 +31,7 @@ KERNELSPEC = {
     "language": "python",
     "name": "python3",
 }
-# Without it, JupyterLab and GitHub show code that has not run yet without colours.
+# Without it, JupyterLab and GitHub show code that has not run yet without colors.
 LANGUAGE = {
     "codemirror_mode": {"name": "ipython", "version": 3},
     "file_extension": ".py",

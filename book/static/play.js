@@ -65,7 +65,7 @@ function playMemory(box) {
     told.textContent = `${gb(total)} ${fits} a device of 80 GB (the line).`;
     picture.setAttribute("aria-label", told.textContent);
     const scale = 640 / Math.max(total, 80 * GB);
-    drawParts(picture, legend, bytes, scale, COLOURS, gb);
+    drawParts(picture, legend, bytes, scale, COLORS, gb);
     const edge = 10 + 80 * GB * scale;
     put(picture, "line", {x1: edge, x2: edge, y1: 2, y2: 46, stroke: "currentColor"});
   }
@@ -95,7 +95,7 @@ function playBubble(box) {
       for (let n = 0; n < m() * v(); n++) {
         const x = left + (rank + n) * slot, batch = String(n % m());
         put(picture, "rect", {x, y: 4 + 18 * rank, width: Math.max(slot - 1, 0.5), height: 14,
-          fill: COLOURS[rank % 8], "fill-opacity": 0.35});
+          fill: COLORS[rank % 8], "fill-opacity": 0.35});
         if (slot > 7 * batch.length) write(batch, x + slot / 2, rank, "middle");
       }
     }
@@ -141,10 +141,10 @@ function chart(box, xs, here, label, shown, of) {
   }
   put(picture, "text", {...words, x: 355, y: 244, "text-anchor": "middle"}, label);
   put(picture, "line", {x1: x(here), x2: x(here), y1: 12, y2: 206, stroke: "currentColor"});
-  for (const [name, [, , dash, colour]] of Object.entries(WAYS)) {
+  for (const [name, [, , dash, color]] of Object.entries(WAYS)) {
     const points = xs.map((each, n) => [x(each), y(ys[n][name])])
       .filter(point => point.every(Number.isFinite)).join(" ");
-    put(picture, "polyline", {points, fill: "none", stroke: DARK[colour],
+    put(picture, "polyline", {points, fill: "none", stroke: DARK[color],
       "stroke-width": 2.5, "stroke-dasharray": dash});
   }
 }
@@ -178,11 +178,11 @@ function playCost(box) {
     for (const name of ["way", "seconds", "formula, if all wires are alike"]) {
       put(head, "th", {scope: "col"}, name);
     }
-    for (const [name, [words, formula, dash, colour]] of Object.entries(WAYS)) {
+    for (const [name, [words, formula, dash, color]] of Object.entries(WAYS)) {
       const row = put(body, "tr"), cell = put(row, "td");
       const key = put(cell, "svg", {viewBox: "0 0 34 8", "aria-hidden": true,
         style: "width: 34px; height: 8px; min-height: 0; margin-right: 0.5em"});
-      put(key, "line", {x1: 0, x2: 34, y1: 4, y2: 4, stroke: DARK[colour],
+      put(key, "line", {x1: 0, x2: 34, y1: 4, y2: 4, stroke: DARK[color],
         "stroke-width": 3, "stroke-dasharray": dash});
       put(cell, name === best ? "b" : "span", {}, words);
       put(row, "td", {}, time(now[name]));

@@ -1,4 +1,4 @@
-"""Turn a run into what a notebook displays: text, and HTML in the ranks' colours.
+"""Turn a run into what a notebook displays: text, and HTML in the ranks' colors.
 
 Also rows into the table that `make lab` and `make bench` print.
 """
@@ -10,7 +10,7 @@ from html import escape
 from pathlib import Path
 
 from ddp_lab import from_here
-from ddp_lab.kit.draw import bar_colour, standstill
+from ddp_lab.kit.draw import bar_color, standstill
 from ddp_lab.kit.explain.failure import Failure
 from ddp_lab.kit.record.calls import Call
 from ddp_lab.kit.record.files import clean
@@ -38,7 +38,7 @@ def bundle(run: Run, live: bool = False, failure: bool = True) -> dict[str, str]
     parts = []  # text and HTML
     for rank in range(len(run.lines)):
         lines = _rank_lines(run, rank, live)
-        parts.append(_lines(lines, bar_colour(rank)))
+        parts.append(_lines(lines, bar_color(rank)))
     if live:
         state = f"running for {run.seconds:.0f} s" + f": {run.state}" * bool(run.state)
         parts.append(_lines([state], "transparent"))
@@ -51,10 +51,10 @@ def bundle(run: Run, live: bool = False, failure: bool = True) -> dict[str, str]
     }
 
 
-def _lines(lines: Sequence[str], colour: str) -> tuple[str, str]:
-    """Return lines as text and as HTML beside a bar in `colour`."""
+def _lines(lines: Sequence[str], color: str) -> tuple[str, str]:
+    """Return lines as text and as HTML beside a bar in `color`."""
     text = "\n".join(lines)
-    html = f'<pre style="{TEXT} {BAR} {colour};">{escape(text)}</pre>'
+    html = f'<pre style="{TEXT} {BAR} {color};">{escape(text)}</pre>'
     return (text, html) if lines else ("", "")
 
 

@@ -1,11 +1,11 @@
-"""Plots of what a run reported, in the rank colours of the figures."""
+"""Plots of what a run reported, in the rank colors of the figures."""
 
 import io
 from base64 import b64encode
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ddp_lab.kit.draw.colours import RANK_COLOURS, WHITE
+from ddp_lab.kit.draw.colors import RANK_COLORS, WHITE
 from ddp_lab.kit.draw.svg import image
 from ddp_lab.kit.draw.timeline import timeline
 from ddp_lab.kit.draw.values import PAGE
@@ -13,7 +13,7 @@ from ddp_lab.kit.draw.values import PAGE
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["RANK_COLOURS", "Plot", "timeline"]
+__all__ = ["RANK_COLORS", "Plot", "timeline"]
 
 SMALLEST = 12.5  # pixels of text: 9 points
 
@@ -36,7 +36,7 @@ class Plot:
 
         page, small = io.BytesIO(), io.BytesIO()
         self.figure.savefig(page, format="png", dpi=150, facecolor=WHITE)
-        # Few colours suffice, and a committed notebook should stay small.
+        # Few colors suffice, and a committed notebook should stay small.
         Image.open(page).convert("RGB").quantize(64).save(small, "png", optimize=True)
         return small.getvalue()
 

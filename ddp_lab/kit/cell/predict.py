@@ -12,25 +12,25 @@ from IPython.display import display
 
 from ddp_lab.kit.cell.answers import fits, show
 from ddp_lab.kit.cell.display import BAR, FAILED
-from ddp_lab.kit.draw.colours import GREY, WHITE
+from ddp_lab.kit.draw.colors import GREY, WHITE
 from ddp_lab.kit.explain.symptoms import Symptom
 from ddp_lab.kit.run.result import Run
 
-RIGHT_COLOUR = "#1A7F37"
+RIGHT_COLOR = "#1A7F37"
 BRIEF = Repr()  # of a guess that may be anything
 BRIEF.maxlist = BRIEF.maxtuple = BRIEF.maxset = 32
 BRIEF.maxstring = BRIEF.maxother = 120
 
 
 class Guessed(Enum):
-    """What a guess turns out to be, in words and in the colour of its sign."""
+    """What a guess turns out to be, in words and in the color of its sign."""
 
-    RIGHT = "✓ right", RIGHT_COLOUR
+    RIGHT = "✓ right", RIGHT_COLOR
     WRONG = "✗ wrong", FAILED
     NOT_MADE = "no guess yet", GREY
 
-    def __init__(self, words: str, colour: str) -> None:
-        self.words, self.colour = words, colour
+    def __init__(self, words: str, color: str) -> None:
+        self.words, self.color = words, color
 
 
 COMPARED: dict[str, Guessed] = {}
@@ -87,17 +87,17 @@ def _tell(key: str, question: str, told: list[tuple[Guessed, str]]) -> None:
         print(text)  # there is nothing to judge
         return
     html = "".join(f"<br>{_sign(v)} {escape(words)}" for v, words in told)
-    _show_card(text, escape(question) + html, COMPARED[key].colour)
+    _show_card(text, escape(question) + html, COMPARED[key].color)
 
 
 def _sign(verdict: Guessed) -> str:
-    style = f"background-color: {verdict.colour}; color: {WHITE}; padding: 0 0.4em;"
+    style = f"background-color: {verdict.color}; color: {WHITE}; padding: 0 0.4em;"
     return f'<span style="{style}">{verdict.words}</span>'
 
 
-def _show_card(text: str, html: str, colour: str) -> None:
+def _show_card(text: str, html: str, color: str) -> None:
     """Display text beside a bar; the styles are such as an untrusted page keeps."""
-    style = f"margin: 0.5em 0; {BAR} {colour};"
+    style = f"margin: 0.5em 0; {BAR} {color};"
     html = f'<div style="{style}">{html}</div>'
     display({"text/plain": text, "text/html": html}, raw=True)
 
@@ -114,8 +114,8 @@ def score() -> None:
         told += f", {wrong} wrong" if wrong else ""
         told += f", {missing} not made" if missing else ""
     all_right = right == len(COMPARED) > 0
-    colour = (Guessed.RIGHT if all_right else Guessed.NOT_MADE).colour
-    _show_card(told, f"<b>{told}</b>", colour)
+    color = (Guessed.RIGHT if all_right else Guessed.NOT_MADE).color
+    _show_card(told, f"<b>{told}</b>", color)
 
 
 @dataclass(frozen=True)

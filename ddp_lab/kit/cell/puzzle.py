@@ -12,8 +12,8 @@ from IPython.display import display
 
 from ddp_lab.kit.cell import display as screen
 from ddp_lab.kit.cell import program
-from ddp_lab.kit.cell.predict import RIGHT_COLOUR
-from ddp_lab.kit.draw.colours import GREY
+from ddp_lab.kit.cell.predict import RIGHT_COLOR
+from ddp_lab.kit.draw.colors import GREY
 from ddp_lab.kit.draw.traces import Trace, beside, differences
 from ddp_lab.kit.run import launch
 from ddp_lab.kit.run.result import Run, RunFailed
@@ -63,11 +63,11 @@ def stalled(run: Run, yours: Trace) -> list[str]:
 def verdict(
     run: Run, name: str, target: Trace, yours: Trace | None
 ) -> tuple[str, list[str]]:
-    """Return the colour of the verdict, and its lines; `name` is what was written."""
+    """Return the color of the verdict, and its lines; `name` is what was written."""
     if run.failure is None and yours is None:
         return GREY, ["not yet: only the target is shown; hint() helps"]
     if run.failure is None:
-        return RIGHT_COLOUR, ["✓ as the target"]
+        return RIGHT_COLOR, ["✓ as the target"]
     said = differences(target, yours) if yours else []
     if yours and run.failure.why.error.startswith(STANDSTILL):
         said = stalled(run, yours) + said
@@ -87,9 +87,9 @@ def shown(run: Run, name: str) -> dict[str, str]:
     target, yours = trace(run, "target"), trace(run, "yours")
     if target is None:  # it ended before there was one
         return screen.bundle(run)
-    colour, lines = verdict(run, name, target, yours)
+    color, lines = verdict(run, name, target, yours)
     picture = beside(name, target, yours)
-    style = f"margin: 0.5em 0; {screen.BAR} {colour}; {screen.WRAP}"
+    style = f"margin: 0.5em 0; {screen.BAR} {color}; {screen.WRAP}"
     html = picture._repr_html_() + escape("\n".join(lines))
     return {
         "text/plain": "\n".join([repr(picture), *lines]),

@@ -13,7 +13,7 @@ from ddp_lab.kit.cell.display import TEXT
 
 FOLDER = Path("build", "variants")  # from the folder that a notebook works in
 # Backgrounds that let text be read in a light theme and in a dark one.
-COLOURS = {"+": "rgba(46, 160, 67, 0.2)", "-": "rgba(248, 81, 73, 0.2)"}
+COLORS = {"+": "rgba(46, 160, 67, 0.2)", "-": "rgba(248, 81, 73, 0.2)"}
 
 
 def variant(
@@ -81,7 +81,7 @@ def _html(lines: Sequence[str]) -> str:
     parts = [escape("\n".join(lines[:2])) + "\n"]
     for sign, block in groupby(lines[2:], lambda line: line[:1]):
         text = escape("\n".join(line or " " for line in block))
-        colour = COLOURS.get(sign)
-        style = f' style="background-color: {colour};"' if colour else ""
+        color = COLORS.get(sign)
+        style = f' style="background-color: {color};"' if color else ""
         parts.append(f"<div{style}>{text}</div>")
     return f'<pre style="{TEXT}">{"".join(parts)}</pre>'

@@ -5,16 +5,16 @@ hang, `lives` who was alive when; `Svg` is the page that all but the second are 
 on.
 """
 
-from ddp_lab.kit.draw.colours import RANK_COLOURS, bar_colour
+from ddp_lab.kit.draw.colors import RANK_COLORS, bar_color
 from ddp_lab.kit.draw.standstill import standstill
 from ddp_lab.kit.draw.svg import Svg
 from ddp_lab.kit.draw.timeline import lives
 from ddp_lab.kit.draw.values import before_after
 
 __all__ = [
-    "RANK_COLOURS",
+    "RANK_COLORS",
     "Svg",
-    "bar_colour",
+    "bar_color",
     "before_after",
     "lives",
     "standstill",

@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from html import escape
 
 from ddp_lab.kit import say
-from ddp_lab.kit.draw.colours import bar_colour, text_on
+from ddp_lab.kit.draw.colors import bar_color, text_on
 from ddp_lab.kit.explain.cause import Stand
 from ddp_lab.kit.record.calls import Call, Key
 
 SHOWN = 3  # how many of the last calls are shown
-TINT = "40"  # the opacity of what is done, behind a rank's colour: a quarter
+TINT = "40"  # the opacity of what is done, behind a rank's color: a quarter
 SMALL = "font-size: 12px"
 CELL = (
     "width: 12em; padding: 0.2em 0.5em; border-radius: 4px; box-sizing: border-box; "
@@ -32,7 +32,7 @@ def standstill(
 ) -> str:
     """Return HTML with a row for each rank: its last calls, and where it is now.
 
-    A call that is complete is filled with the rank's colour, one that waits or has
+    A call that is complete is filled with the rank's color, one that waits or has
     failed has a solid frame, and a dotted one marks a call that this rank has not made
     although another one has. A rank that is not in the group of a call has no box.
 
@@ -95,8 +95,8 @@ def _row(
 
 
 def _chip(rank: int, place: str | None) -> str:
-    colour = bar_colour(rank)
-    style = f"background-color: {colour}; color: {text_on(colour)}; width: 4.2em"
+    color = bar_color(rank)
+    style = f"background-color: {color}; color: {text_on(color)}; width: 4.2em"
     style += "; padding: 0.3em 0; border-radius: 4px; text-align: center"
     where = "<br>".join(escape(place).split(", ")) if place else ""
     below = f'<div style="{SMALL}; font-weight: 400;">{where}</div>' if where else ""
@@ -104,12 +104,12 @@ def _chip(rank: int, place: str | None) -> str:
 
 
 def _call(key: Key, call: Call | None, rank: int, with_group: bool) -> str:
-    colour = bar_colour(rank)
+    color = bar_color(rank)
     name, sign, detail, look = "", "–", "", f"dotted {NOT_MADE}"
     if call:
-        name, sign, look = call.name, "…", f"solid {colour}"
+        name, sign, look = call.name, "…", f"solid {color}"
         if call.done:
-            sign, look = "✓", f"{look}; background-color: {colour}{TINT}"
+            sign, look = "✓", f"{look}; background-color: {color}{TINT}"
         if call.dtypes:
             detail = f"<br>{call.dtypes[0]} {list(call.shapes[0])}"
     detail += f"<br>group {escape(key[0])}" if with_group else ""

@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 from typing import Any
 from xml.sax.saxutils import escape
 
-from ddp_lab.kit.draw.colours import (
+from ddp_lab.kit.draw.colors import (
     GREY,
     INK,
     PALE,
     RULE,
     WHITE,
-    rank_colour,
+    rank_color,
     text_on,
 )
 
@@ -100,8 +100,8 @@ class Svg:
     `title` names the figure and `desc` says what it shows, for those who cannot see
     it. A notebook shows an Svg by itself; `str()` gives the SVG text.
 
-    Marks take the options of the pen, `stroke` (a colour), `width` and `dash` (an SVG
-    dash pattern), and those of the font, `fill` (a colour), `anchor` ("start", "middle"
+    Marks take the options of the pen, `stroke` (a color), `width` and `dash` (an SVG
+    dash pattern), and those of the font, `fill` (a color), `anchor` ("start", "middle"
     or "end"), `bold` and `mono`. An unknown option raises a TypeError.
     """
 
@@ -206,19 +206,19 @@ class Svg:
     def chip(
         self, x: float, y: float, w: float, h: float, rank: int, text: str = ""
     ) -> None:
-        """Draw a tag in the colour of `rank`, with `text`, by default "rank N"."""
-        colour = rank_colour(rank)
-        self.box(x, y, w, h, fill=colour, stroke="none", radius=4)
+        """Draw a tag in the color of `rank`, with `text`, by default "rank N"."""
+        color = rank_color(rank)
+        self.box(x, y, w, h, fill=color, stroke="none", radius=4)
         text = text or f"rank {rank}"
-        self.label(x, y, w, h, text, fill=text_on(colour), bold=True)
+        self.label(x, y, w, h, text, fill=text_on(color), bold=True)
 
     def stripes(
         self, x: float, y: float, w: float, h: float, ranks: Sequence[int]
     ) -> None:
-        """Draw a strip that is shared out among the colours of `ranks`."""
+        """Draw a strip that is shared out among the colors of `ranks`."""
         share = w / len(ranks)
         for i, rank in enumerate(ranks):
-            fill = rank_colour(rank)
+            fill = rank_color(rank)
             self.box(x + i * share, y, share, h, fill=fill, stroke="none", radius=0)
 
     def wait(self, x: float, y: float, w: float, h: float, text: str = "") -> None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import Protocol
 
-from ddp_lab.kit.draw.colours import GREY, INK, RULE, rank_colour, text_on, tint
+from ddp_lab.kit.draw.colors import GREY, INK, RULE, rank_color, text_on, tint
 from ddp_lab.kit.draw.svg import Svg, text_width
 from ddp_lab.kit.draw.values import CHIP, MARGIN, PAGE, write_title
 from ddp_lab.kit.record.lives import Life
@@ -68,7 +68,7 @@ def timeline(rows: Sequence[Sequence[Did]], title: str) -> Svg:
     """Draw what each rank did when: a bar for each thing, rank 0 on top.
 
     Time counts from the first start. A label is written into its bar where it fits.
-    What starts with "wait" is hatched in grey, all else has its rank's colour.
+    What starts with "wait" is hatched in grey, all else has its rank's color.
 
     Args:
         rows: by rank, things as [label, start, end], in seconds of a clock that the
@@ -96,8 +96,8 @@ def timeline(rows: Sequence[Sequence[Did]], title: str) -> Svg:
         if label.startswith("wait"):
             svg.wait(*box, text)
         else:
-            colour = rank_colour(rank)
-            svg.box(*box, fill=tint(colour, 0.4), stroke=colour, radius=0)
+            color = rank_color(rank)
+            svg.box(*box, fill=tint(color, 0.4), stroke=color, radius=0)
             svg.text(x + box[2] / 2, y + RANK_BAR / 2, text, 12)
     return svg
 
@@ -116,7 +116,7 @@ def _spoken(rows: Sequence[Sequence[Did]], first: float) -> str:
 def lives(run: Lived) -> Svg:
     """Draw when each rank of a run was alive, on which node, and how it ended.
 
-    A row is a place: a local rank of a node. A bar is a life, in the colour of its
+    A row is a place: a local rank of a node. A bar is a life, in the color of its
     global rank, which another attempt may give to another place. A cross marks a life
     that ended by failing, or was killed; what happened to the nodes stands above.
     """
@@ -166,13 +166,13 @@ def _event(scale: Scale, at: float, what: str, y: float, bottom: float) -> None:
 
 def _bar(scale: Scale, life: Life, end: float, y: float) -> None:
     """Draw one life, and a cross where it did not end well."""
-    svg, x, colour = scale.svg, scale.x(life.start), rank_colour(life.rank)
+    svg, x, color = scale.svg, scale.x(life.start), rank_color(life.rank)
     wide = max(scale.x(end) - x, 3.0)
-    svg.box(x, y, wide, BAR, fill=colour, stroke="none", radius=3)
+    svg.box(x, y, wide, BAR, fill=color, stroke="none", radius=3)
     name = f"rank {life.rank}"
     name = name if text_width(name, 12, bold=True) < wide - 6 else str(life.rank)
     if text_width(name, 12, bold=True) < wide - 2:
-        svg.text(x + wide / 2, y + BAR / 2, name, 12, fill=text_on(colour))
+        svg.text(x + wide / 2, y + BAR / 2, name, 12, fill=text_on(color))
     if life.how not in WELL:
         x, y = x + wide, y + BAR / 2
         for slope in (-1, 1):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from ddp_lab.kit.draw.colours import GREY, PALE, RULE, WHITE, rank_colour, tint
+from ddp_lab.kit.draw.colors import GREY, PALE, RULE, WHITE, rank_color, tint
 from ddp_lab.kit.draw.svg import Style, Svg, text_width
 from ddp_lab.kit.draw.values import CHIP, GAP, MARGIN, PAGE, Cell, cell_width
 from ddp_lab.kit.draw.values import texts_by_rank as texts
@@ -294,7 +294,7 @@ class _Panel:
             svg.text(x + w / 2, rows[0] - 16, act.name, SIZE, fill=GREY)
         for act in step.acts:
             text = act.text if len(step.acts) > 1 else step.label
-            fill = tint(rank_colour(act.rank)) if step.done else WHITE
+            fill = tint(rank_color(act.rank)) if step.done else WHITE
             box = x + 3, rows[act.rank], w - 6, HIGH
             if text:
                 svg.box(*box, fill=fill, stroke=GREY, radius=3)
@@ -304,13 +304,13 @@ class _Panel:
 
     def _message(self, svg: Svg, x: float, act: Act, top: float, end: float) -> None:
         """Draw an arrow from one row to another, and on it what is sent."""
-        colour, dash = rank_colour(act.rank), None
-        fill = tint(colour)
+        color, dash = rank_color(act.rank), None
+        fill = tint(color)
         if self._differs(act):
-            colour, dash = WRONG, "3 3"
-        svg.arrow(x, top + HIGH / 2, x, end + HIGH / 2, stroke=colour, width=2)
+            color, dash = WRONG, "3 3"
+        svg.arrow(x, top + HIGH / 2, x, end + HIGH / 2, stroke=color, width=2)
         at = top + HIGH / 2 + math.copysign(PITCH * 0.45, end - top) - 8
         wide = text_width(act.text, SIZE) + 8
         box = x - wide / 2, at, wide, 16
-        svg.box(*box, fill=fill, radius=3, stroke=colour, dash=dash)
+        svg.box(*box, fill=fill, radius=3, stroke=color, dash=dash)
         svg.label(*box, act.text, SIZE)

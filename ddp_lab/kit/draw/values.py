@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ddp_lab.kit.draw.colours import GREY, RULE, WHITE, rank_colour, text_on, tint
+from ddp_lab.kit.draw.colors import GREY, RULE, WHITE, rank_color, text_on, tint
 from ddp_lab.kit.draw.svg import Svg, text_width
 
 PAGE, MARGIN, MIDDLE = 720, 16, 56  # the widest page; round it; between the columns
@@ -43,16 +43,16 @@ def flat(held: Any) -> list:
 
 @dataclass(frozen=True)
 class Cell:
-    """A value in a rank's hands and the ranks whose colours it bears; none: white."""
+    """A value in a rank's hands and the ranks whose colors it bears; none: white."""
 
     text: str
     ranks: tuple[int, ...] = ()
 
     def draw(self, svg: Svg, x: float, y: float, w: float, h: float) -> None:
         """Draw the value, tinted for one rank, striped for several."""
-        colour = rank_colour(self.ranks[0]) if len(self.ranks) == 1 else None
-        fill = tint(colour) if colour else WHITE
-        svg.box(x, y, w, h, fill=fill, stroke=colour or GREY, width=1.2, radius=3)
+        color = rank_color(self.ranks[0]) if len(self.ranks) == 1 else None
+        fill = tint(color) if color else WHITE
+        svg.box(x, y, w, h, fill=fill, stroke=color or GREY, width=1.2, radius=3)
         svg.label(x, y, w, h, self.text)
         if len(self.ranks) > 1:
             svg.stripes(x + 3, y + h - 5, w - 6, 3, self.ranks)
@@ -111,10 +111,10 @@ class Column:
     def draw_rank(self, svg: Svg, x: float, y: float, i: int) -> None:
         """Draw the box of one rank: its name and its values."""
         rank, (h, _), wide = self.first + i, self.size, self.wide
-        colour = rank_colour(rank)
-        svg.box(x, y, self.width, h, stroke=colour)
-        svg.box(x, y, CHIP, h, fill=colour, stroke=colour)
-        svg.label(x, y, CHIP, h, f"rank {rank}", fill=text_on(colour), bold=True)
+        color = rank_color(rank)
+        svg.box(x, y, self.width, h, stroke=color)
+        svg.box(x, y, CHIP, h, fill=color, stroke=color)
+        svg.label(x, y, CHIP, h, f"rank {rank}", fill=text_on(color), bold=True)
         left, top, high = x + CHIP + PAD, y + PAD, h - 2 * PAD
         if not self.rows[i]:
             svg.box(left, top, wide, high, stroke=RULE, width=1.2, radius=3, dash="3 3")
@@ -137,12 +137,12 @@ def texts_by_rank(held: Sequence) -> list[list[str]]:
     return [row if len(row) <= MOST_CELLS else [*row[:cut], "…"] for row in rows]
 
 
-def coloured(before: list[list[str]], after: list[list[str]]) -> tuple[Rows, str]:
-    """Give the values of `after` their colours; return them, and what these say.
+def colored(before: list[list[str]], after: list[list[str]]) -> tuple[Rows, str]:
+    """Give the values of `after` their colors; return them, and what these say.
 
-    Where every value was there before, each has the colour of a rank that held it, its
+    Where every value was there before, each has the color of a rank that held it, its
     own if it can be. Else something was computed: then what is unchanged in its place
-    keeps its rank's colour, and the rest is white.
+    keeps its rank's color, and the rest is white.
     """
     moved = all(any(text in row for row in before) for row in after for text in row)
 
@@ -182,7 +182,7 @@ def before_after(title: str, before: Sequence, after: Sequence) -> Svg:
         raise ValueError(f"{len(before)} ranks before, {len(after)} after: {title}")
     held = texts_by_rank(before)
     left = [[Cell(text, (rank,)) for text in row] for rank, row in enumerate(held)]
-    right, note = coloured(held, texts_by_rank(after))
+    right, note = colored(held, texts_by_rank(after))
     svg = Svg(title, f"Before: {spoken(left)}. After: {spoken(right)}.")
     lay_out(svg, left, right, note)
     return svg

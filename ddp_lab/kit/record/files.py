@@ -9,7 +9,7 @@ from typing import Any
 MOST_READ = 1_000_000  # bytes, from either end of a file
 # What a terminal or a browser would obey, and what nobody could see.
 CONTROL = re.compile(
-    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"  # colours, movements of the cursor
+    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"  # colors, movements of the cursor
     r"|(?:\x1b[\]PX^_]|[\x9d\x90\x98\x9e\x9f])[^\x07\x1b\x9c\n]*(?:\x07|\x1b\\|\x9c)"
     r"|\x1b[ -/]*[0-~]"
     r"|[\x00-\x08\x0b-\x1f\x7f-\x9f]"

@@ -22,8 +22,8 @@ RANK = Path(__file__).with_name("rank.py")
 # In the command of a process that is no fork of one that holds torch.
 IMPORTS = (str(RANK), "multiprocessing.spawn")
 # The kernel's own settings, which would change how a program prints or draws.
-COLOURS = ("FORCE_COLOR", "CLICOLOR_FORCE", "CLICOLOR")
-DROPPED = ("MPLBACKEND", "PYTHONUNBUFFERED", *COLOURS)
+COLORS = ("FORCE_COLOR", "CLICOLOR_FORCE", "CLICOLOR")
+DROPPED = ("MPLBACKEND", "PYTHONUNBUFFERED", *COLORS)
 
 
 def environment() -> dict[str, str]:

@@ -26,8 +26,8 @@ INTERRUPTED, TIMED_OUT = 130, 124  # as a shell, and timeout(1), say it
 TOLD: tuple[str, ...] = ("kind", "rank", "node", "cause", "where", "line", "symptom")
 TOLD += ("means", "traceback", "others", "earlier", "places")
 PROGRESS = 10.0  # seconds between two states of a progress bar
-# The ranks' colours in a terminal, which brings its own light or dark background.
-COLOURS = (34, 33, 32, 35, 36, 31)
+# The ranks' colors in a terminal, which brings its own light or dark background.
+COLORS = (34, 33, 32, 35, 36, 31)
 
 
 def run(
@@ -226,5 +226,5 @@ def _prefix(rank: int | None, error: bool, terminal: bool) -> bytes:
         return b""
     text = f"[rank {rank}]"
     if terminal and not os.environ.get("NO_COLOR"):
-        text = f"\x1b[{COLOURS[rank % len(COLOURS)]}m{text}\x1b[0m"
+        text = f"\x1b[{COLORS[rank % len(COLORS)]}m{text}\x1b[0m"
     return f"{text} {'(stderr) ' * error}".encode()
