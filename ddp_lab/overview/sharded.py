@@ -37,9 +37,8 @@ def road(rank, world_size, device):
         raise SystemExit(f"{world_size} ranks cannot share {ROWS} rows")
     model = network().to(device)
     mesh = init_device_mesh(device.type, (world_size,))
-    for block in model:
-        fully_shard(block, mesh=mesh)  # gathers its weights before it computes
-    fully_shard(model, mesh=mesh)
+    for part in (*model, model):
+        fully_shard(part, mesh=mesh)  # gathers its weights before it computes
     x, y = data(device)[:, rank::world_size]  # (96 / world_size, 96) each
 
     def step(optimizer):
