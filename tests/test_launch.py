@@ -743,10 +743,11 @@ def test_a_changed_variable_or_file_starts_the_warm_process_anew(
     program, warm, monkeypatch, tmp_path
 ):
     path = program("import extra; print(extra.word, os.environ.get('TORCH_WORD'))")
-    extra = tmp_path / "torchvision.py"  # the fork server imports something so named
+    (tmp_path / "path").mkdir()  # beside the program it would start cold
+    extra = tmp_path / "path" / "torchvision.py"  # the fork server imports one so named
     (tmp_path / "extra.py").write_text("from torchvision import word")
     extra.write_text("word = 'one'")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(extra.parent))
     assert torchrun(f"--nproc-per-node 1 {path}").lines == [["one None"]]
     first = server_of(warm)
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "/tmp/a")  # torch does so itself
@@ -764,8 +765,11 @@ def test_a_warm_start_that_is_not_to_be_had_is_told_once(
     program, warm, monkeypatch, tmp_path
 ):
     let_torchrun_be_a_fork(monkeypatch)
-    (tmp_path / "torchvision.py").write_text("raise ImportError('half installed')")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    (tmp_path / "path").mkdir()
+    (tmp_path / "path" / "torchvision.py").write_text(
+        "raise ImportError('half installed')"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "path"))
     command = f"--nproc-per-node 1 {program('print(rank)')}"
     first, second = torchrun(command), torchrun(command)
     assert first.lines == second.lines == [["0"]]

@@ -78,7 +78,8 @@ function playBubble(box) {
   const m = slider(box, "micro-batches m", counts, 7, () => show());
   const v = slider(box, "stages of each rank v", [1, 2, 4], 0, () => show());
   const told = put(box, "p", {"aria-live": "polite"});
-  const picture = put(box, "svg", {role: "img"});
+  const frame = put(box, "div", {style: "overflow-x: auto", tabindex: 0});
+  const picture = put(frame, "svg", {role: "img", style: "min-width: 600px"});
 
   function show() {
     const share = (100 * bubble(p(), m(), v())).toFixed(1);
