@@ -269,7 +269,7 @@ def flight() -> dict:
 def as_calls(entries: list[dict]) -> list[dict]:
     """Return the calls of a recorder's entries, without what only ends a batch.
 
-    Over NCCL the calls of a batch are "scheduled" for ever; its last entry tells.
+    Over NCCL the calls of a batch are "scheduled" forever; its last entry tells.
     """
 
     def batch(entry: dict) -> tuple:
