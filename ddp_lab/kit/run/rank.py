@@ -276,10 +276,16 @@ def as_calls(entries: list[dict]) -> list[dict]:
         names = ("process_group", "collective_seq_id", "p2p_seq_id", "is_p2p")
         return tuple(str(entry[name]) for name in names)
 
-    ends = [e for e in entries if e["profiling_name"].endswith(":coalesced")]
-    over = {batch(entry) for entry in ends if entry["state"] == "completed"}
-    calls = [(entry, as_call(entry)) for entry in entries if entry not in ends]
-    return [call | {"done": call["done"] or batch(e) in over} for e, call in calls]
+    def ends(entry: dict) -> bool:
+        return entry["profiling_name"].endswith(":coalesced")
+
+    over = {batch(e) for e in entries if ends(e) and e["state"] == "completed"}
+    calls = []
+    for entry in entries:
+        if not ends(entry):
+            calls.append(as_call(entry))
+            calls[-1]["done"] |= bool(over) and batch(entry) in over
+    return calls
 
 
 def as_call(entry: dict) -> dict:
