@@ -1,7 +1,7 @@
 """The programs on accelerators that this machine plays: see accelerator/play.py.
 
 In `make test` one program of each folder runs with a device for each rank; `make
-test-all` runs all of them, and once more with one device for all ranks.
+test-all` runs all but those left out below, once more with one device for all ranks.
 """
 
 import shutil
@@ -19,15 +19,18 @@ pytestmark = pytest.mark.processes
 
 PLAY = Path(__file__).parent / "accelerator" / "play.py"
 RANKS = 2
-# What asks for more than two ranks, other ways to start, or data: no matter of devices.
+# Not tried here yet: sick on purpose, in need of images, or started in another way.
 LEFT_OUT = ("clinic/", "cifar10/", "elastic/", "nodes/", "old_pages/", "rpc/")
-OTHERS = ("overview/data_parallel.py", "scale/exercise_cheapest.py")
+OTHERS = (
+    "less/hooks.py",  # a future of the wire holds gloo's tensor, in main memory
+    "overview/data_parallel.py",  # needs torch.cuda
+    "scale/exercise_cheapest.py",  # computes for long, on no device
+)
 ALL = [
     path
     for path in PROGRAMS
     if not name_of(path).startswith(LEFT_OUT) and name_of(path) not in OTHERS
 ]
-BIG = {"scale/three_d.py": 8}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -35,15 +38,15 @@ def compiled():
     """Compile the devices once, before the clock of any run starts."""
     if not (shutil.which("g++") and shutil.which("ninja")):
         pytest.skip("needs g++ and ninja")
-    code = f"import sys; sys.path.append({str(PLAY.parent)!r}); import play; play.load"
+    code = f"import sys; sys.path.append({str(PLAY.parent)!r}); import play"
     subprocess.run([sys.executable, "-c", f"{code}; play.compiled()"], check=True)
 
 
-def ends(programs, devices, monkeypatch, tmp_path, ranks=RANKS):
+def ends(programs, devices, monkeypatch, tmp_path):
     """Return how programs end on so many devices, and what they print."""
     monkeypatch.setenv("PLAYED_ACCELERATORS", str(devices))
     small = {smaller(path, tmp_path): path for path in programs}
-    ended, printed = take_turns(ranks, [*small], timeout=60)
+    ended, printed = take_turns(RANKS, [*small], timeout=60)
     return {name_of(small[path]): how for path, how in ended.items() if how}, printed
 
 

@@ -62,6 +62,32 @@ def statements(cell) -> ast.Module:
     return ast.parse(TransformerManager().transform_cell(cell.source))
 
 
+def varied(path) -> set[tuple[str, ...]]:
+    """Return the programs that a lesson makes variants of, and the folders they get."""
+    trees = [statements(cell) for cell in cells(path, "code")]
+    nodes = [node for tree in trees for node in ast.walk(tree)]
+    named, made = [], set()
+    for node in nodes:
+        match node:
+            case ast.Assign([ast.Name(name)], ast.Constant(str())):
+                named.append((name, node.value))
+    for node in nodes:
+        match node:
+            case ast.Call(ast.Name("variant"), [program, *_], keywords):
+                folder = [ast.unparse(k.value) for k in keywords if k.arg == "folder"]
+                known = [text for name, text in named if name == ast.unparse(program)]
+                for each in known if isinstance(program, ast.Name) else [program]:
+                    made.add((ast.unparse(each), *folder))
+    return made
+
+
+def test_two_lessons_make_no_variant_of_one_name():
+    """Side by side they would run each other's."""
+    made = [key for path in kit.lessons() for key in varied(path)]
+    assert len(made) > 40
+    assert sorted(made) == sorted({*made})
+
+
 def drawn(tree: ast.Module) -> list[ast.Call]:
     """Return the calls of a cell that make a picture: by the kit, or by figs."""
     made = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
@@ -103,22 +129,6 @@ def test_a_picture_that_a_cell_makes_is_in_its_output(path):
                 output.get("data", {}).get("text/html", "") for output in cell.outputs
             ]
             assert "<img" in "".join(html), cell.source
-
-
-def test_two_lessons_make_no_variant_of_one_name():
-    """Side by side they would run each other's."""
-    made = {}
-    for path in kit.lessons():
-        code = "\n".join(cell.source for cell in cells(path, "code"))
-        called = r"(?<!def )\bvariant\(\s*(?:f?\"([^\"]+)\"|(\w+))(.*?)(?:\n\)|\)\n|\Z)"
-        for literal, name, rest in re.findall(called, code, re.S):
-            folder = re.search(r"folder=\"([^\"]+)", rest)
-            known = re.findall(rf'\b{name} = "(ddp_lab/[^"]+)', code) if name else []
-            for program_path in [literal] if literal else known:
-                key = folder[1] if folder else "", program_path
-                made.setdefault(key, set()).add(path.stem)
-    assert len(made) > 40
-    assert [key for key, lessons in made.items() if len(lessons) > 1] == []
 
 
 def test_every_program_is_written_by_one_notebook():

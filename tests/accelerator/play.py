@@ -22,7 +22,6 @@ import torch.distributed as dist
 from torch.utils.cpp_extension import load
 
 NAME, BACKEND = "played", "wire"
-COUNT = "PLAYED_ACCELERATORS"  # in the environment: how many there are
 SOURCE = Path(__file__).with_name("played.cpp")
 
 
