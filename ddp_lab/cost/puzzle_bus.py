@@ -133,7 +133,7 @@ def process_group():
         yield dist.get_rank(), dist.get_world_size(), device
         well = True
     finally:
-        if well or backend == "gloo":  # NCCL would wait for waiting ranks
+        if well or backend == "gloo":  # over NCCL a leaving rank could hang
             dist.destroy_process_group()
             gc.collect()  # a leftover gloo object could abort the process at exit
 

@@ -113,9 +113,16 @@ def main(rank, world_size, device):
     cases = draw(random.random()) if rank == 0 else [None] * 3
     dist.broadcast_object_list(cases)  # every rank holds rank 0's trainings
     times = [judge(*case) for case in cases]
-    if None in times:
+    everyone = [None] * world_size
+    dist.all_gather_object(everyone, times)  # every rank holds what all have found
+    found = sum(everyone, [])
+    if not any(found):
         print(f"[rank {rank}] not yet: write cheapest()", flush=True)
         return {"solved": False}
+    if None in found:
+        raise AssertionError(
+            "for some training cheapest() found no layout; each has one"
+        )
     told = ", ".join(f"{each:.3f}" for each in times)
     print(f"[rank {rank}] {told} of the fewest device-hours", flush=True)
     return {"solved": True, "times": times}
@@ -146,7 +153,7 @@ def process_group():
         yield dist.get_rank(), dist.get_world_size(), device
         well = True
     finally:
-        if well or backend == "gloo":  # NCCL would wait for waiting ranks
+        if well or backend == "gloo":  # over NCCL a leaving rank could hang
             dist.destroy_process_group()
             gc.collect()  # a leftover gloo object could abort the process at exit
 
