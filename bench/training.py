@@ -5,7 +5,7 @@ what a reader gains who changes over, and not a comparison of one thing at a tim
 A trace of one training step is left beside the times.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -26,10 +26,10 @@ STEPS = 100 if GPU else 6
 EPOCHS, IMAGES = 2, 50_000 if GPU else 2048  # of ours; the first epoch warms up
 
 
-def measure(rounds: int) -> Iterator[Result]:
-    """Yield a result for 1 rank and for 2, in seconds for a thousand images."""
+def measure(rounds: int, sizes: Iterable[int] = (1, 2)) -> Iterator[Result]:
+    """Yield a result for each number of ranks, in seconds for a thousand images."""
     data = prepare().root
-    for ranks in (1, 2):
+    for ranks in sizes:
         timings = interleaved(
             {
                 "baseline": partial(_baseline, ranks, data),

@@ -184,6 +184,11 @@ def starts_up(stack: list[Frame]) -> bool:
     return False
 
 
+def joins(stack: list[Frame]) -> bool:
+    """Tell whether a process joins its group; a device may take seconds for it."""
+    return any(frame.name == "init_process_group" for frame in stack)
+
+
 def from_json(frames: list[dict] | None) -> list[Frame]:
     """Return the frames that were stored as JSON by `dataclasses.asdict`."""
     return [Frame(**frame) for frame in frames or []]

@@ -20,7 +20,7 @@ import psutil
 from ddp_lab.kit.record import names
 from ddp_lab.kit.record.children import Child, Children
 from ddp_lab.kit.record.logs import rank_folders, read_json
-from ddp_lab.kit.record.stacks import Frame, own, starts_up
+from ddp_lab.kit.record.stacks import Frame, joins, own, starts_up
 from ddp_lab.kit.run import births, guard
 
 FLIGHT_WAIT = 3.0  # seconds that a rank has to write down its calls
@@ -54,6 +54,8 @@ class Progress:
     """The seconds that they have computed; None if that is not known."""
     starting: bool = False
     """Whether one of them still imports what its program needs."""
+    joining: bool = False
+    """Whether one of them joins its group."""
 
 
 def look_at_ranks(folder: Path, node: int | None = None) -> Progress:
@@ -66,7 +68,8 @@ def look_at_ranks(folder: Path, node: int | None = None) -> Progress:
     ranks = {r: pid for r, pid in there if node is None or home in r.parents}
     stacks = _look(ranks)
     used = sum(map(_used, ranks.values()))
-    return Progress(done_in(folder), used, any(map(starts_up, stacks)))
+    starting, joining = any(map(starts_up, stacks)), any(map(joins, stacks))
+    return Progress(done_in(folder), used, starting, joining)
 
 
 def done_in(folder: Path) -> int:

@@ -83,20 +83,19 @@ class Still:
         Args:
             limit: the seconds.
             busy: whether a rank that computes moves; else only one that communicates.
-            first: the seconds that a program has to import what it needs.
+            first: the seconds that a program has to import what it needs, and to join.
         """
         if self.before is None and self.seconds > limit / 2:
             self.before = self.look()
         if self.before is None or self.seconds <= limit:
             return False
         now, before = self.look(), self.before
-        starting = now.starting and time.monotonic() - self.began < first
-        if now.done == before.done and not starting:
-            if not busy:
-                return True
-            # Of machines that do not answer nothing is known.
-            if now.used is not None and before.used is not None:
-                if now.used - before.used < IDLE * limit / 2:
-                    return True
+        # Of machines that do not answer nothing is known.
+        known = now.used is not None and before.used is not None
+        idle = known and now.used - before.used < IDLE * limit / 2
+        starting = now.starting or (now.joining and not idle)  # a device gets ready
+        starting = starting and time.monotonic() - self.began < first
+        if now.done == before.done and not starting and (idle or not busy):
+            return True
         self.since, self.before = time.monotonic(), None
         return False
