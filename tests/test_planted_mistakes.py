@@ -1625,7 +1625,7 @@ MISTAKES = [
     Mistake(
         "the ranks make the same call",
         "old_pages/guides",
-        "all_reduce if rank == 0 else dist.barrier",
+        "all_reduce if rank == 0 else broadcast",
         "all_reduce",
     ),
     Mistake(

@@ -104,7 +104,8 @@ def row_5(rank, world_size):
     dist.all_gather_into_tensor(rows, mine)  # every rank now holds all rows
     dist.reduce_scatter_tensor(part, mine)  # every rank now holds a number of the sum
     dist.all_to_all_single(cells, mine)  # every rank now holds a number of each row
-    dist.monitored_barrier(timeout=timedelta(seconds=30))  # knows who is missing
+    gloo = dist.new_group(backend="gloo")  # no other backend has the next call
+    dist.monitored_barrier(gloo, timeout=timedelta(seconds=30))  # knows who is missing
     found = rows[::world_size].tolist(), part.item(), cells.tolist()
     if found != (every, sum(every), every):
         raise AssertionError(f"{found}")

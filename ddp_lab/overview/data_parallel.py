@@ -33,7 +33,7 @@ STEPS, RATE, MOMENTUM = 3, 1.0, 0.9
 def road(rank, world_size, device):
     """Return the model as this rank has it, and how this rank takes a step."""
     model = DataParallel(network().to(device))
-    x, y = data(device)  # (96, 96) each
+    x, y = data(next(model.parameters()).device)  # (96, 96) each: it takes a GPU
 
     def step(optimizer):
         optimizer.zero_grad()
