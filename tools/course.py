@@ -245,6 +245,7 @@ LESSONS = (
         ranks=4,
         programs="clinic",
         after="ddp_basics",
+        needs="a CPU; GPUs are left alone",
     ),
     Lesson(
         "the_ward",
@@ -255,6 +256,7 @@ LESSONS = (
         ranks=4,
         programs="clinic",
         after="when_it_hangs",
+        needs="a CPU; GPUs are left alone",
     ),
     Lesson(
         "many_machines",
