@@ -3,7 +3,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help setup lab open scripts data bench clean
+.PHONY: help setup lab open scripts data bench gpus clean
 
 help: ## print this
 	@echo "make TARGET, where TARGET is one of"
@@ -53,6 +53,10 @@ data: setup ## fetch CIFAR-10, or draw the stand-in where there is no network
 
 bench: setup ## measure launches, collectives, data and training, into build/bench
 	$(BIN)/python -m bench
+
+# It needs no Jupyter: without .venv the PyTorch of $(PYTHON) does.
+gpus: ## prove the lab on this machine's accelerators, and record it (recorded/)
+	@$(if $(wildcard .venv/ready),$(BIN)/python,$(PYTHON)) -m tools.gpus
 
 clean: ## remove build and caches; .venv and data stay
 	rm -rf build .mypy_cache .pytest_cache .ruff_cache

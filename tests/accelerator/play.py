@@ -2,6 +2,10 @@
 
     PLAYED_ACCELERATORS=2 torchrun --nproc-per-node 2 tests/accelerator/play.py PROGRAM
 
+With this folder on PYTHONPATH torch loads the devices by itself, as it loads every
+out-of-tree accelerator (the entry point is in played-1.dist-info): so notebooks and
+`make gpus` run on them, too.
+
 The device `played` has main memory for its memory, and refuses to be mixed with the CPU
 in CUDA's words; the backend `wire` is to it what NCCL is to CUDA, and takes its tensors
 alone. So what fails here fails on a GPU: a tensor left on the CPU, `.numpy()`, a device
@@ -23,11 +27,14 @@ from torch.utils.cpp_extension import load
 
 NAME, BACKEND = "played", "wire"
 SOURCE = Path(__file__).with_name("played.cpp")
+BUILT = SOURCE.parents[2] / "build" / "played"
 
 
 def compiled() -> Any:
     """Return the extension; g++ and ninja make it if they have not yet."""
-    return load(NAME, [str(SOURCE)], extra_cflags=["-O0"], with_cuda=False)
+    BUILT.mkdir(parents=True, exist_ok=True)
+    flags, where = ["-O0"], str(BUILT)
+    return load(NAME, [str(SOURCE)], flags, build_directory=where, with_cuda=False)
 
 
 def register() -> None:
@@ -42,6 +49,12 @@ def register() -> None:
 
     dist.Backend.register_backend(BACKEND, wire, devices=[NAME])
     _keep_tied()
+
+
+def autoload() -> None:
+    """Register where PLAYED_ACCELERATORS asks for it; torch calls this when imported."""
+    if os.environ.get("PLAYED_ACCELERATORS"):
+        register()
 
 
 def _device_module(played: Any) -> Any:
@@ -61,6 +74,7 @@ def _device_module(played: Any) -> Any:
     class Module:
         device_count = staticmethod(played.device_count)
         current_device = staticmethod(played.current_device)
+        get_device_name = staticmethod(lambda *_: "played accelerator")
         is_available = staticmethod(lambda: played.device_count() > 0)
         is_initialized = staticmethod(lambda: True)
         _is_in_bad_fork = staticmethod(lambda: False)
