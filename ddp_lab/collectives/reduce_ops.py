@@ -63,8 +63,8 @@ def main(rank, world_size, device):
                 raise AssertionError(f"{key} of {gave} gave {got}")
     tried = f"tried {len(TRUTHS)} operators on 2 types, nothing came out wrong"
     print(f"[rank {rank}] gave {gave[rank]}, {tried}", flush=True)
-    backend = "gloo" if dist.get_backend() == "gloo" else "nccl"
-    facts = {"backend": backend, "gave": gave[rank], "results": results}
+    facts = {"backend": dist.get_backend().rpartition(":")[2], "device": device.type}
+    facts |= {"gave": gave[rank], "results": results}
     return facts | {"refusals": refusals, "left": left}
 
 

@@ -90,7 +90,7 @@ def main(rank, world_size, device):
     expected = [100 + rank, 200 + rank]
     if rank and [first, second] != expected:
         raise AssertionError(f"got {[first, second]}, expected {expected}")
-    backend = "gloo" if device.type == "cpu" else "nccl"
+    backend = dist.get_backend().rpartition(":")[2]  # that of the device
     return {"backend": backend, "blocking": blocking, "immediate": immediate}
 
 

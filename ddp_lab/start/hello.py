@@ -59,7 +59,7 @@ def add_together(rank, world_size, device):
 def main(rank, world_size, device):
     facts = introduce(rank, world_size)
     facts["device"] = str(device)
-    facts["backend"] = "nccl" if "nccl" in dist.get_backend() else "gloo"
+    facts["backend"] = dist.get_backend().rpartition(":")[2]  # that of the device
     facts |= add_together(rank, world_size, device)
     expected = COUNT * (COUNT - 1) // 2  # no process has added them all up
     if facts["total"] != expected:
