@@ -38,7 +38,7 @@ def compiled():
     """Compile the devices once, before the clock of any run starts."""
     if not (shutil.which("g++") and shutil.which("ninja")):
         pytest.skip("needs g++ and ninja")
-    code = f"import sys; sys.path.append({str(PLAY.parent)!r}); import play"
+    code = f"import sys, torch; sys.path.append({str(PLAY.parent)!r}); import play"
     subprocess.run([sys.executable, "-c", f"{code}; play.compiled()"], check=True)
 
 

@@ -882,6 +882,45 @@ def test_a_report_says_the_cause_first_and_the_others_last():
     assert failure.report(traceback=False) == head + rest
 
 
+RECORDED = """Traceback (most recent call last):
+  File "a.py", line 9, in <module>
+    main()
+  File "/x/torch/distributed/elastic/multiprocessing/errors/__init__.py", line 3, in wrapper
+    return f(*args)
+           ^^^^^^^^
+  File "a.py", line 7, in main
+    f()
+    ^^^
+"""
+
+
+def test_a_traceback_tells_only_what_the_rest_does_not():
+    last = '  File "a.py", line 3, in f\n    raise E("x")\n'
+    at = Frame("a.py", 3, "f")
+    failure = Failure("exception", Cause(Kind.RAISED, 1, at, error="E: x"))
+    whole = replace(failure, traceback=f"{RECORDED}{last}E: x\n").report()
+    assert "wrapper" not in whole and "<module>" not in whole
+    assert "line 7, in main" in whole and "line 3, in f" in whole
+    assert whole.count("E: x") == 1
+    start, _, _ = RECORDED.partition('  File "a.py", line 7')
+    alone = replace(failure, traceback=f"{start}{last}E: x\n")
+    assert alone.report() == "rank 1: E: x\n  at a.py:3 in f"
+
+
+def test_ranks_that_failed_alike_are_told_together():
+    others = {rank: Cause(Kind.RAISED, error="E: " + "x" * 200) for rank in (0, 2)}
+    others[3] = Cause(Kind.RAISED, error="z")
+    failure = Failure("exception", replace(others[0], rank=1), told=others)
+    _, *rest = failure.report().splitlines()
+    assert rest == ["  ranks 0 and 2: the same", "  rank 3: z"]
+
+
+def test_a_long_message_is_cut_between_two_words():
+    assert shorten("a message of some words", 14) == "a message of…"
+    assert shorten("a message", 9) == "a message"
+    assert shorten("x" * 20, 14) == "x" * 13 + "…"
+
+
 def test_a_run_that_was_stopped_by_hand_says_so():
     log = TorchrunLog([RankLog(["a line"]), RankLog()])
     failure, codes = find_failure(log, -2, "interrupt", 0)

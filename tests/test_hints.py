@@ -111,7 +111,7 @@ def test_hints_come_in_order_and_then_that_was_the_last(cells, said):
     assert said(hints.hint) == "p2p/apples, hint 1 of 2: How many apples are there?\n"
     assert said(hints.hint) == "p2p/apples, hint 2 of 2: Count them.\n"
     for _ in range(2):
-        assert "the last hint" in said(hints.hint)
+        assert "hint 2 the last one" in said(hints.hint)
 
 
 def test_the_exercise_that_was_launched_last_is_meant(cells, said):
@@ -135,10 +135,18 @@ def test_a_number_asks_for_that_hint(cells, said):
     for number, hint in ((2, "Count them."), (1, "How many apples are there?")):
         told = f"p2p/apples, hint {number} of 2: {hint}\n"
         assert said(hints.hint, number) == told
-    for number in (3, -1):
-        assert "hint 2 is the last hint" in said(hints.hint, number)
+    for number in (3, 0, -1):
+        assert "hint 2 the last one" in said(hints.hint, number)
     assert said(hints.hint).startswith("p2p/apples, hint 2")
     assert "There is no exercise 2" in said(hints.solution, 2)
+
+
+def test_without_its_brackets_it_is_called_as_well(cells, said):
+    cells.append("%torchrun ddp_lab/p2p/apples.py")
+    shell = InteractiveShell()
+    shell.push({"hint": hints.Bare(hints.hint)})
+    for number, cell in ((1, "hint"), (2, "hint()"), (1, "hint(1)")):
+        assert said(shell.run_cell, cell).startswith(f"p2p/apples, hint {number}")
 
 
 @pytest.mark.parametrize("name", ["p2p/apples", "ddp_lab/p2p/apples.py"])

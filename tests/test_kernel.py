@@ -392,6 +392,8 @@ def test_a_failed_run_begins_with_its_cause_and_is_short(lab, programs, rests):
     assert f"{path.name}:6 in work" in traceback.splitlines()[1]
     assert len(traceback.splitlines()) <= 25
     assert "ddp_lab/kit" not in traceback and "torch/distributed" not in traceback
+    assert "$ torchrun" not in traceback  # which stands above it
+    assert "hint()" not in traceback  # of no exercise
     assert rests(), ours()
 
 

@@ -382,6 +382,12 @@ def test_a_missing_program_is_said_once(launch, command):
         launch(command)
 
 
+@pytest.mark.parametrize("ranks", ["0", "-1"])
+def test_no_rank_at_all_is_refused_in_a_sentence(ranks):
+    with pytest.raises(RunFailed, match=f"^--nproc-per-node {ranks}: .* at least one"):
+        torchrun(f"--nproc-per-node {ranks} ring.py")
+
+
 def test_a_program_that_is_misspelled_is_told_as_it_is_spelled(monkeypatch):
     monkeypatch.chdir(ROOT)
     with pytest.raises(RunFailed, match=r"or did you mean ddp_lab/start/hello\.py\?$"):

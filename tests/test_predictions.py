@@ -5,6 +5,7 @@ import re
 from fractions import Fraction
 
 import pytest
+from IPython.core.error import UsageError
 
 from ddp_lab.kit import predict, score, suspect
 from ddp_lab.kit.cell import predict as room
@@ -65,6 +66,9 @@ RIGHT = [
     (["a crash"], "a crash"),
     (["3"], "3"),
     ("rank 1", 1),
+    ("only rank 1", [1]),
+    ("Rank 0 and rank 2", {0, 2}),
+    ("1683, 1617 und 1650", [1683, 1617, 1650]),
     ("Rank 1", {1}),
     (3, "3"),
     ([2, 1], {1, 2}),
@@ -116,6 +120,7 @@ WRONG = [
     (CIRCLE, [1]),
     (CIRCLE, "a crash"),
     (["a hang"], "a crash"),
+    ("all but rank 1", [1]),
 ]
 
 
@@ -129,6 +134,11 @@ def test_a_wrong_guess_is_not_right_and_raises_nothing(guess, answer, shown):
     assert not fits(guess, answer)
     predict("What?", guess).compare(answer)
     assert "✗ wrong" in shown[0]["text/plain"]
+
+
+def test_a_list_without_brackets_is_asked_for_them():
+    with pytest.raises(UsageError, match=r"brackets around your answer: \[1, 2\]"):
+        predict("What?", 1, 2)
 
 
 def test_numbers_of_torch_and_numpy_are_numbers():

@@ -441,6 +441,28 @@ def test_a_program_that_was_changed_elsewhere_is_run_with_a_word(
         assert f"{path} was changed outside this notebook" in capsys.readouterr().out
 
 
+def test_a_failed_exercise_says_that_there_are_hints(workplace, monkeypatch):
+    def fails(*_, **__):
+        raise RunFailed("rank 1: wrong", Run("torchrun", [], [], [], [], 0, None))
+
+    monkeypatch.setattr(magics.launch, "torchrun", fails)
+    monkeypatch.setattr(magics._Screen, "finish", lambda *_, **__: None)
+    for path, helps in (("start/exercise", True), ("start/hello", False)):
+        with pytest.raises(RunFailed) as failed:
+            magics.torchrun(f"ddp_lab/{path}.py")
+        told = "\n".join(failed.value._render_traceback_())
+        assert told == "RunFailed: rank 1: wrong" + "\nhint() helps." * helps
+
+
+def test_a_variant_of_a_variant_says_which_is_older(workplace, capsys):
+    program.program("a/new.py", BASE)
+    path = variants.variant("a/new.py", "SIZE = 3", "SIZE = 4")
+    capsys.readouterr()
+    variants.variant(path, "SIZE = 4", "SIZE = 5")
+    before, after = capsys.readouterr().out.splitlines()[:2]
+    assert (before, after) == ("--- as it was", f"+++ {path}")
+
+
 def test_a_program_that_a_reader_has_lost_is_the_labs(workplace, tmp_path):
     frame = next((ROOT / "ddp_lab").glob("*/frames/*.py")).relative_to(ROOT)
     stub = re.search(r"^def .*:\n", (ROOT / frame).read_text(), re.M)[0]

@@ -1,23 +1,22 @@
-"""Run a program on accelerators that this machine plays.
+"""Accelerators that this machine plays.
 
-    PLAYED_ACCELERATORS=2 torchrun --nproc-per-node 2 tests/accelerator/play.py PROGRAM
+    PYTHONPATH=tests/accelerator PLAYED_ACCELERATORS=2 torchrun ... PROGRAM
 
-With this folder on PYTHONPATH torch loads the devices by itself, as it loads every
-out-of-tree accelerator (the entry point is in played-1.dist-info): so notebooks and
-`make gpus` run on them, too.
+torch loads them when it is imported, as it loads every accelerator of others (the entry
+point is in played-1.dist-info): programs, notebooks and `make gpus` run on them as they
+are.
 
 The device `played` has main memory for its memory, and refuses to be mixed with the CPU
 in CUDA's words; the backend `wire` is to it what NCCL is to CUDA, and takes its tensors
 alone. So what fails here fails on a GPU: a tensor left on the CPU, `.numpy()`, a device
-tensor given to gloo. What does not show: speed, streams that run behind, NCCL's errors.
+tensor given to gloo, a generator of the CPU, a collective whose `wait` was forgotten.
+What does not show: speed, and NCCL's errors.
 
 `played.cpp` is compiled once, in about a minute; later runs load it.
 """
 
 import contextlib
 import os
-import runpy
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +51,7 @@ def register() -> None:
 
 
 def autoload() -> None:
-    """Register where PLAYED_ACCELERATORS asks for it; torch calls this when imported."""
+    """Register if PLAYED_ACCELERATORS is set; torch calls this when it is imported."""
     if os.environ.get("PLAYED_ACCELERATORS"):
         register()
 
@@ -60,41 +59,54 @@ def autoload() -> None:
 def _device_module(played: Any) -> Any:
     """Return what `torch.cuda` is to CUDA, as far as the lessons use it."""
 
+    def index(device: Any = None) -> int:
+        if isinstance(device, int):
+            return device
+        number = torch.device(device).index if device is not None else None
+        return played.current_device() if number is None else number
+
     def here() -> torch.device:
         return torch.device(NAME, played.current_device())
 
-    def set_device(device: Any) -> None:
-        played.set_device(device if isinstance(device, int) else device.index or 0)
+    def seed_all(seed: int) -> None:
+        for number in range(played.device_count()):
+            played.generator(number).manual_seed(seed)
 
-    def stream(*_: Any, **__: Any) -> torch.Stream:
-        return torch.accelerator.current_stream(here())
+    def set_state(state: torch.Tensor, device: Any = None) -> None:
+        played.generator(index(device)).set_state(state)
 
-    def nothing(*_: Any, **__: Any) -> None: ...
-
-    class Module:
-        device_count = staticmethod(played.device_count)
-        current_device = staticmethod(played.current_device)
-        get_device_name = staticmethod(lambda *_: "played accelerator")
-        is_available = staticmethod(lambda: played.device_count() > 0)
-        is_initialized = staticmethod(lambda: True)
-        _is_in_bad_fork = staticmethod(lambda: False)
-        get_amp_supported_dtype = staticmethod(lambda: [torch.bfloat16, torch.float16])
-        is_bf16_supported = staticmethod(lambda *_: True)
-        get_rng_state = staticmethod(lambda *_: torch.get_rng_state())
-        memory_allocated = max_memory_allocated = staticmethod(lambda *_: 0)
-        device = stream = staticmethod(lambda *_: contextlib.nullcontext())
-
-        Stream = staticmethod(lambda *_, **__: torch.Stream(device=here()))
-        Event = staticmethod(lambda *_, **__: torch.Event(device=here()))
-
-    module: Any = Module
-    module.set_device = staticmethod(set_device)
-    module.set_rng_state = staticmethod(lambda state, *_: torch.set_rng_state(state))
-    module.current_stream = module.default_stream = staticmethod(stream)
-    for name in ("manual_seed_all", "synchronize", "empty_cache"):
-        setattr(module, name, staticmethod(nothing))
-    module.reset_peak_memory_stats = staticmethod(nothing)
-    return module
+    functions = {
+        "device_count": played.device_count,
+        "current_device": played.current_device,
+        "get_device_name": lambda *_: "played accelerator",
+        "is_available": lambda: played.device_count() > 0,
+        "is_initialized": lambda: True,
+        "_is_in_bad_fork": lambda: False,
+        "get_amp_supported_dtype": lambda: [torch.bfloat16, torch.float16],
+        "is_bf16_supported": lambda *_: True,
+        "set_device": lambda device: played.set_device(index(device)),
+        "synchronize": lambda *_: played.synchronize(),
+        "empty_cache": lambda: None,
+        "memory_allocated": lambda device=None: played.held(index(device)),
+        "max_memory_allocated": lambda device=None: played.most(index(device)),
+        "reset_peak_memory_stats": lambda device=None: played.forget_most(
+            index(device)
+        ),
+        "manual_seed": lambda seed: played.generator(index()).manual_seed(seed),
+        "manual_seed_all": seed_all,
+        "get_rng_state": lambda device=None: played.generator(
+            index(device)
+        ).get_state(),
+        "set_rng_state": set_state,
+        "current_stream": lambda *_: torch.accelerator.current_stream(here()),
+        "default_stream": lambda *_: torch.accelerator.current_stream(here()),
+        "device": lambda *_: contextlib.nullcontext(),
+        "stream": lambda *_: contextlib.nullcontext(),
+        "Stream": lambda *_, **__: torch.Stream(device=here()),
+        "Event": lambda *_, **__: torch.Event(device=here()),
+    }
+    module = {name: staticmethod(function) for name, function in functions.items()}
+    return type("Module", (), module)
 
 
 def _keep_tied() -> None:
@@ -111,10 +123,3 @@ def _keep_tied() -> None:
             future.set_swap_module_params_on_conversion(before)
 
     module._apply = keep
-
-
-if __name__ == "__main__":
-    register()
-    sys.argv = sys.argv[1:]
-    sys.path[0] = os.path.dirname(sys.argv[0])
-    runpy.run_path(sys.argv[0], run_name="__main__")
