@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 from conftest import name_of
+from IPython.core.interactiveshell import InteractiveShell
 
 from ddp_lab import ROOT
 from ddp_lab.kit.cell import hints
@@ -144,6 +145,7 @@ def test_a_number_asks_for_that_hint(cells, said):
 def test_without_its_brackets_it_is_called_as_well(cells, said):
     cells.append("%torchrun ddp_lab/p2p/apples.py")
     shell = InteractiveShell()
+    shell.history_manager.enabled = False
     shell.push({"hint": hints.Bare(hints.hint)})
     for number, cell in ((1, "hint"), (2, "hint()"), (1, "hint(1)")):
         assert said(shell.run_cell, cell).startswith(f"p2p/apples, hint {number}")

@@ -10,7 +10,8 @@ from typing import Any
 
 FLOAT32 = 1e-6  # the share by which rounding may move a number
 YES_AND_NO = {"true": True, "yes": True, "false": False, "no": False}
-RANK = re.compile(r"\branks? +(?=\d)")  # "rank 1"
+# "only rank 1", "ranks 0 and 1"
+FILLER = re.compile(r"\b(?:ranks? +(?=\d)|(?:only|and|und)\b)")
 UNIT = re.compile(r"(?<=\d)\s*(%|[a-z]+)$")  # "30 minutes"
 
 
@@ -63,7 +64,7 @@ def _plain(value: Any) -> Any:
 
 def _read(text: str) -> Any:
     """Return the number, or the list, that a text holds, or else the text."""
-    text = RANK.sub("", text.strip().casefold())
+    text = FILLER.sub("", text.casefold()).strip()
     if text in YES_AND_NO:
         return YES_AND_NO[text]
     for read in (ast.literal_eval, Fraction):

@@ -7,9 +7,12 @@ in its docstring, below it the functions that answer the exercise.
 import ast
 import re
 import textwrap
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from IPython import get_ipython
+from IPython.core.autocall import IPyAutocall
 from IPython.core.error import StdinNotImplementedError
 
 from ddp_lab import ROOT
@@ -24,21 +27,33 @@ given: dict[str, int] = {}
 """How many of its hints an exercise has given in this kernel."""
 
 
+class Bare(IPyAutocall):
+    """A function that is called even if its name stands alone in a cell."""
+
+    rewrite = False
+
+    def __init__(self, function: Callable[..., None]) -> None:
+        super().__init__()
+        self.function, self.__doc__ = function, function.__doc__
+
+    def __call__(self, *args: Any) -> None:
+        self.function(*args)
+
+
 def hint(which: str | int = "") -> None:
     """Print the next hint for an exercise, or the one of a number: `hint(2)`.
 
     By default for the exercise that a cell of this kernel has written or launched last;
     others are called SUBJECT/NAME, as their files in ddp_lab.
     """
-    number, exercise = (which, "") if isinstance(which, int) else (0, which)
+    number, exercise = (which, "") if isinstance(which, int) else (None, which)
     if not (name := _chosen(exercise)):
         return
     hints = hints_in(_answer(name))
-    number = number or given.get(name, 0) + 1
+    number = given.get(name, 0) + 1 if number is None else number
     if not 0 < number <= len(hints):
-        print(
-            f"{name}: hint {len(hints)} is the last hint; solution() shows an answer."
-        )
+        ends = f"hint 1 is the first one and hint {len(hints)} the last one"
+        print(f"{name}: {ends}; solution() shows an answer.")
         return
     given[name] = number
     told = f"{name}, hint {number} of {len(hints)}: {hints[number - 1]}"
@@ -88,6 +103,12 @@ def functions(text: str, names: list[str]) -> str:
     return "\n\n\n".join(found) + "\n"
 
 
+def exercises(text: str) -> list[str]:
+    """Return the exercises that a text names, and of which there are answers."""
+    known = PROGRAM.findall(text)
+    return [name for name in known if (ANSWERS / f"{name}.py").is_file()]
+
+
 def _answer(name: str) -> str:
     return (ANSWERS / f"{name}.py").read_text()
 
@@ -97,9 +118,8 @@ def _chosen(exercise: str) -> str:
     shell = get_ipython()
     cells = shell.history_manager.input_hist_raw if shell else []
     asked = str(exercise).removeprefix("ddp_lab/").removesuffix(".py")
-    for name in [asked] if asked else reversed(PROGRAM.findall("\n".join(cells))):
-        if (ANSWERS / f"{name}.py").is_file():
-            return name
+    if found := exercises(f"ddp_lab/{asked}.py" if asked else "\n".join(cells)):
+        return found[-1]
     if not ANSWERS.is_dir():
         print("The hints and the answers are kept by your course.")
     elif asked:

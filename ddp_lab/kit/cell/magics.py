@@ -15,8 +15,7 @@ from IPython.display import DisplayHandle, display
 
 from ddp_lab import workplace
 from ddp_lab.kit.cell import display as screen
-from ddp_lab.kit.cell import written
-from ddp_lab.kit.cell.hints import hint, solution
+from ddp_lab.kit.cell import hints, written
 from ddp_lab.kit.cell.program import program
 from ddp_lab.kit.cell.puzzle import puzzle
 from ddp_lab.kit.cell.unloaded import ABOVE
@@ -39,7 +38,8 @@ def load(shell: InteractiveShell) -> None:
     magics.register_function(machines, "cell", "machines")
     magics.register_function(program, "cell", "program")
     magics.register_function(puzzle, "cell", "puzzle")
-    shell.push({"hint": hint, "solution": solution}, interactive=False)
+    helpers = {"hint": hints.Bare(hints.hint), "solution": hints.Bare(hints.solution)}
+    shell.push(helpers, interactive=False)
     if formatter := shell.display_formatter:
         formatter.formatters["text/html"].for_type(Run, screen.summary)
     WARM.start(environment())  # its imports go on while the reader reads
@@ -100,6 +100,8 @@ def _run(launcher: Callable[..., Run], options: dict, command: list[str]) -> Run
         stub = failure is not None and failure.why.error == "NotImplementedError"
         output.finish(failed.run, raises=not stub)
         if not stub:
+            if isinstance(failed, RunFailed) and hints.exercises(" ".join(words)):
+                failed.help = "hint() helps."
             raise
         return failed.run
     output.finish(run)

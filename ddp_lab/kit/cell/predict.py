@@ -8,6 +8,7 @@ from pathlib import Path
 from reprlib import Repr
 from typing import Any
 
+from IPython.core.error import UsageError
 from IPython.display import display
 
 from ddp_lab.kit.cell.answers import fits, show
@@ -71,8 +72,10 @@ class Prediction:
         return Guessed.RIGHT if right else Guessed.WRONG
 
 
-def predict(question: str, guess: Any) -> Prediction:
+def predict(question: str, guess: Any, *more: Any) -> Prediction:
     """Keep `guess` (None, or a number, a list or a name) for `.compare(answer)`."""
+    if more:
+        raise UsageError(f"put brackets around your answer: {[guess, *more]}")
     return Prediction(question, guess)
 
 

@@ -44,7 +44,8 @@ def variant(
     changed = text.replace(old, new)
     path = from_here(copy)
     written.write(path, changed)  # which may be `program` itself, changed once more
-    show(program, text, copy, changed)
+    again = from_here(program) == path
+    show(Path("as it was") if again else program, text, copy, changed)
     return path
 
 

@@ -113,10 +113,17 @@ class Failure:
             text.append(f"  at {self.where}")
         if self.means:
             text.append(f"  {self.means}")
-        if traceback and self.traceback:
-            text.append("\n" + self.traceback.rstrip() + "\n")
+        if traceback and (trace := stacks.brief(self.traceback, self.cause)):
+            text.append(f"\n{trace}\n")
+        same = [
+            rank
+            for rank, known in self.told.items()
+            if isinstance(known, Cause) and say.cause(known) == self.cause
+        ]
+        if same:
+            text.append(f"  {say.ranks(same)}: the same")
         for rank, known in self.told.items():
-            if what := say.of_rank(known, self.why):
+            if rank not in same and (what := say.of_rank(known, self.why)):
                 text.append(f"  {say.rank(rank, self.places)}: {what}")
         text += [f"  {line}" for line in self.earlier]
         return "\n".join(text)

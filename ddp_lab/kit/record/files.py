@@ -34,8 +34,11 @@ def clip(text: str, most: int = 20_000) -> str:
 
 
 def shorten(text: str, width: int = 140) -> str:
-    """Return `text`; if it is longer than `width`, its beginning."""
-    return text if len(text) <= width else text[: width - 1] + "…"
+    """Return `text`; if it is longer than `width`, its first words."""
+    if len(text) <= width:
+        return text
+    words, _, rest = text[:width].rpartition(" ")
+    return (words if len(rest) < width // 2 else text[: width - 1]) + "…"
 
 
 def names(folder: Path) -> list[str]:

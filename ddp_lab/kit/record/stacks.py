@@ -32,6 +32,14 @@ GROUP = "Exception Group Traceback (most recent call last):"
 # What Python draws on the left of a group.
 GROUP_RULE = re.compile(r"^ *(\+-\+|[+|])(-+( \d+ -+)?$| |$)", re.MULTILINE)
 LONGEST_ERROR = 2000  # characters
+# What each traceback of a rank begins with, and says nothing: how the program came to
+# its `main`, and the frame of torch's @record.
+RECORD = re.compile(
+    r'^  File ".+elastic.multiprocessing.errors.+, in wrapper\n(?:    .*\n)+', re.M
+)
+TO_MAIN = re.compile(
+    r"^(Traceback \(.+\n)(?:  File .+\n(?:    .*\n)*)+?(?=  File .+, in main\n)", re.M
+)
 REPORT = "ChildFailedError"  # with which torchrun reports the ranks that failed
 
 
@@ -87,6 +95,13 @@ def own(stack: list[Frame]) -> Frame | None:
     """Return the innermost frame that is the program's."""
     found = next((frame for frame in stack if frame.own), None)
     return found or _of_its_package(stack)
+
+
+def brief(traceback: str, error: str) -> str:
+    """Return what a traceback tells beside its last line, `error`, and one frame."""
+    text = TO_MAIN.sub(r"\1", RECORD.sub("", traceback)).rstrip()
+    text = text.removesuffix(error).rstrip()
+    return "" if len(_frames(text)) == 1 else text
 
 
 def same_line(one: list[Frame], other: list[Frame]) -> bool:

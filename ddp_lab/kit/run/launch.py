@@ -260,7 +260,10 @@ def _starts_cold(cold: bool, program: Sequence[str], notes: list[str]) -> bool:
 
 
 def _require(options: Sequence[Option], program: Sequence[str]) -> None:
-    """Refuse a program whose file is missing; each rank would say so at length."""
+    """Refuse what torchrun, or each rank, would refuse without a word or at length."""
+    ranks = of.value(options, "--nproc-per-node") or ""
+    if re.fullmatch(r"0+|-\d+", ranks):
+        raise RunFailed(f"--nproc-per-node {ranks}: a run has at least one rank", None)
     if of.has(options, *NO_FILE):
         return
     # A wrong option, of which torchrun tells, may make another word the first.

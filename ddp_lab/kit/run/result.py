@@ -68,10 +68,12 @@ class RunFailed(Exception):
     def __init__(self, message: str, run: Run | None):
         super().__init__(message)
         self.run = run
+        self.help = ""
+        """What helps the reader of a notebook."""
 
     def _render_traceback_(self) -> list[str]:
         """Show the cause in a notebook, not the launcher's own frames."""
-        return [f"RunFailed: {self}"]
+        return [f"RunFailed: {_told(self)}", *filter(None, [self.help])]
 
 
 class RunInterrupted(KeyboardInterrupt):
@@ -82,4 +84,10 @@ class RunInterrupted(KeyboardInterrupt):
         self.run = run
 
     def _render_traceback_(self) -> list[str]:
-        return [f"RunInterrupted: {self}"]
+        return [f"RunInterrupted: {_told(self)}"]
+
+
+def _told(error: RunFailed | RunInterrupted) -> str:
+    """Return its message without the command, which the cell shows above it."""
+    command = f"\n\n$ {error.run.command}" if error.run else ""
+    return str(error).removesuffix(command)
