@@ -49,10 +49,10 @@ def rehearse():
 def two_devices(device):
     """This rank's two devices, and what to call them honestly."""
     local_world_size = int(os.environ["LOCAL_WORLD_SIZE"])
-    if torch.accelerator.device_count() < 2 * local_world_size:
+    if torch.cuda.device_count() < 2 * local_world_size:  # gloo knows no others
         return device, device, f"one {device.type}, twice"
-    second = device.index + local_world_size  # behind the first GPUs of all ranks
-    return device, torch.device(device.type, second), "two GPUs"
+    # The first GPUs are one for each rank already; the second ones lie behind them.
+    return device, torch.device("cuda", device.index + local_world_size), "two GPUs"
 
 
 def train_step(net, x, target):
