@@ -903,6 +903,8 @@ def test_a_traceback_tells_only_what_the_rest_does_not():
     assert "wrapper" not in whole and "<module>" not in whole
     assert "line 7, in main" in whole and "line 3, in f" in whole
     assert whole.count("E: x") == 1
+    train = RECORDED.replace("main", "train")
+    assert "wrapper" not in replace(failure, traceback=train + last).report()
     alone = replace(failure, traceback=f"{RECORDED}E: x\n").report()
     assert alone == "rank 1: E: x\n  at a.py:3 in f"
 
