@@ -142,9 +142,8 @@ def train(state, hook, rank, world_size, device):
 
 
 def main(rank, world_size, device):
-    if dist.get_backend() == "gloo":  # it can gather only what is in host memory
-        device = torch.device("cpu")
-        torch.cuda.is_available = lambda: False  # PowerSGD's hook waits for any GPU
+    if dist.get_backend() == "gloo":  # in host memory; PowerSGD then must see no GPU
+        device, torch.cuda.is_available = torch.device("cpu"), lambda: False
     facts = {}
     for way, (state, hook) in hooks().items():
         facts[way] = fact = train(state, hook, rank, world_size, device)
