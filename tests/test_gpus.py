@@ -18,7 +18,7 @@ ON_PLAYED = """
 from pathlib import Path
 from tools import gpus
 gpus.FOLDER = Path({folder!r})
-gpus.SHOWS_ONE["played"] = {{"PLAYED_ACCELERATORS": "1"}}
+gpus.SHOWS_ONE["played"] = gpus.SHOWS_ONE["cuda"]
 gpus.programs = lambda: [Path(f"ddp_lab/{{name}}.py") for name in {programs!r}]
 for section in ("collectives", "memory", "step", "training", "prepare"):
     setattr(gpus, section, lambda *_: {{}})
@@ -83,7 +83,6 @@ def test_played_accelerators_are_proved_and_recorded(tmp_path):
     (folder,) = tmp_path.iterdir()
     page = (folder / "page.txt").read_text().splitlines()
     wrong = [line for line in page if line.startswith("✗")]
-    # The double says in other words that its memory has run out, and checks shapes.
-    assert set(wrong) <= {"✗ rank 1 memory", "✗ rank 1 shapes"}, "\n".join(page)
-    assert "✓ rank 1 joins: played:1, wire" in page
+    assert set(wrong) <= {"✗ rank 1 shapes"}, "\n".join(page)
+    assert any(line.startswith("✓ rank 1 joins: played:1") for line in page)
     assert "✓ ddp/basics, one device for all" in page
