@@ -1,7 +1,8 @@
 """The programs on accelerators that this machine plays: see accelerator/play.py.
 
 In `make test` one program of each folder runs with a device for each rank; `make
-test-all` runs all but those left out below, once more with one device for all ranks.
+test-all` runs all but those left out below, once more with one device for all ranks,
+and every cell of every lesson.
 """
 
 import shutil
@@ -10,7 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import FULL, PROGRAMS, name_of, smaller
+from conftest import FULL, PROGRAMS, make, name_of, smaller
 from ranks import take_turns
 
 from ddp_lab import ROOT
@@ -77,12 +78,46 @@ PLANTED = {
         "share = (mine * torch.ones(1)).sum()",
     ),
     "numpy": ("total.item()", "total.numpy().item()"),
+    "a generator of the CPU": (
+        "share = mine.sum()",
+        "share = mine.sum()\n"
+        "    torch.rand(1, device=device, generator=torch.Generator())",
+    ),
+    "a forgotten wait": (
+        "dist.all_reduce(total)",
+        "dist.all_reduce(total, async_op=True)\n    time.sleep(1)",
+    ),
+    "time without synchronizing": (
+        "dist.all_reduce(total)",
+        "dist.barrier()\n    time.sleep(rank / 4)\n    start = time.monotonic()\n"
+        "    dist.all_reduce(total)\n    late = (world_size - 1 - rank) / 4\n"
+        "    assert time.monotonic() - start > late / 2",
+    ),
 }
 
 
 @pytest.mark.parametrize("mistake", PLANTED)
 def test_what_fails_on_a_gpu_fails_here(mistake, variant, monkeypatch, tmp_path):
     path = Path(variant(HELLO, *PLANTED[mistake]))
+    path = Path(variant(path, "import os\n", "import os\nimport time\n"))
     assert take_turns(RANKS, [path])[0] == {path: ""}  # on the CPU it is right
     failed, _ = ends([path], RANKS, monkeypatch, tmp_path)
     assert failed == {name_of(path): "exception"}
+
+
+SYNCHRONIZED = "dist.all_reduce(total)\n    torch.accelerator.synchronize()"
+
+
+def test_time_is_told_right_after_synchronizing(variant, monkeypatch, tmp_path):
+    old, new = PLANTED["time without synchronizing"]
+    path = variant(HELLO, old, new.replace(old, SYNCHRONIZED))
+    path = Path(variant(path, "import os\n", "import os\nimport time\n"))
+    assert ends([path], RANKS, monkeypatch, tmp_path)[0] == {}
+
+
+@FULL
+@pytest.mark.parametrize("devices", [2, 4])
+def test_every_cell_runs_on_devices(devices, clone):
+    played = {"PYTHONPATH": str(PLAY.parent), "PLAYED_ACCELERATORS": str(devices)}
+    done = make(clone, "lab", f"NPROC={devices}", **played)
+    assert done.returncode == 0, done.stdout[-6000:]
