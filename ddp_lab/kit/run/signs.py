@@ -90,9 +90,9 @@ class Still:
         if self.before is None or self.seconds <= limit:
             return False
         now, before = self.look(), self.before
-        # Of machines that do not answer nothing is known.
-        known = now.used is not None and before.used is not None
-        idle = known and now.used - before.used < IDLE * limit / 2
+        idle = False  # of machines that do not answer nothing is known
+        if now.used is not None and before.used is not None:
+            idle = now.used - before.used < IDLE * limit / 2
         starting = now.starting or (now.joining and not idle)  # a device gets ready
         starting = starting and time.monotonic() - self.began < first
         if now.done == before.done and not starting and (idle or not busy):
