@@ -2,8 +2,8 @@
 
     torchrun --standalone --nproc-per-node 2 fails.py raises
 
-A host does not wait in a collective of a device: it puts it into a queue and goes on, to
-the next line that reads a number.
+A host does not wait in a collective of a device: it puts it into a queue, and goes on
+to the next line that reads a number.
 """
 
 import sys
