@@ -24,7 +24,9 @@ WORK = ROOT / "work"
 ASSIGNMENTS = ROOT / "assignments", ROOT / "classroom" / "release"
 """Where students get them, and where `make release` writes them in a clone."""
 PAGES = "README.md TROUBLESHOOTING.md ELSEWHERE.md classroom/README.md"
-LINKED = "LICENSE figs/*.png figs/*.svg figs/steps/*.html ddp_lab/*/frames/*.py"
+LINKED = (
+    "LICENSE figs/*.png figs/*.svg figs/steps/*.html ddp_lab/*/frames/*.py recorded/*/*"
+)
 """What the notebooks and these pages show or link to, or make programs of."""
 LINK = re.compile(r"\[([^]]*)\]\((?!https?:|#)([^)#]+)[^)]*\)")
 SOURCE = "ddp_lab_source"
