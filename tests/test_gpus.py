@@ -83,7 +83,7 @@ def test_played_accelerators_are_proved_and_recorded(tmp_path):
     (folder,) = tmp_path.iterdir()
     page = (folder / "page.txt").read_text().splitlines()
     wrong = [line for line in page if line.startswith("✗")]
-    # Gloo checks shapes. And the recorder calls the wire's calls gloo's, in which a host
+    # Gloo checks shapes. The recorder calls the wire's calls gloo's, in which a host
     # stands itself, so nobody is found who waits at the next line that reads a number.
     known = {"✗ rank 1 shapes", "✗ rank 1 skips", "✗ ddp-lab why"}
     assert set(wrong) <= known, "\n".join(page)
