@@ -1,5 +1,6 @@
 """`make gpus`, without an accelerator and on some that this machine plays."""
 
+import importlib
 import json
 import os
 import subprocess
@@ -10,7 +11,6 @@ import pytest
 from conftest import FULL, outside
 
 from ddp_lab import ROOT
-from tools import gpus
 
 ACCELERATOR = Path(__file__).parent / "accelerator"
 # Where the devices have main memory, nothing is measured and no memory runs out.
@@ -26,7 +26,13 @@ gpus.main()
 """
 
 
-def test_without_an_accelerator_it_says_so_in_one_sentence(monkeypatch, capsys):
+@pytest.fixture
+def gpus():
+    """Return the module; it imports torch, which not every worker needs."""
+    return importlib.import_module("tools.gpus")
+
+
+def test_without_an_accelerator_it_says_so_in_one_sentence(gpus, monkeypatch, capsys):
     monkeypatch.setattr(gpus.torch.accelerator, "device_count", lambda: 0)
     with pytest.raises(SystemExit) as ended:
         gpus.main()
@@ -34,7 +40,7 @@ def test_without_an_accelerator_it_says_so_in_one_sentence(monkeypatch, capsys):
     assert capsys.readouterr().out.count("\n") == 1
 
 
-def test_a_section_is_done_once_and_a_page_ends_a_record(monkeypatch, tmp_path):
+def test_a_section_is_done_once_and_a_page_ends_a_record(gpus, monkeypatch, tmp_path):
     monkeypatch.setattr(gpus, "FOLDER", tmp_path)
     first = gpus.Record("2_played")
     assert first.section("hello", lambda: [1]) == [1]
@@ -48,7 +54,7 @@ def test_a_section_is_done_once_and_a_page_ends_a_record(monkeypatch, tmp_path):
     assert page == "2 × played\n0 ✓, 1 ✗\n\n✗ hello\n    rank 1\n    line 7\n"
 
 
-def test_programs_that_have_run_do_not_run_again(monkeypatch, tmp_path):
+def test_programs_that_have_run_do_not_run_again(gpus, monkeypatch, tmp_path):
     monkeypatch.setattr(gpus, "torchrun", lambda command, timeout: ran.append(command))
     monkeypatch.setattr(gpus, "programs", lambda: [Path("ddp_lab/a/b.py")] * 2)
     ran: list[str] = []
@@ -62,7 +68,7 @@ def test_programs_that_have_run_do_not_run_again(monkeypatch, tmp_path):
 HELLO = Path("ddp_lab/start/hello.py")
 
 
-def test_all_programs_count_gpus_as_the_copy_expects(monkeypatch, tmp_path):
+def test_all_programs_count_gpus_as_the_copy_expects(gpus, monkeypatch, tmp_path):
     monkeypatch.setattr(gpus, "COPY", tmp_path / "copy")
     copied = gpus.copied_apart() / HELLO
     assert gpus.COUNTS not in copied.read_text()
