@@ -51,7 +51,7 @@ COUNTS_APART = """\
         count = int(os.environ["LOCAL_WORLD_SIZE"])
 """
 LOOPBACK = {"NCCL_SOCKET_IFNAME": "lo", "NCCL_NET": "Socket", "NCCL_IB_DISABLE": "1"}
-SHOWS_ONE = {
+SHOWS_ONE = {  # of its devices, by their kind
     "cuda": {"CUDA_VISIBLE_DEVICES": "0"},
     "xpu": {"ZE_AFFINITY_MASK": "0"},
 }
@@ -375,6 +375,8 @@ def prove(record: Record, kind: str, count: int) -> None:
         ran = record.section("own", lambda: run_all(pair, side, kept))
     for name, wrong in ran.items():
         record.say(not wrong, f"{name}, a device for each rank", wrong)
+    if kind not in SHOWS_ONE:
+        return
     with programs_in(ROOT, **SHOWS_ONE[kind]):
         kept = folder / "shared.jsonl"
         ran = record.section("shared", lambda: run_all(2, jobs, kept))
