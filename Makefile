@@ -54,10 +54,6 @@ data: setup ## fetch CIFAR-10, or draw the stand-in where there is no network
 bench: setup ## measure launches, collectives, data and training, into build/bench
 	$(BIN)/python -m bench
 
-# It needs no Jupyter: without .venv the PyTorch of $(PYTHON) does.
-gpus: ## prove the lab on this machine's accelerators, and record it (recorded/)
-	@$(if $(wildcard .venv/ready),$(BIN)/python,$(PYTHON)) -m tools.gpus
-
 clean: ## remove build and caches; .venv and data stay
 	rm -rf build .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +

@@ -40,6 +40,10 @@ open-book: book ## the same, opened in a browser
 epub: $(BOOK)/book-ready ## the same as one file for readers of books, build/epub/ddp-lab.epub
 	$(SPHINX) -b epub -c book . build/epub
 
+# It needs no Jupyter: without .venv the PyTorch of $(PYTHON) does.
+gpus: ## prove the lab on this machine's accelerators, and record it (recorded/)
+	@$(if $(wildcard .venv/ready),$(BIN)/python,$(PYTHON)) -m tools.gpus
+
 # A test that waits costs no core: how many workers -n auto means, tests/conftest.py says.
 PYTEST := $(BIN)/python -m pytest -p tests.early -n auto
 SELECTED := $(NBVAL) -m "not (full or browser or repeats or proved)" tests notebooks
