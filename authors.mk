@@ -1,6 +1,6 @@
 # What authors and instructors do besides; the Makefile reads it where it is there.
 
-.PHONY: course outputs figs check test test-all proofs evidence lint
+.PHONY: course outputs figs check test test-all evidence lint
 .PHONY: classroom release handout grade feedback similar gradescope grades
 .PHONY: test-classroom book open-book epub
 
@@ -45,10 +45,7 @@ gpus: ## prove the lab on this machine's accelerators, and record it (recorded/)
 	@$(if $(wildcard .venv/ready),$(BIN)/python,$(PYTHON)) -m tools.gpus
 
 # A test that waits costs no core: how many workers -n auto means, tests/conftest.py says.
-PYTEST := $(BIN)/python -m pytest -p tests.early -n auto
-SELECTED := $(NBVAL) -m "not (full or browser or repeats or proved)" tests notebooks
-# What fails in a crowd runs once more, alone: who is starved passes, a mistake does not.
-ALONE := || { test $$? -eq 1 && $(BIN)/python -m pytest $(SELECTED) --last-failed; }
+PYTEST := $(BIN)/python -m pytest -n auto --dist loadgroup
 
 # Containers often set it: then each worker compiles all tests again, 3 seconds.
 unexport PYTHONDONTWRITEBYTECODE
@@ -57,15 +54,12 @@ check: lint ## style, types, rules, recorded evidence, each program on 2 ranks: 
 	$(PYTEST) -m check tests
 
 test: lint .venv/book-ready ## what CI runs: programs, kit, classroom and every cell of the notebooks
-	$(PYTEST) $(SELECTED) $(ALONE)
+	$(PYTEST) --reruns 1 $(NBVAL) -m "not (full or browser or repeats)" notebooks tests
 
 test-all: lint .venv/book-ready ## all numbers of ranks, races, floods, bombs, the browser, evidence anew
 	$(PYTEST) $(NBVAL) -m "not alone" tests notebooks
 	$(BIN)/python -m pytest -m alone tests
 	$(BIN)/python -m tests.record_evidence --check
-
-proofs: .venv/dev-ready .venv/classroom-ready ## for authors: try the mistakes anew that have changed, or their programs
-	$(BIN)/python -m tests.proofs
 
 evidence: .venv/dev-ready ## for maintainers: record tests/evidence anew from live runs
 	$(BIN)/python -m tests.record_evidence

@@ -2,7 +2,6 @@
 
 import functools
 import importlib
-import inspect
 import json
 import os
 import queue
@@ -18,7 +17,6 @@ from contextlib import suppress
 from fnmatch import fnmatch
 from pathlib import Path
 
-import proofs
 import psutil
 import pytest
 
@@ -72,11 +70,21 @@ def words_of(process: psutil.Process) -> list[str]:
     return []
 
 
+def tracked() -> list[str]:
+    """Return the names of the repository's files; [] where there is no repository."""
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    listed = b""
+    with suppress(FileNotFoundError):  # where there is no git
+        listed = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE).stdout
+    names = sorted(filter(None, listed.decode().split("\0")))
+    return [name for name in names if (ROOT / name).is_file()]
+
+
 def copied(folder: Path) -> Path:
     """Copy the repository, as it is now, into a repository of its own in `folder`."""
-    if not proofs.tracked():
+    if not (names := tracked()):
         pytest.skip("needs a git repository")
-    for name in proofs.tracked():
+    for name in names:
         if not name.startswith("tests/evidence/"):
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, folder / name)
@@ -105,9 +113,6 @@ TOGETHER = (
     "test_slurm.py",
     "test_work.py",
 )
-
-# Its wrong answers wait for what never comes, until somebody's patience ends.
-WAITING = "test_exercises.py"
 
 # What would send runs to a cluster.
 for name in (slurm.ASKED, slurm.SPREAD, "SLURM_JOB_ID"):
@@ -148,8 +153,6 @@ def pytest_configure(config):
     if not hasattr(config, "workerinput") and config.getoption("numprocesses", None):
         if python := WARM.lend(environment()):
             config.option.tx = [f"popen//python={python}"] * len(config.option.tx)
-    if cache := getattr(config, "cache", None):
-        FAILED.update(cache.get(CROWD, []))
 
 
 @pytest.hookimpl(optionalhook=True)  # a machine may have pytest without xdist
@@ -162,20 +165,6 @@ def pytest_xdist_auto_num_workers(config):
     return min(each * (os.cpu_count() or 1), 12)
 
 
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config, log):
-    """Give each test to whichever worker is free, but a file of `TOGETHER` to one."""
-    from xdist.scheduler import LoadScopeScheduling
-
-    class Scheduling(LoadScopeScheduling):
-        def _split_scope(self, nodeid: str) -> str:
-            file = nodeid.partition("::")[0]
-            return file if file.endswith(TOGETHER) else nodeid
-
-    config.option.loadscopereorder = False  # see `mixed`
-    return Scheduling(config, log)
-
-
 def pytest_ignore_collect(collection_path, config):
     """Leave out of `make check`, unread, a file that has nothing for it."""
     if config.getoption("markexpr") == "check" and collection_path.suffix == ".py":
@@ -184,88 +173,13 @@ def pytest_ignore_collect(collection_path, config):
     return None
 
 
-@pytest.hookimpl(wrapper=True)
 def pytest_collection_modifyitems(config, items):
-    """Mark what `make check` runs; mix what is left after -m."""
+    """Mark what `make check` runs, and what one worker has to run as a whole."""
     for item in items:
         if not any(item.get_closest_marker(need) for need in (*NEEDS, "full")):
             item.add_marker("check")
-        proofs.mark(item)
-    yield
-    if hasattr(config, "workerinput"):
-        items[:] = mixed(items)
-
-
-def mixed(items: list) -> list:
-    """Spread notebooks, which keep the cores busy, and tests that wait among others.
-
-    One after the other they take longer. So is spread what one worker runs as a whole,
-    the longest first. The last sixth is of the others, so that no worker is late.
-    """
-    wholes: dict[Path, list] = {}
-    waiting, others = [], []
-    for item in items:
         if item.path.name.endswith(TOGETHER):
-            wholes.setdefault(item.path, []).append(item)
-        elif item.path.name == WAITING:
-            waiting.append([item])
-        else:
-            others.append(item)
-    longest_first = sorted(wholes.values(), key=len, reverse=True)
-    return spread(longest_first, spread(waiting, others))
-
-
-def spread(units: list[list], among: list) -> list:
-    """Put units of tests between others, evenly, but for the last sixth of these.
-
-    A test that needs no processes takes no time, and counts for nothing.
-    """
-    rest = units[::-1]
-    counted = sum(not item.get_closest_marker("check") for item in among)
-    apart = counted * 5 / 6 / max(1, len(units))
-    found, due = [], 0.0
-    for item in among:
-        due += not item.get_closest_marker("check")
-        while rest and due >= apart:
-            found += rest.pop()
-            due -= apart
-        found.append(item)
-    return [*found, *(item for unit in rest[::-1] for item in unit)]
-
-
-CELLS: set[str] = set()
-"""The cells of notebooks that this session has tested."""
-FAILED: set[str] = set()
-"""What failed in the session before this one."""
-CROWD = "ddp_lab/failed"  # where the cache keeps it
-
-
-def pytest_runtest_logreport(report):
-    """Keep the names of cells."""
-    if ".ipynb::" in report.nodeid:
-        CELLS.add(report.nodeid)
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_sessionfinish(session):
-    """Let --last-failed run all cells of a notebook of which one has failed."""
-    cache = getattr(session.config, "cache", None)  # -p no:cacheprovider has none
-    if not hasattr(session.config, "workerinput") and cache:
-        failed = cache.get("cache/lastfailed", {})
-        cache.set(CROWD, list(failed))
-        files = {name.partition("::")[0] for name in failed}
-        failed |= {cell: True for cell in CELLS if cell.partition("::")[0] in files}
-        cache.set("cache/lastfailed", failed)
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_terminal_summary(terminalreporter, config):
-    """List what failed beside other tests and passes alone: a race, to be mended."""
-    passed = {report.nodeid for report in terminalreporter.getreports("passed")}
-    if config.getoption("lf", False) and (races := sorted(passed & FAILED)):
-        terminalreporter.section(f"failed in the crowd, passed alone: {len(races)}")
-        for name in races:
-            terminalreporter.line(f"CROWD {name}")
+            item.add_marker(pytest.mark.xdist_group(item.path.name))
 
 
 @pytest.fixture(autouse=True)
@@ -381,12 +295,6 @@ def smaller(program: Path, folder: Path) -> Path:
     copy.parent.mkdir(parents=True, exist_ok=True)
     copy.write_text(text)
     return copy
-
-
-def how_they_run() -> list[str]:
-    """Return how programs are run in tests, as text: see proofs.py."""
-    starts = [*sorted(STARTS_ITS_RANKS), *sorted(RESTARTS.items())]
-    return [repr(SMALLER), inspect.getsource(smaller), repr(starts)]
 
 
 @pytest.fixture

@@ -14,13 +14,11 @@ from collections.abc import Iterable
 from contextlib import contextmanager
 from html import unescape
 from html.parser import HTMLParser
-from importlib.metadata import version
 from itertools import product
 from pathlib import Path
 from urllib.parse import unquote, urlparse
 from zipfile import ZipFile
 
-import proofs
 import pytest
 from conftest import copied
 from test_jupyterlab import BROWSER_WAIT, CHROMIUM, FLAGS
@@ -34,14 +32,7 @@ from ddp_lab.kit.draw.svg import READABLE  # noqa: E402
 from figs import STEPPERS, scale, schedules  # noqa: E402
 from tools import course, notebooks  # noqa: E402
 
-
-def depends_on(**_: object) -> list[str]:
-    """Return what the book is made of, and by what: see proofs.py."""
-    others = "tests/(?!(conftest|test_book|test_jupyterlab|test_steps)[.]py)"
-    return [proofs.all_but(others), version("sphinx"), version("myst-nb")]
-
-
-pytestmark = [pytest.mark.processes, pytest.mark.proof(of=depends_on)]
+pytestmark = pytest.mark.processes
 
 SITES = ("http:", "https:", "mailto:", "data:", "javascript:")
 GUESSES = [  # a guess, what the page says, and whether the guess is right

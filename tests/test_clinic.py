@@ -5,7 +5,6 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-import proofs
 import pytest
 from conftest import FULL
 
@@ -16,14 +15,7 @@ from ddp_lab.kit import RunFailed, torchrun
 from ddp_lab.kit.cell.hints import functions
 from tools import notebooks
 
-
-def depends_on(**_: object) -> list[str]:
-    """Return what an illness, its signs and its cure depend on: see proofs.py."""
-    others = "(bench|book|classroom|figs|tests/(?!(conftest|test_clinic)[.]py))"
-    return [proofs.all_but(others)]
-
-
-pytestmark = [pytest.mark.processes, pytest.mark.proof(of=depends_on)]
+pytestmark = pytest.mark.processes
 
 ALIKE = {2: None, 4: None}
 

@@ -32,13 +32,6 @@ def test_make_writes_what_is_committed(clone, target, name):
     assert (clone / name).read_bytes() == (ROOT / name).read_bytes()
 
 
-def test_what_failed_is_run_again_out_of_the_same_tests():
-    """With other paths pytest finds none of it there, and runs all that it finds."""
-    both = make(ROOT, "-n", "test").stdout.splitlines()[-1]
-    first, again = (re.search(r"--nbval.*", part)[0] for part in both.split("||"))
-    assert again.split() == [*first.split(), "--last-failed;", "}"]
-
-
 def test_make_data_without_a_network_and_make_clean(clone):
     done = make(clone, "data", https_proxy=NOWHERE)
     assert done.returncode == 0, done.stdout

@@ -9,7 +9,6 @@ import os
 import subprocess
 from pathlib import Path
 
-import proofs
 import pytest
 from conftest import FULL, Later
 
@@ -20,12 +19,7 @@ from ddp_lab.kit.run.here import warm_python
 SAVING = sorted((ROOT / "ddp_lab").glob("c[hi]*/*.py"))  # checkpoint and cifar10
 
 
-def depends_on(**_: object) -> list[str]:
-    """Return what a program's answer to a damage depends on: see proofs.py."""
-    return [*map(proofs.text, [*SAVING, Path(__file__)])]
-
-
-pytestmark = [pytest.mark.processes, pytest.mark.proof(of=depends_on)]
+pytestmark = pytest.mark.processes
 atomic, torch = Later("ddp_lab.checkpoint.atomic"), Later("torch")
 
 # Where a program saves, and where it writes first.

@@ -10,9 +10,8 @@ import json
 from importlib.metadata import version
 from pathlib import Path
 
-import proofs
 import pytest
-from conftest import FULL, RESTARTS, STARTS_ITS_RANKS, how_they_run, name_of, smaller
+from conftest import FULL, RESTARTS, STARTS_ITS_RANKS, name_of, smaller
 from ranks import launch, tell_apart
 
 from ddp_lab import ROOT
@@ -96,13 +95,6 @@ def test_notebooks_show_that_unsolved_is_not_yet():
     assert shown == {answer for answer in RIGHT if name(answer) not in NOT_COMPARED}
 
 
-def depends_on(answer: Path, **_: int) -> list[str]:
-    """Return what the verdict on all answers depends on: see proofs.py."""
-    files = [program(answer), *all_answers(answer), Path(__file__)]
-    return [*map(proofs.text, files), *how_they_run()]
-
-
-@pytest.mark.proof(of=depends_on)
 @pytest.mark.parametrize(
     "answer",
     [
@@ -117,7 +109,6 @@ def test_unsolved_is_not_yet(answer, tmp_path):
     assert all("not yet" in "\n".join(lines) for lines in run.lines)
 
 
-@pytest.mark.proof(of=depends_on)
 @right
 @pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=FULL)])
 def test_the_solution_is_right(answer, ranks, tmp_path):
@@ -135,7 +126,6 @@ def all_answers(answer: Path) -> list[Path]:
     return [*found, answer, *(each for each in ALSO_RIGHT if each.parent == right)]
 
 
-@pytest.mark.proof(of=depends_on)
 @right
 def test_right_answers_pass_and_no_wrong_one_does(answer, tmp_path):
     answers = all_answers(answer)

@@ -2,7 +2,6 @@
 
 import math
 
-import proofs
 import pytest
 from conftest import Later
 
@@ -66,7 +65,6 @@ def test_what_is_cut_divides_by_two_three_and_four():
         assert size % 12 == 0
 
 
-@pytest.mark.proof(of=lambda: [*map(proofs.text, ("ddp_lab/gpt.py", __file__))])
 def test_it_learns(model):
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     for step in range(50):

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import proofs
 import pytest
 
 pytest.importorskip("nbformat", reason="the notebooks' tests need Jupyter")
@@ -372,14 +371,7 @@ def test_there_is_another_world_for_each_row():
     assert sorted(world.row for world in WORLDS) == sorted(ROWS - READ)
 
 
-def depends_on(world: World) -> list[str]:
-    """Return what a row's fate depends on: see proofs.py."""
-    program = f"ddp_lab/old_pages/{world.program}.py"
-    return [*map(proofs.text, (program, __file__))]
-
-
 @pytest.mark.processes
-@pytest.mark.proof(of=depends_on)
 @pytest.mark.parametrize("world", WORLDS, ids=lambda world: f"row {world.row}")
 def test_the_row_turns_red_in_another_world(world):
     assert in_other_worlds(world.program)[world.row] == world.fate

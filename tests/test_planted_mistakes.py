@@ -4,14 +4,12 @@ A program that keeps quiet with one of these in it teaches nothing, so this file
 proof that the checks in the programs can fail.
 """
 
-import inspect
 from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 
-import proofs
 import pytest
-from conftest import PROGRAMS, RESTARTS, how_they_run, name_of, smaller
+from conftest import PROGRAMS, RESTARTS, name_of, smaller
 from ranks import launch, tell_apart
 
 from ddp_lab import ROOT
@@ -2365,14 +2363,6 @@ def quick(path: Path, folder: Path) -> Path:
     return smaller(path, folder / "smaller")
 
 
-def depends_on(*mistakes: Mistake) -> list[str]:
-    """Return what the verdict on mistakes depends on: see proofs.py."""
-    programs = {f"ddp_lab/{each.program}.py" for each in mistakes}
-    own = [repr(NOTICED), *map(inspect.getsource, (planted, quick))]
-    return [*map(proofs.text, programs), *map(repr, mistakes), *own, *how_they_run()]
-
-
-@pytest.mark.proof(of=lambda turn: depends_on(*TURNS[turn]))
 @pytest.mark.parametrize("turn", TURNS, ids=lambda turn: f"{turn[0]}-{turn[1]}")
 def test_mistakes_are_caught_and_the_program_is_right(turn, tmp_path):
     program, ranks = turn
@@ -2387,7 +2377,6 @@ def test_mistakes_are_caught_and_the_program_is_right(turn, tmp_path):
     assert not unnoticed, printed
 
 
-@pytest.mark.proof(of=lambda mistake: depends_on(mistake))
 @pytest.mark.parametrize("mistake", ALONE, ids=lambda m: f"{m.program}: {m.name}")
 def test_the_mistake_is_caught(mistake, tmp_path):
     path, arguments = planted(mistake, tmp_path), mistake.arguments

@@ -10,7 +10,6 @@ import re
 from fnmatch import fnmatch
 from pathlib import Path
 
-import proofs
 import pytest
 from conftest import (
     FULL,
@@ -18,7 +17,6 @@ from conftest import (
     RESTARTS,
     SMALLER,
     STARTS_ITS_RANKS,
-    how_they_run,
     name_of,
     smaller,
 )
@@ -63,12 +61,6 @@ def shown() -> set[str]:
     return found
 
 
-def depends_on(path: Path, ranks: int) -> list[str]:
-    """Return what a program's success depends on: see proofs.py."""
-    words = [ARGUMENTS.get(name_of(path), ""), repr(name_of(path) in ALONE)]
-    return [proofs.text(path), *words, *how_they_run()]
-
-
 def cases():
     """Return programs with numbers of ranks, marked by where they run."""
     seen = shown()
@@ -78,9 +70,8 @@ def cases():
         again = unsolved or name in seen
         marks = {2: [pytest.mark.check], 3: [FULL] if unsolved else [], 4: [FULL]}
         marks[2] += [pytest.mark.repeats] if again else []
-        proof = pytest.mark.proof(of=depends_on)
         for ranks, more in marks.items():
-            marked = [PROCESSES, proof, *more]
+            marked = [PROCESSES, *more]
             yield pytest.param(path, ranks, marks=marked, id=f"{name}-{ranks}")
 
 

@@ -2,7 +2,6 @@
 
 import ast
 import functools
-import json
 import os
 import re
 import shutil
@@ -12,9 +11,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 import nbformat
-import proofs
 import pytest
-from conftest import KIT
 from ranks import launch
 
 from classroom.engine import judge, runner, sandbox
@@ -81,21 +78,6 @@ def changed(name: str, *changes: tuple[str, str]) -> dict[str, str]:
         assert len(files) == 1 and found[files[0]].count(old) == 1, (old, files)
         found[files[0]] = found[files[0]].replace(old, new)
     return found
-
-
-@functools.cache
-def judging(name: str) -> list[str]:
-    """Return what judges an assignment, and its solution: see tests/proofs.py."""
-    files = [*judge.judging(name), *sorted((KIT / "explain").glob("*.py"))]
-    files += [KIT / "record" / "logs.py", Path(__file__)]
-    cells = json.loads(notebook("source", name).read_text())["cells"]
-    cases = [[c["source"], c["metadata"]] for c in cells if c["cell_type"] == "code"]
-    return [*map(proofs.text, files), json.dumps(cases), f"unsafe: {UNSAFE}"]
-
-
-def proofs_of(name: str, file: str) -> pytest.MarkDecorator:
-    """Return the marker of a file whose tests are proofs about an assignment."""
-    return pytest.mark.proof(of=lambda **_: [Path(file).read_text(), *judging(name)])
 
 
 @functools.cache

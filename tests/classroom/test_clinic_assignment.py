@@ -2,14 +2,14 @@
 
 import nbformat
 import pytest
-from course import cells, changed, proofs_of, solution, verdict, visible
+from course import cells, changed, solution, verdict, visible
 
 from classroom.assignments.clinic import criteria as clinic
 from classroom.engine.assignment import notebook
 from classroom.engine.rig import Rig
 from ddp_lab.kit import torchrun
 
-pytestmark = [pytest.mark.sandbox, proofs_of("clinic", __file__)]
+pytestmark = pytest.mark.sandbox
 
 CASES = {cell.name: cell.cases for cell in cells("clinic")}
 

@@ -1,13 +1,13 @@
 """Assignment 2: what is special to it; test_solutions.py has the rest."""
 
 import pytest
-from course import cells, changed, proofs_of, solution, starter, verdict, visible
+from course import cells, changed, solution, starter, verdict, visible
 
 from classroom.assignments.beside import averaged
 from classroom.assignments.ddp import criteria as ddp
 from classroom.engine.rig import Rig
 
-pytestmark = [pytest.mark.sandbox, proofs_of("ddp", __file__)]
+pytestmark = pytest.mark.sandbox
 
 WRAPPED = """
 from contextlib import contextmanager

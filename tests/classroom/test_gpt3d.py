@@ -1,9 +1,9 @@
 """Assignment 11: what is special to it; test_solutions.py has the rest."""
 
 import pytest
-from course import cells, changed, proofs_of, solution, some, verdict, visible
+from course import cells, changed, solution, some, verdict, visible
 
-pytestmark = [pytest.mark.sandbox, proofs_of("gpt3d", __file__)]
+pytestmark = pytest.mark.sandbox
 
 # Of memory, where it matters little how much there is.
 SMALL = dict(layers=4, width=96, heads=4, rows=8, time=4, micro=2)

@@ -1,11 +1,11 @@
 """Assignment 7: what is special to it; test_solutions.py has the rest."""
 
 import pytest
-from course import judged, proofs_of, solution, verdict, visible
+from course import judged, solution, verdict, visible
 
 from classroom.engine import sandbox
 
-pytestmark = [pytest.mark.sandbox, proofs_of("launcher", __file__)]
+pytestmark = pytest.mark.sandbox
 
 
 def tried(text: str, criterion: str) -> str:

@@ -1,13 +1,13 @@
 """Assignment 10: what is special to it; test_solutions.py has the rest."""
 
 import pytest
-from course import changed, proofs_of, verdict, visible
+from course import changed, verdict, visible
 
 from classroom.assignments.beside import averaged
 from classroom.assignments.overlap import criteria as overlap
 from classroom.engine.verdict import Verdict
 
-pytestmark = [pytest.mark.sandbox, proofs_of("overlap", __file__)]
+pytestmark = pytest.mark.sandbox
 
 SEND = "self.sent.append((flat, dist.all_reduce(flat, async_op=True)))"
 HOOK = "            parameter.register_post_accumulate_grad_hook(self.on_gradient)\n"

@@ -1,9 +1,9 @@
 """Assignment 3: what is special to it; test_solutions.py has the rest."""
 
 import pytest
-from course import cells, changed, proofs_of, solution, verdict, visible
+from course import cells, changed, solution, verdict, visible
 
-pytestmark = [pytest.mark.sandbox, proofs_of("resume", __file__)]
+pytestmark = pytest.mark.sandbox
 
 STATE = """    parts = "model", "optimizer", "scheduler"
     shared = {name: getattr(run, name).state_dict() for name in parts}

@@ -11,7 +11,6 @@ from course import (
     cells,
     changed,
     judged,
-    proofs_of,
     solution,
     states,
     verdict,
@@ -22,7 +21,7 @@ from classroom.assignments.ring import criteria as ring
 from classroom.engine.check import try_case
 from classroom.engine.rig import Outcome, Rig
 
-pytestmark = [pytest.mark.sandbox, proofs_of("ring", __file__)]
+pytestmark = pytest.mark.sandbox
 
 
 @pytest.mark.parametrize(

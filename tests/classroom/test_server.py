@@ -3,13 +3,13 @@
 from itertools import product
 
 import pytest
-from course import cells, changed, proofs_of, solution, some, verdict, visible
+from course import cells, changed, solution, some, verdict, visible
 
 from classroom.assignments.server.criteria import Truth, written
 from classroom.engine.assignment import load
 from classroom.engine.rig import Rig
 
-pytestmark = [pytest.mark.sandbox, proofs_of("server", __file__)]
+pytestmark = pytest.mark.sandbox
 
 SERVER = "class Server:"
 LOCK = "        self.lock = threading.Lock()\n"

@@ -9,7 +9,6 @@ from course import (
     cells,
     changed,
     judged,
-    proofs_of,
     solution,
     verdict,
     visible,
@@ -19,7 +18,7 @@ from classroom.assignments.shard import criteria as shard
 from classroom.engine.check import try_case
 from classroom.engine.verdict import Verdict
 
-pytestmark = [pytest.mark.sandbox, proofs_of("shard", __file__)]
+pytestmark = pytest.mark.sandbox
 
 HEAD = """
 import sys

@@ -1,12 +1,12 @@
 """Assignment 4: what is special to it; test_solutions.py has the rest."""
 
 import pytest
-from course import changed, judged, proofs_of, solution, some, verdict, visible
+from course import changed, judged, solution, some, verdict, visible
 
 from classroom.assignments.split import criteria
 from classroom.engine.rig import Rig
 
-pytestmark = [pytest.mark.sandbox, proofs_of("split", __file__)]
+pytestmark = pytest.mark.sandbox
 
 AHEAD = "ahead = self.world_size - 1 - self.rank"
 CLEAR = "        self.works.clear()\n"
