@@ -1,6 +1,6 @@
 """Start a program's ranks without a launcher: for tests of what the program does.
 
-A launch by `torchrun` (ddp_lab/kit/run/launch.py) has a guard, an agent, a rendezvous
+A launch by `torchrun` (ddp_lab/kit/launch.py) has a guard, an agent, a rendezvous
 and a proxy for each rank. Here a rank is a fork of the warm process that holds torch,
 with the variables that torchrun would set, and nothing else: a fourth of the work. The
 ranks meet at a store that another fork hosts, as torchrun's agent does. What they leave

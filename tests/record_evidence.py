@@ -26,13 +26,13 @@ from pathlib import Path
 from unittest import mock
 
 from ddp_lab import ROOT
+from ddp_lab.kit import launch
 from ddp_lab.kit.explain.cause import Cause
 from ddp_lab.kit.explain.ends import HEADSTART
 from ddp_lab.kit.explain.failure import Failure, find_failure, find_notes
 from ddp_lab.kit.explain.stands import PEER_ARGUMENT, ROOT_ARGUMENT, TAG_ARGUMENT
 from ddp_lab.kit.record.logs import RunLog, TorchrunLog
 from ddp_lab.kit.record.spawned import SpawnLog
-from ddp_lab.kit.run import launch
 from ddp_lab.kit.run import live as live_run
 from ddp_lab.kit.run.result import Run, RunFailed
 from tests.faults import CASES, Fault, brief

@@ -20,6 +20,7 @@ from ddp_lab.kit.explain import nodes as explain_nodes
 from ddp_lab.kit.explain.attempts import compare
 from ddp_lab.kit.explain.cause import Cause, Kind
 from ddp_lab.kit.explain.failure import Failure, find_failure, find_notes
+from ddp_lab.kit.launch import machines, torchrun
 from ddp_lab.kit.played import events, plan
 from ddp_lab.kit.played.room import GPUS, LOOPBACK, Room
 from ddp_lab.kit.record import agents
@@ -29,7 +30,6 @@ from ddp_lab.kit.record.stacks import Frame
 from ddp_lab.kit.run import options as of
 from ddp_lab.kit.run import owned
 from ddp_lab.kit.run.here import Here
-from ddp_lab.kit.run.launch import machines, torchrun
 from ddp_lab.kit.run.limits import Limits
 from ddp_lab.kit.run.live import LiveRun
 from ddp_lab.kit.run.ports import listens

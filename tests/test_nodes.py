@@ -23,8 +23,8 @@ from forked import let_servers_be_forks
 from ddp_lab import ROOT
 from ddp_lab.kit import RunFailed, say, torchrun
 from ddp_lab.kit.explain.cause import Kind
+from ddp_lab.kit.launch import machines
 from ddp_lab.kit.run.here import warm_python
-from ddp_lab.kit.run.launch import machines
 from ddp_lab.kit.run.options import OWN_STORE
 from ddp_lab.kit.run.ports import free_port
 from ddp_lab.kit.run.warm import LENT

@@ -109,7 +109,7 @@ def launch(header: dict, folder: Path, limits: "Limits | None", **more: Any) -> 
     Args:
         more: what else `torchrun` of the lab's launcher takes.
     """
-    from ddp_lab.kit.run.launch import torchrun
+    from ddp_lab.kit.launch import torchrun
     from ddp_lab.kit.run.limits import Limits
     from ddp_lab.kit.run.result import RunFailed, RunInterrupted
 
@@ -202,9 +202,11 @@ def _tidy(text: str, folder: Path) -> str:
         relative = os.path.relpath(prefix) + "/"
         text = text.replace(relative, "")
     # A line of ours is none that a student could mend.
-    text = re.sub(r"\n  at (harness|ranks|averaging|lives)\.py:[^\n]*", "", text)
-    ours = r"(at|in) (harness|ranks|averaging|lives)\.py:[^;\n]*"
-    return re.sub(ours, "in the check, outside your program", text)
+    ours = "|".join(re.escape(path.name) for path in folder.glob("*.py"))
+    text = re.sub(rf"\n  at ({ours}):[^\n]*", "", text)
+    return re.sub(
+        rf"(at|in) ({ours}):[^;\n]*", "in the check, outside your program", text
+    )
 
 
 def collect(out: Path, answer: dict) -> dict[str, bytes]:

@@ -78,7 +78,7 @@ def test_what_counts_is_the_silence_and_not_the_questions_after_it(monkeypatch):
         watch(run)
         raise RunFailed("no end", run)
 
-    monkeypatch.setattr("ddp_lab.kit.run.launch.torchrun", torchrun)
+    monkeypatch.setattr("ddp_lab.kit.launch.torchrun", torchrun)
     header = {"ranks": 8, "timeout": 40}
     assert runner.launch(header, Path("/nowhere"), limits.Limits())["starved"]
 

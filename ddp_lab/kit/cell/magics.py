@@ -14,12 +14,12 @@ from IPython.core.interactiveshell import InteractiveShell
 from IPython.display import DisplayHandle, display
 
 from ddp_lab import workplace
+from ddp_lab.kit import launch
 from ddp_lab.kit.cell import display as screen
 from ddp_lab.kit.cell import hints, written
 from ddp_lab.kit.cell.program import program
 from ddp_lab.kit.cell.puzzle import puzzle
 from ddp_lab.kit.cell.unloaded import ABOVE
-from ddp_lab.kit.run import launch
 from ddp_lab.kit.run.here import environment
 from ddp_lab.kit.run.result import Run, RunFailed, RunInterrupted
 from ddp_lab.kit.run.warm import WARM

@@ -10,12 +10,12 @@ from html import escape
 
 from IPython.display import display
 
+from ddp_lab.kit import launch
 from ddp_lab.kit.cell import display as screen
 from ddp_lab.kit.cell import program
 from ddp_lab.kit.cell.predict import RIGHT_COLOR
 from ddp_lab.kit.draw.colors import GREY
 from ddp_lab.kit.draw.traces import Trace, beside, differences
-from ddp_lab.kit.run import launch
 from ddp_lab.kit.run.result import Run, RunFailed
 
 SAID = 3  # differences that are told in words

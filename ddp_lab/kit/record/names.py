@@ -1,7 +1,7 @@
 """The names of the files that a run leaves behind: each is said here, and nowhere else.
 
 Scripts that run without the kit (proxy.py, rank.py) cannot import this and repeat what
-they write; a test compares. Which process writes what, `run/launch.py` tells.
+they write; a test compares. Which process writes what, `launch.py` tells.
 """
 
 import json

@@ -13,8 +13,8 @@ from typing import Any, BinaryIO
 
 import psutil
 
+from ddp_lab.kit import launch
 from ddp_lab.kit.record.logs import folders_by_attempt
-from ddp_lab.kit.run import launch
 from ddp_lab.kit.run.limits import Limits
 from ddp_lab.kit.run.result import Run, RunFailed, RunInterrupted
 

@@ -4,7 +4,8 @@
 one for each of several nodes. `machines` runs what is typed on each of them. `python`
 does the same for a program that starts its ranks itself.
 
-Who starts whom (no import shows it):
+This is where a run's place is chosen: this machine (run), nodes that it plays (played),
+or the nodes of a SLURM job (slurm). Who starts whom (no import shows it):
 
     cell        %torchrun (magics.py) calls the launcher in the kernel
      |
@@ -79,6 +80,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from ddp_lab.kit import say
+from ddp_lab.kit.played.play import Played
 from ddp_lab.kit.run import options as of
 from ddp_lab.kit.run.cold import why_cold
 from ddp_lab.kit.run.here import Family, Here
@@ -88,6 +90,7 @@ from ddp_lab.kit.run.options import Option
 from ddp_lab.kit.run.place import Place
 from ddp_lab.kit.run.result import Run, RunFailed, RunInterrupted
 from ddp_lab.kit.run.warm import READ_AT_IMPORT, Warm, wanted
+from ddp_lab.kit.slurm import sent
 
 SETS = re.compile(r"(\w+)=(.*)", re.DOTALL)  # a variable, in front of a command
 NO_FILE = (of.NO_PYTHON, *of.MODULE, "--help", "-h")
@@ -145,13 +148,9 @@ def torchrun(
     place: Place | None = None
     happening = bool(events or rate or delay)
     if not happening and any(os.environ.get(name) for name in SLURM):
-        from ddp_lab.kit.slurm import sent
-
         place = sent.Sent(own, program, cold) if sent.takes(own) else None
     played = place is None and of.is_for_all(own)
     if played:
-        from ddp_lab.kit.played.play import Played
-
         place = Played((env, own, program), events, rate, delay, cold=cold, server=warm)
     elif place is None:
         if happening:
@@ -196,8 +195,6 @@ def machines(
     """
     if not commands:
         raise RunFailed("the launcher: no machine has a command", None)
-    from ddp_lab.kit.played.play import Played
-
     typed = [_typed(command) for command in commands]
     variables = [name for env, *_ in typed for name in env]
     cold = cold or any(name.startswith(READ_AT_IMPORT) for name in variables)
