@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from classroom.engine import judge
+from classroom.engine import judge, runner
 from classroom.engine.assignment import LAB, names
 from classroom.engine.modules import imported
 from classroom.engine.rig import BESIDE
@@ -67,6 +67,14 @@ def test_an_assignment_is_whole_and_knows_no_other(name):
 def test_what_harnesses_share_runs_where_there_is_nothing_else(name):
     known = {module.split(".")[0] for module in ours(BESIDE / f"{name}.py")}
     assert known <= {"ranks", *SHARED}
+
+
+def test_a_report_shows_no_line_of_the_check(tmp_path):
+    (tmp_path / "anything.py").touch()  # whatever an assignment calls its files
+    frames = f"\n  at {tmp_path}/anything.py:7\n  at {tmp_path}/answer/mine.py:3"
+    text = f"rank 0: KeyError{frames}; rank 1 waits in {tmp_path}/anything.py:9"
+    told = "rank 0: KeyError\n  at mine.py:3; rank 1 waits in the check, outside"
+    assert runner._tidy(text, tmp_path) == f"{told} your program"
 
 
 # --- what a report depends on ---
