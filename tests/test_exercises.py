@@ -1,12 +1,15 @@
 """Every exercise: unsolved is no error, solved is said so, solved wrongly fails.
 
-answers/SUBJECT/EXERCISE.py solves ddp_lab/SUBJECT/EXERCISE.py. What is in
-tests/wrong_answers/SUBJECT/EXERCISE/ comes to mind and misses the idea: each file's
-name says how. Puzzles are exercises, too; tests/right_answers has further solutions.
-All answers to an exercise are judged in one launch, if none of them ends its ranks.
+answers/SUBJECT/EXERCISE.py solves ddp_lab/SUBJECT/EXERCISE.py, as readers see it. Each
+cell of tests/answers/SUBJECT/EXERCISE.py is a further answer: a right one in another
+style, or a wrong one that comes to mind and misses the idea, as its name says. Puzzles
+are exercises, too. All answers to an exercise are judged in one launch, if none of them
+ends its ranks.
 """
 
 import json
+import re
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
@@ -20,14 +23,56 @@ from ddp_lab.kit.cell.program import FRAMES, Order, whole
 
 pytestmark = pytest.mark.processes
 
-ANSWERS, MISTAKES = ROOT / "answers", ROOT / "tests" / "wrong_answers"
-OTHERS = ROOT / "tests" / "right_answers"
-KINDS = ("exercise*.py", "puzzle*.py")
-RIGHT = sorted(path for kind in KINDS for path in ANSWERS.glob(f"*/{kind}"))
-ALSO_RIGHT = sorted(OTHERS.glob("*/*/*.py"))
-if version("torch").startswith("2.11"):  # its gloo has no all_to_all of lists
-    ALSO_RIGHT = [p for p in ALSO_RIGHT if "dist.all_to_all(" not in p.read_text()]
-WRONG = sorted(MISTAKES.glob("*/*/*.py"))
+SHOWN, OTHERS = ROOT / "answers", ROOT / "tests" / "answers"
+CELL = re.compile(r"^# %% (wrong|right): (.+)\n", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What may stand in the cell of an exercise."""
+
+    exercise: str
+    """SUBJECT/EXERCISE"""
+    name: str
+    is_right: bool
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.exercise}, {self.name}" if self.name else self.exercise
+
+    @property
+    def program(self) -> Path:
+        """The exercise that it is for, unsolved."""
+        return ROOT / "ddp_lab" / f"{self.exercise}.py"
+
+
+def shown() -> list[Answer]:
+    """Return the answer to each exercise that readers see."""
+    paths = [*SHOWN.glob("*/exercise*.py"), *SHOWN.glob("*/puzzle*.py")]
+    return [
+        Answer(_exercise(path), "", True, path.read_text()) for path in sorted(paths)
+    ]
+
+
+def others() -> list[Answer]:
+    """Return all answers of tests/answers."""
+    found = []
+    for path in sorted(OTHERS.glob("*/*.py")):
+        before, *parts = CELL.split(path.read_text())
+        assert not before, f"{path} does not begin with a cell"
+        for kind, name, text in zip(parts[::3], parts[1::3], parts[2::3], strict=True):
+            cell = f'"""Solved."""\n{text}'
+            found.append(Answer(_exercise(path), name, kind == "right", cell))
+    if version("torch").startswith("2.11"):  # its gloo has no all_to_all of lists
+        found = [a for a in found if not a.is_right or "dist.all_to_all(" not in a.text]
+    return found
+
+
+def _exercise(path: Path) -> str:
+    return f"{path.parent.name}/{path.stem}"
+
+
+SOLUTIONS, ANSWERS = shown(), others()
 REFERENCES = {"rpc/exercise_far.py", "rpc/exercise_specimens.py"}
 ALONE = STARTS_ITS_RANKS | RESTARTS.keys() | REFERENCES
 """Exercises of which each answer has a launch of its own."""
@@ -39,34 +84,22 @@ NOT_COMPARED = {
 """Exercises whose outputs differ from run to run, so that nbval ignores them."""
 
 
-def name(answer: Path) -> str:
-    folder = next(f for f in (ANSWERS, OTHERS, MISTAKES) if answer.is_relative_to(f))
-    return str(answer.relative_to(folder).with_suffix(""))
-
-
-def program(answer: Path) -> Path:
-    """Return the exercise that `answer` is for."""
-    subject, exercise, *_ = Path(name(answer)).parts
-    return ROOT / "ddp_lab" / subject / f"{exercise}.py"
-
-
-def solve(answer: Path, folder: Path) -> Path:
+def solve(answer: Answer, folder: Path) -> Path:
     """Write the program that a cell with `answer` in it makes; return its path."""
-    path, cell = program(answer).relative_to(ROOT), answer.read_text()
+    program = answer.program
+    path = program.relative_to(ROOT)
     order = Order.parse(f"{path} --from {path.parent / FRAMES / path.name}")
-    if not cell.startswith('"""'):
-        cell = f'"""Solved."""\n{cell}'
     # The program is its frame, and what the cell with the stub imports.
-    made = whole(order, cell, lambda _: program(answer).read_text())
-    solved = folder / name_of(program(answer))
+    made = whole(order, answer.text, lambda _: program.read_text())
+    solved = folder / name_of(program)
     solved.parent.mkdir(parents=True)
     solved.write_text(made.text)
     return smaller(solved, folder / "smaller")
 
 
-def start(path: Path, answer: Path, ranks: int, **options) -> Run:
+def start(path: Path, ranks: int, **options) -> Run:
     """Run an exercise, or a copy of it that is solved."""
-    name = name_of(program(answer))
+    name = name_of(path)
     if name in STARTS_ITS_RANKS:
         return python(f"{path} --nproc-per-node {ranks}", **options)
     if again := RESTARTS.get(name):
@@ -74,81 +107,74 @@ def start(path: Path, answer: Path, ranks: int, **options) -> Run:
     return launch(ranks, path, **options)
 
 
-right = pytest.mark.parametrize("answer", RIGHT, ids=name)
+each_solution = pytest.mark.parametrize("solution", SOLUTIONS, ids=str)
 
 
 def test_every_exercise_has_a_right_answer_and_a_wrong_one():
-    programs = {p for kind in KINDS for p in (ROOT / "ddp_lab").glob(f"*/{kind}")}
-    assert programs == {program(answer) for answer in RIGHT}
-    assert programs == {program(answer) for answer in WRONG}
+    folder = ROOT / "ddp_lab"
+    paths = [*folder.glob("*/exercise*.py"), *folder.glob("*/puzzle*.py")]
+    exercises = {_exercise(path) for path in paths}
+    assert exercises == {answer.exercise for answer in SOLUTIONS}
+    assert exercises == {answer.exercise for answer in ANSWERS if not answer.is_right}
 
 
 def test_notebooks_show_that_unsolved_is_not_yet():
     """So `make test` sees it there, and test_unsolved_is_not_yet is for the rest."""
-    shown = set()
+    exercises = {answer.exercise for answer in SOLUTIONS}
+    unsolved = set()
     for path in (ROOT / "notebooks").glob("*.ipynb"):
         for cell in json.loads(path.read_text())["cells"]:
             compared = "nbval-ignore-output" not in cell["metadata"].get("tags", [])
             if compared and "not yet" in json.dumps(cell.get("outputs", [])).lower():
                 source = "".join(cell["source"])
-                shown |= {answer for answer in RIGHT if name(answer) in source}
-    assert shown == {answer for answer in RIGHT if name(answer) not in NOT_COMPARED}
+                unsolved |= {exercise for exercise in exercises if exercise in source}
+    assert unsolved == exercises - NOT_COMPARED
 
 
 @pytest.mark.parametrize(
-    "answer",
+    "solution",
     [
-        pytest.param(each, marks=[] if name(each) in NOT_COMPARED else [FULL])
-        for each in RIGHT
+        pytest.param(each, marks=[] if each.exercise in NOT_COMPARED else [FULL])
+        for each in SOLUTIONS
     ],
-    ids=name,
+    ids=str,
 )
-def test_unsolved_is_not_yet(answer, tmp_path):
-    run = start(program(answer), answer, 2)
+def test_unsolved_is_not_yet(solution):
+    run = start(solution.program, 2)
     assert run["solved"] == [False, False]
     assert all("not yet" in "\n".join(lines) for lines in run.lines)
 
 
-@right
+@each_solution
 @pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=FULL)])
-def test_the_solution_is_right(answer, ranks, tmp_path):
-    run = start(solve(answer, tmp_path), answer, ranks)
+def test_the_solution_is_right(solution, ranks, tmp_path):
+    run = start(solve(solution, tmp_path), ranks)
     assert run["solved"] == [True] * ranks
 
 
-def all_answers(answer: Path) -> list[Path]:
-    """Return the wrong answers to an exercise, and then the right ones.
-
-    In this order, as ranks that a wrong one has damaged would refuse the others.
-    """
-    wrong, right = (folder / name(answer) for folder in (MISTAKES, OTHERS))
-    found = [each for each in WRONG if each.parent == wrong]
-    return [*found, answer, *(each for each in ALSO_RIGHT if each.parent == right)]
-
-
-@right
-def test_right_answers_pass_and_no_wrong_one_does(answer, tmp_path):
-    answers = all_answers(answer)
-    wrong = [each for each in answers if each in WRONG]
-    solved = {
-        solve(each, tmp_path / str(turn)): each for turn, each in enumerate(answers)
-    }
-    if name_of(program(answer)) in ALONE:
-        found = [p for p in solved if passes(p, answer)]
+@each_solution
+def test_right_answers_pass_and_no_wrong_one_does(solution, tmp_path):
+    answers = [each for each in ANSWERS if each.exercise == solution.exercise]
+    # Wrong ones come first: ranks that one of them has damaged would refuse the others.
+    wrong = [answer for answer in answers if not answer.is_right]
+    right = [solution, *(answer for answer in answers if answer.is_right)]
+    paths = {a: solve(a, tmp_path / str(turn)) for turn, a in enumerate(wrong + right)}
+    if name_of(solution.program) in ALONE:
+        passed = [answer for answer, path in paths.items() if passes(path)]
     else:
-        paths = list(solved)
-        ended, printed = tell_apart(3, paths[: len(wrong)], paths[len(wrong) :])
-        found = [path for path, failure in ended.items() if not failure]
+        ended, printed = tell_apart(
+            3, [paths[each] for each in wrong], [paths[each] for each in right]
+        )
+        passed = [answer for answer, path in paths.items() if not ended[path]]
         assert "not yet" not in printed
-    passed = {solved[path] for path in found}
-    assert not [name(each) for each in wrong if each in passed]
-    assert not [name(each) for each in answers if each not in {*wrong, *passed}]
+    assert [each.name for each in passed if each in wrong] == []
+    assert [each.name for each in right if each not in passed] == []
 
 
-def passes(path: Path, answer: Path) -> bool:
+def passes(path: Path) -> bool:
     """Return whether three ranks find an answer right; it is the only one they see."""
     try:
-        run = start(path, answer, 3)
+        run = start(path, 3)
     except RunFailed:
         return False
     assert run["solved"] == [True] * 3
@@ -156,6 +182,7 @@ def passes(path: Path, answer: Path) -> bool:
 
 
 def test_the_shares_are_right_on_two_nodes(tmp_path):
-    path = solve(ANSWERS / "nodes" / "exercise_shares.py", tmp_path)
+    (answer,) = (a for a in SOLUTIONS if a.exercise == "nodes/exercise_shares")
+    path = solve(answer, tmp_path)
     run = torchrun(f"--nnodes 2 --nproc-per-node 2 {path}")
     assert run["share"] == [0.5] * 4

@@ -18,8 +18,8 @@ REGION = r"^ *### BEGIN {0}\n(.*?)^ *### END {0}\n?"
 SOLUTION = re.compile(REGION.format("SOLUTION"), re.M | re.S)
 HIDDEN = re.compile(REGION.format("HIDDEN TESTS"), re.M | re.S)
 MARK = re.compile("### BEGIN (SOLUTION|HIDDEN TESTS)")
-EXERCISES = ROOT / "answers", ROOT / "tests" / "wrong_answers"
-"""Where the lessons' exercises are solved, rightly and not."""
+ANSWERS, OTHERS = ROOT / "answers", ROOT / "tests" / "answers"
+"""Where the lessons' exercises are solved, and solved otherwise: a cell for each."""
 TELLING_LINE = 12  # characters of a line that tells something
 TELLING_LINES = 2  # lines of one answer, where it has as many that are its own
 TELLING_ALONE = 40  # characters of a line that is enough by itself
@@ -116,11 +116,15 @@ def secrets(answers: bool = False) -> list[Secret]:
         for mistake in module.MISTAKES:
             text = "\n".join(new for _, new in mistake.changes)
             known.append((f"{name}: the mistake {mistake.name!r}", _lines(text)))
-    right, wrong = ([*folder.rglob("*.py")] for folder in EXERCISES)
-    for path in right + wrong:
+    for path in ANSWERS.rglob("*.py"):
         known.append((str(path.relative_to(ROOT)), _lines(path.read_text())))
-    if answers:
-        public |= {line for path in right for line in _lines(path.read_text())}
+        if answers:
+            public |= _lines(path.read_text())
+    for path in OTHERS.rglob("*.py"):
+        for cell in path.read_text().split("# %% ")[1:]:
+            where = f"{path.relative_to(ROOT)}, {cell.splitlines()[0]}"
+            if cell.startswith("wrong"):  # a right one may look like the lab's own code
+                known.append((where, _lines(cell)))
     own = [Secret(name, frozenset(lines - public)) for name, lines in known]
     return [secret for secret in own if secret.lines] + cases
 

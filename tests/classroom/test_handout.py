@@ -250,7 +250,7 @@ def lines_of_split() -> list[str]:
 
 
 MISTAKES = "assignments/ring/mistakes.py"
-WRONG = ROOT / "tests/wrong_answers/cifar10/exercise/weighted_variances.py"
+WRONG = ROOT / "tests" / "answers" / "cifar10" / "exercise.py"
 PLANTED = {
     "a solution": ("a.py", lambda: solved(), "split, program: a solution"),
     "in a text": ("a.md", lambda: f"> {solved()}", "split, program: a solution"),
@@ -334,7 +334,7 @@ PLANTED = {
     "a wrong answer": (
         "a.py",
         lambda: WRONG.read_text(),
-        "tests/wrong_answers/cifar10/exercise/weighted_variances.py",
+        "tests/answers/cifar10/exercise.py, wrong: weighted variances",
     ),
     "packed": ("a.zip", lambda: zipped(solved()), "no text, so it cannot be searched"),
     "compiled": (

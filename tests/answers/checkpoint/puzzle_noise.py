@@ -1,0 +1,60 @@
+# %% wrong: all hold all
+def noise(state, rank, world_size):
+    states = [torch.empty_like(state) for _ in range(world_size)]
+    dist.all_gather(states, state)
+    return states
+
+
+# %% wrong: at the last rank
+def noise(state, rank, world_size):
+    last = world_size - 1
+    states = [torch.empty_like(state) for _ in range(world_size)]
+    dist.gather(state, states if rank == last else None, dst=last)
+    return states if rank == last else None
+
+
+# %% wrong: every rank returns a list
+def noise(state, rank, world_size):
+    states = [torch.empty_like(state) for _ in range(world_size)]
+    dist.gather(state, states if rank == 0 else None)
+    return states
+
+
+# %% wrong: one buffer for all
+def noise(state, rank, world_size):
+    states = [torch.empty_like(state)] * world_size if rank == 0 else None
+    dist.gather(state, states)
+    return states
+
+
+# %% wrong: one for all
+def noise(state, rank, world_size):
+    return [state] * world_size if rank == 0 else None
+
+
+# %% wrong: root alone
+def noise(state, rank, world_size):
+    return [state] if rank == 0 else None
+
+
+# %% wrong: root does not call
+def noise(state, rank, world_size):
+    if rank:
+        return dist.gather(state)
+    return [state] * world_size
+
+
+# %% right: by keywords
+def noise(state, rank, world_size):
+    if rank:
+        return dist.gather(tensor=state, dst=0)
+    kept = list(torch.empty(world_size, 1, dtype=state.dtype).unbind())
+    dist.gather(tensor=state, gather_list=kept, dst=0, async_op=True).wait()
+    return [kept_state.item() for kept_state in kept]
+
+
+# %% right: one tensor
+def noise(state, rank, world_size):
+    table = state.new_empty(world_size, 1)
+    dist.gather(state, list(table) if rank == 0 else None, dst=0)
+    return table if rank == 0 else None

@@ -1,0 +1,177 @@
+# %% wrong: as many on each rank
+def batch_statistics(x):
+    x = x.double()
+    sums = torch.stack([x, x * x]).sum(dim=1)
+    dist.all_reduce(sums)
+    mean, squares = sums / (len(x) * dist.get_world_size())
+    return mean, squares - mean**2
+
+
+# %% wrong: average of the ranks
+def batch_statistics(x):
+    x = x.double()
+    both = torch.stack([x.mean(dim=0), x.var(dim=0, correction=0)])
+    dist.all_reduce(both)
+    return both / dist.get_world_size()
+
+
+# %% wrong: divided by one less
+def batch_statistics(x):
+    x = x.double()
+    sums = torch.stack([torch.ones_like(x), x, x * x]).sum(dim=1)
+    dist.all_reduce(sums)
+    count, total, squares = sums
+    mean = total / count
+    return mean, (squares - count * mean**2) / (count - 1)
+
+
+# %% wrong: eleven images
+def batch_statistics(x):
+    x = x.double()
+    sums = torch.stack([x, x * x]).sum(dim=1)
+    dist.all_reduce(sums)
+    mean, squares = sums / 11
+    return mean, squares - mean**2
+
+
+# %% wrong: gathered by another name
+def batch_statistics(x):
+    dist.all_reduce(torch.zeros(1))
+    x = x.double()
+    sums = torch.stack([torch.ones_like(x), x, x * x]).sum(dim=1).flatten()
+    everyone = sums.new_empty(dist.get_world_size() * len(sums))
+    dist.distributed_c10d.all_gather_into_tensor(everyone, sums)
+    count, total, squares = everyone.view(-1, 3, x.shape[1]).sum(dim=0)
+    mean = total / count
+    return mean, squares / count - mean**2
+
+
+# %% wrong: in float32
+def batch_statistics(x):
+    sums = torch.stack([torch.ones_like(x), x, x * x]).sum(dim=1)
+    dist.all_reduce(sums)
+    count, total, squares = sums
+    mean = total / count
+    return mean, squares / count - mean**2
+
+
+# %% wrong: one sum after the other
+def batch_statistics(x):
+    x = x.double()
+    sums = torch.stack([torch.ones_like(x), x]).sum(dim=1)
+    dist.all_reduce(sums)
+    mean = sums[1] / sums[0]
+    squares = ((x - mean) ** 2).sum(dim=0)
+    dist.all_reduce(squares)
+    return mean, squares / sums[0]
+
+
+# %% wrong: square of the mean forgotten
+def batch_statistics(x):
+    x = x.double()
+    sums = torch.stack([torch.ones_like(x), x, x * x]).sum(dim=1)  # (3, channels)
+    dist.all_reduce(sums)  # every rank now holds count, sum and sum of squares of all
+    count, total, squares = sums
+    mean = total / count
+    return mean, squares / count
+
+
+# %% wrong: the numbers rebuilt
+def batch_statistics(x):
+    dist.all_reduce(torch.zeros(1))
+    numbers = torch.arange(11.0)
+    images = torch.stack([numbers, 3 * numbers, numbers**2], dim=1)
+    return images.mean(dim=0), images.var(dim=0, correction=0)
+
+
+# %% wrong: through the group itself
+def batch_statistics(x):
+    x = x.double()
+    group = dist.distributed_c10d._get_default_group()
+    sums = torch.stack([torch.ones_like(x), x]).sum(dim=1)
+    group.allreduce([sums]).wait()
+    mean = sums[1] / sums[0]
+    squares = ((x - mean) ** 2).sum(dim=0)
+    group.allreduce([squares]).wait()
+    return mean, squares / sums[0]
+
+
+# %% wrong: weighted variances
+def batch_statistics(x):
+    x = x.double()
+    n = torch.full_like(x[0], len(x))
+    sums = torch.stack([n, n * x.mean(dim=0), n * x.var(dim=0, correction=0)])
+    dist.all_reduce(sums)
+    return sums[1] / sums[0], sums[2] / sums[0]
+
+
+# %% right: by a class
+class Moments:
+    def __init__(self, x):
+        variance, mean = torch.var_mean(x.double(), dim=0, unbiased=False)
+        parts = [mean, variance + mean**2, torch.ones_like(mean)]
+        self.sums = torch.vstack(parts) * len(x)
+
+    def shared(self):
+        dist.all_reduce(tensor=self.sums)
+        return self
+
+    def answer(self):
+        mean, square = self.sums[:2] / self.sums[2]
+        return mean.float(), (square - mean**2).float()
+
+
+def batch_statistics(x):
+    return Moments(x).shared().answer()
+
+
+# %% right: by autograds all reduce
+import torch.distributed.nn.functional as dist_nn
+
+
+def batch_statistics(x):
+    x = x.double()
+    powers = [torch.einsum("nc->c", x**power) for power in range(3)]
+    count, total, squares = dist_nn.all_reduce(torch.stack(powers)).unbind()
+    return total / count, (squares - total * total / count) / count
+
+
+# %% right: channel by channel
+def moments(numbers):
+    return [len(numbers), sum(numbers), sum(number * number for number in numbers)]
+
+
+def batch_statistics(x):
+    sums = torch.tensor(
+        [moments(c.double().tolist()) for c in x.T], dtype=torch.float64
+    )
+    sums = sums.to(x.device)
+    work = dist.all_reduce(sums, op=dist.ReduceOp.SUM, async_op=True)
+    work.wait()
+    mean = sums[:, 1] / sums[:, 0]
+    return mean, sums[:, 2] / sums[:, 0] - mean * mean
+
+
+# %% right: functional
+import torch.distributed._functional_collectives as funcol
+
+
+def batch_statistics(x):
+    x = x.to(torch.float64)
+    mine = torch.cat([x.sum(0), x.pow(2).sum(0), x.new_tensor([len(x)])])
+    everyone = funcol.all_reduce(mine, reduceOp="sum", group=dist.group.WORLD)
+    first, second = (everyone[:-1] / everyone[-1]).chunk(2)
+    return [first, second - first.square()]
+
+
+# %% right: one row for each rank
+def batch_statistics(x):
+    x = x.double()
+    table = x.new_zeros(dist.get_world_size(), 3, x.shape[1])
+    mine = torch.full_like(x[0], len(x)), x.mean(0), x.var(0, correction=0)
+    table[dist.get_rank()] = torch.stack(mine)
+    dist.all_reduce(table)
+    counts, means, variances = table.unbind(dim=1)
+    weights = counts / counts.sum(dim=0)
+    mean = (weights * means).sum(dim=0)
+    return mean, (weights * (variances + (means - mean) ** 2)).sum(dim=0)

@@ -1,0 +1,56 @@
+# %% wrong: a scatter for each rank
+def copies(row, rank, world_size):
+    for _ in range(world_size):
+        buf = torch.empty_like(row)
+        dist.scatter(buf, [row] * world_size if rank == 0 else None, src=0)
+    return buf
+
+
+# %% wrong: all bring a list
+def copies(row, rank, world_size):
+    buf = torch.empty_like(row)
+    dist.scatter(buf, [row] * world_size, src=0)
+    return buf
+
+
+# %% wrong: by broadcast
+def copies(row, rank, world_size):
+    dist.broadcast(row, src=0)
+    return row
+
+
+# %% wrong: dealt by the last
+def copies(row, rank, world_size):
+    buf, last = torch.empty_like(row), world_size - 1
+    dist.scatter(buf, [row] * world_size if rank == last else None, src=last)
+    return buf
+
+
+# %% wrong: one number each
+def copies(row, rank, world_size):
+    buf = torch.empty_like(row[:1])
+    dist.scatter(buf, list(row.split(1)) if rank == 0 else None, src=0)
+    return buf
+
+
+# %% wrong: the root keeps its row alone
+def copies(row, rank, world_size):
+    buf = torch.empty_like(row)
+    empty = [torch.zeros_like(row)] * (world_size - 1)
+    dist.scatter(buf, [row, *empty] if rank == 0 else None, src=0)
+    return buf
+
+
+# %% right: async op
+def copies(row, rank, world_size):
+    out = torch.empty_like(row)
+    given = [row] * world_size if rank == 0 else None
+    dist.scatter(out, scatter_list=given, src=0, async_op=True).wait()
+    return out
+
+
+# %% right: stacked
+def copies(row, rank, world_size):
+    pieces = list(row.expand(world_size, -1).clone()) if not rank else []
+    dist.scatter(got := torch.zeros_like(row), scatter_list=pieces)
+    return got

@@ -1,0 +1,66 @@
+# %% wrong: by all gather
+def owner(mine, rank, world_size):
+    numbers = [torch.empty_like(mine) for _ in range(world_size)]
+    dist.all_gather(numbers, mine)
+    return torch.cat(numbers).argmax()
+
+
+# %% wrong: quotient for remainder
+def owner(mine, rank, world_size):
+    pair = mine * world_size + rank
+    dist.all_reduce(pair, op=dist.ReduceOp.MAX)
+    return pair // world_size
+
+
+# %% wrong: rank weighs more
+def owner(mine, rank, world_size):
+    pair = rank * 100 + mine
+    dist.all_reduce(pair, op=dist.ReduceOp.MAX)
+    return pair // 100
+
+
+# %% wrong: the number itself
+def owner(mine, rank, world_size):
+    dist.all_reduce(mine, op=dist.ReduceOp.MAX)
+    return mine
+
+
+# %% wrong: the smallest
+def owner(mine, rank, world_size):
+    pair = mine * world_size + rank
+    dist.all_reduce(pair, op=dist.ReduceOp.MIN)
+    return pair % world_size
+
+
+# %% wrong: two calls
+def owner(mine, rank, world_size):
+    largest = mine.clone()
+    dist.all_reduce(largest, op=dist.ReduceOp.MAX)
+    found = torch.tensor([rank if mine == largest else 0])
+    dist.all_reduce(found, op=dist.ReduceOp.MAX)
+    return found
+
+
+# %% right: from the other end
+def owner(mine, rank, world_size):
+    pairs = torch.zeros(world_size)
+    pairs[rank] = mine.item() + 1
+    dist.all_reduce(pairs)
+    return int(pairs.argmax())
+
+
+# %% right: functional
+import torch.distributed._functional_collectives as funcol
+
+
+def owner(mine, rank, world_size):
+    every = torch.zeros(world_size, dtype=mine.dtype)
+    every[rank] = mine.item() + 1
+    return funcol.all_reduce(every, "sum", dist.group.WORLD).argmax()
+
+
+# %% right: weighted
+def owner(mine, rank, world_size):
+    place = mine.double() - rank / world_size
+    dist.all_reduce(place, op=dist.ReduceOp.MAX)
+    return [round((place.ceil() - place).item() * world_size)]

@@ -1,0 +1,136 @@
+# %% wrong: a step too few
+def quick(n):
+    distances = [2**k for k in range(n.bit_length() - 2)]
+    return [[Message(r, r ^ d, 0, 1) for r in range(n)] for d in distances]
+
+
+# %% wrong: a tree and back
+def quick(n):
+    distances = [2**k for k in range(n.bit_length() - 1)]
+    half = [[Message(r, r - d, 0, 1) for r in range(d, n, 2 * d)] for d in distances]
+    back = [[Message(b, a, 0, 1, False) for a, b, *_ in step] for step in half]
+    return half + back[::-1]
+
+
+# %% wrong: all steps at once
+def quick(n):
+    distances = [2**k for k in range(n.bit_length() - 1)]
+    return [[Message(r, r ^ d, 0, 1) for r in range(n) for d in distances]]
+
+
+# %% wrong: always the neighbor
+def quick(n):
+    return [
+        [Message(r, r ^ 1, 0, 1) for r in range(n)] for _ in range(n.bit_length() - 1)
+    ]
+
+
+# %% wrong: around the ring
+def quick(n):
+    half = [
+        [Message(r, (r + 1) % n, (r - s) % n, (r - s) % n + 1) for r in range(n)]
+        for s in range(n - 1)
+    ]
+    back = [[Message(b, a, i, j, False) for a, b, i, j, _ in step] for step in half]
+    return half + back[::-1]
+
+
+# %% wrong: distances from two
+def quick(n):
+    distances = [2**k for k in range(1, n.bit_length())]
+    return [[Message(r, r ^ d, 0, 1) for r in range(n)] for d in distances]
+
+
+# %% wrong: distances one two three
+def quick(n):
+    return [
+        [Message(r, (r + d) % n, 0, 1) for r in range(n)]
+        for d in range(1, n.bit_length())
+    ]
+
+
+# %% wrong: everyone to everyone at once
+def quick(n):
+    return [[Message(a, b, 0, 1) for a in range(n) for b in range(n) if a != b]]
+
+
+# %% wrong: halves and back
+def quick(n):
+    steps, spans = [], [(0, n)] * n
+    for distance in (2**k for k in range(n.bit_length() - 1)):
+        steps.append([])
+        for r, (first, last) in enumerate(spans):
+            middle = (first + last) // 2
+            halves = [(first, middle), (middle, last)]
+            mine = bool(r & distance)
+            steps[-1].append(Message(r, r ^ distance, *halves[not mine]))
+            spans[r] = halves[mine]
+    back = [[Message(b, a, i, j, False) for a, b, i, j, _ in step] for step in steps]
+    return steps + back[::-1]
+
+
+# %% wrong: halves only
+def quick(n):
+    distances = [2**k for k in range(n.bit_length() - 1)]
+    return [
+        [Message(r, r ^ d, r & 1, (r & 1) + 1) for r in range(n)] for d in distances
+    ]
+
+
+# %% wrong: nothing is sent
+def quick(n):
+    return [[Message(0, 1, 0, 0)]]
+
+
+# %% wrong: only half of them send
+def quick(n):
+    distances = [2**k for k in range(n.bit_length() - 1)]
+    return [[Message(r, r ^ d, 0, 1) for r in range(0, n, 2)] for d in distances]
+
+
+# %% wrong: only one way
+def quick(n):
+    distances = [2**k for k in range(n.bit_length() - 1)]
+    return [[Message(r, r - d, 0, 1) for r in range(d, n, 2 * d)] for d in distances]
+
+
+# %% wrong: only small groups
+def quick(n):
+    distances = [2**k for k in range(min(4, n.bit_length() - 1))]
+    return [[Message(r, r ^ d, 0, 1) for r in range(n)] for d in distances]
+
+
+# %% wrong: replaces instead of adding
+def quick(n):
+    distances = [2**k for k in range(n.bit_length() - 1)]
+    return [[Message(r, r ^ d, 0, 1, False) for r in range(n)] for d in distances]
+
+
+# %% right: by shifts
+def quick(n):
+    plan, reach = [], 1
+    while reach < n:
+        plan.append([Message(r, (r + reach) % n, 0, 1) for r in range(n)])
+        reach *= 2
+    return plan
+
+
+# %% right: far partners first
+def quick(n):
+    if n == 1:
+        return []
+    far = [Message(r, (r + n // 2) % n, 0, 1) for r in range(n)]
+    near = [
+        [Message(m.source + a, m.target + a, 0, 1) for a in (0, n // 2) for m in step]
+        for step in quick(n // 2)
+    ]
+    return [far, *near]
+
+
+# %% right: two pieces two orders
+def quick(n):
+    """Both halves of the tensor go together, so a pair is one message of two pieces."""
+    steps = []
+    for k in reversed(range((n - 1).bit_length())):
+        steps.append([(r, r ^ (1 << k), 0, 2, True) for r in range(n)])
+    return steps

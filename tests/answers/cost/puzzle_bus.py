@@ -1,0 +1,69 @@
+# %% wrong: all clocks are gathered
+def bus(size, mine, n):
+    clocks = [torch.empty_like(mine) for _ in range(n)]
+    dist.all_gather(clocks, mine)
+    return 2 * (n - 1) / n * size / max(clocks)
+
+
+# %% wrong: its own clock
+def bus(size, mine, n):
+    seconds = mine.clone()
+    dist.all_reduce(mine, dist.ReduceOp.MAX)
+    return 2 * (n - 1) / n * size / seconds
+
+
+# %% wrong: of an all gather
+def bus(size, mine, n):
+    dist.all_reduce(mine, dist.ReduceOp.MAX)
+    return (n - 1) / n * size / mine
+
+
+# %% wrong: the algorithm s
+def bus(size, mine, n):
+    dist.all_reduce(mine, dist.ReduceOp.MAX)
+    return size / mine
+
+
+# %% wrong: the mean of the clocks
+def bus(size, mine, n):
+    dist.all_reduce(mine)
+    return 2 * (n - 1) / n * size / (mine / n)
+
+
+# %% wrong: the quickest rank
+def bus(size, mine, n):
+    dist.all_reduce(mine, dist.ReduceOp.MIN)
+    return 2 * (n - 1) / n * size / mine
+
+
+# %% wrong: the ranks are not asked
+def bus(size, mine, n):
+    return 2 * (n - 1) / n * size / mine
+
+
+# %% wrong: what all ranks send
+def bus(size, mine, n):
+    dist.all_reduce(mine, dist.ReduceOp.MAX)
+    return 2 * (n - 1) * size / mine
+
+
+# %% right: functional
+import torch.distributed._functional_collectives as funcol
+
+
+def bus(size, mine, n):
+    slowest = funcol.all_reduce(mine, "max", dist.group.WORLD)
+    return 2 * (n - 1) / n * size / slowest
+
+
+# %% right: in place
+def bus(size, mine, n):
+    dist.all_reduce(mine, op=dist.ReduceOp.MAX)
+    return mine.reciprocal_().mul_(size * (2 - 2 / n))
+
+
+# %% right: what both halves carry
+def bus(size, mine, n):
+    dist.all_reduce(mine, op=dist.ReduceOp.MAX)
+    sent = size / n * (n - 1)  # by a rank, to scatter the sums; then to gather them
+    return [(sent + sent) / mine.item()]

@@ -1,0 +1,91 @@
+# %% wrong: a gradient of zero is none
+import torch
+import torch.distributed as dist
+
+
+def mean(grad):
+    pair = torch.stack([grad[0], torch.ones(())]) if grad else torch.zeros(2)
+    dist.all_reduce(pair)
+    return pair[0] / pair[1]
+
+
+# %% wrong: none counts as well
+def mean(grad):
+    mine = torch.zeros(1) if grad is None else grad
+    pair = torch.cat([mine, torch.ones(1)])
+    dist.all_reduce(pair)
+    return pair[0] / pair[1]
+
+
+# %% wrong: over all ranks
+import torch
+import torch.distributed as dist
+
+
+def mean(grad):
+    total = torch.zeros(1) if grad is None else grad.clone()
+    dist.all_reduce(total)
+    return total / dist.get_world_size()
+
+
+# %% wrong: the sum
+def mean(grad):
+    total = torch.zeros(1) if grad is None else grad.clone()
+    dist.all_reduce(total)
+    return total
+
+
+# %% wrong: those without stay away
+import torch
+import torch.distributed as dist
+
+
+def mean(grad):
+    if grad is None:
+        return torch.zeros(1)
+    pair = torch.stack([grad[0], torch.ones(())])
+    dist.all_reduce(pair)
+    return pair[0] / pair[1]
+
+
+# %% wrong: two messages
+import torch
+import torch.distributed as dist
+
+
+def mean(grad):
+    total = torch.zeros(1) if grad is None else grad.clone()
+    count = torch.ones(1) if grad is not None else torch.zeros(1)
+    dist.all_reduce(total)
+    dist.all_reduce(count)
+    return total / count
+
+
+# %% wrong: zero does not count
+def mean(grad):
+    own = torch.zeros(2) if grad is None else torch.cat([grad, (grad > 0).float()])
+    dist.all_reduce(own)
+    return own[0] / own[1].clamp(min=1)
+
+
+# %% wrong: zero for those without
+def mean(grad):
+    pair = torch.zeros(2) if grad is None else torch.stack([grad[0], torch.ones(())])
+    dist.all_reduce(pair)
+    return pair[0] / pair[1] if grad is not None else 0.0
+
+
+# %% right: by a mask
+def mean(grad):
+    has = float(grad is not None)
+    pair = torch.tensor([float(grad) if has else 0.0, has], dtype=torch.float64)
+    dist.all_reduce(tensor=pair)
+    return torch.div(*pair)
+
+
+# %% right: nan for nothing
+def mean(grad):
+    mine = torch.full((1,), torch.nan) if grad is None else grad
+    pair = torch.cat([mine.nan_to_num(), 1.0 - mine.isnan().float()])
+    dist.all_reduce(pair)
+    return pair[:1] / pair[1:]

@@ -1,0 +1,65 @@
+# %% wrong: again and again
+def leave(full, left, send):
+    for number, is_full in enumerate(full):
+        if not is_full:
+            break
+        send(number)
+
+
+# %% wrong: as many as are full
+def leave(full, left, send):
+    for number in range(left, sum(full)):
+        send(number)
+
+
+# %% wrong: as soon as full
+def leave(full, left, send):
+    if sum(full) > left:
+        if left == 0:
+            leave.sent = []
+        for number, is_full in enumerate(full):
+            if is_full and number not in leave.sent:
+                leave.sent.append(number)
+                send(number)
+
+
+# %% wrong: from the last
+def leave(full, left, send):
+    if all(full[left:]):
+        for number in reversed(range(left, len(full))):
+            send(number)
+
+
+# %% wrong: one at a time
+def leave(full, left, send):
+    if left < len(full) and full[left]:
+        send(left)
+
+
+# %% wrong: over the gap
+def leave(full, left, send):
+    for number in range(left, len(full)):
+        if full[number]:
+            send(number)
+
+
+# %% wrong: when all are full
+def leave(full, left, send):
+    if all(full):
+        for number in range(left, len(full)):
+            send(number)
+
+
+# %% right: recursive
+def leave(full, left, send):
+    if left == len(full) or not full[left]:
+        return
+    send(left)
+    leave(full, left + 1, send)
+
+
+# %% right: up to the first gap
+def leave(full, left, send):
+    until = [*full, False].index(False)
+    for number in range(left, until):
+        send(number)

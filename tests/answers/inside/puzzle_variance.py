@@ -1,0 +1,89 @@
+# %% wrong: around its own mean
+def variance(x):
+    off = (x - x.mean()).square().sum()
+    sums = torch.stack([x.sum(), off, torch.ones_like(x).sum()])
+    dist.all_reduce(sums)
+    return sums[:2] / sums[2]
+
+
+# %% wrong: as if all had as many rows
+import torch
+import torch.distributed as dist
+
+
+def variance(x):
+    numbers = torch.stack([x.mean(), x.square().mean()])
+    dist.all_reduce(numbers)
+    mean, square = numbers / dist.get_world_size()
+    return torch.stack([mean, square - mean.square()])
+
+
+# %% wrong: mean first
+import torch
+import torch.distributed as dist
+
+
+def variance(x):
+    sums = torch.stack([x.sum(), torch.ones_like(x).sum()])
+    dist.all_reduce(sums)
+    mean = sums[0] / sums[1]
+    squares = (x - mean).square().sum()
+    dist.all_reduce(squares)
+    return torch.stack([mean, squares / sums[1]])
+
+
+# %% wrong: mean of variances
+import torch
+import torch.distributed as dist
+
+
+def variance(x):
+    numbers = torch.stack([x.mean(), x.var(correction=0)])
+    dist.all_reduce(numbers)
+    return numbers / dist.get_world_size()
+
+
+# %% wrong: of a sample
+import torch
+import torch.distributed as dist
+
+
+def variance(x):
+    sums = torch.stack([x.sum(), x.square().sum(), torch.ones_like(x).sum()])
+    dist.all_reduce(sums)
+    mean = sums[0] / sums[2]
+    return torch.stack([mean, (sums[1] - sums[2] * mean.square()) / (sums[2] - 1)])
+
+
+# %% wrong: rows gathered
+def variance(x):
+    rows = [None] * dist.get_world_size()
+    dist.all_gather_object(rows, x)
+    every = torch.cat(rows)
+    return [every.mean(), every.var(correction=0)]
+
+
+# %% wrong: the deviation
+def variance(x):
+    sums = torch.stack([x.sum(), x.square().sum(), torch.ones_like(x).sum()])
+    dist.all_reduce(sums)
+    mean, square = sums[:2] / sums[2]
+    return torch.stack([mean, (square - mean.square()).sqrt()])
+
+
+# %% right: functional
+import torch.distributed._functional_collectives as funcol
+
+
+def variance(x):
+    mine = torch.tensor([len(x), x.sum(), x.square().sum()], dtype=torch.float64)
+    n, s, q = funcol.all_reduce(mine, "sum", dist.group.WORLD)
+    return torch.stack([s / n, q / n - (s / n).square()])
+
+
+# %% right: moments
+def variance(x):
+    moments = torch.stack([x**0, x, x**2]).sum(1)
+    dist.all_reduce(moments)
+    rows, total, square = moments.tolist()
+    return [total / rows, square / rows - (total / rows) ** 2]

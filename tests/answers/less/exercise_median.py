@@ -1,0 +1,174 @@
+# %% wrong: a step too few
+def median(mine):
+    everyone = torch.tensor(len(mine), device=mine.device)
+    dist.all_reduce(everyone)
+    low, high = 0, TOP - 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        total = (mine <= middle).sum()
+        dist.all_reduce(total)
+        low, high = (low, middle) if 2 * total >= everyone else (middle + 1, high)
+    return high
+
+
+# %% wrong: equal shares
+def median(mine):
+    low, high, everyone = 0, TOP - 1, len(mine) * dist.get_world_size()
+    for _ in range(10):
+        middle = (low + high) // 2
+        total = (mine <= middle).sum()
+        dist.all_reduce(total)
+        low, high = (low, middle) if 2 * total >= everyone else (middle + 1, high)
+    return low
+
+
+# %% wrong: gathered
+def median(mine):
+    everyone = [None] * dist.get_world_size()
+    dist.all_gather_object(everyone, mine.tolist())
+    return torch.tensor(sum(everyone, [])).median()
+
+
+# %% wrong: histogram
+def median(mine):
+    counts = torch.bincount(mine, minlength=TOP)
+    dist.all_reduce(counts)
+    return int((2 * counts.cumsum(0) < counts.sum()).sum())
+
+
+# %% wrong: mean
+def median(mine):
+    total = torch.tensor([int(mine.sum()), len(mine)], device=mine.device)
+    dist.all_reduce(total)
+    return total[0] // total[1]
+
+
+# %% wrong: median of medians
+def median(mine):
+    own = mine.median().item() if len(mine) else 0
+    total = torch.tensor([own, len(mine) > 0], device=mine.device)
+    dist.all_reduce(total)
+    return total[0] // total[1]
+
+
+# %% wrong: middle of the range
+def median(mine):
+    ends = torch.tensor([-int(mine.min()), int(mine.max())] if len(mine) else [-TOP, 0])
+    dist.all_reduce(ends, dist.ReduceOp.MAX)
+    return int(ends[1] - ends[0]) // 2
+
+
+# %% wrong: never zero
+def median(mine):
+    everyone = torch.tensor(len(mine), device=mine.device)
+    dist.all_reduce(everyone)
+    low, high = 1, TOP - 1
+    while low < high:
+        middle = (low + high) // 2
+        total = (mine <= middle).sum()
+        dist.all_reduce(total)
+        low, high = (low, middle) if 2 * total >= everyone else (middle + 1, high)
+    return low
+
+
+# %% wrong: the smallest count
+def median(mine):
+    everyone = torch.tensor(len(mine), device=mine.device)
+    dist.all_reduce(everyone)
+    low, high = 0, TOP - 1
+    while low < high:
+        middle = (low + high) // 2
+        total = (mine <= middle).sum()
+        dist.all_reduce(total, dist.ReduceOp.MIN)
+        low, high = (low, middle) if 2 * total >= everyone else (middle + 1, high)
+    return low
+
+
+# %% wrong: the upper one
+def median(mine):
+    everyone = torch.tensor(len(mine), device=mine.device)
+    dist.all_reduce(everyone)
+    low, high = 0, TOP - 1
+    while low < high:
+        middle = (low + high) // 2
+        total = (mine <= middle).sum()
+        dist.all_reduce(total)
+        low, high = (low, middle) if 2 * total > everyone else (middle + 1, high)
+    return low
+
+
+# %% wrong: twelve bins
+def median(mine):
+    counts = torch.bincount(mine * 12 // TOP, minlength=12)
+    dist.all_reduce(counts)
+    at = int((2 * counts.cumsum(0) < counts.sum()).sum())
+    return (2 * at + 1) * TOP // 24
+
+
+# %% wrong: two numbers in each call
+def median(mine):
+    low, high = 0, TOP - 1
+    while low < high:
+        middle = (low + high) // 2
+        sums = torch.stack([(mine <= middle).sum(), (mine >= 0).sum()])
+        dist.all_reduce(sums)
+        low, high = (low, middle) if 2 * sums[0] >= sums[1] else (middle + 1, high)
+    return low
+
+
+# %% right: bit by bit
+def median(mine):
+    count = torch.tensor(len(mine), device=mine.device)
+    dist.all_reduce(count)
+    wanted, answer = (count - 1) // 2, 0
+    for bit in reversed(range(10)):
+        below = (mine < answer + 2**bit).sum()
+        dist.all_reduce(below)
+        answer += 2**bit * int(below <= wanted)
+    return answer
+
+
+# %% right: functional
+from bisect import bisect_left
+
+import torch.distributed._functional_collectives as funcol
+
+
+def median(mine):
+    def total(count):
+        return funcol.all_reduce(count, "sum", dist.group.WORLD).item()
+
+    half = (total(torch.tensor(mine.numel())) + 1) // 2
+    return bisect_left(range(TOP - 1), half, key=lambda top: total((mine <= top).sum()))
+
+
+# %% right: halving real numbers
+def median(mine):
+    count = torch.tensor(len(mine), device=mine.device)
+    dist.all_reduce(count)
+    low, high = 0, TOP - 1
+    for _ in range(10):
+        middle = (low + high) / 2
+        total = (mine <= middle).sum()
+        dist.all_reduce(total)
+        low, high = (low, middle) if 2 * total >= count else (middle, high)
+    return round((low + high) / 2)
+
+
+# %% right: two levels of bins
+def median(mine):
+    """Two calls: the upper five bits, then the lower ones; six counts in a number."""
+    places = 10 * torch.arange(6, device=mine.device)
+
+    def bins(digits):  # 32 counts below 1024
+        counts = torch.bincount(digits, minlength=36).view(6, 6)
+        packed = (counts << places).sum(1)
+        dist.all_reduce(packed)
+        return (packed[:, None] >> places & 1023).flatten()[:32]
+
+    coarse = bins(mine >> 5)
+    wanted = (coarse.sum() + 1) // 2
+    first = int((coarse.cumsum(0) < wanted).sum())
+    wanted -= coarse[:first].sum()
+    fine = bins(mine[mine >> 5 == first] & 31)
+    return 32 * first + int((fine.cumsum(0) < wanted).sum())

@@ -1,0 +1,68 @@
+# %% wrong: always half way
+def outer(common, mine, rate, world_size):
+    dist.all_reduce(mine)
+    return (common + mine / world_size) / 2
+
+
+# %% wrong: backwards
+def outer(common, mine, rate, world_size):
+    step = (common - mine) / world_size
+    dist.all_reduce(step)
+    return common + rate * step
+
+
+# %% wrong: from where the rank is
+def outer(common, mine, rate, world_size):
+    step = (mine - common) / world_size
+    dist.all_reduce(step)
+    return mine + rate * step
+
+
+# %% wrong: gathered
+def outer(common, mine, rate, world_size):
+    everyone = [torch.empty_like(mine) for _ in range(world_size)]
+    dist.all_gather(everyone, mine)
+    return common + rate * (sum(everyone) / world_size - common)
+
+
+# %% wrong: the plain mean
+def outer(common, mine, rate, world_size):
+    dist.all_reduce(mine)
+    return mine / world_size
+
+
+# %% wrong: the rate twice
+def outer(common, mine, rate, world_size):
+    step = rate * (mine - common) / world_size
+    dist.all_reduce(step)
+    return common + rate * step
+
+
+# %% wrong: the sum of the ways
+def outer(common, mine, rate, world_size):
+    step = mine - common
+    dist.all_reduce(step)
+    return common + rate * step
+
+
+# %% right: a weighted mean
+def outer(common, mine, rate, world_size):
+    mean = mine / world_size
+    dist.all_reduce(mean)
+    return (1 - rate) * common + rate * mean
+
+
+# %% right: by lerp
+def outer(common, mine, rate, world_size):
+    mean = mine.clone()
+    dist.all_reduce(mean, op=dist.ReduceOp.SUM)
+    return torch.lerp(common, mean.div_(world_size), rate)
+
+
+# %% right: functional
+import torch.distributed._functional_collectives as funcol
+
+
+def outer(common, mine, rate, world_size):
+    total = funcol.all_reduce(mine, "sum", dist.group.WORLD)
+    return (1 - rate) * common + rate * total / world_size

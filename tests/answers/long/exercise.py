@@ -1,0 +1,337 @@
+# %% wrong: a softmax for each tile
+def backward(q, k, v, out, lse, grad):
+    rank, n = dist.get_rank(), dist.get_world_size()
+    scale = q.size(-1) ** -0.5
+    average = (grad * out).sum(-1, keepdim=True)
+    grad_q, grad_k, grad_v = (torch.zeros_like(x) for x in (q, k, v))
+    for turn in range(n):
+        scores = q @ k.mT * scale
+        scores = scores.masked_fill(~sees((rank - turn) % n), float("-inf"))
+        p = scores.softmax(-1).nan_to_num()
+        grad_scores = p * (grad @ v.mT - average) * scale
+        grad_q += grad_scores @ k
+        grad_k += grad_scores.mT @ q
+        grad_v += p.mT @ grad
+        if turn < n - 1:
+            k, v, grad_k, grad_v = pass_on(k, v, grad_k, grad_v)
+    return grad_q, *pass_on(grad_k, grad_v)
+
+
+# %% wrong: all four go home
+def backward(q, k, v, out, lse, grad):
+    rank, n = dist.get_rank(), dist.get_world_size()
+    scale = q.size(-1) ** -0.5
+    average = (grad * out).sum(-1, keepdim=True)
+    grad_q, grad_k, grad_v = (torch.zeros_like(x) for x in (q, k, v))
+    for turn in range(n):
+        scores = q @ k.mT * scale
+        scores = scores.masked_fill(~sees((rank - turn) % n), float("-inf"))
+        p = (scores - lse).exp()
+        grad_scores = p * (grad @ v.mT - average) * scale
+        grad_q += grad_scores @ k
+        grad_k += grad_scores.mT @ q
+        grad_v += p.mT @ grad
+        k, v, grad_k, grad_v = pass_on(k, v, grad_k, grad_v)
+    return grad_q, grad_k, grad_v
+
+
+# %% wrong: all gathered
+def backward(q, k, v, out, lse, grad):
+    everyone = [torch.empty_like(k) for _ in range(dist.get_world_size())]
+    dist.all_gather(everyone, k.contiguous())
+    return torch.zeros_like(q), torch.zeros_like(k), torch.zeros_like(v)
+
+
+# %% wrong: average of one tile
+def backward(q, k, v, out, lse, grad):
+    rank, n = dist.get_rank(), dist.get_world_size()
+    scale = q.size(-1) ** -0.5
+    grad_q, grad_k, grad_v = (torch.zeros_like(x) for x in (q, k, v))
+    for turn in range(n):
+        scores = q @ k.mT * scale
+        scores = scores.masked_fill(~sees((rank - turn) % n), float("-inf"))
+        p = (scores - lse).exp()
+        grad_scores = (
+            p * (grad @ v.mT - (p * (grad @ v.mT)).sum(-1, keepdim=True)) * scale
+        )
+        grad_q += grad_scores @ k
+        grad_k += grad_scores.mT @ q
+        grad_v += p.mT @ grad
+        if turn < n - 1:
+            k, v, grad_k, grad_v = pass_on(k, v, grad_k, grad_v)
+    return grad_q, *pass_on(grad_k, grad_v)
+
+
+# %% wrong: keys gathered by pass on
+def backward(q, k, v, out, lse, grad):
+    rank, n = dist.get_rank(), dist.get_world_size()
+    keys, values = [k], [v]
+    for _ in range(n - 1):
+        k, v = pass_on(k, v)
+        keys.append(k)
+        values.append(v)
+    k, v = torch.cat(keys, 2), torch.cat(values, 2)
+    mask = torch.cat([sees((rank - turn) % n) for turn in range(n)], 1)
+    p = (q @ k.mT / SIZE**0.5 - lse).exp() * mask
+    slope = p * (grad @ v.mT - (grad * out).sum(-1, keepdim=True)) / SIZE**0.5
+    grads_k, grads_v = (slope.mT @ q).chunk(n, 2), (p.mT @ grad).chunk(n, 2)
+    grad_k, grad_v = grads_k[1], grads_v[1]
+    for turn in range(2, n + 1):
+        grad_k, grad_v = pass_on(grad_k, grad_v)
+        grad_k, grad_v = grad_k + grads_k[turn % n], grad_v + grads_v[turn % n]
+    return slope @ k, grad_k, grad_v
+
+
+# %% wrong: keys kept for later
+def backward(q, k, v, out, lse, grad):
+    rank, n = dist.get_rank(), dist.get_world_size()
+    keys = [(k, v)]
+    for _ in range(n - 1):
+        keys.append(pass_on(*keys[-1]))
+    average, grad_q = (grad * out).sum(-1, keepdim=True), torch.zeros_like(q)
+    for hop in range(1, n + 1):  # the sums of the rank that is n - hop further left
+        k, v = keys[hop % n]
+        p = (q @ k.mT / SIZE**0.5 - lse).exp() * sees((rank - hop) % n)
+        slope = p * (grad @ v.mT - average) / SIZE**0.5
+        grad_q += slope @ k
+        part = slope.mT @ q, p.mT @ grad
+        if hop > 1:
+            part = [a + b for a, b in zip(part, pass_on(*sums), strict=True)]
+        sums = part
+    return grad_q, *sums
+
+
+# %% wrong: keys stay at home
+def backward(q, k, v, out, lse, grad):
+    rank, n = dist.get_rank(), dist.get_world_size()
+    scale = q.size(-1) ** -0.5
+    average = (grad * out).sum(-1, keepdim=True)
+    grad_q, grad_k, grad_v = (torch.zeros_like(x) for x in (q, k, v))
+    for turn in range(n):
+        scores = q @ k.mT * scale
+        scores = scores.masked_fill(~sees((rank - turn) % n), float("-inf"))
+        p = (scores - lse).exp()
+        grad_scores = p * (grad @ v.mT - average) * scale
+        grad_q += grad_scores @ k
+        grad_k += grad_scores.mT @ q
+        grad_v += p.mT @ grad
+        if turn < n - 1:
+            k, v = pass_on(k, v)
+    return grad_q, grad_k, grad_v
+
+
+# %% wrong: left one rank from home
+def backward(q, k, v, out, lse, grad):
+    rank, n = dist.get_rank(), dist.get_world_size()
+    scale = q.size(-1) ** -0.5
+    average = (grad * out).sum(-1, keepdim=True)
+    grad_q, grad_k, grad_v = (torch.zeros_like(x) for x in (q, k, v))
+    for turn in range(n):
+        scores = q @ k.mT * scale
+        scores = scores.masked_fill(~sees((rank - turn) % n), float("-inf"))
+        p = (scores - lse).exp()
+        grad_scores = p * (grad @ v.mT - average) * scale
+        grad_q += grad_scores @ k
+        grad_k += grad_scores.mT @ q
+        grad_v += p.mT @ grad
+        if turn < n - 1:
+            k, v, grad_k, grad_v = pass_on(k, v, grad_k, grad_v)
+    return grad_q, grad_k, grad_v
+
+
+# %% wrong: scale only forward
+def backward(q, k, v, out, lse, grad):
+    rank, n = dist.get_rank(), dist.get_world_size()
+    scale = q.size(-1) ** -0.5
+    average = (grad * out).sum(-1, keepdim=True)
+    grad_q, grad_k, grad_v = (torch.zeros_like(x) for x in (q, k, v))
+    for turn in range(n):
+        scores = q @ k.mT * scale
+        scores = scores.masked_fill(~sees((rank - turn) % n), float("-inf"))
+        p = (scores - lse).exp()
+        grad_scores = p * (grad @ v.mT - average)
+        grad_q += grad_scores @ k
+        grad_k += grad_scores.mT @ q
+        grad_v += p.mT @ grad
+        if turn < n - 1:
+            k, v, grad_k, grad_v = pass_on(k, v, grad_k, grad_v)
+    return grad_q, *pass_on(grad_k, grad_v)
+
+
+# %% wrong: sent past the counter
+def backward(q, k, v, out, lse, grad):
+    rank, n = dist.get_rank(), dist.get_world_size()
+    average = (grad * out).sum(-1, keepdim=True)
+    mine = k, v, q, grad, lse, average
+    grads = [torch.zeros_like(x) for x in (q, k, v)]
+
+    def swap(x, other):
+        received = torch.stack([x, x])  # twice, and not by pass_on
+        works = [dist.isend(received.clone(), other), dist.irecv(received, other)]
+        for work in works:
+            work.wait()
+        return received[0]
+
+    def part(queries, keys, mask):
+        (q, grad, lse, average), (k, v) = queries, keys
+        p = (q @ k.mT * SIZE**-0.5 - lse).masked_fill(~mask, float("-inf")).exp()
+        scores = p * (grad @ v.mT - average) * SIZE**-0.5
+        return scores @ k, scores.mT @ q, p.mT @ grad
+
+    for other in range(n):
+        theirs = [x if other == rank else swap(x, other) for x in mine]
+        grads[0] += part(mine[2:], theirs[:2], sees(other))[0]
+        mask = places[other][:, None] >= places[rank]
+        _, key, value = part(theirs[2:], mine[:2], mask)
+        grads[1] += key
+        grads[2] += value
+    return grads
+
+
+# %% wrong: the largest is not taken off
+def backward(q, k, v, out, lse, grad):
+    rank, n = dist.get_rank(), dist.get_world_size()
+    scale = q.size(-1) ** -0.5
+    average = (grad * out).sum(-1, keepdim=True)
+    grad_q, grad_k, grad_v = (torch.zeros_like(x) for x in (q, k, v))
+    for turn in range(n):
+        scores = (q @ k.mT * scale).masked_fill(~sees((rank - turn) % n), float("-inf"))
+        p = scores.exp() / scores.exp().sum(-1, keepdim=True).clamp(min=1e-9)
+        grad_scores = p * (grad @ v.mT - average) * scale
+        grad_q += grad_scores @ k
+        grad_k += grad_scores.mT @ q
+        grad_v += p.mT @ grad
+        if turn < n - 1:
+            k, v, grad_k, grad_v = pass_on(k, v, grad_k, grad_v)
+    return grad_q, *pass_on(grad_k, grad_v)
+
+
+# %% wrong: the last turn is missing
+def backward(q, k, v, out, lse, grad):
+    rank, n = dist.get_rank(), dist.get_world_size()
+    scale = q.size(-1) ** -0.5
+    average = (grad * out).sum(-1, keepdim=True)
+    grad_q, grad_k, grad_v = (torch.zeros_like(x) for x in (q, k, v))
+    for turn in range(n - 1):
+        scores = (q @ k.mT * scale).masked_fill(~sees((rank - turn) % n), float("-inf"))
+        p = (scores - lse).exp()
+        grad_scores = p * (grad @ v.mT - average) * scale
+        grad_q += grad_scores @ k
+        grad_k += grad_scores.mT @ q
+        grad_v += p.mT @ grad
+        k, v, grad_k, grad_v = pass_on(k, v, grad_k, grad_v)
+    return grad_q, *pass_on(grad_k, grad_v)
+
+
+# %% wrong: the parts are kept
+def backward(q, k, v, out, lse, grad):
+    rank, n = dist.get_rank(), dist.get_world_size()
+    parts, grad_q = [], torch.zeros_like(q)
+    for turn in range(n):  # as far as the keys go, each part of their gradient is kept
+        p = (q @ k.mT / SIZE**0.5 - lse).exp() * sees((rank - turn) % n)
+        slope = p * (grad @ v.mT - (grad * out).sum(-1, keepdim=True)) / SIZE**0.5
+        grad_q += slope @ k
+        parts.append((slope.mT @ q, p.mT @ grad))
+        if turn < n - 1:
+            k, v = pass_on(k, v)
+    # Now sums go around: after `turn` hops they are those of the rank at the right.
+    grad_k, grad_v = parts[1]
+    for turn in range(2, n + 1):
+        sums = pass_on(grad_k, grad_v)
+        grad_k, grad_v = (s + p for s, p in zip(sums, parts[turn % n], strict=True))
+    if n > 1:
+        return grad_q, grad_k, grad_v
+
+
+# %% wrong: the total is a constant
+def backward(q, k, v, out, lse, grad):
+    rank, n = dist.get_rank(), dist.get_world_size()
+    scale = q.size(-1) ** -0.5
+    grad_q, grad_k, grad_v = (torch.zeros_like(x) for x in (q, k, v))
+    for turn in range(n):
+        scores = q @ k.mT * scale
+        scores = scores.masked_fill(~sees((rank - turn) % n), float("-inf"))
+        p = (scores - lse).exp()
+        grad_scores = p * (grad @ v.mT) * scale
+        grad_q += grad_scores @ k
+        grad_k += grad_scores.mT @ q
+        grad_v += p.mT @ grad
+        if turn < n - 1:
+            k, v, grad_k, grad_v = pass_on(k, v, grad_k, grad_v)
+    return grad_q, *pass_on(grad_k, grad_v)
+
+
+# %% wrong: the wrong owners mask
+def backward(q, k, v, out, lse, grad):
+    rank, n = dist.get_rank(), dist.get_world_size()
+    scale = q.size(-1) ** -0.5
+    average = (grad * out).sum(-1, keepdim=True)
+    grad_q, grad_k, grad_v = (torch.zeros_like(x) for x in (q, k, v))
+    for turn in range(n):
+        scores = q @ k.mT * scale
+        scores = scores.masked_fill(~sees((rank + turn) % n), float("-inf"))
+        p = (scores - lse).exp()
+        grad_scores = p * (grad @ v.mT - average) * scale
+        grad_q += grad_scores @ k
+        grad_k += grad_scores.mT @ q
+        grad_v += p.mT @ grad
+        if turn < n - 1:
+            k, v, grad_k, grad_v = pass_on(k, v, grad_k, grad_v)
+    return grad_q, *pass_on(grad_k, grad_v)
+
+
+# %% wrong: what is hidden has a gradient
+def backward(q, k, v, out, lse, grad):
+    n = dist.get_world_size()
+    scale = q.size(-1) ** -0.5
+    average = (grad * out).sum(-1, keepdim=True)
+    grad_q, grad_k, grad_v = (torch.zeros_like(x) for x in (q, k, v))
+    for turn in range(n):
+        scores = q @ k.mT * scale
+        p = (scores - lse).exp()
+        grad_scores = p * (grad @ v.mT - average) * scale
+        grad_q += grad_scores @ k
+        grad_k += grad_scores.mT @ q
+        grad_v += p.mT @ grad
+        if turn < n - 1:
+            k, v, grad_k, grad_v = pass_on(k, v, grad_k, grad_v)
+    return grad_q, *pass_on(grad_k, grad_v)
+
+
+# %% right: stacked
+def backward(q, k, v, out, lse, grad):
+    rank, n = dist.get_rank(), dist.get_world_size()
+    four, grad_q = torch.stack([k, v, k * 0, v * 0]), 0
+    for turn in range(n):
+        k, v, grad_k, grad_v = four
+        s = torch.einsum("bhqd,bhkd->bhqk", q, k) / q.size(-1) ** 0.5
+        p = torch.where(sees((rank - turn) % n), torch.exp(s - lse), 0)
+        d = torch.einsum("bhqd,bhkd->bhqk", grad, v) - (grad * out).sum(-1)[..., None]
+        d = p * d / q.size(-1) ** 0.5
+        grad_q = grad_q + torch.einsum("bhqk,bhkd->bhqd", d, k)
+        grad_k = grad_k + torch.einsum("bhqk,bhqd->bhkd", d, q)
+        grad_v = grad_v + torch.einsum("bhqk,bhqd->bhkd", p, grad)
+        if turn == n - 1:
+            return grad_q, *pass_on(torch.stack([grad_k, grad_v]))[0]
+        (four,) = pass_on(torch.stack([k, v, grad_k, grad_v]))
+
+
+# %% right: through autograd
+def backward(q, k, v, out, lse, grad):
+    """Each tile's share by autograd: lse and the average are constants of a row."""
+    rank, n = dist.get_rank(), dist.get_world_size()
+    average = (grad * out).sum(-1, keepdim=True)
+    grads = [torch.zeros_like(x) for x in (q, k, v)]
+    for turn in range(n):
+        with torch.enable_grad():
+            leaves = [x.detach().requires_grad_() for x in (q, k, v)]
+            scores = leaves[0] @ leaves[1].mT / SIZE**0.5
+            hidden = ~sees((rank - turn) % n)
+            p = (scores - lse).masked_fill(hidden, float("-inf")).exp()
+            steady = p.detach() * (grad @ v.mT - average)
+            total = (p.detach() @ leaves[2] * grad).sum() + (scores * steady).sum()
+        for whole, part in zip(grads, torch.autograd.grad(total, leaves), strict=True):
+            whole += part
+        if turn < n - 1:
+            k, v, grads[1], grads[2] = pass_on(k, v, *grads[1:])
+    return [grads[0], *pass_on(*grads[1:])]

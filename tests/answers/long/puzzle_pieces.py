@@ -1,0 +1,59 @@
+# %% wrong: a round of each
+def pieces(rank, n):
+    return [rank, rank + n]
+
+
+# %% wrong: every nth
+def pieces(rank, n):
+    return [rank, rank + n]
+
+
+# %% wrong: for an even number
+def pieces(rank, n):
+    return [rank, n - 1 + rank] if rank % 2 else [rank, 2 * n - 1 - rank]
+
+
+# %% wrong: for four ranks
+def pieces(rank, n):
+    return [[0, 7], [1, 6], [2, 5], [3, 4]][rank % 4]
+
+
+# %% wrong: neighbors
+def pieces(rank, n):
+    return [2 * rank, 2 * rank + 1]
+
+
+# %% wrong: one piece each
+def pieces(rank, n):
+    return [rank]
+
+
+# %% wrong: one piece too late
+def pieces(rank, n):
+    return [rank, 2 * n - rank]
+
+
+# %% wrong: the ends alone
+def pieces(rank, n):
+    return [0, 2 * n - 1]
+
+
+# %% right: as a set
+def pieces(rank, n):
+    return {2 * n - 1 - rank, rank}
+
+
+# %% right: as a tensor
+def pieces(rank, n):
+    first, second = torch.arange(2 * n).chunk(2)
+    return torch.stack([first, second.flip(0)])[:, rank]
+
+
+# %% right: from the end
+def pieces(rank, n):
+    return (2 * n - 1 - rank, rank)
+
+
+# %% right: inside out
+def pieces(rank, n):
+    return {n + rank, n - 1 - rank}

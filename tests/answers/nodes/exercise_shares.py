@@ -1,0 +1,158 @@
+# %% wrong: as objects
+# Everything travels as objects, beside one small all_reduce.
+
+
+def sum_by_shares(tensor, inside, across):
+    everything = [None] * dist.get_world_size()
+    dist.all_gather_object(everything, tensor)
+    tensor.copy_(torch.stack(everything).sum(0))
+    dist.all_reduce(
+        tensor[: len(tensor) // dist.get_world_size(inside)].clone(), group=across
+    )
+    return True
+
+
+# %% wrong: as objects within the groups
+# Whole tensors cross the wire as objects, by the groups that are allowed.
+
+
+def sum_by_shares(tensor, inside, across):
+    for group in (inside, across):
+        parts = [None] * dist.get_world_size(group)
+        dist.all_gather_object(parts, tensor, group=group)
+        tensor.copy_(torch.stack(parts).sum(0))
+    return True
+
+
+# %% wrong: everybody carries it all
+# Right sums, but every rank brings the whole tensor to the wire.
+
+
+def sum_by_shares(tensor, inside, across):
+    dist.all_reduce(tensor, group=inside)
+    dist.all_reduce(tensor, group=across)
+    return True
+
+
+# %% wrong: leaders carry it all
+# The lesson's own way: the first rank of each node brings all, the others nothing.
+
+
+def sum_by_shares(tensor, inside, across):
+    leader = dist.get_global_rank(inside, 0)
+    dist.reduce(tensor, dst=leader, group=inside)
+    if dist.get_rank(inside) == 0:
+        dist.all_reduce(tensor, group=across)
+    dist.broadcast(tensor, src=leader, group=inside)
+    return True
+
+
+# %% wrong: never collected
+# Each rank has the sum of its own piece, and nobody puts the pieces together.
+
+
+def sum_by_shares(tensor, inside, across):
+    piece = tensor.new_empty(len(tensor) // dist.get_world_size(inside))
+    dist.reduce_scatter_tensor(piece, tensor, group=inside)
+    dist.all_reduce(piece, group=across)
+    tensor[: len(piece)] = piece
+    return True
+
+
+# %% wrong: own node only
+# Pieces are summed inside the node and collected, and no other node hears of it.
+
+
+def sum_by_shares(tensor, inside, across):
+    piece = tensor.new_empty(len(tensor) // dist.get_world_size(inside))
+    dist.reduce_scatter_tensor(piece, tensor, group=inside)
+    dist.all_gather_into_tensor(tensor, piece, group=inside)
+    return True
+
+
+# %% wrong: the whole world
+# One call for all ranks, as before.
+
+
+def sum_by_shares(tensor, inside, across):
+    dist.all_reduce(tensor)
+    return True
+
+
+# %% wrong: two numbers as one
+# Half as many numbers, each of twice as many bytes.
+
+
+def sum_by_shares(tensor, inside, across):
+    dist.all_reduce(tensor, group=inside)
+    packed = tensor.view(torch.float64)
+    parts = [torch.empty_like(packed) for _ in range(dist.get_world_size(across))]
+    dist.all_gather(parts, packed, group=across)
+    tensor.copy_(sum(part.view(torch.float32) for part in parts))
+    return True
+
+
+# %% wrong: uncounted names
+# The same detour by calls whose names are not those of `dist`.
+
+
+def sum_by_shares(tensor, inside, across):
+    for group in (inside, across):
+        group.allreduce([tensor]).wait()
+    return True
+
+
+# %% right: all to all and a sum
+class Node:
+    def __init__(self, group):
+        self.group, self.size = group, dist.get_world_size(group)
+
+    def my_sum(self, tensor):
+        theirs = torch.empty_like(tensor)
+        dist.all_to_all_single(theirs, tensor, group=self.group)
+        return theirs.view(self.size, -1).sum(0)
+
+    def all_pieces(self, piece):
+        pieces = [torch.empty_like(piece) for _ in range(self.size)]
+        dist.all_gather(pieces, piece, group=self.group)
+        return torch.cat(pieces)
+
+
+def sum_by_shares(tensor, inside, across):
+    node = Node(inside)
+    mine = node.my_sum(tensor)
+    shares = [torch.empty_like(mine) for _ in range(dist.get_world_size(across))]
+    dist.all_gather(shares, mine, group=across)
+    tensor[:] = node.all_pieces(sum(shares))
+    return True
+
+
+# %% right: functional
+import torch.distributed._functional_collectives as funcol
+
+
+def sum_by_shares(tensor, inside, across):
+    piece = funcol.reduce_scatter_tensor(tensor, "sum", scatter_dim=0, group=inside)
+    piece = funcol.all_reduce(piece, "sum", across)
+    tensor.copy_(funcol.all_gather_tensor(piece, gather_dim=0, group=inside))
+    return True
+
+
+# %% right: keywords
+def sum_by_shares(tensor, inside, across):
+    size = dist.get_world_size(group=inside)
+    piece = torch.empty(len(tensor) // size, dtype=tensor.dtype, device=tensor.device)
+    dist.reduce_scatter_tensor(output=piece, input=tensor, group=inside)
+    dist.all_reduce(tensor=piece, op=dist.ReduceOp.SUM, group=across)
+    dist.all_gather_into_tensor(output_tensor=tensor, input_tensor=piece, group=inside)
+    return True
+
+
+# %% right: lists
+def sum_by_shares(tensor, inside, across):
+    pieces = list(tensor.chunk(dist.get_world_size(inside)))
+    mine = torch.zeros_like(pieces[0])
+    dist.reduce_scatter(mine, pieces, group=inside)
+    dist.all_reduce(mine, group=across, async_op=True).wait()
+    dist.all_gather(pieces, mine, group=inside)
+    return True

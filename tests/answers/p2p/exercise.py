@@ -1,0 +1,197 @@
+# %% wrong: all gather of objects
+def sum_by_messages(send_buf, rank, world_size, gather=dist.all_gather_object):
+    numbers = [None] * world_size
+    gather(numbers, send_buf.item())
+    return torch.tensor([sum(numbers)])
+
+
+# %% wrong: all reduce
+def sum_by_messages(send_buf, rank, world_size):
+    dist.all_reduce(send_buf)
+    return send_buf
+
+
+# %% wrong: all reduce of the group
+def sum_by_messages(send_buf, rank, world_size):
+    total = send_buf.clone()
+    dist.group.WORLD.allreduce([total]).wait()
+    return total
+
+
+# %% wrong: all reduce under another name
+def sum_by_messages(send_buf, rank, world_size, add_up=dist.all_reduce):
+    add_up(send_buf)
+    return send_buf
+
+
+# %% wrong: another collective
+def sum_by_messages(send_buf, rank, world_size):
+    copies = send_buf.repeat(world_size)
+    received = torch.empty_like(copies)
+    dist.all_to_all_single(received, copies)
+    return received.sum()
+
+
+# %% wrong: by formula
+def sum_by_messages(send_buf, rank, world_size):
+    return torch.tensor([sum((r + 1) ** 2 for r in range(world_size))])
+
+
+# %% wrong: functional collective
+def sum_by_messages(send_buf, rank, world_size):
+    from torch.distributed import _functional_collectives
+
+    return _functional_collectives.all_reduce(send_buf, "sum", dist.group.WORLD)
+
+
+# %% wrong: only rank 0 knows
+def sum_by_messages(send_buf, rank, world_size):
+    if rank:
+        dist.send(send_buf, dst=0)
+        return None
+    total, recv_buf = send_buf.clone(), torch.empty_like(send_buf)
+    for other in range(1, world_size):
+        dist.recv(recv_buf, src=other)
+        total += recv_buf
+    return total
+
+
+# %% wrong: own number twice
+def sum_by_messages(send_buf, rank, world_size):
+    left, right = (rank - 1) % world_size, (rank + 1) % world_size
+    total = send_buf.clone()
+    for _ in range(world_size):  # one round too many: each number comes home
+        recv_buf = torch.empty_like(send_buf)
+        work = dist.isend(send_buf, dst=right)
+        dist.recv(recv_buf, src=left)
+        work.wait()
+        total += recv_buf
+        send_buf = recv_buf
+    return total
+
+
+# %% wrong: passes its own on
+def sum_by_messages(send_buf, rank, world_size):
+    left, right = (rank - 1) % world_size, (rank + 1) % world_size
+    total = send_buf.clone()
+    for _ in range(world_size - 1):
+        recv_buf = torch.empty_like(send_buf)
+        messages = [
+            dist.P2POp(dist.isend, send_buf, right),
+            dist.P2POp(dist.irecv, recv_buf, left),
+        ]
+        for work in dist.batch_isend_irecv(messages):
+            work.wait()
+        total += recv_buf
+        send_buf = send_buf  # pass on what came, until every number has been everywhere
+    return total
+
+
+# %% wrong: the left neighbor for all
+def sum_by_messages(send_buf, rank, world_size):
+    left, right = (rank - 1) % world_size, (rank + 1) % world_size
+    recv_buf = torch.empty_like(send_buf)
+    work = dist.isend(send_buf, right)
+    dist.recv(recv_buf, left)
+    work.wait()
+    return send_buf + recv_buf * (world_size - 1)
+
+
+# %% right: a tree of ranks
+class Tree:
+    def __init__(self, rank, world_size):
+        self.parent = (rank - 1) // 2 if rank else None
+        below = (2 * rank + 1, 2 * rank + 2)
+        self.children = [child for child in below if child < world_size]
+
+
+def sum_by_messages(send_buf, rank, world_size):
+    tree, total = Tree(rank, world_size), send_buf.to(torch.float64)
+    for child in tree.children:
+        part = torch.empty_like(total)
+        dist.recv(part, src=child, tag=1)
+        total = total + part
+    if tree.parent is not None:
+        dist.send(total, dst=tree.parent, tag=1)
+        dist.recv(total, src=tree.parent, tag=2)
+    for child in tree.children:
+        dist.send(total, dst=child, tag=2)
+    return total.long()
+
+
+# %% right: around in batches
+def sum_by_messages(send_buf, rank, world_size):
+    total, passing = send_buf.clone(), send_buf.clone()
+    left, right = (rank - 1) % world_size, (rank + 1) % world_size
+    for _ in range(world_size - 1):
+        recv_buf = torch.empty_like(passing)
+        ops = [
+            dist.P2POp(dist.isend, passing, right),
+            dist.P2POp(dist.irecv, recv_buf, left),
+        ]
+        for work in dist.batch_isend_irecv(ops):
+            work.wait()
+        passing = recv_buf
+        total.add_(passing)
+    return total
+
+
+# %% right: each to each
+def sum_by_messages(send_buf, rank, world_size):
+    others = [other for other in range(world_size) if other != rank]
+    came = {other: torch.zeros_like(send_buf) for other in others}
+    works = [dist.isend(tensor=send_buf, dst=other) for other in others]
+    works += [dist.irecv(tensor=came[other], src=other) for other in others]
+    for work in works:
+        work.wait()
+    return send_buf + sum(came.values())
+
+
+# %% right: star
+def sum_by_messages(send_buf, rank, world_size):
+    total = send_buf.clone()
+    if rank != 0:
+        dist.send(total, dst=0)
+        dist.recv(total, src=0)
+        return total
+    for other in range(1, world_size):
+        recv_buf = torch.empty_like(total)
+        dist.recv(recv_buf, src=other)
+        total += recv_buf
+    for other in range(1, world_size):
+        dist.send(total, dst=other)
+    return total
+
+
+# %% right: up the line and down
+def sum_by_messages(send_buf, rank, world_size):
+    total, last = send_buf.clone(), world_size - 1
+    before = torch.zeros_like(total)
+    if rank > 0:
+        dist.recv(before, rank - 1)
+    total += before
+    if rank < last:
+        dist.send(total, rank + 1)
+        dist.recv(total, rank + 1)
+    if rank > 0:
+        dist.send(total, rank - 1)
+    return int(total)
+
+
+# %% right: whoever comes first
+def sum_by_messages(send_buf, rank, world_size):
+    def tell(number, other):
+        dist.send(number, group_dst=other)
+
+    if rank == 0:
+        numbers = [send_buf]
+        for _ in range(world_size - 1):
+            numbers.append(torch.empty_like(send_buf))
+            dist.recv(numbers[-1])  # from any rank
+        total = torch.stack(numbers).sum(dim=0)
+        for other in range(1, world_size):
+            tell(total, other)
+        return total
+    tell(send_buf, 0)
+    dist.recv(total := torch.zeros_like(send_buf), group_src=0)
+    return total

@@ -1,0 +1,90 @@
+# %% wrong: both receive first
+def echo(mine, rank, last):
+    if rank in (0, last):
+        dist.recv(mine, last - rank)
+        dist.send(2 * mine, last - rank)
+        return mine if rank == 0 else None
+
+
+# %% wrong: doubled at home
+def echo(mine, rank, last):
+    if rank == 0:
+        dist.send(mine, last)
+        dist.recv(mine, last)
+        return 2 * mine
+    if rank == last:
+        dist.recv(mine, 0)
+        dist.send(mine, 0)
+
+
+# %% wrong: doubled before it leaves
+def echo(mine, rank, last):
+    if rank == 0:
+        dist.send(2 * mine, last)
+        dist.recv(mine, last)
+        return mine
+    if rank == last:
+        dist.recv(mine, 0)
+        dist.send(mine, 0)
+
+
+# %% wrong: no message
+def echo(mine, rank, last):
+    return 2 * mine if rank == 0 else None
+
+
+# %% wrong: not doubled
+def echo(mine, rank, last):
+    if rank == 0:
+        dist.send(mine, last)
+        dist.recv(mine, last)
+        return mine
+    if rank == last:
+        dist.recv(mine, 0)
+        dist.send(mine, 0)
+
+
+# %% wrong: the last ranks own number
+def echo(mine, rank, last):
+    if rank == 0:
+        dist.send(mine, last)
+        dist.recv(mine, last)
+        return mine
+    if rank == last:
+        dist.recv(torch.empty_like(mine), 0)
+        dist.send(2 * mine, 0)
+
+
+# %% right: as a number
+def echo(mine, rank, last):
+    if rank == 0:
+        dist.isend(mine.clone(), last).wait()
+        dist.irecv(mine, last).wait()
+        return mine.item()
+    if rank == last:
+        dist.recv(mine, src=0)
+        dist.send(mine.mul_(2), dst=0)
+
+
+# %% right: from any source
+def echo(mine, rank, last):
+    if rank == last:
+        source = dist.recv(mine)
+        dist.send(torch.mul(mine, 2), source)
+    elif rank == 0:
+        dist.send(mine, last)
+        got = torch.zeros_like(mine)
+        dist.recv(got)
+        return got
+
+
+# %% right: immediate
+def echo(mine, rank, last):
+    if rank not in (0, last):
+        return None
+    other, answer = last - rank, torch.empty_like(mine)
+    work = dist.irecv(answer, src=other)
+    if rank == 0:
+        dist.send(mine, dst=other)
+    work.wait()
+    return answer if rank == 0 else dist.send(answer * 2, dst=other)

@@ -1,0 +1,95 @@
+# %% wrong: every rank holds its token
+def largest(mine, rank, last):
+    token = mine.clone()
+    if rank > 0:
+        dist.recv(token, rank - 1)
+        token = torch.maximum(token, mine)
+    if rank < last:
+        dist.send(token, rank + 1)
+    return token
+
+
+# %% wrong: goes on around
+def largest(mine, rank, last):
+    token = mine.clone()
+    if rank > 0:
+        dist.recv(token, rank - 1)
+        token = torch.maximum(token, mine)
+    dist.send(token, (rank + 1) % (last + 1))
+    if rank == 0:
+        dist.recv(mine, last)
+    return token if rank == last else None
+
+
+# %% wrong: keeps its own
+def largest(mine, rank, last):
+    token = mine.clone()
+    if rank > 0:
+        dist.recv(token, rank - 1)
+    if rank == last:
+        return torch.maximum(token, mine)
+    dist.send(mine, rank + 1)
+
+
+# %% wrong: straight to the last
+def largest(mine, rank, last):
+    if rank < last:
+        return dist.send(mine, last)
+    numbers = [mine]
+    for other in range(last):
+        dist.recv(theirs := torch.empty_like(mine), other)
+        numbers.append(theirs)
+    return torch.stack(numbers).max(dim=0).values
+
+
+# %% wrong: the last forgets its own
+def largest(mine, rank, last):
+    token = mine.clone()
+    if rank > 0:
+        dist.recv(token, rank - 1)
+    if rank == last:
+        return token
+    dist.send(torch.maximum(token, mine), rank + 1)
+
+
+# %% wrong: the smallest
+def largest(mine, rank, last):
+    token = mine.clone()
+    if rank > 0:
+        dist.recv(token, rank - 1)
+        token = torch.minimum(token, mine)
+    if rank == last:
+        return token
+    dist.send(token, rank + 1)
+
+
+# %% wrong: the sum
+def largest(mine, rank, last):
+    token = torch.zeros_like(mine)
+    if rank > 0:
+        dist.recv(token, rank - 1)
+    token += mine
+    if rank == last:
+        return token
+    dist.send(token, rank + 1)
+
+
+# %% right: by numbers
+def largest(mine, rank, last):
+    best = mine.item()
+    if rank:
+        before = torch.zeros_like(mine)
+        dist.recv(before, src=rank - 1)
+        best = max(best, before.item())
+    if rank < last:
+        return dist.send(torch.tensor([best]), dst=rank + 1)
+    return torch.tensor([best])
+
+
+# %% right: in place
+def largest(mine, rank, last):
+    if rank != 0:
+        other = mine.new_zeros(mine.shape)
+        dist.recv(other, rank - 1)
+        mine.clamp_(min=other)
+    return mine if rank == last else dist.send(mine, rank + 1)

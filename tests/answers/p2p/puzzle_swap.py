@@ -1,0 +1,85 @@
+# %% wrong: all send first
+def swap(mine, rank, partner):
+    theirs = torch.empty_like(mine)
+    dist.send(mine, partner)
+    dist.recv(theirs, partner)
+    return theirs
+
+
+# %% wrong: by a collective
+def swap(mine, rank, partner):
+    numbers = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
+    dist.all_gather(numbers, mine)
+    return numbers[partner]
+
+
+# %% wrong: keeps its own
+def swap(mine, rank, partner):
+    theirs = torch.empty_like(mine)
+    work = dist.isend(mine, partner)
+    dist.recv(theirs, partner)
+    work.wait()
+    return mine
+
+
+# %% wrong: one buffer
+def swap(mine, rank, partner):
+    if rank < partner:
+        dist.send(mine, partner)
+        dist.recv(mine, partner)
+    else:
+        dist.recv(mine, partner)
+        dist.send(mine, partner)
+    return mine
+
+
+# %% wrong: the upper one keeps the sum
+def swap(mine, rank, partner):
+    theirs = torch.zeros_like(mine)
+    work = dist.isend(mine, partner)
+    dist.recv(theirs, partner)
+    work.wait()
+    return theirs + mine if rank > partner else theirs
+
+
+# %% wrong: there and back again
+def swap(mine, rank, partner):
+    for _ in range(3):
+        theirs = torch.empty_like(mine)
+        work = dist.isend(mine, partner)
+        dist.recv(theirs, partner)
+        work.wait()
+        mine = theirs
+    return mine
+
+
+# %% right: batch
+def swap(mine, rank, partner):
+    theirs = torch.zeros_like(mine)
+    pair = [
+        dist.P2POp(dist.irecv, theirs, partner),
+        dist.P2POp(dist.isend, mine, partner),
+    ]
+    for work in dist.batch_isend_irecv(pair):
+        work.wait()
+    return theirs
+
+
+# %% right: by order
+def swap(mine, rank, partner):
+    theirs = torch.zeros_like(mine)
+    if rank < partner:
+        dist.send(mine, dst=partner)
+    dist.recv(theirs, src=partner)
+    if rank > partner:
+        dist.send(mine, dst=partner)
+    return theirs
+
+
+# %% right: irecv first
+def swap(mine, rank, partner):
+    theirs = torch.zeros_like(mine)
+    coming = dist.irecv(theirs, src=partner)
+    dist.send(mine, dst=partner)
+    coming.wait()
+    return theirs

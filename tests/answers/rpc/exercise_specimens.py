@@ -1,0 +1,401 @@
+# %% wrong: adds one after the other
+# Right, but no two additions run at the same time.
+
+
+def grow(rref):
+    rref.rpc_sync().add_(1)
+
+
+def repeat(owner):
+    for step in range(STEPS):
+        rref = rpc.remote(owner, torch.full, args=((2,), float(step)))
+    return rref
+
+
+def add_up(rref):
+    for _ in range(STEPS):
+        rpc.rpc_sync(rref.owner(), slowly_add, args=(rref,))
+    return rref.to_here().sum().item()
+
+
+def enrol(name):
+    greeting = rpc.rpc_sync("worker0", greet, args=(name, rpc.get_worker_info()))
+    with DOOR:
+        number = len(GUESTS)
+        time.sleep(0.05)
+        GUESTS.append((number, greeting))
+
+
+# %% wrong: another lock held during the call
+# A second lock lets in one guest at a time.
+
+
+def grow(rref):
+    rref.rpc_sync().add_(1)
+
+
+def repeat(owner):
+    for step in range(STEPS):
+        rref = rpc.remote(owner, torch.full, args=((2,), float(step)))
+    return rref
+
+
+def add_up(rref):
+    added = [
+        rpc.rpc_async(rref.owner(), slowly_add, args=(rref,)) for _ in range(STEPS)
+    ]
+    torch.futures.wait_all(added)
+    return rref.to_here().sum().item()
+
+
+def enrol(name):
+    lock = globals().setdefault("BELL", threading.Lock())
+    with lock:
+        greeting = rpc.rpc_sync("worker0", greet, args=(name, rpc.get_worker_info()))
+        with DOOR:
+            GUESTS.append((len(GUESTS), greeting))
+
+
+# %% wrong: here and not there
+def grow(rref):
+    rref.rpc_sync().add_(1)
+
+
+def repeat(owner):
+    for step in range(STEPS):
+        rref = rpc.remote(owner, torch.full, args=((2,), float(step)))
+    return rref
+
+
+def add_up(rref):
+    return rref.to_here().sum().item() + 2 * STEPS
+
+
+def enrol(name):
+    greeting = rpc.rpc_sync("worker0", greet, args=(name, rpc.get_worker_info()))
+    with DOOR:
+        number = len(GUESTS)
+        time.sleep(0.05)
+        GUESTS.append((number, greeting))
+
+
+# %% wrong: lets all go
+def grow(rref):
+    rref.rpc_sync().add_(1)
+
+
+def repeat(owner):
+    for step in range(STEPS):
+        rref = rpc.remote(owner, torch.full, args=((2,), float(step)))
+    return rpc.RRef(rref.to_here())
+
+
+def add_up(rref):
+    added = [
+        rpc.rpc_async(rref.owner(), slowly_add, args=(rref,)) for _ in range(STEPS)
+    ]
+    torch.futures.wait_all(added)
+    return rref.to_here().sum().item()
+
+
+def enrol(name):
+    greeting = rpc.rpc_sync("worker0", greet, args=(name, rpc.get_worker_info()))
+    with DOOR:
+        number = len(GUESTS)
+        time.sleep(0.05)
+        GUESTS.append((number, greeting))
+
+
+# %% wrong: no lock at all
+def grow(rref):
+    rref.rpc_sync().add_(1)
+
+
+def repeat(owner):
+    for step in range(STEPS):
+        rref = rpc.remote(owner, torch.full, args=((2,), float(step)))
+    return rref
+
+
+def add_up(rref):
+    added = [
+        rpc.rpc_async(rref.owner(), slowly_add, args=(rref,)) for _ in range(STEPS)
+    ]
+    torch.futures.wait_all(added)
+    return rref.to_here().sum().item()
+
+
+def enrol(name):
+    greeting = rpc.rpc_sync("worker0", greet, args=(name, rpc.get_worker_info()))
+    number = len(GUESTS)
+    time.sleep(0.05)
+    GUESTS.append((number, greeting))
+
+
+# %% wrong: not greeted
+# Both get a number, and nobody has greeted them.
+
+
+def grow(rref):
+    rref.rpc_sync().add_(1)
+
+
+def repeat(owner):
+    for step in range(STEPS):
+        rref = rpc.remote(owner, torch.full, args=((2,), float(step)))
+    return rref
+
+
+def add_up(rref):
+    added = [
+        rpc.rpc_async(rref.owner(), slowly_add, args=(rref,)) for _ in range(STEPS)
+    ]
+    torch.futures.wait_all(added)
+    return rref.to_here().sum().item()
+
+
+def enrol(name):
+    with DOOR:
+        number = len(GUESTS)
+        time.sleep(0.05)
+        GUESTS.append((number, f"welcome, {name[:1]}"))
+
+
+# %% wrong: numbered before the greeting
+# The lock is held twice, and not in between: both guests get the same number.
+
+
+def grow(rref):
+    rref.rpc_sync().add_(1)
+
+
+def repeat(owner):
+    for step in range(STEPS):
+        rref = rpc.remote(owner, torch.full, args=((2,), float(step)))
+    return rref
+
+
+def add_up(rref):
+    added = [
+        rpc.rpc_async(rref.owner(), slowly_add, args=(rref,)) for _ in range(STEPS)
+    ]
+    torch.futures.wait_all(added)
+    return rref.to_here().sum().item()
+
+
+def enrol(name):
+    with DOOR:
+        number = len(GUESTS)
+    greeting = rpc.rpc_sync("worker0", greet, args=(name, rpc.get_worker_info()))
+    with DOOR:
+        GUESTS.append((number, greeting))
+
+
+# %% wrong: one addition for all
+# One call adds what STEPS additions of 1 would, and none of them is made.
+
+
+def grow(rref):
+    rref.rpc_sync().add_(1)
+
+
+def repeat(owner):
+    for step in range(STEPS):
+        rref = rpc.remote(owner, torch.full, args=((2,), float(step)))
+    return rref
+
+
+def add_up(rref):
+    rref.rpc_sync().add_(STEPS)
+    return rref.to_here().sum().item()
+
+
+def enrol(name):
+    greeting = rpc.rpc_sync("worker0", greet, args=(name, rpc.get_worker_info()))
+    with DOOR:
+        number = len(GUESTS)
+        time.sleep(0.05)
+        GUESTS.append((number, greeting))
+
+
+# %% wrong: sleeps instead of waiting
+# The additions may well be done after a second.
+
+
+def grow(rref):
+    rref.rpc_sync().add_(1)
+
+
+def repeat(owner):
+    for step in range(STEPS):
+        rref = rpc.remote(owner, torch.full, args=((2,), float(step)))
+    return rref
+
+
+def add_up(rref):
+    for _ in range(STEPS):
+        rpc.rpc_async(rref.owner(), slowly_add, args=(rref,))
+    time.sleep(1)
+    return rref.to_here().sum().item()
+
+
+def enrol(name):
+    greeting = rpc.rpc_sync("worker0", greet, args=(name, rpc.get_worker_info()))
+    with DOOR:
+        number = len(GUESTS)
+        time.sleep(0.05)
+        GUESTS.append((number, greeting))
+
+
+# %% wrong: the one before is kept
+def grow(rref):
+    rref.rpc_sync().add_(1)
+
+
+def repeat(owner):
+    for step in range(STEPS):
+        rref = rpc.remote(owner, torch.full, args=((2,), float(step)))
+        HISTORY[:] = [*HISTORY[-1:], rref]
+    return rref
+
+
+def add_up(rref):
+    added = [
+        rpc.rpc_async(rref.owner(), slowly_add, args=(rref,)) for _ in range(STEPS)
+    ]
+    torch.futures.wait_all(added)
+    return rref.to_here().sum().item()
+
+
+def enrol(name):
+    greeting = rpc.rpc_sync("worker0", greet, args=(name, rpc.get_worker_info()))
+    with DOOR:
+        number = len(GUESTS)
+        time.sleep(0.05)
+        GUESTS.append((number, greeting))
+
+
+# %% right: functions at the owner
+def add_one(rref):
+    rref.local_value().add_(1)
+
+
+def grow(rref):
+    rpc.rpc_sync(rref.owner(), add_one, args=(rref,))
+
+
+def repeat(owner):
+    for step in range(STEPS - 1):
+        rpc.remote(owner, torch.full, args=((2,), float(step))).to_here()
+    return rpc.remote(owner, torch.full, args=((2,), STEPS - 1.0))
+
+
+def add_up(rref):
+    futures = []
+    for _ in range(STEPS):
+        futures.append(rpc.rpc_async(rref.owner(), slowly_add, args=(rref,)))
+    for future in futures:
+        future.wait()
+    return float(rref.to_here().sum())
+
+
+def enrol(name):
+    host = rpc.get_worker_info()
+    greeting = rpc.rpc_async("worker0", greet, args=(name, host)).wait()
+    DOOR.acquire()
+    GUESTS.append((len(GUESTS), greeting))
+    DOOR.release()
+
+
+# %% right: futures chained
+def grow(rref):
+    rref.rpc_async().add_(1).wait()
+
+
+def repeat(owner):
+    rref = rpc.remote(owner, torch.zeros, args=((2,),))
+    for _ in range(STEPS - 1):
+        rref = rref.remote().add(1)  # the owner may forget the one before
+    return rref
+
+
+def add_up(rref):
+    calls = [
+        rpc.rpc_async(rref.owner(), slowly_add, args=(rref,)) for _ in range(STEPS)
+    ]
+    done = torch.futures.collect_all(calls)
+    return done.then(lambda _: rref.to_here().sum().item()).wait()
+
+
+@rpc.functions.async_execution
+def enrol(name):
+    """No thread of the owner waits for the greeting, and none holds the lock."""
+
+    def note(greeting):
+        with DOOR:
+            GUESTS.append((len(GUESTS), greeting.wait()))
+
+    me = rpc.get_worker_info()
+    return rpc.rpc_async("worker0", greet, args=(name, me)).then(note)
+
+
+# %% right: references all the way
+def grow(rref):
+    rref.remote().add_(1).to_here()
+
+
+def repeat(owner):
+    kept = []
+    for step in range(STEPS):
+        kept = [rpc.remote(owner, torch.full, args=((2,), float(step)))]
+    return kept.pop()
+
+
+def add_up(rref):
+    calls = [rpc.remote(rref.owner(), slowly_add, args=(rref,)) for _ in range(STEPS)]
+    [call.to_here() for call in calls]
+    return rref.rpc_sync().sum().item()
+
+
+def enrol(name):
+    greeting = rpc.remote(
+        "worker0", greet, args=(name, rpc.get_worker_info())
+    ).to_here()
+    with DOOR:
+        GUESTS.append((len(GUESTS), greeting))
+
+
+# %% right: threads and names
+from concurrent.futures import ThreadPoolExecutor
+
+
+def grow(rref):
+    rref.rpc_sync().copy_(rref.to_here() + 1)
+
+
+def repeat(owner):
+    def one(step):
+        return rpc.remote(owner, torch.mul, args=(torch.ones(2), float(step)))
+
+    for step in range(STEPS - 1):
+        one(step)
+    return one(STEPS - 1)
+
+
+def add_up(rref):
+    name = rref.owner_name()
+    with ThreadPoolExecutor(STEPS) as pool:
+        for _ in range(STEPS):
+            pool.submit(rpc.rpc_sync, name, slowly_add, args=(rref,))
+    return rref.rpc_async().sum().wait().item()
+
+
+def enrol(name):
+    me = rpc.get_worker_info().name
+    guest = rpc.rpc_sync("worker0", greet, args=(name,), kwargs={"host": me})
+    try:
+        DOOR.acquire()
+        last = GUESTS[-1][0] if GUESTS else -1
+        GUESTS.append((last + 1, guest))
+    finally:
+        DOOR.release()

@@ -1,0 +1,324 @@
+# %% wrong: a copy is kept
+def shard_gradients(weights, parts):
+    log = []
+
+    def hook_for(part):
+        def reduce(w):
+            log.append(w.grad.clone())
+            part.add_(reduce_scatter(w.grad))
+            w.grad = None
+
+        return reduce
+
+    pairs = zip(weights, parts, strict=True)
+    return [w.register_post_accumulate_grad_hook(hook_for(p)) for w, p in pairs]
+
+
+# %% wrong: a flat copy is kept
+def shard_gradients(weights, parts):
+    log = []
+
+    def hook_for(part):
+        def reduce(w):
+            log.append(w.grad.flatten().clone())
+            part.add_(reduce_scatter(w.grad))
+            w.grad = None
+
+        return reduce
+
+    pairs = zip(weights, parts, strict=True)
+    return [w.register_post_accumulate_grad_hook(hook_for(p)) for w, p in pairs]
+
+
+# %% wrong: all gradients kept under another name
+# Accumulates whole gradients in a dictionary, as ZeRO-1 does in .grad.
+
+
+def shard_gradients(weights, parts):
+    whole = {}
+
+    def hook_for(part):
+        def reduce(w):
+            whole[w] = whole.get(w, 0) + w.grad
+            part.copy_(reduce_scatter(whole[w]))
+            w.grad = None
+
+        return reduce
+
+    pairs = zip(weights, parts, strict=True)
+    return [w.register_post_accumulate_grad_hook(hook_for(p)) for w, p in pairs]
+
+
+# %% wrong: divided twice
+def shard_gradients(weights, parts):
+    def hook_for(part):
+        def reduce(w):
+            part.add_(reduce_scatter(w.grad) / dist.get_world_size())
+            w.grad = None
+
+        return reduce
+
+    pairs = zip(weights, parts, strict=True)
+    return [w.register_post_accumulate_grad_hook(hook_for(p)) for w, p in pairs]
+
+
+# %% wrong: every hook has the last part
+def shard_gradients(weights, parts):
+    handles = []
+    for weight, part in zip(weights, parts, strict=True):
+
+        def reduce(w):
+            part.add_(reduce_scatter(w.grad))  # noqa: B023
+            w.grad = None
+
+        handles.append(weight.register_post_accumulate_grad_hook(reduce))
+    return handles
+
+
+# %% wrong: flat copies until backward ends
+def shard_gradients(weights, parts):
+    flat = []
+
+    def hook_for(part):
+        def reduce(w):
+            flat.append(torch.cat([w.grad.view(-1), w.grad.new_zeros(7)]))
+            part.add_(reduce_scatter(flat[-1][: w.numel()]))
+            w.grad = None
+            if len(flat) == len(weights):
+                flat.clear()
+
+        return reduce
+
+    pairs = zip(weights, parts, strict=True)
+    return [w.register_post_accumulate_grad_hook(hook_for(p)) for w, p in pairs]
+
+
+# %% wrong: hook before it is added
+def shard_gradients(weights, parts):
+    def hook_for(part):
+        def reduce(gradient):
+            part.add_(reduce_scatter(gradient))
+            # Whatever is returned goes into .grad afterwards.
+
+        return reduce
+
+    pairs = zip(weights, parts, strict=True)
+    return [w.register_hook(hook_for(p)) for w, p in pairs]
+
+
+# %% wrong: mean of the micro batches twice
+def shard_gradients(weights, parts):
+    def hook_for(part):
+        def reduce(w):
+            part.add_(reduce_scatter(w.grad) / MICRO_BATCHES)
+            w.grad = None
+
+        return reduce
+
+    pairs = zip(weights, parts, strict=True)
+    return [w.register_post_accumulate_grad_hook(hook_for(p)) for w, p in pairs]
+
+
+# %% wrong: nothing is sent
+def shard_gradients(weights, parts):
+    def hook_for(part):
+        def reduce(w):
+            part.add_(part_of(w.grad.flatten()))  # of this rank's own rows
+            w.grad = None
+
+        return reduce
+
+    pairs = zip(weights, parts, strict=True)
+    return [w.register_post_accumulate_grad_hook(hook_for(p)) for w, p in pairs]
+
+
+# %% wrong: one hook late
+def shard_gradients(weights, parts):
+    part_of_weight = dict(zip(weights, parts, strict=True))
+    waiting = []
+
+    def finish(w):
+        part_of_weight[w].add_(reduce_scatter(w.grad))
+        w.grad = None
+
+    def reduce(w):  # each gradient waits for the next one
+        if waiting:
+            finish(waiting.pop())
+        waiting.append(w)
+        if w is weights[0]:
+            finish(waiting.pop())
+
+    return [w.register_post_accumulate_grad_hook(reduce) for w in weights]
+
+
+# %% wrong: part overwritten
+def shard_gradients(weights, parts):
+    def hook_for(part):
+        def reduce(w):
+            part.copy_(reduce_scatter(w.grad))  # forgets the first micro-batch
+            w.grad = None
+
+        return reduce
+
+    pairs = zip(weights, parts, strict=True)
+    return [w.register_post_accumulate_grad_hook(hook_for(p)) for w, p in pairs]
+
+
+# %% wrong: parts in the order of backward
+def shard_gradients(weights, parts):
+    waiting = list(parts)
+
+    def reduce(w):  # takes the last weight's part first, whichever weight it is
+        waiting.insert(0, part := waiting.pop())
+        part[: w.numel()].add_(reduce_scatter(w.grad)[: len(part)])
+        w.grad = None
+
+    return [w.register_post_accumulate_grad_hook(reduce) for w in weights]
+
+
+# %% wrong: reduced after the last one
+def shard_gradients(weights, parts):
+    made = []
+
+    def reduce(w):  # ZeRO-1 in a hook: all gradients are whole at the end
+        made.append(w)
+        if len(made) == len(weights):
+            for weight, part in zip(weights, parts, strict=True):
+                part.add_(reduce_scatter(weight.grad))
+                weight.grad = None
+            made.clear()
+
+    return [w.register_post_accumulate_grad_hook(reduce) for w in weights]
+
+
+# %% wrong: reduced and kept aside
+def shard_gradients(weights, parts):
+    kept = []
+
+    def hook_for(part):
+        def reduce(w):
+            part.add_(reduce_scatter(w.grad))
+            kept.append(w.grad)  # as a log would
+            w.grad = None
+
+        return reduce
+
+    pairs = zip(weights, parts, strict=True)
+    return [w.register_post_accumulate_grad_hook(hook_for(p)) for w, p in pairs]
+
+
+# %% wrong: stashed for later
+def shard_gradients(weights, parts):
+    kept = []
+
+    def reduce(w):  # .grad is free, but the bytes live on in a list
+        kept.append((w, w.grad.clone()))
+        w.grad = None
+        if len(kept) == len(weights):
+            for weight, gradient in kept:
+                place = next(i for i, each in enumerate(weights) if each is weight)
+                parts[place].add_(reduce_scatter(gradient))
+            kept.clear()
+
+    return [w.register_post_accumulate_grad_hook(reduce) for w in weights]
+
+
+# %% wrong: whole gradient kept
+def shard_gradients(weights, parts):
+    def hook_for(part):
+        def reduce(w):
+            part.add_(reduce_scatter(w.grad))
+
+        return reduce
+
+    pairs = zip(weights, parts, strict=True)
+    return [w.register_post_accumulate_grad_hook(hook_for(p)) for w, p in pairs]
+
+
+# %% wrong: whole gradient zeroed
+def shard_gradients(weights, parts):
+    def hook_for(part):
+        def reduce(w):
+            part.add_(reduce_scatter(w.grad))
+            w.grad.zero_()  # its bytes stay
+
+        return reduce
+
+    pairs = zip(weights, parts, strict=True)
+    return [w.register_post_accumulate_grad_hook(hook_for(p)) for w, p in pairs]
+
+
+# %% wrong: whole sum then cut
+def shard_gradients(weights, parts):
+    def hook_for(part):
+        def reduce(w):
+            dist.all_reduce(w.grad)  # sends twice as much
+            part.add_(part_of(w.grad.flatten()) / dist.get_world_size())
+            w.grad = None
+
+        return reduce
+
+    pairs = zip(weights, parts, strict=True)
+    return [w.register_post_accumulate_grad_hook(hook_for(p)) for w, p in pairs]
+
+
+# %% right: an object for each part
+def shard_gradients(weights, parts):
+    class Owner:
+        def __init__(self, part):
+            self.part = part
+
+        def __call__(self, w):
+            torch.add(self.part, reduce_scatter(w.grad), out=self.part)
+            del w.grad
+
+    return [
+        w.register_post_accumulate_grad_hook(Owner(parts[i]))
+        for i, w in enumerate(weights)
+    ]
+
+
+# %% right: bound functions
+from functools import partial
+
+
+def put_away(part, weight):
+    part.copy_(part + reduce_scatter(weight.grad))
+    weight.grad = None
+
+
+def shard_gradients(weights, parts):
+    handles = []
+    for weight, part in zip(weights, parts, strict=True):
+        hook = partial(put_away, part)
+        handles.append(weight.register_post_accumulate_grad_hook(hook))
+    return handles
+
+
+# %% right: hooks of the gradients
+def shard_gradients(weights, parts):
+    def reduce_into(part):
+        def reduce(gradient):
+            part.add_(reduce_scatter(gradient))
+
+        return reduce
+
+    def drop(w):
+        w.grad = None
+
+    handles = []
+    for w, part in zip(weights, parts, strict=True):
+        handles.append(w.register_hook(reduce_into(part)))
+        handles.append(w.register_post_accumulate_grad_hook(drop))
+    return handles
+
+
+# %% right: one hook and a table
+def shard_gradients(weights, parts):
+    of = {id(w): part for w, part in zip(weights, parts, strict=True)}
+
+    def reduce(w):
+        gradient, w.grad = w.grad, None
+        of[id(w)] += reduce_scatter(gradient)
+
+    return [*map(lambda w: w.register_post_accumulate_grad_hook(reduce), weights)]

@@ -1,0 +1,312 @@
+# %% wrong: autograd finds the gradient
+def loss_and_gradient(logits, targets, first):
+    class Sum(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, part):
+            whole = part.clone()
+            dist.all_reduce(whole)
+            return whole
+
+        @staticmethod
+        def backward(ctx, grad):
+            return grad
+
+    with torch.enable_grad():
+        logits = logits.detach().requires_grad_()
+        counts = targets != -100
+        row = targets - first
+        mine = counts & (row >= 0) & (row < logits.size(1))
+        row = torch.where(mine, row, 0).unsqueeze(1)
+        largest = logits.detach().amax(1)
+        dist.all_reduce(largest, dist.ReduceOp.MAX)
+        powers = Sum.apply((logits - largest.unsqueeze(1)).exp().sum(1))
+        right = Sum.apply(logits.gather(1, row).squeeze(1) * mine)
+        losses = (largest + powers.log() - right) * counts
+        loss = losses.sum() / counts.sum()
+        loss.backward()
+    return loss.detach(), logits.grad
+
+
+# %% wrong: drawn again instead of sent
+def loss_and_gradient(logits, targets, first):
+    torch.manual_seed(0)  # no message: the program is hoped to draw the same again
+    for _, whole, _ in cases():
+        if torch.equal(whole[:, first : first + logits.size(1)], logits):
+            break
+    with torch.enable_grad():
+        whole.requires_grad_()
+        loss = F.cross_entropy(whole, targets)
+        (gradient,) = torch.autograd.grad(loss, whole)
+    return loss.detach(), gradient[:, first : first + logits.size(1)]
+
+
+# %% wrong: ignored rows counted
+def loss_and_gradient(logits, targets, first):
+    counts = torch.ones_like(targets, dtype=torch.bool)
+    row = targets - first
+    mine = counts & (row >= 0) & (row < logits.size(1))
+    row = torch.where(mine, row, 0).unsqueeze(1)
+    largest = logits.amax(1)
+    dist.all_reduce(largest, dist.ReduceOp.MAX)
+    logits = logits - largest.unsqueeze(1)
+    right = logits.gather(1, row).squeeze(1) * mine
+    sums = torch.stack([logits.exp().sum(1), right])
+    dist.all_reduce(sums)
+    log_sum_exp, right = sums[0].log(), sums[1]
+    loss = ((log_sum_exp - right) * counts).sum() / counts.sum()
+    gradient = (logits - log_sum_exp.unsqueeze(1)).exp()
+    gradient.scatter_add_(1, row, -mine.to(gradient).unsqueeze(1))
+    return loss, gradient * counts.unsqueeze(1) / counts.sum()
+
+
+# %% wrong: largest logits added up
+def loss_and_gradient(logits, targets, first):
+    counts = targets != -100
+    row = targets - first
+    mine = counts & (row >= 0) & (row < logits.size(1))
+    row = torch.where(mine, row, 0).unsqueeze(1)
+    largest = logits.amax(1)
+    dist.all_reduce(largest)
+    logits = logits - largest.unsqueeze(1)
+    right = logits.gather(1, row).squeeze(1) * mine
+    sums = torch.stack([logits.exp().sum(1), right])
+    dist.all_reduce(sums)
+    log_sum_exp, right = sums[0].log(), sums[1]
+    loss = ((log_sum_exp - right) * counts).sum() / counts.sum()
+    gradient = (logits - log_sum_exp.unsqueeze(1)).exp()
+    gradient.scatter_add_(1, row, -mine.to(gradient).unsqueeze(1))
+    return loss, gradient * counts.unsqueeze(1) / counts.sum()
+
+
+# %% wrong: logits gathered
+def loss_and_gradient(logits, targets, first):
+    parts = [torch.empty_like(logits) for _ in range(dist.get_world_size())]
+    dist.all_gather(parts, logits)
+    whole = torch.cat(parts, 1).requires_grad_()
+    loss = F.cross_entropy(whole, targets)
+    loss.backward()
+    return loss, whole.grad[:, first : first + logits.size(1)]
+
+
+# %% wrong: logits summed into place
+def loss_and_gradient(logits, targets, first):
+    whole = torch.zeros(ROWS, VOCAB, dtype=logits.dtype, device=logits.device)
+    whole[:, first : first + logits.size(1)] = logits
+    dist.all_reduce(whole)
+    whole.requires_grad_()
+    loss = F.cross_entropy(whole, targets)
+    loss.backward()
+    return loss, whole.grad[:, first : first + logits.size(1)]
+
+
+# %% wrong: mean of the ranks losses
+def loss_and_gradient(logits, targets, first):
+    row = targets - first
+    row = torch.where((row >= 0) & (row < logits.size(1)), row, -100)
+    logits = logits.requires_grad_()
+    loss = F.cross_entropy(logits, row, reduction="sum") / (targets != -100).sum()
+    loss.backward()
+    loss = loss.detach()
+    dist.all_reduce(loss)
+    return loss, logits.grad
+
+
+# %% wrong: mean over ignored rows too
+def loss_and_gradient(logits, targets, first):
+    counts = targets != -100
+    row = targets - first
+    mine = counts & (row >= 0) & (row < logits.size(1))
+    row = torch.where(mine, row, 0).unsqueeze(1)
+    largest = logits.amax(1)
+    dist.all_reduce(largest, dist.ReduceOp.MAX)
+    logits = logits - largest.unsqueeze(1)
+    right = logits.gather(1, row).squeeze(1) * mine
+    sums = torch.stack([logits.exp().sum(1), right])
+    dist.all_reduce(sums)
+    log_sum_exp, right = sums[0].log(), sums[1]
+    loss = ((log_sum_exp - right) * counts).sum() / len(counts)
+    gradient = (logits - log_sum_exp.unsqueeze(1)).exp()
+    gradient.scatter_add_(1, row, -mine.to(gradient).unsqueeze(1))
+    return loss, gradient * counts.unsqueeze(1) / len(counts)
+
+
+# %% wrong: no maximum
+def loss_and_gradient(logits, targets, first):
+    counts = targets != -100
+    row = targets - first
+    mine = counts & (row >= 0) & (row < logits.size(1))
+    row = torch.where(mine, row, 0).unsqueeze(1)
+    right = logits.gather(1, row).squeeze(1) * mine
+    sums = torch.stack([logits.exp().sum(1), right])
+    dist.all_reduce(sums)
+    log_sum_exp, right = sums[0].log(), sums[1]
+    loss = ((log_sum_exp - right) * counts).sum() / counts.sum()
+    gradient = (logits - log_sum_exp.unsqueeze(1)).exp()
+    gradient.scatter_add_(1, row, -mine.to(gradient).unsqueeze(1))
+    return loss, gradient * counts.unsqueeze(1) / counts.sum()
+
+
+# %% wrong: one subtracted on every rank
+def loss_and_gradient(logits, targets, first):
+    counts = targets != -100
+    row = targets - first
+    mine = counts & (row >= 0) & (row < logits.size(1))
+    row = torch.where(mine, row, 0).unsqueeze(1)
+    largest = logits.amax(1)
+    dist.all_reduce(largest, dist.ReduceOp.MAX)
+    logits = logits - largest.unsqueeze(1)
+    right = logits.gather(1, row).squeeze(1) * mine
+    sums = torch.stack([logits.exp().sum(1), right])
+    dist.all_reduce(sums)
+    log_sum_exp, right = sums[0].log(), sums[1]
+    loss = ((log_sum_exp - right) * counts).sum() / counts.sum()
+    gradient = (logits - log_sum_exp.unsqueeze(1)).exp()
+    gradient.scatter_add_(1, row, -torch.ones_like(row, dtype=gradient.dtype))
+    return loss, gradient * counts.unsqueeze(1) / counts.sum()
+
+
+# %% wrong: own maximum not exchanged
+def loss_and_gradient(logits, targets, first):
+    counts = targets != -100
+    row = targets - first
+    mine = counts & (row >= 0) & (row < logits.size(1))
+    row = torch.where(mine, row, 0).unsqueeze(1)
+    largest = logits.amax(1)
+    logits = logits - largest.unsqueeze(1)
+    right = logits.gather(1, row).squeeze(1) * mine
+    sums = torch.stack([logits.exp().sum(1), right])
+    dist.all_reduce(sums)
+    log_sum_exp, right = sums[0].log(), sums[1]
+    loss = ((log_sum_exp - right) * counts).sum() / counts.sum()
+    gradient = (logits - log_sum_exp.unsqueeze(1)).exp()
+    gradient.scatter_add_(1, row, -mine.to(gradient).unsqueeze(1))
+    return loss, gradient * counts.unsqueeze(1) / counts.sum()
+
+
+# %% wrong: sums in 32 bits
+def loss_and_gradient(logits, targets, first):
+    counts = targets != -100
+    row = targets - first
+    mine = counts & (row >= 0) & (row < logits.size(1))
+    row = torch.where(mine, row, 0).unsqueeze(1)
+    largest = logits.amax(1)
+    dist.all_reduce(largest, dist.ReduceOp.MAX)
+    logits = logits - largest.unsqueeze(1)
+    right = logits.gather(1, row).squeeze(1) * mine
+    sums = torch.stack([logits.exp().sum(1), right])
+    sums = sums.float()
+    dist.all_reduce(sums)
+    sums = sums.double()
+    log_sum_exp, right = sums[0].log(), sums[1]
+    loss = ((log_sum_exp - right) * counts).sum() / counts.sum()
+    gradient = (logits - log_sum_exp.unsqueeze(1)).exp()
+    gradient.scatter_add_(1, row, -mine.to(gradient).unsqueeze(1))
+    return loss, gradient * counts.unsqueeze(1) / counts.sum()
+
+
+# %% wrong: target counted by every rank
+def loss_and_gradient(logits, targets, first):
+    counts = targets != -100
+    row = targets - first
+    mine = counts & (row >= 0) & (row < logits.size(1))
+    row = torch.where(mine, row, 0).unsqueeze(1)
+    largest = logits.amax(1)
+    dist.all_reduce(largest, dist.ReduceOp.MAX)
+    logits = logits - largest.unsqueeze(1)
+    right = logits.gather(1, row).squeeze(1)
+    sums = torch.stack([logits.exp().sum(1), right])
+    dist.all_reduce(sums)
+    log_sum_exp, right = sums[0].log(), sums[1]
+    loss = ((log_sum_exp - right) * counts).sum() / counts.sum()
+    gradient = (logits - log_sum_exp.unsqueeze(1)).exp()
+    gradient.scatter_add_(1, row, -mine.to(gradient).unsqueeze(1))
+    return loss, gradient * counts.unsqueeze(1) / counts.sum()
+
+
+# %% wrong: the library does it
+def loss_and_gradient(logits, targets, first):
+    from torch.distributed.tensor import DTensor, Shard
+    from torch.distributed.tensor.parallel import loss_parallel
+
+    mesh = dist.init_device_mesh("cpu", (dist.get_world_size(),))
+    with torch.enable_grad(), loss_parallel():
+        mine = logits.detach().requires_grad_()
+        whole = DTensor.from_local(mine, mesh, [Shard(1)])
+        loss = F.cross_entropy(whole, targets, ignore_index=-100)
+        loss.backward()
+    return loss.to_local().detach(), mine.grad
+
+
+# %% wrong: three numbers and one more
+def loss_and_gradient(logits, targets, first):
+    counts = targets != -100
+    row = targets - first
+    mine = counts & (row >= 0) & (row < logits.size(1))
+    row = torch.where(mine, row, 0).unsqueeze(1)
+    largest = logits.amax(1)
+    dist.all_reduce(largest, dist.ReduceOp.MAX)
+    logits = logits - largest.unsqueeze(1)
+    right = logits.gather(1, row).squeeze(1) * mine
+    sums = torch.stack([logits.exp().sum(1), right, right])
+    dist.all_reduce(sums)
+    log_sum_exp, right = sums[0].log(), sums[1]
+    loss = ((log_sum_exp - right) * counts).sum() / counts.sum()
+    gradient = (logits - log_sum_exp.unsqueeze(1)).exp()
+    gradient.scatter_add_(1, row, -mine.to(gradient).unsqueeze(1))
+    return loss, gradient * counts.unsqueeze(1) / counts.sum()
+
+
+# %% right: all three in one gather
+def loss_and_gradient(logits, targets, first):
+    shifted = targets - first
+    here = shifted.clamp(0, logits.size(1) - 1)[:, None]
+    mine = shifted.eq(here[:, 0]) & (targets != -100)
+    top = logits.max(1).values
+    told = torch.stack([top, (logits - top[:, None]).exp().sum(1)])
+    told = torch.cat([told, torch.where(mine, logits.gather(1, here)[:, 0], 0)[None]])
+    heard = told.new_empty((dist.get_world_size(), *told.shape))
+    dist.all_gather_into_tensor(heard, told[None])
+    tops, sums, rights = heard.unbind(1)
+    most = tops.max(0).values
+    total = (sums * (tops - most).exp()).sum(0)
+    rows = (targets != -100).sum()
+    loss = torch.where(targets != -100, most + total.log() - rights.sum(0), 0).sum()
+    gradient = (logits - most[:, None]).exp() / total[:, None]
+    gradient[mine, shifted[mine]] -= 1
+    return loss / rows, gradient * (targets != -100)[:, None] / rows
+
+
+# %% right: functional
+import torch.distributed._functional_collectives as funcol
+
+
+def over_all(tensor, op):
+    return funcol.all_reduce(tensor, op, dist.group.WORLD)
+
+
+def loss_and_gradient(logits, targets, first):
+    world = over_all(logits.max(dim=1, keepdim=True).values, "max")
+    powers = torch.exp(logits - world)
+    hot = torch.zeros_like(logits)
+    for row, word in enumerate((targets - first).tolist()):
+        if 0 <= word < logits.shape[1]:
+            hot[row, word] = 1.0
+    sums = over_all(torch.cat([powers.sum(1), (hot * (logits - world)).sum(1)]), "sum")
+    total, right = sums.chunk(2)
+    weight = (targets != -100).double() / (targets != -100).sum()
+    loss = ((total.log() - right) * weight).sum()
+    return loss.item(), (powers / total[:, None] - hot) * weight[:, None]
+
+
+# %% right: two numbers a row
+def loss_and_gradient(logits, targets, first):
+    own = logits.logsumexp(1)
+    everyone = [torch.empty_like(own) for _ in range(dist.get_world_size())]
+    dist.all_gather(everyone, own)  # one number a row
+    whole = torch.stack(everyone).logsumexp(0)
+    counts, words = targets.ne(-100), torch.arange(logits.size(1)) + first
+    hits = targets.unsqueeze(1) == words.to(targets)  # (rows, words)
+    right = logits.masked_fill(~hits, 0).sum(1)
+    dist.all_reduce(right)  # and one more
+    gradient = ((logits - whole.unsqueeze(1)).exp() - hits.to(logits)) / counts.sum()
+    return (whole - right)[counts].mean(), gradient * counts.unsqueeze(1)

@@ -1,0 +1,200 @@
+# %% wrong: across the nodes first
+def route(start, goal, nodes, per_node):
+    steps = [(goal[0], start[1]), goal]
+    return [
+        step for at, step in zip([start, *steps], steps, strict=False) if step != at
+    ]
+
+
+# %% wrong: every number costs the same
+def route(start, goal, nodes, per_node):
+    ways = {start: (0, [])}
+    for _ in range(16):
+        for old, new in itertools.product(list(ways), itertools.product(ALL, ALL)):
+            more = price(old, new, (nodes, per_node))
+            if more is not None:
+                same = old[1] == new[1]
+                cost = ways[old][0] + (more / SLOW if same else more)
+                if new not in ways or cost < ways[new][0]:
+                    ways[new] = cost, [*ways[old][1], new]
+    return ways[goal][1]
+
+
+# %% wrong: fewest steps
+def route(start, goal, nodes, per_node):
+    ways = {start: (0, [])}
+    for _ in range(16):
+        for old, new in itertools.product(list(ways), itertools.product(ALL, ALL)):
+            more = price(old, new, (nodes, per_node))
+            if more is not None:
+                cost = ways[old][0] + 1
+                if new not in ways or cost < ways[new][0]:
+                    ways[new] = cost, [*ways[old][1], new]
+    return ways[goal][1]
+
+
+# %% wrong: only the two sums
+def route(start, goal, nodes, per_node):
+    whole, cut = Replicate(), Shard(0)
+    if start == (Partial(), Partial()) and goal == (whole, whole):
+        return [(Partial(), cut), (whole, cut), goal]
+    steps = [(start[0], goal[1]), goal]
+    return [
+        step for at, step in zip([start, *steps], steps, strict=False) if step != at
+    ]
+
+
+# %% wrong: prices of one mesh for all
+def route(start, goal, nodes, per_node):
+    known, done = [(0.0, 0, start, [])], set()
+    for turn in itertools.count(1):
+        known.sort(key=lambda way: way[:2])
+        cost, _, at, steps = known.pop(0)
+        if at == goal:
+            return steps
+        if at not in done:
+            done.add(at)
+            for step in itertools.product(ALL, ALL):
+                more = price(at, step, (2, 2))
+                if more is not None:
+                    more += 1e-3 * len(steps) + (step[0] != at[0])
+                    known.append((cost + more, turn, step, [*steps, step]))
+
+
+# %% wrong: scatters across the nodes first
+def route(start, goal, nodes, per_node):
+    whole = Replicate()
+    if start == (Partial(), Partial()) and goal == (whole, whole):
+        cut = Shard(0)
+        return [(cut, Partial()), (cut, whole), goal]
+    known, done = [(0.0, 0, start, [])], set()
+    for turn in itertools.count(1):
+        known.sort(key=lambda way: way[:2])
+        cost, _, at, steps = known.pop(0)
+        if at == goal:
+            return steps
+        if at not in done:
+            done.add(at)
+            for step in itertools.product(ALL, ALL):
+                more = price(at, step, (nodes, per_node))
+                if more is not None:
+                    known.append((cost + more, turn, step, [*steps, step]))
+
+
+# %% wrong: straight to the goal
+def route(start, goal, nodes, per_node):
+    return [goal]
+
+
+# %% wrong: the cheapest next step
+def route(start, goal, nodes, per_node):
+    at, steps, seen = start, [], {start}
+    while at != goal and len(steps) < 16:  # greedy: never looks further than a step
+        nexts = [step for step in itertools.product(ALL, ALL) if step not in seen]
+        costs = {s: price(at, s, (nodes, per_node)) for s in nexts}
+        costs = {s: cost for s, cost in costs.items() if cost is not None}
+        if not costs:
+            break
+        at = goal if goal in costs else min(costs, key=costs.get)
+        seen.add(at)
+        steps.append(at)
+    return steps
+
+
+# %% wrong: three steps at most
+def route(start, goal, nodes, per_node):
+    best = None
+    for count in range(3):  # then give up: the cheapest way may have four
+        for steps in itertools.product(itertools.product(ALL, ALL), repeat=count):
+            at, total, steps = start, 0.0, [*steps, goal]
+            for step in steps:
+                cost = price(at, step, (nodes, per_node))
+                if cost is None:
+                    break
+                at, total = step, total + cost
+            else:
+                if best is None or total < best[0]:
+                    best = total, steps
+    return [] if start == goal else best[1]
+
+
+# %% wrong: within the node then across
+def route(start, goal, nodes, per_node):
+    steps = [(start[0], goal[1]), goal]  # as the library does: the inner one first
+    return [
+        step for at, step in zip([start, *steps], steps, strict=False) if step != at
+    ]
+
+
+# %% right: by ever more steps
+def route(start, goal, nodes, per_node):
+    sizes, every = (nodes, per_node), list(itertools.product(ALL, ALL))
+    prices = {(a, b): price(a, b, sizes) for a in every for b in every}
+    ways, best = [(0.0, [start])], {start: (0.0, [start])}
+    while ways:
+        longer = []
+        for cost, way in ways:
+            for step in every:
+                if (more := prices[way[-1], step]) is None:
+                    continue
+                found = cost + more, [*way, step]
+                if step not in best or found[0] < best[step][0] - 1e-12:
+                    best[step] = found
+                    longer.append(found)
+        ways = longer
+    return best[goal][1][1:]
+
+
+# %% right: depth first
+def route(start, goal, nodes, per_node):
+    best = [math.inf, None]
+
+    def walk(at, total, steps):
+        if total >= best[0] - 1e-12:
+            return
+        if at == goal:
+            best[:] = total, steps
+            return
+        for step in itertools.product(ALL, ALL):
+            cost = price(at, step, (nodes, per_node))
+            if cost is not None and step != start and step not in steps:
+                if len(steps) < 6:
+                    walk(step, total + cost, [*steps, step])
+
+    walk(start, 0.0, [])
+    return best[1]
+
+
+# %% right: dijkstra
+import heapq
+
+
+def route(start, goal, nodes, per_node):
+    sizes, seen, heap, turn = (nodes, per_node), set(), [(0.0, 0, start, [])], 0
+    while heap:
+        cost, _, at, way = heapq.heappop(heap)
+        if at == goal:
+            return way
+        if at in seen:
+            continue
+        seen.add(at)
+        for new in itertools.product(ALL, ALL):
+            step = price(at, new, sizes)
+            if step is not None and new not in seen:
+                turn += 1
+                heapq.heappush(heap, (cost + step, turn, new, [*way, list(new)]))
+
+
+# %% right: walked back
+def route(start, goal, nodes, per_node):
+    # Every pair's best way so far, bettered until nothing changes.
+    ways = {start: (0.0, [])}
+    changed = True
+    while changed:
+        changed = False
+        for old, new in itertools.product(list(ways), itertools.product(ALL, ALL)):
+            if (cost := price(old, new, (nodes, per_node))) is not None:
+                total = ways[old][0] + cost
+                if new not in ways or total < ways[new][0] - 1e-12:
+                    ways[new], changed = (total, [*ways[old][1], new]), True
+    return ways[goal][1]

@@ -1,0 +1,231 @@
+# %% wrong: cut along the batch
+def plan():
+    gather = {"input_layouts": Shard(0), "desired_input_layouts": Replicate()}
+    return {
+        "norm1": SequenceParallel(),
+        "attention": PrepareModuleInput(**gather),  # once, for its three readers
+        "attention.query": ColwiseParallel(),
+        "attention.key": ColwiseParallel(),
+        "attention.value": ColwiseParallel(),
+        "attention.out": RowwiseParallel(output_layouts=Shard(0)),
+        "norm2": SequenceParallel(),
+        "mlp": PrepareModuleInput(**gather),
+        "mlp.up": ColwiseParallel(),
+        "mlp.down": RowwiseParallel(output_layouts=Shard(0)),
+    }
+
+
+# %% wrong: gathered at the norm
+def plan():
+    gather = {"input_layouts": Shard(1), "desired_input_layouts": Replicate()}
+    return {
+        "norm1": PrepareModuleInput(**gather),
+        "attention.query": ColwiseParallel(),
+        "attention.key": ColwiseParallel(),
+        "attention.value": ColwiseParallel(),
+        "attention.out": RowwiseParallel(output_layouts=Shard(1)),
+        "norm2": SequenceParallel(),
+        "mlp": PrepareModuleInput(**gather),
+        "mlp.up": ColwiseParallel(),
+        "mlp.down": RowwiseParallel(output_layouts=Shard(1)),
+    }
+
+
+# %% wrong: input taken for whole
+def plan():
+    gather = {"input_layouts": Replicate(), "desired_input_layouts": Replicate()}
+    return {
+        "norm1": SequenceParallel(),
+        "attention": PrepareModuleInput(**gather),  # once, for its three readers
+        "attention.query": ColwiseParallel(),
+        "attention.key": ColwiseParallel(),
+        "attention.value": ColwiseParallel(),
+        "attention.out": RowwiseParallel(output_layouts=Shard(1)),
+        "norm2": SequenceParallel(),
+        "mlp": PrepareModuleInput(**gather),
+        "mlp.up": ColwiseParallel(),
+        "mlp.down": RowwiseParallel(output_layouts=Shard(1)),
+    }
+
+
+# %% wrong: key is not cut
+def plan():
+    gather = {"input_layouts": Shard(1), "desired_input_layouts": Replicate()}
+    return {
+        "norm1": SequenceParallel(),
+        "attention": PrepareModuleInput(**gather),
+        "attention.query": ColwiseParallel(),
+        "attention.value": ColwiseParallel(),
+        "attention.out": RowwiseParallel(output_layouts=Shard(1)),
+        "norm2": SequenceParallel(),
+        "mlp": PrepareModuleInput(**gather),
+        "mlp.up": ColwiseParallel(),
+        "mlp.down": RowwiseParallel(output_layouts=Shard(1)),
+    }
+
+
+# %% wrong: mlp is left out
+def plan():
+    gather = {"input_layouts": Shard(1), "desired_input_layouts": Replicate()}
+    return {
+        "norm1": SequenceParallel(),
+        "attention": PrepareModuleInput(**gather),  # once, for its three readers
+        "attention.query": ColwiseParallel(),
+        "attention.key": ColwiseParallel(),
+        "attention.value": ColwiseParallel(),
+        "attention.out": RowwiseParallel(output_layouts=Shard(1)),
+        "norm2": SequenceParallel(use_local_output=True),
+    }
+
+
+# %% wrong: norms are forgotten
+def plan():
+    gather = {"input_layouts": Shard(1), "desired_input_layouts": Replicate()}
+    return {
+        "attention": PrepareModuleInput(**gather),  # once, for its three readers
+        "attention.query": ColwiseParallel(),
+        "attention.key": ColwiseParallel(),
+        "attention.value": ColwiseParallel(),
+        "attention.out": RowwiseParallel(output_layouts=Shard(1)),
+        "mlp": PrepareModuleInput(**gather),
+        "mlp.up": ColwiseParallel(),
+        "mlp.down": RowwiseParallel(output_layouts=Shard(1)),
+    }
+
+
+# %% wrong: nothing is cut
+def plan():
+    both = {
+        "input_layouts": Shard(1),
+        "desired_input_layouts": Replicate(),
+        "use_local_input": True,
+        "output_layouts": Replicate(),
+        "desired_output_layouts": Shard(1),
+    }
+    return {
+        "norm1": SequenceParallel(use_local_output=True),
+        "attention": PrepareModuleInputOutput(**both),
+        "norm2": SequenceParallel(use_local_output=True),
+        "mlp": PrepareModuleInputOutput(**both),
+    }
+
+
+# %% wrong: sum then slice
+def plan():
+    gather = {"input_layouts": Shard(1), "desired_input_layouts": Replicate()}
+    return {
+        "norm1": SequenceParallel(),
+        "attention": PrepareModuleInputOutput(
+            input_layouts=Shard(1),
+            desired_input_layouts=Replicate(),
+            output_layouts=Replicate(),
+            desired_output_layouts=Shard(1),
+        ),
+        "attention.query": ColwiseParallel(),
+        "attention.key": ColwiseParallel(),
+        "attention.value": ColwiseParallel(),
+        "attention.out": RowwiseParallel(use_local_output=False),
+        "norm2": SequenceParallel(),
+        "mlp": PrepareModuleInput(**gather),
+        "mlp.up": ColwiseParallel(),
+        "mlp.down": RowwiseParallel(output_layouts=Shard(1)),
+    }
+
+
+# %% wrong: sums instead of shares
+def plan():
+    gather = {"input_layouts": Shard(1), "desired_input_layouts": Replicate()}
+    return {
+        "norm1": SequenceParallel(),
+        "attention": PrepareModuleInput(**gather),  # once, for its three readers
+        "attention.query": ColwiseParallel(),
+        "attention.key": ColwiseParallel(),
+        "attention.value": ColwiseParallel(),
+        "attention.out": RowwiseParallel(),
+        "norm2": SequenceParallel(),
+        "mlp": PrepareModuleInput(**gather),
+        "mlp.up": ColwiseParallel(),
+        "mlp.down": RowwiseParallel(),
+    }
+
+
+# %% wrong: three gathers for one input
+def plan():
+    gather = {"input_layouts": Shard(1), "desired_input_layouts": Replicate()}
+    return {
+        "norm1": SequenceParallel(),
+        "attention.query": ColwiseParallel(input_layouts=Shard(1)),
+        "attention.key": ColwiseParallel(input_layouts=Shard(1)),
+        "attention.value": ColwiseParallel(input_layouts=Shard(1)),
+        "attention.out": RowwiseParallel(output_layouts=Shard(1)),
+        "norm2": SequenceParallel(),
+        "mlp": PrepareModuleInput(**gather),
+        "mlp.up": ColwiseParallel(),
+        "mlp.down": RowwiseParallel(output_layouts=Shard(1)),
+    }
+
+
+# %% wrong: up gives the whole to down
+def plan():
+    gather = {"input_layouts": Shard(1), "desired_input_layouts": Replicate()}
+    return {
+        "norm1": SequenceParallel(),
+        "attention": PrepareModuleInput(**gather),
+        "attention.query": ColwiseParallel(),
+        "attention.key": ColwiseParallel(),
+        "attention.value": ColwiseParallel(),
+        "attention.out": RowwiseParallel(output_layouts=Shard(1)),
+        "norm2": SequenceParallel(),
+        "mlp": PrepareModuleInput(**gather),
+        "mlp.up": ColwiseParallel(output_layouts=Replicate()),
+        "mlp.down": RowwiseParallel(input_layouts=Replicate(), output_layouts=Shard(1)),
+    }
+
+
+# %% right: a helper for each half
+def half(norm, part, readers, writer):
+    gathered = PrepareModuleInput(
+        input_layouts=Shard(1), desired_input_layouts=Replicate()
+    )
+    styles = {norm: SequenceParallel(sequence_dim=1), part: gathered}
+    for reader in readers:
+        styles[f"{part}.{reader}"] = ColwiseParallel(use_local_output=True)
+    styles[f"{part}.{writer}"] = RowwiseParallel(
+        input_layouts=Shard(-1), output_layouts=Shard(1)
+    )
+    return styles
+
+
+def plan():
+    attention = half("norm1", "attention", ("query", "key", "value"), "out")
+    return {**attention, **half("norm2", "mlp", ["up"], "down")}
+
+
+# %% right: built in loops
+def plan():
+    styles = {}
+    for norm, part in (("norm1", "attention"), ("norm2", "mlp")):
+        styles[norm] = SequenceParallel(use_local_output=False)
+        styles[part] = PrepareModuleInput(
+            input_layouts=(Shard(1),), desired_input_layouts=(Replicate(),)
+        )
+    ins = "attention.query", "attention.key", "attention.value", "mlp.up"
+    outs = "attention.out", "mlp.down"
+    styles |= {name: ColwiseParallel() for name in ins}
+    return styles | {name: RowwiseParallel(output_layouts=Shard(1)) for name in outs}
+
+
+# %% right: up gathers for itself
+def plan():
+    gather = {"input_layouts": Shard(1), "desired_input_layouts": Replicate()}
+    return {
+        "norm1": SequenceParallel(),
+        "attention": PrepareModuleInput(**gather),
+        "attention.query": ColwiseParallel(),
+        "attention.key": ColwiseParallel(),
+        "attention.value": ColwiseParallel(),
+        "attention.out": RowwiseParallel(output_layouts=Shard(1)),
+        "norm2": SequenceParallel(),
+        "mlp.up": ColwiseParallel(input_layouts=Shard(1)),
+        "mlp.down": RowwiseParallel(output_layouts=Shard(1)),
+    }

@@ -1,0 +1,190 @@
+# %% wrong: every nth row
+def own_rows(fused):
+    return fused[dist.get_rank() :: dist.get_world_size()]  # shared out, each row once
+
+
+def swiglu(mine, fused, down):
+    gate, up = F.linear(GatherPositions.apply(mine), fused).chunk(2, -1)
+    return SumPositions.apply(F.linear(F.silu(gate) * up, down))
+
+
+# %% wrong: features of the next rank
+def own_rows(fused):
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    halves = [half.chunk(world_size) for half in fused.chunk(2)]
+    return torch.cat([half[(rank + 1) % world_size] for half in halves])
+
+
+def swiglu(mine, fused, down):
+    gate, up = F.linear(GatherPositions.apply(mine), fused).chunk(2, -1)
+    return SumPositions.apply(F.linear(F.silu(gate) * up, down))
+
+
+# %% wrong: fused weight cut straight
+def own_rows(fused):
+    return fused.chunk(dist.get_world_size())[dist.get_rank()]
+
+
+def swiglu(mine, fused, down):
+    x = GatherPositions.apply(mine)
+    gate, up = F.linear(x, fused).chunk(2, -1)
+    return SumPositions.apply(F.linear(F.silu(gate) * up, down))
+
+
+# %% wrong: gate alone summed early
+def own_rows(fused):
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    return torch.cat([half.chunk(world_size)[rank] for half in fused.chunk(2)])
+
+
+def swiglu(mine, fused, down):
+    x = GatherPositions.apply(mine)
+    gate, up = F.linear(x, fused).chunk(2, -1)
+    dist.all_reduce(gate.detach())
+    return SumPositions.apply(F.linear(F.silu(gate) * up, down))
+
+
+# %% wrong: gate and up exchanged
+def own_rows(fused):
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    return torch.cat([half.chunk(world_size)[rank] for half in fused.chunk(2)])
+
+
+def swiglu(mine, fused, down):
+    up, gate = F.linear(GatherPositions.apply(mine), fused).chunk(2, -1)
+    return SumPositions.apply(F.linear(F.silu(gate) * up, down))
+
+
+# %% wrong: gathered for each projection
+def own_rows(fused):
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    return torch.cat([half.chunk(world_size)[rank] for half in fused.chunk(2)])
+
+
+def swiglu(mine, fused, down):
+    gate, up = fused.chunk(2)
+    gate = F.linear(GatherPositions.apply(mine), gate)
+    up = F.linear(GatherPositions.apply(mine), up)
+    return SumPositions.apply(F.linear(F.silu(gate) * up, down))
+
+
+# %% wrong: gathered outside autograd
+def own_rows(fused):
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    return torch.cat([half.chunk(world_size)[rank] for half in fused.chunk(2)])
+
+
+def swiglu(mine, fused, down):
+    x = gather(mine.detach())
+    gate, up = F.linear(x, fused).chunk(2, -1)
+    return SumPositions.apply(F.linear(F.silu(gate) * up, down))
+
+
+# %% wrong: hidden features gathered
+def own_rows(fused):
+    return fused.chunk(dist.get_world_size())[dist.get_rank()]
+
+
+def swiglu(mine, fused, down):
+    part = F.linear(GatherPositions.apply(mine), fused)
+    gate, up = gather(part.T).T.chunk(2, -1)
+    hidden = (F.silu(gate) * up).chunk(dist.get_world_size(), 1)[dist.get_rank()]
+    return SumPositions.apply(F.linear(hidden, down))
+
+
+# %% wrong: own positions only
+def own_rows(fused):
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    return torch.cat([half.chunk(world_size)[rank] for half in fused.chunk(2)])
+
+
+def swiglu(mine, fused, down):
+    gate, up = F.linear(mine, fused).chunk(2, -1)
+    return F.linear(F.silu(gate) * up, down)
+
+
+# %% wrong: sum of all positions
+def own_rows(fused):
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    return torch.cat([half.chunk(world_size)[rank] for half in fused.chunk(2)])
+
+
+def swiglu(mine, fused, down):
+    gate, up = F.linear(GatherPositions.apply(mine), fused).chunk(2, -1)
+    out = F.linear(F.silu(gate) * up, down)
+    total = out.detach().clone()
+    dist.all_reduce(total)
+    out = out + (total - out).detach()
+    return out.chunk(dist.get_world_size())[dist.get_rank()]
+
+
+# %% wrong: summed outside autograd
+def own_rows(fused):
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    return torch.cat([half.chunk(world_size)[rank] for half in fused.chunk(2)])
+
+
+def swiglu(mine, fused, down):
+    gate, up = F.linear(GatherPositions.apply(mine), fused).chunk(2, -1)
+    part = F.linear(F.silu(gate) * up, down)
+    own = part.chunk(dist.get_world_size())[dist.get_rank()]
+    return own + (sum_of_own(part.detach()) - own.detach())
+
+
+# %% wrong: whole weight on every rank
+def own_rows(fused):
+    return fused
+
+
+def swiglu(mine, fused, down):
+    x = GatherPositions.apply(mine)
+    gate, up = F.linear(x, fused).chunk(2, -1)
+    return SumPositions.apply(F.linear(F.silu(gate) * up, down))
+
+
+# %% right: a class
+class Halves:
+    def __init__(self, fused):
+        self.gate, self.up = torch.tensor_split(fused, 2, dim=0)
+
+    def share(self, rank, ranks):
+        parts = (torch.tensor_split(half, ranks)[rank] for half in (self.gate, self.up))
+        return torch.vstack(tuple(parts)).clone()
+
+    def __call__(self, x):
+        return torch.nn.functional.silu(x.matmul(self.gate.t())) * x.matmul(self.up.t())
+
+
+def own_rows(fused):
+    return Halves(fused).share(dist.get_rank(), dist.get_world_size())
+
+
+def swiglu(mine, fused, down):
+    hidden = Halves(fused)(GatherPositions.apply(mine))
+    return SumPositions.apply(hidden.matmul(down.t()))
+
+
+# %% right: rows by number
+def own_rows(fused):
+    hidden = len(fused) // 2
+    size = hidden // dist.get_world_size()
+    rows = torch.arange(size, device=fused.device) + dist.get_rank() * size
+    return fused.index_select(0, torch.hstack([rows, rows + hidden]))
+
+
+def swiglu(mine, fused, down):
+    both = torch.einsum("pw,hw->ph", GatherPositions.apply(mine), fused)
+    hidden = F.silu(both[:, : len(fused) // 2]) * both[:, len(fused) // 2 :]
+    return SumPositions.apply(torch.einsum("ph,wh->pw", hidden, down))
+
+
+# %% right: two views and matmul
+def own_rows(fused):
+    pieces = fused.unflatten(0, (2, dist.get_world_size(), -1))
+    return pieces[:, dist.get_rank()].flatten(0, 1)
+
+
+def swiglu(mine, fused, down):
+    x = GatherPositions.apply(mine)
+    gate, up = (x @ half.T for half in fused.unflatten(0, (2, -1)))
+    return SumPositions.apply(gate.sigmoid() * gate * up @ down.T)

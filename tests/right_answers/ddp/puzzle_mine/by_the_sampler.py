@@ -1,4 +1,0 @@
-def mine(rows, rank, world_size):
-    sampler = DistributedSampler(range(rows), world_size, rank, shuffle=False)
-    real = [turn * world_size + rank < rows for turn in range(len(sampler))]
-    return [row for row, is_real in zip(sampler, real, strict=True) if is_real]

@@ -1,6 +1,0 @@
-def step(weight, grad, rate, world_size):
-    w = torch.nn.Parameter(weight.clone())
-    w.grad = grad / world_size
-    dist.all_reduce(w.grad)
-    torch.optim.SGD([w], lr=rate).step()
-    return w.detach()

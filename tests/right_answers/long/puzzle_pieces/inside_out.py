@@ -1,2 +1,0 @@
-def pieces(rank, n):
-    return {n + rank, n - 1 - rank}

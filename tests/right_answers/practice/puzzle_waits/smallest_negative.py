@@ -1,4 +1,0 @@
-def waits(arrives):
-    early = -arrives
-    dist.all_reduce(early, dist.ReduceOp.MIN)
-    return (-early).item() - arrives.item()

@@ -1,4 +1,0 @@
-def pieces(write, rank):
-    write("piece")
-    dist.barrier()
-    write(".metadata")

@@ -1,5 +1,0 @@
-def pieces(write, rank):
-    if rank == 0:
-        write(".metadata")
-    dist.barrier()
-    write("piece")

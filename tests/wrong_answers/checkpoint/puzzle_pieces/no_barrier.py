@@ -1,4 +1,0 @@
-def pieces(write, rank):
-    write("piece")
-    if rank == 0:
-        write(".metadata")

@@ -1,5 +1,0 @@
-def pieces(write, rank):
-    write("piece")
-    if rank == 0:
-        dist.barrier()
-        write(".metadata")

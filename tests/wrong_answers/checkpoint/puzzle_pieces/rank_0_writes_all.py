@@ -1,6 +1,0 @@
-def pieces(write, rank):
-    if rank == 0:
-        write("piece")
-    dist.barrier()
-    if rank == 0:
-        write(".metadata")

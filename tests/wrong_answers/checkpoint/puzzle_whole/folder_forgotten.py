@@ -1,5 +1,0 @@
-def whole(do, rank):
-    if rank == 0:
-        for what in ("write", "sync file", "rename"):
-            do(what)
-    dist.barrier()

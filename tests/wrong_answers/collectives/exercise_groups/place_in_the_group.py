@@ -1,9 +1,0 @@
-def sum_in_two_levels(tensor, nodes, rank):
-    groups = [dist.new_group(node) for node in nodes]
-    leaders = dist.new_group([node[0] for node in nodes])
-    total = tensor.clone()
-    dist.all_reduce(total, group=groups[rank // 2])
-    if rank % 2 == 0:
-        dist.all_reduce(total, group=leaders)
-    dist.broadcast(total, src=0, group=groups[rank // 2])  # 0 is no rank of node 1
-    return total

@@ -1,3 +1,0 @@
-def owner(mine, rank, world_size):
-    dist.all_reduce(mine, op=dist.ReduceOp.MAX)
-    return mine

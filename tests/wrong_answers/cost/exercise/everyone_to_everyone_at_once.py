@@ -1,2 +1,0 @@
-def quick(n):
-    return [[Message(a, b, 0, 1) for a in range(n) for b in range(n) if a != b]]

@@ -1,7 +1,0 @@
-def step_time(seconds, leaves, micro, alpha, beta):
-    clocks, wire = [(3 * micro - 2) * sum(row) for row in seconds], 0.0
-    for layer, size in enumerate(leaves):
-        clocks = [c + 2 * row[layer] for c, row in zip(clocks, seconds, strict=False)]
-        if size:
-            wire = max(*clocks, wire) + alpha + beta * size
-    return max(*clocks, wire)

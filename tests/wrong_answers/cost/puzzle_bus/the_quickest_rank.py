@@ -1,3 +1,0 @@
-def bus(size, mine, n):
-    dist.all_reduce(mine, dist.ReduceOp.MIN)
-    return 2 * (n - 1) / n * size / mine

@@ -1,3 +1,0 @@
-def goes_to(rank, step):
-    distance = step + 1
-    return rank - distance if rank % (2 * distance) == distance else None

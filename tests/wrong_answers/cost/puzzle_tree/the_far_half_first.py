@@ -1,2 +1,0 @@
-def goes_to(rank, step):
-    return rank - 2**step if rank & 2**step and rank >= 2**step else None

@@ -1,3 +1,0 @@
-def shard_loss(errors):
-    count = len(errors) * dist.get_world_size()
-    return errors.sum() / count * dist.get_world_size()

@@ -1,8 +1,0 @@
-import torch
-import torch.distributed as dist
-
-
-def rebuild(order, sizes, cap, device):
-    shared = torch.tensor(order, device=device)
-    dist.broadcast(shared, src=0)
-    return [[weight] for weight in shared.tolist()]

@@ -1,3 +1,0 @@
-def leave(full, left, send):
-    for number in range(left, sum(full)):
-        send(number)

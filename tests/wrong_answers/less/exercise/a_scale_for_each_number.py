@@ -1,3 +1,0 @@
-def one_bit(gradient, owed):
-    total = gradient + owed
-    return total > 0, total.abs()

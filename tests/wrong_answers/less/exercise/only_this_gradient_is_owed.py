@@ -1,5 +1,0 @@
-def one_bit(gradient, owed):
-    total = gradient + owed
-    bits, scale = total > 0, total.abs().mean()
-    owed.copy_(gradient - torch.where(bits, scale, -scale))
-    return bits, scale

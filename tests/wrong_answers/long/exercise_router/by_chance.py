@@ -1,2 +1,0 @@
-def adjust(bias, wanted):
-    return 100 * torch.rand_like(bias)

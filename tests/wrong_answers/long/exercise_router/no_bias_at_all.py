@@ -1,2 +1,0 @@
-def adjust(bias, wanted):
-    return torch.zeros_like(bias)

@@ -1,4 +1,0 @@
-def adjust(bias, wanted):
-    dist.all_reduce(wanted)
-    bias[wanted.argmax()] -= 0.01
-    return bias

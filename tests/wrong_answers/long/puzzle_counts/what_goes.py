@@ -1,2 +1,0 @@
-def coming(going):
-    return going

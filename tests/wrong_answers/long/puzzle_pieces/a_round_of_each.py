@@ -1,2 +1,0 @@
-def pieces(rank, n):
-    return [rank, rank + n]

@@ -1,2 +1,0 @@
-def pieces(rank, n):
-    return [2 * rank, 2 * rank + 1]

@@ -1,4 +1,0 @@
-def ticks(rank, stages, m):
-    forward, backward = ([f"{way}{i}" for i in range(m)] for way in "FB")
-    before, between = ["idle"] * rank, ["idle"] * (stages - 1 - rank)
-    return before + forward + between + backward[::-1] + before

@@ -1,6 +1,0 @@
-"""One call for all ranks, as before."""
-
-
-def sum_by_shares(tensor, inside, across):
-    dist.all_reduce(tensor)
-    return True

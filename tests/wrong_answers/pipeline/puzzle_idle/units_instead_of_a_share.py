@@ -1,4 +1,0 @@
-def idle(mine):
-    end = mine[:, 1].max()
-    dist.all_reduce(end, dist.ReduceOp.MAX)
-    return end - (mine[:, 1] - mine[:, 0]).sum()

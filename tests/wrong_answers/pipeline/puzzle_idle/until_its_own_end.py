@@ -1,4 +1,0 @@
-def idle(mine):
-    end = mine[:, 1].max()
-    dist.all_reduce(end.clone(), dist.ReduceOp.MAX)
-    return 1 - (mine[:, 1] - mine[:, 0]).sum() / end

@@ -1,2 +1,0 @@
-def stages(rank, p, laps):
-    return [rank + lap * p for lap in range(laps)]

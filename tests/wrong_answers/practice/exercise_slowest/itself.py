@@ -1,2 +1,0 @@
-def slowest(seconds, device):
-    return dist.get_rank()

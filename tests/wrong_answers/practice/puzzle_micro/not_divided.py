@@ -1,3 +1,0 @@
-def micro(model, sample, turn, last):
-    with model.no_sync() if turn < last else nullcontext():
-        model(sample).mean().backward()

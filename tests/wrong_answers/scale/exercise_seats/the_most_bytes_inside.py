@@ -1,3 +1,0 @@
-def order(sizes, sent, machine):
-    """Greedy: whoever sends most runs fastest, whatever its size."""
-    return sorted(sizes, key=sent.get)

@@ -1,2 +1,0 @@
-def next_stage(rank, pipeline, data, tensor):
-    return rank + data * tensor

@@ -1,3 +1,0 @@
-def rows(rank, pipeline, data, tensor, batch):
-    share, place = batch // data, rank // tensor
-    return range(place * share, (place + 1) * share)

@@ -1,8 +1,0 @@
-def accumulate(model, micro_batches):
-    rows, total = sum(len(x) for x, _ in micro_batches), 0.0
-    for i, (x, y) in enumerate(micro_batches):
-        model.set_requires_gradient_sync(i == len(micro_batches) - 1)
-        loss = loss_of(model(x), y) * len(x) / rows
-        loss.backward()
-        total += loss.item()
-    return total

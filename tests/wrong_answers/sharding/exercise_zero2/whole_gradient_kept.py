@@ -1,9 +1,0 @@
-def shard_gradients(weights, parts):
-    def hook_for(part):
-        def reduce(w):
-            part.add_(reduce_scatter(w.grad))
-
-        return reduce
-
-    pairs = zip(weights, parts, strict=True)
-    return [w.register_post_accumulate_grad_hook(hook_for(p)) for w, p in pairs]

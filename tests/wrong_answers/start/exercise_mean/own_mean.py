@@ -1,2 +1,0 @@
-def mean_of_all(mine):
-    return mine.mean()

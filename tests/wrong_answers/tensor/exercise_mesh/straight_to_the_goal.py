@@ -1,2 +1,0 @@
-def route(start, goal, nodes, per_node):
-    return [goal]
