@@ -18,11 +18,11 @@ from types import SimpleNamespace
 
 import psutil
 import pytest
+import slurm_cluster
 from conftest import FULL, living, wait_until
 
 from ddp_lab import ROOT
 from ddp_lab.kit import RunFailed, torchrun
-from ddp_lab.kit.played import cluster as slurm_cluster
 from ddp_lab.kit.run import owned
 from ddp_lab.kit.run.result import RunInterrupted
 from ddp_lab.kit.slurm import control, sent

@@ -12,6 +12,7 @@ import pytest
 
 pytest.importorskip("nbgrader", reason="the lessons do without it")
 
+import slurm_cluster  # noqa: E402
 from conftest import FULL  # noqa: E402
 from course import as_notebook, cells, solution, starter  # noqa: E402
 from nbgrader.api import Gradebook  # noqa: E402
@@ -20,7 +21,6 @@ from test_course import Course  # noqa: E402
 from classroom.engine import judge  # noqa: E402
 from classroom.engine.__main__ import changes, judge_all  # noqa: E402
 from classroom.extras import spread  # noqa: E402
-from ddp_lab.kit.played import cluster as slurm_cluster  # noqa: E402
 
 pytestmark = pytest.mark.sandbox
 

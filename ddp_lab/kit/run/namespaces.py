@@ -19,7 +19,6 @@ KINDS = {
 """Flags of the kinds that the lab makes, in the order in which they are entered."""
 
 BIND, SLAVES, DETACH = 1 << 12, 1 << 14 | 1 << 19, 2  # flags of mount(2), umount2(2)
-BIND_ALL = BIND | 1 << 14  # with what is mounted there
 
 libc = ctypes.CDLL(None, use_errno=True)
 

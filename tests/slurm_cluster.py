@@ -2,11 +2,12 @@
 
 It needs slurm-wlm and munge, no systemd, and leaves /etc alone. Each node has a host
 name, a network, a /tmp, memory to share and processes of its own; this machine, at
-which jobs are submitted, is joined to the same switch (wiring.py). What lies elsewhere
-than in /tmp and /dev/shm is the machine's, and so a disk that the nodes share; this
-folder and the lab are shared wherever they lie. Clusters can stand side by side.
+which jobs are submitted, is joined to the same switch (kit/played/wiring.py). What lies
+elsewhere than in /tmp and /dev/shm is the machine's, and so a disk that the nodes
+share; this folder and the lab are shared wherever they lie. Clusters can stand side by
+side.
 
-    python -m ddp_lab.kit.played.cluster FOLDER SHARED...
+    python slurm_cluster.py FOLDER SHARED...
 
 is a process that holds the daemons, and stops them when it is told to (SIGTERM) or when
 whoever started it dies.
@@ -34,11 +35,11 @@ from pathlib import Path
 
 from ddp_lab import ROOT
 from ddp_lab.kit.played.wiring import NoNetwork, made, run
-from ddp_lab.kit.run.namespaces import BIND, BIND_ALL, enter, mount
+from ddp_lab.kit.run.namespaces import BIND, enter, mount
 from ddp_lab.kit.run.ports import free_port
 
 NEEDED = ("munged", "slurmctld", "slurmd", "salloc", "srun", "scancel", "unshare")
-MODULE = "ddp_lab.kit.played.cluster"
+BIND_ALL = BIND | 1 << 14  # with what is mounted there: a flag of mount(2)
 NODES = ("box1", "box2")
 CPUS = 16  # of each node, so that several jobs fit
 OWN = Path("/tmp")  # of each node, and MEMORY
@@ -111,10 +112,10 @@ class Cluster:
 
     def __enter__(self) -> "Cluster":
         """Start a process that holds the daemons; wait until the nodes are idle."""
-        words = [MODULE, str(self.folder), *map(str, self.shared)]
+        words = [__file__, str(self.folder), *map(str, self.shared)]
         with open(self.folder / "log", "wb") as log:
             self.holder = subprocess.Popen(
-                [sys.executable, "-m", *words],
+                [sys.executable, *words],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
