@@ -275,7 +275,7 @@ def test_no_run_outlives_its_kernel(lab, programs, rests, end, what):
 def test_a_kernel_without_the_lab_says_what_to_do(lab):
     lab.manager.restart_kernel(now=True)
     lab.connect(load=False)
-    codes = ["run = %torchrun x.py", "%python x.py", "%%machines\ntorchrun x.py"]
+    codes = ["run = %torchrun x.py", "%python x.py"]
     for code in codes:
         shown = lab.cell(code).end().text
         assert "has not run `%load_ext ddp_lab`: run the cells above" in shown

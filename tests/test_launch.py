@@ -17,7 +17,7 @@ from conftest import FULL, wait_until
 from forked import let_servers_be_forks, let_torchrun_be_a_fork
 
 from ddp_lab import ROOT
-from ddp_lab.kit import Limits, RunFailed, machines, python, torchrun
+from ddp_lab.kit import Limits, RunFailed, python, torchrun
 from ddp_lab.kit.run import kept, live
 from ddp_lab.kit.run.fork_server import SEED_WITHOUT_SLEEP
 from ddp_lab.kit.run.here import environment
@@ -374,7 +374,6 @@ def test_a_rank_may_remove_its_logs_and_fail(program, survivors, what, rank, los
     [
         (torchrun, "--nproc-per-node 2 no/ring.py 7"),
         (python, "no/ring.py"),
-        (machines, ["torchrun --nnodes 2 no/ring.py"] * 2),
     ],
 )
 def test_a_missing_program_is_said_once(launch, command):

@@ -19,7 +19,8 @@ from conftest import FULL, living, wait_until
 from forked import let_servers_be_forks
 
 from ddp_lab.kit.played import wiring
-from ddp_lab.kit.played.network import Network, NoNetwork
+from ddp_lab.kit.played.network import Network
+from ddp_lab.kit.played.wiring import NoNetwork
 
 pytestmark = [
     pytest.mark.processes,
@@ -37,7 +38,8 @@ NO_MORE.append('echo 1 > /proc/sys/user/max_user_namespaces && exec "$@"')
 HEAD = """
 import ctypes, json, os, select, socket, subprocess, sys, threading, time
 from ddp_lab.kit.run.namespaces import KINDS, enter_like
-from ddp_lab.kit.played.network import Network, NoNetwork
+from ddp_lab.kit.played.network import Network
+from ddp_lab.kit.played.wiring import NoNetwork
 
 try:
     network = Network(2)
@@ -234,25 +236,10 @@ tell(slow=[slow_here, slow_there], fast=seconds(2_500_000, count=30))
     assert facts["fast"] < 0.19  # one of many tries has a core, on any machine
 
 
-def test_a_delay_is_added_to_what_a_node_sends(played):
-    facts = played("""
-times = [seconds(100, count=8)]
-for node, delay in enumerate([0.05, 0.1]):
-    network.delay(node, delay)
-    times.append(seconds(100, count=8))
-tell(times=times, large=seconds(5_000_000), sent=network.traffic(1)["bytes_sent"])
-""")
-    before, one, both = facts["times"]
-    assert before < 0.05 < one < 0.15 < both < 0.3
-    assert facts["sent"] > 5_000_000
-
-
 def test_a_cut_stops_all_and_connections_go_on_when_it_is_mended(played):
     facts = played("""
 class Stream:
-    def __init__(self, delay):
-        if delay:
-            network.delay(1, delay)
+    def __init__(self):
         self.server = python(0, '''
 connection, _ = socket.create_server(("", 5001)).accept()
 while data := connection.recv(1):
@@ -281,21 +268,18 @@ for number in range(50):
         while len(self.seen) < count:
             time.sleep(0.01)
 
-for delay in (None, 0.01):
-    stream = Stream(delay)
-    stream.wait(10)
-    network.cut(1)
-    time.sleep(0.1)
-    cut = len(stream.seen)
-    time.sleep(0.5)
-    silent = len(stream.seen) == cut
-    network.mend(1)
-    stream.wait(50)
-    stream.sender.wait()
-    stream.reader.join()
-    tell(silent=silent, whole=stream.seen == list(range(50)), cut=cut)
-    if not (silent and cut < 40):
-        break
+stream = Stream()
+stream.wait(10)
+network.cut(1)
+time.sleep(0.1)
+cut = len(stream.seen)
+time.sleep(0.5)
+silent = len(stream.seen) == cut
+network.mend(1)
+stream.wait(50)
+stream.sender.wait()
+stream.reader.join()
+tell(silent=silent, whole=stream.seen == list(range(50)), cut=cut)
 """)
     assert facts["silent"] and facts["cut"] < 40
     assert facts["whole"]
@@ -353,7 +337,6 @@ def test_nothing_stays_when_its_maker_is_killed(user, tmp_path):
     before = links()
     code = """
 network.rate(0, 1e9)
-network.delay(1, 0.01)
 die = lambda node: (network.enter(node), ctypes.CDLL(None).prctl(1, 9, 0, 0, 0))
 for node in (0, 1):
     subprocess.Popen(["sleep", "100"], preexec_fn=lambda: die(node))
@@ -368,7 +351,7 @@ time.sleep(100)
         skip_without(user, program.communicate()[1])
     assert len(names) >= 7  # three for each node, and the switch
     assert names <= {link for link in namespaces()}
-    assert len(living(mark)) == 4  # the program, one in each node, and switch.py
+    assert len(living(mark)) == 3  # the program, and one in each node
     program.send_signal(signal.SIGKILL)
     try:
         assert wait_until(lambda: not living(mark), 5)

@@ -23,7 +23,6 @@ from forked import let_servers_be_forks
 from ddp_lab import ROOT
 from ddp_lab.kit import RunFailed, say, torchrun
 from ddp_lab.kit.explain.cause import Kind
-from ddp_lab.kit.launch import machines
 from ddp_lab.kit.run.here import warm_python
 from ddp_lab.kit.run.options import OWN_STORE
 from ddp_lab.kit.run.ports import free_port
@@ -34,7 +33,7 @@ pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="nodes are played on Linux"),
 ]
 
-KIT = ROOT / "ddp_lab" / "kit" / "played"
+PLAYS = ROOT / "ddp_lab" / "kit" / "played" / "room.py"
 TWO = "--nnodes 2 --nproc-per-node 2"
 # Every rank says where it is, and what its network is, before the rest happens.
 HEAD = """
@@ -47,6 +46,8 @@ network = os.readlink("/proc/self/ns/net")
 run, _ = resource.getrlimit(resource.RLIMIT_RTTIME)  # see guard.py
 with open(f"{sys.argv[1]}/{os.getpid()}", "w") as file:
     file.write(f"{network} {run}")
+"""
+JOIN = """
 dist.init_process_group("gloo")
 print(f"[rank {rank}] begins", flush=True)
 
@@ -66,10 +67,15 @@ class Room:
         self.folder, self.signed = folder, folder / "signed"
         self.signed.mkdir()
 
-    def program(self, body: str, name: str = "play.py") -> str:
-        """Write a program; return it as a part of a command."""
-        path = self.folder / name
-        path.write_text(HEAD + body + LEAVE)
+    def program(self, body: str, first: str = "") -> str:
+        """Write a program; return it as a part of a command.
+
+        Args:
+            body: what its ranks do.
+            first: what they do before they join.
+        """
+        path = self.folder / "play.py"
+        path.write_text(f"{HEAD}{first}{JOIN}{body}{LEAVE}")
         return f"{path} {self.signed}"
 
     def left(self) -> list[str]:
@@ -157,14 +163,6 @@ def test_a_range_of_nodes_meets_by_c10d(room, cold):
     assert room.left() == []
 
 
-def test_two_machines_with_commands_of_their_own(room):
-    body = "print(os.environ.get('WHERE'), flush=True)\ndist.barrier()"
-    program = room.program(body)
-    start = "torchrun --nnodes 2 --nproc-per-node 1 --master-addr node0 --node-rank"
-    run = machines([f"WHERE=here {start} 0 {program}", f"{start} 1 {program}"])
-    assert [lines[-1] for lines in run.lines] == ["here", "None"]
-
-
 RUNS = [pytest.param(n, marks=[] if n < 3 else FULL) for n in range(100)]
 
 
@@ -219,8 +217,6 @@ EVENTS = {
     "end\n  by the event `stop node 1`",
     "cut node 1": "node 1: is cut off: its cable is pulled\n  by the event `cut node 1`"
     "; no end after 5 seconds",
-    "kill rank 2": "rank 2 (node 1, local 0): ended by SIGKILL (by the event `kill "
-    "rank 2`)",
 }
 
 
@@ -239,33 +235,18 @@ def test_node_1_is_lost(room, what):
     assert room.left() == []
 
 
-@FULL
-def test_a_rank_and_then_its_node_are_killed(room):
-    run = torchrun(
-        f"{TWO} {room.program('steps(99)')}",
-        events=[
-            'rank 0 says "step 1": kill rank 2',
-            "0.01 seconds later: kill node 1",
-        ],
-        expect_failure=True,
-    )
-    assert run.failure.report().startswith(EVENTS["kill rank 2"])
-
-
-@pytest.mark.parametrize("what", ["room.py", "switch.py"])
-def test_what_plays_the_nodes_is_killed(room, what):
+def test_what_plays_the_nodes_is_killed(room):
     killed: list[int] = []
 
     def kill(run) -> None:
         needs_networks(run)
         if not killed and any(run.lines):
             us = psutil.Process().children(recursive=True)
-            killed.extend(p.pid for p in us if words_of(p)[2:3] == [str(KIT / what)])
+            killed.extend(p.pid for p in us if words_of(p)[2:3] == [str(PLAYS)])
             os.kill(killed[0], signal.SIGKILL)
 
     run = torchrun(
         f"--nnodes 2 --nproc-per-node 1 {room.program('steps(99)')}",
-        delay="1ms",
         timeout=20,
         watch=kill,
         expect_failure=True,
@@ -277,54 +258,11 @@ def test_what_plays_the_nodes_is_killed(room, what):
 
 # --- the nodes do not come together ---
 
-START = "torchrun --nnodes 2 --nproc-per-node 1"
-STATIC = f"{START} --master-addr node0 --node-rank"
-C10D = f"{START} --rdzv-backend c10d --rdzv-endpoint node0:29400"
-APART = {
-    "another rendezvous id": (
-        [f"{C10D} --rdzv-id a", f"{C10D} --rdzv-id b"],
-        "the nodes were not started alike: --rdzv-id a on node 0, --rdzv-id b on node "
-        "1",
-    ),
-    "another address": (
-        [C10D, f"{START} --rdzv-backend c10d --rdzv-endpoint node1:29400"],
-        "the nodes look for each other at different places: at node0:29400 on node 0, "
-        "at node1:29400 on node 1",
-    ),
-    "another port": (
-        [f"{STATIC} 0", f"{STATIC} 1 --master-port 29501"],
-        "the nodes look for each other at different places: at node0:29500 on node 0, "
-        "at node0:29501 on node 1",
-    ),
-    "the same rank": (
-        [f"{STATIC} 0", f"{STATIC} 0"],
-        "two nodes have the same --node-rank: 0 on nodes 0 and 1",
-    ),
-    "another number of nodes": (
-        [C10D, C10D.replace("--nnodes 2", "--nnodes 3")],
-        "the nodes were not started alike: --nnodes 2 on node 0, --nnodes 3 on node 1",
-    ),
-}
-
-
-@pytest.mark.parametrize("what", APART)
-def test_the_nodes_do_not_meet(room, what):
-    starts, told = APART[what]
-    program = room.program("steps(1)")
-    commands = [f"{start} {program}" for start in starts]
-    with pytest.raises(RunFailed) as failed:
-        # Of two that differ in --nnodes, torchrun goes by the one that comes last.
-        machines(commands, timeout=6, events=["1 second later: start node 1"])
-    assert failed.value.run.failure.cause == told
-    assert room.left() == []
-
 
 def test_a_slow_link_is_named(room):
-    sends = "time.sleep(2)\ndist.all_reduce(torch.ones(1 << 22))"  # to be slowed first
-    program = room.program(sends)
-    event = 'rank 0 says "begins": slow node 1 to 500kbit'
-    with pytest.raises(RunFailed, match="node 1: has a slow link"):
-        torchrun(f"{TWO} {program}", timeout=6, events=[event])
+    program = room.program("dist.all_reduce(torch.ones(1 << 22))")
+    with pytest.raises(RunFailed, match="the network is slow"):
+        torchrun(f"{TWO} {program}", timeout=6, rate="500kbit")
 
 
 def test_a_rendezvous_whose_port_somebody_else_holds_names_the_holder(room):
@@ -365,16 +303,6 @@ def test_one_real_node_waits_in_vain_for_the_other(room, free_port, rank, told):
     assert told.format(free_port) in str(failed.value)
 
 
-def test_a_node_with_another_program_is_named(room):
-    one, other = room.program("steps(99)"), room.program("dist.barrier()", "other.py")
-    run = machines([f"{STATIC} 0 {one}", f"{STATIC} 1 {other}"], timeout=6, **FAILING)
-    assert f"{one.split()[0]} runs on node 0" in run.failure.means
-    assert f"{other.split()[0]} runs on node 1" in run.failure.means
-
-
-FAILING = {"expect_failure": True}
-
-
 @pytest.mark.parametrize(
     "interface, told",
     [
@@ -383,17 +311,13 @@ FAILING = {"expect_failure": True}
     ],
 )
 def test_a_node_with_the_wrong_interface_is_named(room, interface, told):
-    program = room.program("steps(1)")
-    commands = [
-        f"{STATIC} 0 {program}",
-        f"GLOO_SOCKET_IFNAME={interface} {STATIC} 1 {program}",
-    ]
-    try:
-        run = machines(commands, timeout=20)
-    except RunFailed as failed:
-        run = failed.run
+    wrong = f"if node == 1: os.environ['GLOO_SOCKET_IFNAME'] = {interface!r}\n"
+    program = room.program("steps(1)", first=wrong)
+    run = torchrun(
+        f"--nnodes 2 --nproc-per-node 1 {program}", timeout=20, expect_failure=True
+    )
     needs_networks(run)
-    assert run.failure and run.failure.report().startswith(told)
+    assert run.failure.report().startswith(told)
     assert run.failure.symptom == "network"
 
 
@@ -411,11 +335,6 @@ def test_a_command_that_torchrun_does_not_understand(options, told):
     assert f": {told}" in failed.value.run.failure.report().splitlines()[0]
 
 
-def test_no_machine_has_a_command():
-    with pytest.raises(RunFailed, match="no machine has a command"):
-        machines([])
-
-
 CUT_FROM_THE_START = {
     "the agents": ("", "0 seconds later: cut node 1"),
     "the ranks": (
@@ -428,10 +347,9 @@ CUT_FROM_THE_START = {
 @pytest.mark.parametrize("who", CUT_FROM_THE_START)
 def test_who_only_tries_to_connect_again_shows_no_sign_of_life(room, who):
     before, event = CUT_FROM_THE_START[who]
-    program = room.folder / "cut.py"
-    program.write_text(HEAD.replace("dist.init", f"{before}dist.init", 1))
+    program = room.program("", first=before)
     with pytest.raises(RunFailed) as failed:
-        torchrun(f"{TWO} {program} {room.signed}", timeout=6, events=[event])
+        torchrun(f"{TWO} {program}", timeout=6, events=[event])
     needs_networks(failed.value.run)
     assert failed.value.run.failure.report().startswith("node 1: is cut off")
     assert failed.value.run.seconds < 30  # torch itself gives up after 60 or more
@@ -470,10 +388,9 @@ QUICK = (
 
 
 def test_a_rank_that_dies_is_restarted_with_all_others(room):
-    run = torchrun(
-        f"--nnodes 2 --nproc-per-node 1 {QUICK} {room.program('steps(8)')}",
-        events=['rank 1 says "step 2": kill rank 1'],
-    )
+    dies = "if rank == 1 and os.environ['TORCHELASTIC_RESTART_COUNT'] == '0':\n"
+    dies += "    os.kill(os.getpid(), signal.SIGKILL)\nsteps(8)"
+    run = torchrun(f"--nnodes 2 --nproc-per-node 1 {QUICK} {room.program(dies)}")
     assert [life.attempt for life in run.lives] == [0, 0, 1, 1]
     assert {life.how for life in run.lives[2:]} == {"done"}
     (note,) = run.notes

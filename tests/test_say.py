@@ -442,50 +442,7 @@ SAID = [
         Cause(Kind.NODE_SAID, node=1, error="OSError: no"),
         "OSError: no",
     ),
-    (
-        Cause(Kind.NODES_DIFFER, name="nnodes", sides={"2": (0,), "3": (1, 2)}),
-        "the nodes were not started alike: --nnodes 2 on node 0, --nnodes 3 "
-        "on nodes 1 and 2",
-    ),
-    (
-        Cause(Kind.NODES_DIFFER, name="id", sides={"a": (0,), "b": (1,)}),
-        "the nodes were not started alike: --rdzv-id a on node 0, --rdzv-id "
-        "b on node 1",
-    ),
-    (
-        Cause(Kind.NODES_DIFFER, name="backend", sides={"c10d": (0,), "static": (1,)}),
-        "the nodes were not started alike: a c10d rendezvous on node 0, a "
-        "static rendezvous on node 1",
-    ),
-    (
-        Cause(Kind.NODES_DIFFER, name="rank", sides={"0": (0, 1)}),
-        "two nodes have the same --node-rank: 0 on nodes 0 and 1",
-    ),
-    (
-        Cause(Kind.NODES_DIFFER, name="at", sides={"a:1": (0,), "b:1": (1,)}),
-        "the nodes look for each other at different places: at a:1 on node "
-        "0, at b:1 on node 1",
-    ),
-    (
-        Cause(Kind.NODES_DIFFER, name="program", sides={"a.py": (0,), "b.py": (1,)}),
-        "a.py runs on node 0, b.py runs on node 1",
-    ),
-    (Cause(Kind.SLOW_LINK, node=1, limit=20_000.0), "has a slow link"),
     (Cause(Kind.SLOW_LINK, limit=20_000.0), "the network is slow"),
-    (
-        Cause(Kind.NODES_MISLED, name="rank", sides={"1": (0,), "2": (1,)}),
-        "--node-rank has to count from 0 to --nnodes - 1, but it is 1 on node 0, "
-        "2 on node 1",
-    ),
-    (
-        Cause(Kind.NODES_MISLED, name="itself", sides={"127.0.0.1:1": (0, 1)}),
-        "each node looks for the others at 127.0.0.1:1, where it finds only itself",
-    ),
-    (
-        Cause(Kind.NODES_MISLED, name="host", sides={"node1:1": (0,)}),
-        "--node-rank 0 has to be where all meet, but they meet at node1:1, and it is "
-        "node 0",
-    ),
     (
         Cause(Kind.NODES_NOT_COME, nodes=(1,), sides={"a:1": (0, 2)}),
         "node 1 has not come, and nodes 0 and 2 wait at a:1",
@@ -832,9 +789,6 @@ def test_each_kind_of_cause_is_said():
     assert {why.kind for why, _ in SAID} == {*Kind}
     assert {*Kind} == say.PLAIN.keys() ^ say.SENTENCES.keys()
     assert {why.name for why, _ in SAID if why.kind is Kind.STOPPED} == {*say.STOPPED}
-    assert {why.name for why, _ in SAID if why.kind is Kind.NODES_DIFFER} == {
-        *say.DIFFER
-    }
     states = {s.state for why, _ in SAID if why.kind is Kind.DOES for s in why.stands}
     assert states == {*say.DOES, "waits"} - {"unknown"}
 
@@ -856,7 +810,6 @@ def test_what_stands_beside_a_line_of_the_program_is_brief():
         (Cause(Kind.NODES_NOT_MET_AGAIN, name="shared"), say.OWN_STORE),
         (Cause(Kind.OWN_LOOPBACK), "look at its GLOO_SOCKET_IFNAME, and at its host "),
         (Cause(Kind.NODES_NOT_MET), "look at what that name means on each of them, "),
-        (Cause(Kind.NODES_NOT_MET, limit=2.0), "with this delay an answer takes 2 sec"),
     ],
 )
 def test_what_to_do_is_said_first(why, said):

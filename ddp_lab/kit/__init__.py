@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ddp_lab.kit.cell.predict import predict, score, suspect
     from ddp_lab.kit.cell.variants import diff, variant
     from ddp_lab.kit.explain.failure import Failure
-    from ddp_lab.kit.launch import machines, python, torchrun
+    from ddp_lab.kit.launch import python, torchrun
     from ddp_lab.kit.run.limits import Limits
     from ddp_lab.kit.run.result import Run, RunFailed
 
@@ -27,7 +27,7 @@ PLACES = {
     "cell.predict": ("predict", "score", "suspect"),
     "cell.variants": ("diff", "variant"),
     "explain.failure": ("Failure",),
-    "launch": ("machines", "python", "torchrun"),
+    "launch": ("python", "torchrun"),
     "run.limits": ("Limits",),
     "run.result": ("Run", "RunFailed"),
 }

@@ -1,8 +1,8 @@
 """Launch a program as a terminal would, watch it, and tell by rank what became of it.
 
 `torchrun` runs a real torchrun in a subprocess, with a file for each rank's output, or
-one for each of several nodes. `machines` runs what is typed on each of them. `python`
-does the same for a program that starts its ranks itself.
+one for each of several nodes. `python` does the same for a program that starts its
+ranks itself.
 
 This is where a run's place is chosen: this machine (run), nodes that it plays (played),
 or the nodes of a SLURM job (slurm). Who starts whom (no import shows it):
@@ -89,10 +89,9 @@ from ddp_lab.kit.run.live import LiveRun, Watch
 from ddp_lab.kit.run.options import Option
 from ddp_lab.kit.run.place import Place
 from ddp_lab.kit.run.result import Run, RunFailed, RunInterrupted
-from ddp_lab.kit.run.warm import READ_AT_IMPORT, Warm, wanted
+from ddp_lab.kit.run.warm import Warm, wanted
 from ddp_lab.kit.slurm import sent
 
-SETS = re.compile(r"(\w+)=(.*)", re.DOTALL)  # a variable, in front of a command
 NO_FILE = (of.NO_PYTHON, *of.MODULE, "--help", "-h")
 SLURM = ("DDP_LAB_SLURM", "SLURM_JOB_ID")  # one says that there may be machines for us
 DEFAULT = Limits()
@@ -108,7 +107,6 @@ def torchrun(
     watch: Watch | None = None,
     events: Sequence[str] = (),
     rate: str = "",
-    delay: str = "",
     warm: Warm | None = None,
 ) -> Run:
     """Run `torchrun COMMAND` and return the result.
@@ -126,7 +124,6 @@ def torchrun(
         watch: called with the result so far, five times a second.
         events: what happens to a run on several nodes, and when (see events.py).
         rate: that of each node's link, say "100mbit".
-        delay: that of each node's link, one way, say "5ms".
         warm: the fork server of a warm start, if not this process's own.
 
     With `--nnodes 2`, or `1:2`, and neither a node's rank nor an address, this machine
@@ -146,15 +143,15 @@ def torchrun(
     cold = _starts_cold(cold, program, notes)
     env = {} if of.is_fixed(own) or of.OWN_STORE in os.environ else {of.OWN_STORE: "1"}
     place: Place | None = None
-    happening = bool(events or rate or delay)
+    happening = bool(events or rate)
     if not happening and any(os.environ.get(name) for name in SLURM):
         place = sent.Sent(own, program, cold) if sent.takes(own) else None
     played = place is None and of.is_for_all(own)
     if played:
-        place = Played((env, own, program), events, rate, delay, cold=cold, server=warm)
+        place = Played(own, program, env, events, rate, cold=cold, server=warm)
     elif place is None:
         if happening:
-            said = "events, a rate and a delay are for several nodes: --nnodes 2"
+            said = "events and a rate are for several nodes: --nnodes 2"
             raise RunFailed(f"the launcher: {said}", None)
         if not any(of.OWN_RENDEZVOUS.match(option[0]) for option in own):
             argv.insert(0, "--standalone")
@@ -170,55 +167,6 @@ def torchrun(
     shown = [*map("=".join, env.items()), shlex.join(["torchrun", *argv])]
     live = LiveRun(" ".join(shown), place, _with(limits, timeout))
     return _judged(live, watch, expect_failure)
-
-
-def machines(
-    commands: Sequence[str],
-    *,
-    timeout: float | None = None,
-    limits: Limits = DEFAULT,
-    expect_failure: bool = False,
-    cold: bool = False,
-    watch: Watch | None = None,
-    events: Sequence[str] = (),
-    rate: str = "",
-    delay: str = "",
-) -> Run:
-    """Run one command on each of several machines, which this one plays.
-
-    Args:
-        commands: what is typed on node 0, on node 1...: `torchrun` and its arguments,
-            behind variables for its environment, if any. `node0`, `node1`... are the
-            names of the machines.
-        timeout, limits, expect_failure, cold, watch: as of `torchrun`.
-        events, rate, delay: as of `torchrun`.
-    """
-    if not commands:
-        raise RunFailed("the launcher: no machine has a command", None)
-    typed = [_typed(command) for command in commands]
-    variables = [name for env, *_ in typed for name in env]
-    cold = cold or any(name.startswith(READ_AT_IMPORT) for name in variables)
-    notes: list[str] = []
-    for *_, program in typed:
-        cold = _starts_cold(cold, program, notes)
-    place = Played(typed, events, rate, delay, cold=cold)
-    place.notes += notes
-    live = LiveRun("\n".join(commands), place, _with(limits, timeout))
-    return _judged(live, watch, expect_failure)
-
-
-def _typed(command: str) -> tuple[dict[str, str], list[Option], list[str]]:
-    """Return the variables, the options and the program of one machine's command."""
-    words, env = shlex.split(command), dict[str, str]()
-    while words and (found := SETS.fullmatch(words[0])):
-        env[found[1]] = found[2]
-        del words[0]
-    if words[:1] != ["torchrun"]:
-        said = f"what is typed on a machine begins with `torchrun`, not {command!r}"
-        raise RunFailed(f"the launcher: {said}", None)
-    options, program = of.split(words[1:])
-    _require(options, program)
-    return env, _without_logging(options)[0], program
 
 
 def python(

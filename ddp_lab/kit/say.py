@@ -74,6 +74,7 @@ PLAIN = {
     Kind.CUT_OFF: "is cut off: its cable is pulled",
     Kind.NO_NODE_0: "the node with --node-rank 0 has not come: nobody is at "
     "{0.places[0]}",
+    Kind.SLOW_LINK: "the network is slow",
     Kind.NODES_NOT_MET: "the nodes do not meet at {0.places[0]}, although they were "
     "started alike",
     Kind.EVENT: "by the event `{0.name}`",
@@ -447,46 +448,10 @@ def _all_move(why: Cause) -> str:
 # --- nodes ---
 
 
-DIFFER = {
-    "nnodes": "the nodes were not started alike: {}|--nnodes {} on {}",
-    "id": "the nodes were not started alike: {}|--rdzv-id {} on {}",
-    "backend": "the nodes were not started alike: {}|a {} rendezvous on {}",
-    "rank": "two nodes have the same --node-rank: {}|{} on {}",
-    "at": "the nodes look for each other at different places: {}|at {} on {}",
-    "program": "{}|{} runs on {}",
-}
-
-
-MISLED = {  # see record.agents.misled
-    "rank": "--node-rank has to count from 0 to --nnodes - 1, but it is {}|{} on {}",
-    "itself": "each node looks for the others at {}, where it finds only itself|{}",
-    "host": "--node-rank 0 has to be where all meet, but they meet at {}|{}, and it "
-    "is {}",
-}
-
-
-def _slow_link(why: Cause) -> str:
-    return "the network is slow" if why.node is None else "has a slow link"
-
-
 def _node_lost(why: Cause) -> str:
     had = f", with {ranks(why.ranks)}" if why.ranks else ""
     how = "was asked to end" if why.code is None else ended_by(why.code)
     return f"has gone{had}: its torchrun {how}"
-
-
-def _nodes_differ(why: Cause) -> str:
-    return _by_sides(DIFFER[why.name], why)
-
-
-def _nodes_misled(why: Cause) -> str:
-    return _by_sides(MISLED[why.name], why)
-
-
-def _by_sides(words: str, why: Cause) -> str:
-    whole, side = words.split("|")
-    told = [side.format(what, nodes(on)) for what, on in why.sides.items()]
-    return whole.format(", ".join(told))
 
 
 def _nodes_not_come(why: Cause) -> str:
@@ -548,14 +513,9 @@ def _advice(why: Cause) -> str:
         return f"nothing stood still: {carried:,.0f} KB crossed each link in a second"
     if why.kind is Kind.OWN_LOOPBACK:
         return "look at its GLOO_SOCKET_IFNAME, and at its host name in its /etc/hosts"
-    if why.kind is not Kind.NODES_NOT_MET:
-        return ""
-    if why.limit:
-        return (
-            f"with this delay an answer takes {why.limit:g} seconds, and nodes that "
-            "meet wait for many of them: allow more time"
-        )
-    return "look at what that name means on each of them, and at firewalls"
+    if why.kind is Kind.NODES_NOT_MET:
+        return "look at what that name means on each of them, and at firewalls"
+    return ""
 
 
 def _known_as(why: Cause) -> str:

@@ -26,7 +26,7 @@ from ddp_lab.kit.run.warm import WARM
 
 OPTIONS = ("--timeout", "--expect-failure", "--cold")
 BETWEEN = 0.2  # seconds between two states of a run that has just begun
-PLAYED = ("--rate", "--delay", "--events")  # of several nodes
+PLAYED = ("--rate", "--events")  # of several nodes
 
 
 def load(shell: InteractiveShell) -> None:
@@ -35,7 +35,6 @@ def load(shell: InteractiveShell) -> None:
     magics: Any = shell.magics_manager
     magics.register_function(torchrun, "line", "torchrun")
     magics.register_function(python, "line", "python")
-    magics.register_function(machines, "cell", "machines")
     magics.register_function(program, "cell", "program")
     magics.register_function(puzzle, "cell", "puzzle")
     helpers = {"hint": hints.Bare(hints.hint), "solution": hints.Bare(hints.solution)}
@@ -53,24 +52,11 @@ def torchrun(line: str) -> Run:
     at an exercise's stub, a bare NotImplementedError, is shown and does not raise.
 
     With `--nnodes 2` this machine plays several. Then these options may come before:
-    --rate 100mbit and --delay 5ms, of each machine's link; --events NAME, of a list in
-    the notebook that says what happens to them: see ddp_lab/kit/played/events.py.
+    --rate 100mbit, of each machine's link; --events NAME, of a list in the notebook
+    that says what happens to them: see ddp_lab/kit/played/events.py.
     """
     options, words = _split(line, PLAYED)
     return _run(launch.torchrun, _with_events(options), _command(words))
-
-
-def machines(line: str, cell: str) -> Run:
-    """%%machines [--timeout SECONDS] [--expect-failure] [--cold] [--rate] ...
-
-    Play a machine for each line of the cell: what one types there, `torchrun` and its
-    arguments, behind variables for its environment, if any. Otherwise as %torchrun.
-    """
-    commands = [each.strip() for each in cell.splitlines() if each.strip()]
-    options, rest = _split(line, PLAYED)
-    if rest:
-        raise UsageError(f"what is typed comes below: {shlex.join(rest)!r}")
-    return _run(launch.machines, _with_events(options), commands)
 
 
 def python(line: str) -> Run:

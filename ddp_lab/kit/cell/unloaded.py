@@ -17,7 +17,6 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
     magics: Any = shell.magics_manager
     magics.register_function(_refuse, "line", "torchrun")
     magics.register_function(_refuse, "line", "python")
-    magics.register_function(_refuse, "cell", "machines")
     magics.register_function(_refuse, "cell", "program")
 
 

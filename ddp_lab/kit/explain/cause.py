@@ -63,15 +63,13 @@ class Kind(Enum):
     ENDED = auto()  # while we looked
     # Nodes.
     CUT_OFF = auto()  # node
-    SLOW_LINK = auto()  # node; limit: bytes a second that a link carried
+    SLOW_LINK = auto()  # limit: bytes a second that a link carried
     NODE_LOST = auto()  # node, ranks; code: of its torchrun, None if asked to end
     NODE_SAID = auto()  # node; error: of its torchrun
-    NODES_DIFFER = auto()  # name: in what; sides: what each has, and which nodes
-    NODES_MISLED = auto()  # name: a key of say.MISLED; sides
     NODES_NOT_COME = auto()  # nodes; sides: where the others wait
     NODE_ALONE = auto()  # places; name: of --nnodes; limit: how many are missing
     NO_NODE_0 = auto()  # places
-    NODES_NOT_MET = auto()  # places; limit: seconds until an answer comes
+    NODES_NOT_MET = auto()  # places
     NODES_NOT_MET_AGAIN = auto()  # places; nodes: new ones; name: as below
     OWN_LOOPBACK = auto()  # node; places: the address; ranks: that have looked there
     NODES_CHANGED = auto()  # nodes: that have gone; sides: that have come

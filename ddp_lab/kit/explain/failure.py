@@ -213,7 +213,6 @@ def find_notes(log: RunLog) -> list[Cause]:
         for rank, child in log.failed_children()
     ]
     notes += [Cause(Kind.NO_RANK)] if log.no_rank else []
-    notes += nodes.odd(log.agents)
     if before := attempts.compare([each.why for each in _earlier(log)]):
         notes.append(Cause(Kind.RESTARTED, attempts=before))
     notes += [Cause(Kind.LEFT_EARLY, ranks=early)] if early else []
@@ -249,9 +248,7 @@ def _of_nodes(
         trouble = trouble or nodes.never_again(log.agents, _store(log))
     if stopped and not own:
         trouble = trouble or nodes.slow(log.agents)
-    failure = _node_failed(failure, trouble) if trouble else failure
-    differ = nodes.differing_programs(log.agents)
-    return replace(failure, also=(*differ, *failure.also))
+    return _node_failed(failure, trouble) if trouble else failure
 
 
 def _node_failed(

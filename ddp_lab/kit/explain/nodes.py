@@ -7,16 +7,13 @@ from dataclasses import dataclass, replace
 
 from ddp_lab.kit.explain.cause import Cause, Kind
 from ddp_lab.kit.explain.symptoms import Symptom, find
-from ddp_lab.kit.record.agents import Agent, misled
+from ddp_lab.kit.record.agents import Agent
 from ddp_lab.kit.record.files import shorten
 from ddp_lab.kit.record.heard import ECHOES, Heard
 from ddp_lab.kit.record.stacks import last_error
 
-SLOW_ANSWER = 0.5  # seconds: nodes that wait longer for an answer meet late
 CARRIES = 1000.0  # bytes a second: a link that carries more is not still
 MENDING = 60.0  # seconds that connections may need when a cable is mended
-# In what the commands of nodes may differ that are to meet.
-ALIKE = ("nnodes", "id", "backend")
 
 
 @dataclass(frozen=True)
@@ -45,14 +42,11 @@ def cut_off(agents: list[Agent], first: float) -> Cause | None:
 
 
 def slow(agents: list[Agent]) -> Cause | None:
-    """Return whose link is slow, if a run was ended while its links still carried."""
+    """Return that links are slow, if a run was ended while they still carried."""
     busy = [agent.carries for agent in agents if agent.carries > CARRIES]
     if len(busy) < 2:
         return None
-    slowed = [agent.node for agent in agents if agent.slow]
-    node = slowed[0] if len(slowed) == 1 else None
-    found = Cause(Kind.SLOW_LINK, symptom=Symptom.NETWORK, node=node)
-    return replace(found, limit=max(busy))
+    return Cause(Kind.SLOW_LINK, symptom=Symptom.NETWORK, limit=max(busy))
 
 
 def gone(agents: list[Agent]) -> Lost | None:
@@ -76,13 +70,7 @@ def gone(agents: list[Agent]) -> Lost | None:
 
 def never_met(agents: list[Agent]) -> Cause | None:
     """Return why no rank was started on any node, as far as the commands tell."""
-    return (
-        _differ(agents)
-        or _not_come(agents)
-        or _alone(agents)
-        or failed(agents)
-        or _not_found(agents)
-    )
+    return _not_come(agents) or _alone(agents) or failed(agents) or _not_found(agents)
 
 
 def never_again(agents: list[Agent], store: str) -> Cause | None:
@@ -100,14 +88,6 @@ def never_again(agents: list[Agent], store: str) -> Cause | None:
     return replace(found, nodes=new, ranks=ranks, places=(_at(there[0]),))
 
 
-def odd(agents: list[Agent]) -> list[Cause]:
-    """Return how the nodes of a run that succeeds were not started alike."""
-    differ = _differ(agents) if agents else None
-    if differ and differ.name == "at":  # at one place, by two names
-        differ = None
-    return [*([differ] if differ else []), *differing_programs(agents)]
-
-
 def own_loopback(agents: list[Agent], heard: Mapping[int, Heard]) -> Cause | None:
     """Return which node offers an address that each machine takes for its own.
 
@@ -123,13 +103,6 @@ def own_loopback(agents: list[Agent], heard: Mapping[int, Heard]) -> Cause | Non
     one = others[0] if len(others) == 1 else None
     found = Cause(Kind.OWN_LOOPBACK, symptom=Symptom.NETWORK, node=one)
     return replace(found, places=(address,), ranks=(rank,))
-
-
-def differing_programs(agents: list[Agent]) -> list[Cause]:
-    """Return which node runs another program than the others."""
-    programs = {a.node: " ".join(a.meets.get("program", [])) for a in agents}
-    found = _sides("program", programs)
-    return [replace(found, node=None, symptom=None)] if found else []
 
 
 def failed(agents: list[Agent]) -> Cause | None:
@@ -151,28 +124,6 @@ def _error(agent: Agent) -> str:
     lines = [line.strip() for line in agent.said.splitlines() if line.strip()]
     error = last_error(agent.said) or (lines or [""])[-1]
     return "" if ECHOES.search(error) else error
-
-
-def _differ(agents: list[Agent]) -> Cause | None:
-    """The nodes were told to meet in different ways."""
-    for key in ALIKE:
-        told = {agent.node: agent.meets.get(key, "") for agent in agents}
-        if found := _sides(key, told):
-            return found
-    ranks: dict[str, list[int]] = {}
-    for agent in agents:
-        ranks.setdefault(agent.meets.get("rank", ""), []).append(agent.node)
-    if agents[0].meets.get("backend") == "static" and len(ranks) < len(agents):
-        sides = {rank: tuple(nodes) for rank, nodes in ranks.items()}
-        same = Cause(Kind.NODES_DIFFER, symptom=Symptom.RENDEZVOUS)
-        return replace(same, name="rank", sides=sides)
-    if found := _sides("at", {a.node: a.meets.get("at", "") for a in agents}):
-        return found
-    if keeps_apart := misled(agents):
-        name, sides = keeps_apart
-        found = Cause(Kind.NODES_MISLED, symptom=Symptom.RENDEZVOUS)
-        return replace(found, name=name, sides=sides)
-    return None
 
 
 def _not_come(agents: list[Agent]) -> Cause | None:
@@ -204,23 +155,8 @@ def _not_found(agents: list[Agent]) -> Cause | None:
     if len(agents) < 2 or not any(agent.came for agent in agents):
         return None
     found = Cause(Kind.NODES_NOT_MET, symptom=Symptom.NETWORK)
-    answer = 2 * agents[0].delay
-    slow = answer if answer > SLOW_ANSWER else 0
-    return replace(found, places=(_at(agents[0]),), limit=slow)
+    return replace(found, places=(_at(agents[0]),))
 
 
 def _at(agent: Agent) -> str:
     return str(agent.meets.get("at"))
-
-
-def _sides(what: str, told: dict[int, str]) -> Cause | None:
-    """Return who was told what, if not all were told the same."""
-    sides: dict[str, tuple[int, ...]] = {}
-    for node, words in told.items():
-        sides[words] = (*sides.get(words, ()), node)
-    if len(sides) < 2:
-        return None
-    odd = [nodes[0] for nodes in sides.values() if len(nodes) == 1]
-    one = odd[0] if len(odd) == 1 and len(told) > 2 else None
-    found = Cause(Kind.NODES_DIFFER, symptom=Symptom.RENDEZVOUS, node=one)
-    return replace(found, name=what, sides=sides)

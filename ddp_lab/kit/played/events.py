@@ -1,6 +1,6 @@
 """Sentences that say what happens to a run on several nodes, and when.
 
-    rank 3 says "step 7": kill rank 1
+    rank 3 says "step 7": kill node 0
     2 seconds later: cut node 1
     10 seconds later: mend node 1
 
@@ -15,22 +15,13 @@ from dataclasses import dataclass
 
 SAYS = re.compile(r"rank (?P<rank>\d+) says (?P<quote>[\"'])(?P<text>.+)(?P=quote)")
 LATER = re.compile(r"(?P<seconds>\d+(\.\d+)?) seconds? later")
-WHATS = [
-    re.compile(r"(?P<verb>kill) rank (?P<rank>\d+)"),
-    re.compile(r"(?P<verb>kill|stop|start|cut|mend) node (?P<node>\d+)"),
-    re.compile(r"(?P<verb>slow) node (?P<node>\d+) to (?P<rate>\w+)"),
-]
+WHAT_HAPPENS = re.compile(r"(?P<verb>kill|stop|start|cut|mend) node (?P<node>\d+)")
 RATE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmg]?)bit(?:/s)?", re.IGNORECASE)
-SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*(us|ms|s)")
 FACTORS = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9}
 SLOWEST, FASTEST = 1e3, 1e12  # bits per second that a link can be told to carry
-PARTS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
-ON_A_LINK = ("cut", "mend", "slow")  # what needs a network of the nodes' own
+ON_A_LINK = ("cut", "mend")  # what needs a network of the nodes' own
 WHEN = '`rank 1 says "TEXT"` or `3 seconds later`'
-WHAT = (
-    "`kill rank 1`, `kill node 1`, `stop node 1`, `start node 1`, `cut node 1`, "
-    "`mend node 1` or `slow node 1 to 100mbit`"
-)
+WHAT = "`kill node 1`, `stop node 1`, `start node 1`, `cut node 1` or `mend node 1`"
 
 
 @dataclass(frozen=True)
@@ -40,12 +31,8 @@ class Event:
     text: str
     """The words for it, without the time: `kill node 1`."""
     verb: str
-    """"kill", "stop", "start", "cut", "mend" or "slow"."""
-    rank: int | None = None
-    """Who is killed, if it is no node."""
-    node: int = 0
-    rate: float = 0.0
-    """Bits per second, of "slow"."""
+    """"kill", "stop", "start", "cut" or "mend"."""
+    node: int
     seconds: float = 0.0
     """How long after the event before, or after `says`."""
     speaker: int | None = None
@@ -62,16 +49,13 @@ def parse(sentence: str) -> Event:
     says, later = SAYS.fullmatch(when), LATER.fullmatch(when)
     if not says and not later:
         raise ValueError(f"when is {when!r}? An event begins with {WHEN}")
-    found = next((m for each in WHATS if (m := each.fullmatch(what))), None)
+    found = WHAT_HAPPENS.fullmatch(what)
     if not found:
         raise ValueError(f"what is {what!r}? An event ends with {WHAT}")
-    named = found.groupdict()
     return Event(
         text=what,
-        verb=named["verb"],
-        rank=int(named["rank"]) if named.get("rank") else None,
-        node=int(named.get("node") or 0),
-        rate=rate(named["rate"]) if "rate" in named else 0.0,
+        verb=found["verb"],
+        node=int(found["node"]),
         seconds=float(later["seconds"]) if later else 0.0,
         speaker=int(says["rank"]) if says else None,
         says=says["text"] if says else "",
@@ -93,10 +77,10 @@ def parse_all(
         if event.node >= nodes:
             last = nodes - 1
             raise ValueError(f"there is no node {event.node}: the last one is {last}")
-        for rank in (event.rank, event.speaker):
-            if rank is not None and ranks is not None and rank >= ranks:
-                last = ranks - 1
-                raise ValueError(f"there is no rank {rank}: the last one is {last}")
+        rank = event.speaker
+        if rank is not None and ranks is not None and rank >= ranks:
+            last = ranks - 1
+            raise ValueError(f"there is no rank {rank}: the last one is {last}")
     return found
 
 
@@ -104,8 +88,7 @@ def absent(found: Sequence[Event]) -> set[int]:
     """Return the nodes that are not there at first, because an event starts them."""
     first: dict[int, str] = {}
     for event in found:
-        if event.rank is None:
-            first.setdefault(event.node, event.verb)
+        first.setdefault(event.node, event.verb)
     return {node for node, verb in first.items() if verb == "start"}
 
 
@@ -117,11 +100,3 @@ def rate(words: str) -> float:
         said = "a rate is written 100mbit, 1gbit or 500kbit, from 1kbit to 1000gbit"
         raise ValueError(f"{said}, not {words!r}")
     return bits
-
-
-def span(words: str) -> float:
-    """Return the seconds that, say, `5ms` means."""
-    found = SPAN.fullmatch(words.strip())
-    if not found:
-        raise ValueError(f"a delay is written 5ms, 200us or 1s, not {words!r}")
-    return float(found[1]) * PARTS[found[2]]

@@ -20,16 +20,10 @@ all_reduce of 16 MB between two nodes takes 18 ms, at 1 Gbit/s 134 ms, at 100 Mb
 1390 to 1450 ms; the bits and the headers alone would take 134 and 1340.
 """
 
-import socket
-import subprocess
-import sys
-from pathlib import Path
-
 from ddp_lab.kit.played.plan import name
-from ddp_lab.kit.played.wiring import NoNetwork, made, run
+from ddp_lab.kit.played.wiring import made, run
 from ddp_lab.kit.run.namespaces import enter
 
-SWITCH = Path(__file__).with_name("switch.py")
 QUEUE = 1 << 20  # bytes that wait for a link with a rate; what is more is lost
 BURST, BURST_TIME = 4096, 0.001  # bytes, or seconds, that may go at once
 
@@ -46,8 +40,6 @@ class Network:
         *files, counts = made(hosts)
         first = len(files) - 3 * count
         user, self.switch = files[: first - 1], files[:first]
-        self.orders: socket.socket | None = None  # to switch.py, once it is needed
-        self.holder: subprocess.Popen[bytes] | None = None  # which is that process
         self.nodes = [[*user, *files[i : i + 3]] for i in range(first, len(files), 3)]
         self.counts = open(counts)  # noqa: SIM115  (as long as we live)
 
@@ -70,39 +62,6 @@ class Network:
         queue = f"tbf rate {bits_per_second:.0f}bit burst {burst} limit {QUEUE}"
         run(f"tc qdisc replace dev eth0 root {queue}", self.nodes[node])
         self._switch(f"tc qdisc replace dev {name(node)} root {queue}")
-
-    def delay(self, node: int, seconds: float) -> None:
-        """Let what a node sends arrive so much later, from now on.
-
-        From a node to another and back again it takes what both have, together.
-        """
-        near, held, late = name(node), f"held{node}", f"late{node}"
-        self._switch(f"""ip -batch -
-            link add {held} type veth peer name {late}
-            link set dev {near} nomaster
-            link set dev {late} master switch up
-            link set dev {held} up
-        """)
-        self._order(f"{near} {held} {seconds}")
-
-    def _order(self, words: str) -> None:
-        """Have switch.py carry out an order; it is started with the first one."""
-        if not self.orders:
-            self.orders, theirs = socket.socketpair(type=socket.SOCK_SEQPACKET)
-            with theirs:
-                self.holder = subprocess.Popen(
-                    [sys.executable, "-IS", str(SWITCH)],
-                    stdin=theirs.fileno(),
-                    preexec_fn=lambda: enter(self.switch),
-                )
-        self.orders.send(words.encode())
-        if not self.orders.recv(100):
-            raise NoNetwork("switch.py, which holds what nodes send, has ended")
-
-    def lost(self) -> int:
-        """Return the signal that has ended switch.py, without which all is silent."""
-        code = self.holder.poll() if self.holder else None
-        return -code if code and code < 0 else 0
 
     def cut(self, node: int) -> None:
         """Pull a node's cable, at the switch: its programs only notice the silence.

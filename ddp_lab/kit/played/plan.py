@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from ddp_lab.kit.run import options as of
 from ddp_lab.kit.run.options import LOOPBACK, Option
 
-NAME = re.compile(r"\bnode\d+\b")  # of a played node
 PLACE = re.compile(r"node(\d+):(\d+)")  # where its torchrun listens
 MOST_NODES = 80  # that are played: each has three files in one message (wiring.py)
 
@@ -31,15 +30,13 @@ class Plan:
     """Whether every node is needed: then the end of one is the end of all."""
     elsewhere: str = ""
     """Where the rendezvous is, if no node hosts it."""
-    env: list[dict[str, str]] = field(default_factory=list)
-    """What each node has in its environment beside what all have."""
+    env: dict[str, str] = field(default_factory=dict)
+    """What all nodes have in their environment."""
     meets: list[dict] = field(default_factory=list)
     """How each node is to find the others; see `options.meets`."""
     events: list[str] = field(default_factory=list)
     rate: float = 0.0
     """Bits per second of each node's link; 0 leaves it as it is."""
-    delay: float = 0.0
-    """Seconds that each node's link takes, one way."""
 
 
 def name(number: int) -> str:
@@ -47,11 +44,10 @@ def name(number: int) -> str:
     return f"node{number}"
 
 
-def most_ranks(machines: Sequence[Sequence[Option]]) -> int | None:
-    """Return how many ranks there can be on machines with these options, if told."""
-    counts = [of.value(options, "--nproc-per-node") or "1" for options in machines]
-    known = all(count.isdecimal() for count in counts)
-    return sum(map(int, counts)) if known else None
+def most_ranks(options: Sequence[Option]) -> int | None:
+    """Return how many ranks there can be on all nodes, if that is told."""
+    each = of.value(options, "--nproc-per-node") or "1"
+    return int(each) * of.nodes(options)[1] if each.isdecimal() else None
 
 
 def make(
@@ -66,7 +62,7 @@ def make(
         options: those of torchrun.
         program: the program and its arguments.
         env: variables for each node.
-        more: what else the plan says: `events`, `rate`, `delay`.
+        more: what else the plan says: `events`, `rate`.
     """
     least, most = of.nodes(options)
     one = _c10d if of.is_elastic(options) else _static
@@ -78,30 +74,8 @@ def make(
         least,
         of.is_fixed(options),
         elsewhere=of.elsewhere(options),
-        env=[env or {}] * most,
+        env=env or {},
         meets=[of.meets(each, program) for each in typed],
-        **more,  # type: ignore[arg-type]
-    )
-
-
-def by_hand(
-    machines: Sequence[tuple[dict[str, str], list[Option], list[str]]], **more: object
-) -> Plan:
-    """Return a plan of commands that were typed for each node by itself.
-
-    Args:
-        machines: of each, its own environment, torchrun's options, and the program.
-        more: what else the plan says: `events`, `rate`, `delay`.
-    """
-    typed = [of.words(options, program) for _, options, program in machines]
-    count = len(typed)
-    return Plan(
-        typed,
-        [[NAME.sub(LOOPBACK, word) for word in words] for words in typed],
-        min(of.nodes(options)[0] for _, options, _ in machines),
-        fixed=all(of.nodes(each) == (count, count) for _, each, _ in machines),
-        env=[env for env, _, _ in machines],
-        meets=[of.meets(options, program) for _, options, program in machines],
         **more,  # type: ignore[arg-type]
     )
 

@@ -39,7 +39,8 @@ if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[3]))  # which -I has left out
 
 from ddp_lab.kit.played import events, plan  # noqa: E402
-from ddp_lab.kit.played.network import Network, NoNetwork  # noqa: E402
+from ddp_lab.kit.played.network import Network  # noqa: E402
+from ddp_lab.kit.played.wiring import NoNetwork  # noqa: E402
 from ddp_lab.kit.record import names  # noqa: E402
 from ddp_lab.kit.run import guard, proxy  # noqa: E402
 from ddp_lab.kit.run.limits import FOLLOW, LEAVE, TICK  # noqa: E402
@@ -104,8 +105,6 @@ class Room:
         try:
             network = Network(len(self.plan["typed"]))
             for node in range(len(self.plan["typed"])):
-                if self.plan["delay"]:
-                    network.delay(node, self.plan["delay"])
                 if self.plan["rate"]:  # which not every kernel can limit
                     network.rate(node, self.plan["rate"])
         except NoNetwork as reason:
@@ -117,14 +116,15 @@ class Room:
         count = len(self.plan["typed"])
         how = f"{NUMBERS.get(count, count)} nodes on this machine, "
         how += f"on loopback: {why}" if why else "each a network namespace"
-        needy = [f"--{name}" for name in ("rate", "delay") if self.plan[name]]
+        needy = ["--rate"] if self.plan["rate"] else []
         needy += [e.text for e in self.events if e.verb in events.ON_A_LINK]
         self.events = [
             e for e in self.events if not (why and e.verb in events.ON_A_LINK)
         ]
+        variables = [*map("=".join, self.plan["env"].items())]
         typed = [
-            " ".join([*map("=".join, env.items()), shlex.join(["torchrun", *words])])
-            for env, words in zip(self.plan["env"], self.plan["typed"], strict=True)
+            " ".join([*variables, shlex.join(["torchrun", *words])])
+            for words in self.plan["typed"]
         ]
         word = {"how": how, "typed": typed, "shared": bool(why)}
         word["left_out"] = needy if why else []
@@ -139,7 +139,7 @@ class Room:
             home.mkdir()
             logs = ["--log-dir", str(home)]
             own = [word.replace(PORT, self.port) for word in words]
-            env = self._gpus(number) | self.plan["env"][number]
+            env = self._gpus(number) | self.plan["env"]
             nodes.append(Node(number, home, [*torchrun, *logs, *own], env))
         return nodes
 
@@ -169,8 +169,6 @@ class Room:
                 failed_at = time.time()
             if failed_at and time.time() > failed_at + FOLLOW:
                 return self._end_all()
-            if self.network and (by := self.network.lost()):
-                os.kill(os.getpid(), by)  # end alike: the guard ends the rest
             time.sleep(TICK)
         if seen := self._traffic():
             names.write(self.folder / names.TRAFFIC, seen)
@@ -317,10 +315,6 @@ class Room:
         with open(self.folder / names.EVENTS, "a") as file:
             word = {"time": self.since, "what": event.text}
             file.write(json.dumps(word) + "\n")
-        if event.rank is not None:
-            for life in self._lives(event.rank)[-1:]:
-                _kill_rank(life)
-            return
         node = self.nodes[event.node]
         if event.verb in events.ON_A_LINK:
             self._change_link(event)
@@ -336,10 +330,8 @@ class Room:
         assert self.network
         if event.verb == "cut":
             self.network.cut(event.node)
-        elif event.verb == "mend":
-            self.network.mend(event.node)
         else:
-            self.network.rate(event.node, event.rate)
+            self.network.mend(event.node)
 
     def _is_due(self, event: events.Event) -> bool:
         if event.speaker is None:
@@ -433,17 +425,6 @@ def _code(life: Path) -> int | None:
         return json.loads((life / names.EXIT).read_text())["code"]
     except (OSError, ValueError):
         return None
-
-
-def _kill_rank(life: Path) -> None:
-    try:
-        if _code(life) is None:
-            _kill(int((life / names.PID).read_text()))
-    except (OSError, ValueError):
-        return  # it has not begun yet
-    deadline = time.time() + FOLLOW
-    while _code(life) is None and time.time() < deadline:  # its proxy says so
-        time.sleep(TICK)
 
 
 def _kill(pid: int) -> None:

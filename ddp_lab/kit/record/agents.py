@@ -1,7 +1,6 @@
 """torchrun on each node of a run: how it was to meet the others, and how it ended."""
 
 import math
-import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -9,9 +8,6 @@ from ddp_lab.kit.record import names
 from ddp_lab.kit.record.files import read, read_json
 from ddp_lab.kit.record.heard import signal_obeyed
 from ddp_lab.kit.record.lives import events, last_attempt, lives, node_folders
-
-ITSELF = re.compile(r"(localhost|127\.[\d.]+|\[?::1\]?):\d+")  # on each machine
-NODE = re.compile(r"node(\d+):\d+")
 
 
 @dataclass(frozen=True)
@@ -40,12 +36,8 @@ class Agent:
     """Whether it shares no address with another node."""
     cut: tuple[float, float] | None = None
     """From when to when its cable was pulled, the last time."""
-    delay: float = 0.0
-    """Seconds that its link takes, one way."""
     carries: float = 0.0
     """Bytes that its link carried in a second when it was last looked at."""
-    slow: bool = False
-    """Whether an event has slowed its link."""
 
     @property
     def stopped(self) -> bool:
@@ -86,37 +78,10 @@ def read_all(folder: Path) -> list[Agent]:
             started=min((life.start for life in here), default=0.0),
             has_network=not played.get("shared"),
             cut=_cut(node, happened),
-            delay=0.0 if played.get("shared") else plan.get("delay", 0.0),
             carries=rates.get(str(node), 0.0),
-            slow=any(what.startswith(f"slow node {node} ") for _, what in happened),
         )
         found.append(agent)
     return found
-
-
-def misled(agents: list[Agent]) -> tuple[str, dict[str, tuple[int, ...]]] | None:
-    """Return what in the commands keeps the nodes apart, although they are alike.
-
-    `rank`: the --node-rank of each, which do not count from 0; `itself`: an address at
-    which each finds only itself; `host`: where all look for --node-rank 0, and which
-    node that is.
-    """
-    first, sides = agents[0].meets, dict[str, tuple[int, ...]]()
-    if first.get("backend") == "static":
-        for agent in agents:
-            rank = agent.meets["rank"]
-            sides[rank] = (*sides.get(rank, ()), agent.node)
-        count = int(first["nnodes"]) if str(first["nnodes"]).isdecimal() else math.inf
-        if any(not rank.isdecimal() or int(rank) >= count for rank in sides):
-            return "rank", sides
-    everyone = tuple(agent.node for agent in agents)
-    if len(agents) > 1 and all(agent.has_network for agent in agents):
-        if ITSELF.fullmatch(first.get("at", "")):
-            return "itself", {first["at"]: everyone}
-        found, zero = NODE.fullmatch(first.get("at", "")), sides.get("0")
-        if found and zero and int(found[1]) not in zero:
-            return "host", {first["at"]: zero}
-    return None
 
 
 def _cut(node: int, happened: list[tuple[float, str]]) -> tuple[float, float] | None:

@@ -81,7 +81,7 @@ def killed_by(found: list[Life], events: list[tuple[float, str]]) -> dict[Path, 
         life.folder: what
         for time, what in events
         for life in found
-        if what in (f"kill rank {life.rank}", f"kill node {life.node}")
+        if what == f"kill node {life.node}"
         if life.how == "SIGKILL" and life.start < time <= (life.end or 0.0)
     }
 

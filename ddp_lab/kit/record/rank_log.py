@@ -76,7 +76,7 @@ class RankLog:
     code: int | None = None
     """The exit code, negative for a signal; None if it did not end by itself."""
     event: str = ""
-    """What has killed it, if an event has: `kill rank 1`."""
+    """What has killed it, if an event has: `kill node 1`."""
 
     others_lost_peer: bool = False
     """Whether some rank has said on a stderr that all share that another has gone."""
