@@ -50,12 +50,6 @@ MISTAKES = [
         "local_rank = 0",
     ),
     Mistake(
-        "count the ranks within a node from 1",
-        "nodes/from_slurm",
-        '"local_rank": local_rank,',
-        '"local_rank": local_rank + 1,',
-    ),
-    Mistake(
         "shares that overlap",
         "start/hello",
         "numbers[rank::world_size]",
@@ -143,13 +137,6 @@ MISTAKES = [
         "many.add_(0)",
     ),
     Mistake(
-        "no barrier",
-        "collectives/late",
-        "lambda: dist.barrier()",
-        "lambda: None",
-        ranks=3,
-    ),
-    Mistake(
         "the operator is not passed on",
         "collectives/reduce_ops",
         "dist.all_reduce(buf, op=made.get(name) or getattr(dist.ReduceOp, name))",
@@ -166,13 +153,6 @@ MISTAKES = [
         "collectives/groups",
         "src=ranks[0], group=group",
         "group_src=ranks[0], group=group",
-        ranks=4,
-    ),
-    Mistake(
-        "the group of the others",
-        "collectives/groups",
-        "sum_in(make_own_group(ranks)",
-        "sum_in(make_own_group(members[0])",
         ranks=4,
     ),
     Mistake(
@@ -198,18 +178,6 @@ MISTAKES = [
         "ddp/by_hand",
         "parameter.grad /= dist.get_world_size()",
         "parameter.grad /= 1",
-    ),
-    Mistake(
-        "reduce on one rank only",
-        "ddp/by_hand",
-        "dist.all_reduce(parameter.grad)",
-        "dist.reduce(parameter.grad, dst=0)",
-    ),
-    Mistake(
-        "average after the step",
-        "ddp/by_hand",
-        "    average_gradients(model)\n    optimizer.step()\n",
-        "    optimizer.step()\n    average_gradients(model)\n",
     ),
     Mistake(
         "do not share the weights",
@@ -272,13 +240,6 @@ MISTAKES = [
         "loss.backward()",
     ),
     Mistake(
-        "each rank for itself",
-        "practice/fp16",
-        "model = DDP(torch.nn.Linear(4, 1, bias=False).to(device))",
-        "model = torch.nn.Sequential(torch.nn.Linear(4, 1, bias=False).to(device))\n"
-        "    model.module = model[0]",
-    ),
-    Mistake(
         "skip the step alone",
         "practice/skip",
         "    dist.all_reduce(failed, dist.ReduceOp.MAX)",
@@ -304,44 +265,10 @@ MISTAKES = [
         "tokens.chunk(2)[rank % 2] for",
     ),
     Mistake(
-        "all pipelines see the same rows",
-        "scale/three_d",
-        "tokens.chunk(turns)[turn] for",
-        "tokens.chunk(turns)[0] for",
-        ranks=8,
-    ),
-    Mistake(
-        "the gradients of the pipelines are summed, not averaged",
-        "scale/three_d",
-        'weight.grad = all_reduce(weight.grad, "data") / turns',
-        'weight.grad = all_reduce(weight.grad, "data")',
-        ranks=8,
-    ),
-    Mistake(
         "each end of the pipeline keeps its own gradient of the tied weight",
         "scale/three_d",
         'tied.weight.grad, group=groups["pipeline"]',
         'tied.weight.grad, group=groups["data"]',
-        ranks=4,
-    ),
-    Mistake(
-        "the sums of tensor go over the whole world",
-        "scale/three_d",
-        "dist.all_reduce(whole, group=groups[along])",
-        "dist.all_reduce(whole)",
-        ranks=4,
-    ),
-    Mistake(
-        "the last stage forgets its norm",
-        "scale/three_d",
-        "    if stage < stages - 1:\n",
-        "    net.norm = nn.Identity()\n    if stage < stages - 1:\n",
-    ),
-    Mistake(
-        "the stages change places",
-        "scale/three_d",
-        "if n * stages // len(net.blocks) != stage:",
-        "if n * stages // len(net.blocks) == stage:",
         ranks=4,
     ),
     Mistake(
@@ -358,22 +285,10 @@ MISTAKES = [
         "        net.blocks[0].set_reshard_after_forward(False)",
     ),
     Mistake(
-        "query, key and value sum their gradients one by one",
-        "scale/thousand",
-        "cut(GPT(CONFIG), mesh, shared_input())",
-        "cut(GPT(CONFIG), mesh, plan())",
-    ),
-    Mistake(
         "owe nothing",
         "less/top_k",
         "total = bucket.buffer() + owed[bucket.index()]",
         "total = bucket.buffer()",
-    ),
-    Mistake(
-        "owe what was sent as well",
-        "less/top_k",
-        "total.index_fill(0, largest, 0)",
-        "total.clone()",
     ),
     Mistake(
         "each rank takes its own choice only",
@@ -406,12 +321,6 @@ MISTAKES = [
         "(self.row.data - row_of(ddp))",
     ),
     Mistake(
-        "the outer step goes back",
-        "less/rarely",
-        "(self.row.data - row_of(ddp))",
-        "(row_of(ddp) - self.row.data)",
-    ),
-    Mistake(
         "each rank updates rank 0's piece",
         "less/pieces",
         "self.row.chunk(dist.get_world_size())[dist.get_rank()]",
@@ -424,12 +333,6 @@ MISTAKES = [
         "brought.unflatten(0, (dist.get_world_size(), -1))[0]",
     ),
     Mistake(
-        "the new pieces are told to nobody",
-        "less/pieces",
-        "        dist.all_gather_into_tensor(self.row, self.piece.detach())\n",
-        "",
-    ),
-    Mistake(
         "clip by the norm of one's own piece",
         "less/clip",
         "    dist.all_reduce(total)",
@@ -439,18 +342,6 @@ MISTAKES = [
         "clip before unscaling",
         "less/clip",
         " / scaler.get_scale()",
-        "",
-    ),
-    Mistake(
-        "skip alone",
-        "less/clip",
-        "self.piece.grad.fill_(torch.inf)",
-        "pass",
-    ),
-    Mistake(
-        "do not divide by the micro-batches",
-        "less/clip",
-        " / len(micro_batches)",
         "",
     ),
     Mistake(
@@ -479,34 +370,16 @@ MISTAKES = [
         "DistributedSampler(samples, seed=dist.get_rank())",
     ),
     Mistake(
-        "every rank draws rank 0's samples",
-        "ddp/shards",
-        "sampler = DistributedSampler(range(TESTED), world_size, rank)",
-        "sampler = DistributedSampler(range(TESTED), world_size, 0)",
-    ),
-    Mistake(
         "no DDP",
         "ddp/batch_norm",
         "ddp = DDP(make_model(norm, device))",
         "ddp = torch.nn.Sequential(*make_model(norm, device))",
     ),
     Mistake(
-        "every rank takes the same shard",
-        "ddp/batch_norm",
-        "train(ddp, [shards[rank]])",
-        "train(ddp, [shards[0]])",
-    ),
-    Mistake(
         "normalise by the running statistics",
         "ddp/batch_norm",
         "nn.BatchNorm1d(8) if norm",
         "nn.BatchNorm1d(8).eval() if norm",
-    ),
-    Mistake(
-        "the ranks' losses are added up, not averaged",
-        "ddp/basics",
-        "    loss.backward()\n",
-        "    (loss * dist.get_world_size()).backward()\n",
     ),
     Mistake(
         "no autocast",
@@ -521,23 +394,10 @@ MISTAKES = [
         "shrink = 1.0",
     ),
     Mistake(
-        "each tile is masked from its own first position",
-        "long/ring",
-        "diagonal=other == piece",
-        "diagonal=True",
-    ),
-    Mistake(
         "the tiles that are hidden are taken for the others",
         "long/ring",
         "if other <= piece:",
         "if other >= piece:",
-    ),
-    Mistake(
-        "keys and values go around the other way",
-        "long/ring",
-        "owner = (rank - turn) % n",
-        "owner = (rank + turn) % n",
-        ranks=3,
     ),
     Mistake(
         "a round of early pieces, and a round of late ones",
@@ -558,12 +418,6 @@ MISTAKES = [
         "at[0]",
     ),
     Mistake(
-        "heads are traded, but not traded back",
-        "long/ulysses",
-        "y = Exchange.apply(y, POSITIONS, HEADS)",
-        "y = y.repeat(1, dist.get_world_size(), 1, 1)[:, :, : x.size(1)]",
-    ),
-    Mistake(
         "experts of different ranks share a gradient",
         "long/experts",
         'if "experts." not in name:',
@@ -576,20 +430,6 @@ MISTAKES = [
         '        p.grad /= 1 if "experts." in name else dist.get_world_size()',
     ),
     Mistake(
-        "a row less is sent than was announced, and gloo says nothing",
-        "long/experts",
-        "        arrived = Exchange.apply(rows, sends, comes)",
-        "        less = [sends[0] - 1, *sends[1:]]\n"
-        "        few = torch.cat([rows[: less[0]], rows[sends[0] :]])\n"
-        "        arrived = Exchange.apply(few, less, comes)",
-    ),
-    Mistake(
-        "rows come back in the order of the experts",
-        "long/experts",
-        "Exchange.apply(out[order.argsort()], comes, sends)",
-        "Exchange.apply(out, comes, sends)",
-    ),
-    Mistake(
         "a loss of counts, which have no gradient",
         "long/balance",
         "EXPERTS * (share * probs.mean(0)).sum()",
@@ -600,12 +440,6 @@ MISTAKES = [
         "long/balance",
         "+ alpha * layer.balance",
         "- alpha * layer.balance",
-    ),
-    Mistake(
-        "the ranks' gradients are not averaged",
-        "long/balance",
-        "        average(net)\n",
-        "",
     ),
     Mistake(
         "no rank waits for what the others' experts return",
@@ -692,12 +526,6 @@ MISTAKES = [
         "        dist.all_reduce(votes.clone())",
     ),
     Mistake(
-        "a step on weights that are frozen",
-        "inside/graph",
-        "    layers[3].requires_grad_(False)\n",
-        "    layers[3].requires_grad_(seed != 0)\n",
-    ),
-    Mistake(
         "the mean over all ranks to the end",
         "inside/join",
         "row /= max(self.voters, 1)",
@@ -720,12 +548,6 @@ MISTAKES = [
         "inside/norm",
         "        dist.all_reduce(sums)  # each row has moved the mean for all rows\n",
         "        sums *= dist.get_world_size()\n",
-    ),
-    Mistake(
-        "a variance of the own rows",
-        "inside/norm",
-        "        dist.all_reduce(sums)  # every rank now holds the sums over all rows",
-        "        sums *= dist.get_world_size()",
     ),
     Mistake(
         "a graph that DDP does not cut",
@@ -765,13 +587,6 @@ MISTAKES = [
         "[Message(b, a, i, j) for",
     ),
     Mistake(
-        "extra ranks never bring their tensors",
-        "cost/five",
-        "for r in range(power, n)]]",
-        "for r in range(power, power)]]",
-        ranks=3,
-    ),
-    Mistake(
         "what comes back stays in the room for sums",
         "cost/race",
         "into = room[span] if adds else buffer[span]",
@@ -808,22 +623,10 @@ MISTAKES = [
         'KEPT = "model", "scheduler"',
     ),
     Mistake(
-        "leave the scheduler out of the checkpoint",
-        "checkpoint/resume",
-        'KEPT = "model", "optimizer", "scheduler"',
-        'KEPT = "model", "optimizer"',
-    ),
-    Mistake(
         "one random state for all ranks",
         "checkpoint/resume",
         'saved["rng"][rank]',
         'saved["rng"][0]',
-    ),
-    Mistake(
-        "forget the place in the epoch",
-        "checkpoint/resume",
-        '"batch": step % BATCHES',
-        '"batch": 0',
     ),
     Mistake(
         "no barrier after the save",
@@ -860,12 +663,6 @@ MISTAKES = [
         "checkpoint/same_folder",
         'save_twice(folder / "1", folder / "2", mesh)',
         'save_twice(folder / "1", folder / "1", mesh)',
-    ),
-    Mistake(
-        "catch an Exception only",
-        "checkpoint/same_folder",
-        "except dcp.api.CheckpointException:",
-        "except Exception:",
     ),
     Mistake(
         "take the newest folder, complete or not",
@@ -952,18 +749,6 @@ MISTAKES = [
         "ahead = min(world_size - 1, m)",
     ),
     Mistake(
-        "wait for every message",
-        "model/one_f_one_b",
-        "self.sends.append((dist.isend(tensor, dst), tensor))",
-        "dist.send(tensor, dst)",
-    ),
-    Mistake(
-        "no forwards ahead",
-        "model/one_f_one_b",
-        "ahead = min(world_size - 1 - rank, m)",
-        "ahead = 0",
-    ),
-    Mistake(
         "all rows on every rank",
         "model/budget",
         "budget(ddp, x[rank::world_size])",
@@ -974,18 +759,6 @@ MISTAKES = [
         "model/budget",
         "if storage.data_ptr() not in own:",
         "if True:",
-    ),
-    Mistake(
-        "no DDP",
-        "model/budget",
-        "DDP(network(x.device))",
-        "network(x.device)",
-    ),
-    Mistake(
-        "features that do not divide",
-        "model/tensor",
-        "HIDDEN = 6, 8, 24",
-        "HIDDEN = 6, 8, 25",
     ),
     Mistake(
         "a batch that asks for its gradient",
@@ -1018,12 +791,6 @@ MISTAKES = [
         "DistributedDataParallel(model, broadcast_buffers=False)",
     ),
     Mistake(
-        "test with gradients",
-        "cifar10/buffers",
-        "    with torch.no_grad():",
-        "    with torch.enable_grad():",
-    ),
-    Mistake(
         "rank 0 tests alone",
         "cifar10/buffers",
         "        forward(name, ddp, images)\n        found",
@@ -1038,47 +805,11 @@ MISTAKES = [
         arguments=CIFAR10,
     ),
     Mistake(
-        "drop set_epoch",
-        "cifar10/resnet",
-        "sampler.set_epoch(epoch)",
-        "sampler.set_epoch(0)",
-        arguments=CIFAR10,
-    ),
-    Mistake(
-        "evaluate the wrapped model on rank 0",
-        "cifar10/resnet",
-        "counts = evaluate(model, test_set, rank, world_size, args.batch, device)",
-        "counts = torch.ones(2, 10)\n        if rank == 0:\n            "
-        "counts = evaluate(ddp, test_set, 0, 1, args.batch, device)",
-        arguments=CIFAR10,
-    ),
-    Mistake(
         "count padded images twice",
         "cifar10/resnet",
         "images[:left].to(device), labels[:left].to(device)",
         "images.to(device), labels.to(device)",
         arguments=CIFAR10,
-    ),
-    Mistake(
-        "one seed for all noise",
-        "cifar10/resnet",
-        "torch.manual_seed(rank)",
-        "torch.manual_seed(0)",
-        arguments=CIFAR10,
-    ),
-    Mistake(
-        "every rank trains on all images",
-        "cifar10/resnet",
-        "DistributedSampler(train_set, drop_last=True)",
-        "DistributedSampler(train_set, 1, 0)",
-        arguments=CIFAR10,
-    ),
-    Mistake(
-        "one crop for the whole batch",
-        "cifar10/fast",
-        "(2, n), device=device)",
-        "(2, 1), device=device)",
-        arguments=CIFAR10_FAST,
     ),
     Mistake(
         "the same order in every epoch",
@@ -1092,27 +823,6 @@ MISTAKES = [
         "cifar10/fast",
         "order[:whole][rank::world_size]",
         "order[:whole][0::world_size]",
-        arguments=CIFAR10_FAST,
-    ),
-    Mistake(
-        "every rank tests the same share",
-        "cifar10/fast",
-        "torch.arange(rank, len(labels), world_size)",
-        "torch.arange(0, len(labels), world_size)",
-        arguments=CIFAR10_FAST,
-    ),
-    Mistake(
-        "one seed for all noise",
-        "cifar10/fast",
-        "torch.manual_seed(rank)",
-        "torch.manual_seed(0)",
-        arguments=CIFAR10_FAST,
-    ),
-    Mistake(
-        "no DDP",
-        "cifar10/fast",
-        "nn.parallel.DistributedDataParallel(model)",
-        "model",
         arguments=CIFAR10_FAST,
     ),
     Mistake(
@@ -1172,13 +882,6 @@ MISTAKES = [
         nodes=2,
     ),
     Mistake(
-        "every rank is a leader",
-        "nodes/two_levels",
-        "    dist.reduce(tensor, dst=leader, group=inside)",
-        "    dist.all_reduce(tensor)",
-        nodes=2,
-    ),
-    Mistake(
         "never synchronised",
         "nodes/less_often",
         'way == "once" and turn < MICRO - 1',
@@ -1203,13 +906,6 @@ MISTAKES = [
         'facts = {"rank": int(node),',
     ),
     Mistake(
-        "the rank for the local rank, on SLURM",
-        "nodes/from_slurm",
-        'int(told.get("LOCAL_RANK", rank))',
-        "rank",
-        nodes=2,
-    ),
-    Mistake(
         "nothing to forget",
         "elastic/restart",
         "for _ in range(DRAWS):",
@@ -1229,24 +925,11 @@ MISTAKES = [
         arguments="--die 12",
     ),
     Mistake(
-        "noise that depends on the noise before",
-        "elastic/survive",
-        "torch.randn(1, 8, generator=noise)",
-        "torch.randn(1, 8)",
-        arguments="--die 12",
-    ),
-    Mistake(
         "count the steps of this life only",
         "elastic/survive",
         'self.worlds, self.used = kept["worlds"], kept["used"]',
         'self.used = kept["used"]',
         arguments="--die 12",
-    ),
-    Mistake(
-        "each rank takes the whole batch",
-        "elastic/survive",
-        "[rank::world_size].tolist()",
-        ".tolist()",
     ),
     Mistake(
         "the local engine",
@@ -1259,18 +942,6 @@ MISTAKES = [
         "rpc/rnn",
         "for rref in scores]",
         "for rref in reversed(scores)]",
-    ),
-    Mistake(
-        "a batch that is not cut",
-        "rpc/rnn",
-        "chunk(micro_batches, 1)",
-        "chunk(1, 1)",
-    ),
-    Mistake(
-        "a part that nobody steps",
-        "rpc/rnn",
-        "for p in model.parts.values()]",
-        "for p in [*model.parts.values()][1:]]",
     ),
     Mistake(
         "an unused call",
@@ -1296,18 +967,6 @@ MISTAKES = [
         "rpc/hogwild",
         "        dist.broadcast_object_list(name, src=0)",
         "        # nobody tells",
-    ),
-    Mistake(
-        "no turns",
-        "rpc/hogwild",
-        "            if turns:\n                dist.barrier()\n",
-        "",
-    ),
-    Mistake(
-        "the log says how old it should be",
-        "rpc/parameter_server",
-        "(trainer, version) for trainer, version, *_",
-        "(trainer, len(self.log)) for trainer, *_",
     ),
     Mistake(
         "the sum for the mean",
@@ -1336,12 +995,6 @@ MISTAKES = [
         ranks=3,
     ),
     Mistake(
-        "the encoder does not learn",
-        "rpc/owned",
-        "for p in self.network.parameters()]",
-        "for p in list(self.network.parameters())[1:]]",
-    ),
-    Mistake(
         "the whole rate from each trainer",
         "rpc/table_server",
         "lr=LR / trainers",
@@ -1356,22 +1009,10 @@ MISTAKES = [
         ranks=3,
     ),
     Mistake(
-        "the table stays as it is",
-        "rpc/table_server",
-        "            table_step.step(context)\n",
-        "",
-    ),
-    Mistake(
         "no mean",
         "rpc/table_rows",
         "        table.weight.grad /= world_size  # the mean, as DDP has it\n",
         "",
-    ),
-    Mistake(
-        "rows as they came",
-        "rpc/table_rows",
-        "return found[order.argsort()]",
-        "return found",
     ),
     Mistake(
         "gradients go where rows came from",
@@ -1412,13 +1053,6 @@ MISTAKES = [
         ranks=3,
     ),
     Mistake(
-        "drop what belongs to the others",
-        "rpc/owner",
-        "    KEPT[:] = rrefs",
-        "    KEPT[:] = []",
-        ranks=3,
-    ),
-    Mistake(
         "fetch the numbers to add them up",
         "rpc/wire",
         "partial(rpc.rpc_sync, to, add_up, args=(rref,))",
@@ -1429,12 +1063,6 @@ MISTAKES = [
         "rpc/wire",
         "partial(rpc.remote, to, torch.ones, args=((LARGE,),))",
         "partial(rpc.remote, to, torch.clone, args=(large,))",
-    ),
-    Mistake(
-        "falls become likelier",
-        "rpc/observers",
-        "loss = (chosen *",
-        "loss = -(chosen *",
     ),
     Mistake(
         "one random stream for all",
@@ -1448,12 +1076,6 @@ MISTAKES = [
         "rpc/observers",
         "(rref, number, turn * POLES + number) for",
         "(rref, number, turn * POLES) for",
-    ),
-    Mistake(
-        "a pass for each question after all",
-        "rpc/batched",
-        "if len(desk.asked) == POLES:",
-        "if len(desk.asked) >= 1:",
     ),
     Mistake(
         "the promise of the step before",
@@ -1504,12 +1126,6 @@ MISTAKES = [
         "return str, (self.text,)",
     ),
     Mistake(
-        "the frozen worker is waited for",
-        "rpc/lost",
-        "naps, timeout=PATIENCE)",
-        "naps, timeout=4 * FROZEN)",
-    ),
-    Mistake(
         "leave as if nobody were missing",
         "rpc/lost",
         "    rpc.shutdown(graceful=False)",
@@ -1528,18 +1144,6 @@ MISTAKES = [
         "    # dist.all_to_all_single(cells, mine)",
     ),
     Mistake(
-        "a world in which irecv waits",
-        "old_pages/tutorial_2017",
-        "        work = dist.irecv(box, src=0)",
-        "        work = dist.irecv(box, src=0).wait()",
-    ),
-    Mistake(
-        "what is no longer so is not told",
-        "old_pages/tutorial_2017",
-        '@today("holds")\ndef row_7',
-        '@today("misleads")\ndef row_7',
-    ),
-    Mistake(
         "the ring of 2017 sends something",
         "old_pages/rings",
         "(torch.zeros_like(send) for _ in range(3))",
@@ -1550,13 +1154,6 @@ MISTAKES = [
         "old_pages/rings",
         "        total += arrives\n",
         "        total += leaves\n",
-        ranks=3,
-    ),
-    Mistake(
-        "chunks go round one place too far",
-        "old_pages/rings",
-        "chunks[(rank - step + 1) % world_size], arrives",
-        "chunks[(rank - step) % world_size], arrives",
         ranks=3,
     ),
     Mistake(
@@ -1751,22 +1348,10 @@ MISTAKES = [
         "tensor.chunk(mesh.size())[0]",
     ),
     Mistake(
-        "gradients are divided by the ranks twice",
-        "sharding/events",
-        "        loss_of(model(x), y).backward()\n    check",
-        "        (loss_of(model(x), y) / mesh.size()).backward()\n    check",
-    ),
-    Mistake(
         "the last micro-batch is not reduced",
         "sharding/fully_shard_step",
         "is_last = i == len(rows) - 1",
         "is_last = i == len(rows)",
-    ),
-    Mistake(
-        "each micro-batch counts whole",
-        "sharding/fully_shard_step",
-        "(loss_of(model(x), y) / len(rows)).backward()",
-        "(loss_of(model(x), y) / (1 + isinstance(model, FSDPModule))).backward()",
     ),
     Mistake(
         "the norm is one rank's own",
@@ -1815,12 +1400,6 @@ MISTAKES = [
         "    dcp.save(state_of(model, optimizer), checkpoint_id=folder)\n",
     ),
     Mistake(
-        "it is asked for what it reads",
-        "sharding/memory",
-        "rows = dict.fromkeys(nets, mine)",
-        "rows = dict.fromkeys(nets, mine[1:] * 2)",
-    ),
-    Mistake(
         "the optimizer's state is left behind",
         "sharding/checkpoint",
         "    dcp.load(state, checkpoint_id=folder)",
@@ -1849,12 +1428,6 @@ MISTAKES = [
         "pipeline/train",
         "grad = grad * (out > 0)",
         "grad = grad * 1",
-    ),
-    Mistake(
-        "each micro-batch has a mean of its own",
-        "pipeline/train",
-        "/ target.numel()",
-        "/ target[i].numel()",
     ),
     Mistake(
         "the last micro-batch's gradient alone",
@@ -1899,12 +1472,6 @@ MISTAKES = [
         "        return all_reduce(grad)\n",
     ),
     Mistake(
-        "attention without f",
-        "tensor/conjugate",
-        "        for pair in (block.attention, block.mlp):",
-        "        for pair in (block.mlp,):",
-    ),
-    Mistake(
         "a fused weight is cut straight",
         "tensor/heads",
         "[straight(third) for third in fused.chunk(3)]",
@@ -1924,35 +1491,10 @@ MISTAKES = [
         "",
     ),
     Mistake(
-        "every rank adds a target's logit",
-        "tensor/vocabulary",
-        "row.unsqueeze(-1)).squeeze(-1) * mine",
-        "row.unsqueeze(-1)).squeeze(-1)",
-    ),
-    Mistake(
-        "words of other ranks are not ignored",
-        "tensor/vocabulary",
-        "F.embedding(row, self.weight) * mine.unsqueeze(-1)",
-        "F.embedding(row, self.weight)",
-    ),
-    Mistake(
-        "norms are not summed",
-        "tensor/sequence",
-        '        if name.split(".")[-2] not in DIMS:\n            p.grad',
-        '        if "norm" not in name and name.split(".")[-2] not in DIMS:\n'
-        "            p.grad",
-    ),
-    Mistake(
         "all ranks begin at position 0",
         "tensor/sequence",
         "at[0] + dist.get_rank() * len(at[0])",
         "at[0] + 0 * len(at[0])",
-    ),
-    Mistake(
-        "every rank's loss counts whole",
-        "tensor/sequence",
-        "loss_of(net(tokens), targets) * tokens.size(1) / TIME",
-        "loss_of(net(tokens), targets)",
     ),
     Mistake(
         "a mask for each rank, outside",
@@ -2004,22 +1546,10 @@ MISTAKES = [
         "        self.adam.zero_grad()\n",
     ),
     Mistake(
-        "the whole gradient stays and grows",
-        "sharding/zero2",
-        "        for w in self.weights:\n            w.grad = None\n",
-        "",
-    ),
-    Mistake(
         "nothing is reduced",
         "sharding/zero2",
         "reduce_scatter(gradients)",
         "gradients.chunk(dist.get_world_size())[dist.get_rank()]",
-    ),
-    Mistake(
-        "a block computes with what is not there",
-        "sharding/zero3",
-        "            block.register_full_backward_pre_hook(unit.gather)\n",
-        "",
     ),
     Mistake(
         "the weights of the step before",
@@ -2039,13 +1569,6 @@ MISTAKES = [
         "tensor/placements",
         "x = distribute_tensor(x, mesh, [Shard(1)])",
         "x = distribute_tensor(x, mesh, [Replicate()])",
-    ),
-    Mistake(
-        "the uneven rows are thought equal",
-        "tensor/placements",
-        "chunks = whole.chunk(world_size, dim)",
-        "chunks = whole.tensor_split(world_size, dim)",
-        ranks=4,
     ),
     Mistake(
         "the summands are the whole, on each rank",
@@ -2078,18 +1601,6 @@ MISTAKES = [
         "",
     ),
     Mistake(
-        "the loss takes its own characters for all",
-        "tensor/library",
-        "ColwiseParallel(use_local_output=False)",
-        "ColwiseParallel()",
-    ),
-    Mistake(
-        "query, key and value each bring their sum",
-        "tensor/library",
-        'return plan() | {"blocks.*.attention": whole}',
-        "return plan()",
-    ),
-    Mistake(
         "the dimensions are exchanged",
         "tensor/mesh",
         'shape, names = (world_size // inner, inner), ("data", "tensor")',
@@ -2118,70 +1629,16 @@ MISTAKES = [
         ranks=4,
     ),
     Mistake(
-        "fully_shard comes before the plan",
-        "tensor/two_d",
-        '    parallelize_module(net, mesh["tensor"], styles)  #',
-        '    fully_shard(net, mesh=mesh["data"])\n'
-        '    parallelize_module(net, mesh["tensor"], styles)  #',
-        ranks=4,
-    ),
-    Mistake(
-        "norms of two meshes are added",
-        "tensor/two_d",
-        "for norm in norms]).norm()",
-        "for norm in norms]).sum()",
-    ),
-    Mistake(
-        "the library's message is sent for one's own",
-        "sharding/zero_calls",
-        "dist.all_to_all_single(pieces, row)",
-        "pieces.copy_(row * 1) or dist.all_reduce(row.clone())",
-    ),
-    Mistake(
-        "twice the gradients go out",
-        "sharding/zero1",
-        "self.part.grad = reduce_scatter(gradients)",
-        "dist.all_reduce(gradients)\n"
-        "        gradients /= dist.get_world_size()\n"
-        "        self.part.grad = gradients.chunk(dist.get_world_size())"
-        "[dist.get_rank()]",
-    ),
-    Mistake(
-        "Adam gets the whole row, not the part",
-        "sharding/zero1",
-        "torch.optim.Adam([unit.part for unit in self.units], RATE)",
-        "torch.optim.Adam(list(model.parameters()), RATE)",
-    ),
-    Mistake(
-        "all blocks are one unit: gradients wait for the last one",
-        "sharding/zero2",
-        "*(Unit([*block.parameters()]) for block in blocks)]",
-        "Unit([*blocks.parameters()])]",
-    ),
-    Mistake(
         "a micro-batch early: the first gradient reduces the unit",
         "sharding/zero2",
         "        if self.made % len(self.weights):\n",
         "        if (self.made - 1) % len(self.weights):\n",
     ),
     Mistake(
-        "a block is not freed after forward",
-        "sharding/zero3",
-        "            block.register_forward_hook(unit.free)\n",
-        "",
-    ),
-    Mistake(
         "a block is not freed after backward",
         "sharding/zero3",
         "        self.free()  # the unit's backward is over\n",
         "",
-    ),
-    Mistake(
-        "the last block stays whole: not what the library does by default",
-        "sharding/fully_shard",
-        "    return fully_shard(model, mesh=mesh, **options)",
-        "    model.blocks[-1].set_reshard_after_forward(False)\n"
-        "    return fully_shard(model, mesh=mesh, **options)",
     ),
     Mistake(
         "nobody looks ahead",
@@ -2196,80 +1653,10 @@ MISTAKES = [
         "models.append(shard(build(mesh), mesh))",
     ),
     Mistake(
-        "reduced every time, although it should wait",
-        "sharding/fully_shard_step",
-        "set_requires_gradient_sync(is_last or not at_the_end)",
-        "set_requires_gradient_sync(True)",
-    ),
-    Mistake(
         "nothing is recomputed",
         "sharding/memory",
         "nets[name] = shard(net, mesh, **options)",
         "nets[name] = shard(build(mesh), mesh, **options)",
-    ),
-    Mistake(
-        "bf16 is asked for and not given",
-        "sharding/memory",
-        "MixedPrecisionPolicy(torch.bfloat16, torch.float32)",
-        "MixedPrecisionPolicy(torch.float32, torch.float32)",
-    ),
-    Mistake(
-        "the model has memory from the start",
-        "sharding/meta",
-        '    with torch.device("meta"):',
-        "    with torch.device(mesh.device_type):",
-    ),
-    Mistake(
-        "an evaluation leaves the root gathered",
-        "sharding/meta",
-        "    model.to_empty(device=mesh.device_type)  #",
-        "    model.to_empty(device=mesh.device_type), model.unshard()  #",
-    ),
-    Mistake(
-        "no replicas: all ranks share one copy",
-        "sharding/hybrid",
-        "model = shard(build(mesh), square)",
-        "model = shard(build(mesh), mesh)",
-        ranks=4,
-    ),
-    Mistake(
-        "what is resumed begins anew",
-        "sharding/checkpoint",
-        "    load(*resumed, folder)\n",
-        "",
-    ),
-    Mistake(
-        "the step while it saved counts twice",
-        "sharding/checkpoint",
-        "    train(*resumed, [SAVED_AFTER], device, mesh)\n",
-        "    train(*resumed, [SAVED_AFTER] * 2, device, mesh)\n",
-    ),
-    Mistake(
-        "norms are cut with the weights they stand beside",
-        "tensor/conjugate",
-        '"up": 0, "down": 1}',
-        '"up": 0, "down": 1, "norm2": 0}',
-    ),
-    Mistake(
-        "down is cut by columns, as up is",
-        "tensor/conjugate",
-        '"up": 0, "down": 1}',
-        '"up": 0, "down": 0}',
-    ),
-    Mistake(
-        "heads of query and key are not the same",
-        "tensor/heads",
-        "torch.cat([straight(third) for third in fused.chunk(3)])",
-        "torch.cat([straight(t.roll(8 * i, 0)) for i, t in enumerate(fused.chunk(3))])",
-    ),
-    Mistake(
-        "all logits are put together after all",
-        "tensor/vocabulary",
-        "    largest = all_reduce(logits.detach().amax(-1), dist.ReduceOp.MAX)",
-        "    n = dist.get_world_size()\n"
-        "    everyone = [torch.empty_like(logits) for _ in range(n)]\n"
-        "    dist.all_gather(everyone, logits.detach().contiguous())\n"
-        "    largest = torch.cat(everyone, -1).amax(-1)",
     ),
     Mistake(
         "each rank subtracts its own largest logit",
@@ -2284,48 +1671,10 @@ MISTAKES = [
         "    mine.copy_(positions[dist.get_rank()])",
     ),
     Mistake(
-        "the embeddings are not summed",
-        "tensor/sequence",
-        '        if name.split(".")[-2] not in DIMS:\n            p.grad',
-        '        if "norm" in name and name.split(".")[-2] not in DIMS:\n'
-        "            p.grad",
-    ),
-    Mistake(
-        "what is kept is scaled by what is dropped",
-        "tensor/dropout",
-        "        return x * self.masks[-1] / (1 - RATIO)",
-        "        return x * self.masks[-1] / RATIO",
-    ),
-    Mistake(
-        "a mask for the whole hidden row, inside",
-        "tensor/dropout",
-        "noise = torch.rand(x.shape, generator",
-        "noise = torch.rand((*x.shape[:-1], 1), generator",
-    ),
-    Mistake(
-        "the parts are taken for summands",
-        "tensor/redistribute",
-        '"Shard(0)": {"Replicate": "all_gather"',
-        '"Shard(0)": {"Replicate": "all_reduce"',
-    ),
-    Mistake(
-        "each rank adds its number",
-        "tensor/redistribute_silent",
-        "rows = distribute_tensor(whole, mesh, [Shard(0)])",
-        "rows = distribute_tensor(whole, mesh, [Shard(0)]) + dist.get_rank()",
-    ),
-    Mistake(
         "each rank loads another seed",
         "tensor/library",
         "    torch.manual_seed(0)  # the same",
         "    torch.manual_seed(dist.get_rank())  # the same",
-    ),
-    Mistake(
-        "the blocks are not sharded, only the root",
-        "tensor/two_d",
-        "    for part in (*net.blocks, net):",
-        "    for part in (net,):",
-        ranks=4,
     ),
 ]
 

@@ -51,8 +51,8 @@ SAID = [
         "ended by SIGKILL (usually sent by the system when memory runs out)",
     ),
     (
-        Cause(Kind.SIGNAL, code=-9, name="kill rank 1"),
-        "ended by SIGKILL (by the event `kill rank 1`)",
+        Cause(Kind.SIGNAL, code=-9, name="kill node 1"),
+        "ended by SIGKILL (by the event `kill node 1`)",
     ),
     (
         Cause(Kind.SIGNAL, code=-42),
