@@ -6,7 +6,7 @@ import re
 import signal
 import socket
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -347,6 +347,20 @@ def test_attempts_that_failed_alike_on_different_ranks_name_each():
     found = compare([first, second, first], second)
     assert found and found.ways == (((1, 3), first), ((2,), second))
     assert found.same == 3, "it is one bug, on whichever rank"
+
+
+def test_attempts_that_differ_in_code_line_or_words_are_several_faults():
+    first = Cause(Kind.RAISED, 1, Frame("a.py", 3, "f"), error="ValueError: step 7")
+    others = [
+        replace(first, frame=Frame("a.py", 4, "f")),
+        replace(first, error="KeyError: 7"),
+        replace(first, code=-9),
+    ]
+    for other in others:
+        found = compare([first, other], other)
+        assert found and len(found.ways) == 2 and found.same == 1
+    found = compare([first, replace(first, error="ValueError: step 12")], first)
+    assert found and len(found.ways) == 1, "a step is no difference"
 
 
 def told(left: Left, stopped: str | None = "timeout") -> Failure:
