@@ -56,6 +56,7 @@ RENAMED = ".*deprecated. Please use `torch.distributed.*_single` instead"
 RESERVED = 16_384  # bytes for raised.json, should the disk be full by then
 PR_SET_PTRACER, ANY = 0x59616D61, -1  # see prctl(2)
 PR_SET_PDEATHSIG = 1
+WRITING = threading.Lock()  # as a rank that ends may be asked for its calls just then
 
 
 def run(argv: list[str]) -> None:
@@ -229,10 +230,11 @@ def _write(path: Path, content: Any) -> bool:
     """Write a file, never half of one; use the room that is reserved, if any."""
     part, data = path.with_suffix(".part"), json.dumps(content).encode()
     try:
-        with open(part, "r+b" if part.exists() else "wb") as file:
-            file.write(data)
-            file.truncate()
-        part.replace(path)
+        with WRITING:
+            with open(part, "r+b" if part.exists() else "wb") as file:
+                file.write(data)
+                file.truncate()
+            part.replace(path)
     except OSError:
         return False
     return True
