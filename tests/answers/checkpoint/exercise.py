@@ -13,21 +13,6 @@ def forgotten(run):
     return states | {"noise": run.noise.get_state()}
 
 
-# %% wrong: the noise from its beginning
-def forgotten(run):
-    seed = run.noise.initial_seed()
-    return {
-        "scheduler": run.scheduler.state_dict(),
-        "average": run.average.state_dict(),
-        "noise": torch.Generator().manual_seed(seed).get_state(),
-    }
-
-
-# %% wrong: the optimizer again
-def forgotten(run):
-    return {"optimizer": run.optimizer.state_dict()}
-
-
 # %% wrong: the optimizer as well
 def forgotten(run):
     return {
@@ -36,26 +21,6 @@ def forgotten(run):
         "average": run.average.state_dict(),
         "noise": run.noise.get_state(),
     }
-
-
-# %% wrong: the scheduler with its optimizer
-def forgotten(run):
-    return {
-        "scheduler": vars(run.scheduler),  # its optimizer comes along
-        "average": run.average.state_dict(),
-        "noise": run.noise.get_state(),
-    }
-
-
-# %% wrong: the state of every attribute
-def forgotten(run):
-    states = {}
-    for name, part in vars(run).items():
-        if hasattr(part, "state_dict"):
-            states[name] = part.state_dict()
-        elif isinstance(part, torch.Generator):
-            states[name] = part.get_state()
-    return states
 
 
 # %% wrong: without the noise

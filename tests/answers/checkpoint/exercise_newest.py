@@ -1,53 +1,3 @@
-# %% wrong: a check of the form
-def newest_whole(parts):
-    mine = {step for step, path in parts.items() if zipfile.is_zipfile(path)}
-    everyone = [None] * dist.get_world_size()
-    dist.all_gather_object(everyone, mine)
-    return max(set.intersection(*everyone))
-
-
-# %% wrong: each its own
-def newest_whole(parts):
-    mine = 0
-    for step, path in parts.items():
-        if zipfile.is_zipfile(path) and zipfile.ZipFile(path).testzip() is None:
-            mine = max(mine, step)
-    return mine
-
-
-# %% wrong: mostly zeros
-def newest_whole(parts):
-    mine = set()
-    for step, path in parts.items():
-        if zipfile.is_zipfile(path):
-            part = torch.load(path, weights_only=True)["part"]
-            if (part == 0).float().mean() < 0.6:
-                mine.add(step)
-    everyone = [None] * dist.get_world_size()
-    dist.all_gather_object(everyone, mine)
-    return max(set.intersection(*everyone), default=0)
-
-
-# %% wrong: only the newest is tested
-def newest_whole(parts):
-    *_, before, newest = sorted(parts)
-    path = parts[newest]
-    sound = zipfile.is_zipfile(path) and zipfile.ZipFile(path).testzip() is None
-    everyone = [None] * dist.get_world_size()
-    dist.all_gather_object(everyone, newest if sound else before)
-    return min(everyone)
-
-
-# %% wrong: rank 0 decides
-def newest_whole(parts):
-    found = [0]
-    for step, path in parts.items():
-        if zipfile.is_zipfile(path) and zipfile.ZipFile(path).testzip() is None:
-            found = [max(found[0], step)]
-    dist.broadcast_object_list(found, src=0)
-    return found[0]
-
-
 # %% wrong: sound is what has no zeros
 def newest_whole(parts):
     mine = set()
@@ -76,39 +26,6 @@ def newest_whole(parts):
     return max(set.intersection(*everyone))
 
 
-# %% wrong: sound on any rank
-def newest_whole(parts):
-    mine = set()
-    for step, path in parts.items():
-        if zipfile.is_zipfile(path) and zipfile.ZipFile(path).testzip() is None:
-            mine.add(step)
-    everyone = [None] * dist.get_world_size()
-    dist.all_gather_object(everyone, mine)
-    return max(set.union(*everyone))
-
-
-# %% wrong: sound on most ranks
-def newest_whole(parts):
-    mine = []
-    for step, path in parts.items():
-        if zipfile.is_zipfile(path) and zipfile.ZipFile(path).testzip() is None:
-            mine.append(step)
-    everyone = [None] * dist.get_world_size()
-    dist.all_gather_object(everyone, mine)
-    votes = sum(everyone, [])
-    return max(s for s in votes if 2 * votes.count(s) > len(everyone))
-
-
-# %% wrong: the expected number
-def newest_whole(parts):
-    return 3
-
-
-# %% wrong: the oldest file
-def newest_whole(parts):
-    return min(parts)
-
-
 # %% wrong: the oldest of the newest
 def newest_whole(parts):
     mine = 0
@@ -118,17 +35,6 @@ def newest_whole(parts):
     everyone = [None] * dist.get_world_size()
     dist.all_gather_object(everyone, mine)
     return min(everyone)
-
-
-# %% wrong: the oldest sound on all
-def newest_whole(parts):
-    mine = set()
-    for step, path in parts.items():
-        if zipfile.is_zipfile(path) and zipfile.ZipFile(path).testzip() is None:
-            mine.add(step)
-    everyone = [None] * dist.get_world_size()
-    dist.all_gather_object(everyone, mine)
-    return min(set.intersection(*everyone))
 
 
 # %% right: bits

@@ -5,33 +5,6 @@ def noise(state, rank, world_size):
     return states
 
 
-# %% wrong: at the last rank
-def noise(state, rank, world_size):
-    last = world_size - 1
-    states = [torch.empty_like(state) for _ in range(world_size)]
-    dist.gather(state, states if rank == last else None, dst=last)
-    return states if rank == last else None
-
-
-# %% wrong: every rank returns a list
-def noise(state, rank, world_size):
-    states = [torch.empty_like(state) for _ in range(world_size)]
-    dist.gather(state, states if rank == 0 else None)
-    return states
-
-
-# %% wrong: one buffer for all
-def noise(state, rank, world_size):
-    states = [torch.empty_like(state)] * world_size if rank == 0 else None
-    dist.gather(state, states)
-    return states
-
-
-# %% wrong: one for all
-def noise(state, rank, world_size):
-    return [state] * world_size if rank == 0 else None
-
-
 # %% wrong: root alone
 def noise(state, rank, world_size):
     return [state] if rank == 0 else None

@@ -3,31 +3,10 @@ def reads(rows, rank, world_size, writers):
     return list(range(writers))
 
 
-# %% wrong: dealt in turn
-def reads(rows, rank, world_size, writers):
-    return list(range(rank, writers, world_size)) or [rank % writers]
-
-
 # %% wrong: end counts as well
 def reads(rows, rank, world_size, writers):
     mine, each = rows // world_size, rows // writers
     return list(range(rank * mine // each, (rank + 1) * mine // each + 1))
-
-
-# %% wrong: its own number
-def reads(rows, rank, world_size, writers):
-    return [min(rank, writers - 1)]
-
-
-# %% wrong: the first alone
-def reads(rows, rank, world_size, writers):
-    return [rank * rows // world_size // (rows // writers)]
-
-
-# %% wrong: the last left out
-def reads(rows, rank, world_size, writers):
-    mine, each = rows // world_size, rows // writers
-    return list(range(rank * mine // each, ((rank + 1) * mine - 1) // each)) or [0]
 
 
 # %% right: as a set

@@ -8,32 +8,6 @@ def rest(order, rank, world_size, done, size):
     return order[rank::world_size]
 
 
-# %% wrong: in blocks
-def rest(order, rank, world_size, done, size):
-    share = len(order) // world_size
-    return order[rank * share :][:share][done * size :]
-
-
-# %% wrong: one batch again
-def rest(order, rank, world_size, done, size):
-    return order[rank::world_size][max(0, done - 1) * size :]
-
-
-# %% wrong: one batch lost
-def rest(order, rank, world_size, done, size):
-    return order[rank::world_size][(done + 1) * size :]
-
-
-# %% wrong: rows of one rank skipped
-def rest(order, rank, world_size, done, size):
-    return order[done * size :][rank::world_size]
-
-
-# %% wrong: those that are done
-def rest(order, rank, world_size, done, size):
-    return order[rank::world_size][: done * size]
-
-
 # %% right: a column
 def rest(order, rank, world_size, done, size):
     return torch.tensor(order).view(-1, world_size)[done * size :, rank]

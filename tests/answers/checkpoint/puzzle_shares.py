@@ -1,24 +1,3 @@
-# %% wrong: all rows
-def shares(rows, rank, world_size):
-    return list(range(rows))
-
-
-# %% wrong: beyond the end
-def shares(rows, rank, world_size):
-    share = -(-rows // world_size)
-    return list(range(rank * share, (rank + 1) * share))
-
-
-# %% wrong: in turn
-def shares(rows, rank, world_size):
-    return list(range(rank, rows, world_size))
-
-
-# %% wrong: rest spread out
-def shares(rows, rank, world_size):
-    return torch.arange(rows).tensor_split(world_size)[rank]
-
-
 # %% wrong: rest to the last
 def shares(rows, rank, world_size):
     share = rows // world_size

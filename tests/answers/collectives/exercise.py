@@ -25,17 +25,6 @@ def all_reduce_by_hand(tensor, rank, world_size):
     return total
 
 
-# %% wrong: a pair for show and the group
-def all_reduce_by_hand(tensor, rank, world_size):
-    piece = tensor.new_zeros(-(-len(tensor) // world_size))
-    padded = piece.repeat(world_size)
-    dist.reduce_scatter_tensor(piece, padded)
-    dist.all_gather_into_tensor(padded, piece)  # zeros: nothing is done with them
-    total = tensor.clone()
-    dist.group.WORLD.allreduce([total]).wait()
-    return total
-
-
 # %% wrong: all reduce
 def all_reduce_by_hand(tensor, rank, world_size):
     total = tensor.clone()
@@ -51,11 +40,6 @@ def all_reduce_by_hand(tensor, rank, world_size):
     return received.view(world_size, -1).sum(0)
 
 
-# %% wrong: by formula
-def all_reduce_by_hand(tensor, rank, world_size):
-    return (tensor - rank) * world_size + sum(range(world_size))
-
-
 # %% wrong: gathers everything
 def all_reduce_by_hand(tensor, rank, world_size):
     everything = tensor.new_empty(world_size * len(tensor))
@@ -67,16 +51,6 @@ def all_reduce_by_hand(tensor, rank, world_size):
 def all_reduce_by_hand(tensor, rank, world_size):
     padding = world_size - len(tensor) % world_size  # a whole row where none is needed
     padded = torch.cat([tensor, tensor.new_zeros(padding)])
-    piece = padded.new_empty(len(padded) // world_size)
-    dist.reduce_scatter_tensor(piece, padded)
-    dist.all_gather_into_tensor(padded, piece)
-    return padded[: len(tensor)]
-
-
-# %% wrong: padded in front
-def all_reduce_by_hand(tensor, rank, world_size):
-    zeros = tensor.new_zeros(-len(tensor) % world_size)
-    padded = torch.cat([zeros, tensor])
     piece = padded.new_empty(len(padded) // world_size)
     dist.reduce_scatter_tensor(piece, padded)
     dist.all_gather_into_tensor(padded, piece)

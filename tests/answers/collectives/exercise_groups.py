@@ -87,14 +87,6 @@ def sum_in_two_levels(tensor, nodes, rank):
     return tensor
 
 
-# %% wrong: whole world as a group
-def sum_in_two_levels(tensor, nodes, rank):
-    everyone = dist.new_group(sum(nodes, []))
-    total = tensor.clone()
-    dist.all_reduce(total, group=everyone)
-    return total
-
-
 # %% right: by a class
 class Level:
     def __init__(self, group):

@@ -1,11 +1,3 @@
-# %% wrong: a scatter for each rank
-def copies(row, rank, world_size):
-    for _ in range(world_size):
-        buf = torch.empty_like(row)
-        dist.scatter(buf, [row] * world_size if rank == 0 else None, src=0)
-    return buf
-
-
 # %% wrong: all bring a list
 def copies(row, rank, world_size):
     buf = torch.empty_like(row)
@@ -17,20 +9,6 @@ def copies(row, rank, world_size):
 def copies(row, rank, world_size):
     dist.broadcast(row, src=0)
     return row
-
-
-# %% wrong: dealt by the last
-def copies(row, rank, world_size):
-    buf, last = torch.empty_like(row), world_size - 1
-    dist.scatter(buf, [row] * world_size if rank == last else None, src=last)
-    return buf
-
-
-# %% wrong: one number each
-def copies(row, rank, world_size):
-    buf = torch.empty_like(row[:1])
-    dist.scatter(buf, list(row.split(1)) if rank == 0 else None, src=0)
-    return buf
 
 
 # %% wrong: the root keeps its row alone

@@ -5,40 +5,11 @@ def owner(mine, rank, world_size):
     return torch.cat(numbers).argmax()
 
 
-# %% wrong: quotient for remainder
-def owner(mine, rank, world_size):
-    pair = mine * world_size + rank
-    dist.all_reduce(pair, op=dist.ReduceOp.MAX)
-    return pair // world_size
-
-
 # %% wrong: rank weighs more
 def owner(mine, rank, world_size):
     pair = rank * 100 + mine
     dist.all_reduce(pair, op=dist.ReduceOp.MAX)
     return pair // 100
-
-
-# %% wrong: the number itself
-def owner(mine, rank, world_size):
-    dist.all_reduce(mine, op=dist.ReduceOp.MAX)
-    return mine
-
-
-# %% wrong: the smallest
-def owner(mine, rank, world_size):
-    pair = mine * world_size + rank
-    dist.all_reduce(pair, op=dist.ReduceOp.MIN)
-    return pair % world_size
-
-
-# %% wrong: two calls
-def owner(mine, rank, world_size):
-    largest = mine.clone()
-    dist.all_reduce(largest, op=dist.ReduceOp.MAX)
-    found = torch.tensor([rank if mine == largest else 0])
-    dist.all_reduce(found, op=dist.ReduceOp.MAX)
-    return found
 
 
 # %% right: from the other end

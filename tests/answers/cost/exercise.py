@@ -1,9 +1,3 @@
-# %% wrong: a step too few
-def quick(n):
-    distances = [2**k for k in range(n.bit_length() - 2)]
-    return [[Message(r, r ^ d, 0, 1) for r in range(n)] for d in distances]
-
-
 # %% wrong: a tree and back
 def quick(n):
     distances = [2**k for k in range(n.bit_length() - 1)]
@@ -49,61 +43,9 @@ def quick(n):
     ]
 
 
-# %% wrong: everyone to everyone at once
-def quick(n):
-    return [[Message(a, b, 0, 1) for a in range(n) for b in range(n) if a != b]]
-
-
-# %% wrong: halves and back
-def quick(n):
-    steps, spans = [], [(0, n)] * n
-    for distance in (2**k for k in range(n.bit_length() - 1)):
-        steps.append([])
-        for r, (first, last) in enumerate(spans):
-            middle = (first + last) // 2
-            halves = [(first, middle), (middle, last)]
-            mine = bool(r & distance)
-            steps[-1].append(Message(r, r ^ distance, *halves[not mine]))
-            spans[r] = halves[mine]
-    back = [[Message(b, a, i, j, False) for a, b, i, j, _ in step] for step in steps]
-    return steps + back[::-1]
-
-
-# %% wrong: halves only
-def quick(n):
-    distances = [2**k for k in range(n.bit_length() - 1)]
-    return [
-        [Message(r, r ^ d, r & 1, (r & 1) + 1) for r in range(n)] for d in distances
-    ]
-
-
 # %% wrong: nothing is sent
 def quick(n):
     return [[Message(0, 1, 0, 0)]]
-
-
-# %% wrong: only half of them send
-def quick(n):
-    distances = [2**k for k in range(n.bit_length() - 1)]
-    return [[Message(r, r ^ d, 0, 1) for r in range(0, n, 2)] for d in distances]
-
-
-# %% wrong: only one way
-def quick(n):
-    distances = [2**k for k in range(n.bit_length() - 1)]
-    return [[Message(r, r - d, 0, 1) for r in range(d, n, 2 * d)] for d in distances]
-
-
-# %% wrong: only small groups
-def quick(n):
-    distances = [2**k for k in range(min(4, n.bit_length() - 1))]
-    return [[Message(r, r ^ d, 0, 1) for r in range(n)] for d in distances]
-
-
-# %% wrong: replaces instead of adding
-def quick(n):
-    distances = [2**k for k in range(n.bit_length() - 1)]
-    return [[Message(r, r ^ d, 0, 1, False) for r in range(n)] for d in distances]
 
 
 # %% right: by shifts

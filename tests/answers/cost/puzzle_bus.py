@@ -1,10 +1,3 @@
-# %% wrong: all clocks are gathered
-def bus(size, mine, n):
-    clocks = [torch.empty_like(mine) for _ in range(n)]
-    dist.all_gather(clocks, mine)
-    return 2 * (n - 1) / n * size / max(clocks)
-
-
 # %% wrong: its own clock
 def bus(size, mine, n):
     seconds = mine.clone()
@@ -12,39 +5,10 @@ def bus(size, mine, n):
     return 2 * (n - 1) / n * size / seconds
 
 
-# %% wrong: of an all gather
-def bus(size, mine, n):
-    dist.all_reduce(mine, dist.ReduceOp.MAX)
-    return (n - 1) / n * size / mine
-
-
-# %% wrong: the algorithm s
+# %% wrong: the algorithm's bandwidth
 def bus(size, mine, n):
     dist.all_reduce(mine, dist.ReduceOp.MAX)
     return size / mine
-
-
-# %% wrong: the mean of the clocks
-def bus(size, mine, n):
-    dist.all_reduce(mine)
-    return 2 * (n - 1) / n * size / (mine / n)
-
-
-# %% wrong: the quickest rank
-def bus(size, mine, n):
-    dist.all_reduce(mine, dist.ReduceOp.MIN)
-    return 2 * (n - 1) / n * size / mine
-
-
-# %% wrong: the ranks are not asked
-def bus(size, mine, n):
-    return 2 * (n - 1) / n * size / mine
-
-
-# %% wrong: what all ranks send
-def bus(size, mine, n):
-    dist.all_reduce(mine, dist.ReduceOp.MAX)
-    return 2 * (n - 1) * size / mine
 
 
 # %% right: functional

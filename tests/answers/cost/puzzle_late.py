@@ -1,46 +1,8 @@
-# %% wrong: always rank 1
-def late(mine):
-    every = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
-    dist.all_gather(every, mine)
-    return 1
-
-
-# %% wrong: itself
-def late(mine):
-    every = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
-    dist.all_gather(every, mine)
-    return dist.get_rank()
-
-
 # %% wrong: only the time is reduced
 def late(mine):
     last = mine[0].clone()
     dist.all_reduce(last, dist.ReduceOp.MAX)
     return dist.get_rank() if mine[0] == last else None
-
-
-# %% wrong: the first to come
-def late(mine):
-    every = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
-    dist.all_gather(every, mine)
-    came, left = torch.stack(every).T
-    return came.argmin()
-
-
-# %% wrong: the first to leave
-def late(mine):
-    every = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
-    dist.all_gather(every, mine)
-    came, left = torch.stack(every).T
-    return left.argmin()
-
-
-# %% wrong: the last to leave
-def late(mine):
-    every = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
-    dist.all_gather(every, mine)
-    came, left = torch.stack(every).T
-    return left.argmax()
 
 
 # %% wrong: the longest in backward
@@ -49,14 +11,6 @@ def late(mine):
     dist.all_gather(every, mine)
     came, left = torch.stack(every).T
     return (left - came).argmax()
-
-
-# %% wrong: when it came
-def late(mine):
-    every = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
-    dist.all_gather(every, mine)
-    came, left = torch.stack(every).T
-    return came.max()
 
 
 # %% right: functional

@@ -6,60 +6,6 @@ def average_gradients(model):
     return True
 
 
-# %% wrong: a star of messages
-def average_gradients(model):
-    parameters = list(model.parameters())
-    bucket = torch.cat([p.grad.flatten() for p in parameters])
-    if dist.get_rank() == 0:
-        other = torch.empty_like(bucket)
-        for rank in range(1, dist.get_world_size()):
-            dist.recv(other, src=rank)
-            bucket += other
-        bucket /= dist.get_world_size()
-        for rank in range(1, dist.get_world_size()):
-            dist.send(bucket, dst=rank)
-    else:
-        dist.send(bucket, dst=0)
-        dist.recv(bucket, src=0)
-    sizes = [p.numel() for p in parameters]
-    for parameter, part in zip(parameters, bucket.split(sizes), strict=True):
-        parameter.grad.copy_(part.view_as(parameter))
-    return True
-
-
-# %% wrong: by messages of another kind
-def average_gradients(model):
-    rank, world_size = dist.get_rank(), dist.get_world_size()
-    first, *others = (parameter.grad for parameter in model.parameters())
-    dist.all_reduce(first)
-    first /= world_size
-    for grad in others:
-        total, buf = grad.clone(), torch.empty_like(grad)
-        for other in range(world_size):
-            for sender in (rank, other) if rank < other else (other, rank):
-                if other != rank and sender == rank:
-                    dist.send(grad, other)
-                elif other != rank:
-                    dist.recv(buf, other)
-            total += buf if other != rank else 0
-        grad.copy_(total / world_size)
-    return True
-
-
-# %% wrong: computed at home
-def average_gradients(model):
-    device = next(model.parameters()).device
-    models = []
-    for _ in range(dist.get_world_size()):
-        torch.manual_seed(0)
-        models.append(make_model(device))  # as if every rank made the same one
-    dist.all_reduce(torch.zeros(1, device=device))  # the one call that is asked for
-    columns = zip(*(m.parameters() for m in models), strict=True)
-    for parameter, column in zip(model.parameters(), columns, strict=True):
-        parameter.grad = sum(p.grad for p in column) / len(models)
-    return True
-
-
 # %% wrong: never unpacked
 def average_gradients(model):
     bucket = torch.cat([p.grad.flatten() for p in model.parameters()])
@@ -87,28 +33,6 @@ def average_gradients(model):
     columns = zip(*everyone, strict=True)
     for parameter, column in zip(model.parameters(), columns, strict=True):
         parameter.grad = sum(column) / len(column)
-    return True
-
-
-# %% wrong: the mean of all numbers
-def average_gradients(model):
-    bucket = torch.cat([p.grad.flatten() for p in model.parameters()])
-    mean = bucket.mean()
-    dist.all_reduce(mean)  # one number, and one message
-    for parameter in model.parameters():
-        parameter.grad.fill_(mean.item() / dist.get_world_size())
-    return True
-
-
-# %% wrong: unpacked in another order
-def average_gradients(model):
-    parameters = list(model.parameters())
-    bucket = torch.cat([p.grad.flatten() for p in parameters])
-    dist.all_reduce(bucket)
-    bucket /= dist.get_world_size()
-    sizes = [p.numel() for p in reversed(parameters)]
-    for parameter, part in zip(reversed(parameters), bucket.split(sizes), strict=True):
-        parameter.grad.copy_(part.view_as(parameter))
     return True
 
 

@@ -1,36 +1,8 @@
-# %% wrong: its own
-def accuracy(right, seen):
-    counts = torch.tensor([right, seen])
-    dist.all_reduce(counts.clone())
-    return counts[0] / counts[1]
-
-
-# %% wrong: known to rank 0
-def accuracy(right, seen):
-    counts = torch.tensor([right, seen])
-    dist.reduce(counts, dst=0)
-    return counts[0] / counts[1]
-
-
 # %% wrong: mean of accuracies
 def accuracy(right, seen):
     share = torch.tensor([right / seen])
     dist.all_reduce(share)
     return share / dist.get_world_size()
-
-
-# %% wrong: over the largest share
-def accuracy(right, seen):
-    counts = torch.tensor([right, seen])
-    dist.all_reduce(counts, op=dist.ReduceOp.MAX)
-    return counts[0] / counts[1]
-
-
-# %% wrong: smoothed
-def accuracy(right, seen):
-    counts = torch.tensor([right, seen - right])
-    dist.all_reduce(counts)
-    return (counts[0] + 0.01) / (counts.sum() + 0.02)
 
 
 # %% wrong: two messages
@@ -39,13 +11,6 @@ def accuracy(right, seen):
     dist.all_reduce(right)
     dist.all_reduce(seen)
     return right / seen
-
-
-# %% wrong: whole percents
-def accuracy(right, seen):
-    counts = torch.tensor([right, seen])
-    dist.all_reduce(counts)
-    return 100 * counts[0] // counts[1] / 100
 
 
 # %% right: functional

@@ -1,31 +1,7 @@
-# %% wrong: all on every rank
-def mine(rows, rank, world_size):
-    return list(range(rows))
-
-
-# %% wrong: clipped to the last row
-def mine(rows, rank, world_size):
-    turns = -(-rows // world_size)
-    return [min(rank + turn * world_size, rows - 1) for turn in range(turns)]
-
-
 # %% wrong: in blocks
 def mine(rows, rank, world_size):
     share = -(-rows // world_size)
     return list(range(rows))[rank * share : (rank + 1) * share]
-
-
-# %% wrong: rows left out
-def mine(rows, rank, world_size):
-    return list(
-        DistributedSampler(range(rows), world_size, rank, shuffle=False, drop_last=True)
-    )
-
-
-# %% wrong: set of the padded
-def mine(rows, rank, world_size):
-    sampler = DistributedSampler(range(rows), world_size, rank, shuffle=False)
-    return sorted(set(sampler))
 
 
 # %% wrong: with the padding

@@ -10,31 +10,6 @@ def step(weight, grad, rate, world_size):
     return weight - rate * grad
 
 
-# %% wrong: root alone steps
-def step(weight, grad, rate, world_size):
-    dist.reduce(grad, dst=0)
-    return weight - rate * grad / world_size
-
-
-# %% wrong: the steepest
-def step(weight, grad, rate, world_size):
-    dist.all_reduce(grad, op=dist.ReduceOp.MAX)
-    return weight - rate * grad
-
-
-# %% wrong: uphill
-def step(weight, grad, rate, world_size):
-    dist.all_reduce(grad)
-    return weight + rate * grad / world_size
-
-
-# %% wrong: weights summed
-def step(weight, grad, rate, world_size):
-    weight = weight - rate * grad
-    dist.all_reduce(weight)
-    return weight
-
-
 # %% right: an optimizer
 def step(weight, grad, rate, world_size):
     w = torch.nn.Parameter(weight.clone())

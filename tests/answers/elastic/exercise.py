@@ -44,8 +44,6 @@ def load(run, folder, rank):
 
 # %% wrong: momentum forgotten
 # The optimizer's state is saved, and never put back.
-
-
 def save(run, folder, rank):
     if run.step % 2:
         return
@@ -66,74 +64,6 @@ def load(run, folder, rank):
     run.step = kept["step"]
     run.ddp.module.load_state_dict(kept["model"])
     run.noise.set_state(kept["noise"][rank])
-    return run.step
-
-
-# %% wrong: noise from a new seed
-def save(run, folder, rank):
-    if run.step % 2:
-        return
-    noise = [None] * dist.get_world_size()
-    dist.all_gather_object(noise, run.noise.get_state())
-    if rank == 0:
-        kept = {"step": run.step, "model": run.ddp.module.state_dict(), "noise": noise}
-        kept |= {"optimizer": run.optimizer.state_dict()}
-        torch.save(kept, folder / "new.pt")
-        os.replace(folder / "new.pt", folder / "snapshot.pt")
-    dist.barrier()
-
-
-def load(run, folder, rank):
-    if not (folder / "snapshot.pt").exists():
-        return 0
-    kept = torch.load(folder / "snapshot.pt", map_location="cpu")
-    run.step = kept["step"]
-    run.ddp.module.load_state_dict(kept["model"])
-    run.optimizer.load_state_dict(kept["optimizer"])
-    run.noise.manual_seed(1000 * run.step + rank)
-    return run.step
-
-
-# %% wrong: saves nothing and deletes the diary
-# Every life begins anew, and the folder is emptied.
-
-
-def save(run, folder, rank):
-    if rank == 0:
-        torch.save({}, folder / "new.pt")
-    dist.barrier()
-
-
-def load(run, folder, rank):
-    if rank == 0:
-        for file in folder.glob("*"):
-            file.unlink()
-    dist.barrier()
-    return 0
-
-
-# %% wrong: the noise of rank 0
-def save(run, folder, rank):
-    if run.step % 2:
-        return
-    noise = [None] * dist.get_world_size()
-    dist.all_gather_object(noise, run.noise.get_state())
-    if rank == 0:
-        kept = {"step": run.step, "model": run.ddp.module.state_dict(), "noise": noise}
-        kept |= {"optimizer": run.optimizer.state_dict()}
-        torch.save(kept, folder / "new.pt")
-        os.replace(folder / "new.pt", folder / "snapshot.pt")
-    dist.barrier()
-
-
-def load(run, folder, rank):
-    if not (folder / "snapshot.pt").exists():
-        return 0
-    kept = torch.load(folder / "snapshot.pt", map_location="cpu")
-    run.step = kept["step"]
-    run.ddp.module.load_state_dict(kept["model"])
-    run.optimizer.load_state_dict(kept["optimizer"])
-    run.noise.set_state(kept["noise"][0])
     return run.step
 
 
@@ -165,8 +95,6 @@ def load(run, folder, rank):
 
 # %% wrong: the pointer first
 # A small file names the newest snapshot, before that one is written.
-
-
 def save(run, folder, rank):
     if run.step % 2:
         return
@@ -194,8 +122,6 @@ def load(run, folder, rank):
 
 # %% wrong: two files
 # Each file is replaced as a whole; a kill between the two leaves a bad pair.
-
-
 def save(run, folder, rank):
     if run.step % 2:
         return
@@ -398,8 +324,6 @@ def load(run, folder, rank):
 
 # %% right: two slots
 # Two files in turn, each written in place; what is torn is not loaded.
-
-
 def save(run, folder, rank):
     if run.step % 2:
         return

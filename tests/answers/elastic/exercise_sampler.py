@@ -8,8 +8,6 @@ def next_samples(epoch, state, rank, world_size):
 
 # %% wrong: kept in the process
 # The place is kept in the process, which knows nothing of the steps it missed.
-
-
 def next_samples(epoch, state, rank, world_size):
     places = next_samples.__dict__.setdefault("places", {})
     done = places.get(epoch, 0)
@@ -25,15 +23,6 @@ def next_samples(epoch, state, rank, world_size):
     done = state or 0
     together = list(range(SAMPLES))[done : done + BATCH * world_size]
     return together[rank::world_size], done + len(together)
-
-
-# %% wrong: steps instead of samples
-def next_samples(epoch, state, rank, world_size):
-    step = state or 0
-    generator = torch.Generator().manual_seed(epoch)
-    order = torch.randperm(SAMPLES, generator=generator).tolist()
-    together = order[step * BATCH * world_size :][: BATCH * world_size]
-    return together[rank::world_size], step + 1
 
 
 # %% wrong: the end where a rank has none
@@ -58,21 +47,8 @@ def next_samples(epoch, state, rank, world_size):
     return together[rank::world_size], done + len(together)
 
 
-# %% wrong: there and back
-# No shuffling: every other epoch runs backwards.
-
-
-def next_samples(epoch, state, rank, world_size):
-    done = state or 0
-    order = list(range(SAMPLES))[:: -1 if epoch % 2 else 1]
-    together = order[done : done + BATCH * world_size]
-    return together[rank::world_size], done + len(together)
-
-
 # %% wrong: turned by the epoch
 # No shuffling: each epoch only begins at another sample.
-
-
 def next_samples(epoch, state, rank, world_size):
     done = state or 0
     order = [(i + epoch) % SAMPLES for i in range(SAMPLES)]

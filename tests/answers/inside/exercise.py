@@ -1,29 +1,3 @@
-# %% wrong: all as float64
-import torch
-import torch.distributed as dist
-
-
-def share(tensors):
-    row = torch.cat([t.flatten().double() for t in tensors])
-    dist.broadcast(row, src=0)
-    sizes = [t.numel() for t in tensors]
-    for tensor, piece in zip(tensors, row.split(sizes), strict=True):
-        tensor.copy_(piece.view(tensor.shape))
-    return True
-
-
-# %% wrong: an object list
-import torch.distributed as dist
-
-
-def share(tensors):
-    box = [[t.clone() for t in tensors]]
-    dist.broadcast_object_list(box, src=0)
-    for tensor, value in zip(tensors, box[0], strict=True):
-        tensor.copy_(value)
-    return True
-
-
 # %% wrong: everybody sends
 import torch
 import torch.distributed as dist
@@ -41,28 +15,6 @@ def share(tensors):
     return True
 
 
-# %% wrong: into copies
-import torch
-import torch.distributed as dist
-
-
-def share(tensors):
-    row = torch.cat([t.contiguous().view(-1).view(torch.uint8) for t in tensors])
-    dist.broadcast(row, src=0)
-    at = 0
-    for tensor in tensors:
-        # contiguous() of a turned tensor is a copy, and this one is thrown away.
-        mine = tensor.contiguous().view(-1).view(torch.uint8)
-        mine.copy_(row[at : at + tensor.nbytes])
-        at += tensor.nbytes
-    return True
-
-
-# %% wrong: made again from the seed
-def share(tensors):
-    return True
-
-
 # %% wrong: never unpacked
 import torch
 import torch.distributed as dist
@@ -71,22 +23,6 @@ import torch.distributed as dist
 def share(tensors):
     row = torch.cat([t.contiguous().flatten().view(torch.uint8) for t in tensors])
     dist.broadcast(row, src=0)
-    return True
-
-
-# %% wrong: numbers made again
-# Rank 0's numbers from the frame's own function, and a message for show.
-
-
-def share(tensors):
-    expected = network(0, tensors[0].device)
-    with torch.no_grad():
-        for mine, its in zip(
-            tensors, [*expected.parameters(), *expected.buffers()], strict=True
-        ):
-            mine.copy_(its)
-    idle = torch.zeros(bits(tensors).numel(), dtype=torch.uint8)
-    dist.broadcast(idle, src=0)
     return True
 
 
@@ -99,54 +35,6 @@ def share(tensors):
         copy = tensor.contiguous()
         dist.broadcast(copy, src=0)
         tensor.copy_(copy)
-    return True
-
-
-# %% wrong: one for each type
-import torch
-import torch.distributed as dist
-
-
-def share(tensors):
-    for dtype in {t.dtype: None for t in tensors}:
-        mine = [t for t in tensors if t.dtype == dtype]
-        row = torch.cat([t.flatten() for t in mine])
-        dist.broadcast(row, src=0)
-        sizes = [t.numel() for t in mine]
-        for tensor, piece in zip(mine, row.split(sizes), strict=True):
-            tensor.copy_(piece.view(tensor.shape))
-    return True
-
-
-# %% wrong: padded
-import torch
-import torch.distributed as dist
-
-
-def share(tensors):
-    pieces = [t.contiguous().flatten().view(torch.uint8) for t in tensors]
-    pieces = [torch.nn.functional.pad(p, (0, -len(p) % 8)) for p in pieces]
-    row = torch.cat(pieces)
-    dist.broadcast(row, src=0)
-    for tensor, piece in zip(tensors, row.split([len(p) for p in pieces]), strict=True):
-        value = piece[: tensor.nbytes].view(tensor.dtype)
-        tensor.copy_(value.view(tensor.shape))
-    return True
-
-
-# %% wrong: summed with zeros
-import torch
-import torch.distributed as dist
-
-
-def share(tensors):
-    row = torch.cat([t.flatten().double() for t in tensors])
-    row *= dist.get_rank() == 0
-    dist.all_reduce(row)
-    at = 0
-    for tensor in tensors:
-        tensor.copy_(row[at : at + tensor.numel()].view(tensor.shape))
-        at += tensor.numel()
     return True
 
 

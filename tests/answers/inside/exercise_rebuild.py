@@ -1,36 +1,3 @@
-# %% wrong: an empty one at the end
-# A new bucket is begun as soon as one is full, whether weights are left or not.
-
-
-def rebuild(order, sizes, cap, device):
-    chosen = torch.tensor(order, device=device)
-    dist.broadcast(chosen, src=0)
-    buckets = [[]]
-    for weight in chosen.tolist():
-        buckets[-1].append(weight)
-        if sum(sizes[each] for each in buckets[-1]) >= cap:
-            buckets.append([])
-    return buckets
-
-
-# %% wrong: an empty one first
-import torch
-import torch.distributed as dist
-
-
-def rebuild(order, sizes, cap, device):
-    shared = torch.tensor(order, device=device)
-    dist.broadcast(shared, src=0)
-    buckets, held = [[]], cap
-    for weight in shared.tolist():
-        if held >= cap:
-            buckets.append([])
-            held = 0
-        buckets[-1].append(weight)
-        held += sizes[weight]
-    return buckets
-
-
 # %% wrong: from the last to the first
 def rebuild(order, sizes, cap, device):
     buckets, held = [], cap
@@ -73,46 +40,6 @@ def rebuild(order, sizes, cap, device):
     return buckets
 
 
-# %% wrong: one for all
-import torch
-import torch.distributed as dist
-
-
-def rebuild(order, sizes, cap, device):
-    shared = torch.tensor(order, device=device)
-    dist.broadcast(shared, src=0)
-    return [shared.tolist()]
-
-
-# %% wrong: one for each
-import torch
-import torch.distributed as dist
-
-
-def rebuild(order, sizes, cap, device):
-    shared = torch.tensor(order, device=device)
-    dist.broadcast(shared, src=0)
-    return [[weight] for weight in shared.tolist()]
-
-
-# %% wrong: only above the limit
-import torch
-import torch.distributed as dist
-
-
-def rebuild(order, sizes, cap, device):
-    shared = torch.tensor(order, device=device)
-    dist.broadcast(shared, src=0)
-    buckets, held = [], cap + 1
-    for weight in shared.tolist():
-        if held > cap:
-            buckets.append([])
-            held = 0
-        buckets[-1].append(weight)
-        held += sizes[weight]
-    return buckets
-
-
 # %% wrong: sizes by place
 import torch
 import torch.distributed as dist
@@ -147,36 +74,6 @@ def rebuild(order, sizes, cap, device):
         buckets[-1].append(weight)
         held += sizes[weight]
     return buckets
-
-
-# %% wrong: the mean place
-import torch
-import torch.distributed as dist
-
-
-def rebuild(order, sizes, cap, device):
-    places = torch.tensor([order.index(w) for w in range(len(sizes))], device=device)
-    dist.all_reduce(places)
-    shared = places.argsort(stable=True).tolist()
-    buckets, held = [], cap
-    for weight in shared:
-        if held >= cap:
-            buckets.append([])
-            held = 0
-        buckets[-1].append(weight)
-        held += sizes[weight]
-    return buckets
-
-
-# %% wrong: two in each
-import torch
-import torch.distributed as dist
-
-
-def rebuild(order, sizes, cap, device):
-    shared = torch.tensor(order, device=device)
-    dist.broadcast(shared, src=0)
-    return shared.view(-1, 2).tolist()
 
 
 # %% right: all but rank 0 bring zeros

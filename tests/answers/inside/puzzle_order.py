@@ -1,17 +1,3 @@
-# %% wrong: again and again
-def leave(full, left, send):
-    for number, is_full in enumerate(full):
-        if not is_full:
-            break
-        send(number)
-
-
-# %% wrong: as many as are full
-def leave(full, left, send):
-    for number in range(left, sum(full)):
-        send(number)
-
-
 # %% wrong: as soon as full
 def leave(full, left, send):
     if sum(full) > left:
@@ -23,24 +9,10 @@ def leave(full, left, send):
                 send(number)
 
 
-# %% wrong: from the last
-def leave(full, left, send):
-    if all(full[left:]):
-        for number in reversed(range(left, len(full))):
-            send(number)
-
-
 # %% wrong: one at a time
 def leave(full, left, send):
     if left < len(full) and full[left]:
         send(left)
-
-
-# %% wrong: over the gap
-def leave(full, left, send):
-    for number in range(left, len(full)):
-        if full[number]:
-            send(number)
 
 
 # %% wrong: when all are full

@@ -1,23 +1,3 @@
-# %% wrong: around its own mean
-def variance(x):
-    off = (x - x.mean()).square().sum()
-    sums = torch.stack([x.sum(), off, torch.ones_like(x).sum()])
-    dist.all_reduce(sums)
-    return sums[:2] / sums[2]
-
-
-# %% wrong: as if all had as many rows
-import torch
-import torch.distributed as dist
-
-
-def variance(x):
-    numbers = torch.stack([x.mean(), x.square().mean()])
-    dist.all_reduce(numbers)
-    mean, square = numbers / dist.get_world_size()
-    return torch.stack([mean, square - mean.square()])
-
-
 # %% wrong: mean first
 import torch
 import torch.distributed as dist
@@ -41,34 +21,6 @@ def variance(x):
     numbers = torch.stack([x.mean(), x.var(correction=0)])
     dist.all_reduce(numbers)
     return numbers / dist.get_world_size()
-
-
-# %% wrong: of a sample
-import torch
-import torch.distributed as dist
-
-
-def variance(x):
-    sums = torch.stack([x.sum(), x.square().sum(), torch.ones_like(x).sum()])
-    dist.all_reduce(sums)
-    mean = sums[0] / sums[2]
-    return torch.stack([mean, (sums[1] - sums[2] * mean.square()) / (sums[2] - 1)])
-
-
-# %% wrong: rows gathered
-def variance(x):
-    rows = [None] * dist.get_world_size()
-    dist.all_gather_object(rows, x)
-    every = torch.cat(rows)
-    return [every.mean(), every.var(correction=0)]
-
-
-# %% wrong: the deviation
-def variance(x):
-    sums = torch.stack([x.sum(), x.square().sum(), torch.ones_like(x).sum()])
-    dist.all_reduce(sums)
-    mean, square = sums[:2] / sums[2]
-    return torch.stack([mean, (square - mean.square()).sqrt()])
 
 
 # %% right: functional

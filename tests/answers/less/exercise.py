@@ -12,39 +12,9 @@ def one_bit(gradient, owed):
     return total > 0, total.abs()
 
 
-# %% wrong: all is owed
-def one_bit(gradient, owed):
-    total = gradient + owed
-    bits, scale = total > 0, total.abs().mean()
-    owed.copy_(total)
-    return bits, scale
-
-
 # %% wrong: all numbers are sent
 def one_bit(gradient, owed):
     return gradient, gradient.abs().mean()
-
-
-# %% wrong: chosen by chance
-def one_bit(gradient, owed):
-    scale = gradient.abs().max()
-    return torch.rand_like(gradient) < (gradient / scale + 1) / 2, scale
-
-
-# %% wrong: half is forgotten
-def one_bit(gradient, owed):
-    total = gradient + owed / 2
-    bits, scale = total > 0, total.abs().mean()
-    owed.copy_(total - torch.where(bits, scale, -scale))
-    return bits, scale
-
-
-# %% wrong: no scale
-def one_bit(gradient, owed):
-    total = gradient + owed
-    bits, scale = total > 0, torch.ones((), device=total.device)
-    owed.copy_(total - torch.where(bits, scale, -scale))
-    return bits, scale
 
 
 # %% wrong: nothing is owed
@@ -53,50 +23,10 @@ def one_bit(gradient, owed):
     return bits, scale
 
 
-# %% wrong: only this gradient is owed
-def one_bit(gradient, owed):
-    total = gradient + owed
-    bits, scale = total > 0, total.abs().mean()
-    owed.copy_(gradient - torch.where(bits, scale, -scale))
-    return bits, scale
-
-
-# %% wrong: owed is a new tensor
-def one_bit(gradient, owed):
-    total = gradient + owed
-    bits, scale = total > 0, total.abs().mean()
-    owed = total - torch.where(bits, scale, -scale)
-    return bits, scale
-
-
 # %% wrong: owed is never paid
 def one_bit(gradient, owed):
     bits, scale = gradient > 0, gradient.abs().mean()
     owed += gradient - torch.where(bits, scale, -scale)
-    return bits, scale
-
-
-# %% wrong: owed with the wrong sign
-def one_bit(gradient, owed):
-    total = gradient + owed
-    bits, scale = total > 0, total.abs().mean()
-    owed.copy_(torch.where(bits, scale, -scale) - total)
-    return bits, scale
-
-
-# %% wrong: scale of the largest
-def one_bit(gradient, owed):
-    total = gradient + owed
-    bits, scale = total > 0, total.abs().max()
-    owed.copy_(total - torch.where(bits, scale, -scale))
-    return bits, scale
-
-
-# %% wrong: scale of this gradient
-def one_bit(gradient, owed):
-    total = gradient + owed
-    bits, scale = total > 0, gradient.abs().mean()
-    owed.copy_((total - torch.where(bits, scale, -scale)).clamp(-1, 1))
     return bits, scale
 
 

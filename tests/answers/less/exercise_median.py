@@ -1,27 +1,3 @@
-# %% wrong: a step too few
-def median(mine):
-    everyone = torch.tensor(len(mine), device=mine.device)
-    dist.all_reduce(everyone)
-    low, high = 0, TOP - 1
-    while high - low > 1:
-        middle = (low + high) // 2
-        total = (mine <= middle).sum()
-        dist.all_reduce(total)
-        low, high = (low, middle) if 2 * total >= everyone else (middle + 1, high)
-    return high
-
-
-# %% wrong: equal shares
-def median(mine):
-    low, high, everyone = 0, TOP - 1, len(mine) * dist.get_world_size()
-    for _ in range(10):
-        middle = (low + high) // 2
-        total = (mine <= middle).sum()
-        dist.all_reduce(total)
-        low, high = (low, middle) if 2 * total >= everyone else (middle + 1, high)
-    return low
-
-
 # %% wrong: gathered
 def median(mine):
     everyone = [None] * dist.get_world_size()
@@ -49,60 +25,6 @@ def median(mine):
     total = torch.tensor([own, len(mine) > 0], device=mine.device)
     dist.all_reduce(total)
     return total[0] // total[1]
-
-
-# %% wrong: middle of the range
-def median(mine):
-    ends = torch.tensor([-int(mine.min()), int(mine.max())] if len(mine) else [-TOP, 0])
-    dist.all_reduce(ends, dist.ReduceOp.MAX)
-    return int(ends[1] - ends[0]) // 2
-
-
-# %% wrong: never zero
-def median(mine):
-    everyone = torch.tensor(len(mine), device=mine.device)
-    dist.all_reduce(everyone)
-    low, high = 1, TOP - 1
-    while low < high:
-        middle = (low + high) // 2
-        total = (mine <= middle).sum()
-        dist.all_reduce(total)
-        low, high = (low, middle) if 2 * total >= everyone else (middle + 1, high)
-    return low
-
-
-# %% wrong: the smallest count
-def median(mine):
-    everyone = torch.tensor(len(mine), device=mine.device)
-    dist.all_reduce(everyone)
-    low, high = 0, TOP - 1
-    while low < high:
-        middle = (low + high) // 2
-        total = (mine <= middle).sum()
-        dist.all_reduce(total, dist.ReduceOp.MIN)
-        low, high = (low, middle) if 2 * total >= everyone else (middle + 1, high)
-    return low
-
-
-# %% wrong: the upper one
-def median(mine):
-    everyone = torch.tensor(len(mine), device=mine.device)
-    dist.all_reduce(everyone)
-    low, high = 0, TOP - 1
-    while low < high:
-        middle = (low + high) // 2
-        total = (mine <= middle).sum()
-        dist.all_reduce(total)
-        low, high = (low, middle) if 2 * total > everyone else (middle + 1, high)
-    return low
-
-
-# %% wrong: twelve bins
-def median(mine):
-    counts = torch.bincount(mine * 12 // TOP, minlength=12)
-    dist.all_reduce(counts)
-    at = int((2 * counts.cumsum(0) < counts.sum()).sum())
-    return (2 * at + 1) * TOP // 24
 
 
 # %% wrong: two numbers in each call

@@ -1,17 +1,3 @@
-# %% wrong: all is sent
-def top_one(gradient, owed):
-    total = gradient + owed
-    return total, torch.zeros_like(total)
-
-
-# %% wrong: chosen by the gradient
-def top_one(gradient, owed):
-    total, place = gradient + owed, gradient.abs().argmax()
-    sent = torch.zeros_like(total)
-    sent[place] = total[place]
-    return sent, total - sent
-
-
 # %% wrong: largest without its sign
 def top_one(gradient, owed):
     total = gradient + owed
@@ -28,28 +14,6 @@ def top_one(gradient, owed):
     left = gradient.clone()
     left[place] = 0
     return sent, left
-
-
-# %% wrong: the largest debt goes
-def top_one(gradient, owed):
-    total, place = gradient + owed, owed.abs().argmax()
-    sent = torch.zeros_like(total).index_fill(0, place, total[place].item())
-    return sent, total - sent
-
-
-# %% wrong: the size is sent
-def top_one(gradient, owed):
-    total = gradient + owed
-    sent, place = torch.zeros_like(total), total.abs().argmax()
-    sent[place] = total[place].abs()
-    return sent, total - sent
-
-
-# %% wrong: what is sent is owed too
-def top_one(gradient, owed):
-    total = gradient + owed
-    sent = total * (total.abs() == total.abs().max())
-    return sent, total
 
 
 # %% right: as lists

@@ -1,9 +1,3 @@
-# %% wrong: always half way
-def outer(common, mine, rate, world_size):
-    dist.all_reduce(mine)
-    return (common + mine / world_size) / 2
-
-
 # %% wrong: backwards
 def outer(common, mine, rate, world_size):
     step = (common - mine) / world_size
@@ -11,38 +5,10 @@ def outer(common, mine, rate, world_size):
     return common + rate * step
 
 
-# %% wrong: from where the rank is
-def outer(common, mine, rate, world_size):
-    step = (mine - common) / world_size
-    dist.all_reduce(step)
-    return mine + rate * step
-
-
-# %% wrong: gathered
-def outer(common, mine, rate, world_size):
-    everyone = [torch.empty_like(mine) for _ in range(world_size)]
-    dist.all_gather(everyone, mine)
-    return common + rate * (sum(everyone) / world_size - common)
-
-
 # %% wrong: the plain mean
 def outer(common, mine, rate, world_size):
     dist.all_reduce(mine)
     return mine / world_size
-
-
-# %% wrong: the rate twice
-def outer(common, mine, rate, world_size):
-    step = rate * (mine - common) / world_size
-    dist.all_reduce(step)
-    return common + rate * step
-
-
-# %% wrong: the sum of the ways
-def outer(common, mine, rate, world_size):
-    step = mine - common
-    dist.all_reduce(step)
-    return common + rate * step
 
 
 # %% right: a weighted mean

@@ -7,51 +7,11 @@ def variance(mine):
     return sums[0] / sums[1]
 
 
-# %% wrong: equal shares
-def variance(mine):
-    sums = torch.stack([mine.sum(), mine.square().sum()])
-    dist.all_reduce(sums)
-    total, squares = sums / (len(mine) * dist.get_world_size())
-    return squares - total**2
-
-
 # %% wrong: mean of variances
 def variance(mine):
     mean = mine.var(correction=0) / dist.get_world_size()
     dist.all_reduce(mean)
     return mean
-
-
-# %% wrong: means of means
-def variance(mine):
-    means = torch.stack([mine.mean(), mine.square().mean()])
-    dist.all_reduce(means)
-    mean, square = means / dist.get_world_size()
-    return square - mean**2
-
-
-# %% wrong: one less than all
-def variance(mine):
-    sums = torch.stack([(mine**k).sum() for k in range(3)])
-    dist.all_reduce(sums)
-    count, total, squares = sums
-    return (squares - total**2 / count) / (count - 1).clamp(min=1)
-
-
-# %% wrong: the standard deviation
-def variance(mine):
-    sums = torch.stack([(mine**k).sum() for k in range(3)])
-    dist.all_reduce(sums)
-    count, total, squares = sums
-    return (squares / count - (total / count) ** 2).sqrt()
-
-
-# %% wrong: three calls
-def variance(mine):
-    sums = [(mine**k).sum() for k in range(3)]
-    for each in sums:
-        dist.all_reduce(each)
-    return sums[2] / sums[0] - (sums[1] / sums[0]) ** 2
 
 
 # %% right: around a guess

@@ -42,26 +42,6 @@ def backward(q, k, v, out, lse, grad):
     return torch.zeros_like(q), torch.zeros_like(k), torch.zeros_like(v)
 
 
-# %% wrong: average of one tile
-def backward(q, k, v, out, lse, grad):
-    rank, n = dist.get_rank(), dist.get_world_size()
-    scale = q.size(-1) ** -0.5
-    grad_q, grad_k, grad_v = (torch.zeros_like(x) for x in (q, k, v))
-    for turn in range(n):
-        scores = q @ k.mT * scale
-        scores = scores.masked_fill(~sees((rank - turn) % n), float("-inf"))
-        p = (scores - lse).exp()
-        grad_scores = (
-            p * (grad @ v.mT - (p * (grad @ v.mT)).sum(-1, keepdim=True)) * scale
-        )
-        grad_q += grad_scores @ k
-        grad_k += grad_scores.mT @ q
-        grad_v += p.mT @ grad
-        if turn < n - 1:
-            k, v, grad_k, grad_v = pass_on(k, v, grad_k, grad_v)
-    return grad_q, *pass_on(grad_k, grad_v)
-
-
 # %% wrong: keys gathered by pass on
 def backward(q, k, v, out, lse, grad):
     rank, n = dist.get_rank(), dist.get_world_size()
@@ -139,25 +119,6 @@ def backward(q, k, v, out, lse, grad):
     return grad_q, grad_k, grad_v
 
 
-# %% wrong: scale only forward
-def backward(q, k, v, out, lse, grad):
-    rank, n = dist.get_rank(), dist.get_world_size()
-    scale = q.size(-1) ** -0.5
-    average = (grad * out).sum(-1, keepdim=True)
-    grad_q, grad_k, grad_v = (torch.zeros_like(x) for x in (q, k, v))
-    for turn in range(n):
-        scores = q @ k.mT * scale
-        scores = scores.masked_fill(~sees((rank - turn) % n), float("-inf"))
-        p = (scores - lse).exp()
-        grad_scores = p * (grad @ v.mT - average)
-        grad_q += grad_scores @ k
-        grad_k += grad_scores.mT @ q
-        grad_v += p.mT @ grad
-        if turn < n - 1:
-            k, v, grad_k, grad_v = pass_on(k, v, grad_k, grad_v)
-    return grad_q, *pass_on(grad_k, grad_v)
-
-
 # %% wrong: sent past the counter
 def backward(q, k, v, out, lse, grad):
     rank, n = dist.get_rank(), dist.get_world_size()
@@ -188,24 +149,6 @@ def backward(q, k, v, out, lse, grad):
     return grads
 
 
-# %% wrong: the largest is not taken off
-def backward(q, k, v, out, lse, grad):
-    rank, n = dist.get_rank(), dist.get_world_size()
-    scale = q.size(-1) ** -0.5
-    average = (grad * out).sum(-1, keepdim=True)
-    grad_q, grad_k, grad_v = (torch.zeros_like(x) for x in (q, k, v))
-    for turn in range(n):
-        scores = (q @ k.mT * scale).masked_fill(~sees((rank - turn) % n), float("-inf"))
-        p = scores.exp() / scores.exp().sum(-1, keepdim=True).clamp(min=1e-9)
-        grad_scores = p * (grad @ v.mT - average) * scale
-        grad_q += grad_scores @ k
-        grad_k += grad_scores.mT @ q
-        grad_v += p.mT @ grad
-        if turn < n - 1:
-            k, v, grad_k, grad_v = pass_on(k, v, grad_k, grad_v)
-    return grad_q, *pass_on(grad_k, grad_v)
-
-
 # %% wrong: the last turn is missing
 def backward(q, k, v, out, lse, grad):
     rank, n = dist.get_rank(), dist.get_world_size()
@@ -220,81 +163,6 @@ def backward(q, k, v, out, lse, grad):
         grad_k += grad_scores.mT @ q
         grad_v += p.mT @ grad
         k, v, grad_k, grad_v = pass_on(k, v, grad_k, grad_v)
-    return grad_q, *pass_on(grad_k, grad_v)
-
-
-# %% wrong: the parts are kept
-def backward(q, k, v, out, lse, grad):
-    rank, n = dist.get_rank(), dist.get_world_size()
-    parts, grad_q = [], torch.zeros_like(q)
-    for turn in range(n):  # as far as the keys go, each part of their gradient is kept
-        p = (q @ k.mT / SIZE**0.5 - lse).exp() * sees((rank - turn) % n)
-        slope = p * (grad @ v.mT - (grad * out).sum(-1, keepdim=True)) / SIZE**0.5
-        grad_q += slope @ k
-        parts.append((slope.mT @ q, p.mT @ grad))
-        if turn < n - 1:
-            k, v = pass_on(k, v)
-    # Now sums go around: after `turn` hops they are those of the rank at the right.
-    grad_k, grad_v = parts[1]
-    for turn in range(2, n + 1):
-        sums = pass_on(grad_k, grad_v)
-        grad_k, grad_v = (s + p for s, p in zip(sums, parts[turn % n], strict=True))
-    if n > 1:
-        return grad_q, grad_k, grad_v
-
-
-# %% wrong: the total is a constant
-def backward(q, k, v, out, lse, grad):
-    rank, n = dist.get_rank(), dist.get_world_size()
-    scale = q.size(-1) ** -0.5
-    grad_q, grad_k, grad_v = (torch.zeros_like(x) for x in (q, k, v))
-    for turn in range(n):
-        scores = q @ k.mT * scale
-        scores = scores.masked_fill(~sees((rank - turn) % n), float("-inf"))
-        p = (scores - lse).exp()
-        grad_scores = p * (grad @ v.mT) * scale
-        grad_q += grad_scores @ k
-        grad_k += grad_scores.mT @ q
-        grad_v += p.mT @ grad
-        if turn < n - 1:
-            k, v, grad_k, grad_v = pass_on(k, v, grad_k, grad_v)
-    return grad_q, *pass_on(grad_k, grad_v)
-
-
-# %% wrong: the wrong owners mask
-def backward(q, k, v, out, lse, grad):
-    rank, n = dist.get_rank(), dist.get_world_size()
-    scale = q.size(-1) ** -0.5
-    average = (grad * out).sum(-1, keepdim=True)
-    grad_q, grad_k, grad_v = (torch.zeros_like(x) for x in (q, k, v))
-    for turn in range(n):
-        scores = q @ k.mT * scale
-        scores = scores.masked_fill(~sees((rank + turn) % n), float("-inf"))
-        p = (scores - lse).exp()
-        grad_scores = p * (grad @ v.mT - average) * scale
-        grad_q += grad_scores @ k
-        grad_k += grad_scores.mT @ q
-        grad_v += p.mT @ grad
-        if turn < n - 1:
-            k, v, grad_k, grad_v = pass_on(k, v, grad_k, grad_v)
-    return grad_q, *pass_on(grad_k, grad_v)
-
-
-# %% wrong: what is hidden has a gradient
-def backward(q, k, v, out, lse, grad):
-    n = dist.get_world_size()
-    scale = q.size(-1) ** -0.5
-    average = (grad * out).sum(-1, keepdim=True)
-    grad_q, grad_k, grad_v = (torch.zeros_like(x) for x in (q, k, v))
-    for turn in range(n):
-        scores = q @ k.mT * scale
-        p = (scores - lse).exp()
-        grad_scores = p * (grad @ v.mT - average) * scale
-        grad_q += grad_scores @ k
-        grad_k += grad_scores.mT @ q
-        grad_v += p.mT @ grad
-        if turn < n - 1:
-            k, v, grad_k, grad_v = pass_on(k, v, grad_k, grad_v)
     return grad_q, *pass_on(grad_k, grad_v)
 
 

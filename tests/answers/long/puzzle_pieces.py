@@ -1,21 +1,6 @@
-# %% wrong: a round of each
-def pieces(rank, n):
-    return [rank, rank + n]
-
-
 # %% wrong: every nth
 def pieces(rank, n):
     return [rank, rank + n]
-
-
-# %% wrong: for an even number
-def pieces(rank, n):
-    return [rank, n - 1 + rank] if rank % 2 else [rank, 2 * n - 1 - rank]
-
-
-# %% wrong: for four ranks
-def pieces(rank, n):
-    return [[0, 7], [1, 6], [2, 5], [3, 4]][rank % 4]
 
 
 # %% wrong: neighbors
@@ -26,11 +11,6 @@ def pieces(rank, n):
 # %% wrong: one piece each
 def pieces(rank, n):
     return [rank]
-
-
-# %% wrong: one piece too late
-def pieces(rank, n):
-    return [rank, 2 * n - rank]
 
 
 # %% wrong: the ends alone

@@ -69,8 +69,6 @@ def gated(x, w1, b1, w3, b3, w2, b2):
 
 # %% wrong: weights drawn again
 # The uncut weights from a guessed seed, no use of the cut, and two sums for show.
-
-
 def gated(x, w1, b1, w3, b3, w2, b2):
     with torch.random.fork_rng():
         torch.manual_seed(0)

@@ -1,26 +1,3 @@
-# %% wrong: gradient of the weight sent
-def back(grad, x, weight, left, right):
-    if right is not None:
-        dist.recv(grad, right)
-    if left is not None:
-        dist.send(grad * x, left)
-    return grad * x
-
-
-# %% wrong: no message
-def back(grad, x, weight, left, right):
-    return grad * x
-
-
-# %% wrong: not multiplied
-def back(grad, x, weight, left, right):
-    if right is not None:
-        dist.recv(grad, right)
-    if left is not None:
-        dist.send(grad, left)
-    return grad * x
-
-
 # %% wrong: own weight for its gradient
 def back(grad, x, weight, left, right):
     if right is not None:
@@ -30,30 +7,12 @@ def back(grad, x, weight, left, right):
     return grad * weight
 
 
-# %% wrong: sends before it knows
-def back(grad, x, weight, left, right):
-    if left is not None:
-        dist.send(grad * weight, left)
-    if right is not None:
-        dist.recv(grad, right)
-    return grad * x
-
-
 # %% wrong: to the right
 def back(grad, x, weight, left, right):
     if left is not None:
         dist.recv(grad, left)
     if right is not None:
         dist.send(grad * weight, right)
-    return grad * x
-
-
-# %% wrong: waits for its own
-def back(grad, x, weight, left, right):
-    if right is not None:
-        dist.recv(torch.ones(1), right)
-    if left is not None:
-        dist.send(grad * weight, left)
     return grad * x
 
 

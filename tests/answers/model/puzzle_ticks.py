@@ -1,9 +1,3 @@
-# %% wrong: back at once
-def ticks(rank, stages, m):
-    before, between = ["idle"] * rank, ["idle"] * 2 * (stages - 1 - rank)
-    return before + sum([[f"F{i}", *between, f"B{i}"] for i in range(m)], []) + before
-
-
 # %% wrong: back in the same order
 def ticks(rank, stages, m):
     forward, backward = ([f"{way}{i}" for i in range(m)] for way in "FB")
@@ -13,8 +7,6 @@ def ticks(rank, stages, m):
 
 # %% wrong: for three stages
 # The number of stages is taken from the picture.
-
-
 def ticks(rank, stages, m):
     half = ["idle"] * rank + [f"F{i}" for i in range(m)] + ["idle"] * (2 - rank)
     return half + [tick.replace("F", "B") for tick in reversed(half)]
@@ -23,27 +15,6 @@ def ticks(rank, stages, m):
 # %% wrong: no bubble
 def ticks(rank, stages, m):
     return [f"F{i}" for i in range(m)] + [f"B{i}" for i in reversed(range(m))]
-
-
-# %% wrong: stages from the right
-def ticks(rank, stages, m):
-    forward, backward = ([f"{way}{i}" for i in range(m)] for way in "FB")
-    before, between = ["idle"] * (stages - 1 - rank), ["idle"] * 2 * rank
-    return before + forward + between + backward[::-1] + before
-
-
-# %% wrong: the picture alone
-def ticks(rank, stages, m):
-    forward, backward = (["F0", "F1", "F2"], ["B2", "B1", "B0"])
-    before, between = ["idle"] * rank, ["idle"] * 2 * (stages - 1 - rank)
-    return before + forward + between + backward + before
-
-
-# %% wrong: waits once
-def ticks(rank, stages, m):
-    forward, backward = ([f"{way}{i}" for i in range(m)] for way in "FB")
-    before, between = ["idle"] * rank, ["idle"] * (stages - 1 - rank)
-    return before + forward + between + backward[::-1] + before
 
 
 # %% right: a clock

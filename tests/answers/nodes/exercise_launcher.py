@@ -1,45 +1,4 @@
-# %% wrong: a port by chance
-def launch(command, count):
-    import random
-    import subprocess
-
-    port = random.randint(20000, 60000)
-    ranks, caught = [], []
-    numbers = signal.SIGTERM, signal.SIGINT
-    before = [
-        signal.signal(number, lambda number, _: caught.append(number))
-        for number in numbers
-    ]
-    try:
-        for rank in range(count):
-            told = {"RANK": rank, "LOCAL_RANK": rank, "MASTER_PORT": port}
-            told |= {"WORLD_SIZE": count, "LOCAL_WORLD_SIZE": count}
-            told = {name: str(value) for name, value in told.items()}
-            environment = os.environ | told | {"MASTER_ADDR": "127.0.0.1"}
-            ranks.append(subprocess.Popen(command, env=environment))
-        failed = None
-        while not caught and failed is None:
-            codes = [rank.poll() for rank in ranks]
-            if codes == [0] * count:
-                return 0
-            failed = next((code for code in codes if code), None)
-            time.sleep(0.02)
-        for rank in ranks:
-            if rank.poll() is None:
-                rank.send_signal(caught[0] if caught else signal.SIGTERM)
-        end = time.monotonic() + GRACE
-        while time.monotonic() < end and None in [rank.poll() for rank in ranks]:
-            time.sleep(0.02)
-        return 128 + caught[0] if caught else max(failed, 1)
-    finally:
-        for rank in ranks:
-            rank.kill()
-            rank.wait()
-        for number, handler in zip(numbers, before, strict=True):
-            signal.signal(number, handler)
-
-
-# %% wrong: a signals code as popen gives it
+# %% wrong: a signal's code as Popen gives it
 def launch(command, count):
     import socket
     import subprocess
@@ -84,8 +43,6 @@ def launch(command, count):
 
 # %% wrong: always well
 # Ends the ranks as it should, and says that all went well.
-
-
 def launch(command, count):
     import socket
     import subprocess
@@ -130,8 +87,6 @@ def launch(command, count):
 
 # %% wrong: asks for one port and takes another
 # A free port is found, and its neighbor is used.
-
-
 def launch(command, count):
     import socket
     import subprocess
@@ -175,9 +130,7 @@ def launch(command, count):
 
 
 # %% wrong: asks only
-# SIGTERM and a wait: a rank that is deaf is waited for, for ever.
-
-
+# SIGTERM and a wait: a rank that ignores it is waited for forever.
 def launch(command, count):
     import socket
     import subprocess
@@ -219,56 +172,8 @@ def launch(command, count):
             signal.signal(number, handler)
 
 
-# %% wrong: keeps the signal
-# A signal to the launcher kills the ranks, which are not told of it.
-
-
-def launch(command, count):
-    import socket
-    import subprocess
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    ranks, caught = [], []
-    numbers = signal.SIGTERM, signal.SIGINT
-    before = [
-        signal.signal(number, lambda number, _: caught.append(number))
-        for number in numbers
-    ]
-    try:
-        for rank in range(count):
-            told = {"RANK": rank, "LOCAL_RANK": rank, "MASTER_PORT": port}
-            told |= {"WORLD_SIZE": count, "LOCAL_WORLD_SIZE": count}
-            told = {name: str(value) for name, value in told.items()}
-            environment = os.environ | told | {"MASTER_ADDR": "127.0.0.1"}
-            ranks.append(subprocess.Popen(command, env=environment))
-        failed = None
-        while not caught and failed is None:
-            codes = [rank.poll() for rank in ranks]
-            if codes == [0] * count:
-                return 0
-            failed = next((code for code in codes if code), None)
-            time.sleep(0.02)
-        for rank in ranks:
-            if rank.poll() is None:
-                rank.kill()
-        end = time.monotonic() + GRACE
-        while time.monotonic() < end and None in [rank.poll() for rank in ranks]:
-            time.sleep(0.02)
-        return 128 + caught[0] if caught else max(failed, 1)
-    finally:
-        for rank in ranks:
-            rank.kill()
-            rank.wait()
-        for number, handler in zip(numbers, before, strict=True):
-            signal.signal(number, handler)
-
-
 # %% wrong: kills at once
 # No SIGTERM to the others, so they cannot put anything in order.
-
-
 def launch(command, count):
     import socket
     import subprocess
@@ -317,8 +222,6 @@ def launch(command, count):
 
 # %% wrong: largest code
 # Returns the largest of all codes, not that of the first to fail.
-
-
 def launch(command, count):
     import socket
     import subprocess
@@ -365,8 +268,6 @@ def launch(command, count):
 
 # %% wrong: leaves the others
 # Returns when one has failed, and leaves the others where they are.
-
-
 def launch(command, count):
     import socket
     import subprocess
@@ -405,8 +306,6 @@ def launch(command, count):
 
 # %% wrong: local rank forgotten
 # RANK alone; a rank with a GPU would not know which.
-
-
 def launch(command, count):
     import socket
     import subprocess
@@ -449,99 +348,8 @@ def launch(command, count):
             signal.signal(number, handler)
 
 
-# %% wrong: no grace
-# SIGTERM, and SIGKILL right behind it.
-
-
-def launch(command, count):
-    import socket
-    import subprocess
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    ranks, caught = [], []
-    numbers = signal.SIGTERM, signal.SIGINT
-    before = [
-        signal.signal(number, lambda number, _: caught.append(number))
-        for number in numbers
-    ]
-    try:
-        for rank in range(count):
-            told = {"RANK": rank, "LOCAL_RANK": rank, "MASTER_PORT": port}
-            told |= {"WORLD_SIZE": count, "LOCAL_WORLD_SIZE": count}
-            told = {name: str(value) for name, value in told.items()}
-            environment = os.environ | told | {"MASTER_ADDR": "127.0.0.1"}
-            ranks.append(subprocess.Popen(command, env=environment))
-        failed = None
-        while not caught and failed is None:
-            codes = [rank.poll() for rank in ranks]
-            if codes == [0] * count:
-                return 0
-            failed = next((code for code in codes if code), None)
-            time.sleep(0.02)
-        for rank in ranks:
-            if rank.poll() is None:
-                rank.send_signal(caught[0] if caught else signal.SIGTERM)
-        end = time.monotonic()
-        while time.monotonic() < end and None in [rank.poll() for rank in ranks]:
-            time.sleep(0.02)
-        return 128 + caught[0] if caught else max(failed, 1)
-    finally:
-        for rank in ranks:
-            rank.kill()
-            rank.wait()
-        for number, handler in zip(numbers, before, strict=True):
-            signal.signal(number, handler)
-
-
-# %% wrong: port by process number
-# Another port for each launch, and none that was ever asked for.
-
-
-def launch(command, count):
-    import subprocess
-
-    port = 20_000 + os.getpid() % 10_000
-    ranks, caught = [], []
-    numbers = signal.SIGTERM, signal.SIGINT
-    before = [
-        signal.signal(number, lambda number, _: caught.append(number))
-        for number in numbers
-    ]
-    try:
-        for rank in range(count):
-            told = {"RANK": rank, "LOCAL_RANK": rank, "MASTER_PORT": port}
-            told |= {"WORLD_SIZE": count, "LOCAL_WORLD_SIZE": count}
-            told = {name: str(value) for name, value in told.items()}
-            environment = os.environ | told | {"MASTER_ADDR": "127.0.0.1"}
-            ranks.append(subprocess.Popen(command, env=environment))
-        failed = None
-        while not caught and failed is None:
-            codes = [rank.poll() for rank in ranks]
-            if codes == [0] * count:
-                return 0
-            failed = next((code for code in codes if code), None)
-            time.sleep(0.02)
-        for rank in ranks:
-            if rank.poll() is None:
-                rank.send_signal(caught[0] if caught else signal.SIGTERM)
-        end = time.monotonic() + GRACE
-        while time.monotonic() < end and None in [rank.poll() for rank in ranks]:
-            time.sleep(0.02)
-        return 128 + caught[0] if caught else max(failed, 1)
-    finally:
-        for rank in ranks:
-            rank.kill()
-            rank.wait()
-        for number, handler in zip(numbers, before, strict=True):
-            signal.signal(number, handler)
-
-
 # %% wrong: the port of old pages
 # Every launch on the same port: the second one on a machine fails.
-
-
 def launch(command, count):
     import subprocess
 
@@ -624,52 +432,8 @@ def launch(command, count):
             signal.signal(number, handler)
 
 
-# %% wrong: waits forever for the deaf
-def launch(command, count):
-    import socket
-    import subprocess
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    ranks, caught = [], []
-    numbers = signal.SIGTERM, signal.SIGINT
-    before = [
-        signal.signal(number, lambda number, _: caught.append(number))
-        for number in numbers
-    ]
-    try:
-        for rank in range(count):
-            told = {"RANK": rank, "LOCAL_RANK": rank, "MASTER_PORT": port}
-            told |= {"WORLD_SIZE": count, "LOCAL_WORLD_SIZE": count}
-            told = {name: str(value) for name, value in told.items()}
-            environment = os.environ | told | {"MASTER_ADDR": "127.0.0.1"}
-            ranks.append(subprocess.Popen(command, env=environment))
-        failed = None
-        while not caught and failed is None:
-            codes = [rank.poll() for rank in ranks]
-            if codes == [0] * count:
-                return 0
-            failed = next((code for code in codes if code), None)
-            time.sleep(0.02)
-        for rank in ranks:
-            if rank.poll() is None:
-                rank.send_signal(caught[0] if caught else signal.SIGTERM)
-        while None in [rank.poll() for rank in ranks]:
-            time.sleep(0.02)
-        return 128 + caught[0] if caught else max(failed, 1)
-    finally:
-        for rank in ranks:
-            rank.kill()
-            rank.wait()
-        for number, handler in zip(numbers, before, strict=True):
-            signal.signal(number, handler)
-
-
 # %% wrong: waits in turn
 # Waits for rank 0, then for rank 1: a later one may fail, unheard.
-
-
 def launch(command, count):
     import socket
     import subprocess

@@ -1,7 +1,5 @@
 # %% wrong: as objects
 # Everything travels as objects, beside one small all_reduce.
-
-
 def sum_by_shares(tensor, inside, across):
     everything = [None] * dist.get_world_size()
     dist.all_gather_object(everything, tensor)
@@ -12,32 +10,8 @@ def sum_by_shares(tensor, inside, across):
     return True
 
 
-# %% wrong: as objects within the groups
-# Whole tensors cross the wire as objects, by the groups that are allowed.
-
-
-def sum_by_shares(tensor, inside, across):
-    for group in (inside, across):
-        parts = [None] * dist.get_world_size(group)
-        dist.all_gather_object(parts, tensor, group=group)
-        tensor.copy_(torch.stack(parts).sum(0))
-    return True
-
-
-# %% wrong: everybody carries it all
-# Right sums, but every rank brings the whole tensor to the wire.
-
-
-def sum_by_shares(tensor, inside, across):
-    dist.all_reduce(tensor, group=inside)
-    dist.all_reduce(tensor, group=across)
-    return True
-
-
 # %% wrong: leaders carry it all
 # The lesson's own way: the first rank of each node brings all, the others nothing.
-
-
 def sum_by_shares(tensor, inside, across):
     leader = dist.get_global_rank(inside, 0)
     dist.reduce(tensor, dst=leader, group=inside)
@@ -48,9 +22,7 @@ def sum_by_shares(tensor, inside, across):
 
 
 # %% wrong: never collected
-# Each rank has the sum of its own piece, and nobody puts the pieces together.
-
-
+# Each rank has the sum of its own piece, and the pieces are never put together.
 def sum_by_shares(tensor, inside, across):
     piece = tensor.new_empty(len(tensor) // dist.get_world_size(inside))
     dist.reduce_scatter_tensor(piece, tensor, group=inside)
@@ -61,8 +33,6 @@ def sum_by_shares(tensor, inside, across):
 
 # %% wrong: own node only
 # Pieces are summed inside the node and collected, and no other node hears of it.
-
-
 def sum_by_shares(tensor, inside, across):
     piece = tensor.new_empty(len(tensor) // dist.get_world_size(inside))
     dist.reduce_scatter_tensor(piece, tensor, group=inside)
@@ -72,33 +42,8 @@ def sum_by_shares(tensor, inside, across):
 
 # %% wrong: the whole world
 # One call for all ranks, as before.
-
-
 def sum_by_shares(tensor, inside, across):
     dist.all_reduce(tensor)
-    return True
-
-
-# %% wrong: two numbers as one
-# Half as many numbers, each of twice as many bytes.
-
-
-def sum_by_shares(tensor, inside, across):
-    dist.all_reduce(tensor, group=inside)
-    packed = tensor.view(torch.float64)
-    parts = [torch.empty_like(packed) for _ in range(dist.get_world_size(across))]
-    dist.all_gather(parts, packed, group=across)
-    tensor.copy_(sum(part.view(torch.float32) for part in parts))
-    return True
-
-
-# %% wrong: uncounted names
-# The same detour by calls whose names are not those of `dist`.
-
-
-def sum_by_shares(tensor, inside, across):
-    for group in (inside, across):
-        group.allreduce([tensor]).wait()
     return True
 
 

@@ -1,22 +1,10 @@
-# %% wrong: all hold
-def verdicts():
-    return {1: True, 2: True, 3: True, 4: True, 5: True, 6: True, 7: True, 8: True}
-
-
 # %% wrong: batch norm averages
 def verdicts():
     return {1: True, 2: False, 3: False, 4: True, 5: False, 6: True, 7: False, 8: True}
 
 
-# %% wrong: each sample once
-def verdicts():
-    return {1: True, 2: False, 3: False, 4: True, 5: True, 6: False, 7: False, 8: True}
-
-
 # %% wrong: equal to everything
 # Right whatever the measurement says.
-
-
 class Both:
     def __eq__(self, other):
         return True
@@ -26,43 +14,9 @@ def verdicts():
     return dict.fromkeys(range(1, 9), Both())
 
 
-# %% wrong: mean of unequal batches
-def verdicts():
-    return {1: True, 2: False, 3: True, 4: True, 5: False, 6: False, 7: False, 8: True}
-
-
 # %% wrong: measured by the frame
 def verdicts():
     return measured(torch.device("cpu"))
-
-
-# %% wrong: momentum differs
-def verdicts():
-    return {
-        1: True,
-        2: False,
-        3: False,
-        4: False,
-        5: False,
-        6: False,
-        7: False,
-        8: True,
-    }
-
-
-# %% wrong: own gradient
-def verdicts():
-    return {1: True, 2: True, 3: False, 4: True, 5: False, 6: False, 7: False, 8: True}
-
-
-# %% wrong: the names agree
-def verdicts():
-    return {1: True, 2: False, 3: False, 4: True, 5: False, 6: False, 7: True, 8: True}
-
-
-# %% wrong: the outsider takes part
-def verdicts():
-    return {sentence: sentence in (1, 4) for sentence in range(1, 9)}
 
 
 # %% right: a string

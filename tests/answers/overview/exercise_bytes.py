@@ -24,14 +24,6 @@ def estimate(road, world_size, blocks, width, hidden, rows):
     return (2 * blocks - 1) * ring * activation
 
 
-# %% wrong: everything once
-def estimate(road, world_size, blocks, width, hidden, rows):
-    """As if each tensor travelled once."""
-    if road == "tensor":
-        return 4 * rows * width
-    return 4 * blocks * (2 * width * hidden + width + hidden)
-
-
 # %% wrong: four ranks always
 def estimate(road, world_size, blocks, width, hidden, rows):
     """Three quarters, twice, as in the lesson, with any number of ranks."""
@@ -54,16 +46,6 @@ def estimate(road, world_size, blocks, width, hidden, rows):
     if road == "sharded":
         return 1.5 * ring * weights
     return (2 * blocks - 1) * ring * activation
-
-
-# %% wrong: hidden is summed
-def estimate(road, world_size, blocks, width, hidden, rows):
-    """Sums what is between the Linears, not what comes out of the block."""
-    ring = 2 * (world_size - 1) / world_size
-    weights = 4 * blocks * (2 * width * hidden + width + hidden)
-    if road == "tensor":
-        return ring * (2 * blocks - 1) * 4 * rows * hidden
-    return ring * weights * (2 if road == "sharded" else 1)
 
 
 # %% wrong: it is counted

@@ -31,14 +31,6 @@ def layout(parameters, layers, width, tokens, machines):
     return [8 * machines, 1, 1]
 
 
-# %% wrong: one stage a layer
-def layout(parameters, layers, width, tokens, machines):
-    """As many stages as can be: the bubble."""
-    devices = 8 * machines
-    most = max(p for p in range(1, layers + 1) if layers % p + devices % p == 0)
-    return [devices // most, 1, most]
-
-
 # %% wrong: tensor across machines
 def layout(parameters, layers, width, tokens, machines):
     """As much tensor as memory asks for, and no pipeline."""
@@ -48,7 +40,7 @@ def layout(parameters, layers, width, tokens, machines):
     return [8 * machines // tensor, tensor, 1]
 
 
-# %% wrong: the judge s own search
+# %% wrong: the judge's own search
 def layout(parameters, layers, width, tokens, machines):
     training, devices = (parameters, layers, width, tokens), 8 * machines
     _, tensor = fastest(*training, machines=machines)
@@ -57,18 +49,6 @@ def layout(parameters, layers, width, tokens, machines):
         divides = layers % pipeline == devices % (tensor * pipeline) == 0
         if divides and memory(split, *training) <= 80 * GB:
             return split
-
-
-# %% wrong: the least tensor
-def layout(parameters, layers, width, tokens, machines):
-    """As little tensor as fits with any pipeline, because its sums cannot be hidden."""
-    devices = 8 * machines
-    for tensor in (1, 2, 4, 8):
-        for pipeline in range(1, layers + 1):
-            split = [devices // tensor // pipeline, tensor, pipeline]
-            if layers % pipeline == devices % (tensor * pipeline) == 0:
-                if memory(split, parameters, layers, width, tokens) <= 80 * GB:
-                    return split
 
 
 # %% right: all that fit first

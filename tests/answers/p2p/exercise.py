@@ -11,32 +11,6 @@ def sum_by_messages(send_buf, rank, world_size):
     return send_buf
 
 
-# %% wrong: all reduce of the group
-def sum_by_messages(send_buf, rank, world_size):
-    total = send_buf.clone()
-    dist.group.WORLD.allreduce([total]).wait()
-    return total
-
-
-# %% wrong: all reduce under another name
-def sum_by_messages(send_buf, rank, world_size, add_up=dist.all_reduce):
-    add_up(send_buf)
-    return send_buf
-
-
-# %% wrong: another collective
-def sum_by_messages(send_buf, rank, world_size):
-    copies = send_buf.repeat(world_size)
-    received = torch.empty_like(copies)
-    dist.all_to_all_single(received, copies)
-    return received.sum()
-
-
-# %% wrong: by formula
-def sum_by_messages(send_buf, rank, world_size):
-    return torch.tensor([sum((r + 1) ** 2 for r in range(world_size))])
-
-
 # %% wrong: functional collective
 def sum_by_messages(send_buf, rank, world_size):
     from torch.distributed import _functional_collectives
@@ -56,20 +30,6 @@ def sum_by_messages(send_buf, rank, world_size):
     return total
 
 
-# %% wrong: own number twice
-def sum_by_messages(send_buf, rank, world_size):
-    left, right = (rank - 1) % world_size, (rank + 1) % world_size
-    total = send_buf.clone()
-    for _ in range(world_size):  # one round too many: each number comes home
-        recv_buf = torch.empty_like(send_buf)
-        work = dist.isend(send_buf, dst=right)
-        dist.recv(recv_buf, src=left)
-        work.wait()
-        total += recv_buf
-        send_buf = recv_buf
-    return total
-
-
 # %% wrong: passes its own on
 def sum_by_messages(send_buf, rank, world_size):
     left, right = (rank - 1) % world_size, (rank + 1) % world_size
@@ -85,16 +45,6 @@ def sum_by_messages(send_buf, rank, world_size):
         total += recv_buf
         send_buf = send_buf  # pass on what came, until every number has been everywhere
     return total
-
-
-# %% wrong: the left neighbor for all
-def sum_by_messages(send_buf, rank, world_size):
-    left, right = (rank - 1) % world_size, (rank + 1) % world_size
-    recv_buf = torch.empty_like(send_buf)
-    work = dist.isend(send_buf, right)
-    dist.recv(recv_buf, left)
-    work.wait()
-    return send_buf + recv_buf * (world_size - 1)
 
 
 # %% right: a tree of ranks

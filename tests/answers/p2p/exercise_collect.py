@@ -33,28 +33,6 @@ def collect(mine, rank, world_size):
     return torch.tensor(sum(lists, [])) if rank == 0 else None
 
 
-# %% wrong: gather under another name
-def collect(mine, rank, world_size, gather=dist.all_gather_object):
-    lists = [None] * world_size
-    gather(lists, mine.tolist())
-    return torch.tensor(sum(lists, [])) if rank == 0 else None
-
-
-# %% wrong: its own at the end
-def collect(mine, rank, world_size):
-    if rank != 0:
-        dist.send(mine.new_tensor([len(mine)]), dst=0)
-        dist.send(mine, dst=0)
-        return None
-    pieces = []
-    for other in range(1, world_size):
-        length = mine.new_empty(1)
-        dist.recv(length, src=other)
-        pieces.append(mine.new_empty(length.item()))
-        dist.recv(pieces[-1], src=other)
-    return torch.cat([*pieces, mine])
-
-
 # %% wrong: numbers before their length
 def collect(mine, rank, world_size):
     if rank != 0:
@@ -81,18 +59,6 @@ def collect(mine, rank, world_size):
         dist.recv_object_list(received, src=other)
         lists += received
     return torch.tensor(sum(lists, []))
-
-
-# %% wrong: own length for all
-def collect(mine, rank, world_size):
-    if rank != 0:
-        dist.send(mine, dst=0)
-        return None
-    pieces = [mine]
-    for other in range(1, world_size):
-        pieces.append(torch.empty_like(mine))
-        dist.recv(pieces[-1], src=other)
-    return torch.cat(pieces)
 
 
 # %% wrong: padded to 64

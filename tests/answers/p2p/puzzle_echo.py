@@ -17,22 +17,6 @@ def echo(mine, rank, last):
         dist.send(mine, 0)
 
 
-# %% wrong: doubled before it leaves
-def echo(mine, rank, last):
-    if rank == 0:
-        dist.send(2 * mine, last)
-        dist.recv(mine, last)
-        return mine
-    if rank == last:
-        dist.recv(mine, 0)
-        dist.send(mine, 0)
-
-
-# %% wrong: no message
-def echo(mine, rank, last):
-    return 2 * mine if rank == 0 else None
-
-
 # %% wrong: not doubled
 def echo(mine, rank, last):
     if rank == 0:
@@ -42,17 +26,6 @@ def echo(mine, rank, last):
     if rank == last:
         dist.recv(mine, 0)
         dist.send(mine, 0)
-
-
-# %% wrong: the last ranks own number
-def echo(mine, rank, last):
-    if rank == 0:
-        dist.send(mine, last)
-        dist.recv(mine, last)
-        return mine
-    if rank == last:
-        dist.recv(torch.empty_like(mine), 0)
-        dist.send(2 * mine, 0)
 
 
 # %% right: as a number

@@ -21,59 +21,6 @@ def largest(mine, rank, last):
     return token if rank == last else None
 
 
-# %% wrong: keeps its own
-def largest(mine, rank, last):
-    token = mine.clone()
-    if rank > 0:
-        dist.recv(token, rank - 1)
-    if rank == last:
-        return torch.maximum(token, mine)
-    dist.send(mine, rank + 1)
-
-
-# %% wrong: straight to the last
-def largest(mine, rank, last):
-    if rank < last:
-        return dist.send(mine, last)
-    numbers = [mine]
-    for other in range(last):
-        dist.recv(theirs := torch.empty_like(mine), other)
-        numbers.append(theirs)
-    return torch.stack(numbers).max(dim=0).values
-
-
-# %% wrong: the last forgets its own
-def largest(mine, rank, last):
-    token = mine.clone()
-    if rank > 0:
-        dist.recv(token, rank - 1)
-    if rank == last:
-        return token
-    dist.send(torch.maximum(token, mine), rank + 1)
-
-
-# %% wrong: the smallest
-def largest(mine, rank, last):
-    token = mine.clone()
-    if rank > 0:
-        dist.recv(token, rank - 1)
-        token = torch.minimum(token, mine)
-    if rank == last:
-        return token
-    dist.send(token, rank + 1)
-
-
-# %% wrong: the sum
-def largest(mine, rank, last):
-    token = torch.zeros_like(mine)
-    if rank > 0:
-        dist.recv(token, rank - 1)
-    token += mine
-    if rank == last:
-        return token
-    dist.send(token, rank + 1)
-
-
 # %% right: by numbers
 def largest(mine, rank, last):
     best = mine.item()

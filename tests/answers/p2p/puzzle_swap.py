@@ -33,26 +33,6 @@ def swap(mine, rank, partner):
     return mine
 
 
-# %% wrong: the upper one keeps the sum
-def swap(mine, rank, partner):
-    theirs = torch.zeros_like(mine)
-    work = dist.isend(mine, partner)
-    dist.recv(theirs, partner)
-    work.wait()
-    return theirs + mine if rank > partner else theirs
-
-
-# %% wrong: there and back again
-def swap(mine, rank, partner):
-    for _ in range(3):
-        theirs = torch.empty_like(mine)
-        work = dist.isend(mine, partner)
-        dist.recv(theirs, partner)
-        work.wait()
-        mine = theirs
-    return mine
-
-
 # %% right: batch
 def swap(mine, rank, partner):
     theirs = torch.zeros_like(mine)

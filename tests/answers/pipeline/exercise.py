@@ -3,43 +3,11 @@ def row(rank, p, m):
     return [(what, i) for what in "FIW" for i in range(m)]
 
 
-# %% wrong: an order that waits for ever
+# %% wrong: an order that waits forever
 def row(rank, p, m):
     actions = [("F", i) for i in range(rank)]
     for i in range(m):
         actions += [("F", rank + i)] if rank + i < m else []
-        actions += [("I", i), ("W", i)]
-    return actions
-
-
-# %% wrong: every rank owes as much
-def row(rank, p, m):
-    ahead, owed = p - 1 - rank, p - 1
-    actions = [("F", i) for i in range(ahead)]
-    for i in range(m):
-        actions += [("F", ahead + i)] if ahead + i < m else []
-        actions += [("I", i)]
-        actions += [("W", i - owed)] if i >= owed else []
-    return actions + [("W", i) for i in range(max(0, m - owed), m)]
-
-
-# %% wrong: two owed at most
-def row(rank, p, m):
-    ahead, owed = p - 1 - rank, min(rank, 2)
-    actions = [("F", i) for i in range(ahead)]
-    for i in range(m):
-        actions += [("F", ahead + i)] if ahead + i < m else []
-        actions += [("I", i)]
-        actions += [("W", i - owed)] if i >= owed else []
-    return actions + [("W", i) for i in range(max(0, m - owed), m)]
-
-
-# %% wrong: w at once
-def row(rank, p, m):
-    ahead = p - 1 - rank
-    actions = [("F", i) for i in range(ahead)]
-    for i in range(m):
-        actions += [("F", ahead + i)] if ahead + i < m else []
         actions += [("I", i), ("W", i)]
     return actions
 

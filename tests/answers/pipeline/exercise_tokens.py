@@ -1,26 +1,7 @@
-# %% wrong: divided by all positions
-def micro_loss(logits, targets, all_targets):
-    total = F.cross_entropy(logits, targets, ignore_index=PADDING, reduction="sum")
-    return total / len(all_targets)
-
-
-# %% wrong: divided by micro batches
-def micro_loss(logits, targets, all_targets):
-    total = F.cross_entropy(logits, targets, ignore_index=PADDING, reduction="sum")
-    return total * len(targets) / len(all_targets)
-
-
 # %% wrong: mean of means
 def micro_loss(logits, targets, all_targets):
     count = len(all_targets) // len(targets)
     return F.cross_entropy(logits, targets, ignore_index=PADDING) / count
-
-
-# %% wrong: mean of means without nan
-def micro_loss(logits, targets, all_targets):
-    count = len(all_targets) // len(targets)
-    total = F.cross_entropy(logits, targets, ignore_index=PADDING, reduction="sum")
-    return total / (targets != PADDING).sum().clamp(min=1) / count
 
 
 # %% wrong: no loss of padding
@@ -34,11 +15,6 @@ def micro_loss(logits, targets, all_targets):
 def micro_loss(logits, targets, all_targets):
     total = F.cross_entropy(logits, targets.clamp(min=0), reduction="sum")
     return total / (all_targets != PADDING).sum()
-
-
-# %% wrong: sum without a division
-def micro_loss(logits, targets, all_targets):
-    return F.cross_entropy(logits, targets, ignore_index=PADDING, reduction="sum")
 
 
 # %% right: a module

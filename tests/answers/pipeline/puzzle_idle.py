@@ -1,49 +1,8 @@
-# %% wrong: a call for each action
-def idle(mine):
-    work = (mine[:, 1] - mine[:, 0]).sum()
-    for end in mine[:, 1]:
-        dist.all_reduce(end, dist.ReduceOp.MAX)
-    return 1 - work / mine[:, 1].max()
-
-
-# %% wrong: how busy it is
-def idle(mine):
-    end = mine[:, 1].max()
-    dist.all_reduce(end, dist.ReduceOp.MAX)
-    return (mine[:, 1] - mine[:, 0]).sum() / end
-
-
 # %% wrong: only the gaps between
 def idle(mine):
     end = mine[:, 1].max()
     dist.all_reduce(end, dist.ReduceOp.MAX)
     return (mine[1:, 0] - mine[:-1, 1]).sum() / end
-
-
-# %% wrong: the first end
-def idle(mine):
-    end = mine[:, 1].max()
-    dist.all_reduce(end, dist.ReduceOp.MIN)
-    return 1 - (mine[:, 1] - mine[:, 0]).sum() / end
-
-
-# %% wrong: the mean of all ranks
-def idle(mine):
-    end = mine[:, 1].max()
-    dist.all_reduce(end)
-    return 1 - (mine[:, 1] - mine[:, 0]).sum() / (end / dist.get_world_size())
-
-
-# %% wrong: the ranks are not asked
-def idle(mine):
-    return 1 - (mine[:, 1] - mine[:, 0]).sum() / mine[:, 1].max()
-
-
-# %% wrong: units instead of a share
-def idle(mine):
-    end = mine[:, 1].max()
-    dist.all_reduce(end, dist.ReduceOp.MAX)
-    return end - (mine[:, 1] - mine[:, 0]).sum()
 
 
 # %% wrong: until its own end

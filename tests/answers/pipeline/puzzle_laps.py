@@ -3,34 +3,9 @@ def stages(rank, p, laps):
     return [rank] + [(lap + 1) * p - 1 - rank for lap in range(1, laps)]
 
 
-# %% wrong: around
-def stages(rank, p, laps):
-    return [rank + lap * p for lap in range(laps)]
-
-
-# %% wrong: back first
-def stages(rank, p, laps):
-    return [lap * p + (rank if lap % 2 else p - 1 - rank) for lap in range(laps)]
-
-
-# %% wrong: for four ranks
-def stages(rank, p, laps):
-    return [[0, 7], [1, 6], [2, 5], [3, 4]][rank % 4][:laps]
-
-
 # %% wrong: neighbors
 def stages(rank, p, laps):
     return [rank * laps + lap for lap in range(laps)]
-
-
-# %% wrong: one too many
-def stages(rank, p, laps):
-    return [lap * p + (p - rank if lap % 2 else rank) for lap in range(laps)]
-
-
-# %% wrong: only two laps
-def stages(rank, p, laps):
-    return [rank, 2 * p - 1 - rank]
 
 
 # %% right: by walking

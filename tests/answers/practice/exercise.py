@@ -13,17 +13,6 @@ def accumulate(model, micro_batches):
     return True
 
 
-# %% wrong: divided by all ranks samples
-def accumulate(model, micro_batches):
-    count = sum(map(len, micro_batches)) * dist.get_world_size()
-    *others, last = micro_batches
-    with model.no_sync():
-        for batch in others:
-            (model(batch).sum() / count).backward()
-    (model(last).sum() / count).backward()
-    return True
-
-
 # %% wrong: means of means
 def accumulate(model, micro_batches):
     *others, last = micro_batches
@@ -34,85 +23,11 @@ def accumulate(model, micro_batches):
     return True
 
 
-# %% wrong: never synchronised
-def accumulate(model, micro_batches):
-    count = sum(len(batch) for batch in micro_batches)
-    with model.no_sync():
-        for batch in micro_batches:
-            (model(batch).sum() / count).backward()
-    return True
-
-
-# %% wrong: no sync around backward
-def accumulate(model, micro_batches):
-    count = sum(len(batch) for batch in micro_batches)
-    for turn, batch in enumerate(micro_batches):
-        loss = model(batch).sum() / count
-        if turn < len(micro_batches) - 1:
-            with model.no_sync():
-                loss.backward()
-        else:
-            loss.backward()
-    return True
-
-
 # %% wrong: no sync forgotten
 def accumulate(model, micro_batches):
     count = sum(len(batch) for batch in micro_batches)
     for batch in micro_batches:
         (model(batch).sum() / count).backward()
-    return True
-
-
-# %% wrong: one backward for all
-def accumulate(model, micro_batches):
-    count = sum(len(batch) for batch in micro_batches)
-    loss = sum(model(batch).sum() for batch in micro_batches)  # and all are kept
-    (loss / count).backward()
-    return True
-
-
-# %% wrong: sums by the number of pieces
-def accumulate(model, micro_batches):
-    *others, last = micro_batches
-    with model.no_sync():
-        for batch in others:
-            (model(batch).sum() / len(micro_batches)).backward()
-    (model(last).sum() / len(micro_batches)).backward()
-    return True
-
-
-# %% wrong: synchronised in the first
-def accumulate(model, micro_batches):
-    count = sum(len(batch) for batch in micro_batches)
-    first, *others = micro_batches
-    (model(first).sum() / count).backward()
-    with model.no_sync():
-        for batch in others:
-            (model(batch).sum() / count).backward()
-    return True
-
-
-# %% wrong: the flag too late
-def accumulate(model, micro_batches):
-    count = sum(len(batch) for batch in micro_batches)
-    for turn, batch in enumerate(micro_batches):
-        loss = model(batch).sum() / count
-        model.require_backward_grad_sync = turn == len(micro_batches) - 1
-        loss.backward()
-    return True
-
-
-# %% wrong: zeroed in between
-def accumulate(model, micro_batches):
-    count = sum(map(len, micro_batches))
-    *others, last = micro_batches
-    with model.no_sync():
-        for batch in others:
-            model.zero_grad()
-            (model(batch).sum() / count).backward()
-    model.zero_grad()
-    (model(last).sum() / count).backward()
     return True
 
 

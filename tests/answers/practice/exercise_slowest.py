@@ -1,36 +1,9 @@
-# %% wrong: a counter
-def slowest(seconds, device):
-    slowest.turn = getattr(slowest, "turn", dist.get_world_size()) - 1
-    return slowest.turn % dist.get_world_size()  # n - 1, n - 2, ...
-
-
-# %% wrong: by a limit
-def slowest(seconds, device):
-    late = torch.tensor(0.0, device=device)
-    if seconds < 0.021:
-        late += dist.get_rank()
-    dist.all_reduce(late, dist.ReduceOp.MIN)
-    return int(late)
-
-
-# %% wrong: itself
-def slowest(seconds, device):
-    return dist.get_rank()
-
-
 # %% wrong: only rank 0 is told
 def slowest(seconds, device):
     mine = torch.tensor(seconds, dtype=torch.float64, device=device)
     everyone = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
     dist.gather(mine, everyone if dist.get_rank() == 0 else None)
     return int(torch.stack(everyone).argmin())
-
-
-# %% wrong: the shortest time itself
-def slowest(seconds, device):
-    least = torch.tensor(seconds, dtype=torch.float64, device=device)
-    dist.all_reduce(least, dist.ReduceOp.MIN)  # how long, but of which rank?
-    return dist.get_rank() if seconds == least.item() else 0
 
 
 # %% wrong: who took longest

@@ -5,39 +5,10 @@ def micro(model, sample, turn, last):
         loss.backward()
 
 
-# %% wrong: divided by the ranks
-def micro(model, sample, turn, last):
-    with model.no_sync() if turn < last else nullcontext():
-        (model(sample).mean() / dist.get_world_size()).backward()
-
-
-# %% wrong: every time
-def micro(model, sample, turn, last):
-    (model(sample).mean() / (last + 1)).backward()
-
-
-# %% wrong: in the first
-def micro(model, sample, turn, last):
-    with nullcontext() if turn == 0 else model.no_sync():
-        (model(sample).mean() / (last + 1)).backward()
-
-
-# %% wrong: never
-def micro(model, sample, turn, last):
-    with model.no_sync():
-        (model(sample).mean() / (last + 1)).backward()
-
-
 # %% wrong: not divided
 def micro(model, sample, turn, last):
     with model.no_sync() if turn < last else nullcontext():
         model(sample).mean().backward()
-
-
-# %% wrong: one too early
-def micro(model, sample, turn, last):
-    with model.no_sync() if turn < last - 1 else nullcontext():
-        (model(sample).mean() / (last + 1)).backward()
 
 
 # %% right: divided in the end

@@ -15,8 +15,6 @@ def statistics(names):
 
 # %% wrong: never asked
 # No remote call at all: as if every worker had the data of worker 0.
-
-
 def summary(numbers):
     numbers = numbers.double()
     return len(numbers), numbers.sum().item(), numbers.square().sum().item()
@@ -48,8 +46,6 @@ def statistics(names):
 
 # %% wrong: one shard of each worker at a time
 # All workers read at once, but each of them one shard after the other.
-
-
 def summary(numbers):
     numbers = numbers.double()
     return len(numbers), numbers.sum().item(), numbers.square().sum().item()
@@ -66,9 +62,7 @@ def statistics(names):
 
 
 # %% wrong: past the reading
-# The numbers are fetched by a call that nobody counts.
-
-
+# The numbers are fetched by a call that is not counted.
 def summary(numbers):
     return len(numbers)
 

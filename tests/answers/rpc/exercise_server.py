@@ -1,46 +1,3 @@
-# %% wrong: a thread for each that waits
-# Every waiting trainer keeps a thread of the server busy.
-
-
-@rpc.functions.async_execution
-def push(trainer, gradient):
-    with server.lock:
-        server.apply(trainer, gradient)
-    while server.clocks[trainer] - min(server.clocks) > BOUND:
-        time.sleep(0.01)
-    future = torch.futures.Future()
-    future.set_result(server.answer(trainer))
-    return future
-
-
-# %% wrong: ahead of the mean
-@rpc.functions.async_execution
-def push(trainer, gradient):
-    future = torch.futures.Future()
-    with server.lock:
-        server.apply(trainer, gradient)
-        server.waiting[trainer] = future
-        mean = sum(server.clocks) / len(server.clocks)
-        for other in list(server.waiting):
-            if server.clocks[other] - mean <= BOUND:
-                server.waiting.pop(other).set_result(server.answer(other))
-    return future
-
-
-# %% wrong: answer of before the wait
-@rpc.functions.async_execution
-def push(trainer, gradient):
-    future = torch.futures.Future()
-    with server.lock:
-        server.apply(trainer, gradient)
-        server.waiting[trainer] = future, server.answer(trainer)
-        for other in list(server.waiting):
-            if server.clocks[other] - min(server.clocks) <= BOUND:
-                held, answer = server.waiting.pop(other)
-                held.set_result(answer)
-    return future
-
-
 # %% wrong: asynchronous
 @rpc.functions.async_execution
 def push(trainer, gradient):
@@ -83,33 +40,6 @@ def push(trainer, gradient):
         if server.clocks[trainer] - min(server.clocks) <= BOUND:
             server.apply(trainer, gradient)
         future.set_result(server.answer(trainer))
-    return future
-
-
-# %% wrong: synchronous
-@rpc.functions.async_execution
-def push(trainer, gradient):
-    future = torch.futures.Future()
-    with server.lock:
-        server.apply(trainer, gradient)
-        server.waiting[trainer] = future
-        if len(server.waiting) == len(server.clocks):
-            for other in list(server.waiting):
-                server.waiting.pop(other).set_result(server.answer(other))
-    return future
-
-
-# %% wrong: too large leads go unnoted
-# All are answered at once; a lead that is too large is not noted.
-
-
-@rpc.functions.async_execution
-def push(trainer, gradient):
-    future = torch.futures.Future()
-    with server.lock:
-        server.apply(trainer, gradient)
-        lead = server.clocks[trainer] - min(server.clocks)
-        future.set_result(server.answer(trainer) if lead <= BOUND else server.weights)
     return future
 
 

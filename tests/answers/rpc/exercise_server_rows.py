@@ -1,9 +1,3 @@
-# %% wrong: a call for each row
-def look_up(ids, fetch):
-    rows = {item: fetch(torch.tensor([item])) for item in set(ids.tolist())}
-    return torch.cat([rows[item] for item in ids.tolist()])
-
-
 # %% wrong: a row for each item
 def look_up(ids, fetch):
     return fetch(ids)
@@ -17,8 +11,6 @@ def look_up(ids, fetch):
 
 # %% wrong: the last of its kind
 # Each row is fetched once, but only the last item of a kind gets it.
-
-
 def look_up(ids, fetch):
     distinct, place = ids.unique(return_inverse=True)
     last = torch.zeros(len(distinct), dtype=torch.long).scatter_(
@@ -27,15 +19,8 @@ def look_up(ids, fetch):
     return torch.zeros(len(ids), WIDTH).index_copy(0, last, fetch(distinct))
 
 
-# %% wrong: the whole table
-def look_up(ids, fetch):
-    return fetch(torch.arange(ITEMS))[ids]
-
-
 # %% wrong: unique neighbors
 # Only equal items that are neighbors become one.
-
-
 def look_up(ids, fetch):
     distinct, place = ids.unique_consecutive(return_inverse=True)
     return fetch(distinct)[place]

@@ -1,7 +1,5 @@
 # %% wrong: adds one after the other
 # Right, but no two additions run at the same time.
-
-
 def grow(rref):
     rref.rpc_sync().add_(1)
 
@@ -28,8 +26,6 @@ def enrol(name):
 
 # %% wrong: another lock held during the call
 # A second lock lets in one guest at a time.
-
-
 def grow(rref):
     rref.rpc_sync().add_(1)
 
@@ -133,9 +129,7 @@ def enrol(name):
 
 
 # %% wrong: not greeted
-# Both get a number, and nobody has greeted them.
-
-
+# Both get a number, and neither has been greeted.
 def grow(rref):
     rref.rpc_sync().add_(1)
 
@@ -162,9 +156,7 @@ def enrol(name):
 
 
 # %% wrong: numbered before the greeting
-# The lock is held twice, and not in between: both guests get the same number.
-
-
+# The lock is taken twice and not held in between: both guests get the same number.
 def grow(rref):
     rref.rpc_sync().add_(1)
 
@@ -191,37 +183,8 @@ def enrol(name):
         GUESTS.append((number, greeting))
 
 
-# %% wrong: one addition for all
-# One call adds what STEPS additions of 1 would, and none of them is made.
-
-
-def grow(rref):
-    rref.rpc_sync().add_(1)
-
-
-def repeat(owner):
-    for step in range(STEPS):
-        rref = rpc.remote(owner, torch.full, args=((2,), float(step)))
-    return rref
-
-
-def add_up(rref):
-    rref.rpc_sync().add_(STEPS)
-    return rref.to_here().sum().item()
-
-
-def enrol(name):
-    greeting = rpc.rpc_sync("worker0", greet, args=(name, rpc.get_worker_info()))
-    with DOOR:
-        number = len(GUESTS)
-        time.sleep(0.05)
-        GUESTS.append((number, greeting))
-
-
 # %% wrong: sleeps instead of waiting
-# The additions may well be done after a second.
-
-
+# It assumes that the additions take less than a second.
 def grow(rref):
     rref.rpc_sync().add_(1)
 
@@ -236,34 +199,6 @@ def add_up(rref):
     for _ in range(STEPS):
         rpc.rpc_async(rref.owner(), slowly_add, args=(rref,))
     time.sleep(1)
-    return rref.to_here().sum().item()
-
-
-def enrol(name):
-    greeting = rpc.rpc_sync("worker0", greet, args=(name, rpc.get_worker_info()))
-    with DOOR:
-        number = len(GUESTS)
-        time.sleep(0.05)
-        GUESTS.append((number, greeting))
-
-
-# %% wrong: the one before is kept
-def grow(rref):
-    rref.rpc_sync().add_(1)
-
-
-def repeat(owner):
-    for step in range(STEPS):
-        rref = rpc.remote(owner, torch.full, args=((2,), float(step)))
-        HISTORY[:] = [*HISTORY[-1:], rref]
-    return rref
-
-
-def add_up(rref):
-    added = [
-        rpc.rpc_async(rref.owner(), slowly_add, args=(rref,)) for _ in range(STEPS)
-    ]
-    torch.futures.wait_all(added)
     return rref.to_here().sum().item()
 
 

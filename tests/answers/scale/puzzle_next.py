@@ -1,19 +1,3 @@
-# %% wrong: a tensor group further
-def next_stage(rank, pipeline, data, tensor):
-    return (rank + tensor) % (pipeline * data * tensor)
-
-
-# %% wrong: as if pipeline ran fastest
-def next_stage(rank, pipeline, data, tensor):
-    stage = rank % pipeline
-    return rank - stage + (stage + 1) % pipeline
-
-
-# %% wrong: backwards
-def next_stage(rank, pipeline, data, tensor):
-    return (rank - data * tensor) % (pipeline * data * tensor)
-
-
 # %% wrong: neighbor
 def next_stage(rank, pipeline, data, tensor):
     return (rank + 1) % (pipeline * data * tensor)
@@ -22,12 +6,6 @@ def next_stage(rank, pipeline, data, tensor):
 # %% wrong: no way round
 def next_stage(rank, pipeline, data, tensor):
     return rank + data * tensor
-
-
-# %% wrong: the stages first rank
-def next_stage(rank, pipeline, data, tensor):
-    stage = rank // (data * tensor)
-    return (stage + 1) % pipeline * data * tensor
 
 
 # %% right: by coordinates

@@ -1,17 +1,3 @@
-# %% wrong: all micro batches count the same
-def accumulate(model, micro_batches):
-    total = 0.0
-    model.set_reshard_after_forward(False)
-    for i, (x, y) in enumerate(micro_batches):
-        is_last = i == len(micro_batches) - 1
-        model.set_requires_gradient_sync(is_last)
-        model.set_reshard_after_backward(is_last)
-        loss = loss_of(model(x), y) / len(micro_batches)
-        loss.backward()
-        total += loss.item()
-    return total
-
-
 # %% wrong: all rows at once
 def accumulate(model, micro_batches):
     model.set_reshard_after_forward(False)
@@ -19,19 +5,6 @@ def accumulate(model, micro_batches):
     loss = loss_of(model(x), y)
     loss.backward()
     return loss.item()
-
-
-# %% wrong: gathered again for backward
-def accumulate(model, micro_batches):
-    rows, total = sum(len(x) for x, _ in micro_batches), 0.0
-    for i, (x, y) in enumerate(micro_batches):
-        is_last = i == len(micro_batches) - 1
-        model.set_requires_gradient_sync(is_last)
-        model.set_reshard_after_backward(is_last)
-        loss = loss_of(model(x), y) * len(x) / rows
-        loss.backward()
-        total += loss.item()
-    return total
 
 
 # %% wrong: gathered each time
@@ -69,15 +42,6 @@ def accumulate(model, micro_batches):
         loss.backward()
         total += loss.item()
     return total
-
-
-# %% wrong: one backward for all
-def accumulate(model, micro_batches):
-    rows = sum(len(x) for x, _ in micro_batches)
-    model.set_reshard_after_forward(False)
-    loss = sum(loss_of(model(x), y) * len(x) for x, y in micro_batches) / rows
-    loss.backward()
-    return loss.item()
 
 
 # %% wrong: only the last has a backward

@@ -13,36 +13,6 @@ def most_blocks(budget, way, sizes, world_size):
     return n
 
 
-# %% wrong: adam keeps one average
-def most_blocks(budget, way, sizes, world_size):
-    def fits(n):
-        weights = sizes["rest"] + n * sizes["block"]
-        gathered = weights if way == "kept" else sizes["rest"] + sizes["block"]
-        name = "input of a block" if way == "recomputed" else "activations of a block"
-        kept = sizes["activations of the rest"] + n * sizes[name]
-        return 3 * weights / world_size + gathered + kept <= budget
-
-    n = 1
-    while fits(n + 1):
-        n += 1
-    return n
-
-
-# %% wrong: everything is gathered
-def most_blocks(budget, way, sizes, world_size):
-    def fits(n):
-        weights = sizes["rest"] + n * sizes["block"]
-        gathered = weights
-        name = "input of a block" if way == "recomputed" else "activations of a block"
-        kept = sizes["activations of the rest"] + n * sizes[name]
-        return 4 * weights / world_size + gathered + kept <= budget
-
-    n = 1
-    while fits(n + 1):
-        n += 1
-    return n
-
-
 # %% wrong: freed after forward always
 def most_blocks(budget, way, sizes, world_size):
     def fits(n):
@@ -54,15 +24,6 @@ def most_blocks(budget, way, sizes, world_size):
 
     n = 1
     while fits(n + 1):
-        n += 1
-    return n
-
-
-# %% wrong: models are run until one does not fit
-def most_blocks(budget, way, sizes, world_size):
-    mesh = dist.init_device_mesh("cpu", (world_size,))
-    n = 1
-    while n < 7 and take_step(n + 1, way, mesh)[0] <= budget:
         n += 1
     return n
 
@@ -98,21 +59,6 @@ def most_blocks(budget, way, sizes, world_size):
     return n
 
 
-# %% wrong: one too many
-def most_blocks(budget, way, sizes, world_size):
-    def fits(n):
-        weights = sizes["rest"] + n * sizes["block"]
-        gathered = weights if way == "kept" else sizes["rest"] + sizes["block"]
-        name = "input of a block" if way == "recomputed" else "activations of a block"
-        kept = sizes["activations of the rest"] + n * sizes[name]
-        return 4 * weights / world_size + gathered + kept <= budget
-
-    n = 1
-    while fits(n + 1):
-        n += 1
-    return n + 1
-
-
 # %% wrong: recomputed keeps nothing
 def most_blocks(budget, way, sizes, world_size):
     def fits(n):
@@ -121,51 +67,6 @@ def most_blocks(budget, way, sizes, world_size):
         name = "input of a block" if way == "recomputed" else "activations of a block"
         kept = sizes["activations of the rest"]
         kept += 0 if way == "recomputed" else n * sizes[name]
-        return 4 * weights / world_size + gathered + kept <= budget
-
-    n = 1
-    while fits(n + 1):
-        n += 1
-    return n
-
-
-# %% wrong: states are not divided
-def most_blocks(budget, way, sizes, world_size):
-    def fits(n):
-        weights = sizes["rest"] + n * sizes["block"]
-        gathered = weights if way == "kept" else sizes["rest"] + sizes["block"]
-        name = "input of a block" if way == "recomputed" else "activations of a block"
-        kept = sizes["activations of the rest"] + n * sizes[name]
-        return 4 * weights + gathered + kept <= budget
-
-    n = 1
-    while fits(n + 1):
-        n += 1
-    return n
-
-
-# %% wrong: the root is not gathered
-def most_blocks(budget, way, sizes, world_size):
-    def fits(n):
-        weights = sizes["rest"] + n * sizes["block"]
-        gathered = weights if way == "kept" else sizes["block"]
-        name = "input of a block" if way == "recomputed" else "activations of a block"
-        kept = sizes["activations of the rest"] + n * sizes[name]
-        return 4 * weights / world_size + gathered + kept <= budget
-
-    n = 1
-    while fits(n + 1):
-        n += 1
-    return n
-
-
-# %% wrong: two blocks are gathered
-def most_blocks(budget, way, sizes, world_size):
-    def fits(n):
-        weights = sizes["rest"] + n * sizes["block"]
-        gathered = weights if way == "kept" else sizes["rest"] + 2 * sizes["block"]
-        name = "input of a block" if way == "recomputed" else "activations of a block"
-        kept = sizes["activations of the rest"] + n * sizes[name]
         return 4 * weights / world_size + gathered + kept <= budget
 
     n = 1

@@ -3,60 +3,9 @@ def stay(unit_bytes, room):
     return [True] * len(unit_bytes)
 
 
-# %% wrong: from the back while it fits
-def stay(unit_bytes, room):
-    keep = [False] * len(unit_bytes)
-    for i in reversed(range(len(keep))):
-        keep[i] = True
-        keep[i] = most(unit_bytes, keep) <= room
-    return keep
-
-
-# %% wrong: most units instead of most bytes
-def stay(unit_bytes, room):
-    choices = itertools.product([False, True], repeat=len(unit_bytes))
-    return max((k for k in choices if most(unit_bytes, k) <= room), key=sum)
-
-
 # %% wrong: none stays
 def stay(unit_bytes, room):
     return [False] * len(unit_bytes)
-
-
-# %% wrong: only one stays
-def stay(unit_bytes, room):
-    fits = []
-    for i, size in enumerate(unit_bytes):
-        keep = [j == i for j in range(len(unit_bytes))]
-        if most(unit_bytes, keep) <= room:
-            fits.append((size, keep))
-    return max(fits)[1]
-
-
-# %% wrong: only the last stays
-def stay(unit_bytes, room):
-    return [False] * (len(unit_bytes) - 1) + [True]
-
-
-# %% wrong: the first ones that fit
-def stay(unit_bytes, room):
-    keep = []
-    for size in unit_bytes:
-        keep.append(size <= room)
-        room -= size * keep[-1]
-    return keep
-
-
-# %% wrong: the largest besides all that stay
-def stay(unit_bytes, room):
-    choices = itertools.product([False, True], repeat=len(unit_bytes))
-
-    def kept(keep):
-        return sum(size for size, stays in zip(unit_bytes, keep, strict=True) if stays)
-
-    # As if the units behind the one that works were whole as well.
-    fit = [keep for keep in choices if kept(keep) + max(unit_bytes) <= room]
-    return max(fit, key=kept)
 
 
 # %% wrong: the largest first
@@ -69,15 +18,6 @@ def stay(unit_bytes, room):
     return keep
 
 
-# %% wrong: the last ones that fit
-def stay(unit_bytes, room):
-    keep = []
-    for size in reversed(unit_bytes):
-        keep.insert(0, size <= room)
-        room -= size * keep[0]
-    return keep
-
-
 # %% wrong: the unit that works forgotten
 def stay(unit_bytes, room):
     choices = itertools.product([False, True], repeat=len(unit_bytes))
@@ -86,17 +26,6 @@ def stay(unit_bytes, room):
         return sum(size for size, stays in zip(unit_bytes, keep, strict=True) if stays)
 
     return max((keep for keep in choices if kept(keep) <= room), key=kept)
-
-
-# %% wrong: turned round
-def stay(unit_bytes, room):
-    choices = itertools.product([False, True], repeat=len(unit_bytes))
-
-    def kept(keep):
-        return sum(size for size, stays in zip(unit_bytes, keep, strict=True) if stays)
-
-    fit = [k for k in choices if most(unit_bytes[::-1], k[::-1]) <= room]
-    return max(fit, key=kept)
 
 
 # %% right: a table of sums

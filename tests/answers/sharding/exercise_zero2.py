@@ -1,54 +1,3 @@
-# %% wrong: a copy is kept
-def shard_gradients(weights, parts):
-    log = []
-
-    def hook_for(part):
-        def reduce(w):
-            log.append(w.grad.clone())
-            part.add_(reduce_scatter(w.grad))
-            w.grad = None
-
-        return reduce
-
-    pairs = zip(weights, parts, strict=True)
-    return [w.register_post_accumulate_grad_hook(hook_for(p)) for w, p in pairs]
-
-
-# %% wrong: a flat copy is kept
-def shard_gradients(weights, parts):
-    log = []
-
-    def hook_for(part):
-        def reduce(w):
-            log.append(w.grad.flatten().clone())
-            part.add_(reduce_scatter(w.grad))
-            w.grad = None
-
-        return reduce
-
-    pairs = zip(weights, parts, strict=True)
-    return [w.register_post_accumulate_grad_hook(hook_for(p)) for w, p in pairs]
-
-
-# %% wrong: all gradients kept under another name
-# Accumulates whole gradients in a dictionary, as ZeRO-1 does in .grad.
-
-
-def shard_gradients(weights, parts):
-    whole = {}
-
-    def hook_for(part):
-        def reduce(w):
-            whole[w] = whole.get(w, 0) + w.grad
-            part.copy_(reduce_scatter(whole[w]))
-            w.grad = None
-
-        return reduce
-
-    pairs = zip(weights, parts, strict=True)
-    return [w.register_post_accumulate_grad_hook(hook_for(p)) for w, p in pairs]
-
-
 # %% wrong: divided twice
 def shard_gradients(weights, parts):
     def hook_for(part):
@@ -73,63 +22,6 @@ def shard_gradients(weights, parts):
 
         handles.append(weight.register_post_accumulate_grad_hook(reduce))
     return handles
-
-
-# %% wrong: flat copies until backward ends
-def shard_gradients(weights, parts):
-    flat = []
-
-    def hook_for(part):
-        def reduce(w):
-            flat.append(torch.cat([w.grad.view(-1), w.grad.new_zeros(7)]))
-            part.add_(reduce_scatter(flat[-1][: w.numel()]))
-            w.grad = None
-            if len(flat) == len(weights):
-                flat.clear()
-
-        return reduce
-
-    pairs = zip(weights, parts, strict=True)
-    return [w.register_post_accumulate_grad_hook(hook_for(p)) for w, p in pairs]
-
-
-# %% wrong: hook before it is added
-def shard_gradients(weights, parts):
-    def hook_for(part):
-        def reduce(gradient):
-            part.add_(reduce_scatter(gradient))
-            # Whatever is returned goes into .grad afterwards.
-
-        return reduce
-
-    pairs = zip(weights, parts, strict=True)
-    return [w.register_hook(hook_for(p)) for w, p in pairs]
-
-
-# %% wrong: mean of the micro batches twice
-def shard_gradients(weights, parts):
-    def hook_for(part):
-        def reduce(w):
-            part.add_(reduce_scatter(w.grad) / MICRO_BATCHES)
-            w.grad = None
-
-        return reduce
-
-    pairs = zip(weights, parts, strict=True)
-    return [w.register_post_accumulate_grad_hook(hook_for(p)) for w, p in pairs]
-
-
-# %% wrong: nothing is sent
-def shard_gradients(weights, parts):
-    def hook_for(part):
-        def reduce(w):
-            part.add_(part_of(w.grad.flatten()))  # of this rank's own rows
-            w.grad = None
-
-        return reduce
-
-    pairs = zip(weights, parts, strict=True)
-    return [w.register_post_accumulate_grad_hook(hook_for(p)) for w, p in pairs]
 
 
 # %% wrong: one hook late
@@ -164,18 +56,6 @@ def shard_gradients(weights, parts):
     return [w.register_post_accumulate_grad_hook(hook_for(p)) for w, p in pairs]
 
 
-# %% wrong: parts in the order of backward
-def shard_gradients(weights, parts):
-    waiting = list(parts)
-
-    def reduce(w):  # takes the last weight's part first, whichever weight it is
-        waiting.insert(0, part := waiting.pop())
-        part[: w.numel()].add_(reduce_scatter(w.grad)[: len(part)])
-        w.grad = None
-
-    return [w.register_post_accumulate_grad_hook(reduce) for w in weights]
-
-
 # %% wrong: reduced after the last one
 def shard_gradients(weights, parts):
     made = []
@@ -200,34 +80,6 @@ def shard_gradients(weights, parts):
             part.add_(reduce_scatter(w.grad))
             kept.append(w.grad)  # as a log would
             w.grad = None
-
-        return reduce
-
-    pairs = zip(weights, parts, strict=True)
-    return [w.register_post_accumulate_grad_hook(hook_for(p)) for w, p in pairs]
-
-
-# %% wrong: stashed for later
-def shard_gradients(weights, parts):
-    kept = []
-
-    def reduce(w):  # .grad is free, but the bytes live on in a list
-        kept.append((w, w.grad.clone()))
-        w.grad = None
-        if len(kept) == len(weights):
-            for weight, gradient in kept:
-                place = next(i for i, each in enumerate(weights) if each is weight)
-                parts[place].add_(reduce_scatter(gradient))
-            kept.clear()
-
-    return [w.register_post_accumulate_grad_hook(reduce) for w in weights]
-
-
-# %% wrong: whole gradient kept
-def shard_gradients(weights, parts):
-    def hook_for(part):
-        def reduce(w):
-            part.add_(reduce_scatter(w.grad))
 
         return reduce
 

@@ -1,26 +1,3 @@
-# %% wrong: adds up the shelf itself
-def add_up(shelf, rank, world_size):
-    length, extra = divmod(len(shelf), world_size)
-    start = rank * length + min(rank, extra)  # the first `extra` ranks hold one more
-    shelf.take(start, start + length + (rank < extra))
-    rows = [value for value in vars(shelf).values() if hasattr(value, "__len__")]
-    return sum(int(number) for number in max(rows, key=len))
-
-
-# %% wrong: asks another shelf
-def add_up(shelf, rank, world_size):
-    length, extra = divmod(len(shelf), world_size)
-    start = rank * length + min(rank, extra)  # the first `extra` ranks hold one more
-    shelf.take(start, start + length + (rank < extra))
-    again = type(shelf)(len(shelf), shelf.known, shelf.device)
-    return again.take(0, len(shelf)).sum()
-
-
-# %% wrong: everything on every rank
-def add_up(shelf, rank, world_size):
-    return shelf.take(0, len(shelf)).sum()
-
-
 # %% wrong: longer pieces last
 def add_up(shelf, rank, world_size):
     start, stop = (r * len(shelf) // world_size for r in (rank, rank + 1))
@@ -45,28 +22,12 @@ def add_up(shelf, rank, world_size):
     return total if rank == 0 else None
 
 
-# %% wrong: pieces rounded up
-def add_up(shelf, rank, world_size):
-    length = -(-len(shelf) // world_size)  # 13 on three ranks: 5, 5 and 3
-    total = shelf.take(rank * length, (rank + 1) * length).sum()
-    dist.all_reduce(total)
-    return total
-
-
 # %% wrong: rest forgotten
 def add_up(shelf, rank, world_size):
     length = len(shelf) // world_size
     total = shelf.take(rank * length, (rank + 1) * length).sum()
     dist.all_reduce(total)
     return total
-
-
-# %% wrong: the sum by heart
-def add_up(shelf, rank, world_size):
-    length, extra = divmod(len(shelf), world_size)
-    start = rank * length + min(rank, extra)  # the first `extra` ranks hold one more
-    shelf.take(start, start + length + (rank < extra))
-    return sum(range(11))
 
 
 # %% right: functional

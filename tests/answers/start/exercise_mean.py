@@ -1,18 +1,3 @@
-# %% wrong: counts by heart
-def mean_of_all(mine):
-    total = mine.sum()
-    dist.all_reduce(total)
-    return total / dist.get_world_size() ** 2  # 1 + 3 + 5 + ...
-
-
-# %% wrong: length of rank 0 for all
-def mean_of_all(mine):
-    total, length = mine.sum(), torch.tensor(len(mine), device=mine.device)
-    dist.all_reduce(total)
-    dist.broadcast(length, src=0)
-    return total / (length * dist.get_world_size())
-
-
 # %% wrong: mean of the means
 def mean_of_all(mine):
     mean = mine.mean()
@@ -25,25 +10,6 @@ def mean_of_all(mine):
     both = torch.stack([mine.sum(), mine.new_tensor(len(mine))])
     dist.reduce(both, dst=0)
     return both[0] / both[1] if dist.get_rank() == 0 else mine.mean()
-
-
-# %% wrong: own count for all
-def mean_of_all(mine):
-    total = mine.sum()
-    dist.all_reduce(total)
-    return total / (len(mine) * dist.get_world_size())
-
-
-# %% wrong: own mean
-def mean_of_all(mine):
-    return mine.mean()
-
-
-# %% wrong: padded with zeros
-def mean_of_all(mine):
-    padded = torch.cat([mine, mine.new_zeros(64 - len(mine))])
-    dist.all_reduce(padded)
-    return padded.sum() / (dist.get_world_size() * len(mine))
 
 
 # %% right: all lists

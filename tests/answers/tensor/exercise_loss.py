@@ -27,19 +27,6 @@ def loss_and_gradient(logits, targets, first):
     return loss.detach(), logits.grad
 
 
-# %% wrong: drawn again instead of sent
-def loss_and_gradient(logits, targets, first):
-    torch.manual_seed(0)  # no message: the program is hoped to draw the same again
-    for _, whole, _ in cases():
-        if torch.equal(whole[:, first : first + logits.size(1)], logits):
-            break
-    with torch.enable_grad():
-        whole.requires_grad_()
-        loss = F.cross_entropy(whole, targets)
-        (gradient,) = torch.autograd.grad(loss, whole)
-    return loss.detach(), gradient[:, first : first + logits.size(1)]
-
-
 # %% wrong: ignored rows counted
 def loss_and_gradient(logits, targets, first):
     counts = torch.ones_like(targets, dtype=torch.bool)
@@ -88,48 +75,6 @@ def loss_and_gradient(logits, targets, first):
     return loss, whole.grad[:, first : first + logits.size(1)]
 
 
-# %% wrong: logits summed into place
-def loss_and_gradient(logits, targets, first):
-    whole = torch.zeros(ROWS, VOCAB, dtype=logits.dtype, device=logits.device)
-    whole[:, first : first + logits.size(1)] = logits
-    dist.all_reduce(whole)
-    whole.requires_grad_()
-    loss = F.cross_entropy(whole, targets)
-    loss.backward()
-    return loss, whole.grad[:, first : first + logits.size(1)]
-
-
-# %% wrong: mean of the ranks losses
-def loss_and_gradient(logits, targets, first):
-    row = targets - first
-    row = torch.where((row >= 0) & (row < logits.size(1)), row, -100)
-    logits = logits.requires_grad_()
-    loss = F.cross_entropy(logits, row, reduction="sum") / (targets != -100).sum()
-    loss.backward()
-    loss = loss.detach()
-    dist.all_reduce(loss)
-    return loss, logits.grad
-
-
-# %% wrong: mean over ignored rows too
-def loss_and_gradient(logits, targets, first):
-    counts = targets != -100
-    row = targets - first
-    mine = counts & (row >= 0) & (row < logits.size(1))
-    row = torch.where(mine, row, 0).unsqueeze(1)
-    largest = logits.amax(1)
-    dist.all_reduce(largest, dist.ReduceOp.MAX)
-    logits = logits - largest.unsqueeze(1)
-    right = logits.gather(1, row).squeeze(1) * mine
-    sums = torch.stack([logits.exp().sum(1), right])
-    dist.all_reduce(sums)
-    log_sum_exp, right = sums[0].log(), sums[1]
-    loss = ((log_sum_exp - right) * counts).sum() / len(counts)
-    gradient = (logits - log_sum_exp.unsqueeze(1)).exp()
-    gradient.scatter_add_(1, row, -mine.to(gradient).unsqueeze(1))
-    return loss, gradient * counts.unsqueeze(1) / len(counts)
-
-
 # %% wrong: no maximum
 def loss_and_gradient(logits, targets, first):
     counts = targets != -100
@@ -176,27 +121,6 @@ def loss_and_gradient(logits, targets, first):
     right = logits.gather(1, row).squeeze(1) * mine
     sums = torch.stack([logits.exp().sum(1), right])
     dist.all_reduce(sums)
-    log_sum_exp, right = sums[0].log(), sums[1]
-    loss = ((log_sum_exp - right) * counts).sum() / counts.sum()
-    gradient = (logits - log_sum_exp.unsqueeze(1)).exp()
-    gradient.scatter_add_(1, row, -mine.to(gradient).unsqueeze(1))
-    return loss, gradient * counts.unsqueeze(1) / counts.sum()
-
-
-# %% wrong: sums in 32 bits
-def loss_and_gradient(logits, targets, first):
-    counts = targets != -100
-    row = targets - first
-    mine = counts & (row >= 0) & (row < logits.size(1))
-    row = torch.where(mine, row, 0).unsqueeze(1)
-    largest = logits.amax(1)
-    dist.all_reduce(largest, dist.ReduceOp.MAX)
-    logits = logits - largest.unsqueeze(1)
-    right = logits.gather(1, row).squeeze(1) * mine
-    sums = torch.stack([logits.exp().sum(1), right])
-    sums = sums.float()
-    dist.all_reduce(sums)
-    sums = sums.double()
     log_sum_exp, right = sums[0].log(), sums[1]
     loss = ((log_sum_exp - right) * counts).sum() / counts.sum()
     gradient = (logits - log_sum_exp.unsqueeze(1)).exp()

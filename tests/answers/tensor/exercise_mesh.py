@@ -1,25 +1,3 @@
-# %% wrong: across the nodes first
-def route(start, goal, nodes, per_node):
-    steps = [(goal[0], start[1]), goal]
-    return [
-        step for at, step in zip([start, *steps], steps, strict=False) if step != at
-    ]
-
-
-# %% wrong: every number costs the same
-def route(start, goal, nodes, per_node):
-    ways = {start: (0, [])}
-    for _ in range(16):
-        for old, new in itertools.product(list(ways), itertools.product(ALL, ALL)):
-            more = price(old, new, (nodes, per_node))
-            if more is not None:
-                same = old[1] == new[1]
-                cost = ways[old][0] + (more / SLOW if same else more)
-                if new not in ways or cost < ways[new][0]:
-                    ways[new] = cost, [*ways[old][1], new]
-    return ways[goal][1]
-
-
 # %% wrong: fewest steps
 def route(start, goal, nodes, per_node):
     ways = {start: (0, [])}
@@ -61,26 +39,6 @@ def route(start, goal, nodes, per_node):
                     known.append((cost + more, turn, step, [*steps, step]))
 
 
-# %% wrong: scatters across the nodes first
-def route(start, goal, nodes, per_node):
-    whole = Replicate()
-    if start == (Partial(), Partial()) and goal == (whole, whole):
-        cut = Shard(0)
-        return [(cut, Partial()), (cut, whole), goal]
-    known, done = [(0.0, 0, start, [])], set()
-    for turn in itertools.count(1):
-        known.sort(key=lambda way: way[:2])
-        cost, _, at, steps = known.pop(0)
-        if at == goal:
-            return steps
-        if at not in done:
-            done.add(at)
-            for step in itertools.product(ALL, ALL):
-                more = price(at, step, (nodes, per_node))
-                if more is not None:
-                    known.append((cost + more, turn, step, [*steps, step]))
-
-
 # %% wrong: straight to the goal
 def route(start, goal, nodes, per_node):
     return [goal]
@@ -116,14 +74,6 @@ def route(start, goal, nodes, per_node):
                 if best is None or total < best[0]:
                     best = total, steps
     return [] if start == goal else best[1]
-
-
-# %% wrong: within the node then across
-def route(start, goal, nodes, per_node):
-    steps = [(start[0], goal[1]), goal]  # as the library does: the inner one first
-    return [
-        step for at, step in zip([start, *steps], steps, strict=False) if step != at
-    ]
 
 
 # %% right: by ever more steps

@@ -1,25 +1,3 @@
-# %% wrong: every nth row
-def own_rows(fused):
-    return fused[dist.get_rank() :: dist.get_world_size()]  # shared out, each row once
-
-
-def swiglu(mine, fused, down):
-    gate, up = F.linear(GatherPositions.apply(mine), fused).chunk(2, -1)
-    return SumPositions.apply(F.linear(F.silu(gate) * up, down))
-
-
-# %% wrong: features of the next rank
-def own_rows(fused):
-    rank, world_size = dist.get_rank(), dist.get_world_size()
-    halves = [half.chunk(world_size) for half in fused.chunk(2)]
-    return torch.cat([half[(rank + 1) % world_size] for half in halves])
-
-
-def swiglu(mine, fused, down):
-    gate, up = F.linear(GatherPositions.apply(mine), fused).chunk(2, -1)
-    return SumPositions.apply(F.linear(F.silu(gate) * up, down))
-
-
 # %% wrong: fused weight cut straight
 def own_rows(fused):
     return fused.chunk(dist.get_world_size())[dist.get_rank()]
