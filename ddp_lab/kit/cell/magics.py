@@ -1,10 +1,11 @@
-"""%torchrun and %python: the command of a terminal in a cell."""
+"""%torchrun and %python: the command of a terminal in a cell. %%ranks: a few lines."""
 
 import os
 import re
 import shlex
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from ddp_lab import workplace
 from ddp_lab.kit import launch
 from ddp_lab.kit.cell import display as screen
 from ddp_lab.kit.cell import hints, written
+from ddp_lab.kit.cell import ranks as on_ranks
 from ddp_lab.kit.cell.program import program
 from ddp_lab.kit.cell.puzzle import puzzle
 from ddp_lab.kit.cell.unloaded import ABOVE
@@ -37,6 +39,7 @@ def load(shell: InteractiveShell) -> None:
     magics.register_function(python, "line", "python")
     magics.register_function(program, "cell", "program")
     magics.register_function(puzzle, "cell", "puzzle")
+    magics.register_function(ranks, "cell", "ranks")
     helpers = {"hint": hints.Bare(hints.hint), "solution": hints.Bare(hints.solution)}
     shell.push(helpers, interactive=False)
     if formatter := shell.display_formatter:
@@ -57,6 +60,19 @@ def torchrun(line: str) -> Run:
     """
     options, words = _split(line, PLAYED)
     return _run(launch.torchrun, _with_events(options), _command(words))
+
+
+def ranks(line: str, cell: str) -> None:
+    """%%ranks [--fresh] [--expect-failure] [N]
+
+    Run the cell's lines on N ranks that have joined a process group, with `rank`,
+    `world_size`, `device`, `torch` and `dist`; show what each prints, and what the last
+    expression is on each. Later cells go on, with as many ranks; --fresh begins anew.
+    A run that stands still for ten seconds is ended, and says where.
+    """
+    _, picture = on_ranks.ranks(line, cell, partial(_run, launch.torchrun))
+    if picture:
+        display(picture)
 
 
 def python(line: str) -> Run:

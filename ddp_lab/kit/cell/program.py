@@ -170,7 +170,7 @@ def whole(
     later = set(further) - ours.names.keys()
     return Program(
         order,
-        _with_end(source, order.path),
+        with_end(source, order.path),
         is_part,
         [name for item in ours.items for name in sorted(item.names)],
         [
@@ -271,7 +271,7 @@ def _used(
     return [i for i in imports if i in always or i.bound in used or i.name == "*"]
 
 
-def _with_end(source: Source, path: str) -> str:
+def with_end(source: Source, path: str) -> str:
     """Return the file: what the cells say, and below the rule line its end.
 
     What of the end the cells define themselves they keep.

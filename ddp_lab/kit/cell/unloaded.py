@@ -17,7 +17,8 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
     magics: Any = shell.magics_manager
     magics.register_function(_refuse, "line", "torchrun")
     magics.register_function(_refuse, "line", "python")
-    magics.register_function(_refuse, "cell", "program")
+    for name in ("program", "puzzle", "ranks"):
+        magics.register_function(_refuse, "cell", name)
 
 
 def _refuse(line: str, cell: str = "") -> None:

@@ -188,6 +188,21 @@ def before_after(title: str, before: Sequence, after: Sequence) -> Svg:
     return svg
 
 
+def held(title: str, values: Sequence) -> Svg:
+    """Draw what each rank holds: values as `before_after` takes them."""
+    rows = [
+        [Cell(text, (r,)) for text in row]
+        for r, row in enumerate(texts_by_rank(values))
+    ]
+    svg, column = Svg(title, f"{spoken(rows)}."), Column("", rows, cell_width(rows))
+    words = text_width(title, 16, bold=True)
+    svg.width = math.ceil(min(max(column.width, words) + 2 * MARGIN, PAGE))
+    top = 16 + 22 * write_title(svg)
+    column.draw(svg, MARGIN, top)
+    svg.height = top + column.height + MARGIN
+    return svg
+
+
 def lay_out(svg: Svg, left: Rows, right: Rows, note: str) -> None:
     """Draw the title, both columns and the note, on a page that is just big enough."""
     first, second, beside = columns(left, right)
