@@ -24,7 +24,6 @@ from ddp_lab import ROOT, kit
 from ddp_lab.kit.run import here, ports
 from ddp_lab.kit.run.here import environment
 from ddp_lab.kit.run.warm import LENT, WARM, Warm
-from ddp_lab.kit.slurm import lease as slurm
 
 KIT = ROOT / "ddp_lab" / "kit"
 PROGRAMS = sorted(p for p in (ROOT / "ddp_lab").glob("*/*.py") if p.parent != KIT)
@@ -114,9 +113,7 @@ TOGETHER = (
     "test_work.py",
 )
 
-# What would send runs to a cluster.
-for name in (slurm.ASKED, slurm.SPREAD, "SLURM_JOB_ID"):
-    os.environ.pop(name, None)
+os.environ.pop("SLURM_JOB_ID", None)  # or runs on several nodes would be steps of it
 
 # Beside other tests, a second thread of torch mostly spins while it waits for a core.
 if "PYTEST_XDIST_WORKER" in os.environ:

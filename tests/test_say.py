@@ -110,12 +110,8 @@ SAID = [
         "srun was ended by SIGKILL from outside, and the ranks with it",
     ),
     (
-        Cause(Kind.STOPPED, name="slurm", limit="DUE TO TIME LIMIT"),
-        "ended by SLURM: DUE TO TIME LIMIT",
-    ),
-    (
-        Cause(Kind.STOPPED, name="suspended", limit="7"),
-        "SLURM has suspended job 7, and so its ranks stood still",
+        Cause(Kind.STOPPED, name="slurm", limit="time limit"),
+        "ended by SLURM: time limit",
     ),
     (
         Cause(Kind.STOPPED, name="warm", limit="SIGKILL"),

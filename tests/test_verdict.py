@@ -653,12 +653,12 @@ def test_ranks_of_a_world_that_mp_spawn_is_a_part_of(monkeypatch, world):
     assert sorted([*job.ranks, *job.away]) == list(range(int(world)))
 
 
-def test_what_slurm_says_of_its_queue_is_told_once(tmp_path, capsys):
+def test_what_a_run_waits_for_is_told_once(tmp_path, capsys):
     output = Output(by_rank=False)
-    for state in ("", "3 jobs before", "3 jobs before", ""):
+    for state in ("", "it imports torch", "it imports torch", ""):
         run = Run("", [], [], [], [], 0.0, None, log_folder=tmp_path, state=state)
         output.update(run)
-    assert capsys.readouterr().err == "note: 3 jobs before\n"
+    assert capsys.readouterr().err == "note: it imports torch\n"
 
 
 def test_two_machines_are_explained_together(tmp_path, capsys):

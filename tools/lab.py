@@ -33,7 +33,6 @@ from ddp_lab import ROOT, from_here
 from ddp_lab.kit.cell.display import table
 from ddp_lab.kit.run.here import environment
 from ddp_lab.kit.run.warm import WARM
-from ddp_lab.kit.slurm.lease import ASKED, LEASE
 from tools import notebooks
 
 FOLDER = ROOT / "build" / "lab"
@@ -229,8 +228,6 @@ def length(path: Path) -> int:
 
 def bearable() -> int:
     """Return how many lessons at a time this machine bears."""
-    if os.environ.get(ASKED):
-        return 1  # on a cluster they would wait for the cores of one job
     cores = psutil.cpu_count() or 1
     return max(1, min(cores * 2, psutil.virtual_memory().total // MEMORY))
 
@@ -260,7 +257,6 @@ def main() -> None:
     count = f"{len(lessons)} lessons" if len(lessons) > 1 else "1 lesson"
     print(f"{count}, up to {jobs} at a time; first torch is imported", flush=True)
     WARM.lend(environment())  # or every lesson would import torch again
-    LEASE.lend()  # or every lesson would wait for machines of its own
     os.chdir(notebooks.FOLDER)  # where JupyterLab starts their kernels
     progress, machine = Progress(len(lessons)), Machine()
     crew = ThreadPoolExecutor(jobs)

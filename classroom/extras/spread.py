@@ -23,7 +23,7 @@ from pathlib import Path
 from classroom.engine import judge, sandbox
 from classroom.engine.assignment import COURSE
 from ddp_lab import ROOT
-from ddp_lab.kit.slurm.control import clean
+from ddp_lab.kit.slurm.step import clean
 
 JUDGED = "judged:"  # begins what a task says of a submission
 SEEN_WITHIN = 60.0  # seconds until a file of one machine is seen from another

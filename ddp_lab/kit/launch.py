@@ -33,7 +33,7 @@ torchrun for each of them, and a process in between:
     proxy       proxy.py, and all that is below it, as above
 
 A fork enters the network of the proxy that it stands for (fork_server.py). Where the
-machines are those of a SLURM cluster, sent.py says who starts whom, and who ends it.
+nodes are those of a SLURM job, step.py says who starts whom, and who ends it.
 
 Who notices that somebody has gone, by what, and what follows:
 
@@ -90,10 +90,9 @@ from ddp_lab.kit.run.options import Option
 from ddp_lab.kit.run.place import Place
 from ddp_lab.kit.run.result import Run, RunFailed, RunInterrupted
 from ddp_lab.kit.run.warm import Warm, wanted
-from ddp_lab.kit.slurm import sent
+from ddp_lab.kit.slurm import step
 
 NO_FILE = (of.NO_PYTHON, *of.MODULE, "--help", "-h")
-SLURM = ("DDP_LAB_SLURM", "SLURM_JOB_ID")  # one says that there may be machines for us
 DEFAULT = Limits()
 
 
@@ -127,7 +126,7 @@ def torchrun(
         warm: the fork server of a warm start, if not this process's own.
 
     With `--nnodes 2`, or `1:2`, and neither a node's rank nor an address, this machine
-    plays the nodes (see room.py), unless SLURM has some for us (see sent.py).
+    plays the nodes (see room.py), unless we run in a SLURM job that has them (step.py).
 
     Where ranks may be restarted, each attempt has its own store (`options.OWN_STORE`),
     unless the environment says otherwise, or the rendezvous is static.
@@ -142,28 +141,25 @@ def torchrun(
     own, notes = _without_logging(options)
     cold = _starts_cold(cold, program, notes)
     env = {} if of.is_fixed(own) or of.OWN_STORE in os.environ else {of.OWN_STORE: "1"}
-    place: Place | None = None
-    happening = bool(events or rate)
-    if not happening and any(os.environ.get(name) for name in SLURM):
-        place = sent.Sent(own, program, cold) if sent.takes(own) else None
-    played = place is None and of.is_for_all(own)
-    if played:
+    happening, several = bool(events or rate), of.is_for_all(own)
+    place: Place
+    if happening and not several:
+        said = "events and a rate are for several nodes: --nnodes 2"
+        raise RunFailed(f"the launcher: {said}", None)
+    if several and not happening and step.takes(own):
+        place = step.SlurmStep(own, program)
+        place.env |= env
+    elif several:
         place = Played(own, program, env, events, rate, cold=cold, server=warm)
-    elif place is None:
-        if happening:
-            said = "events and a rate are for several nodes: --nnodes 2"
-            raise RunFailed(f"the launcher: {said}", None)
+    else:
         if not any(of.OWN_RENDEZVOUS.match(option[0]) for option in own):
             argv.insert(0, "--standalone")
             own.insert(0, ["--standalone"])
         env = {} if of.is_static(own) else env
-        several = of.nodes(own)[1] > 1
-        meets = of.meets(own, program) if several else None
-        words = of.words(own, program)
-        place = Here(words, cold=cold, server=warm, meets=meets)
-    assert place
+        meets = of.meets(own, program) if of.nodes(own)[1] > 1 else None
+        place = Here(of.words(own, program), cold=cold, server=warm, meets=meets)
+        place.env |= env
     place.notes += notes
-    place.env |= {} if played else env  # which the plan has for each node
     shown = [*map("=".join, env.items()), shlex.join(["torchrun", *argv])]
     live = LiveRun(" ".join(shown), place, _with(limits, timeout))
     return _judged(live, watch, expect_failure)

@@ -29,7 +29,6 @@ STOPPED = {
     "ended by {0} from outside, and the nodes with it",
     "srun": "srun was ended by {0} from outside, and the ranks with it",
     "slurm": "ended by SLURM: {0}",
-    "suspended": "SLURM has suspended job {0}, and so its ranks stood still",
     "warm": "the warm process, which is the parent of torchrun and of all ranks, was "
     "ended by {0}, and the run with it; the next run starts a new one",
 }

@@ -37,9 +37,8 @@ class Failure:
     kind: str
     """"exception", "signal", "exit"; "timeout", "interrupt" or "output" if the run was
     stopped; "guard", "torchrun", "nodes", "srun" or "warm" if a signal from outside has
-    ended what the ranks depend on; "slurm" if SLURM has ended them, "suspended" if it
-    has suspended their job; "launch" if no rank was started; "node" if a node was lost,
-    or the nodes did not come together."""
+    ended what the ranks depend on; "slurm" if SLURM has ended them; "launch" if no rank
+    was started; "node" if a node was lost, or the nodes did not come together."""
     why: Cause
     also: tuple[Cause, ...] = ()
     """What is known besides."""

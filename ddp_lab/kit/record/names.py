@@ -17,7 +17,6 @@ PLAYED = "played.json"
 EVENTS = "events.jsonl"
 TRAFFIC = "traffic.json"
 RATES = "rates.json"
-ASKED = "asked"
 HOST = "host"
 LIVES = "lives"
 

@@ -154,8 +154,6 @@ class LiveRun:
 
     def _stop(self, why: str, limit: float | str) -> None:
         """Say why the run has not ended by itself: a key of `STOPPED`, its argument."""
-        if why == "timeout":
-            why, limit = self.place.hindered() or (why, limit)
         self.stopped, self.limit = why, limit
 
     def _judged(self, code: int) -> int:

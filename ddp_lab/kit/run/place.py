@@ -16,7 +16,7 @@ from ddp_lab.kit.run.warm import Tell
 
 
 class Place(ABC):
-    """Where one run is: this machine (here.py), or machines behind a door.
+    """Where one run is: this machine (here.py), nodes that it plays, or those of SLURM.
 
     `wait`, `start`, `look` and `end` are called in this order, and `close` whatever
     happens. What comes back lies in the folder: see launch.py.
@@ -71,10 +71,6 @@ class Place(ABC):
             limits: what it may take.
             begun: whether a rank is there.
         """
-
-    def hindered(self) -> Sequence[str]:
-        """Return what keeps a silent run from going on; as `lost` does."""
-        return ()
 
     def end(self, stopped: bool) -> None:  # noqa: B027  (the guard has ended all)
         """End what is out of the guard's reach.

@@ -1,1 +1,1 @@
-"""Runs that are sent to the machines of a SLURM cluster, or of one that is played."""
+"""Runs on the nodes of the SLURM job in which the lab runs."""

@@ -1,13 +1,14 @@
-"""Be one node of a run on SLURM: start its torchrun, and leave word of how it ended.
+"""Be one node of a run on SLURM: srun starts this file once on each node.
 
-    srun ... python -IS on_node.py FOLDER
+    python -I on_node.py run FOLDER     its torchrun, until it ends
+    python -I on_node.py look FOLDER    leave word of where its ranks stand (probe.py)
 
 FOLDER is the run's, which all nodes see; plan.json in it says what each of them runs.
 In it we make `node_N`, the log folder of node N's torchrun, with `out`, `err` and
-`exit.json` as on a node that is played (room.py), and its name in `host`. step.py,
-behind our stdin and stdout, tells every node the port that the first one has found.
+`exit.json` as on a node that is played (room.py), and its name in `host`.
 
-We are this node's guard, too: when torchrun has ended, so has all that it has started.
+torchrun has a guard here, too (guard.py). So what it has started ends with it, or with
+us if SLURM kills us.
 """
 
 import json
@@ -21,57 +22,50 @@ if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[3]))  # which -I has left out
 
 from ddp_lab.kit.record import names  # noqa: E402
-from ddp_lab.kit.run import guard, proxy, warm  # noqa: E402
-from ddp_lab.kit.run.limits import TICK  # noqa: E402
-from ddp_lab.kit.run.options import AGENT, PORT  # noqa: E402
-from ddp_lab.kit.run.ports import free_port  # noqa: E402
+from ddp_lab.kit.record.lives import node_folders  # noqa: E402
+from ddp_lab.kit.run import probe, proxy, warm  # noqa: E402
+from ddp_lab.kit.run.guarded import Guarded  # noqa: E402
+from ddp_lab.kit.run.limits import FOLLOW, TICK  # noqa: E402
+from ddp_lab.kit.run.options import AGENT  # noqa: E402
 
 
-def main(folder: Path) -> int:
+def run(folder: Path, node: int) -> int:
     """Run this node's torchrun until it ends; return its exit code."""
-    node = int(os.environ["SLURM_NODEID"])
-    if node == 0:
-        step = f"{os.environ['SLURM_JOB_ID']}.{os.environ['SLURM_STEP_ID']}"
-        print(free_port(), step, flush=True)
-    said = sys.stdin.readline().split()
     plan = json.loads((folder / names.PLAN).read_text())
     home = folder / names.node(node)
     home.mkdir()
     (home / names.HOST).write_text(os.environ["SLURMD_NODENAME"])
-    socket = server(plan["server"] + os.environ["SLURMD_NODENAME"])
-    python = warm.write_python(home, socket)
-    words = [sys.executable if socket == "-" else python]
-    words += [*AGENT, "--log-dir", str(home)]
-    words += [word.replace(PORT, said[0]) for word in plan["words"][node]]
-    os.environ |= {proxy.NODE: str(node), "PYTHON_EXEC": python}
-    for number, name in ((1, names.OUT), (2, names.ERR)):
-        os.dup2(os.open(home / name, os.O_WRONLY | os.O_CREAT), number)
-    asked = []  # by step.py: all that is on the node, torchrun included
+    python = {"PYTHON_EXEC": warm.write_python(home, "-"), proxy.NODE: str(node)}
+    words = [*AGENT, "--log-dir", str(home), *plan["words"][node]]
+    asked = []  # by SLURM, as the guard and all the others are
     signal.signal(signal.SIGTERM, lambda number, frame: asked.append(number))
-    torchrun = guard.start(plan["mark"], words)
-    code = os.waitstatus_to_exitcode(os.waitpid(torchrun, 0)[1])
-    done = "another node has failed" if asked else ""
-    end = {"code": code, "time": time.time(), "done": done}
-    names.write(home / names.EXIT, end)
-    guard.end_all(plan["mark"])  # whatever the ranks have left behind
+    command = [sys.executable, *words]
+    torchrun = Guarded(command, plan["mark"], home, os.environ | python)
+    while torchrun.runs():
+        time.sleep(TICK)
+    code = torchrun.end()
+    done = "SLURM has ended it" if asked else ""
+    names.write(home / names.EXIT, {"code": code, "time": time.time(), "done": done})
+    if code and plan["fixed"]:  # then srun ends the others, which may still follow
+        wait_for_all(folder, len(plan["words"]))
     return code if code >= 0 else 128 - code
 
 
-def server(folder: str) -> str:
-    """Return the socket of this node's fork server, once it is ready; "-" for none.
-
-    Args:
-        folder: where it is to be; a relative path for none.
-    """
-    deadline, begun = time.monotonic() + warm.READY_WAIT, False
-    while not os.path.exists(f"{folder}/ready"):
-        gone = begun and not os.path.exists(folder)
-        if gone or not os.path.isabs(folder) or time.monotonic() > deadline:
-            return "-"
-        begun = os.path.exists(folder)
+def wait_for_all(folder: Path, nodes: int) -> None:
+    """Wait until each node has ended, but not for long."""
+    deadline = time.monotonic() + FOLLOW
+    while time.monotonic() < deadline:
+        if sum((home / names.EXIT).exists() for home in node_folders(folder)) == nodes:
+            return
         time.sleep(TICK)
-    return f"{folder}/socket"
+
+
+def look(folder: Path, node: int) -> int:
+    """Look at this node's ranks; print the seconds that they have computed."""
+    print(probe.look_at_ranks(folder, node).used, flush=True)
+    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1])))
+    what = {"run": run, "look": look}[sys.argv[1]]
+    sys.exit(what(Path(sys.argv[2]), int(os.environ["SLURM_NODEID"])))

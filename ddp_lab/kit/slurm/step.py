@@ -1,70 +1,170 @@
-"""Run one command on several nodes of SLURM: start srun, and let its nodes meet.
+"""A run on the nodes of a SLURM job: one step of it, a torchrun on each node.
 
-    python -IS step.py FOLDER
+The lab asks for no machines. It runs inside an allocation that is there already, one of
+`salloc`, say, and there `--nnodes N` is one srun:
 
-The guard starts this file instead of torchrun. FOLDER/plan.json says how to call srun,
-which starts on_node.py on each node. The first node looks for a free port and says it
-on its stdout, which is srun's; we say it to all, on srun's stdin. So no node needs a
-file of another one, which a shared folder may show late.
+    launcher    live.py, with `SlurmStep`
+     |
+    guard       guard.py
+     |
+    srun  ....  on_node.py  ->  torchrun  ->  proxy  ->  rank      on each node
 
-srun does not carry the run's mark to the nodes: what is there, SLURM ends.
+The guard ends srun with a signal, and then SLURM kills all that the step has on its
+nodes. A run's folder lies in build/runs of the repository, because all nodes have to
+see it, like the Python that runs this.
 """
 
 import json
 import os
-import signal
+import random
+import re
+import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).parents[3]))  # which -I has left out
+from ddp_lab import ROOT
+from ddp_lab.kit.record import names
+from ddp_lab.kit.record.files import read, read_json
+from ddp_lab.kit.record.lives import node_folders
+from ddp_lab.kit.record.words import signal_name
+from ddp_lab.kit.run import guard
+from ddp_lab.kit.run import options as of
+from ddp_lab.kit.run.guarded import Guarded
+from ddp_lab.kit.run.here import environment
+from ddp_lab.kit.run.limits import Limits
+from ddp_lab.kit.run.options import Option
+from ddp_lab.kit.run.place import Place
+from ddp_lab.kit.run.probe import Progress, done_in
+from ddp_lab.kit.run.warm import Tell
 
-from ddp_lab.kit.record import names  # noqa: E402
-from ddp_lab.kit.run import guard  # noqa: E402
-from ddp_lab.kit.run.limits import FOLLOW, LEAVE, TICK  # noqa: E402
-from ddp_lab.kit.slurm import control  # noqa: E402
+RUNS = ROOT / "build" / "runs"
+ON_NODE = Path(__file__).with_name("on_node.py")
+PORTS = range(20_000, 30_000)  # of which the system gives none to other programs
+ANSWER_WAIT = 30.0  # seconds that SLURM, and a look on all nodes, may take
+END_WAIT = 15.0  # seconds that SLURM has to end a step
+OURS = ("SLURM_CONF", "SLURM_JWT")  # which are no wishes
+# One task on each node, with all that the job has there, beside any other step.
+STEP = "--overlap --ntasks-per-node=1 --mpi=none --wait=0 --quiet"
+CANCELLED = re.compile(r"(?:JOB|STEP) \S+ ON \S+ CANCELLED AT \S+(?: DUE TO ([\w ]+))?")
 
 
-def main(folder: Path) -> int:
-    """Run the command until it has ended everywhere; return the exit code."""
-    plan = json.loads((folder / names.PLAN).read_text())
-    # srun hears of an end by itself: it carries the mark, too, as a limit.
-    signal.signal(signal.SIGTERM, lambda number, frame: None)
-    env = {name: v for name, v in os.environ.items() if name != guard.MARK}
-    pipe = subprocess.PIPE
-    srun = subprocess.Popen(plan["srun"], stdin=pipe, stdout=pipe, env=env)
-    assert srun.stdin and srun.stdout
-    said = srun.stdout.readline()
+def takes(options: Sequence[Option]) -> bool:
+    """Tell whether a command for several nodes finds them in the job around us."""
+    around = os.environ.get("SLURM_JOB_NUM_NODES", "0")
+    enough = of.nodes(options)[1] <= int(around) and "SLURM_JOB_ID" in os.environ
+    return enough and not of.elsewhere(options)
+
+
+def clean(env: Mapping[str, str]) -> dict[str, str]:
+    """Return an environment without what srun would take for wishes."""
+    return {
+        name: value
+        for name, value in env.items()
+        if not name.startswith("SLURM_") or name in OURS
+    }
+
+
+def ask(*words: str) -> str:
+    """Return what a command of SLURM prints; nothing if it fails, or does not end."""
+    nothing = subprocess.DEVNULL
     try:
-        srun.stdin.write(said)
-        srun.stdin.close()
-    except BrokenPipeError:
-        pass  # it could not start, and has said why
-    failed_at = 0.0
-    while srun.poll() is None:
-        if plan["fixed"] and not failed_at and any(_codes(folder)):
-            failed_at = time.time()
-        if failed_at and time.time() > failed_at + FOLLOW:
-            # Not to srun, which would kill them.
-            (folder / names.ASKED).touch()
-            control.cancel("--signal", "TERM", said.split()[1].decode())
-            failed_at = time.time() + LEAVE
-            plan["fixed"] = False
-        time.sleep(TICK)
-    if srun.returncode < 0:  # somebody has killed it: end alike
-        os.kill(os.getpid(), -srun.returncode)
-    codes = _codes(folder)
-    well = len(codes) == len(plan["words"]) and codes.count(0) >= plan["least"]
-    return 0 if well else max([srun.returncode, *codes, 1])
+        return subprocess.run(
+            words,
+            stdin=nothing,
+            stdout=subprocess.PIPE,
+            stderr=nothing,
+            env=clean(os.environ),
+            timeout=ANSWER_WAIT,
+        ).stdout.decode(errors="replace")
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
 
 
-def _codes(folder: Path) -> list[int]:
-    """Return how the agents have ended, of those that have."""
-    files = folder.glob(f"{names.node('*')}/{names.EXIT}")
-    return [json.loads(path.read_text())["code"] for path in files]
+class SlurmStep(Place):
+    """One run on nodes of the job around us.
 
+    Args:
+        options: those of torchrun.
+        program: the program and its arguments.
+    """
 
-if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1])))
+    def __init__(self, options: Sequence[Option], program: Sequence[str]):
+        super().__init__()
+        self.home, self.env = RUNS, environment()
+        self.options, self.program = list(options), list(program)
+        self.nodes = of.nodes(options)[1]
+        self.job = os.environ["SLURM_JOB_ID"]
+        self.hosts: list[str] = []
+
+    def wait(self, tell: Tell) -> None:
+        """Ask for the names of the nodes."""
+        short = os.environ["SLURM_JOB_NODELIST"]  # n[1-2], say
+        self.hosts = ask("scontrol", "show", "hostnames", short).split()[: self.nodes]
+
+    def start(self) -> Guarded:
+        """Start the step."""
+        port = str(random.choice(PORTS))
+        each = [of.at(node, self.options, self.hosts[0]) for node in range(self.nodes)]
+        words = [of.words(options, self.program) for options in each]
+        fixed = of.is_fixed(self.options)
+        plan = {
+            # Another one than here: SLURM ends what is there, and no guard of ours.
+            "mark": self.mark[::-1],
+            "words": [[word.replace(of.PORT, port) for word in node] for node in words],
+            "meets": [of.meets(options, self.program) for options in each],
+            "fixed": fixed,
+        }
+        (self.folder / names.PLAN).write_text(json.dumps(plan))
+        how = f"by SLURM, in job {self.job}, on {', '.join(self.hosts)}"
+        played = {"how": how, "typed": [], "left_out": []}
+        (self.folder / names.PLAYED).write_text(json.dumps(played))
+        return Guarded(
+            self._srun("run", f"--kill-on-bad-exit={int(fixed)}"),
+            self.mark,
+            self.folder,
+            clean(self.env),
+        )
+
+    def _srun(self, what: str, *more: str) -> list[str]:
+        """Return the command that starts on_node.py on each node."""
+        where = ["--jobid", self.job, "--nodelist", ",".join(self.hosts)]
+        where += ["--nodes", str(self.nodes), "--ntasks", str(self.nodes)]
+        name = ["--job-name", self.mark, f"--export=ALL,{guard.MARK}="]
+        there = [sys.executable, "-I", str(ON_NODE), what, str(self.folder)]
+        srun = shutil.which("srun") or "srun"
+        return [srun, *where, *STEP.split(), *name, *more, *there]
+
+    def look(self, last: bool = False) -> Progress:
+        """Let each node look at its ranks."""
+        used = [float(line) for line in ask(*self._srun("look")).split()]
+        whole = len(used) == self.nodes
+        return Progress(done_in(self.folder), sum(used) if whole else None)
+
+    def patience(self, limits: Limits, begun: bool) -> float:
+        """Wait longer: each torchrun imports torch, and then each rank."""
+        return max(limits.silence, 2 * limits.first_sign)
+
+    def end(self, stopped: bool) -> None:
+        """Cancel the step, if anything of it is left."""
+        deadline = time.monotonic() + END_WAIT
+        while stopped and (left := self._steps()) and time.monotonic() < deadline:
+            ask("scancel", "--quiet", *left)
+            time.sleep(0.5)
+
+    def _steps(self) -> list[str]:
+        """Return the steps of this run, by their numbers."""
+        listed = ask("squeue", "--noheader", "--steps", "--format", "%i %j")
+        steps = [line.split() for line in listed.splitlines()]
+        return [number for number, name in steps if name == self.mark]
+
+    def lost(self, code: int) -> Sequence[str]:
+        """Tell of SLURM, and of srun."""
+        ends = [read_json(home / names.EXIT) for home in node_folders(self.folder)]
+        if any(end and end["code"] and not end["done"] for end in ends):
+            return ()  # a torchrun has failed; SLURM has ended what was left
+        if found := CANCELLED.search(read(self.folder / names.ERR)):
+            return "slurm", (found[1] or "cancelled").strip().lower()
+        return ("srun", signal_name(-code)) if code < 0 else ()

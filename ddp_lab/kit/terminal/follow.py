@@ -123,7 +123,7 @@ class Output:
         self.folder = self.folder or run.log_folder
         if self.folder is None:
             return
-        if run.state not in ("", self.state):  # what SLURM says of its queue
+        if run.state not in ("", self.state):
             print(f"note: {run.state}", file=sys.stderr)
             self.state = run.state
         if run.played and not self.placed:
