@@ -32,12 +32,7 @@ QUIET := {"@jupyterlab/apputils-extension:notification": \
 # COLD=1 starts every process the plain way, without the warm one (see kit/run/warm.py).
 export DDP_LAB_COLD := $(COLD)
 
-# SLURM="--partition=gpu --gres=gpu:4 --time=60" NNODES=2: on machines of a cluster, with
-# the ranks spread over them (see kit/slurm/sent.py).
-lab open: export DDP_LAB_SLURM := $(or $(SLURM),$(DDP_LAB_SLURM))
-lab open: export DDP_LAB_NNODES := $(or $(NNODES),$(DDP_LAB_NNODES))
-
-lab: setup ## execute all lessons into build/lab (NPROC=4, JOBS=1, LESSONS="01 03", SLURM="...")
+lab: setup ## execute all lessons into build/lab (NPROC=4, JOBS=1, LESSONS="01 03")
 	$(BIN)/python -m tools.lab --nproc "$(NPROC)" --jobs "$(JOBS)" $(LESSONS)
 
 open: setup ## work through the lessons in JupyterLab, in copies of your own (work/)

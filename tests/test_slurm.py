@@ -398,7 +398,7 @@ def test_a_node_that_fails(cluster, allocation, told):
 
 @FULL
 @on_cluster
-def test_srun_without_torchrun(cluster, allocation, variant):
+def test_srun_without_torchrun(cluster, variant):
     words = "srun --mpi=none --nodes 2 --ntasks 3".split()
     path = "ddp_lab/nodes/from_slurm.py"
     said = cluster.ask(*words, sys.executable, path)
@@ -411,9 +411,7 @@ def test_srun_without_torchrun(cluster, allocation, variant):
 
 @FULL
 @on_cluster
-def test_srun_starts_torchruns_that_meet_by_c10d(
-    cluster, allocation, monkeypatch, tmp_path
-):
+def test_srun_starts_torchruns_that_meet_by_c10d(cluster, monkeypatch, tmp_path):
     beside = os.path.dirname(sys.executable)  # torchrun
     monkeypatch.setenv("PATH", beside, prepend=os.pathsep)
     met = "[rank 3] is local rank 1 of 2 on node 1, one of 4 in all"
@@ -429,7 +427,7 @@ def test_srun_starts_torchruns_that_meet_by_c10d(
 
 
 @pytest.fixture
-def submit(cluster, allocation, tmp_path, monkeypatch):
+def submit(cluster, tmp_path, monkeypatch):
     """Return a function that submits a job; it returns the number and the output."""
     beside = os.path.dirname(sys.executable)  # torchrun
     monkeypatch.setenv("PATH", beside, prepend=os.pathsep)
@@ -445,7 +443,7 @@ def submit(cluster, allocation, tmp_path, monkeypatch):
 
 @FULL
 @on_cluster
-def test_the_job_of_the_lesson(cluster, allocation, submit):
+def test_the_job_of_the_lesson(cluster, submit):
     job, out = submit("ddp_lab/nodes/job.sbatch")
     assert wait_until(lambda: not cluster.ask("squeue", "-h", "-j", job), 300)
     assert lines(out, "[rank 0] received 6 from rank 3"), out.read_text()
@@ -453,7 +451,7 @@ def test_the_job_of_the_lesson(cluster, allocation, submit):
 
 @FULL
 @on_cluster
-def test_a_job_that_is_queued_again_goes_on(cluster, allocation, submit, monkeypatch):
+def test_a_job_that_is_queued_again_goes_on(cluster, submit, monkeypatch):
     monkeypatch.setenv("PAUSE", "0.1")  # seconds in a step
     job, out = submit("ddp_lab/elastic/requeue.sbatch")
     try:
