@@ -2,76 +2,128 @@
 
 import ast
 import re
-from collections.abc import Collection, Iterable, Mapping, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Set
 from contextlib import suppress
-from fractions import Fraction
 from numbers import Real
 from typing import Any
 
 FLOAT32 = 1e-6  # the share by which rounding may move a number
+DEEPEST = 6  # lists within lists
 YES_AND_NO = {"true": True, "yes": True, "false": False, "no": False}
-# "only rank 1", "ranks 0 and 1"
-FILLER = re.compile(r"\b(?:ranks? +(?=\d)|(?:only|and|und)\b)")
-UNIT = re.compile(r"(?<=\d)\s*(%|[a-z]+)$")  # "30 minutes"
+COUNTS = {"once": 1, "twice": 2, "one": 1, "two": 2, "three": 3, "four": 4, "five": 5}
+PREFIXES = {"k": 1, "m": 2, "g": 3, "t": 4}  # of bytes
+THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?![\d,])")  # "62,500"
+# "3", "only rank 3", "3.6 x", "5 all_gathers", "32-bit", "1/2"; but not "not rank 3".
+NUMBER = re.compile(
+    r"(?:(?:only|about|ranks?|~)\s*)*(?:(?!not|but|no)[a-z_]+\s+)?"
+    r"(?P<number>[-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?)(?:\s*/\s*(?P<below>\d+))?"
+    r"[\s-]*(?P<unit>%|×|[a-z_]+)?"
+)
+FROM_TO = re.compile(r"(?:ranks?\s*)?(\d+)\s*(?:-|–|to)\s*(\d+)")  # "0-3", "0 to 3"
+GAPS = r"\s*[,;]\s*(?:and\s)?|\s(?:and|und)\s", r"[\s,;]+(?:(?:and|und)\s)?"
+ARTICLE = re.compile(r"^(?:the|an?) ")
 
 
-def fits(guess: Any, answer: Any, within: float = 0) -> bool:
+def fits(guess: Any, answer: Any, within: float = 0, deep: int = 0) -> bool:
     """Return whether `guess`, however it is written, means `answer`.
 
     Lists, tuples and arrays are alike, text may hold any of them, and one value may
     stand for a list of equal ones. A guess may be off by the share `within`.
     """
     with suppress(Exception):  # a guess may be anything, and is no error
-        some = isinstance(guess, list | tuple | Set)
-        if isinstance(answer, str) and some and len(guess) == 1:
-            (guess,) = guess  # a list of one, of which the answer is a text of words
-        guess, answer = _plain(guess), _plain(answer)
-        if isinstance(answer, Set):
-            guesses = guess if isinstance(guess, list | Set) else [guess]
-            return _all_in(guesses, answer, within) and _all_in(answer, guesses, within)
-        if isinstance(guess, Set):
-            guess = list(guess)
-        if isinstance(answer, list):
-            guesses = guess if isinstance(guess, list) else [guess] * (len(answer) or 1)
-            pairs = zip(guesses, answer, strict=True)
-            return all(fits(each, truth, within) for each, truth in pairs)
-        if isinstance(guess, list):
-            return bool(guess) and all(fits(each, answer, within) for each in guess)
-        if isinstance(guess, Real) and isinstance(answer, Real):
-            off = abs(float(guess) - float(answer))
-            return off <= (within + FLOAT32) * abs(float(answer))
-        return bool(guess == answer)
+        return deep < DEEPEST and any(
+            _means(one, truth, within, deep + 1)
+            for one in _readings(guess)
+            for truth in _readings(answer)
+        )
     return False
 
 
-def _all_in(some: Iterable, others: Iterable, within: float) -> bool:
+def _means(guess: Any, answer: Any, within: float, deep: int) -> bool:
+    """Return whether one reading of a guess is one reading of an answer."""
+    if isinstance(answer, Set):
+        guesses = guess if isinstance(guess, list | Set) else [guess]
+        each_is_there = _all_in(guesses, answer, within, deep)
+        return each_is_there and _all_in(answer, guesses, within, deep)
+    if isinstance(guess, Set):
+        guess = list(guess)
+    if isinstance(answer, list):
+        guesses = guess if isinstance(guess, list) else [guess] * (len(answer) or 1)
+        pairs = zip(guesses, answer, strict=False)
+        return len(guesses) == len(answer) and all(
+            fits(each, truth, within, deep) for each, truth in pairs
+        )
+    if isinstance(guess, list):
+        return bool(guess) and all(fits(each, answer, within, deep) for each in guess)
+    if isinstance(guess, Real) and isinstance(answer, Real):
+        off = abs(float(guess) - float(answer))
+        return off <= (within + FLOAT32) * abs(float(answer))
+    return bool(guess == answer)
+
+
+def _all_in(some: Iterable, others: Iterable, within: float, deep: int) -> bool:
     """Return whether each of `some` fits one of `others`."""
-    return all(any(fits(one, each, within) for each in others) for one in some)
+    return all(any(fits(one, each, within, deep) for each in others) for one in some)
 
 
-def _plain(value: Any) -> Any:
-    """Return what a value of any type says as a number, text, list or set of these."""
+def _readings(value: Any) -> list:
+    """Return what a value may mean: numbers, words, or lists and sets of values."""
     if hasattr(value, "tolist"):  # of an array, or of a number out of one
         value = value.tolist()
     if isinstance(value, str):
-        value = _read(value)
+        return list(_read(value))
     if isinstance(value, Mapping):
         value = value.values()
-    if isinstance(value, Collection) and not isinstance(value, str | Set):
+    if isinstance(value, Collection) and not isinstance(value, Set):
         value = list(value)
-    return value
+    return [value, "none"] if value is None else [value]
 
 
-def _read(text: str) -> Any:
-    """Return the number, or the list, that a text holds, or else the text."""
-    text = FILLER.sub("", text.casefold()).strip()
+def _read(text: str) -> Iterator[Any]:
+    """Yield the numbers, lists and words that a text may mean.
+
+    "4 %" may be 4 or 0.04, "62.5 KB" 62.5, 62,500 or 64,000, and "1,683" one number or
+    a list of two.
+    """
+    text = text.casefold().strip().rstrip(".!")
     if text in YES_AND_NO:
-        return YES_AND_NO[text]
-    for read in (ast.literal_eval, Fraction):
-        with suppress(ValueError, SyntaxError, ZeroDivisionError):
-            return read(UNIT.sub("", text))
-    words = re.split(r"[\s,;]+", text.strip("[](){},; "))
-    return words if len(words) > 1 else text
+        yield YES_AND_NO[text]
+    if found := FROM_TO.fullmatch(text):
+        yield list(range(int(found[1]), int(found[2]) + 1))
+    plain = THOUSANDS.sub(lambda found: found[0].replace(",", ""), text)
+    for each in dict.fromkeys((plain, text)):
+        yield from _numbers(each)
+        with suppress(ValueError, SyntaxError):
+            value = ast.literal_eval(each)
+            if not isinstance(value, str):
+                yield _readings(value)[0]
+        inside = each.strip("[](){} ")
+        for gap in (
+            r"\s*[,;]\s*(?:and\s)?|\s(?:and|und)\s",
+            r"[\s,;]+(?:(?:and|und)\s)?",
+        ):
+            parts = [part for part in re.split(gap, inside) if part]
+            if len(parts) > 1:
+                yield parts
+    if re.search("[a-z]", text):
+        yield re.sub(r"[\W_]", "", ARTICLE.sub("", text))
+
+
+def _numbers(text: str) -> Iterator[float]:
+    """Yield the numbers that a text may mean, if it is one."""
+    if text in COUNTS:
+        yield COUNTS[text]
+    if not (found := NUMBER.fullmatch(text.strip("[](){} "))):
+        return
+    number = float(found["number"]) / float(found["below"] or 1)
+    yield number
+    unit = found["unit"] or ""
+    if unit == "%":
+        yield number / 100
+    if size := re.fullmatch(r"([kmgt])i?b(?:ytes?)?", unit):
+        power = PREFIXES[size[1]]
+        yield number * 1000**power
+        yield number * 1024**power
 
 
 def show(value: Any) -> str:
