@@ -17,7 +17,7 @@ from ddp_lab.kit.cell import variants
 from ddp_lab.kit.draw import RANK_COLORS, before_after
 from ddp_lab.kit.draw.colors import PALE, WHITE, contrast, text_on
 from ddp_lab.kit.draw.svg import Svg, text_width
-from ddp_lab.kit.draw.timeline import RANK_BAR, timeline
+from ddp_lab.kit.draw.timeline import RANK_BAR, timeline, timelines
 from figs import FIGURES
 
 FIGS, NOTEBOOKS = ROOT / "figs", ROOT / "notebooks"
@@ -405,6 +405,15 @@ def test_a_timeline_shows_bars_labels_and_waits():
     assert [bar["y"] == bars[0]["y"] for bar in bars] == [True, True, True, False]
     assert [bar["fill"] == PALE for bar in bars] == [False, True, False, False]
     assert "rank 1: work 0.000 to 4.000 s" in repr(picture)
+
+
+def test_timelines_to_be_compared_have_one_scale():
+    quick, slow = timelines({"quick": [[["a", 5.0, 6.0]]], "slow": [[["a", 0, 2.0]]]})
+
+    def bar(svg) -> float:
+        return float(re.findall(r'<rect [^>]*width="([\d.]+)"', str(svg))[-1])
+
+    assert bar(slow) == pytest.approx(2 * bar(quick), rel=0.01)
 
 
 @pytest.mark.parametrize("rows", [[], [[], []], [[["work", 2.0, 1.0]]]])

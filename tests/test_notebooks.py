@@ -55,7 +55,13 @@ def test_a_cell_that_is_run_again_alone_changes_nothing(path):
         assert made.text == read(order.path), cell[:200]
 
 
-PICTURES = {"before_after", "lives", "timeline", "Plot"}  # of draw and plots
+PICTURES = {
+    "before_after",
+    "lives",
+    "timeline",
+    "timelines",
+    "Plot",
+}  # of draw and plots
 
 
 def statements(cell) -> ast.Module:

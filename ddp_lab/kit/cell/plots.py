@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from ddp_lab.kit.draw.colors import RANK_COLORS, WHITE
 from ddp_lab.kit.draw.svg import image
-from ddp_lab.kit.draw.timeline import timeline
+from ddp_lab.kit.draw.timeline import timeline, timelines
 from ddp_lab.kit.draw.values import PAGE
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["RANK_COLORS", "Plot", "timeline"]
+__all__ = ["RANK_COLORS", "Plot", "timeline", "timelines"]
 
 SMALLEST = 12.5  # pixels of text: 9 points
 

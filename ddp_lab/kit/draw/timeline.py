@@ -1,10 +1,11 @@
 """What was when, as bars over a scale of seconds.
 
-`timeline` has a row for each rank, and a bar for each thing that it did. `lives` has a
-row for each place where ranks have lived, and events as marks.
+`timeline` has a row for each rank, and a bar for each thing that it did; `timelines`
+are several over one scale. `lives` has a row for each place where ranks have lived, and
+events as marks.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Protocol
 
@@ -64,7 +65,7 @@ class Scale:
         self.svg.text(self.right, y + 30, words, 12, anchor="end", fill=GREY)
 
 
-def timeline(rows: Sequence[Sequence[Did]], title: str) -> Svg:
+def timeline(rows: Sequence[Sequence[Did]], title: str, seconds: float = 0.0) -> Svg:
     """Draw what each rank did when: a bar for each thing, rank 0 on top.
 
     Time counts from the first start. A label is written into its bar where it fits.
@@ -74,6 +75,7 @@ def timeline(rows: Sequence[Sequence[Did]], title: str) -> Svg:
         rows: by rank, things as [label, start, end], in seconds of a clock that the
             ranks share.
         title: what the picture shows.
+        seconds: how long the scale is at least.
 
     Raises:
         ValueError: if there is nothing at all, or something ends before it starts.
@@ -85,7 +87,8 @@ def timeline(rows: Sequence[Sequence[Did]], title: str) -> Svg:
     svg = Svg(title, _spoken(rows, first), PAGE)
     top = 22 + 22 * write_title(svg)
     svg.height = top + RANK_ROW * len(rows) + AXIS
-    scale = Scale(svg, MARGIN + CHIP + 10, first, max(last, first + STEPS[0]))
+    last = max(last, first + STEPS[0], first + seconds)
+    scale = Scale(svg, MARGIN + CHIP + 10, first, last)
     scale.draw(svg.height - AXIS, "seconds", top)
     for rank in range(len(rows)):
         svg.chip(MARGIN, top + rank * RANK_ROW, CHIP, RANK_BAR, rank)
@@ -100,6 +103,15 @@ def timeline(rows: Sequence[Sequence[Did]], title: str) -> Svg:
             svg.box(*box, fill=tint(color, 0.4), stroke=color, radius=0)
             svg.text(x + box[2] / 2, y + RANK_BAR / 2, text, 12)
     return svg
+
+
+def timelines(pictures: Mapping[str, Sequence[Sequence[Did]]]) -> list[Svg]:
+    """Draw what is to be compared, by title, over one scale."""
+    lasts = []
+    for rows in pictures.values():
+        bars = [did for row in rows for did in row]
+        lasts.append(max(bar[2] for bar in bars) - min(bar[1] for bar in bars))
+    return [timeline(rows, title, max(lasts)) for title, rows in pictures.items()]
 
 
 def _spoken(rows: Sequence[Sequence[Did]], first: float) -> str:
