@@ -411,7 +411,7 @@ def test_timelines_to_be_compared_have_one_scale():
     quick, slow = timelines({"quick": [[["a", 5.0, 6.0]]], "slow": [[["a", 0, 2.0]]]})
 
     def bar(svg) -> float:
-        return float(re.findall(r'<rect [^>]*width="([\d.]+)"', str(svg))[-1])
+        return float(re.findall(r'<rect [^>]*? width="([\d.]+)"', str(svg))[-1])
 
     assert bar(slow) == pytest.approx(2 * bar(quick), rel=0.01)
 
