@@ -43,93 +43,6 @@ def main():
 main()
 """
 
-SPAWN = """
-import json, os, signal, socket, sys, time
-import torch
-import torch.distributed as dist
-import torch.multiprocessing as mp
-
-
-def misbehave(rank, world_size, odd, tensor):
-{body}
-
-
-def worker(rank, world_size, port):
-    os.environ |= {{"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}}
-    dist.init_process_group("gloo", rank=rank, world_size=world_size)
-    print(f"[rank {{rank}}] is here", flush=True)
-    group = {{"rank": rank, "process_group": os.getpgid(0)}}
-    print(json.dumps(group), flush=True)
-    dist.all_reduce(torch.ones(4))
-    misbehave(rank, world_size, rank == 1, torch.ones(8))
-    dist.barrier()
-    dist.destroy_process_group()
-
-
-if __name__ == "__main__":
-    world_size = int(sys.argv[1])
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    {start}
-"""
-START = "mp.spawn(worker, args=(world_size, port), nprocs=world_size)"
-JOIN = """
-    context = mp.get_context("spawn")
-    arguments = [(rank, world_size, port) for rank in range(world_size)]
-    children = [context.Process(target=worker, args=each) for each in arguments]
-    for child in children:
-        child.start()
-    for child in children:
-        child.join()  # and nobody reads its exit code
-"""
-CHILDREN = """
-import multiprocessing, os, signal, sys, time
-
-
-def work(rank, queue):
-    odd = rank == 1
-    print(f"[rank {rank}] is here", flush=True)
-{body}
-
-
-if __name__ == "__main__":
-    context = multiprocessing.get_context("{method}")
-    queue = context.Queue()
-    ranks = range(int(sys.argv[1]))
-    children = [context.Process(target=work, args=(rank, queue)) for rank in ranks]
-    for child in children:
-        child.start()
-    {then}
-    for child in children:
-        child.join()  # and nobody reads its exit code
-"""
-BY_HAND = """
-import os, socket, subprocess, sys
-
-if "RANK" not in os.environ:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
-    where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, __file__],
-            env=os.environ | where | {"RANK": str(rank), "WORLD_SIZE": sys.argv[1]},
-        )
-        for rank in range(int(sys.argv[1]))
-    ]
-    codes = [rank.wait() for rank in ranks]
-    {then}
-
-import torch.distributed as dist
-
-dist.init_process_group("gloo")
-if dist.get_rank() == 1:
-    raise KeyError("no such layer")
-dist.barrier()
-"""
-
 
 def brief(what: Cause | Stand | Attempts) -> str:
     """Return facts on one line, in the words of nobody: `ABSENT at ... [1: elsewhere`.
@@ -147,7 +60,6 @@ def brief(what: Cause | Stand | Attempts) -> str:
         words += [f"tag {what.tag}"] if what.tag is not None else []
         words += [f"root {what.root}"] if what.root is not None else []
         words += [*at, *(f"{name} {f.place}" for name, f in what.beside if f)]
-        words += [f"{child.name} {child.code}" for child in what.dead]
         words += [brief(what.end)] if what.end else []
         return f"{what.rank}: {' '.join(filter(None, words))}"
     code = what.code if what.kind is not Kind.RAISED else what.rank
@@ -160,7 +72,6 @@ def brief(what: Cause | Stand | Attempts) -> str:
     words += [f"<- [{'; '.join(map(brief, what.waiting))}]"] if what.waiting else []
     words += [f"{rank}: {call}" for rank, call in what.calls.items()]
     words += [*what.places, *([f"{{{brief(what.of)}}}"] if what.of else [])]
-    words += [f"{what.child.name} {what.child.code}"] if what.child else []
     words += [brief(what.attempts)] if what.attempts else []
     return " ".join(filter(None, words))
 
@@ -172,12 +83,6 @@ def facts(failure: Failure) -> str:
         told = brief(known)
         lines.append(told if isinstance(known, Stand) else f"{rank}: {told}")
     return "\n".join(lines + ([brief(failure.attempts)] if failure.attempts else []))
-
-
-def children(body: str, then: str = "", method: str = "fork") -> str:
-    """Return a program that starts its ranks by multiprocessing alone."""
-    text = CHILDREN.replace("{body}", f"    {body}").replace("{then}", then)
-    return text.replace("{method}", method)
 
 
 RESTARTED = """
@@ -200,13 +105,11 @@ class Fault:
 
     name: str
     body: str = ""
-    """What `misbehave` does, in TORCHRUN or in SPAWN; else, `program` is the fault."""
+    """What `misbehave` does, in TORCHRUN; else, `program` is the fault."""
     program: str = ""
     """A file of the repository, such as `ddp_lab/clinic/patient_1.py`."""
-    start: str = ""
-    """How SPAWN starts its ranks; empty if torchrun does."""
     whole: str = ""
-    """A whole program, for plain python unless there are `options`."""
+    """A whole program."""
     ranks: tuple[int, ...] = (2, 4)
     timeout: float = 4
     env: dict[str, str] = field(default_factory=dict)
@@ -246,13 +149,7 @@ class Fault:
         if self.whole:
             return "sick.py", self.whole
         body = "\n".join("    " + line for line in self.body.strip().splitlines())
-        if self.start:
-            return "sick.py", SPAWN.format(body=body, start=self.start.strip())
         return "sick.py", TORCHRUN.format(body=body)
-
-    @property
-    def under_torchrun(self) -> bool:
-        return not (self.start or self.whole) or bool(self.options)
 
     def judge(self, ranks, told, text: str) -> None:
         """Assert that this is the explanation; `text` is that of the program.
@@ -453,34 +350,6 @@ except RuntimeError:
         "keeps_the_group",
         "dist.barrier()\nif odd: dist.destroy_process_group = lambda: None",
         note=r"^KEPT_GROUP ranks 1$",
-    ),
-    Fault(
-        "process_of_a_rank_dies",
-        """
-from multiprocessing import Process
-if odd:
-    child = Process(target=os.kill, args=(0, 0), name="loader")
-    child.run = lambda: os.kill(os.getpid(), signal.SIGKILL)
-    child.start()
-    child.join()
-""",
-        note="^CHILD_FAILED loader -9$",
-    ),
-    Fault(
-        "process_of_a_rank_dies_and_it_waits",
-        """
-import multiprocessing
-if odd:
-    queue = multiprocessing.Queue()
-    child = multiprocessing.Process(target=os._exit, args=(40,), name="loader")
-    child.start()
-    queue.get()
-""",
-        kind="timeout",
-        symptom="absent",
-        cause="ABSENT .*<- .*: waits barrier",
-        line="queue.get()",
-        report=("1: elsewhere .* loader 40",),
     ),
     # A rank waits in vain.
     *[
@@ -1376,212 +1245,6 @@ if odd: {HUNG}
         symptom="port taken",
         cause=".*EADDRINUSE",
         report=("^KNOWN_AS port taken",),
-    ),
-    # A program that starts its ranks itself.
-    Fault(
-        "spawned_raises",
-        RAISES,
-        start=START,
-        timeout=20,  # each child imports torch anew
-        kind="exception",
-        cause="ValueError: no such sample$",
-        line="raise ValueError",
-    ),
-    Fault(
-        "spawned_is_killed",
-        "if odd: os.kill(os.getpid(), signal.SIGKILL)",
-        start=START,
-        timeout=20,
-        kind="signal",
-        symptom="killed",
-        cause="SIGNAL SIGKILL",
-        exit_code=-9,
-    ),
-    Fault(
-        "spawned_leaves",
-        "if odd: os._exit(0)",
-        start=START,
-        ranks=(2,),
-        timeout=20,
-        kind="exception",
-        symptom="absent",
-        cause=r"ABSENT .*\[1: left.*<- \[0: waits barrier",
-        report=("^1: left",),
-        exit_code=0,
-    ),
-    Fault(
-        "spawned_is_stopped",
-        "if odd: os.kill(os.getpid(), signal.SIGSTOP)",
-        start=START,
-        ranks=(2,),
-        timeout=8,
-        kind="timeout",
-        symptom="absent",
-        cause=r"UNABLE .*\[1: stopped .*<- \[0: waits barrier",
-        line="signal.SIGSTOP",
-    ),
-    Fault(
-        "spawns_nobody",
-        whole="import torch.multiprocessing as mp\n\nmp.spawn(print, nprocs=0)\n",
-        ranks=(1,),
-        note="^NO_RANK$",
-    ),
-    *[
-        Fault(
-            f"child_{name}",
-            whole=children(f"if odd: {end}"),
-            ranks=(3,),
-            kind=kind,
-            symptom="killed" if kind == "signal" else None,
-            cause=cause,
-            exit_code=code,
-            others=0,
-        )
-        for name, end, kind, cause, code in (
-            ("exits", "sys.exit(3)", "exit", r"EXIT 3\b", 3),
-            ("leaves", "os._exit(5)", "exit", r"EXIT 5\b", 5),
-            ("is_killed", "os.kill(os.getpid(), 9)", "signal", "SIGNAL SIGKILL", -9),
-        )
-    ],
-    Fault(
-        "children_raise",
-        whole=children("time.sleep(0 if odd else 0.3)\n    raise ValueError(rank)"),
-        ranks=(3,),
-        kind="exception",
-        cause="ValueError: 1$",
-        line="raise ValueError(rank)",
-        others=2,
-    ),
-    *[
-        Fault(
-            f"child_hangs_{method}",
-            whole=children("while odd: time.sleep(0.1)", method=method),
-            ranks=(3,),
-            kind="timeout",
-            symptom="busy",
-            cause=r"BUSY left at .*\[1: elsewhere at .*sick\.py:\d+",
-            line="while odd:",
-            report=("^0: left",),
-        )
-        for method in ("fork", "spawn", "forkserver")
-    ],
-    Fault(
-        "nobody_fills_the_queue",
-        whole=children("if odd: os.kill(os.getpid(), 9)", "queue.get()"),
-        ranks=(2,),
-        kind="signal",
-        symptom="killed",
-        cause="SIGNAL SIGKILL",
-        report=("^STOPPED timeout 4", "^PROGRAM_STANDS at .*sick.py:18"),
-    ),
-    Fault(
-        "spawned_sleeps",
-        f"if odd: {HUNG}\ndist.all_reduce(tensor)",
-        start=START,
-        kind="timeout",
-        symptom="absent",
-        cause="ABSENT .*<- .*: waits all_reduce",
-        line=HUNG,
-        report=("^0: waits all_reduce ",),
-    ),
-    Fault(
-        "nobody_reads_the_exit_code",
-        RAISES,
-        start=JOIN,
-        ranks=(2,),
-        timeout=20,
-        kind="exception",
-        cause="ValueError: no such sample$",
-        line="raise ValueError",
-    ),
-    Fault(
-        "spawned_rank_0_exits",
-        # With its group alive, gloo may abort it at the exit.
-        "if rank == 0:\n    dist.destroy_process_group()\n    sys.exit(3)",
-        start=START,
-        ranks=(2,),
-        kind="exit",
-        rank=0,
-        cause=r"EXIT 3\b",
-    ),
-    Fault(
-        "helper_of_a_pool_dies",
-        whole="""
-import signal
-from concurrent.futures import ProcessPoolExecutor, process
-
-if __name__ == "__main__":
-    with ProcessPoolExecutor(1) as pool:
-        try:
-            pool.submit(signal.raise_signal, 40).result()
-        except process.BrokenProcessPool:
-            pass
-""",
-        ranks=(1,),
-        note="^CHILD_FAILED (Process|ForkProcess)-1 -40$",
-    ),
-    *[
-        Fault(
-            f"ranks_by_hand_{name}",
-            whole=BY_HAND.replace("{then}", then),
-            ranks=(3,),
-            kind="exception",
-            cause="KeyError: 'no such layer'$",
-            line="raise KeyError",
-            others=0,
-        )
-        for name, then in (
-            ("fail", "sys.exit(any(codes))"),
-            ("are_ignored", "sys.exit()"),
-            ("are_checked", "assert not any(codes)"),
-        )
-    ],
-    Fault(
-        "no_main_guard",
-        whole="""
-import torch.multiprocessing as mp
-
-
-def work(rank):
-    print(rank)
-
-
-mp.spawn(work, nprocs=2)
-""",
-        kind="exit",
-        ranks=(2,),
-        rank=ANY,
-        cause=r"EXIT 1\b",
-        report=("^PRINTED RuntimeError: An attempt",),
-    ),
-    Fault(
-        "plain_python",
-        whole='raise ValueError("no")\n',
-        ranks=(1,),
-        kind="exception",
-        rank=None,
-        cause="ValueError: no$",
-        line="raise ValueError",
-    ),
-    Fault(
-        "plain_python_exits",
-        whole="raise SystemExit(3)\n",
-        ranks=(1,),
-        kind="exit",
-        rank=None,
-        cause=r"EXIT 3\b",
-    ),
-    Fault(
-        "plain_python_hangs",
-        whole=f"import time\n\nprint('starts', flush=True)\n{HUNG}\n",
-        ranks=(1,),
-        timeout=2,
-        kind="timeout",
-        rank=None,
-        symptom="busy",
-        cause=r"BUSY program at .*sick\.py:\d+",
-        line=HUNG,
-        report=("^STOPPED timeout 2",),
     ),
 ]
 

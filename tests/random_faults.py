@@ -3,7 +3,7 @@
     python -m tests.random_faults [--seed 7] [--count 100] [--jobs 3] [--only N ...]
 
 Every number stands for one fault: which rank misbehaves, when and how, what the others
-do about it, and what has started them (see random_programs.py). It depends on the seed
+do about it, and how they are started (see random_programs.py). It depends on the seed
 and on the number alone. The truth is known by construction, and what the launcher tells
 is compared with it. With --only some faults happen again, and their programs and
 reports are shown.
@@ -25,7 +25,7 @@ from unittest import mock
 
 import psutil
 
-from ddp_lab.kit import Limits, Run, python, torchrun
+from ddp_lab.kit import Limits, Run, torchrun
 from ddp_lab.kit.run.here import environment
 from ddp_lab.kit.run.warm import WARM
 from tests.random_programs import NOTHING, Fault, draw
@@ -83,8 +83,6 @@ def _truth(fault: Fault) -> Truth:
         # Whoever hangs in init_process_group loses no connection.
         survives = _survived(fault) and fault.place.name != "before init"
         return replace(known, succeeds=survives, note=_names(fault))
-    if _told_by_nobody(fault):
-        return replace(known, says="")
     return replace(known, line=fault.deed.line)
 
 
@@ -109,8 +107,7 @@ def _harmless(fault: Fault) -> Truth:
 
 def _names(fault: Fault) -> str:
     """Return what a note of a rank that has left has to match."""
-    # Each forked child of multiprocessing ends by os._exit(0).
-    return rf"ranks? [\d, and]*\b{fault.who}\b" if fault.start.torchrun else ""
+    return rf"ranks? [\d, and]*\b{fault.who}\b"
 
 
 def _two(fault: Fault) -> Truth:
@@ -128,17 +125,14 @@ def _two(fault: Fault) -> Truth:
 def _astray(fault: Fault, known: Truth) -> Truth:
     """Return what has to be told of a rank that does something else than the others."""
     who: set[int | None] = {fault.who}
-    apart = fault.exchange.name == "all_reduce" and not fault.deed.only
     if fault.ranks == 2:
         who = {0, 1, None}  # of two that differ, neither is the odd one
     elif fault.exchange.name == "ring" or _survived(fault):
         who.add(None)  # of which there is no record, nor of whoever ends well
-    elif not fault.start.torchrun and not apart:
-        who.add(None)  # nobody asks these ranks for their calls
     # Bytes are taken for what they are not, and a record shows that; of a root it has
     # no word. Some of these come through.
     unnoticed = fault.deed.only in ("all_reduce", "broadcast")
-    noted = fault.deed.only == "all_reduce" and fault.start.torchrun
+    noted = fault.deed.only == "all_reduce"
     return replace(
         known,
         ranks=frozenset(who),
@@ -149,14 +143,6 @@ def _astray(fault: Fault, known: Truth) -> Truth:
 
 def _survived(fault: Fault) -> bool:
     return "return" in fault.on_loss.code
-
-
-def _told_by_nobody(fault: Fault) -> bool:
-    """Tell whether the rank's own words are lost: mp.spawn tells them in the end.
-
-    It waits until all the others have ended, and they do not end.
-    """
-    return fault.start.name.startswith("mp.") and bool(fault.on_sigterm.code)
 
 
 # --- what was told ---
@@ -295,10 +281,8 @@ def _too_long(number: int, frame: object) -> None:
 
 
 def _launch(fault: Fault, program: Path) -> Run:
-    start, cold = fault.start, bool(fault.cold.name)
-    limits = SLOW if cold or start.imports else QUICK
-    if not start.torchrun:
-        return python(f"{program} {fault.ranks}", limits=limits, cold=cold)
+    cold = bool(fault.cold.name)
+    limits = SLOW if cold else QUICK
     words = f"{fault.restarts.name} --nproc-per-node {fault.ranks} {program}"
     return torchrun(words, limits=limits, cold=cold)
 

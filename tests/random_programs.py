@@ -12,11 +12,10 @@ from typing import TypeVar
 
 # Healthy as it stands. A comment that ends with a colon is a place for code.
 PROGRAM = """
-import atexit, json, logging, multiprocessing, os, queue, signal, socket, subprocess
+import atexit, json, logging, multiprocessing, os, queue, signal, subprocess
 import sys, threading, time, traceback, warnings
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 from torch.distributed.elastic.multiprocessing.errors import record
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
@@ -87,7 +86,7 @@ def main(rank, world_size):
 
 
 if __name__ == "__main__":
-    # start:
+    main(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))
 """
 STEPS = 5
 
@@ -101,15 +100,6 @@ class Option:
     weight: int
     """How often it is drawn."""
     code: str = ""
-
-
-@dataclass(frozen=True)
-class Start(Option):
-    """What starts the ranks: torchrun, or the program itself."""
-
-    torchrun: bool = False
-    imports: bool = False
-    """Whether each rank imports torch anew."""
 
 
 @dataclass(frozen=True)
@@ -129,35 +119,8 @@ class Deed(Option):
     """Whether it is an exception: in a thread, that ends the thread alone."""
 
 
-# --- what starts the ranks ---
+# --- how the ranks are started ---
 
-ITSELF = """
-with socket.create_server(("127.0.0.1", 0)) as probe:
-    port = probe.getsockname()[1]
-os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-world_size = int(sys.argv[1])
-"""
-MP = f"{ITSELF}mp.start_processes(main, (world_size,), world_size, start_method="
-CHILDREN = f"""{ITSELF}
-arguments = [(rank, world_size) for rank in range(world_size)]
-children = [context.Process(target=main, args=each) for each in arguments]
-for child in children:
-    child.start()
-for child in children:
-    child.join()
-"""
-FORK = f"context = multiprocessing.get_context('fork'){CHILDREN}"
-SPAWN = f"context = multiprocessing.get_context('spawn'){CHILDREN}"
-COUNTED = "sys.exit(any(child.exitcode for child in children))"
-ELASTIC = 'main(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))'
-STARTS = [
-    Start("torchrun", 12, ELASTIC, torchrun=True),
-    Start("mp.spawn", 1, f"{MP}'spawn')", imports=True),
-    Start("mp.start_processes", 3, f"{MP}'fork')"),
-    Start("fork", 2, FORK),
-    Start("fork, exit codes count", 2, FORK + COUNTED),
-    Start("spawn", 1, SPAWN, imports=True),
-]
 RANKS = [Option("2", 2), Option("3", 4), Option("4", 2)]
 COLDS = [Option("", 12), Option("cold", 1)]
 RECORDS = [Option("", 1), Option("@record", 1, "@record")]
@@ -382,7 +345,6 @@ class Fault:
     seed: int
     number: int
     ranks: int
-    start: Start
     cold: Option
     record: Option
     restarts: Option
@@ -408,20 +370,13 @@ class Fault:
     @property
     def possible(self) -> bool:
         """Whether these values make sense together."""
-        deed, place, start = self.deed, self.place.name, self.start
-        imports = bool(self.cold.name) or start.imports
+        deed, place, cold = self.deed, self.place.name, self.cold.name
         return (
-            # Children of multiprocessing call exit functions from Python 3.14 on.
-            (start.torchrun or not (place == "at exit" or self.restarts.name))
-            and (deed.kind != "strays" or place == "in a step")
+            (deed.kind != "strays" or place == "in a step")
             and deed.only in ("", self.exchange.name)
             # What DDP imports takes seconds, unless the fork server has done it; and
             # many ranks that import torch keep a small machine busy.
-            and not (imports and (self.exchange.name == "DDP" or self.ranks > 3))
-            # mp.spawn waits for a pipe to close that a child of fork() holds open.
-            and not (
-                start.name.startswith("mp.") and self.left.code in (SESSION, GROUP)
-            )
+            and not (cold and (self.exchange.name == "DDP" or self.ranks > 3))
             # Of two ranks, the left one is the right one.
             and not (deed.code == LEFTWARDS and self.ranks == 2)
             # Not every Python starts a thread or a process at its exit.
@@ -443,7 +398,7 @@ class Fault:
         if not self.alone:
             doing += f", {self.delay:g} s later rank {self.second_who} "
             doing += self.second.name
-        how = (self.start, self.cold, self.record, self.restarts, self.exchange)
+        how = (self.cold, self.record, self.restarts, self.exchange)
         others = (self.on_sigterm, self.on_loss, self.noise, self.left)
         names = [option.name for option in (*how, *others) if option.name]
         return f"{doing} ({self.ranks} ranks, {', '.join(names)})"
@@ -466,7 +421,6 @@ class Fault:
             "asked to end": self.on_sigterm.code or "pass",
             "a child": self.left.code or "pass",
             "a lost connection": self.on_loss.code or "pass",
-            "start": self.start.code,
             "record": self.record.code,
             "the exchange": self.exchange.code,
             "noise": self.noise.code,
@@ -523,7 +477,6 @@ def draw(seed: int, number: int) -> Fault:
             seed,
             number,
             ranks,
-            start=one(STARTS),
             cold=one(COLDS),
             record=one(RECORDS),
             restarts=one(RESTARTS),

@@ -20,7 +20,7 @@ import sys
 import sysconfig
 import tempfile
 from collections.abc import Callable
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from unittest import mock
@@ -31,8 +31,7 @@ from ddp_lab.kit.explain.cause import Cause
 from ddp_lab.kit.explain.ends import HEADSTART
 from ddp_lab.kit.explain.failure import Failure, find_failure, find_notes
 from ddp_lab.kit.explain.stands import PEER_ARGUMENT, ROOT_ARGUMENT, TAG_ARGUMENT
-from ddp_lab.kit.record.logs import RunLog, TorchrunLog
-from ddp_lab.kit.record.spawned import SpawnLog
+from ddp_lab.kit.record.logs import TorchrunLog
 from ddp_lab.kit.run import live as live_run
 from ddp_lab.kit.run.result import Run, RunFailed
 from tests.faults import CASES, Fault, brief
@@ -40,13 +39,10 @@ from tests.faults import CASES, Fault, brief
 EVIDENCE = ROOT / "tests" / "evidence"
 KIT = str(ROOT / "ddp_lab" / "kit")
 OF_RUN, OF_RANK = (
-    ("out", "err", "children", "raised.json", "end.json")
-    + ("stack.json", "stack_*.json", "seen_*.json"),
+    ("out", "err"),
     ("pid", "stdout.log", "stderr.log", "error.json", "flight.json", "seen.json")
-    + ("stack.json", "stack", "raised.json", "left.json", "end.json", "exit.json")
-    + ("children",),
+    + ("stack.json", "stack", "raised.json", "left.json", "end.json", "exit.json"),
 )
-LOGS: dict[str, type[RunLog]] = {"TorchrunLog": TorchrunLog, "SpawnLog": SpawnLog}
 ENDS = ("raised.json", "left.json", "end.json", "exit.json")
 MOST_FRAMES = 10  # of an exception
 # What a rank tells when it is asked, beside its calls.
@@ -57,7 +53,6 @@ ARGUMENTS = (PEER_ARGUMENT, ROOT_ARGUMENT, TAG_ARGUMENT)
 READ = {name for each in ARGUMENTS for names in each.values() for name in names}
 READ |= {"init_method", "rank", "world_size"}
 # What is not the same on two machines, or in two runs, and what stands in its place.
-NAMELESS = {"parent": 0, "errors": ""}
 LIBRARY = r"<(?:site-packages|stdlib)>"
 CHANGING: list[tuple[re.Pattern, str | Callable]] = [
     (re.compile(pattern, re.MULTILINE), new)
@@ -123,7 +118,7 @@ class Recording:
             path.write_text(_local(text, here), encoding="utf-8")
             if file == "error.json":
                 os.utime(path, (meta["times"][rank],) * 2)
-        log: RunLog = LOGS[meta["log"]].read(folder)
+        log = TorchrunLog.read(folder)
         end = meta["code"], meta["stopped"], meta["limit"]
         failure, codes = find_failure(log, *end)
         notes = [] if failure else find_notes(log)
@@ -181,16 +176,14 @@ def live(fault: Fault, ranks: int, here: Path) -> tuple[Recording, Run]:
                 where = f"--nnodes 1 --master-port {server.getsockname()[1]}"
                 command = f"{where} --nproc-per-node {ranks} {here}/{name}"
                 run = launch.torchrun(command, **options)
-        elif fault.under_torchrun:
+        else:
             how = f"{fault.options} --nproc-per-node {ranks}"
             run = launch.torchrun(f"{how} {here}/{name}", **options)
-        else:
-            run = launch.python(f"{here}/{name} {ranks}", **options)
     first, last = heard["snapshots"][0], heard["snapshots"][-1]
     if heard["stopped"]:  # what the ranks did when they were ended counts for nothing
         stacks = {name: text for name, text in last.items() if name.endswith("/stack")}
         last = first | stacks
-    meta = {name: heard[name] for name in ("log", "code", "stopped", "limit")}
+    meta = {name: heard[name] for name in ("code", "stopped", "limit")}
     last, meta["times"] = _timeless(_without_ports(last), heard["times"])
     files = {"meta.json": json.dumps(meta)} | {
         name: _tidy(name, _anywhere(_placeless(text, here)))
@@ -203,31 +196,24 @@ def live(fault: Fault, ranks: int, here: Path) -> tuple[Recording, Run]:
 def _listening():
     """Keep the log folder whenever it is read as a whole, and how the run ended."""
     heard: dict = {"snapshots": [], "times": {}}
-    plain = {log: log.read for log in LOGS.values()}
+    plain = TorchrunLog.read
 
-    def reads(log):
-        def read(folder):
-            heard["snapshots"].append(_snapshot(folder))
-            heard["log"] = log.__name__
-            heard["times"] = {
-                _rank(path): path.stat().st_mtime
-                for path in folder.glob("*/attempt_*/*/error.json")
-            }
-            return plain[log](folder)
-
-        return staticmethod(read)
+    def reads(folder):
+        heard["snapshots"].append(_snapshot(folder))
+        heard["times"] = {
+            _rank(path): path.stat().st_mtime
+            for path in folder.glob("*/attempt_*/*/error.json")
+        }
+        return plain(folder)
 
     def finds(log, code, stopped, limit):
         heard.update(code=code, stopped=stopped, limit=limit)
         return find_failure(log, code, stopped, limit)
 
-    listeners = [mock.patch.object(log, "read", reads(log)) for log in LOGS.values()]
-    with ExitStack() as stack:
-        for listener in [
-            mock.patch.object(live_run, "find_failure", finds),
-            *listeners,
-        ]:
-            stack.enter_context(listener)
+    with (
+        mock.patch.object(live_run, "find_failure", finds),
+        mock.patch.object(TorchrunLog, "read", staticmethod(reads)),
+    ):
         yield heard
 
 
@@ -239,26 +225,20 @@ def _timeless(
     The order of events counts, and whether one came long enough after another not to
     be the same: a second later if it did, a millisecond if it did not.
     """
-    found: dict[str, list[dict]] = {}
-    for name, text in files.items():
-        if name.rpartition("/")[2] == "children":
-            found[name] = [json.loads(line) for line in text.splitlines()]
-        elif name.rpartition("/")[2] in ENDS:
-            found[name] = [json.loads(text)]
-    events = [event for each in found.values() for event in each]
-    times = [event.get(key) for event in events for key in ("time", "asked")]
+    found: dict[str, dict] = {
+        name: json.loads(text)
+        for name, text in files.items()
+        if name.rpartition("/")[2] in ENDS
+    }
+    times = [end.get(key) for end in found.values() for key in ("time", "asked")]
     clock, now, before = {}, 0.0, 0.0
     for time in sorted({*written.values(), *(time for time in times if time)}):
         now += (1 if time - before > HEADSTART else 0.001) if before else 1
         clock[time] = round(now, 3)
         before = time
-    for event in events:
-        event |= {key: clock[event[key]] for key in ("time", "asked") if event.get(key)}
-    pids = sorted({event["pid"] for event in events if "pid" in event})
-    for event in events:  # the parent is 0, its children follow
-        event |= {"pid": pids.index(event["pid"]) + 1} if "pid" in event else {}
-        event |= {key: value for key, value in NAMELESS.items() if key in event}
-    texts = {n: "\n".join(map(json.dumps, each)) for n, each in found.items()}
+    for end in found.values():
+        end |= {key: clock[end[key]] for key in ("time", "asked") if end.get(key)}
+    texts = {name: json.dumps(end) for name, end in found.items()}
     return files | texts, {rank: clock[time] for rank, time in written.items()}
 
 

@@ -152,7 +152,7 @@ def test_the_kit_names_no_lesson(path):
 
 
 FILE = re.compile(r"[\w*{}]+\.(json|jsonl|log)")
-WITHOUT_THE_KIT = ("rank.py", "proxy.py", "births.py")
+WITHOUT_THE_KIT = ("rank.py", "proxy.py")
 
 
 @pytest.mark.parametrize("script", WITHOUT_THE_KIT)

@@ -15,17 +15,15 @@ import pytest
 from ddp_lab import ROOT
 from ddp_lab.kit.explain import hang, stands
 from ddp_lab.kit.explain.cause import Cause, Kind
-from ddp_lab.kit.explain.failure import Failure, find_failure, find_notes
+from ddp_lab.kit.explain.failure import Failure, find_failure
 from ddp_lab.kit.explain.symptoms import Symptom
 from ddp_lab.kit.record import calls, stacks
 from ddp_lab.kit.record.files import shorten
-from ddp_lab.kit.record.logs import RankLog, TorchrunLog, clip, read
-from ddp_lab.kit.record.spawned import SpawnLog
+from ddp_lab.kit.record.logs import ProgramLog, RankLog, TorchrunLog, clip, read
 from ddp_lab.kit.record.stacks import Frame, own
-from ddp_lab.kit.run import probe
 from ddp_lab.kit.run.rank import _raised
 from tests.faults import CASES, FAULTS
-from tests.record_evidence import EVIDENCE, LOGS, Recording
+from tests.record_evidence import EVIDENCE, Recording
 from tests.test_say import said_twice
 
 IDS = [f"{fault.name}-{ranks}" for fault, ranks in CASES]
@@ -65,7 +63,7 @@ def lay_out(fault, ranks, folder):
     recording = Recording.load(fault, ranks)
     recording.explain(folder, EVIDENCE / fault.name)
     meta = json.loads(recording.files["meta.json"])
-    log = LOGS[meta["log"]].read(folder)
+    log = TorchrunLog.read(folder)
     return log, (meta["code"], meta["stopped"], meta["limit"])
 
 
@@ -390,7 +388,7 @@ def test_lines_of_ranks_that_share_an_output_are_told_apart(tmp_path):
         '[rank 1] one[rank 0] zero\nnobody\'s\n{"rank": 2, "x": 5}\n'
     )
     (tmp_path / "err").write_text("")
-    ranks = SpawnLog.read(tmp_path).ranks
+    ranks = ProgramLog.read(tmp_path).ranks
     assert [log.lines for log in ranks] == [
         ["[rank 0] zero", "nobody's"],
         ["[rank 1] one"],
@@ -399,214 +397,13 @@ def test_lines_of_ranks_that_share_an_output_are_told_apart(tmp_path):
     assert ranks[2].facts == {"rank": 2, "x": 5}
 
 
-def spawned(folder, *events: dict, out: str = "", err: str = "") -> SpawnLog:
-    """Return the log of a program that has started its ranks itself."""
-    (folder / "out").write_text(out)
-    (folder / "err").write_text(err)
-    lines = [json.dumps(event) for event in ({"parent": 6}, *events)]
-    (folder / "children").write_text("\n".join(lines) + "\n")
-    return SpawnLog.read(folder)
-
-
-def started(pid: int, by: str = "__main__", **more) -> dict:
-    return {"pid": pid, "name": f"Process-{pid}", "by": by, **more}
-
-
-@pytest.mark.parametrize("number", [64, 20_000_000, 10**30, 3])
-def test_a_number_is_a_rank_only_if_so_many_were_started(tmp_path, number):
-    two = [started(1), started(2)]
-    out = f'[rank 1] one\n{{"rank": {number}}}\n[rank {number}] no rank\n'
-    log = spawned(tmp_path, *two, out=out)
-    told = ["no rank" in line for line in log.ranks[0].lines]
-    assert (len(log.ranks), told) == (2, [True])
-    assert log.ranks[0].facts == {"rank": number}
-
-
 @pytest.mark.parametrize(
     "numbers, ranks", [((64,), 1), ((1, 0), 2), ((0, 1, 3), 2), ((1, 2), 1), ((), 1)]
 )
-def test_ranks_of_which_nothing_else_is_known_count_from_0(tmp_path, numbers, ranks):
+def test_ranks_that_share_an_output_count_from_0(tmp_path, numbers, ranks):
     out = "".join(f'{{"rank": {number}}}\n' for number in numbers)
-    assert len(spawned(tmp_path, out=out).ranks) == ranks
-
-
-def test_a_child_that_its_parent_has_ended_is_no_failure(tmp_path):
-    ended = [{"pid": 1, "asked": 1.0}, {"pid": 1, "code": -15, "time": 1.1}]
-    log = spawned(tmp_path, started(1), *ended)
-    assert find_failure(log, 0, None, 0) == (None, [0]) and find_notes(log) == []
-
-
-@pytest.mark.parametrize("by", ["torch.multiprocessing.spawn", "multiprocessing.pool"])
-def test_a_failure_of_which_the_program_was_told_is_a_note(tmp_path, by):
-    index = {"index": 0} if by.startswith("torch") else {}
-    end = {"pid": 1, "code": 5, "time": 1.0}
-    log = spawned(tmp_path, started(1, by, **index), end)
-    assert find_failure(log, 0, None, 0) == (None, [0])
-    (note,) = find_notes(log)
-    assert (note.kind, note.child.code) == (Kind.CHILD_FAILED, 5)
-    assert note.child.rank == (0 if index else None)
-
-
-def test_of_ranks_that_all_raise_the_first_is_named_not_whom_mp_spawn_names(tmp_path):
-    spawn = {"by": "torch.multiprocessing.spawn"}
-    words = [TRACEBACK.format(line=3, says=says) for says in ("late", "early")]
-    events = [
-        *(started(pid, **spawn, index=pid - 1) for pid in (1, 2)),
-        {"pid": 1, "code": 1, "time": 2.0, "said": words[0]},
-        {"pid": 2, "code": 1, "time": 1.0, "said": words[1]},
-    ]
-    report = "\n\n-- Process 0 terminated with the following error:\n" + words[0]
-    log = spawned(tmp_path, *events, err=TRACEBACK.format(line=9, says=report))
-    failure, codes = find_failure(log, 1, None, 0)
-    assert (failure.rank, failure.cause) == (1, "ValueError: early")
-    assert (failure.others, codes) == ({0: "ValueError: late"}, [1, 1])
-    assert log.ranks[0].warnings == []
-
-
-def test_what_the_program_says_of_its_failed_child_is_a_warning(tmp_path):
-    own = TRACEBACK.format(line=3, says="the cause")
-    err = f"Process Process-2:\n{own}" + TRACEBACK.format(line=9, says="a child failed")
-    events = started(1), started(2), {"pid": 2, "code": 1, "time": 1.0}
-    log = spawned(tmp_path, *events, err=err)
-    failure, _ = find_failure(log, 1, None, 0)
-    assert (failure.rank, failure.cause) == (1, "ValueError: the cause")
-    assert log.ranks[0].warnings == ["ValueError: a child failed"]
-
-
-def test_what_a_child_has_printed_counts_also_if_another_was_ended_in_its_words(
-    tmp_path,
-):
-    said = TRACEBACK.format(line=9, says="no guard")
-    ends = {"pid": 2, "code": 1, "time": 1.0}, {"pid": 1, "asked": 1.1}
-    err = said + said[: len(said) // 2]
-    log = spawned(tmp_path, started(1), started(2), *ends, err=err)
-    failure, _ = find_failure(log, 1, None, 0)
-    assert (failure.rank, failure.why.code) == (1, 1)
-    (also,) = failure.also
-    assert (also.kind, also.rank) == (Kind.PRINTED, None)
-    assert also.error == "ValueError: no guard"
-
-
-ENDS = """Traceback (most recent call last):
-  File "/lib/multiprocessing/process.py", line 314, in _bootstrap
-    self.run()
-  File "a.py", line 3, in work
-RuntimeError: {says}
-"""
-LOST = "Connection closed by peer"
-
-
-@pytest.mark.parametrize(
-    "names, says, first",
-    [
-        ((2, 3), (LOST, LOST), 0),
-        ((1, 3), (LOST, "bad"), 0),
-        ((3, 1, 2), (LOST, "bad", LOST), 0),
-    ],
-)
-def test_children_may_speak_at_once(tmp_path, names, says, first):
-    ends = [{"pid": pid, "code": 3, "time": float(pid)} for pid in (1, 2, 3)]
-    err = "".join(f"Process Process-{name}:\n" for name in names)
-    err += TRACEBACK.format(line=9, says="handled")
-    err += "".join(ENDS.format(says=each) for each in says)
-    log = spawned(tmp_path, *map(started, (1, 2, 3)), *ends, err=err)
-    failure, _ = find_failure(log, 1, None, 0)
-    known = failure.why.error if "bad" in says else failure.why.code
-    assert (failure.rank, known) == (first, "RuntimeError: bad" if "bad" in says else 3)
-    assert log.ranks[0].warnings == ["ValueError: handled"]
-
-
-def test_a_fork_says_itself_how_it_ends(tmp_path):
-    events = []  # its parent may write down a moment later that it has started
-    for pid, time, says in ((2, 5.0, "early"), (1, 5.3, "late")):
-        words = TRACEBACK.format(line=pid, says=says)
-        events.append({"pid": pid, "said": words, "left": time})
-    events += [started(1), started(2)]
-    events += [{"pid": pid, "code": 1, "time": 6.0, "said": ""} for pid in (1, 2)]
-    err = "Process Process-1:\nProcess Process-2:\nTraceback (most recent call last):\n"
-    log = spawned(tmp_path, *events, err=err + 'Trace  File "a.py", line 9, in f\n')
-    failure, _ = find_failure(log, 1, None, 0)
-    assert (failure.rank, failure.cause, failure.line) == (1, "ValueError: early", 2)
-    assert failure.others == {0: "ValueError: late"}
-
-
-def test_a_fork_that_exits_because_it_lost_a_peer_is_a_victim(tmp_path):
-    lost = OF_TORCH.format(line=7, says="Connection closed by peer")
-    events = [
-        *(started(pid) for pid in (1, 2, 3)),
-        {"pid": 1, "before": lost, "left": 5.0},
-        {"pid": 3, "before": lost, "left": 5.0},
-        *({"pid": pid, "code": pid % 2, "time": 6.0, "said": ""} for pid in (1, 2, 3)),
-    ]
-    log = spawned(tmp_path, *events, err=lost * 2)
-    assert find_failure(log, 1, None, 0)[0].rank == 1
-    events.insert(3, {"pid": 2, "before": "", "left": 4.0})
-    events[-2]["code"] = 3
-    failure, _ = find_failure(spawned(tmp_path, *events, err=lost * 2), 1, None, 0)
-    assert (failure.rank, failure.why.code) == (1, 3)
-
-
-def test_the_last_words_on_a_stderr_that_all_share_may_be_a_victims(tmp_path):
-    ends = [{"pid": pid, "code": 3, "time": float(pid)} for pid in (1, 2)]
-    err = f"ERROR:root:{LOST}\n"
-    log = spawned(tmp_path, *map(started, (1, 2)), *ends, err=err)
-    failure, _ = find_failure(log, 1, None, 0)
-    assert (failure.rank, failure.why.code) == (0, 3)
-
-
-LOST_BY = "".join(f"[rank{{rank}}]: {line}\n" for line in ENDS.splitlines())
-
-
-def test_of_ranks_started_by_hand_who_left_no_word_has_gone(tmp_path):
-    """SIGKILL leaves none; those that complain are its victims."""
-    err = "".join(LOST_BY.format(rank=rank, says=LOST) for rank in (0, 2))
-    failure, _ = find_failure(spawned(tmp_path, err=err), 1, None, 0)
-    assert (failure.rank, failure.why.kind) == (1, Kind.ABSENT)
-    assert {rank: s.state for rank, s in failure.told.items()}[1] == "left"
-
-
-def test_a_rank_that_popen_has_started_and_that_is_killed_is_named(tmp_path):
-    """The highest number went unnoticed: nobody knew that there was one."""
-    ranks = [started(pid, "subprocess", index=pid - 1) for pid in (1, 2, 3)]
-    codes = ((1, 1), (2, 1), (3, -9))
-    ends = [{"pid": pid, "code": code, "time": 1.0} for pid, code in codes]
-    err = "".join(LOST_BY.format(rank=rank, says=LOST) for rank in (0, 1))
-    log = spawned(tmp_path, *ranks, *ends, err=err)
-    assert log.failed(0)  # the program has not looked at the codes
-    failure, _ = find_failure(log, 0, None, 0)
-    assert (failure.rank, failure.why.code) == (2, -9)
-
-
-def test_where_a_rank_stood_that_has_gone_is_not_shown(tmp_path, monkeypatch):
-    frame = {"file": "a.py", "line": 3, "name": "main", "values": {}}
-    there = {0: 10, 1: 11}
-    monkeypatch.setattr(probe, "_by_hand", lambda mark, parent: there)
-    found = [("MainThread", [Frame(**frame)])]
-    monkeypatch.setattr(probe, "threads", lambda pid: found)
-    monkeypatch.setattr(probe, "_children", lambda pid: [])
-    probe.look_at_family(tmp_path, "", False)
-    assert len([log for log in SpawnLog.read(tmp_path).ranks if log.stack]) == 2
-    del there[1]
-    probe.look_at_family(tmp_path, "", True)
-    here, gone = SpawnLog.read(tmp_path).ranks
-    assert here.stack and not gone.stack and gone.finished
-
-
-def test_the_program_may_fail_although_no_rank_has(tmp_path):
-    end = {"pid": 1, "code": 0, "time": 1.0}
-    err = TRACEBACK.format(line=9, says="too late")
-    raised = {"error": "ValueError: too late", "traceback": err, "time": 2.0}
-    (tmp_path / "raised.json").write_text(json.dumps(raised))
-    log = spawned(tmp_path, started(1), end, err=err)
-    failure, _ = find_failure(log, 1, None, 0)
-    assert (failure.rank, failure.cause) == (None, "ValueError: too late")
-
-
-def test_helpers_of_a_library_are_no_ranks(tmp_path):
-    helpers = ("multiprocessing.managers", "concurrent.futures.process")
-    helping = [started(pid, by) for pid, by in enumerate(helpers, 1)]
-    log = spawned(tmp_path, *helping, started(3), started(4))
-    assert [child.rank for child in log.children.all] == [None, None, 0, 1]
+    (tmp_path / "out").write_text(out)
+    assert len(ProgramLog.read(tmp_path).ranks) == ranks
 
 
 # --- ranks that cannot come ---

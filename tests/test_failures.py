@@ -25,14 +25,14 @@ from ddp_lab import ROOT
 from ddp_lab.kit import Limits, RunFailed, python, suspect, torchrun
 from ddp_lab.kit.cell.display import bundle
 from ddp_lab.kit.run import probe
-from tests.faults import CASES, OUT_OF_MEMORY, TORCHRUN, children
+from tests.faults import CASES, OUT_OF_MEMORY, TORCHRUN
 from tests.record_evidence import EVIDENCE, differences, live
 
 pytestmark = pytest.mark.processes
 ODD = 1  # the rank that misbehaves
 RANKS = pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=FULL)])
 # One of each kind happens whenever the tests run; the others in make test-all.
-ALWAYS = ("raises", "dies_by_sigkill", "sleeps", "different_calls", "spawned_sleeps")
+ALWAYS = ("raises", "dies_by_sigkill", "sleeps", "different_calls")
 
 
 def cases():
@@ -44,11 +44,6 @@ def cases():
         marks = [] if often else [FULL]
         name = f"{fault.name}-{ranks}"
         yield pytest.param(fault, ranks, marks=marks, id=name)
-
-
-def many(*names: str) -> list:
-    """Return parameters of tests that `make test` can do without."""
-    return [pytest.param(name, marks=FULL) for name in names]
 
 
 @pytest.fixture
@@ -119,97 +114,47 @@ def test_a_fault_that_happens_is_explained(fault, ranks, tmp_path, survivors):
 
 COLD = pytest.mark.parametrize("cold", [False, pytest.param(True, marks=FULL)])
 
+# Two processes in sessions of their own, which no signal to a group reaches.
+STARTS = """
+import json, os, subprocess, sys, time
 
-@COLD
-@pytest.mark.parametrize("method", ["fork", *many("spawn", "forkserver")])
-def test_a_child_that_hangs_is_told_with_its_line(tmp_path, survivors, method, cold):
-    path = tmp_path / "sick.py"
-    path.write_text(children("while odd: time.sleep(0.1)", method=method))
-    run = python(f"{path} 3", cold=cold, timeout=4, expect_failure=True)
-    assert (run.failure.rank, run.failure.symptom) == (ODD, "busy")
-    assert run.failure.line == number_of(path, "while odd")
-    assert run.failure.others[0] == "has left"
-    assert wait_until(lambda: survivors() == 0, 3)
-
-
-@COLD
-def test_a_single_process_that_loops_is_told_with_its_line(tmp_path, survivors, cold):
-    path = tmp_path / "loops.py"
-    path.write_text("print('starts', flush=True)\nwhile True:\n    sum(range(9))\n")
-    run = python(path.as_posix(), cold=cold, timeout=2, expect_failure=True)
-    assert (run.failure.symptom, run.failure.rank) == ("busy", None)
-    assert run.failure.line in (2, 3)
-    assert wait_until(lambda: survivors() == 0, 3)
-
-
-@COLD
-@pytest.mark.parametrize("method", ["fork", *many("spawn", "forkserver")])
-def test_a_child_whose_failure_nobody_noticed_is_named(tmp_path, method, cold):
-    path = tmp_path / "sick.py"
-    path.write_text(children("if odd: os._exit(5)", method=method))
-    run = python(f"{path} 3", cold=cold, timeout=20, expect_failure=True)
-    assert (run.failure.rank, run.failure.cause) == (ODD, "exit code 5")
-    assert run.exit_codes == [0, 5, 0]
-
-
-ENDED = """
-import multiprocessing, time
-from concurrent.futures import ProcessPoolExecutor
-from torch.utils.data import DataLoader
-
-if __name__ == "__main__":
-    children = [multiprocessing.Process(target=time.sleep, args=[600]) for _ in "123"]
-    children[2].daemon = True
-    for child in children:
-        child.start()
-    children[0].terminate()
-    children[1].kill()
-    with multiprocessing.Pool(2) as pool, ProcessPoolExecutor(1) as executor:
-        assert pool.map(abs, [-1]) == list(executor.map(abs, [-1]))
-    next(iter(DataLoader([1, 2, 3], num_workers=2)))
-    manager = multiprocessing.Manager()
-    print("done", flush=True)
+sleeps = [sys.executable, "-c", "import time; time.sleep(600)"]
+started = [subprocess.Popen(sleeps, start_new_session=True) for _ in "ab"]
+print("[rank 1] is here", flush=True)
+print(json.dumps({"rank": 0, "home": os.environ.get("DDP_LAB_HOME", "")}), flush=True)
 """
 
 
 @COLD
-def test_children_that_the_program_has_ended_are_no_failure(tmp_path, survivors, cold):
-    path = tmp_path / "ended.py"
-    path.write_text(ENDED)
-    run = python(path.as_posix(), cold=cold)
-    assert (run.failure, run.notes, run.lines[0]) == (None, [], ["done"])
+@pytest.mark.parametrize(
+    "end, kind, cause, line",
+    [
+        ("", None, "", ""),
+        ("raise ValueError('no')", "exception", "ValueError: no", "raise ValueError"),
+        ("sys.exit(3)", "exit", "exit code 3", "sys.exit(3)"),
+        ("os._exit(5)", "exit", "exit code 5", ""),
+        ("os.kill(os.getpid(), 9)", "signal", "ended by SIGKILL", ""),
+        ("time.sleep(600)", "timeout", "no end after 4 seconds", ""),
+    ],
+)
+def test_plain_python_tells_how_it_ended_and_leaves_nothing(
+    tmp_path, survivors, cold, end, kind, cause, line
+):
+    path = tmp_path / "plain.py"
+    path.write_text(STARTS + end)
+    run = python(path.as_posix(), cold=cold, timeout=4, expect_failure=bool(kind))
+    assert run.lines == [[], ["[rank 1] is here"]]
+    assert run.facts == [{"rank": 0, "home": ""}, {}]
     assert wait_until(lambda: survivors() == 0, 3)
-
-
-PICKLED = """
-import json, multiprocessing, os, sys
-
-class Worker(multiprocessing.Process):
-    def __init__(self, queue):
-        super().__init__()
-        self.queue = queue
-
-    def run(self):
-        self.queue.put([name for name in os.environ if name == "DDP_LAB_HOME"])
-
-if __name__ == "__main__":
-    queue = multiprocessing.get_context("spawn").Queue()
-    multiprocessing.set_start_method("spawn")
-    worker = Worker(queue)
-    worker.start()
-    found = queue.get()
-    worker.join()
-    kit = [name for name in sys.modules if name.endswith("run.children")]
-    print(json.dumps({"found": found, "kit": kit, "code": worker.exitcode}))
-"""
-
-
-@COLD
-def test_a_program_and_its_children_do_not_notice_who_watches(tmp_path, cold):
-    path = tmp_path / "pickled.py"
-    path.write_text(PICKLED)
-    run = python(path.as_posix(), cold=cold)
-    assert (run["found"], run["kit"], run["code"]) == ([[]], [[]], [0])
+    if kind is None:
+        assert (run.failure, run.notes, run.exit_codes) == (None, [], [0, 0])
+        return
+    failure = run.failure
+    assert (failure.kind, failure.rank) == (kind, None)
+    assert failure.cause.startswith(cause)
+    assert failure.line == (number_of(path, line) if line else None)
+    if kind == "timeout":
+        assert failure.others[1] == "last printed '[rank 1] is here'"
 
 
 def test_a_stopped_rank_is_looked_at_and_left_as_it_is():

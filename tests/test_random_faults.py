@@ -25,7 +25,7 @@ from tests.random_faults import (
     judge,
     truth,
 )
-from tests.random_programs import DEEDS, NOTHING, PLACES, STARTS, Fault, Option, draw
+from tests.random_programs import DEEDS, NOTHING, PLACES, Fault, Option, draw
 
 SEED, COUNT, JOBS = 7, 100, 4  # three minutes on two cores
 
@@ -35,13 +35,11 @@ def named(axis, name: str):
     return next(option for option in axis if option.name == name)
 
 
-def fault(
-    deed: str, place: str = "in a step", start: str = "torchrun", **more
-) -> Fault:
+def fault(deed: str, place: str = "in a step", **more) -> Fault:
     """Return a fault of rank 1 of three, and nothing else that is odd."""
     usual = Option("", 1)
     known = {"deed": named(DEEDS, deed), "place": named(PLACES, place)}
-    known |= {"start": named(STARTS, start), "exchange": random_programs.EXCHANGES[0]}
+    known |= {"exchange": random_programs.EXCHANGES[0]}
     known |= {"ranks": 3, "who": 1, "second": NOTHING, "second_who": 2}
     known |= {"on_loss": usual, "on_sigterm": usual}
     return replace(draw(0, 0), **(known | more))
@@ -59,7 +57,7 @@ def test_a_number_stands_for_the_same_fault_each_time():
 
 def test_every_value_of_every_axis_is_drawn():
     faults = [draw(SEED, number) for number in range(600)]
-    axes = {"start": "STARTS", "cold": "COLDS", "record": "RECORDS", "place": "PLACES"}
+    axes = {"cold": "COLDS", "record": "RECORDS", "place": "PLACES"}
     axes |= {"restarts": "RESTARTS", "exchange": "EXCHANGES", "deed": "DEEDS"}
     axes |= {"on_sigterm": "ON_SIGTERM", "on_loss": "ON_LOSS", "noise": "NOISES"}
     axes |= {"left": "LEFT"}

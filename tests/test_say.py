@@ -13,7 +13,6 @@ from ddp_lab.kit.explain.cause import Attempts, Cause, Kind, Stand, Watched
 from ddp_lab.kit.explain.failure import Failure
 from ddp_lab.kit.explain.symptoms import Symptom
 from ddp_lab.kit.record.calls import Call
-from ddp_lab.kit.record.children import Child
 from ddp_lab.kit.record.stacks import Frame
 
 HERE, THERE = Frame("a.py", 20, "main"), Frame("a.py", 30, "step")
@@ -38,8 +37,6 @@ KILLED = {"kind": Kind.SIGNAL, "code": -9}
 MISMATCH = Cause(Kind.CALLS_DIFFER, calls={0: SMALL, 1: LARGE, 2: SMALL})
 FAILED = Cause(Kind.RAISED, 1, HERE, error="ValueError: no 7")
 WAYS = Attempts((((1, 3), FAILED), ((2,), Cause(Kind.EXIT, 0, code=9))), 4)
-LOADER = Child(7, "loader", "", None, code=-9)
-POOL = Child(7, "Process-1", "multiprocessing.pool", None, code=5)
 
 SAID = [
     (
@@ -259,15 +256,6 @@ SAID = [
         "0 waits in barrier",
     ),
     (
-        Cause(
-            Kind.UNABLE,
-            1,
-            stands=(left(1, **KILLED),),
-            of=Cause(Kind.PROGRAM_STANDS, frame=HERE),
-        ),
-        "was ended by SIGKILL, and the program itself stands at a.py:20",
-    ),
-    (
         Cause(Kind.ABSENT, 1, stands=(away(1),), waiting=(waits(0), waits(2, "send"))),
         "has not come, and rank 0 waits in barrier and rank 2 waits in send",
     ),
@@ -351,10 +339,6 @@ SAID = [
         "the program stands at a.py:20",
     ),
     (
-        Cause(Kind.BUSY, 0, stands=(away(0),), name="alone"),
-        "stands at a.py:20",
-    ),
-    (
         Cause(Kind.LINGERS, 1, stands=(away(1, "lingers", name="thread feeder"),)),
         "has ended its main program, but thread feeder is still at a.py:20",
     ),
@@ -377,15 +361,6 @@ SAID = [
     (
         Cause(Kind.LINGERS, 1, stands=(Stand(1, "lingers", end=FAILED),)),
         "has raised ValueError: no 7 in its main program, but it does not end",
-    ),
-    (
-        Cause(Kind.LEFT_ALONE, frame=HERE, stands=(left(0), left(1))),
-        "all ranks have left, and the program itself stands at a.py:20",
-    ),
-    (
-        Cause(Kind.LEFT_ALONE, frame=HERE, stands=(Stand(0, "unknown", dead=(POOL,)),)),
-        "the program itself stands at a.py:20; Process-1 of "
-        "multiprocessing.pool ended with exit code 5",
     ),
     (
         Cause(Kind.WORLD_IN_A_WORLD, ranks=(0, 1)),
@@ -503,7 +478,7 @@ SAID = [
     ),
     (
         Cause(Kind.PRINTED, error="KeyError: 1"),
-        "before, a rank printed a traceback: KeyError: 1",
+        "before, it printed a traceback: KeyError: 1",
     ),
     (
         Cause(Kind.HANDLED, error="KeyError: 1"),
@@ -512,10 +487,6 @@ SAID = [
     (
         Cause(Kind.HANDLED, frame=HERE, error="KeyError: 1"),
         "it left while it handled KeyError: 1, from a.py:20",
-    ),
-    (
-        Cause(Kind.PROGRAM_STANDS, frame=HERE),
-        "the program itself stands at a.py:20",
     ),
     (
         Cause(Kind.EVENT, name="cut node 1"),
@@ -578,18 +549,6 @@ SAID = [
         "not the same on all ranks: call 2 is all_reduce of float32 (4,) at "
         "a.py:20 on ranks 0 and 2, but all_reduce of float32 (7,) at a.py:30 "
         "on rank 1",
-    ),
-    (
-        Cause(Kind.CHILD_FAILED, 1, child=LOADER),
-        "rank 1: its process loader was ended by SIGKILL",
-    ),
-    (
-        Cause(Kind.CHILD_FAILED, child=POOL),
-        "Process-1 of multiprocessing.pool ended with exit code 5",
-    ),
-    (
-        Cause(Kind.NO_RANK),
-        "the program has started no rank",
     ),
     (
         Cause(Kind.RESTARTED, attempts=WAYS),
@@ -656,9 +615,8 @@ STANDS = [
         "stands at a.py:20 in main",
     ),
     (
-        away(0, beside=(("thread feeder", THERE),), dead=(LOADER,)),
-        "stands at a.py:20 in main; thread feeder at a.py:30 in step; its "
-        "process loader was ended by SIGKILL",
+        away(0, beside=(("thread feeder", THERE),)),
+        "stands at a.py:20 in main; thread feeder at a.py:30 in step",
     ),
     (
         away(0, "stopped"),

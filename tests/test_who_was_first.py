@@ -15,7 +15,6 @@ from ddp_lab.kit.record import stacks, stderr
 from ddp_lab.kit.record.calls import Call
 from ddp_lab.kit.record.heard import Blames
 from ddp_lab.kit.record.logs import RankLog, RunLog, TorchrunLog
-from ddp_lab.kit.record.rank_log import PROGRAM
 from ddp_lab.kit.record.stacks import Frame
 
 TRACEBACK = """Traceback (most recent call last):
@@ -185,14 +184,6 @@ def test_a_dead_thread_explains_more_than_what_was_caught():
     assert (failure.also[0].rank, failure.also[0].error) == (1, "KeyError: 1")
 
 
-def test_a_traceback_on_a_stderr_that_all_share_is_any_ranks():
-    log = RankLog(beside={PROGRAM: [Frame("a.py", 9, "main")]})
-    log.add_stderr(TRACEBACK.format(line=3, error="ValueError: no"))
-    failure = explain(log, RankLog(), stopped="timeout")
-    assert failure.rank is None and "ValueError: no" in failure.traceback
-    assert (failure.also[0].kind, failure.also[0].rank) == (Kind.PRINTED, None)
-
-
 def test_a_launcher_that_was_ended_is_told():
     asked = [ended(5.0, -15, asked=4.0), ended(5.0, -15, asked=4.0)]
     failure = explain(*asked, code=-9)
@@ -297,15 +288,6 @@ def test_a_meeting_that_fails_again_and_again_is_no_bug():
 
     failure = explain(fails(), fails(), earlier=[[fails(), fails()]])
     assert failure.why.meeting and failure.attempts and not failure.attempts.same
-
-
-def test_who_exits_while_others_lose_a_peer_comes_after_who_raised():
-    quiet = replace(ended(1.0, 1), others_lost_peer=True)
-    assert explain(quiet, raised(1.3)).rank == 1
-    assert explain(ended(1.0, 1), raised(1.3)).rank == 0
-    odd = replace(ended(1.1, 5), others_lost_peer=True)
-    assert explain(quiet, quiet, odd).rank == 2
-    assert explain(quiet, replace(ended(0.9, 3), others_lost_peer=True)).rank == 1
 
 
 def test_who_logs_that_a_peer_is_lost_and_exits_is_a_victim():

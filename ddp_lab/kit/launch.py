@@ -1,8 +1,8 @@
 """Launch a program as a terminal would, watch it, and tell by rank what became of it.
 
 `torchrun` runs a real torchrun in a subprocess, with a file for each rank's output, or
-one for each of several nodes. `python` does the same for a program that starts its
-ranks itself.
+one for each of several nodes. `python` runs a program without torchrun, and all that
+it writes is one output.
 
 This is where a run's place is chosen: this machine (run), nodes that it plays (played),
 or the nodes of a SLURM job (slurm). Who starts whom (no import shows it):
@@ -66,7 +66,6 @@ What comes back lies in the run's folder, which the launcher reads five times a 
              raised.json     the exception that ended it             (rank.py)
              left.json       the code with which its program leaves  (rank.py)
              end.json        its exit code, when all is done         (rank.py)
-             children        what it has started (or the program: `python`)
              exit.json       how it ended, when, and whether asked   (proxy.py)
              where.json      which rank it is, and on which node     (proxy.py)
 """
@@ -83,7 +82,7 @@ from ddp_lab.kit import say
 from ddp_lab.kit.played.play import Played
 from ddp_lab.kit.run import options as of
 from ddp_lab.kit.run.cold import why_cold
-from ddp_lab.kit.run.here import Family, Here
+from ddp_lab.kit.run.here import Here, PlainPython
 from ddp_lab.kit.run.limits import Limits
 from ddp_lab.kit.run.live import LiveRun, Watch
 from ddp_lab.kit.run.options import Option
@@ -174,10 +173,11 @@ def python(
     cold: bool = False,
     watch: Watch | None = None,
 ) -> Run:
-    """Run `python COMMAND`, a program that starts its ranks itself; see `torchrun`.
+    """Run `python COMMAND`; see `torchrun`.
 
-    The ranks share one output: a line `[rank 1] ...` belongs to rank 1, a JSON object
-    to its "rank", and anything else to rank 0.
+    All that it starts shares one output: a line `[rank 1] ...` belongs to rank 1, a
+    JSON object to its "rank", and anything else to rank 0. A failure is told in the
+    program's own words: its traceback, its exit code or its signal.
     """
     argv = _words(command)
     options, program = _python_options(argv)
@@ -186,7 +186,7 @@ def python(
     if not program[0].startswith("-"):
         _require([], program)
     notes: list[str] = []
-    place = Family(program, options, _starts_cold(cold, program, notes))
+    place = PlainPython(program, options, _starts_cold(cold, program, notes))
     place.notes += notes
     live = LiveRun(shlex.join(["python", *argv]), place, _with(limits, timeout))
     return _judged(live, watch, expect_failure)

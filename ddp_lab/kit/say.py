@@ -11,7 +11,6 @@ from typing import TypeVar
 
 from ddp_lab.kit.explain.cause import Attempts, Cause, Kind, Stand
 from ddp_lab.kit.record.calls import Call
-from ddp_lab.kit.record.children import Child
 from ddp_lab.kit.record.files import shorten
 from ddp_lab.kit.record.words import conjugate, ended_by, listed, signal_name
 
@@ -43,7 +42,6 @@ OTHERS = {  # of ranks that are busy: what is known of the rest
     "rpc": "of remote calls nobody records who waits for whom",
     "left": "the others have left",
 }
-THE_PROGRAM = "the program itself"
 OWN_STORE = (
     "all attempts share one store; TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 in the "
     "environment gives each its own, with `--standalone` or `--rdzv-backend c10d`"
@@ -80,7 +78,6 @@ PLAIN = {
     Kind.RENDEZVOUS_LOST: "the others have lost the rendezvous with it",
     Kind.NOT_JOINED: "no rank has joined a process group: {0.limit} copies of the "
     "program have run side by side, and none knew of the others",
-    Kind.NO_RANK: "the program has started no rank",
     Kind.UNRECORDED: "NCCL: a rank at a line that reads from its GPU may wait there "
     "for a call that it has made before; TORCH_FR_BUFFER_SIZE=2000 keeps a record "
     "of them",
@@ -278,8 +275,6 @@ def _unable(why: Cause) -> str:
         told = [f"rank {s.rank} {t}" for s, t in zip(why.stands, told, strict=True)]
     if why.waiting:
         told.append(f"and {_wait(why.waiting)}")
-    elif why.of:
-        told.append(f"and {_of(why)}")
     return ", ".join(told)
 
 
@@ -350,8 +345,7 @@ def _busy(why: Cause) -> str:
     told = [f"{ranks(on)} {conjugate('stand', on)} at {p}" for p, on in sides.items()]
     if len(why.stands) == 1:
         told = [f"stands at {place}" for place in sides]
-    rest = [] if why.name == "alone" else [f"and {OTHERS[why.name]}"]
-    return ", ".join(told + rest)
+    return ", ".join([*told, f"and {OTHERS[why.name]}"])
 
 
 def _lingers(why: Cause) -> str:
@@ -374,12 +368,6 @@ def _still(one: Stand, place: str) -> str:
     if not one.name:
         return "it does not end"
     return f"{one.name} {f'is still at {place}' if place else 'has not ended'}"
-
-
-def _left_alone(why: Cause) -> str:
-    left = all(s.state == "left" for s in why.stands)
-    told = "; ".join([_program_stands(why), *beside(why.stands[0])])
-    return f"all ranks have left, and {told}" if left else told
 
 
 def _world_in_a_world(why: Cause) -> str:
@@ -534,7 +522,7 @@ def _said(why: Cause) -> str:
 
 
 def _printed(why: Cause) -> str:
-    who = "a rank" if why.rank is None else f"rank {why.rank}"
+    who = "it" if why.rank is None else f"rank {why.rank}"
     at = f", at {why.frame.short}" if why.frame else ""
     if why.name:
         return f"before, {why.name} of {who} failed: {shorten(why.error)}{at}"
@@ -544,10 +532,6 @@ def _printed(why: Cause) -> str:
 def _handled(why: Cause) -> str:
     at = f", from {why.frame.short}" if why.frame else ""
     return f"it left while it handled {shorten(why.error)}{at}"
-
-
-def _program_stands(why: Cause) -> str:
-    return f"{THE_PROGRAM} stands at {why.frame.short}" if why.frame else ""
 
 
 def _not_met_again(why: Cause) -> str:
@@ -607,11 +591,6 @@ def _kept_group(why: Cause) -> str:
 
 def _not_the_same(why: Cause) -> str:
     return f"not the same on all ranks: {_of(why)}"
-
-
-def _child_failed(why: Cause) -> str:
-    whose = "" if why.rank is None else f"rank {why.rank}: "
-    return f"{whose}{child(why.child)}" if why.child else ""
 
 
 # What the launcher itself has noticed of a run.
@@ -715,8 +694,7 @@ def _process(one: Stand) -> str:
 
 def beside(one: Stand) -> list[str]:
     """Return where the other threads of a rank stand, and its processes."""
-    told = [f"{name} at {f.place}" if f else name for name, f in one.beside]
-    return told + [child(each) for each in one.dead]
+    return [f"{name} at {f.place}" if f else name for name, f in one.beside]
 
 
 def how_it_ended(why: Cause | None) -> str:
@@ -729,17 +707,6 @@ def how_it_ended(why: Cause | None) -> str:
         return f"has ended with exit code {why.code}"
     since = "".join(f", and {stand(each)}" for each in why.stands)
     return f"has raised {why.error}{since}"
-
-
-def child(one: Child) -> str:
-    """Return how a process has ended that a rank, or the program, has started."""
-    who = f"its process {one.name}"
-    if one.rank is not None:
-        who = f"rank {one.rank}"
-    elif one.by:
-        who = f"{one.name} of {one.by}"
-    code = one.code or 0
-    return f"{who} {ended_by(code) if code < 0 else f'ended with exit code {code}'}"
 
 
 # --- attempts ---

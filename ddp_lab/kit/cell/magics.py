@@ -78,7 +78,7 @@ def ranks(line: str, cell: str) -> None:
 def python(line: str) -> Run:
     """%python [--timeout SECONDS] [--expect-failure] [--cold] PYTHON-ARGUMENTS
 
-    The same for a program that starts its ranks itself.
+    Run a program without torchrun. Lines that begin with `[rank N]` are shown by rank.
     """
     options, words = _split(line)
     return _run(launch.python, options, _command(words))

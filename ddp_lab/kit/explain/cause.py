@@ -11,7 +11,6 @@ from enum import Enum, auto
 
 from ddp_lab.kit.explain.symptoms import Symptom
 from ddp_lab.kit.record.calls import Call
-from ddp_lab.kit.record.children import Child
 from ddp_lab.kit.record.stacks import Frame
 
 MEETING = "init_process_group"
@@ -55,7 +54,6 @@ class Kind(Enum):
     NOT_TOGETHER = auto()  # waiting: in calls of one name
     BUSY = auto()  # stands: of those elsewhere; name: a key of say.OTHERS
     LINGERS = auto()  # stands
-    LEFT_ALONE = auto()  # frame: of the program; stands: of its ranks
     WORLD_IN_A_WORLD = auto()  # ranks
     # What a few looks from outside show; see `ddp-lab why`.
     DOES = auto()  # stands: of all ranks
@@ -80,7 +78,6 @@ class Kind(Enum):
     PRINTED = auto()  # a traceback that was not the end: rank, error, frame; name: of
     # the task of asyncio that has failed by it, if nobody has printed it
     HANDLED = auto()  # error, frame: in whose handling it left
-    PROGRAM_STANDS = auto()  # frame: of the program that has started the ranks
     EVENT = auto()  # name: what was done to a node
     RENDEZVOUS_LOST = auto()  # with the node
     NOT_MET_AGAIN = auto()  # after a restart; of; name: "shared", of a store
@@ -91,8 +88,6 @@ class Kind(Enum):
     KEPT_GROUP = auto()  # ranks
     NOT_JOINED = auto()  # limit: how many copies of the program ran
     NOT_THE_SAME = auto()  # of
-    CHILD_FAILED = auto()  # child; rank: whose it is
-    NO_RANK = auto()
     RESTARTED = auto()  # attempts
     UNRECORDED = auto()  # NCCL's calls, of which there is no record
 
@@ -144,8 +139,6 @@ class Stand:
     """How it ended if not well, or what it has raised before it came here."""
     beside: tuple[tuple[str, Frame | None], ...] = ()
     """Where its other threads and its processes stand, by name."""
-    dead: tuple[Child, ...] = ()
-    """Its processes that have not ended well."""
     printed: str = ""
     """Its last line, if nothing else is known."""
     watched: Watched | None = None
@@ -180,7 +173,6 @@ class Cause:
     calls: Mapping[int, Call] = field(default_factory=dict)
     stands: tuple[Stand, ...] = ()
     waiting: tuple[Stand, ...] = ()
-    child: Child | None = None
     of: "Cause | None" = None
     attempts: "Attempts | None" = None
 

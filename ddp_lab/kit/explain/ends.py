@@ -16,7 +16,6 @@ from ddp_lab.kit.record.stacks import Frame
 
 HEADSTART = 0.1  # seconds by which a death without a word may be noticed late
 ALL_ASKED = 0.5  # seconds within which torchrun asks all ranks to end
-AFTERWARDS = 1.0  # seconds that the end of a child takes which has raised
 
 
 @dataclass(frozen=True)
@@ -36,9 +35,6 @@ class End:
     """Whether torchrun had asked it to end, because another rank had failed."""
     own_word: bool = False
     """Whether it has left word of its end itself, and so of the time."""
-    quietly: bool = False
-    """Whether it may have left because another one had gone, and have said so on a
-    stderr that all share."""
 
     @property
     def blames(self) -> Blames:
@@ -68,8 +64,6 @@ class End:
             return 3, self.time
         if kind is Kind.SIGNAL and code == -signal.SIGABRT:
             return 0, self.time + HEADSTART
-        if self.quietly:
-            return 0, self.time + AFTERWARDS
         told = self.own_word or kind is Kind.RAISED
         return 0, self.time - (0 if told else HEADSTART)
 
@@ -96,16 +90,13 @@ def find(log: RankLog, code: int | None) -> End | None:
         name = inside.name if inside else ""
         cause = Cause(Kind.RAISED, frame=frame, error=error, name=name, code=code)
     elif code:
-        known = not log.others_lost_peer  # whose words they are
-        said = log.last_words if known else ""
-        cause = Cause(Kind.EXIT, frame=frame, code=code, error=said)
+        cause = Cause(Kind.EXIT, frame=frame, code=code, error=log.last_words)
     else:
         return None
     certain = bool(code or log.raised or log.traceback and not log.guessed)
     end = End(cause, log.heard, log.traceback, log.time, log.before, certain, asked)
-    quietly = cause.kind is Kind.EXIT and log.others_lost_peer
     own_word = bool(log.end and "time" in log.end)
-    return replace(end, own_word=own_word, quietly=quietly)
+    return replace(end, own_word=own_word)
 
 
 def asked_by_others(logs: list[RankLog]) -> set[int]:

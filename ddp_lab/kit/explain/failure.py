@@ -25,7 +25,7 @@ from ddp_lab.kit.explain.ends import HEADSTART, End
 from ddp_lab.kit.explain.symptoms import Symptom
 from ddp_lab.kit.record import stacks
 from ddp_lab.kit.record.heard import Blames
-from ddp_lab.kit.record.logs import RankLog, RunLog, TorchrunLog
+from ddp_lab.kit.record.logs import ProgramLog, RankLog, RunLog, TorchrunLog
 
 KINDS = {Kind.RAISED: "exception", Kind.EXIT: "exit"}  # "signal" is anything else
 
@@ -127,10 +127,6 @@ class Failure:
         text += [f"  {line}" for line in self.earlier]
         return "\n".join(text)
 
-    def blames(self, rank: int | None) -> "Failure":
-        """Return this failure, as one of that rank."""
-        return replace(self, why=replace(self.why, rank=rank))
-
 
 def find_failure(
     log: RunLog, code: int, stopped: str | None, limit: float | str
@@ -147,17 +143,18 @@ def find_failure(
         limit: the seconds of silence or the bytes of output that it was allowed, or the
             signal from outside.
     """
+    if isinstance(log, ProgramLog):
+        return _of_program(log, code, stopped, limit)
     codes = [rank.code for rank in log.ranks]
     if stopped:
         failure = _stopped(log.ranks, stopped, limit)
-    elif not log.failed(code):
+    elif code == 0:
         return None, [code for _ in log.ranks]
     elif log.ranks and all(rank.finished for rank in log.ranks):
         return None, codes
     else:
         codes = [code] if codes == [None] else codes
         failure = _first_failure(log, code, codes)
-        failure = failure.blames(log.culprit(failure.rank))
     if log.agents:
         failure = _of_nodes(failure, log, codes, stopped)
     if log.full_disk:
@@ -171,6 +168,28 @@ def find_failure(
         again = Cause(Kind.NOT_MET_AGAIN, name=_store(log), of=failure.why)
         failure = replace(met[-1], also=(again,))
     return replace(failure, attempts=found, places=log.places), codes
+
+
+def _of_program(
+    log: ProgramLog, code: int, stopped: str | None, limit: float | str
+) -> tuple[Failure | None, list[int | None]]:
+    """Return why a program of plain python failed, as `find_failure` does.
+
+    It is told in the program's own words: of the ranks that it may have started,
+    nothing is known but their lines.
+    """
+    codes = [None if stopped else code for _ in log.ranks]
+    program = log.ranks[0]
+    if stopped and not program.raised:
+        return _stopped(log.ranks, stopped, limit), codes
+    end = ends.find(program, code)
+    if code == 0 or end is None:
+        return None, codes
+    failure = _failed_by_itself([program], 0, {0: end})
+    also = [replace(each, rank=None) for each in failure.also]
+    also += [Cause(Kind.STOPPED, name=stopped, limit=limit)] if stopped else []
+    why = replace(failure.why, rank=None)
+    return replace(failure, why=why, also=tuple(also)), codes
 
 
 def _meeting(failure: Failure) -> bool:
@@ -207,11 +226,7 @@ def find_notes(log: RunLog) -> list[Cause]:
         for rank, end in enumerate(left)
         if end and rank not in early and not end["left_group"]
     )
-    notes = [
-        Cause(Kind.CHILD_FAILED, rank, child=child)
-        for rank, child in log.failed_children()
-    ]
-    notes += [Cause(Kind.NO_RANK)] if log.no_rank else []
+    notes: list[Cause] = []
     if before := attempts.compare([each.why for each in _earlier(log)]):
         notes.append(Cause(Kind.RESTARTED, attempts=before))
     notes += [Cause(Kind.LEFT_EARLY, ranks=early)] if early else []
@@ -293,13 +308,7 @@ def _launcher_was_first(log: RunLog, code: int, found: dict[int, End]) -> bool:
 def _ends(logs: list[RankLog], codes: list[int | None]) -> dict[int, End]:
     """Return by rank how it failed, of those that did."""
     all_ends = {rank: ends.find(log, codes[rank]) for rank, log in enumerate(logs)}
-    found = {rank: end for rank, end in all_ends.items() if end}
-    # Those that leave because another one has gone do so alike.
-    quiet = {rank: end for rank, end in found.items() if end.quietly}
-    odd = odd_one({r: (end.cause.code, end.cause.error) for r, end in quiet.items()})
-    if odd is not None:
-        found[odd] = replace(found[odd], quietly=False)
-    return found
+    return {rank: end for rank, end in all_ends.items() if end}
 
 
 def _first(found: dict[int, End]) -> int:
@@ -336,10 +345,9 @@ def _also(
         return () if by_signal else (Cause(Kind.KNOWN_AS, symptom=symptom),)
     if found := hang.mismatch([log.calls for log in logs]):
         return (Cause(Kind.BEFORE, of=found),)
-    shared = hang.has_program(logs)  # then nobody knows which rank has written what
-    printed, task = logs[0 if shared else first].aside
+    printed, task = logs[first].aside
     if end.cause.kind is Kind.EXIT and printed:
-        return (_printed(None if shared else first, printed, task),)
+        return (_printed(first, printed, task),)
     if end.cause.kind is Kind.EXIT and end.before:
         frame = stacks.own(stacks.from_lists((logs[first].end or {}).get("handled")))
         return (Cause(Kind.HANDLED, frame=frame, error=end.before[0]),)
@@ -359,9 +367,8 @@ def _at_work(logs: list[RankLog], first: int) -> dict[int, Cause | Stand]:
     """Return where the threads of the other ranks stand, which answer remote calls."""
     found: dict[int, Cause | Stand] = {}
     for rank, log in enumerate(logs):
-        if rank != first and (stands.beside(log) or log.dead):
-            also, dead = stands.beside(log), tuple(log.dead)
-            found[rank] = Stand(rank, "serves", beside=also, dead=dead)
+        if rank != first and (also := stands.beside(log)):
+            found[rank] = Stand(rank, "serves", beside=also)
     return found
 
 
@@ -392,8 +399,6 @@ def _stopped(logs: list[RankLog], stopped: str, limit: float | str) -> Failure:
                 failure.told[rank] = replace(end.cause, stands=(stood[rank],))
         told.pop(first)
         also = (*failure.also, stop)
-        if program := hang.program_of(logs):
-            also = (*also, Cause(Kind.PROGRAM_STANDS, frame=program))
         return replace(failure, told=told | failure.told, also=also, stands=stood)
     failure = Failure(stopped, stop, told=told, stands=stood)
     if stopped != "timeout":
@@ -412,17 +417,16 @@ def _with_traceback(failure: Failure, logs: list[RankLog]) -> Failure:
     told = {rank: found for rank, log in enumerate(logs) if (found := log.aside)[0]}
     if not told:
         return failure
-    shared = hang.has_program(logs)  # then nobody knows which rank has written it
-    if failure.rank is None and len(told) == 1 and not shared:
+    if failure.rank is None and len(told) == 1:
         stand = failure.stands[min(told)]
         why = replace(failure.why, rank=stand.rank, frame=stand.frame)
         failure = replace(failure, why=why)
     rank = failure.rank if failure.rank in told else min(told)
-    printed = _printed(None if shared and rank == 0 else rank, *told[rank])
+    printed = _printed(rank, *told[rank])
     return replace(failure, also=(printed, *failure.also), traceback=told[rank][0])
 
 
-def _printed(rank: int | None, traceback: str, task: str = "") -> Cause:
+def _printed(rank: int, traceback: str, task: str = "") -> Cause:
     """Return a traceback that was not the rank's end."""
     error = stacks.last_error(traceback) or traceback.strip().splitlines()[0]
     frame = stacks.own(stacks.from_text(traceback))
@@ -431,7 +435,7 @@ def _printed(rank: int | None, traceback: str, task: str = "") -> Cause:
 
 def _not_together(logs: list[RankLog], first: int, found: dict[int, End]) -> Failure:
     """Return the failure of a run in which every rank that complains is a victim."""
-    said, stood = found[first], _without_the_silent(stands.find_stands(logs), found)
+    said, stood = found[first], stands.find_stands(logs)
     too_small = first if said.heard.sizes else None
     why = hang.mismatch([log.calls for log in logs], too_small)
     if not (why and why.symptom is Symptom.DIFFERENT_TENSORS):
@@ -440,25 +444,13 @@ def _not_together(logs: list[RankLog], first: int, found: dict[int, End]) -> Fai
     if not why or why.kind is Kind.NOT_TOGETHER:  # of which their own words tell more
         return replace(_failed_by_itself(logs, first, found), stands=stood)
     also, traceback = [Cause(Kind.SAID, first, of=said.cause)], said.traceback
-    if why.rank is not None and logs[why.rank].finished and not hang.has_program(logs):
+    if why.rank is not None and logs[why.rank].finished:
         printed, task = logs[why.rank].aside  # which it has caught, and left
         if printed:
             also, traceback = [_printed(why.rank, printed, task), *also], printed
     failure = Failure(KINDS.get(said.cause.kind, "signal"), why, tuple(also))
     told: dict[int, Cause | Stand] = {stand.rank: stand for stand in stood}
     return replace(failure, traceback=traceback, told=told, stands=stood)
-
-
-def _without_the_silent(stood: list[Stand], found: dict[int, End]) -> list[Stand]:
-    """Return where the ranks stood; who has left no word has gone if all others say so.
-
-    A program may have started them in some way of its own.
-    """
-    silent = [stand for stand in stood if stand.state == "unknown"]
-    lost = [rank for rank, end in found.items() if end.heard.blames is Blames.GONE]
-    if len(silent) != 1 or len(lost) < len(stood) - 1:
-        return stood
-    return [replace(s, state="left") if s is silent[0] else s for s in stood]
 
 
 def _told_by_torch(

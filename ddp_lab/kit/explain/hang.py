@@ -10,12 +10,11 @@ from ddp_lab.kit.explain.stands import (
     ROOT_ARGUMENT,
     RPC,
     WORK,
-    beside,
 )
 from ddp_lab.kit.explain.symptoms import Symptom
 from ddp_lab.kit.record.calls import Call, first_mismatch
-from ddp_lab.kit.record.rank_log import PROGRAM, RankLog
-from ddp_lab.kit.record.stacks import Frame, own
+from ddp_lab.kit.record.rank_log import RankLog
+from ddp_lab.kit.record.stacks import Frame
 
 # Where a rank waits in C++ for the gradients of the others, or computes its own.
 BACKWARD = "torch/autograd/graph.py"
@@ -36,14 +35,13 @@ def diagnose(logs: list[RankLog], stands: list[Stand]) -> Cause | None:
     if not waiting:
         return (
             _two_worlds(logs, stands)
-            or _unable(waiting, stands, program_of(logs))
+            or _unable(waiting, stands)
             or _lingers(stands)
             or mismatch([log.calls for log in logs])
             or _busy(stands, logs)
-            or _left_alone(logs, stands)
         )
     return (
-        _unable(waiting, stands, program_of(logs))
+        _unable(waiting, stands)
         or cycle(waiting)
         or _other_source(waiting)
         or _groups(waiting, stands, logs)
@@ -179,22 +177,18 @@ def _not_met(waiting: list[Stand], logs: list[RankLog]) -> Cause:
     return found
 
 
-def _unable(
-    waiting: list[Stand], stands: list[Stand], program: Frame | None
-) -> Cause | None:
+def _unable(waiting: list[Stand], stands: list[Stand]) -> Cause | None:
     """Some rank was halted by a signal, or ended early: no one else has to be odd."""
     unable = [s for s in stands if s.state == "stopped" or s.end and s.state == "left"]
     if not unable:
         return None
-    left = program and all(stand.state == "left" for stand in stands)
     return Cause(
         Kind.UNABLE,
         unable[0].rank if len(unable) == 1 else None,
-        unable[0].frame or (waiting[0].frame if waiting else program),
+        unable[0].frame or (waiting[0].frame if waiting else None),
         Symptom.ABSENT if waiting else Symptom.BUSY,
         stands=tuple(unable),
         waiting=tuple(waiting),
-        of=Cause(Kind.PROGRAM_STANDS, frame=program) if left and not waiting else None,
     )
 
 
@@ -205,27 +199,6 @@ def _lingers(stands: list[Stand]) -> Cause | None:
         return None
     rank = late[0].rank if len(late) == 1 else None
     return Cause(Kind.LINGERS, rank, late[0].frame, Symptom.BUSY, stands=late)
-
-
-def _left_alone(logs: list[RankLog], stands: list[Stand]) -> Cause | None:
-    """No rank is to be seen; the program that has started them stands still."""
-    program = program_of(logs)
-    if not program or any(stand.state not in ("left", "unknown") for stand in stands):
-        return None
-    # Beside rank 0 is what the program itself has started.
-    first = replace(stands[0], beside=beside(logs[0]), dead=tuple(logs[0].dead))
-    there = (first, *stands[1:])
-    return Cause(Kind.LEFT_ALONE, None, program, Symptom.BUSY, stands=there)
-
-
-def has_program(logs: list[RankLog]) -> bool:
-    """Tell whether a program has started the ranks, and they share its output."""
-    return bool(logs) and PROGRAM in logs[0].beside
-
-
-def program_of(logs: list[RankLog]) -> Frame | None:
-    """Return where the program stands that has started the ranks."""
-    return own(logs[0].beside.get(PROGRAM, [])) if logs else None
 
 
 def _busy(stands: list[Stand], logs: list[RankLog]) -> Cause | None:
@@ -254,19 +227,14 @@ def _busy(stands: list[Stand], logs: list[RankLog]) -> Cause | None:
             return absent
     if rank is not None and all(s is busy[0] or s.state == "left" for s in stands):
         others = "left"
-    if len(stands) == 1:
-        others = "alone"
-    if len(stands) == 1 and PROGRAM not in logs[0].beside:  # it is the program
+    if len(stands) == 1:  # it is the program
         rank, others = None, "program"
     found = Cause(Kind.BUSY, rank, busy[0].frame, Symptom.BUSY, name=others)
     return replace(found, stands=tuple(busy))
 
 
 def _without_gradients(busy: list[Stand], logs: list[RankLog]) -> Stand | None:
-    """Return the one rank that is elsewhere while all others wait for gradients.
-
-    Of ranks that a program starts itself nobody records what DDP calls.
-    """
+    """Return the one rank that is elsewhere while all others wait for gradients."""
     first = {s.rank: logs[s.rank].stack[:1] for s in busy}
     away = [s for s in busy if not any(BACKWARD in f.file for f in first[s.rank])]
     return away[0] if len(away) == 1 < len(busy) else None

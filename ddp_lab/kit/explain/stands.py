@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ddp_lab.kit.explain.cause import Cause, Kind, Stand
 from ddp_lab.kit.record.heard import listen
-from ddp_lab.kit.record.rank_log import PROGRAM, RankLog
+from ddp_lab.kit.record.rank_log import RankLog
 from ddp_lab.kit.record.stacks import (
     C10D,
     KIT,
@@ -165,8 +165,7 @@ def _inside(rank: int, log: RankLog) -> Stand:
         return _in_tasks(rank, log)
     if frame is None:
         return Stand(rank, "unknown", printed=(log.lines or [""])[-1])
-    dead = tuple(log.dead)
-    return Stand(rank, "elsewhere", frame, beside=beside(log), dead=dead)
+    return Stand(rank, "elsewhere", frame, beside=beside(log))
 
 
 def _within(stack: list[Frame]) -> bool:
@@ -184,13 +183,12 @@ def _in_tasks(rank: int, log: RankLog) -> Stand:
     frames = {name: frame for name, s in log.tasks.items() if (frame := own(s))}
     first, *rest = sorted(frames, key=lambda name: (len(name), name))  # as begun
     more = tuple((f"task {name}", frames[name]) for name in rest)
-    also, dead = more + beside(log), tuple(log.dead)
-    return Stand(rank, "elsewhere", frames[first], beside=also, dead=dead)
+    return Stand(rank, "elsewhere", frames[first], beside=more + beside(log))
 
 
 def beside(log: RankLog) -> tuple[tuple[str, Frame | None], ...]:
     """Return where the other threads of a rank stand, and its processes."""
-    return tuple((n, own(stack)) for n, stack in log.beside.items() if n != PROGRAM)
+    return tuple((name, own(stack)) for name, stack in log.beside.items())
 
 
 def entered(stack: list[Frame]) -> str:

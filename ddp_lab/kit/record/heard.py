@@ -49,9 +49,6 @@ ECHOES = re.compile(rf"{REPORT}|SignalException|RendezvousClosedError")
 OBEYED = re.compile(r"SignalException: Process \d+ got signal: (\d+)")
 # Its report of the ranks that have failed.
 EXIT_CODE = re.compile(r"rank\s*: (\d+) .*\n\s*exitcode\s*: (-?\d+)")
-# What mp.spawn says when one of its ranks has failed, and what that has said or done.
-ENDS_OTHERS = re.compile(r"Terminating process \d+ via signal")
-REPORTED = re.compile(r"[Pp]rocess (\d+) terminated with ")
 # Whoever raises anew what another process has raised puts its traceback in the message.
 RAISED_ANEW = re.compile(r"Caught \w+ in|terminated with the following error")
 

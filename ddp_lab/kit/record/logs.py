@@ -1,18 +1,18 @@
 """Read what a run wrote: lines, facts, warnings, tracebacks, and where its ranks stood.
 
-`TorchrunLog` is the log of a torchrun; that of a program that starts its ranks itself
-is in spawned.py. They differ in where it is written which rank did what.
+`TorchrunLog` is the log of a torchrun, `ProgramLog` that of a program that plain python
+runs: it has one output, whatever it starts.
 """
 
+import re
 import shutil
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ddp_lab.kit.record import agents, stacks
 from ddp_lab.kit.record.agents import Agent
 from ddp_lab.kit.record.calls import from_flight, with_failed
-from ddp_lab.kit.record.children import Child, Children
 from ddp_lab.kit.record.files import MOST_READ, clip, names, read, read_json
 from ddp_lab.kit.record.heard import EXIT_CODE
 from ddp_lab.kit.record.lives import (
@@ -28,6 +28,8 @@ from ddp_lab.kit.record.lives import (
 )
 from ddp_lab.kit.record.rank_log import RankLog
 
+# A line may say whose it is.
+NAMES_RANK = re.compile(r"\[rank (\d{1,9})\] |\{.*\"rank\": (\d{1,9})\b(?!\.)")
 FULL = 100_000  # bytes: a disk with less room than that is full
 
 
@@ -60,26 +62,6 @@ class RunLog(ABC):
     @abstractmethod
     def read_output(cls, folder: Path, limit: int = MOST_READ) -> "RunLog":
         """Return what its ranks have printed so far; of a long output the two ends."""
-
-    def failed(self, code: int) -> bool:
-        """Tell whether a run that ended with this exit code has failed."""
-        return code != 0
-
-    def culprit(self, first: int | None) -> int | None:
-        """Return the rank to blame, if rank `first` was the first to complain."""
-        return first
-
-    def failed_children(self) -> list[tuple[int | None, Child]]:
-        """Return the processes that a run has started and that have failed.
-
-        With each goes the rank that has started it, unless the program itself has.
-        """
-        return [(r, child) for r, log in enumerate(self.ranks) for child in log.dead]
-
-    @property
-    def no_rank(self) -> bool:
-        """Whether a program called mp.spawn for no rank at all."""
-        return False
 
     def warnings(self, failed: bool) -> list[list[str]]:
         """Return what the reader is to see of each rank's stderr.
@@ -119,6 +101,44 @@ class TorchrunLog(RunLog):
     def read_output(cls, folder: Path, limit: int = MOST_READ) -> "TorchrunLog":
         ranks = [_read_rank(rank, limit) for rank in rank_folders(folder)]
         return cls(ranks, _said(folder, limit))
+
+
+@dataclass(frozen=True)
+class ProgramLog(RunLog):
+    """The log of a program that plain python runs: one output, whoever writes into it.
+
+    A line `[rank 1] ...` belongs to rank 1, a JSON object to its "rank", and anything
+    else to rank 0, as does the end of the program itself (see rank.py).
+    """
+
+    @classmethod
+    def read(cls, folder: Path) -> "ProgramLog":
+        return cls.read_output(folder)
+
+    @classmethod
+    def read_output(cls, folder: Path, limit: int = MOST_READ) -> "ProgramLog":
+        stdout, stderr = (read(folder / name, limit) for name in ("out", "err"))
+        ranks = _split(stdout)
+        first = ranks[0]
+        first.raised = read_json(folder / "raised.json")
+        first.end = read_json(folder / "end.json")
+        first.add_end(stderr)
+        return cls(ranks, stderr)
+
+
+def _split(stdout: str) -> list[RankLog]:
+    """Return the logs of ranks that share one output; see `ProgramLog`."""
+    # An unbuffered print is two writes, so lines of two ranks may have run together.
+    start = r'(?<=.)(?=\[rank \d+\] |\{"rank": )'
+    lines = re.sub(start, "\n", stdout).split("\n")
+    found = [NAMES_RANK.match(line) for line in lines]
+    named = [int(rank[1] or rank[2]) if rank else None for rank in found]
+    # A number may be anything; ranks count from 0.
+    count = next(n for n in range(len(named) + 1) if n not in named)
+    logs = [RankLog() for _ in range(max(count, 1))]
+    for line, rank in zip(lines, named, strict=True):
+        logs[rank if rank and rank < count else 0].add_line(line)
+    return logs
 
 
 def _said(folder: Path, limit: int) -> str:
@@ -244,9 +264,6 @@ def _read_rank(folder: Path, limit: int) -> RankLog:
 def _add_evidence(log: RankLog, folder: Path) -> None:
     """Add where the rank stood, and what it had called; see rank.py."""
     log.add_seen(read_json(folder / "seen.json"))
-    for child in Children.read(folder).all:
-        if child.died:
-            log.dead.append(replace(child, rank=None, by=""))
     flight = read_json(folder / "flight.json") or {}
     log.calls, log.groups = from_flight(flight), flight.get("groups", {})
     log.handles, log.meets = flight.get("handles"), tuple(flight.get("meets", ()))

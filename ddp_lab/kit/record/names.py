@@ -20,7 +20,7 @@ RATES = "rates.json"
 HOST = "host"
 LIVES = "lives"
 
-# In the folder of a rank; of a program that starts its ranks itself, in the run's.
+# In the folder of a rank; of a program that plain python runs, in the run's.
 STDOUT, STDERR = "stdout.log", "stderr.log"
 PID, ASK = "pid", "ask"
 FLIGHT = "flight.json"
@@ -31,7 +31,6 @@ REPORT = "error.json"
 LEFT, END = "left.json", "end.json"
 EXIT = "exit.json"
 WHERE = "where.json"
-CHILDREN = "children"
 
 
 def node(number: int | str) -> str:

@@ -8,11 +8,9 @@ from typing import Any
 
 from ddp_lab.kit.record import stacks, stderr
 from ddp_lab.kit.record.calls import Call
-from ddp_lab.kit.record.children import Child
 from ddp_lab.kit.record.files import clip
-from ddp_lab.kit.record.heard import ENDS_OTHERS, STORE, Heard, listen, lost_peer
+from ddp_lab.kit.record.heard import STORE, Heard, listen, lost_peer
 
-PROGRAM = "the program itself"
 RAISES = re.compile(r"\braise\b")
 DEEPEST = 100  # levels of a fact
 LOGGED = 5  # of the last lines of stderr, which may tell why it was aborted
@@ -46,10 +44,7 @@ class RankLog:
     stack: list[stacks.Frame] = field(default_factory=list)
     """Where it stood when it was last seen."""
     beside: dict[str, list[stacks.Frame]] = field(default_factory=dict)
-    """Where its other threads stood, and the processes that it had started; and beside
-    rank 0 the `PROGRAM`, if that is another process."""
-    dead: list[Child] = field(default_factory=list)
-    """The processes that it had started and that did not end well."""
+    """Where its other threads stood, and the processes that it had started."""
     stopped: bool = False
     """Whether it was halted, say by SIGSTOP."""
     calls: list[Call] = field(default_factory=list)
@@ -78,9 +73,6 @@ class RankLog:
     event: str = ""
     """What has killed it, if an event has: `kill node 1`."""
 
-    others_lost_peer: bool = False
-    """Whether some rank has said on a stderr that all share that another has gone."""
-
     @property
     def finished(self) -> bool:
         """Whether the rank has done everything, and without an error."""
@@ -97,7 +89,7 @@ class RankLog:
         said = [(self.raised or {}).get("error", ""), *self.before]
         if self.traceback and (self.code is None or self.code >= 0 or self.in_words):
             said.append(self.traceback)
-        elif self.code and self.code > 0 and not self.others_lost_peer:
+        elif self.code and self.code > 0:
             said.append(self.last_words)
         plain = [part.lines for part in self.remarks if not part.is_traceback]
         return listen("\n".join(said), "\n".join(sum(plain, [])[-LOGGED:]))
@@ -154,8 +146,7 @@ class RankLog:
         above = ["", *last.lines]
         for before, line in zip(above[-2::-1], above[:0:-1], strict=True):
             source = line.startswith("  ") and stderr.WARNING.match(before)
-            said = not (ENDS_OTHERS.search(line) or stderr.WARNING.match(line))
-            if said and not source:
+            if not source and not stderr.WARNING.match(line):
                 return line
         return ""
 
@@ -239,8 +230,6 @@ class RankLog:
             before,
             lines=self.lines,
             facts=self.facts,
-            dead=self.dead,
-            others_lost_peer=self.others_lost_peer,
             stack=before.stack or self.stack,
             remarks=[
                 part

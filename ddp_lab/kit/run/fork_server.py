@@ -67,7 +67,6 @@ def main(path: Path) -> None:
     """Serve at the socket `path` until stdin closes."""
     from ddp_lab.kit.run import guard, namespaces, rank
 
-    rank.code_of_births()
     load()
     if os.path.exists("/dev/nvidiactl") and not _can_use_gpu():
         sys.exit("a forked process cannot use the GPU here")

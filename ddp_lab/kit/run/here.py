@@ -1,4 +1,4 @@
-"""Runs on this machine: a torchrun, or a program that starts its ranks itself."""
+"""Runs on this machine: a torchrun, or a program that plain python runs."""
 
 import json
 import os
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ddp_lab.kit import say
 from ddp_lab.kit.record import names
-from ddp_lab.kit.record.spawned import SpawnLog
+from ddp_lab.kit.record.logs import ProgramLog
 from ddp_lab.kit.record.words import signal_name
 from ddp_lab.kit.run import guard, probe
 from ddp_lab.kit.run.guarded import Guarded
@@ -115,8 +115,8 @@ class Here(Place):
         return (self.starter, signal_name(-code)) if code < 0 and self.starter else ()
 
 
-class Family(Here):
-    """A run of a program that starts its ranks itself; they share one output.
+class PlainPython(Here):
+    """A run of plain python: one program, and whatever it starts.
 
     Args:
         words: the program, and its arguments.
@@ -124,7 +124,7 @@ class Family(Here):
         cold: as of `Here`.
     """
 
-    log = SpawnLog
+    log = ProgramLog
     starter = ""  # the program itself: how it ended is its own failure
 
     def __init__(self, words: Sequence[str], options: Sequence[str], cold: bool):
@@ -138,5 +138,5 @@ class Family(Here):
         return [*python, *how, *self.words]
 
     def look(self, last: bool = False) -> probe.Progress:
-        """Look at the program, and at all that it has started."""
-        return probe.look_at_family(self.folder, self.mark, last)
+        """Look at nothing: it is silent, or it is not."""
+        return probe.Progress(0, None)

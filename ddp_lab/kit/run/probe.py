@@ -6,11 +6,9 @@ What is seen is left in the ranks' log folders, for `record.logs` to read.
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -18,17 +16,12 @@ from pathlib import Path
 import psutil
 
 from ddp_lab.kit.record import names
-from ddp_lab.kit.record.children import Child, Children
 from ddp_lab.kit.record.logs import rank_folders, read_json
 from ddp_lab.kit.record.stacks import Frame, joins, own, starts_up
-from ddp_lab.kit.run import births, guard
 
 FLIGHT_WAIT = 3.0  # seconds that a rank has to write down its calls
-ABORT_WAIT = 3.0  # seconds that a rank has to write its stack when it is aborted
-MOST_RANKS = 1024  # that a program may start by hand
 MOST_CHILDREN = 8  # processes of one rank that are looked at
 PY_SPY_WAIT = 5.0  # seconds that py-spy has to answer
-NOBODY: Mapping[int, str] = {}
 
 
 def living(folder: Path) -> dict[Path, int]:
@@ -111,7 +104,6 @@ def _look(ranks: dict[Path, int]) -> list[list[Frame]]:
     stacks = []
     for rank, pid in ranks.items():
         stacks.append(_leave(pid, rank / names.SEEN_STACK, rank / names.SEEN))
-        _note_ends(rank / names.CHILDREN, Children.read(rank))
     deadline = time.monotonic() + FLIGHT_WAIT
     while time.monotonic() < deadline:
         if all((rank / names.FLIGHT).exists() for rank in awake):
@@ -128,123 +120,26 @@ def ask(rank: Path) -> None:
         os.close(pipe)
 
 
-def look_at_family(folder: Path, mark: str, last: bool) -> Progress:
-    """Look at the ranks that a program has started itself; nobody counts their calls.
+def _leave(pid: int, stack: Path, seen: Path) -> list[Frame]:
+    """Keep in a file where a rank stands, if it has not ended; return it.
 
-    Leaves the stack of rank N in stack_N.json, or a file gone_N; that of the program in
-    stack.json if it is no rank itself; and adds to `children` who has ended.
-    """
-    children = Children.read(folder)
-    ended = _note_ends(folder / names.CHILDREN, children)
-    ranks: dict[int, int] = {}
-    for child in children.all:
-        if child.code is None and child.rank is not None and child not in ended:
-            ranks[child.rank] = child.pid
-            said, at = births.said(child.errors)
-            if said:  # it has raised, and has not ended yet
-                event = {"pid": child.pid, "said": said, "time": at}
-                births.add_line(folder / names.CHILDREN, event)
-    called = {child.pid: child.name for child in children.all}
-    if not children.ranks:
-        ranks = _by_hand(mark, children.parent)
-        _forget_gone(folder, ranks)
-    elif children.parent:
-        _leave(children.parent, folder / names.SEEN_STACK)
-    stacks = []
-    for rank, pid in ranks.items():
-        files = folder / f"stack_{rank}.json", folder / f"seen_{rank}.json"
-        stacks.append(_leave(pid, *files, called))
-    if last and not list(folder.glob("stack*.json")):  # py-spy may not look
-        _abort(guard.marked(mark))
-    used = _used(children.parent) if children.parent else None
-    return Progress(0, used, any(map(starts_up, stacks)))
-
-
-def _by_hand(mark: str, parent: int) -> dict[int, int]:
-    """Return by rank the processes that a program has started in some way of its own.
-
-    Each of them says by the variable RANK which one it is. Where none does, the program
-    itself is rank 0.
-    """
-    found: dict[int, int] = {}
-    for process in guard.marked(mark):
-        try:
-            rank = process.environ().get("RANK", "")
-        except psutil.Error:
-            continue
-        if process.pid != parent and rank.isdecimal() and int(rank) < MOST_RANKS:
-            if int(rank) in found:  # all have inherited it, so it tells nothing
-                return {0: parent}
-            found[int(rank)] = process.pid
-    return found or ({0: parent} if parent else {})
-
-
-def _forget_gone(folder: Path, ranks: dict[int, int]) -> None:
-    """Remove what was seen of ranks that are there no more, and say so."""
-    for path in folder.glob("stack_*.json"):
-        rank = path.stem.removeprefix("stack_")
-        if int(rank) not in ranks:
-            path.unlink()
-            (folder / f"seen_{rank}.json").unlink(missing_ok=True)
-            (folder / f"gone_{rank}").touch()
-
-
-def _note_ends(path: Path, children: Children) -> list[Child]:
-    """Add to the file `path` which children have ended, unseen; return these."""
-    ended = []
-    for child in children.all:
-        if child.code is None and (end := _end_of(child.pid)):
-            births.add_line(path, {"pid": child.pid, **end})
-            ended.append(child)
-    return ended
-
-
-def _end_of(pid: int) -> dict | None:
-    """Return how a child has ended, if it has, though its parent has not asked yet."""
-    try:
-        after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return None if psutil.pid_exists(pid) else {"gone": True}
-    if after_name[0] != "Z":
-        return None
-    code = os.waitstatus_to_exitcode(int(after_name[-1]))
-    return {"code": code, "time": time.time()}
-
-
-def _abort(processes: Sequence[psutil.Process]) -> None:
-    """End processes by SIGABRT, which makes faulthandler write where they stand."""
-    for process in processes:
-        try:
-            process.send_signal(signal.SIGABRT)
-        except psutil.Error:
-            pass
-    psutil.wait_procs(processes, timeout=ABORT_WAIT)
-
-
-def _leave(
-    pid: int, stack: Path, seen: Path | None = None, called: Mapping[int, str] = NOBODY
-) -> list[Frame]:
-    """Keep in a file where a process stands, if it has not ended; return it.
-
-    In the file `seen` what else is seen of a rank: is it stopped, and who works beside
-    it? That is each of its threads, and of the processes that it has started, which
-    stands in code of the program.
+    In the file `seen` what else is seen of it: is it stopped, and who works beside it?
+    That is each of its threads, and of the processes that it has started, which stands
+    in code of the program.
     """
     (_, main), *others = threads(pid) or [("", [])]
     if main:
         names.write(stack, [asdict(frame) for frame in main])
-    if seen:
-        beside = {thread_name(name, frames): frames for name, frames in others}
-        for number, child in enumerate(_children(pid)):
-            _, frames = next(iter(threads(child)), ("", []))
-            name = called.get(child, f"child process {number}")
-            beside[_worker(frames) or name] = frames
-        told = [
-            {"name": name, "stack": [asdict(frame) for frame in frames]}
-            for name, frames in beside.items()
-            if own(frames)
-        ]
-        names.write(seen, {"stopped": is_stopped(pid), "beside": told})
+    beside = {thread_name(name, frames): frames for name, frames in others}
+    for number, child in enumerate(_children(pid)):
+        _, frames = next(iter(threads(child)), ("", []))
+        beside[_worker(frames) or f"child process {number}"] = frames
+    told = [
+        {"name": name, "stack": [asdict(frame) for frame in frames]}
+        for name, frames in beside.items()
+        if own(frames)
+    ]
+    names.write(seen, {"stopped": is_stopped(pid), "beside": told})
     return main
 
 

@@ -18,10 +18,9 @@ keeps in its log folder, beside torchrun's own stdout.log and stderr.log:
                   early.
     left.json     the first half of it, if the program left by sys.exit, and not with 0;
                   torchrun may end the rank before all is done
-    children      what it has started by multiprocessing (births.py)
 
-A program that starts its ranks itself is run through this file as well. It leaves the
-last three in the run's folder.
+A program that plain python runs comes through this file as well. It leaves `pid`,
+raised.json, left.json and end.json in the run's folder.
 
 Then the rank leaves by os._exit. A plain exit takes the interpreter down under gloo's
 threads, and sometimes one of them aborts the process there, after all its work.
@@ -48,7 +47,7 @@ from typing import Any
 C10D = os.path.join("torch", "distributed", "distributed_c10d.py")
 LIBRARY = ("site-packages", "dist-packages", os.path.dirname(os.__file__), "<frozen")
 NODE = "DDP_LAB_NODE"  # the node that is played, for torchrun: see room.py
-HOME = "DDP_LAB_HOME"  # the run's folder, for a program that starts its ranks itself
+HOME = "DDP_LAB_HOME"  # the run's folder, for a program that plain python runs
 FRAMES = 100  # that are kept of an exception, and
 LEAVES, CHAIN = 5, 9  # exceptions of a group, and that led to it
 # Torch 2.13 and 2.14 say so of all_gather_into_tensor and reduce_scatter_tensor.
@@ -66,8 +65,8 @@ def run(argv: list[str]) -> None:
     folder = _log_folder()
     if home := os.environ.pop(HOME, ""):  # which is not for its children
         folder = Path(home)
-        _allow_py_spy()
-        _births().watch(folder / "children")
+        with suppress(OSError):
+            (folder / "pid").write_text(str(own))
     elif folder:
         os.environ.pop(NODE, None)  # torchrun's, and its proxies'
         _open_up(folder)
@@ -106,22 +105,6 @@ def _log_folder() -> Path | None:
     return folder if report and (folder / "stdout.log").exists() else None
 
 
-@functools.cache
-def code_of_births() -> Any:
-    """Return what every fork would have to read."""
-    path = str(Path(__file__).with_name("births.py"))
-    spec: Any = importlib.util.spec_from_file_location("ddp_lab.kit.run.births", path)
-    return spec, spec.loader.get_code(spec.name)
-
-
-def _births() -> Any:
-    """Return births.py as a module that the program does not find."""
-    spec, code = code_of_births()
-    module = importlib.util.module_from_spec(spec)
-    exec(code, module.__dict__)
-    return module
-
-
 def _open_up(folder: Path) -> None:
     """Let the launcher see where this rank stands, while it runs and when it ends."""
     try:
@@ -139,7 +122,6 @@ def _open_up(folder: Path) -> None:
     faulthandler.register(signal.SIGTERM, file=stack, chain=True)
     os.register_at_fork(after_in_child=lambda: faulthandler.unregister(signal.SIGTERM))
     _allow_py_spy()
-    _births().watch(folder / "children")
     started_as = [os.environ.get(name, "") for name in ("RANK", "WORLD_SIZE")]
     told = {"meets": _meeting(), "started_as": started_as}  # by torchrun
     threading.Thread(target=_answer, args=[asked, folder, told], daemon=True).start()

@@ -41,7 +41,7 @@ class Signs:
             for name in files:
                 path = os.path.join(folder, name)
                 with suppress(OSError):
-                    if name == names.CHILDREN:
+                    if name == names.PID:
                         self.begun += os.stat(path).st_size
                     elif name.endswith(".log") or name in SIGNS:
                         self.written += self._size(path)

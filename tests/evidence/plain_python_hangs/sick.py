@@ -1,4 +1,0 @@
-import time
-
-print('starts', flush=True)
-time.sleep(600)
