@@ -63,6 +63,7 @@ test-all: lint .venv/book-ready ## all numbers of ranks, races, floods, bombs, t
 
 evidence: .venv/dev-ready ## for maintainers: record tests/evidence anew from live runs
 	$(BIN)/python -m tests.record_evidence
+	$(BIN)/python -m pytest tests/test_evidence.py --snapshot-update
 
 # The classroom: see classroom/README.md. A is the assignment, COURSE the folder of a
 # course that is kept elsewhere, as in COURSE=~/my-course.

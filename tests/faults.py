@@ -7,6 +7,7 @@ test_failures.py and `python -m tests.record_evidence` let them happen again.
 import re
 from dataclasses import dataclass, field
 
+from ddp_lab import ROOT
 from ddp_lab.kit.explain.cause import Attempts, Cause, Kind, Stand
 from ddp_lab.kit.explain.failure import Failure
 from ddp_lab.kit.record.words import signal_name
@@ -111,6 +112,7 @@ class Fault:
     whole: str = ""
     """A whole program."""
     ranks: tuple[int, ...] = (2, 4)
+    """How many ranks it happens to; the last of these numbers is recorded."""
     timeout: float = 4
     env: dict[str, str] = field(default_factory=dict)
     options: str = ""
@@ -142,14 +144,20 @@ class Fault:
     warnings: tuple[str, ...] = ()
     """Regular expressions of what is shown of the odd rank's stderr; none if empty."""
 
-    def write(self, read) -> tuple[str, str]:
-        """Return the program's file name and text; `read` gives a program's text."""
+    def write(self) -> tuple[str, str]:
+        """Return the program's file name and text."""
         if self.program:
-            return self.program.rpartition("/")[2], read(self.program)
+            path = ROOT / self.program
+            return path.name, path.read_text()
         if self.whole:
             return "sick.py", self.whole
         body = "\n".join("    " + line for line in self.body.strip().splitlines())
         return "sick.py", TORCHRUN.format(body=body)
+
+    @property
+    def recorded(self) -> int:
+        """The number of ranks of the run that tests/evidence keeps."""
+        return self.ranks[-1]
 
     def judge(self, ranks, told, text: str) -> None:
         """Assert that this is the explanation; `text` is that of the program.
@@ -1258,12 +1266,6 @@ def clinic(
     return Fault(f"clinic_{name}", program=program, **(known | more))
 
 
-def kept(name: str, file: str, kind: str, symptom: str, **more):
-    """Return a sick program that no lesson shows: it lies beside its recorded runs."""
-    program = f"tests/evidence/{name}/{file}"
-    return Fault(name, program=program, kind=kind, symptom=symptom, **more)
-
-
 FAULTS += [
     clinic(1, "send_send", "timeout", "cycle"),
     clinic(2, "rank0_collective", "timeout", "different calls", None, 0),
@@ -1283,19 +1285,51 @@ FAULTS += [
         cause="AssertionError: the mean is",
         rank=ANY,
     ),
-    kept(
+    Fault(
         "mp_spawn_under_torchrun",
-        "spawn.py",
-        "timeout",
-        "world in a world",
+        whole="""
+import os, socket
+import torch.distributed as dist
+import torch.multiprocessing as mp
+
+
+def worker(rank, world_size, port):
+    os.environ |= {"MASTER_PORT": port, "RANK": str(rank), "LOCAL_RANK": str(rank)}
+    dist.init_process_group("gloo")
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    world_size = int(os.environ["WORLD_SIZE"])
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    mp.spawn(worker, args=(world_size, port), nprocs=world_size)
+""",
+        options="--standalone",
+        ranks=(2,),
+        kind="timeout",
         rank=None,
+        symptom="world in a world",
     ),
-    kept(
+    Fault(
         "unused_parameters",
-        "unused_parameters.py",
-        "exception",
-        "unused parameters",
+        """
+class Curve(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.line, self.correction = torch.nn.Linear(1, 1), torch.nn.Linear(1, 1)
+
+    def forward(self, x):
+        return self.line(x)
+
+model = torch.nn.parallel.DistributedDataParallel(Curve())
+for step in range(2):
+    model(tensor.view(-1, 1)).sum().backward()
+""",
+        kind="exception",
+        symptom="unused parameters",
         rank=ANY,
     ),
 ]
-CASES = [(fault, ranks) for fault in FAULTS for ranks in fault.ranks]

@@ -2,31 +2,30 @@
 
     python -m tests.record_evidence [--check] [NAME ...]
 
-Each fault of faults.py happens once more, and tests/evidence/NAME/ then holds, for
-each number of ranks N, what the ranks left (N.txt, a section for each file of the
-run's log folder) and what the lab makes of it (N.json). Whatever differs from machine
-to machine is taken out, so that a new recording gives a small diff: read it before you
-commit it. With --check nothing is written: the new explanations must be those that
-are kept.
+Each fault of faults.py happens once more. tests/evidence/NAME.txt then holds the
+program and what its ranks left, a section for each file of the run's log folder;
+whatever differs from machine to machine is taken out, so that a new recording gives a
+small diff. What the lab makes of it is kept by `pytest --snapshot-update`, which
+`make evidence` runs next. Read both diffs before you commit them. With --check nothing
+is written: a run must be explained as the kept one is.
 """
 
 import argparse
 import json
 import os
 import re
-import shutil
 import socket
 import sys
 import sysconfig
 import tempfile
 from collections.abc import Callable
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from unittest import mock
 
 from ddp_lab import ROOT
-from ddp_lab.kit import launch
+from ddp_lab.kit import launch, say
 from ddp_lab.kit.explain.cause import Cause
 from ddp_lab.kit.explain.ends import HEADSTART
 from ddp_lab.kit.explain.failure import Failure, find_failure, find_notes
@@ -34,7 +33,7 @@ from ddp_lab.kit.explain.stands import PEER_ARGUMENT, ROOT_ARGUMENT, TAG_ARGUMEN
 from ddp_lab.kit.record.logs import TorchrunLog
 from ddp_lab.kit.run import live as live_run
 from ddp_lab.kit.run.result import Run, RunFailed
-from tests.faults import CASES, Fault, brief
+from tests.faults import FAULTS, Fault, brief
 
 EVIDENCE = ROOT / "tests" / "evidence"
 KIT = str(ROOT / "ddp_lab" / "kit")
@@ -82,91 +81,101 @@ CHANGING: list[tuple[re.Pattern, str | Callable]] = [
 class Recording:
     """What one run left behind, in words that are the same on every machine."""
 
+    name: str
+    """The program's file name."""
+    program: str
+    """The program."""
     files: dict[str, str]
     """By path: as in the run's log folder, but a rank's folder is its number, after
     that of the attempt if it is not the first one."""
-    program: str
-    """The program's file name."""
 
     def text(self) -> str:
-        parts = [f"=== {name}\n{text}\n" for name, text in self.files.items() if text]
-        return "".join(parts)
+        files = {self.name: self.program} | self.files
+        return "".join(f"=== {name}\n{text}\n" for name, text in files.items() if text)
 
     @classmethod
-    def load(cls, fault: Fault, ranks: int) -> "Recording":
-        kept = (EVIDENCE / fault.name / f"{ranks}.txt").read_text(encoding="utf-8")
-        _, *parts = SECTION.split(kept)
+    def load(cls, fault: Fault) -> "Recording":
+        kept = (EVIDENCE / f"{fault.name}.txt").read_text(encoding="utf-8")
+        _, name, program, *rest = SECTION.split(kept)
         files = {
-            name: text.removesuffix("\n")
-            for name, text in zip(parts[::2], parts[1::2], strict=True)
+            path: text.removesuffix("\n")
+            for path, text in zip(rest[::2], rest[1::2], strict=True)
         }
-        return cls(files, _program(fault)[0])
+        return cls(name, program.removesuffix("\n"), files)
 
-    def explain(self, folder: Path, here: Path) -> "Explanation":
-        """Return what the lab makes of it.
-
-        Args:
-            folder: where to lay the files out.
-            here: the folder of the program.
-        """
-        meta = json.loads(self.files["meta.json"])
+    def lay_out(self, folder: Path) -> TorchrunLog:
+        """Write the files to `folder`, and the program beside them; return the log."""
+        times = json.loads(self.files["meta.json"])["times"]
+        folder.mkdir(exist_ok=True)
+        (folder / self.name).write_text(self.program, encoding="utf-8")
         for name, text in self.files.items():
             rank, _, file = name.rpartition("/")
             attempt = rank if "/" in rank else f"0/{rank}"
             path = folder / (f"run/attempt_{attempt}/{file}" if rank else file)
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(_local(text, here), encoding="utf-8")
+            path.write_text(_local(text, folder), encoding="utf-8")
             if file == "error.json":
-                os.utime(path, (meta["times"][rank],) * 2)
-        log = TorchrunLog.read(folder)
-        end = meta["code"], meta["stopped"], meta["limit"]
-        failure, codes = find_failure(log, *end)
+                os.utime(path, (times[rank],) * 2)
+        return TorchrunLog.read(folder)
+
+    @property
+    def ending(self) -> tuple[int, str | None, float]:
+        """How the run ended: what `find_failure` takes beside the log."""
+        meta = json.loads(self.files["meta.json"])
+        return meta["code"], meta["stopped"], meta["limit"]
+
+    def explain(self, folder: Path) -> "Explanation":
+        """Return what the lab makes of it; it is laid out in `folder`."""
+        log = self.lay_out(folder)
+        failure, codes = find_failure(log, *self.ending)
         notes = [] if failure else find_notes(log)
         warnings = log.warnings(failed=failure is not None)
-        return Explanation(failure, codes, notes, warnings)
+        return Explanation(folder, failure, codes, notes, warnings)
 
 
 @dataclass(frozen=True)
 class Explanation:
     """What the lab makes of a run."""
 
+    here: Path
+    """The folder of the program."""
     failure: Failure | None
     exit_codes: list[int | None]
     notes: list[Cause]
     warnings: list[list[str]]
 
-    def as_json(self, here: Path) -> dict:
-        """Return it for the file that is kept, with the paths of no machine."""
-        notes = [brief(note) for note in self.notes]
-        told: dict = {"exit_codes": self.exit_codes, "notes": notes}
+    def text(self) -> str:
+        """Return what a reader is shown, and the facts behind it, on no machine."""
+        lines = [f"exit codes {', '.join(map(str, self.exit_codes))}"]
         if failure := self.failure:
-            names = ("kind", "rank", "symptom", "line")
-            told = {name: getattr(failure, name) for name in names} | told
-            words = failure.traceback.rstrip().splitlines()
-            told["traceback"] = [words[0], words[-1]] if words else []
-            told["why"] = brief(failure.why)
-            told["also"] = [brief(each) for each in failure.also]
-            told["others"] = {str(r): brief(each) for r, each in failure.told.items()}
-            told |= {"earlier": brief(failure.attempts)} if failure.attempts else {}
-            told["stands"] = [
-                {"state": stand.state, "in": stand.name, "for": list(stand.peers)}
-                | ({"line": stand.frame.line} if stand.frame else {})
-                | ({"call": stand.call.number} if stand.call else {})
-                for stand in failure.stands
-            ]
-        text = json.dumps(told)
-        for path in (str(here), os.path.relpath(here)):
-            text = text.replace(path, "{here}")
-        return json.loads(_anywhere(text))
+            kind = ", ".join(filter(None, (failure.kind, failure.symptom)))
+            lines = [f"{kind}; {lines[0]}", failure.report(traceback=False)]
+        lines += [say.cause(note) for note in self.notes]
+        return self._anywhere("\n".join(lines))
 
+    def differences(self, other: "Explanation") -> list[str]:
+        """Return how this explanation of a fault differs from another one.
 
-def _program(fault: Fault) -> tuple[str, str]:
-    return fault.write(lambda name: (ROOT / name).read_text())
+        Which of several victims complains first is chance.
+        """
+        pairs = zip(self._stable(), other._stable(), strict=True)
+        return [f"{old} is kept, now it is {new}" for old, new in pairs if old != new]
+
+    def _stable(self) -> list[str]:
+        names = "kind", "symptom", "line"
+        found = [f"{name} {getattr(self.failure, name, None)!r}" for name in names]
+        notes = "; ".join(map(brief, self.notes))
+        return [*found, f"notes {self._anywhere(notes)!r}"]
+
+    def _anywhere(self, text: str) -> str:
+        for path in (str(self.here), os.path.relpath(self.here)):
+            text = text.replace(f"{path}/", "")
+        return _anywhere(text)
 
 
 def live(fault: Fault, ranks: int, here: Path) -> tuple[Recording, Run]:
     """Let a fault happen in the folder `here`; return what it has left behind."""
-    name, text = _program(fault)
+    name, text = fault.write()
     (here / name).write_text(text)
     with _listening() as heard, mock.patch.dict(os.environ, fault.env):
         options: dict = {"timeout": fault.timeout, "cold": fault.cold}
@@ -189,7 +198,7 @@ def live(fault: Fault, ranks: int, here: Path) -> tuple[Recording, Run]:
         name: _tidy(name, _anywhere(_placeless(text, here)))
         for name, text in sorted(last.items())
     }
-    return Recording(files, name), run
+    return Recording(name, text.rstrip("\n"), files), run
 
 
 @contextmanager
@@ -345,44 +354,22 @@ def _lines(entries: list) -> str:
     return "[\n" + ",\n".join(map(json.dumps, entries)) + "\n]" if entries else "[]"
 
 
-# What a new recording has to have in common with the one that is kept. Which of
-# several victims complains first is chance.
-STABLE = ("kind", "symptom", "line", "notes")
-
-
-def differences(old: dict, new: dict) -> list[str]:
-    """Return how two explanations of one fault differ."""
-    keys = [key for key in STABLE if key in old or key in new]
-    return [
-        f"{key}: {old.get(key)!r} is kept, now it is {new.get(key)!r}"
-        for key in keys
-        if old.get(key) != new.get(key)
-    ]
-
-
-def record(fault: Fault, ranks: int, check: bool) -> None:
+def record(fault: Fault, check: bool) -> None:
     """Let a fault happen, judge what is told of it, and keep or compare it."""
     with tempfile.TemporaryDirectory(prefix="evidence-") as scratch:
-        here, laid_out = Path(scratch, "here"), Path(scratch, "laid-out")
-        here.mkdir()
-        recording, run = live(fault, ranks, here)
-        text = (here / recording.program).read_text()
-        fault.judge(ranks, run, text)
-        told = recording.explain(laid_out, here)
-        fault.judge(ranks, told, text)
-        new = Explanation(run.failure, run.exit_codes, told.notes, run.warnings)
-        new, kept = new.as_json(here), told.as_json(here)
-        assert not (found := differences(kept, new)), found
+        recording, run = live(fault, fault.recorded, Path(scratch))
+        fault.judge(fault.recorded, run, recording.program)
+        told = recording.explain(Path(scratch, "laid-out"))
+        fault.judge(fault.recorded, told, recording.program)
+        new = replace(told, failure=run.failure, here=Path(scratch))
+        assert not (found := told.differences(new)), found
         assert len(run.notes) == len(told.notes), run.notes
-        folder = EVIDENCE / fault.name
         if check:
-            old = json.loads((folder / f"{ranks}.json").read_text())
-            assert not (found := differences(old, new)), found
-            return
-        folder.mkdir(parents=True, exist_ok=True)
-        shutil.copy(here / recording.program, folder)
-        (folder / f"{ranks}.txt").write_text(recording.text(), encoding="utf-8")
-        (folder / f"{ranks}.json").write_text(json.dumps(kept, indent=1) + "\n")
+            old = Recording.load(fault).explain(Path(scratch, "kept"))
+            assert not (found := old.differences(told)), found
+        else:
+            path = EVIDENCE / f"{fault.name}.txt"
+            path.write_text(recording.text(), encoding="utf-8")
 
 
 def main() -> None:
@@ -391,17 +378,17 @@ def main() -> None:
     parser.add_argument("--check", action="store_true")
     asked = parser.parse_args()
     failed = 0
-    for fault, ranks in CASES:
+    for fault in FAULTS:
         if asked.names and fault.name not in asked.names:
             continue
         if sys.version_info < fault.since:
             continue
         try:
-            record(fault, ranks, asked.check)
-            print(f"{fault.name}, {ranks} ranks", flush=True)
+            record(fault, asked.check)
+            print(fault.name, flush=True)
         except (AssertionError, RunFailed) as error:
             failed += 1
-            print(f"{fault.name}, {ranks} ranks: {error}", flush=True)
+            print(f"{fault.name}: {error}", flush=True)
     sys.exit(failed > 0)
 
 

@@ -1,7 +1,8 @@
 """What the lab makes of runs that are kept in tests/evidence: no process is needed.
 
 Each is explained anew, and judged twice: by what faults.py says that a reader needs,
-and by the whole explanation that was kept, where it is a regression test.
+and by what a reader was shown before, which __snapshots__/test_evidence.ambr keeps.
+`pytest --snapshot-update tests/test_evidence.py` keeps what is shown now.
 """
 
 import json
@@ -22,54 +23,41 @@ from ddp_lab.kit.record.files import shorten
 from ddp_lab.kit.record.logs import ProgramLog, RankLog, TorchrunLog, clip, read
 from ddp_lab.kit.record.stacks import Frame, own
 from ddp_lab.kit.run.rank import _raised
-from tests.faults import CASES, FAULTS
+from tests.faults import FAULTS
 from tests.record_evidence import EVIDENCE, Recording
 from tests.test_say import said_twice
 
-IDS = [f"{fault.name}-{ranks}" for fault, ranks in CASES]
+faults = pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
 
 
-@pytest.mark.parametrize("fault, ranks", CASES, ids=IDS)
-def test_a_kept_run_is_explained(fault, ranks, tmp_path):
-    here = EVIDENCE / fault.name
-    recording = Recording.load(fault, ranks)
-    told = recording.explain(tmp_path, here)
-    text = (here / recording.program).read_text()
-    fault.judge(ranks, told, text)
-    assert told.as_json(here) == json.loads((here / f"{ranks}.json").read_text())
+@faults
+def test_a_kept_run_is_explained(fault, tmp_path, snapshot):
+    recording = Recording.load(fault)
+    told = recording.explain(tmp_path)
+    fault.judge(fault.recorded, told, recording.program)
+    assert told.text() == snapshot
     assert not (told.failure and said_twice(told.failure))
 
 
 def test_nothing_is_kept_that_no_fault_explains():
     kept = {path.name for path in EVIDENCE.iterdir()}
-    assert kept == {fault.name for fault in FAULTS}
-    for fault in FAULTS:
-        found = {path.stem for path in (EVIDENCE / fault.name).glob("*.txt")}
-        assert found == {str(ranks) for ranks in fault.ranks}
+    assert kept == {f"{fault.name}.txt" for fault in FAULTS}
 
 
 def test_what_is_kept_names_no_machine():
     size = 0
-    for path in EVIDENCE.rglob("*.*"):
+    for path in EVIDENCE.iterdir():
         text = path.read_text(encoding="utf-8")
         size += len(text)
         for place in (str(ROOT), sys.prefix, "/tmp/", "/home/", "0x7"):
             assert place not in text, (path, place)
-    assert size < 2_000_000
+    assert size < 1_300_000
 
 
-def lay_out(fault, ranks, folder):
-    """Write what is kept of a run to `folder`; return its log, and how it ended."""
-    recording = Recording.load(fault, ranks)
-    recording.explain(folder, EVIDENCE / fault.name)
-    meta = json.loads(recording.files["meta.json"])
-    log = TorchrunLog.read(folder)
-    return log, (meta["code"], meta["stopped"], meta["limit"])
-
-
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+@faults
 def test_finding_a_failure_changes_nothing(fault, tmp_path):
-    log, ending = lay_out(fault, fault.ranks[-1], tmp_path)
+    recording = Recording.load(fault)
+    log, ending = recording.lay_out(tmp_path), recording.ending
     before = repr(log)
     assert repr(find_failure(log, *ending)) == repr(find_failure(log, *ending))
     assert repr(log) == before

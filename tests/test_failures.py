@@ -4,7 +4,6 @@ What is explained, and how, test_evidence.py tells from what such runs left behi
 the faults of faults.py really happen again.
 """
 
-import json
 import os
 import shutil
 import signal
@@ -25,8 +24,8 @@ from ddp_lab import ROOT
 from ddp_lab.kit import Limits, RunFailed, python, suspect, torchrun
 from ddp_lab.kit.cell.display import bundle
 from ddp_lab.kit.run import probe
-from tests.faults import CASES, OUT_OF_MEMORY, TORCHRUN
-from tests.record_evidence import EVIDENCE, differences, live
+from tests.faults import FAULTS, OUT_OF_MEMORY, TORCHRUN
+from tests.record_evidence import live
 
 pytestmark = pytest.mark.processes
 ODD = 1  # the rank that misbehaves
@@ -37,13 +36,13 @@ ALWAYS = ("raises", "dies_by_sigkill", "sleeps", "different_calls")
 
 def cases():
     """Return all faults but the clinic's (test_clinic.py); most only in test-all."""
-    for fault, ranks in CASES:
+    for fault in FAULTS:
         if fault.name.startswith("clinic_") or sys.version_info < fault.since:
             continue
-        often = fault.name in ALWAYS and ranks == 2
-        marks = [] if often else [FULL]
-        name = f"{fault.name}-{ranks}"
-        yield pytest.param(fault, ranks, marks=marks, id=name)
+        for ranks in fault.ranks:
+            often = fault.name in ALWAYS and ranks == 2
+            marks = [] if often else [FULL]
+            yield pytest.param(fault, ranks, marks=marks, id=f"{fault.name}-{ranks}")
 
 
 @pytest.fixture
@@ -102,13 +101,11 @@ def number_of(path: Path, text: str) -> int:
 @pytest.mark.parametrize("fault, ranks", list(cases()))
 def test_a_fault_that_happens_is_explained(fault, ranks, tmp_path, survivors):
     recording, run = live(fault, ranks, tmp_path)
-    text = (tmp_path / recording.program).read_text()
-    fault.judge(ranks, run, text)
-    old = json.loads((EVIDENCE / fault.name / f"{ranks}.json").read_text())
-    told = recording.explain(tmp_path / "laid_out", tmp_path)
+    fault.judge(ranks, run, recording.program)
+    told = recording.explain(tmp_path / "laid-out")
     assert len(run.notes) == len(told.notes)
-    new = replace(told, failure=run.failure, exit_codes=run.exit_codes)
-    assert not differences(old, new.as_json(tmp_path))
+    new = replace(told, failure=run.failure, here=tmp_path)
+    assert not told.differences(new)
     assert wait_until(lambda: nobody_left(survivors, run.facts))
 
 

@@ -8,7 +8,6 @@ from dataclasses import replace
 from html import unescape
 
 import pytest
-from test_evidence import lay_out
 from test_figures import FIGS, NOTEBOOKS, SAMPLES
 from test_jupyterlab import notebook, page_of, server  # noqa: F401  (fixtures)
 
@@ -21,7 +20,8 @@ from ddp_lab.kit.explain.failure import find_failure
 from ddp_lab.kit.record.calls import Call, with_failed
 from ddp_lab.kit.record.stacks import Frame
 from ddp_lab.kit.run.rank import as_call
-from tests.faults import CASES
+from tests.faults import FAULTS
+from tests.record_evidence import Recording
 
 FRAME = Frame("a<b.py", 7, "main")
 
@@ -86,10 +86,11 @@ def test_of_a_rank_that_left_no_record_no_call_is_told():
     assert ["–" in row for row in drawn[:2]] == [False, False] and "1. –" in drawn[2]
 
 
-@pytest.mark.parametrize("fault, ranks", CASES, ids=lambda x: getattr(x, "name", x))
-def test_no_call_is_ticked_that_raised_or_is_waited_in(fault, ranks, tmp_path):
-    log, ending = lay_out(fault, ranks, tmp_path)
-    failure, _ = find_failure(log, *ending)
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+def test_no_call_is_ticked_that_raised_or_is_waited_in(fault, tmp_path):
+    recording = Recording.load(fault)
+    log = recording.lay_out(tmp_path)
+    failure, _ = find_failure(log, *recording.ending)
     for rank in log.ranks:
         assert not (
             rank.heard.gave_up and rank.calls and all(c.done for c in rank.calls)

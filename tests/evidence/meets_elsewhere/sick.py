@@ -1,7 +1,0 @@
-
-import os
-import torch.distributed as dist
-
-if os.environ["RANK"] == "1":
-    os.environ["MASTER_PORT"] = str(int(os.environ["MASTER_PORT"]) ^ 1)
-dist.init_process_group("gloo")

@@ -1,3 +1,0 @@
-import torch.distributed
-
-print('as if there were nobody else')
