@@ -167,8 +167,8 @@ def test_right_answers_pass_and_no_wrong_one_does(solution, tmp_path):
         )
         passed = [answer for answer, path in paths.items() if not ended[path]]
         assert "not yet" not in printed
-    assert [each.name for each in passed if each in wrong] == []
-    assert [each.name for each in right if each not in passed] == []
+    assert not [each.name for each in passed if each in wrong]
+    assert not [str(each) for each in right if each not in passed]
 
 
 def passes(path: Path) -> bool:
