@@ -232,6 +232,25 @@ def test_what_has_ended_a_run(said, code, ends, lost, tmp_path, monkeypatch):
     assert run.lost(code) == lost
 
 
+def test_only_the_steps_of_a_run_are_its_own(monkeypatch):
+    monkeypatch.setenv("SLURM_JOB_ID", "5")
+    run = step.SlurmStep([], [])
+    listed = f"5.0 somebody's own step\n5.1 {run.name}\n5.batch batch\n"
+    monkeypatch.setattr(step, "ask", lambda *words: listed)
+    assert run._steps() == ["5.1"]
+
+
+def test_a_node_list_that_nobody_explains_is_told(monkeypatch):
+    monkeypatch.setenv("SLURM_JOB_ID", "5")
+    monkeypatch.setenv("SLURM_JOB_NUM_NODES", "2")
+    monkeypatch.setenv("SLURM_JOB_NODELIST", "n[1-2]")
+    monkeypatch.setattr(step, "ask", lambda *words: "")
+    with pytest.raises(
+        RunFailed, match=r"does not say which nodes n\[1-2\] stands for"
+    ):
+        torchrun(f"--nnodes 2 {RING}")
+
+
 def test_srun_hears_no_wishes_that_are_ours(monkeypatch):
     env = {"SLURM_NTASKS": "7", "SLURM_CONF": "/conf", "PATH": "/bin"}
     assert step.clean(env) == {"SLURM_CONF": "/conf", "PATH": "/bin"}

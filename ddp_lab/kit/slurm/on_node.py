@@ -62,7 +62,7 @@ def wait_for_all(folder: Path, nodes: int) -> None:
 
 def look(folder: Path, node: int) -> int:
     """Look at this node's ranks; print the seconds that they have computed."""
-    print(probe.look_at_ranks(folder, node).used, flush=True)
+    print("used", probe.look_at_ranks(folder, node).used, flush=True)
     return 0
 
 

@@ -38,6 +38,7 @@ from ddp_lab.kit.run.limits import Limits
 from ddp_lab.kit.run.options import Option
 from ddp_lab.kit.run.place import Place
 from ddp_lab.kit.run.probe import Progress, done_in
+from ddp_lab.kit.run.result import RunFailed
 from ddp_lab.kit.run.warm import Tell
 
 RUNS = ROOT / "build" / "runs"
@@ -96,13 +97,16 @@ class SlurmStep(Place):
         self.home, self.env = RUNS, environment()
         self.options, self.program = list(options), list(program)
         self.nodes = of.nodes(options)[1]
-        self.job = os.environ["SLURM_JOB_ID"]
+        self.job, self.name = os.environ["SLURM_JOB_ID"], f"ddp_lab-{self.mark}"
         self.hosts: list[str] = []
 
     def wait(self, tell: Tell) -> None:
         """Ask for the names of the nodes."""
         short = os.environ["SLURM_JOB_NODELIST"]  # n[1-2], say
         self.hosts = ask("scontrol", "show", "hostnames", short).split()[: self.nodes]
+        if not self.hosts:
+            said = f"scontrol does not say which nodes {short} stands for"
+            raise RunFailed(f"the launcher: {said}", None)
 
     def start(self) -> Guarded:
         """Start the step."""
@@ -132,16 +136,16 @@ class SlurmStep(Place):
         """Return the command that starts on_node.py on each node."""
         where = ["--jobid", self.job, "--nodelist", ",".join(self.hosts)]
         where += ["--nodes", str(self.nodes), "--ntasks", str(self.nodes)]
-        name = ["--job-name", self.mark, f"--export=ALL,{guard.MARK}="]
+        name = ["--job-name", self.name, f"--export=ALL,{guard.MARK}="]
         there = [sys.executable, "-I", str(ON_NODE), what, str(self.folder)]
         srun = shutil.which("srun") or "srun"
         return [srun, *where, *STEP.split(), *name, *more, *there]
 
     def look(self, last: bool = False) -> Progress:
         """Let each node look at its ranks."""
-        used = [float(line) for line in ask(*self._srun("look")).split()]
+        used = re.findall(r"^used ([\d.e-]+)$", ask(*self._srun("look")), re.M)
         whole = len(used) == self.nodes
-        return Progress(done_in(self.folder), sum(used) if whole else None)
+        return Progress(done_in(self.folder), sum(map(float, used)) if whole else None)
 
     def patience(self, limits: Limits, begun: bool) -> float:
         """Wait longer: each torchrun imports torch, and then each rank."""
@@ -156,9 +160,9 @@ class SlurmStep(Place):
 
     def _steps(self) -> list[str]:
         """Return the steps of this run, by their numbers."""
-        listed = ask("squeue", "--noheader", "--steps", "--format", "%i %j")
-        steps = [line.split() for line in listed.splitlines()]
-        return [number for number, name in steps if name == self.mark]
+        words = ["--noheader", "--steps", "--jobs", self.job, "--format", "%i %j"]
+        lines = ask("squeue", *words).splitlines()
+        return [line.split()[0] for line in lines if line.endswith(self.name)]
 
     def lost(self, code: int) -> Sequence[str]:
         """Tell of SLURM, and of srun."""
