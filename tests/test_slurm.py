@@ -240,6 +240,24 @@ def test_only_the_steps_of_a_run_are_its_own(monkeypatch):
     assert run._steps() == ["5.1"]
 
 
+def test_a_step_is_cancelled_until_it_is_gone(monkeypatch):
+    monkeypatch.setenv("SLURM_JOB_ID", "5")
+    run = step.SlurmStep([], [])
+    listed, asked = [f"5.1 {run.name}\n"] * 2, []
+
+    def ask(*words: str) -> str:
+        if words[0] == "squeue":
+            return listed.pop() if listed else ""
+        asked.append(words)
+        return ""
+
+    monkeypatch.setattr(step, "ask", ask)
+    run.end(stopped=False)
+    assert asked == []
+    run.end(stopped=True)
+    assert asked == [("scancel", "--quiet", "5.1")] * 2
+
+
 def test_a_node_list_that_nobody_explains_is_told(monkeypatch):
     monkeypatch.setenv("SLURM_JOB_ID", "5")
     monkeypatch.setenv("SLURM_JOB_NUM_NODES", "2")
@@ -292,8 +310,9 @@ def test_a_fault_on_the_second_node_is_told_as_at_home(
     what, cause, cluster, allocation, told
 ):
     with pytest.raises(RunFailed) as failed:
-        torchrun(told(what), timeout=5 if what == "hangs" else None)
+        torchrun(told(what), timeout=5 if what == "hangs" else 400)
     said = str(failed.value)
+    assert failed.value.run.seconds < 300  # SLURM ends those that do not notice
     assert said.startswith(f"rank 3 (node 1, local 1, on box2): {cause}")
     if what == "hangs":
         assert (
