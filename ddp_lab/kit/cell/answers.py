@@ -8,7 +8,7 @@ from numbers import Real
 from typing import Any
 
 FLOAT32 = 1e-6  # the share by which rounding may move a number
-DEEPEST = 6  # lists within lists
+NESTED = 6  # lists within lists
 YES_AND_NO = {"true": True, "yes": True, "false": False, "no": False}
 COUNTS = {"once": 1, "twice": 2, "one": 1, "two": 2, "three": 3, "four": 4, "five": 5}
 PREFIXES = {"k": 1, "m": 2, "g": 3, "t": 4}  # of bytes
@@ -31,7 +31,7 @@ def fits(guess: Any, answer: Any, within: float = 0, deep: int = 0) -> bool:
     stand for a list of equal ones. A guess may be off by the share `within`.
     """
     with suppress(Exception):  # a guess may be anything, and is no error
-        return deep < DEEPEST and any(
+        return deep < NESTED and any(
             _means(one, truth, within, deep + 1)
             for one in _readings(guess)
             for truth in _readings(answer)
