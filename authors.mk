@@ -45,7 +45,7 @@ gpus: ## prove the lab on this machine's accelerators, and record it (recorded/)
 	@$(if $(wildcard .venv/ready),$(BIN)/python,$(PYTHON)) -m tools.gpus
 
 # A test that waits costs no core: how many workers -n auto means, tests/conftest.py says.
-PYTEST := $(BIN)/python -m pytest -n auto --dist loadgroup
+PYTEST := $(BIN)/python -m pytest -n auto --dist loadgroup --no-loadscope-reorder
 
 # Containers often set it: then each worker compiles all tests again, 3 seconds.
 unexport PYTHONDONTWRITEBYTECODE
@@ -54,7 +54,7 @@ check: lint ## style, types, rules, recorded evidence, each program on 2 ranks: 
 	$(PYTEST) -m check tests
 
 test: lint .venv/book-ready ## what CI runs: programs, kit, classroom and every cell of the notebooks
-	$(PYTEST) --reruns 1 $(NBVAL) -m "not (full or browser or repeats)" notebooks tests
+	$(PYTEST) --reruns 1 $(NBVAL) -m "not (full or browser or repeats)" tests notebooks
 
 test-all: lint .venv/book-ready ## all numbers of ranks, races, floods, bombs, the browser, evidence anew
 	$(PYTEST) $(NBVAL) -m "not alone" tests notebooks

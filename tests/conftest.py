@@ -16,6 +16,7 @@ import venv
 from contextlib import suppress
 from fnmatch import fnmatch
 from pathlib import Path
+from zlib import crc32
 
 import psutil
 import pytest
@@ -171,12 +172,24 @@ def pytest_ignore_collect(collection_path, config):
 
 
 def pytest_collection_modifyitems(config, items):
-    """Mark what `make check` runs, and what one worker has to run as a whole."""
+    """Mark what `make check` runs, and what one worker has to run as a whole.
+
+    Side by side, all notebooks at once would need more memory than there is: so they,
+    like tests that wait, come among others, in an order that is always the same.
+    """
     for item in items:
         if not any(item.get_closest_marker(need) for need in (*NEEDS, "full")):
             item.add_marker("check")
         if item.path.name.endswith(TOGETHER):
             item.add_marker(pytest.mark.xdist_group(item.path.name))
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: crc32(_unit(item).encode()))
+
+
+def _unit(item) -> str:
+    """Return what names a test, or the tests that one worker runs as a whole."""
+    group = item.get_closest_marker("xdist_group")
+    return group.args[0] if group else item.nodeid
 
 
 @pytest.fixture(autouse=True)
