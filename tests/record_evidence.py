@@ -361,7 +361,7 @@ def record(fault: Fault, check: bool) -> None:
         fault.judge(fault.recorded, run, recording.program)
         told = recording.explain(Path(scratch, "laid-out"))
         fault.judge(fault.recorded, told, recording.program)
-        new = replace(told, failure=run.failure, here=Path(scratch))
+        new = replace(told, failure=run.failure)
         assert not (found := told.differences(new)), found
         assert len(run.notes) == len(told.notes), run.notes
         if check:

@@ -104,7 +104,7 @@ def test_a_fault_that_happens_is_explained(fault, ranks, tmp_path, survivors):
     fault.judge(ranks, run, recording.program)
     told = recording.explain(tmp_path / "laid-out")
     assert len(run.notes) == len(told.notes)
-    new = replace(told, failure=run.failure, here=tmp_path)
+    new = replace(told, failure=run.failure)
     assert not told.differences(new)
     assert wait_until(lambda: nobody_left(survivors, run.facts))
 
