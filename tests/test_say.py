@@ -673,7 +673,7 @@ STANDS = [
     ),
     (
         Stand(0, "away", watched=Watched("", 0)),
-        "is not on this machine: `ddp-lab why --save` where it runs",
+        "is not on this machine: `ddp-lab why` there tells",
     ),
 ]
 

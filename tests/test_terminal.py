@@ -237,22 +237,6 @@ HANGS = {
         start="slurm",
         ends=True,
     ),
-    "mpirun": Program(
-        """
-        def main():
-            rank = int(os.environ["OMPI_COMM_WORLD_RANK"])
-            at = "tcp://127.0.0.1:@PORT"
-            dist.init_process_group("gloo", init_method=at, rank=rank, world_size=2)
-            if rank == 0:
-                stuck()
-            dist.barrier()
-            print("done", flush=True)
-        """,
-        "rank 0: has not come, and rank 1 waits in barrier",
-        "time.sleep",
-        start="mpirun",
-        ends=True,
-    ),
     "DDP, uneven batches": Program(
         """
         from torch.nn.parallel import DistributedDataParallel as DDP
@@ -421,11 +405,6 @@ class Started:
         for rank in range(self.program.ranks):
             step = {"SLURM_PROCID": rank, "SLURM_NTASKS": self.program.ranks}
             self.start(["sh", "-c", f"{PYTHON} train.py; exit $?"], **job, **step)
-
-    def _mpirun(self) -> None:
-        size = {f"OMPI_COMM_WORLD_{n}SIZE": self.program.ranks for n in ("", "LOCAL_")}
-        for rank in range(self.program.ranks):
-            self.start([PYTHON, "train.py"], OMPI_COMM_WORLD_RANK=rank, **size)
 
     def family(self) -> dict[int, float]:
         """Return all its processes, and since when each of them is there."""

@@ -144,7 +144,7 @@ class Zygote:
         self._control, its_end = socket.socketpair()
         with tempfile.TemporaryFile() as said, its_end:
             self._process = subprocess.Popen(
-                [PYTHON, str(ZYGOTE)],
+                [PYTHON, str(ZYGOTE), "--no-job"],  # for `ddp-lab why`
                 stdin=its_end.fileno(),
                 stdout=said,
                 stderr=said,

@@ -649,7 +649,7 @@ def _stands(one: Stand) -> str:
         case "serves":
             return "; ".join(beside(one))
         case "away":
-            return "is not on this machine: `ddp-lab why --save` where it runs"
+            return "is not on this machine: `ddp-lab why` there tells"
         case "moves" if seen:
             more = " and more" if len(seen.places) > SHOWN else ""
             lines = f"at {', '.join(seen.places[-SHOWN:])}{more}"

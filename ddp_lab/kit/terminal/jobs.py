@@ -1,12 +1,12 @@
 """The jobs on this machine: which process is which rank, and of which job.
 
-A rank is told by its environment, which launchers set and the system shows to the same
-user. That of a DataLoader's worker is inherited from its rank, so it says the same; and
-a child of mp.spawn is told its number as an argument, which its stack shows.
+Three launchers are known. torchrun tells a rank its number by the environment, which
+the system shows to the same user, and so does SLURM to each task of a step; a child of
+mp.spawn has its number as an argument, which its stack shows. What else holds PyTorch
+is listed, and looked at alone.
 """
 
 import os
-import socket
 import time
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
@@ -17,43 +17,21 @@ import psutil
 from ddp_lab.kit.record.files import shorten
 from ddp_lab.kit.record.stacks import Frame
 from ddp_lab.kit.say import duration
-from ddp_lab.kit.terminal.look import communicates, look
+from ddp_lab.kit.terminal.look import look
 
-# How a launcher tells a process its number, and how many there are. The first that is
-# set counts: torchrun in a SLURM job sets the first pair, and inherits the last.
-NUMBERS = (
-    ("RANK", "WORLD_SIZE"),
-    ("LOCAL_RANK", "WORLD_SIZE"),  # Lightning's children; their parent is rank 0
-    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
-    ("PMI_RANK", "PMI_SIZE"),
-    ("SLURM_PROCID", "SLURM_NTASKS"),
-)
-LAUNCHERS = {
-    "RANK": "RANK and WORLD_SIZE",
-    "LOCAL_RANK": "LOCAL_RANK and WORLD_SIZE",
-    "SLURM_PROCID": "SLURM",
-}
-# Everything that runs in a SLURM job has these, a shell and an editor as well.
-INHERITED_BY_ALL = "SLURM_PROCID"
 RUN_ID = "TORCHELASTIC_RUN_ID"
-# What the ranks of one job have in common, and two jobs have not.
-MEETING = (
-    RUN_ID,
-    "MASTER_ADDR",
-    "MASTER_PORT",
-    "SLURM_JOB_ID",
-    "SLURM_STEP_ID",
-    "PMIX_NAMESPACE",
-)
 STARTERS = ("/ddp_lab/kit/run/proxy.py", "/ddp_lab/kit/run/rank.py")
-# Of this lab or another: they hold torch, and fork what others ask for.
-FORK_SERVER, GRADER = "/ddp_lab/kit/run/fork_server.py", "/classroom/engine/zygote.py"
-HERE = ("localhost", "127.0.0.1", "::1", "")
+FORK_SERVER = "/ddp_lab/kit/run/fork_server.py"  # holds torch for those that ask
+NO_JOB = "--no-job"  # in its command a process says so of itself, and of all below it
 # Processes in which libraries do a part of a rank's work, by a function of theirs.
 WORKERS = ("_worker_loop", "_process_worker", "worker", "main_loop", "_pin_memory_loop")
 
 
-@dataclass(frozen=True)
+Number = tuple[int, int]
+"""A rank, and of how many."""
+
+
+@dataclass(frozen=True, eq=False)
 class Process:
     """What the system tells of a process."""
 
@@ -65,18 +43,10 @@ class Process:
     status: str
     python: bool
 
-    @property
-    def number(self) -> tuple[str, int, int] | None:
-        """The variable that says it, the rank, and the number of ranks."""
-        for rank, size in NUMBERS:
-            values = self.environment.get(rank, ""), self.environment.get(size, "")
-            if all(value.isdecimal() for value in values):
-                return rank, int(values[0]), int(values[1])
-        return None
-
-    def runs(self, file: str) -> bool:
-        """Tell whether a file with this end is the script of a Python."""
-        return self.python and any(word.endswith(file) for word in self.words[:3])
+    def numbers(self, one: str, other: str) -> Number | None:
+        """Return the numbers in two variables, if both are there."""
+        told = self.environment.get(one, ""), self.environment.get(other, "")
+        return (int(told[0]), int(told[1])) if all(map(str.isdecimal, told)) else None
 
     @property
     def program(self) -> str:
@@ -95,7 +65,6 @@ class Job:
     """Processes that make one world, as far as they are on this machine."""
 
     launcher: str
-    """What started it, "torchrun" say, or the variables that tell a rank its number."""
     program: str
     size: int
     """The number of ranks of the whole job."""
@@ -105,7 +74,7 @@ class Job:
     above: set[int] = field(default_factory=set)
     """Launchers, their parents, and so on."""
     away: list[int] = field(default_factory=list)
-    """Ranks that run on another machine, as far as the environment tells."""
+    """Ranks that run on another machine, as far as is known."""
     gone: list[int] = field(default_factory=list)
     """Ranks that should be on this machine, and are not."""
     zombies: list[int] = field(default_factory=list)
@@ -120,14 +89,11 @@ class Job:
     def __str__(self) -> str:
         first = min(self.ranks.values(), key=lambda process: process.started)
         since = duration(time.time() - first.started)
-        numbers = f"{len(self.ranks)} of {self.size}" if self.missing else self.size
+        here = len(self.ranks)
+        numbers = self.size if here == self.size else f"{here} of {self.size}"
         many = "s" * (self.size > 1)
         text = f"{self.program or '?'} ({self.launcher}, {numbers} rank{many}"
         return f"{text}, for {since}, in {folder(first.pid)})"
-
-    @property
-    def missing(self) -> list[int]:
-        return sorted(self.gone + self.away)
 
 
 class Machine:
@@ -180,136 +146,70 @@ class Machine:
             found += self.children.get(child, [])
         return found
 
+    def forked(self, process: Process) -> bool:
+        """Tell whether a Python is a fork of its parent, or multiprocessing's."""
+        parent = self.processes.get(process.parent)
+        if parent is None or not (parent.python and process.python):
+            return False
+        same = process.words == parent.words
+        return same or any("multiprocessing" in word for word in process.words)
+
     def jobs(self) -> list[Job]:
         """Return all jobs that can be seen, the newest first."""
-        others = {os.getpid(), *self.above(os.getpid()), *self._served()}
-        numbered = {
-            pid: number
-            for pid, process in self.processes.items()
-            if pid not in others and process.python and (number := process.number)
-            if not self._launches(pid)
-        }
-        spawned = self._spawned(others, numbered)
-        parents = {parent for _, parent in spawned}
-        top = [pid for pid in numbered if self._is_rank(pid, numbered, parents)]
-        groups = self._groups({pid: numbered[pid] for pid in top})
-        jobs = [self._job({pid: numbered[pid] for pid in pids}) for pids in groups]
-        known = {pid for job in jobs for pid in job.members}
-        more = [self._spawn_job(parent, spawned) for parent in sorted(parents)]
-        # A rank that is a fork of the fork server has no numbers; nor have its workers.
-        jobs += [job for job in more if not known & job.members]
-        return sorted(jobs, key=lambda job: -max(p.started for p in job.ranks.values()))
+        taken, found = self._no_jobs(), list[Job]()
+        for launcher in (Torchrun(self), Spawn(self), SlurmStep(self)):
+            groups: dict[tuple, dict[Process, Number]] = {}
+            for pid, process in sorted(self.processes.items()):
+                free = process.python and pid not in taken
+                if free and (number := launcher.number(process)):
+                    group = groups.setdefault(launcher.family(process), {})
+                    group[process] = number
+            for group in groups.values():
+                found += [self._job(launcher, ranks) for ranks in _once(group)]
+            taken |= {pid for job in found for pid in (*job.members, *job.above)}
+        return sorted(
+            found, key=lambda job: -max(p.started for p in job.ranks.values())
+        )
 
-    def _served(self) -> set[int]:
-        """Return the fork servers and what each has forked, and all of grading runs.
+    def _no_jobs(self) -> set[int]:
+        """Return us and what started us, and what says that it is no job.
 
-        What a fork server has forked is numbered by its proxy, if it is a rank of a
-        job: else a test holds it. A grading run shows nothing of itself.
+        Of a fork server of the lab, this one or another, that is what it has forked:
+        such a rank is known by its proxy.
         """
-        found: set[int] = set()
+        found = {os.getpid(), *self.above(os.getpid())}
         for pid, process in self.processes.items():
-            if process.runs(GRADER):
+            words = process.words[:3] if process.python else []
+            if NO_JOB in words:
                 found |= {pid, *self.below(pid)}
             parent = self.processes.get(process.parent)
             forked = parent is not None and parent.words == process.words
-            if process.runs(FORK_SERVER) and not forked:
+            if any(word.endswith(FORK_SERVER) for word in words) and not forked:
                 found |= {pid, *self.children.get(pid, [])}
         return found
 
-    # --- ranks that their environment tells ---
-
-    def _is_rank(self, pid: int, numbered: dict[int, tuple], parents: set[int]) -> bool:
-        """Tell whether a numbered process is a rank: no launcher, and no worker."""
-        variable = numbered[pid][0]
-        if variable == INHERITED_BY_ALL and (pid in parents or not _has_torch(pid)):
-            return False
-        if any(numbered.get(above) == numbered[pid] for above in self.above(pid)):
-            return False
-        process = self.processes[pid]
-        parent = self.processes.get(process.parent)
-        alone = RUN_ID in process.environment and not (parent and parent.python)
-        if alone and not _has_torch(pid):  # what a rank has left behind, say
-            return False
-        below = [numbered[p][0] for p in self.below(pid) if p in numbered]
-        return all(other == variable for other in below)
-
-    def _launches(self, pid: int) -> bool:
-        """Tell whether a process is torchrun, to which a cluster gives numbers, too."""
-        family = [pid, *self.children.get(pid, [])]
-        mine, *theirs = [RUN_ID in self.processes[p].environment for p in family]
-        return not mine and any(theirs)
-
-    def _inner(self, pid: int) -> Process:
-        """Return the process that does the work, if `pid` only has it started."""
-        process = self.processes[pid]
-        log = process.environment.get("TORCHELASTIC_ERROR_FILE", os.devnull)
-        try:  # a rank of the lab leaves word of its process, which may be a fork
-            real = self.processes[int(Path(log).with_name("pid").read_text())]
-            return replace(real, environment=process.environment, words=process.words)
-        except (OSError, ValueError, KeyError):
-            pass
-        started = [
-            child
-            for child in self.children.get(pid, [])
-            if self.processes[child].number == process.number
-            and self.processes[child].python
-            and not self._forked(child)
-            and _has_torch(child)
-        ]
-        if started and not communicates(pid):  # else it has started a helper
-            stack = look(pid).stack
-            if any(frame.file.endswith("subprocess.py") for frame in stack):
-                return self._inner(started[0])
-        return process
-
-    def _forked(self, pid: int) -> bool:
-        """Tell whether multiprocessing, or a fork, has made this process."""
-        process = self.processes[pid]
-        same = process.words == self.processes[process.parent].words
-        return same or any("multiprocessing" in word for word in process.words)
-
-    def _groups(self, numbered: dict[int, tuple]) -> list[list[int]]:
-        """Return the ranks of each job."""
-        groups: dict[tuple, list[int]] = {}
-        for pid, (variable, _, size) in numbered.items():
-            process = self.processes[pid]
-            meeting = tuple(process.environment.get(name) for name in MEETING)
-            known = any(meeting) or None
-            key = (variable, size, meeting, known or process.program)
-            groups.setdefault(key, []).append(pid)
-        found = []
-        for pids in groups.values():
-            if len({numbered[pid][1] for pid in pids}) == len(pids):
-                found.append(pids)
-                continue
-            # One number twice: two jobs at one address, an old and a new one, say.
-            launchers: dict[int, list[int]] = {}
-            for pid in pids:
-                launchers.setdefault(self.processes[pid].parent, []).append(pid)
-            found += launchers.values()
-        return found
-
-    def _job(self, numbers: dict[int, tuple]) -> Job:
-        """Return the job of these ranks, which their environment has numbered."""
-        ranks = {
-            rank: self._inner(pid)
-            for pid, (_, rank, _) in sorted(numbers.items(), key=lambda n: n[1])
-        }
-        first = self.processes[min(numbers, key=numbers.__getitem__)]
-        variable, _, size = numbers[first.pid]
-        parent = self.processes.get(first.parent)
-        if variable == "LOCAL_RANK" and 0 not in ranks and parent and parent.python:
-            ranks = {0: parent, **ranks}
-        launcher = LAUNCHERS.get(variable, "mpirun")
-        if RUN_ID in first.environment:
-            launcher = "torchrun"
-        size = max(size, max(ranks) + 1)
-        job = Job(launcher, first.program, size, ranks)
-        expected = _expected(first.environment, size, ranks)
+    def _job(self, launcher: "Launcher", numbers: dict[Process, Number]) -> Job:
+        ranks = {rank: process for process, (rank, _) in numbers.items()}
+        size = max(*ranks, *(size - 1 for _, size in numbers.values())) + 1
+        first, name = ranks[min(ranks)], launcher.name
+        if name == "torchrun" and RUN_ID not in first.environment:
+            name = "RANK and WORLD_SIZE"
+        there = {rank: self._inner(ranks[rank]) for rank in sorted(ranks)}
+        job = Job(name, launcher.program(first), size, there)
+        here = launcher.here(first, size, ranks)
         missing = [rank for rank in range(size) if rank not in ranks]
-        job.away = [rank for rank in missing if rank not in expected]
-        job.gone = [rank for rank in missing if rank in expected]
+        job.away = [rank for rank in missing if rank not in here]
+        job.gone = [rank for rank in missing if rank in here]
         return self._with_family(job)
+
+    def _inner(self, process: Process) -> Process:
+        """Return a rank's process; the lab's is a fork, of which there is word."""
+        log = process.environment.get("TORCHELASTIC_ERROR_FILE", os.devnull)
+        try:
+            fork = self.processes[int(Path(log).with_name("pid").read_text())]
+        except (OSError, ValueError, KeyError):
+            return process
+        return replace(fork, environment=process.environment, words=process.words)
 
     def _with_family(self, job: Job) -> Job:
         """Add the launcher, the ranks' further processes, and those that ended."""
@@ -326,46 +226,135 @@ class Machine:
         )
         return job
 
-    # --- ranks that a program has started itself ---
-
-    def _spawned(
-        self, others: set[int], numbered: dict[int, tuple]
-    ) -> dict[tuple[int, int], Process]:
-        """Return the children of multiprocessing that are ranks, by rank and parent."""
-        found = {}
-        for pid, process in sorted(self.processes.items()):
-            family = [pid, *self.above(pid)]
-            told = [numbered[p][0] for p in family if p in numbered]
-            if any(variable != INHERITED_BY_ALL for variable in told):
-                continue  # a worker of a rank
-            parent = self.processes.get(process.parent)
-            child = process.python and parent is not None and parent.python
-            if pid in others or not child or not self._forked(pid):
-                continue
-            if _has_torch(pid):
-                rank = spawned_rank(look(pid).stack)
-                if rank is not None:
-                    found[rank, process.parent] = process
-        return found
-
-    def _spawn_job(self, parent: int, spawned: dict[tuple[int, int], Process]) -> Job:
-        ranks = {rank: child for (rank, by), child in spawned.items() if by == parent}
-        frames = look(parent).stack + look(ranks[min(ranks)].pid).stack
-        here, world = (max(_values(frames, n)) for n in ("nprocs", "world_size"))
-        size = max(max(ranks) + 1, here, world)
-        program = self.processes[parent].program
-        job = Job("multiprocessing", program, size, dict(sorted(ranks.items())))
-        missing = [rank for rank in range(size) if rank not in ranks]
-        # If all that it has started are there, others start the rest.
-        job.away, job.gone = (missing, []) if len(ranks) == here else ([], missing)
-        return self._with_family(job)
-
     def alone(self, pid: int) -> Job | None:
         """Return a job of one process that is no rank; None if it is no Python."""
         process = self.processes.get(pid)
         if process is None or not process.python:
             return None
         return self._with_family(Job("python", process.program, 1, {0: process}))
+
+    def others(self, jobs: list[Job]) -> list[Process]:
+        """Return the processes that hold PyTorch, and belong to none of these jobs."""
+        known = {pid for job in jobs for pid in (*job.members, *job.above)}
+        known |= self._no_jobs()
+        pythons = [process for process in self.processes.values() if process.python]
+        return [p for p in pythons if p.pid not in known and has_torch(p.pid)]
+
+
+class Launcher:
+    """One way to start ranks; a process belongs to the first that numbers it."""
+
+    name = ""
+
+    def __init__(self, machine: Machine):
+        self.machine = machine
+
+    def number(self, process: Process) -> Number | None:
+        """Return the rank that a process is, and of how many; None if it is none."""
+        raise NotImplementedError
+
+    def family(self, process: Process) -> tuple:
+        """Return what the ranks of one job have in common, and two jobs have not."""
+        return (process.parent,)
+
+    def program(self, first: Process) -> str:
+        """Return what to call the program of a job."""
+        return first.program
+
+    def here(self, first: Process, size: int, ranks: Collection[int]) -> Collection:
+        """Return the ranks that belong on this machine, of which `ranks` are there."""
+        return range(size)
+
+    def told_above(self, process: Process, *names: str) -> bool:
+        """Tell whether a process has these variables from a Python that started it."""
+        there = self.machine.processes
+        above = [there[p] for p in self.machine.above(process.pid) if p in there]
+        mine = [process.environment.get(name) for name in names]
+        theirs = [[p.environment.get(n) for n in names] for p in above if p.python]
+        return mine in theirs
+
+
+class Torchrun(Launcher):
+    """RANK and WORLD_SIZE: torchrun sets them, and whoever starts ranks by hand."""
+
+    name = "torchrun"
+
+    def number(self, process: Process) -> Number | None:
+        """A worker of a rank inherits its numbers; a torchrun in a pod has its own."""
+        number = process.numbers("RANK", "WORLD_SIZE")
+        if not number or self.told_above(process, "RANK", "WORLD_SIZE", RUN_ID):
+            return None
+        there = self.machine.processes
+        below = [there[pid] for pid in self.machine.children.get(process.pid, [])]
+        if RUN_ID not in process.environment:
+            launches = any(RUN_ID in child.environment for child in below)
+            return None if launches else number
+        parent = there.get(process.parent)
+        left_behind = not (parent and parent.python) and not has_torch(process.pid)
+        return None if left_behind else number
+
+    def family(self, process: Process) -> tuple:
+        names = ("WORLD_SIZE", RUN_ID, "MASTER_ADDR", "MASTER_PORT")
+        return tuple(process.environment.get(name) for name in names)
+
+    def here(self, first: Process, size: int, ranks: Collection[int]) -> Collection:
+        many, node = first.numbers("LOCAL_WORLD_SIZE", "GROUP_RANK") or (size, 0)
+        return range(node * many, node * many + many)
+
+
+class Spawn(Launcher):
+    """Children of multiprocessing whose rank is an argument, as mp.spawn's."""
+
+    name = "multiprocessing"
+
+    def number(self, process: Process) -> Number | None:
+        if not self.machine.forked(process) or not has_torch(process.pid):
+            return None
+        stack = look(process.pid).stack
+        rank = spawned_rank(stack)
+        size = max(self._started(process), *values(stack, "world_size"))
+        return None if rank is None else (rank, size)
+
+    def _started(self, process: Process) -> int:
+        """Return how many ranks its parent starts, as the parent's stack tells."""
+        return max(values(look(process.parent).stack, "nprocs"))
+
+    def program(self, first: Process) -> str:
+        return self.machine.processes[first.parent].program
+
+    def here(self, first: Process, size: int, ranks: Collection[int]) -> Collection:
+        # If all that it has started are there, others start the rest.
+        return ranks if len(ranks) == self._started(first) else range(size)
+
+
+class SlurmStep(Launcher):
+    """The tasks of a SLURM step; all else in a job has their variables, too."""
+
+    name = "SLURM"
+
+    def number(self, process: Process) -> Number | None:
+        names = ("SLURM_PROCID", "SLURM_NTASKS")
+        alone = not self.told_above(process, *names) and has_torch(process.pid)
+        return process.numbers(*names) if alone else None
+
+    def family(self, process: Process) -> tuple:
+        names = ("SLURM_JOB_ID", "SLURM_STEP_ID")
+        return tuple(process.environment.get(name) for name in names)
+
+    def here(self, first: Process, size: int, ranks: Collection[int]) -> Collection:
+        get = first.environment.get
+        nodes = get("SLURM_STEP_NUM_NODES") or get("SLURM_NNODES") or "1"
+        return range(size) if nodes == "1" else ranks
+
+
+def _once(group: dict[Process, Number]) -> list[dict[Process, Number]]:
+    """Return the ranks of each job: one number twice is an old job and a new one."""
+    if len({rank for rank, _ in group.values()}) == len(group):
+        return [group]
+    by_parent: dict[int, dict[Process, Number]] = {}
+    for process, number in group.items():
+        by_parent.setdefault(process.parent, {})[process] = number
+    return list(by_parent.values())
 
 
 def spawned_rank(stack: list[Frame]) -> int | None:
@@ -380,37 +369,17 @@ def spawned_rank(stack: list[Frame]) -> int | None:
     wrap = [frame for frame in stack if frame.name == "_wrap"]
     own = own[:1] if wrap else own
     told = [(own, "rank"), (own, "global_rank"), (wrap, "i"), (own, "gpu")]
-    return next((n for frames, name in told for n in _values(frames, name)[1:]), None)
+    return next((n for frames, name in told for n in values(frames, name)[1:]), None)
 
 
-def _values(frames: list[Frame], name: str) -> list[int]:
+def values(frames: list[Frame], name: str) -> list[int]:
     """Return 0, and the numbers that a variable has on a stack."""
     told = (frame.values.get(name, "") for frame in frames)
     return [0, *(int(value) for value in told if value.isdecimal())]
 
 
-def _expected(
-    environment: dict[str, str], size: int, ranks: Collection[int]
-) -> Collection[int]:
-    """Return the ranks that belong on this machine, as far as a launcher told."""
-    get = environment.get
-    local = get("LOCAL_WORLD_SIZE") or get("OMPI_COMM_WORLD_LOCAL_SIZE")
-    if local and local.isdecimal():
-        if int(local) >= size:
-            return range(size)
-        if len(ranks) >= int(local):
-            return ranks
-        node = get("GROUP_RANK", "")
-        first = int(node) * int(local) if node.isdecimal() else 0
-        return range(first, first + int(local)) if node else ranks
-    nodes = get("SLURM_STEP_NUM_NODES") or get("SLURM_NNODES")
-    if nodes:
-        return range(size) if nodes == "1" else ranks
-    at = get("MASTER_ADDR", "")
-    return range(size) if at in (*HERE, socket.gethostname()) else ranks
-
-
-def _has_torch(pid: int) -> bool:
+def has_torch(pid: int) -> bool:
+    """Tell whether a process has loaded PyTorch."""
     try:
         return "libtorch" in Path(f"/proc/{pid}/maps").read_text()
     except OSError:

@@ -22,7 +22,6 @@ YAMA = Path("/proc/sys/kernel/yama/ptrace_scope")
 # What Yama's settings from 1 to 3 permit.
 YAMA_PERMITS = ("", "a look at one's own children only", "root only", "nobody")
 GLOO_THREAD = "pt_gloo_runloop"
-LIBRARIES = ("pt_gloo", "pt_nccl", "nccl", "gloo")  # begin the names of threads
 CAP_SYS_PTRACE = 1 << 19
 
 
@@ -79,11 +78,6 @@ def _for_whom(main: list[Frame], threads: list[list[Frame]]) -> list[Frame]:
             if any(frame.file.endswith(C10D) for frame in frames):
                 return frames
     return main
-
-
-def communicates(pid: int) -> bool:
-    """Tell whether a process has threads of a communication library."""
-    return any(name.startswith(LIBRARIES) for name, _ in tasks(pid))
 
 
 def tasks(pid: int) -> Iterator[tuple[str, Path]]:

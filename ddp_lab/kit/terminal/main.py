@@ -2,19 +2,17 @@
 
     ddp-lab torchrun [--timeout SECONDS] [--report FILE] TORCHRUN-ARGUMENTS
     ddp-lab python   [--timeout SECONDS] [--report FILE] PYTHON-ARGUMENTS
-    ddp-lab why [PID] [--seconds SECONDS] [--save [FILE]]
-    ddp-lab why FILE.json...
+    ddp-lab why      [PID] [--seconds SECONDS]
 
 `torchrun` and `python` run what follows, print every line with its rank in front, and
 tell a failure as a cell does: which rank, at which line, and why. They end with the
 exit code of the program, with 130 after Ctrl-C, and with 124 if no rank gave a sign of
 life for --timeout seconds. All else is torchrun's, or Python's, own.
 
-`why` explains a job that is running or hanging, whoever has started it: who waits for
-whom, where, for how long, and who has not come. It looks from outside, and changes
-nothing. PID is any process of the job, or its launcher; it may be left out if there is
-one job only. A job of several machines: `ddp-lab why --save` on each, then all files
-together.
+`why` explains a job of this machine that is running or hanging, started by torchrun, by
+mp.spawn or as a step of SLURM: who waits for whom, where, for how long, and who has not
+come. It looks from outside, and changes nothing. PID is any process of the job, or its
+launcher; it may be left out if there is one job only.
 """
 
 import argparse
@@ -72,26 +70,19 @@ def _why(words: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(
         "ddp-lab why", description="Explain a job that runs or hangs; change nothing."
     )
-    help_ = "a process of the job, or its launcher; or files that --save has written"
-    parser.add_argument("what", nargs="*", metavar="PID or FILE.json", help=help_)
+    help_ = "a process of the job, or its launcher"
+    parser.add_argument("pid", nargs="?", type=int, metavar="PID", help=help_)
     help_ = f"how long to look at what does not move ({why.LONGEST_LOOK:g})"
     parser.add_argument(
         "--seconds", type=float, default=why.LONGEST_LOOK, metavar="N", help=help_
     )
-    help_ = "write what was seen to a file, to be explained together with others"
-    parser.add_argument("--save", nargs="?", const="", metavar="FILE", help=help_)
     try:
         args = parser.parse_args(words[1:])
     except SystemExit as end:
         return int(end.code or 0)
     if not args.seconds > 0:
         return _usage("--seconds takes a number of seconds")
-    if args.what and all(what.endswith(".json") for what in args.what):
-        return why.explain_files(args.what)
-    if len(args.what) > 1 or not all(what.isdecimal() for what in args.what):
-        return _usage("why takes one PID, or files that `ddp-lab why --save` wrote")
-    pid = int(args.what[0]) if args.what else None
-    return why.explain_here(pid, args.seconds, args.save)
+    return why.explain_here(args.pid, args.seconds)
 
 
 def _usage(message: str) -> int:

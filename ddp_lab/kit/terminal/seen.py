@@ -1,41 +1,32 @@
 """What several looks at the ranks of a job show: who has moved, and who has not."""
 
-import json
 import os
-import pickle
 import socket
 import stat
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
 
-from ddp_lab.kit.explain.stands import GROUP, PEER_ARGUMENT, WORK, find_stands
+from ddp_lab.kit.explain.stands import PEER_ARGUMENT, WORK, find_stands
 from ddp_lab.kit.record import stacks
 from ddp_lab.kit.record.logs import RankLog, read_json
-from ddp_lab.kit.record.stacks import C10D, Frame
-from ddp_lab.kit.run.rank import as_call
+from ddp_lab.kit.record.stacks import Frame
 from ddp_lab.kit.terminal.jobs import Job
 from ddp_lab.kit.terminal.look import Look, look, tasks
 
 GOLDEN = 0.618034
 FEWEST = 3  # looks
 LARGE = 100_000  # bytes: in a call that stands still, less is read and written
-# Where PyTorch keeps the flight recorder's dumps, by the variable that can change it.
-DUMPS = {
-    "TORCH_FR_DUMP_TEMP_FILE": "/tmp/nccl_trace_rank_",
-    "TORCH_NCCL_DEBUG_INFO_TEMP_FILE": "/tmp/nccl_trace_rank_",
-}
 # Calls in which a rank asks again and again whether the others are there.
 ASKING = ("init_process_group", "new_group", "monitored_barrier")
 
 
 @dataclass
 class Seen:
-    """What the looks at one rank have shown. All of it can be written as JSON."""
+    """What the looks at one rank have shown."""
 
     pid: int
     host: str
@@ -64,7 +55,7 @@ class Seen:
     silent: float | None = None
     """Seconds since its output has grown, if that is a file."""
     flight: dict = field(default_factory=dict)
-    """Its calls, if a dump of the flight recorder lies there; as in flight.json."""
+    """Its calls, if it has written them down; as in flight.json."""
     nccl: bool = False
     """Whether it has a group of NCCL."""
 
@@ -90,7 +81,7 @@ def observe(job: Job, seconds: float) -> tuple[dict[int, Seen], float]:
     ranks = {r: _seen(pid, looks[r]) for r, pid in zip(looks, pids, strict=True)}
     for rank, seen in ranks.items():
         process = job.ranks[rank]
-        seen.flight = _flight(rank, process.environment, process.started)
+        seen.flight = _flight(process.environment)
         seen.silent = _silent(process.pid)
         seen.nccl = any("nccl" in name for name, _ in tasks(process.pid))
         if not seen.waited:
@@ -185,85 +176,7 @@ def _silent(pid: int) -> float | None:
     return min(ages, default=None)
 
 
-def _flight(rank: int, environment: dict[str, str], started: float) -> dict:
-    """Return a rank's calls, if there is a dump that it has written itself."""
-    if log := environment.get("TORCHELASTIC_ERROR_FILE"):
-        if flight := read_json(Path(log).with_name("flight.json")):
-            return flight
-    for variable, usual in DUMPS.items():
-        path = Path(f"{environment.get(variable, usual)}{rank}")
-        try:
-            if path.stat().st_mtime > started:
-                entries = _Harmless(open(path, "rb")).load().get("entries", [])
-                return {"calls": [as_call(entry) for entry in entries]}
-        except (OSError, pickle.PickleError, KeyError, EOFError, AttributeError):
-            continue
-    return {}
-
-
-class _Harmless(pickle.Unpickler):
-    """Reads numbers, texts, lists and dicts, and nothing that could do something."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        raise pickle.UnpicklingError(f"{module}.{name} in a dump")
-
-
-# --- from one machine to another ---
-
-
-def save(path: Path, job: Job, ranks: dict[int, Seen], seconds: float) -> None:
-    """Write what was seen to `path`. Of a program's variables only ranks are kept."""
-    told = {}
-    for rank, seen in ranks.items():
-        told[rank] = asdict(seen)
-        told[rank]["stack"] = [_told(frame) for frame in seen.stack]
-        told[rank]["threads"] = [(n, list(map(_told, s))) for n, s in seen.threads]
-        told[rank]["workers"] = [(p, list(map(_told, s))) for p, s in seen.workers]
-    content = {
-        "host": socket.gethostname(),
-        "launcher": job.launcher,
-        "program": job.program,
-        "size": job.size,
-        "seconds": seconds,
-        "ranks": told,
-    }
-    path.write_text(json.dumps(content, indent=1) + "\n")
-
-
-def _told(frame: Frame) -> dict:
-    told = frame.values if frame.file.endswith(C10D) else {}
-    values = {name: v for name, v in told.items() if v.isdecimal()}
-    if frame.name == "wrapper" and GROUP in str(frame.values):
-        values["group"] = GROUP
-    return asdict(frame) | {"values": values, "code": frame.code}
-
-
-def load(path: Path) -> tuple[Job, dict[int, Seen], float]:
-    """Return what `save` has written.
-
-    Raises:
-        ValueError: if it is another file, or cannot be read.
-    """
-    try:
-        content = json.loads(path.read_text())
-        ranks = {int(rank): _read(told) for rank, told in content["ranks"].items()}
-        job = Job(content["launcher"], content["program"], content["size"], {})
-        return job, ranks, content["seconds"]
-    except OSError as error:
-        raise ValueError(str(error)) from error
-    except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{path} was not written by `ddp-lab why --save`") from error
-
-
-def _read(told: dict) -> Seen:
-    told["stack"] = [_frame(frame) for frame in told["stack"]]
-    for name in ("threads", "workers"):
-        told[name] = [(key, list(map(_frame, stack))) for key, stack in told[name]]
-    return Seen(**told)
-
-
-def _frame(told: dict) -> Frame:
-    code = told.pop("code")
-    frame = Frame(**told)
-    vars(frame)["code"] = code  # as it was there: the file may be another one here
-    return frame
+def _flight(environment: dict[str, str]) -> dict:
+    """Return a rank's calls, if the lab has started it and it was asked for them."""
+    log = environment.get("TORCHELASTIC_ERROR_FILE", os.devnull)
+    return read_json(Path(log).with_name("flight.json")) or {}
