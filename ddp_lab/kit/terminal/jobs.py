@@ -157,7 +157,7 @@ class Machine:
     def jobs(self) -> list[Job]:
         """Return all jobs that can be seen, the newest first."""
         taken, found = self._no_jobs(), list[Job]()
-        for launcher in (Torchrun(self), Spawn(self), SlurmStep(self)):
+        for launcher in (Torchrun(self), Spawn(self), SlurmTask(self)):
             groups: dict[tuple, dict[Process, Number]] = {}
             for pid, process in sorted(self.processes.items()):
                 free = process.python and pid not in taken
@@ -327,7 +327,7 @@ class Spawn(Launcher):
         return ranks if len(ranks) == self._started(first) else range(size)
 
 
-class SlurmStep(Launcher):
+class SlurmTask(Launcher):
     """The tasks of a SLURM step; all else in a job has their variables, too."""
 
     name = "SLURM"
