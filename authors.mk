@@ -45,7 +45,7 @@ gpus: ## prove the lab on this machine's accelerators, and record it (recorded/)
 	@$(if $(wildcard .venv/ready),$(BIN)/python,$(PYTHON)) -m tools.gpus
 
 # A test that waits costs no core: how many workers -n auto means, tests/conftest.py says.
-PYTEST := $(BIN)/python -m pytest -n auto --dist loadgroup --no-loadscope-reorder
+PYTEST := $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
 
 # Containers often set it: then each worker compiles all tests again, 3 seconds.
 unexport PYTHONDONTWRITEBYTECODE

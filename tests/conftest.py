@@ -98,24 +98,6 @@ NEEDS = ("processes", "sandbox", "browser")  # markers; see pyproject.toml
 # Of files in which each test needs one of these.
 NEEDED = re.compile(rf"^pytestmark = (\[\s*)?pytest\.mark\.({'|'.join(NEEDS)})\b", re.M)
 
-# Files whose tests share a kernel, a sandbox, a cluster, or what took long to make.
-TOGETHER = (
-    ".ipynb",
-    "test_alone.py",
-    "test_book.py",
-    "test_damage.py",
-    "test_grades.py",
-    "test_handout.py",
-    "test_kernel.py",
-    "test_hostile.py",
-    "test_old_pages.py",
-    "test_ring.py",
-    "test_slurm.py",
-    "test_work.py",
-)
-
-os.environ.pop("SLURM_JOB_ID", None)  # or runs on several nodes would be steps of it
-
 # Beside other tests, a second thread of torch mostly spins while it waits for a core.
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -171,26 +153,17 @@ def pytest_ignore_collect(collection_path, config):
     return None
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(config, items):
-    """Mark what `make check` runs, and what one worker has to run as a whole.
+    """Mark what `make check` runs; mix the files, each of which one worker takes.
 
-    Side by side, all notebooks at once would need more memory than there is: so they,
-    like tests that wait, come among others, in an order that is always the same.
+    All notebooks at once would need more memory than there is. So they, like tests
+    that wait, come among others, in an order that is always the same.
     """
     for item in items:
         if not any(item.get_closest_marker(need) for need in (*NEEDS, "full")):
             item.add_marker("check")
-        if item.path.name.endswith(TOGETHER):
-            item.add_marker(pytest.mark.xdist_group(item.path.name))
     if hasattr(config, "workerinput"):
-        items.sort(key=lambda item: crc32(_unit(item).encode()))
-
-
-def _unit(item) -> str:
-    """Return what names a test, or the tests that one worker runs as a whole."""
-    group = item.get_closest_marker("xdist_group")
-    return group.args[0] if group else item.nodeid
+        items.sort(key=lambda item: crc32(bytes(item.path.relative_to(ROOT))))
 
 
 @pytest.fixture(autouse=True)
