@@ -256,16 +256,10 @@ def test_ten_launches_at_once_do_not_collide(program, survivors):
     assert survivors() == 0
 
 
-def test_a_full_gpu_is_told_with_who_holds_its_memory(fail, tmp_path, monkeypatch):
-    smi = tmp_path / "nvidia-smi"  # this test machine may have none
-    smi.write_text(f"#!/bin/sh\necho '{os.getpid()}, 70000 MiB'\n")
-    smi.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+def test_a_full_gpu_is_told(fail):
     run = fail(f"if odd: raise torch.OutOfMemoryError({OUT_OF_MEMORY!r})", 2)
     assert (run.failure.rank, run.failure.symptom) == (ODD, "CUDA memory")
     assert "this GPU has no room for" in run.failure.means
-    assert f"process {os.getpid()} (" in run.failure.means
-    assert "has 70000 MiB" in run.failure.means
 
 
 # --- what a run writes ---

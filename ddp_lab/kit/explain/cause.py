@@ -81,7 +81,7 @@ class Kind(Enum):
     EVENT = auto()  # name: what was done to a node
     RENDEZVOUS_LOST = auto()  # with the node
     NOT_MET_AGAIN = auto()  # after a restart; of; name: "shared", of a store
-    HELD = auto()  # error: who holds a port, or a GPU
+    HELD = auto()  # error: who holds a port
     WATCHED = auto()  # limit: seconds; stands; silent
     # What is odd about a run that succeeds.
     LEFT_EARLY = auto()  # ranks

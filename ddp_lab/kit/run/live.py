@@ -11,7 +11,7 @@ from ddp_lab import ROOT
 from ddp_lab.kit import say
 from ddp_lab.kit.explain.cause import Cause, Kind
 from ddp_lab.kit.explain.failure import Failure, find_failure, find_notes
-from ddp_lab.kit.explain.symptoms import find
+from ddp_lab.kit.explain.symptoms import Symptom, find
 from ddp_lab.kit.record import names
 from ddp_lab.kit.record.lives import events as read_events
 from ddp_lab.kit.record.lives import lives as read_lives
@@ -283,13 +283,13 @@ def _not_happened(sentences: Sequence[str], done: list[str]) -> list[str]:
 
 
 def _with_holder(failure: Failure | None) -> Failure | None:
-    """Add to a failure for want of a port or of a GPU's memory who holds it now."""
-    if failure is None or failure.symptom is None:
-        return failure
-    if failure.why.kind in (Kind.NODE_ALONE, Kind.NO_NODE_0):
+    """Add to a failure for want of a port who holds it now."""
+    held = ""
+    if failure and failure.why.kind in (Kind.NODE_ALONE, Kind.NO_NODE_0):
         # What the run has held is free by now.
         held = machine.holder_of(*failure.why.places)
-    else:
-        held = machine.holder(failure.symptom, failure.cause)
-    also = (*failure.also, Cause(Kind.HELD, error=held))
-    return replace(failure, also=also) if held else failure
+    elif failure and failure.symptom == Symptom.PORT_TAKEN:
+        held = machine.holder(failure.cause)
+    if not failure or not held:
+        return failure
+    return replace(failure, also=(*failure.also, Cause(Kind.HELD, error=held)))

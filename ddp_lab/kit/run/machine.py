@@ -1,26 +1,15 @@
-"""Who holds, right now, what a run could not get: a port, or the memory of a GPU."""
+"""Who holds, right now, the port that a run could not get."""
 
 import re
 import socket
-import subprocess
 
 import psutil
 
-NVIDIA_SMI_WAIT = 10.0  # seconds that nvidia-smi has to answer
-QUERY = ["nvidia-smi", "--query-compute-apps=pid,used_memory", "--format=csv,noheader"]
 
-
-def holder(symptom: str, message: str) -> str:
-    """Return who holds the thing that `message` misses; "" if that cannot be told.
-
-    Args:
-        symptom: its name in the table of symptoms.
-        message: the error's text.
-    """
-    if symptom == "port taken":
-        found = re.search(r"port: (\d+)|:(\d+)\b", message)
-        return _listener(int(found[1] or found[2])) if found else ""
-    return _gpu_users() if symptom in ("CUDA memory", "busy GPU") else ""
+def holder(message: str) -> str:
+    """Return who holds the port that an error names; "" if that cannot be told."""
+    found = re.search(r"port: (\d+)|:(\d+)\b", message)
+    return _listener(int(found[1] or found[2])) if found else ""
 
 
 def holder_of(place: str) -> str:
@@ -44,18 +33,6 @@ def _listener(port: int) -> str:
         if listens and connection.laddr.port == port:
             return f"port {port} belongs to {_process(connection.pid)}"
     return ""
-
-
-def _gpu_users() -> str:
-    try:
-        done = subprocess.run(
-            QUERY, capture_output=True, text=True, timeout=NVIDIA_SMI_WAIT
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    rows = [row.split(",") for row in done.stdout.splitlines() if row.count(",") == 1]
-    users = [f"{_process(int(pid))} has {memory.strip()}" for pid, memory in rows]
-    return "on the GPUs now: " + ", ".join(users) if users else ""
 
 
 def _process(pid: int) -> str:
