@@ -146,7 +146,8 @@ def test_unsolved_is_not_yet(solution):
 
 
 @each_solution
-@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=FULL)])
+@FULL
+@pytest.mark.parametrize("ranks", [2, 4])  # on three it is one of the right answers
 def test_the_solution_is_right(solution, ranks, tmp_path):
     run = start(solve(solution, tmp_path), ranks)
     assert run["solved"] == [True] * ranks
