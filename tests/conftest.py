@@ -98,6 +98,16 @@ NEEDS = ("processes", "sandbox", "browser")  # markers; see pyproject.toml
 # Of files in which each test needs one of these.
 NEEDED = re.compile(rf"^pytestmark = (\[\s*)?pytest\.mark\.({'|'.join(NEEDS)})\b", re.M)
 
+LONG = (
+    "test_accelerator.py",
+    "test_exercises.py",
+    "test_planted_mistakes.py",
+    "test_ring.py",
+    "test_slurm.py",
+    "test_solutions.py",
+)
+"""Files of which each takes minutes, so that no worker should come to them last."""
+
 # Beside other tests, a second thread of torch mostly spins while it waits for a core.
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -163,7 +173,11 @@ def pytest_collection_modifyitems(config, items):
         if not any(item.get_closest_marker(need) for need in (*NEEDS, "full")):
             item.add_marker("check")
     if hasattr(config, "workerinput"):
-        items.sort(key=lambda item: crc32(bytes(item.path.relative_to(ROOT))))
+        items.sort(key=lambda item: (item.path.name not in LONG, _mixed(item.path)))
+
+
+def _mixed(path: Path) -> int:
+    return crc32(bytes(path.relative_to(ROOT)))
 
 
 @pytest.fixture(autouse=True)
