@@ -31,6 +31,8 @@ QUIET := {"@jupyterlab/apputils-extension:notification": \
 
 # COLD=1 starts every process the plain way, without the warm one (see kit/run/warm.py).
 export DDP_LAB_COLD := $(COLD)
+# In a job of SLURM, NNODES=2 shares the ranks of each run between two nodes of it.
+lab open: export DDP_LAB_NNODES := $(NNODES)
 
 lab: setup ## execute all lessons into build/lab (NPROC=4, JOBS=1, LESSONS="01 03")
 	$(BIN)/python -m tools.lab --nproc "$(NPROC)" --jobs "$(JOBS)" $(LESSONS)

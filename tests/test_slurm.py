@@ -22,6 +22,7 @@ from conftest import FULL, living, wait_until
 
 from ddp_lab import ROOT
 from ddp_lab.kit import RunFailed, torchrun
+from ddp_lab.kit.run import options as of
 from ddp_lab.kit.run import owned
 from ddp_lab.kit.run.result import RunInterrupted
 from ddp_lab.kit.slurm import step
@@ -294,6 +295,32 @@ def test_in_the_shell_of_an_allocation(cluster):
     done = subprocess.run(words.split(), env=env, capture_output=True, text=True)
     assert "[rank 1] received 0 from rank 0\n" in done.stdout
     assert "on box1, box2" in done.stderr and done.returncode == 0
+
+
+@pytest.mark.parametrize(
+    "words, shared",
+    [
+        ("--nproc-per-node 4", "--nnodes 2 --nproc-per-node 2"),
+        ("--nproc-per-node 3", ""),
+        ("--nnodes 2 --nproc-per-node 2", ""),
+        ("--standalone --nproc-per-node 2", ""),
+        ("", ""),
+    ],
+)
+def test_ranks_are_shared_between_nodes_where_they_divide(words, shared, monkeypatch):
+    options, _ = of.split(words.split())
+    assert step.spread(options) == options
+    monkeypatch.setenv(step.NNODES, "2")
+    assert step.spread(options) == options, "only in a job"
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    assert " ".join(sum(step.spread(options), [])) == (shared or words)
+
+
+@on_cluster
+def test_a_lesson_runs_on_two_nodes_that_says_nothing_of_them(allocation, monkeypatch):
+    monkeypatch.setenv(step.NNODES, "2")
+    run = torchrun(f"--nproc-per-node 4 {RING}")
+    assert run.nodes == [0, 0, 1, 1] and "--nnodes" not in run.command
 
 
 @on_cluster

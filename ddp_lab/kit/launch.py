@@ -138,6 +138,7 @@ def torchrun(
     options, program = of.split(argv)
     _require(options, program)
     own, notes = _without_logging(options)
+    own = step.spread(own)
     cold = _starts_cold(cold, program, notes)
     env = {} if of.is_fixed(own) or of.OWN_STORE in os.environ else {of.OWN_STORE: "1"}
     happening, several = bool(events or rate), of.is_for_all(own)

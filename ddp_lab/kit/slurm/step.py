@@ -41,6 +41,7 @@ from ddp_lab.kit.run.probe import Progress, done_in
 from ddp_lab.kit.run.result import RunFailed
 from ddp_lab.kit.run.warm import Tell
 
+NNODES = "DDP_LAB_NNODES"
 RUNS = ROOT / "build" / "runs"
 ON_NODE = Path(__file__).with_name("on_node.py")
 PORTS = range(20_000, 30_000)  # of which the system gives none to other programs
@@ -57,6 +58,21 @@ def takes(options: Sequence[Option]) -> bool:
     around = os.environ.get("SLURM_JOB_NUM_NODES", "0")
     enough = of.nodes(options)[1] <= int(around) and "SLURM_JOB_ID" in os.environ
     return enough and not of.elsewhere(options)
+
+
+def spread(options: Sequence[Option]) -> list[Option]:
+    """Return the options of a command that says nothing of nodes, for several of them.
+
+    That is for `make lab NNODES=2`, in a job. The ranks stay as many, so a command
+    whose ranks cannot be shared out evenly stays as it is.
+    """
+    nodes, each = os.environ.get(NNODES) or "1", of.value(options, "--nproc-per-node")
+    several = nodes.isdecimal() and int(nodes) > 1 and "SLURM_JOB_ID" in os.environ
+    own = any(of.OWN_RENDEZVOUS.match(option[0]) for option in options)
+    if not several or own or not each or not each.isdecimal() or int(each) % int(nodes):
+        return list(options)
+    there = ["--nproc-per-node", str(int(each) // int(nodes))]
+    return [*of.without(options, "--nproc-per-node"), ["--nnodes", nodes], there]
 
 
 def clean(env: Mapping[str, str]) -> dict[str, str]:
