@@ -57,6 +57,9 @@ def test_a_cell_that_failed_is_as_if_it_had_not_been(cell):
         cell("", "x = 7", "if rank == 1:", "    raise ValueError('no')")
     assert failed.value.run.failure.rank == 1
     assert failed.value.run.failure.line == 4, "with the line of the magic"
+    assert "ranks_" not in failed.value.run.failure.report(), (
+        "only the cell's own lines"
+    )
     run, _ = cell("2", "x")
     assert run["value"] == [0, 1]
 

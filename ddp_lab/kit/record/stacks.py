@@ -40,6 +40,8 @@ RECORD = re.compile(
 TO_MAIN = re.compile(
     r"^(Traceback \(.+\n)(?:  File .+\n(?:    .*\n)*)+?(?=  File .+, in main\n)", re.M
 )
+# What runs the cells of %%ranks (cell/ranks.py); each has a file of its own beside it.
+RUNS_CELLS = re.compile(r'^  File "[^"\n]*ranks/ranks_\w+\.py".+\n(?:    .*\n)+', re.M)
 REPORT = "ChildFailedError"  # with which torchrun reports the ranks that failed
 
 
@@ -99,7 +101,8 @@ def own(stack: list[Frame]) -> Frame | None:
 
 def brief(traceback: str, error: str) -> str:
     """Return what a traceback tells beside its last line, `error`, and one frame."""
-    text = TO_MAIN.sub(r"\1", RECORD.sub("", traceback)).rstrip()
+    text = TO_MAIN.sub(r"\1", RECORD.sub("", traceback))
+    text = RUNS_CELLS.sub("", text).rstrip()
     text = text.removesuffix(error).rstrip()
     return "" if len(_frames(text)) == 1 else text
 
