@@ -102,6 +102,7 @@ LONG = (
     "test_accelerator.py",
     "test_exercises.py",
     "test_planted_mistakes.py",
+    "test_programs.py",
     "test_ring.py",
     "test_slurm.py",
     "test_solutions.py",
