@@ -51,7 +51,7 @@ PYTEST := $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
 unexport PYTHONDONTWRITEBYTECODE
 
 check: lint ## style, types, rules, recorded evidence, each program on 2 ranks: < 2 minutes
-	$(PYTEST) --dist load -m check tests
+	$(PYTEST) --dist worksteal -m check tests
 
 test: lint .venv/book-ready ## what CI runs: programs, kit, classroom and every cell of the notebooks
 	$(PYTEST) --reruns 1 $(NBVAL) -m "not (full or browser or repeats)" tests notebooks
