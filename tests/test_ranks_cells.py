@@ -16,10 +16,15 @@ def cell(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(ranks, "so_far", None)
 
-    def torchrun(options, command):
-        return launch.torchrun(command, **options)
+    def start(command):
+        return launch.torchrun(command, timeout=ranks.PATIENCE)
 
-    return lambda line, *lines: ranks.ranks(line, "\n".join(lines), torchrun)
+    def run(line, *lines):
+        words = line.split()
+        fresh = words[:1] == ["--fresh"]
+        return ranks.ranks(words[fresh:], "\n".join(lines), start, fresh)
+
+    return run
 
 
 def test_each_rank_shows_what_it_prints_and_its_last_expression(cell):

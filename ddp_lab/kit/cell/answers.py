@@ -98,10 +98,7 @@ def _read(text: str) -> Iterator[Any]:
             if not isinstance(value, str):
                 yield _readings(value)[0]
         inside = each.strip("[](){} ")
-        for gap in (
-            r"\s*[,;]\s*(?:and\s)?|\s(?:and|und)\s",
-            r"[\s,;]+(?:(?:and|und)\s)?",
-        ):
+        for gap in GAPS:
             parts = [part for part in re.split(gap, inside) if part]
             if len(parts) > 1:
                 yield parts

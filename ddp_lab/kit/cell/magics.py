@@ -63,14 +63,17 @@ def torchrun(line: str) -> Run:
 
 
 def ranks(line: str, cell: str) -> None:
-    """%%ranks [--fresh] [--expect-failure] [N]
+    """%%ranks [--timeout SECONDS] [--expect-failure] [--cold] [--fresh] [N]
 
     Run the cell's lines on N ranks that have joined a process group, with `rank`,
     `world_size`, `device`, `torch` and `dist`; show what each prints, and what the last
     expression is on each. Later cells go on, with as many ranks; --fresh begins anew.
     A run that stands still for ten seconds is ended, and says where.
     """
-    _, picture = on_ranks.ranks(line, cell, partial(_run, launch.torchrun))
+    options, words = _split(line, flags=("--fresh",))
+    fresh = options.pop("fresh", False)
+    start = partial(_run, launch.torchrun, {"timeout": on_ranks.PATIENCE} | options)
+    _, picture = on_ranks.ranks(words, cell, start, fresh)
     if picture:
         display(picture)
 
@@ -110,19 +113,22 @@ def _run(launcher: Callable[..., Run], options: dict, command: list[str]) -> Run
     return run
 
 
-def _split(line: str, more: Sequence[str] = ()) -> tuple[dict, list[str]]:
+def _split(
+    line: str, more: Sequence[str] = (), flags: Sequence[str] = ()
+) -> tuple[dict, list[str]]:
     """Return the kit's own options, which come first, and the rest of the line.
 
     Args:
         line: what stands behind the magic.
         more: options that it takes beside those of every magic, each with a value.
+        flags: the same without one.
     """
     shell = get_ipython()
     for name in re.findall(r"\{(\w+)\}", line):  # as IPython leaves what it cannot fill
         if shell and name not in shell.user_ns:
             raise UsageError(f"{{{name}}} has no value in this kernel: {ABOVE}")
     words, options = shlex.split(line), dict[str, Any]()
-    while words and words[0] in (*OPTIONS, *more):
+    while words and words[0] in (*OPTIONS, *more, *flags):
         word = words.pop(0)
         name = word.removeprefix("--").replace("-", "_")
         try:

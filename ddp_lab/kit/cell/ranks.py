@@ -8,13 +8,11 @@ each cell, with the lines that the notebook shows.
 """
 
 import ast
-import shlex
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from traceback import format_exception_only
-from typing import Any
 
 from IPython.core.error import UsageError
 
@@ -26,13 +24,13 @@ from ddp_lab.kit.draw.values import held
 from ddp_lab.kit.run.result import Run
 
 FOLDER = Path("build", "ranks")  # from the folder that a notebook works in
+PATIENCE = 10.0  # seconds that the ranks of a cell may stand still
 SLOW = 5.0  # seconds of the cells before, of which the reader should know
 PROGRAM = '''
 """Cells of a notebook, one after the other; only the last one is shown."""
 
 import ast
 import contextlib
-import functools
 import io
 import random
 import time
@@ -94,15 +92,19 @@ so_far: Cells | None = None
 
 
 def ranks(
-    line: str, cell: str, torchrun: Callable[[dict, list[str]], Run]
+    words: list[str],
+    cell: str,
+    start: Callable[[list[str]], Run],
+    fresh: bool = False,
 ) -> tuple[Run, Svg | None]:
     """Run a cell on ranks, after those before it.
 
     Args:
-        line: what stands behind the magic: the number of ranks, and `--fresh` if the
-            cells before are to be forgotten.
+        words: the number of ranks, or nothing: as many as before.
         cell: the lines.
-        torchrun: runs a command, shows what it prints, and returns the run.
+        start: starts torchrun with these words, shows what it prints, and returns the
+            run.
+        fresh: whether the cells before are to be forgotten.
 
     Returns:
         The run, and a picture of what the cell's last expression is on each rank, if
@@ -113,15 +115,15 @@ def ranks(
         RunFailed: then the next cell goes on as if this one had not been there.
     """
     global so_far
-    options, going = _options(line)
-    path = _write(f"# %%ranks {line}".rstrip() + f"\n{cell.rstrip()}\n", "cell")
+    going = _going(words, fresh)
+    path = _write(f"{' '.join(['# %%ranks', *words])}\n{cell.rstrip()}\n", "cell")
     last = _last(path)
     cells = [*going.paths, path]
     listed = ",\n    ".join(f"{each!r}" for each in cells)
     program = take_apart(PROGRAM.format(cells=f"[\n    {listed},\n]").strip())
     path = _write(with_end(program, "%%ranks"), "ranks")
     command = ["--nproc-per-node", str(going.ranks), path]
-    run = torchrun({"timeout": 10.0} | options, command)
+    run = start(command)
     if run.failure is None:
         so_far = Cells(going.ranks, cells)
         if (slow := max(run["before"])) > SLOW:
@@ -131,26 +133,20 @@ def ranks(
     return run, held(last, values) if shown else None
 
 
-def _options(line: str) -> tuple[dict, Cells]:
-    """Return the options of a launch, and the cells that it goes on with."""
-    words, options = shlex.split(line), dict[str, Any]()
-    fresh = so_far is None
+def _going(words: list[str], fresh: bool) -> Cells:
+    """Return the cells that a new one goes on with."""
     for word in words:
-        if word == "--fresh":
-            fresh = True
-        elif word == "--expect-failure":
-            options["expect_failure"] = True
-        elif not word.isdecimal() or int(word) < 1:
+        if not word.isdecimal() or int(word) < 1:
             raise UsageError(f"%%ranks takes a number of ranks, not {word!r}")
-    counts = [int(word) for word in words if word.isdecimal()]
-    if fresh or so_far is None:
-        if not counts:
+    count = int(words[0]) if words else 0
+    if so_far is None or fresh:
+        if not count:
             raise UsageError("on how many ranks? For example: %%ranks 4")
-        return options, Cells(counts[0])
-    if counts and counts[0] != so_far.ranks:
-        begin = f"%%ranks --fresh {counts[0]}"
+        return Cells(count)
+    if count not in (0, so_far.ranks):
+        begin = f"%%ranks --fresh {count}"
         raise UsageError(f"the cells before ran on {so_far.ranks}; begin with {begin}")
-    return options, so_far
+    return so_far
 
 
 def _last(path: str) -> str:

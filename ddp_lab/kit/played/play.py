@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,7 @@ class Played(Here):
         self,
         options: list[Option],
         program: list[str],
-        env: Mapping[str, str],
+        env: dict[str, str],
         events: Sequence[str] = (),
         rate: str = "",
         **how: Any,
@@ -46,7 +46,7 @@ class Played(Here):
             said = "on several nodes the ranks are Python programs, without --no-python"
             raise RunFailed(f"the launcher: {said}", None)
         super().__init__([], **how)
-        self.plan = asdict(plan.make(options, program, dict(env), **happening))
+        self.plan = asdict(plan.make(options, program, env, **happening))
         self.waits_for_nodes = True
 
     def command(self, python: list[str]) -> list[str]:

@@ -73,7 +73,7 @@ def exit_code(done: Run) -> int:
         return INTERRUPTED if done.failure.kind == "interrupt" else TIMED_OUT
     code = done.code or 0
     if code == 0 and done.failure:
-        return 1  # a child has failed, and its parent has not looked
+        return 1  # it left well just when it was ended
     return 128 - code if code < 0 else code
 
 
