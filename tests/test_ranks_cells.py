@@ -38,6 +38,8 @@ def test_each_rank_shows_what_it_prints_and_its_last_expression(cell):
     assert run.lines == [["[0.0, 0.0]"], ["[1.0, 1.0]"]]
     assert run["value"] == [[1, 1]] * 2
     assert picture.desc == "rank 0 1, 1; rank 1 1, 1." and picture.title == "x"
+    run, picture = cell("", "x, rank")
+    assert run["value"] == [[[1, 1], 0], [[1, 1], 1]] and picture
     run, picture = cell("", "{'rank': rank}")
     assert run.lines == [["{'rank': 0}"], ["{'rank': 1}"]] and picture is None
     run, picture = cell("", "y = 1")
