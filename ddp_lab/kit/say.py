@@ -397,7 +397,6 @@ DOES = {
     "stopped": "{is} stopped by a signal or a debugger",
     "left": "{is} not there any more",
     "elsewhere": "{stand} at {place}",
-    "wakes": "{run} now and then at {place}",
     "busy": "{is} busy at {place}",
     "moves": "{move}",
     "unseen": "cannot be looked at",
@@ -413,7 +412,7 @@ def _does(why: Cause) -> str:
         if found:
             on = [s.rank for s in found]
             subject = f"{ranks(on)} " if why.rank is None or clauses else ""
-            verbs = {v: conjugate(v, on) for v in ("stand", "run", "move")}
+            verbs = {v: conjugate(v, on) for v in ("stand", "move")}
             verbs["is"] = conjugate("are", on)
             lines = list(dict.fromkeys(map(_short, found)))[:SHOWN]
             clauses.append(subject + words.format(place=" and ".join(lines), **verbs))
@@ -547,21 +546,13 @@ def _of(why: Cause) -> str:
 def _watched(why: Cause) -> str:
     """Return for how long nothing has moved, or what does."""
     held = f"for at least {duration(float(why.limit))}"
-    silent = f"; the last output came {why.name} ago" if why.name else ""
     states = {s.state for s in why.stands}
-    woken = [s.rank for s in why.stands if s.state == "wakes"]
-    if woken and "moves" not in states:
-        return (
-            f"no rank has left its line {held}, but {ranks(woken)} "
-            f"{conjugate('are', woken)} woken now and then, as by polling or by work "
-            f"in small steps{silent}"
-        )
     if states & {"waits", "elsewhere"} and not states & {"moves", "busy"}:
-        return f"nothing has moved {held}{silent}"
+        return f"nothing has moved {held}"
     if "busy" in states:
-        return f"a long computation, or a loop without an end, {held}{silent}"
+        return f"a long computation, or a loop without an end, {held}"
     if {"waits", "moves"} <= states:
-        return f"those that wait have waited {held}; what moves may yet come{silent}"
+        return f"those that wait have waited {held}; what moves may yet come"
     return ""
 
 
@@ -636,9 +627,7 @@ def _stands(one: Stand) -> str:
         case "left" if one.end:
             return how_it_ended(one.end)
         case "left" if seen:
-            if not seen.pid:
-                return "is not there: it has ended, or was never started"
-            return "has ended, and its parent has not noticed (a zombie)"
+            return "is not there: it has ended, or was never started"
         case "left":
             return "has left"
         case "stopped":
@@ -656,8 +645,6 @@ def _stands(one: Stand) -> str:
             return f"moves: seen {lines if seen.places else 'in libraries only'}"
         case "busy" if seen:
             return f"is busy{at} ({seen.share:.0%} of a core)"
-        case "wakes":
-            return f"runs now and then{at}"
         case "unseen" if seen:
             return seen.trouble or "gives no stack"
         case "elsewhere" if seen:
@@ -689,7 +676,7 @@ def _process(one: Stand) -> str:
         return ""
     there = [(name.removeprefix("a "), f) for name, f in one.beside[:SHOWN] if f]
     more = "".join(f"\n    its {name} stands at {f.place}" for name, f in there)
-    return f" [{one.watched.host}, pid {one.watched.pid}]{more}"
+    return f" [pid {one.watched.pid}]{more}"
 
 
 def beside(one: Stand) -> list[str]:

@@ -82,7 +82,7 @@ class Kind(Enum):
     RENDEZVOUS_LOST = auto()  # with the node
     NOT_MET_AGAIN = auto()  # after a restart; of; name: "shared", of a store
     HELD = auto()  # error: who holds a port
-    WATCHED = auto()  # limit: seconds; stands; silent
+    WATCHED = auto()  # limit: seconds; stands
     # What is odd about a run that succeeds.
     LEFT_EARLY = auto()  # ranks
     KEPT_GROUP = auto()  # ranks
@@ -96,7 +96,6 @@ class Kind(Enum):
 class Watched:
     """What several looks from outside show of a rank beside its stack."""
 
-    host: str
     pid: int
     share: float = 0.0
     """Of a core."""
@@ -116,8 +115,8 @@ class Stand:
     state: str
     """"waits" in a communication, "elsewhere", "stopped" (halted by a signal),
     "lingers" (has done its main program, and does not end), "left", "serves" (remote
-    calls), or "unknown"; of one that is watched also "moves", "busy", "wakes" (now and
-    then), "away" (on another machine), or "unseen"."""
+    calls), or "unknown"; of one that is watched also "moves", "busy", "away" (on
+    another machine), or "unseen"."""
     frame: Frame | None = None
     """The program's own line."""
     name: str = ""

@@ -20,10 +20,10 @@ from ddp_lab.kit.record.stacks import Frame
 BACKWARD = "torch/autograd/graph.py"
 RESTLESS = {"moves", "busy", "unseen", "away"}  # of which nobody knows what comes next
 # Whom the others may be waiting for, first those that will hardly come.
-TOLD_FIRST = ("stopped", "left", "elsewhere", "wakes", "busy", "moves")
+TOLD_FIRST = ("stopped", "left", "elsewhere", "busy", "moves")
 OFTEN = 0.5  # of the looks
 ALL_MEET = ("init_rpc", "shutdown")  # of the calls of torch's RPC
-AWAY = ("elsewhere", "wakes", "lingers", "left")  # where a rank is that does not come
+AWAY = ("elsewhere", "lingers", "left")  # where a rank is that does not come
 QUOTES = "\"'"
 
 
@@ -31,7 +31,7 @@ def diagnose(logs: list[RankLog], stands: list[Stand]) -> Cause | None:
     """Return why the run stands still; None if what is known does not tell."""
     waiting = [stand for stand in stands if stand.state == "waits"]
     if RESTLESS & {stand.state for stand in stands}:
-        return _restless(waiting, stands, logs)
+        return _restless(waiting, stands)
     if not waiting:
         return (
             _two_worlds(logs, stands)
@@ -53,13 +53,11 @@ def diagnose(logs: list[RankLog], stands: list[Stand]) -> Cause | None:
     )
 
 
-def _restless(
-    waiting: list[Stand], stands: list[Stand], logs: list[RankLog]
-) -> Cause | None:
+def _restless(waiting: list[Stand], stands: list[Stand]) -> Cause | None:
     """Some rank moves, computes, or cannot be seen: what holds in any case, or who does
     what."""
     unknown = {"unseen", "away"} & {stand.state for stand in stands}
-    found = mismatch([log.calls for log in logs]) or not unknown and cycle(waiting)
+    found = None if unknown else cycle(waiting)
     return found or _all_move(stands) or does(stands)
 
 
@@ -71,21 +69,19 @@ def _all_move(stands: list[Stand]) -> Cause | None:
     others = [s.watched.waited for s in stands if s.watched and s.watched.waited]
     slowest = len(never) == 1 and others and min(others) >= OFTEN
     ranks = tuple(stand.rank for stand in stands)
-    found = Cause(Kind.ALL_MOVE, symptom=Symptom.BUSY, ranks=ranks)
-    return replace(found, stands=tuple(never)) if slowest else found
+    return Cause(Kind.ALL_MOVE, ranks=ranks, stands=tuple(never if slowest else ()))
 
 
 def does(stands: list[Stand]) -> Cause:
     """Return what each rank does, with the one that the others may be waiting for."""
     if all(stand.state == "left" for stand in stands):
-        return Cause(Kind.ENDED, symptom=Symptom.BUSY)
+        return Cause(Kind.ENDED)
     waiting = [stand for stand in stands if stand.state == "waits"]
     of = [[s for s in stands if s.state == state] for state in TOLD_FIRST]
     culprits = next(filter(None, of), [])
     first = (culprits or waiting or stands)[0]
-    found = Cause(Kind.DOES, culprits[0].rank if len(culprits) == 1 else None)
-    symptom = Symptom.ABSENT if waiting else Symptom.BUSY
-    return replace(found, frame=first.frame, symptom=symptom, stands=tuple(stands))
+    rank = culprits[0].rank if len(culprits) == 1 else None
+    return Cause(Kind.DOES, rank, first.frame, stands=tuple(stands))
 
 
 def _two_worlds(logs: list[RankLog], stands: list[Stand]) -> Cause | None:
@@ -203,7 +199,7 @@ def _lingers(stands: list[Stand]) -> Cause | None:
 
 def _busy(stands: list[Stand], logs: list[RankLog]) -> Cause | None:
     """No rank waits for another: each has something of its own to do."""
-    busy = [stand for stand in stands if stand.state in ("elsewhere", "wakes")]
+    busy = [stand for stand in stands if stand.state == "elsewhere"]
     if not busy:
         return None
     if away := _without_gradients(busy, logs):

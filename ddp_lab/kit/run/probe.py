@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -124,23 +125,31 @@ def _leave(pid: int, stack: Path, seen: Path) -> list[Frame]:
     """Keep in a file where a rank stands, if it has not ended; return it.
 
     In the file `seen` what else is seen of it: is it stopped, and who works beside it?
-    That is each of its threads, and of the processes that it has started, which stands
-    in code of the program.
     """
     (_, main), *others = threads(pid) or [("", [])]
     if main:
         names.write(stack, [asdict(frame) for frame in main])
-    beside = {thread_name(name, frames): frames for name, frames in others}
-    for number, child in enumerate(_children(pid)):
-        _, frames = next(iter(threads(child)), ("", []))
-        beside[_worker(frames) or f"child process {number}"] = frames
     told = [
         {"name": name, "stack": [asdict(frame) for frame in frames]}
-        for name, frames in beside.items()
-        if own(frames)
+        for name, frames in beside(pid, others).items()
     ]
     names.write(seen, {"stopped": is_stopped(pid), "beside": told})
     return main
+
+
+def beside(
+    pid: int, threads_: Sequence[tuple[str | None, list[Frame]]]
+) -> dict[str, list[Frame]]:
+    """Return the stacks of what works beside the main thread of a process, by name.
+
+    That is each of its threads, and of the processes that it has started, which stands
+    in code of the program.
+    """
+    found = {thread_name(name, frames): frames for name, frames in threads_}
+    for number, child in enumerate(_children(pid)):
+        _, frames = next(iter(threads(child)), ("", []))
+        found[_worker(frames) or f"child process {number}"] = frames
+    return {name: frames for name, frames in found.items() if own(frames)}
 
 
 def _children(pid: int) -> list[int]:

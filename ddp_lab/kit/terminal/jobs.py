@@ -1,37 +1,32 @@
 """The jobs on this machine: which process is which rank, and of which job.
 
-Three launchers are known. torchrun tells a rank its number by the environment, which
-the system shows to the same user, and so does SLURM to each task of a step; a child of
-mp.spawn has its number as an argument, which its stack shows. What else holds PyTorch
-is listed, and looked at alone.
+Each launcher is a function that says whether a process is one of its ranks, and which:
+torchrun and SLURM tell a rank its number by the environment, which the system shows to
+the same user; a child of mp.spawn has its number on its stack. Whatever else holds
+PyTorch is listed, and looked at alone.
 """
 
 import os
 import time
-from collections.abc import Collection
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 
+from ddp_lab.kit.record import names
 from ddp_lab.kit.record.files import shorten
-from ddp_lab.kit.record.stacks import Frame
+from ddp_lab.kit.record.stacks import KIT, Frame
 from ddp_lab.kit.say import duration
-from ddp_lab.kit.terminal.look import look
+from ddp_lab.kit.terminal.looks import look
 
 RUN_ID = "TORCHELASTIC_RUN_ID"
-STARTERS = ("/ddp_lab/kit/run/proxy.py", "/ddp_lab/kit/run/rank.py")
-FORK_SERVER = "/ddp_lab/kit/run/fork_server.py"  # holds torch for those that ask
+SPAWN = str(Path("torch", "multiprocessing", "spawn.py"))
+FORK_SERVER = "/ddp_lab/kit/run/fork_server.py"  # its forks have proxies, the ranks
 NO_JOB = "--no-job"  # in its command a process says so of itself, and of all below it
-# Processes in which libraries do a part of a rank's work, by a function of theirs.
-WORKERS = ("_worker_loop", "_process_worker", "worker", "main_loop", "_pin_memory_loop")
 
 
-Number = tuple[int, int]
-"""A rank, and of how many."""
-
-
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Process:
     """What the system tells of a process."""
 
@@ -40,27 +35,39 @@ class Process:
     words: list[str]
     environment: dict[str, str]
     started: float
-    status: str
+    folder: str
     python: bool
 
-    def numbers(self, one: str, other: str) -> Number | None:
-        """Return the numbers in two variables, if both are there."""
-        told = self.environment.get(one, ""), self.environment.get(other, "")
-        return (int(told[0]), int(told[1])) if all(map(str.isdecimal, told)) else None
+    def numbers(self, *variables: str) -> list[int]:
+        """Return the numbers in these variables; none if one is missing."""
+        values = [self.environment.get(name, "") for name in variables]
+        return [int(v) for v in values] if all(map(str.isdecimal, values)) else []
 
     @property
     def program(self) -> str:
-        """The command without the interpreter: `train.py --lr 0.1`."""
-        words = self.words[1:] if self.python else self.words
-        ours = [i for i, word in enumerate(words) if word.endswith(STARTERS)]
-        if ours:  # what the lab has started, this one or another
-            words = words[ours[0] + (2 if words[ours[0]].endswith("proxy.py") else 1) :]
-        while words and words[0].startswith("-") and words[0] not in ("-m", "-c"):
-            words = words[1:]
-        return shorten(" ".join(words), 70)
+        """The command from the program on: `train.py --lr 0.1`."""
+        begins = [
+            number
+            for number, word in enumerate(self.words)
+            if word in ("-m", "-c") or word.endswith(".py") and KIT not in word
+        ]
+        return shorten(" ".join(self.words[begins[0] if begins else 1 :]), 70)
 
 
-@dataclass
+@dataclass(frozen=True)
+class Membership:
+    """What a process is among the ranks of its job."""
+
+    rank: int
+    size: int
+    """The number of ranks of the whole job."""
+    family: tuple
+    """What the ranks of one job have in common, and two jobs have not."""
+    here: range
+    """The ranks that its launcher has started on this machine."""
+
+
+@dataclass(frozen=True)
 class Job:
     """Processes that make one world, as far as they are on this machine."""
 
@@ -69,22 +76,12 @@ class Job:
     size: int
     """The number of ranks of the whole job."""
     ranks: dict[int, Process]
-    workers: dict[int, list[int]] = field(default_factory=dict)
-    """Further processes of a rank: those of its DataLoader, for example."""
-    above: set[int] = field(default_factory=set)
+    members: frozenset[int]
+    """The processes of its ranks, and those that they have started."""
+    above: frozenset[int]
     """Launchers, their parents, and so on."""
-    away: list[int] = field(default_factory=list)
-    """Ranks that run on another machine, as far as is known."""
-    gone: list[int] = field(default_factory=list)
+    gone: frozenset[int] = frozenset()
     """Ranks that should be on this machine, and are not."""
-    zombies: list[int] = field(default_factory=list)
-    """Processes that have ended, and whose parent has not noticed."""
-
-    @property
-    def members(self) -> set[int]:
-        """The processes of its ranks, and theirs."""
-        members = [process.pid for process in self.ranks.values()]
-        return {*members, *sum(self.workers.values(), [])}
 
     def __str__(self) -> str:
         first = min(self.ranks.values(), key=lambda process: process.started)
@@ -93,289 +90,164 @@ class Job:
         numbers = self.size if here == self.size else f"{here} of {self.size}"
         many = "s" * (self.size > 1)
         text = f"{self.program or '?'} ({self.launcher}, {numbers} rank{many}"
-        return f"{text}, for {since}, in {folder(first.pid)})"
+        return f"{text}, for {since}, in {first.folder})"
 
 
 class Machine:
     """All processes of this machine, as they are now."""
 
     def __init__(self) -> None:
-        self.hidden: dict[str, int] = {}
-        """By user, the number of Python processes whose environment may not be read."""
-        self.processes = {}
-        for process in psutil.process_iter():
-            try:
-                with process.oneshot():
-                    found = self._read(process)
-            except (psutil.Error, OSError):
-                continue  # ended meanwhile
-            self.processes[found.pid] = found
-        self.children: dict[int, list[int]] = {}
-        for process in self.processes.values():
-            self.children.setdefault(process.parent, []).append(process.pid)
-
-    def _read(self, process: psutil.Process) -> Process:
-        words: list[str] = []
-        environment, python = dict[str, str](), False
-        try:
-            words = process.cmdline()
-            environment = process.environ()
-            python = "python" in os.path.basename(process.exe())
-        except psutil.ZombieProcess:
-            pass  # has neither any more
-        except psutil.AccessDenied:
-            if words and "python" in os.path.basename(words[0]):
-                user = process.username()
-                self.hidden[user] = self.hidden.get(user, 0) + 1
-        started, status = process.create_time(), process.status()
-        about = words, environment, started, status, python
-        return Process(process.pid, process.ppid(), *about)
+        self.hidden = 0
+        """How many processes of Python do not show us their environment."""
+        self.processes: dict[int, Process] = {}
+        facts = ["ppid", "cmdline", "environ", "create_time", "cwd", "exe"]
+        for each in psutil.process_iter(facts):
+            parent, words, environment, started, cwd, exe = map(each.info.get, facts)
+            python = "python" in os.path.basename(exe or (words or [""])[0])
+            self.hidden += python and environment is None
+            told = words or [], environment or {}, started, cwd or "?", python
+            self.processes[each.pid] = Process(each.pid, parent, *told)
 
     def above(self, pid: int) -> list[int]:
-        """Return the parent of `pid`, its parent, and so on, without the first."""
-        found: list[int] = []
-        while (process := self.processes.get(pid)) and process.parent > 1:
-            pid = process.parent
-            found.append(pid)
-        return found
+        """Return the parent of `pid`, its parent, and so on."""
+        found = [pid]
+        while (parent := self.processes[found[-1]].parent) in self.processes:
+            if parent in found:  # on macOS the first process is its own parent
+                break
+            found.append(parent)
+        return found[1:]
 
     def below(self, pid: int) -> list[int]:
         """Return the children of `pid`, their children, and so on."""
-        found = list(self.children.get(pid, []))
-        for child in found:
-            found += self.children.get(child, [])
-        return found
+        found = [pid]
+        for parent in found:
+            found += [p.pid for p in self.processes.values() if p.parent == parent]
+        return found[1:]
 
-    def forked(self, process: Process) -> bool:
-        """Tell whether a Python is a fork of its parent, or multiprocessing's."""
-        parent = self.processes.get(process.parent)
-        if parent is None or not (parent.python and process.python):
-            return False
-        same = process.words == parent.words
-        return same or any("multiprocessing" in word for word in process.words)
+    def inherits(self, process: Process, *variables: str) -> bool:
+        """Tell whether a Python above a process has the same in these variables."""
+        above = [self.processes[p] for p in self.above(process.pid)]
+        mine = [process.environment.get(name) for name in variables]
+        theirs = [[p.environment.get(n) for n in variables] for p in above if p.python]
+        return mine in theirs
 
     def jobs(self) -> list[Job]:
         """Return all jobs that can be seen, the newest first."""
-        taken, found = self._no_jobs(), list[Job]()
-        for launcher in (Torchrun(self), Spawn(self), SlurmTask(self)):
-            groups: dict[tuple, dict[Process, Number]] = {}
-            for pid, process in sorted(self.processes.items()):
-                free = process.python and pid not in taken
-                if free and (number := launcher.number(process)):
-                    group = groups.setdefault(launcher.family(process), {})
-                    group[process] = number
-            for group in groups.values():
-                found += [self._job(launcher, ranks) for ranks in _once(group)]
-            taken |= {pid for job in found for pid in (*job.members, *job.above)}
-        return sorted(
-            found, key=lambda job: -max(p.started for p in job.ranks.values())
+        free, jobs = self._may_be_ranks(), list[Job]()
+        for name, membership in LAUNCHERS.items():
+            families: dict[tuple, dict[int, Membership]] = {}
+            for process in free:
+                if found := membership(process, self):
+                    families.setdefault(found.family, {})[process.pid] = found
+            jobs += [self._job(name, family) for family in families.values()]
+            taken = {pid for job in jobs for pid in (*job.members, *job.above)}
+            free = [process for process in free if process.pid not in taken]
+        return sorted(jobs, key=lambda job: -max(p.started for p in job.ranks.values()))
+
+    def _may_be_ranks(self) -> list[Process]:
+        """Return the Pythons, the oldest first, without us and what is no job."""
+        marked = [pid for pid, p in self.processes.items() if NO_JOB in p.words[:3]]
+        out = {os.getpid(), *self.above(os.getpid()), *marked}
+        out |= {pid for each in marked for pid in self.below(each)}
+        out |= {pid for pid, p in self.processes.items() if FORK_SERVER in str(p.words)}
+        pythons = [p for p in self.processes.values() if p.python and p.pid not in out]
+        return sorted(pythons, key=lambda process: (process.started, process.pid))
+
+    def _job(self, launcher: str, found: dict[int, Membership]) -> Job:
+        """Return the job of these processes; of one rank's, the newest counts."""
+        started = {each.rank: pid for pid, each in found.items()}
+        ranks = {rank: self._inner(started[rank]) for rank in sorted(started)}
+        first = self.processes[started[min(started)]]
+        parent = self.processes.get(first.parent, first)
+        pids = {*found, *(process.pid for process in ranks.values())}
+        return Job(
+            launcher,
+            (parent if launcher == "mp.spawn" else first).program,
+            max(each.size for each in found.values()),
+            ranks,
+            members=frozenset(pids | {p for pid in pids for p in self.below(pid)}),
+            above=frozenset(p for pid in pids for p in self.above(pid)) - pids,
+            gone=frozenset(r for each in found.values() for r in each.here) - {*ranks},
         )
 
-    def _no_jobs(self) -> set[int]:
-        """Return us and what started us, and what says that it is no job.
-
-        Of a fork server of the lab, this one or another, that is what it has forked:
-        such a rank is known by its proxy.
-        """
-        found = {os.getpid(), *self.above(os.getpid())}
-        for pid, process in self.processes.items():
-            words = process.words[:3] if process.python else []
-            if NO_JOB in words:
-                found |= {pid, *self.below(pid)}
-            parent = self.processes.get(process.parent)
-            forked = parent is not None and parent.words == process.words
-            if any(word.endswith(FORK_SERVER) for word in words) and not forked:
-                found |= {pid, *self.children.get(pid, [])}
-        return found
-
-    def _job(self, launcher: "Launcher", numbers: dict[Process, Number]) -> Job:
-        ranks = {rank: process for process, (rank, _) in numbers.items()}
-        size = max(*ranks, *(size - 1 for _, size in numbers.values())) + 1
-        first, name = ranks[min(ranks)], launcher.name
-        if name == "torchrun" and RUN_ID not in first.environment:
-            name = "RANK and WORLD_SIZE"
-        there = {rank: self._inner(ranks[rank]) for rank in sorted(ranks)}
-        job = Job(name, launcher.program(first), size, there)
-        here = launcher.here(first, size, ranks)
-        missing = [rank for rank in range(size) if rank not in ranks]
-        job.away = [rank for rank in missing if rank not in here]
-        job.gone = [rank for rank in missing if rank in here]
-        return self._with_family(job)
-
-    def _inner(self, process: Process) -> Process:
-        """Return a rank's process; the lab's is a fork, of which there is word."""
+    def _inner(self, pid: int) -> Process:
+        """Return the process that a rank runs in; the lab's is not the one started."""
+        process = self.processes[pid]
         log = process.environment.get("TORCHELASTIC_ERROR_FILE", os.devnull)
         try:
-            fork = self.processes[int(Path(log).with_name("pid").read_text())]
+            return self.processes[int(Path(log).with_name(names.PID).read_text())]
         except (OSError, ValueError, KeyError):
             return process
-        return replace(fork, environment=process.environment, words=process.words)
-
-    def _with_family(self, job: Job) -> Job:
-        """Add the launcher, the ranks' further processes, and those that ended."""
-        members = [process.pid for process in job.ranks.values()]
-        job.above = {pid for member in members for pid in self.above(member)}
-        for rank, process in job.ranks.items():
-            below = self.below(process.pid)
-            job.workers[rank] = [p for p in below if self.processes[p].python]
-        parents = {process.parent for process in job.ranks.values()}
-        job.zombies = sorted(
-            process.pid
-            for process in self.processes.values()
-            if process.status == psutil.STATUS_ZOMBIE and process.parent in parents
-        )
-        return job
 
     def alone(self, pid: int) -> Job | None:
         """Return a job of one process that is no rank; None if it is no Python."""
         process = self.processes.get(pid)
         if process is None or not process.python:
             return None
-        return self._with_family(Job("python", process.program, 1, {0: process}))
+        return self._job("python", {pid: Membership(0, 1, (), range(1))})
 
-    def others(self, jobs: list[Job]) -> list[Process]:
-        """Return the processes that hold PyTorch, and belong to none of these jobs."""
-        known = {pid for job in jobs for pid in (*job.members, *job.above)}
-        known |= self._no_jobs()
-        pythons = [process for process in self.processes.values() if process.python]
-        return [p for p in pythons if p.pid not in known and has_torch(p.pid)]
+    def others(self) -> list[Process]:
+        """Return the processes that hold PyTorch."""
+        return [p for p in self._may_be_ranks() if has_torch(p.pid)]
 
 
-class Launcher:
-    """One way to start ranks; a process belongs to the first that numbers it."""
-
-    name = ""
-
-    def __init__(self, machine: Machine):
-        self.machine = machine
-
-    def number(self, process: Process) -> Number | None:
-        """Return the rank that a process is, and of how many; None if it is none."""
-        raise NotImplementedError
-
-    def family(self, process: Process) -> tuple:
-        """Return what the ranks of one job have in common, and two jobs have not."""
-        return (process.parent,)
-
-    def program(self, first: Process) -> str:
-        """Return what to call the program of a job."""
-        return first.program
-
-    def here(self, first: Process, size: int, ranks: Collection[int]) -> Collection:
-        """Return the ranks that belong on this machine, of which `ranks` are there."""
-        return range(size)
-
-    def told_above(self, process: Process, *names: str) -> bool:
-        """Tell whether a process has these variables from a Python that started it."""
-        there = self.machine.processes
-        above = [there[p] for p in self.machine.above(process.pid) if p in there]
-        mine = [process.environment.get(name) for name in names]
-        theirs = [[p.environment.get(n) for n in names] for p in above if p.python]
-        return mine in theirs
+# --- launchers: each says which of its ranks a process is, if it is one ---
 
 
-class Torchrun(Launcher):
-    """RANK and WORLD_SIZE: torchrun sets them, and whoever starts ranks by hand."""
-
-    name = "torchrun"
-
-    def number(self, process: Process) -> Number | None:
-        """A worker of a rank inherits its numbers; a torchrun in a pod has its own."""
-        number = process.numbers("RANK", "WORLD_SIZE")
-        if not number or self.told_above(process, "RANK", "WORLD_SIZE", RUN_ID):
-            return None
-        there = self.machine.processes
-        below = [there[pid] for pid in self.machine.children.get(process.pid, [])]
-        if RUN_ID not in process.environment:
-            launches = any(RUN_ID in child.environment for child in below)
-            return None if launches else number
-        parent = there.get(process.parent)
-        left_behind = not (parent and parent.python) and not has_torch(process.pid)
-        return None if left_behind else number
-
-    def family(self, process: Process) -> tuple:
-        names = ("WORLD_SIZE", RUN_ID, "MASTER_ADDR", "MASTER_PORT")
-        return tuple(process.environment.get(name) for name in names)
-
-    def here(self, first: Process, size: int, ranks: Collection[int]) -> Collection:
-        many, node = first.numbers("LOCAL_WORLD_SIZE", "GROUP_RANK") or (size, 0)
-        return range(node * many, node * many + many)
-
-
-class Spawn(Launcher):
-    """Children of multiprocessing whose rank is an argument, as mp.spawn's."""
-
-    name = "multiprocessing"
-
-    def number(self, process: Process) -> Number | None:
-        if not self.machine.forked(process) or not has_torch(process.pid):
-            return None
-        stack = look(process.pid).stack
-        rank = spawned_rank(stack)
-        size = max(self._started(process), *values(stack, "world_size"))
-        return None if rank is None else (rank, size)
-
-    def _started(self, process: Process) -> int:
-        """Return how many ranks its parent starts, as the parent's stack tells."""
-        return max(values(look(process.parent).stack, "nprocs"))
-
-    def program(self, first: Process) -> str:
-        return self.machine.processes[first.parent].program
-
-    def here(self, first: Process, size: int, ranks: Collection[int]) -> Collection:
-        # If all that it has started are there, others start the rest.
-        return ranks if len(ranks) == self._started(first) else range(size)
-
-
-class SlurmTask(Launcher):
-    """The tasks of a SLURM step; all else in a job has their variables, too."""
-
-    name = "SLURM"
-
-    def number(self, process: Process) -> Number | None:
-        names = ("SLURM_PROCID", "SLURM_NTASKS")
-        alone = not self.told_above(process, *names) and has_torch(process.pid)
-        return process.numbers(*names) if alone else None
-
-    def family(self, process: Process) -> tuple:
-        names = ("SLURM_JOB_ID", "SLURM_STEP_ID")
-        return tuple(process.environment.get(name) for name in names)
-
-    def here(self, first: Process, size: int, ranks: Collection[int]) -> Collection:
-        get = first.environment.get
-        nodes = get("SLURM_STEP_NUM_NODES") or get("SLURM_NNODES") or "1"
-        return range(size) if nodes == "1" else ranks
-
-
-def _once(group: dict[Process, Number]) -> list[dict[Process, Number]]:
-    """Return the ranks of each job: one number twice is an old job and a new one."""
-    if len({rank for rank, _ in group.values()}) == len(group):
-        return [group]
-    by_parent: dict[int, dict[Process, Number]] = {}
-    for process, number in group.items():
-        by_parent.setdefault(process.parent, {})[process] = number
-    return list(by_parent.values())
-
-
-def spawned_rank(stack: list[Frame]) -> int | None:
-    """Return the rank of a child of multiprocessing, if its stack tells that it is one.
-
-    It is among the variables of its outermost functions, most often as an argument: of
-    the very first under mp.spawn, which else tells by the number, `i`, of the child.
-    """
-    if any(frame.name in WORKERS and not frame.own for frame in stack):
+def torchrun(process: Process, machine: Machine) -> Membership | None:
+    """A rank of torchrun, unless it has only inherited the numbers of one."""
+    numbers = process.numbers("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK")
+    if not numbers or machine.inherits(process, "RANK", RUN_ID):
         return None
-    own = [frame for frame in reversed(stack) if frame.own]
-    wrap = [frame for frame in stack if frame.name == "_wrap"]
-    own = own[:1] if wrap else own
-    told = [(own, "rank"), (own, "global_rank"), (wrap, "i"), (own, "gpu")]
-    return next((n for frames, name in told for n in values(frames, name)[1:]), None)
+    parent = machine.processes.get(process.parent)
+    if not (parent and parent.python) and not has_torch(process.pid):
+        return None  # a rank has started it, and left
+    rank, size, many, node = numbers
+    meeting = (RUN_ID, "MASTER_ADDR", "MASTER_PORT")
+    family = tuple(process.environment.get(name) for name in meeting)
+    return Membership(rank, size, family, range(node * many, node * many + many))
 
 
-def values(frames: list[Frame], name: str) -> list[int]:
-    """Return 0, and the numbers that a variable has on a stack."""
-    told = (frame.values.get(name, "") for frame in frames)
-    return [0, *(int(value) for value in told if value.isdecimal())]
+def spawn(process: Process, machine: Machine) -> Membership | None:
+    """A child of mp.spawn: its stack tells its number, the parent's how many there are.
+
+    With `join=False` the parent is elsewhere.
+    """
+    if "multiprocessing" not in str(process.words) or not has_torch(process.pid):
+        return None
+    wraps = [f for f in look(process.pid).log.stack if f.file.endswith(SPAWN)]
+    rank = number(wraps, "i")
+    if rank is None:
+        return None
+    size = number(look(process.parent).log.stack, "nprocs") or rank + 1
+    return Membership(rank, size, (process.parent,), range(size))
+
+
+def slurm(process: Process, machine: Machine) -> Membership | None:
+    """A task of a SLURM step; what else is in a job inherits its variables."""
+    numbers = process.numbers("SLURM_PROCID", "SLURM_NTASKS")
+    if not numbers or machine.inherits(process, "SLURM_PROCID", "SLURM_STEP_ID"):
+        return None
+    if not has_torch(process.pid):
+        return None
+    rank, size = numbers
+    get = process.environment.get
+    alone = get("SLURM_STEP_NUM_NODES", get("SLURM_NNODES", "1")) == "1"
+    here = range(size) if alone else range(rank, rank + 1)
+    return Membership(rank, size, (get("SLURM_JOB_ID"), get("SLURM_STEP_ID")), here)
+
+
+LAUNCHERS: dict[str, Callable[[Process, Machine], Membership | None]] = {
+    "torchrun": torchrun,
+    "mp.spawn": spawn,
+    "SLURM": slurm,
+}
+
+
+def number(stack: list[Frame], name: str) -> int | None:
+    """Return the number that a local variable has on a stack."""
+    values = (frame.values.get(name, "") for frame in stack)
+    return next((int(value) for value in values if value.isdecimal()), None)
 
 
 def has_torch(pid: int) -> bool:
@@ -384,11 +256,3 @@ def has_torch(pid: int) -> bool:
         return "libtorch" in Path(f"/proc/{pid}/maps").read_text()
     except OSError:
         return False
-
-
-def folder(pid: int) -> str:
-    """Return the folder in which a process works."""
-    try:
-        return os.readlink(f"/proc/{pid}/cwd")
-    except OSError:
-        return "?"

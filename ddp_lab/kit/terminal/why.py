@@ -1,10 +1,16 @@
 """`ddp-lab why`: find the job, look at it, and say who waits for whom."""
 
 import sys
+from collections.abc import Mapping
+from dataclasses import replace
 
-from ddp_lab.kit.terminal import seen as looks
+from ddp_lab.kit.explain import hang
+from ddp_lab.kit.explain.cause import Cause, Kind, Stand
+from ddp_lab.kit.explain.failure import Failure
+from ddp_lab.kit.explain.stands import find_stands
+from ddp_lab.kit.record.rank_log import RankLog
 from ddp_lab.kit.terminal.jobs import Machine
-from ddp_lab.kit.terminal.verdict import judge
+from ddp_lab.kit.terminal.looks import BUSY, GONE, Seen, observe
 
 LONGEST_LOOK = 8.0  # seconds: after these, what has not moved stands still
 LOOKED, NO_JOB, USAGE = 0, 1, 2  # exit codes
@@ -20,15 +26,16 @@ def explain_here(pid: int | None, seconds: float) -> int:
         ]
         if not jobs and (job := machine.alone(pid)):
             jobs = [job]
-    for user, count in machine.hidden.items():
-        what = f"{count} Python processes of user {user} are not for us to see"
-        print(f"note: {what}", file=sys.stderr)
+    if machine.hidden:
+        what = f"{machine.hidden} Python processes are not for us to see"
+        print(f"note: {what} (sudo would see them)", file=sys.stderr)
+    if not jobs and pid is not None:
+        print(f"ddp-lab: there is no Python process {pid}", file=sys.stderr)
+        return NO_JOB
     if not jobs:
         what = "no job is seen on this machine; `ddp-lab why PID` looks at any Python"
-        if pid is not None:
-            what = f"there is no Python process {pid}"
         print(f"ddp-lab: {what}", file=sys.stderr)
-        for process in machine.others(jobs) if pid is None else []:
+        for process in machine.others():
             print(f"  ddp-lab why {process.pid}    {process.program}", file=sys.stderr)
         return NO_JOB
     if len(jobs) > 1:
@@ -39,9 +46,44 @@ def explain_here(pid: int | None, seconds: float) -> int:
         return USAGE
     job = jobs[0]
     print(f"{job}\n", flush=True)
-    ranks, watched = looks.observe(job, seconds)
-    verdict = judge(ranks, job.size, watched)
-    print(verdict.failure.report())
-    for note in verdict.notes:
-        print(f"note: {note}")
+    pids = {rank: process.pid for rank, process in job.ranks.items()}
+    seen, watched = observe(pids, seconds)
+    seen |= dict.fromkeys(job.gone, Seen(GONE))
+    print(judge(seen, job.size, watched).report())
     return LOOKED
+
+
+def judge(seen: Mapping[int, Seen], size: int, seconds: float) -> Failure:
+    """Explain a job, in the words of a run of the lab that does not end.
+
+    Args:
+        seen: of its ranks on this machine, what we have seen.
+        size: the number of all its ranks.
+        seconds: for how long we have watched.
+    """
+    logs = [seen[r].log if r in seen else RankLog() for r in range(size)]
+    stands = [_watched(stand, seen.get(stand.rank)) for stand in find_stands(logs)]
+    why = hang.diagnose(logs, stands) or hang.does(stands)
+    also = [Cause(Kind.WATCHED, limit=seconds, stands=tuple(stands))]
+    works = [stand.rank for stand in stands if stand.state in ("busy", "elsewhere")]
+    if any(seen[rank].nccl for rank in works):
+        also.append(Cause(Kind.UNRECORDED))
+    told: dict[int, Cause | Stand] = {stand.rank: stand for stand in stands}
+    return Failure("timeout", why, tuple(also), told=told, stands=stands)
+
+
+def _watched(stand: Stand, seen: Seen | None) -> Stand:
+    """Add what is known only of a process that was watched for a while."""
+    if seen is None:
+        return replace(stand, state="away")
+    state = stand.state
+    if state not in ("left", "stopped"):
+        if not seen.log.stack:
+            state = "unseen"
+        elif seen.moved:
+            state = "moves"
+        elif state != "waits" and seen.watched.share >= BUSY:
+            state = "busy"
+        elif state == "unknown":
+            state = "elsewhere"
+    return replace(stand, state=state, watched=seen.watched)
