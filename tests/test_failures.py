@@ -282,7 +282,7 @@ LONG = {
 )
 def test_long_output_stays_on_disk(program, ranks, kind, tmp_path, monkeypatch):
     kept = tmp_path / "logs"  # nobody else's
-    monkeypatch.setattr("ddp_lab.kit.run.live.KEPT_LOGS", kept)
+    monkeypatch.setattr("ddp_lab.kit.run.kept.LOGS", kept)
     monkeypatch.chdir(tmp_path)
     run = torchrun(f"--nproc-per-node {ranks} {program(LONG[kind])}")
     try:
@@ -298,7 +298,7 @@ def test_long_output_stays_on_disk(program, ranks, kind, tmp_path, monkeypatch):
 
 
 def test_output_without_end_is_ended(fail):
-    limits = Limits(output=50_000_000, kept_runs=0)
+    limits = Limits(output=50_000_000, keep=False)
     run = fail("while odd: os.write(1, b'0' * 1_000_000)", 2, limits=limits)
     assert run.failure.kind == "output"
     assert "more than 50,000,000 bytes of output" in run.failure.cause

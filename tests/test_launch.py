@@ -265,7 +265,7 @@ def test_a_run_may_choose_its_own_rendezvous(program, free_port):
 
 def test_a_run_has_limits(program):
     path = program("while True: print('0123456789' * 100)")
-    limits = Limits(output=1_000_000, kept_runs=0)
+    limits = Limits(output=1_000_000, keep=False)
     run = torchrun(f"--nproc-per-node 1 {path}", limits=limits, expect_failure=True)
     assert run.failure.kind == "output"
     assert "more than 1,000,000 bytes of output" in run.failure.cause
@@ -282,14 +282,14 @@ def test_a_timeout_takes_the_place_of_the_limit_for_silence(program):
 
 
 def test_only_the_last_long_outputs_are_kept(program, monkeypatch, tmp_path):
-    monkeypatch.setattr(live, "KEPT_LOGS", tmp_path / "logs")
+    monkeypatch.setattr(kept, "LOGS", tmp_path / "logs")
+    monkeypatch.setattr(kept, "MOST", 2)
+    (tmp_path / "logs" / "20261126_235959_old_x").mkdir(parents=True)
     command = f"--nproc-per-node 1 {program('print(30_000 * rank.__repr__())')}"
-    runs = [torchrun(command, limits=Limits(kept_runs=n)) for n in (3, 3, 2, 0)]
-    assert runs[3].log_folder is None
-    kept = {run.log_folder for run in runs[1:3]}
-    assert set((tmp_path / "logs").iterdir()) == kept
-    last = torchrun(command, limits=Limits(kept_runs=1)).log_folder
-    assert set((tmp_path / "logs").iterdir()) == {last}
+    folders = [torchrun(command).log_folder for _ in range(2)]
+    assert torchrun(command, limits=Limits(keep=False)).log_folder is None
+    assert {*(tmp_path / "logs").iterdir()} == {*folders}
+    assert (folders[0] / "rank_0.out").stat().st_size == 30_001
 
 
 def test_long_output_is_kept_short(program):
@@ -299,23 +299,15 @@ def test_long_output_is_kept_short(program):
     assert sum(map(len, run.lines[0])) < 3_000_000
 
 
-@pytest.mark.parametrize("place", ["temporary", "nowhere"])
-def test_long_output_that_cannot_be_kept_here_costs_no_result(
-    program, monkeypatch, tmp_path, place
+def test_long_output_that_cannot_be_kept_costs_no_result(
+    program, monkeypatch, tmp_path
 ):
-    read_only = tmp_path / "file"  # root may write to any folder, but not below a file
-    read_only.touch()
-    second = tmp_path / "second" if place == "temporary" else read_only / "second"
-    monkeypatch.setattr(live, "KEPT_LOGS", read_only / "build" / "logs")
-    monkeypatch.setattr(kept, "second_home", lambda: second)
+    (tmp_path / "file").touch()  # root may write to any folder, but not below a file
+    monkeypatch.setattr(kept, "LOGS", tmp_path / "file" / "logs")
     run = torchrun(f"--nproc-per-node 1 {program('print(30_000 * rank.__repr__())')}")
     assert run.lines == [["0" * 30_000]]
-    if place == "temporary":
-        assert run.log_folder.parent == second and run.notes == []
-        assert (run.log_folder / "rank_0.out").stat().st_size == 30_001
-    else:
-        assert run.log_folder is None
-        assert "the long output is not kept: Not a directory" in run.notes[0]
+    assert run.log_folder is None
+    assert run.notes == ["the long output is not kept: Not a directory"]
 
 
 # --- a program that removes its logs ---

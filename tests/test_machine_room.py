@@ -27,7 +27,6 @@ from ddp_lab.kit.record.lives import by_attempt, changes, lives
 from ddp_lab.kit.record.logs import TorchrunLog, rank_folders
 from ddp_lab.kit.record.stacks import Frame
 from ddp_lab.kit.run import options as of
-from ddp_lab.kit.run import owned
 from ddp_lab.kit.run.here import Here
 from ddp_lab.kit.run.limits import Limits
 from ddp_lab.kit.run.live import LiveRun
@@ -490,7 +489,7 @@ def test_an_agent_that_is_ended_with_a_silent_run_has_not_gone(left):
     for node in (0, 1):
         left.life(node, 0, node, 1.0)
     halted = LiveRun("torchrun", place := Here([]), Limits())
-    place.owned = SimpleNamespace(path=left.folder)
+    place._folder = left.folder
     halted.standing = TorchrunLog.read(left.folder)
     killed = {"code": -9, "time": 9.0, "done": ""}
     left.write("node_0/exit.json", killed)
@@ -503,7 +502,7 @@ def test_what_a_rank_says_after_we_were_interrupted_twice_is_our_own_doing(tmp_p
     home = tmp_path / "run" / "attempt_0" / "0"
     home.mkdir(parents=True)
     halted = LiveRun("torchrun", place := Here([]), Limits())
-    place.owned = SimpleNamespace(path=tmp_path, remove=lambda: None)
+    place._folder = tmp_path
 
     def interrupted(*args) -> None:
         raise KeyboardInterrupt
@@ -609,25 +608,6 @@ def test_a_run_that_is_stopped_before_any_node_came_says_only_that(left):
     for node in (0, 1):
         (left.folder / f"node_{node}/err").unlink()
     assert told(left).why == Cause(Kind.STOPPED, name="timeout", limit=5.0)
-
-
-# --- where it is read from ---
-
-
-def test_a_folder_lives_as_long_as_its_owner(tmp_path, monkeypatch):
-    monkeypatch.setattr(owned.tempfile, "gettempdir", lambda: str(tmp_path))
-    monkeypatch.setattr(owned.tempfile, "tempdir", str(tmp_path))
-    dead = tmp_path / f"{owned.PREFIX}dead"
-    dead.mkdir()
-    held = owned.Owned()
-    for path in (dead, held.path):
-        os.utime(path, (0, 0))
-    young = tmp_path / f"{owned.PREFIX}young"
-    young.mkdir()
-    owned.Owned().remove()
-    assert {*tmp_path.iterdir()} == {held.path, young}
-    held.remove()
-    assert {*tmp_path.iterdir()} == {young}
 
 
 # --- the magics ---

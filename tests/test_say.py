@@ -684,7 +684,6 @@ def test_a_cause_is_said(why, said):
             ["cut node 1"],
             "left out, because the nodes share one network: cut node 1",
         ),
-        ("not whole", ["no room"], "the long output is not kept whole: no room"),
         ("overdue", [], "torchrun had not ended long after its ranks, and was ended"),
         (
             "removed",

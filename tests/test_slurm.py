@@ -13,7 +13,6 @@ import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
-from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -23,7 +22,6 @@ from conftest import FULL, living, wait_until
 from ddp_lab import ROOT
 from ddp_lab.kit import RunFailed, torchrun
 from ddp_lab.kit.run import options as of
-from ddp_lab.kit.run import owned
 from ddp_lab.kit.run.result import RunInterrupted
 from ddp_lab.kit.slurm import step
 
@@ -151,7 +149,6 @@ def is_locked(path: Path) -> bool:
 
 def nothing_is_left(cluster, told) -> bool:
     """Tell whether no process, no step and no folder of a run is there any more."""
-    owned.sweep(step.RUNS, young=0)  # as the next launch: a lock would be in the way
     runs = list(step.RUNS.glob("*")) if step.RUNS.exists() else []
     return not (told.alive() or cluster.ask("squeue", "-h", "-s") or runs)
 
@@ -229,7 +226,7 @@ def test_what_has_ended_a_run(said, code, ends, lost, tmp_path, monkeypatch):
         home.mkdir()
         step.names.write(home / "exit.json", {"code": exit_code, "done": done})
     run = step.SlurmStep([], [])
-    run.owned = SimpleNamespace(path=tmp_path)
+    run._folder = tmp_path
     assert run.lost(code) == lost
 
 

@@ -51,7 +51,6 @@ Who notices that somebody has gone, by what, and what follows:
     room.py         guard: waitpid               ends what is left, exits likewise; then
                                                  nobody holds the networks any more
     silence, Ctrl-C launcher                     closes the guard's stdin
-    launcher, guard next launch: a lock is free  removes their files (owned.py)
 
 What comes back lies in the run's folder, which the launcher reads five times a second:
 

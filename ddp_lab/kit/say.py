@@ -590,7 +590,6 @@ NOTES = {
     "logging": "the lab keeps the ranks' output itself, without {}",
     "not kept": "the long output is not kept: {}",
     "not played": "left out, because the nodes share one network: {}",
-    "not whole": "the long output is not kept whole: {}",
     "overdue": "torchrun had not ended long after its ranks, and was ended",
     "removed": "the log files of {} were removed meanwhile; what was printed is lost",
     "too late": "the run was over before this event: {}",

@@ -23,5 +23,5 @@ class Limits:
     torch on a busy machine is slow, and no hang."""
     output: int = 2_000_000_000
     """Bytes that a run may print before it is ended."""
-    kept_runs: int = 5
-    """Runs whose long output is kept in build/logs, this one included; 0 keeps none."""
+    keep: bool = True
+    """Whether long output is kept in build/logs."""

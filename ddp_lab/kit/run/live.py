@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ddp_lab import ROOT
 from ddp_lab.kit import say
 from ddp_lab.kit.explain.cause import Cause, Kind
 from ddp_lab.kit.explain.failure import Failure, find_failure, find_notes
@@ -35,7 +34,6 @@ Watch = Callable[[Run], None]
 """Called with the result so far, five times a second."""
 
 UNPLAYED: dict[str, Any] = {"how": "", "typed": [], "left_out": []}  # see room.py
-KEPT_LOGS = ROOT / "build" / "logs"
 OVERDUE = say.note("overdue")
 
 
@@ -197,7 +195,7 @@ class LiveRun:
             notes += self._lost()
             notes += [] if failure else [say.cause(each) for each in find_notes(log)]
             kept, trouble = self._keep()
-            notes += [trouble] if trouble else []
+            notes += trouble
         lives = read_lives(self.folder, self.began) if final else []
         happened = read_events(self.folder, self.began)
         how = read_json(self.folder / names.PLAYED) or UNPLAYED
@@ -254,20 +252,21 @@ class LiveRun:
             return []
         return [say.note("removed", [say.ranks(lost) if lost else "this run"])]
 
-    def _keep(self) -> tuple[Path | None, str]:
-        """Keep output that is too long to be shown; see `keep`."""
+    def _keep(self) -> tuple[Path | None, list[str]]:
+        """Keep output that is too long to be shown; return where, or why not."""
         files = {name: self.folder / name for name in (names.OUT, names.ERR)}
         for rank, path in enumerate(rank_folders(self.folder)):
             files[f"rank_{rank}.out"] = path / names.STDOUT
             files[f"rank_{rank}.err"] = path / names.STDERR
         sizes = {name: p.stat().st_size for name, p in files.items() if p.is_file()}
-        most = self.limits.kept_runs
-        if not most or all(size <= SHORT for size in sizes.values()):
-            return None, ""
+        if not self.limits.keep or all(size <= SHORT for size in sizes.values()):
+            return None, []
         program = re.search(r"([\w.-]+)\.py\b", self.command)
-        prefix = f"{program[1] if program else 'run'}-"
         long = {name: files[name] for name, size in sizes.items() if size}
-        return keep(long, prefix, most, KEPT_LOGS)
+        try:
+            return keep(long, program[1] if program else "run"), []
+        except OSError as error:
+            return None, [say.note("not kept", [str(error.strerror)])]
 
 
 def _not_happened(sentences: Sequence[str], done: list[str]) -> list[str]:

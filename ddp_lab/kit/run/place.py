@@ -1,18 +1,20 @@
 """Where a run is: what starts its processes there, looks at them and ends them."""
 
+import shutil
+import tempfile
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
-from tempfile import gettempdir
 
 from ddp_lab.kit.record.logs import RunLog, TorchrunLog
 from ddp_lab.kit.run.guarded import Guarded
 from ddp_lab.kit.run.limits import Limits
-from ddp_lab.kit.run.owned import Owned
 from ddp_lab.kit.run.probe import Progress
 from ddp_lab.kit.run.result import RunFailed
 from ddp_lab.kit.run.warm import Tell
+
+PREFIX = "ddp_lab-run-"  # of the folders' names
 
 
 class Place(ABC):
@@ -32,21 +34,25 @@ class Place(ABC):
     def __init__(self) -> None:
         self.mark = uuid.uuid4().hex
         """What each process of the run carries (guard.py)."""
-        self.owned: Owned | None = None
+        self._folder: Path | None = None
         self.notes: list[str] = []
         """What a reader is told of it although it makes no run a failure."""
 
     @property
     def folder(self) -> Path:
-        """Return the run's folder, which is made when it is first needed."""
-        if self.owned is None:
+        """Return the run's folder, which is made when it is first needed.
+
+        If we are killed, the guard removes it.
+        """
+        if self._folder is None:
+            home = self.home or Path(tempfile.gettempdir())
             try:
-                self.owned = Owned(self.home)
+                home.mkdir(parents=True, exist_ok=True)
+                self._folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=home))
             except OSError as error:
-                where = self.home or gettempdir()
-                said = f"the lab cannot keep its logs in {where}: {error.strerror}"
+                said = f"the lab cannot keep its logs in {home}: {error.strerror}"
                 raise RunFailed(said, None) from None
-        return self.owned.path
+        return self._folder
 
     def wait(self, tell: Tell) -> None:  # noqa: B027  (nothing, where all is there)
         """Wait for what the run needs: machines, or imports."""
@@ -91,5 +97,5 @@ class Place(ABC):
 
     def close(self) -> None:
         """Remove the folder."""
-        if self.owned:
-            self.owned.remove()
+        if self._folder:
+            shutil.rmtree(self._folder, ignore_errors=True)
