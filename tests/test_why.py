@@ -139,6 +139,13 @@ GONE = Seen(looks.GONE)
             Kind.NOT_TOGETHER,
             ["waits", "waits"],
         ),
+        (  # it may poll
+            [seen(30, "all_reduce", share=0.9), seen(20)],
+            1,
+            20,
+            Kind.ABSENT,
+            ["waits", "elsewhere"],
+        ),
         (  # two groups, say, and a third rank that may yet come to one of them
             [WAITS, seen(31, "barrier"), seen(20, moved=True)],
             2,
@@ -497,7 +504,8 @@ def test_a_step_of_slurm_on_one_node_and_on_several(monkeypatch, nodes, there, g
     step |= {"SLURM_STEP_NUM_NODES": nodes, "SLURM_PROCID": 0}
     monkeypatch.setattr(jobs, "has_torch", lambda pid: pid == 12)
     table = (11, 1, "sh job.sh", step), (12, 11, "python a.py", step)
-    (job,) = processes(monkeypatch, *table, (13, 12, "python -c w", step)).jobs()
+    table += (13, 12, "python -c w", step), (14, 11, "python watch.py", step)
+    (job,) = processes(monkeypatch, *table).jobs()
     assert (ranks(job), job.size, job.gone) == (there, 3, gone)
 
 

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import psutil
-
 from ddp_lab.kit import launch
-from ddp_lab.kit.record.logs import folders_by_attempt
+from ddp_lab.kit.record import names
+from ddp_lab.kit.record.files import read_json
+from ddp_lab.kit.record.logs import folders_by_attempt, rank_folders
 from ddp_lab.kit.run.limits import Limits
 from ddp_lab.kit.run.result import Run, RunFailed, RunInterrupted
 
@@ -114,61 +114,45 @@ class Output:
         self.by_rank = by_rank
         self.folder: Path | None = None
         self.files: dict[Path, _File] = {}
-        self.placed = not by_rank
-        """Whether it is known which ranks of the whole job these are."""
-        self.state = ""
+        self.notes = {""}
+        """What has been told beside."""
 
     def update(self, run: Run) -> None:
         """Show what has come since the last time; the run may have ended."""
         self.folder = self.folder or run.log_folder
         if self.folder is None:
             return
-        if run.state not in ("", self.state):
-            print(f"note: {run.state}", file=sys.stderr)
-            self.state = run.state
-        if run.played and not self.placed:
-            print(f"note: {run.played}", file=sys.stderr)
-            self.placed = True  # all ranks are here
-        self.placed = self.placed or _tell_first(self.folder)
-        for path, rank in self._paths(self.folder):
-            if path not in self.files:
-                self.files[path] = _File(path, rank)
+        self._open(None, self.folder / names.OUT)
+        if self.by_rank:  # what torchrun itself complains of, the report tells
+            for homes in folders_by_attempt(self.folder):
+                for rank, home in enumerate(homes):
+                    self._open(rank, home / names.STDOUT, home / names.STDERR)
+        else:
+            self._open(None, self.folder / names.ERR)
+        for note in (run.state, run.played or _first_rank(self.folder)):
+            if note not in self.notes:
+                print(f"note: {note}", file=sys.stderr)
+                self.notes.add(note)
         for file in self.files.values():
             file.show(last=run.code is not None)
 
-    def _paths(self, folder: Path) -> list[tuple[Path, int | None]]:
-        """Return the files that are there, with the rank that writes each."""
-        # What torchrun itself complains of, the report tells.
-        found: list[tuple[Path, int | None]] = [(folder / "out", None)]
-        if not self.by_rank:
-            found.append((folder / "err", None))
-        else:
-            for rank, home in _ranks(folder):
-                found += [(home / "stdout.log", rank), (home / "stderr.log", rank)]
-        return [(path, rank) for path, rank in found if path.exists()]
+    def _open(self, rank: int | None, *paths: Path) -> None:
+        """Follow the files that a rank writes, as soon as they are there."""
+        for path in paths:
+            if path not in self.files and path.exists():
+                self.files[path] = _File(path, rank)
 
 
-def _ranks(folder: Path) -> list[tuple[int, Path]]:
-    """Return each rank of each attempt, and its folder."""
-    attempts = folders_by_attempt(folder)
-    return [each for homes in attempts for each in enumerate(homes)]
+def _first_rank(folder: Path) -> str:
+    """Tell which rank of a job of several machines the first one here is.
 
-
-def _tell_first(folder: Path) -> bool:
-    """Tell which rank of a job of several machines is the first here, once known.
-
-    Return whether it is. torchrun, and so the lab, counts on each machine from 0.
+    torchrun, and so the lab, counts on each machine from 0.
     """
-    for _, home in _ranks(folder):
-        try:
-            told = psutil.Process(int((home / "pid").read_text())).environ()
-            first = int(told["RANK"]) - int(told["LOCAL_RANK"])
-        except (psutil.Error, OSError, ValueError, KeyError):
-            continue
-        if first:
-            print(f"note: rank 0 here is rank {first} of the job", file=sys.stderr)
-        return True
-    return False
+    for home in rank_folders(folder):
+        where = read_json(home / names.WHERE)
+        if where and (first := where["rank"] - where["local_rank"]):
+            return f"rank 0 here is rank {first} of the job"
+    return ""
 
 
 class _File:
