@@ -20,7 +20,7 @@ from ddp_lab import ROOT
 from ddp_lab.kit import Limits, RunFailed, python, torchrun
 from ddp_lab.kit.run import kept, live
 from ddp_lab.kit.run.fork_server import SEED_WITHOUT_SLEEP
-from ddp_lab.kit.run.here import environment
+from ddp_lab.kit.run.here import Here, environment
 from ddp_lab.kit.run.options import OWN_STORE
 from ddp_lab.kit.run.rank import _leave_word
 from ddp_lab.kit.run.warm import LENT, Warm
@@ -290,6 +290,16 @@ def test_only_the_last_long_outputs_are_kept(program, monkeypatch, tmp_path):
     assert torchrun(command, limits=Limits(keep=False)).log_folder is None
     assert {*(tmp_path / "logs").iterdir()} == {*folders}
     assert (folders[0] / "rank_0.out").stat().st_size == 30_001
+
+
+def test_a_folder_is_made_when_it_is_needed_and_removed_in_the_end(tmp_path):
+    place = Here([])
+    place.home = tmp_path / "runs"
+    assert not place.home.exists()
+    (place.folder / "out").touch()
+    assert place.folder.parent == place.home
+    place.close()
+    assert not list(place.home.iterdir())
 
 
 def test_long_output_is_kept_short(program):
