@@ -27,7 +27,11 @@ from ddp_lab.kit.run.here import environment
 from ddp_lab.kit.run.warm import LENT, WARM, Warm
 
 KIT = ROOT / "ddp_lab" / "kit"
-PROGRAMS = sorted(p for p in (ROOT / "ddp_lab").glob("*/*.py") if p.parent != KIT)
+SCRIPTS = ROOT / "ddp_lab" / "script"
+"""Scripts as people write them, without a check and without the lab's end."""
+PROGRAMS = sorted(
+    p for p in (ROOT / "ddp_lab").glob("*/*.py") if p.parent not in (KIT, SCRIPTS)
+)
 """The lessons' programs."""
 
 

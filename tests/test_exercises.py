@@ -14,7 +14,14 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
-from conftest import FULL, RESTARTS, STARTS_ITS_RANKS, name_of, smaller
+from conftest import (
+    FULL,
+    RESTARTS,
+    SCRIPTS,
+    STARTS_ITS_RANKS,
+    name_of,
+    smaller,
+)
 from ranks import launch, tell_apart
 
 from ddp_lab import ROOT
@@ -50,7 +57,9 @@ def shown() -> list[Answer]:
     """Return the answer to each exercise that readers see."""
     paths = [*SHOWN.glob("*/exercise*.py"), *SHOWN.glob("*/puzzle*.py")]
     return [
-        Answer(_exercise(path), "", True, path.read_text()) for path in sorted(paths)
+        Answer(_exercise(path), "", True, path.read_text())
+        for path in sorted(paths)
+        if path.parent.name != SCRIPTS.name  # a whole script: see test_script.py
     ]
 
 
@@ -113,7 +122,7 @@ each_solution = pytest.mark.parametrize("solution", SOLUTIONS, ids=str)
 def test_every_exercise_has_a_right_answer_and_a_wrong_one():
     folder = ROOT / "ddp_lab"
     paths = [*folder.glob("*/exercise*.py"), *folder.glob("*/puzzle*.py")]
-    exercises = {_exercise(path) for path in paths}
+    exercises = {_exercise(path) for path in paths if path.parent != SCRIPTS}
     assert exercises == {answer.exercise for answer in SOLUTIONS}
     assert exercises == {answer.exercise for answer in ANSWERS if not answer.is_right}
 

@@ -6,13 +6,17 @@ import re
 from types import SimpleNamespace
 
 import pytest
-from conftest import name_of
+from conftest import SCRIPTS, name_of
 from IPython.core.interactiveshell import InteractiveShell
 
 from ddp_lab import ROOT
 from ddp_lab.kit.cell import hints
 
-ANSWERS = sorted((ROOT / "answers").glob("*/*.py"))
+ANSWERS = sorted(
+    path
+    for path in (ROOT / "answers").glob("*/*.py")
+    if path.parent.name != SCRIPTS.name  # a whole script: see test_script.py
+)
 NOT_YET = re.compile(r"your (code|verdicts) here|your code instead|NotImplementedError")
 
 ANSWER = '''"""Hints for ddp_lab/p2p/apples.py, and an answer.

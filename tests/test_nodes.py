@@ -360,7 +360,7 @@ def test_who_only_tries_to_connect_again_shows_no_sign_of_life(room, who):
 
 @pytest.mark.skipif(not shutil.which("mpirun"), reason="needs Open MPI's mpirun")
 def test_the_lesson_says_how_mpirun_starts_ranks(monkeypatch, tmp_path):
-    notebook = (ROOT / "notebooks/21_many_machines.ipynb").read_text()
+    notebook = (ROOT / "notebooks/22_many_machines.ipynb").read_text()
     prose = ["".join(cell["source"]) for cell in json.loads(notebook)["cells"]]
     (command,) = re.findall(r"```bash\n(.*mpirun.*?)```", "\n".join(prose), re.DOTALL)
     address = "MASTER_ADDR=node0 MASTER_PORT=29500"

@@ -554,3 +554,33 @@ def test_an_accelerator_is_taken_where_its_tensors_can_be_sent(
 def test_a_rank_that_raises_over_nccl_does_not_wait_for_the_others(joins):
     assert joins("cuda", 2, 2, raises=True) == [NCCL, "cuda"]
     assert joins("cuda", 1, 2, raises=True) == ["gloo", "cuda", "left"]
+
+
+SCRIPT = '''\
+"""A script as people write them."""
+
+
+def main():
+    print("done")
+
+
+if __name__ == "__main__":
+    main()
+'''
+
+
+def test_a_script_with_a_guard_of_its_own_has_no_end():
+    made = whole(Order("a/b.py"), SCRIPT, {}.get)
+    assert made.text.endswith("\n\n\n" + SCRIPT.partition("\n\n\n")[2])
+    joins = SCRIPT.replace("    print", "    with process_group():\n        print")
+    assert end.RULE in whole(Order("a/b.py"), joins, {}.get).text
+
+
+def test_what_has_no_name_is_there_once_however_often_its_cell_is_run():
+    begins = '"""Begins."""\nA = 1\n# a note\nprint(A)\n'
+    goes_on = SCRIPT.partition("\n\n\n")[2]
+    files = {}
+    for cell in (begins, goes_on, goes_on, begins, goes_on):
+        files["a/b.py"] = whole(Order("a/b.py"), cell, files.get).text
+        assert files["a/b.py"].count("__name__") == ("main" in files["a/b.py"])
+    assert files["a/b.py"].count("print(A)") == files["a/b.py"].count("# a note") == 1

@@ -3,7 +3,7 @@
 From the rows of `LESSONS` this writes the table in README.md and, in each notebook, the
 title, the small table under it and the "Next" line of the summary. A lesson's number is
 its place among the rows. A notebook with another number is renamed; links, paths and
-every "lesson 19" in the repository follow.
+every "lesson 20" in the repository follow.
 
 To insert a lesson, add its row, and its notebook as notebooks/99_NAME.ipynb.
 """
@@ -84,6 +84,16 @@ LESSONS = (
         ranks=2,
         programs="ddp",
         after="collectives",
+    ),
+    Lesson(
+        "your_script",
+        "Your script on eight GPUs",
+        "a training script for one device becomes one for many, change by change",
+        DATA_PARALLEL,
+        minutes=60,
+        ranks=2,
+        programs="script",
+        after="ddp_basics",
     ),
     Lesson(
         "ddp_in_practice",

@@ -24,83 +24,83 @@ LOOKS = {
         "nothing more is printed, some ranks wait in a collective, or `Timed out "
         "waiting 1800000ms for recv operation to complete`, or from NCCL `Watchdog "
         "caught collective operation timeout` †",
-        "19_when_it_hangs",
+        "20_when_it_hangs",
     ),
     Symptom.DIFFERENT_CALLS: (
         "a hang, a wrong result or an abort in gloo's `pair.cc`",
-        "19_when_it_hangs",
+        "20_when_it_hangs",
     ),
     Symptom.DIFFERENT_TENSORS: (
         "an abort with `op.preamble.length <= op.nbytes`, or silently wrong numbers",
-        "19_when_it_hangs",
+        "20_when_it_hangs",
     ),
     Symptom.CYCLE: ("every rank waits in `send` or `recv`", "01_point_to_point"),
     Symptom.BUSY: (
         "nothing more is printed, and no rank is seen to wait for another",
-        "19_when_it_hangs",
+        "20_when_it_hangs",
     ),
     Symptom.VICTIM: (
         "`Connection closed by peer` or `Connection reset by peer`",
         "00_start_here",
     ),
-    Symptom.LATE_CALL: ("`RPC ran for more than set timeout`", "24_remote_calls"),
+    Symptom.LATE_CALL: ("`RPC ran for more than set timeout`", "25_remote_calls"),
     Symptom.KILLED: (
         "a rank ends by SIGKILL, without a word, or torchrun says `exitcode: -9`",
-        "08_checkpointing",
+        "09_checkpointing",
     ),
-    Symptom.CRASH: ("a rank ends by SIGSEGV, SIGABRT or SIGBUS", "19_when_it_hangs"),
+    Symptom.CRASH: ("a rank ends by SIGSEGV, SIGABRT or SIGBUS", "20_when_it_hangs"),
     Symptom.NO_LAUNCHER: (
         "`environment variable RANK expected, but not set`",
         "00_start_here",
     ),
     Symptom.PORT_TAKEN: (
         "`EADDRINUSE` or `address already in use`",
-        "21_many_machines",
+        "22_many_machines",
     ),
     Symptom.STATIC_GRAPH: (
         "`Expected to have finished reduction in the prior iteration`, and further on "
         "`not compatible with static_graph set to True`",
-        "05_inside_ddp",
+        "06_inside_ddp",
     ),
     Symptom.UNUSED_PARAMETERS: (
         "`Expected to have finished reduction in the prior iteration`",
-        "20_the_ward",
+        "21_the_ward",
     ),
     Symptom.READY_TWICE: (
         "`Expected to mark a variable ready only once`, `has been marked as ready "
         "twice`",
-        "13_fully_shard",
+        "14_fully_shard",
     ),
     Symptom.GROUPS: (
         "ranks wait in `new_group`, or in a call of the next group",
-        "20_the_ward",
+        "21_the_ward",
     ),
     Symptom.RENDEZVOUS: (
         "every rank waits in `init_process_group`, or `RendezvousConnectionError`",
-        "20_the_ward",
+        "21_the_ward",
     ),
     Symptom.NETWORK: (
         "ranks on several nodes wait, or `connectFullMesh failed`, or `Unable to find "
         "address for`",
-        "22_the_wire",
+        "23_the_wire",
     ),
     Symptom.WORLD_IN_A_WORLD: (
         "more processes than ranks, each complaining or waiting",
-        "21_many_machines",
+        "22_many_machines",
     ),
     Symptom.PLAIN_TENSOR: (
         "`got mixed torch.Tensor and DTensor`",
-        "13_fully_shard",
+        "14_fully_shard",
     ),
     Symptom.TWO_MESHES: (
         "`on inputs with different meshes` or `must have the same mesh`",
-        "15_meshes",
+        "16_meshes",
     ),
-    Symptom.NOT_IMPORTABLE: ("`Can't pickle local object`", "21_many_machines"),
-    Symptom.CUDA_MEMORY: ("`CUDA out of memory`", "10_cifar10_resnet"),
+    Symptom.NOT_IMPORTABLE: ("`Can't pickle local object`", "22_many_machines"),
+    Symptom.CUDA_MEMORY: ("`CUDA out of memory`", "11_cifar10_resnet"),
     Symptom.MEMORY: (
         "`DefaultCPUAllocator: can't allocate memory`",
-        "10_cifar10_resnet",
+        "11_cifar10_resnet",
     ),
     Symptom.NO_GPU: (
         "`no NVIDIA driver`, `not compiled with CUDA` or `invalid device ordinal`",
@@ -118,31 +118,31 @@ LOOKS = {
     Symptom.SHARED_GPU: ("`Duplicate GPU detected`", "00_start_here"),
     Symptom.NO_KEYBOARD: (
         "`bdb.BdbQuit` or `EOFError: EOF when reading a line`",
-        "19_when_it_hangs",
+        "20_when_it_hangs",
     ),
     Symptom.OPEN_FILES: (
         "`Too many open files`, `Failed to init uv loop`, or a rendezvous that does "
         "not come where `ulimit -n` is low",
-        "19_when_it_hangs",
+        "20_when_it_hangs",
     ),
-    Symptom.DISK_FULL: ("`No space left on device`", "08_checkpointing"),
+    Symptom.DISK_FULL: ("`No space left on device`", "09_checkpointing"),
     Symptom.READ_ONLY: (
         "`Read-only file system` or `Permission denied`",
-        "08_checkpointing",
+        "09_checkpointing",
     ),
     Symptom.FOLDER: (
         "`Parent directory ... does not exist` or `FileExistsError`",
-        "08_checkpointing",
+        "09_checkpointing",
     ),
     Symptom.DAMAGED_FILE: (
         "`failed finding central directory`, `unexpected EOF` or `Ran out of input`; "
         "from `torch.load` also `[Errno 22] Invalid argument`, or `Weights only load "
         "failed` without a word of a class that is not allowed",
-        "08_checkpointing",
+        "09_checkpointing",
     ),
     Symptom.ANOTHER_CHECKPOINT: (
         "`Error(s) in loading state_dict`, with `module.` or `_orig_mod.` in the keys",
-        "08_checkpointing",
+        "09_checkpointing",
     ),
 }
 HANG_AT_THE_END = Row(
@@ -169,13 +169,13 @@ ONE_THREAD = Row(
     "`Setting OMP_NUM_THREADS environment variable for each process to be 1`",
     "no error: torchrun gives each rank one thread; if ranks compute on the CPU, set "
     "it to cores / ranks",
-    "21_many_machines",
+    "22_many_machines",
 )
 ONE_DECIDES = Row(
     "a hang after early stopping, or after one rank skipped a batch",
     "one rank decided alone: `all_reduce` the decision, so that all ranks stop, or "
     "skip, in the same step",
-    "19_when_it_hangs",
+    "20_when_it_hangs",
 )
 ROWS = [
     Row(looks, symptom.means, lesson) for symptom, (looks, lesson) in LOOKS.items()

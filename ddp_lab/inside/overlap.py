@@ -2,7 +2,7 @@
 
     torchrun --standalone --nproc-per-node 2 ddp_lab/inside/overlap.py
 
-Written by notebooks/05_inside_ddp.ipynb.
+Written by notebooks/06_inside_ddp.ipynb.
 """
 
 import gc
@@ -21,7 +21,6 @@ WIDTH, LAYERS, ROWS, STEPS, RATE = 512, 4, 64, 8, 0.5
 SIZE = 4  # bytes of a number
 LAYER = SIZE * WIDTH**2, SIZE * WIDTH  # bytes of its weights, and of its biases
 CALLS = {name: [sum(LAYER)] * LAYERS for name in ("ours", "torch")}  # in a step
-CALLS["one bucket"] = [sum(LAYER) * LAYERS]
 
 
 class Ours(nn.Module):

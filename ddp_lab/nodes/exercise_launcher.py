@@ -6,7 +6,7 @@ Fill in launch(). It is tried on ranks that fail, that are deaf, and on signals:
 
     [rank 0] not yet
 
-Written by notebooks/21_many_machines.ipynb.
+Written by notebooks/22_many_machines.ipynb.
 """
 
 import argparse

@@ -6,7 +6,7 @@ On one node, four ranks play two nodes of two. Once `sum_by_shares` is written:
 
     [rank 0] has the sum, and brought 1/2 of the tensor to the wire
 
-Written by notebooks/22_the_wire.ipynb.
+Written by notebooks/23_the_wire.ipynb.
 """
 
 import gc

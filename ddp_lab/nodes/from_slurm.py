@@ -2,7 +2,7 @@
 
     srun --nodes 2 --ntasks-per-node 2 python ddp_lab/nodes/from_slurm.py
 
-Written by notebooks/21_many_machines.ipynb.
+Written by notebooks/22_many_machines.ipynb.
 """
 
 import gc

@@ -2,7 +2,7 @@
 
     torchrun --standalone --nproc-per-node 4 ddp_lab/nodes/less_often.py
 
-Written by notebooks/22_the_wire.ipynb.
+Written by notebooks/23_the_wire.ipynb.
 """
 
 import gc

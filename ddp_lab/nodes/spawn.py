@@ -2,7 +2,7 @@
 
     python ddp_lab/nodes/spawn.py --nproc-per-node 2
 
-Written by notebooks/21_many_machines.ipynb.
+Written by notebooks/22_many_machines.ipynb.
 """
 
 import argparse

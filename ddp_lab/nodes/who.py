@@ -6,7 +6,7 @@ Each rank says its numbers, and the variables that it found go into the facts:
 
     [rank 1] is local rank 1 of 2 on node 0, one of 2 in all
 
-Written by notebooks/21_many_machines.ipynb.
+Written by notebooks/22_many_machines.ipynb.
 """
 
 import gc

@@ -7,7 +7,7 @@ On several nodes, with `--nnodes` as well, some pairs are far apart:
     [rank 0] with rank 1 (node 0): ... ms, in 64 pieces ... ms
     [rank 0] with rank 2 (node 1): ... ms, in 64 pieces ... ms
 
-Written by notebooks/22_the_wire.ipynb.
+Written by notebooks/23_the_wire.ipynb.
 """
 
 import gc

@@ -7,7 +7,7 @@ Autocast changes types inside forward() only. Each rank prints them:
     [rank 0] output: bfloat16
     [rank 0] loss: float32
 
-Written by notebooks/04_ddp_in_practice.ipynb.
+Written by notebooks/05_ddp_in_practice.ipynb.
 """
 
 import gc

@@ -6,7 +6,7 @@ Sample i has the gradient i. Each rank has its samples in pieces of 3, 2 and 1:
 
     [rank 0] not yet
 
-Written by notebooks/04_ddp_in_practice.ipynb.
+Written by notebooks/05_ddp_in_practice.ipynb.
 """
 
 import gc

@@ -6,7 +6,7 @@ Each rank knows only how long its own backward() took. Fill in slowest():
 
     [rank 0] not yet
 
-Written by notebooks/04_ddp_in_practice.ipynb.
+Written by notebooks/05_ddp_in_practice.ipynb.
 """
 
 import gc

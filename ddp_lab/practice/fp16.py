@@ -7,7 +7,7 @@ A true gradient of about 1e-9, computed in three ways; then one rank overflows:
     [rank 0] bfloat16: gradient ...
     [rank 0] overflow: weights moved by ..., scale 65536 -> ...
 
-Written by notebooks/04_ddp_in_practice.ipynb.
+Written by notebooks/05_ddp_in_practice.ipynb.
 """
 
 import gc

@@ -4,7 +4,7 @@
 
     [rank 0] every: gradient 4.50, all_reduces: ...
 
-Written by notebooks/04_ddp_in_practice.ipynb.
+Written by notebooks/05_ddp_in_practice.ipynb.
 """
 
 import gc

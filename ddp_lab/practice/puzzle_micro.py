@@ -6,7 +6,7 @@ Until `micro` is written, each rank prints:
 
     [rank 0] not yet
 
-Written by notebooks/04_ddp_in_practice.ipynb.
+Written by notebooks/05_ddp_in_practice.ipynb.
 """
 
 import faulthandler

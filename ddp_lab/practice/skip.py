@@ -7,7 +7,7 @@ The last rank runs out of memory in step 1 (it only says so; nothing is really f
     [rank 0] step 0: gradient 0.5
     [rank 0] step 1: skipped
 
-Written by notebooks/04_ddp_in_practice.ipynb.
+Written by notebooks/05_ddp_in_practice.ipynb.
 """
 
 import gc

@@ -7,7 +7,7 @@ The last rank naps twice. The others stop at the next call that needs all ranks:
     [rank 0] waited for rank 1 in DDP()
     [rank 1] napped before DDP()
 
-Written by notebooks/04_ddp_in_practice.ipynb.
+Written by notebooks/05_ddp_in_practice.ipynb.
 """
 
 import gc

@@ -208,9 +208,21 @@ def _shown(
 
 
 def _merged(theirs: Source, ours: Source) -> Source:
-    """Return our cell's parts and those of the program that it goes on with."""
+    """Return our cell's parts and those of the program that it goes on with.
+
+    What has no name, a guard for example, cannot be replaced by name: that of our cell
+    takes the place of the program's, and a cell that begins a program keeps none.
+    """
+    guarded = any("__name__" in item.uses for item in ours.items)
+    kept = [
+        item
+        for item in theirs.items
+        if item.names
+        or ("__name__" in item.uses and not guarded)
+        or not ("__name__" in item.uses or ours.docstring)
+    ]
     try:
-        items = merge(theirs.items, ours.items)
+        items = merge(kept, ours.items)
     except SourceError as error:
         raise ProgramError(str(error)) from None
     return Source("", joined(theirs.imports, ours.imports), items)
@@ -274,7 +286,8 @@ def _used(
 def with_end(source: Source, path: str) -> str:
     """Return the file: what the cells say, and below the rule line its end.
 
-    What of the end the cells define themselves they keep.
+    What of the end the cells define themselves they keep. Cells with a guard of their
+    own that use nothing of the end have none.
     """
     if "main" not in source.names:  # a further cell will bring it
         return source.text + "\n"
@@ -299,8 +312,11 @@ def with_end(source: Source, path: str) -> str:
     needed = [i for i in blocks.items if i.names & names - source.names.keys()] + more
     rest.imports = joined(_used(blocks.imports, needed), rest.imports)
     guard = end.GUARD.format(start="run" if takes else "main").strip()
+    own = [item.text for item in guards]
+    if own and not needed:  # a script that is whole as its cells show it
+        return "\n\n\n".join([rest.text, *own]) + "\n"
     parts = [rest.text, end.RULE_LINE, *(item.text for item in needed)]
-    parts += [item.text for item in guards] or [guard]
+    parts += own or [guard]
     return "\n\n\n".join(parts) + "\n"
 
 
@@ -442,8 +458,10 @@ def says(made: Program) -> dict[str, str]:
         said = f"{'; '.join(parts)}; the rest as in {name}{gone}. The whole program: "
     elif made.is_part:
         said = "A part of "
-    else:
+    elif end.RULE in made.text:
         said = "With the end that all programs have: "
+    else:
+        said = "As it stands here: "
     link = f'<a href="../{escape(made.order.path)}">{escape(made.order.path)}</a>'
     return {
         "text/plain": said + made.order.path,

@@ -1,0 +1,270 @@
+"""Does a port of throws.py train as throws.py does, on 1, 2 and 3 ranks?
+
+The judge looks at what comes out, and not at the code: which samples went through the
+network in each step (frames/watched.py), what was printed, and what is in the file.
+With the same samples it makes the same steps in this process, and compares.
+"""
+
+import os
+import re
+import runpy
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import torch
+from torch import Tensor, nn
+
+from ddp_lab.kit import Run, RunFailed, torchrun
+
+HERE = Path(__file__).parent
+EPOCHS, BATCH, SAMPLES = 4, 96, 960
+PER_EPOCH = SAMPLES // BATCH
+LINE = re.compile(r"epoch (\d+): loss (\d+\.\d+), error (\d+\.\d+)")
+
+
+class Wrong(Exception):
+    """The port does something else; the message says what."""
+
+
+def judge(script: str | Path) -> None:
+    """Say what is right about a port, up to the first thing that is not.
+
+    Args:
+        script: the path of a file that a reader has written.
+    """
+    if "def " not in Path(script).read_text():
+        print("Not yet. Write the script above, and run both cells; hint() helps.")
+        return
+    with TemporaryDirectory() as folder:
+        try:
+            for right in verdicts(script, Path(folder)):
+                print("✓", right)
+        except Wrong as wrong:
+            print("✗", wrong)
+            return
+    print("Solved. This is how a script is ported; now yours.")
+
+
+def verdicts(script: str | Path, folder: Path) -> Iterator[str]:
+    """Yield what is right.
+
+    Raises:
+        Wrong: at the first thing that is not.
+    """
+    for ranks in (3, 2, 1):
+        out = folder / f"on_{ranks}"
+        run = launch(script, ranks, out)
+        yield (
+            f"on {ranks} ranks it runs to its end" if ranks > 1 else "on 1 rank as well"
+        )
+        steps = together(run, ranks)
+        weights, losses = reference(steps)
+        if ranks == 3:
+            yield f"every step takes {BATCH} samples, all ranks together"
+            yield "every epoch takes every sample once, in a new order"
+        compare(out, weights, ranks)
+        printed(run, weights, losses, ranks)
+        if ranks == 3:
+            yield "the weights are those of one process that takes the same steps"
+            yield "one line an epoch, with the loss and the error of all samples"
+            writers = sum(count > 0 for count in run["writes"])
+            if writers != 1:
+                raise Wrong(f"{writers} of {ranks} ranks write files, not one")
+            yield "one rank writes"
+    resumes(script, folder / "resumed")
+    yield "stopped on 2 ranks after 2 epochs, it goes on with 3 as if nothing had been"
+    fails(script, folder / "failed")
+    yield "an error on one rank ends all of them"
+
+
+def launch(
+    script: str | Path, ranks: int, out: Path, more: str = "", epochs: int = 4
+) -> Run:
+    """Run a port under the watch."""
+    watched, silence = HERE / "frames" / "watched.py", 15
+    command = f"--nproc-per-node {ranks} {watched} {script} --epochs {epochs}"
+    try:
+        return torchrun(f"{command} --output {out} {more}", timeout=silence)
+    except RunFailed as failed:
+        cause = (
+            failed.run.failure.cause if failed.run and failed.run.failure else failed
+        )
+        with_what = f" with --epochs {epochs} {more}".rstrip()
+        raise Wrong(f"on {ranks} ranks{with_what} it fails: {cause}") from None
+
+
+def together(run: Run, ranks: int, epochs: int = EPOCHS) -> list[list[int]]:
+    """Return the samples of each step, those of all ranks together, sorted.
+
+    Raises:
+        Wrong: if they are not those of a training of `epochs` epochs.
+    """
+    where = f"on {ranks} ranks" if ranks > 1 else "on 1 rank"
+    steps = [sum(parts, []) for parts in zip(*run["steps"], strict=False)]
+    if {len(steps) for steps in run["steps"]} != {epochs * PER_EPOCH}:
+        counts = ", ".join(str(len(steps)) for steps in run["steps"])
+        wanted = f"{epochs} epochs of {SAMPLES} samples are {epochs * PER_EPOCH}"
+        sizes = f"; the first one takes {len(steps[0])} samples" if steps else ""
+        raise Wrong(f"{where} the ranks take {counts} steps{sizes}: {wanted}")
+    for number, step in enumerate(steps):
+        if len(step) != BATCH or -1 in step:
+            what = (
+                f"{len(step)} samples"
+                if -1 not in step
+                else "samples not in throws(960, seed=1)"
+            )
+            raise Wrong(
+                f"{where} step {number} takes {what}, not {BATCH} of throws.py's"
+            )
+    starts = range(0, len(steps), PER_EPOCH)
+    orders = [sum(steps[at : at + PER_EPOCH], []) for at in starts]
+    for epoch, order in enumerate(orders):
+        if len({*order}) != SAMPLES:
+            many = f"{len({*order})} of the {SAMPLES} samples"
+            raise Wrong(f"{where} epoch {epoch} takes {many}, some of them twice")
+    sets = [[sorted(step) for step in steps[at : at + PER_EPOCH]] for at in starts]
+    for epoch in range(1, epochs):
+        if sets[epoch] == sets[epoch - 1]:
+            raise Wrong(f"{where} epoch {epoch} has the batches of epoch {epoch - 1}")
+    return steps
+
+
+def reference(steps: list[list[int]]) -> tuple[dict[str, Tensor], list[Tensor]]:
+    """Make the steps of throws.py in this process; return weights and losses."""
+    given = runpy.run_path(str(HERE / "throws.py"))
+    x, y = given["throws"](SAMPLES, seed=1).tensors
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = given["build"]()
+    optimizer = torch.optim.SGD(
+        model.parameters(), lr=given["RATE"], momentum=given["MOMENTUM"]
+    )
+    warm_up = torch.optim.lr_scheduler.LinearLR(
+        optimizer, 0.1, total_iters=given["WARM_UP"]
+    )
+    losses = []
+    for step in steps:
+        loss = nn.functional.mse_loss(model(x[step]), y[step])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        warm_up.step()
+        losses.append(loss.detach())
+    return model.state_dict(), losses[PER_EPOCH - 1 :: PER_EPOCH]
+
+
+def compare(out: Path, weights: dict[str, Tensor], ranks: int) -> None:
+    """Compare the weights in the file with those of one process.
+
+    Raises:
+        Wrong: if they differ, or are not there.
+    """
+    path = out / "checkpoint.pt"
+    if not path.exists():
+        raise Wrong("there is no checkpoint.pt in the folder of --output")
+    saved = torch.load(path, map_location="cpu")
+    found = [each for each in mappings(saved) if each.keys() == weights.keys()]
+    if not found:
+        names = [
+            name for each in mappings(saved) for name in each if "weight" in str(name)
+        ]
+        raise Wrong(f"the file holds no state of the bare network; it has {names[:1]}")
+    for name, tensor in weights.items():
+        off = (found[0][name] - tensor).abs().max().item()
+        if off > 1e-3:
+            raise Wrong(
+                f"on {ranks} ranks {name} ends {off:.3f} away from one process "
+                "that takes the same steps"
+            )
+
+
+def mappings(saved: object) -> Iterator[dict]:
+    """Yield all dicts in what was saved."""
+    if isinstance(saved, dict):
+        yield saved
+        for each in saved.values():
+            yield from mappings(each)
+
+
+def printed(
+    run: Run, weights: dict, losses: list[Tensor], ranks: int, first: int = 0
+) -> None:
+    """Compare what was printed with the numbers of one process.
+
+    Raises:
+        Wrong: if a line is missing, doubled or has another number.
+    """
+    lines = [
+        match for each in run.lines for line in each if (match := LINE.search(line))
+    ]
+    epochs = [int(line[1]) for line in lines]
+    if epochs != [*range(first, EPOCHS)]:
+        raise Wrong(f"on {ranks} ranks the lines of epochs {epochs} are printed")
+    for line, loss in zip(lines, losses[first:], strict=True):
+        if abs(float(line[2]) - loss.item()) > 1.5e-3:
+            raise Wrong(
+                f"on {ranks} ranks epoch {line[1]} prints the loss {line[2]}; that of "
+                f"the global batch is {loss:.3f}"
+            )
+    error = mean_error(weights)
+    if abs(float(lines[-1][3]) - error) > 1.5e-3:
+        raise Wrong(
+            f"on {ranks} ranks the last error printed is {lines[-1][3]}; the mean over "
+            f"all 61 test samples is {error:.3f}"
+        )
+
+
+def mean_error(weights: dict[str, Tensor]) -> float:
+    """Return the mean error of a network with `weights` over all test samples."""
+    given = runpy.run_path(str(HERE / "throws.py"))
+    model = given["build"]()
+    model.load_state_dict(weights)
+    x, y = given["throws"](61, seed=46).tensors
+    with torch.no_grad():
+        return (model(x) - y).abs().mean().item()
+
+
+def resumes(script: str | Path, out: Path) -> None:
+    """Stop after two epochs, and go on with another number of ranks."""
+    half = together(launch(script, 2, out, epochs=2), 2, epochs=2)
+    run = launch(script, 3, out, "--resume")
+    rest = [sum(parts, []) for parts in zip(*run["steps"], strict=False)]
+    if len(rest) != 2 * PER_EPOCH:
+        raise Wrong(f"resumed after 2 epochs of 4, it takes {len(rest)} steps, not 20")
+    weights, losses = reference(half + rest)
+    if [sorted(step) for step in rest[:PER_EPOCH]] in (
+        [sorted(step) for step in half[:PER_EPOCH]],
+        [sorted(step) for step in half[PER_EPOCH:]],
+    ):
+        raise Wrong("resumed, its first epoch has the batches of one before the stop")
+    try:
+        compare(out, weights, 3)
+        printed(run, weights, losses, 3, first=2)
+    except Wrong as wrong:
+        raise Wrong(f"resumed, it is not as before: {wrong}") from None
+
+
+def fails(script: str | Path, out: Path) -> None:
+    """Let rank 1 of 3 raise in its second epoch."""
+    with environment("FAILS", str(PER_EPOCH + 2)):
+        try:
+            launch(script, 3, out)
+        except Wrong as wrong:
+            if "the judge has planted" in str(wrong):
+                return
+            raise Wrong(
+                f"an error on rank 1 does not end the others: {wrong}"
+            ) from None
+    raise Wrong("an error on rank 1 was caught: the run ended as if nothing had been")
+
+
+@contextmanager
+def environment(name: str, value: str) -> Iterator[None]:
+    """Set a variable for what is launched meanwhile."""
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        del os.environ[name]

@@ -1,0 +1,91 @@
+"""Change 2: DDP averages the gradients of all ranks.
+
+    torchrun --standalone --nproc-per-node 2 ddp_lab/script/wrapped.py
+
+Written by notebooks/04_your_script.ipynb.
+"""
+
+import argparse
+import os
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader, Dataset
+
+BATCH, RATE, WARM_UP, WIDTH = 60, 6e-3, 20, 64
+
+
+class Spirals(Dataset):
+    """Points in the plane; the label says to which of three spirals each belongs."""
+
+    def __init__(self, size, seed):
+        noise = torch.Generator().manual_seed(seed)
+        self.labels = torch.randint(3, (size,), generator=noise)
+        radius = torch.rand(size, generator=noise)
+        blur = 0.3 * torch.randn(size, generator=noise)
+        angle = 5 * radius + 2.1 * self.labels + blur
+        self.points = torch.stack([radius * angle.cos(), radius * angle.sin()], 1)
+
+    def __len__(self):
+        return len(self.labels)
+
+    def __getitem__(self, i):
+        return self.points[i], self.labels[i]
+
+
+def build():
+    hidden = [nn.Linear(WIDTH, WIDTH), nn.ReLU()]
+    return nn.Sequential(nn.Linear(2, WIDTH), nn.ReLU(), *hidden, nn.Linear(WIDTH, 3))
+
+
+@torch.no_grad()
+def evaluate(model, loader, device):
+    right = 0
+    for x, y in loader:
+        right += (model(x.to(device)).argmax(1) == y.to(device)).sum().item()
+    return right / len(loader.dataset)
+
+
+def join():
+    """Join the other ranks; return the device of this one."""
+    local_rank, device = int(os.environ["LOCAL_RANK"]), torch.device("cpu")
+    if torch.cuda.device_count() >= int(os.environ["LOCAL_WORLD_SIZE"]):
+        device = torch.device("cuda", local_rank)
+        torch.cuda.set_device(device)
+    dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    return device
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--epochs", type=int, default=4)
+    parser.add_argument("--output", type=Path, default=Path("build/script"))
+    args = parser.parse_args()
+    args.output.mkdir(parents=True, exist_ok=True)
+    device = join()
+    torch.manual_seed(0)
+    train, test = Spirals(1500, seed=1), Spirals(501, seed=2)
+    loader = DataLoader(train, BATCH, shuffle=True)
+    test_loader = DataLoader(test, BATCH)
+    model = DDP(build().to(device))  # every rank now holds rank 0's weights
+    optimizer = torch.optim.AdamW(model.parameters(), lr=RATE)
+    warm_up = torch.optim.lr_scheduler.LinearLR(optimizer, 0.1, total_iters=WARM_UP)
+    for epoch in range(args.epochs):
+        for x, y in loader:
+            loss = F.cross_entropy(model(x.to(device)), y.to(device))
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            warm_up.step()
+        accuracy = evaluate(model, test_loader, device)
+        print(f"epoch {epoch}: loss {loss:.3f}, accuracy {accuracy:.1%}")
+        torch.save(model.state_dict(), args.output / "checkpoint.pt")
+
+
+if __name__ == "__main__":
+    main()
+    dist.destroy_process_group()
