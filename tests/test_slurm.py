@@ -11,7 +11,7 @@ import re
 import shutil
 import subprocess
 import sys
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 import psutil
@@ -30,12 +30,14 @@ DDP_LAB = Path(sys.executable).with_name("ddp-lab")
 # Rank 3 of 4, on node 1, does what it is told, and so does what it leaves behind.
 PROGRAM = """
 import fcntl, os, signal, subprocess, sys, time
-import torch.distributed as dist
 
 what, folder = sys.argv[1:]
-rank = int(os.environ["RANK"])
+rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 fcntl.flock(os.open(f"{folder}/{rank}", os.O_CREAT), fcntl.LOCK_EX)
-dist.init_process_group("gloo")
+if what == "hangs":  # the others meet without torch, whose import takes seconds
+    import torch.distributed as dist
+
+    dist.init_process_group("gloo")
 if what == "deaf":
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 if what in ("escapes", "leaves a child"):
@@ -43,8 +45,9 @@ if what in ("escapes", "leaves a child"):
         ["flock", "--no-fork", f"{folder}/left by {rank}", "sleep", "600"],
         env={}, start_new_session=True,
     )
-    while len(os.listdir(folder)) < 2 * int(os.environ["WORLD_SIZE"]):
-        time.sleep(0.01)
+files = 2 * ranks if what in ("escapes", "leaves a child") else ranks
+while len(os.listdir(folder)) < files:
+    time.sleep(0.01)
 print(f"[rank {rank}] is here", flush=True)
 if rank == 3:
     if what == "raises":
@@ -53,14 +56,10 @@ if rank == 3:
         os.kill(os.getpid(), signal.SIGKILL)
     if what == "hangs":
         time.sleep(600)
-    if what == "raises alone":
-        raise ValueError("and nobody waits for it")
-if what == "raises alone":
+if what == "hangs":
+    dist.barrier()
+if what != "leaves a child":
     time.sleep(600)
-dist.barrier()
-if what in ("sleeps", "deaf", "escapes"):
-    time.sleep(600)
-dist.destroy_process_group()
 """
 KERNEL = """
 import pathlib, sys
@@ -230,6 +229,19 @@ def test_what_has_ended_a_run(said, code, ends, lost, tmp_path, monkeypatch):
     assert run.lost(code) == lost
 
 
+@pytest.mark.parametrize("nodes, ends", [("2", "1"), ("1:2", "0")])
+def test_srun_ends_the_whole_step_unless_nodes_may_go(
+    nodes, ends, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("SLURM_JOB_ID", "5")
+    monkeypatch.setattr(step, "RUNS", tmp_path)
+    monkeypatch.setattr(step, "Guarded", lambda command, *rest: command)
+    run = step.SlurmStep([["--nnodes", nodes]], ["program.py"])
+    run.hosts = ["n1", "n2"]
+    with closing(run):
+        assert f"--kill-on-bad-exit={ends}" in run.start()
+
+
 def test_only_the_steps_of_a_run_are_its_own(monkeypatch):
     monkeypatch.setenv("SLURM_JOB_ID", "5")
     run = step.SlurmStep([], [])
@@ -285,6 +297,7 @@ def test_the_same_command_runs_on_both_nodes(allocation):
     assert not list(step.RUNS.glob("*"))
 
 
+@FULL
 @on_cluster
 def test_in_the_shell_of_an_allocation(cluster):
     words = f"salloc --nodes 2 {DDP_LAB} torchrun --nnodes 2 {RING}"
@@ -313,6 +326,7 @@ def test_ranks_are_shared_between_nodes_where_they_divide(words, shared, monkeyp
     assert " ".join(sum(step.spread(options), [])) == (shared or words)
 
 
+@FULL
 @on_cluster
 def test_a_lesson_runs_on_two_nodes_that_says_nothing_of_them(allocation, monkeypatch):
     monkeypatch.setenv(step.NNODES, "2")
@@ -324,10 +338,9 @@ def test_a_lesson_runs_on_two_nodes_that_says_nothing_of_them(allocation, monkey
 @pytest.mark.parametrize(
     "what, cause",
     [
-        ("raises", "ValueError: on node 1"),
-        ("is killed", "ended by SIGKILL"),
+        ("raises", "ValueError: on node 1"),  # and SLURM ends the ranks that sleep
+        pytest.param("is killed", "ended by SIGKILL", marks=FULL),
         ("hangs", "has not come, and ranks 0, 1 and 2 wait in barrier"),
-        ("raises alone", "ValueError: and nobody waits for it"),
     ],
 )
 def test_a_fault_on_the_second_node_is_told_as_at_home(
@@ -336,7 +349,7 @@ def test_a_fault_on_the_second_node_is_told_as_at_home(
     with pytest.raises(RunFailed) as failed:
         torchrun(told(what), timeout=5 if what == "hangs" else 400)
     said = str(failed.value)
-    assert failed.value.run.seconds < 300  # SLURM ends those that do not notice
+    assert failed.value.run.seconds < 300
     assert said.startswith(f"rank 3 (node 1, local 1, on box2): {cause}")
     if what == "hangs":
         assert (
@@ -347,9 +360,7 @@ def test_a_fault_on_the_second_node_is_told_as_at_home(
 
 
 @on_cluster
-@pytest.mark.parametrize(
-    "what", ["sleeps", "escapes", pytest.param("deaf", marks=FULL)]
-)
+@pytest.mark.parametrize("what", ["escapes", pytest.param("deaf", marks=FULL)])
 def test_the_stop_button_ends_all_on_all_nodes(what, cluster, allocation, told):
     def stop():
         raise KeyboardInterrupt
@@ -360,6 +371,7 @@ def test_the_stop_button_ends_all_on_all_nodes(what, cluster, allocation, told):
     assert wait_until(lambda: nothing_is_left(cluster, told))
 
 
+@FULL
 @on_cluster
 def test_what_a_rank_leaves_behind_on_a_node_is_ended(cluster, allocation, told):
     torchrun(told("leaves a child"))
@@ -393,6 +405,7 @@ def test_a_dead_kernel_leaves_no_step(cluster, allocation, told):
     assert cluster.ask("squeue", "-h", "-j", allocation)  # which goes on
 
 
+@FULL
 @on_cluster
 def test_a_job_that_is_cancelled_from_outside(cluster, allocation, told):
     def cancel():
