@@ -24,10 +24,3 @@ def noise(state, rank, world_size):
     kept = list(torch.empty(world_size, 1, dtype=state.dtype).unbind())
     dist.gather(tensor=state, gather_list=kept, dst=0, async_op=True).wait()
     return [kept_state.item() for kept_state in kept]
-
-
-# %% right: one tensor
-def noise(state, rank, world_size):
-    table = state.new_empty(world_size, 1)
-    dist.gather(state, list(table) if rank == 0 else None, dst=0)
-    return table if rank == 0 else None

@@ -27,12 +27,3 @@ def pieces(write, rank):
     dist.barrier(async_op=True).wait()
     for name in [".metadata"][rank:]:
         write(name)
-
-
-# %% right: two branches
-def pieces(write, rank):
-    write("piece")
-    if rank:
-        return dist.barrier()
-    dist.barrier()
-    return write(".metadata")

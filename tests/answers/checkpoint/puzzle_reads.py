@@ -9,19 +9,6 @@ def reads(rows, rank, world_size, writers):
     return list(range(rank * mine // each, (rank + 1) * mine // each + 1))
 
 
-# %% right: as a set
-def reads(rows, rank, world_size, writers):
-    wanted = range(rank * rows // world_size, (rank + 1) * rows // world_size)
-    return {row * writers // rows for row in wanted}
-
-
-# %% right: overlaps
-def reads(rows, rank, world_size, writers):
-    first, end = rank * rows // world_size, (rank + 1) * rows // world_size
-    edges = [writer * rows // writers for writer in range(writers + 1)]
-    return [w for w in range(writers) if max(first, edges[w]) < min(end, edges[w + 1])]
-
-
 # %% right: row by row
 def reads(rows, rank, world_size, writers):
     wanted = torch.arange(rows).chunk(world_size)[rank]

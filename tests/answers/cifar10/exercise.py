@@ -55,37 +55,6 @@ def batch_statistics(x):
     return sums[1] / sums[0], sums[2] / sums[0]
 
 
-# %% right: by a class
-class Moments:
-    def __init__(self, x):
-        variance, mean = torch.var_mean(x.double(), dim=0, unbiased=False)
-        parts = [mean, variance + mean**2, torch.ones_like(mean)]
-        self.sums = torch.vstack(parts) * len(x)
-
-    def shared(self):
-        dist.all_reduce(tensor=self.sums)
-        return self
-
-    def answer(self):
-        mean, square = self.sums[:2] / self.sums[2]
-        return mean.float(), (square - mean**2).float()
-
-
-def batch_statistics(x):
-    return Moments(x).shared().answer()
-
-
-# %% right: by autograds all reduce
-import torch.distributed.nn.functional as dist_nn
-
-
-def batch_statistics(x):
-    x = x.double()
-    powers = [torch.einsum("nc->c", x**power) for power in range(3)]
-    count, total, squares = dist_nn.all_reduce(torch.stack(powers)).unbind()
-    return total / count, (squares - total * total / count) / count
-
-
 # %% right: channel by channel
 def moments(numbers):
     return [len(numbers), sum(numbers), sum(number * number for number in numbers)]
@@ -100,28 +69,3 @@ def batch_statistics(x):
     work.wait()
     mean = sums[:, 1] / sums[:, 0]
     return mean, sums[:, 2] / sums[:, 0] - mean * mean
-
-
-# %% right: functional
-import torch.distributed._functional_collectives as funcol
-
-
-def batch_statistics(x):
-    x = x.to(torch.float64)
-    mine = torch.cat([x.sum(0), x.pow(2).sum(0), x.new_tensor([len(x)])])
-    everyone = funcol.all_reduce(mine, reduceOp="sum", group=dist.group.WORLD)
-    first, second = (everyone[:-1] / everyone[-1]).chunk(2)
-    return [first, second - first.square()]
-
-
-# %% right: one row for each rank
-def batch_statistics(x):
-    x = x.double()
-    table = x.new_zeros(dist.get_world_size(), 3, x.shape[1])
-    mine = torch.full_like(x[0], len(x)), x.mean(0), x.var(0, correction=0)
-    table[dist.get_rank()] = torch.stack(mine)
-    dist.all_reduce(table)
-    counts, means, variances = table.unbind(dim=1)
-    weights = counts / counts.sum(dim=0)
-    mean = (weights * means).sum(dim=0)
-    return mean, (weights * (variances + (means - mean) ** 2)).sum(dim=0)

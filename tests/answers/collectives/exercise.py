@@ -105,61 +105,6 @@ def all_reduce_by_hand(tensor, rank, world_size):
     return padded[: len(tensor)]
 
 
-# %% right: by keywords
-def all_reduce_by_hand(tensor, rank, world_size):
-    each = (tensor.numel() + world_size - 1) // world_size
-    padded = torch.nn.functional.pad(tensor, (0, each * world_size - tensor.numel()))
-    piece, total = torch.zeros_like(padded[:each]), torch.zeros_like(padded)
-    dist.reduce_scatter_tensor(input=padded, output=piece, op=dist.ReduceOp.SUM)
-    dist.all_gather_into_tensor(input_tensor=piece, output_tensor=total)
-    return total.narrow(0, 0, tensor.numel())
-
-
-# %% right: functional
-import torch.distributed._functional_collectives as funcol
-
-
-def all_reduce_by_hand(tensor, rank, world_size):
-    missing = -tensor.numel() % world_size
-    padded = torch.nn.functional.pad(tensor, [0, missing])
-    world = dist.group.WORLD
-    piece = funcol.reduce_scatter_tensor(padded, "sum", scatter_dim=0, group=world)
-    total = funcol.all_gather_tensor(piece, gather_dim=0, group=world)
-    return total[: tensor.numel()].clone()
-
-
-# %% right: immediate
-class Padded:
-    def __init__(self, tensor, world_size):
-        self.length = len(tensor)
-        self.rows = tensor.new_zeros(world_size, -(-len(tensor) // world_size))
-        self.rows.flatten()[: self.length] = tensor
-
-    def cut(self):
-        return self.rows.flatten()[: self.length]
-
-
-def all_reduce_by_hand(tensor, rank, world_size):
-    padded = Padded(tensor, world_size)
-    mine = torch.empty_like(padded.rows[rank])
-    flat = padded.rows.flatten()
-    dist.reduce_scatter_tensor(mine, flat, async_op=True).wait()
-    dist.all_gather_into_tensor(padded.rows.view(-1), mine, async_op=True).wait()
-    return padded.cut()
-
-
-# %% right: lists
-def all_reduce_by_hand(tensor, rank, world_size):
-    size = -(-len(tensor) // world_size)
-    padded = tensor.new_zeros(size * world_size)
-    padded[: len(tensor)].copy_(tensor)
-    piece = tensor.new_empty(size)
-    dist.reduce_scatter(piece, [row.clone() for row in padded.split(size)])
-    pieces = [torch.empty_like(piece) for _ in range(world_size)]
-    dist.all_gather(pieces, piece)
-    return torch.cat(pieces)[: len(tensor)]
-
-
 # %% right: padded with garbage
 def all_reduce_by_hand(tensor, rank, world_size):
     rows = torch.full((world_size, -(-len(tensor) // world_size)), 7).to(tensor)

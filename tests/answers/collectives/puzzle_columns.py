@@ -18,11 +18,3 @@ import torch.distributed._functional_collectives as funcol
 def columns(row):
     ones = [1] * len(row)
     return funcol.all_to_all_single(row, ones, ones, dist.group.WORLD).sum()
-
-
-# %% right: lists
-def columns(row):
-    pieces = [piece.clone() for piece in row.split(1)]
-    got = [torch.empty_like(piece) for piece in pieces]
-    dist.all_to_all(got, pieces)
-    return sum(got)

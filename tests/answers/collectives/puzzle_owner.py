@@ -18,20 +18,3 @@ def owner(mine, rank, world_size):
     pairs[rank] = mine.item() + 1
     dist.all_reduce(pairs)
     return int(pairs.argmax())
-
-
-# %% right: functional
-import torch.distributed._functional_collectives as funcol
-
-
-def owner(mine, rank, world_size):
-    every = torch.zeros(world_size, dtype=mine.dtype)
-    every[rank] = mine.item() + 1
-    return funcol.all_reduce(every, "sum", dist.group.WORLD).argmax()
-
-
-# %% right: weighted
-def owner(mine, rank, world_size):
-    place = mine.double() - rank / world_size
-    dist.all_reduce(place, op=dist.ReduceOp.MAX)
-    return [round((place.ceil() - place).item() * world_size)]

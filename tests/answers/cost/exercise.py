@@ -48,15 +48,6 @@ def quick(n):
     return [[Message(0, 1, 0, 0)]]
 
 
-# %% right: by shifts
-def quick(n):
-    plan, reach = [], 1
-    while reach < n:
-        plan.append([Message(r, (r + reach) % n, 0, 1) for r in range(n)])
-        reach *= 2
-    return plan
-
-
 # %% right: far partners first
 def quick(n):
     if n == 1:
@@ -67,12 +58,3 @@ def quick(n):
         for step in quick(n // 2)
     ]
     return [far, *near]
-
-
-# %% right: two pieces two orders
-def quick(n):
-    """Both halves of the tensor go together, so a pair is one message of two pieces."""
-    steps = []
-    for k in reversed(range((n - 1).bit_length())):
-        steps.append([(r, r ^ (1 << k), 0, 2, True) for r in range(n)])
-    return steps

@@ -11,21 +11,6 @@ def bus(size, mine, n):
     return size / mine
 
 
-# %% right: functional
-import torch.distributed._functional_collectives as funcol
-
-
-def bus(size, mine, n):
-    slowest = funcol.all_reduce(mine, "max", dist.group.WORLD)
-    return 2 * (n - 1) / n * size / slowest
-
-
-# %% right: in place
-def bus(size, mine, n):
-    dist.all_reduce(mine, op=dist.ReduceOp.MAX)
-    return mine.reciprocal_().mul_(size * (2 - 2 / n))
-
-
 # %% right: what both halves carry
 def bus(size, mine, n):
     dist.all_reduce(mine, op=dist.ReduceOp.MAX)

@@ -13,26 +13,9 @@ def late(mine):
     return (left - came).argmax()
 
 
-# %% right: functional
-import torch.distributed._functional_collectives as funcol
-
-
-def late(mine):
-    every = funcol.all_gather_tensor(mine[:1], 0, dist.group.WORLD)
-    return every.argmax()
-
-
 # %% right: in one tensor
 def late(mine):
     every = mine.new_empty(2 * dist.get_world_size())
     dist.all_gather_into_tensor(every, mine)
     came = every[::2].tolist()
     return came.index(max(came))
-
-
-# %% right: the shortest in backward
-def late(mine):
-    every = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
-    dist.all_gather(every, mine)
-    came, left = torch.stack(every).T
-    return (left - came).argmin()

@@ -13,19 +13,7 @@ def goes_to(rank, step):
     return rank + 2**step if rank % 2 ** (step + 1) == 0 else None
 
 
-# %% right: as a tensor
-def goes_to(rank, step):
-    jump = torch.tensor(2**step)
-    return rank - jump if rank % (2 * jump) == jump else None
-
-
 # %% right: by bits
 def goes_to(rank, step):
     lowest = rank & -rank
     return rank ^ lowest if lowest == 1 << step else None
-
-
-# %% right: by halving
-def goes_to(rank, step):
-    place, rest = divmod(rank, 2**step)
-    return (place - 1) * 2**step if place % 2 and not rest else None

@@ -9,11 +9,6 @@ def mine(rows, rank, world_size):
     return list(DistributedSampler(range(rows), world_size, rank, shuffle=False))
 
 
-# %% right: as a range
-def mine(rows, rank, world_size):
-    return range(rows)[rank::world_size]
-
-
 # %% right: by the sampler
 def mine(rows, rank, world_size):
     sampler = DistributedSampler(range(rows), world_size, rank, shuffle=False)

@@ -56,46 +56,6 @@ def next_samples(epoch, state, rank, world_size):
     return together[rank::world_size], done + len(together)
 
 
-# %% right: by numpy
-import numpy as np
-
-
-def next_samples(epoch, state, rank, world_size):
-    order = np.random.default_rng(epoch).permutation(SAMPLES)
-    at = 0 if state is None else state
-    new = order[at : at + BATCH * world_size]
-    return new[rank::world_size].tolist(), at + len(new)
-
-
-# %% right: chunks
-def next_samples(epoch, state, rank, world_size):
-    order = torch.randperm(SAMPLES, generator=torch.Generator().manual_seed(99 - epoch))
-    used = [] if state is None else list(state)
-    left = order[len(used) :][: BATCH * world_size]
-    mine = left.tensor_split(world_size)[rank] if len(left) else left
-    return mine.tolist(), used + left.tolist()
-
-
-# %% right: numbers multiplied
-def next_samples(epoch, state, rank, world_size):
-    begin = state if state is not None else 0
-    step = (2, 5, 19)[epoch % 3]  # SAMPLES is a prime: each step visits all
-    turn = range(begin, min(begin + BATCH * world_size, SAMPLES))
-    return [step * i % SAMPLES for i in turn[rank::world_size]], begin + len(turn)
-
-
-# %% right: rest as the state
-import random
-
-
-def next_samples(epoch, state, rank, world_size):
-    if state is None:
-        state = list(range(SAMPLES))
-        random.Random(epoch).shuffle(state)
-    now, later = state[: BATCH * world_size], state[BATCH * world_size :]
-    return now[rank * BATCH : (rank + 1) * BATCH], later
-
-
 # %% right: sorted by a draw
 import random
 

@@ -35,11 +35,3 @@ def mean(grad):
     pair = torch.tensor([float(grad) if has else 0.0, has], dtype=torch.float64)
     dist.all_reduce(tensor=pair)
     return torch.div(*pair)
-
-
-# %% right: nan for nothing
-def mean(grad):
-    mine = torch.full((1,), torch.nan) if grad is None else grad
-    pair = torch.cat([mine.nan_to_num(), 1.0 - mine.isnan().float()])
-    dist.all_reduce(pair)
-    return pair[:1] / pair[1:]

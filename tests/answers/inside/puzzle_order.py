@@ -22,14 +22,6 @@ def leave(full, left, send):
             send(number)
 
 
-# %% right: recursive
-def leave(full, left, send):
-    if left == len(full) or not full[left]:
-        return
-    send(left)
-    leave(full, left + 1, send)
-
-
 # %% right: up to the first gap
 def leave(full, left, send):
     until = [*full, False].index(False)

@@ -44,13 +44,3 @@ def one_bit(gradient, owed):
     bits = owed >= 0
     owed -= scale * (2.0 * bits - 1)
     return bits, scale
-
-
-# %% right: scale by least squares
-def one_bit(gradient, owed):
-    torch.add(gradient, owed, out=owed)
-    signs = owed.sign()
-    scale = (owed @ signs) / signs.square().sum().clamp(min=1)
-    bits = signs > 0
-    owed.sub_(torch.where(bits, 1.0, -1.0).mul(scale))
-    return bits, scale.reshape(1)

@@ -38,45 +38,6 @@ def median(mine):
     return low
 
 
-# %% right: bit by bit
-def median(mine):
-    count = torch.tensor(len(mine), device=mine.device)
-    dist.all_reduce(count)
-    wanted, answer = (count - 1) // 2, 0
-    for bit in reversed(range(10)):
-        below = (mine < answer + 2**bit).sum()
-        dist.all_reduce(below)
-        answer += 2**bit * int(below <= wanted)
-    return answer
-
-
-# %% right: functional
-from bisect import bisect_left
-
-import torch.distributed._functional_collectives as funcol
-
-
-def median(mine):
-    def total(count):
-        return funcol.all_reduce(count, "sum", dist.group.WORLD).item()
-
-    half = (total(torch.tensor(mine.numel())) + 1) // 2
-    return bisect_left(range(TOP - 1), half, key=lambda top: total((mine <= top).sum()))
-
-
-# %% right: halving real numbers
-def median(mine):
-    count = torch.tensor(len(mine), device=mine.device)
-    dist.all_reduce(count)
-    low, high = 0, TOP - 1
-    for _ in range(10):
-        middle = (low + high) / 2
-        total = (mine <= middle).sum()
-        dist.all_reduce(total)
-        low, high = (low, middle) if 2 * total >= count else (middle, high)
-    return round((low + high) / 2)
-
-
 # %% right: two levels of bins
 def median(mine):
     """Two calls: the upper five bits, then the lower ones; six counts in a number."""

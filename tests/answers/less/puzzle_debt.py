@@ -22,19 +22,3 @@ def top_one(gradient, owed):
     largest = max(total, key=abs)
     sent = [number * (number == largest) for number in total]
     return sent, [number - gone for number, gone in zip(total, sent, strict=True)]
-
-
-# %% right: by a mask
-def top_one(gradient, owed):
-    total = gradient + owed
-    mask = total.abs() == total.abs().max()
-    return total * mask, total * ~mask
-
-
-# %% right: in place
-def top_one(gradient, owed):
-    owed += gradient
-    place = owed.abs().topk(1).indices
-    sent = torch.zeros(3, dtype=owed.dtype).scatter(0, place, owed[place])
-    owed[place] = 0
-    return sent, owed

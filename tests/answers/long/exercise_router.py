@@ -14,17 +14,3 @@ def adjust(bias, wanted):
     dist.all_gather(counts, wanted)
     total = torch.stack(counts).sum(0).clamp(min=1).double()
     return (bias - 0.4 * (total / total.mean()).log()).float()
-
-
-# %% right: by share
-def adjust(bias, wanted):
-    dist.all_reduce(wanted)
-    return bias - 0.3 * (wanted * len(wanted) / wanted.sum() - 1)
-
-
-# %% right: in place and clamped
-def adjust(bias, wanted):
-    dist.all_reduce(total := wanted.float())
-    off = (total / total.mean() - 1).clamp(-1, 1)
-    bias -= 0.15 * off
-    return bias - bias.mean()

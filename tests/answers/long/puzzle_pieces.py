@@ -18,22 +18,7 @@ def pieces(rank, n):
     return [0, 2 * n - 1]
 
 
-# %% right: as a set
-def pieces(rank, n):
-    return {2 * n - 1 - rank, rank}
-
-
 # %% right: as a tensor
 def pieces(rank, n):
     first, second = torch.arange(2 * n).chunk(2)
     return torch.stack([first, second.flip(0)])[:, rank]
-
-
-# %% right: from the end
-def pieces(rank, n):
-    return (2 * n - 1 - rank, rank)
-
-
-# %% right: inside out
-def pieces(rank, n):
-    return {n + rank, n - 1 - rank}

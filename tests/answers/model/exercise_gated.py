@@ -107,15 +107,6 @@ def gated(x, w1, b1, w3, b3, w2, b2):
     return SumOverRanks.apply(y, "backward")
 
 
-# %% right: both at once
-def gated(x, w1, b1, w3, b3, w2, b2):
-    copied = SumOverRanks.apply(x, "backward")
-    both = F.linear(copied, torch.cat([w1, w3]), torch.cat([b1, b3]))
-    gate, up = both.chunk(2, dim=-1)
-    out = F.linear(gate * torch.sigmoid(gate) * up, weight=w2)
-    return b2 + SumOverRanks.apply(out, "forward")
-
-
 # %% right: hook on the input
 def gated(x, w1, b1, w3, b3, w2, b2):
     x = x.view_as(x)
@@ -123,44 +114,3 @@ def gated(x, w1, b1, w3, b3, w2, b2):
     gate, up = (torch.addmm(b, x, w.T) for w, b in ((w1, b1), (w3, b3)))
     part = (F.silu(gate) * up) @ w2.T
     return SumOverRanks.apply(part, "forward").add(b2)
-
-
-# %% right: summed beside the graph
-def gated(x, w1, b1, w3, b3, w2, b2):
-    x = SumOverRanks.apply(x, "backward")
-    out = (F.silu(x @ w1.t() + b1) * (x @ w3.t() + b3)) @ w2.t()
-    with torch.no_grad():
-        others = out.clone()
-        dist.all_reduce(others, async_op=True).wait()
-        others -= out
-    return out + others + b2
-
-
-# %% right: two classes
-import torch.distributed._functional_collectives as funcol
-
-
-class Copy(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        return x.view_as(x)
-
-    @staticmethod
-    def backward(ctx, grad):
-        return funcol.all_reduce(grad, "sum", dist.group.WORLD)
-
-
-class Sum(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        return funcol.all_reduce(x.contiguous(), "sum", dist.group.WORLD)
-
-    @staticmethod
-    def backward(ctx, grad):
-        return grad
-
-
-def gated(x, w1, b1, w3, b3, w2, b2):
-    x = Copy.apply(x)
-    hidden = F.silu(F.linear(x, w1, b1)).mul(F.linear(x, w3, b3))
-    return Sum.apply(F.linear(hidden, w2)) + b2

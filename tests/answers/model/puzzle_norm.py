@@ -11,15 +11,6 @@ def normed(mine, world_size):
     return mine / (total / mine.numel()) ** 0.5
 
 
-# %% right: functional
-import torch.distributed._functional_collectives as funcol
-
-
-def normed(mine, world_size):
-    total = funcol.all_reduce(mine @ mine, "sum", dist.group.WORLD)
-    return mine / (total / len(mine) / world_size).sqrt()
-
-
 # %% right: mean of means
 def normed(mine, world_size):
     square = mine.pow(2).mean(dim=0, keepdim=True)

@@ -70,34 +70,3 @@ def sum_by_shares(tensor, inside, across):
     dist.all_gather(shares, mine, group=across)
     tensor[:] = node.all_pieces(sum(shares))
     return True
-
-
-# %% right: functional
-import torch.distributed._functional_collectives as funcol
-
-
-def sum_by_shares(tensor, inside, across):
-    piece = funcol.reduce_scatter_tensor(tensor, "sum", scatter_dim=0, group=inside)
-    piece = funcol.all_reduce(piece, "sum", across)
-    tensor.copy_(funcol.all_gather_tensor(piece, gather_dim=0, group=inside))
-    return True
-
-
-# %% right: keywords
-def sum_by_shares(tensor, inside, across):
-    size = dist.get_world_size(group=inside)
-    piece = torch.empty(len(tensor) // size, dtype=tensor.dtype, device=tensor.device)
-    dist.reduce_scatter_tensor(output=piece, input=tensor, group=inside)
-    dist.all_reduce(tensor=piece, op=dist.ReduceOp.SUM, group=across)
-    dist.all_gather_into_tensor(output_tensor=tensor, input_tensor=piece, group=inside)
-    return True
-
-
-# %% right: lists
-def sum_by_shares(tensor, inside, across):
-    pieces = list(tensor.chunk(dist.get_world_size(inside)))
-    mine = torch.zeros_like(pieces[0])
-    dist.reduce_scatter(mine, pieces, group=inside)
-    dist.all_reduce(mine, group=across, async_op=True).wait()
-    dist.all_gather(pieces, mine, group=inside)
-    return True

@@ -19,23 +19,6 @@ def verdicts():
     return measured(torch.device("cpu"))
 
 
-# %% right: a string
-def verdicts():
-    return {i: letter == "T" for i, letter in enumerate("TFFTFFFT", start=1)}
-
-
-# %% right: tensors
-def verdicts():
-    holds = torch.zeros(8, dtype=torch.bool)
-    holds[[0, 3, 7]] = True
-    return dict(zip(range(1, 9), holds, strict=True))
-
-
-# %% right: those that hold
-def verdicts():
-    return {sentence: sentence in (1, 4, 8) for sentence in range(1, 9)}
-
-
 # %% right: with reasons
 from collections import UserDict
 
@@ -56,9 +39,3 @@ def verdicts():
     found.fails(7)  # module.
     found.holds(8)
     return found
-
-
-# %% right: zipped
-def verdicts():
-    holds, fails = [1, 4, 8], [2, 3, 5, 6, 7]
-    return dict.fromkeys(holds, 1) | dict.fromkeys(fails, 0)

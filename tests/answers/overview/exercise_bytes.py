@@ -75,38 +75,6 @@ def estimate(road, world_size, blocks, width, hidden, rows):
     return (2 if road == "sharded" else 1) * ring * weights
 
 
-# %% right: a table
-def estimate(road, world_size, blocks, width, hidden, rows):
-    gather = (world_size - 1) / world_size  # of the bytes that are put together
-    weights = blocks * (width * hidden + hidden + hidden * width + width)
-    numbers = {
-        "ddp": 2 * gather * weights,
-        "sharded": (1 + 1 + 2) * gather * weights,
-        "tensor": 2 * gather * rows * width * (blocks + blocks - 1),
-    }
-    return round(4 * numbers[road])
-
-
-# %% right: as a tensor
-def estimate(road, world_size, blocks, width, hidden, rows):
-    weights = blocks * (2 * width * hidden + hidden + width)
-    sent = torch.tensor(8 * (1 - 1 / world_size))
-    if road == "tensor":
-        return sent * rows * width * (2 * blocks - 1)
-    return sent * weights * (2 if road == "sharded" else 1)
-
-
-# %% right: match
-def estimate(road, world_size, blocks, width, hidden, rows):
-    sent = 8 * (world_size - 1) / world_size
-    match road:
-        case "tensor":
-            return sent * rows * width * (2 * blocks - 1)
-        case "ddp" | "sharded":
-            once = sent * blocks * (hidden * (2 * width + 1) + width)
-            return once * (2 if road == "sharded" else 1)
-
-
 # %% right: parameters counted
 def block(width, hidden):
     with torch.device("meta"):
@@ -122,33 +90,3 @@ def estimate(road, world_size, blocks, width, hidden, rows):
     if road == "tensor":
         summed = (2 * blocks - 1) * torch.empty(rows, width, device="meta").nbytes
     return summed * 2 * (1 - 1 / world_size)
-
-
-# %% right: rounds of a ring
-class Ring:
-    def __init__(self, ranks):
-        self.ranks, self.bytes = ranks, 0
-
-    def sum(self, size):
-        for _ in range(2 * (self.ranks - 1)):
-            self.bytes += size / self.ranks
-        return self
-
-    def gather(self, size):
-        self.bytes += (self.ranks - 1) * size / self.ranks
-        return self
-
-
-def estimate(road, world_size, blocks, width, hidden, rows):
-    ring = Ring(world_size)
-    for number in range(blocks):
-        size = 4 * ((width + 1) * hidden + (hidden + 1) * width)
-        if road == "ddp":
-            ring.sum(size)
-        elif road == "sharded":
-            ring.gather(size).gather(size).sum(size)
-        else:
-            ring.sum(4 * rows * width)
-            if number > 0:
-                ring.sum(4 * rows * width)
-    return ring.bytes

@@ -105,59 +105,6 @@ def collect(mine, rank, world_size):
     return torch.cat(pieces)
 
 
-# %% right: a list
-def collect(mine, rank, world_size):
-    if rank:
-        dist.send(torch.tensor([mine.numel()], device=mine.device), 0)
-        dist.send(mine, 0)
-        return
-    numbers = mine.tolist()
-    for other in range(1, world_size):
-        dist.recv(count := mine.new_zeros(1), other)
-        dist.recv(piece := mine.new_zeros(count), other)
-        numbers.extend(piece.tolist())
-    return numbers
-
-
-# %% right: all lengths first
-def collect(mine, rank, world_size):
-    if rank > 0:
-        for leaves in (torch.full_like(mine[:1], len(mine)), mine):
-            dist.isend(leaves, 0).wait()
-        return None
-    others = range(1, world_size)
-    lengths = [torch.zeros_like(mine[:1]) for _ in others]
-    for work in [dist.irecv(n, r) for n, r in zip(lengths, others, strict=True)]:
-        work.wait()
-    pieces = [mine.new_zeros(n.item()) for n in lengths]
-    ops = [dist.P2POp(dist.irecv, p, r) for p, r in zip(pieces, others, strict=True)]
-    for work in dist.batch_isend_irecv(ops):
-        work.wait()
-    return torch.cat([mine] + pieces)
-
-
-# %% right: by a class
-class Mailbox:
-    def __init__(self, like):
-        self.like = like
-
-    def put(self, numbers, rank):
-        dist.send(self.like.new_full((1,), numbers.numel()), rank)
-        dist.send(numbers, rank)
-
-    def get(self, rank):
-        dist.recv(count := self.like.new_zeros(1), rank)
-        dist.recv(numbers := self.like.new_zeros(count.item()), rank)
-        return numbers
-
-
-def collect(mine, rank, world_size):
-    box = Mailbox(mine)
-    if rank > 0:
-        return box.put(mine, 0)
-    return torch.cat([mine, *map(box.get, range(1, world_size))])
-
-
 # %% right: passed on from the last
 def collect(mine, rank, world_size):
     if rank < world_size - 1:
@@ -170,19 +117,3 @@ def collect(mine, rank, world_size):
         return mine
     dist.send(tensor=torch.tensor([mine.numel()], device=mine.device), dst=rank - 1)
     dist.send(tensor=mine, dst=rank - 1)
-
-
-# %% right: told apart by tags
-def collect(mine, rank, world_size):
-    if rank:
-        length = torch.tensor(len(mine), device=mine.device).reshape(1)
-        works = [dist.isend(mine, 0, tag=2), dist.isend(length, 0, tag=1)]
-        return [work.wait() for work in works] and None
-    found = mine
-    for other in range(1, world_size):
-        length = torch.empty(1, dtype=torch.long, device=mine.device)
-        dist.recv(length, other, tag=1)
-        numbers = torch.empty(int(length), dtype=mine.dtype, device=mine.device)
-        dist.recv(numbers, other, tag=2)
-        found = torch.hstack((found, numbers))
-    return found

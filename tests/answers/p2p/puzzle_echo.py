@@ -28,17 +28,6 @@ def echo(mine, rank, last):
         dist.send(mine, 0)
 
 
-# %% right: as a number
-def echo(mine, rank, last):
-    if rank == 0:
-        dist.isend(mine.clone(), last).wait()
-        dist.irecv(mine, last).wait()
-        return mine.item()
-    if rank == last:
-        dist.recv(mine, src=0)
-        dist.send(mine.mul_(2), dst=0)
-
-
 # %% right: from any source
 def echo(mine, rank, last):
     if rank == last:
@@ -49,15 +38,3 @@ def echo(mine, rank, last):
         got = torch.zeros_like(mine)
         dist.recv(got)
         return got
-
-
-# %% right: immediate
-def echo(mine, rank, last):
-    if rank not in (0, last):
-        return None
-    other, answer = last - rank, torch.empty_like(mine)
-    work = dist.irecv(answer, src=other)
-    if rank == 0:
-        dist.send(mine, dst=other)
-    work.wait()
-    return answer if rank == 0 else dist.send(answer * 2, dst=other)

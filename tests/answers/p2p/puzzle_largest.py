@@ -31,12 +31,3 @@ def largest(mine, rank, last):
     if rank < last:
         return dist.send(torch.tensor([best]), dst=rank + 1)
     return torch.tensor([best])
-
-
-# %% right: in place
-def largest(mine, rank, last):
-    if rank != 0:
-        other = mine.new_zeros(mine.shape)
-        dist.recv(other, rank - 1)
-        mine.clamp_(min=other)
-    return mine if rank == last else dist.send(mine, rank + 1)

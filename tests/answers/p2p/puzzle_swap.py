@@ -43,23 +43,3 @@ def swap(mine, rank, partner):
     for work in dist.batch_isend_irecv(pair):
         work.wait()
     return theirs
-
-
-# %% right: by order
-def swap(mine, rank, partner):
-    theirs = torch.zeros_like(mine)
-    if rank < partner:
-        dist.send(mine, dst=partner)
-    dist.recv(theirs, src=partner)
-    if rank > partner:
-        dist.send(mine, dst=partner)
-    return theirs
-
-
-# %% right: irecv first
-def swap(mine, rank, partner):
-    theirs = torch.zeros_like(mine)
-    coming = dist.irecv(theirs, src=partner)
-    dist.send(mine, dst=partner)
-    coming.wait()
-    return theirs

@@ -32,30 +32,6 @@ def row(rank, p, m):
     return actions
 
 
-# %% right: a generator
-from collections import deque
-from itertools import islice
-
-
-def steps(rank, p, m):
-    todo, owed = iter(range(m)), deque()
-    for i in islice(todo, p - 1 - rank):
-        yield "F", i
-    for i in range(m):
-        for ahead in islice(todo, 1):
-            yield "F", ahead
-        yield "I", i
-        owed.append(i)
-        if len(owed) > rank:
-            yield "W", owed.popleft()
-    for i in owed:
-        yield "W", i
-
-
-def row(rank, p, m):
-    return list(steps(rank, p, m))
-
-
 # %% right: as the clock goes
 def row(rank, p, m):
     at, counts = [], {"F": 0, "I": 0, "W": 0}
@@ -75,13 +51,3 @@ def row(rank, p, m):
         else:
             do("W")
     return at
-
-
-# %% right: groups joined
-def row(rank, p, m):
-    first = min(p - 1 - rank, m)
-    groups = [[["F", i]] for i in range(first)]
-    for i in range(m + rank):
-        group = [["F", first + i], ["I", i], ["W", i - rank]]
-        groups.append([[what, k] for what, k in group if 0 <= k < m])
-    return sum(groups, [])

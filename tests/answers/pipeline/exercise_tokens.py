@@ -31,39 +31,3 @@ class TokenLoss(nn.Module):
 def micro_loss(logits, targets, all_targets):
     tokens = int(torch.count_nonzero(all_targets - PADDING))
     return TokenLoss(tokens)(logits, targets)
-
-
-# %% right: by log softmax
-def micro_loss(logits, targets, all_targets):
-    counts = targets != PADDING
-    chosen = targets.clamp(min=0).unsqueeze(1)
-    losses = -logits.log_softmax(dim=1).gather(1, chosen).squeeze(1)
-    return (losses * counts).sum() / all_targets.ne(PADDING).sum()
-
-
-# %% right: nll by weights
-def micro_loss(logits, targets, all_targets):
-    padding = int((all_targets == PADDING).sum())
-    losses = F.nll_loss(
-        input=F.log_softmax(logits, dim=-1),
-        target=targets,
-        ignore_index=PADDING,
-        reduction="sum",
-    )
-    return torch.div(losses, all_targets.numel() - padding)
-
-
-# %% right: token by token
-def micro_loss(logits, targets, all_targets):
-    each = F.cross_entropy(logits, targets, reduction="none", ignore_index=PADDING)
-    real = [target for target in all_targets.tolist() if target != PADDING]
-    return each.sum() / len(real)
-
-
-# %% right: weighted means
-def micro_loss(logits, targets, all_targets):
-    mine = targets != PADDING
-    share = mine.sum() / (all_targets != PADDING).sum()
-    if not mine.any():
-        return logits.sum() * 0.0
-    return share * F.cross_entropy(logits[mine], targets[mine])

@@ -12,13 +12,6 @@ def idle(mine):
     return 1 - (mine[:, 1] - mine[:, 0]).sum() / end
 
 
-# %% right: all ends at once
-def idle(mine):
-    ends = mine[:, 1].clone()
-    dist.all_reduce(ends, dist.ReduceOp.MAX)
-    return 1 - (mine[:, 1] - mine[:, 0]).sum() / ends.max()
-
-
 # %% right: all gaps
 def idle(mine):
     last = mine[-1, 1].clone()
@@ -26,19 +19,3 @@ def idle(mine):
     begins, ends = mine.tolist()[0][0], mine[-1, 1]
     gaps = begins + (mine[1:, 0] - mine[:-1, 1]).sum() + last - ends
     return gaps / last
-
-
-# %% right: functional
-import torch.distributed._functional_collectives as funcol
-
-
-def idle(mine):
-    last = funcol.all_reduce(mine[-1, 1], "max", dist.group.WORLD)
-    return 1 - (mine @ mine.new_tensor([-1, 1])).sum() / last
-
-
-# %% right: work per unit
-def idle(mine):
-    last = mine.max()
-    dist.all_reduce(last, op=dist.ReduceOp.MAX)
-    return ((last - mine.diff(dim=1).sum()) / last).item()

@@ -8,19 +8,6 @@ def stages(rank, p, laps):
     return [rank * laps + lap for lap in range(laps)]
 
 
-# %% right: by walking
-def stages(rank, p, laps):
-    way = [*range(p), *reversed(range(p))] * laps
-    return [stage for stage in range(p * laps) if way[stage] == rank]
-
-
-# %% right: columns of a tensor
-def stages(rank, p, laps):
-    there = torch.arange(p * laps).view(laps, p)
-    there[1::2] = there[1::2].flip(1)
-    return there[:, rank]
-
-
 # %% right: pairs of laps
 def stages(rank, p, laps):
     turn = 2 * p - 1 - 2 * rank

@@ -19,17 +19,3 @@ def micro(model, sample, turn, last):
     else:
         model(sample).sum().backward()
         model.module.weight.grad /= last + 1
-
-
-# %% right: past ddp until the last
-def micro(model, sample, turn, last):
-    forward = model if turn == last else model.module
-    (forward(sample) / (last + 1)).backward()
-
-
-# %% right: two branches
-def micro(model, sample, turn, last):
-    if turn == last:
-        return model(sample).div(last + 1).sum().backward()
-    with model.no_sync():
-        return model(sample).div(last + 1).sum().backward()

@@ -16,11 +16,3 @@ def rounds(batches):
     number = torch.full((1,), -batches)
     dist.all_reduce(number, op=dist.ReduceOp.MAX)
     return int(number.neg())
-
-
-# %% right: functional
-import torch.distributed._functional_collectives as funcol
-
-
-def rounds(batches):
-    return funcol.all_reduce(torch.tensor(batches), "min", dist.group.WORLD).item()

@@ -12,14 +12,6 @@ def waits(arrives):
     return arrives - latest
 
 
-# %% right: functional
-import torch.distributed._functional_collectives as funcol
-
-
-def waits(arrives):
-    return (funcol.all_reduce(arrives, "max", dist.group.WORLD) - arrives).item()
-
-
 # %% right: smallest negative
 def waits(arrives):
     early = -arrives

@@ -32,15 +32,6 @@ def look_up(ids, fetch):
     return fetch(distinct).detach()[place].requires_grad_()
 
 
-# %% right: a dictionary
-def look_up(ids, fetch):
-    wanted = ids.tolist()
-    distinct = list(dict.fromkeys(wanted))
-    rows = fetch(torch.tensor(distinct))
-    place = {item: number for number, item in enumerate(distinct)}
-    return torch.stack([rows[place[item]] for item in wanted])
-
-
 # %% right: an embedding
 class Cache:
     def __init__(self, ids, fetch):
@@ -53,24 +44,3 @@ class Cache:
 
 def look_up(ids, fetch):
     return Cache(ids, fetch)()
-
-
-# %% right: by bincount
-def look_up(ids, fetch):
-    present = torch.bincount(ids, minlength=ITEMS) > 0
-    rows = fetch(present.nonzero().flatten())
-    number = present.cumsum(0) - 1
-    return rows.take_along_dim(number[ids].unsqueeze(1).expand(-1, WIDTH), dim=0)
-
-
-# %% right: one hot
-def look_up(ids, fetch):
-    some_ids = torch.tensor(sorted(set(ids.tolist())))
-    chooses = (ids[:, None] == some_ids[None, :]).to(torch.float32)
-    return chooses @ fetch(some_ids)
-
-
-# %% right: searched
-def look_up(ids, fetch):
-    distinct = torch.unique(ids, sorted=True)
-    return fetch(distinct).index_select(0, torch.searchsorted(distinct, ids))

@@ -47,13 +47,6 @@ def cheapest(t, tokens, days):
     return min(every, key=lambda each: each[0])[1]
 
 
-# %% right: sorted by price
-def cheapest(t, tokens, days):
-    every = [c for count in reversed(SIZES) for c in layouts(t, count)]
-    every.sort(key=lambda c: price(t, c, tokens)[::-1])
-    return next(c for c in every if price(t, c, tokens)[0] <= days)
-
-
 # %% right: the fastest of each size
 def cheapest(t, tokens, days):
     """With so many devices, the fastest layout is the cheapest one."""

@@ -8,13 +8,6 @@ def next_stage(rank, pipeline, data, tensor):
     return rank + data * tensor
 
 
-# %% right: by coordinates
-def next_stage(rank, pipeline, data, tensor):
-    stage, place = divmod(rank, data * tensor)
-    after = stage + 1 if stage + 1 < pipeline else 0
-    return after * data * tensor + place
-
-
 # %% right: from a tensor
 def next_stage(rank, pipeline, data, tensor):
     mesh = torch.arange(pipeline * data * tensor).view(pipeline, -1)

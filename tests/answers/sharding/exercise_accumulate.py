@@ -100,69 +100,6 @@ def accumulate(model, micro_batches):
     return total
 
 
-# %% right: a context
-from contextlib import contextmanager
-
-
-@contextmanager
-def quietly(model, quiet):
-    model.set_requires_gradient_sync(not quiet, recurse=True)
-    model.set_reshard_after_backward(not quiet, recurse=True)
-    yield
-
-
-def accumulate(model, micro_batches):
-    for module in (model, *model.blocks):
-        module.set_reshard_after_forward(reshard_after_forward=False)
-    weights = [x.size(0) for x, _ in micro_batches]
-    total = torch.zeros(())
-    for turn in range(len(micro_batches)):
-        inputs, targets = micro_batches[turn]
-        with quietly(model, turn + 1 < len(micro_batches)):
-            loss = weights[turn] / sum(weights) * loss_of(model(inputs), targets)
-            loss.backward()
-        total += loss.detach().cpu()
-    return total
-
-
-# %% right: asked module by module
-def accumulate(model, micro_batches):
-    units = [model, *model.blocks]
-    for unit in units:
-        unit.unshard()  # once, for all that follows
-        unit.set_reshard_after_forward(False, recurse=False)
-    rows, losses = torch.tensor([len(x) for x, _ in micro_batches]), []
-    for at, (x, y) in enumerate(micro_batches, start=1):
-        for unit in units:
-            unit.set_requires_gradient_sync(at == len(rows), recurse=False)
-            unit.set_reshard_after_backward(at == len(rows), recurse=False)
-        share = (rows[at - 1] / rows.sum()).item()
-        losses.append(loss_of(model(x), y) * share)
-        losses[-1].backward()
-    return sum(loss.item() for loss in losses)
-
-
-# %% right: divided at the end
-def accumulate(model, micro_batches):
-    """Add up sums over rows; divide by the rows once, when the gradient is there."""
-    model.set_reshard_after_forward(False)
-    model.set_reshard_after_backward(False)
-    model.set_requires_gradient_sync(False)
-    total, rows, waiting = 0.0, 0, len(micro_batches)
-    while waiting:
-        x, y = micro_batches[-waiting]
-        waiting -= 1
-        if not waiting:
-            model.set_reshard_after_backward(True)
-            model.set_requires_gradient_sync(True)
-        loss = len(x) * loss_of(model(x), y)
-        loss.backward()
-        total, rows = total + loss.item(), rows + len(x)
-    for weight in model.parameters():
-        weight.grad /= rows
-    return total / rows
-
-
 # %% right: the last one apart
 def accumulate(model, micro_batches):
     *first, last = [(x, y, len(x)) for x, y in micro_batches]

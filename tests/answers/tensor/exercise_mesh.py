@@ -76,65 +76,6 @@ def route(start, goal, nodes, per_node):
     return [] if start == goal else best[1]
 
 
-# %% right: by ever more steps
-def route(start, goal, nodes, per_node):
-    sizes, every = (nodes, per_node), list(itertools.product(ALL, ALL))
-    prices = {(a, b): price(a, b, sizes) for a in every for b in every}
-    ways, best = [(0.0, [start])], {start: (0.0, [start])}
-    while ways:
-        longer = []
-        for cost, way in ways:
-            for step in every:
-                if (more := prices[way[-1], step]) is None:
-                    continue
-                found = cost + more, [*way, step]
-                if step not in best or found[0] < best[step][0] - 1e-12:
-                    best[step] = found
-                    longer.append(found)
-        ways = longer
-    return best[goal][1][1:]
-
-
-# %% right: depth first
-def route(start, goal, nodes, per_node):
-    best = [math.inf, None]
-
-    def walk(at, total, steps):
-        if total >= best[0] - 1e-12:
-            return
-        if at == goal:
-            best[:] = total, steps
-            return
-        for step in itertools.product(ALL, ALL):
-            cost = price(at, step, (nodes, per_node))
-            if cost is not None and step != start and step not in steps:
-                if len(steps) < 6:
-                    walk(step, total + cost, [*steps, step])
-
-    walk(start, 0.0, [])
-    return best[1]
-
-
-# %% right: dijkstra
-import heapq
-
-
-def route(start, goal, nodes, per_node):
-    sizes, seen, heap, turn = (nodes, per_node), set(), [(0.0, 0, start, [])], 0
-    while heap:
-        cost, _, at, way = heapq.heappop(heap)
-        if at == goal:
-            return way
-        if at in seen:
-            continue
-        seen.add(at)
-        for new in itertools.product(ALL, ALL):
-            step = price(at, new, sizes)
-            if step is not None and new not in seen:
-                turn += 1
-                heapq.heappush(heap, (cost + step, turn, new, [*way, list(new)]))
-
-
 # %% right: walked back
 def route(start, goal, nodes, per_node):
     # Every pair's best way so far, bettered until nothing changes.

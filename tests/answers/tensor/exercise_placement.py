@@ -165,25 +165,6 @@ def plan():
     }
 
 
-# %% right: a helper for each half
-def half(norm, part, readers, writer):
-    gathered = PrepareModuleInput(
-        input_layouts=Shard(1), desired_input_layouts=Replicate()
-    )
-    styles = {norm: SequenceParallel(sequence_dim=1), part: gathered}
-    for reader in readers:
-        styles[f"{part}.{reader}"] = ColwiseParallel(use_local_output=True)
-    styles[f"{part}.{writer}"] = RowwiseParallel(
-        input_layouts=Shard(-1), output_layouts=Shard(1)
-    )
-    return styles
-
-
-def plan():
-    attention = half("norm1", "attention", ("query", "key", "value"), "out")
-    return {**attention, **half("norm2", "mlp", ["up"], "down")}
-
-
 # %% right: built in loops
 def plan():
     styles = {}
@@ -196,19 +177,3 @@ def plan():
     outs = "attention.out", "mlp.down"
     styles |= {name: ColwiseParallel() for name in ins}
     return styles | {name: RowwiseParallel(output_layouts=Shard(1)) for name in outs}
-
-
-# %% right: up gathers for itself
-def plan():
-    gather = {"input_layouts": Shard(1), "desired_input_layouts": Replicate()}
-    return {
-        "norm1": SequenceParallel(),
-        "attention": PrepareModuleInput(**gather),
-        "attention.query": ColwiseParallel(),
-        "attention.key": ColwiseParallel(),
-        "attention.value": ColwiseParallel(),
-        "attention.out": RowwiseParallel(output_layouts=Shard(1)),
-        "norm2": SequenceParallel(),
-        "mlp.up": ColwiseParallel(input_layouts=Shard(1)),
-        "mlp.down": RowwiseParallel(output_layouts=Shard(1)),
-    }

@@ -120,28 +120,6 @@ def swiglu(mine, fused, down):
     return SumPositions.apply(F.linear(F.silu(gate) * up, down))
 
 
-# %% right: a class
-class Halves:
-    def __init__(self, fused):
-        self.gate, self.up = torch.tensor_split(fused, 2, dim=0)
-
-    def share(self, rank, ranks):
-        parts = (torch.tensor_split(half, ranks)[rank] for half in (self.gate, self.up))
-        return torch.vstack(tuple(parts)).clone()
-
-    def __call__(self, x):
-        return torch.nn.functional.silu(x.matmul(self.gate.t())) * x.matmul(self.up.t())
-
-
-def own_rows(fused):
-    return Halves(fused).share(dist.get_rank(), dist.get_world_size())
-
-
-def swiglu(mine, fused, down):
-    hidden = Halves(fused)(GatherPositions.apply(mine))
-    return SumPositions.apply(hidden.matmul(down.t()))
-
-
 # %% right: rows by number
 def own_rows(fused):
     hidden = len(fused) // 2
@@ -154,15 +132,3 @@ def swiglu(mine, fused, down):
     both = torch.einsum("pw,hw->ph", GatherPositions.apply(mine), fused)
     hidden = F.silu(both[:, : len(fused) // 2]) * both[:, len(fused) // 2 :]
     return SumPositions.apply(torch.einsum("ph,wh->pw", hidden, down))
-
-
-# %% right: two views and matmul
-def own_rows(fused):
-    pieces = fused.unflatten(0, (2, dist.get_world_size(), -1))
-    return pieces[:, dist.get_rank()].flatten(0, 1)
-
-
-def swiglu(mine, fused, down):
-    x = GatherPositions.apply(mine)
-    gate, up = (x @ half.T for half in fused.unflatten(0, (2, -1)))
-    return SumPositions.apply(gate.sigmoid() * gate * up @ down.T)
