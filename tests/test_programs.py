@@ -1,12 +1,10 @@
 """Every program runs alone, from any folder, on 2, 3 and 4 ranks.
 
 On 4 it is torchrun that starts them, as in the notebooks; else nobody (see ranks.py).
-On 2 ranks most programs run in `make check` only: `make test` sees them succeed in the
-notebooks, and unsolved exercises there, too. On 3 they run once, while nothing changes.
+On 2 ranks they run in `make check` only: `make test` sees them succeed in the notebooks
+and after their planted mistakes, and unsolved exercises in the notebooks, too.
 """
 
-import json
-import re
 from fnmatch import fnmatch
 from pathlib import Path
 
@@ -22,7 +20,6 @@ from conftest import (
 )
 from ranks import launch
 
-from ddp_lab import ROOT
 from ddp_lab.data import prepare
 from ddp_lab.kit import python, torchrun
 
@@ -42,37 +39,18 @@ HEALTHY = [path for path in PROGRAMS if path.parent.name != "clinic"]
 PROCESSES = pytest.mark.processes
 
 
-# A cell with no other words runs a program on 2 ranks, and fails if the program does.
-PLAIN = {"torchrun", "python", "--nproc-per-node", "2", "--max-restarts", "3"}
-
-
-def shown() -> set[str]:
-    """Return the programs that the notebooks run on 2 ranks, without arguments."""
-    found = set()
-    for path in (ROOT / "notebooks").glob("*.ipynb"):
-        cells = json.loads(path.read_text())["cells"]
-        code = "\n".join("".join(cell["source"]) for cell in cells)
-        if "\nnproc = 2 " in f"\n{code}":
-            code = code.replace("{nproc}", "2")
-        for line in re.findall("^(?:\\w+ = )?%(.*)", code, re.M):
-            programs = {word for word in line.split() if word.startswith("ddp_lab/")}
-            if "2" in line.split() and {*line.split()} - PLAIN == programs:
-                found |= {program.removeprefix("ddp_lab/") for program in programs}
-    return found
-
-
 def cases():
     """Return programs with numbers of ranks, marked by where they run."""
-    seen = shown()
     for path in HEALTHY:
-        name = name_of(path)
         unsolved = path.name.startswith(("exercise", "puzzle"))
-        again = unsolved or name in seen
-        marks = {2: [pytest.mark.check], 3: [FULL] if unsolved else [], 4: [FULL]}
-        marks[2] += [pytest.mark.repeats] if again else []
+        marks = {
+            2: [pytest.mark.check, pytest.mark.repeats],
+            3: [FULL] if unsolved else [],
+            4: [FULL],
+        }
         for ranks, more in marks.items():
             marked = [PROCESSES, *more]
-            yield pytest.param(path, ranks, marks=marked, id=f"{name}-{ranks}")
+            yield pytest.param(path, ranks, marks=marked, id=f"{name_of(path)}-{ranks}")
 
 
 @pytest.mark.parametrize("path, ranks", list(cases()))
