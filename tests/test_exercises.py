@@ -79,9 +79,9 @@ def _exercise(path: Path) -> str:
 
 
 SOLUTIONS, ANSWERS = shown(), others()
-REFERENCES = {"rpc/exercise_far.py", "rpc/exercise_specimens.py"}
-ALONE = STARTS_ITS_RANKS | RESTARTS.keys() | REFERENCES
-"""Exercises of which each answer has a launch of its own."""
+CALLS = {name_of(path) for path in (SHOWN / "rpc").glob("*.py")}
+ALONE = STARTS_ITS_RANKS | RESTARTS.keys() | CALLS
+"""Exercises of which each answer has a launch of its own; failed calls leave threads."""
 NOT_COMPARED = {
     "nodes/exercise_shares",
     "rpc/exercise_specimens",
