@@ -81,7 +81,7 @@ def _exercise(path: Path) -> str:
 SOLUTIONS, ANSWERS = shown(), others()
 CALLS = {name_of(path) for path in (SHOWN / "rpc").glob("*.py")}
 ALONE = STARTS_ITS_RANKS | RESTARTS.keys() | CALLS
-"""Exercises of which each answer has a launch of its own; failed calls leave threads."""
+"""Exercises of which each answer has its own launch: a failed call leaves threads."""
 NOT_COMPARED = {
     "nodes/exercise_shares",
     "rpc/exercise_specimens",
