@@ -146,7 +146,7 @@ def test_a_course_with_late_days_a_roster_and_a_regrading(tmp_path):
         gradebook.db.commit()
         assert gradebook.find_student("carl").last_name == "Coe"
 
-    decide(course, "PASS")  # it is mended, and judged anew for all
+    decide(course, "Verdict('pass')")  # it is mended, and judged anew for all
     path = course.classroom / "assignments" / "ring" / "criteria.py"
     path.write_text(
         path.read_text() + "\nCRITERIA['any_length'] = None  # not called\n"
@@ -191,7 +191,7 @@ def test_a_course_with_late_days_a_roster_and_a_regrading(tmp_path):
 @pytest.mark.skipif(bool(slurm_cluster.missing()), reason=slurm_cluster.missing())
 def test_grading_is_spread_over_the_machines_of_a_cluster(tmp_path):
     course = Course(tmp_path)
-    decide(course, "PASS")
+    decide(course, "Verdict('pass')")
     for name in ("anna", "bert", "carl"):
         course.hand_in(name, submission(solution("ring")))
     course.hand_in("dora", submission(starter("ring")))

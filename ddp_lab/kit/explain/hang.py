@@ -102,10 +102,10 @@ def _groups(
 ) -> Cause | None:
     """Some rank waits for the others to join a group, or to make one."""
     names = {stand.name for stand in waiting}
-    if MEETING in names and len(waiting) == len(logs):
+    if MEETING in names:
         if found := _joins_as_another(waiting, logs):
-            return found
-        if len(names) == 1:
+            return found  # ranks that it lets join may have left by now
+        if names == {MEETING} and len(waiting) == len(logs):
             return _not_met(waiting, logs)
     if "new_group" not in names or any(s.state in AWAY for s in stands):
         return None
