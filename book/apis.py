@@ -19,9 +19,7 @@ PLACES = (
     "torch.utils.data.",
 )
 """Where those names live that the course is about."""
-OLD_PAGES = course.PATH / course.file(
-    course.LESSONS[course.NUMBERS["what_old_pages_say"]]
-)
+OLD_PAGES = course.PATH / course.file(course.NAMED["what_old_pages_say"])
 SEARCH = "https://docs.pytorch.org/docs/stable/search.html?q="
 
 
@@ -98,8 +96,7 @@ def index() -> str:
 
 def lesson(name: str) -> str:
     """Return a link to a lesson: its number."""
-    number = course.NUMBERS[name]
-    return f"[{number}](../notebooks/{course.file(course.LESSONS[number])})"
+    return f"[{course.NUMBERS[name]}](../notebooks/{course.file(course.NAMED[name])})"
 
 
 def page(program: Path) -> str:

@@ -1,7 +1,7 @@
 /* A planner: what a layout holds, sends and takes, and a form to play with it.
 
 The formulas are those of ddp_lab/overview/road.py, and a test compares the two.
-The book loads this file, and a cell of lesson 19 puts it below its picture. */
+The book loads this file, and a cell of lesson 21 puts it below its picture. */
 
 "use strict";
 
@@ -162,7 +162,7 @@ const H100 = {flops: 450e12, fast: 360 * GB, memory: 80 * GB, machine: 8};
 const PEAKS = new Map([[A100, 312e12], [H100, 989e12]]);
 // Share of peak that was reported, heads if attention kept its matrix; parameters, layers,
 // width, sequences, length; the machine, and its cards' share of a device; kind, data,
-// shard, tensor, pipeline, rows, recomputed, laps. As lesson 19 has them.
+// shard, tensor, pipeline, rows, recomputed, laps. As lesson 21 has them.
 const PUBLISHED = {
   "Megatron 146B": [0.47, 96, [146e9, 80, 12288, 2304, 2048], A100, 23, ["DDP", 24, 1, 8, 8, 2, 1, 2]],
   "Megatron 530B": [0.52, 128, [530e9, 105, 20480, 2520, 2048], A100, 23, ["DDP", 9, 1, 8, 35, 1, 1, 3]],

@@ -76,7 +76,7 @@ SHOTS = {
 def executed(shot: Shot, folder: Path) -> Path:
     """Execute a learner's copy in `folder`, leave what is shown of it; return it."""
     work.make(folder)
-    lesson = course.LESSONS[course.NUMBERS[shot.lesson]]
+    lesson = course.NAMED[shot.lesson]
     path = folder / "notebooks" / course.file(lesson)
     book = notebooks.read(path)
     begin = [cell.source.startswith((shot.first, shot.last)) for cell in book.cells]

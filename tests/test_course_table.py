@@ -8,7 +8,7 @@ import sys
 from dataclasses import replace
 
 import pytest
-from conftest import copied
+from conftest import FULL, copied
 
 pytest.importorskip("nbformat", reason="tools.course needs Jupyter")
 
@@ -60,8 +60,39 @@ def test_the_row_is_true_of_the_notebook(lesson):
 
 @lessons
 def test_what_comes_before_is_in_no_later_place(lesson):
-    numbers = [course.NUMBERS[name] for name in lesson.after.split()]
-    assert all(number < course.NUMBERS[lesson.name] for number in numbers)
+    order = [each.name for each in course.LESSONS]
+    places = [order.index(name) for name in lesson.after.split()]
+    assert all(place < order.index(lesson.name) for place in places)
+
+
+def known(names: list[str]) -> set[str]:
+    """Return these lessons, and all that come before them."""
+    more = [name for each in names for name in course.NAMED[each].after.split()]
+    return {*names} | (known(more) if more else set())
+
+
+@pytest.mark.parametrize("track", course.TRACKS, ids=lambda each: each.reader)
+def test_a_path_leans_on_nothing_outside_of_it(track):
+    taken = known(track.knows.split())
+    for name in track.lessons.split():
+        assert {*course.NAMED[name].after.split()} <= taken, name
+        taken.add(name)
+
+
+@FULL
+@pytest.mark.processes
+@pytest.mark.parametrize("track", course.TRACKS, ids=lambda each: each.reader)
+def test_a_path_runs_where_no_other_lesson_has_run(track, tmp_path):
+    folder, before = copied(tmp_path), known(track.knows.split())
+    taken = [name for name in course.NAMED if name in before]
+    taken += track.lessons.split()
+    for lesson in course.LESSONS:
+        path = course.PATH / course.file(lesson)
+        for program, _ in notebooks.programs(path) if lesson.name not in taken else ():
+            (folder / program.relative_to(course.ROOT)).unlink()
+    numbers = [course.NUMBERS[name] for name in taken]
+    command = [sys.executable, "-m", "tools.lab", "--nproc", "", "--jobs", "", *numbers]
+    subprocess.run(command, cwd=folder, check=True)
 
 
 def test_every_notebook_has_a_row():
@@ -82,7 +113,10 @@ def run(folder, module: str) -> str:
 def look(folder) -> None:
     """Assert that all in the copy in `folder` agree on the lessons' numbers."""
     paths = sorted((folder / "notebooks").glob("*.ipynb"))
-    assert [int(path.name[:2]) for path in paths] == [*range(len(paths))]
+    numbers = [path.name[:2] for path in paths]
+    rest = sum(number.startswith("A") for number in numbers)
+    assert numbers[-rest:] == [f"A{n}" for n in range(1, rest + 1)]
+    assert numbers[:-rest] == [f"{n:02}" for n in range(len(paths) - rest)]
     for path in [*paths, *(folder / name for name in DOCUMENTS)]:
         text = path.read_text()
         if path.suffix == ".ipynb":
@@ -90,8 +124,9 @@ def look(folder) -> None:
             text = "\n".join("".join(cell["source"]) for cell in cells)
         for label, name in re.findall(r"\[([^]]*)\]\((?!http)([^)#\s]+\.ipynb)", text):
             assert (path.parent / name).exists(), (path.name, name)
-            number = re.match(r"(?:lesson )?(\d+)", label)
-            assert not number or int(number[1]) == int(name.rpartition("/")[2][:2])
+            number = re.match(r"(?:lesson )?(A?\d+)\b", label)
+            place = name.rpartition("/")[2][:2].removeprefix("0")
+            assert not number or number[1] == place, (path.name, label)
     for program in sorted(folder.glob("ddp_lab/*/*.py")):
         told = re.search(r"^Written by (.*)\.$", program.read_text(), re.M)
         assert not told or (folder / told[1]).exists(), program
@@ -108,8 +143,8 @@ def rewrite(folder, name: str, change) -> None:
     run(folder, "tools.course")
 
 
-def text_of(folder, number: int, name: str) -> str:
-    return (folder / "notebooks" / f"{number:02}_{name}.ipynb").read_text()
+def text_of(folder, number: str, name: str) -> str:
+    return (folder / "notebooks" / f"{number:0>2}_{name}.ipynb").read_text()
 
 
 @pytest.mark.processes
@@ -123,24 +158,25 @@ def test_a_lesson_is_inserted_by_its_row_and_two_change_places(tmp_path):
         return text.replace(row, row + new)
 
     def swap(text, row):
-        (other,) = re.findall(ROW.format("model_parallel"), text, re.S)
+        (other,) = re.findall(ROW.format("when_it_hangs"), text, re.S)
         return text.replace(row + other, other + row)
 
     rewrite(folder, "point_to_point", insert)
     rewrite(folder, "cifar10_resnet", swap)
     look(folder)
-    assert '"# 2 · More' in text_of(folder, 2, "more_messages")
-    now = {name: number + 1 for name, number in course.NUMBERS.items()}
-    later = now["when_it_hangs"]
-    assert f'"# {later} · When it hangs' in text_of(folder, later, "when_it_hangs")
-    assert "from lesson 1." in text_of(folder, later, "when_it_hangs")
-    first = f"lessons 0 to {now['ddp_basics']}, then"
-    assert first in (folder / "README.md").read_text()
-    place = now["cifar10_resnet"]
-    assert f'"# {place} · Model parallel' in text_of(folder, place, "model_parallel")
-    assert f'"# {place + 1} · ResNet' in text_of(folder, place + 1, "cifar10_resnet")
+    assert '"# 2 · More' in text_of(folder, "2", "more_messages")
+    main = [each.name for each in course.LESSONS if each.part != course.APPENDIX]
+    now = {name: str(number + (number > 1)) for number, name in enumerate(main)}
+    now |= {"cifar10_resnet": now["when_it_hangs"]}
+    now |= {"when_it_hangs": str(int(now["cifar10_resnet"]) - 1)}
+    for name in ("cifar10_resnet", "when_it_hangs"):
+        title = course.NAMED[name].title
+        assert f'"# {now[name]} · {title}' in text_of(folder, now[name], name)
     # Numbers without a link follow as well: in prose, in code, and in a syllabus.
-    roads = text_of(folder, now["which_road"], "which_road")
-    assert f"as in lesson {place}." in roads
+    assert "the circle of lesson 1" in text_of(
+        folder, now["when_it_hangs"], "when_it_hangs"
+    )
+    roads = text_of(folder, "A3", "which_road")
+    assert f"as in lesson {now['model_parallel']}." in roads
     guide = (folder / "classroom" / "README.md").read_text()
-    assert f"[split](source/split/split.ipynb) | 1, {place} |" in guide
+    assert f"[split](source/split/split.ipynb) | 1, {now['model_parallel']} |" in guide

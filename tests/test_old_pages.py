@@ -22,14 +22,14 @@ from ddp_lab.kit.cell import end  # noqa: E402
 from ddp_lab.old_pages.tutorial_2017 import judge  # noqa: E402
 from tools import notebooks as kit  # noqa: E402
 
-NOTEBOOK = ROOT / "notebooks" / "28_what_old_pages_say.ipynb"
+NOTEBOOK = ROOT / "notebooks" / "A4_what_old_pages_say.ipynb"
 ROWS = set(range(1, 39))
 # Those that nothing here can try; a table says what was read of them.
 READ = {19, 20, 24, 31}
 FATES = {"stops", "warns", "hangs", "holds", "misleads"}
 SAID, NOW = "| Row | Year | It says |", "| Row | Today | Lesson |"
 BOTH = "| Row | Year | It says | Read | Lesson |"
-LINK = re.compile(r"\[\d+\]\((\d\d_\w+\.ipynb)\)")
+LINK = re.compile(r"\[A?\d+\]\(([\dA]\d_\w+\.ipynb)\)")
 TRIED = re.compile(r"^def row_(\d+)\(", re.M)  # the function that tries it
 
 

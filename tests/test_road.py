@@ -229,7 +229,7 @@ SITUATIONS = {
 
 def lesson() -> dict:
     """Return what the lesson's cells about machines and published trainings define."""
-    cells = kit.read(ROOT / "notebooks" / "27_which_road.ipynb").cells
+    cells = kit.read(ROOT / "notebooks" / "A3_which_road.ipynb").cells
     made = ast.Assign | ast.FunctionDef | ast.ImportFrom  # without what is shown
     names = dict(vars(model))
     for first in ("CARDS = {", "ROWS = {"):

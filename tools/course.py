@@ -3,7 +3,7 @@
 From the rows of `LESSONS` this writes the table in README.md and, in each notebook, the
 title, the small table under it and the "Next" line of the summary. A lesson's number is
 its place among the rows. A notebook with another number is renamed; links, paths and
-every "lesson 20" in the repository follow.
+every "lesson 8" in the repository follow.
 
 To insert a lesson, add its row, and its notebook as notebooks/99_NAME.ipynb.
 """
@@ -17,13 +17,12 @@ from pathlib import Path
 from ddp_lab import ROOT
 from tools import notebooks
 
-FIRST_STEPS = "First steps"
+RANKS = "Ranks"
 DATA_PARALLEL = "Data parallel"
-WHOLE_TRAININGS = "Whole trainings"
-SPLITTING = "Splitting the model"
-GOES_WRONG = "When it goes wrong"
-MANY_MACHINES = "Many machines"
-REST = "Calls, choosing, old pages"
+FASTER = "Faster"
+MODELS = "Models that do not fit"
+CLUSTERS = "Clusters"
+APPENDIX = "Appendix"
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,7 @@ LESSONS = (
         "start_here",
         "Start here",
         "processes, ranks, a sum that they share, and the first failures",
-        FIRST_STEPS,
+        RANKS,
         minutes=25,
         ranks=2,
         programs="start",
@@ -59,7 +58,7 @@ LESSONS = (
         "point_to_point",
         "Point to point",
         "messages between two ranks, and the first deadlock",
-        FIRST_STEPS,
+        RANKS,
         minutes=40,
         ranks=4,
         programs="p2p",
@@ -69,11 +68,11 @@ LESSONS = (
         "collectives",
         "Collectives",
         "nine calls that all ranks make together",
-        FIRST_STEPS,
+        RANKS,
         minutes=60,
         ranks=4,
         programs="collectives",
-        after="point_to_point",
+        after="start_here",
     ),
     Lesson(
         "ddp_basics",
@@ -106,151 +105,30 @@ LESSONS = (
         after="ddp_basics",
     ),
     Lesson(
-        "inside_ddp",
-        "Inside DDP",
-        "DDP rebuilt in ten steps, each equal to one process and counted",
-        DATA_PARALLEL,
-        minutes=75,
-        ranks=2,
-        programs="inside",
-        after="ddp_in_practice",
-    ),
-    Lesson(
-        "sending_less",
-        "Sending less",
-        "fewer bytes, fewer messages, less state, and numbers that stay right",
-        DATA_PARALLEL,
-        minutes=65,
-        ranks=4,
-        programs="less",
-        after="inside_ddp",
-    ),
-    Lesson(
-        "what_communication_costs",
-        "What communication costs",
-        "five all-reduces, and the time of a step predicted before it runs",
-        DATA_PARALLEL,
-        minutes=65,
-        ranks=4,
-        programs="cost",
-        after="inside_ddp",
-        needs="a CPU; the slow wire needs Linux",
-    ),
-    Lesson(
         "checkpointing",
         "Checkpointing",
         "stop a run, resume it, and end with the same bits",
-        WHOLE_TRAININGS,
+        DATA_PARALLEL,
         minutes=60,
         ranks=2,
         programs="checkpoint",
         after="ddp_basics",
     ),
     Lesson(
-        "sharded_checkpoints",
-        "Sharded checkpoints",
-        "every rank writes its part, and any number of ranks reads them",
-        WHOLE_TRAININGS,
-        minutes=45,
-        ranks=4,
-        programs="checkpoint",
-        after="checkpointing",
-    ),
-    Lesson(
         "cifar10_resnet",
         "ResNet on CIFAR-10",
         "a whole training in one program, and a second one for speed",
-        WHOLE_TRAININGS,
+        DATA_PARALLEL,
         minutes=75,
         ranks=2,
         programs="cifar10",
         after="ddp_in_practice checkpointing",
     ),
     Lesson(
-        "model_parallel",
-        "Model parallel",
-        "networks that are cut between layers, or through them",
-        SPLITTING,
-        minutes=65,
-        ranks=4,
-        programs="model",
-        after="ddp_basics",
-    ),
-    Lesson(
-        "sharding",
-        "Sharding",
-        "ZeRO by hand: which rank holds what, and when",
-        SPLITTING,
-        minutes=60,
-        ranks=4,
-        programs="sharding",
-        after="ddp_in_practice model_parallel",
-    ),
-    Lesson(
-        "fully_shard",
-        "fully_shard",
-        "the library's sharding, and what a real training needs of it",
-        SPLITTING,
-        minutes=75,
-        ranks=4,
-        programs="sharding",
-        after="sharding sharded_checkpoints",
-    ),
-    Lesson(
-        "tensor_parallel",
-        "Tensor parallel",
-        "one transformer cut through all of its weights, by hand",
-        SPLITTING,
-        minutes=65,
-        ranks=4,
-        programs="tensor",
-        after="model_parallel",
-    ),
-    Lesson(
-        "meshes",
-        "DTensor and meshes",
-        "placements, what each change of them costs, and two cuts at once",
-        SPLITTING,
-        minutes=60,
-        ranks=4,
-        programs="tensor",
-        after="tensor_parallel fully_shard",
-    ),
-    Lesson(
-        "pipelines",
-        "Pipelines",
-        "schedules as tables, foreseen and run, and a GPT on one of them",
-        SPLITTING,
-        minutes=70,
-        ranks=4,
-        programs="pipeline",
-        after="model_parallel sharded_checkpoints",
-    ),
-    Lesson(
-        "long_sequences_and_experts",
-        "Long sequences and experts",
-        "one sequence and one layer of experts, each spread over all ranks",
-        SPLITTING,
-        minutes=70,
-        ranks=4,
-        programs="long",
-        after="tensor_parallel",
-    ),
-    Lesson(
-        "all_at_once",
-        "All at once, and a thousand ranks",
-        "three cuts together on eight ranks, and a plan for many more",
-        SPLITTING,
-        minutes=70,
-        ranks=8,
-        programs="scale",
-        after="meshes pipelines",
-    ),
-    Lesson(
         "when_it_hangs",
         "When it hangs",
         "find the rank and the line when nothing more is printed",
-        GOES_WRONG,
+        DATA_PARALLEL,
         minutes=45,
         ranks=4,
         programs="clinic",
@@ -261,7 +139,7 @@ LESSONS = (
         "the_ward",
         "The ward",
         "seven more sick programs, for practice",
-        GOES_WRONG,
+        DATA_PARALLEL,
         minutes=45,
         ranks=4,
         programs="clinic",
@@ -269,10 +147,131 @@ LESSONS = (
         needs="a CPU; GPUs are left alone",
     ),
     Lesson(
+        "inside_ddp",
+        "Inside DDP",
+        "DDP rebuilt in ten steps, each equal to one process and counted",
+        FASTER,
+        minutes=75,
+        ranks=2,
+        programs="inside",
+        after="ddp_in_practice",
+    ),
+    Lesson(
+        "what_communication_costs",
+        "What communication costs",
+        "five all-reduces, and the time of a step predicted before it runs",
+        FASTER,
+        minutes=65,
+        ranks=4,
+        programs="cost",
+        after="point_to_point inside_ddp",
+        needs="a CPU; the slow wire needs Linux",
+    ),
+    Lesson(
+        "sending_less",
+        "Sending less",
+        "fewer bytes, fewer messages, less state, and numbers that stay right",
+        FASTER,
+        minutes=65,
+        ranks=4,
+        programs="less",
+        after="inside_ddp",
+    ),
+    Lesson(
+        "model_parallel",
+        "Model parallel",
+        "networks that are cut between layers, or through them",
+        MODELS,
+        minutes=65,
+        ranks=4,
+        programs="model",
+        after="point_to_point ddp_basics",
+    ),
+    Lesson(
+        "sharding",
+        "Sharding",
+        "ZeRO by hand: which rank holds what, and when",
+        MODELS,
+        minutes=60,
+        ranks=4,
+        programs="sharding",
+        after="ddp_in_practice model_parallel",
+    ),
+    Lesson(
+        "sharded_checkpoints",
+        "Sharded checkpoints",
+        "every rank writes its part, and any number of ranks reads them",
+        MODELS,
+        minutes=45,
+        ranks=4,
+        programs="checkpoint",
+        after="checkpointing",
+    ),
+    Lesson(
+        "fully_shard",
+        "fully_shard",
+        "the library's sharding, and what a real training needs of it",
+        MODELS,
+        minutes=75,
+        ranks=4,
+        programs="sharding",
+        after="sharding sharded_checkpoints",
+    ),
+    Lesson(
+        "tensor_parallel",
+        "Tensor parallel",
+        "one transformer cut through all of its weights, by hand",
+        MODELS,
+        minutes=65,
+        ranks=4,
+        programs="tensor",
+        after="model_parallel",
+    ),
+    Lesson(
+        "meshes",
+        "DTensor and meshes",
+        "placements, what each change of them costs, and two cuts at once",
+        MODELS,
+        minutes=60,
+        ranks=4,
+        programs="tensor",
+        after="tensor_parallel fully_shard",
+    ),
+    Lesson(
+        "pipelines",
+        "Pipelines",
+        "schedules as tables, foreseen and run, and a GPT on one of them",
+        MODELS,
+        minutes=70,
+        ranks=4,
+        programs="pipeline",
+        after="model_parallel sharded_checkpoints",
+    ),
+    Lesson(
+        "long_sequences_and_experts",
+        "Long sequences and experts",
+        "one sequence and one layer of experts, each spread over all ranks",
+        MODELS,
+        minutes=70,
+        ranks=4,
+        programs="long",
+        after="tensor_parallel",
+    ),
+    Lesson(
+        "all_at_once",
+        "All at once, and a thousand ranks",
+        "three cuts together on eight ranks, and a plan for many more",
+        MODELS,
+        minutes=70,
+        ranks=8,
+        programs="scale",
+        after="meshes pipelines",
+    ),
+    Lesson(
         "many_machines",
         "Many machines",
         "every way to launch, and who tells a rank what it is",
-        MANY_MACHINES,
+        CLUSTERS,
         minutes=60,
         ranks=4,
         programs="nodes",
@@ -282,7 +281,7 @@ LESSONS = (
         "the_wire",
         "The wire",
         "a slow network between machines, and how to send less over it",
-        MANY_MACHINES,
+        CLUSTERS,
         minutes=45,
         ranks=4,
         programs="nodes",
@@ -293,7 +292,7 @@ LESSONS = (
         "machines_that_fail",
         "Machines that fail",
         "a training that outlives the machines it runs on",
-        MANY_MACHINES,
+        CLUSTERS,
         minutes=75,
         ranks=2,
         programs="elastic",
@@ -304,7 +303,7 @@ LESSONS = (
         "remote_calls",
         "Remote calls",
         "one worker calls another, as agents and servers do",
-        REST,
+        APPENDIX,
         minutes=80,
         ranks=4,
         programs="rpc",
@@ -315,7 +314,7 @@ LESSONS = (
         "training_over_rpc",
         "Training over remote calls",
         "parameter servers, and what has taken their place",
-        REST,
+        APPENDIX,
         minutes=75,
         ranks=4,
         programs="rpc",
@@ -326,7 +325,7 @@ LESSONS = (
         "which_road",
         "Which road?",
         "one model trained in eight ways, and how to choose one",
-        REST,
+        APPENDIX,
         minutes=60,
         ranks=4,
         programs="overview",
@@ -337,14 +336,52 @@ LESSONS = (
         "what_old_pages_say",
         "What old pages say",
         "which lines of an old script still hold",
-        REST,
+        APPENDIX,
         minutes=60,
         ranks=4,
         programs="old_pages",
         after="ddp_basics",
     ),
 )
-NUMBERS = {lesson.name: number for number, lesson in enumerate(LESSONS)}
+NAMED = {lesson.name: lesson for lesson in LESSONS}
+
+
+@dataclass(frozen=True)
+class Track:
+    """Lessons in an order that makes sense without the others."""
+
+    reader: str
+    """Who takes it."""
+    lessons: str
+    """Their names."""
+    knows: str = ""
+    """Lessons, and all before them, that the reader has done."""
+
+
+TRACKS = (
+    Track(
+        "need eight GPUs this week",
+        "start_here collectives ddp_basics your_script ddp_in_practice checkpointing "
+        "when_it_hangs",
+    ),
+    Track(
+        "have a model that does not fit",
+        "point_to_point model_parallel sharding sharded_checkpoints fully_shard",
+        knows="ddp_in_practice checkpointing",
+    ),
+    Track("have a job that hangs", "when_it_hangs the_ward", knows="ddp_basics"),
+)
+
+
+def numbered() -> Iterator[tuple[str, str]]:
+    """Yield each lesson's name and number: 0, 1, ..., and in the appendix A1, ..."""
+    main = [lesson for lesson in LESSONS if lesson.part != APPENDIX]
+    yield from ((lesson.name, str(number)) for number, lesson in enumerate(main))
+    rest = [lesson for lesson in LESSONS if lesson.part == APPENDIX]
+    yield from ((lesson.name, f"A{number}") for number, lesson in enumerate(rest, 1))
+
+
+NUMBERS = dict(numbered())
 PATH = ROOT / "notebooks"
 ALL = "[All lessons](../README.md#the-lessons)."
 
@@ -352,6 +389,9 @@ ALL = "[All lessons](../README.md#the-lessons)."
 
 TABLE = re.compile(
     r"(?<=<!-- make course writes this -->\n).*(?=<!-- up to here)", re.S
+)
+PATHS = re.compile(
+    r"(?<=<!-- make course writes the paths -->\n).*(?=<!-- the paths end -->)", re.S
 )
 HEAD = re.compile(r"^\| Minutes \|.*\n\|[-|]+\n\|.*\|$", re.M)
 NEXT = re.compile(
@@ -361,7 +401,12 @@ NEXT = re.compile(
 
 def file(lesson: Lesson) -> str:
     """Return the file name of a lesson's notebook."""
-    return f"{NUMBERS[lesson.name]:02}_{lesson.name}.ipynb"
+    return f"{stem(lesson.name)}.ipynb"
+
+
+def stem(name: str) -> str:
+    """Return the file name of a lesson's notebook, without its ending."""
+    return f"{NUMBERS[name]:0>2}_{name}"
 
 
 def link(lesson: Lesson) -> str:
@@ -371,7 +416,7 @@ def link(lesson: Lesson) -> str:
 
 def before(lesson: Lesson) -> list[Lesson]:
     """Return the lessons that a reader should have done before `lesson`."""
-    return [LESSONS[NUMBERS[name]] for name in lesson.after.split()]
+    return [NAMED[name] for name in lesson.after.split()]
 
 
 def parts() -> dict[str, list[Lesson]]:
@@ -397,10 +442,22 @@ def table() -> str:
     return "\n".join(["", *lines, "", ""])
 
 
+def paths() -> str:
+    """Return the table of README.md that says where to begin."""
+    lines = ["| If you | take lessons | Hours |", "|---|---|---|"]
+    for track in TRACKS:
+        taken = [NAMED[name] for name in track.lessons.split()]
+        links = (f"[{NUMBERS[each.name]}](notebooks/{file(each)})" for each in taken)
+        lines.append(
+            f"| {track.reader} | {' · '.join(links)} | {hours(taken).split()[0]} |"
+        )
+    return "\n".join(["", *lines, "", ""])
+
+
 def row(lesson: Lesson) -> str:
     """Return a lesson's row of that table."""
     title = f"[{lesson.title}](notebooks/{file(lesson)}): {lesson.about}"
-    after = ", ".join(str(NUMBERS[each.name]) for each in before(lesson))
+    after = ", ".join(NUMBERS[each.name] for each in before(lesson))
     cells = [NUMBERS[lesson.name], title, lesson.minutes, lesson.ranks, after]
     return f"| {' | '.join(map(str, cells))} | `{lesson.programs}/` |"
 
@@ -425,7 +482,8 @@ def goes_on(lesson: Lesson) -> str:
 def written() -> Iterator[tuple[Path, str]]:
     """Yield the files that say something of the course, each as it should be."""
     readme = ROOT / "README.md"
-    yield readme, replaced(TABLE, table(), readme.read_text(), readme.name)
+    text = replaced(PATHS, paths(), readme.read_text(), readme.name)
+    yield readme, replaced(TABLE, table(), text, readme.name)
     for lesson in LESSONS:
         path = PATH / file(lesson)
         notebook = notebooks.read(path)
@@ -454,18 +512,21 @@ def replaced(pattern: re.Pattern, new: str, text: str, where: str) -> str:
 # --- numbers ---
 
 NAMES = "|".join(NUMBERS)
-FILE = re.compile(rf"\b\d\d_({NAMES})\b")
+FILE = re.compile(rf"\b[\dA]\d_({NAMES})\b")
 LABEL = re.compile(
-    rf"(\[(?:[Ll]esson )?)\d+((?: · [^]\n]*)?\]\((?:[\w./]*/)?\d\d_({NAMES})\.ipynb)"
+    rf"(\[(?:[Ll]esson )?)A?\d+"
+    rf"((?: · [^]\n]*)?\]\((?:[\w./]*/)?[\dA]\d_({NAMES})\.ipynb)"
 )
-PROSE = re.compile(r"\b[Ll]essons? \d+(?:(?:, and |, | and | to |–)\d+)*")
+ONE = r"\bA?\d+\b"
+PROSE = re.compile(rf"\b[Ll]essons? {ONE}(?:(?:, and |, | and | to |–){ONE})*")
 HISTORY = re.compile(r"CHANGELOG\.md|tests/evidence/")
 """What keeps the numbers that it was written with."""
 
 
 def renumber() -> None:
     """Give every notebook the number of its row, wherever the repository names it."""
-    moved = {int(path.name[:2]): NUMBERS[path.stem[3:]] for path in notebooks.lessons()}
+    paths = notebooks.lessons()
+    moved = {_label(path.name): NUMBERS[path.stem[3:]] for path in paths}
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     listed = subprocess.run(
         command, cwd=ROOT, check=True, capture_output=True, text=True
@@ -481,12 +542,17 @@ def renumber() -> None:
         path.rename(PATH / FILE.sub(named, path.name))
 
 
+def _label(name: str) -> str:
+    """Return the number in the name of a notebook: 0 of 00_start_here.ipynb."""
+    return name[:2].removeprefix("0")
+
+
 def named(match: re.Match) -> str:
     """Return a notebook's name with its number of today."""
-    return f"{NUMBERS[match[1]]:02}_{match[1]}"
+    return stem(match[1])
 
 
-def follows(text: str, moved: dict[int, int]) -> str:
+def follows(text: str, moved: dict[str, str]) -> str:
     """Return `text` with the numbers of today.
 
     Links have the number of where they lead; in prose, and in tables with a column of
@@ -494,7 +560,7 @@ def follows(text: str, moved: dict[int, int]) -> str:
     """
 
     def today(match: re.Match) -> str:
-        return re.sub(r"\d+", lambda n: str(moved.get(int(n[0]), n[0])), match[0])
+        return re.sub(ONE, lambda n: moved.get(n[0], n[0]), match[0])
 
     if any(old != new for old, new in moved.items()):
         text = columns(PROSE.sub(today, text), today)
@@ -513,7 +579,7 @@ def columns(text: str, today: Callable[[re.Match], str]) -> str:
             heads = [cell.strip().lower() for cell in cells]
             column = next((n for n, h in enumerate(heads) if h.endswith("lessons")), 0)
         else:
-            cells[column] = re.sub(r"\d+", today, cells[column])
+            cells[column] = re.sub(ONE, today, cells[column])
             lines[at] = "|".join(cells)
     return "\n".join(lines)
 

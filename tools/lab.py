@@ -49,7 +49,7 @@ WAITS = (  # what makes a launch take long
 )
 LINKS = {  # of a lesson, and of its page in build/lab
     r'href="\.\./': 'href="../../',
-    r'href="(\d\d_\w+)\.ipynb': r'href="\1.html',
+    r'href="([\dA]\d_\w+)\.ipynb': r'href="\1.html',
 }
 MOST_JOBS = 64  # ranks, and lessons at a time
 

@@ -62,11 +62,11 @@ def lessons(numbers: list[str] | None = None) -> list[Path]:
     Raises:
         SystemExit: if a number has no notebook.
     """
-    paths = sorted(FOLDER.glob("[0-9][0-9]_*.ipynb"))
+    paths = sorted(FOLDER.glob("[0-9A][0-9]_*.ipynb"))
     if not numbers:
         return paths
     by_number = {path.name[:2]: path for path in paths}
-    wanted = [number.zfill(2)[:2] for number in numbers]
+    wanted = [number.upper().zfill(2)[:2] for number in numbers]
     if unknown := [number for number in wanted if number not in by_number]:
         known = ", ".join(by_number)
         sys.exit(f"there is no lesson {', '.join(unknown)}; there are {known}")

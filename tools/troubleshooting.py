@@ -24,31 +24,31 @@ LOOKS = {
         "nothing more is printed, some ranks wait in a collective, or `Timed out "
         "waiting 1800000ms for recv operation to complete`, or from NCCL `Watchdog "
         "caught collective operation timeout` †",
-        "20_when_it_hangs",
+        "08_when_it_hangs",
     ),
     Symptom.DIFFERENT_CALLS: (
         "a hang, a wrong result or an abort in gloo's `pair.cc`",
-        "20_when_it_hangs",
+        "08_when_it_hangs",
     ),
     Symptom.DIFFERENT_TENSORS: (
         "an abort with `op.preamble.length <= op.nbytes`, or silently wrong numbers",
-        "20_when_it_hangs",
+        "08_when_it_hangs",
     ),
     Symptom.CYCLE: ("every rank waits in `send` or `recv`", "01_point_to_point"),
     Symptom.BUSY: (
         "nothing more is printed, and no rank is seen to wait for another",
-        "20_when_it_hangs",
+        "08_when_it_hangs",
     ),
     Symptom.VICTIM: (
         "`Connection closed by peer` or `Connection reset by peer`",
         "00_start_here",
     ),
-    Symptom.LATE_CALL: ("`RPC ran for more than set timeout`", "25_remote_calls"),
+    Symptom.LATE_CALL: ("`RPC ran for more than set timeout`", "A1_remote_calls"),
     Symptom.KILLED: (
         "a rank ends by SIGKILL, without a word, or torchrun says `exitcode: -9`",
-        "09_checkpointing",
+        "06_checkpointing",
     ),
-    Symptom.CRASH: ("a rank ends by SIGSEGV, SIGABRT or SIGBUS", "20_when_it_hangs"),
+    Symptom.CRASH: ("a rank ends by SIGSEGV, SIGABRT or SIGBUS", "08_when_it_hangs"),
     Symptom.NO_LAUNCHER: (
         "`environment variable RANK expected, but not set`",
         "00_start_here",
@@ -60,24 +60,24 @@ LOOKS = {
     Symptom.STATIC_GRAPH: (
         "`Expected to have finished reduction in the prior iteration`, and further on "
         "`not compatible with static_graph set to True`",
-        "06_inside_ddp",
+        "10_inside_ddp",
     ),
     Symptom.UNUSED_PARAMETERS: (
         "`Expected to have finished reduction in the prior iteration`",
-        "21_the_ward",
+        "09_the_ward",
     ),
     Symptom.READY_TWICE: (
         "`Expected to mark a variable ready only once`, `has been marked as ready "
         "twice`",
-        "14_fully_shard",
+        "16_fully_shard",
     ),
     Symptom.GROUPS: (
         "ranks wait in `new_group`, or in a call of the next group",
-        "21_the_ward",
+        "09_the_ward",
     ),
     Symptom.RENDEZVOUS: (
         "every rank waits in `init_process_group`, or `RendezvousConnectionError`",
-        "21_the_ward",
+        "09_the_ward",
     ),
     Symptom.NETWORK: (
         "ranks on several nodes wait, or `connectFullMesh failed`, or `Unable to find "
@@ -90,17 +90,17 @@ LOOKS = {
     ),
     Symptom.PLAIN_TENSOR: (
         "`got mixed torch.Tensor and DTensor`",
-        "14_fully_shard",
+        "16_fully_shard",
     ),
     Symptom.TWO_MESHES: (
         "`on inputs with different meshes` or `must have the same mesh`",
-        "16_meshes",
+        "18_meshes",
     ),
     Symptom.NOT_IMPORTABLE: ("`Can't pickle local object`", "22_many_machines"),
-    Symptom.CUDA_MEMORY: ("`CUDA out of memory`", "11_cifar10_resnet"),
+    Symptom.CUDA_MEMORY: ("`CUDA out of memory`", "07_cifar10_resnet"),
     Symptom.MEMORY: (
         "`DefaultCPUAllocator: can't allocate memory`",
-        "11_cifar10_resnet",
+        "07_cifar10_resnet",
     ),
     Symptom.NO_GPU: (
         "`no NVIDIA driver`, `not compiled with CUDA` or `invalid device ordinal`",
@@ -118,31 +118,31 @@ LOOKS = {
     Symptom.SHARED_GPU: ("`Duplicate GPU detected`", "00_start_here"),
     Symptom.NO_KEYBOARD: (
         "`bdb.BdbQuit` or `EOFError: EOF when reading a line`",
-        "20_when_it_hangs",
+        "08_when_it_hangs",
     ),
     Symptom.OPEN_FILES: (
         "`Too many open files`, `Failed to init uv loop`, or a rendezvous that does "
         "not come where `ulimit -n` is low",
-        "20_when_it_hangs",
+        "08_when_it_hangs",
     ),
-    Symptom.DISK_FULL: ("`No space left on device`", "09_checkpointing"),
+    Symptom.DISK_FULL: ("`No space left on device`", "06_checkpointing"),
     Symptom.READ_ONLY: (
         "`Read-only file system` or `Permission denied`",
-        "09_checkpointing",
+        "06_checkpointing",
     ),
     Symptom.FOLDER: (
         "`Parent directory ... does not exist` or `FileExistsError`",
-        "09_checkpointing",
+        "06_checkpointing",
     ),
     Symptom.DAMAGED_FILE: (
         "`failed finding central directory`, `unexpected EOF` or `Ran out of input`; "
         "from `torch.load` also `[Errno 22] Invalid argument`, or `Weights only load "
         "failed` without a word of a class that is not allowed",
-        "09_checkpointing",
+        "06_checkpointing",
     ),
     Symptom.ANOTHER_CHECKPOINT: (
         "`Error(s) in loading state_dict`, with `module.` or `_orig_mod.` in the keys",
-        "09_checkpointing",
+        "06_checkpointing",
     ),
 }
 HANG_AT_THE_END = Row(
@@ -175,7 +175,7 @@ ONE_DECIDES = Row(
     "a hang after early stopping, or after one rank skipped a batch",
     "one rank decided alone: `all_reduce` the decision, so that all ranks stop, or "
     "skip, in the same step",
-    "20_when_it_hangs",
+    "08_when_it_hangs",
 )
 ROWS = [
     Row(looks, symptom.means, lesson) for symptom, (looks, lesson) in LOOKS.items()
@@ -186,7 +186,7 @@ def table() -> str:
     """Return the table in Markdown."""
     lines = ["| You see | It means | Lesson |", "|---|---|---|"]
     for row in ROWS:
-        link = f"[{int(row.lesson[:2])}](notebooks/{row.lesson}.ipynb)"
+        link = f"[{row.lesson[:2].removeprefix('0')}](notebooks/{row.lesson}.ipynb)"
         lines.append(f"| {row.looks} | {row.means} | {link} |")
     return "\n".join(lines)
 

@@ -6,7 +6,7 @@ Fill in forgotten(); until then, every rank says:
 
     [rank 0] not yet
 
-Written by notebooks/09_checkpointing.ipynb.
+Written by notebooks/06_checkpointing.ipynb.
 """
 
 import copy

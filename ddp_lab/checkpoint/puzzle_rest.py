@@ -6,7 +6,7 @@ Until `rest` is written, each rank prints:
 
     [rank 0] not yet
 
-Written by notebooks/09_checkpointing.ipynb.
+Written by notebooks/06_checkpointing.ipynb.
 """
 
 import faulthandler

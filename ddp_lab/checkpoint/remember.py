@@ -2,7 +2,7 @@
 
     torchrun --standalone --nproc-per-node 2 ddp_lab/checkpoint/remember.py
 
-Written by notebooks/09_checkpointing.ipynb.
+Written by notebooks/06_checkpointing.ipynb.
 """
 
 import argparse

@@ -7,7 +7,7 @@ variance 10, and every rank should find out. Then come numbers that are drawn.
 
     [rank 0] not yet
 
-Written by notebooks/11_cifar10_resnet.ipynb.
+Written by notebooks/07_cifar10_resnet.ipynb.
 """
 
 import gc

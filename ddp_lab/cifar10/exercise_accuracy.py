@@ -7,7 +7,7 @@ DistributedSampler, which pads. Until `class_accuracy` is written:
 
     [rank 0] not yet
 
-Written by notebooks/11_cifar10_resnet.ipynb.
+Written by notebooks/07_cifar10_resnet.ipynb.
 """
 
 import gc

@@ -6,7 +6,7 @@ The images are those that `make data` puts into data/:
 
     [rank 0] epoch 0: loss 2.107, accuracy 0.112 on stand-in shapes, 598 images/s
 
-Written by notebooks/11_cifar10_resnet.ipynb.
+Written by notebooks/07_cifar10_resnet.ipynb.
 """
 
 import argparse

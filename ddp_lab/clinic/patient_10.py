@@ -2,7 +2,7 @@
 
     torchrun --standalone --nproc-per-node 2 ddp_lab/clinic/patient_10.py
 
-Written by notebooks/21_the_ward.ipynb.
+Written by notebooks/09_the_ward.ipynb.
 """
 
 import gc

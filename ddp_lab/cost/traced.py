@@ -4,7 +4,7 @@
 
     [rank 0] in step 0 rank ... came last, ... ms after the first one
 
-Written by notebooks/08_what_communication_costs.ipynb.
+Written by notebooks/11_what_communication_costs.ipynb.
 """
 
 import gc

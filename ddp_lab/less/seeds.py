@@ -2,7 +2,7 @@
 
     torchrun --standalone --nproc-per-node 4 ddp_lab/less/seeds.py
 
-Written by notebooks/07_sending_less.ipynb.
+Written by notebooks/12_sending_less.ipynb.
 """
 
 import gc

@@ -4,7 +4,7 @@
 
     [rank 0] alpha 0.1: ... % of the tokens dropped in the last steps
 
-Written by notebooks/18_long_sequences_and_experts.ipynb.
+Written by notebooks/20_long_sequences_and_experts.ipynb.
 """
 
 import gc

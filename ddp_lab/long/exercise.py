@@ -6,7 +6,7 @@ Fill in backward(), and its gradients are compared with whole attention's. Until
 
     [rank 0] not yet
 
-Written by notebooks/18_long_sequences_and_experts.ipynb.
+Written by notebooks/20_long_sequences_and_experts.ipynb.
 """
 
 import gc

@@ -6,7 +6,7 @@ Fill in adjust(), and the ranks route their tokens with it. Until then:
 
     [rank 0] not yet
 
-Written by notebooks/18_long_sequences_and_experts.ipynb.
+Written by notebooks/20_long_sequences_and_experts.ipynb.
 """
 
 import gc

@@ -4,7 +4,7 @@
 
     [rank 0] 189 of 192 tokens found room, gradients as in one process
 
-Written by notebooks/18_long_sequences_and_experts.ipynb.
+Written by notebooks/20_long_sequences_and_experts.ipynb.
 """
 
 import gc

@@ -6,7 +6,7 @@ Until `coming` is written, each rank prints:
 
     [rank 0] not yet
 
-Written by notebooks/18_long_sequences_and_experts.ipynb.
+Written by notebooks/20_long_sequences_and_experts.ipynb.
 """
 
 import faulthandler

@@ -4,7 +4,7 @@
 
     [rank 0] pieces [0, 1]: tiles by turn [3, 0, ...], 24 of 24 positions right
 
-Written by notebooks/18_long_sequences_and_experts.ipynb.
+Written by notebooks/20_long_sequences_and_experts.ipynb.
 """
 
 import gc

@@ -4,7 +4,7 @@
 
     [rank 1] no limit: computed ... rows, the busiest rank ...
 
-Written by notebooks/18_long_sequences_and_experts.ipynb.
+Written by notebooks/20_long_sequences_and_experts.ipynb.
 """
 
 import gc

@@ -4,7 +4,7 @@
 
     [rank 0] positions 0 to ... of 24: loss ..., 44 gradients as uncut
 
-Written by notebooks/18_long_sequences_and_experts.ipynb.
+Written by notebooks/20_long_sequences_and_experts.ipynb.
 """
 
 import copy

@@ -4,7 +4,7 @@
 
 Without a GPU it only calls the model.
 
-Written by notebooks/27_which_road.ipynb.
+Written by notebooks/A3_which_road.ipynb.
 """
 
 import gc

@@ -2,7 +2,7 @@
 
     torchrun --standalone --nproc-per-node 2 ddp_lab/overview/ddp.py
 
-Written by notebooks/27_which_road.ipynb.
+Written by notebooks/A3_which_road.ipynb.
 """
 
 import gc

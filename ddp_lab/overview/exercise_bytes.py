@@ -7,7 +7,7 @@ be right within 2 %, by arithmetic alone.
 
     [rank 0] not yet: write estimate()
 
-Written by notebooks/27_which_road.ipynb.
+Written by notebooks/A3_which_road.ipynb.
 """
 
 import gc

@@ -7,7 +7,7 @@ Three trainings, drawn anew in each run. `memory` may be asked about any layout,
 
     [rank 0] not yet: write layout()
 
-Written by notebooks/27_which_road.ipynb.
+Written by notebooks/A3_which_road.ipynb.
 """
 
 import gc

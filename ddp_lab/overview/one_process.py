@@ -4,7 +4,7 @@
 
     [rank 0] holds ... bytes, keeps ..., sends ... in ... calls
 
-Written by notebooks/27_which_road.ipynb.
+Written by notebooks/A3_which_road.ipynb.
 """
 
 import gc

@@ -4,7 +4,7 @@
 
 Activations go to the right, gradients to the left.
 
-Written by notebooks/27_which_road.ipynb.
+Written by notebooks/A3_which_road.ipynb.
 """
 
 import gc

@@ -6,7 +6,7 @@ What that says of 7 billion parameters on as many H100 as there are ranks:
 
     [rank 0] ...: ... s a step, memory ... full
 
-Written by notebooks/27_which_road.ipynb.
+Written by notebooks/A3_which_road.ipynb.
 """
 
 import gc

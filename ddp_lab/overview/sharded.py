@@ -4,7 +4,7 @@
 
 The whole of a block is there only while it computes.
 
-Written by notebooks/27_which_road.ipynb.
+Written by notebooks/A3_which_road.ipynb.
 """
 
 import gc

@@ -4,7 +4,7 @@
 
 Columns of the first Linear of a block, rows of the second.
 
-Written by notebooks/27_which_road.ipynb.
+Written by notebooks/A3_which_road.ipynb.
 """
 
 import gc

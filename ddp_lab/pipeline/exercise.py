@@ -6,7 +6,7 @@ Fill in row(), and the ranks foresee the step, then go through it. Until then:
 
     [rank 0] not yet
 
-Written by notebooks/17_pipelines.ipynb.
+Written by notebooks/19_pipelines.ipynb.
 """
 
 import gc

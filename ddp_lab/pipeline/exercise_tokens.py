@@ -6,7 +6,7 @@ Fill in micro_loss(), and the pipeline trains with it. Until then:
 
     [rank 0] not yet
 
-Written by notebooks/17_pipelines.ipynb.
+Written by notebooks/19_pipelines.ipynb.
 """
 
 import copy

@@ -2,7 +2,7 @@
 
     torchrun --standalone --nproc-per-node 2 ddp_lab/pipeline/interleaved.py
 
-Written by notebooks/17_pipelines.ipynb.
+Written by notebooks/19_pipelines.ipynb.
 """
 
 import gc

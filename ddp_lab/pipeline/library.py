@@ -4,7 +4,7 @@
 
     [rank 0] LoopedBFS: as uncut, ... units foreseen
 
-Written by notebooks/17_pipelines.ipynb.
+Written by notebooks/19_pipelines.ipynb.
 """
 
 import copy

@@ -4,7 +4,7 @@
 
     [rank 0] 1f1b: 15 units foreseen, 2 micro-batches kept
 
-Written by notebooks/17_pipelines.ipynb.
+Written by notebooks/19_pipelines.ipynb.
 """
 
 import gc

@@ -6,7 +6,7 @@ Until `idle` is written, each rank prints:
 
     [rank 0] not yet
 
-Written by notebooks/17_pipelines.ipynb.
+Written by notebooks/19_pipelines.ipynb.
 """
 
 import faulthandler

@@ -4,7 +4,7 @@
 
     [rank 0] blocks 0 to 1: weights as uncut after 3 steps
 
-Written by notebooks/17_pipelines.ipynb.
+Written by notebooks/19_pipelines.ipynb.
 """
 
 import copy

@@ -4,7 +4,7 @@
 
     [rank 0] W at once: as uncut, ... inputs kept
 
-Written by notebooks/17_pipelines.ipynb.
+Written by notebooks/19_pipelines.ipynb.
 """
 
 import gc

@@ -2,7 +2,7 @@
 
     torchrun --standalone --nproc-per-node 2 ddp_lab/rpc/endpoint.py
 
-Written by notebooks/25_remote_calls.ipynb.
+Written by notebooks/A1_remote_calls.ipynb.
 """
 
 import gc

@@ -7,7 +7,7 @@ three of them are read at a time, and at most three numbers travel for each.
 
     [rank 0] not yet: write summary() and statistics()
 
-Written by notebooks/25_remote_calls.ipynb.
+Written by notebooks/A1_remote_calls.ipynb.
 """
 
 import json

@@ -6,7 +6,7 @@ Every rank is a trainer, the last one a slow one; rank 0 serves as well. Fill in
 
     [rank 0] not yet
 
-Written by notebooks/26_training_over_rpc.ipynb.
+Written by notebooks/A2_training_over_rpc.ipynb.
 """
 
 import json

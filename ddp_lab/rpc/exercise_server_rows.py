@@ -6,7 +6,7 @@ Rank 0 serves a table; all ranks look up their items in it. Fill in look_up():
 
     [rank 0] not yet
 
-Written by notebooks/26_training_over_rpc.ipynb.
+Written by notebooks/A2_training_over_rpc.ipynb.
 """
 
 import json

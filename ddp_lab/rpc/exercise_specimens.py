@@ -6,7 +6,7 @@ Worker 0 runs them against the last worker, by name or by reference:
 
     [rank 0] grow: ..., expected ...
 
-Written by notebooks/25_remote_calls.ipynb.
+Written by notebooks/A1_remote_calls.ipynb.
 """
 
 import json

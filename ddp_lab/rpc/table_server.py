@@ -2,7 +2,7 @@
 
     torchrun --standalone --nproc-per-node 2 ddp_lab/rpc/table_server.py
 
-Written by notebooks/26_training_over_rpc.ipynb.
+Written by notebooks/A2_training_over_rpc.ipynb.
 """
 
 import gc

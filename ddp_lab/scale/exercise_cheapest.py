@@ -2,12 +2,12 @@
 
     torchrun --standalone --nproc-per-node 2 ddp_lab/scale/exercise_cheapest.py
 
-Three trainings, drawn anew in each run, priced by the model of lesson 27. Until
+Three trainings, drawn anew in each run, priced by the model of lesson A3. Until
 cheapest() returns a layout:
 
     [rank 0] not yet: write cheapest()
 
-Written by notebooks/19_all_at_once.ipynb.
+Written by notebooks/21_all_at_once.ipynb.
 """
 
 import gc

@@ -6,7 +6,7 @@ Until `next_stage` is written, each rank prints:
 
     [rank 0] not yet
 
-Written by notebooks/19_all_at_once.ipynb.
+Written by notebooks/21_all_at_once.ipynb.
 """
 
 import faulthandler

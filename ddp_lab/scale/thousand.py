@@ -4,7 +4,7 @@
 
     [rank 1] as rank 512 of 1024: ... bytes along data, ... along tensor
 
-Written by notebooks/19_all_at_once.ipynb.
+Written by notebooks/21_all_at_once.ipynb.
 """
 
 import json

@@ -4,7 +4,7 @@
 
     [rank 5] at (1, 0, 1): loss and gradients as in one process
 
-Written by notebooks/19_all_at_once.ipynb.
+Written by notebooks/21_all_at_once.ipynb.
 """
 
 import copy

@@ -133,7 +133,7 @@ def together(run: Run, ranks: int, epochs: int = EPOCHS) -> list[list[int]]:
 
 def reference(steps: list[list[int]]) -> tuple[dict[str, Tensor], list[Tensor]]:
     """Make the steps of throws.py in this process; return weights and losses."""
-    given = runpy.run_path(str(HERE / "throws.py"))
+    given = runpy.run_path(str(HERE / "frames" / "throws.py"))
     x, y = given["throws"](SAMPLES, seed=1).tensors
     with torch.random.fork_rng():
         torch.manual_seed(0)
@@ -218,7 +218,7 @@ def printed(
 
 def mean_error(weights: dict[str, Tensor]) -> float:
     """Return the mean error of a network with `weights` over all test samples."""
-    given = runpy.run_path(str(HERE / "throws.py"))
+    given = runpy.run_path(str(HERE / "frames" / "throws.py"))
     model = given["build"]()
     model.load_state_dict(weights)
     x, y = given["throws"](61, seed=46).tensors

@@ -2,7 +2,7 @@
 
     torchrun --standalone --nproc-per-node 2 ddp_lab/sharding/events.py
 
-Written by notebooks/14_fully_shard.ipynb.
+Written by notebooks/16_fully_shard.ipynb.
 """
 
 import gc

@@ -7,7 +7,7 @@ the budgets. Until then:
 
     [rank 0] not yet
 
-Written by notebooks/14_fully_shard.ipynb.
+Written by notebooks/16_fully_shard.ipynb.
 """
 
 import functools

@@ -6,7 +6,7 @@ Once `plan` is written, the ranks try it and count. Until then:
 
     [rank 0] not yet
 
-Written by notebooks/16_meshes.ipynb.
+Written by notebooks/18_meshes.ipynb.
 """
 
 import copy

@@ -6,7 +6,7 @@ Once `own_rows` and `swiglu` are written, the ranks check and count. Until then:
 
     [rank 0] not yet
 
-Written by notebooks/15_tensor_parallel.ipynb.
+Written by notebooks/17_tensor_parallel.ipynb.
 """
 
 import gc

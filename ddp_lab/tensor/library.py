@@ -2,7 +2,7 @@
 
     torchrun --standalone --nproc-per-node 2 ddp_lab/tensor/library.py
 
-Written by notebooks/16_meshes.ipynb.
+Written by notebooks/18_meshes.ipynb.
 """
 
 import gc

@@ -2,7 +2,7 @@
 
     torchrun --standalone --nproc-per-node 2 ddp_lab/tensor/vocabulary.py
 
-Written by notebooks/15_tensor_parallel.ipynb.
+Written by notebooks/17_tensor_parallel.ipynb.
 """
 
 import copy

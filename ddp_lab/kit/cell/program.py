@@ -434,7 +434,7 @@ def _read(path: str) -> str | None:
 
 def _notebook(path: str) -> str:
     """Return the lesson that writes a program, as `notebooks/NAME`; "" if none does."""
-    found = Path("notebooks").glob("[0-9]*.ipynb")
+    found = Path("notebooks").glob("[0-9A][0-9]_*.ipynb")
     # The name of a copy is longer.
     for notebook in sorted(found, key=lambda path: len(path.name)):
         for words in re.findall(

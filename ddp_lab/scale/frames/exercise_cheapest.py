@@ -1,6 +1,6 @@
 """Exercise: the layout that trains a model in time for the fewest device-hours.
 
-Three trainings, drawn anew in each run, priced by the model of lesson 27. Until
+Three trainings, drawn anew in each run, priced by the model of lesson A3. Until
 cheapest() returns a layout:
 
     [rank 0] not yet: write cheapest()

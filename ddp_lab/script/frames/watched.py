@@ -19,7 +19,7 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
-GIVEN = runpy.run_path(str(Path(__file__).parents[1] / "throws.py"))
+GIVEN = runpy.run_path(str(Path(__file__).parent / "throws.py"))
 SAMPLES = GIVEN["throws"](960, seed=1).tensors[0]  # (960, 3)
 
 
