@@ -50,8 +50,8 @@ PYTEST := $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
 # Containers often set it: then each worker compiles all tests again, 3 seconds.
 unexport PYTHONDONTWRITEBYTECODE
 
-check: lint ## style, types, rules, recorded evidence, each program on 2 ranks: < 2 minutes
-	$(PYTEST) --dist worksteal -m check tests
+check: lint ## style, types, rules, recorded evidence, each program on 2 ranks
+	$(PYTEST) -p no:nbval --dist worksteal -m check tests
 
 test: lint .venv/book-ready ## what CI runs: programs, kit, classroom and every cell of the notebooks
 	$(PYTEST) --reruns 1 $(NBVAL) -m "not (full or browser or repeats)" tests notebooks

@@ -113,6 +113,10 @@ LONG = (
 )
 """Files of which each takes minutes, so that no worker should come to them last."""
 
+# jsonschema, which nbformat imports, does without it; its grammar takes 1.4 seconds.
+# Where pytest has nbval, that has imported it before: `make check` runs without.
+sys.modules["rfc3987_syntax"] = None
+
 # Beside other tests, a second thread of torch mostly spins while it waits for a core.
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")

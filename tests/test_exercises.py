@@ -1,10 +1,10 @@
 """Every exercise: unsolved is no error, solved is said so, solved wrongly fails.
 
 answers/SUBJECT/EXERCISE.py solves ddp_lab/SUBJECT/EXERCISE.py, as readers see it. Each
-cell of tests/answers/SUBJECT/EXERCISE.py is a further answer: a right one in another
-style, or a wrong one that comes to mind and misses the idea, as its name says. Puzzles
-are exercises, too. All answers to an exercise are judged in one launch, if none of them
-ends its ranks.
+cell of tests/answers/SUBJECT/EXERCISE.py is a further answer: a right one that goes
+another way, or a wrong one that comes to mind and misses the idea, as its name says.
+Puzzles are exercises, too. All answers to an exercise are judged in one launch, if none
+of them ends its ranks.
 """
 
 import json

@@ -2,7 +2,7 @@
 
 On 4 it is torchrun that starts them, as in the notebooks; else nobody (see ranks.py).
 On 2 ranks they run in `make check` only: `make test` sees them succeed in the notebooks
-and after their planted mistakes, and unsolved exercises in the notebooks, too.
+and after their planted mistakes.
 """
 
 from fnmatch import fnmatch
@@ -34,20 +34,19 @@ ARGUMENTS = {
 }
 # Programs that show what one process does.
 ALONE = {"ddp/single.py", "overview/one_process.py", "overview/data_parallel.py"}
-# The clinic's programs are sick on purpose: see test_clinic.py.
-HEALTHY = [path for path in PROGRAMS if path.parent.name != "clinic"]
+# The clinic's are sick on purpose, and exercises unsolved: see the tests of these.
+HEALTHY = [
+    path
+    for path in PROGRAMS
+    if path.parent.name != "clinic" and not path.name.startswith(("exercise", "puzzle"))
+]
 PROCESSES = pytest.mark.processes
 
 
 def cases():
     """Return programs with numbers of ranks, marked by where they run."""
     for path in HEALTHY:
-        unsolved = path.name.startswith(("exercise", "puzzle"))
-        marks = {
-            2: [pytest.mark.check, pytest.mark.repeats],
-            3: [FULL] if unsolved else [],
-            4: [FULL],
-        }
+        marks = {2: [pytest.mark.check, pytest.mark.repeats], 3: [], 4: [FULL]}
         for ranks, more in marks.items():
             marked = [PROCESSES, *more]
             yield pytest.param(path, ranks, marks=marked, id=f"{name_of(path)}-{ranks}")
