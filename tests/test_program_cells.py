@@ -584,3 +584,10 @@ def test_what_has_no_name_is_there_once_however_often_its_cell_is_run():
         files["a/b.py"] = whole(Order("a/b.py"), cell, files.get).text
         assert files["a/b.py"].count("__name__") == ("main" in files["a/b.py"])
     assert files["a/b.py"].count("print(A)") == files["a/b.py"].count("# a note") == 1
+
+
+def test_what_has_no_name_in_another_program_stays():
+    base = whole(Order("a/base.py"), BASE + '\nCALLS = {}\nCALLS["a"] = 1\n', {}.get)
+    other = Order("a/new.py", "a/base.py")
+    cell = '"""Another."""\n\n\ndef more():\n    return CALLS\n'
+    assert 'CALLS["a"] = 1' in whole(other, cell, {"a/base.py": base.text}.get).text

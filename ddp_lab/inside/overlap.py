@@ -21,6 +21,7 @@ WIDTH, LAYERS, ROWS, STEPS, RATE = 512, 4, 64, 8, 0.5
 SIZE = 4  # bytes of a number
 LAYER = SIZE * WIDTH**2, SIZE * WIDTH  # bytes of its weights, and of its biases
 CALLS = {name: [sum(LAYER)] * LAYERS for name in ("ours", "torch")}  # in a step
+CALLS["one bucket"] = [sum(LAYER) * LAYERS]
 
 
 class Ours(nn.Module):

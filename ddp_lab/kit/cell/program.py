@@ -155,7 +155,7 @@ def whole(
             said = f"{path} is not valid Python then: {error.msg}"
             raise ProgramError(said) from None
         theirs = changed = Source()
-    merged = _merged(changed, ours)
+    merged = _merged(changed, ours, not order.other and bool(ours.docstring))
     # A further cell of a program leaves nothing out: another one may use it. So does an
     # exercise: what the reader is going to write may use all that its frame has.
     is_further = is_part and not ours.docstring
@@ -207,22 +207,20 @@ def _shown(
     return Source("", _used(source.imports, items, ours.imports), items).text
 
 
-def _merged(theirs: Source, ours: Source) -> Source:
+def _merged(theirs: Source, ours: Source, begins: bool) -> Source:
     """Return our cell's parts and those of the program that it goes on with.
 
-    What has no name, a guard for example, cannot be replaced by name: that of our cell
-    takes the place of the program's, and a cell that begins a program keeps none.
+    What has no name cannot be replaced by name. A guard of our cell takes the place of
+    the program's; a cell that `begins` the program brings the rest with it.
     """
     guarded = any("__name__" in item.uses for item in ours.items)
-    kept = [
+    items = [
         item
         for item in theirs.items
-        if item.names
-        or ("__name__" in item.uses and not guarded)
-        or not ("__name__" in item.uses or ours.docstring)
+        if item.names or not (guarded if "__name__" in item.uses else begins)
     ]
     try:
-        items = merge(kept, ours.items)
+        items = merge(items, ours.items)
     except SourceError as error:
         raise ProgramError(str(error)) from None
     return Source("", joined(theirs.imports, ours.imports), items)
