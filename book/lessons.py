@@ -131,6 +131,15 @@ def fold(title: str, inside: list[nodes.Node]) -> nodes.container:
     return box
 
 
+def fold_more(doctree):
+    """Fold what stands below each heading "More: ..."."""
+    for section in list(doctree.findall(nodes.section)):
+        title, *inside = section.children
+        if title.astext().startswith("More: "):
+            section.children = [title]
+            section += fold("Show", inside)
+
+
 def color_programs(doctree):
     """Color what a cell writes into a program as Python, or as a diff."""
     for code in doctree.findall(nodes.literal_block):
@@ -249,6 +258,7 @@ def complete(app, doctree):
         link_programs(doctree)
         color_programs(doctree)
         add_answers(app, doctree)
+        fold_more(doctree)
         app.env.note_dependency(GLOSSARY)
         link_terms(doctree, app.env.docname.rpartition("/")[2][3:])
 

@@ -67,9 +67,9 @@ LESSONS = (
     Lesson(
         "collectives",
         "Collectives",
-        "nine calls that all ranks make together",
+        "eight calls that all ranks make together, and the ring behind one of them",
         RANKS,
-        minutes=60,
+        minutes=45,
         ranks=4,
         programs="collectives",
         after="start_here",

@@ -139,7 +139,8 @@ def _sentences(text: str) -> list[str]:
 def normalise(notebook: NotebookNode) -> NotebookNode:
     """Return `notebook` with nothing in it that differs between two executions.
 
-    Prose has a sentence a line. Metadata is the kernelspec, the language and the tags;
+    Prose has a sentence a line. Metadata is the kernelspec, the language, the tags, and
+    that what stands below a heading "More" is collapsed;
     code cells count from 1, because nbval compares nothing in a cell without a count;
     neighbouring streams are one, and outputs have no script.
     """
@@ -154,6 +155,8 @@ def normalise(notebook: NotebookNode) -> NotebookNode:
         cell.pop("attachments", None)
         if cell.cell_type == "markdown":
             cell.source = one_sentence_a_line(cell.source)
+            if cell.source.startswith("## More: "):
+                cell.metadata["jp-MarkdownHeadingCollapsed"] = True  # in JupyterLab
         if cell.cell_type == "code":
             count += 1
             cell.execution_count = count
