@@ -482,7 +482,7 @@ def wrong_fields(book: Path, page, lessons: Iterable[course.Lesson]) -> list[str
             for line, below in lines_in_pairs(output.get("text", ""))
             if re.match("  no guess yet: the (answer|run says .* theory) ", below)
         }
-        labels = page.locator(".ddp-guess label").all_inner_texts()
+        labels = page.locator(".ddp-guess label").all_text_contents()
         wrong += [path.name] * ({label.strip() for label in labels} != asked)
     return wrong
 
