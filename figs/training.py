@@ -121,26 +121,26 @@ def same_step() -> Page:
     """Draw whose samples one step takes, from one process to two that share."""
     svg = page(
         "one step",
-        "60 samples for one process; and three ways to start two.",
-        "Whose samples one step takes, in four rows. One process: 60 samples, 25 steps "
-        "an epoch. torchrun alone: both ranks take the same 60 samples, 25 steps, and "
-        "everything is done twice. With a sampler: each rank takes 60 samples of its "
-        "own, so that a step has 120, and an epoch 13 steps: another training. With "
-        "half the batch: each rank takes 30 samples of its own, so that a step has 60, "
+        "48 samples for one process; and three ways to start two.",
+        "Whose samples one step takes, in four rows. One process: 48 samples, 25 steps "
+        "an epoch. torchrun alone: both ranks take the same 48 samples, 25 steps, and "
+        "everything is done twice. With a sampler: each rank takes 48 samples of its "
+        "own, so that a step has 96, and an epoch 13 steps: another training. With "
+        "half the batch: each rank takes 24 samples of its own, so that a step has 48, "
         "and an epoch 25 steps: the training of one process.",
         345,
     )
     rows = (
-        ("one process", (60,), "25 steps", "the training you know"),
-        ("torchrun alone", (60, 60), "25 steps", "the same 60, done twice"),
-        ("+ sampler", (60, 60), "13 steps of 120", "another training"),
-        ("+ batch / 2", (30, 30), "25 steps of 60", "the training you know"),
+        ("one process", (48,), "25 steps", "the training you know"),
+        ("torchrun alone", (48, 48), "25 steps", "the same 48, done twice"),
+        ("+ sampler", (48, 48), "13 steps of 96", "another training"),
+        ("+ batch / 2", (24, 24), "25 steps of 48", "the training you know"),
     )
     for row, (name, sizes, steps, means) in enumerate(rows):
         y, x = 80 + 68 * row, 160.0
         svg.text(40, y + 24, name, 14, anchor="start")
         for rank, size in enumerate(sizes):
-            width = 2.7 * size
+            width = 3.375 * size
             if row == 1:  # both on the same samples: below each other
                 svg.block(x, y + 25 * rank, width, 23, "rank " + str(rank), rank)
             else:

@@ -93,7 +93,22 @@ OWN_SHARES = (
 )
 
 
-@pytest.mark.parametrize("changes", [BY_HAND, OWN_SHARES], ids=["hand", "shares"])
+TUPLE = (
+    (
+        'torch.save(saved | {"epoch": epoch + 1}, path)',
+        "torch.save((saved, epoch + 1, args), path)",
+    ),
+    (
+        "saved = torch.load(path, map_location=device)",
+        "saved, start, _ = torch.load(path, map_location=device, weights_only=False)",
+    ),
+    ('        start = saved["epoch"]\n', ""),
+)
+
+
+@pytest.mark.parametrize(
+    "changes", [BY_HAND, OWN_SHARES, TUPLE], ids=["hand", "shares", "tuple"]
+)
 def test_another_way_is_right_as_well(changes, tmp_path):
     assert verdict(changed(ANSWER.read_text(), *changes), tmp_path) == ""
 
@@ -161,7 +176,17 @@ MISTAKES = {
                 "total.item() / (len(loader.sampler) * dist.get_world_size())",
             ),
         ],
-        "the mean over all 61 test samples",
+        "the mean over all 13 test samples",
+    ),
+    "the mean of the shares' means": (
+        [
+            (
+                "    dist.all_reduce(total)",
+                "    total /= len(loader.dataset)\n    dist.all_reduce(total)",
+            ),
+            ("total.item() / size", "total.item() / dist.get_world_size()"),
+        ],
+        "the mean over all 13 test samples",
     ),
     "everybody writes": (
         [(SAVES, SAVES[4:]), ("            torch.save", "        torch.save")],
@@ -177,11 +202,38 @@ MISTAKES = {
         [("range(start, args.epochs)", "range(args.epochs - start)")],
         "resumed",
     ),
+    "fixed shares, shuffled as in the first epoch": (
+        [
+            OWN_SHARES[0],
+            (
+                "(train, BATCH // world_size, sampler=sampler)",
+                "(Subset(train, range(rank, 960, world_size)), BATCH // world_size, "
+                "shuffle=True)",
+            ),
+            ("        sampler.set_epoch(epoch)\n", ""),
+        ],
+        "has the batches of one before the stop",
+    ),
+    "no checkpoint before the end": (
+        [
+            (
+                "            saved = {",
+                "            if epoch + 1 < args.epochs:\n                continue\n"
+                "            saved = {",
+            ),
+        ],
+        "no checkpoint of epoch 0",
+    ),
+    "a group that is never left": (
+        [("    dist.destroy_process_group()\n", "")],
+        "destroy_process_group",
+    ),
     "a caught error": (
         [
             (
                 "    main()\n    dist.destroy_process_group()",
-                "    try:\n        main()\n    except Exception:\n        os._exit(0)",
+                "    try:\n        main()\n    except Exception:\n        os._exit(0)\n"
+                "    dist.destroy_process_group()",
             )
         ],
         "error on rank 1",

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
-BATCH, RATE, WARM_UP, WIDTH = 60, 6e-3, 20, 64
+BATCH, RATE, WARM_UP, WIDTH = 48, 6e-3, 20, 64
 
 
 class Spirals(Dataset):
@@ -67,7 +67,7 @@ def main():
     args.output.mkdir(parents=True, exist_ok=True)
     device = join()
     torch.manual_seed(0)
-    train, test = Spirals(1500, seed=1), Spirals(501, seed=2)
+    train, test = Spirals(1200, seed=1), Spirals(501, seed=2)
     loader = DataLoader(train, BATCH, shuffle=True)
     test_loader = DataLoader(test, BATCH)
     model = build().to(device)

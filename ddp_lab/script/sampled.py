@@ -16,7 +16,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel as DDP
 from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
-BATCH, RATE, WARM_UP, WIDTH = 60, 6e-3, 20, 64
+BATCH, RATE, WARM_UP, WIDTH = 48, 6e-3, 20, 64
 
 
 class Spirals(Dataset):
@@ -68,7 +68,7 @@ def main():
     args.output.mkdir(parents=True, exist_ok=True)
     device = join()
     torch.manual_seed(0)
-    train, test = Spirals(1500, seed=1), Spirals(501, seed=2)
+    train, test = Spirals(1200, seed=1), Spirals(501, seed=2)
     sampler = DistributedSampler(train)
     loader = DataLoader(train, BATCH, sampler=sampler)
     test_loader = DataLoader(test, BATCH)

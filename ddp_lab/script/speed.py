@@ -17,7 +17,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel as DDP
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, Subset
 
-BATCH, RATE, WARM_UP, WIDTH = 60, 6e-3, 20, 1024
+BATCH, RATE, WARM_UP, WIDTH = 48, 6e-3, 20, 1024
 
 
 class Spirals(Dataset):
@@ -73,7 +73,7 @@ def main():
     device = join()
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    train, test = Spirals(1500, seed=1), Spirals(501, seed=2)
+    train, test = Spirals(1200, seed=1), Spirals(501, seed=2)
     sampler = DistributedSampler(train)
     world_size = dist.get_world_size()
     if BATCH % world_size:

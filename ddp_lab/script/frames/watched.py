@@ -3,7 +3,8 @@
     torchrun --nproc-per-node 2 watched.py SCRIPT [--epochs 4] [--output FOLDER]
 
 Of each step of the optimizer the last line has the samples that this rank trained on,
-and how often the rank has written a file. With FAILS=12 rank 1 raises in step 12.
+how often the rank has written a file, and whether it has left the group.
+With FAILS=12 rank 1 raises in step 12.
 """
 
 import json
@@ -13,6 +14,7 @@ import sys
 from pathlib import Path
 
 import torch
+import torch.distributed as dist
 from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.optim.optimizer import (
     register_optimizer_step_post_hook,
@@ -56,4 +58,5 @@ if __name__ == "__main__":
     seen, files = watch()
     sys.argv = sys.argv[1:]
     runpy.run_path(sys.argv[0], run_name="__main__")
-    print(json.dumps({"steps": seen, "writes": len(files)}), flush=True)
+    facts = {"steps": seen, "writes": len(files), "left": not dist.is_initialized()}
+    print(json.dumps(facts), flush=True)
