@@ -131,8 +131,9 @@ def secrets(answers: bool = False) -> list[Secret]:
 
 @functools.cache
 def _of_lessons() -> frozenset[str]:
-    """Return the lines of the lessons, and of the programs that they write."""
-    lines: set[str] = set()
+    """Return the lines of the lessons, of the programs that they write, of frames."""
+    frames = (ROOT / "ddp_lab").glob("*/frames/*.py")
+    lines = set[str]().union(*(_lines(frame.read_text()) for frame in frames))
     for lesson in notebooks.lessons():
         texts = [cell.source for cell in notebooks.read(lesson).cells]
         texts += [text for _, text in notebooks.programs(lesson)]
