@@ -444,13 +444,11 @@ def table() -> str:
 
 def paths() -> str:
     """Return the table of README.md that says where to begin."""
-    lines = ["| If you | take lessons | Hours |", "|---|---|---|"]
+    lines = ["| If you | take lessons | Time |", "|---|---|---|"]
     for track in TRACKS:
         taken = [NAMED[name] for name in track.lessons.split()]
         links = (f"[{NUMBERS[each.name]}](notebooks/{file(each)})" for each in taken)
-        lines.append(
-            f"| {track.reader} | {' · '.join(links)} | {hours(taken).split()[0]} |"
-        )
+        lines.append(f"| {track.reader} | {' · '.join(links)} | {hours(taken)} |")
     return "\n".join(["", *lines, "", ""])
 
 

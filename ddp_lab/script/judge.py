@@ -7,20 +7,21 @@ With the same samples it makes the same steps in this process, and compares.
 
 import os
 import re
-import runpy
 from collections.abc import Iterator
-from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from unittest import mock
 
 import torch
 from torch import Tensor, nn
 
 from ddp_lab.kit import Run, RunFailed, torchrun
+from ddp_lab.script.frames import throws, watched
 
-HERE = Path(__file__).parent
-EPOCHS, BATCH, SAMPLES = 4, 96, 960
+EPOCHS, BATCH, SAMPLES = 4, throws.BATCH, len(watched.TRAINED)
 PER_EPOCH = SAMPLES // BATCH
+TESTED = throws.throws(13, seed=166)  # as in throws.py
 LINE = re.compile(r"epoch (\d+): loss (\d+\.\d+), error (\d+\.\d+)")
 
 
@@ -85,13 +86,12 @@ def verdicts(script: str | Path, folder: Path) -> Iterator[str]:
 
 
 def launch(
-    script: str | Path, ranks: int, out: Path, more: str = "", epochs: int = 4
+    script: str | Path, ranks: int, out: Path, more: str = "", epochs: int = EPOCHS
 ) -> Run:
     """Run a port under the watch."""
-    watched, silence = HERE / "frames" / "watched.py", 15
-    command = f"--nproc-per-node {ranks} {watched} {script} --epochs {epochs}"
+    program = f"{watched.__file__} {script} --epochs {epochs} --output {out} {more}"
     try:
-        return torchrun(f"{command} --output {out} {more}", timeout=silence)
+        return torchrun(f"--nproc-per-node {ranks} {program}", timeout=15)
     except RunFailed as failed:
         why = failed.run.failure if failed.run else None
         told = why.report(traceback=False) if why else failed
@@ -99,13 +99,13 @@ def launch(
 
 
 def together(run: Run, ranks: int, epochs: int = EPOCHS) -> list[list[int]]:
-    """Return the samples of each step, those of all ranks together, sorted.
+    """Return the samples of each step, those of all ranks together.
 
     Raises:
         Wrong: if they are not those of a training of `epochs` epochs.
     """
     where = f"on {ranks} ranks" if ranks > 1 else "on 1 rank"
-    steps = [sum(parts, []) for parts in zip(*run["steps"], strict=False)]
+    steps = merged(run)
     if {len(steps) for steps in run["steps"]} != {epochs * PER_EPOCH}:
         counts = ", ".join(str(len(steps)) for steps in run["steps"])
         wanted = f"{epochs} epochs of {SAMPLES} samples are {epochs * PER_EPOCH}"
@@ -121,17 +121,20 @@ def together(run: Run, ranks: int, epochs: int = EPOCHS) -> list[list[int]]:
             raise Wrong(
                 f"{where} step {number} takes {what}, not {BATCH} of throws.py's"
             )
-    starts = range(0, len(steps), PER_EPOCH)
-    orders = [sum(steps[at : at + PER_EPOCH], []) for at in starts]
-    for epoch, order in enumerate(orders):
-        if len({*order}) != SAMPLES:
-            many = f"{len({*order})} of the {SAMPLES} samples"
-            raise Wrong(f"{where} epoch {epoch} takes {many}, some of them twice")
     sets = batches(steps)
+    for epoch, taken in enumerate(sets):
+        if (count := len({*chain(*taken)})) != SAMPLES:
+            many = f"{count} of the {SAMPLES} samples"
+            raise Wrong(f"{where} epoch {epoch} takes {many}, some of them twice")
     for epoch in range(1, epochs):
         if sets[epoch] == sets[epoch - 1]:
             raise Wrong(f"{where} epoch {epoch} has the batches of epoch {epoch - 1}")
     return steps
+
+
+def merged(run: Run) -> list[list[int]]:
+    """Return the samples of each step that all ranks have made."""
+    return [sum(parts, []) for parts in zip(*run["steps"], strict=False)]
 
 
 def batches(steps: list[list[int]]) -> list[list[list[int]]]:
@@ -142,16 +145,15 @@ def batches(steps: list[list[int]]) -> list[list[list[int]]]:
 
 def reference(steps: list[list[int]]) -> tuple[dict[str, Tensor], list[Tensor]]:
     """Make the steps of throws.py in this process; return weights and losses."""
-    given = runpy.run_path(str(HERE / "frames" / "throws.py"))
-    x, y = given["throws"](SAMPLES, seed=1).tensors
+    x, y = watched.TRAINED.tensors
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        model = given["build"]()
+        model = throws.build()
     optimizer = torch.optim.SGD(
-        model.parameters(), lr=given["RATE"], momentum=given["MOMENTUM"]
+        model.parameters(), lr=throws.RATE, momentum=throws.MOMENTUM
     )
     warm_up = torch.optim.lr_scheduler.LinearLR(
-        optimizer, 0.1, total_iters=given["WARM_UP"]
+        optimizer, 0.1, total_iters=throws.WARM_UP
     )
     losses = []
     for step in steps:
@@ -228,16 +230,15 @@ def printed(
     if abs(float(lines[-1][3]) - error) > 1.5e-3:
         raise Wrong(
             f"on {ranks} ranks the last error printed is {lines[-1][3]}; the mean over "
-            f"all 13 test samples is {error:.3f}"
+            f"all {len(TESTED)} test samples is {error:.3f}"
         )
 
 
 def mean_error(weights: dict[str, Tensor]) -> float:
     """Return the mean error of a network with `weights` over all test samples."""
-    given = runpy.run_path(str(HERE / "frames" / "throws.py"))
-    model = given["build"]()
+    model = throws.build()
     model.load_state_dict(weights)
-    x, y = given["throws"](13, seed=166).tensors
+    x, y = TESTED.tensors
     with torch.no_grad():
         return (model(x) - y).abs().mean().item()
 
@@ -252,7 +253,7 @@ def resumes(script: str | Path, out: Path, whole: list[list[int]]) -> None:
     """
     half = together(launch(script, 2, out, epochs=2), 2, epochs=2)
     run = launch(script, 3, out, "--resume")
-    rest = [sum(parts, []) for parts in zip(*run["steps"], strict=False)]
+    rest = merged(run)
     if len(rest) != 2 * PER_EPOCH:
         raise Wrong(f"resumed after 2 epochs of 4, it takes {len(rest)} steps, not 20")
     weights, losses = reference(half + rest)
@@ -268,7 +269,7 @@ def resumes(script: str | Path, out: Path, whole: list[list[int]]) -> None:
 
 def fails(script: str | Path, out: Path) -> None:
     """Let rank 1 of 3 raise in its second epoch."""
-    with environment("FAILS", str(PER_EPOCH + 2)):
+    with mock.patch.dict(os.environ, FAILS=str(PER_EPOCH + 2)):
         try:
             launch(script, 3, out)
         except Wrong as wrong:
@@ -282,13 +283,3 @@ def fails(script: str | Path, out: Path) -> None:
                 f"an error on rank 1 does not end the others: {wrong}"
             ) from None
     raise Wrong("an error on rank 1 was caught: the run ended as if nothing had been")
-
-
-@contextmanager
-def environment(name: str, value: str) -> Iterator[None]:
-    """Set a variable for what is launched meanwhile."""
-    os.environ[name] = value
-    try:
-        yield
-    finally:
-        del os.environ[name]

@@ -11,7 +11,6 @@ import json
 import os
 import runpy
 import sys
-from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -21,13 +20,14 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
-GIVEN = runpy.run_path(str(Path(__file__).parent / "throws.py"))
-SAMPLES = GIVEN["throws"](960, seed=1).tensors[0]  # (960, 3)
+from ddp_lab.script.frames.throws import throws
+
+TRAINED = throws(960, seed=1)  # what throws.py trains on
 
 
 def watch():
     """Return lists that fill up while a script trains: samples by step, and writes."""
-    number = {tuple(sample): i for i, sample in enumerate(SAMPLES.tolist())}
+    number = {tuple(sample): i for i, sample in enumerate(TRAINED.tensors[0].tolist())}
     steps, writes, since, save = [], [], [], torch.save
 
     def forward(module, inputs):
