@@ -243,11 +243,14 @@ def why(ranks: int) -> dict[str, Any]:
 
 def memory(ranks: int) -> dict[str, Any]:
     """Return what a rank's device holds after a step with Adam, in bytes."""
-    run = torchrun(f"--nproc-per-node {ranks} bench/programs/memory.py")
-    numbers = run.facts[0]["DDP"]["parameters"]
+    held = {}
+    for way in ("DDP", "fully_shard"):
+        run = torchrun(f"--nproc-per-node {ranks} bench/programs/memory.py {way}")
+        held[way] = run.facts[0]
+    numbers = held["DDP"]["parameters"]
     # Weight, gradient, two of Adam, 4 bytes each; DDP's buckets have a gradient more.
     formula = {"DDP": 20 * numbers, "fully_shard": 16 * numbers // ranks}
-    return {"ranks": ranks, "formula": formula, "held": run.facts[0]}
+    return {"ranks": ranks, "formula": formula, "held": held}
 
 
 def collectives(ranks: int) -> dict[str, Any]:
@@ -358,7 +361,6 @@ def prove(record: Record, kind: str, count: int) -> None:
             record.say(found["right"], f"rank 1 {how}{well}", found["told"])
         if found := record.section("why", lambda: why(ranks)):
             record.say(found["right"], "ddp-lab why", found["told"])
-        record.section("collectives", lambda: collectives(ranks))
         if found := record.section("memory", lambda: memory(ranks)):
             for way, foreseen in found["formula"].items():
                 held = found["held"][way]["with Adam"]
@@ -369,6 +371,7 @@ def prove(record: Record, kind: str, count: int) -> None:
         record.section("step", lambda: step(ranks, folder))
         numbers = (1,) if alone else (1, ranks)
         record.section("training", lambda: training(numbers))
+        record.section("collectives", lambda: collectives(ranks))
     with programs_in(where, **env):
         kept, side = folder / "own.jsonl", jobs if alone else 1
         pair = 2 if alone else ranks

@@ -27,10 +27,14 @@ def ring(buffer: torch.Tensor) -> None:
     for step in range(2 * (world_size - 1)):
         send, take = (rank - step) % world_size, (rank - step - 1) % world_size
         received = recv_buf[: len(chunks[take])]
-        work = dist.isend(chunks[send], right)
-        dist.recv(received, left)
-        assert work  # as it is of a member of the group
-        work.wait()
+        # Together: over NCCL messages that are posted one by one also run one by one,
+        # and every rank would wait with its send for the neighbor's receive.
+        messages = [
+            dist.P2POp(dist.isend, chunks[send], right),
+            dist.P2POp(dist.irecv, received, left),
+        ]
+        for work in dist.batch_isend_irecv(messages):
+            work.wait()
         if step < world_size - 1:
             chunks[take].add_(received)  # the first time round it collects
         else:

@@ -111,8 +111,9 @@ def between(model, rows, at_the_end):
     groups, times = len(model.blocks) + 1, 1 if at_the_end else len(rows)
     held = sum(p.nbytes if at_the_end else p.to_local().nbytes for p in weights)
     calls = [len(rows) * (2 * groups - 1), times * groups]
-    if made != (expected := {"calls": calls, "held": held}):
-        raise AssertionError(f"{made}, expected {expected}")
+    close = abs(made["held"] / held - 1) < 0.01  # over NCCL small tensors may live on
+    if made["calls"] != calls or not close:
+        raise AssertionError(f"{made}, expected {calls}, {held}")
     return made
 
 
