@@ -363,6 +363,16 @@ WAIT = "dist.barrier(group=dist.new_group(timeout=TIMEOUT))"
 GATHER = "    dist.all_gather(parts, mine)"
 SHORTCUTS = {
     "no steps": (2, "SAMPLES, STEPS, RATE = 12, 2", "SAMPLES, STEPS, RATE = 12, 0"),
+    "rank 0 alone": (
+        2,
+        "        loss = train_step(weight, x)\n"
+        "        if rank == 0:\n"
+        "            dist.reduce(loss, dst=0)  "
+        "# rank 0 now holds the sum of all ranks\n",
+        "        loss = world_size * (weight - samples).square().mean()\n"
+        "        train_step(weight, x)\n"
+        "        if rank == 0:\n",
+    ),
     "nothing reduced": (2, "            dist.reduce(loss, dst=0)", "            #"),
     "12 images": (3, "IMAGES = 11", "IMAGES = 12"),
     "nothing gathered": (3, GATHER, "    return label(torch.arange(IMAGES))"),

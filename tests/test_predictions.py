@@ -12,7 +12,7 @@ from ddp_lab.kit.cell import predict as room
 from ddp_lab.kit.cell.answers import fits, show
 from ddp_lab.kit.cell.predict import Guessed
 from ddp_lab.kit.draw.colors import WHITE, contrast
-from ddp_lab.kit.explain.cause import Cause, Kind
+from ddp_lab.kit.explain.cause import Cause, Kind, Stand
 from ddp_lab.kit.explain.failure import Failure
 from ddp_lab.kit.explain.symptoms import Symptom
 from ddp_lab.kit.record.stacks import Frame
@@ -293,6 +293,20 @@ def test_a_line_may_be_named_by_what_stands_in_it(shown, tmp_path):
     suspect(1, "recv").compare(run)
     said = "✗ wrong: line: you say 'recv'; the run says line 2: send(x)"
     assert said in shown[-1]["text/plain"]
+
+
+def test_where_the_rank_stands_is_right_as_well(shown, tmp_path):
+    program = tmp_path / "a.py"
+    program.write_text("raise x\nx = 1\nbarrier()\nx = 1\n")
+    stands = [Stand(r, "", frame=Frame(str(program), 4 - r, "f")) for r in (0, 1)]
+    cause = Cause(Kind.BUSY, 1, Frame(str(program), 1, "f"))
+    failure = Failure("timeout", cause, stands=stands)
+    run = Run("torchrun a.py", [[], []], [], [], [], 4.0, failure)
+    for line in ("raise x", "barrier()", 1, 3):
+        assert is_right(suspect(1, line), run)
+    assert not is_right(suspect(1, 4), run)  # another rank stands there
+    suspect(1, "x = 1").compare(run)
+    assert "your text is in lines 2 and 4" in shown[-1]["text/plain"]
 
 
 def test_no_rank_is_the_one_if_several_raise_the_same(shown):

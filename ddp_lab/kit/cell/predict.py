@@ -156,8 +156,13 @@ class Suspicion:
         who = "no single rank" if rank is None else f"rank {rank}"
         named = repr(found.symptom) if found.symptom else "no symptom that has a name"
         at = f"line {found.line}: {(found.where or '').partition(': ')[2]}".rstrip(": ")
+        stands = [each.frame for each in found.stands if each.rank == found.rank]
+        there = {found.line, *(frame.line for frame in stands if frame)}
+        meant = _lines_with(self.line, found.where or "")
+        if len(meant) > 1:
+            at += f"; your text is in lines {' and '.join(map(str, meant))}"
         # A text that is in several lines names none of them.
-        is_there = _lines_with(self.line, found.where or "") == [found.line]
+        is_there = len(meant) == 1 and meant[0] in there or self.line in there
         return [
             ("rank", self.rank, rank, who),
             ("line", self.line, self.line if is_there else found.line, at),
