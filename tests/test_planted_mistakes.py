@@ -62,6 +62,12 @@ MISTAKES = [
         "    if rank == 0:\n        dist.all_reduce(total)",
     ),
     Mistake(
+        "work before joining",
+        "start/join",
+        "    dist.init_process_group()",
+        "    work(take_device())\n    dist.init_process_group()",
+    ),
+    Mistake(
         "send another's number",
         "p2p/send_recv",
         "base + other for",

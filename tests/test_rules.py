@@ -30,15 +30,17 @@ LENGTH = {
 }
 # What every program ends with begins below this line.
 RULE = end.RULE
+# Lesson 0 shows how a program joins without that end.
+PLAIN = "start/join.py"
 LONGEST_FUNCTION, LONGEST_MAIN = 25, 40
 
 
-def for_all_programs(rule):
+def for_all_programs(rule, programs=PROGRAMS):
     """Make one test of a rule; it names every program that breaks it, and how."""
 
     def test():
         broken = {}
-        for path in PROGRAMS:
+        for path in programs:
             try:
                 rule(path)
             except AssertionError as error:
@@ -46,6 +48,11 @@ def for_all_programs(rule):
         assert not broken
 
     return test
+
+
+def for_all_that_join_alike(rule):
+    """Make one test of a rule for the programs with the end that all share."""
+    return for_all_programs(rule, [p for p in PROGRAMS if name_of(p) != PLAIN])
 
 
 def functions(path) -> dict[str, ast.FunctionDef]:
@@ -57,7 +64,7 @@ def length(function: ast.FunctionDef) -> int:
     return function.end_lineno - function.lineno + 1
 
 
-@for_all_programs
+@for_all_that_join_alike
 def test_the_end_is_the_same_everywhere(path):
     text = path.read_text()
     lesson, _, below = text.partition(RULE)
@@ -90,7 +97,7 @@ def test_a_program_is_complete_alone(path):
                 assert mine, f"imports {name}"
 
 
-@for_all_programs
+@for_all_that_join_alike
 def test_the_program_joins_and_leaves_by_the_context_manager(path):
     # Their lessons are how to join without a size, and a world that is not there.
     if name_of(path) in {"rpc/guest.py", "scale/thousand.py"}:
@@ -106,7 +113,7 @@ def test_the_program_joins_and_leaves_by_the_context_manager(path):
     assert named.isdisjoint({"init_process_group", "destroy_process_group", "init_rpc"})
 
 
-@for_all_programs
+@for_all_that_join_alike
 def test_main_is_recorded_and_guarded(path):
     text = path.read_text()
     assert ("@record\ndef main():" in text) != ("@record\ndef run():" in text)

@@ -1,17 +1,18 @@
 """Hints for ddp_lab/start/exercise.py, and an answer.
 
-1. If the numbers do not divide evenly, how many of them does each rank take, and at
-   which place does its piece begin?
-2. divmod(len(shelf), world_size) gives the usual length and how many ranks take one
-   more. Take your piece, add it up, and let one collective give every rank the total.
-3. Rank r begins at r * length + min(r, extra), where extra is the remainder. Call sum()
-   on what shelf.take returns, dist.all_reduce on that tensor, and return it.
+1. How does a rank learn its own number, and how many ranks there are? Which places then
+   are its own, so that each place has exactly one rank?
+2. dist.get_rank() and dist.get_world_size() say it. The slice of hello.py shares the
+   places: from place `rank` on, every world_size-th. Then one collective gives every
+   rank the total.
+3. range(rank, len(shelf), world_size) are this rank's places. Call sum() on what
+   shelf.read returns, dist.all_reduce on that tensor, and return it: also on a rank
+   whose range is empty.
 """
 
 
-def add_up(shelf, rank, world_size):
-    length, extra = divmod(len(shelf), world_size)
-    start = rank * length + min(rank, extra)  # the first `extra` ranks hold one more
-    total = shelf.take(start, start + length + (rank < extra)).sum()
-    dist.all_reduce(total)  # every rank ends with the sum of all pieces
+def add_up(shelf):
+    places = range(dist.get_rank(), len(shelf), dist.get_world_size())
+    total = shelf.read(places).sum()  # 0 on a rank that has no place
+    dist.all_reduce(total)  # every rank ends with the sum of all shares
     return total

@@ -1,11 +1,12 @@
-"""Exercise: share numbers out among the ranks, then tell every rank their sum.
+"""Exercise: share numbers among the ranks, then let every rank know their sum.
 
     torchrun --standalone --nproc-per-node 2 ddp_lab/start/exercise.py
 
-Once `add_up` is written, two ranks print:
+Once `add_up` is written, three ranks print:
 
-    [rank 0] took 6 numbers, knows the sum ...
-    [rank 1] took 5 numbers, knows the sum ...
+    [rank 0] read 4 numbers, knows the sum ...
+    [rank 1] read 4 numbers, knows the sum ...
+    [rank 2] read 3 numbers, knows the sum ...
 
 Written by notebooks/00_start_here.ipynb.
 """
@@ -21,74 +22,70 @@ import torch.distributed as dist
 from torch.distributed.elastic.multiprocessing.errors import record
 
 
-def add_up(shelf, rank, world_size):
+def add_up(shelf):
     """Return the sum of all numbers on the shelf, on every rank, as a tensor.
 
-    There are len(shelf) numbers. Each rank calls shelf.take(start, stop) once, and gets
-    those from place `start` up to, but not including, place `stop`, as a tensor.
-
-    Together the ranks take each number once: rank 0 the first ones, rank 1 the next
-    ones, and so on. Their pieces differ by one number at most, and the longer pieces
-    come first: 11 numbers make 6 and 5 on two ranks, 4, 4 and 3 on three.
-
-    `torch` and `dist`, which is torch.distributed, are imported already.
+    The numbers lie at the places 0, 1, ..., len(shelf) - 1. Each rank calls
+    shelf.read(places) once, with a list or a range, and gets the numbers at these
+    places as a tensor. Together the ranks read each place once, and none reads over
+    one more than another. `torch` and `dist`, torch.distributed, are imported already.
     """
     return None  # your code here
 
 
 class Shelf:
-    """A row of places, of which a rank may take one piece, and only one."""
+    """Numbers that appear when they are read; a rank may read once."""
 
     def __init__(self, length, known, device):
         self.length, self.known, self.device = length, known, device
-        self.taken, self.numbers = None, []
+        self.places, self.numbers = None, []
 
     def __len__(self):
         return self.length
 
-    def take(self, start, stop):
-        if self.taken is not None:
-            raise AssertionError("this rank has taken a piece already")
-        self.taken = list(range(self.length))[start:stop]
+    def read(self, places):
+        if self.places is not None:
+            raise AssertionError("this rank has read already")
+        self.places = [range(self.length)[place] for place in places]
         # They appear only now: no rank can look at the numbers of another one.
-        drawn = [secrets.randbelow(1000) for _ in self.taken]
-        self.numbers = self.taken if self.known else drawn
+        drawn = [secrets.randbelow(1000) for _ in self.places]
+        self.numbers = self.places if self.known else drawn
         return torch.tensor(self.numbers, dtype=torch.int64, device=self.device)
 
 
-def shared_out(length, world_size):
-    """The places that each rank should take."""
-    lengths = [len(range(r, length, world_size)) for r in range(world_size)]
-    ends = [sum(lengths[: r + 1]) for r in range(world_size)]
-    pairs = zip(ends, lengths, strict=True)
-    return [list(range(end - count, end)) for end, count in pairs]
+def check_places(read, length):
+    """Each place was read once, and the shares are equal, or differ by one."""
+    if sorted(sum(read, [])) != list(range(length)):
+        raise AssertionError(f"of {length} numbers the ranks read the places {read}")
+    sizes = [len(places) for places in read]
+    if max(sizes) > min(sizes) + 1:
+        raise AssertionError(f"the ranks read {sizes} numbers: share them evenly")
 
 
 def main(rank, world_size, device):
-    # 11 numbers whose sum is known; then 13, and as many as rank 0 draws, at random.
-    lengths = [11, 13, 20 + secrets.randbelow(40)]
+    # 11 numbers whose sum is known; at random, as many as rank 0 draws, and too few.
+    lengths = [11, 20 + secrets.randbelow(40), world_size - 1]
     dist.broadcast_object_list(lengths, src=0)  # every rank now holds rank 0's lengths
     facts = {}
     for length in lengths:
-        shelf = Shelf(length, length == 11, device)
-        total = add_up(shelf, rank, world_size)
-        mine = shelf.taken, sum(shelf.numbers), None if total is None else int(total)
+        shelf = Shelf(length, not facts, device)
+        total = add_up(shelf)
+        mine = shelf.places or [], sum(shelf.numbers)
         answers = [None] * world_size
         # Every rank ends with the answers of all, so all come to one verdict.
-        dist.all_gather_object(answers, mine)
-        taken, sums, totals = (list(column) for column in zip(*answers, strict=True))
+        answer = (*mine, None if total is None else int(total))
+        dist.all_gather_object(answers, answer)
+        read, sums, totals = (list(column) for column in zip(*answers, strict=True))
         if totals == [None] * world_size:
             print(f"[rank {rank}] not yet", flush=True)
             return {"solved": False}
-        expected = shared_out(length, world_size)
-        if taken != expected:
-            raise AssertionError(f"the places {taken}, expected {expected}")
+        check_places(read, length)
         if totals != [sum(sums)] * world_size:
-            raise AssertionError(f"the sums {totals}, expected {sum(sums)}")
+            raise AssertionError(f"the sums {totals}, expected {sum(sums)} everywhere")
         if not facts:
-            took = f"took {len(taken[rank])} numbers"
-            print(f"[rank {rank}] {took}, knows the sum {totals[rank]}", flush=True)
-            facts = {"solved": True, "taken": taken[rank], "total": totals[rank]}
+            knows = f"read {len(read[rank])} numbers, knows the sum {totals[rank]}"
+            print(f"[rank {rank}] {knows}", flush=True)
+            facts = {"solved": True, "read": read[rank], "total": totals[rank]}
     return facts
 
 

@@ -1,10 +1,7 @@
-"""Each process says who it is, then all of them add up one list of numbers together.
+"""Every rank adds up its share of 0 ... 99; one call turns the shares into the total.
 
     torchrun --standalone --nproc-per-node 2 ddp_lab/start/hello.py
 
-Every rank sums its share of 0 ... 99, and one call turns the shares into the total:
-
-    [rank 0] I am rank 0 of 2, and process 0 of the 2 on node 0
     [rank 0] my 50 numbers add up to ...
     [rank 0] together we have 4950
 
@@ -23,33 +20,13 @@ from torch.distributed.elastic.multiprocessing.errors import record
 COUNT = 100
 
 
-def introduce(rank, world_size):
-    """Say who this process is; torchrun told it, through environment variables."""
-    told = ("LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK")
-    local_rank, local_world_size, node = (int(os.environ[name]) for name in told)
-    place = f"process {local_rank} of the {local_world_size} on node {node}"
-    print(f"[rank {rank}] I am rank {rank} of {world_size}, and {place}", flush=True)
-    # All ranks called this address when they joined, and waited for the last of them.
-    meeting_point = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
-    return {
-        "rank": rank,
-        "local_rank": local_rank,
-        "node": node,
-        "world_size": world_size,
-        "local_world_size": local_world_size,
-        "meeting_point": meeting_point,
-        "pid": os.getpid(),
-        "threads": torch.get_num_threads(),  # that one operation may use
-    }
-
-
 def add_together(rank, world_size, device):
     """Sum this rank's share of the numbers, then the shares of all ranks."""
     numbers = torch.arange(COUNT, device=device)  # (100,): the same on every rank
-    mine = numbers[rank::world_size]  # without this slice all ranks do the same work
+    mine = numbers[rank::world_size]  # every world_size-th, from number `rank` on
     share = mine.sum()  # ()
     print(f"[rank {rank}] my {len(mine)} numbers add up to {share}", flush=True)
-    total = share.clone()
+    total = share.clone()  # all_reduce writes into it
     # A call for the whole group: it ends with the sum of all shares on every rank.
     dist.all_reduce(total)
     print(f"[rank {rank}] together we have {total}", flush=True)
@@ -57,8 +34,7 @@ def add_together(rank, world_size, device):
 
 
 def main(rank, world_size, device):
-    facts = introduce(rank, world_size)
-    facts["device"] = str(device)
+    facts = {"rank": rank, "device": str(device)}
     facts["backend"] = dist.get_backend().rpartition(":")[2]  # that of the device
     facts |= add_together(rank, world_size, device)
     expected = COUNT * (COUNT - 1) // 2  # no process has added them all up
