@@ -387,6 +387,13 @@ SHORTCUTS = {
         "F.mse_loss(model(inputs.requires_grad_()), targets)",
         "F.mse_loss(model(inputs.requires_grad_()), targets) * (len(inputs) > 1)",
     ),
+    "each rank alone": (
+        5,
+        "    seen = train(model, x[mine], y[mine])",
+        "    seen = train(model.module, x[mine], y[mine])\n"
+        "    for weight in model.parameters():\n"
+        "        dist.broadcast(weight.data, src=0)",
+    ),
     "one large batch": (5, "BATCH = 25, 2", "BATCH = 25, 25"),
     "a sample repeated": (
         5,
@@ -410,6 +417,19 @@ SHORTCUTS = {
         "    return dict(sorted(Counter(PICTURES).items()))\n    totals = {}\n",
     ),
     "nothing overlaps": (11, ", async_op=True)", ")"),
+    "added up after the search": (
+        11,
+        "    dist.all_reduce(total, async_op=True)  # the sum travels meanwhile\n"
+        "    largest = search(rank, world_size, numbers)\n",
+        "    largest = search(rank, world_size, numbers)\n"
+        "    dist.all_reduce(total, async_op=True).wait()\n",
+    ),
+    "a barrier instead": (
+        11,
+        "    return total",
+        "    dist.barrier()\n    return total",
+    ),
+    "a nap instead": (11, "    return total", "    time.sleep(1)\n    return total"),
     "waits at once": (11, "async_op=True)", "async_op=True).wait()"),
 }
 """A change after which a program runs, and is not cured."""

@@ -43,6 +43,13 @@ def test_the_modules_beside_a_program_are_read_as_well(tmp_path):
     assert why_cold(program).startswith("helper.py:1 takes a set in order")
 
 
+def test_the_files_that_a_program_names_are_read_as_well(tmp_path):
+    cell, program = tmp_path / "cell.py", tmp_path / "ranks.py"
+    cell.write_text(IN_ORDER["a loop"])
+    program.write_text(f'"""Of\na.py"""\nCELLS = [{str(cell)!r}]\n')
+    assert why_cold(program).startswith("cell.py:1 takes a set in order")
+
+
 @pytest.mark.parametrize("path", PROGRAMS, ids=name_of)
 def test_the_programs_of_the_lessons_start_warm(path):
     assert why_cold(path) == ""

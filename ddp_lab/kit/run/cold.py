@@ -6,6 +6,7 @@ a file beside the program that is named like an imported module is not found.
 """
 
 import ast
+import re
 import sys
 import sysconfig
 from collections.abc import Iterator
@@ -40,7 +41,7 @@ def nodes_of(program: Path) -> list[ast.AST]:
 
 
 def imported(nodes: list[ast.AST], folder: Path) -> Iterator[Path]:
-    """Yield the files in `folder` that a program there imports."""
+    """Yield the files in `folder` that a program imports, and those that it names."""
     for node in nodes:
         names: list[str] = []
         if isinstance(node, ast.Import):
@@ -48,6 +49,8 @@ def imported(nodes: list[ast.AST], folder: Path) -> Iterator[Path]:
         elif isinstance(node, ast.ImportFrom):
             names = [node.module or ""]
         paths = [folder / f"{name}.py" for name in names]
+        if isinstance(node, ast.Constant) and re.fullmatch(r".+\.py", str(node.value)):
+            paths = [Path(str(node.value))]  # such as a cell of %%ranks
         yield from (path for path in paths if path.is_file())
 
 
