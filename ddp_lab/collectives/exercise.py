@@ -1,6 +1,6 @@
 """Exercise: build all_reduce out of reduce_scatter and all_gather.
 
-    torchrun --standalone --nproc-per-node 4 ddp_lab/collectives/exercise.py
+    torchrun --standalone --nproc-per-node 3 ddp_lab/collectives/exercise.py
 
 Once `all_reduce_by_hand` is written, four ranks print:
 

@@ -1,6 +1,6 @@
 """Puzzle: what reduce_scatter gives, made of an all_to_all and a sum.
 
-    torchrun --standalone --nproc-per-node 4 ddp_lab/collectives/puzzle_columns.py
+    torchrun --standalone --nproc-per-node 3 ddp_lab/collectives/puzzle_columns.py
 
 Until `columns` is written, each rank prints:
 

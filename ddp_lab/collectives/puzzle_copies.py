@@ -1,6 +1,6 @@
 """Puzzle: what broadcast gives, made of a scatter.
 
-    torchrun --standalone --nproc-per-node 4 ddp_lab/collectives/puzzle_copies.py
+    torchrun --standalone --nproc-per-node 3 ddp_lab/collectives/puzzle_copies.py
 
 Until `copies` is written, each rank prints:
 

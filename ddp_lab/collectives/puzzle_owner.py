@@ -1,6 +1,6 @@
 """Puzzle: which rank has the largest number, found by one all_reduce.
 
-    torchrun --standalone --nproc-per-node 4 ddp_lab/collectives/puzzle_owner.py
+    torchrun --standalone --nproc-per-node 3 ddp_lab/collectives/puzzle_owner.py
 
 Until `owner` is written, each rank prints:
 
