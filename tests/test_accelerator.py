@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from conftest import FULL, PROGRAMS, make, name_of, smaller
 from ranks import take_turns
+from test_exercises import SOLUTIONS, solve
 
 from ddp_lab import ROOT
 from tools.notebooks import lessons
@@ -70,6 +71,19 @@ def test_every_program_runs_on_devices(folder, devices, monkeypatch, tmp_path):
     programs = [path for path in ALL if path.parent.name == folder]
     failed, printed = ends(programs, devices, monkeypatch, tmp_path)
     assert failed == {}, printed[-6000:]
+
+
+@FULL
+@pytest.mark.parametrize("devices", [RANKS, 1], ids=["each its own", "one shared"])
+@pytest.mark.parametrize("folder", sorted({path.parent.name for path in ALL}))
+def test_every_answer_is_right_on_devices(folder, devices, monkeypatch, tmp_path):
+    answers = [
+        solve(answer, tmp_path / answer.exercise.replace("/", "_"))
+        for answer in SOLUTIONS
+        if answer.program in ALL and answer.program.parent.name == folder
+    ]
+    failed, printed = ends(answers, devices, monkeypatch, tmp_path)
+    assert failed == {} and "not yet" not in printed, printed[-6000:]
 
 
 HELLO = ROOT / "ddp_lab" / "start" / "hello.py"
