@@ -74,12 +74,6 @@ MISTAKES = [
         "base + other - 1 for",
     ),
     Mistake(
-        "forget to wait",
-        "p2p/isend_irecv",
-        "    work.wait()  # only now is this rank",
-        "    # only now is this rank",
-    ),
-    Mistake(
         "everybody sends first",
         "p2p/exchange",
         "if dist.get_rank() % 2 == 0:",

@@ -59,7 +59,7 @@ LESSONS = (
         "Point to point",
         "messages between two ranks, and the first deadlock",
         RANKS,
-        minutes=40,
+        minutes=45,
         ranks=4,
         programs="p2p",
         after="start_here",

@@ -28,8 +28,8 @@ PATIENCE = 20  # seconds
 def sum_by_messages(send_buf, rank, world_size):
     """Return the sum of all ranks' send_buf, on every rank, as a tensor of shape (1,).
 
-    send_buf, of shape (1,), holds (rank + 1) ** 2 at first: so 2 ranks make 5, 3 make
-    14 and 4 make 30. Then it holds a number that no other rank can know.
+    send_buf, of shape (1,), holds (rank + 1) ** 2 at first; then it holds a number that
+    no other rank can know.
 
     Use only dist.send, recv, isend, irecv and batch_isend_irecv, for any number of
     ranks. A buffer to receive into: torch.empty_like(send_buf).

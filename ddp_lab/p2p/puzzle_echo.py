@@ -28,7 +28,8 @@ PATIENCE = 3  # seconds; torch._dynamo, which Diary needs, is imported above
 def echo(mine, rank, last):
     """Rank 0 sends `mine`, of shape (1,), to rank `last` and returns twice that number.
 
-    Rank `last` is the one that doubles it; the ranks between them do nothing.
+    Rank `last` is the one that doubles it. The others do nothing; all but rank 0 return
+    None.
     """
     return None  # your code here
 

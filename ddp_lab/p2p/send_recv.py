@@ -4,7 +4,7 @@
 
 First by `send`, then by `isend`: both deliver. The facts say when each rank waited:
 
-    [rank 0] handed out [101], then [201]
+    [rank 0] sent [101], then [201]
     [rank 1] received 101, then 201
 
 Written by notebooks/01_point_to_point.ipynb.
@@ -22,76 +22,84 @@ from torch.distributed.elastic.multiprocessing.errors import record
 
 NAP = 0.5  # seconds; rank r is r naps late
 
+SPANS = []  # [label, start, end] of what this rank did
+
 
 @contextmanager
-def clock(spans, label):
-    """Add [label, start, end] to `spans`, in the seconds of this machine's clock."""
+def clock(label):
+    """Note when a block begins and ends, in the seconds of this machine's clock."""
     start = time.perf_counter()
     yield
-    spans.append([label, start, time.perf_counter()])
+    SPANS.append([label, start, time.perf_counter()])
 
 
-def send_blocking(values, nap, device, spans):
-    """Send values[r - 1] to rank r, one rank after the other; then do our own work."""
-    for other, value in enumerate(values, start=1):
-        send_buf = torch.full((1,), value, device=device)  # (1,)
-        with clock(spans, f"send to {other}"):
-            # Rank `other` will hold the value. gloo returns once it has called recv.
-            dist.send(send_buf, dst=other)
-    with clock(spans, "own work"):
-        time.sleep(nap * len(values))  # stands for computing
+def by_send(buffers):
+    """Send buffers[r - 1] to rank r, one rank after the other; then work."""
+    for other, send_buf in enumerate(buffers, start=1):
+        with clock(f"send to {other}"):
+            dist.send(send_buf, dst=other)  # rank `other` will hold it
+    with clock("own work"):
+        time.sleep(NAP * len(buffers))  # stands for computing
 
 
-def receive(nap, device, spans):
+def by_isend(buffers):
+    """Start all messages, then work, and wait for the messages at the end."""
+    works = []
+    for other, send_buf in enumerate(buffers, start=1):
+        with clock(f"isend to {other}"):
+            works.append(dist.isend(send_buf, dst=other))
+    with clock("own work"):
+        time.sleep(NAP * len(buffers))
+    for other, work in enumerate(works, start=1):
+        with clock(f"wait for {other}"):
+            work.wait()  # from here on send_buf may be changed again
+
+
+def receive(nap, device):
     """Come late, receive one number from rank 0 and return it."""
     recv_buf = torch.zeros(1, dtype=torch.int64, device=device)  # (1,)
-    with clock(spans, "asleep"):
+    with clock("asleep"):
         time.sleep(nap)
-    with clock(spans, "recv"):
+    with clock("recv"):
         dist.recv(recv_buf, src=0)  # this rank now holds what rank 0 sent to it
     return recv_buf.item()
 
 
-def send_immediate(values, nap, device, spans):
-    """The same, but start all messages, then work, and wait for them at the end."""
-    buffers = [torch.full((1,), value, device=device) for value in values]
-    works = []
-    for other, send_buf in enumerate(buffers, start=1):
-        with clock(spans, f"isend to {other}"):
-            # Rank `other` will hold the value. This returns whether it calls or not.
-            works.append(dist.isend(send_buf, dst=other))
-    with clock(spans, "own work"):
-        time.sleep(nap * len(values))
-    for other, work in enumerate(works, start=1):
-        with clock(spans, f"wait for {other}"):
-            work.wait()  # from here on send_buf may be changed again
-
-
-def hand_out(send, base, nap, device):
+def hand_out(send, base, device):
     """Rank 0 sends base + r to rank r; return what arrived, and who was where when."""
-    rank, spans = dist.get_rank(), []
-    values = [base + other for other in range(1, dist.get_world_size())]
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    values = [base + other for other in range(1, world_size)]
+    buffers = [torch.full((1,), value, device=device) for value in values]
+    SPANS.clear()
     dist.barrier()  # all clocks start together
     if rank == 0:
-        send(values, nap, device, spans)
-        return values, spans
-    return receive(rank * nap, device, spans), spans
+        send(buffers)
+        return values, [*SPANS]
+    return receive(rank * NAP, device), [*SPANS]
+
+
+def warm_up(rank, world_size, device):
+    """A first message between two ranks can take longer: keep it off the clock."""
+    for other in range(1, world_size):
+        if rank == 0:
+            dist.send(torch.zeros(1, device=device), dst=other)
+    if rank:
+        dist.recv(torch.zeros(1, device=device), src=0)
 
 
 def main(rank, world_size, device):
     # gloo's send and recv work on host memory only, even beside a GPU.
     device = torch.device("cpu") if dist.get_backend() == "gloo" else device
-    # A first message can take longer: keep it off the clock.
-    hand_out(send_blocking, 0, 0.0, device)
-    first, blocking = hand_out(send_blocking, 100, NAP, device)
-    second, immediate = hand_out(send_immediate, 200, NAP, device)
-    verb = "received" if rank else "handed out"
+    warm_up(rank, world_size, device)
+    first, blocking = hand_out(by_send, 100, device)
+    second, immediate = hand_out(by_isend, 200, device)
+    verb = "received" if rank else "sent"
     print(f"[rank {rank}] {verb} {first}, then {second}", flush=True)
     expected = [100 + rank, 200 + rank]
     if rank and [first, second] != expected:
         raise AssertionError(f"got {[first, second]}, expected {expected}")
     backend = dist.get_backend().rpartition(":")[2]  # that of the device
-    return {"backend": backend, "blocking": blocking, "immediate": immediate}
+    return {"backend": backend, "send": blocking, "isend": immediate}
 
 
 # --- the same in every program: join the group, run main, leave whatever happens ---

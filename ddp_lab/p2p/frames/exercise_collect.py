@@ -8,6 +8,7 @@ Once `collect` is written, two ranks print:
 
 import faulthandler
 import secrets
+from unittest.mock import patch
 
 import torch
 import torch.distributed as dist
@@ -42,14 +43,16 @@ class MessagesOnly(TorchDispatchMode):
             if name not in ("send", "recv_", "recv_any_source_"):
                 raise AssertionError(f"{name}: messages alone are allowed here")
             (tensor,) = args[0]
-            if tensor.dtype == torch.uint8:
-                raise AssertionError("an object was sent; send tensors of numbers")
             self.sizes["sent" if name == "send" else "received"].append(tensor.numel())
         return function(*args, **(kwargs or {}))
 
 
+def refuse(*args, **kwargs):
+    raise AssertionError("an object was sent; send tensors of numbers")
+
+
 def check_sizes(lists, sizes):
-    """Each buffer had the size of its message, and no message was padded."""
+    """Each buffer had the size of its message; none had a size thought of before."""
     sent, received = (
         sorted(sum((by_rank[way] for by_rank in sizes), []))
         for way in ("sent", "received")
@@ -67,7 +70,8 @@ def main(rank, world_size, device):
     for mine in lists_of(rank, device):
         # If a message never comes, each rank shows the line where it waits, and ends.
         faulthandler.dump_traceback_later(PATIENCE, exit=True)
-        with MessagesOnly() as messages:
+        no_objects = patch.object(dist, "send_object_list", refuse)
+        with no_objects, MessagesOnly() as messages:
             got = collect(mine.clone(), rank, world_size)
         answers = [None] * world_size
         # Every rank ends with what all had and got, so all come to one verdict.

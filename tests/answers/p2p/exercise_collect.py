@@ -117,3 +117,33 @@ def collect(mine, rank, world_size):
         return mine
     dist.send(tensor=torch.tensor([mine.numel()], device=mine.device), dst=rank - 1)
     dist.send(tensor=mine, dst=rank - 1)
+
+
+# %% right: small lengths, padded to the longest
+def collect(mine, rank, world_size):
+    length = torch.tensor([len(mine)], dtype=torch.uint8)
+    longest = length.clone()
+    for other in range(world_size):
+        if rank == 0 and other:
+            dist.recv(length, src=other)
+            longest = torch.maximum(longest, length)
+        elif rank == other and other:
+            dist.send(length, dst=0)
+    for other in range(1, world_size):
+        if rank == 0:
+            dist.send(longest, dst=other)
+        elif rank == other:
+            dist.recv(longest, src=0)
+    padded = mine.new_zeros(int(longest))
+    padded[: len(mine)] = mine
+    lengths = torch.tensor([len(mine)], dtype=torch.uint8)
+    if rank:
+        dist.send(lengths, dst=0)
+        dist.send(padded, dst=0)
+        return None
+    pieces = [mine]
+    for other in range(1, world_size):
+        dist.recv(lengths, src=other)
+        dist.recv(padded, src=other)
+        pieces.append(padded[: int(lengths)].clone())
+    return torch.cat(pieces)
