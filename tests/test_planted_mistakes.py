@@ -641,24 +641,6 @@ MISTAKES = [
         '"model": ddp.state_dict()}',
     ),
     Mistake(
-        "write in place",
-        "checkpoint/atomic",
-        'with open(path.with_suffix(".tmp"), "wb") as file:',
-        'with open(path, "wb") as file:',
-    ),
-    Mistake(
-        "copy instead of rename",
-        "checkpoint/reader",
-        "    os.replace(file.name, path)",
-        '    __import__("shutil").copy(file.name, path)',
-    ),
-    Mistake(
-        "rename before it is written",
-        "checkpoint/atomic",
-        "        write(file, step)\n    os.replace(file.name, path)",
-        "        os.replace(file.name, path)\n        write(file, step)",
-    ),
-    Mistake(
         "write all steps into one folder",
         "checkpoint/same_folder",
         'save_twice(folder / "1", folder / "2", mesh)',
@@ -677,22 +659,10 @@ MISTAKES = [
         'path.with_suffix(f".{dist.get_rank()}")',
     ),
     Mistake(
-        "one random state for all ranks",
-        "checkpoint/remember",
-        "torch.manual_seed(rank)",
-        "torch.manual_seed(0)",
-    ),
-    Mistake(
         "save before the step",
-        "checkpoint/epochs",
+        "checkpoint/resume",
         "save(parts, step + 1, random, path)",
         "save(parts, step, random, path)",
-    ),
-    Mistake(
-        "replace it by writing in place",
-        "checkpoint/reader",
-        'with open(path.with_suffix(".tmp"), "wb") as file:',
-        'with open(path, "wb") as file:',
     ),
     Mistake(
         "write what training is changing",

@@ -19,6 +19,8 @@ LENGTH = {
     # Whole trainings, to be read from top to bottom.
     "cifar10/fast.py": 216,
     "cifar10/resnet.py": 218,
+    # A run that saves and restores all of its state, and one that never stops.
+    "checkpoint/resume.py": 180,
     # What is tried on a launcher, and what a rank does that is tried on.
     "nodes/exercise_launcher.py": 196,
     # An old training, and all that is looked at in what it leaves behind.

@@ -109,7 +109,7 @@ LESSONS = (
         "Checkpointing",
         "stop a run, resume it, and end with the same bits",
         DATA_PARALLEL,
-        minutes=60,
+        minutes=40,
         ranks=2,
         programs="checkpoint",
         after="ddp_basics",

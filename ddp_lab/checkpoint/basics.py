@@ -20,14 +20,14 @@ from torch import nn
 from torch.distributed.elastic.multiprocessing.errors import record
 from torch.nn.parallel import DistributedDataParallel as DDP
 
-STEPS, SAVE_EVERY = 4, 2
-LEARNING_RATE, MOMENTUM = 1.0, 0.5
 SLOW_DISK = 1.0  # seconds, as for a large model
+STEPS, SAVE_EVERY = 4, 2
+
+LEARNING_RATE, MOMENTUM = 1.0, 0.5
 
 
 def save(ddp, step, path, rank):
-    """Write the model, without DDP's wrapper, once for all ranks."""
-    # Not local_rank: it is 0 once on every node, and they would all write this path.
+    """Save once for all ranks; no rank returns before the file is whole."""
     if rank == 0:
         time.sleep(SLOW_DISK)
         write({"step": step, "model": ddp.module.state_dict()}, path)
@@ -38,31 +38,12 @@ def save(ddp, step, path, rank):
 def write(saved, path):
     """Replace the file at `path` as a whole, or not at all."""
     temporary = path.with_suffix(".tmp")
-    try:
-        with open(temporary, "wb") as file:
-            torch.save(saved, file)
-            os.fsync(file.fileno())  # the bytes reach the disk before the name does
-        os.replace(temporary, path)  # until here, the file before is whole
-        names = os.open(path.parent, os.O_RDONLY)
-        os.fsync(names)  # from here on, a power cut cannot bring that one back
-        os.close(names)
-    except (OSError, RuntimeError) as error:  # a full disk, say
-        temporary.unlink(missing_ok=True)  # half a file is of no use
-        first = error if isinstance(error, OSError) else error.__context__ or error
-        raise OSError(f"cannot save in {path.parent}: {first.args[-1]}") from None
-
-
-def load(path, rank, device):
-    """Return the step in the file, and the weights of that step."""
-    saved = torch.load(path, map_location=device, weights_only=True)
-    step = saved["step"]
-    print(f"[rank {rank}] loaded step {step}", flush=True)
-    assert step == STEPS, f"the step in the file is {step}, expected {STEPS}"
-    return step, saved["model"]
+    torch.save(saved, temporary)
+    os.replace(temporary, path)  # until here, the checkpoint before is whole
 
 
 def build(device):
-    """Return a model of one row and its optimizer, as if the run had just begun."""
+    """Return a model of eight weights and its optimizer, as a run does that begins."""
     model = nn.Linear(8, 1, bias=False, device=device)  # weight: (1, 8)
     ddp = DDP(model)  # all ranks now hold rank 0's weights
     optimizer = torch.optim.SGD(ddp.parameters(), lr=LEARNING_RATE, momentum=MOMENTUM)
@@ -79,26 +60,29 @@ def train_step(ddp, optimizer, device):
 
 
 def train_and_load(path, rank, device):
-    """Train and save, load, and take one more step, in the old run and the new."""
+    """Train and save; load; take one more step, in the old run and in the new one."""
     ddp, optimizer = build(device)
     for step in range(1, STEPS + 1):
         train_step(ddp, optimizer, device)
         if step % SAVE_EVERY == 0:
             save(ddp, step, path, rank)
 
-    step, weights = load(path, rank, device)
+    saved = torch.load(path, map_location=device, weights_only=True)
+    step = saved["step"]
+    print(f"[rank {rank}] loaded step {step}", flush=True)
+    assert step == STEPS, f"the step in the file is {step}, expected {STEPS}"
     resumed, new_optimizer = build(device)
-    resumed.module.load_state_dict(weights)
+    resumed.module.load_state_dict(saved["model"])
     assert torch.equal(resumed.module.weight, ddp.module.weight), "not the saved ones"
 
     moved = train_step(ddp, optimizer, device)
-    alone = train_step(resumed, new_optimizer, device)
-    told = f"moves each weight by {moved}; with a new optimizer by {alone}"
+    anew = train_step(resumed, new_optimizer, device)
+    told = f"moves each weight by {moved}; in the new run by {anew}"
     print(f"[rank {rank}] step {STEPS + 1} {told}", flush=True)
-    # Velocity is 1, then 1 + m, 1 + m + m², ...; a new optimizer begins anew, with 1.
+    # Velocity is 1, then 1 + m, 1 + m + m², ...; a new optimizer begins with 1.
     expected = round(sum(MOMENTUM**s for s in range(STEPS + 1)), 4), 1.0
-    assert (moved, alone) == expected, f"it {told}, expected {expected}"
-    return {"step": step, "moved": [moved, alone], "ddp_keys": list(ddp.state_dict())}
+    assert (moved, anew) == expected, f"it {told}, expected {expected}"
+    return {"step": step, "moved": [moved, anew], "ddp_keys": list(ddp.state_dict())}
 
 
 @contextmanager

@@ -1,6 +1,6 @@
 """Puzzle: which rows a rank still has to see in an epoch that was cut off.
 
-    torchrun --standalone --nproc-per-node 2 ddp_lab/checkpoint/puzzle_rest.py
+    torchrun --standalone --nproc-per-node 3 ddp_lab/checkpoint/puzzle_rest.py
 
 Until `rest` is written, each rank prints:
 

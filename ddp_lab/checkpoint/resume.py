@@ -1,4 +1,4 @@
-"""A run that was stopped, resumed, ends bit-equal to the one that never stopped.
+"""A run that was stopped and resumed ends bit-equal to one that never stopped.
 
     torchrun --standalone --nproc-per-node 2 ddp_lab/checkpoint/resume.py
 
@@ -19,14 +19,14 @@ from torch import nn
 from torch.distributed.elastic.multiprocessing.errors import record
 from torch.nn.parallel import DistributedDataParallel as DDP
 
-STEPS, SAVE_EVERY = 12, 3  # 12 are 3 epochs
+STEPS, SAVE_EVERY = 60, 9
 
-BATCHES = 4  # in an epoch
-KEPT = "model", "optimizer", "scheduler"  # and the epoch, the batch, the random states
+LEARNING_RATE, MOMENTUM = 1.0, 0.5
 
-BATCH = 3  # rows in a batch; on two ranks an epoch has lesson 3's 24 samples
+KEPT = "model", "optimizer", "scheduler"
+BATCHES, BATCH = 4, 8  # in an epoch; samples on each rank
 
-STOP = 8
+STOP = 47
 
 
 def save(parts, step, random, path):
@@ -35,8 +35,7 @@ def save(parts, step, random, path):
     dist.all_gather_object(rng, random.get_rng_state())  # all now hold every rank's
     if dist.get_rank() == 0:
         saved = {name: parts[name].state_dict() for name in KEPT}
-        saved |= {"epoch": step // BATCHES, "batch": step % BATCHES, "rng": rng}
-        write(saved, path)
+        write(saved | {"step": step, "rng": rng}, path)
         print(f"[rank 0] saved step {step}", flush=True)
     dist.barrier()  # no rank goes on before the file is there
 
@@ -44,29 +43,58 @@ def save(parts, step, random, path):
 def write(saved, path):
     """Replace the file at `path` as a whole, or not at all."""
     temporary = path.with_suffix(".tmp")
-    try:
-        with open(temporary, "wb") as file:
-            torch.save(saved, file)
-            os.fsync(file.fileno())  # the bytes reach the disk before the name does
-        os.replace(temporary, path)  # until here, the file before is whole
-        names = os.open(path.parent, os.O_RDONLY)
-        os.fsync(names)  # from here on, a power cut cannot bring that one back
-        os.close(names)
-    except (OSError, RuntimeError) as error:  # a full disk, say
-        temporary.unlink(missing_ok=True)  # half a file is of no use
-        first = error if isinstance(error, OSError) else error.__context__ or error
-        raise OSError(f"cannot save in {path.parent}: {first.args[-1]}") from None
+    torch.save(saved, temporary)
+    os.replace(temporary, path)  # until here, the checkpoint before is whole
+
+
+def decay(step):
+    return 0.1 ** (step / 30)  # of the learning rate, a tenth is left after 30 steps
 
 
 def build(rank, device):
-    """Return DDP and, by name, the parts that remember something between steps."""
+    """Return DDP and, by name, the parts that have a state."""
     torch.manual_seed(rank)  # one seed for all would give all ranks the same dropout
-    layers = nn.Linear(2, 128), nn.ReLU(), nn.Dropout(0.2), nn.Linear(128, 1)
+    layers = nn.Linear(2, 128), nn.ReLU(), nn.Dropout(0.1), nn.Linear(128, 1)
     ddp = DDP(nn.Sequential(*layers).to(device))  # all ranks now hold rank 0's weights
     optimizer = torch.optim.SGD(ddp.parameters(), lr=0.05, momentum=0.9)
-    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, STEPS)
+    scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, decay)
     ddp(torch.zeros(1, 2, device=device)).sum().backward()  # dry: DDP regroups after it
     return ddp, {"model": ddp.module, "optimizer": optimizer, "scheduler": scheduler}
+
+
+def train_step(ddp, optimizer, device):
+    """Take one step whose gradient is 1 for every weight; return how far they moved."""
+    before = ddp.module.weight.detach().clone()
+    optimizer.zero_grad()
+    ddp(torch.ones(1, 8, device=device)).sum().backward()
+    optimizer.step()
+    return round((before - ddp.module.weight).mean().item(), 4)
+
+
+def train_and_load(path, rank, device):
+    """Train and save; load; take one more step, in the old run and in the new one."""
+    ddp, optimizer = build(device)
+    for step in range(1, STEPS + 1):
+        train_step(ddp, optimizer, device)
+        if step % SAVE_EVERY == 0:
+            save(ddp, step, path, rank)
+
+    saved = torch.load(path, map_location=device, weights_only=True)
+    step = saved["step"]
+    print(f"[rank {rank}] loaded step {step}", flush=True)
+    assert step == STEPS, f"the step in the file is {step}, expected {STEPS}"
+    resumed, new_optimizer = build(device)
+    resumed.module.load_state_dict(saved["model"])
+    assert torch.equal(resumed.module.weight, ddp.module.weight), "not the saved ones"
+
+    moved = train_step(ddp, optimizer, device)
+    anew = train_step(resumed, new_optimizer, device)
+    told = f"moves each weight by {moved}; in the new run by {anew}"
+    print(f"[rank {rank}] step {STEPS + 1} {told}", flush=True)
+    # Velocity is 1, then 1 + m, 1 + m + m², ...; a new optimizer begins with 1.
+    expected = round(sum(MOMENTUM**s for s in range(STEPS + 1)), 4), 1.0
+    assert (moved, anew) == expected, f"it {told}, expected {expected}"
+    return {"step": step, "moved": [moved, anew], "ddp_keys": list(ddp.state_dict())}
 
 
 @contextmanager
@@ -82,6 +110,19 @@ def shared_folder():
         dist.barrier()  # or rank 0 could delete what others have yet to read
 
 
+def restore(parts, random, path, rank):
+    """Put everything back; return how many steps are done."""
+    # By way of the CPU: random states have to stay there, the parts move their own.
+    saved = torch.load(path, map_location="cpu", weights_only=True)
+    if len(saved["rng"]) != dist.get_world_size():
+        raise SystemExit(f"{path} is from {len(saved['rng'])} ranks")
+    for name in KEPT:
+        parts[name].load_state_dict(saved[name])
+    random.set_rng_state(saved["rng"][rank])
+    print(f"[rank {rank}] resumes after step {saved['step']}", flush=True)
+    return saved["step"]
+
+
 def make_data(samples, device):
     """The samples of y = 2a - b, the same in every process."""
     generator = torch.Generator().manual_seed(1)
@@ -89,55 +130,47 @@ def make_data(samples, device):
     return x, x @ torch.tensor([[2.0], [-1.0]], device=device)  # (samples, 1)
 
 
-def restore(parts, random, path, rank):
-    """Put everything back; return how many steps are done."""
-    cause = "cut short"
-    try:  # reading a damaged file can raise nearly anything
-        # By way of the CPU: random states have to stay there, the parts move their own.
-        saved = torch.load(path, map_location="cpu", weights_only=True)
-        cause = "from another model"
-        for name in KEPT:
-            parts[name].load_state_dict(saved[name])
-        cause = f"from {len(saved['rng'])} ranks, not from {dist.get_world_size()}"
-        assert len(saved["rng"]) == dist.get_world_size()
-        random.set_rng_state(saved["rng"][rank])
-        epoch, batch = saved["epoch"], saved["batch"]
-    except Exception:
-        raise SystemExit(f"{path} is {cause}: nothing can go on from it") from None
-    print(f"[rank {rank}] goes on at epoch {epoch}, batch {batch}", flush=True)
-    return epoch * BATCHES + batch
+@torch.no_grad()
+def loss_of_all(model, x, y):
+    """Return the loss over all samples, without dropout, which draws nothing."""
+    loss = nn.functional.mse_loss(model.eval()(x), y).item()
+    model.train()
+    return loss
 
 
 def train(rank, world_size, device, path=None, until=STEPS):
-    """Start, or go on from `path` if it exists; return where, and the last weights."""
+    """Start, or resume from `path` if it is there; return step, losses, weights."""
     ddp, parts = build(rank, device)
     random = torch if device.type == "cpu" else torch.get_device_module(device)
     x, y = make_data(BATCHES * BATCH * world_size, device)
     sampler = torch.utils.data.DistributedSampler(x)
     start = restore(parts, random, path, rank) if path and path.exists() else 0
+    losses = []
     for step in range(start, until):
         sampler.set_epoch(step // BATCHES)
-        rows = list(sampler)[step % BATCHES * BATCH :][:BATCH]
+        mine = list(sampler)[step % BATCHES * BATCH :][:BATCH]  # this step's samples
         parts["optimizer"].zero_grad()
-        nn.functional.mse_loss(ddp(x[rows]), y[rows]).backward()
+        nn.functional.mse_loss(ddp(x[mine]), y[mine]).backward()
         parts["optimizer"].step()
         parts["scheduler"].step()
+        losses.append(loss_of_all(ddp.module, x, y))
         if path and (step + 1) % SAVE_EVERY == 0:
             save(parts, step + 1, random, path)
-    return start, torch.cat([p.detach().flatten() for p in ddp.parameters()])
+    return start, losses, torch.cat([p.detach().flatten() for p in ddp.parameters()])
 
 
 def main(rank, world_size, device):
     with shared_folder() as folder:
         path = folder / "run.pt"
-        if not path.exists():  # all look before one can save, in three steps
-            train(rank, world_size, device, path, until=STOP)  # 7 and 8 get lost
-        start, weights = train(rank, world_size, device, path)
-        _, expected = train(rank, world_size, device)  # never stops
+        if not path.exists():  # all look before one can save, in nine steps
+            train(rank, world_size, device, path, until=STOP)  # 46 and 47 get lost
+        start, losses, weights = train(rank, world_size, device, path)
+        _, whole, expected = train(rank, world_size, device)  # never stops
         apart = (weights - expected).abs().max().item()
-        print(f"[rank {rank}] ends {apart} away from a run without a stop", flush=True)
-        print(json.dumps({"resumed_from": start, "apart": apart}), flush=True)
-        assert apart == 0, f"the weights are {apart} off, expected 0.0"
+        print(f"[rank {rank}] ends {apart:.1g} away from an unstopped run", flush=True)
+        facts = {"start": start, "apart": apart, "losses": losses, "whole": whole}
+        print(json.dumps(facts), flush=True)
+        assert apart == 0, f"the weights are {apart:.1g} off, expected 0.0"
 
 
 # --- the same in every program: join the group, run main, leave whatever happens ---

@@ -71,7 +71,7 @@ class Training:
 
 
 def save(training, folder, rank):
-    """Replace the snapshot as a whole or not at all; see checkpoint/atomic.py."""
+    """Replace the snapshot as a whole or not at all; see checkpoint/basics.py."""
     if rank == 0:
         with open(folder / "new", "wb") as file:
             torch.save(training.kept(), file)

@@ -1,6 +1,6 @@
-"""Everything that a run remembers, in one file.
+"""A save that a power cut cannot take back, and a full disk that is named as such.
 
-    torchrun --standalone --nproc-per-node 2 ddp_lab/checkpoint/remember.py
+    torchrun --standalone --nproc-per-node 2 ddp_lab/checkpoint/durable.py
 
 Written by notebooks/06_checkpointing.ipynb.
 """
@@ -9,6 +9,7 @@ import argparse
 import gc
 import json
 import os
+import time
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,22 +20,19 @@ from torch import nn
 from torch.distributed.elastic.multiprocessing.errors import record
 from torch.nn.parallel import DistributedDataParallel as DDP
 
-STEPS, SAVE_EVERY = 12, 3  # 12 are 3 epochs
+SLOW_DISK = 1.0  # seconds, as for a large model
+STEPS, SAVE_EVERY = 4, 2
 
-BATCHES = 4  # in an epoch
-KEPT = "model", "optimizer", "scheduler"  # and the epoch, the batch, the random states
+LEARNING_RATE, MOMENTUM = 1.0, 0.5
 
 
-def save(parts, step, random, path):
-    """Collect every rank's random state, and let rank 0 write everything."""
-    rng = [None] * dist.get_world_size()
-    dist.all_gather_object(rng, random.get_rng_state())  # all now hold every rank's
-    if dist.get_rank() == 0:
-        saved = {name: parts[name].state_dict() for name in KEPT}
-        saved |= {"epoch": step // BATCHES, "batch": step % BATCHES, "rng": rng}
-        write(saved, path)
-        print(f"[rank 0] saved step {step}", flush=True)
-    dist.barrier()  # no rank goes on before the file is there
+def save(ddp, step, path, rank):
+    """Save once for all ranks; no rank returns before the file is whole."""
+    if rank == 0:
+        time.sleep(SLOW_DISK)
+        write({"step": step, "model": ddp.module.state_dict()}, path)
+        print(f"[rank {rank}] saved step {step}", flush=True)
+    dist.barrier()  # no rank goes on before the file is whole
 
 
 def write(saved, path):
@@ -44,9 +42,9 @@ def write(saved, path):
         with open(temporary, "wb") as file:
             torch.save(saved, file)
             os.fsync(file.fileno())  # the bytes reach the disk before the name does
-        os.replace(temporary, path)  # until here, the file before is whole
+        os.replace(temporary, path)
         names = os.open(path.parent, os.O_RDONLY)
-        os.fsync(names)  # from here on, a power cut cannot bring that one back
+        os.fsync(names)  # from here on, a power cut cannot bring the old one back
         os.close(names)
     except (OSError, RuntimeError) as error:  # a full disk, say
         temporary.unlink(missing_ok=True)  # half a file is of no use
@@ -54,15 +52,47 @@ def write(saved, path):
         raise OSError(f"cannot save in {path.parent}: {first.args[-1]}") from None
 
 
-def build(rank, device):
-    """Return DDP and, by name, the parts that remember something between steps."""
-    torch.manual_seed(rank)  # one seed for all would give all ranks the same dropout
-    layers = nn.Linear(2, 128), nn.ReLU(), nn.Dropout(0.2), nn.Linear(128, 1)
-    ddp = DDP(nn.Sequential(*layers).to(device))  # all ranks now hold rank 0's weights
-    optimizer = torch.optim.SGD(ddp.parameters(), lr=0.05, momentum=0.9)
-    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, STEPS)
-    ddp(torch.zeros(1, 2, device=device)).sum().backward()  # dry: DDP regroups after it
-    return ddp, {"model": ddp.module, "optimizer": optimizer, "scheduler": scheduler}
+def build(device):
+    """Return a model of eight weights and its optimizer, as a run does that begins."""
+    model = nn.Linear(8, 1, bias=False, device=device)  # weight: (1, 8)
+    ddp = DDP(model)  # all ranks now hold rank 0's weights
+    optimizer = torch.optim.SGD(ddp.parameters(), lr=LEARNING_RATE, momentum=MOMENTUM)
+    return ddp, optimizer
+
+
+def train_step(ddp, optimizer, device):
+    """Take one step whose gradient is 1 for every weight; return how far they moved."""
+    before = ddp.module.weight.detach().clone()
+    optimizer.zero_grad()
+    ddp(torch.ones(1, 8, device=device)).sum().backward()
+    optimizer.step()
+    return round((before - ddp.module.weight).mean().item(), 4)
+
+
+def train_and_load(path, rank, device):
+    """Train and save; load; take one more step, in the old run and in the new one."""
+    ddp, optimizer = build(device)
+    for step in range(1, STEPS + 1):
+        train_step(ddp, optimizer, device)
+        if step % SAVE_EVERY == 0:
+            save(ddp, step, path, rank)
+
+    saved = torch.load(path, map_location=device, weights_only=True)
+    step = saved["step"]
+    print(f"[rank {rank}] loaded step {step}", flush=True)
+    assert step == STEPS, f"the step in the file is {step}, expected {STEPS}"
+    resumed, new_optimizer = build(device)
+    resumed.module.load_state_dict(saved["model"])
+    assert torch.equal(resumed.module.weight, ddp.module.weight), "not the saved ones"
+
+    moved = train_step(ddp, optimizer, device)
+    anew = train_step(resumed, new_optimizer, device)
+    told = f"moves each weight by {moved}; in the new run by {anew}"
+    print(f"[rank {rank}] step {STEPS + 1} {told}", flush=True)
+    # Velocity is 1, then 1 + m, 1 + m + m², ...; a new optimizer begins with 1.
+    expected = round(sum(MOMENTUM**s for s in range(STEPS + 1)), 4), 1.0
+    assert (moved, anew) == expected, f"it {told}, expected {expected}"
+    return {"step": step, "moved": [moved, anew], "ddp_keys": list(ddp.state_dict())}
 
 
 @contextmanager
@@ -79,14 +109,9 @@ def shared_folder():
 
 
 def main(rank, world_size, device):
+    torch.manual_seed(rank)  # every rank begins elsewhere; DDP makes them equal
     with shared_folder() as folder:
-        _, parts = build(rank, device)
-        save(parts, 0, torch, folder / "run.pt")
-        saved = torch.load(folder / "run.pt", map_location="cpu", weights_only=True)
-    states = len({bytes(state.tolist()) for state in saved["rng"]})
-    print(f"[rank {rank}] {', '.join(saved)}; {states} random states", flush=True)
-    assert states == world_size, f"expected {world_size}, one for each rank"
-    return {"kept": list(saved)}
+        return train_and_load(folder / "model.pt", rank, device)
 
 
 # --- the same in every program: join the group, run main, leave whatever happens ---
