@@ -88,6 +88,30 @@ def draw_computation(svg: Page, y: float, rank: int, ready: tuple, done: float) 
 
 
 @figure
+def micro_batches() -> Page:
+    """Draw one step of four micro-batches on two ranks, and its single all_reduce."""
+    svg = page(
+        "one accumulated step",
+        "Gradients add up on each rank; at the end, one all_reduce averages them.",
+        "Two ranks over time. Each runs forward and backward on four micro-batches, "
+        "one after the other; its gradients add up, and nothing is sent. After the "
+        "fourth, one all_reduce averages the gradients over both ranks, and both take "
+        "the same optimizer step.",
+        264,
+    )
+    width = 90
+    for rank, y in ((0, 96), (1, 166)):
+        lane(svg, y, rank)
+        for turn in range(4):
+            x = START + width * turn
+            svg.block(x, y, width - 4, BAR, f"micro {turn + 1}", rank)
+        svg.block(START + 4 * width + 106, y, 84, BAR, "step()", rank, mono=True)
+    svg.shared(START + 4 * width, 96, 100, 70 + BAR, ["all_reduce"], RANKS)
+    clock(svg, 238)
+    return svg
+
+
+@figure
 def sampler_padding() -> Page:
     """Draw 13 samples dealt out to two ranks, with one of them handed out twice."""
     svg = page(

@@ -198,24 +198,6 @@ MISTAKES = [
         "x[0::world_size], y[0::world_size]",
     ),
     Mistake(
-        "no zero_grad",
-        "ddp/single",
-        "    optimizer.zero_grad()\n",
-        "",
-    ),
-    Mistake(
-        "drop set_epoch",
-        "ddp/shards",
-        "        sampler.set_epoch(epoch)  # without it all epochs repeat epoch 0\n",
-        "",
-    ),
-    Mistake(
-        "count the padding",
-        "ddp/shards",
-        "turn * world_size + rank < TESTED",
-        "True",
-    ),
-    Mistake(
         "never synchronise",
         "practice/no_sync",
         "if turn < MICRO - 1 else nullcontext():\n            loss = model",
@@ -224,8 +206,8 @@ MISTAKES = [
     Mistake(
         "do not divide by the number of micro-batches",
         "practice/no_sync",
-        "loss = model(sample).mean() / MICRO  # .grad sums up: a quarter of each",
-        "loss = model(sample).mean()",
+        "nullcontext():\n            loss = model(sample).mean() / MICRO",
+        "nullcontext():\n            loss = model(sample).mean()",
     ),
     Mistake(
         "the gradients are scaled and never unscaled",
@@ -359,33 +341,15 @@ MISTAKES = [
     ),
     Mistake(
         "one seed for the workers of all ranks",
-        "less/seeds",
+        "practice/seeds",
         '"a seed each": (rank, None)',
         '"a seed each": (0, None)',
     ),
     Mistake(
         "each rank shuffles its own way",
-        "less/seeds",
+        "practice/seeds",
         "DistributedSampler(samples)",
         "DistributedSampler(samples, seed=dist.get_rank())",
-    ),
-    Mistake(
-        "no DDP",
-        "ddp/batch_norm",
-        "ddp = DDP(make_model(norm, device))",
-        "ddp = torch.nn.Sequential(*make_model(norm, device))",
-    ),
-    Mistake(
-        "normalise by the running statistics",
-        "ddp/batch_norm",
-        "nn.BatchNorm1d(8) if norm",
-        "nn.BatchNorm1d(8).eval() if norm",
-    ),
-    Mistake(
-        "no autocast",
-        "practice/amp",
-        "y[rank::world_size], autocast=True",
-        "y[rank::world_size], autocast=False",
     ),
     Mistake(
         "earlier tiles are not scaled down",

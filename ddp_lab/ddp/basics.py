@@ -16,72 +16,58 @@ import torch.nn.functional as F
 from torch.distributed.elastic.multiprocessing.errors import record
 from torch.nn.parallel import DistributedDataParallel as DDP
 
-SAMPLES, STEPS, RATE = 24, 3, 0.1
+BATCH, STEPS, RATE = 24, 3, 0.1
 
 
-def make_data(device):
-    """All the samples of y = 2a - b, the same in every process."""
-    generator = torch.Generator().manual_seed(1)
-    x = torch.randn(SAMPLES, 2, generator=generator).to(device)  # (24, 2)
-    return x, x @ torch.tensor([[2.0], [-1.0]], device=device)  # (24, 1)
+def make_batch(device):
+    """Samples of y = 2a - b, the same in every process."""
+    x = torch.randn(BATCH, 2, generator=torch.Generator().manual_seed(1))  # (24, 2)
+    return x.to(device), (x @ torch.tensor([[2.0], [-1.0]])).to(device)  # (24, 1)
 
 
-def train_step(model, optimizer, x, y):
-    """One step; return the loss, and the gradient as backward() left it."""
-    optimizer.zero_grad()
-    loss = F.mse_loss(model(x), y)
-    loss.backward()
-    gradient = flat(p.grad for p in model.parameters())  # as step() would find it now
-    optimizer.step()
-    return loss.item(), gradient
+def make_optimizer(model):
+    return torch.optim.SGD(model.parameters(), lr=RATE)
 
 
-def flat(tensors):
-    return torch.cat([tensor.detach().flatten() for tensor in tensors])  # (3,)
+def numbers(tensor):
+    """The numbers of a tensor, short enough to compare by eye."""
+    return " ".join(f"{number:+.3f}" for number in tensor.flatten().tolist())
 
 
-def one_process(x, y):
-    """The truth: the weights after each step on all samples, by the textbook."""
+def compare_with_one_process(weight, device):
+    """Fail if one process with the whole batch ends with other weights."""
+    x, y = make_batch(device)
     torch.manual_seed(0)
-    weights = flat(torch.nn.Linear(2, 1).parameters()).to(x.device)  # (3,)
-    x = torch.cat([x, torch.ones_like(y)], dim=1)  # (24, 3): a 1 for the bias
+    model = torch.nn.Linear(2, 1, bias=False).to(device)
+    optimizer = make_optimizer(model)
     for _ in range(STEPS):
-        error = x @ weights - y.flatten()  # (24,)
-        weights = weights - RATE * 2 * x.T @ error / SAMPLES
-        yield weights
-
-
-def show(tensor):
-    return [round(number, 3) for number in tensor.tolist()]
+        optimizer.zero_grad()
+        F.mse_loss(model(x), y).backward()
+        optimizer.step()
+    if not torch.allclose(weight, model.weight, atol=1e-5):
+        ends = f"the weights are {numbers(weight)}"
+        raise AssertionError(f"{ends}; one process has {numbers(model.weight)}")
 
 
 def main(rank, world_size, device):
-    if SAMPLES % world_size:
-        raise SystemExit(f"{world_size} ranks cannot share {SAMPLES} samples")
-    x, y = make_data(device)
-    truth = list(one_process(x, y))
-    torch.manual_seed(rank)  # its own noise, and its own first weights too
-    model = torch.nn.Linear(2, 1).to(device)
-    start = show(flat(model.parameters()))
-    print(f"[rank {rank}] starts with weights {start}", flush=True)
-    model = DDP(model)  # every rank now holds rank 0's weights
+    x, y = make_batch(device)
+    if BATCH % world_size:
+        raise SystemExit(f"{world_size} ranks cannot share a batch of {BATCH}")
     x, y = x[rank::world_size], y[rank::world_size]  # (24 / world_size, ...)
-    optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
-    facts = {"start": start, "losses": [], "gradients": [], "weights": []}
-
-    for step, expected in enumerate(truth):
-        loss, gradient = train_step(model, optimizer, x, y)
-        weights = flat(model.parameters())
-        at = f"[rank {rank}] step {step}:"
-        print(f"{at} loss {loss:.3f}, gradient {show(gradient)}", flush=True)
-        print(f"{at} weights {show(weights)}", flush=True)
-        facts["losses"].append(loss)
-        facts["gradients"].append(gradient.tolist())
-        facts["weights"].append(weights.tolist())
-        if not torch.allclose(weights, expected, atol=1e-5):
-            ends = f"{show(weights)}, expected {show(expected)}"
-            raise AssertionError(f"step {step} ends at {ends}")
-    return facts
+    torch.manual_seed(rank)
+    model = torch.nn.Linear(2, 1, bias=False).to(device)
+    weight = model.weight  # (1, 2)
+    model = DDP(model)  # every rank now holds rank 0's weights
+    optimizer = make_optimizer(model)
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        loss = F.mse_loss(model(x), y)
+        loss.backward()
+        line = f"loss {loss:.2f}, gradient {numbers(weight.grad)}"
+        optimizer.step()
+        line += f", weights {numbers(weight)}"
+        print(f"[rank {rank}] step {step}: {line}", flush=True)
+    compare_with_one_process(weight, device)
 
 
 # --- the same in every program: join the group, run main, leave whatever happens ---

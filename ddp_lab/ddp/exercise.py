@@ -1,6 +1,6 @@
 """Exercise: a loss that makes DDP right although the shards are unequal.
 
-    torchrun --standalone --nproc-per-node 2 ddp_lab/ddp/exercise.py
+    torchrun --standalone --nproc-per-node 3 ddp_lab/ddp/exercise.py
 
 Sample i has the gradient i. Rank 0 holds 1 to 8, rank 1 holds 9 and 10: find 5.5.
 
@@ -32,8 +32,7 @@ def shard_loss(errors):
 
     Returns:
         A scalar whose backward() leaves, on every rank, the gradient of the mean over
-        the samples of all ranks: 5.5 with two ranks, where `errors.mean()` gives 7.0.
-        To find out how many samples there are in all, ask the other ranks.
+        the samples of all ranks. To find out how many there are, ask the other ranks.
     """
     return None  # your code here
 

@@ -1,6 +1,6 @@
 """Exercise: average all gradients by one all_reduce instead of one for each tensor.
 
-    torchrun --standalone --nproc-per-node 2 ddp_lab/ddp/exercise_one_message.py
+    torchrun --standalone --nproc-per-node 3 ddp_lab/ddp/exercise_one_message.py
 
 The model has four tensors of different shapes.
 

@@ -1,6 +1,6 @@
 """Exercise: find the slow rank, from the seconds that each rank has waited.
 
-    torchrun --standalone --nproc-per-node 2 ddp_lab/practice/exercise_slowest.py
+    torchrun --standalone --nproc-per-node 3 ddp_lab/practice/exercise_slowest.py
 
 Each rank knows only how long its own backward() took. Fill in slowest():
 
@@ -21,7 +21,7 @@ from torch.distributed.elastic.multiprocessing.errors import record
 
 ROUNDS = 10  # in each, one rank is slow
 OWN = 0.010, 0.013, 0.011, 0.012  # seconds until a rank calls backward(), in turn
-BACKWARD, LATE = 0.020, 0.007  # seconds of work in it; what makes a rank the slowest
+LATE = 0.007  # what makes a rank the slowest
 
 
 def slowest(seconds, device):
@@ -34,18 +34,19 @@ def slowest(seconds, device):
     return None  # your code here
 
 
-def in_backward(late, world_size):
-    """By rank, how long each is in backward() when the rank `late` is the slowest."""
+def in_backward(late, work, world_size):
+    """By rank, how long each is in backward(), with `work` in it, if `late` is slow."""
     called = [OWN[rank % len(OWN)] for rank in range(world_size)]
     called[late] = max(called) + LATE
-    return [max(called) + BACKWARD - start for start in called]
+    return [max(called) + work - start for start in called]
 
 
 def main(rank, world_size, device):
-    slow, found = [random.randrange(world_size) for _ in range(ROUNDS)], []
-    dist.broadcast_object_list(slow, src=0)  # every rank now holds what rank 0 drew
-    for late in slow:
-        answer = slowest(in_backward(late, world_size)[rank], device)
+    draws = [(random.randrange(world_size), random.random()) for _ in range(ROUNDS)]
+    dist.broadcast_object_list(draws, src=0)  # every rank now holds what rank 0 drew
+    slow, found = [late for late, _ in draws], []
+    for late, work in draws:
+        answer = slowest(in_backward(late, work, world_size)[rank], device)
         if answer is None:  # on all ranks alike, so no rank is left waiting
             print(f"[rank {rank}] not yet", flush=True)
             dist.barrier()  # to leave now would cut off those still joining

@@ -1,4 +1,4 @@
-"""When one rank cannot make a step, all ranks skip it together.
+"""When one rank cannot take a step, all ranks skip it together.
 
     torchrun --standalone --nproc-per-node 2 ddp_lab/practice/skip.py
 
@@ -23,8 +23,16 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 STEPS, FULL = 4, 1  # steps in all; the one for which the last rank has no memory
 
 
+def forward(model, x, full):
+    """The loss, unless this batch is one too large."""
+    output = model(x)  # (1, 1)
+    if full:
+        raise torch.OutOfMemoryError("so we say")
+    return output.sum()
+
+
 def train_step(model, x, full):
-    """Make one step's gradient, or return None if any rank could not."""
+    """Compute one step's gradient, or return None if any rank could not."""
     try:
         loss = forward(model, x, full)
     except torch.OutOfMemoryError:
@@ -37,14 +45,6 @@ def train_step(model, x, full):
     return round(model.module.weight.grad.item(), 3)
 
 
-def forward(model, x, full):
-    """The loss, unless this batch is one too large."""
-    output = model(x)  # (1, 1)
-    if full:
-        raise torch.OutOfMemoryError("so we say")
-    return output.sum()
-
-
 def main(rank, world_size, device):
     model = DDP(torch.nn.Linear(1, 1, bias=False).to(device))
     gradients = []
@@ -54,11 +54,11 @@ def main(rank, world_size, device):
         full = step == FULL and rank == world_size - 1
         gradient = train_step(model, x, full)
         gradients.append(gradient)
-        told = "skipped" if gradient is None else f"gradient {gradient}"
-        print(f"[rank {rank}] step {step}: {told}", flush=True)
+        line = "skipped" if gradient is None else f"gradient {gradient}"
+        print(f"[rank {rank}] step {step}: {line}", flush=True)
         expected = 10.0 * step + (world_size - 1) / 2  # the mean of all ranks
         if gradient != (None if step == FULL else expected):
-            raise AssertionError(f"{told} in step {step}, expected {expected}")
+            raise AssertionError(f"{line} in step {step}, expected {expected}")
     return {"gradients": gradients}
 
 

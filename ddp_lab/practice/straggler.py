@@ -1,11 +1,8 @@
-"""One slow rank: where the others wait for it, and for how long they will.
+"""A straggler: in which call do the other ranks lose the time?
 
     torchrun --standalone --nproc-per-node 2 ddp_lab/practice/straggler.py
 
-The last rank naps twice. The others stop at the next call that needs all ranks:
-
-    [rank 0] waited for rank 1 in DDP()
-    [rank 1] napped before DDP()
+    [rank 0] was in ... when rank 1 woke
 
 Written by notebooks/05_ddp_in_practice.ipynb.
 """
@@ -15,72 +12,59 @@ import json
 import os
 import time
 from contextlib import contextmanager
-from datetime import timedelta
 
 import torch
 import torch.distributed as dist
 from torch.distributed.elastic.multiprocessing.errors import record
 from torch.nn.parallel import DistributedDataParallel as DDP
 
-STEPS = 4
-
-NAPS, TIMEOUT = {"DDP()": 0.5, "forward 2": 0.5}, 60.0  # in seconds
-
-
-def nap(naps, rows, before):
-    """Make this rank late, as a longer batch or a slower disk would."""
-    if before in naps:
-        with timed(rows, f"nap before {before}"):
-            time.sleep(naps[before])
+STEPS, SLEEPY, NAP = 4, 2, 0.5  # steps; the one in which a rank naps; seconds
 
 
 @contextmanager
-def timed(rows, label):
+def timed(did, label):
     """Note [label, start, end], by the clock that all ranks of a machine share."""
     start = time.time()
     yield
-    rows.append([label, start, time.time()])
+    did.append([label, start, time.time()])
 
 
-def train(naps, device, group):
-    """Train, napping before some calls; return what this rank did, and when."""
-    rows, batch = [], torch.ones(8, 4, device=device)
-    model = torch.nn.Linear(4, 4).to(device)
-    nap(naps, rows, "DDP()")
-    with timed(rows, "DDP()"):
-        # First all ranks compare their models, so none passes before all have come.
-        model = DDP(model, process_group=group)
+def train(naps, device):
+    """Train; return what this rank did, and when."""
+    did, batch = [], torch.ones(8, 4, device=device)
+    model = DDP(torch.nn.Linear(4, 4).to(device))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for step in range(STEPS):
-        nap(naps, rows, f"forward {step}")
-        with timed(rows, f"forward {step}"):
+        if naps and step == SLEEPY:
+            with timed(did, f"nap {step}"):
+                time.sleep(NAP)  # as a longer batch or a slower disk would
+        with timed(did, f"forward {step}"):
             loss = model(batch).square().mean()
-        with timed(rows, f"backward {step}"):
+        with timed(did, f"backward {step}"):
             loss.backward()
             # On a GPU, backward() does not hold up the host; asking for a number does.
             model.module.bias.grad.sum().item()
-        with timed(rows, f"step {step}"):
-            optimizer.step()  # needs no other rank: the gradients are there already
+        with timed(did, f"step {step}"):
+            optimizer.step()
             optimizer.zero_grad()
-    return rows
+    return did
 
 
 def main(rank, world_size, device):
-    slow = world_size - 1
-    group = dist.new_group(timeout=timedelta(seconds=TIMEOUT))
-    DDP(torch.nn.Linear(1, 1).to(device))  # the first DDP imports for seconds
-    rows = train(NAPS if rank == slow else {}, device, group)
-    ends = {label: end for label, _, end in rows}
-    for before in NAPS:
-        meeting = before.replace("forward", "backward")
-        woke = torch.tensor(ends.get(f"nap before {before}", 0), dtype=torch.float64)
-        dist.broadcast(woke, src=slow)  # every rank now knows when the sleeper woke
-        if ends[meeting] < woke.item():
-            raise AssertionError(f"{meeting} ended before rank {slow} woke")
-        waited = f"waited for rank {slow} in {meeting}"
-        did = f"napped before {before}" if rank == slow else waited
-        print(f"[rank {rank}] {did}", flush=True)
-    return {"rows": rows}
+    train(False, device)  # the first DDP imports for seconds
+    slow, meeting = world_size - 1, f"backward {SLEEPY}"
+    did = train(rank == slow, device)
+    ends = {label: end for label, _, end in did}
+    woke = torch.tensor(ends.get(f"nap {SLEEPY}", 0), dtype=torch.float64)
+    dist.broadcast(woke, src=slow)  # every rank now knows when the sleeper woke
+    if rank == slow:
+        print(f"[rank {rank}] napped before forward {SLEEPY}", flush=True)
+    else:
+        during = [label for label, _, end in did if end >= woke.item()][0]
+        print(f"[rank {rank}] was in {during} when rank {slow} woke", flush=True)
+    if ends[meeting] < woke.item():
+        raise AssertionError(f"{meeting} ended before rank {slow} woke")
+    return {"did": did}
 
 
 # --- the same in every program: join the group, run main, leave whatever happens ---

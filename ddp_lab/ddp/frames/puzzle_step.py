@@ -15,7 +15,6 @@ import torch.distributed as dist
 from torch.utils._python_dispatch import TorchDispatchMode
 
 PATIENCE = 3  # seconds; torch._dynamo, which Diary needs, is imported above
-RATE = 0.5  # the learning rate
 NAMES = {"allgather": "all_gather", "allreduce": "all_reduce"}
 
 
@@ -25,8 +24,9 @@ def step(weight, grad, rate, world_size):
 
 def goal(rank, brought):
     """What this rank calls, and what it holds in the end."""
-    mean = sum(grad for _, grad in brought) / len(brought)
-    return ["all_reduce"], [round(brought[0][0] - RATE * mean, 4)]
+    mean = sum(grad for _, grad, _ in brought) / len(brought)
+    weight, _, rate = brought[0]
+    return ["all_reduce"], [round(weight - rate * mean, 4)]
 
 
 class Diary(TorchDispatchMode):
@@ -34,7 +34,7 @@ class Diary(TorchDispatchMode):
 
     def __init__(self, brought, tells):
         super().__init__()
-        text = "weight {}, grad {}, rate {}".format(*brought, RATE)
+        text = "weight {}, grad {}, rate {}".format(*brought)
         self.calls, self.tells = [["brings", None, text]], tells
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
@@ -58,11 +58,9 @@ def attempt(rank, brought, tells):
     # If this rank waits forever, it shows its line, and ends.
     faulthandler.dump_traceback_later(PATIENCE, exit=True)
     with diary:
-        got = step(
-            *torch.tensor(brought[rank], dtype=torch.float64).split(1),
-            RATE,
-            len(brought),
-        )
+        *tensors, rate = brought[rank]
+        weight, grad = torch.tensor(tensors, dtype=torch.float64).split(1)
+        got = step(weight, grad, rate, len(brought))
     holding = None if got is None else rounded(got)
     yours = {"calls": diary.calls, "holds": holding}
     if tells and (len(diary.calls) > 1 or holding):
@@ -81,9 +79,9 @@ def rounded(got):
 
 def draw_numbers(world_size):
     """What the ranks bring: first numbers to look at, then some that are drawn."""
-    shown = [[8, [2, 10, 6, 6][r % 4]] for r in range(world_size)]
-    weight = secrets.randbelow(90)
-    drawn = [[[weight, secrets.randbelow(90)] for _ in shown]]
+    shown = [[8, [2, 10, 6, 6][r % 4], 0.5] for r in range(world_size)]
+    weight, rate = secrets.randbelow(90), (1 + secrets.randbelow(4)) / 10
+    drawn = [[[weight, secrets.randbelow(90), rate] for _ in shown]]
     dist.broadcast_object_list(drawn)  # rank 0's numbers are now on all ranks
     return shown, *drawn
 

@@ -9,6 +9,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils._python_dispatch import TorchDispatchMode
 
 SIZES = (3, 2, 1), (4, 1), (1, 1, 5)  # samples in each micro-batch, in three runs
 
@@ -17,10 +18,23 @@ def accumulate(model, micro_batches):
     return None  # the cell's function stands here
 
 
-def counted(sent, bucket):
+class EveryCall(TorchDispatchMode):
+    """Counts communication calls, whether DDP makes them or the reader's lines."""
+
+    count, of_ddp = 0, False
+
+    def __torch_dispatch__(self, op, types, args=(), kwargs=None):
+        sends = not any(word in str(op) for word in ("wait", "wrap", "broadcast"))
+        self.count += "c10d" in op.namespace and sends and not self.of_ddp
+        return op(*args, **(kwargs or {}))
+
+
+def counted(calls, bucket):
     """DDP's own all_reduce of one bucket of gradients; note that it happened."""
-    sent.append(bucket.buffer().numel())
-    return allreduce_hook(None, bucket)  # every rank now holds the mean of all ranks
+    calls.of_ddp, calls.count = True, calls.count + 1  # on a GPU, in another thread
+    work = allreduce_hook(None, bucket)  # every rank then holds the mean of all ranks
+    calls.of_ddp = False
+    return work
 
 
 def watch(model):
@@ -33,12 +47,14 @@ def watch(model):
 
 def measure(sizes, rank, world_size, device):
     """The gradient that accumulate() leaves, the truth, the calls, and the samples."""
-    count, sent, held = sum(sizes), [], [0]
+    count, calls, held = sum(sizes), EveryCall(), [0]
     mine = torch.arange(1.0, count + 1).view(-1, 1) + rank * count
     model = DDP(torch.nn.Linear(1, 1, bias=False).to(device))
-    model.register_comm_hook(sent, counted)
+    model.register_comm_hook(calls, counted)
     turns = watch(model.module)
-    if accumulate(model, mine.to(device).split(sizes)) is None:
+    with calls:
+        done = accumulate(model, mine.to(device).split(sizes))
+    if done is None:
         return None
     if sum(turns) != count:
         raise AssertionError(f"the model saw {sum(turns)} samples, expected {count}")
@@ -46,7 +62,7 @@ def measure(sizes, rank, world_size, device):
         held.append(held[-1] + samples if samples else 0)
     got = model.module.weight.grad
     got = 0.0 if got is None else got.item()
-    return got, (world_size * count + 1) / 2, len(sent), max(held)
+    return got, (world_size * count + 1) / 2, calls.count, max(held)
 
 
 def main(rank, world_size, device):

@@ -31,6 +31,29 @@ def accumulate(model, micro_batches):
     return True
 
 
+# %% wrong: averaged once more
+def accumulate(model, micro_batches):
+    count = sum(len(batch) for batch in micro_batches)
+    with model.no_sync():
+        for batch in micro_batches[:-1]:
+            (model(batch).sum() / count).backward()
+    (model(micro_batches[-1]).sum() / count).backward()
+    dist.all_reduce(model.module.weight.grad, dist.ReduceOp.SUM)
+    model.module.weight.grad /= dist.get_world_size()
+    return True
+
+
+# %% right: by hand
+def accumulate(model, micro_batches):
+    count = sum(len(batch) for batch in micro_batches)
+    with model.no_sync():
+        for batch in micro_batches:
+            (model(batch).sum() / count).backward()
+    dist.all_reduce(model.module.weight.grad)
+    model.module.weight.grad /= dist.get_world_size()
+    return True
+
+
 # %% right: divided at the end
 def accumulate(model, micro_batches):
     from contextlib import ExitStack

@@ -14,6 +14,13 @@ def slowest(seconds, device):
     return int(torch.stack(everyone).argmax())
 
 
+# %% wrong: by a limit
+def slowest(seconds, device):
+    mine = torch.tensor(dist.get_rank() if seconds < 0.0201 else 0, device=device)
+    dist.all_reduce(mine)
+    return int(mine)
+
+
 # %% right: rank 0 decides
 def slowest(seconds, device):
     first = dist.get_rank() == 0

@@ -1,8 +1,8 @@
 """Which random numbers the ranks share: order of the data, workers' noise, dropout.
 
-    torchrun --standalone --nproc-per-node 4 ddp_lab/less/seeds.py
+    torchrun --standalone --nproc-per-node 2 ddp_lab/practice/seeds.py
 
-Written by notebooks/12_sending_less.ipynb.
+Written by notebooks/05_ddp_in_practice.ipynb.
 """
 
 import gc
@@ -41,8 +41,8 @@ def main(rank, world_size, device):
         dist.all_gather_object(everyone, drawn(*how, samples))  # all know all
         shares, *drawings = zip(*everyone, strict=True)
         facts[way] = [len(set(map(tuple, drawing))) for drawing in drawings]
-        told = "{} different noises, {} different dropouts".format(*facts[way])
-        print(f"[rank {rank}] {way}: {told}", flush=True)
+        line = "{} different noises, {} different dropouts".format(*facts[way])
+        print(f"[rank {rank}] {way}: {line}", flush=True)
         if sorted(sum(shares, ())) != list(samples):
             raise AssertionError(f"{way}: the shares are {shares}")
     if [*facts.values()] != [[1, 1], [world_size, world_size], [1, world_size]]:
