@@ -64,8 +64,8 @@ MISTAKES = [
     Mistake(
         "work before joining",
         "start/join",
-        "    dist.init_process_group()",
-        "    work(take_device())\n    dist.init_process_group()",
+        "    dist.init_process_group(",
+        "    work(device)\n    dist.init_process_group(",
     ),
     Mistake(
         "send another's number",

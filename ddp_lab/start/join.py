@@ -1,4 +1,4 @@
-"""Four lines make a program distributed: join, take a device, work, leave.
+"""Four lines make a program distributed: take a device, join, work, leave.
 
     torchrun --standalone --nproc-per-node 2 ddp_lab/start/join.py
 
@@ -28,7 +28,7 @@ def work(device):
 
 
 if __name__ == "__main__":
-    dist.init_process_group()  # join: returns when all ranks have called it
     device = take_device()
+    dist.init_process_group("nccl" if device.type == "cuda" else "gloo")  # join
     work(device)
     dist.destroy_process_group()  # leave
