@@ -67,22 +67,16 @@ def statements(cell) -> ast.Module:
     return ast.parse(TransformerManager().transform_cell(cell.source))
 
 
-def varied(path) -> set[tuple[str, ...]]:
+def varied(path) -> set[str]:
     """Return the programs that a lesson makes variants of, and the folders they get."""
-    trees = [statements(cell) for cell in cells(path, "code")]
-    nodes = [node for tree in trees for node in ast.walk(tree)]
-    named, made = [], set()
+    sources = [cell.source for cell in cells(path, "code")]
+    made = set(re.findall(r"^%%variant (ddp_lab/\S+)", "\n".join(sources), re.M))
+    nodes = [n for cell in cells(path, "code") for n in ast.walk(statements(cell))]
     for node in nodes:
         match node:
-            case ast.Assign([ast.Name(name)], ast.Constant(str())):
-                named.append((name, node.value))
-    for node in nodes:
-        match node:
-            case ast.Call(ast.Name("variant"), [program, *_], keywords):
+            case ast.Call(ast.Name("variant"), [ast.Constant(program), *_], keywords):
                 folder = [ast.unparse(k.value) for k in keywords if k.arg == "folder"]
-                known = [text for name, text in named if name == ast.unparse(program)]
-                for each in known if isinstance(program, ast.Name) else [program]:
-                    made.add((ast.unparse(each), *folder))
+                made.add("".join([program, *folder]))
     return made
 
 

@@ -14,7 +14,7 @@ from IPython.core.error import UsageError
 from nbformat.v4 import new_code_cell, new_notebook
 
 from ddp_lab import ROOT
-from ddp_lab.kit.cell import end, magics, program, variants
+from ddp_lab.kit.cell import end, magics, program, variants, written
 from ddp_lab.kit.cell.program import Order, ProgramError, whole
 from ddp_lab.kit.cell.source import take_apart
 from ddp_lab.kit.run.result import Run, RunFailed
@@ -172,7 +172,7 @@ def test_replaced_lines_are_looked_up_as_whole_lines():
     assert "- one\n- two\n" in text
 
 
-def test_the_change_is_shown_without_what_the_cell_shows():
+def test_below_the_cell_stands_what_is_new_changed_and_gone():
     cell = """\"""A.\"""
 
 import sys
@@ -187,21 +187,12 @@ def helper():
 +    return helper()
 """
     new = made(cell, other="a/base.py", base=made(BASE).text)
-    before, after = (text.splitlines() for text in new.lessons)
-    assert set(before) - set(after) == {
-        "SIZE = 3",
-        "import math",
-        "    return SIZE",
-        "def first():",
-        "    return first() + math.pi",
-    }
-    assert set(after) - set(before) == {"    return helper()"}
     assert (new.new, new.changed, new.gone) == (["helper"], ["second"], ["first"])
     said = program.says(new)["text/plain"]
     assert said.startswith("helper is new; second changed; the rest as in base.py, wi")
 
 
-def test_the_change_is_shown_without_what_further_cells_bring():
+def test_what_further_cells_bring_is_not_called_changed():
     cell = """\"""A.\"""
 
  def second():
@@ -217,9 +208,6 @@ def test_the_change_is_shown_without_what_further_cells_bring():
     files[first.path] = whole(Order(first.path), more, files.get).text
     again = whole(first, cell, files.get, further={"third", "main"})
     assert "def third" in again.text and again.text == files[first.path]
-    shown = "\n".join(again.lessons)
-    assert "third()" in shown and "def third" not in shown and "def main" not in shown
-    assert "import re" not in shown
     assert again.changed == alone.changed == ["second"]
     assert again.gone == alone.gone == []
 
@@ -462,6 +450,37 @@ def test_a_variant_of_a_variant_says_which_is_older(workplace, capsys):
     variants.variant(path, "SIZE = 4", "SIZE = 5")
     before, after = capsys.readouterr().out.splitlines()[:2]
     assert (before, after) == ("--- as it was", f"+++ {path}")
+
+
+def test_a_variant_is_a_copy_with_other_lines(workplace, tmp_path):
+    program.program("a/new.py", BASE)
+    path = "build/variants/a/new.py"
+    program.variant("a/new.py", "-SIZE = 3\n+SIZE = 4\n")
+    once = (tmp_path / path).read_text()
+    assert once == (tmp_path / "a" / "new.py").read_text().replace("= 3", "= 4")
+    assert workplace[-1]["text/plain"] == path
+    program.variant(path, "-SIZE = 4\n+SIZE = 5\n\n def first():\n+    print()\n")
+    twice = (tmp_path / path).read_text()
+    first = "def first():\n"
+    assert twice == once.replace("= 4", "= 5").replace(first, f"{first}    print()\n")
+
+
+@pytest.mark.parametrize(
+    "line, cell, said",
+    [
+        ("a/new.py", "", "lines with - go"),
+        ("a/new.py", "SIZE = 4", "not so: SIZE = 4"),
+        ("a/new.py", "-SIZE = 9\n+SIZE = 4", "has these lines 0 times"),
+        ("a/none.py", "-SIZE = 3\n+SIZE = 4", "there is no a/none.py"),
+        ("", "-SIZE = 3\n+SIZE = 4", "of which program?"),
+    ],
+)
+def test_what_makes_no_variant_says_why(line, cell, said, workplace):
+    program.program("a/new.py", BASE)
+    with pytest.raises(ProgramError, match=said):
+        program.variant(line, cell)
+    path = "build/variants/a/new.py"
+    assert line != "a/new.py" or [path] == [*written.refused([path])]
 
 
 def test_a_program_that_a_reader_has_lost_is_the_labs(workplace, tmp_path):

@@ -19,7 +19,7 @@ from ddp_lab.kit import launch
 from ddp_lab.kit.cell import display as screen
 from ddp_lab.kit.cell import hints, written
 from ddp_lab.kit.cell import ranks as on_ranks
-from ddp_lab.kit.cell.program import program
+from ddp_lab.kit.cell.program import program, variant
 from ddp_lab.kit.cell.puzzle import puzzle
 from ddp_lab.kit.cell.unloaded import ABOVE
 from ddp_lab.kit.run.here import environment
@@ -38,6 +38,7 @@ def load(shell: InteractiveShell) -> None:
     magics.register_function(torchrun, "line", "torchrun")
     magics.register_function(python, "line", "python")
     magics.register_function(program, "cell", "program")
+    magics.register_function(variant, "cell", "variant")
     magics.register_function(puzzle, "cell", "puzzle")
     magics.register_function(ranks, "cell", "ranks")
     helpers = {"hint": hints.Bare(hints.hint), "solution": hints.Bare(hints.solution)}

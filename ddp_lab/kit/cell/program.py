@@ -8,6 +8,8 @@ what it defines is added, or takes the place of what has its name. With `--from`
 does that to another program, and what nothing uses any more is left out. Lines that
 begin with - and +, as in a diff, replace lines inside the other program's functions.
 Below a rule line stands what all programs end with.
+
+%%variant: such lines alone make a copy of a program, to break it.
 """
 
 import ast
@@ -24,7 +26,7 @@ from pathlib import Path
 
 from IPython.display import display
 
-from ddp_lab import ROOT
+from ddp_lab import ROOT, from_here
 from ddp_lab.kit.cell import end, variants, written
 from ddp_lab.kit.cell.source import (
     Import,
@@ -108,7 +110,6 @@ class Program:
     new: list[str]  # names that the cell defines
     changed: list[str]  # names whose lines it replaces
     gone: list[str]  # functions and classes that it does without
-    lessons: tuple[str, str]  # before its lines were replaced, and after
 
 
 def whole(
@@ -179,32 +180,12 @@ def whole(
             if i not in ours.items and n not in later and i.text != old.get(n, i.text)
         ],
         [n for n, i in theirs.names.items() if i.is_block and n not in source.names],
-        (_shown(merged, ours, later, theirs), _shown(source, ours, later)),
     )
 
 
 def _lesson(text: str) -> str:
     """Return what stands above the rule line."""
     return re.split(rf"^{re.escape(end.RULE)}", text, maxsplit=1, flags=re.M)[0]
-
-
-def _shown(
-    source: Source,
-    ours: Source,
-    later: Collection[str],
-    theirs: Source | None = None,
-) -> str:
-    """Return a lesson without its docstring, and without what comes `later`.
-
-    Items of `theirs` are as they were.
-    """
-    old = theirs.names if theirs else {}
-    items = [
-        item if item in ours.items else old.get(min(item.names, default=""), item)
-        for item in source.items
-        if item.names.isdisjoint(later)
-    ]
-    return Source("", _used(source.imports, items, ours.imports), items).text
 
 
 def _merged(theirs: Source, ours: Source, begins: bool) -> Source:
@@ -396,11 +377,32 @@ def program(line: str, cell: str) -> None:
 
     Write the program that the cell makes, and say below it what is in the file.
     """
-    made = write(Order.parse(line), cell)
-    if made.changed:
-        paths = Path(made.order.other), Path(made.order.path)
-        variants.show(paths[0], made.lessons[0], paths[1], made.lessons[1])
-    display(says(made), raw=True)
+    display(says(write(Order.parse(line), cell)), raw=True)
+
+
+def variant(line: str, cell: str) -> None:
+    """%%variant PROGRAM.py
+
+    Write a copy of the program, build/variants/SUBJECT/NAME.py, in which the cell's
+    lines with + stand for those with -. The other lines say where: they stay. Of a copy
+    that is one already the lines change once more.
+    """
+    words = line.split()
+    if len(words) != 1:
+        raise ProgramError("of which program? For example: ddp_lab/SUBJECT/NAME.py")
+    path, copy = words[0], from_here(variants.copy_of(words[0]))
+    written.texts[copy] = ""
+    rest, changes = _changes(cell.splitlines())
+    left = [each for each in rest if each.strip()]
+    if left or not changes:
+        said = "lines with - go, lines with + come, and those beside them stay"
+        raise ProgramError("; not so: ".join([said, *left[:1]]))
+    if (text := _read(path)) is None:
+        raise ProgramError(f"there is no {path}: run the cell that writes it")
+    written.write(copy, _replaced(text, changes, path) + "\n")
+    link = f'<a href="../{escape(copy)}">{escape(copy)}</a>'
+    html = f"<small>The whole program: {link}</small>"
+    display({"text/plain": copy, "text/html": html}, raw=True)
 
 
 def write(order: Order, cell: str) -> Program:

@@ -40,13 +40,19 @@ def variant(
         raise ValueError(
             f"{program.name} has {old!r} {text.count(old)} times, not once"
         )
-    copy = Path(folder) / program.parent.name / program.name
+    copy = copy_of(program, folder)
     changed = text.replace(old, new)
     path = from_here(copy)
     written.write(path, changed)  # which may be `program` itself, changed once more
     again = from_here(program) == path
     show(Path("as it was") if again else program, text, copy, changed)
     return path
+
+
+def copy_of(program: str | Path, folder: str | Path = FOLDER) -> Path:
+    """Return where a changed copy of a program goes."""
+    program = Path(program)
+    return Path(folder) / program.parent.name / program.name
 
 
 def diff(before: str | Path, after: str | Path) -> None:
