@@ -143,7 +143,7 @@ def fold_more(doctree):
 def color_programs(doctree):
     """Color what a cell writes into a program as Python, or as a diff."""
     for code in doctree.findall(nodes.literal_block):
-        if PROGRAM.match(text := code.astext()):
+        if PROGRAM.match(text := code.astext()) or text.startswith("%%variant "):
             changed = re.search(r"^[-+] ", text, re.M)
             code["language"] = "ddp-diff" if changed else "python"
 

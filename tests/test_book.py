@@ -200,8 +200,10 @@ def test_a_lesson_offers_its_files(book):
 
 def test_lines_that_a_cell_changes_stand_out(book):
     text = (book / "notebooks" / "03_ddp_basics.html").read_text()
-    assert 'class="gd">-    average_gradients(model)' in text
+    assert 'class="gd">-        average_gradients(model)' in text
     assert 'class="gi">+    model = DDP(model)' in text
+    text = (book / "notebooks" / "08_when_it_hangs.html").read_text()
+    assert 'class="gi">+    from datetime import timedelta' in text
 
 
 def test_words_of_the_glossary_are_linked_where_they_are_first_used(book):
@@ -421,7 +423,7 @@ def test_a_guess_is_judged_and_kept(book, page):
     form = page.locator(".ddp-guess").first
     hidden = page.locator(".ddp-hidden")
     before = hidden.count()
-    for guess, told in (("1", "✗ wrong"), ("2", "✓ right")):
+    for guess, told in (("loss", "✗ wrong"), ("weights", "✓ right")):
         form.locator("input").fill(guess)
         form.locator("button").first.click()
         assert form.locator("output").inner_text().startswith(told)

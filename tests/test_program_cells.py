@@ -458,7 +458,7 @@ def test_a_variant_is_a_copy_with_other_lines(workplace, tmp_path):
     program.variant("a/new.py", "-SIZE = 3\n+SIZE = 4\n")
     once = (tmp_path / path).read_text()
     assert once == (tmp_path / "a" / "new.py").read_text().replace("= 3", "= 4")
-    assert workplace[-1]["text/plain"] == path
+    assert workplace[-1]["text/plain"] == f"The whole program: {path}"
     program.variant(path, "-SIZE = 4\n+SIZE = 5\n\n def first():\n+    print()\n")
     twice = (tmp_path / path).read_text()
     first = "def first():\n"

@@ -400,9 +400,9 @@ def variant(line: str, cell: str) -> None:
     if (text := _read(path)) is None:
         raise ProgramError(f"there is no {path}: run the cell that writes it")
     written.write(copy, _replaced(text, changes, path) + "\n")
-    link = f'<a href="../{escape(copy)}">{escape(copy)}</a>'
-    html = f"<small>The whole program: {link}</small>"
-    display({"text/plain": copy, "text/html": html}, raw=True)
+    said = f"The whole program: {copy}"
+    html = f"<small>{escape(said)}</small>"
+    display({"text/plain": said, "text/html": html}, raw=True)
 
 
 def write(order: Order, cell: str) -> Program:
