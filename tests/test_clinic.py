@@ -373,6 +373,7 @@ SHORTCUTS = {
         "        train_step(weight, x)\n"
         "        if rank == 0:\n",
     ),
+    "every rank logs": (2, "        if rank == 0:", "        if True:"),
     "nothing reduced": (2, "            dist.reduce(loss, dst=0)", "            #"),
     "12 images": (3, "IMAGES = 11", "IMAGES = 12"),
     "nothing gathered": (3, GATHER, "    return label(torch.arange(IMAGES))"),

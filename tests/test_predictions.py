@@ -309,6 +309,20 @@ def test_where_the_rank_stands_is_right_as_well(shown, tmp_path):
     assert "your text is in lines 2 and 4" in shown[-1]["text/plain"]
 
 
+def test_where_a_rank_waits_that_has_raised_is_right_as_well(shown, tmp_path):
+    program = tmp_path / "a.py"
+    program.write_text("raise x\nx = 1\nbarrier()\n")
+    raised, waits = (Frame(str(program), line, "f") for line in (1, 3))
+    end = Cause(Kind.RAISED, stands=(Stand(1, "waits", waits),))
+    stands = [Stand(0, "waits", raised), Stand(1, "left", raised, end=end)]
+    failure = Failure("timeout", Cause(Kind.UNABLE, 1, raised), stands=stands)
+    run = Run("torchrun a.py", [[], []], [], [], [], 4.0, failure)
+    assert is_right(suspect(1, "barrier()"), run) and is_right(
+        suspect(1, "raise x"), run
+    )
+    assert not is_right(suspect(1, "x = 1"), run)
+
+
 def test_no_rank_is_the_one_if_several_raise_the_same(shown):
     cause = "AssertionError: the mean is 12.0"
     others = {1: "AssertionError: the mean is 12.25"}  # rank 2 was lucky

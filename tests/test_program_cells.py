@@ -443,6 +443,14 @@ def test_a_failed_exercise_says_that_there_are_hints(workplace, monkeypatch):
         assert told == "RunFailed: rank 1: wrong" + "\nhint() helps." * helps
 
 
+def test_a_change_that_fits_two_lines_is_told_which(workplace):
+    Path("two.py").write_text("a = 1\nb = 1\n")
+    with pytest.raises(ValueError, match="2 times, not once: in lines 1 and 2"):
+        variants.variant("two.py", " = 1", " = 2")
+    with pytest.raises(ValueError, match="0 times, not once$"):
+        variants.variant("two.py", " = 3", " = 2")
+
+
 def test_a_variant_of_a_variant_says_which_is_older(workplace, capsys):
     program.program("a/new.py", BASE)
     path = variants.variant("a/new.py", "SIZE = 3", "SIZE = 4")

@@ -156,8 +156,10 @@ class Suspicion:
         who = "no single rank" if rank is None else f"rank {rank}"
         named = repr(found.symptom) if found.symptom else "no symptom that has a name"
         at = f"line {found.line}: {(found.where or '').partition(': ')[2]}".rstrip(": ")
-        stands = [each.frame for each in found.stands if each.rank == found.rank]
-        there = {found.line, *(frame.line for frame in stands if frame)}
+        stands = [each for each in found.stands if each.rank == found.rank]
+        # What has raised may wait on its way out.
+        stands += [after for each in stands if each.end for after in each.end.stands]
+        there = {found.line, *(each.frame.line for each in stands if each.frame)}
         meant = _lines_with(self.line, found.where or "")
         if len(meant) > 1:
             at += f"; your text is in lines {' and '.join(map(str, meant))}"

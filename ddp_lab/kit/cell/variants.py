@@ -2,6 +2,7 @@
 
 import builtins
 import difflib
+import re
 from collections.abc import Sequence
 from html import escape
 from itertools import groupby
@@ -36,10 +37,11 @@ def variant(
     """
     program = Path(program)
     text = program.read_text()
-    if text.count(old) != 1:
-        raise ValueError(
-            f"{program.name} has {old!r} {text.count(old)} times, not once"
-        )
+    if (count := text.count(old)) != 1:
+        found = re.finditer(re.escape(old), text)
+        at = [str(text.count("\n", 0, each.start()) + 1) for each in found]
+        where = f": in lines {' and '.join(at)}" if 1 < count < 10 else ""
+        raise ValueError(f"{program.name} has {old!r} {count} times, not once{where}")
     copy = copy_of(program, folder)
     changed = text.replace(old, new)
     path = from_here(copy)
