@@ -202,15 +202,15 @@ def spawn_under_torchrun() -> Page:
 
 @figure
 def cifar10_epoch() -> Page:
-    """Draw one epoch: deal out, train, test, count, save, and again."""
+    """Draw one epoch: deal out, train, test, count, print, and again."""
     svg = page(
         "one epoch on two ranks",
         "Each rank works on its own half; gradients and counts are shared.",
         "One epoch on two ranks. set_epoch shuffles the training images anew and each "
         "rank takes its half; it augments them and trains, and after every batch the "
         "gradients are averaged over both ranks. Each rank then tests its half of the "
-        "test images, an all_reduce adds the counts, rank 0 saves a checkpoint while "
-        "rank 1 waits, and the next epoch begins.",
+        "test images, an all_reduce adds the counts, rank 0 prints the accuracy, and "
+        "the next epoch begins.",
         360,
     )
     for rank in RANKS:
@@ -238,12 +238,10 @@ def draw_worker(svg: Page, y: float, rank: int) -> None:
         svg.block(x, y, w, 60, "", rank)
         svg.lines(x, y, w, 60, texts)
         svg.arrow(x + w + 2, y + 30, x + w + 16, y + 30, size=7)
-    svg.arrow(582, y + 30, 596, y + 30, size=7)
     if rank == 0:
+        svg.arrow(582, y + 30, 596, y + 30, size=7)
         svg.block(600, y, 80, 60, "", rank)
-        svg.lines(600, y, 80, 60, ("save the", "checkpoint"), size=12)
-    else:
-        svg.wait(600, y, 80, 60, "waits")
+        svg.lines(600, y, 80, 60, ("print the", "accuracy"), size=12)
 
 
 @figure

@@ -25,11 +25,8 @@ from ddp_lab.kit import python, torchrun
 
 # Small numbers where the default is a lesson's worth of work.
 ARGUMENTS = {
-    "cifar10/fast.py": "--data {data} "
-    "--epochs 2 --train-images 256 --test-images 101 --batch 32",
-    "cifar10/resnet.py": "--data {data} --checkpoint {tmp} "
-    "--epochs 2 --train-images 256 --test-images 101",
-    "cifar10/settings.py": "--rounds 1",
+    "cifar10/resnet.py": "--data {data} "
+    "--epochs 2 --train-images 256 --test-images 101 --batch 16",
     "elastic/survive.py": "--die 12",
 }
 # Programs that show what one process does.

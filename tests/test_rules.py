@@ -17,7 +17,6 @@ STANDARD_LIBRARY = set(sys.stdlib_module_names)
 MOST_LINES = 160
 LENGTH = {
     # Whole trainings, to be read from top to bottom.
-    "cifar10/fast.py": 216,
     "cifar10/resnet.py": 218,
     # A run that saves and restores all of its state, and one that never stops.
     "checkpoint/resume.py": 180,

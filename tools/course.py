@@ -117,9 +117,9 @@ LESSONS = (
     Lesson(
         "cifar10_resnet",
         "ResNet on CIFAR-10",
-        "a whole training in one program, and a second one for speed",
+        "the same training on more ranks: global batch, learning rate, warm-up",
         DATA_PARALLEL,
-        minutes=75,
+        minutes=40,
         ranks=2,
         programs="cifar10",
         after="ddp_in_practice checkpointing",

@@ -1,4 +1,4 @@
-"""Record one training step of ddp_lab/cifar10/fast.py: what runs when, on CPU and GPU.
+"""Record a training step of ddp_lab/cifar10/resnet.py: what runs when, CPU and GPU.
 
     torchrun --standalone --nproc-per-node 2 step.py TRACE
 
@@ -15,24 +15,27 @@ import torch
 from torch import nn
 from torch.profiler import profile
 
-from ddp_lab.cifar10 import fast as lesson
+from ddp_lab.cifar10 import resnet as lesson
 
 WARM_UP = 10  # steps: cuDNN searches its algorithms, DDP orders its buckets
+GPU = torch.cuda.is_available()
+BATCH = 512 if GPU else 64
 
 
 def prepare(device: torch.device) -> Callable[[int], None]:
     """Return a function that trains for so many steps on images of noise."""
-    pixels = torch.randint(256, (lesson.BATCH, 3, 32, 32), dtype=torch.uint8)
-    labels = torch.randint(10, (lesson.BATCH,), device=device)
-    windows = lesson.all_windows(pixels.to(device))
-    model = lesson.resnet(lesson.WIDTHS).to(device)
-    ddp = nn.parallel.DistributedDataParallel(model)
-    optimizer = torch.optim.SGD(model.parameters(), lesson.LR, 0.9, nesterov=True)
+    pixels = torch.randint(256, (BATCH, 3, 32, 32), dtype=torch.uint8, device=device)
+    labels = torch.randint(10, (BATCH,), device=device)
+    images, noise = (lesson.all_windows(pixels), labels), lesson.draw_noise(BATCH, 0)
+    model = lesson.resnet(*lesson.NETWORKS.get(device.type, lesson.LARGE)).to(device)
+    megabytes = 25 if GPU else 0.05  # the small network would fit into one bucket
+    ddp = nn.parallel.DistributedDataParallel(model, bucket_cap_mb=megabytes)
+    optimizer = torch.optim.SGD(model.parameters(), 0.02, 0.9)
     scheduler = torch.optim.lr_scheduler.ConstantLR(optimizer, factor=1.0)
 
     def train(steps: int) -> None:
-        batches = torch.stack([torch.randperm(lesson.BATCH) for _ in range(steps)])
-        lesson.train_epoch(ddp, windows, labels, batches, optimizer, scheduler)
+        batches = torch.stack([torch.randperm(BATCH) for _ in range(steps)]).to(device)
+        lesson.train_epoch(ddp, images, batches, noise.to(device), optimizer, scheduler)
 
     return train
 
