@@ -46,14 +46,17 @@ def main(rank, world_size, device):
     dist.broadcast_object_list(draws, src=0)  # every rank now holds what rank 0 drew
     slow, found = [late for late, _ in draws], []
     for late, work in draws:
-        answer = slowest(in_backward(late, work, world_size)[rank], device)
+        seconds = in_backward(late, work, world_size)
+        answer = slowest(seconds[rank], device)
         if answer is None:  # on all ranks alike, so no rank is left waiting
             print(f"[rank {rank}] not yet", flush=True)
             dist.barrier()  # to leave now would cut off those still joining
             return {"solved": False}
         answer = int(answer)
         if answer != late:
-            raise AssertionError(f"found rank {answer}, expected rank {late}")
+            told = ", ".join(f"{each:.3f}" for each in seconds)
+            told = f"the ranks were in backward() for {told} s"
+            raise AssertionError(f"found rank {answer}, expected {late}; {told}")
         found.append(answer)
     print(f"[rank {rank}] the slow ranks, in turn: {found}", flush=True)
     return {"solved": True, "found": found, "late": slow}

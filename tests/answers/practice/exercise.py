@@ -43,6 +43,22 @@ def accumulate(model, micro_batches):
     return True
 
 
+# %% wrong: no rank hears of another
+def accumulate(model, micro_batches):
+    count = sum(len(batch) for batch in micro_batches)
+    with model.no_sync():
+        for batch in micro_batches:
+            (model(batch).sum() / count).backward()
+
+
+# %% right: nothing returned
+def accumulate(model, micro_batches):
+    count = sum(len(batch) for batch in micro_batches)
+    for turn, batch in enumerate(micro_batches, 1):
+        model.require_backward_grad_sync = turn == len(micro_batches)
+        (model(batch).sum() / count).backward()
+
+
 # %% right: by hand
 def accumulate(model, micro_batches):
     count = sum(len(batch) for batch in micro_batches)
