@@ -133,6 +133,7 @@ def test_time_is_told_right_after_synchronizing(variant, monkeypatch, tmp_path):
 # Of lessons that show a library's own words or limits, which the double's are not.
 NOT_PLAYED = {
     "02": "gloo refuses other operators than NCCL, and later",
+    "07": "torch's own GroupNorm for such devices takes no channels_last",
     "10": "the recorder calls the wire's calls gloo's",
     "A3": "DataParallel knows no such devices",
 }
