@@ -69,9 +69,10 @@ def statements(cell) -> ast.Module:
 
 def varied(path) -> set[str]:
     """Return the programs that a lesson makes variants of, and the folders they get."""
-    sources = [cell.source for cell in cells(path, "code")]
-    made = set(re.findall(r"^%%variant (ddp_lab/\S+)", "\n".join(sources), re.M))
-    nodes = [n for cell in cells(path, "code") for n in ast.walk(statements(cell))]
+    code = cells(path, "code")
+    text = "\n".join(cell.source for cell in code)
+    made = set(re.findall(r"^%%variant (ddp_lab/\S+)", text, re.M))
+    nodes = [node for cell in code for node in ast.walk(statements(cell))]
     for node in nodes:
         match node:
             case ast.Call(ast.Name("variant"), [ast.Constant(program), *_], keywords):

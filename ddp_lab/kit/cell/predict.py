@@ -15,6 +15,7 @@ from ddp_lab.kit.cell.answers import fits, show
 from ddp_lab.kit.cell.display import BAR, FAILED
 from ddp_lab.kit.draw.colors import GREY, WHITE
 from ddp_lab.kit.explain.symptoms import Symptom
+from ddp_lab.kit.record.words import listed
 from ddp_lab.kit.run.result import Run
 
 RIGHT_COLOR = "#1A7F37"
@@ -162,7 +163,7 @@ class Suspicion:
         there = {found.line, *(each.frame.line for each in stands if each.frame)}
         meant = _lines_with(self.line, found.where or "")
         if len(meant) > 1:
-            at += f"; your text is in lines {' and '.join(map(str, meant))}"
+            at += f"; your text is in lines {listed(map(str, meant))}"
         # A text that is in several lines names none of them.
         is_there = len(meant) == 1 and meant[0] in there or self.line in there
         return [

@@ -11,6 +11,7 @@ from pathlib import Path
 from ddp_lab import from_here
 from ddp_lab.kit.cell import written
 from ddp_lab.kit.cell.display import TEXT
+from ddp_lab.kit.record.words import listed
 
 FOLDER = Path("build", "variants")  # from the folder that a notebook works in
 # Backgrounds that let text be read in a light theme and in a dark one.
@@ -40,7 +41,7 @@ def variant(
     if (count := text.count(old)) != 1:
         found = re.finditer(re.escape(old), text)
         at = [str(text.count("\n", 0, each.start()) + 1) for each in found]
-        where = f": in lines {' and '.join(at)}" if 1 < count < 10 else ""
+        where = f": in lines {listed(at)}" if 1 < count < 10 else ""
         raise ValueError(f"{program.name} has {old!r} {count} times, not once{where}")
     copy = copy_of(program, folder)
     changed = text.replace(old, new)
