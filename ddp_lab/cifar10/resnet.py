@@ -65,7 +65,7 @@ def augment(windows, index, noise):
     return torch.where(flip.view(-1, 1, 1, 1) < 0.5, crops.flip(3), crops)
 
 
-def normalise(pixels):
+def normalize(pixels):
     """Return (pixels / 255 - 0.5) / 0.25, in the layout that convolutions like best."""
     return pixels.to(torch.float32, memory_format=torch.channels_last) / 63.75 - 2
 
@@ -75,7 +75,7 @@ def loss_of(model, images, index, noise):
     windows, labels = images
     device = windows.device.type
     with torch.autocast(device, torch.bfloat16, enabled=device != "cpu"):
-        out = model(normalise(augment(windows, index, noise)))
+        out = model(normalize(augment(windows, index, noise)))
         return nn.functional.cross_entropy(out, labels[index])
 
 
@@ -107,11 +107,11 @@ def draw_noise(images, epoch):
 
 @torch.no_grad()
 def accuracy(model, pixels, labels, rank, world_size):
-    """Return the share of the test images that are recognised; all ranks count."""
+    """Return the share of the test images that are recognized; all ranks count."""
     model.eval()
     counts = torch.zeros(2, dtype=torch.int64, device=pixels.device)
     for index in torch.arange(rank, len(labels), world_size).split(500):  # no padding
-        guesses = model(normalise(pixels[index])).argmax(dim=1)
+        guesses = model(normalize(pixels[index])).argmax(dim=1)
         counts[0] += (guesses == labels[index]).sum()
         counts[1] += len(index)
     dist.all_reduce(counts)  # every rank now holds the counts of all

@@ -35,7 +35,7 @@ def images_of(case, rank, world_size):
     if case == "0 to 10":
         numbers = torch.arange(11.0)
         images = torch.stack([numbers, 3 * numbers, numbers**2], dim=1)  # (11, 3)
-        return images.tensor_split(world_size)[rank]  # neighbours stay together
+        return images.tensor_split(world_size)[rank]  # neighbors stay together
     chance = torch.Generator()
     chance.seed()  # not from a fixed number: other images on every rank, in every run
     count = torch.randint(5, 40, (), generator=chance).item()
