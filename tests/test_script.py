@@ -106,8 +106,23 @@ TUPLE = (
 )
 
 
+FLAT = (
+    (
+        'torch.save(saved | {"epoch": epoch + 1}, path)',
+        'torch.save({**saved.pop("model"), **saved, "epoch": epoch + 1}, path)',
+    ),
+    (
+        "            part.load_state_dict(saved[name])\n",
+        "            own = part.state_dict() if name == 'model' else {}\n"
+        "            part.load_state_dict({k: saved[k] for k in own} or saved[name])\n",
+    ),
+)
+
+
 @pytest.mark.parametrize(
-    "changes", [BY_HAND, OWN_SHARES, TUPLE], ids=["hand", "shares", "tuple"]
+    "changes",
+    [BY_HAND, OWN_SHARES, TUPLE, FLAT],
+    ids=["hand", "shares", "tuple", "flat"],
 )
 def test_another_way_is_right_as_well(changes, tmp_path):
     assert verdict(changed(ANSWER.read_text(), *changes), tmp_path) == ""
@@ -196,8 +211,8 @@ MISTAKES = {
         [('"model": model.module', '"model": model')],
         "no state of the bare network",
     ),
-    "a new optimizer": ([('"optimizer": optimizer, ', "")], "resumed"),
-    "a new warm-up": ([(', "warm_up": warm_up', "")], "resumed"),
+    "a new optimizer": ([('"optimizer": optimizer, ', "")], "resumed.*what is saved"),
+    "a new warm-up": ([(', "warm_up": warm_up', "")], "resumed.*what is saved"),
     "the first epoch again": (
         [("range(start, args.epochs)", "range(args.epochs - start)")],
         "resumed",
@@ -237,6 +252,16 @@ MISTAKES = {
             )
         ],
         "error on rank 1",
+    ),
+    "an error that waits for the others": (
+        [
+            (
+                "    main()\n    dist.destroy_process_group()",
+                "    try:\n        main()\n    finally:\n        dist.barrier()\n"
+                "    dist.destroy_process_group()",
+            )
+        ],
+        "does not end the others.*waits in barrier",
     ),
 }
 

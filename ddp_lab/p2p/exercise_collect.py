@@ -23,11 +23,11 @@ import torch.distributed as dist
 from torch.distributed.elastic.multiprocessing.errors import record
 from torch.utils._python_dispatch import TorchDispatchMode
 
-PATIENCE = 20  # seconds
+PATIENCE = 30  # seconds; the lesson's --timeout comes before
 
 
 def collect(mine, rank, world_size):
-    """Return on rank 0 the numbers of all ranks, in rank order; elsewhere None.
+    """Return on rank 0 all numbers as one tensor, in rank order; elsewhere None.
 
     mine: (length,), int64, this rank's numbers, at least one. Only this rank knows how
     many there are. A buffer to receive into must have the size of its message.
@@ -58,9 +58,19 @@ class MessagesOnly(TorchDispatchMode):
         if "c10d" in library:
             if name not in ("send", "recv_", "recv_any_source_"):
                 raise AssertionError(f"{name}: messages alone are allowed here")
+            if name == "recv_" and args[2] == dist.get_rank():
+                raise AssertionError("a rank cannot receive from itself")
             (tensor,) = args[0]
             self.sizes["sent" if name == "send" else "received"].append(tensor.numel())
         return function(*args, **(kwargs or {}))
+
+
+def flat(got):
+    """Return the numbers that `collect` returned, as a list."""
+    try:
+        return torch.as_tensor(got).tolist()
+    except (TypeError, ValueError):  # a list of pieces, one for each rank
+        raise AssertionError("a list of pieces; make them one by torch.cat") from None
 
 
 def refuse(*args, **kwargs):
@@ -91,7 +101,7 @@ def main(rank, world_size, device):
             got = collect(mine.clone(), rank, world_size)
         answers = [None] * world_size
         # Every rank ends with what all had and got, so all come to one verdict.
-        got = None if got is None else torch.as_tensor(got).tolist()
+        got = None if got is None else flat(got)
         answer = mine.tolist(), got, messages.sizes
         dist.all_gather_object(answers, answer)  # stuck here: isend without wait()?
         faulthandler.cancel_dump_traceback_later()  # leaving may take its time

@@ -10,7 +10,8 @@ from typing import Any
 FLOAT32 = 1e-6  # the share by which rounding may move a number
 NESTED = 6  # lists within lists
 YES_AND_NO = {"true": True, "yes": True, "false": False, "no": False}
-COUNTS = {"once": 1, "twice": 2, "one": 1, "two": 2, "three": 3, "four": 4, "five": 5}
+COUNTS = {"none": 0, "nobody": 0, "zero": 0, "once": 1, "twice": 2}
+COUNTS |= {"one": 1, "two": 2, "three": 3, "four": 4, "five": 5}
 PREFIXES = {"k": 1, "m": 2, "g": 3, "t": 4}  # of bytes
 THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?![\d,])")  # "62,500"
 # "3", "only rank 3", "3.6 x", "5 all_gathers", "32-bit", "1/2"; but not "not rank 3".

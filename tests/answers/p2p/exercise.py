@@ -11,6 +11,22 @@ def sum_by_messages(send_buf, rank, world_size):
     return send_buf
 
 
+# %% wrong: from itself as well
+def sum_by_messages(send_buf, rank, world_size):
+    total = torch.zeros_like(send_buf)
+    if rank == 0:
+        for other in range(world_size):
+            recv_buf = torch.empty_like(send_buf)
+            dist.recv(recv_buf, src=other)  # of rank 0 as well
+            total += recv_buf
+        for other in range(1, world_size):
+            dist.send(total, dst=other)
+    else:
+        dist.send(send_buf, dst=0)
+        dist.recv(total, src=0)
+    return total
+
+
 # %% wrong: functional collective
 def sum_by_messages(send_buf, rank, world_size):
     from torch.distributed import _functional_collectives
