@@ -98,8 +98,10 @@ RIGHT = [
     ("block 3", 3),
     ("once", 1),
     ("one", 1),
-    ("none", 0),
-    ("Nobody", 0),
+    ("just one", 1),
+    ("one of them", 1),
+    ("all four", 4),
+    ("six ranks", 6),
     (["ring", "to root"], ["ring", "to_root"]),
     ("all-gather", "all_gather"),
     ("allgather", "all_gather"),
@@ -161,6 +163,8 @@ WRONG = [
     ("62.5 MB", 62_500),
     ("0-2", {0, 1, 2, 3}),
     ("broadcast", "all_gather"),
+    ("none", 0),  # rank 0, say
+    ("two of them", 3),
 ]
 
 
@@ -197,6 +201,14 @@ def test_within_is_a_share_of_the_answer():
     assert fits(0.5, 0.6, 0.2) and fits(0.72, 0.6, 0.2) and not fits(0.47, 0.6, 0.2)
     assert fits([90, 11], [100, 10], 0.1) and not fits([90, 12], [100, 10], 0.1)
     assert not fits(1, 0, 0.5)
+
+
+def test_none_of_them_is_a_number_unless_a_rank_is_asked_for(shown):
+    for guess in ("none", "Nobody", "none of them"):
+        assert predict("How many?", guess).verdict(0) is Guessed.RIGHT
+        assert predict("How many?", guess).verdict(1) is Guessed.WRONG
+        assert predict("Which rank?", guess).verdict(0) is Guessed.WRONG
+    assert predict("What is left?", "none").verdict(None) is Guessed.RIGHT
 
 
 # --- what is shown ---
@@ -283,6 +295,53 @@ def test_none_is_an_answer_where_others_are_given(shown):
     assert is_right(suspect(None, 50, None), run)
     assert not is_right(suspect(0, 50, None), run)
     assert not is_right(suspect(None, 50, "absent"), run)
+
+
+def test_no_single_rank_has_other_names(shown):
+    run = run_that_failed("a.py", None, 50, None)
+    for rank in ("none", "all", "Every rank", "no single rank", "all of them"):
+        assert is_right(suspect(rank, 50), run)
+    assert not is_right(suspect("all", 50), run_that_failed("a.py", 0, 50, None))
+    assert not is_right(suspect("none", 50), run_that_failed("a.py", 0, 50, None))
+
+
+def test_a_symptom_may_lose_its_plural_and_an_unknown_one_is_named(shown):
+    run = run_that_failed("a.py", 1, 50, Symptom.GROUPS)
+    assert is_right(suspect(1, 50, "group"), run)
+    suspect(symptom="flu"), suspect(symptom="?")
+    flu, names = (each["text/plain"] for each in shown[-2:])
+    assert flu == f"no symptom is called 'flu'; {names}"
+
+
+@pytest.mark.parametrize("found", [Symptom.ABSENT, Symptom.DIFFERENT_CALLS])
+def test_one_rank_in_another_call_is_absent_and_its_call_differs(shown, found):
+    frame, both = Frame("", 50, ""), ("absent", "different call")
+    waits = Stand(1, "waits", frame, "barrier")
+    end = Cause(Kind.RAISED, stands=(waits,))
+    for stand in (waits, Stand(1, "left", frame, end=end)):
+        cause = Cause(Kind.UNABLE, 1, frame, found)
+        failure = Failure("timeout", cause, stands=[stand])
+        run = Run("torchrun a.py", [[], []], [], [], [], 4.0, failure)
+        assert all(is_right(suspect(1, 50, each), run) for each in both)
+        assert not is_right(suspect(1, 50, "cycle"), run)
+    asleep = Failure(
+        "timeout",
+        Cause(Kind.ABSENT, 1, frame, Symptom.ABSENT),
+        stands=[Stand(1, "elsewhere", frame)],
+    )
+    run = Run("torchrun a.py", [[], []], [], [], [], 4.0, asleep)
+    assert not is_right(suspect(1, 50, "different calls"), run)
+
+
+def test_a_line_that_called_this_one_is_right_as_well(shown, tmp_path):
+    program = tmp_path / "a.py"
+    program.write_text("def f():\n    send(x)\nf(1)\ng()\n")
+    frame, caller = (Frame(str(program), line, "f") for line in (2, 3))
+    stands = [Stand(1, "waits", frame, outer=(frame, caller))]
+    failure = Failure("timeout", Cause(Kind.BUSY, 1, frame), stands=stands)
+    run = Run("torchrun a.py", [[], []], [], [], [], 4.0, failure)
+    assert is_right(suspect(1, "f(1)"), run) and is_right(suspect(1, "send"), run)
+    assert not is_right(suspect(1, "g()"), run)
 
 
 def test_a_line_may_be_named_by_what_stands_in_it(shown, tmp_path):

@@ -140,7 +140,7 @@ LESSONS = (
         "The ward",
         "seven more sick programs, for practice",
         DATA_PARALLEL,
-        minutes=45,
+        minutes=70,
         ranks=4,
         programs="clinic",
         after="when_it_hangs",

@@ -10,15 +10,17 @@ from typing import Any
 FLOAT32 = 1e-6  # the share by which rounding may move a number
 NESTED = 6  # lists within lists
 YES_AND_NO = {"true": True, "yes": True, "false": False, "no": False}
-COUNTS = {"none": 0, "nobody": 0, "zero": 0, "once": 1, "twice": 2}
-COUNTS |= {"one": 1, "two": 2, "three": 3, "four": 4, "five": 5}
+TIMES = {"once": 1, "twice": 2}
+COUNTS = "zero one two three four five six seven eight nine ten".split()
+COUNT = re.compile(rf"\b(?:{'|'.join(COUNTS)})\b")
 PREFIXES = {"k": 1, "m": 2, "g": 3, "t": 4}  # of bytes
 THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?![\d,])")  # "62,500"
-# "3", "only rank 3", "3.6 x", "5 all_gathers", "32-bit", "1/2"; but not "not rank 3".
+# "3", "only rank 3", "3.6 x", "5 all_gathers", "32-bit", "1/2", "3 of them"; but not
+# "not rank 3".
 NUMBER = re.compile(
     r"(?:(?:only|about|ranks?|~)\s*)*(?:(?!not|but|no)[a-z_]+\s+)?"
     r"(?P<number>[-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?)(?:\s*/\s*(?P<below>\d+))?"
-    r"[\s-]*(?P<unit>%|×|[a-z_]+)?"
+    r"[\s-]*(?P<unit>%|×|[a-z_]+)?(?:\s*\bof\s+(?:them|the\b.*))?"
 )
 FROM_TO = re.compile(r"(?:ranks?\s*)?(\d+)\s*(?:-|–|to)\s*(\d+)")  # "0-3", "0 to 3"
 GAPS = r"\s*[,;]\s*(?:and\s)?|\s(?:and|und)\s", r"[\s,;]+(?:(?:and|und)\s)?"
@@ -109,8 +111,9 @@ def _read(text: str) -> Iterator[Any]:
 
 def _numbers(text: str) -> Iterator[float]:
     """Yield the numbers that a text may mean, if it is one."""
-    if text in COUNTS:
-        yield COUNTS[text]
+    if text in TIMES:
+        yield TIMES[text]
+    text = COUNT.sub(lambda found: str(COUNTS.index(found[0])), text)  # "all four"
     if not (found := NUMBER.fullmatch(text.strip("[](){} "))):
         return
     number = float(found["number"]) / float(found["below"] or 1)

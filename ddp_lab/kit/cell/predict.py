@@ -1,5 +1,6 @@
 """Keep a learner's guess, or diagnosis, tell whether it is right, and count."""
 
+import re
 from collections import Counter
 from dataclasses import dataclass
 from enum import Enum
@@ -19,6 +20,9 @@ from ddp_lab.kit.record.words import listed
 from ddp_lab.kit.run.result import Run
 
 RIGHT_COLOR = "#1A7F37"
+# Guesses in words: of how many, and of which rank differs from the others.
+NONE_OF_THEM = re.compile(r"none( of them)?|nobody|no one|no ranks?")
+NO_SINGLE = re.compile(r"(all|every|each)( of them|( the)? ranks?)?|no single rank")
 BRIEF = Repr()  # of a guess that may be anything
 BRIEF.maxlist = BRIEF.maxtuple = BRIEF.maxset = 32
 BRIEF.maxstring = BRIEF.maxother = 120
@@ -69,7 +73,10 @@ class Prediction:
         if self.guess is None:
             return Guessed.NOT_MADE
         truths = [answer] if theory is None else [answer, theory]
-        right = any(fits(self.guess, truth, within) for truth in truths)
+        guesses = [self.guess]
+        if _is(NONE_OF_THEM, self.guess) and "which" not in self.question.casefold():
+            guesses.append(0)
+        right = any(fits(g, truth, within) for g in guesses for truth in truths)
         return Guessed.RIGHT if right else Guessed.WRONG
 
 
@@ -78,6 +85,12 @@ def predict(question: str, guess: Any, *more: Any) -> Prediction:
     if more:
         raise UsageError(f"put brackets around your answer: {[guess, *more]}")
     return Prediction(question, guess)
+
+
+def _is(words: re.Pattern, guess: Any) -> bool:
+    """Return whether a guess is text and says this."""
+    plain = guess.casefold().strip().rstrip(".!") if isinstance(guess, str) else ""
+    return bool(words.fullmatch(plain))
 
 
 def _tell(key: str, question: str, told: list[tuple[Guessed, str]]) -> None:
@@ -147,7 +160,9 @@ class Suspicion:
         nothing = self == Suspicion(None, None, None)
         if nothing or (suspected is None and truth is not None):
             return Guessed.NOT_MADE
-        return Guessed.RIGHT if fits(suspected, truth) else Guessed.WRONG
+        named = isinstance(truth, Symptom) and _names(suspected, truth)
+        right = named or fits(suspected, truth)
+        return Guessed.RIGHT if right else Guessed.WRONG
 
     def _rows(self, run: Run) -> list[tuple[str, Any, Any, str]]:
         """Return what was asked, what was suspected, the truth, and how to tell it."""
@@ -157,20 +172,41 @@ class Suspicion:
         who = "no single rank" if rank is None else f"rank {rank}"
         named = repr(found.symptom) if found.symptom else "no symptom that has a name"
         at = f"line {found.line}: {(found.where or '').partition(': ')[2]}".rstrip(": ")
-        stands = [each for each in found.stands if each.rank == found.rank]
+        of_all = found.rank is None
+        stands = [each for each in found.stands if of_all or each.rank == found.rank]
         # What has raised may wait on its way out.
-        stands += [after for each in stands if each.end for after in each.end.stands]
+        waits = [after for each in stands if each.end for after in each.end.stands]
+        stands += waits
         there = {found.line, *(each.frame.line for each in stands if each.frame)}
+        # The lines that called this one are where it stands, too.
+        there |= {
+            frame.line
+            for each in stands
+            if each.frame
+            for frame in each.outer
+            if frame.file == each.frame.file
+        }
         meant = _lines_with(self.line, found.where or "")
         if len(meant) > 1:
             at += f"; your text is in lines {listed(map(str, meant))}"
         # A text that is in several lines names none of them.
         is_there = len(meant) == 1 and meant[0] in there or self.line in there
+        no_single = rank is None and _is(NO_SINGLE, self.rank)
+        # One rank in a call that the others do not make: both are true of it.
+        both = (Symptom.ABSENT, Symptom.DIFFERENT_CALLS)
+        in_call = any(each.state == "waits" for each in (waits or stands))
+        apart = found.rank is not None and found.symptom in both and in_call
+        other = next((one for one in both if apart and _names(self.symptom, one)), None)
         return [
-            ("rank", self.rank, rank, who),
+            ("rank", self.rank, self.rank if no_single else rank, who),
             ("line", self.line, self.line if is_there else found.line, at),
-            ("symptom", self.symptom, found.symptom, named),
+            ("symptom", self.symptom, other or found.symptom, named),
         ]
+
+
+def _names(text: Any, symptom: Symptom) -> bool:
+    """Return whether a text names a symptom, perhaps in the singular."""
+    return fits(text, symptom) or isinstance(text, str) and fits(f"{text}s", symptom)
 
 
 def _lines_with(text: Any, where: str) -> list[int]:
@@ -195,6 +231,7 @@ def suspect(
             no other line has, or its number in the file.
         symptom: its name, such as "absent"; any other text prints the names.
     """
-    if symptom is not None and not any(fits(symptom, each) for each in Symptom):
-        print(f"symptoms are: {', '.join(Symptom)}")
+    if symptom is not None and not any(_names(symptom, each) for each in Symptom):
+        said = "" if symptom == "?" else f"no symptom is called {symptom!r:.60}; "
+        print(f"{said}symptoms are: {', '.join(Symptom)}")
     return Suspicion(rank, line, symptom)

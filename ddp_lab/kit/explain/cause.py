@@ -136,6 +136,8 @@ class Stand:
     """The ranks of the group that it makes, as they were given."""
     end: "Cause | None" = None
     """How it ended if not well, or what it has raised before it came here."""
+    outer: tuple[Frame, ...] = field(default=(), repr=False, compare=False)
+    """All lines of the program in which it was, from the innermost."""
     beside: tuple[tuple[str, Frame | None], ...] = ()
     """Where its other threads and its processes stand, by name."""
     printed: str = ""

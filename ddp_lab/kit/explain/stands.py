@@ -54,7 +54,12 @@ def find_stands(logs: list[RankLog]) -> list[Stand]:
     stands = [_stand(rank, log) for rank, log in enumerate(logs)]
     if not all(log.handles for log in logs):  # else all have come to the same place
         stands = [_handling(stand, logs[stand.rank]) for stand in stands]
-    return [_with_peers(stand, logs) for stand in stands]
+    return [_with_outer(_with_peers(stand, logs), logs) for stand in stands]
+
+
+def _with_outer(stand: Stand, logs: list[RankLog]) -> Stand:
+    stack = logs[stand.rank].stack
+    return replace(stand, outer=tuple(frame for frame in stack if frame.own))
 
 
 def _handling(stand: Stand, log: RankLog) -> Stand:
