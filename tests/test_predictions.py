@@ -163,7 +163,6 @@ WRONG = [
     ("62.5 MB", 62_500),
     ("0-2", {0, 1, 2, 3}),
     ("broadcast", "all_gather"),
-    ("none", 0),  # rank 0, say
     ("two of them", 3),
 ]
 
