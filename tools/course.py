@@ -12,6 +12,7 @@ import re
 import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from ddp_lab import ROOT
@@ -395,7 +396,8 @@ PATHS = re.compile(
 )
 HEAD = re.compile(r"^\| Minutes \|.*\n\|[-|]+\n\|.*\|$", re.M)
 NEXT = re.compile(
-    r"^- (?:Next: |That was the last lesson).*\n  \[All lessons\].*", re.M
+    r"^- (?:Next: |That was the last lesson).*\n(?:  If you .*\n)*  \[All lessons\].*",
+    re.M,
 )
 
 
@@ -469,12 +471,18 @@ def head(lesson: Lesson) -> str:
 
 
 def goes_on(lesson: Lesson) -> str:
-    """Return the last line of a notebook's summary."""
+    """Return the last lines of a notebook's summary: what to read next."""
     order = sum(parts().values(), [])
     follows = [*order, None][order.index(lesson) + 1]
     if not follows:
         return f"- That was the last lesson.\n  {ALL}"
-    return f"- Next: {link(follows)}: {follows.about}.\n  {ALL}"
+    lines = [f"- Next: {link(follows)}: {follows.about}."]
+    for track in TRACKS:
+        taken = [NAMED[name] for name in track.lessons.split()]
+        for here, then in pairwise(taken):
+            if here is lesson and then is not follows:
+                lines.append(f"  If you {track.reader}: {link(then)}.")
+    return "\n".join([*lines, f"  {ALL}"])
 
 
 def written() -> Iterator[tuple[Path, str]]:
