@@ -22,12 +22,14 @@ from typing import IO
 from ddp_lab.kit import Run, RunFailed, torchrun
 from ddp_lab.kit.explain.cause import Cause, Kind
 from ddp_lab.kit.explain.failure import Failure, find_failure
-from ddp_lab.kit.record.logs import TorchrunLog, read_json
+from ddp_lab.kit.record.logs import TorchrunLog
 from ddp_lab.kit.run import fork_server, probe
 from ddp_lab.kit.run.cold import why_cold
 from ddp_lab.kit.run.here import environment
-from ddp_lab.kit.run.signs import Signs, Still
+from ddp_lab.kit.run.limits import Limits
+from ddp_lab.kit.run.signs import Signs
 from ddp_lab.kit.run.warm import WARM
+from ddp_lab.kit.run.watchdog import Watchdog
 
 IN_TURN = Path(__file__).with_name("in_turn.py")
 TICK = 0.5  # seconds between two looks at the output
@@ -269,11 +271,8 @@ def _wait(living: dict[int, Fork], folder: Path, timeout: float) -> bool:
 
     What counts as a sign of life is what counts for the launcher.
     """
-
-    def look() -> probe.Progress:
-        return probe.Progress(_calls(folder), None)
-
-    signs, silent, failed = Signs(folder), Still(look), 0.0
+    signs, failed = Signs(folder), 0.0
+    watchdog = Watchdog(Limits(silence=timeout, first_sign=0), time.monotonic())
     with selectors.DefaultSelector() as selector:
         for rank, fork in living.items():
             selector.register(fork.line, selectors.EVENT_READ, rank)
@@ -290,23 +289,10 @@ def _wait(living: dict[int, Fork], folder: Path, timeout: float) -> bool:
                     failed = time.monotonic()
             if failed and time.monotonic() - failed > GRACE:
                 return False
-            if signs.count():
-                silent = Still(look)
-            elif silent.over(timeout, busy=False):
-                return True
+            watchdog.hear(now := time.monotonic(), signs.count())
+            if watchdog.due(now):
+                seen = probe.see_ranks(folder)
+                watchdog.hear(now := time.monotonic(), signs.count())
+                if watchdog.see(now, seen):
+                    return True
     return False
-
-
-def _calls(folder: Path) -> int:
-    """Return how many calls the ranks have completed."""
-    homes = list(probe.living(folder))
-    for home in homes:
-        (home / "flight.json").unlink(missing_ok=True)
-        probe.ask(home)
-    deadline = time.monotonic() + probe.FLIGHT_WAIT
-    while time.monotonic() < deadline:
-        if all((home / "flight.json").exists() for home in homes):
-            break
-        time.sleep(0.02)
-    flights = [read_json(home / "flight.json") or {} for home in homes]
-    return sum(call["done"] for each in flights for call in each.get("calls", []))

@@ -190,7 +190,7 @@ def test_only_the_last_attempt_counts(tmp_path):
         folder = tmp_path / "run" / f"attempt_{attempt}" / "0"
         folder.mkdir(parents=True)
         (folder / "stdout.log").write_text(f"{words}\n")
-    (log,) = TorchrunLog.read_output(tmp_path).ranks
+    (log,) = TorchrunLog.read(tmp_path).ranks
     assert log.lines == ["second"]
 
 

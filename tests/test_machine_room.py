@@ -507,7 +507,7 @@ def test_what_a_rank_says_after_we_were_interrupted_twice_is_our_own_doing(tmp_p
     def interrupted(*args) -> None:
         raise KeyboardInterrupt
 
-    def looks(last: bool) -> None:  # which takes a while, and a rank complains
+    def looks() -> None:  # which takes a while, and a rank complains
         end = {"code": 5, "time": time.time(), "asked": False}
         (home / "exit.json").write_text(json.dumps(end))
         raise KeyboardInterrupt

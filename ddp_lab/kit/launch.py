@@ -52,7 +52,8 @@ Who notices that somebody has gone, by what, and what follows:
                                                  nobody holds the networks any more
     silence, Ctrl-C launcher                     closes the guard's stdin
 
-What comes back lies in the run's folder, which the launcher reads five times a second:
+What comes back lies in the run's folder, which the launcher follows (tail.py) and
+weighs (signs.py, watchdog.py) five times a second:
 
     out, err                 torchrun's own output, or all of it (`python`)
     plan.json, node_N/       of a run on several nodes: see room.py
@@ -113,7 +114,8 @@ def torchrun(
             unless the command chooses a rendezvous of its own.
         timeout: seconds without a sign of life (output of any rank, or a completed call
             of the communication library) after which every process of the run is
-            ended; takes the place of `limits.silence`.
+            ended; takes the place of `limits.silence`. A start may take longer: see
+            watchdog.py.
         limits: what else the run may take.
         expect_failure: return a run that fails, and raise if it succeeds.
         cold: import torch anew in every process, as a terminal does (see warm.py); done

@@ -47,7 +47,6 @@ class Played(Here):
             raise RunFailed(f"the launcher: {said}", None)
         super().__init__([], **how)
         self.plan = asdict(plan.make(options, program, env, **happening))
-        self.waits_for_nodes = True
 
     def command(self, python: list[str]) -> list[str]:
         """Leave the plan; return the command that carries it out."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from ddp_lab.kit.record import agents, stacks
 from ddp_lab.kit.record.agents import Agent
 from ddp_lab.kit.record.calls import from_flight, with_failed
-from ddp_lab.kit.record.files import MOST_READ, clip, names, read, read_json
+from ddp_lab.kit.record.files import clip, names, read, read_json
 from ddp_lab.kit.record.heard import EXIT_CODE
 from ddp_lab.kit.record.lives import (
     Change,
@@ -56,12 +56,10 @@ class RunLog(ABC):
     @classmethod
     @abstractmethod
     def read(cls, folder: Path) -> "RunLog":
-        """Return all that is known of the run with this log folder."""
+        """Return all that is known of the run with this log folder.
 
-    @classmethod
-    @abstractmethod
-    def read_output(cls, folder: Path, limit: int = MOST_READ) -> "RunLog":
-        """Return what its ranks have printed so far; of a long output the two ends."""
+        Of a long output that is the two ends.
+        """
 
     def warnings(self, failed: bool) -> list[list[str]]:
         """Return what the reader is to see of each rank's stderr.
@@ -79,7 +77,7 @@ class TorchrunLog(RunLog):
 
     @classmethod
     def read(cls, folder: Path) -> "TorchrunLog":
-        stderr = _said(folder, MOST_READ)
+        stderr = _said(folder)
         said = [(int(rank), int(code)) for rank, code in EXIT_CODE.findall(stderr)]
         known, several = lives(folder), bool(node_folders(folder))
         last, killed = last_attempt(known), killed_by(known, events(folder))
@@ -97,11 +95,6 @@ class TorchrunLog(RunLog):
         shares = any(each.get("shares_store") for each in told)
         return cls(ranks, stderr, earlier, full, *nodes, shares_store=shares)
 
-    @classmethod
-    def read_output(cls, folder: Path, limit: int = MOST_READ) -> "TorchrunLog":
-        ranks = [_read_rank(rank, limit) for rank in rank_folders(folder)]
-        return cls(ranks, _said(folder, limit))
-
 
 @dataclass(frozen=True)
 class ProgramLog(RunLog):
@@ -113,12 +106,8 @@ class ProgramLog(RunLog):
 
     @classmethod
     def read(cls, folder: Path) -> "ProgramLog":
-        return cls.read_output(folder)
-
-    @classmethod
-    def read_output(cls, folder: Path, limit: int = MOST_READ) -> "ProgramLog":
-        stdout, stderr = (read(folder / name, limit) for name in ("out", "err"))
-        ranks = _split(stdout)
+        stdout, stderr = (read(folder / name) for name in ("out", "err"))
+        ranks = split(stdout)
         first = ranks[0]
         first.raised = read_json(folder / "raised.json")
         first.end = read_json(folder / "end.json")
@@ -126,7 +115,7 @@ class ProgramLog(RunLog):
         return cls(ranks, stderr)
 
 
-def _split(stdout: str) -> list[RankLog]:
+def split(stdout: str) -> list[RankLog]:
     """Return the logs of ranks that share one output; see `ProgramLog`."""
     # An unbuffered print is two writes, so lines of two ranks may have run together.
     start = r'(?<=.)(?=\[rank \d+\] |\{"rank": )'
@@ -141,9 +130,9 @@ def _split(stdout: str) -> list[RankLog]:
     return logs
 
 
-def _said(folder: Path, limit: int) -> str:
+def _said(folder: Path) -> str:
     """Return what torchrun has said itself, on each of its nodes."""
-    said = [read(each / "err", limit) for each in [*node_folders(folder), folder]]
+    said = [read(each / "err") for each in [*node_folders(folder), folder]]
     return "\n".join(filter(None, said))
 
 
@@ -211,7 +200,7 @@ def _read_ranks(
     """
     logs = []
     for rank, folder in enumerate(folders):
-        log = _read_rank(folder, MOST_READ)
+        log = _read_rank(folder)
         _add_evidence(log, folder)
         log.code, log.event = codes.get(rank), killed.get(folder, "")
         if log.exit and log.exit["code"] is not None:
@@ -232,10 +221,10 @@ def _is_full(folder: Path) -> bool:
         return False
 
 
-def _read_rank(folder: Path, limit: int) -> RankLog:
+def _read_rank(folder: Path) -> RankLog:
     """Return what the rank with this log folder printed, and how it ended."""
     log = RankLog()
-    for line in read(folder / "stdout.log", limit).split("\n"):
+    for line in read(folder / "stdout.log").split("\n"):
         log.add_line(line)
     log.end = read_json(folder / "end.json")
     log.raised = read_json(folder / "raised.json")
@@ -243,7 +232,7 @@ def _read_rank(folder: Path, limit: int) -> RankLog:
     left = read_json(folder / "left.json")
     if left and not log.end and log.exit and left["time"] < log.exit["asked"]:
         log.end = left  # and was ended before it had done the rest
-    said = read(folder / "stderr.log", limit)
+    said = read(folder / "stderr.log")
     if log.raised or log.exit or (folder / "pid").exists():  # rank.py is there
         log.add_end(said)
     else:

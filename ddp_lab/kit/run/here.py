@@ -8,19 +8,18 @@ from pathlib import Path
 
 from ddp_lab.kit import say
 from ddp_lab.kit.record import names
+from ddp_lab.kit.record.files import read
 from ddp_lab.kit.record.logs import ProgramLog
 from ddp_lab.kit.record.words import signal_name
-from ddp_lab.kit.run import guard, probe
+from ddp_lab.kit.run import probe
 from ddp_lab.kit.run.guarded import Guarded
-from ddp_lab.kit.run.limits import Limits
 from ddp_lab.kit.run.options import AGENT
 from ddp_lab.kit.run.place import Place
 from ddp_lab.kit.run.rank import HOME
 from ddp_lab.kit.run.warm import WARM, Tell, Warm, plain, write_python
+from ddp_lab.kit.run.watchdog import Pulse
 
 RANK = Path(__file__).with_name("rank.py")
-# In the command of a process that is no fork of one that holds torch.
-IMPORTS = (str(RANK), "multiprocessing.spawn")
 # The kernel's own settings, which would change how a program prints or draws.
 COLORS = ("FORCE_COLOR", "CLICOLOR_FORCE", "CLICOLOR")
 DROPPED = ("MPLBACKEND", "PYTHONUNBUFFERED", *COLORS)
@@ -61,7 +60,6 @@ class Here(Place):
     ):
         super().__init__()
         self.words, self.cold, self.server = words, cold, server or WARM
-        self.waits_for_nodes = bool(meets)
         self.plan: dict = {"meets": [meets]} if meets else {}
         self.env = environment()
         self.python: str | None = None
@@ -89,24 +87,13 @@ class Here(Place):
             (self.folder / names.PLAN).write_text(json.dumps(self.plan))
         return [*python, *AGENT, "--log-dir", str(self.folder), *self.words]
 
-    def look(self, last: bool = False) -> probe.Progress:
+    def see(self) -> dict[str, Pulse]:
+        """See torchrun's ranks; before they are there, torchrun."""
+        return probe.see_ranks(self.folder) or probe.see_torchrun(self.mark)
+
+    def look(self) -> None:
         """Look at torchrun's ranks."""
-        return probe.look_at_ranks(self.folder)
-
-    def patience(self, limits: Limits, begun: bool) -> float:
-        """Wait longer while somebody imports torch."""
-        if self.python and (self.waits_for_nodes or begun and not self._imports()):
-            return limits.silence
-        return max(limits.silence, limits.first_sign)
-
-    def _imports(self) -> bool:
-        """Tell whether a process of the run may still import torch."""
-        return any(
-            sign in word
-            for process in guard.marked(self.mark)
-            for word in probe.command_of(process)
-            for sign in IMPORTS
-        )
+        probe.look_at_ranks(self.folder)
 
     def lost(self, code: int) -> Sequence[str]:
         """Tell of the fork server, and of what the guard has started."""
@@ -137,6 +124,10 @@ class PlainPython(Here):
         how = [] if self.python else [*self.options, "-u", str(RANK)]
         return [*python, *how, *self.words]
 
-    def look(self, last: bool = False) -> probe.Progress:
-        """Look at nothing: it is silent, or it is not."""
-        return probe.Progress(0, None)
+    def see(self) -> dict[str, Pulse]:
+        """See the program, and what it has started."""
+        pid = read(self.folder / names.PID)
+        return probe.see_program(int(pid)) if pid else probe.see_torchrun(self.mark)
+
+    def look(self) -> None:
+        """Look at nothing: its end is told in its own words."""

@@ -14,13 +14,13 @@ class Limits:
     """The limits of one run, passed to `torchrun` and `python`."""
 
     silence: float = 120.0
-    """Seconds without a sign of life after which a run is ended.
+    """Seconds without a sign of life after which a run is ended (watchdog.py).
 
     It is ended after five times as many although it prints (a thread says that it is
     alive, say), if its main threads do next to nothing and no call is completed."""
     first_sign: float = 45.0
-    """Seconds until the first sign of life, if that is more than `silence`: importing
-    torch on a busy machine is slow, and no hang."""
+    """The same while ranks import what they need or join, if it is more than `silence`:
+    importing torch on a busy machine is slow, and no hang."""
     output: int = 2_000_000_000
     """Bytes that a run may print before it is ended."""
     keep: bool = True

@@ -4,6 +4,7 @@ import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +19,20 @@ from ddp_lab.kit.record.lives import nodes_by_rank
 from ddp_lab.kit.record.logs import (
     RankLog,
     RunLog,
+    TorchrunLog,
     folders_by_attempt,
     rank_folders,
     read_json,
 )
+from ddp_lab.kit.record.tail import Latest, Tail
 from ddp_lab.kit.run import machine
 from ddp_lab.kit.run.guarded import Guarded
 from ddp_lab.kit.run.kept import keep
-from ddp_lab.kit.run.limits import SHORT, STANDSTILL, Limits
+from ddp_lab.kit.run.limits import SHORT, Limits
 from ddp_lab.kit.run.place import Place
 from ddp_lab.kit.run.result import Run, RunFailed
-from ddp_lab.kit.run.signs import Signs, Still
+from ddp_lab.kit.run.signs import Signs
+from ddp_lab.kit.run.watchdog import Stop, Watchdog
 
 Watch = Callable[[Run], None]
 """Called with the result so far, five times a second."""
@@ -67,6 +71,12 @@ class LiveRun:
         """Return where the run's files are."""
         return self.place.folder
 
+    @cached_property
+    def latest(self) -> Latest:
+        """Return what follows the ranks' output while the run goes on."""
+        by_rank = self.place.log is TorchrunLog
+        return Latest(Tail(self.folder, by_rank), SHORT)
+
     def run(self, watch: Watch | None) -> Run:
         """Run it until it ends or is stopped; return what became of it."""
         try:
@@ -102,7 +112,7 @@ class LiveRun:
             except KeyboardInterrupt:
                 self.stopped, self.ended = "interrupt", time.time()
             if self.stopped and child:
-                self.place.look(last=True)
+                self.place.look()
                 self.standing = self.place.log.read(self.folder)
         except KeyboardInterrupt:  # once more: ask no rank, end it
             if child:
@@ -116,28 +126,17 @@ class LiveRun:
 
     def _wait(self, child: Guarded, watch: Watch | None) -> None:
         """Wait until the run ends, or has to be stopped."""
-        limits, signs, failing = self.limits, Signs(self.folder), False
-        silent, still = Still(self.place.look), Still(self.place.look)
+        signs, failing = Signs(self.folder), False
+        watchdog = Watchdog(self.limits, time.monotonic())
         while child.runs():
             now = time.monotonic()
-            if signs.count():
-                silent = Still(self.place.look)
-            if signs.written > limits.output:
-                return self._stop("output", limits.output)
-            patience = limits.silence
-            if not signs.said and silent.seconds > patience / 2:
-                patience = self.place.patience(limits, bool(signs.begun))
-            if silent.seconds > patience and self._left_alone():
-                # On a busy machine torchrun is slow to follow.
-                if silent.seconds > max(patience, limits.first_sign):
-                    self.notes.append(OVERDUE)
-                    return None
-            elif silent.over(patience, busy=False, first=limits.first_sign):
-                return self._stop("timeout", patience)
-            elif signs.begun and still.over(
-                STANDSTILL * limits.silence, busy=True, first=limits.first_sign
-            ):
-                return self._stop("timeout", STANDSTILL * limits.silence)
+            if stop := self._watched(watchdog, signs):
+                if stop.reason != "overdue":
+                    return self._stop(stop.reason, stop.seconds)
+                self.notes.append(OVERDUE)  # on a busy machine torchrun is slow
+                return None
+            if signs.written > self.limits.output:
+                return self._stop("output", self.limits.output)
             if not failing and self._one_has_failed(names.END):
                 failing = True
                 self.place.look()  # at the others, before torchrun ends them
@@ -149,6 +148,16 @@ class LiveRun:
                 time.sleep(0.01)
         if ended_by := child.lost():
             self._stop("guard", ended_by)
+
+    def _watched(self, watchdog: Watchdog, signs: Signs) -> Stop | None:
+        """Tell the watchdog what the run does; return why it has to be ended, if so."""
+        watchdog.hear(time.monotonic(), signs.count())
+        if not watchdog.due(time.monotonic()):
+            return None
+        seen = self.place.see()
+        now = time.monotonic()  # a look takes its time
+        watchdog.hear(now, signs.count())
+        return watchdog.see(now, seen, self._left_alone())
 
     def _stop(self, why: str, limit: float | str) -> None:
         """Say why the run has not ended by itself: a key of `STOPPED`, its argument."""
@@ -228,7 +237,8 @@ class LiveRun:
     def _read(self, final: bool) -> RunLog:
         """Return what the run printed, and in the end what else is known of it."""
         if not final:
-            return self.place.log.read_output(self.folder, SHORT)
+            return self.place.log(self.latest.ranks())
+        self.latest.tail.close()
         log = self.place.log.read(self.folder)
         # A rank may have removed them all; the launcher has counted them before.
         log.ranks.extend(RankLog() for _ in range(self.seen[1] - len(log.ranks)))

@@ -9,10 +9,9 @@ from pathlib import Path
 
 from ddp_lab.kit.record.logs import RunLog, TorchrunLog
 from ddp_lab.kit.run.guarded import Guarded
-from ddp_lab.kit.run.limits import Limits
-from ddp_lab.kit.run.probe import Progress
 from ddp_lab.kit.run.result import RunFailed
 from ddp_lab.kit.run.warm import Tell
+from ddp_lab.kit.run.watchdog import Pulse
 
 PREFIX = "ddp_lab-run-"  # of the folders' names
 
@@ -20,8 +19,8 @@ PREFIX = "ddp_lab-run-"  # of the folders' names
 class Place(ABC):
     """Where one run is: this machine (here.py), nodes that it plays, or those of SLURM.
 
-    `wait`, `start`, `look` and `end` are called in this order, and `close` whatever
-    happens. What comes back lies in the folder: see launch.py.
+    `wait`, `start`, `see` and `look`, and `end` are called in this order, and `close`
+    whatever happens. What comes back lies in the folder: see launch.py.
     """
 
     log: type[RunLog] = TorchrunLog
@@ -62,21 +61,13 @@ class Place(ABC):
         """Start the run."""
 
     @abstractmethod
-    def look(self, last: bool = False) -> Progress:
-        """Leave in the folder where the ranks stand; see probe.py.
-
-        Args:
-            last: whether the run is about to be ended.
-        """
+    def see(self) -> dict[str, Pulse]:
+        """Return what a watchdog has to know of the ranks, or of what will start them,
+        by names that stay."""
 
     @abstractmethod
-    def patience(self, limits: Limits, begun: bool) -> float:
-        """Return how many seconds a run may be silent that has printed nothing yet.
-
-        Args:
-            limits: what it may take.
-            begun: whether a rank is there.
-        """
+    def look(self) -> None:
+        """Leave in the folder where the ranks stand; see probe.py."""
 
     def end(self, stopped: bool) -> None:  # noqa: B027  (the guard has ended all)
         """End what is out of the guard's reach.

@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 import psutil
@@ -19,6 +19,8 @@ import psutil
 from ddp_lab.kit.record import names
 from ddp_lab.kit.record.logs import rank_folders, read_json
 from ddp_lab.kit.record.stacks import Frame, joins, own, starts_up
+from ddp_lab.kit.run import guard
+from ddp_lab.kit.run.watchdog import Pulse
 
 FLIGHT_WAIT = 3.0  # seconds that a rank has to write down its calls
 MOST_CHILDREN = 8  # processes of one rank that are looked at
@@ -38,38 +40,55 @@ def living(folder: Path) -> dict[Path, int]:
     return found
 
 
-@dataclass(frozen=True)
-class Progress:
-    """What a look tells of how far the ranks have got."""
+def look_at_ranks(folder: Path, node: int | None = None) -> None:
+    """Leave word of torchrun's ranks, or those of one node whose folder many share.
 
-    done: int
-    """How many calls of the communication library they have completed."""
-    used: float | None
-    """The seconds that they have computed; None if that is not known."""
-    starting: bool = False
-    """Whether one of them still imports what its program needs."""
-    joining: bool = False
-    """Whether one of them joins its group."""
-
-
-def look_at_ranks(folder: Path, node: int | None = None) -> Progress:
-    """Look at torchrun's ranks, or those of one node whose folder many share.
-
-    Leaves stack.json, seen.json and flight.json in the log folder of each living rank.
+    That is stack.json, seen.json and flight.json in the log folder of each living rank.
     """
-    home = folder / names.node(node or 0)
-    there = living(folder).items()
-    ranks = {r: pid for r, pid in there if node is None or home in r.parents}
-    stacks = _look(ranks)
-    used = sum(map(_used, ranks.values()))
-    starting, joining = any(map(starts_up, stacks)), any(map(joins, stacks))
-    return Progress(done_in(folder), used, starting, joining)
+    for rank, pid in _asked(folder, node).items():
+        _leave(pid, rank / names.SEEN_STACK, rank / names.SEEN)
 
 
-def done_in(folder: Path) -> int:
-    """Return how many calls the ranks have completed, as they have left it."""
-    flights = [read_json(rank / names.FLIGHT) or {} for rank in rank_folders(folder)]
-    return sum(call["done"] for flight in flights for call in flight.get("calls", []))
+def see_ranks(folder: Path, node: int | None = None) -> dict[str, Pulse]:
+    """Return what a watchdog has to know of the same ranks, by their log folders."""
+    ranks = _asked(folder, node).items()
+    return {str(rank): _see(pid, read_json(rank / names.FLIGHT)) for rank, pid in ranks}
+
+
+def _see(pid: int, flight: dict | None) -> Pulse:
+    """Return what a watchdog has to know of a rank.
+
+    Args:
+        pid: its process.
+        flight: its answer; None if it is too busy to answer, as while it imports.
+    """
+    done, joined = None, False
+    if flight:
+        numbers = [1 + call["number"] for call in flight["calls"] if call["done"]]
+        done, joined = sum(numbers), bool(flight["groups"] or flight["calls"])
+    return Pulse(done, _used(pid), not joined and _starts(pid))
+
+
+def see_program(pid: int) -> dict[str, Pulse]:
+    """Return the same of a program that has no torchrun, and of what it has started."""
+    there = [pid, *(child.pid for child in _below(pid))][: 1 + MOST_CHILDREN]
+    return {str(each): Pulse(None, _used(each), _starts(each)) for each in there}
+
+
+def see_torchrun(mark: str) -> dict[str, Pulse]:
+    """Return the same of a run's processes, as long as it has no ranks: they start."""
+    seen = {}
+    for process in guard.marked(mark):
+        with suppress(psutil.Error):
+            used = sum(process.cpu_times()[:2])
+            seen[str(process.pid)] = Pulse(None, used, starts=True)
+    return seen
+
+
+def _starts(pid: int) -> bool:
+    """Tell whether a process imports what it needs, or joins; it may, unseen."""
+    (_, main), *_ = threads(pid) or [("", [])]
+    return not main or starts_up(main) or joins(main)
 
 
 def _used(pid: int) -> float:
@@ -78,39 +97,38 @@ def _used(pid: int) -> float:
     What it has started computes for it; its other threads may only say that it lives.
     """
     try:
-        process = psutil.Process(pid)
-        used = {
-            each.id: each.user_time + each.system_time for each in process.threads()
-        }
-        others = process.children(recursive=True)
-        return used.get(pid, 0.0) + sum(sum(c.cpu_times()[:2]) for c in others)
+        own = psutil.Process(pid).threads()
+        used = {each.id: each.user_time + each.system_time for each in own}
+        return used.get(pid, 0.0) + sum(sum(c.cpu_times()[:2]) for c in _below(pid))
     except psutil.Error:
         return 0.0
 
 
-def command_of(process: psutil.Process) -> list[str]:
-    """Return the words of a process's command; none if it is gone."""
+def _below(pid: int, recursive: bool = True) -> list[psutil.Process]:
+    """Return the processes that a process has started, and that these have."""
     try:
-        return process.cmdline()
+        return psutil.Process(pid).children(recursive)
     except psutil.Error:
         return []
 
 
-def _look(ranks: dict[Path, int]) -> list[list[Frame]]:
-    """Leave what is seen of each rank; return their stacks."""
-    awake = {rank: pid for rank, pid in ranks.items() if not is_stopped(pid)}
+def _asked(folder: Path, node: int | None) -> dict[Path, int]:
+    """Return the living ranks of one node, or of all, and their processes.
+
+    Each is asked for its calls, and has some time to answer.
+    """
+    home, there = folder / names.node(node or 0), living(folder).items()
+    ranks = {rank: pid for rank, pid in there if node is None or home in rank.parents}
+    awake = [rank for rank, pid in ranks.items() if not is_stopped(pid)]
     for rank in awake:
         (rank / names.FLIGHT).unlink(missing_ok=True)
         ask(rank)
-    stacks = []
-    for rank, pid in ranks.items():
-        stacks.append(_leave(pid, rank / names.SEEN_STACK, rank / names.SEEN))
     deadline = time.monotonic() + FLIGHT_WAIT
     while time.monotonic() < deadline:
         if all((rank / names.FLIGHT).exists() for rank in awake):
             break
         time.sleep(0.01)
-    return stacks
+    return ranks
 
 
 def ask(rank: Path) -> None:
@@ -121,8 +139,8 @@ def ask(rank: Path) -> None:
         os.close(pipe)
 
 
-def _leave(pid: int, stack: Path, seen: Path) -> list[Frame]:
-    """Keep in a file where a rank stands, if it has not ended; return it.
+def _leave(pid: int, stack: Path, seen: Path) -> None:
+    """Keep in a file where a rank stands, if it has not ended.
 
     In the file `seen` what else is seen of it: is it stopped, and who works beside it?
     """
@@ -134,7 +152,6 @@ def _leave(pid: int, stack: Path, seen: Path) -> list[Frame]:
         for name, frames in beside(pid, others).items()
     ]
     names.write(seen, {"stopped": is_stopped(pid), "beside": told})
-    return main
 
 
 def beside(
@@ -146,17 +163,10 @@ def beside(
     in code of the program.
     """
     found = {thread_name(name, frames): frames for name, frames in threads_}
-    for number, child in enumerate(_children(pid)):
-        _, frames = next(iter(threads(child)), ("", []))
+    for number, child in enumerate(_below(pid, recursive=False)[:MOST_CHILDREN]):
+        _, frames = next(iter(threads(child.pid)), ("", []))
         found[_worker(frames) or f"child process {number}"] = frames
     return {name: frames for name, frames in found.items() if own(frames)}
-
-
-def _children(pid: int) -> list[int]:
-    try:
-        return [child.pid for child in psutil.Process(pid).children()][:MOST_CHILDREN]
-    except psutil.Error:
-        return []
 
 
 def thread_name(name: str | None, stack: list[Frame]) -> str:

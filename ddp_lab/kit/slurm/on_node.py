@@ -1,6 +1,7 @@
 """Be one node of a run on SLURM: srun starts this file once on each node.
 
     python -I on_node.py run FOLDER     its torchrun, until it ends
+    python -I on_node.py see FOLDER     print whether its ranks get on (probe.py)
     python -I on_node.py look FOLDER    leave word of where its ranks stand (probe.py)
 
 FOLDER is the run's, which all nodes see; plan.json in it says what each of them runs.
@@ -16,6 +17,7 @@ import os
 import signal
 import sys
 import time
+from dataclasses import astuple
 from pathlib import Path
 
 if __name__ == "__main__":
@@ -60,12 +62,21 @@ def wait_for_all(folder: Path, nodes: int) -> None:
         time.sleep(TICK)
 
 
+def see(folder: Path, node: int) -> int:
+    """Print what a watchdog has to know of this node."""
+    mark = json.loads((folder / names.PLAN).read_text())["mark"]
+    seen = probe.see_ranks(folder, node) or probe.see_torchrun(mark)
+    told = {f"{node} {name}": astuple(each) for name, each in seen.items()}
+    print("see", json.dumps(told), flush=True)
+    return 0
+
+
 def look(folder: Path, node: int) -> int:
-    """Look at this node's ranks; print the seconds that they have computed."""
-    print("used", probe.look_at_ranks(folder, node).used, flush=True)
+    """Look at this node's ranks."""
+    probe.look_at_ranks(folder, node)
     return 0
 
 
 if __name__ == "__main__":
-    what = {"run": run, "look": look}[sys.argv[1]]
+    what = {"run": run, "see": see, "look": look}[sys.argv[1]]
     sys.exit(what(Path(sys.argv[2]), int(os.environ["SLURM_NODEID"])))

@@ -34,12 +34,11 @@ from ddp_lab.kit.run import guard
 from ddp_lab.kit.run import options as of
 from ddp_lab.kit.run.guarded import Guarded
 from ddp_lab.kit.run.here import environment
-from ddp_lab.kit.run.limits import Limits
 from ddp_lab.kit.run.options import Option
 from ddp_lab.kit.run.place import Place
-from ddp_lab.kit.run.probe import Progress, done_in
 from ddp_lab.kit.run.result import RunFailed
 from ddp_lab.kit.run.warm import Tell
+from ddp_lab.kit.run.watchdog import Pulse
 
 NNODES = "DDP_LAB_NNODES"
 RUNS = ROOT / "build" / "runs"
@@ -157,15 +156,17 @@ class SlurmStep(Place):
         srun = shutil.which("srun") or "srun"
         return [srun, *where, *STEP.split(), *name, *more, *there]
 
-    def look(self, last: bool = False) -> Progress:
-        """Let each node look at its ranks."""
-        used = re.findall(r"^used ([\d.e-]+)$", ask(*self._srun("look")), re.M)
-        whole = len(used) == self.nodes
-        return Progress(done_in(self.folder), sum(map(float, used)) if whole else None)
+    def see(self) -> dict[str, Pulse]:
+        """Let each node see its ranks; one that is too busy for it may start them."""
+        told = re.findall(r"^see (\{.*\})$", ask(*self._srun("see")), re.M)
+        nodes = [json.loads(node).items() for node in told]
+        seen = {name: Pulse(*values) for node in nodes for name, values in node}
+        silent = {"a node that does not answer": Pulse(starts=True)}
+        return seen if len(told) == self.nodes else seen | silent
 
-    def patience(self, limits: Limits, begun: bool) -> float:
-        """Wait longer: each torchrun imports torch, and then each rank."""
-        return max(limits.silence, 2 * limits.first_sign)
+    def look(self) -> None:
+        """Let each node look at its ranks."""
+        ask(*self._srun("look"))
 
     def end(self, stopped: bool) -> None:
         """Cancel the step, if anything of it is left."""

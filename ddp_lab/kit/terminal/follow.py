@@ -9,12 +9,13 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from ddp_lab.kit import launch
 from ddp_lab.kit.record import names
 from ddp_lab.kit.record.files import read_json
-from ddp_lab.kit.record.logs import folders_by_attempt, rank_folders
+from ddp_lab.kit.record.logs import rank_folders
+from ddp_lab.kit.record.tail import Stream, Tail
 from ddp_lab.kit.run.limits import Limits
 from ddp_lab.kit.run.result import Run, RunFailed, RunInterrupted
 
@@ -50,8 +51,9 @@ def run(
             return 1
         done = failed.run
     finally:
-        if output.folder:  # still there if we were told to end
-            shutil.rmtree(output.folder, ignore_errors=True)
+        if output.tail:  # its folder is still there if we were told to end
+            output.tail.close()
+            shutil.rmtree(output.tail.folder, ignore_errors=True)
     if done.failure:
         print(f"\n{done.failure.report()}", file=sys.stderr)
     for note in done.notes:
@@ -104,43 +106,52 @@ def as_json(done: Run, code: int) -> dict:
 
 
 class Output:
-    """What the ranks print, shown line by line with the rank in front.
-
-    Their files are followed to the end of each, and nothing is read twice or kept: a
-    training may print for days.
-    """
+    """What the ranks print, shown line by line with the rank in front."""
 
     def __init__(self, by_rank: bool) -> None:
         self.by_rank = by_rank
-        self.folder: Path | None = None
-        self.files: dict[Path, _File] = {}
+        self.tail: Tail | None = None
         self.notes = {""}
         """What has been told beside."""
+        self.next: dict[Stream, float] = {}  # when to show a progress bar again
 
     def update(self, run: Run) -> None:
         """Show what has come since the last time; the run may have ended."""
-        self.folder = self.folder or run.log_folder
-        if self.folder is None:
-            return
-        self._open(None, self.folder / names.OUT)
-        if self.by_rank:  # what torchrun itself complains of, the report tells
-            for homes in folders_by_attempt(self.folder):
-                for rank, home in enumerate(homes):
-                    self._open(rank, home / names.STDOUT, home / names.STDERR)
-        else:
-            self._open(None, self.folder / names.ERR)
-        for note in (run.state, run.played or _first_rank(self.folder)):
+        if self.tail is None:
+            if run.log_folder is None:
+                return
+            self.tail = Tail(run.log_folder, self.by_rank)
+        streams = self.tail.streams()
+        for note in (run.state, run.played or _first_rank(self.tail.folder)):
             if note not in self.notes:
                 print(f"note: {note}", file=sys.stderr)
                 self.notes.add(note)
-        for file in self.files.values():
-            file.show(last=run.code is not None)
+        last, now = run.code is not None, time.monotonic()
+        for stream in streams:
+            for lines in stream.blocks():
+                self._write(stream, lines)
+            bar = stream.has_bar and now >= self.next.get(stream, 0.0)
+            if stream.rest and (last or bar):
+                self._write(stream, [stream.rest.rstrip(b"\r")])
+                stream.rest = b""
+                self.next[stream] = now + PROGRESS
 
-    def _open(self, rank: int | None, *paths: Path) -> None:
-        """Follow the files that a rank writes, as soon as they are there."""
-        for path in paths:
-            if path not in self.files and path.exists():
-                self.files[path] = _File(path, rank)
+    def _write(self, stream: Stream, lines: list[bytes]) -> None:
+        """Show lines, each with its rank in front, as which it may name itself."""
+        sink = sys.stderr if stream.is_error else sys.stdout
+        if not sink or not lines:  # it may be closed
+            return
+        begin = b"\n" + _prefix(stream.rank, stream.is_error, sink.isatty())
+        text = b"".join([begin + line for line in lines])
+        if stream.rank is not None:
+            text = text.replace(b"%b[rank %d] " % (begin, stream.rank), begin)
+        try:
+            sink.flush()
+            sink.buffer.write(text[1:] + b"\n")
+            sink.buffer.flush()
+        except BrokenPipeError:  # whoever read has gone, as `head` goes
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sink.fileno())
+            raise SystemExit(128 + signal.SIGPIPE) from None
 
 
 def _first_rank(folder: Path) -> str:
@@ -153,55 +164,6 @@ def _first_rank(folder: Path) -> str:
         if where and (first := where["rank"] - where["local_rank"]):
             return f"rank 0 here is rank {first} of the job"
     return ""
-
-
-class _File:
-    """One file that grows, and how far it has been shown."""
-
-    def __init__(self, path: Path, rank: int | None):
-        error = path.name in ("stderr.log", "err")
-        self.sink = (sys.stderr if error else sys.stdout) or open(os.devnull, "w")
-        self.prefix = _prefix(rank, error, self.sink.isatty())
-        self.mark = b"" if rank is None else f"[rank {rank}] ".encode()
-        self.file: BinaryIO = open(path, "rb")  # noqa: SIM115  (followed to the end)
-        self.rest = b""  # of a line that has begun
-        self.next = 0.0  # when to show a progress bar again
-
-    def show(self, last: bool) -> None:
-        """Show the lines that are complete; in the end, all."""
-        while data := self.file.read(1 << 20):
-            *lines, self.rest = (self.rest + data).split(b"\n")
-            self._write(b"".join(self._line(line) for line in lines))
-            # Of a progress bar, which draws over itself, the last state counts.
-            start = self.rest.rfind(b"\r", 0, -1) + 1
-            self.rest = self.rest[start:]
-            last = last or self._shows_bar(bool(start))
-        if last and self.rest:
-            self._write(self._line(self.rest))
-            self.rest = b""
-
-    def _shows_bar(self, bar: bool) -> bool:
-        """Tell whether it is time to show how far a progress bar has come."""
-        now = time.monotonic()
-        if not bar or now < self.next:
-            return False
-        self.next = now + PROGRESS
-        return True
-
-    def _line(self, line: bytes) -> bytes:
-        line = line.rstrip(b"\r").rpartition(b"\r")[2]
-        known = self.mark and line.startswith(self.mark)
-        line = line[len(self.mark) :] if known else line
-        return self.prefix + line + b"\n"
-
-    def _write(self, text: bytes) -> None:
-        try:
-            self.sink.flush()
-            self.sink.buffer.write(text)
-            self.sink.buffer.flush()
-        except BrokenPipeError:  # whoever read has gone, as `head` goes
-            os.dup2(os.open(os.devnull, os.O_WRONLY), self.sink.fileno())
-            raise SystemExit(128 + signal.SIGPIPE) from None
 
 
 def _prefix(rank: int | None, error: bool, terminal: bool) -> bytes:

@@ -1,0 +1,127 @@
+"""When a run has to be ended: what is known of it, in time, in; a reason out."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ddp_lab.kit.run.limits import STANDSTILL, Limits
+
+# Of a core: what a rank may use that waits, and wakes now and then; and what anything
+# may that does not import. torchrun uses 0.02 while it waits for another node.
+IDLE, WAITS = 0.01, 0.05
+LEAST = 0.015  # seconds that show that it computes; they are counted in hundredths
+# Looks take time, so there are few: after this part of `silence`, then after this one.
+FIRST_LOOK, NEXT_LOOK = 1 / 8, 1 / 4
+
+
+@dataclass(frozen=True)
+class Pulse:
+    """What a look tells of one process: a rank, or one of those that start them."""
+
+    done: int | None = None
+    """A number that changes with each call that it completes; None if it tells none."""
+    used: float | None = None
+    """The seconds that it has computed; None if that is not known."""
+    starts: bool = False
+    """Whether it imports what it needs before it has joined a group, or joins one."""
+
+
+@dataclass(frozen=True)
+class Stop:
+    """That a run has to be ended."""
+
+    reason: str
+    """"timeout", or "overdue": its ranks have ended, and torchrun is still there."""
+    seconds: float
+    """For how long nothing that would have kept it has happened: the limit that this
+    has reached."""
+
+
+class Watchdog:
+    """Tells when a run has to be ended.
+
+    A run is ended when for `silence` seconds nothing it does is a sign of life: output,
+    a completed call, a rank that begins, has started, or ends. While ranks still start,
+    that is import what they need or join their group, `first_sign` counts in place of
+    `silence` if it is more. A run that prints all the time but whose ranks neither
+    compute nor complete a call is ended after STANDSTILL times `silence`.
+
+    Who starts computes: a module that sleeps is no import, and a rank that waits for
+    the others does not join. Nor does a rank start that has a group already.
+
+    Calls and starts are seen in looks only, which are a fourth of `silence` apart.
+
+    Args:
+        limits: what the run may take.
+        now: the time, in seconds, as wherever it is given below.
+    """
+
+    def __init__(self, limits: Limits, now: float):
+        self.silence = limits.silence
+        self.first = max(limits.silence, limits.first_sign)
+        self.said = 0
+        self.done: dict[str, int] = {}  # by process, as are
+        self.used: dict[str, float | None] = {}
+        self.sign = self.moved = self.looked = now
+        """When there was a sign of life, ranks got on, and somebody looked at them."""
+        self.starting = False
+        """Whether ranks started when somebody looked."""
+        self.quiet = now
+        """Since when nothing happens: since `sign`, or since their start was over."""
+        self.next = now + FIRST_LOOK * self.silence
+
+    def hear(self, now: float, said: int) -> None:
+        """Hear how many bytes have been a sign of life up to now."""
+        if said != self.said:
+            self.said, self.sign, self.quiet = said, now, now
+            self.next = now + FIRST_LOOK * self.silence
+
+    def due(self, now: float) -> bool:
+        """Tell whether it is time for a look at the ranks; one that prints moves it."""
+        latest = self.looked + NEXT_LOOK * STANDSTILL * self.silence
+        return now >= min(self.next, latest)
+
+    def see(
+        self, now: float, seen: Mapping[str, Pulse], alone: bool = False
+    ) -> Stop | None:
+        """Take note of a look; return why the run has to be ended, if it has.
+
+        Args:
+            now: when the look was over.
+            seen: the processes, by any name that stays.
+            alone: whether all ranks have ended for good, and only torchrun is there.
+        """
+        self._note(now, seen)
+        limit, since = self.silence, self.quiet
+        if self.starting or alone:
+            limit, since = self.first, self.sign
+        if now >= since + limit:
+            return Stop("overdue" if alone else "timeout", limit)
+        self.next = min(now + NEXT_LOOK * self.silence, since + limit)
+        limit = STANDSTILL * self.silence
+        return Stop("timeout", limit) if now >= self.moved + limit else None
+
+    def _note(self, now: float, seen: Mapping[str, Pulse]) -> None:
+        """Take note of what the processes have done since the last look."""
+        busy = [one for name, one in seen.items() if self._computes(now, name, one)]
+        self.used, self.looked = {name: one.used for name, one in seen.items()}, now
+        before, self.starting = self.starting, any(one.starts for one in busy)
+        if self._completes(seen):
+            self.sign = self.quiet = self.moved = now
+        if self.starting or before:
+            self.quiet = now
+        if busy or not self.done:  # where nobody tells of calls, there may be some
+            self.moved = now
+
+    def _completes(self, seen: Mapping[str, Pulse]) -> bool:
+        """Tell whether a process has completed a call since the last look at it."""
+        told = {name: one.done for name, one in seen.items() if one.done is not None}
+        before, self.done = self.done, self.done | told
+        return any(done != before.get(name, 0) for name, done in told.items())
+
+    def _computes(self, now: float, name: str, one: Pulse) -> bool:
+        """Tell whether a process has computed since the last look; it may, unseen."""
+        before = self.used.get(name, 0.0)
+        if one.used is None or before is None:
+            return True
+        least = (WAITS if one.starts else IDLE) * (now - self.looked)
+        return one.used - before > max(LEAST, least)
