@@ -8,9 +8,10 @@ import re
 from dataclasses import dataclass, field
 
 from ddp_lab import ROOT
-from ddp_lab.kit.explain.cause import Attempts, Cause, Kind, Stand
+from ddp_lab.kit.explain.cause import Cause, Stand
+from ddp_lab.kit.explain.causes.beside import Attempts
+from ddp_lab.kit.explain.causes.ended import Raised
 from ddp_lab.kit.explain.failure import Failure
-from ddp_lab.kit.record.words import signal_name
 
 ODD = 1
 """The rank that misbehaves."""
@@ -46,35 +47,14 @@ main()
 
 
 def brief(what: Cause | Stand | Attempts) -> str:
-    """Return facts on one line, in the words of nobody: `ABSENT at ... [1: elsewhere`.
-
-    So what is found can be told from how it is said.
-    """
+    """Return facts on one line: `Absent 1: has not come, and ... at sick.py:13 ...`."""
     if isinstance(what, Attempts):
-        same = [f"same {what.same}"] if what.same else []
-        ways = [f"{numbers} {brief(cause)}" for numbers, cause in what.ways]
-        return " ".join([str(what.count), *same, *ways])
-    at = [f"at {what.frame.place}"] if what.frame else []
+        return "; ".join(what.sentences())
     if isinstance(what, Stand):
-        words = [what.state, str(what.call or what.name)]
-        words += [f"for {','.join(map(str, what.peers))}"] if what.peers else []
-        words += [f"tag {what.tag}"] if what.tag is not None else []
-        words += [f"root {what.root}"] if what.root is not None else []
-        words += [*at, *(f"{name} {f.place}" for name, f in what.beside if f)]
-        words += [brief(what.end)] if what.end else []
-        return f"{what.rank}: {' '.join(filter(None, words))}"
-    code = what.code if what.kind is not Kind.RAISED else what.rank
-    signal = signal_name(-what.code) if what.code and what.code < 0 else ""
-    words = [what.kind.name, signal or ("" if code is None else str(code)), what.name]
-    words += [what.symptom or ""] if what.kind is Kind.KNOWN_AS else []
-    words += [f"ranks {','.join(map(str, what.ranks))}"] if what.ranks else []
-    words += [what.error, str(what.limit or ""), *at]
-    words += [f"[{'; '.join(map(brief, what.stands))}]"] if what.stands else []
-    words += [f"<- [{'; '.join(map(brief, what.waiting))}]"] if what.waiting else []
-    words += [f"{rank}: {call}" for rank, call in what.calls.items()]
-    words += [*what.places, *([f"{{{brief(what.of)}}}"] if what.of else [])]
-    words += [brief(what.attempts)] if what.attempts else []
-    return " ".join(filter(None, words))
+        return f"{what.rank}: {what}"
+    rank = "" if what.rank is None else f" {what.rank}"
+    at = f" at {what.frame.place}" if what.frame else ""
+    return f"{type(what).__name__}{rank}: {what}{at}"
 
 
 def facts(failure: Failure) -> str:
@@ -180,7 +160,7 @@ class Fault:
         assert failure.kind == self.kind, report
         assert rank == ANY or failure.rank == rank, report
         assert failure.symptom == self.symptom, report
-        raised = failure.why.kind is Kind.RAISED
+        raised = isinstance(failure.why, Raised)
         cause = failure.why.error if raised else brief(failure.why)
         assert re.match(self.cause, cause), report
         if self.line:
@@ -199,7 +179,7 @@ class Fault:
 IGNORES = "signal.signal(signal.SIGTERM, lambda *_: time.sleep(600))"
 LOSES = "dist.destroy_process_group()"
 RAISES = "if odd: raise ValueError('no such sample')"
-WAITS = r"waits all_reduce of float32 \(8,\)"
+WAITS = r"waits in all_reduce of float32 \(8,\)"
 HUNG = "time.sleep(600)"
 OUT_OF_MEMORY = (
     "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of "
@@ -220,7 +200,7 @@ def dies(name: str, symptom: str, code: int) -> Fault:
         f"if odd: os.kill(os.getpid(), signal.{name})",
         kind="signal",
         symptom=symptom,
-        cause=f"SIGNAL {name}",
+        cause=f"Signalled 1: ended by {name}",
         exit_code=code,
     )
 
@@ -279,7 +259,7 @@ except RuntimeError:
     sys.exit("cannot synchronise")
 """,
         kind="exit",
-        cause=r"EXIT 9\b",
+        cause=r"Exited 1: exit code 9\b",
         exit_code=9,
         others=0,
     ),
@@ -309,14 +289,14 @@ except RuntimeError:
         "exit_code",
         "if odd: sys.exit(3)",
         kind="exit",
-        cause=r"EXIT 3\b",
+        cause=r"Exited 1: exit code 3\b",
         exit_code=3,
     ),
     Fault(
         "exit_with_words",
         "if odd: sys.exit('needs an even number')",
         kind="exit",
-        cause="EXIT 1 needs an even number",
+        cause="Exited 1: exit code 1: needs an even number",
         exit_code=1,
     ),
     Fault(
@@ -324,7 +304,7 @@ except RuntimeError:
         "import atexit; atexit.register(time.sleep, 2 * odd)\n"
         f"if odd: {LOSES}; sys.exit('no intact images')",
         kind="exit",
-        cause="EXIT 1 no intact images",
+        cause="Exited 1: exit code 1: no intact images",
         exit_code=1,
     ),
     Fault(
@@ -337,8 +317,8 @@ except RuntimeError:
         ranks=(3,),
         kind="exception",
         symptom="absent",
-        cause=r"UNABLE .*\[1: left .*RAISED ValueError: no intact images "
-        r"\[1: elsewhere .*<- \[0: waits all_reduce",
+        cause="Absent 1: has raised ValueError: no intact images, and stands at .*"
+        "and ranks 0 and 2 wait in all_reduce",
         line="raise ValueError",
         exit_code=-15,
     ),
@@ -348,16 +328,16 @@ except RuntimeError:
             f"if odd: {leave}",
             kind="exception",
             symptom="absent",
-            cause=r"ABSENT .*\[1: left.*<- .*: waits barrier",
+            cause="Absent 1: has left, and .* waits? in barrier",
             line="dist.barrier()",
-            report=(r"^1: left",),
+            report=("^1: has left",),
         )
         for name, leave in (("leaves", "sys.exit()"), ("leaves_at_once", "os._exit(0)"))
     ],
     Fault(
         "keeps_the_group",
         "dist.barrier()\nif odd: dist.destroy_process_group = lambda: None",
-        note=r"^KEPT_GROUP ranks 1$",
+        note="^KeptGroup: rank 1 ended",
     ),
     # A rank waits in vain.
     *[
@@ -366,13 +346,13 @@ except RuntimeError:
             f"if odd:\n    {busy}\ndist.all_reduce(tensor)",
             kind="timeout",
             symptom="absent",
-            cause="ABSENT .*<- .*: waits all_reduce",
+            cause="Absent 1: has not come, and .* waits? in all_reduce",
             line=busy,
             report=(
-                rf"^0: {WAITS} for 1 at .*sick\.py:\d+ in misbehave: "
+                rf"^0: {WAITS} for rank 1 at .*sick\.py:\d+ in misbehave: "
                 r"dist\.all_reduce\(tensor\)",
-                r"^1: elsewhere at .*" + re.escape(busy),
-                "^STOPPED timeout 4",
+                "^1: stands at .*" + re.escape(busy),
+                "^Stopped: no end after 4 seconds",
             ),
         )
         for name, busy in (("sleeps", HUNG), ("computes", "while True: sum(range(9))"))
@@ -384,7 +364,7 @@ except RuntimeError:
         kind="timeout",
         rank=None,
         symptom="absent",
-        cause=r"ABSENT .*\[0: .*1: elsewhere.*<- \[2: waits .*3: waits all_reduce",
+        cause="Absent: ranks 0 and 1 have not come, and ranks 2 and 3 wait in",
         line=HUNG,
     ),
     Fault(
@@ -393,7 +373,7 @@ except RuntimeError:
         ranks=(3,),
         kind="timeout",
         symptom="absent",
-        cause=r"ALONE .*\[0: .*2: elsewhere.*<- \[1: waits all_reduce",
+        cause="Absent 1: waits in all_reduce, but ranks 0 and 2 have not come",
         line="if odd: dist.all_reduce(tensor)",
     ),
     Fault(
@@ -404,7 +384,7 @@ except RuntimeError:
         ranks=(3,),
         kind="timeout",
         symptom="busy",
-        cause=r"LINGERS \[1: lingers thread loader_0 \(queue\.get\)",
+        cause="Lingers 1: .* but thread loader_0 has not ended",
     ),
     *[
         Fault(
@@ -421,7 +401,7 @@ dist.init_process_group("gloo", {arguments})
             ranks=(3,),
             kind="timeout",
             symptom="rendezvous",
-            cause=f"JOINS_AS_ANOTHER .*ranks 1 .*rank {says} of {of} rank 1 of 3",
+            cause=f"NotMet 1: joins as rank {says} of {of}, but .* rank 1 of 3",
             line='dist.init_process_group("gloo", ',
         )
         for name, arguments, says, of in (
@@ -437,7 +417,7 @@ dist.init_process_group("gloo", {arguments})
         ranks=(3,),
         kind="timeout",
         symptom="absent",
-        cause=r"ABSENT .*\[1: elsewhere .*<- \[0: elsewhere shutdown .*2: ",
+        cause="Absent 1: has not come, and ranks 0 and 2 wait in shutdown",
         line=HUNG,
     ),
     Fault(
@@ -460,9 +440,8 @@ asyncio.run(work())
         ranks=(3,),
         kind="timeout",
         symptom="absent",
-        cause="ABSENT .*<- .*: waits barrier",
-        line="await queue.get()",
-        report=("^PRINTED task Task-2 ValueError: no data at .*raise",),
+        cause="Absent 1: has not come, and .* waits? in barrier",
+        line="asyncio.run(work())",
     ),
     Fault(
         "all_are_busy",
@@ -470,7 +449,7 @@ asyncio.run(work())
         kind="timeout",
         rank=None,
         symptom="busy",
-        cause=r"BUSY at .*\[0: .*1: elsewhere at .*sick\.py:\d+",
+        cause=r"Busy: ranks 0, 1(, 2)? and \d stand|Busy: ranks 0 and 1 stand",
         line=HUNG,
     ),
     Fault(
@@ -479,7 +458,7 @@ asyncio.run(work())
         kind="timeout",
         rank={2: None, 4: ODD},
         symptom="different calls",
-        cause="CALLS_DIFFER .*(broadcast.* barrier|barrier.* broadcast)",
+        cause="CallsDiffer.*: call 2 is .*(broadcast.* barrier|barrier.* broadcast)",
         report=BOTH_CALLS,
     ),
     Fault(
@@ -487,9 +466,9 @@ asyncio.run(work())
         DIFFERENT,
         env=DETAIL,  # PyTorch compares the calls itself, at a price
         kind="exception",
-        rank={2: None, 4: ODD},
+        rank=None,
         symptom="different calls",
-        cause="(APART|SAID_TO_DIFFER) .*(broadcast.*barrier|barrier.*broadcast)",
+        cause="(Apart|CallsDiffer).*: .*(broadcast.*barrier|barrier.*broadcast)",
         report=BOTH_CALLS,
     ),
     Fault(
@@ -498,7 +477,7 @@ asyncio.run(work())
         kind="timeout",
         rank={2: None, 4: None},
         symptom="different calls",
-        cause=r"ROOTS_DIFFER src .*\[0: .* root 0 .*1: .* root 1",
+        cause="RootsDiffer: .* different src: 0 on rank 0, 1 on rank 1",
         line="dist.broadcast",
     ),
     *[
@@ -507,8 +486,9 @@ asyncio.run(work())
             body,
             ranks=(3, 4),
             kind="timeout",
+            rank=ANY,  # named if all ranks wait
             symptom="different calls",
-            cause=rf"ROOTS_DIFFER {root} .*1: waits {call}.* root 2",
+            cause=f"RootsDiffer.*: .* in {call} with different {root}: .*2 on rank 1",
             line=f"dist.{call}(",
         )
         for call, root, body in (
@@ -523,7 +503,7 @@ asyncio.run(work())
             ranks=ranks,
             kind="timeout",
             symptom="different calls",
-            cause=rf"ROOTS_DIFFER src .*1: waits {call}.* root 2",
+            cause=f"RootsDiffer.*: .* in {call} with different src: .*2 on rank 1",
             line=f"dist.{call}(",
         )
         for call, ranks, body in (
@@ -546,7 +526,7 @@ asyncio.run(work())
         kind="timeout",
         rank=None,
         symptom="different calls",
-        cause=r"OTHER_TAG .*\[0: waits send for 1 tag 1 .*1: waits recv for 0 tag 2 ",
+        cause="Circle: rank 0 waits in send with tag 1 for rank 1, but .* tag 2",
         line="dist.send(",
     ),
     Fault(
@@ -555,7 +535,7 @@ asyncio.run(work())
         kind="timeout",
         rank={2: None, 4: None},
         symptom="cycle",
-        cause=r"CYCLE .*\[0: waits recv_object_list for 1 .*; 1: waits recv_object",
+        cause="Circle: rank 0 waits in recv_object_list for rank 1, rank 1",
         line="dist.recv_object_list",
     ),
     Fault(
@@ -565,7 +545,7 @@ asyncio.run(work())
         kind="exception",
         rank=None,
         symptom="different calls",
-        cause=r"PASSED_BY dst ranks 2 .*<- \[0: waits reduce.*; 1: waits reduce",
+        cause="Apart: ranks 0 and 1 wait in reduce, which rank 2 has passed: .* dst",
         line="dist.reduce(",
     ),
     Fault(
@@ -573,9 +553,9 @@ asyncio.run(work())
         "if odd: os.kill(os.getpid(), signal.SIGSTOP)",
         kind="timeout",
         symptom="absent",
-        cause=r"UNABLE .*\[1: stopped .*<- .*: waits barrier",
+        cause=r"Absent 1: is stopped \(SIGSTOP\), and .* waits? in barrier",
         line="signal.SIGSTOP",
-        report=(r"^1: stopped at .*sick\.py:\d+ in misbehave",),
+        report=(r"^1: is stopped .* at .*sick\.py:\d+ in misbehave",),
     ),
     Fault(
         "thread_goes_on",
@@ -584,9 +564,9 @@ asyncio.run(work())
         "if odd: threading.Thread(target=feed, name='feeder').start()",
         kind="timeout",
         symptom="busy",
-        cause=r"LINGERS .*\[1: lingers thread feeder at .*:\d+",
+        cause=r"Lingers 1: .* but thread feeder is still at .*:\d+",
         line=HUNG,
-        report=("^0: left",),
+        report=("^0: has left",),
     ),
     Fault(
         "thread_waits_for_a_lock",  # in C, and in no line of anybody
@@ -595,7 +575,7 @@ asyncio.run(work())
         ranks=(2,),
         kind="timeout",
         symptom="busy",
-        cause=r"LINGERS \[1: lingers thread keeper\]",
+        cause="Lingers 1: .* but thread keeper has not ended",
     ),
     Fault(
         "exit_function_hangs",
@@ -603,7 +583,7 @@ asyncio.run(work())
         ranks=(2,),
         kind="timeout",
         symptom="busy",
-        cause=r"LINGERS .*\[1: lingers an exit function at .*:\d+",
+        cause=r"Lingers 1: .* but an exit function is still at .*:\d+",
         line=HUNG,
     ),
     Fault(
@@ -613,8 +593,8 @@ asyncio.run(work())
         kind="timeout",
         rank=None,
         symptom="busy",
-        cause=r"BUSY at .*\[0: elsewhere .*; 1: elsewhere .*; 2: elsewhere ",
-        report=(r"^1: elsewhere at .*queue\.Queue\(\)\.get\(\)",),
+        cause="Busy: .* stands? at .*, and no rank is seen to wait",
+        report=(r"^1: stands at .*queue\.Queue\(\)\.get\(\)",),
     ),
     Fault(
         "different_groups",
@@ -623,7 +603,7 @@ asyncio.run(work())
         kind="timeout",
         rank={2: None, 4: ODD},
         symptom="different calls",
-        cause="APART .*waits all_reduce",
+        cause="Apart.*: .* in all_reduce of group 1, .* in all_reduce of group 2",
         line="dist.all_reduce(tensor, group",
     ),
     Fault(
@@ -632,7 +612,7 @@ asyncio.run(work())
         kind="signal",
         rank={2: None, 4: ODD},
         symptom="different tensors",
-        cause=r"CALLS_DIFFER .*: all_reduce of float32 \(\d+,\)|SIZES_DIFFER ",
+        cause=r"CallsDiffer .*all_reduce of float32 \(\d+,\)|SizesDiffer",
         line="dist.all_reduce(torch.zeros(",
     ),
     Fault(
@@ -642,7 +622,7 @@ asyncio.run(work())
         kind="exception",
         rank=ANY,
         symptom="different tensors",
-        cause=r"SAID_TO_DIFFER .*: allreduce of float32|CALLS_DIFFER .*: all_reduce",
+        cause="CallsDiffer.*: .*all_?reduce of float32",
         line="dist.all_reduce(torch.zeros(",
     ),
     Fault(
@@ -654,13 +634,12 @@ asyncio.run(work())
         rank=ANY,
         symptom="different tensors",
         cause="AssertionError: a wrong sum",
-        report=(r"^BEFORE \{CALLS_DIFFER .*sick\.py:\d+.*: all_reduce of int32",),
+        report=(r"^Before: before: call .*all_reduce of int32",),
     ),
     Fault(
         "silently_wrong",
         "dist.all_reduce(tensor.int() if odd else tensor)",
-        note=r"^NOT_THE_SAME \{CALLS_DIFFER .*0: all_reduce of float32 \(8,\).*"
-        r"1: all_reduce of int32 \(8,\)",
+        note=r"^NotTheSame: .*all_reduce of float32 \(8,\) .*of int32 \(8,\)",
     ),
     Fault(
         "everybody_sends",
@@ -669,7 +648,7 @@ asyncio.run(work())
         kind="timeout",
         rank=None,
         symptom="cycle",
-        cause=r"CYCLE .*\[0: waits send for 1 .*1: waits send for (0|2)",
+        cause="Circle: rank 0 waits in send for rank 1, rank 1 waits in send for",
         line="dist.send(tensor",
     ),
     Fault(
@@ -679,7 +658,7 @@ asyncio.run(work())
         kind="timeout",
         rank=None,
         symptom="cycle",
-        cause=r"CYCLE .*\[0: waits recv for (1|3) ",
+        cause="Circle: rank 0 waits in recv for rank (1|3), ",
         line="dist.recv(tensor",
     ),
     Fault(
@@ -688,7 +667,7 @@ asyncio.run(work())
         kind="timeout",
         rank=None,
         symptom="cycle",
-        cause=r"NOBODY_SENDS .*: waits Work\.wait",
+        cause=r"Apart: every rank waits in Work\.wait",
         line="dist.irecv(tensor",
     ),
     Fault(
@@ -699,9 +678,9 @@ asyncio.run(work())
         timeout=30,
         kind="exception",
         symptom="absent",
-        cause="ABSENT .*<- .*: waits all_reduce",
+        cause="Absent 1: has not come, and .* waits? in all_reduce",
         line=HUNG,
-        report=("^SAID .*Timed out waiting 1000ms",),
+        report=("^Complaint .*Timed out waiting 1000ms",),
     ),
     Fault(
         "different_sizes_of_which_one_aborts",
@@ -711,7 +690,7 @@ asyncio.run(work())
         kind="signal",
         rank=2,
         symptom="different tensors",
-        cause=r"CALLS_DIFFER .*all_reduce of float32 \(4,\)",
+        cause=r"CallsDiffer 2: .*all_reduce of float32 \(4,\)",
         line="dist.all_reduce(late)",
     ),
     Fault(
@@ -719,9 +698,11 @@ asyncio.run(work())
         "if rank == 0: dist.send(tensor, 1)\nif odd: dist.recv(tensor, 2)",
         ranks=(3,),
         kind="timeout",
-        symptom="different calls",
-        cause=r"OTHER_SOURCE .*\[1: waits recv for 2 .*<- \[0: waits send",
+        rank=None,
+        symptom="cycle",
+        cause="Circle: rank 1 waits in recv for rank 2, rank 2 waits in barrier for",
         line="if odd: dist.recv",
+        report=("^0: waits in send for rank 1",),
     ),
     Fault(
         "waits_before_it_tells",
@@ -733,8 +714,8 @@ asyncio.run(work())
         ranks=(2, 3),
         kind="timeout",
         symptom="absent",
-        cause=r"UNABLE .*\[1: left .*RAISED ValueError: no such sample "
-        r"\[1: waits barrier .*<- .*: waits all_reduce",
+        cause="Absent 1: has raised ValueError: no such sample, and waits in barrier .*"
+        "waits? in all_reduce",
         line="raise ValueError",
     ),
     Fault(
@@ -747,7 +728,7 @@ asyncio.run(work())
         ranks=(2,),
         kind="timeout",
         symptom="absent",
-        cause=r"ABSENT .*<- \[0: waits all_reduce",
+        cause="Absent 1: has not come, and rank 0 waits in all_reduce",
         line="if odd: time.sleep",
     ),
     Fault(
@@ -761,8 +742,8 @@ asyncio.run(work())
         ranks=(2,),
         kind="timeout",
         symptom="absent",
-        cause=r"ABSENT .*<- \[0: waits all_reduce",
-        line="async def fetch()",
+        cause="Absent 1: has not come, and rank 0 waits in all_reduce",
+        line="asyncio.run(train())",
     ),
     Fault(
         "meets_elsewhere",
@@ -779,7 +760,7 @@ dist.init_process_group("gloo")
         timeout=6,
         kind="timeout",
         symptom="rendezvous",
-        cause=r"MEETS_ELSEWHERE init_process_group ranks 1 .* \S+:\d+ \S+:\d+$",
+        cause=r"NotMet 1: looks for the others at \S+:\d+, but .* meet at \S+:\d+",
         line="dist.init_process_group",
     ),
     Fault(
@@ -797,7 +778,7 @@ dist.init_process_group("gloo")
         kind="timeout",
         rank=None,
         symptom="rendezvous",
-        cause="NOBODY_LISTENS init_process_group ",
+        cause="NotMet: every rank .* nobody listens at",
         line="dist.init_process_group",
     ),
     Fault(
@@ -825,7 +806,7 @@ rpc.shutdown()
         symptom="late call",
         cause="RuntimeError: RPCErr:1:RPC ran for more than set timeout",
         line="rpc.rpc_sync",
-        report=(r"^0: serves .*sick\.py:\d+ in slow: time\.sleep\(9\)",),
+        report=(r"^0: a thread that serves .*sick\.py:\d+ in slow: time\.sleep\(9\)",),
     ),
     # Who was first, and who was only asked to end.
     Fault(
@@ -836,8 +817,8 @@ rpc.shutdown()
         cause="ValueError: no such sample$",
         line="if odd: raise ValueError",
         report=(
-            "^STOPPED timeout 8",
-            "^0: UNWILLING",
+            "^Stopped: no end after 8 seconds",
+            "^0: Unwilling.*: was asked to end, and did not",
         ),
     ),
     Fault(
@@ -848,7 +829,7 @@ rpc.shutdown()
         kind="exception",
         cause="ValueError: no such sample$",
         line="if odd: raise ValueError",
-        report=("^0: UNWILLING",),
+        report=("^0: Unwilling.*: was asked to end, and did not",),
     ),
     *[
         Fault(
@@ -864,7 +845,7 @@ if odd: {HUNG}
             timeout=90,
             kind="signal",
             symptom=symptom,
-            cause=f"SIGNAL {name}$",
+            cause=f"Signalled 1: ended by {name}",
         )
         for name, symptom in (("SIGTERM", None), ("SIGKILL", "killed"))
     ],
@@ -874,7 +855,7 @@ if odd: {HUNG}
         "signal.signal(signal.SIGTERM, complain)\n"
         f"if odd: sys.exit(3)\n{HUNG}",
         kind="exit",
-        cause=r"EXIT 3\b",
+        cause=r"Exited 1: exit code 3\b",
         others=0,
     ),
     *[
@@ -895,7 +876,7 @@ if odd: {HUNG}
                 "raise KeyError('second')",
                 "exception",
                 "ValueError: first$",
-                "RAISED KeyError: 'second'",
+                "Raised: KeyError: 'second'",
             ),
             (
                 "raise_exit",
@@ -904,7 +885,7 @@ if odd: {HUNG}
                 "os._exit(5)",
                 "exception",
                 "ValueError: first$",
-                "EXIT 5",
+                "Exited: exit code 5",
             ),
             (
                 "exit_exit",
@@ -912,8 +893,8 @@ if odd: {HUNG}
                 "os._exit(5)",
                 "sys.exit(3)",
                 "exit",
-                r"EXIT 5\b",
-                "EXIT 3",
+                r"Exited 1: exit code 5\b",
+                "Exited: exit code 3",
             ),
             (
                 "signal_raise",
@@ -921,8 +902,8 @@ if odd: {HUNG}
                 "os.kill(os.getpid(), signal.SIGSEGV)",
                 "raise ValueError('second')",
                 "signal",
-                "SIGNAL SIGSEGV",
-                "RAISED ValueError: second",
+                "Signalled 1: ended by SIGSEGV",
+                "Raised: ValueError: second",
             ),
             (
                 "raise_signal",
@@ -931,7 +912,7 @@ if odd: {HUNG}
                 "os.kill(os.getpid(), signal.SIGKILL)",
                 "exception",
                 "ValueError: first$",
-                "SIGNAL SIGKILL",
+                "Signalled: ended by SIGKILL",
             ),
             (
                 "slow_exit_raise",
@@ -939,8 +920,8 @@ if odd: {HUNG}
                 "import atexit; atexit.register(time.sleep, 0.6); sys.exit(3)",
                 "raise ValueError('second')",
                 "exit",
-                r"EXIT 3\b",
-                "RAISED ValueError: second",
+                r"Exited 1: exit code 3\b",
+                "Raised: ValueError: second",
             ),
             (
                 "exit_raise",
@@ -948,8 +929,8 @@ if odd: {HUNG}
                 "sys.exit(3)",
                 "raise ValueError('second')",
                 "exit",
-                r"EXIT 3\b",
-                "RAISED ValueError: second",
+                r"Exited 1: exit code 3\b",
+                "Raised: ValueError: second",
             ),
         )
     ],
@@ -971,7 +952,7 @@ if odd: {HUNG}
         "dist.barrier()\ndist.destroy_process_group()\n",
         options="--max-restarts 3",
         ranks=(2,),
-        note=r"^RESTARTED 2 \(1,\) RAISED 1 ValueError: no such sample at \S*sick\.py:",
+        note="^Restarted: .* once: attempt 1 of 2 failed: rank 1: ValueError: no such",
     ),
     Fault(
         "restarted_often",
@@ -981,8 +962,8 @@ if odd: {HUNG}
         "dist.barrier()\ndist.destroy_process_group()\n",
         ranks=(2,),
         options="--max-restarts 20",
-        note=r"^RESTARTED 12 \(1, 2, 3, 5, .* 11\) RAISED 1 ValueError: no sample 0 .*"
-        r"\(4,\) EXIT 9",
+        note="^Restarted: .* attempts 1, 2, 3, 5, .* and 11 of 12 failed: rank 1: "
+        "ValueError: no sample 0 .*attempt 4 of 12 failed: rank 0: exit code 9",
     ),
     Fault(
         "restarted_in_vain",
@@ -994,7 +975,7 @@ if odd: {HUNG}
         kind="exception",
         cause=r"ValueError: no sample at \d+",
         line="if rank == 1: raise ValueError",
-        report=(r"^3 same 2 \(1, 2\) RAISED 1 ValueError: no sample at",),
+        report=("^the same error at the same line in all 3 attempts",),
     ),
     Fault(
         "restarted_and_failed_anew",
@@ -1005,10 +986,10 @@ if odd: {HUNG}
         options="--max-restarts 2",
         kind="signal",
         symptom="killed",
-        cause="SIGNAL SIGKILL",
+        cause="Signalled 1: ended by SIGKILL",
         report=(
-            r"^3 .*\(1,\) EXIT 7",
-            r"\(2,\) RAISED 1 ValueError: no such sample at \S*sick",
+            "^attempt 1 of 3 failed: rank 0: exit code 7",
+            r"attempt 2 of 3 failed: rank 1: ValueError: no such sample at \S*sick",
         ),
     ),
     # A traceback that was not the end of the rank.
@@ -1022,10 +1003,10 @@ if odd: {HUNG}
         "dist.all_reduce(tensor)",
         kind="timeout",
         symptom="absent",
-        cause="ABSENT .*<- .*: waits all_reduce",
+        cause="Absent 1: has not come, and .* waits? in all_reduce",
         line="queue.Queue().get()",
         report=(
-            r"^PRINTED ValueError: no such sample at \S*sick\.py",
+            r"^Printed 1: .*: ValueError: no such sample, at \S*sick\.py",
             "Exception in thread",
         ),
         warnings=("Exception in thread", "ValueError: no such sample"),
@@ -1040,9 +1021,9 @@ if odd: {HUNG}
         kind="timeout",
         rank=None,
         symptom="busy",
-        cause=r"BUSY at .*\[0: elsewhere .*; 1: elsewhere",
+        cause="Busy: ranks 0 and 1 stand at",
         line="queue.Queue().get()",
-        report=("^PRINTED ValueError: no such sample",),
+        report=("^Printed.*: ValueError: no such sample",),
     ),
     Fault(
         "logged_and_swallowed",
@@ -1054,7 +1035,7 @@ if odd: {HUNG}
         "    logging.exception('skipped')",
         kind="timeout",
         symptom="different calls",
-        report=(r"^PRINTED ValueError: no such sample at",),
+        report=("^Printed 1: .*: ValueError: no such sample, at",),
         warnings=("ERROR:root:skipped", "ValueError: no such sample"),
     ),
     Fault(
@@ -1069,7 +1050,7 @@ if odd: {HUNG}
         "if odd: os.wait()\n"
         "dist.all_reduce(tensor)\n"
         "if odd: dist.destroy_process_group = lambda: None",
-        note=r"^KEPT_GROUP ranks 1$",
+        note="^KeptGroup: rank 1 ended",
         warnings=("ERROR:root:in the child", "Traceback", "ValueError: no such"),
     ),
     Fault(
@@ -1079,8 +1060,8 @@ if odd: {HUNG}
         "if odd: sys.exit(3)",
         ranks=(2,),
         kind="exit",
-        cause=r"EXIT 3\b",
-        report=("^PRINTED KeyError: 'x' at",),
+        cause=r"Exited 1: exit code 3\b",
+        report=("^Printed 1: .*: KeyError: 'x', at",),
         warnings=("Traceback", "KeyError: 'x'"),
     ),
     Fault(
@@ -1185,19 +1166,19 @@ if odd: {HUNG}
         "all_leave_before_the_end",
         "os._exit(0)",
         ranks=(2,),
-        note="^LEFT_EARLY ranks 0,1$",
+        note="^LeftEarly: ranks 0 and 1 left",
     ),
     Fault(
         "one_leaves_before_the_end",
         "dist.barrier()\nif odd: os._exit(0)\ndist.barrier = lambda: None",
-        note="^LEFT_EARLY ranks 1$",
+        note="^LeftEarly: rank 1 left",
     ),
     Fault(
         "nobody_joins",
         whole="import torch.distributed\n\nprint('as if there were nobody else')\n",
         options="--max-restarts 0",
         ranks=(2,),
-        note="^NOT_JOINED 2$",
+        note="^NotJoined: .* 2 copies",
     ),
     # What the system refuses.
     Fault(
@@ -1206,7 +1187,7 @@ if odd: {HUNG}
         kind="exception",
         symptom="CUDA memory",
         cause=r"torch\.OutOfMemoryError: CUDA out of memory",
-        report=("^KNOWN_AS CUDA memory",),
+        report=("^KnownAs: that is: this GPU has no room",),
     ),
     Fault(
         "disk_is_full",
@@ -1214,7 +1195,7 @@ if odd: {HUNG}
         kind="exception",
         symptom="disk full",
         cause="OSError: .*No space left",
-        report=("^KNOWN_AS disk full",),
+        report=("^KnownAs: that is: the disk is full",),
     ),
     Fault(
         "gpu_is_missing",
@@ -1224,7 +1205,7 @@ if odd: {HUNG}
         rank=ANY,
         symptom="no GPU",
         line="tensor.cuda()",
-        report=("^KNOWN_AS no GPU",),
+        report=("^KnownAs: that is: the program wants a GPU",),
     ),
     Fault(
         "nccl_without_a_gpu",
@@ -1234,7 +1215,7 @@ if odd: {HUNG}
         rank=ANY,
         symptom="NCCL without GPUs",
         line="dist.init_process_group('nccl')",
-        report=("^KNOWN_AS NCCL without GPUs",),
+        report=("^KnownAs: that is: NCCL needs a GPU",),
     ),
     Fault(
         "breakpoint_without_a_keyboard",
@@ -1242,7 +1223,7 @@ if odd: {HUNG}
         kind="exception",
         symptom="no keyboard",
         cause=r"bdb\.BdbQuit$",
-        report=("in misbehave: ", "^KNOWN_AS no keyboard"),
+        report=("in misbehave: ", "^KnownAs: that is: here a rank has no keyboard"),
     ),
     Fault(
         "port_is_taken",
@@ -1252,7 +1233,7 @@ if odd: {HUNG}
         rank=None,
         symptom="port taken",
         cause=".*EADDRINUSE",
-        report=("^KNOWN_AS port taken",),
+        report=("^KnownAs: that is: another process listens",),
     ),
 ]
 

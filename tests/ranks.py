@@ -20,8 +20,9 @@ from pathlib import Path
 from typing import IO
 
 from ddp_lab.kit import Run, RunFailed, torchrun
-from ddp_lab.kit.explain.cause import Cause, Kind
-from ddp_lab.kit.explain.failure import Failure, find_failure
+from ddp_lab.kit.explain.causes.ended import Stopped
+from ddp_lab.kit.explain.failure import Failure
+from ddp_lab.kit.explain.find import find_failure
 from ddp_lab.kit.record.logs import TorchrunLog
 from ddp_lab.kit.run import fork_server, probe
 from ddp_lab.kit.run.cold import why_cold
@@ -251,7 +252,7 @@ def _launch(ranks: int, words: list[str], folder: Path, timeout: float) -> Run:
     code = int(bool(stopped) or any(rank.code for rank in log.ranks))
     failure: Failure | None = None
     if stopped:
-        failure = Failure("timeout", Cause(Kind.STOPPED, name="timeout", limit=timeout))
+        failure = Failure("timeout", Stopped(by="timeout", limit=timeout))
     else:
         failure, _ = find_failure(log, code, None, 0)
     return Run(

@@ -25,10 +25,11 @@ from pathlib import Path
 from unittest import mock
 
 from ddp_lab import ROOT
-from ddp_lab.kit import launch, say
+from ddp_lab.kit import launch
 from ddp_lab.kit.explain.cause import Cause
 from ddp_lab.kit.explain.ends import HEADSTART
-from ddp_lab.kit.explain.failure import Failure, find_failure, find_notes
+from ddp_lab.kit.explain.failure import Failure
+from ddp_lab.kit.explain.find import find_failure, find_notes
 from ddp_lab.kit.explain.stands import PEER_ARGUMENT, ROOT_ARGUMENT, TAG_ARGUMENT
 from ddp_lab.kit.record.logs import TorchrunLog
 from ddp_lab.kit.run import live as live_run
@@ -45,7 +46,7 @@ OF_RUN, OF_RANK = (
 ENDS = ("raised.json", "left.json", "end.json", "exit.json")
 MOST_FRAMES = 10  # of an exception
 # What a rank tells when it is asked, beside its calls.
-TOLD = ("handles", "tasks", "failed_tasks", "threads", "started_as", "meets")
+TOLD = ("handles", "doing", "threads", "started_as", "meets")
 SECTION = re.compile(r"^=== (\S+)\n", re.MULTILINE)
 # The local variables that an explanation reads.
 ARGUMENTS = (PEER_ARGUMENT, ROOT_ARGUMENT, TAG_ARGUMENT)
@@ -150,7 +151,7 @@ class Explanation:
         if failure := self.failure:
             kind = ", ".join(filter(None, (failure.kind, failure.symptom)))
             lines = [f"{kind}; {lines[0]}", failure.report(traceback=False)]
-        lines += [say.cause(note) for note in self.notes]
+        lines += [str(note) for note in self.notes]
         return self._anywhere("\n".join(lines))
 
     def differences(self, other: "Explanation") -> list[str]:

@@ -14,15 +14,14 @@ from ddp_lab.kit.record import names
 # What each room may import of the others. `draw` takes types only, see below.
 KNOWS = {
     "record": {"record"},
-    "say": {"explain", "record"},
-    "explain": {"explain", "say", "record"},
-    "draw": {"draw", "say", "explain", "record"},
-    "run": {"run", "say", "explain", "record"},
+    "explain": {"explain", "record"},
+    "draw": {"draw", "explain", "record"},
+    "run": {"run", "explain", "record"},
     "played": {"played", "run", "record"},
     "slurm": {"slurm", "run", "record"},
-    "launch": {"run", "played", "slurm", "say"},
-    "cell": {"cell", "draw", "launch", "run", "say", "explain", "record"},
-    "terminal": {"terminal", "launch", "run", "say", "explain", "record"},
+    "launch": {"run", "played", "slurm"},
+    "cell": {"cell", "draw", "launch", "run", "explain", "record"},
+    "terminal": {"terminal", "launch", "run", "explain", "record"},
 }
 ROOMS = {*KNOWS}
 OUTSIDE = {"figs", "bench", "tools", "classroom", "tests"}

@@ -1,7 +1,9 @@
 """The launcher: what comes back by rank, what a failure says, what stays (nothing)."""
 
+import inspect
 import json
 import os
+import platform
 import re
 import shutil
 import signal
@@ -10,7 +12,9 @@ import subprocess
 import sys
 import textwrap
 import time
+from pathlib import Path
 from random import Random
+from unittest import mock
 
 import pytest
 from conftest import FULL, wait_until
@@ -18,8 +22,7 @@ from forked import let_servers_be_forks, let_torchrun_be_a_fork
 
 from ddp_lab import ROOT
 from ddp_lab.kit import Limits, RunFailed, python, torchrun
-from ddp_lab.kit.run import kept, live
-from ddp_lab.kit.run.fork_server import SEED_WITHOUT_SLEEP
+from ddp_lab.kit.run import kept, live, tricks
 from ddp_lab.kit.run.here import Here, environment
 from ddp_lab.kit.run.options import OWN_STORE
 from ddp_lab.kit.run.rank import _leave_word
@@ -686,7 +689,7 @@ print(json.dumps({"kit": kit, "unknown": unknown}))
 def test_a_program_inherits_little_of_the_kit_and_no_frame_without_a_module(program):
     run = python(program(INHERITED, head=""))
     run_room = ["ddp_lab", "ddp_lab.kit", "ddp_lab.kit.run"]
-    names = ("fork_server", "guard", "namespaces", "rank")
+    names = ("fork_server", "guard", "namespaces", "rank", "tricks")
     own = [f"ddp_lab.kit.run.{name}" for name in names]
     assert run["kit"] == [run_room + own]
     assert run["unknown"] == [[]], "torchrun asks inspect often, which searches long"
@@ -710,6 +713,28 @@ def test_a_fork_takes_nothing_apart_that_its_end_frees_anyway(program):
     assert run.lines == [["done"]]
 
 
+TRICKS = """
+import gc, json, os, re
+maps = open(f"/proc/{os.getppid()}/smaps").read()
+huge = sum(map(int, re.findall(r"AnonHugePages: +(\\d+) kB", maps)))
+print(json.dumps({"frozen": gc.get_freeze_count(), "huge": huge}))
+"""
+
+
+def test_a_fork_has_frozen_objects_and_its_parent_huge_pages(program):
+    run = python(program(TRICKS, head=""))
+    assert run["frozen"][0] > 100_000
+    can = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+    if can.exists() and "[never]" not in can.read_text():
+        assert run["huge"][0] > 100_000 or platform.release() < "6.1"
+
+
+def test_torchrun_asks_for_no_lines_of_code():
+    with mock.patch.object(inspect, "stack"):
+        tricks.list_no_source()
+        assert inspect.stack.args == (0,)
+
+
 @pytest.mark.parametrize("cold", [False, True])
 def test_a_module_runs_as_a_program(tmp_path, monkeypatch, cold):
     for name in ("a_package/__init__.py", "a_package/__main__.py", "a_module.py"):
@@ -729,7 +754,9 @@ def test_a_module_runs_as_a_program(tmp_path, monkeypatch, cold):
 
 
 def test_torchrun_alone_need_not_wait():
-    assert Random(SEED_WITHOUT_SLEEP).uniform(0, 0.3) < 0.01  # torchrun ignores less
+    assert (
+        Random(tricks.SEED_WITHOUT_SLEEP).uniform(0, 0.3) < 0.01
+    )  # torchrun ignores less
 
 
 # What the variable says when torch is loaded counts, not what is set later.

@@ -9,7 +9,6 @@ import threading
 import time
 from contextlib import suppress
 
-from ddp_lab.kit import say
 from ddp_lab.kit.explain import hang
 from ddp_lab.kit.explain.stands import find_stands
 from ddp_lab.kit.explain.symptoms import find
@@ -53,7 +52,7 @@ def log(entries, stack=AT_ITEM, **more):
 def told(logs):
     """Return what a launch says of these ranks."""
     why = hang.diagnose(logs, find_stands(logs))
-    return why.rank, str(why.symptom), say.cause(why)
+    return why.rank, str(why.symptom), str(why)
 
 
 FIRST = entry("all_reduce", 1, "completed")

@@ -10,7 +10,6 @@ import re
 import resource
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -21,8 +20,8 @@ from conftest import FULL, wait_until, words_of
 from forked import let_servers_be_forks
 
 from ddp_lab import ROOT
-from ddp_lab.kit import RunFailed, say, torchrun
-from ddp_lab.kit.explain.cause import Kind
+from ddp_lab.kit import RunFailed, torchrun
+from ddp_lab.kit.explain.causes.node import SHARED_STORE
 from ddp_lab.kit.run.here import warm_python
 from ddp_lab.kit.run.options import OWN_STORE
 from ddp_lab.kit.run.ports import free_port
@@ -265,17 +264,6 @@ def test_a_slow_link_is_named(room):
         torchrun(f"{TWO} {program}", timeout=6, rate="500kbit")
 
 
-def test_a_rendezvous_whose_port_somebody_else_holds_names_the_holder(room):
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-        meets = f"--rdzv-backend c10d --rdzv-endpoint localhost:{port}"
-        with pytest.raises(RunFailed) as failed:
-            torchrun(f"--nnodes 2 {meets} {room.program('steps(1)')}", timeout=4)
-    failure = failed.value.run.failure
-    assert failure.why.kind == Kind.NODE_ALONE
-    assert f"port {port} belongs to process {os.getpid()}" in failure.means
-
-
 def test_the_second_node_never_comes(room):
     with pytest.raises(RunFailed, match="node 1 has not come, and node 0 waits at"):
         torchrun(
@@ -442,7 +430,7 @@ def test_a_node_that_joins_is_not_heard_without_a_store_of_its_own(room, monkeyp
     )
     assert run.failure.report().splitlines() == [
         "the run: the nodes do not meet again at node0:29400, where node 1 has come",
-        f"  {say.OWN_STORE}; no end after 6 seconds; all processes were stopped",
+        f"  {SHARED_STORE}; no end after 6 seconds; all processes were stopped",
     ]
     assert room.left() == []
 

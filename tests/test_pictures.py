@@ -15,8 +15,9 @@ from ddp_lab.kit.cell import display, plots, variants
 from ddp_lab.kit.draw import RANK_COLORS, bar_color, before_after, standstill
 from ddp_lab.kit.draw.colors import THEMES, contrast, text_on
 from ddp_lab.kit.draw.svg import READABLE, text_width
-from ddp_lab.kit.explain.cause import Cause, Kind, Stand
-from ddp_lab.kit.explain.failure import find_failure
+from ddp_lab.kit.explain.cause import Stand
+from ddp_lab.kit.explain.causes.ended import Signalled
+from ddp_lab.kit.explain.find import find_failure
 from ddp_lab.kit.record.calls import Call, with_failed
 from ddp_lab.kit.record.stacks import Frame
 from ddp_lab.kit.run.rank import as_call
@@ -79,7 +80,7 @@ def test_a_call_of_a_group_is_none_that_others_have_not_made():
 
 
 def test_of_a_rank_that_left_no_record_no_call_is_told():
-    killed = Stand(1, "left", FRAME, end=Cause(Kind.SIGNAL, code=-6))
+    killed = Stand(1, "left", FRAME, end=Signalled(code=-6))
     early = Stand(2, "elsewhere", FRAME)
     stands = [Stand(0, "waits", FRAME, "barrier"), killed, early]
     drawn = rows(standstill(stands, [[call("barrier", done=False)], [], []], {}, {}))

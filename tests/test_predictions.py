@@ -12,7 +12,9 @@ from ddp_lab.kit.cell import predict as room
 from ddp_lab.kit.cell.answers import fits, show
 from ddp_lab.kit.cell.predict import Guessed
 from ddp_lab.kit.draw.colors import WHITE, contrast
-from ddp_lab.kit.explain.cause import Cause, Kind, Stand
+from ddp_lab.kit.explain.cause import Stand
+from ddp_lab.kit.explain.causes.ended import Raised
+from ddp_lab.kit.explain.causes.waiting import Absent, Busy
 from ddp_lab.kit.explain.failure import Failure
 from ddp_lab.kit.explain.symptoms import Symptom
 from ddp_lab.kit.record.stacks import Frame
@@ -256,8 +258,8 @@ def test_a_guess_of_any_size_is_shown_short(shown):
 
 
 def run_that_failed(name, rank, line, symptom, cause="stands still", others=None):
-    why = Cause(Kind.RAISED, rank, Frame("", line, ""), symptom, error=cause)
-    told = {r: Cause(Kind.RAISED, r, error=says) for r, says in (others or {}).items()}
+    why = Raised(rank=rank, frame=Frame("", line, ""), symptom=symptom, error=cause)
+    told = {r: Raised(rank=r, error=says) for r, says in (others or {}).items()}
     failure = Failure("timeout", why, told=told)
     return Run(f"torchrun {name}", [[], []], [], [], [], 4.0, failure)
 
@@ -316,16 +318,16 @@ def test_a_symptom_may_lose_its_plural_and_an_unknown_one_is_named(shown):
 def test_one_rank_in_another_call_is_absent_and_its_call_differs(shown, found):
     frame, both = Frame("", 50, ""), ("absent", "different call")
     waits = Stand(1, "waits", frame, "barrier")
-    end = Cause(Kind.RAISED, stands=(waits,))
+    end = Raised(error="E", stands=(waits,))
     for stand in (waits, Stand(1, "left", frame, end=end)):
-        cause = Cause(Kind.UNABLE, 1, frame, found)
+        cause = Absent(rank=1, frame=frame, symptom=found, away=(stand,), waiting=())
         failure = Failure("timeout", cause, stands=[stand])
         run = Run("torchrun a.py", [[], []], [], [], [], 4.0, failure)
         assert all(is_right(suspect(1, 50, each), run) for each in both)
         assert not is_right(suspect(1, 50, "cycle"), run)
     asleep = Failure(
         "timeout",
-        Cause(Kind.ABSENT, 1, frame, Symptom.ABSENT),
+        Absent(rank=1, frame=frame, symptom=Symptom.ABSENT, away=(waits,), waiting=()),
         stands=[Stand(1, "elsewhere", frame)],
     )
     run = Run("torchrun a.py", [[], []], [], [], [], 4.0, asleep)
@@ -337,7 +339,9 @@ def test_a_line_that_called_this_one_is_right_as_well(shown, tmp_path):
     program.write_text("def f():\n    send(x)\nf(1)\ng()\n")
     frame, caller = (Frame(str(program), line, "f") for line in (2, 3))
     stands = [Stand(1, "waits", frame, outer=(frame, caller))]
-    failure = Failure("timeout", Cause(Kind.BUSY, 1, frame), stands=stands)
+    failure = Failure(
+        "timeout", Busy(rank=1, frame=frame, stands=tuple(stands)), stands=stands
+    )
     run = Run("torchrun a.py", [[], []], [], [], [], 4.0, failure)
     assert is_right(suspect(1, "f(1)"), run) and is_right(suspect(1, "send"), run)
     assert not is_right(suspect(1, "g()"), run)
@@ -346,7 +350,9 @@ def test_a_line_that_called_this_one_is_right_as_well(shown, tmp_path):
 def test_a_line_may_be_named_by_what_stands_in_it(shown, tmp_path):
     program = tmp_path / "a.py"
     program.write_text("x = 1\nsend(x)\nx = recv()\n")
-    failure = Failure("timeout", Cause(Kind.BUSY, 1, Frame(str(program), 2, "f")))
+    failure = Failure(
+        "timeout", Busy(rank=1, frame=Frame(str(program), 2, "f"), stands=())
+    )
     run = Run("torchrun a.py", [[], []], [], [], [], 4.0, failure)
     assert is_right(suspect(1, " send(x)  "), run) and is_right(suspect(1, 2), run)
     for wrong in ("x", "recv", "x = ", "", "no such line"):
@@ -360,7 +366,7 @@ def test_where_the_rank_stands_is_right_as_well(shown, tmp_path):
     program = tmp_path / "a.py"
     program.write_text("raise x\nx = 1\nbarrier()\nx = 1\n")
     stands = [Stand(r, "", frame=Frame(str(program), 4 - r, "f")) for r in (0, 1)]
-    cause = Cause(Kind.BUSY, 1, Frame(str(program), 1, "f"))
+    cause = Busy(rank=1, frame=Frame(str(program), 1, "f"), stands=())
     failure = Failure("timeout", cause, stands=stands)
     run = Run("torchrun a.py", [[], []], [], [], [], 4.0, failure)
     for line in ("raise x", "barrier()", 1, 3):
@@ -374,9 +380,13 @@ def test_where_a_rank_waits_that_has_raised_is_right_as_well(shown, tmp_path):
     program = tmp_path / "a.py"
     program.write_text("raise x\nx = 1\nbarrier()\n")
     raised, waits = (Frame(str(program), line, "f") for line in (1, 3))
-    end = Cause(Kind.RAISED, stands=(Stand(1, "waits", waits),))
+    end = Raised(error="E", stands=(Stand(1, "waits", waits),))
     stands = [Stand(0, "waits", raised), Stand(1, "left", raised, end=end)]
-    failure = Failure("timeout", Cause(Kind.UNABLE, 1, raised), stands=stands)
+    failure = Failure(
+        "timeout",
+        Absent(rank=1, frame=raised, away=tuple(stands), waiting=()),
+        stands=stands,
+    )
     run = Run("torchrun a.py", [[], []], [], [], [], 4.0, failure)
     assert is_right(suspect(1, "barrier()"), run) and is_right(
         suspect(1, "raise x"), run

@@ -7,7 +7,7 @@ import pytest
 
 from ddp_lab.kit.cell import program, puzzle
 from ddp_lab.kit.draw.traces import Trace, beside, differences
-from ddp_lab.kit.explain.cause import Cause, Kind
+from ddp_lab.kit.explain.causes.ended import Raised
 from ddp_lab.kit.explain.failure import Failure
 from ddp_lab.kit.run.result import Run
 
@@ -32,7 +32,7 @@ def run(cause="", where="swap", **facts):
         }
         for rank in range(2)
     ]
-    why = Cause(Kind.RAISED, 0, error=cause or "")
+    why = Raised(rank=0, error=cause or "")
     trace = f'File "puzzle.py", line 9, in {where}\n    got'
     failure = Failure("exception", why, traceback=trace) if cause else None
     return Run("torchrun puzzle.py", [[], []], told, [[], []], [0, 0], 0.3, failure)

@@ -6,11 +6,26 @@ from dataclasses import replace
 
 import pytest
 
-from ddp_lab.kit import say
 from ddp_lab.kit.explain import ends, hang, stands
 from ddp_lab.kit.explain.attempts import MOST, compare
-from ddp_lab.kit.explain.cause import Attempts, Cause, Kind
-from ddp_lab.kit.explain.failure import Failure, find_failure, find_notes
+from ddp_lab.kit.explain.cause import Cause
+from ddp_lab.kit.explain.causes.beside import (
+    Attempts,
+    Handled,
+    NotMetAgain,
+    Printed,
+    Restarted,
+)
+from ddp_lab.kit.explain.causes.ended import Raised, Signalled, Stopped, Unwilling
+from ddp_lab.kit.explain.causes.waiting import (
+    Absent,
+    Apart,
+    Busy,
+    ParametersDiffer,
+    SizesDiffer,
+)
+from ddp_lab.kit.explain.failure import Failure
+from ddp_lab.kit.explain.find import find_failure, find_notes
 from ddp_lab.kit.record import stacks, stderr
 from ddp_lab.kit.record.calls import Call
 from ddp_lab.kit.record.heard import Blames
@@ -104,7 +119,7 @@ def test_who_failed_first_by_itself_is_named(logs, first):
 def test_who_left_while_it_handled_an_exception_says_which():
     failure = explain(left(5.0, 1, "KeyError: 'x'", "OSError: no"), well())
     assert (failure.rank, failure.why.code) == (0, 1)
-    assert failure.also == (Cause(Kind.HANDLED, error="KeyError: 'x'"),)
+    assert failure.also == (Handled(error="KeyError: 'x'"),)
 
 
 def test_without_times_who_died_without_a_word_comes_first():
@@ -147,8 +162,10 @@ def test_who_raised_and_was_ended_on_its_way_out_is_no_victim():
 def test_what_was_said_before_a_run_is_stopped_comes_first(stopped):
     failure = explain(ended(6.0, None, asked=6.0), raised(5.0), stopped=stopped)
     assert (failure.rank, failure.cause) == (1, "ValueError: no")
-    assert [(c.kind, c.name) for c in failure.also] == [(Kind.STOPPED, stopped)]
-    assert failure.told[0].kind is Kind.UNWILLING and failure.told[0].stands
+    assert [type(c) for c in failure.also] == [Stopped] and failure.also[
+        0
+    ].by == stopped
+    assert isinstance(failure.told[0], Unwilling) and failure.told[0].stands
 
 
 def test_a_rank_that_has_raised_and_does_not_end_has_failed():
@@ -170,7 +187,7 @@ def test_a_traceback_that_may_have_been_caught_is_no_failure():
     failure = explain(RankLog(), log, stopped="timeout")
     assert (failure.kind, failure.rank) == ("timeout", 1)
     printed = failure.also[0]
-    assert (printed.kind, printed.rank) == (Kind.PRINTED, 1)
+    assert (type(printed), printed.rank) == (Printed, 1)
     assert printed.error == "ValueError: no"
     assert TorchrunLog([log]).warnings(failed=False)[0][-1] == "ValueError: no"
     assert TorchrunLog([log]).warnings(failed=True) == [[]]
@@ -188,7 +205,7 @@ def test_a_launcher_that_was_ended_is_told():
     asked = [ended(5.0, -15, asked=4.0), ended(5.0, -15, asked=4.0)]
     failure = explain(*asked, code=-9)
     assert (failure.kind, failure.rank) == ("launch", None)
-    assert (failure.why.kind, failure.why.code) == (Kind.LAUNCHER, -9)
+    assert failure.why == Stopped(by="torchrun", limit="SIGKILL")
     said = TRACEBACK.format(line=1, error="api.SignalException: got signal: 15")
     failure = explain(*asked, stderr=said)
     assert (failure.kind, failure.rank) == ("launch", None)
@@ -219,18 +236,18 @@ def test_an_exception_is_told_in_its_own_words(error, cause):
 def test_a_full_disk_explains_what_has_no_words(tmp_path):
     full = {"full_disk": tmp_path}
     failure = explain(well(), ended(5.0, 1), **full)
-    assert failure.symptom == "disk full" and failure.also[0].name == str(tmp_path)
+    assert failure.symptom == "disk full" and failure.also[0].folder == str(tmp_path)
     assert explain(well(), raised(5.0), **full).symptom is None
     assert explain(well(), ended(5.0, -9), **full).symptom == "killed"
     failure = explain(well(), raised(5.0, "OSError: No space left on device"), **full)
-    assert failure.symptom == "disk full" and failure.also[0].name == str(tmp_path)
+    assert failure.symptom == "disk full" and failure.also[0].folder == str(tmp_path)
 
 
 # --- attempts ---
 
 
 def failed(error: str, line: int = 3, rank: int = 1) -> Cause:
-    return Cause(Kind.RAISED, rank, Frame("a.py", line, ""), error=error)
+    return Raised(rank=rank, frame=Frame("a.py", line, ""), error=error)
 
 
 def test_a_run_that_was_never_restarted_says_nothing_of_it():
@@ -251,13 +268,13 @@ def test_a_restart_whose_ranks_did_not_meet_hides_no_failure():
     first = [well(), ended(1.0, 5)]
     failure = explain(waits(0), waits(1), earlier=[first])
     assert (failure.rank, failure.why.code) == (1, 5)
-    assert failure.also == (Cause(Kind.NOT_MET_AGAIN, of=failure.also[0].of),)
+    assert [type(also) for also in failure.also] == [NotMetAgain]
     shared = explain(waits(0), waits(1), earlier=[first], shares_store=True)
-    assert [also.name for also in shared.also] == ["shared"]
+    assert [also.shares_store for also in shared.also] == [True]
     assert explain(raised(9.0), well(), earlier=[first]).rank == 0
     again = explain(waits(0), waits(1), earlier=[first, [waits(0), waits(1)]])
     assert (again.rank, again.why.code) == (1, 5)
-    assert [also.kind for also in again.also] == [Kind.NOT_MET_AGAIN]
+    assert [type(also) for also in again.also] == [NotMetAgain]
     assert not again.attempts.same, "a failed meeting is no bug"
 
 
@@ -274,7 +291,7 @@ def test_whose_model_is_another_is_told_by_all_that_ddp_says(rank):
         logs.append(raised(5.0 + one, f"RuntimeError: [{one}]: {words} params."))
         logs[-1].raised["frames"] = [["/x/site-packages/torch/nn/utils.py", 1, "f"]]
     failure = explain(*logs)
-    assert (failure.why.kind, failure.rank) == (Kind.PARAMETERS_DIFFER, rank)
+    assert (type(failure.why), failure.rank) == (ParametersDiffer, rank)
     assert failure.why.counts == dict(enumerate(counts))
     assert failure.symptom == "different tensors"
 
@@ -304,7 +321,7 @@ def test_who_has_raised_may_be_aborted_on_its_way_out():
     log.traceback, log.guessed = TRACEBACK.format(line=3, error="ValueError: no"), False
     assert explain(well(), log).cause == "ValueError: no"
     log.traceback = "Fatal Python error: Aborted\n"
-    assert explain(well(), log).why.kind is Kind.SIGNAL
+    assert isinstance(explain(well(), log).why, Signalled)
 
 
 def test_of_many_ways_to_fail_the_first_are_told():
@@ -323,7 +340,7 @@ def test_the_same_error_at_the_same_line_is_a_bug():
 
 
 def test_two_deaths_without_a_line_may_be_two_faults():
-    death = Cause(Kind.SIGNAL, 1, code=-9)
+    death = Signalled(rank=1, code=-9)
     assert compare([death], death).same == 0
 
 
@@ -345,7 +362,7 @@ def test_attempts_are_read_in_the_order_of_their_numbers(tmp_path):
     assert [ranks[1].code for ranks in log.earlier] == [*range(20, 31)]
     assert find_failure(log, 0, None, 0)[0] is None
     (note,) = find_notes(log)
-    assert (note.kind, note.attempts.count) == (Kind.RESTARTED, 12)
+    assert (type(note), note.attempts.count) == (Restarted, 12)
     codes = [cause.code for _, cause in note.attempts.ways]
     assert codes == [20, 21, 22, 23, 24]
 
@@ -399,12 +416,12 @@ The above exception was the direct cause of the following exception:
 
 
 @pytest.mark.parametrize("pool", ["multiprocessing.pool.", "concurrent.futures._"])
-def test_what_a_pools_worker_has_raised_has_its_line(pool):
+def test_what_a_pools_worker_has_raised_is_told_without_its_quotes(pool):
     said = POOL.replace("multiprocessing.pool.", pool)
     said += TRACEBACK.format(line=7, error="LookupError: no shard 5")
     error = f"LookupError: no shard 5, from {pool}{POOL.partition('.pool.')[2]}"
     failure = explain(raised(5.0, error.rstrip(), traceback=said), well())
-    assert (failure.cause, failure.line) == ("LookupError: no shard 5", 5)
+    assert failure.cause == "LookupError: no shard 5"
 
 
 def test_who_asks_a_store_itself_waits_for_no_rank():
@@ -433,8 +450,8 @@ def test_of_a_rank_that_has_caught_its_exception_and_left_that_is_told():
     quits.add_end(TRACEBACK.format(line=5, error="ValueError: bad sample 7"))
     here = [in_call(rank, reduced(1, 9, done=False)) for rank in (0, 2)]
     failure = explain(here[0], quits, here[1])
-    assert (failure.rank, failure.why.kind) == (1, Kind.ABSENT)
-    assert failure.also[0].kind is Kind.PRINTED
+    assert (failure.rank, type(failure.why)) == (1, Absent)
+    assert isinstance(failure.also[0], Printed)
     assert "ValueError: bad sample 7" in failure.traceback
 
 
@@ -443,7 +460,7 @@ def test_whom_gloo_aborts_has_brought_the_other_size():
     died = ended(5.0, -6)
     died.remarks = stderr.split("op.preamble.length <= op.nbytes. 53336 vs 46668")
     failure = explain(here[0], died, here[1])
-    assert (failure.rank, failure.why.kind) == (1, Kind.SIZES_DIFFER)
+    assert (failure.rank, type(failure.why)) == (1, SizesDiffer)
     assert failure.why.name == "all_reduce"
 
 
@@ -455,10 +472,10 @@ def test_where_one_rank_has_made_a_call_too_many_is_told():
         reduced(2, 6),
         replace(reduced(3, 9), name="barrier", does="barrier"),
     ]
-    found = hang.mismatch([odd, rest, rest])
-    assert found.rank == found.of.rank == 0
-    assert (found.of.kind, found.of.frame.line) == (Kind.CALLED_ELSEWHERE, 9)
-    assert hang.mismatch([[odd[0], odd[2]], [rest[0], rest[2]]]).of is None
+    found = hang.differ([odd, rest, rest])
+    assert (found.rank, found.before.call.frame.line) == (0, 9)
+    assert found.before.times == {0: 1, 1: 0, 2: 0}
+    assert hang.differ([[odd[0], odd[2]], [rest[0], rest[2]]]).before is None
 
 
 def test_ranks_that_make_groups_in_another_order_are_told_so():
@@ -469,8 +486,8 @@ def test_ranks_that_make_groups_in_another_order_are_told_so():
         stack = [c10d, Frame("a.py", 7, "main")]
         logs.append(RankLog(stack=stack, groups=groups))
     found = hang.diagnose(logs, stands.find_stands(logs))
-    assert (found.kind, found.rank) == (Kind.APART, None)
-    assert "rank 1 in new_group of [1, 2]" in say.cause(found)
+    assert (type(found), found.rank) == (Apart, None)
+    assert "rank 1 in new_group of [1, 2]" in str(found)
 
 
 def test_the_source_of_a_warning_is_no_last_word():
@@ -489,4 +506,4 @@ def test_who_still_imports_serves_no_remote_call():
     logs = [RankLog(stack=stack), RankLog(stack=stack)]
     assert stacks.starts_up(stack)
     found = hang.diagnose(logs, stands.find_stands(logs))
-    assert (found.kind, found.name) == (Kind.BUSY, "")
+    assert isinstance(found, Busy) and not found.remote

@@ -78,7 +78,6 @@ from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
 
-from ddp_lab.kit import say
 from ddp_lab.kit.played.play import Played
 from ddp_lab.kit.run import options as of
 from ddp_lab.kit.run.cold import why_cold
@@ -198,7 +197,7 @@ def _starts_cold(cold: bool, program: Sequence[str], notes: list[str]) -> bool:
     """Tell whether a program starts cold, with a note if it has not been asked to."""
     why = why_cold(Path(program[0])) if program and wanted() and not cold else ""
     if why:
-        notes.append(say.note("cold", [why]))
+        notes.append(f"not a warm start: {why}")
     return cold or bool(why)
 
 
@@ -237,7 +236,10 @@ def _python_options(argv: list[str]) -> tuple[list[str], list[str]]:
 def _without_logging(options: list[Option]) -> tuple[list[Option], list[str]]:
     """Return torchrun's options but those on logs, and a note if there were some."""
     left_out = [option for option in options if of.named(option, *of.LOGGING)]
-    note = [say.note("logging", map(shlex.join, left_out))] if left_out else []
+    without = ", ".join(map(shlex.join, left_out))
+    note = [f"the lab keeps the ranks' output itself, without {without}"] * bool(
+        without
+    )
     return [option for option in options if option not in left_out], note
 
 

@@ -103,7 +103,7 @@ def _run(launcher: Callable[..., Run], options: dict, command: list[str]) -> Run
             raise
         # What a library has not implemented, it says in words behind the name.
         failure = failed.run.failure
-        stub = failure is not None and failure.why.error == "NotImplementedError"
+        stub = failure is not None and failure.cause == "NotImplementedError"
         output.finish(failed.run, raises=not stub)
         if not stub:
             if isinstance(failed, RunFailed) and hints.exercises(" ".join(words)):

@@ -69,9 +69,9 @@ def verdict(
     if run.failure is None:
         return RIGHT_COLOR, ["✓ as the target"]
     said = differences(target, yours) if yours else []
-    if yours and run.failure.why.error.startswith(STANDSTILL):
+    if yours and run.failure.cause.startswith(STANDSTILL):
         said = stalled(run, yours) + said
-    judged = run.failure.why.error.startswith(JUDGED)
+    judged = run.failure.cause.startswith(JUDGED)
     if not said or not judged:
         said.insert(0, run.failure.report(traceback=False))
     if not judged and run.failure.kind == "exception" and run.failure.symptom is None:

@@ -7,7 +7,6 @@ the reader's theme, and shows in a notebook that nobody has run or trusted yet.
 from collections.abc import Mapping, Sequence
 from html import escape
 
-from ddp_lab.kit import say
 from ddp_lab.kit.draw.colors import bar_color, text_on
 from ddp_lab.kit.explain.cause import Stand
 from ddp_lab.kit.record.calls import Call, Key
@@ -120,12 +119,12 @@ def _call(key: Key, call: Call | None, rank: int, with_group: bool) -> str:
 
 def _now(stand: Stand, told: str) -> str:
     """Return what a rank does now, and its line of the program."""
-    known = told and told != say.stand(stand)
-    text = f"<b>{escape(told if known else say.now(stand))}</b>"
+    known = told and told != str(stand)
+    text = f"<b>{escape(told if known else stand.now())}</b>"
     if stand.frame:
         text += f"<br>{escape(stand.frame.short)}"
     if stand.frame and stand.frame.code:
         text += f"<br><code>{escape(stand.frame.code)}</code>"
-    text += "".join(f"<br>{escape(also)}" for also in say.beside(stand))
+    text += "".join(f"<br>{escape(also)}" for also in stand.others())
     style = "flex: 1 1 16em; min-width: 0; overflow-wrap: break-word"
     return f'<div style="{style};">{text}</div>'

@@ -2,7 +2,9 @@
 
 import re
 
-from ddp_lab.kit.explain.cause import Attempts, Cause
+from ddp_lab.kit.explain.cause import Cause
+from ddp_lab.kit.explain.causes.beside import Attempts
+from ddp_lab.kit.explain.causes.ended import Raised
 
 MOST = 5  # ways to fail that are told
 
@@ -32,6 +34,5 @@ def _way(cause: Cause) -> tuple:
 
     The message of an exception may name a step or an address.
     """
-    what = cause.nodes, tuple(cause.sides) if cause.sides else cause.code
-    line = cause.frame.line if cause.frame else None
-    return cause.kind, re.sub(r"\d+", "0", cause.error), what, line
+    error = re.sub(r"\d+", "0", cause.error) if isinstance(cause, Raised) else ""
+    return cause.way, error, cause.frame.line if cause.frame else None

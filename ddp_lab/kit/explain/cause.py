@@ -1,95 +1,23 @@
-"""Why a run failed, or stands still, as facts. What a reader is told is in say.py.
+"""Where a rank stands, and what a cause is: facts, each with its own sentence.
 
-A `Cause` has a kind, the rank or the node to blame, the line, and its evidence: the
-words of the program or of torch, the calls, and where the ranks stand.
+The causes themselves are in `causes/`, a dataclass for each. Where one rank or node is
+to blame, a report puts its name in front, so that a sentence goes on from there:
+`has not come, and ...`.
 """
 
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from enum import Enum, auto
+from dataclasses import dataclass, field, replace
 
 from ddp_lab.kit.explain.symptoms import Symptom
 from ddp_lab.kit.record.calls import Call
 from ddp_lab.kit.record.stacks import Frame
+from ddp_lab.kit.record.words import ranks
 
 MEETING = "init_process_group"
-
-
-class Kind(Enum):
-    """What has happened. Behind each: which fields of a `Cause` it needs."""
-
-    # How a rank ended, or the command.
-    RAISED = auto()  # error; name: the function of torch.distributed, if in one
-    SIGNAL = auto()  # code; name: of the event, if one has sent it
-    EXIT = auto()  # code; error: its last words
-    UNWILLING = auto()  # it was asked to end; stands: where it was
-    LAUNCHER = auto()  # code: of the signal that has ended it
-    STOPPED = auto()  # name: a key of say.STOPPED; limit
-    # Why the ranks stand still.
-    CYCLE = auto()  # stands: each waits for the next one
-    OTHER_TAG = auto()  # stands: of a sender and its receiver
-    PAIR = auto()  # stands: likewise, of one tag
-    OTHER_SOURCE = auto()  # stands: who receives; waiting: who sends to it
-    FEWER_GROUPS = auto()  # ranks: that have called new_group less often
-    OLD_FILE = auto()  # places: where the ranks do not meet
-    NOT_MET = auto()
-    MEETS_ELSEWHERE = auto()  # ranks; places: theirs, and what torchrun has told them
-    NOBODY_LISTENS = auto()  # places
-    JOINS_AS_ANOTHER = auto()  # ranks; places: what the first of them says, and is
-    CALLS_DIFFER = auto()  # calls: by rank; of: where an earlier one was made
-    CALLED_ELSEWHERE = auto()  # calls: by rank, of which one is at another line
-    SIZES_DIFFER = auto()  # sizes: bytes that came, and that were expected; name
-    SAID_TO_DIFFER = auto()  # calls: of two ranks, as torch names them
-    PARAMETERS_DIFFER = auto()  # counts: by rank, of DDP's parameters
-    ROOTS_DIFFER = auto()  # stands: each with a root
-    PASSED_BY = auto()  # waiting; ranks: that have passed the call
-    UNABLE = auto()  # stands: halted, or ended early; waiting
-    ABSENT = auto()  # stands: of those that have not come; waiting
-    ALONE = auto()  # stands: of the others; waiting: one
-    NO_GRADIENTS = auto()  # stands: of the one elsewhere; waiting
-    APART = auto()  # waiting: in different calls, or groups
-    LINES_APART = auto()  # stands: the one at another line; waiting
-    NOBODY_SENDS = auto()  # waiting
-    NOT_TOGETHER = auto()  # waiting: in calls of one name
-    BUSY = auto()  # stands: of those elsewhere; name: a key of say.OTHERS
-    LINGERS = auto()  # stands
-    WORLD_IN_A_WORLD = auto()  # ranks
-    # What a few looks from outside show; see `ddp-lab why`.
-    DOES = auto()  # stands: of all ranks
-    ALL_MOVE = auto()  # ranks; rank: the slowest
-    ENDED = auto()  # while we looked
-    # Nodes.
-    CUT_OFF = auto()  # node
-    SLOW_LINK = auto()  # limit: bytes a second that a link carried
-    NODE_LOST = auto()  # node, ranks; code: of its torchrun, None if asked to end
-    NODE_SAID = auto()  # node; error: of its torchrun
-    NODES_NOT_COME = auto()  # nodes; sides: where the others wait
-    NODE_ALONE = auto()  # places; name: of --nnodes; limit: how many are missing
-    NO_NODE_0 = auto()  # places
-    NODES_NOT_MET = auto()  # places
-    NODES_NOT_MET_AGAIN = auto()  # places; nodes: new ones; name: as below
-    OWN_LOOPBACK = auto()  # node; places: the address; ranks: that have looked there
-    NODES_CHANGED = auto()  # nodes: that have gone; sides: that have come
-    # What is told beside another cause.
-    KNOWN_AS = auto()  # symptom; name: the folder on a full disk
-    BEFORE = auto()  # of: what was not the same on all ranks
-    SAID = auto()  # of: how a rank ended that has only noticed it
-    PRINTED = auto()  # a traceback that was not the end: rank, error, frame; name: of
-    # the task of asyncio that has failed by it, if nobody has printed it
-    HANDLED = auto()  # error, frame: in whose handling it left
-    EVENT = auto()  # name: what was done to a node
-    RENDEZVOUS_LOST = auto()  # with the node
-    NOT_MET_AGAIN = auto()  # after a restart; of; name: "shared", of a store
-    HELD = auto()  # error: who holds a port
-    WATCHED = auto()  # limit: seconds; stands
-    # What is odd about a run that succeeds.
-    LEFT_EARLY = auto()  # ranks
-    KEPT_GROUP = auto()  # ranks
-    NOT_JOINED = auto()  # limit: how many copies of the program ran
-    NOT_THE_SAME = auto()  # of
-    RESTARTED = auto()  # attempts
-    UNRECORDED = auto()  # NCCL's calls, of which there is no record
+NO_LINE = "a line of a library"
+SHOWN = 3  # of the lines at which a moving rank was seen, and of what is beside it
 
 
 @dataclass(frozen=True)
@@ -134,7 +62,7 @@ class Stand:
     """Whether the call was given a group, of which a stack does not tell the ranks."""
     members: str = ""
     """The ranks of the group that it makes, as they were given."""
-    end: "Cause | None" = None
+    end: "Ended | None" = None
     """How it ended if not well, or what it has raised before it came here."""
     outer: tuple[Frame, ...] = field(default=(), repr=False, compare=False)
     """All lines of the program in which it was, from the innermost."""
@@ -144,12 +72,101 @@ class Stand:
     """Its last line, if nothing else is known."""
     watched: Watched | None = None
 
+    def __str__(self) -> str:
+        """Return, say, `waits in send for rank 1 at sick.py:45 in ...`."""
+        return f"{self._stands()}{self._process()}"
 
-@dataclass(frozen=True)
-class Cause:
-    """Why something happened. Which fields are filled depends on the kind."""
+    def now(self) -> str:
+        """Return what the rank does, where a picture shows its line and its call."""
+        if self.state == "waits":
+            return f"waits in {self.name}{self._for_peers()}"
+        if self.state == "elsewhere":
+            return f"is in its own code{self._process()}"
+        if self.state == "lingers":
+            return f"does not end{self._process()}"
+        return str(replace(self, frame=None))
 
-    kind: Kind
+    def others(self) -> list[str]:
+        """Return where the other threads of a rank stand, and its processes."""
+        return [f"{name} at {f.place}" if f else name for name, f in self.beside]
+
+    def place(self) -> str:
+        """Return its line, and where its other threads stand."""
+        return "; ".join([self.short(), *self.others()])
+
+    def short(self) -> str:
+        """Return its line, as in `sick.py:45`."""
+        return self.frame.short if self.frame else NO_LINE
+
+    def halted(self) -> str:
+        """Return that a signal has halted it."""
+        by = "by a signal or a debugger" if self.watched else "(SIGSTOP)"
+        return f"is stopped {by}"
+
+    def done(self) -> str:
+        """Return how it has come to the end of its main program."""
+        return f"{self.end.ending()} in" if self.end else "has ended"
+
+    def lingering(self, place: str) -> str:
+        """Return what of it does not end."""
+        if not self.name:
+            return "it does not end"
+        return f"{self.name} {f'is still at {place}' if place else 'has not ended'}"
+
+    def _stands(self) -> str:
+        at, seen = (f" at {self.frame.place}" if self.frame else ""), self.watched
+        match self.state:
+            case "waits":
+                name = self.call.whole if self.call else self.name
+                return f"waits in {name}{self._for_peers()}{at}"
+            case "left" if self.end:
+                return self.end.ending()
+            case "left" if seen:
+                return "is not there: it has ended, or was never started"
+            case "left":
+                return "has left"
+            case "stopped":
+                return f"{self.halted()}{at}"
+            case "lingers":
+                still = self.lingering(self.frame.place if self.frame else "")
+                return f"{self.done()} its main program, but {still}"
+            case "serves":
+                return "; ".join(self.others())
+            case "away":
+                return "is not on this machine: `ddp-lab why` there tells"
+            case "moves" if seen:
+                more = " and more" if len(seen.places) > SHOWN else ""
+                lines = f"at {', '.join(seen.places[-SHOWN:])}{more}"
+                return f"moves: seen {lines if seen.places else 'in libraries only'}"
+            case "busy" if seen:
+                return f"is busy{at} ({seen.share:.0%} of a core)"
+            case "unseen" if seen:
+                return seen.trouble or "gives no stack"
+            case "elsewhere" if seen:
+                return f"stands{at or f' at {NO_LINE}'}"
+            case "elsewhere":
+                return "; ".join([f"stands{at}", *self.others()])
+        return f"last printed {self.printed!r}" if self.printed else "printed nothing"
+
+    def _for_peers(self) -> str:
+        return f" for {ranks(self.peers)}" if self.peers else ""
+
+    def _process(self) -> str:
+        """Return which process it is of those that were watched, and its threads."""
+        if not self.watched or not self.watched.pid:
+            return ""
+        there = [(name, f) for name, f in self.beside[:SHOWN] if f]
+        more = "".join(
+            f"\n    its {name.removeprefix('a ')} stands at {f.place}"
+            for name, f in there
+        )
+        return f" [pid {self.watched.pid}]{more}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cause(ABC):
+    """Why something happened: whom it blames, and at which line."""
+
     rank: int | None = None
     """The one to blame, if it is one alone."""
     frame: Frame | None = None
@@ -158,49 +175,58 @@ class Cause:
     """What this is called, if it is a known way to go wrong."""
     node: int | None = None
     """The node to blame, if it is one and no rank is."""
-    ranks: tuple[int, ...] = ()
-    nodes: tuple[int, ...] = ()
-    error: str = ""
-    """In the words of the program, of torch, or of the system."""
-    code: int | None = None
-    """An exit code, negative for a signal."""
-    name: str = ""
-    limit: float | str = 0
-    places: tuple[str, ...] = ()
-    """Addresses and ports, or files, at which ranks or nodes mean to meet."""
-    sizes: tuple[int, int] = (0, 0)
-    sides: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    counts: Mapping[int, int] = field(default_factory=dict)
-    calls: Mapping[int, Call] = field(default_factory=dict)
-    stands: tuple[Stand, ...] = ()
-    waiting: tuple[Stand, ...] = ()
-    of: "Cause | None" = None
-    attempts: "Attempts | None" = None
+
+    @abstractmethod
+    def __str__(self) -> str:
+        """Return the cause as one line."""
 
     @property
-    def way(self) -> tuple[Kind, str, int | None]:
-        """What it has in common with the end of another rank that went alike."""
-        if self.kind is Kind.RAISED:
-            return self.kind, self.error.partition(":")[0], None
-        return self.kind, "", self.code
+    def advice(self) -> str:
+        """What is to be known or done about it, beside its sentence; may be empty."""
+        return ""
+
+    @property
+    def tells_all(self) -> int | None:
+        """The one rank of which the sentence tells all that its stand would."""
+        return None
+
+    def who(self, places: Mapping[int, str]) -> str:
+        """Return whom a report blames: a rank, and where that is; a node; or the run.
+
+        Args:
+            places: of each rank on several nodes where it is.
+        """
+        if self.rank is not None:
+            return rank_at(self.rank, places)
+        return "the run" if self.node is None else f"node {self.node}"
+
+    @property
+    def way(self) -> tuple:
+        """What it has in common with another one of its kind that went alike."""
+        return (type(self),)
 
     @property
     def meeting(self) -> bool:
         """Whether ranks did not find each other."""
-        names = [self.name, *(stand.name for stand in self.stands + self.waiting)]
-        return MEETING in names
+        return False
 
 
-@dataclass(frozen=True)
-class Attempts:
-    """How the attempts before the last one failed: torchrun starts ranks again."""
+@dataclass(frozen=True, kw_only=True)
+class Ended(Cause):
+    """How a rank has ended, if not well."""
 
-    ways: tuple[tuple[tuple[int, ...], Cause], ...]
-    """The numbers of those that failed alike, from 1, and how."""
-    count: int
-    """Of all attempts, with the last one."""
-    same: int = 0
-    """How many of the earlier ones failed as the last one did, if that is a bug."""
+    stands: tuple[Stand, ...] = ()
+    """Where it stands since, as in a `finally`, or after it was asked to end."""
+
+    @abstractmethod
+    def ending(self) -> str:
+        """Return it after the rank's name: `was ended by SIGKILL`."""
+
+
+def rank_at(number: int, places: Mapping[int, str]) -> str:
+    """Return `rank 3`, and where it is if there are several nodes."""
+    place = places.get(number)
+    return f"rank {number} ({place})" if place else f"rank {number}"
 
 
 def odd_one(of_rank: Mapping[int, object]) -> int | None:

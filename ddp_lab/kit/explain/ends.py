@@ -4,16 +4,21 @@ torchrun names the failure that it saw first, which is often the victim: the ran
 peer has gone complains at once. So every rank's own evidence is read here.
 """
 
+import re
 import signal
 from dataclasses import dataclass, replace
 
-from ddp_lab.kit.explain.cause import Cause, Kind
+from ddp_lab.kit.explain.cause import Ended
+from ddp_lab.kit.explain.causes.ended import Exited, Raised, Signalled, Unwilling
 from ddp_lab.kit.explain.stands import communication
 from ddp_lab.kit.record import stacks
-from ddp_lab.kit.record.heard import RAISED_ANEW, REMOTE, REMOTELY, Blames, Heard
+from ddp_lab.kit.record.heard import Heard
 from ddp_lab.kit.record.rank_log import TRACEBACK, RankLog
 from ddp_lab.kit.record.stacks import Frame
+from ddp_lab.kit.record.torch_words import RAISED_ANEW, Blames
 
+# How a pool quotes the traceback of its worker, behind the error.
+OF_A_POOL = re.compile(r", from [\w.]+\._?RemoteTraceback: ")
 HEADSTART = 0.1  # seconds by which a death without a word may be noticed late
 ALL_ASKED = 0.5  # seconds within which torchrun asks all ranks to end
 
@@ -22,7 +27,7 @@ ALL_ASKED = 0.5  # seconds within which torchrun asks all ranks to end
 class End:
     """How one rank failed."""
 
-    cause: Cause
+    cause: Ended
     heard: Heard
     """What it has said of the others."""
     traceback: str
@@ -49,7 +54,7 @@ class End:
     @property
     def unwilling(self) -> bool:
         """Whether the rank had been asked to end, and went on."""
-        return self.cause.kind is Kind.UNWILLING
+        return isinstance(self.cause, Unwilling)
 
     def order(self) -> tuple[int, float]:
         """Sort key: who failed by itself, by time, and then the victims.
@@ -57,14 +62,14 @@ class End:
         Of a death without a word everybody else may know a moment earlier than we do.
         An abort may be how native code takes the failure of another rank.
         """
-        kind, code = self.cause.kind, self.cause.code
         if self.blames is Blames.GONE:
             return (4 if self.traceback else 5), self.time
         if self.is_victim:
             return 3, self.time
-        if kind is Kind.SIGNAL and code == -signal.SIGABRT:
+        by = self.cause.code if isinstance(self.cause, Signalled) else 0
+        if by == -signal.SIGABRT:
             return 0, self.time + HEADSTART
-        told = self.own_word or kind is Kind.RAISED
+        told = self.own_word or isinstance(self.cause, Raised)
         return 0, self.time - (0 if told else HEADSTART)
 
 
@@ -81,16 +86,16 @@ def find(log: RankLog, code: int | None) -> End | None:
     asked = log.asked or log.exit is None and code == -signal.SIGTERM
     frame = stacks.own(log.frames or stacks.from_text(log.traceback))
     if log.exit and log.exit["code"] is None and not (log.raised or log.end):
-        cause = Cause(Kind.UNWILLING, frame=frame)
+        cause: Ended = Unwilling(frame=frame)
     elif code is not None and code < 0 and not log.in_words:
-        cause = Cause(Kind.SIGNAL, frame=frame, code=code, name=log.event)
+        cause = Signalled(frame=frame, code=code, event=log.event)
     elif log.traceback:
         error, frame = _exception(log, frame)
         inside = communication(log.frames or stacks.from_text(log.traceback))
         name = inside.name if inside else ""
-        cause = Cause(Kind.RAISED, frame=frame, error=error, name=name, code=code)
+        cause = Raised(frame=frame, error=error, inside=name, code=code)
     elif code:
-        cause = Cause(Kind.EXIT, frame=frame, code=code, error=log.last_words)
+        cause = Exited(frame=frame, code=code, words=log.last_words)
     else:
         return None
     certain = bool(code or log.raised or log.traceback and not log.guessed)
@@ -119,10 +124,7 @@ def _exception(log: RankLog, frame: Frame | None) -> tuple[str, Frame | None]:
     error = (log.raised or {}).get("error") or stacks.last_error(log.traceback)
     if not error:
         return log.traceback.splitlines()[0], frame
-    if remote := REMOTE.search(error):
-        inside = REMOTELY.search(log.traceback)
-        raised = stacks.own(stacks.from_text(inside[1])) if inside else None
-        return stacks.one_line(error[: remote.start()]), raised or frame
+    error = OF_A_POOL.split(error)[0]
     if TRACEBACK not in error:
         return stacks.one_line(error), frame
     head = error.partition(TRACEBACK)[0].strip().removesuffix("Original").strip()

@@ -1,33 +1,13 @@
-"""Find out why a run failed: which rank, which line, and in which words.
+"""Why a run failed: the facts, and the report that a reader gets of them."""
 
-Who failed by itself comes first (see ends.py). Whoever only noticed that somebody else
-had gone, or waited for it in vain, comes last; and if nobody else is left, the calls
-and the stacks tell (see hang.py). say.py makes the sentences.
-"""
+from dataclasses import dataclass, field
 
-import signal
-import time
-from dataclasses import dataclass, field, replace
-from itertools import zip_longest
-from pathlib import Path
-
-from ddp_lab.kit import say
-from ddp_lab.kit.explain import attempts, ends, hang, nodes, stands, symptoms
-from ddp_lab.kit.explain.cause import (
-    MEETING,
-    Attempts,
-    Cause,
-    Kind,
-    Stand,
-    odd_one,
-)
-from ddp_lab.kit.explain.ends import HEADSTART, End
+from ddp_lab.kit.explain.cause import Cause, Ended, Stand, rank_at
+from ddp_lab.kit.explain.causes.beside import Attempts
 from ddp_lab.kit.explain.symptoms import Symptom
 from ddp_lab.kit.record import stacks
-from ddp_lab.kit.record.heard import Blames
-from ddp_lab.kit.record.logs import ProgramLog, RankLog, RunLog, TorchrunLog
-
-KINDS = {Kind.RAISED: "exception", Kind.EXIT: "exit"}  # "signal" is anything else
+from ddp_lab.kit.record.files import shorten
+from ddp_lab.kit.record.words import ranks
 
 
 @dataclass(frozen=True)
@@ -72,13 +52,13 @@ class Failure:
     def by_chance(self) -> bool:
         """Whether another rank failed likewise: which one was the first is chance."""
         others = [known for rank, known in self.told.items() if rank != self.rank]
-        causes = [known for known in others if isinstance(known, Cause)]
-        return any(known.way == self.why.way for known in causes)
+        ways = [known.way for known in others if isinstance(known, Ended)]
+        return isinstance(self.why, Ended) and self.why.way in ways
 
     @property
     def cause(self) -> str:
         """One line: the exception, the signal, the exit code, or who waits for whom."""
-        return say.cause(self.why)
+        return str(self.why)
 
     @property
     def where(self) -> str | None:
@@ -93,407 +73,53 @@ class Failure:
     @property
     def means(self) -> str | None:
         """What the cause usually means, and what else is known, in one line."""
-        return say.means(self.why, self.also)
+        told = [self.why.advice, *(str(each) for each in self.also)]
+        return "; ".join(filter(None, told)) or None
 
     @property
     def others(self) -> dict[int, str]:
         """What is told of the other ranks."""
-        return {rank: say.of_rank(known) for rank, known in self.told.items()}
+        return {rank: of_rank(known) for rank, known in self.told.items()}
 
     @property
     def earlier(self) -> list[str]:
         """What is told of the attempts before this one."""
-        return say.earlier(self.attempts)
+        return self.attempts.sentences() if self.attempts else []
 
     def report(self, traceback: bool = True) -> str:
         """Return the cause, then the evidence, then the other ranks."""
-        text = [f"{say.who(self.why, self.places)}: {self.cause}"]
+        text = [f"{self.why.who(self.places)}: {self.cause}"]
         if self.where:
             text.append(f"  at {self.where}")
         if self.means:
             text.append(f"  {self.means}")
         if traceback and (trace := stacks.brief(self.traceback, self.cause)):
             text.append(f"\n{trace}\n")
-        same = [
-            rank
-            for rank, known in self.told.items()
-            if isinstance(known, Cause) and say.cause(known) == self.cause
-        ]
+        same = [rank for rank, known in self.told.items() if self._is_same(known)]
         if same:
-            text.append(f"  {say.ranks(same)}: the same")
+            text.append(f"  {ranks(same)}: the same")
         for rank, known in self.told.items():
-            if rank not in same and (what := say.of_rank(known, self.why)):
-                text.append(f"  {say.rank(rank, self.places)}: {what}")
+            if rank not in same and (what := self._beside(known)):
+                text.append(f"  {rank_at(rank, self.places)}: {what}")
         text += [f"  {line}" for line in self.earlier]
         return "\n".join(text)
 
+    def _is_same(self, known: Cause | Stand) -> bool:
+        """Tell whether another rank has failed in the same words at the same line."""
+        if isinstance(known, Stand) or str(known) != self.cause:
+            return False
+        return known.frame == self.why.frame
 
-def find_failure(
-    log: RunLog, code: int, stopped: str | None, limit: float | str
-) -> tuple[Failure | None, list[int | None]]:
-    """Return why the run failed, if it did, and the exit code of each rank.
-
-    A rank that was aborted after it had done everything has not failed: a plain exit
-    of Python sometimes ends that way under gloo's threads (see rank.py).
-
-    Args:
-        log: what the run left behind.
-        code: exit code of the whole command.
-        stopped: why the launcher has ended the run, a key of `say.STOPPED`, if it has.
-        limit: the seconds of silence or the bytes of output that it was allowed, or the
-            signal from outside.
-    """
-    if isinstance(log, ProgramLog):
-        return _of_program(log, code, stopped, limit)
-    codes = [rank.code for rank in log.ranks]
-    if stopped:
-        failure = _stopped(log.ranks, stopped, limit)
-    elif code == 0:
-        return None, [code for _ in log.ranks]
-    elif log.ranks and all(rank.finished for rank in log.ranks):
-        return None, codes
-    else:
-        codes = [code] if codes == [None] else codes
-        failure = _first_failure(log, code, codes)
-    if log.agents:
-        failure = _of_nodes(failure, log, codes, stopped)
-    if log.full_disk:
-        failure = _on_a_full_disk(failure, log.full_disk)
-    before = _earlier(log)
-    met = [each for each in before if not _meeting(each)]
-    # A failed meeting is no failure of the program's, and so never a bug.
-    last = None if _meeting(failure) else failure.why
-    found = attempts.compare([each.why for each in before], last)
-    if met and last is None:
-        again = Cause(Kind.NOT_MET_AGAIN, name=_store(log), of=failure.why)
-        failure = replace(met[-1], also=(again,))
-    return replace(failure, attempts=found, places=log.places), codes
+    def _beside(self, known: Cause | Stand) -> str:
+        """Return what is told of a rank, unless the cause tells all of it."""
+        if isinstance(known, Stand) and self.why.tells_all == known.rank:
+            return known.now() if known.watched else ""
+        if isinstance(known, Cause) and str(known) == self.cause and known.frame:
+            return f"the same at {known.frame.place}"
+        return of_rank(known)
 
 
-def _of_program(
-    log: ProgramLog, code: int, stopped: str | None, limit: float | str
-) -> tuple[Failure | None, list[int | None]]:
-    """Return why a program of plain python failed, as `find_failure` does.
-
-    It is told in the program's own words: of the ranks that it may have started,
-    nothing is known but their lines.
-    """
-    codes = [None if stopped else code for _ in log.ranks]
-    program = log.ranks[0]
-    if stopped and not program.raised:
-        return _stopped(log.ranks, stopped, limit), codes
-    end = ends.find(program, code)
-    if code == 0 or end is None:
-        return None, codes
-    failure = _failed_by_itself([program], 0, {0: end})
-    also = [replace(each, rank=None) for each in failure.also]
-    also += [Cause(Kind.STOPPED, name=stopped, limit=limit)] if stopped else []
-    why = replace(failure.why, rank=None)
-    return replace(failure, why=why, also=tuple(also)), codes
-
-
-def _meeting(failure: Failure) -> bool:
-    """Tell whether a run failed because its ranks did not find each other."""
-    stood = any(stand.name == MEETING for stand in failure.stands)
-    return stood or failure.why.meeting
-
-
-def _store(log: RunLog) -> str:
-    return "shared" if log.shares_store else ""
-
-
-def _earlier(log: RunLog) -> list[Failure]:
-    """Return why each attempt failed after which torchrun restarted the ranks."""
-    found = []
-    for ranks, change in zip_longest(log.earlier, log.changes):
-        failure = _first_failure(TorchrunLog(ranks), 1, [rank.code for rank in ranks])
-        own = failure.rank is not None and not ranks[failure.rank].asked
-        gone = change and failure.rank in change.ranks
-        if change and (change.lost or change.come) and (not own or gone):
-            come = {"come": change.come} if change.come else {}
-            changed = Cause(Kind.NODES_CHANGED, nodes=change.lost, sides=come)
-            failure = Failure("node", changed)
-        found.append(failure)
-    return found
-
-
-def find_notes(log: RunLog) -> list[Cause]:
-    """Return what is odd about a run although every rank has ended well."""
-    left = [rank.end or {} for rank in log.ranks]
-    early = tuple(rank for rank, end in enumerate(left) if end.get("early"))
-    stayed = tuple(
-        rank
-        for rank, end in enumerate(left)
-        if end and rank not in early and not end["left_group"]
-    )
-    notes: list[Cause] = []
-    if before := attempts.compare([each.why for each in _earlier(log)]):
-        notes.append(Cause(Kind.RESTARTED, attempts=before))
-    notes += [Cause(Kind.LEFT_EARLY, ranks=early)] if early else []
-    notes += [Cause(Kind.KEPT_GROUP, ranks=stayed)] if stayed else []
-    if len(left) > 1 and all(end.get("joined") is False for end in left):
-        notes.append(Cause(Kind.NOT_JOINED, limit=len(left)))
-    if found := hang.mismatch([rank.calls for rank in log.ranks]):
-        notes.append(Cause(Kind.NOT_THE_SAME, of=found))
-    return notes
-
-
-def _of_nodes(
-    failure: Failure, log: RunLog, codes: list[int | None], stopped: str | None
-) -> Failure:
-    """Return the failure of a node, if it comes before what was found of the ranks."""
-    if stopped not in (None, "timeout"):
-        return failure
-    found = _ends(log.ranks, codes)
-    own = [e.time for e in found.values() if not e.is_victim]
-    lost = nodes.gone(log.agents)
-    early = lost.time - (0 if lost.exact else HEADSTART) if lost else 0.0
-    if lost and not any(time < early for time in own):
-        return _node_failed(failure, lost.cause, lost.also)
-    noticed = min((end.time for end in found.values()), default=time.time())
-    trouble = None
-    if not own and (failure.rank is None or found):
-        trouble = nodes.cut_off(log.agents, noticed)
-        heard = {rank: end.heard for rank, end in found.items()}
-        trouble = trouble or nodes.own_loopback(log.agents, heard)
-    if not log.ranks:
-        trouble = trouble or nodes.never_met(log.agents)
-    elif stopped and not own and None not in codes:
-        trouble = trouble or nodes.never_again(log.agents, _store(log))
-    if stopped and not own:
-        trouble = trouble or nodes.slow(log.agents)
-    return _node_failed(failure, trouble) if trouble else failure
-
-
-def _node_failed(
-    failure: Failure, trouble: Cause, also: tuple[Cause, ...] = ()
-) -> Failure:
-    """Return the failure of a node; what its ranks show is kept beside it."""
-    known = [failure.why, *failure.also]
-    timeout = [c for c in known if c.kind is Kind.STOPPED and c.name == "timeout"]
-    told = {r: known for r, known in failure.told.items() if r not in trouble.ranks}
-    found = Failure("node", trouble, (*also, *timeout), told=told)
-    return replace(found, stands=failure.stands)
-
-
-def _first_failure(log: RunLog, code: int, codes: list[int | None]) -> Failure:
-    """Return the failure that came first: that of a rank, or of the command itself."""
-    found = _ends(log.ranks, codes)
-    if not found or _launcher_was_first(log, code, found):
-        return _launch_failure(log.stderr, code)
-    first = _first(found)
-    if found[first].is_victim and not log.agents:  # of which one may have been asked
-        for rank in {*found} & ends.asked_by_others(log.ranks):
-            if found[rank].cause.kind is Kind.SIGNAL:
-                found[rank] = replace(found[rank], asked=False)
-        first = _first(found)
-    if found[first].is_victim:
-        return _not_together(log.ranks, first, found)
-    return _failed_by_itself(log.ranks, first, found)
-
-
-def _launcher_was_first(log: RunLog, code: int, found: dict[int, End]) -> bool:
-    """Tell whether torchrun failed, was told to end or was killed while all went well.
-
-    Its report of ranks that have failed is no failure of its own.
-    """
-    if code < 0:  # then nobody asks the ranks, and the guard ends them
-        asks = -signal.SIGTERM
-        return all(end.asked or end.cause.code == asks for end in found.values())
-    error = stacks.last_error(log.stderr)
-    its_own = bool(error) and stacks.REPORT not in error
-    return its_own and all(end.asked for end in found.values())
-
-
-def _ends(logs: list[RankLog], codes: list[int | None]) -> dict[int, End]:
-    """Return by rank how it failed, of those that did."""
-    all_ends = {rank: ends.find(log, codes[rank]) for rank, log in enumerate(logs)}
-    return {rank: end for rank, end in all_ends.items() if end}
-
-
-def _first(found: dict[int, End]) -> int:
-    """Return the rank that failed first.
-
-    A size that gloo did not expect comes before whatever was computed from it.
-    """
-    return min(
-        found, key=lambda rank: (not found[rank].heard.sizes, found[rank].order())
-    )
-
-
-def _failed_by_itself(
-    logs: list[RankLog], first: int, found: dict[int, End]
-) -> Failure:
-    end = found[first]
-    told: dict[int, Cause | Stand] = _failures(found, first)
-    why = replace(end.cause, rank=first, symptom=_symptom(end.cause, logs[first]))
-    if why.symptom is Symptom.LATE_CALL:
-        told = _at_work(logs, first) | told
-    also = _also(end, first, logs, why.symptom)
-    if also and also[0].of:  # a wrong sum, say, is a symptom of what was before it
-        why = replace(why, symptom=also[0].of.symptom)
-    kind = KINDS.get(why.kind, "signal")
-    return Failure(kind, why, also, end.traceback, told)
-
-
-def _also(
-    end: End, first: int, logs: list[RankLog], symptom: Symptom | None
-) -> tuple[Cause, ...]:
-    """Return what else is known of a rank that failed."""
-    if symptom:  # a signal's usual meaning is part of the cause already
-        by_signal = end.cause.kind is Kind.SIGNAL
-        return () if by_signal else (Cause(Kind.KNOWN_AS, symptom=symptom),)
-    if found := hang.mismatch([log.calls for log in logs]):
-        return (Cause(Kind.BEFORE, of=found),)
-    printed, task = logs[first].aside
-    if end.cause.kind is Kind.EXIT and printed:
-        return (_printed(first, printed, task),)
-    if end.cause.kind is Kind.EXIT and end.before:
-        frame = stacks.own(stacks.from_lists((logs[first].end or {}).get("handled")))
-        return (Cause(Kind.HANDLED, frame=frame, error=end.before[0]),)
-    return ()
-
-
-def _symptom(cause: Cause, log: RankLog | None = None) -> Symptom | None:
-    """Return what it is called that a rank, or the launcher, has failed by."""
-    if cause.kind in (Kind.SIGNAL, Kind.LAUNCHER):
-        return symptoms.of_signal(-(cause.code or 0))
-    found = symptoms.find(cause.error)
-    own = found is Symptom.VICTIM and log and log.heard.blames is not Blames.GONE
-    return None if own else found
-
-
-def _at_work(logs: list[RankLog], first: int) -> dict[int, Cause | Stand]:
-    """Return where the threads of the other ranks stand, which answer remote calls."""
-    found: dict[int, Cause | Stand] = {}
-    for rank, log in enumerate(logs):
-        if rank != first and (also := stands.beside(log)):
-            found[rank] = Stand(rank, "serves", beside=also)
-    return found
-
-
-def _failures(found: dict[int, End], first: int) -> dict[int, Cause | Stand]:
-    """Return the other ranks' failures, if they were their own."""
-    return {
-        rank: end.cause
-        for rank, end in sorted(found.items())
-        if rank != first and (end.blames is not Blames.GONE or end.unwilling)
-    }
-
-
-def _stopped(logs: list[RankLog], stopped: str, limit: float | str) -> Failure:
-    """Return the failure of a run that the launcher has ended.
-
-    What a rank said before anybody was ended comes first.
-    """
-    stood = stands.find_stands(logs)
-    stop = Cause(Kind.STOPPED, name=stopped, limit=limit)
-    told: dict[int, Cause | Stand] = {stand.rank: stand for stand in stood}
-    found = _ends(logs, [log.code for log in logs])
-    own = {r: end for r, end in found.items() if not end.is_victim and end.certain}
-    if own:
-        first = _first(own)
-        failure = _failed_by_itself(logs, first, found)
-        for rank, end in found.items():
-            if end.unwilling and rank != first:
-                failure.told[rank] = replace(end.cause, stands=(stood[rank],))
-        told.pop(first)
-        also = (*failure.also, stop)
-        return replace(failure, told=told | failure.told, also=also, stands=stood)
-    failure = Failure(stopped, stop, told=told, stands=stood)
-    if stopped != "timeout":
-        return failure
-    if why := hang.diagnose(logs, stood):
-        failure = replace(failure, why=why, also=(stop,))
-    return _with_traceback(failure, logs)
-
-
-def _with_traceback(failure: Failure, logs: list[RankLog]) -> Failure:
-    """Add to a standstill what a rank has printed before it, which often explains it.
-
-    A thread may have died for which the main thread waits, or an exception was caught
-    and logged, and the rank is on a way of its own.
-    """
-    told = {rank: found for rank, log in enumerate(logs) if (found := log.aside)[0]}
-    if not told:
-        return failure
-    if failure.rank is None and len(told) == 1:
-        stand = failure.stands[min(told)]
-        why = replace(failure.why, rank=stand.rank, frame=stand.frame)
-        failure = replace(failure, why=why)
-    rank = failure.rank if failure.rank in told else min(told)
-    printed = _printed(rank, *told[rank])
-    return replace(failure, also=(printed, *failure.also), traceback=told[rank][0])
-
-
-def _printed(rank: int, traceback: str, task: str = "") -> Cause:
-    """Return a traceback that was not the rank's end."""
-    error = stacks.last_error(traceback) or traceback.strip().splitlines()[0]
-    frame = stacks.own(stacks.from_text(traceback))
-    return Cause(Kind.PRINTED, rank, frame, name=task, error=error)
-
-
-def _not_together(logs: list[RankLog], first: int, found: dict[int, End]) -> Failure:
-    """Return the failure of a run in which every rank that complains is a victim."""
-    said, stood = found[first], stands.find_stands(logs)
-    too_small = first if said.heard.sizes else None
-    why = hang.mismatch([log.calls for log in logs], too_small)
-    if not (why and why.symptom is Symptom.DIFFERENT_TENSORS):
-        why = _told_by_torch(logs, said, found, stood[first].name)
-        why = why or hang.diagnose(logs, stood)
-    if not why or why.kind is Kind.NOT_TOGETHER:  # of which their own words tell more
-        return replace(_failed_by_itself(logs, first, found), stands=stood)
-    also, traceback = [Cause(Kind.SAID, first, of=said.cause)], said.traceback
-    if why.rank is not None and logs[why.rank].finished:
-        printed, task = logs[why.rank].aside  # which it has caught, and left
-        if printed:
-            also, traceback = [_printed(why.rank, printed, task), *also], printed
-    failure = Failure(KINDS.get(said.cause.kind, "signal"), why, tuple(also))
-    told: dict[int, Cause | Stand] = {stand.rank: stand for stand in stood}
-    return replace(failure, traceback=traceback, told=told, stands=stood)
-
-
-def _told_by_torch(
-    logs: list[RankLog], said: End, found: dict[int, End], name: str
-) -> Cause | None:
-    """Return the cause that gloo, DDP or TORCH_DISTRIBUTED_DEBUG=DETAIL has printed."""
-    heard = said.heard
-    why = Cause(Kind.SIZES_DIFFER, None, said.cause.frame, Symptom.DIFFERENT_TENSORS)
-    if heard.sizes:
-        rank, call = hang.without_record(logs)
-        frame = found[rank].cause.frame if rank in found else why.frame
-        why = replace(why, rank=rank, frame=frame or why.frame)
-        return replace(why, sizes=heard.sizes, name=call or name)
-    counts: dict[int, int] = {}
-    for end in found.values():
-        counts |= end.heard.counts
-    if counts:
-        return replace(
-            why, kind=Kind.PARAMETERS_DIFFER, rank=odd_one(counts), counts=counts
-        )
-    if len(heard.calls) != 2:
-        return None
-    if len({call.name for call in heard.calls.values()}) > 1:
-        why = replace(why, symptom=Symptom.DIFFERENT_CALLS)
-    return replace(why, kind=Kind.SAID_TO_DIFFER, calls=heard.calls)
-
-
-def _on_a_full_disk(failure: Failure, folder: Path) -> Failure:
-    """Add that the disk with the logs is full, where that explains the failure."""
-    said = failure.symptom or failure.kind not in ("exit", "launch")
-    if said and failure.symptom is not Symptom.DISK_FULL:
-        return failure
-    full = Cause(Kind.KNOWN_AS, symptom=Symptom.DISK_FULL, name=str(folder))
-    why = replace(failure.why, symptom=Symptom.DISK_FULL)
-    return replace(failure, why=why, also=(full,))
-
-
-def _launch_failure(stderr: str, code: int) -> Failure:
-    """Return the failure of a run that started no rank, or whose ranks left no word."""
-    lines = [line for line in stderr.splitlines() if line.strip()]
-    error = stacks.last_error(stderr) or (lines[-1].strip() if lines else "")
-    why = Cause(Kind.RAISED, error=error) if error else Cause(Kind.EXIT, code=code)
-    why = Cause(Kind.LAUNCHER, code=code) if code < 0 else why
-    why = replace(why, symptom=_symptom(why))
-    also = (Cause(Kind.KNOWN_AS, symptom=why.symptom),) if why.symptom else ()
-    return Failure("launch", why, also, traceback=stderr)
+def of_rank(known: Cause | Stand) -> str:
+    """Return what is told of a rank beside the cause."""
+    whole = isinstance(known, Stand) or bool(getattr(known, "stands", ()))
+    return str(known) if whole else shorten(str(known))

@@ -1,273 +1,149 @@
-"""Find out why a run stands still: who waits for whom, and who is elsewhere."""
+"""Find out why a run stands still: who waits for whom, and who is elsewhere.
+
+Of each rank that waits it is often known for whom (`Stand.peers`): in a collective for
+the members of the group that have not made this call yet, in send and recv for the
+other end. From rank to rank that is a graph. Who is waited for, and waits for nobody,
+is to blame; ranks that wait in a circle are told as one, and none is to blame for it.
+"""
 
 import os
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import chain
 
-from ddp_lab.kit.explain import roots
-from ddp_lab.kit.explain.cause import MEETING, Cause, Kind, Stand, odd_one
-from ddp_lab.kit.explain.stands import (
-    PEER_ARGUMENT,
-    ROOT_ARGUMENT,
-    RPC,
-    WORK,
+from ddp_lab.kit.explain.cause import MEETING, Cause, Stand, odd_one
+from ddp_lab.kit.explain.causes.waiting import (
+    Absent,
+    Apart,
+    Busy,
+    CallsDiffer,
+    Circle,
+    Counted,
+    Does,
+    GroupsDiffer,
+    Lingers,
+    Nested,
+    NotMet,
+    RootsDiffer,
 )
+from ddp_lab.kit.explain.stands import ROOT_ARGUMENT, RPC
 from ddp_lab.kit.explain.symptoms import Symptom
-from ddp_lab.kit.record.calls import Call, first_mismatch
+from ddp_lab.kit.record.calls import Call, Key, first_mismatch, until
 from ddp_lab.kit.record.rank_log import RankLog
-from ddp_lab.kit.record.stacks import Frame
 
-# Where a rank waits in C++ for the gradients of the others, or computes its own.
-BACKWARD = "torch/autograd/graph.py"
 RESTLESS = {"moves", "busy", "unseen", "away"}  # of which nobody knows what comes next
 # Whom the others may be waiting for, first those that will hardly come.
 TOLD_FIRST = ("stopped", "left", "elsewhere", "busy", "moves")
 OFTEN = 0.5  # of the looks
-ALL_MEET = ("init_rpc", "shutdown")  # of the calls of torch's RPC
-AWAY = ("elsewhere", "lingers", "left")  # where a rank is that does not come
+AWAY = ("elsewhere", "lingers", "left", "stopped")  # where a rank is that does not come
+SPAWN = os.path.join("torch", "multiprocessing", "spawn.py")
 QUOTES = "\"'"
 
 
-def diagnose(logs: list[RankLog], stands: list[Stand]) -> Cause | None:
+@dataclass(frozen=True)
+class Snapshot:
+    """What is known of all ranks at one moment, by rank."""
+
+    logs: Sequence[RankLog]
+    stands: Sequence[Stand]
+
+    @cached_property
+    def waiting(self) -> list[Stand]:
+        """Return where those stand that wait in a communication."""
+        return [stand for stand in self.stands if stand.state == "waits"]
+
+    @cached_property
+    def calls(self) -> list[list[Call]]:
+        """Return the calls of each rank."""
+        return [log.calls for log in self.logs]
+
+    def passed(self, key: Key, name: str) -> list[int]:
+        """Return the ranks that are done with a call."""
+        return [
+            rank
+            for rank, calls in enumerate(self.calls)
+            if any((c.key, c.name, c.done) == (key, name, True) for c in calls)
+        ]
+
+
+def diagnose(logs: Sequence[RankLog], stands: Sequence[Stand]) -> Cause | None:
     """Return why the run stands still; None if what is known does not tell."""
-    waiting = [stand for stand in stands if stand.state == "waits"]
+    now = Snapshot(logs, stands)
     if RESTLESS & {stand.state for stand in stands}:
-        return _restless(waiting, stands)
-    if not waiting:
-        return (
-            _two_worlds(logs, stands)
-            or _unable(waiting, stands)
-            or _lingers(stands)
-            or mismatch([log.calls for log in logs])
-            or _busy(stands, logs)
-        )
-    return (
-        _unable(waiting, stands)
-        or cycle(waiting)
-        or _other_source(waiting)
-        or _groups(waiting, stands, logs)
-        or mismatch([log.calls for log in logs])
-        or roots.find(waiting, logs)
-        or _absent(waiting, stands)
-        or _apart(waiting)
-        or _not_together(waiting, stands)
-    )
+        return _restless(now)
+    return next(filter(None, (step(now) for step in STEPS)), None)
 
 
-def _restless(waiting: list[Stand], stands: list[Stand]) -> Cause | None:
-    """Some rank moves, computes, or cannot be seen: what holds in any case, or who does
-    what."""
-    unknown = {"unseen", "away"} & {stand.state for stand in stands}
-    found = None if unknown else cycle(waiting)
-    return found or _all_move(stands) or does(stands)
+# --- nobody is in a group yet, or each rank is the parent of others ---
 
 
-def _all_move(stands: list[Stand]) -> Cause | None:
-    """All ranks move; one may be the slowest, for which the others wait."""
-    if any(stand.state != "moves" for stand in stands):
-        return None
-    never = [s for s in stands if s.watched and not s.watched.waited]
-    others = [s.watched.waited for s in stands if s.watched and s.watched.waited]
-    slowest = len(never) == 1 and others and min(others) >= OFTEN
-    ranks = tuple(stand.rank for stand in stands)
-    return Cause(Kind.ALL_MOVE, ranks=ranks, stands=tuple(never if slowest else ()))
-
-
-def does(stands: list[Stand]) -> Cause:
-    """Return what each rank does, with the one that the others may be waiting for."""
-    if all(stand.state == "left" for stand in stands):
-        return Cause(Kind.ENDED)
-    waiting = [stand for stand in stands if stand.state == "waits"]
-    of = [[s for s in stands if s.state == state] for state in TOLD_FIRST]
-    culprits = next(filter(None, of), [])
-    first = (culprits or waiting or stands)[0]
-    rank = culprits[0].rank if len(culprits) == 1 else None
-    return Cause(Kind.DOES, rank, first.frame, stands=tuple(stands))
-
-
-def _two_worlds(logs: list[RankLog], stands: list[Stand]) -> Cause | None:
+def _nested(now: Snapshot) -> Cause | None:
     """Every rank of torchrun has become the parent of ranks of its own."""
-    spawn = os.path.join("torch", "multiprocessing", "spawn.py")
     parents = [
-        any(f.name == "start_processes" and f.file.endswith(spawn) for f in log.stack)
-        for log in logs
+        any(f.name == "start_processes" and f.file.endswith(SPAWN) for f in log.stack)
+        for log in now.logs
     ]
-    if len(logs) < 2 or not all(parents):
+    if len(parents) < 2 or not all(parents):
         return None
-    symptom, ranks = Symptom.WORLD_IN_A_WORLD, tuple(range(len(logs)))
-    return Cause(Kind.WORLD_IN_A_WORLD, None, stands[0].frame, symptom, ranks=ranks)
+    symptom, ranks = Symptom.WORLD_IN_A_WORLD, tuple(range(len(parents)))
+    return Nested(frame=now.stands[0].frame, symptom=symptom, ranks=ranks)
 
 
-def _groups(
-    waiting: list[Stand], stands: list[Stand], logs: list[RankLog]
-) -> Cause | None:
-    """Some rank waits for the others to join a group, or to make one."""
-    names = {stand.name for stand in waiting}
-    if MEETING in names:
-        if found := _joins_as_another(waiting, logs):
-            return found  # ranks that it lets join may have left by now
-        if names == {MEETING} and len(waiting) == len(logs):
-            return _not_met(waiting, logs)
-    if "new_group" not in names or any(s.state in AWAY for s in stands):
-        return None
-    groups = {s.rank: s.members for s in waiting if s.members}
-    if len({*groups.values()}) > 1:  # then it is no matter of how many
-        makers = tuple(stand for stand in waiting if stand.members)
-        found = Cause(Kind.APART, None, makers[0].frame, Symptom.DIFFERENT_CALLS)
-        return replace(found, waiting=makers)  # which one errs, earlier groups decide
-    # Who has raised and left its groups has none to count.
-    there = [stand for stand in waiting if logs[stand.rank].groups]
-    made = {s.rank: len(logs[s.rank].groups) + (s.name == "new_group") for s in there}
-    fewest = tuple(rank for rank in made if made[rank] == min(made.values()))
-    if len(fewest) == len(made):
-        return None
-    first = next(stand for stand in waiting if stand.rank == fewest[0])
-    rank = first.rank if len(fewest) == 1 else None
-    return Cause(Kind.FEWER_GROUPS, rank, first.frame, Symptom.GROUPS, ranks=fewest)
-
-
-def _joins_as_another(waiting: list[Stand], logs: list[RankLog]) -> Cause | None:
-    """Some rank says that it is another one, or one of another number."""
-    wrong: dict[int, tuple[list[str], tuple[str, ...]]] = {}
-    for stand in waiting:
-        log = logs[stand.rank]
-        says = [_joins_as(log.stack, name) for name in ("rank", "world_size")]
-        if all(says) and log.started_as and says != [*log.started_as]:
-            wrong[stand.rank] = says, log.started_as
-    if not wrong:
-        return None
-    first = next(stand for stand in waiting if stand.rank in wrong)
-    rank = first.rank if len(wrong) == 1 else None
-    places = tuple("rank {} of {}".format(*each) for each in wrong[first.rank])
-    found = Cause(Kind.JOINS_AS_ANOTHER, rank, first.frame, Symptom.RENDEZVOUS)
-    return replace(found, ranks=tuple(wrong), places=places, name=MEETING)
-
-
-def _joins_as(stack: list[Frame], name: str) -> str:
-    """Return the rank, or the world size, with which a rank looks for the others."""
-    told = (frame.values.get(name, "") for frame in stack if not frame.own)
-    return next(filter(str.isdecimal, told), "")
-
-
-def _not_met(waiting: list[Stand], logs: list[RankLog]) -> Cause:
+def _not_met(now: Snapshot) -> Cause | None:
     """No rank finds the others: they look at different places, or in an old file."""
-    found = Cause(
-        Kind.NOT_MET, None, waiting[0].frame, Symptom.RENDEZVOUS, name=MEETING
-    )
-    all_frames = [frame for log in logs for frame in log.stack]
-    for method in filter(None, (f.values.get("init_method") for f in all_frames)):
+    names = {stand.name for stand in now.waiting}
+    if MEETING in names and (found := _joins_as_another(now)):
+        return found  # ranks that it lets join may have left by now
+    if names != {MEETING} or len(now.waiting) < len(now.stands):
+        return None
+    found = NotMet(frame=now.waiting[0].frame, symptom=Symptom.RENDEZVOUS)
+    frames = [frame for log in now.logs for frame in log.stack]
+    for method in filter(None, (f.values.get("init_method") for f in frames)):
         if "file://" in method:
-            return replace(found, kind=Kind.OLD_FILE, places=(method.strip(QUOTES),))
-    told = [logs[stand.rank].meets for stand in waiting]
-    moved = [s for s, meets in zip(waiting, told, strict=True) if len({*meets}) > 1]
+            return replace(found, looks=method.strip(QUOTES))
+    told = [now.logs[stand.rank].meets for stand in now.waiting]
+    moved = [s for s, at in zip(now.waiting, told, strict=True) if len({*at}) > 1]
     if not moved:
         return found
-    should, looks = logs[moved[0].rank].meets[0], logs[moved[0].rank].meets[-1]
-    if len(moved) == len(waiting) or not all(told):
-        return replace(found, kind=Kind.NOBODY_LISTENS, places=(looks,))
+    should, looks = now.logs[moved[0].rank].meets[0], now.logs[moved[0].rank].meets[-1]
+    if len(moved) == len(now.waiting) or not all(told):
+        return replace(found, looks=looks)
     ranks = tuple(stand.rank for stand in moved)
-    found = replace(
-        found, kind=Kind.MEETS_ELSEWHERE, ranks=ranks, places=(looks, should)
-    )
-    if len(moved) == 1:
-        found = replace(found, rank=moved[0].rank, frame=moved[0].frame)
-    return found
+    found = replace(found, looks=looks, told=should, ranks=ranks)
+    one = moved[0] if len(moved) == 1 else None
+    return replace(found, rank=one.rank, frame=one.frame) if one else found
 
 
-def _unable(waiting: list[Stand], stands: list[Stand]) -> Cause | None:
-    """Some rank was halted by a signal, or ended early: no one else has to be odd."""
-    unable = [s for s in stands if s.state == "stopped" or s.end and s.state == "left"]
-    if not unable:
-        return None
-    return Cause(
-        Kind.UNABLE,
-        unable[0].rank if len(unable) == 1 else None,
-        unable[0].frame or (waiting[0].frame if waiting else None),
-        Symptom.ABSENT if waiting else Symptom.BUSY,
-        stands=tuple(unable),
-        waiting=tuple(waiting),
-    )
-
-
-def _lingers(stands: list[Stand]) -> Cause | None:
-    """Some rank has done its main program, and does not end."""
-    late = tuple(stand for stand in stands if stand.state == "lingers")
-    if not late:
-        return None
-    rank = late[0].rank if len(late) == 1 else None
-    return Cause(Kind.LINGERS, rank, late[0].frame, Symptom.BUSY, stands=late)
-
-
-def _busy(stands: list[Stand], logs: list[RankLog]) -> Cause | None:
-    """No rank waits for another: each has something of its own to do."""
-    busy = [stand for stand in stands if stand.state == "elsewhere"]
-    if not busy:
-        return None
-    if away := _without_gradients(busy, logs):
-        rest = tuple(stand for stand in busy if stand is not away)
-        found = Cause(Kind.NO_GRADIENTS, away.rank, away.frame, Symptom.ABSENT)
-        return replace(found, stands=(away,), waiting=rest)
-    rank = busy[0].rank if len(busy) == 1 else None
-    others = ""
-    inside = {s.rank: logs[s.rank].stack for s in busy}
-    calls = {
-        rank: [f.name for f in stack if RPC in f.file and f.name != "<module>"]
-        for rank, stack in inside.items()
-    }
-    if any(calls.values()):
-        others = "rpc"
-    meet = {r: name for r, names in calls.items() for name in ALL_MEET if name in names}
-    there = [replace(s, name=meet[s.rank]) for s in busy if s.rank in meet]
-    elsewhere = [stand for stand in stands if stand.rank not in meet]
-    if there and not any(calls.get(stand.rank) for stand in elsewhere):
-        if absent := _absent(there, elsewhere):
-            return absent
-    if rank is not None and all(s is busy[0] or s.state == "left" for s in stands):
-        others = "left"
-    if len(stands) == 1:  # it is the program
-        rank, others = None, "program"
-    found = Cause(Kind.BUSY, rank, busy[0].frame, Symptom.BUSY, name=others)
-    return replace(found, stands=tuple(busy))
-
-
-def _without_gradients(busy: list[Stand], logs: list[RankLog]) -> Stand | None:
-    """Return the one rank that is elsewhere while all others wait for gradients."""
-    first = {s.rank: logs[s.rank].stack[:1] for s in busy}
-    away = [s for s in busy if not any(BACKWARD in f.file for f in first[s.rank])]
-    return away[0] if len(away) == 1 < len(busy) else None
-
-
-def cycle(waiting: list[Stand]) -> Cause | None:
-    """Follow who waits for whom by send and recv until a rank comes up again."""
-    stands = {s.rank: s for s in waiting if s.name in PEER_ARGUMENT and s.peers}
-    for start in stands.values():
-        path = [start]
-        while (peer := path[-1].peers[0]) in stands and stands[peer] not in path:
-            path.append(stands[peer])
-        if peer != start.rank:
-            continue
-        kind, symptom = Kind.CYCLE, Symptom.CYCLE
-        if len(path) == 2 and {s.name for s in path} == {"send", "recv"}:
-            kind, symptom = Kind.PAIR, Symptom.BUSY  # they mean each other
-            if path[0].tag != path[1].tag:
-                kind, symptom = Kind.OTHER_TAG, Symptom.DIFFERENT_CALLS
-        return Cause(kind, None, start.frame, symptom, stands=tuple(path))
+def _joins_as_another(now: Snapshot) -> NotMet | None:
+    """Some rank says that it is another one, or one of another number."""
+    for stand in now.waiting:
+        log = now.logs[stand.rank]
+        says = [
+            next(filter(str.isdecimal, (f.values.get(name, "") for f in log.stack)), "")
+            for name in ("rank", "world_size")
+        ]
+        if all(says) and log.started_as and says != [*log.started_as]:
+            return NotMet(
+                rank=stand.rank,
+                frame=stand.frame,
+                symptom=Symptom.RENDEZVOUS,
+                looks="rank {} of {}".format(*says),
+                told="rank {} of {}".format(*log.started_as),
+            )
     return None
 
 
-def _other_source(waiting: list[Stand]) -> Cause | None:
-    """A rank receives from one rank while another one sends to it."""
-    sends = [stand for stand in waiting if stand.name == "send" and stand.peers]
-    for stand in waiting:
-        senders = tuple(each for each in sends if each.peers[0] == stand.rank)
-        if stand.name == "recv" and stand.peers and senders:
-            if stand.peers[0] not in [each.rank for each in senders]:
-                symptom = Symptom.DIFFERENT_CALLS
-                found = Cause(Kind.OTHER_SOURCE, stand.rank, stand.frame, symptom)
-                return replace(found, stands=(stand,), waiting=senders)
-    return None
+# --- ranks meet in one call of one group, and it is not the same call ---
 
 
-def mismatch(calls: list[list[Call]], too_small: int | None = None) -> Cause | None:
+def _calls_differ(now: Snapshot) -> Cause | None:
+    return differ(now.calls)
+
+
+def differ(
+    calls: Sequence[Sequence[Call]], too_small: int | None = None
+) -> CallsDiffer | None:
     """Return which call was not the same on all ranks, and what each rank did instead.
 
     Args:
@@ -277,114 +153,314 @@ def mismatch(calls: list[list[Call]], too_small: int | None = None) -> Cause | N
     by_rank = first_mismatch(calls)
     if not by_rank:
         return None
-    votes = {rank: str(call) for rank, call in by_rank.items()}
-    if too_small is not None and too_small not in votes:
-        votes[too_small] = str(min(by_rank.values(), key=lambda call: call.size))
-    rank = odd_one(votes)
+    what = {rank: str(call) for rank, call in by_rank.items()}
+    if too_small is not None and too_small not in what:
+        what[too_small] = str(min(by_rank.values(), key=lambda call: call.size))
+    rank = odd_one(what)
     frame = by_rank[rank if rank is not None else min(by_rank)].frame
     same = len({call.does for call in by_rank.values()}) == 1
-    symptom = Symptom.DIFFERENT_TENSORS if same else Symptom.DIFFERENT_CALLS
-    found = Cause(Kind.CALLS_DIFFER, rank, frame, symptom, calls=by_rank)
-    return replace(found, of=_called_elsewhere(calls, by_rank, rank))
+    return CallsDiffer(
+        rank=rank,
+        frame=frame,
+        symptom=Symptom.DIFFERENT_TENSORS if same else Symptom.DIFFERENT_CALLS,
+        calls=by_rank,
+        before=_counted(calls, by_rank),
+    )
 
 
-def _called_elsewhere(
-    calls: list[list[Call]], differ: dict[int, Call], rank: int | None
-) -> Cause | None:
-    """Return the first call that `rank` alone has made at another line.
+def _counted(
+    calls: Sequence[Sequence[Call]], by_rank: dict[int, Call]
+) -> Counted | None:
+    """Return a call that some of these ranks have made more often before, at one line.
 
-    The calls of a rank that has made one too many look like those of the others until
-    they differ.
+    A rank that has made one too many, or one too few, goes on like the others until
+    its calls differ from theirs.
+
+    Args:
+        calls: of each rank.
+        by_rank: the call up to which, of the ranks that are compared. Of gradients it
+            counts as well: who has skipped a backward has sent them less often.
     """
-    group, backend, until = next(iter(differ.values())).key
-    for number in range(1, until):
-        made = {
-            r: call
-            for r, its_calls in enumerate(calls)
-            for call in its_calls
-            if call.key == (group, backend, number) and call.frame and not call.p2p
-        }
-        lines = {r: call.frame.short for r, call in made.items() if call.frame}
-        if rank is not None and odd_one(lines) == rank and len(lines) > 2:
-            return Cause(Kind.CALLED_ELSEWHERE, rank, made[rank].frame, calls=made)
-    return None
+    before = {r: until(calls[r], call.key) for r, call in by_rank.items()}
+    if any(call.sends_gradients for call in by_rank.values()):
+        before = {r: [c for c in m if c.sends_gradients] for r, m in before.items()}
+    else:
+        before = {rank: made[:-1] for rank, made in before.items()}
+    seen: dict[tuple[str, str], Call] = {}
+    for call in chain(*before.values()):
+        if call.frame:
+            seen.setdefault((call.what, call.frame.short), call)
+    found = [
+        Counted(call, {r: sum(map(call.is_like, its)) for r, its in before.items()})
+        for call in seen.values()
+    ]
+    differ = [each for each in found if len({*each.times.values()}) > 1]
+    # A line to which some have never come tells most.
+    return min(differ, key=lambda each: min(each.times.values()) > 0, default=None)
 
 
-def without_record(logs: list[RankLog]) -> tuple[int | None, str]:
-    """Return the one rank that has left no record, where all others made one call.
-
-    gloo aborts a rank that gets more than its tensor has room for.
-    """
-    silent = [rank for rank, log in enumerate(logs) if not log.calls]
-    last = {str(log.calls[-1]): log.calls[-1].name for log in logs if log.calls}
-    if len(silent) != 1 or len(last) != 1 or len(logs) < 3:
-        return None, ""
-    return silent[0], next(iter(last.values()))
-
-
-def _absent(waiting: list[Stand], stands: list[Stand]) -> Cause | None:
-    """Name the ranks that have not come to where the others wait for them."""
-    absent = [stand for stand in stands if stand.state in AWAY]
-    wanted = {peer for stand in waiting for peer in stand.peers}
-    absent = [s for s in absent if s.rank in wanted] or absent
-    if not absent and {stand.peers for stand in waiting} == {tuple(wanted)[:1]}:
-        # All wait for one rank, be its stack unreadable: it may be another program.
-        absent = [s for s in stands if s.rank in wanted and s.state == "unknown"]
-    others = not wanted and any(stand.given for stand in waiting)
-    if not absent or others and len(absent) > 1:  # some may be no members
+def _groups_differ(now: Snapshot) -> Cause | None:
+    """Some rank makes a group, and others have made fewer, or make another one."""
+    names = {stand.name for stand in now.waiting}
+    if "new_group" not in names or any(s.state in AWAY for s in now.stands):
         return None
-    together = len({stand.frame and stand.frame.short for stand in absent}) == 1
-    first, one = waiting[0], absent[0].rank if len(absent) == 1 else None
-    left = absent[0].state == "left"  # else it is at some line, and not at theirs
-    frame = absent[0].frame or (first.frame if left else None)
-    found = Cause(Kind.ABSENT, one, frame, Symptom.ABSENT)
-    if len(waiting) == 1 and len(absent) > 1 and together:
-        found = Cause(Kind.ALONE, first.rank, first.frame, Symptom.ABSENT)
-    return replace(found, stands=tuple(absent), waiting=tuple(waiting))
-
-
-def _apart(waiting: list[Stand]) -> Cause | None:
-    """All wait, but not in the same communication."""
-    calls = [stand.call for stand in waiting if stand.call]
-    known = len(calls) == len(waiting)  # else nothing can be said of their groups
-    groups = {
-        s.rank: (s.name, s.call.group if s.call and known else "") for s in waiting
+    makers = tuple(stand for stand in now.waiting if stand.members)
+    if len({stand.members for stand in makers}) > 1:  # however often they have
+        symptom = Symptom.DIFFERENT_CALLS
+        return Apart(frame=makers[0].frame, symptom=symptom, waiting=makers)
+    # A rank that has raised and left its groups has none to count.
+    there = [stand for stand in now.waiting if now.logs[stand.rank].groups]
+    made = {
+        s.rank: len(now.logs[s.rank].groups) + (s.name == "new_group") for s in there
     }
-    if len(set(groups.values())) == 1:
-        return _nobody_sends(waiting) or _lines_apart(waiting, known)
-    rank = odd_one(groups)
-    recorded = {stand.rank for stand in waiting if stand.call}
-    if rank is not None and rank not in recorded:
-        if groups[rank][0] in (*ROOT_ARGUMENT, WORK):
-            rank = None  # it may not wait for all, so others may be ahead
-    first = next((s for s in waiting if s.rank == rank), waiting[0])
-    found = Cause(Kind.APART, rank, first.frame, Symptom.DIFFERENT_CALLS)
-    return replace(found, waiting=tuple(waiting))
-
-
-def _lines_apart(waiting: list[Stand], known: bool) -> Cause | None:
-    """All wait in one call, of which there is no record, but not at the same line."""
-    rank = odd_one({s.rank: s.frame.short for s in waiting if s.frame})
-    if known or rank is None:
+    fewest = tuple(rank for rank in made if made[rank] == min(made.values()))
+    if len(fewest) == len(made):
         return None
-    odd = next(stand for stand in waiting if stand.rank == rank)
-    rest = tuple(stand for stand in waiting if stand is not odd)
-    found = Cause(Kind.LINES_APART, rank, odd.frame, Symptom.DIFFERENT_CALLS)
-    return replace(found, stands=(odd,), waiting=rest)
+    frame = now.stands[fewest[0]].frame
+    rank = fewest[0] if len(fewest) == 1 else None
+    return GroupsDiffer(rank=rank, frame=frame, symptom=Symptom.GROUPS, ranks=fewest)
 
 
-def _nobody_sends(waiting: list[Stand]) -> Cause | None:
-    first = waiting[0]
-    if first.call or first.name not in (*PEER_ARGUMENT, WORK):
+def _roots_differ(now: Snapshot) -> Cause | None:
+    """Some wait in one collective that all have made, with another src or dst."""
+    rooted = [stand for stand in now.waiting if stand.name in ROOT_ARGUMENT]
+    made = [stand for stand in rooted if not stand.peers]
+    if not made:
         return None
-    found = Cause(Kind.NOBODY_SENDS, None, first.frame, Symptom.CYCLE)
-    return replace(found, waiting=tuple(waiting))
-
-
-def _not_together(waiting: list[Stand], stands: list[Stand]) -> Cause | None:
-    """All ranks wait in calls of one name, and yet they do not come together."""
-    if len(waiting) < len(stands) or len(stands) < 2:
+    first = made[0]
+    same = [stand for stand in rooted if _together(stand, first)]
+    symptom, name = Symptom.DIFFERENT_CALLS, ROOT_ARGUMENT[first.name][0]
+    known = tuple(stand for stand in same if stand.root is not None)
+    if len({stand.root for stand in known}) > 1:
+        rank = odd_one({stand.rank: stand.root for stand in known})
+        frame = (first if rank is None else now.stands[rank]).frame
+        found = RootsDiffer(rank=rank, frame=frame, name=name, stands=known)
+        return replace(found, symptom=symptom)
+    passed = now.passed(first.call.key, first.name) if first.call else []
+    if len(passed) + len(same) < len(now.stands) or not passed:
         return None
+    apart = Apart(frame=first.frame, symptom=symptom, waiting=tuple(same))
+    return replace(apart, passed=tuple(passed), means=name)
+
+
+def _together(one: Stand, other: Stand) -> bool:
+    """Tell whether two ranks wait in the same call."""
+    if one.name != other.name or not (one.call and other.call):
+        return one.name == other.name and one.call == other.call
+    # A call for objects makes two, of their sizes and of their data.
+    apart = abs(one.call.number - other.call.number)
+    return one.call.group == other.call.group and apart <= ("object" in one.name)
+
+
+# --- who waits for whom ---
+
+
+def _circle(now: Snapshot) -> Cause | None:
+    """Each of some ranks waits for the next one."""
+    path = _shortest_circle({s.rank: s.peers for s in now.waiting})
+    if not path:
+        return None
+    stands = tuple(now.stands[rank] for rank in path)
+    found = Circle(
+        frame=stands[0].frame,
+        symptom=Symptom.CYCLE,
+        stands=stands,
+        to=(*path[1:], path[0]),
+    )
+    if found.answered:  # they mean each other
+        tags = {stand.tag for stand in stands}
+        symptom = Symptom.DIFFERENT_CALLS if len(tags) > 1 else Symptom.BUSY
+        return replace(found, symptom=symptom)
+    groups = {s.rank: s.call for s in now.waiting if s.call and s.peers}
+    if {*path} <= {*groups}:
+        return _other_group(now, found, groups) or _strayed(now, found, groups)
+    return found
+
+
+def _shortest_circle(peers: dict[int, tuple[int, ...]]) -> list[int]:
+    """Return ranks of which each waits for the next one, and the last for the first."""
+    for length in range(2, len(peers) + 1):
+        for rank in sorted(peers):
+            for path in _paths([rank], peers, length):
+                if path[0] in peers[path[-1]]:
+                    return path
+    return []
+
+
+def _paths(
+    path: list[int], peers: dict[int, tuple[int, ...]], length: int
+) -> Iterator[list[int]]:
+    """Yield the ways from rank to rank, of this many, on which none comes twice."""
+    if len(path) == length:
+        yield path
+        return
+    for peer in peers[path[-1]]:
+        if peer in peers and peer not in path and peer > path[0]:
+            yield from _paths([*path, peer], peers, length)
+
+
+def _other_group(now: Snapshot, found: Circle, calls: dict[int, Call]) -> Cause | None:
+    """They wait in groups that have the same members: one may have taken another."""
+    groups = {rank: (call.group, call.members) for rank, call in calls.items()}
+    names, members = (
+        {name for name, _ in groups.values()},
+        {m for _, m in groups.values()},
+    )
+    if len(names) < 2 or len(members) > 1:
+        return None
+    rank = odd_one({rank: name for rank, (name, _) in groups.items()})
+    frame = found.frame if rank is None else now.stands[rank].frame
+    waiting = tuple(now.stands[rank] for rank in groups)
     symptom = Symptom.DIFFERENT_CALLS
-    found = Cause(Kind.NOT_TOGETHER, None, waiting[0].frame, symptom)
-    return replace(found, waiting=tuple(waiting))
+    return Apart(rank=rank, frame=frame, symptom=symptom, waiting=waiting)
+
+
+def _strayed(now: Snapshot, found: Circle, calls: dict[int, Call]) -> Circle:
+    """Add what one rank of the circle has done otherwise than all that stand with it.
+
+    In a mesh rank 3 skips a call of its column, and goes on: those that have come to
+    the same call as it have all made one more before.
+    """
+    found = replace(found, symptom=Symptom.DIFFERENT_CALLS)
+    for rank in (stand.rank for stand in found.stands):
+        key = calls[rank].key
+        with_it = {r: call for r, call in calls.items() if call.key == key}
+        before = _counted(now.calls, with_it) if len(with_it) > 2 else None
+        if before and odd_one(before.times) == rank:
+            frame = now.stands[rank].frame
+            return replace(found, rank=rank, frame=frame, before=before)
+    return found
+
+
+def _absent(now: Snapshot) -> Cause | None:
+    """Name the ranks for which others wait, and that wait for nobody."""
+    absent = [stand for stand in now.stands if stand.state in AWAY]
+    wanted = {peer for stand in now.waiting for peer in stand.peers}
+    if not now.waiting or not (absent or wanted):
+        return None
+    absent = [stand for stand in absent if stand.rank in wanted] or absent
+    if not absent and {stand.peers for stand in now.waiting} == {tuple(wanted)[:1]}:
+        # All wait for one rank, be its stack unreadable: it may be another program.
+        absent = [s for s in now.stands if s.rank in wanted and s.state == "unknown"]
+    # Some may be no members of the group in which the others wait.
+    unsure = not wanted and any(stand.given for stand in now.waiting)
+    if not absent or unsure and len(absent) > 1:
+        return None
+    first, one = now.waiting[0], absent[0].rank if len(absent) == 1 else None
+    left = absent[0].state in ("left", "stopped")  # else it is at some line of its own
+    frame = absent[0].frame or (first.frame if left else None)
+    found = Absent(
+        rank=one,
+        frame=frame,
+        symptom=Symptom.ABSENT,
+        away=tuple(absent),
+        waiting=tuple(now.waiting),
+    )
+    together = len({stand.frame and stand.frame.short for stand in absent}) == 1
+    if len(now.waiting) == 1 and len(absent) > 1 and together:  # the others agree
+        return replace(found, rank=first.rank, frame=first.frame)
+    return found
+
+
+def _unable(now: Snapshot) -> Cause | None:
+    """Some rank was halted by a signal, or has raised: it will not come, ever."""
+    unable = [
+        s for s in now.stands if s.state == "stopped" or s.end and s.state == "left"
+    ]
+    if not unable:
+        return None
+    first = now.waiting[0].frame if now.waiting else None
+    return Absent(
+        rank=unable[0].rank if len(unable) == 1 else None,
+        frame=unable[0].frame or first,
+        symptom=Symptom.ABSENT if now.waiting else Symptom.BUSY,
+        away=tuple(unable),
+        waiting=tuple(now.waiting),
+    )
+
+
+def _apart(now: Snapshot) -> Cause | None:
+    """Some wait, and it is not known why they do not come together."""
+    first, waiting = now.waiting[0].frame if now.waiting else None, tuple(now.waiting)
+    found = Apart(frame=first, symptom=Symptom.DIFFERENT_CALLS, waiting=waiting)
+    if found.unanswered:
+        return replace(found, symptom=Symptom.CYCLE)
+    return found if len(waiting) > 1 else None
+
+
+# --- nobody waits for another ---
+
+
+def _lingers(now: Snapshot) -> Cause | None:
+    """Some rank has done its main program, and does not end."""
+    late = tuple(stand for stand in now.stands if stand.state == "lingers")
+    if not late or now.waiting:
+        return None
+    rank = late[0].rank if len(late) == 1 else None
+    return Lingers(rank=rank, frame=late[0].frame, symptom=Symptom.BUSY, stands=late)
+
+
+def _busy(now: Snapshot) -> Cause | None:
+    """No rank waits for another: each has something of its own to do."""
+    busy = [stand for stand in now.stands if stand.state == "elsewhere"]
+    if not busy or now.waiting:
+        return None
+    alone = len(now.stands) == 1  # it is the program
+    inside = [frame for stand in busy for frame in now.logs[stand.rank].stack]
+    remote = [RPC in frame.file and frame.name != "<module>" for frame in inside]
+    return Busy(
+        rank=busy[0].rank if len(busy) == 1 and not alone else None,
+        frame=busy[0].frame,
+        symptom=Symptom.BUSY,
+        stands=tuple(busy),
+        only=alone,
+        left=all(s is busy[0] or s.state == "left" for s in now.stands),
+        remote=any(remote),
+    )
+
+
+# In which order causes are looked for. What explains what ranks do later comes first.
+STEPS: tuple[Callable[[Snapshot], Cause | None], ...] = (
+    _nested,  # no rank of torchrun is one of the program's
+    _unable,  # whatever the others do follows from it
+    _not_met,  # no call was made yet
+    _groups_differ,  # new_group waits for all, and its calls are those of a store
+    _calls_differ,  # from there on, what ranks wait for is chance
+    _roots_differ,  # all have made the call: no one is away
+    _circle,
+    _absent,  # what is known of the peers: else whoever does not wait
+    _apart,
+    _lingers,
+    _busy,
+)
+
+
+# --- a job that is watched, in which some rank moves or cannot be seen ---
+
+
+def _restless(now: Snapshot) -> Cause:
+    """Some rank moves, computes, or cannot be seen: what holds in any case, or who does
+    what."""
+    if not {"unseen", "away"} & {stand.state for stand in now.stands}:
+        if found := _circle(now):
+            return found
+    return does(now.stands)
+
+
+def does(stands: Sequence[Stand]) -> Does:
+    """Return what each rank does, with the one that the others may be waiting for."""
+    if all(stand.state == "moves" for stand in stands):
+        never = [s.rank for s in stands if s.watched and not s.watched.waited]
+        others = [s.watched.waited for s in stands if s.watched and s.watched.waited]
+        slowest = (
+            never[0] if len(never) == 1 and min(others, default=0) >= OFTEN else None
+        )
+        return Does(stands=tuple(stands), slowest=slowest)
+    waiting = [stand for stand in stands if stand.state == "waits"]
+    of = [[s for s in stands if s.state == state] for state in TOLD_FIRST]
+    culprits = next(filter(None, of), [])
+    first = (culprits or waiting or stands)[0]
+    rank = culprits[0].rank if len(culprits) == 1 else None
+    if all(stand.state == "left" for stand in stands):
+        return Does(stands=tuple(stands))
+    return Does(rank=rank, frame=first.frame, stands=tuple(stands))

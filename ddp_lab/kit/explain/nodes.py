@@ -5,12 +5,23 @@ import signal
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from ddp_lab.kit.explain.cause import Cause, Kind
+from ddp_lab.kit.explain.cause import Cause
+from ddp_lab.kit.explain.causes.beside import NodeEvent
+from ddp_lab.kit.explain.causes.node import (
+    CutOff,
+    NodeFailed,
+    NodeLost,
+    NodesMissing,
+    NodesNotMet,
+    OwnLoopback,
+    SlowLink,
+)
 from ddp_lab.kit.explain.symptoms import Symptom, find
 from ddp_lab.kit.record.agents import Agent
 from ddp_lab.kit.record.files import shorten
-from ddp_lab.kit.record.heard import ECHOES, Heard
+from ddp_lab.kit.record.heard import Heard
 from ddp_lab.kit.record.stacks import last_error
+from ddp_lab.kit.record.torch_words import ECHOES
 
 CARRIES = 1000.0  # bytes a second: a link that carries more is not still
 MENDING = 60.0  # seconds that connections may need when a cable is mended
@@ -20,7 +31,7 @@ MENDING = 60.0  # seconds that connections may need when a cable is mended
 class Lost:
     """A node that is lost."""
 
-    cause: Cause
+    cause: NodeLost
     also: tuple[Cause, ...]
     time: float
     """When it happened, in seconds since the epoch."""
@@ -37,7 +48,7 @@ def cut_off(agents: list[Agent], first: float) -> Cause | None:
     """
     for agent in agents:
         if agent.cut and agent.cut[0] <= first <= agent.cut[1] + MENDING:
-            return Cause(Kind.CUT_OFF, symptom=Symptom.NETWORK, node=agent.node)
+            return CutOff(symptom=Symptom.NETWORK, node=agent.node)
     return None
 
 
@@ -46,7 +57,7 @@ def slow(agents: list[Agent]) -> Cause | None:
     busy = [agent.carries for agent in agents if agent.carries > CARRIES]
     if len(busy) < 2:
         return None
-    return Cause(Kind.SLOW_LINK, symptom=Symptom.NETWORK, limit=max(busy))
+    return SlowLink(symptom=Symptom.NETWORK, rate=max(busy))
 
 
 def gone(agents: list[Agent]) -> Lost | None:
@@ -59,13 +70,15 @@ def gone(agents: list[Agent]) -> Lost | None:
     others = [a.time for a in agents if a.code and not (a.done or a.lost)]
     if first.code == -signal.SIGTERM and min(others, default=math.inf) < first.time:
         return None  # srun, say, ends the rest of a run whose first node has failed
-    found = Cause(Kind.NODE_LOST, symptom=Symptom.KILLED, node=first.node)
-    code = None if first.stopped else first.code
-    also = [Cause(Kind.EVENT, name=first.done)] if first.done else []
-    if first.meets.get("at", "").startswith(f"node{first.node}:"):
-        also.append(Cause(Kind.RENDEZVOUS_LOST))
-    found = replace(found, ranks=first.ranks, code=code)
-    return Lost(found, tuple(also), first.time, first.done.startswith("kill"))
+    found = NodeLost(
+        symptom=Symptom.KILLED,
+        node=first.node,
+        ranks=first.ranks,
+        code=None if first.stopped else first.code,
+    )
+    met = first.meets.get("at", "").startswith(f"node{first.node}:")
+    also = (NodeEvent(name=first.done, lost=met),) if first.done or met else ()
+    return Lost(found, also, first.time, first.done.startswith("kill"))
 
 
 def never_met(agents: list[Agent]) -> Cause | None:
@@ -73,7 +86,7 @@ def never_met(agents: list[Agent]) -> Cause | None:
     return _not_come(agents) or _alone(agents) or failed(agents) or _not_found(agents)
 
 
-def never_again(agents: list[Agent], store: str) -> Cause | None:
+def never_again(agents: list[Agent], shares_store: bool) -> Cause | None:
     """Return why no rank is started again, although all nodes are there to do so.
 
     torch 2.15 says only in the first round where the ranks of all rounds find the store
@@ -82,10 +95,14 @@ def never_again(agents: list[Agent], store: str) -> Cause | None:
     there = [agent for agent in agents if agent.came and agent.code is None]
     if len(there) < 2:
         return None
-    found = Cause(Kind.NODES_NOT_MET_AGAIN, symptom=Symptom.RENDEZVOUS, name=store)
-    new = tuple(agent.node for agent in there if not agent.ranks)
-    ranks = tuple(rank for agent in agents for rank in agent.ranks)
-    return replace(found, nodes=new, ranks=ranks, places=(_at(there[0]),))
+    return NodesNotMet(
+        symptom=Symptom.RENDEZVOUS,
+        at=_at(there[0]),
+        again=True,
+        come=tuple(agent.node for agent in there if not agent.ranks),
+        ranks=tuple(rank for agent in agents for rank in agent.ranks),
+        shares_store=shares_store,
+    )
 
 
 def own_loopback(agents: list[Agent], heard: Mapping[int, Heard]) -> Cause | None:
@@ -101,8 +118,8 @@ def own_loopback(agents: list[Agent], heard: Mapping[int, Heard]) -> Cause | Non
     rank, address = min(at.items())
     others = [agent.node for agent in agents if not {*agent.ranks} & {*at}]
     one = others[0] if len(others) == 1 else None
-    found = Cause(Kind.OWN_LOOPBACK, symptom=Symptom.NETWORK, node=one)
-    return replace(found, places=(address,), ranks=(rank,))
+    symptom = Symptom.NETWORK
+    return OwnLoopback(symptom=symptom, node=one, address=address, ranks=(rank,))
 
 
 def failed(agents: list[Agent]) -> Cause | None:
@@ -116,7 +133,7 @@ def failed(agents: list[Agent]) -> Cause | None:
         return None
     _, node, error = min(found)
     symptom = find(error) or Symptom.RENDEZVOUS
-    return Cause(Kind.NODE_SAID, symptom=symptom, node=node, error=shorten(error, 300))
+    return NodeFailed(symptom=symptom, node=node, error=shorten(error, 300))
 
 
 def _error(agent: Agent) -> str:
@@ -132,8 +149,9 @@ def _not_come(agents: list[Agent]) -> Cause | None:
     there = [agent for agent in agents if agent.came]
     if not away or not there:
         return None
-    found = Cause(Kind.NODES_NOT_COME, symptom=Symptom.RENDEZVOUS, nodes=away)
-    return replace(found, sides={_at(there[0]): tuple(a.node for a in there)})
+    came = tuple(agent.node for agent in there)
+    symptom = Symptom.RENDEZVOUS
+    return NodesMissing(symptom=symptom, at=_at(there[0]), away=away, there=came)
 
 
 def _alone(agents: list[Agent]) -> Cause | None:
@@ -144,18 +162,17 @@ def _alone(agents: list[Agent]) -> Cause | None:
     missing = int(meets["nnodes"].partition(":")[0]) - 1
     if missing < 1:
         return None
-    found = Cause(Kind.NODE_ALONE, symptom=Symptom.RENDEZVOUS, places=(meets["at"],))
+    found = NodesMissing(symptom=Symptom.RENDEZVOUS, at=meets["at"])
     if meets["backend"] == "static" and meets["rank"] != "0":
-        return replace(found, kind=Kind.NO_NODE_0)
-    return replace(found, name=meets["nnodes"], limit=missing)
+        return found
+    return replace(found, wanted=meets["nnodes"], missing=missing)
 
 
 def _not_found(agents: list[Agent]) -> Cause | None:
     """All have come and were told the same, and still no rank was started."""
     if len(agents) < 2 or not any(agent.came for agent in agents):
         return None
-    found = Cause(Kind.NODES_NOT_MET, symptom=Symptom.NETWORK)
-    return replace(found, places=(_at(agents[0]),))
+    return NodesNotMet(symptom=Symptom.NETWORK, at=_at(agents[0]))
 
 
 def _at(agent: Agent) -> str:

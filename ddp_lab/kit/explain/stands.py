@@ -1,11 +1,14 @@
 """Say where each rank stands: whom it waits for, or what it does instead."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import takewhile
 from pathlib import Path
 
-from ddp_lab.kit.explain.cause import Cause, Kind, Stand
+from ddp_lab.kit.explain.cause import Ended, Stand
+from ddp_lab.kit.explain.causes.ended import Exited, Raised, Signalled
+from ddp_lab.kit.explain.causes.waiting import WORK
 from ddp_lab.kit.record.heard import listen
 from ddp_lab.kit.record.rank_log import RankLog
 from ddp_lab.kit.record.stacks import (
@@ -41,12 +44,13 @@ ALONE = ("destroy_process_group",)  # in which a rank does not wait for the othe
 # compares its parameters, say. Of remote calls nobody knows who waits for whom.
 WITHIN = ("torch/distributed/", "torch/nn/parallel/")
 RPC = "torch/distributed/rpc/"
-WORK = "Work.wait"  # of what an asynchronous call returns
+ALL_MEET = ("init_rpc", "shutdown")  # of the calls of torch's RPC
 CHECKPOINT = "torch/distributed/checkpoint/"  # where a rank writes and reads as well
 FUNCTIONAL = "torch/distributed/_functional_collectives.py"  # as of DTensor
 GROUP = "ProcessGroup at 0x"  # what py-spy shows of one
-OF_THREADS = ("threading.py", str(Path("concurrent/futures/thread.py")))
-IN_ASYNCIO = ("selectors.py", str(Path("/asyncio/")))
+WAIT = re.compile(r"\b(\w+)\.wait\(")
+OTHER_WAIT = re.compile(r"\b(os|store\w*)\.wait\(")
+TORCH = str(Path("/torch/"))
 
 
 def find_stands(logs: list[RankLog]) -> list[Stand]:
@@ -73,7 +77,7 @@ def _handling(stand: Stand, log: RankLog) -> Stand:
     if listen(error).gave_up:
         return stand
     raised = own(from_lists(log.handles["frames"]))
-    end = Cause(Kind.RAISED, error=error, stands=(stand,))
+    end = Raised(error=error, stands=(stand,))
     return Stand(stand.rank, "left", raised or stand.frame, end=end)
 
 
@@ -91,19 +95,19 @@ def _stand(rank: int, log: RankLog) -> Stand:
     return _inside(rank, log)
 
 
-def _end(log: RankLog) -> Cause | None:
+def _end(log: RankLog) -> Ended | None:
     """Return how a rank ended that nobody had asked to end, if it did, and not well."""
     if not log.exit or log.exit["asked"] or not log.exit["code"]:
         return None
     code = log.exit["code"]
     if log.raised or code > 0 and log.traceback:
         return _raised(log)
-    return Cause(Kind.EXIT if code > 0 else Kind.SIGNAL, code=code)
+    return Exited(code=code) if code > 0 else Signalled(code=code)
 
 
-def _raised(log: RankLog) -> Cause:
+def _raised(log: RankLog) -> Raised:
     error = log.raised["error"] if log.raised else last_error(log.traceback)
-    return Cause(Kind.RAISED, error=error)
+    return Raised(error=error)
 
 
 def _after_main(stack: list[Frame]) -> bool:
@@ -123,72 +127,104 @@ def _lingering(rank: int, log: RankLog) -> Stand:
     end = _raised(log) if log.raised else None
     if frame := own(log.stack):
         return Stand(rank, "lingers", frame, "an exit function", end=end)
-    waits = [(f"thread {name}", own(stack)) for name, stack in log.threads.items()]
-    for name, frame in waits or beside(log):
-        if frame:
-            return Stand(rank, "lingers", frame, name, end=end)
-    for name, stack in log.threads.items():  # which a library has sent to work
-        calls = [frame for frame in stack if not frame.file.endswith(OF_THREADS)]
-        does = f" ({Path(calls[-1].file).stem}.{calls[-1].name})" if calls else ""
-        return Stand(rank, "lingers", name=f"thread {name}{does}", end=end)
+    threads = [(f"thread {name}", own(stack)) for name, stack in log.threads.items()]
+    for name, frame in threads or beside(log):
+        return Stand(rank, "lingers", frame, name, end=end)
     return Stand(rank, "lingers", end=end)
 
 
 def _inside(rank: int, log: RankLog) -> Stand:
     """Return where a rank stands that is in the midst of its program."""
-    frame, undone = own(log.stack), [call for call in log.calls if not call.done]
-    inside = communication(log.stack)
+    frame, inside = own(log.stack), communication(log.stack)
     if inside and inside.name not in ALONE:
-        calls = [call for call in undone if call.name == inside.name]
-        call = calls[-1] if calls else None
-        peer, root = _named(inside, PEER_ARGUMENT), _named(inside, ROOT_ARGUMENT)
-        peers = () if peer is None else (peer,)
-        tag = _named(inside, TAG_ARGUMENT)
-        members = inside.values.get("ranks", "") if inside.name == "new_group" else ""
-        given = _is_given_group(log.stack)
-        found = Stand(rank, "waits", frame, inside.name, call, peers, root, tag, given)
-        return replace(found, members=members)
-    in_library = bool(log.stack) and not log.stack[0].own
-    # In C++ or torch, and not in a thread, say.
-    in_torch = not in_library or str(Path("/torch/")) in log.stack[0].file
-    on_work = frame is not None and ".wait(" in frame.code and in_torch
-    where = in_library or on_work or any(call.on_device for call in undone)
-    if undone and where or on_work or log.heard.gave_up:
-        call = undone[0] if undone else None
-        name = call.name if call else WORK if on_work else "a communication"
+        return _calling(rank, log, inside)
+    if name := _waits_in(log):
+        undone = [call for call in log.calls if not call.done]
+        call = undone[0] if undone and name == undone[0].name else None
         return Stand(rank, "waits", frame, name, call)
-    if _within(log.stack) and not inside and not starts_up(log.stack):
-        return Stand(rank, "waits", frame, entered(log.stack))
     for stack in log.threads.values():
         if not inside and communication(stack):
-            there = _inside(rank, replace(log, stack=stack))
+            there = _inside(rank, replace(log, stack=stack, doing={}))
             return replace(there, frame=there.frame or frame)
-    innermost = log.stack[0].file if log.stack else ""
-    if any(part in innermost for part in IN_ASYNCIO) and any(
-        map(own, log.tasks.values())
-    ):
-        return _in_tasks(rank, log)
     if frame is None:
         return Stand(rank, "unknown", printed=(log.lines or [""])[-1])
     return Stand(rank, "elsewhere", frame, beside=beside(log))
 
 
-def _within(stack: list[Frame]) -> bool:
-    """Tell whether a rank is in code of torch that waits for others."""
+def _calling(rank: int, log: RankLog, inside: Frame) -> Stand:
+    """Return where a rank stands that is in a function of torch.distributed."""
+    calls = [c for c in log.calls if not c.done and c.name == inside.name]
+    peer = _named(inside, PEER_ARGUMENT)
+    return Stand(
+        rank,
+        "waits",
+        own(log.stack),
+        inside.name,
+        call=calls[-1] if calls else None,
+        peers=() if peer is None else (peer,),
+        root=_named(inside, ROOT_ARGUMENT),
+        tag=_named(inside, TAG_ARGUMENT),
+        given=_is_given_group(log.stack),
+        members=inside.values.get("ranks", "") if inside.name == "new_group" else "",
+    )
+
+
+def called(log: RankLog) -> str:
+    """Return in which call of torch.distributed a rank stands, or has died."""
+    inside = communication(log.stack)
+    return inside.name if inside else WORK * _waits_for_work(log)
+
+
+def _waits_in(log: RankLog) -> str:
+    """Return in which communication a rank waits outside of such a function, if any.
+
+    Its stack may end in its own line, as C++ has none: a call that is not done tells
+    then only if it runs on a device, which the host has left behind.
+    """
+    undone = [call for call in log.calls if not call.done]
+    in_library = bool(log.stack) and not log.stack[0].own
+    on_work = _waits_for_work(log)
+    if undone and (in_library or on_work or any(call.on_device for call in undone)):
+        return undone[0].name
+    if on_work:
+        return WORK
+    if log.heard.gave_up:
+        return undone[0].name if undone else "a communication"
+    if communication(log.stack) or starts_up(log.stack):
+        return ""
+    meets = [f.name for f in log.stack if RPC in f.file and f.name in ALL_MEET]
+    return meets[0] if meets else _within(log.stack)
+
+
+def _waits_for_work(log: RankLog) -> bool:
+    """Tell whether a rank waits for what an asynchronous call has returned.
+
+    `w.wait()` is C++, so the stack ends at the program's line, which may have another
+    call, or a `wait` of something else: `os.wait()`, or of a store.
+    """
+    frame, innermost = own(log.stack), log.stack[0] if log.stack else None
+    if not frame or not innermost or ".wait(" not in frame.code:
+        return False
+    if not innermost.own:
+        return TORCH in innermost.file
+    if log.doing:  # of which call, and of what kind of object, the rank has told
+        return ".wait(" in log.doing["call"] and log.doing["of"] in ("", "Work")
+    name = WAIT.search(frame.code)
+    value = frame.values.get(name[1], "Work") if name else "Work"
+    return "Work" in value and not OTHER_WAIT.search(frame.code)
+
+
+def _within(stack: list[Frame]) -> str:
+    """Return the function of torch that the program has called, if it waits for others.
+
+    A functional collective, as of a DTensor, is an operator like a computation.
+    """
     library = [*takewhile(lambda frame: not frame.own, stack)]
-    if any(frame.file.endswith(FUNCTIONAL) for frame in library):
-        return True  # and in an operator, as of a computation
     innermost = stack[0].file if stack else ""
+    functional = any(frame.file.endswith(FUNCTIONAL) for frame in library)
     own_work = any(part in innermost for part in (RPC, CHECKPOINT))
-    return not own_work and any(part in innermost for part in WITHIN)
-
-
-def _in_tasks(rank: int, log: RankLog) -> Stand:
-    """Return where a rank stands whose main thread waits for tasks of asyncio."""
-    frames = {name: frame for name, s in log.tasks.items() if (frame := own(s))}
-    first, *rest = sorted(frames, key=lambda name: (len(name), name))  # as begun
-    more = tuple((f"task {name}", frames[name]) for name in rest)
-    return Stand(rank, "elsewhere", frames[first], beside=more + beside(log))
+    waits = not own_work and any(part in innermost for part in WITHIN)
+    return entered(stack) if functional or waits else ""
 
 
 def beside(log: RankLog) -> tuple[tuple[str, Frame | None], ...]:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from ddp_lab.kit.record import names
 from ddp_lab.kit.record.files import read, read_json
-from ddp_lab.kit.record.heard import signal_obeyed
 from ddp_lab.kit.record.lives import events, last_attempt, lives, node_folders
+from ddp_lab.kit.record.torch_words import signal_obeyed
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """The communication calls of a rank, as PyTorch's flight recorder has kept them."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ddp_lab.kit.record.stacks import Frame
@@ -29,8 +30,8 @@ SAME_SIZE = (
 )
 GLOO = "gloo"  # over any other backend a call runs on the device, and its host goes on
 
-Key = tuple[str, str, int]
-"""A call's group, backend and number."""
+Key = tuple[str, str, int, int]
+"""A call's group, backend and number, and how often the group was made anew."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,12 @@ class Call:
     members: tuple[int, ...] = ()
     """The ranks of the group, where they are known."""
     backend: str = GLOO
+    callers: tuple[Frame, ...] = ()
+    """The program's lines that have led to its own line, the innermost first."""
+    part: str = ""
+    """What torch sends by itself: `gradients, in backward`."""
+    generation: int = 0
+    """How often a group of this name was there before: it may be made anew."""
 
     def __str__(self) -> str:
         """Return, say, `all_reduce of float32 (4,)`."""
@@ -61,6 +68,26 @@ class Call:
             return self.name
         more = f" and {len(self.shapes) - 1} more" if len(self.shapes) > 1 else ""
         return f"{self.name} of {self.dtypes[0]} {self.shapes[0]}{more}"
+
+    @property
+    def whole(self) -> str:
+        """The same, and what torch sends by it: `(gradients, in backward)`."""
+        return f"{self} ({self.part})" if self.part else str(self)
+
+    @property
+    def what(self) -> str:
+        """Its name, and what torch sends by it."""
+        return f"{self.name} ({self.part})" if self.part else self.name
+
+    @property
+    def sends_gradients(self) -> bool:
+        """Whether DDP makes it in a backward."""
+        return self.part.startswith("gradients")
+
+    @property
+    def path(self) -> list[Frame]:
+        """The program's lines that have led to the call, the outermost first."""
+        return [*reversed(self.callers), *([self.frame] if self.frame else [])]
 
     @property
     def size(self) -> int:
@@ -75,12 +102,17 @@ class Call:
 
         The backends of a group count apart.
         """
-        return self.group, self.backend, self.number
+        return self.group, self.backend, self.number, self.generation
 
     @property
     def on_device(self) -> bool:
         """Whether the host goes on, and stands where it reads the result."""
         return self.backend != GLOO and not self.done and not self.p2p
+
+    def is_like(self, other: "Call") -> bool:
+        """Return whether both are calls of one kind, at one line of the program."""
+        lines = [each.frame.short if each.frame else "" for each in (self, other)]
+        return self.what == other.what and lines[0] == lines[1]
 
     def matches(self, other: "Call") -> bool:
         """Return whether both may be one rank's part of the same communication."""
@@ -94,22 +126,42 @@ class Call:
 def from_flight(flight: dict) -> list[Call]:
     """Return the calls in a rank's flight.json (see rank.py), oldest first."""
     groups = flight.get("groups", {})
-    return [
-        Call(
-            call["name"],
-            call["does"],
-            call["group"],
-            call["number"],
-            tuple(tuple(s) if isinstance(s, list) else (s,) for s in call["shapes"]),
-            tuple(DTYPES.get(dtype, dtype) for dtype in call["dtypes"]),
-            call["done"],
-            call["p2p"],
-            Frame(*call["frames"][0]) if call["frames"] else None,
-            tuple(groups.get(call["group"], ())),
-            call.get("backend", GLOO),
-        )
-        for call in flight.get("calls", [])
-    ]
+    return _by_generation([_call(call, groups) for call in flight.get("calls", [])])
+
+
+def _call(call: dict, groups: dict) -> Call:
+    frames = [Frame(*frame) for frame in call["frames"]]
+    return Call(
+        call["name"],
+        call["does"],
+        call["group"],
+        call["number"],
+        tuple(tuple(s) if isinstance(s, list) else (s,) for s in call["shapes"]),
+        tuple(DTYPES.get(dtype, dtype) for dtype in call["dtypes"]),
+        call["done"],
+        call["p2p"],
+        frames[0] if frames else None,
+        tuple(groups.get(call["group"], ())),
+        call.get("backend", GLOO),
+        callers=tuple(frames[1:]),
+        part=call.get("part", ""),
+    )
+
+
+def _by_generation(calls: list[Call]) -> list[Call]:
+    """Return the calls, each with how often a group of its name was there before.
+
+    After destroy_process_group and init_process_group the group "0" counts anew.
+    """
+    last: dict[tuple[str, str], tuple[int, int]] = {}
+    found = []
+    for call in calls:
+        number, generation = last.get((call.group, call.backend), (0, 0))
+        if not call.p2p:
+            generation += call.number <= number
+            last[call.group, call.backend] = call.number, generation
+        found.append(replace(call, generation=generation))
+    return found
 
 
 def with_failed(calls: list[Call], frame: Frame | None) -> list[Call]:
@@ -128,8 +180,10 @@ def with_failed(calls: list[Call], frame: Frame | None) -> list[Call]:
     return [replace(c, done=False) if c in there[-1:] else c for c in calls]
 
 
-def first_mismatch(calls: list[list[Call]]) -> dict[int, Call] | None:
+def first_mismatch(calls: Sequence[Sequence[Call]]) -> dict[int, Call]:
     """Return by rank the earliest call that is not the same on all ranks that made it.
+
+    It is empty if there is none.
 
     Args:
         calls: by rank, as `from_flight` returns them.
@@ -144,4 +198,11 @@ def first_mismatch(calls: list[list[Call]]) -> dict[int, Call] | None:
         first = next(iter(by_rank.values()))
         if not all(call.matches(first) for call in by_rank.values()):
             return by_rank
-    return None
+    return {}
+
+
+def until(calls: Sequence[Call], key: Key) -> list[Call]:
+    """Return the collective calls of a rank before the one with this key, and it."""
+    made = [call for call in calls if not call.p2p]
+    at = next((n for n, call in enumerate(made) if call.key == key), len(made))
+    return made[: at + 1]

@@ -14,7 +14,6 @@ from ddp_lab.kit.record import agents, stacks
 from ddp_lab.kit.record.agents import Agent
 from ddp_lab.kit.record.calls import from_flight, with_failed
 from ddp_lab.kit.record.files import clip, names, read, read_json
-from ddp_lab.kit.record.heard import EXIT_CODE
 from ddp_lab.kit.record.lives import (
     Change,
     Life,
@@ -27,6 +26,7 @@ from ddp_lab.kit.record.lives import (
     node_folders,
 )
 from ddp_lab.kit.record.rank_log import RankLog
+from ddp_lab.kit.record.torch_words import EXIT_CODE
 
 # A line may say whose it is.
 NAMES_RANK = re.compile(r"\[rank (\d{1,9})\] |\{.*\"rank\": (\d{1,9})\b(?!\.)")
@@ -257,10 +257,9 @@ def _add_evidence(log: RankLog, folder: Path) -> None:
     log.calls, log.groups = from_flight(flight), flight.get("groups", {})
     log.handles, log.meets = flight.get("handles"), tuple(flight.get("meets", ()))
     log.started_as = tuple(flight.get("started_as", ()))
-    log.failed_tasks = flight.get("failed_tasks", {})
-    for kept, there in (("tasks", log.tasks), ("threads", log.threads)):
-        for name, frames in flight.get(kept, {}).items():
-            there[name] = stacks.from_lists(frames)
+    log.doing = flight.get("doing") or {}
+    for name, frames in flight.get("threads", {}).items():
+        log.threads[name] = stacks.from_lists(frames)
     seen = stacks.from_json(read_json(folder / "stack.json"))
     said = log.frames or stacks.from_text(log.traceback)
     raised = log.end or (folder / "error.json").exists()

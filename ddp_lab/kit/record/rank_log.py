@@ -9,7 +9,8 @@ from typing import Any
 from ddp_lab.kit.record import stacks, stderr
 from ddp_lab.kit.record.calls import Call
 from ddp_lab.kit.record.files import clip
-from ddp_lab.kit.record.heard import STORE, Heard, listen, lost_peer
+from ddp_lab.kit.record.heard import Heard, listen
+from ddp_lab.kit.record.torch_words import NOISE, STORE, lost_peer
 
 RAISES = re.compile(r"\braise\b")
 DEEPEST = 100  # levels of a fact
@@ -58,10 +59,9 @@ class RankLog:
     """How it ended, when, and whether it had been asked to; see proxy.py."""
     handles: dict | None = None
     """The exception that it was handling when it was last asked; see rank.py."""
-    tasks: dict[str, list[stacks.Frame]] = field(default_factory=dict)
-    """Where the tasks of asyncio stood, by name."""
-    failed_tasks: dict[str, str] = field(default_factory=dict)
-    """The tracebacks of those that have failed, while nobody awaited them."""
+    doing: dict = field(default_factory=dict)
+    """The source of the call that its main thread was in, and the type of the object
+    of which that is a method, as far as it knew; see rank.py."""
     threads: dict[str, list[stacks.Frame]] = field(default_factory=dict)
     """Where those of its threads stood for which Python waits at the end."""
     started_as: tuple[str, ...] = ()
@@ -151,24 +151,22 @@ class RankLog:
         return ""
 
     @property
-    def aside(self) -> tuple[str, str]:
-        """A traceback that was not its end, and the task of asyncio that it has ended.
+    def aside(self) -> str:
+        """A traceback that was not its end.
 
         It is the last one, but whole ones come first, and among these those of threads:
         one that is dead explains more than what was caught.
         """
-        for name, text in self.failed_tasks.items():
-            return text, f"task {name}"
         found = [part.text for part in self.remarks if part.is_traceback]
         found += [self.traceback] if self.guessed else []
-        return max(reversed(found), key=_tells, default=""), ""
+        return max(reversed(found), key=_tells, default="")
 
     def add_line(self, line: str) -> None:
         """Keep a line of stdout: a JSON object is a fact, anything else a line."""
         fact = _fact(line)
         if fact is not None:
             self.facts.update(fact)
-        elif not stderr.NOISE.search(line):
+        elif not NOISE.search(line):
             self.lines.append(line)
 
     def add_stderr(self, text: str) -> None:

@@ -11,6 +11,7 @@ from functools import cached_property
 from pathlib import Path
 
 from ddp_lab.kit.record.files import clean
+from ddp_lab.kit.record.torch_words import REPORT
 
 LIBRARY = ("site-packages", "dist-packages", sysconfig.get_path("stdlib"), "<frozen")
 # The standard library of any Python, which may not be the one that we are.
@@ -42,7 +43,6 @@ TO_MAIN = re.compile(
 )
 # What runs the cells of %%ranks (cell/ranks.py); each has a file of its own beside it.
 RUNS_CELLS = re.compile(r'^  File "[^"\n]*ranks/ranks_\w+\.py".+\n(?:    .*\n)+', re.M)
-REPORT = "ChildFailedError"  # with which torchrun reports the ranks that failed
 
 
 @dataclass(frozen=True)

@@ -9,13 +9,8 @@ from dataclasses import dataclass
 
 from ddp_lab.kit.record import stacks
 from ddp_lab.kit.record.files import clip
+from ddp_lab.kit.record.torch_words import NOISE
 
-# Printed by every healthy run, or the native stack in an error message; whatever else
-# appears on stderr is for the reader.
-NOISE = re.compile(
-    r"OMP_NUM_THREADS|^\*+$|^\[Gloo\] Rank|^frame #\d+: |^\s*$"
-    r"|ProcessGroupGloo\.cpp:\d+\] Gloo connectFullMesh failed"  # and raises the same
-)
 # torch puts "[rank1]: " in front of every line of an uncaught exception.
 PREFIX = re.compile(r"^\[rank\d+\]:[ ]?", re.MULTILINE)
 START = re.compile(

@@ -4,22 +4,16 @@
 
 warm.py starts it, with a pipe for its stdin, and proxy.py is its client. It never
 touches CUDA and has one thread, so that a fork is a clean copy. Of the kit it imports
-only rank.py, because every program inherits what it has imported. When the pipe closes,
-it ends, and so do all that it has forked and all that they have started. If it is
-killed, its forks are killed with it.
+only rank.py and its own parts, because every program inherits what it has imported.
+When the pipe closes, it ends, and so do all that it has forked and all that they have
+started. If it is killed, its forks are killed with it.
 
 Two things are not as in a plain start: all forks hash alike, as if PYTHONHASHSEED were
 set, and hold what this process has imported. Where that could matter, a program starts
 cold: see cold.py.
 """
 
-import atexit
-import contextlib
-import datetime
 import faulthandler
-import functools
-import gc
-import inspect
 import io
 import json
 import os
@@ -31,17 +25,14 @@ import shutil
 import signal
 import socket
 import sys
-import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-# torchrun sleeps random.uniform(0, 0.3) seconds, so that the machines of a cluster do
-# not all come at once. On one machine it need not; after this seed it hardly does.
-SEED_WITHOUT_SLEEP = 139
-# It also asks `inspect`, 18 times, which function calls, and never for the lines of
-# code, for which all modules would be gone through: 20 ms of each launch.
+if __name__ != "__main__":  # see the last lines
+    from ddp_lab.kit.run import tricks
+
 AGENT = ["-m", "torch.distributed.run"]
 GPU_TRIAL = 30  # seconds that a fork has to try whether it can use the GPU
 MARK = "DDP_LAB_RUN="  # the mark of a run in its environment: see guard.py
@@ -50,8 +41,6 @@ SETS = r"environ(\[[^\]]+\] *=[^=]| *\|=|\.(update|setdefault)\()|putenv\("
 
 
 PR_SET_PDEATHSIG = 1  # see prctl(2)
-MADV_NOHUGEPAGE, MADV_COLLAPSE = 15, 25  # see madvise(2); the second since Linux 6.1
-HUGE = 2 << 20  # bytes of a huge page
 LIMITS = [
     number for name, number in vars(resource).items() if name.startswith("RLIMIT_")
 ]
@@ -87,104 +76,22 @@ def load() -> None:
     """
     import encodings.idna  # noqa: F401  (for the first name of a host)
 
-    exits: Any = atexit
-    register, exits.register = exits.register, _register_unless_nanobinds
-    import torch._dynamo  # noqa: F401
-    import torch.distributed.elastic.rendezvous.c10d_rendezvous_backend  # noqa: F401
-    import torch.distributed.launcher.api  # noqa: F401  (what torchrun itself imports)
-    import torch.nn.parallel  # noqa: F401
-    import torch.optim  # noqa: F401
-    import torch.utils.data  # noqa: F401
-    import torch.utils.serialization.config  # noqa: F401  (torch.save)
-    import torchvision  # noqa: F401
+    with tricks.without_nanobinds_exit():
+        import torch._dynamo  # noqa: F401
+        import torch.distributed.elastic.rendezvous.c10d_rendezvous_backend  # noqa: F401
+        import torch.distributed.launcher.api  # noqa: F401  (what torchrun imports)
+        import torch.nn.parallel  # noqa: F401
+        import torch.optim  # noqa: F401
+        import torch.utils.data  # noqa: F401
+        import torch.utils.serialization.config  # noqa: F401  (torch.save)
+        import torchvision  # noqa: F401
 
-    exits.register = register
-    _forget_exits()
-    _ask_for_no_names()
-    gc.collect()
-    gc.freeze()  # or each collection of a rank would go through all that was imported
-    _collapse()
+    tricks.forget_exits()
+    tricks.ask_for_no_names()
+    tricks.freeze()
+    tricks.take_huge_pages()
     if len(os.listdir("/proc/self/task")) > 1:
         sys.exit("an import has started a thread, so a fork would not be a clean copy")
-
-
-def _register_unless_nanobinds(
-    function: Callable, *args: Any, register: Callable = atexit.register, **kwargs: Any
-) -> Callable:
-    """Register what to do at exit, but not what nanobind would do (it is in Triton).
-
-    It takes its types apart one by one: a third of the memory that a fork touches.
-    """
-    code = getattr(function, "__code__", None)
-    if code is None or (code.co_filename, code.co_name) != ("<internal>", "cleanup"):
-        register(function, *args, **kwargs)
-    return function
-
-
-def _forget_exits() -> None:
-    """Drop what torch would do when this process exits, which each fork would do, too.
-
-    It undoes registrations, which end with the process anyway, and adds up the seconds
-    of compilations, for a log (`TORCH_LOGS`): 25 ms of each fork, and the memory that
-    it touches has to be copied.
-    """
-    import torch._dynamo.utils
-
-    finalizers: Any = weakref.finalize
-    for finalizer in list(finalizers._registry):
-        finalizer.atexit = False
-    if "TORCH_LOGS" not in os.environ:
-        atexit.unregister(torch._dynamo.utils.dump_compile_times)
-
-
-def _ask_for_no_names() -> None:
-    """Let torch log its peers by address, and not ask the network for their names.
-
-    It asks at each connection of its store, 24 times in a launch of four ranks. Where
-    the name server is slow, drops questions or cannot be reached, one takes 5 or 10
-    seconds. After a question that failed torch asks no more, and neither do the forks:
-    here is one, to be sent to no server at all.
-    """
-    import ctypes
-
-    import torch
-
-    resolver = ctypes.CDLL(None)
-    if not hasattr(resolver, "__res_state"):  # another C library than glibc
-        return
-    resolver.__res_init()
-    resolver.__res_state.restype = ctypes.POINTER(ctypes.c_int)
-    state = resolver.__res_state()  # two numbers, and more: see resolv.h
-    state[1], attempts = 0, state[1]
-    stderr, silent = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-    os.dup2(silent, 2)  # torch tells of the question
-    store, at_most = torch.distributed.TCPStore, datetime.timedelta(seconds=3)
-    with contextlib.suppress(RuntimeError):  # where one cannot even connect to oneself
-        store("127.0.0.1", 0, None, True, timeout=at_most, wait_for_workers=False)
-    os.dup2(stderr, 2)
-    os.close(stderr)
-    os.close(silent)
-    state[1] = attempts
-
-
-def _collapse() -> None:
-    """Move this process's memory into huge pages, so that a fork copies fewer entries.
-
-    Without it a fork and its exit cost 30 ms of system time, with it 6. A fork still
-    copies a small page when it writes, and what it asks for later comes in small pages,
-    so that the memory it keeps can be told. A kernel that cannot do it refuses, and
-    nothing is lost.
-    """
-    import ctypes
-
-    madvise = ctypes.CDLL(None).madvise
-    with open("/proc/self/maps") as maps:
-        areas = [line.split()[:2] for line in maps]
-    for span, mode in areas:
-        start, end = (int(address, 16) for address in span.split("-"))
-        if mode == "rw-p" and end - start >= HUGE:
-            for advice in (MADV_COLLAPSE, MADV_NOHUGEPAGE):
-                madvise(ctypes.c_void_p(start), ctypes.c_size_t(end - start), advice)
 
 
 def _can_use_gpu() -> bool:
@@ -265,7 +172,7 @@ class Server:
                 end.close()
             _become(request)
             if request.argv[:2] == AGENT:
-                inspect.stack = functools.partial(inspect.stack, 0)
+                tricks.list_no_source()
             _seed(request.argv)
             self.run(request.argv)
         return pid
@@ -443,7 +350,7 @@ def _become(request: Request) -> None:
 def _seed(argv: list[str]) -> None:
     """Seed anew, so that no two forks draw the same random numbers."""
     alone = argv[:2] == AGENT and "--standalone" in argv
-    random.seed(SEED_WITHOUT_SLEEP if alone else None)
+    random.seed(tricks.SEED_WITHOUT_SLEEP if alone else None)
     if numpy := sys.modules.get("numpy"):
         numpy.random.seed()
     if torch := sys.modules.get("torch"):

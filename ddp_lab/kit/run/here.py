@@ -6,7 +6,6 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from ddp_lab.kit import say
 from ddp_lab.kit.record import names
 from ddp_lab.kit.record.files import read
 from ddp_lab.kit.record.logs import ProgramLog
@@ -72,7 +71,7 @@ class Here(Place):
             return
         self.python = self.server.python(self.env, tell)
         if trouble := self.server.untold_trouble():
-            self.notes.append(say.note("cold", [trouble]))
+            self.notes.append(f"not a warm start: {trouble}")
 
     def start(self) -> Guarded:
         """Start it under a guard."""

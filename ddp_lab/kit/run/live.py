@@ -8,10 +8,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ddp_lab.kit import say
-from ddp_lab.kit.explain.cause import Cause, Kind
-from ddp_lab.kit.explain.failure import Failure, find_failure, find_notes
-from ddp_lab.kit.explain.symptoms import Symptom, find
+from ddp_lab.kit.explain.find import find_failure, find_notes
+from ddp_lab.kit.explain.symptoms import find
 from ddp_lab.kit.record import names
 from ddp_lab.kit.record.lives import events as read_events
 from ddp_lab.kit.record.lives import lives as read_lives
@@ -25,7 +23,7 @@ from ddp_lab.kit.record.logs import (
     read_json,
 )
 from ddp_lab.kit.record.tail import Latest, Tail
-from ddp_lab.kit.run import machine
+from ddp_lab.kit.record.words import listed, ranks
 from ddp_lab.kit.run.guarded import Guarded
 from ddp_lab.kit.run.kept import keep
 from ddp_lab.kit.run.limits import SHORT, Limits
@@ -38,7 +36,7 @@ Watch = Callable[[Run], None]
 """Called with the result so far, five times a second."""
 
 UNPLAYED: dict[str, Any] = {"how": "", "typed": [], "left_out": []}  # see room.py
-OVERDUE = say.note("overdue")
+OVERDUE = "torchrun had not ended long after its ranks, and was ended"
 
 
 class LiveRun:
@@ -81,7 +79,6 @@ class LiveRun:
         """Run it until it ends or is stopped; return what became of it."""
         try:
             run = self._run(watch)
-            run = replace(run, failure=_with_holder(run.failure))
             if watch:
                 watch(run)  # who follows the files reads them to their ends
             return run
@@ -202,14 +199,15 @@ class LiveRun:
         if code is not None:
             failure, exit_codes = find_failure(log, code, self.stopped, self.limit)
             notes += self._lost()
-            notes += [] if failure else [say.cause(each) for each in find_notes(log)]
+            notes += [] if failure else [str(each) for each in find_notes(log)]
             kept, trouble = self._keep()
             notes += trouble
         lives = read_lives(self.folder, self.began) if final else []
         happened = read_events(self.folder, self.began)
         how = read_json(self.folder / names.PLAYED) or UNPLAYED
         if how["left_out"]:
-            notes.append(say.note("not played", how["left_out"]))
+            left_out = listed(how["left_out"])
+            notes.append(f"left out, because the nodes share one network: {left_out}")
         if final and not self.stopped:
             done = [what for _, what in happened] + how["left_out"]
             plan = read_json(self.folder / names.PLAN) or {}
@@ -260,7 +258,9 @@ class LiveRun:
         lost = [rank for rank in range(self.seen[1]) if rank not in there]
         if not lost and (self.folder / names.OUT).exists():
             return []
-        return [say.note("removed", [say.ranks(lost) if lost else "this run"])]
+        whose = ranks(lost) if lost else "this run"
+        removed = f"the log files of {whose} were removed meanwhile"
+        return [f"{removed}; what was printed is lost"]
 
     def _keep(self) -> tuple[Path | None, list[str]]:
         """Keep output that is too long to be shown; return where, or why not."""
@@ -276,7 +276,7 @@ class LiveRun:
         try:
             return keep(long, program[1] if program else "run"), []
         except OSError as error:
-            return None, [say.note("not kept", [str(error.strerror)])]
+            return None, [f"the long output is not kept: {error.strerror}"]
 
 
 def _not_happened(sentences: Sequence[str], done: list[str]) -> list[str]:
@@ -287,18 +287,5 @@ def _not_happened(sentences: Sequence[str], done: list[str]) -> list[str]:
         if what in done:
             done.remove(what)
         else:
-            notes.append(say.note("too late", [sentence]))
+            notes.append(f"the run was over before this event: {sentence}")
     return notes
-
-
-def _with_holder(failure: Failure | None) -> Failure | None:
-    """Add to a failure for want of a port who holds it now."""
-    held = ""
-    if failure and failure.why.kind in (Kind.NODE_ALONE, Kind.NO_NODE_0):
-        # What the run has held is free by now.
-        held = machine.holder_of(*failure.why.places)
-    elif failure and failure.symptom == Symptom.PORT_TAKEN:
-        held = machine.holder(failure.cause)
-    if not failure or not held:
-        return failure
-    return replace(failure, also=(*failure.also, Cause(Kind.HELD, error=held)))

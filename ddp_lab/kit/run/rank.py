@@ -28,11 +28,13 @@ threads, and sometimes one of them aborts the process there, after all its work.
 
 import atexit
 import faulthandler
-import functools
 import importlib.util
+import itertools
 import json
+import linecache
 import os
 import pickle
+import re
 import signal
 import sys
 import threading
@@ -48,6 +50,13 @@ C10D = os.path.join("torch", "distributed", "distributed_c10d.py")
 LIBRARY = ("site-packages", "dist-packages", os.path.dirname(os.__file__), "<frozen")
 NODE = "DDP_LAB_NODE"  # the node that is played, for torchrun: see room.py
 HOME = "DDP_LAB_HOME"  # the run's folder, for a program that plain python runs
+# In which DDP sends something, and what.
+OF_TORCH = {
+    "_engine_run_backward": "gradients, in backward",
+    "_sync_buffers": "buffers, in DDP's forward",
+    "_sync_module_states": "weights, when DDP is made",
+    "_verify_param_shape_across_processes": "shapes, when DDP is made",
+}
 FRAMES = 100  # that are kept of an exception, and
 LEAVES, CHAIN = 5, 9  # exceptions of a group, and that led to it
 # Torch 2.13 and 2.14 say so of all_gather_into_tensor and reduce_scatter_tensor.
@@ -148,32 +157,48 @@ def _answer(asked: int, folder: Path, told: dict) -> None:
 
 
 def _now(told: dict) -> dict:
-    """Return what the main thread handles, where asyncio's tasks stand or how they
-    have failed, which threads it will wait for, and where the rank means to find the
-    others, beside what it was told."""
-    asyncio = sys.modules.get("asyncio.tasks")
-    since_312, before = "_scheduled_tasks", "_all_tasks"
-    known = getattr(asyncio, since_312 if hasattr(asyncio, since_312) else before, ())
+    """Return what the main thread handles, and which call it is in; which threads it
+    will wait for; and where the rank means to find the others, beside what it was
+    told."""
     try:
         # In a `finally`, or a with block, a rank may wait before its exception is told.
         raised: Any = sys._current_exceptions()
         error = raised.get(threading.main_thread().ident)
         error = error[1] if isinstance(error, tuple) else error  # of Python 3.11
         handles = error and {"error": _in_words(error)[:500], "frames": _frames(error)}
-        tasks = {each.get_name(): _awaits(each) for each in [*known] if not each.done()}
-        ended = {e.get_name(): e._exception for e in [*known] if e._log_traceback}
-        in_full = functools.partial(traceback.format_exception, limit=FRAMES)
-        failed = {name: "".join(in_full(error)) for name, error in ended.items()}
+        doing = _doing()
     except Exception:  # of the program's own exception, when it is asked
-        handles, tasks, failed = None, {}, {}
-    return {
-        "handles": handles,
-        "tasks": tasks,
-        "failed_tasks": failed,
-        "threads": _threads(),
-        "meets": [told["meets"], _meeting()],
-        "started_as": told["started_as"],
-    }
+        handles, doing = None, None
+    now = {"handles": handles, "doing": doing, "threads": _threads()}
+    return told | now | {"meets": [told["meets"], _meeting()]}
+
+
+def _doing() -> dict | None:
+    """Return the source of the call that the main thread is in, and of whose method.
+
+    Of `w.wait()` that is the type of `w`; None if it cannot be known, as before Python
+    3.11.
+    """
+    main: Any = threading.main_thread()
+    frame = sys._current_frames()[main.ident]
+    code: Any = frame.f_code
+    if not hasattr(code, "co_positions"):
+        return None
+    place = next(itertools.islice(code.co_positions(), frame.f_lasti // 2, None))
+    first, last, begin, end = place
+    if None in place:
+        return None
+    lines = [linecache.getline(code.co_filename, n) for n in range(first, last + 1)]
+    lines[-1] = lines[-1].encode()[:end].decode()
+    lines[0] = lines[0].encode()[begin:].decode()
+    call, of = "".join(lines), ""
+    if path := re.match(r"[\w.]+(?=\.wait\()", call):
+        name, *rest = path[0].split(".")
+        value = (frame.f_globals | frame.f_locals)[name]
+        for attribute in rest:
+            value = vars(value)[attribute]
+        of = type(value).__name__
+    return {"call": call, "of": of}
 
 
 def _threads() -> dict[str, list[tuple[str, int, str]]]:
@@ -195,17 +220,6 @@ def _in_lists(calls: traceback.StackSummary) -> list[tuple[str, int, str]]:
 def _meeting() -> str:
     """Return where this rank is told, or means, to find the others."""
     return ":".join(os.environ.get(n, "") for n in ("MASTER_ADDR", "MASTER_PORT"))
-
-
-def _awaits(task: Any) -> list[tuple[str, int, str]]:
-    """Return file, line and function of what a task awaits, the innermost one first."""
-    found: list[tuple[str, int, str]] = []
-    coroutine = task.get_coro()
-    while frame := getattr(coroutine, "cr_frame", None):
-        code = frame.f_code
-        found.insert(0, (code.co_filename, frame.f_lineno, code.co_name))
-        coroutine = coroutine.cr_await
-    return found
 
 
 def _write(path: Path, content: Any) -> bool:
@@ -289,6 +303,7 @@ def as_call(entry: dict) -> dict:
         "group": entry["process_group"][0],
         "number": entry["p2p_seq_id" if entry["is_p2p"] else "collective_seq_id"],
         "p2p": entry["is_p2p"],
+        "part": _part(frames) if not library else "",
         "shapes": entry["input_sizes"],
         "dtypes": entry["input_dtypes"],
         # These keep no other state; what legacy NCCL retires may have run out of time.
@@ -298,6 +313,19 @@ def as_call(entry: dict) -> dict:
         "backend": backend,
         "frames": own,
     }
+
+
+def _part(frames: list[dict]) -> str:
+    """Return what torch sends by a call of its own, without one of torch.distributed.
+
+    DDP does so in C++: the frames are those of the line that has led to it.
+    """
+    for frame in frames:
+        if not any(part in frame["filename"] for part in LIBRARY):
+            return ""
+        if frame["name"] in OF_TORCH:
+            return OF_TORCH[frame["name"]]
+    return ""
 
 
 def _groups() -> dict[str, list[int]]:

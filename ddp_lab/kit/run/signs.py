@@ -1,16 +1,14 @@
 """What a run writes, and which of it is a sign of life."""
 
 import os
-import re
 from contextlib import suppress
 from pathlib import Path
 
 from ddp_lab.kit.record import names
+from ddp_lab.kit.record.torch_words import TRIES
 
 # Beside the ranks' output; the end of a rank is a sign of life, too.
 SIGNS = (names.OUT, names.ERR, names.END, names.EXIT)
-# Whoever finds nobody at the other end tries again, for half an hour, and says so.
-TRIES = re.compile(rb"\s*(\[[WE]\d+ .*\[c10d\] |Exception raised from |frame #)")
 FIRST = 1000  # bytes of what is new that tell
 
 

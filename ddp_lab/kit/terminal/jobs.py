@@ -17,7 +17,7 @@ import psutil
 from ddp_lab.kit.record import names
 from ddp_lab.kit.record.files import shorten
 from ddp_lab.kit.record.stacks import KIT, Frame
-from ddp_lab.kit.say import duration
+from ddp_lab.kit.record.words import duration
 from ddp_lab.kit.terminal.looks import look
 
 RUN_ID = "TORCHELASTIC_RUN_ID"

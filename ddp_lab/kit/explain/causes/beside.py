@@ -1,0 +1,240 @@
+"""What is told beside a cause, and what is odd about a run that succeeds."""
+
+from dataclasses import dataclass
+
+from ddp_lab.kit.explain.cause import Cause, Stand
+from ddp_lab.kit.explain.causes.node import SHARED_STORE, NodesChanged
+from ddp_lab.kit.explain.causes.waiting import CallsDiffer
+from ddp_lab.kit.explain.symptoms import Symptom
+from ddp_lab.kit.record.files import shorten
+from ddp_lab.kit.record.words import duration, listed, ranks, times
+
+BUG = "this is a bug, not a fault, and restarting does not help"
+
+
+@dataclass(frozen=True, kw_only=True)
+class KnownAs(Cause):
+    """What a failure is called that is a known way to go wrong."""
+
+    symptom: Symptom
+    folder: str = ""
+    """That with the lab's logs, if it is its disk that is full."""
+
+    def __str__(self) -> str:
+        if self.folder:
+            keeps = f"on which the lab keeps the output ({self.folder})"
+            return f"that is: the disk is full, {keeps}"
+        return f"that is: {self.symptom.means}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Before(Cause):
+    """A call was not the same on all ranks before, and nobody has noticed."""
+
+    of: CallsDiffer
+
+    def __str__(self) -> str:
+        return f"before: {self.of}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Complaint(Cause):
+    """How a rank has ended that has only noticed the cause."""
+
+    of: Cause
+
+    def __str__(self) -> str:
+        return f"rank {self.rank}: {shorten(str(self.of))}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Printed(Cause):
+    """A traceback that was not the end: of a thread, or caught and logged."""
+
+    error: str
+
+    def __str__(self) -> str:
+        who = "it" if self.rank is None else f"rank {self.rank}"
+        at = f", at {self.frame.short}" if self.frame else ""
+        return f"before, {who} printed a traceback: {shorten(self.error)}{at}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Handled(Cause):
+    """The exception in whose handling a rank has left."""
+
+    error: str
+
+    def __str__(self) -> str:
+        at = f", from {self.frame.short}" if self.frame else ""
+        return f"it left while it handled {shorten(self.error)}{at}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeEvent(Cause):
+    """What was done to a node."""
+
+    name: str
+    lost: bool = False
+    """Whether the others have lost the rendezvous with it."""
+
+    def __str__(self) -> str:
+        lost = "the others have lost the rendezvous with it"
+        by = f"by the event `{self.name}`" if self.name else ""
+        return "; ".join(filter(None, [by, lost * self.lost]))
+
+
+@dataclass(frozen=True, kw_only=True)
+class NotMetAgain(Cause):
+    """Ranks were started again, and did not find each other."""
+
+    of: Cause
+    shares_store: bool
+
+    def __str__(self) -> str:
+        again = shorten(str(self.of))
+        told = f"torchrun restarted the ranks, which did not meet again: {again}"
+        return f"{told}; {SHARED_STORE}" if self.shares_store else told
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoodStill(Cause):
+    """For how long nothing has moved, or what does, of a job that was watched."""
+
+    seconds: float
+    stands: tuple[Stand, ...]
+
+    def __str__(self) -> str:
+        held = f"for at least {duration(self.seconds)}"
+        states = {stand.state for stand in self.stands}
+        if states & {"waits", "elsewhere"} and not states & {"moves", "busy"}:
+            return f"nothing has moved {held}"
+        if "busy" in states:
+            return f"a long computation, or a loop without an end, {held}"
+        if {"waits", "moves"} <= states:
+            return f"those that wait have waited {held}; what moves may yet come"
+        return ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unrecorded(Cause):
+    """NCCL's calls, of which there is no record."""
+
+    def __str__(self) -> str:
+        return (
+            "NCCL: a rank at a line that reads from its GPU may wait there for a call "
+            "that it has made before; TORCH_FR_BUFFER_SIZE=2000 keeps a record of them"
+        )
+
+
+# --- the attempts before the last one ---
+
+
+@dataclass(frozen=True)
+class Attempts:
+    """How the attempts before the last one failed: torchrun starts ranks again."""
+
+    ways: tuple[tuple[tuple[int, ...], Cause], ...]
+    """The numbers of those that failed alike, from 1, and how."""
+    count: int
+    """Of all attempts, with the last one."""
+    same: int = 0
+    """How many of the earlier ones failed as the last one did, if that is a bug."""
+
+    def sentences(self) -> list[str]:
+        """Return what is told of them, the last one having failed too."""
+        if not self.same:
+            return self.told()
+        if self.same == self.count - 1:
+            many = "both attempts" if self.count == 2 else f"all {self.count} attempts"
+            return [f"the same error at the same line in {many}: {BUG}"]
+        same = f"the same as now in {self.same + 1} of {self.count} attempts: {BUG}"
+        return [*self.told(), same]
+
+    def told(self) -> list[str]:
+        """Return in which ways they have failed."""
+        told = [
+            f"{_numbers(numbers)} of {self.count} {_brief(why)}"
+            for numbers, why in self.ways
+        ]
+        rest = self.count - 1 - sum(len(numbers) for numbers, _ in self.ways)
+        return [*told, f"{rest} more failed in other ways"] if rest else told
+
+
+def _brief(why: Cause) -> str:
+    """Return how an attempt ended."""
+    if isinstance(why, NodesChanged):  # which is no failure of the attempt's own
+        return f"ended: {why}"
+    at = f" at {why.frame.place}" if why.frame else ""
+    return f"failed: {why.who({})}: {shorten(str(why))}{at}"
+
+
+def _numbers(numbers: tuple[int, ...]) -> str:
+    """Return `attempt 1`, `attempts 1 and 3`, or `attempts 1 to 9`."""
+    if len(numbers) == 1:
+        return f"attempt {numbers[0]}"
+    first, last = numbers[0], numbers[-1]
+    if len(numbers) > 2 and [*numbers] == [*range(first, last + 1)]:
+        return f"attempts {first} to {last}"
+    return f"attempts {listed(map(str, numbers))}"
+
+
+# --- what is odd about a run that succeeds ---
+
+
+@dataclass(frozen=True, kw_only=True)
+class Restarted(Cause):
+    """Its ranks were started again."""
+
+    attempts: Attempts
+
+    def __str__(self) -> str:
+        told = "; ".join(self.attempts.told())
+        return f"restarted {times(self.attempts.count - 1)}: {told}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeftEarly(Cause):
+    """Ranks have left without Python's own work at the end."""
+
+    ranks: tuple[int, ...]
+
+    def __str__(self) -> str:
+        whose = "its" if len(self.ranks) == 1 else "their"
+        return (
+            f"{ranks(self.ranks)} left before the end of {whose} program, by os._exit "
+            "or for another program, so Python's own work at the end was not done"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeptGroup(Cause):
+    """Ranks have not left their process group."""
+
+    ranks: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"{ranks(self.ranks)} ended without dist.destroy_process_group()"
+
+
+@dataclass(frozen=True, kw_only=True)
+class NotJoined(Cause):
+    """No rank has joined a process group."""
+
+    copies: int
+
+    def __str__(self) -> str:
+        return (
+            f"no rank has joined a process group: {self.copies} copies of the program "
+            "have run side by side, and none knew of the others"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class NotTheSame(Cause):
+    """A call was not the same on all ranks, and all have ended well."""
+
+    of: CallsDiffer
+
+    def __str__(self) -> str:
+        return f"not the same on all ranks: {self.of}"

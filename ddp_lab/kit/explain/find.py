@@ -1,0 +1,447 @@
+"""Find out why a run failed: which rank, which line, and in which words.
+
+Who failed by itself comes first (see ends.py). Whoever only noticed that somebody else
+had gone, or waited for it in vain, comes last; and if nobody else is left, the calls
+and the stacks tell (see hang.py).
+"""
+
+import signal
+import time
+from dataclasses import replace
+from itertools import zip_longest
+from pathlib import Path
+
+from ddp_lab.kit.explain import attempts, ends, hang, nodes, stands, symptoms
+from ddp_lab.kit.explain.cause import MEETING, Cause, Stand, odd_one
+from ddp_lab.kit.explain.causes.beside import (
+    Before,
+    Complaint,
+    Handled,
+    KeptGroup,
+    KnownAs,
+    LeftEarly,
+    NotJoined,
+    NotMetAgain,
+    NotTheSame,
+    Printed,
+    Restarted,
+)
+from ddp_lab.kit.explain.causes.ended import (
+    Exited,
+    Raised,
+    Signalled,
+    Stopped,
+    Unwilling,
+)
+from ddp_lab.kit.explain.causes.node import NodesChanged
+from ddp_lab.kit.explain.causes.waiting import (
+    Apart,
+    CallsDiffer,
+    ParametersDiffer,
+    SizesDiffer,
+)
+from ddp_lab.kit.explain.ends import HEADSTART, End
+from ddp_lab.kit.explain.failure import Failure
+from ddp_lab.kit.explain.symptoms import Symptom
+from ddp_lab.kit.record import stacks
+from ddp_lab.kit.record.logs import ProgramLog, RankLog, RunLog, TorchrunLog
+from ddp_lab.kit.record.torch_words import REPORT, Blames
+from ddp_lab.kit.record.words import signal_name
+
+
+def find_failure(
+    log: RunLog, code: int, stopped: str | None, limit: float | str
+) -> tuple[Failure | None, list[int | None]]:
+    """Return why the run failed, if it did, and the exit code of each rank.
+
+    A rank that was aborted after it had done everything has not failed: a plain exit
+    of Python sometimes ends that way under gloo's threads (see rank.py).
+
+    Args:
+        log: what the run left behind.
+        code: exit code of the whole command.
+        stopped: why the launcher has ended the run, if it has: a key of
+            `causes.ended.STOPPED`.
+        limit: the seconds of silence or the bytes of output that it was allowed, or the
+            signal from outside.
+    """
+    if isinstance(log, ProgramLog):
+        return _of_program(log, code, stopped, limit)
+    codes = [rank.code for rank in log.ranks]
+    if stopped:
+        failure = _stopped(log.ranks, stopped, limit)
+    elif code == 0:
+        return None, [code for _ in log.ranks]
+    elif log.ranks and all(rank.finished for rank in log.ranks):
+        return None, codes
+    else:
+        codes = [code] if codes == [None] else codes
+        failure = _first_failure(log, code, codes)
+    if log.agents:
+        failure = _of_nodes(failure, log, codes, stopped)
+    if log.full_disk:
+        failure = _on_a_full_disk(failure, log.full_disk)
+    before = _earlier(log)
+    met = [each for each in before if not _meeting(each)]
+    # A failed meeting is no failure of the program's, and so never a bug.
+    last = None if _meeting(failure) else failure.why
+    found = attempts.compare([each.why for each in before], last)
+    if met and last is None:
+        again = NotMetAgain(of=failure.why, shares_store=log.shares_store)
+        failure = replace(met[-1], also=(again,))
+    return replace(failure, attempts=found, places=log.places), codes
+
+
+def _of_program(
+    log: ProgramLog, code: int, stopped: str | None, limit: float | str
+) -> tuple[Failure | None, list[int | None]]:
+    """Return why a program of plain python failed, as `find_failure` does.
+
+    It is told in the program's own words: of the ranks that it may have started,
+    nothing is known but their lines.
+    """
+    codes = [None if stopped else code for _ in log.ranks]
+    program = log.ranks[0]
+    if stopped and not program.raised:
+        return _stopped(log.ranks, stopped, limit), codes
+    end = ends.find(program, code)
+    if code == 0 or end is None:
+        return None, codes
+    failure = _failed_by_itself([program], 0, {0: end})
+    also = [replace(each, rank=None) for each in failure.also]
+    also += [Stopped(by=stopped, limit=limit)] if stopped else []
+    why = replace(failure.why, rank=None)
+    return replace(failure, why=why, also=tuple(also)), codes
+
+
+def _meeting(failure: Failure) -> bool:
+    """Tell whether a run failed because its ranks did not find each other."""
+    stood = any(stand.name == MEETING for stand in failure.stands)
+    return stood or failure.why.meeting
+
+
+def _earlier(log: RunLog) -> list[Failure]:
+    """Return why each attempt failed after which torchrun restarted the ranks."""
+    found = []
+    for ranks, change in zip_longest(log.earlier, log.changes):
+        failure = _first_failure(TorchrunLog(ranks), 1, [rank.code for rank in ranks])
+        own = failure.rank is not None and not ranks[failure.rank].asked
+        gone = change and failure.rank in change.ranks
+        if change and (change.lost or change.come) and (not own or gone):
+            changed = NodesChanged(gone=change.lost, come=change.come)
+            failure = Failure("node", changed)
+        found.append(failure)
+    return found
+
+
+def find_notes(log: RunLog) -> list[Cause]:
+    """Return what is odd about a run although every rank has ended well."""
+    left = [rank.end or {} for rank in log.ranks]
+    early = tuple(rank for rank, end in enumerate(left) if end.get("early"))
+    stayed = tuple(
+        rank
+        for rank, end in enumerate(left)
+        if end and rank not in early and not end["left_group"]
+    )
+    notes: list[Cause] = []
+    if before := attempts.compare([each.why for each in _earlier(log)]):
+        notes.append(Restarted(attempts=before))
+    notes += [LeftEarly(ranks=early)] if early else []
+    notes += [KeptGroup(ranks=stayed)] if stayed else []
+    if len(left) > 1 and all(end.get("joined") is False for end in left):
+        notes.append(NotJoined(copies=len(left)))
+    if found := hang.differ([rank.calls for rank in log.ranks]):
+        notes.append(NotTheSame(of=found))
+    return notes
+
+
+def _of_nodes(
+    failure: Failure, log: RunLog, codes: list[int | None], stopped: str | None
+) -> Failure:
+    """Return the failure of a node, if it comes before what was found of the ranks."""
+    if stopped not in (None, "timeout"):
+        return failure
+    found = _ends(log.ranks, codes)
+    own = [e.time for e in found.values() if not e.is_victim]
+    lost = nodes.gone(log.agents)
+    early = lost.time - (0 if lost.exact else HEADSTART) if lost else 0.0
+    if lost and not any(time < early for time in own):
+        return _node_failed(failure, lost.cause, lost.also)
+    noticed = min((end.time for end in found.values()), default=time.time())
+    trouble = None
+    if not own and (failure.rank is None or found):
+        trouble = nodes.cut_off(log.agents, noticed)
+        heard = {rank: end.heard for rank, end in found.items()}
+        trouble = trouble or nodes.own_loopback(log.agents, heard)
+    if not log.ranks:
+        trouble = trouble or nodes.never_met(log.agents)
+    elif stopped and not own and None not in codes:
+        trouble = trouble or nodes.never_again(log.agents, log.shares_store)
+    if stopped and not own:
+        trouble = trouble or nodes.slow(log.agents)
+    return _node_failed(failure, trouble) if trouble else failure
+
+
+def _node_failed(
+    failure: Failure, trouble: Cause, also: tuple[Cause, ...] = ()
+) -> Failure:
+    """Return the failure of a node; what its ranks show is kept beside it."""
+    known = [failure.why, *failure.also]
+    timeout = [c for c in known if isinstance(c, Stopped) and c.by == "timeout"]
+    lost = getattr(trouble, "ranks", ())
+    told = {r: known for r, known in failure.told.items() if r not in lost}
+    found = Failure("node", trouble, (*also, *timeout), told=told)
+    return replace(found, stands=failure.stands)
+
+
+def _first_failure(log: RunLog, code: int, codes: list[int | None]) -> Failure:
+    """Return the failure that came first: that of a rank, or of the command itself."""
+    found = _ends(log.ranks, codes)
+    if not found or _launcher_was_first(log, code, found):
+        return _launch_failure(log.stderr, code)
+    first = _first(found)
+    if found[first].is_victim and not log.agents:  # of which one may have been asked
+        for rank in {*found} & ends.asked_by_others(log.ranks):
+            if isinstance(found[rank].cause, Signalled):
+                found[rank] = replace(found[rank], asked=False)
+        first = _first(found)
+    if found[first].is_victim:
+        return _not_together(log.ranks, first, found)
+    return _failed_by_itself(log.ranks, first, found)
+
+
+def _launcher_was_first(log: RunLog, code: int, found: dict[int, End]) -> bool:
+    """Tell whether torchrun failed, was told to end or was killed while all went well.
+
+    Its report of ranks that have failed is no failure of its own.
+    """
+    if code < 0:  # then nobody asks the ranks, and the guard ends them
+        asked = (Signalled, -signal.SIGTERM)
+        return all(end.asked or end.cause.way == asked for end in found.values())
+    error = stacks.last_error(log.stderr)
+    its_own = bool(error) and REPORT not in error
+    return its_own and all(end.asked for end in found.values())
+
+
+def _ends(logs: list[RankLog], codes: list[int | None]) -> dict[int, End]:
+    """Return by rank how it failed, of those that did."""
+    all_ends = {rank: ends.find(log, codes[rank]) for rank, log in enumerate(logs)}
+    return {rank: end for rank, end in all_ends.items() if end}
+
+
+def _first(found: dict[int, End]) -> int:
+    """Return the rank that failed first.
+
+    A size that gloo did not expect comes before whatever was computed from it.
+    """
+    return min(
+        found, key=lambda rank: (not found[rank].heard.sizes, found[rank].order())
+    )
+
+
+def _failed_by_itself(
+    logs: list[RankLog], first: int, found: dict[int, End]
+) -> Failure:
+    end = found[first]
+    told: dict[int, Cause | Stand] = _failures(found, first)
+    why = replace(end.cause, rank=first, symptom=_symptom(end.cause, logs[first]))
+    if why.symptom is Symptom.LATE_CALL:
+        told = _at_work(logs, first) | told
+    also = _also(end, first, logs, why.symptom)
+    if also and isinstance(also[0], Before):  # a wrong sum, say, is a symptom of that
+        why = replace(why, symptom=also[0].of.symptom)
+    return Failure(_kind(why), why, also, end.traceback, told)
+
+
+def _kind(why: Cause) -> str:
+    """Return how a rank has ended, as `Failure.kind` has it."""
+    if isinstance(why, Raised):
+        return "exception"
+    return "exit" if isinstance(why, Exited) else "signal"
+
+
+def _also(
+    end: End, first: int, logs: list[RankLog], symptom: Symptom | None
+) -> tuple[Cause, ...]:
+    """Return what else is known of a rank that failed."""
+    if symptom:  # a signal's usual meaning is part of the cause already
+        by_signal = isinstance(end.cause, Signalled)
+        return () if by_signal else (KnownAs(symptom=symptom),)
+    if found := hang.differ([log.calls for log in logs]):
+        return (Before(of=found),)
+    printed, left = logs[first].aside, isinstance(end.cause, Exited)
+    if left and printed:
+        return (_printed(first, printed),)
+    if left and end.before:
+        frame = stacks.own(stacks.from_lists((logs[first].end or {}).get("handled")))
+        return (Handled(frame=frame, error=end.before[0]),)
+    return ()
+
+
+def _symptom(cause: Cause, log: RankLog | None = None) -> Symptom | None:
+    """Return what it is called that a rank, or the launcher, has failed by."""
+    if isinstance(cause, Signalled):
+        return symptoms.of_signal(-cause.code)
+    words = cause.error if isinstance(cause, Raised) else getattr(cause, "words", "")
+    found = symptoms.find(words)
+    own = found is Symptom.VICTIM and log and log.heard.blames is not Blames.GONE
+    return None if own else found
+
+
+def _at_work(logs: list[RankLog], first: int) -> dict[int, Cause | Stand]:
+    """Return where the threads of the other ranks stand, which answer remote calls."""
+    found: dict[int, Cause | Stand] = {}
+    for rank, log in enumerate(logs):
+        if rank != first and (also := stands.beside(log)):
+            found[rank] = Stand(rank, "serves", beside=also)
+    return found
+
+
+def _failures(found: dict[int, End], first: int) -> dict[int, Cause | Stand]:
+    """Return the other ranks' failures, if they were their own."""
+    return {
+        rank: end.cause
+        for rank, end in sorted(found.items())
+        if rank != first and (end.blames is not Blames.GONE or end.unwilling)
+    }
+
+
+def _stopped(logs: list[RankLog], stopped: str, limit: float | str) -> Failure:
+    """Return the failure of a run that the launcher has ended.
+
+    What a rank said before anybody was ended comes first.
+    """
+    stood = stands.find_stands(logs)
+    stop = Stopped(by=stopped, limit=limit)
+    told: dict[int, Cause | Stand] = {stand.rank: stand for stand in stood}
+    found = _ends(logs, [log.code for log in logs])
+    own = {r: end for r, end in found.items() if not end.is_victim and end.certain}
+    if own:
+        first = _first(own)
+        failure = _failed_by_itself(logs, first, found)
+        for rank, end in found.items():
+            if isinstance(end.cause, Unwilling) and rank != first:
+                failure.told[rank] = replace(end.cause, stands=(stood[rank],))
+        told.pop(first)
+        also = (*failure.also, stop)
+        return replace(failure, told=told | failure.told, also=also, stands=stood)
+    failure = Failure(stopped, stop, told=told, stands=stood)
+    if stopped != "timeout":
+        return failure
+    if why := hang.diagnose(logs, stood):
+        failure = replace(failure, why=why, also=(stop,))
+    return _with_traceback(failure, logs)
+
+
+def _with_traceback(failure: Failure, logs: list[RankLog]) -> Failure:
+    """Add to a standstill what a rank has printed before it, which often explains it.
+
+    A thread may have died for which the main thread waits, or an exception was caught
+    and logged, and the rank is on a way of its own.
+    """
+    told = {rank: found for rank, log in enumerate(logs) if (found := log.aside)}
+    if not told:
+        return failure
+    if failure.rank is None and len(told) == 1:
+        stand = failure.stands[min(told)]
+        why = replace(failure.why, rank=stand.rank, frame=stand.frame)
+        failure = replace(failure, why=why)
+    rank = failure.rank if failure.rank in told else min(told)
+    also = (_printed(rank, told[rank]), *failure.also)
+    return replace(failure, also=also, traceback=told[rank])
+
+
+def _printed(rank: int, traceback: str) -> Printed:
+    """Return a traceback that was not the rank's end."""
+    error = stacks.last_error(traceback) or traceback.strip().splitlines()[0]
+    frame = stacks.own(stacks.from_text(traceback))
+    return Printed(rank=rank, frame=frame, error=error)
+
+
+def _not_together(logs: list[RankLog], first: int, found: dict[int, End]) -> Failure:
+    """Return the failure of a run in which every rank that complains is a victim."""
+    said, stood = found[first], stands.find_stands(logs)
+    too_small = first if said.heard.sizes else None
+    why: Cause | None = hang.differ([log.calls for log in logs], too_small)
+    if not (why and why.symptom is Symptom.DIFFERENT_TENSORS):
+        why = _told_by_torch(logs, first, found, stood)
+        why = why or hang.diagnose(logs, stood)
+    if not why or isinstance(why, Apart) and why.alike:  # their own words tell more
+        return replace(_failed_by_itself(logs, first, found), stands=stood)
+    also: list[Cause] = [Complaint(rank=first, of=said.cause)]
+    traceback = said.traceback
+    if why.rank is not None and logs[why.rank].finished:
+        if printed := logs[why.rank].aside:  # which it has caught, and left
+            also, traceback = [_printed(why.rank, printed), *also], printed
+    failure = Failure(_kind(said.cause), why, tuple(also))
+    told: dict[int, Cause | Stand] = {stand.rank: stand for stand in stood}
+    return replace(failure, traceback=traceback, told=told, stands=stood)
+
+
+def _told_by_torch(
+    logs: list[RankLog], first: int, found: dict[int, End], stood: list[Stand]
+) -> Cause | None:
+    """Return the cause that gloo, DDP or TORCH_DISTRIBUTED_DEBUG=DETAIL has printed."""
+    said = found[first]
+    frame, symptom = said.cause.frame, Symptom.DIFFERENT_TENSORS
+    if sizes := said.heard.sizes:
+        why = SizesDiffer(
+            frame=frame,
+            symptom=symptom,
+            came=sizes[0],
+            expected=sizes[1],
+            name=stood[first].name or stands.called(logs[first]),
+        )
+        return _with_silent(why, logs, found, stood)
+    counts: dict[int, int] = {}
+    for end in found.values():
+        counts |= end.heard.counts
+    if counts:
+        rank = odd_one(counts)
+        return ParametersDiffer(rank=rank, frame=frame, symptom=symptom, counts=counts)
+    if len(said.heard.calls) != 2:
+        return None
+    if len({call.name for call in said.heard.calls.values()}) > 1:
+        symptom = Symptom.DIFFERENT_CALLS
+    return CallsDiffer(frame=frame, symptom=symptom, calls=said.heard.calls)
+
+
+def _with_silent(
+    why: SizesDiffer, logs: list[RankLog], found: dict[int, End], stood: list[Stand]
+) -> SizesDiffer:
+    """Blame the one rank that has left no record, where all others made one call.
+
+    gloo aborts a rank that gets more than its tensor has room for. If its own stack
+    stands in another call, as in a recv before, it is not that.
+    """
+    silent = [rank for rank, log in enumerate(logs) if not log.calls]
+    last = {str(log.calls[-1]): log.calls[-1].name for log in logs if log.calls}
+    if len(silent) != 1 or len(last) != 1 or len(logs) < 3:
+        return why
+    (rank,), (name,) = silent, last.values()
+    if not {stands.called(logs[rank]), why.name} <= {"", name}:
+        return why
+    frame = found[rank].cause.frame if rank in found else None
+    return replace(why, rank=rank, frame=frame or why.frame, name=name)
+
+
+def _on_a_full_disk(failure: Failure, folder: Path) -> Failure:
+    """Add that the disk with the logs is full, where that explains the failure."""
+    said = failure.symptom or failure.kind not in ("exit", "launch")
+    if said and failure.symptom is not Symptom.DISK_FULL:
+        return failure
+    full = KnownAs(symptom=Symptom.DISK_FULL, folder=str(folder))
+    why = replace(failure.why, symptom=Symptom.DISK_FULL)
+    return replace(failure, why=why, also=(full,))
+
+
+def _launch_failure(stderr: str, code: int) -> Failure:
+    """Return the failure of a run that started no rank, or whose ranks left no word."""
+    lines = [line for line in stderr.splitlines() if line.strip()]
+    error = stacks.last_error(stderr) or (lines[-1].strip() if lines else "")
+    why: Cause = Raised(error=error) if error else Exited(code=code)
+    if code < 0:
+        why = Stopped(by="torchrun", limit=signal_name(-code) or f"signal {-code}")
+    why = replace(why, symptom=_symptom(why))
+    also = (KnownAs(symptom=why.symptom),) if why.symptom else ()
+    return Failure("launch", why, also, traceback=stderr)
