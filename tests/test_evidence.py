@@ -34,6 +34,7 @@ from ddp_lab.kit.explain.symptoms import Symptom
 from ddp_lab.kit.record import calls, stacks
 from ddp_lab.kit.record.files import shorten
 from ddp_lab.kit.record.logs import ProgramLog, RankLog, TorchrunLog, clip, read
+from ddp_lab.kit.record.rank_end import Error, Exit, LastWord
 from ddp_lab.kit.record.stacks import Frame, own
 from ddp_lab.kit.run.rank import _raised
 from tests.faults import FAULTS
@@ -404,7 +405,7 @@ def test_ranks_that_share_an_output_count_from_0(tmp_path, numbers, ranks):
 
 
 def ended(code: int, asked: float | bool = False, **more) -> RankLog:
-    return RankLog(exit={"code": code, "time": 1.0, "asked": asked}, **more)
+    return RankLog(exit=Exit(code, 1.0, asked or None), **more)
 
 
 def test_a_rank_that_somebody_else_has_ended_is_named():
@@ -421,7 +422,7 @@ def test_a_rank_that_was_asked_to_end_is_not():
 
 
 def test_a_rank_that_has_raised_and_does_not_end_is_named():
-    raised = {"error": "ValueError: no", "traceback": "", "time": 1.0}
+    raised = Error("ValueError: no", time=1.0)
     stack = [Frame("a.py", 5, "main")]
     found = diagnose(waiting(0, "barrier"), RankLog(raised=raised, stack=stack))
     assert (found.rank, found.frame.line) == (1, 5)
@@ -481,12 +482,12 @@ def test_a_victim_may_hide_what_led_to_its_error():
         raised = _raised(error)
     assert raised["error"] == "ValueError: could not sync"
     assert "Connection" not in raised["traceback"], "what is shown keeps to `from None`"
-    assert RankLog(code=1, raised=raised).heard.gave_up
+    assert RankLog(code=1, raised=Error(**raised)).heard.gave_up
 
 
 def test_who_destroys_its_group_waits_for_nobody():
     stuck = RankLog(stack=[*waiting(0, "destroy_process_group").stack])
-    found = diagnose(stuck, RankLog(end={"code": 0, "left_group": True}))
+    found = diagnose(stuck, RankLog(end=LastWord(0, left_group=True)))
     assert (found.symptom, found.rank) == (Symptom.BUSY, 0)
     assert found.left
 
@@ -538,7 +539,7 @@ def has_passed(rank: int, name: str = "reduce", line: int = 0) -> RankLog:
     """Return the log of a rank that has done that call, and left."""
     frame = Frame("a.py", line, "work")
     call = calls.Call(name, name, "0", 1, (), (), True, False, frame)
-    return RankLog(calls=[call], end={"code": 0, "left_group": True})
+    return RankLog(calls=[call], end=LastWord(0, left_group=True))
 
 
 def test_who_means_another_root_is_named_only_among_all():

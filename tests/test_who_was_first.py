@@ -30,6 +30,7 @@ from ddp_lab.kit.record import stacks, stderr
 from ddp_lab.kit.record.calls import Call
 from ddp_lab.kit.record.heard import Blames
 from ddp_lab.kit.record.logs import RankLog, RunLog, TorchrunLog
+from ddp_lab.kit.record.rank_end import Error, Exit, LastWord
 from ddp_lab.kit.record.stacks import Frame
 
 TRACEBACK = """Traceback (most recent call last):
@@ -44,10 +45,10 @@ LATE = "RuntimeError: Timed out waiting 9ms"
 def raised(time: float, error: str = "ValueError: no", asked=False, **more) -> RankLog:
     """Return the log of a rank that raised."""
     words = {"traceback": TRACEBACK.format(line=3, error=error), "error": error}
-    frames = [["a.py", 3, "work"]]
-    log = RankLog(raised=words | {"time": time, "frames": frames} | more, time=time)
-    log.exit = {"code": 1, "time": time + 0.01, "asked": asked}
-    log.add_end(words["traceback"])
+    words |= {"time": time, "frames": [Frame("a.py", 3, "work")]} | more
+    log = RankLog(raised=Error(**words), time=time)
+    log.exit = Exit(1, time + 0.01, asked or None)
+    log.add_end(log.raised.traceback)
     log.code = 1
     return log
 
@@ -55,19 +56,19 @@ def raised(time: float, error: str = "ValueError: no", asked=False, **more) -> R
 def ended(time: float, code: int | None, asked=False) -> RankLog:
     """Return the log of a rank that ended without a word."""
     log = RankLog(time=time, code=code)
-    log.exit = {"code": code, "time": time, "asked": asked}
+    log.exit = Exit(code, time, asked or None)
     return log
 
 
 def left(time: float, code: int, *before: str) -> RankLog:
     """Return the log of a rank that left by sys.exit."""
     log = ended(time, code)
-    log.end = {"code": code, "time": time, "left_group": True, "before": before}
+    log.end = LastWord(code, time, before=before, left_group=True)
     return log
 
 
 def well() -> RankLog:
-    return RankLog(end={"code": 0, "left_group": True, "joined": True}, code=0)
+    return RankLog(end=LastWord(0, left_group=True, joined=True), code=0)
 
 
 def explain(*logs: RankLog, stopped=None, code: int = 1, **more) -> Failure:
@@ -153,7 +154,7 @@ def test_a_traceback_on_stderr_may_quote_another_one():
 
 def test_who_raised_and_was_ended_on_its_way_out_is_no_victim():
     slow = raised(5.0, asked=6.0)
-    slow.exit["code"] = slow.code = -15
+    slow.exit, slow.code = replace(slow.exit, code=-15), -15
     failure = explain(ended(5.3, 3, asked=6.0), slow)
     assert (failure.rank, failure.cause) == (1, "ValueError: no")
 
@@ -289,7 +290,8 @@ def test_whose_model_is_another_is_told_by_all_that_ddp_says(rank):
             says.format(one, count) + f"rank {other} has inconsistent {counts[other]}"
         )
         logs.append(raised(5.0 + one, f"RuntimeError: [{one}]: {words} params."))
-        logs[-1].raised["frames"] = [["/x/site-packages/torch/nn/utils.py", 1, "f"]]
+        library = [Frame("/x/site-packages/torch/nn/utils.py", 1, "f")]
+        logs[-1].raised = replace(logs[-1].raised, frames=library)
     failure = explain(*logs)
     assert (type(failure.why), failure.rank) == (ParametersDiffer, rank)
     assert failure.why.counts == dict(enumerate(counts))
@@ -300,7 +302,8 @@ def test_a_meeting_that_fails_again_and_again_is_no_bug():
     def fails() -> RankLog:
         log = raised(5.0, "torch.distributed.DistNetworkError: no answer")
         c10d = f"/x/site-packages/torch/{stacks.C10D}"
-        log.raised["frames"] = [[c10d, 1, "init_process_group"], ["a.py", 3, "main"]]
+        frames = [Frame(c10d, 1, "init_process_group"), Frame("a.py", 3, "main")]
+        log.raised = replace(log.raised, frames=frames)
         return log
 
     failure = explain(fails(), fails(), earlier=[[fails(), fails()]])
@@ -382,7 +385,7 @@ def test_a_rank_that_has_gone_on_is_not_where_it_was_seen(tmp_path, line, values
 
 def test_without_room_for_a_traceback_it_is_that_on_stderr():
     log = raised(5.0)
-    log.raised |= {"traceback": ""}
+    log.raised = replace(log.raised, traceback="")
     log.add_end("a line\n" + TRACEBACK.format(line=3, error="ValueError: no"))
     assert log.warnings == ["a line"] and "ValueError: no" in log.traceback
     assert not log.guessed and ends.find(log, 1).cause.error == "ValueError: no"
@@ -394,7 +397,8 @@ def test_without_room_for_a_traceback_it_is_that_on_stderr():
 def test_who_left_by_sys_exit_has_a_line():
     """So has the exception that it handled then."""
     log = left(5.0, 1, "OSError: nfs")
-    log.end |= {"frames": [["a.py", 9, "main"]], "handled": [["a.py", 4, "load"]]}
+    frames = {"frames": [Frame("a.py", 9, "main")], "handled": [Frame("a.py", 4, "f")]}
+    log.end = replace(log.end, **frames)
     failure = explain(log, well())
     assert failure.line == 9
     assert "left while it handled OSError: nfs, from a.py:4" in failure.means

@@ -85,7 +85,7 @@ def find(log: RankLog, code: int | None) -> End | None:
     log = replace(log, code=code)
     asked = log.asked or log.exit is None and code == -signal.SIGTERM
     frame = stacks.own(log.frames or stacks.from_text(log.traceback))
-    if log.exit and log.exit["code"] is None and not (log.raised or log.end):
+    if log.exit and log.exit.code is None and not (log.raised or log.end):
         cause: Ended = Unwilling(frame=frame)
     elif code is not None and code < 0 and not log.in_words:
         cause = Signalled(frame=frame, code=code, event=log.event)
@@ -100,7 +100,7 @@ def find(log: RankLog, code: int | None) -> End | None:
         return None
     certain = bool(code or log.raised or log.traceback and not log.guessed)
     end = End(cause, log.heard, log.traceback, log.time, log.before, certain, asked)
-    own_word = bool(log.end and "time" in log.end)
+    own_word = bool(log.end and log.end.own)
     return replace(end, own_word=own_word)
 
 
@@ -110,18 +110,16 @@ def asked_by_others(logs: list[RankLog]) -> set[int]:
     torchrun asks after a rank has failed, and asks all that are left at once.
     """
     exits = [log.exit for log in logs]
-    asked = {
-        rank: end["asked"] for rank, end in enumerate(exits) if end and end["asked"]
-    }
+    asked = {rank: end.asked for rank, end in enumerate(exits) if end and end.asked}
     first = min(asked.values(), default=0.0)
     together = {rank for rank, when in asked.items() if when < first + ALL_ASKED}
-    failed = any(end is None or end["code"] and end["time"] < first for end in exits)
+    failed = any(end is None or end.code and end.time < first for end in exits)
     return set() if failed or len(together) == len(logs) else together
 
 
 def _exception(log: RankLog, frame: Frame | None) -> tuple[str, Frame | None]:
     """Return the exception in one line, and the program's line to name."""
-    error = (log.raised or {}).get("error") or stacks.last_error(log.traceback)
+    error = log.raised.error if log.raised else stacks.last_error(log.traceback)
     if not error:
         return log.traceback.splitlines()[0], frame
     error = OF_A_POOL.split(error)[0]

@@ -136,19 +136,19 @@ def _earlier(log: RunLog) -> list[Failure]:
 
 def find_notes(log: RunLog) -> list[Cause]:
     """Return what is odd about a run although every rank has ended well."""
-    left = [rank.end or {} for rank in log.ranks]
-    early = tuple(rank for rank, end in enumerate(left) if end.get("early"))
+    left = [rank.end for rank in log.ranks]
+    early = tuple(rank for rank, end in enumerate(left) if end and end.early)
     stayed = tuple(
         rank
         for rank, end in enumerate(left)
-        if end and rank not in early and not end["left_group"]
+        if end and not end.early and not end.left_group
     )
     notes: list[Cause] = []
     if before := attempts.compare([each.why for each in _earlier(log)]):
         notes.append(Restarted(attempts=before))
     notes += [LeftEarly(ranks=early)] if early else []
     notes += [KeptGroup(ranks=stayed)] if stayed else []
-    if len(left) > 1 and all(end.get("joined") is False for end in left):
+    if len(left) > 1 and all(end and end.joined is False for end in left):
         notes.append(NotJoined(copies=len(left)))
     if found := hang.differ([rank.calls for rank in log.ranks]):
         notes.append(NotTheSame(of=found))
@@ -273,7 +273,8 @@ def _also(
     if left and printed:
         return (_printed(first, printed),)
     if left and end.before:
-        frame = stacks.own(stacks.from_lists((logs[first].end or {}).get("handled")))
+        word = logs[first].end
+        frame = stacks.own([*word.handled]) if word else None
         return (Handled(frame=frame, error=end.before[0]),)
     return ()
 

@@ -97,16 +97,16 @@ def _stand(rank: int, log: RankLog) -> Stand:
 
 def _end(log: RankLog) -> Ended | None:
     """Return how a rank ended that nobody had asked to end, if it did, and not well."""
-    if not log.exit or log.exit["asked"] or not log.exit["code"]:
+    if not log.exit or log.exit.asked or not log.exit.code:
         return None
-    code = log.exit["code"]
+    code = log.exit.code
     if log.raised or code > 0 and log.traceback:
         return _raised(log)
     return Exited(code=code) if code > 0 else Signalled(code=code)
 
 
 def _raised(log: RankLog) -> Raised:
-    error = log.raised["error"] if log.raised else last_error(log.traceback)
+    error = log.raised.error if log.raised else last_error(log.traceback)
     return Raised(error=error)
 
 

@@ -25,6 +25,12 @@ from ddp_lab.kit.record.lives import (
     lives,
     node_folders,
 )
+from ddp_lab.kit.record.rank_end import (
+    LastWord,
+    read_error,
+    read_exit,
+    read_last_word,
+)
 from ddp_lab.kit.record.rank_log import RankLog
 from ddp_lab.kit.record.torch_words import EXIT_CODE
 
@@ -109,8 +115,8 @@ class ProgramLog(RunLog):
         stdout, stderr = (read(folder / name) for name in ("out", "err"))
         ranks = split(stdout)
         first = ranks[0]
-        first.raised = read_json(folder / "raised.json")
-        first.end = read_json(folder / "end.json")
+        first.raised = read_error(folder / "raised.json")
+        first.end = read_last_word(folder / "end.json")
         first.add_end(stderr)
         return cls(ranks, stderr)
 
@@ -203,13 +209,13 @@ def _read_ranks(
         log = _read_rank(folder)
         _add_evidence(log, folder)
         log.code, log.event = codes.get(rank), killed.get(folder, "")
-        if log.exit and log.exit["code"] is not None:
-            log.code = log.exit["code"]
+        if log.exit and log.exit.code is not None:
+            log.code = log.exit.code
         left = log.code == 0 if log.exit else codes and rank not in codes
         if log.end is None and left:  # say by os._exit(0)
-            log.end = {"code": 0, "left_group": False, "early": True}
+            log.end = LastWord(0, early=True)
         if log.end:
-            log.code = log.end["code"]
+            log.code = log.end.code
         logs.append(log)
     return logs
 
@@ -226,21 +232,20 @@ def _read_rank(folder: Path) -> RankLog:
     log = RankLog()
     for line in read(folder / "stdout.log").split("\n"):
         log.add_line(line)
-    log.end = read_json(folder / "end.json")
-    log.raised = read_json(folder / "raised.json")
-    log.exit = read_json(folder / "exit.json")
-    left = read_json(folder / "left.json")
-    if left and not log.end and log.exit and left["time"] < log.exit["asked"]:
-        log.end = left  # and was ended before it had done the rest
+    log.end = read_last_word(folder / "end.json")
+    log.raised = read_error(folder / "raised.json")
+    log.exit = read_exit(folder / "exit.json")
+    left = read_last_word(folder / "left.json")
+    if left and left.time and not log.end and log.exit:
+        if left.time < (log.exit.asked or 0):
+            log.end = left  # and was ended before it had done the rest
     said = read(folder / "stderr.log")
     if log.raised or log.exit or (folder / "pid").exists():  # rank.py is there
         log.add_end(said)
     else:
         log.add_stderr(said)
     report = folder / "error.json"  # written by @record
-    ends = [
-        end["time"] for end in (log.raised, log.end, log.exit) if end and "time" in end
-    ]
+    ends = [end.time for end in (log.raised, log.end, log.exit) if end and end.time]
     if ends:
         log.time = ends[0]
     elif report.exists():

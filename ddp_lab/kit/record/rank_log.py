@@ -10,6 +10,7 @@ from ddp_lab.kit.record import stacks, stderr
 from ddp_lab.kit.record.calls import Call
 from ddp_lab.kit.record.files import clip
 from ddp_lab.kit.record.heard import Heard, listen
+from ddp_lab.kit.record.rank_end import Error, Exit, LastWord
 from ddp_lab.kit.record.torch_words import NOISE, STORE, lost_peer
 
 RAISES = re.compile(r"\braise\b")
@@ -51,12 +52,9 @@ class RankLog:
     calls: list[Call] = field(default_factory=list)
     groups: dict[str, list[int]] = field(default_factory=dict)
     """The ranks of each process group."""
-    end: dict | None = None
-    """What the rank left when it had done everything; see rank.py."""
-    raised: dict | None = None
-    """The exception that ended its main part, as text, and when; see rank.py."""
-    exit: dict | None = None
-    """How it ended, when, and whether it had been asked to; see proxy.py."""
+    end: LastWord | None = None
+    raised: Error | None = None
+    exit: Exit | None = None
     handles: dict | None = None
     """The exception that it was handling when it was last asked; see rank.py."""
     doing: dict = field(default_factory=dict)
@@ -76,7 +74,7 @@ class RankLog:
     @property
     def finished(self) -> bool:
         """Whether the rank has done everything, and without an error."""
-        return self.end is not None and self.end["code"] == 0
+        return self.end is not None and self.end.code == 0
 
     @property
     def heard(self) -> Heard:
@@ -86,7 +84,7 @@ class RankLog:
         """
         if self.has_own_words:
             return Heard()
-        said = [(self.raised or {}).get("error", ""), *self.before]
+        said = [self.raised.error if self.raised else "", *self.before]
         if self.traceback and (self.code is None or self.code >= 0 or self.in_words):
             said.append(self.traceback)
         elif self.code and self.code > 0:
@@ -97,7 +95,8 @@ class RankLog:
     @property
     def before(self) -> tuple[str, ...]:
         """The exceptions that led to its end."""
-        return tuple((self.raised or self.end or {}).get("before", ()))
+        left = self.raised or self.end
+        return tuple(left.before) if left else ()
 
     @property
     def in_words(self) -> bool:
@@ -112,25 +111,26 @@ class RankLog:
     @property
     def has_own_words(self) -> bool:
         """Whether the program itself has met its error, and no other has led to it."""
-        if not self.raised or self.raised.get("before") or not self.frames:
+        if not self.raised or self.raised.before or not self.frames:
             return False
         innermost = self.frames[0]
-        own = RAISES.search(innermost.code) or self.raised["error"].startswith(STORE)
+        own = RAISES.search(innermost.code) or self.raised.error.startswith(STORE)
         return innermost.own and bool(own)
 
     @property
     def frames(self) -> list[stacks.Frame]:
         """Where it raised what ended it, or left by sys.exit; innermost frame first."""
-        return stacks.from_lists((self.raised or self.end or {}).get("frames"))
+        left = self.raised or self.end
+        return [*left.frames] if left else []
 
     @property
     def asked(self) -> bool:
         """Whether it ended, or has not ended, because torchrun asked it to."""
-        if not self.exit or not self.exit["asked"]:
+        if not self.exit or not self.exit.asked:
             return False
-        code = self.exit["code"]
+        code = self.exit.code
         by_request = (code is None or -code in REQUESTS) and not self.end
-        return by_request and not self.raised or self.time >= self.exit["asked"]
+        return by_request and not self.raised or self.time >= self.exit.asked
 
     @property
     def warnings(self) -> list[str]:
@@ -184,16 +184,16 @@ class RankLog:
 
     def add_end(self, text: str) -> None:
         """Keep stderr, of which `raised` or `exit` tell what was the rank's end."""
-        if self.raised and not self.raised["traceback"]:  # there was no room for it
+        if self.raised and not self.raised.traceback:  # there was no room for it
             self.add_stderr(text)
-            self.traceback, self.guessed = self.traceback or self.raised["error"], False
+            self.traceback, self.guessed = self.traceback or self.raised.error, False
             return
         if self.raised:
-            self.traceback = clip(self.raised["traceback"])
-            self.remarks = stderr.split(stderr.without(text, self.raised["traceback"]))
+            self.traceback = clip(self.raised.traceback)
+            self.remarks = stderr.split(stderr.without(text, self.raised.traceback))
             return
         self.remarks = parts = stderr.split(text)
-        code = self.exit["code"] if self.exit else None
+        code = self.exit.code if self.exit else None
         dumps = [part for part in parts if part.is_dump]
         if dumps and code is not None and -code in CRASHES:
             self._end_with(dumps[-1])

@@ -244,9 +244,11 @@ class LiveRun:
             log.agents[:] = self.standing.agents
             for rank, before in enumerate(self.standing.ranks):
                 log.ranks[rank] = log.ranks[rank].as_it_stood(before)
-        for end in (rank.exit for rank in log.ranks if rank.exit):
-            if self.ended and end["time"] >= self.ended:  # by the guard
-                end["asked"] = min(end["asked"] or self.ended, self.ended)
+        for its_log in log.ranks:
+            end = its_log.exit
+            if self.ended and end and end.time >= self.ended:  # by the guard
+                asked = min(end.asked or self.ended, self.ended)
+                its_log.exit = replace(end, asked=asked)
         return log
 
     def _lost(self) -> list[str]:

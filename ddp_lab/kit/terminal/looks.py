@@ -24,6 +24,7 @@ from ddp_lab.kit.explain.stands import (
     find_stands,
 )
 from ddp_lab.kit.record import stacks
+from ddp_lab.kit.record.rank_end import LastWord
 from ddp_lab.kit.record.rank_log import RankLog
 from ddp_lab.kit.record.stacks import Frame
 from ddp_lab.kit.run import probe
@@ -71,7 +72,7 @@ class Seen:
     """Whether it has a group of NCCL."""
 
 
-GONE = RankLog(end={"code": 0})
+GONE = RankLog(end=LastWord(0))
 
 
 def observe(pids: dict[int, int], seconds: float) -> tuple[dict[int, Seen], float]:
