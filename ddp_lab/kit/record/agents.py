@@ -54,16 +54,16 @@ class Agent:
 
 def read_all(folder: Path) -> list[Agent]:
     """Return the agents of a run with this log folder, if it has several nodes."""
-    plan = read_json(folder / "plan.json") or {}
-    played = read_json(folder / "played.json") or {}
+    plan = read_json(folder / names.PLAN) or {}
+    played = read_json(folder / names.PLAYED) or {}
     rates = read_json(folder / names.RATES) or {}
     last = last_attempt(lives(folder))
     found, happened = [], events(folder)
     alone = [folder] if len(plan.get("meets", [])) == 1 else []
     homes = node_folders(folder) or alone
     for node, home in enumerate(homes):
-        end = read_json(home / "exit.json") or {"code": None, "time": 0.0, "done": ""}
-        said = read(home / "err")
+        end = read_json(home / names.EXIT) or {"code": None, "time": 0.0, "done": ""}
+        said = read(home / names.ERR)
         if end["code"] and not end["done"] and (obeyed := signal_obeyed(said)):
             end["code"] = -obeyed
         meets = plan["meets"][node] if plan.get("meets") else {}
@@ -71,7 +71,7 @@ def read_all(folder: Path) -> list[Agent]:
         agent = Agent(
             node,
             meets,
-            came=(home / "err").exists(),
+            came=(home / names.ERR).exists(),
             **end,
             said=said,
             ranks=tuple(life.rank for life in here),

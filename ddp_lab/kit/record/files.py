@@ -41,7 +41,7 @@ def shorten(text: str, width: int = 140) -> str:
     return (words if len(rest) < width // 2 else text[: width - 1]) + "…"
 
 
-def names(folder: Path) -> list[str]:
+def entries(folder: Path) -> list[str]:
     """Return what is in `folder`; nothing if it is none, or none any more."""
     try:
         return os.listdir(folder)

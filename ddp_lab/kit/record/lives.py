@@ -11,7 +11,8 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 
-from ddp_lab.kit.record.files import names, read, read_json
+from ddp_lab.kit.record import names
+from ddp_lab.kit.record.files import entries, read, read_json
 from ddp_lab.kit.record.words import signal_name
 
 NODE = re.compile(r"node_(\d+)")
@@ -46,7 +47,7 @@ class Life:
 
 def node_folders(folder: Path) -> list[Path]:
     """Return the log folders of the agents, by node, of a run on several nodes."""
-    found = [each for name in names(folder) if (each := NODE.fullmatch(name))]
+    found = [each for name in entries(folder) if (each := NODE.fullmatch(name))]
     return [folder / each[0] for each in sorted(found, key=lambda each: int(each[1]))]
 
 
@@ -58,7 +59,7 @@ def lives(folder: Path, since: float = 0.0) -> list[Life]:
         since: when the run began, in seconds since the epoch.
     """
     nodes = node_folders(folder)
-    paths = [life for node in nodes for life in _below(node / "lives")]
+    paths = [life for node in nodes for life in _below(node / names.LIVES)]
     if not nodes:
         attempts = [path for run in _below(folder) for path in _below(run)]
         paths = [rank for attempt in attempts for rank in _below(attempt)]
@@ -69,7 +70,7 @@ def lives(folder: Path, since: float = 0.0) -> list[Life]:
 def events(folder: Path, since: float = 0.0) -> list[tuple[float, str]]:
     """Return what has happened to the nodes, and after how many seconds."""
     found = []
-    for line in read(folder / "events.jsonl").splitlines():
+    for line in read(folder / names.EVENTS).splitlines():
         event = json.loads(line)
         found.append((event["time"] - since, event["what"]))
     return found
@@ -87,15 +88,15 @@ def killed_by(found: list[Life], events: list[tuple[float, str]]) -> dict[Path, 
 
 
 def _below(folder: Path) -> Iterator[Path]:
-    for name in names(folder):
+    for name in entries(folder):
         yield folder / name
 
 
 def _read(folder: Path, since: float) -> Life | None:
-    where = read_json(folder / "where.json")
+    where = read_json(folder / names.WHERE)
     if not where:
         return None
-    exit = read_json(folder / "exit.json")
+    exit = read_json(folder / names.EXIT)
     ended = exit and exit["code"] is not None
     return Life(
         node=where["node"],

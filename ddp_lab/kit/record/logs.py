@@ -10,10 +10,10 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ddp_lab.kit.record import agents, stacks
+from ddp_lab.kit.record import agents, names, stacks
 from ddp_lab.kit.record.agents import Agent
 from ddp_lab.kit.record.calls import from_flight, with_failed
-from ddp_lab.kit.record.files import clip, names, read, read_json
+from ddp_lab.kit.record.files import clip, entries, read, read_json
 from ddp_lab.kit.record.lives import (
     Change,
     Life,
@@ -97,7 +97,7 @@ class TorchrunLog(RunLog):
         ranks = _read_ranks(there, codes, killed)
         full = folder.parent if _is_full(folder) else None
         nodes = agents.read_all(folder), changes(folder), _places(folder, last)
-        told = [read_json(rank / "where.json") or {} for rank in there]
+        told = [read_json(rank / names.WHERE) or {} for rank in there]
         shares = any(each.get("shares_store") for each in told)
         return cls(ranks, stderr, earlier, full, *nodes, shares_store=shares)
 
@@ -115,8 +115,8 @@ class ProgramLog(RunLog):
         stdout, stderr = (read(folder / name) for name in ("out", "err"))
         ranks = split(stdout)
         first = ranks[0]
-        first.raised = read_error(folder / "raised.json")
-        first.end = read_last_word(folder / "end.json")
+        first.raised = read_error(folder / names.RAISED)
+        first.end = read_last_word(folder / names.END)
         first.add_end(stderr)
         return cls(ranks, stderr)
 
@@ -138,7 +138,7 @@ def split(stdout: str) -> list[RankLog]:
 
 def _said(folder: Path) -> str:
     """Return what torchrun has said itself, on each of its nodes."""
-    said = [read(each / "err") for each in [*node_folders(folder), folder]]
+    said = [read(each / names.ERR) for each in [*node_folders(folder), folder]]
     return "\n".join(filter(None, said))
 
 
@@ -153,9 +153,9 @@ def _places(folder: Path, last: list[Life]) -> dict[int, str]:
             for life in last
             if life.rank != life.local_rank
         }
-    hosts = {each.name: read(each / "host") for each in node_folders(folder)}
-    names = {node: f", on {host}" for node, host in hosts.items() if host}  # of SLURM
-    return {life.rank: life.place + names.get(f"node_{life.node}", "") for life in last}
+    hosts = {each.name: read(each / names.HOST) for each in node_folders(folder)}
+    on_host = {node: f", on {host}" for node, host in hosts.items() if host}  # of SLURM
+    return {life.rank: life.place + on_host.get(f"node_{life.node}", "") for life in last}
 
 
 def folders_by_attempt(folder: Path) -> list[list[Path]]:
@@ -164,8 +164,8 @@ def folders_by_attempt(folder: Path) -> list[list[Path]]:
         return [_by_rank(ranks, folder) for ranks in by_attempt(lives(folder))]
     attempts = [
         folder / run / name
-        for run in names(folder)
-        for name in names(folder / run)
+        for run in entries(folder)
+        for name in entries(folder / run)
         if name.startswith("attempt_") and name.removeprefix("attempt_").isdecimal()
     ]
     attempts.sort(key=lambda path: int(path.name.removeprefix("attempt_")))
@@ -189,7 +189,7 @@ def _ranks_of(attempt: Path) -> list[Path]:
 
     Not all need be there: a rank may have removed its own, or another's.
     """
-    numbers = [name for name in names(attempt) if name.isdecimal()]
+    numbers = [name for name in entries(attempt) if name.isdecimal()]
     found = [int(name) for name in numbers if (attempt / name).is_dir()]
     return [attempt / str(rank) for rank in range(max(found, default=-1) + 1)]
 
@@ -230,21 +230,21 @@ def _is_full(folder: Path) -> bool:
 def _read_rank(folder: Path) -> RankLog:
     """Return what the rank with this log folder printed, and how it ended."""
     log = RankLog()
-    for line in read(folder / "stdout.log").split("\n"):
+    for line in read(folder / names.STDOUT).split("\n"):
         log.add_line(line)
-    log.end = read_last_word(folder / "end.json")
-    log.raised = read_error(folder / "raised.json")
-    log.exit = read_exit(folder / "exit.json")
-    left = read_last_word(folder / "left.json")
+    log.end = read_last_word(folder / names.END)
+    log.raised = read_error(folder / names.RAISED)
+    log.exit = read_exit(folder / names.EXIT)
+    left = read_last_word(folder / names.LEFT)
     if left and left.time and not log.end and log.exit:
         if left.time < (log.exit.asked or 0):
             log.end = left  # and was ended before it had done the rest
-    said = read(folder / "stderr.log")
-    if log.raised or log.exit or (folder / "pid").exists():  # rank.py is there
+    said = read(folder / names.STDERR)
+    if log.raised or log.exit or (folder / names.PID).exists():  # rank.py is there
         log.add_end(said)
     else:
         log.add_stderr(said)
-    report = folder / "error.json"  # written by @record
+    report = folder / names.REPORT  # written by @record
     ends = [end.time for end in (log.raised, log.end, log.exit) if end and end.time]
     if ends:
         log.time = ends[0]
@@ -257,20 +257,20 @@ def _read_rank(folder: Path) -> RankLog:
 
 def _add_evidence(log: RankLog, folder: Path) -> None:
     """Add where the rank stood, and what it had called; see rank.py."""
-    log.add_seen(read_json(folder / "seen.json"))
-    flight = read_json(folder / "flight.json") or {}
+    log.add_seen(read_json(folder / names.SEEN))
+    flight = read_json(folder / names.FLIGHT) or {}
     log.calls, log.groups = from_flight(flight), flight.get("groups", {})
     log.handles, log.meets = flight.get("handles"), tuple(flight.get("meets", ()))
     log.started_as = tuple(flight.get("started_as", ()))
     log.doing = flight.get("doing") or {}
     for name, frames in flight.get("threads", {}).items():
         log.threads[name] = stacks.from_lists(frames)
-    seen = stacks.from_json(read_json(folder / "stack.json"))
+    seen = stacks.from_json(read_json(folder / names.SEEN_STACK))
     said = log.frames or stacks.from_text(log.traceback)
-    raised = log.end or (folder / "error.json").exists()
+    raised = log.end or (folder / names.REPORT).exists()
     log.stack = (said if raised else seen) or said or seen
     if log.stack is seen:  # else what SIGTERM made it write tells nothing new
-        at_end = stacks.from_text(read(folder / "stack"))
+        at_end = stacks.from_text(read(folder / names.STACK))
         moved = stacks.own(seen) and not stacks.same_line(seen, at_end)
         if at_end and (moved or not seen):
             log.stack = at_end

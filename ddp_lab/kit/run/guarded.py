@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from ddp_lab.kit.record import names
 from ddp_lab.kit.record.words import signal_name
 from ddp_lab.kit.run import guard
 
@@ -34,7 +35,7 @@ class Guarded:
         self._said: list[bytes] = []  # by the guard: the command's exit code, and when
         self._grace = guard.GRACE
         self._line, its_end = socket.socketpair()
-        out, err = folder / "out", folder / "err"
+        out, err = folder / names.OUT, folder / names.ERR
         with its_end, open(out, "wb") as stdout, open(err, "wb") as stderr:
             self.process = subprocess.Popen(
                 [sys.executable, "-IS", guard.__file__, mark, str(folder)],
