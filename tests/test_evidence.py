@@ -502,23 +502,6 @@ def test_who_gave_up_has_waited_wherever_it_was():
     assert diagnose(*logs) is None or diagnose(*logs).alike
 
 
-def test_an_installed_package_that_is_the_program_has_lines():
-    """`torchrun -m package.train`: all its frames lie below site-packages."""
-    there = "/lib/python3.11/site-packages"
-    stack = [
-        Frame(f"{there}/torch/optim/sgd.py", 9, "step"),
-        Frame(f"{there}/package/loop.py", 7, "epoch"),
-        Frame(f"{there}/package/train.py", 3, "<module>"),
-        Frame("/lib/python3.11/runpy.py", 1, "_run_code"),
-    ]
-    found = own(stack)
-    assert found and (found.file, found.line) == (f"{there}/package/loop.py", 7)
-    thread = [stack[1], Frame("/lib/python3.11/threading.py", 1, "_bootstrap")]
-    assert own(thread) is None
-    torchs = Frame(f"{there}/torch/distributed/run.py", 1, "<module>")
-    assert own([stack[0], torchs]) is None
-
-
 def test_who_waits_for_a_thread_waits_for_no_rank():
     wait = Frame("/lib/python3.11/site-packages/x/threading.py", 9, "wait")
     (stand,) = stands.find_stands([RankLog(stack=[wait, Frame("a.py", 1, "main")])])

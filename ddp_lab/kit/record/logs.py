@@ -155,7 +155,9 @@ def _places(folder: Path, last: list[Life]) -> dict[int, str]:
         }
     hosts = {each.name: read(each / names.HOST) for each in node_folders(folder)}
     on_host = {node: f", on {host}" for node, host in hosts.items() if host}  # of SLURM
-    return {life.rank: life.place + on_host.get(f"node_{life.node}", "") for life in last}
+    return {
+        life.rank: life.place + on_host.get(f"node_{life.node}", "") for life in last
+    }
 
 
 def folders_by_attempt(folder: Path) -> list[list[Path]]:

@@ -17,8 +17,6 @@ LIBRARY = ("site-packages", "dist-packages", sysconfig.get_path("stdlib"), "<fro
 # The standard library of any Python, which may not be the one that we are.
 STANDARD = re.compile(r"/lib(64)?/python\d+\.\d+/(?!site-packages|dist-packages)")
 KIT = "/ddp_lab/kit/"  # of this installation, or of another one
-# What an installed package is below; torch is what starts the ranks, and no program.
-PACKAGE = re.compile(r".*[/\\](?:site|dist)-packages[/\\](?!torch\b)\w+")
 C10D = "distributed_c10d.py"
 BOOTSTRAP = str(Path("multiprocessing", "process.py"))
 FRAME_LINE = re.compile(
@@ -95,8 +93,7 @@ class Frame:
 
 def own(stack: list[Frame]) -> Frame | None:
     """Return the innermost frame that is the program's."""
-    found = next((frame for frame in stack if frame.own), None)
-    return found or _of_its_package(stack)
+    return next((frame for frame in stack if frame.own), None)
 
 
 def brief(traceback: str, error: str) -> str:
@@ -111,16 +108,6 @@ def same_line(one: list[Frame], other: list[Frame]) -> bool:
     """Tell whether two stacks are at the same line of the program."""
     lines = [(f.file, f.line) if (f := own(stack)) else None for stack in (one, other)]
     return lines[0] == lines[1]
-
-
-def _of_its_package(stack: list[Frame]) -> Frame | None:
-    """Return the innermost frame of an installed package that `-m` has started."""
-    libraries = [f for f in stack if not f.standard and KIT not in f.file]
-    outermost = libraries[-1] if libraries else None
-    installed = outermost and PACKAGE.match(outermost.file)
-    if not outermost or outermost.name != "<module>" or not installed:
-        return None
-    return next(f for f in stack if f.file.startswith(installed[0]))
 
 
 def from_text(text: str) -> list[Frame]:
