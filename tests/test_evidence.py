@@ -508,6 +508,67 @@ def test_who_waits_for_a_thread_waits_for_no_rank():
     assert stand.state == "elsewhere"
 
 
+# --- circles through collectives ---
+
+
+def in_group(
+    rank: int, group: str, members: tuple[int, ...], number: int, line: int, *made: int
+) -> RankLog:
+    """Return the log of a rank that waits in a call of a group, at this line.
+
+    Args:
+        made: the lines of the calls of its own group of two that it has done before.
+    """
+    own_group = "row" if rank % 2 else "column"
+    done = [
+        calls.Call(
+            *("all_reduce", "all_reduce", own_group, n, (), ()),
+            *(True, False, Frame("a.py", at, "main")),
+        )
+        for n, at in enumerate(made, 1)
+    ]
+    name = "barrier" if group == "0" else "all_reduce"
+    log = waiting(rank, name)
+    frame = Frame("a.py", line, "main")
+    log.stack[-1] = frame
+    call = calls.Call(name, name, group, number, (), (), False, False, frame, members)
+    return replace(log, calls=[*done, call])
+
+
+ALL, ODD = (0, 1, 2, 3), (1, 3)
+
+
+def test_in_a_mesh_the_rank_that_has_skipped_a_call_is_named():
+    barrier = [in_group(rank, "0", ALL, 1, 9, 5, 5) for rank in (0, 2)]
+    waits = in_group(1, "row", ODD, 2, 5, 5)
+    found = diagnose(barrier[0], waits, barrier[1], in_group(3, "0", ALL, 1, 9, 5))
+    assert (type(found), found.rank, found.frame.line) == (Circle, 3, 9)
+    assert found.before.times == {0: 2, 2: 2, 3: 1}
+
+
+def test_who_has_made_other_calls_by_its_part_is_not_blamed_for_a_circle():
+    """Rank 3 alone computes a loss, at line 7; where rank 1 waits nobody is short."""
+    barrier = [in_group(rank, "0", ALL, 1, 9, 5) for rank in (0, 2)]
+    waits = in_group(1, "row", ODD, 2, 5, 5)
+    last = in_group(3, "0", ALL, 1, 9, 5)
+    last.calls.insert(
+        0, replace(last.calls[0], group="last", frame=Frame("a.py", 7, "f"))
+    )
+    found = diagnose(barrier[0], waits, barrier[1], last)
+    assert (type(found), found.rank) == (Circle, None)
+
+
+def test_many_ranks_that_wait_for_many_are_soon_told():
+    ranks = range(64)
+    logs = [in_group(r, "0", tuple(ranks), 64 - r, 9) for r in ranks]
+    for rank, log in enumerate(logs):
+        done = [
+            replace(log.calls[-1], number=n, done=True) for n in range(1, 64 - rank)
+        ]
+        log.calls[:-1] = done
+    assert isinstance(diagnose(*logs), Apart)
+
+
 # --- who means another root ---
 
 

@@ -7,7 +7,7 @@ is to blame; ranks that wait in a circle are told as one, and none is to blame f
 """
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
@@ -279,24 +279,25 @@ def _circle(now: Snapshot) -> Cause | None:
 
 def _shortest_circle(peers: dict[int, tuple[int, ...]]) -> list[int]:
     """Return ranks of which each waits for the next one, and the last for the first."""
-    for length in range(2, len(peers) + 1):
-        for rank in sorted(peers):
-            for path in _paths([rank], peers, length):
-                if path[0] in peers[path[-1]]:
-                    return path
+    circles = (_way_back(rank, peers) for rank in sorted(peers))
+    return min(filter(None, circles), key=len, default=[])
+
+
+def _way_back(start: int, peers: dict[int, tuple[int, ...]]) -> list[int]:
+    """Return the shortest way from a rank to itself, from who waits to whom."""
+    came_from: dict[int, int] = {}
+    queue = [start]
+    for rank in queue:
+        for peer in peers.get(rank, ()):
+            if peer == start:
+                path = [rank]
+                while path[-1] != start:
+                    path.append(came_from[path[-1]])
+                return path[::-1]
+            if peer not in came_from:
+                came_from[peer] = rank
+                queue.append(peer)
     return []
-
-
-def _paths(
-    path: list[int], peers: dict[int, tuple[int, ...]], length: int
-) -> Iterator[list[int]]:
-    """Yield the ways from rank to rank, of this many, on which none comes twice."""
-    if len(path) == length:
-        yield path
-        return
-    for peer in peers[path[-1]]:
-        if peer in peers and peer not in path and peer > path[0]:
-            yield from _paths([*path, peer], peers, length)
 
 
 def _other_group(now: Snapshot, found: Circle, calls: dict[int, Call]) -> Cause | None:
@@ -316,18 +317,22 @@ def _other_group(now: Snapshot, found: Circle, calls: dict[int, Call]) -> Cause 
 
 
 def _strayed(now: Snapshot, found: Circle, calls: dict[int, Call]) -> Circle:
-    """Add what one rank of the circle has done otherwise than all that stand with it.
+    """Blame a rank of the circle that has passed by where another one waits for it.
 
-    In a mesh rank 3 skips a call of its column, and goes on: those that have come to
-    the same call as it have all made one more before.
+    In a mesh rank 3 skips a call of its column, and goes on; rank 1 waits there for it.
+    Those that have come to the same call as rank 3 have all made one more before.
     """
     found = replace(found, symptom=Symptom.DIFFERENT_CALLS)
-    for rank in (stand.rank for stand in found.stands):
-        key = calls[rank].key
-        with_it = {r: call for r, call in calls.items() if call.key == key}
-        before = _counted(now.calls, with_it) if len(with_it) > 2 else None
-        if before and odd_one(before.times) == rank:
-            frame = now.stands[rank].frame
+    for stand, rank in zip(found.stands, found.to, strict=True):
+        missed, key = calls[stand.rank], calls[rank].key
+        times = {
+            other: sum(map(missed.is_like, until(now.calls[other], key)[:-1]))
+            for other, call in calls.items()
+            if call.key == key
+        }
+        fewest = times[rank] == min(times.values())
+        if len(times) > 2 and odd_one(times) == rank and fewest:
+            frame, before = now.stands[rank].frame, Counted(missed, times)
             return replace(found, rank=rank, frame=frame, before=before)
     return found
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from ddp_lab.kit.explain.cause import Ended, Stand
 from ddp_lab.kit.explain.causes.ended import Exited, Raised, Signalled
 from ddp_lab.kit.explain.causes.waiting import WORK
+from ddp_lab.kit.record.calls import Key
 from ddp_lab.kit.record.heard import listen
 from ddp_lab.kit.record.rank_log import RankLog
 from ddp_lab.kit.record.stacks import (
@@ -58,7 +59,8 @@ def find_stands(logs: list[RankLog]) -> list[Stand]:
     stands = [_stand(rank, log) for rank, log in enumerate(logs)]
     if not all(log.handles for log in logs):  # else all have come to the same place
         stands = [_handling(stand, logs[stand.rank]) for stand in stands]
-    return [_with_outer(_with_peers(stand, logs), logs) for stand in stands]
+    made = [{call.key for call in log.calls} for log in logs]
+    return [_with_outer(_with_peers(stand, made), logs) for stand in stands]
 
 
 def _with_outer(stand: Stand, logs: list[RankLog]) -> Stand:
@@ -265,11 +267,15 @@ def _named(frame: Frame, arguments: Mapping[str, tuple[str, ...]]) -> int | None
     return None
 
 
-def _with_peers(stand: Stand, logs: list[RankLog]) -> Stand:
-    """Add to a rank that waits in a collective who has not made this call yet."""
+def _with_peers(stand: Stand, made: list[set[Key]]) -> Stand:
+    """Add to a rank that waits in a collective who has not made this call yet.
+
+    Args:
+        stand: its stand.
+        made: the calls that each rank has made, this one included.
+    """
     if stand.call is None or stand.call.p2p:
         return stand
-    members = stand.call.members or range(len(logs))
-    made = [{call.key for call in log.calls} for log in logs]
-    absent = [r for r in members if r < len(logs) and stand.call.key not in made[r]]
+    members = stand.call.members or range(len(made))
+    absent = [r for r in members if r < len(made) and stand.call.key not in made[r]]
     return replace(stand, peers=tuple(absent))
