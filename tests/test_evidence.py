@@ -543,11 +543,11 @@ def test_in_a_mesh_the_rank_that_has_skipped_a_call_is_named():
     waits = in_group(1, "row", ODD, 2, 5, 5)
     found = diagnose(barrier[0], waits, barrier[1], in_group(3, "0", ALL, 1, 9, 5))
     assert (type(found), found.rank, found.frame.line) == (Circle, 3, 9)
-    assert found.before.times == {0: 2, 2: 2, 3: 1}
+    assert found.before.times == {0: 2, 1: 2, 2: 2, 3: 1}
 
 
 def test_who_has_made_other_calls_by_its_part_is_not_blamed_for_a_circle():
-    """Rank 3 alone computes a loss, at line 7; where rank 1 waits nobody is short."""
+    """Rank 3 alone computes a loss, at line 7; rank 1 has come to line 5 too often."""
     barrier = [in_group(rank, "0", ALL, 1, 9, 5) for rank in (0, 2)]
     waits = in_group(1, "row", ODD, 2, 5, 5)
     last = in_group(3, "0", ALL, 1, 9, 5)
@@ -555,7 +555,112 @@ def test_who_has_made_other_calls_by_its_part_is_not_blamed_for_a_circle():
         0, replace(last.calls[0], group="last", frame=Frame("a.py", 7, "f"))
     )
     found = diagnose(barrier[0], waits, barrier[1], last)
+    assert (type(found), found.rank, found.frame.line) == (Circle, 1, 5)
+
+
+def grouped(number: int, line: int, done: bool = True, *members: int) -> calls.Call:
+    """Return an all_reduce of a group, which is named after its members."""
+    frame, name = Frame("a.py", line, "main"), "".join(map(str, members)) or "0"
+    made = ("all_reduce", "all_reduce", name, number, ((2,),), ("float32",))
+    return calls.Call(*made, done, False, frame, members)
+
+
+def stands_in(*made: calls.Call) -> RankLog:
+    """Return the log of a rank that waits in the last of these calls."""
+    c10d = Frame(f"site-packages/{stacks.C10D}", 0, made[-1].name)
+    return RankLog(stack=[c10d, made[-1].frame], calls=list(made))
+
+
+def columns(times: tuple[int, int, int, int], waits: int, before=()) -> list[RankLog]:
+    """Return the logs of a mesh with the columns 0 and 2, and 1 and 3.
+
+    Rank `waits` stands in its last call of the column, the others in one of all.
+
+    Args:
+        times: how often each rank has called it.
+        before: calls that some ranks have made before, by rank.
+    """
+    logs = []
+    for rank, count in enumerate(times):
+        column = (rank % 2, rank % 2 + 2)
+        made = [grouped(n, 9, True, *column) for n in range(1, count + 1)]
+        last = [] if rank == waits else [grouped(1, 20, False)]
+        if rank == waits:
+            made[-1] = replace(made[-1], done=False)
+        logs.append(stands_in(*dict(before).get(rank, ()), *made, *last))
+    return logs
+
+
+def test_who_has_skipped_a_call_of_its_column_is_named():
+    found = diagnose(*columns((3, 3, 3, 2), waits=1))
+    assert (type(found), found.rank) == (Circle, 3)
+    assert found.before.times == {0: 3, 1: 3, 2: 3, 3: 2}
+
+
+def test_of_two_that_are_beside_each_other_one_may_have_skipped_a_call():
+    logs = columns((3, 3, 2, 3), waits=0)
+    row = grouped(1, 12, False, 0, 1)  # rank 1 is behind, and waits for rank 0
+    logs[1] = stands_in(*logs[1].calls[:-1], row)
+    found = diagnose(*logs)
+    assert (type(found), found.rank) == (Circle, 2)
+
+
+def test_who_has_made_a_call_too_many_is_named_and_not_who_has_come():
+    found = diagnose(*columns((3, 3, 4, 3), waits=2))
+    assert (type(found), found.rank) == (Circle, 2)
+    # Rank 0 is no member of the group in which the others have met before.
+    met = {rank: [grouped(1, 5, True, 1, 2, 3)] for rank in (1, 2, 3)}
+    found = diagnose(*columns((3, 3, 4, 3), waits=2, before=met))
+    assert (type(found), found.rank) == (Circle, 2)
+    assert found.before.call.frame.line == 9
+
+
+def test_of_a_call_that_only_one_column_makes_nobody_knows_who_is_right():
+    logs = columns((1, 0, 2, 0), waits=2)
+    found = diagnose(*logs)
     assert (type(found), found.rank) == (Circle, None)
+
+
+def test_what_the_recorder_has_lost_is_not_counted():
+    world = [grouped(number, 7) for number in range(1, 6)]
+    also = grouped(1, 8, True, 0, 1)
+    last = grouped(6, 20, False)
+    other = replace(last, name="barrier", does="barrier")
+    kept = [also, *world[2:], last], [also, *world[2:], last], [*world, other]
+    found = hang.differ(kept)
+    assert (found.rank, found.before) == (2, None), "each has made the five"
+    more = [[*calls[:-1], also, calls[-1]] for calls in kept[:2]]
+    found = hang.differ([*more, kept[2]])
+    assert found.before.times == {0: 1, 1: 1, 2: 0}
+    assert found.before.since.number == 3
+
+
+@pytest.mark.parametrize(
+    "sizes, expected, rank",
+    [((9, 3), 4, 0), ((9000, 3000), 2000, 0), ((9000, 3000), 668, None)],
+)
+def test_of_three_sizes_none_is_odd(sizes, expected, rank):
+    """Rank 2 was aborted, and its record lost: gloo sends a sixth of the tensor."""
+    made = [replace(grouped(1, 9, False), shapes=((n,),)) for n in sizes]
+    assert hang.differ([*[[call] for call in made], []], (2, expected)).rank == rank
+
+
+def test_a_size_that_was_brought_at_the_same_line_before_may_be_it():
+    """The names of a set come in another order on each rank: 1, 9, 3 and 1, 3, 9."""
+    first, small, large = (
+        replace(grouped(number, 9), shapes=((size,),))
+        for number, size in ((1, 1), (2, 3), (2, 9))
+    )
+    found = hang.differ([[first, large], [first, small], []], (2, 4))
+    assert (type(found), found.rank) == (CallsDiffer, None)
+
+
+def test_what_a_root_brings_does_not_make_it_odd():
+    def made(name, *shapes):
+        return replace(grouped(1, 9), name=name, does=name, shapes=shapes)
+
+    calls_it = made("scatter", (3, 2)), made("scatter"), made("broadcast", (2,))
+    assert hang.differ([[call] for call in calls_it]).rank == 2
 
 
 def test_many_ranks_that_wait_for_many_are_soon_told():

@@ -362,8 +362,8 @@ def _printed(rank: int, traceback: str) -> Printed:
 def _not_together(logs: list[RankLog], first: int, found: dict[int, End]) -> Failure:
     """Return the failure of a run in which every rank that complains is a victim."""
     said, stood = found[first], stands.find_stands(logs)
-    too_small = first if said.heard.sizes else None
-    why: Cause | None = hang.differ([log.calls for log in logs], too_small)
+    aborted = (first, said.heard.sizes[1]) if said.heard.sizes else None
+    why: Cause | None = hang.differ([log.calls for log in logs], aborted)
     if not (why and why.symptom is Symptom.DIFFERENT_TENSORS):
         why = _told_by_torch(logs, first, found, stood)
         why = why or hang.diagnose(logs, stood)

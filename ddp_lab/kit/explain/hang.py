@@ -29,7 +29,13 @@ from ddp_lab.kit.explain.causes.waiting import (
 )
 from ddp_lab.kit.explain.stands import ROOT_ARGUMENT, RPC
 from ddp_lab.kit.explain.symptoms import Symptom
-from ddp_lab.kit.record.calls import Call, Key, first_mismatch, until
+from ddp_lab.kit.record.calls import (
+    Call,
+    Key,
+    first_mismatch,
+    kept_by_all,
+    until,
+)
 from ddp_lab.kit.record.rank_log import RankLog
 
 RESTLESS = {"moves", "busy", "unseen", "away"}  # of which nobody knows what comes next
@@ -39,6 +45,7 @@ OFTEN = 0.5  # of the looks
 AWAY = ("elsewhere", "lingers", "left", "stopped")  # where a rank is that does not come
 SPAWN = os.path.join("torch", "multiprocessing", "spawn.py")
 QUOTES = "\"'"
+LARGE = 2**20  # bytes from which on gloo cuts a tensor into more pieces
 
 
 @dataclass(frozen=True)
@@ -142,20 +149,22 @@ def _calls_differ(now: Snapshot) -> Cause | None:
 
 
 def differ(
-    calls: Sequence[Sequence[Call]], too_small: int | None = None
+    calls: Sequence[Sequence[Call]],
+    aborted: tuple[int, int] | None = None,
 ) -> CallsDiffer | None:
     """Return which call was not the same on all ranks, and what each rank did instead.
 
     Args:
         calls: of each rank.
-        too_small: a rank without a record that got more than its tensor has room for.
+        aborted: a rank without a record that got more than its tensor has room for, and
+            the bytes that it had expected.
     """
     by_rank = first_mismatch(calls)
     if not by_rank:
         return None
-    what = {rank: str(call) for rank, call in by_rank.items()}
-    if too_small is not None and too_small not in what:
-        what[too_small] = str(min(by_rank.values(), key=lambda call: call.size))
+    what = {rank: call.brings for rank, call in by_rank.items()}
+    if aborted and aborted[0] not in what:
+        what[aborted[0]] = _brought(calls, by_rank, aborted[1])
     rank = odd_one(what)
     frame = by_rank[rank if rank is not None else min(by_rank)].frame
     same = len({call.does for call in by_rank.values()}) == 1
@@ -166,6 +175,22 @@ def differ(
         calls=by_rank,
         before=_counted(calls, by_rank),
     )
+
+
+def _brought(
+    calls: Sequence[Sequence[Call]], by_rank: dict[int, Call], expected: int
+) -> str:
+    """Return what a rank has brought to a call, which expected so many bytes there.
+
+    That is the least that others have brought, unless something else that has been
+    brought at this line fits as well, or better.
+    """
+    least = min(by_rank.values(), key=lambda call: call.size)
+    like = [call for call in chain(*calls) if call.is_like(least)]
+    fit = {call.brings for call in like if expected in call.messages(len(calls))}
+    if not fit and least.does == "all_reduce" and least.size < LARGE:
+        return "what nobody has recorded"
+    return " or ".join(sorted(fit or {least.brings}))
 
 
 def _counted(
@@ -182,21 +207,27 @@ def _counted(
             counts as well: who has skipped a backward has sent them less often.
     """
     before = {r: until(calls[r], call.key) for r, call in by_rank.items()}
+    before, since = kept_by_all(before)
     if any(call.sends_gradients for call in by_rank.values()):
         before = {r: [c for c in m if c.sends_gradients] for r, m in before.items()}
     else:
         before = {rank: made[:-1] for rank, made in before.items()}
+    found = [replace(each, since=since) for each in _counts(before)]
+    # A line to which some have never come tells most.
+    return min(found, key=lambda each: min(each.times.values()) > 0, default=None)
+
+
+def _counts(made: dict[int, list[Call]]) -> list[Counted]:
+    """Return each call, at one line, that some ranks have made more often."""
     seen: dict[tuple[str, str], Call] = {}
-    for call in chain(*before.values()):
+    for call in chain(*made.values()):
         if call.frame:
             seen.setdefault((call.what, call.frame.short), call)
     found = [
-        Counted(call, {r: sum(map(call.is_like, its)) for r, its in before.items()})
+        Counted(call, {r: sum(map(call.is_like, its)) for r, its in made.items()})
         for call in seen.values()
     ]
-    differ = [each for each in found if len({*each.times.values()}) > 1]
-    # A line to which some have never come tells most.
-    return min(differ, key=lambda each: min(each.times.values()) > 0, default=None)
+    return [each for each in found if len({*each.times.values()}) > 1]
 
 
 def _groups_differ(now: Snapshot) -> Cause | None:
@@ -317,24 +348,41 @@ def _other_group(now: Snapshot, found: Circle, calls: dict[int, Call]) -> Cause 
 
 
 def _strayed(now: Snapshot, found: Circle, calls: dict[int, Call]) -> Circle:
-    """Blame a rank of the circle that has passed by where another one waits for it.
+    """Add what one rank of the circle has done otherwise than all that it is beside.
 
-    In a mesh rank 3 skips a call of its column, and goes on; rank 1 waits there for it.
-    Those that have come to the same call as rank 3 have all made one more before.
+    In a mesh rank 3 skips a call of its column, and goes on: who waits for it there,
+    and who has come as far as it has, have all made one more. Or the one that waits
+    has made one too many.
     """
     found = replace(found, symptom=Symptom.DIFFERENT_CALLS)
-    for stand, rank in zip(found.stands, found.to, strict=True):
-        missed, key = calls[stand.rank], calls[rank].key
-        times = {
-            other: sum(map(missed.is_like, until(now.calls[other], key)[:-1]))
-            for other, call in calls.items()
-            if call.key == key
-        }
-        fewest = times[rank] == min(times.values())
-        if len(times) > 2 and odd_one(times) == rank and fewest:
-            frame, before = now.stands[rank].frame, Counted(missed, times)
-            return replace(found, rank=rank, frame=frame, before=before)
+    for stand, other in zip(found.stands, found.to, strict=True):
+        key, waits = calls[other].key, stand.rank
+        beside = [rank for rank, call in calls.items() if call.key == key]
+        if waits in beside or len(beside) < 2:
+            continue
+        made = {rank: until(now.calls[rank], key) for rank in (*beside, waits)}
+        made, since = kept_by_all({rank: made[rank] for rank in sorted(made)})
+        for before in _counts(made):
+            rank = odd_one(before.times)
+            if rank in (waits, other) and _tells(before, stand, calls[waits], made):
+                frame, before = now.stands[rank].frame, replace(before, since=since)
+                return replace(found, rank=rank, frame=frame, before=before)
     return found
+
+
+def _tells(
+    counted: Counted, stand: Stand, call: Call, made: dict[int, list[Call]]
+) -> bool:
+    """Tell whether a call that was made more often explains why a rank waits in `call`.
+
+    It is one of the same group. To its line all have come, or else there is no telling
+    who is right; but if all others of three or more are missing, it is one too many.
+    """
+    its = (c for c in made[stand.rank] if c.group == call.group)
+    if not any(map(counted.call.is_like, its)):
+        return False
+    alone = 2 <= len(stand.peers) == len(call.members) - 1
+    return min(counted.times.values()) > 0 or alone and counted.call.is_like(call)
 
 
 def _absent(now: Snapshot) -> Cause | None:

@@ -70,6 +70,11 @@ class Call:
         return f"{self.name} of {self.dtypes[0]} {self.shapes[0]}{more}"
 
     @property
+    def brings(self) -> str:
+        """The same, but for a call to which ranks may bring what they like."""
+        return str(self) if self.does in SAME_SIZE else self.name
+
+    @property
     def whole(self) -> str:
         """The same, and what torch sends by it: `(gradients, in backward)`."""
         return f"{self} ({self.part})" if self.part else str(self)
@@ -95,6 +100,16 @@ class Call:
         dtype = self.dtypes[0] if self.dtypes else ""
         bits = int("".join(filter(str.isdecimal, dtype)) or 8)
         return math.prod(self.shapes[0]) * bits // 8 if self.shapes else 0
+
+    def messages(self, world_size: int) -> set[int]:
+        """Return the bytes of a message that gloo may send for it.
+
+        That is its first tensor, or a piece of it: the ring of an all_reduce cuts it
+        into two for each rank.
+        """
+        count = math.prod(self.shapes[0]) if self.shapes else 0
+        pieces = 2 * (len(self.members) or world_size)
+        return {self.size, math.ceil(count / pieces) * self.size // max(count, 1)}
 
     @property
     def key(self) -> Key:
@@ -206,3 +221,36 @@ def until(calls: Sequence[Call], key: Key) -> list[Call]:
     made = [call for call in calls if not call.p2p]
     at = next((n for n, call in enumerate(made) if call.key == key), len(made))
     return made[: at + 1]
+
+
+def kept_by_all(
+    made: dict[int, list[Call]],
+) -> tuple[dict[int, list[Call]], Call | None]:
+    """Return what ranks have made since the first call that all of them have kept.
+
+    The recorder keeps the last 2000 calls, so whoever makes more of them remembers less
+    of what was common. The second value is that call; None if nobody has lost any.
+
+    Args:
+        made: collective calls, by rank, oldest first.
+    """
+    if not any(_has_lost(calls) for calls in made.values()):
+        return made, None
+    known = [{call.key for call in calls} for calls in made.values()]
+    common = set.intersection(*known)
+    first = next((c for c in [*made.values()][0] if c.key in common), None)
+    if first is None:
+        return {rank: [] for rank in made}, None
+    since = {}
+    for rank, calls in made.items():
+        at = next(n for n, call in enumerate(calls) if call.key == first.key)
+        since[rank] = calls[at:]
+    return since, first
+
+
+def _has_lost(calls: Sequence[Call]) -> bool:
+    """Tell whether the recorder has dropped calls: some group begins in the midst."""
+    numbers: dict[tuple[str, str], int] = {}
+    for call in calls:
+        numbers.setdefault((call.group, call.backend), call.number)
+    return any(number > 1 for number in numbers.values())

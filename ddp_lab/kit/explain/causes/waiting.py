@@ -141,16 +141,20 @@ class Counted:
     """As one of them has made it."""
     times: Mapping[int, int]
     """By rank."""
+    since: Call | None = None
+    """The call from which on they are counted, if not all are on record."""
 
     def __str__(self) -> str:
         at = f" at {self.call.frame.short}" if self.call.frame else ""
         by_count = sides((count, rank) for rank, count in self.times.items())
+        by_count = dict(sorted(by_count.items(), reverse=True))  # "never" comes last
         told = [f"{times(count)} on {ranks(on)}" for count, on in by_count.items()]
         means = (
             ": a rank skipped a backward, or its loss reached no weight of the model"
         )
         means *= self.call.sends_gradients
-        return f"{self.call.what}{at} was made {', but '.join(told)}{means}"
+        since = f"since call {self.since.number}, " if self.since else ""
+        return f"{since}{self.call.what}{at} was made {', but '.join(told)}{means}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -232,6 +236,9 @@ class SizesDiffer(Cause):
         sizes = f"a message of {self.came} bytes came where one of {self.expected} was"
         if self.name in MESSAGES:
             return f"{sizes} expected: sender and receiver mean different sizes"
+        if self.name.startswith("all_to_all"):
+            means = "what one rank sends is not what another expects of it"
+            return f"{sizes} expected: {means}, compare the splits of both"
         means = f"the ranks bring tensors of different sizes to {self.name or 'a call'}"
         return f"{sizes} expected (a tensor or a piece of one): {means}"
 
