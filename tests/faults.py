@@ -1248,7 +1248,7 @@ def clinic(
 
 
 FAULTS += [
-    clinic(1, "send_send", "timeout", "cycle"),
+    clinic(1, "skips_a_batch", "timeout", "different calls", None, 1),
     clinic(2, "rank0_collective", "timeout", "different calls", None, 0),
     clinic(3, "shapes", "signal", "different tensors", rank=ANY),
     clinic(4, "finally_barrier", "timeout", "absent", 1, 1),
@@ -1266,6 +1266,7 @@ FAULTS += [
         cause="AssertionError: the mean is",
         rank=ANY,
     ),
+    clinic(12, "send_send", "timeout", "cycle"),
     Fault(
         "mp_spawn_under_torchrun",
         whole="""

@@ -173,7 +173,7 @@ def test_a_lesson_is_inserted_by_its_row_and_two_change_places(tmp_path):
         title = course.NAMED[name].title
         assert f'"# {now[name]} · {title}' in text_of(folder, now[name], name)
     # Numbers without a link follow as well: in prose, in code, and in a syllabus.
-    assert "a circle, as in lesson 1" in text_of(
+    assert f"ported as in lesson {now['your_script']}" in text_of(
         folder, now["when_it_hangs"], "when_it_hangs"
     )
     roads = text_of(folder, "A3", "which_road")

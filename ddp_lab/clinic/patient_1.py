@@ -1,10 +1,11 @@
-"""A rod cools: each rank holds a piece of it, and neighbors swap their outer cells.
+"""Train with DDP on samples of the line y = 2a - b, one of which has a broken label.
 
     torchrun --standalone --nproc-per-node 2 ddp_lab/clinic/patient_1.py
 
 Written by notebooks/08_when_it_hangs.ipynb.
 """
 
+import copy
 import gc
 import json
 import os
@@ -12,46 +13,50 @@ from contextlib import contextmanager
 
 import torch
 import torch.distributed as dist
+import torch.nn.functional as F
+from torch import nn
 from torch.distributed.elastic.multiprocessing.errors import record
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
-CELLS, STEPS, HOT = 12, 3, 96.0
-
-
-def cool(below, piece, above):
-    """Mix every cell with its two neighbors."""
-    padded = torch.cat([below, piece, above])  # (cells + 2,)
-    return (padded[:-2] + 2 * padded[1:-1] + padded[2:]) / 4  # (cells,)
+SAMPLES, BATCH, BROKEN = 48, 2, 25
 
 
-def swap(send_buf, neighbor):
-    """Give the neighbor our outer cell, and return the neighbor's."""
-    recv_buf = torch.empty_like(send_buf)  # (1,)
-    dist.send(send_buf, dst=neighbor)
-    dist.recv(recv_buf, src=neighbor)
-    return recv_buf
+def train(model, loader):
+    """One epoch; return how many steps it took."""
+    optimizer, steps = torch.optim.SGD(model.parameters(), lr=0.1), 0
+    for x, y in loader:
+        loss = F.mse_loss(model(x), y)
+        if loss.isnan():
+            continue  # one broken label must not spoil all weights
+        optimizer.zero_grad()
+        loss.backward()  # every rank now holds the mean gradient of all ranks
+        optimizer.step()
+        steps += 1
+    return steps
 
 
 def main(rank, world_size, device):
-    if CELLS % world_size:
-        raise SystemExit(f"{world_size} ranks cannot share {CELLS} cells")
-    # gloo's send and recv work only on host memory, even where there is a GPU.
-    device = torch.device("cpu") if dist.get_backend() == "gloo" else device
-    rod = torch.zeros(CELLS, device=device)  # (12,)
-    rod[: CELLS // 2] = HOT
-    piece = rod.chunk(world_size)[rank]
-    cells = piece.int().tolist()
-    print(f"[rank {rank}] starts with {len(cells)} cells: {cells}", flush=True)
-    for _ in range(STEPS):
-        # The two ends of the rod have no neighbor, and keep their warmth.
-        below = swap(piece[:1], rank - 1) if rank > 0 else piece[:1]
-        above = swap(piece[-1:], rank + 1) if rank < world_size - 1 else piece[-1:]
-        piece = cool(below, piece, above)
-        rod = cool(rod[:1], rod, rod[-1:])  # the truth: the rod in one piece
-    print(f"[rank {rank}] ends with {piece.int().tolist()}", flush=True)
-    expected = rod.chunk(world_size)[rank]
-    if not torch.equal(piece, expected):
-        raise AssertionError(f"{piece.tolist()}, expected {expected.tolist()}")
-    return {"piece": piece.tolist()}
+    if SAMPLES % (BATCH * world_size):
+        raise SystemExit(f"{world_size} ranks cannot share {SAMPLES} samples in twos")
+    torch.manual_seed(0)  # on every rank the same samples and weights
+    x = torch.randn(SAMPLES, 2, device=device)
+    y = x @ torch.tensor([[2.0], [-1.0]], device=device)  # (48, 1)
+    y[BROKEN] = torch.nan
+    data = TensorDataset(x, y)
+    sampler = DistributedSampler(data, shuffle=False)
+    loader = DataLoader(data, BATCH, sampler=sampler)
+    plain = nn.Linear(2, 1).to(device)
+    model = DDP(copy.deepcopy(plain))
+    print(f"[rank {rank}] has {len(loader)} batches", flush=True)
+    steps = train(model, loader)
+    dist.barrier()  # no rank goes on before all have trained
+    print(f"[rank {rank}] took {steps} of {len(loader)} steps", flush=True)
+    train(plain, DataLoader(data, BATCH * world_size))  # the truth: in one process
+    weights, expected = model.module.weight, plain.weight
+    if not torch.allclose(weights, expected):
+        raise AssertionError(f"{weights.tolist()}, expected {expected.tolist()}")
+    return {"steps": steps}
 
 
 # --- the same in every program: join the group, run main, leave whatever happens ---
