@@ -81,14 +81,18 @@ BY_HAND = (
     ),
 )
 OWN_SHARES = (
-    ("    sampler = DistributedSampler(train)\n", ""),
-    ("    loader = DataLoader(train, BATCH // world_size, sampler=sampler)\n", ""),
+    ("    sampler = DistributedSampler(train, drop_last=True)\n", ""),
+    (
+        "    loader = DataLoader(train, BATCH // world_size, sampler=sampler, "
+        "drop_last=True)\n",
+        "",
+    ),
     (
         "        sampler.set_epoch(epoch)\n",
-        "        order = torch.randperm(960, "
+        "        order = torch.randperm(965, "
         "generator=torch.Generator().manual_seed(epoch))\n"
         "        share = Subset(train, order[rank::world_size].tolist())\n"
-        "        loader = DataLoader(share, BATCH // world_size)\n",
+        "        loader = DataLoader(share, BATCH // world_size, drop_last=True)\n",
     ),
 )
 
@@ -141,11 +145,22 @@ SAVES = (
 MISTAKES = {
     "the batch of one process": (
         [("BATCH // world_size, sampler", "BATCH, sampler")],
-        "step 0 takes 288 samples|take 16, 16, 16 steps",
+        "step 0 takes 288 samples|take 12, 12, 12 steps",
     ),
     "no sampler": (
         [("sampler=sampler", "shuffle=True")],
         "steps|takes",
+    ),
+    "a padded last batch": (
+        [
+            ("(train, drop_last=True)", "(train)"),
+            ("sampler=sampler, drop_last=True)", "sampler=sampler)"),
+        ],
+        "step 10 takes the last 6 samples of an epoch, 1 of them for the second time",
+    ),
+    "a last batch of its own": (
+        [("sampler=sampler, drop_last=True)", "sampler=sampler)")],
+        "on 3 ranks step 10 takes the last 3 samples of an epoch: leave 5 out",
     ),
     "no set_epoch": (
         [("        sampler.set_epoch(epoch)\n", "")],
@@ -221,9 +236,9 @@ MISTAKES = {
         [
             OWN_SHARES[0],
             (
-                "(train, BATCH // world_size, sampler=sampler)",
-                "(Subset(train, range(rank, 960, world_size)), BATCH // world_size, "
-                "shuffle=True)",
+                "(train, BATCH // world_size, sampler=sampler, ",
+                "(Subset(train, range(rank, 963, world_size)), BATCH // world_size, "
+                "shuffle=True, ",
             ),
             ("        sampler.set_epoch(epoch)\n", ""),
         ],

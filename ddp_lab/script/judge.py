@@ -68,7 +68,7 @@ def verdicts(script: str | Path, folder: Path) -> Iterator[str]:
         weights, losses = reference(steps)
         if ranks == 3:
             yield f"every step takes {BATCH} samples, all ranks together"
-            yield "every epoch takes every sample once, in a new order"
+            yield "no epoch takes a sample twice, and each has a new order"
         compare(out, weights, ranks)
         printed(run, weights, losses, ranks)
         if ranks == 3:
@@ -111,6 +111,14 @@ def together(run: Run, ranks: int, epochs: int = EPOCHS) -> list[list[int]]:
     """
     where = f"on {ranks} ranks" if ranks > 1 else "on 1 rank"
     steps = merged(run)
+    left = SAMPLES % BATCH
+    for number, step in enumerate(steps):
+        if number % (PER_EPOCH + 1) == PER_EPOCH and len(step) in range(1, BATCH):
+            again = len({*step} & {*chain(*steps[number - PER_EPOCH : number])})
+            twice = f", {again} of them for the second time" if again else ""
+            what = f"takes the last {len(step)} samples of an epoch{twice}"
+            cure = f"leave {left} out, by drop_last=True in sampler and loader"
+            raise Wrong(f"{where} step {number} {what}: {cure}")
     if {len(steps) for steps in run["steps"]} != {epochs * PER_EPOCH}:
         counts = ", ".join(str(len(steps)) for steps in run["steps"])
         wanted = f"{epochs} epochs of {SAMPLES} samples are {epochs * PER_EPOCH}"
@@ -121,15 +129,15 @@ def together(run: Run, ranks: int, epochs: int = EPOCHS) -> list[list[int]]:
             what = (
                 f"{len(step)} samples"
                 if -1 not in step
-                else "samples not in throws(960, seed=1)"
+                else f"samples not in throws({SAMPLES}, seed=1)"
             )
             raise Wrong(
                 f"{where} step {number} takes {what}, not {BATCH} of throws.py's"
             )
     sets = batches(steps)
     for epoch, taken in enumerate(sets):
-        if (count := len({*chain(*taken)})) != SAMPLES:
-            many = f"{count} of the {SAMPLES} samples"
+        if (count := len({*chain(*taken)})) != PER_EPOCH * BATCH:
+            many = f"{count} different samples"
             raise Wrong(f"{where} epoch {epoch} takes {many}, some of them twice")
     for epoch in range(1, epochs):
         if sets[epoch] == sets[epoch - 1]:

@@ -39,7 +39,7 @@ def main():
     args.output.mkdir(parents=True, exist_ok=True)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     torch.manual_seed(0)
-    train, test = throws(960, seed=1), throws(13, seed=166)
+    train, test = throws(965, seed=1), throws(13, seed=166)
     loader = DataLoader(train, BATCH, shuffle=True)
     test_loader = DataLoader(test, BATCH)
     model = build().to(device)
