@@ -202,10 +202,10 @@ def draw(classes: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     n = len(classes)
     # The pixels as seen from the shape, whose radius is 1: moved, turned and scaled.
     radius = rng.uniform(9, 13, (n, 1, 1))
-    centre = SIDE / 2 + rng.uniform(-4, 4, (2, n, 1, 1))
+    center = SIDE / 2 + rng.uniform(-4, 4, (2, n, 1, 1))
     angle = rng.uniform(-0.3, 0.3, (n, 1, 1))
     rows, columns = np.mgrid[:SIDE, :SIDE] + 0.5
-    y, x = (rows - centre[0]) / radius, (columns - centre[1]) / radius
+    y, x = (rows - center[0]) / radius, (columns - center[1]) / radius
     u, v = x * np.cos(angle) + y * np.sin(angle), y * np.cos(angle) - x * np.sin(angle)
     inside = np.zeros((n, SIDE, SIDE))
     for number, distance in enumerate(SHAPES.values()):

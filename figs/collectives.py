@@ -44,7 +44,7 @@ def rows(held: Held) -> list[list[Cell]]:
     return [cells(held(rank)) for rank in ALL]
 
 
-def centre(rank: int) -> float:
+def center(rank: int) -> float:
     """Return the height of the middle of a rank's box."""
     return TOP + 50 * rank + 20
 
@@ -66,8 +66,8 @@ def draw_flows(svg: Page, x1: float, x2: float, flows: Sequence[Flow]) -> None:
     """Draw who sends to whom, in the colors of the senders."""
     for source, target in flows:
         shared = sum(to == target for _, to in flows) > 1
-        y2 = centre(target) + (9 * (source - 1.5) if shared else 0)
-        flow(svg, x1, centre(source), x2, y2, rank_color(source))
+        y2 = center(target) + (9 * (source - 1.5) if shared else 0)
+        flow(svg, x1, center(source), x2, y2, rank_color(source))
 
 
 def draw_sum(
@@ -76,14 +76,14 @@ def draw_sum(
     x2: float,
     sources: Sequence[int],
     targets: Sequence[int],
-    centre: Callable[[int], float] = centre,
+    center: Callable[[int], float] = center,
 ) -> None:
     """Draw values that meet in a plus sign, and the sum that leaves it."""
-    x, y = (x1 + x2) / 2, sum(map(centre, sources)) / len(sources)
+    x, y = (x1 + x2) / 2, sum(map(center, sources)) / len(sources)
     for rank in sources:
-        curve(svg, x1, centre(rank), x, y, rank_color(rank))
+        curve(svg, x1, center(rank), x, y, rank_color(rank))
     for rank in targets:
-        flow(svg, x, y, x2, centre(rank), GREY)
+        flow(svg, x, y, x2, center(rank), GREY)
     svg.add("circle", cx=x, cy=y, r=NODE, fill=WHITE, stroke=INK, stroke_width=1.5)
     svg.line(x - 6, y, x + 6, y, width=2)
     svg.line(x, y - 6, x, y + 6, width=2)

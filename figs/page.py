@@ -33,7 +33,7 @@ class Page(Svg):
         rank: int | None = None,
         **font: Style,
     ) -> None:
-        """Draw a tinted box with a label: what `rank` does or holds; None is grey."""
+        """Draw a tinted box with a label: what `rank` does or holds; None is gray."""
         color = GREY if rank is None else rank_color(rank)
         fill = PALE if rank is None else tint(color)
         self.box(x, y, w, h, fill=fill, stroke=color)

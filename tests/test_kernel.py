@@ -57,7 +57,7 @@ dist.send(send_buf, dst=right)  # where all ranks stand
 """
 RAISES = f"""{RANK}
 def work():
-    raise ValueError("wrong neighbour")
+    raise ValueError("wrong neighbor")
 if rank == 1:
     work()
 time.sleep(600)
@@ -388,7 +388,7 @@ def test_a_failed_run_begins_with_its_cause_and_is_short(lab, programs, rests):
     cell = lab.cell(f"%torchrun --nproc-per-node 2 {path}").end()
     traceback = "\n".join(cell.error["traceback"])
     assert cell.error["ename"] == "RunFailed"
-    assert traceback.startswith("RunFailed: rank 1: ValueError: wrong neighbour\n")
+    assert traceback.startswith("RunFailed: rank 1: ValueError: wrong neighbor\n")
     assert f"{path.name}:6 in work" in traceback.splitlines()[1]
     assert len(traceback.splitlines()) <= 25
     assert "ddp_lab/kit" not in traceback and "torch/distributed" not in traceback

@@ -120,18 +120,16 @@ def test_real_warnings_reach_the_reader_and_noise_does_not(program):
 def test_a_raising_rank_is_named_with_its_line(program):
     path = program("""
         def work():
-            raise ValueError("wrong neighbour")
+            raise ValueError("wrong neighbor")
         if rank == 1:
             work()
         time.sleep(60)
     """)
-    with pytest.raises(
-        RunFailed, match="rank 1: ValueError: wrong neighbour"
-    ) as caught:
+    with pytest.raises(RunFailed, match="rank 1: ValueError: wrong neighbor") as caught:
         torchrun(f"--nproc-per-node 2 {path}")
     failure = caught.value.run.failure
     assert (failure.kind, failure.rank) == ("exception", 1)
-    assert failure.where.endswith('in work: raise ValueError("wrong neighbour")')
+    assert failure.where.endswith('in work: raise ValueError("wrong neighbor")')
     assert "Traceback" in str(caught.value)
     assert caught.value._render_traceback_()[0].startswith("RunFailed: rank 1")
 

@@ -74,7 +74,7 @@ MISTAKES = [
         ranks=3,
     ),
     Mistake(
-        "exchange with the wrong neighbour",
+        "exchange with the wrong neighbor",
         "p2p/exchange",
         "(rank + 1) % world_size",
         "(rank + 2) % world_size",
@@ -87,7 +87,7 @@ MISTAKES = [
         "dist.send(token, dst=right)",
     ),
     Mistake(
-        "send to the wrong neighbour",
+        "send to the wrong neighbor",
         "p2p/ring",
         "(rank - 1) % world_size, (rank + 1) % world_size",
         "(rank + 1) % world_size, (rank - 1) % world_size",

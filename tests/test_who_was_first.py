@@ -85,7 +85,7 @@ def explain(*logs: RankLog, stopped=None, code: int = 1, **more) -> Failure:
         ([ended(5.3, 3), raised(5.0)], 1),
         ([raised(5.3), ended(5.0, -9)], 1),
         ([ended(5.3, -11), ended(5.0, -6)], 1),
-        # Its neighbour may know of a death a moment before we do.
+        # Its neighbor may know of a death a moment before we do.
         ([raised(5.0, "KeyError: 'nobody there'"), ended(5.05, -9)], 1),
         ([ended(5.0, -6), raised(5.05)], 1),
         ([left(5.0, 3), ended(5.05, -9)], 1),

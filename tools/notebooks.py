@@ -142,7 +142,7 @@ def normalise(notebook: NotebookNode) -> NotebookNode:
     Prose has a sentence a line. Metadata is the kernelspec, the language, the tags, and
     that what stands below a heading "More" is collapsed;
     code cells count from 1, because nbval compares nothing in a cell without a count;
-    neighbouring streams are one, and outputs have no script.
+    neighboring streams are one, and outputs have no script.
     """
     notebook.metadata = {"kernelspec": KERNELSPEC, "language_info": LANGUAGE}
     count = 0

@@ -43,7 +43,7 @@ pre { margin: 0; font-size: 12px; } pre span { display: block; min-height: 1.2em
 WORDS = (
     "Similarity is a reason to talk, and no proof. Two people may have had the same"
     " idea, the same book, or each other's permission. Yellow lines are alike in both;"
-    " grey ones were in the starter."
+    " gray ones were in the starter."
 )
 
 

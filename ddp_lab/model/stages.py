@@ -23,7 +23,7 @@ STEPS = 3
 
 
 class Stage:
-    """The layer of one rank, and its links to the neighbours."""
+    """The layer of one rank, and its links to the neighbors."""
 
     def __init__(self, layer, rank, world_size):
         self.layer, self.sent = layer, 0

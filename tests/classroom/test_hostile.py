@@ -388,7 +388,7 @@ BOMB = f"{HEAD}{DEF}    {HOSTILE['forks without end'][0]}\n"
 
 @pytest.mark.full
 @pytest.mark.alone
-def test_a_fork_bomb_costs_no_neighbour_anything(nobody_left, tmp_path, monkeypatch):
+def test_a_fork_bomb_costs_no_neighbor_anything(nobody_left, tmp_path, monkeypatch):
     handed = {"anna": solution("ring")["ring.py"], "bomb": BOMB}
     wanted = [replace(cell, cases=cell.cases[:1]) for cell in cells("ring")[:2]]
     monkeypatch.setattr(judge, "criteria", lambda name: wanted)

@@ -21,7 +21,7 @@ PATIENTS = "goal", "relay", "prices", "leaders", "overlap", "score"
 PROGRAMS = {"diagnosis": "diagnosis.py"} | {name: f"{name}.py" for name in PATIENTS}
 CAUSES = {
     "alone": "a rank decides by itself whether it makes a call that needs all of them",
-    "circle": "each rank waits for its neighbour to begin",
+    "circle": "each rank waits for its neighbor to begin",
     "group": "a call that is meant for some ranks goes to others",
     "left out": "`if rank == …` keeps a rank from a call that needs all of them",
     "mean of means": "every rank counts alike, whatever its number of samples",
@@ -191,7 +191,7 @@ def goal_cure(rig: Rig, *, ranks: int, samples: int, seed: int = 1) -> Verdict:
 
 
 def relay_cure(rig: Rig, *, ranks: int, length: int, seed: int = 1) -> Verdict:
-    """shift() returns what the left neighbour has."""
+    """shift() returns what the left neighbor has."""
     draw = rig.draw(seed)
     x = draw.integers(0, 100, (ranks, length)).astype(np.float32)
     outcome, _ = _treat(rig, "relay", "shift", [{"x": own} for own in x])

@@ -102,7 +102,7 @@ def unused(
     """Parameters that a rank, or all ranks, have not used count as zeros."""
     count, ranks = 1 + max(head for row in heads for head in row), len(heads)
     net = {"sizes": sizes, "bias": True, "heads": count}
-    # Every rank moves on to its neighbour's heads with each micro-batch and step.
+    # Every rank moves on to its neighbor's heads with each micro-batch and step.
     turns = [heads[turn % ranks :] + heads[: turn % ranks] for turn in range(micro + 1)]
     plan = [{"micro": [{"heads": turns[s + m]} for m in range(micro)]} for s in (0, 1)]
     case = Case(rig, net, plan, bucket_bytes=1, **more)

@@ -4,7 +4,7 @@ from classroom.engine.assignment import mistakes
 
 MISTAKES = mistakes(
     """
-@@ equal: only the neighbour is told
+@@ equal: only the neighbor is told
 -            dist.broadcast(parameter, src=owner)  # all now hold what its owner made
 +            right = (owner + 1) % self.world_size
 +            if self.rank == owner:

@@ -198,7 +198,7 @@ class Svg:
         radius: float = 5,
         **pen: Style,
     ) -> None:
-        """Draw a box with corners of `radius`; its stroke is grey unless told else."""
+        """Draw a box with corners of `radius`; its stroke is gray unless told else."""
         pen.setdefault("stroke", RULE)
         rx = radius or None
         self.add("rect", x=x, y=y, width=w, height=h, rx=rx, fill=fill, **_pen(**pen))
@@ -222,7 +222,7 @@ class Svg:
             self.box(x + i * share, y, share, h, fill=fill, stroke="none", radius=0)
 
     def wait(self, x: float, y: float, w: float, h: float, text: str = "") -> None:
-        """Draw a hatched grey box: time in which somebody only waits."""
+        """Draw a hatched gray box: time in which somebody only waits."""
         self.box(x, y, w, h, fill=PALE, radius=0)
         hatching = ""
         for s in range(8, int(w + h), 8):  # the line where x + y = s, within the box

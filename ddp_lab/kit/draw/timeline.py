@@ -69,7 +69,7 @@ def timeline(rows: Sequence[Sequence[Did]], title: str, seconds: float = 0.0) ->
     """Draw what each rank did when: a bar for each thing, rank 0 on top.
 
     Time counts from the first start. A label is written into its bar where it fits.
-    What starts with "wait" is hatched in grey, all else has its rank's color.
+    What starts with "wait" is hatched in gray, all else has its rank's color.
 
     Args:
         rows: by rank, things as [label, start, end], in seconds of a clock that the

@@ -8,7 +8,7 @@ environment, folder and standard streams; we pass signals on to it and end as it
 If we are killed, the closed connection tells the fork server to kill it.
 
 SIGTERM is passed on late. A rank that fails leaves the group first and writes its
-traceback afterwards; its neighbours notice at once, and torchrun, which sees them fail,
+traceback afterwards; its neighbors notice at once, and torchrun, which sees them fail,
 would end it before it has said why.
 
 A rank's proxy leaves exit.json in the rank's log folder (see rank.py):
