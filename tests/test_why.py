@@ -253,6 +253,16 @@ def test_a_run_of_the_lab_and_a_job_of_anybody_are_explained_alike(kind, stacks)
     assert not victim, "somebody else has not sent"
 
 
+@pytest.mark.parametrize("share, rank", [(0.0, None), (0.99, 0)])
+def test_who_is_idle_in_a_backward_may_wait_for_gradients(share, rank):
+    engine = Frame(f"{TORCH}/autograd/graph.py", 9, "_engine_run_backward")
+    watched = Watched(7, share=share)
+    backward = Seen(RankLog(stack=[engine, *stack(20)]), watched)
+    failure = judge({0: backward, 1: seen(30, "barrier")}, 2, 8)
+    assert failure.rank == rank, failure.report()
+    assert share or "rank 0 in backward, rank 1 in barrier" in failure.cause
+
+
 def look(
     line: int, call: str = "", woken: int = 5, gloo: int = 0, **values: str
 ) -> Look:

@@ -14,6 +14,8 @@ from ddp_lab.kit.terminal.jobs import Machine
 from ddp_lab.kit.terminal.looks import BUSY, GONE, Seen, observe
 
 LONGEST_LOOK = 8.0  # seconds: after these, what has not moved stands still
+# Where a rank waits in C++ for the gradients of the others, of which nothing tells.
+BACKWARD = "torch/autograd/"
 LOOKED, NO_JOB, USAGE = 0, 1, 2  # exit codes
 
 
@@ -77,7 +79,7 @@ def _watched(stand: Stand, seen: Seen | None) -> Stand:
     """Add what is known only of a process that was watched for a while."""
     if seen is None:
         return replace(stand, state="away")
-    state = stand.state
+    state, name = stand.state, stand.name
     if state not in ("left", "stopped"):
         if not seen.log.stack:
             state = "unseen"
@@ -85,6 +87,8 @@ def _watched(stand: Stand, seen: Seen | None) -> Stand:
             state = "moves"
         elif state != "waits" and seen.watched.share >= BUSY:
             state = "busy"
+        elif state == "elsewhere" and BACKWARD in seen.log.stack[0].file:
+            state, name = "waits", "backward"  # it computes next to nothing there
         elif state == "unknown":
             state = "elsewhere"
-    return replace(stand, state=state, watched=seen.watched)
+    return replace(stand, state=state, name=name, watched=seen.watched)
