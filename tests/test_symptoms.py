@@ -25,6 +25,7 @@ MESSAGES = {
     "different tensors": [
         "[enforce fail at pair.cc] op.preamble.length <= op.nbytes",
         "all tensor shapes must be equal",
+        "[enforce fail at alltoallv.cc:44] opts.inLengthPerRank[myRank] == opts.out",
         "tensor shape mismatch",
         "sizes do not match across ranks",
     ],

@@ -44,6 +44,7 @@ TOLD_FIRST = ("stopped", "left", "elsewhere", "busy", "moves")
 OFTEN = 0.5  # of the looks
 AWAY = ("elsewhere", "lingers", "left", "stopped")  # where a rank is that does not come
 SPAWN = os.path.join("torch", "multiprocessing", "spawn.py")
+LOCAL = "use_local_synchronization"
 QUOTES = "\"'"
 LARGE = 2**20  # bytes from which on gloo cuts a tensor into more pieces
 
@@ -235,6 +236,8 @@ def _groups_differ(now: Snapshot) -> Cause | None:
     names = {stand.name for stand in now.waiting}
     if "new_group" not in names or any(s.state in AWAY for s in now.stands):
         return None
+    if any(f.values.get(LOCAL) == "True" for log in now.logs for f in log.stack):
+        return None  # then only members make a group
     makers = tuple(stand for stand in now.waiting if stand.members)
     if len({stand.members for stand in makers}) > 1:  # however often they have
         symptom = Symptom.DIFFERENT_CALLS

@@ -57,6 +57,7 @@ TABLE = (
     Words(r"wait timeout after", "", LATE),
     Words(r"Detected mismatch between collectives", "different calls", LATE),
     Words(r"op\.preamble\.length", "different tensors", LATE),
+    Words(r"inLengthPerRank", "different tensors"),  # of all_to_all_single
     Words(r"DDP expects same model across all ranks", "", LATE),
     Words(r"tensor shapes? (must be|mismatch)", "different tensors", of="read"),
     Words(r"do not match across", "different tensors", of="read"),
