@@ -314,7 +314,7 @@ def test_a_majority_decides_nothing():
     found = diagnose(*logs, waiting(2, "all_reduce"))
     assert (type(found), found.rank) == (Apart, None)
     assert "at different lines: a.py:10 and a.py:12" in str(found)
-    assert diagnose(*logs).alike
+    assert diagnose(*logs).in_one_call
 
 
 def test_the_call_of_torch_is_the_one_below_the_program_not_what_records_it():
@@ -328,7 +328,7 @@ def test_the_call_of_torch_is_the_one_below_the_program_not_what_records_it():
 
 def test_roots_that_agree_are_no_cause():
     found = diagnose(waiting(0, "broadcast", 0), waiting(1, "broadcast", 0))
-    assert found.alike
+    assert found.in_one_call
 
 
 def test_the_one_other_root_is_named():
@@ -499,7 +499,7 @@ def test_who_gave_up_has_waited_wherever_it_was():
         RankLog(traceback=text, stack=stacks.from_text(text)) for text in (lost, late)
     ]
     assert {stand.state for stand in stands.find_stands(logs)} == {"waits"}
-    assert diagnose(*logs) is None or diagnose(*logs).alike
+    assert diagnose(*logs) is None or diagnose(*logs).in_one_call
 
 
 def test_who_waits_for_a_thread_waits_for_no_rank():
@@ -627,10 +627,10 @@ def test_what_the_recorder_has_lost_is_not_counted():
     last = grouped(6, 20, False)
     other = replace(last, name="barrier", does="barrier")
     kept = [also, *world[2:], last], [also, *world[2:], last], [*world, other]
-    found = hang.differ(kept)
+    found = hang.find_difference(kept)
     assert (found.rank, found.before) == (2, None), "each has made the five"
     more = [[*calls[:-1], also, calls[-1]] for calls in kept[:2]]
-    found = hang.differ([*more, kept[2]])
+    found = hang.find_difference([*more, kept[2]])
     assert found.before.times == {0: 1, 1: 1, 2: 0}
     assert found.before.since.number == 3
 
@@ -642,7 +642,10 @@ def test_what_the_recorder_has_lost_is_not_counted():
 def test_of_three_sizes_none_is_odd(sizes, expected, rank):
     """Rank 2 was aborted, and its record lost: gloo sends a sixth of the tensor."""
     made = [replace(grouped(1, 9, False), shapes=((n,),)) for n in sizes]
-    assert hang.differ([*[[call] for call in made], []], (2, expected)).rank == rank
+    assert (
+        hang.find_difference([*[[call] for call in made], []], (2, expected)).rank
+        == rank
+    )
 
 
 def test_a_size_that_was_brought_at_the_same_line_before_may_be_it():
@@ -651,7 +654,7 @@ def test_a_size_that_was_brought_at_the_same_line_before_may_be_it():
         replace(grouped(number, 9), shapes=((size,),))
         for number, size in ((1, 1), (2, 3), (2, 9))
     )
-    found = hang.differ([[first, large], [first, small], []], (2, 4))
+    found = hang.find_difference([[first, large], [first, small], []], (2, 4))
     assert (type(found), found.rank) == (CallsDiffer, None)
 
 
@@ -660,7 +663,7 @@ def test_what_a_root_brings_does_not_make_it_odd():
         return replace(grouped(1, 9), name=name, does=name, shapes=shapes)
 
     calls_it = made("scatter", (3, 2)), made("scatter"), made("broadcast", (2,))
-    assert hang.differ([[call] for call in calls_it]).rank == 2
+    assert hang.find_difference([[call] for call in calls_it]).rank == 2
 
 
 def test_many_ranks_that_wait_for_many_are_soon_told():
@@ -722,12 +725,12 @@ def test_a_call_that_differs_before_the_failure_is_told():
         names = ("all_reduce", "all_reduce", "0", 1)
         return calls.Call(*names, (shape,), ("float32",), True, False, frame)
 
-    found = hang.differ([[call(0, (2,))], [call(1, (3,))], [call(2, (2,))]])
+    found = hang.find_difference([[call(0, (2,))], [call(1, (3,))], [call(2, (2,))]])
     assert (found.symptom, found.rank) == (Symptom.DIFFERENT_TENSORS, 1)
     assert found.frame.line == 4
     assert isinstance(found, CallsDiffer)
     assert [call.shapes for call in found.calls.values()] == [((2,),), ((3,),), ((2,),)]
-    assert hang.differ([[call(0, (2,))], [call(1, (2,))], []]) is None
+    assert hang.find_difference([[call(0, (2,))], [call(1, (2,))], []]) is None
 
 
 @pytest.mark.parametrize("does", [*calls.SAME_SIZE, "all_to_all"])

@@ -260,7 +260,7 @@ def test_a_program_that_took_the_ranks_place_ended_with_its_last_words():
     log = RankLog(exit=Exit(1, 1.0))
     log.end = {"code": 1}  # it ended as Python does, by sys.exit
     log.add_end("a line\n" + TRACEBACK.format("x"))
-    assert log.traceback == "" and log.aside[0]
+    assert log.traceback == "" and log.other_traceback[0]
 
 
 def test_a_group_is_told_with_what_is_in_it():

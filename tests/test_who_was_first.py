@@ -476,10 +476,10 @@ def test_where_one_rank_has_made_a_call_too_many_is_told():
         reduced(2, 6),
         replace(reduced(3, 9), name="barrier", does="barrier"),
     ]
-    found = hang.differ([odd, rest, rest])
+    found = hang.find_difference([odd, rest, rest])
     assert (found.rank, found.before.call.frame.line) == (0, 9)
     assert found.before.times == {0: 1, 1: 0, 2: 0}
-    assert hang.differ([[odd[0], odd[2]], [rest[0], rest[2]]]).before is None
+    assert hang.find_difference([[odd[0], odd[2]], [rest[0], rest[2]]]).before is None
 
 
 def test_ranks_that_make_groups_in_another_order_are_told_so():

@@ -58,7 +58,7 @@ class Stand:
     """The src or dst of a collective that has one."""
     tag: int | None = None
     """By which a send and a recv find each other."""
-    given: bool = False
+    names_group: bool = False
     """Whether the call was given a group, of which a stack does not tell the ranks."""
     members: str = ""
     """The ranks of the group that it makes, as they were given."""

@@ -150,7 +150,7 @@ def find_notes(log: RunLog) -> list[Cause]:
     notes += [KeptGroup(ranks=stayed)] if stayed else []
     if len(left) > 1 and all(end and end.joined is False for end in left):
         notes.append(NotJoined(copies=len(left)))
-    if found := hang.differ([rank.calls for rank in log.ranks]):
+    if found := hang.find_difference([rank.calls for rank in log.ranks]):
         notes.append(NotTheSame(of=found))
     return notes
 
@@ -267,9 +267,9 @@ def _also(
     if symptom:  # a signal's usual meaning is part of the cause already
         by_signal = isinstance(end.cause, Signalled)
         return () if by_signal else (KnownAs(symptom=symptom),)
-    if found := hang.differ([log.calls for log in logs]):
+    if found := hang.find_difference([log.calls for log in logs]):
         return (Before(of=found),)
-    printed, left = logs[first].aside, isinstance(end.cause, Exited)
+    printed, left = logs[first].other_traceback, isinstance(end.cause, Exited)
     if left and printed:
         return (_printed(first, printed),)
     if left and end.before:
@@ -340,7 +340,9 @@ def _with_traceback(failure: Failure, logs: list[RankLog]) -> Failure:
     A thread may have died for which the main thread waits, or an exception was caught
     and logged, and the rank is on a way of its own.
     """
-    told = {rank: found for rank, log in enumerate(logs) if (found := log.aside)}
+    told = {
+        rank: found for rank, log in enumerate(logs) if (found := log.other_traceback)
+    }
     if not told:
         return failure
     if failure.rank is None and len(told) == 1:
@@ -363,16 +365,18 @@ def _not_together(logs: list[RankLog], first: int, found: dict[int, End]) -> Fai
     """Return the failure of a run in which every rank that complains is a victim."""
     said, stood = found[first], stands.find_stands(logs)
     aborted = (first, said.heard.sizes[1]) if said.heard.sizes else None
-    why: Cause | None = hang.differ([log.calls for log in logs], aborted)
+    why: Cause | None = hang.find_difference([log.calls for log in logs], aborted)
     if not (why and why.symptom is Symptom.DIFFERENT_TENSORS):
         why = _told_by_torch(logs, first, found, stood)
         why = why or hang.diagnose(logs, stood)
-    if not why or isinstance(why, Apart) and why.alike:  # their own words tell more
+    if (
+        not why or isinstance(why, Apart) and why.in_one_call
+    ):  # their own words tell more
         return replace(_failed_by_itself(logs, first, found), stands=stood)
     also: list[Cause] = [Complaint(rank=first, of=said.cause)]
     traceback = said.traceback
     if why.rank is not None and logs[why.rank].finished:
-        if printed := logs[why.rank].aside:  # which it has caught, and left
+        if printed := logs[why.rank].other_traceback:  # which it has caught, and left
             also, traceback = [_printed(why.rank, printed), *also], printed
     failure = Failure(_kind(said.cause), why, tuple(also))
     told: dict[int, Cause | Stand] = {stand.rank: stand for stand in stood}

@@ -32,9 +32,9 @@ from ddp_lab.kit.explain.symptoms import Symptom
 from ddp_lab.kit.record.calls import (
     Call,
     Key,
+    calls_until,
     first_mismatch,
     kept_by_all,
-    until,
 )
 from ddp_lab.kit.record.rank_log import RankLog
 
@@ -77,45 +77,48 @@ class Snapshot:
 
 def diagnose(logs: Sequence[RankLog], stands: Sequence[Stand]) -> Cause | None:
     """Return why the run stands still; None if what is known does not tell."""
-    now = Snapshot(logs, stands)
+    seen = Snapshot(logs, stands)
     if RESTLESS & {stand.state for stand in stands}:
-        return _restless(now)
-    return next(filter(None, (step(now) for step in STEPS)), None)
+        return _restless(seen)
+    return next(filter(None, (step(seen) for step in STEPS)), None)
 
 
 # --- nobody is in a group yet, or each rank is the parent of others ---
 
 
-def _nested(now: Snapshot) -> Cause | None:
+def _nested(seen: Snapshot) -> Cause | None:
     """Every rank of torchrun has become the parent of ranks of its own."""
     parents = [
         any(f.name == "start_processes" and f.file.endswith(SPAWN) for f in log.stack)
-        for log in now.logs
+        for log in seen.logs
     ]
     if len(parents) < 2 or not all(parents):
         return None
     symptom, ranks = Symptom.WORLD_IN_A_WORLD, tuple(range(len(parents)))
-    return Nested(frame=now.stands[0].frame, symptom=symptom, ranks=ranks)
+    return Nested(frame=seen.stands[0].frame, symptom=symptom, ranks=ranks)
 
 
-def _not_met(now: Snapshot) -> Cause | None:
+def _not_met(seen: Snapshot) -> Cause | None:
     """No rank finds the others: they look at different places, or in an old file."""
-    names = {stand.name for stand in now.waiting}
-    if MEETING in names and (found := _joins_as_another(now)):
+    names = {stand.name for stand in seen.waiting}
+    if MEETING in names and (found := _joins_as_another(seen)):
         return found  # ranks that it lets join may have left by now
-    if names != {MEETING} or len(now.waiting) < len(now.stands):
+    if names != {MEETING} or len(seen.waiting) < len(seen.stands):
         return None
-    found = NotMet(frame=now.waiting[0].frame, symptom=Symptom.RENDEZVOUS)
-    frames = [frame for log in now.logs for frame in log.stack]
+    found = NotMet(frame=seen.waiting[0].frame, symptom=Symptom.RENDEZVOUS)
+    frames = [frame for log in seen.logs for frame in log.stack]
     for method in filter(None, (f.values.get("init_method") for f in frames)):
         if "file://" in method:
             return replace(found, looks=method.strip(QUOTES))
-    told = [now.logs[stand.rank].meets for stand in now.waiting]
-    moved = [s for s, at in zip(now.waiting, told, strict=True) if len({*at}) > 1]
+    told = [seen.logs[stand.rank].meets for stand in seen.waiting]
+    moved = [s for s, at in zip(seen.waiting, told, strict=True) if len({*at}) > 1]
     if not moved:
         return found
-    should, looks = now.logs[moved[0].rank].meets[0], now.logs[moved[0].rank].meets[-1]
-    if len(moved) == len(now.waiting) or not all(told):
+    should, looks = (
+        seen.logs[moved[0].rank].meets[0],
+        seen.logs[moved[0].rank].meets[-1],
+    )
+    if len(moved) == len(seen.waiting) or not all(told):
         return replace(found, looks=looks)
     ranks = tuple(stand.rank for stand in moved)
     found = replace(found, looks=looks, told=should, ranks=ranks)
@@ -123,10 +126,10 @@ def _not_met(now: Snapshot) -> Cause | None:
     return replace(found, rank=one.rank, frame=one.frame) if one else found
 
 
-def _joins_as_another(now: Snapshot) -> NotMet | None:
+def _joins_as_another(seen: Snapshot) -> NotMet | None:
     """Some rank says that it is another one, or one of another number."""
-    for stand in now.waiting:
-        log = now.logs[stand.rank]
+    for stand in seen.waiting:
+        log = seen.logs[stand.rank]
         says = [
             next(filter(str.isdecimal, (f.values.get(name, "") for f in log.stack)), "")
             for name in ("rank", "world_size")
@@ -145,11 +148,11 @@ def _joins_as_another(now: Snapshot) -> NotMet | None:
 # --- ranks meet in one call of one group, and it is not the same call ---
 
 
-def _calls_differ(now: Snapshot) -> Cause | None:
-    return differ(now.calls)
+def _calls_differ(seen: Snapshot) -> Cause | None:
+    return find_difference(seen.calls)
 
 
-def differ(
+def find_difference(
     calls: Sequence[Sequence[Call]],
     aborted: tuple[int, int] | None = None,
 ) -> CallsDiffer | None:
@@ -207,7 +210,7 @@ def _counted(
         by_rank: the call up to which, of the ranks that are compared. Of gradients it
             counts as well: who has skipped a backward has sent them less often.
     """
-    before = {r: until(calls[r], call.key) for r, call in by_rank.items()}
+    before = {r: calls_until(calls[r], call.key) for r, call in by_rank.items()}
     before, since = kept_by_all(before)
     if any(call.sends_gradients for call in by_rank.values()):
         before = {r: [c for c in m if c.sends_gradients] for r, m in before.items()}
@@ -231,33 +234,33 @@ def _counts(made: dict[int, list[Call]]) -> list[Counted]:
     return [each for each in found if len({*each.times.values()}) > 1]
 
 
-def _groups_differ(now: Snapshot) -> Cause | None:
+def _groups_differ(seen: Snapshot) -> Cause | None:
     """Some rank makes a group, and others have made fewer, or make another one."""
-    names = {stand.name for stand in now.waiting}
-    if "new_group" not in names or any(s.state in AWAY for s in now.stands):
+    names = {stand.name for stand in seen.waiting}
+    if "new_group" not in names or any(s.state in AWAY for s in seen.stands):
         return None
-    if any(f.values.get(LOCAL) == "True" for log in now.logs for f in log.stack):
+    if any(f.values.get(LOCAL) == "True" for log in seen.logs for f in log.stack):
         return None  # then only members make a group
-    makers = tuple(stand for stand in now.waiting if stand.members)
+    makers = tuple(stand for stand in seen.waiting if stand.members)
     if len({stand.members for stand in makers}) > 1:  # however often they have
         symptom = Symptom.DIFFERENT_CALLS
         return Apart(frame=makers[0].frame, symptom=symptom, waiting=makers)
     # A rank that has raised and left its groups has none to count.
-    there = [stand for stand in now.waiting if now.logs[stand.rank].groups]
+    there = [stand for stand in seen.waiting if seen.logs[stand.rank].groups]
     made = {
-        s.rank: len(now.logs[s.rank].groups) + (s.name == "new_group") for s in there
+        s.rank: len(seen.logs[s.rank].groups) + (s.name == "new_group") for s in there
     }
     fewest = tuple(rank for rank in made if made[rank] == min(made.values()))
     if len(fewest) == len(made):
         return None
-    frame = now.stands[fewest[0]].frame
+    frame = seen.stands[fewest[0]].frame
     rank = fewest[0] if len(fewest) == 1 else None
     return GroupsDiffer(rank=rank, frame=frame, symptom=Symptom.GROUPS, ranks=fewest)
 
 
-def _roots_differ(now: Snapshot) -> Cause | None:
+def _roots_differ(seen: Snapshot) -> Cause | None:
     """Some wait in one collective that all have made, with another src or dst."""
-    rooted = [stand for stand in now.waiting if stand.name in ROOT_ARGUMENT]
+    rooted = [stand for stand in seen.waiting if stand.name in ROOT_ARGUMENT]
     made = [stand for stand in rooted if not stand.peers]
     if not made:
         return None
@@ -267,11 +270,11 @@ def _roots_differ(now: Snapshot) -> Cause | None:
     known = tuple(stand for stand in same if stand.root is not None)
     if len({stand.root for stand in known}) > 1:
         rank = odd_one({stand.rank: stand.root for stand in known})
-        frame = (first if rank is None else now.stands[rank]).frame
+        frame = (first if rank is None else seen.stands[rank]).frame
         found = RootsDiffer(rank=rank, frame=frame, name=name, stands=known)
         return replace(found, symptom=symptom)
-    passed = now.passed(first.call.key, first.name) if first.call else []
-    if len(passed) + len(same) < len(now.stands) or not passed:
+    passed = seen.passed(first.call.key, first.name) if first.call else []
+    if len(passed) + len(same) < len(seen.stands) or not passed:
         return None
     apart = Apart(frame=first.frame, symptom=symptom, waiting=tuple(same))
     return replace(apart, passed=tuple(passed), means=name)
@@ -289,12 +292,12 @@ def _together(one: Stand, other: Stand) -> bool:
 # --- who waits for whom ---
 
 
-def _circle(now: Snapshot) -> Cause | None:
+def _circle(seen: Snapshot) -> Cause | None:
     """Each of some ranks waits for the next one."""
-    path = _shortest_circle({s.rank: s.peers for s in now.waiting})
+    path = _shortest_circle({s.rank: s.peers for s in seen.waiting})
     if not path:
         return None
-    stands = tuple(now.stands[rank] for rank in path)
+    stands = tuple(seen.stands[rank] for rank in path)
     found = Circle(
         frame=stands[0].frame,
         symptom=Symptom.CYCLE,
@@ -305,9 +308,9 @@ def _circle(now: Snapshot) -> Cause | None:
         tags = {stand.tag for stand in stands}
         symptom = Symptom.DIFFERENT_CALLS if len(tags) > 1 else Symptom.BUSY
         return replace(found, symptom=symptom)
-    groups = {s.rank: s.call for s in now.waiting if s.call and s.peers}
+    groups = {s.rank: s.call for s in seen.waiting if s.call and s.peers}
     if {*path} <= {*groups}:
-        return _other_group(now, found, groups) or _strayed(now, found, groups)
+        return _other_group(seen, found, groups) or _strayed(seen, found, groups)
     return found
 
 
@@ -334,7 +337,7 @@ def _way_back(start: int, peers: dict[int, tuple[int, ...]]) -> list[int]:
     return []
 
 
-def _other_group(now: Snapshot, found: Circle, calls: dict[int, Call]) -> Cause | None:
+def _other_group(seen: Snapshot, found: Circle, calls: dict[int, Call]) -> Cause | None:
     """They wait in groups that have the same members: one may have taken another."""
     groups = {rank: (call.group, call.members) for rank, call in calls.items()}
     names, members = (
@@ -344,13 +347,13 @@ def _other_group(now: Snapshot, found: Circle, calls: dict[int, Call]) -> Cause 
     if len(names) < 2 or len(members) > 1:
         return None
     rank = odd_one({rank: name for rank, (name, _) in groups.items()})
-    frame = found.frame if rank is None else now.stands[rank].frame
-    waiting = tuple(now.stands[rank] for rank in groups)
+    frame = found.frame if rank is None else seen.stands[rank].frame
+    waiting = tuple(seen.stands[rank] for rank in groups)
     symptom = Symptom.DIFFERENT_CALLS
     return Apart(rank=rank, frame=frame, symptom=symptom, waiting=waiting)
 
 
-def _strayed(now: Snapshot, found: Circle, calls: dict[int, Call]) -> Circle:
+def _strayed(seen: Snapshot, found: Circle, calls: dict[int, Call]) -> Circle:
     """Add what one rank of the circle has done otherwise than all that it is beside.
 
     In a mesh rank 3 skips a call of its column, and goes on: who waits for it there,
@@ -363,12 +366,15 @@ def _strayed(now: Snapshot, found: Circle, calls: dict[int, Call]) -> Circle:
         beside = [rank for rank, call in calls.items() if call.key == key]
         if waits in beside or len(beside) < 2:
             continue
-        made = {rank: until(now.calls[rank], key) for rank in (*beside, waits)}
+        made = {rank: calls_until(seen.calls[rank], key) for rank in (*beside, waits)}
         made, since = kept_by_all({rank: made[rank] for rank in sorted(made)})
         for before in _counts(made):
             rank = odd_one(before.times)
             if rank in (waits, other) and _tells(before, stand, calls[waits], made):
-                frame, before = now.stands[rank].frame, replace(before, since=since)
+                frame, before = (
+                    seen.stands[rank].frame,
+                    replace(before, since=since),
+                )
                 return replace(found, rank=rank, frame=frame, before=before)
     return found
 
@@ -388,21 +394,21 @@ def _tells(
     return min(counted.times.values()) > 0 or alone and counted.call.is_like(call)
 
 
-def _absent(now: Snapshot) -> Cause | None:
+def _absent(seen: Snapshot) -> Cause | None:
     """Name the ranks for which others wait, and that wait for nobody."""
-    absent = [stand for stand in now.stands if stand.state in AWAY]
-    wanted = {peer for stand in now.waiting for peer in stand.peers}
-    if not now.waiting or not (absent or wanted):
+    absent = [stand for stand in seen.stands if stand.state in AWAY]
+    wanted = {peer for stand in seen.waiting for peer in stand.peers}
+    if not seen.waiting or not (absent or wanted):
         return None
     absent = [stand for stand in absent if stand.rank in wanted] or absent
-    if not absent and {stand.peers for stand in now.waiting} == {tuple(wanted)[:1]}:
+    if not absent and {stand.peers for stand in seen.waiting} == {tuple(wanted)[:1]}:
         # All wait for one rank, be its stack unreadable: it may be another program.
-        absent = [s for s in now.stands if s.rank in wanted and s.state == "unknown"]
+        absent = [s for s in seen.stands if s.rank in wanted and s.state == "unknown"]
     # Some may be no members of the group in which the others wait.
-    unsure = not wanted and any(stand.given for stand in now.waiting)
+    unsure = not wanted and any(stand.names_group for stand in seen.waiting)
     if not absent or unsure and len(absent) > 1:
         return None
-    first, one = now.waiting[0], absent[0].rank if len(absent) == 1 else None
+    first, one = seen.waiting[0], absent[0].rank if len(absent) == 1 else None
     left = absent[0].state in ("left", "stopped")  # else it is at some line of its own
     frame = absent[0].frame or (first.frame if left else None)
     found = Absent(
@@ -410,34 +416,37 @@ def _absent(now: Snapshot) -> Cause | None:
         frame=frame,
         symptom=Symptom.ABSENT,
         away=tuple(absent),
-        waiting=tuple(now.waiting),
+        waiting=tuple(seen.waiting),
     )
     together = len({stand.frame and stand.frame.short for stand in absent}) == 1
-    if len(now.waiting) == 1 and len(absent) > 1 and together:  # the others agree
+    if len(seen.waiting) == 1 and len(absent) > 1 and together:  # the others agree
         return replace(found, rank=first.rank, frame=first.frame)
     return found
 
 
-def _unable(now: Snapshot) -> Cause | None:
+def _unable(seen: Snapshot) -> Cause | None:
     """Some rank was halted by a signal, or has raised: it will not come, ever."""
     unable = [
-        s for s in now.stands if s.state == "stopped" or s.end and s.state == "left"
+        s for s in seen.stands if s.state == "stopped" or s.end and s.state == "left"
     ]
     if not unable:
         return None
-    first = now.waiting[0].frame if now.waiting else None
+    first = seen.waiting[0].frame if seen.waiting else None
     return Absent(
         rank=unable[0].rank if len(unable) == 1 else None,
         frame=unable[0].frame or first,
-        symptom=Symptom.ABSENT if now.waiting else Symptom.BUSY,
+        symptom=Symptom.ABSENT if seen.waiting else Symptom.BUSY,
         away=tuple(unable),
-        waiting=tuple(now.waiting),
+        waiting=tuple(seen.waiting),
     )
 
 
-def _apart(now: Snapshot) -> Cause | None:
+def _apart(seen: Snapshot) -> Cause | None:
     """Some wait, and it is not known why they do not come together."""
-    first, waiting = now.waiting[0].frame if now.waiting else None, tuple(now.waiting)
+    first, waiting = (
+        seen.waiting[0].frame if seen.waiting else None,
+        tuple(seen.waiting),
+    )
     found = Apart(frame=first, symptom=Symptom.DIFFERENT_CALLS, waiting=waiting)
     if found.unanswered:
         return replace(found, symptom=Symptom.CYCLE)
@@ -447,22 +456,22 @@ def _apart(now: Snapshot) -> Cause | None:
 # --- nobody waits for another ---
 
 
-def _lingers(now: Snapshot) -> Cause | None:
+def _lingers(seen: Snapshot) -> Cause | None:
     """Some rank has done its main program, and does not end."""
-    late = tuple(stand for stand in now.stands if stand.state == "lingers")
-    if not late or now.waiting:
+    late = tuple(stand for stand in seen.stands if stand.state == "lingers")
+    if not late or seen.waiting:
         return None
     rank = late[0].rank if len(late) == 1 else None
     return Lingers(rank=rank, frame=late[0].frame, symptom=Symptom.BUSY, stands=late)
 
 
-def _busy(now: Snapshot) -> Cause | None:
+def _busy(seen: Snapshot) -> Cause | None:
     """No rank waits for another: each has something of its own to do."""
-    busy = [stand for stand in now.stands if stand.state == "elsewhere"]
-    if not busy or now.waiting:
+    busy = [stand for stand in seen.stands if stand.state == "elsewhere"]
+    if not busy or seen.waiting:
         return None
-    alone = len(now.stands) == 1  # it is the program
-    inside = [frame for stand in busy for frame in now.logs[stand.rank].stack]
+    alone = len(seen.stands) == 1  # it is the program
+    inside = [frame for stand in busy for frame in seen.logs[stand.rank].stack]
     remote = [RPC in frame.file and frame.name != "<module>" for frame in inside]
     return Busy(
         rank=busy[0].rank if len(busy) == 1 and not alone else None,
@@ -470,7 +479,7 @@ def _busy(now: Snapshot) -> Cause | None:
         symptom=Symptom.BUSY,
         stands=tuple(busy),
         only=alone,
-        left=all(s is busy[0] or s.state == "left" for s in now.stands),
+        left=all(s is busy[0] or s.state == "left" for s in seen.stands),
         remote=any(remote),
     )
 
@@ -494,13 +503,13 @@ STEPS: tuple[Callable[[Snapshot], Cause | None], ...] = (
 # --- a job that is watched, in which some rank moves or cannot be seen ---
 
 
-def _restless(now: Snapshot) -> Cause:
+def _restless(seen: Snapshot) -> Cause:
     """Some rank moves, computes, or cannot be seen: what holds in any case, or who does
     what."""
-    if not {"unseen", "away"} & {stand.state for stand in now.stands}:
-        if found := _circle(now):
+    if not {"unseen", "away"} & {stand.state for stand in seen.stands}:
+        if found := _circle(seen):
             return found
-    return does(now.stands)
+    return does(seen.stands)
 
 
 def does(stands: Sequence[Stand]) -> Does:

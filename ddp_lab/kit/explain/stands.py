@@ -166,7 +166,7 @@ def _calling(rank: int, log: RankLog, inside: Frame) -> Stand:
         peers=() if peer is None else (peer,),
         root=_named(inside, ROOT_ARGUMENT),
         tag=_named(inside, TAG_ARGUMENT),
-        given=_is_given_group(log.stack),
+        names_group=_is_given_group(log.stack),
         members=inside.values.get("ranks", "") if inside.name == "new_group" else "",
     )
 
@@ -174,7 +174,9 @@ def _calling(rank: int, log: RankLog, inside: Frame) -> Stand:
 def called(log: RankLog) -> str:
     """Return in which call of torch.distributed a rank stands, or has died."""
     inside = communication(log.stack)
-    return inside.name if inside else WORK * _waits_for_work(log)
+    if inside:
+        return inside.name
+    return WORK if _waits_for_work(log) else ""
 
 
 def _waits_in(log: RankLog) -> str:

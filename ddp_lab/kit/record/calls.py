@@ -216,7 +216,7 @@ def first_mismatch(calls: Sequence[Sequence[Call]]) -> dict[int, Call]:
     return {}
 
 
-def until(calls: Sequence[Call], key: Key) -> list[Call]:
+def calls_until(calls: Sequence[Call], key: Key) -> list[Call]:
     """Return the collective calls of a rank before the one with this key, and it."""
     made = [call for call in calls if not call.p2p]
     at = next((n for n, call in enumerate(made) if call.key == key), len(made))

@@ -151,7 +151,7 @@ class RankLog:
         return ""
 
     @property
-    def aside(self) -> str:
+    def other_traceback(self) -> str:
         """A traceback that was not its end.
 
         It is the last one, but whole ones come first, and among these those of threads:

@@ -79,9 +79,9 @@ class NodeEvent(Cause):
     """Whether the others have lost the rendezvous with it."""
 
     def __str__(self) -> str:
-        lost = "the others have lost the rendezvous with it"
         by = f"by the event `{self.name}`" if self.name else ""
-        return "; ".join(filter(None, [by, lost * self.lost]))
+        lost = "the others have lost the rendezvous with it" if self.lost else ""
+        return "; ".join(filter(None, [by, lost]))
 
 
 @dataclass(frozen=True, kw_only=True)

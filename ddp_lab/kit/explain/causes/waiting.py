@@ -149,10 +149,9 @@ class Counted:
         by_count = sides((count, rank) for rank, count in self.times.items())
         by_count = dict(sorted(by_count.items(), reverse=True))  # "never" comes last
         told = [f"{times(count)} on {ranks(on)}" for count, on in by_count.items()]
-        means = (
-            ": a rank skipped a backward, or its loss reached no weight of the model"
-        )
-        means *= self.call.sends_gradients
+        means = ""
+        if self.call.sends_gradients:
+            means = ": a rank skipped a backward, or its loss reached no weight"
         since = f"since call {self.since.number}, " if self.since else ""
         return f"{since}{self.call.what}{at} was made {', but '.join(told)}{means}"
 
@@ -295,7 +294,7 @@ class Apart(Cause):
         return len(names) == 1 and not recorded and names <= {*MESSAGES}
 
     @property
-    def alike(self) -> bool:
+    def in_one_call(self) -> bool:
         """Whether all wait in one call, as far as is known."""
         return not (self.passed or self.unanswered) and len(self._told()) == 1
 
