@@ -151,7 +151,8 @@ class Counted:
         told = [f"{times(count)} on {ranks(on)}" for count, on in by_count.items()]
         means = ""
         if self.call.sends_gradients:
-            means = ": a rank skipped a backward, or its loss reached no weight"
+            means = ": a rank skipped a backward, or its loss reached no weight "
+            means += "of the model"
         since = f"since call {self.since.number}, " if self.since else ""
         return f"{since}{self.call.what}{at} was made {', but '.join(told)}{means}"
 
