@@ -1261,33 +1261,50 @@ MISTAKES = [
     ),
     Mistake(
         "the last micro-batch is not reduced",
-        "sharding/fully_shard_step",
-        "is_last = i == len(rows) - 1",
-        "is_last = i == len(rows)",
+        "sharding/recipe",
+        "is_last = i == len(micro_batches) - 1",
+        "is_last = i == len(micro_batches)",
     ),
     Mistake(
         "the norm is one rank's own",
-        "sharding/fully_shard_step",
-        'facts["norm"] = round(clip(model).item(), 4)',
-        'facts["norm"] = own_norm(model)',
+        "sharding/recipe",
+        "    optimizer.step()\n"
+        "    optimizer.zero_grad()\n"
+        "    return mean, norm.full_tensor().item()\n",
+        "    own = [p.grad.to_local().norm() for p in model.parameters()]\n"
+        "    optimizer.step()\n"
+        "    optimizer.zero_grad()\n"
+        "    return mean, torch.stack(own).norm().item()\n",
+    ),
+    Mistake(
+        "the loss is in bf16",
+        "sharding/recipe",
+        "mp_policy=to_float32",
+        "mp_policy=policy",
+    ),
+    Mistake(
+        "the buffer is never filled",
+        "sharding/recipe",
+        "    model.fill_buffers()  # they are in no state_dict\n",
+        "    model.waves.zero_()\n",
+    ),
+    Mistake(
+        "what is saved shares memory with what trains on",
+        "sharding/recipe",
+        "        if not saved and number + 1 == SAVED_AFTER:",
+        "        if not saved and number + 1 == SAVED_AFTER + 1:",
+    ),
+    Mistake(
+        "the optimizer's state is left behind",
+        "sharding/recipe",
+        "    dcp.load(state, checkpoint_id=folder)",
+        '    dcp.load({k: state[k] for k in ("model", "done")}, checkpoint_id=folder)',
     ),
     Mistake(
         "a block is recomputed with other numbers",
         "sharding/memory",
         "(checkpoint, layer.forward, use_reentrant=False)",
         "(checkpoint, layer.norm1.forward, use_reentrant=False)",
-    ),
-    Mistake(
-        "the memory is never filled",
-        "sharding/meta",
-        "    set_model_state_dict(model, weights, options=options)\n",
-        "    torch.nn.init.zeros_(model.norm.weight)\n",
-    ),
-    Mistake(
-        "the others' weights are not rank 0's",
-        "sharding/meta",
-        "weights = build(mesh).state_dict() if",
-        "weights = GPT().state_dict() if",
     ),
     Mistake(
         "replicas see the same rows",
@@ -1301,21 +1318,6 @@ MISTAKES = [
         'square.get_local_rank("shard")',
         'square.get_local_rank("replicate")',
         ranks=4,
-    ),
-    Mistake(
-        "what is saved shares memory with what trains on",
-        "sharding/checkpoint",
-        "    go_on()  # the state was copied: what is written is from before this\n"
-        "    future.result()\n",
-        "    future.result()\n"
-        "    go_on()\n"
-        "    dcp.save(state_of(model, optimizer), checkpoint_id=folder)\n",
-    ),
-    Mistake(
-        "the optimizer's state is left behind",
-        "sharding/checkpoint",
-        "    dcp.load(state, checkpoint_id=folder)",
-        '    dcp.load({"model": state["model"]}, checkpoint_id=folder)',
     ),
     Mistake(
         "a backward needs nothing of the stage behind",

@@ -211,9 +211,9 @@ LESSONS = (
     Lesson(
         "fully_shard",
         "fully_shard",
-        "the library's sharding, and what a real training needs of it",
+        "the library's sharding, in one file that trains, saves and resumes",
         MODELS,
-        minutes=75,
+        minutes=50,
         ranks=4,
         programs="sharding",
         after="sharding sharded_checkpoints",

@@ -80,7 +80,7 @@ def check(model, expected, tolerance):
 def cpu_ms(model, x, y):
     """CPU time of forward and backward, which depends little on what else runs."""
     began = time.process_time()
-    loss_of(model(x), y).backward()
+    loss_of(model(x).float(), y).backward()
     return 1000 * (time.process_time() - began)
 
 
@@ -137,7 +137,7 @@ def measure(model, x, y):
     """Take a step with Adam; return its bytes by kind."""
     adam, watch = torch.optim.Adam(model.parameters(), lr=0), Watch(model)
     with watch:
-        mean = loss_of(model(x), y)
+        mean = loss_of(model(x).float(), y)
     mean.backward()
     adam.step()  # the weights stay
     weights = [*model.parameters()]

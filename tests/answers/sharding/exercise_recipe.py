@@ -1,0 +1,850 @@
+# %% wrong: the buffer is left as it is
+def build(mesh, weights):
+    with torch.device("meta"):
+        model = Scorer()
+    for block in model.blocks:
+        fully_shard(block, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    register_fsdp_forward_method(model, "loss")
+    model.to_empty(device=mesh.device_type)
+    options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
+    set_model_state_dict(model, weights, options=options)
+    return model, torch.optim.AdamW(model.parameters(), lr=RATE)
+
+
+def step(model, optimizer, micro_batches):
+    rows, mean = sum(len(x) for x, _ in micro_batches), 0.0
+    for i, (x, y) in enumerate(micro_batches):
+        model.set_requires_gradient_sync(i == len(micro_batches) - 1)
+        loss = model.loss(x, y) * len(x) / rows  # each row counts the same
+        loss.backward()
+        mean += loss.item()
+    norm = torch.nn.utils.clip_grad_norm_(model.parameters(), LIMIT)
+    optimizer.step()
+    optimizer.zero_grad()
+    return mean, norm.full_tensor().item()
+
+
+def state_of(model, optimizer, done):
+    model_state, optimizer_state = get_state_dict(model, optimizer)
+    return {"model": model_state, "optimizer": optimizer_state, "done": done}
+
+
+def save(model, optimizer, done, folder, group):
+    state = state_of(model, optimizer, done)
+    return dcp.async_save(state, checkpoint_id=folder, process_group=group)
+
+
+def load(model, optimizer, folder):
+    state = state_of(model, optimizer, done=0)
+    dcp.load(state, checkpoint_id=folder)
+    set_state_dict(
+        model,
+        optimizer,
+        model_state_dict=state["model"],
+        optim_state_dict=state["optimizer"],
+    )
+    return state["done"]
+
+
+# %% wrong: the whole model on every rank first
+def build(mesh, weights):
+    model = Scorer()
+    for block in model.blocks:
+        fully_shard(block, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    register_fsdp_forward_method(model, "loss")
+    model.to_empty(device=mesh.device_type)
+    options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
+    set_model_state_dict(model, weights, options=options)
+    model.fill_buffers()
+    return model, torch.optim.AdamW(model.parameters(), lr=RATE)
+
+
+def step(model, optimizer, micro_batches):
+    rows, mean = sum(len(x) for x, _ in micro_batches), 0.0
+    for i, (x, y) in enumerate(micro_batches):
+        model.set_requires_gradient_sync(i == len(micro_batches) - 1)
+        loss = model.loss(x, y) * len(x) / rows  # each row counts the same
+        loss.backward()
+        mean += loss.item()
+    norm = torch.nn.utils.clip_grad_norm_(model.parameters(), LIMIT)
+    optimizer.step()
+    optimizer.zero_grad()
+    return mean, norm.full_tensor().item()
+
+
+def state_of(model, optimizer, done):
+    model_state, optimizer_state = get_state_dict(model, optimizer)
+    return {"model": model_state, "optimizer": optimizer_state, "done": done}
+
+
+def save(model, optimizer, done, folder, group):
+    state = state_of(model, optimizer, done)
+    return dcp.async_save(state, checkpoint_id=folder, process_group=group)
+
+
+def load(model, optimizer, folder):
+    state = state_of(model, optimizer, done=0)
+    dcp.load(state, checkpoint_id=folder)
+    set_state_dict(
+        model,
+        optimizer,
+        model_state_dict=state["model"],
+        optim_state_dict=state["optimizer"],
+    )
+    return state["done"]
+
+
+# %% wrong: one group
+def build(mesh, weights):
+    with torch.device("meta"):
+        model = Scorer()
+    fully_shard(model, mesh=mesh)
+    register_fsdp_forward_method(model, "loss")
+    model.to_empty(device=mesh.device_type)
+    options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
+    set_model_state_dict(model, weights, options=options)
+    model.fill_buffers()
+    return model, torch.optim.AdamW(model.parameters(), lr=RATE)
+
+
+def step(model, optimizer, micro_batches):
+    rows, mean = sum(len(x) for x, _ in micro_batches), 0.0
+    for i, (x, y) in enumerate(micro_batches):
+        model.set_requires_gradient_sync(i == len(micro_batches) - 1)
+        loss = model.loss(x, y) * len(x) / rows  # each row counts the same
+        loss.backward()
+        mean += loss.item()
+    norm = torch.nn.utils.clip_grad_norm_(model.parameters(), LIMIT)
+    optimizer.step()
+    optimizer.zero_grad()
+    return mean, norm.full_tensor().item()
+
+
+def state_of(model, optimizer, done):
+    model_state, optimizer_state = get_state_dict(model, optimizer)
+    return {"model": model_state, "optimizer": optimizer_state, "done": done}
+
+
+def save(model, optimizer, done, folder, group):
+    state = state_of(model, optimizer, done)
+    return dcp.async_save(state, checkpoint_id=folder, process_group=group)
+
+
+def load(model, optimizer, folder):
+    state = state_of(model, optimizer, done=0)
+    dcp.load(state, checkpoint_id=folder)
+    set_state_dict(
+        model,
+        optimizer,
+        model_state_dict=state["model"],
+        optim_state_dict=state["optimizer"],
+    )
+    return state["done"]
+
+
+# %% wrong: loss goes past the hooks
+def build(mesh, weights):
+    with torch.device("meta"):
+        model = Scorer()
+    for block in model.blocks:
+        fully_shard(block, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    model.to_empty(device=mesh.device_type)
+    options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
+    set_model_state_dict(model, weights, options=options)
+    model.fill_buffers()
+    return model, torch.optim.AdamW(model.parameters(), lr=RATE)
+
+
+def step(model, optimizer, micro_batches):
+    rows, mean = sum(len(x) for x, _ in micro_batches), 0.0
+    for i, (x, y) in enumerate(micro_batches):
+        model.set_requires_gradient_sync(i == len(micro_batches) - 1)
+        loss = model.loss(x, y) * len(x) / rows  # each row counts the same
+        loss.backward()
+        mean += loss.item()
+    norm = torch.nn.utils.clip_grad_norm_(model.parameters(), LIMIT)
+    optimizer.step()
+    optimizer.zero_grad()
+    return mean, norm.full_tensor().item()
+
+
+def state_of(model, optimizer, done):
+    model_state, optimizer_state = get_state_dict(model, optimizer)
+    return {"model": model_state, "optimizer": optimizer_state, "done": done}
+
+
+def save(model, optimizer, done, folder, group):
+    state = state_of(model, optimizer, done)
+    return dcp.async_save(state, checkpoint_id=folder, process_group=group)
+
+
+def load(model, optimizer, folder):
+    state = state_of(model, optimizer, done=0)
+    dcp.load(state, checkpoint_id=folder)
+    set_state_dict(
+        model,
+        optimizer,
+        model_state_dict=state["model"],
+        optim_state_dict=state["optimizer"],
+    )
+    return state["done"]
+
+
+# %% wrong: never filled with weights
+def build(mesh, weights):
+    with torch.device("meta"):
+        model = Scorer()
+    for block in model.blocks:
+        fully_shard(block, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    register_fsdp_forward_method(model, "loss")
+    model.to_empty(device=mesh.device_type)
+    torch.manual_seed(1)
+    for p in model.parameters():
+        torch.nn.init.normal_(p, std=0.1)
+    model.fill_buffers()
+    return model, torch.optim.AdamW(model.parameters(), lr=RATE)
+
+
+def step(model, optimizer, micro_batches):
+    rows, mean = sum(len(x) for x, _ in micro_batches), 0.0
+    for i, (x, y) in enumerate(micro_batches):
+        model.set_requires_gradient_sync(i == len(micro_batches) - 1)
+        loss = model.loss(x, y) * len(x) / rows  # each row counts the same
+        loss.backward()
+        mean += loss.item()
+    norm = torch.nn.utils.clip_grad_norm_(model.parameters(), LIMIT)
+    optimizer.step()
+    optimizer.zero_grad()
+    return mean, norm.full_tensor().item()
+
+
+def state_of(model, optimizer, done):
+    model_state, optimizer_state = get_state_dict(model, optimizer)
+    return {"model": model_state, "optimizer": optimizer_state, "done": done}
+
+
+def save(model, optimizer, done, folder, group):
+    state = state_of(model, optimizer, done)
+    return dcp.async_save(state, checkpoint_id=folder, process_group=group)
+
+
+def load(model, optimizer, folder):
+    state = state_of(model, optimizer, done=0)
+    dcp.load(state, checkpoint_id=folder)
+    set_state_dict(
+        model,
+        optimizer,
+        model_state_dict=state["model"],
+        optim_state_dict=state["optimizer"],
+    )
+    return state["done"]
+
+
+# %% wrong: each micro-batch counts the same
+def build(mesh, weights):
+    with torch.device("meta"):
+        model = Scorer()
+    for block in model.blocks:
+        fully_shard(block, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    register_fsdp_forward_method(model, "loss")
+    model.to_empty(device=mesh.device_type)
+    options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
+    set_model_state_dict(model, weights, options=options)
+    model.fill_buffers()
+    return model, torch.optim.AdamW(model.parameters(), lr=RATE)
+
+
+def step(model, optimizer, micro_batches):
+    mean = 0.0
+    for i, (x, y) in enumerate(micro_batches):
+        model.set_requires_gradient_sync(i == len(micro_batches) - 1)
+        loss = model.loss(x, y) * 1 / len(micro_batches)
+        loss.backward()
+        mean += loss.item()
+    norm = torch.nn.utils.clip_grad_norm_(model.parameters(), LIMIT)
+    optimizer.step()
+    optimizer.zero_grad()
+    return mean, norm.full_tensor().item()
+
+
+def state_of(model, optimizer, done):
+    model_state, optimizer_state = get_state_dict(model, optimizer)
+    return {"model": model_state, "optimizer": optimizer_state, "done": done}
+
+
+def save(model, optimizer, done, folder, group):
+    state = state_of(model, optimizer, done)
+    return dcp.async_save(state, checkpoint_id=folder, process_group=group)
+
+
+def load(model, optimizer, folder):
+    state = state_of(model, optimizer, done=0)
+    dcp.load(state, checkpoint_id=folder)
+    set_state_dict(
+        model,
+        optimizer,
+        model_state_dict=state["model"],
+        optim_state_dict=state["optimizer"],
+    )
+    return state["done"]
+
+
+# %% wrong: never reduced
+def build(mesh, weights):
+    with torch.device("meta"):
+        model = Scorer()
+    for block in model.blocks:
+        fully_shard(block, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    register_fsdp_forward_method(model, "loss")
+    model.to_empty(device=mesh.device_type)
+    options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
+    set_model_state_dict(model, weights, options=options)
+    model.fill_buffers()
+    return model, torch.optim.AdamW(model.parameters(), lr=RATE)
+
+
+def step(model, optimizer, micro_batches):
+    rows, mean = sum(len(x) for x, _ in micro_batches), 0.0
+    for i, (x, y) in enumerate(micro_batches):
+        model.set_requires_gradient_sync(i == len(micro_batches))
+        loss = model.loss(x, y) * len(x) / rows  # each row counts the same
+        loss.backward()
+        mean += loss.item()
+    norm = torch.nn.utils.clip_grad_norm_(model.parameters(), LIMIT)
+    optimizer.step()
+    optimizer.zero_grad()
+    return mean, norm.full_tensor().item()
+
+
+def state_of(model, optimizer, done):
+    model_state, optimizer_state = get_state_dict(model, optimizer)
+    return {"model": model_state, "optimizer": optimizer_state, "done": done}
+
+
+def save(model, optimizer, done, folder, group):
+    state = state_of(model, optimizer, done)
+    return dcp.async_save(state, checkpoint_id=folder, process_group=group)
+
+
+def load(model, optimizer, folder):
+    state = state_of(model, optimizer, done=0)
+    dcp.load(state, checkpoint_id=folder)
+    set_state_dict(
+        model,
+        optimizer,
+        model_state_dict=state["model"],
+        optim_state_dict=state["optimizer"],
+    )
+    return state["done"]
+
+
+# %% wrong: not clipped
+def build(mesh, weights):
+    with torch.device("meta"):
+        model = Scorer()
+    for block in model.blocks:
+        fully_shard(block, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    register_fsdp_forward_method(model, "loss")
+    model.to_empty(device=mesh.device_type)
+    options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
+    set_model_state_dict(model, weights, options=options)
+    model.fill_buffers()
+    return model, torch.optim.AdamW(model.parameters(), lr=RATE)
+
+
+def step(model, optimizer, micro_batches):
+    rows, mean = sum(len(x) for x, _ in micro_batches), 0.0
+    for i, (x, y) in enumerate(micro_batches):
+        model.set_requires_gradient_sync(i == len(micro_batches) - 1)
+        loss = model.loss(x, y) * len(x) / rows  # each row counts the same
+        loss.backward()
+        mean += loss.item()
+    norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1e9)
+    optimizer.step()
+    optimizer.zero_grad()
+    return mean, norm.full_tensor().item()
+
+
+def state_of(model, optimizer, done):
+    model_state, optimizer_state = get_state_dict(model, optimizer)
+    return {"model": model_state, "optimizer": optimizer_state, "done": done}
+
+
+def save(model, optimizer, done, folder, group):
+    state = state_of(model, optimizer, done)
+    return dcp.async_save(state, checkpoint_id=folder, process_group=group)
+
+
+def load(model, optimizer, folder):
+    state = state_of(model, optimizer, done=0)
+    dcp.load(state, checkpoint_id=folder)
+    set_state_dict(
+        model,
+        optimizer,
+        model_state_dict=state["model"],
+        optim_state_dict=state["optimizer"],
+    )
+    return state["done"]
+
+
+# %% wrong: this rank's norm
+def build(mesh, weights):
+    with torch.device("meta"):
+        model = Scorer()
+    for block in model.blocks:
+        fully_shard(block, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    register_fsdp_forward_method(model, "loss")
+    model.to_empty(device=mesh.device_type)
+    options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
+    set_model_state_dict(model, weights, options=options)
+    model.fill_buffers()
+    return model, torch.optim.AdamW(model.parameters(), lr=RATE)
+
+
+def step(model, optimizer, micro_batches):
+    rows, mean = sum(len(x) for x, _ in micro_batches), 0.0
+    for i, (x, y) in enumerate(micro_batches):
+        model.set_requires_gradient_sync(i == len(micro_batches) - 1)
+        loss = model.loss(x, y) * len(x) / rows  # each row counts the same
+        loss.backward()
+        mean += loss.item()
+    parts = [p.grad.to_local() for p in model.parameters()]
+    norm = torch.nn.utils.get_total_norm(parts)
+    torch.nn.utils.clip_grad_norm_(model.parameters(), LIMIT)
+    optimizer.step()
+    optimizer.zero_grad()
+    return mean, norm.item()
+
+
+def state_of(model, optimizer, done):
+    model_state, optimizer_state = get_state_dict(model, optimizer)
+    return {"model": model_state, "optimizer": optimizer_state, "done": done}
+
+
+def save(model, optimizer, done, folder, group):
+    state = state_of(model, optimizer, done)
+    return dcp.async_save(state, checkpoint_id=folder, process_group=group)
+
+
+def load(model, optimizer, folder):
+    state = state_of(model, optimizer, done=0)
+    dcp.load(state, checkpoint_id=folder)
+    set_state_dict(
+        model,
+        optimizer,
+        model_state_dict=state["model"],
+        optim_state_dict=state["optimizer"],
+    )
+    return state["done"]
+
+
+# %% wrong: gradients are never cleared
+def build(mesh, weights):
+    with torch.device("meta"):
+        model = Scorer()
+    for block in model.blocks:
+        fully_shard(block, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    register_fsdp_forward_method(model, "loss")
+    model.to_empty(device=mesh.device_type)
+    options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
+    set_model_state_dict(model, weights, options=options)
+    model.fill_buffers()
+    return model, torch.optim.AdamW(model.parameters(), lr=RATE)
+
+
+def step(model, optimizer, micro_batches):
+    rows, mean = sum(len(x) for x, _ in micro_batches), 0.0
+    for i, (x, y) in enumerate(micro_batches):
+        model.set_requires_gradient_sync(i == len(micro_batches) - 1)
+        loss = model.loss(x, y) * len(x) / rows  # each row counts the same
+        loss.backward()
+        mean += loss.item()
+    norm = torch.nn.utils.clip_grad_norm_(model.parameters(), LIMIT)
+    optimizer.step()
+    return mean, norm.full_tensor().item()
+
+
+def state_of(model, optimizer, done):
+    model_state, optimizer_state = get_state_dict(model, optimizer)
+    return {"model": model_state, "optimizer": optimizer_state, "done": done}
+
+
+def save(model, optimizer, done, folder, group):
+    state = state_of(model, optimizer, done)
+    return dcp.async_save(state, checkpoint_id=folder, process_group=group)
+
+
+def load(model, optimizer, folder):
+    state = state_of(model, optimizer, done=0)
+    dcp.load(state, checkpoint_id=folder)
+    set_state_dict(
+        model,
+        optimizer,
+        model_state_dict=state["model"],
+        optim_state_dict=state["optimizer"],
+    )
+    return state["done"]
+
+
+# %% wrong: the optimizer's own names
+def build(mesh, weights):
+    with torch.device("meta"):
+        model = Scorer()
+    for block in model.blocks:
+        fully_shard(block, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    register_fsdp_forward_method(model, "loss")
+    model.to_empty(device=mesh.device_type)
+    options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
+    set_model_state_dict(model, weights, options=options)
+    model.fill_buffers()
+    return model, torch.optim.AdamW(model.parameters(), lr=RATE)
+
+
+def step(model, optimizer, micro_batches):
+    rows, mean = sum(len(x) for x, _ in micro_batches), 0.0
+    for i, (x, y) in enumerate(micro_batches):
+        model.set_requires_gradient_sync(i == len(micro_batches) - 1)
+        loss = model.loss(x, y) * len(x) / rows  # each row counts the same
+        loss.backward()
+        mean += loss.item()
+    norm = torch.nn.utils.clip_grad_norm_(model.parameters(), LIMIT)
+    optimizer.step()
+    optimizer.zero_grad()
+    return mean, norm.full_tensor().item()
+
+
+def state_of(model, optimizer, done):
+    model_state, optimizer_state = model.state_dict(), optimizer.state_dict()
+    return {"model": model_state, "optimizer": optimizer_state, "done": done}
+
+
+def save(model, optimizer, done, folder, group):
+    state = state_of(model, optimizer, done)
+    return dcp.async_save(state, checkpoint_id=folder, process_group=group)
+
+
+def load(model, optimizer, folder):
+    state = state_of(model, optimizer, done=0)
+    dcp.load(state, checkpoint_id=folder)
+    set_state_dict(
+        model,
+        optimizer,
+        model_state_dict=state["model"],
+        optim_state_dict=state["optimizer"],
+    )
+    return state["done"]
+
+
+# %% wrong: the optimizer is not loaded
+def build(mesh, weights):
+    with torch.device("meta"):
+        model = Scorer()
+    for block in model.blocks:
+        fully_shard(block, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    register_fsdp_forward_method(model, "loss")
+    model.to_empty(device=mesh.device_type)
+    options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
+    set_model_state_dict(model, weights, options=options)
+    model.fill_buffers()
+    return model, torch.optim.AdamW(model.parameters(), lr=RATE)
+
+
+def step(model, optimizer, micro_batches):
+    rows, mean = sum(len(x) for x, _ in micro_batches), 0.0
+    for i, (x, y) in enumerate(micro_batches):
+        model.set_requires_gradient_sync(i == len(micro_batches) - 1)
+        loss = model.loss(x, y) * len(x) / rows  # each row counts the same
+        loss.backward()
+        mean += loss.item()
+    norm = torch.nn.utils.clip_grad_norm_(model.parameters(), LIMIT)
+    optimizer.step()
+    optimizer.zero_grad()
+    return mean, norm.full_tensor().item()
+
+
+def state_of(model, optimizer, done):
+    model_state, optimizer_state = get_state_dict(model, optimizer)
+    return {"model": model_state, "optimizer": optimizer_state, "done": done}
+
+
+def save(model, optimizer, done, folder, group):
+    state = state_of(model, optimizer, done)
+    return dcp.async_save(state, checkpoint_id=folder, process_group=group)
+
+
+def load(model, optimizer, folder):
+    state = state_of(model, optimizer, done=0)
+    del state["optimizer"]
+    dcp.load(state, checkpoint_id=folder)
+    model.load_state_dict(state["model"])
+    return state["done"]
+
+
+# %% wrong: written when it is waited for
+def build(mesh, weights):
+    with torch.device("meta"):
+        model = Scorer()
+    for block in model.blocks:
+        fully_shard(block, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    register_fsdp_forward_method(model, "loss")
+    model.to_empty(device=mesh.device_type)
+    options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
+    set_model_state_dict(model, weights, options=options)
+    model.fill_buffers()
+    return model, torch.optim.AdamW(model.parameters(), lr=RATE)
+
+
+def step(model, optimizer, micro_batches):
+    rows, mean = sum(len(x) for x, _ in micro_batches), 0.0
+    for i, (x, y) in enumerate(micro_batches):
+        model.set_requires_gradient_sync(i == len(micro_batches) - 1)
+        loss = model.loss(x, y) * len(x) / rows  # each row counts the same
+        loss.backward()
+        mean += loss.item()
+    norm = torch.nn.utils.clip_grad_norm_(model.parameters(), LIMIT)
+    optimizer.step()
+    optimizer.zero_grad()
+    return mean, norm.full_tensor().item()
+
+
+def state_of(model, optimizer, done):
+    model_state, optimizer_state = get_state_dict(model, optimizer)
+    return {"model": model_state, "optimizer": optimizer_state, "done": done}
+
+
+def save(model, optimizer, done, folder, group):
+    class Later:
+        def result(self):
+            state = state_of(model, optimizer, done)
+            dcp.save(state, checkpoint_id=folder, process_group=group)
+
+    return Later()
+
+
+def load(model, optimizer, folder):
+    state = state_of(model, optimizer, done=0)
+    dcp.load(state, checkpoint_id=folder)
+    set_state_dict(
+        model,
+        optimizer,
+        model_state_dict=state["model"],
+        optim_state_dict=state["optimizer"],
+    )
+    return state["done"]
+
+
+# %% wrong: done is forgotten
+def build(mesh, weights):
+    with torch.device("meta"):
+        model = Scorer()
+    for block in model.blocks:
+        fully_shard(block, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    register_fsdp_forward_method(model, "loss")
+    model.to_empty(device=mesh.device_type)
+    options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
+    set_model_state_dict(model, weights, options=options)
+    model.fill_buffers()
+    return model, torch.optim.AdamW(model.parameters(), lr=RATE)
+
+
+def step(model, optimizer, micro_batches):
+    rows, mean = sum(len(x) for x, _ in micro_batches), 0.0
+    for i, (x, y) in enumerate(micro_batches):
+        model.set_requires_gradient_sync(i == len(micro_batches) - 1)
+        loss = model.loss(x, y) * len(x) / rows  # each row counts the same
+        loss.backward()
+        mean += loss.item()
+    norm = torch.nn.utils.clip_grad_norm_(model.parameters(), LIMIT)
+    optimizer.step()
+    optimizer.zero_grad()
+    return mean, norm.full_tensor().item()
+
+
+def state_of(model, optimizer, done):
+    model_state, optimizer_state = get_state_dict(model, optimizer)
+    return {"model": model_state, "optimizer": optimizer_state, "done": done}
+
+
+def save(model, optimizer, done, folder, group):
+    state = state_of(model, optimizer, 0)
+    return dcp.async_save(state, checkpoint_id=folder, process_group=group)
+
+
+def load(model, optimizer, folder):
+    state = state_of(model, optimizer, done=0)
+    dcp.load(state, checkpoint_id=folder)
+    set_state_dict(
+        model,
+        optimizer,
+        model_state_dict=state["model"],
+        optim_state_dict=state["optimizer"],
+    )
+    return state["done"]
+
+
+# %% right: moments are loaded where they lie
+def build(mesh, weights):
+    with torch.device("meta"):
+        model = Scorer()
+    for block in model.blocks:
+        fully_shard(block, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    register_fsdp_forward_method(model, "loss")
+    model.to_empty(device=mesh.device_type)
+    options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
+    set_model_state_dict(model, weights, options=options)
+    model.fill_buffers()
+    return model, torch.optim.AdamW(model.parameters(), lr=RATE)
+
+
+def step(model, optimizer, micro_batches):
+    rows, mean = sum(len(x) for x, _ in micro_batches), 0.0
+    for i, (x, y) in enumerate(micro_batches):
+        model.set_requires_gradient_sync(i == len(micro_batches) - 1)
+        loss = model.loss(x, y) * len(x) / rows  # each row counts the same
+        loss.backward()
+        mean += loss.item()
+    norm = torch.nn.utils.clip_grad_norm_(model.parameters(), LIMIT)
+    optimizer.step()
+    optimizer.zero_grad()
+    return mean, norm.full_tensor().item()
+
+
+def state_of(model, optimizer, done):
+    model_state, optimizer_state = get_state_dict(model, optimizer)
+    return {"model": model_state, "optimizer": optimizer_state, "done": done}
+
+
+def save(model, optimizer, done, folder, group):
+    state = state_of(model, optimizer, done)
+    return dcp.async_save(state, checkpoint_id=folder, process_group=group)
+
+
+def load(model, optimizer, folder):
+    state = state_of(model, optimizer, done=0)
+    dcp.load(state, checkpoint_id=folder)
+    model.load_state_dict(state["model"])
+    return state["done"]
+
+
+# %% right: a sum of losses, scaled once
+def build(mesh, weights):
+    with torch.device("meta"):
+        model = Scorer()
+    for block in model.blocks:
+        fully_shard(block, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    register_fsdp_forward_method(model, "loss")
+    model.to_empty(device=mesh.device_type)
+    options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
+    set_model_state_dict(model, weights, options=options)
+    model.fill_buffers()
+    return model, torch.optim.AdamW(model.parameters(), lr=RATE)
+
+
+def step(model, optimizer, micro_batches):
+    total, rows = 0.0, sum(len(x) for x, _ in micro_batches)
+    for x, y in micro_batches:
+        loss = model.loss(x, y) * len(x)
+        loss.backward()
+        total += loss.detach()
+    for p in model.parameters():
+        p.grad /= rows
+    norm = torch.nn.utils.get_total_norm([p.grad for p in model.parameters()])
+    torch.nn.utils.clip_grads_with_norm_(model.parameters(), LIMIT, norm)
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=False)
+    return total / rows, norm.full_tensor()
+
+
+def state_of(model, optimizer, done):
+    model_state, optimizer_state = get_state_dict(model, optimizer)
+    return {"model": model_state, "optimizer": optimizer_state, "done": done}
+
+
+def save(model, optimizer, done, folder, group):
+    state = state_of(model, optimizer, done)
+    return dcp.async_save(state, checkpoint_id=folder, process_group=group)
+
+
+def load(model, optimizer, folder):
+    state = state_of(model, optimizer, done=0)
+    dcp.load(state, checkpoint_id=folder)
+    set_state_dict(
+        model,
+        optimizer,
+        model_state_dict=state["model"],
+        optim_state_dict=state["optimizer"],
+    )
+    return state["done"]
+
+
+# %% right: by hand, and saved at once
+def build(mesh, weights):
+    with torch.device("meta"):
+        model = Scorer()
+    for block in model.blocks:
+        fully_shard(block, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    register_fsdp_forward_method(model, "loss")
+    model.to_empty(device=mesh.device_type)
+    state = model.state_dict()
+    for name, p in state.items():
+        whole = torch.empty(p.shape, device=mesh.device_type)
+        if mesh.get_rank() == 0:
+            whole.copy_(weights[name])
+        dist.broadcast(whole, src=0)
+        p.to_local().copy_(whole.chunk(mesh.size())[mesh.get_rank()])
+    model.fill_buffers()
+    return model, torch.optim.AdamW(model.parameters(), lr=RATE)
+
+
+def step(model, optimizer, micro_batches):
+    rows, mean = sum(len(x) for x, _ in micro_batches), 0.0
+    for i, (x, y) in enumerate(micro_batches):
+        model.set_requires_gradient_sync(i == len(micro_batches) - 1)
+        loss = model.loss(x, y) * len(x) / rows  # each row counts the same
+        loss.backward()
+        mean += loss.item()
+    norm = torch.nn.utils.clip_grad_norm_(model.parameters(), LIMIT)
+    optimizer.step()
+    optimizer.zero_grad()
+    return mean, norm.full_tensor().item()
+
+
+def state_of(model, optimizer, done):
+    model_state, optimizer_state = get_state_dict(model, optimizer)
+    return {"model": model_state, "optimizer": optimizer_state, "done": done}
+
+
+def save(model, optimizer, done, folder, group):
+    from concurrent.futures import ThreadPoolExecutor
+
+    state = state_of(model, optimizer, done)
+    dcp.save(state, checkpoint_id=folder, process_group=group)
+    return ThreadPoolExecutor(1).submit(lambda: None)
+
+
+def load(model, optimizer, folder):
+    state = state_of(model, optimizer, done=0)
+    dcp.load(state, checkpoint_id=folder)
+    set_state_dict(
+        model,
+        optimizer,
+        model_state_dict=state["model"],
+        optim_state_dict=state["optimizer"],
+    )
+    return state["done"]
