@@ -38,18 +38,15 @@ def step(model, optimizer, micro_batches):
     return mean, norm.full_tensor().item()
 
 
-def state_of(model, optimizer, done):
-    model_state, optimizer_state = get_state_dict(model, optimizer)
-    return {"model": model_state, "optimizer": optimizer_state, "done": done}
-
-
 def save(model, optimizer, done, folder, group):
-    state = state_of(model, optimizer, done)
+    model_state, optimizer_state = get_state_dict(model, optimizer)
+    state = {"model": model_state, "optimizer": optimizer_state, "done": done}
     return dcp.async_save(state, checkpoint_id=folder, process_group=group)
 
 
 def load(model, optimizer, folder):
-    state = state_of(model, optimizer, done=0)
+    model_state, optimizer_state = get_state_dict(model, optimizer)
+    state = {"model": model_state, "optimizer": optimizer_state, "done": 0}
     dcp.load(state, checkpoint_id=folder)
     set_state_dict(
         model,
