@@ -369,9 +369,8 @@ def _not_together(logs: list[RankLog], first: int, found: dict[int, End]) -> Fai
     if not (why and why.symptom is Symptom.DIFFERENT_TENSORS):
         why = _told_by_torch(logs, first, found, stood)
         why = why or hang.diagnose(logs, stood)
-    if (
-        not why or isinstance(why, Apart) and why.in_one_call
-    ):  # their own words tell more
+    # Of ranks that wait in one call their own words tell more.
+    if not why or isinstance(why, Apart) and why.in_one_call:
         return replace(_failed_by_itself(logs, first, found), stands=stood)
     also: list[Cause] = [Complaint(rank=first, of=said.cause)]
     traceback = said.traceback

@@ -7,6 +7,7 @@ is to blame; ranks that wait in a circle are told as one, and none is to blame f
 """
 
 import os
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -114,10 +115,7 @@ def _not_met(seen: Snapshot) -> Cause | None:
     moved = [s for s, at in zip(seen.waiting, told, strict=True) if len({*at}) > 1]
     if not moved:
         return found
-    should, looks = (
-        seen.logs[moved[0].rank].meets[0],
-        seen.logs[moved[0].rank].meets[-1],
-    )
+    should, *_, looks = seen.logs[moved[0].rank].meets
     if len(moved) == len(seen.waiting) or not all(told):
         return replace(found, looks=looks)
     ranks = tuple(stand.rank for stand in moved)
@@ -190,7 +188,7 @@ def _brought(
     brought at this line fits as well, or better.
     """
     least = min(by_rank.values(), key=lambda call: call.size)
-    like = [call for call in chain(*calls) if call.is_like(least)]
+    like = [call for call in chain(*calls) if call.kind == least.kind]
     fit = {call.brings for call in like if expected in call.messages(len(calls))}
     if not fit and least.does == "all_reduce" and least.size < LARGE:
         return "what nobody has recorded"
@@ -223,13 +221,14 @@ def _counted(
 
 def _counts(made: dict[int, list[Call]]) -> list[Counted]:
     """Return each call, at one line, that some ranks have made more often."""
-    seen: dict[tuple[str, str], Call] = {}
+    counts = {rank: Counter(call.kind for call in its) for rank, its in made.items()}
+    first: dict[tuple[str, str, int], Call] = {}
     for call in chain(*made.values()):
         if call.frame:
-            seen.setdefault((call.what, call.frame.short), call)
+            first.setdefault(call.kind, call)
     found = [
-        Counted(call, {r: sum(map(call.is_like, its)) for r, its in made.items()})
-        for call in seen.values()
+        Counted(call, {rank: count[kind] for rank, count in counts.items()})
+        for kind, call in first.items()
     ]
     return [each for each in found if len({*each.times.values()}) > 1]
 
@@ -339,14 +338,11 @@ def _way_back(start: int, peers: dict[int, tuple[int, ...]]) -> list[int]:
 
 def _other_group(seen: Snapshot, found: Circle, calls: dict[int, Call]) -> Cause | None:
     """They wait in groups that have the same members: one may have taken another."""
-    groups = {rank: (call.group, call.members) for rank, call in calls.items()}
-    names, members = (
-        {name for name, _ in groups.values()},
-        {m for _, m in groups.values()},
-    )
-    if len(names) < 2 or len(members) > 1:
+    groups = {rank: call.group for rank, call in calls.items()}
+    members = {call.members for call in calls.values()}
+    if len({*groups.values()}) < 2 or len(members) > 1:
         return None
-    rank = odd_one({rank: name for rank, (name, _) in groups.items()})
+    rank = odd_one(groups)
     frame = found.frame if rank is None else seen.stands[rank].frame
     waiting = tuple(seen.stands[rank] for rank in groups)
     symptom = Symptom.DIFFERENT_CALLS
@@ -371,11 +367,8 @@ def _strayed(seen: Snapshot, found: Circle, calls: dict[int, Call]) -> Circle:
         for before in _counts(made):
             rank = odd_one(before.times)
             if rank in (waits, other) and _tells(before, stand, calls[waits], made):
-                frame, before = (
-                    seen.stands[rank].frame,
-                    replace(before, since=since),
-                )
-                return replace(found, rank=rank, frame=frame, before=before)
+                frame, counted = seen.stands[rank].frame, replace(before, since=since)
+                return replace(found, rank=rank, frame=frame, before=counted)
     return found
 
 
@@ -387,11 +380,11 @@ def _tells(
     It is one of the same group. To its line all have come, or else there is no telling
     who is right; but if all others of three or more are missing, it is one too many.
     """
-    its = (c for c in made[stand.rank] if c.group == call.group)
-    if not any(map(counted.call.is_like, its)):
+    kind = counted.call.kind
+    if kind not in [c.kind for c in made[stand.rank] if c.group == call.group]:
         return False
     alone = 2 <= len(stand.peers) == len(call.members) - 1
-    return min(counted.times.values()) > 0 or alone and counted.call.is_like(call)
+    return min(counted.times.values()) > 0 or alone and kind == call.kind
 
 
 def _absent(seen: Snapshot) -> Cause | None:

@@ -77,12 +77,15 @@ class Call:
     @property
     def whole(self) -> str:
         """The same, and what torch sends by it: `(gradients, in backward)`."""
-        return f"{self} ({self.part})" if self.part else str(self)
+        return self._with_part(str(self))
 
     @property
     def what(self) -> str:
         """Its name, and what torch sends by it."""
-        return f"{self.name} ({self.part})" if self.part else self.name
+        return self._with_part(self.name)
+
+    def _with_part(self, text: str) -> str:
+        return f"{text} ({self.part})" if self.part else text
 
     @property
     def sends_gradients(self) -> bool:
@@ -124,10 +127,11 @@ class Call:
         """Whether the host goes on, and stands where it reads the result."""
         return self.backend != GLOO and not self.done and not self.p2p
 
-    def is_like(self, other: "Call") -> bool:
-        """Return whether both are calls of one kind, at one line of the program."""
-        lines = [each.frame.short if each.frame else "" for each in (self, other)]
-        return self.what == other.what and lines[0] == lines[1]
+    @property
+    def kind(self) -> tuple[str, str, int]:
+        """What all calls have in common that are made of this, at one line."""
+        where = (self.frame.file, self.frame.line) if self.frame else ("", 0)
+        return self.what, *where
 
     def matches(self, other: "Call") -> bool:
         """Return whether both may be one rank's part of the same communication."""
