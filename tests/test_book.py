@@ -308,7 +308,7 @@ SOME = [
 """Pages that `make test` looks at; `make test-all` looks at the others."""
 LOOKED_AT = [
     *SOME,
-    "notebooks/13_model_parallel.html",
+    "notebooks/14_model_parallel.html",
     "notebooks/08_when_it_hangs.html",
     "notebooks/A3_which_road.html",
     "book/glossary.html",

@@ -569,7 +569,7 @@ MISTAKES = [
     ),
     Mistake(
         "the first to come is called slow",
-        "cost/traced",
+        "profiling/traced",
         "times.index(max(times))",
         "times.index(min(times))",
     ),

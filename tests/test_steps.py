@@ -75,10 +75,10 @@ def test_a_rank_that_is_added_twice_is_found():
 
 
 def test_the_lesson_plays_the_same_plans():
-    """Lesson 11's program has the five ways as well: it stands alone."""
+    """Lesson 12's program has the five ways as well: it stands alone."""
     lesson = ROOT / "ddp_lab" / "cost" / "five.py"
     if not lesson.exists():
-        pytest.skip("lesson 11 is not there yet")
+        pytest.skip("lesson 12 is not there yet")
     names = {*ALL_REDUCES, "whole", "Message"}
     tree = ast.parse(lesson.read_text())
     tree.body = [node for node in tree.body if getattr(node, "name", "") in names]

@@ -148,6 +148,16 @@ LESSONS = (
         needs="a CPU; GPUs are left alone",
     ),
     Lesson(
+        "profile_a_step",
+        "Profile a step",
+        "all ranks on one clock: where the milliseconds go",
+        FASTER,
+        minutes=30,
+        ranks=4,
+        programs="profiling",
+        after="ddp_in_practice",
+    ),
+    Lesson(
         "inside_ddp",
         "Inside DDP",
         "DDP rebuilt in ten steps, each equal to one process and counted",
@@ -199,16 +209,6 @@ LESSONS = (
         after="ddp_in_practice model_parallel",
     ),
     Lesson(
-        "sharded_checkpoints",
-        "Sharded checkpoints",
-        "every rank writes its part, and any number of ranks reads them",
-        MODELS,
-        minutes=45,
-        ranks=4,
-        programs="checkpoint",
-        after="checkpointing",
-    ),
-    Lesson(
         "fully_shard",
         "fully_shard",
         "the library's sharding, in one file that trains, saves and resumes",
@@ -216,7 +216,7 @@ LESSONS = (
         minutes=50,
         ranks=4,
         programs="sharding",
-        after="sharding sharded_checkpoints",
+        after="sharding checkpointing",
     ),
     Lesson(
         "tensor_parallel",
@@ -246,7 +246,7 @@ LESSONS = (
         minutes=70,
         ranks=4,
         programs="pipeline",
-        after="model_parallel sharded_checkpoints",
+        after="model_parallel checkpointing",
     ),
     Lesson(
         "long_sequences_and_experts",
@@ -334,6 +334,16 @@ LESSONS = (
         needs="a CPU; bytes are counted on Linux, over gloo",
     ),
     Lesson(
+        "sharded_checkpoints",
+        "Sharded checkpoints",
+        "every rank writes its part, and any number of ranks reads them",
+        APPENDIX,
+        minutes=45,
+        ranks=4,
+        programs="checkpoint",
+        after="checkpointing",
+    ),
+    Lesson(
         "what_old_pages_say",
         "What old pages say",
         "which lines of an old script still hold",
@@ -367,7 +377,7 @@ TRACKS = (
     ),
     Track(
         "have a model that does not fit",
-        "point_to_point model_parallel sharding sharded_checkpoints fully_shard",
+        "point_to_point model_parallel sharding fully_shard",
         knows="ddp_in_practice checkpointing",
     ),
     Track("have a job that hangs", "when_it_hangs the_ward", knows="ddp_basics"),

@@ -60,7 +60,7 @@ LOOKS = {
     Symptom.STATIC_GRAPH: (
         "`Expected to have finished reduction in the prior iteration`, and further on "
         "`not compatible with static_graph set to True`",
-        "10_inside_ddp",
+        "11_inside_ddp",
     ),
     Symptom.UNUSED_PARAMETERS: (
         "`Expected to have finished reduction in the prior iteration`",

@@ -6,7 +6,7 @@ Until `reads` is written, each rank prints:
 
     [rank 0] not yet
 
-Written by notebooks/15_sharded_checkpoints.ipynb.
+Written by notebooks/A4_sharded_checkpoints.ipynb.
 """
 
 import faulthandler

@@ -4,7 +4,7 @@
 
     [rank 0] ring: ... steps, sends ... of the tensor
 
-Written by notebooks/11_what_communication_costs.ipynb.
+Written by notebooks/12_what_communication_costs.ipynb.
 """
 
 import gc

@@ -4,7 +4,7 @@
 
     [rank 0] all_reduce: ... us a call, and ... ns a byte
 
-Written by notebooks/11_what_communication_costs.ipynb.
+Written by notebooks/12_what_communication_costs.ipynb.
 """
 
 import gc

@@ -6,7 +6,7 @@ Until `bus` is written, each rank prints:
 
     [rank 0] not yet
 
-Written by notebooks/11_what_communication_costs.ipynb.
+Written by notebooks/12_what_communication_costs.ipynb.
 """
 
 import faulthandler

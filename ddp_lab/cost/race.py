@@ -2,7 +2,7 @@
 
     torchrun --standalone --nproc-per-node 4 ddp_lab/cost/race.py
 
-Written by notebooks/11_what_communication_costs.ipynb.
+Written by notebooks/12_what_communication_costs.ipynb.
 """
 
 import gc

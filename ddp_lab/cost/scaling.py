@@ -4,7 +4,7 @@
 
     [rank 0] 2 ranks: strong ... ms, weak ... ms
 
-Written by notebooks/11_what_communication_costs.ipynb.
+Written by notebooks/12_what_communication_costs.ipynb.
 """
 
 import gc

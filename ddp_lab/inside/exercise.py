@@ -6,7 +6,7 @@ The network has BatchNorm, so it holds float32 and int64, and one layer in float
 
     [rank 0] not yet
 
-Written by notebooks/10_inside_ddp.ipynb.
+Written by notebooks/11_inside_ddp.ipynb.
 """
 
 import gc

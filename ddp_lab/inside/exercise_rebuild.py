@@ -6,7 +6,7 @@ The layers are used in an order of which their registration says nothing:
 
     [rank 0] not yet
 
-Written by notebooks/10_inside_ddp.ipynb.
+Written by notebooks/11_inside_ddp.ipynb.
 """
 
 import gc

@@ -2,7 +2,7 @@
 
     torchrun --standalone --nproc-per-node 2 ddp_lab/inside/flat.py
 
-Written by notebooks/10_inside_ddp.ipynb.
+Written by notebooks/11_inside_ddp.ipynb.
 """
 
 import gc

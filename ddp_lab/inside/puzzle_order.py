@@ -6,7 +6,7 @@ Until `leave` is written, each rank prints:
 
     [rank 0] not yet
 
-Written by notebooks/10_inside_ddp.ipynb.
+Written by notebooks/11_inside_ddp.ipynb.
 """
 
 import faulthandler

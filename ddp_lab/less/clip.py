@@ -5,7 +5,7 @@
     [rank 0] step 0: clipped from ..., scale ...
     [rank 0] step 1: skipped, scale ...
 
-Written by notebooks/12_sending_less.ipynb.
+Written by notebooks/13_sending_less.ipynb.
 """
 
 import gc

@@ -6,7 +6,7 @@ Fill in median(), which may call dist.all_reduce and nothing else. Until then:
 
     [rank 0] not yet
 
-Written by notebooks/12_sending_less.ipynb.
+Written by notebooks/13_sending_less.ipynb.
 """
 
 import gc

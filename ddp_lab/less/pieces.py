@@ -4,7 +4,7 @@
 
     [rank 0] pieces: Adam has ... numbers here, ... bytes sent
 
-Written by notebooks/12_sending_less.ipynb.
+Written by notebooks/13_sending_less.ipynb.
 """
 
 import gc

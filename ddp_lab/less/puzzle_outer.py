@@ -6,7 +6,7 @@ Until `outer` is written, each rank prints:
 
     [rank 0] not yet
 
-Written by notebooks/12_sending_less.ipynb.
+Written by notebooks/13_sending_less.ipynb.
 """
 
 import faulthandler

@@ -4,7 +4,7 @@
 
     [rank 0] DiLoCo: ... bytes a step, loss ...
 
-Written by notebooks/12_sending_less.ipynb.
+Written by notebooks/13_sending_less.ipynb.
 """
 
 import gc

@@ -6,7 +6,7 @@ Two weights, of which each rank sends one a step; the second should reach 1:
 
     [rank 0] the second weight moved in ... of 200 steps, to ...
 
-Written by notebooks/12_sending_less.ipynb.
+Written by notebooks/13_sending_less.ipynb.
 """
 
 import gc

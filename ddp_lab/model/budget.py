@@ -2,7 +2,7 @@
 
     torchrun --standalone --nproc-per-node 2 ddp_lab/model/budget.py
 
-Written by notebooks/13_model_parallel.ipynb.
+Written by notebooks/14_model_parallel.ipynb.
 """
 
 import gc

@@ -6,7 +6,7 @@ Fill in place(), and the ranks count the bytes that they really hold. Until then
 
     [rank 0] not yet
 
-Written by notebooks/13_model_parallel.ipynb.
+Written by notebooks/14_model_parallel.ipynb.
 """
 
 import gc

@@ -6,7 +6,7 @@ Once `gated` is written, the ranks count what it communicates. Until then:
 
     [rank 0] not yet
 
-Written by notebooks/13_model_parallel.ipynb.
+Written by notebooks/14_model_parallel.ipynb.
 """
 
 import gc

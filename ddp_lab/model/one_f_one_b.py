@@ -6,7 +6,7 @@ The bubble stays, since every stage sleeps as long as in model/pipeline.py:
 
     [rank 0] as unsplit, in the order F0 F1 B0 ...
 
-Written by notebooks/13_model_parallel.ipynb.
+Written by notebooks/14_model_parallel.ipynb.
 """
 
 import copy

@@ -4,7 +4,7 @@
 
     [rank 0] as unsplit, in the order F0 F1 B1 B0
 
-Written by notebooks/13_model_parallel.ipynb.
+Written by notebooks/14_model_parallel.ipynb.
 """
 
 import copy

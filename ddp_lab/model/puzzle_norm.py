@@ -6,7 +6,7 @@ Until `normed` is written, each rank prints:
 
     [rank 0] not yet
 
-Written by notebooks/13_model_parallel.ipynb.
+Written by notebooks/14_model_parallel.ipynb.
 """
 
 import faulthandler

@@ -4,7 +4,7 @@
 
     [rank 0] ... parameters on device 0, ... on device 1
 
-Written by notebooks/13_model_parallel.ipynb.
+Written by notebooks/14_model_parallel.ipynb.
 """
 
 import copy

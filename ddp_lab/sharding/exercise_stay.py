@@ -6,7 +6,7 @@ Fill in stay(), and the ranks count what they really gather. Until then:
 
     [rank 0] not yet
 
-Written by notebooks/14_sharding.ipynb.
+Written by notebooks/15_sharding.ipynb.
 """
 
 import gc

@@ -6,7 +6,7 @@ Once `shard_gradients` is written, the ranks train with it and count. Until then
 
     [rank 0] not yet
 
-Written by notebooks/14_sharding.ipynb.
+Written by notebooks/15_sharding.ipynb.
 """
 
 import gc

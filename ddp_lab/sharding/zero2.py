@@ -2,7 +2,7 @@
 
     torchrun --standalone --nproc-per-node 2 ddp_lab/sharding/zero2.py
 
-Written by notebooks/14_sharding.ipynb.
+Written by notebooks/15_sharding.ipynb.
 """
 
 import gc

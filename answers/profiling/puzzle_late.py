@@ -1,4 +1,4 @@
-"""Hints for ddp_lab/cost/puzzle_late.py, and an answer.
+"""Hints for ddp_lab/profiling/puzzle_late.py, and an answer.
 
 1. All leave at about the same time, whoever was slow. So which of the two times tells?
 2. Gather all ranks' times by dist.all_gather; the rank that came last is the slow one.

@@ -1,12 +1,12 @@
 """Puzzle: which rank all others wait for, from when each comes and leaves.
 
-    torchrun --standalone --nproc-per-node 4 ddp_lab/cost/puzzle_late.py
+    torchrun --standalone --nproc-per-node 4 ddp_lab/profiling/puzzle_late.py
 
 Until `late` is written, each rank prints:
 
     [rank 0] not yet
 
-Written by notebooks/11_what_communication_costs.ipynb.
+Written by notebooks/10_profile_a_step.ipynb.
 """
 
 import faulthandler

@@ -1,10 +1,10 @@
 """torch.profiler on every rank, one trace of them all, and the slow rank found in it.
 
-    torchrun --standalone --nproc-per-node 4 ddp_lab/cost/traced.py
+    torchrun --standalone --nproc-per-node 4 ddp_lab/profiling/traced.py
 
     [rank 0] in step 0 rank ... came last, ... ms after the first one
 
-Written by notebooks/11_what_communication_costs.ipynb.
+Written by notebooks/10_profile_a_step.ipynb.
 """
 
 import gc
