@@ -1356,15 +1356,9 @@ MISTAKES = [
         "loss_fn=F.mse_loss, scale_grads=False)",
     ),
     Mistake(
-        "the head takes no time",
-        "pipeline/uneven",
-        "counts[-1] + HEAD]",
-        "counts[-1]]",
-    ),
-    Mistake(
         "each end follows its own use of the weight",
         "pipeline/tied",
-        "        sum_the_tied(part, ends)\n",
+        "    sum_the_tied(part, ends)\n",
         "",
     ),
     Mistake(

@@ -241,9 +241,9 @@ LESSONS = (
     Lesson(
         "pipelines",
         "Pipelines",
-        "schedules as tables, foreseen and run, and a GPT on one of them",
+        "who waits and who stores how much, foreseen, and a GPT in stages",
         MODELS,
-        minutes=70,
+        minutes=45,
         ranks=4,
         programs="pipeline",
         after="model_parallel checkpointing",

@@ -54,7 +54,7 @@ def needs(action, stages):
     return [(stage, "F", i), *behind]
 
 
-def foresee(table, stages):
+def foresee(table, stages, cost=units):
     """When does each action begin and end, if messages take no time? By rank."""
     done, todo, bars = {}, [list(row) for row in table], [[] for _ in table]
     while any(todo):
@@ -66,7 +66,7 @@ def foresee(table, stages):
             stage, what, i = action = todo[r].pop(0)
             ends = [done[need] for need in needs(action, stages)]
             start = max([0, *ends, *(end for *_, end in bars[r][-1:])])
-            done[action] = end = start + units(action)
+            done[action] = end = start + cost(action)
             if what == "B":  # that is I and W in one go
                 done[stage, "I", i] = end
             bars[r].append([f"{stage}{what}{i}", start, end])
@@ -112,18 +112,12 @@ def table_of(schedule, p):
     return [[(int(s), what, int(i)) for s, what, i in action.findall(r)] for r in rows]
 
 
-class Stage(pipelining.PipelineStage):
-    def _get_init_p2p_neighbors_ops(self):  # PyTorch 2.11 greets itself: gloo cannot
-        ops = super()._get_init_p2p_neighbors_ops()
-        return [op for op in ops if op.peer != dist.get_rank()]
-
-
 def train_step(name, net, home, batch, target, m):
     """One step by the library; check this rank's gradients, and return the schedule."""
     mine = [stage for stage, rank in enumerate(home) if rank == dist.get_rank()]
     parts = [copy.deepcopy(net[stage]) for stage in mine]
     stages = [
-        Stage(part, stage, len(home), batch.device)
+        pipelining.PipelineStage(part, stage, len(home), batch.device)
         for part, stage in zip(parts, mine, strict=True)
     ]
     schedule = getattr(pipelining, f"Schedule{name}")(stages, m, loss_fn=F.mse_loss)
@@ -143,7 +137,7 @@ def main(rank, world_size, device):
     linears = [nn.Linear(WIDTH, WIDTH) for _ in around + around]
     net = nn.Sequential(*(nn.Sequential(x, nn.Tanh()) for x in linears)).to(device)
     batch, target = torch.randn(2, m * ROWS, WIDTH).to(device)
-    F.mse_loss(net(batch), target).backward()  # the truth: the uncut net
+    F.mse_loss(net(batch), target).backward()  # the reference: the uncut net
     for name in SCHEDULES:
         # The rank of each stage: around twice, or there and back in a V.
         home = around + (around[::-1] if "V" in name else around)

@@ -31,7 +31,7 @@ def gpipe(rank, p, m):
 
 
 def one_f_one_b(rank, p, m):
-    """A forward for each stage behind, then always one more and one backward."""
+    """A forward for each later stage, then a forward and a backward in turn."""
     forwards, backwards = ([(rank, what, i) for i in range(m)] for what in "FB")
     return by_turns(forwards, backwards, ahead=p - 1 - rank)
 
@@ -63,7 +63,7 @@ def needs(action, stages):
     return [(stage, "F", i), *behind]
 
 
-def foresee(table, stages):
+def foresee(table, stages, cost=units):
     """When does each action begin and end, if messages take no time? By rank."""
     done, todo, bars = {}, [list(row) for row in table], [[] for _ in table]
     while any(todo):
@@ -75,7 +75,7 @@ def foresee(table, stages):
             stage, what, i = action = todo[r].pop(0)
             ends = [done[need] for need in needs(action, stages)]
             start = max([0, *ends, *(end for *_, end in bars[r][-1:])])
-            done[action] = end = start + units(action)
+            done[action] = end = start + cost(action)
             if what == "B":  # that is I and W in one go
                 done[stage, "I", i] = end
             bars[r].append([f"{stage}{what}{i}", start, end])

@@ -2,7 +2,7 @@
 
     torchrun --standalone --nproc-per-node 2 ddp_lab/pipeline/tied.py
 
-    [rank 0] blocks 0 to 1: weights as uncut after 3 steps
+    [rank 0] blocks 0 to 1, 234432 of 456384 weights: as uncut after 3 steps
 
 Written by notebooks/19_pipelines.ipynb.
 """
@@ -55,6 +55,14 @@ def sum_the_tied(part, ends):
         dist.all_reduce(copy.weight.grad, group=ends)  # both ends hold the sum
 
 
+def step(schedule, part, ends, optimizer, rows, targets):
+    """Take a training step on the pipeline."""
+    schedule.step(*([rows] if part.is_first else []), target=targets)
+    sum_the_tied(part, ends)
+    optimizer.step()
+    optimizer.zero_grad()
+
+
 def reload(part, device):
     """Save the parts, and load what was saved into a GPT that is in one piece."""
     names = [tempfile.mkdtemp() if dist.get_rank() == 0 else None]
@@ -69,30 +77,29 @@ def main(rank, world_size, device):
     # Ranks that share a GPU: gloo can send and receive only what is in host memory.
     device = torch.device("cpu") if dist.get_backend() == "gloo" else device
     torch.manual_seed(0)  # the same weights on every rank
-    expected = GPT().to(device, torch.float64)
-    part = Part(copy.deepcopy(expected), rank, world_size)
+    uncut = GPT().to(device, torch.float64)
+    part = Part(copy.deepcopy(uncut), rank, world_size)
     ends = dist.new_group([0, world_size - 1])
     stage = PipelineStage(part, rank, world_size, device)
     # It divides the gradients by the number of micro-batches, whose losses are means.
     schedule = Schedule1F1B(stage, MICRO_BATCHES, loss_fn=loss_of)
-    sgd = [torch.optim.SGD(net.parameters(), 0.1) for net in (part, expected)]
-    for step in range(STEPS):
-        rows, targets = (each.to(device) for each in batch(step, ROWS))
-        schedule.step(*([rows] if rank == 0 else []), target=targets)
-        sum_the_tied(part, ends)
-        loss_of(expected(rows), targets).backward()
-        for optimizer in sgd:
-            optimizer.step()
-            optimizer.zero_grad()
-    truth = expected.state_dict()
+    sgd = [torch.optim.SGD(net.parameters(), 0.1) for net in (part, uncut)]
+    for number in range(STEPS):
+        rows, targets = (each.to(device) for each in batch(number, ROWS))
+        step(schedule, part, ends, sgd[0], rows, targets)
+        loss_of(uncut(rows), targets).backward()
+        sgd[1].step()
+        sgd[1].zero_grad()
+    expected = uncut.state_dict()
     for name, weight in part.state_dict().items():
-        torch.testing.assert_close(weight, truth[name], msg=f"{name} differs")
+        torch.testing.assert_close(weight, expected[name], msg=f"{name} differs")
     for name, weight in reload(part, device).items():
-        torch.testing.assert_close(weight, truth[name], msg=f"{name} was saved wrong")
+        torch.testing.assert_close(weight, expected[name], msg=f"{name} saved wrong")
     blocks, held = list(part.blocks), sum(p.numel() for p in part.parameters())
-    told = f"blocks {blocks[0]} to {blocks[-1]}: weights as uncut after {STEPS} steps"
-    print(f"[rank {rank}] {told}", flush=True)
-    return {"held": held, "whole": sum(p.numel() for p in expected.parameters())}
+    whole = sum(p.numel() for p in uncut.parameters())
+    told = f"blocks {blocks[0]} to {blocks[-1]}, {held} of {whole} weights"
+    print(f"[rank {rank}] {told}: as uncut after {STEPS} steps", flush=True)
+    return {"held": held, "whole": whole}
 
 
 # --- the same in every program: join the group, run main, leave whatever happens ---

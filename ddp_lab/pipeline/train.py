@@ -98,7 +98,7 @@ def main(rank, world_size, device):
     weights = weights.to(device).requires_grad_()
     batch, target = torch.randn(2, m, ROWS, WIDTH).to(device)
     out = batch
-    for weight in weights:  # the truth: the uncut net, and autograd
+    for weight in weights:  # the reference: the uncut net, and autograd
         out = torch.relu(out @ weight)
     F.mse_loss(out, target).backward()
 

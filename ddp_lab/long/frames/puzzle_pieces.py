@@ -38,7 +38,7 @@ def main(rank, world_size, device):
         faulthandler.dump_traceback_later(PATIENCE, exit=True)
         dealt = [pieces(r, n) for r in range(n)]
         faulthandler.cancel_dump_traceback_later()
-        if None in dealt:
+        if any(each is None for each in dealt):
             print(f"[rank {rank}] not yet", flush=True)
             dist.barrier()  # to leave now would cut off those that are still joining
             return {"solved": False}

@@ -22,3 +22,10 @@ def pieces(rank, n):
 def pieces(rank, n):
     first, second = torch.arange(2 * n).chunk(2)
     return torch.stack([first, second.flip(0)])[:, rank]
+
+
+# %% right: in numpy
+def pieces(rank, n):
+    import numpy as np
+
+    return np.array([rank, 2 * n - 1 - rank])

@@ -32,6 +32,17 @@ def row(rank, p, m):
     return actions
 
 
+# %% wrong: never more than four owed
+def row(rank, p, m):
+    ahead, owed = min(p - 1 - rank, m), min(rank, 4)
+    actions = [("F", i) for i in range(ahead)]
+    for i in range(m):
+        actions += [("F", ahead + i)] if ahead + i < m else []
+        actions += [("I", i)]
+        actions += [("W", i - owed)] if i >= owed else []
+    return actions + [("W", i) for i in range(max(0, m - owed), m)]
+
+
 # %% right: as the clock goes
 def row(rank, p, m):
     at, counts = [], {"F": 0, "I": 0, "W": 0}

@@ -15,3 +15,10 @@ def stages(rank, p, laps):
     while len(found) < laps:
         found.append(found[-1] + (turn if len(found) % 2 else 2 * rank + 1))
     return found
+
+
+# %% right: a column of a tensor
+def stages(rank, p, laps):
+    table = torch.arange(p * laps).view(laps, p)
+    table[1::2] = table[1::2].flip(1)
+    return table[:, rank]
