@@ -766,6 +766,18 @@ MISTAKES = [
         nodes=2,
     ),
     Mistake(
+        "a rank that brings another's number",
+        "nodes/first_job",
+        "numbers += rank + 1",
+        "numbers += rank",
+    ),
+    Mistake(
+        "a card that computes wrong numbers",
+        "nodes/first_job",
+        "ones = torch.ones(side, side, device=device)",
+        "ones = torch.ones(side, side, device=device)\n    ones[-1, -1] = 1.01",
+    ),
+    Mistake(
         "groups in another order on each rank",
         "nodes/wire",
         "combinations(range(world_size), 2):",

@@ -21,7 +21,7 @@ LENGTH = {
     # A run that saves and restores all of its state, and one that never stops.
     "checkpoint/resume.py": 180,
     # What is tried on a launcher, and what a rank does that is tried on.
-    "nodes/exercise_launcher.py": 196,
+    "nodes/exercise_launcher.py": 197,
     # An old training, and all that is looked at in what it leaves behind.
     "old_pages/exercise.py": 192,
     # One road, and what is the same on all of them: network, truth, and three counts.

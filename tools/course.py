@@ -271,9 +271,9 @@ LESSONS = (
     Lesson(
         "many_machines",
         "Many machines",
-        "every way to launch, and who tells a rank what it is",
+        "two nodes, a SLURM job, and the first hour on a new cluster",
         CLUSTERS,
-        minutes=60,
+        minutes=45,
         ranks=4,
         programs="nodes",
         after="ddp_in_practice",

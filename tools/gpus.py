@@ -167,7 +167,8 @@ def copied_apart() -> Path:
         text = path.read_text()
         if COUNTS in text:
             path.write_text(text.replace(COUNTS, COUNTS_APART))
-    (COPY / "data").symlink_to(ROOT / "data")
+    for name in ("data", "recorded"):
+        (COPY / name).symlink_to(ROOT / name)
     return COPY
 
 

@@ -37,6 +37,7 @@ trial, folder = sys.argv[1], pathlib.Path(sys.argv[2])
 rank, size, port = (int(os.environ[n]) for n in ("RANK", "WORLD_SIZE", "MASTER_PORT"))
 local = int(os.environ["LOCAL_RANK"]), int(os.environ["LOCAL_WORLD_SIZE"])
 assert local == (rank, size), f"local: {local}"
+assert "PATH" in os.environ, "pass your own environment on to the ranks"
 
 def told(number, frame):
     time.sleep(0.1)  # to put things in order
@@ -139,7 +140,7 @@ def judge(trial, count):
         raise AssertionError(f"{trial}: launch() {said}; expected {TRIALS[trial]}")
     port = ranks[0][1]
     if port not in asked:
-        raise AssertionError(f"launch() never asked whether port {port} is free")
+        raise AssertionError(f"no socket of Python's has asked for port {port}")
     print(f"{trial}: launch() {said}, and no rank is left", flush=True)
     return port
 
