@@ -17,6 +17,7 @@ from figs import (  # noqa: F401
     pages,
     pipelines,
     processes,
+    profiles,
     remote,
     roads,
     scale,

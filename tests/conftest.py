@@ -29,8 +29,12 @@ from ddp_lab.kit.run.warm import LENT, WARM, Warm
 KIT = ROOT / "ddp_lab" / "kit"
 SCRIPTS = ROOT / "ddp_lab" / "script"
 """Scripts as people write them, without a check and without the lab's end."""
+VERDICT = ROOT / "ddp_lab" / "profiling" / "verdict.py"
+"""A tool to take home, written by hand; it is no program of ranks."""
 PROGRAMS = sorted(
-    p for p in (ROOT / "ddp_lab").glob("*/*.py") if p.parent not in (KIT, SCRIPTS)
+    p
+    for p in (ROOT / "ddp_lab").glob("*/*.py")
+    if p.parent not in (KIT, SCRIPTS) and p != VERDICT
 )
 """The lessons' programs."""
 

@@ -568,10 +568,34 @@ MISTAKES = [
         "mean /= dist.get_world_size()",
     ),
     Mistake(
-        "the first to come is called slow",
+        "the profiler is not told where a step ends",
         "profiling/traced",
-        "times.index(max(times))",
-        "times.index(min(times))",
+        "            prof.step()  # a step of the trace ends here\n",
+        "",
+    ),
+    Mistake(
+        "the model is not wrapped",
+        "profiling/traced",
+        "model = DDP(network().to(device))  # waits for rank 0",
+        "model = network().to(device)",
+    ),
+    Mistake(
+        "too few batches for the schedule",
+        "profiling/workers",
+        "BATCH * STEPS * world_size)",
+        "BATCH * (STEPS - 4) * world_size)",
+    ),
+    Mistake(
+        "split by worker only",
+        "profiling/stream",
+        "first = self.rank * workers + number",
+        "first = number",
+    ),
+    Mistake(
+        "split by rank only",
+        "profiling/stream",
+        "first = self.rank * workers + number",
+        "first = self.rank * workers",
     ),
     Mistake(
         "leave the optimizer out of the checkpoint",

@@ -16,6 +16,7 @@ from figs.costs import call_lines, heat, pieces_by_step
 from figs.inside import overlap
 from figs.less import loss_and_bytes
 from figs.long import choices, tiles
+from figs.profiles import step_rows
 from figs.runs import counters, drift, lost_time, pair_times, progress, stretches
 from figs.scale import planned, three_groups
 from figs.sharding import WIDE, held_over_step
@@ -364,3 +365,36 @@ def test_a_layout_is_drawn_with_its_lines_and_all_that_fills_it():
     over = planned(t, Cut("DDP", 1024))
     assert "does not fit" in str(over)
     see_texts(over)
+
+
+def cut(loader):
+    """Four steps of 100 ms, as the verdict cuts them."""
+    kinds = "kernels", "messages", "waiting", "Python"
+    rows = []
+    for step in range(4):
+        at = 1e5 * step
+        edges = [
+            at,
+            at + loader,
+            *(at + loader + 2000 * i for i in range(1, 4)),
+            at + 1e5,
+        ]
+        spans = zip(edges[1:], edges[2:], strict=False)
+        row = {kind: [[*span]] for kind, span in zip(kinds, spans, strict=True)}
+        rows.append({"loader": [edges[:2]], **row})
+    return rows
+
+
+def test_the_steps_tell_their_milliseconds_over_one_scale():
+    svg = step_rows({"before": [cut(80000), cut(50000)], "after": [cut(8000)] * 2})
+    assert "before: rank 0 loader 80 kernels 2" in svg.desc
+    assert "after: rank 0 loader 8" in svg.desc
+    paths = ElementTree.fromstring(str(svg)).iter(f"{SVG}path")
+    assert [p.get("d").count("M") for p in paths if p.get("fill") == "#E69F00"] == [
+        2
+    ] * 4
+
+
+def test_the_steps_keep_their_texts_on_the_page_and_apart():
+    for ranks in (1, 2, 4, 8):
+        see_texts(step_rows({name: [cut(50000)] * ranks for name in ("a", "b c")}, 3))

@@ -150,10 +150,10 @@ LESSONS = (
     Lesson(
         "profile_a_step",
         "Profile a step",
-        "all ranks on one clock: where the milliseconds go",
+        "loader, Python, kernels, messages or waiting: where the milliseconds go",
         FASTER,
-        minutes=30,
-        ranks=4,
+        minutes=50,
+        ranks=2,
         programs="profiling",
         after="ddp_in_practice",
     ),
