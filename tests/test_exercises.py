@@ -85,7 +85,6 @@ ALONE = STARTS_ITS_RANKS | RESTARTS.keys() | CALLS
 NOT_COMPARED = {
     "nodes/exercise_shares",
     "rpc/exercise_specimens",
-    "tensor/exercise_mesh",
 }
 """Exercises whose outputs differ from run to run, so that nbval ignores them."""
 

@@ -1416,18 +1416,6 @@ MISTAKES = [
         "        return all_reduce(grad)\n",
     ),
     Mistake(
-        "a fused weight is cut straight",
-        "tensor/heads",
-        "[straight(third) for third in fused.chunk(3)]",
-        "[straight(fused)]",
-    ),
-    Mistake(
-        "out is cut for another rank",
-        "tensor/heads",
-        "out.chunk(world_size, 1)[rank]",
-        "out.chunk(world_size, 1)[rank - 1]",
-    ),
-    Mistake(
         "the output layer without f",
         "tensor/vocabulary",
         "    net.head.register_forward_pre_hook("
@@ -1503,42 +1491,6 @@ MISTAKES = [
         "        dist.all_gather_into_tensor(self.row, self.old)\n",
     ),
     Mistake(
-        "partial sums pass for the whole",
-        "tensor/placements",
-        "(part, mesh, [Partial()])",
-        "(part, mesh, [Replicate()])",
-    ),
-    Mistake(
-        "both factors are cut by rows",
-        "tensor/placements",
-        "x = distribute_tensor(x, mesh, [Shard(1)])",
-        "x = distribute_tensor(x, mesh, [Replicate()])",
-    ),
-    Mistake(
-        "the summands are the whole, on each rank",
-        "tensor/redistribute",
-        "DTensor.from_local(whole / mesh.size(), mesh, [P])",
-        "DTensor.from_local(whole, mesh, [P])",
-    ),
-    Mistake(
-        "a sum where a share is enough",
-        "tensor/redistribute",
-        '"Shard(1)": "reduce_scatter",',
-        '"Shard(1)": "all_reduce",',
-    ),
-    Mistake(
-        "each rank takes its part for the sum",
-        "tensor/redistribute_silent",
-        "if total.full_tensor().item() != SIZE * SIZE:",
-        "if total.item() != SIZE * SIZE:",
-    ),
-    Mistake(
-        "each rank distributes other columns",
-        "tensor/redistribute_silent",
-        "columns = distribute_tensor(whole, mesh, [Shard(1)])",
-        "columns = distribute_tensor(whole.T, mesh, [Shard(1)])",
-    ),
-    Mistake(
         "embedding and head are two weights",
         "tensor/library",
         "    net.head.weight = net.tokens.weight\n",
@@ -1561,8 +1513,22 @@ MISTAKES = [
     Mistake(
         "both halves of the batch are the same",
         "tensor/two_d",
-        "tokens.chunk(turns)[turn]",
-        "tokens.chunk(turns)[0]",
+        "t.chunk(turns)[turn]",
+        "t.chunk(turns)[0]",
+        ranks=4,
+    ),
+    Mistake(
+        "the norms are not in the plan",
+        "tensor/two_d",
+        '        "blocks.*.norm1": Whole(),\n',
+        "",
+        ranks=4,
+    ),
+    Mistake(
+        "an f for each of query, key and value",
+        "tensor/two_d",
+        "cut(uncut(device), mesh, shared_input())",
+        "cut(uncut(device), mesh, plan())",
         ranks=4,
     ),
     Mistake(

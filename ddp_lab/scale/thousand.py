@@ -18,9 +18,10 @@ import torch.nn.functional as F
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.elastic.multiprocessing.errors import record
 from torch.distributed.fsdp import fully_shard
-from torch.distributed.tensor import DTensor, Replicate
+from torch.distributed.tensor import DTensor, Replicate, distribute_module
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
+    ParallelStyle,
     PrepareModuleInput,
     RowwiseParallel,
     loss_parallel,
@@ -36,10 +37,23 @@ CONFIG = Config(vocab=1024, context=128, layers=2, heads=16, width=1024)
 TIME = 32
 
 
+class Whole(ParallelStyle):
+    """Every rank has the whole weights, and takes and returns plain tensors."""
+
+    def _apply(self, module, mesh):
+        def enter(module, inputs, mesh):
+            return tuple(DTensor.from_local(x, mesh, [Replicate()]) for x in inputs)
+
+        def leave(module, output, mesh):
+            return output.to_local()
+
+        return distribute_module(module, mesh, input_fn=enter, output_fn=leave)
+
+
 def plan():
     """Say how each module is cut; a star stands for any block."""
     return {
-        # Each rank looks up the characters that it has; the results are summed.
+        # Each rank looks up the words that it has; the results are summed.
         "tokens": RowwiseParallel(input_layouts=Replicate()),
         "blocks.*.attention.query": ColwiseParallel(),
         "blocks.*.attention.key": ColwiseParallel(),
@@ -47,17 +61,14 @@ def plan():
         "blocks.*.attention.out": RowwiseParallel(),
         "blocks.*.mlp.up": ColwiseParallel(),
         "blocks.*.mlp.down": RowwiseParallel(),
-        # Each rank keeps the logits of its characters, as a DTensor.
+        # Each rank keeps the logits of its words, as a DTensor.
         "head": ColwiseParallel(use_local_output=False),
+        # Not cut, but in the plan: then all weights are DTensors on one mesh.
+        "positions": Whole(),
+        "blocks.*.norm1": Whole(),
+        "blocks.*.norm2": Whole(),
+        "norm": Whole(),
     }
-
-
-def cut(net, mesh, styles):
-    parallelize_module(net, mesh["tensor"], styles)  # first: it wants plain weights
-    net.head.weight = net.tokens.weight
-    for part in (*net.blocks, net):
-        fully_shard(part, mesh=mesh["data"])  # cuts each rank's part once more
-    return net
 
 
 def shared_input():
@@ -68,10 +79,17 @@ def shared_input():
     return plan() | {"blocks.*.attention": whole}
 
 
-def group_of(args):
-    """The name of a call's group: fully_shard passes the group, DTensor its name."""
-    boxed = [arg for arg in args if isinstance(arg, torch.ScriptObject)]
-    return dist.ProcessGroup.unbox(boxed[0]).group_name if boxed else args[-1]
+def cut(net, mesh, styles):
+    parallelize_module(net, mesh["tensor"], styles)  # first: it wants plain weights
+    net.head.weight = net.tokens.weight
+    for part in (*net.blocks, net):
+        fully_shard(part, mesh=mesh["data"])  # cuts each rank's part once more
+    return net
+
+
+def gradients(net, x, y):
+    with loss_parallel():
+        F.cross_entropy(net(x).flatten(0, 1), y.flatten()).backward()
 
 
 class ByGroup(TorchDispatchMode):
@@ -97,9 +115,10 @@ class ByGroup(TorchDispatchMode):
         return op(*args, **(kwargs or {}))
 
 
-def gradients(net, x, y):
-    with loss_parallel():  # the logits stay cut, through backward as well
-        F.cross_entropy(net(x).flatten(0, 1), y.flatten()).backward()
+def group_of(args):
+    """The name of a call's group: fully_shard passes the group, DTensor its name."""
+    boxed = [arg for arg in args if isinstance(arg, torch.ScriptObject)]
+    return dist.ProcessGroup.unbox(boxed[0]).group_name if boxed else args[-1]
 
 
 @contextmanager

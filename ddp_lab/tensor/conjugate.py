@@ -33,7 +33,7 @@ def all_reduce(part, op=dist.ReduceOp.SUM):
 
 
 class Enter(torch.autograd.Function):
-    """f: x is whole on every rank, and each share makes a part of x's gradient."""
+    """f: x is whole on every rank; each share computes a part of its gradient."""
 
     @staticmethod
     def forward(ctx, x):
@@ -45,7 +45,7 @@ class Enter(torch.autograd.Function):
 
 
 class Leave(torch.autograd.Function):
-    """g: each share makes a part of the sum; its gradient is whole on every rank."""
+    """g: each share computes a part of the sum, whose gradient is whole everywhere."""
 
     @staticmethod
     def forward(ctx, part):
@@ -97,13 +97,13 @@ def make_step(net, tokens, targets, loss_of):
 
 def check(step, apart, net, expected):
     """Compare every gradient with the uncut network's, or this rank's share of it."""
-    truth = {name: p.grad for name, p in expected.named_parameters()}
+    whole = {name: p.grad for name, p in expected.named_parameters()}
     wrong = []
     for name, p in net.named_parameters():
-        if not torch.allclose(p.grad, share(name, truth[name]), rtol=0, atol=1e-12):
+        if not torch.allclose(p.grad, share(name, whole[name]), rtol=0, atol=1e-12):
             wrong.append(name)
     if wrong or apart > 1e-12:
-        told = f"loss {apart:.0e} off, {len(wrong)} of {len(truth)} gradients differ"
+        told = f"loss {apart:.0e} off, {len(wrong)} of {len(whole)} gradients differ"
         raise AssertionError(f"step {step}: {told}: {', '.join(wrong)}")
 
 
@@ -117,10 +117,10 @@ def main(rank, world_size, device):
     net = cut(copy.deepcopy(expected))
     sgd = torch.optim.SGD([*net.parameters(), *expected.parameters()], RATE)
     for step in range(STEPS):
-        tokens, targets = (rows.to(device) for rows in batch(step, time=TIME))
-        truth, whole = make_step(expected, tokens, targets, loss_of)
+        tokens, targets = (t.to(device) for t in batch(step, time=TIME))
+        right, whole = make_step(expected, tokens, targets, loss_of)
         loss, mine = make_step(net, tokens, targets, loss_of)
-        check(step, abs(loss - truth), net, expected)
+        check(step, abs(loss - right), net, expected)
         sgd.step()
         sgd.zero_grad()
         print(f"[rank {rank}] step {step}: loss {loss:.4f}, as uncut", flush=True)

@@ -35,7 +35,7 @@ def all_reduce(part, op=dist.ReduceOp.SUM):
 
 
 class Enter(torch.autograd.Function):
-    """f: x is whole on every rank, and each share makes a part of x's gradient."""
+    """f: x is whole on every rank; each share computes a part of its gradient."""
 
     @staticmethod
     def forward(ctx, x):
@@ -47,7 +47,7 @@ class Enter(torch.autograd.Function):
 
 
 class Leave(torch.autograd.Function):
-    """g: each share makes a part of the sum; its gradient is whole on every rank."""
+    """g: each share computes a part of the sum, whose gradient is whole everywhere."""
 
     @staticmethod
     def forward(ctx, part):
@@ -109,13 +109,13 @@ def make_step(net, tokens, targets):
 
 def check(step, apart, net, expected):
     """Compare every gradient with the uncut network's, or this rank's share of it."""
-    truth = {name: p.grad for name, p in expected.named_parameters()}
+    whole = {name: p.grad for name, p in expected.named_parameters()}
     wrong = []
     for name, p in net.named_parameters():
-        if not torch.allclose(p.grad, share(name, truth[name]), rtol=0, atol=1e-12):
+        if not torch.allclose(p.grad, share(name, whole[name]), rtol=0, atol=1e-12):
             wrong.append(name)
     if wrong or apart > 1e-12:
-        told = f"loss {apart:.0e} off, {len(wrong)} of {len(truth)} gradients differ"
+        told = f"loss {apart:.0e} off, {len(wrong)} of {len(whole)} gradients differ"
         raise AssertionError(f"step {step}: {told}: {', '.join(wrong)}")
 
 
@@ -146,11 +146,11 @@ def main(rank, world_size, device):
     put_in(expected, *(replayed := [Dropout(), Dropout()]))
     sgd = torch.optim.SGD([*net.parameters(), *expected.parameters()], RATE)
     for step in range(STEPS):
-        tokens, targets = (rows.to(device) for rows in batch(step, time=TIME))
+        tokens, targets = (t.to(device) for t in batch(step, time=TIME))
         loss = make_step(net, tokens, targets)
         found = hand_over(drawn, replayed)
-        truth = make_step(expected, tokens, targets)
-        check(step, abs(loss - truth), net, expected)
+        right = make_step(expected, tokens, targets)
+        check(step, abs(loss - right), net, expected)
         assert found == [1, world_size], f"different masks outside, inside: {found}"
         sgd.step()
         sgd.zero_grad()

@@ -13,25 +13,40 @@ from contextlib import contextmanager
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
+from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.elastic.multiprocessing.errors import record
-from torch.distributed.tensor import DTensor, Replicate
+from torch.distributed.tensor import DTensor, Replicate, distribute_module
+from torch.distributed.tensor.debug import CommDebugMode
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
+    ParallelStyle,
     PrepareModuleInput,
     RowwiseParallel,
     loss_parallel,
     parallelize_module,
 )
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from ddp_lab.gpt import GPT, batch, loss_of
+
+
+class Whole(ParallelStyle):
+    """Every rank has the whole weights, and takes and returns plain tensors."""
+
+    def _apply(self, module, mesh):
+        def enter(module, inputs, mesh):
+            return tuple(DTensor.from_local(x, mesh, [Replicate()]) for x in inputs)
+
+        def leave(module, output, mesh):
+            return output.to_local()
+
+        return distribute_module(module, mesh, input_fn=enter, output_fn=leave)
 
 
 def plan():
     """Say how each module is cut; a star stands for any block."""
     return {
-        # Each rank looks up the characters that it has; the results are summed.
+        # Each rank looks up the words that it has; the results are summed.
         "tokens": RowwiseParallel(input_layouts=Replicate()),
         "blocks.*.attention.query": ColwiseParallel(),
         "blocks.*.attention.key": ColwiseParallel(),
@@ -39,16 +54,14 @@ def plan():
         "blocks.*.attention.out": RowwiseParallel(),
         "blocks.*.mlp.up": ColwiseParallel(),
         "blocks.*.mlp.down": RowwiseParallel(),
-        # Each rank keeps the logits of its characters, as a DTensor.
+        # Each rank keeps the logits of its words, as a DTensor.
         "head": ColwiseParallel(use_local_output=False),
+        # Not cut, but in the plan: then all weights are DTensors on one mesh.
+        "positions": Whole(),
+        "blocks.*.norm1": Whole(),
+        "blocks.*.norm2": Whole(),
+        "norm": Whole(),
     }
-
-
-def cut(net, mesh, styles):
-    parallelize_module(net, mesh, styles)
-    # Embedding and head were one Parameter, and the call has made two of it.
-    net.head.weight = net.tokens.weight
-    return net
 
 
 def shared_input():
@@ -59,39 +72,33 @@ def shared_input():
     return plan() | {"blocks.*.attention": whole}
 
 
-class Calls(TorchDispatchMode):
-    """Counts the collectives of every kind."""
-
-    made = 0
-
-    def __torch_dispatch__(self, op, types, args=(), kwargs=None):
-        if DTensor in types:
-            return NotImplemented  # DTensor first makes local operations of it
-        name = op.name().split("::")[1]
-        if "c10d" in op.namespace and not name.startswith(("wait", "_wrap")):
-            self.made += 1
-        return op(*args, **(kwargs or {}))
+def cut(net, mesh, styles):
+    parallelize_module(net, mesh, styles)
+    # Embedding and head were one Parameter, and the call has made two of it.
+    net.head.weight = net.tokens.weight
+    return net
 
 
 def gradients(net, x, y):
-    """Run one step's forward and backward; return the collectives that they took."""
+    """Leave gradients; return how many collectives forward and backward took."""
     with loss_parallel():  # the logits stay cut, through backward as well
-        with Calls() as forward:
+        with CommDebugMode() as forward:
             loss = F.cross_entropy(net(x).flatten(0, 1), y.flatten())
-        with Calls() as backward:
+        with CommDebugMode() as backward:
             loss.backward()
-    return [forward.made, backward.made]
+    return [made.get_total_counts() for made in (forward, backward)]
 
 
 def check(net, expected):
-    """Compare all gradients; return how many numbers of the weights a rank holds."""
+    """Compare all gradients and their norm; return how many numbers a rank holds."""
     for (name, p), e in zip(net.named_parameters(), expected.parameters(), strict=True):
-        # Every rank holds the whole gradient; weights that are not cut are plain.
-        grad = p.grad.full_tensor() if isinstance(p, DTensor) else p.grad
+        grad = p.grad.full_tensor()  # every rank holds the whole gradient
         message = f"gradient of {name} differs"
         torch.testing.assert_close(grad, e.grad, rtol=0, atol=1e-9, msg=message)
-    local = (p.to_local() if isinstance(p, DTensor) else p for p in net.parameters())
-    return sum(p.numel() for p in local)
+    norm = nn.utils.clip_grad_norm_(net.parameters(), 1.0).full_tensor()
+    whole = nn.utils.get_total_norm([e.grad for e in expected.parameters()])
+    torch.testing.assert_close(norm, whole, msg="the norm differs")
+    return sum(p.to_local().numel() for p in net.parameters())
 
 
 def uncut(device):
@@ -100,6 +107,8 @@ def uncut(device):
 
 
 def main(rank, world_size, device):
+    if 12 % world_size:
+        raise SystemExit(f"{world_size} ranks cannot share 12 heads: try 2, 3 or 4")
     device = torch.device("cpu") if dist.get_backend() == "gloo" else device
     mesh = init_device_mesh(device.type, (world_size,))
     x, y = (tokens.to(device) for tokens in batch(0))
@@ -107,11 +116,11 @@ def main(rank, world_size, device):
     loss_of(expected(x), y).backward()
     whole, sums = sum(p.numel() for p in expected.parameters()), {}
     for styles in (plan, shared_input):
-        net = cut(uncut(device), mesh, styles())
-        sums[styles.__name__] = gradients(net, x, y)
+        net, name = cut(uncut(device), mesh, styles()), styles.__name__
+        sums[name] = gradients(net, x, y)
         held = check(net, expected)
-        told = f"as uncut, all_reduces {sums[styles.__name__]}, {held} of {whole}"
-        print(f"[rank {rank}] {styles.__name__}: {told}", flush=True)
+        told = f"all_reduces {sums[name]}, holds {held} of {whole}"
+        print(f"[rank {rank}] {name}: as uncut, {told}", flush=True)
     if sums["shared_input"] != [12, 9]:
         raise AssertionError(f"more than by hand: {sums}")
     return {"sums": sums, "held": held, "whole": whole}

@@ -106,18 +106,18 @@ def make_step(net, tokens, targets, loss_of):
 
 def check(step, apart, net, expected):
     """Compare every gradient with the uncut network's, or this rank's share of it."""
-    truth = {name: p.grad for name, p in expected.named_parameters()}
+    whole = {name: p.grad for name, p in expected.named_parameters()}
     wrong = []
     for name, p in net.named_parameters():
-        if not torch.allclose(p.grad, share(name, truth[name]), rtol=0, atol=1e-12):
+        if not torch.allclose(p.grad, share(name, whole[name]), rtol=0, atol=1e-12):
             wrong.append(name)
     if wrong or apart > 1e-12:
-        told = f"loss {apart:.0e} off, {len(wrong)} of {len(truth)} gradients differ"
+        told = f"loss {apart:.0e} off, {len(wrong)} of {len(whole)} gradients differ"
         raise AssertionError(f"step {step}: {told}: {', '.join(wrong)}")
 
 
 def sum_own(loss, net):
-    """Sum the loss, and the gradients that own positions made for whole weights."""
+    """Sum the loss, and the gradients of whole weights, each from own positions."""
     loss = all_reduce(torch.tensor(loss, dtype=torch.float64))
     calls.clear()
     for name, p in net.named_parameters():
@@ -136,12 +136,12 @@ def main(rank, world_size, device):
     net = cut(copy.deepcopy(expected))
     sgd = torch.optim.SGD([*net.parameters(), *expected.parameters()], RATE)
     for step in range(STEPS):
-        tokens, targets = (rows.to(device) for rows in batch(step, time=TIME))
-        own = [rows.chunk(world_size, 1)[rank] for rows in (tokens, targets)]
-        truth, whole = make_step(expected, tokens, targets, loss_of)
+        tokens, targets = (t.to(device) for t in batch(step, time=TIME))
+        own = [t.chunk(world_size, 1)[rank] for t in (tokens, targets)]
+        right, whole = make_step(expected, tokens, targets, loss_of)
         loss, mine = make_step(net, *own, loss_of)
         loss, mine["summed"] = sum_own(loss, net), calls
-        check(step, abs(loss - truth), net, expected)
+        check(step, abs(loss - right), net, expected)
         sgd.step()
         sgd.zero_grad()
         print(f"[rank {rank}] step {step}: loss {loss:.4f}, as uncut", flush=True)

@@ -19,9 +19,10 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.elastic.multiprocessing.errors import record
 from torch.distributed.fsdp import fully_shard
-from torch.distributed.tensor import DTensor, Replicate
+from torch.distributed.tensor import DTensor, Replicate, distribute_module
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
+    ParallelStyle,
     PrepareModuleInput,
     RowwiseParallel,
     loss_parallel,
@@ -32,10 +33,23 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from ddp_lab.gpt import GPT, batch, loss_of
 
 
+class Whole(ParallelStyle):
+    """Every rank has the whole weights, and takes and returns plain tensors."""
+
+    def _apply(self, module, mesh):
+        def enter(module, inputs, mesh):
+            return tuple(DTensor.from_local(x, mesh, [Replicate()]) for x in inputs)
+
+        def leave(module, output, mesh):
+            return output.to_local()
+
+        return distribute_module(module, mesh, input_fn=enter, output_fn=leave)
+
+
 def plan():
     """Say how each module is cut; a star stands for any block."""
     return {
-        # Each rank looks up the characters that it has; the results are summed.
+        # Each rank looks up the words that it has; the results are summed.
         "tokens": RowwiseParallel(input_layouts=Replicate()),
         "blocks.*.attention.query": ColwiseParallel(),
         "blocks.*.attention.key": ColwiseParallel(),
@@ -43,17 +57,14 @@ def plan():
         "blocks.*.attention.out": RowwiseParallel(),
         "blocks.*.mlp.up": ColwiseParallel(),
         "blocks.*.mlp.down": RowwiseParallel(),
-        # Each rank keeps the logits of its characters, as a DTensor.
+        # Each rank keeps the logits of its words, as a DTensor.
         "head": ColwiseParallel(use_local_output=False),
+        # Not cut, but in the plan: then all weights are DTensors on one mesh.
+        "positions": Whole(),
+        "blocks.*.norm1": Whole(),
+        "blocks.*.norm2": Whole(),
+        "norm": Whole(),
     }
-
-
-def cut(net, mesh, styles):
-    parallelize_module(net, mesh["tensor"], styles)  # first: it wants plain weights
-    net.head.weight = net.tokens.weight
-    for part in (*net.blocks, net):
-        fully_shard(part, mesh=mesh["data"])  # cuts each rank's part once more
-    return net
 
 
 def shared_input():
@@ -64,10 +75,17 @@ def shared_input():
     return plan() | {"blocks.*.attention": whole}
 
 
-def group_of(args):
-    """The name of a call's group: fully_shard passes the group, DTensor its name."""
-    boxed = [arg for arg in args if isinstance(arg, torch.ScriptObject)]
-    return dist.ProcessGroup.unbox(boxed[0]).group_name if boxed else args[-1]
+def cut(net, mesh, styles):
+    parallelize_module(net, mesh["tensor"], styles)  # first: it wants plain weights
+    net.head.weight = net.tokens.weight
+    for part in (*net.blocks, net):
+        fully_shard(part, mesh=mesh["data"])  # cuts each rank's part once more
+    return net
+
+
+def gradients(net, x, y):
+    with loss_parallel():
+        F.cross_entropy(net(x).flatten(0, 1), y.flatten()).backward()
 
 
 class ByGroup(TorchDispatchMode):
@@ -88,20 +106,21 @@ class ByGroup(TorchDispatchMode):
         return op(*args, **(kwargs or {}))
 
 
-def gradients(net, x, y):
-    with loss_parallel():  # the logits stay cut, through backward as well
-        F.cross_entropy(net(x).flatten(0, 1), y.flatten()).backward()
+def group_of(args):
+    """The name of a call's group: fully_shard passes the group, DTensor its name."""
+    boxed = [arg for arg in args if isinstance(arg, torch.ScriptObject)]
+    return dist.ProcessGroup.unbox(boxed[0]).group_name if boxed else args[-1]
 
 
-def check(net, expected):
-    """Compare all gradients; return how many numbers of the weights a rank holds."""
+def check(net, norm, expected):
+    """Compare all gradients, clipped, and their norm before that."""
+    whole = nn.utils.clip_grad_norm_(expected.parameters(), 1.0)
+    torch.testing.assert_close(norm, whole, msg="the norm differs")
+    logging.disable(logging.WARNING)  # two gathers for a weight that was cut twice
     for (name, p), e in zip(net.named_parameters(), expected.parameters(), strict=True):
-        # Every rank holds the whole gradient; weights that are not cut are plain.
-        grad = p.grad.full_tensor() if isinstance(p, DTensor) else p.grad
+        grad = p.grad.full_tensor()  # every rank holds the whole gradient
         message = f"gradient of {name} differs"
         torch.testing.assert_close(grad, e.grad, rtol=0, atol=1e-9, msg=message)
-    local = (p.to_local() if isinstance(p, DTensor) else p for p in net.parameters())
-    return sum(p.numel() for p in local)
 
 
 def uncut(device):
@@ -109,21 +128,12 @@ def uncut(device):
     return GPT().double().to(device)
 
 
-def gradient_norm(net):
-    """The norm of all gradients, one mesh after the other; return it on every rank."""
-    by_mesh = {}
-    for p in net.parameters():
-        by_mesh.setdefault(p.device_mesh, []).append(p.grad)
-    norms = [nn.utils.get_total_norm(grads) for grads in by_mesh.values()]
-    return torch.stack([norm.full_tensor() for norm in norms]).norm()
-
-
-def refusal(net):
-    """What clip_grad_norm_ says to weights of two meshes."""
-    try:
-        nn.utils.clip_grad_norm_(net.parameters(), 1.0)
-    except RuntimeError as error:
-        return str(error).split(", but")[0]
+def step(net, mesh, x, y):
+    """Leave the clipped gradients of the whole batch; return their norm."""
+    # Ranks of one tensor group see the same samples, those of one data group differ.
+    turn, turns = mesh["data"].get_local_rank(), mesh["data"].size()
+    gradients(net, *(t.chunk(turns)[turn] for t in (x, y)))
+    return nn.utils.clip_grad_norm_(net.parameters(), 1.0).full_tensor()
 
 
 def main(rank, world_size, device):
@@ -131,30 +141,21 @@ def main(rank, world_size, device):
     inner = next(n for n in range(2, world_size + 1) if world_size % n == 0)
     shape, names = (world_size // inner, inner), ("data", "tensor")
     mesh = init_device_mesh(device.type, shape, mesh_dim_names=names)
-    logging.disable(logging.WARNING if rank else 0)  # one rank's warnings are enough
+    mesh._flatten("all")  # one group of all ranks, for the norm
     x, y = (tokens.to(device) for tokens in batch(0))
     expected = uncut(device)
     loss_of(expected(x), y).backward()
     net = cut(uncut(device), mesh, shared_input())
-    turn, turns = mesh["data"].get_local_rank(), mesh["data"].size()
-    # Ranks of one tensor group see the same rows, those of one data group differ.
-    mine = [tokens.chunk(turns)[turn] for tokens in (x, y)]
-    with ByGroup(mesh) as step:
-        gradients(net, *mine)
-    with ByGroup(mesh) as look:
-        net.tokens.weight.full_tensor()
-    held, made, hidden = check(net, expected), dict(step.made), dict(look.made)
-    norm = nn.utils.get_total_norm([e.grad for e in expected.parameters()])
-    torch.testing.assert_close(gradient_norm(net), norm, msg="the norm differs")
-    truth = {"all_reduce tensor": 21}
-    if turns > 1:  # a mesh with one row has nothing to shard
-        truth |= {"gather data": 9, "reduce_scatter data": 5}
-    if made != truth:
-        raise AssertionError(f"{made}, expected {truth}")
-    print(f"[rank {rank}] as one process; {made}, full_tensor() {hidden}", flush=True)
-    placements = str(net.blocks[0].mlp.up.weight.placements)
-    facts = {"made": made, "hidden": hidden, "placements": placements}
-    return facts | {"held": held, "refusal": refusal(net)}
+    with ByGroup(mesh) as by_group:
+        norm = step(net, mesh, x, y)
+    check(net, norm, expected)
+    made, right = dict(by_group.made), {"all_reduce tensor": 21}
+    if shape[0] > 1:  # a mesh with one row has nothing to shard
+        right |= {"gather data": 9, "reduce_scatter data": 5}
+    if made != right:
+        raise AssertionError(f"{made}, expected {right}")
+    print(f"[rank {rank}] norm {norm:.4f} as one process; {made}", flush=True)
+    return {"made": made, "placements": str(net.blocks[0].mlp.up.weight.placements)}
 
 
 # --- the same in every program: join the group, run main, leave whatever happens ---

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-ROWS, VOCAB, IGNORED = 40, 240, -100
+POSITIONS, VOCAB, IGNORED = 40, 240, -100
 
 
 def loss_and_gradient(logits, targets, first):
@@ -32,16 +32,17 @@ class EveryCall(TorchDispatchMode):
         if "c10d" in op.namespace and not name.startswith(("wait", "wrap")):
             tensors = [t for t in tree_leaves(args) if torch.is_tensor(t)]
             numbers = sum(t.nbytes for t in tensors) // 8  # as float64
-            # A gather's tensors are what goes in, and n times as much that comes out.
-            parts = dist.get_world_size() + 1 if "gather" in name else 1
+            # A gather of c10d is also handed what comes out, n times what goes in.
+            both = "gather" in name and op.namespace == "c10d"
+            parts = dist.get_world_size() + 1 if both else 1
             self.numbers += numbers // parts
         return op(*args, **(kwargs or {}))
 
 
 def cases():
-    """Logits of all words, (ROWS, VOCAB), and targets: the same on every rank."""
-    logits = torch.randn(4, ROWS, VOCAB, dtype=torch.float64)
-    targets = torch.randint(VOCAB, (4, ROWS))
+    """Logits of all words, (POSITIONS, VOCAB), and targets: the same on every rank."""
+    logits = torch.randn(4, POSITIONS, VOCAB, dtype=torch.float64)
+    targets = torch.randint(VOCAB, (4, POSITIONS))
     logits[1] += 800  # exp of such a number is infinite
     logits[2, :, : VOCAB // 4] -= 900  # a rank's words may all be hopeless
     logits[2, ::2, -VOCAB // 4 :] += 900
@@ -63,14 +64,14 @@ def check(name, whole, targets, rank, world_size):
     parts = (torch.as_tensor(part, dtype=whole.dtype) for part in found)
     loss, gradient = (part.detach() for part in parts)
     same = {"rtol": 0, "atol": 1e-10}
-    for what, part, truth in (
+    for what, part, right in (
         ("loss", loss.to(expected), expected.detach()),
         ("gradient", gradient, whole.grad[:, first : first + words]),
     ):
-        torch.testing.assert_close(part, truth, **same, msg=f"{name}: {what} differs")
-    if calls.numbers > 3 * ROWS:
-        sent = f"{calls.numbers} numbers for {ROWS} rows"
-        raise AssertionError(f"{name}: sends {sent}, more than 3 a row")
+        torch.testing.assert_close(part, right, **same, msg=f"{name}: {what} differs")
+    if calls.numbers > 3 * POSITIONS:
+        sent = f"{calls.numbers} numbers for {POSITIONS} positions"
+        raise AssertionError(f"{name}: sends {sent}, more than 3 each")
     return calls.numbers
 
 
@@ -84,14 +85,17 @@ def main(rank, world_size, device):
     seed = [torch.seed()]  # of numbers that no one has seen
     dist.broadcast_object_list(seed, src=0)
     torch.manual_seed(seed[0])  # the same numbers on every rank
-    sent = []
-    for name, whole, targets in cases():
+    drawn, sent = list(cases()), []
+    torch.seed()  # what was drawn cannot be drawn again
+    for name, whole, targets in drawn:
         sent.append(check(name, whole.to(device), targets.to(device), rank, world_size))
         if sent[-1] is None:
             print(f"[rank {rank}] not yet", flush=True)
             print(json.dumps({"solved": False}), flush=True)
             dist.barrier()  # to leave now would cut off those that are still joining
             return
-    most = max(sent) / ROWS
-    print(f"[rank {rank}] as whole, {most:g} numbers sent for each row", flush=True)
+    most = max(sent) / POSITIONS
+    print(
+        f"[rank {rank}] as whole, {most:g} numbers sent for each position", flush=True
+    )
     return {"solved": True, "numbers": most}

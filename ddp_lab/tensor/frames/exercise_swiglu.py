@@ -1,9 +1,4 @@
-"""Exercise: cut a SwiGLU block with one fused weight, between two cuts of the sequence.
-
-Once `own_rows` and `swiglu` are written, the ranks check and count. Until then:
-
-    [rank 0] not yet
-"""
+"""Exercise: SwiGLU with a fused weight, in a cut sequence; "not yet" until written."""
 
 import json
 
@@ -65,12 +60,15 @@ class EveryCall(TorchDispatchMode):
 
     def __torch_dispatch__(self, op, types, args=(), kwargs=None):
         name = op.name().split("::")[-1].strip("_")
+        result = op(*args, **(kwargs or {}))
         if "c10d" in op.namespace and not name.startswith(("wait", "wrap")):
             kind = "reduce_scatter" if "reduce_scatter" in name else name
             kind = "all_gather" if "gather" in name else kind
-            tensors = [t for t in tree_leaves(args) if torch.is_tensor(t)]
+            # c10d is handed what comes out; functional collectives return it.
+            both = args if op.namespace == "c10d" else (args, result)
+            tensors = [t for t in tree_leaves(both) if torch.is_tensor(t)]
             self.made.append([kind, sum(t.numel() for t in tensors)])
-        return op(*args, **(kwargs or {}))
+        return result
 
 
 def counted(way, positions, function, *args):
@@ -114,9 +112,9 @@ def check(positions, hidden, rank, world_size, device):
     expected.backward(grad)
     found = out.detach(), *(share.grad for share in mine)
     x, fused, down = (tensor.grad for tensor in whole)
-    truth = expected.detach().chunk(world_size)[rank], x.chunk(world_size)[rank]
-    truth = *truth, fused[rows], down.chunk(world_size, 1)[rank]
-    for what, f, t in zip(("output", "x", "fused", "down"), found, truth, strict=True):
+    right = expected.detach().chunk(world_size)[rank], x.chunk(world_size)[rank]
+    right = *right, fused[rows], down.chunk(world_size, 1)[rank]
+    for what, f, t in zip(("output", "x", "fused", "down"), found, right, strict=True):
         message = f"output or gradient differs: {what}"
         torch.testing.assert_close(f, t, rtol=0, atol=1e-10, msg=message)
     return True

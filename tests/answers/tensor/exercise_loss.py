@@ -27,6 +27,19 @@ def loss_and_gradient(logits, targets, first):
     return loss.detach(), logits.grad
 
 
+# %% wrong: drawn again
+def loss_and_gradient(logits, targets, first):
+    torch.manual_seed(torch.initial_seed())
+    mine = slice(first, first + logits.size(1))
+    drawn = [case for case in cases() if torch.equal(case[1][:, mine], logits)]
+    (_, whole, seen), *_ = drawn
+    with torch.inference_mode(False), torch.enable_grad():
+        whole = whole.clone().requires_grad_()
+        loss = F.cross_entropy(whole, seen.clone(), ignore_index=-100)
+        loss.backward()
+    return loss.detach(), whole.grad[:, mine]
+
+
 # %% wrong: ignored rows counted
 def loss_and_gradient(logits, targets, first):
     counts = torch.ones_like(targets, dtype=torch.bool)
@@ -198,3 +211,34 @@ def loss_and_gradient(logits, targets, first):
     gradient = (logits - most[:, None]).exp() / total[:, None]
     gradient[mine, shifted[mine]] -= 1
     return loss / rows, gradient * (targets != -100)[:, None] / rows
+
+
+# %% wrong: logits gathered by a functional collective
+def loss_and_gradient(logits, targets, first):
+    from torch.distributed._functional_collectives import all_gather_tensor
+
+    whole = all_gather_tensor(logits.contiguous(), 1, dist.group.WORLD).clone()
+    loss = F.cross_entropy(whole, targets, ignore_index=-100)
+    gradient = whole.softmax(1)
+    counts = targets != -100
+    gradient[counts, targets[counts]] -= 1
+    gradient *= counts[:, None] / counts.sum()
+    return loss, gradient[:, first : first + logits.size(1)]
+
+
+# %% right: functional collectives
+def loss_and_gradient(logits, targets, first):
+    from torch.distributed._functional_collectives import all_reduce
+
+    counts = targets != -100
+    here = (targets >= first) & (targets < first + logits.size(1))
+    most = all_reduce(logits.amax(1), "max", dist.group.WORLD)
+    powers = (logits - most[:, None]).exp()
+    right = torch.zeros_like(most)
+    right[here] = logits[here, targets[here] - first]
+    total = all_reduce(powers.sum(1), "sum", dist.group.WORLD)
+    right = all_reduce(right, "sum", dist.group.WORLD)
+    loss = (most + total.log() - right)[counts].mean()
+    gradient = powers / total[:, None]
+    gradient[here, targets[here] - first] -= 1
+    return loss, gradient * counts[:, None] / counts.sum()
