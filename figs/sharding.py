@@ -1,6 +1,7 @@
-"""Figures of the lesson on sharding: who owns what, and what a run held when."""
+"""Figures of the lesson on sharding: who owns what, and what a rank holds when."""
 
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 
 from ddp_lab.kit.draw.colors import GREY, INK, RULE, rank_color, tint
 from figs.gallery import figure
@@ -15,19 +16,67 @@ KINDS = ("weights", "gradients", "Adam")
 STRENGTHS = (0.75, 0.45, 0.15)  # how strong the tint of each kind is
 PANEL, TOP = 104, 84  # how high a panel is, with its gap; where the first begins
 
+WAYS = ("DDP", "ZeRO-1", "ZeRO-2", "ZeRO-3")
+BLOCKS = 4
+MADE = [384, 384, 147456, 147456, 384, 384, *[36864] * 4, 384, 384]
+"""Bytes of the gradients of a block, in the order in which backward makes them: the
+last norm of the GPT stands before those of the last block."""
+NORM, BLOCK, ROOT = 768, sum(MADE[2:]), 768 + 12288 + 36864
+WHOLE = BLOCKS * BLOCK + ROOT
+PHASES = [
+    ("forward", 2 * BLOCKS),
+    ("", 2),
+    *((f"block {i}", 10) for i in reversed(range(BLOCKS))),
+    ("root", 2),
+    ("", 1),
+]
+"""Of a step, each with its moments."""
+
+
+@figure
+def zero_stages() -> Page:
+    """Draw what one of four ranks holds over a step: DDP, and the stages of ZeRO."""
+    return held_over_step(PLANNED, PHASES)
+
+
+def planned(name: str) -> list[list[int]]:
+    """Return what one of four ranks should hold at each moment of a step, in bytes."""
+    stage = WAYS.index(name)
+    shards = WHOLE // RANKS
+    # Whole blocks around each forward, during each block's backward, and after that.
+    gathered = [0, BLOCK] * BLOCKS + [0, 0] + [BLOCK] * 10 * BLOCKS + [0, 0]
+    weights = [shards + ROOT + block if stage == 3 else WHOLE for block in gathered]
+    weights.append(shards if stage == 3 else WHOLE)
+    gradients = [0] * 2 * BLOCKS
+    for made in (MADE[:2], *[MADE[2:]] * BLOCKS, [12288, 36864]):
+        for i, size in enumerate(made):
+            held = gradients[-1] + size
+            # The block before was reduced after its last gradient had been seen.
+            if stage > 1 and i == 0 and len(gradients) > 2 * BLOCKS + 2:
+                held -= BLOCK - BLOCK // RANKS
+            gradients.append(held)
+    gradients.append(0)
+    if stage == 0:
+        gradients = [WHOLE] * len(gradients)
+    adam = 2 * (WHOLE if stage == 0 else shards)
+    return [[w, g, adam] for w, g in zip(weights, gradients, strict=True)]
+
+
+PLANNED = {name: planned(name) for name in WAYS}
+
 
 @figure
 def sharded_row() -> Page:
-    """Draw weights, gradients and Adam's state as rows that four ranks share."""
+    """Draw weights, gradients and Adam's state as buffers that four ranks share."""
     svg = page(
-        "one row of numbers, one part for each rank",
+        "one flat buffer, one shard for each rank",
         "Every number has an owner, which also owns its gradient and Adam's two.",
-        "The weights of a small GPT laid out in one row: first the embeddings, then "
-        "block 0, block 1, block 2 and block 3, and at the end the last norm, which is "
-        "tiny. The row is cut into four equal parts, one for each of ranks 0 to 3, "
-        "wherever the cuts fall. The gradients are a row of the same length with the "
-        "same cuts, and Adam's state is two of them, its running mean and its running "
-        "square.",
+        "The weights of a small GPT laid out in one flat buffer: first the embeddings, "
+        "then block 0, block 1, block 2 and block 3, and at the end the last norm, "
+        "which is tiny. The buffer is cut into four equal shards, one for each of "
+        "ranks 0 to 3, wherever the cuts fall. The gradients are a buffer of the same "
+        "length with the same cuts, and Adam's state is two of them, its running mean "
+        "and its running square.",
         372,
     )
     svg.text(40, 105, "the model", 13, anchor="start", bold=True)
@@ -46,7 +95,7 @@ def sharded_row() -> Page:
         for rank in range(RANKS):
             part = WIDE / RANKS
             svg.block(LEFT + part * rank, y, part, 34, f"rank {rank}", rank)
-    note = "A rank holds the whole row, or only its part: that is what a stage chooses."
+    note = "A rank stores the whole buffer or only its shard: the stage says which."
     svg.text(40, 352, note, 13, fill=GREY, anchor="start")
     return svg
 
@@ -101,13 +150,17 @@ def _draw_panel(
     svg.text(40, y + high - 18, f"≤ {most / 1e6:.1f} MB", 13, fill=GREY, anchor="start")
     floors = [0.0] * len(diary)
     for kind in (2, 0, 1):
-        fill = tint(rank_color(0), STRENGTHS[kind])
-        for i, held in enumerate(diary):
-            h = high * held[kind] / top
+        fill, i = tint(rank_color(0), STRENGTHS[kind]), 0
+        levels = [
+            (f, high * held[kind] / top) for f, held in zip(floors, diary, strict=True)
+        ]
+        for (floor, h), same in groupby(levels):  # moments that look alike, at once
+            count = len([*same])
             if h:
-                x, bottom = LEFT + wide * i, y + high - floors[i]
-                svg.add("rect", x=x, y=bottom - h, width=wide, height=h, fill=fill)
-            floors[i] += h
+                x, box = LEFT + wide * i, {"width": wide * count, "height": h}
+                svg.add("rect", x=x, y=y + high - floor - h, **box, fill=fill)
+            i += count
+        floors = [floor + h for floor, h in levels]
     svg.line(LEFT, y + high, LEFT + WIDE, y + high, stroke=RULE)
 
 

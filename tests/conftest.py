@@ -280,7 +280,7 @@ SMALLER = [
     ("less/exercise.py", "STEPS, RATE = 256, 200", "STEPS, RATE = 256, 120"),
     ("elastic/survive.py", "STEPS, SAVE_EVERY = 80, 5", "STEPS, SAVE_EVERY = 32, 5"),
     ("rpc/batched.py", "LARGE, PAIRS = 2048, 2", "LARGE, PAIRS = 256, 1"),
-    ("sharding/zero*.py", ", 3, 3, 1e-3", ", 3, 2, 1e-3"),
+    ("sharding/zero*.py", "SAMPLES, STEPS = 3, 3", "SAMPLES, STEPS = 3, 2"),
     ("long/exercise_router.py", "LAST = 300, 150, 50", "LAST = 160, 80, 30"),
     # All ranks judge the same; here each of them its share.
     (

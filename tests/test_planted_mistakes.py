@@ -672,41 +672,11 @@ MISTAKES = [
     Mistake(
         "train past DDP",
         "model/split",
-        "train_step(ddp, x[rows], target[rows])",
-        "train_step(ddp.module, x[rows], target[rows])",
+        "take_step(ddp, x, target)",
+        "take_step(ddp.module, x, target)",
     ),
     Mistake(
-        "ignore the gradient from the right",
-        "model/stages",
-        "out.backward(self.receive(out, self.right))",
-        "out.backward(0 * self.receive(out, self.right))",
-    ),
-    Mistake(
-        "no requires_grad_ on what arrives",
-        "model/stages",
-        "x = self.receive(x, self.left).requires_grad_()",
-        "x = self.receive(x, self.left)",
-    ),
-    Mistake(
-        "forget that micro-batches are averaged",
-        "model/pipeline",
-        "F.mse_loss(out, target) * len(x) / BATCH",
-        "F.mse_loss(out, target)",
-    ),
-    Mistake(
-        "keep the graph of every micro-batch",
-        "model/one_f_one_b",
-        "kept.pop(i)",
-        "kept[i]",
-    ),
-    Mistake(
-        "every stage fills up as far as the first",
-        "model/one_f_one_b",
-        "ahead = min(world_size - 1 - rank, m)",
-        "ahead = min(world_size - 1, m)",
-    ),
-    Mistake(
-        "all rows on every rank",
+        "all samples on every rank",
         "model/budget",
         "budget(ddp, x[rank::world_size])",
         "budget(ddp, x)",
@@ -716,30 +686,6 @@ MISTAKES = [
         "model/budget",
         "if storage.data_ptr() not in own:",
         "if True:",
-    ),
-    Mistake(
-        "a batch that asks for its gradient",
-        "model/builtin",
-        "split(batch), target)",
-        "split(batch.requires_grad_()), target)",
-    ),
-    Mistake(
-        "forget the sum on the way back",
-        "model/tensor",
-        'x = SumOverRanks.apply(x, "backward")',
-        "x = x.clone()",
-    ),
-    Mistake(
-        "forget the sum on the way forward",
-        "model/tensor",
-        'y = SumOverRanks.apply(F.linear(x, weight), "forward")',
-        "y = F.linear(x, weight)",
-    ),
-    Mistake(
-        "two column cuts in a row",
-        "model/builtin",
-        '"2": tp.RowwiseParallel()',
-        '"2": tp.ColwiseParallel()',
     ),
     Mistake(
         "DDP leaves the buffers alone",
@@ -1443,32 +1389,32 @@ MISTAKES = [
     Mistake(
         "only rank 0's numbers count",
         "sharding/zero_calls",
-        "lambda: dist.all_reduce(row)",
-        "lambda: dist.broadcast(row, 0)",
+        "lambda: dist.all_reduce(flat)",
+        "lambda: dist.broadcast(flat, 0)",
     ),
     Mistake(
-        "each rank cuts its own part out, and nothing is summed",
+        "each rank cuts its own shard out, and nothing is summed",
         "sharding/zero_calls",
-        "dist.reduce_scatter_tensor(part, row)",
-        "part.copy_(row.chunk(world_size)[rank])",
+        "dist.reduce_scatter_tensor(shard, flat)",
+        "shard.copy_(flat.chunk(world_size)[rank])",
     ),
     Mistake(
         "past DDP",
-        "sharding/zero0",
+        "sharding/zero1",
         "loss_of(self.ddp(tokens), targets)",
         "loss_of(self.model(tokens), targets)",
     ),
     Mistake(
-        "all ranks take the same rows",
-        "sharding/zero0",
-        "each[rank::world_size] for each in rows",
-        "each[:ROWS] for each in rows",
+        "all ranks take the same samples",
+        "sharding/zero1",
+        "each[rank::world_size] for each in samples",
+        "each[:SAMPLES] for each in samples",
     ),
     Mistake(
-        "all ranks own the first part",
+        "all ranks own the first shard",
         "sharding/zero1",
-        "[dist.get_rank()])",
-        "[0])",
+        "[dist.get_rank()]\n",
+        "[0]\n",
     ),
     Mistake(
         "the others' new weights are not fetched",
@@ -1476,6 +1422,12 @@ MISTAKES = [
         "        self.adam.zero_grad()\n        for unit in self.units:\n"
         "            unit.gather()\n",
         "        self.adam.zero_grad()\n",
+    ),
+    Mistake(
+        "the sum over ranks for their mean",
+        "sharding/zero1",
+        "dist.get_world_size(), -1).mean(0)",
+        "dist.get_world_size(), -1).sum(0) * 0.01",
     ),
     Mistake(
         "nothing is reduced",
@@ -1486,9 +1438,9 @@ MISTAKES = [
     Mistake(
         "the weights of the step before",
         "sharding/zero3",
-        "        dist.all_gather_into_tensor(self.row, self.part.detach())\n",
-        '        self.old = getattr(self, "old", self.part.detach().clone())\n'
-        "        dist.all_gather_into_tensor(self.row, self.old)\n",
+        "        dist.all_gather_into_tensor(self.flat, self.shard.detach())\n",
+        '        self.old = getattr(self, "old", self.shard.detach().clone())\n'
+        "        dist.all_gather_into_tensor(self.flat, self.old)\n",
     ),
     Mistake(
         "embedding and head are two weights",

@@ -28,6 +28,10 @@ LENGTH = {
     "old_pages/exercise.py": 192,
     # One road, and what is the same on all of them: network, truth, and three counts.
     "overview/remote.py": 184,
+    # DDP and a stage of ZeRO, and what compares and counts for every stage.
+    "sharding/zero1.py": 182,
+    "sharding/zero2.py": 187,
+    "sharding/zero3.py": 182,
     # One file to take home, with what it is compared to; and the same to be written.
     "sharding/recipe.py": 205,
     "sharding/exercise_recipe.py": 241,

@@ -191,9 +191,9 @@ LESSONS = (
     Lesson(
         "model_parallel",
         "Model parallel",
-        "networks that are cut between layers, or through them",
+        "what a training step needs, a network on two devices, and what to do next",
         MODELS,
-        minutes=65,
+        minutes=40,
         ranks=4,
         programs="model",
         after="point_to_point ddp_basics",
@@ -201,9 +201,9 @@ LESSONS = (
     Lesson(
         "sharding",
         "Sharding",
-        "ZeRO by hand: which rank holds what, and when",
+        "ZeRO by hand: which rank stores what, and when",
         MODELS,
-        minutes=60,
+        minutes=50,
         ranks=4,
         programs="sharding",
         after="ddp_in_practice model_parallel",

@@ -1,4 +1,4 @@
-"""Count what a training step keeps in memory, by kind: whole, by rows, by layers.
+"""Count what a training step needs, by kind: whole, under DDP, and cut by layers.
 
     torchrun --standalone --nproc-per-node 2 ddp_lab/model/budget.py
 
@@ -16,38 +16,38 @@ from torch import nn
 from torch.distributed.elastic.multiprocessing.errors import record
 from torch.nn.parallel import DistributedDataParallel as DDP
 
-LAYERS, WIDTH, ROWS = 12, 64, 240
-KINDS = "weights", "gradients", "optimizer", "activations"
+KINDS = "weights", "gradients", "Adam", "activations"
+
+LAYERS, WIDTH, SAMPLES = 12, 64, 240
 
 
 def budget(net, x):
-    """Make one step with Adam; return the bytes that it keeps, by kind."""
-    weights, kept = list(net.parameters()), {}
+    """Take one step with Adam; return the bytes that it needs, by kind."""
+    weights, saved = list(net.parameters()), {}
     own = {w.untyped_storage().data_ptr() for w in weights}
 
-    def keep(tensor):  # called for each tensor that autograd saves for backward
+    def save(tensor):  # called for each tensor that autograd saves for backward
         storage = tensor.untyped_storage()
         if storage.data_ptr() not in own:  # a weight is counted as a weight
-            kept[storage.data_ptr()] = tensor.nbytes
+            saved[storage.data_ptr()] = tensor.nbytes
         return tensor
 
     optimizer = torch.optim.Adam(weights)
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+    with torch.autograd.graph.saved_tensors_hooks(save, lambda tensor: tensor):
         out = net(x)
     out.mean().backward()
     optimizer.step()
     state = [t for w in weights for t in optimizer.state[w].values()]
-    # Each tensor's count of steps, four bytes, is left out.
     adam = sum(tensor.nbytes for tensor in state if tensor.ndim > 0)
     gradients = sum(w.grad.nbytes for w in weights)
-    held = sum(w.nbytes for w in weights), gradients, adam, sum(kept.values())
+    held = sum(w.nbytes for w in weights), gradients, adam, sum(saved.values())
     return dict(zip(KINDS, held, strict=True))
 
 
-def expected_bytes(layers, rows):
+def expected_bytes(layers, samples):
     """The same by arithmetic: float32, and what goes into and comes out of a layer."""
     weights = 4 * layers * (WIDTH + 1) * WIDTH
-    activations = 4 * (layers + 1) * rows * WIDTH
+    activations = 4 * (layers + 1) * samples * WIDTH
     return dict(zip(KINDS, (weights, weights, 2 * weights, activations), strict=True))
 
 
@@ -58,7 +58,7 @@ def network(device):
 
 
 def data_parallel(whole, x, rank, world_size):
-    """All layers, but only this rank's rows; check that the gradients are the same."""
+    """All layers, but only this rank's samples; check that the gradients are equal."""
     ddp = DDP(network(x.device))
     held = budget(ddp, x[rank::world_size])
     for p, e in zip(ddp.parameters(), whole.parameters(), strict=True):
@@ -68,24 +68,23 @@ def data_parallel(whole, x, rank, world_size):
 
 
 def main(rank, world_size, device):
-    if ROWS % world_size or world_size > LAYERS:
-        raise ValueError(f"{world_size} ranks cannot share {ROWS} rows, 12 layers")
-    torch.manual_seed(0)  # the same rows on every rank
-    x = torch.randn(ROWS, WIDTH).to(device)
+    if SAMPLES % world_size or world_size > LAYERS:
+        raise ValueError(f"{world_size} ranks cannot share {SAMPLES}, or {LAYERS}")
+    torch.manual_seed(0)  # the same samples on every rank
+    x = torch.randn(SAMPLES, WIDTH).to(device)
     first, end = (r * LAYERS // world_size for r in (rank, rank + 1))
     whole = network(device)
     held = {"whole": budget(whole, x)}
     held["data parallel"] = data_parallel(whole, x, rank, world_size)
-    # Only the shapes matter, so x can stand for what the left stage would send.
+    # Only the shapes matter, so x can stand for what the rank before would send.
     held["stage"] = budget(network(device)[first:end], x.clone())
 
     layers = {"whole": LAYERS, "data parallel": LAYERS, "stage": end - first}
     for part, kinds in held.items():
-        rows = ROWS // world_size if part == "data parallel" else ROWS
-        if kinds != (expected := expected_bytes(layers[part], rows)):
+        samples = SAMPLES // world_size if part == "data parallel" else SAMPLES
+        if kinds != (expected := expected_bytes(layers[part], samples)):
             raise AssertionError(f"{part}: {kinds}, expected {expected}")
-        told = ", ".join(f"{kind} {count}" for kind, count in kinds.items())
-        print(f"[rank {rank}] {part}: {told}", flush=True)
+    print(f"[rank {rank}] all counts as expected", flush=True)
     return held
 
 

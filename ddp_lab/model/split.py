@@ -1,8 +1,6 @@
-"""One network over two devices of one process, and DDP over such networks.
+"""One network on two devices of one process, and DDP around such networks.
 
     torchrun --standalone --nproc-per-node 2 ddp_lab/model/split.py
-
-    [rank 0] ... parameters on device 0, ... on device 1
 
 Written by notebooks/14_model_parallel.ipynb.
 """
@@ -21,11 +19,11 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed.elastic.multiprocessing.errors import record
 from torch.nn.parallel import DistributedDataParallel as DDP
 
-ROWS, STEPS = 6, 3  # rows of data for each rank, training steps
+SAMPLES, STEPS = 6, 3  # for each rank in a step
 
 
 class SplitNet(nn.Module):
-    """Its first half lives on one device, its second half on another."""
+    """Its first half is on one device, its second half on another."""
 
     def __init__(self, dev0, dev1):
         super().__init__()
@@ -34,28 +32,28 @@ class SplitNet(nn.Module):
         self.second = nn.Linear(64, 10, device=dev1)
 
     def forward(self, x):
-        hidden = self.first(x.to(self.dev0))  # (rows, 64) on dev0
+        hidden = self.first(x.to(self.dev0))  # (batch, 64) on dev0
         # Autograd records the copy: backward will carry the gradient back to dev0.
-        return self.second(hidden.to(self.dev1))  # (rows, 10) on dev1
+        return self.second(hidden.to(self.dev1))  # (batch, 10) on dev1
 
 
 def rehearse():
-    """Send a batch through where a forgotten .to() is noticed, unlike on one CPU."""
-    with FakeTensorMode():  # tensors without data, on devices that do not mix
+    """Send a batch through two devices that do not mix, as two GPUs do not."""
+    with FakeTensorMode():
         net = SplitNet(torch.device("cpu"), torch.device("meta"))
-        net(torch.zeros(ROWS, 16))
+        net(torch.zeros(SAMPLES, 16))
 
 
 def two_devices(device):
-    """This rank's two devices, and what to call them honestly."""
+    """This rank's two devices, and what they really are."""
     local_world_size = int(os.environ["LOCAL_WORLD_SIZE"])
-    if torch.cuda.device_count() < 2 * local_world_size:  # gloo knows no others
+    if torch.cuda.device_count() < 2 * local_world_size:
         return device, device, f"one {device.type}, twice"
     # The first GPUs are one for each rank already; the second ones lie behind them.
     return device, torch.device("cuda", device.index + local_world_size), "two GPUs"
 
 
-def train_step(net, x, target):
+def take_step(net, x, target):
     F.mse_loss(out := net(x), target.to(out.device)).backward()
     with torch.no_grad():
         for p in net.parameters():
@@ -63,27 +61,33 @@ def train_step(net, x, target):
             p.grad = None
 
 
+def train(net, group, batches):
+    """Train under DDP; return the model."""
+    ddp = DDP(net, process_group=group)  # no device_ids: forward knows the devices
+    for x, target in batches:
+        take_step(ddp, x, target)  # every rank takes the mean gradient
+    return ddp
+
+
 def main(rank, world_size, device):
     rehearse()
-    print(f"[rank {rank}] rehearsed: nothing is on the wrong device", flush=True)
     dev0, dev1, devices = two_devices(device)
+    torch.manual_seed(0)  # the same weights and samples on every rank
     net = SplitNet(dev0, dev1)
     held = [sum(p.numel() for p in half.parameters()) for half in net.children()]
     print(f"[rank {rank}] on its devices, {held} parameters", flush=True)
 
     # process_group() ties NCCL to one GPU per rank; gloo takes tensors of any.
     group = None if dev0 == dev1 else dist.new_group(backend="gloo")
-    ddp = DDP(net, process_group=group)  # all ranks now hold rank 0's weights
-    expected = copy.deepcopy(nn.Sequential(net.first, net.second)).to(device)
-    torch.manual_seed(0)  # the same data on every rank, of which each takes its rows
-    rows = slice(rank * ROWS, (rank + 1) * ROWS)
-    for _ in range(STEPS):
-        data = torch.randn(world_size * ROWS, 26).to(device)
-        x, target = data[:, :16], data[:, 16:]
-        train_step(ddp, x[rows], target[rows])  # every rank takes the mean gradient
-        train_step(expected, x, target)
-        for p, e in zip(ddp.parameters(), expected.parameters(), strict=True):
-            torch.testing.assert_close(p.to(device), e, msg="parameter differs")
+    uncut = copy.deepcopy(nn.Sequential(net.first, net.second)).to(device)
+    drawn = torch.randn(STEPS, world_size * SAMPLES, 26).to(device)
+    x, target = drawn.split([16, 10], dim=2)  # of all ranks, for each step
+    mine = slice(rank * SAMPLES, (rank + 1) * SAMPLES)
+    ddp = train(net, group, zip(x[:, mine], target[:, mine], strict=True))
+    for samples in zip(x, target, strict=True):
+        take_step(uncut, *samples)
+    for p, e in zip(ddp.parameters(), uncut.parameters(), strict=True):
+        torch.testing.assert_close(p.to(device), e, msg="parameter differs")
     return {"devices": devices, "held": held}
 
 

@@ -40,24 +40,24 @@ def main(rank, world_size, device):
         raise ValueError(f"{world_size} ranks cannot share {NUMBERS} numbers equally")
     # Ranks that share a GPU: gloo can gather only what is in host memory.
     device = torch.device("cpu") if dist.get_backend() == "gloo" else device
-    row = torch.ones(NUMBERS, device=device)
-    part, pieces = row.chunk(world_size)[rank].clone(), torch.empty_like(row)
+    flat = torch.ones(NUMBERS, device=device)
+    shard, pieces = flat.chunk(world_size)[rank].clone(), torch.empty_like(flat)
     calls = {
-        "all_reduce": lambda: dist.all_reduce(row),
-        "reduce_scatter_tensor": lambda: dist.reduce_scatter_tensor(part, row),
-        "all_gather_into_tensor": lambda: dist.all_gather_into_tensor(row, part),
-        "all_to_all_single": lambda: dist.all_to_all_single(pieces, row),
+        "all_reduce": lambda: dist.all_reduce(flat),
+        "reduce_scatter_tensor": lambda: dist.reduce_scatter_tensor(shard, flat),
+        "all_gather_into_tensor": lambda: dist.all_gather_into_tensor(flat, shard),
+        "all_to_all_single": lambda: dist.all_to_all_single(pieces, flat),
     }
     facts, half = {}, (world_size - 1) / world_size
     for name, call in calls.items():
         before = sent()
         call()
-        left = (sent() - before) / row.nbytes
+        left = (sent() - before) / flat.nbytes
         facts[name] = round(left, 2)
-        print(f"[rank {rank}] {name}: sends {facts[name]} times the row", flush=True)
+        print(f"[rank {rank}] {name}: sends {facts[name]} times the buffer", flush=True)
         halves = 2 if "reduce" in name else 1  # gloo's reduce_scatter sends two
         if facts[name] > 1.05 * halves * half:
-            raise AssertionError(f"{name} sends {left} times the row")
+            raise AssertionError(f"{name} sends {left} times the buffer")
     # Ones were summed over the ranks, and the sums once more.
     assert (pieces == world_size**2).all(), "wrong sums"
     return facts

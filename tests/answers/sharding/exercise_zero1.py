@@ -1,0 +1,189 @@
+# %% wrong: the norm of its own shard
+def step(weights, flat, shard, optimizer, limit):
+    gradients = flatten([w.grad for w in weights]) / dist.get_world_size()
+    shard.grad = torch.empty_like(shard)
+    dist.reduce_scatter_tensor(shard.grad, gradients)
+    norm = torch.nn.utils.clip_grad_norm_([shard], limit)
+    optimizer.step()
+    for w in weights:
+        w.grad = None
+    dist.all_gather_into_tensor(flat, shard.detach())
+    return norm
+
+
+# %% wrong: the sum of the norms
+def step(weights, flat, shard, optimizer, limit):
+    gradients = flatten([w.grad for w in weights]) / dist.get_world_size()
+    shard.grad = torch.empty_like(shard)
+    dist.reduce_scatter_tensor(shard.grad, gradients)
+    norm = shard.grad.norm()
+    dist.all_reduce(norm)
+    shard.grad *= (limit / norm).clamp(max=1.0)
+    optimizer.step()
+    for w in weights:
+        w.grad = None
+    dist.all_gather_into_tensor(flat, shard.detach())
+    return norm
+
+
+# %% wrong: clipped before the mean
+def step(weights, flat, shard, optimizer, limit):
+    norm = torch.nn.utils.clip_grad_norm_(weights, limit)
+    gradients = flatten([w.grad for w in weights]) / dist.get_world_size()
+    shard.grad = torch.empty_like(shard)
+    dist.reduce_scatter_tensor(shard.grad, gradients)
+    optimizer.step()
+    for w in weights:
+        w.grad = None
+    dist.all_gather_into_tensor(flat, shard.detach())
+    return norm
+
+
+# %% wrong: the sum for the mean
+def step(weights, flat, shard, optimizer, limit):
+    shard.grad = torch.empty_like(shard)
+    dist.reduce_scatter_tensor(shard.grad, flatten([w.grad for w in weights]))
+    squares = shard.grad.square().sum()
+    dist.all_reduce(squares)
+    norm = squares.sqrt()
+    shard.grad *= (limit / norm).clamp(max=1.0)
+    optimizer.step()
+    for w in weights:
+        w.grad = None
+    dist.all_gather_into_tensor(flat, shard.detach())
+    return norm
+
+
+# %% wrong: own gradients only
+def step(weights, flat, shard, optimizer, limit):
+    gradients = flatten([w.grad for w in weights])
+    shard.grad = gradients.chunk(dist.get_world_size())[dist.get_rank()].clone()
+    squares = shard.grad.square().sum()
+    dist.all_reduce(squares)
+    norm = squares.sqrt()
+    shard.grad *= (limit / norm).clamp(max=1.0)
+    optimizer.step()
+    for w in weights:
+        w.grad = None
+    dist.all_gather_into_tensor(flat, shard.detach())
+    return norm
+
+
+# %% wrong: gradients stay for the next step
+def step(weights, flat, shard, optimizer, limit):
+    gradients = flatten([w.grad for w in weights]) / dist.get_world_size()
+    shard.grad = torch.empty_like(shard)
+    dist.reduce_scatter_tensor(shard.grad, gradients)
+    squares = shard.grad.square().sum()
+    dist.all_reduce(squares)
+    norm = squares.sqrt()
+    shard.grad *= (limit / norm).clamp(max=1.0)
+    optimizer.step()
+    optimizer.zero_grad()  # knows the shard only
+    dist.all_gather_into_tensor(flat, shard.detach())
+    return norm
+
+
+# %% wrong: no gather
+def step(weights, flat, shard, optimizer, limit):
+    gradients = flatten([w.grad for w in weights]) / dist.get_world_size()
+    shard.grad = torch.empty_like(shard)
+    dist.reduce_scatter_tensor(shard.grad, gradients)
+    squares = shard.grad.square().sum()
+    dist.all_reduce(squares)
+    norm = squares.sqrt()
+    shard.grad *= (limit / norm).clamp(max=1.0)
+    optimizer.step()
+    for w in weights:
+        w.grad = None
+    return norm
+
+
+# %% wrong: always scaled to the limit
+def step(weights, flat, shard, optimizer, limit):
+    gradients = flatten([w.grad for w in weights]) / dist.get_world_size()
+    shard.grad = torch.empty_like(shard)
+    dist.reduce_scatter_tensor(shard.grad, gradients)
+    squares = shard.grad.square().sum()
+    dist.all_reduce(squares)
+    norm = squares.sqrt()
+    shard.grad *= limit / norm
+    optimizer.step()
+    for w in weights:
+        w.grad = None
+    dist.all_gather_into_tensor(flat, shard.detach())
+    return norm
+
+
+# %% wrong: all_reduce, then cut
+def step(weights, flat, shard, optimizer, limit):
+    for w in weights:
+        dist.all_reduce(w.grad)
+        w.grad /= dist.get_world_size()
+    norm = torch.nn.utils.clip_grad_norm_(weights, limit)
+    gradients = flatten([w.grad for w in weights])
+    shard.grad = gradients.chunk(dist.get_world_size())[dist.get_rank()].clone()
+    optimizer.step()
+    for w in weights:
+        w.grad = None
+    dist.all_gather_into_tensor(flat, shard.detach())
+    return norm
+
+
+# %% wrong: everyone's gradients gathered
+def step(weights, flat, shard, optimizer, limit):
+    n, gradients = dist.get_world_size(), flatten([w.grad for w in weights])
+    everyone = gradients.new_empty(n * len(gradients))
+    dist.all_gather_into_tensor(everyone, gradients)
+    mean = everyone.view(n, -1).mean(0)
+    norm = mean.norm()
+    shard.grad = mean.chunk(n)[dist.get_rank()] * (limit / norm).clamp(max=1.0)
+    optimizer.step()
+    for w in weights:
+        w.grad = None
+    dist.all_gather_into_tensor(flat, shard.detach())
+    return norm
+
+
+# %% right: an exchange, lists, a number, and the library's coefficient
+def step(weights, flat, shard, optimizer, limit):
+    n, gradients = dist.get_world_size(), flatten([w.grad for w in weights])
+    versions = torch.empty_like(gradients)
+    dist.all_to_all_single(versions, gradients)
+    shard.grad = versions.view(n, -1).mean(0)
+    squares = [torch.zeros_like(shard.grad[:1]) for _ in range(n)]
+    dist.all_gather(squares, (shard.grad**2).sum().view(1))
+    norm = sum(square.item() for square in squares) ** 0.5
+    shard.grad.mul_(min(1.0, limit / (norm + 1e-6)))
+    optimizer.step()
+    for w in weights:
+        w.grad.zero_()
+    pieces = [torch.empty_like(shard) for _ in range(n)]
+    dist.all_gather(pieces, shard.detach().clone())
+    flat.copy_(torch.cat([piece.detach() for piece in pieces]))
+    return norm
+
+
+# %% right: each shard reduced to its owner, then broadcast by it
+import numpy
+
+
+def step(weights, flat, shard, optimizer, limit):
+    n, me = dist.get_world_size(), dist.get_rank()
+    for owner, piece in enumerate(flatten([w.grad for w in weights]).chunk(n)):
+        mine = piece.clone()
+        dist.reduce(mine, dst=owner)
+        if owner == me:
+            shard.grad = mine / n
+    total = (shard.grad @ shard.grad).reshape(1)
+    dist.all_reduce(total)
+    norm = numpy.sqrt(total.item())
+    if norm > limit:
+        shard.grad *= limit / norm
+    optimizer.step()
+    with torch.no_grad():
+        for owner, piece in enumerate(flat.chunk(n)):
+            dist.broadcast(piece, src=owner)
+    for w in weights:
+        w.grad = None
+    return norm
