@@ -20,8 +20,9 @@ KNOWS = {
     "played": {"played", "run", "record"},
     "slurm": {"slurm", "run", "record"},
     "launch": {"run", "played", "slurm"},
-    "cell": {"cell", "draw", "launch", "run", "explain", "record"},
-    "terminal": {"terminal", "launch", "run", "explain", "record"},
+    "examine": {"examine", "record"},
+    "cell": {"cell", "draw", "examine", "launch", "run", "explain", "record"},
+    "terminal": {"terminal", "examine", "launch", "run", "explain", "record"},
 }
 ROOMS = {*KNOWS}
 OUTSIDE = {"figs", "bench", "tools", "classroom", "tests"}

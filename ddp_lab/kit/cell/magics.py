@@ -22,6 +22,7 @@ from ddp_lab.kit.cell import ranks as on_ranks
 from ddp_lab.kit.cell.program import program, variant
 from ddp_lab.kit.cell.puzzle import puzzle
 from ddp_lab.kit.cell.unloaded import ABOVE
+from ddp_lab.kit.examine import examined
 from ddp_lab.kit.run.here import environment
 from ddp_lab.kit.run.result import Run, RunFailed, RunInterrupted
 from ddp_lab.kit.run.warm import WARM
@@ -37,6 +38,7 @@ def load(shell: InteractiveShell) -> None:
     magics: Any = shell.magics_manager
     magics.register_function(torchrun, "line", "torchrun")
     magics.register_function(python, "line", "python")
+    magics.register_function(examine, "line", "examine")
     magics.register_function(program, "cell", "program")
     magics.register_function(variant, "cell", "variant")
     magics.register_function(puzzle, "cell", "puzzle")
@@ -86,6 +88,29 @@ def python(line: str) -> Run:
     """
     options, words = _split(line)
     return _run(launch.python, options, _command(words))
+
+
+def examine(line: str) -> None:
+    """%examine [--steps N] [--timeout SECONDS] --nproc-per-node N SCRIPT ARGUMENTS
+
+    Run a script as it is, 20 steps long, and tell what is wrong although nothing fails:
+    weights that drift apart, samples that two ranks read, and more.
+    """
+    options, words = _split(line, ("--steps",))
+    steps = int(options.pop("steps", examined.ENOUGH))
+    if words[:1] != ["--nproc-per-node"] or len(words) < 3:
+        raise UsageError("for example: %examine --nproc-per-node 2 train.py")
+
+    def start(words: list[str]) -> None:
+        try:
+            launch.torchrun(words, cold=True, **options)
+        except RunFailed as failed:
+            if failed.run is None:
+                raise
+            _Screen().finish(failed.run)
+
+    found, _ = examined.examine(words[2:], int(words[1]), steps, start)
+    print(found)
 
 
 def _run(launcher: Callable[..., Run], options: dict, command: list[str]) -> Run:

@@ -3,6 +3,7 @@
     ddp-lab torchrun [--timeout SECONDS] [--report FILE] TORCHRUN-ARGUMENTS
     ddp-lab python   [--timeout SECONDS] [--report FILE] PYTHON-ARGUMENTS
     ddp-lab why      [PID] [--seconds SECONDS]
+    ddp-lab examine  --nproc-per-node N [--steps STEPS] SCRIPT [ARGUMENTS]
 
 `torchrun` and `python` run what follows, print every line with its rank in front, and
 tell a failure as a cell does: which rank, at which line, and why. They end with the
@@ -13,6 +14,10 @@ life for --timeout seconds. All else is torchrun's, or Python's, own.
 mp.spawn or as a step of SLURM: who waits for whom, where, for how long, and who has not
 come. It looks from outside, and changes nothing. PID is any process of the job, or its
 launcher; it may be left out if there is one job only.
+
+`examine` runs a training script as it is on N ranks, for 20 steps, and asks what is
+wrong although nothing fails: weights that drift apart, samples that two ranks read, and
+more. It ends with 1 if something is.
 """
 
 import argparse
@@ -28,7 +33,7 @@ USAGE = 2  # the exit code of a command that cannot be understood
 def main(words: Sequence[str] | None = None) -> int:
     """Run the command; return its exit code."""
     words = sys.argv[1:] if words is None else words
-    commands = {"torchrun": _run, "python": _run, "why": _why}
+    commands = {"torchrun": _run, "python": _run, "why": _why, "examine": _examine}
     if not words or words[0] not in commands:
         asked = bool(words) and words[0] in ("-h", "--help")
         print(__doc__, end="", file=sys.stdout if asked else sys.stderr)
@@ -83,6 +88,41 @@ def _why(words: Sequence[str]) -> int:
     if not args.seconds > 0:
         return _usage("--seconds takes a number of seconds")
     return why.explain_here(args.pid, args.seconds)
+
+
+def _examine(words: Sequence[str]) -> int:
+    from ddp_lab.kit.examine.examined import ENOUGH, examine
+    from ddp_lab.kit.terminal.follow import run
+
+    parser = argparse.ArgumentParser(
+        "ddp-lab examine", description="Ask what is wrong although nothing fails."
+    )
+    help_ = "processes to start (2)"
+    parser.add_argument(
+        "--nproc-per-node", type=int, default=2, metavar="N", help=help_
+    )
+    help_ = "steps of an optimizer, after which the script is ended (20)"
+    parser.add_argument("--steps", type=int, default=ENOUGH, metavar="N", help=help_)
+    help_ = "end it if no rank gives a sign of life for so long (120)"
+    parser.add_argument(
+        "--timeout", type=float, default=120, metavar="SECONDS", help=help_
+    )
+    parser.add_argument("script", nargs=argparse.REMAINDER, help="and its arguments")
+    try:
+        args = parser.parse_args(words[1:])
+    except SystemExit as end:
+        return int(end.code or 0)
+    if not args.script or args.nproc_per_node < 1 or args.steps < 1:
+        return _usage("which script? For example: ddp-lab examine train.py")
+    codes = []
+    found, well = examine(
+        args.script,
+        args.nproc_per_node,
+        args.steps,
+        lambda words: codes.append(run("torchrun", words, args.timeout, None)),
+    )
+    print(f"\n{found}", flush=True)
+    return codes[0] or int(not well)
 
 
 def _usage(message: str) -> int:

@@ -1,0 +1,52 @@
+"""A script examined: it runs as it is, some steps long, and what it does is told."""
+
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from ddp_lab.kit.examine import judge, witness
+from ddp_lab.kit.record.files import read_json
+
+ENOUGH = 20  # steps of an optimizer
+ALONE = """\
+✗ This script {why}: {n} trainings ran side by side, and shared nothing.
+    To share, it needs `init_process_group`, `DistributedDataParallel` and a
+    `DistributedSampler`: the lesson *Your script on eight GPUs* makes each change.\
+"""
+MORE = "More on each: TROUBLESHOOTING.md, It runs, and the numbers are wrong."
+
+
+def examine(
+    script: list[str], ranks: int, steps: int, start: Callable[[list[str]], object]
+) -> tuple[str, bool]:
+    """Run a script under a witness; return what was found, and whether all is well.
+
+    Args:
+        script: its path, and its arguments.
+        ranks: how many processes to start.
+        steps: how many steps of an optimizer to see.
+        start: runs torchrun with the arguments that it is given. It may raise.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="ddp-lab-examine-"))
+    try:
+        words = ["--nproc-per-node", str(ranks), witness.__file__, str(folder)]
+        start([*words, str(steps), *script])
+        found = [read_json(folder / f"{rank}.json") for rank in range(ranks)]
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    seen = [each for each in found if each]
+    if len(seen) < ranks:
+        return "", False
+    return page(script[0], seen)
+
+
+def page(script: str, ranks: judge.Facts) -> tuple[str, bool]:
+    """Return what was found as text, and whether all is well."""
+    head = f"examined: {script} on {len(ranks)} ranks; {judge.numbers(ranks)}\n\n"
+    if why := judge.alone(ranks):
+        return head + ALONE.format(why=why, n=len(ranks)), False
+    told = judge.answers(ranks)
+    lines = [str(each) for mark in "✗✓?" for each in told if each.mark == mark]
+    wrong = any(each.mark == judge.NO for each in told)
+    return head + "\n".join(lines + ["", MORE] * wrong), not wrong

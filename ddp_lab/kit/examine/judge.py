@@ -1,0 +1,505 @@
+"""Eight questions to what the witnesses of all ranks have left.
+
+An answer is yes, no, or not seen; nothing is guessed. "No" names the first rank, step
+and line that show it, what it usually means, and the cure.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+Facts = list[dict[str, Any]]
+"""What each rank has left, in the order of ranks."""
+YES, NO, NOT_SEEN = "✓", "✗", "?"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What was found on one question."""
+
+    mark: str
+    question: str
+    evidence: str
+    cure: str = ""
+    line: str = ""
+    """Of the script, as `train.py:12`."""
+
+    def __str__(self) -> str:
+        text = f"{self.mark} {self.question} {self.evidence}"
+        if self.line:
+            text += f" ({self.line})"
+        return f"{text}\n    {self.cure}" if self.cure else text
+
+
+def answers(ranks: Facts) -> list[Answer]:
+    """Return an answer to each question."""
+    questions = same_weights, samples, orders, splits, counts, gradients, loads
+    questions += buffers, noise, files, columns
+    return [question(ranks) for question in questions]
+
+
+def numbers(ranks: Facts) -> str:
+    """Return the sizes of a step as it really was, and what the loader cost."""
+    facts = ranks[0]
+    told = []
+    trained = [p for each in facts["loaders"] for p in each["passes"] if p["trained"]]
+    steps = [each for each in facts["optimizers"] if each["digests"]]
+    if steps:
+        busiest = max(steps, key=lambda each: len(each["digests"]))
+        count, rates = len(busiest["digests"]), [r[0] for r in busiest["rates"]]
+        backwards = round(facts["backwards"] / count)
+        if (
+            trained
+            and trained[0]["batches"]
+            and (n := len(trained[0]["batches"][0][0]))
+        ):
+            total = n * backwards * len(ranks)
+            told.append(
+                f"a step: {n} samples × {backwards} backward × {len(ranks)} ranks, "
+                f"a global batch of {total}"
+            )
+        rate = " to ".join(f"{r:.3g}" for r in dict.fromkeys((rates[0], rates[-1])))
+        told.append(f"{count} steps of {busiest['kind']}; learning rate {rate}")
+    if trained and facts["training"]:
+        share = max(each["waited"] / (each["training"] or 1) for each in ranks)
+        told.append(f"waiting for the loader: {share:.0%} of the time")
+    return "; ".join(told) + "." if told else "no step of an optimizer was seen."
+
+
+def alone(ranks: Facts) -> str:
+    """Return why nothing is shared by the ranks; "" if something may be."""
+    if len(ranks) == 1:
+        return ""
+    if not any(each["group"] for each in ranks):
+        return "joins no process group"
+    steps = [
+        step for each in ranks for o in each["optimizers"] for step in o["digests"]
+    ]
+    shards = any(None in step for step in steps)
+    shares = any(e["models"] or e["averaged"] or e["others"] for e in ranks)
+    if steps and not shards and not shares:
+        return "joins a process group, and sends no gradient over it"
+    return ""
+
+
+def same_weights(ranks: Facts) -> Answer:
+    """Do all ranks hold the same weights after every step?"""
+    question = "The ranks hold the same weights after every step:"
+    steps, known = 0, {len(each["optimizers"]) for each in ranks}
+    for number in range(known.pop() if len(known) == 1 else 0):
+        found, seen = _optimizer(ranks, number)
+        if found:
+            return Answer(NO, "The ranks do not hold the same weights:", *found)
+        steps = max(steps, seen)
+    if not steps:
+        return Answer(NOT_SEEN, question, "no weights that must be equal were stepped.")
+    return Answer(YES, question, f"{steps} steps.")
+
+
+def _optimizer(ranks: Facts, number: int) -> tuple[tuple | None, int]:
+    """Return what differs in an optimizer's weights, and how many steps were seen."""
+    own = [each["optimizers"][number] for each in ranks]
+    if len({tuple(each["weights"]) for each in own}) > 1:
+        return None, 0  # a part of the model on each
+    for members, model in _groups(ranks, own):
+        every = [own[r]["digests"] for r in members]
+        for step, n in _first_difference(every, _averaged(ranks, number, model)):
+            name = own[0]["weights"][n]
+            cause, *rest = _cause(ranks, number, step, name, model)
+            if (model and model["hooked"]) or not cause:
+                return None, 0
+            return (f"{name} differs after step {step + 1}: {cause}.", *rest), 0
+    known = any(True for _ in _groups(ranks, own))
+    return None, min(len(each["digests"]) for each in own) if known else 0
+
+
+def _groups(ranks: Facts, own: list[dict]) -> Iterator[tuple[list[int], dict | None]]:
+    """Yield ranks whose weights must be equal, and the DDP that sees to it."""
+    models = {number for each in own for since in each["since"] for number, *_ in since}
+    for number in sorted(models):
+        if all(number < len(each["models"]) for each in ranks):
+            for members in {tuple(each["models"][number]["ranks"]) for each in ranks}:
+                yield list(members), ranks[members[0]]["models"][number]
+    if not models and any(each["averaged"] for each in ranks):
+        yield [*range(len(ranks))], None
+
+
+def _averaged(ranks: Facts, number: int, model: dict | None) -> set[int] | None:
+    """Return which weights the script averages by itself; None means all."""
+    kinds = {key for each in ranks for key in each["averaged"]}
+    if model or not kinds:
+        return None
+    split = [key.split(" ") for key in kinds]
+    return {int(n) for optimizer, n in split if int(optimizer) == number}
+
+
+def _first_difference(
+    digests: list, only: set[int] | None
+) -> Iterator[tuple[int, int]]:
+    """Yield the first step and weight that differ among ranks, if there are any."""
+    for step, at in enumerate(zip(*digests, strict=False)):
+        for n, values in enumerate(zip(*at, strict=False)):
+            looked_at = None not in values and (only is None or n in only)
+            if looked_at and len({*values}) > 1:
+                yield step, n
+                return
+
+
+def _cause(
+    ranks: Facts, number: int, step: int, name: str, model: dict | None
+) -> tuple[str, str, str]:
+    """Return what was not synchronized, the cure, and a line; "" if it may be meant."""
+    own = [each["optimizers"][number] for each in ranks]
+    line = own[0]["line"]
+    rates = {tuple(each["rates"][step]) for each in own}
+    if model is None:
+        return (
+            "the script averages by itself, and they were not equal before",
+            "Send rank 0's weights to all before the first step.",
+            next(iter(ranks[0]["averaged"].values()), line),
+        )
+    _, forwards, synced = next(
+        s for s in own[0]["since"][step] if s[0] < len(ranks[0]["models"])
+    )
+    if len(rates) > 1:
+        return (
+            f"the learning rates differ, {sorted(r[0] for r in rates)}",
+            "Compute the rate from values that all ranks share.",
+            line,
+        )
+    if name in model["weights"] and name not in model["trained"]:
+        return (
+            "it was frozen when DDP wrapped the model, and unfrozen later",
+            "Unfreeze first, then wrap again.",
+            model["line"],
+        )
+    if not forwards:
+        return (
+            "gradients came without a forward of DDP, as through `model.module(x)`",
+            "Call the DDP object itself: `model(x)`.",
+            line,
+        )
+    if not synced and any(each["others"] for each in ranks):
+        return "", "", ""  # the script may average by itself, now and then
+    if not synced:
+        return (
+            "every forward of this step stood in `no_sync`",
+            "Leave `no_sync` for the last micro-batch of a step, forward included.",
+            line,
+        )
+    return "the cause was not seen", "", line
+
+
+def samples(ranks: Facts) -> Answer:
+    """Does every sample reach one rank only?"""
+    question = "Each sample reaches one rank:"
+    for found in (_same_batches(ranks), _workers(ranks), _shared(ranks)):
+        if found:
+            return found
+    passes = [p for each in ranks for p in _trained(each)]
+    if any(batch[0] for p in passes for batch in p["batches"]):
+        count = sum(len(batch[0]) for p in passes for batch in p["batches"])
+        return Answer(YES, question, f"{count} samples, no rank repeats another's.")
+    if any(model["inputs"] for each in ranks for model in each["models"]):
+        return Answer(YES, question, "no two ranks trained on the same batch.")
+    return Answer(NOT_SEEN, question, "no batches were seen.")
+
+
+def _trained(facts: dict) -> list[dict]:
+    return [p for each in facts["loaders"] for p in each["passes"] if p["trained"]]
+
+
+def _same_batches(ranks: Facts) -> Answer | None:
+    """Tell that ranks of one DDP train on equal batches."""
+    for number in range(min(len(each["models"]) for each in ranks)):
+        models = [each["models"][number] for each in ranks]
+        for a, b in combinations(models[0]["ranks"], 2):
+            inputs = [*zip(models[a]["inputs"], models[b]["inputs"], strict=False)]
+            equal = [step for step, (x, y) in enumerate(inputs) if x == y is not None]
+            alike = len({x for x, _ in inputs}) == 1
+            if len(inputs) > 1 and len(equal) > len(inputs) / 2 and not alike:
+                return Answer(
+                    NO,
+                    "Ranks train on the same samples:",
+                    f"ranks {a} and {b} got the same batch in {len(equal)} of "
+                    f"{len(inputs)} forwards.",
+                    _split_cure(ranks[0]),
+                    _loader_line(ranks[0]) or models[0]["line"],
+                )
+    return None
+
+
+def _split_cure(facts: dict) -> str:
+    trained = [each for each in facts["loaders"] if any(_passes(each))]
+    if trained and trained[0]["size"] is None:
+        return (
+            "Split an IterableDataset by rank, and in each rank by worker: "
+            "`itertools.islice(data, n, None, ranks * workers)`."
+        )
+    return "Give the loader a sampler: `DistributedSampler(dataset)`."
+
+
+def _passes(loader: dict) -> list[dict]:
+    return [each for each in loader["passes"] if each["trained"]]
+
+
+def _loader_line(facts: dict) -> str:
+    return next((each["line"] for each in facts["loaders"] if any(_passes(each))), "")
+
+
+def _workers(ranks: Facts) -> Answer | None:
+    """Tell that each worker of a loader reads all of an IterableDataset."""
+    for rank, facts in enumerate(ranks):
+        for loader in facts["loaders"]:
+            if loader["size"] is not None or loader["workers"] < 2:
+                continue
+            for each in _passes(loader):
+                seen = [batch[1] for batch in each["batches"]]
+                again = len(seen) - len({*seen})
+                if again >= len(seen) / 2 and len({*seen}) > 1:
+                    return Answer(
+                        NO,
+                        "Workers read the same samples:",
+                        f"on rank {rank}, {again} of {len(seen)} batches came again: "
+                        f"each of {loader['workers']} workers reads everything.",
+                        "Split by worker: `torch.utils.data.get_worker_info()`.",
+                        loader["line"],
+                    )
+    return None
+
+
+def _shared(ranks: Facts) -> Answer | None:
+    """Tell that samples of one pass reach two ranks of a DDP."""
+    if not any(each["models"] for each in ranks):
+        return None
+    members = ranks[0]["models"][0]["ranks"] if ranks[0]["models"] else []
+    for number in range(min(len(each["loaders"]) for each in ranks)):
+        loaders = [ranks[r]["loaders"][number] for r in members]
+        for passes in zip(*(_passes(each) for each in loaders), strict=False):
+            taken = [[i for batch in p["batches"] for i in batch[0]] for p in passes]
+            if any(len({*each}) < len(each) for each in taken):
+                continue  # drawn with replacement
+            twice = sum(map(len, taken)) - len(set().union(*taken))
+            if twice < len(members):
+                continue  # the sampler's padding
+            whole = loaders[0]["draws"] == loaders[0]["size"]
+            if whole and not all(p["whole"] for p in passes):
+                return Answer(
+                    NOT_SEEN,
+                    "Each sample reaches one rank:",
+                    f"{twice} reached two, as each rank draws from all "
+                    f"{loaders[0]['size']} in an order of its own.",
+                    line=loaders[0]["line"],
+                )
+            return Answer(
+                NO,
+                "Samples reach more than one rank:",
+                f"{twice} of {sum(map(len, taken))} in one pass.",
+                _split_cure(ranks[0]),
+                loaders[0]["line"],
+            )
+    return None
+
+
+def orders(ranks: Facts) -> Answer:
+    """Does a sampler that shuffles give another order in each epoch?"""
+    question = "Each epoch has another order:"
+    for loader in ranks[0]["loaders"]:
+        passes = [each for each in _passes(loader) if len(each["batches"]) > 1]
+        for before, after in combinations(passes, 2):
+            drawn = [[b[0] for b in p["batches"]] for p in (before, after)]
+            size = min(map(len, drawn))
+            if not drawn[0][0] or loader["shuffles"] is False:
+                continue
+            if drawn[0][:size] == drawn[1][:size] != sorted(drawn[0][:size]):
+                return Answer(
+                    NO,
+                    "Two epochs have the same order:",
+                    f"{size} batches of two passes are alike.",
+                    "Call `sampler.set_epoch(epoch)` before each epoch.",
+                    loader["line"],
+                )
+            return Answer(YES, question, f"{len(passes)} passes.")
+    return Answer(NOT_SEEN, question, "fewer than two passes over shuffled data.")
+
+
+def splits(ranks: Facts) -> Answer:
+    """Is the data split alike on all ranks?"""
+    question = "All ranks split the data alike:"
+    for drawn in zip(*(each["splits"] for each in ranks), strict=False):
+        if len({number for _, number in drawn}) > 1:
+            return Answer(
+                NO,
+                "Each rank splits the data in another way:",
+                "what one rank validates on, another trains on.",
+                "`random_split(..., generator=torch.Generator().manual_seed(0))`.",
+                drawn[0][0],
+            )
+    if ranks[0]["splits"]:
+        return Answer(YES, question, f"{len(ranks[0]['splits'])} random_split.")
+    return Answer(NOT_SEEN, question, "no random_split.")
+
+
+def counts(ranks: Facts) -> Answer:
+    """Do all ranks take as many steps, with as many backward passes?"""
+    question = "All ranks take as many steps:"
+    steps = [sum(len(o["digests"]) for o in each["optimizers"]) for each in ranks]
+    if not any(steps):
+        return Answer(NOT_SEEN, question, "no step.")
+    models = [model for each in ranks for model in each["models"]]
+    backwards = [each["backwards"] for each in ranks]
+    if len({*steps}) > 1 or len({*backwards}) > 1:
+        if not models or any(model["join"] for model in models):
+            return Answer(NOT_SEEN, question, "they differ, and no DDP ties them.")
+        return Answer(
+            NO,
+            "The ranks take different numbers of steps:",
+            f"steps by rank {steps}, backward passes {backwards}.",
+            "Give each rank as many batches, or use `Join`.",
+        )
+    return Answer(YES, question, f"{steps[0]}, and {backwards[0]} backward passes.")
+
+
+def gradients(ranks: Facts) -> Answer:
+    """Does each trainable weight get a gradient, and does the optimizer have it?"""
+    question = "Each weight gets a gradient, and is stepped:"
+    stepped = [o for o in ranks[0]["optimizers"] if o["digests"]]
+    for each in stepped:
+        if each["without"] and len({*each["without"]}) == len({*each["weights"]}):
+            return Answer(
+                NO,
+                "An optimizer steps weights that nobody trains:",
+                f"none of the {len(each['weights'])} weights of this {each['kind']} "
+                "ever got a gradient.",
+                "Make the optimizer last, from the model that is trained.",
+                each["line"],
+            )
+    for model in ranks[0]["models"] if stepped else ():
+        if model["orphans"]:
+            names = ", ".join(model["orphans"][:3])
+            return Answer(
+                NO,
+                "Weights get gradients, and no optimizer steps them:",
+                f"{len(model['orphans'])}, such as {names}.",
+                "Give the optimizer `model.parameters()` of the model that is trained.",
+                model["line"],
+            )
+    idle = [n for o in stepped for n in _idle(o)]
+    if idle:
+        found = f"{len(idle)} never got one, such as {idle[0]}."
+        return Answer(NOT_SEEN, question, found)
+    if not stepped:
+        return Answer(NOT_SEEN, question, "no step.")
+    return Answer(YES, question, f"{sum(len(o['weights']) for o in stepped)} weights.")
+
+
+def _idle(optimizer: dict) -> list[str]:
+    frozen = dict(zip(optimizer["weights"], optimizer["frozen"], strict=False))
+    return [name for name in optimizer["without"] if not frozen.get(name)]
+
+
+def loads(ranks: Facts) -> Answer:
+    """Did each load restore what it should?"""
+    question = "What was loaded was restored:"
+    for load in ranks[0]["loads"]:
+        if "left" in load:
+            return Answer(
+                NO,
+                "A load left the optimizer's state in the checkpoint:",
+                f"{len(load['left'])} entries were not asked for, such as "
+                f"{load['left'][0]}.",
+                "`get_state_dict` before `dcp.load`, `set_state_dict` after it.",
+                load["line"],
+            )
+        if "nothing" in load:
+            return Answer(
+                NO,
+                "A load restored no weight:",
+                f"the file has {load['nothing'][0]}, the model "
+                f"{load['nothing'][-1]}, and `strict=False` skipped all.",
+                "Strip the prefix, and leave `strict` alone.",
+                load["line"],
+            )
+    return Answer(NOT_SEEN, question, "nothing that fell short.")
+
+
+def buffers(ranks: Facts) -> Answer:
+    """Does DDP pair the same buffers and weights on all ranks?"""
+    question = "DDP pairs the same weights and buffers:"
+    for models in zip(*(each["models"] for each in ranks), strict=False):
+        if len({tuple(models[r]["ranks"]) for r in range(len(models))}) > 1:
+            continue
+        for kind in ("weights", "buffers"):
+            by_rank = [tuple(model[kind]) for model in models]
+            if len({*by_rank}) > 1 and len({frozenset(each) for each in by_rank}) == 1:
+                at = next(n for n, x in enumerate(zip(*by_rank)) if len({*x}) > 1)  # noqa: B905
+                return Answer(
+                    NO,
+                    f"DDP pairs different {kind}, by their places:",
+                    f"number {at + 1} is {by_rank[0][at]} on rank 0, and another one "
+                    "elsewhere.",
+                    "Register them in a fixed order: `sorted(...)`, not a set.",
+                    models[0]["line"],
+                )
+    if any(each["models"] for each in ranks):
+        return Answer(YES, question, f"{len(ranks[0]['models'])} DDP.")
+    return Answer(NOT_SEEN, question, "no DDP.")
+
+
+def noise(ranks: Facts) -> Answer:
+    """Does dropout differ between ranks?"""
+    question = "Dropout differs between ranks:"
+    for models in zip(*(each["models"] for each in ranks), strict=False):
+        members = models[0]["ranks"]
+        states = [*zip(*(models[r]["noise"] for r in members), strict=False)]
+        if len(states) > 1 and len(members) > 1:
+            if all(len({*each}) == 1 for each in states):
+                return Answer(
+                    NO,
+                    "Dropout drops the same on all ranks:",
+                    "their generators are in one state at each forward.",
+                    "`torch.manual_seed(seed + rank)` after the model is built.",
+                    models[0]["line"],
+                )
+            return Answer(YES, question, f"{len(states)} forwards.")
+    return Answer(NOT_SEEN, question, "no dropout in training.")
+
+
+def files(ranks: Facts) -> Answer:
+    """Does one rank only write to each path?"""
+    question = "Each file has one writer:"
+    writers: dict[str, list[int]] = {}
+    for rank, facts in enumerate(ranks):
+        for path in facts["files"]:
+            writers.setdefault(path, []).append(rank)
+    for path, by in writers.items():
+        if len(by) > 1:
+            return Answer(
+                NO,
+                "Several ranks write one file:",
+                f"{path}, by ranks {', '.join(map(str, by))}.",
+                "Let rank 0 write, or put the rank into the name.",
+                ranks[by[0]]["files"][path],
+            )
+    if writers:
+        return Answer(YES, question, f"{len(writers)} files.")
+    return Answer(NOT_SEEN, question, "no file was written.")
+
+
+def columns(ranks: Facts) -> Answer:
+    """Is what was sent laid out as the backend needs it?"""
+    question = "Tensors that are sent are contiguous:"
+    for facts in ranks:
+        if facts["columns"] and "gloo" in (facts["group"] or ""):
+            name, line = facts["columns"][0]
+            return Answer(
+                NO,
+                f"A {name} over gloo carries a tensor that is not contiguous:",
+                "its neighbors in memory are sent instead.",
+                "Send `tensor.contiguous()`, and copy the result back.",
+                line,
+            )
+    if any(each["calls"] for each in ranks):
+        return Answer(YES, question, "as far as the script sends by itself.")
+    return Answer(NOT_SEEN, question, "the script sends nothing by itself.")

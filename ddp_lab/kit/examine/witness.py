@@ -1,0 +1,586 @@
+"""Run a script as it is, and leave word of how it trains on this rank.
+
+    torchrun ... witness.py FOLDER STEPS SCRIPT ARGUMENTS...
+
+The script is not changed, nor is what it computes. What the witness sees it writes to
+FOLDER/RANK.json after each optimizer step, so that a rank that is ended has left it:
+
+    group      whether a process group was joined, and over which backend
+    models     each DDP: its ranks, its weights and buffers, what its forward was given
+    optimizers each with, step by step, a digest of its weights, and what it met
+    loaders    each DataLoader: its data, its sampler, and each pass over it
+    calls      of torch.distributed by the script itself, by name and line
+    files      each path that this rank wrote to, and from where
+    loads      state that was loaded, and what of it was not there or not asked for
+
+After STEPS steps of an optimizer the script is left as by sys.exit, when all ranks
+have come as far: what would have followed, a checkpoint say, does not.
+"""
+
+import builtins
+import json
+import os
+import re
+import sys
+import time
+import zlib
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+LIBRARY = ("site-packages", "dist-packages", os.path.dirname(os.__file__), "<frozen")
+LARGE = 2**20  # elements of a tensor, above which every k-th one is looked at
+METRIC = 8  # elements of a metric; a larger tensor may be an activation
+MESSAGES = ("send", "recv", "isend", "irecv", "all_to_all", "all_to_all_single")
+PATIENCE = 10.0  # seconds that a rank waits at its end for the others to come to theirs
+COLLECTIVES = (
+    "all_reduce broadcast reduce all_gather all_gather_into_tensor reduce_scatter "
+    "reduce_scatter_tensor gather scatter all_to_all all_to_all_single barrier send "
+    "recv isend irecv all_gather_object gather_object broadcast_object_list"
+).split()
+OWN_FILES = re.compile(
+    r"/(__pycache__|torchinductor\w*|\.triton|\.cache)/|^/(dev|proc)/"
+)
+
+
+def digest(tensor: Any) -> int | None:
+    """Return a number that differs, but by rare chance, where the elements do.
+
+    None for a tensor of which each rank has a shard.
+    """
+    import torch
+
+    tensor = tensor.detach()
+    if placements := getattr(tensor, "placements", None):
+        if not all(each.is_replicate() for each in placements):
+            return None
+        tensor = tensor.to_local()
+    flat = tensor.reshape(-1)
+    flat = flat[:: max(1, flat.numel() // LARGE)].contiguous().cpu()
+    return zlib.crc32(flat.view(torch.uint8).numpy())
+
+
+def first_tensor(data: Any) -> Any:
+    """Return the first tensor in nested lists, tuples and dicts, or None."""
+    import torch
+
+    if isinstance(data, torch.Tensor):
+        return data
+    if isinstance(data, dict):
+        data = list(data.values())
+    if isinstance(data, list | tuple):
+        found = (first_tensor(each) for each in data)
+        return next((each for each in found if each is not None), None)
+    return None
+
+
+def place() -> str:
+    """Return the innermost line of the script, or of what it brings: `train.py:12`."""
+    frame = sys._getframe(1)
+    while frame:
+        file = frame.f_code.co_filename
+        if file != __file__ and not any(part in file for part in LIBRARY):
+            return f"{os.path.basename(file)}:{frame.f_lineno}"
+        frame = frame.f_back
+    return ""
+
+
+def wrap(owner: Any, name: str, around: Any) -> None:
+    """Let `around(original, *args, **kwargs)` stand in the place of a function."""
+    original = getattr(owner, name)
+
+    def call(*args, **kwargs):
+        return around(original, *args, **kwargs)
+
+    call.__name__, call.__doc__ = name, original.__doc__
+    call.__wrapped__ = original  # for inspect.signature
+    setattr(owner, name, call)
+
+
+class Witness:
+    """What one rank has seen."""
+
+    def __init__(self, folder: Path, steps: int) -> None:
+        self.folder, self.steps = folder, steps
+        self.rank = int(os.environ.get("RANK", 0))
+        self.pid = os.getpid()
+        self.first_step = 0.0
+        self.facts: dict[str, Any] = {
+            "group": None,
+            "models": [],
+            "optimizers": [],
+            "loaders": [],
+            "backwards": 0,
+            "calls": Counter(),
+            "averaged": {},
+            "others": 0,
+            "columns": [],
+            "splits": [],
+            "files": {},
+            "loads": [],
+            "waited": 0.0,
+            "training": 0.0,
+        }
+        self.numbers: dict[int, int] = {}  # of optimizers, by id
+        self.optimizers: list[Any] = []  # kept, as their ids are
+        self.bases: list[Any] = []  # data sets, each known by its place here
+        self.models: list[Any] = []
+        self.known: dict[int, str] = {}
+        self.known_at = (-1, -1)
+        self.drawing: dict | None = None  # the pass whose iterator is being made
+        self.last_pass: dict | None = None  # from which the last batch came
+
+    # --- what it leaves ---
+
+    def write(self, ended: bool = False) -> None:
+        """Leave word; `ended` if the script came to its own end."""
+        if os.getpid() != self.pid:
+            return  # a fork that the script has made
+        calls = [[*key.split(" "), n] for key, n in self.facts["calls"].items()]
+        told = self.facts | {"calls": calls, "ended": ended, "rank": self.rank}
+        part = self.folder / f"{self.rank}.part"
+        part.write_text(json.dumps(told))
+        part.replace(self.folder / f"{self.rank}.json")
+
+    def leave(self) -> None:
+        """Leave the script, as soon as the other ranks have come as far."""
+        self.write()
+        (self.folder / f"{self.rank}.done").touch()
+        world, until = int(os.environ.get("WORLD_SIZE", 1)), time.monotonic() + PATIENCE
+        while len([*self.folder.glob("*.done")]) < world and time.monotonic() < until:
+            time.sleep(0.05)
+        sys.exit(0)
+
+    # --- training ---
+
+    def watch_training(self) -> None:
+        """See models that are wrapped, gradients that are computed, steps."""
+        import torch
+        from torch.nn.parallel import DistributedDataParallel as DDP
+        from torch.optim import optimizer
+
+        wrap(DDP, "__init__", self.made)
+        wrap(DDP, "forward", self.forward)
+        wrap(torch.autograd, "backward", self.backward)
+        optimizer.register_optimizer_step_pre_hook(self.before_step)
+        optimizer.register_optimizer_step_post_hook(self.after_step)
+
+    def made(self, original, ddp, module, *args, **kwargs) -> None:
+        """A model is wrapped in DDP."""
+        import torch.distributed as dist
+
+        original(ddp, module, *args, **kwargs)
+        named = dict(module.named_parameters())
+        self.models.append(ddp)
+        self.facts["models"].append(
+            {
+                "line": place(),
+                "ranks": dist.get_process_group_ranks(ddp.process_group),
+                "weights": [*named],
+                "trained": [name for name, p in named.items() if p.requires_grad],
+                "buffers": [name for name, _ in module.named_buffers()],
+                "unused": bool(ddp.find_unused_parameters),
+                "hooked": False,
+                "join": False,
+                "orphans": [],
+                "forwards": 0,  # in training
+                "synced": 0,  # of those, and
+                "since": [0, 0],  # both of them since the last step
+                "inputs": [],
+                "noise": [],
+            }
+        )
+
+    def forward(self, original, ddp, *args, **kwargs) -> Any:
+        """DDP's forward is called."""
+        import torch
+
+        if torch.compiler.is_compiling() or ddp not in self.models:
+            return original(ddp, *args, **kwargs)
+        facts = self.facts["models"][self.models.index(ddp)]
+        if torch.is_grad_enabled() and ddp.training:
+            facts["forwards"] += 1
+            facts["hooked"] = bool(getattr(ddp, "_comm_hooks", None))
+            facts["join"] = facts["join"] or bool(ddp._join_config.enable)
+            synced = bool(ddp.require_backward_grad_sync)
+            facts["since"] = [facts["since"][0] + 1, facts["since"][1] + synced]
+            given = first_tensor([args, kwargs])
+            facts["inputs"].append(None if given is None else digest(given))
+            drops = (m for m in ddp.modules() if isinstance(m, torch.nn.Dropout))
+            if any(each.p > 0 and each.training for each in drops):
+                facts["noise"].append(digest(self._noise(given)))
+        return original(ddp, *args, **kwargs)
+
+    @staticmethod
+    def _noise(given: Any) -> Any:
+        """Return the state of the generator that the next dropout draws from."""
+        import torch
+
+        if given is not None and given.device.type != "cpu":
+            module = torch.get_device_module(given.device)
+            return module.get_rng_state(given.device)
+        return torch.get_rng_state()
+
+    def backward(self, original, *args, **kwargs) -> Any:
+        """Gradients are computed."""
+        self.facts["backwards"] += 1
+        if self.last_pass:
+            self.last_pass["trained"] += 1
+            self.last_pass = None
+        return original(*args, **kwargs)
+
+    def before_step(self, optimizer, args, kwargs) -> None:
+        """An optimizer is about to take a step."""
+        facts = self._known(optimizer)
+        weights = _weights(optimizer)
+        if len(weights) != len(facts["weights"]):  # add_param_group
+            facts["weights"] = self._names(weights)
+        for name, weight in zip(facts["weights"], weights, strict=True):
+            if weight.grad is not None and name in facts["without"]:
+                facts["without"].remove(name)
+        facts["rates"].append([float(group["lr"]) for group in optimizer.param_groups])
+        facts["backwards"].append(self.facts["backwards"])
+        since = []
+        for number, ddp in enumerate(self.models):
+            model = self.facts["models"][number]
+            own = {id(p) for p in ddp.parameters()}
+            if any(id(p) in own for p in weights):
+                since.append([number, *model["since"]])
+                model["since"] = [0, 0]
+        facts["since"].append(since)
+
+    def after_step(self, optimizer, args, kwargs) -> None:
+        """An optimizer has taken a step."""
+        facts = self._known(optimizer)
+        weights = _weights(optimizer)
+        self.first_step = self.first_step or time.monotonic()
+        self.facts["training"] = time.monotonic() - self.first_step
+        facts["digests"].append([digest(weight) for weight in weights])
+        facts["frozen"] = [not weight.requires_grad for weight in weights]
+        stepped = {id(p) for o in self.optimizers for p in _weights(o)}
+        for model, ddp in zip(self.facts["models"], self.models, strict=True):
+            model["orphans"] = [
+                name
+                for name, p in ddp.module.named_parameters()
+                if p.grad is not None and id(p) not in stepped
+            ]
+        if self.steps and len(facts["digests"]) >= self.steps:
+            self.leave()
+        self.write()
+
+    def _known(self, optimizer) -> dict:
+        """Return the facts of an optimizer, which may be a new one."""
+        if id(optimizer) not in self.numbers:
+            self.numbers[id(optimizer)] = len(self.optimizers)
+            self.optimizers.append(optimizer)
+            weights = _weights(optimizer)
+            found = self._names(weights)
+            self.facts["optimizers"].append(
+                {
+                    "kind": type(optimizer).__name__,
+                    "line": place(),
+                    "weights": found,
+                    "without": [*found],  # that never had a gradient
+                    "digests": [],
+                    "rates": [],
+                    "backwards": [],
+                    "since": [],
+                    "frozen": [],
+                }
+            )
+        return self.facts["optimizers"][self.numbers[id(optimizer)]]
+
+    def _names(self, weights: list) -> list[str]:
+        """Return the names that a model gives to an optimizer's weights."""
+        import gc
+
+        import torch
+
+        ids, best = {id(p) for p in weights}, {}
+        modules = (m for m in gc.get_objects() if issubclass(type(m), torch.nn.Module))
+        for module in [*self.models, *modules]:
+            named = {id(p): name for name, p in module.named_parameters()}
+            if len(ids & {*named}) > len(ids & {*best}):
+                best = named
+        prefix = re.compile(r"^(module\.|_orig_mod\.)+")
+        default = (f"weight {number}" for number in range(len(weights)))
+        return [prefix.sub("", best.get(id(p), next(default))) for p in weights]
+
+    # --- data ---
+
+    def watch_data(self) -> None:
+        """See what loaders deliver."""
+        import torch.utils.data
+        from torch.utils.data import dataloader
+
+        iterator = dataloader._BaseDataLoaderIter
+        wrap(dataloader.DataLoader, "__iter__", self.iterated)
+        wrap(iterator, "_next_index", self.drawn)
+        wrap(iterator, "__next__", self.delivered)
+        wrap(torch.utils.data, "random_split", self.split)
+
+    def iterated(self, original, loader) -> Any:
+        """A pass over a loader begins."""
+        if not hasattr(loader, "_witness"):
+            object.__setattr__(loader, "_witness", self._loader(loader))
+        facts = loader._witness
+        fresh: dict = {"indices": [], "batches": [], "trained": 0, "whole": False}
+        self.drawing = fresh  # an iterator with workers draws as it is made
+        found = original(loader)
+        found._witness_pass, self.drawing = fresh, None
+        found._witness_map = facts["map"]
+        facts["told"]["passes"].append(fresh)
+        return found
+
+    def _loader(self, loader) -> dict:
+        """Return what is known of a loader: what is told, and how indices are read."""
+        data, chosen = loader.dataset, []
+        while hasattr(data, "indices") and hasattr(data, "dataset"):  # a Subset
+            chosen, data = [*chosen, data.indices], data.dataset
+        base = next((n for n, d in enumerate(self.bases) if d is data), len(self.bases))
+        self.bases += [data] * (base == len(self.bases))
+        sampler = loader.sampler
+        told = {
+            "line": place(),
+            "data": type(data).__name__,
+            "base": base,
+            "subset": bool(chosen),
+            "size": _length(loader.dataset),
+            "sampler": type(sampler).__name__,
+            "draws": _length(sampler),
+            "shuffles": getattr(sampler, "shuffle", None),
+            "batch": loader.batch_size,
+            "workers": loader.num_workers,
+            "passes": [],
+        }
+        self.facts["loaders"].append(told)
+
+        def read(index: Any) -> Any:
+            for indices in chosen:
+                index = int(indices[index])
+            return index
+
+        return {"told": told, "map": read}
+
+    def split(self, original, *args, **kwargs) -> Any:
+        """A data set is split at random."""
+        found, line = original(*args, **kwargs), place()
+        indices = json.dumps([[int(i) for i in part.indices] for part in found])
+        self.facts["splits"].append([line, zlib.crc32(indices.encode())])
+        return found
+
+    def drawn(self, original, iterator) -> Any:
+        """The indices of a batch are drawn, perhaps long before it is delivered."""
+        index = original(iterator)
+        current = getattr(iterator, "_witness_pass", None) or self.drawing
+        if current is not None and os.getpid() == self.pid:
+            current["indices"].append(index)
+        return index
+
+    def delivered(self, original, iterator) -> Any:
+        """A batch is delivered."""
+        begun, current = time.monotonic(), getattr(iterator, "_witness_pass", None)
+        try:
+            data = original(iterator)
+        except StopIteration:
+            if current is not None:
+                current["whole"] = True
+            raise
+        if self.first_step:
+            self.facts["waited"] += time.monotonic() - begun
+        if current is None:
+            return data
+        drawn = current["indices"][len(current["batches"]) :][:1]
+        with suppress(TypeError, ValueError, IndexError):  # indices of any kind
+            at = drawn[0] if isinstance(drawn[0], list) else [drawn[0]]
+            drawn = [int(iterator._witness_map(i)) for i in at if i is not None]
+        tensor = first_tensor(data)
+        seen = None if tensor is None else digest(tensor)
+        current["batches"].append([drawn if all_ints(drawn) else [], seen])
+        self.last_pass = current
+        return data
+
+    # --- calls, files, loads ---
+
+    def watch_calls(self) -> None:
+        """See which collectives the script calls by itself."""
+        import torch.distributed as dist
+        from torch.distributed import distributed_c10d as c10d
+        from torch.distributed import rpc
+
+        wrap(dist, "init_process_group", self.joined)
+        if rpc.is_available():
+            wrap(rpc, "init_rpc", self.may_be_called)
+        for name in COLLECTIVES:
+            wrap(dist, name, self._caller(name))
+            setattr(c10d, name, getattr(dist, name))  # P2POp compares with these
+
+    def joined(self, original, *args, **kwargs) -> Any:
+        """The script joins a process group."""
+        import torch.distributed as dist
+
+        found = original(*args, **kwargs)
+        self.facts["group"] = dist.get_backend()
+        self.rank = dist.get_rank()
+        return found
+
+    def may_be_called(self, original, *args, **kwargs) -> Any:
+        """The script joins the workers of RPC, which carries what it likes."""
+        self.facts["others"] += 1
+        return original(*args, **kwargs)
+
+    def _caller(self, name: str) -> Any:
+        import torch
+
+        def called(original, *args, **kwargs):
+            if not torch.compiler.is_compiling():
+                line = place()
+                self.facts["calls"][f"{name} {line}"] += 1
+                tensor = first_tensor([args, kwargs])
+                if tensor is not None:
+                    self._carried(name, line, tensor)
+            return original(*args, **kwargs)
+
+        return called
+
+    def _carried(self, name: str, line: str, tensor: Any) -> None:
+        """A call carries a tensor: a column, a gradient, a weight, or another one."""
+        if name in ("broadcast", "reduce") and not tensor.is_contiguous():
+            self.facts["columns"].append([name, line])
+        weight = self._known_at().get(tensor.data_ptr())
+        large = tensor.numel() > METRIC and self.facts["backwards"]
+        if weight and name == "all_reduce":
+            self.facts["averaged"][weight] = line
+        elif weight == "" or large or name in MESSAGES:
+            self.facts["others"] += 1
+
+    def _known_at(self) -> dict[int, str]:
+        """Return what lies at an address: "0 3", the gradient of weight 3 of optimizer
+        0; "", a weight itself.
+        """
+        if self.known_at != (now := (self.facts["backwards"], len(self.optimizers))):
+            self.known_at, self.known = now, {}
+            for number, optimizer in enumerate(self.optimizers):
+                for n, weight in enumerate(_weights(optimizer)):
+                    self.known[weight.data_ptr()] = ""
+                    if weight.grad is not None:
+                        self.known[weight.grad.data_ptr()] = f"{number} {n}"
+        return self.known
+
+    def watch_files(self) -> None:
+        """See which files are written."""
+        import torch
+
+        sys.addaudithook(self.audit)
+        wrap(torch, "save", self.saved)
+
+    def audit(self, event: str, args: tuple) -> None:
+        """Python opens or renames a file, among other things."""
+        if event == "open":
+            path, mode, flags = args
+            wants = isinstance(mode, str) and set(mode) & set("wax+")
+            writes = wants or (mode is None and flags & (os.O_WRONLY | os.O_RDWR))
+            if writes and isinstance(path, str | os.PathLike):
+                self._wrote(path)
+        elif event == "os.rename":
+            self._wrote(args[1])
+
+    def saved(self, original, obj, f, *args, **kwargs) -> Any:
+        """torch.save, which opens its file in C++."""
+        if isinstance(f, str | os.PathLike):
+            self._wrote(f)
+        return original(obj, f, *args, **kwargs)
+
+    def _wrote(self, path: Any) -> None:
+        if os.getpid() != self.pid or not isinstance(path, str | os.PathLike):
+            return
+        name = os.path.abspath(os.fspath(path))
+        ours = name.startswith(str(self.folder)) or OWN_FILES.search(name)
+        if not ours and (line := place()) and not _temporary():
+            self.facts["files"].setdefault(name, line)
+
+    def watch_loads(self) -> None:
+        """See which state is loaded, and how much of it."""
+        import torch
+        import torch.distributed.checkpoint as dcp
+
+        wrap(torch.nn.Module, "load_state_dict", self.loaded)
+        wrap(dcp, "load", self.read)
+
+    def loaded(self, original, module, state_dict, *args, **kwargs) -> Any:
+        """A module loads its state."""
+        found = original(module, state_dict, *args, **kwargs)
+        own = len(module.state_dict())
+        if own and len(getattr(found, "missing_keys", ())) == own:
+            keys = [*state_dict][:1] + [*module.state_dict()][:1]
+            self.facts["loads"].append({"nothing": keys, "line": place()})
+        return found
+
+    def read(self, original, state_dict, *args, **kwargs) -> Any:
+        """torch.distributed.checkpoint fills a state that is given to it."""
+        from torch.distributed.checkpoint import FileSystemReader
+        from torch.distributed.checkpoint._nested_dict import flatten_state_dict
+
+        asked = {*flatten_state_dict(state_dict)[0]}
+        found = original(state_dict, *args, **kwargs)
+        folder = kwargs.get("checkpoint_id") or (args[0] if args else None)
+        if isinstance(folder, str | os.PathLike):
+            there = {*FileSystemReader(folder).read_metadata().state_dict_metadata}
+            tops = {key.split(".")[0] for key in asked}
+            left = sorted(k for k in there - asked if k.split(".")[0] in tops)
+            left = [k for k in left if re.search(r"\.state\.|exp_avg|momentum", k)]
+            if left:
+                self.facts["loads"].append({"left": left, "line": place()})
+        return found
+
+
+def all_ints(values: Any) -> bool:
+    """Return whether these are indices of samples."""
+    return isinstance(values, list) and all(isinstance(each, int) for each in values)
+
+
+def _temporary() -> bool:
+    """Return whether the file that is opened has a name that nobody else has."""
+    frame = sys._getframe(1)
+    while frame and frame.f_globals.get("__name__") != "tempfile":
+        frame = frame.f_back
+    return frame is not None
+
+
+def _weights(optimizer: Any) -> list:
+    return [p for group in optimizer.param_groups for p in group["params"]]
+
+
+def _length(of: Any) -> int | None:
+    try:
+        return len(of)
+    except TypeError:
+        return None
+
+
+def main() -> None:
+    """Watch a script run."""
+    folder, steps, script, *arguments = sys.argv[1:]
+    witness = Witness(Path(folder), int(steps))
+    witness.watch_training()
+    witness.watch_data()
+    witness.watch_calls()
+    witness.watch_loads()
+    witness.watch_files()
+    sys.argv = [script, *arguments]
+    sys.path[0] = os.path.dirname(os.path.realpath(script))
+    import types
+
+    program = types.ModuleType("__main__")
+    program.__file__ = script
+    program.__dict__["__builtins__"] = builtins
+    sys.modules["__main__"] = program
+    try:
+        exec(compile(Path(script).read_bytes(), script, "exec"), program.__dict__)
+    finally:
+        witness.write(ended=sys.exc_info()[0] is None)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,596 @@
+"""Training scripts to be examined: right ones, and one mistake each."""
+
+HEAD = """\
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import (
+    DataLoader,
+    DistributedSampler,
+    IterableDataset,
+    TensorDataset,
+    get_worker_info,
+    random_split,
+)
+
+dist.init_process_group("gloo")
+rank, world = dist.get_rank(), dist.get_world_size()
+torch.manual_seed(0)
+data = TensorDataset(torch.randn(240, 8), torch.randn(240, 1))
+mse = nn.functional.mse_loss
+"""
+
+RIGHT = {
+    "a loop": """\
+model = DDP(nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 1)))
+opt = torch.optim.AdamW(model.parameters(), 1e-3)
+sampler = DistributedSampler(data)
+loader = DataLoader(data, batch_size=12, sampler=sampler)
+for epoch in range(3):
+    sampler.set_epoch(epoch)
+    for x, y in loader:
+        opt.zero_grad()
+        mse(model(x), y).backward()
+        opt.step()
+    total = torch.zeros(1)
+    for i in range(rank, 240, world):
+        with torch.no_grad():
+            total += mse(model.module(data[i][0]), data[i][1])
+    dist.all_reduce(total)
+dist.destroy_process_group()
+""",
+    "a Trainer class, EMA, GradScaler, two workers": """\
+class Trainer:
+    def __init__(self, model):
+        self.model = DDP(model)
+        self.ema = torch.optim.swa_utils.AveragedModel(
+            model, multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(0.9)
+        )
+        self.opt = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+        self.scaler = torch.amp.GradScaler("cpu")
+        torch.manual_seed(rank)
+
+    def fit(self, loader, epochs):
+        for epoch in range(epochs):
+            loader.sampler.set_epoch(epoch)
+            self.model.train()
+            for n, (x, y) in enumerate(loader):
+                last = n % 2
+                self.model.require_backward_grad_sync = bool(last)
+                with torch.autocast("cpu", torch.bfloat16):
+                    loss = mse(self.model(x), y) / 2
+                self.scaler.scale(loss).backward()
+                if last:
+                    self.scaler.unscale_(self.opt)
+                    nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+                    self.scaler.step(self.opt)
+                    self.scaler.update()
+                    self.opt.zero_grad()
+                    self.ema.update_parameters(self.model.module)
+            if rank == 0:
+                torch.save(self.model.module.state_dict(), FOLDER + "/trainer.pt")
+
+
+Trainer(
+    nn.Sequential(
+        nn.Linear(8, 16), nn.Dropout(0.1), nn.BatchNorm1d(16), nn.Linear(16, 1)
+    )
+).fit(DataLoader(data, 10, sampler=DistributedSampler(data), num_workers=2), 3)
+""",
+    "accumulation": """\
+from contextlib import nullcontext
+
+model = DDP(nn.Linear(8, 1))
+opt = torch.optim.SGD(model.parameters(), 0.1)
+loader = DataLoader(
+    data, batch_size=6, sampler=DistributedSampler(data, shuffle=False)
+)
+for epoch in range(4):
+    for n, (x, y) in enumerate(loader):
+        with nullcontext() if n % 4 == 3 else model.no_sync():
+            (mse(model(x), y) / 4).backward()
+        if n % 4 == 3:
+            opt.step()
+            opt.zero_grad()
+""",
+    "two models, as in a GAN": """\
+G, D = DDP(nn.Linear(4, 8)), DDP(nn.Linear(8, 1))
+g, d = torch.optim.Adam(G.parameters()), torch.optim.Adam(D.parameters())
+torch.manual_seed(100 + rank)
+loader = DataLoader(data, batch_size=12, sampler=DistributedSampler(data))
+bce = nn.functional.binary_cross_entropy_with_logits
+for x, _ in loader:
+    fake = G(torch.randn(12, 4))
+    d.zero_grad()
+    (
+        bce(D(x), torch.ones(12, 1)) + bce(D(fake.detach()), torch.zeros(12, 1))
+    ).backward() if False else bce(
+        D(torch.cat([x, fake.detach()])),
+        torch.cat([torch.ones(12, 1), torch.zeros(12, 1)]),
+    ).backward()
+    d.step()
+    g.zero_grad()
+    bce(D(fake), torch.ones(12, 1)).backward()
+    g.step()
+""",
+    "a frozen backbone": """\
+net = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 1))
+for p in net[0].parameters():
+    p.requires_grad_(False)
+model = DDP(net)
+opt = torch.optim.AdamW(model.parameters(), 1e-2)
+for x, y in DataLoader(data, 10, sampler=DistributedSampler(data)):
+    opt.zero_grad()
+    mse(model(x), y).backward()
+    opt.step()
+""",
+    "FSDP2": """\
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+
+mesh = init_device_mesh("cpu", (world,))
+model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 1))
+for layer in model:
+    if isinstance(layer, nn.Linear):
+        fully_shard(layer, mesh=mesh)
+fully_shard(model, mesh=mesh)
+opt = torch.optim.AdamW(model.parameters(), 1e-2)
+for x, y in DataLoader(data, 10, sampler=DistributedSampler(data)):
+    opt.zero_grad()
+    mse(model(x), y).backward()
+    opt.step()
+""",
+    "tensor parallel": """\
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor.parallel import (
+    parallelize_module,
+    ColwiseParallel,
+    RowwiseParallel,
+)
+
+mesh = init_device_mesh("cpu", (world,))
+model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 1))
+parallelize_module(model, mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()})
+opt = torch.optim.AdamW(model.parameters(), 1e-2)
+for x, y in DataLoader(data, 10):
+    opt.zero_grad()
+    mse(model(x), y).backward()
+    opt.step()
+""",
+    "tensor parallel by hand": """\
+class Sum(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        x = x.clone()
+        dist.all_reduce(x)
+        return x
+
+    @staticmethod
+    def backward(ctx, g):
+        return g
+
+
+torch.manual_seed(rank)
+col, row = nn.Linear(8, 8), nn.Linear(8, 1, bias=False)
+opt = torch.optim.SGD([*col.parameters(), *row.parameters()], 0.1)
+for x, y in DataLoader(data, 80):
+    opt.zero_grad()
+    mse(Sum.apply(row(col(x).relu())), y).backward()
+    opt.step()
+""",
+    "a pipeline": """\
+from torch.distributed.pipelining import PipelineStage, ScheduleGPipe
+
+part = nn.Sequential(nn.Linear(8, 8), nn.ReLU()) if rank == 0 else nn.Linear(8, 1)
+stage = PipelineStage(part, rank, world, torch.device("cpu"))
+schedule = ScheduleGPipe(stage, 2, loss_fn=mse)
+opt = torch.optim.SGD(part.parameters(), 0.1)
+for x, y in DataLoader(data, 12):
+    opt.zero_grad()
+    schedule.step(x) if rank == 0 else schedule.step(target=y, losses=[])
+    opt.step()
+""",
+    "averaged by hand": """\
+model = nn.Linear(8, 1)
+for p in model.parameters():
+    dist.broadcast(p.data, 0)
+opt = torch.optim.SGD(model.parameters(), 0.1)
+for x, y in DataLoader(data, 12, sampler=DistributedSampler(data)):
+    opt.zero_grad()
+    mse(model(x), y).backward()
+    for p in model.parameters():
+        dist.all_reduce(p.grad)
+        p.grad /= world
+    opt.step()
+""",
+    "averaged as one flat buffer": """\
+model = nn.Linear(8, 1)
+opt = torch.optim.SGD(model.parameters(), 0.1)
+for x, y in DataLoader(data, 12, sampler=DistributedSampler(data)):
+    opt.zero_grad()
+    mse(model(x), y).backward()
+    flat = nn.utils.parameters_to_vector([p.grad for p in model.parameters()])
+    dist.all_reduce(flat)
+    flat /= world
+    nn.utils.vector_to_parameters(
+        flat, [p.grad for p in model.parameters()]
+    ) if False else [
+        p.grad.copy_(f.view_as(p))
+        for p, f in zip(
+            model.parameters(), flat.split([p.numel() for p in model.parameters()])
+        )
+    ]
+    opt.step()
+""",
+    "torch.compile around DDP": """\
+model = torch.compile(
+    DDP(nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 1))),
+    backend="eager",
+)
+opt = torch.optim.AdamW(model.parameters(), 1e-3)
+for x, y in DataLoader(data, 12, sampler=DistributedSampler(data)):
+    opt.zero_grad()
+    mse(model(x), y).backward()
+    opt.step()
+""",
+    "a stream that is split": """\
+class Stream(IterableDataset):
+    def __iter__(self):
+        info = get_worker_info()
+        n, of = (info.id, info.num_workers) if info else (0, 1)
+        for i in range(rank * of + n, 240, world * of):
+            yield data[i]
+
+
+model = DDP(nn.Linear(8, 1))
+opt = torch.optim.SGD(model.parameters(), 0.1)
+for x, y in DataLoader(Stream(), 10, num_workers=2):
+    opt.zero_grad()
+    mse(model(x), y).backward()
+    opt.step()
+""",
+    "weights averaged now and then": """\
+model = nn.Linear(8, 1)
+opt = torch.optim.SGD(model.parameters(), 0.1)
+for n, (x, y) in enumerate(DataLoader(data, 12, sampler=DistributedSampler(data))):
+    opt.zero_grad()
+    mse(model(x), y).backward()
+    opt.step()
+    if n % 4 == 3:
+        for p in model.parameters():
+            dist.all_reduce(p.data)
+            p.data /= world
+""",
+    "uneven batches under Join": """\
+from torch.distributed.algorithms.join import Join
+
+model = DDP(nn.Linear(8, 1))
+opt = torch.optim.SGD(model.parameters(), 0.1)
+mine = torch.randn(5 + rank, 12, 8)
+with Join([model]):
+    for x in mine:
+        opt.zero_grad()
+        model(x + rank).pow(2).mean().backward()
+        opt.step()
+""",
+    "random windows of a text": """\
+torch.manual_seed(5 + rank)
+tokens = torch.randint(0, 50, (5000,))
+model = DDP(nn.Sequential(nn.Embedding(50, 16), nn.Dropout(0.1), nn.Linear(16, 50)))
+opt = torch.optim.AdamW(model.parameters(), 1e-3)
+for step in range(30):
+    at = torch.randint(0, 4900, (8,))
+    x = torch.stack([tokens[i : i + 16] for i in at])
+    y = torch.stack([tokens[i + 1 : i + 17] for i in at])
+    opt.zero_grad(set_to_none=True)
+    nn.functional.cross_entropy(model(x).flatten(0, 1), y.flatten()).backward()
+    opt.step()
+""",
+    "LBFGS with a closure": """\
+model = DDP(nn.Linear(8, 1))
+opt = torch.optim.LBFGS(model.parameters(), max_iter=3)
+x = torch.stack([data[i][0] for i in range(rank, 240, world)])
+y = torch.stack([data[i][1] for i in range(rank, 240, world)])
+
+
+def closure():
+    opt.zero_grad()
+    loss = mse(model(x), y)
+    loss.backward()
+    return loss
+
+
+for _ in range(6):
+    opt.step(closure)
+""",
+    "a split with one seed": """\
+train, val = random_split(
+    data, [200, 40], generator=torch.Generator().manual_seed(1)
+)
+model = DDP(nn.Linear(8, 1))
+opt = torch.optim.SGD(model.parameters(), 0.1)
+best = 1e9
+for epoch in range(2):
+    sampler = DistributedSampler(train, seed=3)
+    sampler.set_epoch(epoch)
+    for x, y in DataLoader(train, 10, sampler=sampler):
+        opt.zero_grad()
+        mse(model(x), y).backward()
+        opt.step()
+    with torch.no_grad():
+        for x, y in DataLoader(val, 10):
+            best = min(best, mse(model.module(x), y).item())
+""",
+    "two optimizers, a schedule": """\
+head, body = nn.Linear(8, 1), nn.Linear(8, 8)
+model = DDP(nn.Sequential(body, head))
+a = torch.optim.SGD(body.parameters(), 0.1)
+b = torch.optim.AdamW(
+    [
+        {"params": [head.weight], "lr": 1e-3},
+        {"params": [head.bias], "weight_decay": 0.0},
+    ]
+)
+sch = torch.optim.lr_scheduler.CosineAnnealingLR(b, 20)
+for x, y in DataLoader(data, 10, sampler=DistributedSampler(data)):
+    a.zero_grad()
+    b.zero_grad()
+    mse(model(x), y).backward()
+    a.step()
+    b.step()
+    sch.step()
+""",
+}
+"""What is done, and how."""
+
+WRONG = {
+    "never wrapped": (
+        "sends no gradient over it: 2 trainings",
+        """\
+model = nn.Linear(8, 1)
+opt = torch.optim.SGD(model.parameters(), 0.1)
+for x, y in DataLoader(data, 10, sampler=DistributedSampler(data)):
+    opt.zero_grad()
+    mse(model(x), y).backward()
+    opt.step()
+""",
+    ),
+    "the inner module is called": (
+        "weight differs after step 1: gradients came without",
+        """\
+model = DDP(nn.Linear(8, 1))
+opt = torch.optim.SGD(model.parameters(), 0.1)
+for x, y in DataLoader(data, 10, sampler=DistributedSampler(data)):
+    opt.zero_grad()
+    mse(model.module(x), y).backward()
+    opt.step()
+""",
+    ),
+    "unfrozen after DDP has wrapped": (
+        "0.weight differs after step 7: it was frozen when DDP",
+        """\
+body, head = nn.Linear(8, 8), nn.Linear(8, 1)
+body.requires_grad_(False)
+model = DDP(nn.Sequential(body, nn.Tanh(), head))
+opt = torch.optim.SGD(model.parameters(), 0.1)
+torch.manual_seed(rank)
+for epoch in range(4):
+    if epoch == 2:
+        body.requires_grad_(True)
+    for _ in range(3):
+        opt.zero_grad()
+        model(torch.randn(8, 8) + rank).pow(2).mean().backward()
+        opt.step()
+""",
+    ),
+    "no_sync is left on": (
+        "weight differs after step 1: every forward of this step stood in",
+        """\
+model = DDP(nn.Linear(8, 1))
+opt = torch.optim.SGD(model.parameters(), 0.1)
+for n, (x, y) in enumerate(DataLoader(data, 6, sampler=DistributedSampler(data))):
+    with model.no_sync():
+        mse(model(x), y).backward()
+    if n % 4 == 3:
+        opt.step()
+        opt.zero_grad()
+""",
+    ),
+    "another learning rate by rank": (
+        "the learning rates differ, [0.1, 0.2]",
+        """\
+model = DDP(nn.Linear(8, 1))
+opt = torch.optim.SGD(model.parameters(), 0.1 * (1 + rank))
+for x, y in DataLoader(data, 10, sampler=DistributedSampler(data)):
+    opt.zero_grad()
+    mse(model(x), y).backward()
+    opt.step()
+""",
+    ),
+    "buffers in another order": (
+        "DDP pairs different buffers",
+        """\
+net = nn.Linear(8, 1)
+for name in sorted(["sliding", "full"], reverse=bool(rank)):  # as a set may be
+    net.register_buffer(name, torch.ones(4))
+model = DDP(net)
+model(torch.randn(2, 8)).sum().backward()
+""",
+    ),
+    "no sampler": (
+        "ranks 0 and 1 got the same batch in 20 of 20",
+        """\
+model = DDP(nn.Linear(8, 1))
+opt = torch.optim.SGD(model.parameters(), 0.1)
+for x, y in DataLoader(data, 10, shuffle=True):
+    opt.zero_grad()
+    mse(model(x), y).backward()
+    opt.step()
+""",
+    ),
+    "every rank reads all of a stream": (
+        "Split an IterableDataset by rank",
+        """\
+class Stream(IterableDataset):
+    def __iter__(self):
+        yield from (data[i] for i in range(240))
+
+
+model = DDP(nn.Linear(8, 1))
+opt = torch.optim.SGD(model.parameters(), 0.1)
+for x, y in DataLoader(Stream(), 10):
+    opt.zero_grad()
+    mse(model(x), y).backward()
+    opt.step()
+""",
+    ),
+    "every worker reads all of a stream": (
+        "each of 2 workers reads everything",
+        """\
+class Stream(IterableDataset):
+    def __iter__(self):
+        yield from (data[i] for i in range(rank, 240, world))
+
+
+model = DDP(nn.Linear(8, 1))
+opt = torch.optim.SGD(model.parameters(), 0.1)
+for x, y in DataLoader(Stream(), 10, num_workers=2):
+    opt.zero_grad()
+    mse(model(x), y).backward()
+    opt.step()
+""",
+    ),
+    "set_epoch is forgotten": (
+        "6 batches of two passes are alike",
+        """\
+model = DDP(nn.Linear(8, 1))
+opt = torch.optim.SGD(model.parameters(), 0.1)
+loader = DataLoader(data, 20, sampler=DistributedSampler(data))
+for epoch in range(5):
+    for x, y in loader:
+        opt.zero_grad()
+        mse(model(x), y).backward()
+        opt.step()
+""",
+    ),
+    "each rank splits in another way": (
+        "what one rank validates on, another trains on",
+        """\
+torch.manual_seed(rank)
+train, val = random_split(data, [200, 40])
+model = DDP(nn.Linear(8, 1))
+opt = torch.optim.SGD(model.parameters(), 0.1)
+for x, y in DataLoader(train, 10, sampler=DistributedSampler(train)):
+    opt.zero_grad()
+    mse(model(x), y).backward()
+    opt.step()
+""",
+    ),
+    "the optimizer has another model's weights": (
+        "none of the 2 weights of this SGD",
+        """\
+net = nn.Linear(8, 1)
+opt = torch.optim.SGD(net.parameters(), 0.1)
+import copy
+
+model = DDP(copy.deepcopy(net))
+for x, y in DataLoader(data, 10, sampler=DistributedSampler(data)):
+    opt.zero_grad()
+    mse(model(x), y).backward()
+    opt.step()
+""",
+    ),
+    "the optimizer lacks weights": (
+        "2, such as 1.weight, 1.bias",
+        """\
+body, head = nn.Linear(8, 8), nn.Linear(8, 1)
+model = DDP(nn.Sequential(body, head))
+opt = torch.optim.SGD(body.parameters(), 0.1)
+for x, y in DataLoader(data, 10, sampler=DistributedSampler(data)):
+    opt.zero_grad()
+    mse(model(x), y).backward()
+    opt.step()
+""",
+    ),
+    "moments are left in the checkpoint": (
+        "6 entries were not asked for, such as optimizer.state.0.exp_avg",
+        """\
+import tempfile
+import torch.distributed.checkpoint as dcp
+
+
+def build():
+    model = nn.Linear(8, 8)
+    return model, torch.optim.AdamW(model.parameters(), lr=0.01)
+
+
+where = [tempfile.mkdtemp()]
+dist.broadcast_object_list(where)
+model, opt = build()
+for _ in range(3):
+    opt.zero_grad()
+    model(torch.ones(2, 8)).pow(2).mean().backward()
+    for p in model.parameters():
+        dist.all_reduce(p.grad)
+    opt.step()
+state = {"model": model.state_dict(), "optimizer": opt.state_dict()}
+dcp.save(state, checkpoint_id=where[0])
+model, opt = build()
+state = {"model": model.state_dict(), "optimizer": opt.state_dict()}
+dcp.load(state, checkpoint_id=where[0])
+""",
+    ),
+    "strict=False loads nothing": (
+        "the file has _orig_mod.module.weight, the model weight",
+        """\
+model = torch.compile(DDP(nn.Linear(4, 2)), backend="eager")
+state = {key.removeprefix("module."): v for key, v in model.state_dict().items()}
+nn.Linear(4, 2).load_state_dict(state, strict=False)
+""",
+    ),
+    "dropout is the same on all ranks": (
+        "Dropout drops the same on all ranks",
+        """\
+model = DDP(nn.Sequential(nn.Dropout(0.5), nn.Linear(8, 1)))
+opt = torch.optim.SGD(model.parameters(), 0.1)
+for x, y in DataLoader(data, 10, sampler=DistributedSampler(data)):
+    opt.zero_grad()
+    mse(model(x), y).backward()
+    opt.step()
+""",
+    ),
+    "every rank writes the checkpoint": (
+        "both.pt, by ranks 0, 1",
+        """\
+model = DDP(nn.Linear(8, 1))
+opt = torch.optim.SGD(model.parameters(), 0.1)
+for n, (x, y) in enumerate(DataLoader(data, 10, sampler=DistributedSampler(data))):
+    opt.zero_grad()
+    mse(model(x), y).backward()
+    opt.step()
+    if n == 5:
+        torch.save(model.state_dict(), FOLDER + "/both.pt")
+""",
+    ),
+    "a column is sent over gloo": (
+        "A broadcast over gloo carries a tensor that is not contiguous",
+        """\
+table = torch.arange(6.0).view(3, 2) + 10 * rank
+dist.broadcast(table[:, 1], src=0)
+""",
+    ),
+    "a rank takes one step more": (
+        "steps by rank [6, 6], backward passes [6, 7]",
+        """\
+model = DDP(nn.Linear(8, 1))
+opt = torch.optim.SGD(model.parameters(), 0.1)
+mine = range(6 + rank)
+for i in mine:
+    opt.zero_grad()
+    model(torch.randn(4, 8) + rank + i).pow(2).mean().backward()
+    opt.step()
+""",
+    ),
+}
+"""What is wrong: some words of the page, and how it comes about."""

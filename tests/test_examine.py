@@ -1,0 +1,118 @@
+"""A script examined: each mistake is found and told, and no right script is accused.
+
+scripts.py has both. What the judge makes of facts that no run shows is asked below.
+"""
+
+import subprocess
+import sys
+
+import pytest
+from conftest import FULL, outside
+from scripts import HEAD, RIGHT, WRONG
+
+from ddp_lab import ROOT
+from ddp_lab.kit import Limits, RunFailed, torchrun
+from ddp_lab.kit.examine import examined, witness
+from ddp_lab.kit.terminal.main import main
+
+LIMITS = Limits(silence=60, keep=False)
+# Programs whose training is not shared, or whose ranks all write, on purpose.
+MEANT = {"script/joined", "script/single", "script/wrapped", "script/sampled"}
+MEANT |= {"script/judge", "less/evaluate"}
+
+
+def page(script, ranks: int = 2, steps: int = 20) -> tuple[str, bool]:
+    """Examine a script, and return what is told of it."""
+
+    def start(words):
+        try:
+            torchrun(words, limits=LIMITS)
+        except RunFailed:
+            pass  # as one mistake does
+
+    return examined.examine([str(script)], ranks, steps, start)
+
+
+def written(folder, source: str):
+    script = folder / "train.py"
+    script.write_text(f"FOLDER = {str(folder)!r}\n{HEAD}{source}")
+    return script
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("style", RIGHT)
+def test_a_right_script_is_not_accused(style, tmp_path):
+    told, well = page(written(tmp_path, RIGHT[style]))
+    assert told and well and "✗" not in told, told
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("mistake", WRONG)
+def test_a_mistake_is_told(mistake, tmp_path):
+    words, source = WRONG[mistake]
+    told, well = page(written(tmp_path, source))
+    assert words in " ".join(told.split()) and told.count("✗") <= 2 and not well, told
+
+
+@pytest.mark.processes
+def test_the_script_is_as_it_is_without_a_witness(tmp_path):
+    source = (
+        "import sys\nmodel = DDP(nn.Linear(8, 1))\n"
+        "opt = torch.optim.SGD(model.parameters(), 0.1)\n"
+        "for x, y in DataLoader(data, 10, sampler=DistributedSampler(data)):\n"
+        "    opt.zero_grad(); mse(model(x), y).backward(); opt.step()\n"
+        "print(rank, __name__, sys.argv[1:], model.module.weight.sum().item())\n"
+    )
+    script = written(tmp_path, source)
+    runs = []
+    for words in ([str(script)], [witness.__file__, str(tmp_path), "99", str(script)]):
+        run = torchrun(["--nproc-per-node", "2", *words, "--lr", "3"], limits=LIMITS)
+        runs.append(sorted(run.lines))
+    assert runs[0] == runs[1] and "__main__ ['--lr', '3']" in str(runs[0])
+
+
+@pytest.mark.processes
+def test_it_ends_after_its_steps_and_without_the_rest_of_the_script(tmp_path):
+    source = RIGHT["a loop"].replace("range(3)", "range(10**6)")
+    told, well = page(written(tmp_path, source + "\nraise AssertionError"), steps=3)
+    assert well and "; 3 steps of AdamW" in told
+
+
+@pytest.mark.processes
+def test_the_command(tmp_path):
+    script = written(tmp_path, WRONG["set_epoch is forgotten"][1])
+    command = [sys.executable, "-m", "ddp_lab.kit.terminal", "examine", str(script)]
+    done = subprocess.run(command, env=outside(), capture_output=True, text=True)
+    assert done.returncode == 1 and "Call `sampler.set_epoch(epoch)`" in done.stdout
+
+
+def test_the_command_says_how_it_is_used(capsys):
+    assert main(["examine"]) == 2
+    assert "which script?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("lost", ["no step", "a rank that died early"])
+def test_what_is_not_there_is_not_judged(tmp_path, monkeypatch, lost):
+    def start(words):
+        if lost == "no step":
+            for rank in range(2):
+                made = witness.Witness(type(tmp_path)(words[3]), 20)
+                made.rank = rank
+                made.write(ended=True)
+
+    told, well = examined.examine(["train.py"], 2, 20, start)
+    assert (told == "", well) == (lost != "no step", False)
+
+
+@FULL
+@pytest.mark.processes
+def test_no_program_of_the_course_is_accused():
+    accused = []
+    for path in sorted((ROOT / "ddp_lab").glob("*/*.py")):
+        name, text = f"{path.parent.name}/{path.stem}", path.read_text()
+        plain = not path.stem.startswith(("exercise", "puzzle")) and "optim" in text
+        if plain and path.parent.name not in ("kit", "clinic") and name not in MEANT:
+            ranks = 4 if "--nproc-per-node 4" in text else 2
+            told, _ = page(path, ranks)
+            accused += [f"{name}: {line}" for line in told.split("\n") if "✗" in line]
+    assert accused == []
