@@ -43,7 +43,7 @@ def examine(
 
 def page(script: str, ranks: judge.Facts) -> tuple[str, bool]:
     """Return what was found as text, and whether all is well."""
-    head = f"examined: {script} on {len(ranks)} ranks; {judge.numbers(ranks)}\n\n"
+    head = f"examined: {script} on {len(ranks)} ranks\n{judge.numbers(ranks)}\n\n"
     if why := judge.alone(ranks):
         return head + ALONE.format(why=why, n=len(ranks)), False
     told = judge.answers(ranks)

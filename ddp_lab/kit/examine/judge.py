@@ -34,9 +34,9 @@ class Answer:
 
 def answers(ranks: Facts) -> list[Answer]:
     """Return an answer to each question."""
-    questions = same_weights, samples, orders, splits, counts, gradients, loads
-    questions += buffers, noise, files, columns
-    return [question(ranks) for question in questions]
+    training = [same_weights, samples, orders, splits, counts, gradients]
+    beside = [loads, buffers, noise, files, columns]
+    return [question(ranks) for question in training + beside]
 
 
 def numbers(ranks: Facts) -> str:

@@ -18,6 +18,7 @@ have come as far: what would have followed, a checkpoint say, does not.
 """
 
 import builtins
+import functools
 import json
 import os
 import re
@@ -27,6 +28,7 @@ import zlib
 from collections import Counter
 from contextlib import suppress
 from pathlib import Path
+from types import FrameType, ModuleType
 from typing import Any
 
 LIBRARY = ("site-packages", "dist-packages", os.path.dirname(os.__file__), "<frozen")
@@ -77,7 +79,7 @@ def first_tensor(data: Any) -> Any:
 
 def place() -> str:
     """Return the innermost line of the script, or of what it brings: `train.py:12`."""
-    frame = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(1)
     while frame:
         file = frame.f_code.co_filename
         if file != __file__ and not any(part in file for part in LIBRARY):
@@ -90,11 +92,10 @@ def wrap(owner: Any, name: str, around: Any) -> None:
     """Let `around(original, *args, **kwargs)` stand in the place of a function."""
     original = getattr(owner, name)
 
-    def call(*args, **kwargs):
+    @functools.wraps(original)
+    def call(*args: Any, **kwargs: Any) -> Any:
         return around(original, *args, **kwargs)
 
-    call.__name__, call.__doc__ = name, original.__doc__
-    call.__wrapped__ = original  # for inspect.signature
     setattr(owner, name, call)
 
 
@@ -166,7 +167,9 @@ class Witness:
         optimizer.register_optimizer_step_pre_hook(self.before_step)
         optimizer.register_optimizer_step_post_hook(self.after_step)
 
-    def made(self, original, ddp, module, *args, **kwargs) -> None:
+    def made(
+        self, original: Any, ddp: Any, module: Any, *args: Any, **kwargs: Any
+    ) -> None:
         """A model is wrapped in DDP."""
         import torch.distributed as dist
 
@@ -192,7 +195,7 @@ class Witness:
             }
         )
 
-    def forward(self, original, ddp, *args, **kwargs) -> Any:
+    def forward(self, original: Any, ddp: Any, *args: Any, **kwargs: Any) -> Any:
         """DDP's forward is called."""
         import torch
 
@@ -222,7 +225,7 @@ class Witness:
             return module.get_rng_state(given.device)
         return torch.get_rng_state()
 
-    def backward(self, original, *args, **kwargs) -> Any:
+    def backward(self, original: Any, *args: Any, **kwargs: Any) -> Any:
         """Gradients are computed."""
         self.facts["backwards"] += 1
         if self.last_pass:
@@ -230,7 +233,7 @@ class Witness:
             self.last_pass = None
         return original(*args, **kwargs)
 
-    def before_step(self, optimizer, args, kwargs) -> None:
+    def before_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         """An optimizer is about to take a step."""
         facts = self._known(optimizer)
         weights = _weights(optimizer)
@@ -250,7 +253,7 @@ class Witness:
                 model["since"] = [0, 0]
         facts["since"].append(since)
 
-    def after_step(self, optimizer, args, kwargs) -> None:
+    def after_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         """An optimizer has taken a step."""
         facts = self._known(optimizer)
         weights = _weights(optimizer)
@@ -269,7 +272,7 @@ class Witness:
             self.leave()
         self.write()
 
-    def _known(self, optimizer) -> dict:
+    def _known(self, optimizer: Any) -> dict:
         """Return the facts of an optimizer, which may be a new one."""
         if id(optimizer) not in self.numbers:
             self.numbers[id(optimizer)] = len(self.optimizers)
@@ -297,7 +300,7 @@ class Witness:
 
         import torch
 
-        ids, best = {id(p) for p in weights}, {}
+        ids, best = {id(p) for p in weights}, dict[int, str]()
         modules = (m for m in gc.get_objects() if issubclass(type(m), torch.nn.Module))
         for module in [*self.models, *modules]:
             named = {id(p): name for name, p in module.named_parameters()}
@@ -320,7 +323,7 @@ class Witness:
         wrap(iterator, "__next__", self.delivered)
         wrap(torch.utils.data, "random_split", self.split)
 
-    def iterated(self, original, loader) -> Any:
+    def iterated(self, original: Any, loader: Any) -> Any:
         """A pass over a loader begins."""
         if not hasattr(loader, "_witness"):
             object.__setattr__(loader, "_witness", self._loader(loader))
@@ -333,9 +336,9 @@ class Witness:
         facts["told"]["passes"].append(fresh)
         return found
 
-    def _loader(self, loader) -> dict:
+    def _loader(self, loader: Any) -> dict:
         """Return what is known of a loader: what is told, and how indices are read."""
-        data, chosen = loader.dataset, []
+        data, chosen = loader.dataset, list[Any]()
         while hasattr(data, "indices") and hasattr(data, "dataset"):  # a Subset
             chosen, data = [*chosen, data.indices], data.dataset
         base = next((n for n, d in enumerate(self.bases) if d is data), len(self.bases))
@@ -363,14 +366,14 @@ class Witness:
 
         return {"told": told, "map": read}
 
-    def split(self, original, *args, **kwargs) -> Any:
+    def split(self, original: Any, *args: Any, **kwargs: Any) -> Any:
         """A data set is split at random."""
         found, line = original(*args, **kwargs), place()
         indices = json.dumps([[int(i) for i in part.indices] for part in found])
         self.facts["splits"].append([line, zlib.crc32(indices.encode())])
         return found
 
-    def drawn(self, original, iterator) -> Any:
+    def drawn(self, original: Any, iterator: Any) -> Any:
         """The indices of a batch are drawn, perhaps long before it is delivered."""
         index = original(iterator)
         current = getattr(iterator, "_witness_pass", None) or self.drawing
@@ -378,7 +381,7 @@ class Witness:
             current["indices"].append(index)
         return index
 
-    def delivered(self, original, iterator) -> Any:
+    def delivered(self, original: Any, iterator: Any) -> Any:
         """A batch is delivered."""
         begun, current = time.monotonic(), getattr(iterator, "_witness_pass", None)
         try:
@@ -416,7 +419,7 @@ class Witness:
             wrap(dist, name, self._caller(name))
             setattr(c10d, name, getattr(dist, name))  # P2POp compares with these
 
-    def joined(self, original, *args, **kwargs) -> Any:
+    def joined(self, original: Any, *args: Any, **kwargs: Any) -> Any:
         """The script joins a process group."""
         import torch.distributed as dist
 
@@ -425,7 +428,7 @@ class Witness:
         self.rank = dist.get_rank()
         return found
 
-    def may_be_called(self, original, *args, **kwargs) -> Any:
+    def may_be_called(self, original: Any, *args: Any, **kwargs: Any) -> Any:
         """The script joins the workers of RPC, which carries what it likes."""
         self.facts["others"] += 1
         return original(*args, **kwargs)
@@ -433,7 +436,7 @@ class Witness:
     def _caller(self, name: str) -> Any:
         import torch
 
-        def called(original, *args, **kwargs):
+        def called(original: Any, *args: Any, **kwargs: Any) -> Any:
             if not torch.compiler.is_compiling():
                 line = place()
                 self.facts["calls"][f"{name} {line}"] += 1
@@ -486,7 +489,7 @@ class Witness:
         elif event == "os.rename":
             self._wrote(args[1])
 
-    def saved(self, original, obj, f, *args, **kwargs) -> Any:
+    def saved(self, original: Any, obj: Any, f: Any, *args: Any, **kwargs: Any) -> Any:
         """torch.save, which opens its file in C++."""
         if isinstance(f, str | os.PathLike):
             self._wrote(f)
@@ -508,7 +511,9 @@ class Witness:
         wrap(torch.nn.Module, "load_state_dict", self.loaded)
         wrap(dcp, "load", self.read)
 
-    def loaded(self, original, module, state_dict, *args, **kwargs) -> Any:
+    def loaded(
+        self, original: Any, module: Any, state_dict: Any, *args: Any, **kwargs: Any
+    ) -> Any:
         """A module loads its state."""
         found = original(module, state_dict, *args, **kwargs)
         own = len(module.state_dict())
@@ -517,7 +522,7 @@ class Witness:
             self.facts["loads"].append({"nothing": keys, "line": place()})
         return found
 
-    def read(self, original, state_dict, *args, **kwargs) -> Any:
+    def read(self, original: Any, state_dict: Any, *args: Any, **kwargs: Any) -> Any:
         """torch.distributed.checkpoint fills a state that is given to it."""
         from torch.distributed.checkpoint import FileSystemReader
         from torch.distributed.checkpoint._nested_dict import flatten_state_dict
@@ -542,7 +547,7 @@ def all_ints(values: Any) -> bool:
 
 def _temporary() -> bool:
     """Return whether the file that is opened has a name that nobody else has."""
-    frame = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(1)
     while frame and frame.f_globals.get("__name__") != "tempfile":
         frame = frame.f_back
     return frame is not None
@@ -570,9 +575,7 @@ def main() -> None:
     witness.watch_files()
     sys.argv = [script, *arguments]
     sys.path[0] = os.path.dirname(os.path.realpath(script))
-    import types
-
-    program = types.ModuleType("__main__")
+    program = ModuleType("__main__")
     program.__file__ = script
     program.__dict__["__builtins__"] = builtins
     sys.modules["__main__"] = program

@@ -47,7 +47,12 @@ from pathlib import Path
 from typing import Any
 
 C10D = os.path.join("torch", "distributed", "distributed_c10d.py")
-LIBRARY = ("site-packages", "dist-packages", os.path.dirname(os.__file__), "<frozen")
+LIBRARY: tuple[str, ...] = (
+    "site-packages",
+    "dist-packages",
+    os.path.dirname(os.__file__),
+    "<frozen",
+)
 LIBRARY += (os.path.join("ddp_lab", "kit", "examine"),)
 NODE = "DDP_LAB_NODE"  # the node that is played, for torchrun: see room.py
 HOME = "DDP_LAB_HOME"  # the run's folder, for a program that plain python runs
