@@ -357,12 +357,6 @@ MISTAKES = [
         "if other >= piece:",
     ),
     Mistake(
-        "a round of early pieces, and a round of late ones",
-        "long/zigzag",
-        "return [rank, 2 * n - 1 - rank]",
-        "return [rank, n + rank]",
-    ),
-    Mistake(
         "an exchange whose backward is the same way",
         "long/ulysses",
         "ctx.way = join, cut",

@@ -253,7 +253,7 @@ LESSONS = (
         "Long sequences and experts",
         "one sequence and one layer of experts, each spread over all ranks",
         MODELS,
-        minutes=70,
+        minutes=50,
         ranks=4,
         programs="long",
         after="tensor_parallel",

@@ -22,28 +22,17 @@ from torch.distributed.elastic.multiprocessing.errors import record
 
 EXPERTS, TOKENS, SLACK = 12, 1024, 1.2  # tokens of each rank, in each step
 STEPS, CHANGE, LAST = 300, 150, 50  # the texts change; the last steps are judged
-MOST_DROPPED, MOST_LOST = 0.01, 0.1
+MOST_DROPPED = 0.01
 
 
 def adjust(bias, wanted):
     """Return the bias of the next step, (experts,).
 
     wanted, (experts,), is how many of this rank's tokens chose each expert with this
-    bias. All ranks begin with zeros.
+    bias. All ranks begin with zeros. The bias is a part of the model: at the end all
+    ranks must have the same one.
     """
     return None  # your code here
-
-
-def total_of(wanted):
-    """How many tokens of all ranks chose each expert."""
-    total = wanted.clone()
-    dist.all_reduce(total)  # every rank now holds the sum
-    return total
-
-
-def judges_own(bias, wanted, total):
-    """What the scores are compared with: it knows the ranks' sum."""
-    return bias - 0.3 * (total / total.float().mean() - 1)
 
 
 def texts(seed, rank):
@@ -57,25 +46,24 @@ def texts(seed, rank):
         yield popular + lean + torch.randn(TOKENS, EXPERTS, generator=own)
 
 
-def route(rule, seed, device):
-    """Route all steps' tokens; return the shares dropped, and the mean score taken."""
+def route(seed, device):
+    """Route all steps' tokens; return the share that is dropped in the last ones."""
     rank, n = dist.get_rank(), dist.get_world_size()
-    bias, dropped, taken = torch.zeros(EXPERTS, device=device), [], []
+    bias, dropped = torch.zeros(EXPERTS, device=device), []
     room = math.ceil(SLACK * n * TOKENS / EXPERTS)  # of an expert, for all ranks
     for step, scores in enumerate(texts(seed, rank)):
         scores = scores.to(device)
         chosen = (scores + bias).argmax(-1)  # the bias chooses, and does nothing else
         wanted = chosen.bincount(minlength=EXPERTS)
-        total = total_of(wanted)
+        dist.all_reduce(total := wanted.clone())  # of all ranks' tokens
         if step >= STEPS - LAST:
             dropped.append((total - room).clamp(min=0).sum().item() / (n * TOKENS))
-            taken.append(scores.gather(-1, chosen[:, None]).mean())
-        if rule is judges_own:
-            bias = rule(bias, wanted, total)
-        elif (bias := rule(bias.clone(), wanted.clone())) is None:
+        if (bias := adjust(bias.clone(), wanted.clone())) is None:
             return None
-    taken = torch.stack(taken).mean() / n
-    return sum(dropped) / LAST, total_of(taken).item()
+    dist.broadcast(rank_0s := bias.clone(), src=0)
+    if (off := (bias - rank_0s).abs().max().item()) > 1e-3:
+        raise AssertionError(f"rank {rank}'s bias is {off:.2f} off rank 0's")
+    return sum(dropped) / LAST
 
 
 def main(rank, world_size, device):
@@ -83,18 +71,16 @@ def main(rank, world_size, device):
     device = torch.device("cpu") if dist.get_backend() == "gloo" else device
     seed = torch.tensor(random.randrange(2**31))
     dist.broadcast(seed, src=0)  # all ranks draw what rank 0 draws
-    got = route(adjust, seed.item(), device)
-    if got is None:
+    dropped = route(seed.item(), device)
+    if dropped is None:
         print(f"[rank {rank}] not yet", flush=True)
         dist.barrier()  # to leave now would cut off those that are still joining
         return {"solved": False}
-    dropped, taken = got
-    lost = route(judges_own, seed.item(), device)[1] - taken
-    told = f"{dropped:.2%} dropped, scores {max(lost, 0):.2f} below the best"
-    if not dropped < MOST_DROPPED or not lost < MOST_LOST:
-        raise AssertionError(f"{told}, expected below 1 % and below {MOST_LOST}")
+    told = f"{dropped:.2%} dropped"
+    if not dropped < MOST_DROPPED:
+        raise AssertionError(f"{told}, expected less than 1 %")
     print(f"[rank {rank}] {told}", flush=True)
-    return {"solved": True, "dropped": dropped, "lost": lost}
+    return {"solved": True, "dropped": dropped}
 
 
 # --- the same in every program: join the group, run main, leave whatever happens ---

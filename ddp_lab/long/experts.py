@@ -113,14 +113,14 @@ def try_out(rank, n, device):
     layer = ExpertsOverRanks(expected).double().to(device)
     batches = torch.randn(n, 8, 24, CONFIG.width).to(device, torch.float64)
     mine = batches[rank].clone().requires_grad_()  # as if a layer stood before it
-    for each in batches.requires_grad_():  # the truth: batch after batch
+    for each in batches.requires_grad_():  # the reference: batch after batch
         (expected(each).square().mean() / n).backward()
     layer(mine).square().mean().backward()
     average(layer)
     got = {name: p.grad for name, p in layer.named_parameters()}
-    truth = {name: p.grad for name, p in expected.named_parameters() if name in got}
-    got["tokens"], truth["tokens"] = mine.grad / n, batches.grad[rank]
-    for name, grad in truth.items():
+    right = {name: p.grad for name, p in expected.named_parameters() if name in got}
+    got["tokens"], right["tokens"] = mine.grad / n, batches.grad[rank]
+    for name, grad in right.items():
         torch.testing.assert_close(got[name], grad, msg=f"gradient of {name} differs")
     wanted, counts = layer.wanted.tolist(), layer.counts.tolist()
     told = f"{sum(counts)} of {sum(wanted)} tokens found room"

@@ -82,13 +82,13 @@ def main(rank, world_size, device):
     expected = GPT(CONFIG).double().to(device)
     spread(net := copy.deepcopy(expected))
     tokens, targets = (rows.to(device) for rows in batch(0, time=TIME))
-    (truth := loss_of(expected(tokens), targets)).backward()
+    (right := loss_of(expected(tokens), targets)).backward()
     own = [rows.chunk(world_size, 1)[rank] for rows in (tokens, targets)]
     loss = loss_of(net(own[0]), own[1]) / world_size  # a part of the mean over all
     forward = len(sent)
     loss.backward()
     dist.all_reduce(whole := loss.detach().clone())  # every rank now holds the mean
-    wrong = [] if torch.allclose(whole, truth, rtol=0, atol=1e-12) else ["loss"]
+    wrong = [] if torch.allclose(whole, right, rtol=0, atol=1e-12) else ["loss"]
     pairs = zip(net.named_parameters(), expected.parameters(), strict=True)
     for (name, p), e in pairs:
         dist.all_reduce(p.grad)  # the sum over all positions
