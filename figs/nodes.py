@@ -41,37 +41,6 @@ def two_nodes() -> Page:
 
 
 @figure
-def wire_time() -> Page:
-    """Draw the time of three messages: latency, then the bits."""
-    svg = page(
-        "time on the wire = latency + bits ÷ bandwidth",
-        "Hatched: latency. A message pays it once, whatever its size.",
-        "Time from left to right, for three ways to use a wire. One number: a short "
-        "hatched piece, the latency, and hardly anything after it. One large tensor: "
-        "the same latency, then a long block, its bits divided by the bandwidth. The "
-        "same tensor in four pieces: latency and a quarter of the block, four times, "
-        "which takes longer by three latencies.",
-        300,
-    )
-    latency, whole, start = 36, 300, 190
-    rows = ("one number", [3]), ("a large tensor", [whole]), ("in 4 pieces", [75] * 4)
-    for row, (name, blocks) in enumerate(rows):
-        y, x = 92 + 58 * row, start
-        svg.text(start - 16, y + 18, name, 14, anchor="end")
-        for width in blocks:
-            svg.wait(x, y, latency, 36)
-            text = {whole: "its bits ÷ bandwidth", 75: "¼"}.get(width)
-            if text:
-                svg.block(x + latency, y, width, 36, text, 0)
-            else:
-                svg.line(x + latency + 2, y, x + latency + 2, y + 36, stroke=INK)
-            x += latency + width
-    svg.arrow(start, 276, 660, 276, stroke=GREY)
-    svg.text(start - 16, 276, "time", 13, fill=GREY, anchor="end")
-    return svg
-
-
-@figure
 def two_levels() -> Page:
     """Draw an all_reduce in three steps: inside the nodes, across, inside again."""
     svg = page(

@@ -83,7 +83,7 @@ CALLS = {name_of(path) for path in (SHOWN / "rpc").glob("*.py")}
 ALONE = STARTS_ITS_RANKS | RESTARTS.keys() | CALLS
 """Exercises of which each answer has its own launch: a failed call leaves threads."""
 NOT_COMPARED = {
-    "nodes/exercise_shares",
+    "less/exercise_shares",
     "rpc/exercise_specimens",
 }
 """Exercises whose outputs differ from run to run, so that nbval ignores them."""
@@ -188,7 +188,7 @@ def passes(path: Path) -> bool:
 
 
 def test_the_shares_are_right_on_two_nodes(tmp_path):
-    (answer,) = (a for a in SOLUTIONS if a.exercise == "nodes/exercise_shares")
+    (answer,) = (a for a in SOLUTIONS if a.exercise == "less/exercise_shares")
     path = solve(answer, tmp_path)
     run = torchrun(f"--nnodes 2 --nproc-per-node 2 {path}")
     assert run["share"] == [0.5] * 4

@@ -94,7 +94,7 @@ def test_mp_spawn_notices_a_wrong_local_rank(variant):
 
 @PROCESSES
 def test_what_leaves_a_node_is_what_theory_says():
-    run = torchrun("--nnodes 2 --nproc-per-node 2 ddp_lab/nodes/two_levels.py")
+    run = torchrun("--nnodes 2 --nproc-per-node 2 ddp_lab/less/two_levels.py")
     ways = [way for way in ("flat", "two_levels", "mixed") if way in run.facts[0]]
     theory = [[facts["theory"] for facts in run[way]] for way in ways]
     assert theory == [[1.5] * 4, [1.0] * 4, [3.0] * 4][: len(ways)]

@@ -75,16 +75,15 @@ def test_a_rank_that_is_added_twice_is_found():
 
 
 def test_the_lesson_plays_the_same_plans():
-    """Lesson 12's program has the five ways as well: it stands alone."""
-    lesson = ROOT / "ddp_lab" / "cost" / "five.py"
-    if not lesson.exists():
-        pytest.skip("lesson 12 is not there yet")
-    names = {*ALL_REDUCES, "whole", "Message"}
+    """Lesson 12's program has three of the ways as well: it stands alone."""
+    lesson = ROOT / "ddp_lab" / "cost" / "ways.py"
+    taught = "to_root", "tree", "ring"
+    names = {*taught, "whole", "Message"}
     tree = ast.parse(lesson.read_text())
     tree.body = [node for node in tree.body if getattr(node, "name", "") in names]
-    theirs = {"NamedTuple": NamedTuple, "os": type("os", (), {"environ": {}})}
+    theirs = {"NamedTuple": NamedTuple}
     exec(compile(tree, str(lesson), "exec"), theirs)
-    for name, n in product(ALL_REDUCES, MANY):
+    for name, n in product(taught, MANY):
         plan = [[tuple(m) for m in step] for step in theirs["whole"](theirs[name](n))]
         mine = whole(ALL_REDUCES[name](n))
         assert plan == [[tuple(m[:5]) for m in step] for step in mine], (name, n)

@@ -170,7 +170,7 @@ LESSONS = (
     Lesson(
         "what_communication_costs",
         "What communication costs",
-        "five all-reduces, and the time of a step predicted before it runs",
+        "messages, sums and steps, predicted before they run and measured",
         FASTER,
         minutes=65,
         ranks=4,
@@ -181,7 +181,7 @@ LESSONS = (
     Lesson(
         "sending_less",
         "Sending less",
-        "fewer bytes, fewer messages, less state, and numbers that stay right",
+        "fewer bits, numbers and messages, and less of them over the slow wire",
         FASTER,
         minutes=65,
         ranks=4,
@@ -277,17 +277,6 @@ LESSONS = (
         ranks=4,
         programs="nodes",
         after="ddp_in_practice",
-    ),
-    Lesson(
-        "the_wire",
-        "The wire",
-        "a slow network between machines, and how to send less over it",
-        CLUSTERS,
-        minutes=45,
-        ranks=4,
-        programs="nodes",
-        after="many_machines",
-        needs="a CPU; bytes are counted on Linux",
     ),
     Lesson(
         "machines_that_fail",

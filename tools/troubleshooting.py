@@ -82,7 +82,7 @@ LOOKS = {
     Symptom.NETWORK: (
         "ranks on several nodes wait, or `connectFullMesh failed`, or `Unable to find "
         "address for`",
-        "23_the_wire",
+        "12_what_communication_costs",
     ),
     Symptom.WORLD_IN_A_WORLD: (
         "more processes than ranks, each complaining or waiting",

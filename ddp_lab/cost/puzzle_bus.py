@@ -1,6 +1,6 @@
 """Puzzle: what each link carried in an all_reduce, by the clock of the slowest rank.
 
-    torchrun --standalone --nproc-per-node 4 ddp_lab/cost/puzzle_bus.py
+    torchrun --standalone --nproc-per-node 3 ddp_lab/cost/puzzle_bus.py
 
 Until `bus` is written, each rank prints:
 

@@ -1,8 +1,8 @@
-"""A DDP step's time, predicted from layers, rows, α, β and bucket size, then measured.
+"""A step under DDP whose layers nap: how much of its sums does backward hide?
 
-    torchrun --standalone --nproc-per-node 4 ddp_lab/cost/step.py
+    torchrun --standalone --nproc-per-node 2 ddp_lab/cost/step.py
 
-    [rank 0] wide: predicted ... ms, took ... ms
+    [rank 0] slow: a step of ... ms
 
 Written by notebooks/12_what_communication_costs.ipynb.
 """
@@ -10,10 +10,9 @@ Written by notebooks/12_what_communication_costs.ipynb.
 import gc
 import json
 import os
+import statistics
 import time
 from contextlib import contextmanager
-from functools import partial
-from itertools import pairwise
 
 import torch
 import torch.distributed as dist
@@ -22,46 +21,12 @@ from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_
 from torch.distributed.elastic.multiprocessing.errors import record
 from torch.nn.parallel import DistributedDataParallel as DDP
 
-RATE = 1e11  # operations a second of the device that each rank plays
-CAP = 2**20  # bytes that close a bucket
-NETWORKS = {  # the widths between the layers, and a rank's rows
-    "known": ([512] * 9, 1024),
-    "deep": ([384] * 17, 1024),
-    "wide": ([512, 1024, 1024, 1024, 256], 512),
-}
-
-SIZES, ROUNDS = [2**k for k in range(14, 23)], 5  # bytes of the sums; how often each
-
-
-def computing(widths, rows, own=0.0):
-    """By layer, its forward's seconds: the device's, and for each weight our own."""
-    sizes = [a * b for a, b in pairwise(widths)]
-    return [2 * size * rows / RATE + own * size for size in sizes]
-
-
-def buckets(widths):
-    """By layer, last one first: the bytes that leave when its gradient is ready."""
-    leaves, held = [], 0
-    for a, b in reversed([*pairwise(widths)]):
-        held += 4 * a * b
-        leaves.append(held if held >= CAP else 0)
-        held -= leaves[-1]
-    leaves[-1] += held  # what is left goes with the first layer
-    return leaves
-
-
-def predicted(seconds, leaves, alpha, beta):
-    """A step's seconds: backward goes on while the buckets before are under way."""
-    clock, wire = sum(seconds), 0.0  # forward is over, and nothing was sent
-    for taken, size in zip(reversed(seconds), leaves, strict=True):
-        clock += 2 * taken  # backward is twice forward
-        if size:  # it waits for its gradients, and for the bucket before
-            wire = max(clock, wire) + alpha + beta * size
-    return max(clock, wire)
+LAYERS, WIDTH, STEPS = 4, 512, 3  # 512 x 512 weights are a bucket of 1 MB
+DEVICES = {"slow": 0.06, "fast": 0.015}  # seconds of a layer's forward
 
 
 class Nap(torch.autograd.Function):
-    """What takes a device some time, and this machine none."""
+    """What takes a device some time forward, and twice that backward."""
 
     @staticmethod
     def forward(ctx, x, seconds):
@@ -75,85 +40,49 @@ class Nap(torch.autograd.Function):
         return gradient, None
 
 
-def network(widths, rows):
-    """Linears that see few rows, and take as long as so many would."""
-    torch.manual_seed(0)  # the same weights on every rank
-    model = nn.Sequential(*(nn.Linear(a, b, bias=False) for a, b in pairwise(widths)))
-    for layer, seconds in zip(model, computing(widths, rows), strict=True):
-        layer.register_forward_hook(lambda *seen, s=seconds: Nap.apply(seen[-1], s))
-    return model
+class Layer(nn.Linear):
+    def forward(self, x):
+        return Nap.apply(super().forward(x), self.seconds)
 
 
-def clocked(work, device, group):
-    """The quickest of some rounds, each as long as its slowest rank, in seconds."""
-    seconds = torch.empty(ROUNDS)
-    for turn in range(ROUNDS):
-        dist.barrier(group)
-        start = time.perf_counter()
-        work()
-        torch.ones((), device=device).item()  # a GPU's host waits here
-        seconds[turn] = time.perf_counter() - start
-    seconds = seconds.to(device)
-    dist.all_reduce(seconds, dist.ReduceOp.MAX, group)
-    return seconds.min().item()
-
-
-def calibrate(device, group=None):
-    """This machine's seconds for each weight, and the α and β of its sums."""
-    widths, rows = NETWORKS["known"]
-    model, x = network(widths, rows).to(device), torch.ones(4, widths[0], device=device)
-    alone = clocked(lambda: model(x).sum().backward(), device, group)
-    own = alone / 3 - sum(computing(widths, rows))
-    own /= sum(weight.numel() for weight in model.parameters())
-    taken = []
-    for size in SIZES:
-        call = partial(dist.all_reduce, torch.ones(size // 4, device=device))
-        taken.append(clocked(partial(call, group=group), device, group))
-    x, y = (torch.tensor(each, dtype=torch.float64) for each in (SIZES, taken))
-    shares = torch.stack([1 / y, x / y], 1)  # an error counts as a share of the time
-    line = torch.linalg.lstsq(shares, torch.ones(len(y), 1).double()).solution
-    return max(own, 0.0), *line.clamp(min=0).flatten().tolist()
-
-
-def noted(state, bucket):
+def noted(sent, bucket):
     """DDP's own all_reduce of one bucket; note its bytes."""
-    group, sent = state
     sent.append(bucket.buffer().nbytes)
-    return allreduce_hook(group, bucket)  # every rank now holds the group's mean
+    return allreduce_hook(None, bucket)  # every rank now holds the mean of all
 
 
-def take_step(widths, rows, rank, device, group=None):
-    """A step's seconds under DDP, whose buckets and gradients must be as expected."""
-    model = network(widths, rows).to(device)
-    x = torch.ones(4, widths[0], device=device) + rank  # rows of its own
-    means = torch.autograd.grad(model(x).sum(), [*model.parameters()])
-    ddp, sent = DDP(model, process_group=group, bucket_cap_mb=CAP / 2**20), []
-    ddp.register_comm_hook((group, sent), noted)
-
-    def step():
-        sent.clear()
+def take_steps(seconds, rank, world_size, device):
+    """The median seconds of a step."""
+    torch.manual_seed(0)  # the same weights on every rank
+    model = nn.Sequential(*(Layer(WIDTH, WIDTH, bias=False) for _ in range(LAYERS)))
+    for layer in model:
+        layer.seconds = seconds
+    ddp, sent, taken = DDP(model.to(device), bucket_cap_mb=1), [], []
+    ddp.register_comm_hook(sent, noted)
+    x = torch.full((1, WIDTH), 1.0 + rank, device=device)  # another sample on each rank
+    for _ in range(2 + STEPS):  # DDP arranges its buckets in the first two
         ddp.zero_grad()
+        sent.clear()
+        dist.barrier()
+        start = time.perf_counter()
         ddp(x).sum().backward()
-
-    seconds = clocked(step, device, group)
-    if sent != (expected := [size for size in buckets(widths) if size]):
-        raise AssertionError(f"buckets of {sent} bytes, expected {expected}")
-    for weight, mean in zip(model.parameters(), means, strict=True):
-        dist.all_reduce(mean, group=group)  # every rank now holds the sum
-        mean /= dist.get_world_size(group)
-        torch.testing.assert_close(weight.grad, mean, msg="not the mean of all ranks")
-    return seconds
+        model[0].weight.grad[0, 0].item()  # on a GPU, only this waits for the sums
+        taken.append(time.perf_counter() - start)
+    if sent != [4 * WIDTH**2] * LAYERS:
+        raise AssertionError(f"buckets of {sent} bytes")
+    # Without biases a gradient grows with x, so the mean is that of the mean sample.
+    mean_x = torch.full_like(x, (1 + world_size) / 2)
+    (expected,) = torch.autograd.grad(model(mean_x).sum(), model[0].weight)
+    torch.testing.assert_close(model[0].weight.grad, expected, msg="not the mean")
+    return statistics.median(taken[2:])
 
 
 def main(rank, world_size, device):
-    (own, alpha, beta), facts = calibrate(device), {}
-    for name, (widths, rows) in NETWORKS.items():
-        forward = computing(widths, rows, own)
-        guess = predicted(forward, buckets(widths), alpha, beta)
-        taken = take_step(widths, rows, rank, device)
-        told = f"predicted {1000 * guess:.0f} ms, took {1000 * taken:.0f} ms"
+    facts = {}
+    for name, seconds in DEVICES.items():
+        facts[name] = take_steps(seconds, rank, world_size, device)
+        told = f"a step of {1000 * facts[name]:.0f} ms"
         print(f"[rank {rank}] {name}: {told}", flush=True)
-        facts[name] = [guess, taken]
     return facts
 
 

@@ -7,7 +7,7 @@ The moments are drawn anew for each run. Fill in save() and load(); until then:
 
     [rank 0] not yet
 
-Written by notebooks/24_machines_that_fail.ipynb.
+Written by notebooks/23_machines_that_fail.ipynb.
 """
 
 import argparse

@@ -6,7 +6,7 @@ After every two steps the number of ranks is another. Fill in next_samples():
 
     [rank 0] not yet
 
-Written by notebooks/24_machines_that_fail.ipynb.
+Written by notebooks/23_machines_that_fail.ipynb.
 """
 
 import gc

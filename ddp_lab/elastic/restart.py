@@ -7,7 +7,7 @@ The last rank kills itself in life 0. In life 1 every rank compares itself with 
     [rank 0] life 1: as before are ...
     [rank 0] life 1: new are ...
 
-Written by notebooks/24_machines_that_fail.ipynb.
+Written by notebooks/23_machines_that_fail.ipynb.
 """
 
 import gc

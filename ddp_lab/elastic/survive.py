@@ -8,7 +8,7 @@ Every life begins at the last snapshot, and the last life compares:
     [rank 0] goes on at step ...
     [rank 0] ends ... away from one that never stopped
 
-Written by notebooks/24_machines_that_fail.ipynb.
+Written by notebooks/23_machines_that_fail.ipynb.
 """
 
 import argparse

@@ -40,12 +40,13 @@ LOOK = 25  # steps between two looks at the loss
 
 def top_k(owed, bucket):
     """DDP's hook: the mean of the ranks' largest numbers; `owed` keeps the others."""
-    if bucket.index() not in owed:
-        owed[bucket.index()] = 0  # step 0 goes whole: DDP then regroups its buckets
-        return allreduce_hook(None, bucket)
-    total = bucket.buffer() + owed[bucket.index()]
-    largest = total.abs().topk(max(1, int(SHARE * len(total)))).indices
-    owed[bucket.index()] = total.index_fill(0, largest, 0)  # for later steps
+    index, size = bucket.index(), len(bucket.buffer())
+    if index not in owed or len(owed[index]) != size:
+        owed[index] = torch.zeros_like(bucket.buffer())
+        return allreduce_hook(None, bucket)  # whole: DDP regroups buckets once
+    total = bucket.buffer() + owed[index]
+    largest = total.abs().topk(max(1, int(SHARE * size))).indices
+    owed[index] = total.index_fill(0, largest, 0)  # for later steps
     # Every rank then holds the places and the numbers that all ranks have chosen.
     places, numbers = gathered(largest.int()), gathered(total[largest])
     mean = torch.zeros_like(total)
@@ -57,7 +58,7 @@ def top_k(owed, bucket):
 
 
 def gathered(mine):
-    """What each rank brought: (ranks, numbers)."""
+    """What each rank has chosen: (ranks, numbers)."""
     everyone = mine.new_empty(dist.get_world_size() * len(mine))
     dist.all_gather_into_tensor(everyone, mine)
     return everyone.view(-1, len(mine))
@@ -70,27 +71,24 @@ def goals(world_size):
     return torch.stack([first, torch.ones(world_size)], dim=1)  # (ranks, 2)
 
 
-def fp16(_, bucket):
-    """Rounded to float16, averaged, and back; DDP may refuse the hook by its name."""
-    return fp16_compress_hook(None, bucket)
-
-
 def bf16(_, bucket):
+    """By another name: where torch has no CUDA, DDP refuses bf16_compress_hook."""
     return bf16_compress_hook(None, bucket)
 
 
 def forgetful(owed, bucket):
     """Top-k without error feedback."""
-    owed.update(dict.fromkeys(owed, 0))
+    for debt in owed.values():
+        debt.zero_()
     return top_k(owed, bucket)
 
 
 def hooks():
     """By name, the state and the function that register_comm_hook takes."""
     power = PowerSGDState(None, matrix_approximation_rank=1, start_powerSGD_iter=2)
-    found = {"DDP": (None, allreduce_hook), "fp16": (None, fp16), "bf16": (None, bf16)}
-    found |= {"PowerSGD": (power, powerSGD_hook), "top-k": ({}, top_k)}
-    return found | {"forgetful top-k": ({}, forgetful)}
+    found = {"DDP": (None, allreduce_hook), "fp16": (None, fp16_compress_hook)}
+    found |= {"bf16": (None, bf16), "PowerSGD": (power, powerSGD_hook)}
+    return found | {"top-k": ({}, top_k), "forgetful top-k": ({}, forgetful)}
 
 
 def sent():

@@ -1,6 +1,6 @@
 """Puzzle: an outer step by hand, after steps that each rank made alone.
 
-    torchrun --standalone --nproc-per-node 4 ddp_lab/less/puzzle_outer.py
+    torchrun --standalone --nproc-per-node 3 ddp_lab/less/puzzle_outer.py
 
 Until `outer` is written, each rank prints:
 

@@ -1,4 +1,4 @@
-"""Four trainings on the same rows, in which the ranks meet often or hardly ever.
+"""Four trainings on the same samples, in which the ranks meet often or hardly ever.
 
     torchrun --standalone --nproc-per-node 4 ddp_lab/less/rarely.py
 
@@ -23,14 +23,15 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from ddp_lab.gpt import GPT, TEXT, Config, batch, loss_of
 
-ROWS, STEPS, RATE, LOOK = 4, 100, 0.3, 20  # LOOK: steps between two looks at the loss
+ROWS, STEPS, RATE, LOOK = 4, 200, 0.1, 40  # LOOK: steps between two looks at the loss
 
 CONFIG = Config(layers=1, width=48, heads=4)  # 34,080 weights
+EVERY = 20  # steps from one meeting to the next
 WAYS = {
-    "DDP": {"first": STEPS},
-    "accumulation": {"every": 20},  # steps from one meeting to the next
-    "post-local SGD": {"first": 20, "every": 10},
-    "DiLoCo": {"first": 0, "every": 20, "rate": 0.7, "momentum": 0.9},
+    "DDP": {},
+    "accumulation": {"every": EVERY},
+    "local SGD": {"every": EVERY, "rate": 1.0, "momentum": 0.0},
+    "DiLoCo": {"every": EVERY, "rate": 0.7, "momentum": 0.9},
 }
 
 
@@ -63,59 +64,66 @@ def same_on_all(row):
     torch.testing.assert_close(row, expected, atol=0, rtol=0, msg="ranks differ")
 
 
-def train(options, rank, world_size, device, dtype=torch.float32, steps=STEPS):
-    """Train this way; return its bytes and losses, and the weights as one row."""
-    torch.manual_seed(0)
-    ddp = DDP(GPT(CONFIG).to(device, dtype))
-    sgd, losses = torch.optim.SGD(ddp.parameters(), RATE), [text_loss(ddp, device)]
-    way = (Local if "first" in options else Accumulation)(ddp, **options)
-    mine, start = slice(rank, None, world_size), sent()
-    for step in range(steps):
-        rows = [t.to(device)[mine] for t in batch(step, ROWS * world_size)]
-        way.step(ddp, sgd, rows, step)
-        if (step + 1) % LOOK == 0:
-            losses.append(text_loss(ddp, device))
-    return {"bytes": (sent() - start) // steps, "losses": losses}, row_of(ddp)
-
-
 class Accumulation:
-    """The gradients of many steps, one message, and one step by their mean."""
+    """The gradients of some batches, one message, and one step by their mean."""
 
-    def __init__(self, ddp, every):
+    def __init__(self, ddp, every=1):
         self.every = every
 
-    def step(self, ddp, sgd, rows, step):
+    def step(self, ddp, sgd, samples, step):
         with ddp.no_sync() if (step + 1) % self.every else nullcontext():
-            (loss_of(ddp(rows[0]), rows[1]) / self.every).backward()
+            (loss_of(ddp(samples[0]), samples[1]) / self.every).backward()
         if (step + 1) % self.every == 0:
             sgd.step()
             sgd.zero_grad()
 
 
+def train(options, rank, world_size, device, dtype=torch.float32, steps=STEPS):
+    """Train this way; return its bytes and losses, and the weights."""
+    torch.manual_seed(0)
+    ddp = DDP(GPT(CONFIG).to(device, dtype))
+    sgd, losses = torch.optim.SGD(ddp.parameters(), RATE), [text_loss(ddp, device)]
+    way = (Local if "rate" in options else Accumulation)(ddp, **options)
+    mine, start = slice(rank, None, world_size), sent()
+    for step in range(steps):
+        samples = [t.to(device)[mine] for t in batch(step, ROWS * world_size)]
+        way.step(ddp, sgd, samples, step)
+        if (step + 1) % LOOK == 0:
+            losses.append(text_loss(ddp, device))
+    facts = {"bytes": (sent() - start) // steps, "losses": losses}
+    return facts | {"covered": getattr(way, "covered", [])}, flat(ddp)
+
+
 class Local:
-    """Steps of DDP first; then steps alone and, every so often, one for all ranks."""
+    """Steps alone and, every so often, an outer step for all ranks."""
 
-    def __init__(self, ddp, first, every=1, rate=1.0, momentum=0.0):
-        self.first, self.every = first, every
-        self.row = torch.nn.Parameter(row_of(ddp))  # the weights all have in common
-        self.outer = torch.optim.SGD([self.row], rate, momentum, nesterov=momentum > 0)
+    def __init__(self, ddp, every, rate, momentum):
+        self.every, self.covered = every, []
+        self.common = torch.nn.Parameter(flat(ddp))  # the weights all ranks began with
+        self.outer = torch.optim.SGD(
+            [self.common], rate, momentum, nesterov=momentum > 0
+        )
 
-    def step(self, ddp, sgd, rows, step):
-        with nullcontext() if step < self.first else ddp.no_sync():
-            loss_of(ddp(rows[0]), rows[1]).backward()
+    def step(self, ddp, sgd, samples, step):
+        with ddp.no_sync():
+            loss_of(ddp(samples[0]), samples[1]).backward()
         sgd.step()
         sgd.zero_grad()
-        if step < self.first:
-            self.row.data = row_of(ddp)
-        elif (step + 1) % self.every == 0:
-            # In the place of a gradient: how far this rank has come, backwards.
-            self.row.grad = (self.row.data - row_of(ddp)) / dist.get_world_size()
-            dist.all_reduce(self.row.grad)  # every rank now holds the mean of all
-            self.outer.step()
-            vector_to_parameters(self.row.data.clone(), ddp.parameters())
+        if (step + 1) % self.every == 0:
+            self.meet(ddp)
+
+    def meet(self, ddp):
+        way = self.common.data - flat(ddp)  # how far this rank has come, backwards
+        mean, length = way / dist.get_world_size(), way.norm() / dist.get_world_size()
+        dist.all_reduce(mean)  # every rank now holds the mean of all ways
+        dist.all_reduce(length)
+        self.covered.append((mean.norm() / length).item())
+        self.common.grad = mean
+        self.outer.step()
+        vector_to_parameters(self.common.data.clone(), ddp.parameters())
 
 
-def row_of(ddp):
+def flat(ddp):
     return parameters_to_vector(ddp.parameters()).detach()
 
 
@@ -123,15 +131,15 @@ def main(rank, world_size, device):
     # Ranks that share a GPU: gloo can gather only what is in host memory.
     device = torch.device("cpu") if dist.get_backend() == "gloo" else device
     facts, short = {}, (rank, world_size, device, torch.float64, 3)
-    # With SGD, to meet after every step, and to take the mean, is DDP.
-    rows = [train({"first": first}, *short)[1] for first in (0, STEPS)]
-    torch.testing.assert_close(*rows, atol=1e-9, rtol=0, msg="weights differ")
+    every_step = {"every": 1, "rate": 1.0, "momentum": 0.0}
+    weights = [train(options, *short)[1] for options in (every_step, {})]
+    torch.testing.assert_close(*weights, atol=1e-9, rtol=0, msg="weights differ")
     for way, options in WAYS.items():
-        facts[way], row = train(options, rank, world_size, device)
+        facts[way], weights = train(options, rank, world_size, device)
         told = "{bytes} bytes a step".format(**facts[way])
         told += f", loss {facts[way]['losses'][-1]:.2f}"
         print(f"[rank {rank}] {way}: {told}", flush=True)
-        same_on_all(row)
+        same_on_all(weights)
     return facts
 
 

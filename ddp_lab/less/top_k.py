@@ -27,12 +27,13 @@ STEPS, RATE = 200, 0.04
 
 def top_k(owed, bucket):
     """DDP's hook: the mean of the ranks' largest numbers; `owed` keeps the others."""
-    if bucket.index() not in owed:
-        owed[bucket.index()] = 0  # step 0 goes whole: DDP then regroups its buckets
-        return allreduce_hook(None, bucket)
-    total = bucket.buffer() + owed[bucket.index()]
-    largest = total.abs().topk(max(1, int(SHARE * len(total)))).indices
-    owed[bucket.index()] = total.index_fill(0, largest, 0)  # for later steps
+    index, size = bucket.index(), len(bucket.buffer())
+    if index not in owed or len(owed[index]) != size:
+        owed[index] = torch.zeros_like(bucket.buffer())
+        return allreduce_hook(None, bucket)  # whole: DDP regroups buckets once
+    total = bucket.buffer() + owed[index]
+    largest = total.abs().topk(max(1, int(SHARE * size))).indices
+    owed[index] = total.index_fill(0, largest, 0)  # for later steps
     # Every rank then holds the places and the numbers that all ranks have chosen.
     places, numbers = gathered(largest.int()), gathered(total[largest])
     mean = torch.zeros_like(total)
@@ -44,7 +45,7 @@ def top_k(owed, bucket):
 
 
 def gathered(mine):
-    """What each rank brought: (ranks, numbers)."""
+    """What each rank has chosen: (ranks, numbers)."""
     everyone = mine.new_empty(dist.get_world_size() * len(mine))
     dist.all_gather_into_tensor(everyone, mine)
     return everyone.view(-1, len(mine))

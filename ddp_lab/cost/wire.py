@@ -1,13 +1,13 @@
 """How long an all_reduce takes between each two ranks, inside a node and across.
 
-    torchrun --standalone --nproc-per-node 4 ddp_lab/nodes/wire.py
+    torchrun --standalone --nproc-per-node 4 ddp_lab/cost/wire.py
 
 On several nodes, with `--nnodes` as well, some pairs are far apart:
 
     [rank 0] with rank 1 (node 0): ... ms, in 64 pieces ... ms
     [rank 0] with rank 2 (node 1): ... ms, in 64 pieces ... ms
 
-Written by notebooks/23_the_wire.ipynb.
+Written by notebooks/12_what_communication_costs.ipynb.
 """
 
 import gc

@@ -1,4 +1,4 @@
-"""Hints for ddp_lab/nodes/exercise_shares.py, and an answer.
+"""Hints for ddp_lab/less/exercise_shares.py, and an answer.
 
 1. If each rank of a node carries its own part of the sum to the other nodes, what must
    it hold before that, and what is missing after it?

@@ -1,31 +1,54 @@
-"""The same step, with a message each or one for all, in 32 bits or in 16.
+"""One sum over all ranks in three ways, and what each sends out of a node.
 
-    torchrun --standalone --nproc-per-node 4 ddp_lab/nodes/fewer_bits.py
+    torchrun --standalone --nproc-per-node 4 ddp_lab/less/two_levels.py
 
-Written by notebooks/23_the_wire.ipynb.
+Written by notebooks/13_sending_less.ipynb.
 """
 
 import gc
+import inspect
 import json
 import os
 import socket
 import statistics
 import time
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
 from torch.distributed.elastic.multiprocessing.errors import record
-from torch.nn.parallel import DistributedDataParallel as DDP
+
+NUMBERS = 2**19  # in float32, so a tensor of 2 MB
+# Whether a group can have its ranks in another order: not in torch 2.11.
+ORDERED = "sort_ranks" in inspect.signature(dist.new_group).parameters
 
 CARDS = Path("/proc/net/dev")  # where Linux counts what each network card has sent
 REPEATS = 3  # that count, after one that does not
 
-WIDTH, MICRO = 512, 4  # 512 x 512 weights make 1 MB of gradient; micro-batches a step
 
-WAYS = ("every", "once", "bf16", "both")
+def two_levels(tensor, inside, across, leader):
+    """Sum over all ranks by way of the leaders, one of each node."""
+    dist.reduce(tensor, dst=leader, group=inside)  # leaders: the sum of their node
+    if dist.get_rank() == leader:
+        dist.all_reduce(tensor, group=across)  # the leaders: the sum of all nodes
+    dist.broadcast(tensor, src=leader, group=inside)  # all: what their leader holds
+
+
+def make_ways(rank, nodes):
+    """Name -> the order of the ring across nodes, and a function that sums a tensor."""
+    world = list(range(len(nodes)))
+    members = [[r for r in world if nodes[r] == node] for node in sorted(set(nodes))]
+    inside = [dist.new_group(ranks) for ranks in members][nodes[rank]]
+    leaders = [ranks[0] for ranks in members]
+    groups = inside, dist.new_group(leaders), leaders[nodes[rank]]
+    ways = {"flat": (world, dist.all_reduce)}
+    ways["two_levels"] = leaders, lambda tensor: two_levels(tensor, *groups)
+    if ORDERED:
+        turns = sorted(world, key=lambda r: (r - leaders[nodes[r]], r))  # 0, 2, 1, 3
+        group = dist.new_group(turns, sort_ranks=False)
+        ways["mixed"] = turns, lambda tensor: dist.all_reduce(tensor, group=group)
+    return ways
 
 
 def bytes_sent():
@@ -58,6 +81,13 @@ def look_around(world_size):
     return nodes, 1 < len(set(nodes)) == len(set(hosts)) and CARDS.exists()
 
 
+def by_theory(order, nodes, node):
+    """What a ring in this order sends out of a node, in tensors."""
+    pairs = zip(order, [*order[1:], order[0]], strict=True)
+    hops = sum(nodes[a] == node != nodes[b] for a, b in pairs)  # that leave the node
+    return hops * 2 * (len(order) - 1) / len(order)
+
+
 def tell(rank, way, milliseconds, sent):
     """Print what a way took and sent out of the node; return both as facts."""
     out = "not counted" if sent is None else f"{sent:.2f} times the tensor"
@@ -65,45 +95,24 @@ def tell(rank, way, milliseconds, sent):
     return {"milliseconds": milliseconds, "sent": sent}
 
 
-def make_data(world_size):
-    """By rank and micro-batch 8 samples and their weights; and the exact gradient."""
-    generator = torch.Generator().manual_seed(1)
-    data = torch.randn(2, world_size, MICRO, 8, WIDTH, generator=generator)
-    x, weights = data.flatten(1, 3).double()  # (samples, 512) each
-    return data, weights.T @ x / len(x)
-
-
-def make_step(way, model, micro_batches):
-    """Return the mean gradient over all samples of all ranks."""
-    model.zero_grad()
-    for turn, (x, weights) in enumerate(micro_batches):
-        silent = way in ("once", "both") and turn < MICRO - 1
-        with model.no_sync() if silent else nullcontext():
-            loss = (model(x) * weights).sum(1).mean() / MICRO
-            loss.backward()  # unless silent, .grad is now the mean over all ranks
-    return model.module.weight.grad.double().cpu()
-
-
-def in_16_bits(_, bucket):
-    """DDP's all_reduce of one bucket: rounded to bfloat16, averaged, and back."""
-    # Where PyTorch was built without CUDA, DDP refuses the hook by its name.
-    return bf16_compress_hook(None, bucket)  # every rank now holds the mean of all
+def sum_of_ranks(way, tensor, rank):
+    """Sum a tensor full of rank + 1 over all ranks; return one of its numbers."""
+    way(tensor.fill_(rank + 1.0))  # every rank now holds 1 + 2 + ...
+    return tensor[-1].item()  # on a GPU, only this waits for it
 
 
 def main(rank, world_size, device):
-    (data, expected), facts = make_data(world_size), {}
-    _, counted = look_around(world_size)
-    micro_batches = list(zip(*data[:, rank].to(device), strict=True))
-    for way in WAYS:
-        model = DDP(torch.nn.Linear(WIDTH, WIDTH, bias=False).to(device))
-        if short := way in ("bf16", "both"):
-            model.register_comm_hook(None, in_16_bits)
-        milliseconds, sent, gradient = measure(make_step, way, model, micro_batches)
-        off = ((gradient - expected).norm() / expected.norm()).item()
-        if off > (1e-2 if short else 1e-5):  # bfloat16 keeps 8 bits of a number
-            raise AssertionError(f"{way}: the gradient is off by {off:.1e}")
-        sent = sent / (4 * WIDTH**2) if counted else None
-        facts[way] = tell(rank, way, milliseconds, sent) | {"off": off}
+    facts, (nodes, counted) = {}, look_around(world_size)
+    # gloo's reduce is for host memory, even beside a GPU.
+    device = torch.device("cpu") if dist.get_backend() == "gloo" else device
+    tensor, expected = torch.empty(NUMBERS, device=device), sum(range(world_size + 1))
+    for name, (order, way) in make_ways(rank, nodes).items():
+        milliseconds, sent, total = measure(sum_of_ranks, way, tensor, rank)
+        if total != expected:
+            raise AssertionError(f"{name}: the sum is {total}, expected {expected}")
+        sent = sent / (4 * NUMBERS) if counted else None
+        facts[name] = tell(rank, name, milliseconds, sent)
+        facts[name]["theory"] = by_theory(order, nodes, nodes[rank])
     return facts
 
 

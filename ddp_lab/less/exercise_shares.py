@@ -1,12 +1,12 @@
 """Exercise: a sum over all nodes in which every rank carries its share over the wire.
 
-    torchrun --standalone --nproc-per-node 4 ddp_lab/nodes/exercise_shares.py
+    torchrun --standalone --nproc-per-node 4 ddp_lab/less/exercise_shares.py
 
 On one node, four ranks play two nodes of two. Once `sum_by_shares` is written:
 
     [rank 0] has the sum, and brought 1/2 of the tensor to the wire
 
-Written by notebooks/23_the_wire.ipynb.
+Written by notebooks/13_sending_less.ipynb.
 """
 
 import gc

@@ -1,6 +1,6 @@
-"""All-reduce in five ways, by messages alone, each held against the library's.
+"""All-reduce in three ways, by messages alone: steps, bytes and time of each.
 
-    torchrun --standalone --nproc-per-node 4 ddp_lab/cost/five.py
+    torchrun --standalone --nproc-per-node 4 ddp_lab/cost/ways.py
 
     [rank 0] ring: ... steps, sends ... of the tensor
 
@@ -10,18 +10,16 @@ Written by notebooks/12_what_communication_costs.ipynb.
 import gc
 import json
 import os
+import time
 from contextlib import contextmanager
-from functools import cache
-from itertools import zip_longest
 from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
 from torch.distributed.elastic.multiprocessing.errors import record
 
-PART = 2**20  # numbers; a longer message goes in parts, and each is added on arrival
-room_for = cache(torch.empty)  # kept, since memory is slow when it is first touched
 NUMBERS = 5040  # divisible by every number of ranks up to 10
+SIZES, ROUNDS = (2**10, 2**19), 5  # bytes of the timed sums; how often each
 
 
 class Message(NamedTuple):
@@ -35,6 +33,13 @@ class Message(NamedTuple):
 def to_root(n):
     """The others send all to rank 0, one after another."""
     return [[Message(rank, 0, 0, 1)] for rank in range(1, n)]
+
+
+def tree(n):
+    """Neighbors, then neighbors of those that are left, ..."""
+    distances = [2**k for k in range((n - 1).bit_length())]
+    pairs = [[(r, r - d) for r in range(d, n, 2 * d)] for d in distances]
+    return [[Message(*pair, 0, 1) for pair in step] for step in pairs]
 
 
 def ring(n):
@@ -55,71 +60,32 @@ def pieces(plan):
     return max((message.last for step in plan for message in step), default=1)
 
 
-def tree(n):
-    """Neighbors, then neighbors of those that are left, ..."""
-    distances = [2**k for k in range((n - 1).bit_length())]
-    pairs = [[(r, r - d) for r in range(d, n, 2 * d)] for d in distances]
-    return [[Message(*pair, 0, 1) for pair in step] for step in pairs]
-
-
-def halving(n):
-    """Pairs swap halves: each rank keeps the sum of one, then of half of that, ..."""
-    power = 2 ** (n.bit_length() - 1)  # as many ranks as can be halved to the end
-    steps = [[Message(r, r - power, 0, power) for r in range(power, n)]]
-    spans = [(0, power)] * power  # by rank, the pieces that it still adds up
-    for distance in (2**k for k in range(power.bit_length() - 1)):
-        steps.append([])
-        for r, (first, last) in enumerate(spans):
-            middle = (first + last) // 2
-            halves = [(first, middle), (middle, last)]
-            mine = bool(r & distance)
-            steps[-1].append(Message(r, r ^ distance, *halves[not mine]))
-            spans[r] = halves[mine]
-    return [step for step in steps if step]
-
-
-def two_level(n, size=None):
-    """All ranks of a node to its first one; these leaders are a ring."""
-    size = size or int(os.environ.get("LOCAL_WORLD_SIZE", n))
-    size = 2 if size == n else size  # on one node, play nodes of two
-    leaders = range(0, n, size)
-    steps = [
-        [Message(r, r // size * size, 0, len(leaders)) for r in range(i, n, size)]
-        for i in range(1, size)
-    ]
-    for step in ring(len(leaders)):
-        steps.append([Message(a * size, b * size, *what) for a, b, *what in step])
-    return steps
-
-
 def play(plan, buffer, look=lambda: None):
     """Send and receive this rank's messages; return how many bytes it has sent."""
     rank, n, sent = dist.get_rank(), pieces(plan), 0
     ends = [len(buffer) * i // n for i in range(n + 1)]  # of the pieces
-    room = room_for(len(buffer), dtype=buffer.dtype, device=buffer.device)
+    room = torch.empty_like(buffer)
     for step in plan:
-        sends, receives, sums = [], [], []
+        posts, sums = [], []
         for source, target, first, last, adds in step:
-            for begin in range(ends[first], ends[last], PART):
-                span = slice(begin, min(begin + PART, ends[last]))
-                if source == rank:
-                    sends.append(dist.P2POp(dist.isend, buffer[span], target))
-                    sent += buffer[span].nbytes
-                if target == rank:
-                    into = room[span] if adds else buffer[span]
-                    receives.append(dist.P2POp(dist.irecv, into, source))
-                    sums.append(span if adds else None)
-        ops = receives + sends  # in no step does a rank send what it adds to
-        for work, span in zip_longest(dist.batch_isend_irecv(ops) if ops else [], sums):
-            if work:  # over NCCL, the first one stands for all
-                work.wait()
-            if span:
-                buffer[span] += room[span]
+            span = slice(ends[first], ends[last])
+            if source == rank:
+                posts.append(dist.P2POp(dist.isend, buffer[span], target))
+                sent += buffer[span].nbytes
+            if target == rank:
+                into = room[span] if adds else buffer[span]
+                posts.append(dist.P2POp(dist.irecv, into, source))
+                sums += [span] if adds else []
+        # All of a step at once, so that two ranks that swap do not wait for each other.
+        for work in dist.batch_isend_irecv(posts) if posts else []:
+            work.wait()
+        for span in sums:
+            buffer[span] += room[span]
         look()
     return sent
 
 
-WAYS = (to_root, tree, ring, halving, two_level)
+WAYS = (to_root, tree, ring)
 
 
 def watch(plan, rank, world_size, device):
@@ -132,23 +98,41 @@ def watch(plan, rank, world_size, device):
     return holds
 
 
+def timed(call, size, device):
+    """The median seconds of a call, each as long as on its slowest rank."""
+    seconds = []
+    for _ in range(ROUNDS + 1):
+        buffer = torch.ones(size // 4, device=device)
+        dist.barrier()  # all ranks begin together
+        start = time.perf_counter()
+        call(buffer)
+        buffer[-1].item()  # on a GPU, only this waits for the call
+        seconds.append(time.perf_counter() - start)
+    taken = torch.tensor(seconds[1:], device=device)  # the first one connects the ranks
+    dist.all_reduce(taken, dist.ReduceOp.MAX)
+    return taken.median().item()
+
+
 def main(rank, world_size, device):
     # gloo's send and recv work on host memory only, even beside a GPU.
     device = torch.device("cpu") if dist.get_backend() == "gloo" else device
     dist.barrier()  # over NCCL, all ranks have to meet before pairs do
-    facts = {}
+    facts = {"library": {"seconds": [timed(dist.all_reduce, s, device) for s in SIZES]}}
     for way in WAYS:
         plan = whole(way(world_size))
         mine = torch.randn(NUMBERS, device=device, dtype=torch.float64)
         expected = mine.clone()
         dist.all_reduce(expected)  # every rank now holds what the library says
-        sent = play(plan, mine)
+        tensors = play(plan, mine) / mine.nbytes
         torch.testing.assert_close(mine, expected, msg=f"{way.__name__}: wrong sum")
-        holds = watch(plan, rank, world_size, device)
-        tensors = sent / mine.nbytes
         told = f"{len(plan)} steps, sends {tensors:.2f} of the tensor"
         print(f"[rank {rank}] {way.__name__}: {told}", flush=True)
-        facts[way.__name__] = {"steps": len(plan), "sent": tensors, "holds": holds}
+        facts[way.__name__] = {"steps": len(plan), "sent": tensors}
+        facts[way.__name__]["holds"] = watch(plan, rank, world_size, device)
+        facts[way.__name__]["seconds"] = [
+            timed(lambda buffer, plan=plan: play(plan, buffer), size, device)
+            for size in SIZES
+        ]
     return facts
 
 
