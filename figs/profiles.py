@@ -124,7 +124,7 @@ def _draw(
 def _seen(spans: Spans, least: float) -> list[list[float]]:
     """Return the spans as they are drawn: neighbors as one, without the tiniest."""
     found: list[list[float]] = []
-    for start, end in sorted(spans):
+    for start, end in sorted((s, e) for s, e in spans):
         if found and start - found[-1][1] < least:
             found[-1][1] = end
         else:

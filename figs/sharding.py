@@ -157,8 +157,8 @@ def _draw_panel(
         for (floor, h), same in groupby(levels):  # moments that look alike, at once
             count = len([*same])
             if h:
-                x, box = LEFT + wide * i, {"width": wide * count, "height": h}
-                svg.add("rect", x=x, y=y + high - floor - h, **box, fill=fill)
+                x, top_of, width = LEFT + wide * i, y + high - floor - h, wide * count
+                svg.add("rect", x=x, y=top_of, width=width, height=h, fill=fill)
             i += count
         floors = [floor + h for floor, h in levels]
     svg.line(LEFT, y + high, LEFT + WIDE, y + high, stroke=RULE)

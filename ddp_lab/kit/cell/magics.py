@@ -97,7 +97,7 @@ def examine(line: str) -> None:
     weights that drift apart, samples that two ranks read, and more.
     """
     options, words = _split(line, ("--steps",))
-    steps = int(options.pop("steps", examined.ENOUGH))
+    steps = int(options.pop("steps", examined.WATCHED_STEPS))
     if words[:1] != ["--nproc-per-node"] or len(words) < 3:
         raise UsageError("for example: %examine --nproc-per-node 2 train.py")
 

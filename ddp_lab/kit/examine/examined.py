@@ -8,7 +8,7 @@ from pathlib import Path
 from ddp_lab.kit.examine import judge, witness
 from ddp_lab.kit.record.files import read_json
 
-ENOUGH = 20  # steps of an optimizer
+WATCHED_STEPS = 20  # steps of an optimizer
 ALONE = """\
 ✗ This script {why}: {n} trainings ran side by side, and shared nothing.
     To share, it needs `init_process_group`, `DistributedDataParallel` and a

@@ -91,7 +91,7 @@ def _why(words: Sequence[str]) -> int:
 
 
 def _examine(words: Sequence[str]) -> int:
-    from ddp_lab.kit.examine.examined import ENOUGH, examine
+    from ddp_lab.kit.examine.examined import WATCHED_STEPS, examine
     from ddp_lab.kit.terminal.follow import run
 
     parser = argparse.ArgumentParser(
@@ -102,7 +102,9 @@ def _examine(words: Sequence[str]) -> int:
         "--nproc-per-node", type=int, default=2, metavar="N", help=help_
     )
     help_ = "steps of an optimizer, after which the script is ended (20)"
-    parser.add_argument("--steps", type=int, default=ENOUGH, metavar="N", help=help_)
+    parser.add_argument(
+        "--steps", type=int, default=WATCHED_STEPS, metavar="N", help=help_
+    )
     help_ = "end it if no rank gives a sign of life for so long (120)"
     parser.add_argument(
         "--timeout", type=float, default=120, metavar="SECONDS", help=help_
