@@ -233,7 +233,7 @@ LESSONS = (
         "DTensor and meshes",
         "placements, what each change of them costs, and two cuts at once",
         MODELS,
-        minutes=45,
+        minutes=50,
         ranks=4,
         programs="tensor",
         after="tensor_parallel fully_shard",

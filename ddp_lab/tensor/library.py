@@ -37,10 +37,9 @@ class Whole(ParallelStyle):
         def enter(module, inputs, mesh):
             return tuple(DTensor.from_local(x, mesh, [Replicate()]) for x in inputs)
 
-        def leave(module, output, mesh):
-            return output.to_local()
-
-        return distribute_module(module, mesh, input_fn=enter, output_fn=leave)
+        return distribute_module(
+            module, mesh, None, enter, lambda _, output, mesh: output.to_local()
+        )
 
 
 def plan():

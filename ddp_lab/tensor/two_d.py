@@ -40,10 +40,9 @@ class Whole(ParallelStyle):
         def enter(module, inputs, mesh):
             return tuple(DTensor.from_local(x, mesh, [Replicate()]) for x in inputs)
 
-        def leave(module, output, mesh):
-            return output.to_local()
-
-        return distribute_module(module, mesh, input_fn=enter, output_fn=leave)
+        return distribute_module(
+            module, mesh, None, enter, lambda _, output, mesh: output.to_local()
+        )
 
 
 def plan():
@@ -119,8 +118,7 @@ def check(net, norm, expected):
     logging.disable(logging.WARNING)  # two gathers for a weight that was cut twice
     for (name, p), e in zip(net.named_parameters(), expected.parameters(), strict=True):
         grad = p.grad.full_tensor()  # every rank holds the whole gradient
-        message = f"gradient of {name} differs"
-        torch.testing.assert_close(grad, e.grad, rtol=0, atol=1e-9, msg=message)
+        torch.testing.assert_close(grad, e.grad, rtol=0, atol=1e-9, msg=name)
 
 
 def uncut(device):
@@ -155,7 +153,9 @@ def main(rank, world_size, device):
     if made != right:
         raise AssertionError(f"{made}, expected {right}")
     print(f"[rank {rank}] norm {norm:.4f} as one process; {made}", flush=True)
-    return {"made": made, "placements": str(net.blocks[0].mlp.up.weight.placements)}
+    held = sum(p.to_local().numel() for p in net.parameters())
+    placements = str(net.blocks[0].mlp.up.weight.placements)
+    return {"made": made, "held": held, "placements": placements}
 
 
 # --- the same in every program: join the group, run main, leave whatever happens ---

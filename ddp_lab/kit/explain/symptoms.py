@@ -110,8 +110,8 @@ class Symptom(str, Enum):
     )
     TWO_MESHES = (
         "two meshes",
-        "DTensors of different meshes met in one operation: handle the parameters of "
-        "each mesh by themselves, or make a plain tensor by `full_tensor()`",
+        "DTensors of different meshes met in one operation: name every module with "
+        "weights in the plan, norms too, or make plain tensors by `full_tensor()`",
     )
     NOT_IMPORTABLE = (
         "not importable",
