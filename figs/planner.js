@@ -1,6 +1,6 @@
 /* A planner: what a layout holds, sends and takes, and a form to play with it.
 
-The formulas are those of ddp_lab/overview/road.py, and a test compares the two.
+The formulas are those of ddp_lab.scale.road.py, and a test compares the two.
 The book loads this file, and a cell of lesson 21 puts it below its picture. */
 
 "use strict";
@@ -110,8 +110,8 @@ function seconds(t, c) {
 }
 
 /** Return which share of what the maker promises a step uses. */
-function shareOfPeak(t, c, peak, recomputed) {
-  const work = operations(t) * (1 + recomputed * c.recompute / 3) * t.sequences * t.length;
+function shareOfPeak(t, c, peak) {
+  const work = operations(t) * t.sequences * t.length;
   return work / (c.data * c.tensor * c.pipeline) / sum(seconds(t, c)) / peak;
 }
 
@@ -160,22 +160,21 @@ function schedule(p, m, v, lasts) {
 const A100 = {flops: 190e12, fast: 235 * GB, memory: 80 * GB, machine: 8};
 const H100 = {flops: 450e12, fast: 360 * GB, memory: 80 * GB, machine: 8};
 const PEAKS = new Map([[A100, 312e12], [H100, 989e12]]);
-// Share of peak that was reported, heads if attention kept its matrix; parameters, layers,
+// Seconds of a step that were reported, heads if attention kept its matrix; parameters, layers,
 // width, sequences, length; the machine, and its cards' share of a device; kind, data,
 // shard, tensor, pipeline, rows, recomputed, laps. As lesson 21 has them.
 const PUBLISHED = {
-  "Megatron 146B": [0.47, 96, [146e9, 80, 12288, 2304, 2048], A100, 23, ["DDP", 24, 1, 8, 8, 2, 1, 2]],
-  "Megatron 530B": [0.52, 128, [530e9, 105, 20480, 2520, 2048], A100, 23, ["DDP", 9, 1, 8, 35, 1, 1, 3]],
-  "Megatron 1T": [0.52, 160, [1008e9, 128, 25600, 3072, 2048], A100, 23, ["DDP", 6, 1, 8, 64, 1, 1, 1]],
-  "MT-NLG 530B": [0.40, 128, [530e9, 105, 20480, 1920, 2048], A100, 23, ["DDP", 8, 1, 8, 35, 1, 1, 1]],
-  "GPT-3, 2022": [0.51, 0, [175e9, 96, 12288, 64, 2048], A100, 23, ["DDP", 1, 1, 8, 8, 1, 0, 3]],
-  "530B, 2022": [0.56, 0, [530e9, 105, 20480, 280, 2048], A100, 23, ["DDP", 1, 1, 8, 35, 1, 0, 3]],
-  "1T, 2022": [0.56, 0, [1008e9, 128, 25600, 512, 2048], A100, 23, ["DDP", 1, 1, 8, 64, 1, 0, 1]],
-  "BLOOM 176B": [0.48, 112, [176e9, 70, 14336, 2048, 2048], A100, 6, ["sharded optimizer", 8, 8, 4, 12, 2, 1, 1]],
-  "OPT 175B": [0.47, 96, [175e9, 96, 12288, 992, 2048], A100, 23, ["sharded", 124, 124, 8, 1, 8, 1, 1]],
-  "Llama 3 405B": [0.41, 0, [405e9, 126, 16384, 2048, 8192], H100, 45, ["sharded optimizer", 128, 128, 8, 16, 1, 0, 8]],
+  "Megatron 146B": [24.8, 96, [146e9, 80, 12288, 2304, 2048], A100, 23, ["DDP", 24, 1, 8, 8, 2, 1, 2]],
+  "Megatron 530B": [54.1, 128, [530e9, 105, 20480, 2520, 2048], A100, 23, ["DDP", 9, 1, 8, 35, 1, 1, 3]],
+  "Megatron 1T": [102.6, 160, [1008e9, 128, 25600, 3072, 2048], A100, 23, ["DDP", 6, 1, 8, 64, 1, 1, 1]],
+  "MT-NLG 530B": [60.1, 128, [530e9, 105, 20480, 1920, 2048], A100, 23, ["DDP", 8, 1, 8, 35, 1, 1, 1]],
+  "GPT-3, 2022": [13.75, 0, [175e9, 96, 12288, 64, 2048], A100, 23, ["DDP", 1, 1, 8, 8, 1, 0, 3]],
+  "530B, 2022": [37.83, 0, [530e9, 105, 20480, 280, 2048], A100, 23, ["DDP", 1, 1, 8, 35, 1, 0, 3]],
+  "1T, 2022": [71.49, 0, [1008e9, 128, 25600, 512, 2048], A100, 23, ["DDP", 1, 1, 8, 64, 1, 0, 1]],
+  "BLOOM 176B": [104.5, 112, [176e9, 70, 14336, 2048, 2048], A100, 6, ["sharded optimizer", 8, 8, 4, 12, 2, 1, 1]],
+  "OPT 175B": [19.5, 96, [175e9, 96, 12288, 992, 2048], A100, 23, ["sharded", 124, 124, 8, 1, 8, 1, 1]],
+  "Llama 3 405B": [6.5, 0, [405e9, 126, 16384, 2048, 8192], H100, 45, ["sharded optimizer", 128, 128, 8, 16, 1, 0, 8]],
 };
-const MODELS_ONLY = ["MT-NLG 530B", "Llama 3 405B"];  // what they reported is MFU
 const OWN = {
   "7 billion": [0, 0, [6.7e9, 32, 4096, 1024, 4096], H100, 45, ["sharded", 64, 64, 1, 1, 1, 0, 1]],
   "70 billion": [0, 0, [69e9, 80, 8192, 1024, 4096], H100, 45, ["sharded", 512, 512, 1, 1, 1, 0, 1]],
@@ -483,10 +482,11 @@ function planner(box, start) {
   function peakTold(t, c) {
     const peak = PEAKS.get(form.gpu()), name = select.value;
     if (!peak) return "";
-    const share = shareOfPeak(t, c, peak, !MODELS_ONLY.includes(name));
+    const share = shareOfPeak(t, c, peak);
     const asReported = row.reported && sum(seconds(row.t, row.c)) === sum(seconds(t, c));
     return `That is ${Math.round(100 * share)} % of the GPUs' peak`
-      + (asReported ? `; the paper reported ${Math.round(100 * row.reported)} %.` : ".");
+      + (asReported ? `; in the paper a step took ${row.reported} s, which is `
+        + `${Math.round(100 * share * sum(seconds(t, c)) / row.reported)} %.` : ".");
   }
 
   function show() {

@@ -12,7 +12,7 @@ from figs.gallery import figure
 from figs.page import Page, page
 
 if TYPE_CHECKING:
-    from ddp_lab.overview.road import Cut, Training
+    from ddp_lab.scale.road import Cut, Training
 
 NAMES = ("pipeline", "data", "tensor")
 """The dimensions of the lesson's mesh; the last one runs fastest."""
@@ -143,7 +143,7 @@ def planned(t: "Training", c: "Cut") -> Playable:
         sliders to go on from there.
     """
     # Not above: it imports torch, which the book does without.
-    from ddp_lab.overview.road import GB, ROOM, memory, name, seconds
+    from ddp_lab.scale.road import GB, ROOM, memory, name, seconds
 
     model, gathered, activations = memory(t, c)
     half = memory(replace(t, states=0), c)[0] / 2  # weights weigh what gradients do

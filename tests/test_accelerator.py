@@ -26,7 +26,6 @@ RANKS = 2
 LEFT_OUT = ("clinic/", "cifar10/", "elastic/", "nodes/", "old_pages/", "rpc/")
 OTHERS = (
     "collectives/reduce_ops.py",  # gloo refuses other operators than NCCL, and later
-    "overview/data_parallel.py",  # needs torch.cuda
     "scale/exercise_cheapest.py",  # computes for long, on no device
 )
 ALL = [
@@ -135,7 +134,6 @@ NOT_PLAYED = {
     "02": "gloo refuses other operators than NCCL, and later",
     "07": "torch's own GroupNorm for such devices takes no channels_last",
     "10": "the recorder calls the wire's calls gloo's",
-    "A3": "DataParallel knows no such devices",
 }
 PLAYED = [path.name[:2] for path in lessons() if path.name[:2] not in NOT_PLAYED]
 

@@ -176,7 +176,5 @@ def test_a_lesson_is_inserted_by_its_row_and_two_change_places(tmp_path):
     assert f"ported as in lesson {now['your_script']}" in text_of(
         folder, now["when_it_hangs"], "when_it_hangs"
     )
-    roads = text_of(folder, "A3", "which_road")
-    assert f"as in lesson {now['model_parallel']}." in roads
     guide = (folder / "classroom" / "README.md").read_text()
     assert f"[split](source/split/split.ipynb) | 1, {now['model_parallel']} |" in guide

@@ -78,7 +78,7 @@ def test_all_programs_count_gpus_as_the_copy_expects(gpus, monkeypatch, tmp_path
 @FULL
 @pytest.mark.processes
 def test_played_accelerators_are_proved_and_recorded(tmp_path):
-    programs = ["start/hello", "ddp/basics", "overview/one_process"]
+    programs = ["start/hello", "ddp/basics", "ddp/single"]
     code = ON_PLAYED.format(folder=str(tmp_path), programs=programs)
     path = os.pathsep.join([str(ACCELERATOR), str(ROOT)])
     env = outside(PLAYED_ACCELERATORS="2", PYTHONPATH=path)

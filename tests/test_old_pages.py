@@ -22,7 +22,7 @@ from ddp_lab.kit.cell import end  # noqa: E402
 from ddp_lab.old_pages.tutorial_2017 import judge  # noqa: E402
 from tools import notebooks as kit  # noqa: E402
 
-NOTEBOOK = ROOT / "notebooks" / "A5_what_old_pages_say.ipynb"
+NOTEBOOK = ROOT / "notebooks" / "A4_what_old_pages_say.ipynb"
 ROWS = set(range(1, 39))
 # Those that nothing here can try; a table says what was read of them.
 READ = {19, 20, 24, 31}

@@ -30,7 +30,7 @@ ARGUMENTS = {
     "elastic/survive.py": "--die 12",
 }
 # Programs that show what one process does.
-ALONE = {"ddp/single.py", "overview/one_process.py", "overview/data_parallel.py"}
+ALONE = {"ddp/single.py"}
 # The clinic's are sick on purpose, and exercises unsolved: see the tests of these.
 HEALTHY = [
     path

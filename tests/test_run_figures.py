@@ -11,7 +11,7 @@ from ddp_lab.kit.draw import RANK_COLORS
 from ddp_lab.kit.draw.colors import tint
 from ddp_lab.kit.draw.svg import Svg
 from ddp_lab.kit.record.calls import Call
-from ddp_lab.overview.road import GB, H100, Cut, Training, memory
+from ddp_lab.scale.road import GB, H100, Cut, Training, memory
 from figs.costs import call_lines, heat, pieces_by_step
 from figs.inside import overlap
 from figs.less import loss_and_bytes

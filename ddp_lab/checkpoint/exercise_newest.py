@@ -7,7 +7,7 @@ newest_whole():
 
     [rank 0] not yet
 
-Written by notebooks/A4_sharded_checkpoints.ipynb.
+Written by notebooks/A3_sharded_checkpoints.ipynb.
 """
 
 import gc

@@ -6,7 +6,7 @@ Until `reads` is written, each rank prints:
 
     [rank 0] not yet
 
-Written by notebooks/A4_sharded_checkpoints.ipynb.
+Written by notebooks/A3_sharded_checkpoints.ipynb.
 """
 
 import faulthandler

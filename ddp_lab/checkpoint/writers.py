@@ -2,7 +2,7 @@
 
     torchrun --standalone --nproc-per-node 2 ddp_lab/checkpoint/writers.py
 
-Written by notebooks/A4_sharded_checkpoints.ipynb.
+Written by notebooks/A3_sharded_checkpoints.ipynb.
 """
 
 import argparse

@@ -4,7 +4,7 @@
 
     [rank 0] row 18 misleads: 4, not 1
 
-Written by notebooks/A5_what_old_pages_say.ipynb.
+Written by notebooks/A4_what_old_pages_say.ipynb.
 """
 
 import gc

@@ -6,7 +6,7 @@ Each rank plays a node of its own, so its local rank is 0. The old training runs
 
     [rank 0] not yet: ... complaints
 
-Written by notebooks/A5_what_old_pages_say.ipynb.
+Written by notebooks/A4_what_old_pages_say.ipynb.
 """
 
 import argparse

@@ -6,7 +6,7 @@ The program tries each of them, and then says only how many verdicts are right:
 
     [rank 0] not yet
 
-Written by notebooks/A5_what_old_pages_say.ipynb.
+Written by notebooks/A4_what_old_pages_say.ipynb.
 """
 
 import gc

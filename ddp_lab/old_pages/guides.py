@@ -2,7 +2,7 @@
 
     torchrun --standalone --nproc-per-node 4 ddp_lab/old_pages/guides.py
 
-Written by notebooks/A5_what_old_pages_say.ipynb.
+Written by notebooks/A4_what_old_pages_say.ipynb.
 """
 
 import gc

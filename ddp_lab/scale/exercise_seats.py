@@ -6,7 +6,7 @@ Meshes of up to 4,096 ranks, drawn anew in each run. Until order() returns names
 
     [rank 0] not yet: write order()
 
-Written by notebooks/21_all_at_once.ipynb.
+Written by notebooks/21_choose_a_layout.ipynb.
 """
 
 import gc

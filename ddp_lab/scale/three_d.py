@@ -1,16 +1,18 @@
-"""Tensor, data and pipeline on one mesh: the loss and gradients of one process.
+"""Tensor, data and pipeline parallel in one program, equal to one process.
 
     torchrun --standalone --nproc-per-node 8 ddp_lab/scale/three_d.py
 
-    [rank 5] at (1, 0, 1): loss and gradients as in one process
+    [rank 5] at (1, 0, 1): holds 12.6 % of the model, gradients as in one process
 
-Written by notebooks/21_all_at_once.ipynb.
+Written by notebooks/21_choose_a_layout.ipynb.
 """
 
 import copy
 import gc
 import json
+import logging
 import os
+import warnings
 from collections import Counter
 from contextlib import contextmanager
 
@@ -19,143 +21,194 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.elastic.multiprocessing.errors import record
+from torch.distributed.fsdp import fully_shard
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B
+from torch.distributed.tensor import Replicate, Shard
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    PrepareModuleInput,
+    RowwiseParallel,
+    SequenceParallel,
+    parallelize_module,
+)
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
-from ddp_lab.gpt import GPT, Config, batch, loss_of
-
-CONFIG, TIME, STEPS, RATE, MICRO, ROWS = Config(), 32, 2, 0.1, 4, 16
-# What is cut, and along which dimension of its weight: PyTorch stores (out, in).
-DIMS = {"query": 0, "key": 0, "value": 0, "out": 1, "up": 0, "down": 1}
+from ddp_lab.gpt import GPT, batch, loss_of
 
 NAMES = "pipeline", "data", "tensor"  # the last one runs fastest
-SHAPES = {2: (1, 1, 2), 3: (1, 1, 3), 4: (2, 1, 2), 6: (2, 1, 3), 8: (2, 2, 2)}
-groups, sent = {}, Counter()  # by dimension: this rank's group, and the bytes it sends
+
+MOST = 0.5  # the largest norm that all gradients together may have
+
+SHAPES = {2: (2, 1, 1), 3: (1, 3, 1), 4: (1, 2, 2), 6: (2, 1, 3), 8: (2, 2, 2)}
+STEPS, RATE, MICRO_BATCHES, BATCH, TIME = 3, 0.1, 4, 24, 24
 
 
-def share(name, tensor):
-    """This rank's share of a parameter or a gradient; all of it, if it is not cut."""
-    if (dim := DIMS.get(name.split(".")[-2])) is None:
-        return tensor
-    line = groups["tensor"]
-    return tensor.chunk(dist.get_world_size(line), dim)[dist.get_rank(line)]
+def plan():
+    """Say how each module is cut; between them, positions are: Shard(1)."""
+    gathered = PrepareModuleInput(
+        input_layouts=Shard(1), desired_input_layouts=Replicate()
+    )
+    scattered = RowwiseParallel(output_layouts=Shard(1))
+    ids, whole = {"input_layouts": Replicate()}, {"output_layouts": Replicate()}
+    return {
+        "tokens": RowwiseParallel(**ids, output_layouts=Shard(1)),
+        "positions": RowwiseParallel(**ids, output_layouts=Shard(0)),
+        "blocks.*.norm1": SequenceParallel(),
+        "blocks.*.attention": gathered,
+        "blocks.*.attention.query": ColwiseParallel(),
+        "blocks.*.attention.key": ColwiseParallel(),
+        "blocks.*.attention.value": ColwiseParallel(),
+        "blocks.*.attention.out": scattered,
+        "blocks.*.norm2": SequenceParallel(),
+        "blocks.*.mlp": gathered,
+        "blocks.*.mlp.up": ColwiseParallel(),
+        "blocks.*.mlp.down": scattered,
+        "norm": SequenceParallel(),
+        "head": ColwiseParallel(input_layouts=Shard(1), **whole),
+    }
 
 
-def all_reduce(part, along):
-    """Return a new tensor, the sum along one dimension of the mesh; count its bytes."""
-    whole = part.clone(memory_format=torch.contiguous_format)
-    dist.all_reduce(whole, group=groups[along])  # this line's ranks hold the sum
-    n = dist.get_world_size(groups[along])
-    sent[along] += 2 * (n - 1) * part.nbytes // n  # as a ring sends them
-    return whole
+class Part(nn.Module):
+    """The layers of one stage, under the names that they have in the whole model."""
+
+    def __init__(self, whole, place, places):
+        super().__init__()
+        first, end = (p * len(whole.blocks) // places for p in (place, place + 1))
+        mine = {str(n): whole.blocks[n] for n in range(first, end)}
+        self.blocks = nn.ModuleDict(mine)
+        if place == 0:
+            self.tokens, self.positions = whole.tokens, whole.positions
+        if place == places - 1:
+            self.norm, self.head = whole.norm, whole.head
+
+    def forward(self, x):  # token ids, or what the stage before passes on
+        if hasattr(self, "tokens"):
+            places = torch.arange(x.size(1), device=x.device)
+            x = self.tokens(x) + self.positions(places)  # (batch, time / tensor, width)
+        for block in self.blocks.values():
+            x = block(x)
+        return self.head(self.norm(x)) if hasattr(self, "head") else x
 
 
-class Sum(torch.autograd.Function):
-    """Sums along tensor on the way there, which is g, or on the way back: f."""
-
-    @staticmethod
-    def forward(ctx, x, there):
-        ctx.there = there
-        return all_reduce(x, "tensor") if there else x.view_as(x)
-
-    @staticmethod
-    def backward(ctx, grad):
-        return grad if ctx.there else all_reduce(grad, "tensor"), None
-
-
-def cut(net):
-    """Leave this rank its shares; put f in front of each pair, and g behind it."""
-    for name, module in net.named_modules():
-        if name.split(".")[-1] in DIMS:
-            mine = share(f"{name}.weight", module.weight.detach())
-            module.weight = nn.Parameter(mine.clone())
-    for block in net.blocks:
-        for pair in (block.attention, block.mlp):
-            pair.register_forward_pre_hook(lambda _, inputs: Sum.apply(*inputs, False))
-            pair.register_forward_hook(lambda _, inputs, out: Sum.apply(out, True))
-    return net
+def cut(model, mesh, device):
+    """Cut a model along each dimension of the mesh; return this rank's stage."""
+    place, places = mesh["pipeline"].get_local_rank(), mesh["pipeline"].size()
+    part = Part(model, place, places)  # the layers of this stage
+    styles = {k: v for k, v in plan().items() if hasattr(part, k.split(".")[0])}
+    parallelize_module(part, mesh["tensor"], styles)
+    for module in (*part.blocks.values(), part):
+        # Gathered once in a step, and not for each micro-batch.
+        fully_shard(module, mesh=mesh["data"], reshard_after_forward=False)
+    group = mesh.get_group("pipeline")
+    return PipelineStage(part, place, places, device, group=group)
 
 
-def check(step, net, expected, losses, truth):
-    """Compare the loss, and every gradient with this rank's share of the whole one."""
-    if losses:  # of the micro-batches, on the last stage
-        mean = all_reduce(torch.stack(losses).mean().detach(), "data")
-        mean /= dist.get_world_size(groups["data"])
-        torch.testing.assert_close(mean, truth.detach(), rtol=0, atol=1e-12)
-    for name, p in net.named_parameters():
-        apart = (p.grad - share(name, expected.get_parameter(name).grad)).abs().max()
+def clip(part, pipeline):
+    """Scale the gradients by the norm of the whole model's, all stages' together."""
+    norm = nn.utils.get_total_norm([p.grad for p in part.parameters()])
+    square = norm.full_tensor() ** 2
+    dist.all_reduce(square, group=pipeline)  # every stage holds the sum
+    nn.utils.clip_grads_with_norm_(part.parameters(), MOST, square.sqrt())
+
+
+def quiet(device):
+    """Silence advice about speed; return the device that the mesh is on."""
+    logging.disable(logging.WARNING)  # of two sums in a row, in a norm
+    warnings.filterwarnings("ignore", "FSDP2-wrapped module")  # of logits as a view
+    # Ranks that share a GPU: gloo can send and receive only what is in host memory.
+    return torch.device("cpu") if dist.get_backend() == "gloo" else device
+
+
+def check(step, part, expected):
+    """Compare each gradient of this stage, put together, with that of one process."""
+    for name, p in part.named_parameters():
+        whole = p.grad.full_tensor()  # every rank of the stage now holds all of it
+        apart = (whole - expected.get_parameter(name).grad).abs().max()
         if not apart < 1e-12:
-            raise AssertionError(f"step {step}: {name} is {apart:.0e} from the truth")
+            told = f"{name} is {apart:.0e} from the reference"
+            raise AssertionError(f"step {step}: {told}")
 
 
-class Passed(TorchDispatchMode):
-    """Counts the bytes that the pipeline's schedule sends."""
+def share(part, expected):
+    """Return which share of the whole model's numbers this rank holds."""
+    mine = sum(p.to_local().numel() for p in part.parameters())
+    return mine / sum(p.numel() for p in expected.parameters())
+
+
+def lines_of(mesh):
+    """Say who is in this rank's groups, and on how many nodes each group is."""
+    groups = {name: mesh[name].mesh.tolist() for name in NAMES}
+    per_node = int(os.environ["LOCAL_WORLD_SIZE"])  # torchrun numbers node by node
+    across = {name: len({r // per_node for r in groups[name]}) for name in NAMES}
+    return {"groups": groups, "across": across}
+
+
+class Sent(TorchDispatchMode):
+    """Adds up the bytes that a rank sends along each dimension, as rings send them."""
+
+    def __init__(self, mesh):
+        super().__init__()
+        groups = {name: mesh.get_group(name) for name in mesh.mesh_dim_names}
+        self.sizes = {name: group.size() for name, group in groups.items()}
+        self.names = {group.group_name: name for name, group in groups.items()}
+        self.bytes = Counter()
 
     def __torch_dispatch__(self, op, types, args=(), kwargs=None):
-        if op.name() == "c10d::send":
-            sent["pipeline"] += sum(tensor.nbytes for tensor in args[0])
+        if "DTensor" in {kind.__name__ for kind in types}:
+            return NotImplemented
+        along = self.names.get(group_of(args)) if "c10d" in op.namespace else None
+        if along:
+            self.bytes[along] += ring(op.name(), args, self.sizes[along])
         return op(*args, **(kwargs or {}))
 
 
-def only(net, stage, stages):
-    """Leave a stage its blocks; the first one embeds, and the last one has the head."""
-    for n in range(len(net.blocks)):
-        if n * stages // len(net.blocks) != stage:
-            net.blocks[n] = nn.Identity()  # so the others keep their names
-    if stage > 0:
-        net.tokens, net.positions = nn.Identity(), nn.Identity()
-        net.positions.register_forward_hook(lambda *_: 0)  # nothing to add
-    if stage < stages - 1:
-        net.norm, net.head = nn.Identity(), nn.Identity()
-    return net
+def group_of(args):
+    """The name of a call's group: fully_shard passes the group, DTensor its name."""
+    boxed = [arg for arg in args if isinstance(arg, torch.ScriptObject)]
+    group = dist.ProcessGroup.unbox(boxed[0]).group_name if boxed else args[-1]
+    return group if isinstance(group, str) else None
 
 
-def finish(net, pipe):
-    """Average the gradients along data; sum both uses of the tied weight."""
-    turns = dist.get_world_size(groups["data"])
-    for weight in net.parameters():
-        weight.grad = all_reduce(weight.grad, "data") / turns
-    tied = net.tokens if pipe.is_first else net.head
-    dist.all_reduce(tied.weight.grad, group=groups["pipeline"])  # both ends
+def ring(call, args, n):
+    """Bytes that one of n ranks sends in a call, if each passes parts to the next."""
+    size = max(t.nbytes for t in tree_leaves(args) if isinstance(t, torch.Tensor))
+    if "send" in call or "recv" in call:
+        return size * ("send" in call)
+    if "all_gather_into" in call:
+        size *= n  # it is given this rank's part
+    return (1 + ("all_reduce" in call)) * (n - 1) * size // n
 
 
 def main(rank, world_size, device):
-    # Ranks that share a GPU: gloo can send and receive only what is in host memory.
-    device = torch.device("cpu") if dist.get_backend() == "gloo" else device
+    device = quiet(device)
     if not (shape := SHAPES.get(world_size)):
         raise SystemExit(f"no mesh for {world_size} ranks: try 2, 3, 4, 6 or 8")
     mesh = init_device_mesh(device.type, shape, mesh_dim_names=NAMES)
-    groups.update({name: mesh.get_group(name) for name in NAMES})
-    stage, turn = (mesh.get_local_rank(name) for name in ("pipeline", "data"))
-    stages, turns = mesh["pipeline"].size(), mesh["data"].size()
     torch.manual_seed(0)  # every rank starts from one model
-    expected = GPT(CONFIG).double().to(device)
-    net = only(cut(copy.deepcopy(expected)), stage, stages)
-    pipe = PipelineStage(net, stage, stages, device, group=groups["pipeline"])
-    schedule = Schedule1F1B(pipe, MICRO, loss_fn=loss_of)
-    sgd = torch.optim.SGD([*net.parameters(), *expected.parameters()], RATE)
+    expected = GPT().double().to(device)
+    expected.head.weight = nn.Parameter(expected.head.weight.detach().clone())
+    stage = cut(copy.deepcopy(expected), mesh, device)
+    part, pipeline = stage.submod, mesh.get_group("pipeline")
+    schedule = Schedule1F1B(stage, MICRO_BATCHES, loss_fn=loss_of)
+    turn, turns = mesh["data"].get_local_rank(), mesh["data"].size()
+    sgd = torch.optim.SGD([*part.parameters(), *expected.parameters()], RATE)
     for step in range(STEPS):
-        x, y = (tokens.to(device) for tokens in batch(step, ROWS, TIME))
-        truth, losses = loss_of(expected(x), y), []
-        truth.backward()
-        # Ranks of a tensor group and of a pipeline get the same rows.
+        x, y = (tokens.to(device) for tokens in batch(step, BATCH, TIME))
         mine, targets = (tokens.chunk(turns)[turn] for tokens in (x, y))
-        sent.clear()
-        with Passed():
-            inputs = [mine] if pipe.is_first else []
-            schedule.step(*inputs, target=targets, losses=losses)
-        finish(net, pipe)
-        cost = dict(sent)
-        check(step, net, expected, losses, truth)
+        with Sent(mesh) as sent:
+            schedule.step(*([mine] if stage.is_first else []), target=targets)
+        clip(part, pipeline)
+        loss_of(expected(x), y).backward()
+        nn.utils.clip_grad_norm_(expected.parameters(), MOST)
+        check(step, part, expected)
         sgd.step()
         sgd.zero_grad()
     at = tuple(mesh.get_coordinate())
-    print(f"[rank {rank}] at {at}: loss and gradients as in one process", flush=True)
-    lines = {name: mesh[name].mesh.tolist() for name in NAMES}
-    per_node = int(os.environ["LOCAL_WORLD_SIZE"])  # torchrun numbers node by node
-    across = {name: len({r // per_node for r in lines[name]}) for name in NAMES}
-    held = sum(p.nbytes for p in net.parameters())
-    return {"at": at, "groups": lines, "across": across, "held": held, "sent": cost}
+    held = share(part, expected)
+    end = f"holds {held:.1%} of the model, gradients as in one process"
+    print(f"[rank {rank}] at {at}: {end}", flush=True)
+    return {"at": at, "held": held, "sent": dict(sent.bytes)} | lines_of(mesh)
 
 
 # --- the same in every program: join the group, run main, leave whatever happens ---

@@ -99,7 +99,7 @@ IN_TURN = with_bodies(
 """,
     "import hashlib\nimport pickle\n",
 )
-# Lesson A4's way to the states: it steps once, to make the optimizer's state.
+# Lesson A3's way to the states: it steps once, to make the optimizer's state.
 BY_LIBRARY = changed(
     "survive",
     (

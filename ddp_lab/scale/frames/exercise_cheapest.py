@@ -1,6 +1,6 @@
-"""Exercise: the layout that trains a model in time for the fewest device-hours.
+"""Exercise: the layout that trains a model in time for the fewest GPU-hours.
 
-Three trainings, drawn anew in each run, priced by the model of lesson A3. Until
+Four trainings, drawn anew in each run, priced by the planner. Until
 cheapest() returns a layout:
 
     [rank 0] not yet: write cheapest()
@@ -12,7 +12,7 @@ from math import inf
 
 import torch.distributed as dist
 
-from ddp_lab.overview.road import GB, H100, Cut, Training, cuts, devices, fill, seconds
+from ddp_lab.scale.road import GB, H100, Cut, Training, cuts, devices, fill, seconds
 
 CLOSE, DAY = 1.01, 24 * 3600
 SIZES = (8, 16, 32, 64, 128, 256)  # of a job: whole machines of eight
@@ -23,7 +23,7 @@ def cheapest(t, tokens, days):
 
 
 def price(t, c, tokens):
-    """The days that a layout takes, and its device-hours; no end if it does not fit."""
+    """The days that a layout takes, and its GPU-hours; no end if it does not fit."""
     if fill(replace(t, devices=devices(c)), c) > 1:
         return inf, inf
     steps = tokens / t.sequences / t.length
@@ -38,39 +38,52 @@ def layouts(t, count):
             yield from (c._replace(recompute=share) for share in (0, 1))
 
 
-def least(t, tokens, days):
-    """The fewest device-hours in time, for each number of devices; also if nothing is
-    recomputed, and in any time."""
-    found, kept, late = {}, inf, inf
-    for count in SIZES:
-        prices = [(c, *price(t, c, tokens)) for c in layouts(t, count)]
-        late = min([late, *(hours for _, _, hours in prices)])
-        in_time = [(c, hours) for c, took, hours in prices if took <= days]
-        found[count] = min((hours for _, hours in in_time), default=inf)
-        kept = min([kept, *(hours for c, hours in in_time if not c.recompute)])
-    return found, kept, late
+def least(t, tokens, days, trap):
+    """The fewest GPU-hours in time, and how many times as many a shortcut takes."""
+    prices = [(c, *price(t, c, tokens)) for n in SIZES for c in layouts(t, n)]
+    in_time = [(hours, c) for c, took, hours in prices if took <= days]
+
+    def fewest(holds):
+        return min((hours for hours, c in in_time if holds(c)), default=inf)
+
+    best, small = fewest(bool), min((devices(c) for _, c in in_time), default=0)
+    if not small:
+        return inf, 0
+    late = min(hours for *_, hours in prices)
+    times = {
+        "as few as can be": fewest(lambda c: devices(c) == small) / best,
+        "nothing recomputed": fewest(lambda c: not c.recompute) / best,
+        "tensor 2 at most": fewest(lambda c: c.tensor <= 2) / best,
+        "however late": best / late,
+    }
+    all_of_them = fewest(lambda c: devices(c) == SIZES[-1]) / best
+    return best, min(times[trap], all_of_them)
+
+
+TRAPS = {  # what to draw so that a shortcut costs more: length, sequences, fast wires
+    "as few as can be": (4096, (128, 256), (20, 50, 360)),
+    "nothing recomputed": (8192, (128, 256), (20,)),
+    "tensor 2 at most": (16384, (16, 32, 64, 128), (360,)),
+    "however late": (4096, (128, 256), (20, 50, 360)),
+}
 
 
 def draw(seed):
-    """Three trainings for which not all devices are cheapest: nor are the fewest, for
-    the first; the second has to recompute; what is cheapest is late, for the third."""
+    """A training for each shortcut, which is dearer there than the best layout."""
     chance, cases = random.Random(seed), []
-    while len(cases) < 3:
-        layers, width = chance.choice((32, 40, 48)), 256 * chance.randrange(16, 34)
-        wires = {"fast": chance.choice((20, 50, 360)) * GB}
-        wires["slow"] = chance.choice((1, 3, 6)) * GB
-        machine, sequences = H100 | wires, chance.choice((128, 256))
-        model, length = (12 * layers * width**2, layers, width), 4096
-        if len(cases) == 1:  # long sequences, whose activations are large
-            length, machine = 8192, machine | {"fast": 20 * GB}
-        t = Training(*model, sequences, length, SIZES[-1], **machine)
-        tokens, days = chance.randrange(50, 300) * 1e9, chance.randrange(10, 90)
-        found, kept, late = least(t, tokens, days)
-        best = min(found.values())
-        fewest = next((hours for hours in found.values() if hours < inf), inf)
-        trap = (fewest / best, kept / best, best / late)[len(cases)]
-        if best < inf and trap > 1.03 and found[SIZES[-1]] > 1.03 * best:
-            cases.append((t, tokens, days, best))
+    for trap, (length, sequences, fast) in TRAPS.items():
+        gain = 0
+        while gain < 1.03:
+            layers, width = chance.choice((32, 40, 48)), 256 * chance.randrange(16, 34)
+            wires = {
+                "fast": chance.choice(fast) * GB,
+                "slow": chance.choice((1, 3, 6)) * GB,
+            }
+            model = 12 * layers * width**2, layers, width, chance.choice(sequences)
+            t = Training(*model, length, SIZES[-1], **H100 | wires)
+            tokens, days = chance.randrange(50, 300) * 1e9, chance.randrange(10, 90)
+            best, gain = least(t, tokens, days, trap)
+        cases.append((t, tokens, days, best))
     return cases
 
 
@@ -93,7 +106,7 @@ def judge(t, tokens, days, fewest):
 
 
 def main(rank, world_size, device):
-    cases = draw(random.random()) if rank == 0 else [None] * 3
+    cases = draw(random.random()) if rank == 0 else [None] * len(TRAPS)
     dist.broadcast_object_list(cases)  # every rank holds rank 0's trainings
     times = [judge(*case) for case in cases]
     everyone = [None] * world_size
@@ -107,5 +120,5 @@ def main(rank, world_size, device):
             "for some training cheapest() found no layout; each has one"
         )
     told = ", ".join(f"{each:.3f}" for each in times)
-    print(f"[rank {rank}] {told} of the fewest device-hours", flush=True)
+    print(f"[rank {rank}] {told} of the fewest GPU-hours", flush=True)
     return {"solved": True, "times": times}

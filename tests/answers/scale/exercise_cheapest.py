@@ -55,3 +55,24 @@ def cheapest(t, tokens, days):
     ]
     in_time = [c for c in fastest if price(t, c, tokens)[0] <= days]
     return min(in_time, key=lambda c: price(t, c, tokens)[1])
+
+
+# %% wrong: narrow tensor cuts only
+def cheapest(t, tokens, days):
+    """As if tensor 4 and 8 were never worth their messages."""
+    every = [
+        (price(t, c, tokens)[1], c)
+        for n in SIZES
+        for c in layouts(t, n)
+        if c.tensor <= 2 and price(t, c, tokens)[0] <= days
+    ]
+    return min(every, key=lambda each: each[0])[1]
+
+
+# %% wrong: on as few as can be
+def cheapest(t, tokens, days):
+    """Fewer are not always cheaper."""
+    for n in SIZES:
+        in_time = [c for c in layouts(t, n) if price(t, c, tokens)[0] <= days]
+        if in_time:
+            return min(in_time, key=lambda c: price(t, c, tokens)[1])

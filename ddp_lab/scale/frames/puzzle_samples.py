@@ -1,6 +1,6 @@
-"""Puzzle: which rows of a step a rank works on, on a mesh pipeline x data x tensor.
+"""Puzzle: which samples of a step a rank works on, on a mesh pipeline x data x tensor.
 
-Until `rows` is written, each rank prints:
+Until `samples` is written, each rank prints:
 
     [rank 0] not yet
 """
@@ -17,7 +17,7 @@ SHAPES = {2: (1, 2, 1), 3: (1, 3, 1), 4: (1, 2, 2), 8: (2, 2, 2)}  # by ranks
 OTHERS = (4, 2, 2), (2, 3, 4), (3, 1, 2), (1, 4, 2)  # which are asked about, too
 
 
-def rows(rank, pipeline, data, tensor, batch):
+def samples(rank, pipeline, data, tensor, batch):
     return None  # the cell's function stands here
 
 
@@ -27,7 +27,7 @@ def places(shape):
 
 
 def goal(shape, batch):
-    """The rows of each rank: its place along data alone decides."""
+    """The samples of each rank: its place along data alone decides."""
     shares = torch.arange(batch).chunk(shape[1])
     return [shares[turn].tolist() for _, turn, _ in places(shape)]
 
@@ -36,7 +36,7 @@ def attempt(shape, batch):
     """What the reader's lines say for each rank of a mesh."""
     # If these lines never end, the rank shows where it is, and ends.
     faulthandler.dump_traceback_later(PATIENCE, exit=True)
-    said = [rows(r, *shape, batch) for r in range(len(places(shape)))]
+    said = [samples(r, *shape, batch) for r in range(len(places(shape)))]
     said = [None if each is None else [*map(index, each)] for each in said]
     faulthandler.cancel_dump_traceback_later()
     return said
@@ -60,6 +60,6 @@ def main(rank, world_size, device):
     for mesh in (shape, *OTHERS):
         for batch in (4 * mesh[1], 6 * mesh[1]):
             if attempt(mesh, batch) != goal(mesh, batch):
-                raise AssertionError(f"{batch} rows on {mesh}: ranks have others")
+                raise AssertionError(f"{batch} samples on {mesh}: ranks have others")
     print(f"[rank {rank}] as the target, and on {len(OTHERS)} more meshes", flush=True)
     return {"solved": True}

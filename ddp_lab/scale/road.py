@@ -1,12 +1,12 @@
-"""A step on each road: bytes to hold, bytes to send, seconds; the fastest that fits.
+"""A step in each layout: bytes to hold, bytes to send, seconds; the fastest that fits.
 
-    torchrun --standalone --nproc-per-node 2 ddp_lab/overview/road.py
+    torchrun --standalone --nproc-per-node 2 ddp_lab/scale/road.py
 
 What that says of 7 billion parameters on as many H100 as there are ranks:
 
-    [rank 0] ...: ... s a step, memory ... full
+    [rank 0] ...: ... GB a GPU, ... s a step, ... of peak
 
-Written by notebooks/A3_which_road.ipynb.
+Written by notebooks/21_choose_a_layout.ipynb.
 """
 
 import gc
@@ -30,8 +30,9 @@ HOST = 4e9  # parameters that a machine's CPUs update in a second
 KINDS = ("DDP", "sharded optimizer", *GATHERING, "remote calls")
 ROOM = 0.9  # of a device's memory; the rest is the library's, or lost between blocks
 PAYS = 0.5  # of a step must be computing, or half as many devices are tried
-CLOSE = 1.05  # no formula here is that exact: of roads so close, the simplest
+CLOSE = 1.05  # no formula here is that exact: of layouts so close, the simplest
 H100 = {"machine": 8, "memory": 80 * GB, "flops": 450e12, "fast": 360 * GB}
+H100 |= {"peak": 989e12}
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ class Training:
     devices: int
     machine: int  # devices of a machine
     memory: float  # of a device
-    flops: float  # of a device, on large matrices: about half of what its maker says
+    flops: float  # of a device: what it reaches on large matrices
     fast: float  # from a device to another one of its machine
     slow: float  # to other machines: a device's share of its machine's cards
     host: float = 256 * GB  # main memory, for each device
@@ -59,10 +60,11 @@ class Training:
     whole: float = 0  # what tensor parallel leaves whole
     sums: float = 4  # of tensor parallel in a layer: attention, MLP; there and back
     scatter: int = 1  # how many gathers a reduce_scatter is worth: 2 over gloo
+    peak: float = 0  # operations a second that the device's maker promises
 
 
 class Cut(NamedTuple):
-    """A road: over how many ranks it cuts what, and its switches."""
+    """A layout: over how many ranks it cuts what, and its switches."""
 
     kind: str = "DDP"  # what the ranks do that have different rows
     data: int = 1  # how many such ranks there are,
@@ -182,7 +184,7 @@ def seconds(t, c):
 
 
 def cuts(t, devices):
-    """Yield every road over so many devices, without its switches."""
+    """Yield every layout over so many devices, without its switches."""
     for tensor in divisors(devices, min(16, t.machine)):
         for pipeline in divisors(devices // tensor, t.layers):
             data, near = devices // tensor // pipeline, t.machine // tensor
@@ -201,20 +203,29 @@ def cuts(t, devices):
         yield Cut("remote calls", pipeline=devices, rows=t.sequences)
 
 
+def interleaved(t, c):
+    """Yield a layout with each number of laps; it deals out p micro-batches a time."""
+    micro = ceil(t.sequences / c.data / c.rows)
+    fits = c.pipeline > 1 and micro % c.pipeline == 0 and c.kind != "remote calls"
+    for laps in (1, 2, 3, 4, 5, 8):
+        if laps == 1 or fits and t.layers % (c.pipeline * laps) == 0:
+            yield c._replace(laps=laps)
+
+
 def divisors(number, most):
     return [n for n in range(1, min(number, most) + 1) if number % n == 0]
 
 
 def fill(t, c):
-    """How full the fuller of the two memories is: above 1 the road does not fit."""
+    """How full the fuller of the two memories is: above 1 the layout does not fit."""
     out = c.offload * (t.number + t.states) * stage(t, c)[-1] / c.shard
     return max(sum(memory(t, c)) / (ROOM * t.memory), out / t.host)
 
 
 def best(t, devices, offload=False):
-    """Return each family's fastest road that fits, as (seconds, fill, cut)."""
+    """Return each family's fastest layout that fits, as (seconds, fill, cut)."""
     found = {}
-    for cut in cuts(t, devices):
+    for cut in (each for each in cuts(t, devices) for each in interleaved(t, each)):
         for share in (0, 0.25, 0.5, 0.75, 1):  # recompute no more than has to be
             c = cut._replace(recompute=share, offload=offload)
             full = fill(t, c)
@@ -229,7 +240,7 @@ def best(t, devices, offload=False):
 
 
 def road(t, devices=None):
-    """Return the roads, the chosen one first, on as many devices as pay."""
+    """Return the layouts, the chosen one first, on as many devices as pay."""
     devices = devices or t.devices
     rows = best(t, devices)
     if rows[0][0] == inf:
@@ -255,13 +266,21 @@ def share(t, rows):
     return alone / (c.data * c.tensor * c.pipeline) / time
 
 
+def mfu(t, c):
+    """Which share of the promised speed the model's own operations use."""
+    work = operations(t) * t.sequences * t.length / devices(c)
+    return work / sum(seconds(t, c).values()) / t.peak
+
+
 def told(t):
     """Return lines: the choice, and by how much and why each of the others lost."""
     rows = road(t)
     time, full, won = rows[0]
     lines, least = [], seconds(t, won)
     if time < inf:
-        lines = [f"{name(won)}: {time:.3g} s a step, memory {full:.0%} full"]
+        held = f"{sum(memory(t, won)) / GB:.0f} GB a GPU"
+        lines = [f"{name(won)}: {held}, {time:.3g} s a step"]
+        lines[0] += f", {mfu(t, won):.0%} of peak" if t.peak else ""
         if devices(won) < t.devices:
             lines[0] += f"; on all {t.devices} devices {best(t, t.devices)[0][0]:.3g} s"
     for slower, full, c in rows[len(lines) :]:
@@ -291,7 +310,7 @@ def devices(c):
 def main(rank, world_size, device):
     dist.barrier()  # who leaves before all are connected makes the others fail
     t = Training(6.7e9, 32, 4096, 1024, 4096, world_size, **H100, slow=45 * GB)
-    for c in cuts(t, world_size):  # a road may do things twice, but it loses none
+    for c in cuts(t, world_size):  # a layout may do things twice, but it loses none
         held, took = memory(t, c)[0] * world_size, sum(seconds(t, c).values())
         if held < 15.99 * t.parameters or share(t, [(took, 0, c)]) > 1:
             raise AssertionError(f"{c} loses bytes or work")

@@ -1,12 +1,12 @@
-"""Puzzle: which rows of a step a rank works on, on a mesh pipeline x data x tensor.
+"""Puzzle: which samples of a step a rank works on, on a mesh pipeline x data x tensor.
 
-    torchrun --standalone --nproc-per-node 8 ddp_lab/scale/puzzle_rows.py
+    torchrun --standalone --nproc-per-node 8 ddp_lab/scale/puzzle_samples.py
 
-Until `rows` is written, each rank prints:
+Until `samples` is written, each rank prints:
 
     [rank 0] not yet
 
-Written by notebooks/21_all_at_once.ipynb.
+Written by notebooks/21_choose_a_layout.ipynb.
 """
 
 import faulthandler
@@ -25,8 +25,8 @@ SHAPES = {2: (1, 2, 1), 3: (1, 3, 1), 4: (1, 2, 2), 8: (2, 2, 2)}  # by ranks
 OTHERS = (4, 2, 2), (2, 3, 4), (3, 1, 2), (1, 4, 2)  # which are asked about, too
 
 
-def rows(rank, pipeline, data, tensor, batch):
-    """Return the rows next to each other, of 0 to batch - 1, of a rank.
+def samples(rank, pipeline, data, tensor, batch):
+    """Return the samples, of 0 to batch - 1, that a rank works on: neighbors.
 
     Sizes of the mesh; tensor runs fastest, and data divides the batch.
     """
@@ -39,7 +39,7 @@ def places(shape):
 
 
 def goal(shape, batch):
-    """The rows of each rank: its place along data alone decides."""
+    """The samples of each rank: its place along data alone decides."""
     shares = torch.arange(batch).chunk(shape[1])
     return [shares[turn].tolist() for _, turn, _ in places(shape)]
 
@@ -48,7 +48,7 @@ def attempt(shape, batch):
     """What the reader's lines say for each rank of a mesh."""
     # If these lines never end, the rank shows where it is, and ends.
     faulthandler.dump_traceback_later(PATIENCE, exit=True)
-    said = [rows(r, *shape, batch) for r in range(len(places(shape)))]
+    said = [samples(r, *shape, batch) for r in range(len(places(shape)))]
     said = [None if each is None else [*map(index, each)] for each in said]
     faulthandler.cancel_dump_traceback_later()
     return said
@@ -72,7 +72,7 @@ def main(rank, world_size, device):
     for mesh in (shape, *OTHERS):
         for batch in (4 * mesh[1], 6 * mesh[1]):
             if attempt(mesh, batch) != goal(mesh, batch):
-                raise AssertionError(f"{batch} rows on {mesh}: ranks have others")
+                raise AssertionError(f"{batch} samples on {mesh}: ranks have others")
     print(f"[rank {rank}] as the target, and on {len(OTHERS)} more meshes", flush=True)
     return {"solved": True}
 
