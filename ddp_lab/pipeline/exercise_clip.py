@@ -30,7 +30,7 @@ def clip(part, limit):
 
     part: this rank's stage. The first stage has part.tokens.weight, and the last one
     part.head.weight: two copies of one weight, both with its whole gradient by now.
-    Change the gradients in place; return the norm that they had, of the uncut model.
+    Change the gradients in place; return the norm of the uncut model's gradients.
     """
     return None  # your code here
 
