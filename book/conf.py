@@ -59,6 +59,7 @@ suppress_warnings = ["misc.highlighting_failure", "epub.unknown_project_files"]
 
 GUIDES = {
     "To look up": [
+        "book/tasks",
         "TROUBLESHOOTING",
         "book/glossary",
         "book/apis",

@@ -1,12 +1,14 @@
 """The documents: one sentence a line, and nothing named that is not there."""
 
 import re
+from pathlib import Path
 
 import pytest
 
 pytest.importorskip("nbformat", reason="tools.notebooks needs Jupyter")
 
 from ddp_lab import ROOT  # noqa: E402
+from tools import course, notebooks  # noqa: E402
 from tools.notebooks import one_sentence_a_line  # noqa: E402
 
 NAMES = [
@@ -18,7 +20,10 @@ NAMES = [
     "classroom/INSTRUCTORS.md",
     "data/README.md",
     "ELSEWHERE.md",
+    "book/tasks.md",
 ]
+# Lessons on what happens, and not on something to do.
+UNTASKED = {"start_here", "point_to_point", "the_ward"}
 HISTORY = "CHANGELOG.md"  # names what is no longer there
 MAKEFILES = [(ROOT / name).read_text() for name in ("Makefile", "authors.mk")]
 TARGETS = set(re.findall(r"^([a-z-]+):", "\n".join(MAKEFILES), re.M))
@@ -62,8 +67,12 @@ def links(text: str) -> set[str]:
     return {a or b for a, b in found if not re.match(r"https?:", a or b)}
 
 
-def anchors(text: str) -> set[str]:
-    """Return the anchors that a forge makes of the headings in `text`."""
+def anchors(path: Path) -> set[str]:
+    """Return the anchors that a forge, or the book, makes of a page's headings."""
+    text = path.read_text()
+    if path.suffix == ".ipynb":
+        cells = (c for c in notebooks.read(path).cells if c.cell_type == "markdown")
+        text = "\n".join(cell.source for cell in cells)
     headings = re.findall(r"^#+ (.*)$", text, re.M)
     return {re.sub(r"[^\w -]", "", h.lower()).replace(" ", "-") for h in headings}
 
@@ -87,7 +96,7 @@ def test_links_lead_somewhere(name):
         path, _, anchor = link.partition("#")
         target = folder / path if path else ROOT / name
         assert target.exists(), link
-        assert not anchor or anchor in anchors(target.read_text()), link
+        assert not anchor or anchor in anchors(target), link
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name != HISTORY])
@@ -98,6 +107,12 @@ def test_paths_exist(name):
             continue
         there = (ROOT / path).exists() or (folder / path).exists()
         assert there or path in SHORT, path
+
+
+def test_each_lesson_is_found_by_a_task():
+    text = (ROOT / "book" / "tasks.md").read_text()
+    main = {each for each in course.LESSONS if each.part != course.APPENDIX}
+    assert {e.name for e in main if course.file(e) not in text} <= UNTASKED
 
 
 @documents
