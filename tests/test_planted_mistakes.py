@@ -376,8 +376,8 @@ MISTAKES = [
     Mistake(
         "send one gradient twice",
         "inside/flat",
-        "        dist.all_reduce(row)",
-        "        dist.all_reduce(row[:1].clone())\n        dist.all_reduce(row)",
+        "        dist.all_reduce(flat)",
+        "        dist.all_reduce(flat[:1].clone())\n        dist.all_reduce(flat)",
     ),
     Mistake(
         "do not wait for the last gradient",
@@ -428,6 +428,12 @@ MISTAKES = [
         "weight.grad = weight.grad",
     ),
     Mistake(
+        "an evaluation that sends",
+        "inside/graph",
+        "if not torch.is_grad_enabled():",
+        "if False:",
+    ),
+    Mistake(
         "no gradient for what only another rank has used",
         "inside/graph",
         "        dist.all_reduce(votes)",
@@ -436,8 +442,8 @@ MISTAKES = [
     Mistake(
         "the mean over all ranks to the end",
         "inside/join",
-        "row /= max(self.voters, 1)",
-        "row /= dist.get_world_size()",
+        "flat /= max(self.voters, 1)",
+        "flat /= dist.get_world_size()",
     ),
     Mistake(
         "stop when the own batches end",
@@ -454,7 +460,7 @@ MISTAKES = [
     Mistake(
         "a mean over the own rows in backward",
         "inside/norm",
-        "        dist.all_reduce(sums)  # each row has moved the mean for all rows\n",
+        "        dist.all_reduce(sums)  # each sample has moved the mean for all\n",
         "        sums *= dist.get_world_size()\n",
     ),
     Mistake(

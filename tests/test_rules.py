@@ -22,6 +22,8 @@ LENGTH = {
     "checkpoint/resume.py": 180,
     # What is tried on a launcher, and what a rank does that is tried on.
     "nodes/exercise_launcher.py": 197,
+    # All that forward decides, and a network with every kind of weight.
+    "inside/graph.py": 164,
     # An old training, and all that is looked at in what it leaves behind.
     "old_pages/exercise.py": 192,
     # DDP and a stage of ZeRO, and what compares and counts for every stage.

@@ -30,7 +30,7 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 
 SAMPLES, BATCH = 48, 12  # in an epoch; in a step, of all ranks together
 STEPS, SAVE_EVERY = 80, 5  # 80 steps are 20 epochs
-TOLD_TO_STOP = []  # by a signal
+TOLD_TO_STOP = []  # filled by a signal's handler
 
 
 def my_samples(step, rank, world_size):

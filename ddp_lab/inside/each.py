@@ -50,7 +50,7 @@ def network(seed):
 
 
 def recorded():
-    """This rank's calls so far, as [name, bytes], from PyTorch's flight recorder."""
+    """This rank's calls so far, as [name, bytes]; the two functions are private."""
     calls = []
     for name in ("_dump_fr_trace_json", "_dump_nccl_trace_json"):  # gloo's, NCCL's
         dump = getattr(torch._C._distributed_c10d, name, lambda *_: "{}")

@@ -1,4 +1,4 @@
-"""DDP rebuilt, step 3: all gradients travel in one row of numbers.
+"""DDP rebuilt, step 3: all gradients travel in one flat buffer.
 
     torchrun --standalone --nproc-per-node 2 ddp_lab/inside/flat.py
 
@@ -37,12 +37,12 @@ class Ours(nn.Module):
 
     def finish(self):
         """Average the gradients, between backward() and step()."""
-        row = torch.cat([weight.grad.flatten() for weight in self.weights])
-        row /= dist.get_world_size()
-        dist.all_reduce(row)  # every rank now holds the mean of all ranks
-        pieces = row.split([weight.numel() for weight in self.weights])
+        flat = torch.cat([weight.grad.flatten() for weight in self.weights])
+        flat /= dist.get_world_size()
+        dist.all_reduce(flat)  # every rank now holds the mean of all ranks
+        pieces = flat.split([weight.numel() for weight in self.weights])
         for weight, piece in zip(self.weights, pieces, strict=True):
-            weight.grad = piece.view_as(weight)  # no copy: it lies in the row
+            weight.grad = piece.view_as(weight)  # no copy: it lies in the buffer
 
 
 def network(seed):
@@ -53,7 +53,7 @@ def network(seed):
 
 
 def recorded():
-    """This rank's calls so far, as [name, bytes], from PyTorch's flight recorder."""
+    """This rank's calls so far, as [name, bytes]; the two functions are private."""
     calls = []
     for name in ("_dump_fr_trace_json", "_dump_nccl_trace_json"):  # gloo's, NCCL's
         dump = getattr(torch._C._distributed_c10d, name, lambda *_: "{}")

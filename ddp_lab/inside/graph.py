@@ -48,6 +48,8 @@ class Ours(nn.Module):
 
     def forward(self, *inputs):
         output = self.module(*inputs)
+        if not torch.is_grad_enabled():  # an evaluation: no backward() will come
+            return output
         self.used = reached(output)
         for weight in (w for w in self.weights if w not in self.used):
             weight.grad = torch.zeros_like(weight)
@@ -96,7 +98,7 @@ def network(seed):
 
 
 def recorded():
-    """This rank's calls so far, as [name, bytes], from PyTorch's flight recorder."""
+    """This rank's calls so far, as [name, bytes]; the two functions are private."""
     calls = []
     for name in ("_dump_fr_trace_json", "_dump_nccl_trace_json"):  # gloo's, NCCL's
         dump = getattr(torch._C._distributed_c10d, name, lambda *_: "{}")
@@ -149,6 +151,8 @@ def main(rank, world_size, device):
         for name in sorted(models, reverse=step % 2 == 1):  # each begins in turn
             facts[name].append(measured(train_step, models[name], x[mine], y[mine]))
             check(models[name].module, expected)
+            with torch.no_grad():
+                models[name](x[mine])
     for name, steps in facts.items():
         sizes = [size for _, size in steps[-1][0]]
         told = f"{len(sizes)} calls, {sum(sizes)} bytes"

@@ -1,4 +1,4 @@
-"""DDP rebuilt, step 4: each gradient leaves as soon as backward() has made it.
+"""DDP rebuilt, step 4: each gradient leaves as soon as it is computed.
 
     torchrun --standalone --nproc-per-node 2 ddp_lab/inside/hooks.py
 
@@ -59,7 +59,7 @@ def network(seed):
 
 
 def recorded():
-    """This rank's calls so far, as [name, bytes], from PyTorch's flight recorder."""
+    """This rank's calls so far, as [name, bytes]; the two functions are private."""
     calls = []
     for name in ("_dump_fr_trace_json", "_dump_nccl_trace_json"):  # gloo's, NCCL's
         dump = getattr(torch._C._distributed_c10d, name, lambda *_: "{}")

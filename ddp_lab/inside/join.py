@@ -41,13 +41,13 @@ class Ours(nn.Module):
         has = self.weights[0].grad is not None  # or this rank has no batch
         grads = [w.grad if has else torch.zeros_like(w) for w in self.weights]
         vote = grads[0].new_tensor([has])
-        row = torch.cat([each.flatten() for each in (*grads, vote)])
-        dist.all_reduce(row)  # every rank now holds the sums of all ranks
-        self.voters = int(row[-1])
-        row /= max(self.voters, 1)
-        pieces = row[:-1].split([weight.numel() for weight in self.weights])
+        flat = torch.cat([each.flatten() for each in (*grads, vote)])
+        dist.all_reduce(flat)  # every rank now holds the sums of all ranks
+        self.voters = int(flat[-1])
+        flat /= max(self.voters, 1)
+        pieces = flat[:-1].split([weight.numel() for weight in self.weights])
         for weight, piece in zip(self.weights, pieces, strict=True):
-            weight.grad = piece.view_as(weight)  # no copy: it lies in the row
+            weight.grad = piece.view_as(weight)  # no copy: it lies in the buffer
 
 
 def network(seed):
@@ -58,7 +58,7 @@ def network(seed):
 
 
 def recorded():
-    """This rank's calls so far, as [name, bytes], from PyTorch's flight recorder."""
+    """This rank's calls so far, as [name, bytes]; the two functions are private."""
     calls = []
     for name in ("_dump_fr_trace_json", "_dump_nccl_trace_json"):  # gloo's, NCCL's
         dump = getattr(torch._C._distributed_c10d, name, lambda *_: "{}")

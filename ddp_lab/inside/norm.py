@@ -1,4 +1,4 @@
-"""DDP rebuilt, step 10: buffers from rank 0, and BatchNorm over all ranks' rows.
+"""DDP rebuilt, step 10: buffers from rank 0, and BatchNorm over all ranks' samples.
 
     torchrun --standalone --nproc-per-node 2 ddp_lab/inside/norm.py
 
@@ -52,7 +52,7 @@ def network(seed, norm):
 
 
 def recorded():
-    """This rank's calls so far, as [name, bytes], from PyTorch's flight recorder."""
+    """This rank's calls so far, as [name, bytes]; the two functions are private."""
     calls = []
     for name in ("_dump_fr_trace_json", "_dump_nccl_trace_json"):  # gloo's, NCCL's
         dump = getattr(torch._C._distributed_c10d, name, lambda *_: "{}")
@@ -92,33 +92,34 @@ def check(module, expected):
 
 
 class Normalize(torch.autograd.Function):
-    """Columns of mean 0 and variance 1, over the rows of all ranks."""
+    """Columns of mean 0 and variance 1, over the samples of all ranks."""
 
     @staticmethod
     def forward(ctx, x, eps):
         sums = torch.stack([x.sum(0), x.square().sum(0), torch.ones_like(x).sum(0)])
-        dist.all_reduce(sums)  # every rank now holds the sums over all rows
+        dist.all_reduce(sums)  # every rank now holds the sums over all samples
         mean, square = sums[:2] / sums[2]
         variance = square - mean.square()
         inverse = (variance + eps).rsqrt()
         normed = (x - mean) * inverse
         ctx.save_for_backward(normed, inverse, sums[2])
-        ctx.mark_non_differentiable(mean, variance)
-        return normed, mean, variance
+        ctx.mark_non_differentiable(mean, variance, sums[2])
+        return normed, mean, variance, sums[2]
 
     @staticmethod
     def backward(ctx, grad, *_):
         normed, inverse, rows = ctx.saved_tensors
         sums = torch.stack([grad.sum(0), (grad * normed).sum(0)])
-        dist.all_reduce(sums)  # each row has moved the mean for all rows
+        dist.all_reduce(sums)  # each sample has moved the mean for all
         a, b = sums / rows
         return inverse * (grad - a - normed * b), None
 
 
 class SyncNorm(nn.BatchNorm1d):
     def forward(self, x):
-        normed, mean, variance = Normalize.apply(x, self.eps)
-        rows = len(x) * dist.get_world_size()
+        if not self.training:
+            return super().forward(x)
+        normed, mean, variance, rows = Normalize.apply(x, self.eps)
         self.running_mean.lerp_(mean, self.momentum)
         self.running_var.lerp_(variance * rows / (rows - 1), self.momentum)
         self.num_batches_tracked += 1

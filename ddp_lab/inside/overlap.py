@@ -39,9 +39,9 @@ class Ours(nn.Module):
             mine = [weights.pop()]  # the last one first, as backward() comes by
             while weights and sum(weight.nbytes for weight in mine) < cap:
                 mine.append(weights.pop())
-            row = torch.cat([torch.zeros_like(weight).flatten() for weight in mine])
-            self.buckets.append((row, set(mine)))
-            pieces = row.split([weight.numel() for weight in mine])
+            flat = torch.cat([torch.zeros_like(weight).flatten() for weight in mine])
+            self.buckets.append((flat, set(mine)))
+            pieces = flat.split([weight.numel() for weight in mine])
             for weight, piece in zip(mine, pieces, strict=True):
                 self.views[weight] = piece.view_as(weight)
                 weight.register_post_accumulate_grad_hook(self.ready)
@@ -58,17 +58,17 @@ class Ours(nn.Module):
         weight.grad = torch.mul(weight.grad, part, out=view)
         self.made.add(weight)
         # Full buckets leave in one order, whatever the order in which they fill.
-        for row, weights in self.buckets[len(self.works) :]:
+        for flat, weights in self.buckets[len(self.works) :]:
             if not weights <= self.made:
                 break
-            self.works.append(self.send(row))
+            self.works.append(self.send(flat))
         if len(self.works) == len(self.buckets):
             torch.autograd.Variable._execution_engine.queue_callback(self.finish)
 
-    def send(self, row):
+    def send(self, flat):
         self.diary["trips"].append(trip := [time.time()])  # it leaves
         # Once waited for, every rank holds the mean of all ranks.
-        work = dist.all_reduce(row, async_op=True)
+        work = dist.all_reduce(flat, async_op=True)
         work.get_future().then(lambda _: trip.append(time.time()))  # it arrives
         return work  # not the lambda's future: that one waits for no GPU
 
@@ -88,7 +88,7 @@ def network(seed):
 
 
 def recorded():
-    """This rank's calls so far, as [name, bytes], from PyTorch's flight recorder."""
+    """This rank's calls so far, as [name, bytes]; the two functions are private."""
     calls = []
     for name in ("_dump_fr_trace_json", "_dump_nccl_trace_json"):  # gloo's, NCCL's
         dump = getattr(torch._C._distributed_c10d, name, lambda *_: "{}")
