@@ -32,7 +32,7 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 from ddp_lab.gpt import GPT, TEXT, Config, batch, loss_of
 
 SHARE = 0.01  # of the numbers in a bucket; at least one is sent
-ROWS, STEPS, RATE = 4, 75, 0.3  # rows of text for each rank in a step
+ROWS, STEPS, RATE = 4, 75, 0.3  # a rank's samples in a step
 
 CONFIG = Config(layers=1, width=48, heads=4)  # 34,080 weights
 LOOK = 25  # steps between two looks at the loss
