@@ -16,7 +16,7 @@ SIZES = {  # parameters, layers, width
     "405 billion": (405e9, 126, 16384),
 }
 DEVICES = (1, 8, 64, 512, 4096)
-LEFT, FIRST, WIDE, TALL = 40, 136, 114, 58  # of the map: columns and rows
+LEFT, FIRST, WIDE, TALL = 40, 136, 114, 66  # of the map: columns and rows
 
 
 def chosen(size: tuple[float, int, int], devices: int) -> list[str]:

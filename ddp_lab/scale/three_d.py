@@ -192,7 +192,7 @@ def main(rank, world_size, device):
     part, pipeline = stage.submod, mesh.get_group("pipeline")
     schedule = Schedule1F1B(stage, MICRO_BATCHES, loss_fn=loss_of)
     turn, turns = mesh["data"].get_local_rank(), mesh["data"].size()
-    sgd = torch.optim.SGD([*part.parameters(), *expected.parameters()], RATE)
+    sgds = [torch.optim.SGD(net.parameters(), RATE) for net in (part, expected)]
     for step in range(STEPS):
         x, y = (tokens.to(device) for tokens in batch(step, BATCH, TIME))
         mine, targets = (tokens.chunk(turns)[turn] for tokens in (x, y))
@@ -202,8 +202,9 @@ def main(rank, world_size, device):
         loss_of(expected(x), y).backward()
         nn.utils.clip_grad_norm_(expected.parameters(), MOST)
         check(step, part, expected)
-        sgd.step()
-        sgd.zero_grad()
+        for sgd in sgds:  # one for DTensors, one for plain tensors
+            sgd.step()
+            sgd.zero_grad()
     at = tuple(mesh.get_coordinate())
     held = share(part, expected)
     end = f"holds {held:.1%} of the model, gradients as in one process"
