@@ -30,11 +30,11 @@ ROWS, MICRO_BATCHES = 2, 2  # rows of each rank in a micro-batch
 def shard_gradients(weights, parts):
     """Register hooks that reduce each gradient when it is made; return True.
 
-    weights: all weights of a GPT. parts: a row of zeros for each of them, as long as
-    this rank's part of its gradient. Stage 1 does this, after the last backward():
+    weights: all weights of a GPT. parts: a tensor of zeros for each, as long as this
+    rank's shard of its gradient. Stage 1 does this, after the last backward():
 
         for w, part in zip(weights, parts, strict=True):
-            part.copy_(reduce_scatter(w.grad))  # given: my part of the ranks' mean
+            part.copy_(reduce_scatter(w.grad))  # given: my shard of the ranks' mean
             w.grad = None
 
     You do it within each of two calls of backward(), and their gradients add up.
