@@ -177,4 +177,4 @@ def test_a_lesson_is_inserted_by_its_row_and_two_change_places(tmp_path):
         folder, now["when_it_hangs"], "when_it_hangs"
     )
     guide = (folder / "classroom" / "README.md").read_text()
-    assert f"[split](source/split/split.ipynb) | 1, {now['pipelines']} |" in guide
+    assert f"[split](source/split/split.ipynb) | 1, {now['model_parallel']} |" in guide
