@@ -2,7 +2,7 @@
 
     torchrun --standalone --nproc-per-node 8 ddp_lab/scale/three_d.py
 
-    [rank 5] at (1, 0, 1): holds 12.6 % of the model, gradients as in one process
+    [rank 5] at (1, 0, 1): holds 12.6% of the model, gradients as in one process
 
 Written by notebooks/21_choose_a_layout.ipynb.
 """
