@@ -254,7 +254,7 @@ LESSONS = (
         "Long sequences and experts",
         "one sequence and one layer of experts, each spread over all ranks",
         MODELS,
-        minutes=50,
+        minutes=55,
         ranks=4,
         programs="long",
         after="tensor_parallel",
