@@ -10,9 +10,9 @@ from figs.gallery import figure
 from figs.page import Page, page
 
 COLORS = {
-    "loader": "#E69F00",
-    "kernels": "#0072B2",
-    "messages": "#CC79A7",
+    "loader": "#D55E00",
+    "kernels": "#56B4E9",
+    "messages": "#882255",
     "waiting": "#AEB6BF",
     "Python": "#101418",
 }
@@ -72,7 +72,8 @@ def step_rows(runs: Mapping[str, Sequence[Sequence[Step]]], shown: int = 2) -> P
         runs: by name and rank, the steps, as ddp_lab/profiling/verdict.py cuts them.
         shown: how many steps.
     """
-    cut = {name: [rows[-shown:] for rows in ranks] for name, ranks in runs.items()}
+    # The last step ends with what the profiler does.
+    cut = {name: [r[-shown - 1 : -1] for r in ranks] for name, ranks in runs.items()}
     longest = max(max(map(_end, r)) - min(map(_start, r)) for r in cut.values())
     told = "; ".join(
         f"{name}: " + ", ".join(f"rank {r} {_told(s)}" for r, s in enumerate(ranks))

@@ -537,6 +537,18 @@ MISTAKES = [
         "BATCH * (STEPS - 4) * world_size)",
     ),
     Mistake(
+        "no gradient is averaged",
+        "profiling/buckets",
+        "model = DDP(network().to(device), bucket_cap_mb=cap)",
+        "model = network().to(device)",
+    ),
+    Mistake(
+        "the optimizer is not fused",
+        "profiling/small",
+        '{"fused": True}',
+        '{"foreach": False}',
+    ),
+    Mistake(
         "split by worker only",
         "profiling/stream",
         "first = self.rank * workers + number",

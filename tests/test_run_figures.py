@@ -392,7 +392,7 @@ def test_the_steps_tell_their_milliseconds_over_one_scale():
     assert "before: rank 0 loader 80 kernels 2" in svg.desc
     assert "after: rank 0 loader 8" in svg.desc
     paths = ElementTree.fromstring(str(svg)).iter(f"{SVG}path")
-    assert [p.get("d").count("M") for p in paths if p.get("fill") == "#E69F00"] == [
+    assert [p.get("d").count("M") for p in paths if p.get("fill") == "#D55E00"] == [
         2
     ] * 4
 

@@ -144,8 +144,9 @@ def split(ranks):
     """Return, by rank, when it waited in collectives, and when these moved data.
 
     All ranks leave a collective together, so the rank that was in it for the shortest
-    time came last, and what the others took longer they waited. No common clock is
-    needed. If one rank's trace is missing, nobody can tell: all of it is messages.
+    time came last, and what the others took longer they waited: no common clock is
+    needed. Where the clocks agree, they waited until the last one came, and no longer.
+    If one rank's trace is missing, nobody can tell: all of it is messages.
     """
     waits, moves = [[] for _ in ranks], [[] for _ in ranks]
     for name in sorted({name for rank in ranks for _, _, name in rank.collectives}):
@@ -157,9 +158,11 @@ def split(ranks):
             continue
         for calls in zip(*each, strict=True):  # the same call, on each rank
             least = min(end - start for start, end, _ in calls)
+            last, first = max(c[0] for c in calls), min(c[1] for c in calls)
             for place, (start, end, _) in enumerate(calls):
-                waits[place].append([start, end - least])
-                moves[place].append([end - least, end])
+                came = min(last, end - least) if last < first else end - least
+                waits[place].append([start, came])
+                moves[place].append([came, end])
     return [*map(union, waits)], [*map(union, moves)]
 
 

@@ -70,7 +70,7 @@ def network():
 def main(rank, world_size, device):
     os.environ["KINETO_LOG_LEVEL"] = "6"  # the profiler's own log lines
     torch.set_num_threads(1)
-    folder = Path(*sys.argv[1:] or [tempfile.gettempdir(), "traces"])
+    folder = Path(*sys.argv[1:2] or [tempfile.gettempdir(), "traces"])
     folder.mkdir(parents=True, exist_ok=True)
     if rank == 0:
         for old in folder.glob("rank*.json"):
@@ -93,7 +93,7 @@ def main(rank, world_size, device):
     steps = sum(name.startswith("ProfilerStep#") for name in names)
     sums = sum(name.endswith(":all_reduce") for name in names)
     print(f"[rank {rank}] traced {steps} steps, with {sums} all_reduces", flush=True)
-    if (steps, sums) != (ACTIVE, ACTIVE):
+    if steps != ACTIVE or sums < ACTIVE:
         raise AssertionError(f"expected {ACTIVE} steps with an all_reduce in each")
 
 
