@@ -341,6 +341,156 @@ for x, y in DataLoader(data, 10, sampler=DistributedSampler(data)):
     b.step()
     sch.step()
 """,
+    "state through Stateful, an optimizer that has yet to step": """\
+import tempfile
+import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+from torch.distributed.checkpoint.stateful import Stateful
+
+
+class App(Stateful):
+    def state_dict(self):
+        m, o = get_state_dict(model, opt)
+        return {"model": m, "optim": o}
+
+    def load_state_dict(self, state):
+        set_state_dict(
+            model, opt, model_state_dict=state["model"], optim_state_dict=state["optim"]
+        )
+
+
+where = [tempfile.mkdtemp()]
+dist.broadcast_object_list(where)
+judge = nn.Linear(1, 1)
+loader = DataLoader(data, 12, sampler=DistributedSampler(data))
+for part in range(2):
+    model = DDP(nn.Sequential(nn.Linear(8, 1), judge))
+    opt = torch.optim.AdamW(model.module[0].parameters(), 1e-2)
+    late = torch.optim.AdamW(judge.parameters(), 1e-2)
+    if part == 1:
+        dcp.load({"app": App()}, checkpoint_id=where[0])
+    for _, (x, y) in zip(range(4), loader):
+        opt.zero_grad()
+        mse(model(x), y).backward()
+        opt.step()
+    dcp.save({"app": App()}, checkpoint_id=where[0])
+""",
+    "a probe on rank 0, steps before DDP, a second DDP": """\
+net = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 1))
+probe = nn.Linear(8, 1)
+opt = torch.optim.SGD(net.parameters(), 0.01)
+its = torch.optim.SGD(probe.parameters(), 0.01)
+sampler = DistributedSampler(data)
+for epoch in range(4):
+    sampler.set_epoch(epoch)
+    net[0].requires_grad_(epoch != 1)
+    model = DDP(net) if epoch else net
+    for x, y in DataLoader(data, 40, sampler=sampler):
+        opt.zero_grad()
+        mse(model(x), y).backward()
+        opt.step()
+        for _ in range(3 if rank == 0 else 0):
+            its.zero_grad()
+            mse(probe(x), y).backward()
+            its.step()
+""",
+    "a table on each rank beside DDP": """\
+from torch.distributed.nn.functional import all_to_all_single
+
+torch.manual_seed(rank)
+table = nn.Embedding(50, 4)
+dense = DDP(nn.Linear(8, 1))
+opt = torch.optim.SGD([*dense.parameters(), *table.parameters()], 0.05)
+for x, y in DataLoader(data, 12, sampler=DistributedSampler(data)):
+    rows = table((x[:, 0].abs() * 9).long().clamp(max=49))
+    rows = all_to_all_single(torch.empty_like(rows), rows)
+    opt.zero_grad()
+    mse(dense(torch.cat([x[:, :4], rows], 1)), y).backward()
+    opt.step()
+""",
+    "a compiled step, no rate, sparse batches, a loader that is pickled": """\
+import copy
+import pickle
+
+
+class Plain(torch.optim.Optimizer):
+    def __init__(self, weights):
+        super().__init__(weights, {})
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        for p in self.param_groups[0]["params"]:
+            p -= 0.01 * p.grad
+
+
+class Sparse(nn.Linear):
+    def forward(self, x):
+        return torch.sparse.mm(x, self.weight.T) + self.bias
+
+
+def collate(items):
+    return tuple(torch.stack(each) for each in zip(*items))
+
+
+model = DDP(Sparse(8, 1))
+opt, other = Plain(model.parameters()), torch.optim.AdamW(model.parameters())
+loader = DataLoader(data, 12, sampler=DistributedSampler(data), collate_fn=collate)
+
+
+@torch.compile(backend="eager")
+def update():
+    other.step()
+
+
+for n, (x, y) in enumerate(loader):
+    mse(model(x.to_sparse()), y).backward()
+    opt.step()
+    update()
+    other.zero_grad()
+    pickle.dumps(copy.deepcopy(loader))
+""",
+    "a part of the data on each rank, split there; a lock": """\
+from torch.utils.data import Subset
+
+with open(FOLDER + "/data.lock", "w"):
+    mine = Subset(data, range(rank, 240, world))
+torch.manual_seed(rank)
+train, val = random_split(mine, [100, 20])
+model = DDP(nn.Linear(8, 1))
+opt = torch.optim.SGD(model.parameters(), 0.05)
+for epoch in range(4):
+    for x, y in DataLoader(train, 20, shuffle=True):
+        opt.zero_grad()
+        mse(model(x), y).backward()
+        opt.step()
+""",
+    "a batch that the model cuts by rank": """\
+class Cut(nn.Linear):
+    def forward(self, x):
+        mine = super().forward(x.chunk(world)[rank])
+        every = [torch.empty_like(mine) for _ in range(world)]
+        dist.all_gather(every, mine.detach())
+        return mine - torch.cat(every).mean()
+
+
+model = DDP(Cut(8, 1))
+opt = torch.optim.SGD(model.parameters(), 0.05)
+for x, y in DataLoader(data, 12, shuffle=True):
+    opt.zero_grad()
+    mse(model(x), y.chunk(world)[rank]).backward()
+    opt.step()
+""",
+    "batches by length, the same in each epoch": """\
+order = data.tensors[0].sum(1).argsort().view(-1, 10)[rank::world].tolist()
+model = DDP(nn.Linear(8, 1))
+opt = torch.optim.SGD(model.parameters(), 0.05)
+loader = DataLoader(data, batch_sampler=order, num_workers=1, persistent_workers=True)
+for epoch in range(2):
+    for x, y in loader:
+        opt.zero_grad()
+        mse(model(x), y).backward()
+        opt.step()
+""",
 }
 """What is done, and how."""
 
@@ -581,7 +731,7 @@ dist.broadcast(table[:, 1], src=0)
 """,
     ),
     "a rank takes one step more": (
-        "steps by rank [6, 6], backward passes [6, 7]",
+        "steps by rank [6, 6], forwards of DDP [6, 7]",
         """\
 model = DDP(nn.Linear(8, 1))
 opt = torch.optim.SGD(model.parameters(), 0.1)
@@ -589,6 +739,106 @@ mine = range(6 + rank)
 for i in mine:
     opt.zero_grad()
     model(torch.randn(4, 8) + rank + i).pow(2).mean().backward()
+    opt.step()
+""",
+    ),
+    "set_epoch is forgotten, and the workers stay": (
+        "6 batches of two passes are alike",
+        """\
+model = DDP(nn.Linear(8, 1))
+opt = torch.optim.SGD(model.parameters(), 0.1)
+sampler = DistributedSampler(data)
+loader = DataLoader(data, 20, False, sampler, num_workers=2, persistent_workers=True)
+for epoch in range(3):
+    for x, y in loader:
+        opt.zero_grad()
+        mse(model(x), y).backward()
+        opt.step()
+""",
+    ),
+    "a loader for each epoch, all alike": (
+        "6 batches of two passes are alike",
+        """\
+def epoch():
+    for x, y in DataLoader(data, 20, sampler=DistributedSampler(data)):
+        opt.zero_grad()
+        mse(model(x), y).backward()
+        opt.step()
+
+
+model = DDP(nn.Linear(8, 1))
+opt = torch.optim.SGD(model.parameters(), 0.1)
+for _ in range(3):
+    epoch()
+""",
+    ),
+    "the head is outside DDP": (
+        "head.weight differs after step 1: no DDP has it",
+        """\
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body, self.head = DDP(nn.Linear(8, 8)), nn.Linear(8, 1)
+
+    def forward(self, x):
+        return self.head(self.body(x))
+
+
+model = Model()
+opt = torch.optim.SGD(model.parameters(), 0.1)
+for x, y in DataLoader(data, 10, sampler=DistributedSampler(data)):
+    opt.zero_grad()
+    mse(model(x), y).backward()
+    opt.step()
+""",
+    ),
+    "the bias is not averaged": (
+        "bias differs after step 1: no DDP has it, and nothing averages",
+        """\
+model = nn.Linear(8, 1)
+opt = torch.optim.SGD(model.parameters(), 0.1)
+for x, y in DataLoader(data, 10, sampler=DistributedSampler(data)):
+    opt.zero_grad()
+    mse(model(x), y).backward()
+    dist.all_reduce(model.weight.grad)
+    opt.step()
+""",
+    ),
+    "one rank skips a step": (
+        "weight differs after step 6: until then the ranks ran [6, 7] forwards",
+        """\
+model = DDP(nn.Linear(8, 1))
+opt = torch.optim.SGD(model.parameters(), 0.1)
+for n, (x, y) in enumerate(DataLoader(data, 10, sampler=DistributedSampler(data))):
+    opt.zero_grad()
+    mse(model(x), y).backward()
+    if rank == 0 or n != 5:
+        opt.step()
+""",
+    ),
+    "gradients are clipped on one rank": (
+        "its gradient was changed after DDP had averaged it",
+        """\
+model = DDP(nn.Linear(8, 1))
+opt = torch.optim.SGD(model.parameters(), 0.1)
+for x, y in DataLoader(data, 10, sampler=DistributedSampler(data)):
+    opt.zero_grad()
+    loss = mse(model(x), y)
+    loss.backward()
+    nn.utils.clip_grad_norm_(model.parameters(), loss.item() / 9)
+    opt.step()
+""",
+    ),
+    "rank 0 alone loads": (
+        "weight differs after step 1: gradients were equal; the weight",
+        """\
+model = DDP(nn.Linear(8, 1))
+if rank == 0:
+    model.module.load_state_dict(nn.Linear(8, 1).state_dict())
+opt = torch.optim.SGD(model.parameters(), 0.1)
+for x, y in DataLoader(data, 10, sampler=DistributedSampler(data)):
+    opt.zero_grad()
+    mse(model(x), y).backward()
     opt.step()
 """,
     ),

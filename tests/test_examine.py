@@ -98,7 +98,7 @@ def test_what_is_not_there_is_not_judged(tmp_path, monkeypatch, lost):
             for rank in range(2):
                 made = witness.Witness(type(tmp_path)(words[3]), 20)
                 made.rank = rank
-                made.write(ended=True)
+                made.write()
 
     told, well = examined.examine(["train.py"], 2, 20, start)
     assert (told == "", well) == (lost != "no step", False)

@@ -14,6 +14,10 @@ ALONE = """\
     To share, it needs `init_process_group`, `DistributedDataParallel` and a
     `DistributedSampler`: the lesson *Your script on eight GPUs* makes each change.\
 """
+SPAWNS = """\
+? This script starts ranks of its own, in which there is no witness ({line}).
+    Under torchrun, call that function itself, with `int(os.environ["RANK"])`.\
+"""
 MORE = "More on each: TROUBLESHOOTING.md, It runs, and the numbers are wrong."
 
 
@@ -44,6 +48,8 @@ def examine(
 def page(script: str, ranks: judge.Facts) -> tuple[str, bool]:
     """Return what was found as text, and whether all is well."""
     head = f"examined: {script} on {len(ranks)} ranks\n{judge.numbers(ranks)}\n\n"
+    if line := ranks[0]["spawns"]:
+        return head + SPAWNS.format(line=line), False
     if why := judge.alone(ranks):
         return head + ALONE.format(why=why, n=len(ranks)), False
     told = judge.answers(ranks)

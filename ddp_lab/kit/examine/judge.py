@@ -6,7 +6,7 @@ and line that show it, what it usually means, and the cure.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, pairwise
 from typing import Any
 
 Facts = list[dict[str, Any]]
@@ -48,16 +48,16 @@ def numbers(ranks: Facts) -> str:
     if steps:
         busiest = max(steps, key=lambda each: len(each["digests"]))
         count, rates = len(busiest["digests"]), [r[0] for r in busiest["rates"]]
-        backwards = round(facts["backwards"] / count)
-        if (
-            trained
-            and trained[0]["batches"]
-            and (n := len(trained[0]["batches"][0][0]))
-        ):
-            total = n * backwards * len(ranks)
+        at = busiest["batches"]
+        backwards = round((at[-1] - at[0]) / (count - 1)) if count > 1 else at[0]
+        first = [tuple(p["batches"][0][0]) for r in ranks for p in _trained(r)[:1]]
+        if backwards and first and (n := len(first[0])):
+            differ, of = len({*first}), len(ranks)
+            batches = "1 batch" if differ == 1 else f"{differ} batches"
+            shared = "" if differ == of else f" that share {batches}"
             told.append(
-                f"a step: {n} samples × {backwards} backward × {len(ranks)} ranks, "
-                f"a global batch of {total}"
+                f"a step: {n} samples × {backwards} backward × {of} ranks{shared}, "
+                f"a global batch of {n * backwards * differ}"
             )
         rate = " to ".join(f"{r:.3g}" for r in dict.fromkeys((rates[0], rates[-1])))
         told.append(f"{count} steps of {busiest['kind']}; learning rate {rate}")
@@ -78,6 +78,9 @@ def alone(ranks: Facts) -> str:
     ]
     shards = any(None in step for step in steps)
     shares = any(e["models"] or e["averaged"] or e["others"] for e in ranks)
+    last = {str([o["grads"][-1:] for o in each["optimizers"]]) for each in ranks}
+    first = {str([p["batches"][:1] for p in _trained(each)[:1]]) for each in ranks}
+    shares = shares or len(last) == 1 < len(first)  # one gradient from many batches
     if steps and not shards and not shares:
         return "joins a process group, and sends no gradient over it"
     return ""
@@ -99,72 +102,89 @@ def same_weights(ranks: Facts) -> Answer:
 
 def _optimizer(ranks: Facts, number: int) -> tuple[tuple | None, int]:
     """Return what differs in an optimizer's weights, and how many steps were seen."""
-    own = [each["optimizers"][number] for each in ranks]
-    if len({tuple(each["weights"]) for each in own}) > 1:
+    every = [each["optimizers"][number] for each in ranks]
+    if len({tuple(each["weights"]) for each in every}) > 1:
         return None, 0  # a part of the model on each
-    for members, model in _groups(ranks, own):
-        every = [own[r]["digests"] for r in members]
-        for step, n in _first_difference(every, _averaged(ranks, number, model)):
+    groups = [*_groups(ranks, number)]
+    for members, model, weights in groups:
+        own = [every[r] for r in members]
+        if found := _first_difference(own, model, weights):
+            step, n = found
+            if model is None:
+                cause, *rest = _unwrapped(ranks, number, n)
+            else:
+                made = [ranks[r]["models"][model] for r in members]
+                meant = any(each["others"] for each in ranks)  # sent by the script
+                cause, *rest = _cause(own, made[0], model, step, n, meant)
+                if made[0]["hooked"] or not cause:
+                    return None, 0
             name = own[0]["weights"][n]
-            cause, *rest = _cause(ranks, number, step, name, model)
-            if (model and model["hooked"]) or not cause:
-                return None, 0
             return (f"{name} differs after step {step + 1}: {cause}.", *rest), 0
-    known = any(True for _ in _groups(ranks, own))
-    return None, min(len(each["digests"]) for each in own) if known else 0
+    return None, min(len(each["digests"]) for each in every) if groups else 0
 
 
-def _groups(ranks: Facts, own: list[dict]) -> Iterator[tuple[list[int], dict | None]]:
-    """Yield ranks whose weights must be equal, and the DDP that sees to it."""
-    models = {number for each in own for since in each["since"] for number, *_ in since}
-    for number in sorted(models):
-        if all(number < len(each["models"]) for each in ranks):
-            for members in {tuple(each["models"][number]["ranks"]) for each in ranks}:
-                yield list(members), ranks[members[0]]["models"][number]
-    if not models and any(each["averaged"] for each in ranks):
-        yield [*range(len(ranks))], None
-
-
-def _averaged(ranks: Facts, number: int, model: dict | None) -> set[int] | None:
-    """Return which weights the script averages by itself; None means all."""
-    kinds = {key for each in ranks for key in each["averaged"]}
-    if model or not kinds:
-        return None
-    split = [key.split(" ") for key in kinds]
-    return {int(n) for optimizer, n in split if int(optimizer) == number}
+def _groups(
+    ranks: Facts, number: int
+) -> Iterator[tuple[list[int], int | None, set[int]]]:
+    """Yield ranks, the DDP that they share, and the weights that must be equal."""
+    own = ranks[0]["optimizers"][number]
+    members, rest = [*range(len(ranks))], {*range(len(own["weights"]))}
+    for key, has in own["within"].items():
+        model, weights = int(key), {n for n in rest if has[n]}
+        if weights and all(model < len(each["models"]) for each in ranks):
+            for group in {tuple(each["models"][model]["ranks"]) for each in ranks}:
+                members = [*group]
+                yield members, model, weights
+    wrapped = {n for has in own["within"].values() for n in rest if has[n]}
+    kinds = {tuple(key.split(" ")) for each in ranks for key in each["averaged"]}
+    averaged = {int(n) for optimizer, n in kinds if int(optimizer) == number}
+    sent = any(each["others"] for each in ranks)
+    if averaged - wrapped or (wrapped and not sent):
+        yield members, None, (averaged if sent else rest) - wrapped
 
 
 def _first_difference(
-    digests: list, only: set[int] | None
-) -> Iterator[tuple[int, int]]:
-    """Yield the first step and weight that differ among ranks, if there are any."""
-    for step, at in enumerate(zip(*digests, strict=False)):
+    own: list[dict], model: int | None, weights: set[int]
+) -> tuple[int, int] | None:
+    """Return the first step and weight that differ among ranks, if there are any."""
+    for step, at in enumerate(zip(*(each["digests"] for each in own), strict=False)):
+        if model is not None and len(own[0]["since"][step]) <= model:
+            continue  # before DDP
         for n, values in enumerate(zip(*at, strict=False)):
-            looked_at = None not in values and (only is None or n in only)
-            if looked_at and len({*values}) > 1:
-                yield step, n
-                return
+            if n in weights and None not in values and len({*values}) > 1:
+                return step, n
+    return None
 
 
-def _cause(
-    ranks: Facts, number: int, step: int, name: str, model: dict | None
-) -> tuple[str, str, str]:
-    """Return what was not synchronized, the cure, and a line; "" if it may be meant."""
-    own = [each["optimizers"][number] for each in ranks]
-    line = own[0]["line"]
-    rates = {tuple(each["rates"][step]) for each in own}
-    if model is None:
+def _unwrapped(ranks: Facts, number: int, n: int) -> tuple[str, str, str]:
+    """Return why a weight that no DDP has differs, the cure, and a line."""
+    line = next((e["averaged"].get(f"{number} {n}", "") for e in ranks), "")
+    if line:
         return (
             "the script averages by itself, and they were not equal before",
             "Send rank 0's weights to all before the first step.",
-            next(iter(ranks[0]["averaged"].values()), line),
+            line,
         )
-    _, forwards, synced = next(
-        s for s in own[0]["since"][step] if s[0] < len(ranks[0]["models"])
+    return (
+        "no DDP has it, and nothing averages its gradient",
+        "Wrap the whole model in DDP, or average this gradient too.",
+        ranks[0]["optimizers"][number]["line"],
     )
+
+
+def _cause(
+    own: list[dict], model: dict, at: int, step: int, n: int, meant: bool
+) -> tuple[str, str, str]:
+    """Return what was not synchronized, the cure, and a line; "" if it may be meant."""
+    line, name = own[0]["line"], own[0]["weights"][n]
+    rates = {tuple(each["rates"][step]) for each in own}
+    counted = [each["since"][step][at] for each in own]
+    earlier = own[0]["since"][step - 1][at:] if step else []
+    before = earlier[0] if earlier else [0, 0]
+    forwards, synced = (x - y for x, y in zip(counted[0], before, strict=True))
     if len(rates) > 1:
         return (
-            f"the learning rates differ, {sorted(r[0] for r in rates)}",
+            f"the learning rates differ, {sorted(float(f'{r[0]:.3g}') for r in rates)}",
             "Compute the rate from values that all ranks share.",
             line,
         )
@@ -174,13 +194,19 @@ def _cause(
             "Unfreeze first, then wrap again.",
             model["line"],
         )
+    if len({x for x, _ in counted}) > 1:
+        return (
+            f"until then the ranks ran {[x for x, _ in counted]} forwards of DDP",
+            "All ranks take a step, or skip it, together.",
+            line,
+        )
     if not forwards:
         return (
             "gradients came without a forward of DDP, as through `model.module(x)`",
             "Call the DDP object itself: `model(x)`.",
             line,
         )
-    if not synced and any(each["others"] for each in ranks):
+    if not synced and meant:
         return "", "", ""  # the script may average by itself, now and then
     if not synced:
         return (
@@ -188,13 +214,26 @@ def _cause(
             "Leave `no_sync` for the last micro-batch of a step, forward included.",
             line,
         )
-    return "the cause was not seen", "", line
+    if len({each["grads"][step][n] for each in own}) > 1:
+        return (
+            "its gradient was changed after DDP had averaged it, or came past DDP",
+            "Change gradients on all ranks alike, and call DDP for each loss.",
+            line,
+        )
+    return (
+        "gradients were equal; the weight itself, or the optimizer's state, was not",
+        "Load and change weights and state on all ranks alike.",
+        line,
+    )
 
 
 def samples(ranks: Facts) -> Answer:
     """Does every sample reach one rank only?"""
     question = "Each sample reaches one rank:"
     for found in (_same_batches(ranks), _workers(ranks), _shared(ranks)):
+        if found and any(model["cuts"] for each in ranks for model in each["models"]):
+            cut = "ranks got the same, and may cut it, as the model itself sends."
+            return Answer(NOT_SEEN, question, cut)
         if found:
             return found
     passes = [p for each in ranks for p in _trained(each)]
@@ -237,7 +276,7 @@ def _split_cure(facts: dict) -> str:
             "Split an IterableDataset by rank, and in each rank by worker: "
             "`itertools.islice(data, n, None, ranks * workers)`."
         )
-    return "Give the loader a sampler: `DistributedSampler(dataset)`."
+    return "Give the loader a sampler of its rank: `DistributedSampler(dataset)`."
 
 
 def _passes(loader: dict) -> list[dict]:
@@ -278,13 +317,15 @@ def _shared(ranks: Facts) -> Answer | None:
         loaders = [ranks[r]["loaders"][number] for r in members]
         for passes in zip(*(_passes(each) for each in loaders), strict=False):
             taken = [[i for batch in p["batches"] for i in batch[0]] for p in passes]
-            if any(len({*each}) < len(each) for each in taken):
+            alike = len({*map(tuple, taken)}) == 1 < len(taken)
+            if not alike and any(len({*each}) < len(each) for each in taken):
                 continue  # drawn with replacement
             twice = sum(map(len, taken)) - len(set().union(*taken))
+            twice = len(taken[0]) if alike else twice
             if twice < len(members):
                 continue  # the sampler's padding
             whole = loaders[0]["draws"] == loaders[0]["size"]
-            if whole and not all(p["whole"] for p in passes):
+            if whole and not alike and not all(p["whole"] for p in passes):
                 return Answer(
                     NOT_SEEN,
                     "Each sample reaches one rank:",
@@ -304,15 +345,18 @@ def _shared(ranks: Facts) -> Answer | None:
 
 def orders(ranks: Facts) -> Answer:
     """Does a sampler that shuffles give another order in each epoch?"""
-    question = "Each epoch has another order:"
-    for loader in ranks[0]["loaders"]:
-        passes = [each for each in _passes(loader) if len(each["batches"]) > 1]
-        for before, after in combinations(passes, 2):
-            drawn = [[b[0] for b in p["batches"]] for p in (before, after)]
-            size = min(map(len, drawn))
-            if not drawn[0][0] or loader["shuffles"] is False:
-                continue
-            if drawn[0][:size] == drawn[1][:size] != sorted(drawn[0][:size]):
+    question, seen = "Each epoch has another order:", 0
+    runs: dict[tuple, list[tuple[dict, list]]] = {}
+    for number, loader in enumerate(ranks[0]["loaders"]):
+        for each in _passes(loader) if loader["shuffles"] else ():
+            drawn = [batch[0] for batch in each["batches"]]
+            if len(drawn) > 1 and drawn[0]:  # of one training, as far as DDP tells
+                same = (loader["line"], loader["base"]) if each["models"] else (number,)
+                runs.setdefault((*same, each["models"]), []).append((loader, drawn))
+    for passes in runs.values():
+        for (loader, before), (_, after) in pairwise(passes):
+            size = min(len(before), len(after))
+            if before[:size] == after[:size] != sorted(before[:size]):
                 return Answer(
                     NO,
                     "Two epochs have the same order:",
@@ -320,7 +364,9 @@ def orders(ranks: Facts) -> Answer:
                     "Call `sampler.set_epoch(epoch)` before each epoch.",
                     loader["line"],
                 )
-            return Answer(YES, question, f"{len(passes)} passes.")
+            seen = max(seen, len(passes))
+    if seen:
+        return Answer(YES, question, f"{seen} passes.")
     return Answer(NOT_SEEN, question, "fewer than two passes over shuffled data.")
 
 
@@ -342,23 +388,35 @@ def splits(ranks: Facts) -> Answer:
 
 
 def counts(ranks: Facts) -> Answer:
-    """Do all ranks take as many steps, with as many backward passes?"""
+    """Do all ranks take as many steps, with as many forwards of DDP?"""
     question = "All ranks take as many steps:"
-    steps = [sum(len(o["digests"]) for o in each["optimizers"]) for each in ranks]
+    steps = [sum(len(o["digests"]) for o in _tied(each)) for each in ranks]
     if not any(steps):
         return Answer(NOT_SEEN, question, "no step.")
+    forwards = [sum(model["forwards"] for model in each["models"]) for each in ranks]
+    done = [*zip(steps, forwards, strict=True)]
     models = [model for each in ranks for model in each["models"]]
-    backwards = [each["backwards"] for each in ranks]
-    if len({*steps}) > 1 or len({*backwards}) > 1:
-        if not models or any(model["join"] for model in models):
-            return Answer(NOT_SEEN, question, "they differ, and no DDP ties them.")
+    if any(len({done[r] for r in model["ranks"]}) > 1 for model in models):
+        if any(model["join"] for model in models):
+            return Answer(NOT_SEEN, question, "they differ, under `Join`.")
         return Answer(
             NO,
             "The ranks take different numbers of steps:",
-            f"steps by rank {steps}, backward passes {backwards}.",
+            f"steps by rank {steps}, forwards of DDP {forwards}.",
             "Give each rank as many batches, or use `Join`.",
         )
-    return Answer(YES, question, f"{steps[0]}, and {backwards[0]} backward passes.")
+    if len({*steps}) > 1:
+        return Answer(NOT_SEEN, question, "they differ, and no DDP ties them.")
+    backwards = ranks[0]["backwards"]
+    return Answer(YES, question, f"{steps[0]}, and {backwards} backward passes.")
+
+
+def _tied(facts: dict) -> list[dict]:
+    """Return the optimizers of a DDP, or all where there is none."""
+    every = facts["optimizers"]
+    if not facts["models"]:
+        return every
+    return [each for each in every if any(map(any, each["within"].values()))]
 
 
 def gradients(ranks: Facts) -> Answer:
@@ -463,7 +521,7 @@ def noise(ranks: Facts) -> Answer:
                     models[0]["line"],
                 )
             return Answer(YES, question, f"{len(states)} forwards.")
-    return Answer(NOT_SEEN, question, "no dropout in training.")
+    return Answer(NOT_SEEN, question, "no `nn.Dropout` in training.")
 
 
 def files(ranks: Facts) -> Answer:

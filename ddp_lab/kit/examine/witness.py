@@ -24,8 +24,10 @@ import os
 import re
 import sys
 import time
+import weakref
 import zlib
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType, ModuleType
@@ -41,18 +43,21 @@ COLLECTIVES = (
     "reduce_scatter_tensor gather scatter all_to_all all_to_all_single barrier send "
     "recv isend irecv all_gather_object gather_object broadcast_object_list"
 ).split()
+INITIAL = "torch.distributed.checkpoint.state_dict"  # steps to fill a state
 OWN_FILES = re.compile(
-    r"/(__pycache__|torchinductor\w*|\.triton|\.cache)/|^/(dev|proc)/"
+    r"/(__pycache__|torchinductor\w*|\.triton|\.cache)/|^/(dev|proc)/|\.lock$"
 )
 
 
 def digest(tensor: Any) -> int | None:
     """Return a number that differs, but by rare chance, where the elements do.
 
-    None for a tensor of which each rank has a shard.
+    None for a tensor of which each rank has a shard, and for one without strides.
     """
     import torch
 
+    if tensor.layout is not torch.strided or tensor.is_nested:
+        return None
     tensor = tensor.detach()
     if placements := getattr(tensor, "placements", None):
         if not all(each.is_replicate() for each in placements):
@@ -60,21 +65,23 @@ def digest(tensor: Any) -> int | None:
         tensor = tensor.to_local()
     flat = tensor.reshape(-1)
     flat = flat[:: max(1, flat.numel() // LARGE)].contiguous().cpu()
-    return zlib.crc32(flat.view(torch.uint8).numpy())
+    return zlib.crc32(flat.resolve_conj().view(torch.uint8).numpy())
+
+
+def tensors(data: Any) -> Iterator[Any]:
+    """Yield the tensors in nested lists, tuples and dicts."""
+    import torch
+
+    if isinstance(data, torch.Tensor):
+        yield data
+    elif isinstance(data, dict | list | tuple):
+        for each in data.values() if isinstance(data, dict) else data:
+            yield from tensors(each)
 
 
 def first_tensor(data: Any) -> Any:
     """Return the first tensor in nested lists, tuples and dicts, or None."""
-    import torch
-
-    if isinstance(data, torch.Tensor):
-        return data
-    if isinstance(data, dict):
-        data = list(data.values())
-    if isinstance(data, list | tuple):
-        found = (first_tensor(each) for each in data)
-        return next((each for each in found if each is not None), None)
-    return None
+    return next(tensors(data), None)
 
 
 def place() -> str:
@@ -109,10 +116,12 @@ class Witness:
         self.first_step = 0.0
         self.facts: dict[str, Any] = {
             "group": None,
+            "spawns": "",
             "models": [],
             "optimizers": [],
             "loaders": [],
             "backwards": 0,
+            "trained": 0,  # batches that led to one
             "calls": Counter(),
             "averaged": {},
             "others": 0,
@@ -125,8 +134,11 @@ class Witness:
         }
         self.numbers: dict[int, int] = {}  # of optimizers, by id
         self.optimizers: list[Any] = []  # kept, as their ids are
+        self.made_optimizers: list[Any] = []
         self.bases: list[Any] = []  # data sets, each known by its place here
         self.models: list[Any] = []
+        self.loaders: Any = weakref.WeakKeyDictionary()
+        self.inside: dict | None = None  # the DDP whose forward runs
         self.known: dict[int, str] = {}
         self.known_at = (-1, -1)
         self.drawing: dict | None = None  # the pass whose iterator is being made
@@ -134,12 +146,12 @@ class Witness:
 
     # --- what it leaves ---
 
-    def write(self, ended: bool = False) -> None:
-        """Leave word; `ended` if the script came to its own end."""
+    def write(self) -> None:
+        """Leave word."""
         if os.getpid() != self.pid:
             return  # a fork that the script has made
         calls = [[*key.split(" "), n] for key, n in self.facts["calls"].items()]
-        told = self.facts | {"calls": calls, "ended": ended, "rank": self.rank}
+        told = self.facts | {"calls": calls, "rank": self.rank}
         part = self.folder / f"{self.rank}.part"
         part.write_text(json.dumps(told))
         part.replace(self.folder / f"{self.rank}.json")
@@ -164,8 +176,10 @@ class Witness:
         wrap(DDP, "__init__", self.made)
         wrap(DDP, "forward", self.forward)
         wrap(torch.autograd, "backward", self.backward)
-        optimizer.register_optimizer_step_pre_hook(self.before_step)
-        optimizer.register_optimizer_step_post_hook(self.after_step)
+        wrap(torch.optim.Optimizer, "__init__", self.optimizer_made)
+        plain = torch.compiler.disable  # where the step is compiled
+        optimizer.register_optimizer_step_pre_hook(plain(self.before_step))
+        optimizer.register_optimizer_step_post_hook(plain(self.after_step))
 
     def made(
         self, original: Any, ddp: Any, module: Any, *args: Any, **kwargs: Any
@@ -183,17 +197,21 @@ class Witness:
                 "weights": [*named],
                 "trained": [name for name, p in named.items() if p.requires_grad],
                 "buffers": [name for name, _ in module.named_buffers()],
-                "unused": bool(ddp.find_unused_parameters),
                 "hooked": False,
                 "join": False,
                 "orphans": [],
                 "forwards": 0,  # in training
-                "synced": 0,  # of those, and
-                "since": [0, 0],  # both of them since the last step
+                "synced": 0,  # of those
+                "cuts": False,  # sends by itself in its forward
                 "inputs": [],
                 "noise": [],
             }
         )
+
+    def optimizer_made(self, original: Any, made: Any, *args: Any, **kw: Any) -> None:
+        """An optimizer is made; it may take its first step much later."""
+        original(made, *args, **kw)
+        self.made_optimizers.append(made)
 
     def forward(self, original: Any, ddp: Any, *args: Any, **kwargs: Any) -> Any:
         """DDP's forward is called."""
@@ -206,14 +224,18 @@ class Witness:
             facts["forwards"] += 1
             facts["hooked"] = bool(getattr(ddp, "_comm_hooks", None))
             facts["join"] = facts["join"] or bool(ddp._join_config.enable)
-            synced = bool(ddp.require_backward_grad_sync)
-            facts["since"] = [facts["since"][0] + 1, facts["since"][1] + synced]
+            facts["synced"] += bool(ddp.require_backward_grad_sync)
             given = first_tensor([args, kwargs])
-            facts["inputs"].append(None if given is None else digest(given))
+            every = [digest(each) for each in tensors([args, kwargs])]
+            facts["inputs"].append(str(every) if any(every) else None)
             drops = (m for m in ddp.modules() if isinstance(m, torch.nn.Dropout))
             if any(each.p > 0 and each.training for each in drops):
                 facts["noise"].append(digest(self._noise(given)))
-        return original(ddp, *args, **kwargs)
+        self.inside = facts
+        try:
+            return original(ddp, *args, **kwargs)
+        finally:
+            self.inside = None
 
     @staticmethod
     def _noise(given: Any) -> Any:
@@ -229,46 +251,62 @@ class Witness:
         """Gradients are computed."""
         self.facts["backwards"] += 1
         if self.last_pass:
+            self.facts["trained"] += 1
             self.last_pass["trained"] += 1
             self.last_pass = None
         return original(*args, **kwargs)
 
     def before_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         """An optimizer is about to take a step."""
+        if _within(INITIAL):
+            return
         facts = self._known(optimizer)
         weights = _weights(optimizer)
         if len(weights) != len(facts["weights"]):  # add_param_group
-            facts["weights"] = self._names(weights)
+            facts["weights"], facts["within"] = self._names(weights), {}
+        if not facts["digests"]:
+            facts["line"] = place()
         for name, weight in zip(facts["weights"], weights, strict=True):
             if weight.grad is not None and name in facts["without"]:
                 facts["without"].remove(name)
-        facts["rates"].append([float(group["lr"]) for group in optimizer.param_groups])
-        facts["backwards"].append(self.facts["backwards"])
-        since = []
+        groups = optimizer.param_groups
+        facts["rates"].append([float(group.get("lr") or 0) for group in groups])
+        facts["batches"].append(self.facts["trained"])
+        facts["grads"].append(
+            [None if w.grad is None else digest(w.grad) for w in weights]
+        )
         for number, ddp in enumerate(self.models):
-            model = self.facts["models"][number]
-            own = {id(p) for p in ddp.parameters()}
-            if any(id(p) in own for p in weights):
-                since.append([number, *model["since"]])
-                model["since"] = [0, 0]
-        facts["since"].append(since)
+            if number not in facts["within"]:
+                own = {id(p) for p in ddp.parameters()}
+                facts["within"][number] = [id(p) in own for p in weights]
+        facts["since"].append(
+            [[m["forwards"], m["synced"]] for m in self.facts["models"]]
+        )
 
     def after_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         """An optimizer has taken a step."""
+        if _within(INITIAL):
+            return
         facts = self._known(optimizer)
         weights = _weights(optimizer)
         self.first_step = self.first_step or time.monotonic()
         self.facts["training"] = time.monotonic() - self.first_step
         facts["digests"].append([digest(weight) for weight in weights])
         facts["frozen"] = [not weight.requires_grad for weight in weights]
-        stepped = {id(p) for o in self.optimizers for p in _weights(o)}
+        stepped = {
+            id(p)
+            for o in {*self.made_optimizers, *self.optimizers}
+            for p in _weights(o)
+        }
         for model, ddp in zip(self.facts["models"], self.models, strict=True):
             model["orphans"] = [
                 name
                 for name, p in ddp.module.named_parameters()
                 if p.grad is not None and id(p) not in stepped
             ]
-        if self.steps and len(facts["digests"]) >= self.steps:
+        tied = not self.models or any(map(any, facts["within"].values()))
+        enough = self.steps * (1 if tied else 5)  # one rank alone may have another one
+        if self.steps and len(facts["digests"]) >= enough:
             self.leave()
         self.write()
 
@@ -282,13 +320,15 @@ class Witness:
             self.facts["optimizers"].append(
                 {
                     "kind": type(optimizer).__name__,
-                    "line": place(),
+                    "line": "",
                     "weights": found,
                     "without": [*found],  # that never had a gradient
                     "digests": [],
                     "rates": [],
-                    "backwards": [],
-                    "since": [],
+                    "grads": [],
+                    "batches": [],  # trained on, before each step
+                    "within": {},  # of each DDP, which of the weights are its own
+                    "since": [],  # forwards of each DDP, and those that synchronize
                     "frozen": [],
                 }
             )
@@ -325,10 +365,11 @@ class Witness:
 
     def iterated(self, original: Any, loader: Any) -> Any:
         """A pass over a loader begins."""
-        if not hasattr(loader, "_witness"):
-            object.__setattr__(loader, "_witness", self._loader(loader))
-        facts = loader._witness
+        if loader not in self.loaders:
+            self.loaders[loader] = self._loader(loader)
+        facts = self.loaders[loader]
         fresh: dict = {"indices": [], "batches": [], "trained": 0, "whole": False}
+        fresh["models"] = len(self.models)
         self.drawing = fresh  # an iterator with workers draws as it is made
         found = original(loader)
         found._witness_pass, self.drawing = fresh, None
@@ -344,16 +385,15 @@ class Witness:
         base = next((n for n, d in enumerate(self.bases) if d is data), len(self.bases))
         self.bases += [data] * (base == len(self.bases))
         sampler = loader.sampler
+        if type(loader.batch_sampler).__name__ not in ("BatchSampler", "NoneType"):
+            sampler = loader.batch_sampler
+        random = hasattr(sampler, "set_epoch") or "Random" in type(sampler).__name__
         told = {
             "line": place(),
-            "data": type(data).__name__,
             "base": base,
-            "subset": bool(chosen),
             "size": _length(loader.dataset),
-            "sampler": type(sampler).__name__,
-            "draws": _length(sampler),
-            "shuffles": getattr(sampler, "shuffle", None),
-            "batch": loader.batch_size,
+            "draws": _length(loader.sampler),
+            "shuffles": bool(getattr(sampler, "shuffle", random)),
             "workers": loader.num_workers,
             "passes": [],
         }
@@ -369,14 +409,15 @@ class Witness:
     def split(self, original: Any, *args: Any, **kwargs: Any) -> Any:
         """A data set is split at random."""
         found, line = original(*args, **kwargs), place()
-        indices = json.dumps([[int(i) for i in part.indices] for part in found])
-        self.facts["splits"].append([line, zlib.crc32(indices.encode())])
+        if not hasattr(found[0].dataset, "indices"):  # a part by rank, perhaps
+            indices = json.dumps([[int(i) for i in part.indices] for part in found])
+            self.facts["splits"].append([line, zlib.crc32(indices.encode())])
         return found
 
     def drawn(self, original: Any, iterator: Any) -> Any:
         """The indices of a batch are drawn, perhaps long before it is delivered."""
         index = original(iterator)
-        current = getattr(iterator, "_witness_pass", None) or self.drawing
+        current = self.drawing or getattr(iterator, "_witness_pass", None)
         if current is not None and os.getpid() == self.pid:
             current["indices"].append(index)
         return index
@@ -409,12 +450,14 @@ class Witness:
     def watch_calls(self) -> None:
         """See which collectives the script calls by itself."""
         import torch.distributed as dist
+        import torch.multiprocessing
         from torch.distributed import distributed_c10d as c10d
         from torch.distributed import rpc
 
         wrap(dist, "init_process_group", self.joined)
         if rpc.is_available():
             wrap(rpc, "init_rpc", self.may_be_called)
+        wrap(torch.multiprocessing, "spawn", self.spawned)
         for name in COLLECTIVES:
             wrap(dist, name, self._caller(name))
             setattr(c10d, name, getattr(dist, name))  # P2POp compares with these
@@ -433,6 +476,11 @@ class Witness:
         self.facts["others"] += 1
         return original(*args, **kwargs)
 
+    def spawned(self, original: Any, *args: Any, **kwargs: Any) -> Any:
+        """The script starts processes of its own, in which there is no witness."""
+        self.facts["spawns"] = place()
+        return original(*args, **kwargs)
+
     def _caller(self, name: str) -> Any:
         import torch
 
@@ -443,6 +491,8 @@ class Witness:
                 tensor = first_tensor([args, kwargs])
                 if tensor is not None:
                     self._carried(name, line, tensor)
+                if self.inside and not _within("torch.nn.modules._functions"):
+                    self.inside["cuts"] = True  # SyncBatchNorm does not
             return original(*args, **kwargs)
 
         return called
@@ -462,8 +512,11 @@ class Witness:
         """Return what lies at an address: "0 3", the gradient of weight 3 of optimizer
         0; "", a weight itself.
         """
-        if self.known_at != (now := (self.facts["backwards"], len(self.optimizers))):
+        now = self.facts["backwards"], len(self.made_optimizers)
+        if self.known_at != now:
             self.known_at, self.known = now, {}
+            for optimizer in self.made_optimizers:
+                self._known(optimizer)
             for number, optimizer in enumerate(self.optimizers):
                 for n, weight in enumerate(_weights(optimizer)):
                     self.known[weight.data_ptr()] = ""
@@ -500,7 +553,7 @@ class Witness:
             return
         name = os.path.abspath(os.fspath(path))
         ours = name.startswith(str(self.folder)) or OWN_FILES.search(name)
-        if not ours and (line := place()) and not _temporary():
+        if not ours and (line := place()) and not _within("tempfile"):
             self.facts["files"].setdefault(name, line)
 
     def watch_loads(self) -> None:
@@ -530,9 +583,9 @@ class Witness:
         asked = {*flatten_state_dict(state_dict)[0]}
         found = original(state_dict, *args, **kwargs)
         folder = kwargs.get("checkpoint_id") or (args[0] if args else None)
-        if isinstance(folder, str | os.PathLike):
+        if isinstance(folder, str | os.PathLike) and os.path.isdir(folder):
             there = {*FileSystemReader(folder).read_metadata().state_dict_metadata}
-            tops = {key.split(".")[0] for key in asked}
+            tops = {key for key, part in state_dict.items() if isinstance(part, dict)}
             left = sorted(k for k in there - asked if k.split(".")[0] in tops)
             left = [k for k in left if re.search(r"\.state\.|exp_avg|momentum", k)]
             if left:
@@ -545,10 +598,10 @@ def all_ints(values: Any) -> bool:
     return isinstance(values, list) and all(isinstance(each, int) for each in values)
 
 
-def _temporary() -> bool:
-    """Return whether the file that is opened has a name that nobody else has."""
+def _within(module: str) -> bool:
+    """Return whether a function of that module runs."""
     frame: FrameType | None = sys._getframe(1)
-    while frame and frame.f_globals.get("__name__") != "tempfile":
+    while frame and frame.f_globals.get("__name__") != module:
         frame = frame.f_back
     return frame is not None
 
@@ -576,13 +629,13 @@ def main() -> None:
     sys.argv = [script, *arguments]
     sys.path[0] = os.path.dirname(os.path.realpath(script))
     program = ModuleType("__main__")
-    program.__file__ = script
+    program.__file__ = os.path.abspath(script)
     program.__dict__["__builtins__"] = builtins
     sys.modules["__main__"] = program
     try:
         exec(compile(Path(script).read_bytes(), script, "exec"), program.__dict__)
     finally:
-        witness.write(ended=sys.exc_info()[0] is None)
+        witness.write()
 
 
 if __name__ == "__main__":
