@@ -25,7 +25,8 @@ ASSIGNMENTS = ROOT / "assignments", ROOT / "classroom" / "release"
 """Where students get them, and where `make release` writes them in a clone."""
 PAGES = "README.md TROUBLESHOOTING.md ELSEWHERE.md classroom/README.md"
 LINKED = (
-    "LICENSE figs/*.png figs/*.svg figs/steps/*.html ddp_lab/*/frames/*.py recorded/*/*"
+    "LICENSE figs/*.png figs/*.svg figs/steps/*.html recorded/*/* "
+    "ddp_lab/*/frames/*.py ddp_lab/profiling/verdict.py"
 )
 """What the notebooks and these pages show or link to, or make programs of."""
 LINK = re.compile(r"\[([^]]*)\]\((?!https?:|#)([^)#]+)[^)]*\)")
