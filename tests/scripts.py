@@ -484,7 +484,7 @@ for x, y in DataLoader(data, 12, shuffle=True):
 order = data.tensors[0].sum(1).argsort().view(-1, 10)[rank::world].tolist()
 model = DDP(nn.Linear(8, 1))
 opt = torch.optim.SGD(model.parameters(), 0.05)
-loader = DataLoader(data, batch_sampler=order, num_workers=1, persistent_workers=True)
+loader = DataLoader(data, batch_sampler=order)
 for epoch in range(2):
     for x, y in loader:
         opt.zero_grad()

@@ -152,7 +152,7 @@ LESSONS = (
         "Profile a step",
         "loader, Python, kernels, messages or waiting: where the milliseconds go",
         FASTER,
-        minutes=50,
+        minutes=40,
         ranks=2,
         programs="profiling",
         after="ddp_in_practice",

@@ -1,1 +1,1 @@
-"""What a training does although nothing fails: a witness in each rank, and a judge."""
+"""What a training does although nothing fails: witnesses, and questions to them."""

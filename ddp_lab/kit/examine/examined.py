@@ -5,7 +5,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from ddp_lab.kit.examine import judge, witness
+from ddp_lab.kit.examine import questions, witness
 from ddp_lab.kit.record.files import read_json
 
 WATCHED_STEPS = 20  # steps of an optimizer
@@ -45,14 +45,14 @@ def examine(
     return page(script[0], seen)
 
 
-def page(script: str, ranks: judge.Facts) -> tuple[str, bool]:
+def page(script: str, ranks: questions.Facts) -> tuple[str, bool]:
     """Return what was found as text, and whether all is well."""
-    head = f"examined: {script} on {len(ranks)} ranks\n{judge.numbers(ranks)}\n\n"
+    head = f"examined: {script} on {len(ranks)} ranks\n{questions.numbers(ranks)}\n\n"
     if line := ranks[0]["spawns"]:
         return head + SPAWNS.format(line=line), False
-    if why := judge.alone(ranks):
+    if why := questions.alone(ranks):
         return head + ALONE.format(why=why, n=len(ranks)), False
-    told = judge.answers(ranks)
+    told = questions.answers(ranks)
     lines = [str(each) for mark in "✗✓?" for each in told if each.mark == mark]
-    wrong = any(each.mark == judge.NO for each in told)
+    wrong = any(each.mark == questions.NO for each in told)
     return head + "\n".join(lines + ["", MORE] * wrong), not wrong
