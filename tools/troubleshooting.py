@@ -97,7 +97,7 @@ LOOKS = {
         "18_meshes",
     ),
     Symptom.NOT_IMPORTABLE: ("`Can't pickle local object`", "22_many_machines"),
-    Symptom.CUDA_MEMORY: ("`CUDA out of memory`", "07_cifar10_resnet"),
+    Symptom.CUDA_MEMORY: ("`CUDA out of memory`", "14_model_parallel"),
     Symptom.MEMORY: (
         "`DefaultCPUAllocator: can't allocate memory`",
         "07_cifar10_resnet",
@@ -175,11 +175,17 @@ ONE_DECIDES = Row(
     "a hang after early stopping, or after one rank skipped a batch",
     "one rank decided alone: `all_reduce` the decision, so that all ranks stop, or "
     "skip, in the same step",
-    "08_when_it_hangs",
+    "05_ddp_in_practice",
+)
+ALL_ON_ONE_GPU = Row(
+    "`nvidia-smi` shows every process on GPU 0, or only GPU 0 runs out of memory †",
+    '`"cuda"` is GPU 0 in every process: `torch.cuda.set_device(local_rank)` before '
+    "anything else uses a GPU, and `torch.load(path, map_location=device)`",
+    "04_your_script",
 )
 ROWS = [
     Row(looks, symptom.means, lesson) for symptom, (looks, lesson) in LOOKS.items()
-] + [HANG_AT_THE_END, ONE_DECIDES, SUMMARY, NOT_DESTROYED, ONE_THREAD]
+] + [HANG_AT_THE_END, ONE_DECIDES, ALL_ON_ONE_GPU, SUMMARY, NOT_DESTROYED, ONE_THREAD]
 
 
 def table() -> str:
