@@ -194,6 +194,14 @@ def test_a_trace_without_steps_says_what_is_missing(tmp_path):
         verdict.read(path)
 
 
+def test_traces_of_two_runs_are_refused(tmp_path):
+    for r in range(2):
+        path = trace(tmp_path, r, of_gpu(20))
+        (tmp_path / f"old_{r}.json").write_text(path.read_text())
+    with pytest.raises(SystemExit, match="two traces of rank 0"):
+        verdict.read_all([tmp_path])
+
+
 def test_it_needs_nothing_but_python():
     import ast
     import sys

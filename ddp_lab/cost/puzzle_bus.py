@@ -27,7 +27,7 @@ NAMES = {"allgather": "all_gather", "allreduce": "all_reduce"}
 
 
 def bus(size, mine, n):
-    """Return the bus bandwidth of an all_reduce on n ranks.
+    """Return the bus bandwidth of an all_reduce on n ranks, in GB/s.
 
     size: of the tensor, in MB; mine: milliseconds of this rank's call. The call took
     as long as its slowest rank, which one dist.all_reduce finds.

@@ -4,8 +4,9 @@
 
 Give it one trace for each rank, as prof.export_chrome_trace() writes it, of a
 profiler with a schedule, in a loop that calls prof.step(). Names of your own are not
-needed: it knows those that torch gives. It imports nothing but Python's own modules, so
-you can take it with you.
+needed: it knows those that torch gives. Only if your batches come from elsewhere than
+a DataLoader, get them under record_function("enumerate(DataLoader)"). It imports
+nothing but Python's own modules, so you can take it with you.
 
 Each moment of a step belongs to one of five kinds:
 
@@ -24,6 +25,7 @@ import re
 import sys
 from collections import Counter
 from dataclasses import dataclass
+from itertools import pairwise
 from math import inf
 from pathlib import Path
 from statistics import mean, median
@@ -34,7 +36,7 @@ ADVICE = {
     "kernels": "the device is busy: bf16, torch.compile, a larger batch, more ranks",
     "messages": "overlap with backward, fewer steps or fewer bytes, a faster wire",
     "waiting": "look at the rank that comes last, not at the ranks that wait",
-    "Python": "larger batches, torch.compile, no .item() in the loop",
+    "Python": "larger batches, torch.compile, no .item(); or a loader of your own",
 }
 SHORT = 20.0  # µs: an op of a CPU that computes for less is a call and little more
 LOADER = "enumerate(DataLoader)"
@@ -242,7 +244,11 @@ def read_all(paths):
     files = []
     for path in map(Path, paths):
         files += sorted(path.glob("*.json*")) if path.is_dir() else [path]
-    return sorted(map(read, files), key=lambda rank: rank.number)
+    ranks = sorted(map(read, files), key=lambda rank: rank.number)
+    for one, other in pairwise(ranks):
+        if one.number == other.number:
+            raise SystemExit(f"two traces of rank {one.number}: give those of one run")
+    return ranks
 
 
 def main():
