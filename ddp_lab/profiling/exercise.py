@@ -12,6 +12,7 @@ Written by notebooks/10_profile_a_step.ipynb.
 import gc
 import json
 import os
+import warnings
 from collections import Counter
 from contextlib import contextmanager
 from itertools import islice
@@ -61,6 +62,7 @@ def taken(case, rank, world_size):
 
 
 def main(rank, world_size, device):
+    warnings.filterwarnings("ignore", "This DataLoader will create")  # they are idle
     for case in CASES:
         size, mine = taken(case, rank, world_size)
         every = [None] * world_size

@@ -5,6 +5,7 @@ Each rank takes some batches, stops, resumes, and takes the rest; in five ways:
     [rank 0] not yet
 """
 
+import warnings
 from collections import Counter
 from itertools import islice
 
@@ -46,6 +47,7 @@ def taken(case, rank, world_size):
 
 
 def main(rank, world_size, device):
+    warnings.filterwarnings("ignore", "This DataLoader will create")  # they are idle
     for case in CASES:
         size, mine = taken(case, rank, world_size)
         every = [None] * world_size
