@@ -100,7 +100,7 @@ LOOKS = {
     Symptom.CUDA_MEMORY: ("`CUDA out of memory`", "14_model_parallel"),
     Symptom.MEMORY: (
         "`DefaultCPUAllocator: can't allocate memory`",
-        "07_cifar10_resnet",
+        "14_model_parallel",
     ),
     Symptom.NO_GPU: (
         "`no NVIDIA driver`, `not compiled with CUDA` or `invalid device ordinal`",
