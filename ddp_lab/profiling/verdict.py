@@ -60,6 +60,8 @@ def read(path):
     opened = gzip.open if str(path).endswith(".gz") else open
     with opened(path, "rt") as file:
         trace = json.load(file)
+    if "traceEvents" not in trace:
+        raise SystemExit(f"{path}: no trace of torch.profiler")
     told, base = trace.get("distributedInfo", {}), trace.get("baseTimeNanoseconds", 0)
     events = [e for e in trace["traceEvents"] if e.get("ph") == "X" and "dur" in e]
     for event in events:
