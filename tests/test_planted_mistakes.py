@@ -314,6 +314,12 @@ MISTAKES = [
         "if other >= piece:",
     ),
     Mistake(
+        "within a piece, a query sees keys that come later",
+        "long/zigzag",
+        "diagonal=other == piece",
+        "diagonal=False",
+    ),
+    Mistake(
         "an exchange whose backward is the same way",
         "long/ulysses",
         "ctx.way = join, cut",

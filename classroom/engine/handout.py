@@ -26,7 +26,7 @@ FILES = """
     figs/steps/*.html ddp_lab/__init__.py ddp_lab/data.py ddp_lab/gpt.py
     ddp_lab/gpt.txt
     ddp_lab/kit/**/*.py ddp_lab/*/*.sbatch
-    ddp_lab/*/frames/*.py bench/programs/*.py recorded/*/*
+    ddp_lab/*/frames/*.py ddp_lab/profiling/verdict.py bench/programs/*.py recorded/*/*
 """
 ANSWERS = "answers/*/*.py"
 """Hints and answers of the lessons' exercises, for a course that gives them out."""
