@@ -71,7 +71,7 @@ def alone(ranks: Facts) -> str:
     """Return why nothing is shared by the ranks; "" if something may be."""
     if len(ranks) == 1:
         return ""
-    if not any(each["group"] for each in ranks):
+    if not any(each["group"] or each["others"] for each in ranks):  # others: RPC
         return "joins no process group"
     steps = [
         step for each in ranks for o in each["optimizers"] for step in o["digests"]
