@@ -1,4 +1,4 @@
-"""Eight questions to what the witnesses of all ranks have left.
+"""Eleven questions to what the witnesses of all ranks have left.
 
 An answer is yes, no, or not seen; nothing is guessed. "No" names the first rank, step
 and line that show it, what it usually means, and the cure.
@@ -43,7 +43,6 @@ def numbers(ranks: Facts) -> str:
     """Return the sizes of a step as it really was, and what the loader cost."""
     facts = ranks[0]
     told = []
-    trained = [p for each in facts["loaders"] for p in each["passes"] if p["trained"]]
     steps = [each for each in facts["optimizers"] if each["digests"]]
     if steps:
         busiest = max(steps, key=lambda each: len(each["digests"]))
@@ -61,7 +60,7 @@ def numbers(ranks: Facts) -> str:
             )
         rate = " to ".join(f"{r:.3g}" for r in dict.fromkeys((rates[0], rates[-1])))
         told.append(f"{count} steps of {busiest['kind']}; learning rate {rate}")
-    if trained and facts["training"]:
+    if _trained(facts) and facts["training"]:
         share = max(each["waited"] / (each["training"] or 1) for each in ranks)
         told.append(f"waiting for the loader: {share:.0%} of the time")
     return "; ".join(told) + "." if told else "no step of an optimizer was seen."
@@ -245,8 +244,17 @@ def samples(ranks: Facts) -> Answer:
     return Answer(NOT_SEEN, question, "no batches were seen.")
 
 
+def _passes(loader: dict) -> list[dict]:
+    return [each for each in loader["passes"] if each["trained"]]
+
+
 def _trained(facts: dict) -> list[dict]:
-    return [p for each in facts["loaders"] for p in each["passes"] if p["trained"]]
+    return [each for loader in facts["loaders"] for each in _passes(loader)]
+
+
+def _first_loader(facts: dict) -> dict | None:
+    """Return the first loader whose batches were trained on."""
+    return next((each for each in facts["loaders"] if _passes(each)), None)
 
 
 def _same_batches(ranks: Facts) -> Answer | None:
@@ -258,33 +266,26 @@ def _same_batches(ranks: Facts) -> Answer | None:
             equal = [step for step, (x, y) in enumerate(inputs) if x == y is not None]
             alike = len({x for x, _ in inputs}) == 1
             if len(inputs) > 1 and len(equal) > len(inputs) / 2 and not alike:
+                loader = _first_loader(ranks[0]) or {}
                 return Answer(
                     NO,
                     "Ranks train on the same samples:",
                     f"ranks {a} and {b} got the same batch in {len(equal)} of "
                     f"{len(inputs)} forwards.",
                     _split_cure(ranks[0]),
-                    _loader_line(ranks[0]) or models[0]["line"],
+                    loader.get("line") or models[0]["line"],
                 )
     return None
 
 
 def _split_cure(facts: dict) -> str:
-    trained = [each for each in facts["loaders"] if any(_passes(each))]
-    if trained and trained[0]["size"] is None:
+    loader = _first_loader(facts)
+    if loader and loader["size"] is None:
         return (
             "Split an IterableDataset by rank, and in each rank by worker: "
             "`itertools.islice(data, n, None, ranks * workers)`."
         )
     return "Give the loader a sampler of its rank: `DistributedSampler(dataset)`."
-
-
-def _passes(loader: dict) -> list[dict]:
-    return [each for each in loader["passes"] if each["trained"]]
-
-
-def _loader_line(facts: dict) -> str:
-    return next((each["line"] for each in facts["loaders"] if any(_passes(each))), "")
 
 
 def _workers(ranks: Facts) -> Answer | None:

@@ -141,7 +141,7 @@ class Witness:
         self.inside: dict | None = None  # the DDP whose forward runs
         self.known: dict[int, str] = {}
         self.known_at = (-1, -1)
-        self.drawing: dict | None = None  # the pass whose iterator is being made
+        self.drawing: list | None = None  # indices, while an iterator is being made
         self.last_pass: dict | None = None  # from which the last batch came
 
     # --- what it leaves ---
@@ -368,11 +368,13 @@ class Witness:
         if loader not in self.loaders:
             self.loaders[loader] = self._loader(loader)
         facts = self.loaders[loader]
-        fresh: dict = {"indices": [], "batches": [], "trained": 0, "whole": False}
+        fresh: dict = {"batches": [], "trained": 0, "whole": False}
         fresh["models"] = len(self.models)
-        self.drawing = fresh  # an iterator with workers draws as it is made
+        indices: list = []
+        self.drawing = indices  # an iterator with workers draws as it is made
         found = original(loader)
-        found._witness_pass, self.drawing = fresh, None
+        self.drawing = None
+        found._witness_pass, found._witness_indices = fresh, indices
         found._witness_map = facts["map"]
         facts["told"]["passes"].append(fresh)
         return found
@@ -417,9 +419,11 @@ class Witness:
     def drawn(self, original: Any, iterator: Any) -> Any:
         """The indices of a batch are drawn, perhaps long before it is delivered."""
         index = original(iterator)
-        current = self.drawing or getattr(iterator, "_witness_pass", None)
-        if current is not None and os.getpid() == self.pid:
-            current["indices"].append(index)
+        indices = self.drawing
+        if indices is None:
+            indices = getattr(iterator, "_witness_indices", None)
+        if indices is not None and os.getpid() == self.pid:
+            indices.append(index)
         return index
 
     def delivered(self, original: Any, iterator: Any) -> Any:
@@ -435,7 +439,7 @@ class Witness:
             self.facts["waited"] += time.monotonic() - begun
         if current is None:
             return data
-        drawn = current["indices"][len(current["batches"]) :][:1]
+        drawn = iterator._witness_indices[len(current["batches"]) :][:1]
         with suppress(TypeError, ValueError, IndexError):  # indices of any kind
             at = drawn[0] if isinstance(drawn[0], list) else [drawn[0]]
             drawn = [int(iterator._witness_map(i)) for i in at if i is not None]
