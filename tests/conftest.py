@@ -185,6 +185,8 @@ def pytest_collection_modifyitems(config, items):
     for item in items:
         if not any(item.get_closest_marker(need) for need in (*NEEDS, "full")):
             item.add_marker("check")
+        if item.path.suffix == ".ipynb":  # a rerun's kernel knows no earlier cell
+            item.add_marker(pytest.mark.flaky(reruns=0))
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: (item.path.name not in LONG, _mixed(item.path)))
 
