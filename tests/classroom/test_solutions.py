@@ -55,8 +55,6 @@ MISSED = [
     ("split", "all forwards first"),
     ("split", "one micro-batch at a time"),
     ("split", "one micro-batch at a time, but on rank 0"),
-    ("server", "no lock"),
-    ("server", "asynchronous in every mode"),
     ("launcher", "starts them, and waits for all"),
 ]
 
