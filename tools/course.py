@@ -162,7 +162,7 @@ LESSONS = (
         "Inside DDP",
         "DDP rebuilt, feature by feature, each equal to one process and counted",
         FASTER,
-        minutes=45,
+        minutes=50,
         ranks=2,
         programs="inside",
         after="ddp_in_practice",

@@ -3,8 +3,9 @@
 1. What do numbers of all types have in common, seen from a cable?
 2. A contiguous tensor can be viewed as bytes: flatten it, then .view(torch.uint8).
    torch.cat makes one row of them all, and dist.broadcast sends it.
-3. Take the row apart with split(), by the nbytes of each tensor. View each piece with
-   the tensor's dtype, then with its shape, and copy_() it into the tensor.
+3. Take the row apart with split(), by the nbytes of each tensor. View a clone() of each
+   piece with the tensor's dtype, then with its shape, and copy_() it into the tensor.
+   (A view of another type must begin at a multiple of its size, as a clone does.)
 """
 
 import torch
