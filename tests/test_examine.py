@@ -55,6 +55,14 @@ def test_a_mistake_is_told(mistake, tmp_path):
 
 
 @pytest.mark.processes
+def test_what_every_rank_prints_is_named(tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text("import os\nprint('begin')\nprint('I am', os.environ['RANK'])\n")
+    told, _ = page(script)
+    assert "all ranks print the same at train.py:2." in told
+
+
+@pytest.mark.processes
 def test_the_script_is_as_it_is_without_a_witness(tmp_path):
     source = (
         "import sys\nmodel = DDP(nn.Linear(8, 1))\n"

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from ddp_lab.kit import Run, RunFailed, torchrun
+from ddp_lab.kit.examine.examined import WATCHED_STEPS, examine
 from ddp_lab.script.frames import throws, watched
 
 EPOCHS, BATCH, SAMPLES = 4, throws.BATCH, len(watched.TRAINED)
@@ -87,6 +88,8 @@ def verdicts(script: str | Path, folder: Path) -> Iterator[str]:
     yield "stopped on 2 ranks after 2 epochs, it goes on with 3 as if nothing had been"
     fails(script, folder / "failed")
     yield "an error on one rank ends all of them"
+    examined_too(script, folder / "examined")
+    yield "examined, it shows no ✗"
 
 
 def launch(
@@ -303,3 +306,11 @@ def fails(script: str | Path, out: Path) -> None:
                 f"an error on rank 1 does not end the others: {wrong}"
             ) from None
     raise Wrong("an error on rank 1 was caught: the run ended as if nothing had been")
+
+
+def examined_too(script: str | Path, out: Path) -> None:
+    """Ask what `%examine` asks."""
+    words = [str(script), "--output", str(out)]
+    told, well = examine(words, 2, WATCHED_STEPS, lambda run: torchrun(run, cold=True))
+    if not well:
+        raise Wrong(told)

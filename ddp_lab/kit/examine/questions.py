@@ -7,6 +7,7 @@ and line that show it, what it usually means, and the cure.
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import combinations, pairwise
+from pathlib import Path
 from typing import Any
 
 Facts = list[dict[str, Any]]
@@ -40,7 +41,7 @@ def answers(ranks: Facts) -> list[Answer]:
 
 
 def numbers(ranks: Facts) -> str:
-    """Return the sizes of a step as it really was, and what the loader cost."""
+    """Return the sizes of a step, what the loader cost, and what comes n times."""
     facts = ranks[0]
     told = []
     steps = [each for each in facts["optimizers"] if each["digests"]]
@@ -63,7 +64,16 @@ def numbers(ranks: Facts) -> str:
     if _trained(facts) and facts["training"]:
         share = max(each["waited"] / (each["training"] or 1) for each in ranks)
         told.append(f"waiting for the loader: {share:.0%} of the time")
-    return "; ".join(told) + "." if told else "no step of an optimizer was seen."
+    if not told:
+        told.append("no step of an optimizer was seen")
+    alike = [
+        line
+        for line, printed in facts["prints"].items()
+        if len(ranks) > 1 and all(each["prints"].get(line) == printed for each in ranks)
+    ]
+    if alike:
+        told.append(f"all ranks print the same at {', '.join(alike)}")
+    return "; ".join(told) + "."
 
 
 def alone(ranks: Facts) -> str:
@@ -542,7 +552,8 @@ def files(ranks: Facts) -> Answer:
                 ranks[by[0]]["files"][path],
             )
     if writers:
-        return Answer(YES, question, f"{len(writers)} files.")
+        by_rank = [f"{Path(path).name} by rank {by[0]}" for path, by in writers.items()]
+        return Answer(YES, question, f"{', '.join(by_rank)}.")
     return Answer(NOT_SEEN, question, "no file was written.")
 
 

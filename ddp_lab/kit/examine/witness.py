@@ -11,6 +11,7 @@ FOLDER/RANK.json after each optimizer step, so that a rank that is ended has lef
     loaders    each DataLoader: its data, its sampler, and each pass over it
     calls      of torch.distributed by the script itself, by name and line
     files      each path that this rank wrote to, and from where
+    prints     each line of the script that prints, with a digest of what it printed
     loads      state that was loaded, and what of it was not there or not asked for
 
 After STEPS steps of an optimizer the script is left as by sys.exit, when all ranks
@@ -128,6 +129,7 @@ class Witness:
             "columns": [],
             "splits": [],
             "files": {},
+            "prints": {},
             "loads": [],
             "waited": 0.0,
             "training": 0.0,
@@ -529,11 +531,19 @@ class Witness:
         return self.known
 
     def watch_files(self) -> None:
-        """See which files are written."""
+        """See which files are written, and what is printed."""
         import torch
 
         sys.addaudithook(self.audit)
         wrap(torch, "save", self.saved)
+        wrap(builtins, "print", self.printed)
+
+    def printed(self, original: Any, *args: Any, **kwargs: Any) -> None:
+        """Something is printed."""
+        if line := place():
+            before = self.facts["prints"].get(line, 0)
+            self.facts["prints"][line] = zlib.crc32(str(args).encode(), before)
+        original(*args, **kwargs)
 
     def audit(self, event: str, args: tuple) -> None:
         """Python opens or renames a file, among other things."""
