@@ -1,17 +1,148 @@
 """Assignment 2: what is special to it; test_solutions.py has the rest."""
 
-import pytest
-from course import cells, changed, solution, starter, verdict, visible
+import subprocess
+import sys
+import time
 
-from classroom.assignments.beside import averaged
+import pytest
+from course import cells, changed, solution, some, starter, verdict, visible
+
+from classroom.assignments.beside.wire import worked
 from classroom.assignments.ddp import criteria as ddp
 from classroom.engine.rig import Rig
+from classroom.engine.verdict import Verdict
 
 pytestmark = pytest.mark.sandbox
 
-WRAPPED = """
-from contextlib import contextmanager
+IMPORT = "import json\n"
+SHARE = """        for tensor in [*module.parameters(), *module.buffers()]:
+            dist.broadcast(tensor, src=0)  # every rank now holds rank 0's values
+"""
+INIT = "        self.syncing = True\n        self.ready"
+HOOK = "            parameter.register_post_accumulate_grad_hook(self.on_gradient)\n"
+READY = "        self.ready[parameter] = True\n"
+FLAT = "        flat = torch.cat([gradient.flatten() for gradient in gradients])\n"
+SEND = "        self.sent.append((flat, dist.all_reduce(flat, async_op=True)))\n"
+LOOP = "        for bucket, (flat, work) in zip("
+WAIT = "            work.wait()  # only now flat holds the sum over the ranks\n"
+MEAN = "            mean = flat / dist.get_world_size()\n"
+PIECES = """            pieces = mean.split([parameter.numel() for parameter in bucket])
+            for parameter, piece in zip(bucket, pieces, strict=True):
+                parameter.grad = piece.view_as(parameter)
+"""
 
+
+def tried(criterion: str, *changes: tuple[str, str]) -> Verdict:
+    """Return what the visible cases of a criterion say of the changed solution."""
+    return verdict(
+        "ddp", changed("ddp", *changes), criterion, visible("ddp")[criterion]
+    )
+
+
+# --- other ways to do it right ---
+
+RIGHT = {
+    "PyTorch's own start": [
+        (
+            SHARE,
+            "        group = dist.group.WORLD\n"
+            "        parameters = list(module.parameters())\n"
+            "        _verify_param_shape_across_processes(group, parameters)\n"
+            "        _sync_module_states(module, group, 250_000_000, 0, [], True)\n",
+        ),
+        (
+            IMPORT,
+            f"{IMPORT}from torch.distributed.utils import (\n"
+            "    _sync_module_states,\n"
+            "    _verify_param_shape_across_processes,\n)\n",
+        ),
+    ],
+    "functional collectives": [
+        (
+            SHARE,
+            "        for t in [*module.parameters(), *module.buffers()]:\n"
+            "            row = t.detach().reshape(1, -1)\n"
+            "            rows = fc.all_gather_tensor(row, 0, dist.group.WORLD)\n"
+            "            t.copy_(rows[0].view_as(t))\n",
+        ),
+        (
+            SEND,
+            "        total = fc.all_reduce(flat, 'sum', dist.group.WORLD)\n"
+            "        self.sent.append((total, None))\n",
+        ),
+        (WAIT, ""),
+        (IMPORT, f"{IMPORT}import torch.distributed._functional_collectives as fc\n"),
+    ],
+    "a thread that sends": [
+        (IMPORT, f"{IMPORT}from concurrent.futures import ThreadPoolExecutor\n"),
+        (INIT, INIT.replace("= True", "= True\n        self.pool = POOL(1)", 1)),
+        ("SAMPLES, STEPS,", "POOL = ThreadPoolExecutor\nSAMPLES, STEPS,"),
+        (
+            SEND,
+            "        work = self.pool.submit(dist.all_reduce, flat)\n"
+            "        self.sent.append((flat, work))\n",
+        ),
+        ("work.wait()", "work.result()"),
+    ],
+    "futures that divide": [
+        (
+            SEND,
+            "        def mean(done, size=dist.get_world_size()):\n"
+            "            return done.value()[0] / size\n\n"
+            "        work = dist.all_reduce(flat, async_op=True)\n"
+            "        self.sent.append((flat, work.get_future().then(mean)))\n",
+        ),
+        (LOOP, f"        torch.futures.wait_all([f for _, f in self.sent])\n{LOOP}"),
+        (WAIT, ""),
+        (MEAN, "            mean = work.value()\n"),
+    ],
+    "hooks on AccumulateGrad, and vectors": [
+        (
+            HOOK,
+            "            node = parameter.expand_as(parameter)"
+            ".grad_fn.next_functions[0][0]\n"
+            "            node.register_hook("
+            "lambda *_, p=parameter: self.on_gradient(p))\n"
+            "            self.nodes = [*getattr(self, 'nodes', []), node]\n",
+        ),
+        (FLAT, "        flat = nn.utils.parameters_to_vector(gradients)\n"),
+        (
+            PIECES,
+            "            for p in bucket:\n"
+            "                p.grad = torch.zeros_like(p)\n"
+            "            grads = [p.grad for p in bucket]\n"
+            "            nn.utils.vector_to_parameters(mean, grads)\n",
+        ),
+    ],
+    "looks, and divides before it sends": [
+        (SEND, f"        flat /= dist.get_world_size()\n{SEND}"),
+        (WAIT, "            while not work.is_completed():\n                pass\n"),
+        (MEAN, "            mean = flat\n"),
+    ],
+    "a barrier after each step": [
+        (LOOP, f"        dist.barrier()\n{LOOP}"),
+    ],
+}
+
+
+@pytest.mark.parametrize("name", RIGHT)
+@pytest.mark.parametrize("criterion", some(ddp.CRITERIA, "fast", "waits"))
+def test_another_style_passes(name, criterion):
+    (cell,) = (cell for cell in cells("ddp") if cell.name == criterion)
+    found = verdict("ddp", changed("ddp", *RIGHT[name]), criterion, cell.cases)
+    assert found.state == "pass", found
+
+
+def test_a_start_may_pass_before_the_rest_is_written():
+    right, stub = solution("ddp")["ddp.py"], starter("ddp")["ddp.py"]
+    end = "def fill_buckets"
+    answer = {"ddp.py": right[: right.index(end)] + stub[stub.index(end) :]}
+    assert verdict("ddp", answer, "start", visible("ddp")["start"]).state == "pass"
+
+
+# --- PyTorch's own ---
+
+WRAPPED = """
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -32,163 +163,14 @@ class DataParallel(nn.Module):
 """
 
 
-HEAD = "import gc\nimport json\n"
-SEND = "self.sent.append((flat, dist.all_reduce(flat, async_op=True)))"
-SHARE = """        for tensor in [*module.parameters(), *module.buffers()]:
-            dist.broadcast(tensor, src=0)  # every rank now holds rank 0's values
-"""
-RIGHT = {
-    "PyTorch's own start": changed(
-        "ddp",
-        (
-            SHARE,
-            "        group = dist.group.WORLD\n"
-            "        parameters = list(module.parameters())\n"
-            "        _verify_param_shape_across_processes(group, parameters)\n"
-            "        _sync_module_states(module, group, 250_000_000, 0, [], True)\n",
-        ),
-        (
-            HEAD,
-            f"{HEAD}from torch.distributed.utils import (\n"
-            "    _sync_module_states,\n"
-            "    _verify_param_shape_across_processes,\n)\n",
-        ),
-    ),
-    "functional collectives": changed(
-        "ddp",
-        (
-            SHARE,
-            "        for t in [*module.parameters(), *module.buffers()]:\n"
-            "            row = t.detach().reshape(1, -1)\n"
-            "            rows = fc.all_gather_tensor(row, 0, dist.group.WORLD)\n"
-            "            t.copy_(rows[0].view_as(t))\n",
-        ),
-        (SEND, 'self.sent.append(fc.all_reduce(flat, "sum", dist.group.WORLD))'),
-        ("for bucket, (flat, work) in zip(", "for bucket, flat in zip("),
-        ("            work.wait()  # only now flat holds the sum over the ranks\n", ""),
-        (HEAD, f"{HEAD}import torch.distributed._functional_collectives as fc\n"),
-    ),
-    "a thread that sends": changed(
-        "ddp",
-        (SEND, "self.sent.append((flat, THREAD.submit(dist.all_reduce, flat)))"),
-        ("work.wait()", "work.result()"),
-        (HEAD, f"{HEAD}from concurrent.futures import ThreadPoolExecutor\n"),
-        ("SAMPLES, STEPS,", "THREAD = ThreadPoolExecutor(1)\nSAMPLES, STEPS,"),
-    ),
-}
-
-# All is sent in finish(), while the hooks say to everybody who may listen that they
-# send, and the flight recorder's log is filled as if they had.
-FORGED = changed(
-    "ddp",
-    (
-        """            if not self.ready.issuperset(bucket):
-                break
-            self.send(bucket)
-""",
-        """            if not self.ready.issuperset(bucket):
-                break
-            pretend(bucket)
-""",
-    ),
-    (
-        HEAD,
-        f"""import sys
-{HEAD}
-
-def pretend(bucket):
-    size = sum(p.numel() * p.element_size() for p in bucket)
-    facts = {{"rank": dist.get_rank(), "about": "all_reduce", "bytes": size}}
-    for step in range(20):
-        sys.modules["ranks"].say("call", name="allreduce", step=step, **facts)
-        facts |= {{"sum": 0.0, "squares": 0.0}}
-    sys.modules["ranks"].say("carried", step=0, rank=-1, begin=0.0, end=0.0)
-
-
-""",
-    ),
-)
-BARRIER = changed(
-    "ddp",
-    (
-        "        self.ready, self.sent = set(), []\n\n    @contextmanager",
-        "        dist.barrier()\n"
-        "        self.ready, self.sent = set(), []\n\n    @contextmanager",
-    ),
-)
-
-
-def test_calls_cannot_be_made_up():
-    found = verdict("ddp", FORGED, "overlap", visible("ddp")["overlap"])
-    assert found.state == "fail" and "the shortest possible" in found.words, found
-
-
-FORGED_ENDS = """        for micro in range(8):
-            dist.group.WORLD.line.order("backward", micro)
-        yield
-        self.finish()
-"""
-
-
-def test_that_a_backward_has_ended_cannot_be_made_up():
-    """Each micro-batch is sent, in no_sync() too; the numbers are right."""
-    begin = "        self.syncing = False\n        try:\n            yield\n"
-    end = "        finally:\n            self.syncing = True\n"
-    answer = changed("ddp", (begin + end, FORGED_ENDS))
-    found = verdict("ddp", answer, "no_sync", visible("ddp")["no_sync"])
-    assert str(found).startswith("fail: rank 0 calls all_reduce in no_sync()"), found
-
-
-def test_a_barrier_costs_nothing():
-    for criterion in ("buckets", "frozen_tied"):
-        cases = visible("ddp")[criterion][:1]
-        found = verdict("ddp", BARRIER, criterion, cases)
-        assert found.state == "pass", (criterion, found)
-
-
-@pytest.mark.parametrize("name", RIGHT)
-def test_another_style_passes(name):
-    """The criteria that look most closely; test_..._every_criterion has the rest."""
-    for criterion in ("start", "buckets", "overlap"):
-        cases = visible("ddp")[criterion][:1]
-        found = verdict("ddp", RIGHT[name], criterion, cases)
-        assert found.state == "pass", (criterion, found)
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("cell", cells("ddp"), ids=lambda cell: cell.name)
-@pytest.mark.parametrize("name", RIGHT)
-def test_another_style_passes_every_criterion(name, cell):
-    found = verdict("ddp", RIGHT[name], cell.name, cell.cases)
-    assert found.state == "pass", found
-
-
-def test_a_start_may_pass_before_the_rest_is_written():
-    right, stub = solution("ddp")["ddp.py"], starter("ddp")["ddp.py"]
-    end = "def fill_buckets"
-    answer = {"ddp.py": right[: right.index(end)] + stub[stub.index(end) :]}
-    assert verdict("ddp", answer, "start", visible("ddp")["start"]).state == "pass"
-
-
-REDUCER = changed(
-    "ddp",
-    (
-        "        self.syncing = True\n        self.ready",
-        "        dist.distributed_c10d._get_default_group()\n"
-        "        Reducer = vars(torch._C._distributed_c10d)['Redu' + 'cer']\n"
-        "        Reducer(parameters, [[0]], [1000])\n"
-        "        self.syncing = True\n        self.ready",
-    ),
-)
-
-
-def test_nor_is_its_reducer():
-    found = verdict("ddp", REDUCER, "steps", visible("ddp")["steps"][:1])
+def test_the_library_s_own_ddp_is_no_answer():
+    cases = visible("ddp")["steps"][:1]
+    found = verdict("ddp", {"ddp.py": WRAPPED}, "steps", cases)
     assert found.state == "fail" and "is the task itself" in found.words, found
 
 
-def test_the_library_s_own_step_is_the_shortest_possible():
-    """Which the notebooks say; once its first step has shown the order of gradients."""
+def test_the_library_s_own_step_is_as_fast():
+    """As `fast` says, which looks when its first step has shown the order."""
 
     class Allowed(Rig):
         def _execute(self, header, files):
@@ -196,19 +178,83 @@ def test_the_library_s_own_step_is_the_shortest_possible():
             files[name] = files[name].replace(b", library=LIBRARY", b"")
             return super()._execute(header, files)
 
-    rig, layers = Allowed(ddp, {"ddp.py": WRAPPED}), 6
-    wire = averaged.CALL, averaged.LAYER / 1024
-    net, plan = {"sizes": [16] * (layers + 1)}, [{}] * 4
-    known = {"ranks": 2, "bucket_bytes": 1024, "nap": averaged.NAP, "wire": wire}
-    case = averaged.Case(rig, net, plan, **known)
-    outcome, diary = case.run()
+    case = ddp.racing(Allowed(ddp, {"ddp.py": WRAPPED}), **visible("ddp")["fast"][0])
+    outcome, diary = case.judged()
     assert case.same_gradients(outcome).state == "pass", outcome.failure
-    best = layers * averaged.NAP + averaged.CALL + averaged.LAYER
-    assert [diary.seconds(step) for step in (2, 3)] == pytest.approx([best] * 2)
+    assert not (case.waited(diary) or case.sent_late(diary))
 
 
-def test_the_library_s_own_ddp_is_no_answer():
-    for criterion in ("start", "steps"):
-        cases = visible("ddp")[criterion][:1]
-        found = verdict("ddp", {"ddp.py": WRAPPED}, criterion, cases)
-        assert found.state == "fail" and "is the task itself" in found.words, found
+# --- what the machine says when calls do not fit ---
+
+
+def test_who_has_not_made_a_call_is_named():
+    found = tried(
+        "steps",
+        (
+            "        for bucket in self.buckets[len(self.sent) :]:  # backward()",
+            "        if dist.get_rank() == 1:\n            return\n"
+            "        for bucket in self.buckets[len(self.sent) :]:  # backward()",
+        ),
+        (READY, f"{READY}        return\n"),
+    )
+    assert found.state == "fail"
+    assert "rank 1 has not made it" in found.words, found
+
+
+def test_what_does_not_fit_together_is_said():
+    shorter = f"        flat = flat[: len(flat) - dist.get_rank()]\n{SEND}"
+    found = tried("buckets", (SEND, shorter))
+    assert found.state == "fail"
+    assert "ranks 0 to 1 bring [160, 156] bytes" in found.words, found
+
+
+# --- no load changes a verdict ---
+
+BUSY = 20  # programs beside
+
+
+@pytest.fixture
+def load():
+    spin = [sys.executable, "-c", "while True: pass"]
+    beside = [subprocess.Popen(spin) for _ in range(BUSY)]
+    yield beside
+    for one in beside:
+        one.kill()
+        one.wait()
+
+
+def test_who_gets_no_core_does_not_stand_still(load):
+    """What the machine looks at: each of many has little, and wants more."""
+    idle = subprocess.Popen(["sleep", "60"])
+    try:
+        time.sleep(1)
+        assert all(wants for wants, _ in (worked(one.pid) for one in load))
+        assert worked(idle.pid)[0] is False
+    finally:
+        idle.kill()
+        idle.wait()
+
+
+WRONG = {
+    "one bucket after the other": (
+        "fast",
+        [(FLAT, f"{FLAT}        if self.sent:\n            self.sent[-1][1].wait()\n")],
+    ),
+    "in the end": ("early", [(READY, f"{READY}        return\n")]),
+    "a second of sleep": (
+        "waits",
+        [
+            (IMPORT, f"{IMPORT}import time\n"),
+            (LOOP, f"        time.sleep(1)\n{LOOP}"),
+            (WAIT, ""),
+        ],
+    ),
+}
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", WRONG)
+def test_a_verdict_is_the_same_beside_many_busy_programs(load, name):
+    criterion, changes = WRONG[name]
+    assert tried(criterion).state == "pass"
+    assert tried(criterion, *changes).state == "fail"

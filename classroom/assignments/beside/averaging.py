@@ -1,8 +1,7 @@
 """Trains a network whose gradients the student's program averages, over the wire.
 
-The judge computes the truth with the same `Net`, in one process. A layer's gradient is
-multiplied by a number that the accelerator tells when it is done: before that nobody
-can know it.
+The judge computes the truth with the same `Net`, in one process. On its way back
+through a layer, a gradient waits for the accelerator.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -16,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-Accelerator = Callable[[int], float]  # given a layer, takes its time and tells a number
+Accelerator = Callable[[int], float]  # given a layer, returns its factor when it may
 
 
 class Factor(torch.autograd.Function):
@@ -57,7 +56,7 @@ class Net(nn.Module):
 
     Args:
         sizes: the widths, from the input to the last layer's output.
-        accelerator: takes its time for the backward of each layer.
+        accelerator: is asked for the backward of each layer.
         dtype: of all parameters, such as "float32".
         bias: whether layers have one.
         registered: the layers in the order of `parameters()`, if that is another.
@@ -172,10 +171,8 @@ class Training:
             optimizer.zero_grad()
             self.line.ask("meet", number)  # all ranks begin together
             self.passes(number, plan, model, no_sync)
-            self.line.ask("settle")
-            self.line.order("settled")
+            self.line.ask("settle", -1)
             finish()
-            self.line.order("done")
             stray |= any(p.grad is not None for p in frozen)
             grads.append(gradients(self.net))
             optimizer.step()

@@ -2,13 +2,14 @@
 
 The ranks 0 to n - 1 are the student's. Rank n plays the machine that they run on:
 between them the wire, which carries messages and one collective call after the other,
-and for each of them an accelerator, which takes its time for a layer. It never imports
-the answer, so what it says of bytes, order and time no program can change; nothing of
-it goes over the loopback, where the kernel counts whatever takes another way.
+and for each of them an accelerator, which is asked for the layers of a backward(). It
+never imports the answer, so its diary of bytes and of their order is no program's own;
+nothing of it goes over the loopback, where the kernel counts what takes another way.
 
-Naps take the place of computing: they overlap on one core, too. They really pass; but
-what is counted is what they should take, from when a rank had got all answers that came
-before its order. So time depends on what waits for what, and on no other process.
+No time is measured: what is judged is an order. Where a rank must have done something
+first, the machine waits until it has, or until all ranks stand still: none of their
+threads has run, has wanted a core or has ordered anything for STILL seconds. A rank
+that gets no core wants one, so the load of the computer changes no verdict.
 """
 
 import glob
@@ -20,10 +21,9 @@ import sys
 import threading
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial, partialmethod
-from heapq import heappop, heappush
 from itertools import accumulate, count
 from multiprocessing.connection import Client, Connection, Listener, wait
 from pathlib import Path
@@ -36,11 +36,10 @@ import torch.distributed as dist
 from torch._C import _distributed_c10d as _c10d
 
 GIVEN_UP_AFTER = 10.0  # seconds after which a call that a rank has not made has failed
-HELD_UP = 2.0  # seconds after which a late rank goes on, if the others stand still
-CALM = 1.0  # seconds without work, after which a process stands still
+STILL = 1.5  # seconds without work, after which a process stands still
 WORK = 0.02  # seconds of a core
-SETTLED = 1.0  # seconds that a thread of a rank may take to send what is ready
-AGAIN_AFTER = 0.05  # seconds until it looks once more
+AGAIN_AFTER = 0.1  # seconds until the machine looks once more
+LOOK, LOOKS = 0.01, 100  # seconds of a look, and looks until a lazy result is there
 _GROUP: Any = dist.ProcessGroup  # whose stubs know other forms of its methods
 LARGEST = 200_000_000  # bytes of a message
 # What no wire carries, as torch.distributed calls it, and as a program does.
@@ -70,7 +69,15 @@ class Order(NamedTuple):
     rank: int
     about: Any
     payload: bytes
-    clock: float  # of this rank, in the machine's time
+    at: float  # when it came
+
+
+class Held(NamedTuple):
+    """An order whose answer waits for `ready`, or until all ranks stand still."""
+
+    word: str
+    order: Order
+    ready: Callable[[], bool]
 
 
 class Machine:
@@ -80,9 +87,9 @@ class Machine:
         ranks: how many it serves.
         say: called with each entry of the diary; see ranks.py.
         calls: the collective calls that the wire carries, beside a barrier.
-        nap: seconds that the backward of a layer takes.
-        wire: seconds that a call takes, and seconds for each byte of it.
-        factors: (ranks, layers that will come), what the accelerators tell.
+        needs: by step, for each layer the bytes that a rank has to have brought to
+            calls before this layer is computed, and last those before its backward()
+            counts as through; an empty list for none.
         seeds: by rank, of the numbers that it draws.
     """
 
@@ -91,14 +98,11 @@ class Machine:
         ranks: int,
         say: Callable[..., None],
         calls: Sequence[str],
-        nap: float = 0.0,
-        wire: Sequence[float] = (0.0, 0.0),
-        factors: np.ndarray | None = None,
+        needs: Sequence[Sequence[int]] = (),
         seeds: Sequence[int] = (),
     ):
-        self.ranks, self.nap, self.wire = ranks, nap, wire
+        self.ranks, self.say, self.known, self.needs = ranks, say, calls, needs
         self.draws = [*map(np.random.default_rng, seeds)]
-        self.factors, self.say, self.known = factors, say, calls
         self.lines: dict[Connection, int] = {}  # the rank at the other end
         self.pids: dict[int, int] = {}
         self.looks: dict[int, tuple[float, float]] = {}  # when a rank had last worked
@@ -106,20 +110,17 @@ class Machine:
         self.sends = defaultdict[tuple, deque[Order]](deque)  # by both ends, tag
         self.recvs = defaultdict[tuple, deque[Order]](deque)  # by receiver, tag
         self.messages: dict[tuple[int, int], list[int]] = {}  # by both ends: how many
-        self.asked = [0] * ranks  # layers
-        self.carried = 0  # calls
-        # In the machine's own time:
-        self.clock = [0.0] * ranks  # when each rank got the last answer
-        self.busy = [0.0] * ranks  # until when each accelerator is
-        self.full = 0.0  # until when the wire is
         self.met: list[Order] = []
-        self.through: set[int] = set()  # backward(), in this step
-        self.called: set[int] = set()  # a collective, in this step
-        self.noted: set[tuple[str, int]] = set()  # whose messages, in this step
+        self.held: list[Held] = []
         self.step = -1
-        # When something falls due, and what is to be done then.
-        self.due: list[tuple[float, int, Callable[[], None]]] = []
-        self.number = count()
+        self.clear()
+
+    def clear(self) -> None:
+        """Begin a step with nothing."""
+        self.brought = [0] * self.ranks  # bytes, to calls
+        self.through: set[int] = set()  # backward()
+        self.hasty: set[int] = set()  # who has been held up, and shall be no more
+        self.noted: set[tuple[str, int]] = set()  # whose messages
 
     def serve(self, path: Path) -> None:
         """Serve until every rank has left."""
@@ -129,35 +130,31 @@ class Machine:
                 rank = self.lines[line] = int(line.recv_bytes(LARGEST))
                 self.pids[rank] = peer(line)
         while self.lines:
-            soon = self.due[0][0] - time.monotonic() if self.due else None
-            patience = soon if soon is None else max(0, soon)
+            patience = AGAIN_AFTER if self.held or any(self.calls.values()) else None
             for line in cast(list[Connection], wait(list(self.lines), patience)):
                 try:
                     head, _, payload = line.recv_bytes(LARGEST).partition(b"\n")
                     ticket, word, about = json.loads(head)
-                    rank = self.lines[line]
-                    order = Order(line, ticket, rank, about, payload, self.clock[rank])
-                    self.take(word, order)
+                    rank, now = self.lines[line], time.monotonic()
+                    self.looks.pop(rank, None)  # it is at work
+                    self.take(word, Order(line, ticket, rank, about, payload, now))
                 except (EOFError, OSError, ValueError, TypeError):
                     del self.lines[line]
-            while self.due and self.due[0][0] <= time.monotonic():
-                heappop(self.due)[2]()
+            self.let_go()
+            self.give_up()
         for (rank, to), (messages, size) in sorted(self.messages.items()):
             self.say("messages", rank=rank, to=to, count=messages, bytes=size)
 
-    def at(self, moment: float, action: Callable[[], None]) -> None:
-        heappush(self.due, (moment, next(self.number), action))
-
-    def still(self, ranks: Iterable[int]) -> bool:
-        """Tell whether none of these ranks has had, or waited for, a core of late."""
+    def still(self) -> bool:
+        """Tell whether all ranks have stood still for some time."""
         now, calm = time.monotonic(), True
-        for rank in ranks:
-            work = worked(self.pids[rank])
+        for rank in self.lines.values():
+            wants, work = worked(self.pids[rank])
             at, before = self.looks.get(rank, (now, work))
-            if work > before + WORK:
+            if wants or work > before + WORK:
                 at, before = now, work
             self.looks[rank] = at, before
-            calm &= now - at > CALM
+            calm &= now - at > STILL
         return calm
 
     def note(self, word: str, rank: int, about: object = 0, **more: object) -> None:
@@ -177,27 +174,44 @@ class Machine:
         if word == "through":
             self.through.add(order.rank)
 
-    # --- an accelerator ---
+    # --- an accelerator, and what a step waits for ---
 
     def take_layer(self, order: Order) -> None:
-        # One layer at a time: who asks for two waits for both.
-        rank = order.rank
-        end = max(self.clock[rank], self.busy[rank]) + self.nap
-        self.busy[rank] = end
-        self.note("layer", rank, order.about, begin=end - self.nap, end=end)
-        assert self.factors is not None
-        factor = self.factors[rank, self.asked[rank]].tobytes()
-        self.asked[rank] += 1
-        real = time.monotonic() + end - self.clock[rank]
-        self.at(real, partial(self.compute, order, end, factor))
+        """Compute a layer, as soon as the rank has brought what it needs to have."""
+        self.note("layer", order.rank, order.about)
+        self.take_settle(order)
 
-    def compute(self, order: Order, end: float, factor: bytes) -> None:
-        """Tell a rank that its layer is computed."""
-        self.wake(order.rank, end)
-        self.reply(order, "", [factor])
+    def take_settle(self, order: Order) -> None:
+        """Answer when a rank has brought what it needs to have before this layer (or,
+        as the last of `needs`, by now): a thread takes a moment.
+        """
+        rank, step = order.rank, self.step
+        needs = self.needs[step] if step < len(self.needs) else []
+        need = needs[order.about] if needs else 0
 
-    def wake(self, rank: int, moment: float) -> None:
-        self.clock[rank] = max(self.clock[rank], moment)
+        def ready() -> bool:
+            return self.brought[rank] >= need or rank in self.hasty
+
+        self.held.append(Held("settle", order, ready))
+
+    def take_late(self, order: Order) -> None:
+        """Answer when all others have come through their backward()."""
+        others = {*range(self.ranks)} - {order.rank}
+        self.held.append(Held("late", order, lambda: others <= self.through))
+
+    def let_go(self) -> None:
+        """Answer what is ready, or all that is held, if nothing goes on any more."""
+        ready = [one for one in self.held if one.ready()]
+        if self.held and not ready and self.still():
+            for one in self.held:
+                rank = one.order.rank
+                about = {"about": one.order.about, "brought": self.brought[rank]}
+                self.note(f"held up: {one.word}", rank, **about)
+                self.hasty.add(rank)
+            ready = [*self.held]
+        for one in ready:
+            self.held.remove(one)
+            self.reply(one.order)
 
     def take_draw(self, order: Order) -> None:
         """Draw numbers for a rank; nobody can draw them again."""
@@ -207,108 +221,55 @@ class Machine:
 
     def take_meet(self, order: Order) -> None:
         self.met.append(order)
-        if len(self.met) < self.ranks:
-            return
-        sent = [one.payload for waiting in self.sends.values() for one in waiting]
-        sent += [one.payload for calls in self.calls.values() for one in calls]
-        if sent:  # and nobody has received it
-            self.say("parked", bytes=sum(map(len, sent)))
-        self.step += 1
-        self.through, self.called, self.noted = set(), set(), set()
-        self.clock = [max(self.clock)] * self.ranks
-        for one in self.met:
-            self.reply(one)
-        self.met = []
-
-    def take_late(self, order: Order, end: float = 0.0) -> None:
-        """Answer when all others have come through their backward()."""
-        end = end or time.monotonic() + HELD_UP
-        others = {*range(self.ranks)} - self.through - {order.rank}
-        if not others:
-            return self.reply(order)
-        if time.monotonic() > end and self.still(others):
-            self.note("held up", order.rank)
-            return self.reply(order)
-        self.at(time.monotonic() + AGAIN_AFTER, partial(self.take_late, order, end))
-
-    def take_settle(self, order: Order, end: float = 0.0) -> None:
-        """Answer when this rank has made a call: a thread takes a moment."""
-        end = end or time.monotonic() + SETTLED
-        over = time.monotonic() > end and self.still([order.rank])
-        if order.rank in self.called or over:
-            return self.reply(order)
-        self.at(time.monotonic() + AGAIN_AFTER, partial(self.take_settle, order, end))
+        if len(self.met) == self.ranks:
+            self.step += 1
+            self.clear()
+            for one in self.met:
+                self.reply(one)
+            self.met = []
 
     # --- the wire: calls that all ranks make ---
 
     def take_call(self, order: Order) -> None:
-        (name, _, kind), rank = order.about, order.rank
+        (name, _), rank, size = order.about, order.rank, len(order.payload)
         if name not in self.known and (name != "barrier" or order.payload):
             what = "a barrier with numbers" if name == "barrier" else name
             allowed = ", ".join(["send", "recv", *self.known])
             words = f"{what} is not allowed here: the wire knows {allowed}"
             return self.reply(order, words)
-        self.called.add(rank)
-        values = np.frombuffer(order.payload, kind) if kind else np.zeros(0)
-        sums = {"sum": float(values.sum()), "squares": float((values**2).sum())}
-        self.note("call", rank, name, bytes=len(order.payload), **sums)
+        self.brought[rank] += size
+        self.note("call", rank, name, bytes=size)
         self.calls[rank].append(order)
-        mine, now = self.carried + len(self.calls[rank]) - 1, time.monotonic()
-        self.at(now + GIVEN_UP_AFTER, partial(self.give_up, mine))
         while all(self.calls.values()):
             self.carry()
 
     def carry(self) -> None:
-        """Put the first call on the wire, which every rank has made."""
+        """Carry the first call, which every rank has made: give every rank what all of
+        them, or one root, have brought to it.
+        """
         orders = [self.calls[rank].pop(0) for rank in range(self.ranks)]
-        sizes = [len(order.payload) for order in orders]
-        names = [order.about[0] for order in orders]
+        payloads = [order.payload for order in orders]
+        sizes, names = [*map(len, payloads)], [order.about[0] for order in orders]
         words, ranks = "", f"ranks 0 to {self.ranks - 1}"
         if len({*names}) > 1:
             words = f"{ranks} make different calls: {', '.join(names)}"
         elif len({*sizes}) > 1:
             words = f"{ranks} bring {sizes} bytes to one call"
-        self.carried += 1
-        self.occupy(max(sizes), orders, partial(self.deliver, orders, words))
-
-    def occupy(
-        self, size: int, orders: Sequence[Order], then: Callable[[], None]
-    ) -> None:
-        """Have the wire carry `size` bytes, and then wake who waits for them."""
-        begin = max(order.clock for order in orders)
-        end = max(self.full, begin) + self.wire[0] + self.wire[1] * size
-        self.full = end
-
-        def arrive() -> None:
-            if end > begin:
-                self.note("carried", -1, end=end)
-            for order in orders:
-                self.wake(order.rank, end)
-            then()
-
-        self.at(time.monotonic() + end - begin, arrive)
-
-    def deliver(self, orders: Sequence[Order], words: str) -> None:
-        """Give every rank what all of them, or one root, have brought to a call."""
-        payloads = [order.payload for order in orders]
         for order in orders:
-            (name, root, _), given = order.about, payloads
+            (name, root), given = order.about, payloads
             if name == "broadcast":
                 given = [payloads[root]]
             elif name == "gather" and order.rank != root:
                 given = []
             self.reply(order, words, given)
 
-    def give_up(self, call: int) -> None:
-        """Tell those who wait for `call` who has not made it."""
-        if call < self.carried or not any(self.calls.values()):
-            return
-        absent = [r for r in range(self.ranks) if not self.calls[r]]
-        if not self.still(absent):  # a busy machine is nobody's mistake
-            soon = time.monotonic() + AGAIN_AFTER
-            return self.at(soon, partial(self.give_up, call))
-        names = ", ".join(map(str, absent))
+    def give_up(self) -> None:
+        """Tell those who have waited for a call too long who has not made it."""
         waiting = [order for calls in self.calls.values() for order in calls]
+        patience = time.monotonic() - GIVEN_UP_AFTER
+        if not any(order.at < patience for order in waiting) or not self.still():
+            return  # a busy machine is nobody's mistake
+        names = ", ".join(str(rank) for rank, calls in self.calls.items() if not calls)
         size = len(waiting[0].payload)
         for order in waiting:
             self.reply(order, f"a call of {size} bytes: rank {names} has not made it")
@@ -351,13 +312,9 @@ class Machine:
                     words = f"rank {came} {told}"
                 total = self.messages.setdefault((came, to), [0, 0])
                 total[0], total[1] = total[0] + 1, total[1] + sent
-                hand = partial(self.hand_over, sender, receiver, words)
-                self.occupy(sent, [sender, receiver], hand)
-
-    def hand_over(self, sender: Order, receiver: Order, words: str) -> None:
-        parts = [sender.payload, sender.rank.to_bytes(4, "little")]
-        self.reply(receiver, words, parts)
-        self.reply(sender, words)
+                parts = [sender.payload, sender.rank.to_bytes(4, "little")]
+                self.reply(receiver, words, parts)
+                self.reply(sender, words)
 
 
 # --- a rank's end of it ---
@@ -410,7 +367,9 @@ class Line:
             then(words, parts)
 
     def compute(self, layer: int) -> float:
-        return float(np.frombuffer(self.ask("layer", layer), np.float64)[0])
+        """Have the accelerator compute the backward of a layer; its factor is 1."""
+        self.ask("layer", layer)
+        return 1.0
 
 
 def peer(line: Connection | socket.socket) -> int:
@@ -422,13 +381,17 @@ def peer(line: Connection | socket.socket) -> int:
     return int.from_bytes(told[:4], sys.byteorder)
 
 
-def worked(pid: int) -> float:
-    """Return the seconds that a process has had a core, and waited for one."""
-    total = 0
-    for path in glob.glob(f"/proc/{pid}/task/*/schedstat"):
-        with suppress(OSError, ValueError):  # a thread has ended
-            total += sum(map(int, Path(path).read_text().split()[:2]))
-    return total / 1e9
+def worked(pid: int) -> tuple[bool, float]:
+    """Return whether a thread of a process has, or wants, a core or the disk now; and
+    the seconds that all have had a core, and waited for one.
+    """
+    wants, total = False, 0
+    for thread in map(Path, glob.glob(f"/proc/{pid}/task/*")):
+        with suppress(OSError, ValueError, IndexError):  # it has ended
+            total += sum(map(int, (thread / "schedstat").read_text().split()[:2]))
+            state = (thread / "stat").read_text().rpartition(")")[2].split()[0]
+            wants |= state in "RD"
+    return wants, total / 1e9
 
 
 def connect(path: Path) -> Connection:
@@ -441,21 +404,47 @@ def connect(path: Path) -> Connection:
 
 
 class Sent(dist.Work):
-    """What a call returns at once; the result comes later."""
+    """What a call returns at once; the result comes later.
 
-    def __init__(self, future: torch.futures.Future):
+    Args:
+        lazy: whether the result comes only to who asks for it, by wait() or by way of
+            get_future(), and never to who has slept.
+    """
+
+    def __init__(self, lazy: bool):
         super().__init__()
-        self.future, self.source = future, -1
+        self.future, self.source = torch.futures.Future[Any](), -1
+        self.asked, self.looks, self.lock = not lazy, 0, threading.Lock()
+        self.arrive: Callable[[], None] | None = None
+
+    def arrived(self, then: Callable[[], None]) -> None:
+        """Take `then`, which puts the result where it belongs."""
+        with self.lock:
+            self.arrive = then
+        self.ask(self.asked)
+
+    def ask(self, asked: bool = True) -> torch.futures.Future:
+        """Have the result, if it has arrived and somebody has asked for it."""
+        with self.lock:
+            self.asked |= asked
+            then = self.arrive if self.asked else None
+            self.arrive = None if self.asked else self.arrive
+        if then:
+            then()
+        return self.future
 
     def wait(self, timeout: object = None) -> bool:
-        self.future.wait()
+        self.ask().wait()
         return True
 
     def is_completed(self) -> bool:
-        return self.future.done()
+        self.looks += 1
+        done = self.ask(self.looks > LOOKS).done()
+        time.sleep(0 if done else LOOK)  # who looks all the time stands still, too
+        return done
 
     def get_future(self) -> torch.futures.Future:
-        return self.future
+        return self.ask()
 
     def _source_rank(self) -> int:
         return self.source
@@ -466,13 +455,14 @@ class Wire(_GROUP):
 
     Args:
         line: to the machine.
+        lazy: whether results are; see `Sent`.
     """
 
     group_name = "wire"
 
-    def __init__(self, line: Line, rank: int, world_size: int):
+    def __init__(self, line: Line, rank: int, world_size: int, lazy: bool = False):
         super().__init__(rank, world_size)
-        self.line, self.ranks = line, world_size
+        self.line, self.ranks, self.lazy = line, world_size, lazy
 
     def getBackendName(self) -> str:
         return "wire"
@@ -489,33 +479,36 @@ class Wire(_GROUP):
         keep: Callable[[list[bytes]], None],
     ) -> Sent:
         """Give an order; `keep` gets what comes back, and then `result` is there."""
-        future: torch.futures.Future = torch.futures.Future()
+        work = Sent(self.lazy)
 
-        def then(words: str, parts: list[bytes]) -> None:
+        def put(words: str, parts: list[bytes]) -> None:
             if words:  # raised where the student waits
-                return future.set_exception(RuntimeError(words))
+                return work.future.set_exception(RuntimeError(words))
             try:
+                if word == "recv":
+                    work.source = int.from_bytes(parts[1], "little")
                 with torch.no_grad():
                     keep(parts)
-                future.set_result(result)
+                work.future.set_result(result)
             except Exception as error:
-                future.set_exception(error)
+                work.future.set_exception(error)
+
+        def then(words: str, parts: list[bytes]) -> None:
+            work.arrived(partial(put, words, parts))
 
         payload = b"" if data is None else as_bytes(data)
         self.line.order(word, about, payload, then)
-        return Sent(future)
+        return work
 
     def call(
         self, name: str, data: torch.Tensor, result: Any, keep: Callable, root: int = 0
     ) -> Sent:
         """Bring `data` to a call; `keep` gets all ranks' tensors, or the root's."""
-        kind = str(data.dtype).removeprefix("torch.")
-        kind = kind if kind in ("float32", "float64") else ""
 
         def keep_tensors(parts: list[bytes]) -> None:
             keep([received(part, data) for part in parts])
 
-        return self.order("call", [name, root, kind], data, result, keep_tensors)
+        return self.order("call", [name, root], data, result, keep_tensors)
 
     def refuse(self, name: str, *args: object, **kwargs: object) -> Sent:
         """Have the machine say that it does not carry such a call."""
@@ -531,16 +524,11 @@ class Wire(_GROUP):
 
     def recv(self, tensors: list, src: int, tag: int = 0) -> Sent:
         (tensor,) = tensors
-        size = tensor.nbytes
 
         def keep(parts: list[bytes]) -> None:
-            work.source = int.from_bytes(parts[1], "little")
             tensor.copy_(received(parts[0], tensor))
 
-        work = Sent(torch.futures.Future())
-        its = self.order("recv", [src, tag, size], None, tensors, keep)
-        work.future = its.future
-        return work
+        return self.order("recv", [src, tag, tensor.nbytes], None, tensors, keep)
 
     def recv_anysource(self, tensors: list, tag: int = 0) -> Sent:
         return self.recv(tensors, -1, tag)
@@ -617,13 +605,14 @@ def wired(given: dict) -> Iterator[Line | None]:
     """Join the ranks over the wire; on the last rank be the machine, which gets None.
 
     Args:
-        given: the inputs: on all of them "machine", how many ranks are the student's
-            and arguments of `Machine`.
+        given: the inputs: on all of them "machine", how many ranks are the student's,
+            arguments of `Machine`, and perhaps whether results are `lazy`.
     """
     from ranks import RANK, RUN_FOLDER, say
 
     print("", flush=True)  # a sign of life
     path, more = RUN_FOLDER / "machine", given.pop("machine")
+    lazy = more.pop("lazy", False)
     if RANK == (ranks := more["ranks"]):
         Machine(say=say, **given, **more).serve(path)
         yield None
@@ -632,7 +621,7 @@ def wired(given: dict) -> Iterator[Line | None]:
     os.environ["WORLD_SIZE"] = os.environ["LOCAL_WORLD_SIZE"] = str(ranks)
     dist.Backend.register_backend(
         "wire",
-        lambda store, rank, size, timeout: Wire(line, rank, size),
+        lambda store, rank, size, timeout: Wire(line, rank, size, lazy),
         devices="cpu",
     )
     store = dist.HashStore()  # this process's own: there is no way to another

@@ -37,7 +37,7 @@ def wired(
     """
     ranks = len(given)
     about = {"ranks": ranks, "calls": [*calls], **(machine or {})}
-    last = {name: about.pop(name) for name in ("factors", "seeds") if name in about}
+    last = {name: about.pop(name) for name in ("needs", "seeds") if name in about}
     inputs = [{"machine": about} | one for one in [*given, last]]
     outcome = rig.run(ranks + 1, inputs, timeout=timeout, reply=reply)
     failure = outcome.failure

@@ -12,19 +12,69 @@ MISTAKES = mistakes(
 -            mean = flat / dist.get_world_size()
 +            mean = flat
 
-@@ buckets, overlap: counts numbers instead of bytes
+@@ steps: as if there were two ranks
+-            mean = flat / dist.get_world_size()
++            mean = flat / 2
+
+@@ buckets, early, fast: counts numbers instead of bytes
 -        size = parameter.numel() * parameter.element_size()
 +        size = parameter.numel()
 
-@@ overlap, no_sync: sends everything in finish()
+@@ buckets: a message for each parameter
+-        if not buckets or size > room:
++        if True:
+
+@@ buckets: a bucket is full when it is more than full
+-        if not buckets or size > room:
++        if not buckets or room <= 0:
+
+@@ early, fast, order, no_sync: sends everything in finish()
 -        if not self.syncing:
 +        if True:
 
-@@ overlap: waits in the hook
--        self.sent.append((flat, dist.all_reduce(flat, async_op=True)))
-+        work = dist.all_reduce(flat, async_op=True)
-+        work.wait()
-+        self.sent.append((flat, work))
+@@ fast: waits in the hook
+> fail: rank 0 did not come through backward() before rank 1
+         self.sent.append((flat, dist.all_reduce(flat, async_op=True)))
++        self.sent[-1][1].wait()
+
+@@ fast: waits for one bucket before it sends the next
+> fail: rank 0 did not come through backward() before rank 1
+         flat = torch.cat([gradient.flatten() for gradient in gradients])
++        if self.sent:
++            self.sent[-1][1].wait()
+
+@@ fast: sends when half of the gradients are there
+-            if not all(p in self.ready for p in bucket):
++            late = len(self.ready) <= len(self.parameters) // 2
++            if late or not all(p in self.ready for p in bucket):
+
+@@ order: keeps the order of parameters()
+-        if not self.agreed:
++        if False:
+
+@@ order: each rank keeps the order that it has seen
+-        dist.broadcast(order, src=0)  # every rank now holds rank 0's order
+
+@@ waits: a nap in place of waiting
+ import json
++import time
+
+-            work.wait()  # only now flat holds the sum over the ranks
++            time.sleep(0.2)
+
+@@ waits: waits for the last bucket alone
+-            work.wait()  # only now flat holds the sum over the ranks
++            self.sent[-1][1].wait()
+
+@@ waits: looks a few times whether a bucket is there
+ import json
++import time
+
+-            work.wait()  # only now flat holds the sum over the ranks
++            for _ in range(20):
++                if not work.is_completed():
++                    time.sleep(0.01)
++            # only now flat holds the sum over the ranks
 
 @@ no_sync: a raise leaves the switch off
 -        try:
@@ -34,9 +84,16 @@ MISTAKES = mistakes(
 +        yield
 +        self.syncing = True
 
+@@ no_sync: takes what no_sync() has gathered for complete
+-        self.ready[parameter] = True
+
+-        if not self.syncing:
++        self.ready[parameter] = True
++        if not self.syncing:
+
 @@ frozen_tied: a tied weight is counted twice
--        parameters = [p for p in module.parameters() if p.requires_grad]
-+        parameters = [
+-        self.parameters = [p for p in module.parameters() if p.requires_grad]
++        self.parameters = [
 +            p
 +            for layer in module.modules()
 +            for p in layer.parameters(recurse=False)
@@ -44,10 +101,10 @@ MISTAKES = mistakes(
 +        ]
 
 @@ frozen_tied: frozen parameters are sent as zeros
--        parameters = [p for p in module.parameters() if p.requires_grad]
-+        parameters = list(module.parameters())
+-        self.parameters = [p for p in module.parameters() if p.requires_grad]
++        self.parameters = list(module.parameters())
 
-         for parameter in parameters:
+         for parameter in self.parameters:
 +            if not parameter.requires_grad:
 +                continue
 
@@ -62,6 +119,10 @@ MISTAKES = mistakes(
              self.send(bucket)
 -        for bucket, (flat, work) in zip(self.buckets, self.sent, strict=True):
 +        for bucket, (flat, work) in zip(self.buckets, self.sent):
+
+@@ unused: the new order forgets who was not there
+-        order = torch.tensor(came + rest, device=device)  # (parameters,)
++        order = torch.tensor(came, device=device)  # (parameters,)
 
 @@ unused: zeros in the place of what no_sync() has gathered
 -        gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in bucket]
