@@ -7,9 +7,9 @@ never imports the answer, so its diary of bytes and of their order is no program
 nothing of it goes over the loopback, where the kernel counts what takes another way.
 
 No time is measured: what is judged is an order. Where a rank must have done something
-first, the machine waits until it has, or until all ranks stand still: none of their
-threads has run, has wanted a core or has ordered anything for STILL seconds. A rank
-that gets no core wants one, so the load of the computer changes no verdict.
+first, the machine waits until it has, or until all ranks stand still: at so many looks
+in a row, none of their threads had run, wanted a core or ordered anything. A rank that
+gets no core wants one, so the load of the computer changes no verdict.
 """
 
 import glob
@@ -35,10 +35,9 @@ import torch
 import torch.distributed as dist
 from torch._C import _distributed_c10d as _c10d
 
-GIVEN_UP_AFTER = 10.0  # seconds after which a call that a rank has not made has failed
-STILL = 1.5  # seconds without work, after which a process stands still
+EVERY = 0.1  # seconds from look to look, at least
+LET_GO, GIVEN_UP = 15, 100  # looks at which all stood still, until ... is ...
 WORK = 0.02  # seconds of a core
-AGAIN_AFTER = 0.1  # seconds until the machine looks once more
 LOOK, LOOKS = 0.01, 100  # seconds of a look, and looks until a lazy result is there
 _GROUP: Any = dist.ProcessGroup  # whose stubs know other forms of its methods
 LARGEST = 200_000_000  # bytes of a message
@@ -69,7 +68,6 @@ class Order(NamedTuple):
     rank: int
     about: Any
     payload: bytes
-    at: float  # when it came
 
 
 class Held(NamedTuple):
@@ -105,7 +103,7 @@ class Machine:
         self.draws = [*map(np.random.default_rng, seeds)]
         self.lines: dict[Connection, int] = {}  # the rank at the other end
         self.pids: dict[int, int] = {}
-        self.looks: dict[int, tuple[float, float]] = {}  # when a rank had last worked
+        self.still: dict[int, tuple[int, float]] = {}  # looks at a rank, and its work
         self.calls: dict[int, list[Order]] = {r: [] for r in range(ranks)}
         self.sends = defaultdict[tuple, deque[Order]](deque)  # by both ends, tag
         self.recvs = defaultdict[tuple, deque[Order]](deque)  # by receiver, tag
@@ -130,32 +128,32 @@ class Machine:
                 rank = self.lines[line] = int(line.recv_bytes(LARGEST))
                 self.pids[rank] = peer(line)
         while self.lines:
-            patience = AGAIN_AFTER if self.held or any(self.calls.values()) else None
+            looking = self.held or any(self.calls.values())
+            patience = EVERY if looking else None
             for line in cast(list[Connection], wait(list(self.lines), patience)):
                 try:
                     head, _, payload = line.recv_bytes(LARGEST).partition(b"\n")
                     ticket, word, about = json.loads(head)
-                    rank, now = self.lines[line], time.monotonic()
-                    self.looks.pop(rank, None)  # it is at work
-                    self.take(word, Order(line, ticket, rank, about, payload, now))
+                    rank = self.lines[line]
+                    self.still.pop(rank, None)  # it is at work
+                    self.take(word, Order(line, ticket, rank, about, payload))
                 except (EOFError, OSError, ValueError, TypeError):
                     del self.lines[line]
-            self.let_go()
-            self.give_up()
+            still = self.look() if looking else 0
+            self.let_go(still > LET_GO)
+            if still > GIVEN_UP:
+                self.give_up()
         for (rank, to), (messages, size) in sorted(self.messages.items()):
             self.say("messages", rank=rank, to=to, count=messages, bytes=size)
 
-    def still(self) -> bool:
-        """Tell whether all ranks have stood still for some time."""
-        now, calm = time.monotonic(), True
+    def look(self) -> int:
+        """Return at how many looks in a row all ranks have stood still."""
         for rank in self.lines.values():
             wants, work = worked(self.pids[rank])
-            at, before = self.looks.get(rank, (now, work))
-            if wants or work > before + WORK:
-                at, before = now, work
-            self.looks[rank] = at, before
-            calm &= now - at > STILL
-        return calm
+            looks, before = self.still.get(rank, (0, work))
+            at_work = wants or work > before + WORK
+            self.still[rank] = (0, work) if at_work else (looks + 1, before)
+        return min((self.still[rank][0] for rank in self.lines.values()), default=0)
 
     def note(self, word: str, rank: int, about: object = 0, **more: object) -> None:
         self.say(word, step=self.step, rank=rank, about=about, **more)
@@ -199,10 +197,10 @@ class Machine:
         others = {*range(self.ranks)} - {order.rank}
         self.held.append(Held("late", order, lambda: others <= self.through))
 
-    def let_go(self) -> None:
+    def let_go(self, still: bool) -> None:
         """Answer what is ready, or all that is held, if nothing goes on any more."""
         ready = [one for one in self.held if one.ready()]
-        if self.held and not ready and self.still():
+        if still and not ready:
             for one in self.held:
                 rank = one.order.rank
                 about = {"about": one.order.about, "brought": self.brought[rank]}
@@ -264,14 +262,11 @@ class Machine:
             self.reply(order, words, given)
 
     def give_up(self) -> None:
-        """Tell those who have waited for a call too long who has not made it."""
+        """Tell those who wait for a call who has not made it."""
         waiting = [order for calls in self.calls.values() for order in calls]
-        patience = time.monotonic() - GIVEN_UP_AFTER
-        if not any(order.at < patience for order in waiting) or not self.still():
-            return  # a busy machine is nobody's mistake
         names = ", ".join(str(rank) for rank, calls in self.calls.items() if not calls)
-        size = len(waiting[0].payload)
         for order in waiting:
+            size = len(order.payload)
             self.reply(order, f"a call of {size} bytes: rank {names} has not made it")
         self.calls = {rank: [] for rank in self.calls}
 

@@ -65,7 +65,7 @@ def early(rig: Rig, *, sizes: list[int], **more: Any) -> Verdict:
     """A bucket has been sent before the last layer is computed, and all but the last
     bucket when backward() is through, whether a hook waits for them or not.
     """
-    case = Case(rig, {"sizes": sizes}, [{}] * 2, **more)
+    case = Case(rig, {"sizes": sizes}, [{}] * 2, bucket_bytes=1, **more)
     *ahead, _ = case.buckets()
     case.needs = [[ahead[0], *[0] * (len(sizes) - 2), sum(ahead)]] * 2
     outcome, diary = case.judged()
@@ -84,7 +84,8 @@ def fast(rig: Rig, *, sizes: list[int], late: int, **more: Any) -> Verdict:
 
 def racing(rig: Rig, *, sizes: list[int], late: int, **more: Any) -> Case:
     """A case whose third step has a rank that is late; the fourth is looked at."""
-    case = Case(rig, {"sizes": sizes}, [{}, {}, {"late": late}, {}], **more)
+    plan: list[dict] = [{}, {}, {"late": late}, {}]
+    case = Case(rig, {"sizes": sizes}, plan, bucket_bytes=1, **more)
     after = [0, *accumulate(reversed(case.sizes()))]  # bytes of the layers behind each
     case.needs = [[], [], [], [*after[-2::-1], after[-1]]]
     return case

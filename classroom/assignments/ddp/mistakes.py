@@ -16,7 +16,7 @@ MISTAKES = mistakes(
 -            mean = flat / dist.get_world_size()
 +            mean = flat / 2
 
-@@ buckets, early, fast: counts numbers instead of bytes
+@@ buckets: counts numbers instead of bytes
 -        size = parameter.numel() * parameter.element_size()
 +        size = parameter.numel()
 
