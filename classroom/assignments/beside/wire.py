@@ -220,6 +220,9 @@ class Machine:
     def take_meet(self, order: Order) -> None:
         self.met.append(order)
         if len(self.met) == self.ranks:
+            sent = [one.payload for waiting in self.sends.values() for one in waiting]
+            if sent:  # and nobody has received it
+                self.say("parked", bytes=sum(map(len, sent)))
             self.step += 1
             self.clear()
             for one in self.met:
