@@ -2,7 +2,6 @@
 
 from contextlib import closing
 
-import numpy as np
 import pytest
 from course import (
     RING,
@@ -53,7 +52,7 @@ def test_a_hang_shows_where_each_rank_stands():
     assert "ring.py:" in found["lines"][-1] and "in exchange" in found["lines"][-1]
 
 
-# --- answers in other styles, and hostile ones ---
+# --- answers in other styles, and other ways ---
 
 EXCHANGE = """\
     works = [dist.isend(send_buf, dst=right), dist.irecv(recv_buf, src=left)]
@@ -127,67 +126,10 @@ STORE = """    rank, world_size = dist.get_rank(), dist.get_world_size()
 
 
 """
-SEEDS = """    rank, world_size = dist.get_rank(), dist.get_world_size()
-    for seed in range(100):
-        draw = numpy.random.default_rng(seed)
-        vectors = torch.from_numpy(draw.integers(-20, 21, size=(world_size, len(x))))
-        if torch.equal(vectors[rank].to(x.dtype), x):
-            x.copy_(vectors.sum(0))
+MODULES = f"import pickle\n{HEAD}"
 
 
-"""
-# What was said of calls once: now nobody listens.
-FORGED = """    n = dist.get_world_size()
-    sent = 2 * (n - 1) * x.nbytes // n
-    for name in ("send", "recv"):
-        facts = {"rank": dist.get_rank(), "to": 0, "bytes": sent, "count": 1}
-        sys.modules["ranks"].say("call", name=name, numel=1, bytes=sent, dtype="")
-        sys.modules["ranks"].say("messages", **facts)
-    dist.all_reduce(x)
-
-
-"""
-# The program's own end of the wire is asked to carry more; the machine does not.
-ASKED = """    dist.group.WORLD.calls = dist.group.WORLD.known = ("all_reduce",)
-    dist.all_reduce(x)
-
-
-"""
-BARRIER = """    def keep(parts):
-        x.copy_(torch.stack(parts).sum(0))
-
-    dist.group.WORLD.call("barrier", x, [x], keep).wait()
-
-
-"""
-# Whole vectors in fewer bytes, and zeros up to what a ring sends.
-PACKED = """    rank, n = dist.get_rank(), dist.get_world_size()
-    size, others = 2 * x.nbytes // n, [r for r in range(n) if r != rank]
-    out, came = torch.zeros(size, dtype=torch.uint8), {}
-    small = x.to(torch.int16).view(torch.uint8)
-    out[: small.numel()] = small
-    works = [dist.isend(out, other) for other in others]
-    for other in others:
-        came[other] = torch.empty_like(out)
-        works.append(dist.irecv(came[other], other))
-    for work in works:
-        work.wait()
-    for other in others:
-        x += came[other][: small.numel()].view(torch.int16)
-
-
-"""
-# A group of its own, over the loopback, and as much for show.
-BESIDE = """    rank, world_size = dist.get_rank(), dist.get_world_size()
-    address = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    store = dist.TCPStore(*address, world_size + 1, False)
-    group = dist.ProcessGroupGloo(dist.PrefixStore("x", store), rank, world_size)
-    group.allreduce([x]).wait()
-"""
-MODULES = f"import pickle\nimport sys\nimport numpy\n{HEAD}"
-
-
-def hostile(body: str) -> dict[str, str]:
+def instead(body: str) -> dict[str, str]:
     """Return the solution with another body of all_reduce."""
     return changed("ring", (BODY, body), (HEAD, MODULES))
 
@@ -218,28 +160,18 @@ def test_objects_are_messages_too_and_cost_what_they_send():
     assert str(verdict("ring", OBJECTS, "bytes_sent", [case])) == "pass"
 
 
-@pytest.mark.parametrize(("secret", "state"), [("", "pass"), ("3f9c", "fail")])
-def test_seeds_can_be_tried_until_there_is_a_secret(secret, state, monkeypatch):
-    monkeypatch.setattr(Rig, "secret", secret)
-    found = verdict("ring", hostile(SEEDS), "right", visible("ring")["right"])
-    assert found.state == state, found
-
-
 def test_what_comes_through_a_store_is_no_message():
     case = visible("ring")["messages"]
-    found = verdict("ring", hostile(STORE), "messages", case)
+    found = verdict("ring", instead(STORE), "messages", case)
     assert str(found).startswith("fail: rank 0 receives 0 bytes in messages"), found
 
 
 ALL_REDUCE = "    dist.all_reduce(x)\n\n\n"
-OTHERS = [("bytes_sent", body) for body in (FORGED, ASKED, BARRIER)]
 
 
-@pytest.mark.parametrize(
-    ("name", "body"), [*((name, ALL_REDUCE) for name in ring.CRITERIA), *OTHERS]
-)
-def test_the_library_s_all_reduce_passes_nothing(name, body):
-    found = verdict("ring", hostile(body), name, visible("ring")[name][:1])
+@pytest.mark.parametrize("name", [name for name in ring.CRITERIA if name != "chunks"])
+def test_the_library_s_all_reduce_passes_nothing(name):
+    found = verdict("ring", instead(ALL_REDUCE), name, visible("ring")[name][:1])
     assert found.state == "fail" and " is not allowed here: " in found.words, found
 
 
@@ -267,35 +199,19 @@ LACKING = """    from torch.distributed import _functional_collectives as functi
 
 
 def test_what_the_wire_lacks_is_not_allowed():
-    found = verdict("ring", hostile(LACKING), "right", visible("ring")["right"][:1])
+    found = verdict("ring", instead(LACKING), "right", visible("ring")["right"][:1])
     told = "reduce scatter reduce_scatter reduce_scatter_tensor all_to_all"
     told += " all_to_all_single monitored_barrier all_gather reduce_scatter_tensor\n"
     assert f"RuntimeError: {told}" in found.words, found
 
 
-@pytest.mark.parametrize(
-    ("name", "case"),
-    [
-        ("bytes_sent", {"ranks": 4, "length": 1000}),
-        ("no_deadlock", {"ranks": 4, "megabytes": 1}),
-    ],
-)
-def test_no_vector_fits_in_fewer_bytes(name, case):
-    """Where they are counted; elsewhere few digits are good to read."""
-    few = {"ranks": 4, "length": 12}
-    assert verdict("ring", hostile(PACKED), "right", [few]).state == "pass"
-    found = verdict("ring", hostile(PACKED), name, [case])
-    assert found.state == "fail" and "numbers differ" in found.words, found
-
-
 @pytest.mark.skipif(UNSAFE, reason="nobody counts the bytes without a sandbox")
-@pytest.mark.parametrize("body", [STORE, BESIDE], ids=["store", "gloo"])
-def test_messages_for_show_are_seen_on_the_wire(body):
+def test_messages_for_show_are_seen_on_the_wire():
     """The numbers come by another way, and as many go round the ring."""
     show = BODY.rstrip().replace("x[b[i]", "shown[b[i]")
-    body = f"    shown = x.clone()\n{show}\n{body}\n\n"
+    body = f"    shown = x.clone()\n{show}\n{STORE}\n\n"
     case = {"ranks": 2, "length": 200_000}
-    with closing(box(RING, hostile(body))) as rig:
+    with closing(box(RING, instead(body))) as rig:
         found = try_case(rig, "in_place", case)
     assert found.state == "fail" and "bytes went another way" in found.words, found
 
@@ -329,7 +245,7 @@ class Given(Rig):
     def __init__(self, *outputs: dict, wire: int | None = None, sent: int = 0):
         super().__init__(RING, {})
         ranks = range(len(outputs))
-        told = {"what": "messages", "count": 1, "bytes": sent}
+        told = {"what": "messages", "bytes": sent}
         machine = [told | {"rank": rank, "to": 1 - rank} for rank in ranks]
         events = [[] for _ in ranks] + [machine]
         outputs = [{"same": True, **given} for given in outputs]
@@ -342,24 +258,6 @@ class Given(Rig):
 LENGTH = 250_000
 SUM = Given().draw(0).integers(-ring.EXACT // 2 + 1, ring.EXACT // 2 + 1, (2, LENGTH))
 SUM = SUM.sum(0).astype("float32")
-ELSEWHERE = SUM.copy()
-ELSEWHERE[7] += 1
-
-
-@pytest.mark.parametrize(
-    ("second", "said"),
-    [
-        (SUM, "pass"),
-        (ELSEWHERE, "fail: rank 1 expected ["),
-        (-SUM, "fail: rank 1 expected ["),
-        (SUM * np.nan, "fail: rank 1 expected ["),
-        (SUM[:1], "fail: rank 1 expected shape (250000,), got (1,)"),
-        (SUM.astype("float64"), "fail: rank 1 expected float32, got float64"),
-    ],
-)
-def test_no_deadlock_says_what_should_be_where(second, said):
-    rig = Given({"result": SUM}, {"result": second}, sent=1_000_000)
-    assert str(ring.no_deadlock(rig, ranks=2, megabytes=1)).startswith(said)
 
 
 def test_the_machine_is_not_to_blame_for_a_hang():

@@ -7,13 +7,19 @@ import numpy as np
 from classroom.assignments.beside.wired import wired
 from classroom.engine.assignment import named
 from classroom.engine.rig import Outcome, Rig, compare_all
-from classroom.engine.verdict import Verdict, fail
+from classroom.engine.verdict import PASS, Verdict, fail
 
 PROGRAMS = {"program": "ring.py"}
-WORDS = {"length": "{} numbers", "dtype": "{}", "megabytes": "{} MB"}
+WORDS = {
+    "questions": "[length, chunks] {}",
+    "length": "{} numbers",
+    "dtype": "{}",
+    "megabytes": "{} MB",
+}
 BYTES_SLACK = 0.05  # of the bytes that a ring needs
 FEW = 20  # where bytes are not counted: to be read, and exact in every dtype
 EXACT = 2**24 - 1  # up to which a float32 holds every whole number
+LARGE = 2**50  # whose sum needs all 64 bits of its dtype
 
 
 def run(
@@ -44,6 +50,20 @@ def bytes_of(diary: list[dict], ranks: int, end: str) -> list[int]:
     return [sum(e["bytes"] for e in told if e[end] == rank) for rank in range(ranks)]
 
 
+def chunks(rig: Rig, *, questions: list[list[int]]) -> Verdict:
+    """They cover the vector, and none is longer than another by more than one."""
+    outcome = rig.run(1, {"questions": questions})
+    outcome.must_give("bounds")
+    for question, found in zip(questions, outcome.outputs[0]["bounds"], strict=True):
+        length, parts = question
+        sizes = np.diff(found)
+        whole = len(sizes) == parts and (found[0], found[-1]) == (0, length)
+        if not whole or min(sizes) < 0 or max(sizes) - min(sizes) > 1:
+            told = f"{parts} chunks of {length // parts} or one more, got {found}"
+            return fail(f"bounds({length}, {parts}): expected {told}")
+    return PASS
+
+
 def right(
     rig: Rig, *, ranks: int, length: int, dtype: str = "float32", seed: int = 0
 ) -> Verdict:
@@ -57,9 +77,13 @@ def any_length(rig: Rig, **case: Any) -> Verdict:
     return right(rig, **case)
 
 
-def any_dtype(rig: Rig, **case: Any) -> Verdict:
-    """Numbers of every kind are added, and stay of their kind."""
-    return right(rig, **case)
+def any_dtype(
+    rig: Rig, *, ranks: int, length: int, dtype: str, seed: int = 0
+) -> Verdict:
+    """Numbers of every kind are added as such, and stay of their kind."""
+    most = LARGE if dtype in ("int64", "float64") else FEW
+    outcome, _, expected = run(rig, ranks, length, dtype, seed, most)
+    return compare_all(expected, outcome, "result")
 
 
 def in_place(rig: Rig, *, ranks: int, length: int, seed: int = 0) -> Verdict:
@@ -112,5 +136,5 @@ def no_deadlock(rig: Rig, *, ranks: int, megabytes: int) -> Verdict:
 
 
 CRITERIA = named(
-    right, any_length, any_dtype, in_place, messages, bytes_sent, no_deadlock
+    chunks, right, any_length, any_dtype, in_place, messages, bytes_sent, no_deadlock
 )

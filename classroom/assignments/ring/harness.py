@@ -1,4 +1,5 @@
 """Call the student's all_reduce once, between all ranks; give what each one then holds.
+Or only ask for the bounds of chunks.
 
 The ranks are connected by a wire that carries messages, and no collective.
 """
@@ -10,6 +11,9 @@ from wire import wired
 
 def main() -> None:
     given = inputs()
+    if "questions" in given:
+        bounds = answer("ring.py").bounds
+        return give(bounds=[[int(b) for b in bounds(*q)] for q in given["questions"]])
     with wired(given) as line:
         if line is None:
             return  # this was the machine

@@ -4,13 +4,29 @@ from classroom.engine.assignment import mistakes
 
 MISTAKES = mistakes(
     """
-@@ any_length: rest dropped
+@@ chunks: the last one takes the rest
+> fail: bounds(
+-    return [length * i // parts for i in range(parts + 1)]
++    return [length // parts * i for i in range(parts)] + [length]
+
+@@ chunks: as long as can be, and the last ones empty
+-    return [length * i // parts for i in range(parts + 1)]
++    return [min(length, -(-length // parts) * i) for i in range(parts + 1)]
+
+@@ any_length, chunks: rest dropped
 -    return [length * i // parts for i in range(parts + 1)]
 +    return [length // parts * i for i in range(parts + 1)]
 
 @@ any_dtype: buffer of float32
 -        recv_buf = torch.empty_like(mine)
 +        recv_buf = torch.empty(mine.shape)
+
+@@ any_dtype: added in float32
+     chunks = [x[b[i] : b[i + 1]] for i in range(world_size)]  # views: writing fills x
++    chunks = [chunk.float() for chunk in chunks]
+     reduce_scatter(chunks)
+     all_gather(chunks)
++    x.copy_(torch.cat(chunks))
 
 @@ in_place: new tensor
 -    world_size = dist.get_world_size()
