@@ -6,7 +6,6 @@ for what, is the schedule, by the judge's own clock.
 """
 
 from collections.abc import Sequence
-from functools import partial
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -15,7 +14,7 @@ import torch
 import torch.nn.functional as F
 
 from classroom.assignments.beside.averaging import Factor, fill, flat, gradients
-from classroom.assignments.split.harness import TOLD, network
+from classroom.assignments.split.harness import network
 from classroom.engine.assignment import named
 from classroom.engine.rig import Outcome, Rig, compare_all
 from classroom.engine.verdict import PASS, Decided, Verdict, compare, fail
@@ -78,7 +77,6 @@ class Case:
         self.factors = draw.uniform(0.5, 1.5, (self.ranks, count, len(rows), 2))
         if not schedule:
             self.factors[:] = self.factors[:, :, :1]
-        self.came: dict[tuple, np.ndarray] = {}  # what should come, as `Watched` tells
 
     def stage(self, rank: int) -> torch.nn.Sequential:
         """This rank's layers of the whole network."""
@@ -115,20 +113,12 @@ class Case:
         targets = torch.from_numpy(self.target[number]).split(self.rows)
         for i, (x, target) in enumerate(zip(xs, targets, strict=True)):
             for rank in range(self.ranks):
-                self._keep("F", rank, batch, i, x)
                 ahead, back = self.factors[rank, batch, i]
-                keep = partial(self._keep, "B", rank, batch, i)
-                x = Factor.apply(
-                    self.stage(rank)(x),
-                    lambda _, ahead=ahead: ahead,
-                    lambda g, back=back, keep=keep: (keep(g), back)[1],
-                )
+                numbers = (lambda _, number=number: number for number in (ahead, back))
+                x = Factor.apply(self.stage(rank)(x), *numbers)
             loss = loss + len(x) / total * F.mse_loss(x, target)
             outputs.append(x)
         return torch.cat(outputs), loss
-
-    def _keep(self, step: str, rank: int, batch: int, i: int, x: torch.Tensor) -> None:
-        self.came[step, rank, batch, i] = flat([x])[:TOLD]
 
     def truth(self) -> tuple[np.ndarray, list[np.ndarray], list[np.ndarray]]:
         """One process: all outputs, and by rank the gradients and weights by step."""
@@ -155,11 +145,11 @@ class Case:
         """By rank what it asked for, in order, each forward once: who saves memory asks
         again before the backward.
 
-        Every micro-batch has to come once, and as the stages beside it have left it.
+        Every micro-batch has to come once, and through all stages: the gradients are
+        right but for a factor, which is another criterion's.
         """
-        self.loss(0, 0)[1].backward()
-        found = []
-        for rank, events in enumerate(self.run().events):
+        outcome, truth, found = self.run(), self.truth()[1], []
+        for rank, events in enumerate(outcome.events):
             asked = [event for event in events if event.get("what") == "ask"]
             begun = {e["number"]: e for e in reversed(asked) if e["step"] == "F"}
             diary = [
@@ -172,25 +162,16 @@ class Case:
                 whole = f"{len(self.rows)} micro-batches once forward, once back"
                 words = f"rank {rank} expected each of {whole}, got {told(diary)}"
                 raise Decided(fail(words))
-            for event in diary:
-                key = event["step"], rank, 0, event["number"]
-                came, expected = np.array(event["came"]), self.came[key]
-                if key[0] == "B":  # its size is asked for by `grads`
-                    came, expected = came / norm(came), expected / norm(expected)
-                if came.shape != expected.shape or not np.allclose(
-                    came, expected, rtol=1e-2, atol=1e-4
-                ):
-                    what = "output" if key[0] == "F" else "gradient"
-                    words = f"which is not what the unsplit network's {what} would be"
-                    words = f"rank {rank} at {told([event])} gets a tensor {words}"
-                    raise Decided(fail(words))
+            got = outcome.outputs[rank]["grads"]
+            if wrong := compare(rank, unit(truth[rank]), unit(got), **TOLERANCE):
+                raise Decided(fail(f"gradients, divided by their norm: {wrong}"))
             found.append(diary)
         return found
 
 
-def norm(numbers: np.ndarray) -> float:
-    """Their length, or 1 if they are all 0."""
-    return float(np.linalg.norm(numbers)) or 1.0
+def unit(numbers: np.ndarray) -> np.ndarray:
+    """Divide them by their norm."""
+    return numbers / (np.linalg.norm(numbers) or 1.0)
 
 
 def told(diary: list[dict]) -> str:
@@ -248,8 +229,8 @@ def steps(rig: Rig, *, steps: int, batches: int = 1, **given: Any) -> Verdict:
 
 
 def memory(rig: Rig, **given: Any) -> Verdict:
-    """Rank r of p never holds more than p - r micro-batches, however many come, and
-    all but the last one more than one: they go on while the first is further on.
+    """Rank r of p never has more than p - r micro-batches under way, however many come,
+    and all but the last one more than one: they go on while the first is further on.
     """
     case = Case(rig, schedule=True, **given)
     diaries = case.diaries()
@@ -258,16 +239,25 @@ def memory(rig: Rig, **given: Any) -> Verdict:
         if alive > limit:
             held = f"expected at most {limit} micro-batches between F and B"
             return fail(f"rank {rank} {held}, got {alive}: {told(diary)}")
-        # The first rank's are parts of the batch, which its caller holds. A variable
-        # may still point to the last one that came back.
-        kept = max(event["held"] for event in diary)
-        if rank and kept > limit:
-            most = f"expected at most {limit} micro-batches in memory"
-            return fail(f"rank {rank} {most} when the next one came, got {kept}")
     for rank, diary in enumerate(diaries[:-1]):
         if under_way(diary) == 1 < len(case.rows):
             words = f"rank {rank} waits for each micro-batch to come back"
             return fail(f"{words} before the next one: {told(diary)}")
+    return PASS
+
+
+def freed(rig: Rig, **given: Any) -> Verdict:
+    """When its gradient has left, rank r keeps nothing of a micro-batch, nor a copy: of
+    those that have come, p - r are in its memory.
+    """
+    case = Case(rig, schedule=True, **given)
+    for rank, diary in enumerate(case.diaries()):
+        # The first rank's are parts of the batch, which its caller holds. A variable
+        # may still point to the last one that came back.
+        kept, limit = max(event["held"] for event in diary), case.ranks - rank
+        if rank and kept > limit:
+            most = f"expected at most {limit} micro-batches in memory"
+            return fail(f"rank {rank} {most} when the next one came, got {kept}")
     return PASS
 
 
@@ -323,4 +313,4 @@ def span(diaries: list[list[dict]]) -> float:
     return max(clock)
 
 
-CRITERIA = named(cut, outputs, grads, steps, memory, bubble)
+CRITERIA = named(cut, outputs, grads, steps, memory, freed, bubble)

@@ -20,7 +20,7 @@ MISTAKES = mistakes(
          m, total, outputs = len(rows), sum(rows), []
 +        self.stage.zero_grad()
 
-@@ memory, bubble: all forwards first
+@@ memory, freed, bubble: all forwards first
 > fail: rank 0 expected at most 2 micro-batches between F and B, got 4
 -        ahead = self.world_size - 1 - self.rank  # what the stages behind can work on
 +        ahead = m  # what the stages behind can work on
@@ -39,10 +39,25 @@ MISTAKES = mistakes(
 -        ahead = self.world_size - 1 - self.rank  # what the stages behind can work on
 +        ahead = self.world_size - self.rank  # what the stages behind can work on
 
-@@ memory: what has come back is kept
+@@ freed: what has come back is kept
 > fail: rank 1 expected at most 1 micro-batches in memory
 -        x, out = self.kept.pop(i)
 +        x, out = self.kept[i]
+
+@@ freed: what has come back is kept, and the stage gets a copy
+> fail: rank 1 expected at most 1 micro-batches in memory
+-        out = self.stage(x)  # (rows, width of the next stage)
++        out = self.stage(x.clone())  # (rows, width of the next stage)
+
+-        x, out = self.kept.pop(i)
++        x, out = self.kept[i]
+
+@@ freed: a buffer for all micro-batches
+> fail: rank 1 expected at most 1 micro-batches in memory
+-            recv_buf = torch.empty(rows, self.width)
++            if i == 0:
++                self.batch = torch.empty(1000, self.width)
++            recv_buf = self.batch[1000 - rows * (i + 1) :][:rows]
 
 @@ bubble: no more than two under way
 > fail: expected a bubble of 22% = (p - 1) / (m + p - 1), got
