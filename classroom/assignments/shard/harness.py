@@ -3,13 +3,10 @@
 There is no network: gradients are drawn, and every rank has its own, as it has its own
 parameters to begin with. So the judge, who takes the same steps unsharded once for each
 rank, can tell from a number alone which rank has made it: the owner of its state.
-The wire's machine draws them, step by step: neither those of a step that is over, nor
-those to come, are in any process that is judged.
 """
 
-import gc
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -17,7 +14,6 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-Draw = Callable[[int, type], np.ndarray]
 INNER = {"AdamW": torch.optim.AdamW, "SGD": torch.optim.SGD}
 LIBRARY = "torch.distributed.optim torch.distributed.fsdp torch.distributed._composable"
 
@@ -26,26 +22,27 @@ class Training:
     """The parameters of one rank, its gradients, and the steps taken with them.
 
     Args:
-        given: the inputs; see `main`. The common seed is taken out of it.
-        draw: given how many and their dtype, draws this rank's next numbers.
+        given: the inputs; see `main`. The seeds are taken out of it.
     """
 
-    def __init__(self, given: dict, draw: Draw):
-        self.given, self.draw, self.parameters = given, draw, list[nn.Parameter]()
-        common = np.random.default_rng(given.pop("common")).standard_normal
-        both = zip(self.drawn(draw), self.drawn(common), strict=True)
+    def __init__(self, given: dict):
+        self.given, self.parameters = given, list[nn.Parameter]()
+        self.draw, common = (
+            np.random.default_rng(given.pop(seed)) for seed in ("seed", "common")
+        )
+        both = zip(self.drawn(self.draw), self.drawn(common), strict=True)
         for number, (mine, same) in enumerate(both):
             # Who has no gradient in its first step is sent or not, as you like.
             parameter = nn.Parameter(same if self.waits(number) else mine)
             parameter.requires_grad_(number not in given["frozen"])
             self.parameters.append(parameter)
 
-    def drawn(self, draw: Draw) -> Iterator[torch.Tensor]:
-        """Draw numbers for all parameters at once; return them in their shapes."""
-        sizes = [math.prod(shape) for shape in self.given["shapes"]]
-        row = torch.from_numpy(draw(sum(sizes), np.dtype(self.given["dtype"]).type))
-        for part, shape in zip(row.split(sizes), self.given["shapes"], strict=True):
-            yield part.clone().view(shape)
+    def drawn(self, draw: np.random.Generator) -> Iterator[torch.Tensor]:
+        """Draw numbers for all parameters; return them in their shapes."""
+        kind = np.dtype(self.given["dtype"]).type
+        for shape in self.given["shapes"]:
+            numbers = draw.standard_normal(math.prod(shape), kind)
+            yield torch.from_numpy(numbers).view(shape)
 
     def waits(self, number: int) -> bool:
         """Tell whether a parameter has no gradient when it comes to the optimizer."""
@@ -92,17 +89,6 @@ class Training:
         return torch.cat(rows).numpy()
 
 
-def tensor_bytes() -> int:
-    """Return the bytes of all tensors of this process, wherever it keeps them."""
-    gc.collect()
-    found = {}
-    for thing in gc.get_objects():
-        if issubclass(type(thing), torch.Tensor):
-            storage = thing.untyped_storage()
-            found[storage.data_ptr()] = storage.nbytes()
-    return sum(found.values())
-
-
 def warm_up() -> None:
     """Do once what makes torch load more of itself, so that it is not counted."""
     parameter = nn.Parameter(torch.zeros(8))
@@ -135,15 +121,27 @@ def put_together(given: dict) -> dict:
     return {"state": state, "param_groups": given["saved_groups"]}
 
 
+def made_up(optimizer: torch.optim.Optimizer) -> dict:
+    """Return a whole state of AdamW, the same on all ranks, as after one step."""
+    for group in optimizer.param_groups:
+        for p in group["params"]:
+            mean, square = torch.full_like(p, 0.5), torch.ones_like(p)
+            state = {"step": torch.tensor(1.0), "exp_avg": mean, "exp_avg_sq": square}
+            optimizer.state[p] = state
+    return optimizer.state_dict()
+
+
 def main() -> None:
     """Inputs: shapes of the parameters and their dtype; inner, the name of a class, and
     its options; groups, each with the numbers of its params, its own options and the
     step `at` which it comes; frozen numbers; by step, the numbers `without` a gradient;
     by step, the changes of options [group, name, value]; gamma of a scheduler; steps;
-    the seed that all have in common; weigh, after which step memory is measured, or 0;
-    a checkpoint, or none; save, whether one is asked for.
+    the seed of this rank, and one that all have in common; a checkpoint, or none; save,
+    whether one is asked for; weigh, whether memory is measured before there is an
+    optimizer and after two steps; resume, whether it has loaded and saved a state then.
     """
     from ranks import answer, give, give_back_at_once, inputs, weigh
+    from tensors import tensor_bytes
     from wire import wired
 
     give_back_at_once()
@@ -151,36 +149,30 @@ def main() -> None:
     with wired(given) as line:
         if line is None:
             return  # this was the machine
-
-        def draw(count: int, kind: type) -> np.ndarray:
-            told = line.ask("draw", [count, np.dtype(kind).name])
-            return np.frombuffer(bytearray(told), kind)
-
-        training = Training(given, draw)
+        training = Training(given)
         if given["weigh"]:
             warm_up()
-            weigh(tensors=tensor_bytes())
         program = answer("shard.py", library=LIBRARY)
+        line.ask("meet")
         if given["weigh"]:
             weigh(tensors=tensor_bytes())
-        arguments = training.groups(0), INNER[given["inner"]]
-        line.ask("meet")
-        optimizer = program.ShardedOptimizer(*arguments, **given["options"])
+        inner, options = INNER[given["inner"]], given["options"]
+        optimizer = program.ShardedOptimizer(training.groups(0), inner, **options)
         if "names" in given:
             optimizer.load_state_dict(put_together(given))
-        rows: list[np.ndarray] = []
-        left = given["weigh"]  # no enumerate: it would keep a row until the next one
-        for row in training.take(optimizer):
-            rows, left = [row] if given["weigh"] else [*rows, row], left - 1
-            if not left:
-                del row
-                rows.clear()
-                for parameter in training.parameters:
-                    parameter.grad = None
-                line.ask("meet")  # so the line's thread has let go of what came before
-                weigh(tensors=tensor_bytes())
-        line.ask("meet")
-        give(params=np.array(rows))
+        if given["resume"]:
+            optimizer.load_state_dict(made_up(inner(training.groups(0), **options)))
+        steps = training.take(optimizer)
+        if given["weigh"]:
+            next(steps)
+            if given["resume"]:
+                optimizer.state_dict()  # and nobody keeps what it returns
+            next(steps)
+            for parameter in training.parameters:
+                parameter.grad = None
+            line.ask("meet")  # so the line's thread has let go of what came before
+            weigh(tensors=tensor_bytes())
+        give(params=np.array([*steps]))
         if given["save"]:
             whole = optimizer.state_dict()
             if dist.get_rank() == 0:

@@ -24,7 +24,8 @@ MISTAKES = mistakes(
          group, mine = self.param_groups[-1], []
 +        self.load = [0] * self.world_size
 
-@@ memory: everybody remembers everything
+@@ memory, lean, resumed: everybody remembers everything
+> fail: rank 0 keeps
 -                if owner == self.rank:
 -                    mine.append(parameter)
 +                mine.append(parameter)
@@ -32,7 +33,8 @@ MISTAKES = mistakes(
              for parameter, state in self.share.state.items()
 +            if self.owner[parameter] == self.rank
 
-@@ memory: a copy of all parameters stays
+@@ lean: a copy of all parameters stays
+> fail: rank 0 keeps
          self.share.step()
 +        kept = self.all_parameters()
 +        self.kept = [parameter.clone() for parameter in kept]
@@ -71,6 +73,11 @@ MISTAKES = mistakes(
 +        for parameter in self.share.state:
 +            if parameter.grad is None:
 +                parameter.grad = torch.zeros_like(parameter)
+
+@@ resumed: what was loaded is kept
+> fail: rank 0 keeps
+         self.share.load_state_dict({"state": state, "param_groups": groups})
++        self.loaded = state_dict
 
 @@ checkpoint: rank 0's own share
 -        state = {i: state for share in shares for i, state in share.items()}
