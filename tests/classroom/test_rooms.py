@@ -20,7 +20,7 @@ FOLDERS = sorted(
     for path in LAB.glob("assignments/*/__init__.py")
     if path.parent != BESIDE
 )
-SHARED = {"averaging", "lives", "wire"}  # what harnesses find beside them
+SHARED = {"averaging", "wire"}  # what harnesses find beside them
 # These run in the sandbox, where there is nothing else of the course.
 ALONE = {"ranks.py": {"values"}, "values.py": set(), "runner.py": {"ddp_lab"}}
 

@@ -47,7 +47,6 @@ MISSED = [
     ("ring", "whole vectors"),
     ("ddp", "sends everything in finish()"),
     ("resume", "the weights alone"),
-    ("survive", "the weights alone"),
     ("shard", "everybody remembers everything"),
     ("split", "all forwards first"),
     ("split", "one micro-batch at a time"),

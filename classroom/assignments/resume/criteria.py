@@ -1,19 +1,27 @@
 """Assignment 3, Resume: a training that goes on after any death, equal in every bit.
 
-Between two lives the judge can damage the folder; see lived.py.
+Each case is two lives or more, every one a run; between them the judge holds the folder
+and can damage it. What the weights should be is computed here, in one process.
+
+At drawn steps of each life, the first among them, the weights get a push that no seed
+and no number of steps can give again: what is not in a checkpoint is lost.
 """
 
+import copy
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection
 from hashlib import sha256
 from typing import Any
 
+import numpy as np
 import torch
+from torch import nn
 
-from classroom.assignments.beside.lived import Given, Lives
+from classroom.assignments.beside.serial import as_in_a_rank
+from classroom.assignments.resume.harness import digest
 from classroom.engine.assignment import named
-from classroom.engine.rig import Rig
-from classroom.engine.verdict import PASS, Verdict, fail
+from classroom.engine.rig import Outcome, Rig, compare_all
+from classroom.engine.verdict import PASS, Decided, Verdict, fail
 
 PROGRAMS = {"program": "resume.py"}
 WORDS = {
@@ -22,113 +30,308 @@ WORDS = {
     "save_every": "saved every {}",
     "epoch": "epochs of {}",
     "deaths": "{}",
+    "dies": "rank {} dies in a save",
+    "changes": "before its changes 1 to {} of the folder",
     "step": "dies in the save of step {}",
-    "at": "{}",
-    "left": "of the newest file {} is left",
+    "byte": "at byte {} of a file",
+    "file": "{} file of the newest checkpoint",
+    "harm": "{}",
     "then": "started again with {}",
 }
+BATCH, FEATURES = 4, 16
+PARAMETERS = 64 * FEATURES + 64 + 64 * 64 + 64 + 64 + 1
+KILLED, CUT_OFF = -9, -25  # SIGKILL, SIGXFSZ
+PUSH = 0.01  # the standard deviation of what is added to each weight
+PUSHED, AMONG = 3, 6  # of the first six steps of a life, three
 HOLE = 4096  # bytes: a block of a disk
-DAMAGE: dict[str, Callable[[bytes], bytes]] = {
-    "half": lambda whole: whole[: len(whole) // 2],
-    "nothing": lambda whole: b"",
-    "all but a hole": lambda whole: _with_hole(whole),
+MOST = 4  # files of a checkpoint that are damaged one by one
+PLAIN = {"shuffle": False, "momentum": 0.0, "warm_up": 1, "dropout": 0.0, "jitter": 0.0}
+"""Most criteria ask for one thing: what is switched off here may be forgotten there."""
+ALL = {"shuffle": True, "momentum": 0.9, "warm_up": 50, "dropout": 0.3, "jitter": 0.2}
+Harm = Callable[[bytes, np.random.Generator], bytes | None]
+"""Given what a file holds, what is there instead; None: no file."""
+
+
+def hole(at: float, filled: Callable[[bytes, np.random.Generator], bytes]) -> Harm:
+    """Return a harm that keeps the length: a block at this part of the file."""
+
+    def harm(whole: bytes, draw: np.random.Generator) -> bytes:
+        size = min(HOLE, len(whole) // 3)
+        start = int(at * (len(whole) - size))
+        old = whole[start : start + size]
+        return whole[:start] + filled(old, draw) + whole[start + size :]
+
+    return harm
+
+
+def wrong_bits(old: bytes, draw: np.random.Generator) -> bytes:
+    return bytes(byte ^ (n % 500 == 0) for n, byte in enumerate(old))
+
+
+HARM: dict[str, Harm] = {
+    "half of it is left": lambda whole, _: whole[: len(whole) // 2],
+    "all but the last byte is left": lambda whole, _: whole[:-1],
+    "it is empty": lambda whole, _: b"",
+    "it is gone": lambda whole, _: None,
+    "zeros in it": hole(0.3, lambda old, _: bytes(len(old))),
+    "zeros near its end": hole(0.9, lambda old, _: bytes(len(old))),
+    "other bytes in it": hole(0.6, lambda old, draw: draw.bytes(len(old))),
+    "other bytes near its begin": hole(0.1, lambda old, draw: draw.bytes(len(old))),
+    "wrong bits in it": hole(0.7, wrong_bits),
 }
+Pushes = dict[int, np.ndarray]
+"""By step, counted from 1, what is added to the weights after it, (PARAMETERS,)."""
 
 
-def _shuffled(seed: int, count: int) -> Iterator[torch.Tensor]:
-    generator = torch.Generator().manual_seed(seed)
-    while True:
-        yield torch.randperm(count, generator=generator)
+@as_in_a_rank()
+def truth(ranks: int, job: dict, pushes: Pushes) -> tuple[list[str], np.ndarray]:
+    """Train without a stop, as the given program does, rank by rank.
+
+    Returns:
+        The digest of the weights before each step, and the last weights.
+    """
+    seed, count = job["seed"], job["epoch"] * ranks * BATCH
+    torch.manual_seed(seed)
+    hidden = nn.Linear(FEATURES, 64), nn.ReLU(), nn.Dropout(job["dropout"])
+    model = nn.Sequential(*hidden, nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 1))
+    weights, digests = [*model.parameters()], []
+    data = torch.randn(count, FEATURES)
+    shuffler = torch.Generator().manual_seed(seed)
+    drops = [torch.Generator().manual_seed(1000 * seed + r) for r in range(ranks)]
+    noises = [torch.Generator().manual_seed(2000 * seed + r) for r in range(ranks)]
+    gradients: dict[int, tuple] = {}  # by rank
+    optimizer = torch.optim.SGD(weights, 0.05, job["momentum"])
+    for step in range(job["steps"]):
+        if step % job["epoch"] == 0:
+            order = torch.arange(count)
+            if job["shuffle"]:
+                order = torch.randperm(count, generator=shuffler)
+            batches = order.view(job["epoch"], ranks, BATCH)
+        digests.append(digest(weights))
+        for rank in range(ranks):
+            x = data[batches[step % job["epoch"], rank]]
+            target = x.mean(1, keepdim=True)
+            x = x + job["jitter"] * torch.randn(x.shape, generator=noises[rank])
+            torch.set_rng_state(drops[rank].get_state())
+            loss = nn.functional.mse_loss(model(x), target)
+            drops[rank].set_state(torch.get_rng_state())
+            gradients[rank] = torch.autograd.grad(loss, weights)
+        for number, weight in enumerate(weights):
+            own = [gradients[rank][number] for rank in range(ranks)]
+            weight.grad = torch.stack(own).mean(0)
+        optimizer.param_groups[0]["lr"] = 0.05 * min(1.0, (step + 1) / job["warm_up"])
+        optimizer.step()
+        if step + 1 in pushes:
+            vector = nn.utils.parameters_to_vector(weights).detach()
+            vector += torch.from_numpy(pushes[step + 1])
+            nn.utils.vector_to_parameters(vector, weights)
+    digests.append(digest(weights))
+    return digests, nn.utils.parameters_to_vector(weights).detach().numpy()
 
 
-GIVEN = Given({"momentum": 0.0, "warm_up": 1, "dropout": 0.0}, 2000, _shuffled)
+class Lives:
+    """The lives of one training, each of which goes on from what the last one left.
 
+    Args:
+        rig: where they run.
+        ranks: how many.
+        seed: of the case.
+        job: arguments of the program's `Job`, without its seed.
+    """
 
-def _stop_and_go_on(rig: Rig, stop: int, **job: Any) -> Verdict:
-    """End well after `stop` steps, where a checkpoint is due, then go on."""
-    lives = Lives(rig, GIVEN, save_every=stop, **job)
-    lives.live(steps=stop).must_give("weights")
-    return lives.last({stop})
+    def __init__(self, rig: Rig, *, ranks: int, seed: int = 1, **job: Any):
+        self.rig, self.ranks, self.draw = rig, ranks, rig.draw(seed)
+        self.job = PLAIN | job | {"seed": int(self.draw.integers(1, 1_000_000))}
+        self.pushes: Pushes = {}
+        self.files: dict[str, bytes] = {}
+        self.began = self.ended = 0  # the last life, after so many steps; if well
+
+    def live(
+        self, starts: Collection[int], steps: int | None = None, **more: Any
+    ) -> Outcome:
+        """Let the training live once; a life that goes wrong decides the case.
+
+        Args:
+            starts: after which step it may go on.
+            steps: after how many it ends, if earlier than the job says.
+            more: inputs of the harness.
+        """
+        others = self.draw.choice(np.arange(2, AMONG + 1), PUSHED - 1, replace=False)
+        pushed = [1, *map(int, sorted(others))]
+        pushes = self.draw.normal(scale=PUSH, size=(PUSHED, PARAMETERS))
+        pushes = pushes.astype(np.float32)
+        job = self.job | {"steps": steps or self.job["steps"]}
+        life = self.run(self.ranks, job=job, pushed=pushed, pushes=pushes, **more)
+        if not (more.get("plan") and {KILLED, CUT_OFF} & {*life.exit_codes}):
+            life.must_give("weights")
+        begun = {given["begun"] for given in life.outputs if "begun" in given}
+        known = truth(self.ranks, self.job, self.pushes)[0]
+        if not begun and self.ended < job["steps"]:
+            raise Decided(fail("rank 0 takes steps that nobody sees"))
+        if len(begun) > 1 or not begun <= {*known}:
+            told = "goes on with weights that the training without a stop never has"
+            raise Decided(fail(f"last weights: rank 0 {told}"))
+        start = known.index(*begun) if begun else self.ended
+        if start not in starts:
+            wanted = " or ".join(map(str, sorted(starts)))
+            words = f"rank 0 expected to go on from step {wanted}, got {start}"
+            raise Decided(fail(words))
+        self.began = start
+        self.pushes = {s: push for s, push in self.pushes.items() if s <= start}
+        if begun:
+            now = [start + step for step in pushed]
+            self.pushes |= zip(now, pushes, strict=True)
+        self.ended = 0 if life.failure else job["steps"]
+        return life
+
+    def last(self, starts: Collection[int]) -> Verdict:
+        """Judge the last life: where it may begin, and with what it has to end."""
+        life = self.live(starts)
+        expected = truth(self.ranks, self.job, self.pushes)[1]
+        verdict = compare_all(expected, life, "weights")
+        if verdict.state == "fail":
+            return fail(f"last weights: {verdict.words}")
+        return verdict
+
+    def run(self, ranks: int, **given: Any) -> Outcome:
+        """Run the harness on the files of the last life, and keep those of this one."""
+        usual = {"plan": None, "look": None, "may_refuse": False}
+        outcome = self.rig.run(ranks, usual | given, files=self.files)
+        self.files = outcome.files
+        return outcome
 
 
 # --- criteria ---
 
 
-def memory(rig: Rig, *, stop: int, steps: int, **more: Any) -> Verdict:
-    """Weights, momentum and learning rate outlive a stop at the end of an epoch."""
-    more |= {"momentum": 0.9, "warm_up": 2 * steps, "steps": steps, "epoch": stop}
-    return _stop_and_go_on(rig, stop, **more)
+def _stop_and_go_on(rig: Rig, stop: int, **job: Any) -> Verdict:
+    """End well after `stop` steps, where a checkpoint is due, then go on."""
+    lives = Lives(rig, save_every=stop, **{"epoch": stop, **job})
+    lives.live({0}, stop)
+    return lives.last({stop})
 
 
-def order(rig: Rig, *, stop: int, **more: Any) -> Verdict:
-    """The order of the samples outlives a stop in the middle of an epoch."""
-    return _stop_and_go_on(rig, stop, shuffle=True, **more)
+def momentum(rig: Rig, **more: Any) -> Verdict:
+    """The weights, and what the optimizer remembers of each, outlive a stop."""
+    return _stop_and_go_on(rig, momentum=0.9, **more)
 
 
-def noise(rig: Rig, *, stop: int, **more: Any) -> Verdict:
-    """Each rank's dropout and jitter outlive a stop at the end of an epoch."""
-    return _stop_and_go_on(rig, stop, dropout=0.3, jitter=0.2, epoch=stop, **more)
+def schedule(rig: Rig, *, steps: int, **more: Any) -> Verdict:
+    """The learning rate grows on where it was."""
+    return _stop_and_go_on(rig, warm_up=2 * steps, steps=steps, **more)
 
 
-def dies(rig: Rig, *, deaths: str, save_every: int, **more: Any) -> Verdict:
-    """A rank dies by SIGKILL between two checkpoints, and the training ends right.
+def epoch(rig: Rig, **more: Any) -> Verdict:
+    """A stop in the middle of an epoch: its rest comes, in its order, and once."""
+    return _stop_and_go_on(rig, shuffle=True, **more)
+
+
+def order(rig: Rig, **more: Any) -> Verdict:
+    """A stop at the end of an epoch: the next ones have an order of their own."""
+    return _stop_and_go_on(rig, shuffle=True, **more)
+
+
+def jitter(rig: Rig, **more: Any) -> Verdict:
+    """Each rank's noise on the samples goes on where it was."""
+    return _stop_and_go_on(rig, jitter=0.2, **more)
+
+
+def dropout(rig: Rig, **more: Any) -> Verdict:
+    """Each rank's dropout goes on where it was."""
+    return _stop_and_go_on(rig, dropout=0.3, **more)
+
+
+def kills(rig: Rig, *, deaths: str, save_every: int, **more: Any) -> Verdict:
+    """Any rank dies between two checkpoints; each life goes on from the last one.
 
     Args:
         deaths: as in "rank 1 in step 5, rank 0 …".
     """
-    start, lives = 0, Lives(rig, GIVEN, epoch=save_every, save_every=save_every, **more)
+    start, lives = 0, Lives(rig, epoch=save_every, save_every=save_every, **more)
     for rank, step in re.findall(r"rank (\d+) in step (\d+)", deaths):
-        lives.kill(int(rank), int(step) - start)
+        lives.live({start}, plan={"rank": int(rank), "step": int(step) - start})
         start = (int(step) - 1) // save_every * save_every
     return lives.last({start})
 
 
-def writing(rig: Rig, *, step: int, at: str, save_every: int, **more: Any) -> Verdict:
-    """The rank that writes a checkpoint dies while it does; an older one serves.
+def writing(rig: Rig, *, step: int, byte: int, save_every: int, **more: Any) -> Verdict:
+    """The rank that writes dies in the midst of a file; an older checkpoint serves."""
+    lives = Lives(rig, epoch=save_every, save_every=save_every, **more)
+    life = lives.live({0}, plan={"rank": None, "step": step, "byte": byte})
+    end = lives.job["steps"]
+    if life.failure:
+        return lives.last({step - save_every, step})
+    return lives.last({end // save_every * save_every, end})  # its files are small
 
-    Args:
-        at: "at byte 6000" of a file, "before the rename" or "after the rename".
+
+def whole(
+    rig: Rig, *, dies: int, changes: int, save_every: int, **more: Any
+) -> Verdict:
+    """A checkpoint is all old or all new, whenever a rank dies; everything counts.
+
+    A life for each of its changes of the folder: it saves once, and dies before that
+    change in its second save, or in the next step if it makes fewer.
     """
-    lives = Lives(rig, GIVEN, epoch=save_every, save_every=save_every, **more)
-    died, end = lives.write(step, at).failure, lives.job["steps"]
-    starts = (
-        {step - save_every, step} if died else {end // save_every * save_every, end}
-    )
+    steps = 2 * save_every * (changes + 2)
+    more |= ALL | {"epoch": save_every + 1, "save_every": save_every, "steps": steps}
+    starts, lives = {0}, Lives(rig, **more)
+    for change in range(1, changes + 1):
+        plan = {"rank": dies, "step": 2 * save_every, "change": change}
+        lives.live(starts, plan=plan)
+        starts = {lives.began + save_every, lives.began + 2 * save_every}
     return lives.last(starts)
 
 
-def damaged(rig: Rig, *, save_every: int, left: str, **more: Any) -> Verdict:
-    """The newest of three checkpoints is damaged: the one before it serves."""
+def cut(rig: Rig, **more: Any) -> Verdict:
+    """The newest checkpoint of three is cut or gone: the one before it serves."""
+    return _damaged(rig, **more)
+
+
+def rotten(rig: Rig, **more: Any) -> Verdict:
+    """It has its length, and a block in it that nobody wrote: the one before serves."""
+    return _damaged(rig, **more)
+
+
+def _damaged(
+    rig: Rig, *, file: str, harm: str, save_every: int, **more: Any
+) -> Verdict:
+    """Damage what was written for the last checkpoint, and go on from the one before.
+
+    Args:
+        file: "every" file of it at once, or "one" after the other, each in a new try.
+        harm: what happens to it; of HARM.
+    """
     last = 3 * save_every
-    more |= {"steps": last + save_every, "epoch": save_every, "save_every": save_every}
-    lives = Lives(rig, GIVEN, **more)
+    job = {"steps": last + save_every, "epoch": save_every, "save_every": save_every}
+    lives = Lives(rig, **job, **more)
     look = last - save_every + 1  # the second checkpoint is there, the third is not
-    life = lives.live(steps=last, look=look)
-    life.must_give("weights", "contents")
-    old = life.outputs[0]["contents"]
-    now = {name: sha256(data).hexdigest() for name, data in life.files.items()}
-    new = [name for name, digest in now.items() if old.get(name) != digest]
-    if not new:
+    life = lives.live({0}, last, look=look)
+    old = life.outputs[0].get("contents", {})
+    harmed: dict[str, bytes | None] = {}
+    for name, data in sorted(lives.files.items()):
+        size, known = old.get(name, (0, ""))
+        kept = size if sha256(data[:size]).hexdigest() == known else 0
+        if kept < len(data):  # a file that only grows is damaged where it grew
+            end = HARM[harm](data[kept:], lives.draw)
+            harmed[name] = data[:kept] + (end or b"") if kept else end
+    if not harmed:
         return fail(f"the checkpoint of step {last} has left no file")
-    for name in new:
-        lives.files[name] = DAMAGE[left](life.files[name])
-    return lives.last({last - save_every})
-
-
-def _with_hole(whole: bytes) -> bytes:
-    """Return a file of the same length with a block of zeros in its first half."""
-    start, size = len(whole) // 3, min(HOLE, len(whole) // 3)
-    return whole[:start] + bytes(size) + whole[start + size :]
+    tries = [harmed] if file == "every" else [{n: harmed[n]} for n in [*harmed][:MOST]]
+    starts = {last - save_every} if file == "every" else {last - save_every, last}
+    for files in tries:
+        now = copy.copy(lives)
+        now.files = {n: d for n, d in (lives.files | files).items() if d is not None}
+        if (verdict := now.last(starts)).state != "pass":
+            break
+    return verdict
 
 
 def refuses(rig: Rig, *, ranks: int, then: int, seed: int = 1) -> Verdict:
     """With another number of ranks each says one sentence, and nothing else happens."""
-    job = {"epoch": 2, "save_every": 2, "steps": 4}
-    lives = Lives(rig, GIVEN, ranks=ranks, seed=seed, **job)
-    life = lives.live(steps=2)
-    life.must_give("weights")
-    before = dict(life.files)
-    life = lives.refused(then)
+    lives = Lives(rig, ranks=ranks, seed=seed, epoch=2, save_every=2, steps=4)
+    lives.live({0}, 2)
+    before, nothing = dict(lives.files), np.zeros((0, 0))
+    life = lives.run(then, job=lives.job, pushed=[], pushes=nothing, may_refuse=True)
     life.must_give("refused")
     for rank, given in enumerate(life.outputs):
         words, wanted = given["refused"], f"a sentence with {ranks} and {then}"
@@ -142,4 +345,5 @@ def refuses(rig: Rig, *, ranks: int, then: int, seed: int = 1) -> Verdict:
     return PASS
 
 
-CRITERIA = named(memory, order, noise, dies, writing, damaged, refuses)
+STATE = momentum, schedule, epoch, order, jitter, dropout
+CRITERIA = named(*STATE, kills, writing, whole, cut, rotten, refuses)

@@ -4,17 +4,17 @@ from classroom.engine.assignment import mistakes
 
 MISTAKES = mistakes(
     """
-@@ memory: momentum forgotten
+@@ momentum, schedule, whole: the optimizer forgotten
 > fail: last weights: rank 0
 -    for name in "model", "optimizer", "scheduler":
 +    for name in "model", "scheduler":
 
-@@ memory: schedule begins anew
+@@ schedule, whole: schedule begins anew
 > fail: last weights: rank 0
 -    for name in "model", "optimizer", "scheduler":
 +    for name in "model", "optimizer":
 
-@@ memory, order, noise: the weights alone
+@@ momentum, schedule, epoch, order, jitter, dropout, whole: the weights alone
 > fail: last weights: rank 0
 -    for name in "model", "optimizer", "scheduler":
 +    for name in ["model"]:
@@ -26,47 +26,61 @@ MISTAKES = mistakes(
 -    torch.set_rng_state(own["dropout"])
 +    run.done = shared["done"]
 
-@@ order: epoch begins anew
+@@ epoch, whole: epoch begins anew
 > fail: last weights: rank 0
 -    run.done, run.sampler.position = shared["done"], shared["position"]
 +    run.done = shared["done"]
 
-@@ order: next epoch is the first again
+@@ order, whole: next epoch is the first again
 > fail: last weights: rank 0
 -    run.sampler.generator.set_state(shared["order"])
 
-@@ noise: the noise of rank 0 for all
+@@ jitter, dropout, whole: the noise of rank 0 for all
 > fail: last weights: rank 0
 -        own = saved["owns"][dist.get_rank()]
 +        own = saved["owns"][0]
 
-@@ noise: jitter forgotten
+@@ jitter, whole: jitter forgotten
 > fail: last weights: rank 0
 -    run.noise.set_state(own["noise"])
 
-@@ dies: a checkpoint is used up by loading it
-> fail: rank 0 expected to go on from step 4, got 0
+@@ dropout, whole: dropout forgotten
+> fail: last weights: rank 0
+-    torch.set_rng_state(own["dropout"])
+
+@@ kills: a checkpoint is used up by loading it
+> fail: rank 0 expected to go on from step 10, got 6
          put_back(run, {"shared": saved["shared"], "own": own})
 +        dist.barrier()
 +        path.unlink(missing_ok=True)
 
-@@ writing: a leftover stands in the way
+@@ kills, whole: the newest by its name
+> fail: rank 0 expected to go on from step
+-        path = folder / f"step_{run.done:08}.pt"
++        path = folder / f"step_{run.done}.pt"
+
+@@ kills, whole: the newest by its time
+> fail: rank 0 expected to go on from step
+-    for path in sorted(folder.glob("step_*.pt"), reverse=True):
++    for path in sorted(folder.glob("step_*.pt"), key=lambda p: -p.stat().st_mtime_ns):
+
+@@ writing, whole: a leftover stands in the way
 > fail: rank 0: FileExistsError
 -        with open(path.with_suffix(".tmp"), "wb") as file:
 +        with open(path.with_suffix(".tmp"), "xb") as file:
 
-@@ damaged: the newest file has to be whole
+@@ cut, rotten: the newest file has to be whole
 > fail: rank
          except Exception:  # reading a damaged file can raise nearly anything
 -            continue
 +            raise
 
-@@ damaged: what loads is taken for whole
+@@ rotten: what loads is taken for whole
 > fail: last weights: rank 0 goes on with weights that the training without a stop never has
 -            if ZipFile(path).testzip():  # reads it all, and names a piece that is wrong
 -                continue
 
-@@ damaged: only the newest is kept
+@@ cut, rotten: only the newest is kept
 > fail: rank 0 expected to go on from step 4, got 0
 -        for old in sorted(folder.glob("step_*.pt"))[:-2]:
 +        for old in sorted(folder.glob("step_*.pt"))[:-1]:
