@@ -2,7 +2,7 @@
 
 import nbformat
 import pytest
-from course import cells, changed, solution, verdict, visible
+from course import cells, changed, solution, some, verdict, visible
 
 from classroom.assignments.clinic import criteria as clinic
 from classroom.engine.assignment import notebook
@@ -100,7 +100,7 @@ def test_a_file_that_is_no_python_says_so_once():
 ISSUED = (
     "    work = dist.all_reduce(total, async_op=True)  # all ranks will hold the sum\n"
 )
-LARGEST = "    largest = x.max()\n"
+SEARCH = "    largest = search(x)\n"
 WAIT = "    work.wait()  # only now total is the sum\n"
 FLOAT32 = changed(
     "clinic",
@@ -112,7 +112,6 @@ FLOAT32 = changed(
         "    return total / dist.get_world_size(), largest\n",
         "    return total.double() / dist.get_world_size(), largest.item()\n",
     ),
-    ("x.max()", "torch.tensor(sorted(x.tolist())[-1])"),
 )
 
 
@@ -124,80 +123,65 @@ def test_rounding_is_no_sickness(criterion):
     assert str(verdict("clinic", FLOAT32, criterion, cases)) == "pass"
 
 
-THREAD = changed(
-    "clinic",
-    (
-        ISSUED,
-        """    import threading
+THREAD = """    import threading
     thread = threading.Thread(target=dist.all_reduce, args=[total])
     thread.start()
-""",
-    ),
-    (WAIT, "    thread.join()\n"),
-)
-MESSAGES = changed(
-    "clinic",
-    (
-        ISSUED,
-        """    rank, count = dist.get_rank(), dist.get_world_size()
+"""
+SEARCHING = """    from concurrent.futures import ThreadPoolExecutor
+    found = ThreadPoolExecutor().submit(search, x)
+    dist.all_reduce(total)
+"""
+VIEW = "    numbers = x.numpy()\n" + ISSUED
+MESSAGES = """    rank, count = dist.get_rank(), dist.get_world_size()
     others = [other for other in range(count) if other != rank]
     boxes = [torch.empty_like(x) for _ in others]
     works = [dist.isend(x, other) for other in others]
     works += [dist.irecv(box, other) for box, other in zip(boxes, others)]
-""",
-    ),
-    (WAIT, "    for work in works:\n        work.wait()\n    total += sum(boxes)\n"),
-)
-NAMED = changed("clinic", ("x.max()", "torch.amax(input=x, dim=0)"))
+"""
+SUM = "    for work in works:\n        work.wait()\n    total += sum(boxes)\n"
+FUNCTIONAL = """    import torch.distributed._functional_collectives as functional
+    total = functional.all_reduce(total, "sum", dist.group.WORLD)
+"""
+STYLES = {  # in place of the three lines: the sum begins, the search, the sum is there
+    "a thread": (THREAD, SEARCH, "    thread.join()\n"),
+    "a search in a thread": (SEARCHING, "", "    largest = found.result()\n"),
+    "a view taken before": (VIEW, SEARCH.replace("x", "numbers"), WAIT),
+    "messages": (MESSAGES, SEARCH, SUM),
+    "functional": (FUNCTIONAL, SEARCH, "    total = functional.wait_tensor(total)\n"),
+    "a future": (ISSUED, SEARCH, "    (total,) = work.get_future().wait()\n"),
+}
 
 
-@pytest.mark.parametrize(
-    "answer", [THREAD, MESSAGES, NAMED], ids=["a thread", "messages", "by its name"]
-)
-def test_the_sum_may_travel_otherwise(answer):
-    cases = visible("clinic")["overlap_cure"]
+def overlapping(begin: str, search: str, wait: str) -> dict[str, str]:
+    """Return the cures with other lines in that of overlap."""
+    return changed("clinic", (ISSUED + SEARCH + WAIT, begin + search + wait))
+
+
+@pytest.mark.parametrize("name", some(STYLES, "a search in a thread"))
+def test_the_sum_may_travel_otherwise(name):
+    answer, cases = overlapping(*STYLES[name]), visible("clinic")["overlap_cure"]
     assert str(verdict("clinic", answer, "overlap_cure", cases)) == "pass"
 
 
-# --- hostile ones: each had these points once ---
-
-SYNCHRONOUS = changed("clinic", (ISSUED, "    dist.all_reduce(total)\n"), (WAIT, ""))
-FORGED = """
-import sys
-
-import ranks
-
-harness = sys.modules["__main__"]
-if dist.get_rank():
-    harness.ask = lambda: ranks.say("ask no more", answered=1e12)
-"""
-EARLY = {**SYNCHRONOUS, "overlap.py": SYNCHRONOUS["overlap.py"] + FORGED}
-IDLE = changed("clinic", (LARGEST + WAIT, f"    torch.zeros(1)\n{WAIT}{LARGEST}"))
-IDLE_MESSAGES = {**MESSAGES}
-IDLE_MESSAGES["overlap.py"] = (
-    MESSAGES["overlap.py"]
-    .replace(LARGEST, "")
-    .replace("    total += sum(boxes)\n", f"    total += sum(boxes)\n{LARGEST}")
-)
-GLANCE = changed("clinic", (LARGEST + WAIT, f"    x.shape, len(x)\n{WAIT}{LARGEST}"))
-LARGEST_FIRST = changed("clinic", (ISSUED + LARGEST, LARGEST + ISSUED))
+IDLE = {
+    "waits first": (ISSUED, WAIT, SEARCH),
+    "searches first": (SEARCH, ISSUED, WAIT),
+    "searches first, in a thread": (
+        SEARCHING.replace("    dist", "    found.result()\n    dist"),
+        "",
+        "    largest = found.result()\n",
+    ),
+    "messages, but waits first": (MESSAGES, SUM, SEARCH),
+    "begins with the search's end": (SEARCH, THREAD, "    thread.join()\n"),
+    "searches not at all": (ISSUED, "    largest = x.max()\n", WAIT),
+}
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [
-        pytest.param(SYNCHRONOUS, id="no overlap"),
-        pytest.param(EARLY, id="an answer that nobody gave"),
-        pytest.param(GLANCE, id="a glance at the shape"),
-        pytest.param(IDLE, id="something else"),
-        pytest.param(IDLE_MESSAGES, id="messages, no overlap"),
-        pytest.param(LARGEST_FIRST, id="the largest first", marks=pytest.mark.full),
-    ],
-)
-def test_the_sum_has_to_travel_meanwhile(answer):
-    cases = visible("clinic")["overlap_cure"]
+@pytest.mark.parametrize("name", some(IDLE, "searches first"))
+def test_the_sum_has_to_travel_meanwhile(name):
+    answer, cases = overlapping(*IDLE[name]), visible("clinic")["overlap_cure"]
     found = verdict("clinic", answer, "overlap_cure", cases)
-    assert str(found) == "fail: rank 0 does nothing while the sum travels"
+    assert str(found) == "fail: rank 0 does not search while the sum travels"
 
 
 GUESSED = """

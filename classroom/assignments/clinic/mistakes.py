@@ -5,17 +5,17 @@ from classroom.engine.assignment import mistakes
 MISTAKES = mistakes(
     """
 @@ goal_diagnosis: nobody to blame
-> fail: rank is not, line is right, cause is right
+> fail: not right yet
 -DIAGNOSES["goal"] = {"rank": 2, "line": 22, "cause": "alone"}
 +DIAGNOSES["goal"] = {"rank": None, "line": 22, "cause": "alone"}
 
 @@ prices_diagnosis: the line where it shows
-> fail: rank is right, line is not, cause is right
+> fail: not right yet
 -DIAGNOSES["prices"] = {"rank": 0, "line": 20, "cause": "unlike"}
 +DIAGNOSES["prices"] = {"rank": 0, "line": 23, "cause": "unlike"}
 
 @@ leaders_diagnosis: another cause
-> fail: rank is right, line is right, cause is not
+> fail: not right yet
 -DIAGNOSES["leaders"] = {"rank": None, "line": 23, "cause": "group"}
 +DIAGNOSES["leaders"] = {"rank": None, "line": 23, "cause": "order"}
 
@@ -53,6 +53,13 @@ MISTAKES = mistakes(
 > fail: rank 0 expected
 -    work.wait()  # only now total is the sum
 +    time.sleep(0.3)
+
+@@ overlap_cure: nothing travels meanwhile
+> fail: rank 0 does not search while the sum travels
+-    work = dist.all_reduce(total, async_op=True)  # all ranks will hold the sum
++    dist.all_reduce(total)
+
+-    work.wait()  # only now total is the sum
 
 @@ score_cure: weighed by the share of rank 0
 > fail: rank 0 expected

@@ -1,7 +1,7 @@
 """Assignment 7, Launcher: judged by what it does when a rank fails, or is asked to end.
 
-Each case is one call of launch() or two at once, in processes of their own. The ranks
-are toys which sign in, then end as planned here; see harness.py.
+Each case is one call of launch(), or several at once in processes of their own. The
+ranks are toys which sign in, then end as planned here; see harness.py.
 """
 
 import json
@@ -15,6 +15,7 @@ PROGRAMS = {"program": "launcher.py"}
 WORDS = {
     "who": "rank {}",
     "how": "{}",
+    "done": "rank {} done before",
     "saves": "{} s to save",
     "grace": "{} s of grace",
     "asked": "{}",
@@ -25,6 +26,7 @@ WORDS = {
 }
 LEAVES = 5  # how a rank ends that was told to
 ENOUGH = 3.0  # seconds of grace, in which every rank gets a core
+LONG = 2  # times the grace: then somebody has had one of its own
 
 
 def _act(do: str, code: int = 0, **more: object) -> dict:
@@ -34,54 +36,61 @@ def _act(do: str, code: int = 0, **more: object) -> dict:
 
 
 def _job(acts: list[dict], **more: object) -> dict:
-    plan = {"acts": acts, "grace": ENOUGH, "signal": None, "lines": 0, "binds": False}
-    return plan | {"mark": "a shell", "words": []} | more
+    plan = {"acts": acts, "grace": ENOUGH, "signal": "", "early": False, "lines": 0}
+    return plan | {"binds": False, "mark": "a shell", "words": []} | more
 
 
-def _play(rig: Rig, *jobs: dict) -> list[dict]:
-    """Let launch() run all jobs at once; return what became of each.
+def _play(rig: Rig, *jobs: dict, times: int = 1) -> list[dict]:
+    """Let launch() run all jobs at once, so many times; return what became of each.
 
     The case is decided if not all ranks were started, or if launch() raised.
     """
-    outcome = rig.run(1, {"jobs": list(jobs)}, timeout=40)
+    outcome = rig.run(1, {"jobs": list(jobs), "times": times}, timeout=40)
     events = outcome.events[0] if outcome.events else []
     outcome.must_give()
     if not any(event.get("what") == "told" for event in events):
         raise Decided(fail("its harness ended before it had told what happened"))
-    found = [event for event in events if event.get("what") == "job"]
-    for number, (job, facts) in enumerate(zip(jobs, found, strict=True)):
-        error, count = facts["error"], len(job["acts"])
-        facts["ranks"] = [
-            event
-            for event in events
-            if event.get("what") == "rank" and event["job"] == number
-        ]
-        if error and error.startswith("NotImplementedError"):
-            raise Decided(Verdict("not yet", f"launch() raises {error}"))
+    found: list[dict] = []
+    for event in events:
+        if event.get("what") == "job":
+            found.append(event | {"ranks": []})
+        if event.get("what") == "rank":
+            found[-1]["ranks"].append(event)
+    for facts in found:
+        error, count = facts["error"], len(jobs[facts["job"]]["acts"])
+        if error and error.startswith("raises NotImplementedError"):
+            raise Decided(Verdict("not yet", f"launch() {error}"))
         if error:
-            raise Decided(fail(f"launch() raises {error}"))
+            raise Decided(fail(f"launch() {error}"))
         if facts["there"] < count and facts["late"]:
             raise Decided(fail(f"of {count} ranks only {facts['there']} were started"))
-        if any(about["library"] for about in facts["ranks"]):
-            words = "a process between launch() and a rank has loaded torch"
-            raise Decided(fail(f"{words}: start the ranks without one"))
-        if not all(about["toy"] for about in facts["ranks"]):
-            words = "a rank expected to run the command in a process of its own"
-            raise Decided(fail(words))
     return found
 
 
-def _ended(facts: dict, code: int) -> Verdict:
-    """Judge how launch() ended, and whether any of its ranks is left."""
+def _ended(facts: dict) -> Verdict:
+    """Judge whether launch() has returned, and none of its ranks is left."""
     if facts["late"]:
-        return fail(f"launch() expected to return {code}, and does not return")
-    if left := [rank for rank, about in enumerate(facts["ranks"]) if about["left"]]:
-        who = ", ".join(f"rank {rank}" for rank in left)
-        return fail(f"launch() has returned, and {who} still runs")
-    got = facts["code"]
-    if type(got) is not int or got != code:
-        return fail(f"launch() expected to return {code}, returned {str(got)[:40]}")
+        return fail("launch() does not return")
+    for rank, about in enumerate(facts["ranks"]):
+        if how := about["left"]:
+            return fail(f"launch() has returned, and rank {rank} {how}")
     return PASS
+
+
+def _returned(facts: dict, code: int) -> Verdict:
+    returned = "does not return" if facts["late"] else f"returned {facts['code']}"
+    if facts["late"] or facts["code"] != code:
+        return fail(f"launch() expected to return {code}, {returned}")
+    return PASS
+
+
+def _failing(ranks: int, who: int, how: str) -> tuple[list[dict], int]:
+    """Return what ranks do of which one fails, and what launch() shall return."""
+    what, _, word = how.partition(" ")
+    number = int(word) if what == "exits" else int(getattr(signal, word))
+    acts = [_act("work") for _ in range(ranks)]
+    acts[who] = _act("end" if what == "exits" else "die", number, after=0.5)
+    return acts, number if what == "exits" else 128 + number
 
 
 # --- criteria ---
@@ -123,91 +132,117 @@ def waits(rig: Rig, *, ranks: int, apart: float) -> Verdict:
         undone = [r for r, about in enumerate(facts["ranks"]) if not about["done"]]
         if undone and not facts["late"]:
             return fail(f"rank {undone[0]} was not allowed to finish its work")
-        if (verdict := _ended(facts, 0)).state != "pass":
+        if (verdict := _returned(facts, 0)).state != "pass":
             return verdict
     return PASS
 
 
-def fails(rig: Rig, *, ranks: int, who: int, how: str) -> Verdict:
-    """One rank fails: the others are ended, and launch() tells of the first."""
-    what, _, number = how.partition(" ")
-    acts = [_act("work") for _ in range(ranks)]
-    if what == "exits":
-        code = int(number)
-        acts[who] = _act("end", code)
+def fails(
+    rig: Rig, *, ranks: int, who: int, how: str, done: int | None = None
+) -> Verdict:
+    """One rank fails, perhaps after another has ended well: the others are ended."""
+    acts, _ = _failing(ranks, who, how)
+    if done is not None:
+        acts[done] = _act("end")
+    return _ended(_play(rig, _job(acts))[0])
+
+
+def code(
+    rig: Rig, *, ranks: int, who: int = 0, how: str = "", asked: str = ""
+) -> Verdict:
+    """launch() returns what the first failure, or the signal that it got, says."""
+    if asked:
+        expected = 128 + int(getattr(signal, asked))
+        plan = _job([_act("work", leaves=0) for _ in range(ranks)], signal=asked)
     else:
-        died = int(getattr(signal, number))
-        code = 128 + died
-        acts[who] = _act("die", died)
-    return _ended(_play(rig, _job(acts))[0], code)
+        acts, expected = _failing(ranks, who, how)
+        plan = _job(acts)
+    return _returned(_play(rig, plan)[0], expected)
 
 
 def deaf(
-    rig: Rig, *, ranks: int, who: int, saves: float = 0.0, grace: float = ENOUGH
+    rig: Rig,
+    *,
+    ranks: int,
+    who: int = -1,
+    asked: str = "",
+    saves: float = 0.0,
+    grace: float = ENOUGH,
 ) -> Verdict:
-    """One rank fails: the others get time to save, and are killed if they stay.
+    """The ranks are ended: they get time to save, and are killed if they stay.
 
     Args:
+        who: the rank that has failed, if the launcher was not `asked` to end.
         saves: seconds that they need; 0 if they would stay for ever.
     """
     told = "leaves" if saves else "deaf"
     acts = [_act("work", told=told, saves=saves) for _ in range(ranks)]
-    acts[who] = _act("end", 3)
-    (facts,) = _play(rig, _job(acts, grace=grace))
-    # With which code, and whether good ranks are ended at all, is asked by `fails`.
-    if facts["late"] or not saves:
-        if (verdict := _ended(facts, facts["code"] or 3)).state != "pass":
-            return verdict
+    if not asked:
+        acts[who] = _act("end", 3)
+    (facts,) = _play(rig, _job(acts, grace=grace, signal=asked))
+    if (verdict := _ended(facts)).state != "pass":
+        return verdict
     for rank, about in enumerate(facts["ranks"]):
-        if rank == who or about["left"]:
+        if rank == who:
             continue
         if signal.SIGTERM not in about["told"]:
             return fail(f"rank {rank} was killed without SIGTERM before")
         if saves and not about["saved"]:
             words = f"needed {saves} s of the {grace} s of grace, and did not get them"
             return fail(f"rank {rank} {words}")
+        if (lasted := about["lasted"]) > LONG * grace:
+            words = f"{lasted:.0f} s after the first rank was asked to end"
+            return fail(
+                f"rank {rank} was killed {words}: they share {grace} s of grace"
+            )
     return PASS
 
 
 def asked(rig: Rig, *, ranks: int, asked: str, ranks_are: str) -> Verdict:
     """The launcher gets a signal: so do its ranks, and it leaves when they have.
 
-    They are "good", "late" or "deaf": the good ones leave with 0, the late ones after
-    a second.
+    They are "good" or "late", which leave after a second.
     """
     number = int(getattr(signal, asked))
     saves = 0.7 if ranks_are == "late" else 0.0
-    told = "deaf" if ranks_are == "deaf" else "leaves"
-    acts = [_act("work", told=told, saves=saves, leaves=0) for _ in range(ranks)]
+    acts = [_act("work", saves=saves, leaves=0) for _ in range(ranks)]
     (facts,) = _play(rig, _job(acts, signal=asked))
     for rank, about in enumerate(facts["ranks"]):
         if number not in about["told"]:
             return fail(f"rank {rank} expected {asked}, and did not get it")
-        if ranks_are != "deaf" and not about["saved"] and not facts["late"]:
+        if not about["saved"] and not facts["late"]:
             return fail(f"rank {rank} was killed before it could leave")
-    return _ended(facts, 128 + number)
+    return _ended(facts)
+
+
+def early(rig: Rig, *, ranks: int, asked: str) -> Verdict:
+    """The launcher gets a signal before it has started its last rank."""
+    acts = [_act("work") for _ in range(ranks)]
+    (facts,) = _play(rig, _job(acts, signal=asked, early=True))
+    return _ended(facts)
 
 
 def together(rig: Rig, *, ranks: int, jobs: int) -> Verdict:
-    """Several jobs at once on one machine do not get in each other's way."""
+    """Several jobs at once, and once more while others have their ports."""
     plan = _job([_act("end") for _ in range(ranks)], binds=True)
-    found = _play(rig, *[plan] * jobs)
-    ports = [facts["ranks"][0]["env"]["MASTER_PORT"] for facts in found]
-    for number, facts in enumerate(found, 1):
+    found = _play(rig, *[plan] * jobs, times=2)
+    for facts in found:
         for about in facts["ranks"]:
             if about["bound"]:
                 words = f"cannot open port {about['env']['MASTER_PORT']}"
-                return fail(f"job {number}: its rank 0 {words} ({about['bound']})")
-    if len(set(ports)) < jobs:
+                job = f"job {facts['job'] + 1}"
+                return fail(f"{job}: its rank 0 {words} ({about['bound']})")
+    ports = [facts["ranks"][0]["env"]["MASTER_PORT"] for facts in found]
+    if len(set(ports[:jobs])) < jobs:
         return fail(f"jobs that run at once were given the ports {', '.join(ports)}")
     for facts in found:
-        if (verdict := _ended(facts, 0)).state != "pass":
+        if (verdict := _returned(facts, 0)).state != "pass":
             return verdict
     return PASS
 
 
 def output(rig: Rig, *, ranks: int, lines: int) -> Verdict:
-    """What ranks print is to be seen while they run, on both streams."""
+    """What ranks print is to be seen while they run, each stream where it belongs."""
     (facts,) = _play(rig, _job([_act("end") for _ in range(ranks)], lines=lines))
     for rank in range(ranks):
         for stream, count in (("out", lines), ("err", 1)):
@@ -217,7 +252,7 @@ def output(rig: Rig, *, ranks: int, lines: int) -> Verdict:
                 words = "came only after its end" if said >= count else "are lost"
                 what = f"of its {count:,} lines on std{stream} {count - live:,}"
                 return fail(f"rank {rank}: {what} {words}")
-    return _ended(facts, 0)
+    return _returned(facts, 0)
 
 
-CRITERIA = named(variables, waits, fails, deaf, asked, together, output)
+CRITERIA = named(variables, waits, fails, code, deaf, asked, early, together, output)

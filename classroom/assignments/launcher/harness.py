@@ -1,13 +1,13 @@
 """Play jobs: a process calls launch() for each, and this one watches its ranks.
 
-There is one rank of ours, which watches. The processes that launch are forked from it
-before it knows the plan. What they start are toys: each calls here, tells its
-environment, and is told what to do; the system says who has called, and who has ended.
+There is one rank of ours, which watches. What launch() starts are toys: each calls
+here, tells its environment, and is told what to do.
 """
 
-import ctypes
+import functools
 import json
 import os
+import random
 import re
 import signal
 import socket
@@ -17,15 +17,13 @@ import traceback
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
+import numpy as np
 import ranks
 import torch.distributed.elastic.multiprocessing  # noqa: F401  (of which `record` is)
 from ranks import RUN_FOLDER, answer, inputs, say
-from wire import peer
 
-JOBS = 4  # processes that can launch; more than any case needs
 GIVE_UP = 12.0  # seconds until a launcher is given up
 LOOK = 0.01  # seconds between two looks
 LIBRARY = """
@@ -33,8 +31,8 @@ LIBRARY = """
     torch.distributed.elastic.agent torch.distributed.elastic.multiprocessing.api
     torch.multiprocessing.spawn
 """
+STARTS = "subprocess.Popen", "os.posix_spawn", "os.fork"  # of a process; see sys.audit
 KEPT = 300  # characters of what a launcher or a rank says
-PR_SET_DUMPABLE = 4  # see prctl(2)
 TOLD = "RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT".split()
 TOY = """
 import json, os, signal, socket, sys, time
@@ -73,7 +71,8 @@ os.write(2, f"rank {rank} says 0 on err\\n".encode())
 say(here=True)
 lines.readline()  # go
 if plan["do"] == "work":
-    time.sleep(60)
+    for _ in range(600):
+        time.sleep(0.1)  # a signal just before it is heard only after it
     os._exit(97)
 time.sleep(plan["after"])
 if plan["do"] == "die":
@@ -83,21 +82,14 @@ os._exit(plan["code"])
 """
 
 
-def words_of(folder: Path) -> list[str]:
-    """Return the command that starts a toy of the job with this folder."""
-    return [sys.executable, "-IS", "-c", TOY, str(folder / "toys")]
-
-
 class Toy:
     """One rank that has called."""
 
     def __init__(self, connection: socket.socket):
         connection.setblocking(False)
-        self.connection, self.rest, self.ended = connection, b"", False
+        self.connection, self.rest = connection, b""
+        self.told, self.ended = 0.0, 0.0  # when; 0 if not
         self.facts: dict[str, Any] = {"told": [], "env": {}}
-        self.pid = peer(connection)
-        self.command = command_of(self.pid)
-        self.library = started_by_torch(self.pid)
 
     def hear(self) -> None:
         """Take in what it has said."""
@@ -108,120 +100,117 @@ class Toy:
                 return
             except OSError:
                 data = b""
-            self.ended = not data
+            if not data:
+                self.ended = time.monotonic()
             *lines, self.rest = (self.rest + data).split(b"\n")
             for line in lines:
                 said = json.loads(line)
-                self.facts["told"] += [said.pop("told")] if "told" in said else []
+                if "told" in said:
+                    self.told = self.told or time.monotonic()
+                    self.facts["told"].append(said.pop("told"))
                 self.facts |= said
 
     def tell(self, words: object) -> None:
         """Say something to it, if it is still there."""
-        try:
+        with suppress(OSError):
             self.connection.send(json.dumps(words).encode() + b"\n")
-        except OSError:
-            self.ended = True
 
-    def end(self) -> bool:
-        """End it; return whether it still ran."""
-        if not self.ended and (pid := self.pid or self.facts.get("pid")):
-            os.kill(pid, signal.SIGKILL)
-        return not self.ended
-
-
-def command_of(pid: int) -> list[str] | None:
-    """Return what a process runs of a toy's command; None where nobody tells."""
-    try:
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-    except OSError:
-        return None
-    return [word.decode(errors="replace") for word in words[1:5]] or None
-
-
-def started_by_torch(pid: int) -> bool:
-    """Tell whether between a process and us is a program, not our own, with torch."""
-    with suppress(OSError):
-        ours = Path("/proc/self/cmdline").read_bytes()
-        while pid > 1 and pid != os.getpid():
-            home = Path(f"/proc/{pid}")
-            other = (home / "cmdline").read_bytes() != ours
-            if other and "/libtorch" in (home / "maps").read_text(errors="replace"):
-                return True
-            stat = (home / "stat").read_text(errors="replace")
-            pid = int(stat.rpartition(")")[2].split()[1])
-    return False
+    def left(self) -> str:
+        """Return in which way it is still there; "" if it is not."""
+        if not self.ended:
+            return "still runs"
+        with suppress(ProcessLookupError, KeyError):
+            os.kill(self.facts["pid"], 0)  # asks whether it is there
+            return "is a zombie"
+        return ""
 
 
 class Job:
-    """One call of launch(), in a process of its own, which waits for its order."""
+    """A process that calls launch() when it is told to, and its ranks."""
 
-    def __init__(self, number: int):
-        self.number, self.there = number, 0
-        self.live: dict[str, int] = {}
+    def __init__(self, number: int, plan: dict):
+        self.number, self.plan = number, plan
         self.folder = RUN_FOLDER / f"job_{number}"
         self.folder.mkdir()
         self.listener = socket.socket(socket.AF_UNIX)
         self.listener.bind(str(self.folder / "toys"))
         self.listener.listen(64)
         self.listener.setblocking(False)
-        self.toys: list[Toy] = []
-        ours, its = socket.socketpair()
+        self.line, its = socket.socketpair()
         self.pid = os.fork()
         if not self.pid:
             ranks._heard.close()
             ranks._judge.close()  # what is said to the judge is not for the answer
             self.listener.close()
-            ours.close()
+            self.line.close()
             self._launch(its)
         its.close()
-        self.line = ours
+        self.line.setblocking(False)
 
     def _launch(self, line: socket.socket) -> None:
-        """Be the launcher."""
-        report: dict[str, Any] = {"code": None, "error": None}
-        order = line.makefile("rb").readline()
-        if not order:
-            os._exit(0)
-        given = json.loads(order)
-        try:
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
-            signal.signal(signal.SIGINT, signal.default_int_handler)
+        """Be the launcher, until nobody is at the other end of the line."""
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        for stream, name in ((1, "out"), (2, "err")):
             how = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-            output = os.open(self.folder / "output", how, 0o600)
-            os.dup2(output, 1)
-            os.dup2(output, 2)
-            variables = os.environ  # whose name in an assignment makes a cold start
-            for name in TOLD:  # what torchrun has told us is no news for the ranks
-                variables.pop(name, None)
-            variables["LAUNCHED_FROM"] = given["mark"]
-            program = answer("launcher.py", library=LIBRARY)
-            command = [*words_of(self.folder), *given["words"]]
-            report["code"] = program.launch(command, given["count"], given["grace"])
-            sys.stdout.flush()
-        except BaseException as error:
-            text = f"{type(error).__name__}: {error}".removesuffix(": ")
-            for entry in reversed(traceback.extract_tb(error.__traceback__)):
-                if entry.filename.endswith("launcher.py"):
-                    text += f" (launcher.py:{entry.lineno})"
-                    break
-            report["error"] = text[:KEPT]
-        line.sendall(json.dumps(report, default=repr).encode() + b"\n")
+            os.dup2(os.open(self.folder / name, how, 0o600), stream)
+        variables = os.environ  # whose name in an assignment makes a cold start
+        for name in TOLD:  # what torchrun has told us is no news for the ranks
+            variables.pop(name, None)
+        variables["LAUNCHED_FROM"] = self.plan["mark"]
+        command = [sys.executable, "-IS", "-c", TOY, str(self.folder / "toys")]
+        command += self.plan["words"]
+        program = functools.cache(lambda: answer("launcher.py", library=LIBRARY))
+        for _ in line.makefile("rb"):
+            # Who draws a port without asking the system draws the same one again.
+            random.seed(self.number)
+            np.random.seed(self.number)
+            report: dict[str, Any] = {"code": None, "error": None}
+            try:
+                if self.plan["early"]:
+                    self._strike()
+                count, grace = len(self.plan["acts"]), self.plan["grace"]
+                code = program().launch(command, count, grace)
+                report["code"] = code if type(code) is int else str(code)[:40]
+                sys.stdout.flush()
+            except BaseException as error:
+                text = f"raises {type(error).__name__}: {error}".removesuffix(": ")
+                for entry in reversed(traceback.extract_tb(error.__traceback__)):
+                    if entry.filename.endswith("launcher.py"):
+                        text += f" (launcher.py:{entry.lineno})"
+                        break
+                report["error"] = text[:KEPT]
+            line.sendall(json.dumps(report).encode() + b"\n")
         os._exit(0)
 
-    def begin(self, plan: dict) -> None:
-        """Let launch() begin with its ranks."""
-        self.plan = plan
-        order = {"count": len(plan["acts"])} | {n: plan[n] for n in ORDER}
-        self.line.sendall(json.dumps(order).encode() + b"\n")
+    def _strike(self) -> None:
+        """Have the planned signal come while ranks are started: before the last one.
+
+        That moment is one of the program's own, and no matter of time. A launcher may
+        have started other processes than ranks until then, but not as many.
+        """
+        left, pid = len(self.plan["acts"]), os.getpid()
+
+        def hear(event: str, args: tuple) -> None:
+            nonlocal left
+            left -= event in STARTS
+            if event in STARTS and left == 0:
+                os.kill(pid, getattr(signal, self.plan["signal"]))
+
+        sys.addaudithook(hear)
+
+    def begin(self) -> None:
+        """Have launch() called."""
+        self.toys: list[Toy] = []
+        self.report: dict[str, Any] | None = None
+        self.live, self.there, self.heard = Counter[str](), 0, b""
+        self.line.send(b"\n")
 
     def hear(self) -> None:
         """Answer toys that call, and take in what all have said."""
-        while True:
-            try:
-                toy = Toy(self.listener.accept()[0])
-            except BlockingIOError:
-                break
-            self.toys.append(toy)
+        with suppress(BlockingIOError):
+            while True:
+                self.toys.append(Toy(self.listener.accept()[0]))
         for toy in self.toys:
             toy.hear()
             if "words" in toy.facts and "act" not in toy.facts:
@@ -231,21 +220,31 @@ class Job:
                 more = {name: self.plan[name] for name in ("lines", "binds")}
                 toy.tell(toy.facts["act"] | more)
 
-    def said(self) -> dict[str, int]:
-        """Return how many lines of each rank and stream have come through."""
-        path = self.folder / "output"
-        text = path.read_text(errors="replace") if path.exists() else ""
-        found = set(re.findall(r"rank (\d+) says (\d+) on (out|err)", text))
-        # In order: a program that goes through a set otherwise starts cold, in seconds.
-        return Counter(f"{rank} {stream}" for rank, _, stream in sorted(found))
+    def said(self) -> Counter[str]:
+        """Return how many lines of each rank have come through on which stream."""
+        found: Counter[str] = Counter()
+        for name in ("out", "err"):
+            path = self.folder / name
+            text = path.read_text(errors="replace") if path.exists() else ""
+            said = re.findall(rf"rank (\d+) says \d+ on {name}", text)
+            found.update(f"{rank} {name}" for rank in said)
+        return found
 
     def ended(self) -> bool:
-        """Tell whether the launcher has ended."""
+        """Tell whether launch() has ended."""
         self.hear()
-        if self.pid:
-            pid, _ = os.waitpid(self.pid, os.WNOHANG)
-            self.pid = 0 if pid else self.pid
-        return not self.pid
+        if not self.report:
+            with suppress(BlockingIOError, ConnectionError):
+                self.heard += self.line.recv(65_536)
+            if self.heard.endswith(b"\n"):
+                self.report = json.loads(self.heard)
+                return True
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                self.pid, ended = 0, os.waitstatus_to_exitcode(status)
+                how = signal.Signals(-ended).name if ended < 0 else f"exit code {ended}"
+                self.report = {"code": None, "error": f"has ended its process: {how}"}
+        return bool(self.report)
 
     def ready(self) -> bool:
         """Tell whether all ranks are there, and heard if they have much to say."""
@@ -264,81 +263,76 @@ class Job:
         self.there, self.live = self.here(), self.said()
         for toy in self.toys:
             toy.tell("go")
-        if self.plan["signal"] and not self.ended():
+        if self.plan["signal"] and not self.plan["early"] and not self.ended():
             os.kill(self.pid, getattr(signal, self.plan["signal"]))
 
-    def tell(self) -> None:
-        """End what is left; tell the judge what has happened."""
-        late = not self.ended()
-        self.close()
-        time.sleep(0.2)  # a rank that is just being started calls
+    def alone(self) -> bool:
+        """Tell whether no rank is left."""
         self.hear()
-        report: dict[str, Any] = {"code": None}
-        report["error"] = None if late else "its process was killed"
-        self.line.settimeout(1)
-        if line := self.line.makefile("rb").readline(KEPT * 10):
-            report = json.loads(line)
-        report["code"] = report["code"] if type(report["code"]) is int else None
-        facts = {"late": late, "there": self.there, "job": self.number}
+        return not any(toy.left() for toy in self.toys)
+
+    def tell(self) -> None:
+        """Tell the judge what has happened; end what is left."""
+        self.late = not self.ended()
+        time.sleep(0.2)  # a rank that is just being started calls
+        wait_for(self.alone, 0 if self.late else 1)  # one may be about to end
+        report = self.report or {"code": None, "error": None}
+        facts = {"late": self.late, "there": self.there, "job": self.number}
         say("job", **report, **facts, live=self.live, said=self.said())
+        first = min((toy.told for toy in self.toys if toy.told), default=0.0)
         for toy in sorted(self.toys, key=lambda toy: toy.facts["env"].get("RANK", "")):
             env = toy.facts["env"]
             about = {name: toy.facts.get(name) for name in ("bound", "saved", "done")}
             about["told"] = sorted(toy.facts["told"])[:10]
-            about |= {"left": toy.end(), "toy": self.is_toy(toy)}
-            about["library"] = toy.library
+            about |= {"left": toy.left(), "lasted": toy.ended - first}
             about["env"] = {name: env.get(name, "")[:KEPT] or None for name in TOLD}
             about["mark"] = env.get("LAUNCHED_FROM", "")[:KEPT]
             about["words"] = json.dumps(toy.facts.get("words"))[:KEPT]
             say("rank", job=self.number, **about)
-
-    def is_toy(self, toy: Toy) -> bool:
-        """Tell whether who has called is a process of its own that runs the command."""
-        if not toy.pid:
-            return True  # here the system does not tell
-        once = [other.pid for other in self.toys].count(toy.pid) == 1
-        return once and toy.command in (None, words_of(self.folder)[1:])
-
-    def close(self) -> None:
-        """End the launcher, if it still runs."""
-        if self.pid:
+        if self.late:
             os.kill(self.pid, signal.SIGKILL)
-            os.waitpid(self.pid, 0)
-            self.pid = 0
+        for toy in self.toys:
+            if toy.left() == "still runs":
+                os.kill(toy.facts["pid"], signal.SIGKILL)
 
-
-ORDER = "mark", "words", "grace"  # what launch() is told, or finds
+    def port(self) -> int:
+        """Return at which port its ranks would have met; 0 if there was none."""
+        ports = [toy.facts["env"].get("MASTER_PORT", "") for toy in self.toys]
+        return int(ports[0]) if ports and ports[0].isdigit() else 0
 
 
 def wait_for(condition: Callable[[], bool], seconds: float) -> None:
     """Wait until it holds, for so many seconds, or longer where the machine is busy."""
-    for _ in range(round(seconds / LOOK)):
+    for look in range(round(seconds / LOOK)):
         if condition():
             return
+        if look % 100 == 0:
+            print("", flush=True)  # a sign of life
         time.sleep(LOOK)
 
 
 def main() -> None:
     ranks._all_are_here()
-    jobs = [Job(number) for number in range(JOBS)]
-    if sys.platform == "linux":  # our memory and our line to the judge are our own
-        ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
-    plans = inputs()["jobs"]
-    print("", flush=True)  # a sign of life
-    for job in jobs[len(plans) :]:
-        job.close()
-    jobs = jobs[: len(plans)]
-    for job, plan in zip(jobs, plans, strict=True):
-        job.begin(plan)
-    wait_for(lambda: all([job.ready() for job in jobs]), GIVE_UP)
-    for job in jobs:
-        job.go()
-    print("", flush=True)
-    grace = max(job.plan["grace"] for job in jobs)
-    wait_for(lambda: all([job.ended() for job in jobs]), grace + GIVE_UP)
-    for job in jobs:
-        job.tell()
+    given, taken = inputs(), []
+    jobs = [Job(number, plan) for number, plan in enumerate(given["jobs"])]
+    for _ in range(given["times"]):
+        for job in jobs:
+            job.begin()
+        wait_for(lambda: all([job.ready() for job in jobs]), GIVE_UP)
+        for job in jobs:
+            job.go()
+        grace = max(job.plan["grace"] for job in jobs)
+        wait_for(lambda: all([job.ended() for job in jobs]), grace + GIVE_UP)
+        for job in jobs:
+            job.tell()
+        if any(job.late or not job.pid for job in jobs):
+            break
+        for job in jobs:  # from here on somebody else has the port
+            with suppress(OSError, OverflowError):
+                taken.append(socket.create_server(("127.0.0.1", job.port())))
     say("told")
+    for job in jobs:
+        job.line.close()
 
 
 if __name__ == "__main__":
