@@ -15,7 +15,6 @@ gets no core wants one, so the load of the computer changes no verdict.
 import glob
 import json
 import os
-import queue
 import socket
 import sys
 import threading
@@ -30,7 +29,6 @@ from pathlib import Path
 from types import FunctionType
 from typing import Any, NamedTuple, cast
 
-import numpy as np
 import torch
 import torch.distributed as dist
 from torch._C import _distributed_c10d as _c10d
@@ -38,7 +36,7 @@ from torch._C import _distributed_c10d as _c10d
 EVERY = 0.1  # seconds from look to look, at least
 LET_GO, GIVEN_UP = 15, 100  # looks at which all stood still, until ... is ...
 WORK = 0.02  # seconds of a core
-LOOK, LOOKS = 0.01, 100  # seconds of a look, and looks until a lazy result is there
+LOOKS = 100  # at is_completed(), after which it waits
 _GROUP: Any = dist.ProcessGroup  # whose stubs know other forms of its methods
 LARGEST = 200_000_000  # bytes of a message
 # What no wire carries, as torch.distributed calls it, and as a program does.
@@ -88,7 +86,6 @@ class Machine:
         needs: by step, for each layer the bytes that a rank has to have brought to
             calls before this layer is computed, and last those before its backward()
             counts as through; an empty list for none.
-        seeds: by rank, of the numbers that it draws.
     """
 
     def __init__(
@@ -97,10 +94,8 @@ class Machine:
         say: Callable[..., None],
         calls: Sequence[str],
         needs: Sequence[Sequence[int]] = (),
-        seeds: Sequence[int] = (),
     ):
         self.ranks, self.say, self.known, self.needs = ranks, say, calls, needs
-        self.draws = [*map(np.random.default_rng, seeds)]
         self.lines: dict[Connection, int] = {}  # the rank at the other end
         self.pids: dict[int, int] = {}
         self.still: dict[int, tuple[int, float]] = {}  # looks at a rank, and its work
@@ -203,26 +198,17 @@ class Machine:
         if still and not ready:
             for one in self.held:
                 rank = one.order.rank
-                about = {"about": one.order.about, "brought": self.brought[rank]}
-                self.note(f"held up: {one.word}", rank, **about)
+                more = {"brought": self.brought[rank]}
+                self.note(f"held up: {one.word}", rank, one.order.about, **more)
                 self.hasty.add(rank)
             ready = [*self.held]
         for one in ready:
             self.held.remove(one)
             self.reply(one.order)
 
-    def take_draw(self, order: Order) -> None:
-        """Draw numbers for a rank; nobody can draw them again."""
-        count, kind = order.about
-        row = self.draws[order.rank].standard_normal(count, np.dtype(kind).type)
-        self.reply(order, "", [row.tobytes()])
-
     def take_meet(self, order: Order) -> None:
         self.met.append(order)
         if len(self.met) == self.ranks:
-            sent = [one.payload for waiting in self.sends.values() for one in waiting]
-            if sent:  # and nobody has received it
-                self.say("parked", bytes=sum(map(len, sent)))
             self.step += 1
             self.clear()
             for one in self.met:
@@ -344,11 +330,11 @@ class Line:
             self.connection.send_bytes(head.encode() + b"\n" + payload)
             self.made += word in ("call", "send", "recv")
 
-    def ask(self, word: str, about: object = 0) -> bytes:
-        """Send an order, wait, and return what came back."""
-        answers: queue.SimpleQueue = queue.SimpleQueue()
-        self.order(word, about, then=lambda words, parts: answers.put(parts))
-        return b"".join(answers.get())
+    def ask(self, word: str, about: object = 0) -> None:
+        """Send an order, and wait until it is answered."""
+        answered = threading.Event()
+        self.order(word, about, then=lambda words, parts: answered.set())
+        answered.wait()
 
     def listen(self) -> None:
         with suppress(EOFError, OSError):
@@ -437,9 +423,9 @@ class Sent(dist.Work):
 
     def is_completed(self) -> bool:
         self.looks += 1
-        done = self.ask(self.looks > LOOKS).done()
-        time.sleep(0 if done else LOOK)  # who looks all the time stands still, too
-        return done
+        if self.looks > LOOKS:  # who looks on and on waits, and so stands still
+            self.wait()
+        return self.future.done()
 
     def get_future(self) -> torch.futures.Future:
         return self.ask()
@@ -612,7 +598,7 @@ def wired(given: dict) -> Iterator[Line | None]:
     path, more = RUN_FOLDER / "machine", given.pop("machine")
     lazy = more.pop("lazy", False)
     if RANK == (ranks := more["ranks"]):
-        Machine(say=say, **given, **more).serve(path)
+        Machine(say=say, **more).serve(path)
         yield None
         return
     line = Line(path, RANK)

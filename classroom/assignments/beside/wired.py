@@ -32,13 +32,12 @@ def wired(
         given: the inputs by rank.
         timeout: seconds of silence.
         reply: what answers the ranks' questions.
-        machine: arguments of `Machine`.
+        machine: arguments of `Machine`, and whether results are `lazy`.
         calls: the collective calls that the wire carries, beside a barrier.
     """
     ranks = len(given)
     about = {"ranks": ranks, "calls": [*calls], **(machine or {})}
-    last = {name: about.pop(name) for name in ("needs", "seeds") if name in about}
-    inputs = [{"machine": about} | one for one in [*given, last]]
+    inputs = [{"machine": about} | one for one in [*given, {}]]
     outcome = rig.run(ranks + 1, inputs, timeout=timeout, reply=reply)
     failure = outcome.failure
     if failure:  # where the machine stood is nothing to the student
