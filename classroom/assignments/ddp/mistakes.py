@@ -52,7 +52,7 @@ MISTAKES = mistakes(
 -        if not self.agreed:
 +        if False:
 
-@@ order: each rank keeps the order that it has seen
+@@ order, unused: each rank keeps the order that it has seen
 -        dist.broadcast(order, src=0)  # every rank now holds rank 0's order
 
 @@ waits: a nap in place of waiting
