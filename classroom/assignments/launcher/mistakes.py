@@ -57,7 +57,7 @@ MISTAKES = mistakes(
 +            end(ranks, signal.SIGTERM, 0.4)
 
 @@ deaf: a grace for each
-> fail: rank 
+> fail: rank
 -            rank.wait(max(0, last - time.monotonic()))
 +            rank.wait(grace)
 
