@@ -12,7 +12,7 @@ import secrets
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -24,12 +24,9 @@ from classroom.engine.check import line, try_case
 from classroom.engine.modules import modules
 from classroom.engine.rig import TURN, Rig, SandboxError, beside
 from classroom.engine.submission import answers
-from classroom.engine.verdict import Verdict, total
 
 SECRET = secrets.token_hex(8)
 """From which all cases of this grading run are drawn: see `Rig.draw`."""
-OPEN: set[Rig] = set()
-"""Those in which submissions are being judged."""
 
 
 class Judged(TypedDict):
@@ -81,7 +78,6 @@ def judge(
     again: bool = False,
     only: Collection[str] = (),
     secret: str = "",
-    others: int = 0,
 ) -> Report:
     """Return the report of a submission; an old one if nothing has changed since.
 
@@ -93,8 +89,6 @@ def judge(
         only: judge these criteria anew, and keep what the old report says of the rest,
             unless the programs have changed since.
         secret: draw the cases with this one, as an earlier report has it.
-        others: submissions that are judged meanwhile, and want their share of the
-            machine.
 
     Raises:
         SystemExit: if there can be no sandbox here and `unsafe` is not given.
@@ -131,13 +125,8 @@ def judge(
     start = time.monotonic()
     rig = Rig(source, programs) if unsafe else sandbox.Sandbox(source, programs)
     rig.secret = report.secret
-    rig.at_once = max(1, rig.at_once // (1 + others))
-    OPEN.add(rig)
-    try:
+    with closing(rig):
         found = try_all(rig, todo, keep)[0]
-    finally:
-        rig.close()
-        OPEN.remove(rig)
     report.criteria = {cell.name: (kept | found)[cell.name] for cell in cells}
     return report
 
@@ -163,36 +152,33 @@ def try_all(
     found: dict[str, Judged] = {}
     with ThreadPoolExecutor(rig.at_once) as pool:
         tried = [pool.submit(_try, rig, cell) for cell in cells]
-        try:
-            for cell, future in zip(cells, tried, strict=True):
-                try:
-                    state, lines = future.result()
-                except SandboxError as error:
-                    works, state, lines = False, "blocked", [f"{cell.name}: {error}"]
-                judged: Judged = {"points": cell.points, "state": state, "lines": lines}
-                found[cell.name] = judged
-                if works:
-                    tell(cell.name, judged)
-        except BaseException:
-            rig.close()  # nobody waits for the rest
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+        for cell, future in zip(cells, tried, strict=True):
+            try:
+                state, lines = future.result()
+            except SandboxError as error:
+                works, state, lines = False, "blocked", [f"{cell.name}: {error}"]
+            judged: Judged = {"points": cell.points, "state": state, "lines": lines}
+            found[cell.name] = judged
+            if works:
+                tell(cell.name, judged)
     return found, works
 
 
 def _try(rig: Rig, cell: Criterion) -> tuple[str, list[str]]:
-    """Try the cases of a criterion until one fails; return its state and its lines."""
+    """Try the cases of a criterion until one is not passed; return its state, and a
+    line for each case that was tried.
+    """
     if rig.ended:
         return "fail", [f"{cell.name}: fail: {sandbox.NOT_STARTED}"]
-    verdicts: list[Verdict] = []
-    lines = []
+    state, lines = "fail", []  # without a case nothing is passed
     for case in cell.cases:
         with TURN:
-            verdicts.append(try_case(rig, cell.name, case))
-        lines.append(line(rig.assignment, cell.name, case, verdicts[-1]))
-        if verdicts[-1].state in ("fail", "not yet"):
-            break  # one is enough, and each may take its time to fail
-    return total(verdicts), lines
+            verdict = try_case(rig, cell.name, case)
+        state = verdict.state
+        lines.append(line(rig.assignment, cell.name, case, verdict))
+        if state != "pass":
+            break
+    return state, lines
 
 
 def _key(assignment: str, programs: dict, note: str, cells: list[Criterion]) -> str:
@@ -252,22 +238,10 @@ def judge_all(
         names: of students.
         options: of `judge`.
     """
-    room = sandbox.slots()
-    options["others"] = min(len(names), room) - 1
-    with ThreadPoolExecutor(room) as pool:
-        waiting = {
-            pool.submit(judge, assignment, name, **options): name for name in names
-        }
-        try:
-            for done in as_completed(waiting):
-                yield _result(done, assignment, waiting[done])
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            while not all(future.done() for future in waiting):
-                for rig in [*OPEN]:
-                    rig.close()  # what is saved stays, and the rest is not judged
-                time.sleep(0.05)
-            raise
+    pool = ThreadPoolExecutor(sandbox.slots())
+    waiting = {pool.submit(judge, assignment, n, **options): n for n in names}
+    for done in as_completed(waiting):  # whoever breaks off waits for no other
+        yield _result(done, assignment, waiting[done])
 
 
 def _result(done: Future[Report], assignment: str, name: str) -> Report:

@@ -24,7 +24,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -77,8 +77,8 @@ def give_back_at_once() -> None:
 def weigh(**facts: object) -> None:
     """Let the judge look up how much memory this process has: "memory" of the event.
 
-    What is free is given back first; see `held` in watchdog.py. A harness that weighs
-    begins with `give_back_at_once`.
+    What is free is given back first; see `_memory` in recorder.py. A harness that
+    weighs begins with `give_back_at_once`.
     """
     _all_are_here()
     gc.collect()
@@ -134,8 +134,7 @@ def answer(name: str, library: str = "") -> ModuleType:
 
     Args:
         name: of the file.
-        library: modules of the library that are the task itself, by name: from here on
-            none of them serves, under whichever name it is asked for.
+        library: classes and modules that are the task itself, by name: see `refuse`.
     """
     if dist.is_initialized():
         dist.barrier()  # by now every rank has taken its inputs
@@ -155,33 +154,31 @@ def answer(name: str, library: str = "") -> ModuleType:
 def refuse(library: str) -> None:
     """Let a class of the library, a module or a package say that it is the task itself.
 
-    What is loaded refuses to begin: its classes, whoever holds them. What is not is
-    known by its code when it is loaded, under any name; nor is its text to be read.
+    The classes that are loaded refuse to begin, and what is not loaded to be imported.
+    A copy under another name is not known.
     """
     words = f"{library} is the task itself: write your own"
 
     def refused(*args: object, **kwargs: object) -> None:
         raise RuntimeError(words)
 
-    def hear(event: str, args: tuple) -> None:
-        if event == "exec" and args[0].co_filename.startswith(places):
-            raise RuntimeError(words)
-        if event == "open" and os.path.abspath(str(args[0])).startswith(places):
-            raise PermissionError(words)  # which a traceback does without
+    def find_spec(name: str, *more: object) -> None:
+        if f"{name}.".startswith(f"{library}."):
+            raise ImportError(words)
 
     place, _, name = library.rpartition(".")
-    if isinstance(kind := getattr(sys.modules.get(place), name, None), type):
-        kind.__init__ = refused  # type: ignore[misc]
-        return
-    spec = importlib.util.find_spec(library)
-    inside_of = spec and (spec.submodule_search_locations or [str(spec.origin)])
-    places = tuple(inside_of or [])
+    classes = [getattr(sys.modules.get(place), name, None)]
     for name, module in [*sys.modules.items()]:
-        inside = name == library or name.startswith(f"{library}.")
-        for thing in [*vars(module).values()] if inside else []:
-            if getattr(thing, "__module__", "") == name and isinstance(thing, type):
-                thing.__init__ = refused  # type: ignore[misc]
-    sys.addaudithook(hear)
+        if f"{name}.".startswith(f"{library}."):
+            classes += [c for c in vars(module).values() if _is_of(c, name)]
+    for kind in classes:
+        if isinstance(kind, type):
+            kind.__init__ = refused  # type: ignore[misc]
+    sys.meta_path.insert(0, SimpleNamespace(find_spec=find_spec))
+
+
+def _is_of(thing: object, module: str) -> bool:
+    return getattr(thing, "__module__", "") == module
 
 
 def give(**values: object) -> None:

@@ -11,18 +11,21 @@ import json
 import shutil
 import socket
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 
-from classroom.engine import traces, watchdog
+import psutil
 
 LONGEST_LINE = 2000  # bytes
 MOST_LINES, MOST_BYTES = 50_000, 5_000_000  # of a rank; as JSON they take more memory
 MOST_WEIGHED = 10  # times that a rank asks for its memory, which takes a while
 OURS = "at", "memory", "answered"  # what nobody but the judge puts into an event
 CREDENTIALS = 12  # bytes: three numbers, the first is the process
+KEPT = "RssAnon:", "RssShmem:", "VmSwap:"  # lines in kB of /proc/PID/status
 HEARD_WITHIN = 5.0  # seconds, once the run is over
 
 Reply = Callable[[int, dict], object]
@@ -44,7 +47,7 @@ class Recorder:
         a question with "answered" as well."""
         self.unheard: dict[int, str] = {}
         """By rank why nobody listens to it any more."""
-        self.folder = traces.folder()
+        self.folder = Path(tempfile.mkdtemp(prefix="classroom-"))
         self.path = self.folder / "recorder"
         """The socket to which the ranks connect."""
         self._listener = socket.socket(socket.AF_UNIX)
@@ -123,13 +126,22 @@ class Recorder:
 
 
 def _memory(connection: socket.socket) -> int | None:
-    """Return what the process at the other end keeps: see watchdog.py.
+    """Return the bytes that the process at the other end keeps, with its children.
 
-    None where the system has no such count.
+    That is their memory, but for files that they map; children share most of it with
+    their parent, and yet no answer that is weighed needs any. None where the system has
+    no such count.
     """
-    with suppress(OSError, AttributeError):  # no Linux
+    with suppress(OSError, AttributeError, psutil.Error):  # it has ended, or no Linux
         peer = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS)
-        return watchdog.held(int.from_bytes(peer[:4], sys.byteorder))
+        rank = psutil.Process(int.from_bytes(peer[:4], sys.byteorder))
+        pids = [rank.pid, *(child.pid for child in rank.children(recursive=True))]
+        lines = [
+            line.split()
+            for pid in pids
+            for line in Path(f"/proc/{pid}/status").read_text().splitlines()
+        ]
+        return 1024 * sum(int(words[1]) for words in lines if words[0] in KEPT)
     return None
 
 

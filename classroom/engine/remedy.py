@@ -37,6 +37,11 @@ IN_A_CONTAINER = (
     " --security-opt apparmor=unconfined --security-opt systempaths=unconfined ...\n"
     "    podman run --security-opt seccomp=unconfined --security-opt unmask=ALL ..."
 )
+NO_GROUP = (
+    "there can be no control group here: grade in a login session of a machine with"
+    " systemd, as root of a machine, or in a container that may write to"
+    " /sys/fs/cgroup (docker run --privileged --cgroupns private)"
+)
 
 
 def remedy(root: Path = Path("/")) -> str:

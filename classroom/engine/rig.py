@@ -66,7 +66,8 @@ class Busy(Exception):
     """The machine has had no time for a run: nobody's answer is to blame."""
 
 
-LONGER = 4  # times the timeout, where a run had no core the first time
+ENOUGH = 1 / 2  # of the timeout: who has had as much time to work, and is silent, fails
+LONGER = 10  # times the timeout, where others have taken the cores the first time
 
 
 @dataclass
@@ -83,7 +84,7 @@ class Outcome:
     """What else was left in the run's folder `out`."""
     exit_codes: list[int | None] = field(default_factory=list)
     starved: bool = False
-    """Whether it was ended for its silence, and had waited for a core."""
+    """Whether it was ended, and others had kept it from working (runner.py)."""
     events: list[list[dict]] = field(default_factory=list)
     """By rank, what it has said as it happened (see recorder.py)."""
 
@@ -176,38 +177,34 @@ class Rig:
             quiet: whether time is measured, so that nothing else shall run beside.
             reply: what answers the ranks' questions (`ask`), here in the judge.
         """
-        more: dict = {"files": files, "quiet": quiet, "reply": reply}
-        outcome = self._once(ranks, inputs, timeout=timeout, **more)
-        if outcome.starved:  # once more, alone, and with all patience
-            more["quiet"] = True
-            outcome = self._once(ranks, inputs, timeout=LONGER * timeout, **more)
-        if outcome.starved:
-            raise Busy(f"for {LONGER * timeout:.0f} seconds it had hardly a core")
-        return outcome
+        for patience in (timeout, LONGER * timeout):  # the second time alone
+            header = {"ranks": ranks, "timeout": patience, "enough": ENOUGH * timeout}
+            header["quiet"] = quiet or patience > timeout
+            outcome = self._once(header, inputs, files or {}, reply)
+            if not outcome.starved:
+                return outcome
+        raise Busy(f"for {patience:.0f} seconds it had hardly a core")
 
     def _once(
         self,
-        ranks: int,
+        header: dict,
         inputs: dict | Sequence[dict],
-        *,
-        timeout: float,
-        files: Mapping[str, bytes] | None,
-        quiet: bool,
+        more: Mapping[str, bytes],
         reply: Reply | None,
     ) -> Outcome:
+        ranks = header["ranks"]
         by_rank = [inputs] * ranks if isinstance(inputs, dict) else inputs
         if len(by_rank) != ranks:
             raise ValueError(f"inputs for {len(by_rank)} ranks, not for {ranks}")
         sent = {f"answer/{n}": text.encode() for n, text in self.programs.items()}
         sent |= {f"inputs_{r}": pack(values) for r, values in enumerate(by_rank)}
-        sent |= {f"out/{name}": data for name, data in (files or {}).items()}
+        sent |= {f"out/{name}": data for name, data in more.items()}
         # Ours come last: no name among the files can put something in their place.
         sent |= {path.name: path.read_bytes() for path in beside(self.assignment)}
         with Recorder(ranks, reply) as recorder:
-            header: dict = {"ranks": ranks, "timeout": timeout, "quiet": quiet}
-            header["recorder"] = str(recorder.path)
             with others_turn():
-                answer, received = self._execute(header, sent)
+                asked = header | {"recorder": str(recorder.path)}
+                answer, received = self._execute(asked, sent)
         try:
             outcome = _outcome(answer, received, ranks)
         except Exception as error:  # what came out of a sandbox may be anything
@@ -223,7 +220,7 @@ class Rig:
         return runner.execute(header, files)
 
     def close(self) -> None:
-        """End whatever still runs."""
+        """Give back what the runs have needed, when there is no later one."""
 
 
 def _outcome(answer: dict, files: dict[str, bytes], ranks: int) -> Outcome:

@@ -10,12 +10,10 @@ import json
 import os
 import re
 import shutil
-import sys
 import tempfile
 import time
-from collections import deque
-from collections.abc import Iterable
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -27,12 +25,20 @@ LARGEST_ANSWER = 100_000_000  # bytes of all its files
 LARGEST_HEADER = 1_000_000  # bytes of its first line
 # The first sign of life may be late, because a machine that grades is busy.
 FIRST_SIGN = 120.0  # seconds
-STARVED = 0.2  # of the time, that threads have waited for a core
-ITS_OWN = 0.75  # of the cores that the ranks can use: then they wait for each other
-RESERVE = 60.0  # seconds that a run may take beyond three times its timeout
+RESERVE = 60.0  # seconds
 
 Answer = tuple[dict, dict[str, bytes]]  # how a run went, and its files
-Look = tuple[float, float, float]  # when, and what `cores` tells
+
+
+@dataclass(frozen=True)
+class Look:
+    """A look at a run and at the machine, all in seconds."""
+
+    at: float
+    busy: float
+    """For how long the cores have worked by then, all together."""
+    threads: dict[str, tuple[float, float]]
+    """For how long each thread of the run has had a core, and has waited for one."""
 
 
 def write(stream: IO[bytes], header: dict, files: dict[str, bytes]) -> None:
@@ -113,23 +119,16 @@ def launch(header: dict, folder: Path, limits: "Limits | None", **more: Any) -> 
     from ddp_lab.kit.run.limits import Limits
     from ddp_lab.kit.run.result import RunFailed, RunInterrupted
 
-    # Beside the silence that the launcher waits for, a run has an end in any case: a
-    # program that prints for ever is never silent.
-    limit = 3 * header["timeout"] + RESERVE
-    end = time.monotonic() + limit
     late, alone = False, limits is not None  # in a sandbox all processes are the run's
-    looks = deque[Look]([(time.monotonic(), 0.0, 0.0)])
-    seen: dict[str, list[int]] = {}
+    looks = [look(alone, {})]
 
     def watch(run: "Run") -> None:
         nonlocal late
-        # Once it is stopped, it takes its time to be asked where it stands.
-        if run.code is None and time.monotonic() > looks[-1][0] + 1:
-            ours = ["[0-9]*"] if alone else below()
-            looks.append((time.monotonic(), *cores(seen, ours)))
-        while looks[-1][0] - looks[0][0] > header["timeout"]:
-            looks.popleft()
-        if time.monotonic() > end and not late and run.code is None:
+        if run.code is not None:  # once it is stopped, it is asked where it stands
+            return
+        if (now := time.monotonic()) > looks[-1].at + 1:
+            looks.append(look(alone, looks[-1].threads))
+        if now > looks[0].at + limit(header["timeout"]) and not late:
             late = True
             raise KeyboardInterrupt
 
@@ -143,14 +142,19 @@ def launch(header: dict, folder: Path, limits: "Limits | None", **more: Any) -> 
             raise
         run = failed.run
     answer = told(run, folder)
-    if failure := run.failure:
-        if late:
-            answer["late"] = limit
-        if late or failure.kind == "timeout":
-            here = len(os.sched_getaffinity(0)) if sys.platform == "linux" else 1
-            useful = min(header["ranks"], here)
-            answer["starved"] = starved(useful, looks[0], looks[-1])
+    if run.failure and (late or run.failure.kind == "timeout"):
+        lasted = limit(header["timeout"]) if late else header["timeout"]
+        began = looks[-1].at - lasted
+        first = next(each for each in looks if each.at >= began)
+        worked = looks[-1].at - first.at - hindered(first, looks[-1])
+        answer |= {"late": lasted} if late else {}
+        answer["starved"] = worked < header["enough"]
     return answer
+
+
+def limit(timeout: float) -> float:
+    """Return the seconds after which a run ends that is never silent for `timeout`."""
+    return 3 * timeout + RESERVE
 
 
 def told(run: "Run", folder: Path) -> dict:
@@ -159,40 +163,45 @@ def told(run: "Run", folder: Path) -> dict:
     return {"failure": text, "exit_codes": run.exit_codes}
 
 
-def below() -> list[int]:
-    """Return the processes that this one has started, and that these have."""
-    import psutil
-
-    return [process.pid for process in psutil.Process().children(recursive=True)]
-
-
-def cores(seen: dict[str, list[int]], pids: Iterable) -> tuple[float, float]:
-    """Return the seconds that processes have run, and waited for a core.
+def look(alone: bool, before: dict[str, tuple[float, float]]) -> Look:
+    """Look at the run below this process; where there is no /proc, nothing is seen.
 
     Args:
-        seen: of each thread what it had when it was last seen; what has ended since
-            counts all the same.
-        pids: which processes; "[0-9]*" are all that are here.
+        alone: whether all processes that are here are the run's.
+        before: the threads of the last look; what has ended since counts all the same.
     """
+    import psutil
+
+    pids = [p.pid for p in psutil.Process().children(recursive=True)]
+    threads, cores = {**before}, [0]
+    with suppress(OSError):
+        everybody = [int(name) for name in os.listdir("/proc") if name.isdigit()]
+        pids = [p for p in everybody if p != os.getpid()] if alone else pids
+        cores = [*map(int, Path("/proc/stat").read_text().split()[1:9])]
+        del cores[3:5]  # idle, and idle because of a disk
     for pid in pids:
         for path in glob.glob(f"/proc/{pid}/task/*/schedstat"):
             with suppress(OSError, ValueError):  # it has ended
-                seen[path] = [*map(int, Path(path).read_text().split()[:2])]
-    ran, waited = map(sum, zip(*seen.values(), strict=True)) if seen else (0, 0)
-    return ran / 1e9, waited / 1e9
+                ran, waited, _ = map(int, Path(path).read_text().split())
+                threads[path] = ran / 1e9, waited / 1e9
+    return Look(time.monotonic(), sum(cores) / os.sysconf("SC_CLK_TCK"), threads)
 
 
-def starved(useful: int, first: Look, last: Look) -> bool:
-    """Tell whether a run that was silent wanted to go on, and was not let.
+def hindered(first: Look, last: Look) -> float:
+    """Return for how many seconds between two looks others have kept a run waiting.
 
-    Given are how many cores are of use to it, and two looks at `cores`, each after its
-    time. Who waits for a message wants no core; and ranks that wait for cores while
-    they have nearly all of them have nobody to wait for but each other.
+    The thread that has waited most for a core is what a run waits for; whoever waits
+    for a message wants no core. Others are to blame for their part of all that the
+    cores have done meanwhile but for that thread; for the rest the run is, itself.
     """
-    lasted, got, lost = (
-        after - before for before, after in zip(first, last, strict=True)
-    )
-    return lost > STARVED * lasted and got < ITS_OWN * useful * lasted
+    threads = []
+    for name, now in last.threads.items():
+        before = first.threads.get(name, (0.0, 0.0))
+        threads.append((now[0] - before[0], now[1] - before[1]))
+    own = sum(ran for ran, _ in threads)
+    others = max(0.0, last.busy - first.busy - own)
+    ran, waited = max(threads, key=lambda thread: thread[1], default=(0.0, 0.0))
+    return waited * others / max(others + own - ran, 1e-9)
 
 
 def _tidy(text: str, folder: Path) -> str:

@@ -1,6 +1,5 @@
 """What became of a case, in one line, and how numbers are compared for it."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -41,15 +40,6 @@ def fail(words: str) -> Verdict:
 def blocked(words: str) -> Verdict:
     """Return the verdict of a case that cannot be judged here, and why."""
     return Verdict("blocked", words)
-
-
-def total(verdicts: Sequence[Verdict]) -> str:
-    """Return the state of a criterion, given its cases."""
-    states = {verdict.state for verdict in verdicts}
-    for state in ("fail", "not yet", "blocked"):
-        if state in states:
-            return state
-    return "pass" if states else "fail"
 
 
 def up_to_scale(expected: np.ndarray, got: np.ndarray) -> np.ndarray:

@@ -41,36 +41,27 @@ if __name__ == "__main__":
 
 from classroom.engine import fence, runner
 from ddp_lab.kit.run import fork_server, rank, warm
-from ddp_lab.kit.run.limits import Limits
 
 SCRATCH = "/run"  # inside the sandbox, where the run's folder and logs are
 FOLDER, SERVER = Path(SCRATCH, "case"), Path(SCRATCH, "server")
 ALL_NAMESPACES = 0x7E020000  # see setns(2)
-PROCESSES = 2000  # and threads, of this user; the judge is stricter
 
 
 def main(control: socket.socket) -> None:
     """Fork a keeper for each message, until nobody can send any more."""
     fork_server.load()
     control.send(b"ready")
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for keepers
     while True:
         word, files, _, _ = socket.recv_fds(control, 1, 8)
         if not word:
             return
-        _bury()
         parent = os.getpid()
         if os.fork() == 0:
             control.close()
             _alone(keep, parent, *files)
         for file in files:
             os.close(file)
-
-
-def _bury() -> None:
-    """Let the keepers go that have ended."""
-    with suppress(ChildProcessError):
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
 
 
 def _alone(work: Callable[..., None], *args: Any) -> None:
@@ -92,6 +83,7 @@ def keep(zygote: int, channel_file: int, inside: int, *groups: int) -> None:
         inside: a pidfd of the sandbox's first process.
         groups: where to sign in to the submission's control groups.
     """
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     channel = socket.socket(fileno=channel_file)
     for group in groups:
         os.write(group, b"0")  # whoever writes it
@@ -103,26 +95,38 @@ def keep(zygote: int, channel_file: int, inside: int, *groups: int) -> None:
     fence.fence()
     fork_server.die_with(zygote)
     os.nice(5)
-    with channel.makefile("wb") as answers:
-        runner.write(answers, {"keeper": os.getpid()}, {})
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    tempfile.tempdir = SCRATCH  # a program that fills /tmp can still say so
+    with channel.makefile("wb") as judge:
+        runner.write(judge, {"keeper": os.getpid()}, {})
         try:
-            answer, found = _run(channel, inside)
+            header = _take(channel)
+            answer, found = _run(header, [channel.fileno(), inside], inside)
         except Exception as error:  # say, a full disk
             answer, found = {"trouble": f"{type(error).__name__}: {error}"[:500]}, {}
-        runner.write(answers, answer, found)
+        runner.write(judge, answer, found)
 
 
-def _run(channel: socket.socket, inside: int) -> runner.Answer:
+def _take(channel: socket.socket) -> dict:
+    """Put the judge's files in place; return what is asked for.
+
+    The ranks are copies of this process: no frame of it shall hold what others get.
+    """
+    with channel.makefile("rb") as judge:
+        header, files = runner.read(judge)
+    runner.fill(FOLDER, header, files)
+    return header
+
+
+def _run(header: dict, files: list[int], inside: int) -> runner.Answer:
     """Run what the judge asks for; return how it went, and its files."""
-    header = _take(channel)
-    limits = limit(*header["limits"])
     SERVER.mkdir()
     said, say = os.pipe()
-    server = Server(header["ranks"], [channel.fileno(), inside, said])
+    server = Server(header["ranks"], [*files, said])
     if os.fork() == 0:
         server.let_go()
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        _alone(launch, header, limits, say)
+        _alone(launch, header, say)
     os.close(say)
     os.dup2(said, 0)
     server.serve()  # until the launcher says something, or ends
@@ -145,34 +149,10 @@ def _run(channel: socket.socket, inside: int) -> runner.Answer:
     return told, runner.collect(FOLDER / "out", told)
 
 
-def _take(channel: socket.socket) -> dict:
-    """Have a fork put the judge's files in place; return what is asked for.
-
-    A rank is a copy of the keeper: what that has read, the inputs of all ranks, each
-    of them would find in its memory.
-    """
-    told, tell = os.pipe()
-    if os.fork() == 0:
-        _alone(_fill, channel, tell)
-    os.close(tell)
-    with open(told) as header:
-        words = header.read()
-    os.wait()
-    if not words:
-        raise RuntimeError("there is no room for the run's files")
-    return json.loads(words)
-
-
-def _fill(channel: socket.socket, pipe: int) -> None:
-    with channel.makefile("rb") as requests, open(pipe, "w") as header:
-        asked, files = runner.read(requests)
-        runner.fill(FOLDER, asked, files)
-        json.dump(asked, header)
-
-
-def launch(header: dict, limits: Limits, pipe: int) -> None:
+def launch(header: dict, pipe: int) -> None:
     """Be the launcher: run the harness, and say what became of it."""
     try:
+        limits = runner.graded(header["output"])
         answer = runner.launch(header, FOLDER, limits, warm=_Given())
     except Exception as error:  # say, a full disk
         answer = {"trouble": f"{type(error).__name__}: {error}"[:500]}
@@ -209,19 +189,6 @@ def bytes_on_wire() -> int | None:
     return None
 
 
-def limit(memory: int, file: int, output: int) -> Limits:
-    """Set what this process and each that it starts may have; return a run's limits."""
-    for kind, most in (
-        (resource.RLIMIT_DATA, memory),
-        (resource.RLIMIT_FSIZE, file),
-        (resource.RLIMIT_NPROC, PROCESSES),
-        (resource.RLIMIT_CORE, 0),
-    ):
-        resource.setrlimit(kind, (most, most))
-    tempfile.tempdir = SCRATCH  # a program that fills /tmp can still say so
-    return runner.graded(output)
-
-
 # --- the fork server ---
 
 
@@ -234,7 +201,7 @@ class Server(fork_server.Server):
     """
 
     def __init__(self, ranks: int, files: list[int]):
-        super().__init__(SERVER / "socket", rank.run, self._wall_in)
+        super().__init__(SERVER / "socket", rank.run, self._leave)
         self.left, self.files = 1 + ranks, files
         self.codes: dict[int, int] = {}
         """By rank its exit code, negative for a signal."""
@@ -266,15 +233,12 @@ class Server(fork_server.Server):
         if pid in self._ranks:
             self.codes[self._ranks[pid]] = os.waitstatus_to_exitcode(status)
 
-    def _wall_in(self, client: int) -> None:
-        """Be a fork, from now on without a way to us."""
-        try:
-            for number in self.files:
-                os.close(number)
-            fence.wall_in()
-        except BaseException:  # no program without a wall
-            traceback.print_exc()
-            os._exit(1)
+    def _leave(self, client: int) -> None:
+        """Be a fork, from now on without a way to us; let it die first of all."""
+        for number in self.files:
+            os.close(number)
+        fence.set_dumpable(True)  # py-spy, which the launcher asks, may look
+        Path("/proc/self/oom_score_adj").write_text("1000")
 
 
 if __name__ == "__main__":

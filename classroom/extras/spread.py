@@ -109,8 +109,6 @@ def main() -> None:
     options = asked["options"]
     if not options["unsafe"] and (trouble := sandbox.available()):
         sys.exit(f"{node}: {trouble}")
-    if not options["unsafe"] and (weak := sandbox.weak()):
-        print(f"{node}: {weak}", flush=True)
     mine = asked["names"][task::tasks]
     options["secret"] = asked["secret"]
     for report in judge.judge_all(asked["assignment"], mine, **options):

@@ -165,7 +165,6 @@ def test_cases_are_drawn_with_a_secret_and_there_is_an_end(monkeypatch, tmp_path
     gradescope.main(tmp_path, tmp_path)
     (rig,) = seen
     assert rig.secret == judge.SECRET
-    assert rig.limits.wall == gradescope.SECONDS < 600  # which Gradescope gives
 
 
 def test_each_case_has_its_line():

@@ -1,18 +1,16 @@
 """A hostile submission costs its author points, and nobody else anything."""
 
-import json
 import os
-import platform
 import sys
 from contextlib import closing
 from dataclasses import replace
 
 import psutil
 import pytest
-from conftest import wait_until, words_of
-from course import RING, as_notebook, box, cells, changed, solution
+from conftest import words_of
+from course import RING, box, cells, changed, solution
 
-from classroom.engine import fence, groups, judge, sandbox, traces, watchdog
+from classroom.engine import fence, groups, judge, sandbox
 from classroom.engine.check import try_case
 from ddp_lab import ROOT
 
@@ -23,13 +21,14 @@ pytestmark = [
     ),
 ]
 GB = 1_000_000_000
-LIMITS = sandbox.Limits(seconds=200, memory=4 * GB)
+LIMITS = sandbox.Limits(seconds=200, memory=2 * GB, disk=4 * GB)
 CASE = {"ranks": 2, "length": 8, "seed": 1}
+RIGHT = next(cell for cell in cells("ring") if cell.name == "right")
 HEAD = "import os, sys, time\nimport torch\nimport torch.distributed as dist\n\n\n"
 DEF = "def all_reduce(x):\n"
+MEMORY = "it used more than 2 GB of memory"
 # By name: the body of all_reduce, and the words with which its only case ends.
 HOSTILE = {
-    "raises": ("raise RuntimeError('no')", "RuntimeError: no"),
     "hangs": ("time.sleep(10_000)", "no end after"),
     "prints 1 GB": (
         "for _ in range(1000):\n        print('x' * 1_000_000)",
@@ -38,30 +37,26 @@ HOSTILE = {
     "forks without end": (
         "while True:\n        try:\n            os.fork()\n"
         "        except OSError:\n            pass",
-        "more than 300 processes",
+        "it had more than 300 processes and threads",
     ),
     "allocates all memory": (
-        "time.sleep(1000 * dist.get_rank())\n"
-        "    kept = []\n    while True:\n        kept.append(torch.ones(25_000_000))",
-        "can't allocate memory",  # a process has two thirds of what all may have
+        "kept = []\n    while True:\n        kept.append(torch.ones(25_000_000))",
+        MEMORY,
     ),
     "shares all memory": (
-        "import mmap\n    kept = []\n    while True:\n"
-        "        kept.append(mmap.mmap(-1, 100_000_000))\n"
-        "        kept[-1].write(b'x' * 100_000_000)\n"
-        "        print(len(kept), flush=True)",  # slow on a busy machine, and no hang
-        "more than 4 GB of memory",
+        "import mmap\n    kept = [mmap.mmap(-1, 10 ** 8) for _ in range(30)]\n"
+        "    for part in kept:\n        part.write(bytes(10 ** 8))",
+        MEMORY,
     ),
-    "holds memory that no process has": (
-        "kept = []\n    for _ in range(60):\n"
-        "        kept.append(os.memfd_create('hidden'))\n"
-        "        os.write(kept[-1], bytes(100_000_000))\n"
-        "        print(len(kept), flush=True)",
-        "more than 4 GB of memory",
+    "has files without a name": (
+        "kept = [os.memfd_create('hidden') for _ in range(30)]\n"
+        "    for file in kept:\n        os.write(file, bytes(10 ** 8))",
+        MEMORY,
     ),
-    "fills the disk": (
-        "for i in range(100):\n        open(f'/tmp/{i}', 'wb').write(bytes(10 ** 8))",
-        "No space left on device",
+    "fills the folders": (
+        "for i in range(10):\n        for folder in ('/tmp', '/run', '/dev/shm'):\n"
+        "            open(f'{folder}/{i}', 'wb').write(bytes(10 ** 8))",
+        MEMORY,
     ),
     "deletes its folder": (
         "import shutil\n    shutil.rmtree(sys.argv[1])",
@@ -71,14 +66,9 @@ HOSTILE = {
     "kills its parent": ("os.kill(os.getppid(), 9)\n    time.sleep(60)", "fail: "),
     "kills everybody": ("os.kill(-1, 9)", "fail: "),
     "kills process 1": ("os.kill(1, 9)\n    raise OSError('it lives')", "it lives"),
-    "closes all files": ("os.closerange(0, 1000)", "fail: "),
     "patches the harness": (
         "import ranks\n    ranks.give.__code__ = (lambda **values: None).__code__",
         "ended before it had given its result",
-    ),
-    "patches torch": (
-        "dist.get_world_size = lambda: 1\n    torch.equal = lambda a, b: True",
-        "expected [",
     ),
     "prints a forged report": (
         'print(\'{"state": "pass", "result": [1, 2]}\')\n    print("right: pass")',
@@ -97,38 +87,8 @@ HOSTILE = {
     "is no Python": ("return (", "SyntaxError"),
 }
 # These keep the machine busy, or wait.
-SLOW = {"hangs", "prints 1 GB", "forks without end", "allocates all memory"}
-SLOW |= {
-    "holds memory that no process has",
-    "shares all memory",
-    "fills the disk",
-    "kills its parent",
-}
-
-
-@pytest.fixture
-def nobody_left(monkeypatch):
-    """See that no process of a sandbox of this test is left behind."""
-    inside = {}
-
-    class Seen(sandbox._Run):
-        def __init__(self, *args):
-            super().__init__(*args)
-            # Held open, or its number could soon be another sandbox's.
-            kept = open(f"/proc/{self.init}/ns/pid")
-            inside[watchdog._namespace(self.init)] = kept
-
-    monkeypatch.setattr(sandbox, "_Run", Seen)
-    yield
-
-    def alive() -> list[int]:
-        left = [pid for pid in psutil.pids() if watchdog._namespace(pid) in inside]
-        return [*filter(sandbox._lives, left)]
-
-    # All have been killed; where the machine is busy, that takes its time.
-    assert inside and wait_until(lambda: not alive(), 120), alive()
-    for kept in inside.values():
-        kept.close()
+SLOW = {"hangs", "prints 1 GB", "forks without end", "fills the folders"}
+SLOW |= {"has files without a name", "shares all memory", "kills its parent"}
 
 
 def tried(text: str, criterion: str = "right", case: dict | None = None):
@@ -138,8 +98,8 @@ def tried(text: str, criterion: str = "right", case: dict | None = None):
 
 
 def marks(name: str) -> list[pytest.MarkDecorator]:
-    bomb = [pytest.mark.alone] if name == "forks without end" else []
-    return [pytest.mark.full, *bomb] if name in SLOW else bomb
+    full = [pytest.mark.full] if name in SLOW else []
+    return [*full, pytest.mark.alone] if name == "forks without end" else full
 
 
 @pytest.mark.parametrize(
@@ -195,56 +155,50 @@ def test_a_daemon_does_not_live_to_see_the_next_case():
     assert in_turn(before(look), 8, 9) == ["pass"] * 2
 
 
-def two_judged(body: str, **limits: float) -> list[str]:
-    """Return what is said of two criteria, one after the other."""
+def test_after_an_ending_by_force_nothing_more_is_started():
     wanted = [cell for cell in cells("ring") if cell.name in ("right", "any_length")]
-    programs = {"ring.py": f"{HEAD}{DEF}    {body}\n"}
-    with closing(box(RING, programs, sandbox.Limits(**limits))) as rig:
+    text = f"{HEAD}{DEF}    while time.process_time() < 1.5: pass\n"
+    with closing(box(RING, {"ring.py": text}, sandbox.Limits(seconds=1))) as rig:
         rig.at_once = 1
-        found, _ = judge.try_all(rig, wanted)
-    return ["\n".join(found[cell.name]["lines"]) for cell in wanted]
+        first, second = judge.try_all(rig, wanted)[0].values()
+    assert "it took more than 1 seconds of a core" in first["lines"][0]
+    assert second["lines"] == [f"any_length: fail: {sandbox.NOT_STARTED}"]
 
 
-def test_after_an_ending_by_force_nothing_more_is_started(monkeypatch):
-    """What was too much is known with the answer, before anybody looks again."""
-    monkeypatch.setattr(sandbox, "LOOK_EVERY", 600)
-    busy = "while time.process_time() < 1.5: pass"
-    assert two_judged(busy, seconds=1)[1] == f"any_length: fail: {sandbox.NOT_STARTED}"
+def test_a_folder_is_bounded():
+    body = "open('/dev/shm/x', 'wb').write(bytes(2 * 10 ** 8))"
+    limits = replace(LIMITS, disk=10**8)
+    with closing(box(RING, {"ring.py": f"{HEAD}{DEF}    {body}\n"}, limits)) as rig:
+        assert "No space left on device" in str(try_case(rig, "right", CASE))
 
 
-def test_time_that_passes_is_no_zero():
-    """A busy machine may need long for all runs of a right answer."""
-    for said in two_judged("time.sleep(1000)", wall=1):
-        assert "blocked: the machine is too busy" in said
+def test_a_launcher_that_is_stopped_keeps_nobody(monkeypatch):
+    """It is of the same user as the ranks, and the only one that ends a silent run."""
+    monkeypatch.setattr(sandbox.runner, "limit", lambda timeout: 5)
+    monkeypatch.setattr(sandbox.runner, "FIRST_SIGN", 10)
+    stop = "import signal\n    for pid in filter(str.isdigit, os.listdir('/proc')):\n"
+    stop += "        if pid != str(os.getpid()):\n"
+    stop += "            os.kill(int(pid), signal.SIGSTOP)\n    time.sleep(1000)"
+    verdict = tried(f"{HEAD}{DEF}    {stop}\n")
+    assert "it had given no answer" in str(verdict)
 
 
 # What a program tries that is none of its business; it says what has succeeded.
-ATTEMPTS = """    import ctypes, errno, socket, subprocess
-    libc, done = ctypes.CDLL(None, use_errno=True), []
-    if libc.unshare(0x10000000) == 0 or libc.unshare(0x20000) == 0:
-        done.append("unshare")
-    words = ["unshare -U true", "unshare -Urm true", "mount -t tmpfs x /tmp"]
+ATTEMPTS = """    import socket, subprocess
+    done = []
+    words = ["unshare -U true", "unshare -n true", "mount -t tmpfs x /tmp"]
     for words in map(str.split, words):
         if subprocess.run(words, stderr=subprocess.DEVNULL).returncode == 0:
             done.append(words)
-    for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
-        if pid == os.getpid():
-            continue
-        for name in ("mem", "maps", "environ", "fd/0", "fd/1", "fd/3"):
-            try:
-                with open(f"/proc/{pid}/{name}", "rb", buffering=0) as file:
-                    if name not in ("maps", "environ") or file.read(1):  # no zombie's
-                        done.append(f"opens {name} of {pid}")
-            except OSError:
-                pass
-        if libc.ptrace(16, pid, 0, 0) == 0:
-            done.append(f"holds {pid}")
-    if libc.shmget(0, 1000, 0o1600) != -1:  # which nobody would count
-        done.append("shmget")
-    for number in CALLS:
-        libc.syscall(number, 0, 0, 0, 0, 0, 0)
-        if ctypes.get_errno() != errno.EPERM:
-            done.append(f"call {number}")
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            told = open(f"/proc/{pid}/status").read()
+        except OSError:
+            continue  # it has ended
+        if "CapEff:\\t0000000000000000\\n" not in told:
+            done.append(f"{pid} has a capability")
+        if "Seccomp:\\t2\\n" not in told:
+            done.append(f"{pid} may call what it likes")
     for folder, _, names in os.walk("/run"):
         for path in (f"{folder}/{name}" for name in names):
             try:
@@ -261,11 +215,20 @@ ATTEMPTS = """    import ctypes, errno, socket, subprocess
 """
 
 
-def test_a_program_cannot_leave_nor_look_into_others():
-    calls = [*fence.NOBODYS.values(), *fence.OF_OTHERS.values()]
-    column = list(fence.AUDIT_ARCH).index(platform.machine())
-    numbers = str([call[column] for call in calls])
-    assert in_turn(before(ATTEMPTS.replace("CALLS", numbers)), 8) == ["pass"]
+def test_a_program_cannot_leave():
+    assert in_turn(before(ATTEMPTS), 8) == ["pass"]
+
+
+def test_a_refused_call_fails():
+    column = list(fence.AUDIT_ARCH).index(os.uname().machine)
+    numbers = [call[column] for call in fence.REFUSED.values()]
+    look = f"""    import ctypes
+    libc = ctypes.CDLL(None, use_errno=True)
+    for number in {numbers}:
+        if libc.syscall(number, 0, 0, 0, 0) != -1 or ctypes.get_errno() != 1:
+            raise RuntimeError(f"call {{number}}")
+"""
+    assert in_turn(before(look), 8) == ["pass"]
 
 
 def test_an_exit_code_is_what_the_kernel_says():
@@ -352,11 +315,10 @@ def test_no_rank_remembers_what_another_was_given():
 
 
 def test_the_visible_answer_does_not_help():
-    visible, *hidden = cells("ring")[0].cases
+    visible, *hidden = RIGHT.cases
     lookup = "import numpy\n\n\n" + DEF
     lookup += "    r = dist.get_world_size()\n"
-    lookup += "    draw = numpy.random.default_rng({seed: 1}.get('seed', 1))\n"
-    lookup = lookup.replace("{seed: 1}.get('seed', 1)", str(visible["seed"]))
+    lookup += f"    draw = numpy.random.default_rng({visible['seed']})\n"
     lookup += (
         "    x[:] = torch.from_numpy(draw.integers(-20, 21, (r, len(x))).sum(0))\n"
     )
@@ -365,7 +327,7 @@ def test_the_visible_answer_does_not_help():
     assert (seen.state, unseen.state) == ("pass", "fail"), (seen, unseen)
 
 
-def test_no_process_outlives_its_sandbox(nobody_left):
+def test_no_process_outlives_its_sandbox():
     """A daemon that has left its session, its environment and its parents."""
     daemon = "    if os.fork() == 0:\n        os.setsid()\n        if os.fork() == 0:\n"
     seconds = f"98765.{os.getpid()}"  # nobody else's
@@ -376,21 +338,15 @@ def test_no_process_outlives_its_sandbox(nobody_left):
     assert not any(seconds in words_of(p) for p in psutil.process_iter())
 
 
-@pytest.mark.full
-@pytest.mark.alone
-def test_a_fork_bomb_leaves_nobody(nobody_left):
-    body, words = HOSTILE["forks without end"]
-    assert words in str(tried(f"{HEAD}{DEF}    {body}\n"))
-
-
 BOMB = f"{HEAD}{DEF}    {HOSTILE['forks without end'][0]}\n"
 
 
 @pytest.mark.full
 @pytest.mark.alone
-def test_a_fork_bomb_costs_no_neighbor_anything(nobody_left, tmp_path, monkeypatch):
+def test_a_fork_bomb_costs_no_neighbor_anything(tmp_path, monkeypatch):
     handed = {"anna": solution("ring")["ring.py"], "bomb": BOMB}
-    wanted = [replace(cell, cases=cell.cases[:1]) for cell in cells("ring")[:2]]
+    few = RIGHT.cases[:1]
+    wanted = [replace(RIGHT, name=name, cases=few) for name in ("right", "any_length")]
     monkeypatch.setattr(judge, "criteria", lambda name: wanted)
     monkeypatch.setattr(judge, "COURSE", tmp_path)
     monkeypatch.setattr(judge, "notebook", lambda *names: names[-1])
@@ -401,74 +357,9 @@ def test_a_fork_bomb_costs_no_neighbor_anything(nobody_left, tmp_path, monkeypat
     first, second = reports["bomb"].criteria.values()
     assert HOSTILE["forks without end"][1] in first["lines"][0]
     assert sandbox.NOT_STARTED in second["lines"][0]
-    ours = f"{traces.name()}*"
+    # A group with a process in it cannot be removed.
+    ours = f"{groups.PREFIX}{os.getpid()}-*"
     assert not [group for home in groups.homes() for group in home.glob(ours)]
-
-
-# Each fills memory that is none of its process's, more than there may be, and stays.
-HIDDEN = {
-    "three folders": (
-        "for i in range(10):\n"
-        "        for folder in ('/tmp', '/run', '/dev/shm'):\n"
-        "            open(f'{folder}/{i}', 'wb').write(bytes(10 ** 8))\n"
-    ),
-    "memfd": (
-        "kept = [os.memfd_create('x') for _ in range(30)]\n"
-        "    for file in kept:\n        os.write(file, bytes(10 ** 8))\n"
-    ),
-    "shared memory": (
-        "import mmap\n    kept = [mmap.mmap(-1, 10 ** 8) for _ in range(30)]\n"
-        "    for part in kept:\n        part.write(bytes(10 ** 8))\n"
-    ),
-}
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("grouped", [True, False], ids=["group", "watchdog"])
-@pytest.mark.parametrize("name", HIDDEN)
-def test_memory_that_no_process_has_is_bounded(name, grouped, monkeypatch):
-    if not grouped:
-        monkeypatch.setattr(groups, "make", lambda *bounds: None)
-    elif not groups.homes():
-        pytest.skip("no control groups for us")
-    limits = sandbox.Limits(seconds=200, memory=2 * GB, disk=2 * GB)
-    alone = "if dist.get_rank():\n        time.sleep(1000)\n    "
-    text = f"{HEAD}{DEF}    {alone}{HIDDEN[name]}    time.sleep(1000)\n"
-    with closing(box(RING, {"ring.py": text}, limits)) as rig:
-        verdict = try_case(rig, "right", CASE)
-    assert "it used more than 2 GB of memory" in str(verdict)
-
-
-# --- files ---
-
-
-def handed_in(tmp_path, data: bytes) -> tuple[dict, str]:
-    path = tmp_path / "ring.ipynb"
-    path.write_bytes(data)
-    return judge.answers(path, RING.PROGRAMS)
-
-
-@pytest.mark.parametrize(
-    "data",
-    [b"", b"hello", b"[]", b"{}", b'{"cells": 1}', b'{"cells": [1]}', b"\xff" * 99]
-    + [b"[" * 100_000, b'{"cells": [{"source": 3, "metadata": []}]}'],
-)
-def test_what_is_no_notebook_is_said_so(tmp_path, data):
-    programs, note = handed_in(tmp_path, data)
-    assert programs == {} and note
-
-
-def test_the_answer_is_found_whatever_else_has_changed(tmp_path):
-    answer = solution("ring")
-    notebook = json.loads(json.dumps(as_notebook("ring", answer)))
-    assert handed_in(tmp_path, json.dumps(notebook).encode()) == (answer, "")
-    for cell in notebook["cells"]:
-        cell["metadata"] = {}  # some editors strip it
-        if cell["source"].startswith("check("):
-            cell["source"] = "print('right: pass')"
-    junk = {"cell_type": "code", "source": "import os; os.abort()", "metadata": {}}
-    notebook["cells"] = [junk, *reversed(notebook["cells"]), junk]
-    assert handed_in(tmp_path, json.dumps(notebook).encode()) == (answer, "")
 
 
 def test_the_same_answer_gets_the_same_grade():

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from classroom.engine import fence, remedy, sandbox
+from classroom.engine import remedy, sandbox
 from ddp_lab import ROOT
 
 pytestmark = pytest.mark.sandbox
@@ -81,7 +81,6 @@ def test_the_refusal_says_what_to_do(monkeypatch):
     def refused(words, **options):
         return subprocess.CompletedProcess(words, 1, stdout="", stderr=f"{SAID}\n")
 
-    monkeypatch.setattr(fence, "known", lambda: True)
     monkeypatch.setattr(shutil, "which", lambda name: "/usr/bin/bwrap")
     monkeypatch.setattr(subprocess, "run", refused)
     monkeypatch.setattr(remedy, "remedy", lambda: "do this")
