@@ -284,7 +284,7 @@ LESSONS = (
         "Machines that fail",
         "a training that outlives the machines it runs on",
         CLUSTERS,
-        minutes=40,
+        minutes=45,
         ranks=2,
         programs="elastic",
         after="checkpointing many_machines",
