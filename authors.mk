@@ -1,7 +1,7 @@
 # What authors and instructors do besides; the Makefile reads it where it is there.
 
 .PHONY: course outputs figs check test test-all evidence lint
-.PHONY: classroom release handout grade feedback similar gradescope grades
+.PHONY: classroom release handout grade feedback gradescope grades
 .PHONY: test-classroom book open-book epub
 
 NBVAL := --nbval --nbval-current-env --nbval-cell-timeout 180
@@ -68,7 +68,6 @@ evidence: .venv/dev-ready ## for maintainers: record tests/evidence anew from li
 # The classroom: see classroom/README.md. A is the assignment, COURSE the folder of a
 # course that is kept elsewhere, as in COURSE=~/my-course.
 ENGINE := $(BIN)/python -m classroom.engine
-EXTRAS := $(BIN)/python -m classroom.extras
 $(if $(word 2,$(COURSE)),$(error COURSE=$(COURSE): make takes no path with a space))
 export DDP_LAB_COURSE := $(abspath $(patsubst ~/%,$(HOME)/%,$(COURSE)))
 
@@ -85,20 +84,17 @@ handout: .venv/classroom-ready ## write what students get, with A=ring or all re
 	$(ENGINE) handout $(A) $(if $(ANSWERS),--answers)
 
 grade: .venv/classroom-ready ## grade what was handed in for A=ring (AGAIN=1, ONLY="right", UNSAFE=1)
-	$(EXTRAS) $(if $(SLURM),slurm "$(SLURM)",grade) $(A) $(WHO) $(if $(UNSAFE),--unsafe) $(if $(AGAIN),--again) \
+	$(ENGINE) grade $(A) $(WHO) $(if $(UNSAFE),--unsafe) $(if $(AGAIN),--again) \
 		$(addprefix --only ,$(ONLY))
 
 feedback: .venv/classroom-ready ## write a page for each student of A=ring
 	$(ENGINE) feedback $(A)
 
-similar: .venv/classroom-ready ## show which submissions of A=ring look alike
-	$(EXTRAS) similar $(A)
-
 gradescope: .venv/classroom-ready ## build an autograder.zip of A=ring for Gradescope
-	$(EXTRAS) gradescope $(A)
+	$(BIN)/python -m classroom.extras.gradescope $(A)
 
-grades: .venv/classroom-ready ## write the grades for Canvas, for Moodle and for a person
-	$(EXTRAS) grades
+grades: .venv/classroom-ready ## write the grades for Canvas and for a person
+	$(BIN)/python -m classroom.extras.grades
 
 test-classroom: lint ## solutions, starters, mistakes, hostile answers; of A=ring, or all
 	$(PYTEST) -m "not alone" $(if $(A),-k "$(A)") \

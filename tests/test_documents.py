@@ -29,7 +29,7 @@ MAKEFILES = [(ROOT / name).read_text() for name in ("Makefile", "authors.mk")]
 TARGETS = set(re.findall(r"^([a-z-]+):", "\n".join(MAKEFILES), re.M))
 # In front of a name that stands for many, and what comes into being by running the lab.
 PLACEHOLDER = re.compile(r"NN|NAME|SUBJECT|STUDENT|/path/|\*|^(train\.py|run\.json)$")
-COURSE = r"release|submitted|feedback|grades|exchange|handout|similar|roster\.csv"
+COURSE = r"release|submitted|feedback|grades|exchange|handout|roster\.csv"
 MADE = re.compile(rf"~|(build|work|\.venv|(classroom/)?({COURSE}))\b")
 FOLDERS = ["bench", "classroom", "ddp_lab", "figs", "notebooks", "tests", "tools"]
 HOUSE = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*")]

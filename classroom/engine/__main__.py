@@ -13,7 +13,7 @@ import sqlite3
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -30,8 +30,6 @@ from classroom.engine.assignment import COURSE, LAB, criteria, home, notebook
 from ddp_lab import from_here
 from ddp_lab.kit.cell.display import table
 
-Elsewhere = Callable[..., Iterable[tuple[judge.Report, str]]]
-"""Given an assignment, names and options of `judge`: reports, each with a machine."""
 LABELS = {"pass": "pass", "fail": "FAIL", "blocked": "blocked", "not yet": "not yet"}
 
 
@@ -118,8 +116,6 @@ def grade(
     unsafe: bool = False,
     again: bool = False,
     only: Sequence[str] = (),
-    elsewhere: Elsewhere | None = None,
-    enter: Callable[[], None] = lambda: None,
 ) -> None:
     """Judge what was handed in, several at once; write it to the gradebook.
 
@@ -129,23 +125,20 @@ def grade(
         unsafe: run their programs without a sandbox.
         again: judge even what has not changed.
         only: the criteria that are judged anew; all others stay as they were.
-        elsewhere: what judges them, if it is not this machine.
-        enter: called before anything is judged, when the gradebook has the assignment.
     """
     known = [cell.name for cell in criteria(assignment)]
     if unknown := [name for name in only if name not in known]:
         sys.exit(f"{assignment} has no criterion {unknown[0]}: {', '.join(known)}")
-    if not (unsafe or elsewhere) and (trouble := sandbox.available()):
+    if not unsafe and (trouble := sandbox.available()):
         sys.exit(trouble)
     names = names or students(assignment)
     if not names:
         where = from_here(COURSE / "submitted" / "STUDENT" / assignment)
         sys.exit(f"nobody has handed in {where}/")
     must_be_released(assignment)
-    enter()
     before = {name: judge.read(judge.path_of(assignment, name)) for name in names}
     options = {"unsafe": unsafe, "again": again, "only": only}
-    reports = judge_all(assignment, names, options, elsewhere)
+    reports = judge_all(assignment, names, options)
     preprocessors.JUDGED.update({(assignment, r.student): r for r in reports})
     course = api(submitted_directory=str(preprocessors.STAGED))
     for name in names:
@@ -161,32 +154,18 @@ def grade(
 
 
 def judge_all(
-    assignment: str,
-    names: list[str],
-    options: dict[str, Any],
-    elsewhere: Elsewhere | None,
+    assignment: str, names: list[str], options: dict[str, Any]
 ) -> list[judge.Report]:
-    """Judge here, or elsewhere; tell of each as it is done."""
+    """Judge submissions; tell of each as it is done."""
     found: dict[str, judge.Report] = {}
     start = time.monotonic()
-
-    def told(report: judge.Report, where: str = "") -> None:
+    for report in judge.judge_all(assignment, names, **options):
         found[report.student] = report
         head = f"[{len(found)}/{len(names)}] {report.student}"
         score = f"{report.score:g} of {report.maximum:g} points"
         note = f", {report.note}" if report.note else ""
-        past = f"{time.monotonic() - start:.0f} s{where}"
+        past = f"{time.monotonic() - start:.0f} s"
         print(f"{head}: {score}{note} ({past})", flush=True)
-
-    if elsewhere:
-        for report, node in elsewhere(assignment, names, **options):
-            told(report, f", on {node}")
-    else:
-        for report in judge.judge_all(assignment, names, **options):
-            told(report)
-    for name in names:
-        if name not in found:
-            told(judge.blocked(assignment, name, "no report has come"))
     return [found[name] for name in names]
 
 
@@ -227,7 +206,7 @@ def feedback(assignment: str) -> None:
             print(from_here(path))
 
 
-def main(grade: Callable[..., None] = grade) -> None:
+def main() -> None:
     """Run the command that the docstring of this module describes."""
     warnings.filterwarnings("ignore", module="nbgrader")  # SQLAlchemy's, about it
     parser = argparse.ArgumentParser(description=__doc__)

@@ -44,7 +44,8 @@ class Assignment(Protocol):
     """What the module criteria.py of an assignment provides.
 
     It may also have NEEDS: by criterion, the files of the programs that it looks at, if
-    not at all of them. The others need not have been written yet.
+    not at all of them. The others need not have been written yet. And HELD_BACK: the
+    criteria whose right answer could be found by trying, if each try were answered.
     """
 
     __name__: str

@@ -1,1 +1,1 @@
-"""What serves some courses: the engine imports nothing of it."""
+"""What a course needs beside the engine, which imports nothing from here."""

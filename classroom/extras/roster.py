@@ -1,110 +1,66 @@
-"""The roster: who takes the course, and by which columns their school knows them.
+"""The roster: who takes the course.
 
-classroom/roster.csv is either Canvas's own file, *Grades → Export*, as it comes, or a
-table whose columns are named as in nbgrader or in Moodle's export:
+roster.csv, in the course's folder, is either what Canvas writes, *Grades → Export*,
+unchanged, or a table:
 
     id,last_name,first_name,email,section
     anna,Ahlgren,Anna,anna@example.org,Tuesday
 
-Canvas's columns are those of its `lib/gradebook_exporter.rb` and, when it reads them
-again, `lib/gradebook_importer.rb` (github.com/instructure/canvas-lms): Student, or
-LastName and FirstName; ID; SIS User ID and SIS Login ID, where you may see them;
-Integration ID and Root Account, at some schools; Section. A column for each assignment
-follows, `Ring (4711)`, and read-only totals.
+Canvas's columns are Student, ID, others by which a school knows a student, Section;
+then one for each assignment, `Ring (4711)`, and totals (lib/gradebook_exporter.rb in
+github.com/instructure/canvas-lms).
 """
 
 import csv
 import io
 import re
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
 from pathlib import Path
-from zoneinfo import ZoneInfo
-
-from nbgrader.api import Gradebook
 
 from classroom.engine.assignment import COURSE
 
 ROSTER = COURSE / "roster.csv"
-DUE = COURSE / "due.txt"
-"""Lines such as `ring 2026-03-06 23:59 UTC`: when an assignment is due."""
 CANVAS = ["Student", "ID", "SIS User ID", "SIS Login ID", "Section"]
-OF_STUDENTS = {*CANVAS, "LastName", "FirstName", "Integration ID", "Root Account"}
 TEST_STUDENT = "Student, Test"  # of Canvas's student view
 TITLE = re.compile(r"(.*) \(\d+\)")
-# What the other kind of table may call its columns, in the order of a Person's fields;
-# the first that is there counts.
-NAMES = [
-    ("id", "username", "id_number"),
-    ("last_name", "surname"),
-    ("first_name",),
-    ("email", "email_address"),
-    ("section", "groups"),
-    ("sis_user_id", "id_number"),
-    ("lms_user_id", "canvas_id"),
-]
 
-
-@dataclass(frozen=True)
-class Person:
-    """Somebody who takes the course."""
-
-    id: str
-    """As the folder in submitted/ is called, if nothing else is found there."""
-    last_name: str = ""
-    first_name: str = ""
-    email: str = ""
-    section: str = ""
-    number: str = ""
-    """The school's own: Canvas's SIS User ID, Moodle's ID number."""
-    canvas: str = ""
-    """Canvas's ID."""
-    row: Mapping[str, str] = field(default_factory=dict, compare=False)
-    """What a Canvas export says of this person, grades included."""
-
-    @property
-    def name(self) -> str:
-        """Return the name as Canvas sorts it: `Ahlgren, Anna`."""
-        return ", ".join(part for part in (self.last_name, self.first_name) if part)
-
-    def columns(self) -> dict[str, str]:
-        """Return what Canvas knows this person by."""
-        made = [self.name or self.id, self.canvas, self.number or self.id, self.id]
-        return dict(zip(CANVAS, [*made, self.section], strict=True)) | dict(self.row)
+Person = dict[str, str]
+"""`id`, `name`, `last_name`, `first_name`, `email`, `section`; and Canvas's columns."""
 
 
 @dataclass(frozen=True)
 class Roster:
-    """Everybody who takes the course, in the order of the file."""
+    """Who takes the course, in the order of the file."""
 
     people: list[Person] = field(default_factory=list)
     columns: list[str] = field(default_factory=lambda: CANVAS)
     """Canvas's columns about a student."""
-    assignments: list[str] = field(default_factory=list)
+    titles: list[str] = field(default_factory=list)
     """Canvas's columns for assignments, `Ring (4711)`."""
 
-    def find(self, name: str) -> Person | None:
-        """Return who hands in as `name`: a login, a number or an e-mail address."""
-        found = [person for person in self.people if name in _called(person)]
+    def find(self, student: str) -> Person | None:
+        """Return who hands in as `student`; None if nobody does, or two may be meant.
+
+        It may be any name that the roster has for them, or the part of an email address
+        before its @.
+        """
+        found = []
+        for person in self.people:
+            email = person["email"]
+            known = {person["id"], person["ID"], person.get("SIS User ID"), email}
+            if student in known | {email.partition("@")[0]} - {"", None}:
+                found.append(person)
         return found[0] if len(found) == 1 else None
 
-    def column(self, assignment: str) -> str:
-        """Return the title of an assignment's column.
+    def title(self, assignment: str) -> str:
+        """Return the title of Canvas's column that has the assignment's name as a word.
 
-        It is the only one of Canvas's that has the assignment's name as a word. Where
-        none has, Canvas will ask whether to make a new assignment.
+        Where there is none, or two are, Canvas will ask about the name itself.
         """
         word = re.compile(rf"\b{re.escape(assignment)}\b", re.I)
-        known = [(title, TITLE.fullmatch(title)) for title in self.assignments]
-        found = [title for title, match in known if match and word.search(match[1])]
+        found = [title for title in self.titles if word.search(title)]
         return found[0] if len(found) == 1 else assignment
-
-
-def _called(person: Person) -> set[str]:
-    other = {person.number, person.canvas, person.email, person.email.split("@")[0]}
-    return {person.id, *other} - {""}
 
 
 def read(path: Path = ROSTER) -> Roster:
@@ -116,96 +72,50 @@ def read(path: Path = ROSTER) -> Roster:
     if not path.exists():
         return Roster()
     text = path.read_text(encoding="utf-8-sig")
-    table = list(csv.reader(io.StringIO(text, newline=""), delimiter=_separator(text)))
-    head, *lines = [[cell.strip() for cell in line] for line in table if any(line)]
-    rows = [dict(zip(head, line, strict=False)) for line in lines]
-    canvas = {"ID", "Section"} <= {*head} and {"Student", "LastName"} & {*head}
-    roster = _from_canvas(head, rows) if canvas else _from_table(path, rows)
-    counts = Counter(person.id for person in roster.people)
+    comma = max(",;\t", key=text.partition("\n")[0].count)  # as some languages have it
+    table = csv.reader(io.StringIO(text, newline=""), delimiter=comma)
+    head, *lines = [[cell.strip() for cell in line] for line in table] or [[]]
+    rows = [dict(zip(head, line, strict=False)) for line in lines if any(line)]
+    if {"ID", "Section"} <= {*head}:
+        # Above the students are up to two rows about the assignments.
+        rows = [row for row in rows if row["ID"] and row.get("Student") != TEST_STUDENT]
+        people = [_from_canvas(row) for row in rows]
+        columns = head[: head.index("Section") + 1]
+        roster = Roster(people, columns, [name for name in head if TITLE.match(name)])
+    elif all(row.get("id") for row in rows):
+        roster = Roster([person(**row) for row in rows])
+    else:
+        what = "neither Canvas's export nor a table with an id in each row"
+        raise SystemExit(f"{path.name} is {what}")
+    counts = Counter(each["id"] for each in roster.people)
     if twice := [name for name, count in counts.items() if count > 1]:
         raise SystemExit(f"{path.name}: {', '.join(twice)} is there more than once")
     return roster
 
 
-def _separator(text: str) -> str:
-    """Return what separates the columns: a semicolon, in some languages' exports."""
-    first = text.partition("\n")[0]
-    return max(",;\t", key=first.count)
+def _from_canvas(row: dict[str, str]) -> Person:
+    last, _, first = row.get("Student", "").partition(", ")
+    login = row.get("SIS Login ID", "")
+    about = person(
+        login or row.get("SIS User ID") or row["ID"],
+        row.get("LastName", last),
+        row.get("FirstName", first),
+        login if "@" in login else "",
+        row["Section"],
+    )
+    return about | row
 
 
-def _from_canvas(head: list[str], rows: list[dict[str, str]]) -> Roster:
-    people = []
-    for row in rows:
-        student = row.get("Student", "")
-        # Above the students are up to two rows about the assignments.
-        if not row["ID"] or student == TEST_STUDENT:
-            continue
-        last, _, first = student.partition(", ")
-        login, number = row.get("SIS Login ID", ""), row.get("SIS User ID", "")
-        people.append(
-            Person(
-                login or number or row["ID"],
-                row.get("LastName", last),
-                row.get("FirstName", first),
-                login if "@" in login else "",
-                row["Section"],
-                number,
-                row["ID"],
-                row,
-            )
-        )
-    columns = [name for name in head if name in OF_STUDENTS]
-    return Roster(people, columns, [name for name in head if TITLE.fullmatch(name)])
-
-
-def _from_table(path: Path, rows: list[dict[str, str]]) -> Roster:
-    people = []
-    for row in rows:
-        known = {name.lower().replace(" ", "_"): cell for name, cell in row.items()}
-        cells = [
-            next((known[name] for name in names if known.get(name)), "")
-            for names in NAMES
-        ]
-        if not cells[0]:
-            wanted = "id, last_name, first_name, email, section"
-            raise SystemExit(f"{path.name}: a row without an id; its columns: {wanted}")
-        name, last, first, email, section, number, canvas = cells
-        people.append(Person(name, last, first, email, section, number, canvas))
-    return Roster(people)
-
-
-def enter(roster: Roster, gradebook: Gradebook) -> None:
-    """Let the gradebook, and so the Formgrader, know everybody by name."""
-    already = {student.id for student in gradebook.students}
-    for person in roster.people:
-        name = next(iter(already & _called(person)), person.id)
-        gradebook.update_or_create_student(
-            name,
-            last_name=person.last_name or None,
-            first_name=person.first_name or None,
-            email=person.email or None,
-            lms_user_id=person.canvas or None,
-        )
-
-
-def enter_due(gradebook: Gradebook, path: Path = DUE) -> None:
-    """Let the gradebook know the due dates that are in a file, if there is one.
-
-    Raises:
-        SystemExit: if a line makes no sense.
-    """
-    known = {assignment.name for assignment in gradebook.assignments}
-    for line in path.read_text().splitlines() if path.exists() else []:
-        name, _, when = line.partition("#")[0].strip().partition(" ")
-        time, _, zone = when.strip().rpartition(" ")
-        try:
-            if name:
-                due = datetime.fromisoformat(time).replace(tzinfo=ZoneInfo(zone))
-                if name in known:  # nbgrader knows UTC, without saying so
-                    due = due.astimezone(timezone.utc).replace(tzinfo=None)
-                    gradebook.update_or_create_assignment(name, duedate=due)
-        except (ValueError, LookupError, OSError):
-            form = "ring 2026-03-06 23:59 Europe/Berlin, or UTC"
-            raise SystemExit(
-                f"{path.name}: {line!r} is no line as in: {form}"
-            ) from None
+def person(
+    id: str,
+    last_name: str = "",
+    first_name: str = "",
+    email: str = "",
+    section: str = "",
+    **_: str,
+) -> Person:
+    """Return somebody whom Canvas will look for by its SIS IDs."""
+    name = ", ".join(filter(None, (last_name, first_name))) or id
+    about = {"id": id, "last_name": last_name, "first_name": first_name}
+    about |= {"name": name, "email": email, "section": section}
+    return about | dict(zip(CANVAS, [name, "", id, id, section], strict=True))

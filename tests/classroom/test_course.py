@@ -55,9 +55,8 @@ class Course:
         nbformat.write(notebook, path)
 
     def run(self, *words: str, **env: str) -> subprocess.CompletedProcess:
-        """Run `python -m classroom.engine WORDS`, or what is an extra."""
-        extras = "grade", "grades", "slurm", "similar"
-        part = "extras" if words[0] in extras else "engine"
+        """Run `python -m classroom.engine WORDS`, or of `make grades`."""
+        part = "extras.grades" if words == ("grades",) else "engine"
         command = [sys.executable, "-m", f"classroom.{part}", *words]
         env = {**os.environ, "PYTHONPATH": str(self.folder), **env}
         return subprocess.run(

@@ -8,7 +8,7 @@ import time
 import pytest
 from course import RING, as_notebook, solution
 
-from classroom.engine import assignment, judge
+from classroom.engine import judge
 
 pytestmark = pytest.mark.sandbox
 RIGHT = solution("ring")["ring.py"]
@@ -227,15 +227,3 @@ def test_a_time_that_is_no_file_has_one_sentence(place):
     os.mkfifo(place.with_name("timestamp.txt"))
     said = "timestamp.txt is a pipe, not a file"
     assert handed_in(place, cell(HEAD + "2\n")) == ("2\n", said)
-
-
-@pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.write_text("soon")])
-def test_the_formgrader_reads_no_time_there_either(place, make, monkeypatch):
-    pytest.importorskip("nbgrader", reason="it is nbgrader's")
-    from classroom.engine.__main__ import api
-
-    make(place.with_name("timestamp.txt"))
-    monkeypatch.setattr(assignment, "COURSE", place.parents[3])
-    course = api()
-    assert course.get_submitted_timestamp("ring", "anna") is None
-    assert course.coursedir.get_existing_timestamp(str(place.parent)) is None
