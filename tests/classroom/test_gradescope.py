@@ -40,6 +40,7 @@ USER = "nobody"  # who stands for the user that setup.sh makes
 def test_no_solution_and_no_mistake_is_in_the_zip(name, tmp_path):
     gradescope.build(name, tmp_path / "autograder.zip")
     with zipfile.ZipFile(tmp_path / "autograder.zip") as archive:
+        assert archive.getinfo("run_autograder").external_attr >> 16 & stat.S_IXUSR
         course = [n for n in archive.namelist() if n.startswith("lab/classroom/")]
         assert not any("mistakes" in n for n in course)
         (path,) = (n for n in course if n.endswith(".ipynb"))
@@ -123,7 +124,7 @@ STUBS = {
 def autograder(tmp_path):
     """Return a folder such as /autograder, with an autograder of one quick case."""
     gradescope.build("ring", tmp_path / "autograder.zip")
-    subprocess.run(["unzip", "-q", "autograder.zip", "-d", "source"], cwd=tmp_path)
+    shutil.unpack_archive(tmp_path / "autograder.zip", tmp_path / "source")
     path = tmp_path / "source/lab/classroom/source/ring/ring.ipynb"
     asked = nbformat.read(path, as_version=4)
     asked.cells = asked.cells[:1]
@@ -175,10 +176,9 @@ def other(lab, monkeypatch):
 def run(autograder: Path, lab: Path) -> subprocess.CompletedProcess:
     """Run the script as Gradescope does."""
     env = os.environ | {"AUTOGRADER": str(autograder), "LAB": str(lab)}
-    script = autograder / "source" / "run_autograder"
-    return subprocess.run(
-        [script], env=env | {"LAB_PYTHON": sys.executable}, capture_output=True
-    )
+    words = ["bash", str(autograder / "source" / "run_autograder")]
+    env["LAB_PYTHON"] = sys.executable
+    return subprocess.run(words, env=env, capture_output=True)
 
 
 def test_a_submission_is_judged(autograder, lab, other):
