@@ -106,7 +106,7 @@ GRADE = """
 import runpy, sys
 from classroom.engine import sandbox
 sandbox.PYTHON = sys.argv.pop(1)
-runpy.run_module("classroom.extras", run_name="__main__", alter_sys=True)
+runpy.run_module("classroom.engine", run_name="__main__", alter_sys=True)
 """
 
 
@@ -236,7 +236,7 @@ def test_from_release_to_grades_beside_the_lab(course, tmp_path):
     assert "there is no gathered.ipynb" in said["emil"]
     assert "ended before it had given its result" in said["fay"]
 
-    course.run("-m", "classroom.extras", "grades")
+    course.run("-m", "classroom.extras.grades")
     rows = list(csv.DictReader(open(course.folder / "grades.csv")))
     head = rows[0]["Student"].strip(), rows[0]["gathered"]
     assert head == ("Points Possible", "10")
