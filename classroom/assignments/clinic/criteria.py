@@ -275,7 +275,7 @@ def score_cure(rig: Rig, *, ranks: int, samples: str, seed: int = 1) -> Verdict:
 
 CURES = (goal_cure, relay_cure, prices_cure, leaders_cure, overlap_cure, score_cure)
 CRITERIA = {f"{name}_diagnosis": _diagnosis(name) for name in PATIENTS}
-HELD_BACK = [*CRITERIA]  # a diagnosis is few answers, which may be tried one by one
+HELD_BACK = [*CRITERIA]  # few answers are possible: they could be tried one by one
 CRITERIA |= {cure.__name__: cure for cure in CURES}
 # What a criterion looks at; the other programs need not have been written yet.
 NEEDS = {name: [PROGRAMS[name.rpartition("_")[0]]] for name in CRITERIA}
