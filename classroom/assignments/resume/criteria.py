@@ -64,8 +64,8 @@ def hole(at: float, filled: Callable[[bytes, np.random.Generator], bytes]) -> Ha
     return harm
 
 
-def wrong_bits(old: bytes, draw: np.random.Generator) -> bytes:
-    return bytes(byte ^ (n % 500 == 0) for n, byte in enumerate(old))
+def wrong_bits(whole: bytes) -> bytes:
+    return bytes(byte ^ (n % 500 == 99) for n, byte in enumerate(whole))
 
 
 HARM: dict[str, Harm] = {
@@ -74,10 +74,10 @@ HARM: dict[str, Harm] = {
     "it is empty": lambda whole, _: b"",
     "it is gone": lambda whole, _: None,
     "zeros in it": hole(0.3, lambda old, _: bytes(len(old))),
-    "zeros near its end": hole(0.9, lambda old, _: bytes(len(old))),
-    "other bytes in it": hole(0.6, lambda old, draw: draw.bytes(len(old))),
-    "other bytes near its begin": hole(0.1, lambda old, draw: draw.bytes(len(old))),
-    "wrong bits in it": hole(0.7, wrong_bits),
+    "other bytes in it": hole(0.3, lambda old, draw: draw.bytes(len(old))),
+    "other bytes near its start": hole(0.1, lambda old, draw: draw.bytes(len(old))),
+    "other bytes in its last third": hole(0.75, lambda old, draw: draw.bytes(len(old))),
+    "wrong bits all over it": lambda whole, _: wrong_bits(whole),
 }
 Pushes = dict[int, np.ndarray]
 """By step, counted from 1, what is added to the weights after it, (PARAMETERS,)."""
@@ -317,7 +317,9 @@ def _damaged(
     if not harmed:
         return fail(f"the checkpoint of step {last} has left no file")
     tries = [harmed] if file == "every" else [{n: harmed[n]} for n in [*harmed][:MOST]]
-    starts = {last - save_every} if file == "every" else {last - save_every, last}
+    starts = {last - save_every}
+    if len(tries) > 1:  # the damaged one may be of no account
+        starts.add(last)
     for files in tries:
         now = copy.copy(lives)
         now.files = {n: d for n, d in (lives.files | files).items() if d is not None}
