@@ -306,11 +306,11 @@ def _damaged(
     lives = Lives(rig, **job, **more)
     look = last - save_every + 1  # the second checkpoint is there, the third is not
     life = lives.live({0}, last, look=look)
-    old = life.outputs[0].get("contents", {})
+    old = life.outputs[0].get("contents", [])
     harmed: dict[str, bytes | None] = {}
     for name, data in sorted(lives.files.items()):
-        size, known = old.get(name, (0, ""))
-        kept = size if sha256(data[:size]).hexdigest() == known else 0
+        known = (n for n, sum_ in old if sha256(data[:n]).hexdigest() == sum_)
+        kept = max(known, default=0)  # whatever its name was
         if kept < len(data):  # a file that only grows is damaged where it grew
             end = HARM[harm](data[kept:], lives.draw)
             harmed[name] = data[:kept] + (end or b"") if kept else end

@@ -75,15 +75,10 @@ def tell_of_saving() -> None:
     torch.save = saves
 
 
-def contents(folder: Path) -> dict[str, list]:
-    """Return by file its size and its digest; the names are those of an Outcome."""
-    found = {}
-    for path in folder.rglob("*"):
-        if path.is_file():
-            data = path.read_bytes()
-            name = str(path.relative_to(folder.parent))
-            found[name] = [len(data), sha256(data).hexdigest()]
-    return found
+def contents(folder: Path) -> list[list]:
+    """Return the size and the digest of each file."""
+    files = [path.read_bytes() for path in folder.rglob("*") if path.is_file()]
+    return [[len(data), sha256(data).hexdigest()] for data in files]
 
 
 def parameters(optimizer: Optimizer) -> list[torch.Tensor]:
