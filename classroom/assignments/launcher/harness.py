@@ -11,6 +11,7 @@ import random
 import re
 import signal
 import socket
+import subprocess
 import sys
 import time
 import traceback
@@ -158,6 +159,8 @@ class Job:
         for name in TOLD:  # what torchrun has told us is no news for the ranks
             variables.pop(name, None)
         variables["LAUNCHED_FROM"] = self.plan["mark"]
+        # It would wait for a rank that launch() has not waited for, if in luck.
+        subprocess.Popen.__del__ = lambda popen: None  # type: ignore[method-assign]
         command = [sys.executable, "-IS", "-c", TOY, str(self.folder / "toys")]
         command += self.plan["words"]
         program = functools.cache(lambda: answer("launcher.py", library=LIBRARY))
