@@ -43,7 +43,7 @@ PARAMETERS = 64 * FEATURES + 64 + 64 * 64 + 64 + 64 + 1
 KILLED, CUT_OFF = -9, -25  # SIGKILL, SIGXFSZ
 PUSH = 0.01  # the standard deviation of what is added to each weight
 PUSHED, AMONG = 3, 6  # of the first six steps of a life, three
-HOLE = 4096  # bytes: a block of a disk
+HOLE = 512  # bytes: a sector of a disk
 MOST = 4  # files of a checkpoint that are damaged one by one
 PLAIN = {"shuffle": False, "momentum": 0.0, "warm_up": 1, "dropout": 0.0, "jitter": 0.0}
 """Most criteria ask for one thing: what is switched off here may be forgotten there."""
