@@ -1,4 +1,4 @@
-"""Assignment 7: what is special to it; test_solutions.py has the rest."""
+"""Assignment 6: what is special to it; test_solutions.py has the rest."""
 
 import pytest
 from course import some, verdict, visible

@@ -1,4 +1,4 @@
-"""Assignment 7, Launcher: judged by what it does when a rank fails, or is asked to end.
+"""Assignment 6, Launcher: judged by what it does when a rank fails, or is asked to end.
 
 Each case is one call of launch(), or several at once in processes of their own. The
 ranks are toys which sign in, then end as planned here; see harness.py.

@@ -1,4 +1,4 @@
-"""Assignment 9, Shard: an optimizer whose state is dealt out to the ranks.
+"""Assignment 7, Shard: an optimizer whose state is dealt out to the ranks.
 
 The ranks begin with different parameters and have different gradients, so that each
 number has a past of its own on every rank. The truth is one unsharded optimizer for
