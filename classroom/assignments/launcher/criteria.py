@@ -26,7 +26,7 @@ WORDS = {
 }
 LEAVES = 5  # how a rank ends that was told to
 ENOUGH = 3.0  # seconds of grace, in which every rank gets a core
-LONG = 2  # times the grace: then somebody has had one of its own
+GRACES = 2  # times the grace: then somebody has had one of its own
 
 
 def _act(do: str, code: int = 0, **more: object) -> dict:
@@ -190,7 +190,7 @@ def deaf(
         if saves and not about["saved"]:
             words = f"needed {saves} s of the {grace} s of grace, and did not get them"
             return fail(f"rank {rank} {words}")
-        if (lasted := about["lasted"]) > LONG * grace:
+        if (lasted := about["lasted"]) > GRACES * grace:
             words = f"{lasted:.0f} s after the first rank was asked to end"
             return fail(
                 f"rank {rank} was killed {words}: they share {grace} s of grace"

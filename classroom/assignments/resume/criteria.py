@@ -44,7 +44,7 @@ KILLED, CUT_OFF = -9, -25  # SIGKILL, SIGXFSZ
 PUSH = 0.01  # the standard deviation of what is added to each weight
 PUSHED, AMONG = 3, 6  # of the first six steps of a life, three
 HOLE = 512  # bytes: a sector of a disk
-MOST = 4  # files of a checkpoint that are damaged one by one
+ONE_BY_ONE = 4  # files of a checkpoint that are damaged one by one
 PLAIN = {"shuffle": False, "momentum": 0.0, "warm_up": 1, "dropout": 0.0, "jitter": 0.0}
 """Most criteria ask for one thing: what is switched off here may be forgotten there."""
 ALL = {"shuffle": True, "momentum": 0.9, "warm_up": 50, "dropout": 0.3, "jitter": 0.2}
@@ -316,7 +316,11 @@ def _damaged(
             harmed[name] = data[:kept] + (end or b"") if kept else end
     if not harmed:
         return fail(f"the checkpoint of step {last} has left no file")
-    tries = [harmed] if file == "every" else [{n: harmed[n]} for n in [*harmed][:MOST]]
+    tries = (
+        [harmed]
+        if file == "every"
+        else [{n: harmed[n]} for n in [*harmed][:ONE_BY_ONE]]
+    )
     starts = {last - save_every}
     if len(tries) > 1:  # the damaged one may be of no account
         starts.add(last)
