@@ -145,6 +145,10 @@ def main(rank, world_size, device):
         sgd.step()
         sgd.zero_grad()
         print(f"[rank {rank}] step {step}: loss {loss:.4f}, as uncut", flush=True)
+    # Of what a rank keeps, only what f gathers for the pairs is whole.
+    gathered = 2 * CONFIG.layers * 12 * TIME * CONFIG.width * 8
+    if mine["kept"] > 1.02 * (whole["kept"] + (world_size - 1) * gathered) / world_size:
+        raise AssertionError(f"keeps {mine['kept']} bytes, uncut {whole['kept']}")
     return {"mine": mine, "whole": whole}
 
 
