@@ -5,12 +5,14 @@ network in each step (frames/watched.py), what was printed, and what is in the f
 With the same samples it makes the same steps in this process, and compares.
 """
 
+import functools
 import os
 import re
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 from unittest import mock
 
 import torch
@@ -97,13 +99,23 @@ def launch(
 ) -> Run:
     """Run a port under the watch."""
     program = f"{watched.__file__} {script} --epochs {epochs} --output {out} {more}"
+    where = f"on {ranks} ranks{f' with {more}' * bool(more)}"
+    return start(f"--nproc-per-node {ranks} {program}", where, timeout=15)
+
+
+def start(words: str | list[str], where: str, **options: Any) -> Run:
+    """Run torchrun; say `where` it went wrong.
+
+    Raises:
+        Wrong: if the run fails.
+    """
     try:
-        return torchrun(f"--nproc-per-node {ranks} {program}", timeout=15)
+        return torchrun(words, **options)
     except RunFailed as failed:
         why = failed.run.failure if failed.run else None
         told = why.report(traceback=False) if why else failed
         how = Stuck if why and why.kind == "timeout" else Wrong
-        raise how(f"on {ranks} ranks{f' with {more}' * bool(more)}, {told}") from None
+        raise how(f"{where}, {told}") from None
 
 
 def together(run: Run, ranks: int, epochs: int = EPOCHS) -> list[list[int]]:
@@ -310,7 +322,7 @@ def fails(script: str | Path, out: Path) -> None:
 
 def examined_too(script: str | Path, out: Path) -> None:
     """Ask what `%examine` asks."""
-    words = [str(script), "--output", str(out)]
-    told, well = examine(words, 2, WATCHED_STEPS, lambda run: torchrun(run, cold=True))
+    run = functools.partial(start, where="examined", cold=True)
+    told, well = examine([str(script), "--output", str(out)], 2, WATCHED_STEPS, run)
     if not well:
         raise Wrong(told)
