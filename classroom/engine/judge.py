@@ -77,7 +77,6 @@ def judge(
     unsafe: bool = False,
     again: bool = False,
     only: Collection[str] = (),
-    secret: str = "",
 ) -> Report:
     """Return the report of a submission; an old one if nothing has changed since.
 
@@ -88,7 +87,6 @@ def judge(
         again: judge it even if nothing has changed.
         only: judge these criteria anew, and keep what the old report says of the rest,
             unless the programs have changed since.
-        secret: draw the cases with this one, as an earlier report has it.
 
     Raises:
         SystemExit: if there can be no sandbox here and `unsafe` is not given.
@@ -113,7 +111,7 @@ def judge(
         return old
     if not unsafe and (trouble := sandbox.available()):
         raise SystemExit(trouble)
-    report.secret = secret or (old.secret if old and kept else "") or SECRET
+    report.secret = (old.secret if old and kept else "") or SECRET
 
     def keep(name: str, judged: Judged) -> None:
         """Save what is known by now: a grading may be broken off at any time."""

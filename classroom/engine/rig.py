@@ -174,7 +174,7 @@ class Rig:
             timeout: seconds of silence after which the run is ended.
             files: what shall lie in the run's folder `out` from the start, as an
                 earlier outcome's `files` had it.
-            quiet: whether time is measured, so that nothing else shall run beside.
+            quiet: whether nothing else shall run beside, as where many ranks do.
             reply: what answers the ranks' questions (`ask`), here in the judge.
         """
         for patience in (timeout, LONGER * timeout):  # the second time alone

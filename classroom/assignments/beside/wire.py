@@ -113,7 +113,6 @@ class Machine:
         self.brought = [0] * self.ranks  # bytes, to calls
         self.through: set[int] = set()  # backward()
         self.hasty: set[int] = set()  # who has been held up, and shall be no more
-        self.noted: set[tuple[str, int]] = set()  # whose messages
 
     def serve(self, path: Path) -> None:
         """Serve until every rank has left."""
@@ -168,11 +167,6 @@ class Machine:
             self.through.add(order.rank)
 
     # --- an accelerator, and what a step waits for ---
-
-    def take_layer(self, order: Order) -> None:
-        """Compute a layer, as soon as the rank has brought what it needs to have."""
-        self.note("layer", order.rank, order.about)
-        self.take_settle(order)
 
     def take_settle(self, order: Order) -> None:
         """Answer when a rank has brought what it needs to have before this layer (or,
@@ -261,21 +255,13 @@ class Machine:
 
     # --- the wire: messages from one rank to another ---
 
-    def note_first(self, word: str, rank: int) -> None:
-        """Note the first of a step's messages: there may be many thousands."""
-        if (word, rank) not in self.noted:
-            self.noted.add((word, rank))
-            self.note(word, rank)
-
     def take_send(self, order: Order) -> None:
         to, tag = order.about
-        self.note_first("send", order.rank)
         self.sends[order.rank, to, tag].append(order)
         self.match(to)
 
     def take_recv(self, order: Order) -> None:
         _, tag, _ = order.about
-        self.note_first("recv", order.rank)
         self.recvs[order.rank, tag].append(order)
         self.match(order.rank)
 
@@ -310,7 +296,7 @@ class Line:
     def __init__(self, path: Path, rank: int):
         self.connection = connect(path)
         self.connection.send_bytes(str(rank).encode())
-        self.lock, self.tickets, self.made = threading.Lock(), count(), 0
+        self.lock, self.tickets = threading.Lock(), count()
         self.open: dict[int, Callable[[str, list[bytes]], None]] = {}
         threading.Thread(target=self.listen, daemon=True).start()
 
@@ -328,7 +314,6 @@ class Line:
                 self.open[ticket] = then
             head = json.dumps([ticket, word, about])
             self.connection.send_bytes(head.encode() + b"\n" + payload)
-            self.made += word in ("call", "send", "recv")
 
     def ask(self, word: str, about: object = 0) -> None:
         """Send an order, and wait until it is answered."""
@@ -352,7 +337,7 @@ class Line:
 
     def compute(self, layer: int) -> float:
         """Have the accelerator compute the backward of a layer; its factor is 1."""
-        self.ask("layer", layer)
+        self.ask("settle", layer)
         return 1.0
 
 
