@@ -26,7 +26,6 @@ from ddp_lab.kit.explain.causes.node import (
     NodesMissing,
     NodesNotMet,
     OwnLoopback,
-    SlowLink,
 )
 from ddp_lab.kit.explain.failure import Failure
 from ddp_lab.kit.explain.find import find_failure
@@ -448,20 +447,6 @@ def test_nodes_that_do_not_meet(left):
     assert [type(also) for also in failure.also] == [Stopped]
 
 
-@pytest.mark.parametrize(
-    "rates, kind",
-    [((12_000.0, 12_500.0), SlowLink), ((80.0, 80.0), Stopped)],
-)
-def test_a_link_that_still_carries_is_slow(left, rates, kind):
-    left.plan()
-    for each in (0, 1):
-        left.life(each, 0, each, 1.0)
-    left.write("rates.json", dict(enumerate(rates)))
-    why = told(left).why
-    assert type(why) is kind
-    assert kind is Stopped or why.rate == 12_500
-
-
 def test_a_port_that_is_taken_is_no_matter_of_the_network(left):
     left.plan()
     error = "E: The server socket has failed to listen. port: 1, code: -98, EADDRINUSE"
@@ -469,15 +454,6 @@ def test_a_port_that_is_taken_is_no_matter_of_the_network(left):
     left.write("node_0/exit.json", {"code": 1, "time": 5.0, "done": ""})
     found, _ = find_failure(TorchrunLog.read(left.folder), 1, None, 5.0)
     assert found and (found.node, found.symptom) == (0, "port taken")
-
-
-@pytest.mark.parametrize("code", [-15, 0])
-def test_ranks_that_were_ended_for_a_node_that_joins_do_not_begin_again(left, code):
-    left.plan()
-    left.life(0, 0, 0, 1.0, 5.0, code=code, size=1, asked=4.0)
-    why = told(left).why
-    assert (type(why), why.again, why.come) == (NodesNotMet, True, (1,))
-    assert why.at == "node0:29400"
 
 
 @pytest.mark.parametrize(

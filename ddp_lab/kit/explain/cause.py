@@ -72,6 +72,11 @@ class Stand:
     """Its last line, if nothing else is known."""
     watched: Watched | None = None
 
+    @property
+    def group(self) -> str:
+        """The group of its call; nothing if that is not known."""
+        return self.call.group if self.call else ""
+
     def __str__(self) -> str:
         """Return, say, `waits in send for rank 1 at sick.py:45 in ...`."""
         return f"{self._stands()}{self._process()}"

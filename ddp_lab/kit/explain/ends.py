@@ -4,7 +4,6 @@ torchrun names the failure that it saw first, which is often the victim: the ran
 peer has gone complains at once. So every rank's own evidence is read here.
 """
 
-import re
 import signal
 from dataclasses import dataclass, replace
 
@@ -17,8 +16,6 @@ from ddp_lab.kit.record.rank_log import TRACEBACK, RankLog
 from ddp_lab.kit.record.stacks import Frame
 from ddp_lab.kit.record.torch_words import RAISED_ANEW, Blames
 
-# How a pool quotes the traceback of its worker, behind the error.
-OF_A_POOL = re.compile(r", from [\w.]+\._?RemoteTraceback: ")
 HEADSTART = 0.1  # seconds by which a death without a word may be noticed late
 ALL_ASKED = 0.5  # seconds within which torchrun asks all ranks to end
 
@@ -32,8 +29,6 @@ class End:
     """What it has said of the others."""
     traceback: str
     time: float
-    before: tuple[str, ...] = ()
-    """The exceptions that led to this one."""
     certain: bool = True
     """Whether it is known to have failed: a traceback may have been caught."""
     asked: bool = False
@@ -99,7 +94,7 @@ def find(log: RankLog, code: int | None) -> End | None:
     else:
         return None
     certain = bool(code or log.raised or log.traceback and not log.guessed)
-    end = End(cause, log.heard, log.traceback, log.time, log.before, certain, asked)
+    end = End(cause, log.heard, log.traceback, log.time, certain, asked)
     own_word = bool(log.end and log.end.own)
     return replace(end, own_word=own_word)
 
@@ -122,7 +117,6 @@ def _exception(log: RankLog, frame: Frame | None) -> tuple[str, Frame | None]:
     error = log.raised.error if log.raised else stacks.last_error(log.traceback)
     if not error:
         return log.traceback.splitlines()[0], frame
-    error = OF_A_POOL.split(error)[0]
     if TRACEBACK not in error:
         return stacks.one_line(error), frame
     head = error.partition(TRACEBACK)[0].strip().removesuffix("Original").strip()

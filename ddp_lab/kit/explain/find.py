@@ -9,14 +9,12 @@ import signal
 import time
 from dataclasses import replace
 from itertools import zip_longest
-from pathlib import Path
 
 from ddp_lab.kit.explain import attempts, ends, hang, nodes, stands, symptoms
 from ddp_lab.kit.explain.cause import MEETING, Cause, Stand, odd_one
 from ddp_lab.kit.explain.causes.beside import (
     Before,
     Complaint,
-    Handled,
     KeptGroup,
     KnownAs,
     LeftEarly,
@@ -79,8 +77,6 @@ def find_failure(
         failure = _first_failure(log, code, codes)
     if log.agents:
         failure = _of_nodes(failure, log, codes, stopped)
-    if log.full_disk:
-        failure = _on_a_full_disk(failure, log.full_disk)
     before = _earlier(log)
     met = [each for each in before if not _meeting(each)]
     # A failed meeting is no failure of the program's, and so never a bug.
@@ -175,10 +171,6 @@ def _of_nodes(
         trouble = trouble or nodes.own_loopback(log.agents, heard)
     if not log.ranks:
         trouble = trouble or nodes.never_met(log.agents)
-    elif stopped and not own and None not in codes:
-        trouble = trouble or nodes.never_again(log.agents, log.shares_store)
-    if stopped and not own:
-        trouble = trouble or nodes.slow(log.agents)
     return _node_failed(failure, trouble) if trouble else failure
 
 
@@ -269,14 +261,9 @@ def _also(
         return () if by_signal else (KnownAs(symptom=symptom),)
     if found := hang.find_difference([log.calls for log in logs]):
         return (Before(of=found),)
-    printed, left = logs[first].other_traceback, isinstance(end.cause, Exited)
-    if left and printed:
-        return (_printed(first, printed),)
-    if left and end.before:
-        word = logs[first].end
-        frame = stacks.own([*word.handled]) if word else None
-        return (Handled(frame=frame, error=end.before[0]),)
-    return ()
+    printed = logs[first].other_traceback
+    left = isinstance(end.cause, Exited)
+    return (_printed(first, printed),) if left and printed else ()
 
 
 def _symptom(cause: Cause, log: RankLog | None = None) -> Symptom | None:
@@ -427,16 +414,6 @@ def _with_silent(
         return why
     frame = found[rank].cause.frame if rank in found else None
     return replace(why, rank=rank, frame=frame or why.frame, name=name)
-
-
-def _on_a_full_disk(failure: Failure, folder: Path) -> Failure:
-    """Add that the disk with the logs is full, where that explains the failure."""
-    said = failure.symptom or failure.kind not in ("exit", "launch")
-    if said and failure.symptom is not Symptom.DISK_FULL:
-        return failure
-    full = KnownAs(symptom=Symptom.DISK_FULL, folder=str(folder))
-    why = replace(failure.why, symptom=Symptom.DISK_FULL)
-    return replace(failure, why=why, also=(full,))
 
 
 def _launch_failure(stderr: str, code: int) -> Failure:

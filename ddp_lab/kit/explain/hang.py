@@ -46,7 +46,6 @@ OFTEN = 0.5  # of the looks
 AWAY = ("elsewhere", "lingers", "left", "stopped")  # where a rank is that does not come
 SPAWN = os.path.join("torch", "multiprocessing", "spawn.py")
 LOCAL = "use_local_synchronization"
-QUOTES = "\"'"
 LARGE = 2**20  # bytes from which on gloo cuts a tensor into more pieces
 
 
@@ -100,17 +99,13 @@ def _nested(seen: Snapshot) -> Cause | None:
 
 
 def _not_met(seen: Snapshot) -> Cause | None:
-    """No rank finds the others: they look at different places, or in an old file."""
+    """No rank finds the others: they look at different places."""
     names = {stand.name for stand in seen.waiting}
     if MEETING in names and (found := _joins_as_another(seen)):
         return found  # ranks that it lets join may have left by now
     if names != {MEETING} or len(seen.waiting) < len(seen.stands):
         return None
     found = NotMet(frame=seen.waiting[0].frame, symptom=Symptom.RENDEZVOUS)
-    frames = [frame for log in seen.logs for frame in log.stack]
-    for method in filter(None, (f.values.get("init_method") for f in frames)):
-        if "file://" in method:
-            return replace(found, looks=method.strip(QUOTES))
     told = [seen.logs[stand.rank].meets for stand in seen.waiting]
     moved = [s for s, at in zip(seen.waiting, told, strict=True) if len({*at}) > 1]
     if not moved:
@@ -264,7 +259,8 @@ def _roots_differ(seen: Snapshot) -> Cause | None:
     if not made:
         return None
     first = made[0]
-    same = [stand for stand in rooted if _together(stand, first)]
+    # A call for objects makes two calls of one group, of their sizes and their data.
+    same = [s for s in rooted if (s.name, s.group) == (first.name, first.group)]
     symptom, name = Symptom.DIFFERENT_CALLS, ROOT_ARGUMENT[first.name][0]
     known = tuple(stand for stand in same if stand.root is not None)
     if len({stand.root for stand in known}) > 1:
@@ -277,15 +273,6 @@ def _roots_differ(seen: Snapshot) -> Cause | None:
         return None
     apart = Apart(frame=first.frame, symptom=symptom, waiting=tuple(same))
     return replace(apart, passed=tuple(passed), means=name)
-
-
-def _together(one: Stand, other: Stand) -> bool:
-    """Tell whether two ranks wait in the same call."""
-    if one.name != other.name or not (one.call and other.call):
-        return one.name == other.name and one.call == other.call
-    # A call for objects makes two, of their sizes and of their data.
-    apart = abs(one.call.number - other.call.number)
-    return one.call.group == other.call.group and apart <= ("object" in one.name)
 
 
 # --- who waits for whom ---
@@ -309,7 +296,8 @@ def _circle(seen: Snapshot) -> Cause | None:
         return replace(found, symptom=symptom)
     groups = {s.rank: s.call for s in seen.waiting if s.call and s.peers}
     if {*path} <= {*groups}:
-        return _other_group(seen, found, groups) or _strayed(seen, found, groups)
+        found = replace(found, symptom=Symptom.DIFFERENT_CALLS)
+        return _other_group(seen, found, groups) or found
     return found
 
 
@@ -347,44 +335,6 @@ def _other_group(seen: Snapshot, found: Circle, calls: dict[int, Call]) -> Cause
     waiting = tuple(seen.stands[rank] for rank in groups)
     symptom = Symptom.DIFFERENT_CALLS
     return Apart(rank=rank, frame=frame, symptom=symptom, waiting=waiting)
-
-
-def _strayed(seen: Snapshot, found: Circle, calls: dict[int, Call]) -> Circle:
-    """Add what one rank of the circle has done otherwise than all that it is beside.
-
-    In a mesh rank 3 skips a call of its column, and goes on: who waits for it there,
-    and who has come as far as it has, have all made one more. Or the one that waits
-    has made one too many.
-    """
-    found = replace(found, symptom=Symptom.DIFFERENT_CALLS)
-    for stand, other in zip(found.stands, found.to, strict=True):
-        key, waits = calls[other].key, stand.rank
-        beside = [rank for rank, call in calls.items() if call.key == key]
-        if waits in beside or len(beside) < 2:
-            continue
-        made = {rank: calls_until(seen.calls[rank], key) for rank in (*beside, waits)}
-        made, since = kept_by_all({rank: made[rank] for rank in sorted(made)})
-        for before in _counts(made):
-            rank = odd_one(before.times)
-            if rank in (waits, other) and _tells(before, stand, calls[waits], made):
-                frame, counted = seen.stands[rank].frame, replace(before, since=since)
-                return replace(found, rank=rank, frame=frame, before=counted)
-    return found
-
-
-def _tells(
-    counted: Counted, stand: Stand, call: Call, made: dict[int, list[Call]]
-) -> bool:
-    """Tell whether a call that was made more often explains why a rank waits in `call`.
-
-    It is one of the same group. To its line all have come, or else there is no telling
-    who is right; but if all others of three or more are missing, it is one too many.
-    """
-    kind = counted.call.kind
-    if kind not in [c.kind for c in made[stand.rank] if c.group == call.group]:
-        return False
-    alone = 2 <= len(stand.peers) == len(call.members) - 1
-    return min(counted.times.values()) > 0 or alone and kind == call.kind
 
 
 def _absent(seen: Snapshot) -> Cause | None:

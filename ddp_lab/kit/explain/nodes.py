@@ -14,7 +14,6 @@ from ddp_lab.kit.explain.causes.node import (
     NodesMissing,
     NodesNotMet,
     OwnLoopback,
-    SlowLink,
 )
 from ddp_lab.kit.explain.symptoms import Symptom, find
 from ddp_lab.kit.record.agents import Agent
@@ -23,7 +22,6 @@ from ddp_lab.kit.record.heard import Heard
 from ddp_lab.kit.record.stacks import last_error
 from ddp_lab.kit.record.torch_words import ECHOES
 
-CARRIES = 1000.0  # bytes a second: a link that carries more is not still
 MENDING = 60.0  # seconds that connections may need when a cable is mended
 
 
@@ -52,14 +50,6 @@ def cut_off(agents: list[Agent], first: float) -> Cause | None:
     return None
 
 
-def slow(agents: list[Agent]) -> Cause | None:
-    """Return that links are slow, if a run was ended while they still carried."""
-    busy = [agent.carries for agent in agents if agent.carries > CARRIES]
-    if len(busy) < 2:
-        return None
-    return SlowLink(symptom=Symptom.NETWORK, rate=max(busy))
-
-
 def gone(agents: list[Agent]) -> Lost | None:
     """Return which node was lost in the last attempt, or the first of several."""
     began = min((agent.started for agent in agents if agent.started), default=0.0)
@@ -84,25 +74,6 @@ def gone(agents: list[Agent]) -> Lost | None:
 def never_met(agents: list[Agent]) -> Cause | None:
     """Return why no rank was started on any node, as far as the commands tell."""
     return _not_come(agents) or _alone(agents) or failed(agents) or _not_found(agents)
-
-
-def never_again(agents: list[Agent], shares_store: bool) -> Cause | None:
-    """Return why no rank is started again, although all nodes are there to do so.
-
-    torch 2.15 says only in the first round where the ranks of all rounds find the store
-    that they share, so that a node which joins later waits to hear it.
-    """
-    there = [agent for agent in agents if agent.came and agent.code is None]
-    if len(there) < 2:
-        return None
-    return NodesNotMet(
-        symptom=Symptom.RENDEZVOUS,
-        at=_at(there[0]),
-        again=True,
-        come=tuple(agent.node for agent in there if not agent.ranks),
-        ranks=tuple(rank for agent in agents for rank in agent.ranks),
-        shares_store=shares_store,
-    )
 
 
 def own_loopback(agents: list[Agent], heard: Mapping[int, Heard]) -> Cause | None:

@@ -9,7 +9,6 @@ starts belongs to the node. In FOLDER we leave
     played.json        how the nodes were played, and what one types on each of them
     events.jsonl       what happened to them, and when: {"time", "what"} in each line
     traffic.json       what has crossed their links, if they have some (network.py)
-    rates.json         bytes that each link carries in a second, just now
     node_N/            the log folder of node N's agent; in it
       out, err         what the agent itself says
       exit.json        how the agent ended: {"code", "time", "done"}, the last of which
@@ -50,7 +49,6 @@ from ddp_lab.kit.run.ports import free_port, listens  # noqa: E402
 HEAD_START = 1.0  # seconds that the others leave to the node where all meet
 NUMBERS = {2: "two", 3: "three", 4: "four", 5: "five", 6: "six"}
 LOOPBACK = "DDP_LAB_LOOPBACK"  # set: do without networks of the nodes' own
-RATES_EVERY = 2.0  # seconds between two looks at what the links carry
 GPUS = "CUDA_VISIBLE_DEVICES"
 KILLED = -int(signal.SIGKILL)
 
@@ -89,9 +87,6 @@ class Room:
         """Whose lives they are."""
         self.network, why = self._network()
         self._leave_word(why)
-        self.counted = [0] * len(self.plan["typed"])
-        """What each link had carried when we last looked, and when that was."""
-        self.counted_at = time.time()
         self.port = "" if self.network else str(free_port())
         """Where all meet, if that is for us to choose."""
         self.nodes = self._nodes()
@@ -163,8 +158,6 @@ class Room:
         while any(node.pid for node in self.nodes) or self._may_start():
             self._reap()
             self._next_event()
-            if self.network and time.time() > self.counted_at + RATES_EVERY:
-                self._leave_rates()
             if self.plan["fixed"] and not failed_at and self._one_has_failed():
                 failed_at = time.time()
             if failed_at and time.time() > failed_at + FOLLOW:
@@ -198,15 +191,6 @@ class Room:
         if self.plan["elsewhere"] or not found:
             return -1, 0
         return int(found[1]), int(self.port or found[2])
-
-    def _leave_rates(self) -> None:
-        """Leave word of how many bytes each link carries in a second."""
-        now, before = time.time(), self.counted
-        seen = [sum(each.values()) for each in self._traffic()]
-        passed = now - self.counted_at
-        rates = {n: (seen[n] - before[n]) / passed for n in range(len(seen))}
-        names.write(self.folder / names.RATES, rates)
-        self.counted, self.counted_at = seen, now
 
     def _traffic(self) -> list[dict[str, int]]:
         """Return what has crossed each node's link, if there are links."""

@@ -36,8 +36,6 @@ class Agent:
     """Whether it shares no address with another node."""
     cut: tuple[float, float] | None = None
     """From when to when its cable was pulled, the last time."""
-    carries: float = 0.0
-    """Bytes that its link carried in a second when it was last looked at."""
 
     @property
     def stopped(self) -> bool:
@@ -56,7 +54,6 @@ def read_all(folder: Path) -> list[Agent]:
     """Return the agents of a run with this log folder, if it has several nodes."""
     plan = read_json(folder / names.PLAN) or {}
     played = read_json(folder / names.PLAYED) or {}
-    rates = read_json(folder / names.RATES) or {}
     last = last_attempt(lives(folder))
     found, happened = [], events(folder)
     alone = [folder] if len(plan.get("meets", [])) == 1 else []
@@ -78,7 +75,6 @@ def read_all(folder: Path) -> list[Agent]:
             started=min((life.start for life in here), default=0.0),
             has_network=not played.get("shared"),
             cut=_cut(node, happened),
-            carries=rates.get(str(node), 0.0),
         )
         found.append(agent)
     return found

@@ -16,7 +16,6 @@ PLAN = "plan.json"
 PLAYED = "played.json"
 EVENTS = "events.jsonl"
 TRAFFIC = "traffic.json"
-RATES = "rates.json"
 HOST = "host"
 LIVES = "lives"
 

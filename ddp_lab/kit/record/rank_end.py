@@ -44,8 +44,6 @@ class LastWord:
     """Where it left by sys.exit."""
     before: Sequence[str] = ()
     """The exceptions that it handled then."""
-    handled: Sequence[Frame] = ()
-    """Where the last of these came from."""
     left_group: bool = False
     """Whether it is in no process group any more."""
     joined: bool | None = None
@@ -88,8 +86,4 @@ def read_exit(path: Path) -> Exit | None:
 
 
 def _typed(found: dict) -> dict[str, Any]:
-    frames = ("frames", "handled")
-    return {
-        name: from_lists(value) if name in frames else value
-        for name, value in found.items()
-    }
+    return found | {"frames": from_lists(found.get("frames"))}

@@ -102,18 +102,6 @@ def _end_of_dump(lines: list[str], at: int) -> int:
     return end
 
 
-def _end_of_message(lines: list[str], at: int) -> int:
-    """Return the number of the line after a message that begins below its exception.
-
-    So multiprocessing says that a child must not start children of its own.
-    """
-    end = at
-    while at < len(lines) and (not lines[at].strip() or lines[at].startswith("    ")):
-        at += 1
-        end = at if lines[at - 1].strip() else end
-    return end
-
-
 def _end_of_traceback(lines: list[str], at: int) -> int:
     """Return the number of the line after the traceback that begins at `at`.
 
@@ -125,8 +113,6 @@ def _end_of_traceback(lines: list[str], at: int) -> int:
             end += 1
         if not lines[at].startswith("  +"):  # a group's own errors are indented
             end += 1
-            if lines[end - 1 : end] and lines[end - 1].endswith(": "):
-                end = _end_of_message(lines, end)
         at = end
         while at < len(lines) and not START.match(lines[at]):
             at += 1

@@ -505,10 +505,7 @@ def _exit_code(argv: list[str], folder: Path | None) -> tuple[int, dict]:
 
 
 def _how_it_left(end: SystemExit) -> dict:
-    found: dict = {"frames": _frames(end)[:FRAMES], "before": _words_before(end)}
-    if handled := _before(end):
-        found["handled"] = _frames(handled[0][0])[:FRAMES]
-    return found
+    return {"frames": _frames(end)[:FRAMES], "before": _words_before(end)}
 
 
 def _code(end: SystemExit) -> int:

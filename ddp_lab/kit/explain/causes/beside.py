@@ -17,13 +17,8 @@ class KnownAs(Cause):
     """What a failure is called that is a known way to go wrong."""
 
     symptom: Symptom
-    folder: str = ""
-    """That with the lab's logs, if it is its disk that is full."""
 
     def __str__(self) -> str:
-        if self.folder:
-            keeps = f"on which the lab keeps the output ({self.folder})"
-            return f"that is: the disk is full, {keeps}"
         return f"that is: {self.symptom.means}"
 
 
@@ -57,17 +52,6 @@ class Printed(Cause):
         who = "it" if self.rank is None else f"rank {self.rank}"
         at = f", at {self.frame.short}" if self.frame else ""
         return f"before, {who} printed a traceback: {shorten(self.error)}{at}"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Handled(Cause):
-    """The exception in whose handling a rank has left."""
-
-    error: str
-
-    def __str__(self) -> str:
-        at = f", from {self.frame.short}" if self.frame else ""
-        return f"it left while it handled {shorten(self.error)}{at}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,17 +98,6 @@ class StoodStill(Cause):
         if {"waits", "moves"} <= states:
             return f"those that wait have waited {held}; what moves may yet come"
         return ""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Unrecorded(Cause):
-    """NCCL's calls, of which there is no record."""
-
-    def __str__(self) -> str:
-        return (
-            "NCCL: a rank at a line that reads from its GPU may wait there for a call "
-            "that it has made before; TORCH_FR_BUFFER_SIZE=2000 keeps a record of them"
-        )
 
 
 # --- the attempts before the last one ---

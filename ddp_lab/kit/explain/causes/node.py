@@ -25,23 +25,6 @@ class CutOff(Cause):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SlowLink(Cause):
-    """The run was ended while its links still carried."""
-
-    rate: float
-    """Bytes that the busiest link carried in a second."""
-
-    def __str__(self) -> str:
-        return "the network is slow"
-
-    @property
-    def advice(self) -> str:
-        """What they carried."""
-        carried = f"{self.rate / 1000:,.0f} KB crossed each link in a second"
-        return f"nothing stood still: {carried}"
-
-
-@dataclass(frozen=True, kw_only=True)
 class NodeLost(Cause):
     """A node has gone, with its ranks."""
 
@@ -101,29 +84,16 @@ class NodesMissing(Cause):
 
 @dataclass(frozen=True, kw_only=True)
 class NodesNotMet(Cause):
-    """All nodes have come, and no rank was started, or none again after a restart."""
+    """All nodes have come, and no rank was started."""
 
     at: str
-    again: bool = False
-    come: tuple[int, ...] = ()
-    """The nodes that are new, of a restart."""
-    ranks: tuple[int, ...] = ()
-    shares_store: bool = False
-    """Whether the ranks of all attempts find each other in one store."""
 
     def __str__(self) -> str:
-        if not self.again:
-            how = "although they were started alike"
-            return f"the nodes do not meet at {self.at}, {how}"
-        come = f"{nodes(self.come)} {conjugate('have', self.come)}" if self.come else ""
-        where = f", where {come} come" if come else ""
-        return f"the nodes do not meet again at {self.at}{where}"
+        return f"the nodes do not meet at {self.at}, although they were started alike"
 
     @property
     def advice(self) -> str:
         """What to look at."""
-        if self.again:
-            return SHARED_STORE if self.shares_store else ""
         return "look at what that name means on each of them, and at firewalls"
 
 

@@ -73,8 +73,8 @@ class NotMet(Cause):
     """The ranks do not find each other."""
 
     looks: str = ""
-    """The address and port, or the file, where they look, if that tells why; or as
-    which rank of how many one joins."""
+    """The address and port where they look, if that tells why; or as which rank of how
+    many one joins."""
     told: str = ""
     """What torchrun has told them instead, if that is another one."""
     ranks: tuple[int, ...] = ()
@@ -88,9 +88,6 @@ class NotMet(Cause):
             look = f"{who}{conjugate('look', self.ranks)} for the others"
             to = f"to meet at {self.told}"
             return f"{look} at {self.looks}, but torchrun has told them {to}"
-        if "file://" in self.looks:
-            new = "which has to be a new file for each run"
-            return f"the ranks do not meet in {self.looks}, {new}"
         waits = f"every rank waits in {MEETING}, and does not find the others"
         if not self.looks:
             return waits
@@ -164,8 +161,6 @@ class Circle(Cause):
     stands: tuple[Stand, ...]
     to: tuple[int, ...]
     """Whom each of them waits for."""
-    before: Counted | None = None
-    """What one of them has done otherwise before it came here."""
 
     def __str__(self) -> str:
         tags = {stand.tag for stand in self.stands}
@@ -180,8 +175,7 @@ class Circle(Cause):
         if self.answered:
             way = "a message on its way, or they mean different groups"
             return f"{', '.join(told)}: {way}"
-        before = [str(self.before)] if self.before else []
-        return "; ".join([*before, ", ".join(told)])
+        return ", ".join(told)
 
     @property
     def answered(self) -> bool:
