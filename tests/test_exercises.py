@@ -3,10 +3,12 @@
 answers/SUBJECT/EXERCISE.py solves ddp_lab/SUBJECT/EXERCISE.py, as readers see it. Each
 cell of tests/answers/SUBJECT/EXERCISE.py is a further answer: a right one that goes
 another way, or a wrong one that comes to mind and misses the idea, as its name says.
+Functions that it leaves out are those of the answer that readers see.
 Puzzles are exercises, too. All answers to an exercise are judged in one launch, if none
 of them ends its ranks.
 """
 
+import ast
 import json
 import re
 from dataclasses import dataclass
@@ -69,9 +71,29 @@ def others() -> list[Answer]:
         before, *parts = CELL.split(path.read_text())
         assert not before, f"{path} does not begin with a cell"
         for kind, name, text in zip(parts[::3], parts[1::3], parts[2::3], strict=True):
-            cell = f'"""Solved."""\n{text}'
-            found.append(Answer(_exercise(path), name, kind == "right", cell))
+            exercise = _exercise(path)
+            cell = f'"""Solved."""\n{_rest(exercise, text)}{text}'
+            found.append(Answer(exercise, name, kind == "right", cell))
     return found
+
+
+def _rest(exercise: str, text: str) -> str:
+    """Return the functions which a text leaves out, from the answer that readers see.
+
+    A text that has all that the exercise asks for takes no helper of another answer.
+    """
+    shown = _functions((SHOWN / f"{exercise}.py").read_text())
+    asked = shown.keys() & _functions((ROOT / "ddp_lab" / f"{exercise}.py").read_text())
+    own = _functions(text).keys()
+    if asked <= own:
+        return ""
+    return "".join(f"{shown[name]}\n\n\n" for name in shown if name not in own)
+
+
+def _functions(text: str) -> dict[str, str]:
+    """Return the source of each function of a text."""
+    nodes = [n for n in ast.parse(text).body if isinstance(n, ast.FunctionDef)]
+    return {node.name: ast.get_source_segment(text, node) or "" for node in nodes}
 
 
 def _exercise(path: Path) -> str:

@@ -31,30 +31,8 @@ def save(run, folder, rank):
     dist.barrier()
 
 
-def load(run, folder, rank):
-    if not (folder / "snapshot.pt").exists():
-        return 0
-    kept = torch.load(folder / "snapshot.pt", map_location="cpu")
-    run.step = kept["step"]
-    run.ddp.module.load_state_dict(kept["model"])
-    run.optimizer.load_state_dict(kept["optimizer"])
-    run.noise.set_state(kept["noise"][rank])
-    return run.step
-
-
 # %% wrong: momentum forgotten
 # The optimizer's state is saved, and never put back.
-def save(run, folder, rank):
-    if run.step % 2:
-        return
-    noise = [None] * dist.get_world_size()
-    dist.all_gather_object(noise, run.noise.get_state())
-    if rank == 0:
-        kept = {"step": run.step, "model": run.ddp.module.state_dict(), "noise": noise}
-        kept |= {"optimizer": run.optimizer.state_dict()}
-        torch.save(kept, folder / "new.pt")
-        os.replace(folder / "new.pt", folder / "snapshot.pt")
-    dist.barrier()
 
 
 def load(run, folder, rank):
@@ -80,17 +58,6 @@ def save(run, folder, rank):
         torch.save(kept, folder / "new.pt")
         os.replace(folder / "new.pt", folder / "snapshot.pt")
     dist.barrier()
-
-
-def load(run, folder, rank):
-    if not (folder / "snapshot.pt").exists():
-        return 0
-    kept = torch.load(folder / "snapshot.pt", map_location="cpu")
-    run.step = kept["step"]
-    run.ddp.module.load_state_dict(kept["model"])
-    run.optimizer.load_state_dict(kept["optimizer"])
-    run.noise.set_state(kept["noise"][rank])
-    return run.step
 
 
 # %% wrong: the pointer first
@@ -158,17 +125,6 @@ def save(run, folder, rank):
         kept |= {"optimizer": run.optimizer.state_dict()}
         torch.save(kept, folder / "snapshot.pt")
     dist.barrier()
-
-
-def load(run, folder, rank):
-    if not (folder / "snapshot.pt").exists():
-        return 0
-    kept = torch.load(folder / "snapshot.pt", map_location="cpu")
-    run.step = kept["step"]
-    run.ddp.module.load_state_dict(kept["model"])
-    run.optimizer.load_state_dict(kept["optimizer"])
-    run.noise.set_state(kept["noise"][rank])
-    return run.step
 
 
 # %% right: a file for each step

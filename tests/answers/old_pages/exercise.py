@@ -21,17 +21,6 @@ def train(data, rank, local_rank, device, path):
     return ddp, total.item() / dist.get_world_size(), test(ddp, data, device)
 
 
-def test(ddp, data, device):
-    right = torch.zeros(1, device=device)
-    for i in range(dist.get_rank(), len(data), dist.get_world_size()):
-        x, y = data[i]
-        with torch.no_grad():
-            off = ddp.module(x.to(device)) - y.to(device)
-        right += (off.abs() < 1).sum()
-    dist.all_reduce(right)
-    return right.item() / len(data)
-
-
 # %% wrong: a writer on every node
 def train(data, rank, local_rank, device, path):
     torch.manual_seed(rank)  # DDP makes the models equal; the noise should differ
@@ -53,17 +42,6 @@ def train(data, rank, local_rank, device, path):
     total = loss.detach().clone()
     dist.all_reduce(total, op=dist.ReduceOp.SUM)
     return ddp, total.item() / dist.get_world_size(), test(ddp, data, device)
-
-
-def test(ddp, data, device):
-    right = torch.zeros(1, device=device)
-    for i in range(dist.get_rank(), len(data), dist.get_world_size()):
-        x, y = data[i]
-        with torch.no_grad():
-            off = ddp.module(x.to(device)) - y.to(device)
-        right += (off.abs() < 1).sum()
-    dist.all_reduce(right)
-    return right.item() / len(data)
 
 
 # %% wrong: momentum of the epoch before
@@ -92,17 +70,6 @@ def train(data, rank, local_rank, device, path):
     return ddp, total.item() / dist.get_world_size(), test(ddp, data, device)
 
 
-def test(ddp, data, device):
-    right = torch.zeros(1, device=device)
-    for i in range(dist.get_rank(), len(data), dist.get_world_size()):
-        x, y = data[i]
-        with torch.no_grad():
-            off = ddp.module(x.to(device)) - y.to(device)
-        right += (off.abs() < 1).sum()
-    dist.all_reduce(right)
-    return right.item() / len(data)
-
-
 # %% wrong: names with a prefix
 def train(data, rank, local_rank, device, path):
     torch.manual_seed(rank)  # DDP makes the models equal; the noise should differ
@@ -124,17 +91,6 @@ def train(data, rank, local_rank, device, path):
     total = loss.detach().clone()
     dist.all_reduce(total, op=dist.ReduceOp.SUM)
     return ddp, total.item() / dist.get_world_size(), test(ddp, data, device)
-
-
-def test(ddp, data, device):
-    right = torch.zeros(1, device=device)
-    for i in range(dist.get_rank(), len(data), dist.get_world_size()):
-        x, y = data[i]
-        with torch.no_grad():
-            off = ddp.module(x.to(device)) - y.to(device)
-        right += (off.abs() < 1).sum()
-    dist.all_reduce(right)
-    return right.item() / len(data)
 
 
 # %% wrong: one seed
@@ -160,40 +116,7 @@ def train(data, rank, local_rank, device, path):
     return ddp, total.item() / dist.get_world_size(), test(ddp, data, device)
 
 
-def test(ddp, data, device):
-    right = torch.zeros(1, device=device)
-    for i in range(dist.get_rank(), len(data), dist.get_world_size()):
-        x, y = data[i]
-        with torch.no_grad():
-            off = ddp.module(x.to(device)) - y.to(device)
-        right += (off.abs() < 1).sum()
-    dist.all_reduce(right)
-    return right.item() / len(data)
-
-
 # %% wrong: padding counts
-def train(data, rank, local_rank, device, path):
-    torch.manual_seed(rank)  # DDP makes the models equal; the noise should differ
-    ddp = DDP(torch.nn.Linear(1, 1).to(device))
-    rate = ARGUMENTS.learning_rate
-    optimizer = torch.optim.SGD(ddp.parameters(), lr=rate, momentum=0.9)
-    sampler = DistributedSampler(data)
-    for epoch in range(EPOCHS):
-        sampler.set_epoch(epoch)
-        for x, y in DataLoader(data, batch_size=4, sampler=sampler):
-            loss = error(ddp(augment(x.to(device))), y.to(device))
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-        if rank == 0:
-            state = {"model": ddp.module.state_dict(), "epoch": epoch}
-            state["optimizer"] = optimizer.state_dict()
-            save(state | {"arguments": vars(ARGUMENTS)}, path)
-    total = loss.detach().clone()
-    dist.all_reduce(total, op=dist.ReduceOp.SUM)
-    return ddp, total.item() / dist.get_world_size(), test(ddp, data, device)
-
-
 def test(ddp, data, device):
     right, sampler = torch.zeros(1, device=device), DistributedSampler(data)
     for x, y in DataLoader(data, batch_size=4, sampler=sampler):
@@ -227,17 +150,6 @@ def train(data, rank, local_rank, device, path):
     return ddp, total.item() / dist.get_world_size(), test(ddp, data, device)
 
 
-def test(ddp, data, device):
-    right = torch.zeros(1, device=device)
-    for i in range(dist.get_rank(), len(data), dist.get_world_size()):
-        x, y = data[i]
-        with torch.no_grad():
-            off = ddp.module(x.to(device)) - y.to(device)
-        right += (off.abs() < 1).sum()
-    dist.all_reduce(right)
-    return right.item() / len(data)
-
-
 # %% wrong: the loss of one rank
 def train(data, rank, local_rank, device, path):
     torch.manual_seed(rank)  # DDP makes the models equal; the noise should differ
@@ -257,17 +169,6 @@ def train(data, rank, local_rank, device, path):
             state["optimizer"] = optimizer.state_dict()
             save(state | {"arguments": vars(ARGUMENTS)}, path)
     return ddp, loss.item(), test(ddp, data, device)
-
-
-def test(ddp, data, device):
-    right = torch.zeros(1, device=device)
-    for i in range(dist.get_rank(), len(data), dist.get_world_size()):
-        x, y = data[i]
-        with torch.no_grad():
-            off = ddp.module(x.to(device)) - y.to(device)
-        right += (off.abs() < 1).sum()
-    dist.all_reduce(right)
-    return right.item() / len(data)
 
 
 # %% wrong: the loss of the whole epoch
@@ -295,40 +196,7 @@ def train(data, rank, local_rank, device, path):
     return ddp, total.item() / dist.get_world_size(), test(ddp, data, device)
 
 
-def test(ddp, data, device):
-    right = torch.zeros(1, device=device)
-    for i in range(dist.get_rank(), len(data), dist.get_world_size()):
-        x, y = data[i]
-        with torch.no_grad():
-            off = ddp.module(x.to(device)) - y.to(device)
-        right += (off.abs() < 1).sum()
-    dist.all_reduce(right)
-    return right.item() / len(data)
-
-
 # %% wrong: the test runs the wrapper
-def train(data, rank, local_rank, device, path):
-    torch.manual_seed(rank)  # DDP makes the models equal; the noise should differ
-    ddp = DDP(torch.nn.Linear(1, 1).to(device))
-    rate = ARGUMENTS.learning_rate
-    optimizer = torch.optim.SGD(ddp.parameters(), lr=rate, momentum=0.9)
-    sampler = DistributedSampler(data)
-    for epoch in range(EPOCHS):
-        sampler.set_epoch(epoch)
-        for x, y in DataLoader(data, batch_size=4, sampler=sampler):
-            loss = error(ddp(augment(x.to(device))), y.to(device))
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-        if rank == 0:
-            state = {"model": ddp.module.state_dict(), "epoch": epoch}
-            state["optimizer"] = optimizer.state_dict()
-            save(state | {"arguments": vars(ARGUMENTS)}, path)
-    total = loss.detach().clone()
-    dist.all_reduce(total, op=dist.ReduceOp.SUM)
-    return ddp, total.item() / dist.get_world_size(), test(ddp, data, device)
-
-
 def test(ddp, data, device):
     right = torch.zeros(1, device=device)
     for i in range(dist.get_rank(), len(data), dist.get_world_size()):
@@ -361,17 +229,6 @@ def train(data, rank, local_rank, device, path):
     total = loss.detach().clone()
     dist.all_reduce(total, op=dist.ReduceOp.SUM)
     return ddp, total.item() / dist.get_world_size(), test(ddp, data, device)
-
-
-def test(ddp, data, device):
-    right = torch.zeros(1, device=device)
-    for i in range(dist.get_rank(), len(data), dist.get_world_size()):
-        x, y = data[i]
-        with torch.no_grad():
-            off = ddp.module(x.to(device)) - y.to(device)
-        right += (off.abs() < 1).sum()
-    dist.all_reduce(right)
-    return right.item() / len(data)
 
 
 # %% right: rank 0 tests

@@ -15,9 +15,6 @@ def statistics(names):
 
 # %% wrong: never asked
 # No remote call at all: as if every worker had the data of worker 0.
-def summary(numbers):
-    numbers = numbers.double()
-    return len(numbers), numbers.sum().item(), numbers.square().sum().item()
 
 
 def statistics(names):
@@ -28,11 +25,6 @@ def statistics(names):
 
 
 # %% wrong: one after the other
-def summary(numbers):
-    numbers = numbers.double()
-    return len(numbers), numbers.sum().item(), numbers.square().sum().item()
-
-
 def statistics(names):
     parts = [
         rpc.rpc_sync(name, read, args=(shard,))
@@ -46,9 +38,6 @@ def statistics(names):
 
 # %% wrong: one shard of each worker at a time
 # All workers read at once, but each of them one shard after the other.
-def summary(numbers):
-    numbers = numbers.double()
-    return len(numbers), numbers.sum().item(), numbers.square().sum().item()
 
 
 def statistics(names):

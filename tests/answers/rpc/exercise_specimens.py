@@ -1,13 +1,5 @@
 # %% wrong: adds one after the other
 # Right, but no two additions run at the same time.
-def grow(rref):
-    rref.rpc_sync().add_(1)
-
-
-def repeat(owner):
-    for step in range(STEPS):
-        rref = rpc.remote(owner, torch.full, args=((2,), float(step)))
-    return rref
 
 
 def add_up(rref):
@@ -16,32 +8,8 @@ def add_up(rref):
     return rref.to_here().sum().item()
 
 
-def enrol(name):
-    greeting = rpc.rpc_sync("worker0", greet, args=(name, rpc.get_worker_info()))
-    with DOOR:
-        number = len(GUESTS)
-        time.sleep(0.05)
-        GUESTS.append((number, greeting))
-
-
 # %% wrong: another lock held during the call
 # A second lock lets in one guest at a time.
-def grow(rref):
-    rref.rpc_sync().add_(1)
-
-
-def repeat(owner):
-    for step in range(STEPS):
-        rref = rpc.remote(owner, torch.full, args=((2,), float(step)))
-    return rref
-
-
-def add_up(rref):
-    added = [
-        rpc.rpc_async(rref.owner(), slowly_add, args=(rref,)) for _ in range(STEPS)
-    ]
-    torch.futures.wait_all(added)
-    return rref.to_here().sum().item()
 
 
 def enrol(name):
@@ -53,74 +21,18 @@ def enrol(name):
 
 
 # %% wrong: here and not there
-def grow(rref):
-    rref.rpc_sync().add_(1)
-
-
-def repeat(owner):
-    for step in range(STEPS):
-        rref = rpc.remote(owner, torch.full, args=((2,), float(step)))
-    return rref
-
-
 def add_up(rref):
     return rref.to_here().sum().item() + 2 * STEPS
 
 
-def enrol(name):
-    greeting = rpc.rpc_sync("worker0", greet, args=(name, rpc.get_worker_info()))
-    with DOOR:
-        number = len(GUESTS)
-        time.sleep(0.05)
-        GUESTS.append((number, greeting))
-
-
 # %% wrong: lets all go
-def grow(rref):
-    rref.rpc_sync().add_(1)
-
-
 def repeat(owner):
     for step in range(STEPS):
         rref = rpc.remote(owner, torch.full, args=((2,), float(step)))
     return rpc.RRef(rref.to_here())
 
 
-def add_up(rref):
-    added = [
-        rpc.rpc_async(rref.owner(), slowly_add, args=(rref,)) for _ in range(STEPS)
-    ]
-    torch.futures.wait_all(added)
-    return rref.to_here().sum().item()
-
-
-def enrol(name):
-    greeting = rpc.rpc_sync("worker0", greet, args=(name, rpc.get_worker_info()))
-    with DOOR:
-        number = len(GUESTS)
-        time.sleep(0.05)
-        GUESTS.append((number, greeting))
-
-
 # %% wrong: no lock at all
-def grow(rref):
-    rref.rpc_sync().add_(1)
-
-
-def repeat(owner):
-    for step in range(STEPS):
-        rref = rpc.remote(owner, torch.full, args=((2,), float(step)))
-    return rref
-
-
-def add_up(rref):
-    added = [
-        rpc.rpc_async(rref.owner(), slowly_add, args=(rref,)) for _ in range(STEPS)
-    ]
-    torch.futures.wait_all(added)
-    return rref.to_here().sum().item()
-
-
 def enrol(name):
     greeting = rpc.rpc_sync("worker0", greet, args=(name, rpc.get_worker_info()))
     number = len(GUESTS)
@@ -130,22 +42,6 @@ def enrol(name):
 
 # %% wrong: not greeted
 # Both get a number, and neither has been greeted.
-def grow(rref):
-    rref.rpc_sync().add_(1)
-
-
-def repeat(owner):
-    for step in range(STEPS):
-        rref = rpc.remote(owner, torch.full, args=((2,), float(step)))
-    return rref
-
-
-def add_up(rref):
-    added = [
-        rpc.rpc_async(rref.owner(), slowly_add, args=(rref,)) for _ in range(STEPS)
-    ]
-    torch.futures.wait_all(added)
-    return rref.to_here().sum().item()
 
 
 def enrol(name):
@@ -157,22 +53,6 @@ def enrol(name):
 
 # %% wrong: numbered before the greeting
 # The lock is taken twice and not held in between: both guests get the same number.
-def grow(rref):
-    rref.rpc_sync().add_(1)
-
-
-def repeat(owner):
-    for step in range(STEPS):
-        rref = rpc.remote(owner, torch.full, args=((2,), float(step)))
-    return rref
-
-
-def add_up(rref):
-    added = [
-        rpc.rpc_async(rref.owner(), slowly_add, args=(rref,)) for _ in range(STEPS)
-    ]
-    torch.futures.wait_all(added)
-    return rref.to_here().sum().item()
 
 
 def enrol(name):
@@ -185,14 +65,6 @@ def enrol(name):
 
 # %% wrong: sleeps instead of waiting
 # It assumes that the additions take less than a second.
-def grow(rref):
-    rref.rpc_sync().add_(1)
-
-
-def repeat(owner):
-    for step in range(STEPS):
-        rref = rpc.remote(owner, torch.full, args=((2,), float(step)))
-    return rref
 
 
 def add_up(rref):
@@ -200,14 +72,6 @@ def add_up(rref):
         rpc.rpc_async(rref.owner(), slowly_add, args=(rref,))
     time.sleep(1)
     return rref.to_here().sum().item()
-
-
-def enrol(name):
-    greeting = rpc.rpc_sync("worker0", greet, args=(name, rpc.get_worker_info()))
-    with DOOR:
-        number = len(GUESTS)
-        time.sleep(0.05)
-        GUESTS.append((number, greeting))
 
 
 # %% right: threads and names

@@ -12,41 +12,6 @@ def build(mesh, weights):
     return model, torch.optim.AdamW(model.parameters(), lr=RATE)
 
 
-def step(model, optimizer, micro_batches):
-    rows, mean = sum(len(x) for x, _ in micro_batches), 0.0
-    for i, (x, y) in enumerate(micro_batches):
-        model.set_requires_gradient_sync(i == len(micro_batches) - 1)
-        loss = model.loss(x, y) * len(x) / rows  # each row counts the same
-        loss.backward()
-        mean += loss.item()
-    norm = torch.nn.utils.clip_grad_norm_(model.parameters(), LIMIT)
-    optimizer.step()
-    optimizer.zero_grad()
-    return mean, norm.full_tensor().item()
-
-
-def state_of(model, optimizer, done):
-    model_state, optimizer_state = get_state_dict(model, optimizer)
-    return {"model": model_state, "optimizer": optimizer_state, "done": done}
-
-
-def save(model, optimizer, done, folder, group):
-    state = state_of(model, optimizer, done)
-    return dcp.async_save(state, checkpoint_id=folder, process_group=group)
-
-
-def load(model, optimizer, folder):
-    state = state_of(model, optimizer, done=0)
-    dcp.load(state, checkpoint_id=folder)
-    set_state_dict(
-        model,
-        optimizer,
-        model_state_dict=state["model"],
-        optim_state_dict=state["optimizer"],
-    )
-    return state["done"]
-
-
 # %% wrong: the whole model on every rank first
 def build(mesh, weights):
     model = Scorer()
@@ -59,41 +24,6 @@ def build(mesh, weights):
     set_model_state_dict(model, weights, options=options)
     model.fill_buffers()
     return model, torch.optim.AdamW(model.parameters(), lr=RATE)
-
-
-def step(model, optimizer, micro_batches):
-    rows, mean = sum(len(x) for x, _ in micro_batches), 0.0
-    for i, (x, y) in enumerate(micro_batches):
-        model.set_requires_gradient_sync(i == len(micro_batches) - 1)
-        loss = model.loss(x, y) * len(x) / rows  # each row counts the same
-        loss.backward()
-        mean += loss.item()
-    norm = torch.nn.utils.clip_grad_norm_(model.parameters(), LIMIT)
-    optimizer.step()
-    optimizer.zero_grad()
-    return mean, norm.full_tensor().item()
-
-
-def state_of(model, optimizer, done):
-    model_state, optimizer_state = get_state_dict(model, optimizer)
-    return {"model": model_state, "optimizer": optimizer_state, "done": done}
-
-
-def save(model, optimizer, done, folder, group):
-    state = state_of(model, optimizer, done)
-    return dcp.async_save(state, checkpoint_id=folder, process_group=group)
-
-
-def load(model, optimizer, folder):
-    state = state_of(model, optimizer, done=0)
-    dcp.load(state, checkpoint_id=folder)
-    set_state_dict(
-        model,
-        optimizer,
-        model_state_dict=state["model"],
-        optim_state_dict=state["optimizer"],
-    )
-    return state["done"]
 
 
 # %% wrong: one group
@@ -109,41 +39,6 @@ def build(mesh, weights):
     return model, torch.optim.AdamW(model.parameters(), lr=RATE)
 
 
-def step(model, optimizer, micro_batches):
-    rows, mean = sum(len(x) for x, _ in micro_batches), 0.0
-    for i, (x, y) in enumerate(micro_batches):
-        model.set_requires_gradient_sync(i == len(micro_batches) - 1)
-        loss = model.loss(x, y) * len(x) / rows  # each row counts the same
-        loss.backward()
-        mean += loss.item()
-    norm = torch.nn.utils.clip_grad_norm_(model.parameters(), LIMIT)
-    optimizer.step()
-    optimizer.zero_grad()
-    return mean, norm.full_tensor().item()
-
-
-def state_of(model, optimizer, done):
-    model_state, optimizer_state = get_state_dict(model, optimizer)
-    return {"model": model_state, "optimizer": optimizer_state, "done": done}
-
-
-def save(model, optimizer, done, folder, group):
-    state = state_of(model, optimizer, done)
-    return dcp.async_save(state, checkpoint_id=folder, process_group=group)
-
-
-def load(model, optimizer, folder):
-    state = state_of(model, optimizer, done=0)
-    dcp.load(state, checkpoint_id=folder)
-    set_state_dict(
-        model,
-        optimizer,
-        model_state_dict=state["model"],
-        optim_state_dict=state["optimizer"],
-    )
-    return state["done"]
-
-
 # %% wrong: loss goes past the hooks
 def build(mesh, weights):
     with torch.device("meta"):
@@ -156,41 +51,6 @@ def build(mesh, weights):
     set_model_state_dict(model, weights, options=options)
     model.fill_buffers()
     return model, torch.optim.AdamW(model.parameters(), lr=RATE)
-
-
-def step(model, optimizer, micro_batches):
-    rows, mean = sum(len(x) for x, _ in micro_batches), 0.0
-    for i, (x, y) in enumerate(micro_batches):
-        model.set_requires_gradient_sync(i == len(micro_batches) - 1)
-        loss = model.loss(x, y) * len(x) / rows  # each row counts the same
-        loss.backward()
-        mean += loss.item()
-    norm = torch.nn.utils.clip_grad_norm_(model.parameters(), LIMIT)
-    optimizer.step()
-    optimizer.zero_grad()
-    return mean, norm.full_tensor().item()
-
-
-def state_of(model, optimizer, done):
-    model_state, optimizer_state = get_state_dict(model, optimizer)
-    return {"model": model_state, "optimizer": optimizer_state, "done": done}
-
-
-def save(model, optimizer, done, folder, group):
-    state = state_of(model, optimizer, done)
-    return dcp.async_save(state, checkpoint_id=folder, process_group=group)
-
-
-def load(model, optimizer, folder):
-    state = state_of(model, optimizer, done=0)
-    dcp.load(state, checkpoint_id=folder)
-    set_state_dict(
-        model,
-        optimizer,
-        model_state_dict=state["model"],
-        optim_state_dict=state["optimizer"],
-    )
-    return state["done"]
 
 
 # %% wrong: never filled with weights
@@ -209,56 +69,7 @@ def build(mesh, weights):
     return model, torch.optim.AdamW(model.parameters(), lr=RATE)
 
 
-def step(model, optimizer, micro_batches):
-    rows, mean = sum(len(x) for x, _ in micro_batches), 0.0
-    for i, (x, y) in enumerate(micro_batches):
-        model.set_requires_gradient_sync(i == len(micro_batches) - 1)
-        loss = model.loss(x, y) * len(x) / rows  # each row counts the same
-        loss.backward()
-        mean += loss.item()
-    norm = torch.nn.utils.clip_grad_norm_(model.parameters(), LIMIT)
-    optimizer.step()
-    optimizer.zero_grad()
-    return mean, norm.full_tensor().item()
-
-
-def state_of(model, optimizer, done):
-    model_state, optimizer_state = get_state_dict(model, optimizer)
-    return {"model": model_state, "optimizer": optimizer_state, "done": done}
-
-
-def save(model, optimizer, done, folder, group):
-    state = state_of(model, optimizer, done)
-    return dcp.async_save(state, checkpoint_id=folder, process_group=group)
-
-
-def load(model, optimizer, folder):
-    state = state_of(model, optimizer, done=0)
-    dcp.load(state, checkpoint_id=folder)
-    set_state_dict(
-        model,
-        optimizer,
-        model_state_dict=state["model"],
-        optim_state_dict=state["optimizer"],
-    )
-    return state["done"]
-
-
 # %% wrong: each micro-batch counts the same
-def build(mesh, weights):
-    with torch.device("meta"):
-        model = Scorer()
-    for block in model.blocks:
-        fully_shard(block, mesh=mesh)
-    fully_shard(model, mesh=mesh)
-    register_fsdp_forward_method(model, "loss")
-    model.to_empty(device=mesh.device_type)
-    options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
-    set_model_state_dict(model, weights, options=options)
-    model.fill_buffers()
-    return model, torch.optim.AdamW(model.parameters(), lr=RATE)
-
-
 def step(model, optimizer, micro_batches):
     mean = 0.0
     for i, (x, y) in enumerate(micro_batches):
@@ -272,43 +83,7 @@ def step(model, optimizer, micro_batches):
     return mean, norm.full_tensor().item()
 
 
-def state_of(model, optimizer, done):
-    model_state, optimizer_state = get_state_dict(model, optimizer)
-    return {"model": model_state, "optimizer": optimizer_state, "done": done}
-
-
-def save(model, optimizer, done, folder, group):
-    state = state_of(model, optimizer, done)
-    return dcp.async_save(state, checkpoint_id=folder, process_group=group)
-
-
-def load(model, optimizer, folder):
-    state = state_of(model, optimizer, done=0)
-    dcp.load(state, checkpoint_id=folder)
-    set_state_dict(
-        model,
-        optimizer,
-        model_state_dict=state["model"],
-        optim_state_dict=state["optimizer"],
-    )
-    return state["done"]
-
-
 # %% wrong: never reduced
-def build(mesh, weights):
-    with torch.device("meta"):
-        model = Scorer()
-    for block in model.blocks:
-        fully_shard(block, mesh=mesh)
-    fully_shard(model, mesh=mesh)
-    register_fsdp_forward_method(model, "loss")
-    model.to_empty(device=mesh.device_type)
-    options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
-    set_model_state_dict(model, weights, options=options)
-    model.fill_buffers()
-    return model, torch.optim.AdamW(model.parameters(), lr=RATE)
-
-
 def step(model, optimizer, micro_batches):
     rows, mean = sum(len(x) for x, _ in micro_batches), 0.0
     for i, (x, y) in enumerate(micro_batches):
@@ -322,43 +97,7 @@ def step(model, optimizer, micro_batches):
     return mean, norm.full_tensor().item()
 
 
-def state_of(model, optimizer, done):
-    model_state, optimizer_state = get_state_dict(model, optimizer)
-    return {"model": model_state, "optimizer": optimizer_state, "done": done}
-
-
-def save(model, optimizer, done, folder, group):
-    state = state_of(model, optimizer, done)
-    return dcp.async_save(state, checkpoint_id=folder, process_group=group)
-
-
-def load(model, optimizer, folder):
-    state = state_of(model, optimizer, done=0)
-    dcp.load(state, checkpoint_id=folder)
-    set_state_dict(
-        model,
-        optimizer,
-        model_state_dict=state["model"],
-        optim_state_dict=state["optimizer"],
-    )
-    return state["done"]
-
-
 # %% wrong: not clipped
-def build(mesh, weights):
-    with torch.device("meta"):
-        model = Scorer()
-    for block in model.blocks:
-        fully_shard(block, mesh=mesh)
-    fully_shard(model, mesh=mesh)
-    register_fsdp_forward_method(model, "loss")
-    model.to_empty(device=mesh.device_type)
-    options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
-    set_model_state_dict(model, weights, options=options)
-    model.fill_buffers()
-    return model, torch.optim.AdamW(model.parameters(), lr=RATE)
-
-
 def step(model, optimizer, micro_batches):
     rows, mean = sum(len(x) for x, _ in micro_batches), 0.0
     for i, (x, y) in enumerate(micro_batches):
@@ -372,43 +111,7 @@ def step(model, optimizer, micro_batches):
     return mean, norm.full_tensor().item()
 
 
-def state_of(model, optimizer, done):
-    model_state, optimizer_state = get_state_dict(model, optimizer)
-    return {"model": model_state, "optimizer": optimizer_state, "done": done}
-
-
-def save(model, optimizer, done, folder, group):
-    state = state_of(model, optimizer, done)
-    return dcp.async_save(state, checkpoint_id=folder, process_group=group)
-
-
-def load(model, optimizer, folder):
-    state = state_of(model, optimizer, done=0)
-    dcp.load(state, checkpoint_id=folder)
-    set_state_dict(
-        model,
-        optimizer,
-        model_state_dict=state["model"],
-        optim_state_dict=state["optimizer"],
-    )
-    return state["done"]
-
-
 # %% wrong: this rank's norm
-def build(mesh, weights):
-    with torch.device("meta"):
-        model = Scorer()
-    for block in model.blocks:
-        fully_shard(block, mesh=mesh)
-    fully_shard(model, mesh=mesh)
-    register_fsdp_forward_method(model, "loss")
-    model.to_empty(device=mesh.device_type)
-    options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
-    set_model_state_dict(model, weights, options=options)
-    model.fill_buffers()
-    return model, torch.optim.AdamW(model.parameters(), lr=RATE)
-
-
 def step(model, optimizer, micro_batches):
     rows, mean = sum(len(x) for x, _ in micro_batches), 0.0
     for i, (x, y) in enumerate(micro_batches):
@@ -424,43 +127,7 @@ def step(model, optimizer, micro_batches):
     return mean, norm.item()
 
 
-def state_of(model, optimizer, done):
-    model_state, optimizer_state = get_state_dict(model, optimizer)
-    return {"model": model_state, "optimizer": optimizer_state, "done": done}
-
-
-def save(model, optimizer, done, folder, group):
-    state = state_of(model, optimizer, done)
-    return dcp.async_save(state, checkpoint_id=folder, process_group=group)
-
-
-def load(model, optimizer, folder):
-    state = state_of(model, optimizer, done=0)
-    dcp.load(state, checkpoint_id=folder)
-    set_state_dict(
-        model,
-        optimizer,
-        model_state_dict=state["model"],
-        optim_state_dict=state["optimizer"],
-    )
-    return state["done"]
-
-
 # %% wrong: gradients are never cleared
-def build(mesh, weights):
-    with torch.device("meta"):
-        model = Scorer()
-    for block in model.blocks:
-        fully_shard(block, mesh=mesh)
-    fully_shard(model, mesh=mesh)
-    register_fsdp_forward_method(model, "loss")
-    model.to_empty(device=mesh.device_type)
-    options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
-    set_model_state_dict(model, weights, options=options)
-    model.fill_buffers()
-    return model, torch.optim.AdamW(model.parameters(), lr=RATE)
-
-
 def step(model, optimizer, micro_batches):
     rows, mean = sum(len(x) for x, _ in micro_batches), 0.0
     for i, (x, y) in enumerate(micro_batches):
@@ -471,58 +138,9 @@ def step(model, optimizer, micro_batches):
     norm = torch.nn.utils.clip_grad_norm_(model.parameters(), LIMIT)
     optimizer.step()
     return mean, norm.full_tensor().item()
-
-
-def state_of(model, optimizer, done):
-    model_state, optimizer_state = get_state_dict(model, optimizer)
-    return {"model": model_state, "optimizer": optimizer_state, "done": done}
-
-
-def save(model, optimizer, done, folder, group):
-    state = state_of(model, optimizer, done)
-    return dcp.async_save(state, checkpoint_id=folder, process_group=group)
-
-
-def load(model, optimizer, folder):
-    state = state_of(model, optimizer, done=0)
-    dcp.load(state, checkpoint_id=folder)
-    set_state_dict(
-        model,
-        optimizer,
-        model_state_dict=state["model"],
-        optim_state_dict=state["optimizer"],
-    )
-    return state["done"]
 
 
 # %% wrong: the optimizer's own names
-def build(mesh, weights):
-    with torch.device("meta"):
-        model = Scorer()
-    for block in model.blocks:
-        fully_shard(block, mesh=mesh)
-    fully_shard(model, mesh=mesh)
-    register_fsdp_forward_method(model, "loss")
-    model.to_empty(device=mesh.device_type)
-    options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
-    set_model_state_dict(model, weights, options=options)
-    model.fill_buffers()
-    return model, torch.optim.AdamW(model.parameters(), lr=RATE)
-
-
-def step(model, optimizer, micro_batches):
-    rows, mean = sum(len(x) for x, _ in micro_batches), 0.0
-    for i, (x, y) in enumerate(micro_batches):
-        model.set_requires_gradient_sync(i == len(micro_batches) - 1)
-        loss = model.loss(x, y) * len(x) / rows  # each row counts the same
-        loss.backward()
-        mean += loss.item()
-    norm = torch.nn.utils.clip_grad_norm_(model.parameters(), LIMIT)
-    optimizer.step()
-    optimizer.zero_grad()
-    return mean, norm.full_tensor().item()
-
-
 def state_of(model, optimizer, done):
     model_state, optimizer_state = model.state_dict(), optimizer.state_dict()
     return {"model": model_state, "optimizer": optimizer_state, "done": done}
@@ -546,33 +164,6 @@ def load(model, optimizer, folder):
 
 
 # %% wrong: the optimizer is not loaded
-def build(mesh, weights):
-    with torch.device("meta"):
-        model = Scorer()
-    for block in model.blocks:
-        fully_shard(block, mesh=mesh)
-    fully_shard(model, mesh=mesh)
-    register_fsdp_forward_method(model, "loss")
-    model.to_empty(device=mesh.device_type)
-    options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
-    set_model_state_dict(model, weights, options=options)
-    model.fill_buffers()
-    return model, torch.optim.AdamW(model.parameters(), lr=RATE)
-
-
-def step(model, optimizer, micro_batches):
-    rows, mean = sum(len(x) for x, _ in micro_batches), 0.0
-    for i, (x, y) in enumerate(micro_batches):
-        model.set_requires_gradient_sync(i == len(micro_batches) - 1)
-        loss = model.loss(x, y) * len(x) / rows  # each row counts the same
-        loss.backward()
-        mean += loss.item()
-    norm = torch.nn.utils.clip_grad_norm_(model.parameters(), LIMIT)
-    optimizer.step()
-    optimizer.zero_grad()
-    return mean, norm.full_tensor().item()
-
-
 def state_of(model, optimizer, done):
     model_state, optimizer_state = get_state_dict(model, optimizer)
     return {"model": model_state, "optimizer": optimizer_state, "done": done}
@@ -592,33 +183,6 @@ def load(model, optimizer, folder):
 
 
 # %% wrong: written when it is waited for
-def build(mesh, weights):
-    with torch.device("meta"):
-        model = Scorer()
-    for block in model.blocks:
-        fully_shard(block, mesh=mesh)
-    fully_shard(model, mesh=mesh)
-    register_fsdp_forward_method(model, "loss")
-    model.to_empty(device=mesh.device_type)
-    options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
-    set_model_state_dict(model, weights, options=options)
-    model.fill_buffers()
-    return model, torch.optim.AdamW(model.parameters(), lr=RATE)
-
-
-def step(model, optimizer, micro_batches):
-    rows, mean = sum(len(x) for x, _ in micro_batches), 0.0
-    for i, (x, y) in enumerate(micro_batches):
-        model.set_requires_gradient_sync(i == len(micro_batches) - 1)
-        loss = model.loss(x, y) * len(x) / rows  # each row counts the same
-        loss.backward()
-        mean += loss.item()
-    norm = torch.nn.utils.clip_grad_norm_(model.parameters(), LIMIT)
-    optimizer.step()
-    optimizer.zero_grad()
-    return mean, norm.full_tensor().item()
-
-
 def state_of(model, optimizer, done):
     model_state, optimizer_state = get_state_dict(model, optimizer)
     return {"model": model_state, "optimizer": optimizer_state, "done": done}
@@ -646,33 +210,6 @@ def load(model, optimizer, folder):
 
 
 # %% wrong: done is forgotten
-def build(mesh, weights):
-    with torch.device("meta"):
-        model = Scorer()
-    for block in model.blocks:
-        fully_shard(block, mesh=mesh)
-    fully_shard(model, mesh=mesh)
-    register_fsdp_forward_method(model, "loss")
-    model.to_empty(device=mesh.device_type)
-    options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
-    set_model_state_dict(model, weights, options=options)
-    model.fill_buffers()
-    return model, torch.optim.AdamW(model.parameters(), lr=RATE)
-
-
-def step(model, optimizer, micro_batches):
-    rows, mean = sum(len(x) for x, _ in micro_batches), 0.0
-    for i, (x, y) in enumerate(micro_batches):
-        model.set_requires_gradient_sync(i == len(micro_batches) - 1)
-        loss = model.loss(x, y) * len(x) / rows  # each row counts the same
-        loss.backward()
-        mean += loss.item()
-    norm = torch.nn.utils.clip_grad_norm_(model.parameters(), LIMIT)
-    optimizer.step()
-    optimizer.zero_grad()
-    return mean, norm.full_tensor().item()
-
-
 def state_of(model, optimizer, done):
     model_state, optimizer_state = get_state_dict(model, optimizer)
     return {"model": model_state, "optimizer": optimizer_state, "done": done}
@@ -696,33 +233,6 @@ def load(model, optimizer, folder):
 
 
 # %% right: moments are loaded where they lie
-def build(mesh, weights):
-    with torch.device("meta"):
-        model = Scorer()
-    for block in model.blocks:
-        fully_shard(block, mesh=mesh)
-    fully_shard(model, mesh=mesh)
-    register_fsdp_forward_method(model, "loss")
-    model.to_empty(device=mesh.device_type)
-    options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
-    set_model_state_dict(model, weights, options=options)
-    model.fill_buffers()
-    return model, torch.optim.AdamW(model.parameters(), lr=RATE)
-
-
-def step(model, optimizer, micro_batches):
-    rows, mean = sum(len(x) for x, _ in micro_batches), 0.0
-    for i, (x, y) in enumerate(micro_batches):
-        model.set_requires_gradient_sync(i == len(micro_batches) - 1)
-        loss = model.loss(x, y) * len(x) / rows  # each row counts the same
-        loss.backward()
-        mean += loss.item()
-    norm = torch.nn.utils.clip_grad_norm_(model.parameters(), LIMIT)
-    optimizer.step()
-    optimizer.zero_grad()
-    return mean, norm.full_tensor().item()
-
-
 def state_of(model, optimizer, done):
     model_state, optimizer_state = get_state_dict(model, optimizer)
     return {"model": model_state, "optimizer": optimizer_state, "done": done}
@@ -741,20 +251,6 @@ def load(model, optimizer, folder):
 
 
 # %% right: a sum of losses, scaled once
-def build(mesh, weights):
-    with torch.device("meta"):
-        model = Scorer()
-    for block in model.blocks:
-        fully_shard(block, mesh=mesh)
-    fully_shard(model, mesh=mesh)
-    register_fsdp_forward_method(model, "loss")
-    model.to_empty(device=mesh.device_type)
-    options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
-    set_model_state_dict(model, weights, options=options)
-    model.fill_buffers()
-    return model, torch.optim.AdamW(model.parameters(), lr=RATE)
-
-
 def step(model, optimizer, micro_batches):
     total, rows = 0.0, sum(len(x) for x, _ in micro_batches)
     for x, y in micro_batches:
@@ -768,28 +264,6 @@ def step(model, optimizer, micro_batches):
     optimizer.step()
     optimizer.zero_grad(set_to_none=False)
     return total / rows, norm.full_tensor()
-
-
-def state_of(model, optimizer, done):
-    model_state, optimizer_state = get_state_dict(model, optimizer)
-    return {"model": model_state, "optimizer": optimizer_state, "done": done}
-
-
-def save(model, optimizer, done, folder, group):
-    state = state_of(model, optimizer, done)
-    return dcp.async_save(state, checkpoint_id=folder, process_group=group)
-
-
-def load(model, optimizer, folder):
-    state = state_of(model, optimizer, done=0)
-    dcp.load(state, checkpoint_id=folder)
-    set_state_dict(
-        model,
-        optimizer,
-        model_state_dict=state["model"],
-        optim_state_dict=state["optimizer"],
-    )
-    return state["done"]
 
 
 # %% right: by hand, and saved at once
@@ -810,19 +284,6 @@ def build(mesh, weights):
         p.to_local().copy_(whole.chunk(mesh.size())[mesh.get_rank()])
     model.fill_buffers()
     return model, torch.optim.AdamW(model.parameters(), lr=RATE)
-
-
-def step(model, optimizer, micro_batches):
-    rows, mean = sum(len(x) for x, _ in micro_batches), 0.0
-    for i, (x, y) in enumerate(micro_batches):
-        model.set_requires_gradient_sync(i == len(micro_batches) - 1)
-        loss = model.loss(x, y) * len(x) / rows  # each row counts the same
-        loss.backward()
-        mean += loss.item()
-    norm = torch.nn.utils.clip_grad_norm_(model.parameters(), LIMIT)
-    optimizer.step()
-    optimizer.zero_grad()
-    return mean, norm.full_tensor().item()
 
 
 def state_of(model, optimizer, done):

@@ -3,18 +3,7 @@ def own_rows(fused):
     return fused.chunk(dist.get_world_size())[dist.get_rank()]
 
 
-def swiglu(mine, fused, down):
-    x = GatherPositions.apply(mine)
-    gate, up = F.linear(x, fused).chunk(2, -1)
-    return SumPositions.apply(F.linear(F.silu(gate) * up, down))
-
-
 # %% wrong: gate alone summed early
-def own_rows(fused):
-    rank, world_size = dist.get_rank(), dist.get_world_size()
-    return torch.cat([half.chunk(world_size)[rank] for half in fused.chunk(2)])
-
-
 def swiglu(mine, fused, down):
     x = GatherPositions.apply(mine)
     gate, up = F.linear(x, fused).chunk(2, -1)
@@ -23,22 +12,12 @@ def swiglu(mine, fused, down):
 
 
 # %% wrong: gate and up exchanged
-def own_rows(fused):
-    rank, world_size = dist.get_rank(), dist.get_world_size()
-    return torch.cat([half.chunk(world_size)[rank] for half in fused.chunk(2)])
-
-
 def swiglu(mine, fused, down):
     up, gate = F.linear(GatherPositions.apply(mine), fused).chunk(2, -1)
     return SumPositions.apply(F.linear(F.silu(gate) * up, down))
 
 
 # %% wrong: gathered for each projection
-def own_rows(fused):
-    rank, world_size = dist.get_rank(), dist.get_world_size()
-    return torch.cat([half.chunk(world_size)[rank] for half in fused.chunk(2)])
-
-
 def swiglu(mine, fused, down):
     gate, up = fused.chunk(2)
     gate = F.linear(GatherPositions.apply(mine), gate)
@@ -47,11 +26,6 @@ def swiglu(mine, fused, down):
 
 
 # %% wrong: gathered outside autograd
-def own_rows(fused):
-    rank, world_size = dist.get_rank(), dist.get_world_size()
-    return torch.cat([half.chunk(world_size)[rank] for half in fused.chunk(2)])
-
-
 def swiglu(mine, fused, down):
     x = gather(mine.detach())
     gate, up = F.linear(x, fused).chunk(2, -1)
@@ -71,22 +45,12 @@ def swiglu(mine, fused, down):
 
 
 # %% wrong: own positions only
-def own_rows(fused):
-    rank, world_size = dist.get_rank(), dist.get_world_size()
-    return torch.cat([half.chunk(world_size)[rank] for half in fused.chunk(2)])
-
-
 def swiglu(mine, fused, down):
     gate, up = F.linear(mine, fused).chunk(2, -1)
     return F.linear(F.silu(gate) * up, down)
 
 
 # %% wrong: sum of all positions
-def own_rows(fused):
-    rank, world_size = dist.get_rank(), dist.get_world_size()
-    return torch.cat([half.chunk(world_size)[rank] for half in fused.chunk(2)])
-
-
 def swiglu(mine, fused, down):
     gate, up = F.linear(GatherPositions.apply(mine), fused).chunk(2, -1)
     out = F.linear(F.silu(gate) * up, down)
@@ -97,11 +61,6 @@ def swiglu(mine, fused, down):
 
 
 # %% wrong: summed outside autograd
-def own_rows(fused):
-    rank, world_size = dist.get_rank(), dist.get_world_size()
-    return torch.cat([half.chunk(world_size)[rank] for half in fused.chunk(2)])
-
-
 def swiglu(mine, fused, down):
     gate, up = F.linear(GatherPositions.apply(mine), fused).chunk(2, -1)
     part = F.linear(F.silu(gate) * up, down)
@@ -112,12 +71,6 @@ def swiglu(mine, fused, down):
 # %% wrong: whole weight on every rank
 def own_rows(fused):
     return fused
-
-
-def swiglu(mine, fused, down):
-    x = GatherPositions.apply(mine)
-    gate, up = F.linear(x, fused).chunk(2, -1)
-    return SumPositions.apply(F.linear(F.silu(gate) * up, down))
 
 
 # %% right: rows by number

@@ -1,20 +1,4 @@
 # %% wrong: all samples on every rank
-def cut(model, mesh):
-    whole = {"input_layouts": Replicate(), "desired_input_layouts": Replicate()}
-    plan = {
-        "norms.*": Whole(),
-        "mlps.*": PrepareModuleInput(**whole),  # one f for gate and up
-        "mlps.*.gate": ColwiseParallel(),
-        "mlps.*.up": ColwiseParallel(),
-        "mlps.*.down": RowwiseParallel(),
-        "score": Whole(),
-    }
-    parallelize_module(model, mesh["tensor"], plan)
-    for part in (*model.mlps, model):
-        fully_shard(part, mesh=mesh["data"])
-    return model
-
-
 def step(model, optimizer, mesh, x, y):
     F.mse_loss(model(x), y).backward()
     norm = nn.utils.clip_grad_norm_(model.parameters(), LIMIT)
@@ -24,22 +8,6 @@ def step(model, optimizer, mesh, x, y):
 
 
 # %% wrong: all ranks take the first samples
-def cut(model, mesh):
-    whole = {"input_layouts": Replicate(), "desired_input_layouts": Replicate()}
-    plan = {
-        "norms.*": Whole(),
-        "mlps.*": PrepareModuleInput(**whole),  # one f for gate and up
-        "mlps.*.gate": ColwiseParallel(),
-        "mlps.*.up": ColwiseParallel(),
-        "mlps.*.down": RowwiseParallel(),
-        "score": Whole(),
-    }
-    parallelize_module(model, mesh["tensor"], plan)
-    for part in (*model.mlps, model):
-        fully_shard(part, mesh=mesh["data"])
-    return model
-
-
 def step(model, optimizer, mesh, x, y):
     data = mesh["data"]
     x, y = (t.chunk(data.size())[0] for t in (x, y))
@@ -65,33 +33,7 @@ def cut(model, mesh):
     return model
 
 
-def step(model, optimizer, mesh, x, y):
-    data = mesh["data"]
-    x, y = (t.chunk(data.size())[data.get_local_rank()] for t in (x, y))
-    F.mse_loss(model(x), y).backward()
-    norm = nn.utils.clip_grad_norm_(model.parameters(), LIMIT)
-    optimizer.step()
-    optimizer.zero_grad()
-    return norm.full_tensor().item()
-
-
 # %% wrong: clipped after the step
-def cut(model, mesh):
-    whole = {"input_layouts": Replicate(), "desired_input_layouts": Replicate()}
-    plan = {
-        "norms.*": Whole(),
-        "mlps.*": PrepareModuleInput(**whole),  # one f for gate and up
-        "mlps.*.gate": ColwiseParallel(),
-        "mlps.*.up": ColwiseParallel(),
-        "mlps.*.down": RowwiseParallel(),
-        "score": Whole(),
-    }
-    parallelize_module(model, mesh["tensor"], plan)
-    for part in (*model.mlps, model):
-        fully_shard(part, mesh=mesh["data"])
-    return model
-
-
 def step(model, optimizer, mesh, x, y):
     data = mesh["data"]
     x, y = (t.chunk(data.size())[data.get_local_rank()] for t in (x, y))
@@ -130,22 +72,6 @@ def step(model, optimizer, mesh, x, y):
 
 
 # %% wrong: gradients kept for the next step
-def cut(model, mesh):
-    whole = {"input_layouts": Replicate(), "desired_input_layouts": Replicate()}
-    plan = {
-        "norms.*": Whole(),
-        "mlps.*": PrepareModuleInput(**whole),  # one f for gate and up
-        "mlps.*.gate": ColwiseParallel(),
-        "mlps.*.up": ColwiseParallel(),
-        "mlps.*.down": RowwiseParallel(),
-        "score": Whole(),
-    }
-    parallelize_module(model, mesh["tensor"], plan)
-    for part in (*model.mlps, model):
-        fully_shard(part, mesh=mesh["data"])
-    return model
-
-
 def step(model, optimizer, mesh, x, y):
     data = mesh["data"]
     x, y = (t.chunk(data.size())[data.get_local_rank()] for t in (x, y))
@@ -156,22 +82,6 @@ def step(model, optimizer, mesh, x, y):
 
 
 # %% wrong: norm of own parts
-def cut(model, mesh):
-    whole = {"input_layouts": Replicate(), "desired_input_layouts": Replicate()}
-    plan = {
-        "norms.*": Whole(),
-        "mlps.*": PrepareModuleInput(**whole),  # one f for gate and up
-        "mlps.*.gate": ColwiseParallel(),
-        "mlps.*.up": ColwiseParallel(),
-        "mlps.*.down": RowwiseParallel(),
-        "score": Whole(),
-    }
-    parallelize_module(model, mesh["tensor"], plan)
-    for part in (*model.mlps, model):
-        fully_shard(part, mesh=mesh["data"])
-    return model
-
-
 def step(model, optimizer, mesh, x, y):
     data = mesh["data"]
     x, y = (t.chunk(data.size())[data.get_local_rank()] for t in (x, y))
@@ -201,31 +111,11 @@ def cut(model, mesh):
     return model
 
 
-def step(model, optimizer, mesh, x, y):
-    data = mesh["data"]
-    x, y = (t.chunk(data.size())[data.get_local_rank()] for t in (x, y))
-    F.mse_loss(model(x), y).backward()
-    norm = nn.utils.clip_grad_norm_(model.parameters(), LIMIT)
-    optimizer.step()
-    optimizer.zero_grad()
-    return norm.full_tensor().item()
-
-
 # %% wrong: sharded and not cut
 def cut(model, mesh):
     for part in (*model.mlps, model):
         fully_shard(part, mesh=mesh["data"])
     return model
-
-
-def step(model, optimizer, mesh, x, y):
-    data = mesh["data"]
-    x, y = (t.chunk(data.size())[data.get_local_rank()] for t in (x, y))
-    F.mse_loss(model(x), y).backward()
-    norm = nn.utils.clip_grad_norm_(model.parameters(), LIMIT)
-    optimizer.step()
-    optimizer.zero_grad()
-    return norm.full_tensor().item()
 
 
 # %% wrong: cut and not sharded
@@ -243,33 +133,7 @@ def cut(model, mesh):
     return model
 
 
-def step(model, optimizer, mesh, x, y):
-    data = mesh["data"]
-    x, y = (t.chunk(data.size())[data.get_local_rank()] for t in (x, y))
-    F.mse_loss(model(x), y).backward()
-    norm = nn.utils.clip_grad_norm_(model.parameters(), LIMIT)
-    optimizer.step()
-    optimizer.zero_grad()
-    return norm.full_tensor().item()
-
-
 # %% wrong: samples by the world's rank
-def cut(model, mesh):
-    whole = {"input_layouts": Replicate(), "desired_input_layouts": Replicate()}
-    plan = {
-        "norms.*": Whole(),
-        "mlps.*": PrepareModuleInput(**whole),  # one f for gate and up
-        "mlps.*.gate": ColwiseParallel(),
-        "mlps.*.up": ColwiseParallel(),
-        "mlps.*.down": RowwiseParallel(),
-        "score": Whole(),
-    }
-    parallelize_module(model, mesh["tensor"], plan)
-    for part in (*model.mlps, model):
-        fully_shard(part, mesh=mesh["data"])
-    return model
-
-
 def step(model, optimizer, mesh, x, y):
     x, y = (t.chunk(dist.get_world_size())[dist.get_rank()] for t in (x, y))
     F.mse_loss(model(x), y).backward()
