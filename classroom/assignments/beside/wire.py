@@ -298,6 +298,7 @@ class Line:
         self.connection.send_bytes(str(rank).encode())
         self.lock, self.tickets = threading.Lock(), count()
         self.open: dict[int, Callable[[str, list[bytes]], None]] = {}
+        self.lazy: list[Sent] = []  # what has been begun, where results are lazy
         threading.Thread(target=self.listen, daemon=True).start()
 
     def order(
@@ -449,6 +450,7 @@ class Wire(_GROUP):
     ) -> Sent:
         """Give an order; `keep` gets what comes back, and then `result` is there."""
         work = Sent(self.lazy)
+        self.line.lazy += [work] * self.lazy
 
         def put(words: str, parts: list[bytes]) -> None:
             if words:  # raised where the student waits

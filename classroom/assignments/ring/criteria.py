@@ -32,8 +32,8 @@ def run(
     vectors = rig.draw(seed).integers(-most, most + 1, size=(ranks, length))
     kind = np.float32 if dtype == "bfloat16" else np.dtype(dtype)
     given = [{"x": vector.astype(kind), "dtype": dtype} for vector in vectors]
-    outcome, diary = wired(rig, given, calls=[])
-    outcome.must_give("result", "same")
+    outcome, diary = wired(rig, given, machine={"lazy": True}, calls=[])
+    outcome.must_give("result", "same", "waited")
     return outcome, diary, vectors.sum(0).astype(kind)
 
 
@@ -87,11 +87,13 @@ def any_dtype(
 
 
 def in_place(rig: Rig, *, ranks: int, length: int, seed: int = 0) -> Verdict:
-    """The caller's own tensor holds the sum."""
+    """The caller's own tensor holds the sum, and no message of it is under way."""
     outcome, _, expected = run(rig, ranks, length, "float32", seed)
     verdict = compare_all(expected, outcome, "result")
     if verdict.state == "pass" and not all(g["same"] for g in outcome.outputs):
         return fail("all_reduce returns a new tensor: the sum belongs in the old one")
+    if verdict.state == "pass" and not all(g["waited"] for g in outcome.outputs):
+        return fail("all_reduce returns before it has waited for all that it sends")
     return verdict
 
 

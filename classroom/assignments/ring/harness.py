@@ -20,7 +20,8 @@ def main() -> None:
         x = torch.from_numpy(given.pop("x")).to(getattr(torch, given["dtype"]))
         result = answer("ring.py").all_reduce(x)
         same = result is None or result.data_ptr() == x.data_ptr()
-        give(result=x if same else result, same=same)
+        waited = all(work.asked for work in line.lazy)
+        give(result=x if same else result, same=same, waited=waited)
 
 
 if __name__ == "__main__":

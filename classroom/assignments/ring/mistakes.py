@@ -35,6 +35,12 @@ MISTAKES = mistakes(
      all_gather(chunks)
 +    return x
 
+@@ in_place: waits for what it receives alone
+> fail: all_reduce returns before
+-    for work in works:
+-        work.wait()
++    works[1].wait()
+
 @@ messages, right, any_length, any_dtype, in_place, bytes_sent, no_deadlock: a collective
 > fail: rank
 -    reduce_scatter(chunks)
