@@ -31,9 +31,9 @@ from ddp_lab.kit.run.warm import WARM
 from tests.random_programs import NOTHING, Fault, draw
 
 CLEARLY = 0.15  # seconds by which the first of two deeds has to be the earlier one
-QUICK = Limits(silence=5, first_sign=5, keep=False)
+QUICK = Limits(silence=5, first_sign=5)
 # Where each rank imports torch, and then takes it down, on a busy machine.
-SLOW = Limits(silence=15, first_sign=45, keep=False)
+SLOW = Limits(silence=15, first_sign=45)
 RETURNS = 120  # seconds that the launcher has to return
 GONE = 3.0  # seconds that the system has to take a killed process down
 

@@ -15,7 +15,7 @@ from ddp_lab.kit import Limits, RunFailed, torchrun
 from ddp_lab.kit.examine import examined, witness
 from ddp_lab.kit.terminal.main import main
 
-LIMITS = Limits(silence=60, keep=False)
+LIMITS = Limits(silence=60)
 # Programs whose training is not shared, or whose ranks all write, on purpose.
 MEANT = {"script/joined", "script/single", "script/wrapped", "script/sampled"}
 MEANT |= {"script/judge", "ddp/single", "old_pages/guides"}

@@ -96,7 +96,7 @@ def graded(output: int) -> "Limits":
     """Return what a run may take when it is graded, and may print so many bytes."""
     from ddp_lab.kit.run.limits import Limits
 
-    return Limits(first_sign=FIRST_SIGN, output=output, keep=False)
+    return Limits(first_sign=FIRST_SIGN, output=output)
 
 
 def fill(folder: Path, header: dict, files: dict[str, bytes]) -> None:

@@ -181,13 +181,12 @@ def python(
     program's own words: its traceback, its exit code or its signal.
     """
     argv = _words(command)
-    options, program = _python_options(argv)
-    if not program:
-        raise RunFailed("the launcher: python needs a program", None)
-    if not program[0].startswith("-"):
-        _require([], program)
+    program = argv[1:] if argv[:1] == ["-u"] else argv  # as every run is anyway
+    if not program or program[0].startswith("-") and program[0] != "-m":
+        raise RunFailed("the launcher: python needs a program, or -m MODULE", None)
+    _require([], program)
     notes: list[str] = []
-    place = PlainPython(program, options, _starts_cold(cold, program, notes))
+    place = PlainPython(program, cold=_starts_cold(cold, program, notes))
     place.notes += notes
     live = LiveRun(shlex.join(["python", *argv]), place, _with(limits, timeout))
     return _judged(live, watch, expect_failure)
@@ -220,17 +219,6 @@ def _require(options: Sequence[Option], program: Sequence[str]) -> None:
 def _words(command: str | Sequence[str]) -> list[str]:
     """Return the words of a command line."""
     return shlex.split(command) if isinstance(command, str) else list(command)
-
-
-def _python_options(argv: list[str]) -> tuple[list[str], list[str]]:
-    """Return Python's own options, which a fork cannot take, and what comes after."""
-    rest = argv[1:] if argv[:1] == ["-u"] else list(argv)  # as every run is anyway
-    options: list[str] = []
-    while rest and rest[0].startswith("-") and rest[0] not in ("-m", "-c", "-"):
-        length = 2 if rest[0] in ("-W", "-X") else 1
-        options += rest[:length]
-        del rest[:length]
-    return options, rest
 
 
 def _without_logging(options: list[Option]) -> tuple[list[Option], list[str]]:

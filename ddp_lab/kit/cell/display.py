@@ -7,9 +7,7 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 from html import escape
-from pathlib import Path
 
-from ddp_lab import from_here
 from ddp_lab.kit.draw import bar_color, standstill
 from ddp_lab.kit.explain.failure import Failure
 from ddp_lab.kit.record.calls import Call
@@ -120,17 +118,16 @@ def _rank_lines(run: Run, rank: int, live: bool) -> list[str]:
     lines = [line if line.startswith("[rank ") else prefix + line for line in lines]
     if live:
         return [_clip(line, LIVE_CHARACTERS) for line in lines[-LIVE_LINES:]]
-    return _both_ends(lines, run.log_folder)
+    return _both_ends(lines)
 
 
-def _both_ends(lines: list[str], folder: Path | None) -> list[str]:
+def _both_ends(lines: list[str]) -> list[str]:
     """Return `lines`; if that is too much, the first and the last of them."""
     if sum(map(len, lines)) <= SHORT:
         return lines
     lines = [_clip(line, SHORT // 4) for line in lines]
     first, last = _fit(lines), _fit(lines[::-1])[::-1]
-    where = f", all of it in {from_here(folder)}" if folder else ""
-    return [*first, f"... (a long output{where}) ...", *last]
+    return [*first, "... (a long output; `.lines` of the run has more) ...", *last]
 
 
 def _fit(lines: list[str]) -> list[str]:

@@ -106,21 +106,16 @@ class PlainPython(Here):
 
     Args:
         words: the program, and its arguments.
-        options: Python's own, which a fork cannot take.
         cold: as of `Here`.
     """
 
     log = ProgramLog
     starter = ""  # the program itself: how it ended is its own failure
 
-    def __init__(self, words: Sequence[str], options: Sequence[str], cold: bool):
-        super().__init__(words, cold=cold or bool(options))
-        self.options = options
-
     def command(self, python: list[str]) -> list[str]:
         """Return the program, under rank.py."""
         self.env[HOME] = str(self.folder)
-        how = [] if self.python else [*self.options, "-u", str(RANK)]
+        how = [] if self.python else ["-u", str(RANK)]
         return [*python, *how, *self.words]
 
     def see(self) -> dict[str, Pulse]:

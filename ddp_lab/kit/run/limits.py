@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-SHORT = 20_000  # bytes of output; longer output is not shown whole, and kept in a file
+SHORT = 20_000  # bytes of output; of longer output the ends are shown
 STANDSTILL = 5  # times the seconds of silence that ranks may print and not get on
 TICK = 0.01  # seconds between two looks at what goes on
 FOLLOW = 5.0  # seconds in which the other nodes may notice that one has failed
@@ -23,5 +23,3 @@ class Limits:
     importing torch on a busy machine is slow, and no hang."""
     output: int = 2_000_000_000
     """Bytes that a run may print before it is ended."""
-    keep: bool = True
-    """Whether long output is kept in build/logs."""

@@ -1,6 +1,5 @@
 """One run while it goes on: started, watched, ended, and read."""
 
-import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -14,18 +13,10 @@ from ddp_lab.kit.record import names
 from ddp_lab.kit.record.lives import events as read_events
 from ddp_lab.kit.record.lives import lives as read_lives
 from ddp_lab.kit.record.lives import nodes_by_rank
-from ddp_lab.kit.record.logs import (
-    RankLog,
-    RunLog,
-    TorchrunLog,
-    folders_by_attempt,
-    rank_folders,
-    read_json,
-)
+from ddp_lab.kit.record.logs import RunLog, TorchrunLog, rank_folders, read_json
 from ddp_lab.kit.record.tail import Latest, Tail
-from ddp_lab.kit.record.words import listed, ranks
+from ddp_lab.kit.record.words import listed
 from ddp_lab.kit.run.guarded import Guarded
-from ddp_lab.kit.run.kept import keep
 from ddp_lab.kit.run.limits import SHORT, Limits
 from ddp_lab.kit.run.place import Place
 from ddp_lab.kit.run.result import Run, RunFailed
@@ -59,10 +50,7 @@ class LiveRun:
         self.start, self.began = time.monotonic(), time.time()
         self.notes = place.notes
         self.standing: RunLog | None = None  # all just before we ended it
-        self.seen = 0, 0
-        """How many attempts, and how many ranks of the last one have left logs."""
         self.ended = 0.0  # when we were interrupted, or the guard ended what was left
-        self.started = False
 
     @property
     def folder(self) -> Path:
@@ -104,7 +92,6 @@ class LiveRun:
                 self.place.wait(tell)
                 self.start, self.began = time.monotonic(), time.time()
                 child = self.place.start()
-                self.started = True
                 self._wait(child, watch)
             except KeyboardInterrupt:
                 self.stopped, self.ended = "interrupt", time.time()
@@ -137,8 +124,6 @@ class LiveRun:
             if not failing and self._one_has_failed(names.END):
                 failing = True
                 self.place.look()  # at the others, before torchrun ends them
-            attempts = folders_by_attempt(self.folder) or [[]]
-            self.seen = max(self.seen, (len(attempts), len(attempts[-1])))
             if watch:
                 watch(self._result())
             while child.runs() and time.monotonic() < now + 0.2:
@@ -194,14 +179,11 @@ class LiveRun:
         """Return the result so far; it is final once the exit code is known."""
         seconds, final = time.monotonic() - self.start, code is not None
         log = self._read(final)
-        failure, exit_codes, kept = None, [code for _ in log.ranks], None
+        failure, exit_codes = None, [code for _ in log.ranks]
         notes = list(self.notes)
         if code is not None:
             failure, exit_codes = find_failure(log, code, self.stopped, self.limit)
-            notes += self._lost()
             notes += [] if failure else [str(each) for each in find_notes(log)]
-            kept, trouble = self._keep()
-            notes += trouble
         lives = read_lives(self.folder, self.began) if final else []
         happened = read_events(self.folder, self.began)
         how = read_json(self.folder / names.PLAYED) or UNPLAYED
@@ -222,7 +204,7 @@ class LiveRun:
             failure=failure,
             calls=[rank.calls for rank in log.ranks],
             notes=notes,
-            log_folder=kept if final else self.folder,
+            log_folder=None if final else self.folder,
             code=code,
             nodes=nodes_by_rank(lives),
             lives=lives,
@@ -238,8 +220,6 @@ class LiveRun:
             return self.place.log(self.latest.ranks())
         self.latest.tail.close()
         log = self.place.log.read(self.folder)
-        # A rank may have removed them all; the launcher has counted them before.
-        log.ranks.extend(RankLog() for _ in range(self.seen[1] - len(log.ranks)))
         if self.standing:
             log.agents[:] = self.standing.agents
             for rank, before in enumerate(self.standing.ranks):
@@ -250,35 +230,6 @@ class LiveRun:
                 asked = min(end.asked or self.ended, self.ended)
                 its_log.exit = replace(end, asked=asked)
         return log
-
-    def _lost(self) -> list[str]:
-        """Return whose output is lost, because a program has removed it."""
-        if not self.started:
-            return []
-        folders = enumerate(rank_folders(self.folder))
-        there = [rank for rank, path in folders if (path / names.STDOUT).exists()]
-        lost = [rank for rank in range(self.seen[1]) if rank not in there]
-        if not lost and (self.folder / names.OUT).exists():
-            return []
-        whose = ranks(lost) if lost else "this run"
-        removed = f"the log files of {whose} were removed meanwhile"
-        return [f"{removed}; what was printed is lost"]
-
-    def _keep(self) -> tuple[Path | None, list[str]]:
-        """Keep output that is too long to be shown; return where, or why not."""
-        files = {name: self.folder / name for name in (names.OUT, names.ERR)}
-        for rank, path in enumerate(rank_folders(self.folder)):
-            files[f"rank_{rank}.out"] = path / names.STDOUT
-            files[f"rank_{rank}.err"] = path / names.STDERR
-        sizes = {name: p.stat().st_size for name, p in files.items() if p.is_file()}
-        if not self.limits.keep or all(size <= SHORT for size in sizes.values()):
-            return None, []
-        program = re.search(r"([\w.-]+)\.py\b", self.command)
-        long = {name: files[name] for name, size in sizes.items() if size}
-        try:
-            return keep(long, program[1] if program else "run"), []
-        except OSError as error:
-            return None, [f"the long output is not kept: {error.strerror}"]
 
 
 def _not_happened(sentences: Sequence[str], done: list[str]) -> list[str]:

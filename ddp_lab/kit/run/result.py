@@ -29,8 +29,7 @@ class Run:
     notes: list[str] = field(default_factory=list)
     """What the launcher noticed although it does not make the run a failure."""
     log_folder: Path | None = None
-    """Where the output is kept, rank by rank, if it is too long to be shown; while the
-    run goes on, where it is written."""
+    """Where the output is written while the run goes on; None once it has ended."""
     code: int | None = None
     """The exit code of the command itself; None while it runs."""
     nodes: list[int | None] = field(default_factory=list)

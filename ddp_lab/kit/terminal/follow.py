@@ -20,7 +20,7 @@ from ddp_lab.kit.run.limits import Limits
 from ddp_lab.kit.run.result import Run, RunFailed, RunInterrupted
 
 # A program of one's own may train, and print, for as long as it likes.
-NO_LIMITS = Limits(silence=math.inf, output=sys.maxsize, keep=False)
+NO_LIMITS = Limits(silence=math.inf, output=sys.maxsize)
 LAUNCHERS = {"torchrun": launch.torchrun, "python": launch.python}
 INTERRUPTED, TIMED_OUT = 130, 124  # as a shell, and timeout(1), say it
 # What is told of a failure, for a program to read.
