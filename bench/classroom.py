@@ -27,7 +27,7 @@ def measure(rounds: int) -> Iterator[Result]:
             sandbox.WARM.close()
         with closing(sandbox.Sandbox(load(NAME), programs)) as rig:
             rig.at_once = at_once
-            found, _ = judge.try_all(rig, criteria(NAME))
+            found = judge.try_all(rig, criteria(NAME))
         if any(judged["state"] != "pass" for judged in found.values()):
             raise RuntimeError(f"the solution does not pass: {found}")
 

@@ -139,7 +139,6 @@ def grade(
     before = {name: judge.read(judge.path_of(assignment, name)) for name in names}
     options = {"unsafe": unsafe, "again": again, "only": only}
     reports = judge_all(assignment, names, options)
-    preprocessors.JUDGED.update({(assignment, r.student): r for r in reports})
     course = api(submitted_directory=str(preprocessors.STAGED))
     for name in names:
         preprocessors.stage(assignment, name)

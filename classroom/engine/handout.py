@@ -56,7 +56,7 @@ def hand_out(assignments: list[str], answers: bool = False) -> Path:
     for name, text in documents(assignments).items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
-    if found := leaks(folder, answers):
+    if found := leaks(folder):
         shutil.rmtree(HANDOUT)
         said = "nothing is handed out, because it would give answers away:"
         sys.exit("\n".join([said, *found]))

@@ -124,8 +124,7 @@ def judge(
     rig = Rig(source, programs) if unsafe else sandbox.Sandbox(source, programs)
     rig.secret = report.secret
     with closing(rig):
-        found = try_all(rig, todo, keep)[0]
-    report.criteria = {cell.name: (kept | found)[cell.name] for cell in cells}
+        try_all(rig, todo, keep)
     return report
 
 
@@ -133,20 +132,18 @@ def try_all(
     rig: Rig,
     cells: Collection[Criterion],
     tell: Callable[[str, Judged], None] = lambda name, judged: None,
-) -> tuple[dict[str, Judged], bool]:
+) -> dict[str, Judged]:
     """Try the programs of `rig` by the criteria `cells`, as many at once as it may.
 
     Args:
         rig: which has the programs.
         cells: the criteria.
         tell: called with the name of each criterion and what became of it, in their
-            order, unless the sandbox did not work.
+            order.
 
     Returns:
-        By name, what became of each criterion; and whether the sandbox worked, without
-        which the criteria are blocked.
+        By name, what became of each criterion: blocked, if the sandbox did not work.
     """
-    works = True
     found: dict[str, Judged] = {}
     with ThreadPoolExecutor(rig.at_once) as pool:
         tried = [pool.submit(_try, rig, cell) for cell in cells]
@@ -154,20 +151,16 @@ def try_all(
             try:
                 state, lines = future.result()
             except SandboxError as error:
-                works, state, lines = False, "blocked", [f"{cell.name}: {error}"]
-            judged: Judged = {"points": cell.points, "state": state, "lines": lines}
-            found[cell.name] = judged
-            if works:
-                tell(cell.name, judged)
-    return found, works
+                state, lines = "blocked", [f"{cell.name}: blocked: {error}"]
+            found[cell.name] = {"points": cell.points, "state": state, "lines": lines}
+            tell(cell.name, found[cell.name])
+    return found
 
 
 def _try(rig: Rig, cell: Criterion) -> tuple[str, list[str]]:
     """Try the cases of a criterion until one is not passed; return its state, and a
     line for each case that was tried.
     """
-    if rig.ended:
-        return "fail", [f"{cell.name}: fail: {sandbox.NOT_STARTED}"]
     state, lines = "fail", []  # without a case nothing is passed
     for case in cell.cases:
         with TURN:
@@ -182,8 +175,7 @@ def _try(rig: Rig, cell: Criterion) -> tuple[str, list[str]]:
 def _key(assignment: str, programs: dict, note: str, cells: list[Criterion]) -> str:
     """Return a hash of all that a report depends on."""
     parts = [json.dumps([assignment, programs, note, [asdict(c) for c in cells]])]
-    parts += [version("torch"), str(sandbox.gpus())]
-    parts += [path.read_text() for path in judging(assignment)]
+    parts += [version("torch"), *(path.read_text() for path in judging(assignment))]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
@@ -236,7 +228,7 @@ def judge_all(
         names: of students.
         options: of `judge`.
     """
-    pool = ThreadPoolExecutor(sandbox.slots())
+    pool = ThreadPoolExecutor(sandbox.SLOTS)
     waiting = {pool.submit(judge, assignment, n, **options): n for n in names}
     for done in as_completed(waiting):  # whoever breaks off waits for no other
         yield _result(done, assignment, waiting[done])
@@ -247,14 +239,16 @@ def _result(done: Future[Report], assignment: str, name: str) -> Report:
     try:
         return done.result()
     except Exception as error:
-        return blocked(assignment, name, f"{type(error).__name__}: {error}")
+        report = blocked(assignment, name, f"{type(error).__name__}: {error}")
+        write(path_of(assignment, name), report)
+        return report
 
 
 def blocked(assignment: str, student: str, why: str) -> Report:
     """Return the report of a submission that nobody could judge."""
+    states: dict[str, Judged] = {}
+    for cell in criteria(assignment):
+        lines = [f"{cell.name}: blocked: {why}"]
+        states[cell.name] = {"points": cell.points, "state": "blocked", "lines": lines}
     note = f"it could not be judged: {why}"
-    states: dict[str, Judged] = {
-        cell.name: {"points": cell.points, "state": "blocked", "lines": [note]}
-        for cell in criteria(assignment)
-    }
     return Report(assignment, student, "", note, criteria=states)

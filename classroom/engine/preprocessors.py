@@ -1,7 +1,6 @@
 """What nbgrader does in this course: it writes what is judged, and what was found."""
 
 import inspect
-import os
 import re
 import shutil
 from collections.abc import Callable
@@ -18,13 +17,11 @@ from nbgrader.preprocessors import (
 from nbgrader.utils import is_grade
 
 from classroom.engine.assignment import COURSE, load, notebook
-from classroom.engine.judge import Report, judge
+from classroom.engine.judge import path_of, read
 from classroom.engine.submission import WRITEFILE, answers, stamp
 
 Pair = tuple[NotebookNode, dict]  # of a notebook, or a cell, and the resources
 STAGED = COURSE / "staged"
-JUDGED: dict[tuple[str, str], Report] = {}
-"""By assignment and student, what this grading run has found already."""
 FAILED = re.compile(": (fail|not yet|blocked): ")
 ERROR = re.compile(r"rank \d+: (\S+: .*\n +at .*)")
 LONG_STORY = 60  # characters that are not told twice
@@ -106,11 +103,12 @@ class Judge(NbGraderPreprocessor):
     """Write what became of each criterion under the cell that grades it."""
 
     def preprocess(self, nb: NotebookNode, resources: dict) -> Pair:
-        """Judge the submission that `resources` names, or read its report."""
+        """Read the report of the submission that `resources` names."""
         about = resources["nbgrader"]
-        who = about["assignment"], about["student"]
-        unsafe = bool(os.environ.get("UNSAFE"))
-        self.report = JUDGED.get(who) or judge(*who, unsafe=unsafe)
+        report = read(path_of(about["assignment"], about["student"]))
+        if report is None:
+            raise RuntimeError(f"say `make grade A={about['assignment']}` instead")
+        self.report = report
         self.told: dict[str, str] = {}  # by its words, where a failure is told
         resources["blocked"] = [
             name for name, c in self.report.criteria.items() if c["state"] == "blocked"

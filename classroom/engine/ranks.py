@@ -90,19 +90,11 @@ def weigh(**facts: object) -> None:
 
 @contextmanager
 def process_group() -> Iterator[tuple[int, int, torch.device]]:
-    """Join the group as the lab's programs do, and leave it whatever happens.
-
-    The device is a GPU if each rank has one to itself (NCCL), else the CPU (gloo).
-    """
-    device, backend = torch.device("cpu"), "gloo"
-    if torch.cuda.device_count() >= int(os.environ["LOCAL_WORLD_SIZE"]):
-        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
-        torch.cuda.set_device(device)
-        backend = "cpu:gloo,cuda:nccl"
-    dist.init_process_group(backend, device_id=device if "nccl" in backend else None)
+    """Join the group as the lab's programs do on CPUs; leave it whatever happens."""
+    dist.init_process_group("gloo")
     print("", flush=True)  # a sign of life: from here on the launcher's patience counts
     try:
-        yield dist.get_rank(), dist.get_world_size(), device
+        yield dist.get_rank(), dist.get_world_size(), torch.device("cpu")
     finally:
         if dist.is_initialized():  # the answer may have left it
             dist.destroy_process_group()

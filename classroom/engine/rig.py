@@ -135,8 +135,6 @@ class Rig:
     """Random for each grading run; empty in the `check` of a notebook."""
     at_once: int = 1
     """How many runs may go on at the same time."""
-    ended: str = ""
-    """Why the submission was ended by force, if it was."""
 
     def __init__(self, assignment: Assignment, programs: Mapping[str, str]):
         self.assignment, self.programs = assignment, programs

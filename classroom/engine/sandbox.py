@@ -12,7 +12,6 @@ memory and number (groups.py). A submission that meets a bound runs no more.
 """
 
 import atexit
-import glob
 import json
 import os
 import platform
@@ -38,7 +37,7 @@ SCRATCH = "/run"  # as zygote.py knows it
 RECORDER = f"{SCRATCH}/recorder"  # inside
 PYTHON, ZYGOTE = sys.executable, Path(__file__).with_name("zygote.py")
 WITHIN = 60.0  # seconds, for what takes no time where a machine is not busy
-INHERITED = ("PYTHONDONTWRITEBYTECODE", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES")
+INHERITED = "PYTHONDONTWRITEBYTECODE", "LD_LIBRARY_PATH"
 ETC = {  # the whole of /etc, but for what the linker needs
     "hosts": "127.0.0.1 localhost sandbox\n",
     "passwd": "student:x:1000:1000::/tmp:/bin/sh\n",
@@ -51,11 +50,6 @@ REFUSAL = (
     " UNSAFE=1."
 )
 NOT_STARTED = "not started: the submission was ended by force"
-
-
-def slots() -> int:
-    """Return how many runs may go on at once: one for each core, or for each GPU."""
-    return gpus() or len(os.sched_getaffinity(0))
 
 
 @dataclass(frozen=True)
@@ -88,11 +82,6 @@ def available() -> str | None:
         trouble = f"bubblewrap does not work here ({said[0]})"
         return "\n".join(filter(None, [REFUSAL, trouble, remedy.remedy()]))
     return None if groups.homes() else f"{REFUSAL}\n{remedy.NO_GROUP}"
-
-
-def gpus() -> int:
-    """Return how many GPUs this machine shows."""
-    return len(glob.glob("/dev/nvidia[0-9]*"))
 
 
 # --- the warm process ---
@@ -157,7 +146,6 @@ def _environment() -> dict[str, str]:
         "HOME": "/tmp",
         "LANG": "C.UTF-8",
         "GLOO_SOCKET_IFNAME": "lo",
-        "NCCL_SOCKET_IFNAME": "lo",
         "OMP_NUM_THREADS": "1",
     }
 
@@ -272,10 +260,6 @@ def _bwrap(limits: Limits, recorder: str, etc: Path) -> list[str]:
     words += ["--bind", recorder, RECORDER]
     for path in [*_python(), str(ROOT / "ddp_lab")]:
         words += ["--ro-bind", path, path]
-    if gpus():
-        words += ["--ro-bind", "/sys", "/sys"]
-        for device in glob.glob("/dev/nvidia*"):
-            words += ["--dev-bind", device, device]
     return [*words, "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/tmp"]
 
 
@@ -299,7 +283,7 @@ def _python() -> list[str]:
 
 
 SIDE_BY_SIDE = 4  # runs of one submission, which share its bounds
-SLOTS = slots()
+SLOTS = len(os.sched_getaffinity(0))  # runs of all submissions: one for each core
 
 
 class _Slots:
@@ -341,6 +325,7 @@ class Sandbox(Rig):
         super().__init__(assignment, programs)
         self.limits = limits or Limits()
         self.at_once = min(SLOTS, SIDE_BY_SIDE)
+        self.ended = ""  # why, if it was ended by force
         self._spent = 0.0  # seconds of a core
         self._group: groups.Group | None = None
         self._lock = threading.Lock()

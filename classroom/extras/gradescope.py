@@ -175,7 +175,7 @@ def main(autograder: Path, lab: Path) -> None:
     rig = OtherUser(source, programs, lab)
     rig.secret = judge.SECRET
     try:
-        found, _ = judge.try_all(rig, assignments.criteria(name))
+        found = judge.try_all(rig, assignments.criteria(name))
     finally:
         rig.close()
     text = json.dumps(results(found, note, getattr(source, "HELD_BACK", ())), indent=1)

@@ -230,22 +230,11 @@ def source() -> str:
     return notebook("source", "resume").read_text()
 
 
-def exercise() -> str:
-    return (ROOT / "answers" / "model" / "exercise.py").read_text()
-
-
-def mistakes() -> str:
-    return (notebook("source", "ring").parents[2] / MISTAKES).read_text()
-
-
 def lines_of_split() -> list[str]:
-    """Return what is told by a solution alone, the short ones first."""
-    known = (one for one in leaks.secrets() if one.name == "split, program: a solution")
-    return sorted(max((one.lines for one in known), key=len), key=len)
+    """Return what is told by a solution alone."""
+    return sorted(leaks.solutions()[SPLIT])
 
 
-MISTAKES = "assignments/ring/mistakes.py"
-WRONG = ROOT / "tests" / "answers" / "cifar10" / "exercise.py"
 SPLIT = "split, program: a solution"
 NO_TEXT = "no text, so it cannot be searched"
 PLANTED = {
@@ -257,8 +246,7 @@ PLANTED = {
         lambda: re.sub(r"(?m)(?:  # .*)?$", "  # mine", solved()),
         SPLIT,
     ),
-    "one long line": ("a.md", lambda: lines_of_split()[-1], SPLIT),
-    "two short lines": ("a.md", lambda: "\n".join(lines_of_split()[:2]), SPLIT),
+    "two lines": ("a.md", lambda: "\n".join(lines_of_split()[:2]), SPLIT),
     "a source notebook": ("a.ipynb", source, "a mark of the source notebook"),
     "a hidden case": (
         "a.py",
@@ -269,13 +257,6 @@ PLANTED = {
         "a.txt",
         lambda: '{"ranks": 4, "per_node": 4, "length": 7, "seed": 16}',
         "clinic, leaders_cure: the hidden case",
-    ),
-    "mistakes": ("a.py", mistakes, "ring: the mistake 'whole vectors'"),
-    "a lesson's exercise": ("a.py", exercise, "answers/model/exercise.py"),
-    "a wrong answer": (
-        "a.py",
-        lambda: WRONG.read_text(),
-        "tests/answers/cifar10/exercise.py, wrong: weighted variances",
     ),
     "packed": ("a.zip", lambda: b"PK\x03\x04\xff" + solved().encode(), NO_TEXT),
 }
@@ -292,13 +273,6 @@ def test_what_is_planted_is_found(name, tmp_path):
     assert any(line.startswith(f"{file}: {said}") for line in found), found
 
 
-def test_where_answers_are_given_all_else_is_a_secret_still(tmp_path):
-    for name, text in (("a", exercise()), ("b", WRONG.read_text()), ("c", solved())):
-        (tmp_path / f"{name}.py").write_text(text)
-    found = {line.partition(":")[0] for line in leaks.leaks(tmp_path, answers=True)}
-    assert found == {"b.py", "c.py"}
-
-
 def test_what_gives_answers_away_is_not_written(tmp_path, monkeypatch):
     monkeypatch.setattr(handout, "HANDOUT", tmp_path / "handout")
     monkeypatch.setattr(handout, "documents", lambda names: {"a.md": solved()})
@@ -308,8 +282,6 @@ def test_what_gives_answers_away_is_not_written(tmp_path, monkeypatch):
     assert not (tmp_path / "handout").exists()
 
 
-@pytest.mark.parametrize("name", names())
-def test_there_is_something_to_look_for(name):
-    found = [secret.name for secret in leaks.secrets() if secret.name.startswith(name)]
-    for words in ("a solution", "the hidden case", "the mistake"):
-        assert any(words in one for one in found)
+def test_there_is_something_to_look_for():
+    for known in (leaks.solutions(), leaks.cases()):
+        assert {name.partition(",")[0] for name in known} == {*names()}

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 from conftest import wait_until
@@ -12,6 +13,7 @@ from classroom.engine import groups, remedy, sandbox, zygote
 
 pytestmark = pytest.mark.sandbox
 IN_GROUP = pytest.mark.skipif(not groups.homes(), reason="no control groups for us")
+SHARES = "cpu.shares", "cpu.weight"  # versions 1 and 2
 
 
 def test_without_a_control_group_nothing_is_graded(monkeypatch):
@@ -29,7 +31,7 @@ def test_without_a_control_group_nothing_is_graded(monkeypatch):
     ("text", "met"),
     [
         ("f = os.memfd_create('x')\nwhile True: os.write(f, bytes(10**7))", "memory"),
-        ("while True: os.fork()", "pids"),
+        ("for _ in range(40): os.fork() or os._exit(time.sleep(2) or 0)", "pids"),
         ("os.fork()", ""),
     ],
 )
@@ -37,7 +39,7 @@ def test_a_control_group_bounds_and_is_gone_in_the_end(text, met):
     group = groups.make(500_000_000, 20)
     own = group.entries()
     enter = "\n".join(f"os.write({entry}, b'0')" for entry in own)
-    words = [sys.executable, "-c", f"import os\n{enter}\n{text}"]
+    words = [sys.executable, "-c", f"import os, time\n{enter}\n{text}"]
     assert not group.over()
     subprocess.run(words, pass_fds=own, timeout=60, stderr=subprocess.DEVNULL)
     for entry in own:
@@ -45,6 +47,28 @@ def test_a_control_group_bounds_and_is_gone_in_the_end(text, met):
     assert group.over() == met
     group.close()
     assert group.folders and not any(folder.exists() for folder in group.folders)
+
+
+@IN_GROUP
+def test_many_processes_have_no_more_of_a_core_than_one_of_another_submission():
+    few, many = (groups.make(10**9, 50) for _ in range(2))
+    if not any((f / n).exists() for f in few.folders for n in SHARES):
+        pytest.skip("no controller of cores")
+    start, core = time.monotonic() + 4, min(os.sched_getaffinity(0))
+    text = f"import os, time\nos.sched_setaffinity(0, [{core}])\n"
+    text += f"time.sleep(max(0, {start} - time.monotonic()))\n"
+    text += f"while time.monotonic() < {start + 3}: pass\nprint(time.process_time())"
+    running = []
+    for group in [few] + [many] * 10:
+        own = group.entries()
+        enter = "".join(f"os.write({entry}, b'0')\n" for entry in own)
+        words = [sys.executable, "-c", f"import os\n{enter}{text}"]
+        running.append(subprocess.Popen(words, pass_fds=own, stdout=subprocess.PIPE))
+        for entry in own:
+            os.close(entry)
+    first, *others = [float(process.communicate()[0]) for process in running]
+    few.close(), many.close()
+    assert first > sum(others) / 3, (first, others)
 
 
 @IN_GROUP
