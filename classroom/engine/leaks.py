@@ -96,9 +96,11 @@ def _cells() -> Iterator[tuple[str, str]]:
 
 
 def _of_lessons() -> set[str]:
-    """Return the lines of the lessons, of the programs that they write, of frames."""
-    frames = (ROOT / "ddp_lab").glob("*/frames/*.py")
-    lines = set[str]().union(*(_lines(frame.read_text()) for frame in frames))
+    """Return the lines of the lessons, of the programs that they write, of frames, and
+    of the answers to their exercises, which a course may give out.
+    """
+    files = *ROOT.glob("ddp_lab/*/frames/*.py"), *ROOT.glob("answers/*/*.py")
+    lines = set[str]().union(*(_lines(file.read_text()) for file in files))
     for lesson in notebooks.lessons():
         texts = [cell.source for cell in notebooks.read(lesson).cells]
         texts += [text for _, text in notebooks.programs(lesson)]

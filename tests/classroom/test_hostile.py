@@ -136,12 +136,11 @@ def test_what_one_case_leaves_behind_is_not_there_for_the_next():
             raise RuntimeError(f"{folder} is not empty")
         if len(x) == 8:
             os.makedirs(f"{folder}/left/behind")
-    import ctypes
-    if ctypes.CDLL(None).shmget(98765, 100, 0) >= 0:  # memory that has a number
-        raise RuntimeError("shared memory is left")
-    if dist.get_rank() == 0 and len(x) == 8:
-        ctypes.CDLL(None).shmget(98765, 100, 0o1600)
-    dist.barrier()
+    if dist.get_rank() == 0:
+        import ctypes
+        get = ctypes.CDLL(None).shmget  # shared memory by a number
+        if get(98765, 100, 0) >= 0 or len(x) == 8 and get(98765, 100, 0o1600) < 0:
+            raise RuntimeError("shared memory is left")
 """
     assert in_turn(before(look), 8, 9, 8) == ["pass"] * 3
 
@@ -205,11 +204,12 @@ ATTEMPTS = """    import socket, subprocess
             done.append(f"{pid} has a capability")
         if "Seccomp:\\t2\\n" not in told:
             done.append(f"{pid} may call what it likes")
-        if b"zygote" in open(f"/proc/{pid}/cmdline", "rb").read():  # the launcher
-            try:
-                done.append(os.listdir(f"/proc/{pid}/fd"))
-            except PermissionError:
-                launcher = pid
+        try:
+            open(f"/proc/{pid}/mem").close()
+        except PermissionError:
+            launcher = pid  # whose memory is its own
+        except ProcessLookupError:
+            pass  # it has ended
     for folder, _, names in os.walk("/run"):
         for path in (f"{folder}/{name}" for name in names):
             try:
