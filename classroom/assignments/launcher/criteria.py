@@ -19,6 +19,7 @@ WORDS = {
     "saves": "{} s to save",
     "grace": "{} s of grace",
     "asked": "{}",
+    "signals": "{} times",
     "ranks_are": "ranks {}",
     "apart": "{} s apart",
     "jobs": "{} jobs",
@@ -36,7 +37,7 @@ def _act(do: str, code: int = 0, **more: object) -> dict:
 
 
 def _job(acts: list[dict], **more: object) -> dict:
-    plan = {"acts": acts, "grace": ENOUGH, "signal": "", "early": False, "lines": 0}
+    plan = {"acts": acts, "grace": ENOUGH, "signal": "", "signals": 1, "lines": 0}
     return plan | {"binds": False, "mark": "a shell", "words": []} | more
 
 
@@ -201,24 +202,30 @@ def deaf(
 def asked(rig: Rig, *, ranks: int, asked: str, ranks_are: str) -> Verdict:
     """The launcher gets a signal: so do its ranks, and it leaves when they have.
 
-    They are "good" or "late", which leave after a second.
+    They are "good" or "late", which leave after a second. All that is done twice.
     """
     number = int(getattr(signal, asked))
     saves = 0.7 if ranks_are == "late" else 0.0
     acts = [_act("work", saves=saves, leaves=0) for _ in range(ranks)]
-    (facts,) = _play(rig, _job(acts, signal=asked))
-    for rank, about in enumerate(facts["ranks"]):
-        if number not in about["told"]:
-            return fail(f"rank {rank} expected {asked}, and did not get it")
-        if not about["saved"] and not facts["late"]:
-            return fail(f"rank {rank} was killed before it could leave")
-    return _ended(facts)
+    for facts in _play(rig, _job(acts, signal=asked), times=2):
+        if facts["there"] < ranks:
+            return fail("launch() is called again, and returns before it is asked")
+        for rank, about in enumerate(facts["ranks"]):
+            if number not in about["told"]:
+                return fail(f"rank {rank} expected {asked}, and did not get it")
+            if not about["saved"] and not facts["late"]:
+                return fail(f"rank {rank} was killed before it could leave")
+        if (verdict := _ended(facts)).state != "pass":
+            return verdict
+    return PASS
 
 
-def early(rig: Rig, *, ranks: int, asked: str) -> Verdict:
-    """The launcher gets a signal before it has started its last rank."""
-    acts = [_act("work") for _ in range(ranks)]
-    (facts,) = _play(rig, _job(acts, signal=asked, early=True))
+def early(rig: Rig, *, ranks: int, asked: str, signals: int = 0) -> Verdict:
+    """The launcher gets a signal before it has started its last rank, or two of them:
+    the second one while it ends the ranks.
+    """
+    acts = [_act("work", saves=1.0 if signals else 0.0) for _ in range(ranks)]
+    (facts,) = _play(rig, _job(acts, signal=asked, signals=signals))
     return _ended(facts)
 
 

@@ -26,6 +26,7 @@ import torch.distributed.elastic.multiprocessing  # noqa: F401  (of which `recor
 from ranks import RUN_FOLDER, answer, inputs, say
 
 GIVE_UP = 12.0  # seconds until a launcher is given up
+GRACE = 6.0  # seconds of grace, at most, in which it may be waiting for a rank
 LOOK = 0.01  # seconds between two looks
 LIBRARY = """
     torch.distributed.launcher torch.distributed.run torch.distributed.launch
@@ -170,7 +171,7 @@ class Job:
             np.random.seed(self.number)
             report: dict[str, Any] = {"code": None, "error": None}
             try:
-                if self.plan["early"]:
+                if self.plan["signals"] == 0:
                     self._strike()
                 count, grace = len(self.plan["acts"]), self.plan["grace"]
                 code = program().launch(command, count, grace)
@@ -266,8 +267,15 @@ class Job:
         self.there, self.live = self.here(), self.said()
         for toy in self.toys:
             toy.tell("go")
-        if self.plan["signal"] and not self.plan["early"] and not self.ended():
-            os.kill(self.pid, getattr(signal, self.plan["signal"]))
+        for place in range(self.plan["signals"] if self.plan["signal"] else 0):
+            if place:  # again, while the ranks end
+                wait_for(self.ending, GIVE_UP)
+            if not self.ended():
+                os.kill(self.pid, getattr(signal, self.plan["signal"]))
+
+    def ending(self) -> bool:
+        """Tell whether a rank has been asked to end."""
+        return self.ended() or any(toy.told for toy in self.toys)
 
     def alone(self) -> bool:
         """Tell whether no rank is left."""
@@ -324,7 +332,7 @@ def main() -> None:
         wait_for(lambda: all([job.ready() for job in jobs]), GIVE_UP)
         for job in jobs:
             job.go()
-        grace = max(job.plan["grace"] for job in jobs)
+        grace = min(GRACE, max(job.plan["grace"] for job in jobs))
         wait_for(lambda: all([job.ended() for job in jobs]), grace + GIVE_UP)
         for job in jobs:
             job.tell()

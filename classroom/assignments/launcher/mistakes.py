@@ -56,6 +56,12 @@ MISTAKES = mistakes(
 -            end(ranks, signal.SIGTERM, grace)
 +            end(ranks, signal.SIGTERM, 0.4)
 
+@@ deaf: waits until all the grace is over
+> fail: launch() does not return
+-            rank.wait(max(0, last - time.monotonic()))
++            time.sleep(max(0, last - time.monotonic()))
++            rank.wait(0)
+
 @@ deaf: a grace for each
 > fail: rank
 -            rank.wait(max(0, last - time.monotonic()))
@@ -77,6 +83,17 @@ MISTAKES = mistakes(
 -    for number in signal.SIGTERM, signal.SIGINT:
 +    for number in [signal.SIGTERM]:
 
+@@ asked: a flag that is never lowered
+> fail: launch() is called again
+ from torch.distributed.elastic.multiprocessing.errors import record
+-
++
++caught = []
++
+
+-    caught, ranks, port = [], [], free_port()
++    ranks, port = [], free_port()
+
 @@ code: all went well, since it was asked for
 > fail: launch() expected to return 143, returned 0
 -    return 128 + caught[0]
@@ -92,6 +109,12 @@ MISTAKES = mistakes(
 +        ranks.append(subprocess.Popen(command, env=told(rank, count, port)))
 +    for number in signal.SIGTERM, signal.SIGINT:
 +        signal.signal(number, lambda number, _: caught.append(number))
+
+@@ early: the second Ctrl-C is nobody's
+> fail: launch() has ended its process: SIGINT
+-    end(ranks, caught[0], grace)
++    signal.signal(caught[0], signal.SIG_DFL)
++    end(ranks, caught[0], grace)
 
 @@ together: a port drawn
 > fail: job 1: its rank 0 cannot open port

@@ -210,8 +210,9 @@ def shares(
     more |= {"groups": groups, "steps": 2}
     case = Case(rig, ranks=ranks, shapes=[*shapes, *added], **more)
     owners = Truth(case).owners(case.run(rig))
-    counts = np.bincount(owners, minlength=ranks).tolist()
-    most = sum(case.sizes) / ranks + max(case.sizes)
+    counts = np.bincount(owners[owners >= 0], minlength=ranks).tolist()
+    trained = np.bincount(case.numbers[owners >= 0])
+    most = sum(trained) / ranks + max(trained)
     if max(counts) > most:
         told = f"at most {most:,.0f} numbers to a rank, by rank {counts}"
         return fail(f"expected {told}")
@@ -333,6 +334,7 @@ def checkpoint(
     inner: str,
     saved: int = 0,
     loaded: int = 0,
+    frozen: Sequence[int] = (),
     seed: int = 0,
 ) -> Verdict:
     """Rank 0 gets the whole state, as of one process; any number of ranks loads it."""
@@ -340,7 +342,7 @@ def checkpoint(
     groups = [{"at": 0, "params": half, "options": {}} for half in halves]
     # The last parameter has no gradient, and so no state.
     without = [[len(shapes) - 1]] * (saved or loaded)
-    more: dict = {"groups": groups, "without": without}
+    more: dict = {"groups": groups, "without": without, "frozen": frozen}
     more |= {"shapes": shapes, "inner": inner, "steps": saved or loaded}
     case = Case(rig, ranks=ranks, seed=seed, save=bool(saved), **more)
     if saved:

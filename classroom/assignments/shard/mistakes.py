@@ -24,6 +24,16 @@ MISTAKES = mistakes(
          group, mine = self.param_groups[-1], []
 +        self.load = [0] * self.world_size
 
+@@ shares: what is frozen counts
+-            if parameter.requires_grad:
+-                owner = self.load.index(min(self.load))
+-                self.owner[parameter] = owner
+-                self.load[owner] += parameter.numel()
++            owner = self.load.index(min(self.load))
++            self.load[owner] += parameter.numel()
++            if parameter.requires_grad:
++                self.owner[parameter] = owner
+
 @@ memory, lean, resumed: everybody remembers everything
 > fail: rank 0 keeps
 -                if owner == self.rank:
@@ -86,6 +96,13 @@ MISTAKES = mistakes(
 @@ checkpoint: the numbers of the share
 -                    state[place] = state_dict["state"][numbers[parameter]]
 +                    state[place] = state_dict["state"][place]
+
+@@ checkpoint: what is frozen has no number
+-        return [p for group in self.param_groups for p in group["params"]]
++        return [*self.owner]
+
+-            {**group, "params": [numbers[parameter] for parameter in group["params"]]}
++            {**group, "params": [numbers[p] for p in group["params"] if p in numbers]}
 
 @@ checkpoint: the options that were saved are forgotten
 -            group |= {name: mine[name] for name in mine if name != "params"}

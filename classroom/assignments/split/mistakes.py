@@ -16,6 +16,16 @@ MISTAKES = mistakes(
 -                self.backward(j, rows[j] / total, targets[j])
 +                self.backward(j, 1 / m, targets[j])
 
+@@ grads: the first rank is never the last
+> fail: rank 0
+-        xs = [None] * m if x is None else x.split(rows)
+-        targets = [None] * m if target is None else target.split(rows)
++        xs = targets = [None] * m
++        if x is not None:
++            xs = x.split(rows)
++        elif target is not None:
++            targets = target.split(rows)
+
 @@ steps: sets the gradients to zero by itself
          m, total, outputs = len(rows), sum(rows), []
 +        self.stage.zero_grad()
