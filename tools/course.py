@@ -212,7 +212,7 @@ LESSONS = (
     Lesson(
         "fully_shard",
         "fully_shard",
-        "the library's sharding, in one file that trains, saves and resumes",
+        "the library's sharding (FSDP2), in one file that trains, saves and resumes",
         MODELS,
         minutes=45,
         ranks=4,
