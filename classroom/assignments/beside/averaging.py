@@ -185,13 +185,16 @@ class Training:
         for micro, about in enumerate(plan["micro"]):
             # A body that raises is part of the plan: its micro-batch is left out.
             quiet = nullcontext() if micro == last else no_sync()
-            with suppress(ZeroDivisionError), quiet:
-                x, y = (self.given[n][number, micro] for n in "xy")
-                error = loss(model, x, y, about["heads"][self.rank]) / (last + 1)
+            with suppress(ZeroDivisionError):
+                with quiet:
+                    x, y = (self.given[n][number, micro] for n in "xy")
+                    error = loss(model, x, y, about["heads"][self.rank]) / (last + 1)
+                    if about["raises"]:
+                        raise ZeroDivisionError("a bad batch")
+                    if plan["late"] == self.rank:
+                        self.line.ask("late")
+                    error.backward()
                 if about["raises"]:
-                    raise ZeroDivisionError("a bad batch")
-                if plan["late"] == self.rank:
-                    self.line.ask("late")
-                error.backward()
+                    raise RuntimeError("no_sync() keeps what its body has raised")
             self.line.order("backward", micro)
         self.line.order("through")
