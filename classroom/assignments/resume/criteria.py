@@ -255,13 +255,17 @@ def kills(rig: Rig, *, deaths: str, save_every: int, **more: Any) -> Verdict:
 
 
 def writing(rig: Rig, *, step: int, byte: int, save_every: int, **more: Any) -> Verdict:
-    """The rank that writes dies in the midst of a file; an older checkpoint serves."""
+    """The rank that writes dies in the midst of a file: an older checkpoint serves, and
+    the next one is as good as any.
+    """
     lives = Lives(rig, epoch=save_every, save_every=save_every, **more)
     life = lives.live({0}, plan={"rank": None, "step": step, "byte": byte})
+    if life.failure:  # else its files are small
+        verdict = lives.last({step - save_every, step})
+        if verdict.state != "pass":
+            return verdict
     end = lives.job["steps"]
-    if life.failure:
-        return lives.last({step - save_every, step})
-    return lives.last({end // save_every * save_every, end})  # its files are small
+    return lives.last({end // save_every * save_every, end})
 
 
 def whole(
