@@ -20,9 +20,9 @@ MISTAKES = mistakes(
 -        size = parameter.numel() * parameter.element_size()
 +        size = parameter.numel()
 
-@@ buckets: a message for each parameter
+@@ buckets: what fills the room to its end begins a new one
 -        if not buckets or size > room:
-+        if True:
++        if not buckets or size >= room:
 
 @@ buckets: a bucket is full when it is more than full
 -        if not buckets or size > room:
@@ -65,16 +65,6 @@ MISTAKES = mistakes(
 @@ waits: waits for the last bucket alone
 -            work.wait()  # only now flat holds the sum over the ranks
 +            self.sent[-1][1].wait()
-
-@@ waits: looks a few times whether a bucket is there
- import json
-+import time
-
--            work.wait()  # only now flat holds the sum over the ranks
-+            for _ in range(20):
-+                if not work.is_completed():
-+                    time.sleep(0.01)
-+            # only now flat holds the sum over the ranks
 
 @@ no_sync: a raise leaves the switch off
 -        try:
