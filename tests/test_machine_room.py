@@ -1,10 +1,8 @@
 """Several nodes without any: plans, sentences, what is read, and the picture."""
 
 import json
-import os
 import re
 import signal
-import socket
 import time
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -40,7 +38,6 @@ from ddp_lab.kit.run import options as of
 from ddp_lab.kit.run.here import Here
 from ddp_lab.kit.run.limits import Limits
 from ddp_lab.kit.run.live import LiveRun
-from ddp_lab.kit.run.ports import listens
 from ddp_lab.kit.run.result import Run, RunFailed
 
 # --- what each node runs ---
@@ -152,28 +149,6 @@ def test_the_nodes_share_out_the_gpus(tmp_path, monkeypatch, there, ranks, share
 
 
 # --- what happens to them ---
-
-
-@pytest.mark.parametrize(
-    "words, place",
-    [
-        ("--nnodes 2", (0, 29500)),
-        ("--nnodes 1:2", (0, 29400)),
-        ("--nnodes 2 --rdzv-endpoint 10.0.0.1:77 --rdzv-conf is_host=0", (-1, 0)),
-    ],
-)
-def test_the_node_where_all_meet_is_known(tmp_path, monkeypatch, words, place):
-    made = plan.make(options(words), ["a.py"])
-    (tmp_path / "plan.json").write_text(json.dumps(asdict(made) | {"python": ["p"]}))
-    monkeypatch.setattr(Room, "_network", lambda room: (object(), ""))
-    assert Room(tmp_path, "mark")._place() == place
-
-
-def test_who_listens_is_seen():
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-        assert listens(os.getpid(), port)
-    assert not listens(os.getpid(), port)
 
 
 def test_words_are_heard_in_whatever_pieces_they_come(left, monkeypatch):

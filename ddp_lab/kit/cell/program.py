@@ -133,35 +133,17 @@ def whole(
         ProgramError: if the cell makes no program.
         SyntaxError: if it is no Python; lines are counted from below the magic.
     """
-    lines, changes = cell.splitlines(), list[Replacement]()
-    if order.other:
-        lines, changes = _changes(lines)
+    lines, changes = _changes(cell.splitlines()) if order.other else ([cell], [])
     own = _lesson("\n".join(lines))
     compile(own, "cell", "exec", dont_inherit=True)  # it sees more than a parser
     ours = take_apart(own)
+    if order.other:
+        theirs, source = _from_other(order.other, changes, ours, read)
+    elif ours.docstring:
+        theirs, source = _first_cell(order.path, ours, read)
+    else:
+        theirs, source = _further_cell(order.path, ours, read)
     is_part = not order.other and not (ours.docstring and "main" in ours.names)
-    before = read(order.other or order.path) if order.other or is_part else ""
-    if before is None and order.other:
-        raise ProgramError(f"there is no {order.other}: run the cell that writes it")
-    if before is None and not ours.docstring:
-        said = f"there is no {order.path}: a cell that begins one has a docstring"
-        raise ProgramError(said)
-    lesson = _lesson(before or "")
-    try:
-        theirs = take_apart(lesson)
-        changed = take_apart(_replaced(lesson, changes, order.other))
-    except SyntaxError as error:  # after a change by hand; a first cell begins anew
-        if order.other or not ours.docstring:
-            path = order.other or order.path
-            said = f"{path} is not valid Python then: {error.msg}"
-            raise ProgramError(said) from None
-        theirs = changed = Source()
-    merged = _merged(changed, ours, not order.other and bool(ours.docstring))
-    # A further cell of a program leaves nothing out: another one may use it. So does an
-    # exercise: what the reader is going to write may use all that its frame has.
-    is_further = is_part and not ours.docstring
-    keeps_all = is_further or Path(order.other).parent.name == FRAMES
-    source = merged if keeps_all else _without_unused(merged, ours)
     if further and not is_part:
         source = _with_further(
             source, take_apart(_lesson(read(order.path) or "")), further
@@ -188,17 +170,72 @@ def _lesson(text: str) -> str:
     return re.split(rf"^{re.escape(end.RULE)}", text, maxsplit=1, flags=re.M)[0]
 
 
-def _merged(theirs: Source, ours: Source, begins: bool) -> Source:
+def _from_other(
+    path: str, changes: Sequence["Replacement"], ours: Source, read: Read
+) -> tuple[Source, Source]:
+    """Return the program at `path`, and what our cell makes of it.
+
+    What nothing uses any more goes, but not out of an exercise's frame: what the reader
+    is going to write may use all that is there.
+    """
+    text = read(path)
+    if text is None:
+        raise ProgramError(f"there is no {path}: run the cell that writes it")
+    lesson = _lesson(text)
+    merged = _merged(_parts(_replaced(lesson, changes, path), path), ours)
+    is_frame = Path(path).parent.name == FRAMES
+    source = merged if is_frame else _without_unused(merged, ours)
+    return _parts(lesson, path), source
+
+
+def _first_cell(path: str, ours: Source, read: Read) -> tuple[Source, Source]:
+    """Return the file at `path`, if its other cells count, and what our cell begins.
+
+    A cell with `main` is whole. One without begins anew, and keeps what has a name.
+    """
+    if "main" in ours.names:
+        return Source(), _without_unused(_merged(Source(), ours), ours)
+    try:
+        theirs = take_apart(_lesson(read(path) or ""))
+    except SyntaxError:  # after a change by hand
+        theirs = Source()
+    items = [item for item in theirs.items if item.names or "__name__" in item.uses]
+    merged = _merged(replace(theirs, items=items), ours)
+    return theirs, _without_unused(merged, ours)
+
+
+def _further_cell(path: str, ours: Source, read: Read) -> tuple[Source, Source]:
+    """Return the file at `path`, and the same with our cell in it.
+
+    Nothing is left out: a later cell may use it.
+    """
+    text = read(path)
+    if text is None:
+        said = f"there is no {path}: a cell that begins one has a docstring"
+        raise ProgramError(said)
+    theirs = _parts(_lesson(text), path)
+    return theirs, _merged(theirs, ours)
+
+
+def _parts(text: str, path: str) -> Source:
+    """Return the parts of the program at `path`; ProgramError if it is no Python."""
+    try:
+        return take_apart(text)
+    except SyntaxError as error:
+        said = f"{path} is not valid Python then: {error.msg}"
+        raise ProgramError(said) from None
+
+
+def _merged(theirs: Source, ours: Source) -> Source:
     """Return our cell's parts and those of the program that it goes on with.
 
-    What has no name cannot be replaced by name. A guard of our cell takes the place of
-    the program's; a cell that `begins` the program brings the rest with it.
+    A guard of our cell takes the place of the program's.
     """
     guarded = any("__name__" in item.uses for item in ours.items)
     items = [
         item
         for item in theirs.items
-        if item.names or not (guarded if "__name__" in item.uses else begins)
+        if item.names or not (guarded and "__name__" in item.uses)
     ]
     try:
         items = merge(items, ours.items)

@@ -4,7 +4,6 @@ A command that names no node and no address, such as `--nnodes 2 --nproc-per-nod
 program.py`, is meant for all its nodes. Here is what one types on each of them.
 """
 
-import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -12,7 +11,6 @@ from dataclasses import dataclass, field
 from ddp_lab.kit.run import options as of
 from ddp_lab.kit.run.options import LOOPBACK, Option
 
-PLACE = re.compile(r"node(\d+):(\d+)")  # where its torchrun listens
 MOST_NODES = 80  # that are played: each has three files in one message (wiring.py)
 
 

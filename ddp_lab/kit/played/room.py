@@ -37,16 +37,16 @@ from typing import Any
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[3]))  # which -I has left out
 
-from ddp_lab.kit.played import events, plan  # noqa: E402
+from ddp_lab.kit.played import events  # noqa: E402
 from ddp_lab.kit.played.network import Network  # noqa: E402
 from ddp_lab.kit.played.wiring import NoNetwork  # noqa: E402
 from ddp_lab.kit.record import names  # noqa: E402
 from ddp_lab.kit.run import guard, proxy  # noqa: E402
 from ddp_lab.kit.run.limits import FOLLOW, LEAVE, TICK  # noqa: E402
 from ddp_lab.kit.run.options import AGENT, PORT  # noqa: E402
-from ddp_lab.kit.run.ports import free_port, listens  # noqa: E402
+from ddp_lab.kit.run.ports import free_port  # noqa: E402
 
-HEAD_START = 1.0  # seconds that the others leave to the node where all meet
+HEAD_START = 0.3  # seconds in which the torchrun of node 0 begins to listen
 NUMBERS = {2: "two", 3: "three", 4: "four", 5: "five", 6: "six"}
 LOOPBACK = "DDP_LAB_LOOPBACK"  # set: do without networks of the nodes' own
 GPUS = "CUDA_VISIBLE_DEVICES"
@@ -168,29 +168,15 @@ class Room:
         return self._code()
 
     def _start_all(self) -> None:
-        """Start the nodes that are there at first, above all the one where all meet.
+        """Start the nodes that are there at first, and before the others node 0.
 
-        A torchrun that finds nobody there yet tries again only after a second.
+        All meet there, and a torchrun that comes too early tries again a second later.
         """
         away = events.absent(self.events)
-        host, port = self._place()
-        for node in sorted(self.nodes, key=lambda node: node.number != host):
-            if node.number in away:
-                continue
-            self.start(node)
-            deadline = time.time() + HEAD_START
-            seen = Path(f"/proc/{node.pid}")  # which not every system has
-            while node.number == host and seen.exists() and time.time() < deadline:
-                if listens(node.pid, port):
-                    break
-                time.sleep(TICK)
-
-    def _place(self) -> tuple[int, int]:
-        """Return the node where all meet, and its port; -1 and 0 if it is elsewhere."""
-        found = plan.PLACE.fullmatch(self.plan["meets"][0]["at"])
-        if self.plan["elsewhere"] or not found:
-            return -1, 0
-        return int(found[1]), int(self.port or found[2])
+        for node in self.nodes:
+            if node.number not in away:
+                self.start(node)
+                time.sleep(HEAD_START if node.number == 0 else 0)
 
     def _traffic(self) -> list[dict[str, int]]:
         """Return what has crossed each node's link, if there are links."""
