@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-CONTROLLERS = "memory", "pids", "cpu"  # the last is for fairness, and may be missing
+CONTROLLERS = "memory", "pids", "cpuacct", "cpu"  # of version 1; the last for fairness
 PREFIX = "classroom-"
 HOLDER = "holder"  # where the processes are that are in no group of ours
 MANAGER = (
@@ -48,6 +48,17 @@ class Group:
                     if re.search(rf"^{event} [1-9]", text, re.M):
                         return file.partition(".")[0]
         return ""
+
+    def seconds(self) -> float:
+        """Return for how many seconds its processes have had a core, all together."""
+        for folder in self.folders:
+            with suppress(FileNotFoundError):  # version 1
+                return int((folder / "cpuacct.usage").read_text()) / 1e9
+            with suppress(FileNotFoundError):
+                told = (folder / "cpu.stat").read_text()
+                if found := re.search(r"^usage_usec (\d+)", told, re.M):
+                    return int(found[1]) / 1e6
+        return 0.0
 
     def close(self) -> None:
         """Remove it, once its last process has ended."""
@@ -90,7 +101,7 @@ def homes() -> list[Path]:
     What a judge that was killed has left there is removed.
     """
     own = _own()
-    if {"memory", "pids"} <= own.keys():
+    if {*CONTROLLERS[:3]} <= own.keys():
         found = [*dict.fromkeys(own[name] for name in CONTROLLERS if name in own)]
     else:
         found = _version_2()

@@ -8,28 +8,14 @@ from pathlib import Path
 INSTALL = "install it: sudo apt install bubblewrap, or sudo dnf install bubblewrap"
 PROFILE = "bwrap-userns-restrict"
 """Of Ubuntu's package apparmor-profiles; what bwrap starts has no capability by it."""
-SWITCHES = {
-    # By file in /proc/sys: the value that forbids it, and what to do about that.
-    "kernel/apparmor_restrict_unprivileged_userns": (
-        "1",
-        "AppArmor lets only programs with a profile make user namespaces, as on Ubuntu"
-        " since 23.10; give bubblewrap its profile:\n"
-        "    sudo apt install apparmor-profiles\n"
-        f"    sudo cp /usr/share/apparmor/extra-profiles/{PROFILE} /etc/apparmor.d/\n"
-        f"    sudo apparmor_parser -r /etc/apparmor.d/{PROFILE}",
-    ),
-    "kernel/unprivileged_userns_clone": (
-        "0",
-        "this kernel keeps user namespaces for root, as Debian's did before 11:\n"
-        "    sudo sysctl -w kernel.unprivileged_userns_clone=1",
-    ),
-    "user/max_user_namespaces": (
-        "0",
-        "the number of user namespaces is limited to none:\n"
-        "    sudo sysctl -w user.max_user_namespaces=10000",
-    ),
-}
-SYSCTL = "what sysctl sets lasts until a restart; a line in /etc/sysctl.d/ keeps it"
+RESTRICTED = "proc/sys/kernel/apparmor_restrict_unprivileged_userns"
+APPARMOR = (
+    "AppArmor lets only programs with a profile make user namespaces, as on Ubuntu"
+    " since 23.10; give bubblewrap its profile:\n"
+    "    sudo apt install apparmor-profiles\n"
+    f"    sudo cp /usr/share/apparmor/extra-profiles/{PROFILE} /etc/apparmor.d/\n"
+    f"    sudo apparmor_parser -r /etc/apparmor.d/{PROFILE}"
+)
 CONTAINERS = (".dockerenv", "run/.containerenv")
 IN_A_CONTAINER = (
     "this is a container; start it so that a sandbox is possible inside:\n"
@@ -55,12 +41,9 @@ def remedy(root: Path = Path("/")) -> str:
     if not shutil.which("bwrap"):
         return INSTALL
     found = []
-    for name, (forbids, words) in SWITCHES.items():
-        with suppress(OSError):  # this kernel has no such switch
-            if (root / "proc" / "sys" / name).read_text().strip() == forbids:
-                found.append(words)
-    if any("sysctl" in words for words in found):
-        found.append(SYSCTL)
+    with suppress(OSError):  # this kernel has no such switch
+        if (root / RESTRICTED).read_text().strip() == "1":
+            found.append(APPARMOR)
     if any((root / name).exists() for name in CONTAINERS):
         found.append(IN_A_CONTAINER)
     return "\n".join(found)

@@ -326,7 +326,6 @@ class Sandbox(Rig):
         self.limits = limits or Limits()
         self.at_once = min(SLOTS, SIDE_BY_SIDE)
         self.ended = ""  # why, if it was ended by force
-        self._spent = 0.0  # seconds of a core
         self._group: groups.Group | None = None
         self._lock = threading.Lock()
 
@@ -338,7 +337,6 @@ class Sandbox(Rig):
             try:
                 inside = {"recorder": RECORDER, "output": self.limits.output}
                 answer, found = run.ask(header | inside, files)
-                self._spent += float(answer.get("seconds", 0))
                 self.ended = self.ended or self._over()
             except TimeoutError:
                 self.ended = "long after its end it had given no answer"
@@ -372,9 +370,11 @@ class Sandbox(Rig):
 
     def _over(self) -> str:
         """Return which limit has been met; "" if none."""
-        if self._spent > self.limits.seconds:
+        if self._group is None:
+            return ""
+        if self._group.seconds() > self.limits.seconds:
             return f"it took more than {self.limits.seconds:.0f} seconds of a core"
-        met = self._group.over() if self._group else ""
+        met = self._group.over()
         if met == "memory":
             return f"it used more than {self.limits.memory / GB:.3g} GB of memory"
         if met == "pids":

@@ -22,14 +22,6 @@ CELLS_OF_A_NOTEBOOK = 2000
 LARGEST_PROGRAM = 200_000  # characters; to parse it may take a thousand bytes for each
 LONGEST_HEAD = 200  # characters of a cell's first line, as far as it is looked at
 LARGEST_STAMP = 100  # bytes
-KINDS = {
-    stat.S_IFLNK: "a link",
-    stat.S_IFDIR: "a folder",
-    stat.S_IFIFO: "a pipe",
-    stat.S_IFSOCK: "a socket",
-    stat.S_IFCHR: "a device",
-    stat.S_IFBLK: "a device",
-}
 
 
 class Unreadable(Exception):
@@ -46,10 +38,8 @@ def read(path: Path, largest: int) -> bytes:
     try:
         if path.parent.is_symlink():
             raise Unreadable(f"{path.parent.name}/ is a link, not a folder")
-        kind = stat.S_IFMT(path.lstat().st_mode)
-        if kind != stat.S_IFREG:
-            what = KINDS.get(kind, "something else")
-            raise Unreadable(f"{path.name} is {what}, not a file")
+        if not stat.S_ISREG(path.lstat().st_mode):
+            raise Unreadable(f"{path.name} is no plain file, but a link, say")
         # It may have been replaced meanwhile: no link is followed, no pipe waited for.
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
         with open(os.open(path, flags), "rb") as file:
@@ -115,23 +105,17 @@ def _programs(
 
 
 def _written(sources: Sequence[tuple[str | None, str]], file: str) -> list[str]:
-    """Return the texts that cells write into `file`, in order.
-
-    A file of that name elsewhere is looked at only if nobody writes the right one.
-    """
-    right: list[str] = []
-    elsewhere: list[str] = []
+    """Return the texts that cells write into `file`, in order."""
+    texts: list[str] = []
     for _, text in sources:
         path, appends = _target(text)
-        if path and path.name == file:
-            there = path.parts[-3:] == (*PurePosixPath(WRITTEN).parts, file)
-            texts = right if there else elsewhere
+        if path and path.parts[-3:] == (*PurePosixPath(WRITTEN).parts, file):
             if appends and texts:
                 if len(texts[-1]) <= LARGEST_PROGRAM:
                     texts[-1] += _body(text)
             else:
                 texts.append(_body(text))
-    return right or elsewhere
+    return texts
 
 
 def _target(text: str) -> tuple[PurePosixPath | None, bool]:

@@ -70,6 +70,7 @@ def test_too_much_is_not_even_looked_at(place, what):
 def test_a_file_elsewhere_is_another_file(place):
     backup = cell("%%writefile old/ring.py\n1\n", "program")
     assert handed_in(place, cell(HEAD + "2\n"), backup) == ("2\n", "")
+    # By the name of the cell, where that is all there is.
     assert handed_in(place, backup) == ("1\n", "")
 
 
@@ -130,15 +131,21 @@ def sparse(place):
 
 
 ODD = {
-    "a link": (linked, "ring.ipynb is a link, not a file"),
+    "a link": (linked, "ring.ipynb is no plain file, but a link, say"),
     "a link to a device": (
         lambda place: place.symlink_to("/dev/zero"),
-        "ring.ipynb is a link, not a file",
+        "ring.ipynb is no plain file, but a link, say",
     ),
     "a folder that is a link": (linked_folder, "ring/ is a link, not a folder"),
-    "a folder": (lambda place: place.mkdir(), "ring.ipynb is a folder, not a file"),
-    "a pipe": (lambda place: os.mkfifo(place), "ring.ipynb is a pipe, not a file"),
-    "a socket": (listening, "ring.ipynb is a socket, not a file"),
+    "a folder": (
+        lambda place: place.mkdir(),
+        "ring.ipynb is no plain file, but a link, say",
+    ),
+    "a pipe": (
+        lambda place: os.mkfifo(place),
+        "ring.ipynb is no plain file, but a link, say",
+    ),
+    "a socket": (listening, "ring.ipynb is no plain file, but a link, say"),
     "10 GB": (sparse, "ring.ipynb is larger than 20,000,000 bytes"),
     "a deep list": (
         lambda place: place.write_bytes(b'{"cells": ' + b"[" * 1_000_000),
@@ -225,5 +232,5 @@ def test_a_time_that_is_none_is_said_so_and_nothing_is_late(place, text):
 
 def test_a_time_that_is_no_file_has_one_sentence(place):
     os.mkfifo(place.with_name("timestamp.txt"))
-    said = "timestamp.txt is a pipe, not a file"
+    said = "timestamp.txt is no plain file, but a link, say"
     assert handed_in(place, cell(HEAD + "2\n")) == ("2\n", said)
