@@ -11,9 +11,9 @@ from ddp_lab.kit.run.cold import line_of_set_order, why_cold
 IN_ORDER = {
     "a loop": "for name in {'a', 'b'}: send(name)",
     "a name": "names = set(words)\nfor name in names: send(name)",
-    "a parameter": "def all(names):\n    [send(n) for n in names]\nall(a & set(b))",
+    "of a name": "names = set(words)\nfew = names - {'a'}\n[send(n) for n in few]",
     "an attribute": "self.names = frozenset(words)\nlist(self.names)",
-    "a function": "def names():\n    return {n for n in words}\nsend(*names())",
+    "a star": "send(*{n for n in words})",
     "a join": "', '.join({'a', 'b'})",
     "keys": "for name in state.keys() - {'step'}: send(name)",
 }

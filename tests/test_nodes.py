@@ -21,9 +21,7 @@ from forked import let_servers_be_forks
 
 from ddp_lab import ROOT
 from ddp_lab.kit import RunFailed, torchrun
-from ddp_lab.kit.explain.causes.node import SHARED_STORE
 from ddp_lab.kit.run.here import warm_python
-from ddp_lab.kit.run.options import OWN_STORE
 from ddp_lab.kit.run.ports import free_port
 from ddp_lab.kit.run.warm import LENT
 
@@ -258,12 +256,6 @@ def test_what_plays_the_nodes_is_killed(room):
 # --- the nodes do not come together ---
 
 
-def test_a_slow_link_is_named(room):
-    program = room.program("dist.all_reduce(torch.ones(1 << 22))")
-    with pytest.raises(RunFailed, match="the network is slow"):
-        torchrun(f"{TWO} {program}", timeout=6, rate="500kbit")
-
-
 def test_the_second_node_never_comes(room):
     with pytest.raises(RunFailed, match="node 1 has not come, and node 0 waits at"):
         torchrun(
@@ -417,22 +409,6 @@ def test_a_node_that_is_absent_joins(room):
         events=['rank 0 says "step 2": start node 1'],
     )
     assert [life.world_size for life in run.lives] == [1, 2, 2]
-
-
-def test_a_node_that_joins_is_not_heard_without_a_store_of_its_own(room, monkeypatch):
-    """torch 2.15 tells only the nodes of the first round where the ranks' store is."""
-    monkeypatch.setenv(OWN_STORE, "0")
-    run = torchrun(
-        f"--nnodes 1:2 --nproc-per-node 1 {QUICK} {room.program('steps(60)')}",
-        timeout=6,
-        events=['rank 0 says "step 2": start node 1'],
-        expect_failure=True,
-    )
-    assert run.failure.report().splitlines() == [
-        "the run: the nodes do not meet again at node0:29400, where node 1 has come",
-        f"  {SHARED_STORE}; no end after 6 seconds; all processes were stopped",
-    ]
-    assert room.left() == []
 
 
 def test_no_node_is_started_when_nobody_is_left_to_say_so(room):

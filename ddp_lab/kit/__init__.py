@@ -1,7 +1,7 @@
 """What the notebooks and the tests use: launch, predict, break and draw.
 
-`torchrun`, `machines` and `python` run a program in processes of its own and return a
-`Run`; `variant` and `diff` change a program and compare two; `predict` keeps a guess,
+`torchrun` and `python` run a program in processes of its own and return a `Run`;
+`variant` and `diff` change a program and compare two; `predict` keeps a guess,
 `suspect` a diagnosis, and `score` counts what was right; `hint` and `solution` help
 with an exercise. CONTRIBUTING.md has its rooms, and what each may import.
 

@@ -68,15 +68,14 @@ def hiding(folder: Path) -> Iterator[str]:
 def line_of_set_order(nodes: list[ast.AST]) -> int:
     """Return the line of a program that goes through a set; 0 if none is found.
 
-    Names are followed within the file, into the parameters of its functions as well.
+    Names that are given to sets, and attributes, are followed within the file.
     """
     if not any(_is_set(node, set()) for node in nodes):
         return 0
     names, known = set[str](), -1
-    functions = {n.name: n for n in nodes if isinstance(n, ast.FunctionDef)}
-    while known < len(names):
+    while known < len(names):  # of a = {1}; b = a - {2}
         known = len(names)
-        names |= {name for node in nodes for name in _named(node, names, functions)}
+        names |= {name for node in nodes for name in _named(node, names)}
     harmless = {id(each) for node in nodes for each in _in_any_order(node)}
     lines = [
         taken.lineno
@@ -96,36 +95,27 @@ def _is_set(node: ast.AST, names: set[str]) -> bool:
         case ast.Name(name) | ast.Attribute(attr=name):
             return name in names
         case ast.Call(ast.Name(name)):
-            return name in SETS or f"{name}()" in names
+            return name in SETS
         case ast.BinOp(left, op, right) if isinstance(op, OF_SETS):
             return _is_set(left, names) or _is_set(right, names)
     return False
 
 
-def _named(
-    node: ast.AST, names: set[str], functions: dict[str, ast.FunctionDef]
-) -> Iterator[str]:
-    """Yield the names that `node` gives to sets; `f()` for what f returns."""
-    pairs: list[tuple[ast.AST | None, ast.AST | None]] = []
+def _named(node: ast.AST, names: set[str]) -> Iterator[str]:
+    """Yield the names that `node` gives to a set, where `names` stand for sets."""
     match node:
-        case ast.Assign(targets, value):
-            for target in targets:
-                pairs.append((target, value))
-                if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
-                    pairs += zip(target.elts, value.elts, strict=False)
-        case ast.AnnAssign(target, _, value) | ast.NamedExpr(target, value):
-            pairs.append((target, value))
-        case ast.FunctionDef(name):
-            returned = [n.value for n in ast.walk(node) if isinstance(n, ast.Return)]
-            if any(value and _is_set(value, names) for value in returned):
-                yield f"{name}()"
-        case ast.Call(ast.Name(name), args) if name in functions:
-            pairs += zip(functions[name].args.args, args, strict=False)
-    for given, worth in pairs:
-        if worth is not None and _is_set(worth, names):
-            match given:
-                case ast.Name(name) | ast.Attribute(attr=name) | ast.arg(name):
-                    yield name
+        case ast.Assign(targets, value) if _is_set(value, names):
+            given: list[ast.expr] = targets
+        case ast.AnnAssign(target, _, ast.expr() as value) if _is_set(value, names):
+            given = [target]
+        case ast.NamedExpr(target, value) if _is_set(value, names):
+            given = [target]
+        case _:
+            return
+    for each in given:
+        match each:
+            case ast.Name(name) | ast.Attribute(attr=name):
+                yield name
 
 
 def _taken_in_order(node: ast.AST) -> list[ast.expr]:
