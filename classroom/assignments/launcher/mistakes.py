@@ -110,8 +110,8 @@ MISTAKES = mistakes(
 +    for number in signal.SIGTERM, signal.SIGINT:
 +        signal.signal(number, lambda number, _: caught.append(number))
 
-@@ early: the second Ctrl-C is nobody's
-> fail: launch() has ended its process: SIGINT
+@@ early: the second signal is nobody's
+> fail: launch() has ended its process: SIGTERM
 -    end(ranks, caught[0], grace)
 +    signal.signal(caught[0], signal.SIG_DFL)
 +    end(ranks, caught[0], grace)
