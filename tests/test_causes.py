@@ -120,9 +120,9 @@ CAUSES = [
     apart(waits(0, "recv"), waits(1, "recv")),
     apart(waits(0, "reduce"), passed=(1, 2), means="dst"),
     waiting.Busy(stands=(away(0), away(1))),
-    waiting.Busy(stands=(away(1),), left=True),
+    waiting.Busy(stands=(away(1),)),
     waiting.Busy(stands=(away(1),), remote=True),
-    waiting.Busy(stands=(away(0, beside=(("thread t", THERE),)),), only=True),
+    waiting.Busy(stands=(away(0, beside=(("thread t", THERE),)),)),
     waiting.Nested(ranks=(0, 1)),
     waiting.Does(stands=(left(0), left(1))),
     waiting.Does(stands=(away(0, "moves"),)),
@@ -133,7 +133,8 @@ CAUSES = [
     ),
     node.CutOff(node=1),
     node.NodeLost(node=1, ranks=(2, 3), code=-9),
-    node.NodeLost(node=1, ranks=(), code=None),
+    node.NodeLost(node=1, ranks=(), code=None, event="stop node 1"),
+    node.NodeLost(node=0, ranks=(0,), code=-9, event="kill node 0", had_store=True),
     node.NodeFailed(error="OSError: no", symptom=Symptom.NETWORK),
     node.NodesMissing(at="node0:1", away=(1,), there=(0, 2)),
     node.NodesMissing(at="node0:1", wanted="2", missing=1),
@@ -149,8 +150,6 @@ CAUSES = [
     also.Complaint(rank=2, of=RAISED),
     also.Printed(rank=1, frame=HERE, error="KeyError: 1"),
     also.Printed(error="KeyError: 1"),
-    also.NodeEvent(name="kill node 0"),
-    also.NodeEvent(name="kill node 0", lost=True),
     also.NotMetAgain(of=waiting.NotMet(), shares_store=False),
     also.NotMetAgain(of=waiting.NotMet(), shares_store=True),
     also.StoodStill(seconds=300, stands=(waits(0), away(1))),
@@ -238,20 +237,20 @@ def test_where_the_culprit_stands_is_said_once(kind, state, seen):
 
 def test_what_to_do_is_said_first():
     why = node.NodesNotMet(at="node0:1")
-    failure = Failure("node", why, (also.NodeEvent(name="cut node 1"),))
-    assert failure.means == f"{why.advice}; by the event `cut node 1`"
+    failure = Failure("node", why, (also.KeptGroup(ranks=(0,)),))
+    assert failure.means == f"{why.advice}; {failure.also[0]}"
 
 
 def test_a_report_begins_with_whom_it_blames():
     told = {0: waits(0), 2: ended.Exited(code=3)}
-    event = (also.NodeEvent(name="x"),)
+    kept = (also.KeptGroup(ranks=(0,)),)
     why = absent(away(1), waits(0), rank=1, frame=HERE)
-    failure = Failure("timeout", why, event, "Trace", told)
+    failure = Failure("timeout", why, kept, "Trace", told)
     failure = replace(failure, places={1: "node 1, local 0"}, attempts=WAYS)
     assert failure.report() == (
         "rank 1 (node 1, local 0): has not come, and rank 0 waits in barrier\n"
         "  at a.py:20 in main\n"
-        "  by the event `x`\n"
+        "  rank 0 ended without dist.destroy_process_group()\n"
         "\nTrace\n\n"
         "  rank 0: waits in barrier at a.py:30 in step\n"
         "  rank 2: exit code 3\n"

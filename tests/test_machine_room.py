@@ -15,7 +15,6 @@ from ddp_lab.kit.cell import magics
 from ddp_lab.kit.draw import lives as draw
 from ddp_lab.kit.explain import nodes as explain_nodes
 from ddp_lab.kit.explain.attempts import compare
-from ddp_lab.kit.explain.causes.beside import NodeEvent
 from ddp_lab.kit.explain.causes.ended import Raised, Signalled, Stopped
 from ddp_lab.kit.explain.causes.node import (
     NodeFailed,
@@ -360,7 +359,7 @@ def test_a_node_that_was_killed_is_named_and_not_its_ranks(left):
     failure = told(left, None)
     assert (type(failure.why), failure.node, failure.rank) == (NodeLost, 1, None)
     assert (failure.why.ranks, failure.why.code) == ((1,), -9)
-    assert failure.also == (NodeEvent(name="kill node 1"),)
+    assert failure.means == "by the event `kill node 1`"
 
 
 def test_the_rendezvous_goes_with_the_node_that_holds_it(left):
@@ -370,7 +369,7 @@ def test_the_rendezvous_goes_with_the_node_that_holds_it(left):
     left.write("node_0/exit.json", {"code": -9, "time": 5.0, "done": ""})
     failure = told(left, None)
     assert (type(failure.why), failure.node) == (NodeLost, 0)
-    assert failure.also == (NodeEvent(name="", lost=True),)
+    assert failure.means == "the others have lost the rendezvous with it"
 
 
 def test_a_rank_that_was_killed_a_moment_before_its_node_is_named(left):

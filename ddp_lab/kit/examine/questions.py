@@ -5,7 +5,7 @@ and line that show it, what it usually means, and the cure.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations, pairwise
 from pathlib import Path
 from typing import Any
@@ -20,60 +20,77 @@ class Answer:
     """What was found on one question."""
 
     mark: str
-    question: str
     evidence: str
+    """With the question in front, but for a mistake, which speaks for itself."""
     cure: str = ""
     line: str = ""
     """Of the script, as `train.py:12`."""
 
     def __str__(self) -> str:
-        text = f"{self.mark} {self.question} {self.evidence}"
-        if self.line:
-            text += f" ({self.line})"
-        return f"{text}\n    {self.cure}" if self.cure else text
+        line = f" ({self.line})" if self.line else ""
+        cure = f"\n    {self.cure}" if self.cure else ""
+        return f"{self.mark} {self.evidence}{line}{cure}"
+
+
+def no(mistake: str, cure: str, line: str = "") -> Answer:
+    """Return the answer that tells a mistake."""
+    return Answer(NO, mistake, cure, line)
+
+
+def yes(evidence: str) -> Answer:
+    """Return the answer that all is well."""
+    return Answer(YES, evidence)
+
+
+def unseen(evidence: str, line: str = "") -> Answer:
+    """Return the answer that nothing shows whether all is well."""
+    return Answer(NOT_SEEN, evidence, line=line)
 
 
 def answers(ranks: Facts) -> list[Answer]:
     """Return an answer to each question."""
-    training = [same_weights, samples, orders, splits, counts, gradients]
-    beside = [loads, buffers, noise, files, columns]
-    return [question(ranks) for question in training + beside]
+    asked = {question: ask(ranks) for question, ask in QUESTIONS.items()}
+    return [
+        a if a.mark == NO else replace(a, evidence=f"{question} {a.evidence}")
+        for question, a in asked.items()
+    ]
+
+
+# --- the head of the page ---
 
 
 def numbers(ranks: Facts) -> str:
     """Return the sizes of a step, what the loader cost, and what comes n times."""
-    facts = ranks[0]
-    told = []
-    steps = [each for each in facts["optimizers"] if each["digests"]]
-    if steps:
+    facts, sentences = ranks[0], []
+    if steps := [each for each in facts["optimizers"] if each["digests"]]:
         busiest = max(steps, key=lambda each: len(each["digests"]))
-        count, rates = len(busiest["digests"]), [r[0] for r in busiest["rates"]]
-        at = busiest["batches"]
+        count, at = len(busiest["digests"]), busiest["batches"]
         backwards = round((at[-1] - at[0]) / (count - 1)) if count > 1 else at[0]
-        first = [tuple(p["batches"][0][0]) for r in ranks for p in _trained(r)[:1]]
-        if backwards and first and (n := len(first[0])):
-            differ, of = len({*first}), len(ranks)
-            batches = "1 batch" if differ == 1 else f"{differ} batches"
-            shared = "" if differ == of else f" that share {batches}"
-            told.append(
-                f"a step: {n} samples × {backwards} backward × {of} ranks{shared}, "
-                f"a global batch of {n * backwards * differ}"
-            )
-        rate = " to ".join(f"{r:.3g}" for r in dict.fromkeys((rates[0], rates[-1])))
-        told.append(f"{count} steps of {busiest['kind']}; learning rate {rate}")
+        sentences += _batch(ranks, backwards)
+        rates = (busiest["rates"][step][0] for step in (0, -1))
+        rate = " to ".join(f"{rate:.3g}" for rate in dict.fromkeys(rates))
+        sentences.append(f"{count} steps of {busiest['kind']}; learning rate {rate}")
     if _trained(facts) and facts["training"]:
         share = max(each["waited"] / (each["training"] or 1) for each in ranks)
-        told.append(f"waiting for the loader: {share:.0%} of the time")
-    if not told:
-        told.append("no step of an optimizer was seen")
-    alike = [
-        line
-        for line, printed in facts["prints"].items()
-        if len(ranks) > 1 and all(each["prints"].get(line) == printed for each in ranks)
-    ]
-    if alike:
-        told.append(f"all ranks print the same at {', '.join(alike)}")
-    return "; ".join(told) + "."
+        sentences.append(f"waiting for the loader: {share:.0%} of the time")
+    sentences = sentences or ["no step of an optimizer was seen"]
+    prints = [each["prints"] for each in ranks]
+    alike = [line for line in prints[0] if len({p.get(line) for p in prints}) == 1]
+    if alike and len(ranks) > 1:
+        sentences.append(f"all ranks print the same at {', '.join(alike)}")
+    return "; ".join(sentences) + "."
+
+
+def _batch(ranks: Facts, backwards: int) -> list[str]:
+    """Return the samples of a step, if they were seen."""
+    first = [tuple(p["batches"][0][0]) for each in ranks for p in _trained(each)[:1]]
+    if not (backwards and first and first[0]):
+        return []
+    n, differ, of = len(first[0]), len({*first}), len(ranks)
+    batches = "1 batch" if differ == 1 else f"{differ} batches"
+    shared = "" if differ == of else f" that share {batches}"
+    step = f"a step: {n} samples × {backwards} backward × {of} ranks{shared}"
+    return [f"{step}, a global batch of {n * backwards * differ}"]
 
 
 def alone(ranks: Facts) -> str:
@@ -82,9 +99,7 @@ def alone(ranks: Facts) -> str:
         return ""
     if not any(each["group"] or each["others"] for each in ranks):  # others: RPC
         return "joins no process group"
-    steps = [
-        step for each in ranks for o in each["optimizers"] for step in o["digests"]
-    ]
+    steps = [s for each in ranks for o in each["optimizers"] for s in o["digests"]]
     shards = any(None in step for step in steps)
     shares = any(e["models"] or e["averaged"] or e["others"] for e in ranks)
     last = {str([o["grads"][-1:] for o in each["optimizers"]]) for each in ranks}
@@ -95,40 +110,47 @@ def alone(ranks: Facts) -> str:
     return ""
 
 
+# --- weights ---
+
+
 def same_weights(ranks: Facts) -> Answer:
     """Do all ranks hold the same weights after every step?"""
-    question = "The ranks hold the same weights after every step:"
     steps, known = 0, {len(each["optimizers"]) for each in ranks}
     for number in range(known.pop() if len(known) == 1 else 0):
-        found, seen = _optimizer(ranks, number)
-        if found:
-            return Answer(NO, "The ranks do not hold the same weights:", *found)
-        steps = max(steps, seen)
+        every = [each["optimizers"][number] for each in ranks]
+        if len({tuple(each["weights"]) for each in every}) > 1:
+            continue  # a part of the model on each
+        mistake, compared = _drift(ranks, number)
+        if mistake:
+            return mistake
+        steps = max(steps, compared)
     if not steps:
-        return Answer(NOT_SEEN, question, "no weights that must be equal were stepped.")
-    return Answer(YES, question, f"{steps} steps.")
+        return unseen("no weights that must be equal were stepped.")
+    return yes(f"{steps} steps.")
 
 
-def _optimizer(ranks: Facts, number: int) -> tuple[tuple | None, int]:
-    """Return what differs in an optimizer's weights, and how many steps were seen."""
+def _drift(ranks: Facts, number: int) -> tuple[Answer | None, int]:
+    """Return what differs in an optimizer's weights, or how many steps were equal."""
     every = [each["optimizers"][number] for each in ranks]
-    if len({tuple(each["weights"]) for each in every}) > 1:
-        return None, 0  # a part of the model on each
     groups = [*_groups(ranks, number)]
     for members, model, weights in groups:
         own = [every[r] for r in members]
-        if found := _first_difference(own, model, weights):
-            step, n = found
-            if model is None:
-                cause, *rest = _unwrapped(ranks, number, n)
-            else:
-                made = [ranks[r]["models"][model] for r in members]
-                meant = any(each["others"] for each in ranks)  # sent by the script
-                cause, *rest = _cause(own, made[0], model, step, n, meant)
-                if made[0]["hooked"] or not cause:
-                    return None, 0
-            name = own[0]["weights"][n]
-            return (f"{name} differs after step {step + 1}: {cause}.", *rest), 0
+        if not (found := _first_difference(own, model, weights)):
+            continue
+        step, n = found
+        why: Why | None = None
+        made = {} if model is None else ranks[members[0]]["models"][model]
+        if model is None:
+            why = _unwrapped(ranks, number, n)
+        elif not made["hooked"]:
+            meant = any(each["others"] for each in ranks)  # sent by the script
+            why = _cause(own, made, model, step, n, meant)
+        if why is None:
+            return None, 0
+        cause, cure, line = why
+        differs = f"{own[0]['weights'][n]} differs after step {step + 1}: {cause}."
+        head = "The ranks do not hold the same weights:"
+        return no(f"{head} {differs}", cure, line), 0
     return None, min(len(each["digests"]) for each in every) if groups else 0
 
 
@@ -145,8 +167,8 @@ def _groups(
                 members = [*group]
                 yield members, model, weights
     wrapped = {n for has in own["within"].values() for n in rest if has[n]}
-    kinds = {tuple(key.split(" ")) for each in ranks for key in each["averaged"]}
-    averaged = {int(n) for optimizer, n in kinds if int(optimizer) == number}
+    kinds = {tuple(map(int, key.split())) for each in ranks for key in each["averaged"]}
+    averaged = {n for optimizer, n in kinds if optimizer == number}
     sent = any(each["others"] for each in ranks)
     if averaged - wrapped or (wrapped and not sent):
         yield members, None, (averaged if sent else rest) - wrapped
@@ -165,164 +187,146 @@ def _first_difference(
     return None
 
 
-def _unwrapped(ranks: Facts, number: int, n: int) -> tuple[str, str, str]:
-    """Return why a weight that no DDP has differs, the cure, and a line."""
-    line = next((e["averaged"].get(f"{number} {n}", "") for e in ranks), "")
-    if line:
-        return (
-            "the script averages by itself, and they were not equal before",
-            "Send rank 0's weights to all before the first step.",
-            line,
-        )
-    return (
-        "no DDP has it, and nothing averages its gradient",
-        "Wrap the whole model in DDP, or average this gradient too.",
-        ranks[0]["optimizers"][number]["line"],
-    )
+Why = tuple[str, str, str]
+"""What has made weights differ, the cure, and a line."""
+
+
+def _unwrapped(ranks: Facts, number: int, n: int) -> Why:
+    """Return why a weight that no DDP has differs."""
+    if line := next((e["averaged"].get(f"{number} {n}", "") for e in ranks), ""):
+        cause = "the script averages by itself, and they were not equal before"
+        return cause, "Send rank 0's weights to all before the first step.", line
+    cause = "no DDP has it, and nothing averages its gradient"
+    cure = "Wrap the whole model in DDP, or average this gradient too."
+    return cause, cure, ranks[0]["optimizers"][number]["line"]
 
 
 def _cause(
     own: list[dict], model: dict, at: int, step: int, n: int, meant: bool
-) -> tuple[str, str, str]:
-    """Return what was not synchronized, the cure, and a line; "" if it may be meant."""
+) -> Why | None:
+    """Return what was not synchronized; None if it may be meant."""
     line, name = own[0]["line"], own[0]["weights"][n]
     rates = {tuple(each["rates"][step]) for each in own}
     counted = [each["since"][step][at] for each in own]
     earlier = own[0]["since"][step - 1][at:] if step else []
     before = earlier[0] if earlier else [0, 0]
     forwards, synced = (x - y for x, y in zip(counted[0], before, strict=True))
+    ran = [x for x, _ in counted]
     if len(rates) > 1:
-        return (
-            f"the learning rates differ, {sorted(float(f'{r[0]:.3g}') for r in rates)}",
-            "Compute the rate from values that all ranks share.",
-            line,
+        differ = sorted(float(f"{rate[0]:.3g}") for rate in rates)
+        cause = f"the learning rates differ, {differ}"
+        cure = "Compute the rate from values that all ranks share."
+    elif name in model["weights"] and name not in model["trained"]:
+        cause = "it was frozen when DDP wrapped the model, and unfrozen later"
+        cure, line = "Unfreeze first, then wrap again.", model["line"]
+    elif len({*ran}) > 1:
+        cause = f"until then the ranks ran {ran} forwards of DDP"
+        cure = "All ranks take a step, or skip it, together."
+    elif not forwards:
+        cause = "gradients came without a forward of DDP, as through `model.module(x)`"
+        cure = "Call the DDP object itself: `model(x)`."
+    elif not synced and meant:
+        return None  # the script may average by itself, now and then
+    elif not synced:
+        cause = "every forward of this step stood in `no_sync`"
+        cure = "Leave `no_sync` for the last micro-batch of a step, forward included."
+    elif len({each["grads"][step][n] for each in own}) > 1:
+        cause = "its gradient was changed after DDP had averaged it, or came past DDP"
+        cure = "Change gradients on all ranks alike, and call DDP for each loss."
+    else:
+        cause = "gradients were equal; the weight itself, or the optimizer's state, was"
+        cause, cure = (
+            f"{cause} not",
+            "Load and change weights and state on all ranks alike.",
         )
-    if name in model["weights"] and name not in model["trained"]:
-        return (
-            "it was frozen when DDP wrapped the model, and unfrozen later",
-            "Unfreeze first, then wrap again.",
-            model["line"],
-        )
-    if len({x for x, _ in counted}) > 1:
-        return (
-            f"until then the ranks ran {[x for x, _ in counted]} forwards of DDP",
-            "All ranks take a step, or skip it, together.",
-            line,
-        )
-    if not forwards:
-        return (
-            "gradients came without a forward of DDP, as through `model.module(x)`",
-            "Call the DDP object itself: `model(x)`.",
-            line,
-        )
-    if not synced and meant:
-        return "", "", ""  # the script may average by itself, now and then
-    if not synced:
-        return (
-            "every forward of this step stood in `no_sync`",
-            "Leave `no_sync` for the last micro-batch of a step, forward included.",
-            line,
-        )
-    if len({each["grads"][step][n] for each in own}) > 1:
-        return (
-            "its gradient was changed after DDP had averaged it, or came past DDP",
-            "Change gradients on all ranks alike, and call DDP for each loss.",
-            line,
-        )
-    return (
-        "gradients were equal; the weight itself, or the optimizer's state, was not",
-        "Load and change weights and state on all ranks alike.",
-        line,
-    )
+    return cause, cure, line
+
+
+# --- samples ---
 
 
 def samples(ranks: Facts) -> Answer:
     """Does every sample reach one rank only?"""
-    question = "Each sample reaches one rank:"
-    for found in (_same_batches(ranks), _workers(ranks), _shared(ranks)):
+    for find in (_same_batches, _workers, _shared):
+        found = find(ranks)
         if found and any(model["cuts"] for each in ranks for model in each["models"]):
-            cut = "ranks got the same, and may cut it, as the model itself sends."
-            return Answer(NOT_SEEN, question, cut)
+            return unseen(
+                "ranks got the same, and may cut it, as the model itself sends."
+            )
         if found:
             return found
     passes = [p for each in ranks for p in _trained(each)]
     if any(batch[0] for p in passes for batch in p["batches"]):
         count = sum(len(batch[0]) for p in passes for batch in p["batches"])
-        return Answer(YES, question, f"{count} samples, no rank repeats another's.")
+        return yes(f"{count} samples, no rank repeats another's.")
     if any(model["inputs"] for each in ranks for model in each["models"]):
-        return Answer(YES, question, "no two ranks trained on the same batch.")
-    return Answer(NOT_SEEN, question, "no batches were seen.")
+        return yes("no two ranks trained on the same batch.")
+    return unseen("no batches were seen.")
 
 
 def _passes(loader: dict) -> list[dict]:
+    """Return the passes over a loader whose batches were trained on."""
     return [each for each in loader["passes"] if each["trained"]]
 
 
 def _trained(facts: dict) -> list[dict]:
+    """Return such passes over all loaders of a rank."""
     return [each for loader in facts["loaders"] for each in _passes(loader)]
 
 
-def _first_loader(facts: dict) -> dict | None:
-    """Return the first loader whose batches were trained on."""
-    return next((each for each in facts["loaders"] if _passes(each)), None)
+def _first_loader(facts: dict) -> dict:
+    """Return the first loader whose batches were trained on; nothing if none was."""
+    return next((each for each in facts["loaders"] if _passes(each)), {})
 
 
 def _same_batches(ranks: Facts) -> Answer | None:
     """Tell that ranks of one DDP train on equal batches."""
-    for number in range(min(len(each["models"]) for each in ranks)):
-        models = [each["models"][number] for each in ranks]
+    for models in zip(*(each["models"] for each in ranks), strict=False):
         for a, b in combinations(models[0]["ranks"], 2):
             inputs = [*zip(models[a]["inputs"], models[b]["inputs"], strict=False)]
-            equal = [step for step, (x, y) in enumerate(inputs) if x == y is not None]
+            equal = sum(x == y is not None for x, y in inputs)
             alike = len({x for x, _ in inputs}) == 1
-            if len(inputs) > 1 and len(equal) > len(inputs) / 2 and not alike:
-                loader = _first_loader(ranks[0]) or {}
-                return Answer(
-                    NO,
-                    "Ranks train on the same samples:",
-                    f"ranks {a} and {b} got the same batch in {len(equal)} of "
-                    f"{len(inputs)} forwards.",
+            if len(inputs) > 1 and equal > len(inputs) / 2 and not alike:
+                got = f"ranks {a} and {b} got the same batch in {equal} of"
+                return no(
+                    f"Ranks train on the same samples: {got} {len(inputs)} forwards.",
                     _split_cure(ranks[0]),
-                    loader.get("line") or models[0]["line"],
+                    _first_loader(ranks[0]).get("line") or models[0]["line"],
                 )
     return None
 
 
 def _split_cure(facts: dict) -> str:
-    loader = _first_loader(facts)
-    if loader and loader["size"] is None:
-        return (
-            "Split an IterableDataset by rank, and in each rank by worker: "
-            "`itertools.islice(data, n, None, ranks * workers)`."
-        )
+    """Return how each rank gets samples of its own."""
+    if _first_loader(facts).get("size", 0) is None:
+        by_both = "by rank, and in each rank by worker"
+        cure = "`itertools.islice(data, n, None, ranks * workers)`"
+        return f"Split an IterableDataset {by_both}: {cure}."
     return "Give the loader a sampler of its rank: `DistributedSampler(dataset)`."
 
 
 def _workers(ranks: Facts) -> Answer | None:
     """Tell that each worker of a loader reads all of an IterableDataset."""
     for rank, facts in enumerate(ranks):
-        for loader in facts["loaders"]:
-            if loader["size"] is not None or loader["workers"] < 2:
-                continue
-            for each in _passes(loader):
-                seen = [batch[1] for batch in each["batches"]]
-                again = len(seen) - len({*seen})
-                if again >= len(seen) / 2 and len({*seen}) > 1:
-                    return Answer(
-                        NO,
-                        "Workers read the same samples:",
-                        f"on rank {rank}, {again} of {len(seen)} batches came again: "
-                        f"each of {loader['workers']} workers reads everything.",
-                        "Split by worker: `torch.utils.data.get_worker_info()`.",
-                        loader["line"],
-                    )
+        streams = [each for each in facts["loaders"] if each["size"] is None]
+        for loader, each in (
+            (stream, p) for stream in streams for p in _passes(stream)
+        ):
+            seen, workers = [batch[1] for batch in each["batches"]], loader["workers"]
+            again = len(seen) - len({*seen})
+            if workers > 1 and again >= len(seen) / 2 and len({*seen}) > 1:
+                came = f"on rank {rank}, {again} of {len(seen)} batches came again"
+                reads = f"{came}: each of {workers} workers reads everything."
+                return no(
+                    f"Workers read the same samples: {reads}",
+                    "Split by worker: `torch.utils.data.get_worker_info()`.",
+                    loader["line"],
+                )
     return None
 
 
 def _shared(ranks: Facts) -> Answer | None:
     """Tell that samples of one pass reach two ranks of a DDP."""
-    if not any(each["models"] for each in ranks):
-        return None
     members = ranks[0]["models"][0]["ranks"] if ranks[0]["models"] else []
     for number in range(min(len(each["loaders"]) for each in ranks)):
         loaders = [ranks[r]["loaders"][number] for r in members]
@@ -331,33 +335,25 @@ def _shared(ranks: Facts) -> Answer | None:
             alike = len({*map(tuple, taken)}) == 1 < len(taken)
             if not alike and any(len({*each}) < len(each) for each in taken):
                 continue  # drawn with replacement
-            twice = sum(map(len, taken)) - len(set().union(*taken))
-            twice = len(taken[0]) if alike else twice
+            count = sum(map(len, taken))
+            twice = len(taken[0]) if alike else count - len(set().union(*taken))
             if twice < len(members):
                 continue  # the sampler's padding
-            whole = loaders[0]["draws"] == loaders[0]["size"]
+            line, size = loaders[0]["line"], loaders[0]["size"]
+            whole = loaders[0]["draws"] == size
             if whole and not alike and not all(p["whole"] for p in passes):
-                return Answer(
-                    NOT_SEEN,
-                    "Each sample reaches one rank:",
-                    f"{twice} reached two, as each rank draws from all "
-                    f"{loaders[0]['size']} in an order of its own.",
-                    line=loaders[0]["line"],
-                )
-            return Answer(
-                NO,
-                "Samples reach more than one rank:",
-                f"{twice} of {sum(map(len, taken))} in one pass.",
-                _split_cure(ranks[0]),
-                loaders[0]["line"],
+                draws = f"as each rank draws from all {size} in an order of its own"
+                return unseen(f"{twice} reached two, {draws}.", line)
+            mistake = (
+                f"Samples reach more than one rank: {twice} of {count} in one pass."
             )
+            return no(mistake, _split_cure(ranks[0]), line)
     return None
 
 
 def orders(ranks: Facts) -> Answer:
     """Does a sampler that shuffles give another order in each epoch?"""
-    question, seen = "Each epoch has another order:", 0
-    runs: dict[tuple, list[tuple[dict, list]]] = {}
+    seen, runs = 0, dict[tuple, list[tuple[dict, list]]]()
     for number, loader in enumerate(ranks[0]["loaders"]):
         for each in _passes(loader) if loader["shuffles"] else ():
             drawn = [batch[0] for batch in each["batches"]]
@@ -368,58 +364,50 @@ def orders(ranks: Facts) -> Answer:
         for (loader, before), (_, after) in pairwise(passes):
             size = min(len(before), len(after))
             if before[:size] == after[:size] != sorted(before[:size]):
-                return Answer(
-                    NO,
-                    "Two epochs have the same order:",
-                    f"{size} batches of two passes are alike.",
-                    "Call `sampler.set_epoch(epoch)` before each epoch.",
-                    loader["line"],
+                alike = f"{size} batches of two passes are alike."
+                cure = "Call `sampler.set_epoch(epoch)` before each epoch."
+                return no(
+                    f"Two epochs have the same order: {alike}", cure, loader["line"]
                 )
             seen = max(seen, len(passes))
     if seen:
-        return Answer(YES, question, f"{seen} passes.")
-    return Answer(NOT_SEEN, question, "fewer than two passes over shuffled data.")
+        return yes(f"{seen} passes.")
+    return unseen("fewer than two passes over shuffled data.")
 
 
 def splits(ranks: Facts) -> Answer:
     """Is the data split alike on all ranks?"""
-    question = "All ranks split the data alike:"
     for drawn in zip(*(each["splits"] for each in ranks), strict=False):
         if len({number for _, number in drawn}) > 1:
-            return Answer(
-                NO,
-                "Each rank splits the data in another way:",
-                "what one rank validates on, another trains on.",
-                "`random_split(..., generator=torch.Generator().manual_seed(0))`.",
-                drawn[0][0],
-            )
+            trains = "what one rank validates on, another trains on."
+            cure = "`random_split(..., generator=torch.Generator().manual_seed(0))`."
+            mistake = f"Each rank splits the data in another way: {trains}"
+            return no(mistake, cure, drawn[0][0])
     if ranks[0]["splits"]:
-        return Answer(YES, question, f"{len(ranks[0]['splits'])} random_split.")
-    return Answer(NOT_SEEN, question, "no random_split.")
+        return yes(f"{len(ranks[0]['splits'])} random_split.")
+    return unseen("no random_split.")
+
+
+# --- steps, gradients, state ---
 
 
 def counts(ranks: Facts) -> Answer:
     """Do all ranks take as many steps, with as many forwards of DDP?"""
-    question = "All ranks take as many steps:"
     steps = [sum(len(o["digests"]) for o in _tied(each)) for each in ranks]
     if not any(steps):
-        return Answer(NOT_SEEN, question, "no step.")
+        return unseen("no step.")
     forwards = [sum(model["forwards"] for model in each["models"]) for each in ranks]
     done = [*zip(steps, forwards, strict=True)]
     models = [model for each in ranks for model in each["models"]]
     if any(len({done[r] for r in model["ranks"]}) > 1 for model in models):
         if any(model["join"] for model in models):
-            return Answer(NOT_SEEN, question, "they differ, under `Join`.")
-        return Answer(
-            NO,
-            "The ranks take different numbers of steps:",
-            f"steps by rank {steps}, forwards of DDP {forwards}.",
-            "Give each rank as many batches, or use `Join`.",
-        )
+            return unseen("they differ, under `Join`.")
+        by_rank = f"steps by rank {steps}, forwards of DDP {forwards}."
+        cure = "Give each rank as many batches, or use `Join`."
+        return no(f"The ranks take different numbers of steps: {by_rank}", cure)
     if len({*steps}) > 1:
-        return Answer(NOT_SEEN, question, "they differ, and no DDP ties them.")
-    backwards = ranks[0]["backwards"]
-    return Answer(YES, question, f"{steps[0]}, and {backwards} backward passes.")
+        return unseen("they differ, and no DDP ties them.")
+    return yes(f"{steps[0]}, and {ranks[0]['backwards']} backward passes.")
 
 
 def _tied(facts: dict) -> list[dict]:
@@ -432,144 +420,135 @@ def _tied(facts: dict) -> list[dict]:
 
 def gradients(ranks: Facts) -> Answer:
     """Does each trainable weight get a gradient, and does the optimizer have it?"""
-    question = "Each weight gets a gradient, and is stepped:"
     stepped = [o for o in ranks[0]["optimizers"] if o["digests"]]
     for each in stepped:
         if each["without"] and len({*each["without"]}) == len({*each["weights"]}):
-            return Answer(
-                NO,
-                "An optimizer steps weights that nobody trains:",
-                f"none of the {len(each['weights'])} weights of this {each['kind']} "
-                "ever got a gradient.",
-                "Make the optimizer last, from the model that is trained.",
-                each["line"],
-            )
+            never = f"none of the {len(each['weights'])} weights of this {each['kind']}"
+            head = "An optimizer steps weights that nobody trains:"
+            cure = "Make the optimizer last, from the model that is trained."
+            return no(f"{head} {never} ever got a gradient.", cure, each["line"])
     for model in ranks[0]["models"] if stepped else ():
-        if model["orphans"]:
-            names = ", ".join(model["orphans"][:3])
-            return Answer(
-                NO,
-                "Weights get gradients, and no optimizer steps them:",
-                f"{len(model['orphans'])}, such as {names}.",
+        if orphans := model["orphans"]:
+            such = f"{len(orphans)}, such as {', '.join(orphans[:3])}."
+            return no(
+                f"Weights get gradients, and no optimizer steps them: {such}",
                 "Give the optimizer `model.parameters()` of the model that is trained.",
                 model["line"],
             )
-    idle = [n for o in stepped for n in _idle(o)]
-    if idle:
-        found = f"{len(idle)} never got one, such as {idle[0]}."
-        return Answer(NOT_SEEN, question, found)
+    if idle := [name for each in stepped for name in _idle(each)]:
+        return unseen(f"{len(idle)} never got one, such as {idle[0]}.")
     if not stepped:
-        return Answer(NOT_SEEN, question, "no step.")
-    return Answer(YES, question, f"{sum(len(o['weights']) for o in stepped)} weights.")
+        return unseen("no step.")
+    return yes(f"{sum(len(each['weights']) for each in stepped)} weights.")
 
 
 def _idle(optimizer: dict) -> list[str]:
+    """Return the weights that never had a gradient, and are not frozen."""
     frozen = dict(zip(optimizer["weights"], optimizer["frozen"], strict=False))
     return [name for name in optimizer["without"] if not frozen.get(name)]
 
 
 def loads(ranks: Facts) -> Answer:
     """Did each load restore what it should?"""
-    question = "What was loaded was restored:"
     for load in ranks[0]["loads"]:
-        if "left" in load:
-            return Answer(
-                NO,
-                "A load left the optimizer's state in the checkpoint:",
-                f"{len(load['left'])} entries were not asked for, such as "
-                f"{load['left'][0]}.",
-                "`get_state_dict` before `dcp.load`, `set_state_dict` after it.",
-                load["line"],
-            )
-        if "nothing" in load:
-            return Answer(
-                NO,
-                "A load restored no weight:",
-                f"the file has {load['nothing'][0]}, the model "
-                f"{load['nothing'][-1]}, and `strict=False` skipped all.",
-                "Strip the prefix, and leave `strict` alone.",
-                load["line"],
-            )
-    return Answer(NOT_SEEN, question, "nothing that fell short.")
+        if left := load.get("left"):
+            head = "A load left the optimizer's state in the checkpoint:"
+            asked = f"{len(left)} entries were not asked for, such as {left[0]}."
+            cure = "`get_state_dict` before `dcp.load`, `set_state_dict` after it."
+            return no(f"{head} {asked}", cure, load["line"])
+        theirs, own = load["nothing"][0], load["nothing"][-1]
+        has = f"the file has {theirs}, the model {own}, and `strict=False` skipped all."
+        cure = "Strip the prefix, and leave `strict` alone."
+        return no(f"A load restored no weight: {has}", cure, load["line"])
+    return unseen("nothing that fell short.")
+
+
+# --- what DDP pairs, and what ranks do beside it ---
 
 
 def buffers(ranks: Facts) -> Answer:
     """Does DDP pair the same buffers and weights on all ranks?"""
-    question = "DDP pairs the same weights and buffers:"
     for models in zip(*(each["models"] for each in ranks), strict=False):
-        if len({tuple(models[r]["ranks"]) for r in range(len(models))}) > 1:
+        if len({tuple(model["ranks"]) for model in models}) > 1:
             continue
         for kind in ("weights", "buffers"):
-            by_rank = [tuple(model[kind]) for model in models]
-            if len({*by_rank}) > 1 and len({frozenset(each) for each in by_rank}) == 1:
-                at = next(n for n, x in enumerate(zip(*by_rank)) if len({*x}) > 1)  # noqa: B905
-                return Answer(
-                    NO,
-                    f"DDP pairs different {kind}, by their places:",
-                    f"number {at + 1} is {by_rank[0][at]} on rank 0, and another one "
-                    "elsewhere.",
+            names = [model[kind] for model in models]
+            if len({*map(frozenset, names)}) > 1:
+                continue  # not the same model
+            places = enumerate(zip(*names, strict=True), 1)
+            for at in (at for at, here in places if len({*here}) > 1):
+                first = f"number {at} is {names[0][at - 1]} on rank 0"
+                return no(
+                    f"DDP pairs different {kind}, by their places: {first}, and "
+                    "another one elsewhere.",
                     "Register them in a fixed order: `sorted(...)`, not a set.",
                     models[0]["line"],
                 )
     if any(each["models"] for each in ranks):
-        return Answer(YES, question, f"{len(ranks[0]['models'])} DDP.")
-    return Answer(NOT_SEEN, question, "no DDP.")
+        return yes(f"{len(ranks[0]['models'])} DDP.")
+    return unseen("no DDP.")
 
 
 def noise(ranks: Facts) -> Answer:
     """Does dropout differ between ranks?"""
-    question = "Dropout differs between ranks:"
     for models in zip(*(each["models"] for each in ranks), strict=False):
         members = models[0]["ranks"]
         states = [*zip(*(models[r]["noise"] for r in members), strict=False)]
-        if len(states) > 1 and len(members) > 1:
-            if all(len({*each}) == 1 for each in states):
-                return Answer(
-                    NO,
-                    "Dropout drops the same on all ranks:",
-                    "their generators are in one state at each forward.",
-                    "`torch.manual_seed(seed + rank)` after the model is built.",
-                    models[0]["line"],
-                )
-            return Answer(YES, question, f"{len(states)} forwards.")
-    return Answer(NOT_SEEN, question, "no `nn.Dropout` in training.")
+        if len(states) < 2 or len(members) < 2:
+            continue
+        if all(len({*each}) == 1 for each in states):
+            alike = "their generators are in one state at each forward."
+            cure = "`torch.manual_seed(seed + rank)` after the model is built."
+            mistake = f"Dropout drops the same on all ranks: {alike}"
+            return no(mistake, cure, models[0]["line"])
+        return yes(f"{len(states)} forwards.")
+    return unseen("no `nn.Dropout` in training.")
 
 
 def files(ranks: Facts) -> Answer:
     """Does one rank only write to each path?"""
-    question = "Each file has one writer:"
     writers: dict[str, list[int]] = {}
     for rank, facts in enumerate(ranks):
         for path in facts["files"]:
             writers.setdefault(path, []).append(rank)
     for path, by in writers.items():
         if len(by) > 1:
-            return Answer(
-                NO,
-                "Several ranks write one file:",
-                f"{path}, by ranks {', '.join(map(str, by))}.",
-                "Let rank 0 write, or put the rank into the name.",
-                ranks[by[0]]["files"][path],
-            )
+            who = f"{path}, by ranks {', '.join(map(str, by))}."
+            cure = "Let rank 0 write, or put the rank into the name."
+            line = ranks[by[0]]["files"][path]
+            return no(f"Several ranks write one file: {who}", cure, line)
     if writers:
         by_rank = [f"{Path(path).name} by rank {by[0]}" for path, by in writers.items()]
-        return Answer(YES, question, f"{', '.join(by_rank)}.")
-    return Answer(NOT_SEEN, question, "no file was written.")
+        return yes(f"{', '.join(by_rank)}.")
+    return unseen("no file was written.")
 
 
 def columns(ranks: Facts) -> Answer:
     """Is what was sent laid out as the backend needs it?"""
-    question = "Tensors that are sent are contiguous:"
     for facts in ranks:
         if facts["columns"] and "gloo" in (facts["group"] or ""):
             name, line = facts["columns"][0]
-            return Answer(
-                NO,
-                f"A {name} over gloo carries a tensor that is not contiguous:",
-                "its neighbors in memory are sent instead.",
+            return no(
+                f"A {name} over gloo carries a tensor that is not contiguous: its "
+                "neighbors in memory are sent instead.",
                 "Send `tensor.contiguous()`, and copy the result back.",
                 line,
             )
     if any(each["calls"] for each in ranks):
-        return Answer(YES, question, "as far as the script sends by itself.")
-    return Answer(NOT_SEEN, question, "the script sends nothing by itself.")
+        return yes("as far as the script sends by itself.")
+    return unseen("the script sends nothing by itself.")
+
+
+QUESTIONS = {
+    "The ranks hold the same weights after every step:": same_weights,
+    "Each sample reaches one rank:": samples,
+    "Each epoch has another order:": orders,
+    "All ranks split the data alike:": splits,
+    "All ranks take as many steps:": counts,
+    "Each weight gets a gradient, and is stepped:": gradients,
+    "What was loaded was restored:": loads,
+    "DDP pairs the same weights and buffers:": buffers,
+    "Dropout differs between ranks:": noise,
+    "Each file has one writer:": files,
+    "Tensors that are sent are contiguous:": columns,
+}

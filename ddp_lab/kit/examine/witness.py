@@ -9,7 +9,7 @@ FOLDER/RANK.json after each optimizer step, so that a rank that is ended has lef
     models     each DDP: its ranks, its weights and buffers, what its forward was given
     optimizers each with, step by step, a digest of its weights, and what it met
     loaders    each DataLoader: its data, its sampler, and each pass over it
-    calls      of torch.distributed by the script itself, by name and line
+    calls      how many of torch.distributed the script has made by itself
     files      each path that this rank wrote to, and from where
     prints     each line of the script that prints, with a digest of what it printed
     loads      state that was loaded, and what of it was not there or not asked for
@@ -27,7 +27,6 @@ import sys
 import time
 import weakref
 import zlib
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -123,7 +122,7 @@ class Witness:
             "loaders": [],
             "backwards": 0,
             "trained": 0,  # batches that led to one
-            "calls": Counter(),
+            "calls": 0,
             "averaged": {},
             "others": 0,
             "columns": [],
@@ -152,10 +151,8 @@ class Witness:
         """Leave word."""
         if os.getpid() != self.pid:
             return  # a fork that the script has made
-        calls = [[*key.split(" "), n] for key, n in self.facts["calls"].items()]
-        told = self.facts | {"calls": calls, "rank": self.rank}
         part = self.folder / f"{self.rank}.part"
-        part.write_text(json.dumps(told))
+        part.write_text(json.dumps(self.facts))
         part.replace(self.folder / f"{self.rank}.json")
 
     def leave(self) -> None:
@@ -492,11 +489,10 @@ class Witness:
 
         def called(original: Any, *args: Any, **kwargs: Any) -> Any:
             if not torch.compiler.is_compiling():
-                line = place()
-                self.facts["calls"][f"{name} {line}"] += 1
+                self.facts["calls"] += 1
                 tensor = first_tensor([args, kwargs])
                 if tensor is not None:
-                    self._carried(name, line, tensor)
+                    self._carried(name, place(), tensor)
                 if self.inside and not _within("torch.nn.modules._functions"):
                     self.inside["cuts"] = True  # SyncBatchNorm does not
             return original(*args, **kwargs)

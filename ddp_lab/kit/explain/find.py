@@ -162,7 +162,7 @@ def _of_nodes(
     lost = nodes.gone(log.agents)
     early = lost.time - (0 if lost.exact else HEADSTART) if lost else 0.0
     if lost and not any(time < early for time in own):
-        return _node_failed(failure, lost.cause, lost.also)
+        return _node_failed(failure, lost.cause)
     noticed = min((end.time for end in found.values()), default=time.time())
     trouble = None
     if not own and (failure.rank is None or found):
@@ -174,15 +174,13 @@ def _of_nodes(
     return _node_failed(failure, trouble) if trouble else failure
 
 
-def _node_failed(
-    failure: Failure, trouble: Cause, also: tuple[Cause, ...] = ()
-) -> Failure:
+def _node_failed(failure: Failure, trouble: Cause) -> Failure:
     """Return the failure of a node; what its ranks show is kept beside it."""
     known = [failure.why, *failure.also]
-    timeout = [c for c in known if isinstance(c, Stopped) and c.by == "timeout"]
+    timeout = (c for c in known if isinstance(c, Stopped) and c.by == "timeout")
     lost = getattr(trouble, "ranks", ())
     told = {r: known for r, known in failure.told.items() if r not in lost}
-    found = Failure("node", trouble, (*also, *timeout), told=told)
+    found = Failure("node", trouble, tuple(timeout), told=told)
     return replace(found, stands=failure.stands)
 
 

@@ -421,8 +421,6 @@ def _busy(seen: Snapshot) -> Cause | None:
         frame=busy[0].frame,
         symptom=Symptom.BUSY,
         stands=tuple(busy),
-        only=alone,
-        left=all(s is busy[0] or s.state == "left" for s in seen.stands),
         remote=any(remote),
     )
 
@@ -458,11 +456,10 @@ def _restless(seen: Snapshot) -> Cause:
 def does(stands: Sequence[Stand]) -> Does:
     """Return what each rank does, with the one that the others may be waiting for."""
     if all(stand.state == "moves" for stand in stands):
-        never = [s.rank for s in stands if s.watched and not s.watched.waited]
-        others = [s.watched.waited for s in stands if s.watched and s.watched.waited]
-        slowest = (
-            never[0] if len(never) == 1 and min(others, default=0) >= OFTEN else None
-        )
+        share = {stand.rank: stand.watched.waited for stand in stands if stand.watched}
+        never = [rank for rank in share if not share[rank]]
+        often = min((waited for waited in share.values() if waited), default=0) >= OFTEN
+        slowest = never[0] if len(never) == 1 and often else None
         return Does(stands=tuple(stands), slowest=slowest)
     waiting = [stand for stand in stands if stand.state == "waits"]
     of = [[s for s in stands if s.state == state] for state in TOLD_FIRST]

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from ddp_lab.kit.explain.cause import Cause
-from ddp_lab.kit.explain.causes.beside import NodeEvent
 from ddp_lab.kit.explain.causes.node import (
     CutOff,
     NodeFailed,
@@ -30,7 +29,6 @@ class Lost:
     """A node that is lost."""
 
     cause: NodeLost
-    also: tuple[Cause, ...]
     time: float
     """When it happened, in seconds since the epoch."""
     exact: bool
@@ -65,10 +63,10 @@ def gone(agents: list[Agent]) -> Lost | None:
         node=first.node,
         ranks=first.ranks,
         code=None if first.stopped else first.code,
+        event=first.done,
+        had_store=first.meets.get("at", "").startswith(f"node{first.node}:"),
     )
-    met = first.meets.get("at", "").startswith(f"node{first.node}:")
-    also = (NodeEvent(name=first.done, lost=met),) if first.done or met else ()
-    return Lost(found, also, first.time, first.done.startswith("kill"))
+    return Lost(found, first.time, first.done.startswith("kill"))
 
 
 def never_met(agents: list[Agent]) -> Cause | None:

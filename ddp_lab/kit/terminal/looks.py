@@ -138,8 +138,8 @@ def _seen(pid: int, looks: Sequence[Look]) -> Seen:
     stacked = [one for one in looks if one.log.stack]
     first, last = looks[0], looks[-1]
     log = stacked[-1].log if stacked and last.log is not GONE else last.log
-    share = (last.cpu - first.cpu) / max(last.time - first.time, 0.1)
     waits = [one.stand.state == "waits" for one in stacked]
+    share = (last.cpu - first.cpu) / max(last.time - first.time, 0.1)
     lines = [frame.short for one in stacked if (frame := stacks.own(one.log.stack))]
     if share >= BUSY:  # so its threads do not speak for it
         log = replace(log, threads={})
@@ -148,7 +148,7 @@ def _seen(pid: int, looks: Sequence[Look]) -> Seen:
     watched = Watched(
         pid,
         share,
-        sum(waits) / len(waits) if waits else 0.0,
+        sum(waits) / max(len(waits), 1),
         tuple(dict.fromkeys(lines)),
         "" if stacked else last.trouble,
     )

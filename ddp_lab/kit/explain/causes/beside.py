@@ -55,20 +55,6 @@ class Printed(Cause):
 
 
 @dataclass(frozen=True, kw_only=True)
-class NodeEvent(Cause):
-    """What was done to a node."""
-
-    name: str
-    lost: bool = False
-    """Whether the others have lost the rendezvous with it."""
-
-    def __str__(self) -> str:
-        by = f"by the event `{self.name}`" if self.name else ""
-        lost = "the others have lost the rendezvous with it" if self.lost else ""
-        return "; ".join(filter(None, [by, lost]))
-
-
-@dataclass(frozen=True, kw_only=True)
 class NotMetAgain(Cause):
     """Ranks were started again, and did not find each other."""
 

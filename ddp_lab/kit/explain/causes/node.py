@@ -31,11 +31,22 @@ class NodeLost(Cause):
     ranks: tuple[int, ...]
     code: int | None
     """Of its torchrun, a signal; None if that was asked to end."""
+    event: str = ""
+    """What was done to it: `kill node 1`."""
+    had_store: bool = False
+    """Whether the others have lost the rendezvous with it."""
 
     def __str__(self) -> str:
         had = f", with {ranks(self.ranks)}" if self.ranks else ""
         how = "was asked to end" if self.code is None else ended_by(self.code)
         return f"has gone{had}: its torchrun {how}"
+
+    @property
+    def advice(self) -> str:
+        """What was done to it, and what else has gone with it."""
+        event = f"by the event `{self.event}`" if self.event else ""
+        lost = "the others have lost the rendezvous with it" if self.had_store else ""
+        return "; ".join(filter(None, [event, lost]))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -312,21 +312,13 @@ class Busy(Cause):
     """No rank is seen to wait for another: each has something of its own to do."""
 
     stands: tuple[Stand, ...]
-    only: bool = False
-    """Whether it is the only one."""
-    left: bool = False
-    """Whether all others have left."""
     remote: bool = False
     """Whether one of them is in a remote call."""
 
     def __str__(self) -> str:
-        if self.only:
-            return f"the program stands at {self.stands[0].place()}"
         rest = "no rank is seen to wait for another"
         if self.remote:
             rest = "of remote calls nobody records who waits for whom"
-        elif self.left:
-            rest = "the others have left"
         told = sides((stand.place(), stand.rank) for stand in self.stands)
         where = [
             f"{ranks(on)} {conjugate('stand', on)} at {place}"
@@ -380,10 +372,10 @@ class Does(Cause):
         if states == {"left"}:
             return "it has ended while we looked"
         if states == {"moves"}:
-            several = len(self.stands) > 1
-            told = f"all {len(self.stands)} ranks move" if several else "it moves"
+            count = len(self.stands)
+            move = f"all {count} ranks move" if count > 1 else "it moves"
             waits = f"; rank {self.slowest} is the slowest: the others wait for it"
-            return told if self.slowest is None else f"{told}{waits}"
+            return move if self.slowest is None else f"{move}{waits}"
         *most, last = self._clauses()
         return f"{', '.join(most)}, and {last}" if most else last
 
