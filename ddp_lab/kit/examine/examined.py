@@ -24,7 +24,7 @@ MORE = "More on each: TROUBLESHOOTING.md, It runs, and the numbers are wrong."
 def examine(
     script: list[str], ranks: int, steps: int, start: Callable[[list[str]], object]
 ) -> tuple[str, bool]:
-    """Run a script under a witness; return what was found, and whether all is well.
+    """Run a script under a witness; return its page, and whether all is well.
 
     Args:
         script: its path, and its arguments.
@@ -36,23 +36,23 @@ def examine(
     try:
         words = ["--nproc-per-node", str(ranks), witness.__file__, str(folder)]
         start([*words, str(steps), *script])
-        found = [read_json(folder / f"{rank}.json") for rank in range(ranks)]
+        left = [read_json(folder / f"{rank}.json") for rank in range(ranks)]
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    seen = [each for each in found if each]
+    seen = [each for each in left if each]
     if len(seen) < ranks:
         return "", False
     return page(script[0], seen)
 
 
 def page(script: str, ranks: questions.Facts) -> tuple[str, bool]:
-    """Return what was found as text, and whether all is well."""
+    """Return the answers to all questions as text, and whether all is well."""
     head = f"examined: {script} on {len(ranks)} ranks\n{questions.numbers(ranks)}\n\n"
     if line := ranks[0]["spawns"]:
         return head + SPAWNS.format(line=line), False
     if why := questions.alone(ranks):
         return head + ALONE.format(why=why, n=len(ranks)), False
-    told = questions.answers(ranks)
-    lines = [str(each) for mark in "✗✓?" for each in told if each.mark == mark]
-    wrong = any(each.mark == questions.NO for each in told)
+    answers = questions.answers(ranks)
+    lines = [str(each) for mark in "✗✓?" for each in answers if each.mark == mark]
+    wrong = any(each.mark == questions.NO for each in answers)
     return head + "\n".join(lines + ["", MORE] * wrong), not wrong

@@ -135,9 +135,9 @@ def _drift(ranks: Facts, number: int) -> tuple[Answer | None, int]:
     groups = [*_groups(ranks, number)]
     for members, model, weights in groups:
         own = [every[r] for r in members]
-        if not (found := _first_difference(own, model, weights)):
+        if not (place := _first_difference(own, model, weights)):
             continue
-        step, n = found
+        step, n = place
         why: Why | None = None
         made = {} if model is None else ranks[members[0]]["models"][model]
         if model is None:
@@ -248,13 +248,13 @@ def _cause(
 def samples(ranks: Facts) -> Answer:
     """Does every sample reach one rank only?"""
     for find in (_same_batches, _workers, _shared):
-        found = find(ranks)
-        if found and any(model["cuts"] for each in ranks for model in each["models"]):
+        answer = find(ranks)
+        if answer and any(model["cuts"] for each in ranks for model in each["models"]):
             return unseen(
                 "ranks got the same, and may cut it, as the model itself sends."
             )
-        if found:
-            return found
+        if answer:
+            return answer
     passes = [p for each in ranks for p in _trained(each)]
     if any(batch[0] for p in passes for batch in p["batches"]):
         count = sum(len(batch[0]) for p in passes for batch in p["batches"])

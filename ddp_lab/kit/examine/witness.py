@@ -315,13 +315,13 @@ class Witness:
             self.numbers[id(optimizer)] = len(self.optimizers)
             self.optimizers.append(optimizer)
             weights = _weights(optimizer)
-            found = self._names(weights)
+            names = self._names(weights)
             self.facts["optimizers"].append(
                 {
                     "kind": type(optimizer).__name__,
                     "line": "",
-                    "weights": found,
-                    "without": [*found],  # that never had a gradient
+                    "weights": names,
+                    "without": [*names],  # that never had a gradient
                     "digests": [],
                     "rates": [],
                     "grads": [],
@@ -371,12 +371,12 @@ class Witness:
         fresh["models"] = len(self.models)
         indices: list = []
         self.drawing = indices  # an iterator with workers draws as it is made
-        found = original(loader)
+        iterator = original(loader)
         self.drawing = None
-        found._witness_pass, found._witness_indices = fresh, indices
-        found._witness_map = facts["map"]
+        iterator._witness_pass, iterator._witness_indices = fresh, indices
+        iterator._witness_map = facts["map"]
         facts["told"]["passes"].append(fresh)
-        return found
+        return iterator
 
     def _loader(self, loader: Any) -> dict:
         """Return what is known of a loader: what is told, and how indices are read."""
@@ -409,11 +409,11 @@ class Witness:
 
     def split(self, original: Any, *args: Any, **kwargs: Any) -> Any:
         """A data set is split at random."""
-        found, line = original(*args, **kwargs), place()
-        if not hasattr(found[0].dataset, "indices"):  # a part by rank, perhaps
-            indices = json.dumps([[int(i) for i in part.indices] for part in found])
+        parts, line = original(*args, **kwargs), place()
+        if not hasattr(parts[0].dataset, "indices"):  # a part by rank, perhaps
+            indices = json.dumps([[int(i) for i in part.indices] for part in parts])
             self.facts["splits"].append([line, zlib.crc32(indices.encode())])
-        return found
+        return parts
 
     def drawn(self, original: Any, iterator: Any) -> Any:
         """The indices of a batch are drawn, perhaps long before it is delivered."""
@@ -469,10 +469,10 @@ class Witness:
         """The script joins a process group."""
         import torch.distributed as dist
 
-        found = original(*args, **kwargs)
+        result = original(*args, **kwargs)
         self.facts["group"] = dist.get_backend()
         self.rank = dist.get_rank()
-        return found
+        return result
 
     def may_be_called(self, original: Any, *args: Any, **kwargs: Any) -> Any:
         """The script joins the workers of RPC, which carries what it likes."""
@@ -578,12 +578,12 @@ class Witness:
         self, original: Any, module: Any, state_dict: Any, *args: Any, **kwargs: Any
     ) -> Any:
         """A module loads its state."""
-        found = original(module, state_dict, *args, **kwargs)
+        result = original(module, state_dict, *args, **kwargs)
         own = len(module.state_dict())
-        if own and len(getattr(found, "missing_keys", ())) == own:
+        if own and len(getattr(result, "missing_keys", ())) == own:
             keys = [*state_dict][:1] + [*module.state_dict()][:1]
             self.facts["loads"].append({"nothing": keys, "line": place()})
-        return found
+        return result
 
     def read(self, original: Any, state_dict: Any, *args: Any, **kwargs: Any) -> Any:
         """torch.distributed.checkpoint fills a state that is given to it."""
@@ -591,7 +591,7 @@ class Witness:
         from torch.distributed.checkpoint._nested_dict import flatten_state_dict
 
         asked = {*flatten_state_dict(state_dict)[0]}
-        found = original(state_dict, *args, **kwargs)
+        result = original(state_dict, *args, **kwargs)
         folder = kwargs.get("checkpoint_id") or (args[0] if args else None)
         if isinstance(folder, str | os.PathLike) and os.path.isdir(folder):
             there = {*FileSystemReader(folder).read_metadata().state_dict_metadata}
@@ -600,7 +600,7 @@ class Witness:
             left = [k for k in left if re.search(r"\.state\.|exp_avg|momentum", k)]
             if left:
                 self.facts["loads"].append({"left": left, "line": place()})
-        return found
+        return result
 
 
 def all_ints(values: Any) -> bool:

@@ -6,7 +6,7 @@ from ddp_lab.kit.explain.cause import Cause
 from ddp_lab.kit.explain.causes.beside import Attempts
 from ddp_lab.kit.explain.causes.ended import Raised
 
-MOST = 5  # ways to fail that are told
+MOST = 5  # ways to fail that a report names
 
 
 def compare(earlier: list[Cause], last: Cause | None = None) -> Attempts | None:
@@ -19,14 +19,14 @@ def compare(earlier: list[Cause], last: Cause | None = None) -> Attempts | None:
     """
     if not earlier:
         return None
-    ways: dict[tuple, list[int]] = {}
+    alike: dict[tuple, list[int]] = {}
     for number, cause in enumerate(earlier, 1):
-        ways.setdefault((cause.rank, *_way(cause)), []).append(number)
-    told = [(tuple(numbers), earlier[numbers[0] - 1]) for numbers in ways.values()]
+        alike.setdefault((cause.rank, *_way(cause)), []).append(number)
+    ways = [(tuple(numbers), earlier[numbers[0] - 1]) for numbers in alike.values()]
     same = 0
     if last and last.frame:
         same = sum(_way(cause) == _way(last) for cause in earlier)
-    return Attempts(tuple(told[:MOST]), len(earlier) + 1, same)
+    return Attempts(tuple(ways[:MOST]), len(earlier) + 1, same)
 
 
 def _way(cause: Cause) -> tuple:

@@ -81,11 +81,11 @@ def find_failure(
     met = [each for each in before if not _meeting(each)]
     # A failed meeting is no failure of the program's, and so never a bug.
     last = None if _meeting(failure) else failure.why
-    found = attempts.compare([each.why for each in before], last)
+    ways = attempts.compare([each.why for each in before], last)
     if met and last is None:
         again = NotMetAgain(of=failure.why, shares_store=log.shares_store)
         failure = replace(met[-1], also=(again,))
-    return replace(failure, attempts=found, places=log.places), codes
+    return replace(failure, attempts=ways, places=log.places), codes
 
 
 def _of_program(
@@ -118,7 +118,7 @@ def _meeting(failure: Failure) -> bool:
 
 def _earlier(log: RunLog) -> list[Failure]:
     """Return why each attempt failed after which torchrun restarted the ranks."""
-    found = []
+    failures = []
     for ranks, change in zip_longest(log.earlier, log.changes):
         failure = _first_failure(TorchrunLog(ranks), 1, [rank.code for rank in ranks])
         own = failure.rank is not None and not ranks[failure.rank].asked
@@ -126,8 +126,8 @@ def _earlier(log: RunLog) -> list[Failure]:
         if change and (change.lost or change.come) and (not own or gone):
             changed = NodesChanged(gone=change.lost, come=change.come)
             failure = Failure("node", changed)
-        found.append(failure)
-    return found
+        failures.append(failure)
+    return failures
 
 
 def find_notes(log: RunLog) -> list[Cause]:
@@ -146,28 +146,28 @@ def find_notes(log: RunLog) -> list[Cause]:
     notes += [KeptGroup(ranks=stayed)] if stayed else []
     if len(left) > 1 and all(end and end.joined is False for end in left):
         notes.append(NotJoined(copies=len(left)))
-    if found := hang.find_difference([rank.calls for rank in log.ranks]):
-        notes.append(NotTheSame(of=found))
+    if difference := hang.find_difference([rank.calls for rank in log.ranks]):
+        notes.append(NotTheSame(of=difference))
     return notes
 
 
 def _of_nodes(
     failure: Failure, log: RunLog, codes: list[int | None], stopped: str | None
 ) -> Failure:
-    """Return the failure of a node, if it comes before what was found of the ranks."""
+    """Return the failure of a node, if it comes before what the ranks show."""
     if stopped not in (None, "timeout"):
         return failure
-    found = _ends(log.ranks, codes)
-    own = [e.time for e in found.values() if not e.is_victim]
+    by_rank = _ends(log.ranks, codes)
+    own = [e.time for e in by_rank.values() if not e.is_victim]
     lost = nodes.gone(log.agents)
     early = lost.time - (0 if lost.exact else HEADSTART) if lost else 0.0
     if lost and not any(time < early for time in own):
         return _node_failed(failure, lost.cause)
-    noticed = min((end.time for end in found.values()), default=time.time())
+    noticed = min((end.time for end in by_rank.values()), default=time.time())
     trouble = None
-    if not own and (failure.rank is None or found):
+    if not own and (failure.rank is None or by_rank):
         trouble = nodes.cut_off(log.agents, noticed)
-        heard = {rank: end.heard for rank, end in found.items()}
+        heard = {rank: end.heard for rank, end in by_rank.items()}
         trouble = trouble or nodes.own_loopback(log.agents, heard)
     if not log.ranks:
         trouble = trouble or nodes.never_met(log.agents)
@@ -180,37 +180,37 @@ def _node_failed(failure: Failure, trouble: Cause) -> Failure:
     timeout = (c for c in known if isinstance(c, Stopped) and c.by == "timeout")
     lost = getattr(trouble, "ranks", ())
     told = {r: known for r, known in failure.told.items() if r not in lost}
-    found = Failure("node", trouble, tuple(timeout), told=told)
-    return replace(found, stands=failure.stands)
+    of_node = Failure("node", trouble, tuple(timeout), told=told)
+    return replace(of_node, stands=failure.stands)
 
 
 def _first_failure(log: RunLog, code: int, codes: list[int | None]) -> Failure:
     """Return the failure that came first: that of a rank, or of the command itself."""
-    found = _ends(log.ranks, codes)
-    if not found or _launcher_was_first(log, code, found):
+    by_rank = _ends(log.ranks, codes)
+    if not by_rank or _launcher_was_first(log, code, by_rank):
         return _launch_failure(log.stderr, code)
-    first = _first(found)
-    if found[first].is_victim and not log.agents:  # of which one may have been asked
-        for rank in {*found} & ends.asked_by_others(log.ranks):
-            if isinstance(found[rank].cause, Signalled):
-                found[rank] = replace(found[rank], asked=False)
-        first = _first(found)
-    if found[first].is_victim:
-        return _not_together(log.ranks, first, found)
-    return _failed_by_itself(log.ranks, first, found)
+    first = _first(by_rank)
+    if by_rank[first].is_victim and not log.agents:  # of which one may have been asked
+        for rank in {*by_rank} & ends.asked_by_others(log.ranks):
+            if isinstance(by_rank[rank].cause, Signalled):
+                by_rank[rank] = replace(by_rank[rank], asked=False)
+        first = _first(by_rank)
+    if by_rank[first].is_victim:
+        return _not_together(log.ranks, first, by_rank)
+    return _failed_by_itself(log.ranks, first, by_rank)
 
 
-def _launcher_was_first(log: RunLog, code: int, found: dict[int, End]) -> bool:
+def _launcher_was_first(log: RunLog, code: int, by_rank: dict[int, End]) -> bool:
     """Tell whether torchrun failed, was told to end or was killed while all went well.
 
     Its report of ranks that have failed is no failure of its own.
     """
     if code < 0:  # then nobody asks the ranks, and the guard ends them
         asked = (Signalled, -signal.SIGTERM)
-        return all(end.asked or end.cause.way == asked for end in found.values())
+        return all(end.asked or end.cause.way == asked for end in by_rank.values())
     error = stacks.last_error(log.stderr)
     its_own = bool(error) and REPORT not in error
-    return its_own and all(end.asked for end in found.values())
+    return its_own and all(end.asked for end in by_rank.values())
 
 
 def _ends(logs: list[RankLog], codes: list[int | None]) -> dict[int, End]:
@@ -219,21 +219,21 @@ def _ends(logs: list[RankLog], codes: list[int | None]) -> dict[int, End]:
     return {rank: end for rank, end in all_ends.items() if end}
 
 
-def _first(found: dict[int, End]) -> int:
+def _first(by_rank: dict[int, End]) -> int:
     """Return the rank that failed first.
 
     A size that gloo did not expect comes before whatever was computed from it.
     """
     return min(
-        found, key=lambda rank: (not found[rank].heard.sizes, found[rank].order())
+        by_rank, key=lambda rank: (not by_rank[rank].heard.sizes, by_rank[rank].order())
     )
 
 
 def _failed_by_itself(
-    logs: list[RankLog], first: int, found: dict[int, End]
+    logs: list[RankLog], first: int, by_rank: dict[int, End]
 ) -> Failure:
-    end = found[first]
-    told: dict[int, Cause | Stand] = _failures(found, first)
+    end = by_rank[first]
+    told: dict[int, Cause | Stand] = _failures(by_rank, first)
     why = replace(end.cause, rank=first, symptom=_symptom(end.cause, logs[first]))
     if why.symptom is Symptom.LATE_CALL:
         told = _at_work(logs, first) | told
@@ -257,8 +257,8 @@ def _also(
     if symptom:  # a signal's usual meaning is part of the cause already
         by_signal = isinstance(end.cause, Signalled)
         return () if by_signal else (KnownAs(symptom=symptom),)
-    if found := hang.find_difference([log.calls for log in logs]):
-        return (Before(of=found),)
+    if difference := hang.find_difference([log.calls for log in logs]):
+        return (Before(of=difference),)
     printed = logs[first].other_traceback
     left = isinstance(end.cause, Exited)
     return (_printed(first, printed),) if left and printed else ()
@@ -269,25 +269,25 @@ def _symptom(cause: Cause, log: RankLog | None = None) -> Symptom | None:
     if isinstance(cause, Signalled):
         return symptoms.of_signal(-cause.code)
     words = cause.error if isinstance(cause, Raised) else getattr(cause, "words", "")
-    found = symptoms.find(words)
-    own = found is Symptom.VICTIM and log and log.heard.blames is not Blames.GONE
-    return None if own else found
+    symptom = symptoms.find(words)
+    own = symptom is Symptom.VICTIM and log and log.heard.blames is not Blames.GONE
+    return None if own else symptom
 
 
 def _at_work(logs: list[RankLog], first: int) -> dict[int, Cause | Stand]:
     """Return where the threads of the other ranks stand, which answer remote calls."""
-    found: dict[int, Cause | Stand] = {}
+    serving: dict[int, Cause | Stand] = {}
     for rank, log in enumerate(logs):
         if rank != first and (also := stands.beside(log)):
-            found[rank] = Stand(rank, "serves", beside=also)
-    return found
+            serving[rank] = Stand(rank, "serves", beside=also)
+    return serving
 
 
-def _failures(found: dict[int, End], first: int) -> dict[int, Cause | Stand]:
+def _failures(by_rank: dict[int, End], first: int) -> dict[int, Cause | Stand]:
     """Return the other ranks' failures, if they were their own."""
     return {
         rank: end.cause
-        for rank, end in sorted(found.items())
+        for rank, end in sorted(by_rank.items())
         if rank != first and (end.blames is not Blames.GONE or end.unwilling)
     }
 
@@ -300,12 +300,12 @@ def _stopped(logs: list[RankLog], stopped: str, limit: float | str) -> Failure:
     stood = stands.find_stands(logs)
     stop = Stopped(by=stopped, limit=limit)
     told: dict[int, Cause | Stand] = {stand.rank: stand for stand in stood}
-    found = _ends(logs, [log.code for log in logs])
-    own = {r: end for r, end in found.items() if not end.is_victim and end.certain}
+    by_rank = _ends(logs, [log.code for log in logs])
+    own = {r: end for r, end in by_rank.items() if not end.is_victim and end.certain}
     if own:
         first = _first(own)
-        failure = _failed_by_itself(logs, first, found)
-        for rank, end in found.items():
+        failure = _failed_by_itself(logs, first, by_rank)
+        for rank, end in by_rank.items():
             if isinstance(end.cause, Unwilling) and rank != first:
                 failure.told[rank] = replace(end.cause, stands=(stood[rank],))
         told.pop(first)
@@ -325,18 +325,20 @@ def _with_traceback(failure: Failure, logs: list[RankLog]) -> Failure:
     A thread may have died for which the main thread waits, or an exception was caught
     and logged, and the rank is on a way of its own.
     """
-    told = {
-        rank: found for rank, log in enumerate(logs) if (found := log.other_traceback)
+    tracebacks = {
+        rank: traceback
+        for rank, log in enumerate(logs)
+        if (traceback := log.other_traceback)
     }
-    if not told:
+    if not tracebacks:
         return failure
-    if failure.rank is None and len(told) == 1:
-        stand = failure.stands[min(told)]
+    if failure.rank is None and len(tracebacks) == 1:
+        stand = failure.stands[min(tracebacks)]
         why = replace(failure.why, rank=stand.rank, frame=stand.frame)
         failure = replace(failure, why=why)
-    rank = failure.rank if failure.rank in told else min(told)
-    also = (_printed(rank, told[rank]), *failure.also)
-    return replace(failure, also=also, traceback=told[rank])
+    rank = failure.rank if failure.rank in tracebacks else min(tracebacks)
+    also = (_printed(rank, tracebacks[rank]), *failure.also)
+    return replace(failure, also=also, traceback=tracebacks[rank])
 
 
 def _printed(rank: int, traceback: str) -> Printed:
@@ -346,34 +348,34 @@ def _printed(rank: int, traceback: str) -> Printed:
     return Printed(rank=rank, frame=frame, error=error)
 
 
-def _not_together(logs: list[RankLog], first: int, found: dict[int, End]) -> Failure:
+def _not_together(logs: list[RankLog], first: int, by_rank: dict[int, End]) -> Failure:
     """Return the failure of a run in which every rank that complains is a victim."""
-    said, stood = found[first], stands.find_stands(logs)
-    aborted = (first, said.heard.sizes[1]) if said.heard.sizes else None
+    end, stood = by_rank[first], stands.find_stands(logs)
+    aborted = (first, end.heard.sizes[1]) if end.heard.sizes else None
     why: Cause | None = hang.find_difference([log.calls for log in logs], aborted)
     if not (why and why.symptom is Symptom.DIFFERENT_TENSORS):
-        why = _told_by_torch(logs, first, found, stood)
+        why = _told_by_torch(logs, first, by_rank, stood)
         why = why or hang.diagnose(logs, stood)
     # Of ranks that wait in one call their own words tell more.
     if not why or isinstance(why, Apart) and why.in_one_call:
-        return replace(_failed_by_itself(logs, first, found), stands=stood)
-    also: list[Cause] = [Complaint(rank=first, of=said.cause)]
-    traceback = said.traceback
+        return replace(_failed_by_itself(logs, first, by_rank), stands=stood)
+    also: list[Cause] = [Complaint(rank=first, of=end.cause)]
+    traceback = end.traceback
     if why.rank is not None and logs[why.rank].finished:
         if printed := logs[why.rank].other_traceback:  # which it has caught, and left
             also, traceback = [_printed(why.rank, printed), *also], printed
-    failure = Failure(_kind(said.cause), why, tuple(also))
+    failure = Failure(_kind(end.cause), why, tuple(also))
     told: dict[int, Cause | Stand] = {stand.rank: stand for stand in stood}
     return replace(failure, traceback=traceback, told=told, stands=stood)
 
 
 def _told_by_torch(
-    logs: list[RankLog], first: int, found: dict[int, End], stood: list[Stand]
+    logs: list[RankLog], first: int, by_rank: dict[int, End], stood: list[Stand]
 ) -> Cause | None:
     """Return the cause that gloo, DDP or TORCH_DISTRIBUTED_DEBUG=DETAIL has printed."""
-    said = found[first]
-    frame, symptom = said.cause.frame, Symptom.DIFFERENT_TENSORS
-    if sizes := said.heard.sizes:
+    end = by_rank[first]
+    frame, symptom = end.cause.frame, Symptom.DIFFERENT_TENSORS
+    if sizes := end.heard.sizes:
         why = SizesDiffer(
             frame=frame,
             symptom=symptom,
@@ -381,22 +383,22 @@ def _told_by_torch(
             expected=sizes[1],
             name=stood[first].name or stands.called(logs[first]),
         )
-        return _with_silent(why, logs, found, stood)
+        return _with_silent(why, logs, by_rank, stood)
     counts: dict[int, int] = {}
-    for end in found.values():
-        counts |= end.heard.counts
+    for each in by_rank.values():
+        counts |= each.heard.counts
     if counts:
         rank = odd_one(counts)
         return ParametersDiffer(rank=rank, frame=frame, symptom=symptom, counts=counts)
-    if len(said.heard.calls) != 2:
+    if len(end.heard.calls) != 2:
         return None
-    if len({call.name for call in said.heard.calls.values()}) > 1:
+    if len({call.name for call in end.heard.calls.values()}) > 1:
         symptom = Symptom.DIFFERENT_CALLS
-    return CallsDiffer(frame=frame, symptom=symptom, calls=said.heard.calls)
+    return CallsDiffer(frame=frame, symptom=symptom, calls=end.heard.calls)
 
 
 def _with_silent(
-    why: SizesDiffer, logs: list[RankLog], found: dict[int, End], stood: list[Stand]
+    why: SizesDiffer, logs: list[RankLog], by_rank: dict[int, End], stood: list[Stand]
 ) -> SizesDiffer:
     """Blame the one rank that has left no record, where all others made one call.
 
@@ -410,7 +412,7 @@ def _with_silent(
     (rank,), (name,) = silent, last.values()
     if not {stands.called(logs[rank]), why.name} <= {"", name}:
         return why
-    frame = found[rank].cause.frame if rank in found else None
+    frame = by_rank[rank].cause.frame if rank in by_rank else None
     return replace(why, rank=rank, frame=frame or why.frame, name=name)
 
 

@@ -101,22 +101,22 @@ def _nested(seen: Snapshot) -> Cause | None:
 def _not_met(seen: Snapshot) -> Cause | None:
     """No rank finds the others: they look at different places."""
     names = {stand.name for stand in seen.waiting}
-    if MEETING in names and (found := _joins_as_another(seen)):
-        return found  # ranks that it lets join may have left by now
+    if MEETING in names and (cause := _joins_as_another(seen)):
+        return cause  # ranks that it lets join may have left by now
     if names != {MEETING} or len(seen.waiting) < len(seen.stands):
         return None
-    found = NotMet(frame=seen.waiting[0].frame, symptom=Symptom.RENDEZVOUS)
+    cause = NotMet(frame=seen.waiting[0].frame, symptom=Symptom.RENDEZVOUS)
     told = [seen.logs[stand.rank].meets for stand in seen.waiting]
     moved = [s for s, at in zip(seen.waiting, told, strict=True) if len({*at}) > 1]
     if not moved:
-        return found
+        return cause
     should, *_, looks = seen.logs[moved[0].rank].meets
     if len(moved) == len(seen.waiting) or not all(told):
-        return replace(found, looks=looks)
+        return replace(cause, looks=looks)
     ranks = tuple(stand.rank for stand in moved)
-    found = replace(found, looks=looks, told=should, ranks=ranks)
+    cause = replace(cause, looks=looks, told=should, ranks=ranks)
     one = moved[0] if len(moved) == 1 else None
-    return replace(found, rank=one.rank, frame=one.frame) if one else found
+    return replace(cause, rank=one.rank, frame=one.frame) if one else cause
 
 
 def _joins_as_another(seen: Snapshot) -> NotMet | None:
@@ -209,9 +209,9 @@ def _counted(
         before = {r: [c for c in m if c.sends_gradients] for r, m in before.items()}
     else:
         before = {rank: made[:-1] for rank, made in before.items()}
-    found = [replace(each, since=since) for each in _counts(before)]
+    counted = [replace(each, since=since) for each in _counts(before)]
     # A line to which some have never come tells most.
-    return min(found, key=lambda each: min(each.times.values()) > 0, default=None)
+    return min(counted, key=lambda each: min(each.times.values()) > 0, default=None)
 
 
 def _counts(made: dict[int, list[Call]]) -> list[Counted]:
@@ -221,11 +221,11 @@ def _counts(made: dict[int, list[Call]]) -> list[Counted]:
     for call in chain(*made.values()):
         if call.frame:
             first.setdefault(call.kind, call)
-    found = [
+    counted = [
         Counted(call, {rank: count[kind] for rank, count in counts.items()})
         for kind, call in first.items()
     ]
-    return [each for each in found if len({*each.times.values()}) > 1]
+    return [each for each in counted if len({*each.times.values()}) > 1]
 
 
 def _groups_differ(seen: Snapshot) -> Cause | None:
@@ -266,8 +266,8 @@ def _roots_differ(seen: Snapshot) -> Cause | None:
     if len({stand.root for stand in known}) > 1:
         rank = odd_one({stand.rank: stand.root for stand in known})
         frame = (first if rank is None else seen.stands[rank]).frame
-        found = RootsDiffer(rank=rank, frame=frame, name=name, stands=known)
-        return replace(found, symptom=symptom)
+        cause = RootsDiffer(rank=rank, frame=frame, name=name, stands=known)
+        return replace(cause, symptom=symptom)
     passed = seen.passed(first.call.key, first.name) if first.call else []
     if len(passed) + len(same) < len(seen.stands) or not passed:
         return None
@@ -284,21 +284,21 @@ def _circle(seen: Snapshot) -> Cause | None:
     if not path:
         return None
     stands = tuple(seen.stands[rank] for rank in path)
-    found = Circle(
+    cause = Circle(
         frame=stands[0].frame,
         symptom=Symptom.CYCLE,
         stands=stands,
         to=(*path[1:], path[0]),
     )
-    if found.answered:  # they mean each other
+    if cause.answered:  # they mean each other
         tags = {stand.tag for stand in stands}
         symptom = Symptom.DIFFERENT_CALLS if len(tags) > 1 else Symptom.BUSY
-        return replace(found, symptom=symptom)
+        return replace(cause, symptom=symptom)
     groups = {s.rank: s.call for s in seen.waiting if s.call and s.peers}
     if {*path} <= {*groups}:
-        found = replace(found, symptom=Symptom.DIFFERENT_CALLS)
-        return _other_group(seen, found, groups) or found
-    return found
+        cause = replace(cause, symptom=Symptom.DIFFERENT_CALLS)
+        return _other_group(seen, cause, groups) or cause
+    return cause
 
 
 def _shortest_circle(peers: dict[int, tuple[int, ...]]) -> list[int]:
@@ -324,14 +324,14 @@ def _way_back(start: int, peers: dict[int, tuple[int, ...]]) -> list[int]:
     return []
 
 
-def _other_group(seen: Snapshot, found: Circle, calls: dict[int, Call]) -> Cause | None:
+def _other_group(seen: Snapshot, cause: Circle, calls: dict[int, Call]) -> Cause | None:
     """They wait in groups that have the same members: one may have taken another."""
     groups = {rank: call.group for rank, call in calls.items()}
     members = {call.members for call in calls.values()}
     if len({*groups.values()}) < 2 or len(members) > 1:
         return None
     rank = odd_one(groups)
-    frame = found.frame if rank is None else seen.stands[rank].frame
+    frame = cause.frame if rank is None else seen.stands[rank].frame
     waiting = tuple(seen.stands[rank] for rank in groups)
     symptom = Symptom.DIFFERENT_CALLS
     return Apart(rank=rank, frame=frame, symptom=symptom, waiting=waiting)
@@ -354,7 +354,7 @@ def _absent(seen: Snapshot) -> Cause | None:
     first, one = seen.waiting[0], absent[0].rank if len(absent) == 1 else None
     left = absent[0].state in ("left", "stopped")  # else it is at some line of its own
     frame = absent[0].frame or (first.frame if left else None)
-    found = Absent(
+    cause = Absent(
         rank=one,
         frame=frame,
         symptom=Symptom.ABSENT,
@@ -363,8 +363,8 @@ def _absent(seen: Snapshot) -> Cause | None:
     )
     together = len({stand.frame and stand.frame.short for stand in absent}) == 1
     if len(seen.waiting) == 1 and len(absent) > 1 and together:  # the others agree
-        return replace(found, rank=first.rank, frame=first.frame)
-    return found
+        return replace(cause, rank=first.rank, frame=first.frame)
+    return cause
 
 
 def _unable(seen: Snapshot) -> Cause | None:
@@ -390,10 +390,10 @@ def _apart(seen: Snapshot) -> Cause | None:
         seen.waiting[0].frame if seen.waiting else None,
         tuple(seen.waiting),
     )
-    found = Apart(frame=first, symptom=Symptom.DIFFERENT_CALLS, waiting=waiting)
-    if found.unanswered:
-        return replace(found, symptom=Symptom.CYCLE)
-    return found if len(waiting) > 1 else None
+    cause = Apart(frame=first, symptom=Symptom.DIFFERENT_CALLS, waiting=waiting)
+    if cause.unanswered:
+        return replace(cause, symptom=Symptom.CYCLE)
+    return cause if len(waiting) > 1 else None
 
 
 # --- nobody waits for another ---
@@ -448,8 +448,8 @@ def _restless(seen: Snapshot) -> Cause:
     """Some rank moves, computes, or cannot be seen: what holds in any case, or who does
     what."""
     if not {"unseen", "away"} & {stand.state for stand in seen.stands}:
-        if found := _circle(seen):
-            return found
+        if cause := _circle(seen):
+            return cause
     return does(seen.stands)
 
 

@@ -58,7 +58,7 @@ def gone(agents: list[Agent]) -> Lost | None:
     others = [a.time for a in agents if a.code and not (a.done or a.lost)]
     if first.code == -signal.SIGTERM and min(others, default=math.inf) < first.time:
         return None  # srun, say, ends the rest of a run whose first node has failed
-    found = NodeLost(
+    cause = NodeLost(
         symptom=Symptom.KILLED,
         node=first.node,
         ranks=first.ranks,
@@ -66,7 +66,7 @@ def gone(agents: list[Agent]) -> Lost | None:
         event=first.done,
         had_store=first.meets.get("at", "").startswith(f"node{first.node}:"),
     )
-    return Lost(found, first.time, first.done.startswith("kill"))
+    return Lost(cause, first.time, first.done.startswith("kill"))
 
 
 def never_met(agents: list[Agent]) -> Cause | None:
@@ -93,14 +93,14 @@ def own_loopback(agents: list[Agent], heard: Mapping[int, Heard]) -> Cause | Non
 
 def failed(agents: list[Agent]) -> Cause | None:
     """Return which torchrun was the first to fail by itself, and what it said."""
-    found = [
+    errors = [
         (agent.time, agent.node, error)
         for agent in agents
         if agent.code and not agent.done and (error := _error(agent))
     ]
-    if not found:
+    if not errors:
         return None
-    _, node, error = min(found)
+    _, node, error = min(errors)
     symptom = find(error) or Symptom.RENDEZVOUS
     return NodeFailed(symptom=symptom, node=node, error=shorten(error, 300))
 
@@ -131,10 +131,10 @@ def _alone(agents: list[Agent]) -> Cause | None:
     missing = int(meets["nnodes"].partition(":")[0]) - 1
     if missing < 1:
         return None
-    found = NodesMissing(symptom=Symptom.RENDEZVOUS, at=meets["at"])
+    cause = NodesMissing(symptom=Symptom.RENDEZVOUS, at=meets["at"])
     if meets["backend"] == "static" and meets["rank"] != "0":
-        return found
-    return replace(found, wanted=meets["nnodes"], missing=missing)
+        return cause
+    return replace(cause, wanted=meets["nnodes"], missing=missing)
 
 
 def _not_found(agents: list[Agent]) -> Cause | None:

@@ -245,13 +245,13 @@ def entered(stack: list[Frame]) -> str:
 
 def communication(stack: list[Frame]) -> Frame | None:
     """Return the function of torch.distributed that the program has called."""
-    found = None
+    outermost = None
     for frame in stack:
         if frame.own:
             break
         if frame.file.endswith(C10D):
-            found = frame
-    return found
+            outermost = frame
+    return outermost
 
 
 def _is_given_group(stack: list[Frame]) -> bool:

@@ -55,7 +55,7 @@ def read_all(folder: Path) -> list[Agent]:
     plan = read_json(folder / names.PLAN) or {}
     played = read_json(folder / names.PLAYED) or {}
     last = last_attempt(lives(folder))
-    found, happened = [], events(folder)
+    agents, happened = [], events(folder)
     alone = [folder] if len(plan.get("meets", [])) == 1 else []
     homes = node_folders(folder) or alone
     for node, home in enumerate(homes):
@@ -76,8 +76,8 @@ def read_all(folder: Path) -> list[Agent]:
             has_network=not played.get("shared"),
             cut=_cut(node, happened),
         )
-        found.append(agent)
-    return found
+        agents.append(agent)
+    return agents
 
 
 def _cut(node: int, happened: list[tuple[float, str]]) -> tuple[float, float] | None:

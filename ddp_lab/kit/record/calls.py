@@ -173,14 +173,14 @@ def _by_generation(calls: list[Call]) -> list[Call]:
     After destroy_process_group and init_process_group the group "0" counts anew.
     """
     last: dict[tuple[str, str], tuple[int, int]] = {}
-    found = []
+    numbered = []
     for call in calls:
         number, generation = last.get((call.group, call.backend), (0, 0))
         if not call.p2p:
             generation += call.number <= number
             last[call.group, call.backend] = call.number, generation
-        found.append(replace(call, generation=generation))
-    return found
+        numbered.append(replace(call, generation=generation))
+    return numbered
 
 
 def with_failed(calls: list[Call], frame: Frame | None) -> list[Call]:

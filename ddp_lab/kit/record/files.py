@@ -75,11 +75,11 @@ def read_json(path: Path) -> Any:
         return None  # missing, or half-written because the rank was ended just then
 
 
-def _cleaned(found: Any) -> Any:
-    if isinstance(found, str):
-        return clean(found)
-    if isinstance(found, list):
-        return [_cleaned(each) for each in found]
-    if isinstance(found, dict):
-        return {name: _cleaned(each) for name, each in found.items()}
-    return found
+def _cleaned(value: Any) -> Any:
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, list):
+        return [_cleaned(each) for each in value]
+    if isinstance(value, dict):
+        return {name: _cleaned(each) for name, each in value.items()}
+    return value

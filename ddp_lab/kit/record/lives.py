@@ -47,8 +47,8 @@ class Life:
 
 def node_folders(folder: Path) -> list[Path]:
     """Return the log folders of the agents, by node, of a run on several nodes."""
-    found = [each for name in entries(folder) if (each := NODE.fullmatch(name))]
-    return [folder / each[0] for each in sorted(found, key=lambda each: int(each[1]))]
+    matches = [each for name in entries(folder) if (each := NODE.fullmatch(name))]
+    return [folder / each[0] for each in sorted(matches, key=lambda each: int(each[1]))]
 
 
 def lives(folder: Path, since: float = 0.0) -> list[Life]:
@@ -63,25 +63,27 @@ def lives(folder: Path, since: float = 0.0) -> list[Life]:
     if not nodes:
         attempts = [path for run in _below(folder) for path in _below(run)]
         paths = [rank for attempt in attempts for rank in _below(attempt)]
-    found = [life for path in paths if (life := _read(path, since))]
-    return _numbered(sorted(found, key=lambda life: life.start))
+    all_lives = [life for path in paths if (life := _read(path, since))]
+    return _numbered(sorted(all_lives, key=lambda life: life.start))
 
 
 def events(folder: Path, since: float = 0.0) -> list[tuple[float, str]]:
     """Return what has happened to the nodes, and after how many seconds."""
-    found = []
+    happened = []
     for line in read(folder / names.EVENTS).splitlines():
         event = json.loads(line)
-        found.append((event["time"] - since, event["what"]))
-    return found
+        happened.append((event["time"] - since, event["what"]))
+    return happened
 
 
-def killed_by(found: list[Life], events: list[tuple[float, str]]) -> dict[Path, str]:
+def killed_by(
+    all_lives: list[Life], events: list[tuple[float, str]]
+) -> dict[Path, str]:
     """Return by its log folder which event has killed a rank, of those that one has."""
     return {
         life.folder: what
         for time, what in events
-        for life in found
+        for life in all_lives
         if what == f"kill node {life.node}"
         if life.how == "SIGKILL" and life.start < time <= (life.end or 0.0)
     }
@@ -119,7 +121,7 @@ def _how(code: int, asked: float | bool) -> str:
     return f"exit code {code}" if code else "done"
 
 
-def _numbered(found: list[Life]) -> list[Life]:
+def _numbered(all_lives: list[Life]) -> list[Life]:
     """Return the lives with the number of their attempt.
 
     torchrun numbers the restarts of each node by themselves, and those by which a node
@@ -128,7 +130,7 @@ def _numbered(found: list[Life]) -> list[Life]:
     numbered: list[Life] = []
     taken: set[object] = set()
     attempt = size = 0
-    for life in found:
+    for life in all_lives:
         keys = {life.rank, life.place}
         if numbered and (taken & keys or life.world_size != size):
             attempt, taken = attempt + 1, set()
@@ -174,24 +176,24 @@ def _change(
     return Change(tuple(sorted(lost)), tuple(sorted(then - here)), ranks)
 
 
-def nodes_by_rank(found: list[Life]) -> list[int | None]:
+def nodes_by_rank(all_lives: list[Life]) -> list[int | None]:
     """Return the node of each rank in the last attempt, None where none was started."""
-    last = last_attempt(found)
+    last = last_attempt(all_lives)
     size = max((life.world_size for life in last), default=0)
     there = {life.rank: life.node for life in last}
     return [there.get(rank) for rank in range(size)]
 
 
-def by_attempt(found: list[Life]) -> list[list[Life]]:
+def by_attempt(all_lives: list[Life]) -> list[list[Life]]:
     """Return the lives of each attempt, by rank."""
     attempts: list[list[Life]] = []
-    for life in found:
+    for life in all_lives:
         if life.attempt == len(attempts):
             attempts.append([])
         attempts[-1].append(life)
     return [sorted(each, key=lambda life: life.rank) for each in attempts]
 
 
-def last_attempt(found: list[Life]) -> list[Life]:
+def last_attempt(all_lives: list[Life]) -> list[Life]:
     """Return the lives of the last attempt, by rank."""
-    return next(iter(by_attempt(found)[-1:]), [])
+    return next(iter(by_attempt(all_lives)[-1:]), [])

@@ -71,19 +71,19 @@ class Exit:
 
 def read_error(path: Path) -> Error | None:
     """Return what a raised.json tells; None if there is none."""
-    return Error(**_typed(found)) if (found := read_json(path)) else None
+    return Error(**_typed(kept)) if (kept := read_json(path)) else None
 
 
 def read_last_word(path: Path) -> LastWord | None:
     """Return what an end.json, or a left.json, tells; None if there is none."""
-    return LastWord(**_typed(found)) if (found := read_json(path)) else None
+    return LastWord(**_typed(kept)) if (kept := read_json(path)) else None
 
 
 def read_exit(path: Path) -> Exit | None:
     """Return what an exit.json tells; None if there is none."""
-    found = read_json(path)
-    return Exit(found["code"], found["time"], found["asked"] or None) if found else None
+    kept = read_json(path)
+    return Exit(kept["code"], kept["time"], kept["asked"] or None) if kept else None
 
 
-def _typed(found: dict) -> dict[str, Any]:
-    return found | {"frames": from_lists(found.get("frames"))}
+def _typed(kept: dict) -> dict[str, Any]:
+    return kept | {"frames": from_lists(kept.get("frames"))}

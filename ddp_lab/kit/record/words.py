@@ -36,10 +36,10 @@ def _several(what: str, numbers: Iterable[int]) -> str:
 
 def sides(of_rank: Iterable[tuple[What, int]]) -> dict[What, list[int]]:
     """Return of which ranks each thing holds, as in `{"barrier": [0, 2]}`."""
-    found: dict[What, list[int]] = {}
+    of_ranks: dict[What, list[int]] = {}
     for what, number in of_rank:
-        found.setdefault(what, []).append(number)
-    return found
+        of_ranks.setdefault(what, []).append(number)
+    return of_ranks
 
 
 def times(count: int) -> str:

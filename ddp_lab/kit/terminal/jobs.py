@@ -110,19 +110,19 @@ class Machine:
 
     def above(self, pid: int) -> list[int]:
         """Return the parent of `pid`, its parent, and so on."""
-        found = [pid]
-        while (parent := self.processes[found[-1]].parent) in self.processes:
-            if parent in found:  # on macOS the first process is its own parent
+        pids = [pid]
+        while (parent := self.processes[pids[-1]].parent) in self.processes:
+            if parent in pids:  # on macOS the first process is its own parent
                 break
-            found.append(parent)
-        return found[1:]
+            pids.append(parent)
+        return pids[1:]
 
     def below(self, pid: int) -> list[int]:
         """Return the children of `pid`, their children, and so on."""
-        found = [pid]
-        for parent in found:
-            found += [p.pid for p in self.processes.values() if p.parent == parent]
-        return found[1:]
+        pids = [pid]
+        for parent in pids:
+            pids += [p.pid for p in self.processes.values() if p.parent == parent]
+        return pids[1:]
 
     def inherits(self, process: Process, *variables: str) -> bool:
         """Tell whether a Python above a process has the same in these variables."""
@@ -137,8 +137,8 @@ class Machine:
         for name, membership in LAUNCHERS.items():
             families: dict[tuple, dict[int, Membership]] = {}
             for process in free:
-                if found := membership(process, self):
-                    families.setdefault(found.family, {})[process.pid] = found
+                if member := membership(process, self):
+                    families.setdefault(member.family, {})[process.pid] = member
             jobs += [self._job(name, family) for family in families.values()]
             taken = {pid for job in jobs for pid in (*job.members, *job.above)}
             free = [process for process in free if process.pid not in taken]
@@ -153,21 +153,22 @@ class Machine:
         pythons = [p for p in self.processes.values() if p.python and p.pid not in out]
         return sorted(pythons, key=lambda process: (process.started, process.pid))
 
-    def _job(self, launcher: str, found: dict[int, Membership]) -> Job:
+    def _job(self, launcher: str, members: dict[int, Membership]) -> Job:
         """Return the job of these processes; of one rank's, the newest counts."""
-        started = {each.rank: pid for pid, each in found.items()}
+        started = {each.rank: pid for pid, each in members.items()}
         ranks = {rank: self._inner(started[rank]) for rank in sorted(started)}
         first = self.processes[started[min(started)]]
         parent = self.processes.get(first.parent, first)
-        pids = {*found, *(process.pid for process in ranks.values())}
+        pids = {*members, *(process.pid for process in ranks.values())}
         return Job(
             launcher,
             (parent if launcher == "mp.spawn" else first).program,
-            max(each.size for each in found.values()),
+            max(each.size for each in members.values()),
             ranks,
             members=frozenset(pids | {p for pid in pids for p in self.below(pid)}),
             above=frozenset(p for pid in pids for p in self.above(pid)) - pids,
-            gone=frozenset(r for each in found.values() for r in each.here) - {*ranks},
+            gone=frozenset(r for each in members.values() for r in each.here)
+            - {*ranks},
         )
 
     def _inner(self, pid: int) -> Process:
