@@ -1,7 +1,6 @@
 """What nbgrader does in this course: it writes what is judged, and what was found."""
 
 import inspect
-import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -22,9 +21,6 @@ from classroom.engine.submission import WRITEFILE, answers, stamp
 
 Pair = tuple[NotebookNode, dict]  # of a notebook, or a cell, and the resources
 STAGED = COURSE / "staged"
-FAILED = re.compile(": (fail|not yet|blocked): ")
-ERROR = re.compile(r"rank \d+: (\S+: .*\n +at .*)")
-LONG_STORY = 60  # characters that are not told twice
 ASKED = """## What is judged
 
 | Criterion | Points | Condition |
@@ -109,7 +105,6 @@ class Judge(NbGraderPreprocessor):
         if report is None:
             raise RuntimeError(f"say `make grade A={about['assignment']}` instead")
         self.report = report
-        self.told: dict[str, str] = {}  # by its words, where a failure is told
         resources["blocked"] = [
             name for name, c in self.report.criteria.items() if c["state"] == "blocked"
         ]
@@ -125,7 +120,7 @@ class Judge(NbGraderPreprocessor):
     def _outputs(self, name: str) -> list[NotebookNode]:
         """Return the outputs of a cell; nbgrader takes an error for no points."""
         found = self.report.criteria[name]
-        lines = [self._told_once(name, line) for line in found["lines"]]
+        lines = [*found["lines"]]
         if name == next(iter(self.report.criteria)) and self.report.note:
             lines.insert(0, self.report.note)
         outputs = [new_output("stream", name="stdout", text="\n".join(lines) + "\n")]
@@ -134,19 +129,6 @@ class Judge(NbGraderPreprocessor):
             error = {"ename": found["state"], "evalue": name, "traceback": [end]}
             outputs.append(new_output("error", **error))
         return outputs
-
-    def _told_once(self, name: str, line: str) -> str:
-        """Return a line; what an earlier criterion has said at length is not repeated.
-
-        A syntax error, say, fails all criteria, and is told in the first of them.
-        """
-        head, state, words = (FAILED.split(line, maxsplit=1) + ["", ""])[:3]
-        if len(words) < LONG_STORY:
-            return line
-        # Of an error, what it is and where; its ranks may be others each time.
-        error = ERROR.match(words)
-        first = self.told.setdefault(error[1] if error else words, name)
-        return line if first == name else f"{head}: {state}: the same as in {first}"
 
 
 class SaveGrades(SaveAutoGrades):

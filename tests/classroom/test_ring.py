@@ -268,6 +268,9 @@ def test_the_machine_is_not_to_blame_for_a_hang():
     rig.programs = solution("ring")
     found = str(try_case(rig, "right", {"ranks": 2, "length": 8}))
     assert found == f"fail: no end after 20 seconds\n{waits}\n  rank 0: ring.py:20"
+    waits = "the run: ranks 0 and 1 stand at ring.py:7"
+    rig.outcome.failure = f"{waits}, rank 2 stands in the check, outside your program\n"
+    assert str(try_case(rig, "right", {"ranks": 2, "length": 8})) == f"fail: {waits}"
 
 
 def test_who_knows_the_sum_still_has_to_receive_the_vector():

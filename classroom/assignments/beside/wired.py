@@ -42,7 +42,8 @@ def wired(
     failure = outcome.failure
     if failure:  # where the machine stood is nothing to the student
         stands = rf"\n  (?:rank {ranks}: )?[^\n]*wire\.py:[^\n]*"
-        failure = re.sub(rf"{stands}|rank {ranks}: has not come, and ", "", failure)
+        late = rf"rank {ranks}: has not come, and |, rank {ranks} stands in the check.*"
+        failure = re.sub(f"{stands}|{late}", "", failure)
     if (size := outcome.bytes_on_wire or 0) > LAUNCH_BYTES:
         failure = failure or f"{size:,} bytes went another way than over the wire"
     *events, diary = outcome.events
