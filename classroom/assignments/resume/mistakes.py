@@ -59,7 +59,7 @@ MISTAKES = mistakes(
 -        path = folder / f"step_{run.done:08}.pt"
 +        path = folder / f"step_{run.done}.pt"
 
-@@ kills, whole: the newest by its time
+@@ kills, writing, whole: the newest by its time
 > fail: rank 0 expected to go on from step
 -    for path in sorted(folder.glob("step_*.pt"), reverse=True):
 +    for path in sorted(folder.glob("step_*.pt"), key=lambda p: -p.stat().st_mtime_ns):
@@ -78,7 +78,7 @@ MISTAKES = mistakes(
 
 -        os.replace(file.name, path)
 
-@@ cut, rotten: the newest file has to be whole
+@@ cut: the newest file has to be whole
 > fail: rank
          except Exception:  # reading a damaged file can raise nearly anything
 -            continue
