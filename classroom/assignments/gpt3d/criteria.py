@@ -80,16 +80,16 @@ class Case:
             data = {"y": self.y} if stage else {"x": self.x}
             given.append(more | {n: v[:, replica].copy() for n, v in data.items()})
         self.outcome: Outcome = rig.run(RANKS, given, quiet=True, timeout=SILENCE)
-        self.outcome.must_give("shapes", "held", "sent", "weights", "grads 0")
+        self.outcome.must_give("shapes", "held", "sent", "weights", "grads")
         self.outputs = self.outcome.outputs
 
     def truth(self) -> None:
-        """One process: by step its loss, norm and gradients; its weights at the end."""
+        """One process: losses, norms, the first gradients, the weights at the end."""
         with as_in_a_rank():
             net = model(self.sizes, self.seed)
             weights = dict(net.named_parameters())
             sgd = torch.optim.SGD(net.parameters(), RATE)
-            self.losses, self.norms, self.grads = [], [], []
+            self.losses, self.norms = [], []
             for x, y in zip(self.x, self.y, strict=True):
                 sgd.zero_grad()
                 loss = loss_of(net(_rows(x)), _rows(y))
@@ -98,7 +98,8 @@ class Case:
                 most = self.limit or float("inf")
                 norm = torch.nn.utils.clip_grad_norm_(net.parameters(), most)
                 self.norms.append(norm.item())
-                self.grads.append({n: w.grad.clone() for n, w in weights.items()})
+                if len(self.losses) == 1:
+                    self.grads = {n: w.grad.clone() for n, w in weights.items()}
                 sgd.step()
         self.weights = {n: w.detach() for n, w in weights.items()}
 
@@ -130,13 +131,14 @@ class Case:
                     what = f"{name} of the shape {mine}, got {got}"
                     raise Decided(fail(f"rank {rank} expected to hold {what}"))
 
-    def same(self, what: str, step: int | None = None) -> None:
-        """Decide the case if "grads" of a step, or "weights" at the end, differ."""
+    def same(self, what: str) -> None:
+        """Decide the case if "grads" of step 0, or "weights" at the end, differ."""
         self.shapes()
-        whole = self.weights if step is None else self.grads[step]
-        told = "weights" if step is None else f"gradients of step {step}"
+        whole, told = self.weights, "weights"
+        if what == "grads":
+            whole, told = self.grads, "gradients of step 0"
         for rank, given in enumerate(self.outputs):
-            row, at = given[what if step is None else f"{what} {step}"], 0
+            row, at = given[what], 0
             for name, expected in self.share(rank, whole).items():
                 mine, at = row[at : at + expected.size], at + expected.size
                 if words := compare(rank, expected.ravel(), mine, **EXACT):
@@ -178,7 +180,7 @@ def loss(rig: Rig, **sizes: Any) -> Verdict:
 
 def gradients(rig: Rig, **sizes: Any) -> Verdict:
     """Each rank ends with its share of the gradients of one process."""
-    Case(rig, **sizes).same("grads", 0)
+    Case(rig, **sizes).same("grads")
     return PASS
 
 
@@ -188,7 +190,7 @@ def clip(rig: Rig, **sizes: Any) -> Verdict:
     """
     case = Case(rig, **sizes)
     case.numbers("norm", case.norms, range(RANKS))
-    case.same("grads", 0)
+    case.same("grads")
     return PASS
 
 
@@ -201,8 +203,8 @@ def steps(rig: Rig, **sizes: Any) -> Verdict:
 
 
 def held(rig: Rig, **sizes: Any) -> Verdict:
-    """After a step a rank has its share of weights and gradients, and no other tensor
-    of size.
+    """In the end a rank has its share of weights and gradients, and no other tensor of
+    size.
     """
     case = Case(rig, **sizes)
     case.shapes()

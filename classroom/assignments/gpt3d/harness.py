@@ -62,7 +62,7 @@ class Steps:
         self.sgd = torch.optim.SGD(self.net.parameters(), given["rate"], foreach=False)
 
     def take(self, step: int) -> None:
-        """Take a step; keep its loss, norm and gradients."""
+        """Take a step; keep its loss and norm, and the gradients of the first one."""
         given = self.given
         x, y = (
             torch.from_numpy(given[name][step]) if name in given else None
@@ -75,7 +75,8 @@ class Steps:
         if given["limit"]:
             norm = torch.as_tensor(self.trainer.clip(given["limit"]))
             self.keep(f"norm {step}", local(norm))
-        self.kept[f"grads {step}"] = self.row("grad")
+        if not step:
+            self.kept["grads"] = self.row("grad")
         self.sgd.step()
 
     def keep(self, name: str, number: torch.Tensor) -> None:

@@ -55,6 +55,11 @@ MISTAKES = mistakes(
              self.all_reduce(weight.grad, "data")  # holds the sum of both replicas
 +        self.last = [weight.grad.clone() for weight in self.net.parameters()]
 
+@@ held: what it has sent stays
+> fail: rank 0 holds
+         self.works.append((dist.isend(tensor, dst=self.neighbor), tensor))
++        self.sent = [*getattr(self, "sent", []), tensor]
+
 @@ wire: a sum for each micro-batch
 > fail: expected
          for weight in self.net.parameters():
