@@ -26,7 +26,7 @@ import torch.distributed.elastic.multiprocessing  # noqa: F401  (of which `recor
 from ranks import RUN_FOLDER, answer, inputs, say
 
 GIVE_UP = 12.0  # seconds until a launcher is given up
-GRACE = 6.0  # seconds of grace, at most, in which it may be waiting for a rank
+LONGEST_GRACE = 6.0  # seconds of grace, at most, in which it may be waiting for a rank
 LOOK = 0.01  # seconds between two looks
 LIBRARY = """
     torch.distributed.launcher torch.distributed.run torch.distributed.launch
@@ -332,7 +332,7 @@ def main() -> None:
         wait_for(lambda: all([job.ready() for job in jobs]), GIVE_UP)
         for job in jobs:
             job.go()
-        grace = min(GRACE, max(job.plan["grace"] for job in jobs))
+        grace = min(LONGEST_GRACE, max(job.plan["grace"] for job in jobs))
         wait_for(lambda: all([job.ended() for job in jobs]), grace + GIVE_UP)
         for job in jobs:
             job.tell()
