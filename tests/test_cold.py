@@ -11,7 +11,7 @@ from ddp_lab.kit.run.cold import line_of_set_order, why_cold
 IN_ORDER = {
     "a loop": "for name in {'a', 'b'}: send(name)",
     "a name": "names = set(words)\nfor name in names: send(name)",
-    "of a name": "names = set(words)\nfew = names - {'a'}\n[send(n) for n in few]",
+    "of a name": "names = set(words)\nfew = names - seen\n[send(n) for n in few]",
     "an attribute": "self.names = frozenset(words)\nlist(self.names)",
     "a star": "send(*{n for n in words})",
     "a join": "', '.join({'a', 'b'})",

@@ -73,7 +73,7 @@ def line_of_set_order(nodes: list[ast.AST]) -> int:
     if not any(_is_set(node, set()) for node in nodes):
         return 0
     names, known = set[str](), -1
-    while known < len(names):  # of a = {1}; b = a - {2}
+    while known < len(names):  # of a = set(words); b = a - seen
         known = len(names)
         names |= {name for node in nodes for name in _named(node, names)}
     harmless = {id(each) for node in nodes for each in _in_any_order(node)}
