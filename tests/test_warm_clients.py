@@ -72,7 +72,7 @@ def test_a_server_that_is_never_ready_is_not_waited_for(monkeypatch, tmp_path):
     server = tmp_path / "server.py"
     server.write_text("import time; time.sleep(600)")
     monkeypatch.setattr(warm_start, "FORK_SERVER", server)
-    monkeypatch.setattr(warm_start, "READY_WAIT", 0.4)
+    monkeypatch.setattr(warm_start, "IMPORT_WAIT", 0.4)
     fresh, env = Warm(), environment()
     try:
         folder = fresh._start(env, warm_start.settings_in(env))

@@ -39,7 +39,6 @@ MARK = "DDP_LAB_RUN="  # the mark of a run in its environment: see guard.py
 # Python code that sets a variable of the environment.
 SETS = r"environ(\[[^\]]+\] *=[^=]| *\|=|\.(update|setdefault)\()|putenv\("
 
-
 PR_SET_PDEATHSIG = 1  # see prctl(2)
 LIMITS = [
     number for name, number in vars(resource).items() if name.startswith("RLIMIT_")

@@ -41,7 +41,7 @@ def limit(mark: str) -> int:
 def pids(*marks: str) -> Iterator[int]:
     """Yield the living processes of these runs, without this one.
 
-    Each is yielded when it is found: who gets a signal late may have moved on.
+    Each is yielded when it is found, so that a signal reaches it before it forks again.
     """
     if sys.platform != "linux":
         yield from _by_environment(*marks)

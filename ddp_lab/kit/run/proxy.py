@@ -19,10 +19,10 @@ A rank's proxy leaves exit.json in the rank's log folder (see rank.py):
     asked   when torchrun's request to end reached, or would have reached, the rank;
             false if it ended before anybody asked
 
-and where.json: which rank of how many it is, the how manieth of its node, and since
-when. On a node that the lab plays (room.py) the log folder is moved to `lives` beside
-torchrun's own, which keeps a link to it: torchrun removes what an earlier attempt of
-the same number has left.
+and where.json: its rank, its local rank, the world size, and when it was started. On
+a node that the lab plays (room.py) the log folder is moved to `lives` beside torchrun's
+own, which keeps a link to it: torchrun removes what an earlier attempt of the same
+number has left.
 
 This file is started once for each rank, so it imports little: `signal` and `socket`
 themselves would double the 15 ms that it costs, because they import enum.

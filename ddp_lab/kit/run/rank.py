@@ -8,7 +8,8 @@ keeps in its log folder, beside torchrun's own stdout.log and stderr.log:
     pid           its process
     flight.json   its calls of the communication library, from PyTorch's flight
                   recorder; written when asked through the pipe `ask`, and at the end.
-                  When asked, also what `_now` tells, and as which rank it was started
+                  An answer also has what `_now` returns, and the rank and world size
+                  that torchrun gave it
     stack         where each thread was when torchrun ended the rank with SIGTERM
     raised.json   the exception that ended the program's main part, as text, and when
     end.json      the exit code, when the main part ended, the exceptions that it was
@@ -163,9 +164,9 @@ def _answer(asked: int, folder: Path, told: dict) -> None:
 
 
 def _now(told: dict) -> dict:
-    """Return what the main thread handles, and which call it is in; which threads it
-    will wait for; and where the rank means to find the others, beside what it was
-    told."""
+    """Return the exception that the main thread handles, the call that it is in, the
+    threads that it will wait for, and two addresses where the ranks meet: torchrun's,
+    and the one that is in the environment now."""
     try:
         # In a `finally`, or a with block, a rank may wait before its exception is told.
         raised: Any = sys._current_exceptions()

@@ -30,7 +30,7 @@ from ddp_lab.kit.run.options import OWN_STORE
 
 FORK_SERVER = Path(__file__).with_name("fork_server.py")
 PROXY = Path(__file__).with_name("proxy.py")
-READY_WAIT = 180.0  # seconds for the fork server's imports, on a busy machine
+IMPORT_WAIT = 180.0  # seconds for the fork server's imports, on a busy machine
 IMPORTS = "importing torch, once"  # what a run does meanwhile
 TOLD_EVERY = 0.2  # seconds
 # Read when torch or a library below it is loaded: a server has one setting of these.
@@ -126,8 +126,8 @@ class Warm:
             if not self._alive():
                 said = (folder / "log").read_text(errors="replace").splitlines()
                 return next(filter(None, reversed(said)), "the fork server has ended")
-            if now > start + READY_WAIT:
-                return f"the fork server was not ready after {READY_WAIT:g} s"
+            if now > start + IMPORT_WAIT:
+                return f"the fork server was not ready after {IMPORT_WAIT:g} s"
             if tell and now > told + TOLD_EVERY:
                 tell(IMPORTS)
                 told = now

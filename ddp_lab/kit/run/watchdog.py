@@ -1,12 +1,13 @@
-"""When a run has to be ended: what is known of it, in time, in; a reason out."""
+"""When a run has to be ended, by what it has printed, called and computed so far."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ddp_lab.kit.run.limits import STANDSTILL, Limits
 
-# Of a core: what a rank may use that waits, and wakes now and then; and what anything
-# may that does not import. torchrun uses 0.02 while it waits for another node.
+# Shares of a core. A rank that uses less than IDLE waits, though it wakes now and then;
+# a process that uses less than WAITS imports nothing: torchrun, which waits for another
+# node, uses 0.02.
 IDLE, WAITS = 0.01, 0.05
 LEAST = 0.015  # seconds that show that it computes; they are counted in hundredths
 # Looks take time, so there are few: after this part of `silence`, then after this one.
@@ -45,8 +46,8 @@ class Watchdog:
     `silence` if it is more. A run that prints all the time but whose ranks neither
     compute nor complete a call is ended after STANDSTILL times `silence`.
 
-    Who starts computes: a module that sleeps is no import, and a rank that waits for
-    the others does not join. Nor does a rank start that has a group already.
+    Only a rank that computes counts as starting, not one whose import sleeps, one that
+    waits for the others to join, or one that has joined a group already.
 
     Calls and starts are seen in looks only, which are a fourth of `silence` apart.
 
