@@ -536,12 +536,24 @@ def in_group(
 ALL, ODD = (0, 1, 2, 3), (1, 3)
 
 
-def test_ranks_of_a_mesh_that_wait_in_a_circle_are_told_and_nobody_is_blamed():
+def test_in_a_mesh_the_rank_that_has_skipped_a_call_is_named():
     barrier = [in_group(rank, "0", ALL, 1, 9, 5, 5) for rank in (0, 2)]
     waits = in_group(1, "row", ODD, 2, 5, 5)
     found = diagnose(barrier[0], waits, barrier[1], in_group(3, "0", ALL, 1, 9, 5))
-    assert (type(found), found.rank, found.to) == (Circle, None, (3, 1))
-    assert found.symptom is Symptom.DIFFERENT_CALLS
+    assert (type(found), found.rank, found.frame.line) == (Circle, 3, 9)
+    assert found.before.times == {0: 2, 1: 2, 2: 2, 3: 1}
+
+
+def test_who_has_made_other_calls_by_its_part_is_not_blamed_for_a_circle():
+    """Rank 3 alone computes a loss, at line 7; rank 1 has come to line 5 too often."""
+    barrier = [in_group(rank, "0", ALL, 1, 9, 5) for rank in (0, 2)]
+    waits = in_group(1, "row", ODD, 2, 5, 5)
+    last = in_group(3, "0", ALL, 1, 9, 5)
+    last.calls.insert(
+        0, replace(last.calls[0], group="last", frame=Frame("a.py", 7, "f"))
+    )
+    found = diagnose(barrier[0], waits, barrier[1], last)
+    assert (type(found), found.rank, found.frame.line) == (Circle, 1, 5)
 
 
 def grouped(number: int, line: int, done: bool = True, *members: int) -> calls.Call:
@@ -672,6 +684,62 @@ def test_sizes_have_to_agree_where_every_rank_brings_the_same(does):
     assert call((2,)).matches(call((2,)))
     assert call((2,)).matches(call((3,))) == equal
     assert call((2,)).matches(call((2,), "int32")) == equal
+
+
+def stands_in(*made: calls.Call) -> RankLog:
+    """Return the log of a rank that waits in the last of these calls."""
+    c10d = Frame(f"site-packages/{stacks.C10D}", 0, made[-1].name)
+    return RankLog(stack=[c10d, made[-1].frame], calls=list(made))
+
+
+def columns(times: tuple[int, int, int, int], waits: int, before=()) -> list[RankLog]:
+    """Return the logs of a mesh with the columns 0 and 2, and 1 and 3.
+
+    Rank `waits` stands in its last call of the column, the others in one of all.
+
+    Args:
+        times: how often each rank has called it.
+        before: calls that some ranks have made before, by rank.
+    """
+    logs = []
+    for rank, count in enumerate(times):
+        column = (rank % 2, rank % 2 + 2)
+        made = [grouped(n, 9, True, *column) for n in range(1, count + 1)]
+        last = [] if rank == waits else [grouped(1, 20, False)]
+        if rank == waits:
+            made[-1] = replace(made[-1], done=False)
+        logs.append(stands_in(*dict(before).get(rank, ()), *made, *last))
+    return logs
+
+
+def test_who_has_skipped_a_call_of_its_column_is_named():
+    found = diagnose(*columns((3, 3, 3, 2), waits=1))
+    assert (type(found), found.rank) == (Circle, 3)
+    assert found.before.times == {0: 3, 1: 3, 2: 3, 3: 2}
+
+
+def test_of_two_that_are_beside_each_other_one_may_have_skipped_a_call():
+    logs = columns((3, 3, 2, 3), waits=0)
+    row = grouped(1, 12, False, 0, 1)  # rank 1 is behind, and waits for rank 0
+    logs[1] = stands_in(*logs[1].calls[:-1], row)
+    found = diagnose(*logs)
+    assert (type(found), found.rank) == (Circle, 2)
+
+
+def test_who_has_made_a_call_too_many_is_named_and_not_who_has_come():
+    found = diagnose(*columns((3, 3, 4, 3), waits=2))
+    assert (type(found), found.rank) == (Circle, 2)
+    # Rank 0 is no member of the group in which the others have met before.
+    met = {rank: [grouped(1, 5, True, 1, 2, 3)] for rank in (1, 2, 3)}
+    found = diagnose(*columns((3, 3, 4, 3), waits=2, before=met))
+    assert (type(found), found.rank) == (Circle, 2)
+    assert found.before.call.frame.line == 9
+
+
+def test_of_a_call_that_only_one_column_makes_nobody_knows_who_is_right():
+    logs = columns((1, 0, 2, 0), waits=2)
+    found = diagnose(*logs)
+    assert (type(found), found.rank) == (Circle, None)
 
 
 def test_who_makes_fewer_groups_than_the_others_is_named():

@@ -12,7 +12,7 @@ import pytest
 
 from ddp_lab import ROOT
 from ddp_lab.kit.explain.cause import Watched
-from ddp_lab.kit.explain.causes.beside import StoodStill
+from ddp_lab.kit.explain.causes.beside import StoodStill, Unrecorded
 from ddp_lab.kit.explain.causes.waiting import (
     Absent,
     Apart,
@@ -308,6 +308,14 @@ def test_a_rank_is_busy_or_its_threads_speak_for_it(monkeypatch):
 
 def test_a_process_that_ends_while_we_look_has_left():
     assert looks.look(2**22 + 1).log is looks.GONE
+
+
+def test_nccl_may_wait_where_nobody_sees_it():
+    away = replace(seen(20), nccl=True)
+    also = judge({0: WAITS, 1: away}, 2, 8).also
+    assert [type(why) for why in also] == [StoodStill, Unrecorded]
+    (only,) = judge({0: replace(WAITS, nccl=True), 1: seen(20)}, 2, 8).also
+    assert isinstance(only, StoodStill)
 
 
 def test_who_may_be_no_member_of_a_group_is_not_blamed():

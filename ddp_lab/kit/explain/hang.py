@@ -297,7 +297,7 @@ def _circle(seen: Snapshot) -> Cause | None:
     groups = {s.rank: s.call for s in seen.waiting if s.call and s.peers}
     if {*path} <= {*groups}:
         cause = replace(cause, symptom=Symptom.DIFFERENT_CALLS)
-        return _other_group(seen, cause, groups) or cause
+        return _other_group(seen, cause, groups) or _strayed(seen, cause, groups)
     return cause
 
 
@@ -335,6 +335,43 @@ def _other_group(seen: Snapshot, cause: Circle, calls: dict[int, Call]) -> Cause
     waiting = tuple(seen.stands[rank] for rank in groups)
     symptom = Symptom.DIFFERENT_CALLS
     return Apart(rank=rank, frame=frame, symptom=symptom, waiting=waiting)
+
+
+def _strayed(seen: Snapshot, circle: Circle, calls: dict[int, Call]) -> Circle:
+    """Add what one rank of the circle has done otherwise than all that it is beside.
+
+    In a mesh rank 3 skips a call of its column, and goes on: who waits for it there,
+    and who has come as far as it has, have all made one more. Or the one that waits
+    has made one too many.
+    """
+    for stand, other in zip(circle.stands, circle.to, strict=True):
+        key, waits = calls[other].key, stand.rank
+        beside = [rank for rank, call in calls.items() if call.key == key]
+        if waits in beside or len(beside) < 2:
+            continue
+        made = {rank: calls_until(seen.calls[rank], key) for rank in (*beside, waits)}
+        made, since = kept_by_all({rank: made[rank] for rank in sorted(made)})
+        for before in _counts(made):
+            rank = odd_one(before.times)
+            if rank in (waits, other) and _tells(before, stand, calls[waits], made):
+                frame, counted = seen.stands[rank].frame, replace(before, since=since)
+                return replace(circle, rank=rank, frame=frame, before=counted)
+    return circle
+
+
+def _tells(
+    counted: Counted, stand: Stand, call: Call, made: dict[int, list[Call]]
+) -> bool:
+    """Tell whether a call that was made more often explains why a rank waits in `call`.
+
+    It is one of the same group. To its line all have come, or else there is no telling
+    who is right; but if all others of three or more are missing, it is one too many.
+    """
+    kind = counted.call.kind
+    if kind not in [c.kind for c in made[stand.rank] if c.group == call.group]:
+        return False
+    alone = 2 <= len(stand.peers) == len(call.members) - 1
+    return min(counted.times.values()) > 0 or alone and kind == call.kind
 
 
 def _absent(seen: Snapshot) -> Cause | None:

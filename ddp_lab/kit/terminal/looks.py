@@ -68,6 +68,8 @@ class Seen:
     watched: Watched = Watched(0)
     moved: bool = False
     """Whether it was at another place, or with other values, from look to look."""
+    nccl: bool = False
+    """Whether it has a group of NCCL."""
 
 
 GONE = RankLog(end=LastWord(0))
@@ -152,7 +154,8 @@ def _seen(pid: int, looks: Sequence[Look]) -> Seen:
         tuple(dict.fromkeys(lines)),
         "" if stacked else last.trouble,
     )
-    return Seen(log, watched, _moved(looks))
+    nccl = any("nccl" in name for name in last.woken)
+    return Seen(log, watched, _moved(looks), nccl)
 
 
 def _moved(looks: Sequence[Look]) -> bool:

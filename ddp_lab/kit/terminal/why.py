@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from ddp_lab.kit.explain import hang
 from ddp_lab.kit.explain.cause import Cause, Stand
-from ddp_lab.kit.explain.causes.beside import StoodStill
+from ddp_lab.kit.explain.causes.beside import StoodStill, Unrecorded
 from ddp_lab.kit.explain.failure import Failure
 from ddp_lab.kit.explain.stands import find_stands
 from ddp_lab.kit.record.rank_log import RankLog
@@ -67,9 +67,12 @@ def judge(seen: Mapping[int, Seen], size: int, seconds: float) -> Failure:
     logs = [seen[r].log if r in seen else RankLog() for r in range(size)]
     stands = [_watched(stand, seen.get(stand.rank)) for stand in find_stands(logs)]
     why = hang.diagnose(logs, stands) or hang.does(stands)
-    also = (StoodStill(seconds=seconds, stands=tuple(stands)),)
+    also: list[Cause] = [StoodStill(seconds=seconds, stands=tuple(stands))]
+    works = [stand.rank for stand in stands if stand.state in ("busy", "elsewhere")]
+    if any(seen[rank].nccl for rank in works):
+        also.append(Unrecorded())
     told: dict[int, Cause | Stand] = {stand.rank: stand for stand in stands}
-    return Failure("timeout", why, also, told=told, stands=stands)
+    return Failure("timeout", why, tuple(also), told=told, stands=stands)
 
 
 def _watched(stand: Stand, seen: Seen | None) -> Stand:

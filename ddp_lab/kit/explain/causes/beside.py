@@ -86,6 +86,17 @@ class StoodStill(Cause):
         return ""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Unrecorded(Cause):
+    """NCCL's calls, of which there is no record."""
+
+    def __str__(self) -> str:
+        return (
+            "NCCL: a rank at a line that reads from its GPU may wait there for a call "
+            "that it has made before; TORCH_FR_BUFFER_SIZE=2000 keeps a record of them"
+        )
+
+
 # --- the attempts before the last one ---
 
 

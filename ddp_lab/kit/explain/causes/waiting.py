@@ -161,6 +161,8 @@ class Circle(Cause):
     stands: tuple[Stand, ...]
     to: tuple[int, ...]
     """Whom each of them waits for."""
+    before: Counted | None = None
+    """What one of them has done otherwise before it came here."""
 
     def __str__(self) -> str:
         tags = {stand.tag for stand in self.stands}
@@ -175,7 +177,8 @@ class Circle(Cause):
         if self.answered:
             way = "a message on its way, or they mean different groups"
             return f"{', '.join(told)}: {way}"
-        return ", ".join(told)
+        before = [str(self.before)] if self.before else []
+        return "; ".join([*before, ", ".join(told)])
 
     @property
     def answered(self) -> bool:
@@ -324,7 +327,10 @@ class Busy(Cause):
             f"{ranks(on)} {conjugate('stand', on)} at {place}"
             for place, on in told.items()
         ]
-        where = [f"stands at {p}" for p in told] if len(self.stands) == 1 else where
+        if len(self.stands) == 1:
+            where = [f"stands at {self.stands[0].place()}"]
+            if not self.remote:
+                return where[0]
         return ", ".join([*where, f"and {rest}"])
 
     @property
