@@ -234,11 +234,9 @@ def _cause(
         cause = "its gradient was changed after DDP had averaged it, or came past DDP"
         cure = "Change gradients on all ranks alike, and call DDP for each loss."
     else:
-        cause = "gradients were equal; the weight itself, or the optimizer's state, was"
-        cause, cure = (
-            f"{cause} not",
-            "Load and change weights and state on all ranks alike.",
-        )
+        changed = "the weight itself, or the optimizer's state, was not"
+        cause = f"gradients were equal; {changed}"
+        cure = "Load and change weights and state on all ranks alike."
     return cause, cure, line
 
 
