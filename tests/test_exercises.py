@@ -70,30 +70,26 @@ def others() -> list[Answer]:
     for path in sorted(OTHERS.glob("*/*.py")):
         before, *parts = CELL.split(path.read_text())
         assert not before, f"{path} does not begin with a cell"
+        exercise = _exercise(path)
+        answer = (SHOWN / f"{exercise}.py").read_text()
+        shown = _functions(answer)
+        program = _functions((ROOT / "ddp_lab" / f"{exercise}.py").read_text())
+        asked = shown.keys() & program.keys()
         for kind, name, text in zip(parts[::3], parts[1::3], parts[2::3], strict=True):
-            exercise = _exercise(path)
-            cell = f'"""Solved."""\n{_rest(exercise, text)}{text}'
+            own = _functions(text).keys()
+            # A text that has all that is asked for takes no helper of another answer.
+            left_out = [] if asked <= own else [n for n in shown if n not in own]
+            sources = [ast.get_source_segment(answer, shown[n]) for n in left_out]
+            rest = "".join(f"{source}\n\n\n" for source in sources)
+            cell = f'"""Solved."""\n{rest}{text}'
             found.append(Answer(exercise, name, kind == "right", cell))
     return found
 
 
-def _rest(exercise: str, text: str) -> str:
-    """Return the functions which a text leaves out, from the answer that readers see.
-
-    A text that has all that the exercise asks for takes no helper of another answer.
-    """
-    shown = _functions((SHOWN / f"{exercise}.py").read_text())
-    asked = shown.keys() & _functions((ROOT / "ddp_lab" / f"{exercise}.py").read_text())
-    own = _functions(text).keys()
-    if asked <= own:
-        return ""
-    return "".join(f"{shown[name]}\n\n\n" for name in shown if name not in own)
-
-
-def _functions(text: str) -> dict[str, str]:
-    """Return the source of each function of a text."""
-    nodes = [n for n in ast.parse(text).body if isinstance(n, ast.FunctionDef)]
-    return {node.name: ast.get_source_segment(text, node) or "" for node in nodes}
+def _functions(text: str) -> dict[str, ast.FunctionDef]:
+    """Return the functions of a text by name."""
+    body = ast.parse(text).body
+    return {node.name: node for node in body if isinstance(node, ast.FunctionDef)}
 
 
 def _exercise(path: Path) -> str:
