@@ -40,9 +40,11 @@ EVIDENCE = ROOT / "tests" / "evidence"
 KIT = str(ROOT / "ddp_lab" / "kit")
 OF_RUN, OF_RANK = (
     ("out", "err"),
-    ("pid", "stdout.log", "stderr.log", "error.json", "flight.json", "seen.json")
-    + ("stack.json", "stack", "raised.json", "left.json", "end.json", "exit.json"),
+    ("pid", "stdout.log", "stderr.log", "error.json", "flight.json", "answer.json")
+    + ("seen.json", "stack.json", "stack")
+    + ("raised.json", "left.json", "end.json", "exit.json"),
 )
+CALLS = ("flight.json", "answer.json")
 ENDS = ("raised.json", "left.json", "end.json", "exit.json")
 MOST_FRAMES = 10  # of an exception
 # What a rank tells when it is asked, beside its calls.
@@ -254,7 +256,7 @@ def _timeless(
 
 def _without_ports(files: dict[str, str]) -> dict[str, str]:
     """Return the files with a number for each place where ranks mean to meet."""
-    told = {n: json.loads(t) for n, t in files.items() if n.endswith("flight.json")}
+    told = {n: json.loads(t) for n, t in files.items() if n.endswith(CALLS)}
     met = [place for each in told.values() for place in each.get("meets", [])]
     places = list(dict.fromkeys(met))
     for each in told.values():
@@ -326,7 +328,7 @@ def _tidy(name: str, text: str) -> str:
         return json.dumps({"message": message})
     if kind == "raised.json":
         return json.dumps(found | {"frames": found.get("frames", [])[:MOST_FRAMES]})
-    if kind == "flight.json":
+    if kind in CALLS:
         for call in found["calls"]:
             call["frames"] = call["frames"][:1]
         groups, calls = json.dumps(found["groups"]), _lines(found["calls"])

@@ -4,11 +4,6 @@ No GPU is needed: the entries are those of PyTorch's recorder, legacy and nccl2 
 and the stacks say `.item()`, not the collective.
 """
 
-import json
-import threading
-import time
-from contextlib import suppress
-
 from ddp_lab.kit.explain import hang
 from ddp_lab.kit.explain.stands import find_stands
 from ddp_lab.kit.explain.symptoms import find
@@ -16,7 +11,6 @@ from ddp_lab.kit.record.calls import from_flight
 from ddp_lab.kit.record.heard import listen
 from ddp_lab.kit.record.rank_log import RankLog
 from ddp_lab.kit.record.stacks import Frame
-from ddp_lab.kit.run import rank
 from ddp_lab.kit.run.rank import as_calls
 
 C10D = "/x/site-packages/torch/distributed/distributed_c10d.py"
@@ -131,21 +125,3 @@ def test_a_watchdog_only_says_that_somebody_else_is_missing():
     for said in WATCHDOGS:
         assert listen(said).gave_up
         assert str(find(said)) == "absent"
-
-
-def test_what_two_threads_write_is_never_half(tmp_path):
-    """A rank that ends writes its calls while another thread answers who asks."""
-    path, until = tmp_path / "flight.json", time.monotonic() + 1
-
-    def write(calls: int) -> None:
-        while time.monotonic() < until:
-            rank._write(path, {"calls": ["all_reduce"] * calls})
-
-    writers = [threading.Thread(target=write, args=[calls]) for calls in (9, 9_000)]
-    for writer in writers:
-        writer.start()
-    while time.monotonic() < until:
-        with suppress(FileNotFoundError):
-            json.loads(path.read_text())
-    for writer in writers:
-        writer.join()

@@ -60,6 +60,7 @@ weighs (signs.py, watchdog.py) five times a second:
     .../RANK/stdout.log      what the rank prints; beside it stderr.log
              pid, ask        where to find and to ask the rank       (rank.py)
              flight.json     its calls of the communication library  (rank.py)
+             answer.json     those so far, if it was asked           (rank.py)
              stack           where it was when torchrun ended it     (rank.py)
              stack.json      where it was when we looked, by py-spy  (probe.py)
              seen.json       is it stopped, and who works beside it  (probe.py)

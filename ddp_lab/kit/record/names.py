@@ -22,7 +22,7 @@ LIVES = "lives"
 # In the folder of a rank; of a program that plain python runs, in the run's.
 STDOUT, STDERR = "stdout.log", "stderr.log"
 PID, ASK = "pid", "ask"
-FLIGHT = "flight.json"
+FLIGHT, ANSWER = "flight.json", "answer.json"
 STACK = "stack"
 SEEN_STACK = "stack.json"
 SEEN = "seen.json"

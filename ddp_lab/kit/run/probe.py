@@ -22,7 +22,7 @@ from ddp_lab.kit.record.stacks import Frame, joins, own, starts_up
 from ddp_lab.kit.run import guard
 from ddp_lab.kit.run.watchdog import Pulse
 
-FLIGHT_WAIT = 3.0  # seconds that a rank has to write down its calls
+ANSWER_WAIT = 3.0  # seconds that a rank has to write down its calls
 MOST_CHILDREN = 8  # processes of one rank that are looked at
 PY_SPY_WAIT = 5.0  # seconds that py-spy has to answer
 
@@ -43,7 +43,7 @@ def living(folder: Path) -> dict[Path, int]:
 def look_at_ranks(folder: Path, node: int | None = None) -> None:
     """Leave word of torchrun's ranks, or those of one node whose folder many share.
 
-    That is stack.json, seen.json and flight.json in the log folder of each living rank.
+    That is stack.json, seen.json and answer.json in the log folder of each living rank.
     """
     for rank, pid in _asked(folder, node).items():
         _leave(pid, rank / names.SEEN_STACK, rank / names.SEEN)
@@ -52,7 +52,7 @@ def look_at_ranks(folder: Path, node: int | None = None) -> None:
 def see_ranks(folder: Path, node: int | None = None) -> dict[str, Pulse]:
     """Return what a watchdog has to know of the same ranks, by their log folders."""
     ranks = _asked(folder, node).items()
-    return {str(rank): _see(pid, read_json(rank / names.FLIGHT)) for rank, pid in ranks}
+    return {str(rank): _see(pid, read_json(rank / names.ANSWER)) for rank, pid in ranks}
 
 
 def _see(pid: int, flight: dict | None) -> Pulse:
@@ -121,14 +121,19 @@ def _asked(folder: Path, node: int | None) -> dict[Path, int]:
     ranks = {rank: pid for rank, pid in there if node is None or home in rank.parents}
     awake = [rank for rank, pid in ranks.items() if not is_stopped(pid)]
     for rank in awake:
-        (rank / names.FLIGHT).unlink(missing_ok=True)
+        (rank / names.ANSWER).unlink(missing_ok=True)
         ask(rank)
-    deadline = time.monotonic() + FLIGHT_WAIT
+    deadline = time.monotonic() + ANSWER_WAIT
     while time.monotonic() < deadline:
-        if all((rank / names.FLIGHT).exists() for rank in awake):
+        if all(_has_told(rank) for rank in awake):
             break
         time.sleep(0.01)
     return ranks
+
+
+def _has_told(rank: Path) -> bool:
+    """Return whether a rank has answered, or has ended meanwhile."""
+    return any((rank / name).exists() for name in (names.ANSWER, names.FLIGHT))
 
 
 def ask(rank: Path) -> None:

@@ -7,9 +7,9 @@ keeps in its log folder, beside torchrun's own stdout.log and stderr.log:
 
     pid           its process
     flight.json   its calls of the communication library, from PyTorch's flight
-                  recorder; written when asked through the pipe `ask`, and at the end.
-                  An answer also has what `_now` returns, and the rank and world size
-                  that torchrun gave it
+                  recorder, at the end
+    answer.json   the same while it runs, if asked through the pipe `ask`, with what
+                  `_now` returns, and the rank and world size that torchrun gave it
     stack         where each thread was when torchrun ended the rank with SIGTERM
     raised.json   the exception that ended the program's main part, as text, and when
     end.json      the exit code, when the main part ended, the exceptions that it was
@@ -43,7 +43,8 @@ import time
 import traceback
 import types
 import warnings
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +72,7 @@ RENAMED = ".*deprecated. Please use `torch.distributed.*_single` instead"
 RESERVED = 16_384  # bytes for raised.json, should the disk be full by then
 PR_SET_PTRACER, ANY = 0x59616D61, -1  # see prctl(2)
 PR_SET_PDEATHSIG = 1
-WRITING = threading.Lock()  # as a rank that ends may be asked for its calls just then
+READING = threading.Lock()  # as a rank that ends may be asked for its calls just then
 
 
 def run(argv: list[str]) -> None:
@@ -156,11 +157,11 @@ def _prctl(what: int, value: int) -> None:
 
 
 def _answer(asked: int, folder: Path, told: dict) -> None:
-    """Write flight.json whenever somebody writes to `ask`."""
+    """Write answer.json whenever somebody writes to `ask`."""
     pipe = os.fstat(asked)
     with suppress(OSError):  # or the program closes what it does not know
         while os.path.samestat(os.fstat(asked), pipe) and os.read(asked, 4096):
-            _write(folder / "flight.json", flight() | _now(told))
+            _write(folder / "answer.json", flight() | _now(told))
 
 
 def _now(told: dict) -> dict:
@@ -233,11 +234,10 @@ def _write(path: Path, content: Any) -> bool:
     """Write a file, never half of one; use the room that is reserved, if any."""
     part, data = path.with_suffix(".part"), json.dumps(content).encode()
     try:
-        with WRITING:
-            with open(part, "r+b" if part.exists() else "wb") as file:
-                file.write(data)
-                file.truncate()
-            part.replace(path)
+        with open(part, "r+b" if part.exists() else "wb") as file:
+            file.write(data)
+            file.truncate()
+        part.replace(path)
     except OSError:
         return False
     return True
@@ -252,20 +252,26 @@ def flight() -> dict:
     c10d = sys.modules.get("torch._C._distributed_c10d")
     if torch is None or c10d is None:
         return {"groups": {}, "calls": []}
-    # The dump looks for compiled code in torch._inductor, which would take seconds to
-    # import, and finds none where nothing was compiled.
-    stub = "_inductor" not in vars(torch)
-    if stub:
-        torch._inductor = types.SimpleNamespace()
     calls = []
     try:
-        # gloo writes into the first, NCCL into the second.
-        for name in ("_dump_fr_trace", "_dump_nccl_trace"):
-            if dump := getattr(c10d, name, None):
-                calls += as_calls(pickle.loads(dump()).get("entries", []))
+        with READING, _no_compiled_code(torch):
+            # gloo writes into the first, NCCL into the second.
+            for name in ("_dump_fr_trace", "_dump_nccl_trace"):
+                if dump := getattr(c10d, name, None):
+                    calls += as_calls(pickle.loads(dump()).get("entries", []))
         return {"groups": _groups(), "calls": calls}
     except Exception as error:  # another release; or torch is just being imported
         return {"groups": {}, "calls": [], "error": repr(error)}
+
+
+@contextmanager
+def _no_compiled_code(torch: Any) -> Iterator[None]:
+    """Spare the dump a look into torch._inductor, slow to import."""
+    stub = "_inductor" not in vars(torch)
+    if stub:
+        torch._inductor = types.SimpleNamespace()
+    try:
+        yield
     finally:
         if stub:
             del torch._inductor
