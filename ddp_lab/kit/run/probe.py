@@ -22,7 +22,7 @@ from ddp_lab.kit.record.stacks import Frame, joins, own, starts_up
 from ddp_lab.kit.run import guard
 from ddp_lab.kit.run.watchdog import Pulse
 
-ANSWER_WAIT = 3.0  # seconds that a rank has to write down its calls
+CALLS_WAIT = 3.0  # seconds that a rank has to write down its calls
 MOST_CHILDREN = 8  # processes of one rank that are looked at
 PY_SPY_WAIT = 5.0  # seconds that py-spy has to answer
 
@@ -123,7 +123,7 @@ def _asked(folder: Path, node: int | None) -> dict[Path, int]:
     for rank in awake:
         (rank / names.ANSWER).unlink(missing_ok=True)
         ask(rank)
-    deadline = time.monotonic() + ANSWER_WAIT
+    deadline = time.monotonic() + CALLS_WAIT
     while time.monotonic() < deadline:
         if all(_has_told(rank) for rank in awake):
             break
