@@ -121,9 +121,9 @@ def fill(tensors: Iterable[torch.Tensor], numbers: np.ndarray) -> None:
 
 
 def flat(tensors: Iterable[torch.Tensor]) -> np.ndarray:
-    """All numbers of `tensors` in a row, float64."""
-    rows = [t.detach().cpu().double().flatten() for t in tensors]
-    return torch.cat([torch.zeros(0, dtype=torch.float64), *rows]).numpy()
+    """All numbers of `tensors` in a row, float64: no tensor's memory."""
+    rows = [t.detach().cpu().double().flatten().numpy() for t in tensors]
+    return np.concatenate([np.zeros(0), *rows])
 
 
 def gradients(net: nn.Module) -> np.ndarray:

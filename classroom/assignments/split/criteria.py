@@ -214,7 +214,9 @@ def grads(rig: Rig, **given: Any) -> Verdict:
 
 
 def steps(rig: Rig, *, steps: int, batches: int = 1, **given: Any) -> Verdict:
-    """The weights are those of the unsplit network after every step of a training."""
+    """The weights are those of the unsplit network after every step of a training, and
+    no step leaves more in memory than the first: one number a sample, such as losses.
+    """
     numbers = iter(range(steps * batches))
     plan = [[next(numbers) for _ in range(batches)] for _ in range(steps)]
     case = Case(rig, plan=plan, **given)
@@ -225,6 +227,11 @@ def steps(rig: Rig, *, steps: int, batches: int = 1, **given: Any) -> Verdict:
             truth, got = expected[rank][step], given["params"][step]
             if words := compare(rank, truth, got, **TOLERANCE):
                 return fail(f"weights after step {step}: {words}")
+    for rank, given in enumerate(outcome.outputs):
+        first, *_, last = given["held"]
+        if last - first > 4 * case.x[1:, :, 0].size:
+            told = f"{last:,} bytes after step {steps - 1}, {first:,} after the first"
+            return fail(f"rank {rank} holds tensors of {told}")
     return PASS
 
 

@@ -6,6 +6,7 @@ The judge computes the truth with the same `network`, unsplit, in one process.
 from functools import partial
 from itertools import pairwise
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import torch
@@ -70,13 +71,14 @@ def holds(row: np.ndarray, key: tuple) -> bool:
 
 def train(
     program: ModuleType, stage: Watched, given: dict, device: torch.device
-) -> dict[str, object]:
+) -> dict[str, Any]:
     """Take the batches of each step, then step; return what the judge wants to see."""
     from averaging import flat, gradients
+    from tensors import tensor_bytes
 
     pipeline = program.Pipeline(stage, given["width"])
     optimizer = torch.optim.SGD(stage.parameters(), lr=given["rate"])
-    outputs, grads, params = [], [], []
+    outputs, grads, params, held = [], [], [], []
     for batches in given["plan"]:
         optimizer.zero_grad()
         for number in batches:
@@ -92,8 +94,9 @@ def train(
         grads.append(gradients(stage))
         optimizer.step()
         params.append(flat(stage.parameters()))
+        held.append(tensor_bytes())
     dist.barrier()  # who is late with a message finds everybody still there
-    result: dict[str, object] = {"grads": np.array(grads), "params": np.array(params)}
+    result = {"grads": np.array(grads), "params": np.array(params), "held": held}
     if all(out is not None for out in outputs):
         result["outputs"] = np.array(outputs)
     return result
