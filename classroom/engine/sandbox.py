@@ -337,14 +337,14 @@ class Sandbox(Rig):
             try:
                 inside = {"recorder": RECORDER, "output": self.limits.output}
                 answer, found = run.ask(header | inside, files)
-                self.ended = self.ended or self._over()
             except TimeoutError:
                 self.ended = "long after its end it had given no answer"
             except Exception as error:  # what it wrote is no answer
                 why = f"the sandbox broke off ({type(error).__name__})"
-                return {"failure": f"the run was ended: {why}"}, {}
+                answer, found = {"failure": f"the run was ended: {why}"}, {}
             finally:
                 run.close()
+            self.ended = self.ended or self._over()
         if self.ended:
             return {"failure": f"the run was ended: {self.ended}"}, {}
         return answer, found

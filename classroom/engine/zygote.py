@@ -56,10 +56,9 @@ def main(control: socket.socket) -> None:
         word, files, _, _ = socket.recv_fds(control, 1, 8)
         if not word:
             return
-        parent = os.getpid()
         if os.fork() == 0:
             control.close()
-            _alone(keep, parent, *files)
+            _alone(keep, *files)
         for file in files:
             os.close(file)
 
@@ -74,11 +73,10 @@ def _alone(work: Callable[..., None], *args: Any) -> None:
     os._exit(0)
 
 
-def keep(zygote: int, channel_file: int, inside: int, *groups: int) -> None:
+def keep(channel_file: int, inside: int, *groups: int) -> None:
     """Be the keeper of one run.
 
     Args:
-        zygote: its process, with which we end.
         channel_file: a socket to the judge.
         inside: a pidfd of the sandbox's first process.
         groups: where to sign in to the submission's control groups.
@@ -93,7 +91,6 @@ def keep(zygote: int, channel_file: int, inside: int, *groups: int) -> None:
     os.chdir("/tmp")
     fence.set_dumpable(False)  # nor may what we fork be looked into
     fence.fence()
-    fork_server.die_with(zygote)
     os.nice(5)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     tempfile.tempdir = SCRATCH  # a program that fills /tmp can still say so
@@ -236,7 +233,6 @@ class Server(fork_server.Server):
         for number in self.files:
             os.close(number)
         fence.set_dumpable(True)  # py-spy, which the launcher asks, may look
-        Path("/proc/self/oom_score_adj").write_text("1000")
 
 
 if __name__ == "__main__":

@@ -40,7 +40,11 @@ HOSTILE = {
         "it had more than 300 processes and threads",
     ),
     "allocates all memory": (
-        "kept = []\n    while True:\n        kept.append(torch.ones(25_000_000))",
+        "kept = [torch.ones(25_000_000) for _ in range(30)]",
+        MEMORY,
+    ),
+    "leaves all memory to a small process": (  # the kernel may kill the keeper for it
+        "os.execvp('sh', ['sh', '-c', 'head -c 3000000000 /dev/zero > /tmp/x'])",
         MEMORY,
     ),
     "shares all memory": (
@@ -182,11 +186,17 @@ def test_after_an_ending_by_force_nothing_more_is_started():
     assert sandbox.NOT_STARTED in second["lines"][0]
 
 
-def test_a_folder_is_bounded():
-    body = "open('/dev/shm/x', 'wb').write(bytes(2 * 10 ** 8))"
-    limits = replace(LIMITS, disk=10**8)
+@pytest.mark.parametrize(
+    ("bound", "body", "words"),
+    [
+        ("disk", "open('/dev/shm/x', 'wb').write(bytes(2 * 10 ** 8))", "No space left"),
+        ("output", "print('x' * 2 * 10 ** 8)", "bytes of output"),
+    ],
+)
+def test_a_folder_and_the_output_are_bounded(bound, body, words):
+    limits = replace(LIMITS, **{bound: 10**8})
     with closing(box(RING, {"ring.py": f"{HEAD}{DEF}    {body}\n"}, limits)) as rig:
-        assert "No space left on device" in str(try_case(rig, "right", CASE))
+        assert words in str(try_case(rig, "right", CASE))
 
 
 def test_a_launcher_that_is_stopped_keeps_nobody(monkeypatch):

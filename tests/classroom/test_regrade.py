@@ -2,6 +2,7 @@
 
 import csv
 import json
+import runpy
 
 import nbformat
 import pytest
@@ -30,11 +31,12 @@ def judged(tmp_path, monkeypatch):
 
     def try_all(rig, cells, keep):
         tried[:] = [cell.name for cell in cells]
-        known = {"state": state["now"], "lines": []}
-        found = {cell.name: {"points": cell.points} | known for cell in cells}
-        for name, one in found.items():
-            keep(name, one)
-        return found
+        for cell in cells:
+            drawn = f"{rig.draw(1).integers(10**9)}"
+            known = {"points": cell.points, "state": state["now"], "lines": [drawn]}
+            keep(cell.name, known)
+            if state["now"] == "broken off":
+                raise KeyboardInterrupt
 
     programs = {"ring.py": "x = 1"}
     monkeypatch.setattr(judge, "try_all", try_all)
@@ -59,6 +61,7 @@ def test_one_criterion_is_judged_anew_and_the_rest_stays(judged):
     points = {cell.name: cell.points for cell in cells("ring")}["bytes_sent"]
     assert changes(before, now) == f"bytes_sent FAIL → pass, 0 → {points:g} points"
     assert changes(now, judged("fail")) == "" and judged.tried == []  # it is on record
+    assert judged("fail", again=True).score == 0  # so all are judged anew
 
 
 def test_what_was_blocked_is_judged_again(judged):
@@ -66,6 +69,26 @@ def test_what_was_blocked_is_judged_again(judged):
     judged("blocked", only=["bytes_sent"])
     assert judged("pass").criteria["bytes_sent"]["state"] == "pass"
     assert judged.tried == ["bytes_sent"]
+
+
+def test_what_is_judged_is_saved_at_once(judged):
+    with pytest.raises(KeyboardInterrupt):
+        judged("broken off")
+    first, *others = [cell.name for cell in cells("ring")]
+    now = judged("pass")
+    assert judged.tried == others and now.criteria[first]["state"] == "broken off"
+
+
+def test_a_grading_draws_from_its_own_secret_that_the_report_names(judged, monkeypatch):
+    """One report has one secret: what is judged anew has the cases of the rest."""
+    assert runpy.run_path(judge.__file__)["SECRET"] != judge.SECRET
+    before = judged("fail")
+    monkeypatch.setattr(judge, "SECRET", "of the next")
+    one = judged("pass", only=["bytes_sent"])
+    drawn = [found["lines"] for found in one.criteria.values()]
+    assert one.secret == before.secret and drawn == [drawn[0]] * len(drawn)
+    anew = judged("pass", again=True)
+    assert anew.secret == "of the next" and anew.criteria["right"]["lines"] != drawn[0]
 
 
 def test_who_hands_in_anew_is_judged_by_all_criteria(judged):

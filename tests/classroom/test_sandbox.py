@@ -5,9 +5,11 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 from conftest import wait_until
+from course import UNSAFE
 
 from classroom.engine import groups, remedy, sandbox, zygote
 
@@ -29,7 +31,7 @@ def test_without_a_control_group_nothing_is_graded(monkeypatch):
 @pytest.mark.parametrize(
     ("text", "met"),
     [
-        ("f = os.memfd_create('x')\nwhile True: os.write(f, bytes(10**7))", "memory"),
+        ("for _ in range(99): os.write(memory, bytes(10**7))", "memory"),
         ("for _ in range(40): os.fork() or os._exit(time.sleep(2) or 0)", "pids"),
         ("os.fork()", ""),
     ],
@@ -38,6 +40,7 @@ def test_a_control_group_bounds_and_is_gone_in_the_end(text, met):
     group = groups.make(500_000_000, 20)
     own = group.entries()
     enter = "\n".join(f"os.write({entry}, b'0')" for entry in own)
+    enter += "\nmemory = os.memfd_create('memory')"
     words = [sys.executable, "-c", f"import os, time\n{enter}\n{text}"]
     assert not group.over()
     subprocess.run(words, pass_fds=own, timeout=60, stderr=subprocess.DEVNULL)
@@ -73,12 +76,29 @@ def test_many_processes_have_no_more_of_a_core_than_one_of_another_submission():
     assert first > sum(others) / 3, (first, others)
 
 
-@IN_GROUP
-def test_the_group_of_a_judge_that_was_killed_is_removed_by_the_next_one():
-    text = "import os\nfrom classroom.engine import groups\n"
-    text += "print(groups.make(10**8, 50).folders[0])\nos._exit(1)"
-    words = [sys.executable, "-c", text]
-    left = subprocess.run(words, capture_output=True, text=True).stdout.strip()
+KILLED = """
+import os, signal, sys
+import psutil
+from classroom.engine import groups, sandbox
+sandbox.PYTHON = sys.argv[1]
+group = groups.make(10**9, 50)
+run = sandbox._Run(sandbox.Limits(), os.devnull, group)
+first, keeper = (open(f"/proc/self/fdinfo/{life}").read() for life in run.lives)
+pids = [int(told.partition("Pid:")[2].split()[0]) for told in (first, keeper)]
+psutil.Process(pids[0]).children()[0].suspend()
+print(group.folders[0], *pids, flush=True)
+os._exit(1)
+"""
+
+
+@pytest.mark.skipif(UNSAFE, reason="there is no sandbox here")
+def test_what_a_judge_that_was_killed_has_left_ends_and_its_group_is_removed():
+    """Though the sandbox's command, which waits for the judge, is stopped."""
+    words = [sys.executable, "-c", KILLED, sandbox.PYTHON]
+    left, *pids = subprocess.run(words, stdout=subprocess.PIPE).stdout.split()
+    processes = [Path("/proc", os.fsdecode(pid), "cmdline") for pid in pids]
+    assert len(pids) == 2
+    assert wait_until(lambda: not any(p.exists() and p.read_bytes() for p in processes))
     ours = groups.make(10**8, 50)
     assert os.path.exists(left)
     groups.homes.cache_clear()
@@ -162,6 +182,12 @@ def test_a_rank_that_has_failed_is_told_though_the_launcher_does_not_know():
     told = zygote.judged(answer, {0: 0, 1: -9, 2: 0})
     assert told["exit_codes"] == [0, -9, None]
     assert told["failure"] == "rank 1 ended with -9"
+
+
+def test_a_python_above_the_lab_does_not_show_it(monkeypatch):
+    assert any(sys.prefix.startswith(path) for path in sandbox._python())
+    monkeypatch.setattr(sandbox, "ROOT", Path(sys.prefix, "lab"))
+    assert not any(sys.prefix.startswith(path) for path in sandbox._python())
 
 
 def test_a_run_that_measures_time_has_the_machine_for_itself():
