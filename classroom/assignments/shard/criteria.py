@@ -75,7 +75,7 @@ class Case:
         self.given |= {"steps": steps, "options": OPTIONS[inner], "frozen": []}
         every = {"at": 0, "params": [*range(len(shapes))], "options": {}}
         self.given |= {"groups": [every], "gamma": None, "save": False}
-        self.given |= {"weigh": False, "resume": False}
+        self.given |= {"weigh": False, "resume": False, "plain": False}
         self.given |= {"without": [[]] * steps, "changes": [[]] * steps} | more
         self.given |= {"common": int(draw.integers(2**62))}
         self.seeds = [int(seed) for seed in draw.integers(2**62, size=ranks)]
@@ -186,7 +186,7 @@ class Truth:
 
 def equal(rig: Rig, **given: Any) -> Verdict:
     """After every step all ranks hold what the unsharded optimizer would make."""
-    case = Case(rig, **given)
+    case = Case(rig, plain="groups" not in given, **given)
     Truth(case).owners(case.run(rig))
     return PASS
 

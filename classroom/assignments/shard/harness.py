@@ -134,11 +134,12 @@ def made_up(optimizer: torch.optim.Optimizer) -> dict:
 def main() -> None:
     """Inputs: shapes of the parameters and their dtype; inner, the name of a class, and
     its options; groups, each with the numbers of its params, its own options and the
-    step `at` which it comes; frozen numbers; by step, the numbers `without` a gradient;
-    by step, the changes of options [group, name, value]; gamma of a scheduler; steps;
-    the seed of this rank, and one that all have in common; a checkpoint, or none; save,
-    whether one is asked for; weigh, whether memory is measured before there is an
-    optimizer and after two steps; resume, whether it has loaded and saved a state then.
+    step `at` which it comes; plain, whether the only group comes as its parameters
+    alone; frozen numbers; by step, the numbers `without` a gradient; by step, the
+    changes of options [group, name, value]; gamma of a scheduler; steps; the seed of
+    this rank, and one that all have in common; a checkpoint, or none; save, whether one
+    is asked for; weigh, whether memory is measured before there is an optimizer and
+    after two steps; resume, whether it has loaded and saved a state then.
     """
     from ranks import answer, give, give_back_at_once, inputs, weigh
     from tensors import tensor_bytes
@@ -157,7 +158,10 @@ def main() -> None:
         if given["weigh"]:
             weigh(tensors=tensor_bytes())
         inner, options = INNER[given["inner"]], given["options"]
-        optimizer = program.ShardedOptimizer(training.groups(0), inner, **options)
+        begun: Any = training.groups(0)
+        if given["plain"]:
+            begun = iter(begun[0]["params"])  # as model.parameters() are: once
+        optimizer = program.ShardedOptimizer(begun, inner, **options)
         if "names" in given:
             optimizer.load_state_dict(put_together(given))
         if given["resume"]:

@@ -12,6 +12,10 @@ MISTAKES = mistakes(
 +            elif self.rank == right:
 +                dist.recv(parameter, owner)
 
+@@ equal, odd: counts the parameters, and has none left
+         self.load = [0] * self.world_size  # how many numbers each rank owns
++        self.count = sum(1 for _ in params)
+
 @@ shares: every n-th parameter
 -                owner = self.load.index(min(self.load))
 +                owner = len(self.owner) % self.world_size
@@ -60,9 +64,9 @@ MISTAKES = mistakes(
 +            dist.all_gather(all_ranks, parameter)
 +            parameter.copy_(all_ranks[owner])
 
-@@ groups: options are as they were
+@@ groups: the learning rate alone is passed on
 -            mine |= {name: group[name] for name in group if name != "params"}
-+            mine | {name: group[name] for name in group if name != "params"}
++            mine["lr"] = group["lr"]
 
 @@ groups: the options of the first group
          for mine, group in pairs:
