@@ -178,6 +178,7 @@ def main() -> None:
             weigh(tensors=tensor_bytes())
         give(params=np.array([*steps]))
         if given["save"]:
+            optimizer.state_dict()  # to be asked changes nothing
             whole = optimizer.state_dict()
             if dist.get_rank() == 0:
                 give(**pieces(whole))

@@ -58,12 +58,6 @@ MISTAKES = mistakes(
 +            parameter *= self.rank == owner
 +            dist.all_reduce(parameter)
 
-@@ wire: everybody sends everything
--            dist.broadcast(parameter, src=owner)  # all now hold what its owner made
-+            all_ranks = [parameter.clone() for _ in self.load]
-+            dist.all_gather(all_ranks, parameter)
-+            parameter.copy_(all_ranks[owner])
-
 @@ groups: the learning rate alone is passed on
 -            mine |= {name: group[name] for name in group if name != "params"}
 +            mine["lr"] = group["lr"]
@@ -96,6 +90,10 @@ MISTAKES = mistakes(
 @@ checkpoint: rank 0's own share
 -        state = {i: state for share in shares for i, state in share.items()}
 +        state = {i: state for share in shares[:1] for i, state in share.items()}
+
+@@ checkpoint: takes the parameters out of its groups
+-            {**group, "params": [numbers[parameter] for parameter in group["params"]]}
++            {"params": [numbers[p] for p in group.pop("params")], **group}
 
 @@ checkpoint: the numbers of the share
 -                    state[place] = state_dict["state"][numbers[parameter]]
