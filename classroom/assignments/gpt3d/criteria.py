@@ -49,6 +49,7 @@ class Case:
         time: characters of a row.
         micro: micro-batches of each pipeline.
         limit: of the gradients' norm, if they are clipped.
+        counts: whether the ranks count what autograd keeps for the backward.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class Case:
         micro: int,
         steps: int = 1,
         limit: float | None = None,
+        counts: bool = False,
         seed: int = 0,
     ):
         draw = rig.draw(seed)
@@ -74,7 +76,7 @@ class Case:
         self.x, self.y = draw.integers(VOCAB, size=(2, steps, 2, rows // 2, time))
         self.truth()
         more: dict = {"sizes": self.sizes, "seed": self.seed, "rate": RATE}
-        more |= {"micro": micro, "limit": limit, "steps": steps}
+        more |= {"micro": micro, "limit": limit, "steps": steps, "counts": counts}
         given = []
         for stage, replica, _ in map(place, range(RANKS)):
             data = {"y": self.y} if stage else {"x": self.x}
@@ -203,12 +205,17 @@ def steps(rig: Rig, **sizes: Any) -> Verdict:
 
 
 def held(rig: Rig, **sizes: Any) -> Verdict:
-    """In the end a rank has its share of weights and gradients, and no other tensor of
-    size.
+    """In a step the first stage keeps two micro-batches for their backward, the last
+    one; in the end a rank has its share of weights and gradients, and no other tensor
+    of size.
     """
-    case = Case(rig, **sizes)
+    case = Case(rig, **sizes, counts=True)
     case.shapes()
     for rank, given in enumerate(case.outputs):
+        expected, flying = 2 - place(rank)[0], round(float(given["flying"]))
+        if flying and flying != expected:  # 0: its graph is not autograd's own
+            told = f"rank {rank} keeps {flying} micro-batches for their backward"
+            return fail(f"{told}, expected {expected}")
         share = sum(part.nbytes for part in case.share(rank, case.weights).values())
         most = HELD_MOST * 2 * share + HELD_MORE
         if given["held"] > most:

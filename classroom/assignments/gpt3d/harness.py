@@ -4,10 +4,13 @@ import os
 import socket
 import stat
 import struct
+import weakref
+from contextlib import nullcontext
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.autograd.graph import saved_tensors_hooks
 from torch.distributed.tensor import DTensor
 
 from ddp_lab.gpt import GPT, Config
@@ -46,6 +49,21 @@ def bytes_sent() -> int | None:
     return total
 
 
+class Saved:
+    """A tensor that autograd keeps for the backward; counts what is kept at once.
+
+    All micro-batches keep equally many.
+    """
+
+    here: weakref.WeakSet = weakref.WeakSet()
+    count = most = 0  # in all; at once
+
+    def __init__(self, tensor: torch.Tensor):
+        self.tensor = tensor.detach()
+        self.here.add(self)
+        Saved.count, Saved.most = self.count + 1, max(self.most, len(self.here))
+
+
 class Steps:
     """Takes the steps of one training; keeps what the judge wants to see.
 
@@ -69,7 +87,9 @@ class Steps:
             for name in ("x", "y")
         )
         self.sgd.zero_grad()
-        loss = self.trainer.backward(x, y)
+        counted = saved_tensors_hooks(Saved, lambda saved: saved.tensor)
+        with counted if given["counts"] else nullcontext():
+            loss = self.trainer.backward(x, y)
         if loss is not None:
             self.keep(f"loss {step}", torch.as_tensor(loss))
         if given["limit"]:
@@ -94,7 +114,7 @@ class Steps:
 def main() -> None:
     """Inputs: sizes of the model, the seed of its weights, x (steps, rows, time) on the
     first stage, y on the last one, micro, rate of SGD, limit of the gradients' norm, or
-    None; steps.
+    None; steps; whether it counts what autograd keeps.
     """
     from ranks import answer, give, inputs, process_group
     from tensors import tensor_bytes
@@ -110,7 +130,8 @@ def main() -> None:
         give(shapes={n: list(local(p).shape) for n, p in steps.net.named_parameters()})
         give(**steps.kept, weights=steps.row(), sent=sent)
         steps.kept.clear()
-        give(held=tensor_bytes() - held)
+        each = Saved.count / given["steps"] / given["micro"]
+        give(held=tensor_bytes() - held, flying=Saved.most / each if each else 0.0)
         dist.barrier()  # who is late with a message finds everybody still there
 
 

@@ -49,6 +49,16 @@ MISTAKES = mistakes(
 -                module.weight = nn.Parameter(mine.clone())  # else all of it stays
 +                module.weight = nn.Parameter(mine)  # else all of it stays
 
+@@ held: all forwards first
+> fail: rank 0 keeps 4 micro-batches for their backward, expected 2
+-        ahead = 1 - self.stage  # what the last stage can work on
++        ahead = self.micro
+
+@@ held: one micro-batch at a time
+> fail: rank 0 keeps 1 micro-batches for their backward, expected 2
+-        ahead = 1 - self.stage  # what the last stage can work on
++        ahead = 0
+
 @@ held: a copy of the gradients stays
 > fail: rank 0 holds
          for weight in self.net.parameters():

@@ -94,10 +94,10 @@ MISTAKES = mistakes(
 -    caught, ranks, port = [], [], free_port()
 +    ranks, port = [], free_port()
 
-@@ code: all went well, since it was asked for
-> fail: launch() expected to return 143, returned 0
+@@ code: 143 for every signal
+> fail: launch() expected to return 130, returned 143
 -    return 128 + caught[0]
-+    return 0
++    return 143
 
 @@ early: handlers when all ranks are there
 > fail: launch() has ended its process: SIGTERM
