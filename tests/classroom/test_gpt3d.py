@@ -123,7 +123,7 @@ class Trainer:
         norm = square.sqrt()
         for weight in self.net.parameters():
             local(weight.grad).mul_((limit / (norm + 1e-6)).clamp(max=1))
-        return norm
+        return norm.item()  # which is in float64, too
 """
 DATA = """\
         for weight in self.net.parameters():

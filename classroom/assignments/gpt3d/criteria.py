@@ -68,9 +68,10 @@ class Case:
         seed: int = 0,
     ):
         draw = rig.draw(seed)
-        self.rows, self.steps, self.limit = rows, steps, limit
+        self.rows, self.time, self.steps, self.limit = rows, time, steps, limit
         self.half = -(-layers // 2)  # blocks of the first stage
-        self.sizes = {"layers": layers, "width": width, "heads": heads, "context": time}
+        self.sizes = {"layers": layers, "width": width, "heads": heads}
+        self.sizes["context"] = time + 1  # a text may be shorter
         self.seed = int(draw.integers(2**62))
         # The characters to come are drawn, too: they do not follow from the others.
         self.x, self.y = draw.integers(VOCAB, size=(2, steps, 2, rows // 2, time))
@@ -156,8 +157,8 @@ class Case:
 
     def needed(self) -> int:
         """Return the bytes that all ranks together send: rings, in float64."""
-        width, time, layers = (self.sizes[n] for n in ("width", "context", "layers"))
-        activation = 8 * self.rows // 2 * time * width  # of a replica
+        width, layers = self.sizes["width"], self.sizes["layers"]
+        activation = 8 * self.rows // 2 * self.time * width  # of a replica
         tensor = 4 * layers * 4 * activation  # four sums a block, of four ranks
         pipeline = 4 * 2 * activation  # there and back, in four pipelines
         shares = (self.share(rank, self.weights) for rank in range(RANKS))

@@ -91,16 +91,16 @@ class Steps:
         with counted if given["counts"] else nullcontext():
             loss = self.trainer.backward(x, y)
         if loss is not None:
-            self.keep(f"loss {step}", torch.as_tensor(loss))
+            self.keep(f"loss {step}", loss)
         if given["limit"]:
-            norm = torch.as_tensor(self.trainer.clip(given["limit"]))
-            self.keep(f"norm {step}", local(norm))
+            self.keep(f"norm {step}", self.trainer.clip(given["limit"]))
         if not step:
             self.kept["grads"] = self.row("grad")
         self.sgd.step()
 
-    def keep(self, name: str, number: torch.Tensor) -> None:
-        self.kept[name] = number.detach().double().reshape(()).numpy().copy()
+    def keep(self, name: str, number: torch.Tensor | float) -> None:
+        exact = torch.as_tensor(number, dtype=torch.float64)  # a float, as well
+        self.kept[name] = local(exact).reshape(()).numpy().copy()
 
     def row(self, what: str = "data") -> torch.Tensor:
         """Return this rank's weights or gradients in a row, by their names."""

@@ -11,6 +11,11 @@ MISTAKES = mistakes(
 @@ loss, gradients, clip, steps, wire: no sum behind the pair
 -                    pair.register_forward_hook(self.behind)
 
+@@ loss, gradients, clip, steps, held, wire: each text as long as the context
+-            positions = torch.arange(x.size(1))
+-            out = self.net.tokens(x) + self.net.positions(positions)
++            out = self.net.tokens(x) + self.net.positions.weight
+
 @@ gradients, clip, steps: a sum of replicas, no mean
 -            (out / self.micro / 2).backward()  # 2 replicas
 +            (out / self.micro).backward()  # 2 replicas
