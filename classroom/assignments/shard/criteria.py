@@ -37,7 +37,7 @@ OPTIONS: dict[str, dict] = {
     "AdamW": {"lr": 0.01, "weight_decay": 0.1},
     "SGD": {"lr": 0.1, "momentum": 0.9},
 }
-TOLERANCE = {"float64": 1e-7, "float32": 1e-5}  # absolute and relative
+TOLERANCE = {"float64": 1e-10, "float32": 1e-5}  # absolute and relative
 WIRE_SLACK = 0.05  # of the bytes that are needed
 GROWTH = 1_000_000  # bytes by which a process grows anyway
 PIECE = 25_000  # numbers of a parameter, where there are many of them

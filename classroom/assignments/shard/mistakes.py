@@ -4,7 +4,7 @@ from classroom.engine.assignment import mistakes
 
 MISTAKES = mistakes(
     """
-@@ equal: only the neighbor is told
+@@ equal, memory, resumed: only the neighbor is told
 -            dist.broadcast(parameter, src=owner)  # all now hold what its owner made
 +            right = (owner + 1) % self.world_size
 +            if self.rank == owner:
@@ -15,6 +15,12 @@ MISTAKES = mistakes(
 @@ equal, odd: counts the parameters, and has none left
          self.load = [0] * self.world_size  # how many numbers each rank owns
 +        self.count = sum(1 for _ in params)
+
+@@ equal, shares, groups, odd, checkpoint: float32 on the wire
+-            dist.broadcast(parameter, src=owner)  # all now hold what its owner made
++            box = parameter.float()
++            dist.broadcast(box, src=owner)
++            parameter.copy_(box)
 
 @@ shares: every n-th parameter
 -                owner = self.load.index(min(self.load))
