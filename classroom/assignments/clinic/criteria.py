@@ -7,14 +7,12 @@ cured program is called with other data and other ranks than the sick one ever s
 import ast
 import time
 from collections.abc import Callable
-from threading import Event, Semaphore
 
 import numpy as np
 
 from classroom.engine.modules import parsed
-from classroom.engine.recorder import Reply
 from classroom.engine.rig import Outcome, Rig, compare_all
-from classroom.engine.verdict import PASS, Verdict, fail
+from classroom.engine.verdict import PASS, Decided, Verdict, fail
 
 PATIENTS = "goal", "relay", "prices", "leaders", "overlap", "score"
 PROGRAMS = {"diagnosis": "diagnosis.py"} | {name: f"{name}.py" for name in PATIENTS}
@@ -44,7 +42,6 @@ WORDS = {
 
 ROUNDING = 1e-5  # relative; to compute in float32 is no sickness
 LATE = 2.0  # seconds, longer than any nap
-PATIENCE = 10.0  # seconds; a cure needs none of them
 
 # --- diagnoses ---
 
@@ -128,19 +125,24 @@ def _treat(
     call: str,
     arguments: list[dict],
     results: tuple = ("result",),
-    reply: Reply | None = None,
+    order: "Meanwhile | None" = None,
 ) -> Outcome:
     """Call the cured program's function with `arguments` by rank; see that it returns.
 
     Args:
         results: names for what it returns.
-        reply: what says when the ranks go on, if they also get a `search`.
+        order: says when the ranks go on, if they also get a `search`.
     """
     about: dict = {"program": PROGRAMS[patient], "call": call}
-    about |= {"results": [*results], "searches": reply is not None}
+    about |= {"results": [*results], "searches": order is not None}
     given = [{**about, "takes": [*values], **values} for values in arguments]
-    outcome = rig.run(len(given), given, reply=reply)
-    outcome.must_give(*results)
+    outcome = rig.run(len(given), given, reply=order)
+    problem = outcome.problem(*results)
+    if problem and problem.state == "fail" and order and not order.met():
+        words = "rank 0 does not search while the sum travels"
+        problem = fail(f"{words}\n{problem.words}")
+    if problem:
+        raise Decided(problem)
     return outcome
 
 
@@ -216,26 +218,33 @@ class Meanwhile:
     """Lets the ranks go on in an order that overlapping ones can keep.
 
     The other ranks begin when rank 0 searches: it has not waited for the sum before.
-    Its search ends when they have the sum: it has sent its share before.
+    Its search ends when they have the sum: it has sent its share before. Whoever has to
+    wait asks again, so that only the run's own limit ends a standstill.
 
     Args:
         late: seconds by which the others come later; then the search waits for nobody.
     """
 
     def __init__(self, ranks: int, late: float):
-        self.others, self.late, self.kept = ranks - 1, late, True
-        self.searches, self.sums = Event(), Semaphore(0)
+        self.others, self.late, self.searching = ranks - 1, late, False
 
-    def __call__(self, rank: int, asked: dict) -> None:
-        if rank == 0:
-            self.searches.set()
-            for _ in range(0 if self.late else self.others):
-                self.kept = self.kept and self.sums.acquire(timeout=PATIENCE)
+    def __call__(self, rank: int, asked: dict) -> bool:
+        """Return whether a rank may go on."""
+        if asked["step"] == "start":  # of a run, which may be tried twice
+            self.searching, self.sums = False, set[int]()
+        elif asked["step"] == "search":
+            self.searching = True
+            return self.met()
         elif asked["step"] == "begin":
-            self.kept &= self.searches.wait(PATIENCE)
-            time.sleep(self.late)
+            time.sleep(self.late if self.searching else 0)
+            return self.searching
         else:
-            self.sums.release()
+            self.sums.add(rank)
+        return True
+
+    def met(self) -> bool:
+        """Tell whether rank 0 has searched while the sum traveled."""
+        return self.searching and (self.late > 0 or len(self.sums) == self.others)
 
 
 def overlap_cure(rig: Rig, *, ranks: int, length: int, seed: int = 1) -> Verdict:
@@ -252,8 +261,6 @@ def overlap_cure(rig: Rig, *, ranks: int, length: int, seed: int = 1) -> Verdict
         verdict = _near(x.sum(0) / ranks, outcome, "mean")
         if verdict.state == "pass":
             verdict = _near([np.array(own.max()) for own in x], outcome, "largest")
-        if verdict.state == "pass" and not order.kept:
-            verdict = fail("rank 0 does not search while the sum travels")
         if verdict.state != "pass":
             break
     return verdict

@@ -1,6 +1,7 @@
 """Call one function of a cured program, each rank with its own arguments."""
 
 import functools
+import time
 from typing import Any
 
 import numpy as np
@@ -8,22 +9,27 @@ import torch
 import torch.distributed as dist
 from ranks import RANK, answer, ask, give, inputs, process_group
 
+LOOK = 0.05  # seconds between two questions
+
 
 @functools.cache
-def tell_that_we_search() -> None:
-    """Let the judge say when the first search may go on."""
-    ask(step="search")
+def may_go_on(step: str) -> None:
+    """Let the judge say when this rank may go on with its first `step`."""
+    while not ask(step=step):
+        time.sleep(LOOK)
 
 
 def search(x: Any) -> torch.Tensor:
     """Return the largest of x: a tensor, an array or a list of numbers."""
     if RANK == 0:
-        tell_that_we_search()
+        may_go_on("search")
     return torch.as_tensor(x).max()
 
 
 def main() -> None:
     given = inputs()
+    if given["searches"] and RANK == 0:
+        ask(step="start")  # before the others have joined
     with process_group():
         function = getattr(answer(given["program"]), given["call"])
         arguments = {name: given[name] for name in given["takes"]}
@@ -33,7 +39,7 @@ def main() -> None:
         if given["searches"]:
             arguments["search"] = search
             if RANK:
-                ask(step="begin")
+                may_go_on("begin")
         results = function(**arguments)
         if given["searches"] and RANK:
             ask(step="end")
