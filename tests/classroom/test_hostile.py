@@ -43,10 +43,6 @@ HOSTILE = {
         "kept = [torch.ones(25_000_000) for _ in range(30)]",
         MEMORY,
     ),
-    "leaves all memory to a small process": (  # the kernel may kill the keeper for it
-        "os.execvp('sh', ['sh', '-c', 'head -c 3000000000 /dev/zero > /tmp/x'])",
-        MEMORY,
-    ),
     "shares all memory": (
         "import mmap\n    kept = [mmap.mmap(-1, 10 ** 8) for _ in range(30)]\n"
         "    for part in kept:\n        part.write(bytes(10 ** 8))",
@@ -201,8 +197,8 @@ def test_a_folder_and_the_output_are_bounded(bound, body, words):
 
 def test_a_launcher_that_is_stopped_keeps_nobody(monkeypatch):
     """It is of the same user as the ranks, and the only one that ends a silent run."""
-    monkeypatch.setattr(sandbox.runner, "limit", lambda timeout: 5)
-    monkeypatch.setattr(sandbox.runner, "FIRST_SIGN", 10)
+    monkeypatch.setattr(sandbox.runner, "limit", lambda timeout: 0)
+    monkeypatch.setattr(sandbox.runner, "FIRST_SIGN", 8)
     stop = "import signal\n    for pid in filter(str.isdigit, os.listdir('/proc')):\n"
     stop += "        if pid != str(os.getpid()):\n"
     stop += "            os.kill(int(pid), signal.SIGSTOP)\n    time.sleep(1000)"
@@ -423,6 +419,5 @@ def test_a_fork_bomb_costs_no_neighbor_anything(tmp_path, monkeypatch):
 
 def test_the_same_answer_gets_the_same_grade():
     text = changed("ring", ("length * i // parts", "length // parts * i"))["ring.py"]
-    cases = [CASE, CASE | {"length": 9}]
-    seen = [[str(tried(text, case=case)) for case in cases] for _ in range(2)]
-    assert seen[0] == seen[1]
+    first, second = in_turn(text, 9, 9)
+    assert first.startswith("fail: ") and first == second

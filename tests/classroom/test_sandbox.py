@@ -4,7 +4,6 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -59,18 +58,24 @@ def test_many_processes_have_no_more_of_a_core_than_one_of_another_submission():
     if "cpu" not in offered:
         pytest.skip("no controller of cores")
     few, many = (groups.make(10**9, 50) for _ in range(2))
-    start, core = time.monotonic() + 4, min(os.sched_getaffinity(0))
+    gate, core = os.pipe(), min(os.sched_getaffinity(0))
     text = f"import os, time\nos.sched_setaffinity(0, [{core}])\n"
-    text += f"time.sleep(max(0, {start} - time.monotonic()))\n"
-    text += f"while time.monotonic() < {start + 3}: pass\nprint(time.process_time())"
+    text += f"print('here', flush=True)\nos.read({gate[0]}, 1)\n"
+    text += "end = time.monotonic() + 2\nbefore = time.process_time()\n"
+    text += "while time.monotonic() < end: pass\nprint(time.process_time() - before)"
     running = []
     for group in [few] + [many] * 10:
         own = group.entries()
         enter = "".join(f"os.write({entry}, b'0')\n" for entry in own)
         words = [sys.executable, "-c", f"import os\n{enter}{text}"]
-        running.append(subprocess.Popen(words, pass_fds=own, stdout=subprocess.PIPE))
+        theirs = [*own, gate[0]]
+        running.append(subprocess.Popen(words, pass_fds=theirs, stdout=subprocess.PIPE))
         for entry in own:
             os.close(entry)
+    for process in running:
+        process.stdout.readline()
+    for end in gate:  # so they begin
+        os.close(end)
     first, *others = [float(process.communicate()[0]) for process in running]
     few.close(), many.close()
     assert first > sum(others) / 3, (first, others)
@@ -138,6 +143,15 @@ def test_in_a_container_the_topmost_group_makes_room(machine, monkeypatch):
     monkeypatch.setattr(os.path, "ismount", lambda path: True)
     assert groups.homes() == [machine]
     assert (machine / groups.HOLDER / "cgroup.procs").read_text() == str(os.getpid())
+
+
+def test_version_1_has_a_group_in_each_hierarchy(machine, monkeypatch):
+    memory, pids, cores = (machine / name for name in ("memory", "pids", "cpu"))
+    for folder in (memory, pids, cores):
+        folder.mkdir()
+    own = {"memory": memory, "pids": pids, "cpuacct": cores, "cpu": cores}
+    monkeypatch.setattr(groups, "_own", lambda: {"": machine} | own)
+    assert groups.homes() == [memory, pids, cores]
 
 
 def test_who_is_lent_a_scope_moves_into_it(machine, monkeypatch):
