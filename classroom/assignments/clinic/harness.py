@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from ranks import RANK, answer, ask, give, inputs, process_group
 
-LOOK = 0.05  # seconds between two questions
+LOOK = 0.01  # seconds between two questions
 
 
 @functools.cache
