@@ -82,7 +82,7 @@ def test_many_processes_have_no_more_of_a_core_than_one_of_another_submission():
 
 
 KILLED = """
-import os, signal, sys
+import os, sys
 import psutil
 from classroom.engine import groups, sandbox
 sandbox.PYTHON = sys.argv[1]

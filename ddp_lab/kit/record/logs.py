@@ -260,8 +260,7 @@ def _read_rank(folder: Path) -> RankLog:
 def _add_evidence(log: RankLog, folder: Path) -> None:
     """Add where the rank stood, and what it had called; see rank.py."""
     log.add_seen(read_json(folder / names.SEEN))
-    flight = read_json(folder / names.FLIGHT)
-    flight = flight or read_json(folder / names.ANSWER) or {}
+    flight = read_json(folder / names.FLIGHT) or read_json(folder / names.ANSWER) or {}
     log.calls, log.groups = from_flight(flight), flight.get("groups", {})
     log.handles, log.meets = flight.get("handles"), tuple(flight.get("meets", ()))
     log.started_as = tuple(flight.get("started_as", ()))
