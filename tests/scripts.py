@@ -710,6 +710,22 @@ for x, y in DataLoader(data, 10, sampler=DistributedSampler(data)):
     opt.step()
 """,
     ),
+    "a function's dropout is the same on all ranks": (
+        "Dropout drops the same on all ranks",
+        """\
+class Net(nn.Linear):
+    def forward(self, x):
+        return nn.functional.dropout(super().forward(x), training=self.training)
+
+
+model = DDP(Net(8, 1))
+opt = torch.optim.SGD(model.parameters(), 0.1)
+for x, y in DataLoader(data, 10, sampler=DistributedSampler(data)):
+    opt.zero_grad()
+    mse(model(x), y).backward()
+    opt.step()
+""",
+    ),
     "every rank writes the checkpoint": (
         "both.pt, by ranks 0, 1",
         """\

@@ -62,6 +62,37 @@ def test_what_every_rank_prints_is_named(tmp_path):
     assert "all ranks print the same at train.py:2." in told
 
 
+GATHERS = """\
+from torch.distributed.nn.functional import all_gather
+
+model = DDP(nn.Linear(8, 4))
+opt = torch.optim.SGD(model.parameters(), 0.1)
+for x, _ in DataLoader(data, 10, sampler=DistributedSampler(data)):
+    mine = model(x)
+    every = [torch.empty_like(mine) for _ in range(world)]
+    dist.all_gather(every, mine)
+    opt.zero_grad()
+    (mine @ torch.cat([*every]).T).logsumexp(1).sum().backward()
+    opt.step()
+"""
+GATHERED = f"train.py:{HEAD.count(chr(10)) + 9}"
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    ("call", "lost"),
+    [
+        ("dist.all_gather(every, mine)", True),
+        ("dist.all_gather(every, mine.detach())", False),
+        ("every = all_gather(mine)", False),
+    ],
+)
+def test_a_gradient_that_a_call_gives_nobody_back_is_named(call, lost, tmp_path):
+    source = GATHERS.replace("dist.all_gather(every, mine)", call)
+    told, well = page(written(tmp_path, source), steps=3)
+    assert well and (f"gives none back ({GATHERED})" in " ".join(told.split())) == lost
+
+
 @pytest.mark.processes
 def test_the_script_is_as_it_is_without_a_witness(tmp_path):
     source = (

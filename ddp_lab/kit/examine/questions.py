@@ -433,6 +433,8 @@ def gradients(ranks: Facts) -> Answer:
                 "Give the optimizer `model.parameters()` of the model that is trained.",
                 model["line"],
             )
+    if line := ranks[0]["gathered"]:
+        return unseen("a call takes values that have one, and gives none back", line)
     if idle := [name for each in stepped for name in _idle(each)]:
         return unseen(f"{len(idle)} never got one, such as {idle[0]}.")
     if not stepped:
@@ -492,7 +494,8 @@ def noise(ranks: Facts) -> Answer:
     for models in zip(*(each["models"] for each in ranks), strict=False):
         members = models[0]["ranks"]
         states = [*zip(*(models[r]["noise"] for r in members), strict=False)]
-        if len(states) < 2 or len(members) < 2:
+        drops = all(models[r]["drops"] for r in members)
+        if not drops or len(states) < 2 or len(members) < 2:
             continue
         if all(len({*each}) == 1 for each in states):
             alike = "their generators are in one state at each forward."
@@ -500,7 +503,7 @@ def noise(ranks: Facts) -> Answer:
             mistake = f"Dropout drops the same on all ranks: {alike}"
             return no(mistake, cure, models[0]["line"])
         return yes(f"{len(states)} forwards.")
-    return unseen("no `nn.Dropout` in training.")
+    return unseen("no dropout in training.")
 
 
 def files(ranks: Facts) -> Answer:

@@ -126,6 +126,7 @@ class Witness:
             "averaged": {},
             "others": 0,
             "columns": [],
+            "gathered": "",  # where a call took what has a gradient, and gave none back
             "splits": [],
             "files": {},
             "prints": {},
@@ -175,6 +176,7 @@ class Witness:
         wrap(DDP, "__init__", self.made)
         wrap(DDP, "forward", self.forward)
         wrap(torch.autograd, "backward", self.backward)
+        wrap(torch.nn.functional, "dropout", self.dropped)
         wrap(torch.optim.Optimizer, "__init__", self.optimizer_made)
         plain = torch.compiler.disable  # where the step is compiled
         optimizer.register_optimizer_step_pre_hook(plain(self.before_step))
@@ -203,7 +205,8 @@ class Witness:
                 "synced": 0,  # of those
                 "cuts": False,  # sends by itself in its forward
                 "inputs": [],
-                "noise": [],
+                "noise": [],  # states of the generator, before each forward
+                "drops": False,
             }
         )
 
@@ -228,13 +231,20 @@ class Witness:
             every = [digest(each) for each in tensors([args, kwargs])]
             facts["inputs"].append(str(every) if any(every) else None)
             drops = (m for m in ddp.modules() if isinstance(m, torch.nn.Dropout))
-            if any(each.p > 0 and each.training for each in drops):
-                facts["noise"].append(digest(self._noise(given)))
+            facts["drops"] |= any(each.p > 0 and each.training for each in drops)
+            facts["noise"].append(digest(self._noise(given)))
         self.inside = facts
         try:
             return original(ddp, *args, **kwargs)
         finally:
             self.inside = None
+
+    def dropped(self, original: Any, *args: Any, **kwargs: Any) -> Any:
+        """Something is dropped, by a layer or by the script itself."""
+        named = dict(zip(("input", "p", "training"), args, strict=False)) | kwargs
+        if self.inside and named.get("p", 0.5) > 0 and named.get("training", True):
+            self.inside["drops"] = True
+        return original(*args, **kwargs)
 
     @staticmethod
     def _noise(given: Any) -> Any:
@@ -493,6 +503,10 @@ class Witness:
                 tensor = first_tensor([args, kwargs])
                 if tensor is not None:
                     self._carried(name, place(), tensor)
+                if torch.is_grad_enabled() and name not in MESSAGES:
+                    taken = (t for t in tensors([args, kwargs]) if t.grad_fn)
+                    if any(t.numel() > METRIC for t in taken):
+                        self.facts["gathered"] = place()
                 if self.inside and not _within("torch.nn.modules._functions"):
                     self.inside["cuts"] = True  # SyncBatchNorm does not
             return original(*args, **kwargs)
