@@ -4,6 +4,12 @@ No GPU is needed: the entries are those of PyTorch's recorder, legacy and nccl2 
 and the stacks say `.item()`, not the collective.
 """
 
+import pickle
+import sys
+import types
+
+import pytest
+
 from ddp_lab.kit.explain import hang
 from ddp_lab.kit.explain.stands import find_stands
 from ddp_lab.kit.explain.symptoms import find
@@ -11,6 +17,7 @@ from ddp_lab.kit.record.calls import from_flight
 from ddp_lab.kit.record.heard import listen
 from ddp_lab.kit.record.rank_log import RankLog
 from ddp_lab.kit.record.stacks import Frame
+from ddp_lab.kit.run import rank
 from ddp_lab.kit.run.rank import as_calls
 
 C10D = "/x/site-packages/torch/distributed/distributed_c10d.py"
@@ -111,6 +118,26 @@ def test_what_nccl2_has_retired_is_done():
         for n in (1, 2)
     ]
     assert [call.done for call in log(calls).calls] == [True, False]
+
+
+@pytest.mark.parametrize("by_backend", [True, False])
+def test_each_recorder_is_asked(by_backend, monkeypatch):
+    """From 2.15 on each backend has one of its own; before, one argument too many."""
+
+    def record(backend):
+        return pickle.dumps({"entries": [entry("all_reduce", 1, backend=backend)]})
+
+    def dump(backend: str = "gloo"):
+        return record(backend)
+
+    module = types.SimpleNamespace(
+        _dump_fr_trace=dump if by_backend else lambda: record("gloo"),
+        _dump_nccl_trace=lambda: record("nccl"),
+    )
+    monkeypatch.setitem(sys.modules, "torch", types.SimpleNamespace())
+    monkeypatch.setitem(sys.modules, "torch._C._distributed_c10d", module)
+    seen = [call["backend"] for call in rank.flight()["calls"]]
+    assert seen == ["gloo", "nccl"] + ["nccl2", "nccl-lazy"] * by_backend
 
 
 WATCHDOGS = (

@@ -246,19 +246,28 @@ def _write(path: Path, content: Any) -> bool:
 # --- the flight recorder ---
 
 
+RECORDERS: tuple[tuple[str, dict[str, str]], ...] = (
+    ("_dump_fr_trace", {}),  # of gloo
+    ("_dump_nccl_trace", {}),  # of NCCL; from 2.15 on only of "nccl-legacy"
+    ("_dump_fr_trace", {"backend": "nccl2"}),  # which is "nccl" from 2.15 on
+    ("_dump_fr_trace", {"backend": "nccl-lazy"}),
+)
+
+
 def flight() -> dict:
     """Return {"groups": {name: ranks}, "calls": [...]}; empty without torch."""
     torch: Any = sys.modules.get("torch")
     c10d = sys.modules.get("torch._C._distributed_c10d")
     if torch is None or c10d is None:
         return {"groups": {}, "calls": []}
-    calls = []
+    dumps = []
     try:
         with READING, _no_compiled_code(torch):
-            # gloo writes into the first, NCCL into the second.
-            for name in ("_dump_fr_trace", "_dump_nccl_trace"):
-                if dump := getattr(c10d, name, None):
-                    calls += as_calls(pickle.loads(dump()).get("entries", []))
+            for name, which in RECORDERS:
+                with suppress(AttributeError, TypeError):  # not in this release
+                    dumps.append(getattr(c10d, name)(**which))
+            records = [pickle.loads(dump).get("entries", []) for dump in dumps]
+        calls = [call for entries in records for call in as_calls(entries)]
         return {"groups": _groups(), "calls": calls}
     except Exception as error:  # another release; or torch is just being imported
         return {"groups": {}, "calls": [], "error": repr(error)}
@@ -321,7 +330,7 @@ def as_call(entry: dict) -> dict:
         "dtypes": entry["input_dtypes"],
         # These keep no other state; what legacy NCCL retires may have run out of time.
         "done": entry["state"] == "completed"
-        or backend in ("gloo", "nccl2")
+        or backend in ("gloo", "nccl2", "nccl-lazy")
         and entry.get("retired", False),
         "backend": backend,
         "frames": own,
