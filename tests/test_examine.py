@@ -5,6 +5,7 @@ scripts.py has both.
 
 import subprocess
 import sys
+import threading
 
 import pytest
 from conftest import FULL, outside
@@ -141,6 +142,18 @@ def test_what_is_not_there_is_not_judged(tmp_path, monkeypatch, lost):
 
     told, well = examined.examine(["train.py"], 2, 20, start)
     assert (told == "", well) == (lost != "no step", False)
+
+
+def test_what_a_rank_answers_to_the_launcher_is_no_file_of_the_script(tmp_path):
+    seen = witness.Witness(tmp_path / "seen", 20)
+    source = "def write(seen, path):\n    seen.audit('open', (path, 'w', 0))\n"
+    for file in (ROOT / "ddp_lab/kit/run/rank.py", tmp_path / "train.py"):
+        exec(compile(source, str(file), "exec"), names := {})
+        words = seen, str(file.with_name("written"))
+        thread = threading.Thread(target=names["write"], args=words)
+        thread.start()
+        thread.join()
+    assert [*seen.facts["files"].values()] == ["train.py:2"]
 
 
 @FULL
